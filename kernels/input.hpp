@@ -116,6 +116,16 @@ struct Counter {
 template <class Op>
 concept SlowOp = Op::kSlow;
 
+// A drawn number as an element of Out. Numbers of Out's own type are drawn as they are stored.
+template <class Out, class C>
+GANTRY_HD Out drawn(C value) {
+  if constexpr (std::is_same_v<Out, C>) {
+    return value;
+  } else {
+    return convert<Out>(value);
+  }
+}
+
 // A source and its strides, in the output's dim order.
 template <class Source>
 struct Input {

@@ -1,6 +1,11 @@
 #include "kernels/merge_counters.hpp"
 
+#include <cstddef>
+
 #include <gantry/extend/driver.hpp>
+
+#include "kernels/scratch.hpp"
+#include "kernels/target.hpp"
 
 namespace gantry::kernels {
 

@@ -2,10 +2,10 @@
 
 #include <cstdint>
 
-#include "kernels/scratch.hpp"
-#include "kernels/target.hpp"
-
 namespace gantry::kernels {
+
+class Scratch;
+class Target;
 
 // The counters of a GPU launch whose last block merges the results of the others. Each is 0 between
 // launches.

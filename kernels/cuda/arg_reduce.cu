@@ -93,9 +93,10 @@ __device__ Best<K> best_of_block(Best<K> best) {
   return of_warp(thread < kThreads / 32 ? shared[thread] : Best<K>{lowest_key<K>(), -1});
 }
 
+// Not inlined: several places end with it.
 template <class T>
-__device__ void write_result(const FibrePlan& plan, const Fibres& indices, std::int64_t fibre,
-                             const T* in, std::int64_t index) {
+__device__ __noinline__ void write_result(const FibrePlan& plan, const Fibres& indices,
+                                          std::int64_t fibre, const T* in, std::int64_t index) {
   static_cast<std::int64_t*>(indices.data)[indices.outer.offset(fibre)] = index;
   if (plan.out.data != nullptr) {
     static_cast<T*>(plan.out.data)[plan.out.outer.offset(fibre)] =

@@ -1,9 +1,30 @@
 #include "kernels/cuda/copy.hpp"
 
 #include "kernels/cuda/launch.cuh"
+#include "kernels/cuda/transpose.cuh"
 #include "kernels/impl/copy.inl"
 
 namespace gantry::kernels::cuda {
+
+namespace {
+
+// Copies a transposition of elements of one dtype and returns true; else does nothing.
+bool copy_transposed(void* stream, const TensorRef& out, const TensorRef& in) {
+  if (out.dtype != in.dtype || out.ndim < 2) return false;
+  TransposePlan plan;
+  if (!make_transpose_plan(make_plan<2>(out.ndim, out.sizes, {out.strides, in.strides}), plan)) {
+    return false;
+  }
+  bool launched = false;
+  dispatch_words(out.dtype, [&](auto tag) {
+    using W = typename decltype(tag)::type;
+    launched =
+        launch_transpose(stream, plan, static_cast<W*>(out.data), static_cast<const W*>(in.data));
+  });
+  return launched;
+}
+
+}  // namespace
 
 void copy(void* stream, const TensorRef& out, const TensorRef& in) {
   if (out.dtype == in.dtype && out.is_contiguous() && in.is_contiguous()) {
@@ -16,6 +37,7 @@ void copy(void* stream, const TensorRef& out, const TensorRef& in) {
     }
     return;
   }
+  if (copy_transposed(stream, out, in)) return;
   run_copy(Loop(stream), out, in);
 }
 

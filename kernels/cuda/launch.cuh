@@ -89,28 +89,45 @@ struct OffsetCalculator {
 
 namespace detail {
 
-// Elements per vector access of a thread: 16 bytes of the widest operand, but 4 to 8 elements.
+// Elements per vector access of a thread: 16 bytes of the narrowest operand, at least 4, but at
+// most 64 bytes of the widest.
 template <class... T>
 constexpr int pack_size() {
   std::size_t widest = 1;
+  std::size_t narrowest = 8;
   ((widest = sizeof(T) > widest ? sizeof(T) : widest), ...);
-  const std::size_t fitting = 16 / widest;
-  return static_cast<int>(fitting < 4 ? 4 : fitting > 8 ? 8 : fitting);
+  ((narrowest = sizeof(T) < narrowest ? sizeof(T) : narrowest), ...);
+  const std::size_t wanted = 16 / narrowest < 4 ? 4 : 16 / narrowest;
+  return static_cast<int>(wanted * widest > 64 ? 64 / widest : wanted);
 }
 
 template <class Source>
 struct StoredTypeOf {
-  using type = std::uint8_t;  // a Counter occupies no memory
+  using type = std::uint32_t;  // a Counter occupies no memory and does not decide the size
 };
 template <class T>
 struct StoredTypeOf<ElementSource<T>> {
   using type = T;
 };
 
-// Lets a random operation look up its position, if it is a captured one.
+// A random operation of captured work: the position of its stream stands in device memory. A type
+// of its own, so that other launches keep the round keys in the kernel's parameters.
+template <class Op>
+struct Replayed : Op {
+  explicit Replayed(const Op& op) : Op(op) {}
+
+  __device__ void resolve() { this->stream = this->stream.resolved(); }
+};
+
+template <class Op>
+concept ReplayableOp = requires(const Op& op) {
+  op.stream.is_replayed();
+}
+&&!requires(Op & op) { op.resolve(); };
+
 template <class Op>
 __device__ void resolve(Op& op) {
-  if constexpr (requires { op.at.resolved(); }) op.at = op.at.resolved();
+  if constexpr (requires { op.resolve(); }) op.resolve();
 }
 
 template <int V, class Out, class Op, class... Values>
@@ -152,24 +169,80 @@ __global__ void __launch_bounds__(kThreads)
   }
 }
 
+// Loads a pack of an operand whose inner stride is 1 (`is_dense`) or 0.
+template <int V, class Source>
+__device__ auto load_row_pack(const Source& source, std::int64_t offset, bool is_dense) {
+  if (is_dense) return source.template load_pack<V>(offset);
+  Pack<typename Source::Value, V> result;
+  const auto value = source.load(offset);
+#pragma unroll
+  for (int i = 0; i < V; ++i) result.values[i] = value;
+  return result;
+}
+
+// Packs along the innermost dim. The plan counts them: its inner size is that of packs. Bit k of
+// `dense` tells whether input k has inner stride 1, else it has 0.
+template <int V, class Out, class Op, int N, std::size_t... K, class... Sources>
+__device__ void store_row_pack(const Op& op, Out* out, const std::int64_t (&offsets)[N],
+                               std::uint32_t dense, std::index_sequence<K...>,
+                               const Sources&... sources) {
+  store_pack<V>(op, out, offsets[0],
+                load_row_pack<V>(sources, offsets[K + 1], (dense >> K & 1) != 0)...);
+}
+
+template <int V, class Out, class Op, int N, class... Sources>
+__global__ void __launch_bounds__(kThreads)
+    row_packs_kernel(std::uint32_t packs, const __grid_constant__ OffsetCalculator<N> calculator,
+                     std::uint32_t dense, Op op, Out* out, Sources... sources) {
+  resolve(op);
+  for (std::int64_t i = first_index(); i < packs; i += index_step()) {
+    std::int64_t offsets[N];
+    calculator.offsets(static_cast<std::uint32_t>(i), offsets);
+    store_row_pack<V>(op, out, offsets, dense, std::index_sequence_for<Sources...>{}, sources...);
+  }
+}
+
+// A thread writes the blocks [0, whole) as vectors, and the others element by element.
 template <class Out, class Op>
 __global__ void __launch_bounds__(kThreads)
-    blocks_kernel(std::int64_t n, bool aligned, Op op, Out* out) {
+    blocks_kernel(std::int64_t n, std::int64_t whole, Op op, Out* out) {
   constexpr int V = Op::kSize;
   resolve(op);
-  const std::int64_t blocks = (n + V - 1) / V;
-  for (std::int64_t b = first_index(); b < blocks; b += index_step()) {
+  std::int64_t b = first_index();
+  for (; b < whole; b += index_step()) {
     const auto block = op.block(static_cast<std::uint64_t>(b));
     StoredPack<Out, V> result;
 #pragma unroll
-    for (int i = 0; i < V; ++i) result.values[i] = convert<Out>(block.values[i]);
-    if (aligned && (b + 1) * V <= n) {
-      *reinterpret_cast<StoredPack<Out, V>*>(out + b * V) = result;
-    } else {
+    for (int i = 0; i < V; ++i) result.values[i] = drawn<Out>(block.values[i]);
+    *reinterpret_cast<StoredPack<Out, V>*>(out + b * V) = result;
+  }
+  for (; b * V < n; b += index_step()) {
+    const auto block = op.block(static_cast<std::uint64_t>(b));
 #pragma unroll
-      for (int i = 0; i < V; ++i) {
-        if (b * V + i < n) out[b * V + i] = result.values[i];
-      }
+    for (int i = 0; i < V; ++i) {
+      if (b * V + i < n) out[b * V + i] = drawn<Out>(block.values[i]);
+    }
+  }
+}
+
+template <class Out, class Op, class Source>
+__global__ void __launch_bounds__(kThreads)
+    drawn_kernel(std::int64_t n, std::int64_t whole, Op op, Out* out, Source source) {
+  constexpr int V = Op::kSize;
+  std::int64_t b = first_index();
+  for (; b < whole; b += index_step()) {
+    const auto draws = op.block(static_cast<std::uint64_t>(b));
+    const auto pack = source.template load_pack<V>(b * V);
+    StoredPack<Out, V> result;
+#pragma unroll
+    for (int i = 0; i < V; ++i) result.values[i] = op.result(draws.values[i], pack.values[i]);
+    *reinterpret_cast<StoredPack<Out, V>*>(out + b * V) = result;
+  }
+  for (; b * V < n; b += index_step()) {
+    const auto draws = op.block(static_cast<std::uint64_t>(b));
+#pragma unroll
+    for (int i = 0; i < V; ++i) {
+      if (b * V + i < n) out[b * V + i] = op.result(draws.values[i], source.load(b * V + i));
     }
   }
 }
@@ -184,6 +257,12 @@ class Loop {
   template <class Out, class Op, class... Sources>
   void run(const char* name, const Op& op, const TensorRef& out,
            const Input<Sources>&... inputs) const {
+    if constexpr (detail::ReplayableOp<Op>) {
+      if (op.stream.is_replayed()) {
+        run<Out>(name, detail::Replayed<Op>(op), out, inputs...);
+        return;
+      }
+    }
     constexpr int N = 1 + sizeof...(Sources);
     const std::int64_t* const strides[N] = {out.strides, inputs.strides...};
     const StridedPlan<N> plan = make_plan<N>(out.ndim, out.sizes, strides);
@@ -201,6 +280,17 @@ class Loop {
         return;
       }
     }
+    if constexpr (!SlowOp<Op> && sizeof...(Sources) > 0) {
+      constexpr int V = detail::pack_size<Out, typename detail::StoredTypeOf<Sources>::type...>();
+      StridedPlan<N> packs = plan;
+      std::uint32_t dense = 0;
+      if (make_pack_plan<V>(packs, data, dense, std::index_sequence_for<Sources...>{},
+                            inputs.source...)) {
+        run_row_packs<V>(name, op, data, packs, dense, std::index_sequence_for<Sources...>{},
+                         inputs.source...);
+        return;
+      }
+    }
     for (const PlanPiece<N>& piece : pieces_of(plan)) {
       run_strided(name, op, data + piece.offsets[0], piece, std::index_sequence_for<Sources...>{},
                   inputs.source...);
@@ -209,26 +299,97 @@ class Loop {
 
   template <class Out, class Op>
   void run_blocks(const char* name, const Op& op, const TensorRef& out) const {
+    if constexpr (detail::ReplayableOp<Op>) {
+      if (op.stream.is_replayed()) {
+        run_blocks<Out>(name, detail::Replayed<Op>(op), out);
+        return;
+      }
+    }
     if (!out.is_contiguous()) {
       run<Out>(name, op, out, index_input(out));
       return;
     }
-    const std::int64_t n = out.numel();
-    const bool aligned =
-        reinterpret_cast<std::uintptr_t>(out.data) % alignof(StoredPack<Out, Op::kSize>) == 0;
     auto* data = static_cast<Out*>(out.data);
-    void* arguments[] = {address(n), address(aligned), address(op), address(data)};
-    launch_untyped(name, stream_, blocks_for((n + Op::kSize - 1) / Op::kSize), kThreads,
+    const std::int64_t n = out.numel();
+    const std::int64_t whole = is_aligned<Op::kSize>(data) ? n / Op::kSize : 0;
+    void* arguments[] = {address(n), address(whole), address(op), address(data)};
+    launch_untyped(name, stream_, blocks_of_work<Op>(n), kThreads,
                    kernel_address(detail::blocks_kernel<Out, Op>), arguments);
   }
 
+  template <class Out, class Op, class Source>
+  void run_drawn(const char* name, const Op& op, const TensorRef& out, const Source& source) const {
+    auto* data = static_cast<Out*>(out.data);
+    const std::int64_t n = out.numel();
+    const bool aligned = is_aligned<Op::kSize>(data) && source.is_aligned(Op::kSize);
+    const std::int64_t whole = aligned ? n / Op::kSize : 0;
+    void* arguments[] = {address(n), address(whole), address(op), address(data), address(source)};
+    launch_untyped(name, stream_, blocks_of_work<Op>(n), kThreads,
+                   kernel_address(detail::drawn_kernel<Out, Op, Source>), arguments);
+  }
+
  private:
+  template <int V, class Out>
+  static bool is_aligned(const Out* data) {
+    return reinterpret_cast<std::uintptr_t>(data) % alignof(StoredPack<Out, V>) == 0;
+  }
+
+  // The grid for n elements in blocks of Op::kSize. A thread computes a few of them, which share
+  // the preparation.
+  template <class Op>
+  static unsigned blocks_of_work(std::int64_t n) {
+    constexpr std::int64_t kPerThread = 4 * Op::kSize;
+    return blocks_for((n + kPerThread - 1) / kPerThread);
+  }
+
   template <int V, int N, class Source>
   static bool is_dense(const StridedPlan<N>& plan, int k, const Source& source) {
     if constexpr (!std::is_same_v<Source, Counter>) {
       if (source.is_number) return true;
     }
     return plan.is_dense(k) && source.is_aligned(V);
+  }
+
+  // Makes `plan` count packs of V elements along its inner dim and returns true, if every pack can
+  // be one access.
+  template <int V, class Out, int N, std::size_t... K, class... Sources>
+  static bool make_pack_plan(StridedPlan<N>& plan, const Out* out, std::uint32_t& dense,
+                             std::index_sequence<K...>, const Sources&... sources) {
+    if (plan.strides[0][0] != 1 || plan.sizes[0] % V != 0 || !is_aligned<V>(out) ||
+        plan.numel / V >= std::int64_t{1} << 31 || !has_pack_strides<V>(plan, 0)) {
+      return false;
+    }
+    const bool fits =
+        ((plan.strides[0][K + 1] == 0 || (plan.strides[0][K + 1] == 1 && sources.is_aligned(V) &&
+                                          has_pack_strides<V>(plan, K + 1))) &&
+         ...);
+    if (!fits) return false;
+    ((dense |= plan.strides[0][K + 1] == 1 ? 1u << K : 0u), ...);
+    plan.sizes[0] /= V;
+    plan.numel /= V;
+    for (int k = 0; k < N; ++k) plan.strides[0][k] *= V;
+    return true;
+  }
+
+  // True if operand k begins each row on a multiple of V elements.
+  template <int V, int N>
+  static bool has_pack_strides(const StridedPlan<N>& plan, std::size_t k) {
+    for (int dim = 1; dim < plan.ndim; ++dim) {
+      if (plan.strides[dim][k] % V != 0) return false;
+    }
+    return true;
+  }
+
+  template <int V, class Out, class Op, int N, std::size_t... K, class... Sources>
+  void run_row_packs(const char* name, const Op& op, Out* out, const StridedPlan<N>& plan,
+                     std::uint32_t dense, std::index_sequence<K...>,
+                     const Sources&... sources) const {
+    const auto packs = static_cast<std::uint32_t>(plan.numel);
+    const OffsetCalculator<N> calculator(plan);
+    void* arguments[] = {address(packs), address(calculator), address(dense),
+                         address(op),    address(out),        address(sources)...};
+    launch_untyped(name, stream_, blocks_for(packs), kThreads,
+                   kernel_address(detail::row_packs_kernel<V, Out, Op, N, Sources...>), arguments);
   }
 
   template <class Out, class Op, int N, std::size_t... K, class... Sources>

@@ -10,7 +10,7 @@ namespace {
 __global__ void __launch_bounds__(kThreads)
     key_kernel(std::int64_t n, functors::SortKey key, std::uint64_t* keys,
                std::int64_t* positions) {
-  key.at = key.at.resolved();
+  if (key.stream.is_replayed()) key.stream = key.stream.resolved();
   for (std::int64_t i = first_index(); i < n; i += index_step()) {
     keys[i] = key(i);
     positions[i] = i;

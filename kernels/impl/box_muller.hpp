@@ -10,19 +10,23 @@
 
 // Note [Normal numbers with the same bits everywhere]
 // Math libraries differ in the last bits of log, sin and cos. Normal numbers made with them would
-// differ between host and GPU. This file evaluates the three as polynomials with + - * / and sqrt
-// only, which IEEE 754 rounds the same on every machine:
-//   log(m 2^e) = e log 2 + 2 atanh(s), s = (m - 1) / (m + 1), m in [sqrt(1/2), sqrt(2)), with the
-//   Taylor series of atanh up to terms of half an ulp (|s| < 0.172);
-//   sin and cos with their Taylor series on [-pi/4, pi/4]. The angle is a fixed-point fraction of a
-//   turn, so its quadrant and remainder are exact integer operations.
+// differ between host and GPU. This file evaluates the three as polynomials with + - * /, sqrt and
+// fma only, which IEEE 754 rounds the same on every machine:
+//   f32: -2 log(m 2^e) = f Q(f) - e 2 log 2, f = m - 1, m in [2/3, 4/3), with the minimax Q of
+//   degree 8 (relative error 3e-8);
+//   f64: log(m 2^e) = e log 2 + 2 atanh(s), s = (m - 1) / (m + 1), m in [sqrt(1/2), sqrt(2)), with
+//   the Taylor series of atanh up to terms of half an ulp (|s| < 0.172);
+//   sin and cos on [-pi/4, pi/4], in f32 with minimax, in f64 with Taylor coefficients. The angle
+//   is a fixed-point fraction of a turn, so its quadrant and remainder are exact integer
+//   operations.
 namespace gantry::kernels {
 
-// A pair of independent standard normal numbers.
+// A pair of independent standard normal numbers: radius * x and radius * y.
 template <class C>
 struct NormalPair {
-  C first;
-  C second;
+  C radius;
+  C x;
+  C y;
 };
 
 namespace detail {
@@ -31,24 +35,23 @@ namespace detail {
 template <class C, int N>
 GANTRY_HD C polynomial(C z, const C (&c)[N]) {
   C result = c[N - 1];
-  for (int i = N - 2; i >= 0; --i) result = result * z + c[i];
+  for (int i = N - 2; i >= 0; --i) result = math::fma(result, z, c[i]);
   return result;
 }
 
-// Natural logarithm of a normal positive number.
-GANTRY_HD inline float portable_log(float x) {
+// -2 log(x) of a normal positive number.
+GANTRY_HD inline float minus_two_log(float x) {
   const std::uint32_t bits = ::gantry::detail::float_bits(x);
-  int exponent = static_cast<int>(bits >> 23) - 127;
-  float m = ::gantry::detail::float_from_bits((bits & 0x7fffffu) | 0x3f800000u);
-  if (m > 1.41421356f) {
-    m *= 0.5f;
-    ++exponent;
-  }
-  const float s = (m - 1.0f) / (m + 1.0f);
-  const float c[] = {1.0f, 1.0f / 3, 1.0f / 5, 1.0f / 7, 1.0f / 9, 1.0f / 11};
-  return static_cast<float>(exponent) * 0.693147181f + 2.0f * s * polynomial(s * s, c);
+  const std::uint32_t exponent = (bits - 0x3f2aaaabu) & 0xff800000u;  // times 2^23
+  const float f = ::gantry::detail::float_from_bits(bits - exponent) - 1.0f;
+  const float c[] = {-2.0f,       0.99999863f,  -0.66666335f, 0.50016057f, -0.40023887f,
+                     0.32825583f, -0.27975303f, 0.30806395f,  -0.28112218f};
+  const float log2_part = static_cast<float>(static_cast<std::int32_t>(exponent)) *
+                          -1.65259166e-7f;  // -2 log(2) / 2^23
+  return math::fma(f, polynomial(f, c), log2_part);
 }
 
+// Natural logarithm of a normal positive number.
 GANTRY_HD inline double portable_log(double x) {
   std::uint64_t bits;
   memcpy(&bits, &x, sizeof bits);
@@ -69,9 +72,9 @@ GANTRY_HD inline double portable_log(double x) {
 // Sine and cosine of x in [-pi/4, pi/4].
 GANTRY_HD inline void portable_sincos(float x, float& sine, float& cosine) {
   const float z = x * x;
-  const float s[] = {1.0f, -1.0f / 6, 1.0f / 120, -1.0f / 5040, 1.0f / 362880};
-  const float c[] = {1.0f, -0.5f, 1.0f / 24, -1.0f / 720, 1.0f / 40320, -1.0f / 3628800};
-  sine = x * polynomial(z, s);
+  const float s[] = {-0.16666655f, 0.008332178f, -0.00019517299f};
+  const float c[] = {1.0f, -0.5f, 0.041666646f, -0.0013887368f, 2.4438452e-5f};
+  sine = math::fma(x * z, polynomial(z, s), x);
   cosine = polynomial(z, c);
 }
 
@@ -99,28 +102,35 @@ GANTRY_HD inline void portable_sincos(double x, double& sine, double& cosine) {
   cosine = polynomial(z, c);
 }
 
-// The point at distance `radius` in direction (cosine, sine), rotated by `quarters` right angles.
-template <class C>
-GANTRY_HD NormalPair<C> turned(C radius, C cosine, C sine, unsigned quarters) {
-  const C x = quarters & 1u ? sine : cosine;
-  const C y = quarters & 1u ? cosine : sine;
+// The point (cosine, sine), rotated by `quarters` right angles.
+GANTRY_HD inline NormalPair<float> turned(float radius, float cosine, float sine,
+                                          std::uint32_t quarters) {
+  const std::uint32_t x = ::gantry::detail::float_bits(quarters & 1u ? sine : cosine);
+  const std::uint32_t y = ::gantry::detail::float_bits(quarters & 1u ? cosine : sine);
+  return {radius, ::gantry::detail::float_from_bits(x ^ ((quarters + 1u) << 30 & 0x80000000u)),
+          ::gantry::detail::float_from_bits(y ^ (quarters << 30 & 0x80000000u))};
+}
+GANTRY_HD inline NormalPair<double> turned(double radius, double cosine, double sine,
+                                           std::uint32_t quarters) {
+  const double x = quarters & 1u ? sine : cosine;
+  const double y = quarters & 1u ? cosine : sine;
   const bool flip_x = quarters == 1u || quarters == 2u;
   const bool flip_y = quarters >= 2u;
-  return {radius * (flip_x ? -x : x), radius * (flip_y ? -y : y)};
+  return {radius, flip_x ? -x : x, flip_y ? -y : y};
 }
 
 }  // namespace detail
 
 // Box-Muller transform: the radius from the first draw, on (0, 1], and the angle from the second.
 GANTRY_HD inline NormalPair<float> box_muller(std::uint32_t radius_draw, std::uint32_t angle_draw) {
-  const float unit = static_cast<float>(radius_draw) * 2.3283064365386963e-10f  // 2^-32
-                     + 1.1641532182693481e-10f;                                 // 2^-33
-  const float radius = math::sqrt(-2.0f * detail::portable_log(unit));
+  const float unit = math::fma(static_cast<float>(radius_draw), 2.3283064365386963e-10f /* 2^-32 */,
+                               1.1641532182693481e-10f /* 2^-33 */);
+  const float radius = math::sqrt(detail::minus_two_log(unit));
   const std::uint32_t quarters = (angle_draw + 0x20000000u) >> 30;
-  const auto rest = static_cast<std::int32_t>(angle_draw - (quarters << 30));
+  const auto rest = static_cast<std::int32_t>(angle_draw << 2);  // times 2^2
   float sine;
   float cosine;
-  detail::portable_sincos(static_cast<float>(rest) * 1.46291807926715968e-9f /* 2 pi 2^-32 */, sine,
+  detail::portable_sincos(static_cast<float>(rest) * 3.65729517e-10f /* 2 pi 2^-34 */, sine,
                           cosine);
   return detail::turned(radius, cosine, sine, quarters);
 }
@@ -135,7 +145,7 @@ GANTRY_HD inline NormalPair<double> box_muller(std::uint64_t radius_draw,
   double cosine;
   detail::portable_sincos(static_cast<double>(rest) * 3.40612158008655458e-19 /* 2 pi 2^-64 */,
                           sine, cosine);
-  return detail::turned(radius, cosine, sine, static_cast<unsigned>(quarters));
+  return detail::turned(radius, cosine, sine, static_cast<std::uint32_t>(quarters));
 }
 
 }  // namespace gantry::kernels

@@ -37,6 +37,10 @@ GANTRY_MATH_FUNCTION(trunc)
 GANTRY_MATH_FUNCTION(fabs)
 #undef GANTRY_MATH_FUNCTION
 
+// a * b + c with one rounding. Where the definition of a result has it, host and GPU both do.
+GANTRY_HD inline float fma(float a, float b, float c) { return ::fmaf(a, b, c); }
+GANTRY_HD inline double fma(double a, double b, double c) { return ::fma(a, b, c); }
+
 #define GANTRY_MATH_FUNCTION(name)                             \
   GANTRY_HD inline double name(double x) { return ::name(x); } \
   GANTRY_HD inline float name(float x) {                       \

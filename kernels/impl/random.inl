@@ -33,6 +33,46 @@ struct BlockFunctor {
   }
 };
 
+// philox4x32_10 with the keys of its rounds at hand. They are the same for all elements, and a GPU
+// reads them as operands of its instructions.
+class PhiloxStream {
+ public:
+  GANTRY_HD explicit PhiloxStream(RandomPosition at) : offset_(at.offset), replay_(at.replay) {
+    for (int round = 0; round < 10; ++round) {
+      keys_[round][0] =
+          static_cast<std::uint32_t>(at.seed) + static_cast<std::uint32_t>(round) * 0x9E3779B9u;
+      keys_[round][1] = static_cast<std::uint32_t>(at.seed >> 32) +
+                        static_cast<std::uint32_t>(round) * 0xBB67AE85u;
+    }
+  }
+
+  // True for captured work, whose kernels use resolved() instead.
+  [[nodiscard]] GANTRY_HD bool is_replayed() const { return replay_ != nullptr; }
+  // The stream at the position that a replay has written.
+  [[nodiscard]] GANTRY_HD PhiloxStream resolved() const {
+    return PhiloxStream({replay_[0], replay_[1] + offset_});
+  }
+
+  GANTRY_HD Philox4 block(std::uint64_t index) const {
+    Philox4 c{static_cast<std::uint32_t>(index), static_cast<std::uint32_t>(index >> 32),
+              static_cast<std::uint32_t>(offset_), static_cast<std::uint32_t>(offset_ >> 32)};
+    for (int round = 0; round < 10; ++round) {
+      const std::uint64_t product0 = static_cast<std::uint64_t>(0xD2511F53u) * c.x;
+      const std::uint64_t product1 = static_cast<std::uint64_t>(0xCD9E8D57u) * c.z;
+      c = {static_cast<std::uint32_t>(product1 >> 32) ^ c.y ^ keys_[round][0],
+           static_cast<std::uint32_t>(product1),
+           static_cast<std::uint32_t>(product0 >> 32) ^ c.w ^ keys_[round][1],
+           static_cast<std::uint32_t>(product0)};
+    }
+    return c;
+  }
+
+ private:
+  std::uint64_t offset_;
+  const std::uint64_t* replay_;  // as RandomPosition's
+  std::uint32_t keys_[10][2];
+};
+
 GANTRY_HD inline std::uint64_t join(std::uint32_t low, std::uint32_t high) {
   return static_cast<std::uint64_t>(high) << 32 | low;
 }
@@ -56,68 +96,72 @@ inline constexpr int kUniformBits = std::is_same_v<T, double>    ? 53
 template <class T>
 struct Uniform : BlockFunctor<Uniform<T>, ComputeType<T>, std::is_same_v<T, double> ? 2 : 4> {
   using C = ComputeType<T>;
-  RandomPosition at;
+  PhiloxStream stream;
   C low;
   C high;
+  C scale;  // of a draw of kUniformBits<T> bits
 
   Uniform(RandomPosition position, double from, double to)
-      : at(position), low(static_cast<C>(from)), high(static_cast<C>(to)) {}
+      : stream(position),
+        low(static_cast<C>(from)),
+        high(static_cast<C>(to)),
+        scale((high - low) / static_cast<C>(std::uint64_t{1} << kUniformBits<T>)) {}
 
   // A number that would round up to `high` becomes `low`.
-  GANTRY_HD C scaled(C unit) const {
-    const C value = low + unit * (high - low);
+  template <class Draw>
+  GANTRY_HD C scaled(Draw draw) const {
+    const C value = math::fma(static_cast<C>(draw), scale, low);
+    if constexpr (sizeof(T) == sizeof(C)) return value < high ? value : low;
     return static_cast<C>(convert<T>(value)) < high ? value : low;
   }
   GANTRY_HD auto block(std::uint64_t index) const {
-    const Philox4 words = philox4x32_10(at.seed, index, at.offset);
+    const Philox4 words = stream.block(index);
     if constexpr (std::is_same_v<T, double>) {
-      const double step = 1.0 / 9007199254740992.0;  // 2^-53
-      return Pack<C, 2>{{scaled(static_cast<double>(join(words.x, words.y) >> 11) * step),
-                         scaled(static_cast<double>(join(words.z, words.w) >> 11) * step)}};
+      return Pack<C, 2>{
+          {scaled(join(words.x, words.y) >> 11), scaled(join(words.z, words.w) >> 11)}};
     } else {
       constexpr int kShift = 32 - kUniformBits<T>;
-      const float step = 1.0f / static_cast<float>(1u << kUniformBits<T>);
-      return Pack<C, 4>{{scaled(static_cast<float>(words.x >> kShift) * step),
-                         scaled(static_cast<float>(words.y >> kShift) * step),
-                         scaled(static_cast<float>(words.z >> kShift) * step),
-                         scaled(static_cast<float>(words.w >> kShift) * step)}};
+      return Pack<C, 4>{{scaled(words.x >> kShift), scaled(words.y >> kShift),
+                         scaled(words.z >> kShift), scaled(words.w >> kShift)}};
     }
   }
 };
 
 template <class C>
 struct Normal : BlockFunctor<Normal<C>, C, std::is_same_v<C, double> ? 2 : 4> {
-  RandomPosition at;
+  PhiloxStream stream;
   C mean;
   C deviation;
 
   Normal(RandomPosition position, double average, double standard_deviation)
-      : at(position),
+      : stream(position),
         mean(static_cast<C>(average)),
         deviation(static_cast<C>(standard_deviation)) {}
 
-  GANTRY_HD C scaled(C standard) const { return mean + deviation * standard; }
   GANTRY_HD auto block(std::uint64_t index) const {
-    const Philox4 words = philox4x32_10(at.seed, index, at.offset);
+    const Philox4 words = stream.block(index);
     if constexpr (std::is_same_v<C, double>) {
       const auto pair = box_muller(join(words.x, words.y), join(words.z, words.w));
-      return Pack<C, 2>{{scaled(pair.first), scaled(pair.second)}};
+      const C radius = pair.radius * deviation;
+      return Pack<C, 2>{{math::fma(radius, pair.x, mean), math::fma(radius, pair.y, mean)}};
     } else {
       const auto front = box_muller(words.x, words.y);
       const auto back = box_muller(words.z, words.w);
-      return Pack<C, 4>{
-          {scaled(front.first), scaled(front.second), scaled(back.first), scaled(back.second)}};
+      const C near = front.radius * deviation;
+      const C far = back.radius * deviation;
+      return Pack<C, 4>{{math::fma(near, front.x, mean), math::fma(near, front.y, mean),
+                         math::fma(far, back.x, mean), math::fma(far, back.y, mean)}};
     }
   }
 };
 
 struct UniformInteger : BlockFunctor<UniformInteger, std::int64_t, 2> {
-  RandomPosition at;
+  PhiloxStream stream;
   std::uint64_t low;
   std::uint64_t range;
 
   UniformInteger(RandomPosition position, std::int64_t from, std::int64_t to)
-      : at(position),
+      : stream(position),
         low(static_cast<std::uint64_t>(from)),
         range(static_cast<std::uint64_t>(to) - static_cast<std::uint64_t>(from)) {}
 
@@ -125,37 +169,46 @@ struct UniformInteger : BlockFunctor<UniformInteger, std::int64_t, 2> {
     return static_cast<std::int64_t>(low + multiply_high(draw, range));
   }
   GANTRY_HD Pack<std::int64_t, 2> block(std::uint64_t index) const {
-    const Philox4 words = philox4x32_10(at.seed, index, at.offset);
+    const Philox4 words = stream.block(index);
     return {{scaled(join(words.x, words.y)), scaled(join(words.z, words.w))}};
   }
 };
 
 // The 64-bit draws: the sort keys of a permutation.
 struct SortKey : BlockFunctor<SortKey, std::uint64_t, 2> {
-  RandomPosition at;
+  PhiloxStream stream;
 
-  explicit SortKey(RandomPosition position) : at(position) {}
+  explicit SortKey(RandomPosition position) : stream(position) {}
 
   GANTRY_HD Pack<std::uint64_t, 2> block(std::uint64_t index) const {
-    const Philox4 words = philox4x32_10(at.seed, index, at.offset);
+    const Philox4 words = stream.block(index);
     return {{join(words.x, words.y), join(words.z, words.w)}};
   }
 };
 
-// The word `one` with probability p, else 0.
+// The word `one` with probability p, else 0. A block gives the draws of four elements.
 template <class W>
 struct Bernoulli {
   static constexpr bool kSlow = true;
-  RandomPosition at;
+  static constexpr int kSize = 4;
+  PhiloxStream stream;
   W one;
 
+  GANTRY_HD Pack<std::uint32_t, kSize> block(std::uint64_t index) const {
+    const Philox4 words = stream.block(index);
+    return {{words.x, words.y, words.z, words.w}};
+  }
   template <class C>
-  GANTRY_HD W operator()(C p, std::int64_t i) const {
-    const Philox4 words = philox4x32_10(at.seed, static_cast<std::uint64_t>(i) / 4, at.offset);
-    const int k = static_cast<int>(i % 4);
-    const std::uint32_t word = k == 0 ? words.x : k == 1 ? words.y : k == 2 ? words.z : words.w;
+  GANTRY_HD W result(std::uint32_t word, C p) const {
     const double unit = static_cast<double>(word) * (1.0 / 4294967296.0);
     return unit < static_cast<double>(p) ? one : W(0);
+  }
+  template <class C>
+  GANTRY_HD W operator()(C p, std::int64_t i) const {
+    const auto draws = block(static_cast<std::uint64_t>(i) / kSize);
+    std::uint32_t word = draws.values[0];
+    for (int k = 1; k < kSize; ++k) word = i % kSize == k ? draws.values[k] : word;
+    return result(word, p);
   }
 };
 
@@ -194,11 +247,14 @@ void run_bernoulli(const Loop& loop, const TensorRef& out, const TensorRef& prob
                    RandomPosition at) {
   dispatch_words(out.dtype, [&](auto tag) {
     using W = typename decltype(tag)::type;
-    const functors::Bernoulli<W> draw{at, number_word<W>(true, out.dtype)};
+    const functors::Bernoulli<W> draw{functors::PhiloxStream(at), number_word<W>(true, out.dtype)};
     dispatch_floating("bernoulli", probability.dtype, [&](auto probability_tag) {
-      loop.template run<W>("bernoulli", draw, out,
-                           tensor_input<typename decltype(probability_tag)::type>(probability),
-                           index_input(out));
+      const auto p = tensor_input<typename decltype(probability_tag)::type>(probability);
+      if (out.is_contiguous() && probability.is_contiguous()) {
+        loop.template run_drawn<W>("bernoulli", draw, out, p.source);
+      } else {
+        loop.template run<W>("bernoulli", draw, out, p, index_input(out));
+      }
     });
   });
 }

@@ -78,6 +78,31 @@ bool try_dense_row(const Op& op, std::int64_t n, Out* out, const std::int64_t (&
 
 }  // namespace detail
 
+// Note [fma on the host]
+// Without an instruction for it, fma() is a call of the C library, which is exact and slow. The
+// code within run() is compiled a second time for processors with the instruction, and has the same
+// bits.
+#if defined(__x86_64__) && defined(__GNUC__) && !defined(__clang__)
+template <class Run>
+[[gnu::target("avx2,fma"), gnu::flatten, gnu::noinline]] void run_with_fma(const Run& run) {
+  run();
+}
+template <class Run>
+void with_fma(const Run& run) {
+  static const bool has_fma = __builtin_cpu_supports("fma") && __builtin_cpu_supports("avx2");
+  if (has_fma) {
+    run_with_fma(run);
+  } else {
+    run();
+  }
+}
+#else
+template <class Run>
+void with_fma(const Run& run) {
+  run();
+}
+#endif
+
 // The elementwise loop on the host, for CPU tensors and simulated devices.
 //
 // out[i] = convert(op(in[i]...)) on the calling thread. Out is out's element type or a raw word of
@@ -122,12 +147,27 @@ struct Loop {
       run<Out>(name, op, out, index_input(out));
       return;
     }
+    with_fma([&, n = out.numel(), data = static_cast<Out*>(out.data)] {
+      for (std::int64_t first = 0; first < n; first += Op::kSize) {
+        const auto block = op.block(static_cast<std::uint64_t>(first / Op::kSize));
+        const std::int64_t count = n - first < Op::kSize ? n - first : Op::kSize;
+        for (std::int64_t i = 0; i < count; ++i) data[first + i] = drawn<Out>(block.values[i]);
+      }
+    });
+  }
+
+  // out[i] = op.result(draw i, in[i]), where op.block(b) gives the Op::kSize draws from
+  // b * Op::kSize. Both operands are contiguous.
+  template <class Out, class Op, class Source>
+  void run_drawn(const char* /*name*/, const Op& op, const TensorRef& out,
+                 const Source& source) const {
     auto* data = static_cast<Out*>(out.data);
     const std::int64_t n = out.numel();
     for (std::int64_t first = 0; first < n; first += Op::kSize) {
-      const auto block = op.block(static_cast<std::uint64_t>(first / Op::kSize));
+      const auto draws = op.block(static_cast<std::uint64_t>(first / Op::kSize));
       const std::int64_t count = n - first < Op::kSize ? n - first : Op::kSize;
-      for (std::int64_t i = 0; i < count; ++i) data[first + i] = convert<Out>(block.values[i]);
+      for (std::int64_t i = 0; i < count; ++i)
+        data[first + i] = op.result(draws.values[i], source.load(first + i));
     }
   }
 };

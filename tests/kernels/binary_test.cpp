@@ -299,5 +299,35 @@ TEST(BinaryKernelTest, RejectsOpsThatTheDTypeDoesNotSupport) {
                DTypeError);
 }
 
+// A row of numbers added to each row, and a column to each column, with and without vector
+// accesses.
+TEST(BinaryKernelTest, BroadcastsRowsAndColumns) {
+  for (const DType dtype : {DType::f32, DType::bf16, DType::u8, DType::i64}) {
+    for (const std::int64_t columns : {64, 48, 7}) {
+      for (const std::int64_t offset : {0, 1}) {
+        for (const Dims& strides : {Dims{0, 1}, Dims{1, 0}, Dims{0, 0}}) {
+          Layout bias = testing::shifted({6, columns}, offset);
+          bias.strides = strides;
+          std::vector<Array> input{Array(dtype, testing::shifted({6, columns}, offset)),
+                                   Array(dtype, contiguous({6, columns})), Array(dtype, bias)};
+          fill_range(input[1], 1, 0, 60);
+          fill_range(input[2], 2, 0, 60);
+          const std::vector<Array> arrays = run_everywhere(
+              input,
+              [](const Target& target, const std::vector<TensorRef>& t) {
+                kernels::binary(target, BinaryOp::add, t[0], t[1], t[2]);
+              },
+              "broadcast");
+          for (std::int64_t i = 0; i < arrays[0].numel(); ++i) {
+            const double expected = arrays[1].value(i) + arrays[2].value(i);
+            ASSERT_NEAR(arrays[0].value(i), expected, dtype == DType::bf16 ? 0.5 : 1e-5)
+                << dtype << columns << strides << i;
+          }
+        }
+      }
+    }
+  }
+}
+
 }  // namespace
 }  // namespace gantry

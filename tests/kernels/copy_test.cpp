@@ -61,6 +61,95 @@ T converted(From value) {
   }
 }
 
+// The dims of a dense array in another order: dim d of the layout is dim order[d] of the array.
+Layout permuted(const Shape& array, const std::vector<int>& order, std::int64_t offset) {
+  Layout layout = testing::shifted(array, offset);
+  const Layout dense = layout;
+  for (int d = 0; d < array.size(); ++d) {
+    layout.sizes[d] = dense.sizes[order[static_cast<std::size_t>(d)]];
+    layout.strides[d] = dense.strides[order[static_cast<std::size_t>(d)]];
+  }
+  layout.name = "permuted";
+  return layout;
+}
+
+// Sizes around the sides of tiles and their packs, with other dims around the two.
+TEST(CopyKernelTest, MovesTransposedTiles) {
+  struct Case {
+    Shape array;
+    std::vector<int> order;
+  };
+  const std::vector<Case> cases = {{{16, 16}, {1, 0}},
+                                   {{64, 64}, {1, 0}},
+                                   {{128, 128}, {1, 0}},
+                                   {{65, 63}, {1, 0}},
+                                   {{17, 300}, {1, 0}},
+                                   {{256, 48}, {1, 0}},
+                                   {{129, 160}, {1, 0}},
+                                   {{15, 40}, {1, 0}},
+                                   {{3, 40, 50}, {0, 2, 1}},
+                                   {{3, 32, 64}, {2, 0, 1}},
+                                   {{70, 3, 36}, {2, 1, 0}},
+                                   {{2, 33, 3, 20}, {3, 1, 2, 0}},
+                                   {{2, 32, 4, 16}, {0, 3, 2, 1}},
+                                   {{32, 2, 16, 4}, {2, 3, 0, 1}}};
+  for (const DType dtype : {DType::u8, DType::bf16, DType::f32, DType::i64}) {
+    for (const Case& c : cases) {
+      for (const std::int64_t offset : {0, 1}) {
+        const Layout in = permuted(c.array, c.order, offset);
+        std::vector<Array> input{Array(dtype, testing::shifted(in.sizes, offset)),
+                                 Array(dtype, in)};
+        fill_random(input[1], 3);
+        const std::vector<Array> arrays = run_everywhere(
+            input,
+            [](const Target& target, const std::vector<TensorRef>& t) {
+              kernels::copy(target, t[0], t[1]);
+            },
+            "transposed");
+        for (std::int64_t i = 0; i < arrays[0].numel(); ++i) {
+          ASSERT_EQ(arrays[0].bits(i), arrays[1].bits(i))
+              << dtype << in.sizes << offset << " " << i;
+        }
+      }
+    }
+  }
+}
+
+// Rows that allow vector accesses, and others: parts of wider rows, and dims of stride 0.
+TEST(CopyKernelTest, ConvertsRowsOfSlicesAndBroadcasts) {
+  for (const std::int64_t columns : {64, 60, 7}) {
+    for (const std::int64_t pitch : {80, 81}) {
+      for (const Dims& strides : {Dims{pitch, 1}, Dims{0, 1}, Dims{1, 0}}) {
+        for (const auto& [to, from] :
+             {std::pair(DType::f16, DType::f32), std::pair(DType::f32, DType::f16),
+              std::pair(DType::bool_, DType::f32), std::pair(DType::f32, DType::u8),
+              std::pair(DType::f32, DType::f64), std::pair(DType::i16, DType::i16)}) {
+          Layout in = contiguous({5, columns});
+          in.strides = strides;
+          in.elements = 5 * pitch;
+          Layout out = contiguous({5, columns});
+          out.strides = {pitch, 1};
+          out.elements = 5 * pitch;
+          std::vector<Array> input{Array(to, out), Array(from, in)};
+          fill_range(input[1], 3, 0, 4);
+          const std::vector<Array> arrays = run_everywhere(
+              input,
+              [](const Target& target, const std::vector<TensorRef>& t) {
+                kernels::copy(target, t[0], t[1]);
+              },
+              "rows");
+          for (std::int64_t i = 0; i < arrays[0].numel(); ++i) {
+            const double value = arrays[1].value(i);
+            const double expected = to == DType::bool_ ? value != 0 : value;
+            // f16 has 11 bits, f32 of an f64 24.
+            ASSERT_NEAR(arrays[0].value(i), expected, 1e-3 * expected) << to << from << i;
+          }
+        }
+      }
+    }
+  }
+}
+
 TEST(CopyKernelTest, ConvertsEveryTypeToEveryOther) {
   for (const DType to : kAllTypes) {
     for (const DType from : kAllTypes) {

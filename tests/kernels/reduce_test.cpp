@@ -10,23 +10,23 @@
 #include <type_traits>
 #include <utility>
 
-#include "tests/kernels/kernel_arrays.hpp"
+#include "tests/kernels/reduction_oracle.hpp"
 
 namespace gantry {
 namespace {
 
 using kernels::Reduction;
 using kernels::Target;
+using testing::Accumulator;
+using testing::add;
 using testing::Array;
 using testing::contiguous;
 using testing::Layout;
+using testing::loose_and_strict_bools;
+using testing::members;
+using testing::multiply;
+using testing::reduced_sizes;
 using testing::run_everywhere;
-
-// The accumulator type.
-template <class T>
-using Accumulator =
-    std::conditional_t<std::is_same_v<T, double>, double,
-                       std::conditional_t<is_floating_point(dtype_of<T>), float, std::int64_t>>;
 
 // One operation, written out plainly.
 template <class Acc>
@@ -34,24 +34,6 @@ struct Operation {
   std::function<Acc(Acc)> load;
   std::function<Acc(Acc, Acc)> combine;
 };
-
-template <class Acc>
-Acc add(Acc a, Acc b) {
-  if constexpr (std::is_same_v<Acc, std::int64_t>) {
-    return static_cast<Acc>(static_cast<std::uint64_t>(a) + static_cast<std::uint64_t>(b));
-  } else {
-    return a + b;
-  }
-}
-
-template <class Acc>
-Acc multiply(Acc a, Acc b) {
-  if constexpr (std::is_same_v<Acc, std::int64_t>) {
-    return static_cast<Acc>(static_cast<std::uint64_t>(a) * static_cast<std::uint64_t>(b));
-  } else {
-    return a * b;
-  }
-}
 
 template <class Acc>
 Acc larger(Acc a, Acc b) {
@@ -105,35 +87,6 @@ Acc in_order(const std::vector<Acc>& elements, const std::function<Acc(Acc, Acc)
     results.push_back(*accumulators[0]);
   }
   return in_order(results, combine);
-}
-
-// The sizes of the output: 1 along the dims whose bit is set in `mask`.
-Shape reduced_sizes(const Shape& sizes, unsigned mask) {
-  Shape result = sizes;
-  for (int d = 0; d < sizes.size(); ++d) {
-    if (mask >> d & 1) result[d] = 1;
-  }
-  return result;
-}
-
-// For every output, the row-major indices of its elements, in order.
-std::vector<std::vector<std::int64_t>> members(const Shape& sizes, unsigned mask) {
-  const Shape out = reduced_sizes(sizes, mask);
-  std::vector<std::vector<std::int64_t>> result(static_cast<std::size_t>(out.product()));
-  for (std::int64_t i = 0; i < sizes.product(); ++i) {
-    std::int64_t rest = i;
-    std::int64_t output = 0;
-    std::int64_t stride = 1;
-    for (int d = sizes.size() - 1; d >= 0; --d) {
-      if (!(mask >> d & 1)) {
-        output += rest % sizes[d] * stride;
-        stride *= sizes[d];
-      }
-      rest /= sizes[d];
-    }
-    result[static_cast<std::size_t>(output)].push_back(i);
-  }
-  return result;
 }
 
 std::vector<Array> run_reduce(Reduction op, DType out, const Array& in, unsigned mask,
@@ -406,17 +359,6 @@ TEST(ReduceKernelTest, WritesThroughTheStridesOfTheOutput) {
   }
 }
 
-// Bool memory with arbitrary bytes, and the same memory with 1 in place of non-zero bytes.
-std::pair<Array, Array> loose_and_strict_bools(const Layout& layout) {
-  std::pair<Array, Array> arrays{Array(bool_, layout), Array(bool_, layout)};
-  for (std::int64_t i = 0; i < layout.numel(); ++i) {
-    const auto byte = static_cast<std::uint8_t>(i % 3 == 0 ? 0 : i * 37);
-    arrays.first.set(i, byte);
-    arrays.second.set(i, static_cast<std::uint8_t>(byte != 0));
-  }
-  return arrays;
-}
-
 TEST(ReduceKernelTest, ANonZeroBoolByteCountsAsOne) {
   for (const Shape& sizes : {Shape{3, 300}, Shape{140, 40}, Shape{9, 5}}) {
     const auto [loose, strict] = loose_and_strict_bools(contiguous(sizes));
@@ -431,278 +373,6 @@ TEST(ReduceKernelTest, ANonZeroBoolByteCountsAsOne) {
       }
     }
   }
-}
-
-// --- arg_reduce ---
-
-std::vector<Array> run_arg(bool largest, const Array& in, int dim) {
-  const Shape sizes = reduced_sizes(in.layout().sizes, 1u << dim);
-  return run_everywhere(
-      {Array(in.dtype(), contiguous(sizes)), Array(i64, contiguous(sizes)), in},
-      [&](const Target& target, const std::vector<TensorRef>& t) {
-        kernels::arg_reduce(target, largest, t[0], t[1], t[2], dim);
-      },
-      in.layout().name);
-}
-
-TEST(ArgReduceKernelTest, FindsTheFirstOfTheLargest) {
-  for (const DType dtype : testing::kAllTypes) {
-    for (const Shape& sizes : {Shape{4, 37}, Shape{37, 40}, Shape{2, 9000}, Shape{17000, 2}}) {
-      for (int dim = 0; dim < 2; ++dim) {
-        for (const bool largest : {true, false}) {
-          Array in(dtype, sizes.product() < 2000 ? testing::transposed(sizes) : contiguous(sizes));
-          fill_range(in, 5, 0, 9);  // many ties
-          const std::vector<Array> arrays = run_arg(largest, in, dim);
-          const auto outputs = members(sizes, 1u << dim);
-          for (std::size_t o = 0; o < outputs.size(); ++o) {
-            std::int64_t best = 0;
-            for (std::size_t k = 1; k < outputs[o].size(); ++k) {
-              const double a = in.value(outputs[o][k]);
-              const double b = in.value(outputs[o][static_cast<std::size_t>(best)]);
-              if (largest ? a > b : a < b) best = static_cast<std::int64_t>(k);
-            }
-            const auto at = static_cast<std::int64_t>(o);
-            ASSERT_EQ(arrays[1].get<std::int64_t>(at), best) << dtype << sizes << dim;
-            ASSERT_EQ(arrays[0].bits(at), in.bits(outputs[o][static_cast<std::size_t>(best)]));
-          }
-        }
-      }
-    }
-  }
-}
-
-// All elements equal but one: ties go to the first, and every position is looked at.
-TEST(ArgReduceKernelTest, LooksAtEveryElement) {
-  for (const DType dtype : {DType::f32, DType::f16, DType::u8, DType::i64, DType::bool_}) {
-    for (const std::int64_t length :
-         {1, 3, 4, 5, 255, 257, 1023, 1024, 1027, 4096, 8191, 8192, 8193, 16385, 40001}) {
-      for (const Layout& layout : {contiguous({2, length}), testing::shifted({2, length}),
-                                   testing::transposed({2, length})}) {
-        for (const std::int64_t at : {std::int64_t{-1}, std::int64_t{0}, length / 2, length - 1}) {
-          for (const bool largest : {true, false}) {
-            Array in(dtype, layout);
-            fill_range(in, 1, largest ? 0 : 1, largest ? 0 : 1);
-            if (at >= 0) {
-              Array one(dtype, contiguous({1}));
-              fill_range(one, 1, largest ? 1 : 0, largest ? 1 : 0);
-              const auto bytes = static_cast<std::int64_t>(element_size(dtype));
-              std::memcpy(in.bytes().data() + layout.position(length + at) * bytes,
-                          one.bytes().data(), static_cast<std::size_t>(bytes));
-            }
-            const std::vector<Array> arrays = run_arg(largest, in, 1);
-            ASSERT_EQ(arrays[1].get<std::int64_t>(0), 0) << dtype << layout.name << length;
-            ASSERT_EQ(arrays[1].get<std::int64_t>(1), std::max<std::int64_t>(at, 0))
-                << dtype << layout.name << length;
-          }
-        }
-      }
-    }
-  }
-}
-
-TEST(ArgReduceKernelTest, InfinitiesAreNumbers) {
-  for (const std::int64_t length : {5, 3000, 20000}) {
-    for (const bool largest : {true, false}) {
-      Array in(f32, contiguous({length}));
-      for (std::int64_t i = 0; i < length; ++i) in.set(i, largest ? -INFINITY : INFINITY);
-      EXPECT_EQ(run_arg(largest, in, 0)[1].get<std::int64_t>(0), 0);
-    }
-  }
-}
-
-TEST(ArgReduceKernelTest, FindsTheFirstNaN) {
-  Array in(f32, contiguous({20000}));
-  fill_range(in, 5, -1, 1);
-  in.set(12345, NAN);
-  in.set(400, NAN);
-  in.set(3, static_cast<float>(INFINITY));
-  for (const bool largest : {true, false}) {
-    const std::vector<Array> arrays = run_arg(largest, in, 0);
-    EXPECT_EQ(arrays[1].get<std::int64_t>(0), 400);
-    EXPECT_TRUE(std::isnan(arrays[0].value(0)));
-  }
-}
-
-TEST(ArgReduceKernelTest, BoolMemoryHasTwoValues) {
-  const auto [loose, strict] = loose_and_strict_bools(contiguous({37, 40}));
-  for (int dim = 0; dim < 2; ++dim) {
-    for (const bool largest : {true, false}) {
-      const std::vector<Array> got = run_arg(largest, loose, dim);
-      const std::vector<Array> expected = run_arg(largest, strict, dim);
-      for (std::int64_t i = 0; i < got[0].numel(); ++i) {
-        ASSERT_EQ(got[0].bits(i), expected[0].bits(i)) << dim;
-        ASSERT_EQ(got[1].get<std::int64_t>(i), expected[1].get<std::int64_t>(i)) << dim;
-      }
-    }
-  }
-}
-
-// --- scan ---
-
-// Note [Scan order], written out: the value before unit `unit` of a level, and the totals of
-// groups.
-template <class Acc>
-std::optional<Acc> scan_before(const std::vector<Acc>& units, std::size_t unit,
-                               const std::function<Acc(Acc, Acc)>& combine) {
-  const std::size_t group = unit / 16;
-  std::optional<Acc> before;
-  if (group > 0) {
-    std::vector<Acc> totals;
-    for (std::size_t g = 0; g < group; ++g) {
-      Acc total = units[16 * g];
-      for (std::size_t i = 1; i < 16; ++i) total = combine(total, units[16 * g + i]);
-      totals.push_back(total);
-    }
-    totals.push_back(Acc{});  // the group of `unit`, whose total is not used
-    before = scan_before<Acc>(totals, group, combine);
-  }
-  std::optional<Acc> running;
-  for (std::size_t i = 16 * group; i < unit; ++i)
-    running = running ? combine(*running, units[i]) : units[i];
-  if (!running) return before;
-  return before ? combine(*before, *running) : *running;
-}
-
-template <class Acc>
-std::vector<Acc> scan_in_order(const std::vector<Acc>& elements,
-                               const std::function<Acc(Acc, Acc)>& combine) {
-  std::vector<Acc> result;
-  std::optional<Acc> before;
-  std::vector<Acc> totals;
-  Acc running{};
-  for (std::size_t k = 0; k < elements.size(); ++k) {
-    if (k % 16 == 0 && k > 0) {
-      totals.push_back(running);
-      totals.push_back(Acc{});
-      before = scan_before<Acc>(totals, k / 16, combine);
-      totals.pop_back();
-    }
-    running = k % 16 == 0 ? elements[k] : combine(running, elements[k]);
-    result.push_back(before ? combine(*before, running) : running);
-  }
-  return result;
-}
-
-template <class T>
-void expect_running(bool product, const Layout& layout, int dim) {
-  using Out = std::conditional_t<is_floating_point(dtype_of<T>), T, std::int64_t>;
-  using Acc = std::conditional_t<std::is_same_v<T, float>, double, Accumulator<T>>;
-  Array in(dtype_of<T>, layout);
-  fill_range(in, 4, is_floating_point(dtype_of<T>) ? -1.5 : 0, 1.5);
-  const std::vector<Array> arrays = run_everywhere(
-      {Array(dtype_of<Out>, contiguous(layout.sizes)), in},
-      [&](const Target& target, const std::vector<TensorRef>& t) {
-        kernels::scan(target, product, t[0], t[1], dim);
-      },
-      layout.name);
-  const std::function<Acc(Acc, Acc)> combine = product ? multiply<Acc> : add<Acc>;
-  for (const auto& fibre : members(layout.sizes, 1u << dim)) {
-    std::vector<Acc> elements;
-    for (const std::int64_t i : fibre) elements.push_back(static_cast<Acc>(in.get<T>(i)));
-    const std::vector<Acc> results = scan_in_order<Acc>(elements, combine);
-    for (std::size_t k = 0; k < fibre.size(); ++k) {
-      const Out expected = static_cast<Out>(results[k]);
-      const Out got = arrays[0].get<Out>(fibre[k]);
-      ASSERT_EQ(std::memcmp(&expected, &got, sizeof got), 0)
-          << layout.name << layout.sizes << dim << " at " << k << ": expected "
-          << static_cast<double>(expected) << ", but got " << static_cast<double>(got);
-    }
-  }
-}
-
-TEST(ScanKernelTest, ANonZeroBoolByteCountsAsOne) {
-  const auto [loose, strict] = loose_and_strict_bools(contiguous({2, 3000}));
-  const auto run = [](const Array& in, bool product) {
-    return run_everywhere(
-        {Array(i64, contiguous({2, 3000})), in},
-        [&](const Target& target, const std::vector<TensorRef>& t) {
-          kernels::scan(target, product, t[0], t[1], 1);
-        },
-        "bool");
-  };
-  for (const bool product : {false, true}) {
-    EXPECT_TRUE(run(loose, product)[0].bytes() == run(strict, product)[0].bytes());
-  }
-}
-
-TEST(ScanKernelTest, ScansInTheDocumentedOrderWhateverTheLayout) {
-  for (const DType dtype : testing::kAllTypes) {
-    dispatch(dtype, [](auto tag) {
-      using T = typename decltype(tag)::type;
-      for (const bool product : {false, true}) {
-        for (int dim = 0; dim < 2; ++dim) {
-          for (const Layout& layout : testing::input_layouts({9, 40})) {
-            expect_running<T>(product, layout, dim);
-          }
-          expect_running<T>(product, contiguous({2, 3000}), dim);
-        }
-      }
-    });
-  }
-}
-
-TEST(ScanKernelTest, ScansFibresOfEveryLength) {
-  for (const std::int64_t length : {1,   2,   15,   16,   17,   31,   32,   33,    255,   256,  257,
-                                    511, 513, 4095, 4096, 4097, 4112, 8193, 65536, 65537, 70001}) {
-    expect_running<float>(false, contiguous({2, length}), 1);
-    expect_running<float>(false, testing::shifted({3, length}), 1);
-    if (length > 9000) continue;
-    expect_running<bfloat16>(false, contiguous({2, length}), 1);
-    expect_running<std::uint8_t>(false, contiguous({2, length}), 1);
-    expect_running<double>(true, contiguous({5, length}), 1);
-    expect_running<float>(false, contiguous({length, 5}), 0);
-    expect_running<float>(false, contiguous({length, 33}), 0);
-    expect_running<bool>(false, contiguous({length, 40}), 0);
-  }
-  expect_running<float>(false, contiguous({300, 20}), 1);
-  expect_running<float>(false, contiguous({20, 2100}), 0);
-}
-
-// More tiles of 4096 elements than a group of groups has: i8 keeps the memory small.
-TEST(ScanKernelTest, ScansThroughEveryLevelOfTiles) {
-  const std::int64_t length = 4096 * 16 * 16 + 4096 * 17 + 5;
-  Array in(DType::i8, contiguous({length}));
-  fill_range(in, 1, -3, 3);
-  const std::vector<Array> arrays = run_everywhere(
-      {Array(i64, contiguous({length})), in},
-      [](const Target& target, const std::vector<TensorRef>& t) {
-        kernels::scan(target, false, t[0], t[1], 0);
-      },
-      "i8");
-  std::int64_t running = 0;
-  for (std::int64_t i = 0; i < length; ++i) {
-    running += in.get<std::int8_t>(i);
-    ASSERT_EQ(arrays[0].get<std::int64_t>(i), running) << i;
-  }
-}
-
-TEST(ScanKernelTest, AMillionFloatsStayWithinAMillionth) {
-  const std::int64_t length = 1000000;
-  Array in(f32, contiguous({length}));
-  fill_range(in, 1, 0, 1);
-  const std::vector<Array> arrays = run_everywhere(
-      {Array(f32, contiguous({length})), in},
-      [](const Target& target, const std::vector<TensorRef>& t) {
-        kernels::scan(target, false, t[0], t[1], 0);
-      },
-      "f32");
-  long double exact = 0;
-  for (std::int64_t i = 0; i < length; ++i) {
-    exact += in.get<float>(i);
-    ASSERT_NEAR(arrays[0].value(i) / static_cast<double>(exact), 1, 1e-6) << i;
-  }
-}
-
-TEST(ScanKernelTest, KeepsTheSignOfZero) {
-  Array in(f32, contiguous({40}));
-  for (std::int64_t i = 0; i < 40; ++i) in.set(i, -0.0f);
-  const std::vector<Array> arrays = run_everywhere(
-      {Array(f32, contiguous({40})), in},
-      [](const Target& target, const std::vector<TensorRef>& t) {
-        kernels::scan(target, false, t[0], t[1], 0);
-      },
-      "-0");
-  for (std::int64_t i = 0; i < 40; ++i) ASSERT_EQ(arrays[0].bits(i), 0x80000000u) << i;
 }
 
 }  // namespace
