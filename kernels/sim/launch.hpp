@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "kernels/input.hpp"
+#include "kernels/sim/host_fma.hpp"
 #include "kernels/strided.hpp"
 
 namespace gantry::kernels::host {
@@ -77,31 +78,6 @@ bool try_dense_row(const Op& op, std::int64_t n, Out* out, const std::int64_t (&
 }
 
 }  // namespace detail
-
-// Note [fma on the host]
-// Without an instruction for it, fma() is a call of the C library, which is exact and slow. The
-// code within run() is compiled a second time for processors with the instruction, and has the same
-// bits.
-#if defined(__x86_64__) && defined(__GNUC__) && !defined(__clang__)
-template <class Run>
-[[gnu::target("avx2,fma"), gnu::flatten, gnu::noinline]] void run_with_fma(const Run& run) {
-  run();
-}
-template <class Run>
-void with_fma(const Run& run) {
-  static const bool has_fma = __builtin_cpu_supports("fma") && __builtin_cpu_supports("avx2");
-  if (has_fma) {
-    run_with_fma(run);
-  } else {
-    run();
-  }
-}
-#else
-template <class Run>
-void with_fma(const Run& run) {
-  run();
-}
-#endif
 
 // The elementwise loop on the host, for CPU tensors and simulated devices.
 //

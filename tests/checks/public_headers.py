@@ -15,6 +15,7 @@ CONDITIONAL = re.compile(r"^\s*#\s*(if|ifdef|ifndef|elif|else)\b")
 MAY_BE_CONDITIONAL = [
     "collectives/protocol/code_size.hpp",  # nvcc spells its attributes differently
     "include/gantry/core/macros.hpp",  # GANTRY_HD
+    "kernels/sim/host_fma.hpp",  # processors differ
     "memory/heap/poison.hpp",  # whether AddressSanitizer is there is known to the preprocessor alone
 ]
 

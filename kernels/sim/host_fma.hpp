@@ -1,0 +1,31 @@
+// Host loops with the processor's fma instruction.
+#pragma once
+
+namespace gantry::kernels::host {
+
+// Note [fma on the host]
+// Without an instruction for it, fma() is a call of the C library, which is exact and slow. The
+// code within run() is compiled a second time for processors with the instruction, and has the same
+// bits.
+#if defined(__x86_64__) && defined(__GNUC__) && !defined(__clang__)
+template <class Run>
+[[gnu::target("avx2,fma"), gnu::flatten, gnu::noinline]] void run_with_fma(const Run& run) {
+  run();
+}
+template <class Run>
+void with_fma(const Run& run) {
+  static const bool has_fma = __builtin_cpu_supports("fma") && __builtin_cpu_supports("avx2");
+  if (has_fma) {
+    run_with_fma(run);
+  } else {
+    run();
+  }
+}
+#else
+template <class Run>
+void with_fma(const Run& run) {
+  run();
+}
+#endif
+
+}  // namespace gantry::kernels::host
