@@ -23,8 +23,9 @@ PROCESS = ("comm/broadcast/4096", "comm/broadcast/1048576", "comm/broadcast/2684
            "comm/broadcast_coalesced/200x4KB", "comm/reduce_add_coalesced/200x4KB",
            "dispatch/add", "dispatch/sum", "dispatch/empty", "dispatch/view", "dispatch/mm_64",
            "copy/h2d_pinned/268435456", "copy/d2d/4096", "copy/d2d/268435456", "copy/peer/4096", "copy/peer/268435456",
-           "copy/cast_f32_f16/268435456", "copy/transposed/8192",
-           "kernel/add/268435456", "kernel/exp/268435456", "kernel/sum/268435456")
+           "copy/cast_f32_f16/268435456", "copy/transposed/8192")
+KERNELS = ("add", "bias_add", "exp", "fill", "sum", "sum_dim0", "sum_dim1", "max", "argmax", "cumsum", "cumsum_dim0", "softmax", "uniform",
+           "normal", "transpose", "index_rows")
 ALLOCATORS = ("PyTorch", "PyTorch expandable", "cudaMallocAsync", "RMM pool")
 
 HEAD = """
@@ -54,6 +55,12 @@ PROCESS_TEXT = """
 
 `comm/…` is `gantry::comm` beside `torch.cuda.comm`. The other rows use one GPU, and the peer is PyTorch's C++ API.
 Numbers in names are bytes. `dispatch` is host time of a call; the rest is time to completion of calls in a row.
+"""
+
+KERNEL_TEXT = """
+## Kernels beside PyTorch
+
+One GPU, time to completion of calls in a row. Sizes are those of the input, or of the output where there is none.
 """
 
 ALLOCATOR_TEXT = """
@@ -191,6 +198,22 @@ def process_table(results):
     return table(["measurement", *head], lines)
 
 
+def kernel_table(results):
+    rows = {}
+    for _, row in rows_of(results, "process"):
+        rows.setdefault(row["name"], row)  # the newest
+    columns = [("f32, 1 MiB", "", MIB), ("f32, 256 MiB", "", 256 * MIB), ("bf16, 256 MiB", "_bf16", 256 * MIB)]
+    lines = []
+    for kernel in KERNELS:
+        cells = []
+        for _, dtype, size in columns:
+            row = rows.get(f"kernel/{kernel}{dtype}/{size}")
+            cells += ["—", "—"] if row is None else [number_text(row["gantry_us"]), ratio_text(row["ratio"])]
+        lines.append([kernel, *cells])
+    head = [text for title, _, _ in columns for text in (f"{title}, µs", "PyTorch / gantry")]
+    return table(["kernel", *head], lines)
+
+
 def allocator_table(results):
     rows = rows_of(results, "allocator")
     names = list(dict.fromkeys(row["name"] for _, row in rows))
@@ -250,7 +273,7 @@ def page(results):
     """The text of the page."""
     parts = [HEAD, COLLECTIVES_TEXT, "\n".join(collectives_table(results)),
              notes_text(results, "collectives"), PICTURE, PROCESS_TEXT,
-             "\n".join(process_table(results)), ALLOCATOR_TEXT, "\n".join(allocator_table(results)),
+             "\n".join(process_table(results)), KERNEL_TEXT, "\n".join(kernel_table(results)), ALLOCATOR_TEXT, "\n".join(allocator_table(results)),
              wrapped(sequences_text(results)), REPRODUCE_TEXT, "\n".join(sources(results))]
     return "\n\n".join(part.strip("\n") for part in parts) + "\n"
 
