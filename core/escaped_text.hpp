@@ -1,4 +1,4 @@
-// Text of another process, made fit for a terminal.
+// Text of another process, made fit for a terminal or for XML.
 #pragma once
 
 #include <cstddef>
@@ -22,5 +22,9 @@ template <std::size_t Size>
 [[nodiscard]] std::string escaped_field(const char (&field)[Size]) {
   return escape_control_characters({field, strnlen(field, Size)});
 }
+
+/// `text` as the content of an XML element or attribute. Control characters that XML does not allow
+/// become spaces.
+[[nodiscard]] std::string escape_xml(std::string_view text);
 
 }  // namespace gantry

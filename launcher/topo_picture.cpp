@@ -8,6 +8,7 @@
 #include <utility>
 #include <vector>
 
+#include "core/escaped_text.hpp"
 #include "launcher/topo_command.hpp"
 #include "launcher/topo_text.hpp"
 
@@ -29,34 +30,15 @@ constexpr const char* kStyle =
     ".link{fill:none;stroke:#4d8b45}.switch{fill:#e4f1e2;stroke:#4d8b45}"
     ".pci{stroke:#9aa5b1;stroke-dasharray:3 2}";
 
-std::string escaped(std::string_view text) {
-  std::string result;
-  for (const char c : text) {
-    switch (c) {
-      case '<':
-        result += "&lt;";
-        break;
-      case '>':
-        result += "&gt;";
-        break;
-      case '&':
-        result += "&amp;";
-        break;
-      case '"':
-        result += "&quot;";
-        break;
-      default:
-        result += c;
-    }
-  }
-  return result;
-}
-
 // Text that fits into `width` pixels, by a rough measure of its letters.
 std::string fitted(std::string text, int width, int letter) {
   const auto most = static_cast<std::size_t>(std::max(1, width / letter));
-  if (text.size() > most) text = text.substr(0, most - 1) + "…";
-  return escaped(text);
+  if (text.size() > most) {
+    std::size_t end = most - 1;  // not inside a character of UTF-8
+    while (end > 0 && (static_cast<unsigned char>(text[end]) & 0xc0) == 0x80) --end;
+    text = text.substr(0, end) + "…";
+  }
+  return escape_xml(text);
 }
 
 struct Place {
@@ -184,12 +166,13 @@ class Picture {
   }
 
   void draw_header() {
-    text(kGap, 26, escaped(topology_.host), "t");
-    text(kGap, 44,
-         escaped(fmt::format("{} cores, {} GPUs, {} network interfaces{}", topology_.cores.size(),
-                             topology_.gpus.size(), topology_.nics.size(),
-                             topology_.gpus.empty() ? ": " + topology_.why_no_gpu : "")),
-         "s");
+    text(kGap, 26, escape_xml(topology_.host), "t");
+    text(
+        kGap, 44,
+        escape_xml(fmt::format("{} cores, {} GPUs, {} network interfaces{}", topology_.cores.size(),
+                               topology_.gpus.size(), topology_.nics.size(),
+                               topology_.gpus.empty() ? ": " + topology_.why_no_gpu : "")),
+        "s");
   }
 
   void draw_column(int id, const Column& column) {
@@ -214,7 +197,7 @@ class Picture {
     const bool is_busy = gpu.processes && *gpu.processes > 0;
     box(x, y, kGpuWidth, kGpuHeight, is_busy ? "busy" : "gpu");
     text(x + 8, y + 18, fitted(fmt::format("GPU{} {}", index, gpu.name), kGpuWidth - 12, 7));
-    text(x + 8, y + 33, escaped(gpu.bus_id), "s");
+    text(x + 8, y + 33, escape_xml(gpu.bus_id), "s");
     text(x + 8, y + 46, fitted("PCIe " + pcie_text(gpu), kGpuWidth - 12, 5), "s");
     text(x + 8, y + 58, fitted(use_text(gpu), kGpuWidth - 12, 5), "s");
   }

@@ -64,5 +64,11 @@ TEST(EscapedTextTest, AFieldEndsAtItsZeroOrItsEnd) {
   EXPECT_EQ(escaped_field(full), "abc");
 }
 
+TEST(EscapedTextTest, XmlHasNoMarkupAndNoControlCharacters) {
+  EXPECT_EQ(escape_xml("a<b>&\"c\""), "a&lt;b&gt;&amp;&quot;c&quot;");
+  EXPECT_EQ(escape_xml(std::string_view("\x1b[1m\0\n\t", 7)), " [1m \n\t");
+  EXPECT_EQ(escape_xml("größer"), "größer");
+}
+
 }  // namespace
 }  // namespace gantry

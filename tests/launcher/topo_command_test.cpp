@@ -4,6 +4,7 @@
 
 #include <fstream>
 
+#include "core/escaped_text.hpp"
 #include "core/json.hpp"
 #include "tests/launcher/launch_fixture.hpp"
 #include "tests/topology/machines.hpp"
@@ -60,6 +61,18 @@ TEST_F(TopoCommandTest, PicturesEscapeNames) {
   const std::string picture = topology_picture(topology);
   EXPECT_THAT(picture, HasSubstr("a&lt;b&gt;&amp;&quot;c&quot;"));
   EXPECT_THAT(picture, Not(HasSubstr("a<b>")));
+}
+
+TEST_F(TopoCommandTest, PicturesAreXmlWhateverNamesAre) {
+  Topology topology = machine("smt_off");
+  topology.host = "no\x1b[1mde";
+  for (std::size_t i = 0; i < topology.gpus.size(); ++i) {
+    // A letter of two bytes at every place where the name may be cut.
+    topology.gpus[i].name = std::string(10 + i, 'a');
+    for (int k = 0; k < 40; ++k) topology.gpus[i].name += "\u00e9";
+  }
+  const std::string picture = topology_picture(topology);
+  EXPECT_EQ(escape_control_characters(picture, LineEnds::keep), picture);
 }
 
 TEST_F(TopoCommandTest, JsonIsATopologyFile) {

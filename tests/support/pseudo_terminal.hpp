@@ -81,7 +81,7 @@ class TerminalProcess {
   /// Makes the terminal take no more output.
   void suspend_output() const { check(tcflow(slave_.get(), TCOOFF) == 0); }
   /// Closes the terminal, as a broken connection does.
-  void hang_up() {
+  void disconnect() {
     slave_.reset();
     master_.reset();
   }

@@ -160,7 +160,7 @@ TEST_F(TopTerminalTest, ATerminalThatTakesNoOutputDelaysNoSignal) {
 TEST_F(TopTerminalTest, ATerminalThatIsGoneEndsIt) {
   TerminalProcess terminal = start();
   (void)frame_of(terminal);
-  terminal.hang_up();
+  terminal.disconnect();
   EXPECT_EQ(terminal.wait(), -SIGHUP);
 }
 

@@ -7,6 +7,7 @@
 #include <cmath>
 #include <limits>
 
+#include "core/escaped_text.hpp"
 #include "tools/plot/svg.hpp"
 
 namespace gantry::plot {
@@ -192,7 +193,7 @@ class Drawing {
                               bottom - values.position(point.second) * kPlotHeight);
       }
       svg += fmt::format("<g><title>{}</title><polyline points=\"{}\" {}/></g>\n",
-                         escaped(line.name), points, stroke(line.name));
+                         escape_xml(line.name), points, stroke(line.name));
     }
     return svg;
   }

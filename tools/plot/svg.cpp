@@ -2,36 +2,14 @@
 
 #include <fmt/format.h>
 
-namespace gantry::plot {
+#include "core/escaped_text.hpp"
 
-std::string escaped(std::string_view text) {
-  std::string result;
-  for (const char c : text) {
-    switch (c) {
-      case '&':
-        result += "&amp;";
-        break;
-      case '<':
-        result += "&lt;";
-        break;
-      case '>':
-        result += "&gt;";
-        break;
-      case '"':
-        result += "&quot;";
-        break;
-      default:
-        // Other control characters are not XML.
-        result += static_cast<unsigned char>(c) < 0x20 && c != '\n' && c != '\t' ? ' ' : c;
-    }
-  }
-  return result;
-}
+namespace gantry::plot {
 
 std::string text_at(double x, double y, std::string_view css, std::string_view content,
                     std::string_view anchor) {
   return fmt::format("<text x=\"{:.1f}\" y=\"{:.1f}\" class=\"{}\" text-anchor=\"{}\">{}</text>\n",
-                     x, y, css, anchor, escaped(content));
+                     x, y, css, anchor, escape_xml(content));
 }
 
 std::string line_at(double x1, double y1, double x2, double y2, std::string_view css) {

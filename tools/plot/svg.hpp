@@ -6,8 +6,6 @@
 
 namespace gantry::plot {
 
-/// `text` with what XML reserves replaced; other control characters become spaces.
-[[nodiscard]] std::string escaped(std::string_view text);
 /// One line of text; `anchor` is start, middle or end.
 [[nodiscard]] std::string text_at(double x, double y, std::string_view css,
                                   std::string_view content, std::string_view anchor = "start");

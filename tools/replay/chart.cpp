@@ -6,13 +6,13 @@
 #include <array>
 #include <cmath>
 
+#include "core/escaped_text.hpp"
 #include "tools/plot/svg.hpp"
 #include "tools/replay/format.hpp"
 
 namespace gantry::replay {
 namespace {
 
-using plot::escaped;
 using plot::line_at;
 using plot::text_at;
 
@@ -136,7 +136,7 @@ class Chart {
   }
 
   [[nodiscard]] std::string draw_row(const ReplayResult& result, double y) const {
-    std::string svg = fmt::format("<g><title>{}</title>\n", escaped(result.backend));
+    std::string svg = fmt::format("<g><title>{}</title>\n", escape_xml(result.backend));
     svg += text_at(28, y + 22, "name", result.backend);
     if (!result.error.empty()) {
       // One line; the table has the whole text.
@@ -234,7 +234,7 @@ std::string chart_html(const Report& report) {
       "<title>{0}</title>\n<style>body {{ margin: 24px auto; max-width: 1060px; "
       "font-family: system-ui, sans-serif; color: #1f2933 }}</style>\n</head>\n<body>\n{1}"
       "<p>{2}</p>\n</body>\n</html>\n",
-      escaped(report.sequence), chart_svg(report), escaped(verdict(report)));
+      escape_xml(report.sequence), chart_svg(report), escape_xml(verdict(report)));
 }
 
 }  // namespace gantry::replay
