@@ -17,15 +17,15 @@
 
 #include <gantry/core/error.hpp>
 
-#include "launcher/check_command.hpp"
-#include "launcher/delegation.hpp"
-#include "launcher/dump.hpp"
-#include "launcher/options.hpp"
-#include "launcher/plan.hpp"
-#include "launcher/report.hpp"
-#include "launcher/shim.hpp"
-#include "launcher/supervisor.hpp"
-#include "launcher/topo_command.hpp"
+#include "launcher/commands/check_command.hpp"
+#include "launcher/commands/options.hpp"
+#include "launcher/commands/shim.hpp"
+#include "launcher/commands/topo_command.hpp"
+#include "launcher/failures/dump.hpp"
+#include "launcher/failures/report.hpp"
+#include "launcher/hosts/delegation.hpp"
+#include "launcher/placement/plan.hpp"
+#include "launcher/processes/supervisor.hpp"
 
 namespace gantry::launcher {
 namespace {

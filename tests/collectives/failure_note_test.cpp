@@ -10,7 +10,7 @@
 #include <utility>
 #include <vector>
 
-#include "launcher/error_note.hpp"
+#include "launcher/failures/error_note.hpp"
 
 namespace gantry {
 namespace {

@@ -1,4 +1,4 @@
-#include "launcher/delegation.hpp"
+#include "launcher/hosts/delegation.hpp"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -6,7 +6,7 @@
 #include <gantry/core/error.hpp>
 
 #include "core/json.hpp"
-#include "launcher/shim.hpp"
+#include "launcher/commands/shim.hpp"
 
 namespace gantry::launcher {
 namespace {

@@ -1,4 +1,4 @@
-#include "launcher/dump.hpp"
+#include "launcher/failures/dump.hpp"
 
 #include <fmt/format.h>
 #include <gmock/gmock.h>
@@ -19,7 +19,7 @@
 
 #include "core/json.hpp"
 #include "core/process_stamp.hpp"
-#include "launcher/options.hpp"
+#include "launcher/commands/options.hpp"
 #include "tests/support/rank_processes.hpp"
 
 namespace gantry::launcher {

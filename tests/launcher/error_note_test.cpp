@@ -1,5 +1,5 @@
 // What ranks say about their failures.
-#include "launcher/error_note.hpp"
+#include "launcher/failures/error_note.hpp"
 
 #include <gtest/gtest.h>
 #include <sys/stat.h>
@@ -8,7 +8,7 @@
 #include <fstream>
 #include <string>
 
-#include "launcher/report.hpp"
+#include "launcher/failures/report.hpp"
 
 namespace gantry::launcher {
 namespace {

@@ -4,7 +4,7 @@
 #include <fstream>
 
 #include "core/json.hpp"
-#include "launcher/report.hpp"
+#include "launcher/failures/report.hpp"
 #include "tests/launcher/launch_fixture.hpp"
 #include "tests/support/eventually.hpp"
 

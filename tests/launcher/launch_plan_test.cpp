@@ -4,9 +4,9 @@
 #include <gantry/core/error.hpp>
 
 #include "core/json.hpp"
-#include "launcher/output.hpp"
-#include "launcher/plan.hpp"
-#include "launcher/report.hpp"
+#include "launcher/failures/report.hpp"
+#include "launcher/output/output.hpp"
+#include "launcher/placement/plan.hpp"
 #include "tests/launcher/launch_fixture.hpp"
 
 namespace gantry::launcher {

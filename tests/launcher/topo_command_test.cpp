@@ -1,4 +1,4 @@
-#include "launcher/topo_command.hpp"
+#include "launcher/commands/topo_command.hpp"
 
 #include <gmock/gmock.h>
 

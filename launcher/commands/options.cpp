@@ -1,0 +1,274 @@
+#include "launcher/commands/options.hpp"
+
+#include <fmt/format.h>
+#include <signal.h>
+#include <string.h>
+
+#include <algorithm>
+#include <cstdlib>
+
+#include <gantry/core/error.hpp>
+#include <gantry/extend/parse_number.hpp>
+
+#include "command_line/command_line.hpp"
+#include "launcher/commands/subcommands.hpp"
+#include "launcher/hosts/hosts.hpp"
+#include "launcher/placement/environment.hpp"
+#include "launcher/placement/placement_line.hpp"
+#include "launcher/topo/topo_line.hpp"
+
+namespace gantry::launcher {
+namespace {
+
+constexpr std::int64_t kMaxSeconds = 366LL * 24 * 3600;
+
+constexpr const char* kFooter = R"(
+Exit code: that of the first rank that failed, 128+N if signal N ended it, 124
+after --timeout, 125 for glaunch's own errors, 126 or 127 if the program cannot
+be started, 130 after Ctrl-C. Everything behind the program is its own.)";
+
+// The variables of -x: "A=B", or "A" for its value here, which ranks get anyway.
+void read_exports(Options& options, const std::vector<std::string>& texts) {
+  for (const std::string& text : texts) {
+    const std::size_t equals = text.find('=');
+    const std::string name = text.substr(0, equals);
+    if (name.empty()) {
+      throw InvalidArgument(fmt::format("-x: expected NAME=VALUE or NAME, but got '{}'", text));
+    }
+    const bool is_ours = name != "CUDA_VISIBLE_DEVICES" && name != "OMP_NUM_THREADS" &&
+                         std::any_of(rank_variables().begin(), rank_variables().end(),
+                                     [&](const RankVariable& one) { return one.name == name; });
+    if (is_ours) {
+      throw InvalidArgument(fmt::format(
+          "-x: expected a variable that glaunch does not set itself, but got '{}'", name));
+    }
+    if (equals != std::string::npos) {
+      options.exports.push_back({name, text.substr(equals + 1)});
+    } else if (std::getenv(name.c_str()) == nullptr) {
+      options.notes.push_back(fmt::format("-x {0}: {0} is not set, so ranks do not get it", name));
+    }
+  }
+}
+
+}  // namespace
+
+std::chrono::milliseconds parse_duration(std::string_view text, std::string_view what) {
+  const auto digits =
+      std::find_if_not(text.begin(), text.end(), [](char c) { return c >= '0' && c <= '9'; }) -
+      text.begin();
+  const std::string_view number = text.substr(0, static_cast<std::size_t>(digits));
+  const std::string_view unit = text.substr(static_cast<std::size_t>(digits));
+  std::int64_t scale = 0;
+  if (unit == "ms") scale = 1;
+  if (unit == "s" || unit.empty()) scale = 1000;
+  if (unit == "m") scale = 60'000;
+  if (unit == "h") scale = 3'600'000;
+  if (number.empty() || number.size() > 10 || scale == 0) {
+    throw InvalidArgument(fmt::format(
+        "{}: expected a duration such as 300ms, 15s, 2m or 1h, but got '{}'", what, text));
+  }
+  const std::int64_t value = env::parse_int(number, what, 0, kMaxSeconds * 1000 / scale);
+  return std::chrono::milliseconds(value * scale);
+}
+
+std::vector<int> parse_signals(std::string_view text) {
+  std::vector<int> result;
+  do {
+    const std::size_t comma = std::min(text.find(','), text.size());
+    std::string_view name = text.substr(0, comma);
+    text.remove_prefix(std::min(comma + 1, text.size()));
+    if (name.starts_with("SIG")) name.remove_prefix(3);
+    int number = 0;
+    for (int signal = 1; signal < NSIG && number == 0; ++signal) {
+      const char* known = sigabbrev_np(signal);
+      if ((known != nullptr && name == known) || name == std::to_string(signal)) number = signal;
+    }
+    const bool reserved = number == SIGKILL || number == SIGSTOP || number == SIGCHLD ||
+                          number == SIGINT || number == SIGTERM || number == SIGHUP ||
+                          number == SIGQUIT || number == SIGPIPE || number == SIGTSTP ||
+                          number == SIGCONT;
+    if (number == 0 || reserved) {
+      throw InvalidArgument(
+          fmt::format("--forward: expected signals such as USR1,USR2, but got '{}'{}", name,
+                      reserved ? " (glaunch handles that one itself)" : ""));
+    }
+    result.push_back(number);
+  } while (!text.empty());
+  return result;
+}
+
+std::string signal_name(int signal) {
+  const char* name = sigabbrev_np(signal);
+  return name != nullptr ? fmt::format("SIG{}", name) : fmt::format("signal {}", signal);
+}
+
+Options parse_options(const std::vector<std::string>& arguments) {
+  Options options;
+  const bool environment_only =
+      arguments.size() == 1 || (arguments.size() == 2 && arguments[1] == "--json");
+  if (!arguments.empty() && arguments[0] == "env" && environment_only) {
+    options.action = Action::environment;
+    options.json = arguments.size() == 2;
+    return options;
+  }
+
+  if (!arguments.empty() && arguments[0] == "dump") {
+    return parse_dump({arguments.begin() + 1, arguments.end()});
+  }
+
+  if (!arguments.empty() && arguments[0] == "shim") {
+    return parse_shim({arguments.begin() + 1, arguments.end()});
+  }
+
+  if (!arguments.empty() && arguments[0] == "topo") {
+    return parse_topo({arguments.begin() + 1, arguments.end()});
+  }
+
+  if (!arguments.empty() && arguments[0] == "check") {
+    return parse_check({arguments.begin() + 1, arguments.end()});
+  }
+
+  CommandLine line("Starts one process per device, merges their output and stops them together.",
+                   "glaunch");
+  line.set_usage("[options] [--] program [arguments…]");
+  line.stop_at_first_argument();
+  line.set_footer(kFooter);
+
+  int ranks = 0;
+  bool standalone = false;
+  bool no_prefix = false;
+  bool dry_run = false;
+  std::string prefix, log_dir, grace, timeout, forward, report, restart_delay;
+  std::string stdin_mode = "rank0";
+  std::string color = "auto";
+  std::vector<std::string> exports;
+  int only_rank = 0;
+
+  line.begin_group("Ranks");
+  const CommandLineOption ranks_option =
+      line.add_option("-n,--ranks", ranks, "number of ranks (one per visible device)")
+          .range(1, kMaxRanks);
+  for (const char* habit : {"-np", "--np", "--nproc-per-node", "--nproc_per_node"}) {
+    line.add_alias(habit, "--ranks");
+  }
+  line.add_option("-x", exports, "set a variable for the ranks; repeatable")
+      .repeatable()
+      .value("NAME=VALUE");
+
+  std::string hosts, hostfile;
+  const CommandLineOption hosts_option =
+      line.add_option("--hosts", hosts, "machines, started by srun or mpirun").value("A:4,B:4");
+  for (const char* habit : {"--host", "-host", "-H"}) line.add_alias(habit, "--hosts");
+  line.add_option("--hostfile", hostfile, "a line for each machine: name slots=4")
+      .value("FILE", ValueKind::file)
+      .excludes(hosts_option);
+  for (const char* habit : {"-hostfile", "--machinefile", "-machinefile"}) {
+    line.add_alias(habit, "--hostfile");
+  }
+
+  line.begin_group("Placement");
+  const PlacementLine placement(line, options);
+  line.add_flag("--dry-run", dry_run, "print the plan and start nothing");
+  line.add_flag("--json", options.json, "with --dry-run: print JSON");
+
+  line.begin_group("Output");
+  const CommandLineOption prefix_option =
+      line.add_option("--prefix", prefix, "start of each line: {rank} {local_rank} {host}");
+  line.add_flag("--no-prefix", no_prefix, "print lines as they are");
+  line.add_option("--color", color, "colour prefixes (auto: on a terminal)")
+      .one_of({"auto", "always", "never"});
+  const CommandLineOption only_rank_option =
+      line.add_option("--only-rank", only_rank, "show only this rank's output")
+          .range(0, kMaxRanks - 1)
+          .value("R");
+  const CommandLineOption log_dir_option =
+      line.add_option("--log-dir", log_dir, "write each rank's output to rank<R>.out, .err")
+          .value("DIR", ValueKind::directory);
+  line.add_option("--stdin", stdin_mode, "reader of standard input (rank0)")
+      .one_of({"rank0", "none"});
+
+  line.begin_group("Failure");
+  line.add_option("--tail", options.tail, "lines shown of a rank that failed (20)")
+      .range(0, 100000);
+  const CommandLineOption grace_option =
+      line.add_option("--grace", grace, "time between SIGTERM and SIGKILL (15s)").value("TIME");
+  const CommandLineOption timeout_option =
+      line.add_option("--timeout", timeout, "stop the job after this time").value("TIME");
+  const CommandLineOption forward_option =
+      line.add_option("--forward", forward, "signals for the ranks, such as USR1,USR2")
+          .value("SIGNALS");
+  line.add_flag("--keep-going", options.keep_going, "do not stop the others when a rank fails");
+  line.add_option("--max-restarts", options.max_restarts, "start the job again after a failure (0)")
+      .range(0, 1'000'000);
+  const CommandLineOption restart_delay_option =
+      line.add_option("--restart-delay", restart_delay, "pause before, doubled each time (1s)")
+          .value("TIME");
+  const CommandLineOption report_option =
+      line.add_option("--report", report, "write what happened to a JSON file")
+          .value("FILE", ValueKind::file);
+  line.begin_group("");
+  line.add_flag("--standalone", standalone, "ignored").hidden();
+  for (const ProgramDescription& command : describe_subcommands()) line.add_command(command);
+
+  options.text = line.parse(arguments);
+  if (!options.text.empty()) {
+    options.action = Action::inform;
+    return options;
+  }
+
+  options.command = read_command(line);
+
+  if (ranks_option.is_given()) options.ranks = ranks;
+  if (standalone) {
+    options.notes.push_back("--standalone has no effect: glaunch always serves its own rendezvous");
+  }
+  read_exports(options, exports);
+  if (hosts_option.is_given()) options.hosts = parse_hosts(hosts, "--hosts");
+  if (!hostfile.empty()) options.hosts = read_hostfile(hostfile);
+  if (options.hosts.size() == 1 && options.hosts[0].ranks) {
+    if (options.ranks && *options.ranks != *options.hosts[0].ranks) {
+      throw InvalidArgument(fmt::format("-n {} and {} ranks on {} contradict each other",
+                                        *options.ranks, *options.hosts[0].ranks,
+                                        options.hosts[0].name));
+    }
+    options.ranks = options.hosts[0].ranks;
+  }
+  options.has_own_prefix = prefix_option.is_given();
+  options.color = color == "always"  ? ColorMode::always
+                  : color == "never" ? ColorMode::never
+                                     : ColorMode::automatic;
+  if (prefix_option.is_given()) options.prefix = prefix;
+  if (no_prefix && prefix_option.is_given()) {
+    throw InvalidArgument("--prefix and --no-prefix contradict each other");
+  }
+  if (no_prefix) options.prefix.reset();
+  if (only_rank_option.is_given()) options.only_rank = only_rank;
+  if (log_dir_option.is_given()) {
+    if (log_dir.empty()) throw InvalidArgument("--log-dir: expected a directory, but got ''");
+    options.log_dir = log_dir;
+  }
+  if (report_option.is_given()) options.report = report;
+  if (grace_option.is_given()) options.grace = parse_duration(grace, "--grace");
+  if (timeout_option.is_given()) {
+    options.timeout = parse_duration(timeout, "--timeout");
+    if (options.timeout->count() == 0) throw InvalidArgument("--timeout: expected more than 0");
+  }
+  if (restart_delay_option.is_given()) {
+    if (options.max_restarts == 0) throw InvalidArgument("--restart-delay needs --max-restarts");
+    options.restart_delay = parse_duration(restart_delay, "--restart-delay");
+  }
+  if (options.keep_going && options.max_restarts > 0) {
+    throw InvalidArgument("--keep-going and --max-restarts contradict each other");
+  }
+  if (forward_option.is_given()) options.forward = parse_signals(forward);
+  options.stdin_mode = stdin_mode == "none" ? StdinMode::none : StdinMode::rank0;
+  if (options.cpu_only && !options.ranks && (options.hosts.empty() || !options.hosts[0].ranks)) {
+    throw InvalidArgument("--cpu-only needs -n: there are no devices to count");
+  }
+  placement.read();
+  if (options.json && !dry_run) throw InvalidArgument("--json needs --dry-run");
+  if (dry_run) options.action = Action::dry_run;
+  return options;
+}
+
+}  // namespace gantry::launcher

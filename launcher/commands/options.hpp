@@ -1,0 +1,98 @@
+#pragma once
+
+#include <chrono>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include <gantry/device/plan.hpp>
+
+#include "launcher/commands/dump_request.hpp"
+#include "launcher/commands/topo_request.hpp"
+#include "launcher/hosts/host.hpp"
+
+namespace gantry::launcher {
+
+/// Most ranks of a job.
+inline constexpr int kMaxRanks = 4096;
+
+/// What glaunch is asked to do.
+enum class Action {
+  run,          ///< start the command
+  dry_run,      ///< print the plan
+  environment,  ///< print the variables that ranks get
+  dump,         ///< print what the ranks of jobs are at
+  shim,         ///< become one rank of a job that srun or mpirun started
+  topo,         ///< print the machine
+  check,        ///< look for what keeps jobs from running well
+  inform,       ///< print `text` (help, version)
+};
+
+/// Which rank reads glaunch's standard input.
+enum class StdinMode { rank0, none };
+
+/// When prefixes are coloured; `automatic`: on a terminal, unless NO_COLOR or TERM=dumb is set.
+enum class ColorMode { automatic, always, never };
+
+/// A variable of the environment.
+struct Variable {
+  std::string name;
+  std::string value;
+};
+
+/// The command line, parsed and checked.
+struct Options {
+  Action action = Action::run;
+  std::string text;                ///< for Action::inform
+  std::vector<std::string> notes;  ///< lines for the user about options that have no effect
+  bool json = false;
+  TopoRequest topo;                          ///< for Action::topo
+  CheckRequest check;                        ///< for Action::check
+  DumpRequest dump;                          ///< for Action::dump
+  bool follow = false;                       ///< for Action::dump: print again and again
+  std::chrono::milliseconds interval{1000};  ///< for `follow`
+
+  std::vector<std::string> command;
+  std::optional<int> ranks;
+  std::vector<Host> hosts;  ///< of --hosts or --hostfile; empty: see job_hosts()
+  int ranks_per_device = 1;
+  bool cpu_only = false;
+  PlanOptions placement;                         ///< which GPUs and CPUs; its `ranks` is not used
+  std::vector<std::string> placement_arguments;  ///< the options behind it, for another glaunch
+  std::optional<std::string> topo_file;          ///< in place of GANTRY_TOPO_FILE
+  std::vector<Variable> exports;  ///< of -x: set before anything else reads the environment
+
+  bool has_own_prefix = false;                      ///< --prefix was given
+  std::optional<std::string> prefix = "[{rank}] ";  ///< none: lines are printed as they are
+  ColorMode color = ColorMode::automatic;
+  std::optional<std::string> log_dir;
+  std::optional<int> only_rank;
+  int tail = 20;  ///< lines shown of a rank that failed
+  StdinMode stdin_mode = StdinMode::rank0;
+
+  std::chrono::milliseconds grace{15'000};
+  std::optional<std::chrono::milliseconds> timeout;
+  std::vector<int> forward;  ///< signal numbers handed on to the ranks
+  bool keep_going = false;
+  int max_restarts = 0;
+  std::chrono::milliseconds restart_delay{1000};  ///< pause before the first restart
+  std::optional<std::string> report;
+};
+
+/// Parses the arguments after the program name.
+/// Throws: InvalidArgument with a text for the user.
+[[nodiscard]] Options parse_options(const std::vector<std::string>& arguments);
+
+/// Parses "300ms", "15s", "2m", "1h" or plain seconds; `what` names it in the error.
+/// Throws: InvalidArgument.
+[[nodiscard]] std::chrono::milliseconds parse_duration(std::string_view text,
+                                                       std::string_view what);
+
+/// Parses a list such as "USR1,SIGUSR2,10". Throws: InvalidArgument.
+[[nodiscard]] std::vector<int> parse_signals(std::string_view text);
+
+/// "SIGTERM" for 15; "signal 99" for a number without a name.
+[[nodiscard]] std::string signal_name(int signal);
+
+}  // namespace gantry::launcher

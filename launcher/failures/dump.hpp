@@ -1,0 +1,56 @@
+// The progress of the ranks of this user's jobs, from their flight files.
+#pragma once
+
+#include <chrono>
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "job/group_report.hpp"
+#include "launcher/commands/dump_request.hpp"
+
+namespace gantry {
+class Json;
+}  // namespace gantry
+
+namespace gantry::launcher {
+
+using flight::GroupReport;
+using flight::LaneReport;
+using flight::ProcessState;
+using flight::RankReport;
+
+/// The flight files that `target` names: a job, a process id, a file (with a slash), or all of this
+/// user if empty; newest first. Throws: InvalidArgument if it names none.
+[[nodiscard]] std::vector<flight::OpenFile> find_flights(const std::string& target);
+
+/// The progress of a group, and its diagnosis.
+[[nodiscard]] GroupReport look_at(const flight::OpenFile& file);
+/// Waiting ranks, ranks with different calls, lost ranks; the most significant first. Empty if
+/// nothing is amiss.
+[[nodiscard]] std::vector<std::string> findings(const flight::View& view,
+                                                const std::vector<RankReport>& ranks);
+/// What the calls of a group's ranks mean: the findings, or that there are none.
+[[nodiscard]] std::vector<std::string> diagnose(const flight::View& view,
+                                                const std::vector<RankReport>& ranks);
+
+/// What is amiss in the groups of the job `job`, for the report of its failure: of groups that
+/// broke if there are such; the most telling sentence of each, at most some.
+[[nodiscard]] std::vector<std::string> diagnose_job(const std::string& job);
+
+/// For programs; `view` as below.
+[[nodiscard]] Json to_json(const GroupReport& report, const flight::View& view);
+/// For people; `view` is the one that `report` was made from.
+[[nodiscard]] std::string describe_group(const GroupReport& report, const flight::View& view);
+
+/// What `glaunch dump` prints. Without a target these are the groups with a living rank and those
+/// of the newest job that broke. Throws: InvalidArgument.
+[[nodiscard]] std::string dump(const DumpRequest& request);
+
+/// Prints the dump again whenever a rank got further, or each time if `redraws`. Looks every
+/// `interval`. Returns when the target's ranks have ended; without a target it does not return.
+/// Throws: InvalidArgument; what `print` throws.
+void follow_dump(const DumpRequest& request, std::chrono::milliseconds interval, bool redraws,
+                 const std::function<void(const std::string& text)>& print);
+
+}  // namespace gantry::launcher

@@ -1,0 +1,32 @@
+#pragma once
+
+#include <string>
+
+#include "command_line/command_line.hpp"
+#include "launcher/commands/options.hpp"
+
+namespace gantry::launcher {
+
+/// The options of a rank's place that `glaunch` and `glaunch shim` share.
+class PlacementLine {
+ public:
+  /// Adds them to a command line. Both `line` and `options` must outlive this.
+  PlacementLine(CommandLine& line, Options& options);
+
+  /// Enters what was on the command line into the options. Throws: InvalidArgument.
+  void read() const;
+
+ private:
+  Options& options_;
+  std::string gpus_;
+  std::string order_;
+  std::string bind_;
+  std::string topo_file_;
+  CommandLineOption per_device_option_;
+  CommandLineOption gpus_option_;
+  CommandLineOption order_option_;
+  CommandLineOption bind_option_;
+  CommandLineOption topo_file_option_;
+};
+
+}  // namespace gantry::launcher

@@ -1,0 +1,488 @@
+#include "launcher/processes/supervisor.hpp"
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <signal.h>
+#include <sys/prctl.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <system_error>
+#include <utility>
+
+#include "launcher/failures/dump.hpp"
+#include "launcher/hosts/arrivals.hpp"
+#include "launcher/processes/cgroup.hpp"
+#include "launcher/processes/job_signals.hpp"
+
+namespace gantry::launcher {
+namespace {
+
+using std::chrono::milliseconds;
+
+// The first failure seen is often secondary: the rank that caused it is still writing its core.
+constexpr milliseconds kCollectTime{300};
+// For what ranks leave behind when they end well.
+constexpr milliseconds kLeftoverGrace{2'000};
+// A killed process is gone at once, unless it hangs in the kernel.
+constexpr milliseconds kKillTime{10'000};
+
+}  // namespace
+
+Supervisor::Supervisor(const Options& options, const Plan& plan, const Environment& environment)
+    : options_(options),
+      plan_(plan),
+      environment_(environment),
+      descriptors_(reserve_descriptors(static_cast<int>(plan.ranks.size()))),
+      signal_fd_(open_signal_fd(options.forward)),
+      context_(options),
+      reaper_(context_.job_id(), context_.scratch_directory()),
+      output_(options, plan, context_.scratch_directory()),
+      restarts_(options.max_restarts, options.restart_delay) {
+  // Orphans of the ranks become this process's children, wherever they went.
+  prctl(PR_SET_CHILD_SUBREAPER, 1);
+  context_.make_scratch_directory();
+  for (const pid_t pid : child_processes()) earlier_children_.insert(pid);
+  loop_.watch_input(signal_fd_, [this] { take_signals(); });
+}
+
+Supervisor::~Supervisor() {
+  // After an exception (no memory for a process, say) ranks may be running.
+  if (!over_) reaper_.clean_up();
+  context_.remove_scratch_directory();  // before the reaper ends, which would do it instead
+  close(signal_fd_);
+}
+
+JobResult Supervisor::run() {
+  first_start_ = Clock::now();
+  if (options_.timeout) timeout_ = first_start_ + *options_.timeout;
+  prepare_run();
+  for (run_once(); !stop_requested_; run_once()) {
+    const std::optional<milliseconds> delay = restarts_.next_delay(result_);
+    if (!delay) break;
+    for (const std::string& line : describe_failure(result_)) output_.message(line);
+    output_.message(fmt::format("restart {} of {} in {} s", restarts_.restarts(),
+                                options_.max_restarts, delay->count() / 1000.0));
+    EarlierRun run{result_.job_id, result_.exit_code(), std::nullopt};
+    if (const RankResult* rank = result_.root_failure()) run.first_failure = rank->rank;
+    result_.earlier_runs.push_back(std::move(run));
+    context_.renew();
+    prepare_run();
+    if (!pause(*delay)) break;
+  }
+  result_.duration = std::chrono::duration_cast<milliseconds>(Clock::now() - first_start_);
+  return result_;  // a copy: the last ones may be reaped only while drain() waits
+}
+
+// Forgets the processes of the run before.
+void Supervisor::prepare_run() {
+  JobResult fresh;
+  fresh.earlier_runs = std::move(result_.earlier_runs);
+  result_ = std::move(fresh);
+  result_.job_id = context_.job_id();
+  ranks_.assign(plan_.ranks.size(), Rank());
+  signalled_orphans_.clear();
+  phase_deadline_.reset();
+  last_signal_ = 0;
+  running_ = 0;
+  ended_ = 0;
+  over_ = false;
+  output_.clear_tails();
+  stdin_.reset();
+  store_.reset();
+  store_.emplace(StoreServerOptions{
+      .address = plan_.delegation ? plan_.delegation->listen_address() : context_.store_address(),
+      .token = context_.store_token()});
+  if (plan_.delegation) result_.launcher = plan_.delegation->launcher;
+  for (const RankPlan& rank : plan_.ranks) {
+    RankResult entry;
+    entry.rank = rank.rank;
+    entry.device = rank.device;
+    entry.device_uuid = rank.device_uuid;
+    result_.ranks.push_back(std::move(entry));
+  }
+}
+
+// Waits before a restart. False if the job is stopped meanwhile.
+bool Supervisor::pause(milliseconds delay) {
+  phase_ = Phase::pausing;
+  over_ = true;  // no process of the job is left
+  const Clock::time_point end = Clock::now() + delay;
+  while (!stop_requested_ && Clock::now() < end) {
+    loop_.wait(timeout_ ? std::min(end, *timeout_) : end);
+    pass_deadlines();
+  }
+  over_ = stop_requested_;
+  return !stop_requested_;
+}
+
+void Supervisor::run_once() {
+  phase_ = Phase::running;
+  start_ = Clock::now();
+  oom_kills_at_start_ = oom_kills();
+  restarts_.begin_run();
+  if (!start_ranks()) kill_all();
+  children_changed_ = true;
+  while (look_for_the_end(), !over_) {
+    loop_.wait(next_deadline());
+    output_.flush_partial_lines([this](int rank, Stream stream) { read_output(rank, stream); });
+    if (stdin_) stdin_->look_again();
+    pass_deadlines();
+  }
+  std::vector<ErrorNote> notes;
+  for (std::size_t i = 0; i < ranks_.size(); ++i) {
+    RankResult& rank = result_.ranks[i];
+    for (const Stream stream : {Stream::out, Stream::err}) {
+      close_output(static_cast<int>(i), stream);
+    }
+    notes.push_back(rank.started ? read_error_note(context_.error_file(rank.rank)) : ErrorNote{});
+    rank.tail = output_.tail(rank.rank);
+  }
+  enter_notes(result_, notes);
+  look_for_missing_ranks();
+  // With --keep-going no rank was stopped.
+  if (result_.outcome == Outcome::rank_failed && result_.sentences.empty()) {
+    result_.sentences = diagnose_job(context_.job_id());
+  }
+}
+
+bool Supervisor::start_ranks() {
+  const auto fail = [&](const ExecFailure& failure) {
+    result_.outcome = Outcome::not_started;
+    result_.start_error = failure.message;
+    result_.start_error_code = failure.exit_code();
+    return false;
+  };
+  const auto path = environment_.find("PATH");
+  const auto program = find_program(plan_.command.front(),
+                                    path == environment_.end() ? "/usr/bin:/bin" : path->second);
+  if (const auto* failure = std::get_if<ExecFailure>(&program)) return fail(*failure);
+
+  const JobValues values = context_.values();
+  if (options_.stdin_mode == StdinMode::rank0) stdin_.emplace(loop_);
+  BindingWarnings warnings;
+  for (const RankPlan& rank : plan_.ranks) {
+    unlink(context_.error_file(rank.rank).c_str());  // of an earlier job with the same --log-dir
+    SpawnRequest request{std::get<std::string>(program),
+                         plan_.command,
+                         environment_of(rank, values),
+                         -1,
+                         plan_.delegation ? -1 : context_.liveness_fd(),
+                         descriptors_,
+                         Binding(rank.cpus, rank.memory_node)};
+    if (rank.rank == 0 && stdin_) request.stdin_fd = stdin_->source();
+    const auto started = spawn(request, reaper_);
+    if (rank.rank == 0 && stdin_) stdin_->handed_over();
+    if (const auto* failure = std::get_if<ExecFailure>(&started)) return fail(*failure);
+    const Process& process = std::get<Process>(started);
+    for (const auto& text : warnings.add(process.binding_errors)) message("warning: " + text);
+    const auto index = static_cast<std::size_t>(rank.rank);
+    ranks_[index].pid = process.pid;
+    result_.ranks[index].pid = process.pid;
+    result_.ranks[index].started = true;
+    ++running_;
+    watch_end(process.pid);
+    watch_output(rank.rank, Stream::out, process.stdout_fd);
+    watch_output(rank.rank, Stream::err, process.stderr_fd);
+  }
+  return true;
+}
+
+Environment Supervisor::environment_of(const RankPlan& rank, const JobValues& values) const {
+  if (!plan_.delegation) return rank_environment(environment_, plan_, rank, values);
+  return delegation_environment(environment_, *plan_.delegation,
+                                {values.job_id, plan_.delegation->rank_address(store_->address()),
+                                 values.rendezvous_token, values.master_port, values.restarts});
+}
+
+// Another launcher that failed before all ranks were there has started nothing.
+void Supervisor::look_for_missing_ranks() {
+  if (!plan_.delegation || result_.outcome != Outcome::rank_failed) return;
+  const std::vector<int> missing =
+      missing_ranks(store_->address(), context_.store_token(), plan_.delegation->ranks);
+  if (!missing.empty()) enter_missing_ranks(result_, *plan_.delegation, missing);
+}
+
+// SIGCHLD alone is not enough: a thread that some library started may take it away from us.
+void Supervisor::watch_end(pid_t pid) {
+  const int fd = static_cast<int>(syscall(SYS_pidfd_open, pid, 0));
+  if (fd < 0) return;
+  loop_.watch_input(fd, [this, fd] {
+    loop_.forget(fd);
+    close(fd);
+    reap();
+  });
+}
+
+void Supervisor::watch_output(int rank, Stream stream, int fd) {
+  ranks_[static_cast<std::size_t>(rank)].fds[static_cast<int>(stream)] = fd;
+  loop_.watch_input(fd, [this, rank, stream] { read_output(rank, stream); });
+}
+
+void Supervisor::read_output(int rank, Stream stream) {
+  const int fd = ranks_[static_cast<std::size_t>(rank)].fds[static_cast<int>(stream)];
+  if (fd < 0) return;
+  std::array<char, 65536> chunk;
+  const ssize_t got = read(fd, chunk.data(), chunk.size());
+  if (got > 0) {
+    output_.receive(rank, stream, {chunk.data(), static_cast<std::size_t>(got)});
+  } else if (got == 0 || (errno != EAGAIN && errno != EINTR)) {
+    close_output(rank, stream);
+  }
+}
+
+void Supervisor::close_output(int rank, Stream stream) {
+  int& fd = ranks_[static_cast<std::size_t>(rank)].fds[static_cast<int>(stream)];
+  if (fd < 0) return;
+  std::array<char, 65536> chunk;
+  for (ssize_t got = 0; (got = read(fd, chunk.data(), chunk.size())) > 0;) {
+    output_.receive(rank, stream, {chunk.data(), static_cast<std::size_t>(got)});
+  }
+  output_.finish(rank, stream);
+  loop_.forget(fd);
+  close(std::exchange(fd, -1));
+}
+
+void Supervisor::take_signals() {
+  signalfd_siginfo info{};
+  while (read(signal_fd_, &info, sizeof info) == sizeof info) take_signal(info);
+}
+
+void Supervisor::take_signal(const signalfd_siginfo& info) {
+  const int signal = static_cast<int>(info.ssi_signo);
+  switch (signal) {
+    case SIGCHLD:
+      reap();
+      return;
+    case SIGTSTP:
+      signal_groups(SIGSTOP);
+      stop_here();
+      signal_groups(SIGCONT);
+      return;
+    case SIGCONT:
+      signal_groups(SIGCONT);
+      return;
+    case SIGINT:
+    case SIGTERM:
+    case SIGHUP:
+    case SIGQUIT:
+      stop_requested_ = true;
+      if (draining_) {
+        draining_ = false;
+      } else if (phase_ == Phase::pausing) {
+        result_.outcome = Outcome::interrupted;
+        result_.signal = signal;
+      } else if (phase_ == Phase::running || phase_ == Phase::collecting) {
+        if (result_.outcome == Outcome::ok) {
+          result_.outcome = Outcome::interrupted;
+          result_.signal = signal;
+        }
+        stop(signal, options_.grace);
+      } else {
+        kill_all();
+      }
+      return;
+    default:  // one of --forward: for the ranks themselves, as their children may not expect it
+      for (std::size_t i = 0; i < ranks_.size(); ++i) {
+        if (ranks_[i].pid > 0 && !result_.ranks[i].ended) kill(ranks_[i].pid, signal);
+      }
+  }
+}
+
+void Supervisor::reap() {
+  int status = 0;
+  bool has_orphan = false;
+  for (pid_t pid = 0; (pid = waitpid(-1, &status, WNOHANG)) > 0;) {
+    children_changed_ = true;
+    earlier_children_.erase(pid);
+    signalled_orphans_.erase(pid);
+    if (pid == reaper_.pid()) {
+      reaper_.mark_reaped();
+      output_.message(
+          "warning: the reaper process is gone; if glaunch is killed now, processes "
+          "that the ranks started may survive");
+      continue;
+    }
+    if (const std::optional<int> rank = running_rank(pid)) {
+      rank_ended(*rank, status);
+    } else {
+      has_orphan = true;
+    }
+  }
+  // It may have been the last one of an ended rank's group, whose number others get then.
+  if (has_orphan) signal_groups(0);
+}
+
+// The rank whose process this is. The number of an ended process may have a new owner.
+std::optional<int> Supervisor::running_rank(pid_t pid) const {
+  for (std::size_t i = 0; i < ranks_.size(); ++i) {
+    if (ranks_[i].pid == pid && !result_.ranks[i].ended) return static_cast<int>(i);
+  }
+  return std::nullopt;
+}
+
+void Supervisor::rank_ended(int rank, int status) {
+  RankResult& entry = result_.ranks[static_cast<std::size_t>(rank)];
+  entry.ended = true;
+  entry.order = ended_++;
+  entry.duration = std::chrono::duration_cast<milliseconds>(Clock::now() - start_);
+  --running_;
+  if (WIFSIGNALED(status)) {
+    entry.signal = WTERMSIG(status);
+    entry.core_dumped = WCOREDUMP(status);
+    entry.out_of_memory = entry.signal == SIGKILL && !entry.stopped_by_glaunch &&
+                          oom_kills_at_start_ && oom_kills() > oom_kills_at_start_;
+  } else {
+    entry.exit_code = WEXITSTATUS(status);
+  }
+  signal_groups(0);  // forgets the group if it is empty
+  if (!entry.failed()) return store_->mark_ended(rank);
+  store_->mark_lost(rank);
+  if (entry.stopped_by_glaunch) return;
+  if (result_.outcome == Outcome::ok) result_.outcome = Outcome::rank_failed;
+  if (phase_ == Phase::running && !options_.keep_going) {
+    phase_ = Phase::collecting;
+    phase_deadline_ = Clock::now() + kCollectTime;
+  }
+}
+
+void Supervisor::stop(int signal, milliseconds grace) {
+  reap();  // ranks that ended already were not stopped here
+  // While the ranks that hang are there.
+  if (result_.outcome == Outcome::rank_failed || result_.outcome == Outcome::timed_out) {
+    result_.sentences = diagnose_job(context_.job_id());
+  }
+  for (RankResult& rank : result_.ranks) {
+    if (rank.started && !rank.ended) rank.stopped_by_glaunch = true;
+  }
+  phase_ = Phase::stopping;
+  phase_deadline_ = Clock::now() + grace;
+  signal_everyone(signal);
+  signal_groups(SIGCONT);  // a stopped process would not notice
+  children_changed_ = true;
+}
+
+void Supervisor::kill_all() {
+  reap();
+  for (RankResult& rank : result_.ranks) {
+    if (rank.started && !rank.ended) rank.stopped_by_glaunch = true;
+  }
+  phase_ = Phase::killing;
+  phase_deadline_ = Clock::now() + kKillTime;
+  signal_everyone(SIGKILL);
+  children_changed_ = true;
+}
+
+void Supervisor::signal_everyone(int signal) {
+  last_signal_ = signal;
+  signal_groups(signal);
+  signalled_orphans_.clear();
+  for (const pid_t pid : orphans()) {
+    kill(pid, signal);
+    signalled_orphans_.insert(pid);
+  }
+}
+
+void Supervisor::signal_groups(int signal) {
+  for (std::size_t i = 0; i < ranks_.size(); ++i) {
+    Rank& rank = ranks_[i];
+    if (rank.pid <= 0 || rank.group_gone) continue;
+    // It may have joined another group.
+    if (!result_.ranks[i].ended && getpgid(rank.pid) != rank.pid) kill(rank.pid, signal);
+    if (kill(-rank.pid, signal) != 0 && errno == ESRCH && result_.ranks[i].ended) {
+      rank.group_gone = true;
+      reaper_.remove_group(rank.pid);
+    }
+  }
+}
+
+// Children that are no rank: what ranks started and left to us.
+std::vector<pid_t> Supervisor::orphans() const {
+  std::vector<pid_t> result;
+  for (const pid_t pid : child_processes()) {
+    if (!running_rank(pid) && pid != reaper_.pid() && !is_reaper(pid) &&
+        !earlier_children_.contains(pid)) {
+      result.push_back(pid);
+    }
+  }
+  return result;
+}
+
+void Supervisor::pass_deadlines() {
+  const auto now = Clock::now();
+  if (timeout_ && *timeout_ <= now) {
+    timeout_.reset();
+    stop_requested_ = true;
+    if (phase_ == Phase::pausing) result_.outcome = Outcome::timed_out;
+    if (phase_ == Phase::running || phase_ == Phase::collecting) {
+      if (result_.outcome == Outcome::ok) result_.outcome = Outcome::timed_out;
+      stop(SIGTERM, options_.grace);
+    }
+  }
+  if (!phase_deadline_ || *phase_deadline_ > now) return;
+  phase_deadline_.reset();
+  switch (phase_) {
+    case Phase::running:
+      return;
+    case Phase::collecting:
+      stop(SIGTERM, options_.grace);
+      return;
+    case Phase::stopping:
+      kill_all();
+      return;
+    case Phase::pausing:
+      return;
+    case Phase::killing:
+      output_.message("processes of the job do not die: they hang in the kernel");
+      stop_requested_ = true;  // they may still hold the devices
+      over_ = true;
+      return;
+  }
+}
+
+// The job is over when its ranks and everything that they started are gone.
+void Supervisor::look_for_the_end() {
+  std::vector<pid_t> left;
+  while (left.empty()) {
+    if (running_ > 0 || !children_changed_ || over_) return;
+    children_changed_ = false;
+    left = orphans();
+    // One whose parent ended during the search was passed over as another process's child.
+    if (left.empty()) reap();
+    over_ = left.empty() && !children_changed_;
+  }
+  if (phase_ == Phase::running || phase_ == Phase::collecting) {
+    stop(SIGTERM, std::min(options_.grace, kLeftoverGrace));
+    return;
+  }
+  // Orphans of orphans turn up one generation at a time.
+  for (const pid_t pid : left) {
+    if (signalled_orphans_.insert(pid).second) kill(pid, last_signal_);
+  }
+}
+
+std::optional<Clock::time_point> Supervisor::next_deadline() const {
+  std::optional<Clock::time_point> first;
+  const auto input = stdin_ ? stdin_->deadline() : std::nullopt;
+  for (const auto& deadline : {phase_deadline_, timeout_, output_.deadline(), input}) {
+    if (deadline && (!first || *deadline < *first)) first = deadline;
+  }
+  return first;
+}
+
+void Supervisor::drain() {
+  draining_ = true;
+  bool drained = output_.drained();
+  output_.watch_drained(loop_, [&] { drained = output_.drained(); });
+  while (draining_ && !drained) loop_.wait(std::nullopt);
+  if (!draining_) return;
+  output_.report_loss();
+  drained = output_.drained();
+  while (draining_ && !drained) loop_.wait(std::nullopt);
+}
+
+}  // namespace gantry::launcher

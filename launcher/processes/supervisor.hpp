@@ -1,0 +1,112 @@
+#pragma once
+
+#include <sys/signalfd.h>
+
+#include <memory>
+#include <optional>
+#include <set>
+#include <vector>
+
+#include <gantry/extend/store.hpp>
+
+#include "launcher/failures/report.hpp"
+#include "launcher/failures/restart_policy.hpp"
+#include "launcher/output/output.hpp"
+#include "launcher/output/stdin_relay.hpp"
+#include "launcher/processes/event_loop.hpp"
+#include "launcher/processes/job_context.hpp"
+#include "launcher/processes/process.hpp"
+#include "launcher/processes/reaper.hpp"
+
+namespace gantry::launcher {
+
+/// Starts the ranks of a plan, watches them until nothing of the job is left, and tells how it
+/// went.
+///
+/// Make it in the main thread before any other thread exists.
+class Supervisor {
+ public:
+  /// Throws: gantry::Error, std::system_error if the job's surroundings cannot be set up.
+  Supervisor(const Options& options, const Plan& plan, const Environment& environment);
+  ~Supervisor();
+  Supervisor(const Supervisor&) = delete;
+  Supervisor& operator=(const Supervisor&) = delete;
+
+  /// Runs the job.
+  [[nodiscard]] JobResult run();
+  /// Prints a line of glaunch's own.
+  void message(const std::string& line) { output_.message(line); }
+  /// Waits until the console has taken everything; a signal ends the wait.
+  void drain();
+
+ private:
+  // running → collecting (a rank failed; others may say why, too) → stopping → killing;
+  // pausing before a restart
+  enum class Phase { running, collecting, stopping, killing, pausing };
+
+  struct Rank {
+    pid_t pid = -1;
+    bool group_gone = false;
+    int fds[2] = {-1, -1};
+  };
+
+  void prepare_run();
+  void run_once();
+  bool pause(std::chrono::milliseconds delay);
+  bool start_ranks();
+  Environment environment_of(const RankPlan& rank, const JobValues& values) const;
+  void look_for_missing_ranks();
+  void watch_end(pid_t pid);
+  void watch_output(int rank, Stream stream, int fd);
+  void read_output(int rank, Stream stream);
+  void close_output(int rank, Stream stream);
+
+  void take_signals();
+  void take_signal(const signalfd_siginfo& info);
+  void reap();
+  std::optional<int> running_rank(pid_t pid) const;
+  void rank_ended(int rank, int status);
+
+  void stop(int signal, std::chrono::milliseconds grace);
+  void kill_all();
+  void signal_everyone(int signal);
+  void signal_groups(int signal);
+  std::vector<pid_t> orphans() const;
+  void pass_deadlines();
+  void look_for_the_end();
+  std::optional<Clock::time_point> next_deadline() const;
+
+  const Options& options_;
+  const Plan& plan_;
+  const Environment& environment_;
+  rlimit descriptors_;
+  int signal_fd_;
+  JobContext context_;
+  Reaper reaper_;  // before anything that starts a thread
+  EventLoop loop_;
+  Output output_;
+  std::optional<StoreServer> store_;  // another one for each start of the job
+  RestartPolicy restarts_;
+  std::optional<StdinRelay> stdin_;
+
+  std::vector<Rank> ranks_;
+  JobResult result_;
+  Phase phase_ = Phase::running;
+  std::optional<Clock::time_point> phase_deadline_;
+  std::optional<Clock::time_point> timeout_;
+  Clock::time_point first_start_;
+  Clock::time_point start_;
+  std::optional<std::int64_t> oom_kills_at_start_;
+  std::set<pid_t>
+      earlier_children_;  // children from before the job, of a shell that became glaunch
+  std::set<pid_t> signalled_orphans_;
+  int last_signal_ = 0;
+  int running_ = 0;
+  int ended_ = 0;
+  bool over_ = false;
+  bool draining_ = false;
+  bool stop_requested_ = false;  // by a signal or --timeout: no restart follows
+  bool children_changed_ = false;
+};
+
+}  // namespace gantry::launcher

@@ -1,0 +1,54 @@
+#include "launcher/topo/topo_text.hpp"
+
+#include <fmt/format.h>
+
+namespace gantry::launcher {
+namespace {
+
+std::string number(std::string_view prefix, const Fact<int>& fact) {
+  return fact ? fmt::format("{}{}", prefix, *fact) : fmt::format("{}?", prefix);
+}
+
+}  // namespace
+
+std::string connection_text(const Topology::Link& link) {
+  if (link.nvlinks && *link.nvlinks > 0) return fmt::format("NV{}", *link.nvlinks);
+  return path_text(link.path);
+}
+
+std::string path_text(const Fact<PciPath>& path) {
+  return path ? std::string(name(*path)) : std::string("?");
+}
+
+std::string gibibytes(std::uint64_t bytes) {
+  return fmt::format("{:.1f} GiB", static_cast<double>(bytes) / (1U << 30U));
+}
+
+std::string pcie_text(const Topology::Gpu& gpu) {
+  std::string text =
+      fmt::format("{} {}", number("gen ", gpu.pcie_generation), number("x", gpu.pcie_width));
+  if (gpu.max_pcie_generation || gpu.max_pcie_width) {
+    text += fmt::format(" of {} {}", number("gen ", gpu.max_pcie_generation),
+                        number("x", gpu.max_pcie_width));
+  }
+  return text;
+}
+
+std::string use_text(const Topology::Gpu& gpu) {
+  std::string text = "memory ?";
+  if (gpu.memory_bytes) {
+    text = gpu.used_memory_bytes
+               ? fmt::format("{:.1f} of {} used",
+                             static_cast<double>(*gpu.used_memory_bytes) / (1U << 30U),
+                             gibibytes(*gpu.memory_bytes))
+               : gibibytes(*gpu.memory_bytes);
+  }
+  if (!gpu.processes) return text + ", processes ?";
+  return text + fmt::format(", {} process{}", *gpu.processes, *gpu.processes == 1 ? "" : "es");
+}
+
+std::string short_uuid(const Topology::Gpu& gpu) {
+  return gpu.uuid.empty() ? "?" : gpu.uuid.substr(0, 12);
+}
+
+}  // namespace gantry::launcher
