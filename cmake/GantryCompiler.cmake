@@ -66,7 +66,7 @@ if(GANTRY_WERROR)
     $<$<COMPILE_LANGUAGE:CXX>:-Werror>
     $<$<COMPILE_LANGUAGE:CUDA>:-Werror=all-warnings> $<$<COMPILE_LANGUAGE:CUDA>:-Xcompiler=-Werror>)
   # With optimization GCC sees faults in the standard library's inlined code that are not there.
-  foreach(_warning array-bounds free-nonheap-object maybe-uninitialized restrict stringop-overflow)
+  foreach(_warning array-bounds free-nonheap-object maybe-uninitialized restrict stringop-overflow stringop-overread)
     target_compile_options(gantry_flags INTERFACE $<$<COMPILE_LANG_AND_ID:CXX,GNU>:-Wno-error=${_warning}>)
   endforeach()
 endif()

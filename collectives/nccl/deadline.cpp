@@ -101,7 +101,8 @@ struct OperationDeadlines::State {
         const std::uint64_t call = operations.front().call;
         changed.notify_all();
         lock.unlock();
-        return actions.on_failure(call, why);
+        // Moved: the thread that rethrows it is the last to hold it.
+        return actions.on_failure(call, std::move(why));
       }
     }
   }

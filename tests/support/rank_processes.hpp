@@ -49,9 +49,11 @@ class RankProcesses {
       if (command.shares_device) {
         environment["LOCAL_RANK"] = "0";
         environment["LOCAL_WORLD_SIZE"] = "1";
-        environment["NCCL_HOSTID"] = host;  // It refuses two ranks of one host on one GPU.
       }
       if (command.is_spread) environment["GANTRY_BOOT_ID"] = host;
+      // NCCL refuses two ranks of one host on one GPU. Ranks on several hosts it connects by
+      // sockets, as it does not while it sees one.
+      if (command.shares_device || command.is_spread) environment["NCCL_HOSTID"] = host;
       processes_.emplace_back(
           Command{.argv = command.argv, .environment = environment, .timeout = command.timeout});
     }
