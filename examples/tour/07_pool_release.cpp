@@ -1,5 +1,4 @@
-// Pool and park: memory of a model that is not needed for a while is released, and its addresses
-// stay.
+// A pool that releases its memory: a model that is not needed for a while keeps only its addresses.
 //
 // A MemPool's blocks share no memory with other pools. Its physical memory can go back to the
 // driver as a whole, for another program or another phase of this one.
@@ -24,11 +23,11 @@ int main() {
   // 2. Contents that are still needed go to the host first.
   const Tensor backup = weights.cpu();
 
-  // 3. Park: the driver has the memory back, the tensor keeps its address.
+  // 3. The driver has the memory back, the tensor keeps its address.
   const std::size_t free_before = memory::mem_get_info("cuda:0").free;
   pool.release_physical();
-  const std::size_t free_parked = memory::mem_get_info("cuda:0").free;
-  std::cout << "released: " << (free_parked - free_before) / kMiB << " MiB\n";
+  const std::size_t free_after = memory::mem_get_info("cuda:0").free;
+  std::cout << "released: " << (free_after - free_before) / kMiB << " MiB\n";
   std::cout << "has memory: " << pool.has_physical() << "\n";
 
   // 4. Meanwhile, others use it.
