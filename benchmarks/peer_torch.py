@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
 """Measures PyTorch where bench measures gantry; prints JSON {name: microseconds}.
 
-Dispatch, allocation and copies go through PyTorch's C++ API (compiled here from peer_torch.cpp), torch.cuda.comm through Python.
+Dispatch, allocation and copies go through PyTorch's C++ API (compiled here from peer_torch.cpp), graphs and torch.cuda.comm
+through Python.
 --build-only compiles and measures nothing.
 """
 import contextlib
@@ -62,6 +63,21 @@ def measure_comm(results, failures):
     completion(results, failures, "comm/reduce_add_coalesced/200x4KB", 5, lambda: comm.reduce_add_coalesced(lists, 0))
 
 
+def measure_graph(results, failures):
+    """A chain of 100 small kernels, eager from Python and as a graph."""
+    tensor = torch.zeros(1024, device=0)
+
+    def chain():
+        for _ in range(100):
+            tensor.add_(1)
+
+    completion(results, failures, "graph/chain100/eager", 10, chain)
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        chain()
+    completion(results, failures, "graph/chain100/replay", 10, graph.replay)
+
+
 def load_cpp():
     from torch.utils import cpp_extension
 
@@ -90,6 +106,7 @@ def main():
         measure_cpp(results)
     except Exception as error:
         failures["the C++ API"] = str(error).partition("\n")[0]
+    measure_graph(results, failures)
     if torch.cuda.device_count() > 1:
         measure_comm(results, failures)
     json.dump({"torch": torch.__version__, "results": results, "failures": failures}, sys.stdout, indent=1)

@@ -69,6 +69,7 @@ void register_dispatch();
 void register_allocation();
 void register_copy();
 void register_kernels();
+void register_graph();
 void register_comm();
 
 }  // namespace gantry::benchmarks
