@@ -151,9 +151,9 @@ int run(const std::vector<std::string>& arguments) {
       print(describe_topology(discover_topology(topology_options(options)), options.topo));
       return 0;
     case Action::check: {
-      const auto findings = find_problems(look_for_check(topology_options(options)), options.check);
-      print(describe_findings(findings, options.check.json));
-      return exit_code(findings);
+      const CheckReport report = check_machine(topology_options(options), options.check);
+      print(report.text);
+      return report.exit_code;
     }
     case Action::dry_run: {
       std::string text;
