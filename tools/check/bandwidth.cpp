@@ -121,6 +121,15 @@ BandwidthBench::DeviceMemory& BandwidthBench::memory_of(int device) {
   return *memory;
 }
 
+std::uint64_t BandwidthBench::wrong_bytes_of(const DeviceMemory& device, const std::byte* sent) {
+  const memory::Buffer arrived = memory::pinned(bytes_);
+  // The bytes of an earlier use of this memory are no arrival.
+  std::memset(arrived.data(), 0, bytes_);
+  driver().copy(arrived.data(), device.target.data(), bytes_, device.stream.native());
+  device.stream.synchronize();
+  return count_differences(static_cast<const std::byte*>(arrived.data()), sent, bytes_);
+}
+
 Bandwidth BandwidthBench::measure(const Measurement& measurement) {
   switch (measurement.route) {
     case Route::write:
@@ -180,11 +189,7 @@ Bandwidth BandwidthBench::measure_peer(const Measurement& measurement) {
       .maximum = [](const std::vector<double>& values) { return values; }};
   result.bytes_per_second =
       static_cast<double>(bytes_) * 1e6 / bench::measure(timed, repetitions()).p50_us;
-  const memory::Buffer arrived = memory::pinned(bytes_);
-  driver().copy(arrived.data(), to.target.data(), bytes_, to.stream.native());
-  to.stream.synchronize();
-  result.wrong_bytes =
-      count_differences(static_cast<const std::byte*>(arrived.data()), from.data(), bytes_);
+  result.wrong_bytes = wrong_bytes_of(to, from.data());
   return result;
 }
 
@@ -226,11 +231,7 @@ Bandwidth BandwidthBench::measure_host(const Measurement& measurement) {
   result.bytes_per_second =
       static_cast<double>(bytes_) * 1e6 / bench::measure(timed, repetitions()).p50_us;
   if (to_device) {
-    const memory::Buffer arrived = memory::pinned(bytes_);
-    driver().copy(arrived.data(), device.target.data(), bytes_, device.stream.native());
-    device.stream.synchronize();
-    result.wrong_bytes =
-        count_differences(static_cast<const std::byte*>(arrived.data()), host.pages.data, bytes_);
+    result.wrong_bytes = wrong_bytes_of(device, host.pages.data);
   } else {
     result.wrong_bytes = count_differences(host.pages.data, device.data(), bytes_);
   }

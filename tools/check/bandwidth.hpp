@@ -36,6 +36,8 @@ class BandwidthBench {
   struct DeviceMemory;
   struct HostMemory;
   DeviceMemory& memory_of(int device);
+  // How many bytes of the device's target differ from `sent`.
+  std::uint64_t wrong_bytes_of(const DeviceMemory& device, const std::byte* sent);
   Bandwidth measure_peer(const Measurement& measurement);
   Bandwidth measure_host(const Measurement& measurement);
 
