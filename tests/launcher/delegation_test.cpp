@@ -63,7 +63,8 @@ TEST(DelegationTest, BuildsTheLineOfMpirun) {
   EXPECT_EQ(
       line({"--hosts", "a:4,b:2", "-x", "MODE=fast"},
            {{"NCCL_DEBUG", "INFO"}, {"GANTRY_LOG", "info"}, {"GANTRY_RANK", "3"}, {"HOME", "/"}}),
-      "mpirun -n 6 --host a:4,b:2 --map-by slot --bind-to none --tag-output -x GANTRY_JOB_ID "
+      "mpirun -n 6 --host a:4,b:2 --map-by slot:OVERSUBSCRIBE --bind-to none --tag-output -x "
+      "GANTRY_JOB_ID "
       "-x GANTRY_LOG -x GANTRY_RDZV -x GANTRY_RDZV_TOKEN -x GANTRY_RESTART -x "
       "GANTRY_SHIM_RANKS -x MASTER_ADDR -x MASTER_PORT -x MODE -x NCCL_DEBUG /bin/glaunch "
       "shim -- app --flag");
