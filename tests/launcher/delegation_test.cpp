@@ -111,9 +111,11 @@ TEST(DelegationTest, RefusesContradictions) {
 }
 
 TEST(DelegationTest, TheJobTravelsInTheEnvironment) {
-  const Environment inherited{{"PMIX_RANK", "0"},   {"SLURM_PROCID", "0"},
-                              {"GANTRY_RANK", "0"}, {"GANTRY_LOG", "info"},
-                              {"PATH", "/bin"},     {"OMPI_MCA_plm_rsh_agent", "rsh"}};
+  const Environment inherited{{"PMIX_RANK", "0"},     {"SLURM_PROCID", "0"},
+                              {"GANTRY_RANK", "0"},   {"GANTRY_LOG", "info"},
+                              {"PATH", "/bin"},       {"OMPI_MCA_plm_rsh_agent", "rsh"},
+                              {"PRTE_LAUNCHED", "1"}, {"PRTE_MCA_plm_ssh_agent", "rsh"},
+                              {"PRTE_MCA_ess", "env"}};
   EXPECT_EQ(delegation_environment(inherited, delegate({"--hosts", "127.0.0.1:4,localhost:2"}, {}),
                                    {"job", "tcp:127.0.0.1:9", "secret", "1234", 2}),
             (Environment{{"GANTRY_JOB_ID", "job"},
@@ -125,7 +127,8 @@ TEST(DelegationTest, TheJobTravelsInTheEnvironment) {
                          {"MASTER_PORT", "1234"},
                          {"GANTRY_LOG", "info"},
                          {"PATH", "/bin"},
-                         {"OMPI_MCA_plm_rsh_agent", "rsh"}}));
+                         {"OMPI_MCA_plm_rsh_agent", "rsh"},
+                         {"PRTE_MCA_plm_ssh_agent", "rsh"}}));
   const Delegation here = delegate({"--hosts", "127.0.0.1:4,localhost:2"}, {});
   EXPECT_EQ(here.listen_address(), "tcp:127.0.0.1:0");
   EXPECT_EQ(here.rank_address("tcp:127.0.0.1:77"), "tcp:127.0.0.1:77");
