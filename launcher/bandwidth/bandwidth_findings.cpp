@@ -74,9 +74,9 @@ struct Group {
   std::vector<double> rates;
 };
 
-class Judge {
+class Diagnosis {
  public:
-  Judge(const Topology& machine, const Bandwidths& bandwidths)
+  Diagnosis(const Topology& machine, const Bandwidths& bandwidths)
       : machine_(machine),
         bandwidths_(bandwidths),
         is_simulated_(machine.gpu_source == FactSource::simulated) {}
@@ -91,9 +91,9 @@ class Judge {
           "see the cause; on NVSwitch machines, whether the fabric manager runs");
       return std::move(findings_);
     }
-    judge_pairs("write", "written", bandwidths_.write);
-    judge_pairs("read", "read", bandwidths_.read);
-    for (std::size_t gpu = 0; gpu < bandwidths_.host.size(); ++gpu) judge_host(gpu);
+    diagnose_pairs("write", "written", bandwidths_.write);
+    diagnose_pairs("read", "read", bandwidths_.read);
+    for (std::size_t gpu = 0; gpu < bandwidths_.host.size(); ++gpu) diagnose_host(gpu);
     summarize_host();
     return std::move(findings_);
   }
@@ -124,8 +124,8 @@ class Judge {
     return false;
   }
 
-  void judge_pairs(std::string_view route, const std::string& done,
-                   const std::vector<std::vector<Bandwidth>>& ways) {
+  void diagnose_pairs(std::string_view route, const std::string& done,
+                      const std::vector<std::vector<Bandwidth>>& ways) {
     struct Pair {
       std::size_t gpu;
       std::size_t peer;
@@ -192,7 +192,7 @@ class Judge {
     }
   }
 
-  void judge_host(std::size_t gpu) {
+  void diagnose_host(std::size_t gpu) {
     const std::string subject = fmt::format("GPU {}", gpu);
     std::optional<std::size_t> fastest;
     std::vector<double> rates(bandwidths_.nodes.size(), 0);
@@ -214,8 +214,8 @@ class Judge {
       if (!fastest || rates[at] > rates[*fastest]) fastest = at;
     }
     if (!fastest || is_simulated_) return;
-    judge_pcie(gpu, rates[*fastest]);
-    if (rates.size() > 1) judge_nodes(gpu, rates, *fastest);
+    diagnose_pcie(gpu, rates[*fastest]);
+    if (rates.size() > 1) diagnose_nodes(gpu, rates, *fastest);
   }
 
   static std::string host_subject(std::size_t gpu, int node) {
@@ -223,7 +223,7 @@ class Judge {
                     : fmt::format("GPU {} and NUMA node {}", gpu, node);
   }
 
-  void judge_pcie(std::size_t gpu, double rate) {
+  void diagnose_pcie(std::size_t gpu, double rate) {
     const auto promise = promised_by_pcie(machine_.gpus[gpu]);
     if (!promise || rate >= kHostShare * *promise) return;
     add(Severity::warning, fmt::format("GPU {}", gpu),
@@ -233,7 +233,7 @@ class Judge {
         "IOMMU");
   }
 
-  void judge_nodes(std::size_t gpu, const std::vector<double>& rates, std::size_t fastest) {
+  void diagnose_nodes(std::size_t gpu, const std::vector<double>& rates, std::size_t fastest) {
     const Fact<int>& own = machine_.gpus[gpu].node;
     const std::string subject = fmt::format("GPU {}", gpu);
     const auto text_of = [&](std::size_t at) {
@@ -312,7 +312,7 @@ std::optional<double> promised_between(const Topology& machine, std::size_t gpu,
 }
 
 std::vector<Finding> find_slow_ways(const Topology& machine, const Bandwidths& bandwidths) {
-  return Judge(machine, bandwidths).run();
+  return Diagnosis(machine, bandwidths).run();
 }
 
 }  // namespace gantry::launcher

@@ -65,51 +65,6 @@ class StoreTest : public testing::TestWithParam<const char*> {
   StoreServer server_;
 };
 
-TEST_P(StoreTest, AGatherHasTheValuesOfAllMembers) {
-  const auto first = connect(0);
-  const auto second = connect(1);
-  auto waiting = std::async(std::launch::async, [&] { return second->gather("g/1", 3, kLong); });
-  // Members come in any order; other groups and rounds do not count.
-  first->set("g/1/2", "two");
-  first->set("g/10/0", "another round");
-  first->set("g/1/0", "zero");
-  EXPECT_THROW((void)first->gather("g/1", 3, milliseconds(20)), TimeoutError);
-  first->set("g/1/1", "");
-  EXPECT_THAT(waiting.get().value(), ElementsAre("zero", "", "two"));
-  EXPECT_THAT(first->gather("g/1", 3, kLong).value(), ElementsAre("zero", "", "two"));
-  // Fewer members, an overwritten value, an erased one.
-  EXPECT_THAT(first->gather("g/1", 2, kLong).value(), ElementsAre("zero", ""));
-  first->set("g/1/1", "one");
-  EXPECT_THAT(first->gather("g/1", 2, kLong).value(), ElementsAre("zero", "one"));
-  EXPECT_TRUE(first->erase("g/1/0"));
-  EXPECT_THROW((void)first->gather("g/1", 3, milliseconds(20)), TimeoutError);
-  EXPECT_THROW((void)first->gather("", 3, kLong), InvalidArgument);
-  EXPECT_THROW((void)first->gather("g", 0, kLong), InvalidArgument);
-}
-
-TEST_P(StoreTest, AGatherOfLongValuesIsNoMessage) {
-  const auto client = connect(0);
-  client->set("g/0", std::string(kStoreMaxValueBytes, 'x'));
-  client->set("g/1", "");
-  EXPECT_EQ(client->gather("g", 2, kLong), std::nullopt);
-  client->set("g/0", std::string(kStoreMaxValueBytes - 8, 'x'));
-  EXPECT_EQ(client->gather("g", 2, kLong).value()[0].size(), kStoreMaxValueBytes - 8);
-}
-
-TEST_P(StoreTest, ALossEndsAGather) {
-  const auto first = connect(0);
-  const auto second = connect(1);
-  auto waiting = std::async(std::launch::async, [&] {
-    return error_text<PeerLostError>([&] { (void)first->gather("g", 2, kLong); });
-  });
-  first->set("g/0", "x");
-  second->abandon();
-  EXPECT_THAT(waiting.get(), HasSubstr("but rank 1 left the job"));
-  // What is there can still be read.
-  first->set("g/1", "y");
-  EXPECT_THAT(first->gather("g", 2, kLong).value(), ElementsAre("x", "y"));
-}
-
 TEST_P(StoreTest, KeepsWhatWasSet) {
   const auto a = connect(0);
   const auto b = connect(1);
