@@ -9,9 +9,9 @@ PROJECT = HERE.parent
 RESULTS = HERE / "results"
 PAGE = PROJECT / "docs" / "performance.md"
 SCHEMA = "gantry-results-1"
-KINDS = ("collectives", "process", "allocator", "sequences")
+KINDS = ("collectives", "process", "allocator", "sequences", "startup")
 KEYS = {"schema", "kind", "date", "commit", "machine", "devices", "peer", "how", "commands", "rows"}
-PROGRAMS = {"bench", "gantry-bench", "gantry-tune", "gantry-replay", "peer_nccl", "communicator_ready"}  # built by the project
+PROGRAMS = {"bench", "gantry-bench", "gantry-tune", "gantry-replay", "peer_nccl", "communicator_ready", "rendezvous"}  # built by the project
 KIB, MIB = 1 << 10, 1 << 20
 SIZES = (64 * KIB, MIB, 16 * MIB, 256 * MIB)
 COLLECTIVES = {"all_reduce": (4 * KIB, *SIZES), "reduce": SIZES, "broadcast": SIZES, "all_gather": SIZES, "reduce_scatter": SIZES,
@@ -68,6 +68,19 @@ ALLOCATOR_TEXT = """
 
 Host time of an allocation and its free on one thread; for 8 threads, elapsed time divided by all pairs. The first
 column is `Allocator::allocate` and `deallocate`, the second `memory::allocate_raw` and `memory::deallocate_raw`.
+"""
+
+STARTUP_TEXT = """
+## Start-up
+
+Elapsed time from the start of the launcher to its end, on simulated devices. `true` ends at once. `world` ends after
+the first collective of `Communicator::world()`.
+"""
+
+RENDEZVOUS_TEXT = """
+Ranks of a job meet at its store. The first rows are processes that exchange values four times and pass a barrier, as
+`Communicator::world()` does first. Rows "world" make the world on the host transport, which connects every rank with
+every other one. "Start alone" is the time of as many processes that only start.
 """
 
 REPRODUCE_TEXT = """
@@ -247,6 +260,36 @@ def sequences_text(results):
             f"ended out of memory: {failed}. gantry was too slow for a pass of 1.5 s in {slow}, as it moves memory in chunks.")
 
 
+def launch_table(rows):
+    """Start-up beside other launchers."""
+    peers = list(dict.fromkeys(peer for row in rows for peer in row["peers"]))
+    lines = []
+    for row in rows:
+        cells = [ratio_text(row["peers"][peer]["ratio"]) if peer in row["peers"] else "—" for peer in peers]
+        lines.append([f"{row['ranks']} × {'true' if row['name'] == 'true' else 'world'}", f"{row['gantry_s']:.3g}", *cells])
+    return table(["processes", "glaunch, s", *(f"{peer} / glaunch" for peer in peers)], lines)
+
+
+def rendezvous_table(rows):
+    """Cost of the meeting against the number of ranks."""
+    lines = []
+    for row in rows:
+        kind = ", world" if row["name"] == "world" else ""
+        lines.append([f"{row['ranks']} on {row['hosts']} hosts{kind}", f"{row['seconds']:.3g}", f"{row['start_seconds']:.3g}",
+                      f"{row['requests'] / row['ranks']:.3g}", number_text(row["rank_mib"]), number_text(row["server_mib"])])
+    return table(["ranks", "s", "start alone, s", "requests a rank", "MiB a rank", "MiB of the store"], lines)
+
+
+def startup_parts(results):
+    """The section about start-up, from the newest run; nothing without one."""
+    runs = [result for result in results if result["kind"] == "startup"]
+    if not runs:
+        return []
+    rows = runs[-1]["rows"]
+    return [STARTUP_TEXT, "\n".join(launch_table([row for row in rows if "peers" in row])), RENDEZVOUS_TEXT,
+            "\n".join(rendezvous_table([row for row in rows if "peers" not in row]))]
+
+
 def wrapped(text, width=118):
     return textwrap.fill(text, width, break_long_words=False, break_on_hyphens=False)
 
@@ -274,7 +317,7 @@ def page(results):
     parts = [HEAD, COLLECTIVES_TEXT, "\n".join(collectives_table(results)),
              notes_text(results, "collectives"), PICTURE, PROCESS_TEXT,
              "\n".join(process_table(results)), KERNEL_TEXT, "\n".join(kernel_table(results)), ALLOCATOR_TEXT, "\n".join(allocator_table(results)),
-             wrapped(sequences_text(results)), REPRODUCE_TEXT, "\n".join(sources(results))]
+             wrapped(sequences_text(results)), *startup_parts(results), REPRODUCE_TEXT, "\n".join(sources(results))]
     return "\n\n".join(part.strip("\n") for part in parts) + "\n"
 
 

@@ -1,5 +1,7 @@
 # Language level, flags and output folders, for every target of this project.
 include(GNUInstallDirs)
+# Programs that others start, and users do not.
+set(GANTRY_LIBEXEC_DIR "${CMAKE_INSTALL_LIBEXECDIR}/gantry")
 
 set(CMAKE_CXX_STANDARD 20)
 set(CMAKE_CXX_STANDARD_REQUIRED ON)

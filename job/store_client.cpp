@@ -182,6 +182,7 @@ class StoreClient::Impl {
       case Message::erase:
       case Message::wait:
       case Message::cancel:
+      case Message::gather:
         break;
     }
     throw Error(
@@ -358,6 +359,29 @@ std::string StoreClient::get(std::string_view key, milliseconds timeout) {
       impl_->call("get", fmt::format("key '{}'", key),
                   std::move(Writer(Message::get, id).text(key)), id, timeout, true, &kind);
   return std::string(Reader(body).text());
+}
+
+std::optional<std::vector<std::string>> StoreClient::gather(std::string_view prefix, int count,
+                                                            milliseconds timeout) {
+  const std::string last = fmt::format("{}/{}", prefix, count);
+  check_key("gather", prefix.empty() ? prefix : std::string_view(last));
+  if (count < 1) {
+    throw InvalidArgument(
+        fmt::format("Store::gather: expected a count of at least 1, but got {}", count));
+  }
+  const auto id = impl_->next_id();
+  Message kind;
+  const std::string body = impl_->call(
+      "gather", fmt::format("{} keys of '{}'", count, prefix),
+      std::move(Writer(Message::gather, id).text(prefix).u32(static_cast<std::uint32_t>(count))),
+      id, timeout, true, &kind);
+  if (kind == Message::missing) return std::nullopt;
+  std::vector<std::string> values;
+  Reader reply(body);
+  ByteReader fields(reply.text());
+  for (int i = 0; i < count; ++i) values.emplace_back(fields.text());
+  if (!fields.finished()) throw Error("Store::gather: the store sent a malformed message");
+  return values;
 }
 
 std::optional<std::string> StoreClient::try_get(std::string_view key) {

@@ -27,6 +27,7 @@ enum class Message : std::uint8_t {
   erase,
   wait,
   cancel,
+  gather,
   // server to client
   ok = 64,
   missing,

@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include <array>
+#include <atomic>
 #include <cerrno>
 #include <chrono>
 #include <climits>
@@ -93,6 +94,7 @@ class StoreServer::Impl {
   }
 
   const store::JobMembership& membership() const { return membership_; }
+  std::uint64_t requests() const { return requests_.load(std::memory_order_relaxed); }
 
  private:
   void wake() const {
@@ -219,6 +221,7 @@ class StoreServer::Impl {
   // Answers one message; false if it is not one that a client of ours would send.
   bool handle(std::uint64_t serial, Client& client, Reader& in) {
     if (!client.introduced) return introduce(serial, client, in);
+    requests_.fetch_add(1, std::memory_order_relaxed);
     switch (in.kind()) {
       case Message::deregister:
         client.has_deregistered = true;
@@ -246,6 +249,14 @@ class StoreServer::Impl {
           if (!store::Table::is_valid(waiter.keys.back(), {})) return false;
         }
         return in.finished() && start_wait(std::move(waiter));
+      }
+      case Message::gather: {
+        const std::string_view prefix = in.text();
+        const std::uint32_t count = in.u32();
+        const bool is_valid = count > 0 && count <= kMaxRank &&
+                              store::Table::is_valid(store::gather_key(prefix, count), {});
+        if (!in.finished() || !is_valid) return false;
+        return start_wait({serial, in.id(), {}, true, std::string(prefix), count});
       }
       case Message::try_get: {
         const std::string_view key = in.text();
@@ -362,16 +373,11 @@ class StoreServer::Impl {
     const auto found = clients_.find(waiter.client);
     if (found == clients_.end()) return true;
     Client& client = found->second;
-    std::string value;
-    while (!waiter.keys.empty()) {
-      const std::string* entry = table_.find(waiter.keys.back());
-      if (entry == nullptr) break;
-      if (waiter.wants_value) value = *entry;
-      waiter.keys.pop_back();
-    }
-    if (waiter.keys.empty()) {
-      Writer reply(Message::ok, waiter.id);
-      if (waiter.wants_value) reply.text(value);
+    if (const auto value = table_.answer(waiter)) {
+      // More than a message holds: the client asks for each.
+      const bool fits = value->size() <= kStoreMaxValueBytes;
+      Writer reply(fits ? Message::ok : Message::missing, waiter.id);
+      if (waiter.wants_value && fits) reply.text(*value);
       send(waiter.client, client, reply.finish());
       return true;
     }
@@ -472,6 +478,7 @@ class StoreServer::Impl {
   bool deaf_ = false;
   std::optional<std::chrono::steady_clock::time_point> listens_again_;  // if it is deaf
 
+  std::atomic<std::uint64_t> requests_{0};
   store::JobMembership membership_;
   mutable std::mutex mutex_;  // guards what follows
   std::vector<Report> reported_;
@@ -486,6 +493,7 @@ StoreServer::~StoreServer() = default;
 const std::string& StoreServer::address() const { return impl_->address(); }
 void StoreServer::mark_lost(int rank) { impl_->report(rank, false); }
 void StoreServer::mark_ended(int rank) { impl_->report(rank, true); }
+std::uint64_t StoreServer::request_count() const { return impl_->requests(); }
 std::vector<int> StoreServer::lost_ranks() const { return impl_->membership().lost(); }
 std::vector<int> StoreServer::connected_ranks() const { return impl_->membership().connected(); }
 

@@ -5,12 +5,21 @@
 
 #include <gantry/extend/store.hpp>
 
+#include "core/bytes.hpp"
+
 namespace gantry::store {
 namespace {
 
 constexpr std::size_t kMaxWaitersPerClient = 1024;
 
 }  // namespace
+
+std::string gather_key(std::string_view prefix, std::uint32_t number) {
+  std::string key(prefix);
+  key += '/';
+  key += std::to_string(number);
+  return key;
+}
 
 bool Table::is_valid(std::string_view key, std::string_view value) {
   return !key.empty() && key.size() <= kStoreMaxKeyBytes && value.size() <= kStoreMaxValueBytes;
@@ -26,6 +35,7 @@ bool Table::write(std::string_view key, std::string_view value) {
   const std::size_t before = old == nullptr ? 0 : key.size() + old->size();
   const std::size_t after = bytes_ - before + key.size() + value.size();
   if (after > kMaxTableBytes) return false;
+  if (gather_.has(key)) gather_.count = 0;
   values_[std::string(key)] = value;
   bytes_ = after;
   return true;
@@ -46,9 +56,49 @@ std::variant<std::int64_t, std::string_view> Table::sum(std::string_view key,
 bool Table::erase(std::string_view key) {
   const auto found = values_.find(std::string(key));
   if (found == values_.end()) return false;
+  if (gather_.has(key)) gather_ = {};
   bytes_ -= found->first.size() + found->second.size();
   values_.erase(found);
   return true;
+}
+
+bool Table::Gather::has(std::string_view key) const {
+  return !prefix.empty() && key.size() > prefix.size() && key.starts_with(prefix) &&
+         key[prefix.size()] == '/';
+}
+
+std::optional<std::string_view> Table::answer(Waiter& waiter) {
+  if (waiter.count > 0) return answer_gather(waiter);
+  std::string_view value;
+  while (!waiter.keys.empty()) {
+    const std::string* entry = find(waiter.keys.back());
+    if (entry == nullptr) return std::nullopt;
+    value = *entry;
+    waiter.keys.pop_back();
+  }
+  return value;
+}
+
+std::optional<std::string_view> Table::answer_gather(Waiter& waiter) {
+  if (gather_.prefix != waiter.prefix) gather_ = {.prefix = waiter.prefix};
+  waiter.keys.clear();
+  for (; gather_.found < waiter.count; ++gather_.found) {
+    std::string key = gather_key(waiter.prefix, gather_.found);
+    if (find(key) != nullptr) continue;
+    waiter.keys.push_back(std::move(key));
+    return std::nullopt;
+  }
+  if (gather_.count != waiter.count) {
+    ByteWriter<std::string> values;
+    // What is longer than a value is not an answer, so it need not be whole.
+    for (std::uint32_t i = 0; i < waiter.count && values.bytes().size() <= kStoreMaxValueBytes;
+         ++i) {
+      values.text(*find(gather_key(waiter.prefix, i)));
+    }
+    gather_.values = std::move(values.bytes());
+    gather_.count = waiter.count;
+  }
+  return gather_.values;
 }
 
 bool Table::park(Waiter waiter) {

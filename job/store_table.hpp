@@ -2,6 +2,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <unordered_map>
@@ -17,7 +18,14 @@ struct Waiter {
   std::uint64_t id;
   std::vector<std::string> keys;
   bool wants_value;
+  /// With `count`, it waits for "prefix/0" to "prefix/count-1"; `keys` has the first one that is
+  /// missing.
+  std::string prefix = {};
+  std::uint32_t count = 0;
 };
+
+/// Key `number` of a gather: "prefix/number".
+[[nodiscard]] std::string gather_key(std::string_view prefix, std::uint32_t number);
 
 /// The contents of a StoreServer: values within a byte limit, and requests that wait for one.
 ///
@@ -37,6 +45,9 @@ class Table {
   /// Removes a value; true if it was there.
   bool erase(std::string_view key);
 
+  /// The value for `waiter` if all of its keys are written: the last one, or the texts of a gather
+  /// behind each other. Otherwise drops the keys that need no look any more.
+  [[nodiscard]] std::optional<std::string_view> answer(Waiter& waiter);
   /// Remembers `waiter` under its last key; false if its client has too many already.
   [[nodiscard]] bool park(Waiter waiter);
   /// Takes out the waiters of `key`.
@@ -51,6 +62,19 @@ class Table {
   std::unordered_map<std::string, std::vector<Waiter>> waiting_;
   std::unordered_map<std::uint64_t, std::size_t> waiters_of_;
   std::size_t bytes_ = 0;
+
+  // The newest gather. All members of a group ask for the same one.
+  struct Gather {
+    std::string prefix = {};
+    std::uint32_t found = 0;  // the keys before it are written
+    std::uint32_t count = 0;  // of the values; 0: they are not put together
+    std::string values = {};
+
+    [[nodiscard]] bool has(std::string_view key) const;
+  };
+  std::optional<std::string_view> answer_gather(Waiter& waiter);
+
+  Gather gather_;
 };
 
 /// Largest number of bytes of all keys and values together.

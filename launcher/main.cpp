@@ -24,6 +24,7 @@
 #include "launcher/failures/dump.hpp"
 #include "launcher/failures/report.hpp"
 #include "launcher/hosts/delegation.hpp"
+#include "launcher/placement/gpu_claims.hpp"
 #include "launcher/placement/plan.hpp"
 #include "launcher/processes/supervisor.hpp"
 
@@ -151,9 +152,9 @@ int run(const std::vector<std::string>& arguments) {
       print(describe_topology(discover_topology(topology_options(options)), options.topo));
       return 0;
     case Action::check: {
-      const auto findings = find_problems(look_for_check(topology_options(options)), options.check);
-      print(describe_findings(findings, options.check.json));
-      return exit_code(findings);
+      const CheckReport report = check_machine(topology_options(options), options.check);
+      print(report.text);
+      return report.exit_code;
     }
     case Action::dry_run: {
       std::string text;
@@ -162,7 +163,9 @@ int run(const std::vector<std::string>& arguments) {
           print(describe_delegation(*delegation, options.json));
           return 0;
         }
-        const Plan plan = make_plan(options, look_at_machine(options, environment), environment);
+        GpuClaims claims;
+        const Plan plan =
+            make_claimed_plan(options, look_at_machine(options, environment), environment, claims);
         text = describe_plan(plan, environment, options.json);
       } catch (const Error& error) {
         complain(error);
@@ -179,8 +182,10 @@ int run(const std::vector<std::string>& arguments) {
     whole.prefix.reset();  // that is the other launcher's affair
     return run_job(whole, plan_of(*delegation), environment);
   }
-  return run_job(options, make_plan(options, look_at_machine(options, environment), environment),
-                 environment);
+  GpuClaims claims;  // until the job is over
+  const Plan plan =
+      make_claimed_plan(options, look_at_machine(options, environment), environment, claims);
+  return run_job(options, plan, environment);
 }
 
 }  // namespace

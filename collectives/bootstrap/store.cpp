@@ -30,6 +30,7 @@ using Clock = std::chrono::steady_clock;
 
 // Between two polls for state that the store does not push.
 constexpr auto kPollPeriod = std::chrono::milliseconds(100);
+constexpr auto kLongestPollPeriod = std::chrono::milliseconds(800);
 // For an answer of a server that was started before this process.
 constexpr std::chrono::milliseconds kLauncherTimeout = std::chrono::seconds(60);
 
@@ -208,7 +209,9 @@ class StoreBootstrap final : public Bootstrap {
     std::vector<std::string> all;
     try {
       client->set(key(round, me_), bytes);
-      for (int rank = 0; rank < static_cast<int>(members_.size()); ++rank) {
+      all = gather(*client, round, countdown);
+      for (int rank = static_cast<int>(all.size()); rank < static_cast<int>(members_.size());
+           ++rank) {
         all.push_back(rank == me_ ? bytes : get(*client, round, rank, countdown));
       }
       // A rank that wrote this round has read the previous one.
@@ -226,6 +229,36 @@ class StoreBootstrap final : public Bootstrap {
                           index_of(connection_->server()));
     }
     return all;
+  }
+
+  // All members' values, in one request. Nothing where each must be asked for: after a loss, or
+  // because they are too long for one message. Throws as get().
+  std::vector<std::string> gather(StoreClient& client, std::int64_t round,
+                                  SuspendAwareTimeout& countdown) const {
+    const int count = static_cast<int>(members_.size());
+    // A store tells of a loss at once; only the end of a rank is polled for.
+    auto period = kPollPeriod;
+    for (;;) {
+      try {
+        return client
+            .gather(fmt::format("{}/{}", prefix_, round), count,
+                    std::min(period, countdown.next_wait()))
+            .value_or(std::vector<std::string>());
+      } catch (const TimeoutError&) {
+      } catch (const PeerLostError& error) {
+        if (error.rank() < 0) throw;
+        return {};
+      }
+      require_running(client, round);
+      if (countdown.has_expired(Clock::now())) {
+        const std::vector<int> missing = missing_of(client, round);
+        if (!missing.empty()) {
+          raise_timeout(absence_text(me_, connection_->timeout(), missing), missing,
+                        of_world(missing));
+        }
+      }
+      period = std::min(2 * period, kLongestPollPeriod);
+    }
   }
 
   // Throws: Error.

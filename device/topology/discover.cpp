@@ -52,9 +52,10 @@ void place_gpus(const HwlocFacts& hwloc, const SysfsSource& sysfs, Topology& top
   }
 }
 
-void add_nics(const HwlocFacts& hwloc, const SysfsSource& sysfs, Topology& topology) {
+// `is_same`: sysfs shows the machine that hwloc describes.
+void add_nics(const HwlocFacts& hwloc, const SysfsSource& sysfs, bool is_same, Topology& topology) {
   topology.nics = hwloc.nics;
-  if (hwloc.problem.empty() && !hwloc.is_this_system) return;
+  if (!is_same) return;
   for (Topology::Nic& nic : sysfs.nics()) {
     const bool known =
         std::any_of(topology.nics.begin(), topology.nics.end(),
@@ -134,7 +135,10 @@ Topology discover_topology(const TopologyOptions& options) {
     }
     place_gpus(hwloc, sysfs, topology);
     if (!topology.gpus.empty()) {
-      add_nics(hwloc, sysfs, topology);
+      // A folder in place of /sys belongs to the machine that hwloc was given.
+      const bool is_same =
+          !hwloc.problem.empty() || hwloc.is_this_system || !options.sysfs_root.empty();
+      add_nics(hwloc, sysfs, is_same, topology);
       if (!file) read_virtual_topology(topology);
     }
   }

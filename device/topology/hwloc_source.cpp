@@ -158,6 +158,9 @@ HwlocFacts read_hwloc(const std::string& xml_file, bool with_devices) {
   for (const char* component : {"gl", "opencl", "cuda", "nvml", "rsmi", "levelzero"}) {
     hwloc_topology_set_components(raw, HWLOC_TOPOLOGY_COMPONENTS_FLAG_BLACKLIST, component);
   }
+  // Without what a control group forbids, a GPU whose node is forbidden would seem to be near
+  // another one.
+  hwloc_topology_set_flags(raw, HWLOC_TOPOLOGY_FLAG_INCLUDE_DISALLOWED);
   hwloc_topology_set_io_types_filter(
       raw, with_devices ? HWLOC_TYPE_FILTER_KEEP_IMPORTANT : HWLOC_TYPE_FILTER_KEEP_NONE);
   if (!xml_file.empty() && hwloc_topology_set_xml(raw, xml_file.c_str()) != 0) {

@@ -5,13 +5,15 @@
 
 #include <algorithm>
 #include <cstdlib>
+#include <iterator>
 #include <utility>
 
 #include <gantry/core/env.hpp>
 #include <gantry/core/error.hpp>
 
-#include "core/json.hpp"
 #include "device/nvml/nvml.hpp"
+#include "launcher/bandwidth/bandwidth_findings.hpp"
+#include "launcher/bandwidth/bandwidth_run.hpp"
 #include "launcher/placement/device_inventory.hpp"
 #include "launcher/topo/topo_text.hpp"
 
@@ -44,8 +46,7 @@ class Check {
     for (const std::string& warning : machine_.warnings) {
       add(Severity::warning, "topology", warning, "look at glaunch topo");
     }
-    std::stable_sort(findings_.begin(), findings_.end(),
-                     [](const Finding& a, const Finding& b) { return a.severity > b.severity; });
+    sort_findings(findings_);
     return std::move(findings_);
   }
 
@@ -259,20 +260,6 @@ GpuState read_state(const Nvml& nvml, const std::string& uuid) {
 
 }  // namespace
 
-std::string_view name(Severity severity) {
-  switch (severity) {
-    case Severity::fine:
-      return "ok";
-    case Severity::note:
-      return "note";
-    case Severity::warning:
-      return "warning";
-    case Severity::error:
-      return "error";
-  }
-  return {};
-}
-
 std::vector<Finding> find_problems(const CheckInput& input, const CheckRequest& request) {
   return Check(input, request).run();
 }
@@ -302,32 +289,27 @@ CheckInput look_for_check(const TopologyOptions& options) {
   return input;
 }
 
-std::string describe_findings(const std::vector<Finding>& findings, bool json) {
-  if (json) {
-    Json list = Json::array();
-    for (const Finding& finding : findings) {
-      list.push_back(Json::object({{"severity", name(finding.severity)},
-                                   {"subject", finding.subject},
-                                   {"text", finding.text},
-                                   {"remedy", finding.remedy}}));
-    }
-    return Json::object({{"schema", 1}, {"findings", std::move(list)}}).dump(2) + "\n";
+CheckReport check_machine(const TopologyOptions& options, const CheckRequest& request) {
+  const CheckInput input = look_for_check(options);
+  std::vector<Finding> findings = find_problems(input, request);
+  std::optional<Bandwidths> bandwidths;
+  if (request.full && !input.machine.gpus.empty() && input.visible_problem.empty()) {
+    bandwidths = measure_bandwidths(measuring_program(), input.machine, request.deadline);
+    std::vector<Finding> measured = find_slow_ways(input.machine, *bandwidths);
+    std::move(measured.begin(), measured.end(), std::back_inserter(findings));
+    sort_findings(findings);
   }
-  std::string text;
-  for (const Finding& finding : findings) {
-    text += fmt::format("{:<8} {}: {}\n", name(finding.severity), finding.subject, finding.text);
-    if (!finding.remedy.empty()) text += fmt::format("         {}\n", finding.remedy);
+  CheckReport report;
+  report.exit_code = exit_code(findings);
+  if (request.json) {
+    Json root = Json::object({{"schema", 1}, {"findings", findings_json(findings)}});
+    if (bandwidths) root.set("bandwidths", bandwidths_json(*bandwidths));
+    report.text = root.dump(2) + "\n";
+  } else {
+    report.text = findings_text(findings);
+    if (bandwidths && bandwidths->no_devices.empty()) report.text += bandwidths_text(*bandwidths);
   }
-  return text;
-}
-
-int exit_code(const std::vector<Finding>& findings) {
-  int code = 0;
-  for (const Finding& finding : findings) {
-    if (finding.severity == Severity::warning) code = std::max(code, 1);
-    if (finding.severity == Severity::error) code = 2;
-  }
-  return code;
+  return report;
 }
 
 }  // namespace gantry::launcher

@@ -9,28 +9,10 @@
 
 #include <gantry/device/topology.hpp>
 
+#include "launcher/commands/finding.hpp"
 #include "launcher/commands/topo_request.hpp"
 
 namespace gantry::launcher {
-
-/// How much a finding matters.
-enum class Severity {
-  fine,     ///< looked at, nothing found
-  note,     ///< good to know
-  warning,  ///< jobs run, but slower or less safely
-  error,    ///< jobs will not run
-};
-
-/// Name of a severity: "ok", "note", "warning" or "error".
-[[nodiscard]] std::string_view name(Severity severity);
-
-/// One result of `glaunch check`.
-struct Finding {
-  Severity severity = Severity::fine;
-  std::string subject;  ///< "driver", "GPU 3", "/dev/shm"
-  std::string text;     ///< one sentence without its end
-  std::string remedy;   ///< what to do; empty for Severity::fine
-};
 
 /// What NVML tells of the state of a GPU, as far as it does.
 struct GpuState {
@@ -64,10 +46,14 @@ struct CheckInput {
 /// Looks at this machine. `options` say where.
 [[nodiscard]] CheckInput look_for_check(const TopologyOptions& options);
 
-/// The findings as text or JSON.
-[[nodiscard]] std::string describe_findings(const std::vector<Finding>& findings, bool json);
+/// What `glaunch check` prints, and its exit code.
+struct CheckReport {
+  std::string text;
+  int exit_code = 0;
+};
 
-/// 0: at most notes; 1: a warning; 2: an error.
-[[nodiscard]] int exit_code(const std::vector<Finding>& findings);
+/// Looks at this machine and, if `request` says so, measures its devices in another process.
+[[nodiscard]] CheckReport check_machine(const TopologyOptions& options,
+                                        const CheckRequest& request);
 
 }  // namespace gantry::launcher

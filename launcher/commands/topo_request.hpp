@@ -1,5 +1,6 @@
 #pragma once
 
+#include <chrono>
 #include <optional>
 #include <string>
 
@@ -18,6 +19,8 @@ struct TopoRequest {
 struct CheckRequest {
   std::optional<int> ranks;  ///< of the job that is to run; none: one per GPU
   bool json = false;
+  bool full = false;                           ///< measures bandwidths, too
+  std::chrono::milliseconds deadline{30'000};  ///< of one measurement
 };
 
 }  // namespace gantry::launcher

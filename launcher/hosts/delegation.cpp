@@ -138,15 +138,11 @@ std::vector<std::string> mpirun_line(const Options& options, const Environment& 
   for (const Host& host : delegation.hosts) {
     hosts.push_back(fmt::format("{}:{}", host.name, *host.ranks));
   }
-  std::vector<std::string> line{"mpirun",
-                                "-n",
-                                std::to_string(delegation.ranks),
-                                "--host",
+  std::vector<std::string> line{"mpirun", "-n", std::to_string(delegation.ranks), "--host",
                                 fmt::format("{}", fmt::join(hosts, ",")),
-                                "--map-by",
-                                "slot",
-                                "--bind-to",
-                                "none"};
+                                // glaunch has counted the ranks: an mpirun that takes a host for
+                                // full, for its cores or another job's hostfile, is mistaken.
+                                "--map-by", "slot:OVERSUBSCRIBE", "--bind-to", "none"};
   if (options.prefix) line.emplace_back("--tag-output");
   for (const std::string& name : carried_variables(options, environment)) {
     line.insert(line.end(), {"-x", name});

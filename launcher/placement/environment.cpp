@@ -13,17 +13,18 @@
 namespace gantry::launcher {
 namespace {
 
-constexpr std::array<std::string_view, 11> kForeignPrefixes{
-    "PMIX_",     "PMI_",      "OMPI_COMM_WORLD_", "OMPI_MCA_ess", "OMPI_MCA_orte", "OMPI_MCA_prte",
-    "PRTE_MCA_", "MPI_LOCAL", "MV2_COMM_WORLD_",  "HYDI_",        "TORCHELASTIC_"};
+constexpr std::array<std::string_view, 12> kForeignPrefixes{
+    "PMIX_",         "PMI_",         "OMPI_COMM_WORLD_", "OMPI_MCA_ess", "OMPI_MCA_orte",
+    "OMPI_MCA_prte", "PRTE_MCA_ess", "PRTE_MCA_prte",    "MPI_LOCAL",    "MV2_COMM_WORLD_",
+    "HYDI_",         "TORCHELASTIC_"};
 
 // Slurm's variables stay, except those that say which task of a step this process is.
-constexpr std::array<std::string_view, 18> kForeignNames{
+constexpr std::array<std::string_view, 19> kForeignNames{
     "OMPI_UNIVERSE_SIZE", "OMPI_FIRST_RANKS", "OMPI_FILE_LOCATION", "SLURM_PROCID",
     "SLURM_LOCALID",      "SLURM_STEP_ID",    "SLURM_STEPID",       "SLURM_STEP_NUM_TASKS",
     "SLURM_NTASKS",       "SLURM_NPROCS",     "SLURM_GTIDS",        "SLURM_TASK_PID",
     "GROUP_RANK",         "GROUP_WORLD_SIZE", "ROLE_RANK",          "ROLE_WORLD_SIZE",
-    "ROLE_NAME",          "LOCAL_SIZE"};
+    "ROLE_NAME",          "LOCAL_SIZE",       "PRTE_LAUNCHED"};
 
 }  // namespace
 

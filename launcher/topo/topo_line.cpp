@@ -45,6 +45,7 @@ struct CheckLine {
   CommandLine line{"Looks for what keeps jobs from running well on this machine.", "glaunch check"};
   int ranks = 0;
   std::string topo_file;
+  std::string deadline;
   CommandLineOption ranks_option;
   CommandLineOption topo_file_option;
 
@@ -55,6 +56,9 @@ struct CheckLine {
                                          "facts about the machine: JSON, or hwloc's or NCCL's XML")
                              .value("FILE", ValueKind::file)) {
     line.set_footer(kCheckFooter);
+    line.add_flag("--full", options.check.full, "measure the bandwidths of devices");
+    line.add_option("--deadline", deadline, "with --full: time of one measurement (30s)")
+        .value("TIME");
     line.add_flag("--json", options.check.json, "print JSON");
   }
 };
@@ -103,6 +107,12 @@ Options parse_check(const std::vector<std::string>& arguments) {
     options.text = check.line.parse(arguments);
     if (check.ranks_option.is_given()) options.check.ranks = check.ranks;
     if (check.topo_file_option.is_given()) options.topo_file = check.topo_file;
+    if (check.deadline.empty()) return;
+    if (!options.check.full) throw InvalidArgument("--deadline needs --full");
+    options.check.deadline = parse_duration(check.deadline, "--deadline");
+    if (options.check.deadline.count() == 0) {
+      throw InvalidArgument("--deadline: expected more than 0");
+    }
   });
   if (!options.text.empty()) options.action = Action::inform;
   return options;

@@ -63,7 +63,8 @@ TEST(DelegationTest, BuildsTheLineOfMpirun) {
   EXPECT_EQ(
       line({"--hosts", "a:4,b:2", "-x", "MODE=fast"},
            {{"NCCL_DEBUG", "INFO"}, {"GANTRY_LOG", "info"}, {"GANTRY_RANK", "3"}, {"HOME", "/"}}),
-      "mpirun -n 6 --host a:4,b:2 --map-by slot --bind-to none --tag-output -x GANTRY_JOB_ID "
+      "mpirun -n 6 --host a:4,b:2 --map-by slot:OVERSUBSCRIBE --bind-to none --tag-output -x "
+      "GANTRY_JOB_ID "
       "-x GANTRY_LOG -x GANTRY_RDZV -x GANTRY_RDZV_TOKEN -x GANTRY_RESTART -x "
       "GANTRY_SHIM_RANKS -x MASTER_ADDR -x MASTER_PORT -x MODE -x NCCL_DEBUG /bin/glaunch "
       "shim -- app --flag");
@@ -110,9 +111,11 @@ TEST(DelegationTest, RefusesContradictions) {
 }
 
 TEST(DelegationTest, TheJobTravelsInTheEnvironment) {
-  const Environment inherited{{"PMIX_RANK", "0"},   {"SLURM_PROCID", "0"},
-                              {"GANTRY_RANK", "0"}, {"GANTRY_LOG", "info"},
-                              {"PATH", "/bin"},     {"OMPI_MCA_plm_rsh_agent", "rsh"}};
+  const Environment inherited{{"PMIX_RANK", "0"},     {"SLURM_PROCID", "0"},
+                              {"GANTRY_RANK", "0"},   {"GANTRY_LOG", "info"},
+                              {"PATH", "/bin"},       {"OMPI_MCA_plm_rsh_agent", "rsh"},
+                              {"PRTE_LAUNCHED", "1"}, {"PRTE_MCA_plm_ssh_agent", "rsh"},
+                              {"PRTE_MCA_ess", "env"}};
   EXPECT_EQ(delegation_environment(inherited, delegate({"--hosts", "127.0.0.1:4,localhost:2"}, {}),
                                    {"job", "tcp:127.0.0.1:9", "secret", "1234", 2}),
             (Environment{{"GANTRY_JOB_ID", "job"},
@@ -124,7 +127,8 @@ TEST(DelegationTest, TheJobTravelsInTheEnvironment) {
                          {"MASTER_PORT", "1234"},
                          {"GANTRY_LOG", "info"},
                          {"PATH", "/bin"},
-                         {"OMPI_MCA_plm_rsh_agent", "rsh"}}));
+                         {"OMPI_MCA_plm_rsh_agent", "rsh"},
+                         {"PRTE_MCA_plm_ssh_agent", "rsh"}}));
   const Delegation here = delegate({"--hosts", "127.0.0.1:4,localhost:2"}, {});
   EXPECT_EQ(here.listen_address(), "tcp:127.0.0.1:0");
   EXPECT_EQ(here.rank_address("tcp:127.0.0.1:77"), "tcp:127.0.0.1:77");

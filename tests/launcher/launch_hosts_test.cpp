@@ -3,7 +3,9 @@
 #include <gmock/gmock.h>
 #include <signal.h>
 
+#include <iostream>
 #include <map>
+#include <optional>
 
 #include "core/json.hpp"
 #include "tests/launcher/launch_fixture.hpp"
@@ -19,10 +21,27 @@ using ::testing::Not;
 class LaunchHostsTest : public LaunchTest {
  protected:
   /// A job on pretended machines, which mpirun starts.
-  static Command by_mpirun(Command command) {
-    command.environment["OMPI_MCA_plm_rsh_agent"] = GANTRY_TEST_DATA_DIR "/remote_shell";
+  Command by_mpirun(Command command) {
+    const char* const shell = GANTRY_TEST_DATA_DIR "/remote_shell";
+    command.environment["OMPI_MCA_plm_rsh_agent"] = shell;  // Open MPI 4
+    command.environment["PRTE_MCA_plm_ssh_agent"] = shell;  // Open MPI 5
+    command.environment["PRTE_ALLOW_RUN_AS_ROOT"] = "1";
+    command.environment["PRTE_ALLOW_RUN_AS_ROOT_CONFIRM"] = "1";
     command.environment["SLURM_JOB_ID"] = std::nullopt;
+    by_mpirun_ = command;
     return command;
+  }
+  /// What mpirun makes of two machines here, for the log of a test that failed.
+  void TearDown() override {
+    if (!HasFailure() || !by_mpirun_) return;
+    Command probe = *by_mpirun_;
+    probe.argv = {"sh", "-c",
+                  "set -x; mpirun --version; hostname; nproc; env | grep -E "
+                  "'^(OMPI|PMIX|PRTE|SLURM|PBS|LSB)'; getent hosts node0 node1; "
+                  "mpirun -n 4 --host node0:2,node1:2 --map-by slot:OVERSUBSCRIBE --bind-to none "
+                  "--display-allocation --mca ras_base_verbose 10 --mca rmaps_base_verbose 10 "
+                  "--mca plm_base_verbose 5 hostname"};
+    std::cout << "What mpirun says on this machine:\n" << run_command(probe).describe() << "\n";
   }
   /// The same in a Slurm allocation of two nodes.
   static Command by_srun(Command command) {
@@ -69,6 +88,9 @@ class LaunchHostsTest : public LaunchTest {
       EXPECT_FALSE(got.contains("GANTRY_LIFELINE_FD"));
     }
   }
+
+ private:
+  std::optional<Command> by_mpirun_;  // the last one
 };
 
 TEST_F(LaunchHostsTest, MpirunStartsAShimForEachRank) {

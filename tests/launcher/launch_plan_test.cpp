@@ -427,7 +427,7 @@ TEST(LaunchOptionsTest, MalformedOptionsAreErrors) {
       {{"--cpu-only", "-n", "1", "--order", "pci", "app"},
        "--cpu-only and --order contradict each other"},
       {{"--tail", "-1", "app"}, "Value -1 not in range"},
-      {{"check", "--full"}, "(to start a program called check: glaunch -- check)"},
+      {{"check", "--fully"}, "(to start a program called check: glaunch -- check)"},
       {{"shim"}, "shim: no program to start"},
       {{"shim", "--cpu-onl", "app"},
        "shim: unknown option '--cpu-onl' (did you mean '--cpu-only'?)"},

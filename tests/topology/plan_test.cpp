@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <filesystem>
 #include <numeric>
 #include <random>
 #include <set>
@@ -12,6 +13,7 @@
 #include <gantry/device/topology.hpp>
 
 #include "tests/support/temporary_folder.hpp"
+#include "tests/topology/machine_file.hpp"
 #include "tests/topology/machines.hpp"
 
 namespace gantry {
@@ -65,17 +67,61 @@ std::vector<Asked> usual_options(const Topology& topology) {
   return options;
 }
 
+// The plans with the usual options, as golden files have them.
+std::string usual_plans(const Topology& topology) {
+  std::string text;
+  for (const Asked& asked : usual_options(topology)) {
+    text += asked.text() + "\n";
+    const std::string error = error_of(topology, asked);
+    text += error == "(nothing was thrown)" ? plan_text(plan(topology, asked.options()))
+                                            : "  error: " + error + "\n";
+  }
+  return text;
+}
+
+std::string golden_plans(const std::string& name) {
+  return testing::content_of(std::string(GANTRY_TEST_DATA_DIR) + "/" + name + ".plan");
+}
+
 TEST(PlanTest, PlansOfKnownMachinesEqualTheGoldenFiles) {
   for (const auto& [name, topology] : machines()) {
-    std::string text;
-    for (const Asked& asked : usual_options(topology)) {
-      text += asked.text() + "\n";
-      const std::string error = error_of(topology, asked);
-      text += error == "(nothing was thrown)" ? plan_text(plan(topology, asked.options()))
-                                              : "  error: " + error + "\n";
+    EXPECT_EQ(usual_plans(topology), golden_plans(name)) << name;
+  }
+}
+
+// hwloc, NVML and sysfs, as each of these machines would feed them, lead to the same plans.
+TEST(PlanTest, PlansOfDiscoveredMachinesEqualTheGoldenFiles) {
+  std::set<std::string> names;
+  for (const auto& entry : std::filesystem::directory_iterator(GANTRY_TEST_DATA_DIR "/machines")) {
+    const std::string name = entry.path().stem().string();
+    names.insert(name);
+    const testing::MachineFile file(entry.path().string());
+    const Topology found = file.discover(GANTRY_TEST_FAKE_NVML);
+    // hwloc knows no devices of a synthetic machine: sysfs tells their places.
+    std::string plans = usual_plans(found);
+    for (std::size_t at = 0; (at = plans.find(" by sysfs)", at)) != std::string::npos;) {
+      plans.replace(at, 10, " by hwloc)");
     }
-    const std::string path = std::string(GANTRY_TEST_DATA_DIR) + "/" + name + ".plan";
-    EXPECT_EQ(text, testing::content_of(path)) << path;
+    EXPECT_EQ(plans, golden_plans(name)) << name << "\n" << topology_json(found);
+    const Topology written = machine(name);
+    EXPECT_EQ(found.nodes, written.nodes) << name;
+    EXPECT_EQ(found.cores, written.cores) << name;
+    ASSERT_EQ(found.gpus.size(), written.gpus.size()) << name;
+    for (std::size_t i = 0; i < found.gpus.size(); ++i) {
+      EXPECT_EQ(found.gpus[i].uuid, written.gpus[i].uuid) << name;
+      EXPECT_EQ(found.gpus[i].pci_chain.value, written.gpus[i].pci_chain.value) << name;
+      for (std::size_t j = 0; j < found.gpus.size(); ++j) {
+        EXPECT_EQ(found.links[i][j].nvlinks.value.value_or(0),
+                  written.links[i][j].nvlinks.value.value_or(0))
+            << name << " " << i << " " << j;
+        EXPECT_EQ(found.links[i][j].path.value, written.links[i][j].path.value)
+            << name << " " << i << " " << j;
+      }
+    }
+  }
+  for (const auto& [name, topology] : machines()) {
+    // Its limits are those of a control group: see TopologyTest.AContainerHasPartOfTheMachine.
+    EXPECT_TRUE(names.contains(name) || name == "container") << name;
   }
 }
 

@@ -327,6 +327,55 @@ TEST_F(TopologyTest, NumaNodesKeepTheNumbersOfTheSystem) {
   EXPECT_THAT(topology.gpus, IsEmpty());
 }
 
+// A machine of two nodes with four cores each, below HWLOC_FSROOT; a container may use node 1.
+TEST_F(TopologyTest, AContainerHasPartOfTheMachine) {
+  write("proc/mounts", "cgroup2 /sys/fs/cgroup cgroup2 rw 0 0\n");
+  write("proc/self/cgroup", "0::/box\n");
+  write("sys/fs/cgroup/cgroup.controllers", "cpuset cpu memory\n");
+  write("sys/fs/cgroup/box/cpuset.cpus.effective", "4-6\n");
+  write("sys/fs/cgroup/box/cpuset.mems.effective", "0-1\n");
+  write("sys/devices/system/cpu/online", "0-7\n");
+  write("sys/devices/system/node/online", "0-1\n");
+  for (int cpu = 0; cpu < 8; ++cpu) {
+    const std::string place = "sys/devices/system/cpu/cpu" + std::to_string(cpu) + "/topology/";
+    const std::string own = std::to_string(1U << static_cast<unsigned>(cpu % 4));
+    const std::string mask = cpu < 4 ? own : own + "0";
+    write(place + "core_cpus", mask + "\n");
+    write(place + "thread_siblings", mask + "\n");
+    write(place + "thread_siblings_list", std::to_string(cpu) + "\n");
+    write(place + "package_cpus", cpu < 4 ? "0f\n" : "f0\n");
+    write(place + "core_siblings", cpu < 4 ? "0f\n" : "f0\n");
+    write(place + "core_id", std::to_string(cpu) + "\n");
+    write(place + "physical_package_id", std::to_string(cpu / 4) + "\n");
+  }
+  for (int node = 0; node < 2; ++node) {
+    const std::string number = std::to_string(node);
+    const std::string place = "sys/devices/system/node/node" + number + "/";
+    write(place + "cpumap", node == 0 ? "0f\n" : "f0\n");
+    write(place + "cpulist", node == 0 ? "0-3\n" : "4-7\n");
+    write(place + "meminfo", "Node " + number + " MemTotal: 1000 kB\n");
+    write(place + "distance", node == 0 ? "10 21\n" : "21 10\n");
+  }
+  two_gpus("0 processes;1 processes");
+  add_device("pci0000:13/0000:13:00.0",
+             {{"numa_node", "0"}, {"local_cpus", "0f"}, {"local_cpulist", "0-3"}});
+  add_device("pci0000:81/0000:81:00.0",
+             {{"numa_node", "1"}, {"local_cpus", "f0"}, {"local_cpulist", "4-7"}});
+  set("HWLOC_FSROOT", folder_.path().string());
+  const Topology topology = discover_topology(options());
+  ASSERT_EQ(topology.nodes.size(), 2U);
+  EXPECT_EQ(topology.nodes[1].memory_bytes, (Fact<std::uint64_t>{1'024'000, FactSource::hwloc}));
+  EXPECT_EQ(topology.cores.size(), 8U);
+  EXPECT_EQ(topology.allowed_cpus, (Fact<CpuSet>{CpuSet{4, 5, 6}, FactSource::hwloc}));
+  ASSERT_EQ(topology.gpus.size(), 2U);
+  EXPECT_EQ(topology.gpus[0].node.value, 0);
+  EXPECT_EQ(topology.gpus[1].node.value, 1);
+  EXPECT_EQ(topology.gpus[0].cpus.value, CpuSet::parse("0-3"));
+  const Plan placed = plan(topology);
+  EXPECT_EQ(placed.ranks[0].memory_node, std::nullopt) << testing::plan_text(placed);
+  EXPECT_THAT(testing::plan_text(placed), HasSubstr("of 3 cores that may be used"));
+}
+
 TEST_F(TopologyTest, WithoutAGpuTheReasonIsTold) {
   TopologyOptions asked = options();
   asked.nvml_path = "/nowhere/libnvidia-ml.so.1";

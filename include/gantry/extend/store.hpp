@@ -99,6 +99,8 @@ class GANTRY_API StoreServer {
   /// Declares that the process of `rank` ended with code 0. The rank is lost unless it deregistered
   /// before.
   void mark_ended(int rank);
+  /// Requests of all clients so far.
+  [[nodiscard]] std::uint64_t request_count() const;
   /// Ranks that are lost, in the order in which they were.
   [[nodiscard]] std::vector<int> lost_ranks() const;
   /// Ranks that are connected now, in increasing order.
@@ -149,6 +151,12 @@ class GANTRY_API StoreClient final : public Store {
                               std::string_view desired) override;
   bool erase(std::string_view key) override;
   void wait(std::span<const std::string> keys, std::chrono::milliseconds timeout) override;
+
+  /// Values of the keys "prefix/0" … "prefix/count-1" in one request; waits up to `timeout` until
+  /// all are written. nullopt if they are too many bytes for one message, 16 MiB: get() each then.
+  /// Throws: as get().
+  [[nodiscard]] std::optional<std::vector<std::string>> gather(std::string_view prefix, int count,
+                                                               std::chrono::milliseconds timeout);
 
   /// First rank that is lost; -1 if there is none. Sends no message: the server reports each loss
   /// within milliseconds.

@@ -1,0 +1,48 @@
+// GPUs that a job of glaunch has, so that another glaunch does not take them for idle.
+#pragma once
+
+#include <chrono>
+#include <map>
+#include <string>
+#include <vector>
+
+#include <gantry/extend/unique_fd.hpp>
+
+#include "launcher/placement/plan.hpp"
+
+namespace gantry::launcher {
+
+/// Note [Claims of GPUs]
+/// A GPU seems idle until a rank uses it, so two glaunch that start together would choose the same
+/// ones. Each glaunch therefore claims its GPUs: it binds a socket to an abstract name with the
+/// GPU's UUID, and holds it until the job is over. The kernel frees the name when glaunch ends,
+/// also by SIGKILL. Only one process can bind a name, whichever user it belongs to. While glaunch
+/// chooses it claims more GPUs than it needs, so choices take turns: the chooser listens at one
+/// more name, and others wait until their connections to it end.
+class GpuClaims {
+ public:
+  /// Claims these GPUs as far as nobody has them. Returns those that others have.
+  std::vector<std::string> claim(const std::vector<std::string>& uuids);
+  /// Gives up all claims but these.
+  void keep(const std::vector<std::string>& uuids);
+
+ private:
+  std::map<std::string, UniqueFd> held_;
+};
+
+/// The turn to choose.
+class ChoiceTurn {
+ public:
+  /// Waits until it is this process's turn. Throws: Error after `deadline`.
+  explicit ChoiceTurn(std::chrono::milliseconds deadline);
+
+ private:
+  UniqueFd listener_;
+};
+
+/// As make_plan(). Chooses among the GPUs that no other glaunch has claimed, for --gpus idle, and
+/// claims the GPUs of the plan if they are GPUs of this machine.
+[[nodiscard]] Plan make_claimed_plan(const Options& options, const Machine& machine,
+                                     const Environment& environment, GpuClaims& claims);
+
+}  // namespace gantry::launcher
