@@ -3,6 +3,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <cstdint>
 #include <new>
 #include <utility>
@@ -28,8 +29,9 @@ namespace {
 constexpr std::size_t kStackBytes = std::size_t{256} << 10;
 constexpr unsigned kNoOrder = 1;  // of __tsan_switch_to_fiber
 
-// The fiber that the thread leaves, for the one it arrives at.
-thread_local Fiber* t_left = nullptr;
+// The fiber that the thread leaves, for the one it arrives at. Atomic, since no order exists between
+// the two for ThreadSanitizer.
+thread_local std::atomic<Fiber*> t_left{nullptr};
 
 }  // namespace
 
@@ -67,7 +69,7 @@ Fiber::~Fiber() {
 }
 
 void Fiber::switch_to(Fiber& target) {
-  t_left = this;
+  t_left.store(this, std::memory_order_relaxed);
   if (__sanitizer_start_switch_fiber != nullptr) {
     __sanitizer_start_switch_fiber(&fake_stack_, target.stack_bottom_, target.stack_bytes_);
   }
@@ -82,9 +84,10 @@ void Fiber::arrive() {
   std::size_t bytes = 0;
   __sanitizer_finish_switch_fiber(fake_stack_, &bottom, &bytes);
   // The stack of the thread is known only from here.
-  if (t_left->mapping_ == nullptr) {
-    t_left->stack_bottom_ = bottom;
-    t_left->stack_bytes_ = bytes;
+  Fiber* left = t_left.load(std::memory_order_relaxed);
+  if (left->mapping_ == nullptr) {
+    left->stack_bottom_ = bottom;
+    left->stack_bytes_ = bytes;
   }
 }
 

@@ -39,7 +39,9 @@ class SimBlock::Worker {
       SimBlock* block = block_.load(std::memory_order_relaxed);
       const std::uint32_t number = number_.load(std::memory_order_relaxed);
       block->run_thread(number);
-      fiber_.switch_to(block->next_after(number));
+      Fiber& next = block->next_after(number);
+      order_release(&block->end_);  // behind the last look at the block
+      fiber_.switch_to(next);
     }
   }
 
@@ -106,9 +108,9 @@ void SimBlock::run(Index3 index) {
 }
 
 void SimBlock::run_thread(std::uint32_t number) {
+  order_acquire(&begin_);
   Thread& self = threads_[number];
   self.state.store(kRunning, std::memory_order_relaxed);
-  order_acquire(&begin_);
   SimThread thread;
   thread.block = this;
   thread.grid = grid_;
@@ -133,7 +135,6 @@ void SimBlock::run_thread(std::uint32_t number) {
   if (error) fail(std::move(error));
   self.state.store(kFinished, std::memory_order_relaxed);
   finished_.fetch_add(1, std::memory_order_relaxed);
-  order_release(&end_);
 }
 
 void SimBlock::fail(std::exception_ptr error) {

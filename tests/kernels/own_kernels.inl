@@ -1,6 +1,7 @@
 #include <gantry/kernels/atomic.hpp>
 
 #include <stdexcept>
+#include <string>
 
 #include "tests/kernels/own_kernels.hpp"
 
@@ -133,9 +134,9 @@ struct TakeShared {
   int64_t* out;
   GANTRY_HD void operator()(Block& block) const {
     auto* taken = block.shared<double>(static_cast<std::size_t>(count));
-    taken[count - 1] = 1;
+    if (block.flat_thread() == 0) taken[count - 1] = 1;
     block.barrier();
-    if (block.flat_thread() == 0) *out = count;
+    if (block.flat_thread() == 1 && taken[count - 1] == 1) *out = count;
   }
 };
 void take_shared(const Stream& stream, int64_t count, std::size_t bytes, int64_t* out) {
