@@ -29,7 +29,7 @@ std::string unique_path(int fd) {
   static std::atomic<std::uint32_t> calls{0};
   std::string path = "/proc/self/fd";
   for (std::uint32_t rest = calls.fetch_add(1); rest != 0; rest >>= 1) {
-    path += (rest & 1) != 0 ? "/." : "/./.";
+    path += (rest & 1) != 0 ? "/." : "//.";
   }
   return fmt::format("{}/{}", path, fd);
 }

@@ -8,9 +8,9 @@ namespace {
 // Both prologues declare what shared_headers() and runtime() use of the standard library.
 constexpr std::string_view kHostPrologue = R"code(
 #include <math.h>
-#include <stdint.h>
 #include <string.h>
 #include <algorithm>
+#include <cstdint>
 #include <type_traits>
 #define GANTRY_HD
 #define GANTRY_GPU_ARCH 0

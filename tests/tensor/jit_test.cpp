@@ -53,7 +53,7 @@ class JitTest : public ::testing::TestWithParam<const char*> {
 void expect_equal(const Tensor& actual, const Tensor& expected) {
   ASSERT_EQ(actual.dtype(), expected.dtype());
   ASSERT_EQ(actual.sizes(), expected.sizes());
-  EXPECT_TRUE(actual.equal(expected)) << actual << "\n" << expected;
+  EXPECT_TRUE(actual.equal(expected)) << sub(actual.to(f64), expected.to(f64)).abs().max();
 }
 
 TEST_P(JitTest, EqualsAddForAllDTypes) {
@@ -71,17 +71,18 @@ TEST_P(JitTest, EqualsAddForAllDTypes) {
 
 TEST_P(JitTest, PromotesAsBuiltInOperations) {
   const auto plus = jit::elementwise("template <typename T> T plus(T x, T y) { return x + y; }");
-  for (const DType a : {bool_, u8, i32, f16, f64}) {
-    for (const DType b : {bool_, i8, i64, bf16, f32}) {
+  for (const DType a : {bool_, i32, f16, f64}) {
+    for (const DType b : {i8, i64, bf16}) {
       SCOPED_TRACE(std::string(name(a)) + " " + std::string(name(b)));
-      expect_equal(plus(some({37}, a), some({37}, b)), add(some({37}, a).zero_(), some({37}, b)) +
-                                                           some({37}, a).zero_());
+      const Tensor x = some({37}, a);
+      const Tensor y = some({37}, b);
+      expect_equal(plus(x, y), add(x, y));
     }
   }
   const Tensor x = some({5}, i32);
   expect_equal(plus(x, 2), add(x, 2));
   expect_equal(plus(x, 2.5), add(x, 2.5));
-  expect_equal(plus(some({5}, f16), 2), add(some({5}, f16).zero_(), 2));
+  expect_equal(plus(x.to(f16), 2), add(x.to(f16), 2));
   const Tensor zero_dim = full({}, 3, {.dtype = f64, .device = device_});
   expect_equal(plus(x.to(f32), zero_dim), add(x.to(f32), zero_dim));
   const Tensor on_cpu = full({}, 3, {.dtype = i64});
