@@ -18,8 +18,8 @@ constexpr std::int64_t kMostThreads = 1024;
 void check_size(const char* what, const char* dim, std::int64_t value, std::int64_t least,
                 std::int64_t most) {
   if (value >= least && value <= most) return;
-  throw InvalidArgument(
-      fmt::format("launch: expected {}.{} from {} to {}, but got {}", what, dim, least, most, value));
+  throw InvalidArgument(fmt::format("launch: expected {}.{} from {} to {}, but got {}", what, dim,
+                                    least, most, value));
 }
 
 }  // namespace
@@ -75,7 +75,8 @@ void throw_launch_failed(const char* op, const Stream& stream, int code, const c
 
 void throw_device_only(const char* op) {
   throw NotSupported(fmt::format(
-      "{}: failed to launch on a simulated device: the lambda is __device__; make it GANTRY_HD", op));
+      "{}: failed to launch on a simulated device: the lambda is __device__; make it GANTRY_HD",
+      op));
 }
 
 }  // namespace gantry::detail

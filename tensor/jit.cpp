@@ -45,10 +45,9 @@ struct Call {
 void check_count(const Signature& signature, std::size_t operands) {
   const auto count = static_cast<int>(operands);
   if (count >= signature.required && count <= signature.inputs) return;
-  const std::string expected =
-      signature.required == signature.inputs
-          ? std::to_string(signature.inputs)
-          : fmt::format("{} to {}", signature.required, signature.inputs);
+  const std::string expected = signature.required == signature.inputs
+                                   ? std::to_string(signature.inputs)
+                                   : fmt::format("{} to {}", signature.required, signature.inputs);
   throw InvalidArgument(fmt::format("{}: expected {} operands of '{}', but got {}", kOp, expected,
                                     signature.name, operands));
 }
@@ -72,8 +71,7 @@ Call plan(const Signature& signature, std::span<const Tensor> outs,
   call.device = detail::common_device(kOp, tensors, detail::CpuScalars::allowed);
   for (const Operand& operand : operands) {
     if (!operand.is_tensor()) continue;
-    call.shape =
-        detail::common_shape(kOp, {&call.shape, &operand.tensor().sizes()}, call.device);
+    call.shape = detail::common_shape(kOp, {&call.shape, &operand.tensor().sizes()}, call.device);
   }
   call.promoted = result_type(operands);
   return call;
@@ -128,8 +126,8 @@ std::vector<Tensor> Elementwise::run(std::span<const Operand> operands) const {
   const Call call = plan(signature, {}, operands);
   std::vector<Tensor> outs;
   for (const OutputKind kind : signature.outputs) {
-    outs.push_back(detail::empty_as(
-        kOp, call.shape, {.dtype = dtype_of(kind, call), .device = call.device}));
+    outs.push_back(
+        detail::empty_as(kOp, call.shape, {.dtype = dtype_of(kind, call), .device = call.device}));
   }
   compute(impl_->function, call, outs, operands);
   return outs;
@@ -148,9 +146,10 @@ void Elementwise::run_into(std::span<const Tensor> outs, std::span<const Operand
 
 Tensor Elementwise::one(std::span<const Operand> operands) const {
   if (outputs() != 1) {
-    throw InvalidArgument(fmt::format("{}: expected a function with one output, but got '{}' with "
-                                      "{}; call multi()",
-                                      kOp, name(), outputs()));
+    throw InvalidArgument(
+        fmt::format("{}: expected a function with one output, but got '{}' with "
+                    "{}; call multi()",
+                    kOp, name(), outputs()));
   }
   return run(operands).front();
 }

@@ -103,8 +103,8 @@ void launch_strided(const Stream& stream, const JitProgram& program,
   launch_strided(stream, program, types, p);
   for (std::size_t k = 0; k < operand_count(types); ++k) {
     if (is_number(types, k)) continue;
-    p.data[k] = static_cast<char*>(p.data[k]) +
-                p.sizes[widest] * p.strides[widest][k] * static_cast<std::int64_t>(bytes_of(types, k));
+    p.data[k] = static_cast<char*>(p.data[k]) + p.sizes[widest] * p.strides[widest][k] *
+                                                    static_cast<std::int64_t>(bytes_of(types, k));
   }
   p.sizes[widest] = size - size / 2;
   p.numel = p.sizes[widest] * rest;
@@ -119,9 +119,9 @@ JitProgram jit_program(int device, const jit::Signature& signature, const std::s
   const DeviceProperties& properties = device_properties(Device::cuda(device));
   const int architecture = properties.major * 10 + properties.minor;
   const std::string text = jit::program_text(jit::Language::cuda, signature, types);
-  const std::string key = sha256_hex(fmt::format("cuda\n{}\n{}\n{}\n{}\n{}\n{}\n{}", GANTRY_VERSION,
-                                                 nvrtc_options(), nvrtc_identity(), architecture,
-                                                 text.size(), text, source));
+  const std::string key =
+      sha256_hex(fmt::format("cuda\n{}\n{}\n{}\n{}\n{}\n{}\n{}", GANTRY_VERSION, nvrtc_options(),
+                             nvrtc_identity(), architecture, text.size(), text, source));
   return table.get(fmt::format("{} {}", key, device), [&] {
     if (const std::optional<std::string> cached = jit::read_cached(key)) {
       return load(device, *cached);

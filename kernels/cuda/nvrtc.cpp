@@ -51,10 +51,10 @@ constexpr int kMajor = CUDA_VERSION / 1000;
 std::string toolkit_file() { return fmt::format(GANTRY_NVRTC_FOLDER "/libnvrtc.so.{}", kMajor); }
 
 Loaded load() {
-  Loaded loaded{SharedLibrary({toolkit_file(), fmt::format("libnvrtc.so.{}", kMajor)},
-                              fmt::format("install NVRTC {}, or add its folder to LD_LIBRARY_PATH",
-                                          kMajor)),
-                {}};
+  Loaded loaded{
+      SharedLibrary({toolkit_file(), fmt::format("libnvrtc.so.{}", kMajor)},
+                    fmt::format("install NVRTC {}, or add its folder to LD_LIBRARY_PATH", kMajor)),
+      {}};
   SharedLibrary& library = loaded.library;
   Nvrtc& functions = loaded.functions;
   library.bind(functions.version, "nvrtcVersion");
@@ -159,8 +159,8 @@ std::string compile_for_gpu(int architecture, const std::string& program, const 
   for (const std::string& option : options) pointers.push_back(option.c_str());
   const Program compiled(program, source);
   jit::count().compiled.fetch_add(1, std::memory_order_relaxed);
-  const nvrtcResult status = nvrtc().compile_program(
-      compiled.get(), static_cast<int>(pointers.size()), pointers.data());
+  const nvrtcResult status =
+      nvrtc().compile_program(compiled.get(), static_cast<int>(pointers.size()), pointers.data());
   if (status == NVRTC_ERROR_COMPILATION) {
     std::string log = compiled.read(nvrtc().log_size, nvrtc().log, "nvrtcGetProgramLog");
     log.resize(std::min(log.find('\0'), log.size()));

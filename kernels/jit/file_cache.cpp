@@ -92,7 +92,8 @@ std::string read_checked(int file, const std::string& key, std::string& problem)
   std::string text(static_cast<std::size_t>(status.st_size), '\0');
   std::size_t got = 0;
   while (got < text.size()) {
-    const ssize_t count = pread(file, text.data() + got, text.size() - got, static_cast<off_t>(got));
+    const ssize_t count =
+        pread(file, text.data() + got, text.size() - got, static_cast<off_t>(got));
     if (count < 0 && errno == EINTR) continue;
     if (count <= 0) break;
     got += static_cast<std::size_t>(count);
@@ -165,10 +166,9 @@ void write_cached(const std::string& key, std::string_view content) noexcept try
       fmt::format("{}.{}.{}.tmp", name_of(key), getpid(), number.fetch_add(1));
   const UniqueFd file(openat(folder.get(), temporary.c_str(),
                              O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600));
-  const bool is_written = file && write_all(file.get(), head_of(key, content)) &&
-                          write_all(file.get(), content) &&
-                          renameat(folder.get(), temporary.c_str(), folder.get(),
-                                   name_of(key).c_str()) == 0;
+  const bool is_written =
+      file && write_all(file.get(), head_of(key, content)) && write_all(file.get(), content) &&
+      renameat(folder.get(), temporary.c_str(), folder.get(), name_of(key).c_str()) == 0;
   if (is_written) return;
   const int code = errno;
   if (file) unlinkat(folder.get(), temporary.c_str(), 0);

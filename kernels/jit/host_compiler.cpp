@@ -30,6 +30,7 @@
 
 #include "core/escaped_text.hpp"
 #include "core/regular_file.hpp"
+#include "device/sanitizers.hpp"
 #include "kernels/jit/counts.hpp"
 #include "kernels/jit/program.hpp"
 
@@ -229,9 +230,9 @@ std::string run(std::vector<std::string> words, const std::string& folder) {
   while (waitpid(child, nullptr, 0) < 0 && errno == EINTR) {
   }
   if (!has_ended) {
-    throw TimeoutError(
-        fmt::format("jit::elementwise: failed to compile: the compiler '{}' did not end within {} s",
-                    program, kDeadline.count()));
+    throw TimeoutError(fmt::format(
+        "jit::elementwise: failed to compile: the compiler '{}' did not end within {} s", program,
+        kDeadline.count()));
   }
   return text;
 }
@@ -261,8 +262,14 @@ HostCompiler find_host_compiler() {
 }
 
 std::string host_flags() {
-  return "-std=c++20\n-O3\n-fPIC\n-shared\n-ffp-contract=off\n-fno-math-errno\n"
-         "-fno-trapping-math\n-fvisibility=hidden\n-w";
+  std::string flags =
+      "-std=c++20\n-O3\n-fPIC\n-shared\n-ffp-contract=off\n-fno-math-errno\n"
+      "-fno-trapping-math\n-fvisibility=hidden\n-w";
+  // A sanitizer of the process sees the program's accesses, too. The process brings its runtime.
+  const LoadedSanitizers loaded = loaded_sanitizers();
+  if (loaded.thread) flags += "\n-fsanitize=thread\n-nodefaultlibs";
+  if (loaded.address) flags += "\n-fsanitize=address\n-nodefaultlibs";
+  return flags;
 }
 
 std::string compile_for_host(const HostCompiler& compiler, const std::string& program,

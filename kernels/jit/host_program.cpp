@@ -61,9 +61,9 @@ HostFunction host_program(const Signature& signature, const std::string& source,
   static auto& table = *new ProgramTable<HostFunction>;
   const HostCompiler compiler = find_host_compiler();
   const std::string program = program_text(Language::host, signature, types);
-  const std::string key =
-      sha256_hex(fmt::format("host\n{}\n{}\n{}\n{}\n{}\n{}\n{}", GANTRY_VERSION, host_flags(),
-                             compiler.identity, compiler.arguments, program.size(), program, source));
+  const std::string key = sha256_hex(
+      fmt::format("host\n{}\n{}\n{}\n{}\n{}\n{}\n{}", GANTRY_VERSION, host_flags(),
+                  compiler.identity, compiler.arguments, program.size(), program, source));
   return table.get(key, [&] {
     if (const std::optional<std::string> cached = read_cached(key)) return load(*cached);
     const std::string what = fmt::format("'{}' for {}", signature.name, type_text(types.compute));

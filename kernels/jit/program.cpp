@@ -86,9 +86,10 @@ class Generator {
     text_ = {};
     const std::size_t count = outputs_ + inputs_;
     text_.line("namespace gantry_jit {{");
-    text_.line("inline void dense_row(const Parameters& p, std::int64_t n, "
-               "const std::int64_t (&at)[{}]) {{",
-               count);
+    text_.line(
+        "inline void dense_row(const Parameters& p, std::int64_t n, "
+        "const std::int64_t (&at)[{}]) {{",
+        count);
     for (std::size_t k = 0; k < outputs_; ++k) {
       text_.line("  auto* const o{0} = static_cast<{1}*>(p.data[{0}]) + at[{0}];", k,
                  stored_type(types_.outputs[k]));
@@ -97,9 +98,10 @@ class Generator {
       if (types_.inputs[k].is_number) {
         text_.line("  const T i{} = number<T>(p, {});", k, outputs_ + k);
       } else {
-        text_.line("  const auto* const i{0} = static_cast<const typename StoredOf<{1}>::type*>"
-                   "(p.data[{2}]) + at[{2}];",
-                   k, input_type(k), outputs_ + k);
+        text_.line(
+            "  const auto* const i{0} = static_cast<const typename StoredOf<{1}>::type*>"
+            "(p.data[{2}]) + at[{2}];",
+            k, input_type(k), outputs_ + k);
       }
     }
     text_.line("  for (std::int64_t x = 0; x < n; ++x) {{");
@@ -116,9 +118,10 @@ class Generator {
       text_.line("    o{0}[x] = convert<{1}>(r.r{0});", k, stored_type(types_.outputs[k]));
     }
     text_.line("  }}\n}}\n}}  // namespace gantry_jit");
-    text_.line("extern \"C\" __attribute__((visibility(\"default\"))) void {}"
-               "(const gantry_jit::Parameters* parameters) {{",
-               kHostFunction);
+    text_.line(
+        "extern \"C\" __attribute__((visibility(\"default\"))) void {}"
+        "(const gantry_jit::Parameters* parameters) {{",
+        kHostFunction);
     text_.line("  using namespace gantry_jit;\n  const Parameters& p = *parameters;");
     text_.line("  std::int64_t index[kMaxDims] = {{}};\n  std::int64_t at[{}] = {{}};", count);
     text_.line("  const std::int64_t row = p.sizes[0];\n  bool is_dense = true;");
@@ -171,11 +174,13 @@ class Generator {
     text_.line("      Results r;\n      compute(v, r);");
     for (std::size_t k = 0; k < outputs_; ++k) text_.line("      set(o{0}, j, r.r{0});", k);
     text_.line("    }}");
-    for (std::size_t k = 0; k < outputs_; ++k) text_.line("    store_pack(p.data[{0}], x, o{0});", k);
+    for (std::size_t k = 0; k < outputs_; ++k)
+      text_.line("    store_pack(p.data[{0}], x, o{0});", k);
     text_.line("  }}\n  const std::int64_t x = packs * V + first_index();");
-    text_.line("  if (x < p.numel) {{\n    std::int64_t at[{0}];\n"
-               "    for (int k = 0; k < {0}; ++k) at[k] = x;\n    one(p, at);\n  }}\n}}",
-               count);
+    text_.line(
+        "  if (x < p.numel) {{\n    std::int64_t at[{0}];\n"
+        "    for (int k = 0; k < {0}; ++k) at[k] = x;\n    one(p, at);\n  }}\n}}",
+        count);
     kernel(kStridedKernel);
     text_.line("  const auto n = static_cast<std::uint32_t>(p.numel);");
     text_.line("  for (std::int64_t x = first_index(); x < n; x += index_step()) {{");
@@ -196,9 +201,10 @@ class Generator {
   }
 
   void kernel(const char* name) {
-    text_.line("extern \"C\" __global__ void __launch_bounds__(256) {}"
-               "(const __grid_constant__ gantry_jit::Parameters p) {{",
-               name);
+    text_.line(
+        "extern \"C\" __global__ void __launch_bounds__(256) {}"
+        "(const __grid_constant__ gantry_jit::Parameters p) {{",
+        name);
     text_.line("  using namespace gantry_jit;");
   }
 
@@ -256,6 +262,7 @@ std::string program_text(Language language, const Signature& signature,
   text += prologue(language);
   text += shared_headers();
   text += runtime();
+  if (language == Language::cuda) text += cuda_runtime();
   text += fmt::format("namespace gantry_user {{\n#include \"{}\"\n}}\n", kSourceFile);
   text += generator.function();
   text += language == Language::host ? generator.host() : generator.cuda();

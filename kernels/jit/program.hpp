@@ -63,13 +63,14 @@ inline constexpr const char* kSourceFile = "source";
 [[nodiscard]] std::string type_text(DType compute);
 
 // The names of the compiled functions.
-inline constexpr const char* kHostFunction = "gantry_jit_run";        // void(const Parameters*)
-inline constexpr const char* kDenseKernel = "gantry_jit_dense";       // (Parameters)
-inline constexpr const char* kStridedKernel = "gantry_jit_strided";   // (Parameters)
+inline constexpr const char* kHostFunction = "gantry_jit_run";       // void(const Parameters*)
+inline constexpr const char* kDenseKernel = "gantry_jit_dense";      // (Parameters)
+inline constexpr const char* kStridedKernel = "gantry_jit_strided";  // (Parameters)
 
 // The texts that every program begins with.
-[[nodiscard]] std::string_view shared_headers();   // float16.hpp and convert.hpp, without includes
+[[nodiscard]] std::string_view shared_headers();  // float16.hpp and convert.hpp, without includes
 [[nodiscard]] std::string_view prologue(Language language);
 [[nodiscard]] std::string_view runtime();
+[[nodiscard]] std::string_view cuda_runtime();  // behind it, for GPUs
 
 }  // namespace gantry::kernels::jit

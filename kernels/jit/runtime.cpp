@@ -116,7 +116,13 @@ GANTRY_HD inline void set(Pack<S, V>& pack, int i, X value) {
   pack.values[i] = static_cast<typename StoredOf<S>::type>(convert<S>(value));
 }
 
-#if GANTRY_GPU_ARCH > 0
+
+}  // namespace gantry_jit
+)code";
+
+constexpr std::string_view kCudaRuntime = R"code(
+namespace gantry_jit {
+
 constexpr int kThreads = 256;
 __device__ inline std::int64_t first_index() {
   return static_cast<std::int64_t>(blockIdx.x) * kThreads + threadIdx.x;
@@ -144,7 +150,6 @@ __device__ inline void offsets_of(const Parameters& p, std::uint32_t index, std:
     index = quotient;
   }
 }
-#endif
 
 }  // namespace gantry_jit
 )code";
@@ -156,5 +161,7 @@ std::string_view prologue(Language language) {
 }
 
 std::string_view runtime() { return kRuntime; }
+
+std::string_view cuda_runtime() { return kCudaRuntime; }
 
 }  // namespace gantry::kernels::jit

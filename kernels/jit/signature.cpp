@@ -94,7 +94,8 @@ std::optional<Declaration> declaration_at(Tokens tokens, std::size_t at) {
   if (tokens[at + 2] != "typename" && tokens[at + 2] != "class") return {};
   const std::size_t begin = at + 5;
   std::size_t open = begin;
-  while (open < tokens.size() && tokens[open] != "(" && tokens[open] != "{" && tokens[open] != ";") {
+  while (open < tokens.size() && tokens[open] != "(" && tokens[open] != "{" &&
+         tokens[open] != ";") {
     ++open;
   }
   if (open >= tokens.size() || tokens[open] != "(" || open < begin + 2) return {};
@@ -163,9 +164,10 @@ Signature parse_signature(std::string_view source) {
     }
   }
   if (!last) {
-    refuse("a source with a function template of one type, such as 'template <typename T> T f(T x) "
-           "{ return x; }'",
-           "none");
+    refuse(
+        "a source with a function template of one type, such as 'template <typename T> T f(T x) "
+        "{ return x; }'",
+        "none");
   }
   Signature result;
   result.name = last->name;

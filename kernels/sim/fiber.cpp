@@ -29,8 +29,8 @@ namespace {
 constexpr std::size_t kStackBytes = std::size_t{256} << 10;
 constexpr unsigned kNoOrder = 1;  // of __tsan_switch_to_fiber
 
-// The fiber that the thread leaves, for the one it arrives at. Atomic, since no order exists between
-// the two for ThreadSanitizer.
+// The fiber that the thread leaves, for the one it arrives at. Atomic, since no order exists
+// between the two for ThreadSanitizer.
 thread_local std::atomic<Fiber*> t_left{nullptr};
 
 }  // namespace

@@ -36,10 +36,10 @@ class Fiber {
 
   ucontext_t context_{};
   std::function<void()> entry_;
-  void* mapping_ = nullptr;            // the stack with its guard page; null: the thread's own
-  void* tsan_ = nullptr;               // ThreadSanitizer's name of the fiber
-  void* fake_stack_ = nullptr;         // AddressSanitizer's
-  const void* stack_bottom_ = nullptr; // of a stack of its own, or as AddressSanitizer tells it
+  void* mapping_ = nullptr;             // the stack with its guard page; null: the thread's own
+  void* tsan_ = nullptr;                // ThreadSanitizer's name of the fiber
+  void* fake_stack_ = nullptr;          // AddressSanitizer's
+  const void* stack_bottom_ = nullptr;  // of a stack of its own, or as AddressSanitizer tells it
   std::size_t stack_bytes_ = 0;
 };
 

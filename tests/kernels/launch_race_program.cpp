@@ -10,7 +10,9 @@
 #include <gantry/kernels/atomic.hpp>
 #include <gantry/kernels/launch.hpp>
 #include <gantry/streams/stream.hpp>
+#include <gantry/streams/stream_guard.hpp>
 #include <gantry/tensor/factories.hpp>
+#include <gantry/tensor/jit.hpp>
 
 namespace {
 
@@ -74,6 +76,21 @@ void two_streams(const Memory& m) {
   other.synchronize();
 }
 
+// The same with functions that are compiled at run time.
+template <bool kWaits>
+void two_jit_streams(const Memory& m) {
+  const auto next = gantry::jit::elementwise("template <typename T> T next(T x) { return x + 1; }");
+  const Stream other = Stream::from_pool("cuda:0");
+  other.wait(m.stream);
+  next.into({{m.tensor}}, m.tensor);
+  if (kWaits) other.wait(m.stream);
+  {
+    const gantry::StreamGuard guard(other);
+    next.into({{m.tensor}}, m.tensor);
+  }
+  other.synchronize();
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
@@ -82,6 +99,7 @@ int main(int argc, char** argv) {
       {"ordered_rounds", rounds<true>},         {"unordered_rounds", rounds<false>},
       {"ordered_atomics", atomic_sum},          {"unordered_sum", one_sum},
       {"ordered_streams", two_streams<true>},   {"unordered_streams", two_streams<false>},
+      {"ordered_jit", two_jit_streams<true>},   {"unordered_jit", two_jit_streams<false>},
   };
   const auto found = cases.find(argc == 2 ? argv[1] : "");
   if (found == cases.end()) {

@@ -77,10 +77,9 @@ TEST_F(LaunchTest, ThreadsKnowTheirPlaces) {
     Grid grid;
     BlockSize block;
   };
-  for (const Case& c : {Case{1, 1}, Case{5, 33}, Case{{2, 3, 4}, {3, 2, 5}}, Case{{1, 7}, {1, 1, 64}},
-                        Case{2, 1024}, Case{{2, 1, 2}, {2, 512, 1}}}) {
-    const std::int64_t count =
-        c.grid.x * c.grid.y * c.grid.z * c.block.x * c.block.y * c.block.z;
+  for (const Case& c : {Case{1, 1}, Case{5, 33}, Case{{2, 3, 4}, {3, 2, 5}},
+                        Case{{1, 7}, {1, 1, 64}}, Case{2, 1024}, Case{{2, 1, 2}, {2, 512, 1}}}) {
+    const std::int64_t count = c.grid.x * c.grid.y * c.grid.z * c.block.x * c.block.y * c.block.z;
     const Tensor out = numbers(count);
     own::positions(stream(), c.grid, c.block, out.data_ptr<std::int64_t>());
     std::vector<std::int64_t> expected;
@@ -295,8 +294,7 @@ TEST_F(LaunchFaultTest, AnExceptionUnwindsTheOtherThreads) {
   for (const std::int64_t threads : {1, 2, 5, 64}) {
     for (const std::int64_t thrower : {std::int64_t{0}, threads / 2, threads - 1}) {
       own::throw_in_thread(stream(), threads, thrower, alive.data_ptr<std::int32_t>());
-      EXPECT_ERROR(stream().synchronize(), std::domain_error,
-                   "thread " + std::to_string(thrower));
+      EXPECT_ERROR(stream().synchronize(), std::domain_error, "thread " + std::to_string(thrower));
       EXPECT_EQ(alive.item<std::int32_t>(), 0) << threads << " threads, thrower " << thrower;
     }
   }

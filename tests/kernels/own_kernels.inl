@@ -167,7 +167,8 @@ struct ThrowInThread {
     const Alive object(alive);
     block.barrier();
 #ifndef __CUDA_ARCH__
-    if (block.flat_thread() == thrower) throw std::domain_error("thread " + std::to_string(thrower));
+    if (block.flat_thread() == thrower)
+      throw std::domain_error("thread " + std::to_string(thrower));
 #endif
     block.barrier();
   }

@@ -29,8 +29,8 @@ constexpr const char* kRefused = "result 10000 compiled 1 loaded 0 refused 1\n";
 class JitCacheTest : public ::testing::Test {
  protected:
   [[nodiscard]] Command command() const {
-    Command result{.argv = {GANTRY_TEST_PROGRAM_DIR "/jit_worker",
-                            device_count() > 0 ? "cuda:0" : "cpu"}};
+    Command result{
+        .argv = {GANTRY_TEST_PROGRAM_DIR "/jit_worker", device_count() > 0 ? "cuda:0" : "cpu"}};
     result.environment["GANTRY_JIT_CACHE"] = cache_.string();
     result.environment["TMPDIR"] = temporary_.string();
     return result;
@@ -177,8 +177,9 @@ TEST_F(JitCacheTest, TheFolderIsChosenByTheEnvironment) {
   const std::optional<std::string> none;
   EXPECT_EQ(run({{"GANTRY_JIT_CACHE", ""}, {"HOME", home.string()}}).out, kCompiled);
   EXPECT_TRUE(fs::is_empty(home));
-  EXPECT_EQ(run({{"GANTRY_JIT_CACHE", none}, {"XDG_CACHE_HOME", none}, {"HOME", home.string()}}).out,
-            kCompiled);
+  EXPECT_EQ(
+      run({{"GANTRY_JIT_CACHE", none}, {"XDG_CACHE_HOME", none}, {"HOME", home.string()}}).out,
+      kCompiled);
   EXPECT_EQ(files_in(home / ".cache/gantry/jit").size(), 1U);
   const fs::path other = folder_ / "other";
   EXPECT_EQ(run({{"GANTRY_JIT_CACHE", none}, {"XDG_CACHE_HOME", other.string()}}).out, kCompiled);

@@ -236,8 +236,8 @@ TEST_P(JitTest, CompileErrorsShowTheUsersLines) {
 }
 
 TEST_P(JitTest, EachProgramIsCompiledOnce) {
-  const std::string source = "template <typename T> T counted(T x) { return x + T(41); }  // " +
-                             std::string(GetParam());
+  const std::string source =
+      "template <typename T> T counted(T x) { return x + T(41); }  // " + std::string(GetParam());
   const auto first = jit::elementwise(source);
   const Tensor x = some({10}, f32);
   const std::int64_t before = jit::stats().compiled;
@@ -249,8 +249,8 @@ TEST_P(JitTest, EachProgramIsCompiledOnce) {
 }
 
 TEST_P(JitTest, ThreadsShareOneCompilation) {
-  const std::string source = "template <typename T> T shared(T x) { return x - T(5); }  // " +
-                             std::string(GetParam());
+  const std::string source =
+      "template <typename T> T shared(T x) { return x - T(5); }  // " + std::string(GetParam());
   const auto function = jit::elementwise(source);
   const Tensor x = some({100}, f32);
   if (device_.is_cuda()) synchronize(device_);
@@ -293,18 +293,21 @@ TEST(JitSourceTest, SourcesWithoutAFunctionAreRefused) {
       {"template <typename T> T f(T x);", "expected a source with a function template"},
       {"template <typename T> struct S { T f(T x) { return x; } };", "expected a source with"},
       {"// template <typename T> T f(T x) { return x; }", "expected a source with"},
-      {"template <typename T> int f(T x) { return 1; }", "expected 'f' to return T, bool or void, "
-                                                         "but got 'int'"},
+      {"template <typename T> int f(T x) { return 1; }",
+       "expected 'f' to return T, bool or void, "
+       "but got 'int'"},
       {"template <typename T> T f(float x) { return x; }",
        "expected parameters like 'T x', 'bool x', 'T& out' or 'bool& out', but got 'float x'"},
       {"template <typename T> T f(T* x) { return *x; }", "expected parameters like"},
-      {"template <typename T> T f() { return 1; }", "expected 'f' to have 1 to 8 inputs, but got 0"},
+      {"template <typename T> T f() { return 1; }",
+       "expected 'f' to have 1 to 8 inputs, but got 0"},
       {"template <typename T> T f(T a, T b, T c, T d, T e, T g, T h, T i, T j) { return a; }",
        "expected 'f' to have 1 to 8 inputs, but got 9"},
       {"template <typename T> void f(T x) {}",
        "expected 'f' to return a value or to have outputs like 'T& out', but got neither"},
       {"template <typename T> T f(T x, T& y) { return x; }", "but got both"},
-      {"template <typename T> void f(T& y, T x) {}", "expected the outputs of 'f' behind its inputs"},
+      {"template <typename T> void f(T& y, T x) {}",
+       "expected the outputs of 'f' behind its inputs"},
       {"template <typename T> void f(T x = 1, T& y) {}", "to have no default values before its"},
       {"template <typename A, typename B> A f(A x, B y) { return x; }", "of one type"},
   };

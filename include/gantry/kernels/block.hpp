@@ -112,7 +112,8 @@ class Block {
     const Index3 at = index();
     const Index3 blocks = grid();
     const Index3 sizes = size();
-    const std::int64_t block = at.x + std::int64_t{blocks.x} * (at.y + std::int64_t{blocks.y} * at.z);
+    const std::int64_t block =
+        at.x + std::int64_t{blocks.x} * (at.y + std::int64_t{blocks.y} * at.z);
     return block * sizes.x * sizes.y * sizes.z + flat_thread();
   }
 

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <memory>
+#include <source_location>
 #include <string>
 #include <string_view>
 
@@ -15,12 +16,10 @@ class GANTRY_API CompileError : public InvalidArgument {
  public:
   /// `log` is what the compiler wrote.
   CompileError(const std::string& message, std::string log, std::string_view device = {},
-               std::source_location where = std::source_location::current())
-      : InvalidArgument(message + "\n" + log, device, where),
-        log_(std::make_shared<const std::string>(std::move(log))) {}
+               std::source_location where = std::source_location::current());
 
   /// What the compiler wrote, such as "source:2:10: error: 'z' was not declared in this scope".
-  [[nodiscard]] const std::string& log() const noexcept { return *log_; }
+  [[nodiscard]] const std::string& log() const noexcept;
 
  private:
   std::shared_ptr<const std::string> log_;

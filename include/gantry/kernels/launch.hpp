@@ -5,28 +5,14 @@
 #include <memory>
 #include <type_traits>
 
-#ifdef __CUDACC__
-#include <cuda_runtime.h>
-#endif
-
 #include <gantry/core/export.hpp>
-#include <gantry/device/guard.hpp>
 #include <gantry/kernels/block.hpp>
+#include <gantry/kernels/gpu_launch.hpp>
 #include <gantry/streams/stream.hpp>
 
 namespace gantry {
 
 namespace detail {
-
-// A file that nvcc compiles and one that it does not may both launch a functor of the same type.
-// The tag keeps their instances apart.
-struct CompiledForHost {};
-struct CompiledForGpu {};
-#ifdef __CUDACC__
-using CompiledHere = CompiledForGpu;
-#else
-using CompiledHere = CompiledForHost;
-#endif
 
 // The errors of bad arguments, before anything is submitted.
 GANTRY_API void check_parallel_for(std::int64_t n);
@@ -39,8 +25,6 @@ GANTRY_API void submit_to_simulator(const Stream& stream, std::function<void()> 
 using BlockFunction = void (*)(const void* functor, Block& block);
 GANTRY_API void run_blocks(const Grid& grid, const BlockSize& block, BlockFunction function,
                            const void* functor);
-[[noreturn]] GANTRY_API void throw_launch_failed(const char* op, const Stream& stream, int code,
-                                                 const char* name, const char* text);
 [[noreturn]] GANTRY_API void throw_device_only(const char* op);
 
 // Memory that a launch uses: checked before it, recorded behind it.
@@ -55,18 +39,6 @@ struct NoUses {
   void record(const Stream&) const {}
 };
 
-#if defined(__CUDACC__) && defined(__CUDACC_EXTENDED_LAMBDA__)
-template <class F>
-inline constexpr bool is_device_only = __nv_is_extended_device_lambda_closure_type(F);
-template <class F>
-inline constexpr bool is_wrapped_lambda = __nv_is_extended_host_device_lambda_closure_type(F);
-#else
-template <class F>
-inline constexpr bool is_device_only = false;
-template <class F>
-inline constexpr bool is_wrapped_lambda = false;
-#endif
-
 template <class F>
 constexpr void check_functor() {
   static_assert(std::is_trivially_copyable_v<F> || is_device_only<F> || is_wrapped_lambda<F>,
@@ -75,62 +47,13 @@ constexpr void check_functor() {
   static_assert(sizeof(F) <= 4000, "a functor is a kernel's parameter: at most 4000 bytes");
 }
 
-#ifdef __CUDACC__
-
-inline constexpr int kLoopThreads = 256;
-
-template <class F>
-__global__ void __launch_bounds__(kLoopThreads) parallel_for_kernel(std::int64_t n, const F functor) {
-  const std::int64_t step = std::int64_t{gridDim.x} * kLoopThreads;
-  for (std::int64_t i = std::int64_t{blockIdx.x} * kLoopThreads + threadIdx.x; i < n; i += step) {
-    functor(i);
-  }
-}
-
-// A block of up to kMost threads fits, whatever number of registers the functor needs.
-template <int kMost, class F>
-__global__ void __launch_bounds__(kMost) block_kernel(const F functor) {
-  Block block = BlockMaker::on_gpu();
-  functor(block);
-}
-
-template <class Kernel, class... Arguments>
-void launch_on_gpu(const char* op, const Stream& stream, dim3 grid, dim3 block,
-                   std::size_t shared_bytes, Kernel* kernel, const Arguments&... arguments) {
-  const DeviceGuard guard(stream.device());
-  cudaError_t status = cudaSuccess;
-  if (shared_bytes > (std::size_t{48} << 10)) {  // more must be asked for
-    status = cudaFuncSetAttribute(reinterpret_cast<const void*>(kernel),
-                                  cudaFuncAttributeMaxDynamicSharedMemorySize,
-                                  static_cast<int>(shared_bytes));
-  }
-  if (status == cudaSuccess) {
-    cudaLaunchConfig_t config = {};
-    config.gridDim = grid;
-    config.blockDim = block;
-    config.dynamicSmemBytes = shared_bytes;
-    config.stream = static_cast<cudaStream_t>(stream.native_handle());
-    status = cudaLaunchKernelEx(&config, kernel, arguments...);
-  }
-  if (status == cudaSuccess) return;
-  (void)cudaGetLastError();
-  throw_launch_failed(op, stream, static_cast<int>(status), cudaGetErrorName(status),
-                      cudaGetErrorString(status));
-}
-
-#endif
-
-#ifdef __CUDACC__
-#pragma nv_exec_check_disable
-#endif
+GANTRY_NO_EXEC_CHECK
 template <class F>
 void run_loop(std::int64_t n, const F& functor) {
   for (std::int64_t i = 0; i < n; ++i) functor(i);
 }
 
-#ifdef __CUDACC__
-#pragma nv_exec_check_disable
-#endif
+GANTRY_NO_EXEC_CHECK
 template <class F>
 void run_thread(const void* functor, Block& block) {
   (*static_cast<const F*>(functor))(block);
@@ -146,13 +69,7 @@ void submit_loop(const Stream& stream, std::int64_t n, const F& functor) {
     }
     return;
   }
-#ifdef __CUDACC__
-  constexpr std::int64_t kMostBlocks = std::int64_t{1} << 20;  // the loop covers more
-  const std::int64_t blocks = (n - 1) / kLoopThreads + 1;
-  launch_on_gpu("parallel_for", stream,
-                dim3(static_cast<unsigned>(blocks < kMostBlocks ? blocks : kMostBlocks)),
-                dim3(kLoopThreads), 0, &parallel_for_kernel<F>, n, functor);
-#endif
+  launch_loop<Compiled>(stream, n, functor);
 }
 
 template <class Compiled, class F>
@@ -168,19 +85,7 @@ void submit_blocks(const Stream& stream, const Grid& grid, const BlockSize& bloc
     }
     return;
   }
-#ifdef __CUDACC__
-  const dim3 blocks(static_cast<unsigned>(grid.x), static_cast<unsigned>(grid.y),
-                    static_cast<unsigned>(grid.z));
-  const dim3 threads(static_cast<unsigned>(block.x), static_cast<unsigned>(block.y),
-                     static_cast<unsigned>(block.z));
-  if (block.x * block.y * block.z <= 256) {
-    launch_on_gpu("launch", stream, blocks, threads, block.shared_bytes, &block_kernel<256, F>,
-                  functor);
-  } else {
-    launch_on_gpu("launch", stream, blocks, threads, block.shared_bytes, &block_kernel<1024, F>,
-                  functor);
-  }
-#endif
+  launch_blocks<Compiled>(stream, grid, block, functor);
 }
 
 }  // namespace detail

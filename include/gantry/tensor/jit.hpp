@@ -31,6 +31,10 @@ namespace gantry::jit {
 /// TimeoutError for a compiler that does not end.
 class GANTRY_API Elementwise {
  public:
+  /// Another handle to the function; a move copies, too.
+  Elementwise(const Elementwise&) = default;
+  Elementwise& operator=(const Elementwise&) = default;
+
   /// The result of a function with one output.
   /// Throws: InvalidArgument for a function with several.
   template <class... Operands>
