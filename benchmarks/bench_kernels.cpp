@@ -15,6 +15,15 @@ void kernel(benchmark::State& state, const std::string& op, DType dtype, std::in
   const Tensor target = empty({count}, options);
   const auto time = [&](const auto& call) { time_completion(state, 20, call); };
   if (op == "add") time([&] { benchmark::DoNotOptimize(line.add(line)); });
+  if (op == "axpy") time([&] { benchmark::DoNotOptimize(line.add(target, 2)); });
+  // The same functions, compiled at run time.
+  if (op == "jit_add" || op == "jit_axpy") {
+    const auto function = jit::elementwise(
+        op == "jit_add" ? "template <typename T> T f(T x, T y) { return x + y; }"
+                        : "template <typename T> T f(T x, T y, T a) { return x + a * y; }");
+    if (op == "jit_add") time([&] { benchmark::DoNotOptimize(function(line, line)); });
+    if (op == "jit_axpy") time([&] { benchmark::DoNotOptimize(function(line, target, 2)); });
+  }
   if (op == "exp") time([&] { benchmark::DoNotOptimize(line.exp()); });
   if (op == "fill") time([&] { target.fill_(2.0); });
   if (op == "sum") time([&] { benchmark::DoNotOptimize(line.sum()); });
@@ -45,9 +54,9 @@ void kernel(benchmark::State& state, const std::string& op, DType dtype, std::in
 
 void register_kernels() {
   const std::int64_t largest = platform() == Platform::simulated ? 2 << 20 : 256 << 20;
-  for (const char* op :
-       {"add", "exp", "fill", "sum", "max", "sum_dim0", "sum_dim1", "argmax", "cumsum",
-        "cumsum_dim0", "softmax", "uniform", "normal", "bias_add", "transpose", "index_rows"}) {
+  for (const char* op : {"add", "jit_add", "axpy", "jit_axpy", "exp", "fill", "sum", "max",
+                         "sum_dim0", "sum_dim1", "argmax", "cumsum", "cumsum_dim0", "softmax",
+                         "uniform", "normal", "bias_add", "transpose", "index_rows"}) {
     for (const DType dtype : {f32, bf16}) {
       for (const std::int64_t bytes : {std::int64_t{1} << 20, largest}) {
         const std::string what = std::string(op) + (dtype == f32 ? "/" : "_bf16/");

@@ -6,6 +6,7 @@ set(GANTRY_TEST_ENVIRONMENT
   "UBSAN_OPTIONS=halt_on_error=1:print_stacktrace=1"
   "LSAN_OPTIONS=suppressions=${PROJECT_SOURCE_DIR}/cmake/lsan.supp:print_suppressions=0"
   "TSAN_OPTIONS=halt_on_error=1:allocator_may_return_null=1:second_deadlock_stack=1:suppressions=${PROJECT_SOURCE_DIR}/cmake/tsan.supp"
+  "GANTRY_JIT_CACHE="
   "OMPI_ALLOW_RUN_AS_ROOT=1" "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1")
 if(GANTRY_SANITIZE)
   set(GANTRY_TEST_TIMEOUT_FACTOR 4)

@@ -19,6 +19,9 @@ const std::vector<Variable>& variables() {
       {"GANTRY_ALLOC_CONF", "key:value,…", "configuration of the caching allocator"},
       {"GANTRY_SNAPSHOT_TOOL", "path (gantry-snapshot)",
        "program that save_snapshot runs for .html and .pickle files"},
+      {"GANTRY_JIT_CACHE", "path (~/.cache/gantry/jit)",
+       "folder of programs that jit::elementwise compiled, below XDG_CACHE_HOME if that is set; "
+       "empty keeps none"},
       {"GANTRY_COLL_ALGO",
        "auto|p2p|ll|ll128|ll128_two_shot|one_shot|two_shot|ring|zero_copy|copy|nccl|host (auto)",
        "algorithm that collectives take wherever it can serve"},

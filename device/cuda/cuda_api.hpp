@@ -22,6 +22,7 @@ namespace gantry::cuda {
   X(cuEventSynchronize)                 \
   X(cuGraphRetainUserObject)            \
   X(cuLaunchHostFunc)                   \
+  X(cuLaunchKernel)                     \
   X(cuMemAddressFree)                   \
   X(cuMemAddressReserve)                \
   X(cuMemCreate)                        \
@@ -32,6 +33,8 @@ namespace gantry::cuda {
   X(cuMemRelease)                       \
   X(cuMemSetAccess)                     \
   X(cuMemUnmap)                         \
+  X(cuModuleGetFunction)                \
+  X(cuModuleLoadData)                   \
   X(cuPointerGetAttributes)             \
   X(cuStreamCreateWithPriority)         \
   X(cuStreamDestroy)                    \

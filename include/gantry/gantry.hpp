@@ -28,6 +28,11 @@
 #include <gantry/device/topology.hpp>
 #include <gantry/device/visible_devices.hpp>
 #include <gantry/job/process_identity.hpp>
+#include <gantry/kernels/atomic.hpp>
+#include <gantry/kernels/block.hpp>
+#include <gantry/kernels/compile_error.hpp>
+#include <gantry/kernels/gpu_launch.hpp>
+#include <gantry/kernels/launch.hpp>
 #include <gantry/kernels/philox.hpp>
 #include <gantry/kernels/tensor_ref.hpp>
 #include <gantry/memory/allocator.hpp>
@@ -53,6 +58,7 @@
 #include <gantry/tensor/graphed.hpp>
 #include <gantry/tensor/index.hpp>
 #include <gantry/tensor/indexing.hpp>
+#include <gantry/tensor/jit.hpp>
 #include <gantry/tensor/linalg.hpp>
 #include <gantry/tensor/operand.hpp>
 #include <gantry/tensor/options.hpp>
@@ -63,3 +69,4 @@
 #include <gantry/tensor/shape_ops.hpp>
 #include <gantry/tensor/storage.hpp>
 #include <gantry/tensor/tensor.hpp>
+#include <gantry/tensor/uses.hpp>

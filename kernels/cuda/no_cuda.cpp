@@ -5,6 +5,7 @@
 
 #include "kernels/cuda/copy.hpp"
 #include "kernels/cuda/elementwise.hpp"
+#include "kernels/cuda/jit.hpp"
 #include "kernels/cuda/random.hpp"
 #include "kernels/fibre_plan.hpp"
 #include "kernels/gemm_plan.hpp"
@@ -78,5 +79,12 @@ void multicast(void*, std::span<const CopyRegion>, std::span<const std::ptrdiff_
   refuse("multicast");
 }
 void gemm(const Stream&, const GemmPlan&) { refuse("gemm"); }
+JitProgram jit_program(int, const jit::Signature&, const std::string&, const jit::Specialization&) {
+  refuse("jit::elementwise");
+}
+void launch_jit(const Stream&, const JitProgram&, const jit::Specialization&,
+                const jit::Parameters&) {
+  refuse("jit::elementwise");
+}
 
 }  // namespace gantry::kernels::cuda

@@ -15,6 +15,10 @@ CONDITIONAL = re.compile(r"^\s*#\s*(if|ifdef|ifndef|elif|else)\b")
 MAY_BE_CONDITIONAL = [
     "collectives/protocol/code_size.hpp",  # nvcc spells its attributes differently
     "include/gantry/core/macros.hpp",  # GANTRY_HD
+    # Kernels of users: one source for nvcc and the host's compiler.
+    "include/gantry/kernels/atomic.hpp",
+    "include/gantry/kernels/block.hpp",
+    "include/gantry/kernels/gpu_launch.hpp",
     "kernels/sim/host_fma.hpp",  # processors differ
     "memory/heap/poison.hpp",  # whether AddressSanitizer is there is known to the preprocessor alone
 ]

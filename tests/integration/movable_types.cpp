@@ -35,6 +35,7 @@ PLAIN_VALUE(Index);
 PLAIN_VALUE(Operand);
 PLAIN_VALUE(GeneratorRef);
 PLAIN_VALUE(Stream);
+PLAIN_VALUE(Block);
 
 BASE_WITHOUT_DATA(Driver);
 BASE_WITHOUT_DATA(memory::Allocator);

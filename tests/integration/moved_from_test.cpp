@@ -14,6 +14,7 @@
 
 #include <gantry/extend/unique_fd.hpp>
 
+#include "tests/integration/moved_from_kernels.hpp"
 #include "tests/support/device_fixture.hpp"
 
 namespace gantry::testing {
@@ -350,6 +351,15 @@ struct Movable<Error> : MovableError<Error> {};
 template <>
 struct Movable<InvalidArgument> : MovableError<InvalidArgument> {};
 template <>
+struct Movable<jit::CompileError> : MovableError<jit::CompileError> {
+  static jit::CompileError make() { return jit::CompileError("text", "log", "cuda:1"); }
+  static std::vector<MovedFromCall<jit::CompileError>> calls() {
+    auto result = MovableError::calls();
+    result.push_back(ANSWERS(log, o.log().empty()));
+    return result;
+  }
+};
+template <>
 struct Movable<CudaError> : MovableError<CudaError> {
   static CudaError make() { return CudaError("text", 700, "cudaErrorIllegalAddress", "cuda:1"); }
   static std::vector<MovedFromCall<CudaError>> calls() {
@@ -428,7 +438,8 @@ using MovableTypes =
     ::testing::Types<Tensor, Storage, Generator, Event, CpuSet, Graph, Graphed, memory::MemPool,
                      memory::Buffer, UniqueFd, memory::ImportedBlock, memory::PluggableAllocator,
                      memory::Frames, comm::StreamList, Work, Communicator, Error, InvalidArgument,
-                     CudaError, OutOfMemoryError, PeerLostError, TimeoutError, CollectiveMismatch>;
+                     CudaError, OutOfMemoryError, PeerLostError, TimeoutError, CollectiveMismatch,
+                     jit::Elementwise, jit::CompileError, TensorUses>;
 TYPED_TEST_SUITE(MovedFromTest, MovableTypes);
 
 TYPED_TEST(MovedFromTest, MembersThrowOrAnswerHarmlessly) {

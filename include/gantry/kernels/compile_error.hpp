@@ -1,0 +1,28 @@
+#pragma once
+
+#include <memory>
+#include <source_location>
+#include <string>
+#include <string_view>
+
+#include <gantry/core/error.hpp>
+#include <gantry/core/export.hpp>
+
+namespace gantry::jit {
+
+/// A compiler refused the source of jit::elementwise. The text ends with its messages, which count
+/// the lines of that source.
+class GANTRY_API CompileError : public InvalidArgument {
+ public:
+  /// `log` is what the compiler wrote.
+  CompileError(const std::string& message, std::string log, std::string_view device = {},
+               std::source_location where = std::source_location::current());
+
+  /// What the compiler wrote, such as "source:2:10: error: 'z' was not declared in this scope".
+  [[nodiscard]] const std::string& log() const noexcept;
+
+ private:
+  std::shared_ptr<const std::string> log_;
+};
+
+}  // namespace gantry::jit

@@ -1,0 +1,142 @@
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <type_traits>
+
+#include <gantry/core/export.hpp>
+#include <gantry/kernels/block.hpp>
+#include <gantry/kernels/gpu_launch.hpp>
+#include <gantry/streams/stream.hpp>
+
+namespace gantry {
+
+namespace detail {
+
+// The errors of bad arguments, before anything is submitted.
+GANTRY_API void check_parallel_for(std::int64_t n);
+GANTRY_API void check_launch(const Stream& stream, const Grid& grid, const BlockSize& block);
+// True for a simulated device. Throws: NotSupported for a GPU, unless `compiled_for_gpu`.
+GANTRY_API bool runs_on_simulator(const char* op, const Stream& stream, bool compiled_for_gpu);
+// Enqueues a task on a simulated stream.
+GANTRY_API void submit_to_simulator(const Stream& stream, std::function<void()> task);
+// Runs the threads of all blocks on the calling thread.
+using BlockFunction = void (*)(const void* functor, Block& block);
+GANTRY_API void run_blocks(const Grid& grid, const BlockSize& block, BlockFunction function,
+                           const void* functor);
+[[noreturn]] GANTRY_API void throw_device_only(const char* op);
+
+// Memory that a launch uses: checked before it, recorded behind it.
+template <class T>
+concept MemoryUses = requires(const T& uses, const char* op, const Stream& stream) {
+  uses.check(op, stream);
+  uses.record(stream);
+};
+
+struct NoUses {
+  void check(const char*, const Stream&) const {}
+  void record(const Stream&) const {}
+};
+
+template <class F>
+constexpr void check_functor() {
+  static_assert(std::is_trivially_copyable_v<F> || is_device_only<F> || is_wrapped_lambda<F>,
+                "a functor is copied to the GPU byte by byte: let it hold pointers and numbers, no "
+                "tensors");
+  static_assert(sizeof(F) <= 4000, "a functor is a kernel's parameter: at most 4000 bytes");
+}
+
+GANTRY_NO_EXEC_CHECK
+template <class F>
+void run_loop(std::int64_t n, const F& functor) {
+  for (std::int64_t i = 0; i < n; ++i) functor(i);
+}
+
+GANTRY_NO_EXEC_CHECK
+template <class F>
+void run_thread(const void* functor, Block& block) {
+  (*static_cast<const F*>(functor))(block);
+}
+
+template <class Compiled, class F>
+void submit_loop(const Stream& stream, std::int64_t n, const F& functor) {
+  if (runs_on_simulator("parallel_for", stream, std::is_same_v<Compiled, CompiledForGpu>)) {
+    if constexpr (is_device_only<F>) {
+      throw_device_only("parallel_for");
+    } else {
+      submit_to_simulator(stream, [n, functor] { run_loop(n, functor); });
+    }
+    return;
+  }
+  launch_loop<Compiled>(stream, n, functor);
+}
+
+template <class Compiled, class F>
+void submit_blocks(const Stream& stream, const Grid& grid, const BlockSize& block,
+                   const F& functor) {
+  if (runs_on_simulator("launch", stream, std::is_same_v<Compiled, CompiledForGpu>)) {
+    if constexpr (is_device_only<F>) {
+      throw_device_only("launch");
+    } else {
+      submit_to_simulator(stream, [grid, block, functor] {
+        run_blocks(grid, block, &run_thread<F>, std::addressof(functor));
+      });
+    }
+    return;
+  }
+  launch_blocks<Compiled>(stream, grid, block, functor);
+}
+
+}  // namespace detail
+
+/// Calls `functor(i)` for every i in [0, n), in any order, as work of `stream`.
+///
+/// One source serves both platforms. In a file that nvcc compiles, the functor's operator() is
+/// GANTRY_HD and const; a GANTRY_HD lambda needs --extended-lambda. Another compiler serves
+/// simulated devices only. The functor is copied byte by byte: it holds pointers and numbers.
+///
+/// `uses` names the memory: `parallel_for(stream, n, uses(a, b), f)`, see uses.hpp. Without it the
+/// caller keeps the memory until the work is done.
+///
+/// Device/stream: the host does not block. In a capture of `stream` the call is captured. What the
+/// functor throws on a simulated device becomes the stream's error.
+/// Throws: InvalidArgument for n < 0; NotSupported for a GPU in a file that nvcc did not compile,
+/// and for a __device__ lambda on a simulated device; CudaError if the launch fails.
+template <detail::MemoryUses Uses, class F, class Compiled = detail::CompiledHere>
+void parallel_for(const Stream& stream, std::int64_t n, const Uses& uses, F functor) {
+  detail::check_functor<F>();
+  detail::check_parallel_for(n);
+  uses.check("parallel_for", stream);
+  if (n == 0) return;
+  detail::submit_loop<Compiled>(stream, n, functor);
+  uses.record(stream);
+}
+template <class F, class Compiled = detail::CompiledHere>
+void parallel_for(const Stream& stream, std::int64_t n, F functor) {
+  parallel_for<detail::NoUses, F, Compiled>(stream, n, detail::NoUses{}, functor);
+}
+
+/// Calls `functor(block)` in every thread of `grid` blocks of `block` threads, as work of `stream`.
+///
+/// `Block` tells which thread it is, and has a barrier and shared memory. Compilers, functors,
+/// `uses`, captures and errors are those of parallel_for.
+///
+/// Device/stream: the host does not block. An empty grid launches nothing.
+/// Throws: InvalidArgument for a grid or block beyond its limits, or too much shared memory;
+/// NotSupported and CudaError as parallel_for.
+template <detail::MemoryUses Uses, class F, class Compiled = detail::CompiledHere>
+void launch(const Stream& stream, Grid grid, BlockSize block, const Uses& uses, F functor) {
+  detail::check_functor<F>();
+  detail::check_launch(stream, grid, block);
+  uses.check("launch", stream);
+  if (grid.x == 0 || grid.y == 0 || grid.z == 0) return;
+  detail::submit_blocks<Compiled>(stream, grid, block, functor);
+  uses.record(stream);
+}
+template <class F, class Compiled = detail::CompiledHere>
+void launch(const Stream& stream, Grid grid, BlockSize block, F functor) {
+  launch<detail::NoUses, F, Compiled>(stream, grid, block, detail::NoUses{}, functor);
+}
+
+}  // namespace gantry

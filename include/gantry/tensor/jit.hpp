@@ -1,0 +1,104 @@
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include <gantry/core/export.hpp>
+#include <gantry/kernels/compile_error.hpp>
+#include <gantry/tensor/tensor.hpp>
+
+/// Elementwise functions that are compiled at run time.
+namespace gantry::jit {
+
+/// An elementwise function made by elementwise(). A cheap handle.
+///
+/// Operands are tensors or numbers, in the order of the function's parameters; those with default
+/// values may be left out. T is the operands' promoted dtype (result_type), or float for f16 and
+/// bf16. Each operand is converted to T, and each output of type T is stored in the promoted dtype;
+/// a `bool` output is bool.
+///
+/// Shapes, device/stream and aliasing are those of elementwise operations (elementwise.hpp). At the
+/// first call with new dtypes the host blocks while the function is compiled, or read from the
+/// cache; on a capturing stream, too.
+///
+/// Thread safety: any thread.
+/// Throws: InvalidArgument for a wrong number of operands, ShapeError, DTypeError and
+/// DeviceMismatchError as elementwise operations; CompileError; NotSupported without a compiler;
+/// TimeoutError for a compiler that does not end.
+class GANTRY_API Elementwise {
+ public:
+  /// Another handle to the function; a move copies, too.
+  Elementwise(const Elementwise&) = default;
+  Elementwise& operator=(const Elementwise&) = default;
+
+  /// The result of a function with one output.
+  /// Throws: InvalidArgument for a function with several.
+  template <class... Operands>
+  Tensor operator()(const Operands&... operands) const {
+    const Operand list[] = {Operand(operands)...};
+    return one(list);
+  }
+  /// All outputs.
+  template <class... Operands>
+  [[nodiscard]] std::vector<Tensor> multi(const Operands&... operands) const {
+    const Operand list[] = {Operand(operands)...};
+    return run(list);
+  }
+  /// Writes the outputs to `outs`, which have the outputs' shape and dtypes to which these can be
+  /// cast (can_cast). They may be operands, but may not partially overlap any.
+  template <class... Operands>
+  void into(std::span<const Tensor> outs, const Operands&... operands) const {
+    const Operand list[] = {Operand(operands)...};
+    run_into(outs, list);
+  }
+
+  /// multi() and into() for any number of operands.
+  [[nodiscard]] std::vector<Tensor> run(std::span<const Operand> operands) const;
+  void run_into(std::span<const Tensor> outs, std::span<const Operand> operands) const;
+
+  /// Name of the function.
+  [[nodiscard]] const std::string& name() const noexcept;
+  /// Number of inputs, and of outputs.
+  [[nodiscard]] int inputs() const noexcept;
+  [[nodiscard]] int outputs() const noexcept;
+
+ private:
+  friend GANTRY_API Elementwise elementwise(std::string source);
+  struct GANTRY_LOCAL Impl;
+  explicit Elementwise(std::shared_ptr<Impl> impl) : impl_(std::move(impl)) {}
+
+  [[nodiscard]] Tensor one(std::span<const Operand> operands) const;
+
+  std::shared_ptr<Impl> impl_;
+};
+
+/// An elementwise function from C++ source, such as
+/// "template <typename T> T axpy(T x, T y, T alpha = 1) { return alpha * x + y; }".
+///
+/// The last function template of the source is called; others may stand before it. It has one type
+/// parameter, and 1 to 8 inputs `T x` or `bool x`. It returns T or bool, or is void and has 1 to 8
+/// outputs `T& out` or `bool& out` behind its inputs. The source names mathematical functions
+/// without a namespace (`exp(x)`), includes no files, and is compiled as C++20.
+///
+/// NVRTC compiles it for GPUs, the system's C++ compiler for the CPU and simulated devices, without
+/// contraction of products and sums. Other than built-in operations it promises no equal bits on
+/// the three. Compiled programs are kept in the folder GANTRY_JIT_CACHE and in the process.
+///
+/// Throws: InvalidArgument for a source without such a function. Nothing is compiled yet.
+[[nodiscard]] GANTRY_API Elementwise elementwise(std::string source);
+
+/// What the compiled functions of this process cost so far.
+struct Stats {
+  std::int64_t compiled = 0;       ///< runs of a compiler
+  std::int64_t loaded = 0;         ///< programs that were read from the cache instead
+  std::int64_t refused_files = 0;  ///< files of the cache that were not used, but compiled again
+};
+
+/// Counts since the process began.
+[[nodiscard]] GANTRY_API Stats stats() noexcept;
+
+}  // namespace gantry::jit

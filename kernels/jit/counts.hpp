@@ -1,0 +1,20 @@
+// What the JIT of this process did so far.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+
+namespace gantry::kernels::jit {
+
+struct Counts {
+  std::atomic<std::int64_t> compiled{0};  // runs of a compiler
+  std::atomic<std::int64_t> loaded{0};    // programs from files
+  std::atomic<std::int64_t> refused{0};   // files that did not count
+};
+
+inline Counts& count() {
+  static Counts counts;
+  return counts;
+}
+
+}  // namespace gantry::kernels::jit

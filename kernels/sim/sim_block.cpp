@@ -1,0 +1,213 @@
+#include "kernels/sim/sim_block.hpp"
+
+#include <fmt/format.h>
+
+#include <cstring>
+#include <utility>
+
+#include <gantry/core/error.hpp>
+
+namespace gantry::detail {
+
+using kernels::host::Fiber;
+using kernels::host::is_race_detector_active;
+using kernels::host::order_acquire;
+using kernels::host::order_release;
+
+namespace {
+
+constexpr int kGarbage = 0xA5;  // what shared memory holds at the start of a block
+
+std::string text(Index3 at) { return fmt::format("({}, {}, {})", at.x, at.y, at.z); }
+
+}  // namespace
+
+// A fiber that runs one thread of a block after the other.
+class SimBlock::Worker {
+ public:
+  Worker() : fiber_([this] { work(); }) {}
+
+  Fiber& fiber_of(SimBlock* block, std::uint32_t number) {
+    block_.store(block, std::memory_order_relaxed);
+    number_.store(number, std::memory_order_relaxed);
+    return fiber_;
+  }
+
+ private:
+  void work() {
+    for (;;) {
+      SimBlock* block = block_.load(std::memory_order_relaxed);
+      const std::uint32_t number = number_.load(std::memory_order_relaxed);
+      block->run_thread(number);
+      Fiber& next = block->next_after(number);
+      order_release(&block->end_);  // behind the last look at the block
+      fiber_.switch_to(next);
+    }
+  }
+
+  std::atomic<SimBlock*> block_{nullptr};
+  std::atomic<std::uint32_t> number_{0};
+  Fiber fiber_;
+};
+
+// What an OS thread keeps for its next block.
+struct SimBlock::Stacks {
+  Fiber own;
+  std::vector<std::unique_ptr<Worker>> workers;  // of thread 1, thread 2, …
+};
+
+SimBlock::Stacks& SimBlock::stacks() {
+  thread_local Stacks stacks;
+  return stacks;
+}
+
+SimBlock::SimBlock(const Grid& grid, const BlockSize& size, BlockFunction function,
+                   const void* functor)
+    : grid_{static_cast<std::uint32_t>(grid.x), static_cast<std::uint32_t>(grid.y),
+            static_cast<std::uint32_t>(grid.z)},
+      size_{static_cast<std::uint32_t>(size.x), static_cast<std::uint32_t>(size.y),
+            static_cast<std::uint32_t>(size.z)},
+      count_(size_.x * size_.y * size_.z),
+      function_(function),
+      functor_(functor),
+      shared_bytes_(size.shared_bytes),
+      shared_(new unsigned char[size.shared_bytes]),
+      threads_(new Thread[count_]) {
+  if (is_race_detector_active()) make_workers();
+}
+
+void SimBlock::make_workers() {
+  auto& workers = stacks().workers;
+  while (workers.size() + 1 < count_) workers.push_back(std::make_unique<Worker>());
+}
+
+void SimBlock::run(Index3 index) {
+  index_ = index;
+  for (std::uint32_t t = 0; t < count_; ++t) {
+    threads_[t].state.store(kUnstarted, std::memory_order_relaxed);
+    threads_[t].barriers.store(0, std::memory_order_relaxed);
+  }
+  finished_.store(0, std::memory_order_relaxed);
+  last_barrier_.store(0, std::memory_order_relaxed);
+  std::memset(shared_.get(), kGarbage, shared_bytes_);
+  order_release(&begin_);
+  run_thread(0);
+  for (std::uint32_t t = 1; t < count_; ++t) {
+    if (!can_run(t)) continue;
+    const bool is_fresh = threads_[t].state.load(std::memory_order_relaxed) == kUnstarted;
+    if (is_fresh && !is_race_detector_active()) {
+      run_thread(t);
+    } else {
+      stacks().own.switch_to(stacks().workers[t - 1]->fiber_of(this, t));
+    }
+  }
+  order_acquire(&end_);
+  if (!failed_.load(std::memory_order_relaxed)) return;
+  std::exception_ptr error = std::exchange(error_, nullptr);
+  std::rethrow_exception(std::move(error));
+}
+
+void SimBlock::run_thread(std::uint32_t number) {
+  order_acquire(&begin_);
+  Thread& self = threads_[number];
+  self.state.store(kRunning, std::memory_order_relaxed);
+  SimThread thread;
+  thread.block = this;
+  thread.grid = grid_;
+  thread.size = size_;
+  thread.index = index_;
+  thread.thread = {number % size_.x, number / size_.x % size_.y, number / size_.x / size_.y};
+  thread.number = number;
+  Block block = BlockMaker::simulated(thread);
+  std::exception_ptr error;
+  try {
+    function_(functor_, block);
+    if (self.barriers.load(std::memory_order_relaxed) <
+        last_barrier_.load(std::memory_order_relaxed)) {
+      throw InvalidArgument(fmt::format(
+          "launch: expected all threads of block {} at barrier {}, but thread {} returned before",
+          text(index_), last_barrier_.load(std::memory_order_relaxed), text(thread.thread)));
+    }
+  } catch (const Unwind&) {
+  } catch (...) {
+    error = std::current_exception();
+  }
+  if (error) fail(std::move(error));
+  self.state.store(kFinished, std::memory_order_relaxed);
+  finished_.fetch_add(1, std::memory_order_relaxed);
+}
+
+void SimBlock::fail(std::exception_ptr error) {
+  if (failed_.load(std::memory_order_relaxed)) return;
+  error_ = std::move(error);
+  failed_.store(true, std::memory_order_relaxed);
+}
+
+bool SimBlock::can_run(std::uint32_t number) const {
+  switch (threads_[number].state.load(std::memory_order_relaxed)) {
+    case kUnstarted:
+      return !failed_.load(std::memory_order_relaxed);
+    case kRunning:
+      return true;
+    default:
+      return false;
+  }
+}
+
+Fiber& SimBlock::next_after(std::uint32_t number) {
+  for (std::uint32_t t = number + 1; t < count_; ++t) {
+    if (can_run(t)) return stacks().workers[t - 1]->fiber_of(this, t);
+  }
+  return stacks().own;
+}
+
+void SimBlock::wait_at_barrier(std::uint32_t number) {
+  if (failed_.load(std::memory_order_relaxed)) throw Unwind{};
+  Thread& self = threads_[number];
+  const std::uint32_t barrier = self.barriers.load(std::memory_order_relaxed) + 1;
+  if (finished_.load(std::memory_order_relaxed) != 0) {
+    throw InvalidArgument(fmt::format(
+        "launch: expected all threads of block {} at barrier {}, but some returned before",
+        text(index_), barrier));
+  }
+  if (count_ == 1) return;
+  self.barriers.store(barrier, std::memory_order_relaxed);
+  last_barrier_.store(barrier, std::memory_order_relaxed);
+  make_workers();
+  order_release(&barrier_[barrier % 2]);
+  Fiber& own = number == 0 ? stacks().own : stacks().workers[number - 1]->fiber_of(this, number);
+  own.switch_to(next_after(number));
+  if (failed_.load(std::memory_order_relaxed)) throw Unwind{};
+  order_acquire(&barrier_[barrier % 2]);
+}
+
+void* SimBlock::shared_memory(std::size_t offset, std::size_t bytes) {
+  if (bytes > shared_bytes_ || offset > shared_bytes_ - bytes) {
+    throw InvalidArgument(
+        fmt::format("launch: expected Block::shared() to stay within the {} bytes of the block's "
+                    "size, but got a request for {} behind the first {}",
+                    shared_bytes_, bytes, offset));
+  }
+  return shared_.get() + offset;
+}
+
+void wait_at_barrier(SimBlock* block, std::uint32_t thread) { block->wait_at_barrier(thread); }
+
+void* shared_memory(SimBlock* block, std::size_t offset, std::size_t bytes) {
+  return block->shared_memory(offset, bytes);
+}
+
+void run_blocks(const Grid& grid, const BlockSize& size, BlockFunction function,
+                const void* functor) {
+  SimBlock block(grid, size, function, functor);
+  for (std::int64_t z = 0; z < grid.z; ++z) {
+    for (std::int64_t y = 0; y < grid.y; ++y) {
+      for (std::int64_t x = 0; x < grid.x; ++x) {
+        block.run({static_cast<std::uint32_t>(x), static_cast<std::uint32_t>(y),
+                   static_cast<std::uint32_t>(z)});
+      }
+    }
+  }
+}
+
+}  // namespace gantry::detail

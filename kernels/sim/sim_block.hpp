@@ -1,0 +1,76 @@
+// The threads of one block of launch(), on one OS thread.
+#pragma once
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <exception>
+#include <memory>
+#include <vector>
+
+#include <gantry/kernels/block.hpp>
+#include <gantry/kernels/launch.hpp>
+
+#include "kernels/sim/fiber.hpp"
+
+namespace gantry::detail {
+
+// Note [Simulated threads]
+// Thread 0 runs on the calling thread's stack. Functors without barriers need no other stack: their
+// threads run there one after the other. At the first barrier each thread gets a fiber; from then
+// on a thread that waits hands over to the next one, and the last to arrive to thread 0. A barrier
+// that some threads do not reach is an error, and so is every exception: the block's other threads
+// then unwind their stacks before the exception goes on.
+//
+// Under ThreadSanitizer all threads have fibers from the start, and only barriers order them. A
+// missing barrier is thus a race between two threads. The state below is atomic for that reason.
+// Two addresses take turns as the barriers' names: a thread that leaves a barrier is not ordered
+// behind one that has reached the next barrier.
+class SimBlock {
+ public:
+  SimBlock(const Grid& grid, const BlockSize& size, BlockFunction function, const void* functor);
+
+  // Runs all threads of block `index`. Throws what a thread throws.
+  void run(Index3 index);
+  void wait_at_barrier(std::uint32_t thread);
+  void* shared_memory(std::size_t offset, std::size_t bytes);
+
+ private:
+  enum : std::uint8_t { kUnstarted, kRunning, kFinished };
+  struct Thread {
+    std::atomic<std::uint8_t> state{kUnstarted};
+    std::atomic<std::uint32_t> barriers{0};  // that it has reached
+  };
+  class Worker;
+  struct Stacks;
+  struct Unwind {};
+
+  static Stacks& stacks();
+
+  void make_workers();
+  void run_thread(std::uint32_t number);
+  // The fiber that goes on when `number` waits or is finished.
+  kernels::host::Fiber& next_after(std::uint32_t number);
+  [[nodiscard]] bool can_run(std::uint32_t number) const;
+  void fail(std::exception_ptr error);
+
+  Index3 grid_;
+  Index3 size_;
+  Index3 index_{};
+  std::uint32_t count_;
+  BlockFunction function_;
+  const void* functor_;
+  std::size_t shared_bytes_;
+  std::unique_ptr<unsigned char[]> shared_;
+  std::unique_ptr<Thread[]> threads_;
+
+  std::atomic<std::uint32_t> finished_{0};
+  std::atomic<std::uint32_t> last_barrier_{0};  // the highest number that a thread has reached
+  std::atomic<bool> failed_{false};
+  std::exception_ptr error_;
+  char begin_ = 0;  // names for order_release()
+  char end_ = 0;
+  char barrier_[2] = {};
+};
+
+}  // namespace gantry::detail

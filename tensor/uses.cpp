@@ -1,0 +1,50 @@
+#include <gantry/tensor/uses.hpp>
+
+#include <fmt/format.h>
+
+#include <gantry/core/error.hpp>
+#include <gantry/device/peer.hpp>
+
+#include "kernels/dispatch.hpp"
+#include "tensor/check.hpp"
+
+namespace gantry {
+
+namespace {
+
+void check_reach(const char* op, const Tensor& tensor, const Stream& stream) {
+  const Device device = stream.device();
+  if (tensor.device() == device) return;
+  if (tensor.is_cpu()) {
+    if (tensor.is_pinned()) return;
+    throw InvalidArgument(
+        fmt::format("{}: expected tensors on {}, or pinned, but got one in pageable CPU memory", op,
+                    device.str()),
+        device.str());
+  }
+  if (!can_access_peer(device, tensor.device())) {
+    throw DeviceMismatchError(
+        fmt::format("{}: expected tensors that {} can access, but got one on {}", op, device.str(),
+                    tensor.device().str()),
+        device.str());
+  }
+  enable_peer_access(device, tensor.device());
+}
+
+}  // namespace
+
+void TensorUses::check(const char* op, const Stream& stream) const {
+  for (const Tensor& tensor : tensors_) {
+    detail::check_defined(op, "uses", tensor);
+    check_reach(op, tensor, stream);
+    if (platform() == Platform::simulated) {
+      kernels::check_sim_operand(stream.device().index, tensor.ref());
+    }
+  }
+}
+
+void TensorUses::record(const Stream& stream) const {
+  for (const Tensor& tensor : tensors_) tensor.record_use(stream);
+}
+
+}  // namespace gantry
