@@ -7,6 +7,7 @@
 #include <atomic>
 #include <cstring>
 #include <numeric>
+#include <optional>
 
 #include <gantry/core/env.hpp>
 
@@ -51,7 +52,7 @@ void await_word(const std::uint32_t* word, std::uint32_t value,
   for (useconds_t pause = kShortestLookUs; is_below(__atomic_load_n(word, __ATOMIC_RELAXED));
        pause = std::min(2 * pause, kLongestLookUs)) {
     if (is_closing.load(std::memory_order_relaxed)) return;
-    ::usleep(pause);
+    if (!pause_task()) ::usleep(pause);
   }
   (void)__atomic_load_n(word, __ATOMIC_ACQUIRE);  // the order that the caller asked for
 }
@@ -81,8 +82,12 @@ SimDriver::SimDriver(const std::vector<int>& visible)
         "GANTRY_SIM_MEMORY: expected at least 2M, the least that a device hands out, but got '{}'",
         env::get("GANTRY_SIM_MEMORY").value_or("")));
   }
+  if (const std::optional<ScheduleChoice> choice = read_schedule_choice()) {
+    schedule_ = std::make_unique<Schedule>(*choice);
+  }
   for (std::size_t i = 0; i < visible.size(); ++i) {
-    devices_.push_back(std::make_unique<SimDevice>(static_cast<int>(i), visible[i], capacity));
+    devices_.push_back(std::make_unique<SimDevice>(static_cast<int>(i), visible[i], capacity,
+                                                   schedule_.get()));
   }
   memory_ = std::make_unique<AddressSpace>(devices_, peers_);
   for (const auto& device : devices_) {
@@ -95,6 +100,7 @@ SimDriver::~SimDriver() {
   SimDriver* self = this;
   g_active.compare_exchange_strong(self, nullptr, std::memory_order_acq_rel);
   is_closing_.store(true, std::memory_order_relaxed);
+  if (schedule_ != nullptr) schedule_->close();
   // All threads end before any stream is freed: streams wait for each other's tickets.
   for (const auto& device : devices_) device->stop();
 }
