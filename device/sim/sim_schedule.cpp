@@ -71,6 +71,8 @@ std::uint64_t Schedule::submit(const SimStream& stream, TaskDependency after, bo
   while (!is_open_ && queue.tasks.size() >= kMostTasks) {
     const std::array first{ScheduleTarget{&stream, queue.tasks.front().ticket}};
     run_for(lock, first);
+    // The task is done; its thread may still have to say so.
+    if (queue.tasks.size() >= kMostTasks) changed_.wait_for(lock, kSettleLook);
   }
   std::uint64_t ticket = 0;
   {
@@ -98,25 +100,31 @@ void Schedule::look(ScheduleTarget target) {
   ++calls_;
   if (!is_giving_turns_) reset_patience();
   run_at_call(lock);
-  if (target.stream->done(target.ticket) || is_open_ || is_giving_turns_) return;
+  note_look(lock, target, kLook);
+}
+
+void Schedule::glance(ScheduleTarget target) {
+  const UnseenByThreadSanitizer unseen;
+  Lock lock(mutex_);
+  note_look(lock, target, 1);
+}
+
+// After some vain looks the host may wait for the task: one more runs for it at each look.
+void Schedule::note_look(Lock& lock, ScheduleTarget target, std::uint32_t weight) {
+  if (is_open_ || target.stream->done(target.ticket)) return;
   ScheduledQueue& queue = queue_of(*target.stream);
-  queue.looks += kLook;
-  if (queue.looks <= kVainLooks) return;
+  queue.looks += weight;
+  if (queue.looks <= kVainLooks || is_giving_turns_) return;
+  ++calls_;
   is_giving_turns_ = true;
   await_settled(lock);
+  reset_patience();
   const std::array targets{target};
   if (ScheduledQueue* next = policy_.pick_for(queues_, targets, queue.looks > 2 * kVainLooks)) {
     give_turn(lock, *next);
   }
   is_giving_turns_ = false;
   changed_.notify_all();
-}
-
-void Schedule::glance(ScheduleTarget target) {
-  const UnseenByThreadSanitizer unseen;
-  const Lock lock(mutex_);
-  ++calls_;
-  if (!target.stream->done(target.ticket)) ++queue_of(*target.stream).looks;
 }
 
 void Schedule::share() {

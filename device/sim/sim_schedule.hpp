@@ -47,7 +47,7 @@ class Schedule {
   void force(std::span<const ScheduleTarget> targets);
   /// The host looks whether the task is done; runs tasks. After some vain looks the task is needed.
   void look(ScheduleTarget target);
-  /// As look() for a look that must run no task: it only counts.
+  /// As look() for one of many looks at once: it runs tasks after more of them.
   void glance(ScheduleTarget target);
   /// Other processes may wait for this one's tasks from now on.
   void share();
@@ -75,6 +75,7 @@ class Schedule {
   void run_at_call(Lock& lock);
   void run_for(Lock& lock, std::span<const ScheduleTarget> targets);
   void run_idle(Lock& lock);
+  void note_look(Lock& lock, ScheduleTarget target, std::uint32_t weight);
   void give_turn(Lock& lock, ScheduledQueue& queue);
   void await_settled(Lock& lock);
   void end_turn(ScheduledQueue& queue);

@@ -66,7 +66,7 @@ class SimStream {
   }
   /// Tells the schedule, if there is one, that the host is about to ask done(ticket).
   void look(std::uint64_t ticket) const;
-  /// As look(), in a call that must run no task.
+  /// As look(), for one of many looks at once.
   void glance(std::uint64_t ticket) const;
   /// Sleeps until the task is done; orders nothing.
   void wait(std::uint64_t ticket) const;
