@@ -11,6 +11,7 @@
 
 #include <gantry/core/env.hpp>
 
+#include "device/launch_blocking.hpp"
 #include "device/sim/sim_error.hpp"
 #include "device/sim/sim_launch.hpp"
 
@@ -60,8 +61,8 @@ void await_word(const std::uint32_t* word, std::uint32_t value,
 }  // namespace
 
 // Note [Launch blocking]
-// With CUDA_LAUNCH_BLOCKING=1 a launch of a kernel or graph returns when the work is done, and
-// rethrows its error. Copies, fills and host functions stay asynchronous, as CUDA's do.
+// With CUDA_LAUNCH_BLOCKING=1 or GANTRY_LAUNCH_BLOCKING=1 a launch of a kernel or graph returns when
+// the work is done, and rethrows its error. Copies, fills and host functions stay asynchronous, as CUDA's do.
 // A kernel that waits for peers is an exception. The thread that launches it may be the one that
 // launches the peers' kernels next, so waiting for it could deadlock. A launch therefore does not
 // wait while its stream holds one of these: such a kernel, a wait for a word or for another
@@ -71,7 +72,7 @@ bool SimDriver::launch_blocks(const SimStream& stream, bool waits_for_peers) con
 }
 
 SimDriver::SimDriver(const std::vector<int>& visible)
-    : launch_blocking_(env::get_bool("CUDA_LAUNCH_BLOCKING", false)) {
+    : launch_blocking_(reads_launch_blocking()) {
   if (visible.empty() || visible.size() > kMaxDevices) {
     throw InvalidArgument(fmt::format("simulated devices: expected 1 to {}, but got {}",
                                       kMaxDevices, visible.size()));
@@ -163,7 +164,11 @@ void SimDriver::launch(NativeStream stream, Task task, KernelWaits waits) {
   SimStream& s = stream_of(stream, "launching a kernel");
   const bool waits_for_peers = waits == KernelWaits::for_peers;
   if (launch_blocks(s, waits_for_peers)) {
-    submit_blocking(s, std::move(task));
+    try {
+      submit_blocking(s, std::move(task));
+    } catch (...) {
+      rethrow_with_call_place();
+    }
   } else {
     submit(s, std::move(task), {.waits_for_peers = waits_for_peers});
   }

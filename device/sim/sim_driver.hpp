@@ -161,7 +161,7 @@ class SimDriver final : public Driver {
   std::vector<std::unique_ptr<MemoryPool>> pools_;
   EventTable events_;
   CaptureTable captures_;
-  const bool launch_blocking_;           ///< CUDA_LAUNCH_BLOCKING
+  const bool launch_blocking_;           ///< Note [Launch blocking]
   std::atomic<bool> is_closing_{false};  ///< ends the waits for words
 };
 

@@ -6,6 +6,7 @@
 #include <fstream>
 #include <utility>
 
+#include "device/launch_blocking.hpp"
 #include "device/sim/sim_driver.hpp"
 #include "device/sim/sim_error.hpp"
 
@@ -179,7 +180,12 @@ void SimDriver::launch_graph(NativeGraph graph, NativeStream stream) {
   const std::uint64_t ticket = g.last_ticket = g.plan->submit(s, g.sides);
   g.last_stream = &s;
   lock.unlock();
-  if (blocks) finish(s, ticket);
+  if (!blocks) return;
+  try {
+    finish(s, ticket);
+  } catch (...) {
+    rethrow_with_call_place();
+  }
 }
 
 bool SimDriver::update_graph(NativeGraph graph, NativeGraph source) {

@@ -28,6 +28,8 @@ constexpr microseconds kShortestPause{50};
 constexpr microseconds kLongestPause{1000};
 constexpr int kStuckPauses = 4;
 
+constexpr int kTurnsAtOnce = 64;  // before other threads may give turns
+
 constexpr std::uint32_t kLook = 32;
 constexpr std::uint32_t kVainLooks = 32 * kLook;
 
@@ -195,7 +197,7 @@ bool Schedule::pause(const SimStream& stream) {
 
 void Schedule::end_turn(ScheduledQueue& queue) {
   if (running_ == &queue) running_ = nullptr;
-  changed_.notify_all();
+  turn_ended_.notify_one();
 }
 
 void Schedule::reset_patience() {
@@ -222,7 +224,7 @@ void Schedule::give_turn(Lock& lock, ScheduledQueue& queue) {
   queue.granted.notify_all();
   const auto has_ended = [&] { return running_ != &queue; };
   int asleep = 0;
-  for (int tick = 0; !changed_.wait_for(lock, kTick, has_ended);) {
+  for (int tick = 0; !turn_ended_.wait_for(lock, kTick, has_ended);) {
     if (!queue.has_started) continue;
     asleep = is_asleep(queue.thread) ? asleep + 1 : 0;
     if (asleep < kAsleepTicks && ++tick < kBusyTicks) continue;
@@ -239,7 +241,7 @@ void Schedule::await_settled(Lock& lock) {
     for (int look = 0; queue.state == State::aside && !queue.is_busy; ++look) {
       if (is_asleep(queue.thread)) break;
       queue.is_busy = look >= kSettleLooks;
-      changed_.wait_for(lock, kSettleLook);
+      turn_ended_.wait_for(lock, kSettleLook);
     }
   }
 }
@@ -267,17 +269,22 @@ void Schedule::run_for(Lock& lock, std::span<const ScheduleTarget> targets) {
       continue;
     }
     is_giving_turns_ = true;
-    await_settled(lock);
-    ScheduledQueue* const queue = policy_.pick_for(queues_, targets, pauses >= kStuckPauses);
-    const bool begins = queue != nullptr && queue->state == State::waiting;
-    if (queue != nullptr) give_turn(lock, *queue);
+    bool can_go_on = true;
+    for (int turn = 0; can_go_on && turn < kTurnsAtOnce; ++turn) {
+      if (std::ranges::all_of(targets, is_done)) break;
+      await_settled(lock);
+      ScheduledQueue* const queue = policy_.pick_for(queues_, targets, pauses >= kStuckPauses);
+      can_go_on = queue != nullptr;
+      if (!can_go_on) break;
+      if (queue->state == State::waiting) {
+        pause = kShortestPause;
+        pauses = 0;
+      }
+      give_turn(lock, *queue);
+    }
     is_giving_turns_ = false;
     changed_.notify_all();
-    if (begins) {
-      pause = kShortestPause;
-      pauses = 0;
-    }
-    if (queue != nullptr) continue;
+    if (can_go_on) continue;
     changed_.wait_for(lock, pause);
     pause = std::min(2 * pause, kLongestPause);
     ++pauses;

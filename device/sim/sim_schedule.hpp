@@ -83,7 +83,8 @@ class Schedule {
   void keep_pace();
 
   mutable std::mutex mutex_;
-  std::condition_variable changed_;  ///< a turn ended, or a thread stopped giving turns
+  std::condition_variable turn_ended_;  ///< the thread that gives turns sleeps here
+  std::condition_variable changed_;     ///< and threads that will give the next ones
   SchedulePolicy policy_;
   ScheduledQueues queues_;
   ScheduledQueue* running_ = nullptr;
