@@ -8,10 +8,10 @@ namespace gantry {
 
 /// A call of the program into gantry. Both texts are empty where they are unknown.
 struct CallPlace {
-  std::string function;  ///< of gantry, such as "gantry::Tensor::item<float>()"
+  std::string function;  ///< of gantry, such as "gantry::Tensor::item"
   std::string place;     ///< of the program, as "file:line"
 
-  /// Such as "gantry::Tensor::item<float>() at train.cpp:42", empty if both are unknown.
+  /// Such as "gantry::Tensor::item at train.cpp:42", empty if both are unknown.
   [[nodiscard]] std::string describe() const;
 };
 
