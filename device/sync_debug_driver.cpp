@@ -48,8 +48,8 @@ void warn(std::uint32_t stack, const std::string& doing) {
   if (stack != 0 && !warned.stacks.insert(stack).second) return;
   const std::string call = describe_call_place(stack).describe();
   if (!warned.texts.insert(call.empty() ? doing : call).second) return;
-  logging::warn(fmt::format("sync debug: {} blocks the host{}{}", doing,
-                            call.empty() ? "" : ", in ", call));
+  logging::warn(
+      fmt::format("sync debug: {} blocks the host{}{}", doing, call.empty() ? "" : ", in ", call));
 }
 
 [[noreturn]] void refuse(std::uint32_t stack, const std::string& doing, std::string_view device) {

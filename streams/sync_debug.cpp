@@ -20,9 +20,8 @@ void set_sync_debug_mode(SyncDebug mode) {
     case SyncDebug::error:
       return set_host_blocking(HostBlocking::refused);
   }
-  throw InvalidArgument(
-      fmt::format("set_sync_debug_mode: expected off, warn or error, but got {}",
-                  static_cast<int>(mode)));
+  throw InvalidArgument(fmt::format("set_sync_debug_mode: expected off, warn or error, but got {}",
+                                    static_cast<int>(mode)));
 }
 
 SyncDebug sync_debug_mode() {

@@ -61,18 +61,18 @@ void await_word(const std::uint32_t* word, std::uint32_t value,
 }  // namespace
 
 // Note [Launch blocking]
-// With CUDA_LAUNCH_BLOCKING=1 or GANTRY_LAUNCH_BLOCKING=1 a launch of a kernel or graph returns when
-// the work is done, and rethrows its error. Copies, fills and host functions stay asynchronous, as CUDA's do.
-// A kernel that waits for peers is an exception. The thread that launches it may be the one that
-// launches the peers' kernels next, so waiting for it could deadlock. A launch therefore does not
-// wait while its stream holds one of these: such a kernel, a wait for a word or for another
-// process's event, or a wait for an event of a stream that holds one.
+// With CUDA_LAUNCH_BLOCKING=1 or GANTRY_LAUNCH_BLOCKING=1 a launch of a kernel or graph returns
+// when the work is done, and rethrows its error. Copies, fills and host functions stay
+// asynchronous, as CUDA's do. A kernel that waits for peers is an exception. The thread that
+// launches it may be the one that launches the peers' kernels next, so waiting for it could
+// deadlock. A launch therefore does not wait while its stream holds one of these: such a kernel, a
+// wait for a word or for another process's event, or a wait for an event of a stream that holds
+// one.
 bool SimDriver::launch_blocks(const SimStream& stream, bool waits_for_peers) const {
   return launch_blocking_ && !waits_for_peers && !stream.is_held_by_peers();
 }
 
-SimDriver::SimDriver(const std::vector<int>& visible)
-    : launch_blocking_(reads_launch_blocking()) {
+SimDriver::SimDriver(const std::vector<int>& visible) : launch_blocking_(reads_launch_blocking()) {
   if (visible.empty() || visible.size() > kMaxDevices) {
     throw InvalidArgument(fmt::format("simulated devices: expected 1 to {}, but got {}",
                                       kMaxDevices, visible.size()));
@@ -87,8 +87,8 @@ SimDriver::SimDriver(const std::vector<int>& visible)
     schedule_ = std::make_unique<Schedule>(*choice);
   }
   for (std::size_t i = 0; i < visible.size(); ++i) {
-    devices_.push_back(std::make_unique<SimDevice>(static_cast<int>(i), visible[i], capacity,
-                                                   schedule_.get()));
+    devices_.push_back(
+        std::make_unique<SimDevice>(static_cast<int>(i), visible[i], capacity, schedule_.get()));
   }
   memory_ = std::make_unique<AddressSpace>(devices_, peers_);
   for (const auto& device : devices_) {

@@ -100,7 +100,7 @@ void Schedule::look(ScheduleTarget target) {
   const UnseenByThreadSanitizer unseen;
   Lock lock(mutex_);
   ++calls_;
-  if (!is_giving_turns_) reset_patience();
+  if (!is_giving_turns_) reset_idle_turns();
   run_at_call(lock);
   note_look(lock, target, kLook);
 }
@@ -120,7 +120,7 @@ void Schedule::note_look(Lock& lock, ScheduleTarget target, std::uint32_t weight
   ++calls_;
   is_giving_turns_ = true;
   await_settled(lock);
-  reset_patience();
+  reset_idle_turns();
   const std::array targets{target};
   if (ScheduledQueue* next = policy_.pick_for(queues_, targets, queue.looks > 2 * kVainLooks)) {
     give_turn(lock, *next);
@@ -179,7 +179,7 @@ void Schedule::leave(const SimStream& stream) {
   queue.state = State::waiting;
   queue.looks = 0;
   end_turn(queue);
-  reset_patience();
+  reset_idle_turns();
 }
 
 bool Schedule::pause(const SimStream& stream) {
@@ -200,7 +200,7 @@ void Schedule::end_turn(ScheduledQueue& queue) {
   turn_ended_.notify_one();
 }
 
-void Schedule::reset_patience() {
+void Schedule::reset_idle_turns() {
   for (const auto& queue : queues_) queue->idle_turns = 0;
 }
 
@@ -208,7 +208,7 @@ void Schedule::reset_patience() {
 void Schedule::give_turn(Lock& lock, ScheduledQueue& queue) {
   if (queue.state == State::waiting) {
     const ScheduledTask& task = queue.tasks.front();
-    reset_patience();
+    reset_idle_turns();
     if (is_recording_) {
       order_.push_back({queue.stream->device(), queue.index, task.ticket});
     }
@@ -288,7 +288,7 @@ void Schedule::run_for(Lock& lock, std::span<const ScheduleTarget> targets) {
     changed_.wait_for(lock, pause);
     pause = std::min(2 * pause, kLongestPause);
     ++pauses;
-    reset_patience();
+    reset_idle_turns();
   }
 }
 
@@ -296,7 +296,7 @@ void Schedule::run_for(Lock& lock, std::span<const ScheduleTarget> targets) {
 void Schedule::run_idle(Lock& lock) {
   const std::uint64_t calls = calls_;
   await_settled(lock);
-  reset_patience();
+  reset_idle_turns();
   while (calls_ == calls) {
     ScheduledQueue* const queue = policy_.pick_any(queues_);
     if (queue == nullptr) return;

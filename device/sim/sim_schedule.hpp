@@ -79,7 +79,7 @@ class Schedule {
   void give_turn(Lock& lock, ScheduledQueue& queue);
   void await_settled(Lock& lock);
   void end_turn(ScheduledQueue& queue);
-  void reset_patience();
+  void reset_idle_turns();
   void keep_pace();
 
   mutable std::mutex mutex_;

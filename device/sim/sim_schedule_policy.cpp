@@ -18,14 +18,14 @@ using Kind = ScheduleChoice::Kind;
 using State = ScheduledQueue::State;
 
 // Turns of a polling task before other tasks are tried. A task may poll several words in turn.
-constexpr std::uint32_t kPatience = 8;
+constexpr std::uint32_t kMostIdleTurns = 8;
 
 bool is_fresh(const ScheduledQueue& queue) {
   return queue.state == State::waiting && queue.is_permitted();
 }
 
 bool may_poll(const ScheduledQueue& queue) {
-  return queue.state == State::polling && queue.idle_turns < kPatience;
+  return queue.state == State::polling && queue.idle_turns < kMostIdleTurns;
 }
 
 // Of the polling tasks the one whose last turn was longest ago.

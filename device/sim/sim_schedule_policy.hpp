@@ -102,9 +102,9 @@ class SchedulePolicy {
   [[nodiscard]] ScheduledQueue* pick_random(const ScheduledQueues& queues, const Needed* needed);
 
   const ScheduleChoice choice_;
-  std::uint64_t state_;        ///< of the random numbers
-  std::uint64_t eagerness_;    ///< of 256 calls, how many run a task
-  bool follows_priorities_;    ///< a random schedule that lets some streams starve
+  std::uint64_t state_;      ///< of the random numbers
+  std::uint64_t eagerness_;  ///< of 256 calls, how many run a task
+  bool follows_priorities_;  ///< a random schedule that lets some streams starve
 };
 
 }  // namespace gantry::sim

@@ -25,11 +25,12 @@ namespace gantry::kernels::cuda {
   // A launch that blocks returns the error of its own kernel, so the caller is the cause.
   std::string call;
   if (launches_block()) call = describe_call_place(capture_call_place()).describe();
-  throw CudaError(fmt::format("{}: failed to launch the kernel on stream {} of {}: {} ({}): {} "
-                              "[cudaLaunchKernelEx]{}{}{}",
-                              kernel, fmt::ptr(stream), where, name, static_cast<int>(status),
-                              cudaGetErrorString(status), remedy, call.empty() ? "" : ", in ", call),
-                  static_cast<int>(status), name, where);
+  throw CudaError(
+      fmt::format("{}: failed to launch the kernel on stream {} of {}: {} ({}): {} "
+                  "[cudaLaunchKernelEx]{}{}{}",
+                  kernel, fmt::ptr(stream), where, name, static_cast<int>(status),
+                  cudaGetErrorString(status), remedy, call.empty() ? "" : ", in ", call),
+      static_cast<int>(status), name, where);
 }
 
 void launch_untyped(const char* name, void* stream, dim3 blocks, dim3 threads, const void* kernel,

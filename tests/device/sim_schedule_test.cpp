@@ -33,7 +33,8 @@ class Scheduled {
 class Machine : private Scheduled {
  public:
   explicit Machine(const std::string& schedule)
-      : Scheduled(schedule), owner(make_sim_driver(2)),
+      : Scheduled(schedule),
+        owner(make_sim_driver(2)),
         driver(dynamic_cast<sim::SimDriver&>(*owner)) {
     driver.schedule()->record_order();
     for (int i = 0; i < 4; ++i) streams.push_back(driver.create_stream(i % 2, 0));
@@ -47,7 +48,9 @@ class Machine : private Scheduled {
       ran.push_back(number);
     });
   }
-  void synchronize(int stream) { driver.synchronize_stream(streams[static_cast<std::size_t>(stream)]); }
+  void synchronize(int stream) {
+    driver.synchronize_stream(streams[static_cast<std::size_t>(stream)]);
+  }
   void synchronize_all() {
     driver.synchronize_device(0);
     driver.synchronize_device(1);
@@ -250,7 +253,8 @@ TEST(SimScheduleTest, AMalformedValueIsAnError) {
     } catch (const InvalidArgument& error) {
       EXPECT_EQ(std::string(error.what()),
                 std::string("GANTRY_SIM_SCHEDULE: expected earliest, latest or a whole number, but "
-                            "got '") + value + "'");
+                            "got '") +
+                    value + "'");
     }
   }
 }

@@ -37,9 +37,10 @@ TEST_F(LaunchBlockingErrorsTest, NameTheOperationAndTheCallersLine) {
       index_error_of([&] { static_cast<void>(rows.index_select(0, bad)); });
   EXPECT_THAT(selected, HasSubstr("index_select on cuda:0: index 99 is out of bounds"));
   EXPECT_THAT(selected, HasSubstr("gantry::Tensor::index_select"));
-  EXPECT_THAT(selected, HasSubstr("launch_blocking_errors_test.cpp:" + std::to_string(__LINE__ - 3)));
-  const std::string scattered =
-      index_error_of([&] { target.scatter_(0, bad, ones({3}, {.dtype = i64, .device = device_})); });
+  EXPECT_THAT(selected,
+              HasSubstr("launch_blocking_errors_test.cpp:" + std::to_string(__LINE__ - 3)));
+  const std::string scattered = index_error_of(
+      [&] { target.scatter_(0, bad, ones({3}, {.dtype = i64, .device = device_})); });
   EXPECT_THAT(scattered, HasSubstr("scatter on cuda:0: index 99 is out of bounds"));
   EXPECT_THAT(scattered, HasSubstr("launch_blocking_errors_test.cpp:"));
   // They were told: what follows works.

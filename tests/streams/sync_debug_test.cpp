@@ -7,8 +7,8 @@
 #include <string>
 #include <vector>
 
-#include <gantry/gantry.hpp>
 #include <gantry/extend/driver.hpp>
+#include <gantry/gantry.hpp>
 
 #include "tests/support/device_fixture.hpp"
 #include "tests/support/subprocess.hpp"
@@ -103,7 +103,8 @@ TEST_F(SyncDebugTest, BlockingCallsAreRefusedBeforeTheyBlock) {
     std::function<void()> run;
   };
   const std::vector<Call> calls{
-      {"gantry::synchronize", "synchronizing cuda:0 blocks the host", [&] { synchronize(device_); }},
+      {"gantry::synchronize", "synchronizing cuda:0 blocks the host",
+       [&] { synchronize(device_); }},
       {"gantry::Stream::synchronize", "synchronizing a stream of cuda:0",
        [&] { stream.synchronize(); }},
       {"gantry::Event::synchronize", "synchronizing an event", [&] { event.synchronize(); }},
@@ -183,9 +184,7 @@ TEST_F(SyncDebugTest, GantrysOwnWaitsAreNotRefused) {
 }
 
 // Run in processes of their own, which this test starts.
-TEST_F(SyncDebugTest, DISABLED_SynchronizesUnderTheVariable) {
-  synchronize(device_);
-}
+TEST_F(SyncDebugTest, DISABLED_SynchronizesUnderTheVariable) { synchronize(device_); }
 
 TEST_F(SyncDebugTest, TheVariableSetsTheMode) {
   const auto run = [](const char* value) {
