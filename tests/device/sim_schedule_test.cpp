@@ -48,6 +48,10 @@ class Machine : private Scheduled {
       ran.push_back(number);
     });
   }
+  std::vector<int> numbers() {
+    const std::lock_guard lock(mutex);
+    return ran;
+  }
   void synchronize(int stream) {
     driver.synchronize_stream(streams[static_cast<std::size_t>(stream)]);
   }
@@ -63,8 +67,8 @@ class Machine : private Scheduled {
     driver.destroy_event(event);
   }
 
-  std::mutex mutex;      ///< of `ran`
-  std::vector<int> ran;  ///< read it while nothing runs
+  std::mutex mutex;  ///< of `ran`
+  std::vector<int> ran;
   std::unique_ptr<Driver> owner;
   sim::SimDriver& driver;
   std::vector<NativeStream> streams;
@@ -77,11 +81,11 @@ TEST(SimScheduleTest, LatestRunsNothingUntilTheHostWaits) {
   machine.launch(0, 1);
   machine.launch(1, 2);
   machine.launch(0, 3);
-  EXPECT_EQ(machine.ran, Numbers{});
+  EXPECT_EQ(machine.numbers(), Numbers{});
   machine.synchronize(1);
-  EXPECT_EQ(machine.ran, Numbers{2}) << "only what the wait needs";
+  EXPECT_EQ(machine.numbers(), Numbers{2}) << "only what the wait needs";
   machine.synchronize(0);
-  EXPECT_EQ(machine.ran, (Numbers{2, 1, 3}));
+  EXPECT_EQ(machine.numbers(), (Numbers{2, 1, 3}));
 }
 
 TEST(SimScheduleTest, LatestRunsWhatTheNeededTaskWaitsFor) {
@@ -92,7 +96,7 @@ TEST(SimScheduleTest, LatestRunsWhatTheNeededTaskWaitsFor) {
   machine.launch(0, 3);
   machine.launch(2, 4);
   machine.synchronize(2);
-  EXPECT_EQ(machine.ran, (Numbers{1, 4}));
+  EXPECT_EQ(machine.numbers(), (Numbers{1, 4}));
   machine.synchronize_all();
 }
 
@@ -102,17 +106,17 @@ TEST(SimScheduleTest, LatestRunsTheNewestOfUnorderedTasksFirst) {
   machine.launch(2, 2);
   machine.launch(0, 3);
   machine.driver.synchronize_device(0);
-  EXPECT_EQ(machine.ran, (Numbers{2, 1, 3}));
+  EXPECT_EQ(machine.numbers(), (Numbers{2, 1, 3}));
 }
 
 TEST(SimScheduleTest, EarliestRunsATaskInTheCallThatPermitsIt) {
   Machine machine("earliest");
   machine.launch(0, 1);
-  EXPECT_EQ(machine.ran, Numbers{1});
+  EXPECT_EQ(machine.numbers(), Numbers{1});
   machine.wait(1, 0);
   machine.launch(1, 2);
   machine.launch(0, 3);
-  EXPECT_EQ(machine.ran, (Numbers{1, 2, 3}));
+  EXPECT_EQ(machine.numbers(), (Numbers{1, 2, 3}));
 }
 
 // A program of many tasks on four streams with waits between them.
@@ -151,7 +155,7 @@ TEST(SimScheduleTest, EverySeedKeepsTheOrderThatTheProgramAsksFor) {
     machine.wait(2, 1);
     machine.launch(2, 4);
     machine.synchronize(2);
-    EXPECT_EQ(machine.ran, (Numbers{1, 2, 3, 4})) << seed;
+    EXPECT_EQ(machine.numbers(), (Numbers{1, 2, 3, 4})) << seed;
   }
 }
 
@@ -164,10 +168,10 @@ TEST_P(SimAnyScheduleTest, ATaskThatSleepsHoldsOnlyItsStreamUp) {
   machine.launch(0, 1);
   machine.launch(1, 2);
   machine.synchronize(1);
-  EXPECT_EQ(machine.ran, Numbers{2});
+  EXPECT_EQ(machine.numbers(), Numbers{2});
   gate.open();
   machine.synchronize(0);
-  EXPECT_EQ(machine.ran, (Numbers{2, 1}));
+  EXPECT_EQ(machine.numbers(), (Numbers{2, 1}));
 }
 
 // Kernels of ranks that one thread launches one after the other.
@@ -198,7 +202,7 @@ TEST_P(SimAnyScheduleTest, PollingAQueryEnds) {
   machine.wait(0, 1);
   machine.launch(0, 2);
   while (!machine.driver.query_stream(machine.streams[0])) std::this_thread::yield();
-  EXPECT_EQ(machine.ran, (Numbers{1, 2}));
+  EXPECT_EQ(machine.numbers(), (Numbers{1, 2}));
 }
 
 TEST_P(SimAnyScheduleTest, PollingMemoryEnds) {
@@ -212,7 +216,7 @@ TEST_P(SimAnyScheduleTest, MoreTasksThanAQueueHoldsAreNoDeadlock) {
   Machine machine(GetParam());
   for (int i = 0; i < 3000; ++i) machine.launch(0, i);
   machine.synchronize(0);
-  EXPECT_EQ(machine.ran.size(), 3000U);
+  EXPECT_EQ(machine.numbers().size(), 3000U);
 }
 
 TEST_P(SimAnyScheduleTest, ThreadsThatSubmitAndWaitGoOn) {
