@@ -14,6 +14,15 @@ else()
   set(GANTRY_TEST_TIMEOUT_FACTOR 1)
 endif()
 
+# Quick tests of work on streams, of memory and of collectives: label fast. scripts/schedules runs them under many schedules.
+set(GANTRY_FAST_TESTS
+  sim_capture sim_device sim_event sim_memory sim_stream
+  batched_copy event graph stream stream_clock_capture stream_clock_race stream_guard
+  allocator allocator_faults allocator_oracle async_pool buffer caching_allocator capture_pools foreign_streams magazines mem_pool native_heap
+  native_recovery pinned_allocator pinned_heap vmm_heap vmm_recovery
+  captured_random graphed overlap peerless_copy random storage tensor tensor_faults
+  comm comm_broadcast comm_capture comm_chunks comm_closed_memory graph_overlap rank_ordered registered_copies)
+
 # What a test or helper links: libgantry, as a user does, or with INTERNAL the archive of a layer and those on its left. The layer is `layer`
 # or the folder's name; all of them in any other folder.
 function(_gantry_tested result is_internal layer)
@@ -48,7 +57,7 @@ endfunction()
 #                 [TIMEOUT seconds] [LAYER layer])
 #
 # Builds <noun>_test from <noun>_test.cpp (or SOURCES) and registers it as
-#   <noun>.sim   label sim, on DEVICES (4) simulated devices
+#   <noun>.sim   label sim, on DEVICES (4) simulated devices; label fast, too, if it is in GANTRY_FAST_TESTS
 #   <noun>.cuda  label gpu, on the visible GPUs; skipped as a whole where there is none; not with SIM_ONLY or without CUDA
 # GPU tests run beside each other, one for every 8 of ctest's jobs. ALONE: not this one, which counts the devices' free memory.
 # Tests in tests/core and tests/job have the first entry only.
@@ -90,9 +99,13 @@ function(gantry_add_test noun)
     add_dependencies(${target} ${arg_PROGRAMS})
   endif()
 
+  set(labels sim)
+  if(noun IN_LIST GANTRY_FAST_TESTS)
+    list(APPEND labels fast)
+  endif()
   add_test(NAME ${noun}.sim COMMAND ${target})
   set_tests_properties(${noun}.sim PROPERTIES
-    LABELS sim TIMEOUT ${timeout} SKIP_RETURN_CODE 77
+    LABELS "${labels}" TIMEOUT ${timeout} SKIP_RETURN_CODE 77
     ENVIRONMENT "GANTRY_SIM_DEVICES=${arg_DEVICES};${GANTRY_TEST_ENVIRONMENT};${arg_ENVIRONMENT}")
   if(GANTRY_WITH_CUDA AND NOT arg_SIM_ONLY)
     add_test(NAME ${noun}.cuda COMMAND ${target})

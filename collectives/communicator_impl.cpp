@@ -25,6 +25,7 @@
 #include "collectives/peers/probe.hpp"
 #include "collectives/protocol/layout.hpp"
 #include "core/escaped_text.hpp"
+#include "device/sync_debug_driver.hpp"
 #include "job/flight_file.hpp"
 
 namespace gantry {
@@ -466,6 +467,7 @@ void Communicator::Impl::finish() noexcept {
     if (control && gives_up) control->abort();
     // A graph may have launched NCCL kernels, which only this ends.
     if (nccl && (gives_up || is_broken())) nccl->abort();
+    const BlockingIsNeeded needed;
     synchronize(membership.device);
   } catch (const std::exception& error) {
     logging::debug(fmt::format("leaving the communicator: {}", error.what()));

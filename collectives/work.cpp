@@ -8,6 +8,7 @@
 #include <gantry/streams/stream.hpp>
 
 #include "collectives/work_state.hpp"
+#include "device/sync_debug_driver.hpp"
 
 namespace gantry {
 
@@ -36,6 +37,7 @@ bool Work::query() const {
 }
 
 void Work::synchronize() const {
+  announce_host_wait("waiting for a collective operation");
   // Polls rather than blocks: kernels of other libraries may wait for a dead rank.
   for (int polls = 0; !query(); ++polls) {
     if (polls < 1000) {

@@ -13,6 +13,12 @@ const std::vector<Variable>& variables() {
   static const std::vector<Variable> kVariables{
       {"GANTRY_SIM_DEVICES", "1..64", "use this many simulated devices, even where GPUs exist"},
       {"GANTRY_SIM_MEMORY", "bytes (1G)", "memory of each simulated device"},
+      {"GANTRY_SIM_SCHEDULE", "earliest|latest|seed",
+       "order in which simulated devices run tasks; unset: as soon as they can, side by side"},
+      {"GANTRY_SYNC_DEBUG", "off|warn|error (off)",
+       "what happens at calls that block the host until a device has done its work"},
+      {"GANTRY_LAUNCH_BLOCKING", "0|1 (0)",
+       "as CUDA_LAUNCH_BLOCKING, which it sets where CUDA is not initialised before"},
       {"CUDA_LAUNCH_BLOCKING", "0|1 (0)",
        "launches of kernels return when these are done, on simulated devices as on GPUs"},
       {"GANTRY_LOG", "trace|debug|info|warn|error|off (warn)", "lowest level written to stderr"},

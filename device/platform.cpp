@@ -7,6 +7,7 @@
 #include <memory>
 #include <mutex>
 #include <optional>
+#include <utility>
 
 #include <gantry/core/env.hpp>
 #include <gantry/core/error.hpp>
@@ -15,9 +16,11 @@
 
 #include "core/env_check.hpp"
 #include "device/cuda/cuda_platform.hpp"
+#include "device/launch_blocking.hpp"
 #include "device/sanitizers.hpp"
 #include "device/sim/sim_driver.hpp"
 #include "device/sim/sim_identity.hpp"
+#include "device/sync_debug_driver.hpp"
 
 namespace gantry {
 
@@ -48,6 +51,13 @@ struct State {
   std::atomic<bool> touched{false};  ///< a fork from now on makes a bad child
   std::mutex mutex;                  ///< guards what follows and the making of the above
   Driver* native = nullptr;          ///< the platform's own driver
+  Driver* base = nullptr;            ///< native, or what exchange_driver() put in its place
+  Driver* (*decorate)(Driver&) = nullptr;
+
+  void activate() {
+    Driver* const front = decorate == nullptr ? base : decorate(*base);
+    active.store(front, std::memory_order_release);
+  }
 };
 
 // Leaked on purpose: static destructors of the user's program may still free device memory.
@@ -105,6 +115,7 @@ Selection select_platform() {
   if (const auto simulated = env::get_int("GANTRY_SIM_DEVICES", 1, kMaxSimDevices)) {
     return select_simulated(static_cast<int>(*simulated));
   }
+  pass_launch_blocking_to_cuda();
   CudaProbe probe = probe_cuda();
   Selection selection;
   if (probe.count > 0) {
@@ -143,6 +154,7 @@ const Selection& selection() {
 [[gnu::noinline]] Driver& initialize() {
   State& s = state();
   if (bad_fork.load(std::memory_order_relaxed)) throw_bad_fork();
+  apply_sync_debug_variable();
   const std::lock_guard lock(s.mutex);
   if (Driver* ready = s.active.load(std::memory_order_relaxed)) return *ready;
   const Selection& selected = selection_locked(s);
@@ -160,9 +172,9 @@ const Selection& selection() {
   }
   warn_of_missing_sanitizers();
   detect_forks(s);
-  s.native = made.release();
-  s.active.store(s.native, std::memory_order_release);
-  return *s.native;
+  s.native = s.base = made.release();
+  s.activate();
+  return *s.active.load(std::memory_order_relaxed);
 }
 
 }  // namespace
@@ -206,10 +218,19 @@ Driver& driver_for(int index) {
 }
 
 Driver* exchange_driver(Driver* replacement) {
-  Driver* const before = &driver();
+  (void)driver();
   State& s = state();
-  s.active.store(replacement != nullptr ? replacement : s.native, std::memory_order_release);
+  const std::lock_guard lock(s.mutex);
+  Driver* const before = std::exchange(s.base, replacement != nullptr ? replacement : s.native);
+  s.activate();
   return before;
+}
+
+void decorate_driver(Driver* (*decorate)(Driver&)) {
+  State& s = state();
+  const std::lock_guard lock(s.mutex);
+  s.decorate = decorate;
+  if (s.active.load(std::memory_order_relaxed) != nullptr) s.activate();
 }
 
 }  // namespace gantry

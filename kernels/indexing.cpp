@@ -1,5 +1,6 @@
 #include "kernels/indexing.hpp"
 
+#include "device/launch_blocking.hpp"
 #include "kernels/dispatch.hpp"
 #include "kernels/indexing_plan.hpp"
 #include "kernels/scratch.hpp"
@@ -16,6 +17,7 @@ void submit_gather(const char* op, const Target& target, const TensorRef& out, c
   submit(
       target, {&out, &in, &index}, [plan] { host::gather(plan); },
       [&](void* stream) { cuda::gather(stream, plan); });
+  if (!target.is_cpu()) raise_fault_of_launch(target.stream().native());
 }
 
 // Bounds for one thread per fibre: fewer fibres leave the GPU idle, longer ones take a thread too
@@ -61,6 +63,7 @@ void scatter(const Target& target, const TensorRef& out, int dim, const TensorRe
   submit(
       target, {&out, &index, &source}, [plan, accumulate] { host::scatter(plan, accumulate); },
       [&](void* stream) { scatter_on_gpu(target, stream, plan, accumulate); });
+  if (!target.is_cpu()) raise_fault_of_launch(target.stream().native());
 }
 
 }  // namespace gantry::kernels

@@ -16,6 +16,7 @@
 #include <gantry/device/guard.hpp>
 
 #include "device/checked_device_index.hpp"
+#include "device/sync_debug_driver.hpp"
 #include "memory/alignment.hpp"
 #include "memory/oom_report.hpp"
 #include "streams/event_pool.hpp"
@@ -79,6 +80,7 @@ void wait_for_user(NativeStream stream, NativeStream user) noexcept {
   } catch (...) {
   }
   try {
+    const BlockingIsNeeded needed;
     driver().synchronize_stream(user);
   } catch (const std::exception& error) {
     logging::warn(fmt::format("freeing memory of a pluggable allocator: {}", error.what()));

@@ -1,5 +1,6 @@
 #include "streams/batched_copy.hpp"
 
+#include "device/sync_debug_driver.hpp"
 #include "streams/stream_pool.hpp"
 
 namespace gantry {
@@ -11,6 +12,7 @@ void join(const Stream& stream, const Stream& companion) {
   try {
     stream.wait(companion);
   } catch (...) {
+    const BlockingIsNeeded needed;
     companion.synchronize();
     throw;
   }

@@ -4,6 +4,7 @@
 
 #include <gantry/core/error.hpp>
 
+#include "device/sync_debug_driver.hpp"
 #include "streams/clock_registry.hpp"
 #include "streams/event_pool.hpp"
 #include "streams/stream_pool.hpp"
@@ -220,6 +221,7 @@ bool StreamClock::can_wait_for(std::uint64_t sequence) noexcept {
 
 void StreamClock::wait_for(std::uint64_t sequence) {
   if (sequence <= completed()) return;
+  const BlockingIsNeeded needed;
   const std::shared_ptr<PendingEvent> pending = event_covering(sequence);
   if (pending == nullptr) {
     synchronize_device_clocks(device());
@@ -242,6 +244,7 @@ bool StreamClock::make_wait(StreamClock& waiter, std::uint64_t sequence) {
   if (waiter.is_captured() || (!is_external_ && !is_invalidated() && is_captured())) return false;
   const std::shared_ptr<PendingEvent> pending = event_covering(sequence);
   if (pending == nullptr) {
+    const BlockingIsNeeded needed;
     synchronize_device_clocks(device());
     return true;
   }

@@ -14,6 +14,7 @@
 #include "collectives/protocol/layout.hpp"
 #include "collectives/selector.hpp"
 #include "core/escaped_text.hpp"
+#include "device/sync_debug_driver.hpp"
 
 namespace gantry {
 
@@ -45,6 +46,7 @@ class NodeTransport final : public Transport {
   }
   ~NodeTransport() override {
     try {
+      const BlockingIsNeeded needed;
       driver().synchronize_device(everyone_.device.index);
     } catch (const std::exception& error) {
       logging::debug(fmt::format("leaving the ranks of one machine: {}", error.what()));

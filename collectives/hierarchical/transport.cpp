@@ -7,6 +7,7 @@
 
 #include "collectives/control/segment.hpp"
 #include "collectives/hierarchical/run.hpp"
+#include "device/sync_debug_driver.hpp"
 
 namespace gantry {
 
@@ -36,6 +37,7 @@ void HierarchicalTransport::run(const CollectiveCall& call, const Stream& stream
       (run.*operation)();
       if (check_node_) {
         // Kernels of a node that lost a rank end without a result, which must not be used.
+        const BlockingIsNeeded needed;
         stream.record().synchronize();
         check_node_();
       }

@@ -3,6 +3,8 @@
 #include <gantry/extend/driver.hpp>
 #include <gantry/memory/pinned_allocator.hpp>
 
+#include "device/sync_debug_driver.hpp"
+
 namespace gantry {
 
 HostStaging::HostStaging(std::size_t bytes) : bytes_(bytes), memory_(memory::pinned(2 * bytes)) {}
@@ -10,6 +12,7 @@ HostStaging::HostStaging(std::size_t bytes) : bytes_(bytes), memory_(memory::pin
 HostStaging::~HostStaging() {
   if (!was_used_ || memory_.data() == nullptr) return;
   try {
+    const BlockingIsNeeded needed;
     done_.synchronize();
   } catch (...) {
     // A device in error no longer copies.

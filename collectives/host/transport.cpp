@@ -10,6 +10,7 @@
 
 #include "collectives/control/segment.hpp"
 #include "collectives/host/reduce.hpp"
+#include "device/sync_debug_driver.hpp"
 
 namespace gantry {
 
@@ -23,6 +24,8 @@ constexpr std::int64_t kLeastSmallBytes = std::int64_t{1} << 10;
 constexpr std::size_t kStagingBytes = std::size_t{8} << 20;
 
 constexpr std::int64_t kDefaultTimeoutSeconds = 600;
+
+constexpr const char* kDoing = "a collective operation through the host";
 
 std::size_t small_limit(int ranks) {
   return static_cast<std::size_t>(
@@ -139,12 +142,16 @@ void HostTransport::run(const CollectiveCall& call, const Stream& stream) {
     (void)reduction_for(call.what.op, call.what.dtype, membership_.size,
                         gantry::name(call.what.kind));
   }
+  announce_host_wait(kDoing);
+  const BlockingIsNeeded needed;  // a refused step would leave the other ranks waiting
   guarded([&] { dispatch(call, stream); });
   throw_rejection();
 }
 
 void HostTransport::run_together(std::span<const CollectiveCall> messages, const Stream& stream) {
   require_no_capture(messages.front(), stream);
+  announce_host_wait(kDoing);
+  const BlockingIsNeeded needed;
   guarded([&] { exchange_messages(messages, stream); });
   throw_rejection();
 }

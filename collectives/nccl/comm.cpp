@@ -20,6 +20,7 @@
 #include "collectives/nccl/check.hpp"
 #include "collectives/nccl/library.hpp"
 #include "core/background_thread.hpp"
+#include "device/sync_debug_driver.hpp"
 #include "memory/source/driver_memory.hpp"
 
 namespace gantry {
@@ -86,6 +87,7 @@ NcclComm::NcclComm(const Membership& membership, Bootstrap& bootstrap, ReportLos
     state_->words = memory::DriverMemory(device, kBytes, "words beside NCCL");
     const Stream stream = Stream::from_pool(membership.device);
     driver().fill(state_->words.data(), 0, kBytes, stream.native());
+    const BlockingIsNeeded needed;
     stream.synchronize();
     if (membership.rank == 0)
       check_nccl(nccl().get_unique_id(&id), "ncclGetUniqueId", "making an NCCL id");

@@ -19,6 +19,7 @@
 #include "collectives/peers/probe.hpp"
 #include "collectives/peers/reach.hpp"
 #include "core/process_stamp.hpp"
+#include "device/sync_debug_driver.hpp"
 #include "memory/source/driver_memory.hpp"
 
 namespace gantry {
@@ -168,6 +169,7 @@ std::string Workspace::make_own(int device, std::size_t bytes) {
   memory_[mine_] = std::make_shared<Memory>(device, static_cast<std::byte*>(data), true);
   const Stream stream = Stream::from_pool(Device::cuda(device));
   driver().fill(data, 0, bytes, stream.native());
+  const BlockingIsNeeded needed;
   stream.synchronize();
   Export exported;
   exported.handle = driver().export_memory(data);

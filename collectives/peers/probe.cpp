@@ -20,6 +20,7 @@
 #include <gantry/streams/stream.hpp>
 
 #include "collectives/peers/cache.hpp"
+#include "device/sync_debug_driver.hpp"
 #include "kernels/nary.hpp"
 
 namespace gantry {
@@ -144,6 +145,7 @@ class Probe {
   // Blocks the host until the stream is done. The deadline counts from here, since other ranks may
   // be slow.
   void finish() {
+    const BlockingIsNeeded needed;
     done_.record(stream_);
     const auto end = clock_() + deadline_;
     while (!driver().event_reached(done_.native_handle())) {

@@ -6,6 +6,8 @@
 #include <chrono>
 #include <thread>
 
+#include "device/sim/sim_launch.hpp"
+
 namespace gantry::protocol::schedule {
 
 namespace {
@@ -30,6 +32,7 @@ void point() {
 
 void pause(std::uint32_t spins) {
   if (const Hook call = pause_hook.load(std::memory_order_acquire)) call();
+  if (gantry::sim::pause_task()) return;
   if (spins < kEagerPolls) return;
   if (spins < kYields) {
     sched_yield();

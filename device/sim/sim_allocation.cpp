@@ -86,17 +86,25 @@ void SimDriver::set_access(void* address, std::size_t bytes, std::span<const int
   memory_->set_access(address, bytes, devices);
 }
 
-UniqueFd SimDriver::export_chunk(NativeChunk chunk) { return memory_->export_chunk(chunk); }
+UniqueFd SimDriver::export_chunk(NativeChunk chunk) {
+  share();
+  return memory_->export_chunk(chunk);
+}
 
 NativeChunk SimDriver::import_chunk(int device, int descriptor, std::size_t bytes) {
   (void)device_of(device, fmt::format("importing a chunk on cuda:{}", device));
+  share();
   return memory_->import_chunk(device, descriptor, bytes);
 }
 
-NativeMemoryHandle SimDriver::export_memory(void* base) { return memory_->export_memory(base); }
+NativeMemoryHandle SimDriver::export_memory(void* base) {
+  share();
+  return memory_->export_memory(base);
+}
 
 void* SimDriver::open_memory(int device, const NativeMemoryHandle& handle) {
   (void)device_of(device, fmt::format("opening another process's memory on cuda:{}", device));
+  share();
   return memory_->open_memory(device, handle);
 }
 

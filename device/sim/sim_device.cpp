@@ -12,6 +12,7 @@
 #include "device/fault_source.hpp"
 #include "device/fault_text.hpp"
 #include "device/sim/sim_identity.hpp"
+#include "device/sim/sim_schedule.hpp"
 
 namespace gantry {
 namespace sim {
@@ -30,11 +31,12 @@ void PeerTable::allow(int from, int to, bool value) {
   }
 }
 
-SimDevice::SimDevice(int index, int physical, std::size_t capacity)
+SimDevice::SimDevice(int index, int physical, std::size_t capacity, Schedule* schedule)
     : index_(index),
       physical_(physical),
       capacity_(capacity),
-      default_stream_(std::make_unique<SimStream>(index, 0)) {}
+      schedule_(schedule),
+      default_stream_(std::make_unique<SimStream>(index, 0, schedule)) {}
 
 DeviceProperties SimDevice::properties() const {
   DeviceProperties result;
@@ -114,7 +116,8 @@ SimStream& SimDevice::take_stream() {
     retired_.erase(idle);
     stream->clear_error();
   } else {
-    streams_.push_back(std::make_unique<SimStream>(index_, static_cast<int>(streams_.size()) + 1));
+    const int number = static_cast<int>(streams_.size()) + 1;
+    streams_.push_back(std::make_unique<SimStream>(index_, number, schedule_));
     stream = streams_.back().get();
   }
   static std::atomic<std::uint64_t> identities{0};
@@ -143,7 +146,13 @@ std::vector<SimStream*> SimDevice::all_streams() const {
 }
 
 void SimDevice::drain() const {
-  for (const SimStream* stream : all_streams()) stream->drain();
+  const std::vector<SimStream*> streams = all_streams();
+  if (schedule_ != nullptr) {
+    std::vector<ScheduleTarget> last;
+    for (const SimStream* stream : streams) last.push_back({stream, stream->submitted()});
+    schedule_->force(last);
+  }
+  for (const SimStream* stream : streams) stream->drain();
 }
 
 void SimDevice::rethrow_error() {

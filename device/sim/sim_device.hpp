@@ -48,7 +48,8 @@ class PeerTable {
 /// Thread safety: every member may be called from any host thread.
 class SimDevice {
  public:
-  SimDevice(int index, int physical, std::size_t capacity);
+  /// `schedule` is null, or of the machine.
+  SimDevice(int index, int physical, std::size_t capacity, Schedule* schedule);
 
   [[nodiscard]] int index() const { return index_; }
   [[nodiscard]] DeviceProperties properties() const;
@@ -91,6 +92,7 @@ class SimDevice {
   const int index_;
   const int physical_;
   const std::size_t capacity_;
+  Schedule* const schedule_;
   std::atomic<std::size_t> used_{0};
   FaultRecord fault_{};
 

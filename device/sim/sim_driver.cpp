@@ -7,9 +7,11 @@
 #include <atomic>
 #include <cstring>
 #include <numeric>
+#include <optional>
 
 #include <gantry/core/env.hpp>
 
+#include "device/launch_blocking.hpp"
 #include "device/sim/sim_error.hpp"
 #include "device/sim/sim_launch.hpp"
 
@@ -51,7 +53,7 @@ void await_word(const std::uint32_t* word, std::uint32_t value,
   for (useconds_t pause = kShortestLookUs; is_below(__atomic_load_n(word, __ATOMIC_RELAXED));
        pause = std::min(2 * pause, kLongestLookUs)) {
     if (is_closing.load(std::memory_order_relaxed)) return;
-    ::usleep(pause);
+    if (!pause_task()) ::usleep(pause);
   }
   (void)__atomic_load_n(word, __ATOMIC_ACQUIRE);  // the order that the caller asked for
 }
@@ -59,18 +61,18 @@ void await_word(const std::uint32_t* word, std::uint32_t value,
 }  // namespace
 
 // Note [Launch blocking]
-// With CUDA_LAUNCH_BLOCKING=1 a launch of a kernel or graph returns when the work is done, and
-// rethrows its error. Copies, fills and host functions stay asynchronous, as CUDA's do.
-// A kernel that waits for peers is an exception. The thread that launches it may be the one that
-// launches the peers' kernels next, so waiting for it could deadlock. A launch therefore does not
-// wait while its stream holds one of these: such a kernel, a wait for a word or for another
-// process's event, or a wait for an event of a stream that holds one.
+// With CUDA_LAUNCH_BLOCKING=1 or GANTRY_LAUNCH_BLOCKING=1 a launch of a kernel or graph returns
+// when the work is done, and rethrows its error. Copies, fills and host functions stay
+// asynchronous, as CUDA's do. A kernel that waits for peers is an exception. The thread that
+// launches it may be the one that launches the peers' kernels next, so waiting for it could
+// deadlock. A launch therefore does not wait while its stream holds one of these: such a kernel, a
+// wait for a word or for another process's event, or a wait for an event of a stream that holds
+// one.
 bool SimDriver::launch_blocks(const SimStream& stream, bool waits_for_peers) const {
   return launch_blocking_ && !waits_for_peers && !stream.is_held_by_peers();
 }
 
-SimDriver::SimDriver(const std::vector<int>& visible)
-    : launch_blocking_(env::get_bool("CUDA_LAUNCH_BLOCKING", false)) {
+SimDriver::SimDriver(const std::vector<int>& visible) : launch_blocking_(reads_launch_blocking()) {
   if (visible.empty() || visible.size() > kMaxDevices) {
     throw InvalidArgument(fmt::format("simulated devices: expected 1 to {}, but got {}",
                                       kMaxDevices, visible.size()));
@@ -81,8 +83,12 @@ SimDriver::SimDriver(const std::vector<int>& visible)
         "GANTRY_SIM_MEMORY: expected at least 2M, the least that a device hands out, but got '{}'",
         env::get("GANTRY_SIM_MEMORY").value_or("")));
   }
+  if (const std::optional<ScheduleChoice> choice = read_schedule_choice()) {
+    schedule_ = std::make_unique<Schedule>(*choice);
+  }
   for (std::size_t i = 0; i < visible.size(); ++i) {
-    devices_.push_back(std::make_unique<SimDevice>(static_cast<int>(i), visible[i], capacity));
+    devices_.push_back(
+        std::make_unique<SimDevice>(static_cast<int>(i), visible[i], capacity, schedule_.get()));
   }
   memory_ = std::make_unique<AddressSpace>(devices_, peers_);
   for (const auto& device : devices_) {
@@ -95,6 +101,7 @@ SimDriver::~SimDriver() {
   SimDriver* self = this;
   g_active.compare_exchange_strong(self, nullptr, std::memory_order_acq_rel);
   is_closing_.store(true, std::memory_order_relaxed);
+  if (schedule_ != nullptr) schedule_->close();
   // All threads end before any stream is freed: streams wait for each other's tickets.
   for (const auto& device : devices_) device->stop();
 }
@@ -157,7 +164,11 @@ void SimDriver::launch(NativeStream stream, Task task, KernelWaits waits) {
   SimStream& s = stream_of(stream, "launching a kernel");
   const bool waits_for_peers = waits == KernelWaits::for_peers;
   if (launch_blocks(s, waits_for_peers)) {
-    submit_blocking(s, std::move(task));
+    try {
+      submit_blocking(s, std::move(task));
+    } catch (...) {
+      rethrow_with_call_place();
+    }
   } else {
     submit(s, std::move(task), {.waits_for_peers = waits_for_peers});
   }

@@ -15,6 +15,7 @@
 #include "device/sim/sim_event.hpp"
 #include "device/sim/sim_memory.hpp"
 #include "device/sim/sim_pool.hpp"
+#include "device/sim/sim_schedule.hpp"
 
 namespace gantry {
 
@@ -40,6 +41,8 @@ class SimDriver final : public Driver {
 
   /// For tests: a machine whose devices do not all reach each other.
   [[nodiscard]] PeerTable& peers() { return peers_; }
+  /// The order of tasks, or nullptr without GANTRY_SIM_SCHEDULE.
+  [[nodiscard]] Schedule* schedule() { return schedule_.get(); }
 
   void launch(NativeStream stream, Task task, KernelWaits waits);
   void check_device_access(int device, const void* data, std::size_t bytes);
@@ -146,13 +149,19 @@ class SimDriver final : public Driver {
   EventRecord record_of(SimEvent& event, const std::string& doing);
   NativeEvent make_event(int device, NativeEventFlags flags, std::shared_ptr<SharedEvent> shared);
 
+  /// Other processes may wait for tasks of this one from now on.
+  void share() {
+    if (schedule_ != nullptr) schedule_->share();
+  }
+
+  std::unique_ptr<Schedule> schedule_;
   std::vector<std::unique_ptr<SimDevice>> devices_;
   PeerTable peers_;
   std::unique_ptr<AddressSpace> memory_;
   std::vector<std::unique_ptr<MemoryPool>> pools_;
   EventTable events_;
   CaptureTable captures_;
-  const bool launch_blocking_;           ///< CUDA_LAUNCH_BLOCKING
+  const bool launch_blocking_;           ///< Note [Launch blocking]
   std::atomic<bool> is_closing_{false};  ///< ends the waits for words
 };
 

@@ -109,11 +109,13 @@ NativeEventHandle SimDriver::export_event(NativeEvent event) {
     fail(kInvalidResourceHandle, "exporting an event", e.device,
          "the event was not made for other processes");
   }
+  share();
   return e.shared->handle();
 }
 
 NativeEvent SimDriver::open_event(int device, const NativeEventHandle& handle) {
   (void)device_of(device, fmt::format("opening another process's event on cuda:{}", device));
+  share();
   return make_event(device, {.timing = false, .blocking = false, .interprocess = true},
                     std::make_shared<SharedEvent>(handle, device));
 }
@@ -180,12 +182,9 @@ void SimDriver::wait_event(NativeStream stream, NativeEvent event) {
     s.submit([shared = e.shared, ticket = record.shared_ticket] { shared->wait(ticket); },
              {.always = true, .waits_for_peers = true});
   } else if (record.stream != &s) {
-    s.submit(
-        [other = record.stream, ticket = record.ticket] {
-          other->wait(ticket);
-          other->acquire(ticket);
-        },
-        {.always = true, .waits_for_peers = record.stream->is_held_by_peers()});
+    s.submit([] {}, {.always = true,
+                     .waits_for_peers = record.stream->is_held_by_peers(),
+                     .after = {record.stream, record.ticket}});
   }
 }
 
@@ -194,6 +193,7 @@ bool SimDriver::query_event(NativeEvent event) {
   SimEvent& e = event_of(event, doing);
   const EventRecord record = record_of(e, doing);
   if (record.stream != nullptr) {
+    record.stream->look(record.ticket);
     if (!record.stream->done(record.ticket)) return false;
     record.stream->acquire(record.ticket);
     record.stream->rethrow_error_before(record.ticket);
@@ -217,6 +217,7 @@ bool SimDriver::event_reached(NativeEvent event) noexcept {
     }
   }
   if (record.stream == nullptr) return true;
+  record.stream->glance(record.ticket);
   if (!record.stream->done(record.ticket)) return false;
   record.stream->acquire(record.ticket);
   return !record.stream->failed_before(record.ticket);

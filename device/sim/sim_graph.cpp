@@ -6,6 +6,7 @@
 #include <fstream>
 #include <utility>
 
+#include "device/launch_blocking.hpp"
 #include "device/sim/sim_driver.hpp"
 #include "device/sim/sim_error.hpp"
 
@@ -127,12 +128,9 @@ std::uint64_t GraphPlan::submit(SimStream& origin, std::span<SimStream* const> s
     const GraphSection& section = sections_[i];
     SimStream& stream = stream_of(section);
     for (const std::size_t before : section.after) {
-      stream.submit(
-          [other = &stream_of(sections_[before]), ticket = tickets[before]] {
-            other->wait(ticket);
-            other->acquire(ticket);
-          },
-          {.always = true, .waits_for_peers = waits_for_peers_});
+      stream.submit([] {}, {.always = true,
+                            .waits_for_peers = waits_for_peers_,
+                            .after = {&stream_of(sections_[before]), tickets[before]}});
     }
     tickets[i] =
         stream.submit([this, &section] { run(section); },
@@ -173,19 +171,21 @@ void SimDriver::launch_graph(NativeGraph graph, NativeStream stream) {
   // Launches of one graph do not overlap, whatever their streams.
   std::unique_lock lock(g.mutex);
   if (g.last_stream != nullptr && g.last_stream != &s) {
-    s.submit(
-        [other = g.last_stream, ticket = g.last_ticket] {
-          other->wait(ticket);
-          other->acquire(ticket);
-        },
-        {.always = true, .waits_for_peers = g.last_stream->is_held_by_peers()});
+    s.submit([] {}, {.always = true,
+                     .waits_for_peers = g.last_stream->is_held_by_peers(),
+                     .after = {g.last_stream, g.last_ticket}});
   }
   const bool waits_for_peers = g.plan->waits_for_peers();
   const bool blocks = launch_blocks(s, waits_for_peers);
   const std::uint64_t ticket = g.last_ticket = g.plan->submit(s, g.sides);
   g.last_stream = &s;
   lock.unlock();
-  if (blocks) finish(s, ticket);
+  if (!blocks) return;
+  try {
+    finish(s, ticket);
+  } catch (...) {
+    rethrow_with_call_place();
+  }
 }
 
 bool SimDriver::update_graph(NativeGraph graph, NativeGraph source) {

@@ -21,6 +21,10 @@ enum class KernelWaits : std::uint8_t {
   for_peers,  ///< kernels of other ranks, which the launching thread may launch later
 };
 
+/// For a task that waits for peers, between two looks: gives its turn to other tasks, if
+/// GANTRY_SIM_SCHEDULE is set. False if not; then the task pauses by itself.
+bool pause_task();
+
 /// Enqueues `task` on `stream`; captures it if the stream is being captured. Note [Launch blocking]
 /// Throws: CudaError 400 if there is no such stream; while launches block, what the task throws.
 void launch(NativeStream stream, Task task, KernelWaits waits = KernelWaits::never);

@@ -45,15 +45,8 @@ void* MemoryPool::allocate(SimStream& stream, std::size_t bytes) {
     memory_.set_pooled(data, true);
   }
   const SimStream* other = before.freed_on == &stream ? nullptr : before.freed_on;
-  stream.submit(
-      [data, size = before.bytes, other, ticket = before.ticket] {
-        if (other != nullptr) {
-          other->wait(ticket);
-          other->acquire(ticket);
-        }
-        protect(data, size, PROT_READ | PROT_WRITE);
-      },
-      {.always = true});
+  stream.submit([data, size = before.bytes] { protect(data, size, PROT_READ | PROT_WRITE); },
+                {.always = true, .after = {other, before.ticket}});
   return data;
 }
 

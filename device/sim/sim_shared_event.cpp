@@ -20,6 +20,7 @@
 #include "device/sim/sim_error.hpp"
 #include "device/sim/sim_futex.hpp"
 #include "device/sim/sim_ipc.hpp"
+#include "device/sim/sim_launch.hpp"
 #include "device/sim/sim_memory.hpp"
 
 namespace gantry::sim {
@@ -257,7 +258,7 @@ void SharedEvent::wait(std::uint64_t ticket) const {
   for (;;) {
     const std::uint32_t seen = place_->bell.load();
     if (is_reached(ticket)) return;
-    futex_wait_shared(place_->bell, seen, kDeathPollMs);
+    if (!pause_task()) futex_wait_shared(place_->bell, seen, kDeathPollMs);
     if (place_->bell.load() == seen && query(ticket)) return;
   }
 }

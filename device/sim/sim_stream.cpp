@@ -5,6 +5,7 @@
 #include <memory>
 
 #include "core/background_thread.hpp"
+#include "device/sim/sim_schedule.hpp"
 
 namespace gantry::sim {
 
@@ -12,13 +13,18 @@ namespace {
 
 thread_local bool t_on_stream_thread = false;
 
-;
+// The schedule and stream of this thread's task, if there is a schedule.
+thread_local Schedule* t_schedule = nullptr;
+thread_local const SimStream* t_stream = nullptr;
 
 }  // namespace
 
 bool on_stream_thread() { return t_on_stream_thread; }
 
-SimStream::SimStream(int device, int number) : device_(device), number_(number) {}
+bool pause_task() { return t_schedule != nullptr && t_schedule->pause(*t_stream); }
+
+SimStream::SimStream(int device, int number, Schedule* schedule)
+    : device_(device), number_(number), schedule_(schedule) {}
 
 SimStream::~SimStream() { stop(); }
 
@@ -30,7 +36,9 @@ std::string SimStream::name() const {
 std::uint64_t SimStream::submit(Task task, Options options) {
   start();
   if (options.waits_for_peers) held_by_peers_.fetch_add(1, std::memory_order_relaxed);
-  return queue_.push(new Item{std::move(task), options});
+  const auto push = [&] { return queue_.push(new Item{std::move(task), options}); };
+  if (schedule_ == nullptr) return push();
+  return schedule_->submit(*this, options.after, options.waits_for_peers, push);
 }
 
 void SimStream::start() {
@@ -44,11 +52,13 @@ void SimStream::start() {
 
 void SimStream::run() {
   t_on_stream_thread = true;
+  t_stream = this;
   for (std::uint64_t ticket = 1;; ++ticket) {
     std::unique_ptr<Item> item(queue_.pop());
     const bool last = item->last;
     const bool mark = item->options.mark;
     const bool waits_for_peers = item->options.waits_for_peers;
+    if (schedule_ != nullptr && !last) t_schedule = schedule_->enter(*this) ? schedule_ : nullptr;
     if (!last) execute(*item, ticket);
     item.reset();  // the task's objects are destroyed before the task counts as done
     if (waits_for_peers) held_by_peers_.fetch_sub(1, std::memory_order_relaxed);
@@ -57,10 +67,15 @@ void SimStream::run() {
     full_fence();
     if (waiters_.load(std::memory_order_relaxed) != 0) futex_wake_all(&completed_);
     if (last) return;
+    if (schedule_ != nullptr) schedule_->leave(*this);
   }
 }
 
 void SimStream::execute(Item& item, std::uint64_t ticket) {
+  if (const TaskDependency& after = item.options.after; after.stream != nullptr) {
+    after.stream->sleep_until(after.ticket);
+    after.stream->acquire(after.ticket);
+  }
   if (!item.options.always && (state_.load(std::memory_order_acquire) != kHealthy ||
                                ticket <= dropped_until_.load(std::memory_order_relaxed))) {
     return;
@@ -79,7 +94,20 @@ void SimStream::execute(Item& item, std::uint64_t ticket) {
   }
 }
 
+void SimStream::look(std::uint64_t ticket) const {
+  if (schedule_ != nullptr) schedule_->look({this, ticket});
+}
+
+void SimStream::glance(std::uint64_t ticket) const {
+  if (schedule_ != nullptr) schedule_->glance({this, ticket});
+}
+
 void SimStream::wait(std::uint64_t ticket) const {
+  if (schedule_ != nullptr && !done(ticket)) schedule_->force({{{this, ticket}}});
+  sleep_until(ticket);
+}
+
+void SimStream::sleep_until(std::uint64_t ticket) const {
   if (done(ticket)) return;
   waiters_.fetch_add(1, std::memory_order_relaxed);
   full_fence();
@@ -105,6 +133,7 @@ void SimStream::drain() const {
 
 bool SimStream::query() const {
   const std::uint64_t ticket = submitted();
+  look(ticket);
   if (!done(ticket)) return false;
   return completed_.load(std::memory_order_acquire) >= ticket;
 }

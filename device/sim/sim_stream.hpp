@@ -3,6 +3,7 @@
 
 #include <array>
 #include <atomic>
+#include <cstddef>
 #include <cstdint>
 #include <exception>
 #include <mutex>
@@ -15,6 +16,14 @@
 namespace gantry::sim {
 
 class CaptureSession;
+class Schedule;
+class SimStream;
+
+/// A task that another one comes behind, on a stream of its own; none if there is no stream.
+struct TaskDependency {
+  const SimStream* stream = nullptr;
+  std::uint64_t ticket = 0;  ///< of a mark
+};
 
 /// True on the thread of a stream, that is inside a task.
 [[nodiscard]] bool on_stream_thread();
@@ -32,9 +41,11 @@ class SimStream {
     bool mark = false;    ///< acquire(ticket) may be asked for it
     /// Its end depends on work of other ranks or processes, which may not be submitted yet.
     bool waits_for_peers = false;
+    TaskDependency after{};  ///< the task begins behind it
   };
 
-  SimStream(int device, int number);
+  /// `schedule` is null if tasks run as soon as they can.
+  SimStream(int device, int number, Schedule* schedule);
   ~SimStream();
   SimStream(const SimStream&) = delete;
   SimStream& operator=(const SimStream&) = delete;
@@ -53,6 +64,10 @@ class SimStream {
   [[nodiscard]] bool done(std::uint64_t ticket) const {
     return completed_.load(std::memory_order_relaxed) >= ticket;
   }
+  /// Tells the schedule, if there is one, that the host is about to ask done(ticket).
+  void look(std::uint64_t ticket) const;
+  /// As look(), for one of many looks at once.
+  void glance(std::uint64_t ticket) const;
   /// Sleeps until the task is done; orders nothing.
   void wait(std::uint64_t ticket) const;
   /// Orders the caller after the task of a mark, which must be done.
@@ -85,6 +100,9 @@ class SimStream {
   /// The capture that this stream takes part in, or nullptr. Set under the capture table's lock.
   std::atomic<CaptureSession*> capture{nullptr};
 
+  /// The schedule's own, guarded by its lock.
+  mutable std::size_t schedule_index = SIZE_MAX;
+
  private:
   struct Item {
     Task body;
@@ -96,12 +114,14 @@ class SimStream {
   static constexpr std::size_t kMarks = 256;
 
   void start();
+  void sleep_until(std::uint64_t ticket) const;
   void run();
   void execute(Item& item, std::uint64_t ticket);
   [[nodiscard]] std::exception_ptr take_error(std::uint64_t before);
 
   const int device_;
   const int number_;
+  Schedule* const schedule_;
   std::once_flag started_;
   std::atomic<bool> running_{false};
   std::thread thread_;  ///< joined by stop(); a process may exit while it runs, as with a GPU

@@ -51,6 +51,7 @@
 #include <gantry/streams/graph.hpp>
 #include <gantry/streams/stream.hpp>
 #include <gantry/streams/stream_guard.hpp>
+#include <gantry/streams/sync_debug.hpp>
 #include <gantry/tensor/axes.hpp>
 #include <gantry/tensor/elementwise.hpp>
 #include <gantry/tensor/factories.hpp>

@@ -7,6 +7,8 @@
 #include <gantry/device/properties.hpp>
 
 #include "device/architectures.hpp"
+#include "device/call_place.hpp"
+#include "device/launch_blocking.hpp"
 
 namespace gantry::kernels::cuda {
 
@@ -20,11 +22,15 @@ namespace gantry::kernels::cuda {
     const DeviceProperties& p = device_properties(Device::cuda(device));
     remedy = "; " + missing_code_text(arch_list(), device, p.name, p.major, p.minor);
   }
-  throw CudaError(fmt::format("{}: failed to launch the kernel on stream {} of {}: {} ({}): {} "
-                              "[cudaLaunchKernelEx]{}",
-                              kernel, fmt::ptr(stream), where, name, static_cast<int>(status),
-                              cudaGetErrorString(status), remedy),
-                  static_cast<int>(status), name, where);
+  // A launch that blocks returns the error of its own kernel, so the caller is the cause.
+  std::string call;
+  if (launches_block()) call = describe_call_place(capture_call_place()).describe();
+  throw CudaError(
+      fmt::format("{}: failed to launch the kernel on stream {} of {}: {} ({}): {} "
+                  "[cudaLaunchKernelEx]{}{}{}",
+                  kernel, fmt::ptr(stream), where, name, static_cast<int>(status),
+                  cudaGetErrorString(status), remedy, call.empty() ? "" : ", in ", call),
+      static_cast<int>(status), name, where);
 }
 
 void launch_untyped(const char* name, void* stream, dim3 blocks, dim3 threads, const void* kernel,

@@ -8,6 +8,7 @@
 
 #include <gantry/device/properties.hpp>
 
+#include "device/sync_debug_driver.hpp"
 #include "memory/alignment.hpp"
 #include "memory/counters.hpp"
 #include "memory/heap/size_policy.hpp"
@@ -172,6 +173,7 @@ void* AsyncPool::ask_driver(std::size_t bytes, NativeStream stream) {
     ++stats_.num_alloc_retries;
     ++stats_.num_sync_all_streams;
   }
+  const BlockingIsNeeded needed;
   wait_for_deferred();
   release_elsewhere_();
   driver().synchronize_device(device_);
@@ -196,6 +198,7 @@ void AsyncPool::throw_oom(std::size_t bytes) {
 }
 
 void AsyncPool::empty_cache() {
+  const BlockingIsNeeded needed;
   free_deferred();
   wait_for_deferred();
   driver().synchronize_device(device_);

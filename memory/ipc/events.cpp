@@ -2,6 +2,7 @@
 
 #include <gantry/core/error.hpp>
 
+#include "device/sync_debug_driver.hpp"
 #include "streams/per_device.hpp"
 
 namespace gantry::memory {
@@ -20,6 +21,7 @@ std::optional<NativeEventHandle> IpcEvents::record(NativeStream stream) {
   if (!slot) slot = create_if_possible(slots);
   if (!slot && slots.empty()) {
     lock.unlock();
+    const BlockingIsNeeded needed;
     driver().synchronize_stream(stream);
     return std::nullopt;
   }

@@ -5,6 +5,7 @@
 #include <chrono>
 #include <list>
 
+#include "device/sync_debug_driver.hpp"
 #include "memory/heap/heap_block.hpp"
 #include "memory/ipc/completion_queue.hpp"
 #include "memory/ipc/exporter.hpp"
@@ -72,6 +73,7 @@ class Release final : public Completion {
     } catch (...) {
       if (clock.is_external()) return wait_for_device(clock);
       try {
+        const BlockingIsNeeded needed;
         driver().synchronize_stream(stream);
       } catch (...) {
         // The stream has failed: its work has ended.

@@ -171,6 +171,14 @@ TEST(SimLaunchBlockingOffTest, LaunchesReturnAtOnceOtherwise) {
   }
 }
 
+TEST(SimLaunchBlockingOffTest, GantrysOwnVariableDoesTheSame) {
+  setenv("GANTRY_LAUNCH_BLOCKING", "1", 1);
+  const auto machine = make_sim_driver(1);
+  unsetenv("GANTRY_LAUNCH_BLOCKING");
+  EXPECT_THROW(sim::launch({0, nullptr}, [] { throw std::runtime_error("now"); }),
+               std::runtime_error);
+}
+
 TEST(SimLaunchBlockingOffTest, RefusesOtherValues) {
   const LaunchBlocking bad("perhaps");
   try {

@@ -24,6 +24,7 @@ NOT_MOVABLE(OptionalDeviceGuard);
 NOT_MOVABLE(StreamGuard);
 NOT_MOVABLE(MultiStreamGuard);
 NOT_MOVABLE(GraphCapture);
+NOT_MOVABLE(SyncDebugGuard);
 NOT_MOVABLE(MessageGroup);
 NOT_MOVABLE(memory::HistoryAnnotation);
 NOT_MOVABLE(memory::MemPoolGuard);
