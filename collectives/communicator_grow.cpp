@@ -64,8 +64,9 @@ bool all_formed(const std::vector<std::string>& outcomes) {
 }
 
 [[noreturn]] void raise_lost_member(const std::string& op, int rank, const JobGroup& group) {
-  raise_lost(fmt::format("{}: rank {} is lost; call shrink() with all ranks that are lost", op, rank),
-             rank, {group.members.at(static_cast<std::size_t>(rank)).rank});
+  raise_lost(
+      fmt::format("{}: rank {} is lost; call shrink() with all ranks that are lost", op, rank),
+      rank, {group.members.at(static_cast<std::size_t>(rank)).rank});
 }
 
 // Throws if the outcomes call ranks of `group` lost or late.
@@ -142,8 +143,8 @@ std::shared_ptr<Communicator::Impl> Communicator::Impl::agree_on_subgroup(
     failure = std::current_exception();
     outcome = formation_failure(error, members);
   }
-  const std::vector<std::string> outcomes = members.job->agree(
-      "gantry/elastic/shrunk/" + group, members.members, outcome, timeout_);
+  const std::vector<std::string> outcomes =
+      members.job->agree("gantry/elastic/shrunk/" + group, members.members, outcome, timeout_);
   if (all_formed(outcomes)) return made;
   if (made) made->abort();
   require_members("shrink", outcomes, job_group);
@@ -189,8 +190,8 @@ std::shared_ptr<Communicator::Impl> Communicator::Impl::join(const ProcessIdenti
     group.members = std::move(invitation.members);
     std::vector<std::string> outcomes;
     self.note_joined(true);  // before the others can see that it is
-    if (auto made = form(group, invitation.number, device, identity, "Communicator::world",
-                         outcomes)) {
+    if (auto made =
+            form(group, invitation.number, device, identity, "Communicator::world", outcomes)) {
       return made;
     }
     self.note_joined(false);
@@ -201,11 +202,10 @@ Communicator Communicator::grow(int expected, std::chrono::milliseconds timeout)
   Impl& mine = group("grow");
   const std::lock_guard lock(mine.mutex);
   if (!is_elastic(mine.job_group)) {
-    throw NotSupported(
-        fmt::format("grow: expected a job of glaunch --elastic, but this process was started by {}",
-                    mine.job_group.job && mine.identity.source == "glaunch"
-                        ? "glaunch without that option"
-                        : mine.identity.source));
+    throw NotSupported(fmt::format(
+        "grow: expected a job of glaunch --elastic, but this process was started by {}",
+        mine.job_group.job && mine.identity.source == "glaunch" ? "glaunch without that option"
+                                                                : mine.identity.source));
   }
   if (timeout.count() < 0) {
     throw InvalidArgument(
@@ -218,8 +218,8 @@ Communicator Communicator::grow(int expected, std::chrono::milliseconds timeout)
         "got {}",
         size(), job.terms()->most, expected));
   }
-  return Communicator(Impl::until_left(
-      mine.grow(expected, timeout.count() == 0 ? job.timeout() : timeout)));
+  return Communicator(
+      Impl::until_left(mine.grow(expected, timeout.count() == 0 ? job.timeout() : timeout)));
 }
 
 std::shared_ptr<Communicator::Impl> Communicator::Impl::grow(int expected, milliseconds timeout) {

@@ -165,7 +165,7 @@ class Communicator::Impl final : public FaultSource,
   std::uint64_t messages_ = 0;
   std::int64_t recorded_ = 0;
   std::vector<std::string> old_registers_;  // of the last grow(), written by this rank
-  mutable std::mutex open_mutex_;  // guards the following members
+  mutable std::mutex open_mutex_;           // guards the following members
   std::vector<std::shared_ptr<OpenGroup>> open_groups_;
   std::exception_ptr next_failure_;
   std::atomic<bool> has_open_groups_{false};

@@ -141,10 +141,9 @@ void JobConnection::leave() noexcept {
       client->set(left_key(self_.id), "");
       const auto deadline = std::chrono::steady_clock::now() + kLeaveTimeout;
       for (int rank = 0; server_ && rank < size_; ++rank) {
-        (void)client->get(left_key(rank),
-                          std::chrono::duration_cast<std::chrono::milliseconds>(
-                              std::max(deadline - std::chrono::steady_clock::now(),
-                                       std::chrono::steady_clock::duration(0))));
+        (void)client->get(left_key(rank), std::chrono::duration_cast<std::chrono::milliseconds>(
+                                              std::max(deadline - std::chrono::steady_clock::now(),
+                                                       std::chrono::steady_clock::duration(0))));
       }
     }
   } catch (const std::exception& error) {
@@ -155,9 +154,8 @@ void JobConnection::leave() noexcept {
 }
 
 int JobGroup::index_of(int job_rank) const noexcept {
-  const auto found =
-      std::find_if(members.begin(), members.end(),
-                   [&](const JobMember& member) { return member.rank == job_rank; });
+  const auto found = std::find_if(members.begin(), members.end(),
+                                  [&](const JobMember& member) { return member.rank == job_rank; });
   return found == members.end() ? -1 : static_cast<int>(found - members.begin());
 }
 

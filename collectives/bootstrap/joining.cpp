@@ -107,8 +107,8 @@ Invitation JoiningRank::await() {
       const std::vector<int> gone = gone_ids(job_);
       std::vector<int> inviting = joined_ids(*store);
       for (int id = 0; id < job_.terms()->most; ++id) inviting.push_back(id);
-      const bool is_alone = std::all_of(inviting.begin(), inviting.end(),
-                                        [&](int id) { return contains(gone, id); });
+      const bool is_alone =
+          std::all_of(inviting.begin(), inviting.end(), [&](int id) { return contains(gone, id); });
       if (is_alone) {
         throw PeerLostError(
             fmt::format("Communicator::world: rank {} replaces a rank that was lost, but no rank "
@@ -120,13 +120,11 @@ Invitation JoiningRank::await() {
   }
 }
 
-void JoiningRank::note_joined(bool joined) {
-  set_joined(*job_.client(), job_.self().id, joined);
-}
+void JoiningRank::note_joined(bool joined) { set_joined(*job_.client(), job_.self().id, joined); }
 
 std::string GrowPlan::str() const {
-  const auto found =
-      std::find_if(kSteps.begin(), kSteps.end(), [&](const auto& one) { return one.first == step; });
+  const auto found = std::find_if(kSteps.begin(), kSteps.end(),
+                                  [&](const auto& one) { return one.first == step; });
   std::string result(found->second);
   if (step == Step::form) return result + fmt::format(" {}{}", number, members_text(members));
   if (step == Step::lost) return result + fmt::format(" {}", rank);
@@ -144,8 +142,8 @@ GrowPlan GrowPlan::parse(const std::string& text) {
     plan.text = "rank 0 of the group did not come";
     return plan;
   }
-  const auto found =
-      std::find_if(kSteps.begin(), kSteps.end(), [&](const auto& one) { return one.second == word; });
+  const auto found = std::find_if(kSteps.begin(), kSteps.end(),
+                                  [&](const auto& one) { return one.second == word; });
   if (found == kSteps.end()) {
     throw Error(fmt::format("grow: expected a plan in the job's store, but got '{}'",
                             escape_control_characters(text)));
@@ -220,9 +218,9 @@ std::string GrowLeader::absence_text(const std::vector<Arrival>& came) const {
         std::any_of(came.begin(), came.end(), [&](const Arrival& one) { return one.rank == rank; });
     if (!is_here) missing.push_back(rank);
   }
-  return fmt::format(
-      "expected {} ranks within {}, but got {}: rank(s) {} of the job did not come", expected_,
-      duration_text(timeout_), group_.members.size() + came.size(), fmt::join(missing, ", "));
+  return fmt::format("expected {} ranks within {}, but got {}: rank(s) {} of the job did not come",
+                     expected_, duration_text(timeout_), group_.members.size() + came.size(),
+                     fmt::join(missing, ", "));
 }
 
 GrowPlan GrowLeader::collect() {
@@ -245,10 +243,10 @@ GrowPlan GrowLeader::collect() {
     std::vector<Arrival> joining = candidates(gone);
     for (const Arrival& one : joining) {
       if (one.version == kGroupVersion) continue;
-      const std::string text =
-          fmt::format("expected one version of gantry in a group, but rank {} of the job has {} "
-                      "and rank {} has {}",
-                      job.self().rank, kGroupVersion, one.rank, escape_control_characters(one.version));
+      const std::string text = fmt::format(
+          "expected one version of gantry in a group, but rank {} of the job has {} "
+          "and rank {} has {}",
+          job.self().rank, kGroupVersion, one.rank, escape_control_characters(one.version));
       job.client()->set(invitation_key(one.id), kRefused + text);
       return {.step = Step::refused, .text = text};
     }

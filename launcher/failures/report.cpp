@@ -172,8 +172,8 @@ void enter_notes(JobResult& job, const std::vector<ErrorNote>& notes) {
 }
 
 void enter_note(RankResult& rank, const ErrorNote& note, std::size_t ranks) {
-  rank.error = escape_control_characters(
-      std::string_view(note.message).substr(0, kMaxErrorBytes), LineEnds::keep);
+  rank.error = escape_control_characters(std::string_view(note.message).substr(0, kMaxErrorBytes),
+                                         LineEnds::keep);
   rank.blame = note.blame;
   rank.blames = note.ranks;
   std::erase_if(rank.blames,
@@ -193,7 +193,8 @@ std::string rank_list(const std::vector<int>& ranks) {
 }
 
 std::vector<std::string> describe_rank(const RankResult& rank) {
-  std::vector<std::string> lines{fmt::format("rank {} ({}) {}", rank.rank, where(rank), rank.how())};
+  std::vector<std::string> lines{
+      fmt::format("rank {} ({}) {}", rank.rank, where(rank), rank.how())};
   add_error(lines, rank);
   add_tail(lines, rank);
   return lines;

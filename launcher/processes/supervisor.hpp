@@ -55,7 +55,8 @@ class Supervisor {
   void run_once();
   bool pause(std::chrono::milliseconds delay);
   bool start_ranks();
-  std::optional<ExecFailure> start_rank(const RankPlan& rank, const JobValues& values, int stdin_fd);
+  std::optional<ExecFailure> start_rank(const RankPlan& rank, const JobValues& values,
+                                        int stdin_fd);
   Environment environment_of(const RankPlan& rank, const JobValues& values) const;
   void look_for_missing_ranks();
   void watch_end(pid_t pid);

@@ -15,6 +15,7 @@
 #include <stdexcept>
 #include <string>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include <gantry/collectives/communicator.hpp>
@@ -23,6 +24,7 @@
 #include <gantry/extend/driver.hpp>
 #include <gantry/tensor/factories.hpp>
 
+#include "collectives/bootstrap/joining.hpp"
 #include "collectives/sim/schedule.hpp"
 
 using namespace gantry;
@@ -77,7 +79,8 @@ Communicator recover(Communicator group, int lost, const std::function<void()>& 
   for (std::vector<int> failed{lost};;) {
     try {
       interrupt();
-      group = group.shrink(std::exchange(failed, {}));
+      group = group.shrink(failed);
+      failed.clear();
       interrupt();
       return group.size() == job_size() ? group : group.grow(job_size());
     } catch (const PeerLostError& error) {
@@ -113,7 +116,8 @@ int rounds(const Arguments& arguments) {
       std::mt19937_64 draw = generator(static_cast<std::uint64_t>(round), 0);
       const int first = static_cast<int>(draw() % static_cast<std::uint64_t>(group.size()));
       const int second = static_cast<int>(draw() % static_cast<std::uint64_t>(group.size()));
-      const std::uint64_t way = draw() % 4;
+      // Only simulated kernels count their signals.
+      const std::uint64_t way = platform() == Platform::simulated ? draw() % 4 : 2 + draw() % 2;
       const std::uint64_t when = draw();
       const bool has_second = draw() % 4 == 0;
       if (group.rank() == 0) say(fmt::format("round {} way {} rank {}", round, way, first));
@@ -138,8 +142,112 @@ int rounds(const Arguments& arguments) {
   return 0;
 }
 
+// Prints the class and the text of what `call` throws.
+std::string error_of(const std::function<void()>& call) {
+  try {
+    call();
+  } catch (const TimeoutError& error) {
+    return fmt::format("TimeoutError: {}", error.what());
+  } catch (const PeerLostError& error) {
+    return fmt::format("PeerLostError {}: {}", error.rank(), error.what());
+  } catch (const InvalidArgument& error) {
+    return fmt::format("InvalidArgument: {}", error.what());
+  } catch (const NotSupported& error) {
+    return fmt::format("NotSupported: {}", error.what());
+  } catch (const Error& error) {
+    return fmt::format("Error: {}", error.what());
+  }
+  return "nothing";
+}
+
+// Arguments that grow() refuses; the group stays usable.
+int refusals(const Arguments&) {
+  const Communicator world = Communicator::world();
+  for (const int expected : {-1, 3, 4, 5}) {
+    say(fmt::format("{}: {}", expected, error_of([&] { (void)world.grow(expected); })));
+  }
+  const Communicator half = world.split(world.rank() / 2);
+  say("late: " + error_of([&] { (void)half.grow(3, std::chrono::milliseconds(-1)); }));
+  say("differ: " + error_of([&] { (void)half.grow(3 + half.rank()); }));
+  say("other: " +
+      error_of([&] { half.rank() == 0 ? (void)half.grow(3) : (void)half.all_gather_bytes("x"); }));
+  check_sum(half, 100);
+  world.host_barrier();
+  return 0;
+}
+
+// Two halves of the job grow at once. One leads until its deadline; the other one cannot.
+int two_at_once(const Arguments&) {
+  const Communicator world = Communicator::world();
+  const Communicator half = world.split(world.rank() / 2);
+  const bool leads = world.rank() < 2;
+  const std::chrono::milliseconds timeout(leads ? 4000 : 1);
+  const std::string awaited = leads ? "TimeoutError" : "Error";
+  std::string error;
+  while (!error.starts_with(awaited)) error = error_of([&] { (void)half.grow(4, timeout); });
+  say(error);
+  check_sum(half, 100);
+  world.host_barrier();
+  return 0;
+}
+
+// die <how the replacement behaves>: rank 1 dies. The others try to grow, and then end.
+int die(const Arguments& arguments) {
+  const std::string how = arguments[0];
+  if (replacement() == 1 && how != "joins") {
+    const ProcessIdentity identity = detect_process_identity();
+    JobConnection job(identity, std::chrono::seconds(60));
+    if (how == "is-old") {
+      announce_arrival(*job.client(), {job.self().rank, job.self().id, "gantry-0"});
+    }
+    if (how == "dies-half-way") {
+      JoiningRank self(job);
+      (void)self.await();
+      kill(getpid(), SIGKILL);
+    }
+    for (;;) pause();
+  }
+  const Communicator world = Communicator::world();
+  if (replacement() == 0) {
+    world.host_barrier();
+    if (world.rank() == 1) kill(getpid(), SIGKILL);
+    const std::string lost = error_of([&] {
+      for (;;) check_sum(world, 1000);
+    });
+    require(lost.starts_with("PeerLostError 1:"), lost);
+    const Communicator rest = world.shrink({1});
+    const std::chrono::milliseconds timeout(arguments.size() > 1 ? std::stoll(arguments[1]) : 0);
+    Communicator whole;
+    say("grows");
+    say("grow: " + error_of([&] { whole = rest.grow(4, timeout); }));
+    check_sum(rest, 1000);
+    if (!whole.defined()) return 0;
+    check_sum(whole, 1000);
+    say(fmt::format("rank {} of {} was {}", whole.rank(), whole.size(), rest.rank()));
+    whole.host_barrier();
+    return 0;
+  }
+  check_sum(world, 1000);
+  say(fmt::format("rank {} of {} is number {}", world.rank(), world.size(), replacement()));
+  world.host_barrier();
+  return 0;
+}
+
+// Rank 3 ends in order, rank 1 dies: the group cannot be whole again.
+int ends(const Arguments&) {
+  const Communicator world = Communicator::world();
+  if (replacement() > 0) return 0;
+  world.host_barrier();
+  if (world.rank() == 1) kill(getpid(), SIGKILL);
+  if (world.rank() == 3) return 0;
+  const Communicator rest = world.shrink({1, 3});
+  say("grow: " + error_of([&] { (void)rest.grow(4); }));
+  return 0;
+}
+
 const std::map<std::string, std::function<int(const Arguments&)>> kScenarios{
-    {"rounds", rounds},
+    {"refusals", refusals}, {"two-at-once", two_at_once}, {"die", die},
+    {"ends", ends},         {"rounds", rounds},
 };
 
 }  // namespace

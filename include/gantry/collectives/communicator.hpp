@@ -68,8 +68,8 @@ class GANTRY_API Communicator {
   /// The group of all processes of this job: glaunch, mpirun, srun, torchrun-style variables or a
   /// single process, detected in this order. Made at the first call, which every rank must make;
   /// sets the calling thread's current device to device(). Under mpirun it initializes MPI, unless
-  /// the program has done so before: afterwards MPI_Init would be an error. In a replacement process
-  /// of `glaunch --elastic` it waits, without a deadline, for a grow() of the other ranks.
+  /// the program has done so before: afterwards MPI_Init would be an error. In a replacement
+  /// process of `glaunch --elastic` it waits, without a deadline, for a grow() of the other ranks.
   /// Throws: InvalidArgument for contradictory variables or a rank without a device;
   /// TimeoutError; PeerLostError; NotSupported.
   static Communicator world();
