@@ -36,8 +36,8 @@ struct CollectiveOptions {
 /// A cheap handle: copies refer to the same group. Every rank calls the same operations in the
 /// same order with matching arguments. A mismatch is a CollectiveMismatch on every rank, which
 /// names rank 0's call and the first call that differs. It changes nothing, and the group stays
-/// intact. Some calls make hosts wait for each other: host_barrier, all_gather_bytes, split and
-/// register_memory. Such a call on some ranks against a collective on others breaks the group.
+/// intact. Some calls make hosts wait for each other: host_barrier, all_gather_bytes, split, grow
+/// and register_memory. Such a call on some ranks against a collective on others breaks the group.
 ///
 /// Device/stream: an operation runs in order with the current stream of the communicator's device.
 /// The host waits neither for other ranks nor for the device. Exceptions are the start of NCCL, and
@@ -51,7 +51,8 @@ struct CollectiveOptions {
 /// mismatch all ranks still make the same calls. Over "host" the differing call itself throws, on
 /// every rank.
 ///  * A rank that dies or leaves is a PeerLostError on every other rank within a second. The
-///    communicator is unusable from then on; shrink() makes a new one.
+///    communicator is unusable from then on; shrink() makes a new one, and grow() of that one takes
+///    replacements in.
 ///  * A rank that does not come is a TimeoutError after GANTRY_COLL_TIMEOUT seconds, which names
 ///    it. Between machines, so is a call that makes hosts wait against another call.
 ///  * A send and a recv that differ are a CollectiveMismatch at both ends, which names both calls,
