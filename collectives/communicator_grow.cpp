@@ -149,7 +149,9 @@ std::shared_ptr<Communicator::Impl> Communicator::Impl::agree_on_subgroup(
   if (made) made->abort();
   require_members("shrink", outcomes, job_group);
   if (failure) std::rethrow_exception(failure);
-  throw Error(fmt::format("shrink: failed to make {}: {}", group, own_error(outcomes, members)));
+  const std::string text = own_error(outcomes, members);
+  throw Error(fmt::format("shrink: failed to make {}: {}", group,
+                          text.empty() ? "another rank gave up" : text));
 }
 
 std::shared_ptr<Communicator::Impl> Communicator::Impl::form(const JobGroup& group,

@@ -250,8 +250,11 @@ GrowPlan GrowLeader::collect() {
       job.client()->set(invitation_key(one.id), kRefused + text);
       return {.step = Step::refused, .text = text};
     }
-    if (joining.size() >= wanted) {
+    // A group that fails to form again and again has a deadline, too.
+    const bool is_late = has_formed_ && countdown_.has_expired();
+    if (joining.size() >= wanted && !is_late) {
       joining.resize(wanted);
+      has_formed_ = true;
       return form(joining);
     }
     const int reachable = job.terms()->most - static_cast<int>(ended.size());

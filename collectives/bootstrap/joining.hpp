@@ -108,6 +108,7 @@ class GrowLeader {
   const std::chrono::milliseconds timeout_;
   SuspendAwareTimeout countdown_;
   bool is_leading_ = false;
+  bool has_formed_ = false;  // a group, which may have failed
 };
 
 }  // namespace gantry

@@ -233,6 +233,14 @@ int die(const Arguments& arguments) {
   return 0;
 }
 
+// Rank 1 dies, and no rank catches what it throws then.
+int unaware(const Arguments&) {
+  const Communicator world = Communicator::world();
+  world.host_barrier();
+  if (world.rank() == 1 && replacement() == 0) kill(getpid(), SIGKILL);
+  for (;;) check_sum(world, 1000);
+}
+
 // Rank 3 ends in order, rank 1 dies: the group cannot be whole again.
 int ends(const Arguments&) {
   const Communicator world = Communicator::world();
