@@ -244,13 +244,7 @@ std::vector<std::string> Communicator::all_gather_bytes(const std::string& bytes
 }
 
 void Communicator::abort() const noexcept {
-  if (!impl_) return;
-  if (impl_->control) {
-    impl_->control->abort();  // its loss callback aborts NCCL
-  } else if (impl_->nccl) {
-    impl_->nccl->abort();
-  }
-  if (impl_->host) impl_->host->abort();
+  if (impl_) impl_->abort();
 }
 
 }  // namespace gantry

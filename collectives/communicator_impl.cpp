@@ -36,11 +36,10 @@ constexpr std::int64_t kDefaultTimeoutSeconds = 600;
 constexpr int kMaxSimDevices = 64;
 // How long a finishing rank waits for the others to stop using its memory.
 constexpr auto kFinishTimeout = std::chrono::seconds(10);
-// The most faults kept for Work objects.
 
 // The facts that ranks exchange first; fixed-width text, zero-filled.
 struct Facts {
-  char version[16] = "gantry-5";
+  char version[16] = {};
   char boot[48] = {};
   char host[72] = {};
   char device[64] = {};
@@ -98,6 +97,7 @@ Communicator::Impl::Impl(Seed seed)
     : identity(std::move(seed.identity)),
       membership{identity.rank, identity.world_size, seed.device},
       name(std::move(seed.name)),
+      job_group(seed.job_group.job ? std::move(seed.job_group) : seed.bootstrap->job_group()),
       bootstrap(std::move(seed.bootstrap)),
       registrations(membership.rank, membership.device, /*opens=*/false),
       timeout_(collective_timeout()) {
@@ -130,6 +130,7 @@ Communicator::Impl::~Impl() {
 void Communicator::Impl::exchange_facts() {
   Facts mine;
   const DeviceProperties& properties = device_properties(membership.device);
+  put(mine.version, sizeof mine.version, kGroupVersion);
   put(mine.boot, sizeof mine.boot, boot_id());
   put(mine.host, sizeof mine.host, host_name());
   put(mine.device, sizeof mine.device, properties.name);
@@ -146,11 +147,11 @@ void Communicator::Impl::exchange_facts() {
   int local_size = 0;
   for (std::size_t rank = 0; rank < all.size(); ++rank) {
     Facts facts;
-    if (all[rank].size() != sizeof facts) {
+    if (all[rank].size() == sizeof facts) std::memcpy(&facts, all[rank].data(), sizeof facts);
+    if (std::memcmp(facts.version, mine.version, sizeof mine.version) != 0) {
       throw InvalidArgument(
           fmt::format("Communicator::{}: rank {} runs another version of gantry", name, rank));
     }
-    std::memcpy(&facts, all[rank].data(), sizeof facts);
     facts.boot[sizeof facts.boot - 1] = '\0';
     if (facts.platform != mine.platform || facts.algorithm != mine.algorithm ||
         facts.table != mine.table) {
@@ -182,11 +183,16 @@ std::shared_ptr<Communicator::Impl> Communicator::Impl::subgroup(const std::vect
   who.rank =
       static_cast<int>(std::find(ranks.begin(), ranks.end(), membership.rank) - ranks.begin());
   who.world_size = static_cast<int>(ranks.size());
+  JobGroup members{job_group.job, {}};
+  for (const int rank : ranks) {
+    if (members.job) members.members.push_back(job_group.members[static_cast<std::size_t>(rank)]);
+  }
   return std::make_shared<Impl>(Seed{.identity = std::move(who),
                                      .device = membership.device,
                                      .bootstrap = std::move(boot),
                                      .name = group,
-                                     .maker = maker});
+                                     .maker = maker,
+                                     .job_group = std::move(members)});
 }
 
 // All ranks must decide alike, but the library may be absent from some machines.
@@ -443,6 +449,15 @@ void Communicator::Impl::require_intact() {
   if (!control->broken()) return;
   loss_is_known_ = true;
   control->require_intact();
+}
+
+void Communicator::Impl::abort() noexcept {
+  if (control) {
+    control->abort();  // its loss callback aborts NCCL
+  } else if (nccl) {
+    nccl->abort();
+  }
+  if (host) host->abort();
 }
 
 void Communicator::Impl::finish() noexcept {

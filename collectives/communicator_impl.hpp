@@ -4,6 +4,7 @@
 #include <chrono>
 #include <cstdint>
 #include <exception>
+#include <functional>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -15,6 +16,8 @@
 #include <gantry/job/process_identity.hpp>
 
 #include "collectives/bootstrap/bootstrap.hpp"
+#include "collectives/bootstrap/job_connection.hpp"
+#include "collectives/bootstrap/joining.hpp"
 #include "collectives/call_faults.hpp"
 #include "collectives/control/segment.hpp"
 #include "collectives/p2p/registrations.hpp"
@@ -34,7 +37,8 @@ class Communicator::Impl final : public FaultSource,
     Device device;
     std::unique_ptr<Bootstrap> bootstrap;
     std::string name;
-    std::string maker;  // the public function, for error texts
+    std::string maker;        // the public function, for error texts
+    JobGroup job_group = {};  // without a connection: that of the bootstrap
   };
 
   // Collective. Throws: see Communicator::world().
@@ -65,8 +69,17 @@ class Communicator::Impl final : public FaultSource,
   // Throws the error of a failed call up to `call`. If `pending`, also throws if the group is
   // broken.
   void check(std::uint64_t call, bool pending);
+  // Makes pending and later calls of every rank throw PeerLostError.
+  void abort() noexcept;
   // Stops device calls from throwing the loss of this group, which the caller knows.
   void abandon() noexcept { loss_is_known_ = true; }
+  // Makes a subgroup with `make`, and agrees with its other ranks on the outcome. For elastic jobs.
+  // Throws, on every rank of it: PeerLostError with the rank, in this group, that was lost.
+  std::shared_ptr<Impl> agree_on_subgroup(const std::vector<int>& ranks, const std::string& group,
+                                          const std::function<std::shared_ptr<Impl>()>& make);
+  // Makes a group of `expected` ranks: this group's and replacements. For elastic jobs. Requires:
+  // `mutex` held.
+  std::shared_ptr<Impl> grow(int expected, std::chrono::milliseconds timeout);
   // Waits for the other ranks' hosts in `call`, and compares the calls. Between machines the
   // exchange that follows does this instead. Requires: `mutex` held. Throws: InvalidArgument naming
   // both calls if another rank makes another call; PeerLostError; TimeoutError.
@@ -77,6 +90,14 @@ class Communicator::Impl final : public FaultSource,
   // Returns the handle of communicators. When the last one is destroyed, this rank leaves the
   // group. Only the state that Work objects need stays.
   static std::shared_ptr<Impl> until_left(std::shared_ptr<Impl> impl);
+  // Makes the group that a replacement process of an elastic job joins. Throws: as
+  // Communicator::world().
+  static std::shared_ptr<Impl> join(const ProcessIdentity& identity, Device device);
+  // Makes the group of a formation, and agrees with its other members. Null if a member failed;
+  // `outcomes` are the members' then. Throws this rank's own error, if it is no other rank's fault.
+  static std::shared_ptr<Impl> form(const JobGroup& group, std::int64_t number, Device device,
+                                    const ProcessIdentity& identity, const std::string& maker,
+                                    std::vector<std::string>& outcomes);
 
   int fault_device() const noexcept override { return membership.device.index; }
   // Once the caller knows that the group is lost, later failed calls are not reported.
@@ -90,6 +111,7 @@ class Communicator::Impl final : public FaultSource,
   Membership membership;
   std::string name;
   std::vector<std::string> device_map;
+  JobGroup job_group;                          // without a connection if there is no store
   std::unique_ptr<Bootstrap> first_bootstrap;  // the bootstrap of `control`, if it is another one
   std::unique_ptr<Bootstrap> bootstrap;
   std::unique_ptr<ControlSegment> control;  // null with one rank, or ranks on several machines
@@ -102,8 +124,10 @@ class Communicator::Impl final : public FaultSource,
   // of splits, so shrinks are counted separately.
   int splits = 0;
   int shrinks = 0;
+  int grows = 0;
 
  private:
+  [[noreturn]] void raise_no_growth(const GrowPlan& plan) const;
   // Exchanges and compares the ranks' settings. Throws: InvalidArgument.
   void exchange_facts();
   void make_transports();
@@ -140,7 +164,8 @@ class Communicator::Impl final : public FaultSource,
   std::uint64_t calls_ = 0;
   std::uint64_t messages_ = 0;
   std::int64_t recorded_ = 0;
-  mutable std::mutex open_mutex_;  // guards the following members
+  std::vector<std::string> old_registers_;  // of the last grow(), written by this rank
+  mutable std::mutex open_mutex_;           // guards the following members
   std::vector<std::shared_ptr<OpenGroup>> open_groups_;
   std::exception_ptr next_failure_;
   std::atomic<bool> has_open_groups_{false};

@@ -14,6 +14,7 @@
 #include "collectives/communicator_impl.hpp"
 #include "collectives/uncaught.hpp"
 #include "device/own_placement.hpp"
+#include "job/elastic_job.hpp"
 
 namespace gantry {
 
@@ -83,9 +84,20 @@ Communicator Communicator::world() {
                    .is_placed = seed.identity.source == "glaunch"},
                   seed.device);
     report_uncaught_errors_on(seed.device.str());
-    seed.bootstrap = make_bootstrap(seed.identity, collective_timeout());
-    world = new std::shared_ptr<Impl>(std::make_shared<Impl>(std::move(seed)));
-    std::atexit([] { (*world)->finish(); });
+    const auto terms = elastic_terms(seed.identity);
+    if (terms && terms->replacement > 0) {
+      world = new std::shared_ptr<Impl>(Impl::join(seed.identity, seed.device));
+    } else {
+      seed.bootstrap = make_bootstrap(seed.identity, collective_timeout());
+      world = new std::shared_ptr<Impl>(std::make_shared<Impl>(std::move(seed)));
+      const JobGroup& group = (*world)->job_group;
+      if (terms && group.job) group.job->client()->set(kFormedKey, "");
+    }
+    std::atexit([] {
+      (*world)->finish();
+      // The bootstrap of a group that was joined does not deregister.
+      if (const auto& job = (*world)->job_group.job) job->leave();
+    });
   } else {
     set_device((*world)->membership.device);
   }
@@ -179,36 +191,6 @@ Communicator Communicator::split(int color, int key) const {
   const std::string name = fmt::format("{}.{}.{}", mine.name, number, color);
   return Communicator(Impl::until_left(
       mine.subgroup(ranks, name, mine.bootstrap->subset(ranks, name), "split, making " + name)));
-}
-
-Communicator Communicator::shrink(const std::vector<int>& failed) const {
-  Impl& mine = group("shrink");
-  const std::lock_guard lock(mine.mutex);
-  const std::set<int> gone(failed.begin(), failed.end());
-  for (const int rank : gone) {
-    if (rank < 0 || rank >= size()) {
-      throw InvalidArgument(
-          fmt::format("shrink: expected ranks from 0 to {}, but got {}", size() - 1, rank));
-    }
-    if (rank == this->rank()) {
-      throw InvalidArgument(
-          fmt::format("shrink: rank {} is among the failed ranks that it gave", rank));
-    }
-  }
-  std::vector<int> ranks;
-  for (int rank = 0; rank < size(); ++rank) {
-    if (!gone.contains(rank)) ranks.push_back(rank);
-  }
-  mine.abandon();
-  const int number = ++mine.shrinks;
-  const std::string name = fmt::format("{}.shrink{}", mine.name, number);
-  // The store or MPI may be unusable after a loss; shared memory is not.
-  std::unique_ptr<Bootstrap> bootstrap =
-      mine.control
-          ? make_shared_memory_bootstrap(*mine.control, ranks, static_cast<std::uint64_t>(number))
-          : mine.bootstrap->subset(ranks, name);
-  return Communicator(
-      Impl::until_left(mine.subgroup(ranks, name, std::move(bootstrap), "shrink, making " + name)));
 }
 
 }  // namespace gantry

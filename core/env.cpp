@@ -68,7 +68,9 @@ const std::vector<Variable>& variables() {
        "secret that the job's key/value store asks for, the same on all ranks; a tcp address needs "
        "it; set by glaunch"},
       {"GANTRY_LIFELINE_FD", "file descriptor", "pipe that closes when glaunch dies"},
-      {"GANTRY_RESTART", "0..", "how often the job was restarted, set by glaunch"},
+      {"GANTRY_RESTART", "0..",
+       "how often the job was restarted, or number of the replacement, set by glaunch"},
+      {"GANTRY_ELASTIC", "MIN:MAX", "ranks of a job that replaces ranks, set by glaunch --elastic"},
       {"GANTRY_ERROR_FILE", "path", "where a rank writes what made it fail, set by glaunch"},
   };
   return kVariables;

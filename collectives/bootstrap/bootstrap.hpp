@@ -9,9 +9,14 @@
 
 #include <gantry/job/process_identity.hpp>
 
+#include "collectives/bootstrap/job_connection.hpp"
+
 namespace gantry {
 
 class ControlSegment;
+
+// The version of what ranks tell each other when they make a group.
+inline constexpr const char* kGroupVersion = "gantry-6";
 
 // The exchange of small byte strings between the ranks of a job, before they share memory.
 class Bootstrap {
@@ -31,6 +36,8 @@ class Bootstrap {
   // Returns the bootstrap that the group made over this one uses from now on, through its own
   // control segment. Null: the group keeps this bootstrap.
   virtual std::unique_ptr<Bootstrap> move_to(const ControlSegment& /*own*/) { return nullptr; }
+  // The processes of the ranks in the job's store; no connection if there is no store.
+  virtual JobGroup job_group() const { return {}; }
   // Sets the purpose of later exchanges; errors begin with it.
   void set_purpose(std::string_view purpose) { purpose_ = purpose; }
   // Deregisters this rank: its end is not a loss. Only lost_rank() may be called afterwards.
@@ -73,6 +80,13 @@ std::unique_ptr<Bootstrap> make_shared_memory_bootstrap(const ControlSegment& co
 // Makes a bootstrap over a key/value store. Serves the store if the identity has that role.
 std::unique_ptr<Bootstrap> make_store_bootstrap(const ProcessIdentity& identity,
                                                 std::chrono::milliseconds timeout);
+
+// The outcome of a rank that formed its group.
+inline constexpr const char* kFormed = "ok";
+// Makes a bootstrap of a new group of processes of a job. The group forms at the key `formation`,
+// where its members agree() on the outcome. Only they call this.
+std::unique_ptr<Bootstrap> make_formation_bootstrap(const JobGroup& group,
+                                                    const std::string& formation);
 
 // True if MPI can be used. Loads it.
 bool has_mpi();

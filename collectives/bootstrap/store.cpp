@@ -5,22 +5,16 @@
 #include <cstdint>
 #include <cstring>
 #include <map>
-#include <mutex>
-#include <numeric>
-#include <sstream>
 #include <thread>
 #include <utility>
 
 #include <gantry/core/error.hpp>
-#include <gantry/core/log.hpp>
 #include <gantry/extend/store.hpp>
 
 #include "collectives/bootstrap/bootstrap.hpp"
+#include "collectives/bootstrap/job_connection.hpp"
 #include "collectives/failure_note.hpp"
-#include "core/socket.hpp"
 #include "core/suspend_aware_timeout.hpp"
-#include "job/store_admission.hpp"
-#include "job/store_membership.hpp"
 
 namespace gantry {
 
@@ -31,117 +25,20 @@ using Clock = std::chrono::steady_clock;
 // Between two polls for state that the store does not push.
 constexpr auto kPollPeriod = std::chrono::milliseconds(100);
 constexpr auto kLongestPollPeriod = std::chrono::milliseconds(800);
-// For an answer of a server that was started before this process.
-constexpr std::chrono::milliseconds kLauncherTimeout = std::chrono::seconds(60);
-
-// The connection that a world and its subsets share.
-class Connection {
- public:
-  Connection(const ProcessIdentity& identity, std::chrono::milliseconds timeout)
-      : timeout_(timeout),
-        rank_(identity.rank),
-        size_(identity.world_size),
-        has_launcher_(identity.source == "glaunch") {
-    const SocketAddress address = parse_socket_address(identity.rendezvous);
-    if (address.kind == SocketAddress::Kind::tcp && address.port == 0) {
-      throw InvalidArgument(fmt::format(
-          "GANTRY_RDZV: expected a port that all ranks know, but got '{}'", identity.rendezvous));
-    }
-    // Checked on every rank, so that all throw instead of waiting for the serving rank.
-    store::require_token(address, identity.rendezvous_token, "GANTRY_RDZV_TOKEN");
-    if (identity.serves_rendezvous()) {
-      server_ = std::make_unique<StoreServer>(
-          StoreServerOptions{.address = identity.rendezvous, .token = identity.rendezvous_token});
-    }
-    // glaunch listens before it starts a rank.
-    const auto connect_timeout = has_launcher_ ? std::min(timeout, kLauncherTimeout) : timeout;
-    try {
-      client_ =
-          std::make_shared<StoreClient>(StoreClientOptions{.address = identity.rendezvous,
-                                                           .rank = identity.rank,
-                                                           .token = identity.rendezvous_token,
-                                                           .connect_timeout = connect_timeout});
-    } catch (const TimeoutError&) {
-      if (has_launcher_) {
-        throw TimeoutError(fmt::format(
-            "Communicator::world: rank {} waited {}, but the job's store at {}, which glaunch "
-            "serves, did not answer; unset GANTRY_* if glaunch has not started this process",
-            rank_, duration_text(connect_timeout), identity.rendezvous));
-      }
-      raise_timeout(
-          fmt::format("Communicator::world: rank {} waited {}, but rank(s) 0, which serves the "
-                      "job's store at {}, did not come (GANTRY_COLL_TIMEOUT sets the deadline)",
-                      rank_, duration_text(timeout), identity.rendezvous),
-          {0}, {0});
-    }
-  }
-
-  std::chrono::milliseconds timeout() const { return timeout_; }
-  // The rank that serves the store, −1 if glaunch does.
-  int server() const { return has_launcher_ ? -1 : 0; }
-
-  std::shared_ptr<StoreClient> client() const {
-    std::shared_ptr<StoreClient> client = find();
-    if (!client) throw PeerLostError("Communicator: this rank has left the job's store");
-    return client;
-  }
-
-  // The lost ranks of the world, in order of their loss.
-  std::vector<int> lost_ranks() const {
-    const std::shared_ptr<StoreClient> client = find();
-    // Querying one rank is cheaper, and usually none is lost.
-    return client && client->lost_rank() >= 0 ? client->lost_ranks() : std::vector<int>();
-  }
-
-  // A rank that serves the store waits until the others, which may still read from it, have left
-  // too. It does not wait for lost ranks, and has a timeout.
-  void leave() noexcept {
-    try {
-      if (const std::shared_ptr<StoreClient> client = find()) {
-        client->set(left_key(rank_), "");
-        const auto deadline = std::chrono::steady_clock::now() + kLeaveTimeout;
-        for (int rank = 0; server_ && rank < size_; ++rank) {
-          (void)client->get(left_key(rank),
-                            std::chrono::duration_cast<std::chrono::milliseconds>(
-                                std::max(deadline - std::chrono::steady_clock::now(),
-                                         std::chrono::steady_clock::duration(0))));
-        }
-      }
-    } catch (const std::exception& error) {
-      logging::debug(fmt::format("leaving the job's store: {}", error.what()));
-    }
-    const std::lock_guard lock(mutex_);
-    client_.reset();
-  }
-
- private:
-  std::shared_ptr<StoreClient> find() const noexcept {
-    const std::lock_guard lock(mutex_);
-    return client_;
-  }
-
-  static constexpr auto kLeaveTimeout = std::chrono::seconds(10);
-
-  static std::string left_key(int rank) { return fmt::format("gantry/left/{}", rank); }
-
-  const std::chrono::milliseconds timeout_;
-  const int rank_;
-  const int size_;
-  const bool has_launcher_;
-  std::unique_ptr<StoreServer> server_;
-  mutable std::mutex mutex_;  // guards client_
-  std::shared_ptr<StoreClient> client_;
-};
 
 class StoreBootstrap final : public Bootstrap {
  public:
-  // `members` are ranks of the world; `me` is an index of it.
-  StoreBootstrap(std::shared_ptr<Connection> connection, std::vector<int> members, int me,
-                 std::string prefix)
+  // `me` is an index of `members`. `formation` is where a group that forms agrees on its outcome;
+  // empty: the group is not formed that way.
+  StoreBootstrap(std::shared_ptr<JobConnection> connection, std::vector<JobMember> members, int me,
+                 std::string prefix, std::string formation = "")
       : connection_(std::move(connection)),
         members_(std::move(members)),
         me_(me),
-        prefix_(std::move(prefix)) {}
+        prefix_(std::move(prefix)),
+        formation_(std::move(formation)) {}
+
+  JobGroup job_group() const override { return {connection_, members_}; }
 
   // A long text is sent in chunks. Each begins with the total length, so that all ranks take part
   // in as many rounds as the longest text needs.
@@ -163,8 +60,8 @@ class StoreBootstrap final : public Bootstrap {
   }
   int lost_rank() const noexcept override {
     try {
-      for (const int rank : connection_->lost_ranks()) {
-        if (const int member = index_of(rank); member >= 0) return member;
+      for (const int id : connection_->lost_ids()) {
+        if (const int member = index_of(id); member >= 0) return member;
       }
     } catch (const std::exception&) {
       // Out of memory for a list; the caller retries.
@@ -174,9 +71,8 @@ class StoreBootstrap final : public Bootstrap {
 
   std::unique_ptr<Bootstrap> subset(const std::vector<int>& members,
                                     std::string_view name) override {
-    std::vector<int> of_world;
-    for (const int member : members)
-      of_world.push_back(members_.at(static_cast<std::size_t>(member)));
+    std::vector<JobMember> some;
+    for (const int member : members) some.push_back(members_.at(static_cast<std::size_t>(member)));
     std::string prefix = fmt::format("{}/{}/{}", prefix_, name, fmt::join(members, "-"));
     // A long list does not fit into a key.
     if (prefix.size() > kStoreMaxKeyBytes / 2) {
@@ -185,7 +81,7 @@ class StoreBootstrap final : public Bootstrap {
     }
     const int times = subsets_[prefix]++;
     const auto me = std::find(members.begin(), members.end(), me_) - members.begin();
-    return std::make_unique<StoreBootstrap>(connection_, std::move(of_world), static_cast<int>(me),
+    return std::make_unique<StoreBootstrap>(connection_, std::move(some), static_cast<int>(me),
                                             fmt::format("{}#{}", prefix, times));
   }
 
@@ -220,7 +116,7 @@ class StoreBootstrap final : public Bootstrap {
       if (error.rank() >= 0) {
         report_to_launcher({.kind = FailureKind::peer_lost,
                             .message = error.what(),
-                            .ranks = of_world({error.rank()})});
+                            .ranks = of_job({error.rank()})});
         throw;
       }
       if (connection_->server() < 0) throw;
@@ -269,9 +165,11 @@ class StoreBootstrap final : public Bootstrap {
     throw Error(fmt::format("Communicator: rank {} runs another version of gantry", rank));
   }
 
-  std::vector<int> of_world(const std::vector<int>& members) const {
+  std::vector<int> of_job(const std::vector<int>& members) const {
     std::vector<int> ranks;
-    for (const int member : members) ranks.push_back(members_.at(static_cast<std::size_t>(member)));
+    for (const int member : members) {
+      ranks.push_back(members_.at(static_cast<std::size_t>(member)).rank);
+    }
     return ranks;
   }
 
@@ -279,10 +177,11 @@ class StoreBootstrap final : public Bootstrap {
     return fmt::format("{}/{}/{}", prefix_, round, rank);
   }
 
-  int index_of(int of_world) const noexcept {
-    const auto found = std::find(members_.begin(), members_.end(), of_world);
-    return of_world < 0 || found == members_.end() ? -1
-                                                   : static_cast<int>(found - members_.begin());
+  // The index of the process with this number in the store.
+  int index_of(int id) const noexcept {
+    const auto found = std::find_if(members_.begin(), members_.end(),
+                                    [&](const JobMember& member) { return member.id == id; });
+    return found == members_.end() ? -1 : static_cast<int>(found - members_.begin());
   }
 
   // Waits for a member's value of a round. The store throws if any rank is lost. This function
@@ -312,7 +211,7 @@ class StoreBootstrap final : public Bootstrap {
       if (!countdown.has_expired(now)) continue;
       const std::vector<int> missing = missing_of(client, round);
       if (missing.empty()) continue;
-      raise_timeout(absence_text(me_, connection_->timeout(), missing), missing, of_world(missing));
+      raise_timeout(absence_text(me_, connection_->timeout(), missing), missing, of_job(missing));
     }
   }
 
@@ -324,20 +223,26 @@ class StoreBootstrap final : public Bootstrap {
     return missing;
   }
 
-  // Throws if the process of a member without a value in this round has ended.
+  // Throws if the process of a member without a value in this round has ended or has given up.
   void require_running(StoreClient& client, std::int64_t round) const {
-    std::istringstream ended(client.try_get(store::kEndedKey).value_or(""));
-    for (int of_world = 0; ended >> of_world;) {
-      const int rank = index_of(of_world);
+    for (const int id : connection_->ended_ids()) {
+      const int rank = index_of(id);
       if (rank < 0 || client.try_get(key(round, rank))) continue;
       throw PeerLostError(fmt::format("{}: rank {} has left the job", purpose(), rank), rank);
     }
+    for (int rank = 0; !formation_.empty() && rank < static_cast<int>(members_.size()); ++rank) {
+      const JobMember& member = members_[static_cast<std::size_t>(rank)];
+      const auto outcome = client.try_get(JobConnection::register_key(formation_, member));
+      if (!outcome || *outcome == kFormed || client.try_get(key(round, rank))) continue;
+      throw PeerLostError(fmt::format("{}: rank {} gave up", purpose(), rank), rank);
+    }
   }
 
-  std::shared_ptr<Connection> connection_;
-  std::vector<int> members_;
+  std::shared_ptr<JobConnection> connection_;
+  std::vector<JobMember> members_;
   int me_;
   std::string prefix_;
+  std::string formation_;
   std::int64_t round_ = 0;
   std::map<std::string, int> subsets_;
 };
@@ -346,11 +251,18 @@ class StoreBootstrap final : public Bootstrap {
 
 std::unique_ptr<Bootstrap> make_store_bootstrap(const ProcessIdentity& identity,
                                                 std::chrono::milliseconds timeout) {
-  std::vector<int> members(static_cast<std::size_t>(identity.world_size));
-  std::iota(members.begin(), members.end(), 0);
-  return std::make_unique<StoreBootstrap>(std::make_shared<Connection>(identity, timeout),
+  std::vector<JobMember> members;
+  for (int rank = 0; rank < identity.world_size; ++rank) members.push_back({rank, rank});
+  return std::make_unique<StoreBootstrap>(std::make_shared<JobConnection>(identity, timeout),
                                           std::move(members), identity.rank,
                                           StoreBootstrap::kWorldPrefix);
+}
+
+std::unique_ptr<Bootstrap> make_formation_bootstrap(const JobGroup& group,
+                                                    const std::string& formation) {
+  const int me = group.index_of(group.job->self().rank);
+  return std::make_unique<StoreBootstrap>(group.job, group.members, me, formation + "/bootstrap",
+                                          formation);
 }
 
 }  // namespace gantry

@@ -55,6 +55,8 @@ std::string_view name(HostCall call) {
       return "split";
     case HostCall::register_memory:
       return "register_memory";
+    case HostCall::grow:
+      return "grow";
   }
   __builtin_unreachable();
 }

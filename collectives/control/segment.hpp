@@ -35,6 +35,7 @@ enum class HostCall : std::uint8_t {
   all_gather_bytes,
   split,
   register_memory,
+  grow,
 };
 
 std::string_view name(HostCall call);

@@ -1,6 +1,7 @@
 #include "exchange.hpp"
 
 #include <algorithm>
+#include <cstdlib>
 
 #include <gantry/job/process_identity.hpp>
 
@@ -58,6 +59,22 @@ class ManyProcesses final : public Exchange {
 
   std::vector<std::string> all_gather(const std::vector<std::string>& local) override {
     return communicator_.all_gather_bytes(local.front());
+  }
+
+  void recover(const gantry::PeerLostError& error) override {
+    if (std::getenv("GANTRY_ELASTIC") == nullptr || error.rank() < 0) throw error;
+    const int all = gantry::detect_process_identity().world_size;
+    for (std::vector<int> lost{error.rank()};;) {
+      try {
+        communicator_ = communicator_.shrink(lost);
+        lost.clear();
+        communicator_ = communicator_.grow(all);
+        return;
+      } catch (const gantry::PeerLostError& another) {
+        if (another.rank() < 0) throw;
+        lost.push_back(another.rank());
+      }
+    }
   }
 
  private:

@@ -28,6 +28,10 @@ class Exchange {
   virtual void all_reduce(std::vector<std::vector<gantry::Tensor>>& lists) = 0;
   // Every replica's line of text, in order.
   virtual std::vector<std::string> all_gather(const std::vector<std::string>& local) = 0;
+
+  // Makes the job whole again after an operation threw `error`: waits for the replacements of the
+  // ranks that are lost. Only under glaunch --elastic; else throws `error`.
+  virtual void recover(const gantry::PeerLostError& error) { throw error; }
 };
 
 // The exchange that fits how this process was started. `limit` > 0 uses at most so many devices in

@@ -6,7 +6,8 @@
 //   glaunch digits          one process per device, meeting through glaunch
 //
 // All three add gradients in the same order, so at equal numbers of devices they end with the same
-// bits in every weight.
+// bits in every weight. So does a job that loses ranks, replaces them and continues from the last
+// checkpoint: glaunch --elastic 1:4 digits --checkpoint FILE
 
 #include <fmt/format.h>
 
@@ -75,22 +76,21 @@ int restore(digits::Trainer& trainer, digits::Exchange& exchange, const std::str
   return checkpoint->epoch;
 }
 
-int run(const digits::Settings& settings, const std::string& path, int limit,
-        const std::string& checkpoint) {
-  const std::unique_ptr<digits::Exchange> exchange = digits::make_exchange(limit);
-  print_device_map(*exchange);
-  const digits::Split data = digits::load(path, settings.seed);
-  digits::Trainer trainer(settings, data, *exchange);
-  if (exchange->speaks()) {
+// Trains from the checkpoint on, if there is one; returns the exit code.
+int train(const digits::Settings& settings, const digits::Split& data, digits::Exchange& exchange,
+          const std::string& checkpoint) {
+  print_device_map(exchange);
+  digits::Trainer trainer(settings, data, exchange);
+  if (exchange.speaks()) {
     // Exact on every platform: the numbers come from integer arithmetic alone.
     print(fmt::format("initial checksum: {:016x}", trainer.models().front().checksum()));
   }
-  const int done = restore(trainer, *exchange, checkpoint);
+  const int done = restore(trainer, exchange, checkpoint);
   for (int epoch = done + 1; epoch <= settings.epochs; ++epoch) {
     const auto start = std::chrono::steady_clock::now();
     const double loss = trainer.train_epoch(epoch);
     const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - start;
-    if (!exchange->speaks()) continue;
+    if (!exchange.speaks()) continue;
     if (!checkpoint.empty()) {
       digits::write_checkpoint(checkpoint, {epoch, trainer.models().front().state()});
     }
@@ -99,9 +99,22 @@ int run(const digits::Settings& settings, const std::string& path, int limit,
                       static_cast<double>(trainer.samples()) / seconds.count()));
   }
   const double accuracy = trainer.test_accuracy();
-  const bool equal = report(trainer, *exchange);
-  if (exchange->speaks()) print(fmt::format("final test accuracy: {:.2f} %", 100 * accuracy));
+  const bool equal = report(trainer, exchange);
+  if (exchange.speaks()) print(fmt::format("final test accuracy: {:.2f} %", 100 * accuracy));
   return equal && accuracy >= kRequiredAccuracy ? 0 : 1;
+}
+
+int run(const digits::Settings& settings, const std::string& path, int limit,
+        const std::string& checkpoint) {
+  const digits::Split data = digits::load(path, settings.seed);
+  const std::unique_ptr<digits::Exchange> exchange = digits::make_exchange(limit);
+  for (;;) {
+    try {
+      return train(settings, data, *exchange, checkpoint);
+    } catch (const gantry::PeerLostError& error) {
+      exchange->recover(error);
+    }
+  }
 }
 
 }  // namespace

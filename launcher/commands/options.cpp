@@ -27,6 +27,41 @@ Exit code: that of the first rank that failed, 128+N if signal N ended it, 124
 after --timeout, 125 for glaunch's own errors, 126 or 127 if the program cannot
 be started, 130 after Ctrl-C. Everything behind the program is its own.)";
 
+// Replacements of an elastic job, unless --max-restarts says otherwise.
+constexpr int kDefaultReplacements = 100;
+
+// "2:4".
+ElasticRange parse_elastic(std::string_view text) {
+  const std::size_t colon = text.find(':');
+  if (colon == std::string_view::npos) {
+    throw InvalidArgument(
+        fmt::format("--elastic: expected MIN:MAX ranks, such as 2:4, but got '{}'", text));
+  }
+  const auto read = [&](std::string_view part, std::int64_t least) {
+    return static_cast<int>(env::parse_int(part, "--elastic", least, kMaxRanks));
+  };
+  const ElasticRange range{read(text.substr(0, colon), 1), read(text.substr(colon + 1), 2)};
+  if (range.fewest > range.most) {
+    throw InvalidArgument(fmt::format(
+        "--elastic: expected MIN:MAX with at most MAX ranks as MIN, but got '{}'", text));
+  }
+  return range;
+}
+
+void read_elastic(Options& options, const std::string& text, bool has_max_restarts) {
+  options.elastic = parse_elastic(text);
+  if (options.ranks && *options.ranks != options.elastic->most) {
+    throw InvalidArgument(fmt::format(
+        "-n {} and --elastic {} contradict each other: an elastic job starts with MAX ranks",
+        *options.ranks, text));
+  }
+  if (options.keep_going) {
+    throw InvalidArgument("--keep-going and --elastic contradict each other");
+  }
+  options.ranks = options.elastic->most;
+  if (!has_max_restarts) options.max_restarts = kDefaultReplacements;
+}
+
 // The variables of -x: "A=B", or "A" for its value here, which ranks get anyway.
 void read_exports(Options& options, const std::vector<std::string>& texts) {
   for (const std::string& text : texts) {
@@ -198,8 +233,14 @@ Options parse_options(const std::vector<std::string>& arguments) {
       line.add_option("--forward", forward, "signals for the ranks, such as USR1,USR2")
           .value("SIGNALS");
   line.add_flag("--keep-going", options.keep_going, "do not stop the others when a rank fails");
-  line.add_option("--max-restarts", options.max_restarts, "start the job again after a failure (0)")
-      .range(0, 1'000'000);
+  std::string elastic;
+  const CommandLineOption elastic_option =
+      line.add_option("--elastic", elastic, "replace ranks that fail while MIN of MAX are left")
+          .value("MIN:MAX");
+  const CommandLineOption max_restarts_option =
+      line.add_option("--max-restarts", options.max_restarts,
+                      "restarts after a failure: of the job (0), of elastic ranks (100)")
+          .range(0, 1'000'000);
   const CommandLineOption restart_delay_option =
       line.add_option("--restart-delay", restart_delay, "pause before, doubled each time (1s)")
           .value("TIME");
@@ -253,8 +294,13 @@ Options parse_options(const std::vector<std::string>& arguments) {
     options.timeout = parse_duration(timeout, "--timeout");
     if (options.timeout->count() == 0) throw InvalidArgument("--timeout: expected more than 0");
   }
+  if (elastic_option.is_given()) {
+    read_elastic(options, elastic, max_restarts_option.is_given());
+  }
   if (restart_delay_option.is_given()) {
-    if (options.max_restarts == 0) throw InvalidArgument("--restart-delay needs --max-restarts");
+    if (options.max_restarts == 0) {
+      throw InvalidArgument("--restart-delay needs --max-restarts or --elastic");
+    }
     options.restart_delay = parse_duration(restart_delay, "--restart-delay");
   }
   if (options.keep_going && options.max_restarts > 0) {

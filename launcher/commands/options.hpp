@@ -41,6 +41,12 @@ struct Variable {
   std::string value;
 };
 
+/// The ranks of --elastic MIN:MAX.
+struct ElasticRange {
+  int fewest = 1;  ///< ranks with which the job goes on
+  int most = 2;    ///< ranks that it starts with, and has again when all are replaced
+};
+
 /// The command line, parsed and checked.
 struct Options {
   Action action = Action::run;
@@ -75,7 +81,8 @@ struct Options {
   std::optional<std::chrono::milliseconds> timeout;
   std::vector<int> forward;  ///< signal numbers handed on to the ranks
   bool keep_going = false;
-  int max_restarts = 0;
+  std::optional<ElasticRange> elastic;
+  int max_restarts = 0;  ///< of the job; with `elastic`: of its ranks together
   std::chrono::milliseconds restart_delay{1000};  ///< pause before the first restart
   std::optional<std::string> report;
 };

@@ -58,6 +58,20 @@ void add_ranks(std::vector<std::string>& lines, std::string_view title, const Jo
   lines.push_back(fmt::format("{}: {}", title, text));
 }
 
+// What the rank wrote to its error file.
+void add_error(std::vector<std::string>& lines, const RankResult& rank) {
+  if (rank.error.empty()) return;
+  lines.push_back(fmt::format("rank {} says:\n{}", rank.rank, indented(rank.error)));
+}
+
+void add_tail(std::vector<std::string>& lines, const RankResult& rank) {
+  if (rank.tail.empty()) return;
+  std::string text = fmt::format("last {} lines of rank {}:", rank.tail.size(), rank.rank);
+  if (rank.tail.size() == 1) text = fmt::format("last line of rank {}:", rank.rank);
+  for (const std::string& line : rank.tail) text += "\n  " + line;
+  lines.push_back(text);
+}
+
 // What glaunch found out: which rank, and what it did or did not do.
 void add_headline(std::vector<std::string>& lines, const JobResult& job,
                   const RankResult* root_failure) {
@@ -153,15 +167,17 @@ int JobResult::exit_code() const {
 
 void enter_notes(JobResult& job, const std::vector<ErrorNote>& notes) {
   for (std::size_t i = 0; i < std::min(notes.size(), job.ranks.size()); ++i) {
-    RankResult& rank = job.ranks[i];
-    rank.error = escape_control_characters(
-        std::string_view(notes[i].message).substr(0, kMaxErrorBytes), LineEnds::keep);
-    rank.blame = notes[i].blame;
-    rank.blames = notes[i].ranks;
-    std::erase_if(rank.blames, [&](int blamed) {
-      return blamed < 0 || blamed >= static_cast<int>(job.ranks.size());
-    });
+    enter_note(job.ranks[i], notes[i], job.ranks.size());
   }
+}
+
+void enter_note(RankResult& rank, const ErrorNote& note, std::size_t ranks) {
+  rank.error = escape_control_characters(std::string_view(note.message).substr(0, kMaxErrorBytes),
+                                         LineEnds::keep);
+  rank.blame = note.blame;
+  rank.blames = note.ranks;
+  std::erase_if(rank.blames,
+                [&](int blamed) { return blamed < 0 || blamed >= static_cast<int>(ranks); });
 }
 
 std::string rank_list(const std::vector<int>& ranks) {
@@ -174,6 +190,14 @@ std::string rank_list(const std::vector<int>& ranks) {
     i = end;
   }
   return text;
+}
+
+std::vector<std::string> describe_rank(const RankResult& rank) {
+  std::vector<std::string> lines{
+      fmt::format("rank {} ({}) {}", rank.rank, where(rank), rank.how())};
+  add_error(lines, rank);
+  add_tail(lines, rank);
+  return lines;
 }
 
 std::vector<std::string> describe_failure(const JobResult& job) {
@@ -207,17 +231,8 @@ std::vector<std::string> describe_failure(const JobResult& job) {
   if (root_failure != nullptr) {
     // A rank that hangs says nothing; those that waited for it do.
     const RankResult& speaker = root_failure->error.empty() ? *job.first_failure() : *root_failure;
-    if (!speaker.error.empty()) {
-      lines.push_back(fmt::format("rank {} says:\n{}", speaker.rank, indented(speaker.error)));
-    }
-    if (!root_failure->tail.empty()) {
-      std::string text =
-          fmt::format("last {} lines of rank {}:", root_failure->tail.size(), root_failure->rank);
-      if (root_failure->tail.size() == 1)
-        text = fmt::format("last line of rank {}:", root_failure->rank);
-      for (const std::string& line : root_failure->tail) text += "\n  " + line;
-      lines.push_back(text);
-    }
+    add_error(lines, speaker);
+    add_tail(lines, *root_failure);
   }
   add_ranks(lines, "failed by itself", job, ExitReason::failed_by_itself);
   add_ranks(lines, "failed because of another rank", job,
@@ -226,6 +241,28 @@ std::vector<std::string> describe_failure(const JobResult& job) {
   add_ranks(lines, "still running", job, ExitReason::still_running);
   return lines;
 }
+
+namespace {
+
+Json rank_json(const RankResult& rank) {
+  Json entry = Json::object({{"rank", rank.rank},
+                             {"pid", rank.pid},
+                             {"device", rank.device},
+                             {"class", name(rank.exit_reason())},
+                             {"exit_code", rank.ended ? Json(code_of(rank)) : Json()}});
+  if (rank.signal != 0) {
+    entry.set("signal", signal_name(rank.signal));
+    entry.set("core_dumped", rank.core_dumped);
+    entry.set("out_of_memory", rank.out_of_memory);
+  }
+  entry.set("duration_ms", rank.duration.count());
+  if (!rank.error.empty()) entry.set("error", rank.error);
+  if (!rank.blames.empty()) entry.set("blames", rank.blames);
+  entry.set("tail", rank.tail);
+  return entry;
+}
+
+}  // namespace
 
 std::string report_json(const JobResult& job, const Plan& plan) {
   const RankResult* root_failure = job.launcher.empty() ? job.root_failure() : nullptr;
@@ -253,24 +290,12 @@ std::string report_json(const JobResult& job, const Plan& plan) {
   }
   Json ranks = Json::array();
   for (const RankResult& rank : job.ranks) {
-    if (!job.launcher.empty()) break;
-    Json entry = Json::object({{"rank", rank.rank},
-                               {"pid", rank.pid},
-                               {"device", rank.device},
-                               {"class", name(rank.exit_reason())},
-                               {"exit_code", rank.ended ? Json(code_of(rank)) : Json()}});
-    if (rank.signal != 0) {
-      entry.set("signal", signal_name(rank.signal));
-      entry.set("core_dumped", rank.core_dumped);
-      entry.set("out_of_memory", rank.out_of_memory);
-    }
-    entry.set("duration_ms", rank.duration.count());
-    if (!rank.error.empty()) entry.set("error", rank.error);
-    if (!rank.blames.empty()) entry.set("blames", rank.blames);
-    entry.set("tail", rank.tail);
-    ranks.push_back(std::move(entry));
+    if (job.launcher.empty()) ranks.push_back(rank_json(rank));
   }
   root.set("ranks", std::move(ranks));
+  Json replaced = Json::array();
+  for (const RankResult& rank : job.replaced) replaced.push_back(rank_json(rank));
+  if (plan.elastic) root.set("replaced", std::move(replaced));
   return root.dump(2) + "\n";
 }
 

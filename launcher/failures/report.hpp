@@ -73,6 +73,7 @@ struct JobResult {
   std::vector<RankResult> ranks;
 
   std::vector<EarlierRun> earlier_runs;  ///< those that were followed by a restart
+  std::vector<RankResult> replaced;      ///< processes of ranks that have a replacement
 
   /// What the flight files of the job say of it.
   std::vector<std::string> sentences;
@@ -87,11 +88,17 @@ struct JobResult {
   [[nodiscard]] int exit_code() const;
 };
 
+/// Enters what a rank of a job of `ranks` ranks wrote to its error file.
+void enter_note(RankResult& rank, const ErrorNote& note, std::size_t ranks);
 /// Enters what the ranks wrote to their error files; `notes` are in rank order.
 void enter_notes(JobResult& job, const std::vector<ErrorNote>& notes);
 
 /// The report for people, one line each; empty if all went well.
 [[nodiscard]] std::vector<std::string> describe_failure(const JobResult& job);
+
+/// What a rank that failed was, how it ended, what it wrote to its error file, and its last lines:
+/// one line each.
+[[nodiscard]] std::vector<std::string> describe_rank(const RankResult& rank);
 
 /// The report for programs.
 [[nodiscard]] std::string report_json(const JobResult& job, const Plan& plan);

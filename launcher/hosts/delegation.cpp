@@ -41,6 +41,7 @@ void check_options(const Options& options) {
   if (options.only_rank) refuse("--only-rank");
   if (options.log_dir) refuse("--log-dir");
   if (options.keep_going) refuse("--keep-going");
+  if (options.elastic) refuse("--elastic");
   if (options.has_own_prefix) refuse("--prefix");
 }
 

@@ -244,6 +244,8 @@ void Output::clear_tails() {
   for (auto& tail : tails_) tail.clear();
 }
 
+void Output::clear_tail(int rank) { tails_[static_cast<std::size_t>(rank)].clear(); }
+
 void Output::message(std::string_view line) {
   Console& console = err_ ? *err_ : *out_;
   console.write(kGlaunch, "", fmt::format("glaunch: {}\n", line), true);

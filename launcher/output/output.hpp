@@ -39,6 +39,8 @@ class Output {
   void flush_partial_lines(const std::function<void(int rank, Stream stream)>& read_again);
   /// Forgets the last lines of all ranks: the job starts again.
   void clear_tails();
+  /// Forgets the last lines of one rank: it starts again.
+  void clear_tail(int rank);
   /// Last lines of a rank, oldest first, those of stderr marked.
   [[nodiscard]] std::vector<std::string> tail(int rank) const;
   /// Prints a line of glaunch's own to stderr.

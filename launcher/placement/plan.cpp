@@ -153,6 +153,12 @@ Plan make_plan(const Options& options, const Machine& machine, const Environment
   if (!options.cpu_only) plan.source = machine.inventory.source();
   plan.decisions = placed.decisions;
   plan.warnings.insert(plan.warnings.end(), placed.warnings.begin(), placed.warnings.end());
+  if (options.elastic) {
+    plan.elastic = options.elastic;
+    plan.decisions.push_back(fmt::format(
+        "elastic: the job goes on while {} of {} ranks are left; {} replacements at most",
+        plan.elastic->fewest, plan.elastic->most, options.max_restarts));
+  }
   for (const RankPlacement& one : placed.ranks) {
     plan.ranks.push_back(rank_plan_of(one, machine.inventory, placed.gpus));
     if (!environment.contains("OMP_NUM_THREADS")) plan.ranks.back().omp_threads = one.threads;
@@ -193,6 +199,9 @@ Environment rank_variables_of(const Plan& plan, const RankPlan& rank, const JobV
       {"MASTER_ADDR", "127.0.0.1"},
       {"MASTER_PORT", values.master_port},
   };
+  if (plan.elastic) {
+    set["GANTRY_ELASTIC"] = fmt::format("{}:{}", plan.elastic->fewest, plan.elastic->most);
+  }
   if (rank.device) set["GANTRY_DEVICE"] = std::to_string(*rank.device);
   if (!rank.device_uuid.empty()) set["GANTRY_DEVICE_UUID"] = rank.device_uuid;
   if (!rank.device_bus_id.empty()) set["GANTRY_DEVICE_BUSID"] = rank.device_bus_id;

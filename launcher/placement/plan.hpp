@@ -40,6 +40,7 @@ struct Plan {
   std::vector<RankPlan> ranks;
   std::vector<std::string> decisions;  ///< of the planner, one line each
   std::vector<std::string> warnings;
+  std::optional<ElasticRange> elastic = {};
   std::optional<Delegation> delegation = {};  ///< set: the one process is another launcher
 };
 
@@ -51,7 +52,7 @@ struct JobValues {
   std::string liveness_fd;
   std::string error_file_prefix;  ///< "<prefix><rank>.error" is the rank's error file
   std::string master_port;
-  int restarts = 0;  ///< how often the job was started before
+  int restarts = 0;  ///< how often the job was started before, or number of the replacement
 };
 
 /// Decides which ranks run on which devices and CPUs. A pure function.

@@ -15,7 +15,6 @@
 #include <utility>
 
 #include "launcher/failures/dump.hpp"
-#include "launcher/hosts/arrivals.hpp"
 #include "launcher/processes/cgroup.hpp"
 #include "launcher/processes/job_signals.hpp"
 
@@ -42,7 +41,9 @@ Supervisor::Supervisor(const Options& options, const Plan& plan, const Environme
       context_(options),
       reaper_(context_.job_id(), context_.scratch_directory()),
       output_(options, plan, context_.scratch_directory()),
-      restarts_(options.max_restarts, options.restart_delay) {
+      // Elastic ranks are replaced; their job is never started again.
+      restarts_(options.elastic ? 0 : options.max_restarts, options.restart_delay),
+      replacements_(options, static_cast<int>(plan.ranks.size())) {
   // Orphans of the ranks become this process's children, wherever they went.
   prctl(PR_SET_CHILD_SUBREAPER, 1);
   context_.make_scratch_directory();
@@ -143,68 +144,12 @@ void Supervisor::run_once() {
     rank.tail = output_.tail(rank.rank);
   }
   enter_notes(result_, notes);
+  restore_replaced();
   look_for_missing_ranks();
   // With --keep-going no rank was stopped.
   if (result_.outcome == Outcome::rank_failed && result_.sentences.empty()) {
     result_.sentences = diagnose_job(context_.job_id());
   }
-}
-
-bool Supervisor::start_ranks() {
-  const auto fail = [&](const ExecFailure& failure) {
-    result_.outcome = Outcome::not_started;
-    result_.start_error = failure.message;
-    result_.start_error_code = failure.exit_code();
-    return false;
-  };
-  const auto path = environment_.find("PATH");
-  const auto program = find_program(plan_.command.front(),
-                                    path == environment_.end() ? "/usr/bin:/bin" : path->second);
-  if (const auto* failure = std::get_if<ExecFailure>(&program)) return fail(*failure);
-
-  const JobValues values = context_.values();
-  if (options_.stdin_mode == StdinMode::rank0) stdin_.emplace(loop_);
-  BindingWarnings warnings;
-  for (const RankPlan& rank : plan_.ranks) {
-    unlink(context_.error_file(rank.rank).c_str());  // of an earlier job with the same --log-dir
-    SpawnRequest request{std::get<std::string>(program),
-                         plan_.command,
-                         environment_of(rank, values),
-                         -1,
-                         plan_.delegation ? -1 : context_.liveness_fd(),
-                         descriptors_,
-                         Binding(rank.cpus, rank.memory_node)};
-    if (rank.rank == 0 && stdin_) request.stdin_fd = stdin_->source();
-    const auto started = spawn(request, reaper_);
-    if (rank.rank == 0 && stdin_) stdin_->handed_over();
-    if (const auto* failure = std::get_if<ExecFailure>(&started)) return fail(*failure);
-    const Process& process = std::get<Process>(started);
-    for (const auto& text : warnings.add(process.binding_errors)) message("warning: " + text);
-    const auto index = static_cast<std::size_t>(rank.rank);
-    ranks_[index].pid = process.pid;
-    result_.ranks[index].pid = process.pid;
-    result_.ranks[index].started = true;
-    ++running_;
-    watch_end(process.pid);
-    watch_output(rank.rank, Stream::out, process.stdout_fd);
-    watch_output(rank.rank, Stream::err, process.stderr_fd);
-  }
-  return true;
-}
-
-Environment Supervisor::environment_of(const RankPlan& rank, const JobValues& values) const {
-  if (!plan_.delegation) return rank_environment(environment_, plan_, rank, values);
-  return delegation_environment(environment_, *plan_.delegation,
-                                {values.job_id, plan_.delegation->rank_address(store_->address()),
-                                 values.rendezvous_token, values.master_port, values.restarts});
-}
-
-// Another launcher that failed before all ranks were there has started nothing.
-void Supervisor::look_for_missing_ranks() {
-  if (!plan_.delegation || result_.outcome != Outcome::rank_failed) return;
-  const std::vector<int> missing =
-      missing_ranks(store_->address(), context_.store_token(), plan_.delegation->ranks);
-  if (!missing.empty()) enter_missing_ranks(result_, *plan_.delegation, missing);
 }
 
 // SIGCHLD alone is not enough: a thread that some library started may take it away from us.
@@ -340,9 +285,16 @@ void Supervisor::rank_ended(int rank, int status) {
     entry.exit_code = WEXITSTATUS(status);
   }
   signal_groups(0);  // forgets the group if it is empty
-  if (!entry.failed()) return store_->mark_ended(rank);
-  store_->mark_lost(rank);
-  if (entry.stopped_by_glaunch) return;
+  const int id = replacements_.id_of(rank);
+  entry.failed() ? store_->mark_lost(id) : store_->mark_ended(id);
+  const bool is_replaceable = replacements_.is_elastic() && phase_ == Phase::running;
+  if (is_replaceable) return go_on_without(entry);
+  if (entry.failed()) end_job(entry);
+}
+
+// A failure ends the job, unless glaunch stopped the rank.
+void Supervisor::end_job(const RankResult& failed) {
+  if (failed.stopped_by_glaunch) return;
   if (result_.outcome == Outcome::ok) result_.outcome = Outcome::rank_failed;
   if (phase_ == Phase::running && !options_.keep_going) {
     phase_ = Phase::collecting;
@@ -398,6 +350,11 @@ void Supervisor::signal_groups(int signal) {
       reaper_.remove_group(rank.pid);
     }
   }
+  std::erase_if(replaced_groups_, [&](pid_t group) {
+    if (kill(-group, signal) == 0 || errno != ESRCH) return false;
+    reaper_.remove_group(group);
+    return true;
+  });
 }
 
 // Children that are no rank: what ranks started and left to us.
@@ -423,6 +380,7 @@ void Supervisor::pass_deadlines() {
       stop(SIGTERM, options_.grace);
     }
   }
+  if (phase_ == Phase::running) start_replacements();
   if (!phase_deadline_ || *phase_deadline_ > now) return;
   phase_deadline_.reset();
   switch (phase_) {
@@ -468,7 +426,9 @@ void Supervisor::look_for_the_end() {
 std::optional<Clock::time_point> Supervisor::next_deadline() const {
   std::optional<Clock::time_point> first;
   const auto input = stdin_ ? stdin_->deadline() : std::nullopt;
-  for (const auto& deadline : {phase_deadline_, timeout_, output_.deadline(), input}) {
+  const auto replacement =
+      phase_ == Phase::running ? replacements_.deadline() : std::optional<Clock::time_point>();
+  for (const auto& deadline : {phase_deadline_, timeout_, output_.deadline(), input, replacement}) {
     if (deadline && (!first || *deadline < *first)) first = deadline;
   }
   return first;

@@ -17,6 +17,7 @@
 #include "launcher/processes/job_context.hpp"
 #include "launcher/processes/process.hpp"
 #include "launcher/processes/reaper.hpp"
+#include "launcher/processes/replacements.hpp"
 
 namespace gantry::launcher {
 
@@ -54,6 +55,8 @@ class Supervisor {
   void run_once();
   bool pause(std::chrono::milliseconds delay);
   bool start_ranks();
+  std::optional<ExecFailure> start_rank(const RankPlan& rank, const JobValues& values,
+                                        int stdin_fd);
   Environment environment_of(const RankPlan& rank, const JobValues& values) const;
   void look_for_missing_ranks();
   void watch_end(pid_t pid);
@@ -66,6 +69,15 @@ class Supervisor {
   void reap();
   std::optional<int> running_rank(pid_t pid) const;
   void rank_ended(int rank, int status);
+  void end_job(const RankResult& failed);
+
+  // Note [Elastic jobs]
+  StoreClient observe_store() const;
+  void go_on_without(RankResult& entry);
+  void replace(RankResult& entry);
+  void start_replacements();
+  void start_replacement(int rank);
+  void restore_replaced();
 
   void stop(int signal, std::chrono::milliseconds grace);
   void kill_all();
@@ -87,9 +99,13 @@ class Supervisor {
   Output output_;
   std::optional<StoreServer> store_;  // another one for each start of the job
   RestartPolicy restarts_;
+  Replacements replacements_;
+  JobValues values_;        // of this start of the job
+  std::string executable_;  // of the program
   std::optional<StdinRelay> stdin_;
 
   std::vector<Rank> ranks_;
+  std::vector<pid_t> replaced_groups_;  // process groups of replaced ranks that may not be empty
   JobResult result_;
   Phase phase_ = Phase::running;
   std::optional<Clock::time_point> phase_deadline_;
@@ -100,6 +116,7 @@ class Supervisor {
   std::set<pid_t>
       earlier_children_;  // children from before the job, of a shell that became glaunch
   std::set<pid_t> signalled_orphans_;
+  BindingWarnings warnings_;
   int last_signal_ = 0;
   int running_ = 0;
   int ended_ = 0;

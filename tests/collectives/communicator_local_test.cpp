@@ -447,6 +447,7 @@ TEST_F(CommunicatorLocalTest, EveryMemberOfAnUndefinedOneThrowsAndNamesItself) {
       {"all_gather_bytes", [&] { (void)none.all_gather_bytes(""); }},
       {"split", [&] { (void)none.split(0); }},
       {"shrink", [&] { (void)none.shrink({0}); }},
+      {"grow", [&] { (void)none.grow(2); }},
   };
   for (const auto& [name, call] : members) {
     expect_throws<InvalidArgument>(

@@ -330,6 +330,7 @@ struct Movable<Communicator> {
             REFUSES(all_gather_bytes, o.all_gather_bytes("a")),
             REFUSES(split, o.split(0)),
             REFUSES(shrink, o.shrink({})),
+            REFUSES(grow, o.grow(2)),
             ANSWERS(defined, !o.defined()),
             ANSWERS(abort, (o.abort(), true))};
   }

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <chrono>
 #include <cstdint>
 #include <initializer_list>
 #include <memory>
@@ -35,8 +36,8 @@ struct CollectiveOptions {
 /// A cheap handle: copies refer to the same group. Every rank calls the same operations in the
 /// same order with matching arguments. A mismatch is a CollectiveMismatch on every rank, which
 /// names rank 0's call and the first call that differs. It changes nothing, and the group stays
-/// intact. Some calls make hosts wait for each other: host_barrier, all_gather_bytes, split and
-/// register_memory. Such a call on some ranks against a collective on others breaks the group.
+/// intact. Some calls make hosts wait for each other: host_barrier, all_gather_bytes, split, grow
+/// and register_memory. Such a call on some ranks against a collective on others breaks the group.
 ///
 /// Device/stream: an operation runs in order with the current stream of the communicator's device.
 /// The host waits neither for other ranks nor for the device. Exceptions are the start of NCCL, and
@@ -50,7 +51,8 @@ struct CollectiveOptions {
 /// mismatch all ranks still make the same calls. Over "host" the differing call itself throws, on
 /// every rank.
 ///  * A rank that dies or leaves is a PeerLostError on every other rank within a second. The
-///    communicator is unusable from then on; shrink() makes a new one.
+///    communicator is unusable from then on; shrink() makes a new one, and grow() of that one takes
+///    replacements in.
 ///  * A rank that does not come is a TimeoutError after GANTRY_COLL_TIMEOUT seconds, which names
 ///    it. Between machines, so is a call that makes hosts wait against another call.
 ///  * A send and a recv that differ are a CollectiveMismatch at both ends, which names both calls,
@@ -67,7 +69,8 @@ class GANTRY_API Communicator {
   /// The group of all processes of this job: glaunch, mpirun, srun, torchrun-style variables or a
   /// single process, detected in this order. Made at the first call, which every rank must make;
   /// sets the calling thread's current device to device(). Under mpirun it initializes MPI, unless
-  /// the program has done so before: afterwards MPI_Init would be an error.
+  /// the program has done so before: afterwards MPI_Init would be an error. In a replacement
+  /// process of `glaunch --elastic` it waits, without a deadline, for a grow() of the other ranks.
   /// Throws: InvalidArgument for contradictory variables or a rank without a device;
   /// TimeoutError; PeerLostError; NotSupported.
   static Communicator world();
@@ -201,7 +204,28 @@ class GANTRY_API Communicator {
   /// The group of all ranks but `failed`, in their order, with new workspaces; every survivor calls
   /// it with the same list, also after a PeerLostError. Inputs of the operation that failed are
   /// untouched unless it was in place.
+  /// Throws: InvalidArgument for a rank that the group does not have, or this one; PeerLostError if
+  /// another rank is lost meanwhile. In a job of `glaunch --elastic` every survivor throws it, with
+  /// the lost rank of this group, and calls shrink() again with that rank in the list.
   [[nodiscard]] Communicator shrink(const std::vector<int>& failed) const;
+  /// The group of these ranks and of replacements of lost ranks: `expected` ranks in all.
+  ///
+  /// For a job of `glaunch --elastic`, which starts a process for every rank that is lost. Such a
+  /// process joins in Communicator::world(), which returns the group that this call makes. Every
+  /// rank of an intact group calls it, usually one that shrink() made. Ranks are in the order of
+  /// GANTRY_RANK: a replacement has the place of the process before it, and a group of the whole
+  /// job has the ranks of the job. Blocks the host. The group has new workspaces and no registered
+  /// memory; this communicator stays usable.
+  ///
+  /// `timeout` is how long ranks wait for replacements, 0: GANTRY_COLL_TIMEOUT; equal on all ranks.
+  /// A replacement that is lost while it joins is replaced within that time.
+  /// Throws, on every rank, and this group stays usable: TimeoutError with the number of ranks that
+  /// came; NotSupported without glaunch --elastic; InvalidArgument unless `expected` is more than
+  /// size() and at most the ranks of the job, for arguments that differ, and for a replacement with
+  /// another version of gantry or other settings; Error while another group of the job grows.
+  /// PeerLostError with the rank of this group that was lost, or if ranks of the job have ended so
+  /// that too few can come.
+  [[nodiscard]] Communicator grow(int expected, std::chrono::milliseconds timeout = {}) const;
   /// False for the result of split() with a negative color and for a default-constructed one.
   [[nodiscard]] bool defined() const noexcept { return impl_ != nullptr; }
 

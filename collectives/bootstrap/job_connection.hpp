@@ -1,0 +1,94 @@
+#pragma once
+
+#include <chrono>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include <gantry/extend/store.hpp>
+#include <gantry/job/process_identity.hpp>
+
+#include "job/elastic_job.hpp"
+
+namespace gantry {
+
+// A process of a job: its rank there, and its number in the store. A replacement has the rank of
+// the process before it, and a number of its own.
+struct JobMember {
+  int rank = 0;
+  int id = 0;
+
+  friend bool operator==(const JobMember&, const JobMember&) = default;
+};
+
+// The connection of this process to its job's store, which its groups share.
+//
+// Thread safety: any thread.
+class JobConnection {
+ public:
+  // Connects, and serves the store if the identity has that role. Throws: InvalidArgument;
+  // TimeoutError; PeerLostError.
+  JobConnection(const ProcessIdentity& identity, std::chrono::milliseconds timeout);
+
+  std::chrono::milliseconds timeout() const { return timeout_; }
+  // The rank that serves the store, −1 if glaunch does.
+  int server() const { return has_launcher_ ? -1 : 0; }
+  const JobMember& self() const { return self_; }
+  const std::optional<ElasticTerms>& terms() const { return terms_; }
+  // Throws: PeerLostError after leave().
+  std::shared_ptr<StoreClient> client() const;
+  // The numbers of the lost processes, in order of their loss.
+  std::vector<int> lost_ids() const;
+  // The numbers of the processes that ended in order.
+  std::vector<int> ended_ids() const;
+
+  // Note [Agreements]
+  // Ranks that learn of a death at different times must still decide alike, or each waits for the
+  // others in another call. The store outlives every rank. So each rank writes its outcome to a
+  // register there that is written once. If its process is gone, or late, another rank writes that
+  // in its place. All ranks read the same registers, and decide by nothing else.
+
+  // Writes the register `key` unless it has a value. Returns its value.
+  std::string write_once(std::string_view key, std::string_view value) const;
+  // Waits until the register `key` of `owner` has a value, and returns it: "lost R" if the process
+  // of rank R is gone, "late R" after `timeout`.
+  std::string read_register(std::string_view key, const JobMember& owner,
+                            std::chrono::milliseconds timeout) const;
+  // Writes `outcome` for this process, and returns the outcomes of all members, equal on all.
+  std::vector<std::string> agree(std::string_view key, const std::vector<JobMember>& members,
+                                 std::string_view outcome, std::chrono::milliseconds timeout) const;
+  // The register of a member in agree().
+  static std::string register_key(std::string_view key, const JobMember& member);
+
+  // Deregisters this process: its end is not a loss. A rank that serves the store waits until the
+  // others, which may still read from it, have left too. It does not wait for lost ranks, and has a
+  // timeout.
+  void leave() noexcept;
+
+ private:
+  std::shared_ptr<StoreClient> find() const noexcept;
+
+  const std::chrono::milliseconds timeout_;
+  const int size_;
+  const bool has_launcher_;
+  const std::optional<ElasticTerms> terms_;
+  const JobMember self_;
+  std::unique_ptr<StoreServer> server_;
+  mutable std::mutex mutex_;  // guards client_
+  std::shared_ptr<StoreClient> client_;
+};
+
+// The processes of a group in rank order, and the connection to their job. `job` is null without a
+// store.
+struct JobGroup {
+  std::shared_ptr<JobConnection> job;
+  std::vector<JobMember> members;
+
+  // The rank in the group of the process with rank `job_rank` in the job, −1 if it has none.
+  int index_of(int job_rank) const noexcept;
+};
+
+}  // namespace gantry
