@@ -28,6 +28,7 @@
 #include <gantry/device/topology.hpp>
 #include <gantry/device/visible_devices.hpp>
 #include <gantry/job/process_identity.hpp>
+#include <gantry/kernels/blas_handle.hpp>
 #include <gantry/kernels/philox.hpp>
 #include <gantry/kernels/tensor_ref.hpp>
 #include <gantry/memory/allocator.hpp>
@@ -44,9 +45,15 @@
 #include <gantry/memory/stats.hpp>
 #include <gantry/streams/event.hpp>
 #include <gantry/streams/graph.hpp>
+#include <gantry/streams/green_context.hpp>
+#include <gantry/streams/nvtx.hpp>
+#include <gantry/streams/optional_stream_guard.hpp>
+#include <gantry/streams/owned_stream.hpp>
+#include <gantry/streams/profiler.hpp>
 #include <gantry/streams/stream.hpp>
 #include <gantry/streams/stream_guard.hpp>
 #include <gantry/tensor/axes.hpp>
+#include <gantry/tensor/device_of.hpp>
 #include <gantry/tensor/elementwise.hpp>
 #include <gantry/tensor/factories.hpp>
 #include <gantry/tensor/generator_ref.hpp>

@@ -3,6 +3,7 @@
 
 #include <gantry/core/error.hpp>
 
+#include "kernels/cuda/blas_handle.hpp"
 #include "kernels/cuda/copy.hpp"
 #include "kernels/cuda/elementwise.hpp"
 #include "kernels/cuda/random.hpp"
@@ -78,5 +79,6 @@ void multicast(void*, std::span<const CopyRegion>, std::span<const std::ptrdiff_
   refuse("multicast");
 }
 void gemm(const Stream&, const GemmPlan&) { refuse("gemm"); }
+void* blas_handle(const Stream&) { refuse("current_blas_handle"); }
 
 }  // namespace gantry::kernels::cuda
