@@ -53,8 +53,8 @@ constexpr std::array kNumbers = {
 
 // The numbers that reset_accumulated_stats() sets to 0.
 constexpr std::array kEventCounts = {
-    &Stats::num_alloc_retries,    &Stats::num_ooms,         &Stats::num_sync_all_streams,
-    &Stats::num_device_alloc,     &Stats::num_device_free,  &Stats::reclaimed_bytes,
+    &Stats::num_alloc_retries, &Stats::num_ooms,        &Stats::num_sync_all_streams,
+    &Stats::num_device_alloc,  &Stats::num_device_free, &Stats::reclaimed_bytes,
     &Stats::num_stream_waits,
 };
 

@@ -46,8 +46,8 @@ GreenContext::GreenContext(int multiprocessors, Device device) {
         "share",
         on.str());
   }
-  impl_ = gantry::detail::CheckedPtr(
-      std::unique_ptr<Impl, Destroy>(new Impl(index, multiprocessors)));
+  impl_ =
+      gantry::detail::CheckedPtr(std::unique_ptr<Impl, Destroy>(new Impl(index, multiprocessors)));
 }
 
 void GreenContext::Destroy::operator()(Impl* impl) const noexcept { delete impl; }
@@ -56,7 +56,9 @@ int GreenContext::multiprocessors() const {
   return impl_.of("GreenContext::multiprocessors").partition.multiprocessors;
 }
 
-Device GreenContext::device() const { return Device::cuda(impl_.of("GreenContext::device").device); }
+Device GreenContext::device() const {
+  return Device::cuda(impl_.of("GreenContext::device").device);
+}
 
 Stream GreenContext::make_stream(int priority) {
   Impl& impl = impl_.of("GreenContext::make_stream");

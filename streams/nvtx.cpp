@@ -30,9 +30,9 @@ OpenRanges& open_ranges() {
 
 const char* checked(const char* op, const std::string& message) {
   if (message.find('\0') == std::string::npos) return message.c_str();
-  throw InvalidArgument(fmt::format(
-      "{}: expected a message without null characters, but got one at position {}", op,
-      message.find('\0')));
+  throw InvalidArgument(
+      fmt::format("{}: expected a message without null characters, but got one at position {}", op,
+                  message.find('\0')));
 }
 
 }  // namespace

@@ -27,9 +27,9 @@ template <class Function>
 void find(Function& function, const char* name) {
   void* found = nullptr;
   cudaDriverEntryPointQueryResult result = cudaDriverEntryPointSymbolNotFound;
-  GANTRY_CUDA_CHECK(cudaGetDriverEntryPointByVersion(name, &found, kInterfaceVersion,
-                                                     cudaEnableDefault, &result),
-                    fmt::format("looking up {}", name));
+  GANTRY_CUDA_CHECK(
+      cudaGetDriverEntryPointByVersion(name, &found, kInterfaceVersion, cudaEnableDefault, &result),
+      fmt::format("looking up {}", name));
   if (result != cudaDriverEntryPointSuccess || found == nullptr) {
     throw NotSupported(fmt::format(
         "GreenContext: expected a driver for CUDA 12.5 or newer, but got one without {}", name));
@@ -64,12 +64,12 @@ GreenPartition make_green_partition(int device, int multiprocessors) {
   CUdevResource part{};
   CUdevResource rest{};
   unsigned parts = 1;
-  GANTRY_CUDA_CHECK(api.split_by_count(&part, &parts, &all, &rest, 0,
-                                       static_cast<unsigned>(multiprocessors)),
-                    "splitting the multiprocessors", device);
+  GANTRY_CUDA_CHECK(
+      api.split_by_count(&part, &parts, &all, &rest, 0, static_cast<unsigned>(multiprocessors)),
+      "splitting the multiprocessors", device);
   CUdevResourceDesc description{};
-  GANTRY_CUDA_CHECK(api.generate_description(&description, &part, 1),
-                    "describing a green context", device);
+  GANTRY_CUDA_CHECK(api.generate_description(&description, &part, 1), "describing a green context",
+                    device);
   CUgreenCtx context{};
   GANTRY_CUDA_CHECK(api.create(&context, description, device, CU_GREEN_CTX_DEFAULT_STREAM),
                     "creating a green context", device);

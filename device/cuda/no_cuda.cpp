@@ -2,6 +2,7 @@
 #include <gantry/core/error.hpp>
 
 #include "device/cuda/cuda_platform.hpp"
+#include "device/device_activity.hpp"
 #include "device/green_partition.hpp"
 #include "device/profiler_calls.hpp"
 
@@ -22,5 +23,8 @@ NativeStream make_green_stream(int, const GreenPartition&, int) { throw NotSuppo
 void destroy_green_partition(const GreenPartition&) noexcept {}
 
 void switch_cuda_profilers(bool) { throw NotSupported(kReason); }
+
+std::string start_device_activity() { return kReason; }
+void stop_device_activity() noexcept {}
 
 }  // namespace gantry

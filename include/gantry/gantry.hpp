@@ -31,6 +31,7 @@
 #include <gantry/kernels/blas_handle.hpp>
 #include <gantry/kernels/philox.hpp>
 #include <gantry/kernels/tensor_ref.hpp>
+#include <gantry/kernels/trace.hpp>
 #include <gantry/memory/allocator.hpp>
 #include <gantry/memory/buffer.hpp>
 #include <gantry/memory/caching_allocator.hpp>

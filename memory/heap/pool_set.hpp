@@ -19,7 +19,8 @@ namespace gantry::memory {
 
 class DeviceHeap;
 
-/// Source of blocks: chunks mapped into address ranges, or segments of the driver or of an allocator.
+/// Source of blocks: chunks mapped into address ranges, or segments of the driver or of an
+/// allocator.
 enum class HeapBacking : std::uint8_t { vmm, segments };
 
 /// A set of blocks that is never mixed with another pool's.

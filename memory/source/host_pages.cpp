@@ -112,8 +112,8 @@ HostPlacement host_placement(int node, bool several_nodes, std::size_t bytes) {
     case Platform::cuda:
       break;
   }
-  const bool worth_it = platform() == Platform::cuda &&
-                        (bytes >= kParallelBytes || (several_nodes && node >= 0));
+  const bool worth_it =
+      platform() == Platform::cuda && (bytes >= kParallelBytes || (several_nodes && node >= 0));
   const bool registers = alloc_config().pinned_register.value_or(worth_it);
   return {.source = registers ? HostSource::registered : HostSource::driver, .node = node};
 }

@@ -36,7 +36,8 @@ class OwnAllocator final : public Allocator {
   Block allocate(const Stream& stream, std::size_t bytes, std::size_t alignment) override {
     EXPECT_EQ(stream, Stream::default_stream(stream.device()));
     if (is_empty) throw OutOfMemoryError("the program's allocator is empty", OomReport{}, "cuda:0");
-    if (foreign) return Block{.data = this, .bytes = bytes, .device = Device::cpu(), .allocator = this};
+    if (foreign)
+      return Block{.data = this, .bytes = bytes, .device = Device::cpu(), .allocator = this};
     void* data = driver().allocate(stream.device().index, bytes);
     EXPECT_EQ(reinterpret_cast<std::uintptr_t>(data) % alignment, 0u);
     ++blocks;

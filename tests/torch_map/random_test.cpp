@@ -65,8 +65,7 @@ TEST_F(TorchCudaMapComm, ReduceAdd) {
 
 TEST_F(TorchCudaMapComm, ReduceAddCoalesced) {
   const std::vector<std::vector<Tensor>> lists{{ones({2}, "cuda:0")}, {ones({2}, "cuda:1")}};
-  EXPECT_THAT(comm::reduce_add_coalesced(lists, "cuda:0")[0].to_vector<float>(),
-              ElementsAre(2, 2));
+  EXPECT_THAT(comm::reduce_add_coalesced(lists, "cuda:0")[0].to_vector<float>(), ElementsAre(2, 2));
 }
 
 TEST_F(TorchCudaMapComm, Scatter) {

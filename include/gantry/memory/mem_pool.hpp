@@ -83,8 +83,8 @@ class GANTRY_API MemPool {
   /// Maps physical memory at the addresses of live blocks again. Their contents are those of the
   /// backup; without one they are undefined. No effect if has_physical().
   /// Device/stream: blocks the host until a backup is copied.
-  /// Throws, with the strong guarantee: OutOfMemoryError, CudaError. has_physical() stays false, and
-  /// a backup is kept.
+  /// Throws, with the strong guarantee: OutOfMemoryError, CudaError. has_physical() stays false,
+  /// and a backup is kept.
   void restore_physical();
   /// False between release_physical() and restore_physical().
   [[nodiscard]] bool has_physical() const;
