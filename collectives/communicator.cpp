@@ -18,6 +18,7 @@
 #include "collectives/communicator_checks.hpp"
 #include "collectives/communicator_impl.hpp"
 #include "collectives/reduction.hpp"
+#include "collectives/traced_collective.hpp"
 #include "collectives/work_state.hpp"
 #include "tensor/overlap.hpp"
 
@@ -77,6 +78,7 @@ Work Communicator::submit(CollectiveCall& call, const CollectiveOptions& options
   call.what.scale = options.scale;
   auto state = std::make_shared<Work::State>();
   state->device = device();
+  const TracedCollective traced(call.what, size());
   if (size() > 1) {
     Impl::Submitted submitted = impl_->run(call, stream);
     state->done = std::move(submitted.end);

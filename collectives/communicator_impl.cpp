@@ -24,6 +24,7 @@
 #include "collectives/p2p/plans.hpp"
 #include "collectives/peers/probe.hpp"
 #include "collectives/protocol/layout.hpp"
+#include "collectives/traced_collective.hpp"
 #include "core/escaped_text.hpp"
 #include "device/sync_debug_driver.hpp"
 #include "job/flight_file.hpp"
@@ -404,6 +405,7 @@ void Communicator::Impl::rendezvous(HostCall call) {
 }
 
 void Communicator::Impl::record(const CollectiveCall& call, Algorithm algorithm) {
+  TracedCollective::note_algorithm(algorithm);
   if (!control || recorded_ == call.what.call) return;
   recorded_ = call.what.call;
   control->record(call.what, algorithm, message_bytes(call.what, membership.size),

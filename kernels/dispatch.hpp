@@ -1,6 +1,7 @@
 #pragma once
 
 #include <initializer_list>
+#include <source_location>
 #include <utility>
 
 #include <gantry/device/device.hpp>
@@ -8,6 +9,7 @@
 #include <gantry/kernels/tensor_ref.hpp>
 
 #include "device/sim/sim_launch.hpp"
+#include "kernels/observed_op.hpp"
 #include "kernels/target.hpp"
 
 namespace gantry::kernels {
@@ -21,10 +23,12 @@ void check_sim_operand(int device, const TensorRef& operand);
 //
 // On simulated devices `host` outlives the call, so it captures by value. Operands are checked
 // before the submission; null entries are skipped. `waits`: whether the kernel waits for kernels of
-// other ranks.
+// other ranks. `where`: a place in the function that names the kernel.
 template <class Host, class Gpu>
 void submit(const Target& target, std::initializer_list<const TensorRef*> operands, Host host,
-            Gpu gpu, ::gantry::sim::KernelWaits waits = ::gantry::sim::KernelWaits::never) {
+            Gpu gpu, ::gantry::sim::KernelWaits waits = ::gantry::sim::KernelWaits::never,
+            std::source_location where = std::source_location::current()) {
+  const ObservedOp observed(target, operands, where);
   if (target.is_cpu()) {
     host();
     return;

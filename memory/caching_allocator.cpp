@@ -161,6 +161,10 @@ void set_fraction(double fraction, Device device) {
   standard_allocator().set_fraction(fraction, index);
 }
 
+double fraction(Device device) {
+  return standard_allocator().fraction(checked_device_index(device, "fraction"));
+}
+
 void add_oom_observer(std::function<void(Device, const OomReport&)> observer) {
   if (!observer) {
     throw InvalidArgument("add_oom_observer: expected a function, but got an empty one");

@@ -3,6 +3,7 @@
 
 #include <cstddef>
 #include <limits>
+#include <optional>
 #include <string>
 #include <string_view>
 
@@ -19,10 +20,18 @@ struct AllocConfig {
   double gc_threshold = 0;
   /// Share of each device's memory that this process may hold.
   double fraction = 1;
+  /// Whether pinned memory is mapped here and registered with the driver; none: where that is
+  /// faster (Note [Getting page-locked memory]).
+  std::optional<bool> pinned_register;
+  /// The most threads that fault in registered memory; 0: up to 16.
+  int pinned_threads = 0;
+  /// Size of the first pinned segment, in bytes.
+  std::size_t pinned_reserve_bytes = 0;
 };
 
-/// Parses "key:value,…" with the keys backend, fraction, gc_threshold and max_split_size_mb.
-/// Throws: InvalidArgument that names the key and the expected value.
+/// Parses "key:value,…". The keys, and torch's spellings of them, are those of
+/// docs/reference/allocator-configuration.md. Throws: InvalidArgument that names the key and the
+/// expected value.
 [[nodiscard]] AllocConfig parse_alloc_config(std::string_view text);
 
 /// The configuration of this process: GANTRY_ALLOC_CONF as it was at the first call.

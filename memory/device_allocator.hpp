@@ -14,6 +14,7 @@ class DeviceAllocator : public Allocator {
   virtual void reset_peak_stats(int device) = 0;
   /// Limits the memory held on the device to a share of its memory.
   virtual void set_fraction(double fraction, int device) = 0;
+  [[nodiscard]] virtual double fraction(int device) = 0;
 };
 
 }  // namespace gantry::memory

@@ -87,6 +87,14 @@ HeapAllocator::~HeapAllocator() {
   }
 }
 
+Pool& HeapAllocator::make_pool(int device, const MemPoolOptions& options) {
+  Pool& made = heap(device).make_pool(options);
+  if (options.allocator != nullptr && !options.allocator->is_peer_accessible()) {
+    is_peer_accessible_.store(false, std::memory_order_relaxed);
+  }
+  return made;
+}
+
 DeviceHeap& HeapAllocator::heap(int device) {
   return heaps_.get(device, [this](int index) {
     const bool vmm = config_.backend != "native" && driver().supports_virtual_memory(index);

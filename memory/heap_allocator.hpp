@@ -1,6 +1,7 @@
 // The caching allocator: one heap per device, with magazines in front.
 #pragma once
 
+#include <atomic>
 #include <memory>
 
 #include <gantry/memory/allocator.hpp>
@@ -31,12 +32,15 @@ class HeapAllocator final : public DeviceAllocator, public ExportableAllocator {
   void record_stream(const Block& block, const Stream& stream) override;
   void record_use(const Block& block, const Stream& stream) override;
   void empty_cache(Device device) override;
-  [[nodiscard]] bool is_peer_accessible() const override { return true; }
+  [[nodiscard]] bool is_peer_accessible() const override {
+    return is_peer_accessible_.load(std::memory_order_relaxed);
+  }
   [[nodiscard]] std::string name() const override;
 
   [[nodiscard]] Stats stats(int device) override { return heap(device).stats(); }
   void reset_peak_stats(int device) override { heap(device).reset_peak_stats(); }
   void set_fraction(double fraction, int device) override { heap(device).set_fraction(fraction); }
+  [[nodiscard]] double fraction(int device) override { return heap(device).fraction(); }
 
   [[nodiscard]] BlockExtent pin(const Block& block) override;
   void unpin(const Block& block) noexcept override;
@@ -49,6 +53,8 @@ class HeapAllocator final : public DeviceAllocator, public ExportableAllocator {
   [[nodiscard]] DeviceHeap& heap(int device);
   [[nodiscard]] DeviceHeap* find_heap(int device) const { return heaps_.find(device); }
   [[nodiscard]] const AllocConfig& config() const { return config_; }
+  /// A pool on `device`; its segments may be those of another allocator.
+  [[nodiscard]] Pool& make_pool(int device, const MemPoolOptions& options);
 
  private:
   [[nodiscard]] Block allocate_in(Pool& pool, std::size_t bytes, const Stream& stream,
@@ -60,6 +66,7 @@ class HeapAllocator final : public DeviceAllocator, public ExportableAllocator {
 
   const AllocConfig config_;
   PerDevice<DeviceHeap> heaps_;
+  std::atomic<bool> is_peer_accessible_{true};
 };
 
 /// The pool of the calling thread's allocations on `device`, nullptr: the common pool; see

@@ -1,15 +1,19 @@
 #include <gantry/memory/mem_pool.hpp>
 
+#include <algorithm>
 #include <memory>
 #include <string>
+#include <utility>
 
 #include <gantry/core/error.hpp>
 #include <gantry/core/log.hpp>
 #include <gantry/memory/caching_allocator.hpp>
+#include <gantry/memory/snapshot.hpp>
 
 #include "device/checked_device_index.hpp"
 #include "memory/backends.hpp"
 #include "memory/heap_allocator.hpp"
+#include "memory/trace/history.hpp"
 
 namespace gantry::memory {
 
@@ -21,7 +25,7 @@ MemPool::MemPool(Device device, MemPoolOptions options) {
                            memory::allocator(Device::cuda(index)).name() + "', which has no pools",
                        Device::cuda(index).str());
   }
-  Pool& pool = allocator->heap(index).make_pool(options);
+  Pool& pool = allocator->make_pool(index, options);
   pool_ = gantry::detail::CheckedPtr(std::unique_ptr<Pool, DestroyPool>(&pool));
 }
 
@@ -52,9 +56,9 @@ std::size_t MemPool::use_count() const {
   return static_cast<std::size_t>(pool.heap->live_blocks(pool));
 }
 
-void MemPool::release_physical() {
+void MemPool::release_physical(const ReleaseOptions& options) {
   Pool& pool = pool_.of("MemPool::release_physical");
-  pool.heap->release_physical(pool);
+  pool.heap->release_physical(pool, options.backup);
 }
 
 void MemPool::restore_physical() {
@@ -65,6 +69,20 @@ void MemPool::restore_physical() {
 bool MemPool::has_physical() const {
   Pool& pool = pool_.of("MemPool::has_physical");
   return pool.heap->has_physical(pool);
+}
+
+Snapshot snapshot(const MemPool& pool) {
+  const Pool& of = pool.pool_.of("snapshot");
+  Snapshot result;
+  result.settings = current_settings();
+  HeldSegments held = of.heap->segments();
+  held.look_up_frames();
+  std::erase_if(held.segments, [&of](const SegmentInfo& segment) {
+    return segment.pool_id != std::pair(std::int64_t{0}, static_cast<std::int64_t>(of.id));
+  });
+  std::ranges::sort(held.segments, {}, &SegmentInfo::address);
+  result.segments = std::move(held.segments);
+  return result;
 }
 
 MemPoolGuard::MemPoolGuard(MemPool& pool)

@@ -128,4 +128,6 @@ std::map<std::string, std::int64_t> host_stats_map() {
 
 void reset_peak_host_stats() { instance().heap().reset_peak_stats(); }
 
+void reset_accumulated_host_stats() { instance().heap().reset_accumulated_stats(); }
+
 }  // namespace gantry::memory

@@ -4,6 +4,8 @@
 #include <fmt/format.h>
 
 #include <array>
+#include <map>
+#include <mutex>
 #include <string_view>
 #include <utility>
 
@@ -49,8 +51,55 @@ constexpr std::array kNumbers = {
     NamedNumber{"num_pools", &Stats::num_pools, false},
 };
 
+// The numbers that reset_accumulated_stats() sets to 0.
+constexpr std::array kEventCounts = {
+    &Stats::num_alloc_retries, &Stats::num_ooms,        &Stats::num_sync_all_streams,
+    &Stats::num_device_alloc,  &Stats::num_device_free, &Stats::reclaimed_bytes,
+    &Stats::num_stream_waits,
+};
+
+void subtract(Stat& stat, const Stat& before) {
+  stat.allocated -= before.allocated;
+  stat.freed -= before.freed;
+}
+
+void subtract(PoolStat& stat, const PoolStat& before) {
+  subtract(stat.all, before.all);
+  subtract(stat.small_pool, before.small_pool);
+  subtract(stat.large_pool, before.large_pool);
+}
+
+// What the allocators had counted at the last reset, by device. They go on counting from the
+// start: one sum then derives from others.
+struct Baselines {
+  std::mutex mutex;
+  std::map<int, Stats> by_device;
+};
+
+Baselines& baselines() {
+  static auto& instance = *new Baselines();
+  return instance;
+}
+
+void subtract_baseline(Stats& stats, int device) {
+  Baselines& known = baselines();
+  const std::lock_guard lock(known.mutex);
+  const auto found = known.by_device.find(device);
+  if (found == known.by_device.end()) return;
+  const Stats& before = found->second;
+  for (const NamedPoolStat& entry : kPoolStats) {
+    subtract(stats.*entry.member, before.*entry.member);
+  }
+  subtract(stats.oversize_allocations, before.oversize_allocations);
+  subtract(stats.oversize_segments, before.oversize_segments);
+  for (std::int64_t Stats::*const count : kEventCounts) stats.*count -= before.*count;
+}
+
 Stats stats_for(Device device, std::string_view op) {
-  return standard_allocator().stats(checked_device_index(device, op));
+  const int index = checked_device_index(device, op);
+  Stats stats = standard_allocator().stats(index);
+  subtract_baseline(stats, index);
+  return stats;
 }
 
 void add(std::map<std::string, std::int64_t>& map, const std::string& prefix, const Stat& stat) {
@@ -134,6 +183,14 @@ std::size_t max_reserved(Device device) {
 
 void reset_peak_stats(Device device) {
   standard_allocator().reset_peak_stats(checked_device_index(device, "reset_peak_stats"));
+}
+
+void reset_accumulated_stats(Device device) {
+  const int index = checked_device_index(device, "reset_accumulated_stats");
+  const Stats now = standard_allocator().stats(index);
+  Baselines& known = baselines();
+  const std::lock_guard lock(known.mutex);
+  known.by_device.insert_or_assign(index, now);
 }
 
 MemInfo mem_get_info(Device device) {

@@ -7,9 +7,12 @@
 
 #include <gantry/core/error.hpp>
 
+#include "kernels/observed_op.hpp"
+
 namespace gantry::detail {
 
 void check_defined(std::string_view op, std::string_view argument, const Tensor& tensor) {
+  kernels::note_op(op);
   if (tensor.defined()) return;
   throw InvalidArgument(
       fmt::format("{}: expected a defined tensor for argument '{}', but got an undefined tensor",

@@ -44,13 +44,6 @@ Tensor make_filled(std::string_view op, const Shape& sizes, const Scalar& value,
   return result;
 }
 
-TensorOptions like(std::string_view op, const Tensor& other, const TensorOptions& options) {
-  detail::check_defined(op, "other", other);
-  return {.dtype = options.dtype.value_or(other.dtype()),
-          .device = options.device.value_or(other.device()),
-          .pinned = options.pinned};
-}
-
 DType integer_or_real(const TensorOptions& options, bool integers) {
   return options.dtype.value_or(integers ? DType::i64 : DType::f32);
 }
@@ -86,44 +79,52 @@ Tensor full(const Shape& sizes, const Scalar& value, const TensorOptions& option
   return make_filled("full", sizes, value, options.dtype.value_or(value.default_dtype()), options);
 }
 
+TensorOptions detail::like_options(const char* op, const Tensor& other,
+                                   const TensorOptions& options) {
+  check_defined(op, "other", other);
+  return {.dtype = options.dtype.value_or(other.dtype()),
+          .device = options.device.value_or(other.device()),
+          .pinned = options.pinned};
+}
+
 Tensor empty_like(const Tensor& other, const TensorOptions& options) {
-  const TensorOptions merged = like("empty_like", other, options);
+  const TensorOptions merged = detail::like_options("empty_like", other, options);
   return make("empty_like", other.sizes(), *merged.dtype, merged);
 }
 
 Tensor zeros_like(const Tensor& other, const TensorOptions& options) {
-  const TensorOptions merged = like("zeros_like", other, options);
+  const TensorOptions merged = detail::like_options("zeros_like", other, options);
   return make_filled("zeros_like", other.sizes(), 0, *merged.dtype, merged);
 }
 
 Tensor ones_like(const Tensor& other, const TensorOptions& options) {
-  const TensorOptions merged = like("ones_like", other, options);
+  const TensorOptions merged = detail::like_options("ones_like", other, options);
   return make_filled("ones_like", other.sizes(), 1, *merged.dtype, merged);
 }
 
 Tensor full_like(const Tensor& other, const Scalar& value, const TensorOptions& options) {
-  const TensorOptions merged = like("full_like", other, options);
+  const TensorOptions merged = detail::like_options("full_like", other, options);
   return make_filled("full_like", other.sizes(), value, *merged.dtype, merged);
 }
 
 Tensor Tensor::new_empty(const Shape& sizes, const TensorOptions& options) const {
-  const TensorOptions merged = like("new_empty", *this, options);
+  const TensorOptions merged = detail::like_options("new_empty", *this, options);
   return make("new_empty", sizes, *merged.dtype, merged);
 }
 
 Tensor Tensor::new_zeros(const Shape& sizes, const TensorOptions& options) const {
-  const TensorOptions merged = like("new_zeros", *this, options);
+  const TensorOptions merged = detail::like_options("new_zeros", *this, options);
   return make_filled("new_zeros", sizes, 0, *merged.dtype, merged);
 }
 
 Tensor Tensor::new_ones(const Shape& sizes, const TensorOptions& options) const {
-  const TensorOptions merged = like("new_ones", *this, options);
+  const TensorOptions merged = detail::like_options("new_ones", *this, options);
   return make_filled("new_ones", sizes, 1, *merged.dtype, merged);
 }
 
 Tensor Tensor::new_full(const Shape& sizes, const Scalar& value,
                         const TensorOptions& options) const {
-  const TensorOptions merged = like("new_full", *this, options);
+  const TensorOptions merged = detail::like_options("new_full", *this, options);
   return make_filled("new_full", sizes, value, *merged.dtype, merged);
 }
 

@@ -22,6 +22,7 @@
 #include "collectives/peers/probe.hpp"
 #include "collectives/protocol/launch.hpp"
 #include "collectives/selector.hpp"
+#include "collectives/traced_collective.hpp"
 #include "collectives/transport.hpp"
 
 namespace gantry {
@@ -150,6 +151,7 @@ class P2pTransport final : public Transport {
       choice.blocks = static_cast<std::uint16_t>(std::clamp<std::int64_t>(choice.blocks, 1, most));
     }
     const int blocks = choice.blocks;
+    TracedCollective::note_algorithm(choice.algorithm);
     enqueue(operations_, call, choice.algorithm, stream, [&] {
       switch (choice.algorithm) {
         case Algorithm::ll:

@@ -2,6 +2,9 @@
 #include <gantry/core/error.hpp>
 
 #include "device/cuda/cuda_platform.hpp"
+#include "device/device_activity.hpp"
+#include "device/green_partition.hpp"
+#include "device/profiler_calls.hpp"
 
 namespace gantry {
 
@@ -14,5 +17,14 @@ constexpr const char* kReason = "this build of gantry has no CUDA (GANTRY_CUDA=O
 CudaProbe probe_cuda() { return {.count = 0, .problem = kReason}; }
 
 std::unique_ptr<Driver> make_cuda_driver(int) { throw NotSupported(kReason); }
+
+GreenPartition make_green_partition(int, int) { throw NotSupported(kReason); }
+NativeStream make_green_stream(int, const GreenPartition&, int) { throw NotSupported(kReason); }
+void destroy_green_partition(const GreenPartition&) noexcept {}
+
+void switch_cuda_profilers(bool) { throw NotSupported(kReason); }
+
+std::string start_device_activity() { return kReason; }
+void stop_device_activity() noexcept {}
 
 }  // namespace gantry

@@ -11,6 +11,7 @@
 
 #include <gantry/core/env.hpp>
 
+#include "core/trace_log.hpp"
 #include "device/launch_blocking.hpp"
 #include "device/sim/sim_error.hpp"
 #include "device/sim/sim_launch.hpp"
@@ -34,6 +35,13 @@ std::unique_ptr<Driver> make_sim_driver(const std::vector<int>& visible) {
 namespace sim {
 
 namespace {
+
+// Records the time of the task, if a trace is recorded.
+Task traced(const SimStream& stream, Task task) {
+  return trace::timed_task(
+      std::move(task),
+      {.device = stream.device(), .number = static_cast<std::uint64_t>(stream.number())}, "task");
+}
 
 constexpr std::size_t kDefaultCapacity = std::size_t{1} << 30;
 
@@ -136,11 +144,13 @@ SimStream& SimDriver::stream_of(NativeStream stream, std::string_view doing) con
 }
 
 void SimDriver::submit(SimStream& stream, Task task, SimStream::Options options) {
+  task = traced(stream, std::move(task));
   if (captures_.append(stream, task, options.waits_for_peers)) return;
   stream.submit(std::move(task), options);
 }
 
 void SimDriver::submit_blocking(SimStream& stream, Task task) {
+  task = traced(stream, std::move(task));
   if (captures_.append(stream, task)) return;
   finish(stream, stream.submit(std::move(task), {.mark = true}));
 }
@@ -314,6 +324,7 @@ void SimDriver::copy_batch(std::span<const CopyRegion> runs, NativeStream stream
     }
   }
   if (bytes == 0) return;
+  const trace::Label label("memcpy");
   submit(s, [kept = std::vector(runs.begin(), runs.end())] {
     for (const CopyRegion& run : kept) {
       if (run.bytes > 0) std::memmove(run.to, run.from, run.bytes);
@@ -324,6 +335,7 @@ void SimDriver::copy_batch(std::span<const CopyRegion> runs, NativeStream stream
 void SimDriver::transfer(void* dst, const void* src, std::size_t bytes, SimStream& stream,
                          const std::string& doing) {
   if (bytes == 0) return;
+  const trace::Label label("memcpy");
   const Place to = memory_->place(dst, bytes, doing);
   const Place from = memory_->place(src, bytes, doing);
   Task move = [dst, src, bytes] { std::memmove(dst, src, bytes); };
@@ -333,9 +345,10 @@ void SimDriver::transfer(void* dst, const void* src, std::size_t bytes, SimStrea
     // The source may change once the call returns, and the call orders nothing.
     auto staging = std::make_unique<std::byte[]>(bytes);
     std::memcpy(staging.get(), src, bytes);
-    stream.submit([dst, bytes, staged = std::shared_ptr<std::byte[]>(std::move(staging))] {
-      std::memcpy(dst, staged.get(), bytes);
-    });
+    stream.submit(
+        traced(stream, [dst, bytes, staged = std::shared_ptr<std::byte[]>(std::move(staging))] {
+          std::memcpy(dst, staged.get(), bytes);
+        }));
   } else {
     submit(stream, std::move(move));
   }
@@ -346,6 +359,7 @@ void SimDriver::fill(void* dst, std::uint8_t value, std::size_t bytes, NativeStr
   memory_->check_access(s.device(), dst, bytes,
                         fmt::format("filling {} bytes on {}", bytes, s.name()));
   if (bytes == 0) return;
+  const trace::Label label("memset");
   submit(s, [dst, value, bytes] { std::memset(dst, value, bytes); });
 }
 

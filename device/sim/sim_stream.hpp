@@ -51,6 +51,8 @@ class SimStream {
   SimStream& operator=(const SimStream&) = delete;
 
   [[nodiscard]] int device() const { return device_; }
+  /// Its number among the device's streams; 0: the default stream.
+  [[nodiscard]] int number() const { return number_; }
   /// "stream 3 of cuda:1" or "the default stream of cuda:1".
   [[nodiscard]] std::string name() const;
 

@@ -48,7 +48,8 @@ int main() {
   const Tensor sums = empty({8}, "cuda:0");
   launch(stream, 8, BlockSize(128).with_shared(128 * sizeof(float)), uses(y, sums),
          BlockSums{y.data_ptr<float>(), sums.data_ptr<float>()});
-  std::cout << "sum: " << sums.sum().item<float>() << ", expected " << y.sum().item<float>() << "\n";
+  std::cout << "sum: " << sums.sum().item<float>() << ", expected " << y.sum().item<float>()
+            << "\n";
 
   // 5. A launch is work of its stream like any other: it can be captured.
   Graph graph;

@@ -3,6 +3,7 @@
 
 #include <gantry/core/error.hpp>
 
+#include "kernels/cuda/blas_handle.hpp"
 #include "kernels/cuda/copy.hpp"
 #include "kernels/cuda/elementwise.hpp"
 #include "kernels/cuda/jit.hpp"
@@ -86,5 +87,6 @@ void launch_jit(const Stream&, const JitProgram&, const jit::Specialization&,
                 const jit::Parameters&) {
   refuse("jit::elementwise");
 }
+void* blas_handle(const Stream&) { refuse("current_blas_handle"); }
 
 }  // namespace gantry::kernels::cuda

@@ -46,6 +46,7 @@ class AsyncAllocator final : public DeviceAllocator {
   /// Sums of the pool and of the heap for captures.
   [[nodiscard]] Stats stats(int device) override;
   void reset_peak_stats(int device) override;
+  [[nodiscard]] double fraction(int device) override { return captured_.heap(device).fraction(); }
   /// Limits the pool and the heap for captures, each to `fraction`.
   void set_fraction(double fraction, int device) override;
 

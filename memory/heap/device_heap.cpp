@@ -149,6 +149,11 @@ void DeviceHeap::set_fraction(double fraction) {
   state_.fraction = fraction;
 }
 
+double DeviceHeap::fraction() const {
+  const HeapLock lock(state_.mutex);
+  return state_.fraction;
+}
+
 Stats DeviceHeap::stats() {
   const HeapLock lock(state_.mutex);
   return stats_.collect(pools_);

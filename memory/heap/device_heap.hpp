@@ -80,6 +80,7 @@ class DeviceHeap {
 
   /// Limits the memory held to a share of the device's.
   void set_fraction(double fraction);
+  [[nodiscard]] double fraction() const;
   [[nodiscard]] Stats stats();
   void reset_peak_stats();
   [[nodiscard]] HeldSegments segments();
@@ -92,7 +93,7 @@ class DeviceHeap {
   [[nodiscard]] Pool& pool_of(const std::shared_ptr<const Capture>& capture);
   [[nodiscard]] std::int64_t live_blocks(Pool& pool);
   /// See MemPool::release_physical and MemPool::restore_physical.
-  void release_physical(Pool& pool) { memory_.release(pool); }
+  void release_physical(Pool& pool, PoolBackup backup) { memory_.release(pool, backup); }
   void restore_physical(Pool& pool) { memory_.restore(pool); }
   [[nodiscard]] bool has_physical(const Pool& pool) const;
 

@@ -9,6 +9,7 @@
 
 #include <gantry/core/error.hpp>
 
+#include "memory/config.hpp"
 #include "memory/counters.hpp"
 #include "memory/heap/poison.hpp"
 #include "memory/heap/size_policy.hpp"
@@ -126,6 +127,8 @@ PinnedBlock* PinnedHeap::try_take(const Request& request, NumaScope scope) {
 std::size_t PinnedHeap::segment_bytes_for(std::size_t size) {
   const std::lock_guard lock(mutex_);
   const auto held = static_cast<std::size_t>(stats_.allocated_bytes.current);
+  const std::size_t reserve = alloc_config().pinned_reserve_bytes;
+  if (held == 0 && reserve > size) return round_up(reserve, kLeastSegment);
   const std::size_t step = std::clamp(std::bit_floor(held + 1), kLeastSegment, kMostGrowth);
   return size > step / 2 ? round_up(size, kLeastSegment) : step;
 }
@@ -342,6 +345,19 @@ void PinnedHeap::reset_peak_stats() {
                                 &HostStats::active_requests, &HostStats::active_bytes}) {
     reset_peak(stats_.*stat);
   }
+}
+
+void PinnedHeap::reset_accumulated_stats() {
+  const std::lock_guard lock(mutex_);
+  for (Stat HostStats::*stat : {&HostStats::allocations, &HostStats::allocated_bytes,
+                                &HostStats::active_requests, &HostStats::active_bytes}) {
+    (stats_.*stat).allocated = 0;
+    (stats_.*stat).freed = 0;
+  }
+  stats_.num_host_alloc = 0;
+  stats_.num_host_free = 0;
+  stats_.host_alloc_time = {};
+  stats_.host_free_time = {};
 }
 
 }  // namespace gantry::memory

@@ -56,6 +56,7 @@ class PinnedHeap {
 
   [[nodiscard]] HostStats stats();
   void reset_peak_stats();
+  void reset_accumulated_stats();
 
  private:
   struct NumaFreeList {

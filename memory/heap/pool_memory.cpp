@@ -1,6 +1,7 @@
 #include "memory/heap/pool_memory.hpp"
 
 #include <exception>
+#include <memory>
 
 #include "device/peer_access.hpp"
 #include "memory/heap/thread_cache.hpp"
@@ -8,6 +9,7 @@
 namespace gantry::memory {
 
 void PoolMemory::destroy(Pool& pool) {
+  const std::shared_ptr<Allocator> source = pool.options.allocator;  // dies without the locks
   const std::lock_guard physical(pool.physical_mutex);
   HeapLock lock(state_.mutex);
   ThreadCache::flush_blocks(state_);
@@ -23,13 +25,15 @@ void PoolMemory::destroy(Pool& pool) {
     state_.release_unmapped(lock, ~std::size_t{0});
   } catch (...) {
     if (!lock.owns_lock()) lock.lock();
+    pool.saved.clear();
     pool.destroyed = true;
     throw;
   }
+  pool.saved.clear();
   pool.destroyed = true;
 }
 
-void PoolMemory::release(Pool& pool) {
+void PoolMemory::release(Pool& pool, PoolBackup backup) {
   const std::lock_guard physical(pool.physical_mutex);
   HeapLock lock(state_.mutex);
   for (const auto& arena : pool.arenas) arena->check_can_release_physical();
@@ -43,6 +47,7 @@ void PoolMemory::release(Pool& pool) {
       for (const int peer : devices_with_access_to(state_.device)) synchronize_device_clocks(peer);
     }
     frees_.poll();
+    if (backup == PoolBackup::host) pool.saved.save(lock, pool);
     release_arenas(lock, pool);
   } catch (...) {
     try {
@@ -76,6 +81,7 @@ void PoolMemory::restore(HeapLock& lock, Pool& pool) {
         }
       }
     }
+    pool.saved.restore(lock, pool);
   } catch (...) {
     if (!lock.owns_lock()) lock.lock();
     try {
@@ -84,6 +90,7 @@ void PoolMemory::restore(HeapLock& lock, Pool& pool) {
     }
     throw;
   }
+  pool.saved.clear();
   pool.released = false;
 }
 

@@ -22,7 +22,7 @@ class PoolMemory {
   /// Destroys a pool: releases its unused memory. Live blocks stay valid.
   void destroy(Pool& pool);
   /// See MemPool::release_physical.
-  void release(Pool& pool);
+  void release(Pool& pool, PoolBackup backup);
   /// See MemPool::restore_physical.
   void restore(Pool& pool);
 

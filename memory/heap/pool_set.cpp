@@ -47,15 +47,17 @@ bool PoolSet::has_destroyed_released() const noexcept {
 }
 
 Pool& PoolSet::make(const MemPoolOptions& options) {
+  const HeapBacking backing = options.allocator != nullptr ? HeapBacking::segments : backing_;
   for (const auto& pool : pools_) {
-    if (!pool->destroyed || pool->serves_captures) continue;
+    if (!pool->destroyed || pool->serves_captures || pool->backing != backing) continue;
     if (pool->released) pool->discard_unused();
     if (pool->live_blocks != 0 || pool->released) continue;
     pool->destroyed = false;
     pool->options = options;
+    pool->saved.clear();
     return *pool;
   }
-  Pool& pool = add(false);
+  Pool& pool = add(false, backing);
   pool.options = options;
   return pool;
 }
@@ -72,15 +74,15 @@ Pool& PoolSet::assign(const std::shared_ptr<const Capture>& capture) {
     pool->capture = capture;
     return *pool;
   }
-  Pool& made = add(true);
+  Pool& made = add(true, backing_);
   made.capture = capture;
   return made;
 }
 
-Pool& PoolSet::add(bool serves_captures) {
+Pool& PoolSet::add(bool serves_captures, HeapBacking backing) {
   auto pool = std::make_unique<Pool>(heap_, state_, serves_captures);
   pool->id = pools_.size();
-  make_arenas(*pool);
+  make_arenas(*pool, backing);
   pools_.push_back(std::move(pool));
   return *pools_.back();
 }
@@ -88,8 +90,9 @@ Pool& PoolSet::add(bool serves_captures) {
 // With chunks, one arena serves small and large blocks: a second one would leave more chunks partly
 // used. A segment is released only as a whole, so a long-lived small block would keep a large
 // segment. Small blocks have segments of their own.
-void PoolSet::make_arenas(Pool& pool) const {
-  if (backing_ == HeapBacking::vmm) {
+void PoolSet::make_arenas(Pool& pool, HeapBacking backing) const {
+  pool.backing = backing;
+  if (backing == HeapBacking::vmm) {
     pool.arenas.push_back(std::make_unique<VmmArena>(state_, pool));
   } else {
     pool.arenas.push_back(std::make_unique<SegmentArena>(state_, pool, false));

@@ -11,12 +11,17 @@
 #include <gantry/memory/mem_pool.hpp>
 
 #include "memory/heap/deferred_frees.hpp"
+#include "memory/heap/saved_contents.hpp"
 #include "memory/source/arena.hpp"
 #include "streams/capture.hpp"
 
 namespace gantry::memory {
 
 class DeviceHeap;
+
+/// Source of blocks: chunks mapped into address ranges, or segments of the driver or of an
+/// allocator.
+enum class HeapBacking : std::uint8_t { vmm, segments };
 
 /// A set of blocks that is never mixed with another pool's.
 struct Pool {
@@ -35,6 +40,8 @@ struct Pool {
   std::int64_t live_blocks = 0;  ///< without the changes that magazines still hold
   bool destroyed = false;        ///< reused once it has no live blocks
   std::mutex physical_mutex;     ///< held by release and restore; taken before the heap's lock
+  SavedContents saved;           ///< of live blocks, while released
+  HeapBacking backing{};         ///< of its arenas
   const bool serves_captures;    ///< one at a time; see Note [Memory of captures]
   std::shared_ptr<const Capture> capture{};
 
@@ -61,9 +68,6 @@ struct Pool {
  private:
   [[noreturn]] static void throw_without_physical();
 };
-
-/// Source of a heap's memory: chunks mapped into address ranges, or driver allocations.
-enum class HeapBacking : std::uint8_t { vmm, segments };
 
 /// The pools of one heap. They live as long as the heap; make() reuses destroyed ones.
 ///
@@ -95,8 +99,8 @@ class PoolSet {
   [[nodiscard]] auto end() const noexcept { return pools_.end(); }
 
  private:
-  [[nodiscard]] Pool& add(bool serves_captures);
-  void make_arenas(Pool& pool) const;
+  [[nodiscard]] Pool& add(bool serves_captures, HeapBacking backing);
+  void make_arenas(Pool& pool, HeapBacking backing) const;
 
   DeviceHeap& heap_;
   HeapState& state_;

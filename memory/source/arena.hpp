@@ -125,6 +125,8 @@ class Arena {
     return true;
   }
 
+  [[nodiscard]] const MemPoolOptions& options() const { return options_; }
+
   /// Counts segments that were added or removed.
   void count_segments(std::size_t before, std::size_t after);
   /// Adds a segment without blocks / the next block of the last segment.

@@ -16,6 +16,7 @@
 
 #include <gantry/extend/driver.hpp>
 
+#include "memory/config.hpp"
 #include "memory/heap/size_policy.hpp"
 
 namespace gantry::memory {
@@ -53,6 +54,7 @@ bool fault_in(std::byte* data, std::size_t bytes) noexcept {
 }
 
 int most_threads() {
+  if (const int chosen = alloc_config().pinned_threads; chosen != 0) return chosen;
   return std::clamp(static_cast<int>(std::thread::hardware_concurrency()), 1, kMaxThreads);
 }
 
@@ -107,15 +109,19 @@ HostPlacement host_placement(int node, bool several_nodes, std::size_t bytes) {
     case Platform::none:
       return {.source = HostSource::ordinary};
     case Platform::simulated:
-      return {.source = HostSource::driver};
     case Platform::cuda:
       break;
   }
-  const bool worth_it = bytes >= kParallelBytes || (several_nodes && node >= 0);
-  return {.source = worth_it ? HostSource::registered : HostSource::driver, .node = node};
+  const bool worth_it =
+      platform() == Platform::cuda && (bytes >= kParallelBytes || (several_nodes && node >= 0));
+  const bool registers = alloc_config().pinned_register.value_or(worth_it);
+  return {.source = registers ? HostSource::registered : HostSource::driver, .node = node};
 }
 
-bool registers_host_pages() { return platform() == Platform::cuda; }
+bool registers_host_pages() {
+  if (platform() == Platform::none) return false;
+  return alloc_config().pinned_register.value_or(platform() == Platform::cuda);
+}
 
 int host_register_threads() { return registers_host_pages() ? most_threads() : 1; }
 

@@ -25,7 +25,7 @@ bool SegmentArena::grow(HeapLock& lock, const BlockRequest& request, ChunkSource
   state_.segment_bytes += bytes;  // before the lock is released, so that the limit holds
   try {
     const HeapState::ChunkTransfer transfer(state_, lock);
-    segment.base = static_cast<std::byte*>(driver().allocate(state_.device, bytes));
+    allocate(segment);
     if (segment.base != nullptr) {
       if (poisons_device_memory()) poison_now(segment.base, bytes);
       segment.call_site = segment_call_site(TraceAction::segment_alloc);
@@ -42,6 +42,37 @@ bool SegmentArena::grow(HeapLock& lock, const BlockRequest& request, ChunkSource
   }
   add(made);
   return true;
+}
+
+void SegmentArena::allocate(Segment& segment) const {
+  segment.source = options().allocator;
+  if (segment.source == nullptr) {
+    segment.base = static_cast<std::byte*>(driver().allocate(state_.device, segment.bytes));
+    return;
+  }
+  const Device device = Device::cuda(state_.device);
+  try {
+    segment.block =
+        segment.source->allocate(Stream::default_stream(device), segment.bytes, kBlockGrain);
+  } catch (const OutOfMemoryError&) {
+    return;  // recovery goes on, and reports the whole breakdown
+  }
+  if (segment.block.data == nullptr) return;
+  if (segment.block.device != device) {
+    const Device other = segment.block.device;
+    segment.source->deallocate(segment.block);
+    throw InvalidArgument("MemPool: expected memory of " + device.str() +
+                              " from the pool's allocator '" + segment.source->name() +
+                              "', but got memory of " + other.str(),
+                          device.str());
+  }
+  segment.base = static_cast<std::byte*>(segment.block.data);
+}
+
+void SegmentArena::deallocate(Segment& segment) const {
+  if (segment.source == nullptr) return driver().deallocate(state_.device, segment.base);
+  // The last reference goes here too, while the heap's lock is released.
+  std::exchange(segment.source, nullptr)->deallocate(segment.block);
 }
 
 // Adds a new segment as one free block.
@@ -94,12 +125,12 @@ std::size_t SegmentArena::reclaim(HeapLock& lock, std::size_t bytes) {
     // freed them yet.
     Segments removed;
     removed.splice(removed.begin(), segments_, it);
-    const Segment& segment = removed.front();
+    Segment& segment = removed.front();
     record(TraceAction::segment_free, segment, segment_call_site(TraceAction::segment_free));
     try {
       const HeapState::ChunkTransfer transfer(state_, lock);
       if (poisons_device_memory()) unpoison_now(segment.base, segment.bytes);
-      driver().deallocate(state_.device, segment.base);
+      deallocate(segment);
     } catch (...) {
       if (poisons_device_memory()) poison_now(segment.base, segment.bytes);
       record(TraceAction::segment_alloc, segment, segment.call_site);
@@ -135,6 +166,12 @@ void SegmentArena::describe(HeldSegments& held) const {
 }
 
 void SegmentArena::check_can_release_physical() const {
+  if (options().allocator != nullptr) {
+    throw NotSupported(
+        "MemPool::release_physical: expected memory of the driver, but got that of allocator '" +
+            options().allocator->name() + "', which cannot leave its addresses",
+        Device::cuda(state_.device).str());
+  }
   throw NotSupported(
       "MemPool::release_physical: expected backend vmm, but got native, whose memory cannot leave "
       "its addresses",
@@ -149,6 +186,11 @@ Segment& SegmentArena::segment_of(const HeapBlock& block) {
 
 BlockExtent SegmentArena::pin(const HeapBlock& block) {
   Segment& segment = segment_of(block);
+  if (segment.source != nullptr) {
+    throw NotSupported("export_ipc: expected memory of the driver, but got that of allocator '" +
+                           segment.source->name() + "' of a MemPool",
+                       Device::cuda(state_.device).str());
+  }
   if (!segment.handle) {
     segment.handle = driver().export_memory(segment.base);
     segment.extent_id = new_extent_id();

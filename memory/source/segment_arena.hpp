@@ -1,14 +1,15 @@
-// An arena of separate driver allocations, for drivers without virtual memory calls.
+// An arena of separate allocations: of drivers without virtual memory calls, or of an allocator.
 #pragma once
 
 #include <list>
+#include <memory>
 #include <optional>
 
 #include "memory/source/arena.hpp"
 
 namespace gantry::memory {
 
-/// One driver allocation, split into blocks.
+/// One allocation, split into blocks.
 struct Segment {
   std::byte* base = nullptr;
   std::size_t bytes = 0;
@@ -17,6 +18,8 @@ struct Segment {
   int pins = 0;                 ///< blocks exported to other processes
   std::uint64_t extent_id = 0;  ///< 0: never exported
   std::optional<NativeMemoryHandle> handle;  ///< for other processes, once exported
+  std::shared_ptr<Allocator> source{};       ///< nullptr: the driver
+  Block block{};                             ///< of `source`
 };
 
 /// Segments of PyTorch's sizes; see memory/heap/size_policy.hpp. A segment is released as a whole.
@@ -46,6 +49,9 @@ class SegmentArena final : public Arena {
   [[nodiscard]] bool is_close_fit(std::size_t have, std::size_t want) const override;
   [[nodiscard]] bool may_split(std::size_t have, std::size_t want) const override;
   [[nodiscard]] Segment& segment_of(const HeapBlock& block);
+  /// Asks the source for the segment's memory; its base stays nullptr if there is none.
+  void allocate(Segment& segment) const;
+  void deallocate(Segment& segment) const;
   void add(Segments& made);
   void count_released(const Segment& segment) noexcept;
   /// Records that a segment was added to the list or removed, under the same lock.

@@ -5,6 +5,8 @@
 #include <cstddef>
 #include <cstdint>
 #include <functional>
+#include <map>
+#include <string>
 #include <vector>
 
 #include <gantry/memory/history.hpp>
@@ -64,6 +66,9 @@ struct RecordedHistory {
   std::int64_t epoch_us = 0;  ///< microseconds since 1970 at time_ns 0
 };
 [[nodiscard]] RecordedHistory recorded_history();
+
+/// Snapshot::settings of this process.
+[[nodiscard]] std::map<std::string, SettingValue> current_settings();
 
 /// The segments that the allocator of one device held at one moment.
 struct HeldSegments {

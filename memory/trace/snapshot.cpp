@@ -48,6 +48,8 @@ bool expands_segments(std::string_view backend) {
   return false;
 }
 
+}  // namespace
+
 std::map<std::string, SettingValue> current_settings() {
   const AllocConfig& config = alloc_config();
   const bool splits_all = config.max_split_bytes == std::numeric_limits<std::size_t>::max();
@@ -70,8 +72,6 @@ std::map<std::string, SettingValue> current_settings() {
       {"roundup_power2_divisions", roundup},
   };
 }
-
-}  // namespace
 
 const Frame* Frames::call_site() const noexcept {
   if (empty()) return nullptr;

@@ -57,6 +57,23 @@ class CheckTest(unittest.TestCase):
         self.assert_fails("docs_lines", {"docs/how-to/a.md": f"# A\n\n{long}\n"}, "docs/how-to/a.md:3: 150 characters")
         self.assert_fails("docs_lines", {"README.md": f"- {long}\n"}, "README.md:1: 152 characters")
 
+    def test_torch_map(self):
+        row = "| `device_count` | `device_count()` | Count |"
+        tree = {"docs/reference/torch-cuda-map.md": f"# Map\n\n| torch | gantry | test |\n|---|---|---|\n{row}\n| `sparse` | | gantry has none. |\n",
+                "tests/checks/torch_map_names.txt": "# names\ndevice_count\nsparse\n",
+                "tests/torch_map/a_test.cpp": "TEST_F(Map, Count) {\n  EXPECT_EQ(device_count(\n      ), 1);\n}\n"}
+        self.assert_passes("torch_map")
+        self.assert_passes("torch_map", tree)
+        self.assert_fails("torch_map", {**tree, "tests/torch_map/a_test.cpp": "TEST_F(Map, Count) {\n  // device_count()\n}\n"},
+                          "torch-cuda-map.md:5: `device_count()` does not stand in test Count")
+        self.assert_fails("torch_map", {**tree, "tests/torch_map/a_test.cpp": ""}, "there is no test Count in tests/torch_map")
+        self.assert_fails("torch_map", {**tree, "tests/checks/torch_map_names.txt": "device_count\nsparse\ninit\n"}, "no row has torch's `init`")
+        self.assert_fails("torch_map", {**tree, "tests/checks/torch_map_names.txt": "device_count\n"}, "`sparse` is not in")
+        page = tree["docs/reference/torch-cuda-map.md"]
+        self.assert_fails("torch_map", {**tree, "docs/reference/torch-cuda-map.md": page.replace("gantry has none.", "")}, "needs a sentence")
+        more = tree["tests/torch_map/a_test.cpp"] + "TEST_F(Map, Other) {\n}\n"
+        self.assert_fails("torch_map", {**tree, "tests/torch_map/a_test.cpp": more}, "no row names test Other")
+
     def test_docs_links(self):
         pages = {"docs/index.md": "# Index\n\n[one](a/one.md#a-heading-of-one) [out](https://example.org/x)\n",
                  "docs/a/one.md": "# A heading of `one`\n\nsee [the\nindex](../index.md#index), [here](#a-heading-of-one)\n"

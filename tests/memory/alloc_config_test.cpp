@@ -29,6 +29,38 @@ TEST(AllocConfigTest, ReadsEveryKey) {
   EXPECT_DOUBLE_EQ(config.fraction, 0.5);
 }
 
+TEST(AllocConfigTest, TakesTorchsSpellings) {
+  const AllocConfig config = parse_alloc_config(
+      "garbage_collection_threshold:0.6,per_process_memory_fraction:0.25,"
+      "pinned_use_cuda_host_register:False,pinned_num_register_threads:8,"
+      "pinned_reserve_segment_size_mb:32");
+  EXPECT_DOUBLE_EQ(config.gc_threshold, 0.6);
+  EXPECT_DOUBLE_EQ(config.fraction, 0.25);
+  EXPECT_EQ(config.pinned_register, false);
+  EXPECT_EQ(config.pinned_threads, 8);
+  EXPECT_EQ(config.pinned_reserve_bytes, std::size_t{32} << 20);
+}
+
+TEST(AllocConfigTest, UnderstandsBothKeysOfTheBackend) {
+  struct Case {
+    const char* text;
+    const char* backend;
+  };
+  for (const Case& c : {
+           Case{"expandable_segments:True", "vmm"},
+           Case{"expandable_segments:False", "native"},
+           Case{"backend:native", "native"},
+           Case{"backend:native,expandable_segments:True", "vmm"},
+           Case{"expandable_segments:True,backend:native", "vmm"},
+           Case{"backend:vmm,expandable_segments:True", "vmm"},
+           Case{"backend:cudaMallocAsync", "async"},
+           Case{"backend:cudaMallocAsync,expandable_segments:True", "async"},
+           Case{"backend:async,expandable_segments:False", "async"},
+       }) {
+    EXPECT_EQ(parse_alloc_config(c.text).backend, c.backend) << c.text;
+  }
+}
+
 TEST(AllocConfigTest, NamesWhatIsWrong) {
   struct Case {
     const char* text;
@@ -36,11 +68,20 @@ TEST(AllocConfigTest, NamesWhatIsWrong) {
   };
   for (const Case& c : {
            Case{"foo:1",
-                "GANTRY_ALLOC_CONF: expected one of the keys backend, fraction, gc_threshold, "
-                "max_split_size_mb, but got 'foo'"},
+                "GANTRY_ALLOC_CONF: expected one of the keys backend, expandable_segments, "
+                "fraction, gc_threshold, max_split_size_mb, pinned_num_register_threads, "
+                "pinned_reserve_segment_size_mb, pinned_use_cuda_host_register, but got 'foo'"},
+           Case{"expandable_segments:1",
+                "GANTRY_ALLOC_CONF: expandable_segments: expected True or False, but got '1'"},
+           Case{"backend:vmm,expandable_segments:False",
+                "GANTRY_ALLOC_CONF: expandable_segments: expected True with backend vmm, but got "
+                "'False'"},
+           Case{"pinned_num_register_threads:0", "GANTRY_ALLOC_CONF: pinned_num_register_threads"},
+           Case{"pinned_reserve_segment_size_mb:0",
+                "GANTRY_ALLOC_CONF: pinned_reserve_segment_size_mb"},
            Case{"backend:none",
-                "GANTRY_ALLOC_CONF: backend: expected one of vmm, native, async, but got "
-                "'none'"},
+                "GANTRY_ALLOC_CONF: backend: expected one of vmm, native, async, "
+                "cudaMallocAsync, but got 'none'"},
            Case{"fraction", "GANTRY_ALLOC_CONF: expected key:value, but got 'fraction'"},
            Case{"fraction:0.5,,gc_threshold:0.5",
                 "GANTRY_ALLOC_CONF: expected key:value, but got ''"},

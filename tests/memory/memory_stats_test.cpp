@@ -73,6 +73,14 @@ TEST_F(MemoryStatsTest, PeaksStayUntilReset) {
   EXPECT_EQ(max_reserved(), reserved());
 }
 
+TEST_F(MemoryStatsTest, TheFractionIsTold) {
+  EXPECT_EQ(fraction(), 1);
+  set_fraction(0.25);
+  EXPECT_EQ(fraction(), 0.25);
+  set_fraction(1);
+  EXPECT_THROW(static_cast<void>(fraction(Device::cpu())), InvalidArgument);
+}
+
 TEST_F(MemoryStatsTest, SummaryIsATable) {
   const Buffer buffer = allocate(Stream::current(), 3 * kMib);
   const std::string text = summary();

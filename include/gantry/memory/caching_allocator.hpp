@@ -47,6 +47,9 @@ GANTRY_API void empty_cache();
 /// Limits this process to `fraction` of the memory of `device`. Throws: InvalidArgument unless
 /// 0 < fraction <= 1.
 GANTRY_API void set_fraction(double fraction, Device device = Device::cuda());
+/// The share of the memory of `device` that this process may hold: of set_fraction(), else of
+/// GANTRY_ALLOC_CONF, else 1. Thread safety: any thread.
+[[nodiscard]] GANTRY_API double fraction(Device device = Device::cuda());
 /// Adds a function that is called with the report before each OutOfMemoryError is thrown.
 GANTRY_API void add_oom_observer(std::function<void(Device, const OomReport&)> observer);
 

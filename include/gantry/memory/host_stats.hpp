@@ -40,5 +40,8 @@ struct HostStats {
 [[nodiscard]] GANTRY_API std::map<std::string, std::int64_t> host_stats_map();
 /// Sets every peak to the current value.
 GANTRY_API void reset_peak_host_stats();
+/// Sets the sums of changes (`allocated`, `freed`), the counts of segments and the durations to 0.
+/// Values and peaks stay. Thread safety: any thread.
+GANTRY_API void reset_accumulated_host_stats();
 
 }  // namespace gantry::memory

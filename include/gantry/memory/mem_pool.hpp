@@ -13,11 +13,27 @@
 namespace gantry::memory {
 
 struct Pool;
+struct Snapshot;
 
 /// Policy of a MemPool.
 struct MemPoolOptions {
   bool use_on_oom = false;  ///< out-of-memory recovery of other pools may take its free memory
   bool no_split = false;    ///< blocks are not split: each serves only requests that fit it whole
+  /// Source of the pool's segments; nullptr: the driver. It is asked on the default stream of the
+  /// device, so every stream must be able to use its memory at once, as that of cudaMalloc. The
+  /// pool keeps it alive until the last segment is freed.
+  std::shared_ptr<Allocator> allocator = nullptr;
+};
+
+/// What release_physical() does with the contents of live blocks.
+enum class PoolBackup : std::uint8_t {
+  none,  ///< they are lost
+  host,  ///< restore_physical() brings them back from page-locked host memory
+};
+
+/// Options of MemPool::release_physical().
+struct ReleaseOptions {
+  PoolBackup backup = PoolBackup::none;  ///< of the contents of live blocks
 };
 
 /// A private pool of the caching allocator: its blocks share no memory with other pools.
@@ -35,6 +51,8 @@ struct MemPoolOptions {
 class GANTRY_API MemPool {
  public:
   /// Makes a pool on `device`, without memory.
+  /// With `options.allocator`, its memory is split into blocks as the segments of backend native
+  /// are. It cannot be exported to other processes, and release_physical() is not supported.
   /// Throws: InvalidArgument for the CPU; NotSupported if the device's allocator has no pools
   /// (set_allocator, backend async).
   explicit MemPool(Device device = Device::cuda(), MemPoolOptions options = {});
@@ -53,30 +71,38 @@ class GANTRY_API MemPool {
   /// Number of live blocks.
   [[nodiscard]] std::size_t use_count() const;
 
-  /// Releases the physical memory of all blocks to the driver. Live blocks keep their addresses and
-  /// lose their contents. Waits for the device. Until restore_physical(), a kernel that uses them
-  /// faults. No effect if it is released already.
+  /// Releases the physical memory of all blocks to the driver. Live blocks keep their addresses.
+  /// Their contents are lost, or saved with `options.backup`. Waits for the device. Until
+  /// restore_physical(), a kernel that uses them faults. No effect if it is released already.
   ///
   /// Throws, with the strong guarantee: NotSupported with backend native; InvalidArgument if
-  /// another process shares a block.
-  /// Throws, with the basic guarantee: CudaError. Contents may be lost, and the pool maps its
-  /// memory again if it can; has_physical() tells.
-  void release_physical();
-  /// Maps physical memory at the addresses of live blocks again; their contents are undefined. No
-  /// effect if has_physical().
-  /// Throws, with the strong guarantee: OutOfMemoryError, CudaError. has_physical() stays false.
+  /// another process shares a block; OutOfMemoryError without host memory for a backup.
+  /// Throws, with the basic guarantee: CudaError. The pool maps its memory again if it can;
+  /// has_physical() tells. Contents may be lost without a backup, and never with one.
+  void release_physical(const ReleaseOptions& options = {});
+  /// Maps physical memory at the addresses of live blocks again. Their contents are those of the
+  /// backup; without one they are undefined. No effect if has_physical().
+  /// Device/stream: blocks the host until a backup is copied.
+  /// Throws, with the strong guarantee: OutOfMemoryError, CudaError. has_physical() stays false,
+  /// and a backup is kept.
   void restore_physical();
   /// False between release_physical() and restore_physical().
   [[nodiscard]] bool has_physical() const;
 
  private:
   friend class MemPoolGuard;
+  friend GANTRY_API Snapshot snapshot(const MemPool& pool);
   struct DestroyPool {
     void operator()(Pool* pool) const noexcept;
   };
 
   gantry::detail::CheckedPtr<std::unique_ptr<Pool, DestroyPool>> pool_;
 };
+
+/// Takes a snapshot of the segments and blocks of one pool. Its settings are those of snapshot();
+/// it has no events. A pool without physical memory has its addresses as segments.
+/// Device/stream: does not wait for the device. Thread safety: any thread.
+[[nodiscard]] GANTRY_API Snapshot snapshot(const MemPool& pool);
 
 /// A scope in which the calling thread allocates from the pool on the pool's device. Guards nest;
 /// the inner one is in effect.

@@ -80,6 +80,10 @@ struct MemInfo {
 [[nodiscard]] GANTRY_API std::size_t max_reserved(Device device = Device::cuda());
 /// Sets every peak to the current value.
 GANTRY_API void reset_peak_stats(Device device = Device::cuda());
+/// Sets the sums of changes (`allocated`, `freed`) and the counts of events (num_alloc_retries,
+/// num_ooms, num_sync_all_streams, num_device_alloc, num_device_free, num_stream_waits,
+/// reclaimed_bytes) to 0. Values and peaks stay. Thread safety: any thread.
+GANTRY_API void reset_accumulated_stats(Device device = Device::cuda());
 /// Free and total memory of `device`, from the driver. Creates a context on the device.
 [[nodiscard]] GANTRY_API MemInfo mem_get_info(Device device = Device::cuda());
 

@@ -194,6 +194,10 @@ namespace detail {
 // A tensor of elements of dtype `source` in host memory, converted and copied as `options` say.
 [[nodiscard]] GANTRY_API Tensor tensor_from_host(const void* data, DType source, const Shape& sizes,
                                                  const TensorOptions& options);
+// `options` whose dtype and device default to those of `other`. Throws InvalidArgument for an
+// undefined one.
+[[nodiscard]] GANTRY_API TensorOptions like_options(const char* op, const Tensor& other,
+                                                    const TensorOptions& options);
 // Throws ShapeError unless `size` equals `expected`: all rows of a list have one length.
 GANTRY_API void check_row(int dim, std::size_t row, std::size_t size, std::size_t expected);
 
@@ -310,6 +314,15 @@ template <class T, std::size_t N>
 template <class T, TensorOption O>  // a number or one of these
 [[nodiscard]] Tensor tensor(const T& values, O option) {
   return tensor(values, detail::only(option));
+}
+
+template <class T>
+Tensor Tensor::new_tensor(const T& values, const TensorOptions& options) const {
+  return gantry::tensor(values, detail::like_options("new_tensor", *this, options));
+}
+template <class T>
+Tensor Tensor::new_tensor(std::initializer_list<T> list, TensorOptions options) const {
+  return gantry::tensor(list, detail::like_options("new_tensor", *this, options));
 }
 
 }  // namespace gantry

@@ -277,7 +277,6 @@ class GANTRY_API Tensor {
   [[nodiscard]] Tensor isclose(const Tensor& other, double rtol = 1e-5, double atol = 1e-8,
                                bool equal_nan = false) const;
 
-  // Inter-process sharing.
   /// Exports a device tensor to other processes on this machine. They see the results of all work
   /// submitted so far. Keep the tensor until they have imported it. Throws: NotSupported.
   [[nodiscard]] IpcHandle ipc_handle() const;
@@ -285,7 +284,7 @@ class GANTRY_API Tensor {
   /// InvalidArgument for a malformed handle, NotSupported if that device is not visible.
   [[nodiscard]] static Tensor from_ipc(const IpcHandle& handle);
 
-  /// A new tensor. Dtype and device default to those of this tensor.
+  /// A new tensor. Dtype and device default to those of this tensor. new_tensor() is tensor().
   /// @{
   [[nodiscard]] Tensor new_empty(const Shape& sizes, const TensorOptions& options = {}) const;
   [[nodiscard]] Tensor new_zeros(const Shape& sizes, const TensorOptions& options = {}) const;
@@ -308,9 +307,12 @@ class GANTRY_API Tensor {
   [[nodiscard]] Tensor new_full(const Shape& sizes, const Scalar& value, T option) const {
     return new_full(sizes, value, detail::only(option));
   }
+  template <class T>
+  [[nodiscard]] Tensor new_tensor(const T& values, const TensorOptions& options = {}) const;
+  template <class T>
+  [[nodiscard]] Tensor new_tensor(std::initializer_list<T> list, TensorOptions options = {}) const;
   /// @}
 
-  // Fills.
   Tensor& fill_(const Operand& value) const;  ///< sets every element
   Tensor& zero_() const;                      ///< fill_(0)
   /// Normal. Draws from `generator`; default: the device's default generator (random.hpp).

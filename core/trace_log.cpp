@@ -1,0 +1,75 @@
+#include "core/trace_log.hpp"
+
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <chrono>
+#include <utility>
+
+namespace gantry::trace {
+
+TraceLog& TraceLog::instance() {
+  static auto& log = *new TraceLog();
+  return log;
+}
+
+bool TraceLog::begin(std::size_t limit) {
+  const std::lock_guard lock(mutex_);
+  if (is_on()) return false;
+  limit_ = limit;
+  recorded_ = {};
+  log_is_on.store(true, std::memory_order_relaxed);
+  return true;
+}
+
+void TraceLog::add(TraceEvent&& event) noexcept {
+  const std::lock_guard lock(mutex_);
+  if (!is_on()) return;
+  if (recorded_.events.size() >= limit_) {
+    ++recorded_.dropped;
+    return;
+  }
+  try {
+    recorded_.events.push_back(std::move(event));
+  } catch (...) {
+    ++recorded_.dropped;
+  }
+}
+
+void TraceLog::count_dropped(std::uint64_t events) noexcept {
+  const std::lock_guard lock(mutex_);
+  recorded_.dropped += events;
+}
+
+Recorded TraceLog::end() {
+  const std::lock_guard lock(mutex_);
+  log_is_on.store(false, std::memory_order_relaxed);
+  return std::exchange(recorded_, {});
+}
+
+std::int64_t now_ns() noexcept {
+  return std::chrono::duration_cast<std::chrono::nanoseconds>(
+             std::chrono::steady_clock::now().time_since_epoch())
+      .count();
+}
+
+Lane this_thread_lane() noexcept {
+  thread_local const auto kThread = static_cast<std::uint64_t>(::syscall(SYS_gettid));
+  return {.number = kThread};
+}
+
+std::function<void()> timed_task(std::function<void()> task, Lane lane, std::string_view fallback) {
+  if (!is_on()) return task;
+  const std::string_view name = Label::current.empty() ? fallback : Label::current;
+  return [task = std::move(task), lane, name = std::string(name)] {
+    const std::int64_t begin = now_ns();
+    task();
+    TraceLog::instance().add({.name = name,
+                              .category = "kernel",
+                              .lane = lane,
+                              .begin_ns = begin,
+                              .duration_ns = now_ns() - begin});
+  };
+}
+
+}  // namespace gantry::trace

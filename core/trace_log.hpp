@@ -1,0 +1,91 @@
+// The events of gantry::trace while they are recorded.
+#pragma once
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <mutex>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "core/json.hpp"
+
+namespace gantry::trace {
+
+/// Set by TraceLog; read through is_on().
+inline constinit std::atomic<bool> log_is_on{false};
+
+/// True while events are recorded. Costs one load: hot paths call it before anything else here.
+[[nodiscard]] inline bool is_on() noexcept { return log_is_on.load(std::memory_order_relaxed); }
+
+/// A line of the picture: a thread of the host, or a stream of a device.
+struct Lane {
+  int device = -1;           ///< -1: the host
+  std::uint64_t number = 0;  ///< thread id of the system, or number of the stream
+};
+
+/// One event. A counter has no duration, and its values are the arguments.
+struct TraceEvent {
+  std::string name;
+  const char* category = "";  ///< "op", "kernel", "memory", "collective", "range"
+  Lane lane;
+  std::int64_t begin_ns = 0;  ///< of now_ns()
+  std::int64_t duration_ns = 0;
+  bool is_counter = false;
+  std::uint32_t call_site = 0;  ///< of memory/trace/call_site.hpp; 0: none
+  Json::Object arguments{};
+};
+
+/// What was recorded.
+struct Recorded {
+  std::vector<TraceEvent> events;  ///< in the order in which they were added
+  std::uint64_t dropped = 0;       ///< events beyond the limit, or without host memory for them
+};
+
+/// The log of this process. Thread safety: every member may be called from any thread.
+class TraceLog {
+ public:
+  [[nodiscard]] static TraceLog& instance();
+
+  /// Starts with no events; keeps at most `limit`. False if it is on already.
+  [[nodiscard]] bool begin(std::size_t limit);
+  /// Adds an event while the log is on.
+  void add(TraceEvent&& event) noexcept;
+  /// Counts events that another source dropped.
+  void count_dropped(std::uint64_t events) noexcept;
+  /// Stops and returns the events. Nothing if it is off.
+  [[nodiscard]] Recorded end();
+
+ private:
+  std::mutex mutex_;
+  std::size_t limit_ = 0;
+  Recorded recorded_;
+};
+
+/// Nanoseconds of the monotonic clock, which the processes of one machine share.
+[[nodiscard]] std::int64_t now_ns() noexcept;
+/// The lane of the calling thread.
+[[nodiscard]] Lane this_thread_lane() noexcept;
+
+/// A scope that names the work which the calling thread submits to simulated devices.
+class Label {
+ public:
+  explicit Label(std::string_view name) noexcept : before_(current) { current = name; }
+  ~Label() { current = before_; }
+  Label(const Label&) = delete;
+  Label& operator=(const Label&) = delete;
+
+  static inline thread_local std::string_view current;
+
+ private:
+  std::string_view before_;
+};
+
+/// `task`, or while the log is on a task that also records its time on a stream's lane. Its name is
+/// the current label, else `fallback`.
+[[nodiscard]] std::function<void()> timed_task(std::function<void()> task, Lane lane,
+                                               std::string_view fallback);
+
+}  // namespace gantry::trace

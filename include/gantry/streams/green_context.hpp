@@ -1,0 +1,43 @@
+#pragma once
+
+#include <memory>
+
+#include <gantry/core/checked_ptr.hpp>
+#include <gantry/core/export.hpp>
+#include <gantry/device/device.hpp>
+#include <gantry/streams/stream.hpp>
+
+namespace gantry {
+
+/// A share of a device's multiprocessors: kernels on its streams run on no others.
+///
+/// Kernels on other streams may still use the same multiprocessors, unless they have a share of
+/// their own. Memory, events and copies are those of the device. The streams are valid until the
+/// context is destroyed, under the rules of OwnedStream.
+/// Move-only; after a move every member of the source throws InvalidArgument.
+/// Thread safety: one thread at a time.
+class GANTRY_API GreenContext {
+ public:
+  /// Reserves at least `multiprocessors` of `device`, rounded up to the device's unit of them.
+  /// Throws: InvalidArgument unless 0 < multiprocessors <= device_properties().multiprocessors;
+  /// NotSupported on simulated devices, and without a driver for CUDA 12.5 or newer; CudaError.
+  explicit GreenContext(int multiprocessors, Device device = Device::cuda());
+
+  /// Number of multiprocessors that kernels on the streams may use.
+  [[nodiscard]] int multiprocessors() const;
+  /// The device whose multiprocessors are reserved.
+  [[nodiscard]] Device device() const;
+  /// Makes another stream of the context. Throws: CudaError; InvalidArgument for a `priority`
+  /// outside stream_priority_range().
+  [[nodiscard]] Stream make_stream(int priority = 0);
+
+ private:
+  struct Impl;
+  struct Destroy {
+    void operator()(Impl* impl) const noexcept;
+  };
+
+  gantry::detail::CheckedPtr<std::unique_ptr<Impl, Destroy>> impl_;
+};
+
+}  // namespace gantry

@@ -1,0 +1,53 @@
+// Marks and ranges for NVIDIA's profilers (NVTX).
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include <gantry/core/export.hpp>
+
+/// Marks and ranges that profilers such as Nsight Systems show on the time line of the host.
+///
+/// They work on every platform, also without devices. Without a profiler a call costs some
+/// nanoseconds. In a build without NVTX's headers the calls check their arguments and do nothing
+/// else. Every message must be free of null characters, or InvalidArgument is thrown.
+namespace gantry::nvtx {
+
+/// A range that range_start() began.
+enum class RangeId : std::uint64_t {
+  none = 0  ///< no range
+};
+
+/// Marks the present moment. Thread safety: any thread.
+GANTRY_API void mark(const std::string& message);
+/// Begins a range of the calling thread, inside its other ones. Returns its depth: 0 for the
+/// outermost range.
+GANTRY_API int range_push(const std::string& message);
+/// Ends the innermost range of the calling thread that range_push() began. Returns its depth.
+/// Throws: InvalidArgument if there is none.
+GANTRY_API int range_pop();
+/// Begins a range that any thread may end, and that need not nest. Thread safety: any thread.
+[[nodiscard]] GANTRY_API RangeId range_start(const std::string& message);
+/// Ends a range of range_start(). Thread safety: any thread. Throws: InvalidArgument if it is not
+/// open.
+GANTRY_API void range_end(RangeId range);
+
+/// A range of the calling thread for the time of a scope.
+class GANTRY_API Range {
+ public:
+  /// range_push(message).
+  explicit Range(const std::string& message);
+  /// Ends the range.
+  ~Range();
+  Range(const Range&) = delete;
+  Range& operator=(const Range&) = delete;
+};
+
+/// Puts a range around each kernel that a tensor operation submits: its name, and the dtypes and
+/// shapes of its operands, as "add f32[2, 3] f32[3]". Off at first.
+/// Thread safety: any thread; other threads follow at their next operation.
+GANTRY_API void annotate_ops(bool enabled = true);
+/// True if operations have ranges.
+[[nodiscard]] GANTRY_API bool annotates_ops() noexcept;
+
+}  // namespace gantry::nvtx

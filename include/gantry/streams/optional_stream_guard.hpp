@@ -1,0 +1,41 @@
+#pragma once
+
+#include <optional>
+
+#include <gantry/core/export.hpp>
+#include <gantry/streams/stream.hpp>
+#include <gantry/streams/stream_guard.hpp>
+
+namespace gantry {
+
+/// A StreamGuard that does nothing until it is given a stream.
+class GANTRY_API OptionalStreamGuard {
+ public:
+  OptionalStreamGuard() = default;
+  /// Makes `stream` and its device current if there is one.
+  explicit OptionalStreamGuard(const std::optional<Stream>& stream) {
+    if (stream) set_stream(*stream);
+  }
+
+  /// Restores what was current before, then makes `stream` and its device current until the end of
+  /// the scope.
+  void set_stream(const Stream& stream) {
+    guard_.reset();
+    guard_.emplace(stream);
+  }
+  /// Restores what was current before; the guard does nothing again.
+  void reset() noexcept { guard_.reset(); }
+  /// The stream that this guard made current; none if it did nothing.
+  [[nodiscard]] std::optional<Stream> current_stream() const noexcept {
+    return guard_ ? std::optional(guard_->current_stream()) : std::nullopt;
+  }
+  /// The stream that was current on the same device before; none if the guard did nothing.
+  [[nodiscard]] std::optional<Stream> original_stream() const noexcept {
+    return guard_ ? std::optional(guard_->original_stream()) : std::nullopt;
+  }
+
+ private:
+  std::optional<StreamGuard> guard_;
+};
+
+}  // namespace gantry

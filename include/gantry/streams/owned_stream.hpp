@@ -1,0 +1,55 @@
+#pragma once
+
+#include <memory>
+
+#include <gantry/core/checked_ptr.hpp>
+#include <gantry/core/export.hpp>
+#include <gantry/device/device.hpp>
+#include <gantry/streams/stream.hpp>
+
+namespace gantry {
+
+/// Priorities of the streams of one device. A lower number is more urgent.
+struct StreamPriorityRange {
+  int least = 0;     ///< for ordinary work
+  int greatest = 0;  ///< for urgent work; the lowest number
+
+  friend bool operator==(const StreamPriorityRange&, const StreamPriorityRange&) = default;
+};
+
+/// The priorities that an OwnedStream of `device` can have. Creates a context on the device.
+/// Throws: InvalidArgument if there is no such device; CudaError.
+[[nodiscard]] GANTRY_API StreamPriorityRange stream_priority_range(Device device = Device::cuda());
+
+/// A stream that is made for its owner, and destroyed with it.
+///
+/// Unlike a pooled stream it is never handed out twice. Work that was submitted completes after the
+/// destruction. The stream must outlive what Stream::external() names: being current, memory that
+/// was allocated on it or recorded on it. To make a stream may wait for all work of the device.
+/// Move-only; after a move every member of the source throws InvalidArgument.
+/// Thread safety: every member may be called from any thread.
+class GANTRY_API OwnedStream {
+ public:
+  /// Makes a stream that does not synchronize with the default stream.
+  /// Throws: InvalidArgument if there is no such device, or if `priority` is outside
+  /// stream_priority_range(); CudaError.
+  explicit OwnedStream(Device device = Device::cuda(), int priority = 0);
+
+  /// The stream, valid until the owner is destroyed.
+  [[nodiscard]] const Stream& stream() const;
+  /// The priority that it was made with.
+  [[nodiscard]] int priority() const;
+
+ private:
+  struct Made {
+    Stream stream;
+    int priority;
+  };
+  struct Destroy {
+    void operator()(Made* made) const noexcept;
+  };
+
+  gantry::detail::CheckedPtr<std::unique_ptr<Made, Destroy>> made_;
+};
+
+}  // namespace gantry

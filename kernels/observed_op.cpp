@@ -1,0 +1,121 @@
+#include "kernels/observed_op.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <memory>
+#include <optional>
+#include <string>
+#include <utility>
+
+#include <gantry/core/dtype.hpp>
+
+#include "core/trace_log.hpp"
+#include "kernels/memory_counters.hpp"
+#include "memory/trace/call_site.hpp"
+#include "streams/nvtx_calls.hpp"
+
+namespace gantry::kernels {
+namespace {
+
+// The operation that this thread began last.
+struct CurrentOp {
+  std::array<char, 40> name{};
+  std::size_t length = 0;
+  std::int64_t begin_ns = 0;
+};
+thread_local CurrentOp current_op;
+
+// "binary" of "void gantry::kernels::binary(const Target&, …)".
+std::string_view function_name(std::string_view text) {
+  text = text.substr(0, text.find('('));
+  if (const auto begin = text.find_last_of(": "); begin != std::string_view::npos) {
+    text.remove_prefix(begin + 1);
+  }
+  return text;
+}
+
+std::string describe(const TensorRef& operand) {
+  std::string text(name(operand.dtype));
+  text += '[';
+  for (int dim = 0; dim < operand.ndim; ++dim) {
+    text += fmt::format("{}{}", dim == 0 ? "" : ", ", operand.sizes[dim]);
+  }
+  return text + ']';
+}
+
+}  // namespace
+
+struct ObservedOp::Details {
+  std::string op;
+  std::string kernel;
+  std::string shapes;
+  Device device;
+  std::int64_t begin_ns = 0;
+  std::uint32_t call_site = 0;
+  std::optional<trace::Label> label{};
+};
+
+void note_op_observed(std::string_view op) noexcept {
+  CurrentOp& now = current_op;
+  now.length = std::min(op.size(), now.name.size());
+  std::copy_n(op.data(), now.length, now.name.data());
+  now.begin_ns = trace::now_ns();
+}
+
+void ObservedOp::begin(const Target& target, std::initializer_list<const TensorRef*> operands,
+                       const std::source_location& where) noexcept {
+  try {
+    CurrentOp& now = current_op;
+    auto made = std::make_unique<Details>();
+    made->kernel = function_name(where.function_name());
+    made->op = now.length == 0 ? made->kernel : std::string(now.name.data(), now.length);
+    for (const TensorRef* operand : operands) {
+      if (operand == nullptr) continue;
+      made->shapes += (made->shapes.empty() ? "" : " ") + describe(*operand);
+    }
+    made->device = target.device();
+    const std::int64_t present = trace::now_ns();
+    made->begin_ns = now.begin_ns == 0 ? present : now.begin_ns;
+    if (has_op_observer(OpObserver::trace)) {
+      made->call_site = memory::intern_call_stack(memory::StackDepth::call_site);
+      made->label.emplace(made->op);
+    }
+    if (has_op_observer(OpObserver::nvtx)) {
+      nvtx::call_push(fmt::format("{} {}", made->op, made->shapes).c_str());
+      has_range_ = true;
+    }
+    details_ = made.release();
+    is_observed_ = true;
+  } catch (...) {  // without host memory the operation is not observed
+  }
+}
+
+void ObservedOp::end() noexcept {
+  const std::unique_ptr<Details> details(details_);
+  if (has_range_) nvtx::call_pop();
+  details->label.reset();
+  const std::int64_t present = trace::now_ns();
+  if (has_op_observer(OpObserver::trace)) {
+    try {
+      trace::TraceEvent event{.name = std::move(details->op),
+                              .category = "op",
+                              .lane = trace::this_thread_lane(),
+                              .begin_ns = details->begin_ns,
+                              .duration_ns = present - details->begin_ns,
+                              .call_site = details->call_site};
+      event.arguments = {{"kernel", std::move(details->kernel)},
+                         {"device", details->device.str()},
+                         {"operands", std::move(details->shapes)}};
+      trace::TraceLog::instance().add(std::move(event));
+      record_memory_counters(details->device);
+    } catch (...) {
+      trace::TraceLog::instance().count_dropped(1);
+    }
+  }
+  // The next kernel of the same operation begins here.
+  current_op.begin_ns = present;
+}
+
+}  // namespace gantry::kernels

@@ -1,0 +1,204 @@
+#include <gantry/kernels/trace.hpp>
+
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <array>
+#include <charconv>
+#include <chrono>
+#include <cstdlib>
+#include <exception>
+#include <mutex>
+#include <optional>
+#include <utility>
+
+#include <gantry/core/env.hpp>
+#include <gantry/core/error.hpp>
+#include <gantry/core/log.hpp>
+#include <gantry/device/device.hpp>
+
+#include "device/device_activity.hpp"
+#include "device/platform.hpp"
+#include "kernels/memory_counters.hpp"
+#include "kernels/trace_file.hpp"
+#include "memory/backends.hpp"
+#include "memory/heap_allocator.hpp"
+#include "memory/trace/call_site.hpp"
+#include "streams/op_observers.hpp"
+
+namespace gantry::trace {
+namespace {
+
+// The trace that is recorded now.
+struct Session {
+  std::filesystem::path path;
+  TraceOrigin origin;
+  bool has_device_activity = false;
+};
+
+struct State {
+  std::mutex mutex;
+  std::optional<Session> session;
+};
+
+State& state() {
+  static auto& instance = *new State();
+  return instance;
+}
+
+// As the launchers tell it. A trace needs no job, so a malformed value is no error here.
+int own_rank() {
+  for (const char* variable :
+       {"GANTRY_RANK", "OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMI_RANK", "SLURM_PROCID", "RANK"}) {
+    const std::optional<std::string> text = env::get(variable);
+    if (!text || text->empty()) continue;
+    int rank = 0;
+    const auto [stop, error] = std::from_chars(text->data(), text->data() + text->size(), rank);
+    if (error == std::errc() && rank >= 0) return rank;
+  }
+  return 0;
+}
+
+std::filesystem::path expand(const std::filesystem::path& path, int rank) {
+  std::string text = path.string();
+  std::string result;
+  while (!text.empty()) {
+    const auto open = text.find('{');
+    result += text.substr(0, open);
+    if (open == std::string::npos) break;
+    const auto close = text.find('}', open);
+    const std::string name =
+        close == std::string::npos ? text.substr(open) : text.substr(open, close - open + 1);
+    if (name == "{rank}") {
+      result += std::to_string(rank);
+    } else if (name == "{pid}") {
+      result += std::to_string(::getpid());
+    } else {
+      throw InvalidArgument(fmt::format(
+          "trace::start: expected the placeholders {{rank}} and {{pid}}, but got '{}'", name));
+    }
+    text.erase(0, close + 1);
+  }
+  return result;
+}
+
+std::string host_name() {
+  std::array<char, 256> name{};
+  return ::gethostname(name.data(), name.size() - 1) == 0 ? name.data() : "unknown";
+}
+
+void write_at_exit() {
+  State& now = state();
+  std::optional<Session> session;
+  {
+    const std::lock_guard lock(now.mutex);
+    session = std::exchange(now.session, std::nullopt);
+  }
+  if (!session || session->origin.pid != ::getpid()) return;  // a fork has no trace of its own
+  set_op_observer(OpObserver::trace, false);
+  try {
+    write_trace(session->path, session->origin, TraceLog::instance().end());
+  } catch (const std::exception& error) {
+    logging::warn(
+        fmt::format("trace: failed to write {}: {}", session->path.string(), error.what()));
+  }
+}
+
+// Of the devices that have memory of this process: no context is created. The first error is
+// returned, so that the trace is written all the same.
+std::exception_ptr wait_for_devices() {
+  std::exception_ptr first;
+  if (!is_initialized()) return first;
+  for (int device = 0; device < table_size(); ++device) {
+    if (memory::heap_allocator().find_heap(device) == nullptr) continue;
+    try {
+      synchronize(Device::cuda(device));
+    } catch (...) {
+      if (first == nullptr) first = std::current_exception();
+    }
+  }
+  return first;
+}
+
+}  // namespace
+
+void start(const std::filesystem::path& path, const TraceOptions& options) {
+  if (options.max_events == 0) {
+    throw InvalidArgument("trace::start: expected max_events of at least 1, but got 0");
+  }
+  const int rank = own_rank();
+  Session session;
+  session.path = expand(path, rank);
+  session.origin.rank = rank;
+  session.origin.pid = ::getpid();
+  session.origin.host = host_name();
+  State& now = state();
+  const std::lock_guard lock(now.mutex);
+  if (now.session) {
+    throw InvalidArgument("trace::start: expected no trace to be recorded, but got one for " +
+                          now.session->path.string());
+  }
+  static const int kRegistered = std::atexit(write_at_exit);
+  static_cast<void>(kRegistered);
+  memory::prepare_call_sites();
+  kernels::forget_memory_counters();
+  if (!TraceLog::instance().begin(options.max_events)) {
+    throw InvalidArgument("trace::start: expected no trace to be recorded, but got one");
+  }
+  session.origin.start_ns = now_ns();
+  session.origin.start_unix_ns = std::chrono::duration_cast<std::chrono::nanoseconds>(
+                                     std::chrono::system_clock::now().time_since_epoch())
+                                     .count();
+  if (platform() == Platform::cuda) {
+    const std::string problem = start_device_activity();
+    session.has_device_activity = problem.empty();
+    if (!problem.empty()) logging::warn("trace: no work of the devices is recorded: " + problem);
+  }
+  set_op_observer(OpObserver::trace, true);
+  now.session = std::move(session);
+}
+
+TraceSummary stop() {
+  State& now = state();
+  std::optional<Session> session;
+  {
+    const std::lock_guard lock(now.mutex);
+    session = std::exchange(now.session, std::nullopt);
+  }
+  if (!session) throw InvalidArgument("trace::stop: expected a trace to be recorded, but got none");
+  set_op_observer(OpObserver::trace, false);
+  const std::exception_ptr error = wait_for_devices();
+  if (session->has_device_activity) stop_device_activity();
+  const Recorded recorded = TraceLog::instance().end();
+  write_trace(session->path, session->origin, recorded);
+  if (error != nullptr) std::rethrow_exception(error);
+  return {.events = recorded.events.size(), .dropped = recorded.dropped};
+}
+
+bool is_recording() noexcept { return is_on(); }
+
+Recording::Recording(const std::filesystem::path& path, const TraceOptions& options) {
+  start(path, options);
+}
+
+Recording::~Recording() {
+  if (!is_recording()) return;
+  try {
+    stop();
+  } catch (const std::exception& error) {
+    logging::warn(fmt::format("trace: failed to write the file: {}", error.what()));
+  }
+}
+
+Range::Range(std::string name) : name_(std::move(name)), begin_ns_(is_on() ? now_ns() : 0) {}
+
+Range::~Range() {
+  if (begin_ns_ == 0) return;
+  TraceLog::instance().add({.name = std::move(name_),
+                            .category = "range",
+                            .lane = this_thread_lane(),
+                            .begin_ns = begin_ns_,
+                            .duration_ns = now_ns() - begin_ns_});
+}
+
+}  // namespace gantry::trace

@@ -1,0 +1,179 @@
+#include "kernels/trace_file.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <limits>
+#include <map>
+#include <ostream>
+#include <set>
+#include <utility>
+
+#include <gantry/core/error.hpp>
+#include <gantry/kernels/trace.hpp>
+#include <gantry/memory/snapshot.hpp>
+
+#include "core/atomic_file.hpp"
+#include "core/regular_file.hpp"
+#include "memory/trace/call_site.hpp"
+
+namespace gantry::trace {
+namespace {
+
+constexpr int kVersion = 1;
+// Rank r has the processes r * kPerRank (its host threads) and r * kPerRank + 1 + device.
+constexpr std::int64_t kPerRank = 1000;
+
+std::int64_t process_of(int rank, const Lane& lane) { return rank * kPerRank + 1 + lane.device; }
+
+double microseconds(std::int64_t ns) { return static_cast<double>(ns) / 1000; }
+
+std::string call_site_text(std::uint32_t call_site) {
+  const memory::Frames frames = memory::frames_of(call_site);
+  const memory::Frame* const frame = frames.call_site();
+  if (frame == nullptr) return {};
+  return fmt::format("{} ({}:{})", frame->name, frame->filename, frame->line);
+}
+
+Json metadata(const char* kind, std::int64_t pid, std::int64_t tid, const char* key, Json value) {
+  return Json::object({{"name", kind},
+                       {"ph", "M"},
+                       {"pid", pid},
+                       {"tid", tid},
+                       {"args", Json::object({{key, std::move(value)}})}});
+}
+
+Json event_json(const TraceEvent& event, const TraceOrigin& origin) {
+  Json json = Json::object({{"name", event.name},
+                            {"cat", event.category},
+                            {"ph", event.is_counter ? "C" : "X"},
+                            {"ts", microseconds(event.begin_ns - origin.start_ns)}});
+  if (!event.is_counter) json.append("dur", microseconds(event.duration_ns));
+  json.append("pid", process_of(origin.rank, event.lane));
+  json.append("tid", event.is_counter ? std::uint64_t{0} : event.lane.number);
+  Json arguments(event.arguments);
+  if (std::string site = call_site_text(event.call_site); !site.empty()) {
+    arguments.append("call site", std::move(site));
+  }
+  if (arguments.size() != 0) json.append("args", std::move(arguments));
+  return json;
+}
+
+// Writes values one after the other, with the commas between them.
+class EventList {
+ public:
+  explicit EventList(std::ostream& out) : out_(out) {}
+  void add(const Json& event) {
+    out_ << (is_first_ ? "\n" : ",\n") << event.dump();
+    is_first_ = false;
+  }
+
+ private:
+  std::ostream& out_;
+  bool is_first_ = true;
+};
+
+void add_names(EventList& list, const TraceOrigin& origin, const Recorded& recorded) {
+  std::map<std::int64_t, std::pair<Lane, std::set<std::uint64_t>>> processes;
+  for (const TraceEvent& event : recorded.events) {
+    auto& [lane, numbers] = processes[process_of(origin.rank, event.lane)];
+    lane = event.lane;
+    if (!event.is_counter) numbers.insert(event.lane.number);
+  }
+  for (const auto& [pid, process] : processes) {
+    const auto& [lane, numbers] = process;
+    const bool is_host = lane.device < 0;
+    const std::string name =
+        is_host ? fmt::format("rank {} on {}, process {}", origin.rank, origin.host, origin.pid)
+                : fmt::format("rank {} cuda:{}", origin.rank, lane.device);
+    list.add(metadata("process_name", pid, 0, "name", name));
+    list.add(metadata("process_sort_index", pid, 0, "sort_index", pid));
+    for (const std::uint64_t number : numbers) {
+      list.add(metadata("thread_name", pid, static_cast<std::int64_t>(number), "name",
+                        fmt::format("{} {}", is_host ? "thread" : "stream", number)));
+    }
+  }
+}
+
+struct Part {
+  Json root;
+  std::int64_t start_unix_ns = 0;
+  int rank = 0;
+};
+
+Part read_part(const std::filesystem::path& path) {
+  constexpr std::size_t kMostBytes = std::size_t{8} << 30;
+  const FileContent content = read_regular_file(path.string(), kMostBytes);
+  if (!content.ok()) {
+    throw Error(fmt::format("merge: failed to read '{}': {}", path.string(), content.problem));
+  }
+  Part part;
+  try {
+    part.root = Json::parse(content.text);
+    const Json& origin = part.root.at("gantry");
+    if (origin.at("version").as<int>() != kVersion) {
+      throw InvalidArgument(fmt::format("expected version {}", kVersion));
+    }
+    part.start_unix_ns = origin.at("start_unix_ns").as<std::int64_t>();
+    part.rank = origin.at("rank").as<int>();
+    static_cast<void>(part.root.at("traceEvents").elements());
+  } catch (const InvalidArgument& error) {
+    throw InvalidArgument(fmt::format("merge: expected a trace of gantry, but got '{}': {}",
+                                      path.string(), error.what()));
+  }
+  return part;
+}
+
+}  // namespace
+
+void write_trace(const std::filesystem::path& path, const TraceOrigin& origin,
+                 const Recorded& recorded) {
+  AtomicFile file(path, "trace");
+  file.out() << "{\"displayTimeUnit\": \"ns\", \"gantry\": "
+             << Json::object({{"version", kVersion},
+                              {"rank", origin.rank},
+                              {"pid", origin.pid},
+                              {"host", origin.host},
+                              {"start_unix_ns", origin.start_unix_ns},
+                              {"events", recorded.events.size()},
+                              {"dropped", recorded.dropped}})
+                    .dump()
+             << ", \"traceEvents\": [";
+  EventList list(file.out());
+  add_names(list, origin, recorded);
+  for (const TraceEvent& event : recorded.events) list.add(event_json(event, origin));
+  file.out() << "\n]}\n";
+  file.commit();
+}
+
+void merge(std::span<const std::filesystem::path> parts, const std::filesystem::path& path) {
+  if (parts.empty()) throw InvalidArgument("merge: expected at least one trace, but got none");
+  std::vector<Part> read;
+  std::set<int> ranks;
+  std::int64_t first = std::numeric_limits<std::int64_t>::max();
+  for (const std::filesystem::path& one : parts) {
+    read.push_back(read_part(one));
+    first = std::min(first, read.back().start_unix_ns);
+    if (!ranks.insert(read.back().rank).second) {
+      throw InvalidArgument(
+          fmt::format("merge: expected one trace of each rank, but got two of "
+                      "rank {}",
+                      read.back().rank));
+    }
+  }
+  AtomicFile file(path, "merge");
+  file.out() << "{\"displayTimeUnit\": \"ns\", \"ranks\": "
+             << Json(Json::Array(ranks.begin(), ranks.end())).dump() << ", \"traceEvents\": [";
+  EventList list(file.out());
+  for (const Part& part : read) {
+    const double shift = microseconds(part.start_unix_ns - first);
+    for (Json event : part.root.at("traceEvents").elements()) {
+      if (const Json* ts = event.find("ts")) event.set("ts", ts->as<double>() + shift);
+      list.add(event);
+    }
+  }
+  file.out() << "\n]}\n";
+  file.commit();
+}
+
+}  // namespace gantry::trace

@@ -1,0 +1,14 @@
+// The calls of NVTX; they do nothing in a build without its headers.
+#pragma once
+
+#include <cstdint>
+
+namespace gantry::nvtx {
+
+void call_mark(const char* message) noexcept;
+void call_push(const char* message) noexcept;
+void call_pop() noexcept;
+[[nodiscard]] std::uint64_t call_start(const char* message) noexcept;
+void call_end(std::uint64_t range) noexcept;
+
+}  // namespace gantry::nvtx
