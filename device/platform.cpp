@@ -15,6 +15,7 @@
 
 #include "core/env_check.hpp"
 #include "device/cuda/cuda_platform.hpp"
+#include "device/driver_decorator.hpp"
 #include "device/sanitizers.hpp"
 #include "device/sim/sim_driver.hpp"
 #include "device/sim/sim_identity.hpp"
@@ -41,6 +42,8 @@ struct Selection {
 ///
 /// The flag is outside of State, so hot paths read it without that object's guard.
 constinit std::atomic<bool> bad_fork{false};
+
+constinit std::atomic<DriverDecorator> decorator{nullptr};
 
 struct State {
   std::atomic<Driver*> active{nullptr};
@@ -160,7 +163,8 @@ const Selection& selection() {
   }
   warn_of_missing_sanitizers();
   detect_forks(s);
-  s.native = made.release();
+  const DriverDecorator decorate = decorator.load(std::memory_order_acquire);
+  s.native = decorate == nullptr ? made.release() : &decorate(*made.release());
   s.active.store(s.native, std::memory_order_release);
   return *s.native;
 }
@@ -203,6 +207,10 @@ Driver& driver_for(int index) {
                           Device::cuda(index).str());
   }
   return result;
+}
+
+void set_driver_decorator(DriverDecorator function) noexcept {
+  decorator.store(function, std::memory_order_release);
 }
 
 Driver* exchange_driver(Driver* replacement) {

@@ -4,6 +4,7 @@
 #include "device/cuda/cuda_driver.hpp"
 #include "device/cuda/cuda_event.hpp"
 #include "device/cuda/cuda_fault.hpp"
+#include "device/cuda/cuda_platform.hpp"
 
 namespace gantry {
 
@@ -42,6 +43,16 @@ std::uint64_t CudaDriver::stream_identity(NativeStream stream) {
   GANTRY_CUDA_CHECK(cuda::api().cuStreamGetId(native(stream), &identity), "identifying a stream",
                     stream);
   return identity;
+}
+
+bool synchronizes_with_default(NativeStream stream) noexcept {
+  if (stream.handle == nullptr || platform() != Platform::cuda) return false;
+  unsigned int flags = 0;
+  if (cudaStreamGetFlags(static_cast<cudaStream_t>(stream.handle), &flags) != cudaSuccess) {
+    static_cast<void>(cudaGetLastError());
+    return true;  // rather no report than a wrong one
+  }
+  return (flags & cudaStreamNonBlocking) == 0;
 }
 
 bool CudaDriver::query_stream(NativeStream stream) {

@@ -15,4 +15,6 @@ CudaProbe probe_cuda() { return {.count = 0, .problem = kReason}; }
 
 std::unique_ptr<Driver> make_cuda_driver(int) { throw NotSupported(kReason); }
 
+bool synchronizes_with_default(NativeStream) noexcept { return false; }
+
 }  // namespace gantry

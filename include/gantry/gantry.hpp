@@ -44,6 +44,7 @@
 #include <gantry/memory/stats.hpp>
 #include <gantry/streams/event.hpp>
 #include <gantry/streams/graph.hpp>
+#include <gantry/streams/sanitizer.hpp>
 #include <gantry/streams/stream.hpp>
 #include <gantry/streams/stream_guard.hpp>
 #include <gantry/tensor/axes.hpp>

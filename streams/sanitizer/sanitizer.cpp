@@ -1,0 +1,162 @@
+#include <gantry/streams/sanitizer.hpp>
+
+#include <memory>
+#include <mutex>
+#include <string>
+
+#include <gantry/extend/driver.hpp>
+
+#include "core/env_check.hpp"
+#include "device/driver_decorator.hpp"
+#include "device/platform.hpp"
+#include "streams/sanitizer/call_sites.hpp"
+#include "streams/sanitizer/hooks.hpp"
+#include "streams/sanitizer/sanitizing_driver.hpp"
+
+namespace gantry::sanitizer {
+
+constinit std::atomic<Mode> current_mode{Mode::off};
+
+namespace {
+
+constinit CallSiteSource call_sites{};
+thread_local constinit int suspensions = 0;
+
+// Guards the change of the mode and the driver.
+struct Installation {
+  std::mutex mutex;
+  Driver* driver = nullptr;  ///< ours; nullptr until the first enable()
+
+  static Installation& instance() {
+    static auto& installation = *new Installation();
+    return installation;
+  }
+};
+
+Driver& in_front_of(Driver& native) {
+  Tracker::instance().set_driver(native);
+  return *std::make_unique<SanitizingDriver>(native).release();
+}
+
+void start(Mode mode) {
+  if (current_mode.load(std::memory_order_relaxed) == Mode::off) {
+    Tracker::instance().reset();
+    if (call_sites.prepare != nullptr) call_sites.prepare();
+  }
+  current_mode.store(mode, std::memory_order_relaxed);
+}
+
+// Puts the driver in front of a new platform's if the environment asks for it.
+Driver& decorate(Driver& native) {
+  const std::string value = env::get_choice("GANTRY_SANITIZER", {"off", "warn", "throw"});
+  if (value == "off") return native;
+  Installation& installation = Installation::instance();
+  const std::lock_guard lock(installation.mutex);
+  installation.driver = &in_front_of(native);
+  start(value == "warn" ? Mode::warn : Mode::throw_);
+  return *installation.driver;
+}
+
+[[maybe_unused]] const bool kIsRegistered = [] {
+  set_driver_decorator(decorate);
+  return true;
+}();
+
+}  // namespace
+
+void set_call_site_source(const CallSiteSource& source) noexcept { call_sites = source; }
+const CallSiteSource& call_site_source() noexcept { return call_sites; }
+
+void enable(Mode mode) {
+  Driver& current = driver();
+  Installation& installation = Installation::instance();
+  const std::lock_guard lock(installation.mutex);
+  if (mode != Mode::off && installation.driver == nullptr) {
+    installation.driver = &in_front_of(current);
+    exchange_driver(installation.driver);
+  }
+  if (mode == Mode::off) {
+    current_mode.store(mode, std::memory_order_relaxed);
+  } else {
+    start(mode);
+  }
+}
+
+Mode mode() noexcept { return current_mode.load(std::memory_order_relaxed); }
+
+Report report() {
+  Report result;
+  for (const Finding& finding : Tracker::instance().findings().all()) {
+    result.races.push_back(finding.race());
+  }
+  result.operations = Tracker::instance().operations();
+  return result;
+}
+
+void clear() { Tracker::instance().clear_findings(); }
+
+void uses(std::string_view operation, const Stream& stream, std::initializer_list<Use> operands) {
+  uses(operation, stream, std::span(operands.begin(), operands.size()));
+}
+
+void uses(std::string_view operation, const Stream& stream, std::span<const Use> operands) {
+  Submission(operation, stream, operands).commit();
+}
+
+void uses_on_host(std::string_view operation, std::initializer_list<Use> operands) {
+  uses_on_host(operation, std::span(operands.begin(), operands.size()));
+}
+
+void uses_on_host(std::string_view operation, std::span<const Use> operands) {
+  if (is_on() && !Suspension::is_active()) Tracker::instance().enter_on_host(operation, operands);
+}
+
+void orders(const Stream& before, const Stream& after) {
+  if (!is_on()) return;
+  const auto first = Tracker::instance().locate(before.native());
+  const auto second = Tracker::instance().locate(after.native());
+  if (first && second) Tracker::instance().order(*first, *second);
+}
+
+Suspension::Suspension() noexcept { ++suspensions; }
+Suspension::~Suspension() { --suspensions; }
+bool Suspension::is_active() noexcept { return suspensions != 0; }
+
+void Submission::enter(std::string_view operation, const Stream& stream,
+                       std::span<const Use> operands) {
+  if (Suspension::is_active() || in_bad_fork()) return;
+  entry_ = Tracker::instance().enter(operation, stream, operands);
+}
+
+Submission::Submission(NativeGraph graph, const Stream& stream) {
+  if (!is_on() || Suspension::is_active()) return;
+  entry_ = Tracker::instance().enter_replay(graph, stream);
+}
+
+void memory_allocated(const void* data, std::size_t bytes) noexcept {
+  try {
+    if (!in_bad_fork()) Tracker::instance().take_memory(data, bytes);
+  } catch (...) {
+    // Without memory for the bookkeeping the old accesses stay.
+  }
+}
+
+void memory_freed(const void* data, std::size_t bytes, const StreamClock* stream) noexcept {
+  try {
+    // Another stream may have the handle, whose order says nothing about the block.
+    if (stream != nullptr && !stream->may_submit()) return;
+    if (!in_bad_fork()) Tracker::instance().free_memory(data, bytes, stream);
+  } catch (...) {
+    // Without memory for the bookkeeping there is no report.
+  }
+}
+
+void memory_recorded(const void* data, const Stream& stream, bool until_free) noexcept {
+  try {
+    if (!in_bad_fork()) Tracker::instance().record_stream(data, stream, until_free);
+  } catch (...) {
+    // Without memory for the bookkeeping the free may be reported.
+  }
+}
+
+}  // namespace gantry::sanitizer
