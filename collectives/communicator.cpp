@@ -92,6 +92,9 @@ Work Communicator::submit(CollectiveCall& call, const CollectiveOptions& options
     state->done = std::make_shared<Event>();
     state->done->record(stream);
   }
+  if (sanitizer::is_on()) [[unlikely]] {
+    sanitizer::lead_queue(impl_.get(), stream);
+  }
   return Work(std::move(state));
 }
 
@@ -137,7 +140,11 @@ Work Communicator::move_between(CollectiveCall& call, const Tensor* output, cons
     if (source) uses.push_back(sanitizer::reads(*source));
     if (dense) uses.push_back(sanitizer::writes(*dense));
   }
-  sanitizer::Submission checked(name(call.what.kind), Stream::current(device()), uses);
+  const Stream stream = Stream::current(device());
+  if (sanitizer::is_on()) [[unlikely]] {
+    sanitizer::follow_queue(impl_.get(), stream);
+  }
+  sanitizer::Submission checked(name(call.what.kind), stream, uses);
   Work work = submit(call, options);
   checked.commit();
   const bool is_alone = size() == 1 && dense && source;

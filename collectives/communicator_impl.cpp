@@ -26,6 +26,7 @@
 #include "collectives/protocol/layout.hpp"
 #include "core/escaped_text.hpp"
 #include "job/flight_file.hpp"
+#include "streams/sanitizer/hooks.hpp"
 
 namespace gantry {
 
@@ -122,6 +123,7 @@ Communicator::Impl::Impl(Seed seed)
 }
 
 Communicator::Impl::~Impl() {
+  if (sanitizer::is_on()) sanitizer::forget_queue(this);
   finish();
   if (listed_) remove_fault_source(*this);
 }

@@ -200,6 +200,7 @@ Work Communicator::exchange(std::vector<Message> messages,
     for (std::size_t i = 0; i < messages.size(); ++i) {
       uses.push_back({dense[i], is_receive(messages[i])});
     }
+    sanitizer::follow_queue(impl_.get(), stream);
   }
   sanitizer::Submission checked("group", stream, uses);
   {
@@ -219,6 +220,9 @@ Work Communicator::exchange(std::vector<Message> messages,
     }
   }
   checked.commit();
+  if (sanitizer::is_on()) [[unlikely]] {
+    sanitizer::lead_queue(impl_.get(), stream);
+  }
   bool is_more = calls.empty() || state->done == nullptr;
   for (const auto& [sent, received] : own) {
     dense[received].view(dense[sent].sizes()).copy_(dense[sent]);

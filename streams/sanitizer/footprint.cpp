@@ -77,13 +77,13 @@ Footprint::Footprint(const void* data, std::size_t element_bytes,
     : begin_(reinterpret_cast<std::uintptr_t>(data)),
       end_(begin_),
       run_(static_cast<std::int64_t>(element_bytes)) {
+  if (std::ranges::find(sizes, 0) != sizes.end()) {
+    run_ = 0;
+    return;
+  }
   std::array<std::pair<std::int64_t, std::int64_t>, kMaxDims> dims;  // stride in bytes, size
   std::size_t count = 0;
   for (std::size_t d = 0; d < sizes.size(); ++d) {
-    if (sizes[d] == 0) {
-      run_ = 0;
-      return;
-    }
     std::int64_t stride = strides[d] * static_cast<std::int64_t>(element_bytes);
     if (sizes[d] == 1 || stride == 0) continue;
     if (stride < 0) {

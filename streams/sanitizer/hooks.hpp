@@ -63,6 +63,12 @@ class Submission {
   bool is_committed_ = false;
 };
 
+/// Operations of one queue, such as the collectives of a communicator, run one after the other on any
+/// streams. An operation follows before it enters its operands, and leads once it is submitted.
+void follow_queue(const void* queue, const Stream& stream);
+void lead_queue(const void* queue, const Stream& stream);
+void forget_queue(const void* queue) noexcept;
+
 /// An allocator hands out memory. Earlier accesses were another owner's.
 void memory_allocated(const void* data, std::size_t bytes) noexcept;
 /// A block is freed on `stream`; nullptr: on the host, as page-locked memory, which serves every

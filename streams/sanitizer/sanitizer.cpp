@@ -133,6 +133,22 @@ Submission::Submission(NativeGraph graph, const Stream& stream) {
   entry_ = Tracker::instance().enter_replay(graph, stream);
 }
 
+void follow_queue(const void* queue, const Stream& stream) {
+  if (const auto at = Tracker::instance().locate(stream.native())) {
+    Tracker::instance().follow(queue, *at);
+  }
+}
+
+void lead_queue(const void* queue, const Stream& stream) {
+  if (const auto at = Tracker::instance().locate(stream.native())) {
+    Tracker::instance().lead(queue, *at);
+  }
+}
+
+void forget_queue(const void* queue) noexcept {
+  if (!in_bad_fork()) Tracker::instance().forget_queue(queue);
+}
+
 void memory_allocated(const void* data, std::size_t bytes) noexcept {
   try {
     if (!in_bad_fork()) Tracker::instance().take_memory(data, bytes);

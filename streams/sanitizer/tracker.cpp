@@ -44,6 +44,7 @@ void Tracker::reset() {
   indices_.clear();
   events_.clear();
   graphs_.clear();
+  queues_.clear();
   recorded_uses_.clear();
 }
 

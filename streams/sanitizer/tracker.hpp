@@ -70,6 +70,10 @@ class Tracker {
   void wait_on_host(const StreamPoint& at);
   void wait_on_host_for_device(int device);
   void order(const StreamPoint& before, const StreamPoint& after);
+  /// Work behind `at` follows the last lead() of the queue, in the same capture or outside.
+  void follow(const void* queue, const StreamPoint& at);
+  void lead(const void* queue, const StreamPoint& at);
+  void forget_queue(const void* queue) noexcept;
   /// The event may be recorded by other processes from now on.
   void share(NativeEvent event);
   void forget(NativeEvent event) noexcept;
@@ -145,6 +149,7 @@ class Tracker {
   std::map<std::pair<int, std::uint64_t>, StreamIndex> indices_;
   std::unordered_map<NativeEvent, EventRecord> events_;
   std::unordered_map<NativeGraph, GraphRecord> graphs_;
+  std::map<std::pair<const void*, std::uint64_t>, Clock> queues_;  ///< by queue and capture
   std::map<const void*, std::vector<RecordedUse>> recorded_uses_;
   std::set<std::string, std::less<>> names_;
   Findings findings_;

@@ -67,6 +67,26 @@ void Tracker::order(const StreamPoint& before, const StreamPoint& after) {
   line.time.acquire(arrive(line, after), released);
 }
 
+void Tracker::follow(const void* queue, const StreamPoint& at) {
+  const std::lock_guard lock(mutex_);
+  const auto last = queues_.find({queue, at.capture});
+  if (last == queues_.end()) return;
+  Line& line = line_of(at.capture);
+  line.time.acquire(arrive(line, at), last->second);
+}
+
+void Tracker::lead(const void* queue, const StreamPoint& at) {
+  const std::lock_guard lock(mutex_);
+  Line& line = line_of(at.capture);
+  const StreamIndex index = arrive(line, at);
+  queues_[{queue, at.capture}] = line.time.release(index);
+}
+
+void Tracker::forget_queue(const void* queue) noexcept {
+  const std::lock_guard lock(mutex_);
+  std::erase_if(queues_, [queue](const auto& entry) { return entry.first.first == queue; });
+}
+
 void Tracker::share(NativeEvent event) {
   const std::lock_guard lock(mutex_);
   events_[event].is_shared = true;
