@@ -32,7 +32,8 @@ void triangle(const Target& target, const TensorRef& out, const TensorRef& in, b
               std::int64_t diagonal) {
   if (out.numel() == 0) return;
   submit(
-      lower ? "tril" : "triu", target, {&out, &in}, [=] { host::triangle(out, in, lower, diagonal); },
+      lower ? "tril" : "triu", target, {&out, &in},
+      [=] { host::triangle(out, in, lower, diagonal); },
       [&](void* stream) { cuda::triangle(stream, out, in, lower, diagonal); });
 }
 

@@ -39,9 +39,8 @@ CheckedSubmission::CheckedSubmission(const KernelName& kernel, const Target& tar
     if (operands[i] == nullptr || operands[i]->data == nullptr) continue;
     const TensorRef& ref = *operands[i];
     const auto ndim = static_cast<std::size_t>(ref.ndim);
-    uses.push_back(
-        {{ref.data, ref.dtype, std::span(ref.sizes, ndim), std::span(ref.strides, ndim)},
-         i < static_cast<std::size_t>(kernel.outputs)});
+    uses.push_back({{ref.data, ref.dtype, std::span(ref.sizes, ndim), std::span(ref.strides, ndim)},
+                    i < static_cast<std::size_t>(kernel.outputs)});
   }
   enter(kernel, target, uses);
 }

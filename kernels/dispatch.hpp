@@ -76,8 +76,8 @@ void submit_unchecked(const Target& target, std::initializer_list<const TensorRe
 //
 // On simulated devices `host` outlives the call, so it captures by value. Operands are checked
 // before the submission; null entries are skipped. The first ones are written (KernelName). The
-// stream sanitizer sees no other memory of the kernel. `waits`: whether the kernel waits for kernels
-// of other ranks.
+// stream sanitizer sees no other memory of the kernel. `waits`: whether the kernel waits for
+// kernels of other ranks.
 template <class Host, class Gpu>
 void submit(const KernelName& kernel, const Target& target,
             std::initializer_list<const TensorRef*> operands, Host host, Gpu gpu,

@@ -58,7 +58,8 @@ void binary(const Target& target, BinaryOp op, const TensorRef& out, const Opera
     if (exponent == -1) return unary(target, UnaryOp::reciprocal, out, a.tensor);
   }
   submit(
-      name_of(op), target, {&out, tensor_of(a), tensor_of(b)}, [=] { host::binary(op, out, a, b, alpha); },
+      name_of(op), target, {&out, tensor_of(a), tensor_of(b)},
+      [=] { host::binary(op, out, a, b, alpha); },
       [&](void* stream) { cuda::binary(stream, op, out, a, b, alpha); });
 }
 
@@ -66,7 +67,8 @@ void compare(const Target& target, CompareOp op, const TensorRef& out, const Ope
              const Operand& b, DType compute) {
   if (out.numel() == 0) return;
   submit(
-      name_of(op), target, {&out, tensor_of(a), tensor_of(b)}, [=] { host::compare(op, out, a, b, compute); },
+      name_of(op), target, {&out, tensor_of(a), tensor_of(b)},
+      [=] { host::compare(op, out, a, b, compute); },
       [&](void* stream) { cuda::compare(stream, op, out, a, b, compute); });
 }
 

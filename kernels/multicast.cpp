@@ -33,8 +33,7 @@ std::vector<sanitizer::Use> uses_of(std::span<const CopyRegion> regions,
     uses.push_back(sanitizer::reads({region.from, region.bytes}));
     uses.push_back(sanitizer::writes({region.to, region.bytes}));
     for (const std::ptrdiff_t shift : shifts) {
-      uses.push_back(
-          sanitizer::writes({static_cast<std::byte*>(region.to) + shift, region.bytes}));
+      uses.push_back(sanitizer::writes({static_cast<std::byte*>(region.to) + shift, region.bytes}));
     }
   }
   return uses;

@@ -136,7 +136,8 @@ void scan(const Target& target, bool product, const TensorRef& out, const Tensor
   if (is_empty(out)) return;
   const FibrePlan plan = make_fibre_plan(out, in, dim);
   submit(
-      product ? "cumprod" : "cumsum", target, {&out, &in}, [product, plan] { host::scan(product, plan); },
+      product ? "cumprod" : "cumsum", target, {&out, &in},
+      [product, plan] { host::scan(product, plan); },
       [&](void* stream) {
         const std::size_t bytes = cuda::scan_scratch_bytes(plan);
         Scratch scratch;
@@ -150,7 +151,8 @@ void softmax(const Target& target, bool logarithm, const TensorRef& out, const T
   if (is_empty(out)) return;
   const FibrePlan plan = make_fibre_plan(out, in, dim);
   submit(
-      logarithm ? "log_softmax" : "softmax", target, {&out, &in}, [logarithm, plan] { host::softmax(logarithm, plan); },
+      logarithm ? "log_softmax" : "softmax", target, {&out, &in},
+      [logarithm, plan] { host::softmax(logarithm, plan); },
       [&](void* stream) { cuda::softmax(stream, logarithm, plan); });
 }
 

@@ -33,7 +33,8 @@ void launch_ll128(const LlOneShot& plan, int blocks, const Stream& stream) {
 
 void launch_ll128_two_shot(const Ll128TwoShot& plan, int blocks, const Stream& stream) {
   kernels::submit(
-      kKernel, kernels::Target::on(stream), {}, [plan, blocks] { sim::ll128_two_shot(plan, blocks); },
+      kKernel, kernels::Target::on(stream), {},
+      [plan, blocks] { sim::ll128_two_shot(plan, blocks); },
       [&](void* handle) { cuda::ll128_two_shot(handle, plan, blocks); }, kWaits);
 }
 

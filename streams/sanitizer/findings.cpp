@@ -44,7 +44,8 @@ std::string_view remedy(const Race& race) {
 std::string Access::str() const {
   std::string text = fmt::format("{} {} {} [{}]", operation, is_write ? "writes" : "reads",
                                  name(dtype), fmt::join(sizes.begin(), sizes.end(), ", "));
-  text += is_host ? std::string(" on the host") : fmt::format(" on stream {} of {}", stream, device.str());
+  text += is_host ? std::string(" on the host")
+                  : fmt::format(" on stream {} of {}", stream, device.str());
   if (!call_site.empty()) text += fmt::format(", at {}", call_site);
   if (!captured_at.empty()) text += fmt::format(", in a graph captured at {}", captured_at);
   return text;

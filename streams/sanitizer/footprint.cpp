@@ -55,8 +55,7 @@ struct Search {
     if (high >= reach[at]) return true;                               // all at their most
     const auto [coefficient, most] = terms[at];
     const std::int64_t smaller = reach[at + 1];
-    const std::int64_t first =
-        low <= smaller ? 0 : (low - smaller + coefficient - 1) / coefficient;
+    const std::int64_t first = low <= smaller ? 0 : (low - smaller + coefficient - 1) / coefficient;
     for (std::int64_t z = std::min(most, high / coefficient); z >= first; --z) {
       if (++steps > Footprint::kMostSteps) return false;
       if (finds(at + 1, low - z * coefficient, high - z * coefficient)) return true;

@@ -17,8 +17,8 @@ class Footprint {
  public:
   Footprint() = default;
   Footprint(const void* data, std::size_t bytes);
-  /// Elements of `element_bytes`; sizes and strides (in elements) have equal length. Empty if a size
-  /// is 0.
+  /// Elements of `element_bytes`; sizes and strides (in elements) have equal length. Empty if a
+  /// size is 0.
   Footprint(const void* data, std::size_t element_bytes, std::span<const std::int64_t> sizes,
             std::span<const std::int64_t> strides);
 

@@ -23,8 +23,8 @@ extern constinit std::atomic<Mode> current_mode;
   return current_mode.load(std::memory_order_relaxed) != Mode::off;
 }
 
-/// While it lives, the calling thread's operations are not entered: a collective enters its operands
-/// as one operation, and its parts are ordered by what other ranks do. Orders still count.
+/// While it lives, the calling thread's operations are not entered: a collective enters its
+/// operands as one operation, and its parts are ordered by what other ranks do. Orders still count.
 class Suspension {
  public:
   Suspension() noexcept;
@@ -63,8 +63,8 @@ class Submission {
   bool is_committed_ = false;
 };
 
-/// Operations of one queue, such as the collectives of a communicator, run one after the other on any
-/// streams. An operation follows before it enters its operands, and leads once it is submitted.
+/// Operations of one queue, such as the collectives of a communicator, run one after the other on
+/// any streams. An operation follows before it enters its operands, and leads once it is submitted.
 void follow_queue(const void* queue, const Stream& stream);
 void lead_queue(const void* queue, const Stream& stream);
 void forget_queue(const void* queue) noexcept;

@@ -90,9 +90,7 @@ void SanitizingDriver::copy(void* dst, const void* src, std::size_t bytes, Nativ
 
 void SanitizingDriver::copy_peer(void* dst, int dst_device, const void* src, int src_device,
                                  std::size_t bytes, NativeStream stream) {
-  const auto submit = [&] {
-    wrapped().copy_peer(dst, dst_device, src, src_device, bytes, stream);
-  };
+  const auto submit = [&] { wrapped().copy_peer(dst, dst_device, src, src_device, bytes, stream); };
   if (!is_on()) return submit();
   enter_and("copy", stream, {writes({dst, bytes}), reads({src, bytes})}, submit);
 }

@@ -15,9 +15,9 @@ namespace {
 AccessRecord record_of(const Use& use) {
   const Region& region = use.region;
   AccessRecord record;
-  record.bytes = Footprint(region.data, element_size(region.dtype),
-                           {region.sizes.begin(), region.sizes.end()},
-                           {region.strides.begin(), region.strides.end()});
+  record.bytes =
+      Footprint(region.data, element_size(region.dtype), {region.sizes.begin(), region.sizes.end()},
+                {region.strides.begin(), region.strides.end()});
   record.is_write = use.is_write;
   record.dtype = region.dtype;
   record.sizes = region.sizes;
@@ -110,8 +110,7 @@ const std::string* Tracker::intern(std::string_view name) {
   return found != names_.end() ? &*found : &*names_.emplace(name).first;
 }
 
-bool Tracker::is_ordered(const Line& line, const AccessRecord& earlier,
-                         const AccessRecord& later) {
+bool Tracker::is_ordered(const Line& line, const AccessRecord& earlier, const AccessRecord& later) {
   return later.is_host ? line.time.is_over(earlier.stream, earlier.tick)
                        : line.time.is_ordered(earlier.stream, earlier.tick, later.stream);
 }
@@ -257,9 +256,8 @@ void Tracker::cancel(const Entry& entry) noexcept {
     line = &found->second;
   }
   for (const Footprint& operand : entry.operands) line->history.remove(operand, entry.operation);
-  std::erase_if(line->all, [&](const AccessRecord& record) {
-    return record.operation == entry.operation;
-  });
+  std::erase_if(line->all,
+                [&](const AccessRecord& record) { return record.operation == entry.operation; });
 }
 
 }  // namespace gantry::sanitizer

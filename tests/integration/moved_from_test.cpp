@@ -360,6 +360,10 @@ struct Movable<CudaError> : MovableError<CudaError> {
   }
 };
 template <>
+struct Movable<RaceError> : MovableError<RaceError> {
+  static RaceError make() { return RaceError("text", "cuda:1"); }
+};
+template <>
 struct Movable<OutOfMemoryError> : MovableError<OutOfMemoryError> {
   static OutOfMemoryError make() {
     return OutOfMemoryError("text", OomReport{.top_call_sites = {{"f", 1}}}, "cuda:1");
@@ -428,7 +432,8 @@ using MovableTypes =
     ::testing::Types<Tensor, Storage, Generator, Event, CpuSet, Graph, Graphed, memory::MemPool,
                      memory::Buffer, UniqueFd, memory::ImportedBlock, memory::PluggableAllocator,
                      memory::Frames, comm::StreamList, Work, Communicator, Error, InvalidArgument,
-                     CudaError, OutOfMemoryError, PeerLostError, TimeoutError, CollectiveMismatch>;
+                     CudaError, OutOfMemoryError, PeerLostError, TimeoutError, CollectiveMismatch,
+                     RaceError>;
 TYPED_TEST_SUITE(MovedFromTest, MovableTypes);
 
 TYPED_TEST(MovedFromTest, MembersThrowOrAnswerHarmlessly) {

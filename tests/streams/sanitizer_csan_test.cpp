@@ -28,7 +28,8 @@ class SanitizerCsan : public SanitizerTest {
     for (int i = 0; i < kCount; ++i) streams_.push_back(Stream::from_pool(Device::cuda(0)));
   }
   // The number of races that a kernel has.
-  std::size_t launch(int stream, std::initializer_list<int> read, std::initializer_list<int> written) {
+  std::size_t launch(int stream, std::initializer_list<int> read,
+                     std::initializer_list<int> written) {
     sanitizer::clear();
     std::vector<sanitizer::Use> uses;
     for (const int tensor : read) uses.push_back(sanitizer::reads(tensor_of(tensor)));
@@ -38,7 +39,9 @@ class SanitizerCsan : public SanitizerTest {
   }
   void record(int event, int stream) { event_of(event).record(stream_of(stream)); }
   void wait(int event, int stream) { event_of(event).wait(stream_of(stream)); }
-  [[nodiscard]] const Stream& stream_of(int i) const { return streams_[static_cast<std::size_t>(i)]; }
+  [[nodiscard]] const Stream& stream_of(int i) const {
+    return streams_[static_cast<std::size_t>(i)];
+  }
   Event& event_of(int i) { return events_[static_cast<std::size_t>(i)]; }
   // A program that goes on as if nothing had happened.
   void restart() {

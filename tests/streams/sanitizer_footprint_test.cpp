@@ -18,8 +18,9 @@ struct Layout {
 
   [[nodiscard]] Footprint footprint() const {
     // NOLINTNEXTLINE(performance-no-int-to-ptr): no one reads there
-    return {reinterpret_cast<const void*>(std::uintptr_t{100'000} + static_cast<std::size_t>(offset)),
-            element_bytes, sizes, strides};
+    return {
+        reinterpret_cast<const void*>(std::uintptr_t{100'000} + static_cast<std::size_t>(offset)),
+        element_bytes, sizes, strides};
   }
   [[nodiscard]] std::set<std::int64_t> bytes() const {
     std::set<std::int64_t> starts{offset};

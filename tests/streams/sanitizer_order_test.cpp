@@ -15,7 +15,8 @@
 namespace gantry::testing {
 namespace {
 
-// A step of a program: an operation, an event record or a wait. Edges lead to steps that run before.
+// A step of a program: an operation, an event record or a wait. Edges lead to steps that run
+// before.
 struct Step {
   std::vector<int> before;
   bool is_operation = false;
@@ -151,7 +152,8 @@ class SanitizerOrder : public SanitizerTest {
 
 TEST_F(SanitizerOrder, AgreesWithAnExhaustiveSearch) {
   const char* const rounds = std::getenv("GANTRY_TEST_ROUNDS");
-  const std::uint32_t count = rounds == nullptr ? 300 : static_cast<std::uint32_t>(std::stoul(rounds));
+  const std::uint32_t count =
+      rounds == nullptr ? 300 : static_cast<std::uint32_t>(std::stoul(rounds));
   int racy = 0;
   for (std::uint32_t seed = 1; seed <= count && !HasFailure(); ++seed) racy += run(seed);
   EXPECT_GT(racy, static_cast<int>(count));

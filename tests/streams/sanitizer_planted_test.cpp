@@ -1,4 +1,5 @@
-// Programs with a race, which the sanitizer must find, and the same programs with the missing order.
+// Programs with a race, which the sanitizer must find, and the same programs with the missing
+// order.
 #include <gmock/gmock.h>
 
 #include <string>

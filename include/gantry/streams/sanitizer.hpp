@@ -73,10 +73,10 @@ struct GANTRY_API Access {
 
 /// Two accesses without an order.
 struct GANTRY_API Race {
-  Access first;               ///< submitted first
-  Access second;              ///< submitted second; RaceError is thrown here
+  Access first;                ///< submitted first
+  Access second;               ///< submitted second; RaceError is thrown here
   std::uintptr_t address = 0;  ///< first byte of the memory that both may access
-  std::uint64_t count = 0;    ///< times that this pair of call sites raced
+  std::uint64_t count = 0;     ///< times that this pair of call sites raced
 
   /// The text of the warning and of the RaceError.
   [[nodiscard]] std::string str() const;
@@ -84,7 +84,7 @@ struct GANTRY_API Race {
 
 /// What the sanitizer found since it was enabled or cleared.
 struct GANTRY_API Report {
-  std::vector<Race> races;       ///< one for each pair of call sites and kinds of access; at most 1000
+  std::vector<Race> races;  ///< one for each pair of call sites and kinds of access; at most 1000
   std::uint64_t operations = 0;  ///< operations that were checked
 
   /// The races as text, a paragraph for each; a line without any.
@@ -96,6 +96,15 @@ struct GANTRY_API Report {
 [[nodiscard]] GANTRY_API Report report();
 /// Forgets the findings, not the accesses. A warning may then come again.
 GANTRY_API void clear();
+
+/// A tensor: data(), dtype(), sizes() and strides().
+template <class T>
+concept TensorLike = requires(const T& tensor) {
+  { tensor.data() } -> std::convertible_to<const void*>;
+  { tensor.dtype() } -> std::same_as<DType>;
+  { tensor.sizes() } -> std::convertible_to<Dims>;
+  { tensor.strides() } -> std::convertible_to<Dims>;
+};
 
 /// Elements in memory: an address, a dtype and a layout. Does not own them.
 struct Region {
@@ -111,13 +120,7 @@ struct Region {
   Region(const void* address, std::size_t count)
       : data(address), sizes{static_cast<std::int64_t>(count)}, strides{1} {}
   /// The elements of a tensor.
-  template <class T>
-    requires requires(const T& tensor) {
-      { tensor.data() } -> std::convertible_to<const void*>;
-      { tensor.dtype() } -> std::same_as<DType>;
-      tensor.sizes();
-      tensor.strides();
-    }
+  template <TensorLike T>
   Region(const T& tensor)  // NOLINT(google-explicit-constructor)
       : data(tensor.data()),
         dtype(tensor.dtype()),
@@ -136,8 +139,8 @@ struct Use {
 /// An operand that the operation writes, and may read.
 [[nodiscard]] inline Use writes(Region region) { return {region, true}; }
 
-/// Tells the sanitizer about an operation of the program's own, such as a kernel, right before it is
-/// submitted to `stream`. Does nothing while the sanitizer is off.
+/// Tells the sanitizer about an operation of the program's own, such as a kernel, right before it
+/// is submitted to `stream`. Does nothing while the sanitizer is off.
 ///
 ///   sanitizer::uses("my_kernel", stream, {sanitizer::reads(a), sanitizer::writes(b)});
 ///
