@@ -70,5 +70,6 @@ void register_allocation();
 void register_copy();
 void register_kernels();
 void register_comm();
+void register_sanitizer();
 
 }  // namespace gantry::benchmarks

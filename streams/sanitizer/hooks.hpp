@@ -35,6 +35,20 @@ class Suspension {
   [[nodiscard]] static bool is_active() noexcept;
 };
 
+/// While it lives, the calling thread's operations have this name in reports: that of the program's
+/// call, not of the kernels and copies that it consists of.
+class OperationName {
+ public:
+  /// `name` is a string literal.
+  explicit OperationName(const char* name) noexcept;
+  ~OperationName();
+  OperationName(const OperationName&) = delete;
+  OperationName& operator=(const OperationName&) = delete;
+
+ private:
+  const char* previous_;
+};
+
 /// The submission of one operation: made before it, committed after it succeeded.
 class Submission {
  public:

@@ -3,6 +3,7 @@
 #include <memory>
 #include <mutex>
 #include <string>
+#include <utility>
 
 #include <gantry/extend/driver.hpp>
 
@@ -21,6 +22,7 @@ namespace {
 
 constinit CallSiteSource call_sites{};
 thread_local constinit int suspensions = 0;
+thread_local constinit const char* operation_name = nullptr;
 
 // Guards the change of the mode and the driver.
 struct Installation {
@@ -122,9 +124,14 @@ Suspension::Suspension() noexcept { ++suspensions; }
 Suspension::~Suspension() { --suspensions; }
 bool Suspension::is_active() noexcept { return suspensions != 0; }
 
+OperationName::OperationName(const char* name) noexcept
+    : previous_(std::exchange(operation_name, name)) {}
+OperationName::~OperationName() { operation_name = previous_; }
+
 void Submission::enter(std::string_view operation, const Stream& stream,
                        std::span<const Use> operands) {
   if (Suspension::is_active() || in_bad_fork()) return;
+  if (operation_name != nullptr) operation = operation_name;
   entry_ = Tracker::instance().enter(operation, stream, operands);
 }
 
