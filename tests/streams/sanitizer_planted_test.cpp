@@ -6,6 +6,7 @@
 #include <vector>
 
 #include <gantry/collectives/comm.hpp>
+#include <gantry/collectives/communicator.hpp>
 #include <gantry/memory/pinned_allocator.hpp>
 #include <gantry/streams/event.hpp>
 #include <gantry/streams/graph.hpp>
@@ -364,6 +365,36 @@ const Planted kPlanted[] = {
        fill_on(s.a, s.x);
        s.order(s.a, Stream::default_stream(Device::cuda(0)));
        comm::all_reduce(tensors);
+       synchronize(Device::cuda(0));
+       synchronize(Device::cuda(1));
+     },
+     2},
+    {"CommunicatorWithoutOrder", "fill", "all_reduce",
+     [](Scene& s) {
+       const std::vector<Communicator> group =
+           Communicator::local({Device::cuda(0), Device::cuda(1)});
+       const Tensor other = ones({64, 64}, {.dtype = DType::f32, .device = Device::cuda(1)});
+       synchronize(Device::cuda(1));
+       fill_on(s.a, s.x);
+       s.order(s.a, Stream::default_stream(Device::cuda(0)));
+       static_cast<void>(group[0].all_reduce(s.x));
+       static_cast<void>(group[1].all_reduce(other));
+       synchronize(Device::cuda(0));
+       synchronize(Device::cuda(1));
+     },
+     2},
+    {"WorkNotWaitedFor", "all_reduce", "fill",
+     [](Scene& s) {
+       const std::vector<Communicator> group =
+           Communicator::local({Device::cuda(0), Device::cuda(1)});
+       const Tensor other = ones({64, 64}, {.dtype = DType::f32, .device = Device::cuda(1)});
+       synchronize(Device::cuda(1));
+       const Work work = group[0].all_reduce(s.x);
+       static_cast<void>(group[1].all_reduce(other));
+       on(s.b, [&] {
+         if (s.ordered) work.wait();
+         s.x.fill_(1);
+       });
        synchronize(Device::cuda(0));
        synchronize(Device::cuda(1));
      },
