@@ -20,6 +20,7 @@ int main(int argc, char** argv) {
   gantry::benchmarks::register_kernels();
   gantry::benchmarks::register_graph();
   gantry::benchmarks::register_comm();
+  gantry::benchmarks::register_sanitizer();
   benchmark::RunSpecifiedBenchmarks();
   benchmark::Shutdown();
   return 0;

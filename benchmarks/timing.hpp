@@ -71,5 +71,6 @@ void register_copy();
 void register_kernels();
 void register_graph();
 void register_comm();
+void register_sanitizer();
 
 }  // namespace gantry::benchmarks

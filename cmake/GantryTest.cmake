@@ -59,6 +59,7 @@ endfunction()
 # Builds <noun>_test from <noun>_test.cpp (or SOURCES) and registers it as
 #   <noun>.sim   label sim, on DEVICES (4) simulated devices; label fast, too, if it is in GANTRY_FAST_TESTS
 #   <noun>.cuda  label gpu, on the visible GPUs; skipped as a whole where there is none; not with SIM_ONLY or without CUDA
+# GANTRY_SANITIZER=throw in front of ctest runs them under the stream sanitizer; a free that races fails the test, though it only warns.
 # GPU tests run beside each other, one for every 8 of ctest's jobs. ALONE: not this one, which counts the devices' free memory.
 # Tests in tests/core and tests/job have the first entry only.
 # INTERNAL: the test uses names that libgantry does not export. It links the archives of LAYER, which is the folder's name unless given.
@@ -105,12 +106,12 @@ function(gantry_add_test noun)
   endif()
   add_test(NAME ${noun}.sim COMMAND ${target})
   set_tests_properties(${noun}.sim PROPERTIES
-    LABELS "${labels}" TIMEOUT ${timeout} SKIP_RETURN_CODE 77
+    LABELS "${labels}" TIMEOUT ${timeout} SKIP_RETURN_CODE 77 FAIL_REGULAR_EXPRESSION "free: expected an order after"
     ENVIRONMENT "GANTRY_SIM_DEVICES=${arg_DEVICES};${GANTRY_TEST_ENVIRONMENT};${arg_ENVIRONMENT}")
   if(GANTRY_WITH_CUDA AND NOT arg_SIM_ONLY)
     add_test(NAME ${noun}.cuda COMMAND ${target})
     set_tests_properties(${noun}.cuda PROPERTIES
-      LABELS gpu TIMEOUT ${timeout} SKIP_RETURN_CODE 77 PROCESSORS 8 RUN_SERIAL "${arg_ALONE}"
+      LABELS gpu TIMEOUT ${timeout} SKIP_RETURN_CODE 77 FAIL_REGULAR_EXPRESSION "free: expected an order after" PROCESSORS 8 RUN_SERIAL "${arg_ALONE}"
       ENVIRONMENT "GANTRY_TEST_PLATFORM=cuda;${GANTRY_TEST_ENVIRONMENT};${arg_ENVIRONMENT}"
       ENVIRONMENT_MODIFICATION "GANTRY_SIM_DEVICES=unset:")
   endif()

@@ -20,6 +20,7 @@
 #include "collectives/reduction.hpp"
 #include "collectives/traced_collective.hpp"
 #include "collectives/work_state.hpp"
+#include "streams/sanitizer/hooks.hpp"
 #include "tensor/overlap.hpp"
 
 namespace gantry {
@@ -73,6 +74,7 @@ void run_alone(const CollectiveCall& call, Tensor& output, const Tensor& input) 
 Work Communicator::submit(CollectiveCall& call, const CollectiveOptions& options) const {
   impl_->require_no_open_group(call.what.kind);
   const std::lock_guard lock(impl_->mutex);
+  const sanitizer::Suspension parts;
   const Stream stream = Stream::current(device());
   call.what.reproducible = options.reproducible ? 1 : 0;
   call.what.scale = options.scale;
@@ -91,6 +93,9 @@ Work Communicator::submit(CollectiveCall& call, const CollectiveOptions& options
   if (state->done == nullptr && !driver().is_capturing(stream.native())) {
     state->done = std::make_shared<Event>();
     state->done->record(stream);
+  }
+  if (sanitizer::is_on()) [[unlikely]] {
+    sanitizer::lead_queue(impl_.get(), stream);
   }
   return Work(std::move(state));
 }
@@ -132,7 +137,18 @@ Work Communicator::move_between(CollectiveCall& call, const Tensor* output, cons
   }
   call.in = source ? source->data() : nullptr;
   call.out = dense ? dense->data() : nullptr;
+  std::vector<sanitizer::Use> uses;
+  if (sanitizer::is_on()) [[unlikely]] {
+    if (source) uses.push_back(sanitizer::reads(*source));
+    if (dense) uses.push_back(sanitizer::writes(*dense));
+  }
+  const Stream stream = Stream::current(device());
+  if (sanitizer::is_on()) [[unlikely]] {
+    sanitizer::follow_queue(impl_.get(), stream);
+  }
+  sanitizer::Submission checked(name(call.what.kind), stream, uses);
   Work work = submit(call, options);
+  checked.commit();
   const bool is_alone = size() == 1 && dense && source;
   const bool comes_back = output != nullptr && !output->is_contiguous();
   if (is_alone) run_alone(call, *dense, *source);

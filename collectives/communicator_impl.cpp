@@ -28,6 +28,7 @@
 #include "core/escaped_text.hpp"
 #include "device/sync_debug_driver.hpp"
 #include "job/flight_file.hpp"
+#include "streams/sanitizer/hooks.hpp"
 
 namespace gantry {
 
@@ -124,6 +125,7 @@ Communicator::Impl::Impl(Seed seed)
 }
 
 Communicator::Impl::~Impl() {
+  if (sanitizer::is_on()) sanitizer::forget_queue(this);
   finish();
   if (listed_) remove_fault_source(*this);
 }

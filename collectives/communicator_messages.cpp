@@ -18,6 +18,7 @@
 #include "collectives/communicator_impl.hpp"
 #include "collectives/open_group.hpp"
 #include "collectives/transport.hpp"
+#include "streams/sanitizer/hooks.hpp"
 #include "tensor/overlap.hpp"
 
 namespace gantry {
@@ -194,8 +195,17 @@ Work Communicator::exchange(std::vector<Message> messages,
                  .reproducible = one.options.reproducible ? std::uint8_t{1} : std::uint8_t{0}}});
     (is_receive(one) ? call.out : const_cast<void*&>(call.in)) = dense[i].data();
   }
+  std::vector<sanitizer::Use> uses;
+  if (sanitizer::is_on()) [[unlikely]] {
+    for (std::size_t i = 0; i < messages.size(); ++i) {
+      uses.push_back({dense[i], is_receive(messages[i])});
+    }
+    sanitizer::follow_queue(impl_.get(), stream);
+  }
+  sanitizer::Submission checked("group", stream, uses);
   {
     const std::lock_guard lock(impl_->mutex);
+    const sanitizer::Suspension parts;
     if (!calls.empty()) {
       Impl::Submitted submitted = impl_->run_together(calls, stream);
       state->done = std::move(submitted.end);
@@ -208,6 +218,10 @@ Work Communicator::exchange(std::vector<Message> messages,
         for (const std::uint64_t number : numbers) group->check(number, pending || !reports_losses);
       };
     }
+  }
+  checked.commit();
+  if (sanitizer::is_on()) [[unlikely]] {
+    sanitizer::lead_queue(impl_.get(), stream);
   }
   bool is_more = calls.empty() || state->done == nullptr;
   for (const auto& [sent, received] : own) {

@@ -21,6 +21,8 @@ const std::vector<Variable>& variables() {
        "as CUDA_LAUNCH_BLOCKING, which it sets where CUDA is not initialised before"},
       {"CUDA_LAUNCH_BLOCKING", "0|1 (0)",
        "launches of kernels return when these are done, on simulated devices as on GPUs"},
+      {"GANTRY_SANITIZER", "off|warn|throw (off)",
+       "report accesses to one memory by two streams that nothing orders"},
       {"GANTRY_LOG", "trace|debug|info|warn|error|off (warn)", "lowest level written to stderr"},
       {"GANTRY_ALLOC_CONF", "key:value,…", "configuration of the caching allocator"},
       {"GANTRY_SNAPSHOT_TOOL", "path (gantry-snapshot)",

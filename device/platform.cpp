@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 #include <pthread.h>
 
+#include <array>
 #include <atomic>
 #include <memory>
 #include <mutex>
@@ -52,10 +53,13 @@ struct State {
   std::mutex mutex;                  ///< guards what follows and the making of the above
   Driver* native = nullptr;          ///< the platform's own driver
   Driver* base = nullptr;            ///< native, or what exchange_driver() put in its place
-  Driver* (*decorate)(Driver&) = nullptr;
+  std::array<DriverDecorator, kDriverLayers> decorators{};
 
   void activate() {
-    Driver* const front = decorate == nullptr ? base : decorate(*base);
+    Driver* front = base;
+    for (const DriverDecorator decorate : decorators) {
+      if (decorate != nullptr) front = decorate(*front);
+    }
     active.store(front, std::memory_order_release);
   }
 };
@@ -172,8 +176,14 @@ const Selection& selection() {
   }
   warn_of_missing_sanitizers();
   detect_forks(s);
-  s.native = s.base = made.release();
-  s.activate();
+  s.native = s.base = made.get();
+  try {
+    s.activate();
+  } catch (...) {
+    s.native = s.base = nullptr;
+    throw;
+  }
+  (void)made.release();
   return *s.active.load(std::memory_order_relaxed);
 }
 
@@ -226,10 +236,10 @@ Driver* exchange_driver(Driver* replacement) {
   return before;
 }
 
-void decorate_driver(Driver* (*decorate)(Driver&)) {
+void decorate_driver(DriverLayer layer, DriverDecorator decorate) {
   State& s = state();
   const std::lock_guard lock(s.mutex);
-  s.decorate = decorate;
+  s.decorators[static_cast<std::size_t>(layer)] = decorate;
   if (s.active.load(std::memory_order_relaxed) != nullptr) s.activate();
 }
 

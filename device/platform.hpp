@@ -1,5 +1,7 @@
 #pragma once
 
+#include <cstddef>
+#include <cstdint>
 #include <string>
 #include <vector>
 
@@ -11,10 +13,17 @@ namespace gantry {
 /// destructors.
 [[nodiscard]] Driver* active_driver() noexcept;
 
+/// Drivers in front of the platform's, from it outwards.
+enum class DriverLayer : std::uint8_t { sanitizer, sync_debug };
+inline constexpr std::size_t kDriverLayers = 2;
+
+/// Returns a driver in front of `driver`, or `driver` itself. What it returns must live as long as
+/// the process. Must not call driver().
+using DriverDecorator = Driver* (*)(Driver& driver);
+
 /// Puts `decorate(driver)` in front of whatever driver is in use, now and later; nullptr takes the
-/// decorator away. What `decorate` returns must live as long as the process. Calls that other
-/// threads are in end on the driver that they began on.
-void decorate_driver(Driver* (*decorate)(Driver&));
+/// layer's decorator away. Calls that other threads are in end on the driver that they began on.
+void decorate_driver(DriverLayer layer, DriverDecorator decorate);
 
 /// Number of visible devices, also in a bad fork: for tables that destructors may make or walk.
 [[nodiscard]] int table_size();

@@ -92,7 +92,7 @@ Driver* decorated(Driver& driver) {
 void set_host_blocking(HostBlocking mode) {
   is_mode_set.store(true, std::memory_order_relaxed);
   current_mode.store(mode, std::memory_order_relaxed);
-  decorate_driver(mode == HostBlocking::allowed ? nullptr : decorated);
+  decorate_driver(DriverLayer::sync_debug, mode == HostBlocking::allowed ? nullptr : decorated);
 }
 
 HostBlocking host_blocking() noexcept { return current_mode.load(std::memory_order_relaxed); }

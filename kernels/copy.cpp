@@ -9,14 +9,14 @@ namespace gantry::kernels {
 void copy(const Target& target, const TensorRef& out, const TensorRef& in) {
   if (out.numel() == 0) return;
   submit(
-      target, {&out, &in}, [=] { host::copy(out, in); },
+      "copy", target, {&out, &in}, [=] { host::copy(out, in); },
       [&](void* stream) { cuda::copy(stream, out, in); });
 }
 
 void fill(const Target& target, const TensorRef& out, const Scalar& value) {
   if (out.numel() == 0) return;
   submit(
-      target, {&out}, [=] { host::fill(out, value); },
+      "fill", target, {&out}, [=] { host::fill(out, value); },
       [&](void* stream) { cuda::fill(stream, out, value); });
 }
 
@@ -24,7 +24,7 @@ void arange(const Target& target, const TensorRef& out, const Scalar& start, con
             std::int64_t first) {
   if (out.numel() == 0) return;
   submit(
-      target, {&out}, [=] { host::arange(out, start, step, first); },
+      "arange", target, {&out}, [=] { host::arange(out, start, step, first); },
       [&](void* stream) { cuda::arange(stream, out, start, step, first); });
 }
 
@@ -32,7 +32,8 @@ void triangle(const Target& target, const TensorRef& out, const TensorRef& in, b
               std::int64_t diagonal) {
   if (out.numel() == 0) return;
   submit(
-      target, {&out, &in}, [=] { host::triangle(out, in, lower, diagonal); },
+      lower ? "tril" : "triu", target, {&out, &in},
+      [=] { host::triangle(out, in, lower, diagonal); },
       [&](void* stream) { cuda::triangle(stream, out, in, lower, diagonal); });
 }
 

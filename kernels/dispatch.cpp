@@ -27,4 +27,36 @@ void check_sim_operand(int device, const TensorRef& operand) {
   ::gantry::sim::check_device_access(device, first, bytes);
 }
 
+sanitizer::Use array_use(const void* data, std::int64_t count, DType dtype, bool is_write) {
+  return {{data, dtype, {count}, {1}}, is_write};
+}
+
+CheckedSubmission::CheckedSubmission(const KernelName& kernel, const Target& target,
+                                     std::span<const TensorRef* const> operands) {
+  std::vector<sanitizer::Use> uses;
+  uses.reserve(operands.size());
+  for (std::size_t i = 0; i < operands.size(); ++i) {
+    if (operands[i] == nullptr || operands[i]->data == nullptr) continue;
+    const TensorRef& ref = *operands[i];
+    const auto ndim = static_cast<std::size_t>(ref.ndim);
+    uses.push_back({{ref.data, ref.dtype, std::span(ref.sizes, ndim), std::span(ref.strides, ndim)},
+                    i < static_cast<std::size_t>(kernel.outputs)});
+  }
+  enter(kernel, target, uses);
+}
+
+CheckedSubmission::CheckedSubmission(const KernelName& kernel, const Target& target,
+                                     std::span<const sanitizer::Use> operands) {
+  enter(kernel, target, operands);
+}
+
+void CheckedSubmission::enter(const KernelName& kernel, const Target& target,
+                              std::span<const sanitizer::Use> operands) {
+  if (target.is_cpu()) {
+    sanitizer::uses_on_host(kernel.name, operands);
+  } else {
+    submission_.emplace(kernel.name, target.stream(), operands);
+  }
+}
+
 }  // namespace gantry::kernels

@@ -1,8 +1,10 @@
 #pragma once
 
 #include <initializer_list>
-#include <source_location>
+#include <optional>
+#include <span>
 #include <utility>
+#include <vector>
 
 #include <gantry/device/device.hpp>
 #include <gantry/device/guard.hpp>
@@ -11,24 +13,49 @@
 #include "device/sim/sim_launch.hpp"
 #include "kernels/observed_op.hpp"
 #include "kernels/target.hpp"
+#include "streams/sanitizer/hooks.hpp"
 
 namespace gantry::kernels {
+
+// A kernel in reports of the stream sanitizer, and how many of its first operands it writes.
+struct KernelName {
+  KernelName(const char* name, int outputs = 1) : name(name), outputs(outputs) {}
+
+  const char* name;
+  int outputs;
+};
 
 // Throws CudaError unless simulated device `device` can access every element of `operand`. Ignores
 // empty and null operands.
 void check_sim_operand(int device, const TensorRef& operand);
 
-// Submits one kernel to `target`. CPU: host() on the calling thread. Simulated device: host() as a
-// task of the stream. CUDA: gpu(stream handle), with the device current.
-//
-// On simulated devices `host` outlives the call, so it captures by value. Operands are checked
-// before the submission; null entries are skipped. `waits`: whether the kernel waits for kernels of
-// other ranks. `where`: a place in the function that names the kernel.
+// An array of memory as an operand of the sanitizer.
+[[nodiscard]] sanitizer::Use array_use(const void* data, std::int64_t count, DType dtype,
+                                       bool is_write);
+
+// The submission of a kernel while the sanitizer is on. On the CPU target it is a use by the host.
+class CheckedSubmission {
+ public:
+  // Null operands are skipped. Throws: RaceError.
+  CheckedSubmission(const KernelName& kernel, const Target& target,
+                    std::span<const TensorRef* const> operands);
+  CheckedSubmission(const KernelName& kernel, const Target& target,
+                    std::span<const sanitizer::Use> operands);
+  void commit() noexcept {
+    if (submission_) submission_->commit();
+  }
+
+ private:
+  void enter(const KernelName& kernel, const Target& target,
+             std::span<const sanitizer::Use> operands);
+
+  std::optional<sanitizer::Submission> submission_;
+};
+
+// submit() behind the sanitizer.
 template <class Host, class Gpu>
-void submit(const Target& target, std::initializer_list<const TensorRef*> operands, Host host,
-            Gpu gpu, ::gantry::sim::KernelWaits waits = ::gantry::sim::KernelWaits::never,
-            std::source_location where = std::source_location::current()) {
-  const ObservedOp observed(target, operands, where);
+void submit_unchecked(const Target& target, std::initializer_list<const TensorRef*> operands,
+                      Host host, Gpu gpu, ::gantry::sim::KernelWaits waits) {
   if (target.is_cpu()) {
     host();
     return;
@@ -43,6 +70,27 @@ void submit(const Target& target, std::initializer_list<const TensorRef*> operan
   }
   const DeviceGuard guard(target.device());
   gpu(stream.handle);
+}
+
+// Submits one kernel to `target`. CPU: host() on the calling thread. Simulated device: host() as a
+// task of the stream. CUDA: gpu(stream handle), with the device current.
+//
+// On simulated devices `host` outlives the call, so it captures by value. Operands are checked
+// before the submission; null entries are skipped. The first ones are written (KernelName). The
+// stream sanitizer sees no other memory of the kernel. `waits`: whether the kernel waits for
+// kernels of other ranks.
+template <class Host, class Gpu>
+void submit(const KernelName& kernel, const Target& target,
+            std::initializer_list<const TensorRef*> operands, Host host, Gpu gpu,
+            ::gantry::sim::KernelWaits waits = ::gantry::sim::KernelWaits::never) {
+  const ObservedOp observed(target, operands, kernel.name);
+  if (sanitizer::is_on() && operands.size() != 0) [[unlikely]] {
+    CheckedSubmission checked(kernel, target, std::span(operands.begin(), operands.size()));
+    submit_unchecked(target, operands, std::move(host), std::move(gpu), waits);
+    checked.commit();
+    return;
+  }
+  submit_unchecked(target, operands, std::move(host), std::move(gpu), waits);
 }
 
 }  // namespace gantry::kernels

@@ -4,6 +4,7 @@
 #include "kernels/cuda/elementwise.hpp"
 #include "kernels/dispatch.hpp"
 #include "kernels/input.hpp"
+#include "kernels/op_names.hpp"
 #include "kernels/sim/elementwise.hpp"
 
 namespace gantry::kernels {
@@ -29,7 +30,7 @@ void unary(const Target& target, UnaryOp op, const TensorRef& out, const TensorR
   if (out.numel() == 0) return;
   if (in.dtype == DType::bool_) return unary_bool(target, op, out, in);
   submit(
-      target, {&out, &in}, [=] { host::unary(op, out, in); },
+      name_of(op), target, {&out, &in}, [=] { host::unary(op, out, in); },
       [&](void* stream) { cuda::unary(stream, op, out, in); });
 }
 
@@ -41,7 +42,7 @@ void predicate(const Target& target, PredicateOp op, const TensorRef& out, const
   if (op == PredicateOp::is_nan) return compare(target, CompareOp::ne, out, in, in, in.dtype);
   if (!is_floating_point(in.dtype)) return fill(target, out, op == PredicateOp::is_finite);
   submit(
-      target, {&out, &in}, [=] { host::predicate(op, out, in); },
+      name_of(op), target, {&out, &in}, [=] { host::predicate(op, out, in); },
       [&](void* stream) { cuda::predicate(stream, op, out, in); });
 }
 
@@ -57,7 +58,8 @@ void binary(const Target& target, BinaryOp op, const TensorRef& out, const Opera
     if (exponent == -1) return unary(target, UnaryOp::reciprocal, out, a.tensor);
   }
   submit(
-      target, {&out, tensor_of(a), tensor_of(b)}, [=] { host::binary(op, out, a, b, alpha); },
+      name_of(op), target, {&out, tensor_of(a), tensor_of(b)},
+      [=] { host::binary(op, out, a, b, alpha); },
       [&](void* stream) { cuda::binary(stream, op, out, a, b, alpha); });
 }
 
@@ -65,7 +67,8 @@ void compare(const Target& target, CompareOp op, const TensorRef& out, const Ope
              const Operand& b, DType compute) {
   if (out.numel() == 0) return;
   submit(
-      target, {&out, tensor_of(a), tensor_of(b)}, [=] { host::compare(op, out, a, b, compute); },
+      name_of(op), target, {&out, tensor_of(a), tensor_of(b)},
+      [=] { host::compare(op, out, a, b, compute); },
       [&](void* stream) { cuda::compare(stream, op, out, a, b, compute); });
 }
 
@@ -73,7 +76,7 @@ void ternary(const Target& target, TernaryOp op, const TensorRef& out, const Ope
              const Operand& b, const Operand& c, const Scalar& value) {
   if (out.numel() == 0) return;
   submit(
-      target, {&out, tensor_of(a), tensor_of(b), tensor_of(c)},
+      name_of(op), target, {&out, tensor_of(a), tensor_of(b), tensor_of(c)},
       [=] { host::ternary(op, out, a, b, c, value); },
       [&](void* stream) { cuda::ternary(stream, op, out, a, b, c, value); });
 }
@@ -82,7 +85,7 @@ void where(const Target& target, const TensorRef& out, const TensorRef& conditio
            const Operand& b) {
   if (out.numel() == 0) return;
   submit(
-      target, {&out, &condition, tensor_of(a), tensor_of(b)},
+      "where", target, {&out, &condition, tensor_of(a), tensor_of(b)},
       [=] { host::where(out, condition, a, b); },
       [&](void* stream) { cuda::where(stream, out, condition, a, b); });
 }

@@ -95,7 +95,7 @@ void gemm(const Target& target, const TensorRef& out, const TensorRef& a, const 
   }
   const TensorRef* addend = beta == 0 ? nullptr : &c;
   submit(
-      target, {&out, &a, &b, addend},
+      "matmul", target, {&out, &a, &b, addend},
       [out, a, b, c, alpha, beta] { host::gemm(out, a, b, c, alpha, beta); },
       [&](void* /*stream*/) { gemm_on_gpu(target, out, a, b, c, alpha, beta); });
 }

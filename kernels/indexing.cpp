@@ -15,7 +15,7 @@ void submit_gather(const char* op, const Target& target, const TensorRef& out, c
   const IndexingPlan plan = make_indexing_plan(op, target, out, in, dim, index, true);
   if (target.is_cpu()) host::check_indices(plan, checked_index);
   submit(
-      target, {&out, &in, &index}, [plan] { host::gather(plan); },
+      op, target, {&out, &in, &index}, [plan] { host::gather(plan); },
       [&](void* stream) { cuda::gather(stream, plan); });
   if (!target.is_cpu()) raise_fault_of_launch(target.stream().native());
 }
@@ -61,7 +61,7 @@ void scatter(const Target& target, const TensorRef& out, int dim, const TensorRe
   const IndexingPlan plan = make_indexing_plan(op, target, source, out, dim, index, !accumulate);
   if (target.is_cpu()) host::check_indices(plan, index);
   submit(
-      target, {&out, &index, &source}, [plan, accumulate] { host::scatter(plan, accumulate); },
+      op, target, {&out, &index, &source}, [plan, accumulate] { host::scatter(plan, accumulate); },
       [&](void* stream) { scatter_on_gpu(target, stream, plan, accumulate); });
   if (!target.is_cpu()) raise_fault_of_launch(target.stream().native());
 }

@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <optional>
 #include <vector>
 
 #include <gantry/core/error.hpp>
@@ -25,6 +26,19 @@ void check_sim_regions(int device, std::span<const CopyRegion> regions,
   }
 }
 
+std::vector<sanitizer::Use> uses_of(std::span<const CopyRegion> regions,
+                                    std::span<const std::ptrdiff_t> shifts) {
+  std::vector<sanitizer::Use> uses;
+  for (const CopyRegion& region : regions) {
+    uses.push_back(sanitizer::reads({region.from, region.bytes}));
+    uses.push_back(sanitizer::writes({region.to, region.bytes}));
+    for (const std::ptrdiff_t shift : shifts) {
+      uses.push_back(sanitizer::writes({static_cast<std::byte*>(region.to) + shift, region.bytes}));
+    }
+  }
+  return uses;
+}
+
 }  // namespace
 
 void multicast(const Target& target, std::span<const CopyRegion> regions,
@@ -39,18 +53,24 @@ void multicast(const Target& target, std::span<const CopyRegion> regions,
     if (region.bytes > 0) filled.push_back(region);
   }
   if (filled.empty()) return;
+  std::optional<CheckedSubmission> checked;
+  if (sanitizer::is_on()) [[unlikely]] {
+    checked.emplace("multicast", target, uses_of(filled, shifts));
+  }
   if (!target.is_cpu() && platform() == Platform::cuda) {
     const DeviceGuard guard(target.device());
     cuda::multicast(target.stream().native_handle(), filled, shifts);
+    if (checked) checked->commit();
     return;
   }
   if (!target.is_cpu()) check_sim_regions(target.device().index, filled, shifts);
   submit(
-      target, {},
+      "multicast", target, {},
       [kept = std::move(filled), moved = std::vector(shifts.begin(), shifts.end())] {
         host::multicast(kept, moved);
       },
       [](void*) {});
+  if (checked) checked->commit();
 }
 
 }  // namespace gantry::kernels

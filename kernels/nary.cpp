@@ -3,6 +3,8 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
+#include <optional>
 #include <vector>
 
 #include <gantry/core/error.hpp>
@@ -56,6 +58,24 @@ void check_sim_arrays(const Target& target, std::span<const void* const> arrays,
   }
 }
 
+// One item of an n-ary operation.
+struct ItemArrays {
+  std::span<void* const> outs;
+  std::span<const void* const> inputs;
+  std::int64_t count;
+};
+
+std::vector<sanitizer::Use> uses_of(std::span<const ItemArrays> items, DType dtype) {
+  std::vector<sanitizer::Use> uses;
+  for (const ItemArrays& item : items) {
+    for (const void* out : item.outs) uses.push_back(array_use(out, item.count, dtype, true));
+    for (const void* input : item.inputs) {
+      uses.push_back(array_use(input, item.count, dtype, false));
+    }
+  }
+  return uses;
+}
+
 }  // namespace
 
 void nary(const Target& target, NaryOp op, void* out, std::span<const void* const> inputs,
@@ -80,8 +100,14 @@ void nary(const Target& target, NaryOp op, std::span<void* const> outs,
     check_sim_arrays(target, inputs, count, dtype);
     check_sim_arrays(target, std::span<const void* const>(plan.outs, outs.size()), count, dtype);
   }
+  std::optional<CheckedSubmission> checked;
+  if (sanitizer::is_on()) [[unlikely]] {
+    checked.emplace("nary", target, uses_of(std::array{ItemArrays{outs, inputs, count}}, dtype));
+  }
   submit(
-      target, {}, [plan] { host::nary(plan); }, [&](void* stream) { cuda::nary(stream, plan); });
+      "nary", target, {}, [plan] { host::nary(plan); },
+      [&](void* stream) { cuda::nary(stream, plan); });
+  if (checked) checked->commit();
 }
 
 void nary_batched(const Target& target, NaryOp op, std::span<const NaryItem> items,
@@ -96,10 +122,20 @@ void nary_batched(const Target& target, NaryOp op, std::span<const NaryItem> ite
   plan.divisor = divisor;
   plan.items = items;
   plan.inputs = inputs;
+  std::optional<CheckedSubmission> checked;
+  if (sanitizer::is_on()) [[unlikely]] {
+    std::vector<ItemArrays> arrays;
+    for (std::size_t r = 0; r < items.size(); ++r) {
+      arrays.push_back(
+          {std::span(&items[r].out, 1), inputs.subspan(r * each, each), items[r].count});
+    }
+    checked.emplace("nary", target, uses_of(arrays, dtype));
+  }
   if (!is_simulated(target)) {
     submit(
-        target, {}, [&plan] { host::nary_batched(plan); },
+        "nary", target, {}, [&plan] { host::nary_batched(plan); },
         [&](void* stream) { cuda::nary_batched(stream, plan); });
+    if (checked) checked->commit();
     return;
   }
   for (std::size_t r = 0; r < items.size(); ++r) {
@@ -109,7 +145,7 @@ void nary_batched(const Target& target, NaryOp op, std::span<const NaryItem> ite
   }
   // The task outlives the caller's arrays.
   submit(
-      target, {},
+      "nary", target, {},
       [plan, kept_items = std::vector(items.begin(), items.end()),
        kept_inputs = std::vector(inputs.begin(), inputs.end())] {
         NaryBatchPlan own = plan;
@@ -118,6 +154,7 @@ void nary_batched(const Target& target, NaryOp op, std::span<const NaryItem> ite
         host::nary_batched(own);
       },
       [](void*) {});
+  if (checked) checked->commit();
 }
 
 }  // namespace gantry::kernels

@@ -27,15 +27,6 @@ struct CurrentOp {
 };
 thread_local CurrentOp current_op;
 
-// "binary" of "void gantry::kernels::binary(const Target&, …)".
-std::string_view function_name(std::string_view text) {
-  text = text.substr(0, text.find('('));
-  if (const auto begin = text.find_last_of(": "); begin != std::string_view::npos) {
-    text.remove_prefix(begin + 1);
-  }
-  return text;
-}
-
 std::string describe(const TensorRef& operand) {
   std::string text(name(operand.dtype));
   text += '[';
@@ -65,11 +56,11 @@ void note_op_observed(std::string_view op) noexcept {
 }
 
 void ObservedOp::begin(const Target& target, std::initializer_list<const TensorRef*> operands,
-                       const std::source_location& where) noexcept {
+                       const char* kernel) noexcept {
   try {
     CurrentOp& now = current_op;
     auto made = std::make_unique<Details>();
-    made->kernel = function_name(where.function_name());
+    made->kernel = kernel;
     made->op = now.length == 0 ? made->kernel : std::string(now.name.data(), now.length);
     for (const TensorRef* operand : operands) {
       if (operand == nullptr) continue;

@@ -2,7 +2,6 @@
 #pragma once
 
 #include <initializer_list>
-#include <source_location>
 #include <string_view>
 
 #include <gantry/kernels/tensor_ref.hpp>
@@ -30,10 +29,11 @@ inline void note_op(std::string_view op) noexcept {
 // The submission of one kernel.
 class ObservedOp {
  public:
+  // `kernel` is its name.
   ObservedOp(const Target& target, std::initializer_list<const TensorRef*> operands,
-             const std::source_location& where) {
+             const char* kernel) {
     if (ops_are_observed()) [[unlikely]] {
-      begin(target, operands, where);
+      begin(target, operands, kernel);
     }
   }
   ~ObservedOp() {
@@ -46,7 +46,7 @@ class ObservedOp {
 
  private:
   void begin(const Target& target, std::initializer_list<const TensorRef*> operands,
-             const std::source_location& where) noexcept;
+             const char* kernel) noexcept;
   void end() noexcept;
 
   bool is_observed_ = false;

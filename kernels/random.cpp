@@ -10,7 +10,7 @@ namespace gantry::kernels {
 
 void store_position(const Target& target, std::uint64_t* words, RandomPosition at) {
   submit(
-      target, {}, [=] { host::store_position(words, at); },
+      "store_position", target, {}, [=] { host::store_position(words, at); },
       [&](void* stream) { cuda::store_position(stream, words, at); });
 }
 
@@ -18,7 +18,7 @@ void uniform(const Target& target, const TensorRef& out, RandomPosition at, doub
              double high) {
   if (out.numel() == 0) return;
   submit(
-      target, {&out}, [=] { host::uniform(out, at, low, high); },
+      "uniform", target, {&out}, [=] { host::uniform(out, at, low, high); },
       [&](void* stream) { cuda::uniform(stream, out, at, low, high); });
 }
 
@@ -26,7 +26,7 @@ void normal(const Target& target, const TensorRef& out, RandomPosition at, doubl
             double standard_deviation) {
   if (out.numel() == 0) return;
   submit(
-      target, {&out}, [=] { host::normal(out, at, mean, standard_deviation); },
+      "normal", target, {&out}, [=] { host::normal(out, at, mean, standard_deviation); },
       [&](void* stream) { cuda::normal(stream, out, at, mean, standard_deviation); });
 }
 
@@ -34,7 +34,7 @@ void randint(const Target& target, const TensorRef& out, RandomPosition at, std:
              std::int64_t high) {
   if (out.numel() == 0) return;
   submit(
-      target, {&out}, [=] { host::randint(out, at, low, high); },
+      "randint", target, {&out}, [=] { host::randint(out, at, low, high); },
       [&](void* stream) { cuda::randint(stream, out, at, low, high); });
 }
 
@@ -42,14 +42,14 @@ void bernoulli(const Target& target, const TensorRef& out, const TensorRef& prob
                RandomPosition at) {
   if (out.numel() == 0) return;
   submit(
-      target, {&out, &probability}, [=] { host::bernoulli(out, probability, at); },
+      "bernoulli", target, {&out, &probability}, [=] { host::bernoulli(out, probability, at); },
       [&](void* stream) { cuda::bernoulli(stream, out, probability, at); });
 }
 
 void randperm(const Target& target, const TensorRef& out, RandomPosition at) {
   if (out.numel() == 0) return;
   submit(
-      target, {&out}, [=] { host::randperm(out, at); },
+      "randperm", target, {&out}, [=] { host::randperm(out, at); },
       [&](void* stream) {
         const memory::Buffer workspace =
             memory::allocate(target.stream(), cuda::randperm_workspace(out.numel()));

@@ -7,6 +7,7 @@
 #include "kernels/copy.hpp"
 #include "kernels/dispatch.hpp"
 #include "kernels/fibre_plan.hpp"
+#include "kernels/op_names.hpp"
 #include "kernels/reduce_plan.hpp"
 #include "kernels/scratch.hpp"
 
@@ -105,7 +106,7 @@ void reduce(const Target& target, Reduction op, const TensorRef& out, const Tens
   }
   const ReducePlan plan = make_reduce_plan(op, out, source, divisor);
   submit(
-      target, {&out, &source}, [plan] { host::reduce(plan); },
+      name_of(op), target, {&out, &source}, [plan] { host::reduce(plan); },
       [&](void* stream) { reduce_on_gpu(target, stream, plan); });
 }
 
@@ -115,7 +116,7 @@ void arg_reduce(const Target& target, bool largest, const TensorRef& values,
   const FibrePlan plan = make_fibre_plan(values, in, dim);
   const Fibres index_fibres = fibres_like(indices, in, dim);
   submit(
-      target, {&values, &indices, &in},
+      {largest ? "argmax" : "argmin", 2}, target, {&values, &indices, &in},
       [largest, plan, index_fibres] { host::arg_reduce(largest, plan, index_fibres); },
       [&](void* stream) {
         cuda::ArgPartials partials;
@@ -135,7 +136,8 @@ void scan(const Target& target, bool product, const TensorRef& out, const Tensor
   if (is_empty(out)) return;
   const FibrePlan plan = make_fibre_plan(out, in, dim);
   submit(
-      target, {&out, &in}, [product, plan] { host::scan(product, plan); },
+      product ? "cumprod" : "cumsum", target, {&out, &in},
+      [product, plan] { host::scan(product, plan); },
       [&](void* stream) {
         const std::size_t bytes = cuda::scan_scratch_bytes(plan);
         Scratch scratch;
@@ -149,7 +151,8 @@ void softmax(const Target& target, bool logarithm, const TensorRef& out, const T
   if (is_empty(out)) return;
   const FibrePlan plan = make_fibre_plan(out, in, dim);
   submit(
-      target, {&out, &in}, [logarithm, plan] { host::softmax(logarithm, plan); },
+      logarithm ? "log_softmax" : "softmax", target, {&out, &in},
+      [logarithm, plan] { host::softmax(logarithm, plan); },
       [&](void* stream) { cuda::softmax(stream, logarithm, plan); });
 }
 

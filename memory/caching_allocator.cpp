@@ -19,6 +19,7 @@
 #include "memory/oom_report.hpp"
 #include "memory/pointer_table.hpp"
 #include "memory/replacement.hpp"
+#include "streams/sanitizer/hooks.hpp"
 
 namespace gantry::memory {
 namespace {
@@ -93,6 +94,8 @@ Buffer allocate(const Stream& stream, std::size_t bytes, std::size_t alignment) 
   if (const Replacement& place = replacements().of(device); place.is_set()) [[unlikely]] {
     if (auto set = place.get()) {
       const Block block = set->allocate(stream, bytes, alignment);
+      // It may reuse memory by rules of its own.
+      if (sanitizer::is_on()) sanitizer::memory_allocated(block.data, bytes);
       return Buffer(block, std::move(set));
     }
   }

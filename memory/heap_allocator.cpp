@@ -14,6 +14,7 @@
 #include "memory/alignment.hpp"
 #include "memory/heap/poison.hpp"
 #include "memory/trace/history.hpp"
+#include "streams/sanitizer/hooks.hpp"
 
 namespace gantry::memory {
 namespace {
@@ -38,6 +39,12 @@ void retain_heap(DeviceHeap& heap) {
   static auto& retained = *new std::vector<DeviceHeap*>();
   const std::lock_guard lock(mutex);
   retained.push_back(&heap);
+}
+
+// A block of a capture's pool serves that graph alone, which its replays order.
+void sanitize_free(const HeapBlock& block) noexcept {
+  if (block.arena->owner().serves_captures) return;
+  sanitizer::memory_freed(block.data, block.bytes, &block.stream->clock);
 }
 
 // Puts a freed block into the thread's cache; false if it has to go to its heap.
@@ -141,6 +148,7 @@ Block HeapAllocator::allocate_from(Pool& pool, const Stream& stream, std::size_t
   if (bytes == 0) return allocate_in(pool, bytes, stream, kBlockGrain);
   if (in_bad_fork()) static_cast<void>(driver());
   HeapBlock& made = pool.heap->allocate(bytes, stream, pool, alignment);
+  if (sanitizer::is_on()) sanitizer::memory_allocated(made.data, made.bytes);
   return {.data = align_up(made.data, alignment),
           .bytes = bytes,
           .device = Device::cuda(stream.native().device),
@@ -181,6 +189,9 @@ Block HeapAllocator::allocate_from(Pool& pool, const Stream& stream, std::size_t
   } else {
     found = &pool.heap->allocate(bytes, stream, pool);
   }
+  if (sanitizer::is_on()) [[unlikely]] {
+    sanitizer::memory_allocated(found->data, found->bytes);
+  }
   block.data = found->data;
   block.allocator = this;
   block.handle = found;
@@ -194,6 +205,9 @@ Block HeapAllocator::allocate_from(Pool& pool, const Stream& stream, std::size_t
     return;
   }
   HeapBlock& freed = block_of(block);
+  if (sanitizer::is_on()) [[unlikely]] {
+    sanitize_free(freed);
+  }
   // Loads for the join with its neighbours. (Other threads may change `previous` now.)
   __builtin_prefetch(freed.next);
   if (freed.exported.load(std::memory_order_relaxed)) {
@@ -211,11 +225,13 @@ Block HeapAllocator::allocate_from(Pool& pool, const Stream& stream, std::size_t
 void HeapAllocator::record_stream(const Block& block, const Stream& stream) {
   if (block.handle == nullptr || in_bad_fork()) return;
   block_of(block).arena->owner().heap->record_use(block_of(block), stream, true);
+  if (sanitizer::is_on()) sanitizer::memory_recorded(block_of(block).data, stream, true);
 }
 
 void HeapAllocator::record_use(const Block& block, const Stream& stream) {
   if (block.handle == nullptr || in_bad_fork()) return;
   block_of(block).arena->owner().heap->record_use(block_of(block), stream, false);
+  if (sanitizer::is_on()) sanitizer::memory_recorded(block_of(block).data, stream, false);
 }
 
 void HeapAllocator::empty_cache(Device device) {

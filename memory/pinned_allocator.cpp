@@ -9,6 +9,7 @@
 #include "device/platform.hpp"
 #include "memory/alignment.hpp"
 #include "memory/heap/pinned_heap.hpp"
+#include "streams/sanitizer/hooks.hpp"
 
 namespace gantry::memory {
 namespace {
@@ -43,6 +44,7 @@ class PinnedAllocator final : public Allocator {
                 .handle = nullptr};
     if (bytes == 0) return block;
     PinnedBlock& made = heap_.allocate(bytes, alignment);
+    if (sanitizer::is_on()) sanitizer::memory_allocated(made.data, bytes);
     block.data = made.data;
     block.allocator = this;
     block.handle = &made;
@@ -50,6 +52,7 @@ class PinnedAllocator final : public Allocator {
   }
   void deallocate(Block& block) noexcept override {
     if (block.handle != nullptr && !in_bad_fork()) {
+      if (sanitizer::is_on()) sanitizer::memory_freed(block.data, block.bytes, nullptr);
       heap_.deallocate(*static_cast<PinnedBlock*>(block.handle));
     }
     block = {};
@@ -57,11 +60,13 @@ class PinnedAllocator final : public Allocator {
   void record_stream(const Block& block, const Stream& stream) override {
     if (block.handle != nullptr && !in_bad_fork()) {
       heap_.record_stream(*static_cast<PinnedBlock*>(block.handle), stream);
+      if (sanitizer::is_on()) sanitizer::memory_recorded(block.data, stream, true);
     }
   }
   void record_use(const Block& block, const Stream& stream) override {
     if (block.handle != nullptr && !in_bad_fork()) {
       heap_.record_use(*static_cast<PinnedBlock*>(block.handle), stream);
+      if (sanitizer::is_on()) sanitizer::memory_recorded(block.data, stream, false);
     }
   }
   void empty_cache(Device /*device*/) override {

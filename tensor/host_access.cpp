@@ -8,9 +8,11 @@
 #include <gantry/core/error.hpp>
 #include <gantry/extend/driver.hpp>
 #include <gantry/memory/pinned_allocator.hpp>
+#include <gantry/streams/sanitizer.hpp>
 #include <gantry/tensor/factories.hpp>
 #include <gantry/tensor/tensor.hpp>
 
+#include "streams/sanitizer/hooks.hpp"
 #include "tensor/check.hpp"
 
 namespace gantry {
@@ -50,7 +52,10 @@ Scalar Tensor::item() const {
         fmt::format("item: a Tensor with {} elements cannot be converted to Scalar", numel()),
         device().str());
   }
-  if (is_cpu()) return scalar_at(data(), dtype());
+  if (is_cpu()) {
+    if (sanitizer::is_on()) sanitizer::uses_on_host("item", {sanitizer::reads(*this)});
+    return scalar_at(data(), dtype());
+  }
   const Stream stream = Stream::current(device());
   memory::Buffer bounce = memory::pinned(element_size());
   driver().copy(bounce.data(), data(), element_size(), stream.native());
@@ -67,7 +72,10 @@ Tensor Tensor::to_host(DType dtype) const {
   detail::check_defined("to_vector", "self", *this);
   // Bool memory may have bytes other than 0 and 1, which are not valid bools.
   if (dtype == DType::bool_ && this->dtype() == dtype) return view(DType::u8).to_host(dtype);
-  if (is_cpu()) return to(dtype).contiguous();
+  if (is_cpu()) {
+    if (sanitizer::is_on()) sanitizer::uses_on_host("to_vector", {sanitizer::reads(*this)});
+    return to(dtype).contiguous();
+  }
   const std::size_t bytes = static_cast<std::size_t>(numel()) * gantry::element_size(dtype);
   Tensor host = empty(sizes(), {.dtype = dtype, .pinned = bytes <= kLargestBounceBytes});
   host.copy_(*this);

@@ -20,6 +20,7 @@
 #include "collectives/comm/tuning.hpp"
 #include "collectives/nccl/clique.hpp"
 #include "collectives/peers/reach.hpp"
+#include "streams/sanitizer/hooks.hpp"
 
 namespace gantry::comm {
 
@@ -158,6 +159,7 @@ std::vector<std::vector<Tensor>> broadcast_coalesced(const std::vector<Tensor>& 
 std::vector<std::vector<Tensor>> broadcast_coalesced(const std::vector<Tensor>& tensors,
                                                      const std::vector<Device>& devices,
                                                      const CoalesceOptions& options) {
+  const sanitizer::OperationName named("broadcast_coalesced");
   constexpr std::string_view kOp = "broadcast_coalesced";
   const std::vector<Device> resolved = checked_devices(kOp, devices);
   require_buffer(kOp, options);
@@ -361,6 +363,7 @@ std::vector<Tensor> reduce_add_coalesced(const std::vector<std::vector<Tensor>>&
 std::vector<Tensor> reduce_add_coalesced(const std::vector<std::vector<Tensor>>& inputs,
                                          std::optional<Device> destination,
                                          const CoalesceOptions& options) {
+  const sanitizer::OperationName named("reduce_add_coalesced");
   constexpr std::string_view kOp = "reduce_add_coalesced";
   require_lists(kOp, inputs, options);
   if (!are_summable(inputs, options.allow_cast))

@@ -13,6 +13,7 @@
 #include "collectives/peers/reach.hpp"
 #include "kernels/multicast.hpp"
 #include "streams/batched_copy.hpp"
+#include "streams/sanitizer/hooks.hpp"
 
 namespace gantry::comm {
 
@@ -123,6 +124,7 @@ std::vector<Tensor> dense_targets(std::span<const Tensor> outputs) {
 }  // namespace
 
 void all_reduce(std::span<Tensor> tensors, ReduceOp op) {
+  const sanitizer::OperationName named("all_reduce");
   require_device_tensors("all_reduce", tensors, "input");
   require_alike("all_reduce", tensors, "input");
   require_writable("all_reduce", tensors);
@@ -148,6 +150,7 @@ void all_reduce(std::span<Tensor> tensors, ReduceOp op) {
 }
 
 void all_gather(std::span<Tensor> outputs, std::span<const Tensor> parts) {
+  const sanitizer::OperationName named("all_gather");
   require_pairs("all_gather", outputs, parts);
   const std::vector<Tensor> inputs = as_rows(parts, outputs.front().dim());
   require_rows("all_gather", inputs.front(), 1);
@@ -191,6 +194,7 @@ void all_gather(std::span<Tensor> outputs, std::span<const Tensor> parts) {
 }
 
 void reduce_scatter(std::span<Tensor> shares, std::span<const Tensor> inputs, ReduceOp op) {
+  const sanitizer::OperationName named("reduce_scatter");
   require_pairs("reduce_scatter", shares, inputs);
   std::vector<Tensor> outputs = as_rows(shares, inputs.front().dim());
   const auto parts = static_cast<std::int64_t>(inputs.size());
@@ -228,6 +232,7 @@ void reduce_scatter(std::span<Tensor> shares, std::span<const Tensor> inputs, Re
 }
 
 void all_to_all(std::span<Tensor> outputs, std::span<const Tensor> inputs) {
+  const sanitizer::OperationName named("all_to_all");
   require_pairs("all_to_all", outputs, inputs);
   const auto count = static_cast<std::int64_t>(inputs.size());
   require_rows("all_to_all", inputs.front(), count);

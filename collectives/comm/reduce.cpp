@@ -11,6 +11,7 @@
 #include "collectives/ignored_choice.hpp"
 #include "collectives/nccl/clique.hpp"
 #include "collectives/peers/reach.hpp"
+#include "streams/sanitizer/hooks.hpp"
 
 namespace gantry::comm {
 
@@ -84,6 +85,7 @@ void check_inputs(const std::vector<Tensor>& tensors, CastOptions options) {
 
 Tensor reduce_add(const std::vector<Tensor>& tensors, std::optional<Device> destination,
                   CastOptions options) {
+  const sanitizer::OperationName named("reduce_add");
   check_inputs(tensors, options);
   const Device target = destination.value_or(Device::cuda()).resolved();
   if (tensors.size() == 1 && tensors.front().device() == target) return tensors.front();

@@ -12,6 +12,7 @@
 #include "collectives/comm/output_cache.hpp"
 #include "collectives/ignored_choice.hpp"
 #include "collectives/peers/reach.hpp"
+#include "streams/sanitizer/hooks.hpp"
 
 namespace gantry::comm {
 
@@ -61,6 +62,7 @@ bool share_memory(std::span<const Tensor> tensors) {
 
 std::vector<Tensor> scatter(const Tensor& tensor, const std::vector<Device>& devices,
                             const ScatterOptions& options) {
+  const sanitizer::OperationName named("scatter");
   require_defined("scatter", tensor, "argument 'tensor'");
   if (devices.empty()) throw InvalidArgument("scatter: Expected at least one device to scatter to");
   const std::vector<Device> resolved = checked_devices("scatter", devices);
@@ -124,6 +126,7 @@ std::vector<Tensor> scatter(const Tensor& tensor, const std::vector<Device>& dev
 template <class T>
 void scatter(const Tensor& tensor, std::span<std::type_identity_t<T>> out, int dim,
              CastOptions options) {
+  const sanitizer::OperationName named("scatter");
   require_defined("scatter", tensor, "argument 'tensor'");
   if (out.empty()) {
     throw InvalidArgument("scatter: Expected at least one output tensor to scatter to");
@@ -174,6 +177,7 @@ void scatter(const Tensor& tensor, std::span<std::type_identity_t<T>> out, int d
 template <class T>
 void scatter(const Tensor& tensor, std::span<std::type_identity_t<T>> out,
              const PieceOptions& options) {
+  const sanitizer::OperationName named("scatter");
   scatter<T>(tensor, out, options.dim, {.allow_cast = options.allow_cast});
 }
 

@@ -7,61 +7,64 @@
 namespace gantry::protocol {
 namespace {
 
+// The communicator enters the operands of the whole operation.
+constexpr const char* kKernel = "collective";
 constexpr auto kWaits = ::gantry::sim::KernelWaits::for_peers;
 
 }  // namespace
 
 void launch_one_shot(const OneShot& plan, int blocks, const Stream& stream) {
   kernels::submit(
-      kernels::Target::on(stream), {}, [plan, blocks] { sim::one_shot(plan, blocks); },
+      kKernel, kernels::Target::on(stream), {}, [plan, blocks] { sim::one_shot(plan, blocks); },
       [&](void* handle) { cuda::one_shot(handle, plan, blocks); }, kWaits);
 }
 
 void launch_ll(const LlOneShot& plan, int blocks, const Stream& stream) {
   kernels::submit(
-      kernels::Target::on(stream), {}, [plan, blocks] { sim::ll(plan, blocks); },
+      kKernel, kernels::Target::on(stream), {}, [plan, blocks] { sim::ll(plan, blocks); },
       [&](void* handle) { cuda::ll(handle, plan, blocks); }, kWaits);
 }
 
 void launch_ll128(const LlOneShot& plan, int blocks, const Stream& stream) {
   kernels::submit(
-      kernels::Target::on(stream), {}, [plan, blocks] { sim::ll128(plan, blocks); },
+      kKernel, kernels::Target::on(stream), {}, [plan, blocks] { sim::ll128(plan, blocks); },
       [&](void* handle) { cuda::ll128(handle, plan, blocks); }, kWaits);
 }
 
 void launch_ll128_two_shot(const Ll128TwoShot& plan, int blocks, const Stream& stream) {
   kernels::submit(
-      kernels::Target::on(stream), {}, [plan, blocks] { sim::ll128_two_shot(plan, blocks); },
+      kKernel, kernels::Target::on(stream), {},
+      [plan, blocks] { sim::ll128_two_shot(plan, blocks); },
       [&](void* handle) { cuda::ll128_two_shot(handle, plan, blocks); }, kWaits);
 }
 
 void launch_two_shot(const TwoShot& plan, int blocks, const Stream& stream) {
   kernels::submit(
-      kernels::Target::on(stream), {}, [plan, blocks] { sim::two_shot(plan, blocks); },
+      kKernel, kernels::Target::on(stream), {}, [plan, blocks] { sim::two_shot(plan, blocks); },
       [&](void* handle) { cuda::two_shot(handle, plan, blocks); }, kWaits);
 }
 
 void launch_ring(const Ring& plan, int blocks, const Stream& stream) {
   kernels::submit(
-      kernels::Target::on(stream), {}, [plan, blocks] { sim::ring(plan, blocks); },
+      kKernel, kernels::Target::on(stream), {}, [plan, blocks] { sim::ring(plan, blocks); },
       [&](void* handle) { cuda::ring(handle, plan, blocks); }, kWaits);
 }
 
 void launch_zero_copy(const ZeroCopy& plan, int blocks, const Stream& stream) {
   kernels::submit(
-      kernels::Target::on(stream), {}, [plan, blocks] { sim::zero_copy(plan, blocks); },
+      kKernel, kernels::Target::on(stream), {}, [plan, blocks] { sim::zero_copy(plan, blocks); },
       [&](void* handle) { cuda::zero_copy(handle, plan, blocks); }, kWaits);
 }
 
 void launch_send(const Message& plan, const Stream& stream) {
   kernels::submit(
-      kernels::Target::on(stream), {}, [plan] { sim::send(plan); },
+      kKernel, kernels::Target::on(stream), {}, [plan] { sim::send(plan); },
       [&](void* handle) { cuda::send(handle, plan); }, kWaits);
 }
 
 void launch_receive(const Message& plan, const Stream& stream) {
   kernels::submit(
-      kernels::Target::on(stream), {}, [plan] { sim::receive(plan); },
+      kKernel, kernels::Target::on(stream), {}, [plan] { sim::receive(plan); },
       [&](void* handle) { cuda::receive(handle, plan); }, kWaits);
 }
 
@@ -81,7 +84,7 @@ void launch_list(void* handle, const MessagePlan& plan) {
 
 void launch_messages(const MessagePlan& plan, const Stream& stream) {
   kernels::submit(
-      kernels::Target::on(stream), {}, [plan] { sim::messages(plan); },
+      kKernel, kernels::Target::on(stream), {}, [plan] { sim::messages(plan); },
       [&](void* handle) {
         if (plan.messages.size() <= kFewMessages) {
           launch_list<kFewMessages>(handle, plan);
@@ -93,7 +96,7 @@ void launch_messages(const MessagePlan& plan, const Stream& stream) {
 
 void launch_progress_report(const ProgressReport& plan, const Stream& stream) {
   kernels::submit(
-      kernels::Target::on(stream), {}, [plan] { sim::report_progress(plan); },
+      kKernel, kernels::Target::on(stream), {}, [plan] { sim::report_progress(plan); },
       [&](void* handle) { cuda::report_progress(handle, plan); });
 }
 

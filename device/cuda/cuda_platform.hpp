@@ -19,4 +19,9 @@ struct CudaProbe {
 /// The driver for real GPUs. Throws: NotSupported in a build without CUDA.
 [[nodiscard]] std::unique_ptr<Driver> make_cuda_driver(int device_count);
 
+/// True if the stream and the legacy default stream of its device wait for each other: a stream
+/// that the program made without cudaStreamNonBlocking. False for gantry's own streams and
+/// simulated ones.
+[[nodiscard]] bool synchronizes_with_default(NativeStream stream) noexcept;
+
 }  // namespace gantry

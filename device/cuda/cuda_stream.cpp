@@ -4,6 +4,7 @@
 #include "device/cuda/cuda_driver.hpp"
 #include "device/cuda/cuda_event.hpp"
 #include "device/cuda/cuda_fault.hpp"
+#include "device/cuda/cuda_platform.hpp"
 
 namespace gantry {
 
@@ -42,6 +43,19 @@ std::uint64_t CudaDriver::stream_identity(NativeStream stream) {
   GANTRY_CUDA_CHECK(cuda::api().cuStreamGetId(native(stream), &identity), "identifying a stream",
                     stream);
   return identity;
+}
+
+bool synchronizes_with_default(NativeStream stream) noexcept {
+  if (stream.handle == nullptr || platform() != Platform::cuda) return false;
+  try {
+    const cuda::ContextScope scope(stream.device);
+    unsigned int flags = 0;
+    GANTRY_CUDA_CHECK(cudaStreamGetFlags(static_cast<cudaStream_t>(stream.handle), &flags),
+                      "reading the flags of", stream);
+    return (flags & cudaStreamNonBlocking) == 0;
+  } catch (...) {
+    return true;  // the sanitizer rather misses a race than reports a wrong one
+  }
 }
 
 bool CudaDriver::query_stream(NativeStream stream) {

@@ -26,5 +26,6 @@ void switch_cuda_profilers(bool) { throw NotSupported(kReason); }
 
 std::string start_device_activity() { return kReason; }
 void stop_device_activity() noexcept {}
+bool synchronizes_with_default(NativeStream) noexcept { return false; }
 
 }  // namespace gantry

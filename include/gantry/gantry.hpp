@@ -56,6 +56,7 @@
 #include <gantry/streams/optional_stream_guard.hpp>
 #include <gantry/streams/owned_stream.hpp>
 #include <gantry/streams/profiler.hpp>
+#include <gantry/streams/sanitizer.hpp>
 #include <gantry/streams/stream.hpp>
 #include <gantry/streams/stream_guard.hpp>
 #include <gantry/streams/sync_debug.hpp>

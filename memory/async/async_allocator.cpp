@@ -8,6 +8,7 @@
 #include "memory/counters.hpp"
 #include "memory/heap/memory_pressure.hpp"
 #include "streams/capture.hpp"
+#include "streams/sanitizer/hooks.hpp"
 
 namespace gantry::memory {
 namespace {
@@ -81,6 +82,7 @@ Block AsyncAllocator::allocate(const Stream& stream, std::size_t bytes, std::siz
   // The driver's own alignment is that of cudaMalloc.
   const std::size_t padding = std::max(alignment, kDefaultAlignment) - kDefaultAlignment;
   HeapBlock& made = pool(stream.native().device).allocate(bytes, stream, padding);
+  if (sanitizer::is_on()) sanitizer::memory_allocated(made.data, made.bytes);
   block.data = align_up(made.data, alignment);
   block.allocator = this;
   block.handle = &made;
@@ -89,15 +91,21 @@ Block AsyncAllocator::allocate(const Stream& stream, std::size_t bytes, std::siz
 
 void AsyncAllocator::deallocate(Block& block) noexcept {
   if (block.handle != nullptr && !in_bad_fork()) {
+    HeapBlock& freed = *static_cast<HeapBlock*>(block.handle);
+    if (sanitizer::is_on()) [[unlikely]] {
+      sanitizer::memory_freed(freed.data, freed.bytes, freed.uses.front().clock);
+    }
     // The pool is there: it made the block.
-    pools_.find(block.device.index)->deallocate(*static_cast<HeapBlock*>(block.handle));
+    pools_.find(block.device.index)->deallocate(freed);
   }
   block = {};
 }
 
 void AsyncAllocator::record_stream(const Block& block, const Stream& stream) {
   if (block.handle == nullptr || in_bad_fork()) return;
-  pool(block.device.index).record_stream(*static_cast<HeapBlock*>(block.handle), stream);
+  HeapBlock& used = *static_cast<HeapBlock*>(block.handle);
+  pool(block.device.index).record_stream(used, stream);
+  if (sanitizer::is_on()) sanitizer::memory_recorded(used.data, stream, true);
 }
 
 void AsyncAllocator::empty_cache(Device device) {

@@ -14,6 +14,7 @@
 #include "memory/ipc/exporter.hpp"
 #include "memory/ipc/handle.hpp"
 #include "memory/ipc/lease.hpp"
+#include "streams/sanitizer/hooks.hpp"
 
 namespace gantry::memory {
 namespace {
@@ -88,6 +89,7 @@ Opened open_remote(const IpcHandleFields& fields, Device owner, Device device,
   opened.lease->map(import_extent(*peer, fields, device.index, owner.index));
   if (fields.event) peer->wait_for(*fields.event, stream.native());
   opened.data = opened.lease->extent()->base() + fields.offset;
+  if (sanitizer::is_on()) sanitizer::memory_allocated(opened.data, fields.bytes);
   return opened;
 }
 

@@ -1,5 +1,6 @@
 #include "memory/trace/call_site.hpp"
 
+#include <fmt/format.h>
 #include <unwind.h>
 
 #include <algorithm>
@@ -10,6 +11,7 @@
 #include <limits>
 #include <mutex>
 #include <new>
+#include <string>
 #include <string_view>
 #include <unordered_map>
 #include <utility>
@@ -17,6 +19,7 @@
 
 #include "memory/trace/call_site_symbols.hpp"
 #include "memory/trace/gantry_code.hpp"
+#include "streams/sanitizer/call_sites.hpp"
 
 namespace gantry::memory {
 namespace {
@@ -168,6 +171,21 @@ Frames frames_with_names(const StoredStack& stack) {
   return result;
 }
 
+std::string name_of_call_site(std::uint32_t number) {
+  const Frames frames = frames_of(number);
+  const Frame* const frame = frames.call_site();
+  return frame == nullptr ? std::string()
+                          : fmt::format("{}:{} {}", frame->filename, frame->line, frame->name);
+}
+
+[[maybe_unused]] const bool kServesSanitizer = [] {
+  sanitizer::set_call_site_source(
+      {.prepare = prepare_call_sites,
+       .capture = []() noexcept { return intern_call_stack(StackDepth::call_site, 4); },
+       .name = name_of_call_site});
+  return true;
+}();
+
 }  // namespace
 
 void prepare_call_sites() {
@@ -175,12 +193,12 @@ void prepare_call_sites() {
   static_cast<void>(intern_call_stack(StackDepth::full));
 }
 
-std::uint32_t intern_call_stack(StackDepth depth) noexcept {
+std::uint32_t intern_call_stack(StackDepth depth, std::size_t frames) noexcept {
   try {
     const GantryCode& code = gantry_code();
     Walk walk;
     walk.skip = depth == StackDepth::full ? &code.memory : &code.all;
-    if (depth == StackDepth::call_site && code.is_known()) walk.max_frames = 1;
+    if (depth == StackDepth::call_site && code.is_known()) walk.max_frames = frames;
     _Unwind_Backtrace(visit, &walk);
     if (walk.count == 0) return 0;
     const std::uint64_t hash = hash_of(walk);

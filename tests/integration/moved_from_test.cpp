@@ -371,6 +371,8 @@ struct Movable<CudaError> : MovableError<CudaError> {
   }
 };
 template <>
+struct Movable<RaceError> : MovableError<RaceError> {};
+template <>
 struct Movable<OutOfMemoryError> : MovableError<OutOfMemoryError> {
   static OutOfMemoryError make() {
     return OutOfMemoryError("text", OomReport{.top_call_sites = {{"f", 1}}}, "cuda:1");
@@ -440,7 +442,7 @@ using MovableTypes =
                      memory::Buffer, UniqueFd, memory::ImportedBlock, memory::PluggableAllocator,
                      memory::Frames, comm::StreamList, Work, Communicator, Error, InvalidArgument,
                      CudaError, OutOfMemoryError, PeerLostError, TimeoutError, CollectiveMismatch,
-                     jit::Elementwise, jit::CompileError, TensorUses>;
+                     RaceError, jit::Elementwise, jit::CompileError, TensorUses>;
 TYPED_TEST_SUITE(MovedFromTest, MovableTypes);
 
 TYPED_TEST(MovedFromTest, MembersThrowOrAnswerHarmlessly) {

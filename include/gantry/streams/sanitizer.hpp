@@ -1,0 +1,165 @@
+#pragma once
+
+#include <concepts>
+#include <cstddef>
+#include <cstdint>
+#include <initializer_list>
+#include <source_location>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include <gantry/core/dims.hpp>
+#include <gantry/core/dtype.hpp>
+#include <gantry/core/error.hpp>
+#include <gantry/core/export.hpp>
+#include <gantry/device/device.hpp>
+#include <gantry/streams/stream.hpp>
+
+namespace gantry {
+
+/// Two operations access one memory without an order, and one of them writes. Thrown by the stream
+/// sanitizer.
+class GANTRY_API RaceError : public Error {
+ public:
+  /// Makes an error with text `message`; `device` as for Error.
+  explicit RaceError(const std::string& message, std::string_view device = {},
+                     std::source_location where = std::source_location::current())
+      : Error(message, device, where) {}
+};
+
+/// The stream sanitizer: reports accesses to one memory by two streams that nothing orders.
+///
+/// Orders are those of streams, events, synchronizing calls and replays of graphs. A call that
+/// blocks the host orders all later submissions, of every thread. Lucky timing orders nothing.
+namespace sanitizer {
+
+/// Reaction to a race.
+enum class Mode : std::uint8_t {
+  off,     ///< nothing is tracked
+  warn,    ///< a warning for each pair of call sites, once
+  throw_,  ///< RaceError from the second operation, before it is submitted
+};
+
+/// Starts, changes or stops the sanitizer, for all threads and devices. GANTRY_SANITIZER=warn|throw
+/// does the same when the first device is used.
+///
+/// From off, it begins with no known access, so work that is incomplete at the call is not seen.
+/// Preconditions: no other thread submits work during the call; no other driver is in the place of
+/// the platform's (exchange_driver), unless it stays until the end of the process.
+/// Throws: NotSupported without a platform.
+GANTRY_API void enable(Mode mode);
+/// The mode in use.
+[[nodiscard]] GANTRY_API Mode mode() noexcept;
+
+/// One side of a race.
+struct GANTRY_API Access {
+  std::string operation;     ///< name, such as "add"; "free" for the end of a block
+  bool is_write = false;     ///< false: the memory is read
+  bool is_host = false;      ///< the calling thread accessed it; there is no stream
+  Device device;             ///< of the stream
+  std::uint64_t stream = 0;  ///< Stream::id()
+  DType dtype = DType::u8;   ///< of the tensor; u8 for plain bytes
+  Dims sizes;                ///< of the tensor
+  /// Where the program called gantry, as "file:line function"; empty if unknown. For a graph, where
+  /// it was replayed.
+  std::string call_site;
+  std::string captured_at;  ///< call site of the operation in the capture; empty without a graph
+
+  /// The access in one line.
+  [[nodiscard]] std::string str() const;
+};
+
+/// Two accesses without an order.
+struct GANTRY_API Race {
+  Access first;                ///< submitted first
+  Access second;               ///< submitted second; RaceError is thrown here
+  std::uintptr_t address = 0;  ///< first byte of the memory that both may access
+  std::uint64_t count = 0;     ///< times that this pair of call sites raced
+
+  /// The text of the warning and of the RaceError.
+  [[nodiscard]] std::string str() const;
+};
+
+/// What the sanitizer found since it was enabled or cleared.
+struct GANTRY_API Report {
+  std::vector<Race> races;  ///< one for each pair of call sites and kinds of access; at most 1000
+  std::uint64_t operations = 0;  ///< operations that were checked
+
+  /// The races as text, a paragraph for each; a line without any.
+  [[nodiscard]] std::string str() const;
+};
+
+/// A copy of the findings. Looks up the names of call sites, so the first call may be slow.
+/// Thread safety: any thread.
+[[nodiscard]] GANTRY_API Report report();
+/// Forgets the findings, not the accesses. A warning may then come again.
+GANTRY_API void clear();
+
+/// A tensor: data(), dtype(), sizes() and strides().
+template <class T>
+concept TensorLike = requires(const T& tensor) {
+  { tensor.data() } -> std::convertible_to<const void*>;
+  { tensor.dtype() } -> std::same_as<DType>;
+  { tensor.sizes() } -> std::convertible_to<Dims>;
+  { tensor.strides() } -> std::convertible_to<Dims>;
+};
+
+/// Elements in memory: an address, a dtype and a layout. Does not own them.
+struct Region {
+  const void* data = nullptr;  ///< address of element (0, …, 0)
+  DType dtype = DType::u8;     ///< element type
+  Dims sizes;                  ///< of each dimension
+  Dims strides;                ///< in elements; one for each size
+
+  /// Elements at `address` with this layout.
+  Region(const void* address, DType type, const Dims& sizes, const Dims& strides)
+      : data(address), dtype(type), sizes(sizes), strides(strides) {}
+  /// `count` bytes from `address`.
+  Region(const void* address, std::size_t count)
+      : data(address), sizes{static_cast<std::int64_t>(count)}, strides{1} {}
+  /// The elements of a tensor.
+  template <TensorLike T>
+  Region(const T& tensor)  // NOLINT(google-explicit-constructor)
+      : data(tensor.data()),
+        dtype(tensor.dtype()),
+        sizes(tensor.sizes()),
+        strides(tensor.strides()) {}
+};
+
+/// One operand of an operation that gantry does not submit itself.
+struct Use {
+  Region region;          ///< the elements
+  bool is_write = false;  ///< false: they are read
+};
+
+/// An operand that the operation reads.
+[[nodiscard]] inline Use reads(Region region) { return {region, false}; }
+/// An operand that the operation writes, and may read.
+[[nodiscard]] inline Use writes(Region region) { return {region, true}; }
+
+/// Tells the sanitizer about an operation of the program's own, such as a kernel, right before it
+/// is submitted to `stream`. Does nothing while the sanitizer is off.
+///
+///   sanitizer::uses("my_kernel", stream, {sanitizer::reads(a), sanitizer::writes(b)});
+///
+/// Thread safety: any thread. Throws: RaceError in mode throw_; the operation then does not count.
+GANTRY_API void uses(std::string_view operation, const Stream& stream,
+                     std::initializer_list<Use> operands);
+/// As above.
+GANTRY_API void uses(std::string_view operation, const Stream& stream,
+                     std::span<const Use> operands);
+/// Tells the sanitizer that an operand is used by the calling thread itself, as through data_ptr().
+/// Throws: RaceError in mode throw_.
+GANTRY_API void uses_on_host(std::string_view operation, std::initializer_list<Use> operands);
+/// As above.
+GANTRY_API void uses_on_host(std::string_view operation, std::span<const Use> operands);
+
+/// Tells the sanitizer of an order that gantry cannot see, as between external streams that the
+/// program joins by CUDA's own calls: work submitted to `before` so far runs before later work of
+/// `after`.
+GANTRY_API void orders(const Stream& before, const Stream& after);
+
+}  // namespace sanitizer
+}  // namespace gantry
