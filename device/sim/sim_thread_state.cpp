@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include <cstdio>
+#include <ctime>
 #include <string_view>
 
 #include <gantry/extend/unique_fd.hpp>
@@ -39,20 +40,32 @@ void show() {
 
 }  // namespace
 
-pid_t this_thread_number() { return static_cast<pid_t>(::syscall(SYS_gettid)); }
+pid_t this_thread_number() {
+  thread_local const auto number = static_cast<pid_t>(::syscall(SYS_gettid));
+  return number;
+}
 
-bool is_asleep(pid_t thread) {
+ThreadState state_of(pid_t thread) {
   char path[64];
   std::snprintf(path, sizeof path, "/proc/self/task/%d/stat", thread);
   const UniqueFd file(::open(path, O_RDONLY | O_CLOEXEC));
-  if (file.get() < 0) return false;
+  if (file.get() < 0) return ThreadState::ended;
   char text[256];
   const ssize_t bytes = ::read(file.get(), text, sizeof text);
-  if (bytes <= 0) return false;
+  if (bytes <= 0) return ThreadState::ended;
   // "12 (name) S …"; the name may hold parentheses.
   const std::string_view stat(text, static_cast<std::size_t>(bytes));
   const std::size_t end = stat.rfind(')');
-  return end != std::string_view::npos && stat.substr(end + 1).starts_with(" S");
+  const bool sleeps = end != std::string_view::npos && stat.substr(end + 1).starts_with(" S");
+  return sleeps ? ThreadState::sleeps : ThreadState::computes;
+}
+
+std::chrono::nanoseconds processor_time(pid_t thread) {
+  // The kernel's name of a thread's clock, as pthread_getcpuclockid makes it.
+  const auto clock = static_cast<clockid_t>((~static_cast<unsigned>(thread) << 3) | 6U);
+  timespec time{};
+  if (::clock_gettime(clock, &time) != 0) return {};
+  return std::chrono::seconds(time.tv_sec) + std::chrono::nanoseconds(time.tv_nsec);
 }
 
 UnseenByThreadSanitizer::UnseenByThreadSanitizer() { hide(); }

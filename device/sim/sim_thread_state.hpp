@@ -3,13 +3,20 @@
 
 #include <sys/types.h>
 
+#include <chrono>
+#include <cstdint>
+
 namespace gantry::sim {
 
 /// Number of the calling thread.
 [[nodiscard]] pid_t this_thread_number();
 
-/// True if the thread sleeps in a system call; false if it computes or that cannot be told.
-[[nodiscard]] bool is_asleep(pid_t thread);
+/// What a thread does now. A thread that waits for a processor computes.
+enum class ThreadState : std::uint8_t { computes, sleeps, ended };
+[[nodiscard]] ThreadState state_of(pid_t thread);
+
+/// Processor time of a thread; 0 if it has ended.
+[[nodiscard]] std::chrono::nanoseconds processor_time(pid_t thread);
 
 /// A scope that ThreadSanitizer does not see: no order comes from it, and no race in it counts.
 /// Note [Order only through queues and events]
