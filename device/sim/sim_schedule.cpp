@@ -19,8 +19,8 @@ using std::chrono::microseconds;
 using std::chrono::milliseconds;
 
 constexpr milliseconds kTick{1};
-constexpr int kAsleepTicks = 3;   // a task that sleeps for so long is put aside
-constexpr int kBusyTicks = 1000;  // and one that computes for so long
+constexpr int kAsleepTicks = 3;               // a task that sleeps for so long is put aside
+constexpr std::chrono::seconds kBusyTime{1};  // and one that computes for so long
 constexpr int kSettleLooks = 2500;
 constexpr microseconds kSettleLook{200};
 
@@ -34,8 +34,10 @@ constexpr std::uint32_t kLook = 32;
 constexpr std::uint32_t kVainLooks = 32 * kLook;
 
 constexpr milliseconds kPace{5};
+// Paces without a call, until tasks run. A host thread that computes may be about to call.
 constexpr int kIdlePaces = 40;
 constexpr int kIdlePacesShared = 2;
+constexpr int kPacesOfSleep = 10;  // what a pace counts while the last caller does not compute
 
 // As a GPU's launch queue, and below TaskQueue::kCapacity: a push never waits.
 constexpr std::size_t kMostTasks = 1000;
@@ -68,7 +70,7 @@ std::uint64_t Schedule::submit(const SimStream& stream, TaskDependency after, bo
                                const std::function<std::uint64_t()>& push) {
   const UnseenByThreadSanitizer unseen;
   Lock lock(mutex_);
-  ++calls_;
+  note_call();
   ScheduledQueue& queue = queue_of(stream);
   while (!is_open_ && queue.tasks.size() >= kMostTasks) {
     const std::array first{ScheduleTarget{&stream, queue.tasks.front().ticket}};
@@ -99,7 +101,7 @@ void Schedule::force(std::span<const ScheduleTarget> targets) {
 void Schedule::look(ScheduleTarget target) {
   const UnseenByThreadSanitizer unseen;
   Lock lock(mutex_);
-  ++calls_;
+  note_call();
   if (!is_giving_turns_) reset_idle_turns();
   run_at_call(lock);
   note_look(lock, target, kLook);
@@ -117,7 +119,7 @@ void Schedule::note_look(Lock& lock, ScheduleTarget target, std::uint32_t weight
   ScheduledQueue& queue = queue_of(*target.stream);
   queue.looks += weight;
   if (queue.looks <= kVainLooks || is_giving_turns_) return;
-  ++calls_;
+  note_call();
   is_giving_turns_ = true;
   await_settled(lock);
   reset_idle_turns();
@@ -200,6 +202,11 @@ void Schedule::end_turn(ScheduledQueue& queue) {
   turn_ended_.notify_one();
 }
 
+void Schedule::note_call() {
+  ++calls_;
+  last_caller_ = this_thread_number();
+}
+
 void Schedule::reset_idle_turns() {
   for (const auto& queue : queues_) queue->idle_turns = 0;
 }
@@ -224,10 +231,13 @@ void Schedule::give_turn(Lock& lock, ScheduledQueue& queue) {
   queue.granted.notify_all();
   const auto has_ended = [&] { return running_ != &queue; };
   int asleep = 0;
-  for (int tick = 0; !turn_ended_.wait_for(lock, kTick, has_ended);) {
+  std::chrono::nanoseconds begin{-1};
+  while (!turn_ended_.wait_for(lock, kTick, has_ended)) {
     if (!queue.has_started) continue;
-    asleep = is_asleep(queue.thread) ? asleep + 1 : 0;
-    if (asleep < kAsleepTicks && ++tick < kBusyTicks) continue;
+    const std::chrono::nanoseconds now = processor_time(queue.thread);
+    if (begin.count() < 0) begin = now;
+    asleep = state_of(queue.thread) == ThreadState::sleeps ? asleep + 1 : 0;
+    if (asleep < kAsleepTicks && now - begin < kBusyTime) continue;
     queue.state = State::aside;
     queue.is_busy = asleep < kAsleepTicks;
     running_ = nullptr;
@@ -239,7 +249,7 @@ void Schedule::await_settled(Lock& lock) {
   for (std::size_t i = 0; i < queues_.size(); ++i) {
     ScheduledQueue& queue = *queues_[i];
     for (int look = 0; queue.state == State::aside && !queue.is_busy; ++look) {
-      if (is_asleep(queue.thread)) break;
+      if (state_of(queue.thread) == ThreadState::sleeps) break;
       queue.is_busy = look >= kSettleLooks;
       turn_ended_.wait_for(lock, kSettleLook);
     }
@@ -263,7 +273,7 @@ void Schedule::run_for(Lock& lock, std::span<const ScheduleTarget> targets) {
   microseconds pause = kShortestPause;
   int pauses = 0;
   while (!is_open_ && !std::ranges::all_of(targets, is_done)) {
-    ++calls_;
+    note_call();
     if (is_giving_turns_) {
       changed_.wait(lock);
       continue;
@@ -315,7 +325,8 @@ void Schedule::keep_pace() {
       idle = 0;
       continue;
     }
-    if (++idle < (is_shared_ ? kIdlePacesShared : kIdlePaces)) continue;
+    idle += state_of(last_caller_) == ThreadState::computes ? 1 : kPacesOfSleep;
+    if (idle < kPacesOfSleep * (is_shared_ ? kIdlePacesShared : kIdlePaces)) continue;
     is_giving_turns_ = true;
     run_idle(lock);
     is_giving_turns_ = false;

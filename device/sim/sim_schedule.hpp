@@ -80,6 +80,7 @@ class Schedule {
   void await_settled(Lock& lock);
   void end_turn(ScheduledQueue& queue);
   void reset_idle_turns();
+  void note_call();
   void keep_pace();
 
   mutable std::mutex mutex_;
@@ -95,6 +96,7 @@ class Schedule {
   std::uint64_t submitted_ = 0;
   std::uint64_t turns_ = 0;
   std::uint64_t calls_ = 0;  ///< by host threads
+  pid_t last_caller_ = 0;
   std::vector<Step> order_;
 
   std::condition_variable ended_;  ///< the pace thread sleeps here
