@@ -6,6 +6,7 @@
 #include <gantry/device/peer.hpp>
 
 #include "kernels/dispatch.hpp"
+#include "streams/sanitizer/hooks.hpp"
 #include "tensor/check.hpp"
 
 namespace gantry {
@@ -34,17 +35,22 @@ void check_reach(const char* op, const Tensor& tensor, const Stream& stream) {
 }  // namespace
 
 void TensorUses::check(const char* op, const Stream& stream) const {
-  for (const Tensor& tensor : tensors_) {
-    detail::check_defined(op, "uses", tensor);
-    check_reach(op, tensor, stream);
+  for (const Use& use : uses_) {
+    detail::check_defined(op, "uses", use.tensor);
+    check_reach(op, use.tensor, stream);
     if (platform() == Platform::simulated) {
-      kernels::check_sim_operand(stream.device().index, tensor.ref());
+      kernels::check_sim_operand(stream.device().index, use.tensor.ref());
     }
+  }
+  if (sanitizer::is_on()) {
+    std::vector<sanitizer::Use> operands;
+    for (const Use& use : uses_) operands.push_back({use.tensor, use.is_written});
+    sanitizer::uses(op, stream, operands);
   }
 }
 
 void TensorUses::record(const Stream& stream) const {
-  for (const Tensor& tensor : tensors_) tensor.record_use(stream);
+  for (const Use& use : uses_) use.tensor.record_use(stream);
 }
 
 }  // namespace gantry

@@ -41,12 +41,12 @@ int main() {
   const Tensor y = ones({1024}, "cuda:0");
 
   // 3. uses() checks the devices of the tensors and keeps their memory until the kernel is done.
-  parallel_for(stream, y.numel(), uses(y, x), Saxpy{y.data_ptr<float>(), x.data_ptr<float>(), 2});
+  parallel_for(stream, y.numel(), uses(x).writes(y), Saxpy{y.data_ptr<float>(), x.data_ptr<float>(), 2});
   std::cout << "y[3]: " << y[3].item<float>() << "\n";
 
   // 4. Eight blocks of 128 threads.
   const Tensor sums = empty({8}, "cuda:0");
-  launch(stream, 8, BlockSize(128).with_shared(128 * sizeof(float)), uses(y, sums),
+  launch(stream, 8, BlockSize(128).with_shared(128 * sizeof(float)), uses(y).writes(sums),
          BlockSums{y.data_ptr<float>(), sums.data_ptr<float>()});
   std::cout << "sum: " << sums.sum().item<float>() << ", expected " << y.sum().item<float>()
             << "\n";
@@ -55,7 +55,7 @@ int main() {
   Graph graph;
   {
     const GraphCapture capture(graph);
-    parallel_for(capture.stream(), y.numel(), uses(y, x),
+    parallel_for(capture.stream(), y.numel(), uses(x).writes(y),
                  Saxpy{y.data_ptr<float>(), x.data_ptr<float>(), -1});
   }
   graph.replay();

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <concepts>
+#include <utility>
 #include <vector>
 
 #include <gantry/core/export.hpp>
@@ -12,17 +13,34 @@ namespace gantry {
 /// The tensors whose memory a launch uses; made by uses().
 class GANTRY_API TensorUses {
  public:
-  explicit TensorUses(std::vector<Tensor> tensors) : tensors_(std::move(tensors)) {}
+  /// No tensors.
+  TensorUses() = default;
 
-  /// Checks that work of `stream` can reach every tensor. `op` begins the errors.
+  /// Adds tensors that the launch writes, for the stream sanitizer:
+  /// `uses(x).writes(y)`.
+  template <std::same_as<Tensor>... Tensors>
+  [[nodiscard]] TensorUses writes(const Tensors&... tensors) && {
+    (uses_.push_back({tensors, true}), ...);
+    return std::move(*this);
+  }
+
+  /// Checks that work of `stream` can reach every tensor, and tells the stream sanitizer. `op`
+  /// begins the errors.
   /// Throws: InvalidArgument for an undefined tensor and for CPU memory that is not pinned;
-  /// DeviceMismatchError for memory of a device that is out of reach.
+  /// DeviceMismatchError for memory of a device that is out of reach; RaceError.
   void check(const char* op, const Stream& stream) const;
   /// Tensor::record_use(stream) for every tensor.
   void record(const Stream& stream) const;
 
  private:
-  std::vector<Tensor> tensors_;
+  template <std::same_as<Tensor>... Tensors>
+  friend TensorUses uses(const Tensors&... tensors);
+
+  struct Use {
+    Tensor tensor;
+    bool is_written;
+  };
+  std::vector<Use> uses_;
 };
 
 /// Names the tensors that a parallel_for() or launch() reads or writes.
@@ -30,11 +48,14 @@ class GANTRY_API TensorUses {
 /// The launch checks that its device can reach them: memory of the stream's device, of a peer with
 /// access (which it enables), or pinned CPU memory. Behind the launch it records the use, so the
 /// tensors may be destroyed at once: their memory is reused when the launch is done. The order with
-/// work on other streams stays the caller's. In a capture the caller keeps tensors from outside of
+/// work on other streams stays the caller's. The stream sanitizer takes the tensors for read, those
+/// of TensorUses::writes() for written. In a capture the caller keeps tensors from outside of
 /// it as long as the graph.
 template <std::same_as<Tensor>... Tensors>
 [[nodiscard]] TensorUses uses(const Tensors&... tensors) {
-  return TensorUses({tensors...});
+  TensorUses result;
+  (result.uses_.push_back({tensors, false}), ...);
+  return result;
 }
 
 }  // namespace gantry
