@@ -54,8 +54,8 @@ class CheckedSubmission {
 
 // submit() behind the sanitizer.
 template <class Host, class Gpu>
-void submit_unchecked(const Target& target, std::initializer_list<const TensorRef*> operands,
-                      Host host, Gpu gpu, ::gantry::sim::KernelWaits waits) {
+void submit_unchecked(const Target& target, std::span<const TensorRef* const> operands, Host host,
+                      Gpu gpu, ::gantry::sim::KernelWaits waits) {
   if (target.is_cpu()) {
     host();
     return;
@@ -81,16 +81,23 @@ void submit_unchecked(const Target& target, std::initializer_list<const TensorRe
 // kernels of other ranks.
 template <class Host, class Gpu>
 void submit(const KernelName& kernel, const Target& target,
-            std::initializer_list<const TensorRef*> operands, Host host, Gpu gpu,
+            std::span<const TensorRef* const> operands, Host host, Gpu gpu,
             ::gantry::sim::KernelWaits waits = ::gantry::sim::KernelWaits::never) {
   const ObservedOp observed(target, operands, kernel.name);
-  if (sanitizer::is_on() && operands.size() != 0) [[unlikely]] {
-    CheckedSubmission checked(kernel, target, std::span(operands.begin(), operands.size()));
+  if (sanitizer::is_on() && !operands.empty()) [[unlikely]] {
+    CheckedSubmission checked(kernel, target, operands);
     submit_unchecked(target, operands, std::move(host), std::move(gpu), waits);
     checked.commit();
     return;
   }
   submit_unchecked(target, operands, std::move(host), std::move(gpu), waits);
+}
+template <class Host, class Gpu>
+void submit(const KernelName& kernel, const Target& target,
+            std::initializer_list<const TensorRef*> operands, Host host, Gpu gpu,
+            ::gantry::sim::KernelWaits waits = ::gantry::sim::KernelWaits::never) {
+  submit(kernel, target, std::span(operands.begin(), operands.size()), std::move(host),
+         std::move(gpu), waits);
 }
 
 }  // namespace gantry::kernels

@@ -55,7 +55,7 @@ void note_op_observed(std::string_view op) noexcept {
   now.begin_ns = trace::now_ns();
 }
 
-void ObservedOp::begin(const Target& target, std::initializer_list<const TensorRef*> operands,
+void ObservedOp::begin(const Target& target, std::span<const TensorRef* const> operands,
                        const char* kernel) noexcept {
   try {
     CurrentOp& now = current_op;

@@ -1,7 +1,7 @@
 // What profilers and traces see of tensor operations.
 #pragma once
 
-#include <initializer_list>
+#include <span>
 #include <string_view>
 
 #include <gantry/kernels/tensor_ref.hpp>
@@ -30,7 +30,7 @@ inline void note_op(std::string_view op) noexcept {
 class ObservedOp {
  public:
   // `kernel` is its name.
-  ObservedOp(const Target& target, std::initializer_list<const TensorRef*> operands,
+  ObservedOp(const Target& target, std::span<const TensorRef* const> operands,
              const char* kernel) {
     if (ops_are_observed()) [[unlikely]] {
       begin(target, operands, kernel);
@@ -45,7 +45,7 @@ class ObservedOp {
   ObservedOp& operator=(const ObservedOp&) = delete;
 
  private:
-  void begin(const Target& target, std::initializer_list<const TensorRef*> operands,
+  void begin(const Target& target, std::span<const TensorRef* const> operands,
              const char* kernel) noexcept;
   void end() noexcept;
 

@@ -150,7 +150,7 @@ class StoreBootstrap final : public Bootstrap {
         const std::vector<int> missing = missing_of(client, round);
         if (!missing.empty()) {
           raise_timeout(absence_text(me_, connection_->timeout(), missing), missing,
-                        of_world(missing));
+                        of_job(missing));
         }
       }
       period = std::min(2 * period, kLongestPollPeriod);

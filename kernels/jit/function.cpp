@@ -2,6 +2,7 @@
 
 #include <cstring>
 #include <type_traits>
+#include <vector>
 
 #include "kernels/convert.hpp"
 #include "kernels/dispatch.hpp"
@@ -77,22 +78,20 @@ void Function::run(const Target& target, DType compute, std::span<const TensorRe
                    std::span<const Operand> inputs) {
   const Specialization types = types_of(compute, outputs, inputs);
   const Parameters parameters = parameters_of(compute, outputs, inputs);
+  std::vector<const TensorRef*> operands;
+  for (const TensorRef& output : outputs) operands.push_back(&output);
+  for (const Operand& input : inputs) operands.push_back(input.is_number ? nullptr : &input.tensor);
+  const KernelName kernel("jit::elementwise", static_cast<int>(outputs.size()));
   if (!target.is_cpu() && platform() == Platform::cuda) {
     const cuda::JitProgram program = gpu(target.device().index, types);
     submit(
-        target, {}, [] {},
+        kernel, target, operands, [] {},
         [&](void*) { cuda::launch_jit(target.stream(), program, types, parameters); });
     return;
   }
   const HostFunction function = host(types);
-  if (!target.is_cpu()) {
-    for (const TensorRef& output : outputs) check_sim_operand(target.device().index, output);
-    for (const Operand& input : inputs) {
-      if (!input.is_number) check_sim_operand(target.device().index, input.tensor);
-    }
-  }
   submit(
-      target, {}, [function, parameters] { function(&parameters); }, [](void*) {});
+      kernel, target, operands, [function, parameters] { function(&parameters); }, [](void*) {});
 }
 
 HostFunction Function::host(const Specialization& types) {
