@@ -285,7 +285,7 @@ TEST_F(SanitizerOperands, MessageNamesBothSides) {
   synchronize(Device::cuda(0));
   a.add_(5);
   const Stream other = Stream::from_pool(Device::cuda(0));
-  on(other, [&] { static_cast<void>(a.mul(2)); });
+  sanitizer::uses("mul", other, {sanitizer::reads(a)});
   const sanitizer::Report report = sanitizer::report();
   ASSERT_EQ(report.races.size(), 1U);
   const std::string text = report.str();
