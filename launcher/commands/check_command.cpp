@@ -293,7 +293,11 @@ CheckReport check_machine(const TopologyOptions& options, const CheckRequest& re
   const CheckInput input = look_for_check(options);
   std::vector<Finding> findings = find_problems(input, request);
   std::optional<Bandwidths> bandwidths;
-  if (request.full && !input.machine.gpus.empty() && input.visible_problem.empty()) {
+  if (request.full && input.machine.gpu_source == FactSource::file) {
+    findings.push_back({Severity::note, "bandwidth", "not measured: the GPUs are those of a file",
+                        "use --full on the machine itself"});
+    sort_findings(findings);
+  } else if (request.full && !input.machine.gpus.empty() && input.visible_problem.empty()) {
     bandwidths = measure_bandwidths(measuring_program(), input.machine, request.deadline);
     std::vector<Finding> measured = find_slow_ways(input.machine, *bandwidths);
     std::move(measured.begin(), measured.end(), std::back_inserter(findings));

@@ -273,6 +273,16 @@ TEST_F(FullCheckTest, AnAbsentProgramIsAFinding) {
                                      "': No such file or directory\n"));
 }
 
+TEST_F(FullCheckTest, GpusOfAFileAreNotMeasured) {
+  std::ofstream(path("machine.json")) << topology_json(hgx());
+  Command command = check({"--topo-file", path("machine.json")});
+  command.environment["GANTRY_SIM_DEVICES"] = std::nullopt;
+  command.environment["GANTRY_NVML_PATH"] = "/nowhere/libnvidia-ml.so.1";
+  const Outcome outcome = run_command(command);
+  EXPECT_THAT(outcome.out, HasSubstr("note     bandwidth: not measured: the GPUs are those of a "
+                                     "file\n"));
+}
+
 TEST_F(FullCheckTest, ACrashCostsOneMeasurement) {
   // Numbers 0 to 5 are those of the host; 6 is write 0 to 1.
   install_program(R"(

@@ -74,8 +74,10 @@ TEST_F(LaunchEnduranceTest, AKillAtAnyMomentLeavesNothing) {
   int with_family = 0;
   for (std::int64_t round = 0; round < rounds; ++round) {
     Subprocess job(act({"-n", "3"}, {"breed", "stay"}));
-    // From before the first rank to long after the last one: the moment is the test's subject.
-    std::this_thread::sleep_for(std::chrono::microseconds(random() % 120'000));
+    // The moment is the test's subject: from before the first rank on, or when ranks have children.
+    const bool has_started = round % 2 == 0 || job.wait_for_output("pid daemon");
+    EXPECT_TRUE(has_started);
+    std::this_thread::sleep_for(std::chrono::microseconds(random() % 100'000));
     job.send_signal(SIGKILL);
     const Outcome outcome = job.wait();
     EXPECT_FALSE(outcome.timed_out) << "somebody still holds glaunch's output";

@@ -18,14 +18,6 @@ constexpr const char* kTwoGpus =
 
 class LaunchEnvironmentTest : public LaunchTest {
  protected:
-  std::map<std::string, std::string> environment_of(int rank) const {
-    std::map<std::string, std::string> result;
-    for (const std::string& line : lines_of(read_file(path(std::to_string(rank))))) {
-      const auto equals = line.find('=');
-      if (equals != std::string::npos) result[line.substr(0, equals)] = line.substr(equals + 1);
-    }
-    return result;
-  }
   Command on_gpus(Command command, const std::string& devices) const {
     command.environment["GANTRY_SIM_DEVICES"] = std::nullopt;
     command.environment["GANTRY_NVML_PATH"] = GANTRY_TEST_FAKE_NVML;

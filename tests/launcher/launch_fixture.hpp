@@ -12,6 +12,7 @@
 #include <filesystem>
 #include <fstream>
 #include <iterator>
+#include <map>
 #include <sstream>
 #include <string>
 #include <utility>
@@ -48,6 +49,8 @@ class LaunchTest : public ::testing::Test {
     return launch(std::move(options));
   }
   std::string path(const std::string& name) const { return directory_ + "/" + name; }
+  /// What the actor's "write-environment" wrote for a rank.
+  std::map<std::string, std::string> environment_of(int rank) const;
   /// True if no job left a file in its scratch directory's place.
   bool scratch_is_clean() const {
     return std::none_of(std::filesystem::directory_iterator(directory_), {}, [](const auto& entry) {
@@ -68,6 +71,15 @@ inline std::vector<std::string> lines_of(const std::string& text) {
   std::istringstream stream(text);
   for (std::string line; std::getline(stream, line);) lines.push_back(line);
   return lines;
+}
+
+inline std::map<std::string, std::string> LaunchTest::environment_of(int rank) const {
+  std::map<std::string, std::string> result;
+  for (const std::string& line : lines_of(read_file(path(std::to_string(rank))))) {
+    const auto equals = line.find('=');
+    if (equals != std::string::npos) result[line.substr(0, equals)] = line.substr(equals + 1);
+  }
+  return result;
 }
 
 /// Process ids in lines such as "[2] pid daemon 1234".

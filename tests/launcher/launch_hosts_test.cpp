@@ -53,14 +53,6 @@ class LaunchHostsTest : public LaunchTest {
   static bool has_mpirun() {
     return run_command({.argv = {"sh", "-c", "command -v mpirun"}}).exit_code == 0;
   }
-  std::map<std::string, std::string> environment_of(int rank) const {
-    std::map<std::string, std::string> result;
-    for (const std::string& line : lines_of(read_file(path(std::to_string(rank))))) {
-      const auto equals = line.find('=');
-      if (equals != std::string::npos) result[line.substr(0, equals)] = line.substr(equals + 1);
-    }
-    return result;
-  }
   /// Four ranks on two machines have written their environment.
   void expect_two_machines() const {
     std::string token;
