@@ -6,15 +6,19 @@
 #include <algorithm>
 #include <csignal>
 #include <filesystem>
+#include <fstream>
 #include <set>
 #include <string>
 #include <thread>
 #include <vector>
 
 #include <gantry/core/error.hpp>
+#include <gantry/streams/stream_guard.hpp>
 #include <gantry/tensor/elementwise.hpp>
 #include <gantry/tensor/factories.hpp>
 #include <gantry/tensor/linalg.hpp>
+#include <gantry/tensor/reductions.hpp>
+#include <gantry/tensor/shape_ops.hpp>
 
 #include "core/json.hpp"
 #include "tests/support/device_fixture.hpp"
