@@ -125,9 +125,8 @@ TEST_F(TraceTest, NamesTheOperationsOfAProgram) {
   (void)where(t.gt(2), t, t);
   (void)cat({t, t});
   trace::stop();
-  EXPECT_THAT(
-      names(events(read(path), "op")),
-      IsSupersetOf({"arange", "exp", "sum", "softmax", "cumsum", "argmax", "fill", "gt",
+  EXPECT_THAT(names(events(read(path), "op")),
+              IsSupersetOf({"arange", "exp", "sum", "softmax", "cumsum", "argmax", "fill", "gt",
                             "where", "copy"}));
 }
 
