@@ -48,11 +48,15 @@ struct ObservedOp::Details {
   std::optional<trace::Label> label{};
 };
 
+void note_check_observed() noexcept {
+  current_op.length = 0;
+  current_op.begin_ns = trace::now_ns();
+}
+
 void note_op_observed(std::string_view op) noexcept {
   CurrentOp& now = current_op;
   now.length = std::min(op.size(), now.name.size());
   std::copy_n(op.data(), now.length, now.name.data());
-  now.begin_ns = trace::now_ns();
 }
 
 void ObservedOp::begin(const Target& target, std::span<const TensorRef* const> operands,

@@ -12,13 +12,21 @@
 namespace gantry::kernels {
 
 // Note [Observed operations]
-// Every operation names itself to the check of its arguments, and every kernel goes through
-// submit(). So two calls see all operations: note_op() at the check keeps the name and the time,
-// and an ObservedOp in submit() makes the range of a profiler and the event of a trace, from the
-// check to the end of the submission. An operation of several kernels has a range for each. While
-// nothing observes, both cost one load.
+// Every operation checks its arguments first, and every kernel goes through submit(). So these see
+// all operations: note_check() keeps the time of the last check, and an ObservedOp in submit()
+// makes the range of a profiler and the event of a trace, from that check to the end of the
+// submission. An operation of several kernels has a range for each. Its name is that of the kernel
+// ("gather"), unless note_op() said it after the last check: many operations share the kernels of
+// elementwise operations and reductions. While nothing observes, each costs one load.
 
-// Names the operation that the calling thread begins. A name stays until the next one.
+// Notes that the calling thread begins to check the arguments of an operation.
+void note_check_observed() noexcept;
+inline void note_check() noexcept {
+  if (ops_are_observed()) [[unlikely]] {
+    note_check_observed();
+  }
+}
+// Names the operation that the calling thread submits next.
 void note_op_observed(std::string_view op) noexcept;
 inline void note_op(std::string_view op) noexcept {
   if (ops_are_observed()) [[unlikely]] {
@@ -30,8 +38,7 @@ inline void note_op(std::string_view op) noexcept {
 class ObservedOp {
  public:
   // `kernel` is its name.
-  ObservedOp(const Target& target, std::span<const TensorRef* const> operands,
-             const char* kernel) {
+  ObservedOp(const Target& target, std::span<const TensorRef* const> operands, const char* kernel) {
     if (ops_are_observed()) [[unlikely]] {
       begin(target, operands, kernel);
     }

@@ -46,22 +46,17 @@ GreenContext::GreenContext(int multiprocessors, Device device) {
         "share",
         on.str());
   }
-  impl_ =
-      gantry::detail::CheckedPtr(std::unique_ptr<Impl, Destroy>(new Impl(index, multiprocessors)));
+  impl_ = std::make_unique<Impl>(index, multiprocessors);
 }
 
-void GreenContext::Destroy::operator()(Impl* impl) const noexcept { delete impl; }
+GreenContext::~GreenContext() = default;
 
-int GreenContext::multiprocessors() const {
-  return impl_.of("GreenContext::multiprocessors").partition.multiprocessors;
-}
+int GreenContext::multiprocessors() const { return impl_->partition.multiprocessors; }
 
-Device GreenContext::device() const {
-  return Device::cuda(impl_.of("GreenContext::device").device);
-}
+Device GreenContext::device() const { return Device::cuda(impl_->device); }
 
 Stream GreenContext::make_stream(int priority) {
-  Impl& impl = impl_.of("GreenContext::make_stream");
+  Impl& impl = *impl_;
   const StreamPriorityRange range = stream_priority_range(Device::cuda(impl.device));
   if (priority > range.least || priority < range.greatest) {
     throw InvalidArgument(

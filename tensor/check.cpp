@@ -12,7 +12,7 @@
 namespace gantry::detail {
 
 void check_defined(std::string_view op, std::string_view argument, const Tensor& tensor) {
-  kernels::note_op(op);
+  kernels::note_check();
   if (tensor.defined()) return;
   throw InvalidArgument(
       fmt::format("{}: expected a defined tensor for argument '{}', but got an undefined tensor",

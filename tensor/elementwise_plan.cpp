@@ -7,6 +7,7 @@
 #include <gantry/core/error.hpp>
 #include <gantry/tensor/promote.hpp>
 
+#include "kernels/observed_op.hpp"
 #include "tensor/broadcast.hpp"
 #include "tensor/check.hpp"
 #include "tensor/named_ops.hpp"
@@ -73,7 +74,10 @@ void ElementwisePlan::set_types(DType compute, DType result) {
   }
 }
 
-kernels::Target ElementwisePlan::target() const { return target_of(device_); }
+kernels::Target ElementwisePlan::target() const {
+  kernels::note_op(op_);
+  return target_of(device_);
+}
 
 kernels::Operand ElementwisePlan::input(int i) const {
   if (!operand(i).is_tensor()) return operand(i).number();

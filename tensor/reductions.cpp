@@ -3,12 +3,14 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 
 #include <gantry/core/error.hpp>
 #include <gantry/tensor/elementwise.hpp>
 #include <gantry/tensor/factories.hpp>
 
+#include "kernels/observed_op.hpp"
 #include "kernels/reduce.hpp"
 #include "tensor/check.hpp"
 #include "tensor/target_of.hpp"
@@ -44,9 +46,13 @@ ReducedDims reduced_dims(std::string_view op, const Tensor& self, const Axes& ax
   return result;
 }
 
+constexpr std::array<std::string_view, 9> kReductionNames{
+    "sum", "prod", "min", "max", "any", "all", "sum_squares", "sum_abs", "count_nonzero"};
+
 Tensor run(Reduction op, const Tensor& self, const ReducedDims& how, bool keepdim, DType dtype,
            double divisor = 1) {
   const Tensor out = empty(how.kept, {.dtype = dtype, .device = self.device()});
+  kernels::note_op(kReductionNames[static_cast<std::size_t>(op)]);
   kernels::reduce(detail::target_of(self), op, out.ref(), self.ref(), divisor);
   return keepdim ? out : out.view(how.removed);
 }
@@ -130,6 +136,7 @@ ValuesAndIndices run_arg(std::string_view name, bool largest, const Tensor& self
   values.data = nullptr;
   values.dtype = self.dtype();
   if (wants_values) values = result.values.ref();
+  kernels::note_op(name);
   kernels::arg_reduce(detail::target_of(self), largest, values, result.indices.ref(), source.ref(),
                       axis);
   if (!keepdim || self.dim() == 0) {
@@ -158,6 +165,7 @@ Tensor run_scan(std::string_view name, bool product, const Tensor& self, int dim
   const Tensor source = self.dim() == 0 ? converted.view({1}) : converted;
   const Tensor out =
       empty(source.sizes(), {.dtype = summed(source.dtype()), .device = self.device()});
+  kernels::note_op(name);
   kernels::scan(detail::target_of(self), product, out.ref(), source.ref(), axis);
   return out.view(self.sizes()).to(wanted);
 }
@@ -169,6 +177,7 @@ Tensor run_softmax(std::string_view name, bool logarithm, const Tensor& self, in
   const Tensor converted = dtype ? self.to(*dtype) : self;
   const Tensor source = self.dim() == 0 ? converted.view({1}) : converted;
   const Tensor out = empty(source.sizes(), {.dtype = source.dtype(), .device = self.device()});
+  kernels::note_op(name);
   kernels::softmax(detail::target_of(self), logarithm, out.ref(), source.ref(), axis);
   return out.view(self.sizes());
 }

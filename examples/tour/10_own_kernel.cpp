@@ -41,7 +41,8 @@ int main() {
   const Tensor y = ones({1024}, "cuda:0");
 
   // 3. uses() checks the devices of the tensors and keeps their memory until the kernel is done.
-  parallel_for(stream, y.numel(), uses(x).writes(y), Saxpy{y.data_ptr<float>(), x.data_ptr<float>(), 2});
+  parallel_for(stream, y.numel(), uses(x).writes(y),
+               Saxpy{y.data_ptr<float>(), x.data_ptr<float>(), 2});
   std::cout << "y[3]: " << y[3].item<float>() << "\n";
 
   // 4. Eight blocks of 128 threads.

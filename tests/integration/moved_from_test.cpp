@@ -163,6 +163,16 @@ struct Movable<Graphed> {
 };
 
 template <>
+struct Movable<OwnedStream> {
+  static constexpr std::string_view kRefusal = "expected a valid OwnedStream, but got a moved-from";
+  static OwnedStream make() { return OwnedStream(device()); }
+  static bool works(OwnedStream& o) { return o.stream().device() == device() && o.priority() == 0; }
+  static std::vector<MovedFromCall<OwnedStream>> calls() {
+    return {REFUSES(stream, o.stream()), REFUSES(priority, o.priority())};
+  }
+};
+
+template <>
 struct Movable<memory::MemPool> {
   static constexpr std::string_view kRefusal = "expected a valid MemPool, but got a moved-from";
   static memory::MemPool make() { return memory::MemPool(device()); }
@@ -438,11 +448,12 @@ class MovedFromTest : public ::testing::Test {
 };
 
 using MovableTypes =
-    ::testing::Types<Tensor, Storage, Generator, Event, CpuSet, Graph, Graphed, memory::MemPool,
-                     memory::Buffer, UniqueFd, memory::ImportedBlock, memory::PluggableAllocator,
-                     memory::Frames, comm::StreamList, Work, Communicator, Error, InvalidArgument,
-                     CudaError, OutOfMemoryError, PeerLostError, TimeoutError, CollectiveMismatch,
-                     RaceError, jit::Elementwise, jit::CompileError, TensorUses>;
+    ::testing::Types<Tensor, Storage, Generator, Event, CpuSet, Graph, Graphed, OwnedStream,
+                     memory::MemPool, memory::Buffer, UniqueFd, memory::ImportedBlock,
+                     memory::PluggableAllocator, memory::Frames, comm::StreamList, Work,
+                     Communicator, Error, InvalidArgument, CudaError, OutOfMemoryError,
+                     PeerLostError, TimeoutError, CollectiveMismatch, RaceError, jit::Elementwise,
+                     jit::CompileError, TensorUses>;
 TYPED_TEST_SUITE(MovedFromTest, MovableTypes);
 
 TYPED_TEST(MovedFromTest, MembersThrowOrAnswerHarmlessly) {

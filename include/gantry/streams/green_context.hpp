@@ -2,7 +2,6 @@
 
 #include <memory>
 
-#include <gantry/core/checked_ptr.hpp>
 #include <gantry/core/export.hpp>
 #include <gantry/device/device.hpp>
 #include <gantry/streams/stream.hpp>
@@ -13,8 +12,7 @@ namespace gantry {
 ///
 /// Kernels on other streams may still use the same multiprocessors, unless they have a share of
 /// their own. Memory, events and copies are those of the device. The streams are valid until the
-/// context is destroyed, under the rules of OwnedStream.
-/// Move-only; after a move every member of the source throws InvalidArgument.
+/// context is destroyed, under the rules of OwnedStream. Neither copyable nor movable.
 /// Thread safety: one thread at a time.
 class GANTRY_API GreenContext {
  public:
@@ -22,6 +20,9 @@ class GANTRY_API GreenContext {
   /// Throws: InvalidArgument unless 0 < multiprocessors <= device_properties().multiprocessors;
   /// NotSupported on simulated devices, and without a driver for CUDA 12.5 or newer; CudaError.
   explicit GreenContext(int multiprocessors, Device device = Device::cuda());
+  ~GreenContext();
+  GreenContext(const GreenContext&) = delete;
+  GreenContext& operator=(const GreenContext&) = delete;
 
   /// Number of multiprocessors that kernels on the streams may use.
   [[nodiscard]] int multiprocessors() const;
@@ -32,12 +33,9 @@ class GANTRY_API GreenContext {
   [[nodiscard]] Stream make_stream(int priority = 0);
 
  private:
-  struct Impl;
-  struct Destroy {
-    void operator()(Impl* impl) const noexcept;
-  };
+  struct GANTRY_LOCAL Impl;
 
-  gantry::detail::CheckedPtr<std::unique_ptr<Impl, Destroy>> impl_;
+  std::unique_ptr<Impl> impl_;
 };
 
 }  // namespace gantry
