@@ -12,6 +12,7 @@ namespace gantry {
 /// The tensors whose memory a launch uses; made by uses().
 class GANTRY_API TensorUses {
  public:
+  /// See uses().
   explicit TensorUses(std::vector<Tensor> tensors) : tensors_(std::move(tensors)) {}
 
   /// Checks that work of `stream` can reach every tensor. `op` begins the errors.
