@@ -69,7 +69,28 @@ TEST_F(JitGpuTest, ErrorsCountTheLinesOfTheSource) {
   }
 }
 
-TEST_F(JitGpuTest, SixteenByteAccesses) {
+// The text of one kernel in PTX.
+std::string kernel_of(const std::string& ptx, const char* name) {
+  const std::size_t begin = ptx.find(std::string(".entry ") + name);
+  return begin == std::string::npos ? "" : ptx.substr(begin, ptx.find("\n}", begin) - begin);
+}
+
+TEST_F(JitGpuTest, DenseKernelsMoveSixteenBytesAnAccess) {
+  for (const DType dtype : {u8, bf16, f32, i64}) {
+    SCOPED_TRACE(std::string(name(dtype)));
+    const std::string ptx =
+        compile("template <typename T> T f(T x, T y) { return x + y; }",
+                {.compute = dtype, .inputs = {{dtype}, {dtype}}, .outputs = {dtype}}, 999);
+    const std::string dense = kernel_of(ptx, jit::kDenseKernel);
+    EXPECT_NE(dense.find("ld.global.v"), std::string::npos) << dense;
+    EXPECT_NE(dense.find("st.global.v"), std::string::npos) << dense;
+    // Nothing lies in local memory, which is slow.
+    EXPECT_EQ(dense.find(".local"), std::string::npos) << dense;
+    EXPECT_EQ(kernel_of(ptx, jit::kStridedKernel).find(".local"), std::string::npos);
+  }
+}
+
+TEST_F(JitGpuTest, PacksAreThoseOfBuiltInKernels) {
   // The pack of the built-in kernels: 16 bytes of the narrowest operand, at most 64 of the widest.
   EXPECT_EQ(jit::pack_size({.compute = f32, .inputs = {{f32}, {f32}}, .outputs = {f32}}), 4);
   EXPECT_EQ(jit::pack_size({.compute = bf16, .inputs = {{bf16}, {bf16, true}}, .outputs = {bf16}}),

@@ -15,6 +15,7 @@ struct Grid {
   std::int64_t y = 1;  ///< 0 to 65535
   std::int64_t z = 1;  ///< 0 to 65535
 
+  /// Blocks in each dim.
   Grid(std::int64_t x, std::int64_t y = 1, std::int64_t z = 1) : x(x), y(y), z(z) {}
 };
 
@@ -25,6 +26,7 @@ struct BlockSize {
   std::int64_t z = 1;            ///< 1 to 64; x * y * z is at most 1024
   std::size_t shared_bytes = 0;  ///< what Block::shared() hands out in one block
 
+  /// Threads in each dim, and shared memory in bytes.
   BlockSize(std::int64_t x, std::int64_t y = 1, std::int64_t z = 1, std::size_t shared_bytes = 0)
       : x(x), y(y), z(z), shared_bytes(shared_bytes) {}
 

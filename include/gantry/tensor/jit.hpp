@@ -56,14 +56,16 @@ class GANTRY_API Elementwise {
     run_into(outs, list);
   }
 
-  /// multi() and into() for any number of operands.
+  /// multi() for any number of operands.
   [[nodiscard]] std::vector<Tensor> run(std::span<const Operand> operands) const;
+  /// into() for any number of operands.
   void run_into(std::span<const Tensor> outs, std::span<const Operand> operands) const;
 
   /// Name of the function.
   [[nodiscard]] const std::string& name() const noexcept;
-  /// Number of inputs, and of outputs.
+  /// Number of inputs.
   [[nodiscard]] int inputs() const noexcept;
+  /// Number of outputs.
   [[nodiscard]] int outputs() const noexcept;
 
  private:
