@@ -69,12 +69,17 @@ bool all_formed(const std::vector<std::string>& outcomes) {
       rank, {group.members.at(static_cast<std::size_t>(rank)).rank});
 }
 
-// Throws if the outcomes call ranks of `group` lost or late.
+// Throws if the outcomes call ranks of `group`, but not of `known`, lost or late.
 void require_members(const std::string& op, const std::vector<std::string>& outcomes,
-                     const JobGroup& group) {
-  const std::set<int> lost = ranks_called("lost", outcomes, group);
+                     const JobGroup& group, const std::set<int>& known = {}) {
+  const auto news_of = [&](std::string_view what) {
+    std::set<int> ranks = ranks_called(what, outcomes, group);
+    std::erase_if(ranks, [&](int rank) { return known.contains(rank); });
+    return ranks;
+  };
+  const std::set<int> lost = news_of("lost");
   if (!lost.empty()) raise_lost_member(op, *lost.begin(), group);
-  const std::set<int> late = ranks_called("late", outcomes, group);
+  const std::set<int> late = news_of("late");
   if (late.empty()) return;
   std::vector<int> of_job;
   for (const int rank : late) {
@@ -147,7 +152,12 @@ std::shared_ptr<Communicator::Impl> Communicator::Impl::agree_on_subgroup(
       members.job->agree("gantry/elastic/shrunk/" + group, members.members, outcome, timeout_);
   if (all_formed(outcomes)) return made;
   if (made) made->abort();
-  require_members("shrink", outcomes, job_group);
+  // Between machines the ranks may know of different losses.
+  std::set<int> known;
+  for (int rank = 0; rank < membership.size; ++rank) {
+    if (std::find(ranks.begin(), ranks.end(), rank) == ranks.end()) known.insert(rank);
+  }
+  require_members("shrink", outcomes, job_group, known);
   if (failure) std::rethrow_exception(failure);
   const std::string text = own_error(outcomes, members);
   throw Error(fmt::format("shrink: failed to make {}: {}", group,

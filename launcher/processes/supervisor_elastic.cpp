@@ -91,14 +91,12 @@ void Supervisor::restore_replaced() {
   if (!replacements_.is_elastic() || result_.outcome != Outcome::rank_failed) return;
   StoreClient store = observe_store();
   for (RankResult& rank : result_.ranks) {
-    const bool was_stopped = !rank.ended || rank.stopped_by_glaunch;
-    if (!was_stopped || !replacements_.is_outside(rank.rank, store)) continue;
+    if (!replacements_.is_outside(rank.rank, store)) continue;
     const auto last =
         std::find_if(result_.replaced.rbegin(), result_.replaced.rend(),
                      [&](const RankResult& before) { return before.rank == rank.rank; });
     if (last == result_.replaced.rend()) continue;
-    rank = std::move(*last);
-    result_.replaced.erase(std::next(last).base());
+    std::swap(rank, *last);
   }
 }
 

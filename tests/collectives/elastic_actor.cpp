@@ -111,13 +111,15 @@ int rounds(const Arguments& arguments) {
     try {
       round = largest(group, round);
       require(group.size() == job_size() && group.rank() == job_rank(), "the ranks of the job");
-      require(group.local_size() == group.size(), "local size");
+      const bool is_spread = env::get("GANTRY_BOOT_ID").has_value();
+      require(group.local_size() == group.size() / (is_spread ? 2 : 1), "local size");
       if (round >= most) break;
       std::mt19937_64 draw = generator(static_cast<std::uint64_t>(round), 0);
       const int first = static_cast<int>(draw() % static_cast<std::uint64_t>(group.size()));
       const int second = static_cast<int>(draw() % static_cast<std::uint64_t>(group.size()));
-      // Only simulated kernels count their signals.
-      const std::uint64_t way = platform() == Platform::simulated ? draw() % 4 : 2 + draw() % 2;
+      // Only simulated kernels on one machine count their signals.
+      const bool counts = platform() == Platform::simulated && !is_spread;
+      const std::uint64_t way = counts ? draw() % 4 : 2 + draw() % 2;
       const std::uint64_t when = draw();
       const bool has_second = draw() % 4 == 0;
       if (group.rank() == 0) say(fmt::format("round {} way {} rank {}", round, way, first));
@@ -255,7 +257,7 @@ int ends(const Arguments&) {
 
 const std::map<std::string, std::function<int(const Arguments&)>> kScenarios{
     {"refusals", refusals}, {"two-at-once", two_at_once}, {"die", die},
-    {"ends", ends},         {"rounds", rounds},
+    {"ends", ends},         {"unaware", unaware},         {"rounds", rounds},
 };
 
 }  // namespace

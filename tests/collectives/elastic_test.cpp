@@ -176,7 +176,7 @@ TEST_F(ElasticTest, AReplacementWithOtherSettingsIsRefusedByAll) {
 
 TEST_F(ElasticTest, RefusedArgumentsLeaveTheGroupAsItIs) {
   GANTRY_REQUIRE_DEVICES(4);
-  const Outcome outcome = elastic("exec $actor refusals");
+  const Outcome outcome = elastic("exec $actor refusals", {{"GANTRY_COLL_TIMEOUT", "600"}});
   EXPECT_EQ(outcome.exit_code, 0) << outcome.describe();
   for (const int expected : {-1, 3, 4, 5}) {
     EXPECT_EQ(
