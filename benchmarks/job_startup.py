@@ -97,6 +97,7 @@ def main():
     parser.add_argument("--sizes", type=int, nargs="*", default=[8, 64, 256, 1024])
     parser.add_argument("--worlds", type=int, nargs="*", default=[8, 64])
     parser.add_argument("--record", type=pathlib.Path)
+    parser.add_argument("--note", action="append", default=[], help="a reservation about the figures")
     args = parser.parse_args()
     environment = dict(os.environ, GANTRY_SIM_DEVICES=str(args.ranks), OMPI_ALLOW_RUN_AS_ROOT="1",
                        OMPI_ALLOW_RUN_AS_ROOT_CONFIRM="1", OMP_NUM_THREADS="1")
@@ -107,7 +108,7 @@ def main():
         result = {"schema": results_page.SCHEMA, "kind": "startup", "date": datetime.date.today().isoformat(), "commit": None,
                   "machine": f"{os.cpu_count()} CPUs, {platform.system()} {platform.release().split('-')[0]}, simulated devices",
                   "devices": args.ranks, "peer": ", ".join(peers), "how": "; ".join(f"{key}: {text}" for key, text in HOW.items()),
-                  "commands": ["benchmarks/job_startup.py BUILD"], "rows": rows}
+                  "commands": ["benchmarks/job_startup.py BUILD"], **({"notes": args.note} if args.note else {}), "rows": rows}
         results_page.check_result(args.record, result)
         args.record.write_text(recorded_run.text_of(result), encoding="utf-8")
     return 0

@@ -287,7 +287,8 @@ def startup_parts(results):
         return []
     rows = runs[-1]["rows"]
     return [STARTUP_TEXT, "\n".join(launch_table([row for row in rows if "peers" in row])), RENDEZVOUS_TEXT,
-            "\n".join(rendezvous_table([row for row in rows if "peers" not in row]))]
+            "\n".join(rendezvous_table([row for row in rows if "peers" not in row])),
+            *(wrapped(f"{note}.") for note in runs[-1].get("notes", []))]
 
 
 def wrapped(text, width=118):

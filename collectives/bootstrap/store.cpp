@@ -132,7 +132,10 @@ class StoreBootstrap final : public Bootstrap {
   std::vector<std::string> gather(StoreClient& client, std::int64_t round,
                                   SuspendAwareTimeout& countdown) const {
     const int count = static_cast<int>(members_.size());
-    // A store tells of a loss at once; only the end of a rank is polled for.
+    // A store tells of a loss at once; only the end of a rank is polled for. Large groups poll less
+    // often.
+    const auto longest =
+        std::clamp(std::chrono::milliseconds(count), kPollPeriod, kLongestPollPeriod);
     auto period = kPollPeriod;
     for (;;) {
       try {
@@ -153,7 +156,7 @@ class StoreBootstrap final : public Bootstrap {
                         of_job(missing));
         }
       }
-      period = std::min(2 * period, kLongestPollPeriod);
+      period = std::min(2 * period, longest);
     }
   }
 
