@@ -2,9 +2,11 @@
 
 #include <gmock/gmock.h>
 
+#include <memory>
 #include <thread>
 #include <vector>
 
+#include <gantry/collectives/communicator.hpp>
 #include <gantry/extend/driver.hpp>
 #include <gantry/memory/caching_allocator.hpp>
 #include <gantry/streams/event.hpp>
@@ -111,6 +113,51 @@ TEST_F(SanitizerModes, MemoryOfTheNextOwnerHasNoPast) {
     shared.record_stream(stream);
   }
   EXPECT_TRUE(sanitizer::report().races.empty()) << sanitizer::report().str();
+}
+
+// An allocator of the program that hands out the same memory again and again, by rules of its own.
+class OneBlock final : public memory::Allocator {
+ public:
+  explicit OneBlock(Device device)
+      : device_(device), data_(driver().allocate(device.index, 4096)) {}
+  ~OneBlock() override { driver().deallocate(device_.index, data_); }
+  OneBlock(const OneBlock&) = delete;
+  OneBlock& operator=(const OneBlock&) = delete;
+  memory::Block allocate(const Stream& /*stream*/, std::size_t bytes,
+                         std::size_t /*alignment*/) override {
+    return {.data = data_, .bytes = bytes, .device = device_, .allocator = this, .handle = data_};
+  }
+  void deallocate(memory::Block& block) noexcept override { block = {}; }
+
+ private:
+  Device device_;
+  void* data_;
+};
+
+TEST_F(SanitizerModes, MemoryOfAnAllocatorOfTheProgramHasNoPast) {
+  const auto before = memory::set_allocator(device_, std::make_shared<OneBlock>(device_));
+  for (int i = 0; i < 3; ++i) {
+    const Tensor x = empty({8}, options_);
+    write(x, Stream::from_pool(device_));
+  }
+  memory::set_allocator(device_, before);
+  EXPECT_TRUE(sanitizer::report().races.empty()) << sanitizer::report().str();
+}
+
+TEST_F(SanitizerModes, OperationsOfACommunicatorFollowEachOther) {
+  GANTRY_REQUIRE_DEVICES(2);
+  const std::vector<Communicator> group = Communicator::local({device_, Device::cuda(1)});
+  const Tensor mine = ones({64}, options_);
+  const Tensor other = ones({64}, {.dtype = DType::f32, .device = Device::cuda(1)});
+  synchronize(device_);
+  synchronize(Device::cuda(1));
+  for (int i = 0; i < 3; ++i) {
+    on(Stream::from_pool(device_), [&] { static_cast<void>(group[0].all_reduce(mine)); });
+    static_cast<void>(group[1].all_reduce(other));
+  }
+  EXPECT_TRUE(sanitizer::report().races.empty()) << sanitizer::report().str();
+  synchronize(device_);
+  synchronize(Device::cuda(1));
 }
 
 TEST_F(SanitizerModes, ReportsCountAndAreCleared) {
