@@ -27,7 +27,7 @@ TEST_P(LaunchRaceTest, IsReportedIfUnordered) {
   if (name.starts_with("unordered")) {
     EXPECT_EQ(outcome.exit_code, 66) << outcome.describe();
     EXPECT_NE(outcome.err.find("data race"), std::string::npos) << outcome.describe();
-    const char* where = name == "unordered_jit" ? "gantry_jit_run" : "launch_race_program.cpp";
+    const char* where = name == "unordered_jit" ? "jit/function.cpp" : "launch_race_program.cpp";
     EXPECT_NE(outcome.err.find(where), std::string::npos) << outcome.describe();
   } else {
     EXPECT_EQ(outcome.exit_code, 0) << outcome.describe();
