@@ -125,9 +125,9 @@ TEST_F(TraceTest, NamesTheOperationsOfAProgram) {
   (void)where(t.gt(2), t, t);
   (void)cat({t, t});
   trace::stop();
-  EXPECT_THAT(names(events(read(path), "op")),
-              IsSupersetOf({"arange", "exp", "sum", "softmax", "cumsum", "argmax", "fill", "gt",
-                            "where", "copy"}));
+  EXPECT_THAT(
+      names(events(read(path), "op")),
+      IsSupersetOf({"exp", "sum", "softmax", "cumsum", "argmax", "fill", "gt", "where", "copy"}));
 }
 
 TEST_F(TraceTest, TimesLieInOrder) {
@@ -169,7 +169,7 @@ TEST_F(TraceTest, ThreadsRecordTogether) {
   std::set<std::int64_t> lines;
   int adds = 0;
   for (const Json& event : events(read(path), "op")) {
-    if (event.at("name").as<std::string>() != "add_") continue;
+    if (event.at("name").as<std::string>() != "add") continue;
     lines.insert(event.at("tid").as<std::int64_t>());
     ++adds;
   }
@@ -242,7 +242,7 @@ TEST_F(TraceProcessTest, CollectivesTellCallBytesAndAlgorithm) {
 TEST_F(TraceProcessTest, ANormalExitWritesTheFile) {
   const gantry::testing::Outcome outcome = run("exit");
   ASSERT_EQ(outcome.exit_code, 0) << outcome.describe();
-  EXPECT_THAT(names(events(read(folder / "rank-0.json"), "op")), Contains("add_"));
+  EXPECT_THAT(names(events(read(folder / "rank-0.json"), "op")), Contains("add"));
 }
 
 TEST_F(TraceProcessTest, AKilledProcessLeavesNoBrokenFile) {

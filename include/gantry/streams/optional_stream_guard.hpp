@@ -2,14 +2,13 @@
 
 #include <optional>
 
-#include <gantry/core/export.hpp>
 #include <gantry/streams/stream.hpp>
 #include <gantry/streams/stream_guard.hpp>
 
 namespace gantry {
 
 /// A StreamGuard that does nothing until it is given a stream.
-class GANTRY_API OptionalStreamGuard {
+class OptionalStreamGuard {
  public:
   OptionalStreamGuard() = default;
   /// Makes `stream` and its device current if there is one.
