@@ -35,7 +35,6 @@ namespace gantry {
 namespace {
 
 constexpr std::int64_t kDefaultTimeoutSeconds = 600;
-constexpr int kMaxSimDevices = 64;
 // How long a finishing rank waits for the others to stop using its memory.
 constexpr auto kFinishTimeout = std::chrono::seconds(10);
 
@@ -67,32 +66,6 @@ std::string host_name() {
 std::chrono::milliseconds collective_timeout() {
   return std::chrono::seconds(
       env::get_int("GANTRY_COLL_TIMEOUT", 1, 1'000'000).value_or(kDefaultTimeoutSeconds));
-}
-
-Device choose_device(const ProcessIdentity& identity) {
-  init();
-  const int count = device_count();
-  if (count == 1) return Device::cuda(0);
-  if (const auto named = env::get_int("GANTRY_DEVICE", 0, 1023)) {
-    if (*named >= count) {
-      throw InvalidArgument(
-          fmt::format("Communicator::world: GANTRY_DEVICE is {}, but rank {} sees only {} devices",
-                      *named, identity.rank, count));
-    }
-    return Device::cuda(static_cast<int>(*named));
-  }
-  if (identity.local_rank >= count) {
-    std::string remedy = fmt::format("start at most {} ranks per node", count);
-    const int wanted = std::max(identity.local_size, identity.local_rank + 1);
-    if (platform() == Platform::simulated && wanted <= kMaxSimDevices) {
-      remedy += fmt::format(", or set GANTRY_SIM_DEVICES={}", wanted);
-    }
-    throw InvalidArgument(fmt::format(
-        "Communicator::world: local rank {} needs a device of its own, but this node shows only {} "
-        "device(s); {}",
-        identity.local_rank, count, remedy));
-  }
-  return Device::cuda(identity.local_rank);
 }
 
 Communicator::Impl::Impl(Seed seed)

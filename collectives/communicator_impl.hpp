@@ -173,9 +173,6 @@ class Communicator::Impl final : public FaultSource,
   CallFaults faults_;
 };
 
-// Returns the device of a process with this identity: the only visible one, the launcher's choice,
-// or the device of its local rank. Throws: InvalidArgument.
-Device choose_device(const ProcessIdentity& identity);
 // Returns GANTRY_COLL_TIMEOUT.
 std::chrono::milliseconds collective_timeout();
 

@@ -8,6 +8,7 @@
 #include <system_error>
 #include <thread>
 
+#include <gantry/core/env.hpp>
 #include <gantry/core/error.hpp>
 #include <gantry/extend/driver.hpp>
 
@@ -19,6 +20,36 @@
 namespace gantry {
 
 namespace {
+
+constexpr int kMaxSimDevices = 64;
+
+// The only visible device, the launcher's choice, or the device of the local rank.
+// Throws: InvalidArgument.
+Device choose_device(const ProcessIdentity& identity) {
+  init();
+  const int count = device_count();
+  if (count == 1) return Device::cuda(0);
+  if (const auto named = env::get_int("GANTRY_DEVICE", 0, 1023)) {
+    if (*named >= count) {
+      throw InvalidArgument(
+          fmt::format("Communicator::world: GANTRY_DEVICE is {}, but rank {} sees only {} devices",
+                      *named, identity.rank, count));
+    }
+    return Device::cuda(static_cast<int>(*named));
+  }
+  if (identity.local_rank >= count) {
+    std::string remedy = fmt::format("start at most {} ranks per node", count);
+    const int wanted = std::max(identity.local_size, identity.local_rank + 1);
+    if (platform() == Platform::simulated && wanted <= kMaxSimDevices) {
+      remedy += fmt::format(", or set GANTRY_SIM_DEVICES={}", wanted);
+    }
+    throw InvalidArgument(fmt::format(
+        "Communicator::world: local rank {} needs a device of its own, but this node shows only {} "
+        "device(s); {}",
+        identity.local_rank, count, remedy));
+  }
+  return Device::cuda(identity.local_rank);
+}
 
 // Throws a rank's own error in preference to other ranks' losses of it.
 void raise_cause(const std::vector<std::exception_ptr>& failures) {

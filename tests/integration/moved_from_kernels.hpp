@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include <utility>
 #include <vector>
 
 #include <gantry/gantry.hpp>
@@ -39,6 +40,7 @@ struct Movable<TensorUses> {
   }
   static std::vector<MovedFromCall<TensorUses>> calls() {
     return {ANSWERS(check, (o.check("launch", Stream::current(Device::cuda(0))), true)),
+            ANSWERS(writes, (std::move(o).writes().record(Stream::current(Device::cuda(0))), true)),
             ANSWERS(record, (o.record(Stream::current(Device::cuda(0))), true))};
   }
 };

@@ -15,6 +15,7 @@
 #include <gantry/extend/unique_fd.hpp>
 
 #include "tests/integration/moved_from_kernels.hpp"
+#include "tests/integration/moved_from_streams.hpp"
 #include "tests/support/device_fixture.hpp"
 
 namespace gantry::testing {
@@ -159,16 +160,6 @@ struct Movable<Graphed> {
   static bool works(Graphed& o) { return o({input()})[0].to_vector<float>()[0] == 2; }
   static std::vector<MovedFromCall<Graphed>> calls() {
     return {REFUSES(, o({input()})), REFUSES(graph, o.graph())};
-  }
-};
-
-template <>
-struct Movable<OwnedStream> {
-  static constexpr std::string_view kRefusal = "expected a valid OwnedStream, but got a moved-from";
-  static OwnedStream make() { return OwnedStream(device()); }
-  static bool works(OwnedStream& o) { return o.stream().device() == device() && o.priority() == 0; }
-  static std::vector<MovedFromCall<OwnedStream>> calls() {
-    return {REFUSES(stream, o.stream()), REFUSES(priority, o.priority())};
   }
 };
 
