@@ -35,14 +35,25 @@ std::pair<std::string, int> read_outcome(const std::string& outcome) {
   return result;
 }
 
-// The ranks in `group` that the outcomes call `what`: lost or late.
+// True for a member whose own outcome is a failure, other than its loss: it gave up because of
+// that, and whoever waited for it may take it for lost.
+bool gave_up(const std::string& outcome, const JobMember& member) {
+  const auto [word, rank] = read_outcome(outcome);
+  if (word == "lost") return rank != member.rank;
+  return word == "late" || word == "error";
+}
+
+// The ranks in `group` that the outcomes of `speakers` call `what`: lost or late.
 std::set<int> ranks_called(std::string_view what, const std::vector<std::string>& outcomes,
-                           const JobGroup& group) {
+                           const std::vector<JobMember>& speakers, const JobGroup& group) {
   std::set<int> ranks;
   for (const std::string& outcome : outcomes) {
     const auto [word, rank] = read_outcome(outcome);
     if (word != what) continue;
     if (const int index = group.index_of(rank); index >= 0) ranks.insert(index);
+  }
+  for (std::size_t i = 0; i < outcomes.size(); ++i) {
+    if (gave_up(outcomes[i], speakers[i])) ranks.erase(group.index_of(speakers[i].rank));
   }
   return ranks;
 }
@@ -69,11 +80,12 @@ bool all_formed(const std::vector<std::string>& outcomes) {
       rank, {group.members.at(static_cast<std::size_t>(rank)).rank});
 }
 
-// Throws if the outcomes call ranks of `group`, but not of `known`, lost or late.
+// Throws if the outcomes of `speakers` call ranks of `group`, but not of `known`, lost or late.
 void require_members(const std::string& op, const std::vector<std::string>& outcomes,
-                     const JobGroup& group, const std::set<int>& known = {}) {
+                     const std::vector<JobMember>& speakers, const JobGroup& group,
+                     const std::set<int>& known = {}) {
   const auto news_of = [&](std::string_view what) {
-    std::set<int> ranks = ranks_called(what, outcomes, group);
+    std::set<int> ranks = ranks_called(what, outcomes, speakers, group);
     std::erase_if(ranks, [&](int rank) { return known.contains(rank); });
     return ranks;
   };
@@ -157,8 +169,9 @@ std::shared_ptr<Communicator::Impl> Communicator::Impl::agree_on_subgroup(
   for (int rank = 0; rank < membership.size; ++rank) {
     if (std::find(ranks.begin(), ranks.end(), rank) == ranks.end()) known.insert(rank);
   }
-  require_members("shrink", outcomes, job_group, known);
-  if (failure) std::rethrow_exception(failure);
+  require_members("shrink", outcomes, members.members, job_group, known);
+  // A loss that nobody confirms is of a rank that gave up; its number is that of the new group.
+  if (failure && !outcome.starts_with("lost ")) std::rethrow_exception(failure);
   const std::string text = own_error(outcomes, members);
   throw Error(fmt::format("shrink: failed to make {}: {}", group,
                           text.empty() ? "another rank gave up" : text));
@@ -250,7 +263,7 @@ std::shared_ptr<Communicator::Impl> Communicator::Impl::grow(int expected, milli
   }
   ++grows;
   const std::vector<std::string> wishes = job.agree(call, job_group.members, wish, timeout_);
-  require_members("grow", wishes, job_group);
+  require_members("grow", wishes, job_group.members, job_group);
   // All ranks have read what they wrote in the call before.
   for (const std::string& key : old_registers_) job.client()->erase(key);
   old_registers_ = {JobConnection::register_key(call, job.self())};
@@ -284,7 +297,7 @@ std::shared_ptr<Communicator::Impl> Communicator::Impl::grow(int expected, milli
       throw Error("grow: failed to form a group: " + text);
     }
     // A replacement that was lost is replaced itself.
-    require_members("grow", outcomes, job_group);
+    require_members("grow", outcomes, grown.members, job_group);
   }
 }
 

@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include <map>
+#include <memory>
 #include <string>
 
 #include <gantry/core/error.hpp>
@@ -76,8 +77,8 @@ struct ThreadHandles {
 
 void* blas_handle(const Stream& stream) {
   const Cublas& functions = cublas();
-  thread_local ThreadHandles handles;
-  cublasHandle_t& handle = handles.by_device[stream.device().index];
+  thread_local const auto handles = std::make_unique<ThreadHandles>();
+  cublasHandle_t& handle = handles->by_device[stream.device().index];
   if (handle == nullptr) check(functions.create(&handle), "create a handle", stream.device());
   check(functions.set_stream(handle, static_cast<cudaStream_t>(stream.native_handle())),
         "set the stream", stream.device());

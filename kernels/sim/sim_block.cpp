@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <cstring>
+#include <memory>
 #include <utility>
 
 #include <gantry/core/error.hpp>
@@ -57,8 +58,8 @@ struct SimBlock::Stacks {
 };
 
 SimBlock::Stacks& SimBlock::stacks() {
-  thread_local Stacks stacks;
-  return stacks;
+  thread_local const auto stacks = std::make_unique<Stacks>();  // thread-local memory is scarce
+  return *stacks;
 }
 
 SimBlock::SimBlock(const Grid& grid, const BlockSize& size, BlockFunction function,

@@ -74,6 +74,7 @@ TEST_F(MemoryStatsTest, PeaksStayUntilReset) {
 }
 
 TEST_F(MemoryStatsTest, TheFractionIsTold) {
+  set_fraction(1);
   EXPECT_EQ(fraction(), 1);
   set_fraction(0.25);
   EXPECT_EQ(fraction(), 0.25);

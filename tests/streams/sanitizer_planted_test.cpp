@@ -86,7 +86,7 @@ const Planted kPlanted[] = {
        s.order(s.a, s.b);
        fill_on(s.b, s.x);
      }},
-    {"KernelOfTheProgram", "parallel_for", "sum",
+    {"KernelWithUses", "parallel_for", "sum",
      [](Scene& s) {
        if (platform() == Platform::simulated) {
          parallel_for(s.a, 10, uses().writes(s.x), [](std::int64_t) {});

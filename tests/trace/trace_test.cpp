@@ -73,7 +73,7 @@ TEST_F(TraceTest, HoldsOperationsKernelsAndMemory) {
   const Json root = read(path);
   EXPECT_EQ(root.at("gantry").at("events").as<std::size_t>(), summary.events);
   const std::vector<Json> ops = events(root, "op");
-  EXPECT_THAT(names(ops), IsSupersetOf({"add", "gemm"}));
+  EXPECT_THAT(names(ops), IsSupersetOf({"add", "matmul"}));
   const auto add = std::ranges::find(
       ops, "add", [](const Json& event) { return event.at("name").as<std::string>(); });
   EXPECT_EQ(add->at("args").at("operands").as<std::string>(), "f32[2, 3] f32[2, 3] f32[2, 3]");
@@ -86,7 +86,7 @@ TEST_F(TraceTest, HoldsOperationsKernelsAndMemory) {
   EXPECT_GE(memory.back().at("args").at("reserved").as<std::int64_t>(),
             memory.back().at("args").at("allocated").as<std::int64_t>());
   if (platform() != Platform::simulated) return;
-  EXPECT_THAT(names(events(root, "kernel")), IsSupersetOf({"add", "gemm", "memcpy"}));
+  EXPECT_THAT(names(events(root, "kernel")), IsSupersetOf({"add", "matmul", "memcpy"}));
 }
 
 TEST_F(TraceTest, DeviceWorkStandsOnTheLinesOfItsStreams) {
