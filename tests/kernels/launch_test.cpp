@@ -11,6 +11,7 @@
 #include <gantry/device/peer.hpp>
 #include <gantry/memory/caching_allocator.hpp>
 #include <gantry/streams/graph.hpp>
+#include <gantry/streams/sanitizer.hpp>
 #include <gantry/streams/stream_guard.hpp>
 #include <gantry/tensor/factories.hpp>
 #include <gantry/tensor/uses.hpp>
@@ -244,6 +245,22 @@ TEST_F(LaunchTest, UsesRefuseMemoryOutOfReach) {
   const Tensor pinned = full({8}, 5, {.dtype = f32, .pinned = true});
   own::axpy(stream(), x, pinned, 1);
   EXPECT_EQ(x.sum().item<float>(), 48);
+}
+
+TEST_F(LaunchTest, TheSanitizerSeesUses) {
+  const Stream side = Stream::from_pool(stream().device());
+  sanitizer::enable(sanitizer::Mode::throw_);
+  const Tensor x = ones({8}, {.dtype = f32, .device = stream().device()});
+  const Tensor y = ones({8}, {.dtype = f32, .device = stream().device()});
+  EXPECT_THROW(own::axpy(side, x, y, 1), RaceError);
+  side.wait(stream());
+  own::axpy(side, x, y, 1);
+  const auto written = [&] { uses().writes(x).check("launch", stream()); };
+  EXPECT_THROW(written(), RaceError);
+  stream().wait(side);
+  written();
+  sanitizer::enable(sanitizer::Mode::off);
+  EXPECT_EQ(x.sum().item<float>(), 16);
 }
 
 TEST_F(LaunchTest, UsesReachPeers) {

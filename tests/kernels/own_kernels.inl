@@ -26,7 +26,7 @@ struct Axpy {
   GANTRY_HD void operator()(int64_t i) const { y[i] += alpha * x[i]; }
 };
 void axpy(const Stream& stream, const gantry::Tensor& y, const gantry::Tensor& x, float alpha) {
-  gantry::parallel_for(stream, y.numel(), gantry::uses(y, x),
+  gantry::parallel_for(stream, y.numel(), gantry::uses(x).writes(y),
                        Axpy{y.data_ptr<float>(), x.data_ptr<float>(), alpha});
 }
 

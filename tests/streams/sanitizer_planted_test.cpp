@@ -16,7 +16,6 @@
 #include <gantry/tensor/random.hpp>
 #include <gantry/tensor/reductions.hpp>
 #include <gantry/tensor/shape_ops.hpp>
-#include <gantry/tensor/uses.hpp>
 
 #include "tests/streams/sanitizer_fixture.hpp"
 #include "tests/support/foreign_stream.hpp"
@@ -85,16 +84,6 @@ const Planted kPlanted[] = {
        sum_on(s.a, s.x);
        s.order(s.a, s.b);
        fill_on(s.b, s.x);
-     }},
-    {"KernelWithUses", "parallel_for", "sum",
-     [](Scene& s) {
-       if (platform() == Platform::simulated) {
-         parallel_for(s.a, 10, uses().writes(s.x), [](std::int64_t) {});
-       } else {
-         sanitizer::uses("parallel_for", s.a, {sanitizer::writes(s.x)});
-       }
-       s.order(s.a, s.b);
-       sum_on(s.b, s.x);
      }},
     {"EventRecordedTooEarly", "fill", "sum",
      [](Scene& s) {
