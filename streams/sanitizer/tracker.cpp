@@ -70,8 +70,7 @@ StreamIndex Tracker::index_of(const StreamPoint& at) {
   const auto key = std::pair(at.native.device, at.identity);
   const auto [found, is_new] = indices_.try_emplace(key, static_cast<StreamIndex>(streams_.size()));
   if (is_new) {
-    streams_.push_back({.name = {.device = Device::cuda(at.native.device), .id = 0},
-                        .is_blocking = synchronizes_with_default(at.native)});
+    streams_.push_back({.name = {.device = Device::cuda(at.native.device), .id = 0}});
   }
   return found->second;
 }
@@ -89,10 +88,10 @@ void Tracker::join_default_stream(StreamIndex stream) {
   const int device = own.name.device.index;
   const auto found = indices_.find({device, 0});
   const bool is_default = found != indices_.end() && found->second == stream;
-  if (!is_default && !own.is_blocking) return;
+  if (!is_default && !own.is_blocking.value_or(false)) return;
   for (StreamIndex other = 0; other < streams_.size(); ++other) {
     if (other == stream || streams_[other].name.device.index != device) continue;
-    const bool joins = is_default ? streams_[other].is_blocking
+    const bool joins = is_default ? streams_[other].is_blocking.value_or(false)
                                   : found != indices_.end() && other == found->second;
     if (joins) program_.time.acquire(stream, program_.time.release(other));
   }
@@ -101,7 +100,11 @@ void Tracker::join_default_stream(StreamIndex stream) {
 // The stream's index, once what precedes its work by itself is joined.
 StreamIndex Tracker::arrive(Line& line, const StreamPoint& at) {
   const StreamIndex index = index_of(at);
-  if (!line.is_capture) join_default_stream(index);
+  if (line.is_capture) return index;
+  // Not asked in a capture, which a call to CUDA may end.
+  std::optional<bool>& is_blocking = streams_[index].is_blocking;
+  if (!is_blocking) is_blocking = synchronizes_with_default(at.native);
+  join_default_stream(index);
   return index;
 }
 

@@ -107,7 +107,7 @@ class Tracker {
   };
   struct TrackedStream {
     StreamName name;
-    bool is_blocking = false;  ///< ordered with the default stream
+    std::optional<bool> is_blocking{};  ///< ordered with the default stream; asked when needed
   };
   struct EventRecord {
     std::uint64_t capture = 0;
