@@ -11,9 +11,27 @@ struct Dim {
   const std::int64_t* strides;
 };
 
+// The number of elements, if all operands are contiguous; else 0.
+std::int64_t contiguous_numel(int operands, int ndim, const std::int64_t* sizes,
+                              const std::int64_t* strides) {
+  std::int64_t numel = 1;
+  for (int dim = ndim - 1; dim >= 0; --dim) {
+    for (int k = 0; sizes[dim] != 1 && k < operands; ++k) {
+      if (strides[dim * operands + k] != numel) return 0;
+    }
+    numel *= sizes[dim];
+  }
+  return numel;
+}
+
 }  // namespace
 
 int coalesce(int operands, int ndim, std::int64_t* sizes, std::int64_t* strides) {
+  if (const std::int64_t numel = contiguous_numel(operands, ndim, sizes, strides); numel > 0) {
+    sizes[0] = numel;
+    std::fill_n(strides, operands, 1);
+    return 1;
+  }
   std::int64_t given[kMaxDims * 8];
   std::copy_n(strides, ndim * operands, given);
 
@@ -22,8 +40,11 @@ int coalesce(int operands, int ndim, std::int64_t* sizes, std::int64_t* strides)
   for (int dim = ndim - 1; dim >= 0; --dim) {
     if (sizes[dim] != 1) dims[count++] = {sizes[dim], given + dim * operands};
   }
-  std::stable_sort(dims, dims + count,
-                   [](const Dim& a, const Dim& b) { return a.strides[0] < b.strides[0]; });
+  for (int dim = 1; dim < count; ++dim) {  // std::stable_sort allocates
+    for (int at = dim; at > 0 && dims[at].strides[0] < dims[at - 1].strides[0]; --at) {
+      std::swap(dims[at], dims[at - 1]);
+    }
+  }
 
   int kept = 0;
   for (int dim = 0; dim < count; ++dim) {

@@ -76,6 +76,7 @@ Shape expanded_sizes(std::string_view op, const Shape& own, const Shape& sizes, 
 }
 
 TensorRef broadcast_ref(const Tensor& tensor, const Shape& sizes) {
+  if (tensor.sizes() == sizes) return tensor.ref();
   TensorRef result = tensor.ref();
   const TensorRef own = result;
   const int lead = sizes.size() - own.ndim;

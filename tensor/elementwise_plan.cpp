@@ -20,13 +20,46 @@ namespace gantry::detail {
 ElementwisePlan::ElementwisePlan(std::string_view op, Tensor* out,
                                  std::initializer_list<Argument> arguments)
     : op_(op), out_(out) {
-  std::vector<NamedTensor> tensors;
-  std::vector<Operand> operands;
-  if (out != nullptr) tensors.push_back({"out", *out, true});
-  bool any_tensor = false;
   for (const Argument& argument : arguments) {
     is_condition_[static_cast<std::size_t>(count_)] = argument.is_condition;
     operands_[static_cast<std::size_t>(count_++)] = &argument.operand;
+  }
+  if (!adopt_common()) promote(arguments);
+}
+
+bool ElementwisePlan::adopt_common() {
+  const Tensor* first = nullptr;
+  for (int i = 0; i < count_; ++i) {
+    if (!operand(i).is_tensor()) continue;
+    const Tensor& tensor = operand(i).tensor();
+    if (!tensor.defined()) return false;
+    if (first == nullptr) {
+      first = &tensor;
+    } else if (tensor.dtype() != first->dtype() || tensor.device() != first->device() ||
+               tensor.sizes() != first->sizes()) {
+      return false;
+    }
+  }
+  if (first == nullptr) return false;
+  if (out_ != nullptr && (!out_->defined() || out_->device() != first->device())) return false;
+  for (int i = 0; i < count_; ++i) {
+    if (!operand(i).is_tensor() && operand(i).number().category() > category(first->dtype()))
+      return false;
+  }
+  device_ = first->device();
+  shape_ = first->sizes();
+  promoted_ = first->dtype();
+  return true;
+}
+
+void ElementwisePlan::promote(std::initializer_list<Argument> arguments) {
+  std::vector<NamedTensor> tensors;
+  std::vector<Operand> operands;
+  tensors.reserve(kMaxOperands + 1);
+  operands.reserve(kMaxOperands);
+  if (out_ != nullptr) tensors.push_back({"out", *out_, true});
+  bool any_tensor = false;
+  for (const Argument& argument : arguments) {
     operands.push_back(argument.operand);
     if (!argument.operand.is_tensor()) continue;
     any_tensor = true;
@@ -34,12 +67,12 @@ ElementwisePlan::ElementwisePlan(std::string_view op, Tensor* out,
   }
   if (!any_tensor) {
     throw InvalidArgument(
-        fmt::format("{}: expected at least one tensor, but got only numbers", op));
+        fmt::format("{}: expected at least one tensor, but got only numbers", op_));
   }
-  device_ = common_device(op, tensors, CpuScalars::allowed);
+  device_ = common_device(op_, tensors, CpuScalars::allowed);
   for (const Operand& operand : operands) {
     if (!operand.is_tensor()) continue;
-    shape_ = common_shape(op, {&shape_, &operand.tensor().sizes()}, device_);
+    shape_ = common_shape(op_, {&shape_, &operand.tensor().sizes()}, device_);
   }
   promoted_ = result_type(operands);
 }
@@ -69,8 +102,11 @@ void ElementwisePlan::set_types(DType compute, DType result) {
     if (!operand(i).is_tensor()) continue;
     const Tensor& tensor = operand(i).tensor();
     // Also a 0-dim CPU tensor among GPU tensors, whose value becomes a kernel argument.
-    const bool stays = is_condition_[static_cast<std::size_t>(i)];
-    converted_[static_cast<std::size_t>(i)] = stays ? tensor : tensor.to(compute);
+    const auto at = static_cast<std::size_t>(i);
+    inputs_[at] = &tensor;
+    if (tensor.dtype() == compute || is_condition_[at]) continue;
+    converted_[at] = tensor.to(compute);
+    inputs_[at] = &converted_[at];
   }
 }
 
@@ -81,7 +117,7 @@ kernels::Target ElementwisePlan::target() const {
 
 kernels::Operand ElementwisePlan::input(int i) const {
   if (!operand(i).is_tensor()) return operand(i).number();
-  const Tensor& tensor = converted_[static_cast<std::size_t>(i)];
+  const Tensor& tensor = *inputs_[static_cast<std::size_t>(i)];
   if (tensor.device() != device_) {
     kernels::Operand element = tensor.item();
     element.is_element = true;
@@ -91,9 +127,12 @@ kernels::Operand ElementwisePlan::input(int i) const {
 }
 
 TensorRef ElementwisePlan::tensor_input(int i) {
-  Tensor& tensor = converted_[static_cast<std::size_t>(i)];
-  if (tensor.device() != device_) tensor = tensor.to(device_);
-  return broadcast_ref(tensor, shape_);
+  const auto at = static_cast<std::size_t>(i);
+  if (inputs_[at]->device() != device_) {
+    converted_[at] = inputs_[at]->to(device_);
+    inputs_[at] = &converted_[at];
+  }
+  return broadcast_ref(*inputs_[at], shape_);
 }
 
 Tensor ElementwisePlan::finish() {

@@ -28,6 +28,8 @@ class ElementwisePlan {
   // `out` is the caller's output, or nullptr for new memory. Throws InvalidArgument for undefined
   // tensors or if no operand is a tensor, DeviceMismatchError, ShapeError.
   ElementwisePlan(std::string_view op, Tensor* out, std::initializer_list<Argument> arguments);
+  ElementwisePlan(const ElementwisePlan&) = delete;
+  ElementwisePlan& operator=(const ElementwisePlan&) = delete;
 
   // The operands' promoted dtype.
   DType promoted() const { return promoted_; }
@@ -54,6 +56,11 @@ class ElementwisePlan {
  private:
   static constexpr int kMaxOperands = 3;
 
+  // Sets device, shape and dtype if all tensors, also `out`, agree in them and the numbers need no
+  // wider dtype. Returns false, without an effect, if they do not or an argument is in error.
+  bool adopt_common();
+  // The same for all other arguments. Throws as the constructor does.
+  void promote(std::initializer_list<Argument> arguments);
   void check_out(DType result) const;
 
   std::string_view op_;
@@ -61,6 +68,8 @@ class ElementwisePlan {
   int count_ = 0;
   std::array<const Operand*, kMaxOperands> operands_{};
   std::array<bool, kMaxOperands> is_condition_{};
+  // Input i: the operand's tensor, or converted_[i].
+  std::array<const Tensor*, kMaxOperands> inputs_{};
   std::array<Tensor, kMaxOperands> converted_;
   Device device_;
   Shape shape_;

@@ -14,6 +14,7 @@
 #include "tensor/named_ops.hpp"
 #include "tensor/stride_algebra.hpp"
 #include "tensor/target_of.hpp"
+#include "tensor/tensor_impl.hpp"
 
 namespace gantry {
 
@@ -32,8 +33,16 @@ Tensor make(std::string_view op, const Shape& sizes, const Dims& strides, DType 
 
 Tensor make(std::string_view op, const Shape& sizes, DType dtype, const TensorOptions& options) {
   detail::check_sizes(op, sizes);
-  static_cast<void>(detail::checked_numel(op, sizes));
-  return make(op, sizes, detail::contiguous_strides(sizes), dtype, options);
+  const std::int64_t numel = detail::checked_numel(op, sizes);
+  const auto step = static_cast<std::int64_t>(element_size(dtype));
+  if (numel > INT64_MAX / step) {  // throws
+    static_cast<void>(
+        detail::checked_extent(op, sizes, detail::contiguous_strides(sizes), dtype));
+  }
+  const Device device = options.device.value_or(Device::cpu()).resolved();
+  detail::check_pinned(op, device, options.pinned);
+  const auto bytes = static_cast<std::size_t>(numel * step);
+  return make_contiguous(Storage::allocate(bytes, device, options.pinned), sizes, numel, dtype);
 }
 
 Tensor make_filled(std::string_view op, const Shape& sizes, const Scalar& value, DType dtype,

@@ -91,8 +91,12 @@ Overlap overlap_of(const Tensor& a, const Tensor& b) {
   if (a.numel() == 0 || b.numel() == 0 || a.device() != b.device()) return Overlap::none;
   const auto range = [](const Tensor& tensor) {
     std::int64_t last = 0;
-    for (int d = 0; d < tensor.dim(); ++d) {
-      last += (tensor.sizes()[d] - 1) * tensor.strides()[d];
+    if (tensor.is_contiguous()) {
+      last = tensor.numel() - 1;
+    } else {
+      for (int d = 0; d < tensor.dim(); ++d) {
+        last += (tensor.sizes()[d] - 1) * tensor.strides()[d];
+      }
     }
     const char* first = static_cast<const char*>(tensor.data());
     return std::pair(first, first + (last + 1) * static_cast<std::int64_t>(tensor.element_size()));
@@ -101,7 +105,8 @@ Overlap overlap_of(const Tensor& a, const Tensor& b) {
   const auto [begin_b, end_b] = range(b);
   if (end_a <= begin_b || end_b <= begin_a) return Overlap::none;
   if (a.dtype() != b.dtype()) return Overlap::partial;
-  if (begin_a == begin_b && a.sizes() == b.sizes() && a.strides() == b.strides()) {
+  if (begin_a == begin_b && a.sizes() == b.sizes() &&
+      ((a.is_contiguous() && b.is_contiguous()) || a.strides() == b.strides())) {
     return Overlap::full;
   }
   const bool meet = begin_a <= begin_b ? may_meet(shared_dims(a, b), begin_b - begin_a)

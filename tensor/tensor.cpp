@@ -27,10 +27,16 @@ Tensor Tensor::from_storage(const Storage& storage, const Shape& sizes, const Di
                                        detail::is_contiguous(sizes, strides)));
 }
 
-const Tensor::Impl& Tensor::impl() const {
-  if (!impl_) {
-    throw InvalidArgument("Tensor: expected a defined tensor, but got an undefined tensor");
-  }
+namespace {
+
+[[noreturn, gnu::cold, gnu::noinline]] void throw_undefined() {
+  throw InvalidArgument("Tensor: expected a defined tensor, but got an undefined tensor");
+}
+
+}  // namespace
+
+inline const Tensor::Impl& Tensor::impl() const {
+  if (!impl_) throw_undefined();
   return *impl_;
 }
 

@@ -8,8 +8,13 @@
 #include <gantry/tensor/tensor.hpp>
 
 #include "tensor/buffer_views.hpp"
+#include "tensor/stride_algebra.hpp"
 
 namespace gantry {
+
+// The tensor of `storage`'s first elements, in row-major order. Precondition: the storage has room
+// for `numel`, the product of `sizes`.
+inline Tensor make_contiguous(Storage storage, const Shape& sizes, std::int64_t numel, DType dtype);
 
 // Reaches Tensor::Impl::make_views for buffer_views.cpp.
 inline void make_buffer_views(const Storage& storage, DType dtype,
@@ -47,6 +52,14 @@ struct Tensor::Impl {
   // Defined in buffer_views.cpp.
   static void make_views(const Storage& storage, DType dtype,
                          std::span<const detail::BufferView> views);
+  static Tensor make_dense(Storage storage, const Shape& sizes, std::int64_t numel, DType dtype) {
+    return Tensor(std::make_shared<Impl>(std::move(storage), sizes,
+                                         detail::contiguous_strides(sizes), 0, numel, dtype, true));
+  }
+  friend Tensor make_contiguous(Storage storage, const Shape& sizes, std::int64_t numel,
+                                DType dtype) {
+    return make_dense(std::move(storage), sizes, numel, dtype);
+  }
   friend void make_buffer_views(const Storage& storage, DType dtype,
                                 std::span<const detail::BufferView> views) {
     make_views(storage, dtype, views);
