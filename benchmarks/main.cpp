@@ -17,6 +17,7 @@ int main(int argc, char** argv) {
   gantry::benchmarks::register_dispatch();
   gantry::benchmarks::register_allocation();
   gantry::benchmarks::register_copy();
+  gantry::benchmarks::register_cpu();
   gantry::benchmarks::register_kernels();
   gantry::benchmarks::register_graph();
   gantry::benchmarks::register_comm();

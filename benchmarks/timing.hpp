@@ -68,6 +68,7 @@ void add(const std::string& name, Body body) {
 void register_dispatch();
 void register_allocation();
 void register_copy();
+void register_cpu();
 void register_kernels();
 void register_graph();
 void register_comm();

@@ -36,8 +36,7 @@ Tensor make(std::string_view op, const Shape& sizes, DType dtype, const TensorOp
   const std::int64_t numel = detail::checked_numel(op, sizes);
   const auto step = static_cast<std::int64_t>(element_size(dtype));
   if (numel > INT64_MAX / step) {  // throws
-    static_cast<void>(
-        detail::checked_extent(op, sizes, detail::contiguous_strides(sizes), dtype));
+    static_cast<void>(detail::checked_extent(op, sizes, detail::contiguous_strides(sizes), dtype));
   }
   const Device device = options.device.value_or(Device::cpu()).resolved();
   detail::check_pinned(op, device, options.pinned);

@@ -31,12 +31,14 @@ struct NormalPair {
 
 namespace detail {
 
-// Horner's rule: c[0] + z (c[1] + z (…)).
-template <class C, int N>
-GANTRY_HD C polynomial(C z, const C (&c)[N]) {
-  C result = c[N - 1];
-  for (int i = N - 2; i >= 0; --i) result = math::fma(result, z, c[i]);
-  return result;
+// Horner's rule: first + z (second + z (…)). No loop, so that the host makes vector code of it.
+template <class C>
+GANTRY_HD C polynomial(C /*z*/, C last) {
+  return last;
+}
+template <class C, class... Rest>
+GANTRY_HD C polynomial(C z, C first, Rest... rest) {
+  return math::fma(polynomial(z, static_cast<C>(rest)...), z, first);
 }
 
 // -2 log(x) of a normal positive number.
@@ -44,11 +46,12 @@ GANTRY_HD inline float minus_two_log(float x) {
   const std::uint32_t bits = ::gantry::detail::float_bits(x);
   const std::uint32_t exponent = (bits - 0x3f2aaaabu) & 0xff800000u;  // times 2^23
   const float f = ::gantry::detail::float_from_bits(bits - exponent) - 1.0f;
-  const float c[] = {-2.0f,       0.99999863f,  -0.66666335f, 0.50016057f, -0.40023887f,
-                     0.32825583f, -0.27975303f, 0.30806395f,  -0.28112218f};
   const float log2_part = static_cast<float>(static_cast<std::int32_t>(exponent)) *
                           -1.65259166e-7f;  // -2 log(2) / 2^23
-  return math::fma(f, polynomial(f, c), log2_part);
+  return math::fma(f,
+                   polynomial(f, -2.0f, 0.99999863f, -0.66666335f, 0.50016057f, -0.40023887f,
+                              0.32825583f, -0.27975303f, 0.30806395f, -0.28112218f),
+                   log2_part);
 }
 
 // Natural logarithm of a normal positive number.
@@ -64,42 +67,25 @@ GANTRY_HD inline double portable_log(double x) {
     ++exponent;
   }
   const double s = (m - 1.0) / (m + 1.0);
-  const double c[] = {1.0,      1.0 / 3,  1.0 / 5,  1.0 / 7,  1.0 / 9,  1.0 / 11,
-                      1.0 / 13, 1.0 / 15, 1.0 / 17, 1.0 / 19, 1.0 / 21, 1.0 / 23};
-  return static_cast<double>(exponent) * 0.69314718055994531 + 2.0 * s * polynomial(s * s, c);
+  return static_cast<double>(exponent) * 0.69314718055994531 +
+         2.0 * s *
+             polynomial(s * s, 1.0, 1.0 / 3, 1.0 / 5, 1.0 / 7, 1.0 / 9, 1.0 / 11, 1.0 / 13,
+                        1.0 / 15, 1.0 / 17, 1.0 / 19, 1.0 / 21, 1.0 / 23);
 }
 
 // Sine and cosine of x in [-pi/4, pi/4].
 GANTRY_HD inline void portable_sincos(float x, float& sine, float& cosine) {
   const float z = x * x;
-  const float s[] = {-0.16666655f, 0.008332178f, -0.00019517299f};
-  const float c[] = {1.0f, -0.5f, 0.041666646f, -0.0013887368f, 2.4438452e-5f};
-  sine = math::fma(x * z, polynomial(z, s), x);
-  cosine = polynomial(z, c);
+  sine = math::fma(x * z, polynomial(z, -0.16666655f, 0.008332178f, -0.00019517299f), x);
+  cosine = polynomial(z, 1.0f, -0.5f, 0.041666646f, -0.0013887368f, 2.4438452e-5f);
 }
 
 GANTRY_HD inline void portable_sincos(double x, double& sine, double& cosine) {
   const double z = x * x;
-  const double s[] = {1.0,
-                      -1.0 / 6,
-                      1.0 / 120,
-                      -1.0 / 5040,
-                      1.0 / 362880,
-                      -1.0 / 39916800,
-                      1.0 / 6227020800.0,
-                      -1.0 / 1307674368000.0,
-                      1.0 / 355687428096000.0};
-  const double c[] = {1.0,
-                      -0.5,
-                      1.0 / 24,
-                      -1.0 / 720,
-                      1.0 / 40320,
-                      -1.0 / 3628800,
-                      1.0 / 479001600.0,
-                      -1.0 / 87178291200.0,
-                      1.0 / 20922789888000.0};
-  sine = x * polynomial(z, s);
-  cosine = polynomial(z, c);
+  sine = x * polynomial(z, 1.0, -1.0 / 6, 1.0 / 120, -1.0 / 5040, 1.0 / 362880, -1.0 / 39916800,
+                        1.0 / 6227020800.0, -1.0 / 1307674368000.0, 1.0 / 355687428096000.0);
+  cosine = polynomial(z, 1.0, -0.5, 1.0 / 24, -1.0 / 720, 1.0 / 40320, -1.0 / 3628800,
+                      1.0 / 479001600.0, -1.0 / 87178291200.0, 1.0 / 20922789888000.0);
 }
 
 // The point (cosine, sine), rotated by `quarters` right angles.

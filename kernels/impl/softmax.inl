@@ -1,16 +1,19 @@
 // Arithmetic of softmax, shared by the host and the GPU.
 #pragma once
 
-#include <cmath>
-
+#include "kernels/impl/math.hpp"
 #include "kernels/impl/reduce.inl"
 
 namespace gantry::kernels {
 
-GANTRY_HD inline float exponential(float x) { return ::expf(x); }
-GANTRY_HD inline double exponential(double x) { return ::exp(x); }
-GANTRY_HD inline float natural_logarithm(float x) { return ::logf(x); }
-GANTRY_HD inline double natural_logarithm(double x) { return ::log(x); }
+template <class Acc>
+GANTRY_HD Acc exponential(Acc x) {
+  return math::exp(x);
+}
+template <class Acc>
+GANTRY_HD Acc natural_logarithm(Acc x) {
+  return math::log(x);
+}
 
 template <class Acc>
 using SoftmaxMax = Reducer<Reduction::max, Acc>;

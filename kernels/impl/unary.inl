@@ -62,47 +62,69 @@ struct BitwiseNot {
 };
 
 // The cost of a function. Expensive functions gain nothing from the dense loop. It is not compiled
-// for slow ones, nor for hot ones in f64, which keeps build times short.
-enum class Cost { cheap, hot, slow };
+// for slow ones, nor for hot ones in f64, which keeps build times short. Wide ones are slow, but
+// for their f32 version on the host, which is vector code.
+enum class Cost { cheap, hot, wide, slow };
 
-#define GANTRY_UNARY_FUNCTOR(Name, cost, expression)        \
-  struct Name {                                             \
-    static constexpr Domain kFor = Domain::floating;        \
-    static constexpr bool kSlow = Cost::cost == Cost::slow; \
-    static constexpr bool kHot = Cost::cost == Cost::hot;   \
-    template <class C>                                      \
-    GANTRY_HD C operator()(C x) const {                     \
-      return expression;                                    \
-    }                                                       \
+#define GANTRY_UNARY_FUNCTOR(Name, cost, expression)                                    \
+  struct Name {                                                                         \
+    static constexpr Domain kFor = Domain::floating;                                    \
+    static constexpr bool kSlow = Cost::cost == Cost::slow || Cost::cost == Cost::wide; \
+    static constexpr bool kHot = Cost::cost == Cost::hot;                               \
+    static constexpr bool kWide = Cost::cost == Cost::wide;                             \
+    template <class C>                                                                  \
+    GANTRY_HD C operator()(C x) const {                                                 \
+      return expression;                                                                \
+    }                                                                                   \
   };
 
 GANTRY_UNARY_FUNCTOR(Reciprocal, cheap, C(1) / x)
 GANTRY_UNARY_FUNCTOR(Sqrt, cheap, math::sqrt(x))
 GANTRY_UNARY_FUNCTOR(Rsqrt, cheap, C(1) / math::sqrt(x))
 GANTRY_UNARY_FUNCTOR(Exp, hot, math::exp(x))
-GANTRY_UNARY_FUNCTOR(Expm1, slow, math::expm1(x))
+GANTRY_UNARY_FUNCTOR(Expm1, wide, math::expm1(x))
 GANTRY_UNARY_FUNCTOR(Log, hot, math::log(x))
-GANTRY_UNARY_FUNCTOR(Log2, slow, math::log2(x))
-GANTRY_UNARY_FUNCTOR(Log10, slow, math::log10(x))
-GANTRY_UNARY_FUNCTOR(Log1p, slow, math::log1p(x))
-GANTRY_UNARY_FUNCTOR(Sin, slow, math::sin(x))
-GANTRY_UNARY_FUNCTOR(Cos, slow, math::cos(x))
+GANTRY_UNARY_FUNCTOR(Log2, wide, math::log2(x))
+GANTRY_UNARY_FUNCTOR(Log10, wide, math::log10(x))
+GANTRY_UNARY_FUNCTOR(Log1p, wide, math::log1p(x))
 GANTRY_UNARY_FUNCTOR(Tan, slow, math::tan(x))
 GANTRY_UNARY_FUNCTOR(Asin, slow, math::asin(x))
 GANTRY_UNARY_FUNCTOR(Acos, slow, math::acos(x))
 GANTRY_UNARY_FUNCTOR(Atan, slow, math::atan(x))
-GANTRY_UNARY_FUNCTOR(Sinh, slow, math::sinh(x))
-GANTRY_UNARY_FUNCTOR(Cosh, slow, math::cosh(x))
+GANTRY_UNARY_FUNCTOR(Sinh, wide, math::sinh(x))
+GANTRY_UNARY_FUNCTOR(Cosh, wide, math::cosh(x))
 GANTRY_UNARY_FUNCTOR(Tanh, hot, math::tanh(x))
 GANTRY_UNARY_FUNCTOR(Sigmoid, hot, math::sigmoid(x))
 GANTRY_UNARY_FUNCTOR(Gelu, hot, math::gelu(x))
 GANTRY_UNARY_FUNCTOR(Silu, hot, math::silu(x))
-GANTRY_UNARY_FUNCTOR(Erf, slow, math::erf(x))
+GANTRY_UNARY_FUNCTOR(Erf, wide, math::erf(x))
 GANTRY_UNARY_FUNCTOR(Floor, cheap, math::floor(x))
 GANTRY_UNARY_FUNCTOR(Ceil, cheap, math::ceil(x))
 GANTRY_UNARY_FUNCTOR(Round, cheap, math::rint(x))
 GANTRY_UNARY_FUNCTOR(Trunc, cheap, math::trunc(x))
 GANTRY_UNARY_FUNCTOR(Frac, cheap, x - math::trunc(x))
+#undef GANTRY_UNARY_FUNCTOR
+
+#define GANTRY_UNARY_FUNCTOR(Name, name)             \
+  struct Name {                                      \
+    static constexpr Domain kFor = Domain::floating; \
+    static constexpr bool kSlow = true;              \
+    static constexpr bool kWide = true;              \
+    template <class C>                               \
+    GANTRY_HD C operator()(C x) const {              \
+      return math::name(x);                          \
+    }                                                \
+    template <class C>                               \
+    bool is_rare(C x) const {                        \
+      return math::is_far(x);                        \
+    }                                                \
+    template <class C>                               \
+    C common(C x) const {                            \
+      return math::near_##name(x);                   \
+    }                                                \
+  };
+GANTRY_UNARY_FUNCTOR(Sin, sin)
+GANTRY_UNARY_FUNCTOR(Cos, cos)
 #undef GANTRY_UNARY_FUNCTOR
 
 template <class Op>

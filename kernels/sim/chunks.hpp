@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "kernels/impl/reduce.inl"
+#include "kernels/sim/host_fma.hpp"
 
 namespace gantry::kernels::host {
 
@@ -20,27 +21,31 @@ inline int accumulator_count(std::int64_t elements) {
 // Reduces one chunk whose element k is in[k * stride].
 template <class R, class Acc, class In>
 Acc reduce_chunk(const In* in, std::int64_t count, std::int64_t stride) {
-  Acc accumulators[kAccumulators];
-  const int width = accumulator_count(count);
-  std::fill_n(accumulators, width, R::neutral());
-  std::int64_t k = 0;
-  if (stride == 1) {
-    for (; k + kAccumulators <= count; k += kAccumulators) {
-      for (int j = 0; j < kAccumulators; ++j) {
-        accumulators[j] = R::combine(accumulators[j], R::load(in[k + j]));
+  Acc result;
+  with_fma([=, &result] {
+    Acc accumulators[kAccumulators];
+    const int width = accumulator_count(count);
+    std::fill_n(accumulators, width, R::neutral());
+    std::int64_t k = 0;
+    if (stride == 1) {
+      for (; k + kAccumulators <= count; k += kAccumulators) {
+        for (int j = 0; j < kAccumulators; ++j) {
+          accumulators[j] = R::combine(accumulators[j], R::load(in[k + j]));
+        }
       }
     }
-  }
-  for (; k < count; ++k) {
-    Acc& accumulator = accumulators[k % kAccumulators];
-    accumulator = R::combine(accumulator, R::load(in[k * stride]));
-  }
-  for (int half = width / 2; half > 0; half /= 2) {
-    for (int j = 0; j < half; ++j) {
-      accumulators[j] = R::combine(accumulators[j], accumulators[j + half]);
+    for (; k < count; ++k) {
+      Acc& accumulator = accumulators[k % kAccumulators];
+      accumulator = R::combine(accumulator, R::load(in[k * stride]));
     }
-  }
-  return accumulators[0];
+    for (int half = width / 2; half > 0; half /= 2) {
+      for (int j = 0; j < half; ++j) {
+        accumulators[j] = R::combine(accumulators[j], accumulators[j + half]);
+      }
+    }
+    result = accumulators[0];
+  });
+  return result;
 }
 
 // Reduces the chunk results, level by level, to one value.

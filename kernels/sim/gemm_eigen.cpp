@@ -1,25 +1,20 @@
-#include <Eigen/Core>
-
 #include <cstdint>
 #include <type_traits>
 #include <vector>
 
 #include "kernels/accumulator.hpp"
 #include "kernels/gemm_plan.hpp"
+#include "kernels/sim/matrix_product.hpp"
 
 namespace gantry::kernels::host {
 
 namespace {
 
-template <class Acc>
-using Matrix = Eigen::Matrix<Acc, Eigen::Dynamic, Eigen::Dynamic, Eigen::RowMajor>;
-template <class Acc>
-using ConstMap = Eigen::Map<const Matrix<Acc>, Eigen::Unaligned, Eigen::OuterStride<>>;
-
 // One matrix of `tensor` as row-major elements of type Acc: the tensor's memory if it has that
 // layout, else a copy in `packed`.
 template <class T, class Acc>
-ConstMap<Acc> row_major(const TensorRef& tensor, std::int64_t batch, std::vector<Acc>& packed) {
+RowMajor<const Acc> row_major(const TensorRef& tensor, std::int64_t batch,
+                              std::vector<Acc>& packed) {
   const std::int64_t rows = tensor.sizes[1];
   const std::int64_t columns = tensor.sizes[2];
   const std::int64_t row_stride = tensor.strides[1];
@@ -27,7 +22,7 @@ ConstMap<Acc> row_major(const TensorRef& tensor, std::int64_t batch, std::vector
   const T* data = static_cast<const T*>(tensor.data) + batch * tensor.strides[0];
   if constexpr (std::is_same_v<T, Acc>) {
     if (column_stride == 1 && row_stride >= columns) {
-      return ConstMap<Acc>(data, rows, columns, Eigen::OuterStride<>(row_stride));
+      return {data, rows, columns, row_stride};
     }
   }
   packed.resize(static_cast<std::size_t>(rows * columns));
@@ -36,7 +31,7 @@ ConstMap<Acc> row_major(const TensorRef& tensor, std::int64_t batch, std::vector
       packed[i * columns + j] = static_cast<Acc>(data[i * row_stride + j * column_stride]);
     }
   }
-  return ConstMap<Acc>(packed.data(), rows, columns, Eigen::OuterStride<>(columns));
+  return {packed.data(), rows, columns, columns};
 }
 
 template <class T>
@@ -45,15 +40,16 @@ void gemm_batches(const TensorRef& out, const TensorRef& a, const TensorRef& b, 
   using Acc = AccumulatorType<T>;
   std::vector<Acc> packed_a;
   std::vector<Acc> packed_b;
-  Matrix<Acc> product(out.sizes[1], out.sizes[2]);
+  const std::int64_t columns = out.sizes[2];
+  std::vector<Acc> product(static_cast<std::size_t>(out.sizes[1] * columns));
   for (std::int64_t batch = 0; batch < out.sizes[0]; ++batch) {
-    product.noalias() =
-        row_major<T, Acc>(a, batch, packed_a) * row_major<T, Acc>(b, batch, packed_b);
+    multiply({product.data(), out.sizes[1], columns, columns},
+             row_major<T, Acc>(a, batch, packed_a), row_major<T, Acc>(b, batch, packed_b));
     T* to = static_cast<T*>(out.data) + batch * out.strides[0];
     const T* add = beta == 0 ? nullptr : static_cast<const T*>(c.data) + batch * c.strides[0];
     for (std::int64_t i = 0; i < out.sizes[1]; ++i) {
-      for (std::int64_t j = 0; j < out.sizes[2]; ++j) {
-        Acc value = static_cast<Acc>(alpha) * product(i, j);
+      for (std::int64_t j = 0; j < columns; ++j) {
+        Acc value = static_cast<Acc>(alpha) * product[i * columns + j];
         if (add != nullptr) {
           value +=
               static_cast<Acc>(beta) * static_cast<Acc>(add[i * c.strides[1] + j * c.strides[2]]);

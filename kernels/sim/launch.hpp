@@ -31,8 +31,26 @@ struct CounterRow {
   std::int64_t operator()(std::int64_t i) const { return begin + i; }
 };
 
+// Ops whose f32 version is vector code on the host, though they are slow elsewhere.
+template <class Op>
+concept WideOp = Op::kWide;
+
+// Ops that are vector code but for rare arguments: op.common(x) is op(x) unless op.is_rare(x).
+template <class Op>
+concept HasRareArguments = requires(const Op& op) {
+  op.is_rare(1.0f);
+};
+
 template <class Out, class Op, class... Rows>
 void dense_row(const Op& op, std::int64_t n, Out* out, const Rows&... rows) {
+  if constexpr (HasRareArguments<Op>) {
+    bool any_rare = false;  // asked first, because `out` may be the input
+    for (std::int64_t i = 0; i < n; ++i) any_rare |= op.is_rare(rows(i)...);
+    if (!any_rare) {
+      for (std::int64_t i = 0; i < n; ++i) out[i] = convert<Out>(op.common(rows(i)...));
+      return;
+    }
+  }
   for (std::int64_t i = 0; i < n; ++i) out[i] = convert<Out>(op(rows(i)...));
 }
 
@@ -84,21 +102,16 @@ bool try_dense_row(const Op& op, std::int64_t n, Out* out, const std::int64_t (&
 // out[i] = convert(op(in[i]...)) on the calling thread. Out is out's element type or a raw word of
 // its size. `name` is for errors of the GPU loop.
 struct Loop {
-  template <class Out, class Op, class... Sources>
-  void run(const char* /*name*/, const Op& op, const TensorRef& out,
-           const Input<Sources>&... inputs) const {
-    constexpr int N = 1 + sizeof...(Sources);
-    const std::int64_t* const strides[N] = {out.strides, inputs.strides...};
-    const StridedPlan<N> plan = make_plan<N>(out.ndim, out.sizes, strides);
-    const std::tuple<Sources...> sources{inputs.source...};
-    auto* data = static_cast<Out*>(out.data);
-
+  // All rows of a plan. kDense: with a loop for dense rows.
+  template <bool kDense, class Out, class Op, int N, class... Sources>
+  static void run_rows(const Op& op, const StridedPlan<N>& plan, Out* data,
+                       const std::tuple<Sources...>& sources) {
     const std::int64_t row = plan.sizes[0];
     std::int64_t index[kMaxDims] = {};
     std::int64_t offsets[N] = {};
     for (std::int64_t done = 0; done < plan.numel; done += row) {
       bool dense = false;
-      if constexpr (!SlowOp<Op>) {
+      if constexpr (kDense) {
         dense = plan.strides[0][0] == 1 &&
                 detail::try_dense_row(op, row, data, plan.strides[0], offsets, sources);
       }
@@ -115,6 +128,24 @@ struct Loop {
     }
   }
 
+  template <class Out, class Op, class... Sources>
+  void run(const char* /*name*/, const Op& op, const TensorRef& out,
+           const Input<Sources>&... inputs) const {
+    constexpr int N = 1 + sizeof...(Sources);
+    const std::int64_t* const strides[N] = {out.strides, inputs.strides...};
+    const StridedPlan<N> plan = make_plan<N>(out.ndim, out.sizes, strides);
+    const std::tuple<Sources...> sources{inputs.source...};
+    auto* data = static_cast<Out*>(out.data);
+
+    constexpr bool is_vector_code =
+        !SlowOp<Op> || (detail::WideOp<Op> && !std::is_same_v<Out, double>);
+    if constexpr (is_vector_code) {
+      with_fma([&] { run_rows<true>(op, plan, data, sources); });
+    } else {
+      run_rows<false>(op, plan, data, sources);
+    }
+  }
+
   // out[i] = convert(op(i)), with i in row-major order. op.block(b) computes the Op::kSize elements
   // from b * Op::kSize.
   template <class Out, class Op>
@@ -124,7 +155,22 @@ struct Loop {
       return;
     }
     with_fma([&, n = out.numel(), data = static_cast<Out*>(out.data)] {
-      for (std::int64_t first = 0; first < n; first += Op::kSize) {
+      // Several blocks side by side are vector code.
+      constexpr int kBlocks = 64;
+      constexpr std::int64_t kStep = kBlocks * Op::kSize;
+      std::int64_t first = 0;
+      for (; first + kStep <= n; first += kStep) {
+        typename Op::Value values[Op::kSize][kBlocks];
+        for (int k = 0; k < kBlocks; ++k) {
+          const auto block = op.block(static_cast<std::uint64_t>(first / Op::kSize + k));
+          for (int i = 0; i < Op::kSize; ++i) values[i][k] = block.values[i];
+        }
+        for (int k = 0; k < kBlocks; ++k) {
+          for (int i = 0; i < Op::kSize; ++i)
+            data[first + k * Op::kSize + i] = drawn<Out>(values[i][k]);
+        }
+      }
+      for (; first < n; first += Op::kSize) {
         const auto block = op.block(static_cast<std::uint64_t>(first / Op::kSize));
         const std::int64_t count = n - first < Op::kSize ? n - first : Op::kSize;
         for (std::int64_t i = 0; i < count; ++i) data[first + i] = drawn<Out>(block.values[i]);

@@ -9,7 +9,7 @@ namespace gantry::kernels::host {
 namespace {
 
 // The number of columns that are reduced side by side.
-constexpr int kTile = 64;
+constexpr int kTile = 512;
 
 // Reduces one output at a time.
 template <class R, class Merge, class Acc, class In>
@@ -41,15 +41,16 @@ void reduce_tile(const In* in, std::int64_t count, std::int64_t stride, int colu
                  Acc (*accumulators)[kTile], Acc* out) {
   const int width = accumulator_count(count);
   for (int j = 0; j < width; ++j) std::fill_n(accumulators[j], columns, R::neutral());
-  for (std::int64_t k = 0; k < count; ++k) {
-    Acc* into = accumulators[k % kAccumulators];
-    const In* row = in + k * stride;
-    if (columns == kTile) {
-      for (int c = 0; c < kTile; ++c) into[c] = R::combine(into[c], R::load(row[c]));
-    } else {
-      for (int c = 0; c < columns; ++c) into[c] = R::combine(into[c], R::load(row[c]));
+  // One lane after the other: its accumulators stay in the cache.
+  with_fma([=] {
+    for (int j = 0; j < width; ++j) {
+      Acc* into = accumulators[j];
+      for (std::int64_t k = j; k < count; k += kAccumulators) {
+        const In* row = in + k * stride;
+        for (int c = 0; c < columns; ++c) into[c] = R::combine(into[c], R::load(row[c]));
+      }
     }
-  }
+  });
   for (int half = width / 2; half > 0; half /= 2) {
     for (int j = 0; j < half; ++j) {
       for (int c = 0; c < columns; ++c) {

@@ -387,5 +387,25 @@ TEST(DispatchTest, RejectsHostMemoryOnASimulatedDeviceBeforeItRuns) {
   EXPECT_EQ(host, std::vector<float>(8, 1.0f));
 }
 
+// Sizes around those of the host's tiles and blocks, in words of every size.
+TEST(CopyTest, TranspositionsOfAllSizes) {
+  for (const DType dtype : {DType::u8, DType::i16, DType::f32, DType::f64}) {
+    for (const Shape& sizes : {Shape{1, 65}, Shape{63, 64}, Shape{64, 257}, Shape{130, 31},
+                               Shape{300, 70}, Shape{3, 40, 67}, Shape{70, 2, 33}}) {
+      Array in(dtype, testing::transposed(sizes));
+      fill_random(in, 5);
+      const std::vector<Array> arrays = run_everywhere(
+          {Array(dtype, contiguous(sizes)), in},
+          [](const Target& target, const std::vector<TensorRef>& t) {
+            kernels::copy(target, t[0], t[1]);
+          },
+          "transposition of " + sizes.str());
+      for (std::int64_t i = 0; i < in.numel(); ++i) {
+        ASSERT_EQ(arrays[0].bits(i), in.bits(i)) << dtype << " " << sizes << " at " << i;
+      }
+    }
+  }
+}
+
 }  // namespace
 }  // namespace gantry
