@@ -201,6 +201,10 @@ void Communicator::Impl::make_transports() {
       first_bootstrap = std::exchange(bootstrap, std::move(moved));
     }
   }
+  if (!one_machine_ && selector_.forced() == Algorithm::host) {
+    host = make_host_transport(membership, *bootstrap);
+    return;
+  }
   if (!one_machine_ && !forces_nccl()) {
     host = make_hierarchical_transport(membership, *bootstrap, machines_,
                                        device_properties(membership.device).name, timeout_, name);
