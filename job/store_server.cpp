@@ -253,10 +253,13 @@ class StoreServer::Impl {
       case Message::gather: {
         const std::string_view prefix = in.text();
         const std::uint32_t count = in.u32();
+        const std::int64_t known_ends = in.i64();
         const bool is_valid = count > 0 && count <= kMaxRank &&
                               store::Table::is_valid(store::gather_key(prefix, count), {});
         if (!in.finished() || !is_valid) return false;
-        return start_wait({serial, in.id(), {}, true, std::string(prefix), count});
+        Waiter waiter{serial, in.id(), {}, true, std::string(prefix), count};
+        if (known_ends >= 0) waiter.ends = static_cast<std::uint32_t>(known_ends);
+        return start_wait(std::move(waiter));
       }
       case Message::try_get: {
         const std::string_view key = in.text();
@@ -301,6 +304,7 @@ class StoreServer::Impl {
       case Message::missing:
       case Message::lost:
       case Message::refused:
+      case Message::outdated:
         return false;
     }
     return false;
@@ -385,7 +389,17 @@ class StoreServer::Impl {
       send_lost(waiter.client, client, waiter.id, lost.front());
       return true;
     }
+    if (waiter.ends && *waiter.ends != ends_) {
+      send_outdated(waiter);
+      return true;
+    }
     return table_.park(std::move(waiter));
+  }
+
+  void send_outdated(const Waiter& waiter) {
+    const auto client = clients_.find(waiter.client);
+    if (client == clients_.end()) return;
+    send(waiter.client, client->second, Writer(Message::outdated, waiter.id).finish());
   }
 
   void wake_waiters(const std::string& key) {
@@ -417,7 +431,10 @@ class StoreServer::Impl {
     if (!membership_.has_deregistered(rank)) return declare_lost(rank);
     const std::string* ended = table_.find(store::kEndedKey);
     const std::string all = (ended == nullptr ? "" : *ended) + std::to_string(rank) + " ";
-    if (table_.write(store::kEndedKey, all)) wake_waiters(store::kEndedKey);
+    if (!table_.write(store::kEndedKey, all)) return;
+    ++ends_;
+    wake_waiters(store::kEndedKey);
+    for (const Waiter& waiter : table_.take_outdated(ends_)) send_outdated(waiter);
   }
 
   void refuse(std::uint64_t serial, Client& client, std::uint64_t id, std::string_view why) {
@@ -474,6 +491,7 @@ class StoreServer::Impl {
   std::set<std::uint64_t> dead_;
   store::Admission admission_;
   store::Table table_;
+  std::uint32_t ends_ = 0;  // the numbers in kEndedKey
   std::uint64_t next_serial_ = kFirstClient;
   bool deaf_ = false;
   std::optional<std::chrono::steady_clock::time_point> listens_again_;  // if it is deaf

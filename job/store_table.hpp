@@ -18,10 +18,11 @@ struct Waiter {
   std::uint64_t id;
   std::vector<std::string> keys;
   bool wants_value;
-  /// With `count`, it waits for "prefix/0" to "prefix/count-1"; `keys` has the first one that is
-  /// missing.
+  /// With `count`, it waits for "prefix/0" to "prefix/count-1" instead of `keys`.
   std::string prefix = {};
   std::uint32_t count = 0;
+  /// Likewise; the number of ended ranks with which it waits.
+  std::optional<std::uint32_t> ends = {};
 };
 
 /// Key `number` of a gather: "prefix/number".
@@ -48,10 +49,12 @@ class Table {
   /// The value for `waiter` if all of its keys are written: the last one, or the texts of a gather
   /// behind each other. Otherwise drops the keys that need no look any more.
   [[nodiscard]] std::optional<std::string_view> answer(Waiter& waiter);
-  /// Remembers `waiter` under its last key; false if its client has too many already.
+  /// Remembers `waiter`, which answer() did not answer; false if its client has too many already.
   [[nodiscard]] bool park(Waiter waiter);
-  /// Takes out the waiters of `key`.
+  /// Takes out the waiters that may have waited for `key`, which was written.
   [[nodiscard]] std::vector<Waiter> take(const std::string& key);
+  /// Takes out the waiters that wait with another number of ended ranks.
+  [[nodiscard]] std::vector<Waiter> take_outdated(std::uint32_t ends);
   /// Takes out every waiter.
   [[nodiscard]] std::vector<Waiter> take_all();
   /// Forgets a client's waiter `id`, or all of its waiters if `id` is 0.
@@ -72,9 +75,25 @@ class Table {
 
     [[nodiscard]] bool has(std::string_view key) const;
   };
-  std::optional<std::string_view> answer_gather(Waiter& waiter);
+  std::optional<std::string_view> answer_gather(const Waiter& waiter);
+  // Moves `found` past the keys that are written, up to `count`.
+  void find_more(std::uint32_t& found, std::string_view prefix, std::uint32_t count) const;
+
+  // The waiters of one gather. All members of a large group wait here, so a key that is written
+  // costs the same for any number of them.
+  struct GatherWaiters {
+    std::uint32_t found = 0;  // the keys before it are written
+    std::vector<Waiter> waiters = {};
+
+    // The largest count.
+    [[nodiscard]] std::uint32_t most() const;
+  };
+  template <class Pick>
+  std::vector<Waiter> take_gathers(GatherWaiters& of, Pick pick);
+  void count_taken(const std::vector<Waiter>& waiters);
 
   Gather gather_;
+  std::unordered_map<std::string, GatherWaiters> gathers_;  // by prefix
 };
 
 /// Largest number of bytes of all keys and values together.
