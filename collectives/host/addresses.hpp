@@ -11,11 +11,9 @@ using Socket = UniqueFd;
 
 // Where the other ranks connect to a rank.
 struct RankAddress {
-  // 32 digits; rank 0's rejects unauthenticated connections.
-  std::string cookie = "none";
-  // Boot id and network namespace: equal ones share the loopback interface.
-  std::string machine = "unknown";
-  int port = 0;         // 0: the rank does not listen
+  std::string cookie;   // 32 digits; rank 0's rejects unauthenticated connections
+  std::string machine;  // boot id and network namespace: equal ones share the loopback interface
+  int port = 0;
   std::vector<std::string> hosts;
 
   // The address as one line of text.

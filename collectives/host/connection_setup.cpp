@@ -26,13 +26,11 @@ std::unique_ptr<Connections> connect_group(Bootstrap& bootstrap, const LinkGroup
   } catch (const Error& error) {
     failure = error.what();
   }
-  std::vector<RankAddress> addresses;
-  for (const std::string& text : bootstrap.all_gather(mine.str())) {
-    addresses.push_back(RankAddress::parse(text));
-  }
+  std::vector<std::string> addresses =
+      bootstrap.all_gather(failure.empty() ? mine.str() : std::string());
   // No rank tries to connect to a failed rank.
-  const bool all_listen = std::all_of(addresses.begin(), addresses.end(),
-                                      [](const RankAddress& one) { return one.port != 0; });
+  const bool all_listen = std::none_of(addresses.begin(), addresses.end(),
+                                       [](const std::string& text) { return text.empty(); });
   std::unique_ptr<Connections> connections;
   if (all_listen) {
     const auto deadline = Connections::Clock::now() + std::min(group.timeout, kMostTimeout);

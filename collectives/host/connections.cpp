@@ -67,10 +67,12 @@ LinkDescriptors open_descriptors(RankAddress& address) {
   return result;
 }
 
-Connections::Connections(const LinkGroup& group, std::vector<RankAddress> addresses,
+Connections::Connections(const LinkGroup& group, std::vector<std::string> addresses,
                          LinkDescriptors descriptors)
     : group_(group),
       addresses_(std::move(addresses)),
+      cookie_(RankAddress::parse(addresses_[0]).cookie),
+      machine_(RankAddress::parse(addresses_[static_cast<std::size_t>(group.rank)]).machine),
       neighbours_(neighbours_of(group.rank, group.size)),
       descriptors_(std::move(descriptors)),
       owner_(getpid()),
@@ -266,7 +268,7 @@ std::optional<Answer> Connections::answer_to(const Hello& hello) {
   const Hello wanted;
   const bool is_known = hello.magic == wanted.magic && hello.to == group_.rank &&
                         std::equal(hello.cookie.begin(), hello.cookie.end(),
-                                   addresses_[0].cookie.begin(), addresses_[0].cookie.end()) &&
+                                   cookie_.begin(), cookie_.end()) &&
                         hello.from >= 0 && hello.from < group_.size && hello.from != group_.rank &&
                         (hello.purpose == Purpose::data || hello.purpose == Purpose::control);
   if (!is_known) return std::nullopt;
@@ -286,15 +288,13 @@ std::list<Dial>::iterator Connections::dial_of(int rank, Purpose purpose) {
 
 void Connections::dial(int rank, Purpose purpose, Clock::time_point give_up) {
   Hello hello;
-  std::copy_n(addresses_[0].cookie.begin(),
-              std::min(addresses_[0].cookie.size(), hello.cookie.size()), hello.cookie.begin());
+  std::copy_n(cookie_.begin(), std::min(cookie_.size(), hello.cookie.size()),
+              hello.cookie.begin());
   hello.from = group_.rank;
   hello.to = rank;
   hello.purpose = purpose;
-  const auto at = [&](int other) -> const RankAddress& {
-    return addresses_[static_cast<std::size_t>(other)];
-  };
-  dials_.emplace_back(hello, at(rank), at(group_.rank).machine, give_up);
+  dials_.emplace_back(hello, RankAddress::parse(addresses_[static_cast<std::size_t>(rank)]),
+                      machine_, give_up);
 }
 
 bool Connections::advance(Dial& dial) {

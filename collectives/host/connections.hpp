@@ -52,8 +52,9 @@ class Connections {
  public:
   using Clock = std::chrono::steady_clock;
 
-  // `addresses` are those of all ranks; the listener is at this one's. Throws: std::system_error.
-  Connections(const LinkGroup& group, std::vector<RankAddress> addresses,
+  // `addresses` are the texts of all ranks' ones; the listener is at this rank's. Most of them are
+  // never used. Throws: std::system_error.
+  Connections(const LinkGroup& group, std::vector<std::string> addresses,
               LinkDescriptors descriptors);
   // Closes them. Ranks that wait for this one lose a peer.
   ~Connections();
@@ -123,7 +124,9 @@ class Connections {
   std::string missing_text() const;
 
   const LinkGroup group_;
-  const std::vector<RankAddress> addresses_;
+  const std::vector<std::string> addresses_;
+  const std::string cookie_;   // of the group
+  const std::string machine_;  // of this rank
   const std::vector<int> neighbours_;
   const LinkDescriptors descriptors_;
   const int owner_;  // the process

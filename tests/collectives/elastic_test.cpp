@@ -155,7 +155,7 @@ TEST_F(ElasticTest, AReplacementOfAnotherVersionIsRefused) {
   EXPECT_EQ(outcome.exit_code, 0) << outcome.describe();
   EXPECT_EQ(count_of(outcome.out,
                      "grow: InvalidArgument: grow: expected one version of gantry in a group, but "
-                     "rank 0 of the job has gantry-6 and rank 1 has gantry-0\n"),
+                     "rank 0 of the job has gantry-7 and rank 1 has gantry-0\n"),
             3)
       << outcome.describe();
 }
