@@ -1,10 +1,10 @@
 // What it costs that many ranks meet: this process serves the store and starts the ranks, each of
 // them a process on one of several pretended hosts.
 //
-//   rendezvous --ranks 1024 --hosts 16 --meet    four exchanges of values and a barrier at the
-//   store rendezvous --ranks 64 --hosts 16 --world     Communicator::world() on the host transport,
-//   whose
-//                                                ranks are all connected, and its host_barrier()
+//   rendezvous --ranks 1024 --hosts 16 --meet
+//     four exchanges of values and a barrier at the store
+//   rendezvous --ranks 1024 --hosts 16 --world
+//     Communicator::world() on the host transport, and its host_barrier()
 //
 // One line of JSON: seconds from the first start to the end of the last rank, those of ranks that
 // only start, requests of all ranks to the store, and the greatest memory of a rank and of this
@@ -23,6 +23,7 @@
 #include <exception>
 #include <string>
 #include <string_view>
+#include <thread>
 #include <vector>
 
 #include <gantry/extend/store.hpp>
@@ -125,6 +126,11 @@ int measure(int ranks, int hosts, const std::string& what) {
       .address = fmt::format("unix:@gantry-rendezvous-{}", getpid()), .token = kToken});
   const Cost start = run(ranks, hosts, server.address(), "start");
   const Cost whole = run(ranks, hosts, server.address(), what);
+  // The last requests of ranks that have ended may be unread.
+  const Clock::time_point deadline = Clock::now() + std::chrono::seconds(10);
+  while (!server.connected_ranks().empty() && Clock::now() < deadline) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  }
   rusage own{};
   getrusage(RUSAGE_SELF, &own);
   fmt::print(

@@ -184,7 +184,7 @@ void Communicator::Impl::make_transports() {
     }
   }
   if (!one_machine_ && selector_.forced() == Algorithm::host) {
-    host = make_host_transport(membership, *bootstrap);
+    host = make_host_transport(membership, *bootstrap, identity.source == "local");
     return;
   }
   if (!one_machine_ && !forces_nccl()) {
@@ -203,7 +203,7 @@ void Communicator::Impl::make_transports() {
     nccl = make_nccl_transport(membership, *bootstrap, control.get(), /*reports_progress=*/true,
                                timeout_);
   } else {
-    host = make_host_transport(membership, *bootstrap);
+    host = make_host_transport(membership, *bootstrap, identity.source == "local");
   }
 }
 

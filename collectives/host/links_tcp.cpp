@@ -22,6 +22,8 @@ using Clock = std::chrono::steady_clock;
 
 // How long a rank's control message may arrive after the end of its data.
 constexpr auto kControlTimeout = std::chrono::seconds(1);
+// Without progress, until LinkGroup::on_stall is called.
+constexpr auto kStall = std::chrono::milliseconds(400);
 
 class TcpLinks final : public HostLinks {
  public:
@@ -85,6 +87,7 @@ class TcpLinks final : public HostLinks {
   template <class OnProgress>
   void move_all(OnProgress on_progress) {
     SuspendAwareTimeout countdown(group_.timeout);
+    Clock::time_point last_progress = Clock::now();
     for (;;) {
       bool moved = false;
       for (int rank = 0; rank < group_.size; ++rank) {
@@ -108,7 +111,12 @@ class TcpLinks final : public HostLinks {
       if (std::none_of(streams_.begin(), streams_.end(), is_pending)) return;
       if (moved) {
         countdown.restart();
+        last_progress = Clock::now();
         continue;
+      }
+      if (Clock::now() - last_progress > kStall) {
+        group_.on_stall();
+        last_progress = Clock::now();
       }
       if (countdown.has_expired()) link_error_.fail_late(pending_ranks());
       await_progress(static_cast<int>(countdown.next_wait().count()));
