@@ -124,9 +124,9 @@ void Communicator::Impl::exchange_facts() {
     one_machine_ = one_machine_ && here;
     local_size += here ? 1 : 0;
     local_rank += here && static_cast<int>(rank) < membership.rank ? 1 : 0;
-    device_map.push_back(fmt::format("rank {}: {} pid {} {} {}", rank, escape_control_characters(facts.host),
-                                     facts.pid, escape_control_characters(facts.device),
-                                     escape_control_characters(facts.uuid)));
+    device_map.push_back(fmt::format(
+        "rank {}: {} pid {} {} {}", rank, escape_control_characters(facts.host), facts.pid,
+        escape_control_characters(facts.device), escape_control_characters(facts.uuid)));
   }
   if (name == "world") return;  // The launcher has logged it.
   identity.local_rank = local_rank;

@@ -27,8 +27,8 @@ class BlockedSignals {
 [[nodiscard]] std::thread start_background_thread(const char* name, std::function<void()> body);
 
 /// True if the process has no thread but the calling one, those of start_background_thread() and
-/// those of CUDA: nothing that the calling thread waits for can come from the program. False also if
-/// that is unknown.
+/// those of CUDA: nothing that the calling thread waits for can come from the program. False also
+/// if that is unknown.
 [[nodiscard]] bool is_only_thread_of_program();
 
 /// Forgets a thread of the parent: a child of a fork can neither join nor detach it.

@@ -382,13 +382,12 @@ std::optional<std::vector<std::string>> StoreClient::gather(std::string_view pre
   }
   const auto id = impl_->next_id();
   Message kind;
-  const std::string body = impl_->call(
-      "gather", fmt::format("{} keys of '{}'", count, prefix),
-      std::move(Writer(Message::gather, id)
-                    .text(prefix)
-                    .u32(static_cast<std::uint32_t>(count))
-                    .i64(ends ? std::int64_t{*ends} : -1)),
-      id, timeout, true, &kind);
+  const std::string body = impl_->call("gather", fmt::format("{} keys of '{}'", count, prefix),
+                                       std::move(Writer(Message::gather, id)
+                                                     .text(prefix)
+                                                     .u32(static_cast<std::uint32_t>(count))
+                                                     .i64(ends ? std::int64_t{*ends} : -1)),
+                                       id, timeout, true, &kind);
   if (kind == Message::missing) return std::nullopt;
   std::vector<std::string> values;
   Reader reply(body);

@@ -159,8 +159,8 @@ std::vector<Waiter> Table::take(const std::string& key) {
   GatherWaiters& waiting = gather->second;
   if (key != gather_key(gather->first, waiting.found)) return taken;
   find_more(waiting.found, gather->first, waiting.most());
-  for (Waiter& waiter : take_gathers(
-           waiting, [&](const Waiter& one) { return one.count <= waiting.found; })) {
+  for (Waiter& waiter :
+       take_gathers(waiting, [&](const Waiter& one) { return one.count <= waiting.found; })) {
     taken.push_back(std::move(waiter));
   }
   if (waiting.waiters.empty()) gathers_.erase(gather);

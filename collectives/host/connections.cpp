@@ -101,9 +101,8 @@ void Connections::connect_neighbours(Clock::time_point deadline) {
   }
   signal(descriptors_.wake);
   const auto is_connected = [&] {
-    return std::all_of(neighbours_.begin(), neighbours_.end(), [&](int rank) {
-      return end_of(pair(rank), Purpose::control).is_made;
-    });
+    return std::all_of(neighbours_.begin(), neighbours_.end(),
+                       [&](int rank) { return end_of(pair(rank), Purpose::control).is_made; });
   };
   const bool is_over =
       changed_.wait_until(lock, deadline, [&] { return failure_ || is_connected(); });
@@ -234,7 +233,8 @@ void Connections::handle_events() {
 void Connections::accept_guests() {
   is_deaf_ = false;
   for (;;) {
-    Socket socket(accept4(descriptors_.listener.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
+    Socket socket(
+        accept4(descriptors_.listener.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
     if (!socket) {
       // The connection stays in the queue while this process has no descriptor for it.
       is_deaf_ = errno == EMFILE || errno == ENFILE || errno == ENOBUFS || errno == ENOMEM;
@@ -254,9 +254,8 @@ bool Connections::greet(Guest& guest) {
   if (!hello) return !ended && Clock::now() < guest.deadline;
   const std::optional<Answer> answer = answer_to(*hello);
   if (!answer) return false;
-  const bool is_sent =
-      send(guest.socket.get(), &*answer, sizeof *answer, MSG_NOSIGNAL | MSG_DONTWAIT) ==
-      static_cast<ssize_t>(sizeof *answer);
+  const bool is_sent = send(guest.socket.get(), &*answer, sizeof *answer,
+                            MSG_NOSIGNAL | MSG_DONTWAIT) == static_cast<ssize_t>(sizeof *answer);
   if (is_sent && answer->kind == Answer::Kind::welcome) {
     install(hello->from, hello->purpose, std::move(guest.socket), false);
   }
@@ -266,17 +265,17 @@ bool Connections::greet(Guest& guest) {
 // Nothing if the connection is unauthenticated.
 std::optional<Answer> Connections::answer_to(const Hello& hello) {
   const Hello wanted;
-  const bool is_known = hello.magic == wanted.magic && hello.to == group_.rank &&
-                        std::equal(hello.cookie.begin(), hello.cookie.end(),
-                                   cookie_.begin(), cookie_.end()) &&
-                        hello.from >= 0 && hello.from < group_.size && hello.from != group_.rank &&
-                        (hello.purpose == Purpose::data || hello.purpose == Purpose::control);
+  const bool is_known =
+      hello.magic == wanted.magic && hello.to == group_.rank &&
+      std::equal(hello.cookie.begin(), hello.cookie.end(), cookie_.begin(), cookie_.end()) &&
+      hello.from >= 0 && hello.from < group_.size && hello.from != group_.rank &&
+      (hello.purpose == Purpose::data || hello.purpose == Purpose::control);
   if (!is_known) return std::nullopt;
   if (last_) return Answer{Answer::Kind::ended, *last_};
   const End& end = end_of(pair(hello.from), hello.purpose);
   const bool dials_itself = dial_of(hello.from, hello.purpose) != dials_.end();
-  const bool counts = end.is_made ? end.is_own || !end.socket
-                                  : dials_itself && group_.rank < hello.from;
+  const bool counts =
+      end.is_made ? end.is_own || !end.socket : dials_itself && group_.rank < hello.from;
   return Answer{counts ? Answer::Kind::crossed : Answer::Kind::welcome, {}};
 }
 
@@ -288,8 +287,7 @@ std::list<Dial>::iterator Connections::dial_of(int rank, Purpose purpose) {
 
 void Connections::dial(int rank, Purpose purpose, Clock::time_point give_up) {
   Hello hello;
-  std::copy_n(cookie_.begin(), std::min(cookie_.size(), hello.cookie.size()),
-              hello.cookie.begin());
+  std::copy_n(cookie_.begin(), std::min(cookie_.size(), hello.cookie.size()), hello.cookie.begin());
   hello.from = group_.rank;
   hello.to = rank;
   hello.purpose = purpose;

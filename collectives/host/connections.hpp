@@ -22,7 +22,8 @@ namespace gantry {
 // A job of n ranks has n² pairs, and most ranks never exchange a message. So a pair is connected
 // when one of its ranks first needs that. At the start a rank has control connections to its
 // neighbours only: to all ranks of a small group, and to a few at distances 1, 4, 16, … of a large
-// one. A thread of each rank accepts and makes connections, so the other rank's program may be busy.
+// one. A thread of each rank accepts and makes connections, so the other rank's program may be
+// busy.
 //
 // Losses still reach every rank. A rank that learns why another one failed repeats that to all
 // ranks to which it has a control connection, once. The neighbours join all ranks of the group.
@@ -143,8 +144,8 @@ class Connections {
   bool is_deaf_ = false;                // there is no descriptor for the next connection
   bool stops_ = false;
 
-  std::vector<pollfd> polled_;  // of the thread
-  std::vector<int> polled_ranks_;      // those of the control connections
+  std::vector<pollfd> polled_;     // of the thread
+  std::vector<int> polled_ranks_;  // those of the control connections
   std::thread thread_;
 };
 

@@ -47,8 +47,7 @@ void wait_patiently(const Socket& socket) {
 template <class T>
 std::optional<T> PartialRead<T>::read(const Socket& socket, bool& ended) {
   while (got_ < sizeof(T)) {
-    const ssize_t got =
-        recv(socket.get(), bytes_.data() + got_, sizeof(T) - got_, MSG_DONTWAIT);
+    const ssize_t got = recv(socket.get(), bytes_.data() + got_, sizeof(T) - got_, MSG_DONTWAIT);
     if (got <= 0) {
       ended = got == 0 || (errno != EAGAIN && errno != EINTR);
       return std::nullopt;

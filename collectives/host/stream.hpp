@@ -4,8 +4,8 @@
 #include <deque>
 #include <vector>
 
-#include "collectives/host/links.hpp"
 #include "collectives/host/addresses.hpp"
+#include "collectives/host/links.hpp"
 
 namespace gantry {
 

@@ -265,8 +265,8 @@ std::unique_ptr<HostTransport> make_host_transport_over_links(const Membership& 
                                                               Bootstrap& bootstrap,
                                                               std::chrono::milliseconds timeout,
                                                               std::function<void()> on_stall) {
-  auto links = make_host_links(
-      bootstrap, {membership.rank, membership.size, timeout, std::move(on_stall)});
+  auto links =
+      make_host_links(bootstrap, {membership.rank, membership.size, timeout, std::move(on_stall)});
   if (membership.rank == 0) {
     logging::info("messages between " + std::to_string(membership.size) + " ranks' hosts go by " +
                   std::string(links->name()));

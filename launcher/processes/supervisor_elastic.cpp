@@ -95,11 +95,9 @@ void Supervisor::restore_replaced() {
   StoreClient store = observe_store();
   for (RankResult& rank : result_.ranks) {
     if (!replacements_.is_outside(rank.rank, store)) continue;
-    const auto last =
-        std::find_if(result_.replaced.rbegin(), result_.replaced.rend(),
-                     [&](const RankResult& before) {
-                       return before.rank == rank.rank && !before.is_outside;
-                     });
+    const auto last = std::find_if(
+        result_.replaced.rbegin(), result_.replaced.rend(),
+        [&](const RankResult& before) { return before.rank == rank.rank && !before.is_outside; });
     if (last == result_.replaced.rend()) continue;
     std::swap(rank, *last);
   }

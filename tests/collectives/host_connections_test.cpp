@@ -31,9 +31,9 @@ constexpr int kRanks = 40;
 using LinkTest = std::function<void(int rank, HostLinks& links)>;
 
 // Calls `fn` on every rank of a group with links.
-void linked_ranks(int size, const LinkTest& fn,
-                  const std::function<void()>& when_linked = [] {},
-                  std::chrono::milliseconds timeout = kLong) {
+void linked_ranks(
+    int size, const LinkTest& fn, const std::function<void()>& when_linked = [] {},
+    std::chrono::milliseconds timeout = kLong) {
   auto bootstraps = make_local_bootstraps(size);
   rank_threads(size, [&](int rank) {
     Bootstrap& bootstrap = *bootstraps[static_cast<std::size_t>(rank)];
@@ -165,12 +165,11 @@ class LonelyConnections {
   // Sends a greeting, and returns the answer: the number of bytes that came.
   std::size_t greet(const std::string& cookie, int from, Answer& answer) const {
     Hello hello;
-    std::copy_n(cookie.begin(), std::min(cookie.size(), hello.cookie.size()),
-                hello.cookie.begin());
+    std::copy_n(cookie.begin(), std::min(cookie.size(), hello.cookie.size()), hello.cookie.begin());
     hello.from = from;
     const auto deadline = std::chrono::steady_clock::now() + kLong;
-    const auto socket =
-        connect_to({.kind = SocketAddress::Kind::tcp, .name = "127.0.0.1", .port = port_}, deadline);
+    const auto socket = connect_to(
+        {.kind = SocketAddress::Kind::tcp, .name = "127.0.0.1", .port = port_}, deadline);
     if (!socket || send(socket->get(), &hello, sizeof hello, MSG_NOSIGNAL) < 0) return 0;
     (void)await_ready(socket->get(), POLLIN, deadline);
     const ssize_t got = recv(socket->get(), &answer, sizeof answer, 0);

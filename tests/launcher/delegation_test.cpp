@@ -111,12 +111,11 @@ TEST(DelegationTest, RefusesContradictions) {
 }
 
 TEST(DelegationTest, TheJobTravelsInTheEnvironment) {
-  const Environment inherited{{"PMIX_RANK", "0"},     {"SLURM_PROCID", "0"},
-                              {"GANTRY_RANK", "0"},   {"GANTRY_LOG", "info"},
-                              {"PATH", "/bin"},       {"OMPI_MCA_plm_rsh_agent", "rsh"},
-                              {"PRTE_LAUNCHED", "1"}, {"PRTE_MCA_plm_ssh_agent", "rsh"},
-                              {"PRTE_MCA_ess", "env"},
-                              {"OMPI_MCA_plm", "isolated"},
+  const Environment inherited{{"PMIX_RANK", "0"},       {"SLURM_PROCID", "0"},
+                              {"GANTRY_RANK", "0"},     {"GANTRY_LOG", "info"},
+                              {"PATH", "/bin"},         {"OMPI_MCA_plm_rsh_agent", "rsh"},
+                              {"PRTE_LAUNCHED", "1"},   {"PRTE_MCA_plm_ssh_agent", "rsh"},
+                              {"PRTE_MCA_ess", "env"},  {"OMPI_MCA_plm", "isolated"},
                               {"PRTE_MCA_plm", "slurm"}};
   EXPECT_EQ(delegation_environment(inherited, delegate({"--hosts", "127.0.0.1:4,localhost:2"}, {}),
                                    {"job", "tcp:127.0.0.1:9", "secret", "1234", 2}),

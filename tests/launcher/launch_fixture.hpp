@@ -55,8 +55,8 @@ class LaunchTest : public ::testing::Test {
     command.argv.insert(command.argv.begin(), {"sh", "-c", "exec \"$@\" 2>&1", "sh"});
     return command;
   }
-  /// A script of a rank that starts a daemon, and whose pids expect_killed_launcher_leaves_nothing()
-  /// reads.
+  /// A script of a rank that starts a daemon, and whose pids
+  /// expect_killed_launcher_leaves_nothing() reads.
   static constexpr const char* kWithDaemon =
       "setsid sleep 1000 & echo pid daemon $!; echo pid rank $$; wait";
   /// Kills the launcher of a job in which ranks 0 and 1 run kWithDaemon.

@@ -104,9 +104,10 @@ TEST_F(LaunchHostsTest, AnMpirunThatKeepsToThisMachineStartsRanksOnOthersAllTheS
   command.environment["OMPI_MCA_plm"] = "isolated";  // Open MPI 4
   const Outcome outcome = run_command(command);
   EXPECT_EQ(outcome.exit_code, 0) << outcome.describe();
-  EXPECT_THAT(outcome.err,
-              HasSubstr("glaunch: ignoring OMPI_MCA_plm=isolated, with which mpirun starts ranks on "
-                        "this machine only\n"));
+  EXPECT_THAT(
+      outcome.err,
+      HasSubstr("glaunch: ignoring OMPI_MCA_plm=isolated, with which mpirun starts ranks on "
+                "this machine only\n"));
   expect_two_machines();
 }
 
