@@ -22,17 +22,6 @@ std::string prefix_of(std::string_view key) {
 
 }  // namespace
 
-std::string gather_key(std::string_view prefix, std::uint32_t number) {
-  std::string key(prefix);
-  key += '/';
-  key += std::to_string(number);
-  return key;
-}
-
-bool Table::is_valid(std::string_view key, std::string_view value) {
-  return !key.empty() && key.size() <= kStoreMaxKeyBytes && value.size() <= kStoreMaxValueBytes;
-}
-
 const std::string* Table::find(std::string_view key) const {
   const auto found = values_.find(std::string(key));
   return found == values_.end() ? nullptr : &found->second;

@@ -9,32 +9,15 @@
 #include <variant>
 #include <vector>
 
+#include "job/store_waiter.hpp"
+
 namespace gantry::store {
-
-/// A request of one client that waits until the last of `keys`, then the one before it, … is
-/// written.
-struct Waiter {
-  std::uint64_t client;
-  std::uint64_t id;
-  std::vector<std::string> keys;
-  bool wants_value;
-  /// With `count`, it waits for "prefix/0" to "prefix/count-1" instead of `keys`.
-  std::string prefix = {};
-  std::uint32_t count = 0;
-  /// Likewise; the number of ended ranks with which it waits.
-  std::optional<std::uint32_t> ends = {};
-};
-
-/// Key `number` of a gather: "prefix/number".
-[[nodiscard]] std::string gather_key(std::string_view prefix, std::uint32_t number);
 
 /// The contents of a StoreServer: values within a byte limit, and requests that wait for one.
 ///
 /// Thread safety: none; the serving thread owns it.
 class Table {
  public:
-  /// True if these may be an entry.
-  [[nodiscard]] static bool is_valid(std::string_view key, std::string_view value);
   /// Value of `key`, a null pointer if there is none.
   [[nodiscard]] const std::string* find(std::string_view key) const;
   /// Writes a value; false, changing nothing, if the store would hold more than it may.
