@@ -2,7 +2,7 @@
 """What it costs to start a job: glaunch beside mpirun and torchrun, and how the meeting of ranks grows.
 
 Usage: job_startup.py BUILD [--runs 9] [--ranks 8] [--torchrun "python3 -m torch.distributed.run"]
-                            [--sizes 8 64 256 1024] [--worlds 8 64] [--record FILE]
+                            [--sizes 8 64 256 1024] [--worlds 8 64 256 1024] [--record FILE]
 
   true       RANKS processes that end at once, from the start of the launcher to its end
   world      RANKS processes that make Communicator::world() and end after their first collective
@@ -95,7 +95,7 @@ def main():
     parser.add_argument("--ranks", type=int, default=8)
     parser.add_argument("--torchrun", default="", help="command of torchrun, which is left out without it")
     parser.add_argument("--sizes", type=int, nargs="*", default=[8, 64, 256, 1024])
-    parser.add_argument("--worlds", type=int, nargs="*", default=[8, 64])
+    parser.add_argument("--worlds", type=int, nargs="*", default=[8, 64, 256, 1024])
     parser.add_argument("--record", type=pathlib.Path)
     parser.add_argument("--note", action="append", default=[], help="a reservation about the figures")
     args = parser.parse_args()

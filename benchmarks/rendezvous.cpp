@@ -1,10 +1,10 @@
 // What it costs that many ranks meet: this process serves the store and starts the ranks, each of
 // them a process on one of several pretended hosts.
 //
-//   rendezvous --ranks 1024 --hosts 16 --meet    four exchanges of values and a barrier at the
-//   store rendezvous --ranks 64 --hosts 16 --world     Communicator::world() on the host transport,
-//   whose
-//                                                ranks are all connected, and its host_barrier()
+//   rendezvous --ranks 1024 --hosts 16 --meet
+//     four exchanges of values and a barrier at the store
+//   rendezvous --ranks 1024 --hosts 16 --world
+//     Communicator::world() on the host transport, and its host_barrier()
 //
 // One line of JSON: seconds from the first start to the end of the last rank, those of ranks that
 // only start, requests of all ranks to the store, and the greatest memory of a rank and of this
@@ -21,8 +21,10 @@
 #include <cstdio>
 #include <cstdlib>
 #include <exception>
+#include <map>
 #include <string>
 #include <string_view>
+#include <thread>
 #include <vector>
 
 #include <gantry/extend/store.hpp>
@@ -67,13 +69,17 @@ struct Cost {
 };
 
 // Starts all ranks and waits for them.
-Cost run(int ranks, int hosts, const std::string& address, std::string what) {
+Cost run(int ranks, int hosts, gantry::StoreServer& server, std::string what) {
   const int per_host = ranks / hosts;
+  std::map<pid_t, int> running;
   const Clock::time_point begin = Clock::now();
   for (int rank = 0; rank < ranks; ++rank) {
     std::vector<std::string> variables;
     for (char** entry = environ; *entry != nullptr; ++entry) variables.emplace_back(*entry);
     const auto set = [&](const char* name, const std::string& value) {
+      std::erase_if(variables, [prefix = fmt::format("{}=", name)](const std::string& variable) {
+        return variable.starts_with(prefix);
+      });
       variables.push_back(fmt::format("{}={}", name, value));
     };
     set("GANTRY_RANK", std::to_string(rank));
@@ -83,7 +89,7 @@ Cost run(int ranks, int hosts, const std::string& address, std::string what) {
     set("GANTRY_NODE_RANK", std::to_string(rank / per_host));
     set("GANTRY_NODE_COUNT", std::to_string(hosts));
     set("GANTRY_JOB_ID", fmt::format("rendezvous-{}", getpid()));
-    set("GANTRY_RDZV", address);
+    set("GANTRY_RDZV", server.address());
     set("GANTRY_RDZV_TOKEN", kToken);
     set("GANTRY_BOOT_ID", fmt::format("host{}", rank / per_host));
     set("GANTRY_SIM_DEVICES", std::to_string(per_host));
@@ -97,14 +103,19 @@ Cost run(int ranks, int hosts, const std::string& address, std::string what) {
     const int code =
         posix_spawn(&pid, "/proc/self/exe", nullptr, nullptr, arguments.data(), environment.data());
     if (code != 0) throw gantry::Error(fmt::format("failed to start rank {}: {}", rank, code));
+    running[pid] = rank;
   }
   Cost cost;
   int failed = 0;
   for (int rank = 0; rank < ranks; ++rank) {
     int status = 0;
     rusage usage{};
-    if (wait4(-1, &status, 0, &usage) < 0) break;
-    failed += status == 0 ? 0 : 1;
+    const pid_t ended = wait4(-1, &status, 0, &usage);
+    if (ended < 0) break;
+    if (status != 0) {
+      ++failed;
+      server.mark_lost(running[ended]);  // the others must not wait for it
+    }
     cost.rank_mib = std::max(cost.rank_mib, static_cast<double>(usage.ru_maxrss) / 1024);
   }
   cost.seconds = std::chrono::duration<double>(Clock::now() - begin).count();
@@ -121,10 +132,15 @@ int measure(int ranks, int hosts, const std::string& what) {
   getrlimit(RLIMIT_NOFILE, &files);
   files.rlim_cur = files.rlim_max;
   setrlimit(RLIMIT_NOFILE, &files);
-  const gantry::StoreServer server(gantry::StoreServerOptions{
+  gantry::StoreServer server(gantry::StoreServerOptions{
       .address = fmt::format("unix:@gantry-rendezvous-{}", getpid()), .token = kToken});
-  const Cost start = run(ranks, hosts, server.address(), "start");
-  const Cost whole = run(ranks, hosts, server.address(), what);
+  const Cost start = run(ranks, hosts, server, "start");
+  const Cost whole = run(ranks, hosts, server, what);
+  // The last requests of ranks that have ended may be unread.
+  const Clock::time_point deadline = Clock::now() + std::chrono::seconds(10);
+  while (!server.connected_ranks().empty() && Clock::now() < deadline) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  }
   rusage own{};
   getrusage(RUSAGE_SELF, &own);
   fmt::print(

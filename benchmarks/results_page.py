@@ -79,8 +79,8 @@ the first collective of `Communicator::world()`.
 
 RENDEZVOUS_TEXT = """
 Ranks of a job meet at its store. The first rows are processes that exchange values four times and pass a barrier, as
-`Communicator::world()` does first. Rows "world" make the world on the host transport, which connects every rank with
-every other one. "Start alone" is the time of as many processes that only start.
+`Communicator::world()` does first. Rows "world" make the world on the host transport, which connects each rank with its
+neighbours, and pass a barrier of the hosts. "Start alone" is the time of as many processes that only start.
 """
 
 REPRODUCE_TEXT = """

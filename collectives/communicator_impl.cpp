@@ -5,7 +5,6 @@
 
 #include <algorithm>
 #include <chrono>
-#include <cstring>
 #include <thread>
 #include <utility>
 
@@ -24,6 +23,7 @@
 #include "collectives/p2p/plans.hpp"
 #include "collectives/peers/probe.hpp"
 #include "collectives/protocol/layout.hpp"
+#include "collectives/rank_facts.hpp"
 #include "collectives/traced_collective.hpp"
 #include "core/escaped_text.hpp"
 #include "device/sync_debug_driver.hpp"
@@ -38,24 +38,7 @@ constexpr std::int64_t kDefaultTimeoutSeconds = 600;
 // How long a finishing rank waits for the others to stop using its memory.
 constexpr auto kFinishTimeout = std::chrono::seconds(10);
 
-// The facts that ranks exchange first; fixed-width text, zero-filled.
-struct Facts {
-  char version[16] = {};
-  char boot[48] = {};
-  char host[72] = {};
-  char device[64] = {};
-  char uuid[64] = {};
-  std::int32_t pid = 0;
-  std::int32_t platform = 0;
-  std::int32_t algorithm = 0;
-  std::uint32_t table = 0;
-};
-
-void put(char* field, std::size_t size, std::string_view text) {
-  std::memcpy(field, text.data(), std::min(size - 1, text.size()));
-}
-
-std::string host_name() {
+std::string own_host_name() {
   char buffer[72] = {};
   gethostname(buffer, sizeof buffer - 1);
   return buffer;
@@ -104,31 +87,30 @@ Communicator::Impl::~Impl() {
 }
 
 void Communicator::Impl::exchange_facts() {
-  Facts mine;
+  RankFacts mine;
   const DeviceProperties& properties = device_properties(membership.device);
-  put(mine.version, sizeof mine.version, kGroupVersion);
-  put(mine.boot, sizeof mine.boot, boot_id());
-  put(mine.host, sizeof mine.host, host_name());
-  put(mine.device, sizeof mine.device, properties.name);
-  put(mine.uuid, sizeof mine.uuid, properties.uuid);
+  const std::string boot = boot_id();
+  const std::string host_name = own_host_name();
+  mine.boot = boot;
+  mine.host = host_name;
+  mine.device = properties.name;
+  mine.uuid = properties.uuid;
   mine.pid = getpid();
   mine.platform = static_cast<std::int32_t>(platform());
   mine.algorithm = static_cast<std::int32_t>(selector_.forced()) +
                    (selector_.is_p2p_only() ? 100 : 0) +
                    1000 * static_cast<std::int32_t>(peer_mode());
   mine.table = selector_.hash();
-  const std::vector<std::string> all =
-      bootstrap->all_gather(std::string(reinterpret_cast<const char*>(&mine), sizeof mine));
+  const std::vector<std::string> all = bootstrap->all_gather(mine.bytes());
   int local_rank = 0;
   int local_size = 0;
   for (std::size_t rank = 0; rank < all.size(); ++rank) {
-    Facts facts;
-    if (all[rank].size() == sizeof facts) std::memcpy(&facts, all[rank].data(), sizeof facts);
-    if (std::memcmp(facts.version, mine.version, sizeof mine.version) != 0) {
+    const std::optional<RankFacts> parsed = RankFacts::parse(all[rank]);
+    if (!parsed) {
       throw InvalidArgument(
           fmt::format("Communicator::{}: rank {} runs another version of gantry", name, rank));
     }
-    facts.boot[sizeof facts.boot - 1] = '\0';
+    const RankFacts& facts = *parsed;
     if (facts.platform != mine.platform || facts.algorithm != mine.algorithm ||
         facts.table != mine.table) {
       throw InvalidArgument(
@@ -138,13 +120,13 @@ void Communicator::Impl::exchange_facts() {
                       name, rank, membership.rank));
     }
     machines_.emplace_back(facts.boot);
-    const bool here = std::strcmp(facts.boot, mine.boot) == 0;
+    const bool here = facts.boot == mine.boot;
     one_machine_ = one_machine_ && here;
     local_size += here ? 1 : 0;
     local_rank += here && static_cast<int>(rank) < membership.rank ? 1 : 0;
-    device_map.push_back(fmt::format("rank {}: {} pid {} {} {}", rank, escaped_field(facts.host),
-                                     facts.pid, escaped_field(facts.device),
-                                     escaped_field(facts.uuid)));
+    device_map.push_back(fmt::format(
+        "rank {}: {} pid {} {} {}", rank, escape_control_characters(facts.host), facts.pid,
+        escape_control_characters(facts.device), escape_control_characters(facts.uuid)));
   }
   if (name == "world") return;  // The launcher has logged it.
   identity.local_rank = local_rank;
@@ -201,6 +183,10 @@ void Communicator::Impl::make_transports() {
       first_bootstrap = std::exchange(bootstrap, std::move(moved));
     }
   }
+  if (!one_machine_ && selector_.forced() == Algorithm::host) {
+    host = make_host_transport(membership, *bootstrap, identity.source == "local");
+    return;
+  }
   if (!one_machine_ && !forces_nccl()) {
     host = make_hierarchical_transport(membership, *bootstrap, machines_,
                                        device_properties(membership.device).name, timeout_, name);
@@ -217,7 +203,7 @@ void Communicator::Impl::make_transports() {
     nccl = make_nccl_transport(membership, *bootstrap, control.get(), /*reports_progress=*/true,
                                timeout_);
   } else {
-    host = make_host_transport(membership, *bootstrap);
+    host = make_host_transport(membership, *bootstrap, identity.source == "local");
   }
 }
 

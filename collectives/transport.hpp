@@ -116,6 +116,8 @@ std::unique_ptr<Transport> make_nccl_transport(const Membership& membership, Boo
                                                std::chrono::milliseconds timeout);
 
 // Makes the host transport: host memory, and messages between hosts over TCP or MPI. Collective.
-std::unique_ptr<Transport> make_host_transport(const Membership& membership, Bootstrap& bootstrap);
+// `in_one_process`: all ranks are in this process, so that one thread may call several of them.
+std::unique_ptr<Transport> make_host_transport(const Membership& membership, Bootstrap& bootstrap,
+                                               bool in_one_process);
 
 }  // namespace gantry

@@ -36,9 +36,8 @@ class ByteWriter {
     return *this;
   }
   ByteWriter& raw(std::span<const std::byte> data) {
-    for (const std::byte byte : data) {
-      bytes_.push_back(static_cast<typename Bytes::value_type>(byte));
-    }
+    const auto* const first = reinterpret_cast<const typename Bytes::value_type*>(data.data());
+    bytes_.insert(bytes_.end(), first, first + data.size());
     return *this;
   }
   /// Writes a 32-bit length and then the characters.

@@ -22,6 +22,7 @@
 #include "core/background_thread.hpp"
 #include "core/escaped_text.hpp"
 #include "core/socket.hpp"
+#include "core/suspend_aware_timeout.hpp"
 #include "job/store_messages.hpp"
 
 namespace gantry {
@@ -34,9 +35,11 @@ using Clock = std::chrono::steady_clock;
 
 namespace {
 
+constexpr milliseconds kForever{1'000'000'000};
+
 // A deadline `timeout` from now that does not overflow for "forever".
 Clock::time_point deadline_after(milliseconds timeout) {
-  return Clock::now() + std::clamp(timeout, milliseconds(0), milliseconds(1'000'000'000));
+  return Clock::now() + std::clamp(timeout, milliseconds(0), kForever);
 }
 
 void check_key(const char* op, std::string_view key) {
@@ -142,9 +145,12 @@ class StoreClient::Impl {
     const auto leaves_by = std::max(deadline, deadline_after(options_.call_timeout));
     const bool sent = send_all(message, leaves_by);
     std::unique_lock lock(mutex_);
-    const bool answered = sent && arrived_.wait_until(lock, deadline, [&] {
-      return pending.done || !connected_.load();
-    });
+    SuspendAwareTimeout countdown(std::clamp(timeout, milliseconds(0), kForever));
+    bool answered = false;
+    while (sent && !answered && !countdown.has_expired()) {
+      answered = arrived_.wait_for(lock, countdown.next_wait(),
+                                   [&] { return pending.done || !connected_.load(); });
+    }
     pending_.erase(id);
     if (!pending.done) {
       // A broken connection, of which the thread that receives may not have heard yet.
@@ -169,6 +175,10 @@ class StoreClient::Impl {
         throw PeerLostError(
             fmt::format("Store::{}: expected {}, but rank {} left the job", op, what, rank), rank);
       }
+      case Message::outdated:
+        throw TimeoutError(fmt::format(
+            "Store::{}: expected {}, but a rank has ended meanwhile (rank {}, store at {})", op,
+            what, options_.rank, address_.str()));
       case Message::refused:
         throw InvalidArgument(fmt::format("Store::{}: expected {}, but {}", op, what,
                                           escape_control_characters(reply.text())));
@@ -362,7 +372,8 @@ std::string StoreClient::get(std::string_view key, milliseconds timeout) {
 }
 
 std::optional<std::vector<std::string>> StoreClient::gather(std::string_view prefix, int count,
-                                                            milliseconds timeout) {
+                                                            milliseconds timeout,
+                                                            std::optional<std::uint32_t> ends) {
   const std::string last = fmt::format("{}/{}", prefix, count);
   check_key("gather", prefix.empty() ? prefix : std::string_view(last));
   if (count < 1) {
@@ -371,10 +382,12 @@ std::optional<std::vector<std::string>> StoreClient::gather(std::string_view pre
   }
   const auto id = impl_->next_id();
   Message kind;
-  const std::string body = impl_->call(
-      "gather", fmt::format("{} keys of '{}'", count, prefix),
-      std::move(Writer(Message::gather, id).text(prefix).u32(static_cast<std::uint32_t>(count))),
-      id, timeout, true, &kind);
+  const std::string body = impl_->call("gather", fmt::format("{} keys of '{}'", count, prefix),
+                                       std::move(Writer(Message::gather, id)
+                                                     .text(prefix)
+                                                     .u32(static_cast<std::uint32_t>(count))
+                                                     .i64(ends ? std::int64_t{*ends} : -1)),
+                                       id, timeout, true, &kind);
   if (kind == Message::missing) return std::nullopt;
   std::vector<std::string> values;
   Reader reply(body);

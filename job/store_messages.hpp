@@ -33,9 +33,10 @@ enum class Message : std::uint8_t {
   missing,
   lost,
   refused,
+  outdated,
 };
 
-inline constexpr std::uint32_t kMagic = 0x31545347;  // "GST1"
+inline constexpr std::uint32_t kMagic = 0x32545347;  // "GST2"
 /// Largest message: a compare_and_set with a full key and two full values.
 inline constexpr std::size_t kMaxMessageBytes = 2 * kStoreMaxValueBytes + kStoreMaxKeyBytes + 64;
 /// Largest message of a client that has not introduced itself.

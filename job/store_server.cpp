@@ -28,6 +28,7 @@
 #include "job/store_membership.hpp"
 #include "job/store_messages.hpp"
 #include "job/store_table.hpp"
+#include "job/store_waiter.hpp"
 
 namespace gantry {
 
@@ -44,7 +45,6 @@ constexpr std::uint64_t kListener = 0, kWake = 1, kFirstClient = 2;
 // The largest job has 4096 ranks; observers come on top.
 constexpr std::size_t kMaxClients = 4 * 4096;
 constexpr std::size_t kMaxUnsentBytes = std::size_t{256} << 20;
-constexpr int kMaxRank = 1 << 20;
 constexpr int kRetryMs = 50;
 
 // The end of a rank's process, as the server's owner saw it.
@@ -231,32 +231,16 @@ class StoreServer::Impl {
       case Message::set: {
         const std::string_view key = in.text();
         const std::string_view value = in.text();
-        if (!in.finished() || !store::Table::is_valid(key, value)) return false;
+        if (!in.finished() || !store::is_valid_entry(key, value)) return false;
         if (!write_value(serial, client, in.id(), key, value)) return true;
         send(serial, client, Writer(Message::ok, in.id()).finish());
         return true;
       }
-      case Message::get: {
-        const std::string_view key = in.text();
-        if (!in.finished() || !store::Table::is_valid(key, {})) return false;
-        return start_wait({serial, in.id(), {std::string(key)}, true});
-      }
-      case Message::wait: {
-        const std::uint32_t count = in.u32();
-        Waiter waiter{serial, in.id(), {}, false};
-        for (std::uint32_t i = 0; i < count && in.ok(); ++i) {
-          waiter.keys.emplace_back(in.text());
-          if (!store::Table::is_valid(waiter.keys.back(), {})) return false;
-        }
-        return in.finished() && start_wait(std::move(waiter));
-      }
+      case Message::get:
+      case Message::wait:
       case Message::gather: {
-        const std::string_view prefix = in.text();
-        const std::uint32_t count = in.u32();
-        const bool is_valid = count > 0 && count <= kMaxRank &&
-                              store::Table::is_valid(store::gather_key(prefix, count), {});
-        if (!in.finished() || !is_valid) return false;
-        return start_wait({serial, in.id(), {}, true, std::string(prefix), count});
+        std::optional<Waiter> waiter = store::read_waiter(serial, in);
+        return waiter && start_wait(std::move(*waiter));
       }
       case Message::try_get: {
         const std::string_view key = in.text();
@@ -270,14 +254,14 @@ class StoreServer::Impl {
       case Message::add: {
         const std::string_view key = in.text();
         const std::int64_t delta = in.i64();
-        return in.finished() && store::Table::is_valid(key, {}) &&
+        return in.finished() && store::is_valid_entry(key, {}) &&
                add(serial, client, in.id(), key, delta);
       }
       case Message::compare_and_set: {
         const std::string_view key = in.text();
         const std::string_view expected = in.text();
         const std::string_view desired = in.text();
-        if (!in.finished() || !store::Table::is_valid(key, desired)) return false;
+        if (!in.finished() || !store::is_valid_entry(key, desired)) return false;
         const std::string* value = table_.find(key);
         const std::string current = value == nullptr ? std::string() : *value;
         const bool equal = current == expected;
@@ -301,6 +285,7 @@ class StoreServer::Impl {
       case Message::missing:
       case Message::lost:
       case Message::refused:
+      case Message::outdated:
         return false;
     }
     return false;
@@ -311,7 +296,7 @@ class StoreServer::Impl {
     const std::int64_t rank = in.i64();
     const std::string_view token = in.text();
     if (in.kind() != Message::hello || !in.finished() || magic != store::kMagic) return false;
-    if (rank < -1 || rank > kMaxRank) return false;
+    if (rank < -1 || rank > store::kMaxRank) return false;
     if (!admission_.accepts(token)) {
       refuse(serial, client, in.id(), "its token is not this job's");
       return true;
@@ -385,7 +370,17 @@ class StoreServer::Impl {
       send_lost(waiter.client, client, waiter.id, lost.front());
       return true;
     }
+    if (waiter.ends && *waiter.ends != ends_) {
+      send_outdated(waiter);
+      return true;
+    }
     return table_.park(std::move(waiter));
+  }
+
+  void send_outdated(const Waiter& waiter) {
+    const auto client = clients_.find(waiter.client);
+    if (client == clients_.end()) return;
+    send(waiter.client, client->second, Writer(Message::outdated, waiter.id).finish());
   }
 
   void wake_waiters(const std::string& key) {
@@ -417,7 +412,10 @@ class StoreServer::Impl {
     if (!membership_.has_deregistered(rank)) return declare_lost(rank);
     const std::string* ended = table_.find(store::kEndedKey);
     const std::string all = (ended == nullptr ? "" : *ended) + std::to_string(rank) + " ";
-    if (table_.write(store::kEndedKey, all)) wake_waiters(store::kEndedKey);
+    if (!table_.write(store::kEndedKey, all)) return;
+    ++ends_;
+    wake_waiters(store::kEndedKey);
+    for (const Waiter& waiter : table_.take_outdated(ends_)) send_outdated(waiter);
   }
 
   void refuse(std::uint64_t serial, Client& client, std::uint64_t id, std::string_view why) {
@@ -474,6 +472,7 @@ class StoreServer::Impl {
   std::set<std::uint64_t> dead_;
   store::Admission admission_;
   store::Table table_;
+  std::uint32_t ends_ = 0;  // the numbers in kEndedKey
   std::uint64_t next_serial_ = kFirstClient;
   bool deaf_ = false;
   std::optional<std::chrono::steady_clock::time_point> listens_again_;  // if it is deaf

@@ -1,6 +1,8 @@
 #include "job/store_table.hpp"
 
+#include <algorithm>
 #include <charconv>
+#include <iterator>
 #include <utility>
 
 #include <gantry/extend/store.hpp>
@@ -12,18 +14,13 @@ namespace {
 
 constexpr std::size_t kMaxWaitersPerClient = 1024;
 
+// The prefix of a gather that `key` may belong to.
+std::string prefix_of(std::string_view key) {
+  const auto slash = key.rfind('/');
+  return std::string(slash == std::string_view::npos ? std::string_view() : key.substr(0, slash));
+}
+
 }  // namespace
-
-std::string gather_key(std::string_view prefix, std::uint32_t number) {
-  std::string key(prefix);
-  key += '/';
-  key += std::to_string(number);
-  return key;
-}
-
-bool Table::is_valid(std::string_view key, std::string_view value) {
-  return !key.empty() && key.size() <= kStoreMaxKeyBytes && value.size() <= kStoreMaxValueBytes;
-}
 
 const std::string* Table::find(std::string_view key) const {
   const auto found = values_.find(std::string(key));
@@ -59,6 +56,10 @@ bool Table::erase(std::string_view key) {
   if (gather_.has(key)) gather_ = {};
   bytes_ -= found->first.size() + found->second.size();
   values_.erase(found);
+  if (const auto gather = gathers_.find(prefix_of(key)); gather != gathers_.end()) {
+    gather->second.found = 0;
+    find_more(gather->second.found, gather->first, gather->second.most());
+  }
   return true;
 }
 
@@ -79,15 +80,14 @@ std::optional<std::string_view> Table::answer(Waiter& waiter) {
   return value;
 }
 
-std::optional<std::string_view> Table::answer_gather(Waiter& waiter) {
+void Table::find_more(std::uint32_t& found, std::string_view prefix, std::uint32_t count) const {
+  while (found < count && find(gather_key(prefix, found)) != nullptr) ++found;
+}
+
+std::optional<std::string_view> Table::answer_gather(const Waiter& waiter) {
   if (gather_.prefix != waiter.prefix) gather_ = {.prefix = waiter.prefix};
-  waiter.keys.clear();
-  for (; gather_.found < waiter.count; ++gather_.found) {
-    std::string key = gather_key(waiter.prefix, gather_.found);
-    if (find(key) != nullptr) continue;
-    waiter.keys.push_back(std::move(key));
-    return std::nullopt;
-  }
+  find_more(gather_.found, waiter.prefix, waiter.count);
+  if (gather_.found < waiter.count) return std::nullopt;
   if (gather_.count != waiter.count) {
     ByteWriter<std::string> values;
     // What is longer than a value is not an answer, so it need not be whole.
@@ -101,20 +101,71 @@ std::optional<std::string_view> Table::answer_gather(Waiter& waiter) {
   return gather_.values;
 }
 
+std::uint32_t Table::GatherWaiters::most() const {
+  std::uint32_t result = 0;
+  for (const Waiter& waiter : waiters) result = std::max(result, waiter.count);
+  return result;
+}
+
 bool Table::park(Waiter waiter) {
   std::size_t& count = waiters_of_[waiter.client];
   if (count >= kMaxWaitersPerClient) return false;
   ++count;
+  if (waiter.count > 0) {
+    GatherWaiters& gather = gathers_[waiter.prefix];
+    find_more(gather.found, waiter.prefix, waiter.count);
+    gather.waiters.push_back(std::move(waiter));
+    return true;
+  }
   std::vector<Waiter>& waiters = waiting_[waiter.keys.back()];
   waiters.push_back(std::move(waiter));
   return true;
 }
 
+void Table::count_taken(const std::vector<Waiter>& waiters) {
+  for (const Waiter& waiter : waiters) --waiters_of_[waiter.client];
+}
+
+template <class Pick>
+std::vector<Waiter> Table::take_gathers(GatherWaiters& of, Pick pick) {
+  const auto rest = std::stable_partition(of.waiters.begin(), of.waiters.end(),
+                                          [&](const Waiter& waiter) { return !pick(waiter); });
+  std::vector<Waiter> taken(std::make_move_iterator(rest),
+                            std::make_move_iterator(of.waiters.end()));
+  of.waiters.erase(rest, of.waiters.end());
+  count_taken(taken);
+  return taken;
+}
+
 std::vector<Waiter> Table::take(const std::string& key) {
-  auto node = waiting_.extract(key);
-  if (node.empty()) return {};
-  for (const Waiter& waiter : node.mapped()) --waiters_of_[waiter.client];
-  return std::move(node.mapped());
+  std::vector<Waiter> taken;
+  if (auto node = waiting_.extract(key); !node.empty()) {
+    taken = std::move(node.mapped());
+    count_taken(taken);
+  }
+  const auto gather = gathers_.find(prefix_of(key));
+  if (gather == gathers_.end()) return taken;
+  GatherWaiters& waiting = gather->second;
+  if (key != gather_key(gather->first, waiting.found)) return taken;
+  find_more(waiting.found, gather->first, waiting.most());
+  for (Waiter& waiter :
+       take_gathers(waiting, [&](const Waiter& one) { return one.count <= waiting.found; })) {
+    taken.push_back(std::move(waiter));
+  }
+  if (waiting.waiters.empty()) gathers_.erase(gather);
+  return taken;
+}
+
+std::vector<Waiter> Table::take_outdated(std::uint32_t ends) {
+  std::vector<Waiter> taken;
+  for (auto& [prefix, waiting] : gathers_) {
+    for (Waiter& waiter :
+         take_gathers(waiting, [&](const Waiter& one) { return one.ends && *one.ends != ends; })) {
+      taken.push_back(std::move(waiter));
+    }
+  }
+  std::erase_if(gathers_, [](const auto& gather) { return gather.second.waiters.empty(); });
+  return taken;
 }
 
 std::vector<Waiter> Table::take_all() {
@@ -122,18 +173,28 @@ std::vector<Waiter> Table::take_all() {
   for (auto& [key, waiters] : std::exchange(waiting_, {})) {
     for (Waiter& waiter : waiters) all.push_back(std::move(waiter));
   }
+  for (auto& [prefix, waiting] : std::exchange(gathers_, {})) {
+    for (Waiter& waiter : waiting.waiters) all.push_back(std::move(waiter));
+  }
   waiters_of_.clear();
   return all;
 }
 
 void Table::forget(std::uint64_t client, std::uint64_t id) {
-  for (auto entry = waiting_.begin(); entry != waiting_.end();) {
-    waiters_of_[client] -= std::erase_if(entry->second, [&](const Waiter& waiter) {
-      return waiter.client == client && (id == 0 || waiter.id == id);
-    });
+  const auto found = waiters_of_.find(client);
+  if (found == waiters_of_.end()) return;
+  const auto is_it = [&](const Waiter& waiter) {
+    return waiter.client == client && (id == 0 || waiter.id == id);
+  };
+  for (auto entry = waiting_.begin(); found->second > 0 && entry != waiting_.end();) {
+    found->second -= std::erase_if(entry->second, is_it);
     entry = entry->second.empty() ? waiting_.erase(entry) : std::next(entry);
   }
-  if (id == 0) waiters_of_.erase(client);
+  for (auto entry = gathers_.begin(); found->second > 0 && entry != gathers_.end();) {
+    found->second -= std::erase_if(entry->second.waiters, is_it);
+    entry = entry->second.waiters.empty() ? gathers_.erase(entry) : std::next(entry);
+  }
+  if (id == 0) waiters_of_.erase(found);
 }
 
 }  // namespace gantry::store

@@ -9,31 +9,15 @@
 #include <variant>
 #include <vector>
 
+#include "job/store_waiter.hpp"
+
 namespace gantry::store {
-
-/// A request of one client that waits until the last of `keys`, then the one before it, … is
-/// written.
-struct Waiter {
-  std::uint64_t client;
-  std::uint64_t id;
-  std::vector<std::string> keys;
-  bool wants_value;
-  /// With `count`, it waits for "prefix/0" to "prefix/count-1"; `keys` has the first one that is
-  /// missing.
-  std::string prefix = {};
-  std::uint32_t count = 0;
-};
-
-/// Key `number` of a gather: "prefix/number".
-[[nodiscard]] std::string gather_key(std::string_view prefix, std::uint32_t number);
 
 /// The contents of a StoreServer: values within a byte limit, and requests that wait for one.
 ///
 /// Thread safety: none; the serving thread owns it.
 class Table {
  public:
-  /// True if these may be an entry.
-  [[nodiscard]] static bool is_valid(std::string_view key, std::string_view value);
   /// Value of `key`, a null pointer if there is none.
   [[nodiscard]] const std::string* find(std::string_view key) const;
   /// Writes a value; false, changing nothing, if the store would hold more than it may.
@@ -48,10 +32,12 @@ class Table {
   /// The value for `waiter` if all of its keys are written: the last one, or the texts of a gather
   /// behind each other. Otherwise drops the keys that need no look any more.
   [[nodiscard]] std::optional<std::string_view> answer(Waiter& waiter);
-  /// Remembers `waiter` under its last key; false if its client has too many already.
+  /// Remembers `waiter`, which answer() did not answer; false if its client has too many already.
   [[nodiscard]] bool park(Waiter waiter);
-  /// Takes out the waiters of `key`.
+  /// Takes out the waiters that may have waited for `key`, which was written.
   [[nodiscard]] std::vector<Waiter> take(const std::string& key);
+  /// Takes out the waiters that wait with another number of ended ranks.
+  [[nodiscard]] std::vector<Waiter> take_outdated(std::uint32_t ends);
   /// Takes out every waiter.
   [[nodiscard]] std::vector<Waiter> take_all();
   /// Forgets a client's waiter `id`, or all of its waiters if `id` is 0.
@@ -72,9 +58,25 @@ class Table {
 
     [[nodiscard]] bool has(std::string_view key) const;
   };
-  std::optional<std::string_view> answer_gather(Waiter& waiter);
+  std::optional<std::string_view> answer_gather(const Waiter& waiter);
+  // Moves `found` past the keys that are written, up to `count`.
+  void find_more(std::uint32_t& found, std::string_view prefix, std::uint32_t count) const;
+
+  // The waiters of one gather. All members of a large group wait here, so a key that is written
+  // costs the same for any number of them.
+  struct GatherWaiters {
+    std::uint32_t found = 0;  // the keys before it are written
+    std::vector<Waiter> waiters = {};
+
+    // The largest count.
+    [[nodiscard]] std::uint32_t most() const;
+  };
+  template <class Pick>
+  std::vector<Waiter> take_gathers(GatherWaiters& of, Pick pick);
+  void count_taken(const std::vector<Waiter>& waiters);
 
   Gather gather_;
+  std::unordered_map<std::string, GatherWaiters> gathers_;  // by prefix
 };
 
 /// Largest number of bytes of all keys and values together.

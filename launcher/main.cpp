@@ -110,7 +110,13 @@ int run_job(const Options& options, const Plan& plan, const Environment& environ
     if (report == nullptr) throw Error(report_failure());
   }
   Supervisor supervisor(options, plan, environment);
-  if (plan.delegation) supervisor.message(shell_text(plan.delegation->command));
+  if (plan.delegation) {
+    if (const std::string& variable = plan.delegation->dropped_variable; !variable.empty()) {
+      supervisor.message(fmt::format(
+          "ignoring {}, with which mpirun starts ranks on this machine only", variable));
+    }
+    supervisor.message(shell_text(plan.delegation->command));
+  }
   for (const std::string& warning : plan.warnings) supervisor.message("warning: " + warning);
   const JobResult result = supervisor.run();
   for (const std::string& line : describe_failure(result)) supervisor.message(line);

@@ -16,7 +16,7 @@ namespace gantry {
 class ControlSegment;
 
 // The version of what ranks tell each other when they make a group.
-inline constexpr const char* kGroupVersion = "gantry-6";
+inline constexpr const char* kGroupVersion = "gantry-7";
 
 // The exchange of small byte strings between the ranks of a job, before they share memory.
 class Bootstrap {

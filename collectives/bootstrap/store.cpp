@@ -24,7 +24,6 @@ using Clock = std::chrono::steady_clock;
 
 // Between two polls for state that the store does not push.
 constexpr auto kPollPeriod = std::chrono::milliseconds(100);
-constexpr auto kLongestPollPeriod = std::chrono::milliseconds(800);
 
 class StoreBootstrap final : public Bootstrap {
  public:
@@ -130,33 +129,30 @@ class StoreBootstrap final : public Bootstrap {
   // All members' values, in one request. Nothing where each must be asked for: after a loss, or
   // because they are too long for one message. Throws as get().
   std::vector<std::string> gather(StoreClient& client, std::int64_t round,
-                                  SuspendAwareTimeout& countdown) const {
+                                  SuspendAwareTimeout& countdown) {
     const int count = static_cast<int>(members_.size());
-    // A store tells of a loss at once; only the end of a rank is polled for. Large groups poll less
-    // often.
-    const auto longest =
-        std::clamp(std::chrono::milliseconds(count), kPollPeriod, kLongestPollPeriod);
-    auto period = kPollPeriod;
+    // The store tells of losses and ends at once. Only a member that gave up is polled for.
+    const auto period = formation_.empty() ? connection_->timeout() : kPollPeriod;
     for (;;) {
       try {
-        return client
-            .gather(fmt::format("{}/{}", prefix_, round), count,
-                    std::min(period, countdown.next_wait()))
+        return client.gather(fmt::format("{}/{}", prefix_, round), count, period, known_ends_)
             .value_or(std::vector<std::string>());
       } catch (const TimeoutError&) {
       } catch (const PeerLostError& error) {
         if (error.rank() < 0) throw;
         return {};
       }
+      // In this order: an end between the two makes the next gather return.
+      const auto ends = static_cast<std::uint32_t>(connection_->ended_ids().size());
+      const bool waited_long = std::exchange(known_ends_, ends) == ends;
       require_running(client, round);
-      if (countdown.has_expired(Clock::now())) {
+      if (formation_.empty() ? waited_long : countdown.has_expired(Clock::now())) {
         const std::vector<int> missing = missing_of(client, round);
         if (!missing.empty()) {
           raise_timeout(absence_text(me_, connection_->timeout(), missing), missing,
                         of_job(missing));
         }
       }
-      period = std::min(2 * period, longest);
     }
   }
 
@@ -247,6 +243,7 @@ class StoreBootstrap final : public Bootstrap {
   std::string prefix_;
   std::string formation_;
   std::int64_t round_ = 0;
+  std::uint32_t known_ends_ = 0;  // of ranks that ended in order
   std::map<std::string, int> subsets_;
 };
 

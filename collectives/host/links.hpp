@@ -3,6 +3,7 @@
 #include <chrono>
 #include <cstddef>
 #include <exception>
+#include <functional>
 #include <memory>
 #include <span>
 #include <string>
@@ -91,6 +92,8 @@ struct LinkGroup {
   int rank = 0;
   int size = 1;
   std::chrono::milliseconds timeout{600'000};
+  // Called now and then while the rank waits without progress. May throw, which ends the wait.
+  std::function<void()> on_stall = [] {};
 };
 
 // Note [Links between hosts]

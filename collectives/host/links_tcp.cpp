@@ -2,20 +2,15 @@
 #include <fmt/ranges.h>
 #include <poll.h>
 #include <sys/socket.h>
-#include <unistd.h>
 
 #include <algorithm>
-#include <array>
 #include <atomic>
-#include <cerrno>
-#include <cstring>
 #include <deque>
-#include <mutex>
 
 #include <gantry/core/error.hpp>
 
+#include "collectives/host/connections.hpp"
 #include "collectives/host/link_error.hpp"
-#include "collectives/host/sockets.hpp"
 #include "collectives/host/stream.hpp"
 #include "core/suspend_aware_timeout.hpp"
 
@@ -27,40 +22,38 @@ using Clock = std::chrono::steady_clock;
 
 // How long a rank's control message may arrive after the end of its data.
 constexpr auto kControlTimeout = std::chrono::seconds(1);
+// Without progress, until LinkGroup::on_stall is called.
+constexpr auto kStall = std::chrono::milliseconds(400);
 
 class TcpLinks final : public HostLinks {
  public:
-  TcpLinks(const LinkGroup& group, LinkSockets sockets)
-      : group_(group), wake_(std::move(sockets.wake)) {
-    for (PeerSockets& peer : sockets.peers) {
-      streams_.emplace_back(std::move(peer.data));
-      control_sockets_.push_back(std::move(peer.control));
-    }
-    left_.assign(control_sockets_.size(), false);
-  }
+  TcpLinks(const LinkGroup& group, std::unique_ptr<Connections> connections)
+      : group_(group),
+        connections_(std::move(connections)),
+        streams_(static_cast<std::size_t>(group.size)) {}
 
   ~TcpLinks() override { TcpLinks::leave(); }
 
   std::string_view name() const override { return "tcp"; }
 
   void exchange(std::span<const Outgoing> sends, std::span<Incoming> receives) override {
-    read_control(0);
-    for (const Outgoing& message : sends) stream(message.rank).queue(message);
-    for (Incoming& message : receives) stream(message.rank).await(message);
+    take_news();
+    for (const Outgoing& message : sends) stream_to(message.rank).queue(message);
+    for (Incoming& message : receives) stream_to(message.rank).await(message);
     move_all([](int) {});
   }
 
   void drive(ExchangeHandler& handler) override {
-    read_control(0);
+    take_news();
     std::vector<std::deque<Incoming>> received(streams_.size());
     std::vector<std::size_t> sending(streams_.size(), 0);
     const auto add = [&] {
       for (const Outgoing& message : handler.take_sends()) {
-        stream(message.rank).queue(message);
+        stream_to(message.rank).queue(message);
         ++sending[static_cast<std::size_t>(message.rank)];
       }
       for (const Incoming& message : handler.take_receives()) {
-        stream(message.rank)
+        stream_to(message.rank)
             .await(received[static_cast<std::size_t>(message.rank)].emplace_back(message));
       }
     };
@@ -78,14 +71,13 @@ class TcpLinks final : public HostLinks {
   }
 
   void abort() noexcept override {
-    if (aborted_.exchange(true)) return;
-    notify({ControlMessage::Kind::aborted, group_.rank});
-    const std::uint64_t one = 1;
-    [[maybe_unused]] const auto written = write(wake_.get(), &one, sizeof one);
+    aborted_ = true;
+    connections_->notify({ControlMessage::Kind::aborted, group_.rank});
+    connections_->post_news();
   }
 
   void leave() noexcept override {
-    notify({ControlMessage::Kind::left, group_.rank});
+    connections_->notify({ControlMessage::Kind::left, group_.rank});
     // Ranks that wait for more data detect it now rather than when this process ends.
     for (const HostStream& link : streams_) shutdown(link.descriptor(), SHUT_WR);
   }
@@ -95,11 +87,12 @@ class TcpLinks final : public HostLinks {
   template <class OnProgress>
   void move_all(OnProgress on_progress) {
     SuspendAwareTimeout countdown(group_.timeout);
+    Clock::time_point last_progress = Clock::now();
     for (;;) {
       bool moved = false;
       for (int rank = 0; rank < group_.size; ++rank) {
         HostStream& link = stream(rank);
-        if (!link.is_pending()) continue;
+        if (!link.is_pending() || !link.is_connected()) continue;
         switch (link.progress()) {
           case HostStream::Outcome::moved:
             moved = true;
@@ -118,61 +111,54 @@ class TcpLinks final : public HostLinks {
       if (std::none_of(streams_.begin(), streams_.end(), is_pending)) return;
       if (moved) {
         countdown.restart();
+        last_progress = Clock::now();
         continue;
       }
+      if (Clock::now() - last_progress > kStall) {
+        group_.on_stall();
+        last_progress = Clock::now();
+      }
       if (countdown.has_expired()) link_error_.fail_late(pending_ranks());
-      read_control(static_cast<int>(countdown.next_wait().count()));
+      await_progress(static_cast<int>(countdown.next_wait().count()));
     }
   }
 
   HostStream& stream(int rank) { return streams_[static_cast<std::size_t>(rank)]; }
-
-  // Waits until a transfer can progress, a control message arrives, or a rank is lost.
-  void read_control(int wait_ms) {
-    link_error_.require_intact();
-    if (aborted_) link_error_.fail({ControlMessage::Kind::aborted, group_.rank});
-    polled_.clear();
-    polled_.push_back({wake_.get(), POLLIN, 0});
-    for (int rank = 0; rank < group_.size; ++rank) {
-      // poll() ignores a descriptor of −1.
-      const Socket& control = control_sockets_[static_cast<std::size_t>(rank)];
-      polled_.push_back({control.get(), POLLIN, 0});
-    }
-    if (wait_ms > 0) {
-      for (const HostStream& link : streams_) {
-        if (link.is_pending()) polled_.push_back({link.descriptor(), link.wanted(), 0});
-      }
-    }
-    if (poll(polled_.data(), polled_.size(), wait_ms) <= 0) return;
-    if (aborted_) link_error_.fail({ControlMessage::Kind::aborted, group_.rank});
-    for (int rank = 0; rank < group_.size; ++rank) {
-      if (polled_[static_cast<std::size_t>(rank) + 1].revents != 0) read_control_message(rank);
-    }
+  // Returns the stream for a new message, and has it connected.
+  HostStream& stream_to(int rank) {
+    HostStream& link = stream(rank);
+    if (!link.is_connected()) connections_->request(rank);
+    return link;
   }
 
-  void read_control_message(int rank) {
-    Socket& socket = control_sockets_[static_cast<std::size_t>(rank)];
-    ControlMessage message;
-    const ssize_t got = recv(socket.get(), &message, sizeof message, MSG_DONTWAIT);
-    if (got < 0 && (errno == EAGAIN || errno == EINTR)) return;
-    if (got != sizeof message) link_error_.fail({ControlMessage::Kind::lost, rank});
-    if (message.kind != ControlMessage::Kind::left || message.failed_rank != rank) {
-      link_error_.fail(message, {}, rank);
+  // Takes new connections. Throws the error of a broken group.
+  void take_news() {
+    link_error_.require_intact();
+    if (aborted_) link_error_.fail({ControlMessage::Kind::aborted, group_.rank});
+    connections_->clear_news();
+    if (const auto failure = connections_->failure()) {
+      link_error_.fail(failure->message, failure->text, failure->from);
     }
-    // The rank is done, but data that it sent before may still arrive.
-    left_[static_cast<std::size_t>(rank)] = true;
-    const std::lock_guard lock(notify_mutex_);  // abort() may be about to write to it
-    socket.reset();
+    for (auto& [rank, socket] : connections_->take_data()) stream(rank).connect(std::move(socket));
+  }
+
+  // Waits until a transfer can progress, or there is news.
+  void await_progress(int wait_ms) {
+    polled_.clear();
+    polled_.push_back({connections_->news(), POLLIN, 0});
+    for (const HostStream& link : streams_) {
+      if (link.is_pending() && link.is_connected()) {
+        polled_.push_back({link.descriptor(), link.wanted(), 0});
+      }
+    }
+    if (poll(polled_.data(), polled_.size(), wait_ms) > 0 && polled_[0].revents != 0) take_news();
   }
 
   // The data of `rank` ended: it is dead, has left, or failed because of another rank.
   [[noreturn]] void diagnose_end(int rank) {
-    const auto at = static_cast<std::size_t>(rank);
-    if (!left_[at]) {
-      const auto deadline = Clock::now() + kControlTimeout;
-      if (await_ready(control_sockets_[at].get(), POLLIN, deadline)) read_control_message(rank);
-    }
-    link_error_.fail({left_[at] ? ControlMessage::Kind::left : ControlMessage::Kind::lost, rank});
+    const bool has_left = connections_->await_end(rank, Clock::now() + kControlTimeout);
+    take_news();  // throws what other ranks report
+    link_error_.fail({has_left ? ControlMessage::Kind::left : ControlMessage::Kind::lost, rank});
   }
 
   // Returns the ranks with unfinished sends or receives.
@@ -184,33 +170,18 @@ class TcpLinks final : public HostLinks {
     return ranks;
   }
 
-  void notify(const ControlMessage& message) noexcept {
-    const std::lock_guard lock(notify_mutex_);
-    if (notified_) return;
-    notified_ = true;
-    for (const Socket& socket : control_sockets_) {
-      if (!socket) continue;
-      [[maybe_unused]] const auto sent =
-          send(socket.get(), &message, sizeof message, MSG_NOSIGNAL | MSG_DONTWAIT);
-    }
-  }
-
   LinkGroup group_;
-  Socket wake_;
+  std::unique_ptr<Connections> connections_;
   std::vector<HostStream> streams_;
-  std::vector<Socket> control_sockets_;
-  std::vector<bool> left_;
   std::vector<pollfd> polled_;
   std::atomic<bool> aborted_ = false;
-  LinkError link_error_{group_, [this](const ControlMessage& why) { notify(why); }};
-  std::mutex notify_mutex_;
-  bool notified_ = false;
+  LinkError link_error_{group_, [this](const ControlMessage& why) { connections_->notify(why); }};
 };
 
 }  // namespace
 
 std::unique_ptr<HostLinks> make_tcp_links(Bootstrap& bootstrap, const LinkGroup& group) {
-  return std::make_unique<TcpLinks>(group, connect_ranks(bootstrap, group));
+  return std::make_unique<TcpLinks>(group, connect_group(bootstrap, group));
 }
 
 }  // namespace gantry

@@ -4,8 +4,8 @@
 #include <deque>
 #include <vector>
 
+#include "collectives/host/addresses.hpp"
 #include "collectives/host/links.hpp"
-#include "collectives/host/sockets.hpp"
 
 namespace gantry {
 
@@ -19,7 +19,9 @@ class HostStream {
     too_long,  // the next message does not fit into its buffer
   };
 
-  explicit HostStream(Socket socket) : socket_(std::move(socket)) {}
+  // Messages wait until the stream has its connection.
+  void connect(Socket socket) { socket_ = std::move(socket); }
+  bool is_connected() const { return bool{socket_}; }
 
   // The arguments stay valid until the message is sent or received. It may be empty.
   void queue(const Outgoing& message) { outgoing_.push_back(message); }

@@ -1,5 +1,7 @@
 #include "collectives/host/transport.hpp"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <cstring>
 
@@ -10,6 +12,7 @@
 
 #include "collectives/control/segment.hpp"
 #include "collectives/host/reduce.hpp"
+#include "core/background_thread.hpp"
 #include "device/sync_debug_driver.hpp"
 
 namespace gantry {
@@ -260,8 +263,10 @@ HostStaging& HostTransport::staging(std::int64_t chunk) {
 
 std::unique_ptr<HostTransport> make_host_transport_over_links(const Membership& membership,
                                                               Bootstrap& bootstrap,
-                                                              std::chrono::milliseconds timeout) {
-  auto links = make_host_links(bootstrap, {membership.rank, membership.size, timeout});
+                                                              std::chrono::milliseconds timeout,
+                                                              std::function<void()> on_stall) {
+  auto links =
+      make_host_links(bootstrap, {membership.rank, membership.size, timeout, std::move(on_stall)});
   if (membership.rank == 0) {
     logging::info("messages between " + std::to_string(membership.size) + " ranks' hosts go by " +
                   std::string(links->name()));
@@ -269,10 +274,20 @@ std::unique_ptr<HostTransport> make_host_transport_over_links(const Membership& 
   return std::make_unique<HostTransport>(membership, std::move(links));
 }
 
-std::unique_ptr<Transport> make_host_transport(const Membership& membership, Bootstrap& bootstrap) {
+std::unique_ptr<Transport> make_host_transport(const Membership& membership, Bootstrap& bootstrap,
+                                               bool in_one_process) {
   const auto timeout = std::chrono::seconds(
       env::get_int("GANTRY_COLL_TIMEOUT", 1, 1'000'000).value_or(kDefaultTimeoutSeconds));
-  return make_host_transport_over_links(membership, bootstrap, timeout);
+  if (!in_one_process) return make_host_transport_over_links(membership, bootstrap, timeout);
+  // One thread that serves several ranks would wait for itself.
+  return make_host_transport_over_links(membership, bootstrap, timeout, [membership] {
+    if (!is_only_thread_of_program()) return;
+    throw InvalidArgument(
+        fmt::format("collective: expected a thread for each of the {} ranks, since operations "
+                    "through the host wait for the other ranks, but got one thread, which waits as "
+                    "rank {}",
+                    membership.size, membership.rank));
+  });
 }
 
 }  // namespace gantry

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <vector>
 
@@ -67,8 +68,8 @@ class HostTransport final : public Transport {
 };
 
 // A HostTransport over make_host_links(). Collective.
-std::unique_ptr<HostTransport> make_host_transport_over_links(const Membership& membership,
-                                                              Bootstrap& bootstrap,
-                                                              std::chrono::milliseconds timeout);
+std::unique_ptr<HostTransport> make_host_transport_over_links(
+    const Membership& membership, Bootstrap& bootstrap, std::chrono::milliseconds timeout,
+    std::function<void()> on_stall = [] {});
 
 }  // namespace gantry

@@ -30,6 +30,7 @@
 
 #include "core/escaped_text.hpp"
 #include "core/regular_file.hpp"
+#include "core/spawn_settings.hpp"
 #include "device/sanitizers.hpp"
 #include "kernels/jit/counts.hpp"
 #include "kernels/jit/program.hpp"
@@ -134,41 +135,6 @@ class Pipe {
   UniqueFd write_end;
 };
 
-// How the compiler is started: in `folder`, as a process group of its own, with default signals.
-class SpawnSettings {
- public:
-  SpawnSettings(const std::string& folder, int output) {
-    posix_spawn_file_actions_init(&actions_);
-    posix_spawnattr_init(&attributes_);
-    posix_spawn_file_actions_addopen(&actions_, STDIN_FILENO, "/dev/null", O_RDONLY, 0);
-    posix_spawn_file_actions_adddup2(&actions_, output, STDOUT_FILENO);
-    posix_spawn_file_actions_adddup2(&actions_, output, STDERR_FILENO);
-    posix_spawn_file_actions_addchdir_np(&actions_, folder.c_str());
-    sigset_t none;
-    sigset_t all;
-    sigemptyset(&none);
-    sigfillset(&all);
-    posix_spawnattr_setsigmask(&attributes_, &none);
-    posix_spawnattr_setsigdefault(&attributes_, &all);
-    posix_spawnattr_setpgroup(&attributes_, 0);
-    posix_spawnattr_setflags(
-        &attributes_, POSIX_SPAWN_SETSIGMASK | POSIX_SPAWN_SETSIGDEF | POSIX_SPAWN_SETPGROUP);
-  }
-  ~SpawnSettings() {
-    posix_spawn_file_actions_destroy(&actions_);
-    posix_spawnattr_destroy(&attributes_);
-  }
-  SpawnSettings(const SpawnSettings&) = delete;
-  SpawnSettings& operator=(const SpawnSettings&) = delete;
-
-  [[nodiscard]] const posix_spawn_file_actions_t* actions() const { return &actions_; }
-  [[nodiscard]] const posix_spawnattr_t* attributes() const { return &attributes_; }
-
- private:
-  posix_spawn_file_actions_t actions_;
-  posix_spawnattr_t attributes_;
-};
-
 // The environment without what would be loaded into the compiler, and with plain messages.
 std::vector<std::string> compiler_environment() {
   std::vector<std::string> result;
@@ -214,7 +180,9 @@ std::string run(std::vector<std::string> words, const std::string& folder) {
   pid_t child = -1;
   int failure = 0;
   {
-    const SpawnSettings settings(folder, pipe.write_end.get());
+    SpawnSettings settings(pipe.write_end.get());
+    settings.start_in(folder);
+    settings.lead_group();
     failure = posix_spawn(&child, program.c_str(), settings.actions(), settings.attributes(),
                           pointers_to(words).data(), pointers_to(environment).data());
   }

@@ -36,6 +36,7 @@ struct RankResult {
   bool core_dumped = false;
   bool out_of_memory = false;       ///< killed by the kernel for want of memory
   bool stopped_by_glaunch = false;  ///< it was still running when glaunch began to stop the job
+  bool is_outside = false;          ///< a replacement that ended before a group took it in
   int order = -1;                   ///< 0 for the first rank to end, and so on
   std::chrono::milliseconds duration{0};
   std::string error;              ///< what the rank wrote to its error file

@@ -132,6 +132,12 @@ std::vector<std::string> carried_variables(const Options& options, const Environ
   return {names.begin(), names.end()};
 }
 
+// The launch agent "isolated" starts nothing on other machines, also on the names of this one. Then
+// mpirun says that all nodes are filled. Containers set it for jobs on one machine.
+bool keeps_to_this_machine(const std::string& name, const std::string& value) {
+  return (name == "OMPI_MCA_plm" || name == "PRTE_MCA_plm") && value == "isolated";
+}
+
 // In the words of Open MPI 4 and 5.
 std::vector<std::string> mpirun_line(const Options& options, const Environment& environment,
                                      const Delegation& delegation) {
@@ -196,6 +202,11 @@ Delegation make_delegation(const Options& options, const Environment& environmen
   delegation.launcher = has_slurm ? "srun" : "mpirun";
   delegation.command = has_slurm ? srun_line(options, delegation, !options.hosts.empty())
                                  : mpirun_line(options, environment, delegation);
+  for (const auto& [name, value] : environment) {
+    if (!has_slurm && keeps_to_this_machine(name, value)) {
+      delegation.dropped_variable = fmt::format("{}={}", name, value);
+    }
+  }
   append_shim(delegation.command, options, glaunch);
   delegation.glaunch = glaunch;
   return delegation;
@@ -220,7 +231,8 @@ Environment delegation_environment(const Environment& inherited, const Delegatio
         name.starts_with("GANTRY_") &&
         std::any_of(rank_variables().begin(), rank_variables().end(),
                     [&, &n = name](const RankVariable& one) { return one.name == n; });
-    if (!is_outer_rank && !is_foreign_identity(name)) result.emplace(name, value);
+    if (is_outer_rank || is_foreign_identity(name) || keeps_to_this_machine(name, value)) continue;
+    result.emplace(name, value);
   }
   return result;
 }

@@ -20,6 +20,9 @@ struct Delegation {
 
   /// The path of glaunch that the command line names.
   std::string glaunch = {};
+  /// An inherited variable, "NAME=VALUE", with which mpirun starts ranks on this machine only. The
+  /// job does not get it. Empty: there is none.
+  std::string dropped_variable = {};
 
   /// Where the job's store listens: at every address, or at the loopback one if that is enough.
   [[nodiscard]] std::string listen_address() const;

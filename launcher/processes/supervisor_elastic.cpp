@@ -66,6 +66,8 @@ void Supervisor::start_replacements() {
 
 void Supervisor::start_replacement(int rank) {
   const auto index = static_cast<std::size_t>(rank);
+  StoreClient store = observe_store();
+  result_.ranks[index].is_outside = replacements_.is_outside(rank, store);
   RankResult fresh;
   fresh.rank = rank;
   fresh.device = result_.ranks[index].device;
@@ -86,15 +88,16 @@ void Supervisor::start_replacement(int rank) {
   output_.message(fmt::format("rank {} is not replaced: {}", rank, failure->message));
 }
 
-// A job ends for the ranks that failed, not for a replacement that no group has taken in.
+// A job ends for the ranks that failed, not for a replacement that no group has taken in. Several
+// replacements of a rank may have found nobody to join before glaunch saw the last rank's end.
 void Supervisor::restore_replaced() {
   if (!replacements_.is_elastic() || result_.outcome != Outcome::rank_failed) return;
   StoreClient store = observe_store();
   for (RankResult& rank : result_.ranks) {
     if (!replacements_.is_outside(rank.rank, store)) continue;
-    const auto last =
-        std::find_if(result_.replaced.rbegin(), result_.replaced.rend(),
-                     [&](const RankResult& before) { return before.rank == rank.rank; });
+    const auto last = std::find_if(
+        result_.replaced.rbegin(), result_.replaced.rend(),
+        [&](const RankResult& before) { return before.rank == rank.rank && !before.is_outside; });
     if (last == result_.replaced.rend()) continue;
     std::swap(rank, *last);
   }

@@ -4,7 +4,6 @@
 #include <fcntl.h>
 #include <fmt/format.h>
 #include <link.h>
-#include <signal.h>
 #include <spawn.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
@@ -24,6 +23,7 @@
 #include <gantry/extend/unique_fd.hpp>
 
 #include "core/escaped_text.hpp"
+#include "core/spawn_settings.hpp"
 
 namespace gantry::memory {
 namespace {
@@ -85,40 +85,6 @@ std::optional<fs::path> find_in_path() {
 //     The tool's line on stdout therefore reports success, not its exit status.
 //  5. The tool prints into a file in memory. A child that another thread forks meanwhile would keep
 //     the end of a pipe open, and the library would wait for that child.
-class SpawnSettings {
- public:
-  SpawnSettings(int input, int output) {
-    check(posix_spawn_file_actions_init(&actions_));
-    check(posix_spawnattr_init(&attributes_));
-    check(posix_spawn_file_actions_adddup2(&actions_, input, STDIN_FILENO));
-    check(posix_spawn_file_actions_adddup2(&actions_, output, STDOUT_FILENO));
-    check(posix_spawn_file_actions_adddup2(&actions_, output, STDERR_FILENO));
-    sigset_t none;
-    sigset_t all;
-    sigemptyset(&none);
-    sigfillset(&all);
-    check(posix_spawnattr_setsigmask(&attributes_, &none));
-    check(posix_spawnattr_setsigdefault(&attributes_, &all));
-    check(posix_spawnattr_setflags(&attributes_, POSIX_SPAWN_SETSIGMASK | POSIX_SPAWN_SETSIGDEF));
-  }
-  ~SpawnSettings() {
-    posix_spawn_file_actions_destroy(&actions_);
-    posix_spawnattr_destroy(&attributes_);
-  }
-  SpawnSettings(const SpawnSettings&) = delete;
-  SpawnSettings& operator=(const SpawnSettings&) = delete;
-
-  [[nodiscard]] const posix_spawn_file_actions_t* actions() const { return &actions_; }
-  [[nodiscard]] const posix_spawnattr_t* attributes() const { return &attributes_; }
-
- private:
-  static void check(int code) {
-    if (code != 0) throw Error(std::strerror(code));
-  }
-
-  posix_spawn_file_actions_t actions_;
-  posix_spawnattr_t attributes_;
-};
 
 // Takes the result of a system call that opens a file.
 UniqueFd checked(int fd) {

@@ -11,6 +11,7 @@
 #include <cstdlib>
 #include <functional>
 #include <map>
+#include <memory>
 #include <random>
 #include <stdexcept>
 #include <string>
@@ -53,12 +54,25 @@ void count_point() {
   if (points_left.load() >= 0 && points_left.fetch_sub(1) == 0) kill(getpid(), SIGKILL);
 }
 
-void die_after(std::chrono::microseconds delay) {
-  std::thread([delay] {
-    std::this_thread::sleep_for(delay);
-    kill(getpid(), SIGKILL);
-  }).detach();
-}
+// A death after a delay, unless the scenario has gone on before. So at most two ranks of a round
+// die, and one is left.
+class Death {
+ public:
+  void plan(std::chrono::microseconds delay) {
+    std::thread([decided = decided_, delay] {
+      std::this_thread::sleep_for(delay);
+      if (!decided->exchange(true)) kill(getpid(), SIGKILL);
+    }).detach();
+  }
+  // Returns only if this process lives on.
+  void cancel() {
+    while (decided_->exchange(true)) pause();
+    decided_ = std::make_shared<std::atomic<bool>>(false);
+  }
+
+ private:
+  std::shared_ptr<std::atomic<bool>> decided_ = std::make_shared<std::atomic<bool>>(false);
+};
 
 // The largest value of all ranks.
 std::int64_t largest(const Communicator& group, std::int64_t value) {
@@ -100,10 +114,12 @@ int rounds(const Arguments& arguments) {
   };
   // Some replacements die while they join.
   std::mt19937_64 mine = generator(1'000'000 + static_cast<std::uint64_t>(replacement()), -1);
+  Death death;
   if (replacement() > 0 && replacement() < most && mine() % 8 == 0) {
-    die_after(std::chrono::microseconds(mine() % 150'000));
+    death.plan(std::chrono::microseconds(mine() % 150'000));
   }
   Communicator group = Communicator::world();
+  death.cancel();
   protocol::schedule::set_hook(count_point);
   std::int64_t round = 0;
   for (;;) {
@@ -121,22 +137,23 @@ int rounds(const Arguments& arguments) {
       const bool counts = platform() == Platform::simulated && !is_spread;
       const std::uint64_t way = counts ? draw() % 4 : 2 + draw() % 2;
       const std::uint64_t when = draw();
-      const bool has_second = draw() % 4 == 0;
+      const bool has_second = draw() % 4 == 0 && group.size() > 2;
       if (group.rank() == 0) say(fmt::format("round {} way {} rank {}", round, way, first));
       if (group.rank() == first) {
         if (way < 2) points_left = static_cast<std::int64_t>(when % 400);
-        if (way == 2) die_after(std::chrono::microseconds(when % 20'000));
+        if (way == 2) death.plan(std::chrono::microseconds(when % 20'000));
         if (way == 3) kill(getpid(), SIGKILL);
       }
       // Another one dies while the others recover.
       if (has_second && group.rank() == second) {
-        interrupt = [when] { die_after(std::chrono::microseconds(when % 30'000)); };
+        interrupt = [&death, when] { death.plan(std::chrono::microseconds(when % 30'000)); };
       }
       const auto length = static_cast<std::int64_t>(1) << (draw() % 16);
       for (;;) check_sum(group, length);
     } catch (const PeerLostError& error) {
       ++round;
       group = recover(group, error.rank(), interrupt);
+      death.cancel();
     }
   }
   group.host_barrier();

@@ -155,7 +155,7 @@ TEST_F(ElasticTest, AReplacementOfAnotherVersionIsRefused) {
   EXPECT_EQ(outcome.exit_code, 0) << outcome.describe();
   EXPECT_EQ(count_of(outcome.out,
                      "grow: InvalidArgument: grow: expected one version of gantry in a group, but "
-                     "rank 0 of the job has gantry-6 and rank 1 has gantry-0\n"),
+                     "rank 0 of the job has gantry-7 and rank 1 has gantry-0\n"),
             3)
       << outcome.describe();
 }
@@ -237,14 +237,27 @@ TEST_F(ElasticTest, WithoutAnElasticJobGrowIsNotSupported) {
   EXPECT_ERROR(local[0].grow(3), NotSupported, "but this process was started by local");
 }
 
-// It ends by the loss that leaves too few ranks: the first one, or that of a replacement which
-// found nobody to join.
-TEST_F(ElasticTest, AProgramThatDoesNotGrowEnds) {
+TEST_F(ElasticTest, AProgramThatDoesNotGrowEndsAsItsFirstRankDid) {
   GANTRY_REQUIRE_DEVICES(4);
   const Outcome outcome = elastic("exec $actor unaware");
-  EXPECT_FALSE(outcome.timed_out) << outcome.describe();
-  EXPECT_THAT(outcome.exit_code, ::testing::AnyOf(128 + SIGKILL, 128 + SIGABRT));
-  EXPECT_THAT(outcome.err, HasSubstr("was killed by SIGKILL\n")) << outcome.describe();
+  EXPECT_EQ(outcome.exit_code, 128 + SIGKILL) << outcome.describe();
+  EXPECT_THAT(outcome.err, HasSubstr("failed by itself: rank 1 (SIGKILL)\n"));
+  EXPECT_THAT(outcome.err, HasSubstr("failed because of another rank: ranks 0, 2, 3 (SIGABRT)\n"))
+      << outcome.describe();
+  EXPECT_EQ(report().at("first_failure"), 1);
+}
+
+// The others' ends reach glaunch after several replacements of rank 1 have found nobody to join.
+TEST_F(ElasticTest, AJobThatEndsWithReplacementsOfReplacementsEndsAsItsFirstRankDid) {
+  GANTRY_REQUIRE_DEVICES(4);
+  const Outcome outcome = elastic(
+      "[ $GANTRY_RESTART -lt 3 ] || : >$TMPDIR/third; $actor unaware; code=$?; "
+      "[ $GANTRY_RESTART -gt 0 ] || [ $GANTRY_RANK = 1 ] || "
+      "until [ -e $TMPDIR/third ]; do sleep 0.01; done; exit $code");
+  EXPECT_EQ(outcome.exit_code, 128 + SIGKILL) << outcome.describe();
+  EXPECT_THAT(outcome.err, HasSubstr("failed by itself: rank 1 (code 137)\n"))
+      << outcome.describe();
+  EXPECT_EQ(report().at("first_failure"), 1);
 }
 
 // No rank waits for a replacement that nobody starts any more.

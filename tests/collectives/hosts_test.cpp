@@ -71,6 +71,20 @@ TEST(HostsTest, ARankThatDiesIsAnErrorOnEveryOther) {
   EXPECT_THAT(outcome.out, HasSubstr("rank 1 ended with 137"));
 }
 
+// Most ranks of a large group have no connection to it before they need one.
+TEST(HostsTest, ARankOfALargeGroupThatDiesIsAnErrorOnEveryOther) {
+  REQUIRE_NETWORK(network);
+  constexpr int kRanks = 20;
+  const Outcome outcome = run_command(on_hosts(*network, 5, kRanks / 5, "die"));
+  ASSERT_FALSE(outcome.timed_out) << outcome.describe();
+  for (int rank = 0; rank < kRanks; ++rank) {
+    if (rank == 1) continue;
+    EXPECT_THAT(outcome.out, HasSubstr("rank " + std::to_string(rank) +
+                                       ": PeerLostError rank 1 died or was cut off"))
+        << outcome.describe();
+  }
+}
+
 TEST(HostsTest, AHostThatIsCutOffIsAnErrorOnEveryRank) {
   REQUIRE_NETWORK(network);
   Subprocess job(on_hosts(*network, 3, 2, "loop"));

@@ -7,6 +7,9 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <chrono>
+#include <cstdlib>
+#include <thread>
 #include <vector>
 
 #include <gantry/core/error.hpp>
@@ -47,6 +50,39 @@ void expect_working(int ranks, const std::vector<Device>& devices) {
   for (const Tensor& tensor : tensors) {
     EXPECT_EQ(tensor.amin().item<int>(), ranks * (ranks + 1) / 2);
   }
+}
+
+// Operations through the host wait for the other ranks, which the same thread would call later.
+TEST_F(LocalThreadsTest, OneThreadForAllRanksIsAnErrorThroughTheHost) {
+  GANTRY_REQUIRE_DEVICES(2);
+#ifdef __SANITIZE_THREAD__
+  GTEST_SKIP() << "ThreadSanitizer has a thread of its own, which may be the program's";
+#endif
+  setenv("GANTRY_COLL_ALGO", "host", 1);
+  const std::vector<Communicator> group = Communicator::local(devices(2));
+  unsetenv("GANTRY_COLL_ALGO");
+  const Tensor tensor = full({1000}, 1, {.device = group[0].device()});
+  expect_throws<InvalidArgument>(
+      [&] { group[0].all_reduce(tensor); },
+      "collective: expected a thread for each of the 2 ranks, since operations through the host "
+      "wait for the other ranks, but got one thread, which waits as rank 0");
+  expect_throws<PeerLostError>([&] { group[1].barrier(); }, "rank 0");
+}
+
+// A thread that is late is another thread all the same.
+TEST_F(LocalThreadsTest, AThreadForEachRankMayComeLateThroughTheHost) {
+  GANTRY_REQUIRE_DEVICES(2);
+  setenv("GANTRY_COLL_ALGO", "host", 1);
+  const std::vector<Communicator> group = Communicator::local(devices(2));
+  unsetenv("GANTRY_COLL_ALGO");
+  rank_threads(2, [&](int rank) {
+    // Longer than it takes to look for other threads.
+    if (rank == 1) std::this_thread::sleep_for(std::chrono::milliseconds(1500));
+    const Communicator& member = group[static_cast<std::size_t>(rank)];
+    const Tensor tensor = full({1000}, rank + 1, {.device = member.device()});
+    member.all_reduce(tensor).synchronize();
+    EXPECT_EQ(tensor.amin().item<int>(), 3);
+  });
 }
 
 TEST_F(LocalThreadsTest, ARankWithoutAThreadIsAnErrorAndTheNextGroupWorks) {

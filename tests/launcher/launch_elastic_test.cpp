@@ -25,11 +25,6 @@ class LaunchElasticTest : public LaunchTest {
                                            script});
     return launch(arguments);
   }
-  // The same with glaunch's messages among the output.
-  Command merged(Command command) const {
-    command.argv.insert(command.argv.begin(), {"sh", "-c", "exec \"$@\" 2>&1", "sh"});
-    return command;
-  }
   void make_file(const std::string& name) const { std::ofstream(path(name)) << "x"; }
   Json report() const { return Json::parse(read_file(path("report"))); }
 };
@@ -125,19 +120,8 @@ TEST_F(LaunchElasticTest, TheTimeoutCountsTheWholeJob) {
 }
 
 TEST_F(LaunchElasticTest, ALauncherThatIsKilledLeavesNoReplacement) {
-  Subprocess job(elastic("1:2",
-                         "[ $GANTRY_RANK$GANTRY_RESTART = 10 ] && exit 3; setsid sleep 1000 & "
-                         "echo pid daemon $!; echo pid rank $$; wait"));
-  ASSERT_TRUE(eventually(
-      [&] { return job.wait_for_output("[0] pid rank") && job.wait_for_output("[1] pid rank"); }));
-  job.send_signal(SIGKILL);
-  const Outcome outcome = job.wait();
-  for (const char* who : {"daemon", "rank"}) {
-    const std::vector<int> pids = pids_in(outcome.out, who);
-    EXPECT_EQ(pids.size(), 2U) << outcome.describe();
-    for (const int pid : pids) EXPECT_TRUE(ends(pid)) << who;
-  }
-  EXPECT_TRUE(eventually([&] { return scratch_is_clean(); }));
+  expect_killed_launcher_leaves_nothing(elastic(
+      "1:2", std::string("[ $GANTRY_RANK$GANTRY_RESTART = 10 ] && exit 3; ") + kWithDaemon));
 }
 
 TEST_F(LaunchElasticTest, ContradictoryOptionsAreRefused) {

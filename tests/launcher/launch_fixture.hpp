@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 #include <poll.h>
+#include <signal.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
@@ -18,6 +19,7 @@
 #include <utility>
 #include <vector>
 
+#include "tests/support/eventually.hpp"
 #include "tests/support/subprocess.hpp"
 
 namespace gantry::testing {
@@ -48,6 +50,17 @@ class LaunchTest : public ::testing::Test {
     options.insert(options.end(), what.begin(), what.end());
     return launch(std::move(options));
   }
+  /// A command with glaunch's messages among its output.
+  static Command merged(Command command) {
+    command.argv.insert(command.argv.begin(), {"sh", "-c", "exec \"$@\" 2>&1", "sh"});
+    return command;
+  }
+  /// A script of a rank that starts a daemon, and whose pids
+  /// expect_killed_launcher_leaves_nothing() reads.
+  static constexpr const char* kWithDaemon =
+      "setsid sleep 1000 & echo pid daemon $!; echo pid rank $$; wait";
+  /// Kills the launcher of a job in which ranks 0 and 1 run kWithDaemon.
+  void expect_killed_launcher_leaves_nothing(const Command& command) const;
   std::string path(const std::string& name) const { return directory_ + "/" + name; }
   /// What the actor's "write-environment" wrote for a rank.
   std::map<std::string, std::string> environment_of(int rank) const;
@@ -101,6 +114,20 @@ inline bool ends(int pid) {
   const bool ended = poll(&entry, 1, 20'000) > 0;
   close(fd);
   return ended;
+}
+
+inline void LaunchTest::expect_killed_launcher_leaves_nothing(const Command& command) const {
+  Subprocess job(command);
+  ASSERT_TRUE(eventually(
+      [&] { return job.wait_for_output("[0] pid rank") && job.wait_for_output("[1] pid rank"); }));
+  job.send_signal(SIGKILL);
+  const Outcome outcome = job.wait();
+  for (const char* who : {"daemon", "rank"}) {
+    const std::vector<int> pids = pids_in(outcome.out, who);
+    EXPECT_EQ(pids.size(), 2U) << outcome.describe();
+    for (const int pid : pids) EXPECT_TRUE(ends(pid)) << who;
+  }
+  EXPECT_TRUE(eventually([&] { return scratch_is_clean(); }));
 }
 
 /// Processes that are children of `parent`, with their names.

@@ -96,6 +96,21 @@ TEST_F(LaunchHostsTest, MpirunStartsAShimForEachRank) {
   EXPECT_TRUE(scratch_is_clean());
 }
 
+// Images of containers set it. It would make mpirun say that all nodes are filled.
+TEST_F(LaunchHostsTest, AnMpirunThatKeepsToThisMachineStartsRanksOnOthersAllTheSame) {
+  if (!has_mpirun()) GTEST_SKIP() << "mpirun is not installed";
+  Command command = by_mpirun(
+      act({"--hosts", "node0:2,node1:2", "-x", "MODE=fast"}, {"write-environment", directory_}));
+  command.environment["OMPI_MCA_plm"] = "isolated";  // Open MPI 4
+  const Outcome outcome = run_command(command);
+  EXPECT_EQ(outcome.exit_code, 0) << outcome.describe();
+  EXPECT_THAT(
+      outcome.err,
+      HasSubstr("glaunch: ignoring OMPI_MCA_plm=isolated, with which mpirun starts ranks on "
+                "this machine only\n"));
+  expect_two_machines();
+}
+
 TEST_F(LaunchHostsTest, SrunStartsAShimForEachRank) {
   const Outcome outcome =
       run_command(by_srun(act({"-n", "4", "-x", "MODE=fast"}, {"write-environment", directory_})));

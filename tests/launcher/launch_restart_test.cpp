@@ -86,9 +86,7 @@ TEST_F(LaunchRestartTest, WhatASecondTryDoesNotMendIsNotTriedAgain) {
 }
 
 TEST_F(LaunchRestartTest, CtrlCEndsThePauseAndTheJob) {
-  Command command = pausing_job();
-  command.argv.insert(command.argv.begin(), {"sh", "-c", "exec \"$@\" 2>&1", "sh"});
-  Subprocess job(command);
+  Subprocess job(merged(pausing_job()));
   ASSERT_TRUE(job.wait_for_output("restart 1 of 1"));
   job.send_signal(SIGINT);
   const Outcome outcome = job.wait();
@@ -108,26 +106,13 @@ TEST_F(LaunchRestartTest, TheTimeoutCountsPauses) {
 }
 
 TEST_F(LaunchRestartTest, ALauncherThatIsKilledAfterARestartLeavesNothing) {
-  Subprocess job(
+  expect_killed_launcher_leaves_nothing(
       launch({"--cpu-only", "-n", "2", "--max-restarts", "1", "--restart-delay", "0", "sh", "-c",
-              "[ $GANTRY_RESTART = 1 ] || exit 3; setsid sleep 1000 & echo pid daemon "
-              "$!; echo pid rank $$; wait"}));
-  ASSERT_TRUE(eventually(
-      [&] { return job.wait_for_output("[0] pid rank") && job.wait_for_output("[1] pid rank"); }));
-  job.send_signal(SIGKILL);
-  const Outcome outcome = job.wait();
-  for (const char* who : {"daemon", "rank"}) {
-    const std::vector<int> pids = pids_in(outcome.out, who);
-    EXPECT_EQ(pids.size(), 2U) << outcome.describe();
-    for (const int pid : pids) EXPECT_TRUE(ends(pid)) << who;
-  }
-  EXPECT_TRUE(eventually([&] { return scratch_is_clean(); }));
+              std::string("[ $GANTRY_RESTART = 1 ] || exit 3; ") + kWithDaemon}));
 }
 
 TEST_F(LaunchRestartTest, ALauncherThatIsKilledInAPauseLeavesNothing) {
-  Command command = pausing_job();
-  command.argv.insert(command.argv.begin(), {"sh", "-c", "exec \"$@\" 2>&1", "sh"});
-  Subprocess job(command);
+  Subprocess job(merged(pausing_job()));
   ASSERT_TRUE(job.wait_for_output("restart 1 of 1"));
   job.send_signal(SIGKILL);
   job.wait();

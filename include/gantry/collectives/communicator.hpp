@@ -75,7 +75,9 @@ class GANTRY_API Communicator {
   /// TimeoutError; PeerLostError; NotSupported.
   static Communicator world();
   /// A group inside this process: one communicator per device, in rank order. Each may be used by a
-  /// thread of its own, or all by one, since no operation waits on the host for other ranks.
+  /// thread of its own. One thread may serve them all where transport() is "p2p" or "nccl", whose
+  /// operations do not wait on the host for other ranks. Over "host" it waits for itself: that
+  /// throws InvalidArgument where the program has no other thread, else TimeoutError.
   /// Throws: InvalidArgument for no device, the CPU, or a device that occurs twice; Error if the
   /// system has no thread for a rank.
   [[nodiscard]] static std::vector<Communicator> local(const std::vector<Device>& devices);

@@ -154,9 +154,12 @@ class GANTRY_API StoreClient final : public Store {
 
   /// Values of the keys "prefix/0" … "prefix/count-1" in one request; waits up to `timeout` until
   /// all are written. nullopt if they are too many bytes for one message, 16 MiB: get() each then.
-  /// Throws: as get().
-  [[nodiscard]] std::optional<std::vector<std::string>> gather(std::string_view prefix, int count,
-                                                               std::chrono::milliseconds timeout);
+  /// With `ends` it waits only while that many ranks have ended in order (mark_ended()), so that a
+  /// rank that ended without its value is noticed at once. Throws: as get(); TimeoutError also if
+  /// the number is another one.
+  [[nodiscard]] std::optional<std::vector<std::string>> gather(
+      std::string_view prefix, int count, std::chrono::milliseconds timeout,
+      std::optional<std::uint32_t> ends = {});
 
   /// First rank that is lost; -1 if there is none. Sends no message: the server reports each loss
   /// within milliseconds.

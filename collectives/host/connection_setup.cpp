@@ -1,0 +1,62 @@
+// The collective part of connecting a group.
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include <gantry/core/error.hpp>
+
+#include "collectives/host/connections.hpp"
+#include "core/escaped_text.hpp"
+
+namespace gantry {
+
+namespace {
+
+// Long enough for late ranks, short enough for a fallback to MPI.
+constexpr std::chrono::milliseconds kMostTimeout = std::chrono::seconds(30);
+
+}  // namespace
+
+std::unique_ptr<Connections> connect_group(Bootstrap& bootstrap, const LinkGroup& group) {
+  RankAddress mine;
+  std::string failure;
+  LinkDescriptors descriptors;
+  try {
+    descriptors = open_descriptors(mine);
+  } catch (const Error& error) {
+    failure = error.what();
+  }
+  std::vector<std::string> addresses =
+      bootstrap.all_gather(failure.empty() ? mine.str() : std::string());
+  // No rank tries to connect to a failed rank.
+  const bool all_listen = std::none_of(addresses.begin(), addresses.end(),
+                                       [](const std::string& text) { return text.empty(); });
+  std::unique_ptr<Connections> connections;
+  if (all_listen) {
+    const auto deadline = Connections::Clock::now() + std::min(group.timeout, kMostTimeout);
+    try {
+      connections =
+          std::make_unique<Connections>(group, std::move(addresses), std::move(descriptors));
+      connections->connect_neighbours(deadline);
+    } catch (const std::exception& error) {
+      failure = error.what();
+    }
+  }
+  std::string all;
+  const std::vector<std::string> failures = bootstrap.all_gather(failure);
+  for (std::size_t rank = 0; rank < failures.size(); ++rank) {
+    if (failures[rank].empty()) continue;
+    all += fmt::format(" rank {}: {};", rank,
+                       escape_control_characters(failures[rank], LineEnds::keep));
+  }
+  if (!all.empty()) {
+    all.back() = '.';
+    throw Error(
+        fmt::format("Failed connecting {} ranks by TCP:{} GANTRY_HOST_INTERFACE names the "
+                    "network interfaces to use",
+                    group.size, all));
+  }
+  return connections;
+}
+
+}  // namespace gantry

@@ -1,0 +1,361 @@
+#include "collectives/host/connections.hpp"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+#include <poll.h>
+#include <sys/eventfd.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <set>
+
+#include <gantry/core/error.hpp>
+
+#include "core/background_thread.hpp"
+
+namespace gantry {
+
+namespace {
+
+constexpr auto kHelloTimeout = std::chrono::seconds(2);
+constexpr auto kRetry = std::chrono::milliseconds(10);
+// For an unreachable machine; a machine that answers late is watched by its control connection.
+constexpr auto kDialTimeout = std::chrono::seconds(4);
+constexpr std::size_t kFixedDescriptors = 2;  // in the list for poll()
+// In groups of this size all ranks are neighbours.
+constexpr int kSmallGroup = 16;
+
+std::vector<int> neighbours_of(int rank, int size) {
+  std::set<int> ranks;
+  if (size <= kSmallGroup) {
+    for (int other = 0; other < size; ++other) ranks.insert(other);
+  }
+  for (int distance = 1; distance < size; distance *= 4) {
+    ranks.insert((rank + distance) % size);
+    ranks.insert((rank + size - distance) % size);
+  }
+  ranks.erase(rank);
+  return {ranks.begin(), ranks.end()};
+}
+
+Socket make_eventfd() {
+  Socket result(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
+  if (!result) throw Error(fmt::format("host links: no eventfd: {}", std::strerror(errno)));
+  return result;
+}
+
+void signal(const Socket& event) noexcept {
+  const std::uint64_t one = 1;
+  [[maybe_unused]] const auto written = write(event.get(), &one, sizeof one);
+}
+
+void clear(const Socket& event) noexcept {
+  std::uint64_t count = 0;
+  [[maybe_unused]] const auto got = read(event.get(), &count, sizeof count);
+}
+
+}  // namespace
+
+LinkDescriptors open_descriptors(RankAddress& address) {
+  LinkDescriptors result;
+  result.wake = make_eventfd();
+  result.news = make_eventfd();
+  result.listener = listen_anywhere(address);
+  return result;
+}
+
+Connections::Connections(const LinkGroup& group, std::vector<std::string> addresses,
+                         LinkDescriptors descriptors)
+    : group_(group),
+      addresses_(std::move(addresses)),
+      cookie_(RankAddress::parse(addresses_[0]).cookie),
+      machine_(RankAddress::parse(addresses_[static_cast<std::size_t>(group.rank)]).machine),
+      neighbours_(neighbours_of(group.rank, group.size)),
+      descriptors_(std::move(descriptors)),
+      owner_(getpid()),
+      pairs_(static_cast<std::size_t>(group.size)) {
+  thread_ = start_background_thread("gantry-links", [this] { run(); });
+}
+
+Connections::~Connections() {
+  if (getpid() != owner_) {  // a child of a fork: all of this is the parent's
+    abandon_after_fork(std::move(thread_));
+    return;
+  }
+  notify({ControlMessage::Kind::left, group_.rank});
+  {
+    const std::lock_guard lock(mutex_);
+    stops_ = true;
+  }
+  signal(descriptors_.wake);
+  thread_.join();
+}
+
+void Connections::connect_neighbours(Clock::time_point deadline) {
+  std::unique_lock lock(mutex_);
+  for (const int rank : neighbours_) {
+    if (rank < group_.rank) dial(rank, Purpose::control, deadline);
+  }
+  signal(descriptors_.wake);
+  const auto is_connected = [&] {
+    return std::all_of(neighbours_.begin(), neighbours_.end(),
+                       [&](int rank) { return end_of(pair(rank), Purpose::control).is_made; });
+  };
+  const bool is_over =
+      changed_.wait_until(lock, deadline, [&] { return failure_ || is_connected(); });
+  if (is_over && is_connected()) return;
+  throw Error(failure_ && !failure_->text.empty() ? failure_->text : missing_text());
+}
+
+std::string Connections::missing_text() const {
+  std::vector<int> missing;
+  for (const int rank : neighbours_) {
+    if (!pairs_[static_cast<std::size_t>(rank)].ends[0].is_made) missing.push_back(rank);
+  }
+  return fmt::format("rank(s) {} did not connect{}", fmt::join(missing, ", "),
+                     trouble_.empty() ? "" : fmt::format(" ({})", trouble_));
+}
+
+void Connections::post_news() noexcept { signal(descriptors_.news); }
+
+void Connections::clear_news() noexcept { clear(descriptors_.news); }
+
+void Connections::request(int rank) {
+  const std::lock_guard lock(mutex_);
+  if (pair(rank).is_wanted) return;
+  pair(rank).is_wanted = true;
+  connect_pair(rank);
+  signal(descriptors_.wake);
+}
+
+std::vector<std::pair<int, Socket>> Connections::take_data() {
+  const std::lock_guard lock(mutex_);
+  std::vector<std::pair<int, Socket>> taken;
+  for (const int rank : std::exchange(new_data_, {})) {
+    taken.emplace_back(rank, std::move(end_of(pair(rank), Purpose::data).socket));
+  }
+  return taken;
+}
+
+std::optional<LinkFailure> Connections::failure() const {
+  const std::lock_guard lock(mutex_);
+  return failure_;
+}
+
+bool Connections::await_end(int rank, Clock::time_point deadline) {
+  std::unique_lock lock(mutex_);
+  changed_.wait_until(lock, deadline, [&] { return failure_ || pair(rank).has_left; });
+  return pair(rank).has_left;
+}
+
+void Connections::notify(const ControlMessage& message) noexcept {
+  const std::lock_guard lock(mutex_);
+  send_last(message);
+}
+
+void Connections::send_last(const ControlMessage& message) noexcept {
+  if (last_) return;
+  last_ = message;
+  for (Pair& other : pairs_) {
+    if (const Socket& control = end_of(other, Purpose::control).socket) {
+      [[maybe_unused]] const auto sent =
+          send(control.get(), &message, sizeof message, MSG_NOSIGNAL | MSG_DONTWAIT);
+    }
+    // A rank that waits for data detects it now rather than when this process ends.
+    if (const Socket& data = end_of(other, Purpose::data).socket) shutdown(data.get(), SHUT_WR);
+  }
+}
+
+void Connections::fail(const ControlMessage& message, std::string text, int from) noexcept {
+  if (failure_) return;
+  failure_ = LinkFailure{message, std::move(text), from};
+  send_last(message);
+  publish();
+}
+
+void Connections::publish() noexcept {
+  changed_.notify_all();
+  signal(descriptors_.news);
+}
+
+void Connections::run() {
+  std::unique_lock lock(mutex_);
+  while (!stops_) {
+    const int timeout_ms = prepare_poll();
+    lock.unlock();
+    (void)poll(polled_.data(), polled_.size(), timeout_ms);
+    lock.lock();
+    handle_events();
+  }
+}
+
+// The list: the fixed descriptors, control connections, guests, dials. Only this thread changes the
+// last three.
+int Connections::prepare_poll() {
+  polled_.clear();
+  polled_ranks_.clear();
+  polled_.push_back({descriptors_.wake.get(), POLLIN, 0});
+  polled_.push_back({is_deaf_ ? -1 : descriptors_.listener.get(), POLLIN, 0});
+  Clock::time_point next = Clock::time_point::max();
+  if (is_deaf_) next = Clock::now() + kRetry;
+  for (int rank = 0; rank < group_.size; ++rank) {
+    const Socket& control = end_of(pair(rank), Purpose::control).socket;
+    if (!control) continue;
+    polled_.push_back({control.get(), POLLIN, 0});
+    polled_ranks_.push_back(rank);
+  }
+  for (const Guest& guest : guests_) {
+    polled_.push_back({guest.socket.get(), POLLIN, 0});
+    next = std::min(next, guest.deadline);
+  }
+  for (const Dial& dial : dials_) {
+    polled_.push_back({dial.descriptor(), dial.events(), 0});
+    next = std::min(next, dial.next_step());
+  }
+  if (next == Clock::time_point::max()) return -1;
+  const auto left = std::chrono::ceil<std::chrono::milliseconds>(next - Clock::now());
+  return static_cast<int>(std::clamp<std::int64_t>(left.count(), 0, 10'000));
+}
+
+void Connections::handle_events() {
+  if (polled_[0].revents != 0) clear(descriptors_.wake);
+  for (std::size_t i = 0; i < polled_ranks_.size(); ++i) {
+    if (polled_[kFixedDescriptors + i].revents != 0) read_control(polled_ranks_[i]);
+  }
+  std::erase_if(guests_, [&](Guest& guest) { return !greet(guest); });
+  std::erase_if(dials_, [&](Dial& dial) { return !advance(dial); });
+  if (is_deaf_ || polled_[1].revents != 0) accept_guests();
+}
+
+void Connections::accept_guests() {
+  is_deaf_ = false;
+  for (;;) {
+    Socket socket(
+        accept4(descriptors_.listener.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
+    if (!socket) {
+      // The connection stays in the queue while this process has no descriptor for it.
+      is_deaf_ = errno == EMFILE || errno == ENFILE || errno == ENOBUFS || errno == ENOMEM;
+      if (is_deaf_) {
+        trouble_ = fmt::format("cannot accept a connection: {}", std::strerror(errno));
+      }
+      return;
+    }
+    Guest guest{std::move(socket), {}, Clock::now() + kHelloTimeout};
+    if (greet(guest)) guests_.push_back(std::move(guest));
+  }
+}
+
+bool Connections::greet(Guest& guest) {
+  bool ended = false;
+  const std::optional<Hello> hello = guest.reading.read(guest.socket, ended);
+  if (!hello) return !ended && Clock::now() < guest.deadline;
+  const std::optional<Answer> answer = answer_to(*hello);
+  if (!answer) return false;
+  const bool is_sent = send(guest.socket.get(), &*answer, sizeof *answer,
+                            MSG_NOSIGNAL | MSG_DONTWAIT) == static_cast<ssize_t>(sizeof *answer);
+  if (is_sent && answer->kind == Answer::Kind::welcome) {
+    install(hello->from, hello->purpose, std::move(guest.socket), false);
+  }
+  return false;
+}
+
+// Nothing if the connection is unauthenticated.
+std::optional<Answer> Connections::answer_to(const Hello& hello) {
+  const Hello wanted;
+  const bool is_known =
+      hello.magic == wanted.magic && hello.to == group_.rank &&
+      std::equal(hello.cookie.begin(), hello.cookie.end(), cookie_.begin(), cookie_.end()) &&
+      hello.from >= 0 && hello.from < group_.size && hello.from != group_.rank &&
+      (hello.purpose == Purpose::data || hello.purpose == Purpose::control);
+  if (!is_known) return std::nullopt;
+  if (last_) return Answer{Answer::Kind::ended, *last_};
+  const End& end = end_of(pair(hello.from), hello.purpose);
+  const bool dials_itself = dial_of(hello.from, hello.purpose) != dials_.end();
+  const bool counts =
+      end.is_made ? end.is_own || !end.socket : dials_itself && group_.rank < hello.from;
+  return Answer{counts ? Answer::Kind::crossed : Answer::Kind::welcome, {}};
+}
+
+std::list<Dial>::iterator Connections::dial_of(int rank, Purpose purpose) {
+  return std::find_if(dials_.begin(), dials_.end(), [&](const Dial& dial) {
+    return dial.rank() == rank && dial.purpose() == purpose;
+  });
+}
+
+void Connections::dial(int rank, Purpose purpose, Clock::time_point give_up) {
+  Hello hello;
+  std::copy_n(cookie_.begin(), std::min(cookie_.size(), hello.cookie.size()), hello.cookie.begin());
+  hello.from = group_.rank;
+  hello.to = rank;
+  hello.purpose = purpose;
+  dials_.emplace_back(hello, RankAddress::parse(addresses_[static_cast<std::size_t>(rank)]),
+                      machine_, give_up);
+}
+
+bool Connections::advance(Dial& dial) {
+  const int rank = dial.rank();
+  // The other rank's own connection has come meanwhile.
+  if (end_of(pair(rank), dial.purpose()).is_made) return false;
+  if (last_) return false;
+  switch (dial.step()) {
+    case Dial::Outcome::pending:
+    case Dial::Outcome::crossed:
+      return true;
+    case Dial::Outcome::connected:
+      install(rank, dial.purpose(), dial.take(), true);
+      return false;
+    case Dial::Outcome::ended:
+      pair(rank).has_left = dial.message().kind == ControlMessage::Kind::left;
+      fail(dial.message(), {}, rank);
+      return false;
+    case Dial::Outcome::failed:
+      break;
+  }
+  fail({pair(rank).has_left ? ControlMessage::Kind::left : ControlMessage::Kind::lost, rank},
+       pair(rank).has_left ? std::string() : dial.problem(), -1);
+  return false;
+}
+
+void Connections::install(int rank, Purpose purpose, Socket socket, bool is_own) {
+  Pair& other = pair(rank);
+  purpose == Purpose::data ? wait_patiently(socket) : watch_closely(socket);
+  End& end = end_of(other, purpose);
+  // A retry: the other rank closed the first one before it was accepted.
+  const bool is_retry = end.is_made;
+  end = {std::move(socket), true, is_own};
+  if (purpose == Purpose::data && !is_retry) new_data_.push_back(rank);
+  if (other.is_wanted) connect_pair(rank);
+  publish();
+}
+
+void Connections::connect_pair(int rank) {
+  Pair& other = pair(rank);
+  for (const Purpose purpose : {Purpose::control, Purpose::data}) {
+    if (end_of(other, purpose).is_made) continue;
+    if (dial_of(rank, purpose) == dials_.end()) dial(rank, purpose, Clock::now() + kDialTimeout);
+    return;  // Data come after a control connection, which watches the rank.
+  }
+}
+
+void Connections::read_control(int rank) {
+  Socket& socket = end_of(pair(rank), Purpose::control).socket;
+  if (!socket) return;
+  ControlMessage message;
+  const ssize_t got = recv(socket.get(), &message, sizeof message, MSG_DONTWAIT);
+  if (got < 0 && (errno == EAGAIN || errno == EINTR)) return;
+  socket.reset();
+  if (got != sizeof message) {
+    return fail({ControlMessage::Kind::lost, rank}, {}, -1);
+  }
+  if (message.kind != ControlMessage::Kind::left || message.failed_rank != rank) {
+    return fail(message, {}, rank);
+  }
+  // The rank is done, but data that it sent before may still arrive.
+  pair(rank).has_left = true;
+  publish();
+}
+
+}  // namespace gantry

@@ -1,0 +1,159 @@
+#pragma once
+
+#include <poll.h>
+
+#include <chrono>
+#include <condition_variable>
+#include <list>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "collectives/host/handshake.hpp"
+#include "collectives/host/links.hpp"
+
+namespace gantry {
+
+// Note [Connections between hosts]
+// A job of n ranks has n² pairs, and most ranks never exchange a message. So a pair is connected
+// when one of its ranks first needs that. At the start a rank has control connections to its
+// neighbours only: to all ranks of a small group, and to a few at distances 1, 4, 16, … of a large
+// one. A thread of each rank accepts and makes connections, so the other rank's program may be
+// busy.
+//
+// Losses still reach every rank. A rank that learns why another one failed repeats that to all
+// ranks to which it has a control connection, once. The neighbours join all ranks of the group.
+// Nobody waits for a rank without a control connection to it: such a wait makes one.
+//
+// Two ranks may connect to each other at the same moment. The connection that the lower rank begins
+// counts. The lower rank refuses the other one, which its rank then gives up.
+
+// Why a group is broken.
+struct LinkFailure {
+  ControlMessage message;
+  std::string text;  // details, where this rank found the failure
+  int from = -1;     // the rank that reported it, −1 for this rank
+};
+
+// The descriptors of a rank's connections that exist from the start.
+struct LinkDescriptors {
+  Socket listener;
+  Socket wake;  // an eventfd that wakes the thread
+  Socket news;  // an eventfd that wakes the rank
+};
+
+// A rank's connections to the other ranks of its group, and the thread that makes and watches them.
+//
+// Thread safety: any thread.
+class Connections {
+ public:
+  using Clock = std::chrono::steady_clock;
+
+  // `addresses` are the texts of all ranks' ones; the listener is at this rank's. Most of them are
+  // never used. Throws: std::system_error.
+  Connections(const LinkGroup& group, std::vector<std::string> addresses,
+              LinkDescriptors descriptors);
+  // Closes them. Ranks that wait for this one lose a peer.
+  ~Connections();
+  Connections(const Connections&) = delete;
+  Connections& operator=(const Connections&) = delete;
+
+  // Connects to the neighbours. Throws: Error naming the ranks that did not connect.
+  void connect_neighbours(Clock::time_point deadline);
+
+  // Readable after a change below; stays so until clear_news().
+  int news() const { return descriptors_.news.get(); }
+  void post_news() noexcept;
+  void clear_news() noexcept;
+  // Asks for the data connection to `rank`, which take_data() returns later.
+  void request(int rank);
+  // Takes the data connections that were made since the last call.
+  std::vector<std::pair<int, Socket>> take_data();
+  // Why the group is broken, as far as this rank knows.
+  std::optional<LinkFailure> failure() const;
+  // Waits until `rank` has left, or the group is broken. Returns true if it has left.
+  bool await_end(int rank, Clock::time_point deadline);
+  // Sends the last control message of this rank. Later ones are ignored.
+  void notify(const ControlMessage& message) noexcept;
+
+ private:
+  // One connection of a pair.
+  struct End {
+    Socket socket;  // empty also once it is taken or closed
+    bool is_made = false;
+    bool is_own = false;  // this rank began it
+  };
+  struct Pair {
+    End ends[kPurposes];
+    bool is_wanted = false;  // its data connection
+    bool has_left = false;
+  };
+  // An accepted connection whose Hello is on its way.
+  struct Guest {
+    Socket socket;
+    PartialRead<Hello> reading;
+    Clock::time_point deadline;
+  };
+
+  static End& end_of(Pair& pair, Purpose purpose) {
+    return pair.ends[static_cast<std::size_t>(purpose)];
+  }
+  Pair& pair(int rank) { return pairs_[static_cast<std::size_t>(rank)]; }
+  void run();
+  // All of these require the lock.
+  int prepare_poll();
+  void handle_events();
+  void accept_guests();
+  // Returns false once the connection needs no further look.
+  bool greet(Guest& guest);
+  std::optional<Answer> answer_to(const Hello& hello);
+  void dial(int rank, Purpose purpose, Clock::time_point give_up);
+  std::list<Dial>::iterator dial_of(int rank, Purpose purpose);
+  // Returns false once the attempt is over.
+  bool advance(Dial& dial);
+  void install(int rank, Purpose purpose, Socket socket, bool is_own);
+  // Dials what a wanted pair lacks.
+  void connect_pair(int rank);
+  void read_control(int rank);
+  void fail(const ControlMessage& message, std::string text, int from) noexcept;
+  void send_last(const ControlMessage& message) noexcept;
+  void publish() noexcept;
+  std::string missing_text() const;
+
+  const LinkGroup group_;
+  const std::vector<std::string> addresses_;
+  const std::string cookie_;   // of the group
+  const std::string machine_;  // of this rank
+  const std::vector<int> neighbours_;
+  const LinkDescriptors descriptors_;
+  const int owner_;  // the process
+
+  mutable std::mutex mutex_;  // guards what follows
+  std::condition_variable changed_;
+  std::vector<Pair> pairs_;  // by rank
+  std::list<Guest> guests_;
+  std::list<Dial> dials_;
+  std::vector<int> new_data_;  // ranks
+  std::optional<LinkFailure> failure_;
+  std::optional<ControlMessage> last_;  // of this rank
+  std::string trouble_;                 // of this process with its descriptors, or of a dial
+  bool is_deaf_ = false;                // there is no descriptor for the next connection
+  bool stops_ = false;
+
+  std::vector<pollfd> polled_;     // of the thread
+  std::vector<int> polled_ranks_;  // those of the control connections
+  std::thread thread_;
+};
+
+// Opens the descriptors, and sets `address` to that of the listener. Throws: Error.
+LinkDescriptors open_descriptors(RankAddress& address);
+
+// Connects a group. Collective: it succeeds on all ranks or on none.
+// Throws: Error that names the failed ranks and causes; PeerLostError, TimeoutError.
+std::unique_ptr<Connections> connect_group(Bootstrap& bootstrap, const LinkGroup& group);
+
+}  // namespace gantry

@@ -1,0 +1,184 @@
+#include "collectives/host/handshake.hpp"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+#include <netdb.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <poll.h>
+#include <sys/socket.h>
+
+#include <cerrno>
+#include <cstring>
+#include <memory>
+
+namespace gantry {
+
+namespace {
+
+constexpr auto kConnectTimeout = std::chrono::seconds(1);
+constexpr auto kPause = std::chrono::milliseconds(10);
+// For the dial of the other rank, which counts.
+constexpr auto kCrossedPause = std::chrono::milliseconds(100);
+// Where every address refuses: time for the reports of other ranks, which know more.
+constexpr auto kRefusedTimeout = std::chrono::milliseconds(500);
+
+void set(const Socket& socket, int level, int option, int value) {
+  setsockopt(socket.get(), level, option, &value, sizeof value);
+}
+
+}  // namespace
+
+void watch_closely(const Socket& socket) {
+  set(socket, IPPROTO_TCP, TCP_NODELAY, 1);
+  set(socket, SOL_SOCKET, SO_KEEPALIVE, 1);
+  set(socket, IPPROTO_TCP, TCP_KEEPIDLE, 1);
+  set(socket, IPPROTO_TCP, TCP_KEEPINTVL, 1);
+  set(socket, IPPROTO_TCP, TCP_KEEPCNT, 3);
+  set(socket, IPPROTO_TCP, TCP_USER_TIMEOUT, 4000);
+}
+
+void wait_patiently(const Socket& socket) {
+  set(socket, IPPROTO_TCP, TCP_NODELAY, 1);
+  set(socket, SOL_SOCKET, SO_KEEPALIVE, 0);
+  set(socket, IPPROTO_TCP, TCP_USER_TIMEOUT, 0);
+}
+
+template <class T>
+std::optional<T> PartialRead<T>::read(const Socket& socket, bool& ended) {
+  while (got_ < sizeof(T)) {
+    const ssize_t got = recv(socket.get(), bytes_.data() + got_, sizeof(T) - got_, MSG_DONTWAIT);
+    if (got <= 0) {
+      ended = got == 0 || (errno != EAGAIN && errno != EINTR);
+      return std::nullopt;
+    }
+    got_ += static_cast<std::size_t>(got);
+  }
+  T result;
+  std::memcpy(&result, bytes_.data(), sizeof result);
+  return result;
+}
+template class PartialRead<Hello>;
+template class PartialRead<Answer>;
+
+Dial::Dial(const Hello& hello, const RankAddress& to, const std::string& own_machine,
+           Clock::time_point give_up)
+    : hello_(hello), port_(to.port), hosts_(to.hosts_from(own_machine)), give_up_(give_up) {}
+
+short Dial::events() const { return phase_ == Phase::connecting ? POLLOUT : POLLIN; }
+
+bool Dial::begin_next() {
+  addrinfo hints{};
+  hints.ai_socktype = SOCK_STREAM;
+  hints.ai_flags = AI_NUMERICHOST | AI_NUMERICSERV;
+  addrinfo* list = nullptr;
+  const std::string& host = hosts_[next_host_++];
+  if (getaddrinfo(host.c_str(), std::to_string(port_).c_str(), &hints, &list) != 0) {
+    code_ = EADDRNOTAVAIL;
+    return false;
+  }
+  const std::unique_ptr<addrinfo, void (*)(addrinfo*)> owner(list, freeaddrinfo);
+  socket_ = Socket(socket(list->ai_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+  if (!socket_) {
+    code_ = errno;
+    return false;
+  }
+  watch_closely(socket_);
+  if (connect(socket_.get(), list->ai_addr, list->ai_addrlen) != 0 && errno != EINPROGRESS) {
+    code_ = errno;
+    return false;
+  }
+  phase_ = Phase::connecting;
+  next_step_ = Clock::now() + kConnectTimeout;
+  return true;
+}
+
+bool Dial::has_connected() {
+  socklen_t length = sizeof code_;
+  pollfd entry{socket_.get(), POLLOUT, 0};
+  code_ = ETIMEDOUT;
+  if (poll(&entry, 1, 0) <= 0) return false;
+  getsockopt(socket_.get(), SOL_SOCKET, SO_ERROR, &code_, &length);
+  return code_ == 0;
+}
+
+Dial::Outcome Dial::leave_address(int code) {
+  code_ = code;
+  refusals_ += code == ECONNREFUSED ? 1 : 0;
+  socket_.reset();
+  reading_ = {};
+  phase_ = Phase::paused;
+  const Clock::time_point now = Clock::now();
+  next_step_ = now;
+  if (next_host_ < hosts_.size()) return Outcome::pending;
+  const bool all_refuse = refusals_ == static_cast<int>(hosts_.size());
+  if (now >= give_up_ || (all_refuse && now - begin_ > kRefusedTimeout)) return Outcome::failed;
+  next_host_ = 0;
+  refusals_ = 0;
+  next_step_ = now + kPause;
+  return Outcome::pending;
+}
+
+Dial::Outcome Dial::step() {
+  for (;;) {
+    const Clock::time_point now = Clock::now();
+    switch (phase_) {
+      case Phase::paused: {
+        if (now < next_step_) return Outcome::pending;
+        if (hosts_.empty()) return Outcome::failed;
+        if (!begin_next() && leave_address(code_) == Outcome::failed) return Outcome::failed;
+        continue;
+      }
+      case Phase::connecting: {
+        if (!has_connected()) {
+          if (code_ == ETIMEDOUT && now < next_step_) return Outcome::pending;
+          if (leave_address(code_) == Outcome::failed) return Outcome::failed;
+          continue;
+        }
+        // A new connection has room for the whole of it.
+        if (send(socket_.get(), &hello_, sizeof hello_, MSG_NOSIGNAL | MSG_DONTWAIT) !=
+            static_cast<ssize_t>(sizeof hello_)) {
+          if (leave_address(errno) == Outcome::failed) return Outcome::failed;
+          continue;
+        }
+        phase_ = Phase::greeted;
+        // A rank that was stopped answers late, and is not lost.
+        next_step_ = Clock::time_point::max();
+        continue;
+      }
+      case Phase::greeted: {
+        bool ended = false;
+        const std::optional<Answer> answer = reading_.read(socket_, ended);
+        if (!answer && !ended) return Outcome::pending;
+        if (!answer) {
+          // Another process listens there, or the rank is ending.
+          if (leave_address(ECONNREFUSED) == Outcome::failed) return Outcome::failed;
+          continue;
+        }
+        answer_ = *answer;
+        switch (answer->kind) {
+          case Answer::Kind::welcome:
+            if (hello_.purpose == Purpose::data) wait_patiently(socket_);
+            return Outcome::connected;
+          case Answer::Kind::crossed:
+            (void)leave_address(0);
+            next_host_ = 0;
+            refusals_ = 0;
+            next_step_ = Clock::now() + kCrossedPause;
+            return Outcome::crossed;
+          case Answer::Kind::ended:
+            return Outcome::ended;
+        }
+        if (leave_address(EPROTO) == Outcome::failed) return Outcome::failed;
+      }
+    }
+  }
+}
+
+std::string Dial::problem() const {
+  return fmt::format("no way to rank {} at port {} of {}{}", hello_.to, port_,
+                     hosts_.empty() ? "no address" : fmt::format("{}", fmt::join(hosts_, ", ")),
+                     code_ == 0 ? "" : fmt::format(" ({})", std::strerror(code_)));
+}
+
+}  // namespace gantry

@@ -1,0 +1,117 @@
+#pragma once
+
+#include <array>
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "collectives/host/addresses.hpp"
+#include "collectives/host/control_message.hpp"
+
+namespace gantry {
+
+// Note [Two connections]
+// Data may stall for as long as a rank computes, and a full TCP window looks like a dead machine to
+// TCP's timers. So two ranks that exchange data have a second connection, which carries one last
+// control message. Its keepalives detect an unreachable machine within seconds, even if the process
+// there is busy or stopped. Its end signals a process's death. A rank that fails also names the
+// failed rank there, whatever the state of its data connections.
+enum class Purpose : std::int32_t { control, data };
+inline constexpr std::size_t kPurposes = 2;
+
+// The first bytes on a connection. The cookie rejects unauthenticated connections.
+struct Hello {
+  std::array<char, 8> magic{'g', 'a', 'n', 't', 'r', 'y', 'L', '2'};
+  std::array<char, 32> cookie{};
+  std::int32_t from = 0;
+  std::int32_t to = 0;
+  Purpose purpose = Purpose::control;
+  std::int32_t reserved = 0;
+};
+
+// The bytes that answer a Hello.
+struct Answer {
+  enum class Kind : std::int32_t {
+    welcome = 'y',
+    crossed = 'c',  // the other rank's own connection of this purpose counts
+    ended = 'e',    // the rank stops; `message` is its last control message
+  };
+  Kind kind = Kind::welcome;
+  ControlMessage message;
+};
+
+// Sets the options of a connection while it is made: an unreachable machine is detected after four
+// seconds. Control connections keep them.
+void watch_closely(const Socket& socket);
+// Sets the options of a data connection.
+void wait_patiently(const Socket& socket);
+
+// A non-blocking receive of an object of `T` in as many parts as it arrives in.
+template <class T>
+class PartialRead {
+ public:
+  // Returns the object once it is whole. Sets `ended` if it never will be.
+  std::optional<T> read(const Socket& socket, bool& ended);
+
+ private:
+  std::array<std::byte, sizeof(T)> bytes_{};
+  std::size_t got_ = 0;
+};
+
+// An attempt to connect to a rank, address by address, that never blocks.
+//
+// Thread safety: none.
+class Dial {
+ public:
+  using Clock = std::chrono::steady_clock;
+  enum class Outcome : std::uint8_t {
+    pending,
+    connected,  // take() returns the connection
+    crossed,    // the attempt continues after a pause, unless the other rank connects
+    ended,      // message() says why
+    failed,     // problem() says why
+  };
+
+  // Gives up at `give_up`, and earlier if every address refuses connections.
+  Dial(const Hello& hello, const RankAddress& to, const std::string& own_machine,
+       Clock::time_point give_up);
+
+  // Continues as far as possible without waiting.
+  Outcome step();
+  // What poll() should wait for, −1 for nothing, and for how long at most.
+  int descriptor() const { return phase_ == Phase::paused ? -1 : socket_.get(); }
+  short events() const;
+  Clock::time_point next_step() const { return next_step_; }
+
+  int rank() const { return hello_.to; }
+  Purpose purpose() const { return hello_.purpose; }
+  Socket take() { return std::move(socket_); }
+  const ControlMessage& message() const { return answer_.message; }
+  std::string problem() const;
+
+ private:
+  enum class Phase : std::uint8_t { paused, connecting, greeted };
+  // Begins with the next address; false if that is not possible now.
+  bool begin_next();
+  Outcome leave_address(int code);
+  bool has_connected();
+
+  Hello hello_;
+  int port_;
+  std::vector<std::string> hosts_;
+  Clock::time_point give_up_;
+  Clock::time_point begin_ = Clock::now();
+  std::size_t next_host_ = 0;
+  Phase phase_ = Phase::paused;
+  Clock::time_point next_step_ = Clock::now();
+  Socket socket_;
+  PartialRead<Answer> reading_;
+  Answer answer_;
+  int refusals_ = 0;  // of this round of addresses
+  int code_ = 0;      // the last error
+};
+
+}  // namespace gantry

@@ -1,0 +1,253 @@
+// Connections between ranks that are made when they are needed, with ranks as threads.
+#include "collectives/host/connections.hpp"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <poll.h>
+#include <sys/socket.h>
+
+#include <array>
+#include <cstring>
+#include <filesystem>
+#include <iterator>
+#include <random>
+#include <thread>
+
+#include <gantry/core/error.hpp>
+
+#include "tests/collectives/throws.hpp"
+#include "tests/support/rank_threads.hpp"
+
+namespace gantry {
+namespace {
+
+using testing::expect_throws;
+using testing::rank_threads;
+
+constexpr std::chrono::seconds kLong{60};
+// More than a small group, in which all ranks are neighbours.
+constexpr int kRanks = 40;
+
+using LinkTest = std::function<void(int rank, HostLinks& links)>;
+
+// Calls `fn` on every rank of a group with links.
+void linked_ranks(
+    int size, const LinkTest& fn, const std::function<void()>& when_linked = [] {},
+    std::chrono::milliseconds timeout = kLong) {
+  auto bootstraps = make_local_bootstraps(size);
+  rank_threads(size, [&](int rank) {
+    Bootstrap& bootstrap = *bootstraps[static_cast<std::size_t>(rank)];
+    const auto links = make_tcp_links(bootstrap, {rank, size, timeout});
+    (void)bootstrap.all_gather("linked");
+    if (rank == 0) when_linked();
+    (void)bootstrap.all_gather("begin");
+    fn(rank, *links);
+    (void)bootstrap.all_gather("done");
+  });
+}
+
+std::span<const std::byte> bytes_of(const int& value) {
+  return std::as_bytes(std::span(&value, 1));
+}
+
+// Sends this rank's number to the ranks `to`, and expects those of the ranks `from`.
+void expect_exchange(HostLinks& links, int rank, const std::vector<int>& to,
+                     const std::vector<int>& from) {
+  std::vector<Outgoing> sends;
+  for (const int other : to) sends.push_back({other, bytes_of(rank)});
+  std::vector<int> values(from.size(), -1);
+  std::vector<Incoming> receives;
+  for (std::size_t i = 0; i < from.size(); ++i) {
+    receives.push_back({from[i], std::as_writable_bytes(std::span(&values[i], 1))});
+  }
+  links.exchange(sends, receives);
+  EXPECT_EQ(values, from);
+}
+
+// Waits for a message of `from` that does not come.
+void await_nothing(HostLinks& links, int from) {
+  int value = 0;
+  Incoming message{from, std::as_writable_bytes(std::span(&value, 1))};
+  links.exchange({}, {&message, 1});
+}
+
+std::ptrdiff_t open_descriptors() {
+  return std::distance(std::filesystem::directory_iterator("/proc/self/fd"), {});
+}
+
+TEST(HostConnectionsTest, ALargeGroupBeginsWithAFewConnectionsOfEachRank) {
+  const std::ptrdiff_t before = open_descriptors();
+  std::ptrdiff_t linked = 0;
+  std::ptrdiff_t exchanged = 0;
+  linked_ranks(
+      kRanks,
+      [&](int rank, HostLinks& links) {
+        // One pair, at a distance that no neighbours have.
+        if (rank == 3) expect_exchange(links, rank, {25}, {25});
+        if (rank == 25) expect_exchange(links, rank, {3}, {3});
+        if (rank == 3) exchanged = open_descriptors();
+      },
+      [&] { linked = open_descriptors(); });
+  // Three descriptors of each rank, and both ends of connections to distances 1, 4, 16.
+  EXPECT_EQ(linked - before, kRanks * (3 + 6));
+  EXPECT_EQ(exchanged - linked, 4);
+  EXPECT_EQ(open_descriptors(), before);
+}
+
+TEST(HostConnectionsTest, PairsThatConnectFromBothSidesAtOnceExchangeEveryMessage) {
+  std::vector<int> all(kRanks);
+  for (int rank = 0; rank < kRanks; ++rank) all[static_cast<std::size_t>(rank)] = rank;
+  for (unsigned round = 0; round < 4; ++round) {
+    linked_ranks(kRanks, [&](int rank, HostLinks& links) {
+      std::vector<int> others = all;
+      std::erase(others, rank);
+      std::shuffle(others.begin(), others.end(),
+                   std::mt19937(round * kRanks + static_cast<unsigned>(rank)));
+      for (int turn = 0; turn < 3; ++turn) expect_exchange(links, rank, others, others);
+    });
+  }
+}
+
+TEST(HostConnectionsTest, ASmallMessageDoesNotWaitForItsReceiver) {
+  linked_ranks(kRanks, [](int rank, HostLinks& links) {
+    // The receivers are not in an exchange before they have sent themselves.
+    const int peer = (rank + kRanks / 2) % kRanks;
+    expect_exchange(links, rank, {peer}, {});
+    expect_exchange(links, rank, {}, {peer});
+  });
+}
+
+TEST(HostConnectionsTest, AnAbortReachesRanksThatHaveNoConnectionToIt) {
+  linked_ranks(kRanks, [](int rank, HostLinks& links) {
+    if (rank == 0) return links.abort();
+    // No two of them wait for each other, or for rank 0.
+    const int from = rank % (kRanks - 1) + 1;
+    expect_throws<PeerLostError>([&] { await_nothing(links, from); },
+                                 "rank 0 aborted; the communicator of 40 ranks is unusable");
+  });
+}
+
+TEST(HostConnectionsTest, ARankThatHasLeftIsNamedToRanksThatConnectLater) {
+  linked_ranks(kRanks, [](int rank, HostLinks& links) {
+    if (rank == 9) return links.leave();
+    if (rank != 31) return;
+    expect_throws<PeerLostError>([&] { await_nothing(links, 9); }, "rank 9 has left the job");
+  });
+}
+
+TEST(HostConnectionsTest, ARankThatDoesNotAnswerItsMessagesIsLate) {
+  linked_ranks(
+      kRanks,
+      [](int rank, HostLinks& links) {
+        if (rank != 31) return;
+        expect_throws<TimeoutError>([&] { await_nothing(links, 9); },
+                                    "rank 31 waited 1 s, but rank(s) 9 did not enter");
+      },
+      [] {}, std::chrono::seconds(1));
+}
+
+// Rank 0 of two, whose rank 1 is this test. Rank 0 accepts from rank 1, so nothing connects yet.
+class LonelyConnections {
+ public:
+  explicit LonelyConnections(int port) {
+    RankAddress own;
+    LinkDescriptors descriptors = open_descriptors(own);
+    RankAddress other = own;
+    other.port = port;
+    port_ = own.port;
+    cookie_ = own.cookie;
+    connections_ = std::make_unique<Connections>(
+        LinkGroup{0, 2, kLong}, std::vector{own.str(), other.str()}, std::move(descriptors));
+  }
+  Connections& operator*() { return *connections_; }
+  Connections* operator->() { return connections_.get(); }
+
+  // Sends a greeting, and returns the answer: the number of bytes that came.
+  std::size_t greet(const std::string& cookie, int from, Answer& answer) const {
+    Hello hello;
+    std::copy_n(cookie.begin(), std::min(cookie.size(), hello.cookie.size()), hello.cookie.begin());
+    hello.from = from;
+    const auto deadline = std::chrono::steady_clock::now() + kLong;
+    const auto socket = connect_to(
+        {.kind = SocketAddress::Kind::tcp, .name = "127.0.0.1", .port = port_}, deadline);
+    if (!socket || send(socket->get(), &hello, sizeof hello, MSG_NOSIGNAL) < 0) return 0;
+    (void)await_ready(socket->get(), POLLIN, deadline);
+    const ssize_t got = recv(socket->get(), &answer, sizeof answer, 0);
+    return got < 0 ? 0 : static_cast<std::size_t>(got);
+  }
+  const std::string& cookie() const { return cookie_; }
+
+ private:
+  int port_ = 0;
+  std::string cookie_;
+  std::unique_ptr<Connections> connections_;
+};
+
+LinkFailure await_failure(LonelyConnections& connections) {
+  (void)connections->await_end(1, std::chrono::steady_clock::now() + kLong);
+  return connections->failure().value_or(LinkFailure{});
+}
+
+TEST(HostConnectionsTest, ARankWhosePortRefusesIsLost) {
+  SocketAddress gone{.kind = SocketAddress::Kind::tcp, .name = "127.0.0.1", .port = 0};
+  listen_at(gone).reset();
+  LonelyConnections rank(gone.port);
+  rank->request(1);
+  const LinkFailure failure = await_failure(rank);
+  EXPECT_EQ(failure.message.kind, ControlMessage::Kind::lost);
+  EXPECT_EQ(failure.message.failed_rank, 1);
+  EXPECT_THAT(failure.text, ::testing::HasSubstr("no way to rank 1 at port"));
+  EXPECT_THAT(failure.text, ::testing::HasSubstr("(Connection refused)"));
+}
+
+TEST(HostConnectionsTest, AbortAndEndDoNotWaitForAConnectionThatIsBeingMade) {
+  SocketAddress silent{.kind = SocketAddress::Kind::tcp, .name = "127.0.0.1", .port = 0};
+  const Socket listener = listen_at(silent);
+  for (const bool aborts : {true, false}) {
+    LonelyConnections rank(silent.port);
+    rank->request(1);
+    // The greeting is on its way, and is never answered.
+    ASSERT_TRUE(await_ready(listener.get(), POLLIN, std::chrono::steady_clock::now() + kLong));
+    const Socket accepted(accept4(listener.get(), nullptr, nullptr, SOCK_CLOEXEC));
+    Hello hello;
+    ASSERT_EQ(recv(accepted.get(), &hello, sizeof hello, MSG_WAITALL),
+              static_cast<ssize_t>(sizeof hello));
+    EXPECT_EQ(hello.to, 1);
+    EXPECT_FALSE(rank->failure());
+    if (aborts) rank->notify({ControlMessage::Kind::aborted, 0});
+  }
+}
+
+TEST(HostConnectionsTest, ARankThatStopsSaysWhyToWhoeverConnects) {
+  SocketAddress ending{.kind = SocketAddress::Kind::tcp, .name = "127.0.0.1", .port = 0};
+  const Socket listener = listen_at(ending);
+  LonelyConnections rank(ending.port);
+  rank->request(1);
+  ASSERT_TRUE(await_ready(listener.get(), POLLIN, std::chrono::steady_clock::now() + kLong));
+  const Socket accepted(accept4(listener.get(), nullptr, nullptr, SOCK_CLOEXEC));
+  const Answer answer{Answer::Kind::ended, {ControlMessage::Kind::late, 7}};
+  ASSERT_GT(send(accepted.get(), &answer, sizeof answer, MSG_NOSIGNAL), 0);
+  const LinkFailure failure = await_failure(rank);
+  EXPECT_EQ(failure.message.kind, ControlMessage::Kind::late);
+  EXPECT_EQ(failure.message.failed_rank, 7);
+  EXPECT_EQ(failure.from, 1);
+  // This rank stops, too, and answers so.
+  Answer own;
+  ASSERT_EQ(rank.greet(rank.cookie(), 1, own), sizeof own);
+  EXPECT_EQ(own.kind, Answer::Kind::ended);
+  EXPECT_EQ(own.message.failed_rank, 7);
+}
+
+TEST(HostConnectionsTest, GreetingsOfStrangersGetNoAnswerAndChangeNothing) {
+  LonelyConnections rank(1);
+  Answer answer;
+  EXPECT_EQ(rank.greet(std::string(32, '0'), 1, answer), 0u);
+  EXPECT_EQ(rank.greet(rank.cookie(), 0, answer), 0u);
+  EXPECT_EQ(rank.greet(rank.cookie(), 2, answer), 0u);
+  EXPECT_FALSE(rank->failure());
+  ASSERT_EQ(rank.greet(rank.cookie(), 1, answer), sizeof answer);
+  EXPECT_EQ(answer.kind, Answer::Kind::welcome);
+}
+
+}  // namespace
+}  // namespace gantry
