@@ -193,6 +193,20 @@ class GANTRY_API Communicator {
   /// the host does not wait. Graphs that read the memory must not be launched again. Throws:
   /// InvalidArgument if it is not registered.
   void deregister_memory(const Tensor& tensor) const;
+  /// Gives the group's device memory back to the device: the workspace of "p2p", 32 MiB a rank. No
+  /// operation may be called until resume(). Registered memory stays registered.
+  ///
+  /// Collective. Blocks the host until the operations of every rank are done. Does nothing over
+  /// other transports. Throws: InvalidArgument if the group is suspended, and on every rank if an
+  /// operation of one of them was captured, since its graph uses the workspace; PeerLostError.
+  void suspend() const;
+  /// Takes device memory as before suspend().
+  ///
+  /// Collective. Blocks the host. Throws: InvalidArgument unless the group is suspended;
+  /// OutOfMemoryError, which leaves all ranks suspended; PeerLostError.
+  void resume() const;
+  /// True between suspend() and resume().
+  [[nodiscard]] bool is_suspended() const;
   /// Blocks the host until every rank has called it. Touches no device.
   void host_barrier() const;
   /// Joins one byte string of every rank, in rank order, on the host.
