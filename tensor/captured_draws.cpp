@@ -53,7 +53,8 @@ kernels::RandomPosition next_draw(Generator& generator) {
     if (const auto recording = GraphRecording::of(stream)) {
       if (is_in_condition(stream)) {
         throw CaptureError(
-            "random: expected a draw outside of graph_if and graph_while, but got one inside, where "
+            "random: expected a draw outside of graph_if and graph_while, but got one inside, "
+            "where "
             "a replay does not know how often it runs",
             device.str());
       }

@@ -43,10 +43,10 @@ void capture_body(const Stream& stream, ConditionKind kind, const Tensor& flag,
   try {
     scope.end();
   } catch (const CudaError& error) {
-    throw CaptureError(fmt::format("{}: failed to capture the body of a condition: {}",
-                                   kind == ConditionKind::if_ ? "graph_if" : "graph_while",
-                                   error.what()),
-                       stream.device().str());
+    throw CaptureError(
+        fmt::format("{}: failed to capture the body of a condition: {}",
+                    kind == ConditionKind::if_ ? "graph_if" : "graph_while", error.what()),
+        stream.device().str());
   }
 }
 

@@ -113,21 +113,16 @@ class P2pTransport final : public Transport {
     return {};
   }
 
-  // Operations count in the signal pad, also those of the host's progress reports. So the pad
-  // outlives the memory; zeroed staging holds no packet of any later operation.
   void suspend() override {
-    pad_ = read_pad();
     workspace_->give_back(bootstrap_);
     workspace_.reset();
   }
 
+  // Zeroed memory on all ranks, as of a new group: operations begin to count anew.
   void resume() override {
     const DeviceGuard guard(device_);
     workspace_.emplace(bootstrap_, control_, device_.index);
     address_workspaces();
-    copy_pad(group_.workspaces[group_.rank], pad_.get());
-    pad_.reset();
-    (void)bootstrap_.all_gather("resumed");  // peers write to the pad from now on
   }
 
   void close() noexcept override {
@@ -231,16 +226,11 @@ class P2pTransport final : public Transport {
 
   std::unique_ptr<protocol::SignalPad> read_pad() const {
     auto pad = std::make_unique<protocol::SignalPad>();
-    copy_pad(pad.get(), group_.workspaces[group_.rank]);
-    return pad;
-  }
-
-  // Copies a pad between the device and the host, and waits for it.
-  void copy_pad(void* to, const void* from) const {
     const Stream stream = Stream::from_pool(device_);
-    driver().copy(to, from, sizeof(protocol::SignalPad), stream.native());
+    driver().copy(pad.get(), group_.workspaces[group_.rank], sizeof *pad, stream.native());
     const BlockingIsNeeded needed;
     stream.synchronize();
+    return pad;
   }
 
   ControlSegment& control_;
@@ -248,7 +238,6 @@ class P2pTransport final : public Transport {
   Bootstrap& bootstrap_;
   std::optional<Workspace> workspace_;  // none while suspended
   Device device_;
-  std::unique_ptr<protocol::SignalPad> pad_;  // while suspended
   protocol::Group group_;
   Registrations registrations_;
   RegisteredOperations registered_;

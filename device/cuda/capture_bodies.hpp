@@ -17,11 +17,11 @@ namespace gantry::cuda {
 
 /// A body that is being captured. For CUDA it is a capture of its own.
 struct CaptureBody {
-  std::uint64_t id = 0;                  ///< CUDA's number of it
-  std::uint64_t outermost = 0;           ///< of the capture that it is a part of
+  std::uint64_t id = 0;         ///< CUDA's number of it
+  std::uint64_t outermost = 0;  ///< of the capture that it is a part of
   cudaGraph_t outermost_graph = nullptr;
-  int depth = 1;                         ///< bodies around its work
-  cudaStream_t stream = nullptr;         ///< where it began
+  int depth = 1;                  ///< bodies around its work
+  cudaStream_t stream = nullptr;  ///< where it began
   bool is_loop = false;
   cudaGraphConditionalHandle handle = 0;
   const void* flag = nullptr;
@@ -50,10 +50,10 @@ class CaptureBodies {
   };
   /// What is known about a capture, which ends.
   Ended forget(std::uint64_t outermost);
-
- private:
+  /// True if no capture has conditions.
   [[nodiscard]] bool is_empty() const { return count_.load(std::memory_order_relaxed) == 0; }
 
+ private:
   std::atomic<std::size_t> count_{0};  ///< of captures
   mutable std::mutex mutex_;
   std::map<std::uint64_t, CaptureBody> bodies_;

@@ -183,8 +183,9 @@ void CudaDriver::abandon_condition(NativeStream body_stream) noexcept {
 }
 
 int CudaDriver::condition_depth(NativeStream stream) {
-  const std::uint64_t id = cuda::own_capture_id(stream);
-  const auto body = CaptureBodies::instance().find(id);
+  const CaptureBodies& bodies = CaptureBodies::instance();
+  if (bodies.is_empty()) return 0;
+  const std::optional<CaptureBody> body = bodies.find(cuda::own_capture_id(stream));
   return body ? body->depth : 0;
 }
 

@@ -108,8 +108,8 @@ class CaptureTable {
  private:
   /// The capture of `stream`, which may be none. Throws if it is spoilt. The lock is held.
   [[nodiscard]] static CaptureSession* session_to_append(const SimStream& stream);
-  [[noreturn]] static void spoil(CaptureSession& session, const ErrorCode& code, const std::string& doing,
-                          const SimStream& stream);
+  [[noreturn]] static void spoil(CaptureSession& session, const ErrorCode& code,
+                                 const std::string& doing, const SimStream& stream);
   /// Ends the session and the bodies that are open in it, which spoils it.
   void close(CaptureSession& session);
   /// Ends the session that began on the stream and returns its nodes. Throws if it is spoilt.

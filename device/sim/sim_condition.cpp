@@ -37,8 +37,7 @@ void CaptureTable::begin_body(SimStream& stream, SimStream& body_stream,
     fail(kIllegalState, doing, stream.device(), "the stream is being captured already");
   }
   const std::uint64_t id = next_id();
-  auto session =
-      std::make_unique<CaptureSession>(id, CaptureMode::relaxed, &body_stream, around);
+  auto session = std::make_unique<CaptureSession>(id, CaptureMode::relaxed, &body_stream, around);
   session->streams[&body_stream] = {};
   session->body = body;
   NodeList& frontier = around->frontiers[&stream];

@@ -10,7 +10,8 @@ StepGraph::StepGraph(const std::vector<gantry::Device>& devices, const std::func
     : devices_(devices) {
   const gantry::DeviceGuard device(devices.front());
   gantry::GraphCapture capture(graph_);
-  // The other devices' streams join the capture, and the capture's stream waits for them at its end.
+  // The other devices' streams join the capture, and the capture's stream waits for them at its
+  // end.
   std::vector<Stream> others;
   std::vector<std::unique_ptr<gantry::StreamGuard>> guards;
   for (std::size_t i = 1; i < devices.size(); ++i) {

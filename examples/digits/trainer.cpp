@@ -64,9 +64,9 @@ void Trainer::run(Batch& batch) {
 void Trainer::step(const Batch& batch) {
   std::vector<std::vector<Tensor>> gradients;
   for (std::size_t r = 0; r < models_.size(); ++r) {
-    const Step step = models_[r].backward(train_[r].pixels.index_select(0, batch.samples[r]),
-                                          train_[r].labels.index_select(0, batch.samples[r]),
-                                          batch.size);
+    const Step step =
+        models_[r].backward(train_[r].pixels.index_select(0, batch.samples[r]),
+                            train_[r].labels.index_select(0, batch.samples[r]), batch.size);
     losses_[r][0].add_(step.loss, static_cast<double>(batch.size));
     gradients.push_back(step.gradients);
   }

@@ -44,9 +44,9 @@ class Trainer {
  private:
   // The samples of a step, which a graph reads at the same addresses in every replay.
   struct Batch {
-    std::int64_t size = 0;                 // of all replicas together
-    std::vector<gantry::Tensor> samples;   // of each local replica
-    std::unique_ptr<StepGraph> graph = {}; // captured at the second step
+    std::int64_t size = 0;                  // of all replicas together
+    std::vector<gantry::Tensor> samples;    // of each local replica
+    std::unique_ptr<StepGraph> graph = {};  // captured at the second step
     bool ran = false;
   };
 

@@ -62,13 +62,11 @@ class CapturedOperations {
       return total;
     };
     expect("all_reduce", reduced_, sum);
-    expect("reduce", rooted_, [&](std::int64_t i) {
-      return me == last() ? sum(i) : value(round, me, i);
-    });
+    expect("reduce", rooted_,
+           [&](std::int64_t i) { return me == last() ? sum(i) : value(round, me, i); });
     expect("broadcast", spread_, [&](std::int64_t i) { return value(round, last(), i); });
-    expect("all_gather", gathered_, [&](std::int64_t i) {
-      return value(round, static_cast<int>(i / count_), i % count_);
-    });
+    expect("all_gather", gathered_,
+           [&](std::int64_t i) { return value(round, static_cast<int>(i / count_), i % count_); });
     expect("reduce_scatter", part_, [&](std::int64_t i) { return sum(me * count_ + i); });
     expect("all_to_all", exchanged_, [&](std::int64_t i) {
       return value(round, static_cast<int>(i / count_), me * count_ + i % count_);

@@ -219,9 +219,9 @@ TEST_F(GraphCollectivesTest, FailuresInTheCaptureLeaveNoMemoryBehind) {
   settle();
   const std::map<std::string, std::uint64_t> counts = faults.counts();
   int failures = 0;
-  for (const char* call : {"begin_capture", "end_capture", "record_event", "wait_event",
-                           "copy_peer", "copy_batch", "copy", "fill", "capture_id",
-                           "retain_by_capture", "create_event"}) {
+  for (const char* call :
+       {"begin_capture", "end_capture", "record_event", "wait_event", "copy_peer", "copy_batch",
+        "copy", "fill", "capture_id", "retain_by_capture", "create_event"}) {
     const auto found = counts.find(call);
     if (found == counts.end()) continue;
     for (std::uint64_t nth = 1; nth <= std::min<std::uint64_t>(found->second, 12); ++nth) {

@@ -86,8 +86,9 @@ TEST_F(SuspendTest, ASuspendedGroupRefusesOperationsAndStaysIntact) {
     group.suspend();
     require_error<InvalidArgument>("suspend: expected a communicator in use, but got a suspended",
                                    [&] { group.suspend(); });
-    require_error<InvalidArgument>("all_reduce: expected a communicator in use, but got a suspended",
-                                   [&] { group.all_reduce(data); });
+    require_error<InvalidArgument>(
+        "all_reduce: expected a communicator in use, but got a suspended",
+        [&] { group.all_reduce(data); });
     require_error<InvalidArgument>("send: expected a communicator in use",
                                    [&] { group.send(data, 1 - group.rank()); });
     require_error<InvalidArgument>("expected a communicator in use", [&] {
@@ -134,7 +135,8 @@ TEST_F(SuspendTest, AMessageOnItsWayKeepsTheWorkspace) {
     const Tensor data = full({10}, group.rank() + 5, {.device = group.device()});
     if (group.rank() == 0) group.send(data, 1);
     require_error<InvalidArgument>(
-        "suspend: expected all messages to be received, but got one of rank 0 that is not on rank 1",
+        "suspend: expected all messages to be received, but got one of rank 0 that is not on rank "
+        "1",
         [&] { group.suspend(); });
     if (group.rank() == 1) group.recv(data, 0);
     require(data.amax().item<float>() == 5, "the message");

@@ -278,7 +278,8 @@ TEST_F(DriverConditionTest, ASpoiltBodySpoilsTheCapture) {
   spoils("a body that is abandoned", [&] { driver().abandon_condition(body_); });
   spoils("a host function", [&] {
     EXPECT_EQ(cuda_error_of([&] {
-                driver().launch_host_function(body_, [](void*) {}, nullptr);
+                driver().launch_host_function(
+                    body_, [](void*) {}, nullptr);
               }),
               kCaptureUnsupported);
     driver().abandon_condition(body_);
@@ -295,7 +296,8 @@ TEST_F(DriverConditionTest, AnEndAroundAnOpenBodyFails) {
   driver().begin_condition(stream_, when(flag.at()), body_);
   driver().begin_condition(body_, when(flag.at()), inner_);
   EXPECT_NE(cuda_error_of([&] { (void)driver().end_capture(stream_); }), 0);
-  for (const NativeStream one : {NativeStream(stream_), NativeStream(body_), NativeStream(inner_)}) {
+  for (const NativeStream one :
+       {NativeStream(stream_), NativeStream(body_), NativeStream(inner_)}) {
     EXPECT_FALSE(driver().is_capturing(one));
     driver().synchronize_stream(one);
   }

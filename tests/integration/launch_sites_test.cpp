@@ -19,11 +19,10 @@ class LaunchSitesTest : public ::testing::TestWithParam<const char*> {};
 
 TEST_P(LaunchSitesTest, ReportsNameTheCallersLines) {
   if (GANTRY_TEST_HAS_SYMBOLS == 0) GTEST_SKIP() << "this build has no libbacktrace";
-  const testing::Outcome outcome =
-      testing::run_command({.argv = {GANTRY_TEST_PROGRAM_DIR + std::string("/") + GetParam()},
-                            .environment = {{"GANTRY_SIM_DEVICES", "1"},
-                                            {"GANTRY_SANITIZER", "warn"},
-                                            {"GANTRY_LOG", "warn"}}});
+  const testing::Outcome outcome = testing::run_command(
+      {.argv = {GANTRY_TEST_PROGRAM_DIR + std::string("/") + GetParam()},
+       .environment = {
+           {"GANTRY_SIM_DEVICES", "1"}, {"GANTRY_SANITIZER", "warn"}, {"GANTRY_LOG", "warn"}}});
   ASSERT_EQ(outcome.exit_code, 0) << outcome.describe();
   std::istringstream lines(outcome.out);
   std::string name;

@@ -73,14 +73,14 @@ TEST(CallSiteSymbolsTest, HeadersOfGantryAndOfTheCxxLibraryAreInternalInAProgram
 }
 
 TEST(CallSiteSymbolsTest, InlinedFunctionsWithoutALinkersNameAreKnownByTheirFolders) {
-  EXPECT_THAT(
-      internal(CodeOwner::program, {{"run_loop<float>", "include/gantry/kernels/launch.hpp"},
-                                    {"parallel_for<float>", "/opt/include/gantry/kernels/launch.hpp"},
-                                    {"__invoke_impl", "/usr/include/c++/12/bits/invoke.h"},
-                                    {"step", "model.cpp"},
-                                    {"apply", "/home/me/include/gantry_model/layers.hpp"},
-                                    {"main", "main.cpp"}}),
-      ElementsAre(true, true, true, false, false, false));
+  EXPECT_THAT(internal(CodeOwner::program,
+                       {{"run_loop<float>", "include/gantry/kernels/launch.hpp"},
+                        {"parallel_for<float>", "/opt/include/gantry/kernels/launch.hpp"},
+                        {"__invoke_impl", "/usr/include/c++/12/bits/invoke.h"},
+                        {"step", "model.cpp"},
+                        {"apply", "/home/me/include/gantry_model/layers.hpp"},
+                        {"main", "main.cpp"}}),
+              ElementsAre(true, true, true, false, false, false));
 }
 
 TEST(CallSiteSymbolsTest, AProgramsAdditionsToTheNamespaceAreItsOwn) {

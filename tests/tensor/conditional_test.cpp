@@ -176,9 +176,7 @@ class RandomProgram {
 TEST_F(ConditionalTest, RandomProgramsReplayToTheBitsOfTheEagerRun) {
   constexpr std::uint32_t kPrograms = 30;
   for (std::uint32_t seed = 0; seed < kPrograms; ++seed) {
-    const auto fresh = [&] {
-      return std::vector{equal(1, 300), equal(2, 300), equal(3, 300)};
-    };
+    const auto fresh = [&] { return std::vector{equal(1, 300), equal(2, 300), equal(3, 300)}; };
     const std::vector<Tensor> eager_values = fresh();
     const std::vector<Tensor> values = fresh();
     const RandomProgram eager(seed, eager_values, {flag(0)});
@@ -225,6 +223,40 @@ TEST_F(ConditionalTest, MemoryOfABodyBelongsToTheGraph) {
   }
   release_unused();
   EXPECT_EQ(memory::allocated(device_), before);
+}
+
+// The bodies of two branches run side by side, so what one freed must not serve the other.
+TEST_F(ConditionalTest, BodiesOfBranchesShareNoMemory) {
+  const Tensor is_set = flag(1);
+  const std::vector<Tensor> outs{equal(1), equal(2)};
+  std::vector<void*> temporaries;
+  Graph graph;
+  {
+    const GraphCapture capture(graph);
+    for (const Tensor& out : outs) {
+      const Stream branch = Stream::from_pool(device_);
+      branch.wait(capture.stream());
+      {
+        const StreamGuard guard(branch);
+        // The second condition of a branch follows the first, and may use its memory.
+        for (int i = 0; i < 2; ++i) {
+          graph_if(is_set, [&] {
+            const Tensor sum = out + 10;
+            temporaries.push_back(sum.data_ptr());
+            out.copy_(sum);
+          });
+        }
+      }
+      capture.stream().wait(branch);
+    }
+  }
+  ASSERT_EQ(temporaries.size(), 4U);
+  EXPECT_EQ(temporaries[0], temporaries[1]);
+  EXPECT_EQ(temporaries[2], temporaries[3]);
+  EXPECT_NE(temporaries[0], temporaries[2]);
+  graph.replay();
+  EXPECT_EQ(value_of(outs[0]), 21);
+  EXPECT_EQ(value_of(outs[1]), 22);
 }
 
 TEST_F(ConditionalTest, DrawsInABodyAreRefused) {
@@ -287,9 +319,7 @@ TEST_F(ConditionalTest, AWaitOfTheHostInTheBodyIsACaptureError) {
   expect_error<CaptureError>(
       [&] {
         const GraphCapture capture(graph);
-        graph_if(is_set, [&] {
-          EXPECT_THROW((void)out.item<float>(), CudaError);
-        });
+        graph_if(is_set, [&] { EXPECT_THROW((void)out.item<float>(), CudaError); });
       },
       "graph_if: failed to capture the body of a condition: ");
   EXPECT_FALSE(graph.is_captured());
@@ -319,13 +349,13 @@ TEST_F(ConditionalTest, WrongFlagsAreRefusedBeforeAnythingIsCaptured) {
   Graph graph;
   const GraphCapture capture(graph);
   expect_error<InvalidArgument>([&] { graph_if(Tensor(), body); }, "graph_if: ");
-  expect_error<InvalidArgument>(
-      [&] { graph_while(zeros({}, {.dtype = DType::i32}), body); },
-      "graph_while: expected flag on a device, but got it on the CPU");
-  expect_error<ShapeError>([&] { graph_if(empty({2}, {.dtype = DType::i32, .device = device_}), body); },
-                                    "graph_if: expected flag with one element, but got sizes [2]");
+  expect_error<InvalidArgument>([&] { graph_while(zeros({}, {.dtype = DType::i32}), body); },
+                                "graph_while: expected flag on a device, but got it on the CPU");
+  expect_error<ShapeError>(
+      [&] { graph_if(empty({2}, {.dtype = DType::i32, .device = device_}), body); },
+      "graph_if: expected flag with one element, but got sizes [2]");
   expect_error<DTypeError>([&] { graph_if(empty({}, {.device = device_}), body); },
-                                    "graph_if: expected flag of type Bool or Int, but got Float");
+                           "graph_if: expected flag of type Bool or Int, but got Float");
 }
 
 TEST_F(ConditionalTest, AGraphWithConditionsCannotBeUpdatedOrCaptured) {

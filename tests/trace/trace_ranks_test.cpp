@@ -78,8 +78,7 @@ TEST_F(TraceRanksTest, EachRankWritesAFileAndTheirClocksAgree) {
   }
   const Outcome outcome = merge(arguments);
   ASSERT_EQ(outcome.exit_code, 0) << outcome.describe();
-  EXPECT_EQ(outcome.out,
-            "wrote " + file("all.json") + ": " + std::to_string(ranks) + " ranks\n");
+  EXPECT_EQ(outcome.out, "wrote " + file("all.json") + ": " + std::to_string(ranks) + " ranks\n");
   const auto calls = all_reduces(Json::parse(content_of(file("all.json"))));
   ASSERT_EQ(calls.size(), static_cast<std::size_t>(ranks));
   for (const auto& [rank, own] : calls) {
@@ -101,7 +100,8 @@ TEST_F(TraceRanksTest, AJobNeedsAPathForEachRank) {
       run_command({.argv = {GANTRY_TEST_PROGRAM_DIR "/traced_rank"},
                    .environment = {{"GANTRY_TRACE", file("one.json")}, {"WORLD_SIZE", "2"}}});
   EXPECT_NE(outcome.exit_code, 0);
-  EXPECT_THAT(outcome.err, HasSubstr("GANTRY_TRACE: expected a path with {rank} or {pid} in a job"));
+  EXPECT_THAT(outcome.err,
+              HasSubstr("GANTRY_TRACE: expected a path with {rank} or {pid} in a job"));
   EXPECT_TRUE(std::filesystem::is_empty(folder.path()));
 }
 

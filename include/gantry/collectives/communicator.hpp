@@ -36,8 +36,8 @@ struct CollectiveOptions {
 /// A cheap handle: copies refer to the same group. Every rank calls the same operations in the
 /// same order with matching arguments. A mismatch is a CollectiveMismatch on every rank, which
 /// names rank 0's call and the first call that differs. It changes nothing, and the group stays
-/// intact. Some calls make hosts wait for each other: host_barrier, all_gather_bytes, split, grow
-/// and register_memory. Such a call on some ranks against a collective on others breaks the group.
+/// intact. Some calls make hosts wait for each other: host_barrier, all_gather_bytes, split, grow,
+/// register_memory, suspend, resume. Such a call against a collective of others breaks the group.
 ///
 /// Device/stream: an operation runs in order with the current stream of the communicator's device.
 /// The host waits neither for other ranks nor for the device. Exceptions are the start of NCCL, and
