@@ -28,6 +28,7 @@
 #include "core/escaped_text.hpp"
 #include "device/sync_debug_driver.hpp"
 #include "job/flight_file.hpp"
+#include "streams/condition.hpp"
 #include "streams/sanitizer/hooks.hpp"
 
 namespace gantry {
@@ -238,10 +239,21 @@ Transport& Communicator::Impl::transport_for(const CollectiveCall& call) {
   return start_nccl(call);
 }
 
-void Communicator::Impl::require_ready(CollectiveKind kind) {
+void Communicator::Impl::require_ready(CollectiveKind kind, const Stream& stream) {
   if (finished_) {
     throw Error(fmt::format("{}: expected a communicator in use, but the process is at its exit",
                             gantry::name(kind)));
+  }
+  if (is_suspended_) {
+    throw InvalidArgument(
+        fmt::format("{}: expected a communicator in use, but got a suspended one; call resume()",
+                    gantry::name(kind)));
+  }
+  if (is_in_condition(stream)) {
+    throw CaptureError(fmt::format(
+        "{}: expected a stream outside of graph_if and graph_while, since every rank has to run "
+        "the operation, but got one inside",
+        gantry::name(kind)));
   }
   raise_next_failure();
   if (!control) return;
@@ -290,7 +302,7 @@ void Communicator::Impl::guarded(const Descriptor& what, Submit submit) {
 }
 
 Communicator::Impl::Submitted Communicator::Impl::run(CollectiveCall& call, const Stream& stream) {
-  require_ready(call.what.kind);
+  require_ready(call.what.kind, stream);
   // Ranks send and receive independently, so messages are numbered separately.
   const CollectiveKind kind = call.what.kind;
   const std::uint64_t number = is_message(kind) ? flight::kMessageBit | ++messages_ : ++calls_;
@@ -313,7 +325,7 @@ Communicator::Impl::Submitted Communicator::Impl::run(CollectiveCall& call, cons
 
 Communicator::Impl::Submitted Communicator::Impl::run_together(std::span<CollectiveCall> calls,
                                                                const Stream& stream) {
-  require_ready(calls.front().what.kind);
+  require_ready(calls.front().what.kind, stream);
   for (CollectiveCall& call : calls) {
     call.what.call = static_cast<std::int64_t>(flight::kMessageBit | ++messages_);
   }

@@ -84,6 +84,11 @@ class Communicator::Impl final : public FaultSource,
   // exchange that follows does this instead. Requires: `mutex` held. Throws: InvalidArgument naming
   // both calls if another rank makes another call; PeerLostError; TimeoutError.
   void rendezvous(HostCall call);
+  // Gives the device memory between the ranks back, and takes it again. Collective. Requires:
+  // `mutex` held. Throws: see Communicator.
+  void suspend();
+  void resume();
+  [[nodiscard]] bool is_suspended() const { return is_suspended_; }
   // Ends this rank's work in the group. Closes the other ranks' memory, and waits with a timeout
   // until they have closed this rank's memory. Afterwards only check() may be called.
   void finish() noexcept;
@@ -136,7 +141,7 @@ class Communicator::Impl final : public FaultSource,
   // Throws the error of fail_next() once.
   void raise_next_failure();
   // Throws an error that is known to prevent an operation.
-  void require_ready(CollectiveKind kind);
+  void require_ready(CollectiveKind kind, const Stream& stream);
   // Runs `submit`, and aborts on the other ranks if it throws.
   template <class Submit>
   void guarded(const Descriptor& what, Submit submit);
@@ -158,6 +163,7 @@ class Communicator::Impl final : public FaultSource,
   bool agreed_on_nccl_ = false;
   bool listed_ = false;
   bool finished_ = false;
+  std::atomic<bool> is_suspended_{false};
   std::atomic<bool> loss_is_known_{false};
   std::atomic<std::uint64_t> first_lost_{UINT64_MAX};  // calls from this one on failed
   std::atomic<std::uint64_t> first_mismatch_{UINT64_MAX};

@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <memory>
 #include <span>
+#include <string>
 #include <string_view>
 
 #include <gantry/device/device.hpp>
@@ -78,6 +79,13 @@ class Transport {
   virtual void add_memory(const Storage&) {}
   // Closes the memory after the enqueued operations and the work of `stream`.
   virtual void remove_memory(const Storage&, const Stream&) {}
+  // Why the device memory between the ranks must stay, on this rank; empty: it need not. Requires
+  // that all ranks have called it, or will, and that their devices are idle.
+  virtual std::string suspension_problem() const { return {}; }
+  // Gives the device memory back. Collective. No operation until resume(). Throws: PeerLostError.
+  virtual void suspend() {}
+  // Takes it again. Collective. Throws: OutOfMemoryError on all ranks, which stay suspended.
+  virtual void resume() {}
   // Makes pending and later calls of every rank throw PeerLostError, if the group has no control
   // segment for it. Any thread; does not block.
   virtual void abort() noexcept {}

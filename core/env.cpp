@@ -27,6 +27,8 @@ const std::vector<Variable>& variables() {
       {"GANTRY_ALLOC_CONF", "key:value,…", "configuration of the caching allocator"},
       {"GANTRY_SNAPSHOT_TOOL", "path (gantry-snapshot)",
        "program that save_snapshot runs for .html and .pickle files"},
+      {"GANTRY_TRACE", "path",
+       "records a trace from the first use of a device on; {rank} and {pid} are replaced in it"},
       {"GANTRY_JIT_CACHE", "path (~/.cache/gantry/jit)",
        "folder of programs that jit::elementwise compiled, below XDG_CACHE_HOME if that is set; "
        "empty keeps none"},

@@ -14,8 +14,8 @@ namespace gantry {
 [[nodiscard]] Driver* active_driver() noexcept;
 
 /// Drivers in front of the platform's, from it outwards.
-enum class DriverLayer : std::uint8_t { sanitizer, sync_debug };
-inline constexpr std::size_t kDriverLayers = 2;
+enum class DriverLayer : std::uint8_t { trace, sanitizer, sync_debug };
+inline constexpr std::size_t kDriverLayers = 3;
 
 /// Returns a driver in front of `driver`, or `driver` itself. What it returns must live as long as
 /// the process. Must not call driver().

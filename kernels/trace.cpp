@@ -4,10 +4,12 @@
 #include <unistd.h>
 
 #include <array>
+#include <atomic>
 #include <charconv>
 #include <chrono>
 #include <cstdlib>
 #include <exception>
+#include <initializer_list>
 #include <mutex>
 #include <optional>
 #include <utility>
@@ -17,6 +19,7 @@
 #include <gantry/core/log.hpp>
 #include <gantry/device/device.hpp>
 
+#include "core/boot_id.hpp"
 #include "device/device_activity.hpp"
 #include "device/platform.hpp"
 #include "kernels/memory_counters.hpp"
@@ -46,17 +49,27 @@ State& state() {
   return instance;
 }
 
-// As the launchers tell it. A trace needs no job, so a malformed value is no error here.
-int own_rank() {
-  for (const char* variable :
-       {"GANTRY_RANK", "OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMI_RANK", "SLURM_PROCID", "RANK"}) {
+// The first number of these variables, which launchers set. A trace needs no job, so a malformed
+// value is no error here.
+int first_number(std::initializer_list<const char*> variables, int otherwise) {
+  for (const char* variable : variables) {
     const std::optional<std::string> text = env::get(variable);
     if (!text || text->empty()) continue;
-    int rank = 0;
-    const auto [stop, error] = std::from_chars(text->data(), text->data() + text->size(), rank);
-    if (error == std::errc() && rank >= 0) return rank;
+    int number = 0;
+    const auto [stop, error] = std::from_chars(text->data(), text->data() + text->size(), number);
+    if (error == std::errc() && number >= 0) return number;
   }
-  return 0;
+  return otherwise;
+}
+
+int own_rank() {
+  return first_number(
+      {"GANTRY_RANK", "OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMI_RANK", "SLURM_PROCID", "RANK"}, 0);
+}
+
+int world_size_of_job() {
+  return first_number(
+      {"GANTRY_WORLD_SIZE", "OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "SLURM_NTASKS", "WORLD_SIZE"}, 1);
 }
 
 std::filesystem::path expand(const std::filesystem::path& path, int rank) {
@@ -122,7 +135,17 @@ std::exception_ptr wait_for_devices() {
 
 }  // namespace
 
-void start(const std::filesystem::path& path, const TraceOptions& options) {
+namespace {
+
+std::string boot_or_empty() {
+  try {
+    return kernel_boot_id();
+  } catch (const Error&) {
+    return {};
+  }
+}
+
+void start_on(Platform platform, const std::filesystem::path& path, const TraceOptions& options) {
   if (options.max_events == 0) {
     throw InvalidArgument("trace::start: expected max_events of at least 1, but got 0");
   }
@@ -132,6 +155,7 @@ void start(const std::filesystem::path& path, const TraceOptions& options) {
   session.origin.rank = rank;
   session.origin.pid = ::getpid();
   session.origin.host = host_name();
+  session.origin.boot = boot_or_empty();
   State& now = state();
   const std::lock_guard lock(now.mutex);
   if (now.session) {
@@ -149,13 +173,39 @@ void start(const std::filesystem::path& path, const TraceOptions& options) {
   session.origin.start_unix_ns = std::chrono::duration_cast<std::chrono::nanoseconds>(
                                      std::chrono::system_clock::now().time_since_epoch())
                                      .count();
-  if (platform() == Platform::cuda) {
+  if (platform == Platform::cuda) {
     const std::string problem = start_device_activity();
     session.has_device_activity = problem.empty();
     if (!problem.empty()) logging::warn("trace: no work of the devices is recorded: " + problem);
   }
   set_op_observer(OpObserver::trace, true);
   now.session = std::move(session);
+}
+
+// Starts the trace of GANTRY_TRACE when the first device is used; the driver stays as it is.
+Driver* start_if_wanted(Driver& driver) {
+  static std::atomic<bool> has_started{false};
+  const std::string path = env::get("GANTRY_TRACE").value_or("");
+  if (path.empty() || has_started.exchange(true)) return &driver;
+  const bool is_job = world_size_of_job() > 1;
+  if (is_job && path.find("{rank}") == std::string::npos &&
+      path.find("{pid}") == std::string::npos) {
+    throw InvalidArgument(fmt::format(
+        "GANTRY_TRACE: expected a path with {{rank}} or {{pid}} in a job, but got '{}'", path));
+  }
+  start_on(driver.platform(), path, {});
+  return &driver;
+}
+
+[[maybe_unused]] const bool kIsRegistered = [] {
+  decorate_driver(DriverLayer::trace, start_if_wanted);
+  return true;
+}();
+
+}  // namespace
+
+void start(const std::filesystem::path& path, const TraceOptions& options) {
+  start_on(platform(), path, options);
 }
 
 TraceSummary stop() {

@@ -20,7 +20,7 @@
 namespace gantry::trace {
 namespace {
 
-constexpr int kVersion = 1;
+constexpr int kVersion = 2;
 // Rank r has the processes r * kPerRank (its host threads) and r * kPerRank + 1 + device.
 constexpr std::int64_t kPerRank = 1000;
 
@@ -98,8 +98,23 @@ void add_names(EventList& list, const TraceOrigin& origin, const Recorded& recor
 struct Part {
   Json root;
   std::int64_t start_unix_ns = 0;
+  std::int64_t start_ns = 0;
+  std::string boot;
   int rank = 0;
 };
+
+// Note [Clocks of traces]
+// Processes of one machine share its monotonic clock, so their events are placed exactly, whatever
+// happened to the calendar meanwhile. The first trace of a machine places that clock on the
+// calendar, and so the machines among each other.
+void align(std::vector<Part>& parts) {
+  std::map<std::string, std::int64_t> offsets;  // of calendars ahead of monotonic clocks, by boot
+  for (Part& part : parts) {
+    if (part.boot.empty()) continue;
+    const std::int64_t own = part.start_unix_ns - part.start_ns;
+    part.start_unix_ns = part.start_ns + offsets.try_emplace(part.boot, own).first->second;
+  }
+}
 
 Part read_part(const std::filesystem::path& path) {
   constexpr std::size_t kMostBytes = std::size_t{8} << 30;
@@ -115,6 +130,8 @@ Part read_part(const std::filesystem::path& path) {
       throw InvalidArgument(fmt::format("expected version {}", kVersion));
     }
     part.start_unix_ns = origin.at("start_unix_ns").as<std::int64_t>();
+    part.start_ns = origin.at("start_ns").as<std::int64_t>();
+    part.boot = origin.at("boot").as<std::string>();
     part.rank = origin.at("rank").as<int>();
     static_cast<void>(part.root.at("traceEvents").elements());
   } catch (const InvalidArgument& error) {
@@ -134,6 +151,8 @@ void write_trace(const std::filesystem::path& path, const TraceOrigin& origin,
                               {"rank", origin.rank},
                               {"pid", origin.pid},
                               {"host", origin.host},
+                              {"boot", origin.boot},
+                              {"start_ns", origin.start_ns},
                               {"start_unix_ns", origin.start_unix_ns},
                               {"events", recorded.events.size()},
                               {"dropped", recorded.dropped}})
@@ -153,7 +172,6 @@ void merge(std::span<const std::filesystem::path> parts, const std::filesystem::
   std::int64_t first = std::numeric_limits<std::int64_t>::max();
   for (const std::filesystem::path& one : parts) {
     read.push_back(read_part(one));
-    first = std::min(first, read.back().start_unix_ns);
     if (!ranks.insert(read.back().rank).second) {
       throw InvalidArgument(
           fmt::format("merge: expected one trace of each rank, but got two of "
@@ -161,6 +179,8 @@ void merge(std::span<const std::filesystem::path> parts, const std::filesystem::
                       read.back().rank));
     }
   }
+  align(read);
+  for (const Part& part : read) first = std::min(first, part.start_unix_ns);
   AtomicFile file(path, "merge");
   file.out() << "{\"displayTimeUnit\": \"ns\", \"ranks\": "
              << Json(Json::Array(ranks.begin(), ranks.end())).dump() << ", \"traceEvents\": [";

@@ -14,6 +14,7 @@ struct TraceOrigin {
   int rank = 0;
   int pid = 0;
   std::string host;
+  std::string boot;                ///< of the machine; empty if it does not tell
   std::int64_t start_ns = 0;       ///< of now_ns()
   std::int64_t start_unix_ns = 0;  ///< since 1970
 };

@@ -5,8 +5,10 @@
 #include <memory>
 #include <utility>
 
+#include <gantry/core/error.hpp>
 #include <gantry/memory/caching_allocator.hpp>
 
+#include "streams/condition.hpp"
 #include "streams/graph_recording.hpp"
 #include "tensor/target_of.hpp"
 
@@ -49,6 +51,13 @@ kernels::RandomPosition next_draw(Generator& generator) {
   if (!device.is_cpu()) {
     const Stream stream = Stream::current(device);
     if (const auto recording = GraphRecording::of(stream)) {
+      if (is_in_condition(stream)) {
+        throw CaptureError(
+            "random: expected a draw outside of graph_if and graph_while, but got one inside, "
+            "where "
+            "a replay does not know how often it runs",
+            device.str());
+      }
       const auto action = recording->find_or_add(
           generator.identity(), [&] { return std::make_shared<CapturedDraws>(generator, stream); });
       return std::static_pointer_cast<CapturedDraws>(action)->next();

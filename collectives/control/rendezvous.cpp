@@ -57,6 +57,10 @@ std::string_view name(HostCall call) {
       return "register_memory";
     case HostCall::grow:
       return "grow";
+    case HostCall::suspend:
+      return "suspend";
+    case HostCall::resume:
+      return "resume";
   }
   __builtin_unreachable();
 }

@@ -36,6 +36,8 @@ enum class HostCall : std::uint8_t {
   split,
   register_memory,
   grow,
+  suspend,
+  resume,
 };
 
 std::string_view name(HostCall call);

@@ -3,7 +3,9 @@
 #include <algorithm>
 #include <array>
 #include <chrono>
+#include <memory>
 #include <mutex>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -24,6 +26,7 @@
 #include "collectives/selector.hpp"
 #include "collectives/traced_collective.hpp"
 #include "collectives/transport.hpp"
+#include "device/sync_debug_driver.hpp"
 
 namespace gantry {
 
@@ -63,21 +66,20 @@ class P2pTransport final : public Transport {
       : control_(control),
         selector_(selector),
         bootstrap_(bootstrap),
-        workspace_(bootstrap, control, membership.device.index),
+        workspace_(std::in_place, bootstrap, control, membership.device.index),
+        device_(membership.device),
         registrations_(membership.rank, membership.device),
         registered_(group_, registrations_, membership.device.index),
         operations_(membership.device.index),
         sends_(membership.device.index),
         receives_(membership.device.index) {
     selector_.keep_to_p2p();
-    if (!workspace_.keeps_ll128_order()) selector_.forbid_ll128();
+    if (!workspace_->keeps_ll128_order()) selector_.forbid_ll128();
     group_.rank = membership.rank;
     group_.size = membership.size;
     group_.layout = protocol::layout_for(membership.size);
     group_.words = control.device_words();
-    for (int rank = 0; rank < membership.size; ++rank) {
-      group_.workspaces[rank] = workspace_.of(rank);
-    }
+    address_workspaces();
   }
 
   std::string_view name() const override { return "p2p"; }
@@ -92,12 +94,40 @@ class P2pTransport final : public Transport {
   }
 
   // Closes and frees the memory of the constructor; collective.
-  void give_back() { workspace_.give_back(bootstrap_); }
+  void give_back() { workspace_->give_back(bootstrap_); }
 
   bool supports(const Descriptor&) const override { return true; }
   std::shared_ptr<Event> take_end() override { return std::exchange(end_, nullptr); }
 
-  void close() noexcept override { workspace_.close(); }
+  std::string suspension_problem() const override {
+    if (operations_.has_graphs() || sends_.has_graphs() || receives_.has_graphs()) {
+      return "no captured operations, since their graphs use the workspace, but got some";
+    }
+    const auto pad = read_pad();
+    for (int rank = 0; rank < group_.size; ++rank) {
+      for (int block = 0; block < protocol::kConnectionBlocks; ++block) {
+        if (pad->filled[block][rank] == pad->empties[block][rank]) continue;
+        return fmt::format("all messages to be received, but got one of rank {} that is not", rank);
+      }
+    }
+    return {};
+  }
+
+  void suspend() override {
+    workspace_->give_back(bootstrap_);
+    workspace_.reset();
+  }
+
+  // Zeroed memory on all ranks, as of a new group: operations begin to count anew.
+  void resume() override {
+    const DeviceGuard guard(device_);
+    workspace_.emplace(bootstrap_, control_, device_.index);
+    address_workspaces();
+  }
+
+  void close() noexcept override {
+    if (workspace_) workspace_->close();
+  }
 
   bool is_waiting() const override {
     return operations_.is_busy() || sends_.is_busy() || receives_.is_busy();
@@ -190,10 +220,24 @@ class P2pTransport final : public Transport {
     end_ = queue.leave(stream);
   }
 
+  void address_workspaces() {
+    for (int rank = 0; rank < group_.size; ++rank) group_.workspaces[rank] = workspace_->of(rank);
+  }
+
+  std::unique_ptr<protocol::SignalPad> read_pad() const {
+    auto pad = std::make_unique<protocol::SignalPad>();
+    const Stream stream = Stream::from_pool(device_);
+    driver().copy(pad.get(), group_.workspaces[group_.rank], sizeof *pad, stream.native());
+    const BlockingIsNeeded needed;
+    stream.synchronize();
+    return pad;
+  }
+
   ControlSegment& control_;
   Selector selector_;
   Bootstrap& bootstrap_;
-  Workspace workspace_;
+  std::optional<Workspace> workspace_;  // none while suspended
+  Device device_;
   protocol::Group group_;
   Registrations registrations_;
   RegisteredOperations registered_;

@@ -6,6 +6,7 @@
 #include <gantry/core/error.hpp>
 #include <gantry/core/log.hpp>
 
+#include "device/cuda/capture_bodies.hpp"
 #include "device/cuda/cuda_api.hpp"
 #include "device/cuda/cuda_check.hpp"
 #include "device/cuda/cuda_context.hpp"
@@ -14,6 +15,9 @@
 namespace gantry {
 
 namespace {
+
+using cuda::CaptureBodies;
+using cuda::CaptureBody;
 
 cudaStream_t native(NativeStream stream) { return static_cast<cudaStream_t>(stream.handle); }
 
@@ -46,6 +50,7 @@ struct GraphExecDeleter {
 struct CudaGraph {
   GraphPtr nodes;
   std::unique_ptr<std::remove_pointer_t<cudaGraphExec_t>, GraphExecDeleter> executable;
+  bool has_conditions = false;
 };
 
 CudaGraph& graph_of(NativeGraph graph) { return *static_cast<CudaGraph*>(graph); }
@@ -82,11 +87,25 @@ void CudaDriver::begin_capture(NativeStream stream, CaptureMode mode) {
 }
 
 NativeGraph CudaDriver::end_capture(NativeStream stream) {
+  constexpr const char* kDoing = "ending the capture";
   const cuda::ContextScope scope(stream.device);
+  CaptureBodies& bodies = CaptureBodies::instance();
+  const std::uint64_t id = cuda::own_capture_id(stream);
+  if (bodies.find(id)) {
+    GANTRY_CUDA_CHECK_STATUS(cudaErrorStreamCaptureUnmatched, "end_capture", kDoing, stream);
+  }
+  for (const CaptureBody& body : bodies.open_in(id)) {
+    abandon_condition({stream.device, body.stream});
+  }
+  const CaptureBodies::Ended ended = bodies.forget(id);
   cudaGraph_t captured = nullptr;
-  GANTRY_CUDA_CHECK(cudaStreamEndCapture(native(stream), &captured), "ending the capture", stream);
+  GANTRY_CUDA_CHECK(cudaStreamEndCapture(native(stream), &captured), kDoing, stream);
   auto graph = std::make_unique<CudaGraph>();
   graph->nodes.reset(captured);
+  graph->has_conditions = ended.has_conditions;
+  if (ended.is_spoilt) {
+    GANTRY_CUDA_CHECK_STATUS(cudaErrorStreamCaptureInvalidated, "end_capture", kDoing, stream);
+  }
   cudaGraphExec_t executable = nullptr;
   GANTRY_CUDA_CHECK(cudaGraphInstantiate(&executable, captured, 0),
                     "instantiating the captured graph", stream);
@@ -105,13 +124,9 @@ bool CudaDriver::is_capturing(NativeStream stream) {
 }
 
 std::uint64_t CudaDriver::capture_id(NativeStream stream) {
-  if (stream.handle == nullptr) return 0;  // as above
-  const cuda::ContextScope scope(stream);
-  cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
-  unsigned long long id = 0;
-  GANTRY_CUDA_CHECK(cudaStreamGetCaptureInfo(native(stream), &status, &id), "asking for a capture",
-                    stream);
-  return status == cudaStreamCaptureStatusNone ? 0 : id;
+  const std::uint64_t id = cuda::own_capture_id(stream);
+  const auto body = CaptureBodies::instance().find(id);
+  return body ? body->outermost : id;
 }
 
 void CudaDriver::retain_by_capture(NativeStream stream, void (*release)(void*), void* data) {
@@ -130,6 +145,8 @@ void CudaDriver::retain_by_capture(NativeStream stream, void (*release)(void*), 
                                                 : cudaErrorStreamCaptureInvalidated,
           "cudaStreamGetCaptureInfo", "asking for the graph of a capture", stream);
     }
+    // The graph of a body is a part of another one.
+    if (const auto body = CaptureBodies::instance().find(id)) graph = body->outermost_graph;
     // The only order that CUDA gives for the call: after the last run of the last graph.
     GANTRY_CUDA_CHECK(cuda::api().cuUserObjectCreate(&object, data, release, /*initialRefcount=*/1,
                                                      CU_USER_OBJECT_NO_DESTRUCTOR_SYNC),
@@ -151,6 +168,10 @@ void CudaDriver::retain_by_capture(NativeStream stream, void (*release)(void*), 
 void CudaDriver::launch_graph(NativeGraph graph, NativeStream stream) {
   const cuda::ContextScope scope(stream.device);
   if (is_capturing(stream)) {
+    if (graph_of(graph).has_conditions) {
+      GANTRY_CUDA_CHECK_STATUS(cudaErrorNotSupported, "cudaGraphAddChildGraphNode",
+                               "capturing a graph with conditions", stream);
+    }
     capture_launch(graph_of(graph).nodes.get(), stream);
     return;
   }
@@ -159,6 +180,7 @@ void CudaDriver::launch_graph(NativeGraph graph, NativeStream stream) {
 }
 
 bool CudaDriver::update_graph(NativeGraph graph, NativeGraph source) {
+  if (graph_of(graph).has_conditions || graph_of(source).has_conditions) return false;
   const cuda::ContextScope scope;
   // A clone keeps what the source's capture retained.
   cudaGraph_t cloned = nullptr;

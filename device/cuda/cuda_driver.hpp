@@ -100,6 +100,14 @@ class CudaDriver final : public Driver {
   void dump_graph(NativeGraph graph, const std::string& path) override;
   void destroy_graph(NativeGraph graph) noexcept override;
 
+  // cuda_condition.cpp
+  [[nodiscard]] bool supports_conditions(int device) override;
+  void begin_condition(NativeStream stream, const NativeCondition& condition,
+                       NativeStream body) override;
+  void end_condition(NativeStream body) override;
+  void abandon_condition(NativeStream body) noexcept override;
+  [[nodiscard]] int condition_depth(NativeStream stream) override;
+
  private:
   const int device_count_;
 };

@@ -1,3 +1,4 @@
+#include "device/cuda/capture_bodies.hpp"
 #include "device/cuda/cuda_api.hpp"
 #include "device/cuda/cuda_check.hpp"
 #include "device/cuda/cuda_context.hpp"
@@ -96,6 +97,12 @@ void CudaDriver::wait_for_word(NativeStream stream, const std::uint32_t* word,
 
 void CudaDriver::launch_host_function(NativeStream stream, void (*function)(void*), void* data) {
   const cuda::ContextScope scope(stream);
+  if (condition_depth(stream) != 0) {
+    // CUDA would refuse the whole graph, at its end.
+    cuda::CaptureBodies::instance().spoil(capture_id(stream));
+    GANTRY_CUDA_CHECK_STATUS(cudaErrorStreamCaptureUnsupported, "cuLaunchHostFunc",
+                             "launching a host function in the body of a condition", stream);
+  }
   GANTRY_CUDA_CHECK(cuda::api().cuLaunchHostFunc(native(stream), function, data),
                     "launching a host function", stream);
 }

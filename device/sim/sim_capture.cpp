@@ -29,8 +29,14 @@ void merge(NodeList& into, const NodeList& from) {
 
 void CaptureTable::spoil(CaptureSession& session, const ErrorCode& code, const std::string& doing,
                          const SimStream& stream) {
-  session.invalid = true;
+  for (CaptureSession* one = &session; one != nullptr; one = one->around) one->invalid = true;
   fail(code, doing, stream.device(), "the capture is spoilt and must be ended");
+}
+
+std::uint64_t CaptureTable::next_id() {
+  // Also machines that follow each other in one process, as in tests, give no number twice.
+  static std::atomic<std::uint64_t> next{1};
+  return next.fetch_add(1, std::memory_order_relaxed);
 }
 
 CaptureSession* CaptureTable::find(std::uint64_t id) {
@@ -39,6 +45,13 @@ CaptureSession* CaptureTable::find(std::uint64_t id) {
 }
 
 void CaptureTable::close(CaptureSession& session) {
+  for (auto next = sessions_.begin(); next != sessions_.end();) {
+    CaptureSession& body = *(next++)->second;
+    if (body.around != &session) continue;
+    session.invalid = true;
+    close(body);
+    next = sessions_.begin();
+  }
   for (const auto& [stream, progress] : session.streams) {
     stream->capture.store(nullptr, std::memory_order_relaxed);
   }
@@ -52,9 +65,7 @@ void CaptureTable::begin(SimStream& stream, CaptureMode mode) {
     fail(kIllegalState, "beginning a capture on " + stream.name(), stream.device(),
          "the stream is being captured already");
   }
-  // Also machines that follow each other in one process, as in tests, give no number twice.
-  static std::atomic<std::uint64_t> next_id{1};
-  const std::uint64_t id = next_id.fetch_add(1, std::memory_order_relaxed);
+  const std::uint64_t id = next_id();
   auto session = std::make_unique<CaptureSession>(id, mode, &stream);
   session->streams[&stream] = {};
   stream.capture.store(session.get(), std::memory_order_relaxed);
@@ -77,31 +88,44 @@ std::unique_ptr<SimGraph> CaptureTable::end(SimStream& stream) {
   if (session->mode != CaptureMode::relaxed && session->owner != std::this_thread::get_id()) {
     fail(kCaptureWrongThread, doing, stream.device());
   }
+  if (session->around != nullptr) {
+    spoil(*session, kCaptureUnmatched, doing + ", which is the body of a condition", stream);
+  }
+  auto graph = std::make_unique<SimGraph>();
+  graph->kept = std::move(session->kept);
+  std::vector<GraphNode> nodes = finish(*session, stream, doing);
+  graph->plan = std::make_unique<GraphPlan>(std::move(nodes), stream);
+  return graph;
+}
+
+std::vector<GraphNode> CaptureTable::finish(CaptureSession& session, SimStream& stream,
+                                            const std::string& doing) {
   std::string unjoined;
-  const Progress& reached = session->streams[&stream];
-  for (const auto& [other, progress] : session->streams) {
+  const Progress& reached = session.streams[&stream];
+  for (const auto& [other, progress] : session.streams) {
     const auto own = progress.find(other);
     const std::size_t count = own == progress.end() ? 0 : own->second;
     const auto seen = reached.find(other);
     if (count > (seen == reached.end() ? 0 : seen->second)) unjoined = other->name();
   }
-  const bool invalid = session->invalid;
-  auto graph = std::make_unique<SimGraph>();
-  std::vector<GraphNode> nodes = std::move(session->nodes);
-  graph->kept = std::move(session->kept);
-  close(*session);
+  CaptureSession* const around = session.around;
+  const bool has_open_body = std::ranges::any_of(
+      sessions_, [&](const auto& entry) { return entry.second->around == &session; });
+  const bool invalid = session.is_spoilt() || has_open_body;
+  if (around != nullptr && (invalid || !unjoined.empty())) around->outermost().invalid = true;
+  std::vector<GraphNode> nodes = std::move(session.nodes);
+  close(session);
   if (invalid) fail(kCaptureInvalidated, doing, stream.device());
   if (!unjoined.empty()) {
     fail(kCaptureUnjoined, doing, stream.device(),
          unjoined + " took part, but the stream does not wait for it");
   }
-  graph->plan = std::make_unique<GraphPlan>(std::move(nodes), stream);
-  return graph;
+  return nodes;
 }
 
 CaptureSession* CaptureTable::session_to_append(const SimStream& stream) {
   CaptureSession* session = stream.capture.load(std::memory_order_relaxed);
-  if (session != nullptr && session->invalid) {
+  if (session != nullptr && session->is_spoilt()) {
     fail(kCaptureInvalidated, "capturing work on " + stream.name(), stream.device());
   }
   return session;
@@ -112,6 +136,9 @@ bool CaptureTable::append(SimStream& stream, Task& task, bool waits_for_peers) {
   const std::lock_guard lock(mutex_);
   CaptureSession* session = session_to_append(stream);
   if (session == nullptr) return false;
+  if (waits_for_peers && session->around != nullptr) {
+    spoil(*session, kCaptureUnsupported, "capturing a wait for other ranks into a body", stream);
+  }
   NodeList& frontier = session->frontiers[&stream];
   session->nodes.push_back({.task = std::move(task),
                             .after = std::exchange(frontier, {session->nodes.size()}),
@@ -126,6 +153,16 @@ bool CaptureTable::append(SimStream& stream, const SimGraph& graph) {
   const std::lock_guard lock(mutex_);
   CaptureSession* session = session_to_append(stream);
   if (session == nullptr) return false;
+  const std::string doing = "capturing a graph on " + stream.name();
+  if (graph.plan->has_conditions()) {
+    fail(kNotSupported, doing, stream.device(), "the graph has conditions");
+  }
+  if (session->around != nullptr &&
+      (graph.plan->waits_for_peers() ||
+       std::ranges::any_of(graph.plan->side_devices(),
+                           [&](int device) { return device != stream.device(); }))) {
+    spoil(*session, kCaptureUnsupported, doing + " into a body of one device", stream);
+  }
   const std::size_t offset = session->nodes.size();
   std::vector<bool> is_last(graph.plan->nodes().size(), true);
   NodeList& frontier = session->frontiers[&stream];
@@ -141,7 +178,8 @@ bool CaptureTable::append(SimStream& stream, const SimGraph& graph) {
   for (std::size_t i = 0; i < is_last.size(); ++i) {
     if (is_last[i]) frontier.push_back(offset + i);
   }
-  session->kept.insert(session->kept.end(), graph.kept.begin(), graph.kept.end());
+  UserObjects& kept = session->outermost().kept;
+  kept.insert(kept.end(), graph.kept.begin(), graph.kept.end());
   session->streams[&stream][&stream] += is_last.size();
   return true;
 }
@@ -158,8 +196,8 @@ std::shared_ptr<const CapturePoint> CaptureTable::point(SimStream& stream) {
 std::uint64_t CaptureTable::id_of(SimStream& stream) {
   if (!is_captured(stream)) return 0;
   const std::lock_guard lock(mutex_);
-  const CaptureSession* session = stream.capture.load(std::memory_order_relaxed);
-  return session == nullptr ? 0 : session->id;
+  CaptureSession* session = stream.capture.load(std::memory_order_relaxed);
+  return session == nullptr ? 0 : session->outermost().id;
 }
 
 void CaptureTable::keep(SimStream& stream, const UserObjects& objects) {
@@ -169,7 +207,8 @@ void CaptureTable::keep(SimStream& stream, const UserObjects& objects) {
     fail(kIllegalState, "giving an object to the capture on " + stream.name(), stream.device(),
          "the stream is not being captured");
   }
-  session->kept.insert(session->kept.end(), objects.begin(), objects.end());
+  UserObjects& kept = session->outermost().kept;
+  kept.insert(kept.end(), objects.begin(), objects.end());
 }
 
 void CaptureTable::join(SimStream& stream, const CapturePoint& point) {
@@ -181,7 +220,10 @@ void CaptureTable::join(SimStream& stream, const CapturePoint& point) {
     fail(kCapturedEvent, doing, stream.device(), "the capture in which it was recorded is over");
   }
   if (current != nullptr && current != session) spoil(*current, kCaptureMerge, doing, stream);
-  if (session->invalid) fail(kCaptureInvalidated, doing, stream.device());
+  if (session->is_spoilt()) fail(kCaptureInvalidated, doing, stream.device());
+  if (session->around != nullptr && stream.device() != session->origin->device()) {
+    spoil(*session, kCaptureUnsupported, doing + ", since a body has one device", stream);
+  }
   merge(session->streams[&stream], point.seen);
   merge(session->frontiers[&stream], point.frontier);
   stream.capture.store(session, std::memory_order_relaxed);
@@ -218,7 +260,7 @@ void CaptureTable::forget(SimStream& stream) noexcept {
   const std::lock_guard lock(mutex_);
   CaptureSession* session = stream.capture.load(std::memory_order_relaxed);
   if (session == nullptr) return;
-  session->invalid = true;
+  for (CaptureSession* one = session; one != nullptr; one = one->around) one->invalid = true;
   if (session->origin == &stream) {
     close(*session);
   } else {

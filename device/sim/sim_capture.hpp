@@ -31,16 +31,27 @@ struct CapturePoint {
   NodeList frontier;  ///< the nodes that a node here would come directly after
 };
 
-/// One capture in progress.
+/// One capture in progress, or the body of a condition in one.
 class CaptureSession {
  public:
-  CaptureSession(std::uint64_t id, CaptureMode mode, SimStream* origin)
-      : id(id), mode(mode), owner(std::this_thread::get_id()), origin(origin) {}
+  CaptureSession(std::uint64_t id, CaptureMode mode, SimStream* origin,
+                 CaptureSession* around = nullptr)
+      : id(id), mode(mode), owner(std::this_thread::get_id()), origin(origin), around(around) {}
+
+  /// The capture itself, of which a body is a part.
+  [[nodiscard]] CaptureSession& outermost() {
+    return around == nullptr ? *this : around->outermost();
+  }
+  [[nodiscard]] bool is_spoilt() const {
+    return invalid || (around != nullptr && around->is_spoilt());
+  }
 
   const std::uint64_t id;
   const CaptureMode mode;
   const std::thread::id owner;
   SimStream* const origin;
+  CaptureSession* const around;         ///< of a body: where its condition is
+  std::shared_ptr<ConditionBody> body;  ///< of a body: what takes the nodes
   bool invalid = false;
   std::vector<GraphNode> nodes;
   UserObjects kept;
@@ -61,6 +72,17 @@ class CaptureTable {
   bool append(SimStream& stream, const SimGraph& graph);
   /// The place that `stream`'s capture has reached; nullptr if there is none.
   [[nodiscard]] std::shared_ptr<const CapturePoint> point(SimStream& stream);
+  /// Adds a condition, whose body is captured on `body_stream` from now on.
+  void begin_body(SimStream& stream, SimStream& body_stream, std::shared_ptr<ConditionBody> body);
+  /// Ends the body that began on the stream.
+  void end_body(SimStream& stream);
+  /// Ends it, if there is one, and spoils the capture around it.
+  void abandon_body(SimStream& stream) noexcept;
+  /// Number of bodies around the next work of `stream`.
+  [[nodiscard]] int depth_of(SimStream& stream);
+  /// Throws and spoils the capture if the stream's work belongs to a body.
+  void refuse_in_body(SimStream& stream, const std::string& doing);
+
   /// Number of `stream`'s capture, 0 if there is none.
   [[nodiscard]] std::uint64_t id_of(SimStream& stream);
   /// Keeps the objects for as long as the graph of `stream`'s capture. Throws if there is none.
@@ -86,10 +108,16 @@ class CaptureTable {
  private:
   /// The capture of `stream`, which may be none. Throws if it is spoilt. The lock is held.
   [[nodiscard]] static CaptureSession* session_to_append(const SimStream& stream);
-  [[noreturn]] void spoil(CaptureSession& session, const ErrorCode& code, const std::string& doing,
-                          const SimStream& stream);
+  [[noreturn]] static void spoil(CaptureSession& session, const ErrorCode& code,
+                                 const std::string& doing, const SimStream& stream);
+  /// Ends the session and the bodies that are open in it, which spoils it.
   void close(CaptureSession& session);
+  /// Ends the session that began on the stream and returns its nodes. Throws if it is spoilt.
+  std::vector<GraphNode> finish(CaptureSession& session, SimStream& stream,
+                                const std::string& doing);
   CaptureSession* find(std::uint64_t id);
+  /// A number that no other capture or body of the process has.
+  static std::uint64_t next_id();
 
   mutable std::mutex mutex_;  ///< taken only while something is captured, or for graphs
   std::atomic<int> restrictive_{0};

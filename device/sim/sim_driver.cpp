@@ -279,6 +279,7 @@ void SimDriver::launch_host_function(NativeStream stream, void (*function)(void*
   if (function == nullptr) {
     fail(kInvalidValue, "launching a host function on " + s.name(), s.device());
   }
+  captures_.refuse_in_body(s, "launching a host function on " + s.name());
   submit(s, [function, data] { function(data); });
 }
 

@@ -123,6 +123,12 @@ class SimDriver final : public Driver {
   bool is_capturing(NativeStream stream) override;
   std::uint64_t capture_id(NativeStream stream) override;
   void retain_by_capture(NativeStream stream, void (*release)(void*), void* data) override;
+  bool supports_conditions(int) override { return true; }
+  void begin_condition(NativeStream stream, const NativeCondition& condition,
+                       NativeStream body) override;
+  void end_condition(NativeStream body) override;
+  void abandon_condition(NativeStream body) noexcept override;
+  int condition_depth(NativeStream stream) override;
   void launch_graph(NativeGraph graph, NativeStream stream) override;
   [[nodiscard]] bool update_graph(NativeGraph graph, NativeGraph source) override;
   void dump_graph(NativeGraph graph, const std::string& path) override;

@@ -42,6 +42,7 @@ inline constexpr ErrorCode kNotRegistered{
 inline constexpr ErrorCode kLaunchFailure{719, "cudaErrorLaunchFailure",
                                           "unspecified launch failure"};
 inline constexpr ErrorCode kNotPermitted{800, "cudaErrorNotPermitted", "operation not permitted"};
+inline constexpr ErrorCode kNotSupported{801, "cudaErrorNotSupported", "operation not supported"};
 inline constexpr ErrorCode kCaptureUnsupported{900, "cudaErrorStreamCaptureUnsupported",
                                                "operation not permitted when stream is capturing"};
 inline constexpr ErrorCode kCaptureInvalidated{

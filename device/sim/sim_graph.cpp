@@ -88,6 +88,10 @@ bool GraphPlan::has_shape_of(const GraphPlan& other) const {
          });
 }
 
+bool GraphPlan::has_conditions() const {
+  return std::ranges::any_of(nodes_, &GraphNode::is_condition);
+}
+
 // Nodes behind an error of their branch do not run. The end rethrows the first error, on the stream
 // of the launch. If that stream has failed before, it drops the beginning, and no branch does
 // anything.
@@ -142,7 +146,8 @@ std::uint64_t GraphPlan::submit(SimStream& origin, std::span<SimStream* const> s
 std::string GraphPlan::describe() const {
   std::string text = "digraph captured {\n  node [shape=box];\n";
   for (std::size_t i = 0; i < nodes_.size(); ++i) {
-    text += fmt::format("  n{} [label=\"task {}\\n{}\"];\n", i, i, nodes_[i].stream->name());
+    text += fmt::format("  n{} [label=\"{} {}\\n{}\"];\n", i,
+                        nodes_[i].is_condition ? "condition" : "task", i, nodes_[i].stream->name());
     for (const std::size_t before : nodes_[i].after) {
       text += fmt::format("  n{} -> n{};\n", before, i);
     }
@@ -192,6 +197,7 @@ bool SimDriver::update_graph(NativeGraph graph, NativeGraph source) {
   SimGraph& g = graph_of(graph, "updating a graph");
   const SimGraph& from = graph_of(source, "updating a graph from another one");
   if (!g.plan->has_shape_of(*from.plan)) return false;
+  if (g.plan->has_conditions() || from.plan->has_conditions()) return false;
   auto plan = std::make_unique<GraphPlan>(*from.plan);
   const std::lock_guard lock(g.mutex);
   plan.swap(g.plan);

@@ -1,6 +1,7 @@
 // Captured work: nodes with their dependencies, and how they run.
 #pragma once
 
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <exception>
@@ -9,7 +10,10 @@
 #include <mutex>
 #include <span>
 #include <string>
+#include <utility>
 #include <vector>
+
+#include <gantry/extend/driver.hpp>
 
 #include "device/sim/sim_stream.hpp"
 
@@ -39,6 +43,27 @@ struct GraphNode {
   NodeList after;  ///< the nodes that come directly before it; their indices are smaller
   const SimStream* stream = nullptr;  ///< where it was captured
   bool waits_for_peers = false;
+  bool is_condition = false;
+};
+
+/// The body of a condition: it runs on the thread of the condition's stream, node by node in the
+/// order of the capture, whatever streams they were captured on.
+class ConditionBody {
+ public:
+  /// Loops end when `is_closing`.
+  ConditionBody(const NativeCondition& condition, const std::atomic<bool>& is_closing)
+      : condition_(condition), is_closing_(is_closing) {}
+  /// The nodes that were captured into the body.
+  void set_nodes(std::vector<GraphNode> nodes) { nodes_ = std::move(nodes); }
+  /// Runs the nodes as often as the flag says.
+  void run() const;
+
+ private:
+  [[nodiscard]] bool is_set() const;
+
+  const NativeCondition condition_;
+  const std::atomic<bool>& is_closing_;
+  std::vector<GraphNode> nodes_;
 };
 
 // Note [Branches of a graph]
@@ -66,6 +91,7 @@ class GraphPlan {
 
   [[nodiscard]] const std::vector<GraphNode>& nodes() const { return nodes_; }
   [[nodiscard]] bool waits_for_peers() const { return waits_for_peers_; }
+  [[nodiscard]] bool has_conditions() const;
   /// The devices of the branches behind the first.
   [[nodiscard]] std::vector<int> side_devices() const;
   /// True if the other plan differs in tasks only.

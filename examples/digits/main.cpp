@@ -8,6 +8,7 @@
 // All three add gradients in the same order, so at equal numbers of devices they end with the same
 // bits in every weight. So does a job that loses ranks, replaces them and continues from the last
 // checkpoint: glaunch --elastic 1:4 digits --checkpoint FILE
+// And so does a run with --graph, whose steps are replays of one graph.
 
 #include <fmt/format.h>
 
@@ -100,6 +101,9 @@ int train(const digits::Settings& settings, const digits::Split& data, digits::E
   }
   const double accuracy = trainer.test_accuracy();
   const bool equal = report(trainer, exchange);
+  if (settings.graph && exchange.speaks()) {
+    print(fmt::format("steps: {} replays of graphs", trainer.replays()));
+  }
   if (exchange.speaks()) print(fmt::format("final test accuracy: {:.2f} %", 100 * accuracy));
   return equal && accuracy >= kRequiredAccuracy ? 0 : 1;
 }
@@ -136,6 +140,7 @@ int main(int argc, char** argv) {
   app.add_option("--seed", settings.seed)->capture_default_str();
   app.add_option("--devices", limit, "use at most so many devices in one process; 0: all")
       ->check(CLI::Range(0, kMost));
+  app.add_flag("--graph", settings.graph, "capture a step as one graph, and replay it");
   app.add_option("--checkpoint", checkpoint,
                  "written after each epoch; training continues from it if it is there");
   CLI11_PARSE(app, argc, argv);

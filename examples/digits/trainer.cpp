@@ -1,6 +1,7 @@
 #include "trainer.hpp"
 
 #include <algorithm>
+#include <utility>
 
 namespace digits {
 
@@ -13,6 +14,9 @@ Trainer::Trainer(const Settings& settings, const Split& data, Exchange& exchange
     models_.emplace_back(settings.hidden, settings.seed, device);
   }
   test_ = data.test.to(exchange.devices().front());
+  for (const Model& model : models_) {
+    losses_.push_back({gantry::zeros({}, {.device = model.device()})});
+  }
 }
 
 double Trainer::train_epoch(int epoch) {
@@ -21,33 +25,55 @@ double Trainer::train_epoch(int epoch) {
   generator.set_offset(1000 + static_cast<std::uint64_t>(epoch));
   const Tensor order = gantry::randperm(samples_, {}, &generator);
   std::vector<Tensor> orders;
-  std::vector<std::vector<Tensor>> losses(models_.size());
   for (const Model& model : models_) orders.push_back(order.to(model.device()));
-  for (std::size_t r = 0; r < models_.size(); ++r) {
-    losses[r] = {gantry::zeros({}, {.device = models_[r].device()})};
-  }
-
-  const std::int64_t replicas = exchange_.replicas();
+  for (const std::vector<Tensor>& loss : losses_) loss[0].zero_();
   for (std::int64_t begin = 0; begin < samples_; begin += settings_.batch) {
-    const std::int64_t batch = std::min(settings_.batch, samples_ - begin);
-    std::vector<std::vector<Tensor>> gradients;
-    for (std::size_t r = 0; r < models_.size(); ++r) {
-      const std::int64_t place = exchange_.first_local() + static_cast<std::int64_t>(r);
-      const std::int64_t first = batch * place / replicas;
-      const std::int64_t last = batch * (place + 1) / replicas;
-      const Tensor mine = orders[r].narrow(0, begin + first, last - first);
-      const Step step = models_[r].backward(train_[r].pixels.index_select(0, mine),
-                                            train_[r].labels.index_select(0, mine), batch);
-      losses[r][0].add_(step.loss, static_cast<double>(batch));
-      gradients.push_back(step.gradients);
-    }
-    exchange_.all_reduce(gradients);
-    for (std::size_t r = 0; r < models_.size(); ++r) {
-      models_[r].update(gradients[r], settings_.rate, settings_.momentum);
-    }
+    run(select(orders, begin, std::min(settings_.batch, samples_ - begin)));
   }
-  exchange_.all_reduce(losses);
-  return losses[0][0].item<double>() / static_cast<double>(samples_);
+  std::vector<std::vector<Tensor>> sums = losses_;
+  exchange_.all_reduce(sums);
+  return sums[0][0].item<double>() / static_cast<double>(samples_);
+}
+
+Trainer::Batch& Trainer::select(const std::vector<Tensor>& orders, std::int64_t begin,
+                                std::int64_t size) {
+  Batch& batch = batches_[size];
+  batch.size = size;
+  const std::int64_t replicas = exchange_.replicas();
+  for (std::size_t r = 0; r < models_.size(); ++r) {
+    const std::int64_t place = exchange_.first_local() + static_cast<std::int64_t>(r);
+    const std::int64_t first = size * place / replicas;
+    const std::int64_t last = size * (place + 1) / replicas;
+    const Tensor mine = orders[r].narrow(0, begin + first, last - first);
+    if (batch.samples.size() == r) batch.samples.push_back(gantry::empty_like(mine));
+    batch.samples[r].copy_(mine);
+  }
+  return batch;
+}
+
+void Trainer::run(Batch& batch) {
+  // The first step of a size runs eagerly, which loads the libraries that it needs.
+  if (!settings_.graph || !std::exchange(batch.ran, true)) return step(batch);
+  if (batch.graph == nullptr) {
+    batch.graph = std::make_unique<StepGraph>(exchange_.devices(), [&] { step(batch); });
+  }
+  batch.graph->replay();
+  ++replays_;
+}
+
+void Trainer::step(const Batch& batch) {
+  std::vector<std::vector<Tensor>> gradients;
+  for (std::size_t r = 0; r < models_.size(); ++r) {
+    const Step step =
+        models_[r].backward(train_[r].pixels.index_select(0, batch.samples[r]),
+                            train_[r].labels.index_select(0, batch.samples[r]), batch.size);
+    losses_[r][0].add_(step.loss, static_cast<double>(batch.size));
+    gradients.push_back(step.gradients);
+  }
+  exchange_.all_reduce(gradients);
+  for (std::size_t r = 0; r < models_.size(); ++r) {
+    models_[r].update(gradients[r], settings_.rate, settings_.momentum);
+  }
 }
 
 void Trainer::load(const std::vector<Tensor>& state) {

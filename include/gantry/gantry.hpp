@@ -61,6 +61,7 @@
 #include <gantry/streams/stream_guard.hpp>
 #include <gantry/streams/sync_debug.hpp>
 #include <gantry/tensor/axes.hpp>
+#include <gantry/tensor/conditional.hpp>
 #include <gantry/tensor/device_of.hpp>
 #include <gantry/tensor/elementwise.hpp>
 #include <gantry/tensor/factories.hpp>

@@ -34,6 +34,15 @@ bool is_header(std::string_view file) {
   return extension == ".hpp" || extension == ".inl" || extension == ".cuh";
 }
 
+// Debug information without types (-g1) has no linker's name of an inlined function. Functions of
+// gantry's public headers and of the C++ library are then known by their folders.
+bool is_inlined_from_header(const NamedFrame& function) {
+  if (function.symbol.starts_with("_Z")) return false;
+  const std::string& file = function.frame.filename;
+  return file.find("/include/c++/") != std::string::npos ||
+         (is_header(file) && file.find("include/gantry/") != std::string::npos);
+}
+
 }  // namespace
 
 std::string demangled(const char* symbol) {
@@ -74,6 +83,7 @@ void mark_internal(std::vector<NamedFrame>& functions, CodeOwner owner) {
     const bool is_from_header = owner == CodeOwner::unknown || function.frame.line == 0 ||
                                 is_header(function.frame.filename);
     function.frame.is_internal = is_gantry || is_in_cxx_library(function.symbol) ||
+                                 is_inlined_from_header(function) ||
                                  (is_from_header && is_in_namespace(function.symbol, "gantry"));
   }
 }

@@ -189,6 +189,47 @@ NativeGraph SanitizingDriver::end_capture(NativeStream stream) {
   }
 }
 
+// The body follows the work before its condition, and the work behind the condition follows the
+// body. Each round reads the flag; a further one reads what the body wrote.
+void SanitizingDriver::begin_condition(NativeStream stream, const NativeCondition& condition,
+                                       NativeStream body) {
+  if (!is_on()) return wrapped().begin_condition(stream, condition, body);
+  enter_and("condition", stream, {reads({condition.flag, condition.flag_bytes})},
+            [&] { wrapped().begin_condition(stream, condition, body); });
+  at_point_of(stream, [&](const StreamPoint& before) {
+    at_point_of(body, [&](const StreamPoint& after) { tracker().order(before, after); });
+  });
+  const std::lock_guard lock(mutex_);
+  bodies_[body.handle] = {stream, condition};
+}
+
+void SanitizingDriver::end_condition(NativeStream body) {
+  const std::optional<Body> begun = take_body(body);
+  if (!is_on() || !begun) return wrapped().end_condition(body);
+  if (begun->condition.kind == ConditionKind::while_) {
+    const NativeCondition& condition = begun->condition;
+    enter_and("condition", body, {reads({condition.flag, condition.flag_bytes})}, [] {});
+  }
+  at_point_of(body, [&](const StreamPoint& before) {
+    at_point_of(begun->around, [&](const StreamPoint& after) { tracker().order(before, after); });
+  });
+  wrapped().end_condition(body);
+}
+
+void SanitizingDriver::abandon_condition(NativeStream body) noexcept {
+  static_cast<void>(take_body(body));
+  wrapped().abandon_condition(body);
+}
+
+std::optional<SanitizingDriver::Body> SanitizingDriver::take_body(NativeStream stream) noexcept {
+  const std::lock_guard lock(mutex_);
+  const auto found = bodies_.find(stream.handle);
+  if (found == bodies_.end()) return std::nullopt;
+  const Body body = found->second;
+  bodies_.erase(found);
+  return body;
+}
+
 void SanitizingDriver::launch_graph(NativeGraph graph, NativeStream stream) {
   if (!is_on() || !tracker().locate(stream)) return wrapped().launch_graph(graph, stream);
   Submission submission(graph, named(stream));

@@ -1,6 +1,10 @@
 // The driver of a process whose sanitizer is on.
 #pragma once
 
+#include <map>
+#include <mutex>
+#include <optional>
+
 #include <gantry/extend/forwarding_driver.hpp>
 
 #include "streams/sanitizer/tracker.hpp"
@@ -36,12 +40,27 @@ class SanitizingDriver final : public ForwardingDriver {
   void unmap(void* address, std::size_t bytes) override;
 
   [[nodiscard]] NativeGraph end_capture(NativeStream stream) override;
+  void begin_condition(NativeStream stream, const NativeCondition& condition,
+                       NativeStream body) override;
+  void end_condition(NativeStream body) override;
+  void abandon_condition(NativeStream body) noexcept override;
   void launch_graph(NativeGraph graph, NativeStream stream) override;
   [[nodiscard]] bool update_graph(NativeGraph graph, NativeGraph source) override;
   void destroy_graph(NativeGraph graph) noexcept override;
 
  private:
+  /// A body of a condition that is being captured.
+  struct Body {
+    NativeStream around;
+    NativeCondition condition;
+  };
+
   [[nodiscard]] PointerKind kind_of(const void* data);
+  /// The body that began on the stream, which ends.
+  std::optional<Body> take_body(NativeStream stream) noexcept;
+
+  std::mutex mutex_;
+  std::map<void*, Body> bodies_;  ///< by the handles of their streams
 };
 
 }  // namespace gantry::sanitizer

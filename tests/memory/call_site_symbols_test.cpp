@@ -72,6 +72,17 @@ TEST(CallSiteSymbolsTest, HeadersOfGantryAndOfTheCxxLibraryAreInternalInAProgram
   EXPECT_THAT(internal(CodeOwner::program, {{"main", ""}}), ElementsAre(false));
 }
 
+TEST(CallSiteSymbolsTest, InlinedFunctionsWithoutALinkersNameAreKnownByTheirFolders) {
+  EXPECT_THAT(internal(CodeOwner::program,
+                       {{"run_loop<float>", "include/gantry/kernels/launch.hpp"},
+                        {"parallel_for<float>", "/opt/include/gantry/kernels/launch.hpp"},
+                        {"__invoke_impl", "/usr/include/c++/12/bits/invoke.h"},
+                        {"step", "model.cpp"},
+                        {"apply", "/home/me/include/gantry_model/layers.hpp"},
+                        {"main", "main.cpp"}}),
+              ElementsAre(true, true, true, false, false, false));
+}
+
 TEST(CallSiteSymbolsTest, AProgramsAdditionsToTheNamespaceAreItsOwn) {
   EXPECT_THAT(internal(CodeOwner::program, {{kOwnGantry, "model.cpp"}}), ElementsAre(false));
 }

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <memory>
+#include <optional>
 #include <random>
 #include <stdexcept>
 #include <utility>
@@ -26,9 +27,14 @@ class GraphProgram {
   }
 
   void step() {
-    switch (pick(8)) {
+    switch (pick(10)) {
       case 0:
         return make_outside();
+      case 8:
+        return make_outside_on_capture_stream();
+      case 9:
+        if (!groups_.empty()) drop_output(*any(groups_));
+        return;
       case 1:
         if (!outside_.empty() && pick(2) == 0) remove(any(outside_));
         return;
@@ -105,6 +111,23 @@ class GraphProgram {
     outside_.push_back(
         std::make_shared<Cell>(Cell{full(shape(), value, options_), value, true, 0}));
   }
+  // On the stream whose captures freed blocks: it is the one that could reuse them.
+  void make_outside_on_capture_stream() {
+    if (!capture_stream_) return;
+    const Stream current = Stream::current(*options_.device);
+    capture_stream_->wait(current);
+    {
+      const StreamGuard guard(*capture_stream_);
+      make_outside();
+    }
+    current.wait(*capture_stream_);
+    outside_.back()->tensor.record_stream(current);
+  }
+  // The program lets go of an output while the graph goes on writing it.
+  void drop_output(Group& group) {
+    Captured& captured = *any(group.graphs);
+    if (!captured.outputs.empty()) drop(any(captured.outputs), captured.outputs);
+  }
   void remove(const CellPtr& cell) {
     if (cell->inputs == 0) outside_.erase(std::ranges::find(outside_, cell));
   }
@@ -117,17 +140,31 @@ class GraphProgram {
     ++cell->inputs;
     return cell;
   }
+  // A tensor that only the graph goes on reading: the program lets go of it in the capture.
+  CellPtr take_outside() {
+    if (outside_.empty()) return nullptr;
+    CellPtr cell = any(outside_);
+    if (cell->inputs != 0) return nullptr;
+    outside_.erase(std::ranges::find(outside_, cell));
+    return cell;
+  }
   // One operation, whose result may die at once.
   void compute(Captured& captured, std::vector<CellPtr>& alive) {
     CellPtr a = alive.empty() || pick(3) == 0 ? input(captured) : any(alive);
+    const CellPtr last_use = pick(5) == 0 ? take_outside() : nullptr;
+    if (last_use != nullptr) a = last_use;
     auto to = std::make_shared<Cell>();
-    if (a == nullptr || pick(4) == 0) {
+    if (a == nullptr || (last_use == nullptr && pick(4) == 0)) {
       const float value = number();
       to->tensor = full(shape(), value, options_);
       captured.operations.push_back({to, nullptr, nullptr, value});
     } else {
       to->tensor = a->tensor + a->tensor.select(0, 0);
       captured.operations.push_back({to, a, a, 0});
+    }
+    if (last_use != nullptr) {
+      last_use->tensor.record_stream(Stream::current(*options_.device));
+      last_use->tensor = Tensor();
     }
     alive.push_back(std::move(to));
     if (pick(3) == 0) drop(any(alive), alive);
@@ -158,6 +195,7 @@ class GraphProgram {
     std::vector<CellPtr> alive;
     try {
       const GraphCapture scope(captured->graph, {.pool = group->pool});
+      capture_stream_ = scope.stream();
       for (std::size_t i = pick(6) + 1; i > 0; --i) {
         pick(4) == 0 ? compute_aside(scope, *captured, alive) : compute(*captured, alive);
       }
@@ -196,6 +234,7 @@ class GraphProgram {
   std::mt19937 random_;
   std::vector<CellPtr> outside_;
   std::vector<GroupPtr> groups_;
+  std::optional<Stream> capture_stream_;  ///< of the last capture
   int replays_ = 0;
 };
 

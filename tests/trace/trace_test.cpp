@@ -258,6 +258,7 @@ TEST_F(TraceProcessTest, RanksAreMerged) {
   Json second = read(first);
   Json origin = second.at("gantry");
   origin.set("rank", 1);
+  origin.set("boot", "another machine's");
   origin.set("start_unix_ns", origin.at("start_unix_ns").as<std::int64_t>() + 2'000'000);
   second.set("gantry", origin);
   const auto other = folder / "rank-1.json";

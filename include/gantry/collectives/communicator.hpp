@@ -36,8 +36,8 @@ struct CollectiveOptions {
 /// A cheap handle: copies refer to the same group. Every rank calls the same operations in the
 /// same order with matching arguments. A mismatch is a CollectiveMismatch on every rank, which
 /// names rank 0's call and the first call that differs. It changes nothing, and the group stays
-/// intact. Some calls make hosts wait for each other: host_barrier, all_gather_bytes, split, grow
-/// and register_memory. Such a call on some ranks against a collective on others breaks the group.
+/// intact. Some calls make hosts wait for each other: host_barrier, all_gather_bytes, split, grow,
+/// register_memory, suspend, resume. Such a call against a collective of others breaks the group.
 ///
 /// Device/stream: an operation runs in order with the current stream of the communicator's device.
 /// The host waits neither for other ranks nor for the device. Exceptions are the start of NCCL, and
@@ -195,6 +195,20 @@ class GANTRY_API Communicator {
   /// the host does not wait. Graphs that read the memory must not be launched again. Throws:
   /// InvalidArgument if it is not registered.
   void deregister_memory(const Tensor& tensor) const;
+  /// Gives the group's device memory back to the device: the workspace of "p2p", 32 MiB a rank. No
+  /// operation may be called until resume(). Registered memory stays registered.
+  ///
+  /// Collective. Blocks the host until the operations of every rank are done. Does nothing over
+  /// other transports. Throws: InvalidArgument if the group is suspended, and on every rank if an
+  /// operation of one of them was captured, since its graph uses the workspace; PeerLostError.
+  void suspend() const;
+  /// Takes device memory as before suspend().
+  ///
+  /// Collective. Blocks the host. Throws: InvalidArgument unless the group is suspended;
+  /// OutOfMemoryError, which leaves all ranks suspended; PeerLostError.
+  void resume() const;
+  /// True between suspend() and resume().
+  [[nodiscard]] bool is_suspended() const;
   /// Blocks the host until every rank has called it. Touches no device.
   void host_barrier() const;
   /// Joins one byte string of every rank, in rank order, on the host.

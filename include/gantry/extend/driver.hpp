@@ -42,6 +42,19 @@ struct CopyRegion {
 /// A captured graph: its nodes, and an instance of them that runs.
 using NativeGraph = void*;
 
+/// How often the body of a condition runs.
+enum class ConditionKind : std::uint8_t {
+  if_,    ///< once if the flag is set, else not at all
+  while_  ///< again and again, as long as the flag is set
+};
+
+/// A part of a captured graph whose runs a flag in device memory decides.
+struct NativeCondition {
+  ConditionKind kind = ConditionKind::if_;  ///< once or in a loop
+  const void* flag = nullptr;               ///< set if any of its bytes is not 0
+  std::size_t flag_bytes = 1;               ///< 1 or 4
+};
+
 /// Free and total memory of a device, in bytes.
 struct NativeMemoryInfo {
   std::size_t free = 0;   ///< not in use by any process
@@ -266,17 +279,36 @@ class GANTRY_API Driver {
   /// True between begin_capture and end_capture, also if the capture failed.
   [[nodiscard]] virtual bool is_capturing(NativeStream stream) = 0;
   /// The capture that `stream` takes part in, 0 if there is none; no two of a process are the same.
+  /// Bodies of conditions belong to the capture around them.
   [[nodiscard]] virtual std::uint64_t capture_id(NativeStream stream) = 0;
   /// Calls `release(data)` once, when nothing can run the graph any more that `stream` is being
   /// captured into: the capture failed, or the graph and all that was instantiated from it or
   /// contains it are destroyed and have run. Any thread may make that call, also within this one if
   /// it throws; `release` calls no driver. Throws: CudaError if the stream is not being captured.
   virtual void retain_by_capture(NativeStream stream, void (*release)(void*), void* data) = 0;
+  /// True if `device` runs graphs with conditions.
+  [[nodiscard]] virtual bool supports_conditions(int device) = 0;
+  /// Adds a condition to the capture that `stream` takes part in. Work that is submitted to `body`
+  /// from now on is captured into the condition's body. A run of the graph reads the flag when the
+  /// work before the condition is done, and before each further round of a loop.
+  ///
+  /// `body` is a created stream of the same device that is not being captured. It takes part in the
+  /// same capture, but waits for no event of the work around the body. A body has kernels, fills,
+  /// copies, graphs and conditions of that device; no host functions.
+  virtual void begin_condition(NativeStream stream, const NativeCondition& condition,
+                               NativeStream body) = 0;
+  /// Ends the body that began on `body`. If it throws, the capture around it is spoilt.
+  virtual void end_condition(NativeStream body) = 0;
+  /// Ends the body that began on `body`, if there is one, and spoils the capture around it.
+  virtual void abandon_condition(NativeStream body) noexcept = 0;
+  /// Number of bodies around the work that is captured on `stream`; 0 outside of bodies.
+  [[nodiscard]] virtual int condition_depth(NativeStream stream) = 0;
   /// Runs a graph in stream order. On a stream that is being captured it becomes a part of that
-  /// capture's graph.
+  /// capture's graph; a graph with conditions cannot.
   virtual void launch_graph(NativeGraph graph, NativeStream stream) = 0;
   /// Makes later launches of `graph` do what `source` does, which stays as it is. False, with
-  /// nothing changed, if the nodes or their dependencies differ in more than parameters.
+  /// nothing changed, if the nodes or their dependencies differ in more than parameters, or if one
+  /// of the graphs has conditions.
   [[nodiscard]] virtual bool update_graph(NativeGraph graph, NativeGraph source) = 0;
   /// Writes the nodes of a graph and their dependencies to the file `path`, in the language DOT.
   virtual void dump_graph(NativeGraph graph, const std::string& path) = 0;

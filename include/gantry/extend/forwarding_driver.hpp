@@ -301,6 +301,27 @@ class ForwardingDriver : public Driver {
     }
     wrapped_.retain_by_capture(stream, release, data);
   }
+  [[nodiscard]] bool supports_conditions(int device) override {
+    before_call("supports_conditions");
+    return wrapped_.supports_conditions(device);
+  }
+  void begin_condition(NativeStream stream, const NativeCondition& condition,
+                       NativeStream body) override {
+    before_call("begin_condition");
+    wrapped_.begin_condition(stream, condition, body);
+  }
+  void end_condition(NativeStream body) override {
+    before_call("end_condition");
+    wrapped_.end_condition(body);
+  }
+  void abandon_condition(NativeStream body) noexcept override {
+    before_noexcept_call("abandon_condition");
+    wrapped_.abandon_condition(body);
+  }
+  [[nodiscard]] int condition_depth(NativeStream stream) override {
+    before_call("condition_depth");
+    return wrapped_.condition_depth(stream);
+  }
   void launch_graph(NativeGraph graph, NativeStream stream) override {
     before_call("launch_graph");
     wrapped_.launch_graph(graph, stream);

@@ -31,6 +31,8 @@ struct TraceSummary {
 /// replaces an older one as a whole, so a process that is killed leaves none, and never a broken
 /// one. While nothing is recorded an operation pays for one load.
 ///
+/// GANTRY_TRACE=path starts a trace when the program first uses a device.
+///
 /// GPUs are recorded through CUPTI, which is loaded at the first call; without it a warning is
 /// logged, and the trace has no device work. Simulated devices record their tasks.
 /// Thread safety: any thread. Throws: InvalidArgument if a trace is recorded already, if
@@ -69,8 +71,8 @@ class GANTRY_API Range {
   std::int64_t begin_ns_;
 };
 
-/// Writes the traces of several ranks into one. Their times are those of their machines' clocks, so
-/// that events of one moment stand below each other.
+/// Writes the traces of several ranks into one. Events of one machine are placed by its monotonic
+/// clock, those of different machines by their calendars. The program gantry-trace does the same.
 /// Throws: InvalidArgument without parts, or for a file that is no trace of gantry; Error if a file
 /// cannot be read or written.
 GANTRY_API void merge(std::span<const std::filesystem::path> parts,

@@ -1,0 +1,81 @@
+#include "device/cuda/capture_bodies.hpp"
+
+#include "device/cuda/cuda_check.hpp"
+#include "device/cuda/cuda_context.hpp"
+
+namespace gantry::cuda {
+
+CaptureBodies& CaptureBodies::instance() {
+  static auto& bodies = *new CaptureBodies();
+  return bodies;
+}
+
+void CaptureBodies::add(const CaptureBody& body) {
+  const std::lock_guard lock(mutex_);
+  bodies_[body.id] = body;
+  captures_.try_emplace(body.outermost, false);
+  count_.store(captures_.size(), std::memory_order_relaxed);
+}
+
+void CaptureBodies::remove(std::uint64_t id) {
+  const std::lock_guard lock(mutex_);
+  bodies_.erase(id);
+}
+
+std::optional<CaptureBody> CaptureBodies::find(std::uint64_t id) const {
+  if (is_empty()) return std::nullopt;
+  const std::lock_guard lock(mutex_);
+  const auto found = bodies_.find(id);
+  if (found == bodies_.end()) return std::nullopt;
+  return found->second;
+}
+
+std::optional<CaptureBody> CaptureBodies::find_by_stream(cudaStream_t stream) const {
+  if (is_empty()) return std::nullopt;
+  const std::lock_guard lock(mutex_);
+  for (const auto& [id, body] : bodies_) {
+    if (body.stream == stream) return body;
+  }
+  return std::nullopt;
+}
+
+std::vector<CaptureBody> CaptureBodies::open_in(std::uint64_t outermost) const {
+  std::vector<CaptureBody> open;
+  if (is_empty()) return open;
+  const std::lock_guard lock(mutex_);
+  for (const auto& [id, body] : bodies_) {
+    if (body.outermost == outermost) open.push_back(body);
+  }
+  return open;
+}
+
+void CaptureBodies::spoil(std::uint64_t outermost) {
+  const std::lock_guard lock(mutex_);
+  captures_[outermost] = true;
+  count_.store(captures_.size(), std::memory_order_relaxed);
+}
+
+CaptureBodies::Ended CaptureBodies::forget(std::uint64_t outermost) {
+  if (is_empty()) return {};
+  const std::lock_guard lock(mutex_);
+  const auto known = captures_.find(outermost);
+  if (known == captures_.end()) return {};
+  const Ended ended{.has_conditions = true, .is_spoilt = known->second};
+  captures_.erase(known);
+  count_.store(captures_.size(), std::memory_order_relaxed);
+  return ended;
+}
+
+std::uint64_t own_capture_id(NativeStream stream) {
+  // The default stream cannot be captured, and asking about it would spoil another stream's.
+  if (stream.handle == nullptr) return 0;
+  const ContextScope scope(stream);
+  cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
+  unsigned long long id = 0;
+  GANTRY_CUDA_CHECK(
+      cudaStreamGetCaptureInfo(static_cast<cudaStream_t>(stream.handle), &status, &id),
+      "asking for a capture", stream);
+  return status == cudaStreamCaptureStatusNone ? 0 : id;
+}
+
+}  // namespace gantry::cuda

@@ -1,0 +1,66 @@
+// What CUDA does not tell about conditions in captures.
+#pragma once
+
+#include <cuda_runtime_api.h>
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <mutex>
+#include <optional>
+#include <vector>
+
+#include <gantry/device/native_handles.hpp>
+
+namespace gantry::cuda {
+
+/// A body that is being captured. For CUDA it is a capture of its own.
+struct CaptureBody {
+  std::uint64_t id = 0;         ///< CUDA's number of it
+  std::uint64_t outermost = 0;  ///< of the capture that it is a part of
+  cudaGraph_t outermost_graph = nullptr;
+  int depth = 1;                  ///< bodies around its work
+  cudaStream_t stream = nullptr;  ///< where it began
+  bool is_loop = false;
+  cudaGraphConditionalHandle handle = 0;
+  const void* flag = nullptr;
+  std::size_t flag_bytes = 1;
+};
+
+/// The bodies that are being captured, and the captures that have conditions. Never destroyed.
+///
+/// Thread safety: any thread. One load while no capture has conditions.
+class CaptureBodies {
+ public:
+  static CaptureBodies& instance();
+
+  void add(const CaptureBody& body);
+  void remove(std::uint64_t id);
+  [[nodiscard]] std::optional<CaptureBody> find(std::uint64_t id) const;
+  [[nodiscard]] std::optional<CaptureBody> find_by_stream(cudaStream_t stream) const;
+  /// The bodies of a capture that have not ended.
+  [[nodiscard]] std::vector<CaptureBody> open_in(std::uint64_t outermost) const;
+  /// Lets forget() tell that the capture cannot become a graph.
+  void spoil(std::uint64_t outermost);
+
+  struct Ended {
+    bool has_conditions = false;
+    bool is_spoilt = false;
+  };
+  /// What is known about a capture, which ends.
+  Ended forget(std::uint64_t outermost);
+  /// True if no capture has conditions.
+  [[nodiscard]] bool is_empty() const { return count_.load(std::memory_order_relaxed) == 0; }
+
+ private:
+  std::atomic<std::size_t> count_{0};  ///< of captures
+  mutable std::mutex mutex_;
+  std::map<std::uint64_t, CaptureBody> bodies_;
+  std::map<std::uint64_t, bool> captures_;  ///< with conditions: whether they are spoilt
+};
+
+/// CUDA's number of the capture or the body that `stream` takes part in; 0: none.
+[[nodiscard]] std::uint64_t own_capture_id(NativeStream stream);
+
+}  // namespace gantry::cuda

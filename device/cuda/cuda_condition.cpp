@@ -1,0 +1,192 @@
+// Conditions in captures: conditional nodes, whose bodies are graphs that CUDA captures apart.
+#include <cstdint>
+#include <exception>
+#include <optional>
+
+#include <gantry/core/error.hpp>
+#include <gantry/core/log.hpp>
+
+#include "device/cuda/capture_bodies.hpp"
+#include "device/cuda/cuda_api.hpp"
+#include "device/cuda/cuda_check.hpp"
+#include "device/cuda/cuda_context.hpp"
+#include "device/cuda/cuda_driver.hpp"
+#include "device/cuda/set_condition.cuh"
+
+namespace gantry {
+namespace {
+
+using cuda::CaptureBodies;
+using cuda::CaptureBody;
+
+constexpr const char* kBeginning = "beginning a condition";
+constexpr const char* kEnding = "ending the body of a condition";
+constexpr int kOldestVersion = 12040;  // of a driver with conditional nodes
+
+cudaStream_t native(NativeStream stream) { return static_cast<cudaStream_t>(stream.handle); }
+
+// CUDA 12's form, which has no data of edges.
+using AddNode = CUresult (*)(CUgraphNode*, CUgraph, const CUgraphNode*, std::size_t,
+                             CUgraphNodeParams*);
+
+AddNode find_add_node() {
+  constexpr unsigned kInterface = 12020;
+  void* function = nullptr;
+  cudaDriverEntryPointQueryResult found = cudaDriverEntryPointSymbolNotFound;
+  GANTRY_CUDA_CHECK(cudaGetDriverEntryPointByVersion("cuGraphAddNode", &function, kInterface,
+                                                     cudaEnableDefault, &found),
+                    "looking up cuGraphAddNode");
+  return found == cudaDriverEntryPointSuccess ? reinterpret_cast<AddNode>(function) : nullptr;
+}
+
+// Where a captured stream is: its capture, the graph, and the nodes that the next one follows.
+struct CapturePlace {
+  cuuint64_t id = 0;
+  CUgraph graph = nullptr;
+  const CUgraphNode* before = nullptr;
+  std::size_t count = 0;
+};
+
+CapturePlace place_of(NativeStream stream, const char* doing) {
+  CapturePlace place;
+  CUstreamCaptureStatus status = CU_STREAM_CAPTURE_STATUS_NONE;
+  GANTRY_CUDA_CHECK(
+      cuda::api().stream_get_capture_info(static_cast<CUstream>(stream.handle), &status, &place.id,
+                                          &place.graph, &place.before, &place.count),
+      doing, stream);
+  if (status != CU_STREAM_CAPTURE_STATUS_ACTIVE) {
+    GANTRY_CUDA_CHECK_STATUS(status == CU_STREAM_CAPTURE_STATUS_NONE
+                                 ? cudaErrorIllegalState
+                                 : cudaErrorStreamCaptureInvalidated,
+                             "cuStreamGetCaptureInfo", doing, stream);
+  }
+  return place;
+}
+
+void submit_flag(const CaptureBody& body, NativeStream stream, const char* doing) {
+  cuda::launch_set_condition(body.handle, body.flag, body.flag_bytes, native(stream));
+  GANTRY_CUDA_CHECK(cudaGetLastError(), doing, stream);
+}
+
+// Adds the node behind the work of `stream` and returns the graph of its body.
+cudaGraph_t add_node(const CaptureBody& body, NativeStream stream, AddNode add) {
+  const CapturePlace place = place_of(stream, kBeginning);
+  CUgraphNodeParams parameters{};
+  parameters.type = CU_GRAPH_NODE_TYPE_CONDITIONAL;
+  parameters.conditional.handle = body.handle;
+  parameters.conditional.type = body.is_loop ? CU_GRAPH_COND_TYPE_WHILE : CU_GRAPH_COND_TYPE_IF;
+  parameters.conditional.size = 1;
+  parameters.conditional.ctx = cuda::primary_context(stream.device);
+  CUgraphNode node = nullptr;
+  GANTRY_CUDA_CHECK(add(&node, place.graph, place.before, place.count, &parameters), kBeginning,
+                    stream);
+  GANTRY_CUDA_CHECK(
+      cuda::api().stream_update_capture_dependencies(static_cast<CUstream>(stream.handle), &node, 1,
+                                                     CU_STREAM_SET_CAPTURE_DEPENDENCIES),
+      kBeginning, stream);
+  return parameters.conditional.phGraph_out[0];
+}
+
+}  // namespace
+
+bool CudaDriver::supports_conditions(int) {
+  int version = 0;
+  GANTRY_CUDA_CHECK(cudaDriverGetVersion(&version), "asking for the driver's version");
+  return version >= kOldestVersion;
+}
+
+void CudaDriver::begin_condition(NativeStream stream, const NativeCondition& condition,
+                                 NativeStream body_stream) {
+  static const AddNode kAddNode = find_add_node();
+  if (kAddNode == nullptr) {
+    GANTRY_CUDA_CHECK_STATUS(cudaErrorNotSupported, "cuGraphAddNode", kBeginning, stream);
+  }
+  if (body_stream.handle == nullptr || body_stream.device != stream.device ||
+      (condition.flag_bytes != 1 && condition.flag_bytes != 4)) {
+    GANTRY_CUDA_CHECK_STATUS(cudaErrorInvalidValue, "begin_condition", kBeginning, stream);
+  }
+  const cuda::ContextScope scope(stream.device);
+  const CapturePlace place = place_of(stream, kBeginning);
+  if (is_capturing(body_stream)) {
+    GANTRY_CUDA_CHECK_STATUS(cudaErrorIllegalState, "begin_condition", kBeginning, body_stream);
+  }
+  CaptureBody body{.outermost = place.id,
+                   .outermost_graph = place.graph,
+                   .stream = native(body_stream),
+                   .is_loop = condition.kind == ConditionKind::while_,
+                   .flag = condition.flag,
+                   .flag_bytes = condition.flag_bytes};
+  if (const auto around = CaptureBodies::instance().find(place.id)) {
+    body.outermost = around->outermost;
+    body.outermost_graph = around->outermost_graph;
+    body.depth = around->depth + 1;
+  }
+  // A handle without a node is an error of the instantiation.
+  try {
+    GANTRY_CUDA_CHECK(cudaGraphConditionalHandleCreate(&body.handle, place.graph,
+                                                       /*defaultLaunchValue=*/0, /*flags=*/0),
+                      kBeginning, stream);
+    submit_flag(body, stream, kBeginning);
+    cudaGraph_t graph = add_node(body, stream, kAddNode);
+    GANTRY_CUDA_CHECK(
+        cudaStreamBeginCaptureToGraph(native(body_stream), graph, /*dependencies=*/nullptr,
+                                      /*dependencyData=*/nullptr, /*numDependencies=*/0,
+                                      cudaStreamCaptureModeRelaxed),
+        kBeginning, body_stream);
+    body.id = place_of(body_stream, kBeginning).id;
+    CaptureBodies::instance().add(body);
+  } catch (...) {
+    CaptureBodies::instance().spoil(body.outermost);
+    throw;
+  }
+}
+
+void CudaDriver::end_condition(NativeStream body_stream) {
+  const cuda::ContextScope scope(body_stream.device);
+  cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
+  unsigned long long id = 0;
+  GANTRY_CUDA_CHECK(cudaStreamGetCaptureInfo(native(body_stream), &status, &id), kEnding,
+                    body_stream);
+  CaptureBodies& bodies = CaptureBodies::instance();
+  const std::optional<CaptureBody> body = bodies.find(id);
+  if (status == cudaStreamCaptureStatusNone || !body) {
+    GANTRY_CUDA_CHECK_STATUS(cudaErrorIllegalState, "cudaStreamGetCaptureInfo", kEnding,
+                             body_stream);
+  }
+  try {
+    if (body->is_loop && status == cudaStreamCaptureStatusActive) {
+      submit_flag(*body, body_stream, kEnding);
+    }
+    cudaGraph_t graph = nullptr;
+    GANTRY_CUDA_CHECK(cudaStreamEndCapture(native(body_stream), &graph), kEnding, body_stream);
+    bodies.remove(id);
+  } catch (...) {
+    abandon_condition(body_stream);
+    throw;
+  }
+}
+
+void CudaDriver::abandon_condition(NativeStream body_stream) noexcept {
+  try {
+    const cuda::ContextScope scope(body_stream.device);
+    CaptureBodies& bodies = CaptureBodies::instance();
+    const std::optional<CaptureBody> body = bodies.find_by_stream(native(body_stream));
+    if (!body) return;
+    bodies.spoil(body->outermost);
+    bodies.remove(body->id);
+    cudaGraph_t graph = nullptr;
+    static_cast<void>(cudaStreamEndCapture(native(body_stream), &graph));
+    cuda::clear_error();
+  } catch (const std::exception& error) {
+    logging::warn(error.what());
+  }
+}
+
+int CudaDriver::condition_depth(NativeStream stream) {
+  const CaptureBodies& bodies = CaptureBodies::instance();
+  if (bodies.is_empty()) return 0;
+  const std::optional<CaptureBody> body = bodies.find(cuda::own_capture_id(stream));
+  return body ? body->depth : 0;
+}
+
+}  // namespace gantry

@@ -1,0 +1,21 @@
+#include "device/cuda/set_condition.cuh"
+
+namespace gantry::cuda {
+namespace {
+
+__global__ void set_condition(cudaGraphConditionalHandle handle, const unsigned char* flag,
+                              unsigned bytes) {
+  unsigned any = 0;
+  for (unsigned i = 0; i < bytes; ++i) any |= flag[i];
+  cudaGraphSetConditional(handle, any != 0 ? 1 : 0);
+}
+
+}  // namespace
+
+void launch_set_condition(cudaGraphConditionalHandle handle, const void* flag,
+                          std::size_t flag_bytes, cudaStream_t stream) {
+  set_condition<<<1, 1, 0, stream>>>(handle, static_cast<const unsigned char*>(flag),
+                                     static_cast<unsigned>(flag_bytes));
+}
+
+}  // namespace gantry::cuda

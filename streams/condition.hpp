@@ -1,0 +1,39 @@
+// Bodies of conditions in captures.
+#pragma once
+
+#include <gantry/extend/driver.hpp>
+#include <gantry/streams/stream.hpp>
+
+namespace gantry {
+
+// Note [Memory of bodies]
+// A body is captured on a stream of its own, always the same one for the stream around it. Blocks
+// that a body frees are therefore reused by bodies of that same stream alone, which run one after
+// the other, and each round of a loop writes a block before it reads it. Driver::capture_id gives
+// bodies the number of the capture around them, so their memory belongs to its graph.
+
+/// The body of a condition, which is captured while the scope lives.
+class ConditionScope {
+ public:
+  /// Throws: NotSupported where the driver has no conditions; CudaError, also unless `around` is
+  /// being captured.
+  ConditionScope(const Stream& around, const NativeCondition& condition);
+  /// Abandons the body unless end() was called: the capture around it is spoilt.
+  ~ConditionScope();
+  ConditionScope(const ConditionScope&) = delete;
+  ConditionScope& operator=(const ConditionScope&) = delete;
+
+  /// Ends the body. Throws: CudaError, and then the capture is spoilt.
+  void end();
+  /// Where the body is captured.
+  [[nodiscard]] const Stream& stream() const { return body_; }
+
+ private:
+  const Stream body_;
+  bool is_open_ = true;
+};
+
+/// True if work that is submitted to `stream` now belongs to the body of a condition.
+[[nodiscard]] bool is_in_condition(const Stream& stream);
+
+}  // namespace gantry
