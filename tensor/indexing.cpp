@@ -83,8 +83,8 @@ void run_scatter(const Tensor& self, int axis, const Tensor& index, const Operan
   const Tensor values = source.is_tensor()
                             ? source.tensor()
                             : self.new_full({}, source.number()).expand(index.sizes());
-  kernels::scatter(detail::target_of(self), at_least_1d(self).ref(), axis, at_least_1d(index).ref(),
-                   at_least_1d(values).ref(), accumulate);
+  kernels::scatter({accumulate ? "scatter_add" : "scatter"}, detail::target_of(self), at_least_1d(self).ref(), axis, at_least_1d(index).ref(),
+                   at_least_1d(values).ref(), accumulate ? kernels::ScatterMode::add : kernels::ScatterMode::replace);
 }
 
 void scatter_into(std::string_view op, const Tensor& self, int dim, const Tensor& index,
@@ -113,7 +113,7 @@ Tensor index_select(const Tensor& self, int dim, const Tensor& index) {
   Shape sizes = source.sizes();
   sizes[axis] = index.numel();
   const Tensor out = empty(sizes, self.options());
-  kernels::index_select(detail::target_of(self), out.ref(), source.ref(), axis,
+  kernels::index_select({"index_select"}, detail::target_of(self), out.ref(), source.ref(), axis,
                         at_least_1d(index).ref());
   return self.dim() == 0 && index.numel() == 1 ? out.view(Shape{}) : out;
 }
