@@ -106,9 +106,9 @@ class Planner {
     if (has_tensors_) {
       IndexedDims dims;
       dims.dim = here;
+      dims.count = 0;
       dims.found = flag ? 1 : 0;
       indexed_.push_back(dims);
-      append(1, 0);
       return;
     }
     if (!flag_dim_) {

@@ -11,8 +11,8 @@
 
 namespace gantry::detail {
 
-// What an index list selects: a view, and of its dims those that tensors index. If there is such a
-// dim, a bool is one, too.
+// What an index list selects: a view, and of its dims those that tensors index. Beside tensors,
+// bools index no dim, at their place.
 struct ParsedIndices {
   ViewPlan view;
   std::vector<IndexedDims> indexed;  // in increasing order of their dims

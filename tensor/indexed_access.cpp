@@ -30,7 +30,7 @@ Shape index_shape(const IndexedDims& dims) {
                                      Device device) {
   std::string shapes;
   for (const IndexedDims& dims : indices) {
-    for (int d = 0; d < dims.count; ++d) {
+    for (int d = 0; d < std::max(dims.count, 1); ++d) {
       shapes += (shapes.empty() ? "" : ", ") + index_shape(dims).str();
     }
   }

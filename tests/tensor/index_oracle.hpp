@@ -136,14 +136,16 @@ class RandomIndexList {
   /// False if the list selects by bools only or has more dims than a tensor may have.
   [[nodiscard]] bool is_usable() const {
     int dims = 0;
+    int viewed = 0;
     bool bools = false;
     bool tensors = false;
     for (const OracleAxis& axis : axes_) {
-      if (!axis.shape || axis.dim < 0) ++dims;
+      if (!axis.shape) ++dims;
+      if (!axis.shape || axis.dim >= 0) ++viewed;
       bools = bools || (axis.shape && axis.dim < 0);
       tensors = tensors || (axis.shape && axis.dim >= 0);
     }
-    return (!bools || tensors) && dims + 2 <= kMaxDims;
+    return (!bools || tensors) && dims + 2 <= kMaxDims && viewed <= kMaxDims;
   }
   [[nodiscard]] Selection selection() const {
     std::vector<OracleAxis> axes;

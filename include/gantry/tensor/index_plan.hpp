@@ -28,7 +28,7 @@ struct ViewPlan {
 struct IndexedDims {
   Tensor index;            ///< positions, or a mask; undefined for a bool
   int dim = 0;             ///< the first indexed dim of the view
-  int count = 1;           ///< how many: the dims of a mask, else 1
+  int count = 1;           ///< how many: the dims of a mask, 0 for a bool, else 1
   int source_dim = 0;      ///< the dim of the tensor that errors name
   bool is_mask = false;    ///< selects where `index` is not zero
   bool is_moved = false;   ///< `index` is a copy of a CPU tensor, on the device
