@@ -63,9 +63,9 @@ void index_select(const IndexUse& use, const Target& target, const TensorRef& ou
   submit_gather(use, target, out, in, dim, along(index, out, dim), index);
 }
 
-void gather(const Target& target, const TensorRef& out, const TensorRef& in, int dim,
-            const TensorRef& index) {
-  submit_gather({"gather"}, target, out, in, dim, index, index);
+void gather(const IndexUse& use, const Target& target, const TensorRef& out, const TensorRef& in,
+            int dim, const TensorRef& index) {
+  submit_gather(use, target, out, in, dim, index, index);
 }
 
 void scatter(const IndexUse& use, const Target& target, const TensorRef& out, int dim,

@@ -37,8 +37,8 @@ void index_select(const IndexUse& use, const Target& target, const TensorRef& ou
                   const TensorRef& in, int dim, const TensorRef& index);
 
 // out[i][j] = in[index[i][j]][j] for dim 0; other dims likewise. `out` and `index` have one shape.
-void gather(const Target& target, const TensorRef& out, const TensorRef& in, int dim,
-            const TensorRef& index);
+void gather(const IndexUse& use, const Target& target, const TensorRef& out, const TensorRef& in,
+            int dim, const TensorRef& index);
 
 // out[index[i][j]][j] = in[i][j] for dim 0; other dims likewise. Writes to one element are in
 // increasing order of the position in `in`, on every platform.

@@ -115,7 +115,7 @@ TEST(GatherKernelTest, TakesElementsAlongADim) {
         const std::vector<Array> arrays = run_everywhere(
             {Array(i16, contiguous(wanted)), in, index},
             [&](const Target& target, const std::vector<TensorRef>& t) {
-              kernels::gather(target, t[0], t[1], dim, t[2]);
+              kernels::gather({"gather"}, target, t[0], t[1], dim, t[2]);
             },
             layout.name);
         for (std::int64_t i = 0; i < wanted.product(); ++i) {
@@ -245,7 +245,7 @@ TEST(IndexFaultTest, IsImmediateOnTheCpuAndChangesNothing) {
                 }),
                 ::testing::HasSubstr(expected));
     EXPECT_THAT(message_of([&] {
-                  kernels::gather(Target::cpu(), vector_ref(out, f32, 2), vector_ref(in, f32, 3), 0,
+                  kernels::gather({"gather"}, Target::cpu(), vector_ref(out, f32, 2), vector_ref(in, f32, 3), 0,
                                   vector_ref(index, i64, 2));
                 }),
                 ::testing::HasSubstr(expected));
@@ -303,7 +303,7 @@ TEST(IndexFaultTest, DoesNotAffectOtherElements) {
                 testing::run_on_device(
                     arrays, [&](const Target& target, const std::vector<TensorRef>& t) {
                       if (gathers)
-                        kernels::gather(target, t[0], t[1], 0, t[2]);
+                        kernels::gather({"gather"}, target, t[0], t[1], 0, t[2]);
                       else
                         kernels::scatter({"scatter"}, target, t[0], 0, t[2], t[1], kernels::ScatterMode::replace);
                       // Clears the fault, so that the test can read the output.
