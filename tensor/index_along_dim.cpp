@@ -58,10 +58,14 @@ int check_slices(const char* op, const Tensor& self, int dim, const Tensor& inde
                     op, index.numel(), in.size(axis), axis),
         self.device().str());
   }
+  return axis;
+}
+
+// Checks the memory of an in-place operation.
+void check_memory(const char* op, const Tensor& self, const Tensor& index, const Tensor& source) {
   check_writable(op, self);
   check_no_overlap(op, self, index);
   check_no_overlap(op, self, source);
-  return axis;
 }
 
 void run_slices(const kernels::IndexUse& use, const Tensor& self, int axis, const Tensor& index,
@@ -70,116 +74,137 @@ void run_slices(const kernels::IndexUse& use, const Tensor& self, int axis, cons
                          at_least_1d(index).ref(), at_least_1d(source).ref(), mode);
 }
 
-}  // namespace
-
-void index_add_(const Tensor& self, int dim, const Tensor& index, const Tensor& source,
-                const Scalar& alpha) {
-  constexpr const char* kOp = "index_add";
-  const int axis = check_slices(kOp, self, dim, index, source);
+void check_alpha(const Tensor& self, const Scalar& alpha) {
   if (alpha.category() == DTypeCategory::floating && !is_floating_point(self.dtype())) {
     throw DTypeError(
         "index_add: For integral input tensors, argument alpha must not be a floating point "
         "number.",
         self.device().str());
   }
-  check_fits(kOp, alpha, self.dtype());
+  check_fits("index_add", alpha, self.dtype());
+}
+
+void run_add(const Tensor& self, int axis, const Tensor& index, const Tensor& source,
+             const Scalar& alpha) {
   const bool scales = alpha.category() == DTypeCategory::floating
                           ? alpha.to<double>() != 1
                           : alpha.to<std::int64_t>() != 1;
-  run_slices({kOp}, self, axis, index, scales ? mul(source, alpha) : source, ScatterMode::add);
+  run_slices({"index_add"}, self, axis, index, scales ? mul(source, alpha) : source,
+             ScatterMode::add);
 }
 
-void index_copy_(const Tensor& self, int dim, const Tensor& index, const Tensor& source) {
-  constexpr const char* kOp = "index_copy";
-  const int axis = check_slices(kOp, self, dim, index, source);
-  run_slices({kOp}, self, axis, index, source, ScatterMode::replace);
-}
-
-void index_fill_(const Tensor& self, int dim, const Tensor& index, const Operand& value) {
+int check_fill(const Tensor& self, int dim, const Tensor& index, const Operand& value) {
   constexpr const char* kOp = "index_fill";
   check_defined(kOp, "value", value);
   common_device(kOp, {{"self", self, true}, {"index", index}});
-  if (value.is_tensor()) {
-    if (value.tensor().dim() != 0) {
-      throw ShapeError(
-          fmt::format("index_fill_ only supports a 0-dimensional value tensor, but got tensor with "
-                      "{} dimension(s).",
-                      value.tensor().dim()),
-          self.device().str());
-    }
-    common_device(kOp, {{"self", self, true}, {"value", value.tensor()}}, CpuScalars::allowed);
-  } else {
+  if (!value.is_tensor()) {
     check_fits(kOp, value.number(), self.dtype());
+  } else if (value.tensor().dim() != 0) {
+    throw ShapeError(
+        fmt::format("index_fill_ only supports a 0-dimensional value tensor, but got tensor with "
+                    "{} dimension(s).",
+                    value.tensor().dim()),
+        self.device().str());
+  } else {
+    common_device(kOp, {{"self", self, true}, {"value", value.tensor()}}, CpuScalars::allowed);
   }
   const int axis = wrap_dim(kOp, dim, self);
   check_vector(kOp, self, index);
-  check_writable(kOp, self);
-  check_no_overlap(kOp, self, index);
-  if (value.is_tensor()) check_no_overlap(kOp, self, value.tensor());
+  return axis;
+}
+
+void run_fill(const Tensor& self, int axis, const Tensor& index, const Operand& value) {
   Tensor number = empty({}, self.options());
   number.fill_(value);
   Shape sizes = at_least_1d(self).sizes();
   sizes[axis] = index.numel();
-  run_slices({kOp, IndexRule::wrapping}, self, axis, index, number.expand(sizes),
+  run_slices({"index_fill", IndexRule::wrapping}, self, axis, index, number.expand(sizes),
              ScatterMode::replace);
 }
 
-void index_reduce_(const Tensor& self, int dim, const Tensor& index, const Tensor& source,
-                   std::string_view reduce, bool include_self) {
-  constexpr const char* kOp = "index_reduce";
-  const int axis = check_slices(kOp, self, dim, index, source);
-  const Reduction reduction = reduction_named(kOp, reduce, self);
-  if (reduction == Reduction::sum) {
+Reduction index_reduction(std::string_view reduce, const Tensor& self) {
+  if (reduce == "sum") {
     throw InvalidArgument(
         "index_reduce: reduce argument must be either prod, mean, amax or amin, but got sum",
         self.device().str());
   }
-  reduce_scattered(
-      self, reduction, include_self,
-      [&](const Tensor& out, const Operand& from, ScatterMode mode) {
-        const Tensor values = from.is_tensor()
-                                  ? from.tensor()
-                                  : self.new_full({}, from.number()).expand(source.sizes());
-        run_slices({kOp}, out, axis, index, values, mode);
-      },
-      source);
+  return reduction_named("index_reduce", reduce, self);
 }
 
-}  // namespace detail
-
-namespace {
-
-// A copy of self, for an operation whose checks need a defined one.
-Tensor copy_of(const char* op, const Tensor& self) {
-  detail::check_defined(op, "self", self);
-  return self.clone();
+void run_reduction(const Tensor& self, int axis, const Tensor& index, const Tensor& source,
+                   Reduction reduction, bool include_self) {
+  const auto scatter = [&](const Tensor& out, const Operand& from, ScatterMode mode) {
+    const Tensor values = from.is_tensor()
+                              ? from.tensor()
+                              : self.new_full({}, from.number()).expand(source.sizes());
+    run_slices({"index_reduce"}, out, axis, index, values, mode);
+  };
+  reduce_scattered(self, reduction, include_self, scatter, source);
 }
 
 }  // namespace
 
+void index_add_(const Tensor& self, int dim, const Tensor& index, const Tensor& source,
+                const Scalar& alpha) {
+  const int axis = check_slices("index_add", self, dim, index, source);
+  check_alpha(self, alpha);
+  check_memory("index_add", self, index, source);
+  run_add(self, axis, index, source, alpha);
+}
+
+void index_copy_(const Tensor& self, int dim, const Tensor& index, const Tensor& source) {
+  const int axis = check_slices("index_copy", self, dim, index, source);
+  check_memory("index_copy", self, index, source);
+  run_slices({"index_copy"}, self, axis, index, source, ScatterMode::replace);
+}
+
+void index_fill_(const Tensor& self, int dim, const Tensor& index, const Operand& value) {
+  const int axis = check_fill(self, dim, index, value);
+  check_writable("index_fill", self);
+  check_no_overlap("index_fill", self, index);
+  if (value.is_tensor()) check_no_overlap("index_fill", self, value.tensor());
+  run_fill(self, axis, index, value);
+}
+
+void index_reduce_(const Tensor& self, int dim, const Tensor& index, const Tensor& source,
+                   std::string_view reduce, bool include_self) {
+  const int axis = check_slices("index_reduce", self, dim, index, source);
+  const Reduction reduction = index_reduction(reduce, self);
+  check_memory("index_reduce", self, index, source);
+  run_reduction(self, axis, index, source, reduction, include_self);
+}
+
+}  // namespace detail
+
 Tensor index_add(const Tensor& self, int dim, const Tensor& index, const Tensor& source,
                  const Scalar& alpha) {
-  Tensor result = copy_of("index_add", self);
-  detail::index_add_(result, dim, index, source, alpha);
+  const int axis = detail::check_slices("index_add", self, dim, index, source);
+  detail::check_alpha(self, alpha);
+  Tensor result = self.clone();
+  detail::run_add(result, axis, index, source, alpha);
   return result;
 }
 
 Tensor index_copy(const Tensor& self, int dim, const Tensor& index, const Tensor& source) {
-  Tensor result = copy_of("index_copy", self);
-  detail::index_copy_(result, dim, index, source);
+  const int axis = detail::check_slices("index_copy", self, dim, index, source);
+  Tensor result = self.clone();
+  detail::run_slices({"index_copy"}, result, axis, index, source, kernels::ScatterMode::replace);
   return result;
 }
 
 Tensor index_fill(const Tensor& self, int dim, const Tensor& index, const Operand& value) {
-  Tensor result = copy_of("index_fill", self);
-  detail::index_fill_(result, dim, index, value);
+  const int axis = detail::check_fill(self, dim, index, value);
+  Tensor result = self.clone();
+  detail::run_fill(result, axis, index, value);
   return result;
 }
 
 Tensor index_reduce(const Tensor& self, int dim, const Tensor& index, const Tensor& source,
                     std::string_view reduce, bool include_self) {
-  Tensor result = copy_of("index_reduce", self);
-  detail::index_reduce_(result, dim, index, source, reduce, include_self);
+  const int axis = detail::check_slices("index_reduce", self, dim, index, source);
+  const detail::Reduction reduction = detail::index_reduction(reduce, self);
+  Tensor result = self.clone();
+  detail::run_reduction(result, axis, index, source, reduction, include_self);
   return result;
 }
 

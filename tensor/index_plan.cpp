@@ -7,6 +7,7 @@
 
 #include <gantry/core/error.hpp>
 #include <gantry/tensor/factories.hpp>
+#include <gantry/tensor/indexing.hpp>
 
 #include "tensor/broadcast.hpp"
 #include "tensor/check.hpp"
@@ -63,42 +64,44 @@ std::int64_t index_bytes(const GatherPlan& plan) {
   return bytes;
 }
 
-// Throws unless `value` may be written through index tensors.
-void check_scattered_value(const Tensor& self, const Tensor& view, const ScatterPlan& plan,
-                           const Operand& value) {
+// Throws unless the elements of `value` may be written through index tensors.
+void check_scattered_dtype(const Tensor& self, const Operand& value) {
   if (!value.is_tensor()) {
     detail::check_fits(kWrite, value.number(), self.dtype());
-    return;
-  }
-  const Tensor& source = value.tensor();
-  if (source.dtype() != self.dtype()) {
+  } else if (value.tensor().dtype() != self.dtype()) {
     throw DTypeError(
         fmt::format("{}: Index put requires the source and destination dtypes match, got {} for "
                     "the destination and {} for the source.",
-                    kWrite, torch_name(self.dtype()), torch_name(source.dtype())),
+                    kWrite, torch_name(self.dtype()), torch_name(value.tensor().dtype())),
         self.device().str());
   }
-  const Shape& sizes = plan.places.sizes;
+}
+
+// Throws unless `value` broadcasts to `sizes`.
+void check_scattered_shape(const Tensor& self, const Shape& sizes, const Operand& value) {
+  if (!value.is_tensor()) return;
+  const Tensor& source = value.tensor();
   const Tensor stripped = without_leading_ones(source, sizes.size());
   bool fits = stripped.dim() <= sizes.size();
   for (int d = 0; fits && d < stripped.dim(); ++d) {
     const std::int64_t size = stripped.size(stripped.dim() - 1 - d);
     fits = size == 1 || size == sizes[sizes.size() - 1 - d];
   }
-  if (!fits) {
-    throw ShapeError(fmt::format("{}: shape mismatch: value tensor of shape {} cannot be broadcast "
-                                 "to indexing result of shape {}",
-                                 kWrite, source.sizes().str(), sizes.str()),
-                     self.device().str());
-  }
-  detail::check_no_overlap(kWrite, view, source);
+  if (fits) return;
+  throw ShapeError(fmt::format("{}: shape mismatch: value tensor of shape {} cannot be broadcast to "
+                               "indexing result of shape {}",
+                               kWrite, source.sizes().str(), sizes.str()),
+                   self.device().str());
 }
 
-void check_scattered_view(const Tensor& view, const GatherPlan& plan) {
+// Throws if the memory of `view` overlaps itself or an argument.
+void check_scattered_memory(const Tensor& view, std::span<const IndexedDims> indices,
+                            const Operand& value) {
   detail::check_writable(kWrite, view);
-  for (const IndexedDims& dims : plan.indices) {
+  for (const IndexedDims& dims : indices) {
     if (dims.index.defined()) detail::check_no_overlap(kWrite, view, dims.index);
   }
+  if (value.is_tensor()) detail::check_no_overlap(kWrite, view, value.tensor());
 }
 
 // True if `value`, broadcast to the plan's shape, is copied to flatten its index dims.
@@ -173,24 +176,31 @@ IndexPlan IndexPlan::for_read(const Tensor& self, std::span<const Index> indices
       detail::parse_indices("index", layout_of(self), indices, self.device());
   if (parsed.indexed.empty()) return {self, parsed.view};
   IndexPlan result(self, detail::plan_gather("index", std::move(parsed), self.device()));
-  const auto& plan = std::get<GatherPlan>(result.kind_);
+  auto& plan = std::get<GatherPlan>(result.kind_);
   const auto element_bytes = static_cast<std::int64_t>(self.element_size());
   result.temporary_ = detail::temporary_bytes(plan);
-  result.moved_ = 2 * plan.sizes.product() * element_bytes + index_bytes(plan) +
-                  2 * result.temporary_;
+  result.moved_ =
+      2 * plan.sizes.product() * element_bytes + index_bytes(plan) + 2 * result.temporary_;
+  detail::move_indices(plan, self.device());
   return result;
 }
 
 IndexPlan IndexPlan::for_write(const Tensor& self, std::span<const Index> indices,
                                const Operand& value, bool accumulate) {
   detail::check_defined(kWrite, "self", self);
+  return plan_write(self, layout_of(self), indices, value, accumulate, false);
+}
+
+// With `is_copy` the layout is that of a copy of self, whose memory overlaps nothing.
+IndexPlan IndexPlan::plan_write(const Tensor& self, const ViewPlan& layout,
+                                std::span<const Index> indices, const Operand& value,
+                                bool accumulate, bool is_copy) {
   detail::check_defined(kWrite, "value", value);
   if (value.is_tensor()) {
     detail::common_device(kWrite, {{"self", self, true}, {"value", value.tensor()}},
                           detail::CpuScalars::allowed);
   }
-  detail::ParsedIndices parsed =
-      detail::parse_indices(kWrite, layout_of(self), indices, self.device());
+  detail::ParsedIndices parsed = detail::parse_indices(kWrite, layout, indices, self.device());
   const auto element_bytes = static_cast<std::int64_t>(self.element_size());
   const std::int64_t value_bytes = value.is_tensor() ? bytes_of(value.tensor()) : 0;
   const std::int64_t view_bytes = parsed.view.sizes.product() * element_bytes;
@@ -200,31 +210,56 @@ IndexPlan IndexPlan::for_write(const Tensor& self, std::span<const Index> indice
     result.moved_ = value_bytes + view_bytes * (accumulate ? 2 : 1);
     return result;
   }
+  check_scattered_dtype(self, value);
+  if (!is_copy) {
+    const ViewPlan& view = parsed.view;
+    check_scattered_memory(self.restride(view.sizes, view.strides, view.offset), parsed.indexed,
+                           value);
+  }
   if (fills_mask(parsed, value, accumulate)) {
+    const bool is_moved = parsed.indexed.front().index.device() != self.device();
     FillPlan plan{parsed.view, false, mask_over(parsed, self.device())};
     IndexPlan result(self, plan);
-    check_scattered_value(self, result.viewed(plan.view), {{.sizes = plan.view.sizes}, false},
-                          value);
-    detail::check_writable(kWrite, result.viewed(plan.view));
-    detail::check_no_overlap(kWrite, result.viewed(plan.view), plan.mask);
-    result.temporary_ = parsed.indexed.front().index.device() == self.device() ? 0 : bytes_of(plan.mask);
+    result.temporary_ = is_moved ? bytes_of(plan.mask) : 0;
     result.moved_ = value_bytes + 2 * view_bytes + bytes_of(plan.mask) + 2 * result.temporary_;
     return result;
   }
-  IndexPlan result(self,
-                   ScatterPlan{detail::plan_gather(kWrite, std::move(parsed), self.device()),
-                               accumulate});
-  const auto& plan = std::get<ScatterPlan>(result.kind_);
-  const Tensor view = result.viewed(plan.places.view);
-  check_scattered_view(view, plan.places);
-  check_scattered_value(self, view, plan, value);
-  const std::int64_t written = plan.places.sizes.product() * element_bytes;
-  result.temporary_ = detail::temporary_bytes(plan.places) +
-                      (!value.is_tensor() ? element_bytes : 0) +
-                      (copies_value(plan.places, value) ? written : 0);
-  result.moved_ = value_bytes + written * (accumulate ? 2 : 1) + index_bytes(plan.places) +
-                  2 * result.temporary_;
+  GatherPlan places = detail::plan_gather(kWrite, std::move(parsed), self.device());
+  check_scattered_shape(self, places.sizes, value);
+  const std::int64_t written = places.sizes.product() * element_bytes;
+  const std::int64_t temporary = detail::temporary_bytes(places) +
+                                 (value.is_tensor() ? 0 : element_bytes) +
+                                 (copies_value(places, value) ? written : 0);
+  const std::int64_t moved =
+      value_bytes + written * (accumulate ? 2 : 1) + index_bytes(places) + 2 * temporary;
+  detail::move_indices(places, self.device());
+  IndexPlan result(self, ScatterPlan{std::move(places), accumulate});
+  result.temporary_ = temporary;
+  result.moved_ = moved;
   return result;
+}
+
+// index_put: the plan is that of the copy, which is made when everything is checked.
+struct CopyWriter {
+  static Tensor run(const Tensor& self, std::span<const Index> indices, const Operand& value,
+                    bool accumulate) {
+    detail::check_defined("index_put", "self", self);
+    IndexPlan plan =
+        IndexPlan::plan_write(self, {self.sizes(), detail::contiguous_strides(self.sizes()), 0},
+                              indices, value, accumulate, true);
+    plan.self_ = self.clone();
+    plan.write(value);
+    return plan.self_;
+  }
+};
+
+Tensor index_put(const Tensor& self, std::span<const Index> indices, const Operand& value,
+                 bool accumulate) {
+  return CopyWriter::run(self, indices, value, accumulate);
+}
+Tensor index_put(const Tensor& self, std::initializer_list<Index> indices, const Operand& value,
+                 bool accumulate) {
+  return index_put(self, std::span(indices.begin(), indices.size()), value, accumulate);
 }
 
 std::string_view IndexPlan::name() const noexcept { return kind_name(kind_); }
@@ -287,33 +322,37 @@ void IndexPlan::write(const Operand& value) const {
     return;
   }
   if (const auto* fill = std::get_if<FillPlan>(&kind_)) {
-    if (!fill->mask.defined()) {
+    if (fill->mask.defined()) {
+      write_masked(*fill, value);
+    } else {
       write_view(fill->view, value, fill->accumulate);
-      return;
     }
-    Tensor place = viewed(fill->view);
-    check_scattered_value(self_, place, {{.sizes = fill->view.sizes}, false}, value);
-    if (!is_number(value)) {
-      throw ShapeError(
-          fmt::format("{}: expected a number or a 0-dim tensor for a plan that fills a mask, but "
-                      "got shape {}",
-                      kWrite, value.tensor().sizes().str()),
-          self_.device().str());
-    }
-    // A 0-dim tensor of the CPU becomes a number: no host-device copy.
-    detail::where_as(kWrite, &place, fill->mask, value, place, self_.dtype());
     return;
   }
   const auto& plan = std::get<ScatterPlan>(kind_);
   const Tensor view = viewed(plan.places.view);
-  check_scattered_value(self_, view, plan, value);
-  const bool from_host =
-      value.is_tensor() && value.tensor().is_cpu() && self_.is_cuda();
+  check_scattered_dtype(self_, value);
+  check_scattered_shape(self_, plan.places.sizes, value);
+  check_scattered_memory(view, plan.places.indices, value);
+  const bool from_host = value.is_tensor() && value.tensor().is_cpu() && self_.is_cuda();
   const Tensor source =
       value.is_tensor() && !from_host
           ? without_leading_ones(value.tensor(), plan.places.sizes.size())
           : self_.new_full({}, from_host ? value.tensor().item() : value.number());
   detail::scatter_indexed(view, plan, source.expand(plan.places.sizes));
+}
+
+void IndexPlan::write_masked(const FillPlan& plan, const Operand& value) const {
+  check_scattered_dtype(self_, value);
+  if (!is_number(value)) {
+    throw ShapeError(
+        fmt::format("{}: expected a number or a 0-dim tensor for a plan that fills a mask, but got "
+                    "shape {}",
+                    kWrite, value.tensor().sizes().str()),
+        self_.device().str());
+  }
+  Tensor place = viewed(plan.view);
+  detail::where_as(kWrite, &place, plan.mask, value, place, self_.dtype());
 }
 
 std::string explain(const Tensor& self, std::span<const Index> indices) {

@@ -205,12 +205,11 @@ GatherPlan plan_gather(std::string_view op, ParsedIndices parsed, Device device)
   for (IndexedDims& dims : plan.indices) {
     if (!dims.index.defined()) continue;
     dims.is_moved = dims.index.device() != device;
+    if (!dims.is_mask) continue;
     dims.index = dims.index.to(device);
-    if (dims.is_mask) {
-      const MaskCount count = count_mask(dims.index);
-      dims.found = count.found;
-      dims.tile_sums = count.tile_sums;
-    }
+    const MaskCount count = count_mask(dims.index);
+    dims.found = count.found;
+    dims.tile_sums = count.tile_sums;
   }
   plan.index_sizes = broadcast_indices(op, plan.indices, device);
   int covered = 0;
@@ -236,6 +235,12 @@ GatherPlan plan_gather(std::string_view op, ParsedIndices parsed, Device device)
   }
   (void)checked_numel(op, plan.sizes);
   return plan;
+}
+
+void move_indices(GatherPlan& plan, Device device) {
+  for (IndexedDims& dims : plan.indices) {
+    if (dims.is_moved) dims.index = dims.index.to(device);
+  }
 }
 
 bool is_packed(const GatherPlan& plan) {

@@ -169,48 +169,51 @@ Tensor index(const Tensor& self, std::initializer_list<Index> indices) {
   return self.index(indices);
 }
 
-Tensor index_put(const Tensor& self, std::span<const Index> indices, const Operand& value,
-                 bool accumulate) {
-  Tensor result = self.clone();
-  result.index_put_(indices, value, accumulate);
-  return result;
-}
-Tensor index_put(const Tensor& self, std::initializer_list<Index> indices, const Operand& value,
-                 bool accumulate) {
-  return index_put(self, std::span(indices.begin(), indices.size()), value, accumulate);
-}
+namespace {
 
-void detail::put_(const Tensor& self, const Tensor& index, const Tensor& source, bool accumulate) {
-  constexpr const char* kOp = "put_";
-  common_device(kOp, {{"self", self, true}, {"index", index}, {"source", source}});
-  check_index_dtype(kOp, index);
-  check_source_dtype(kOp, self, source);
+void check_put(const char* op, const Tensor& self, const Tensor& index, const Tensor& source) {
+  detail::common_device(op, {{"self", self, true}, {"index", index}, {"source", source}});
+  detail::check_index_dtype(op, index);
+  detail::check_source_dtype(op, self, source);
   if (source.numel() != index.numel()) {
     throw ShapeError(
-        fmt::format("put_(): Expected source and index to have the same number of elements, but "
-                    "got source.numel() = {}, index.numel() = {}",
-                    source.numel(), index.numel()),
+        fmt::format("{}(): Expected source and index to have the same number of elements, but got "
+                    "source.numel() = {}, index.numel() = {}",
+                    op, source.numel(), index.numel()),
         self.device().str());
   }
   if (self.numel() == 0 && index.numel() != 0) {
-    throw IndexError("put_(): tried to put elements into an empty tensor", self.device().str());
+    throw IndexError(fmt::format("{}(): tried to put elements into an empty tensor", op),
+                     self.device().str());
   }
-  check_writable(kOp, self);
-  check_no_overlap(kOp, self, index);
-  check_no_overlap(kOp, self, source);
-  // Positions count in row-major order, so a strided self takes the elements of a dense copy.
-  const bool is_flat = view_strides(self.sizes(), self.strides(), {self.numel()}).has_value();
+}
+
+// Positions count in row-major order, so a strided self takes the elements of a dense copy.
+void run_put(const char* op, const Tensor& self, const Tensor& index, const Tensor& source,
+             bool accumulate) {
+  const bool is_flat =
+      detail::view_strides(self.sizes(), self.strides(), {self.numel()}).has_value();
   const Tensor dense = is_flat ? self : self.clone();
-  kernels::index_scatter({kOp, IndexRule::wrapping}, target_of(self), dense.view({-1}).ref(), 0,
-                         index.reshape({-1}).ref(), source.reshape({-1}).ref(),
+  kernels::index_scatter({op, IndexRule::wrapping}, detail::target_of(self), dense.view({-1}).ref(),
+                         0, index.reshape({-1}).ref(), source.reshape({-1}).ref(),
                          accumulate ? kernels::ScatterMode::add : kernels::ScatterMode::replace);
   if (!is_flat) self.copy_(dense);
 }
 
+}  // namespace
+
+void detail::put_(const Tensor& self, const Tensor& index, const Tensor& source, bool accumulate) {
+  check_put("put_", self, index, source);
+  check_writable("put_", self);
+  check_no_overlap("put_", self, index);
+  check_no_overlap("put_", self, source);
+  run_put("put_", self, index, source, accumulate);
+}
+
 Tensor put(const Tensor& self, const Tensor& index, const Tensor& source, bool accumulate) {
-  detail::check_defined("put", "self", self);
+  check_put("put", self, index, source);
   Tensor result = self.clone();
-  detail::put_(result, index, source, accumulate);
+  run_put("put", result, index, source, accumulate);
   return result;
 }
 

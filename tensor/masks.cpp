@@ -79,34 +79,49 @@ Tensor& masked_select_out(Tensor& out, const Tensor& self, const Tensor& mask) {
   return out;
 }
 
-void detail::masked_scatter_(const Tensor& self, const Tensor& mask, const Tensor& source) {
-  constexpr const char* kOp = "masked_scatter_";
-  common_device(kOp, {{"self", self, true}, {"mask", mask}, {"source", source}});
-  check_mask("masked_scatter_: only supports boolean masks", mask);
-  check_source_dtype(kOp, self, source);
-  const Shape sizes = expanded_sizes(kOp, mask.sizes(), self.sizes(), self.device());
-  check_writable(kOp, self);
-  check_no_overlap(kOp, self, mask);
-  check_no_overlap(kOp, self, source);
-  const Tensor selecting = mask.expand(sizes);
-  const MaskCount count = count_mask(selecting);
+namespace {
+
+// Checks all arguments of a masked_scatter to a tensor of shape `sizes`, and counts.
+detail::MaskCount check_masked_scatter(const char* op, const Tensor& self, const Shape& sizes,
+                                       const Tensor& mask, const Tensor& source) {
+  check_mask(fmt::format("{}: only supports boolean masks", op), mask);
+  detail::check_source_dtype(op, self, source);
+  (void)detail::expanded_sizes(op, mask.sizes(), sizes, self.device());
+  const detail::MaskCount count = detail::count_mask(mask.expand(sizes));
   if (source.numel() < count.found) {
     throw ShapeError(
-        fmt::format("masked_scatter_: Number of elements of source < number of ones in mask: {} < "
-                    "{}",
+        fmt::format("{}: Number of elements of source < number of ones in mask: {} < {}", op,
                     source.numel(), count.found),
         self.device().str());
   }
-  kernels::unpack_masked(kOp, target_of(self), self.ref(), source.reshape({-1}).ref(),
-                         selecting.ref(), count.tile_sums.ref(), count.found);
+  return count;
+}
+
+void run_masked_scatter(const char* op, const Tensor& self, const Tensor& mask,
+                        const Tensor& source, const detail::MaskCount& count) {
+  kernels::unpack_masked(op, detail::target_of(self), self.ref(), source.reshape({-1}).ref(),
+                         mask.expand(self.sizes()).ref(), count.tile_sums.ref(), count.found);
+}
+
+}  // namespace
+
+void detail::masked_scatter_(const Tensor& self, const Tensor& mask, const Tensor& source) {
+  constexpr const char* kOp = "masked_scatter_";
+  common_device(kOp, {{"self", self, true}, {"mask", mask}, {"source", source}});
+  check_writable(kOp, self);
+  check_no_overlap(kOp, self, mask);
+  check_no_overlap(kOp, self, source);
+  const MaskCount count = check_masked_scatter(kOp, self, self.sizes(), mask, source);
+  run_masked_scatter(kOp, self, mask, source, count);
 }
 
 Tensor masked_scatter(const Tensor& self, const Tensor& mask, const Tensor& source) {
-  detail::common_device("masked_scatter", {{"self", self}, {"mask", mask}, {"source", source}});
-  const Shape shape =
-      detail::common_shape("masked_scatter", {&self.sizes(), &mask.sizes()}, self.device());
-  Tensor result = self.expand(shape).clone();
-  detail::masked_scatter_(result, mask, source);
+  constexpr const char* kOp = "masked_scatter";
+  detail::common_device(kOp, {{"self", self}, {"mask", mask}, {"source", source}});
+  const Shape sizes = detail::common_shape(kOp, {&self.sizes(), &mask.sizes()}, self.device());
+  const detail::MaskCount count = check_masked_scatter(kOp, self, sizes, mask, source);
+  Tensor result = self.expand(sizes).clone();
+  run_masked_scatter(kOp, result, mask, source, count);
   return result;
 }
 

@@ -80,6 +80,17 @@ ScatterMode mode_of(std::string_view reduce, const Tensor& self) {
       self.device().str());
 }
 
+constexpr const char* kReduce = "scatter_reduce";
+
+// Runs a scatter_reduce whose arguments are checked.
+void run_reduction(const Tensor& self, int axis, const Tensor& index, const Tensor& source,
+                   detail::Reduction reduction, bool include_self) {
+  const auto scatter = [&](const Tensor& out, const Operand& from, ScatterMode mode) {
+    run_scatter(kReduce, out, axis, index, from, mode);
+  };
+  detail::reduce_scattered(self, reduction, include_self, scatter, source);
+}
+
 }  // namespace
 
 namespace detail {
@@ -92,7 +103,8 @@ void scatter_(const Tensor& self, int dim, const Tensor& index, const Operand& s
 void scatter_(const Tensor& self, int dim, const Tensor& index, const Operand& source,
               std::string_view reduce) {
   const int axis = check_in_place("scatter", self, dim, index, source);
-  run_scatter("scatter", self, axis, index, source, mode_of(reduce, self));
+  const ScatterMode mode = mode_of(reduce, self);
+  run_scatter("scatter", self, axis, index, source, mode);
 }
 
 void scatter_add_(const Tensor& self, int dim, const Tensor& index, const Tensor& source) {
@@ -102,14 +114,8 @@ void scatter_add_(const Tensor& self, int dim, const Tensor& index, const Tensor
 
 void scatter_reduce_(const Tensor& self, int dim, const Tensor& index, const Tensor& source,
                      std::string_view reduce, bool include_self) {
-  constexpr const char* kOp = "scatter_reduce";
-  const int axis = check_in_place(kOp, self, dim, index, source);
-  const Reduction reduction = reduction_named(kOp, reduce, self);
-  reduce_scattered(self, reduction, include_self,
-                   [&](const Tensor& out, const Operand& from, ScatterMode mode) {
-                     run_scatter(kOp, out, axis, index, from, mode);
-                   },
-                   source);
+  const int axis = check_in_place(kReduce, self, dim, index, source);
+  run_reduction(self, axis, index, source, reduction_named(kReduce, reduce, self), include_self);
 }
 
 }  // namespace detail
@@ -139,9 +145,10 @@ Tensor scatter_add(const Tensor& self, int dim, const Tensor& index, const Tenso
 
 Tensor scatter_reduce(const Tensor& self, int dim, const Tensor& index, const Tensor& source,
                       std::string_view reduce, bool include_self) {
-  (void)check_scatter("scatter_reduce", self, dim, index, source);
+  const int axis = check_scatter(kReduce, self, dim, index, source);
+  const detail::Reduction reduction = detail::reduction_named(kReduce, reduce, self);
   Tensor result = self.clone();
-  detail::scatter_reduce_(result, dim, index, source, reduce, include_self);
+  run_reduction(result, axis, index, source, reduction, include_self);
   return result;
 }
 

@@ -108,9 +108,14 @@ class GANTRY_API IndexPlan {
   void write(const Operand& value) const;
 
  private:
+  friend struct CopyWriter;  // writes to a copy of the tensor
+  GANTRY_LOCAL static IndexPlan plan_write(const Tensor& self, const ViewPlan& layout,
+                                           std::span<const Index> indices, const Operand& value,
+                                           bool accumulate, bool is_copy);
   GANTRY_LOCAL IndexPlan(const Tensor& self, Kind kind) : self_(self), kind_(std::move(kind)) {}
   [[nodiscard]] GANTRY_LOCAL Tensor viewed(const ViewPlan& view) const;
   GANTRY_LOCAL void write_view(const ViewPlan& view, const Operand& value, bool accumulate) const;
+  GANTRY_LOCAL void write_masked(const FillPlan& plan, const Operand& value) const;
 
   Tensor self_;
   Kind kind_;
