@@ -27,7 +27,8 @@ constexpr std::int64_t kManyFibres = 16384;
 constexpr std::int64_t kShortFibre = 32;
 constexpr std::int64_t kMostSorted = std::int64_t{1} << 31;
 
-void scatter_on_gpu(const Target& target, void* stream, const IndexingPlan& plan, ScatterMode mode) {
+void scatter_on_gpu(const Target& target, void* stream, const IndexingPlan& plan,
+                    ScatterMode mode) {
   if (plan.fibre_length <= kShortFibre || plan.fibres.numel >= kManyFibres ||
       plan.positions.numel >= kMostSorted) {
     cuda::scatter_fibres(stream, plan, mode);
@@ -114,9 +115,8 @@ void index_offsets(const Target& target, const TensorRef& out, const OffsetTerm&
     if (!target.is_cpu()) part.fault = driver().fault_record(target.device().index);
     if (target.is_cpu()) host::check_indices(part, term.index);
   }
-  plan.positions =
-      make_plan<3>(out.ndim, out.sizes,
-                   {out.strides, terms[0]->index.strides, terms[1]->index.strides});
+  plan.positions = make_plan<3>(out.ndim, out.sizes,
+                                {out.strides, terms[0]->index.strides, terms[1]->index.strides});
   submit(
       first.use.op, target, {&out, &first.index, second == nullptr ? nullptr : &second->index},
       [plan] { host::index_offsets(plan); },

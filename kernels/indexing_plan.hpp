@@ -25,8 +25,8 @@ struct IndexingPlan {
   bool is_wide = false;  // indices are i64, else i32
   IndexRule rule = IndexRule::positive;
   DType dtype = DType::f32;
-  int element_bytes = 0;  // per position: of the dtype, or 16 if rows move as 16-byte words
-  std::int32_t dim = 0;   // in errors
+  int element_bytes = 0;          // per position: of the dtype, or 16 if rows move as 16-byte words
+  std::int32_t dim = 0;           // in errors
   std::int64_t index_size = 0;    // valid indices: 0 … index_size - 1
   std::int64_t index_stride = 0;  // of the indexed operand along `dim`
   std::int64_t fibre_length = 0;  // positions along `dim`; the next two are the strides along it

@@ -33,7 +33,8 @@ void check_vector(const char* op, const Tensor& self, const Tensor& index) {
       self.device().str());
 }
 
-// Checks the arguments of an operation that writes slices of `source`. Returns the non-negative dim.
+// Checks the arguments of an operation that writes slices of `source`. Returns the non-negative
+// dim.
 int check_slices(const char* op, const Tensor& self, int dim, const Tensor& index,
                  const Tensor& source) {
   common_device(op, {{"self", self, true}, {"index", index}, {"source", source}});
@@ -86,9 +87,8 @@ void check_alpha(const Tensor& self, const Scalar& alpha) {
 
 void run_add(const Tensor& self, int axis, const Tensor& index, const Tensor& source,
              const Scalar& alpha) {
-  const bool scales = alpha.category() == DTypeCategory::floating
-                          ? alpha.to<double>() != 1
-                          : alpha.to<std::int64_t>() != 1;
+  const bool scales = alpha.category() == DTypeCategory::floating ? alpha.to<double>() != 1
+                                                                  : alpha.to<std::int64_t>() != 1;
   run_slices({"index_add"}, self, axis, index, scales ? mul(source, alpha) : source,
              ScatterMode::add);
 }
@@ -134,9 +134,8 @@ Reduction index_reduction(std::string_view reduce, const Tensor& self) {
 void run_reduction(const Tensor& self, int axis, const Tensor& index, const Tensor& source,
                    Reduction reduction, bool include_self) {
   const auto scatter = [&](const Tensor& out, const Operand& from, ScatterMode mode) {
-    const Tensor values = from.is_tensor()
-                              ? from.tensor()
-                              : self.new_full({}, from.number()).expand(source.sizes());
+    const Tensor values =
+        from.is_tensor() ? from.tensor() : self.new_full({}, from.number()).expand(source.sizes());
     run_slices({"index_reduce"}, out, axis, index, values, mode);
   };
   reduce_scattered(self, reduction, include_self, scatter, source);

@@ -13,8 +13,8 @@ void check_index_dtype(std::string_view op, const Tensor& index);
 // Throws DTypeError "scatter(): Expected self.dtype to be equal to src.dtype, but got Float and
 // Double".
 void check_source_dtype(std::string_view op, const Tensor& self, const Tensor& source);
-// Throws ShapeError "gather(): Index tensor must have the same number of dimensions as input tensor,
-// but got 1 and 2".
+// Throws ShapeError "gather(): Index tensor must have the same number of dimensions as input
+// tensor, but got 1 and 2".
 void check_index_dims(std::string_view op, const Tensor& tensor, const Tensor& index,
                       std::string_view name);
 // Checks an output of shape `sizes`: its dtype and shape, and that it is apart from `inputs`.

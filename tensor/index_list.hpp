@@ -18,11 +18,10 @@ struct ParsedIndices {
   std::vector<IndexedDims> indexed;  // in increasing order of their dims
 };
 
-// Parses an index list for a layout. The device is for errors. Reads 0-dim tensors; otherwise a pure
-// function.
-// Throws: IndexError "index 5 is out of bounds for dimension 0 with size 3", "too many indices for
-// tensor of dimension 2", "The shape of the mask [2] at index 0 does not match the shape of the
-// indexed tensor [3, 4] at index 0", …; InvalidArgument for an undefined tensor.
+// Parses an index list for a layout. The device is for errors. Reads 0-dim tensors; otherwise a
+// pure function. Throws: IndexError "index 5 is out of bounds for dimension 0 with size 3", "too
+// many indices for tensor of dimension 2", "The shape of the mask [2] at index 0 does not match the
+// shape of the indexed tensor [3, 4] at index 0", …; InvalidArgument for an undefined tensor.
 [[nodiscard]] ParsedIndices parse_indices(std::string_view op, const ViewPlan& layout,
                                           std::span<const Index> indices, Device device);
 

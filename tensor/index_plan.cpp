@@ -60,7 +60,8 @@ std::int64_t bytes_of(const Tensor& tensor) {
 // Bytes of the index tensors. Masks are read twice: to count and to write.
 std::int64_t index_bytes(const GatherPlan& plan) {
   std::int64_t bytes = 0;
-  for (const IndexedDims& dims : plan.indices) bytes += bytes_of(dims.index) * (dims.is_mask ? 2 : 1);
+  for (const IndexedDims& dims : plan.indices)
+    bytes += bytes_of(dims.index) * (dims.is_mask ? 2 : 1);
   return bytes;
 }
 
@@ -88,10 +89,11 @@ void check_scattered_shape(const Tensor& self, const Shape& sizes, const Operand
     fits = size == 1 || size == sizes[sizes.size() - 1 - d];
   }
   if (fits) return;
-  throw ShapeError(fmt::format("{}: shape mismatch: value tensor of shape {} cannot be broadcast to "
-                               "indexing result of shape {}",
-                               kWrite, source.sizes().str(), sizes.str()),
-                   self.device().str());
+  throw ShapeError(
+      fmt::format("{}: shape mismatch: value tensor of shape {} cannot be broadcast to "
+                  "indexing result of shape {}",
+                  kWrite, source.sizes().str(), sizes.str()),
+      self.device().str());
 }
 
 // Throws if the memory of `view` overlaps itself or an argument.
@@ -107,8 +109,7 @@ void check_scattered_memory(const Tensor& view, std::span<const IndexedDims> ind
 // True if `value`, broadcast to the plan's shape, is copied to flatten its index dims.
 bool copies_value(const GatherPlan& plan, const Operand& value) {
   if (is_number(value)) return false;
-  const Tensor source =
-      without_leading_ones(value.tensor(), plan.sizes.size()).expand(plan.sizes);
+  const Tensor source = without_leading_ones(value.tensor(), plan.sizes.size()).expand(plan.sizes);
   Shape flat = plan.sizes;
   for (int d = 1; d < plan.index_sizes.size(); ++d) flat.erase(plan.index_dim);
   flat[plan.index_dim] = plan.index_sizes.product();
@@ -137,10 +138,9 @@ struct DetailsOf {
   std::string operator()(const GatherPlan& plan) const {
     std::string text;
     for (const IndexedDims& dims : plan.indices) {
-      const std::string place =
-          dims.count == 1 ? fmt::format("dim {}", dims.source_dim)
-                          : fmt::format("dims {} to {}", dims.source_dim,
-                                        dims.source_dim + dims.count - 1);
+      const std::string place = dims.count == 1 ? fmt::format("dim {}", dims.source_dim)
+                                                : fmt::format("dims {} to {}", dims.source_dim,
+                                                              dims.source_dim + dims.count - 1);
       if (!dims.index.defined()) {
         text += fmt::format("  a new dim by {}\n", dims.found != 0 ? "True" : "False");
       } else if (dims.is_mask) {

@@ -87,8 +87,8 @@ const IndexedDims* single_index(const GatherPlan& plan) {
   return it->is_mask ? nullptr : &*it;
 }
 
-// The operands of kernels::index_select and index_scatter: a 1-D index, and the view with one dim in
-// place of the indexed ones.
+// The operands of kernels::index_select and index_scatter: a 1-D index, and the view with one dim
+// in place of the indexed ones.
 struct FlatAccess {
   Tensor index;
   kernels::IndexUse use;
@@ -221,8 +221,8 @@ GatherPlan plan_gather(std::string_view op, ParsedIndices parsed, Device device)
     }
   }
   if (has_empty_dim && plan.index_sizes.product() != 0) {
-    throw IndexError(
-        fmt::format("{}: index is out of bounds for dimension with size 0", op), device.str());
+    throw IndexError(fmt::format("{}: index is out of bounds for dimension with size 0", op),
+                     device.str());
   }
   const int first = plan.indices.front().dim;
   const int end = plan.indices.back().dim + plan.indices.back().count;
@@ -295,10 +295,9 @@ void scatter_indexed(const Tensor& view, const ScatterPlan& plan, const Tensor& 
   }
   const FlatAccess access = Flattener("index_put_", view, places).run();
   const Tensor flat = source.reshape(flat_sizes(places));
-  kernels::index_scatter(access.use, target, access.view, places.index_dim, access.index.ref(),
-                         flat.ref(),
-                         plan.accumulate ? kernels::ScatterMode::add
-                                         : kernels::ScatterMode::replace);
+  kernels::index_scatter(
+      access.use, target, access.view, places.index_dim, access.index.ref(), flat.ref(),
+      plan.accumulate ? kernels::ScatterMode::add : kernels::ScatterMode::replace);
 }
 
 }  // namespace gantry::detail

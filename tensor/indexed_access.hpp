@@ -11,8 +11,8 @@
 
 namespace gantry::detail {
 
-// Plans the access to a parsed list's elements of a tensor on `device`. Counts the elements of masks,
-// for which the host waits. Precondition: at least one indexed dim. Throws: IndexError.
+// Plans the access to a parsed list's elements of a tensor on `device`. Counts the elements of
+// masks, for which the host waits. Precondition: at least one indexed dim. Throws: IndexError.
 [[nodiscard]] GatherPlan plan_gather(std::string_view op, ParsedIndices parsed, Device device);
 
 // Copies index tensors of the CPU to `device`. The last step of a plan, behind all checks.

@@ -93,9 +93,8 @@ Tensor run_take(const Tensor* out, const Tensor& self, const Tensor& index) {
   if (result.numel() == 0) return result;
   // A strided output gets the elements of a dense one, because the index becomes 1-D.
   const Tensor dense = result.is_contiguous() ? result : empty_like(result);
-  kernels::index_select({kOp, IndexRule::wrapping}, detail::target_of(self),
-                        dense.view({-1}).ref(), self.reshape({-1}).ref(), 0,
-                        index.reshape({-1}).ref());
+  kernels::index_select({kOp, IndexRule::wrapping}, detail::target_of(self), dense.view({-1}).ref(),
+                        self.reshape({-1}).ref(), 0, index.reshape({-1}).ref());
   if (!result.is_contiguous()) result.copy_(dense);
   return result;
 }

@@ -66,9 +66,7 @@ Tensor run_masked_select(const Tensor* out, const Tensor& self, const Tensor& ma
 
 Tensor nonzero(const Tensor& self) { return run_nonzero("nonzero", self); }
 Tensor argwhere(const Tensor& self) { return run_nonzero("argwhere", self); }
-std::vector<Tensor> nonzero_numpy(const Tensor& self) {
-  return run_columns("nonzero_numpy", self);
-}
+std::vector<Tensor> nonzero_numpy(const Tensor& self) { return run_columns("nonzero_numpy", self); }
 std::vector<Tensor> where(const Tensor& condition) { return run_columns("where", condition); }
 
 Tensor masked_select(const Tensor& self, const Tensor& mask) {

@@ -90,8 +90,10 @@ void reduce_scattered(const Tensor& self, Reduction reduction, bool include_self
                       const Scatter& scatter, const Tensor& source) {
   Tensor count;
   if (reduction == Reduction::mean) {
-    count = full(self.sizes(), include_self ? 1 : 0, {.dtype = DType::i64, .device = self.device()});
-    scatter(count, full({}, 1, {.dtype = DType::i64, .device = self.device()}).expand(source.sizes()),
+    count =
+        full(self.sizes(), include_self ? 1 : 0, {.dtype = DType::i64, .device = self.device()});
+    scatter(count,
+            full({}, 1, {.dtype = DType::i64, .device = self.device()}).expand(source.sizes()),
             ScatterMode::add);
     count.clamp_(1);
   }

@@ -22,8 +22,8 @@ enum class Reduction : std::uint8_t { sum, prod, mean, amax, amin };
 // A checked scatter of a source to a tensor of self's shape.
 using Scatter = std::function<void(const Tensor& out, const Operand& source, kernels::ScatterMode)>;
 
-// Reduces `source` into self by `scatter`. The first call of `scatter` writes nothing if an index is
-// out of range and self is on the CPU.
+// Reduces `source` into self by `scatter`. The first call of `scatter` writes nothing if an index
+// is out of range and self is on the CPU.
 void reduce_scattered(const Tensor& self, Reduction reduction, bool include_self,
                       const Scatter& scatter, const Tensor& source);
 

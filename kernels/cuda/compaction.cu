@@ -13,8 +13,8 @@ namespace {
 constexpr int kWarps = kThreads / 32;
 constexpr int kItems = static_cast<int>(kCompactionTile) / kThreads;
 
-// The row-major index of the calling thread's first element in `tile`; the others follow in steps of
-// 32.
+// The row-major index of the calling thread's first element in `tile`; the others follow in steps
+// of 32.
 __device__ std::int64_t first_of_thread(std::int64_t tile) {
   const int warp = static_cast<int>(threadIdx.x) / 32;
   const int lane = static_cast<int>(threadIdx.x) % 32;
@@ -22,17 +22,17 @@ __device__ std::int64_t first_of_thread(std::int64_t tile) {
 }
 
 // Writes the number of selected elements of each tile to plan.sums.
-template <class W>
+template <class W, bool kLinear>
 __global__ void __launch_bounds__(kThreads)
     count_tiles_kernel(const __grid_constant__ CompactionPlan plan, std::int64_t tiles) {
   __shared__ int warp_counts[kWarps];
   for (std::int64_t tile = blockIdx.x; tile < tiles; tile += gridDim.x) {
     const std::int64_t first = first_of_thread(tile);
     int count = 0;
-#pragma unroll
+#pragma unroll(kLinear ? kItems : 1)
     for (int item = 0; item < kItems; ++item) {
       const std::int64_t i = first + item * 32;
-      if (i < plan.numel && is_selected<W>(plan, i)) ++count;
+      if (i < plan.numel && is_selected<W, kLinear>(plan, i)) ++count;
     }
     count = __reduce_add_sync(0xffffffffu, count);
     if (threadIdx.x % 32 == 0) warp_counts[threadIdx.x / 32] = count;
@@ -46,7 +46,7 @@ __global__ void __launch_bounds__(kThreads)
   }
 }
 
-template <class W, CompactionKind kKind, class T>
+template <class W, CompactionKind kKind, class T, bool kLinear>
 __global__ void __launch_bounds__(kThreads)
     compact_kernel(const __grid_constant__ CompactionPlan plan, std::int64_t tiles) {
   __shared__ int warp_counts[kWarps];
@@ -56,21 +56,22 @@ __global__ void __launch_bounds__(kThreads)
     const std::int64_t first = first_of_thread(tile);
     unsigned selected[kItems];  // the lanes that select, for each item
     int count = 0;
-#pragma unroll
+#pragma unroll(kLinear ? kItems : 1)
     for (int item = 0; item < kItems; ++item) {
       const std::int64_t i = first + item * 32;
-      selected[item] = __ballot_sync(0xffffffffu, i < plan.numel && is_selected<W>(plan, i));
+      selected[item] =
+          __ballot_sync(0xffffffffu, i < plan.numel && is_selected<W, kLinear>(plan, i));
       count += __popc(selected[item]);
     }
     if (lane == 0) warp_counts[warp] = count;
     __syncthreads();
     std::int64_t rank = tile == 0 ? 0 : plan.sums[tile - 1];
     for (int before = 0; before < warp; ++before) rank += warp_counts[before];
-#pragma unroll
+#pragma unroll(kLinear ? kItems : 1)
     for (int item = 0; item < kItems; ++item) {
       if ((selected[item] >> lane & 1) != 0) {
         const int before = __popc(selected[item] & ((1u << lane) - 1));
-        compact_element<kKind, T>(plan, first + item * 32, rank + before);
+        compact_element<kKind, T, kLinear>(plan, first + item * 32, rank + before);
       }
       rank += __popc(selected[item]);
     }
@@ -101,8 +102,10 @@ void sum_tiles(void* stream, const CompactionPlan& plan, void* scratch) {
   const std::int64_t tiles = compaction_tiles(plan.numel);
   dispatch_mask_word(plan.mask_bytes, [&](auto tag) {
     using W = typename decltype(tag)::type;
-    launch("count_mask", stream, tile_blocks(tiles), kThreads, 0, count_tiles_kernel<W>, plan,
-           tiles);
+    dispatch_linear(plan, [&](auto linear) {
+      launch("count_mask", stream, tile_blocks(tiles), kThreads, 0,
+             count_tiles_kernel<W, decltype(linear)::kLinear>, plan, tiles);
+    });
   });
   std::size_t bytes = sum_tiles_bytes(plan);
   check(stream, cub::DeviceScan::InclusiveSum(scratch, bytes, plan.sums, plan.sums, tiles,
@@ -114,8 +117,10 @@ void compact(const char* op, void* stream, const CompactionPlan& plan) {
   dispatch_compaction(plan, [&](auto word, auto kind, auto element) {
     using W = typename decltype(word)::type;
     using T = typename decltype(element)::type;
-    launch(op, stream, tile_blocks(tiles), kThreads, 0,
-           compact_kernel<W, decltype(kind)::kKind, T>, plan, tiles);
+    dispatch_linear(plan, [&](auto linear) {
+      launch(op, stream, tile_blocks(tiles), kThreads, 0,
+             compact_kernel<W, decltype(kind)::kKind, T, decltype(linear)::kLinear>, plan, tiles);
+    });
   });
 }
 

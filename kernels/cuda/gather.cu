@@ -27,10 +27,9 @@ __global__ void __launch_bounds__(kThreads)
   for (std::int64_t i = first_index(); i < count; i += index_step()) {
     std::int64_t offsets[3];
     calculator.offsets(static_cast<std::uint32_t>(i), offsets);
-    plan.out[offsets[0]] =
-        offset_of_terms(plan, offsets, [](const IndexingPlan& term, std::int64_t index) {
-          report_fault(term, index);
-        });
+    plan.out[offsets[0]] = offset_of_terms(
+        plan, offsets,
+        [](const IndexingPlan& term, std::int64_t index) { report_fault(term, index); });
   }
 }
 

@@ -3,12 +3,12 @@
 
 #include <gantry/core/error.hpp>
 
+#include "kernels/compaction_plan.hpp"
 #include "kernels/cuda/blas_handle.hpp"
 #include "kernels/cuda/copy.hpp"
 #include "kernels/cuda/elementwise.hpp"
 #include "kernels/cuda/jit.hpp"
 #include "kernels/cuda/random.hpp"
-#include "kernels/compaction_plan.hpp"
 #include "kernels/fibre_plan.hpp"
 #include "kernels/gemm_plan.hpp"
 #include "kernels/indexing_plan.hpp"

@@ -5,8 +5,8 @@
 
 namespace gantry::kernels::cuda {
 
-// A stable sort of positions by keys, in scratch memory: two arrays of keys, two of positions, CUB's
-// storage. Fewer than 2^31 positions.
+// A stable sort of positions by keys, in scratch memory: two arrays of keys, two of positions,
+// CUB's storage. Fewer than 2^31 positions.
 class PositionSort {
  public:
   // Keys are 0 … `largest`. Without memory only bytes() may be called.

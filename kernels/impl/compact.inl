@@ -11,6 +11,21 @@ struct CompactionTag {
   static constexpr CompactionKind kKind = kValue;
 };
 
+template <bool kValue>
+struct LinearTag {
+  static constexpr bool kLinear = kValue;
+};
+
+// Calls f(LinearTag): whether all indices of the plan have at most one dim.
+template <class F>
+void dispatch_linear(const CompactionPlan& plan, const F& f) {
+  if (plan.mask_index.ndim <= 1 && plan.places.ndim <= 1) {
+    f(LinearTag<true>{});
+  } else {
+    f(LinearTag<false>{});
+  }
+}
+
 // Calls f(TypeTag<word>) for the unsigned word of `bytes` bytes.
 template <class F>
 void dispatch_mask_word(int bytes, const F& f) {

@@ -32,8 +32,7 @@ struct ScatterMultiply {
   using Element = T;
   GANTRY_HD static T apply(T old, T value) {
     using Acc = AccumulatorType<T>;
-    return from_accumulator<T>(
-        wrapping_multiply(static_cast<Acc>(old), static_cast<Acc>(value)));
+    return from_accumulator<T>(wrapping_multiply(static_cast<Acc>(old), static_cast<Acc>(value)));
   }
 };
 

@@ -35,8 +35,10 @@ void fill_mask(Array& mask, std::uint32_t seed, int n) { fill_integers(mask, see
 bool is_set(const Array& mask, std::int64_t i) {
   return dispatch(mask.dtype(), [&](auto tag) {
     using T = typename decltype(tag)::type;
-    if constexpr (std::is_same_v<T, bool>) return mask.get<std::uint8_t>(i) != 0;
-    else return static_cast<double>(mask.get<T>(i)) != 0;
+    if constexpr (std::is_same_v<T, bool>)
+      return mask.get<std::uint8_t>(i) != 0;
+    else
+      return static_cast<double>(mask.get<T>(i)) != 0;
   });
 }
 

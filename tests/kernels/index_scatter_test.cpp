@@ -86,7 +86,8 @@ void expect_slices(const Layout& layout, int dim, std::int64_t count, DType inde
   const std::int64_t size = layout.sizes[dim];
   fill_indices(index, 3, -size, size);
   std::vector<double> wanted;
-  for (std::int64_t i = 0; i < out.numel(); ++i) wanted.push_back(static_cast<double>(out.get<T>(i)));
+  for (std::int64_t i = 0; i < out.numel(); ++i)
+    wanted.push_back(static_cast<double>(out.get<T>(i)));
   for (std::int64_t i = 0; i < in.numel(); ++i) {
     std::int64_t rest = i;
     Dims at = sizes;
@@ -119,8 +120,8 @@ TEST(IndexScatterTest, WritesSlicesInOrder) {
     dispatch(dtype, [](auto tag) {
       using T = typename decltype(tag)::type;
       if constexpr (!std::is_same_v<T, bool>) {
-        for (const ScatterMode mode : {ScatterMode::replace, ScatterMode::add,
-                                       ScatterMode::largest, ScatterMode::smallest}) {
+        for (const ScatterMode mode : {ScatterMode::replace, ScatterMode::add, ScatterMode::largest,
+                                       ScatterMode::smallest}) {
           for (int dim = 0; dim < 2; ++dim) {
             for (const Layout& layout : testing::output_layouts({6, 8})) {
               expect_slices<T>(layout, dim, 5, i64, mode, 4);
@@ -130,7 +131,8 @@ TEST(IndexScatterTest, WritesSlicesInOrder) {
         }
         expect_slices<T>(contiguous({6, 8}), 0, 5, i32, ScatterMode::multiply, 2);
         expect_slices<T>(contiguous({300}), 0, 100, i64, ScatterMode::add, 2);
-        expect_slices<T>(contiguous({9, 512}), 0, 64, i64, ScatterMode::replace, 100);  // wide words
+        expect_slices<T>(contiguous({9, 512}), 0, 64, i64, ScatterMode::replace,
+                         100);  // wide words
       }
     });
   }
@@ -168,8 +170,7 @@ TEST(IndexOffsetsTest, AnIndexOutOfRangeIsReportedOnceAndSkippedAfterwards) {
   index.set<std::int64_t>(2, -1);
   Array data(f32, contiguous({4}));
   for (int i = 0; i < 4; ++i) data.set(i, static_cast<float>(10 + i));
-  std::vector<Array> arrays{Array(i64, contiguous({3})), index, data,
-                            Array(f32, contiguous({3}))};
+  std::vector<Array> arrays{Array(i64, contiguous({3})), index, data, Array(f32, contiguous({3}))};
   testing::run_on_device(arrays, [](const Target& target, const std::vector<TensorRef>& t) {
     const kernels::OffsetTerm term{t[1], {"test", IndexRule::wrapping, 5}, 4, 1};
     kernels::index_offsets(target, t[0], term, nullptr);

@@ -161,7 +161,8 @@ void expect_scattered(const Layout& out_layout, const Layout& index_layout, int 
   const std::vector<Array> arrays = run_everywhere(
       {out, index, in},
       [&](const Target& target, const std::vector<TensorRef>& t) {
-        kernels::scatter({"scatter"}, target, t[0], dim, t[1], t[2], accumulate ? kernels::ScatterMode::add : kernels::ScatterMode::replace);
+        kernels::scatter({"scatter"}, target, t[0], dim, t[1], t[2],
+                         accumulate ? kernels::ScatterMode::add : kernels::ScatterMode::replace);
       },
       out_layout.name);
   for (std::int64_t i = 0; i < out.numel(); ++i) {
@@ -245,13 +246,14 @@ TEST(IndexFaultTest, IsImmediateOnTheCpuAndChangesNothing) {
                 }),
                 ::testing::HasSubstr(expected));
     EXPECT_THAT(message_of([&] {
-                  kernels::gather({"gather"}, Target::cpu(), vector_ref(out, f32, 2), vector_ref(in, f32, 3), 0,
-                                  vector_ref(index, i64, 2));
+                  kernels::gather({"gather"}, Target::cpu(), vector_ref(out, f32, 2),
+                                  vector_ref(in, f32, 3), 0, vector_ref(index, i64, 2));
                 }),
                 ::testing::HasSubstr(expected));
     EXPECT_THAT(message_of([&] {
                   kernels::scatter({"scatter"}, Target::cpu(), vector_ref(in, f32, 3), 0,
-                                   vector_ref(index, i64, 2), vector_ref(out, f32, 2), kernels::ScatterMode::add);
+                                   vector_ref(index, i64, 2), vector_ref(out, f32, 2),
+                                   kernels::ScatterMode::add);
                 }),
                 ::testing::HasSubstr(expected));
   }
@@ -305,7 +307,8 @@ TEST(IndexFaultTest, DoesNotAffectOtherElements) {
                       if (gathers)
                         kernels::gather({"gather"}, target, t[0], t[1], 0, t[2]);
                       else
-                        kernels::scatter({"scatter"}, target, t[0], 0, t[2], t[1], kernels::ScatterMode::replace);
+                        kernels::scatter({"scatter"}, target, t[0], 0, t[2], t[1],
+                                         kernels::ScatterMode::replace);
                       // Clears the fault, so that the test can read the output.
                       EXPECT_THAT(message_of([&] { target.stream().synchronize(); }),
                                   ::testing::HasSubstr("index 99 is out of bounds"));

@@ -59,9 +59,7 @@ std::vector<BadInput> bad_index_lists() {
          static_cast<void>(o.a.index({positions(o, {-3}).view({}), mask_of(o, 3)}));
        }},
       {"index", "IndexError", "index: index is out of bounds for dimension with size 0",
-       [](Operands& o) {
-         static_cast<void>(o.a.slice(0, 0, 0).index({positions(o, {0})}));
-       }},
+       [](Operands& o) { static_cast<void>(o.a.slice(0, 0, 0).index({positions(o, {0})})); }},
       {"index", "DeviceMismatchError",
        "index: indices should be either on cpu or on the same device as the indexed tensor "
        "(cuda:0), but got cuda:1",
@@ -85,7 +83,8 @@ std::vector<BadInput> bad_index_lists() {
          o.a.index_put_({positions(o, {0, 1})}, o.vector);
        }},
       {"index_put_", "InvalidArgument",
-       "index_put_: unsupported operation: more than one element of the written-to tensor refers to "
+       "index_put_: unsupported operation: more than one element of the written-to tensor refers "
+       "to "
        "a single memory location. Please clone() the tensor before performing the operation.",
        [](Operands& o) { o.repeated.index_put_({positions(o, {0})}, 1); }},
       {"index_put_", "InvalidArgument", "more than one element of the written-to tensor",
@@ -100,10 +99,7 @@ std::vector<BadInput> bad_index_lists() {
        [](Operands& o) { o.integers.index_put_({o.integers[0].slice(0, 0, 2)}, 1); }},
       {"index_put_", "DeviceMismatchError",
        "found at least two devices, cuda:0 and cpu! (when checking argument value in index_put_)",
-       [](Operands& o) {
-         o.a.index_put_({positions(o, {0})}, ones({3}));
-       },
-       1},
+       [](Operands& o) { o.a.index_put_({positions(o, {0})}, ones({3})); }, 1},
       {"index_put", "ShapeError", "value tensor of shape [4] cannot be broadcast",
        [](Operands& o) {
          static_cast<void>(index_put(o.a, {positions(o, {0, 1})}, o.vector));
@@ -122,9 +118,7 @@ std::vector<BadInput> bad_index_functions() {
       {"take", "DTypeError", "take(): Expected dtype int32 or int64 for index, but got Float",
        [](Operands& o) { static_cast<void>(take(o.a, o.vector)); }},
       {"take", "IndexError", "take(): tried to take from an empty tensor",
-       [](Operands& o) {
-         static_cast<void>(take(o.a.slice(0, 0, 0), positions(o, {0})));
-       }},
+       [](Operands& o) { static_cast<void>(take(o.a.slice(0, 0, 0), positions(o, {0}))); }},
       {"take_along_dim", "ShapeError",
        "take_along_dim(): input and indices should have the same number of dimensions, but got 2 "
        "dimensions for input, and 1 dimensions for indices",
@@ -140,14 +134,10 @@ std::vector<BadInput> bad_index_functions() {
        "source.numel() = 4, index.numel() = 1",
        [](Operands& o) { static_cast<void>(put(o.a, positions(o, {0}), o.vector)); }},
       {"put", "DTypeError", "Expected self.dtype to be equal to src.dtype, but got Float and Long",
-       [](Operands& o) {
-         static_cast<void>(put(o.a, positions(o, {0}), positions(o, {0})));
-       }},
+       [](Operands& o) { static_cast<void>(put(o.a, positions(o, {0}), positions(o, {0}))); }},
       {"scatter", "InvalidArgument",
        "scatter: reduce argument must be either add or multiply, but got sum",
-       [](Operands& o) {
-         static_cast<void>(scatter(o.a, 0, zeros_like(o.integers), o.a, "sum"));
-       }},
+       [](Operands& o) { static_cast<void>(scatter(o.a, 0, zeros_like(o.integers), o.a, "sum")); }},
       {"scatter_reduce", "InvalidArgument",
        "scatter_reduce: reduce argument must be either sum, prod, mean, amax or amin, but got add",
        [](Operands& o) {
@@ -172,7 +162,8 @@ std::vector<BadInput> bad_index_functions() {
        "index_copy: Dimension out of range (expected to be in range of [-2, 1], but got 2)",
        [](Operands& o) { static_cast<void>(index_copy(o.a, 2, positions(o, {0}), o.a)); }},
       {"index_fill", "ShapeError",
-       "index_fill_ only supports a 0-dimensional value tensor, but got tensor with 1 dimension(s).",
+       "index_fill_ only supports a 0-dimensional value tensor, but got tensor with 1 "
+       "dimension(s).",
        [](Operands& o) { static_cast<void>(index_fill(o.a, 0, positions(o, {0}), o.vector)); }},
       {"index_fill", "InvalidArgument",
        "index_fill: value cannot be converted to type i64 without overflow, got 1e+300",
@@ -185,8 +176,7 @@ std::vector<BadInput> bad_index_functions() {
       {"nonzero", "InvalidArgument",
        "nonzero: expected a defined tensor for argument 'self', but got an undefined tensor",
        [](Operands& o) { static_cast<void>(nonzero(o.undefined)); }},
-      {"masked_select", "DTypeError",
-       "masked_select: expected BoolTensor for mask, but got Float",
+      {"masked_select", "DTypeError", "masked_select: expected BoolTensor for mask, but got Float",
        [](Operands& o) { static_cast<void>(masked_select(o.a, o.a)); }},
       {"masked_select", "ShapeError",
        "masked_select: The size of tensor a (3) must match the size of tensor b (4) at "
@@ -198,8 +188,7 @@ std::vector<BadInput> bad_index_functions() {
       {"masked_scatter", "ShapeError",
        "masked_scatter: Number of elements of source < number of ones in mask: 4 < 6",
        [](Operands& o) { static_cast<void>(masked_scatter(o.a, mask_of(o, 3), o.vector)); }},
-      {"masked_scatter", "DTypeError",
-       "masked_scatter: only supports boolean masks, but got Float",
+      {"masked_scatter", "DTypeError", "masked_scatter: only supports boolean masks, but got Float",
        [](Operands& o) { static_cast<void>(masked_scatter(o.a, o.a, o.vector)); }},
       {"masked_scatter", "DTypeError",
        "Expected self.dtype to be equal to src.dtype, but got Float and Long",

@@ -19,8 +19,8 @@ namespace {
 using testing::elements;
 using ::testing::ElementsAre;
 
-// One in-place operation with an index tensor of two elements and a source of self's shape, which is
-// [2, 3].
+// One in-place operation with an index tensor of two elements and a source of self's shape, which
+// is [2, 3].
 struct InPlace {
   std::string name;
   std::function<void(const Tensor& self, const Tensor& index, const Tensor& source)> run;
@@ -36,13 +36,20 @@ const std::vector<InPlace>& operations() {
                           const Tensor& s) { detail::index_reduce_(t, 0, i, s, "amax", true); }},
       {"put_", [](const Tensor& t, const Tensor& i,
                   const Tensor& s) { detail::put_(t, i, s.slice(1, 0, 1), false); }},
-      {"scatter", [](const Tensor& t, const Tensor& i,
-                     const Tensor& s) { detail::scatter_(t, 1, i.view({2, 1}), s); }},
-      {"scatter", [](const Tensor& t, const Tensor& i,
-                     const Tensor& s) { detail::scatter_(t, 1, i.view({2, 1}), s, "multiply"); }},
-      {"scatter_add", [](const Tensor& t, const Tensor& i,
-                         const Tensor& s) { detail::scatter_add_(t, 1, i.view({2, 1}), s); }},
-      {"scatter_reduce", [](const Tensor& t, const Tensor& i, const Tensor& s) {
+      {"scatter",
+       [](const Tensor& t, const Tensor& i, const Tensor& s) {
+         detail::scatter_(t, 1, i.view({2, 1}), s);
+       }},
+      {"scatter",
+       [](const Tensor& t, const Tensor& i, const Tensor& s) {
+         detail::scatter_(t, 1, i.view({2, 1}), s, "multiply");
+       }},
+      {"scatter_add",
+       [](const Tensor& t, const Tensor& i, const Tensor& s) {
+         detail::scatter_add_(t, 1, i.view({2, 1}), s);
+       }},
+      {"scatter_reduce",
+       [](const Tensor& t, const Tensor& i, const Tensor& s) {
          detail::scatter_reduce_(t, 1, i.view({2, 1}), s, "mean", false);
        }},
   };

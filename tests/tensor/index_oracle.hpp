@@ -62,9 +62,8 @@ inline Selection select_elements(const Shape& sizes, const std::vector<OracleAxi
       if ((*axis.shape)[d] != 1) size = (*axis.shape)[d];
     }
   }
-  const bool adjacent =
-      advanced.empty() ||
-      advanced.back() - advanced.front() + 1 == static_cast<int>(advanced.size());
+  const bool adjacent = advanced.empty() ||
+                        advanced.back() - advanced.front() + 1 == static_cast<int>(advanced.size());
   Selection result;
   std::vector<int> order;  // axes of the result; -1: the dims of the index tensors
   for (int a = 0; a < static_cast<int>(axes.size()); ++a) {
@@ -218,8 +217,9 @@ class RandomIndexList {
         {
           const std::int64_t position = draw(static_cast<int>(size));
           const std::int64_t given = draw(2) == 0 ? position : position - size;
-          list_.push_back(draw(4) == 0 ? Index(scalar_tensor(given, {.dtype = i64, .device = device_}))
-                                       : Index(given));
+          list_.push_back(draw(4) == 0
+                              ? Index(scalar_tensor(given, {.dtype = i64, .device = device_}))
+                              : Index(given));
           integers_.emplace_back(dim_, position);
           axes_.push_back({kInteger, {}, {}});
           ++dim_;
@@ -288,7 +288,8 @@ class RandomIndexList {
     const std::int64_t numel = shape.product();
     // As many selected elements as the other index tensors have, or one.
     const std::int64_t wanted = std::min<std::int64_t>(common_.product(), numel);
-    const std::int64_t chosen = wanted == common_.product() ? wanted : std::min<std::int64_t>(1, numel);
+    const std::int64_t chosen =
+        wanted == common_.product() ? wanted : std::min<std::int64_t>(1, numel);
     if (chosen != common_.product() && chosen != 1) return add_slice();
     std::vector<std::int64_t> order(static_cast<std::size_t>(numel));
     for (std::int64_t i = 0; i < numel; ++i) order[static_cast<std::size_t>(i)] = i;

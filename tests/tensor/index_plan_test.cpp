@@ -64,10 +64,11 @@ TEST_P(IndexPlanTest, ExplainSaysWhatIsReadAndMoved) {
                                            "\n  dim 0 by i64 [3]\n"
                                            "  moves 96 bytes, temporaries 0 bytes\n");
   // Offsets of 8 bytes, which are written and read.
-  EXPECT_EQ(explain(t, {positions(), positions()}), "Gather [3] f32 on " + place() +
-                                                        "\n  dim 0 by i64 [3]\n"
-                                                        "  dim 1 by i64 [3]\n"
-                                                        "  moves 120 bytes, temporaries 24 bytes\n");
+  EXPECT_EQ(explain(t, {positions(), positions()}),
+            "Gather [3] f32 on " + place() +
+                "\n  dim 0 by i64 [3]\n"
+                "  dim 1 by i64 [3]\n"
+                "  moves 120 bytes, temporaries 24 bytes\n");
   // The mask is read twice, and 8 bytes of sums.
   EXPECT_EQ(explain(t, {mask()}), "Gather [3] f32 on " + place() +
                                       "\n  dims 0 to 1 by a mask of 6, 3 selected\n"
@@ -76,11 +77,11 @@ TEST_P(IndexPlanTest, ExplainSaysWhatIsReadAndMoved) {
 
 TEST_P(IndexPlanTest, ExplainPutWritesNothing) {
   const Tensor t = matrix();
-  EXPECT_EQ(explain_put(t, {0}, 5), "Fill [3] f32 on " + place() +
-                                        "\n  moves 12 bytes, temporaries 0 bytes\n");
-  EXPECT_EQ(explain_put(t, {0}, ones({3}, options()), true),
-            "Copy [3] f32 on " + place() +
-                "\n  accumulates\n  moves 36 bytes, temporaries 0 bytes\n");
+  EXPECT_EQ(explain_put(t, {0}, 5),
+            "Fill [3] f32 on " + place() + "\n  moves 12 bytes, temporaries 0 bytes\n");
+  EXPECT_EQ(
+      explain_put(t, {0}, ones({3}, options()), true),
+      "Copy [3] f32 on " + place() + "\n  accumulates\n  moves 36 bytes, temporaries 0 bytes\n");
   EXPECT_EQ(explain_put(t, {mask()}, 5), "Fill [2, 3] f32 on " + place() +
                                              "\n  where a mask of 6 is set\n"
                                              "  moves 54 bytes, temporaries 0 bytes\n");
@@ -219,8 +220,7 @@ TEST(IndexGpuTest, MasksOfMoreThanTwoToThe31Elements) {
   const Tensor bytes = zeros({n}, {.dtype = u8, .device = Device::cuda(0)});
   const Tensor places = tensor({std::int64_t{7}, n - 4097, n - 1}, {.device = Device::cuda(0)});
   bytes.index_put_({places}, 3);
-  EXPECT_THAT(nonzero(bytes).view({-1}).to_vector<std::int64_t>(),
-              ElementsAre(7, n - 4097, n - 1));
+  EXPECT_THAT(nonzero(bytes).view({-1}).to_vector<std::int64_t>(), ElementsAre(7, n - 4097, n - 1));
   EXPECT_THAT(bytes.index({places}).to_vector<int>(), ElementsAre(3, 3, 3));
   EXPECT_THAT(masked_select(bytes, ne(bytes, 0)).to_vector<int>(), ElementsAre(3, 3, 3));
 }

@@ -18,10 +18,10 @@ namespace gantry {
 namespace {
 
 using testing::elements;
+using ::testing::ElementsAre;
 using testing::pattern;
 using testing::RandomIndexList;
 using testing::Selection;
-using ::testing::ElementsAre;
 
 class IndexTensorsTest : public testing::PlacedTest {
  protected:
@@ -108,9 +108,8 @@ TEST_P(IndexTensorsTest, WritesWhatTheOracleWrites) {
           source[static_cast<std::size_t>(testing::broadcast_element(value_sizes, at))];
       double& place = wanted[static_cast<std::size_t>(places.elements[i])];
       const double sum = accumulate ? place + written : written;
-      place = is_floating_point(dtype)
-                  ? testing::converted(sum, f64, dtype)
-                  : testing::converted(sum, i64, dtype);
+      place = is_floating_point(dtype) ? testing::converted(sum, f64, dtype)
+                                       : testing::converted(sum, i64, dtype);
     }
     t.index_put_(list.list(), value, accumulate);
     ASSERT_EQ(elements(t), wanted);

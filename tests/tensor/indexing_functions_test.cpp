@@ -284,8 +284,7 @@ TEST_P(IndexingFunctionsTest, ZeroDimTensors) {
 TEST_P(IndexingFunctionsTest, TakeAlongDimBroadcasts) {
   const Tensor t = arange(6, options(i64)).view({2, 3});
   EXPECT_THAT(take_along_dim(t, on(tensor({{-1}, {0}})), 1).to_vector<int>(), ElementsAre(2, 3));
-  EXPECT_THAT(take_along_dim(t, on(tensor({{2, 0}})), 1).to_vector<int>(),
-              ElementsAre(2, 0, 5, 3));
+  EXPECT_THAT(take_along_dim(t, on(tensor({{2, 0}})), 1).to_vector<int>(), ElementsAre(2, 0, 5, 3));
   EXPECT_THAT(take_along_dim(t.slice(0, 0, 1), on(tensor({{1}, {2}})), 1).to_vector<int>(),
               ElementsAre(1, 2));
   EXPECT_THAT(take_along_dim(t, on(tensor({5, -6}))).to_vector<int>(), ElementsAre(5, 0));

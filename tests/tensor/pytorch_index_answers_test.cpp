@@ -111,8 +111,8 @@ TEST_P(PytorchIndexAnswersTest, EveryListHasPytorchsAnswer) {
     EXPECT_EQ(result.sizes(), Shape(numbers(fields[2])));
     EXPECT_EQ(elements(result), values(fields[3]));
     const Tensor sums = zeros_like(t);
-    sums.index_put_(list, arange(1, 1 + result.numel(), 1, {.device = device_}).view(result.sizes()),
-                    true);
+    sums.index_put_(
+        list, arange(1, 1 + result.numel(), 1, {.device = device_}).view(result.sizes()), true);
     EXPECT_EQ(elements(sums), values(fields[4]));
   }
 }

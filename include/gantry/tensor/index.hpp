@@ -38,11 +38,12 @@ struct Slice {
   std::int64_t step = 1;              ///< distance of two positions
 };
 
-/// One entry of an index list: an integer, a Slice, None, Ellipsis (also "..."), a bool, or a tensor.
+/// One entry of an index list: an integer, a Slice, None, Ellipsis (also "..."), a bool, or a
+/// tensor.
 ///
 /// A bool inserts a dimension, of size 1 for true and of size 0 for false. A tensor holds positions
-/// (i32, i64) or is a mask (bool, u8), which selects where it is not zero. A mask stands for as many
-/// dimensions as it has. A 0-dim tensor is an integer or a bool, which the host reads.
+/// (i32, i64) or is a mask (bool, u8), which selects where it is not zero. A mask stands for as
+/// many dimensions as it has. A 0-dim tensor is an integer or a bool, which the host reads.
 ///
 /// The tensors of a list and its bools are broadcast to one shape. Its dimensions are in the place
 /// of the indexed ones if those are adjacent, else first. Negative positions count from the end.

@@ -95,8 +95,8 @@ class GANTRY_API IndexPlan {
   [[nodiscard]] const Shape& sizes() const noexcept;
   /// Bytes that are read and written: the elements, the index tensors and the temporaries.
   [[nodiscard]] std::int64_t bytes_moved() const noexcept { return moved_; }
-  /// Bytes of temporary tensors, without the result. A GPU's scratch memory for sorting is not among
-  /// them.
+  /// Bytes of temporary tensors, without the result. A GPU's scratch memory for sorting is not
+  /// among them.
   [[nodiscard]] std::int64_t temporary_bytes() const noexcept { return temporary_; }
   /// The plan in a few lines, as explain() prints it.
   [[nodiscard]] std::string str() const;
@@ -123,8 +123,8 @@ class GANTRY_API IndexPlan {
   std::int64_t temporary_ = 0;
 };
 
-/// The text of the plan of self.index(indices): its kind, the shape, the bytes that it moves and the
-/// bytes of its temporaries.
+/// The text of the plan of self.index(indices): its kind, the shape, the bytes that it moves and
+/// the bytes of its temporaries.
 [[nodiscard]] GANTRY_API std::string explain(const Tensor& self,
                                              std::initializer_list<Index> indices);
 [[nodiscard]] GANTRY_API std::string explain(const Tensor& self, std::span<const Index> indices);

@@ -45,8 +45,8 @@ GANTRY_API Tensor& take_out(Tensor& out, const Tensor& self, const Tensor& index
                                                std::optional<int> dim = {});
 GANTRY_API Tensor& take_along_dim_out(Tensor& out, const Tensor& self, const Tensor& indices,
                                       std::optional<int> dim = {});
-/// Writes source to the flattened self at `index`; `accumulate` adds it. Negative indices count from
-/// the end. Shapes: index and source have equally many elements.
+/// Writes source to the flattened self at `index`; `accumulate` adds it. Negative indices count
+/// from the end. Shapes: index and source have equally many elements.
 [[nodiscard]] GANTRY_API Tensor put(const Tensor& self, const Tensor& index, const Tensor& source,
                                     bool accumulate = false);
 

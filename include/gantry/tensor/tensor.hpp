@@ -78,13 +78,13 @@ class GANTRY_API Tensor {
   /// The strides in elements.
   [[nodiscard]] const Dims& strides() const;
   [[nodiscard]] std::int64_t stride(int dim) const;  ///< of one dimension
-  [[nodiscard]] int dim() const;  ///< number of dimensions
-  [[nodiscard]] std::int64_t numel() const;  ///< number of elements
-  [[nodiscard]] DType dtype() const;  ///< element type
-  [[nodiscard]] Device device() const;             ///< with its index
-  [[nodiscard]] std::size_t element_size() const;  ///< bytes per element
-  [[nodiscard]] std::size_t nbytes() const;        ///< numel() * element_size()
-  [[nodiscard]] const Storage& storage() const;  ///< memory
+  [[nodiscard]] int dim() const;                     ///< number of dimensions
+  [[nodiscard]] std::int64_t numel() const;          ///< number of elements
+  [[nodiscard]] DType dtype() const;                 ///< element type
+  [[nodiscard]] Device device() const;               ///< with its index
+  [[nodiscard]] std::size_t element_size() const;    ///< bytes per element
+  [[nodiscard]] std::size_t nbytes() const;          ///< numel() * element_size()
+  [[nodiscard]] const Storage& storage() const;      ///< memory
   /// The offset of the first element in the storage, in elements.
   [[nodiscard]] std::int64_t storage_offset() const;
   /// The address of the first element: a device address for device tensors.
