@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <functional>
+#include <memory>
 #include <optional>
 
 #include <gantry/core/error.hpp>
@@ -20,6 +21,8 @@ Index::Index(const char* text) : value_(EllipsisType{}) {
   }
 }
 
+Index::Index(const Tensor& tensor) : value_(std::make_shared<const Tensor>(tensor)) {}
+
 namespace {
 
 struct IndexText {
@@ -34,9 +37,9 @@ struct IndexText {
   std::string operator()(std::nullopt_t) const { return "None"; }
   std::string operator()(EllipsisType) const { return "..."; }
   std::string operator()(bool flag) const { return flag ? "True" : "False"; }
-  std::string operator()(const Tensor& tensor) const {
-    if (!tensor.defined()) return "undefined";
-    return fmt::format("{} {}", name(tensor.dtype()), tensor.sizes().str());
+  std::string operator()(const std::shared_ptr<const Tensor>& tensor) const {
+    if (tensor == nullptr || !tensor->defined()) return "undefined";
+    return fmt::format("{} {}", name(tensor->dtype()), tensor->sizes().str());
   }
 };
 
@@ -120,7 +123,8 @@ class Planner {
     if (!flag) plan_.sizes[*flag_dim_] = 0;
   }
 
-  void operator()(const Tensor& index) {
+  void operator()(const std::shared_ptr<const Tensor>& tensor) {
+    const Tensor& index = *tensor;
     if (index.dim() == 0) {
       if (is_mask(index)) {
         (*this)(index.item<bool>());
@@ -229,10 +233,11 @@ ParsedIndices parse_indices(std::string_view op, const ViewPlan& layout,
     }
     if (number || std::holds_alternative<Slice>(index.value())) ++consumed;
     if (std::holds_alternative<EllipsisType>(index.value())) ++ellipses;
-    if (const auto* tensor = std::get_if<Tensor>(&index.value())) {
-      check_index_tensor(op, *tensor, device);
-      consumed += Planner::is_mask(*tensor) ? tensor->dim() : 1;
-      has_tensors = has_tensors || tensor->dim() > 0;
+    if (const auto* held = std::get_if<std::shared_ptr<const Tensor>>(&index.value())) {
+      const Tensor tensor = *held != nullptr ? **held : Tensor();  // null in a moved-from Index
+      check_index_tensor(op, tensor, device);
+      consumed += Planner::is_mask(tensor) ? tensor.dim() : 1;
+      has_tensors = has_tensors || tensor.dim() > 0;
     }
   }
   if (ellipses > 1) {

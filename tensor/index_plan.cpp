@@ -267,12 +267,14 @@ std::string_view IndexPlan::name() const noexcept { return kind_name(kind_); }
 const Shape& IndexPlan::sizes() const noexcept { return std::visit(SizesOf{}, kind_); }
 
 std::string IndexPlan::str() const {
+  detail::check_defined("IndexPlan::str", "self", self_);
   return fmt::format("{} {} {} on {}\n{}  moves {} bytes, temporaries {} bytes\n", name(),
                      sizes().str(), gantry::name(self_.dtype()), self_.device().str(),
                      std::visit(DetailsOf{}, kind_), moved_, temporary_);
 }
 
 Tensor IndexPlan::read() const {
+  detail::check_defined("IndexPlan::read", "self", self_);
   if (const auto* view = std::get_if<ViewPlan>(&kind_)) return viewed(*view);
   const auto* gather = std::get_if<GatherPlan>(&kind_);
   if (gather == nullptr) {
@@ -306,6 +308,7 @@ void IndexPlan::write_view(const ViewPlan& view, const Operand& value, bool accu
 }
 
 void IndexPlan::write(const Operand& value) const {
+  detail::check_defined("IndexPlan::write", "self", self_);
   if (std::holds_alternative<ViewPlan>(kind_) || std::holds_alternative<GatherPlan>(kind_)) {
     throw InvalidArgument(
         fmt::format("IndexPlan::write: expected the plan of a write, but got that of a read, {}",

@@ -2,15 +2,17 @@
 
 #include <concepts>
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <string>
 #include <utility>
 #include <variant>
 
 #include <gantry/core/export.hpp>
-#include <gantry/tensor/tensor.hpp>
 
 namespace gantry {
+
+class Tensor;
 
 /// Python's None. In an index list it inserts a dimension of size 1; in a Slice it is the default
 /// bound.
@@ -52,7 +54,8 @@ struct Slice {
 class GANTRY_API Index {
  public:
   /// Every kind of entry.
-  using Value = std::variant<std::int64_t, Slice, std::nullopt_t, EllipsisType, bool, Tensor>;
+  using Value = std::variant<std::int64_t, Slice, std::nullopt_t, EllipsisType, bool,
+                             std::shared_ptr<const Tensor>>;
 
   /// An entry of the kind that the argument's type names.
   template <std::integral T>
@@ -63,7 +66,7 @@ class GANTRY_API Index {
   Index(const Slice& slice) : value_(slice) {}
   Index(std::nullopt_t) : value_(std::nullopt) {}
   Index(EllipsisType) : value_(EllipsisType{}) {}
-  Index(const Tensor& tensor) : value_(tensor) {}
+  Index(const Tensor& tensor);
   /// Throws: InvalidArgument unless `text` is "...".
   Index(const char* text);
 

@@ -22,13 +22,13 @@
 #include <gantry/streams/stream.hpp>
 #include <gantry/tensor/axes.hpp>
 #include <gantry/tensor/generator_ref.hpp>
+#include <gantry/tensor/index.hpp>
 #include <gantry/tensor/operand.hpp>
 #include <gantry/tensor/options.hpp>
 #include <gantry/tensor/storage.hpp>
 
 namespace gantry {
 
-class Index;
 class IndexPlan;
 struct ValuesAndIndices;
 
@@ -496,5 +496,3 @@ class GANTRY_API Tensor {
 };
 
 }  // namespace gantry
-
-#include <gantry/tensor/index.hpp>  // whose Index holds a Tensor
