@@ -34,7 +34,9 @@ __global__ void __launch_bounds__(kThreads)
       const std::int64_t i = first + item * 32;
       if (i < plan.numel && is_selected<W, kLinear>(plan, i)) ++count;
     }
-    count = __reduce_add_sync(0xffffffffu, count);
+    for (int half = 16; half > 0; half /= 2) {
+      count += __shfl_down_sync(0xffffffffu, count, half);
+    }
     if (threadIdx.x % 32 == 0) warp_counts[threadIdx.x / 32] = count;
     __syncthreads();
     if (threadIdx.x == 0) {

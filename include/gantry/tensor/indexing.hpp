@@ -97,10 +97,9 @@ GANTRY_API Tensor& take_along_dim_out(Tensor& out, const Tensor& self, const Ten
 [[nodiscard]] GANTRY_API Tensor argwhere(const Tensor& self);
 /// The columns of nonzero, of one dim each: an index list that selects the same elements. A 0-dim
 /// tensor counts as 1-D.
-/// @{
 [[nodiscard]] GANTRY_API std::vector<Tensor> nonzero_numpy(const Tensor& self);
+/// nonzero_numpy(condition).
 [[nodiscard]] GANTRY_API std::vector<Tensor> where(const Tensor& condition);
-/// @}
 /// The elements of self that mask selects, in row-major order: 1-D. Shapes: broadcast.
 [[nodiscard]] GANTRY_API Tensor masked_select(const Tensor& self, const Tensor& mask);
 GANTRY_API Tensor& masked_select_out(Tensor& out, const Tensor& self, const Tensor& mask);
