@@ -33,14 +33,15 @@ bool widen(TensorRef& direct, TensorRef& indexed, TensorRef& index, int dim) {
 
 }  // namespace
 
-IndexingPlan make_indexing_plan(const char* op, const Target& target,
+IndexingPlan make_indexing_plan(const IndexUse& use, const Target& target,
                                 const TensorRef& direct_tensor, const TensorRef& indexed_tensor,
                                 int dim, const TensorRef& index_tensor, bool moves_only) {
   TensorRef direct = direct_tensor;
   TensorRef indexed = indexed_tensor;
   TensorRef index = index_tensor;
   IndexingPlan plan;
-  plan.op = op;
+  plan.op = use.op;
+  plan.rule = use.rule;
   plan.dtype = direct.dtype;
   plan.element_bytes = static_cast<int>(element_size(direct.dtype));
   if (moves_only && widen(direct, indexed, index, dim)) plan.element_bytes = 16;
@@ -48,7 +49,7 @@ IndexingPlan make_indexing_plan(const char* op, const Target& target,
   plan.indexed = indexed.data;
   plan.indices = index.data;
   plan.is_wide = index.dtype == DType::i64;
-  plan.dim = dim;
+  plan.dim = use.dim < 0 ? dim : use.dim;
   plan.index_size = indexed.sizes[dim];
   plan.index_stride = indexed.strides[dim];
   plan.fibre_length = direct.sizes[dim];

@@ -1,187 +1,33 @@
-#include "tensor/index_plan.hpp"
+#include <gantry/tensor/index_plan.hpp>
 
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <optional>
+#include <array>
 
 #include <gantry/core/error.hpp>
-#include <gantry/tensor/tensor.hpp>
+#include <gantry/tensor/factories.hpp>
+#include <gantry/tensor/indexing.hpp>
 
+#include "tensor/broadcast.hpp"
 #include "tensor/check.hpp"
+#include "tensor/index_list.hpp"
+#include "tensor/indexed_access.hpp"
 #include "tensor/named_ops.hpp"
+#include "tensor/overlap.hpp"
 #include "tensor/same_device.hpp"
+#include "tensor/stride_algebra.hpp"
+#include "tensor/tensor_impl.hpp"
 
 namespace gantry {
 
-Index::Index(const char* text) : value_(EllipsisType{}) {
-  if (text == nullptr || std::string_view(text) != "...") {
-    throw InvalidArgument(
-        fmt::format("Index: expected \"...\", but got \"{}\"", text == nullptr ? "(null)" : text));
-  }
-}
-
 namespace {
 
-struct IndexText {
-  std::string operator()(std::int64_t position) const { return std::to_string(position); }
-  std::string operator()(const Slice& slice) const {
-    const auto bound = [](const std::optional<std::int64_t>& value) {
-      return value ? std::to_string(*value) : std::string();
-    };
-    const std::string range = bound(slice.start) + ":" + bound(slice.stop);
-    return slice.step == 1 ? range : range + ":" + std::to_string(slice.step);
-  }
-  std::string operator()(std::nullopt_t) const { return "None"; }
-  std::string operator()(EllipsisType) const { return "..."; }
-  std::string operator()(bool flag) const { return flag ? "True" : "False"; }
-};
+constexpr const char* kWrite = "index_put_";
 
-}  // namespace
-
-std::string Index::str() const { return std::visit(IndexText{}, value_); }
-
-namespace detail {
-
-namespace {
-
-// Visitor of index entries: walks over the source dims and appends to the plan.
-class Planner {
- public:
-  Planner(std::string_view op, const ViewPlan& layout, Device device, int ellipsis_dims)
-      : op_(op), layout_(layout), device_(device), ellipsis_dims_(ellipsis_dims) {
-    plan_.offset = layout.offset;
-  }
-
-  void operator()(std::int64_t position) {
-    const std::int64_t size = layout_.sizes[dim_];
-    if (position < -size || position >= size) {
-      throw IndexError(fmt::format("{}: index {} is out of bounds for dimension {} with size {}",
-                                   op_, position, dim_, size),
-                       device_.str());
-    }
-    plan_.offset += (position < 0 ? position + size : position) * layout_.strides[dim_];
-    ++dim_;
-  }
-
-  void operator()(const Slice& slice) {
-    if (slice.step == 0)
-      throw IndexError(fmt::format("{}: slice step cannot be zero", op_), device_.str());
-    if (slice.step < 0) {
-      throw IndexError(
-          fmt::format("{}: step must be greater than zero, but got {}", op_, slice.step),
-          device_.str());
-    }
-    const std::int64_t size = layout_.sizes[dim_];
-    const std::int64_t stride = layout_.strides[dim_];
-    const auto clamped = [size](std::int64_t bound) {
-      return std::clamp<std::int64_t>(bound < 0 ? bound + size : bound, 0, size);
-    };
-    const std::int64_t first = clamped(slice.start.value_or(0));
-    const std::int64_t length =
-        std::max<std::int64_t>(clamped(slice.stop.value_or(size)) - first, 0);
-    const std::int64_t count = length / slice.step + (length % slice.step != 0 ? 1 : 0);
-    plan_.offset += first * stride;
-    // A dim of at most one element does not use its stride, and the product might overflow.
-    append(count, count <= 1 ? stride : stride * slice.step);
-    ++dim_;
-  }
-
-  void operator()(std::nullopt_t) { append(1, 0); }
-
-  void operator()(EllipsisType) { keep(ellipsis_dims_); }
-
-  // Bools are 0-dim masks. Together they make one dim. It is in place of the bools if they are
-  // adjacent in the result, else first.
-  void operator()(bool flag) {
-    const int here = plan_.sizes.size();
-    if (!flag_dim_) {
-      flag_dim_ = here;
-      append(flag ? 1 : 0, 0);
-      return;
-    }
-    flags_apart_ = flags_apart_ || here != *flag_dim_ + 1;
-    if (!flag) plan_.sizes[*flag_dim_] = 0;
-  }
-
-  ViewPlan finish() {
-    keep(layout_.sizes.size() - dim_);
-    if (flags_apart_) {
-      const std::int64_t size = plan_.sizes[*flag_dim_];
-      plan_.sizes.erase(*flag_dim_);
-      plan_.strides.erase(*flag_dim_);
-      plan_.sizes.insert(0, size);
-      plan_.strides.insert(0, 0);
-    }
-    return plan_;
-  }
-
- private:
-  void append(std::int64_t size, std::int64_t stride) {
-    plan_.sizes.push_back(size);
-    plan_.strides.push_back(stride);
-  }
-
-  void keep(int count) {
-    for (int i = 0; i < count; ++i, ++dim_) append(layout_.sizes[dim_], layout_.strides[dim_]);
-  }
-
-  std::string_view op_;
-  const ViewPlan& layout_;
-  Device device_;
-  int ellipsis_dims_;
-  int dim_ = 0;
-  ViewPlan plan_;
-  std::optional<int> flag_dim_;  // the dim of the bools
-  bool flags_apart_ = false;
-};
-
-}  // namespace
-
-ViewPlan plan_index(std::string_view op, const ViewPlan& layout, std::span<const Index> indices,
-                    Device device) {
-  const int ndim = layout.sizes.size();
-  int consumed = 0;
-  int ellipses = 0;
-  for (const Index& index : indices) {
-    const bool number = std::holds_alternative<std::int64_t>(index.value());
-    if (number && ndim == 0) {
-      throw IndexError(fmt::format("{}: invalid index of a 0-dim tensor. Use `tensor.item<T>()` to "
-                                   "convert a 0-dim tensor "
-                                   "to a number",
-                                   op),
-                       device.str());
-    }
-    if (number || std::holds_alternative<Slice>(index.value())) ++consumed;
-    if (std::holds_alternative<EllipsisType>(index.value())) ++ellipses;
-  }
-  if (ellipses > 1) {
-    throw IndexError(fmt::format("{}: an index can only have a single ellipsis ('...')", op),
-                     device.str());
-  }
-  if (consumed > ndim) {
-    throw IndexError(fmt::format("{}: too many indices for tensor of dimension {}", op, ndim),
-                     device.str());
-  }
-  Planner planner(op, layout, device, ndim - consumed);
-  for (const Index& index : indices) std::visit(planner, index.value());
-  return planner.finish();
+ViewPlan layout_of(const Tensor& tensor) {
+  return {tensor.sizes(), tensor.strides(), tensor.storage_offset()};
 }
-
-}  // namespace detail
-
-Tensor Tensor::index(std::span<const Index> indices) const {
-  detail::check_defined("index", "self", *this);
-  const detail::ViewPlan plan =
-      detail::plan_index("index", {sizes(), strides(), storage_offset()}, indices, device());
-  return restride(plan.sizes, plan.strides, plan.offset);
-}
-
-Tensor Tensor::index(std::initializer_list<Index> indices) const {
-  return index(std::span<const Index>(indices.begin(), indices.size()));
-}
-
-namespace {
 
 // `value` without surplus leading dims of size 1, which an assignment ignores as in PyTorch.
 Tensor without_leading_ones(Tensor value, int dims) {
@@ -189,41 +35,372 @@ Tensor without_leading_ones(Tensor value, int dims) {
   return value;
 }
 
+bool is_number(const Operand& value) { return !value.is_tensor() || value.tensor().dim() == 0; }
+
+// True if a write of `value` can replace the elements that the only mask selects, without their
+// number.
+bool fills_mask(const detail::ParsedIndices& parsed, const Operand& value, bool accumulate) {
+  return is_number(value) && !accumulate && parsed.indexed.size() == 1 &&
+         parsed.indexed.front().is_mask;
+}
+
+// The mask of the only indexed dims, with a shape that broadcasts to the view.
+Tensor mask_over(const detail::ParsedIndices& parsed, Device device) {
+  const IndexedDims& dims = parsed.indexed.front();
+  Tensor mask = dims.index.to(device);
+  if (mask.dtype() == DType::u8) mask = mask.view(DType::bool_);
+  for (int d = dims.dim + dims.count; d < parsed.view.sizes.size(); ++d) mask = mask.unsqueeze(-1);
+  return mask;
+}
+
+std::int64_t bytes_of(const Tensor& tensor) {
+  return tensor.defined() ? static_cast<std::int64_t>(tensor.nbytes()) : 0;
+}
+
+// Bytes of the index tensors. Masks are read twice: to count and to write.
+std::int64_t index_bytes(const GatherPlan& plan) {
+  std::int64_t bytes = 0;
+  for (const IndexedDims& dims : plan.indices)
+    bytes += bytes_of(dims.index) * (dims.is_mask ? 2 : 1);
+  return bytes;
+}
+
+// Throws unless the elements of `value` may be written through index tensors.
+void check_scattered_dtype(const Tensor& self, const Operand& value) {
+  if (!value.is_tensor()) {
+    detail::check_fits(kWrite, value.number(), self.dtype());
+  } else if (value.tensor().dtype() != self.dtype()) {
+    throw DTypeError(
+        fmt::format("{}: Index put requires the source and destination dtypes match, got {} for "
+                    "the destination and {} for the source.",
+                    kWrite, torch_name(self.dtype()), torch_name(value.tensor().dtype())),
+        self.device().str());
+  }
+}
+
+// Throws unless `value` broadcasts to `sizes`.
+void check_scattered_shape(const Tensor& self, const Shape& sizes, const Operand& value) {
+  if (!value.is_tensor()) return;
+  const Tensor& source = value.tensor();
+  const Tensor stripped = without_leading_ones(source, sizes.size());
+  bool fits = stripped.dim() <= sizes.size();
+  for (int d = 0; fits && d < stripped.dim(); ++d) {
+    const std::int64_t size = stripped.size(stripped.dim() - 1 - d);
+    fits = size == 1 || size == sizes[sizes.size() - 1 - d];
+  }
+  if (fits) return;
+  throw ShapeError(
+      fmt::format("{}: shape mismatch: value tensor of shape {} cannot be broadcast to "
+                  "indexing result of shape {}",
+                  kWrite, source.sizes().str(), sizes.str()),
+      self.device().str());
+}
+
+// Throws if the memory of `view` overlaps itself or an argument.
+void check_scattered_memory(const Tensor& view, std::span<const IndexedDims> indices,
+                            const Operand& value) {
+  detail::check_writable(kWrite, view);
+  for (const IndexedDims& dims : indices) {
+    if (dims.index.defined()) detail::check_no_overlap(kWrite, view, dims.index);
+  }
+  if (value.is_tensor()) detail::check_no_overlap(kWrite, view, value.tensor());
+}
+
+// True if `value`, broadcast to the plan's shape, is copied to flatten its index dims.
+bool copies_value(const GatherPlan& plan, const Operand& value) {
+  if (is_number(value)) return false;
+  const Tensor source = without_leading_ones(value.tensor(), plan.sizes.size()).expand(plan.sizes);
+  Shape flat = plan.sizes;
+  for (int d = 1; d < plan.index_sizes.size(); ++d) flat.erase(plan.index_dim);
+  flat[plan.index_dim] = plan.index_sizes.product();
+  return !detail::view_strides(source.sizes(), source.strides(), flat).has_value();
+}
+
+const char* kind_name(const IndexPlan::Kind& kind) {
+  static constexpr std::array<const char*, 5> kNames = {"View", "Gather", "Scatter", "Copy",
+                                                        "Fill"};
+  return kNames[kind.index()];
+}
+
+struct SizesOf {
+  const Shape& operator()(const ViewPlan& plan) const { return plan.sizes; }
+  const Shape& operator()(const GatherPlan& plan) const { return plan.sizes; }
+  const Shape& operator()(const ScatterPlan& plan) const { return plan.places.sizes; }
+  const Shape& operator()(const CopyPlan& plan) const { return plan.view.sizes; }
+  const Shape& operator()(const FillPlan& plan) const { return plan.view.sizes; }
+};
+
+// The lines of a plan's text that its kind adds.
+struct DetailsOf {
+  std::string operator()(const ViewPlan& plan) const {
+    return fmt::format("  strides {}, offset {}\n", plan.strides.str(), plan.offset);
+  }
+  std::string operator()(const GatherPlan& plan) const {
+    std::string text;
+    for (const IndexedDims& dims : plan.indices) {
+      const std::string place = dims.count == 1 ? fmt::format("dim {}", dims.source_dim)
+                                                : fmt::format("dims {} to {}", dims.source_dim,
+                                                              dims.source_dim + dims.count - 1);
+      if (!dims.index.defined()) {
+        text += fmt::format("  a new dim by {}\n", dims.found != 0 ? "True" : "False");
+      } else if (dims.is_mask) {
+        text += fmt::format("  {} by a mask of {}, {} selected\n", place, dims.index.numel(),
+                            dims.found);
+      } else {
+        text += fmt::format("  {} by {}\n", place, Index(dims.index).str());
+      }
+    }
+    return text;
+  }
+  std::string operator()(const ScatterPlan& plan) const {
+    return (*this)(plan.places) + accumulates(plan.accumulate);
+  }
+  std::string operator()(const CopyPlan& plan) const { return accumulates(plan.accumulate); }
+  std::string operator()(const FillPlan& plan) const {
+    return (plan.mask.defined() ? fmt::format("  where a mask of {} is set\n", plan.mask.numel())
+                                : std::string()) +
+           accumulates(plan.accumulate);
+  }
+  static std::string accumulates(bool accumulate) { return accumulate ? "  accumulates\n" : ""; }
+};
+
 }  // namespace
+
+Tensor IndexPlan::viewed(const ViewPlan& view) const {
+  return self_.restride(view.sizes, view.strides, view.offset);
+}
+
+IndexPlan IndexPlan::for_read(const Tensor& self, std::span<const Index> indices) {
+  detail::check_defined("index", "self", self);
+  detail::ParsedIndices parsed =
+      detail::parse_indices("index", layout_of(self), indices, self.device());
+  if (parsed.indexed.empty()) return {self, parsed.view};
+  IndexPlan result(self, detail::plan_gather("index", std::move(parsed), self.device()));
+  auto& plan = std::get<GatherPlan>(result.kind_);
+  const auto element_bytes = static_cast<std::int64_t>(self.element_size());
+  result.temporary_ = detail::temporary_bytes(plan);
+  result.moved_ =
+      2 * plan.sizes.product() * element_bytes + index_bytes(plan) + 2 * result.temporary_;
+  detail::move_indices(plan, self.device());
+  return result;
+}
+
+IndexPlan IndexPlan::for_write(const Tensor& self, std::span<const Index> indices,
+                               const Operand& value, bool accumulate) {
+  detail::check_defined(kWrite, "self", self);
+  return plan_write(self, layout_of(self), indices, value, accumulate, false);
+}
+
+// With `is_copy` the layout is that of a copy of self, whose memory overlaps nothing.
+IndexPlan IndexPlan::plan_write(const Tensor& self, const ViewPlan& layout,
+                                std::span<const Index> indices, const Operand& value,
+                                bool accumulate, bool is_copy) {
+  detail::check_defined(kWrite, "value", value);
+  if (value.is_tensor()) {
+    detail::common_device(kWrite, {{"self", self, true}, {"value", value.tensor()}},
+                          detail::CpuScalars::allowed);
+  }
+  detail::ParsedIndices parsed = detail::parse_indices(kWrite, layout, indices, self.device());
+  const auto element_bytes = static_cast<std::int64_t>(self.element_size());
+  const std::int64_t value_bytes = value.is_tensor() ? bytes_of(value.tensor()) : 0;
+  const std::int64_t view_bytes = parsed.view.sizes.product() * element_bytes;
+  if (parsed.indexed.empty()) {
+    IndexPlan result(self, is_number(value) ? Kind(FillPlan{parsed.view, accumulate, {}})
+                                            : Kind(CopyPlan{parsed.view, accumulate}));
+    result.moved_ = value_bytes + view_bytes * (accumulate ? 2 : 1);
+    return result;
+  }
+  check_scattered_dtype(self, value);
+  if (!is_copy) {
+    const ViewPlan& view = parsed.view;
+    check_scattered_memory(self.restride(view.sizes, view.strides, view.offset), parsed.indexed,
+                           value);
+  }
+  if (fills_mask(parsed, value, accumulate)) {
+    const bool is_moved = parsed.indexed.front().index.device() != self.device();
+    FillPlan plan{parsed.view, false, mask_over(parsed, self.device())};
+    IndexPlan result(self, plan);
+    result.temporary_ = is_moved ? bytes_of(plan.mask) : 0;
+    result.moved_ = value_bytes + 2 * view_bytes + bytes_of(plan.mask) + 2 * result.temporary_;
+    return result;
+  }
+  GatherPlan places = detail::plan_gather(kWrite, std::move(parsed), self.device());
+  check_scattered_shape(self, places.sizes, value);
+  const std::int64_t written = places.sizes.product() * element_bytes;
+  const std::int64_t temporary = detail::temporary_bytes(places) +
+                                 (value.is_tensor() ? 0 : element_bytes) +
+                                 (copies_value(places, value) ? written : 0);
+  const std::int64_t moved =
+      value_bytes + written * (accumulate ? 2 : 1) + index_bytes(places) + 2 * temporary;
+  detail::move_indices(places, self.device());
+  IndexPlan result(self, ScatterPlan{std::move(places), accumulate});
+  result.temporary_ = temporary;
+  result.moved_ = moved;
+  return result;
+}
+
+// index_put: the plan is that of the copy, which is made when everything is checked.
+struct CopyWriter {
+  static Tensor run(const Tensor& self, std::span<const Index> indices, const Operand& value,
+                    bool accumulate) {
+    detail::check_defined("index_put", "self", self);
+    IndexPlan plan =
+        IndexPlan::plan_write(self, {self.sizes(), detail::contiguous_strides(self.sizes()), 0},
+                              indices, value, accumulate, true);
+    plan.self_ = self.clone();
+    plan.write(value);
+    return plan.self_;
+  }
+};
+
+Tensor index_put(const Tensor& self, std::span<const Index> indices, const Operand& value,
+                 bool accumulate) {
+  return CopyWriter::run(self, indices, value, accumulate);
+}
+Tensor index_put(const Tensor& self, std::initializer_list<Index> indices, const Operand& value,
+                 bool accumulate) {
+  return index_put(self, std::span(indices.begin(), indices.size()), value, accumulate);
+}
+
+std::string_view IndexPlan::name() const noexcept { return kind_name(kind_); }
+
+const Shape& IndexPlan::sizes() const noexcept { return std::visit(SizesOf{}, kind_); }
+
+std::string IndexPlan::str() const {
+  detail::check_defined("IndexPlan::str", "self", self_);
+  return fmt::format("{} {} {} on {}\n{}  moves {} bytes, temporaries {} bytes\n", name(),
+                     sizes().str(), gantry::name(self_.dtype()), self_.device().str(),
+                     std::visit(DetailsOf{}, kind_), moved_, temporary_);
+}
+
+Tensor IndexPlan::read() const {
+  detail::check_defined("IndexPlan::read", "self", self_);
+  if (const auto* view = std::get_if<ViewPlan>(&kind_)) return viewed(*view);
+  const auto* gather = std::get_if<GatherPlan>(&kind_);
+  if (gather == nullptr) {
+    throw InvalidArgument(
+        fmt::format("IndexPlan::read: expected the plan of a read, but got that of a write, {}",
+                    name()),
+        self_.device().str());
+  }
+  Tensor result = detail::empty_as("index", gather->sizes, self_.options());
+  detail::gather_indexed(result, viewed(gather->view), *gather);
+  std::const_pointer_cast<Tensor::Impl>(result.impl_)->is_index_copy = true;
+  return result;
+}
+
+void IndexPlan::write_view(const ViewPlan& view, const Operand& value, bool accumulate) const {
+  Tensor place = viewed(view);
+  if (is_number(value)) {
+    if (accumulate) {
+      detail::add_as(kWrite, place, place, value);
+    } else {
+      place.fill_as(kWrite, value);
+    }
+    return;
+  }
+  const Tensor source = without_leading_ones(value.tensor(), place.dim());
+  if (accumulate) {
+    detail::add_as(kWrite, place, place, source);
+  } else {
+    place.copy_as(kWrite, source);
+  }
+}
+
+void IndexPlan::write(const Operand& value) const {
+  detail::check_defined("IndexPlan::write", "self", self_);
+  if (std::holds_alternative<ViewPlan>(kind_) || std::holds_alternative<GatherPlan>(kind_)) {
+    throw InvalidArgument(
+        fmt::format("IndexPlan::write: expected the plan of a write, but got that of a read, {}",
+                    name()),
+        self_.device().str());
+  }
+  detail::check_defined(kWrite, "value", value);
+  if (value.is_tensor()) {
+    detail::common_device(kWrite, {{"self", self_, true}, {"value", value.tensor()}},
+                          detail::CpuScalars::allowed);
+  }
+  if (const auto* copy = std::get_if<CopyPlan>(&kind_)) {
+    write_view(copy->view, value, copy->accumulate);
+    return;
+  }
+  if (const auto* fill = std::get_if<FillPlan>(&kind_)) {
+    if (fill->mask.defined()) {
+      write_masked(*fill, value);
+    } else {
+      write_view(fill->view, value, fill->accumulate);
+    }
+    return;
+  }
+  const auto& plan = std::get<ScatterPlan>(kind_);
+  const Tensor view = viewed(plan.places.view);
+  check_scattered_dtype(self_, value);
+  check_scattered_shape(self_, plan.places.sizes, value);
+  check_scattered_memory(view, plan.places.indices, value);
+  const bool from_host = value.is_tensor() && value.tensor().is_cpu() && self_.is_cuda();
+  const Tensor source =
+      value.is_tensor() && !from_host
+          ? without_leading_ones(value.tensor(), plan.places.sizes.size())
+          : self_.new_full({}, from_host ? value.tensor().item() : value.number());
+  detail::scatter_indexed(view, plan, source.expand(plan.places.sizes));
+}
+
+void IndexPlan::write_masked(const FillPlan& plan, const Operand& value) const {
+  check_scattered_dtype(self_, value);
+  if (!is_number(value)) {
+    throw ShapeError(
+        fmt::format("{}: expected a number or a 0-dim tensor for a plan that fills a mask, but got "
+                    "shape {}",
+                    kWrite, value.tensor().sizes().str()),
+        self_.device().str());
+  }
+  Tensor place = viewed(plan.view);
+  detail::where_as(kWrite, &place, plan.mask, value, place, self_.dtype());
+}
+
+std::string explain(const Tensor& self, std::span<const Index> indices) {
+  return IndexPlan::for_read(self, indices).str();
+}
+std::string explain(const Tensor& self, std::initializer_list<Index> indices) {
+  return explain(self, std::span(indices.begin(), indices.size()));
+}
+std::string explain_put(const Tensor& self, std::span<const Index> indices, const Operand& value,
+                        bool accumulate) {
+  return IndexPlan::for_write(self, indices, value, accumulate).str();
+}
+std::string explain_put(const Tensor& self, std::initializer_list<Index> indices,
+                        const Operand& value, bool accumulate) {
+  return explain_put(self, std::span(indices.begin(), indices.size()), value, accumulate);
+}
+
+Tensor Tensor::index(std::span<const Index> indices) const {
+  return IndexPlan::for_read(*this, indices).read();
+}
+
+Tensor Tensor::index(std::initializer_list<Index> indices) const {
+  return index(std::span<const Index>(indices.begin(), indices.size()));
+}
 
 Tensor& Tensor::index_put_(std::span<const Index> indices, const Operand& value,
                            bool accumulate) const {
-  detail::check_defined("index_put_", "self", *this);
-  detail::check_defined("index_put_", "value", value);
-  if (value.is_tensor()) {
-    detail::common_device("index_put_", {{"self", *this, true}, {"value", value.tensor()}},
-                          detail::CpuScalars::allowed);
-  }
-  const detail::ViewPlan plan =
-      detail::plan_index("index_put_", {sizes(), strides(), storage_offset()}, indices, device());
-  Tensor place = restride(plan.sizes, plan.strides, plan.offset);
-  // A number from the CPU becomes a kernel argument: no host-device copy, which would block the
-  // host.
-  const bool is_number =
-      !value.is_tensor() || (value.tensor().dim() == 0 && value.tensor().is_cpu() && is_cuda());
-  if (is_number && !accumulate) {
-    place.fill_as("index_put_", value);
-  } else if (is_number) {
-    detail::add_as("index_put_", place, place, value);
-  } else {
-    const Tensor source = without_leading_ones(value.tensor(), place.dim());
-    if (accumulate) {
-      detail::add_as("index_put_", place, place, source);
-    } else {
-      place.copy_as("index_put_", source);
-    }
-  }
+  IndexPlan::for_write(*this, indices, value, accumulate).write(value);
   return handle();
 }
 
 Tensor& Tensor::index_put_(std::initializer_list<Index> indices, const Operand& value,
                            bool accumulate) const {
   return index_put_(std::span<const Index>(indices.begin(), indices.size()), value, accumulate);
+}
+
+const Tensor& Tensor::assigned() const {
+  // A handle beside the rvalue sees the elements.
+  if (impl_ != nullptr && impl_->is_index_copy && impl_.use_count() == 1) {
+    throw InvalidArgument(
+        "operator=: expected a view, but got a copy, because an index is a tensor; write with "
+        "index_put_",
+        device().str());
+  }
+  return *this;
 }
 
 }  // namespace gantry

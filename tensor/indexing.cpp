@@ -1,3 +1,4 @@
+// Reads by index tensors, and put.
 #include <gantry/tensor/indexing.hpp>
 
 #include <fmt/format.h>
@@ -6,102 +7,43 @@
 #include <gantry/tensor/factories.hpp>
 
 #include "kernels/indexing.hpp"
+#include "tensor/broadcast.hpp"
 #include "tensor/check.hpp"
+#include "tensor/in_place_indexing.hpp"
+#include "tensor/index_checks.hpp"
 #include "tensor/overlap.hpp"
 #include "tensor/same_device.hpp"
+#include "tensor/stride_algebra.hpp"
 #include "tensor/target_of.hpp"
 
 namespace gantry {
 
 namespace {
 
-void check_index_dtype(std::string_view op, const Tensor& index) {
-  if (index.dtype() != DType::i32 && index.dtype() != DType::i64) {
-    throw DTypeError(fmt::format("{}(): Expected dtype int32 or int64 for index, but got {}", op,
-                                 torch_name(index.dtype())),
-                     index.device().str());
+using kernels::IndexRule;
+
+// The checked output of `op`, or a new tensor.
+Tensor output(std::string_view op, const Tensor* out, const Tensor& self, const Shape& sizes,
+              const Tensor& index) {
+  if (out == nullptr) return empty(sizes, {.dtype = self.dtype(), .device = self.device()});
+  detail::check_index_out(op, *out, self.dtype(), sizes, {&self, &index});
+  return *out;
+}
+
+void check_devices(std::string_view op, const Tensor* out, const Tensor& self,
+                   const Tensor& index) {
+  if (out == nullptr) {
+    detail::common_device(op, {{"self", self}, {"index", index}});
+  } else {
+    detail::common_device(op, {{"out", *out, true}, {"self", self}, {"index", index}});
   }
 }
 
-// `tensor`, or a 1-D view if it is 0-dim.
-Tensor at_least_1d(const Tensor& tensor) { return tensor.dim() == 0 ? tensor.view({1}) : tensor; }
-
-void check_index_dims(std::string_view op, const Tensor& self, const Tensor& index,
-                      std::string_view other) {
-  if (index.dim() != self.dim()) {
-    throw ShapeError(
-        fmt::format("{}(): Index tensor must have the same number of dimensions as {} tensor, but "
-                    "got {} and {}",
-                    op, other, index.dim(), self.dim()),
-        self.device().str());
-  }
-}
-
-// True if index is no larger than self along every dim but `dim`.
-bool fits(const Tensor& index, const Tensor& self, int dim) {
-  for (int d = 0; d < index.dim(); ++d) {
-    if (d != dim && index.size(d) > self.size(d)) return false;
-  }
-  return true;
-}
-
-// Checks the arguments of scatter, except that self is writable. Returns the non-negative dim. A
-// number counts as a source of the index's shape.
-int check_scatter(std::string_view op, const Tensor& self, int dim, const Tensor& index,
-                  const Operand& source) {
-  const Tensor& shaped = source.is_tensor() ? source.tensor() : index;
-  detail::common_device(op, {{"self", self, true}, {"index", index}, {"src", shaped}});
-  const int axis = detail::wrap_dim(op, dim, self);
-  check_index_dtype(op, index);
-  if (!source.is_tensor()) {
-    detail::check_fits(op, source.number(), self.dtype());
-  } else if (source.tensor().dtype() != self.dtype()) {
-    throw DTypeError(
-        fmt::format("{}(): Expected self.dtype to be equal to src.dtype, but got {} and {}", op,
-                    torch_name(self.dtype()), torch_name(source.tensor().dtype())),
-        self.device().str());
-  }
-  const Tensor out = at_least_1d(self);
-  const Tensor positions = at_least_1d(index);
-  const Tensor values = at_least_1d(shaped);
-  check_index_dims(op, out, positions, "self");
-  check_index_dims(op, values, positions, "src");
-  if (!fits(positions, out, axis) || !fits(positions, values, -1)) {
-    throw ShapeError(
-        fmt::format("{}(): Expected index {} to be no larger than self {} apart from dimension {} "
-                    "and to be no "
-                    "larger size than src {}",
-                    op, positions.sizes().str(), out.sizes().str(), axis, values.sizes().str()),
-        self.device().str());
-  }
-  return axis;
-}
-
-// Runs a scatter whose arguments are checked.
-void run_scatter(const Tensor& self, int axis, const Tensor& index, const Operand& source,
-                 bool accumulate) {
-  const Tensor values = source.is_tensor()
-                            ? source.tensor()
-                            : self.new_full({}, source.number()).expand(index.sizes());
-  kernels::scatter(detail::target_of(self), at_least_1d(self).ref(), axis, at_least_1d(index).ref(),
-                   at_least_1d(values).ref(), accumulate);
-}
-
-void scatter_into(std::string_view op, const Tensor& self, int dim, const Tensor& index,
-                  const Operand& source, bool accumulate) {
-  const int axis = check_scatter(op, self, dim, index, source);
-  detail::check_writable(op, self);
-  detail::check_no_overlap(op, self, index);
-  if (source.is_tensor()) detail::check_no_overlap(op, self, source.tensor());
-  run_scatter(self, axis, index, source, accumulate);
-}
-
-}  // namespace
-
-Tensor index_select(const Tensor& self, int dim, const Tensor& index) {
-  detail::common_device("index_select", {{"self", self}, {"index", index}});
-  const int axis = detail::wrap_dim("index_select", dim, self);
-  check_index_dtype("index_select", index);
+Tensor run_index_select(const Tensor* out, const Tensor& self, int dim, const Tensor& index) {
+  constexpr const char* kOp = "index_select";
+  check_devices(kOp, out, self, index);
+  const int axis = detail::wrap_dim(kOp, dim, self);
+  detail::check_index_dtype(kOp, index);
   if (index.dim() > 1) {
     throw ShapeError(
         fmt::format(
@@ -109,49 +51,169 @@ Tensor index_select(const Tensor& self, int dim, const Tensor& index) {
             index.dim(), index.sizes().str()),
         self.device().str());
   }
-  const Tensor source = at_least_1d(self);
+  const Tensor source = detail::at_least_1d(self);
   Shape sizes = source.sizes();
   sizes[axis] = index.numel();
-  const Tensor out = empty(sizes, self.options());
-  kernels::index_select(detail::target_of(self), out.ref(), source.ref(), axis,
-                        at_least_1d(index).ref());
-  return self.dim() == 0 && index.numel() == 1 ? out.view(Shape{}) : out;
+  const bool is_scalar = self.dim() == 0 && index.numel() == 1;
+  const Tensor result = output(kOp, out, self, is_scalar ? Shape{} : sizes, index);
+  kernels::index_select({kOp}, detail::target_of(self), detail::at_least_1d(result).ref(),
+                        source.ref(), axis, detail::at_least_1d(index).ref());
+  return result;
 }
 
-Tensor gather(const Tensor& self, int dim, const Tensor& index) {
-  detail::common_device("gather", {{"self", self}, {"index", index}});
-  const int axis = detail::wrap_dim("gather", dim, self);
-  check_index_dtype("gather", index);
-  const Tensor source = at_least_1d(self);
-  const Tensor positions = at_least_1d(index);
-  check_index_dims("gather", source, positions, "input");
-  if (!fits(positions, source, axis)) {
+Tensor run_gather(const Tensor* out, const Tensor& self, int dim, const Tensor& index) {
+  constexpr const char* kOp = "gather";
+  check_devices(kOp, out, self, index);
+  const int axis = detail::wrap_dim(kOp, dim, self);
+  detail::check_index_dtype(kOp, index);
+  const Tensor source = detail::at_least_1d(self);
+  const Tensor positions = detail::at_least_1d(index);
+  detail::check_index_dims(kOp, source, positions, "input");
+  if (!detail::fits_index(positions, source, axis)) {
     throw ShapeError(
         fmt::format(
             "gather(): Expected index {} to be no larger than self {} apart from dimension {}",
             positions.sizes().str(), source.sizes().str(), axis),
         self.device().str());
   }
-  const Tensor out = empty(positions.sizes(), {.dtype = self.dtype(), .device = self.device()});
-  kernels::gather(detail::target_of(self), out.ref(), source.ref(), axis, positions.ref());
-  return out.view(index.sizes());
-}
-
-Tensor scatter(const Tensor& self, int dim, const Tensor& index, const Operand& source) {
-  const int axis = check_scatter("scatter", self, dim, index, source);
-  Tensor result = self.clone();
-  run_scatter(result, axis, index, source, false);
+  const Tensor result = output(kOp, out, self, index.sizes(), index);
+  kernels::gather({kOp}, detail::target_of(self), detail::at_least_1d(result).ref(), source.ref(),
+                  axis, positions.ref());
   return result;
 }
 
-Tensor& Tensor::scatter_(int dim, const Tensor& index, const Operand& source) const {
-  scatter_into("scatter", *this, dim, index, source, false);
-  return handle();
+Tensor run_take(const Tensor* out, const Tensor& self, const Tensor& index) {
+  constexpr const char* kOp = "take";
+  check_devices(kOp, out, self, index);
+  detail::check_index_dtype(kOp, index);
+  if (self.numel() == 0 && index.numel() != 0) {
+    throw IndexError("take(): tried to take from an empty tensor", self.device().str());
+  }
+  const Tensor result = output(kOp, out, self, index.sizes(), index);
+  if (result.numel() == 0) return result;
+  // A strided output gets the elements of a dense one, because the index becomes 1-D.
+  const Tensor dense = result.is_contiguous() ? result : empty_like(result);
+  kernels::index_select({kOp, IndexRule::wrapping}, detail::target_of(self), dense.view({-1}).ref(),
+                        self.reshape({-1}).ref(), 0, index.reshape({-1}).ref());
+  if (!result.is_contiguous()) result.copy_(dense);
+  return result;
 }
 
-Tensor& Tensor::scatter_add_(int dim, const Tensor& index, const Tensor& source) const {
-  scatter_into("scatter_add", *this, dim, index, source, true);
-  return handle();
+Tensor run_take_along_dim(const Tensor* out, const Tensor& given_self, const Tensor& given_indices,
+                          std::optional<int> dim) {
+  constexpr const char* kOp = "take_along_dim";
+  check_devices(kOp, out, given_self, given_indices);
+  detail::check_index_dtype(kOp, given_indices);
+  const Tensor self = dim ? given_self : given_self.reshape({-1});
+  const Tensor indices = dim ? given_indices : given_indices.reshape({-1});
+  if (self.dim() != indices.dim()) {
+    throw ShapeError(
+        fmt::format("take_along_dim(): input and indices should have the same number of "
+                    "dimensions, but got {} dimensions for input, and {} dimensions for indices",
+                    self.dim(), indices.dim()),
+        self.device().str());
+  }
+  const Tensor source = detail::at_least_1d(self);
+  const Tensor positions = detail::at_least_1d(indices);
+  const int axis = detail::wrap_dim(kOp, dim.value_or(0), source);
+  Shape self_sizes = source.sizes();
+  self_sizes[axis] = 1;
+  Shape index_sizes = positions.sizes();
+  index_sizes[axis] = 1;
+  Shape sizes = detail::common_shape(kOp, {&self_sizes, &index_sizes}, self.device());
+  sizes[axis] = source.size(axis);
+  const TensorRef broadcast_self = detail::broadcast_ref(source, sizes);
+  sizes[axis] = positions.size(axis);
+  const Tensor result = output(kOp, out, self, self.dim() == 0 ? Shape{} : sizes, given_indices);
+  kernels::gather({kOp, IndexRule::wrapping}, detail::target_of(self),
+                  detail::at_least_1d(result).ref(), broadcast_self, axis,
+                  detail::broadcast_ref(positions, sizes));
+  return result;
+}
+
+}  // namespace
+
+Tensor index_select(const Tensor& self, int dim, const Tensor& index) {
+  return run_index_select(nullptr, self, dim, index);
+}
+Tensor& index_select_out(Tensor& out, const Tensor& self, int dim, const Tensor& index) {
+  run_index_select(&out, self, dim, index);
+  return out;
+}
+
+Tensor gather(const Tensor& self, int dim, const Tensor& index) {
+  return run_gather(nullptr, self, dim, index);
+}
+Tensor& gather_out(Tensor& out, const Tensor& self, int dim, const Tensor& index) {
+  run_gather(&out, self, dim, index);
+  return out;
+}
+
+Tensor take(const Tensor& self, const Tensor& index) { return run_take(nullptr, self, index); }
+Tensor& take_out(Tensor& out, const Tensor& self, const Tensor& index) {
+  run_take(&out, self, index);
+  return out;
+}
+
+Tensor take_along_dim(const Tensor& self, const Tensor& indices, std::optional<int> dim) {
+  return run_take_along_dim(nullptr, self, indices, dim);
+}
+Tensor& take_along_dim_out(Tensor& out, const Tensor& self, const Tensor& indices,
+                           std::optional<int> dim) {
+  run_take_along_dim(&out, self, indices, dim);
+  return out;
+}
+
+Tensor index(const Tensor& self, std::initializer_list<Index> indices) {
+  return self.index(indices);
+}
+
+namespace {
+
+void check_put(const char* op, const Tensor& self, const Tensor& index, const Tensor& source) {
+  detail::common_device(op, {{"self", self, true}, {"index", index}, {"source", source}});
+  detail::check_index_dtype(op, index);
+  detail::check_source_dtype(op, self, source);
+  if (source.numel() != index.numel()) {
+    throw ShapeError(
+        fmt::format("{}(): Expected source and index to have the same number of elements, but got "
+                    "source.numel() = {}, index.numel() = {}",
+                    op, source.numel(), index.numel()),
+        self.device().str());
+  }
+  if (self.numel() == 0 && index.numel() != 0) {
+    throw IndexError(fmt::format("{}(): tried to put elements into an empty tensor", op),
+                     self.device().str());
+  }
+}
+
+// Positions count in row-major order, so a strided self takes the elements of a dense copy.
+void run_put(const char* op, const Tensor& self, const Tensor& index, const Tensor& source,
+             bool accumulate) {
+  const bool is_flat =
+      detail::view_strides(self.sizes(), self.strides(), {self.numel()}).has_value();
+  const Tensor dense = is_flat ? self : self.clone();
+  kernels::index_scatter({op, IndexRule::wrapping}, detail::target_of(self), dense.view({-1}).ref(),
+                         0, index.reshape({-1}).ref(), source.reshape({-1}).ref(),
+                         accumulate ? kernels::ScatterMode::add : kernels::ScatterMode::replace);
+  if (!is_flat) self.copy_(dense);
+}
+
+}  // namespace
+
+void detail::put_(const Tensor& self, const Tensor& index, const Tensor& source, bool accumulate) {
+  check_put("put_", self, index, source);
+  check_writable("put_", self);
+  check_no_overlap("put_", self, index);
+  check_no_overlap("put_", self, source);
+  run_put("put_", self, index, source, accumulate);
+}
+
+Tensor put(const Tensor& self, const Tensor& index, const Tensor& source, bool accumulate) {
+  check_put("put", self, index, source);
+  Tensor result = self.clone();
+  run_put("put", result, index, source, accumulate);
+  return result;
 }
 
 }  // namespace gantry

@@ -44,6 +44,7 @@ struct Tensor::Impl {
   std::int64_t numel;
   DType dtype;
   bool contiguous;
+  bool is_index_copy = false;  ///< index() has gathered it: an assignment to it would be lost
 
   [[nodiscard]] const Storage& storage() const {
     return batch_storage != nullptr ? *batch_storage : own_storage;

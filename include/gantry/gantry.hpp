@@ -68,6 +68,7 @@
 #include <gantry/tensor/generator_ref.hpp>
 #include <gantry/tensor/graphed.hpp>
 #include <gantry/tensor/index.hpp>
+#include <gantry/tensor/index_plan.hpp>
 #include <gantry/tensor/indexing.hpp>
 #include <gantry/tensor/jit.hpp>
 #include <gantry/tensor/linalg.hpp>

@@ -10,6 +10,7 @@ namespace gantry::kernels::cuda {
 // is in pinned host memory, and the host may read it while the kernel runs: hence the system-scope
 // fence and the three states. Note [Index faults].
 __device__ inline void report_fault(const IndexingPlan& plan, std::int64_t index) {
+  if (plan.rule == IndexRule::offsets) return;
   if (atomicCAS(&plan.fault->raised, FaultRecord::kNone, FaultRecord::kWriting) !=
       FaultRecord::kNone) {
     return;

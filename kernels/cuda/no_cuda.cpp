@@ -3,6 +3,7 @@
 
 #include <gantry/core/error.hpp>
 
+#include "kernels/compaction_plan.hpp"
 #include "kernels/cuda/blas_handle.hpp"
 #include "kernels/cuda/copy.hpp"
 #include "kernels/cuda/elementwise.hpp"
@@ -70,9 +71,16 @@ void scan(void*, bool, const FibrePlan&, void*) { refuse("scan"); }
 void softmax(void*, bool, const FibrePlan&) { refuse("softmax"); }
 
 void gather(void*, const IndexingPlan&) { refuse("gather"); }
-void scatter_fibres(void*, const IndexingPlan&, bool) { refuse("scatter"); }
+void index_offsets(void*, const OffsetsPlan&) { refuse("index"); }
+std::size_t index_scatter_bytes(const IndexingPlan&) { refuse("index_put_"); }
+void index_scatter(void*, const IndexingPlan&, ScatterMode, void*) { refuse("index_put_"); }
+void scatter_fibres(void*, const IndexingPlan&, ScatterMode) { refuse("scatter"); }
 std::size_t scatter_sorted_bytes(const IndexingPlan&) { refuse("scatter"); }
-void scatter_sorted(void*, const IndexingPlan&, bool, void*) { refuse("scatter"); }
+void scatter_sorted(void*, const IndexingPlan&, ScatterMode, void*) { refuse("scatter"); }
+
+std::size_t sum_tiles_bytes(const CompactionPlan&) { refuse("nonzero"); }
+void sum_tiles(void*, const CompactionPlan&, void*) { refuse("nonzero"); }
+void compact(const char* op, void*, const CompactionPlan&) { refuse(op); }
 
 void nary(void*, const NaryPlan&) { refuse("nary"); }
 void nary_batched(void*, const NaryBatchPlan&) { refuse("nary"); }

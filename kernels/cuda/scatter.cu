@@ -3,10 +3,9 @@
 // floating sums round in that order. Atomics have no order. One thread therefore makes all writes
 // to a destination. Many or short fibres: one thread per fibre. Few long fibres: the positions are
 // sorted stably by destination, and one thread handles each run of equal destinations.
-#include <cub/device/device_radix_sort.cuh>
-
 #include "kernels/cuda/index_fault.cuh"
 #include "kernels/cuda/launch.cuh"
+#include "kernels/cuda/sort_positions.hpp"
 #include "kernels/impl/scatter.inl"
 
 namespace gantry::kernels::cuda {
@@ -26,11 +25,12 @@ __global__ void __launch_bounds__(kThreads)
     T* to = static_cast<T*>(plan.indexed) + offsets[1];
     for (std::int64_t k = 0; k < plan.fibre_length; ++k) {
       const std::int64_t index = load_index(plan, offsets[2] + k * plan.indices_stride);
-      if (!is_inside(plan, index)) {
+      const std::int64_t position = position_of(plan, index);
+      if (!is_inside(plan, position)) {
         report_fault(plan, index);
         continue;
       }
-      T& element = to[index * plan.index_stride];
+      T& element = to[position * plan.index_stride];
       element = Update::apply(element, from[k * plan.direct_stride]);
     }
   }
@@ -46,8 +46,9 @@ __global__ void __launch_bounds__(kThreads)
     calculator.offsets(static_cast<std::uint32_t>(i), offsets);
     const std::int64_t index = load_index(plan, offsets[2]);
     std::int64_t destination = plan.indexed_extent;
-    if (is_inside(plan, index)) {
-      destination = offsets[1] + index * plan.index_stride;
+    const std::int64_t position = position_of(plan, index);
+    if (is_inside(plan, position)) {
+      destination = offsets[1] + position * plan.index_stride;
     } else {
       report_fault(plan, index);
     }
@@ -78,45 +79,10 @@ __global__ void __launch_bounds__(kThreads)
   }
 }
 
-// Layout of scatter_sorted's scratch memory: two buffers of keys, two of values, CUB's storage.
-struct SortScratch {
-  std::size_t keys_bytes;
-  std::size_t values_bytes;
-  std::size_t cub_bytes;
-
-  explicit SortScratch(const IndexingPlan& plan) {
-    const auto count = static_cast<std::size_t>(plan.positions.numel);
-    keys_bytes = aligned(count * sizeof(std::uint64_t));
-    values_bytes = aligned(count * sizeof(std::uint32_t));
-    cub_bytes = 0;
-    sort(plan, nullptr, cub_bytes, nullptr, nullptr, nullptr, nullptr, nullptr);
-  }
-
-  std::size_t total() const { return 2 * keys_bytes + 2 * values_bytes + cub_bytes; }
-
-  static void sort(const IndexingPlan& plan, void* cub, std::size_t& cub_bytes,
-                   const std::uint64_t* keys, std::uint64_t* sorted_keys,
-                   const std::uint32_t* values, std::uint32_t* sorted_values, void* stream) {
-    int bits = 1;
-    while (bits < 64 && (static_cast<std::uint64_t>(plan.indexed_extent) >> bits) != 0) ++bits;
-    const cudaError_t status =
-        cub::DeviceRadixSort::SortPairs(cub, cub_bytes, keys, sorted_keys, values, sorted_values,
-                                        static_cast<std::uint32_t>(plan.positions.numel), 0, bits,
-                                        static_cast<cudaStream_t>(stream));
-    if (status != cudaSuccess) {
-      (void)cudaGetLastError();
-      throw_launch_error("scatter (radix sort)", stream, status);
-    }
-  }
-
- private:
-  static std::size_t aligned(std::size_t bytes) { return (bytes + 255) / 256 * 256; }
-};
-
 }  // namespace
 
-void scatter_fibres(void* stream, const IndexingPlan& plan, bool accumulate) {
-  dispatch_scatter(accumulate, plan.dtype, plan.element_bytes, [&](auto tag) {
+void scatter_fibres(void* stream, const IndexingPlan& plan, ScatterMode mode) {
+  dispatch_scatter(mode, plan.dtype, plan.element_bytes, [&](auto tag) {
     using Update = typename decltype(tag)::type;
     using T = typename Update::Element;
     const std::int64_t begin[3] = {};
@@ -136,28 +102,21 @@ void scatter_fibres(void* stream, const IndexingPlan& plan, bool accumulate) {
   });
 }
 
-std::size_t scatter_sorted_bytes(const IndexingPlan& plan) { return SortScratch(plan).total(); }
+std::size_t scatter_sorted_bytes(const IndexingPlan& plan) {
+  return PositionSort(plan.positions.numel, plan.indexed_extent, nullptr).bytes();
+}
 
-void scatter_sorted(void* stream, const IndexingPlan& plan, bool accumulate, void* scratch) {
-  SortScratch layout(plan);
-  auto* memory = static_cast<char*>(scratch);
-  auto* keys = reinterpret_cast<std::uint64_t*>(memory);
-  auto* sorted_keys = reinterpret_cast<std::uint64_t*>(memory + layout.keys_bytes);
-  memory += 2 * layout.keys_bytes;
-  auto* values = reinterpret_cast<std::uint32_t*>(memory);
-  auto* sorted_values = reinterpret_cast<std::uint32_t*>(memory + layout.values_bytes);
-  memory += 2 * layout.values_bytes;
-
+void scatter_sorted(void* stream, const IndexingPlan& plan, ScatterMode mode, void* scratch) {
+  const PositionSort sort(plan.positions.numel, plan.indexed_extent, scratch);
   const OffsetCalculator<3> calculator(plan.positions);
   const auto count = static_cast<std::uint32_t>(plan.positions.numel);
   launch("scatter_destinations", stream, blocks_for(count), kThreads, 0, destinations_kernel, plan,
-         calculator, count, keys, values);
-  SortScratch::sort(plan, memory, layout.cub_bytes, keys, sorted_keys, values, sorted_values,
-                    stream);
-  dispatch_scatter(accumulate, plan.dtype, plan.element_bytes, [&](auto tag) {
+         calculator, count, sort.keys(), sort.positions());
+  sort.run("scatter", stream);
+  dispatch_scatter(mode, plan.dtype, plan.element_bytes, [&](auto tag) {
     using Update = typename decltype(tag)::type;
     launch("scatter_runs", stream, blocks_for(count), kThreads, 0, scatter_runs_kernel<Update>,
-           plan, calculator, count, sorted_keys, sorted_values);
+           plan, calculator, count, sort.sorted_keys(), sort.sorted_positions());
   });
 }
 

@@ -5,6 +5,7 @@
 #include <type_traits>
 
 #include "kernels/accumulator.hpp"
+#include "kernels/indexing.hpp"
 
 namespace gantry::kernels {
 
@@ -22,6 +23,30 @@ struct ScatterAdd {
   GANTRY_HD static T apply(T old, T value) {
     using Acc = AccumulatorType<T>;
     return from_accumulator<T>(wrapping_add(static_cast<Acc>(old), static_cast<Acc>(value)));
+  }
+};
+
+// Multiplies the destination.
+template <class T>
+struct ScatterMultiply {
+  using Element = T;
+  GANTRY_HD static T apply(T old, T value) {
+    using Acc = AccumulatorType<T>;
+    return from_accumulator<T>(wrapping_multiply(static_cast<Acc>(old), static_cast<Acc>(value)));
+  }
+};
+
+// Keeps the larger or the smaller one; a NaN stays.
+template <class T, bool kLargest>
+struct ScatterExtreme {
+  using Element = T;
+  GANTRY_HD static T apply(T old, T value) {
+    using Acc = AccumulatorType<T>;
+    const Acc a = static_cast<Acc>(old);
+    const Acc b = static_cast<Acc>(value);
+    if (a != a) return from_accumulator<T>(a);
+    const bool takes = b != b || (kLargest ? b > a : b < a);
+    return from_accumulator<T>(takes ? b : a);
   }
 };
 
@@ -50,14 +75,27 @@ void dispatch_word(int bytes, F&& f) {
 
 // Calls f(TypeTag<Update>) with the scatter's update.
 template <class F>
-void dispatch_scatter(bool accumulate, DType dtype, int element_bytes, F&& f) {
-  if (accumulate) {
-    dispatch_stored(dtype,
-                    [&](auto tag) { f(TypeTag<ScatterAdd<typename decltype(tag)::type>>{}); });
-  } else {
+void dispatch_scatter(ScatterMode mode, DType dtype, int element_bytes, F&& f) {
+  if (mode == ScatterMode::replace) {
     dispatch_word(element_bytes,
                   [&](auto tag) { f(TypeTag<ScatterReplace<typename decltype(tag)::type>>{}); });
+    return;
   }
+  dispatch_stored(dtype, [&](auto tag) {
+    using T = typename decltype(tag)::type;
+    switch (mode) {
+      case ScatterMode::replace:
+        return;
+      case ScatterMode::add:
+        return f(TypeTag<ScatterAdd<T>>{});
+      case ScatterMode::multiply:
+        return f(TypeTag<ScatterMultiply<T>>{});
+      case ScatterMode::largest:
+        return f(TypeTag<ScatterExtreme<T, true>>{});
+      case ScatterMode::smallest:
+        return f(TypeTag<ScatterExtreme<T, false>>{});
+    }
+  });
 }
 
 }  // namespace gantry::kernels

@@ -15,4 +15,10 @@ void gather(const IndexingPlan& plan) {
   });
 }
 
+void index_offsets(const OffsetsPlan& plan) {
+  for_each_position(plan.positions, [&](const std::int64_t(&offsets)[3]) {
+    plan.out[offsets[0]] = offset_of_terms(plan, offsets, report_fault);
+  });
+}
+
 }  // namespace gantry::kernels::host

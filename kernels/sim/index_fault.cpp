@@ -12,6 +12,7 @@
 namespace gantry::kernels::host {
 
 void report_fault(const IndexingPlan& plan, std::int64_t index) {
+  if (plan.rule == IndexRule::offsets) return;
   if (plan.fault == nullptr) {
     throw IndexError(fmt::format("{}: index {} is out of bounds for dimension {} with size {}",
                                  plan.op, index, plan.dim, plan.index_size),
@@ -29,12 +30,13 @@ void report_fault(const IndexingPlan& plan, std::int64_t index) {
 }
 
 void check_indices(const IndexingPlan& plan, const TensorRef& index) {
+  if (plan.rule == IndexRule::offsets) return;
   StridedIndex positions;
   for (int d = 0; d < index.ndim; ++d) positions.append(index.sizes[d], index.strides[d]);
   const std::int64_t count = positions.count();
   for (std::int64_t i = 0; i < count; ++i) {
     const std::int64_t given = load_index(plan, positions.offset(i));
-    if (!is_inside(plan, given)) report_fault(plan, given);
+    if (!is_inside(plan, position_of(plan, given))) report_fault(plan, given);
   }
 }
 

@@ -4,14 +4,15 @@
 
 namespace gantry::kernels::host {
 
-void scatter(const IndexingPlan& plan, bool accumulate) {
-  dispatch_scatter(accumulate, plan.dtype, plan.element_bytes, [&](auto tag) {
+void scatter(const IndexingPlan& plan, ScatterMode mode) {
+  dispatch_scatter(mode, plan.dtype, plan.element_bytes, [&](auto tag) {
     using Update = typename decltype(tag)::type;
     using T = typename Update::Element;
     for_each_position(plan.positions, [&](const std::int64_t(&offsets)[3]) {
       const std::int64_t index = load_index(plan, offsets[2]);
-      if (!is_inside(plan, index)) return report_fault(plan, index);
-      T& element = static_cast<T*>(plan.indexed)[offsets[1] + index * plan.index_stride];
+      const std::int64_t position = position_of(plan, index);
+      if (!is_inside(plan, position)) return report_fault(plan, index);
+      T& element = static_cast<T*>(plan.indexed)[offsets[1] + position * plan.index_stride];
       element = Update::apply(element, static_cast<const T*>(plan.direct)[offsets[0]]);
     });
   });

@@ -38,7 +38,6 @@ NOT_MOVABLE(memory::MemPoolGuard);
 PLAIN_VALUE(Scalar);
 PLAIN_VALUE(Dims);
 PLAIN_VALUE(Axes);
-PLAIN_VALUE(Index);
 PLAIN_VALUE(Operand);
 PLAIN_VALUE(GeneratorRef);
 PLAIN_VALUE(Stream);

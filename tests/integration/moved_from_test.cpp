@@ -14,6 +14,7 @@
 
 #include <gantry/extend/unique_fd.hpp>
 
+#include "tests/integration/moved_from_indices.hpp"
 #include "tests/integration/moved_from_kernels.hpp"
 #include "tests/integration/moved_from_streams.hpp"
 #include "tests/support/device_fixture.hpp"
@@ -447,7 +448,7 @@ using MovableTypes =
                      memory::PluggableAllocator, memory::Frames, comm::StreamList, Work,
                      Communicator, Error, InvalidArgument, CudaError, OutOfMemoryError,
                      PeerLostError, TimeoutError, CollectiveMismatch, RaceError, jit::Elementwise,
-                     jit::CompileError, TensorUses>;
+                     jit::CompileError, TensorUses, Index, IndexPlan>;
 TYPED_TEST_SUITE(MovedFromTest, MovableTypes);
 
 TYPED_TEST(MovedFromTest, MembersThrowOrAnswerHarmlessly) {

@@ -65,7 +65,7 @@ TEST(IndexSelectKernelTest, SelectsSlicesInEveryLayout) {
           const std::vector<Array> arrays = run_everywhere(
               {Array(dtype, contiguous(out_sizes)), in, index},
               [&](const Target& target, const std::vector<TensorRef>& t) {
-                kernels::index_select(target, t[0], t[1], dim, t[2]);
+                kernels::index_select({"index_select"}, target, t[0], t[1], dim, t[2]);
               },
               layout.name);
           for (std::int64_t i = 0; i < out_sizes.product(); ++i) {
@@ -90,7 +90,7 @@ TEST(IndexSelectKernelTest, MovesLongRowsInWideWords) {
       const std::vector<Array> arrays = run_everywhere(
           {Array(dtype, contiguous({30, columns})), in, index},
           [](const Target& target, const std::vector<TensorRef>& t) {
-            kernels::index_select(target, t[0], t[1], 0, t[2]);
+            kernels::index_select({"index_select"}, target, t[0], t[1], 0, t[2]);
           },
           "rows");
       for (std::int64_t i = 0; i < 30 * columns; ++i) {
@@ -115,7 +115,7 @@ TEST(GatherKernelTest, TakesElementsAlongADim) {
         const std::vector<Array> arrays = run_everywhere(
             {Array(i16, contiguous(wanted)), in, index},
             [&](const Target& target, const std::vector<TensorRef>& t) {
-              kernels::gather(target, t[0], t[1], dim, t[2]);
+              kernels::gather({"gather"}, target, t[0], t[1], dim, t[2]);
             },
             layout.name);
         for (std::int64_t i = 0; i < wanted.product(); ++i) {
@@ -161,7 +161,8 @@ void expect_scattered(const Layout& out_layout, const Layout& index_layout, int 
   const std::vector<Array> arrays = run_everywhere(
       {out, index, in},
       [&](const Target& target, const std::vector<TensorRef>& t) {
-        kernels::scatter(target, t[0], dim, t[1], t[2], accumulate);
+        kernels::scatter({"scatter"}, target, t[0], dim, t[1], t[2],
+                         accumulate ? kernels::ScatterMode::add : kernels::ScatterMode::replace);
       },
       out_layout.name);
   for (std::int64_t i = 0; i < out.numel(); ++i) {
@@ -204,7 +205,7 @@ TEST(ScatterKernelTest, SumsOfBoolMemoryAreZeroOrOne) {
     const std::vector<Array> arrays = run_everywhere(
         {out, index, in},
         [](const Target& target, const std::vector<TensorRef>& t) {
-          kernels::scatter(target, t[0], 0, t[1], t[2], true);
+          kernels::scatter({"scatter"}, target, t[0], 0, t[1], t[2], kernels::ScatterMode::add);
         },
         "bool");
     for (std::int64_t i = 0; i < size; ++i) {
@@ -240,18 +241,19 @@ TEST(IndexFaultTest, IsImmediateOnTheCpuAndChangesNothing) {
     const std::string expected =
         "index " + std::to_string(bad) + " is out of bounds for dimension 0 with size 3";
     EXPECT_THAT(message_of([&] {
-                  kernels::index_select(Target::cpu(), vector_ref(out, f32, 2),
+                  kernels::index_select({"index_select"}, Target::cpu(), vector_ref(out, f32, 2),
                                         vector_ref(in, f32, 3), 0, vector_ref(index, i64, 2));
                 }),
                 ::testing::HasSubstr(expected));
     EXPECT_THAT(message_of([&] {
-                  kernels::gather(Target::cpu(), vector_ref(out, f32, 2), vector_ref(in, f32, 3), 0,
-                                  vector_ref(index, i64, 2));
+                  kernels::gather({"gather"}, Target::cpu(), vector_ref(out, f32, 2),
+                                  vector_ref(in, f32, 3), 0, vector_ref(index, i64, 2));
                 }),
                 ::testing::HasSubstr(expected));
     EXPECT_THAT(message_of([&] {
-                  kernels::scatter(Target::cpu(), vector_ref(in, f32, 3), 0,
-                                   vector_ref(index, i64, 2), vector_ref(out, f32, 2), true);
+                  kernels::scatter({"scatter"}, Target::cpu(), vector_ref(in, f32, 3), 0,
+                                   vector_ref(index, i64, 2), vector_ref(out, f32, 2),
+                                   kernels::ScatterMode::add);
                 }),
                 ::testing::HasSubstr(expected));
   }
@@ -271,7 +273,7 @@ TEST(IndexFaultTest, IsThrownAtTheNextSynchronizationOfADevice) {
     EXPECT_THAT(
         message_of([&] {
           testing::run_on_device(arrays, [](const Target& target, const std::vector<TensorRef>& t) {
-            kernels::index_select(target, t[0], t[1], 0, t[2]);
+            kernels::index_select({"index_select"}, target, t[0], t[1], 0, t[2]);
           });
         }),
         ::testing::HasSubstr(
@@ -282,7 +284,7 @@ TEST(IndexFaultTest, IsThrownAtTheNextSynchronizationOfADevice) {
   const std::vector<Array> arrays = run_everywhere(
       {Array(f32, contiguous({2, 4})), in, index},
       [](const Target& target, const std::vector<TensorRef>& t) {
-        kernels::index_select(target, t[0], t[1], 0, t[2]);
+        kernels::index_select({"index_select"}, target, t[0], t[1], 0, t[2]);
       },
       "after a fault");
   EXPECT_EQ(arrays[0].bits(4), in.bits(8));
@@ -303,9 +305,10 @@ TEST(IndexFaultTest, DoesNotAffectOtherElements) {
                 testing::run_on_device(
                     arrays, [&](const Target& target, const std::vector<TensorRef>& t) {
                       if (gathers)
-                        kernels::gather(target, t[0], t[1], 0, t[2]);
+                        kernels::gather({"gather"}, target, t[0], t[1], 0, t[2]);
                       else
-                        kernels::scatter(target, t[0], 0, t[2], t[1], false);
+                        kernels::scatter({"scatter"}, target, t[0], 0, t[2], t[1],
+                                         kernels::ScatterMode::replace);
                       // Clears the fault, so that the test can read the output.
                       EXPECT_THAT(message_of([&] { target.stream().synchronize(); }),
                                   ::testing::HasSubstr("index 99 is out of bounds"));

@@ -7,6 +7,7 @@
 #include <gantry/core/error.hpp>
 #include <gantry/tensor/elementwise.hpp>
 #include <gantry/tensor/factories.hpp>
+#include <gantry/tensor/indexing.hpp>
 #include <gantry/tensor/linalg.hpp>
 #include <gantry/tensor/reductions.hpp>
 
@@ -116,6 +117,20 @@ TEST_P(PytorchDifferencesTest, NumberFormsOfMinimumAndLogic) {
   const Tensor bytes = on(tensor({255, 1}).to(u8));
   EXPECT_TRUE(minimum(bytes, 7).equal(minimum(bytes, tensor(7))));
   EXPECT_TRUE(logical_and(bytes, 2).equal(logical_and(bytes, tensor(2))));
+}
+
+TEST_P(PytorchDifferencesTest, IndexLists) {
+  const Tensor t = on(arange(6)).view({2, 3});
+  const Tensor i = on(tensor({1, 0}));
+  EXPECT_ERROR((t.index({i}) = 1), InvalidArgument, "expected a view, but got a copy");
+  EXPECT_ERROR(t.index({Ellipsis, i, Ellipsis}), IndexError, "only have a single ellipsis");
+  EXPECT_TRUE(t.index({true}).is_view_of(t));
+  EXPECT_ERROR(index_add(t, 0, i, t, 1.5), DTypeError, "must not be a floating point number");
+  EXPECT_THAT(take(t, i.to(i32)).to_vector<int>(), ElementsAre(1, 0));
+  Tensor out = on(zeros({7}, {.dtype = i64}));
+  EXPECT_ERROR(masked_select_out(out, t, on(tensor({true, false, true}))), ShapeError,
+               "output with shape [7] doesn't match");
+  EXPECT_TRUE(nonzero(t).select(1, 0).is_contiguous());
 }
 
 }  // namespace

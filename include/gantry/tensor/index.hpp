@@ -2,6 +2,7 @@
 
 #include <concepts>
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <string>
 #include <utility>
@@ -10,6 +11,8 @@
 #include <gantry/core/export.hpp>
 
 namespace gantry {
+
+class Tensor;
 
 /// Python's None. In an index list it inserts a dimension of size 1; in a Slice it is the default
 /// bound.
@@ -37,14 +40,22 @@ struct Slice {
   std::int64_t step = 1;              ///< distance of two positions
 };
 
-/// One entry of an index list: an integer, a Slice, None, Ellipsis (also "..."), or a bool.
+/// One entry of an index list: an integer, a Slice, None, Ellipsis (also "..."), a bool, or a
+/// tensor.
 ///
-/// A bool inserts a dimension, of size 1 for true and of size 0 for false. Several bools share one
-/// dimension.
+/// A bool inserts a dimension, of size 1 for true and of size 0 for false. A tensor holds positions
+/// (i32, i64) or is a mask (bool, u8), which selects where it is not zero. A mask stands for as
+/// many dimensions as it has. A 0-dim tensor is an integer or a bool, which the host reads.
+///
+/// The tensors of a list and its bools are broadcast to one shape. Its dimensions are in the place
+/// of the indexed ones if those are adjacent, else first. Negative positions count from the end.
+/// Device/stream: a tensor is on the CPU or on the indexed tensor's device. A mask makes the host
+/// wait for the number of its elements.
 class GANTRY_API Index {
  public:
   /// Every kind of entry.
-  using Value = std::variant<std::int64_t, Slice, std::nullopt_t, EllipsisType, bool>;
+  using Value = std::variant<std::int64_t, Slice, std::nullopt_t, EllipsisType, bool,
+                             std::shared_ptr<const Tensor>>;
 
   /// An entry of the kind that the argument's type names.
   template <std::integral T>
@@ -55,12 +66,13 @@ class GANTRY_API Index {
   Index(const Slice& slice) : value_(slice) {}
   Index(std::nullopt_t) : value_(std::nullopt) {}
   Index(EllipsisType) : value_(EllipsisType{}) {}
+  Index(const Tensor& tensor);
   /// Throws: InvalidArgument unless `text` is "...".
   Index(const char* text);
 
   /// The entry as a variant.
   [[nodiscard]] const Value& value() const noexcept { return value_; }
-  /// The entry in Python's notation: "3", "1:5:2", "None", "...", "True".
+  /// The entry in Python's notation: "3", "1:5:2", "None", "...", "True"; of a tensor "i64 [2, 3]".
   [[nodiscard]] std::string str() const;
 
  private:

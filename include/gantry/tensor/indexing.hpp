@@ -1,24 +1,111 @@
 #pragma once
 
+#include <initializer_list>
+#include <optional>
+#include <span>
+#include <string_view>
+#include <vector>
+
 #include <gantry/core/export.hpp>
+#include <gantry/tensor/index.hpp>
+#include <gantry/tensor/operand.hpp>
 #include <gantry/tensor/tensor.hpp>
 
-/// Gathers and scatters: reads and writes at positions that an index tensor holds.
+/// Gathers, scatters and masks: reads and writes at positions that tensors hold.
 ///
-/// DTypes: indices are i32 or i64. Negative indices are out of range.
-/// Device/stream: current stream of the tensor's device; the host does not block. All tensors are
-/// on one device.
+/// Functions named `op` of an in-place member `op_` apply it to a copy of self.
+///
+/// DTypes: indices are i32 or i64. Masks are bool. self and source have one dtype.
+/// Device/stream: current stream of the tensor's device. The host waits only for the number of
+/// elements of a mask: in nonzero, argwhere, where(condition), masked_select and masked_scatter.
+/// All tensors are on one device.
+/// Aliasing: a written tensor overlaps neither itself nor other arguments.
 /// Throws: IndexError for an index out of range: immediately on the CPU, otherwise from the
-/// device's next synchronizing call. The element is then 0 (gather) or unchanged (scatter).
+/// device's next synchronizing call. The element is then 0 (reads) or unchanged (writes). Negative
+/// indices are out of range, except where a function says that they count from the end.
+///
+/// Duplicate indices: writes to one element are in the order of the source's elements, on every
+/// platform. The last one wins, and sums have the same bits everywhere.
 namespace gantry {
 
 /// out[.., k, ..] = self[.., index[k], ..] along `dim`. Shapes: index is 1-D.
 [[nodiscard]] GANTRY_API Tensor index_select(const Tensor& self, int dim, const Tensor& index);
+GANTRY_API Tensor& index_select_out(Tensor& out, const Tensor& self, int dim, const Tensor& index);
 /// out[i][j] = self[index[i][j]][j] for dim 0; other dims likewise. Shapes: index has as many dims
 /// as self and is no larger except along `dim`. The result has index's shape.
 [[nodiscard]] GANTRY_API Tensor gather(const Tensor& self, int dim, const Tensor& index);
-/// scatter_ on a copy of self.
+GANTRY_API Tensor& gather_out(Tensor& out, const Tensor& self, int dim, const Tensor& index);
+/// The elements of the flattened self at `index`, in index's shape. Negative indices count from the
+/// end.
+[[nodiscard]] GANTRY_API Tensor take(const Tensor& self, const Tensor& index);
+GANTRY_API Tensor& take_out(Tensor& out, const Tensor& self, const Tensor& index);
+/// gather, but self and `indices` are broadcast to each other except along `dim`; without `dim`, of
+/// both flattened. Negative indices count from the end.
+[[nodiscard]] GANTRY_API Tensor take_along_dim(const Tensor& self, const Tensor& indices,
+                                               std::optional<int> dim = {});
+GANTRY_API Tensor& take_along_dim_out(Tensor& out, const Tensor& self, const Tensor& indices,
+                                      std::optional<int> dim = {});
+/// Writes source to the flattened self at `index`; `accumulate` adds it. Negative indices count
+/// from the end. Shapes: index and source have equally many elements.
+[[nodiscard]] GANTRY_API Tensor put(const Tensor& self, const Tensor& index, const Tensor& source,
+                                    bool accumulate = false);
+
+/// self.index(indices), which Index describes.
+[[nodiscard]] GANTRY_API Tensor index(const Tensor& self, std::initializer_list<Index> indices);
+/// index_put_ on a copy of self.
+[[nodiscard]] GANTRY_API Tensor index_put(const Tensor& self, std::initializer_list<Index> indices,
+                                          const Operand& value, bool accumulate = false);
+[[nodiscard]] GANTRY_API Tensor index_put(const Tensor& self, std::span<const Index> indices,
+                                          const Operand& value, bool accumulate = false);
+
+/// out[index[i][j]][j] = source[i][j] for dim 0; other dims likewise. `reduce` is "add" or
+/// "multiply": combines the element and the source's. Shapes: index has as many dims as self and
+/// source, and is no larger than source, nor, except along `dim`, than self.
 [[nodiscard]] GANTRY_API Tensor scatter(const Tensor& self, int dim, const Tensor& index,
                                         const Operand& source);
+[[nodiscard]] GANTRY_API Tensor scatter(const Tensor& self, int dim, const Tensor& index,
+                                        const Operand& source, std::string_view reduce);
+/// scatter that adds.
+[[nodiscard]] GANTRY_API Tensor scatter_add(const Tensor& self, int dim, const Tensor& index,
+                                            const Tensor& source);
+/// scatter that combines with "sum", "prod", "mean", "amax" or "amin". Without `include_self`, an
+/// element that is written does not count itself. A mean of integers is rounded down.
+[[nodiscard]] GANTRY_API Tensor scatter_reduce(const Tensor& self, int dim, const Tensor& index,
+                                               const Tensor& source, std::string_view reduce,
+                                               bool include_self = true);
+
+/// out[.., index[k], ..] += alpha * source[.., k, ..] along `dim`. Shapes: index is 1-D; source has
+/// self's shape, but as many slices as index has elements.
+[[nodiscard]] GANTRY_API Tensor index_add(const Tensor& self, int dim, const Tensor& index,
+                                          const Tensor& source, const Scalar& alpha = 1);
+/// out[.., index[k], ..] = source[.., k, ..] along `dim`. Shapes: as in index_add.
+[[nodiscard]] GANTRY_API Tensor index_copy(const Tensor& self, int dim, const Tensor& index,
+                                           const Tensor& source);
+/// out[.., index[k], ..] = value along `dim`. Negative indices count from the end. Shapes: index is
+/// 1-D, value a number or 0-dim.
+[[nodiscard]] GANTRY_API Tensor index_fill(const Tensor& self, int dim, const Tensor& index,
+                                           const Operand& value);
+/// index_add that combines with "prod", "mean", "amax" or "amin", as scatter_reduce does.
+[[nodiscard]] GANTRY_API Tensor index_reduce(const Tensor& self, int dim, const Tensor& index,
+                                             const Tensor& source, std::string_view reduce,
+                                             bool include_self = true);
+
+/// The coordinates of the elements that are not zero, in row-major order: i64 [n, self.dim()]. Each
+/// column is contiguous.
+[[nodiscard]] GANTRY_API Tensor nonzero(const Tensor& self);
+/// nonzero(self).
+[[nodiscard]] GANTRY_API Tensor argwhere(const Tensor& self);
+/// The columns of nonzero, of one dim each: an index list that selects the same elements. A 0-dim
+/// tensor counts as 1-D.
+[[nodiscard]] GANTRY_API std::vector<Tensor> nonzero_numpy(const Tensor& self);
+/// nonzero_numpy(condition).
+[[nodiscard]] GANTRY_API std::vector<Tensor> where(const Tensor& condition);
+/// The elements of self that mask selects, in row-major order: 1-D. Shapes: broadcast.
+[[nodiscard]] GANTRY_API Tensor masked_select(const Tensor& self, const Tensor& mask);
+GANTRY_API Tensor& masked_select_out(Tensor& out, const Tensor& self, const Tensor& mask);
+/// Writes the first elements of source, in row-major order, to the elements of self that mask
+/// selects. Shapes: mask broadcasts to self; source has at least as many elements as mask selects.
+[[nodiscard]] GANTRY_API Tensor masked_scatter(const Tensor& self, const Tensor& mask,
+                                               const Tensor& source);
 
 }  // namespace gantry

@@ -29,6 +29,7 @@
 
 namespace gantry {
 
+class IndexPlan;
 struct ValuesAndIndices;
 
 /// An eager, strided array of up to 8 dims on one device: a cheap handle to shared memory.
@@ -57,12 +58,12 @@ class GANTRY_API Tensor {
   Tensor& operator=(const Tensor&) & = default;
   Tensor& operator=(Tensor&&) & noexcept = default;
   // NOLINTBEGIN(*-unhandled-self-assignment, *-noexcept-move-constructor): writes elements
-  /// copy_(source): `t[0] = ones({4})`, `t.index({0}) = t[1]`.
-  Tensor& operator=(const Tensor& source) && { return copy_(source); }
-  Tensor& operator=(Tensor&& source) && { return copy_(source); }
+  /// copy_(source): `t[0] = ones({4})`. Throws: InvalidArgument for a copy that index() made.
+  Tensor& operator=(const Tensor& source) && { return assigned().copy_(source); }
+  Tensor& operator=(Tensor&& source) && { return assigned().copy_(source); }
   // NOLINTEND(*-unhandled-self-assignment, *-noexcept-move-constructor)
-  /// fill_(value): `t[0] = 3.0`.
-  Tensor& operator=(const Scalar& value) && { return fill_(value); }
+  /// fill_(value): `t[0] = 3.0`. Throws: InvalidArgument for a copy that index() made.
+  Tensor& operator=(const Scalar& value) && { return assigned().fill_(value); }
   /// A view of `storage` from element `offset`. Throws: ShapeError if the layout exceeds the
   /// storage.
   [[nodiscard]] static Tensor from_storage(const Storage& storage, const Shape& sizes,
@@ -77,18 +78,13 @@ class GANTRY_API Tensor {
   /// The strides in elements.
   [[nodiscard]] const Dims& strides() const;
   [[nodiscard]] std::int64_t stride(int dim) const;  ///< of one dimension
-  /// The number of dimensions.
-  [[nodiscard]] int dim() const;
-  /// The number of elements.
-  [[nodiscard]] std::int64_t numel() const;
-  [[nodiscard]] DType dtype() const;  ///< element type
-  /// The device, with its index.
-  [[nodiscard]] Device device() const;
-  /// Bytes per element.
-  [[nodiscard]] std::size_t element_size() const;
-  /// numel() * element_size().
-  [[nodiscard]] std::size_t nbytes() const;
-  [[nodiscard]] const Storage& storage() const;  ///< memory
+  [[nodiscard]] int dim() const;                     ///< number of dimensions
+  [[nodiscard]] std::int64_t numel() const;          ///< number of elements
+  [[nodiscard]] DType dtype() const;                 ///< element type
+  [[nodiscard]] Device device() const;               ///< with its index
+  [[nodiscard]] std::size_t element_size() const;    ///< bytes per element
+  [[nodiscard]] std::size_t nbytes() const;          ///< numel() * element_size()
+  [[nodiscard]] const Storage& storage() const;      ///< memory
   /// The offset of the first element in the storage, in elements.
   [[nodiscard]] std::int64_t storage_offset() const;
   /// The address of the first element: a device address for device tensors.
@@ -179,11 +175,10 @@ class GANTRY_API Tensor {
   [[nodiscard]] Tensor alias() const;
   /// select(0, i).
   [[nodiscard]] Tensor operator[](std::int64_t i) const { return select(0, i); }
-  /// Basic indexing, always a view: integers, Slice, None, Ellipsis, bool. Throws: IndexError.
+  /// The elements that `indices` select (Index): a copy if one is a tensor, else a view.
   [[nodiscard]] Tensor index(std::initializer_list<Index> indices) const;
   [[nodiscard]] Tensor index(std::span<const Index> indices) const;
-  /// Writes `value` to index(indices); `accumulate` adds it instead. `value` is broadcast to the
-  /// shape of the view. It may have more dims than the view if the leading ones have size 1.
+  /// Writes `value`, broadcast, to what index(indices) reads; `accumulate` adds it instead.
   Tensor& index_put_(std::initializer_list<Index> indices, const Operand& value,
                      bool accumulate = false) const;
   Tensor& index_put_(std::span<const Index> indices, const Operand& value,
@@ -491,6 +486,9 @@ class GANTRY_API Tensor {
   // copy_ and fill_ with `op` as the operation's name in errors.
   Tensor& copy_as(std::string_view op, const Tensor& source, CopyOptions how = {}) const;
   Tensor& fill_as(std::string_view op, const Operand& value) const;
+  friend IndexPlan;  // runs copy_as and fill_as
+  // The target of an assignment to an rvalue. Throws InvalidArgument for a copy that index() made.
+  [[nodiscard]] const Tensor& assigned() const;
   // An unchecked view of the same storage.
   [[nodiscard]] Tensor restride(const Shape& sizes, const Dims& strides, std::int64_t offset) const;
 
