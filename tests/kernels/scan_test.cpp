@@ -15,6 +15,7 @@
 namespace gantry {
 namespace {
 
+using kernels::ScanOp;
 using kernels::Target;
 using testing::Accumulator;
 using testing::add;
@@ -80,7 +81,7 @@ void expect_running(bool product, const Layout& layout, int dim) {
   const std::vector<Array> arrays = run_everywhere(
       {Array(dtype_of<Out>, contiguous(layout.sizes)), in},
       [&](const Target& target, const std::vector<TensorRef>& t) {
-        kernels::scan(target, product, t[0], t[1], dim);
+        kernels::scan(target, product ? ScanOp::product : ScanOp::sum, t[0], t[1], dim);
       },
       layout.name);
   const std::function<Acc(Acc, Acc)> combine = product ? multiply<Acc> : add<Acc>;
@@ -104,7 +105,7 @@ TEST(ScanKernelTest, ANonZeroBoolByteCountsAsOne) {
     return run_everywhere(
         {Array(i64, contiguous({2, 3000})), in},
         [&](const Target& target, const std::vector<TensorRef>& t) {
-          kernels::scan(target, product, t[0], t[1], 1);
+          kernels::scan(target, product ? ScanOp::product : ScanOp::sum, t[0], t[1], 1);
         },
         "bool");
   };
