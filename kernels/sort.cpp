@@ -68,13 +68,13 @@ void sort_on_gpu(const Target& target, void* stream, const SortPlan& plan) {
 
 void sort(const Target& target, const TensorRef& values, const TensorRef& indices,
           const TensorRef& in, int dim, bool descending) {
-  const TensorRef& out = values.data != nullptr ? values : indices;
-  if (out.numel() == 0) return;
+  if (values.numel() == 0 || indices.numel() == 0) return;
   check_length("sort", target, in.ndim > 0 ? in.sizes[dim] : 1);
   Scratch memory;
   const TensorRef source = with_dense_fibres(target, in, dim, memory);
   SortPlan plan = make_sort_plan(values, indices, source, dim);
   plan.largest_first = descending;
+  const TensorRef& out = values.data != nullptr ? values : indices;
   plan.count = out.ndim > 0 ? out.sizes[dim] : 1;
   submit(
       {"sort", 2}, target, {&values, &indices, &source}, [plan] { host::sort(plan); },
@@ -83,8 +83,7 @@ void sort(const Target& target, const TensorRef& values, const TensorRef& indice
 
 void select_rank(const Target& target, const TensorRef& values, const TensorRef& indices,
                  const TensorRef& in, int dim, std::int64_t rank, const TensorRef& ranks) {
-  const TensorRef& out = values.data != nullptr ? values : indices;
-  if (out.numel() == 0) return;
+  if (values.numel() == 0 || indices.numel() == 0) return;
   check_length("select_rank", target, in.ndim > 0 ? in.sizes[dim] : 1);
   Scratch memory;
   const TensorRef source = with_dense_fibres(target, in, dim, memory);

@@ -9,8 +9,8 @@
 namespace gantry::kernels {
 
 // The order of elements is that of Note [Element order]. `values` has in's dtype, `indices` is i64;
-// null data skips one of them. They have in's sizes except along `dim`. The longest fibre on a GPU
-// has kLongestSort elements.
+// a default TensorRef skips one of them. They have in's sizes except along `dim`. The longest fibre
+// on a GPU has kLongestSort elements.
 
 inline constexpr std::int64_t kLongestSort = 0xffffffff;
 
@@ -20,7 +20,8 @@ void sort(const Target& target, const TensorRef& values, const TensorRef& indice
           const TensorRef& in, int dim, bool descending);
 
 // Writes element `rank` of the ascending order of each fibre along `dim`, and its index. `ranks`,
-// i64 with size 1 at `dim`, has one rank for each fibre; null data means `rank`.
+// i64 with size 1 at `dim`, has one rank for each fibre; a default
+// TensorRef means `rank`.
 void select_rank(const Target& target, const TensorRef& values, const TensorRef& indices,
                  const TensorRef& in, int dim, std::int64_t rank, const TensorRef& ranks);
 

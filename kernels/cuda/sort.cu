@@ -28,17 +28,20 @@ void check(void* stream, cudaError_t status) {
   throw_launch_error("sort", stream, status);
 }
 
-// Writes the key and the position in the group of every element.
+// Writes the key and the position in the group of every element. A group has fewer than 2^32
+// elements, and divisions of 32 bits are several times faster.
 template <class U>
 __global__ void __launch_bounds__(kThreads)
     sort_keys_kernel(const __grid_constant__ SortPlan plan, KeyOrder<U> order,
                      std::int64_t first_fibre, std::int64_t n, U* keys, std::uint32_t* positions) {
-  const std::int64_t length = plan.fibres.length;
+  const auto length = static_cast<std::uint32_t>(plan.fibres.length);
   for (std::int64_t i = first_index(); i < n; i += index_step()) {
-    const std::int64_t fibre = i / length;
+    const auto at = static_cast<std::uint32_t>(i);
+    const std::uint32_t fibre = at / length;
     const U* in = sort_input<U>(plan, first_fibre + fibre);
-    keys[i] = order.key(in[(i - fibre * length) * plan.fibres.in.stride]);
-    positions[i] = static_cast<std::uint32_t>(i);
+    keys[i] =
+        order.key(in[static_cast<std::int64_t>(at - fibre * length) * plan.fibres.in.stride]);
+    positions[i] = at;
   }
 }
 
@@ -56,8 +59,9 @@ __global__ void __launch_bounds__(kThreads)
                       const std::uint32_t* positions) {
   const std::int64_t length = plan.fibres.length;
   const std::int64_t n = fibres * plan.count;
+  const auto count = static_cast<std::uint32_t>(plan.count);
   for (std::int64_t i = first_index(); i < n; i += index_step()) {
-    const std::int64_t fibre = i / plan.count;
+    const std::int64_t fibre = static_cast<std::uint32_t>(i) / count;
     const std::int64_t at = i - fibre * plan.count;
     const std::int64_t from = fibre * length + plan.first + at;
     const std::int64_t position = static_cast<std::int64_t>(positions[from]) - fibre * length;

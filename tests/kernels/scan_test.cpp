@@ -155,7 +155,7 @@ TEST(ScanKernelTest, ScansThroughEveryLevelOfTiles) {
   const std::vector<Array> arrays = run_everywhere(
       {Array(i64, contiguous({length})), in},
       [](const Target& target, const std::vector<TensorRef>& t) {
-        kernels::scan(target, false, t[0], t[1], 0);
+        kernels::scan(target, ScanOp::sum, t[0], t[1], 0);
       },
       "i8");
   std::int64_t running = 0;
@@ -172,7 +172,7 @@ TEST(ScanKernelTest, AMillionFloatsStayWithinAMillionth) {
   const std::vector<Array> arrays = run_everywhere(
       {Array(f32, contiguous({length})), in},
       [](const Target& target, const std::vector<TensorRef>& t) {
-        kernels::scan(target, false, t[0], t[1], 0);
+        kernels::scan(target, ScanOp::sum, t[0], t[1], 0);
       },
       "f32");
   long double exact = 0;
@@ -188,7 +188,7 @@ TEST(ScanKernelTest, KeepsTheSignOfZero) {
   const std::vector<Array> arrays = run_everywhere(
       {Array(f32, contiguous({40})), in},
       [](const Target& target, const std::vector<TensorRef>& t) {
-        kernels::scan(target, false, t[0], t[1], 0);
+        kernels::scan(target, ScanOp::sum, t[0], t[1], 0);
       },
       "-0");
   for (std::int64_t i = 0; i < 40; ++i) ASSERT_EQ(arrays[0].bits(i), 0x80000000u) << i;

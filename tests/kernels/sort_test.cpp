@@ -114,7 +114,6 @@ TEST(SortKernelTest, WritesTheFirstElementsOfTheOrder) {
         for (const std::int64_t count : {1, 2, 100, 2048, 2049}) {
           if (count > length) continue;
           const bool descending = ++seed % 2 == 0;
-          ++seed;
           Array in(dtype, contiguous({2, length}));
           fill_unordered(in, seed, seed % 3 == 0);
           expect_sorted<T>(in, contiguous({2, count}), 1, descending);
