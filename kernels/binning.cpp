@@ -33,8 +33,7 @@ void searchsorted(const Target& target, const TensorRef& out, const TensorRef& s
   plan.is_wide = out.dtype == DType::i64;
   plan.right = right;
   submit(
-      "searchsorted", target, {&out, &sequences, &values},
-      [plan] { host::searchsorted(plan); },
+      "searchsorted", target, {&out, &sequences, &values}, [plan] { host::searchsorted(plan); },
       [&](void* stream) { cuda::searchsorted(stream, plan); });
 }
 
@@ -68,8 +67,7 @@ void run_starts(const Target& target, const TensorRef& starts, const TensorRef& 
   if (plan.n == 0) return;
   submit(
       {"run_starts", 2}, target, {&starts, &inverse, &runs, &order},
-      [plan] { host::run_starts(plan); },
-      [&](void* stream) { cuda::run_starts(stream, plan); });
+      [plan] { host::run_starts(plan); }, [&](void* stream) { cuda::run_starts(stream, plan); });
 }
 
 }  // namespace gantry::kernels

@@ -33,20 +33,27 @@ struct KeyOrder {
   GANTRY_HD U key(U bits) const {
     switch (kind) {
       case KeyKind::boolean:
-        bits = bits != 0;
-        break;
+        return key_as<KeyKind::boolean>(bits);
       case KeyKind::unsigned_integer:
-        break;
+        return key_as<KeyKind::unsigned_integer>(bits);
       case KeyKind::signed_integer:
-        bits = static_cast<U>(bits ^ kSign);
-        break;
-      case KeyKind::floating: {
-        const U magnitude = static_cast<U>(bits & static_cast<U>(~kSign));
-        if (magnitude > infinity) return nan;
-        if (magnitude == 0) bits = 0;
-        bits = static_cast<U>((bits & kSign) != 0 ? ~bits : bits | kSign);
-        break;
-      }
+        return key_as<KeyKind::signed_integer>(bits);
+      case KeyKind::floating:
+        return key_as<KeyKind::floating>(bits);
+    }
+    return bits;
+  }
+
+  // The key, for a dtype whose `kind` is kKind.
+  template <KeyKind kKind>
+  GANTRY_HD U key_as(U bits) const {
+    if constexpr (kKind == KeyKind::boolean) bits = bits != 0;
+    if constexpr (kKind == KeyKind::signed_integer) bits = static_cast<U>(bits ^ kSign);
+    if constexpr (kKind == KeyKind::floating) {
+      const U magnitude = static_cast<U>(bits & static_cast<U>(~kSign));
+      if (magnitude > infinity) return nan;
+      if (magnitude == 0) bits = 0;
+      bits = static_cast<U>((bits & kSign) != 0 ? ~bits : bits | kSign);
     }
     return static_cast<U>(bits ^ flip);
   }
@@ -90,6 +97,23 @@ template <class U>
                                                         : 0x7ff0000000000000u;
   order.infinity = static_cast<U>(infinity);
   return order;
+}
+
+// Calls f(key_of) with the function from bits to keys, compiled for the kind of `order`. For loops
+// on the host.
+template <class U, class F>
+void with_key_function(const KeyOrder<U>& order, const F& f) {
+  if constexpr (sizeof(U) == 1) {
+    if (order.kind == KeyKind::boolean) {
+      return f([order](U bits) { return order.template key_as<KeyKind::boolean>(bits); });
+    }
+    if (order.kind == KeyKind::unsigned_integer) {
+      return f([order](U bits) { return order.template key_as<KeyKind::unsigned_integer>(bits); });
+    }
+  } else if (order.kind == KeyKind::floating) {
+    return f([order](U bits) { return order.template key_as<KeyKind::floating>(bits); });
+  }
+  f([order](U bits) { return order.template key_as<KeyKind::signed_integer>(bits); });
 }
 
 // Calls f(TypeTag<U>{}) with the unsigned integer of `dtype`'s size.

@@ -1,6 +1,5 @@
 #include "kernels/sort.hpp"
 
-#include <algorithm>
 #include <string>
 
 #include <gantry/core/error.hpp>
@@ -43,15 +42,6 @@ TensorRef with_dense_fibres(const Target& target, const TensorRef& in, int dim, 
   return dense;
 }
 
-// Throws NotSupported for a fibre whose positions do not fit the 32 bits of the GPU's kernels.
-void check_length(const char* op, const Target& target, std::int64_t length) {
-  if (length <= kLongestSort || target.is_cpu() || platform() == Platform::simulated) return;
-  throw NotSupported(std::string(op) + ": expected at most " + std::to_string(kLongestSort) +
-                         " elements along the dimension on a GPU, but got " +
-                         std::to_string(length),
-                     target.device().str());
-}
-
 void sort_on_gpu(const Target& target, void* stream, const SortPlan& plan) {
   if (plan.fibres.length <= cuda::kBlockSort) {
     cuda::sort_in_blocks(stream, plan, {});
@@ -66,10 +56,17 @@ void sort_on_gpu(const Target& target, void* stream, const SortPlan& plan) {
 
 }  // namespace
 
+void check_sort_length(std::string_view op, const Target& target, std::int64_t length) {
+  if (length <= kLongestSort || target.is_cpu() || platform() == Platform::simulated) return;
+  throw NotSupported(std::string(op) + ": expected at most " + std::to_string(kLongestSort) +
+                         " elements along the dimension on a GPU, but got " +
+                         std::to_string(length),
+                     target.device().str());
+}
+
 void sort(const Target& target, const TensorRef& values, const TensorRef& indices,
           const TensorRef& in, int dim, bool descending) {
   if (values.numel() == 0 || indices.numel() == 0) return;
-  check_length("sort", target, in.ndim > 0 ? in.sizes[dim] : 1);
   Scratch memory;
   const TensorRef source = with_dense_fibres(target, in, dim, memory);
   SortPlan plan = make_sort_plan(values, indices, source, dim);
@@ -84,7 +81,6 @@ void sort(const Target& target, const TensorRef& values, const TensorRef& indice
 void select_rank(const Target& target, const TensorRef& values, const TensorRef& indices,
                  const TensorRef& in, int dim, std::int64_t rank, const TensorRef& ranks) {
   if (values.numel() == 0 || indices.numel() == 0) return;
-  check_length("select_rank", target, in.ndim > 0 ? in.sizes[dim] : 1);
   Scratch memory;
   const TensorRef source = with_dense_fibres(target, in, dim, memory);
   SortPlan plan = make_sort_plan(values, indices, source, dim);
@@ -93,8 +89,7 @@ void select_rank(const Target& target, const TensorRef& values, const TensorRef&
   plan.count = 1;
   submit(
       {"select_rank", 2}, target, {&values, &indices, &source, &ranks},
-      [plan] { host::sort(plan); },
-      [&](void* stream) { sort_on_gpu(target, stream, plan); });
+      [plan] { host::sort(plan); }, [&](void* stream) { sort_on_gpu(target, stream, plan); });
 }
 
 void cumulative_extremum(const Target& target, bool largest, const TensorRef& values,

@@ -9,12 +9,12 @@ namespace gantry::kernels {
 
 // The plan of sort, select_rank and cumulative_extremum. A POD.
 struct SortPlan {
-  FibrePlan fibres;              // `out`: the values
-  Fibres indices;                // of the written elements, i64
-  Fibres ranks;                  // i64; null data: `first` is that of every fibre
-  bool largest_first = false;    // cumulative_extremum: the maximum
-  std::int64_t first = 0;        // the first position of the order that is written
-  std::int64_t count = 0;        // positions written
+  FibrePlan fibres;            // `out`: the values
+  Fibres indices;              // of the written elements, i64
+  Fibres ranks;                // i64; null data: `first` is that of every fibre
+  bool largest_first = false;  // cumulative_extremum: the maximum
+  std::int64_t first = 0;      // the first position of the order that is written
+  std::int64_t count = 0;      // positions written
 };
 
 // The rank that fibre `fibre` begins with.
@@ -46,8 +46,7 @@ GANTRY_HD SortOutput<U> sort_output(const SortPlan& plan, std::int64_t fibre) {
     out.value_stride = values.stride;
   }
   if (plan.indices.data != nullptr) {
-    out.indices =
-        static_cast<std::int64_t*>(plan.indices.data) + plan.indices.outer.offset(fibre);
+    out.indices = static_cast<std::int64_t*>(plan.indices.data) + plan.indices.outer.offset(fibre);
     out.index_stride = plan.indices.stride;
   }
   return out;

@@ -33,10 +33,11 @@ Shape without_last(const Shape& sizes) {
 void check_search(std::string_view op, const Tensor& sequence, const Operand& values,
                   bool out_int32) {
   if (sequence.dim() == 0) {
-    throw ShapeError(fmt::format("{}(): boundaries tensor should have positive dimension, but got 0 "
-                                 "dimension",
-                                 op),
-                     sequence.device().str());
+    throw ShapeError(
+        fmt::format("{}(): boundaries tensor should have positive dimension, but got 0 "
+                    "dimension",
+                    op),
+        sequence.device().str());
   }
   const Shape& sizes = sequence.sizes();
   if (sequence.dim() > 1) {
@@ -49,10 +50,11 @@ void check_search(std::string_view op, const Tensor& sequence, const Operand& va
     const Shape& looked_up = values.tensor().sizes();
     if (looked_up.size() != sizes.size() || without_last(looked_up) != without_last(sizes)) {
       throw ShapeError(
-          fmt::format("{}(): boundaries tensor should be 1 dimension or the first N-1 dimensions of "
-                      "boundaries tensor and input value tensor must match, but got boundaries of "
-                      "shape {} and values of shape {}",
-                      op, sizes.str(), looked_up.str()),
+          fmt::format(
+              "{}(): boundaries tensor should be 1 dimension or the first N-1 dimensions of "
+              "boundaries tensor and input value tensor must match, but got boundaries of "
+              "shape {} and values of shape {}",
+              op, sizes.str(), looked_up.str()),
           sequence.device().str());
     }
   }
@@ -86,10 +88,11 @@ void check_sorter(std::string_view op, const Tensor& sequence, const Tensor& sor
                      sequence.device().str());
   }
   if (sorter.sizes() != sequence.sizes()) {
-    throw ShapeError(fmt::format("{}(): boundary and sorter must have the same size, but got {} and "
-                                 "{}",
-                                 op, sequence.sizes().str(), sorter.sizes().str()),
-                     sequence.device().str());
+    throw ShapeError(
+        fmt::format("{}(): boundary and sorter must have the same size, but got {} and "
+                    "{}",
+                    op, sequence.sizes().str(), sorter.sizes().str()),
+        sequence.device().str());
   }
 }
 
@@ -111,13 +114,13 @@ Tensor search(std::string_view op, const Tensor& sequence, const Operand& values
               bool right, const std::optional<Tensor>& sorter) {
   const DType dtype = result_type(sequence, values);
   const Device device = sequence.device();
-  const Tensor looked_up =
-      values.is_tensor() ? values.tensor().to(dtype).contiguous()
-                         : full({}, values.number(), {.dtype = dtype, .device = device});
+  const Tensor looked_up = values.is_tensor()
+                               ? values.tensor().to(dtype).contiguous()
+                               : full({}, values.number(), {.dtype = dtype, .device = device});
   const Tensor in_order = sorter ? sequence.gather(-1, *sorter) : sequence;
   const Tensor sorted = in_order.to(dtype).contiguous();
-  const Tensor out = empty(
-      looked_up.sizes(), {.dtype = out_int32 ? DType::i32 : DType::i64, .device = device});
+  const Tensor out =
+      empty(looked_up.sizes(), {.dtype = out_int32 ? DType::i32 : DType::i64, .device = device});
   kernels::note_op(op);
   kernels::searchsorted(detail::target_of(sequence), out.ref(), sorted.ref(), looked_up.ref(),
                         right);
@@ -127,9 +130,10 @@ Tensor search(std::string_view op, const Tensor& sequence, const Operand& values
 void check_boundaries(const Tensor& boundaries) {
   detail::check_defined("bucketize", "boundaries", boundaries);
   if (boundaries.dim() != 1) {
-    throw ShapeError(fmt::format("bucketize(): boundaries tensor must be 1 dimension, but got dim({})",
-                                 boundaries.dim()),
-                     boundaries.device().str());
+    throw ShapeError(
+        fmt::format("bucketize(): boundaries tensor must be 1 dimension, but got dim({})",
+                    boundaries.dim()),
+        boundaries.device().str());
   }
 }
 
@@ -169,9 +173,8 @@ void check_bincount(const Tensor& self, const std::optional<Tensor>& weights,
         self.device().str());
   }
   if (minlength < 0) {
-    throw InvalidArgument(
-        fmt::format("bincount: minlength should be >= 0, but got {}", minlength),
-        self.device().str());
+    throw InvalidArgument(fmt::format("bincount: minlength should be >= 0, but got {}", minlength),
+                          self.device().str());
   }
   if (weights && weights->sizes() != self.sizes()) {
     throw ShapeError(
@@ -214,9 +217,9 @@ Range checked_range(const Tensor& self, std::int64_t bins, const Scalar& min, co
         self.device().str());
   }
   if (range.low > range.high) {
-    throw InvalidArgument(fmt::format("histc: max must be larger than min, but got [{}, {}]",
-                                      range.low, range.high),
-                          self.device().str());
+    throw InvalidArgument(
+        fmt::format("histc: max must be larger than min, but got [{}, {}]", range.low, range.high),
+        self.device().str());
   }
   if (range.low == range.high) range = {range.low - 1, range.high + 1};
   return range;

@@ -79,9 +79,10 @@ std::vector<Tensor> diff_parts(const Tensor& self, std::int64_t n, int dim,
     expected[axis] = part.size(axis);
     if (part.sizes() != expected) {
       throw ShapeError(
-          fmt::format("diff expects the shape of tensor to prepend or append to match that of input "
-                      "except along the differencing dimension, but got {} and {}",
-                      part.sizes().str(), self.sizes().str()),
+          fmt::format(
+              "diff expects the shape of tensor to prepend or append to match that of input "
+              "except along the differencing dimension, but got {} and {}",
+              part.sizes().str(), self.sizes().str()),
           self.device().str());
     }
   };

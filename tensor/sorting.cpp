@@ -31,10 +31,12 @@ void order_into(OrderedResults& results, const Tensor& self, int dim, bool desce
   const int axis = detail::wrap_dim(results.op(), dim, self);
   const Tensor source = detail::at_least_1d(self);
   if (count && (*count < 0 || *count > source.size(axis))) {
-    throw IndexError(fmt::format("{}: selected index k out of range, expected 0 <= k <= {}, but got {}",
-                                 results.op(), source.size(axis), *count),
-                     self.device().str());
+    throw IndexError(
+        fmt::format("{}: selected index k out of range, expected 0 <= k <= {}, but got {}",
+                    results.op(), source.size(axis), *count),
+        self.device().str());
   }
+  kernels::check_sort_length(results.op(), detail::target_of(source), source.size(axis));
   Shape shape = source.sizes();
   if (count) shape[axis] = *count;
   // The result of a 0-dim tensor is 0-dim, unless it is empty.
@@ -73,9 +75,10 @@ SelectedShapes selected_shapes(const Tensor& self, int axis, bool keepdim) {
 void select_into(OrderedResults& results, const Tensor& self, int axis, bool keepdim,
                  std::int64_t rank, const Tensor& ranks = {}) {
   const SelectedShapes shapes = selected_shapes(self, axis, keepdim);
+  const Tensor source = detail::at_least_1d(self);
+  kernels::check_sort_length(results.op(), detail::target_of(self), source.size(axis));
   results.prepare(self, shapes.result);
   results.keep_dim(axis, shapes.kept.size());
-  const Tensor source = detail::at_least_1d(self);
   kernels::note_op(results.op());
   kernels::select_rank(detail::target_of(self), results.values(), results.indices(), source.ref(),
                        axis, rank, ranks.defined() ? ranks.ref() : TensorRef{});
@@ -99,7 +102,7 @@ void kthvalue_into(OrderedResults& results, const Tensor& self, std::int64_t k, 
 // the middle of the elements before it.
 Tensor median_ranks(const Tensor& source, int axis, bool ignores_nan) {
   const std::int64_t length = source.size(axis);
-  const Tensor numbers = source.isnan().logical_not().sum(axis, true);
+  const Tensor numbers = source.eq(source).sum(axis, true);
   if (ignores_nan) return numbers.sub(1).floor_divide(2).clamp(0, std::nullopt);
   return where(numbers.eq(length), (length - 1) / 2, numbers);
 }
@@ -141,8 +144,8 @@ void mode_into(OrderedResults& results, const Tensor& self, int dim, bool keepdi
   if (self.numel() == 0) return;
   const ValuesAndIndices sorted = sort(detail::at_least_1d(self), axis);
   const std::int64_t length = sorted.values.size(axis);
-  const Tensor differs = sorted.values.narrow(axis, 1, length - 1)
-                             .ne(sorted.values.narrow(axis, 0, length - 1));
+  const Tensor differs =
+      sorted.values.narrow(axis, 1, length - 1).ne(sorted.values.narrow(axis, 0, length - 1));
   Shape along = Dims::filled(sorted.values.dim(), 1);
   along[axis] = length - 1;
   const Tensor positions = arange(1, length, {.dtype = i64, .device = self.device()}).view(along);

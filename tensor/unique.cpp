@@ -64,8 +64,8 @@ Tensor tensor_of(const Operand& operand, DType dtype, Device device) {
 // The device of isin's operands, which are checked.
 Device isin_device(const Operand& elements, const Operand& test_elements) {
   if (elements.is_tensor() && test_elements.is_tensor()) {
-    return detail::common_device("isin", {{"elements", elements.tensor()},
-                                          {"test_elements", test_elements.tensor()}});
+    return detail::common_device(
+        "isin", {{"elements", elements.tensor()}, {"test_elements", test_elements.tensor()}});
   }
   detail::check_defined("isin", "elements", elements);
   detail::check_defined("isin", "test_elements", test_elements);

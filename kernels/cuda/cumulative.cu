@@ -42,7 +42,8 @@ template <class U>
 __global__ void __launch_bounds__(kThreads)
     cumulative_fibres_kernel(const __grid_constant__ SortPlan plan, KeyOrder<U> order) {
   for (std::int64_t fibre = first_index(); fibre < plan.fibres.count; fibre += index_step()) {
-    run_fibre<U>(plan, order, fibre);
+    run_fibre<U>(
+        plan, order, [&order](U bits) { return order.key(bits); }, fibre);
   }
 }
 
@@ -60,9 +61,8 @@ __device__ Best<U> own_best(const U (&keys)[kItems], std::int64_t first, std::in
 // Loads the tile that begins at `begin` through shared memory, so that accesses of neighbouring
 // threads are side by side.
 template <class U, int kBlock>
-__device__ void load_keys(const U* in, std::int64_t stride, std::int64_t begin,
-                          std::int64_t length, const KeyOrder<U>& order, U* staged,
-                          U (&keys)[kItems]) {
+__device__ void load_keys(const U* in, std::int64_t stride, std::int64_t begin, std::int64_t length,
+                          const KeyOrder<U>& order, U* staged, U (&keys)[kItems]) {
   const int thread = static_cast<int>(threadIdx.x);
 #pragma unroll
   for (int item = 0; item < kItems; ++item) {

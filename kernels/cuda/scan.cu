@@ -362,8 +362,8 @@ void launch_scan(void* stream, const FibrePlan& plan, const TileTotals& totals) 
   const std::int64_t per_block = kRowThreads / threads_per_fibre;
   const std::int64_t blocks =
       tiles > 1 ? plan.count * tiles : (plan.count + per_block - 1) / per_block;
-  launch("scan_rows", stream, static_cast<unsigned>(blocks), kRowThreads, 0,
-         scan_rows<In, kOp>, plan, totals, tiles, threads_per_fibre);
+  launch("scan_rows", stream, static_cast<unsigned>(blocks), kRowThreads, 0, scan_rows<In, kOp>,
+         plan, totals, tiles, threads_per_fibre);
 }
 
 }  // namespace

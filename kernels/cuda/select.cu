@@ -36,9 +36,9 @@ struct TileCounts {
 
 struct SelectMemory {
   SelectState* states = nullptr;
-  TileCounts* tiles = nullptr;          // of one fibre after the other
-  std::uint32_t* positions = nullptr;   // of the candidates
-  void* keys = nullptr;                 // of the candidates
+  TileCounts* tiles = nullptr;         // of one fibre after the other
+  std::uint32_t* positions = nullptr;  // of the candidates
+  void* keys = nullptr;                // of the candidates
   std::int64_t tiles_per_fibre = 0;
 };
 
@@ -143,8 +143,11 @@ __global__ void __launch_bounds__(kThreads)
     own.smaller += key < sought;
     own.equal += key == sought;
   }
-  own.smaller = __reduce_add_sync(0xffffffffu, own.smaller);
-  own.equal = __reduce_add_sync(0xffffffffu, own.equal);
+#pragma unroll
+  for (int distance = 16; distance > 0; distance /= 2) {
+    own.smaller += __shfl_xor_sync(0xffffffffu, own.smaller, distance);
+    own.equal += __shfl_xor_sync(0xffffffffu, own.equal, distance);
+  }
   if (thread % 32 == 0) {
     atomicAdd(&totals.smaller, own.smaller);
     atomicAdd(&totals.equal, own.equal);
@@ -219,8 +222,7 @@ __global__ void __launch_bounds__(kThreads)
     if (takes_one) {
       if (is_equal && equal_at == wanted_equal - 1) out.write(0, order.stored(bits), begin + i);
     } else if (is_smaller || (is_equal && equal_at < wanted_equal)) {
-      const std::int64_t at =
-          is_smaller ? smaller + smaller_place.before : all_smaller + equal_at;
+      const std::int64_t at = is_smaller ? smaller + smaller_place.before : all_smaller + equal_at;
       keys[at] = key;
       positions[at] = static_cast<std::uint32_t>(begin + i);
     }

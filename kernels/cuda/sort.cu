@@ -39,8 +39,7 @@ __global__ void __launch_bounds__(kThreads)
     const auto at = static_cast<std::uint32_t>(i);
     const std::uint32_t fibre = at / length;
     const U* in = sort_input<U>(plan, first_fibre + fibre);
-    keys[i] =
-        order.key(in[static_cast<std::int64_t>(at - fibre * length) * plan.fibres.in.stride]);
+    keys[i] = order.key(in[static_cast<std::int64_t>(at - fibre * length) * plan.fibres.in.stride]);
     positions[i] = at;
   }
 }
@@ -70,8 +69,8 @@ __global__ void __launch_bounds__(kThreads)
       const U key = keys != nullptr ? keys[from] : U(0);
       value = keys != nullptr && order.is_exact(key)
                   ? order.element(key)
-                  : order.stored(sort_input<U>(plan, first_fibre + fibre)[position *
-                                                                          plan.fibres.in.stride]);
+                  : order.stored(
+                        sort_input<U>(plan, first_fibre + fibre)[position * plan.fibres.in.stride]);
     }
     sort_output<U>(plan, first_fibre + fibre).write(at, value, position);
   }
@@ -110,10 +109,9 @@ struct SortScratch {
   template <class K>
   static void sort_pairs(void* stream, void* cub, std::size_t& bytes, cub::DoubleBuffer<K>& keys,
                          cub::DoubleBuffer<std::uint32_t>& values, std::size_t count, int bits) {
-    check(stream,
-          cub::DeviceRadixSort::SortPairs(cub, bytes, keys, values,
-                                          static_cast<std::uint32_t>(count), 0, bits,
-                                          static_cast<cudaStream_t>(stream)));
+    check(stream, cub::DeviceRadixSort::SortPairs(cub, bytes, keys, values,
+                                                  static_cast<std::uint32_t>(count), 0, bits,
+                                                  static_cast<cudaStream_t>(stream)));
   }
 
  private:

@@ -12,8 +12,7 @@ namespace gantry::kernels {
 // The result of searchsorted for value `i`.
 template <class U>
 GANTRY_HD std::int64_t search(const SearchPlan& plan, const KeyOrder<U>& order, std::int64_t i) {
-  const U* elements =
-      static_cast<const U*>(plan.sequences) + i / plan.per_sequence * plan.length;
+  const U* elements = static_cast<const U*>(plan.sequences) + i / plan.per_sequence * plan.length;
   const U key = order.key(static_cast<const U*>(plan.values)[i]);
   std::int64_t low = 0;
   std::int64_t high = plan.length;

@@ -16,17 +16,19 @@ template <class U>
   return order;
 }
 
-template <class U>
-GANTRY_HD void run_fibre(const SortPlan& plan, const KeyOrder<U>& order, std::int64_t fibre) {
+// key_of(bits): the key of an element.
+template <class U, class KeyOf>
+GANTRY_HD void run_fibre(const SortPlan& plan, const KeyOrder<U>& order, const KeyOf& key_of,
+                         std::int64_t fibre) {
   const U* in = sort_input<U>(plan, fibre);
   const std::int64_t stride = plan.fibres.in.stride;
   const SortOutput<U> out = sort_output<U>(plan, fibre);
   U best_bits = in[0];
-  U best_key = order.key(best_bits);
+  U best_key = key_of(best_bits);
   std::int64_t best = 0;
   for (std::int64_t i = 0; i < plan.fibres.length; ++i) {
     const U bits = in[i * stride];
-    const U key = order.key(bits);
+    const U key = key_of(bits);
     if (key >= best_key) {
       best_bits = bits;
       best_key = key;

@@ -8,9 +8,11 @@ void cumulative_extremum(const SortPlan& plan) {
   dispatch_keys(plan.fibres.dtype, [&](auto tag) {
     using U = typename decltype(tag)::type;
     const KeyOrder<U> order = make_extremum_order<U>(plan.fibres.dtype, plan.largest_first);
-    for (std::int64_t fibre = 0; fibre < plan.fibres.count; ++fibre) {
-      run_fibre<U>(plan, order, fibre);
-    }
+    with_key_function(order, [&](const auto& key_of) {
+      for (std::int64_t fibre = 0; fibre < plan.fibres.count; ++fibre) {
+        run_fibre<U>(plan, order, key_of, fibre);
+      }
+    });
   });
 }
 

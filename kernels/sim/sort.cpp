@@ -45,16 +45,19 @@ void radix_sort(std::vector<E>& entries, std::vector<E>& other) {
   }
 }
 
-// Sorts the entries in [first, first + count) of the order to their places.
+// Brings the entries in [first, first + count) of the order to their places.
 template <class E>
 void sort_part(std::vector<E>& entries, std::vector<E>& other, std::size_t first,
                std::size_t count) {
   const auto begin = entries.begin();
-  if (count == 1) {
-    std::nth_element(begin, begin + first, entries.end());
-  } else if (count < entries.size() / 8 && first == 0) {
-    std::nth_element(begin, begin + count, entries.end());
-    std::sort(begin, begin + count);
+  const std::size_t end = first + count;
+  if (end <= entries.size() / 64) {
+    std::partial_sort(begin, begin + static_cast<std::ptrdiff_t>(end), entries.end());
+  } else if (count == 1) {
+    std::nth_element(begin, begin + static_cast<std::ptrdiff_t>(first), entries.end());
+  } else if (first == 0 && end < entries.size() / 8) {
+    std::nth_element(begin, begin + static_cast<std::ptrdiff_t>(end), entries.end());
+    std::sort(begin, begin + static_cast<std::ptrdiff_t>(end));
   } else if (entries.size() < kRadixEntries) {
     std::sort(begin, entries.end());
   } else {
@@ -72,10 +75,11 @@ void sort_fibres(const SortPlan& plan) {
     const U* in = sort_input<U>(plan, fibre);
     const std::int64_t stride = plan.fibres.in.stride;
     entries.resize(length);
-    for (std::size_t i = 0; i < length; ++i) {
-      entries[i] = {order.key(in[static_cast<std::int64_t>(i) * stride]),
-                    static_cast<Position>(i)};
-    }
+    with_key_function(order, [&](const auto& key_of) {
+      for (std::size_t i = 0; i < length; ++i) {
+        entries[i] = {key_of(in[static_cast<std::int64_t>(i) * stride]), static_cast<Position>(i)};
+      }
+    });
     const std::int64_t first = first_rank(plan, fibre);
     sort_part(entries, other, static_cast<std::size_t>(first),
               static_cast<std::size_t>(plan.count));

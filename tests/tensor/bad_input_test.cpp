@@ -46,9 +46,9 @@ TEST_P(BadInputTest, ThrowsAndChangesNothing) {
 std::vector<BadInput> all_rows() {
   std::vector<BadInput> rows = testing::bad_factory_inputs();
   for (BadInput& row : rows) row.without_tensors = true;
-  for (const auto& part : {testing::bad_view_inputs(), testing::bad_copy_inputs(),
-                           testing::bad_elementwise_inputs(), testing::bad_math_inputs(),
-                           testing::bad_sorting_inputs()}) {
+  for (const auto& part :
+       {testing::bad_view_inputs(), testing::bad_copy_inputs(), testing::bad_elementwise_inputs(),
+        testing::bad_math_inputs(), testing::bad_sorting_inputs()}) {
     rows.insert(rows.end(), part.begin(), part.end());
   }
   return rows;

@@ -69,8 +69,9 @@ TEST_P(CumulativeTest, RunningExtremaOfEveryDTypeAndLayout) {
 TEST_P(CumulativeTest, LogarithmsOfRunningSums) {
   constexpr float kInfinity = std::numeric_limits<float>::infinity();
   // As PyTorch 2.15 answers.
-  const auto special = logcumsumexp(
-      on(tensor({-kInfinity, -kInfinity, 1.0f, kInfinity, 2.0f, kNan, 3.0f})), 0).to_vector<float>();
+  const auto special =
+      logcumsumexp(on(tensor({-kInfinity, -kInfinity, 1.0f, kInfinity, 2.0f, kNan, 3.0f})), 0)
+          .to_vector<float>();
   EXPECT_EQ(special[0], -kInfinity);
   EXPECT_EQ(special[1], -kInfinity);
   EXPECT_EQ(special[2], 1);

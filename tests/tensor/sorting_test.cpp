@@ -12,7 +12,6 @@
 #include <gantry/core/error.hpp>
 #include <gantry/tensor/elementwise.hpp>
 #include <gantry/tensor/factories.hpp>
-#include <gantry/tensor/random.hpp>
 
 #include "tests/tensor/placed_test.hpp"
 #include "tests/tensor/raw_tensor.hpp"
@@ -35,8 +34,9 @@ std::vector<std::int64_t> positions(const Tensor& indices) {
 std::vector<std::string> texts(const Tensor& tensor) {
   std::vector<std::string> result;
   for (const double x : tensor.to_vector<double>()) {
-    result.push_back(x != x ? "nan" : std::signbit(x) ? "-" + std::to_string(-x).substr(0, 3)
-                                                      : std::to_string(x).substr(0, 3));
+    result.push_back(x != x            ? "nan"
+                     : std::signbit(x) ? "-" + std::to_string(-x).substr(0, 3)
+                                       : std::to_string(x).substr(0, 3));
   }
   return result;
 }
@@ -204,8 +204,7 @@ TEST_P(SortingTest, UniqueOfEveryDTypeAgreesWithASet) {
     const Tensor t = on(tensor(numbers).to(dtype)).view({50, 100}).transpose(0, 1);
     const auto [values, inverse, counts] = unique(t, true, true, true);
     const std::set<double> different(numbers.begin(), numbers.end());
-    EXPECT_EQ(values.to_vector<double>(),
-              std::vector<double>(different.begin(), different.end()));
+    EXPECT_EQ(values.to_vector<double>(), std::vector<double>(different.begin(), different.end()));
     EXPECT_TRUE(values.index_select(0, inverse.reshape({-1})).view(t.sizes()).equal(t));
     EXPECT_EQ(counts.sum().item<std::int64_t>(), 5000);
     EXPECT_EQ(counts[3 % counts.size(0)].item<std::int64_t>(),
@@ -236,6 +235,14 @@ TEST_P(SortingTest, MembersOfASet) {
   const Tensor none = isin(on(tensor({{1, 2}})), zeros({0}, options(i64)), false, true);
   EXPECT_EQ(none.sizes(), Shape({1, 2}));
   EXPECT_THAT(bools(none.to(u8)), ElementsAre(1, 1));
+}
+
+TEST_P(SortingTest, TooLongForAGpuIsRefused) {
+  if (device_.is_cpu() || platform() == Platform::simulated) GTEST_SKIP() << "needs a GPU";
+  const Tensor t = zeros({1}, options(u8)).expand({std::int64_t{1} << 32});
+  EXPECT_THROW((void)topk(t, 1), NotSupported);
+  EXPECT_THROW((void)kthvalue(t, 1), NotSupported);
+  EXPECT_THROW((void)argsort(t), NotSupported);
 }
 
 TEST_P(SortingTest, WritesToGivenTensorsInAnyLayout) {

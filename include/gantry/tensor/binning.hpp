@@ -18,8 +18,9 @@
 /// has changed.
 namespace gantry {
 
-/// The index at which each of `values` belongs in a sorted sequence, so that it stays sorted: before
-/// equal elements, or with `right` behind them. `side` is another name of that: "left" or "right".
+/// The index at which each of `values` belongs in a sorted sequence, so that it stays sorted:
+/// before equal elements, or with `right` behind them. `side` is another name of that: "left" or
+/// "right".
 ///
 /// Shapes: those of `values`. `sorted_sequence` is 1-D, or has the dims of `values` except the last
 /// one, and then each row has its own sequence. A number needs a 1-D sequence.
@@ -47,8 +48,8 @@ GANTRY_API Tensor& bucketize_out(Tensor& out, const Operand& values, const Tenso
                                          const std::optional<Tensor>& weights = {},
                                          std::int64_t minlength = 0);
 /// The number of elements in each of `bins` parts of [min, max], of one width. The last part
-/// includes `max`. Elements outside and NaN are not counted. If min equals max, the range is that of
-/// the elements; if these are equal, it is extended by 1 on both sides. DTypes: floating; the
+/// includes `max`. Elements outside and NaN are not counted. If min equals max, the range is that
+/// of the elements; if these are equal, it is extended by 1 on both sides. DTypes: floating; the
 /// result has the input's. Throws: InvalidArgument for a range that is not finite.
 [[nodiscard]] GANTRY_API Tensor histc(const Tensor& self, std::int64_t bins = 100,
                                       const Scalar& min = 0, const Scalar& max = 0);

@@ -8,8 +8,8 @@
 #include <gantry/tensor/reductions.hpp>
 #include <gantry/tensor/tensor.hpp>
 
-/// Running extrema, running logarithms of sums, and differences of neighbours. cumsum and cumprod are
-/// in reductions.hpp.
+/// Running extrema, running logarithms of sums, and differences of neighbours. cumsum and cumprod
+/// are in reductions.hpp.
 ///
 /// Shapes: the input's, except for diff. A 0-dim tensor has dim 0, of size 1.
 /// Device/stream: current stream of the tensor's device; the host does not block.

@@ -99,8 +99,8 @@ struct UniqueElements {
                                                            bool return_inverse = false,
                                                            bool return_counts = false);
 /// True for each of `elements` that is one of `test_elements`, or with `invert` for the others. One
-/// of them may be a number. NaN equals nothing. Shapes: that of `elements`; `test_elements` has any.
-/// DTypes: bool; elements are compared in the promoted dtype. `assume_unique` has no effect.
+/// of them may be a number. NaN equals nothing. Shapes: that of `elements`; `test_elements` has
+/// any. DTypes: bool; elements are compared in the promoted dtype. `assume_unique` has no effect.
 [[nodiscard]] GANTRY_API Tensor isin(const Operand& elements, const Operand& test_elements,
                                      bool assume_unique = false, bool invert = false);
 GANTRY_API Tensor& isin_out(Tensor& out, const Operand& elements, const Operand& test_elements,
