@@ -7,6 +7,7 @@
 #include <gantry/kernels/tensor_ref.hpp>
 
 #include "kernels/merge_counters.hpp"
+#include "kernels/reduce.hpp"
 #include "kernels/strided_index.hpp"
 
 namespace gantry::kernels {
@@ -46,7 +47,7 @@ inline constexpr int kScanGroup = 1 << kScanGroupBits;
 
 namespace host {
 void arg_reduce(bool largest, const FibrePlan& plan, const Fibres& indices);
-void scan(bool product, const FibrePlan& plan);
+void scan(ScanOp op, const FibrePlan& plan);
 void softmax(bool logarithm, const FibrePlan& plan);
 }  // namespace host
 
@@ -68,7 +69,7 @@ void arg_reduce(void* stream, bool largest, const FibrePlan& plan, const Fibres&
 inline constexpr std::int64_t kScanTile = 4096;
 // Bytes of scratch memory that scan needs; 0 if it needs none.
 [[nodiscard]] std::size_t scan_scratch_bytes(const FibrePlan& plan);
-void scan(void* stream, bool product, const FibrePlan& plan, void* scratch);
+void scan(void* stream, ScanOp op, const FibrePlan& plan, void* scratch);
 
 void softmax(void* stream, bool logarithm, const FibrePlan& plan);
 }  // namespace cuda

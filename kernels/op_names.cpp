@@ -196,4 +196,17 @@ const char* name_of(Reduction op) {
   return "kernel";
 }
 
+const char* name_of(ScanOp op) {
+  switch (op) {
+    using enum ScanOp;
+    case sum:
+      return "cumsum";
+    case product:
+      return "cumprod";
+    case log_sum_exp:
+      return "logcumsumexp";
+  }
+  return "kernel";
+}
+
 }  // namespace gantry::kernels

@@ -12,5 +12,6 @@ namespace gantry::kernels {
 [[nodiscard]] const char* name_of(CompareOp op);
 [[nodiscard]] const char* name_of(TernaryOp op);
 [[nodiscard]] const char* name_of(Reduction op);
+[[nodiscard]] const char* name_of(ScanOp op);
 
 }  // namespace gantry::kernels

@@ -132,17 +132,16 @@ void arg_reduce(const Target& target, bool largest, const TensorRef& values,
       });
 }
 
-void scan(const Target& target, bool product, const TensorRef& out, const TensorRef& in, int dim) {
+void scan(const Target& target, ScanOp op, const TensorRef& out, const TensorRef& in, int dim) {
   if (is_empty(out)) return;
   const FibrePlan plan = make_fibre_plan(out, in, dim);
   submit(
-      product ? "cumprod" : "cumsum", target, {&out, &in},
-      [product, plan] { host::scan(product, plan); },
+      name_of(op), target, {&out, &in}, [op, plan] { host::scan(op, plan); },
       [&](void* stream) {
         const std::size_t bytes = cuda::scan_scratch_bytes(plan);
         Scratch scratch;
         if (bytes > 0) scratch = Scratch(target, bytes);
-        cuda::scan(stream, product, plan, scratch.data());
+        cuda::scan(stream, op, plan, scratch.data());
       });
 }
 

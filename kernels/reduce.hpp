@@ -58,9 +58,11 @@ void arg_reduce(const Target& target, bool largest, const TensorRef& values,
 //  4. A result is the value before the element's group, combined with its running value.
 // An error grows with 16 times the number of levels, not with the length.
 
-// Inclusive scan along `dim`: running sum (or product), in the order of Note [Scan order]. f16 and
-// bf16 accumulate in f32, f32 and f64 in f64, integers and bool in i64 (wrapping).
-void scan(const Target& target, bool product, const TensorRef& out, const TensorRef& in, int dim);
+// Inclusive scan along `dim`, in the order of Note [Scan order]: running sum, product, or logarithm
+// of the sum of exponentials. f16 and bf16 accumulate in f32, f32 and f64 in f64, integers and bool
+// in i64 (wrapping). log_sum_exp: `in` is floating; exp and log are those of the platform.
+enum class ScanOp : std::uint8_t { sum, product, log_sum_exp };
+void scan(const Target& target, ScanOp op, const TensorRef& out, const TensorRef& in, int dim);
 
 // Softmax (or its logarithm) along `dim`: exp(x - max) / sum, with the sum in the order of
 // Note [Reduction order]. `in` and `out` have one floating dtype; f32 arithmetic, f64 for f64.

@@ -156,7 +156,7 @@ Tensor run_arg_index(std::string_view name, bool largest, const Tensor& self,
   return keepdim ? index.view(Dims::filled(self.dim(), 1)) : index;
 }
 
-Tensor run_scan(std::string_view name, bool product, const Tensor& self, int dim,
+Tensor run_scan(std::string_view name, kernels::ScanOp op, const Tensor& self, int dim,
                 std::optional<DType> dtype) {
   detail::check_defined(name, "self", self);
   const int axis = detail::wrap_dim(name, dim, self);
@@ -166,7 +166,7 @@ Tensor run_scan(std::string_view name, bool product, const Tensor& self, int dim
   const Tensor out =
       empty(source.sizes(), {.dtype = summed(source.dtype()), .device = self.device()});
   kernels::note_op(name);
-  kernels::scan(detail::target_of(self), product, out.ref(), source.ref(), axis);
+  kernels::scan(detail::target_of(self), op, out.ref(), source.ref(), axis);
   return out.view(self.sizes()).to(wanted);
 }
 
@@ -307,11 +307,11 @@ Tensor logsumexp(const Tensor& self, const Axes& dims, bool keepdim) {
 }
 
 Tensor cumsum(const Tensor& self, int dim, std::optional<DType> dtype) {
-  return run_scan("cumsum", false, self, dim, dtype);
+  return run_scan("cumsum", kernels::ScanOp::sum, self, dim, dtype);
 }
 
 Tensor cumprod(const Tensor& self, int dim, std::optional<DType> dtype) {
-  return run_scan("cumprod", true, self, dim, dtype);
+  return run_scan("cumprod", kernels::ScanOp::product, self, dim, dtype);
 }
 
 Tensor softmax(const Tensor& self, int dim, std::optional<DType> dtype) {

@@ -61,7 +61,9 @@
 #include <gantry/streams/stream_guard.hpp>
 #include <gantry/streams/sync_debug.hpp>
 #include <gantry/tensor/axes.hpp>
+#include <gantry/tensor/binning.hpp>
 #include <gantry/tensor/conditional.hpp>
+#include <gantry/tensor/cumulative.hpp>
 #include <gantry/tensor/device_of.hpp>
 #include <gantry/tensor/elementwise.hpp>
 #include <gantry/tensor/factories.hpp>
@@ -79,6 +81,7 @@
 #include <gantry/tensor/random.hpp>
 #include <gantry/tensor/reductions.hpp>
 #include <gantry/tensor/shape_ops.hpp>
+#include <gantry/tensor/sorting.hpp>
 #include <gantry/tensor/storage.hpp>
 #include <gantry/tensor/tensor.hpp>
 #include <gantry/tensor/uses.hpp>

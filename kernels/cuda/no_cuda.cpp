@@ -3,6 +3,7 @@
 
 #include <gantry/core/error.hpp>
 
+#include "kernels/binning_plan.hpp"
 #include "kernels/compaction_plan.hpp"
 #include "kernels/cuda/blas_handle.hpp"
 #include "kernels/cuda/copy.hpp"
@@ -15,6 +16,7 @@
 #include "kernels/multicast_plan.hpp"
 #include "kernels/nary_plan.hpp"
 #include "kernels/reduce_plan.hpp"
+#include "kernels/sort_plan.hpp"
 
 namespace gantry::kernels::cuda {
 namespace {
@@ -67,8 +69,20 @@ void arg_reduce(void*, bool, const FibrePlan&, const Fibres&, const ArgPartials&
   refuse("arg_reduce");
 }
 std::size_t scan_scratch_bytes(const FibrePlan&) { refuse("scan"); }
-void scan(void*, bool, const FibrePlan&, void*) { refuse("scan"); }
+void scan(void*, ScanOp, const FibrePlan&, void*) { refuse("scan"); }
 void softmax(void*, bool, const FibrePlan&) { refuse("softmax"); }
+
+void sort_in_blocks(void*, const SortPlan&, const SortCandidates&) { refuse("sort"); }
+std::size_t sort_scratch_bytes(const SortPlan&) { refuse("sort"); }
+void sort(void*, const SortPlan&, void*) { refuse("sort"); }
+std::size_t select_scratch_bytes(const SortPlan&) { refuse("select_rank"); }
+void select(void*, const SortPlan&, void*) { refuse("select_rank"); }
+std::size_t cumulative_scratch_bytes(const SortPlan&) { refuse("cumulative_extremum"); }
+void cumulative_extremum(void*, const SortPlan&, void*) { refuse("cumulative_extremum"); }
+void searchsorted(void*, const SearchPlan&) { refuse("searchsorted"); }
+void count_values(void*, const CountPlan&) { refuse("count_values"); }
+void count_bins(void*, const CountPlan&) { refuse("count_bins"); }
+void run_starts(void*, const RunPlan&) { refuse("run_starts"); }
 
 void gather(void*, const IndexingPlan&) { refuse("gather"); }
 void index_offsets(void*, const OffsetsPlan&) { refuse("index"); }

@@ -142,12 +142,12 @@ __device__ constexpr int staged_at(int i) {
 
 // A block scans a tile of one fibre, or all of several short ones: `threads_per_fibre` threads
 // each.
-template <class In, bool kProduct>
+template <class In, ScanOp kOp>
 __global__ void __launch_bounds__(kRowThreads)
     scan_rows(const __grid_constant__ FibrePlan plan, const __grid_constant__ TileTotals totals,
               std::int64_t tiles, int threads_per_fibre) {
   using Out = ScanOut<In>;
-  using Step = ScanStep<ScanAccumulator<In>, kProduct>;
+  using Step = ScanStep<ScanAccumulator<In>, kOp>;
   using Acc = typename Step::Acc;
   using S = Staged<In>;
   __shared__ S staged[staged_at<S>(static_cast<int>(kScanTile))];
@@ -270,11 +270,11 @@ __global__ void __launch_bounds__(kRowThreads)
 
 // A block scans kColumnThreads / parts neighbouring columns, from the top down in steps of
 // 16 * parts rows. `parts`, a power of two of at most 16, threads share a column.
-template <class In, bool kProduct>
+template <class In, ScanOp kOp>
 __global__ void __launch_bounds__(kColumnThreads)
     scan_columns(const __grid_constant__ FibrePlan plan, int parts) {
   using Out = ScanOut<In>;
-  using Step = ScanStep<ScanAccumulator<In>, kProduct>;
+  using Step = ScanStep<ScanAccumulator<In>, kOp>;
   using Acc = typename Step::Acc;
   __shared__ Acc totals[kColumnThreads];
   __shared__ Acc step_before[kColumnThreads];
@@ -347,14 +347,14 @@ int power_of_two(std::int64_t count, int most) {
   return result;
 }
 
-template <class In, bool kProduct>
+template <class In, ScanOp kOp>
 void launch_scan(void* stream, const FibrePlan& plan, const TileTotals& totals) {
   const std::int64_t groups = (plan.length + kScanGroup - 1) / kScanGroup;
   if (by_columns(plan)) {
     const int parts = power_of_two(groups, kScanGroup);
     const std::int64_t columns = kColumnThreads / parts;
     launch("scan_columns", stream, static_cast<unsigned>((plan.count + columns - 1) / columns),
-           kColumnThreads, 0, scan_columns<In, kProduct>, plan, parts);
+           kColumnThreads, 0, scan_columns<In, kOp>, plan, parts);
     return;
   }
   const std::int64_t tiles = tiles_of(plan);
@@ -362,8 +362,8 @@ void launch_scan(void* stream, const FibrePlan& plan, const TileTotals& totals) 
   const std::int64_t per_block = kRowThreads / threads_per_fibre;
   const std::int64_t blocks =
       tiles > 1 ? plan.count * tiles : (plan.count + per_block - 1) / per_block;
-  launch("scan_rows", stream, static_cast<unsigned>(blocks), kRowThreads, 0,
-         scan_rows<In, kProduct>, plan, totals, tiles, threads_per_fibre);
+  launch("scan_rows", stream, static_cast<unsigned>(blocks), kRowThreads, 0, scan_rows<In, kOp>,
+         plan, totals, tiles, threads_per_fibre);
 }
 
 }  // namespace
@@ -375,7 +375,7 @@ std::size_t scan_scratch_bytes(const FibrePlan& plan) {
          sizeof(PublishedTotal);
 }
 
-void scan(void* stream, bool product, const FibrePlan& plan, void* scratch) {
+void scan(void* stream, ScanOp op, const FibrePlan& plan, void* scratch) {
   TileTotals totals;
   if (scratch != nullptr) {
     const cudaError_t status =
@@ -390,10 +390,10 @@ void scan(void* stream, bool product, const FibrePlan& plan, void* scratch) {
   }
   dispatch_stored(plan.dtype, [&](auto tag) {
     using In = typename decltype(tag)::type;
-    if (product) {
-      launch_scan<In, true>(stream, plan, totals);
-    } else {
-      launch_scan<In, false>(stream, plan, totals);
+    if (op == ScanOp::sum) launch_scan<In, ScanOp::sum>(stream, plan, totals);
+    if (op == ScanOp::product) launch_scan<In, ScanOp::product>(stream, plan, totals);
+    if constexpr (is_floating_point(dtype_of<In>)) {
+      if (op == ScanOp::log_sum_exp) launch_scan<In, ScanOp::log_sum_exp>(stream, plan, totals);
     }
   });
 }

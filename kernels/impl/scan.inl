@@ -1,4 +1,4 @@
-// The scan (running sum or product) of one fibre, shared by the host and the GPU.
+// The scan of one fibre, shared by the host and the GPU.
 #pragma once
 
 #include <cstdint>
@@ -6,6 +6,7 @@
 
 #include "kernels/accumulator.hpp"
 #include "kernels/fibre_plan.hpp"
+#include "kernels/impl/math.hpp"
 
 namespace gantry::kernels {
 
@@ -19,17 +20,33 @@ using ScanOut = std::conditional_t<is_floating_point(dtype_of<In>), In, std::int
 
 // The operation of a scan. combine(neutral(), x) gives the bits of x, so a value of neutral()
 // counts as absent in Note [Scan order].
-template <class A, bool kProduct>
+template <class A, ScanOp kOp>
 struct ScanStep {
   using Acc = A;
 
   GANTRY_HD static Acc neutral() {
-    if constexpr (kProduct) return Acc(1);
+    if constexpr (kOp == ScanOp::log_sum_exp) return -static_cast<Acc>(INFINITY);
+    if constexpr (kOp == ScanOp::product) return Acc(1);
     if constexpr (!std::is_same_v<Acc, std::int64_t>) return Acc(-0.0);
     return Acc(0);
   }
   GANTRY_HD static Acc combine(Acc a, Acc b) {
-    return kProduct ? wrapping_multiply(a, b) : wrapping_add(a, b);
+    if constexpr (kOp == ScanOp::log_sum_exp) {
+      return log_add_exp(a, b);
+    } else {
+      return kOp == ScanOp::product ? wrapping_multiply(a, b) : wrapping_add(a, b);
+    }
+  }
+
+ private:
+  // log(exp(a) + exp(b)), without overflow.
+  GANTRY_HD static Acc log_add_exp(Acc a, Acc b) {
+    if (a == neutral()) return b;
+    if (b == neutral()) return a;
+    const Acc high = a > b ? a : b;
+    const Acc low = a > b ? b : a;
+    if (high == low && high == -neutral()) return high;
+    return high + math::log1p(math::exp(low - high));
   }
 };
 
@@ -71,10 +88,10 @@ class ScanCarry {
 };
 
 // Scans one fibre. Rounds each element of the result; the accumulator itself is never rounded.
-template <bool kProduct, class In>
+template <ScanOp kOp, class In>
 GANTRY_HD void scan_fibre(ScanOut<In>* out, std::int64_t out_stride, const In* in,
                           std::int64_t in_stride, std::int64_t length) {
-  using Step = ScanStep<ScanAccumulator<In>, kProduct>;
+  using Step = ScanStep<ScanAccumulator<In>, kOp>;
   ScanCarry<Step> carry;
   for (std::int64_t first = 0; first < length; first += kScanGroup) {
     const std::int64_t rest = length - first;

@@ -2,18 +2,27 @@
 
 namespace gantry::kernels::host {
 
-void scan(bool product, const FibrePlan& plan) {
+namespace {
+
+template <ScanOp kOp, class In>
+void scan_fibres(const FibrePlan& plan) {
+  using Out = ScanOut<In>;
+  for (std::int64_t fibre = 0; fibre < plan.count; ++fibre) {
+    auto* out = static_cast<Out*>(plan.out.data) + plan.out.outer.offset(fibre);
+    const auto* in = static_cast<const In*>(plan.in.data) + plan.in.outer.offset(fibre);
+    scan_fibre<kOp>(out, plan.out.stride, in, plan.in.stride, plan.length);
+  }
+}
+
+}  // namespace
+
+void scan(ScanOp op, const FibrePlan& plan) {
   dispatch_stored(plan.dtype, [&](auto tag) {
     using In = typename decltype(tag)::type;
-    using Out = ScanOut<In>;
-    for (std::int64_t fibre = 0; fibre < plan.count; ++fibre) {
-      auto* out = static_cast<Out*>(plan.out.data) + plan.out.outer.offset(fibre);
-      const auto* in = static_cast<const In*>(plan.in.data) + plan.in.outer.offset(fibre);
-      if (product) {
-        scan_fibre<true>(out, plan.out.stride, in, plan.in.stride, plan.length);
-      } else {
-        scan_fibre<false>(out, plan.out.stride, in, plan.in.stride, plan.length);
-      }
+    if (op == ScanOp::sum) scan_fibres<ScanOp::sum, In>(plan);
+    if (op == ScanOp::product) scan_fibres<ScanOp::product, In>(plan);
+    if constexpr (is_floating_point(dtype_of<In>)) {
+      if (op == ScanOp::log_sum_exp) scan_fibres<ScanOp::log_sum_exp, In>(plan);
     }
   });
 }

@@ -15,6 +15,7 @@
 namespace gantry {
 namespace {
 
+using kernels::ScanOp;
 using kernels::Target;
 using testing::Accumulator;
 using testing::add;
@@ -80,7 +81,7 @@ void expect_running(bool product, const Layout& layout, int dim) {
   const std::vector<Array> arrays = run_everywhere(
       {Array(dtype_of<Out>, contiguous(layout.sizes)), in},
       [&](const Target& target, const std::vector<TensorRef>& t) {
-        kernels::scan(target, product, t[0], t[1], dim);
+        kernels::scan(target, product ? ScanOp::product : ScanOp::sum, t[0], t[1], dim);
       },
       layout.name);
   const std::function<Acc(Acc, Acc)> combine = product ? multiply<Acc> : add<Acc>;
@@ -104,7 +105,7 @@ TEST(ScanKernelTest, ANonZeroBoolByteCountsAsOne) {
     return run_everywhere(
         {Array(i64, contiguous({2, 3000})), in},
         [&](const Target& target, const std::vector<TensorRef>& t) {
-          kernels::scan(target, product, t[0], t[1], 1);
+          kernels::scan(target, product ? ScanOp::product : ScanOp::sum, t[0], t[1], 1);
         },
         "bool");
   };
@@ -154,7 +155,7 @@ TEST(ScanKernelTest, ScansThroughEveryLevelOfTiles) {
   const std::vector<Array> arrays = run_everywhere(
       {Array(i64, contiguous({length})), in},
       [](const Target& target, const std::vector<TensorRef>& t) {
-        kernels::scan(target, false, t[0], t[1], 0);
+        kernels::scan(target, ScanOp::sum, t[0], t[1], 0);
       },
       "i8");
   std::int64_t running = 0;
@@ -171,7 +172,7 @@ TEST(ScanKernelTest, AMillionFloatsStayWithinAMillionth) {
   const std::vector<Array> arrays = run_everywhere(
       {Array(f32, contiguous({length})), in},
       [](const Target& target, const std::vector<TensorRef>& t) {
-        kernels::scan(target, false, t[0], t[1], 0);
+        kernels::scan(target, ScanOp::sum, t[0], t[1], 0);
       },
       "f32");
   long double exact = 0;
@@ -187,7 +188,7 @@ TEST(ScanKernelTest, KeepsTheSignOfZero) {
   const std::vector<Array> arrays = run_everywhere(
       {Array(f32, contiguous({40})), in},
       [](const Target& target, const std::vector<TensorRef>& t) {
-        kernels::scan(target, false, t[0], t[1], 0);
+        kernels::scan(target, ScanOp::sum, t[0], t[1], 0);
       },
       "-0");
   for (std::int64_t i = 0; i < 40; ++i) ASSERT_EQ(arrays[0].bits(i), 0x80000000u) << i;

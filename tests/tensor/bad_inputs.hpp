@@ -68,5 +68,6 @@ std::vector<BadInput> bad_index_inputs();
 std::vector<BadInput> bad_copy_inputs();
 std::vector<BadInput> bad_elementwise_inputs();
 std::vector<BadInput> bad_math_inputs();
+std::vector<BadInput> bad_sorting_inputs();
 
 }  // namespace gantry::testing

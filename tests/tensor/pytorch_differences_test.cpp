@@ -5,11 +5,13 @@
 #include <cmath>
 
 #include <gantry/core/error.hpp>
+#include <gantry/tensor/binning.hpp>
 #include <gantry/tensor/elementwise.hpp>
 #include <gantry/tensor/factories.hpp>
 #include <gantry/tensor/indexing.hpp>
 #include <gantry/tensor/linalg.hpp>
 #include <gantry/tensor/reductions.hpp>
+#include <gantry/tensor/sorting.hpp>
 
 #include "tests/support/expect_error.hpp"
 #include "tests/tensor/placed_test.hpp"
@@ -81,6 +83,27 @@ TEST_P(PytorchDifferencesTest, SomeOperationsAcceptMoreDTypes) {
   EXPECT_EQ(gelu(ints()).dtype(), f32);
   EXPECT_EQ(silu(ints()).dtype(), f32);
   EXPECT_TRUE(abs(mask()).equal(mask()));
+}
+
+TEST_P(PytorchDifferencesTest, OrdersAreStable) {
+  const Tensor equal = on(tensor({2, 1, 2, 1}));
+  EXPECT_THAT(sort(equal).indices.to_vector<int>(), ElementsAre(1, 3, 0, 2));
+  EXPECT_THAT(topk(equal, 3, 0, true, false).indices.to_vector<int>(), ElementsAre(0, 2, 1));
+  EXPECT_EQ(kthvalue(equal, 2).indices.item<int>(), 3);
+  EXPECT_EQ(median(equal, 0).indices.item<int>(), 3);
+  EXPECT_THAT(unique(equal, false).values.to_vector<int>(), ElementsAre(1, 2));
+}
+
+TEST_P(PytorchDifferencesTest, OrdersOfNanAndBool) {
+  EXPECT_EQ(mode(on(tensor({NAN, NAN, 1.0f, 2.0f}))).values.item<float>(), 1);
+  EXPECT_EQ(searchsorted(on(tensor({1.0f, NAN})), 0.5).item<int>(), 0);
+  EXPECT_EQ(topk(mask(), 1).values.item<bool>(), true);
+  EXPECT_EQ(kthvalue(mask(), 1).values.item<bool>(), false);
+  EXPECT_EQ(median(mask()).item<bool>(), false);
+  EXPECT_EQ(searchsorted(on(tensor({false, true})), mask())[0].item<int>(), 1);
+  EXPECT_THAT(bincount(mask()).to_vector<int>(), ElementsAre(1, 1));
+  EXPECT_TRUE(isin(mask(), on(tensor({true}))).equal(mask()));
+  EXPECT_ERROR(median(on(zeros({0}, {.dtype = i64}))), ShapeError, "at least one element");
 }
 
 TEST_P(PytorchDifferencesTest, IntegerOperationsRejectFractions) {

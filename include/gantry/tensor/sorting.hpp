@@ -1,0 +1,109 @@
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <tuple>
+
+#include <gantry/core/export.hpp>
+#include <gantry/tensor/reductions.hpp>
+#include <gantry/tensor/tensor.hpp>
+
+/// Sorting, selection and sets.
+///
+/// Order: NaN is larger than every number, and all NaNs are equal. -0 equals 0. False is smaller
+/// than true. Equal elements keep the order of their positions, also in a descending order. The
+/// results have the same bits on the CPU, on simulated devices and on every GPU.
+/// Shapes: a 0-dim tensor has dim 0, of size 1. Selections along `dim` remove it, or with `keepdim`
+/// leave size 1.
+/// DTypes: all. Values have the input's dtype, indices are i64.
+/// Device/stream: current stream of the tensor's device. The host blocks in unique and
+/// unique_consecutive only, because their shapes depend on the elements.
+/// Aliasing: the results are new memory. `op_out(out, …)` writes to `out`, which has the result's
+/// shape, dtype and device, in any layout. It may not overlap the input or another output.
+/// Throws: IndexError for a dim out of range, ShapeError, DTypeError, DeviceMismatchError,
+/// InvalidArgument. NotSupported for more than 2^32 - 1 elements along `dim` on a GPU. After an
+/// exception nothing has changed.
+namespace gantry {
+
+/// The elements in ascending (or descending) order along `dim`, and their indices. Shapes: the
+/// input's. The sort is stable whatever `stable` says.
+[[nodiscard]] GANTRY_API ValuesAndIndices sort(const Tensor& self, int dim = -1,
+                                               bool descending = false, bool stable = false);
+GANTRY_API std::tuple<Tensor&, Tensor&> sort_out(Tensor& values, Tensor& indices,
+                                                 const Tensor& self, int dim = -1,
+                                                 bool descending = false, bool stable = false);
+/// The indices of sort.
+[[nodiscard]] GANTRY_API Tensor argsort(const Tensor& self, int dim = -1, bool descending = false,
+                                        bool stable = false);
+GANTRY_API Tensor& argsort_out(Tensor& out, const Tensor& self, int dim = -1,
+                               bool descending = false, bool stable = false);
+/// The values of sort along dim 0.
+[[nodiscard]] GANTRY_API Tensor msort(const Tensor& self);
+GANTRY_API Tensor& msort_out(Tensor& out, const Tensor& self);
+/// The `k` largest (or smallest) elements along `dim`, and their indices. They are in order, the
+/// best one first, whatever `sorted` says. Shapes: `dim` has size k. Throws: IndexError unless
+/// 0 <= k <= size(dim).
+[[nodiscard]] GANTRY_API ValuesAndIndices topk(const Tensor& self, std::int64_t k, int dim = -1,
+                                               bool largest = true, bool sorted = true);
+GANTRY_API std::tuple<Tensor&, Tensor&> topk_out(Tensor& values, Tensor& indices,
+                                                 const Tensor& self, std::int64_t k, int dim = -1,
+                                                 bool largest = true, bool sorted = true);
+/// Element k - 1 of the ascending order along `dim`, and its index. Throws: IndexError unless
+/// 1 <= k <= size(dim).
+[[nodiscard]] GANTRY_API ValuesAndIndices kthvalue(const Tensor& self, std::int64_t k, int dim = -1,
+                                                   bool keepdim = false);
+GANTRY_API std::tuple<Tensor&, Tensor&> kthvalue_out(Tensor& values, Tensor& indices,
+                                                     const Tensor& self, std::int64_t k,
+                                                     int dim = -1, bool keepdim = false);
+/// The median of the tensor: of an even number of elements, the lower of the middle two. NaN if an
+/// element is NaN, or if there are no elements. Throws: ShapeError for an empty tensor of integers.
+[[nodiscard]] GANTRY_API Tensor median(const Tensor& self);
+/// The medians along `dim` and their indices. The index of a NaN is the first one. Throws:
+/// ShapeError if `dim` is empty.
+[[nodiscard]] GANTRY_API ValuesAndIndices median(const Tensor& self, int dim, bool keepdim = false);
+GANTRY_API std::tuple<Tensor&, Tensor&> median_out(Tensor& values, Tensor& indices,
+                                                   const Tensor& self, int dim,
+                                                   bool keepdim = false);
+/// median without the NaNs. NaN if there is nothing else.
+[[nodiscard]] GANTRY_API Tensor nanmedian(const Tensor& self);
+[[nodiscard]] GANTRY_API ValuesAndIndices nanmedian(const Tensor& self, int dim,
+                                                    bool keepdim = false);
+GANTRY_API std::tuple<Tensor&, Tensor&> nanmedian_out(Tensor& values, Tensor& indices,
+                                                      const Tensor& self, int dim,
+                                                      bool keepdim = false);
+/// The most frequent element along `dim` and the last index of it. Of equally frequent elements the
+/// smallest. A NaN equals nothing, so it is as frequent as an element that occurs once. Throws:
+/// ShapeError if `dim` is empty.
+[[nodiscard]] GANTRY_API ValuesAndIndices mode(const Tensor& self, int dim = -1,
+                                               bool keepdim = false);
+GANTRY_API std::tuple<Tensor&, Tensor&> mode_out(Tensor& values, Tensor& indices,
+                                                 const Tensor& self, int dim = -1,
+                                                 bool keepdim = false);
+
+/// The different elements of a tensor: `auto [values, inverse, counts] = unique(t, true, true,
+/// true)`. What was not asked for is undefined.
+struct UniqueElements {
+  Tensor values;   ///< 1-D
+  Tensor inverse;  ///< i64, of the input's shape: the index in `values` of every element
+  Tensor counts;   ///< i64: how often each of `values` occurs
+};
+
+/// The different elements in ascending order, whatever `sorted` says. A NaN equals nothing, so each
+/// one stays. Device/stream: the host blocks.
+[[nodiscard]] GANTRY_API UniqueElements unique(const Tensor& self, bool sorted = true,
+                                               bool return_inverse = false,
+                                               bool return_counts = false);
+/// The first element of each run of equal elements in the flattened tensor. Device/stream: the host
+/// blocks.
+[[nodiscard]] GANTRY_API UniqueElements unique_consecutive(const Tensor& self,
+                                                           bool return_inverse = false,
+                                                           bool return_counts = false);
+/// True for each of `elements` that is one of `test_elements`, or with `invert` for the others. One
+/// of them may be a number. NaN equals nothing. Shapes: that of `elements`; `test_elements` has
+/// any. DTypes: bool; elements are compared in the promoted dtype. `assume_unique` has no effect.
+[[nodiscard]] GANTRY_API Tensor isin(const Operand& elements, const Operand& test_elements,
+                                     bool assume_unique = false, bool invert = false);
+GANTRY_API Tensor& isin_out(Tensor& out, const Operand& elements, const Operand& test_elements,
+                            bool assume_unique = false, bool invert = false);
+
+}  // namespace gantry

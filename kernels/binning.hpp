@@ -1,0 +1,34 @@
+#pragma once
+
+#include <cstdint>
+
+#include <gantry/kernels/tensor_ref.hpp>
+
+#include "kernels/target.hpp"
+
+namespace gantry::kernels {
+
+// All operands are contiguous.
+
+// Writes where each value belongs in a sorted sequence: the number of its elements below the value,
+// or with `right` the number of those not above it. Note [Element order]. `sequences` is 1-D, or
+// its other dims are those of `values`. `out` is i32 or i64.
+void searchsorted(const Target& target, const TensorRef& out, const TensorRef& sequences,
+                  const TensorRef& values, bool right);
+
+// Adds to counts[v] the number of elements v of `in`. Elements outside are not counted. `in` is of
+// an integer dtype or bool, `counts` i64.
+void count_values(const Target& target, const TensorRef& counts, const TensorRef& in);
+
+// Adds to each element of `counts`, i64, the elements of `in` in its part of [low, high]. The parts
+// have one width; the last one includes `high`. `in` is of a floating dtype.
+void count_bins(const Target& target, const TensorRef& counts, const TensorRef& in, double low,
+                double high);
+
+// For `runs`, i64, the number of the run that each element of a sequence belongs to: writes the
+// position at which each run starts. If `inverse` has data, also the run of element order[k] is
+// written to inverse[order[k]]. All are i64.
+void run_starts(const Target& target, const TensorRef& starts, const TensorRef& inverse,
+                const TensorRef& runs, const TensorRef& order);
+
+}  // namespace gantry::kernels

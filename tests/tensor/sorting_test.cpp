@@ -1,0 +1,279 @@
+#include <gantry/tensor/sorting.hpp>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <limits>
+#include <random>
+#include <set>
+#include <vector>
+
+#include <gantry/core/error.hpp>
+#include <gantry/tensor/elementwise.hpp>
+#include <gantry/tensor/factories.hpp>
+
+#include "tests/tensor/placed_test.hpp"
+#include "tests/tensor/raw_tensor.hpp"
+
+namespace gantry {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::IsEmpty;
+
+constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
+constexpr float kInfinity = std::numeric_limits<float>::infinity();
+
+std::vector<std::int64_t> positions(const Tensor& indices) {
+  EXPECT_EQ(indices.dtype(), i64);
+  return indices.to_vector<std::int64_t>();
+}
+
+// The numbers, with the sign of zeros and NaN as text.
+std::vector<std::string> texts(const Tensor& tensor) {
+  std::vector<std::string> result;
+  for (const double x : tensor.to_vector<double>()) {
+    result.push_back(x != x            ? "nan"
+                     : std::signbit(x) ? "-" + std::to_string(-x).substr(0, 3)
+                                       : std::to_string(x).substr(0, 3));
+  }
+  return result;
+}
+
+class SortingTest : public testing::PlacedTest {
+ protected:
+  Tensor special() const { return on(tensor({kNan, 1.0f, -kNan, -0.0f, 0.0f, -kInfinity})); }
+};
+
+GANTRY_TEST_PLACES(SortingTest);
+
+// As PyTorch 2.15 answers, stable=True.
+TEST_P(SortingTest, NanIsLastAndZerosAreEqual) {
+  const auto [values, indices] = sort(special());
+  EXPECT_THAT(texts(values), ElementsAre("-inf", "-0.0", "0.0", "1.0", "nan", "nan"));
+  EXPECT_THAT(positions(indices), ElementsAre(5, 3, 4, 1, 0, 2));
+  const auto [down, down_indices] = sort(special(), -1, true);
+  EXPECT_THAT(texts(down), ElementsAre("nan", "nan", "1.0", "-0.0", "0.0", "-inf"));
+  EXPECT_THAT(positions(down_indices), ElementsAre(0, 2, 1, 3, 4, 5));
+}
+
+TEST_P(SortingTest, SortsAlongAnyDimOfAnyLayout) {
+  for (const DType dtype : testing::all_dtypes()) {
+    for (const auto layout :
+         {testing::Layout::contiguous, testing::Layout::transposed, testing::Layout::sliced,
+          testing::Layout::offset, testing::Layout::expanded}) {
+      SCOPED_TRACE(::testing::Message() << dtype << " " << layout);
+      const Tensor t = testing::patterned(layout, dtype, device_);
+      for (const int dim : {0, 1, 2, -1, -2, -3}) {
+        const ValuesAndIndices sorted = sort(t, dim);
+        EXPECT_EQ(sorted.values.dtype(), dtype);
+        EXPECT_EQ(sorted.values.sizes(), t.sizes());
+        EXPECT_TRUE(sorted.values.is_contiguous());
+        EXPECT_TRUE(sorted.values.equal(t.gather(dim, sorted.indices)));
+        EXPECT_TRUE(argsort(t, dim).equal(sorted.indices));
+        const std::int64_t size = t.size(dim);
+        EXPECT_TRUE(sorted.values.narrow(dim, 1, size - 1)
+                        .ge(sorted.values.narrow(dim, 0, size - 1))
+                        .all()
+                        .item<bool>());
+        const ValuesAndIndices best = topk(t, 2, dim);
+        const ValuesAndIndices down = sort(t, dim, true);
+        EXPECT_TRUE(best.values.equal(down.values.narrow(dim, 0, 2)));
+        EXPECT_TRUE(best.indices.equal(down.indices.narrow(dim, 0, 2)));
+        const ValuesAndIndices worst = topk(t, 2, dim, false);
+        EXPECT_TRUE(worst.values.equal(sorted.values.narrow(dim, 0, 2)));
+        const ValuesAndIndices third = kthvalue(t, 3, dim, true);
+        EXPECT_TRUE(third.values.equal(sorted.values.narrow(dim, 2, 1)));
+        EXPECT_TRUE(third.indices.equal(sorted.indices.narrow(dim, 2, 1)));
+        EXPECT_TRUE(kthvalue(t, 3, dim).values.equal(sorted.values.select(dim, 2)));
+        const ValuesAndIndices middle = median(t, dim);
+        EXPECT_TRUE(middle.values.equal(sorted.values.select(dim, (size - 1) / 2)));
+        EXPECT_TRUE(middle.indices.equal(sorted.indices.select(dim, (size - 1) / 2)));
+        EXPECT_TRUE(nanmedian(t, dim).values.equal(middle.values));
+      }
+      EXPECT_TRUE(msort(t).equal(sort(t, 0).values));
+    }
+  }
+}
+
+TEST_P(SortingTest, LongAndShortFibresAgreeWithTheHost) {
+  std::mt19937 random(5);
+  for (const std::int64_t length : {100, 3000, 70000}) {
+    std::vector<float> numbers(static_cast<std::size_t>(2 * length));
+    for (float& x : numbers) x = static_cast<float>(static_cast<int>(random() % 5000)) / 7 - 300;
+    const Tensor host = tensor(numbers).view({2, length});
+    const Tensor t = on(host);
+    EXPECT_TRUE(sort(t).indices.cpu().equal(sort(host).indices));
+    EXPECT_TRUE(topk(t, 50).indices.cpu().equal(topk(host, 50).indices));
+    EXPECT_TRUE(topk(t, length).values.cpu().equal(sort(host, -1, true).values));
+    EXPECT_TRUE(median(t, 1).indices.cpu().equal(median(host, 1).indices));
+    EXPECT_TRUE(mode(t).indices.cpu().equal(mode(host).indices));
+    EXPECT_TRUE(unique(t).values.cpu().equal(unique(host).values));
+  }
+}
+
+TEST_P(SortingTest, TensorsWithoutDimsOrElements) {
+  const Tensor three = scalar_tensor(3, options());
+  for (const ValuesAndIndices& result :
+       {sort(three), topk(three, 1), kthvalue(three, 1), median(three, 0), mode(three, -1)}) {
+    EXPECT_EQ(result.values.sizes(), Shape{});
+    EXPECT_EQ(result.values.item<float>(), 3);
+    EXPECT_EQ(result.indices.sizes(), Shape{});
+    EXPECT_EQ(result.indices.item<std::int64_t>(), 0);
+  }
+  EXPECT_EQ(msort(three).sizes(), Shape{});
+  EXPECT_EQ(topk(three, 0).values.sizes(), Shape{0});
+  EXPECT_EQ(sort(zeros({0, 3}, options()), 0).values.sizes(), Shape({0, 3}));
+  EXPECT_EQ(topk(zeros({2, 0}, options()), 0, 0).indices.sizes(), Shape({0, 0}));
+  EXPECT_EQ(topk(zeros({2}, options()), 0).indices.sizes(), Shape{0});
+  EXPECT_EQ(median(zeros({0, 2}, options()), 1).values.sizes(), Shape{0});
+  EXPECT_EQ(mode(zeros({0, 2}, options()), 1, true).values.sizes(), Shape({0, 1}));
+  EXPECT_TRUE(std::isnan(median(zeros({0}, options())).item<float>()));
+  EXPECT_THAT(unique(zeros({0, 2}, options())).values.sizes(), Shape{0});
+  const UniqueElements one = unique(three, true, true, true);
+  EXPECT_EQ(one.values.sizes(), Shape{1});
+  EXPECT_EQ(one.inverse.sizes(), Shape{});
+}
+
+// As PyTorch 2.15 answers where it promises an answer; it leaves the order of equal elements open.
+TEST_P(SortingTest, TopkAndKthvalueOfNan) {
+  const Tensor t = on(tensor({kNan, 1.0f, 5.0f, kNan}));
+  EXPECT_THAT(texts(topk(t, 2).values), ElementsAre("nan", "nan"));
+  EXPECT_THAT(positions(topk(t, 2).indices), ElementsAre(0, 3));
+  EXPECT_THAT(topk(t, 2, -1, false).values.to_vector<float>(), ElementsAre(1, 5));
+  EXPECT_THAT(positions(topk(t, 2, -1, false).indices), ElementsAre(1, 2));
+  EXPECT_THAT(texts(kthvalue(t, 3).values), ElementsAre("nan"));
+  EXPECT_THAT(positions(kthvalue(t, 3).indices), ElementsAre(0));
+}
+
+TEST_P(SortingTest, MediansAreTheLowerOnes) {
+  EXPECT_EQ(median(on(tensor({3.0f, 1.0f, 1.0f, 4.0f}))).item<float>(), 1);
+  EXPECT_EQ(median(on(tensor({3, 1, 2, 4}))).item<int>(), 2);
+  const Tensor t = on(tensor({kNan, 1.0f, kNan, 3.0f}));
+  EXPECT_TRUE(std::isnan(median(t).item<float>()));
+  EXPECT_EQ(nanmedian(t).item<float>(), 1);
+  EXPECT_THAT(positions(median(t, 0).indices), ElementsAre(0));
+  EXPECT_THAT(positions(nanmedian(t, 0).indices), ElementsAre(1));
+  const ValuesAndIndices none = nanmedian(on(tensor({kNan, kNan})), 0);
+  EXPECT_TRUE(std::isnan(none.values.item<float>()));
+  EXPECT_EQ(none.indices.item<std::int64_t>(), 0);
+  EXPECT_EQ(median(on(tensor({1, 2})), 0, true).values.sizes(), Shape{1});
+  const Tensor matrix = on(tensor({{kNan, 2.0f, 1.0f}, {4.0f, 6.0f, 5.0f}}));
+  EXPECT_THAT(texts(median(matrix, 1).values), ElementsAre("nan", "5.0"));
+  EXPECT_THAT(positions(median(matrix, 1).indices), ElementsAre(0, 2));
+  EXPECT_THAT(nanmedian(matrix, 1).values.to_vector<float>(), ElementsAre(1, 5));
+}
+
+TEST_P(SortingTest, ModeIsTheSmallestOfTheMostFrequent) {
+  const ValuesAndIndices m = mode(on(tensor({3, 1, 1, 3, 2})));
+  EXPECT_EQ(m.values.item<int>(), 1);
+  EXPECT_EQ(m.indices.item<std::int64_t>(), 2);
+  const ValuesAndIndices rows = mode(on(tensor({{1, 2, 2, 1, 5}, {0, 0, 0, 1, 1}})));
+  EXPECT_THAT(rows.values.to_vector<int>(), ElementsAre(1, 0));
+  EXPECT_THAT(positions(rows.indices), ElementsAre(3, 2));
+  EXPECT_EQ(mode(on(tensor({true, false}))).values.item<bool>(), false);
+  EXPECT_EQ(mode(on(tensor({kNan, 2.0f, kNan}))).values.item<float>(), 2);
+  EXPECT_EQ(mode(on(tensor({{1, 2, 2, 1, 5}, {1, 0, 0, 1, 1}})), 0, true).values.sizes(),
+            Shape({1, 5}));
+}
+
+TEST_P(SortingTest, UniqueElementsTheirPlacesAndCounts) {
+  const auto [values, inverse, counts] =
+      unique(on(tensor({{3, 1, 3}, {1, 1, 7}})), true, true, true);
+  EXPECT_THAT(values.to_vector<int>(), ElementsAre(1, 3, 7));
+  EXPECT_THAT(positions(inverse), ElementsAre(1, 0, 1, 0, 0, 2));
+  EXPECT_EQ(inverse.sizes(), Shape({2, 3}));
+  EXPECT_THAT(positions(counts), ElementsAre(3, 2, 1));
+  const UniqueElements plain = unique(on(tensor({2, 2})));
+  EXPECT_FALSE(plain.inverse.defined());
+  EXPECT_FALSE(plain.counts.defined());
+  // As PyTorch 2.15 answers.
+  const auto odd = unique(on(tensor({kNan, 1.0f, kNan, -0.0f, 0.0f})), true, true, true);
+  EXPECT_THAT(texts(odd.values), ElementsAre("-0.0", "1.0", "nan", "nan"));
+  EXPECT_THAT(positions(odd.inverse), ElementsAre(2, 1, 3, 0, 0));
+  EXPECT_THAT(positions(odd.counts), ElementsAre(2, 1, 1, 1));
+}
+
+TEST_P(SortingTest, UniqueOfEveryDTypeAgreesWithASet) {
+  std::mt19937 random(9);
+  for (const DType dtype : testing::all_dtypes()) {
+    SCOPED_TRACE(dtype);
+    std::vector<double> numbers(5000);
+    for (double& x : numbers) x = dtype == bool_ ? random() % 2 : random() % 90;
+    const Tensor t = on(tensor(numbers).to(dtype)).view({50, 100}).transpose(0, 1);
+    const auto [values, inverse, counts] = unique(t, true, true, true);
+    const std::set<double> different(numbers.begin(), numbers.end());
+    EXPECT_EQ(values.to_vector<double>(), std::vector<double>(different.begin(), different.end()));
+    EXPECT_TRUE(values.index_select(0, inverse.reshape({-1})).view(t.sizes()).equal(t));
+    EXPECT_EQ(counts.sum().item<std::int64_t>(), 5000);
+    EXPECT_EQ(counts[3 % counts.size(0)].item<std::int64_t>(),
+              t.eq(values[3 % counts.size(0)]).sum().item<std::int64_t>());
+  }
+}
+
+TEST_P(SortingTest, RunsOfEqualElements) {
+  const auto [values, inverse, counts] =
+      unique_consecutive(on(tensor({1, 1, 2, 2, 1})), true, true);
+  EXPECT_THAT(values.to_vector<int>(), ElementsAre(1, 2, 1));
+  EXPECT_THAT(positions(inverse), ElementsAre(0, 0, 1, 1, 2));
+  EXPECT_THAT(positions(counts), ElementsAre(2, 2, 1));
+}
+
+// As PyTorch 2.15 answers.
+TEST_P(SortingTest, MembersOfASet) {
+  const Tensor t = on(tensor({1, 2, 3}));
+  const auto bools = [](const Tensor& x) { return x.to_vector<std::uint8_t>(); };
+  EXPECT_THAT(bools(isin(t, on(tensor({2, 5}))).to(u8)), ElementsAre(0, 1, 0));
+  EXPECT_THAT(bools(isin(t, on(tensor({2, 5})), false, true).to(u8)), ElementsAre(1, 0, 1));
+  EXPECT_THAT(bools(isin(t, 2).to(u8)), ElementsAre(0, 1, 0));
+  EXPECT_TRUE(isin(2, on(tensor({2}))).item<bool>());
+  EXPECT_EQ(isin(2, on(tensor({2}))).sizes(), Shape{});
+  EXPECT_THAT(bools(isin(on(tensor({kNan, 1.0f})), on(tensor({kNan}))).to(u8)), ElementsAre(0, 0));
+  EXPECT_THAT(bools(isin(on(tensor({1, 2})), on(tensor({2.5f, 2.0f}))).to(u8)), ElementsAre(0, 1));
+  EXPECT_THAT(bools(isin(on(tensor({-0.0f})), on(tensor({0.0f}))).to(u8)), ElementsAre(1));
+  const Tensor none = isin(on(tensor({{1, 2}})), zeros({0}, options(i64)), false, true);
+  EXPECT_EQ(none.sizes(), Shape({1, 2}));
+  EXPECT_THAT(bools(none.to(u8)), ElementsAre(1, 1));
+}
+
+TEST_P(SortingTest, TooLongForAGpuIsRefused) {
+  if (device_.is_cpu() || platform() == Platform::simulated) GTEST_SKIP() << "needs a GPU";
+  const Tensor t = zeros({1}, options(u8)).expand({std::int64_t{1} << 32});
+  EXPECT_THROW((void)topk(t, 1), NotSupported);
+  EXPECT_THROW((void)kthvalue(t, 1), NotSupported);
+  EXPECT_THROW((void)argsort(t), NotSupported);
+}
+
+TEST_P(SortingTest, WritesToGivenTensorsInAnyLayout) {
+  const Tensor t = on(tensor({{3, 1, 2}, {5, 9, 7}}));
+  const ValuesAndIndices expected = sort(t, 1, true);
+  Tensor values = empty({3, 2}, options(i64)).t();
+  Tensor indices = empty({2, 6}, options(i64)).slice(1, 0, 6, 2);
+  values.fill_(-1);
+  const auto [a, b] = sort_out(values, indices, t, 1, true);
+  EXPECT_EQ(&a, &values);
+  EXPECT_EQ(&b, &indices);
+  EXPECT_TRUE(values.equal(expected.values));
+  EXPECT_TRUE(indices.equal(expected.indices));
+  EXPECT_TRUE(argsort_out(indices, t).equal(argsort(t)));
+  EXPECT_TRUE(msort_out(values, t).equal(msort(t)));
+  Tensor row = empty({2}, options(i64));
+  Tensor places = empty({2}, options(i64));
+  kthvalue_out(row, places, t, 2);
+  EXPECT_TRUE(row.equal(kthvalue(t, 2).values));
+  median_out(row, places, t, 1);
+  EXPECT_TRUE(places.equal(median(t, 1).indices));
+  nanmedian_out(row, places, t, -1);
+  EXPECT_TRUE(row.equal(median(t, 1).values));
+  mode_out(row, places, t);
+  EXPECT_TRUE(row.equal(mode(t).values));
+  EXPECT_TRUE(places.equal(mode(t).indices));
+  topk_out(row = empty({2, 1}, options(i64)), places = empty({2, 1}, options(i64)), t, 1);
+  EXPECT_TRUE(row.equal(topk(t, 1).values));
+  Tensor is_in = empty({2, 3}, options(bool_));
+  EXPECT_TRUE(isin_out(is_in, t, 9).equal(t.eq(9)));
+}
+
+}  // namespace
+}  // namespace gantry
