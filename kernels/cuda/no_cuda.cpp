@@ -14,6 +14,7 @@
 #include "kernels/multicast_plan.hpp"
 #include "kernels/nary_plan.hpp"
 #include "kernels/reduce_plan.hpp"
+#include "kernels/special.hpp"
 
 namespace gantry::kernels::cuda {
 namespace {
@@ -40,6 +41,13 @@ void ternary(void*, TernaryOp, const TensorRef&, const Operand&, const Operand&,
 }
 void where(void*, const TensorRef&, const TensorRef&, const Operand&, const Operand&) {
   refuse("where");
+}
+
+void special(void*, SpecialOp, const TensorRef&, const TensorRef&, const SpecialParameters&) {
+  refuse("special");
+}
+void special(void*, SpecialBinaryOp, const TensorRef&, const Operand&, const Operand&) {
+  refuse("special");
 }
 
 void copy(void*, const TensorRef&, const TensorRef&) { refuse("copy"); }
