@@ -351,6 +351,14 @@ TEST_P(ContractionsTest, ChainMatmulMultipliesAll) {
   Tensor expected = matrices[0];
   for (std::size_t i = 1; i < matrices.size(); ++i) expected = mm(expected, matrices[i]);
   EXPECT_TRUE(chain_matmul(matrices).equal(expected));
+  // The order of the fewest multiplications shows in the rounding.
+  const Tensor tall = on(randn({40, 2}));
+  const Tensor flat = on(randn({2, 50}));
+  const Tensor column = on(randn({50, 1}));
+  ASSERT_FALSE(mm(mm(tall, flat), column).equal(mm(tall, mm(flat, column))));
+  EXPECT_TRUE(chain_matmul({tall, flat, column}).equal(mm(tall, mm(flat, column))));
+  EXPECT_TRUE(
+      chain_matmul({column.t(), flat.t(), tall.t()}).equal(mm(mm(column.t(), flat.t()), tall.t())));
   EXPECT_TRUE(chain_matmul({a_}).equal(a_));
   EXPECT_FALSE(chain_matmul({a_}).is_view_of(a_));
   EXPECT_ERROR(chain_matmul(std::vector<Tensor>{}), InvalidArgument, "at least one matrix");
