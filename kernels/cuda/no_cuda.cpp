@@ -8,6 +8,7 @@
 #include "kernels/cuda/elementwise.hpp"
 #include "kernels/cuda/jit.hpp"
 #include "kernels/cuda/random.hpp"
+#include "kernels/distributions.hpp"
 #include "kernels/fibre_plan.hpp"
 #include "kernels/gemm_plan.hpp"
 #include "kernels/indexing_plan.hpp"
@@ -66,6 +67,15 @@ void randint(void*, const TensorRef&, RandomPosition, std::int64_t, std::int64_t
 void bernoulli(void*, const TensorRef&, const TensorRef&, RandomPosition) { refuse("bernoulli"); }
 std::size_t randperm_workspace(std::int64_t) { refuse("randperm"); }
 void randperm(void*, const TensorRef&, RandomPosition, void*) { refuse("randperm"); }
+
+void exponential(void*, const TensorRef&, RandomPosition, double) { refuse("exponential"); }
+void cauchy(void*, const TensorRef&, RandomPosition, double, double) { refuse("cauchy"); }
+void log_normal(void*, const TensorRef&, RandomPosition, double, double) { refuse("log_normal"); }
+void geometric(void*, const TensorRef&, RandomPosition, double) { refuse("geometric"); }
+void poisson(void*, const TensorRef&, const TensorRef&, RandomPosition) { refuse("poisson"); }
+void categorical(void*, const TensorRef&, const TensorRef&, RandomPosition) {
+  refuse("multinomial");
+}
 
 std::int64_t merge_counter_count(const ReducePlan&) { refuse("reduce"); }
 void clear_counters(void*, std::uint32_t*, std::int64_t) { refuse("reduce"); }
