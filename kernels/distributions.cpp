@@ -4,6 +4,22 @@
 
 namespace gantry::kernels {
 
+void uniform_shard(const Target& target, const TensorRef& out, RandomPosition at,
+                   const ShardPlace& place) {
+  if (out.numel() == 0) return;
+  submit(
+      "uniform", target, {&out}, [=] { host::uniform_shard(out, at, place); },
+      [&](void* stream) { cuda::uniform_shard(stream, out, at, place); });
+}
+
+void normal_shard(const Target& target, const TensorRef& out, RandomPosition at,
+                  const ShardPlace& place) {
+  if (out.numel() == 0) return;
+  submit(
+      "normal", target, {&out}, [=] { host::normal_shard(out, at, place); },
+      [&](void* stream) { cuda::normal_shard(stream, out, at, place); });
+}
+
 void exponential(const Target& target, const TensorRef& out, RandomPosition at, double rate) {
   if (out.numel() == 0) return;
   submit(

@@ -6,6 +6,18 @@
 // and of i, with the same bits on every platform. All are computed in f64 and converted once.
 namespace gantry::kernels {
 
+// The elements of a larger tensor whose indices are out's, plus `first`. `strides` are the larger
+// tensor's, in elements of its row-major order.
+struct ShardPlace {
+  std::int64_t first = 0;
+  std::int64_t strides[kMaxDims] = {};
+};
+// uniform(…, 0, 1) and normal(…, 0, 1) of the larger tensor, for the elements of `out`.
+void uniform_shard(const Target& target, const TensorRef& out, RandomPosition at,
+                   const ShardPlace& place);
+void normal_shard(const Target& target, const TensorRef& out, RandomPosition at,
+                  const ShardPlace& place);
+
 // Exponential: -log(u) / rate. DTypes: floating.
 void exponential(const Target& target, const TensorRef& out, RandomPosition at, double rate);
 // Cauchy: median + width * tan(pi (u - 1/2)). DTypes: floating.
@@ -25,6 +37,8 @@ void categorical(const Target& target, const TensorRef& out, const TensorRef& su
                  RandomPosition at);
 
 namespace host {
+void uniform_shard(const TensorRef& out, RandomPosition at, const ShardPlace& place);
+void normal_shard(const TensorRef& out, RandomPosition at, const ShardPlace& place);
 void exponential(const TensorRef& out, RandomPosition at, double rate);
 void cauchy(const TensorRef& out, RandomPosition at, double median, double width);
 void log_normal(const TensorRef& out, RandomPosition at, double mean, double standard_deviation);
@@ -34,6 +48,8 @@ void categorical(const TensorRef& out, const TensorRef& sums, RandomPosition at)
 }  // namespace host
 
 namespace cuda {
+void uniform_shard(void* stream, const TensorRef& out, RandomPosition at, const ShardPlace& place);
+void normal_shard(void* stream, const TensorRef& out, RandomPosition at, const ShardPlace& place);
 void exponential(void* stream, const TensorRef& out, RandomPosition at, double rate);
 void cauchy(void* stream, const TensorRef& out, RandomPosition at, double median, double width);
 void log_normal(void* stream, const TensorRef& out, RandomPosition at, double mean,

@@ -159,6 +159,54 @@ Tensor normal(double mean, const Tensor& std, GeneratorRef generator) {
   return run_normal(mean, std, generator);
 }
 
+namespace {
+
+// The part of the kernel's numbers for a tensor of `sizes`.
+Tensor run_shard(std::string_view op, const Shape& sizes, const Shard& shard, TensorOptions options,
+                 GeneratorRef generator,
+                 void (*kernel)(const kernels::Target&, const TensorRef&, kernels::RandomPosition,
+                                const kernels::ShardPlace&)) {
+  const Device device = options.device.value_or(Device::cpu()).resolved();
+  detail::check_sizes(op, sizes);
+  check_floating(op, options.dtype.value_or(DType::f32), device);
+  if (sizes.empty()) {
+    throw ShapeError(fmt::format("{}: expected at least one dim, but got sizes []", op),
+                     device.str());
+  }
+  const int dim = detail::wrap_dim(op, shard.dim, sizes.size(), device);
+  const std::int64_t size = sizes[dim];
+  if (shard.start < 0 || shard.length < 0 || shard.start > size - shard.length) {
+    throw IndexError(fmt::format("{}: start ({}) + length ({}) exceeds dimension size ({}).", op,
+                                 shard.start, shard.length, size),
+                     device.str());
+  }
+  Shape own = sizes;
+  own[dim] = shard.length;
+  Generator& source = detail::generator_for(op, device, generator);
+  const Tensor result = detail::empty_as(op, own, options);
+  kernels::ShardPlace place;
+  std::int64_t stride = 1;
+  for (int d = sizes.size() - 1; d >= 0; --d) {
+    place.strides[d] = stride;
+    stride *= sizes[d];
+  }
+  place.first = shard.start * place.strides[dim];
+  kernel(detail::target_of(result), result.ref(), detail::next_draw(source), place);
+  return result;
+}
+
+}  // namespace
+
+Tensor rand_shard(const Shape& sizes, const Shard& shard, const TensorOptions& options,
+                  GeneratorRef generator) {
+  return run_shard("rand_shard", sizes, shard, options, generator, kernels::uniform_shard);
+}
+
+Tensor randn_shard(const Shape& sizes, const Shard& shard, const TensorOptions& options,
+                   GeneratorRef generator) {
+  return run_shard("randn_shard", sizes, shard, options, generator, kernels::normal_shard);
+}
+
 Tensor poisson(const Tensor& rates, GeneratorRef generator) {
   detail::check_defined("poisson", "rates", rates);
   check_floating("poisson", rates.dtype(), rates.device());

@@ -3,6 +3,14 @@
 
 namespace gantry::kernels::cuda {
 
+void uniform_shard(void* stream, const TensorRef& out, RandomPosition at, const ShardPlace& place) {
+  run_uniform_shard(Loop(stream), out, at, place);
+}
+
+void normal_shard(void* stream, const TensorRef& out, RandomPosition at, const ShardPlace& place) {
+  run_normal_shard(Loop(stream), out, at, place);
+}
+
 void exponential(void* stream, const TensorRef& out, RandomPosition at, double rate) {
   run_distribution(Loop(stream), "exponential", out, functors::Exponential(at, rate));
 }

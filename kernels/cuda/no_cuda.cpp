@@ -68,6 +68,10 @@ void bernoulli(void*, const TensorRef&, const TensorRef&, RandomPosition) { refu
 std::size_t randperm_workspace(std::int64_t) { refuse("randperm"); }
 void randperm(void*, const TensorRef&, RandomPosition, void*) { refuse("randperm"); }
 
+void uniform_shard(void*, const TensorRef&, RandomPosition, const ShardPlace&) {
+  refuse("uniform");
+}
+void normal_shard(void*, const TensorRef&, RandomPosition, const ShardPlace&) { refuse("normal"); }
 void exponential(void*, const TensorRef&, RandomPosition, double) { refuse("exponential"); }
 void cauchy(void*, const TensorRef&, RandomPosition, double, double) { refuse("cauchy"); }
 void log_normal(void*, const TensorRef&, RandomPosition, double, double) { refuse("log_normal"); }

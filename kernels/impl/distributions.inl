@@ -165,6 +165,32 @@ struct Categorical {
 
 }  // namespace functors
 
+// A source of the index of each element of `out` in the larger tensor.
+inline Input<Counter> shard_index(const TensorRef& out, const ShardPlace& place) {
+  Input<Counter> result{{place.first}, {}};
+  for (int dim = 0; dim < out.ndim; ++dim) result.strides[dim] = place.strides[dim];
+  return result;
+}
+
+template <class Loop>
+void run_uniform_shard(const Loop& loop, const TensorRef& out, RandomPosition at,
+                       const ShardPlace& place) {
+  dispatch_floating("uniform", out.dtype, [&](auto tag) {
+    using T = typename decltype(tag)::type;
+    loop.template run<T>("uniform", functors::Uniform<T>(at, 0, 1), out, shard_index(out, place));
+  });
+}
+
+template <class Loop>
+void run_normal_shard(const Loop& loop, const TensorRef& out, RandomPosition at,
+                      const ShardPlace& place) {
+  dispatch_floating("normal", out.dtype, [&](auto tag) {
+    using T = typename decltype(tag)::type;
+    loop.template run<T>("normal", functors::Normal<ComputeType<T>>(at, 0, 1), out,
+                         shard_index(out, place));
+  });
+}
+
 template <class Loop, class Functor>
 void run_distribution(const Loop& loop, const char* name, const TensorRef& out,
                       const Functor& functor) {

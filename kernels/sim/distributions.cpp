@@ -3,6 +3,14 @@
 
 namespace gantry::kernels::host {
 
+void uniform_shard(const TensorRef& out, RandomPosition at, const ShardPlace& place) {
+  run_uniform_shard(Loop{}, out, at.resolved(), place);
+}
+
+void normal_shard(const TensorRef& out, RandomPosition at, const ShardPlace& place) {
+  run_normal_shard(Loop{}, out, at.resolved(), place);
+}
+
 void exponential(const TensorRef& out, RandomPosition at, double rate) {
   run_distribution(Loop{}, "exponential", out, functors::Exponential(at.resolved(), rate));
 }

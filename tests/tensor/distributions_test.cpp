@@ -303,6 +303,33 @@ TEST_P(DistributionsTest, MultinomialRejectsBadArguments) {
   EXPECT_ERROR(multinomial(weights, 3), InvalidArgument, "not enough non-negative category");
 }
 
+TEST_P(DistributionsTest, ShardsArePartsOfOneTensor) {
+  for (const DType dtype : {f16, bf16, f32, f64}) {
+    SCOPED_TRACE(::testing::Message() << dtype);
+    const Shape sizes{5, 7, 9};
+    Generator whole = generator();
+    const Tensor uniform = rand(sizes, options(dtype), &whole);
+    const Tensor standard = randn(sizes, options(dtype), &whole);
+    for (const Shard& shard : {Shard{0, 0, 5}, Shard{0, 2, 2}, Shard{1, 3, 4}, Shard{-1, 8, 1},
+                               Shard{2, 1, 5}, Shard{1, 7, 0}}) {
+      Generator own = generator();
+      EXPECT_TRUE(rand_shard(sizes, shard, options(dtype), &own)
+                      .equal(uniform.narrow(shard.dim, shard.start, shard.length)));
+      EXPECT_TRUE(randn_shard(sizes, shard, options(dtype), &own)
+                      .equal(standard.narrow(shard.dim, shard.start, shard.length)));
+      EXPECT_EQ(own.offset(), 2u);
+    }
+  }
+  Generator source = generator();
+  EXPECT_ERROR(rand_shard({5}, {0, 3, 3}, options(), &source), IndexError,
+               "rand_shard: start (3) + length (3) exceeds dimension size (5).");
+  EXPECT_ERROR(randn_shard({5}, {0, -1, 3}, options(), &source), IndexError, "start (-1)");
+  EXPECT_ERROR(rand_shard({5}, {1, 0, 3}, options(), &source), IndexError, "out of range");
+  EXPECT_ERROR(rand_shard({}, {0, 0, 1}, options(), &source), ShapeError, "at least one dim");
+  EXPECT_ERROR(rand_shard({5}, {0, 0, 1}, options(i32), &source), DTypeError, "a floating type");
+  EXPECT_EQ(source.offset(), 0u);
+}
+
 TEST_P(DistributionsTest, NormalHasMeansAndDeviations) {
   Generator source = generator();
   const Tensor fixed = normal(3, 2, {1000}, options(), &source);

@@ -32,6 +32,23 @@ template <TensorOption T>
                                        GeneratorRef generator = {});
 [[nodiscard]] GANTRY_API Tensor normal(double mean, const Tensor& std, GeneratorRef generator = {});
 
+/// A part of a tensor: the indices from `start`, `length` of them, along `dim`.
+struct Shard {
+  int dim = 0;              ///< negative: from the last
+  std::int64_t start = 0;   ///< first index
+  std::int64_t length = 0;  ///< number of indices
+};
+/// `rand(sizes, options, generator).narrow(dim, start, length)` without the rest of that tensor.
+/// Ranks whose generators are equal can each fill their own part of one tensor. Throws: IndexError
+/// for a dim or a part out of range.
+[[nodiscard]] GANTRY_API Tensor rand_shard(const Shape& sizes, const Shard& shard,
+                                           const TensorOptions& options = {},
+                                           GeneratorRef generator = {});
+/// The same part of randn(sizes, options, generator).
+[[nodiscard]] GANTRY_API Tensor randn_shard(const Shape& sizes, const Shard& shard,
+                                            const TensorOptions& options = {},
+                                            GeneratorRef generator = {});
+
 /// Poisson numbers with the rate in the same element of `rates`; NaN for a negative rate. Shapes,
 /// DTypes, device: those of `rates`, floating. Throws: InvalidArgument for a negative rate on the
 /// CPU.
