@@ -31,16 +31,6 @@ MinMax aminmax(const Tensor& self, std::optional<int> dim, bool keepdim) {
   return {amin(self, axes, keepdim), amax(self, axes, keepdim)};
 }
 
-Tensor trace(const Tensor& self) {
-  detail::check_defined("trace", "self", self);
-  if (self.dim() != 2) {
-    throw ShapeError(
-        fmt::format("trace: expected a matrix, but got a tensor with dim {}", self.dim()),
-        self.device().str());
-  }
-  return self.diagonal().sum();
-}
-
 Tensor nansum(const Tensor& self, const Axes& dims, bool keepdim, std::optional<DType> dtype) {
   detail::check_defined("nansum", "self", self);
   static_cast<void>(detail::wrap_dims("nansum", dims, self));

@@ -66,7 +66,7 @@ TEST_F(PrintTest, BreaksLongLines) {
   EXPECT_EQ(tensor({1.25}).str(), "[1.2]\n[1] f32 cpu");
 }
 
-// One tensor of printed_tensors.txt.
+// One tensor of printed_tensors.dat.
 class Recorded {
  public:
   // Reads the header line without "# ".
@@ -116,7 +116,7 @@ class Recorded {
 };
 
 TEST_F(PrintTest, WritesTheElementsAsPytorchDoes) {
-  std::ifstream file(GANTRY_TEST_DATA_DIR "/printed_tensors.txt");
+  std::ifstream file(GANTRY_TEST_DATA_DIR "/printed_tensors.dat");
   ASSERT_TRUE(file);
   std::vector<Recorded> all;
   for (std::string line; std::getline(file, line);) {

@@ -48,15 +48,6 @@ TEST_P(StatisticsTest, PairsAreTheirParts) {
   EXPECT_ERROR(std_mean(on(arange(3))), DTypeError, "std: expected a tensor of a floating type");
 }
 
-TEST_P(StatisticsTest, TraceSumsTheDiagonal) {
-  const Tensor m = on(arange(12)).view({3, 4});
-  EXPECT_EQ(trace(m).item<int>(), 0 + 5 + 10);
-  EXPECT_EQ(trace(m.t().to(i8)).dtype(), i64);
-  EXPECT_EQ(trace(m.to(f16)).dtype(), f16);
-  EXPECT_EQ(trace(on(zeros({0, 3}))).item<float>(), 0);
-  EXPECT_ERROR(trace(m[0]), ShapeError, "trace: expected a matrix, but got a tensor with dim 1");
-}
-
 TEST_P(StatisticsTest, NanCountsAsNothing) {
   const Tensor x = on(tensor({1.0f, kNan, 3.0f, kNan, kNan, kNan})).view({2, 3});
   EXPECT_EQ(nansum(x).item<float>(), 4);

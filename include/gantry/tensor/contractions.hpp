@@ -76,6 +76,7 @@ template <TensorRange R>
 /// GPUs that have it. Default: false. It holds for later calls of all threads. The CPU and
 /// simulated devices always compute in f32.
 GANTRY_API void set_allow_tf32(bool allowed);
+/// The permission that set_allow_tf32 gave.
 [[nodiscard]] GANTRY_API bool allow_tf32();
 
 }  // namespace gantry

@@ -24,7 +24,8 @@
 /// share memory) for `out`. After an exception nothing has changed.
 namespace gantry {
 
-// Reductions and scans.
+/// The reduction or scan of that name.
+/// @{
 GANTRY_API Tensor& sum_out(Tensor& out, const Tensor& self, const Axes& dims = {},
                            bool keepdim = false, std::optional<DType> dtype = {});
 GANTRY_API Tensor& prod_out(Tensor& out, const Tensor& self, const Axes& dims = {},
@@ -57,31 +58,33 @@ GANTRY_API Tensor& softmax_out(Tensor& out, const Tensor& self, int dim,
                                std::optional<DType> dtype = {});
 GANTRY_API Tensor& log_softmax_out(Tensor& out, const Tensor& self, int dim,
                                    std::optional<DType> dtype = {});
+/// @}
 
-// Joins.
+/// The join of that name.
+/// @{
 GANTRY_API Tensor& cat_out(Tensor& out, const std::vector<Tensor>& tensors, int dim = 0);
 GANTRY_API Tensor& stack_out(Tensor& out, const std::vector<Tensor>& tensors, int dim = 0);
 GANTRY_API Tensor& hstack_out(Tensor& out, const std::vector<Tensor>& tensors);
 GANTRY_API Tensor& vstack_out(Tensor& out, const std::vector<Tensor>& tensors);
 GANTRY_API Tensor& dstack_out(Tensor& out, const std::vector<Tensor>& tensors);
 GANTRY_API Tensor& column_stack_out(Tensor& out, const std::vector<Tensor>& tensors);
+/// @}
 
-// Products.
+/// The product of that name. The output of addmm_out, baddbmm_out and addmv_out may be `self`.
+/// @{
 GANTRY_API Tensor& matmul_out(Tensor& out, const Tensor& a, const Tensor& b);
 GANTRY_API Tensor& mm_out(Tensor& out, const Tensor& a, const Tensor& b);
 GANTRY_API Tensor& bmm_out(Tensor& out, const Tensor& a, const Tensor& b);
 GANTRY_API Tensor& mv_out(Tensor& out, const Tensor& matrix, const Tensor& vector);
 GANTRY_API Tensor& dot_out(Tensor& out, const Tensor& a, const Tensor& b);
 GANTRY_API Tensor& outer_out(Tensor& out, const Tensor& a, const Tensor& b);
-/// `out` may be `self`.
 GANTRY_API Tensor& addmm_out(Tensor& out, const Tensor& self, const Tensor& mat1,
                              const Tensor& mat2, const Scalar& beta = 1, const Scalar& alpha = 1);
-/// `out` may be `self`.
 GANTRY_API Tensor& baddbmm_out(Tensor& out, const Tensor& self, const Tensor& batch1,
                                const Tensor& batch2, const Scalar& beta = 1,
                                const Scalar& alpha = 1);
-/// `out` may be `self`.
 GANTRY_API Tensor& addmv_out(Tensor& out, const Tensor& self, const Tensor& matrix,
                              const Tensor& vector, const Scalar& beta = 1, const Scalar& alpha = 1);
+/// @}
 
 }  // namespace gantry

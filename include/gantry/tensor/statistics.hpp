@@ -32,8 +32,6 @@ struct MinMax {
 /// amin and amax along `dim`, or of all elements. Throws: ShapeError for an empty reduction.
 [[nodiscard]] GANTRY_API MinMax aminmax(const Tensor& self, std::optional<int> dim = {},
                                         bool keepdim = false);
-/// Sum of the diagonal of a matrix. Shapes: [m, n] → []. DTypes: as sum. Throws: ShapeError.
-[[nodiscard]] GANTRY_API Tensor trace(const Tensor& self);
 /// sum, where NaN counts as 0. DTypes: as sum.
 [[nodiscard]] GANTRY_API Tensor nansum(const Tensor& self, const Axes& dims = {},
                                        bool keepdim = false, std::optional<DType> dtype = {});
