@@ -1,6 +1,7 @@
 #include "kernels/gemm.hpp"
 
 #include <algorithm>
+#include <atomic>
 #include <cstdint>
 
 #include "kernels/copy.hpp"
@@ -12,6 +13,8 @@
 namespace gantry::kernels {
 
 namespace {
+
+std::atomic<bool> tf32_is_allowed{false};
 
 bool same_layout(const TensorRef& a, const TensorRef& b) {
   return a.data == b.data && std::equal(a.strides, a.strides + a.ndim, b.strides);
@@ -80,11 +83,15 @@ void gemm_on_gpu(const Target& target, const TensorRef& out, const TensorRef& a,
   plan.out = out.data;
   plan.alpha = alpha;
   plan.beta = beta;
+  plan.allow_tf32 = allow_tf32();
   if (beta != 0 && !same_layout(out, c)) copy(target, out, c);
   cuda::gemm(target.stream(), plan);
 }
 
 }  // namespace
+
+void set_allow_tf32(bool allowed) { tf32_is_allowed = allowed; }
+bool allow_tf32() { return tf32_is_allowed; }
 
 void gemm(const Target& target, const TensorRef& out, const TensorRef& a, const TensorRef& b,
           const TensorRef& c, double alpha, double beta) {

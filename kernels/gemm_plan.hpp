@@ -29,6 +29,7 @@ struct GemmPlan {
   void* out = nullptr;
   double alpha = 1;
   double beta = 0;
+  bool allow_tf32 = false;
 };
 
 namespace host {

@@ -2,11 +2,15 @@
 
 #include <gantry/core/error.hpp>
 #include <gantry/tensor/factories.hpp>
+#include <gantry/tensor/outputs.hpp>
 #include <gantry/tensor/promote.hpp>
+#include <gantry/tensor/rearrangements.hpp>
 #include <gantry/tensor/shape_ops.hpp>
 
 #include "tensor/broadcast.hpp"
 #include "tensor/check.hpp"
+#include "tensor/destination.hpp"
+#include "tensor/overlap.hpp"
 #include "tensor/same_device.hpp"
 
 namespace gantry {
@@ -64,12 +68,18 @@ Shape joined_shape(std::string_view op, const std::vector<Tensor>& tensors, int 
   return shape;
 }
 
-Tensor join(std::string_view op, const std::vector<Tensor>& tensors, int dim) {
+Tensor join(std::string_view op, const std::vector<Tensor>& tensors, int dim,
+            Tensor* out = nullptr) {
   check_list(op, tensors);
   const Device device = detail::common_device(op, tensors);
   int at = 0;
   const Shape shape = joined_shape(op, tensors, dim, at);
-  Tensor result = empty(shape, {.dtype = promoted(tensors), .device = device});
+  if (out != nullptr) {
+    detail::check_output(op, *out, shape, promoted(tensors), tensors[0]);
+    for (const Tensor& tensor : tensors) detail::check_no_overlap(op, *out, tensor);
+  }
+  const Tensor result =
+      out != nullptr ? *out : empty(shape, {.dtype = promoted(tensors), .device = device});
   std::int64_t start = 0;
   for (const Tensor& tensor : tensors) {
     if (is_skipped(tensor)) continue;
@@ -82,9 +92,9 @@ Tensor join(std::string_view op, const std::vector<Tensor>& tensors, int dim) {
 
 }  // namespace
 
-Tensor cat(const std::vector<Tensor>& tensors, int dim) { return join("cat", tensors, dim); }
+namespace {
 
-Tensor stack(const std::vector<Tensor>& tensors, int dim) {
+Tensor run_stack(const std::vector<Tensor>& tensors, int dim, Tensor* out) {
   check_list("stack", tensors);
   detail::common_device("stack", tensors);
   const Shape& shape = tensors[0].sizes();
@@ -101,27 +111,101 @@ Tensor stack(const std::vector<Tensor>& tensors, int dim) {
     }
     pieces.push_back(tensors[i].unsqueeze(at));
   }
-  return join("stack", pieces, at);
+  return join("stack", pieces, at, out);
 }
 
-Tensor hstack(const std::vector<Tensor>& tensors) {
+Tensor run_hstack(const std::vector<Tensor>& tensors, Tensor* out) {
   check_list("hstack", tensors);
   detail::common_device("hstack", tensors);
   std::vector<Tensor> pieces;
   for (const Tensor& tensor : tensors) {
     pieces.push_back(tensor.dim() == 0 ? tensor.reshape({1}) : tensor);
   }
-  return join("hstack", pieces, pieces[0].dim() == 1 ? 0 : 1);
+  return join("hstack", pieces, pieces[0].dim() == 1 ? 0 : 1, out);
 }
 
-Tensor vstack(const std::vector<Tensor>& tensors) {
+Tensor run_vstack(const std::vector<Tensor>& tensors, Tensor* out) {
   check_list("vstack", tensors);
   detail::common_device("vstack", tensors);
   std::vector<Tensor> pieces;
   for (const Tensor& tensor : tensors) {
     pieces.push_back(tensor.dim() < 2 ? tensor.reshape({1, tensor.numel()}) : tensor);
   }
-  return join("vstack", pieces, 0);
+  return join("vstack", pieces, 0, out);
+}
+
+Tensor run_dstack(const std::vector<Tensor>& tensors, Tensor* out) {
+  check_list("dstack", tensors);
+  detail::common_device("dstack", tensors);
+  std::vector<Tensor> pieces;
+  for (const Tensor& tensor : tensors) pieces.push_back(atleast_3d(tensor));
+  return join("dstack", pieces, 2, out);
+}
+
+Tensor run_column_stack(const std::vector<Tensor>& tensors, Tensor* out) {
+  check_list("column_stack", tensors);
+  detail::common_device("column_stack", tensors);
+  std::vector<Tensor> pieces;
+  for (const Tensor& tensor : tensors) {
+    pieces.push_back(tensor.dim() < 2 ? tensor.reshape({tensor.numel(), 1}) : tensor);
+  }
+  return join("column_stack", pieces, 1, out);
+}
+
+}  // namespace
+
+#define GANTRY_JOIN(name)                                                                  \
+  Tensor name(const std::vector<Tensor>& tensors) { return run_##name(tensors, nullptr); } \
+  Tensor& name##_out(Tensor& out, const std::vector<Tensor>& tensors) {                    \
+    run_##name(tensors, &out);                                                             \
+    return out;                                                                            \
+  }
+GANTRY_JOIN(hstack)
+GANTRY_JOIN(vstack)
+GANTRY_JOIN(dstack)
+GANTRY_JOIN(column_stack)
+#undef GANTRY_JOIN
+
+Tensor cat(const std::vector<Tensor>& tensors, int dim) { return join("cat", tensors, dim); }
+Tensor& cat_out(Tensor& out, const std::vector<Tensor>& tensors, int dim) {
+  join("cat", tensors, dim, &out);
+  return out;
+}
+
+Tensor stack(const std::vector<Tensor>& tensors, int dim) {
+  return run_stack(tensors, dim, nullptr);
+}
+Tensor& stack_out(Tensor& out, const std::vector<Tensor>& tensors, int dim) {
+  run_stack(tensors, dim, &out);
+  return out;
+}
+
+Tensor block_diag(const std::vector<Tensor>& tensors) {
+  check_list("block_diag", tensors);
+  const Device device = detail::common_device("block_diag", tensors);
+  std::vector<Tensor> blocks;
+  Shape shape{0, 0};
+  for (std::size_t i = 0; i < tensors.size(); ++i) {
+    const Tensor& tensor = tensors[i];
+    if (tensor.dim() > 2) {
+      throw ShapeError(fmt::format("block_diag: Input tensors must have 2 or fewer dimensions. "
+                                   "Input {} has {} dimensions",
+                                   i, tensor.dim()),
+                       device.str());
+    }
+    blocks.push_back(atleast_2d(tensor));
+    shape[0] += blocks.back().size(0);
+    shape[1] += blocks.back().size(1);
+  }
+  Tensor result = zeros(shape, {.dtype = promoted(tensors), .device = device});
+  std::int64_t row = 0;
+  std::int64_t column = 0;
+  for (const Tensor& block : blocks) {
+    result.narrow(0, row, block.size(0)).narrow(1, column, block.size(1)).copy_(block);
+    row += block.size(0);
+    column += block.size(1);
+  }
+  return result;
 }
 
 std::vector<Tensor> broadcast_tensors(const std::vector<Tensor>& tensors) {

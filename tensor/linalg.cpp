@@ -5,10 +5,13 @@
 #include <gantry/core/error.hpp>
 #include <gantry/tensor/elementwise.hpp>
 #include <gantry/tensor/factories.hpp>
+#include <gantry/tensor/outputs.hpp>
+#include <gantry/tensor/promote.hpp>
 
 #include "kernels/gemm.hpp"
 #include "tensor/broadcast.hpp"
 #include "tensor/check.hpp"
+#include "tensor/destination.hpp"
 #include "tensor/same_device.hpp"
 #include "tensor/target_of.hpp"
 
@@ -87,14 +90,27 @@ void check_addend(std::string_view op, const Tensor& self, const Tensor& product
   }
 }
 
-// beta * c + alpha * a b of 3-D tensors with matching shapes. c is undefined if beta is 0.
-Tensor multiply(const Tensor& a, const Tensor& b, const Tensor& c = {}, double beta = 0,
-                double alpha = 1) {
-  const Tensor out =
-      empty({a.size(0), a.size(1), b.size(2)}, {.dtype = a.dtype(), .device = a.device()});
+// The caller's output, if any, and the operation's name for its errors.
+struct Output {
+  std::string_view op;
+  Tensor* out = nullptr;
+};
+
+// beta * c + alpha * a b of 3-D tensors with matching shapes, as a tensor of shape `sizes`. c is
+// undefined if beta is 0.
+Tensor multiply(const Output& output, const Shape& sizes, const Tensor& a, const Tensor& b,
+                const Tensor& c = {}, double beta = 0, double alpha = 1) {
+  // The kernel may write over the addend, but over nothing else that it reads.
+  const Tensor* const out_or_null = output.out;
+  const bool in_place = out_or_null != nullptr && out_or_null->defined() && c.defined() &&
+                        c.numel() == out_or_null->numel() && c.data() == out_or_null->data() &&
+                        c.is_contiguous() && out_or_null->is_contiguous();
+  detail::Destination destination(output.op, output.out, sizes, a.dtype(),
+                                  {&a, &b, in_place ? &a : &c});
+  const Tensor out = destination.tensor().view({a.size(0), a.size(1), b.size(2)});
   kernels::gemm(detail::target_of(a), out.ref(), a.ref(), b.ref(),
                 c.defined() ? c.ref() : TensorRef{}, alpha, beta);
-  return out;
+  return destination.finish();
 }
 
 // self, broadcast to the product's shape. Throws ShapeError if that is impossible, also if beta is
@@ -104,13 +120,14 @@ Tensor addend_for(std::string_view op, const Tensor& self, const Shape& sizes) {
 }
 
 // beta * addend + alpha * a b, in the addend's shape; a and b are 3-D.
-Tensor add_product(const Tensor& addend_in_shape, const Tensor& a, const Tensor& b,
-                   const Scalar& beta, const Scalar& alpha) {
+Tensor add_product(const Output& output, const Tensor& addend_in_shape, const Tensor& a,
+                   const Tensor& b, const Scalar& beta, const Scalar& alpha) {
   const Shape sizes = addend_in_shape.sizes();
   Tensor addend = addend_in_shape;
-  if (sizes.size() == 2) addend = addend.unsqueeze(0);
+  if (sizes.size() == 1) addend = addend.unsqueeze(1);
+  if (addend.dim() == 2) addend = addend.unsqueeze(0);
   const double keep = beta.to<double>();
-  return multiply(a, b, keep == 0 ? Tensor() : addend, keep, alpha.to<double>()).view(sizes);
+  return multiply(output, sizes, a, b, keep == 0 ? Tensor() : addend, keep, alpha.to<double>());
 }
 
 // The batch dims: all but the last two.
@@ -127,9 +144,7 @@ Tensor batched(const Tensor& tensor, const Shape& batch) {
   return tensor.expand(sizes).reshape({batch.product(), tensor.size(-2), tensor.size(-1)});
 }
 
-}  // namespace
-
-Tensor matmul(const Tensor& a, const Tensor& b) {
+Tensor run_matmul(const Tensor& a, const Tensor& b, Tensor* out) {
   check_operands("matmul", {"self", a}, {"other", b});
   if (a.dim() == 0 || b.dim() == 0) {
     throw ShapeError(
@@ -152,20 +167,20 @@ Tensor matmul(const Tensor& a, const Tensor& b) {
   if (right_batch.empty()) {
     // With a single matrix on the right, the batch dims of the left merge with its rows.
     const Tensor rows = left.reshape({batch.product() * left.size(-2), left.size(-1)});
-    return multiply(rows.unsqueeze(0), right.unsqueeze(0)).view(sizes);
+    return multiply({"matmul", out}, sizes, rows.unsqueeze(0), right.unsqueeze(0));
   }
-  return multiply(batched(left, batch), batched(right, batch)).view(sizes);
+  return multiply({"matmul", out}, sizes, batched(left, batch), batched(right, batch));
 }
 
-Tensor mm(const Tensor& a, const Tensor& b) {
+Tensor run_mm(const Tensor& a, const Tensor& b, Tensor* out) {
   check_operands("mm", {"self", a}, {"mat2", b});
   check_dim("mm", {"self", a}, 2, "matrix");
   check_dim("mm", {"mat2", b}, 2, "matrix");
   check_inner("mm", a.size(0), a.size(1), b.size(0), b.size(1), a.device());
-  return multiply(a.unsqueeze(0), b.unsqueeze(0)).view({a.size(0), b.size(1)});
+  return multiply({"mm", out}, {a.size(0), b.size(1)}, a.unsqueeze(0), b.unsqueeze(0));
 }
 
-Tensor bmm(const Tensor& a, const Tensor& b) {
+Tensor run_bmm(const Tensor& a, const Tensor& b, Tensor* out) {
   check_operands("bmm", {"batch1", a}, {"batch2", b});
   check_dim("bmm", {"batch1", a}, 3, "3D tensor");
   check_dim("bmm", {"batch2", b}, 3, "3D tensor");
@@ -177,18 +192,19 @@ Tensor bmm(const Tensor& a, const Tensor& b) {
             a.size(0), a.size(2), b.size(0), b.size(1)),
         a.device().str());
   }
-  return multiply(a, b);
+  return multiply({"bmm", out}, {a.size(0), a.size(1), b.size(2)}, a, b);
 }
 
-Tensor mv(const Tensor& matrix, const Tensor& vector) {
+Tensor run_mv(const Tensor& matrix, const Tensor& vector, Tensor* out) {
   check_operands("mv", {"self", matrix}, {"vec", vector});
   check_dim("mv", {"self", matrix}, 2, "matrix");
   check_dim("mv", {"vec", vector}, 1, "vector");
   check_inner("mv", matrix.size(0), matrix.size(1), vector.size(0), 1, matrix.device());
-  return multiply(matrix.unsqueeze(0), vector.unsqueeze(0).unsqueeze(2)).view({matrix.size(0)});
+  return multiply({"mv", out}, {matrix.size(0)}, matrix.unsqueeze(0),
+                  vector.unsqueeze(0).unsqueeze(2));
 }
 
-Tensor dot(const Tensor& a, const Tensor& b) {
+Tensor run_dot(const Tensor& a, const Tensor& b, Tensor* out) {
   check_operands("dot", {"self", a}, {"tensor", b});
   if (a.dim() != 1 || b.dim() != 1) {
     throw ShapeError(
@@ -202,29 +218,33 @@ Tensor dot(const Tensor& a, const Tensor& b) {
                                  a.numel(), b.numel(), a.numel(), b.numel()),
                      a.device().str());
   }
-  return multiply(a.unsqueeze(0).unsqueeze(0), b.unsqueeze(0).unsqueeze(2)).view(Shape{});
+  return multiply({"dot", out}, {}, a.unsqueeze(0).unsqueeze(0), b.unsqueeze(0).unsqueeze(2));
 }
 
-Tensor outer(const Tensor& a, const Tensor& b) {
+Tensor run_outer(const Tensor& a, const Tensor& b, Tensor* out) {
   detail::common_device("outer", {{"self", a}, {"vec2", b}});
   check_dim("outer", {"self", a}, 1, "vector");
   check_dim("outer", {"vec2", b}, 1, "vector");
-  return mul(a.unsqueeze(1), b.unsqueeze(0));
+  detail::Destination destination("outer", out, {a.numel(), b.numel()}, result_type(a, b),
+                                  {&a, &b});
+  Tensor product = destination.tensor();
+  mul_out(product, a.unsqueeze(1), b.unsqueeze(0));
+  return destination.finish();
 }
 
-Tensor addmm(const Tensor& self, const Tensor& mat1, const Tensor& mat2, const Scalar& beta,
-             const Scalar& alpha) {
+Tensor run_addmm(const Tensor& self, const Tensor& mat1, const Tensor& mat2, const Scalar& beta,
+                 const Scalar& alpha, Tensor* out) {
   check_operands("addmm", {"mat1", mat1}, {"mat2", mat2});
   check_dim("addmm", {"mat1", mat1}, 2, "matrix");
   check_dim("addmm", {"mat2", mat2}, 2, "matrix");
   check_inner("addmm", mat1.size(0), mat1.size(1), mat2.size(0), mat2.size(1), mat1.device());
   check_addend("addmm", self, mat1);
   const Tensor addend = addend_for("addmm", self, {mat1.size(0), mat2.size(1)});
-  return add_product(addend, mat1.unsqueeze(0), mat2.unsqueeze(0), beta, alpha);
+  return add_product({"addmm", out}, addend, mat1.unsqueeze(0), mat2.unsqueeze(0), beta, alpha);
 }
 
-Tensor baddbmm(const Tensor& self, const Tensor& batch1, const Tensor& batch2, const Scalar& beta,
-               const Scalar& alpha) {
+Tensor run_baddbmm(const Tensor& self, const Tensor& batch1, const Tensor& batch2,
+                   const Scalar& beta, const Scalar& alpha, Tensor* out) {
   check_operands("baddbmm", {"batch1", batch1}, {"batch2", batch2});
   check_dim("baddbmm", {"batch1", batch1}, 3, "3D tensor");
   check_dim("baddbmm", {"batch2", batch2}, 3, "3D tensor");
@@ -237,19 +257,50 @@ Tensor baddbmm(const Tensor& self, const Tensor& batch1, const Tensor& batch2, c
   }
   check_addend("baddbmm", self, batch1);
   const Shape sizes = {batch1.size(0), batch1.size(1), batch2.size(2)};
-  return add_product(addend_for("baddbmm", self, sizes), batch1, batch2, beta, alpha);
+  return add_product({"baddbmm", out}, addend_for("baddbmm", self, sizes), batch1, batch2, beta,
+                     alpha);
 }
 
-Tensor addmv(const Tensor& self, const Tensor& matrix, const Tensor& vector, const Scalar& beta,
-             const Scalar& alpha) {
+Tensor run_addmv(const Tensor& self, const Tensor& matrix, const Tensor& vector, const Scalar& beta,
+                 const Scalar& alpha, Tensor* out) {
   check_operands("addmv", {"mat", matrix}, {"vec", vector});
   check_dim("addmv", {"mat", matrix}, 2, "matrix");
   check_dim("addmv", {"vec", vector}, 1, "vector");
   check_inner("addmv", matrix.size(0), matrix.size(1), vector.size(0), 1, matrix.device());
   check_addend("addmv", self, matrix);
-  const Tensor column = addend_for("addmv", self, {matrix.size(0)}).unsqueeze(1);
-  return add_product(column, matrix.unsqueeze(0), vector.unsqueeze(0).unsqueeze(2), beta, alpha)
-      .view({matrix.size(0)});
+  return add_product({"addmv", out}, addend_for("addmv", self, {matrix.size(0)}),
+                     matrix.unsqueeze(0), vector.unsqueeze(0).unsqueeze(2), beta, alpha);
 }
+
+}  // namespace
+
+#define GANTRY_PRODUCT(name)                                                          \
+  Tensor name(const Tensor& a, const Tensor& b) { return run_##name(a, b, nullptr); } \
+  Tensor& name##_out(Tensor& out, const Tensor& a, const Tensor& b) {                 \
+    run_##name(a, b, &out);                                                           \
+    return out;                                                                       \
+  }
+GANTRY_PRODUCT(matmul)
+GANTRY_PRODUCT(mm)
+GANTRY_PRODUCT(bmm)
+GANTRY_PRODUCT(mv)
+GANTRY_PRODUCT(dot)
+GANTRY_PRODUCT(outer)
+#undef GANTRY_PRODUCT
+
+#define GANTRY_SUM_OF_PRODUCTS(name)                                                    \
+  Tensor name(const Tensor& self, const Tensor& a, const Tensor& b, const Scalar& beta, \
+              const Scalar& alpha) {                                                    \
+    return run_##name(self, a, b, beta, alpha, nullptr);                                \
+  }                                                                                     \
+  Tensor& name##_out(Tensor& out, const Tensor& self, const Tensor& a, const Tensor& b, \
+                     const Scalar& beta, const Scalar& alpha) {                         \
+    run_##name(self, a, b, beta, alpha, &out);                                          \
+    return out;                                                                         \
+  }
+GANTRY_SUM_OF_PRODUCTS(addmm)
+GANTRY_SUM_OF_PRODUCTS(baddbmm)
+GANTRY_SUM_OF_PRODUCTS(addmv)
+#undef GANTRY_SUM_OF_PRODUCTS
 
 }  // namespace gantry

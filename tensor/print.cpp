@@ -19,67 +19,82 @@ namespace {
 std::mutex options_mutex;
 PrintOptions current_options;
 
-// The number format of one tensor, chosen as PyTorch does: integers without decimals, scientific
-// notation if the magnitudes differ too much.
+// Note [Number format]
+// As in PyTorch, one format serves all shown elements, and the elements that are finite and not
+// zero determine it: whole numbers have no digits after the point, and magnitudes that are far
+// apart, very large or very small make the notation scientific. They alone determine the width too,
+// so a wider zero, infinity or NaN sticks out.
 class NumberFormat {
  public:
-  NumberFormat(const std::vector<double>& values, DType dtype, int precision)
-      : floating_(is_floating_point(dtype)),
-        boolean_(dtype == DType::bool_),
-        precision_(precision) {
-    if (floating_) choose_style(values);
-  }
-
-  std::string operator()(double value) const {
-    if (boolean_) return value != 0 ? "true" : "false";
-    if (std::isnan(value)) return "nan";
-    if (std::isinf(value)) return value > 0 ? "inf" : "-inf";
-    if (scientific_) return fmt::format("{:.{}e}", value, precision_);
-    if (whole_) return fmt::format("{:.0f}.", value);
-    return fmt::format("{:.{}f}", value, precision_);
-  }
-
-  std::string operator()(std::int64_t value) const { return std::to_string(value); }
-
- private:
-  void choose_style(const std::vector<double>& values) {
+  NumberFormat(const std::vector<double>& values, const PrintOptions& options)
+      : precision_(options.precision) {
+    std::vector<double> significant;
+    for (const double value : values) {
+      if (std::isfinite(value) && value != 0) significant.push_back(value);
+    }
+    if (significant.empty()) return;
     double smallest = INFINITY;
     double largest = 0;
-    for (const double value : values) {
-      if (!std::isfinite(value)) continue;
-      whole_ = whole_ && value == std::trunc(value);
-      if (value == 0) continue;
+    for (const double value : significant) {
+      is_whole_ = is_whole_ && value == std::ceil(value);
       smallest = std::min(smallest, std::abs(value));
       largest = std::max(largest, std::abs(value));
     }
-    if (largest == 0) return;
-    scientific_ = largest > 1e8 || largest / smallest > 1000.0 || (!whole_ && smallest < 1e-4);
+    is_scientific_ =
+        options.sci_mode.value_or(largest / smallest > 1000.0 || largest > 1e8 || smallest < 1e-4);
+    for (const double value : significant) width_ = std::max(width_, text(value).size());
   }
 
-  bool floating_;
-  bool boolean_;
+  std::size_t width() const { return width_; }
+
+  std::string text(double value) const {
+    if (is_scientific_) return fmt::format("{:.{}e}", value, precision_);
+    if (is_whole_) return fmt::format("{:.0f}{}", value, std::isfinite(value) ? "." : "");
+    return fmt::format("{:.{}f}", value, precision_);
+  }
+
+ private:
   int precision_;
-  bool whole_ = true;
-  bool scientific_ = false;
+  bool is_whole_ = true;
+  bool is_scientific_ = false;
+  std::size_t width_ = 1;
+};
+
+// The elements of a host tensor as texts, and the width of a column.
+struct Texts {
+  Texts(const Tensor& host, const PrintOptions& options) {
+    if (is_floating_point(host.dtype())) {
+      const std::vector<double> values = host.to_vector<double>();
+      const NumberFormat format(values, options);
+      for (const double value : values) texts.push_back(format.text(value));
+      width = format.width();
+      return;
+    }
+    const bool is_bool = host.dtype() == DType::bool_;
+    for (const std::int64_t value : host.to_vector<std::int64_t>()) {
+      texts.push_back(is_bool ? (value != 0 ? "True" : "False") : std::to_string(value));
+      width = std::max(width, texts.back().size());
+    }
+  }
+
+  std::string padded(std::size_t i) const {
+    const std::string& text = texts[i];
+    return text.size() < width ? std::string(width - text.size(), ' ') + text : text;
+  }
+
+  std::vector<std::string> texts;
+  std::size_t width = 1;
 };
 
 // Writes the elements of a host tensor in nested brackets.
 class Printer {
  public:
   Printer(const Tensor& host, const Shape& shape, const PrintOptions& options, bool abbreviated)
-      : host_(host), shape_(shape), options_(options), abbreviated_(abbreviated) {
-    const bool integral = category(host.dtype()) == DTypeCategory::integral;
-    std::vector<double> reals;
-    if (!integral) reals = host.to_vector<double>();
-    const NumberFormat format(reals, host.dtype(), options.precision);
-    if (integral) {
-      for (const std::int64_t value : host.to_vector<std::int64_t>())
-        texts_.push_back(format(value));
-    } else {
-      for (const double value : reals) texts_.push_back(format(value));
-    }
-    for (const std::string& text : texts_) width_ = std::max(width_, text.size());
-  }
+      : host_(host),
+        shape_(shape),
+        options_(options),
+        abbreviated_(abbreviated),
+        texts_(host, options) {}
 
   std::string text() {
     write(0, 0);
@@ -93,7 +108,7 @@ class Printer {
 
   void write(int dim, std::size_t first) {
     if (dim == shape_.size()) {
-      out_ += texts_[first];
+      out_ += texts_.padded(first);
       return;
     }
     if (dim == shape_.size() - 1) {
@@ -114,39 +129,31 @@ class Printer {
     out_ += ']';
   }
 
+  // As many elements per line as columns fit; every line has the same number.
   void write_row(int dim, std::size_t first) {
-    const std::size_t indent = static_cast<std::size_t>(dim) + 1;
-    std::size_t column = indent;
+    const int column = static_cast<int>(texts_.width) + 2;
+    const int per_line = std::max(1, (options_.line_width - dim) / column);
+    int items = 0;
     out_ += '[';
-    const auto item = [&](const std::string& text, bool is_first) {
-      if (!is_first) {
-        out_ += ',';
-        ++column;
-        if (column + 1 + text.size() + 1 > static_cast<std::size_t>(options_.line_width)) {
-          out_ += '\n' + std::string(indent, ' ');
-          column = indent;
-        } else {
-          out_ += ' ';
-          ++column;
-        }
-      }
+    const auto item = [&](const std::string& text) {
+      if (items > 0) out_ += items % per_line != 0 ? ", " : ",\n" + indent(dim);
       out_ += text;
-      column += text.size();
+      ++items;
     };
     for (std::int64_t i = 0; i < shown(dim); ++i) {
-      if (hides(dim) && i == options_.edge_items) item("...", false);
-      const std::string& text = texts_[first + static_cast<std::size_t>(i)];
-      item(std::string(width_ - text.size(), ' ') + text, i == 0);
+      if (hides(dim) && i == options_.edge_items) item(" ...");
+      item(texts_.padded(first + static_cast<std::size_t>(i)));
     }
     out_ += ']';
   }
+
+  static std::string indent(int dim) { return std::string(static_cast<std::size_t>(dim) + 1, ' '); }
 
   const Tensor& host_;
   const Shape& shape_;
   const PrintOptions& options_;
   bool abbreviated_;
-  std::vector<std::string> texts_;
-  std::size_t width_ = 0;
+  Texts texts_;
   std::string out_;
 };
 

@@ -15,6 +15,7 @@
 #include "tensor/broadcast.hpp"
 #include "tensor/captured_draws.hpp"
 #include "tensor/check.hpp"
+#include "tensor/draws.hpp"
 #include "tensor/named_ops.hpp"
 #include "tensor/overlap.hpp"
 #include "tensor/target_of.hpp"
@@ -23,17 +24,7 @@ namespace gantry {
 
 namespace {
 
-// The generator for tensors of `device`. Throws InvalidArgument for another device's generator.
-Generator& generator_for(std::string_view op, Device device, GeneratorRef given) {
-  Generator* const generator = given.get();
-  if (generator == nullptr) return default_generator(device);
-  if (generator->device() != device) {
-    throw InvalidArgument(
-        fmt::format("{}: Expected a '{}' device type for generator but found '{}'", op,
-                    device.str(), generator->device().str()));
-  }
-  return *generator;
-}
+using detail::generator_for;
 
 void check_floating(std::string_view op, DType dtype) {
   if (is_floating_point(dtype)) return;
@@ -129,6 +120,17 @@ TensorOptions like(std::string_view op, const Tensor& other, TensorOptions optio
 }
 
 }  // namespace
+
+Generator& detail::generator_for(std::string_view op, Device device, GeneratorRef given) {
+  Generator* const generator = given.get();
+  if (generator == nullptr) return default_generator(device);
+  if (generator->device() != device) {
+    throw InvalidArgument(
+        fmt::format("{}: Expected a '{}' device type for generator but found '{}'", op,
+                    device.str(), generator->device().str()));
+  }
+  return *generator;
+}
 
 Tensor rand(const Shape& sizes, const TensorOptions& options, GeneratorRef generator) {
   check_floating("rand", options.dtype.value_or(DType::f32));

@@ -9,10 +9,13 @@
 #include <gantry/core/error.hpp>
 #include <gantry/tensor/elementwise.hpp>
 #include <gantry/tensor/factories.hpp>
+#include <gantry/tensor/outputs.hpp>
+#include <gantry/tensor/promote.hpp>
 
 #include "kernels/observed_op.hpp"
 #include "kernels/reduce.hpp"
 #include "tensor/check.hpp"
+#include "tensor/destination.hpp"
 #include "tensor/target_of.hpp"
 
 namespace gantry {
@@ -49,8 +52,22 @@ ReducedDims reduced_dims(std::string_view op, const Tensor& self, const Axes& ax
 constexpr std::array<std::string_view, 9> kReductionNames{
     "sum", "prod", "min", "max", "any", "all", "sum_squares", "sum_abs", "count_nonzero"};
 
+// The caller's output, if any, and the operation's name for its errors.
+struct Output {
+  std::string_view op;
+  Tensor* out = nullptr;
+};
+
 Tensor run(Reduction op, const Tensor& self, const ReducedDims& how, bool keepdim, DType dtype,
-           double divisor = 1) {
+           double divisor = 1, const Output& output = {}) {
+  if (output.out != nullptr) {
+    detail::Destination destination(output.op, output.out, keepdim ? how.kept : how.removed, dtype,
+                                    {&self});
+    kernels::note_op(output.op);
+    kernels::reduce(detail::target_of(self), op, destination.tensor().view(how.kept).ref(),
+                    self.ref(), divisor);
+    return destination.finish();
+  }
   const Tensor out = empty(how.kept, {.dtype = dtype, .device = self.device()});
   kernels::note_op(kReductionNames[static_cast<std::size_t>(op)]);
   kernels::reduce(detail::target_of(self), op, out.ref(), self.ref(), divisor);
@@ -72,11 +89,28 @@ Tensor converted_to(const Tensor& self, DType dtype) {
 
 // sum and prod, with an optional result dtype.
 Tensor run_typed(std::string_view name, Reduction op, const Tensor& self, const Axes& axes,
-                 bool keepdim, std::optional<DType> dtype) {
+                 bool keepdim, std::optional<DType> dtype, Tensor* out = nullptr) {
   detail::check_defined(name, "self", self);
   const ReducedDims how = reduced_dims(name, self, axes);
-  if (!dtype) return run(op, self, how, keepdim, summed(self.dtype()));
-  return run(op, converted_to(self, *dtype), how, keepdim, *dtype);
+  const Output output{name, out};
+  if (!dtype) return run(op, self, how, keepdim, summed(self.dtype()), 1, output);
+  return run(op, converted_to(self, *dtype), how, keepdim, *dtype, 1, output);
+}
+
+// The dtype of a sum into `out`: that of `out`, if a result of dtype `natural` can be cast to it.
+std::optional<DType> dtype_for(std::string_view op, const Tensor& out, const Tensor& self,
+                               std::optional<DType> given) {
+  detail::check_defined(op, "self", self);
+  detail::check_defined(op, "out", out);
+  if (given || !can_cast(summed(self.dtype()), out.dtype())) return given;
+  return out.dtype();
+}
+
+// Copies `result` to `out`, after the checks of a Destination.
+Tensor& copy_result(std::string_view op, Tensor& out, const Tensor& result) {
+  detail::check_defined(op, "out", out);
+  detail::check_output(op, out, result.sizes(), result.dtype(), result);
+  return out.copy_(result);
 }
 
 // Throws DTypeError unless `given`, or the dtype of `self` if absent, is floating.
@@ -111,11 +145,11 @@ void check_not_empty(std::string_view op, const Tensor& self, const Axes& axes, 
 }
 
 Tensor extremum(std::string_view name, Reduction op, const Tensor& self, const Axes& axes,
-                bool keepdim) {
+                bool keepdim, Tensor* out = nullptr) {
   detail::check_defined(name, "self", self);
   const ReducedDims how = reduced_dims(name, self, axes);
   check_not_empty(name, self, axes, how.dims);
-  return run(op, self, how, keepdim, self.dtype());
+  return run(op, self, how, keepdim, self.dtype(), 1, {name, out});
 }
 
 // The extreme values (optional) and their indices along one dim.
@@ -157,29 +191,34 @@ Tensor run_arg_index(std::string_view name, bool largest, const Tensor& self,
 }
 
 Tensor run_scan(std::string_view name, kernels::ScanOp op, const Tensor& self, int dim,
-                std::optional<DType> dtype) {
+                std::optional<DType> dtype, Tensor* given = nullptr) {
   detail::check_defined(name, "self", self);
   const int axis = detail::wrap_dim(name, dim, self);
   const DType wanted = dtype.value_or(summed(self.dtype()));
   const Tensor converted = dtype ? self.to(*dtype) : self;
   const Tensor source = self.dim() == 0 ? converted.view({1}) : converted;
-  const Tensor out =
-      empty(source.sizes(), {.dtype = summed(source.dtype()), .device = self.device()});
+  const DType summing = summed(source.dtype());
+  // Sums of narrow integers are i64 first.
+  detail::Destination destination(name, wanted == summing ? given : nullptr, self.sizes(), summing,
+                                  {&source});
   kernels::note_op(name);
-  kernels::scan(detail::target_of(self), op, out.ref(), source.ref(), axis);
-  return out.view(self.sizes()).to(wanted);
+  kernels::scan(detail::target_of(self), op, destination.tensor().view(source.sizes()).ref(),
+                source.ref(), axis);
+  const Tensor result = destination.finish().to(wanted);
+  return given != nullptr && wanted != summing ? copy_result(name, *given, result) : result;
 }
 
 Tensor run_softmax(std::string_view name, bool logarithm, const Tensor& self, int dim,
-                   std::optional<DType> dtype) {
+                   std::optional<DType> dtype, Tensor* out = nullptr) {
   check_floating(name, self, dtype);
   const int axis = detail::wrap_dim(name, dim, self);
   const Tensor converted = dtype ? self.to(*dtype) : self;
   const Tensor source = self.dim() == 0 ? converted.view({1}) : converted;
-  const Tensor out = empty(source.sizes(), {.dtype = source.dtype(), .device = self.device()});
+  detail::Destination destination(name, out, self.sizes(), source.dtype(), {&source});
   kernels::note_op(name);
-  kernels::softmax(detail::target_of(self), logarithm, out.ref(), source.ref(), axis);
-  return out.view(self.sizes());
+  kernels::softmax(detail::target_of(self), logarithm,
+                   destination.tensor().view(source.sizes()).ref(), source.ref(), axis);
+  return destination.finish();
 }
 
 // The variance in the dtype of intermediate results.
@@ -204,7 +243,10 @@ Tensor prod(const Tensor& self, const Axes& dims, bool keepdim, std::optional<DT
   return run_typed("prod", Reduction::prod, self, dims, keepdim, dtype);
 }
 
-Tensor mean(const Tensor& self, const Axes& dims, bool keepdim, std::optional<DType> dtype) {
+namespace {
+
+Tensor run_mean(const Tensor& self, const Axes& dims, bool keepdim, std::optional<DType> dtype,
+                Tensor* out) {
   detail::check_defined("mean", "self", self);
   const DType result = dtype.value_or(self.dtype());
   if (!is_floating_point(result)) {
@@ -215,7 +257,20 @@ Tensor mean(const Tensor& self, const Axes& dims, bool keepdim, std::optional<DT
                      self.device().str());
   }
   const ReducedDims how = reduced_dims("mean", self, dims);
-  return run(Reduction::sum, self, how, keepdim, result, static_cast<double>(how.length));
+  return run(Reduction::sum, self, how, keepdim, result, static_cast<double>(how.length),
+             {"mean", out});
+}
+
+Tensor run_test(std::string_view name, Reduction op, const Tensor& self, const Axes& dims,
+                bool keepdim, Tensor* out) {
+  detail::check_defined(name, "self", self);
+  return run(op, self, reduced_dims(name, self, dims), keepdim, DType::bool_, 1, {name, out});
+}
+
+}  // namespace
+
+Tensor mean(const Tensor& self, const Axes& dims, bool keepdim, std::optional<DType> dtype) {
+  return run_mean(self, dims, keepdim, dtype, nullptr);
 }
 
 Tensor amax(const Tensor& self, const Axes& dims, bool keepdim) {
@@ -247,13 +302,11 @@ Tensor argmin(const Tensor& self, std::optional<int> dim, bool keepdim) {
 }
 
 Tensor any(const Tensor& self, const Axes& dims, bool keepdim) {
-  detail::check_defined("any", "self", self);
-  return run(Reduction::any, self, reduced_dims("any", self, dims), keepdim, DType::bool_);
+  return run_test("any", Reduction::any, self, dims, keepdim, nullptr);
 }
 
 Tensor all(const Tensor& self, const Axes& dims, bool keepdim) {
-  detail::check_defined("all", "self", self);
-  return run(Reduction::all, self, reduced_dims("all", self, dims), keepdim, DType::bool_);
+  return run_test("all", Reduction::all, self, dims, keepdim, nullptr);
 }
 
 Tensor count_nonzero(const Tensor& self, const Axes& dims) {
@@ -320,6 +373,90 @@ Tensor softmax(const Tensor& self, int dim, std::optional<DType> dtype) {
 
 Tensor log_softmax(const Tensor& self, int dim, std::optional<DType> dtype) {
   return run_softmax("log_softmax", true, self, dim, dtype);
+}
+
+// With an output.
+Tensor& sum_out(Tensor& out, const Tensor& self, const Axes& dims, bool keepdim,
+                std::optional<DType> dtype) {
+  run_typed("sum", Reduction::sum, self, dims, keepdim, dtype_for("sum", out, self, dtype), &out);
+  return out;
+}
+
+Tensor& prod_out(Tensor& out, const Tensor& self, const Axes& dims, bool keepdim,
+                 std::optional<DType> dtype) {
+  run_typed("prod", Reduction::prod, self, dims, keepdim, dtype_for("prod", out, self, dtype),
+            &out);
+  return out;
+}
+
+Tensor& mean_out(Tensor& out, const Tensor& self, const Axes& dims, bool keepdim,
+                 std::optional<DType> dtype) {
+  run_mean(self, dims, keepdim, dtype_for("mean", out, self, dtype), &out);
+  return out;
+}
+
+Tensor& amax_out(Tensor& out, const Tensor& self, const Axes& dims, bool keepdim) {
+  extremum("amax", Reduction::max, self, dims, keepdim, &out);
+  return out;
+}
+
+Tensor& amin_out(Tensor& out, const Tensor& self, const Axes& dims, bool keepdim) {
+  extremum("amin", Reduction::min, self, dims, keepdim, &out);
+  return out;
+}
+
+Tensor& any_out(Tensor& out, const Tensor& self, const Axes& dims, bool keepdim) {
+  run_test("any", Reduction::any, self, dims, keepdim, &out);
+  return out;
+}
+
+Tensor& all_out(Tensor& out, const Tensor& self, const Axes& dims, bool keepdim) {
+  run_test("all", Reduction::all, self, dims, keepdim, &out);
+  return out;
+}
+
+Tensor& argmax_out(Tensor& out, const Tensor& self, std::optional<int> dim, bool keepdim) {
+  return copy_result("argmax", out, argmax(self, dim, keepdim));
+}
+
+Tensor& argmin_out(Tensor& out, const Tensor& self, std::optional<int> dim, bool keepdim) {
+  return copy_result("argmin", out, argmin(self, dim, keepdim));
+}
+
+Tensor& norm_out(Tensor& out, const Tensor& self, double p, const Axes& dims, bool keepdim) {
+  return copy_result("norm", out, norm(self, p, dims, keepdim));
+}
+
+Tensor& var_out(Tensor& out, const Tensor& self, const VarianceOptions& options) {
+  return copy_result("var", out, var(self, options));
+}
+
+Tensor& std_out(Tensor& out, const Tensor& self, const VarianceOptions& options) {
+  return copy_result("std", out, gantry::std(self, options));
+}
+
+Tensor& logsumexp_out(Tensor& out, const Tensor& self, const Axes& dims, bool keepdim) {
+  return copy_result("logsumexp", out, logsumexp(self, dims, keepdim));
+}
+
+Tensor& cumsum_out(Tensor& out, const Tensor& self, int dim, std::optional<DType> dtype) {
+  run_scan("cumsum", kernels::ScanOp::sum, self, dim, dtype_for("cumsum", out, self, dtype), &out);
+  return out;
+}
+
+Tensor& cumprod_out(Tensor& out, const Tensor& self, int dim, std::optional<DType> dtype) {
+  run_scan("cumprod", kernels::ScanOp::product, self, dim, dtype_for("cumprod", out, self, dtype), &out);
+  return out;
+}
+
+Tensor& softmax_out(Tensor& out, const Tensor& self, int dim, std::optional<DType> dtype) {
+  run_softmax("softmax", false, self, dim, dtype, &out);
+  return out;
+}
+
+Tensor& log_softmax_out(Tensor& out, const Tensor& self, int dim, std::optional<DType> dtype) {
+  run_softmax("log_softmax", true, self, dim, dtype, &out);
+  return out;
 }
 
 }  // namespace gantry

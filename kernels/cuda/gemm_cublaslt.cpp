@@ -49,14 +49,15 @@ struct Types {
   cublasComputeType_t compute;
 };
 
-Types types_of(DType dtype) {
+Types types_of(DType dtype, bool allow_tf32) {
   switch (dtype) {
     case DType::f16:
       return {CUDA_R_16F, CUDA_R_32F, CUBLAS_COMPUTE_32F};
     case DType::bf16:
       return {CUDA_R_16BF, CUDA_R_32F, CUBLAS_COMPUTE_32F};
     case DType::f32:
-      return {CUDA_R_32F, CUDA_R_32F, CUBLAS_COMPUTE_32F};
+      return {CUDA_R_32F, CUDA_R_32F,
+              allow_tf32 ? CUBLAS_COMPUTE_32F_FAST_TF32 : CUBLAS_COMPUTE_32F};
     case DType::f64:
       return {CUDA_R_64F, CUDA_R_64F, CUBLAS_COMPUTE_64F};
     case DType::bool_:
@@ -125,13 +126,14 @@ std::uint32_t alignment_of(const void* data) {
 }
 
 // The properties that determine the algorithm.
-using ProblemKey = std::tuple<int, DType, std::int64_t, std::int64_t, std::int64_t, std::int64_t,
-                              bool, bool, std::int64_t, std::int64_t, std::int64_t, std::int64_t,
-                              std::uint32_t, std::uint32_t, std::uint32_t>;
+using ProblemKey = std::tuple<int, DType, bool, std::int64_t, std::int64_t, std::int64_t,
+                              std::int64_t, bool, bool, std::int64_t, std::int64_t, std::int64_t,
+                              std::int64_t, std::uint32_t, std::uint32_t, std::uint32_t>;
 
 ProblemKey key_of(const GemmPlan& plan, int device) {
   return {device,
           plan.dtype,
+          plan.allow_tf32,
           plan.batch,
           plan.m,
           plan.n,
@@ -155,7 +157,7 @@ struct Choice {
 class Problem {
  public:
   Problem(const Stream& stream, const GemmPlan& plan) : stream_(stream), plan_(plan) {
-    const Types types = types_of(plan.dtype);
+    const Types types = types_of(plan.dtype, plan.allow_tf32);
     check(cublaslt().matmul_desc_create(operation_.out(), types.compute, types.scale),
           "cublasLtMatmulDescCreate", stream);
     // cuBLASLt computes out^T = b^T a^T, so its first operand is b.

@@ -10,6 +10,7 @@
 #include "kernels/cuda/elementwise.hpp"
 #include "kernels/cuda/jit.hpp"
 #include "kernels/cuda/random.hpp"
+#include "kernels/distributions.hpp"
 #include "kernels/fibre_plan.hpp"
 #include "kernels/gemm_plan.hpp"
 #include "kernels/indexing_plan.hpp"
@@ -17,6 +18,7 @@
 #include "kernels/nary_plan.hpp"
 #include "kernels/reduce_plan.hpp"
 #include "kernels/sort_plan.hpp"
+#include "kernels/special.hpp"
 
 namespace gantry::kernels::cuda {
 namespace {
@@ -45,6 +47,13 @@ void where(void*, const TensorRef&, const TensorRef&, const Operand&, const Oper
   refuse("where");
 }
 
+void special(void*, SpecialOp, const TensorRef&, const TensorRef&, const SpecialParameters&) {
+  refuse("special");
+}
+void special(void*, SpecialBinaryOp, const TensorRef&, const Operand&, const Operand&) {
+  refuse("special");
+}
+
 void copy(void*, const TensorRef&, const TensorRef&) { refuse("copy"); }
 void fill(void*, const TensorRef&, const Scalar&) { refuse("fill"); }
 void arange(void*, const TensorRef&, const Scalar&, const Scalar&, std::int64_t) {
@@ -61,6 +70,19 @@ void randint(void*, const TensorRef&, RandomPosition, std::int64_t, std::int64_t
 void bernoulli(void*, const TensorRef&, const TensorRef&, RandomPosition) { refuse("bernoulli"); }
 std::size_t randperm_workspace(std::int64_t) { refuse("randperm"); }
 void randperm(void*, const TensorRef&, RandomPosition, void*) { refuse("randperm"); }
+
+void uniform_shard(void*, const TensorRef&, RandomPosition, const ShardPlace&) {
+  refuse("uniform");
+}
+void normal_shard(void*, const TensorRef&, RandomPosition, const ShardPlace&) { refuse("normal"); }
+void exponential(void*, const TensorRef&, RandomPosition, double) { refuse("exponential"); }
+void cauchy(void*, const TensorRef&, RandomPosition, double, double) { refuse("cauchy"); }
+void log_normal(void*, const TensorRef&, RandomPosition, double, double) { refuse("log_normal"); }
+void geometric(void*, const TensorRef&, RandomPosition, double) { refuse("geometric"); }
+void poisson(void*, const TensorRef&, const TensorRef&, RandomPosition) { refuse("poisson"); }
+void categorical(void*, const TensorRef&, const TensorRef&, RandomPosition) {
+  refuse("multinomial");
+}
 
 std::int64_t merge_counter_count(const ReducePlan&) { refuse("reduce"); }
 void clear_counters(void*, std::uint32_t*, std::int64_t) { refuse("reduce"); }

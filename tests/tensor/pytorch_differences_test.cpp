@@ -6,10 +6,13 @@
 
 #include <gantry/core/error.hpp>
 #include <gantry/tensor/binning.hpp>
+#include <gantry/tensor/contractions.hpp>
+#include <gantry/tensor/distributions.hpp>
 #include <gantry/tensor/elementwise.hpp>
 #include <gantry/tensor/factories.hpp>
 #include <gantry/tensor/indexing.hpp>
 #include <gantry/tensor/linalg.hpp>
+#include <gantry/tensor/outputs.hpp>
 #include <gantry/tensor/reductions.hpp>
 #include <gantry/tensor/sorting.hpp>
 
@@ -64,6 +67,21 @@ TEST_P(PytorchDifferencesTest, NumbersOfF16OperationsKeepF32) {
   EXPECT_EQ(floor_divide(three, 0.1).item<float>(), 29);
   // 255.5 in bf16 is 256, whose power would be infinite.
   EXPECT_TRUE(std::isnan(pow(on(tensor({-1.5}).to(bf16)), 255.5).item<float>()));
+}
+
+TEST_P(PytorchDifferencesTest, OutputsAreNotResized) {
+  Tensor empty_output = on(zeros({0}));
+  const Tensor column = on(ones({2, 3}));
+  EXPECT_ERROR(sum_out(empty_output, column, 1), ShapeError,
+               "sum: expected an output of shape [2]");
+  EXPECT_ERROR(cat_out(empty_output, {column}), ShapeError, "cat: expected an output of shape");
+  EXPECT_ERROR(mm_out(empty_output, column, column.t()), ShapeError, "mm: expected an output");
+}
+
+TEST_P(PytorchDifferencesTest, ContractionsNeedOneDType) {
+  const Tensor singles = on(ones({2}));
+  EXPECT_ERROR(einsum("i,j", singles, singles.to(f64)), DTypeError, "operands of one dtype");
+  EXPECT_ERROR(kron(on(ones({1, 1, 1, 1, 1})), singles), ShapeError, "at most 4 dims");
 }
 
 TEST_P(PytorchDifferencesTest, ExpandedTensorsAreNotWritten) {
@@ -133,6 +151,9 @@ TEST_P(PytorchDifferencesTest, ValuesOnADeviceAreNotRead) {
     EXPECT_ERROR(bytes.masked_fill(mask(), tensor(300)), InvalidArgument, "without overflow");
   } else {
     EXPECT_THAT(bytes.masked_fill(mask(), on(tensor(300))).to_vector<int>(), ElementsAre(44, 1));
+    EXPECT_TRUE(poisson(on(tensor({-1.0}))).isnan().item<bool>());
+    EXPECT_EQ(multinomial(on(tensor({0.0, 0.0})), 1).numel(), 1);
+    EXPECT_EQ(normal(0, on(tensor({-1.0}))).numel(), 1);
   }
 }
 

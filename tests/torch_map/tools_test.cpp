@@ -25,6 +25,14 @@ TEST_F(TorchCudaMapTest, Sanitizer) {
   sanitizer::enable(sanitizer::Mode::off);
 }
 
+TEST_F(TorchCudaMapTest, NoteTf32) {
+  EXPECT_FALSE(allow_tf32());
+  set_allow_tf32(true);
+  const Tensor x = full({16, 16}, 0.5, "cuda:0");
+  EXPECT_TRUE(matmul(x, x).equal(full_like(x, 4)));  // exact in TF32, too
+  set_allow_tf32(false);
+}
+
 TEST_F(TorchCudaMapTest, JiteratorFunction) {
   const auto axpy =
       jit::elementwise("template <typename T> T axpy(T x, T y, T a) { return a * x + y; }");

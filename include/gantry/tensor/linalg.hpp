@@ -5,11 +5,11 @@
 
 /// Products of vectors and matrices.
 ///
-/// DTypes: one floating dtype for all operands. f16 and bf16 accumulate in f32. f32 never uses
-/// TF32.
+/// DTypes: one floating dtype for all operands. f16 and bf16 accumulate in f32. f32 uses TF32 only
+/// after set_allow_tf32 (contractions.hpp).
 /// Device/stream: current stream of the operands' device; the host does not block. All operands are
 /// on that device, 0-dim CPU tensors included.
-/// Aliasing: the result is new memory.
+/// Aliasing: the result is new memory. `op_out` of outputs.hpp writes to an output.
 /// Throws: ShapeError, DTypeError, DeviceMismatchError.
 namespace gantry {
 

@@ -18,7 +18,7 @@
 /// Shapes: `dims` (default: all) are removed, or have size 1 with `keepdim`. A 0-dim tensor is
 /// reduced along dim 0 or -1.
 /// Device/stream: current stream of the tensor's device; the host does not block.
-/// Aliasing: the result is new memory.
+/// Aliasing: the result is new memory. `op_out` of outputs.hpp writes to an output.
 /// Throws: IndexError for a dim out of range, InvalidArgument for a duplicate dim.
 namespace gantry {
 

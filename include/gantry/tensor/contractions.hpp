@@ -1,0 +1,82 @@
+#pragma once
+
+#include <concepts>
+#include <string_view>
+#include <vector>
+
+#include <gantry/core/export.hpp>
+#include <gantry/tensor/shape_ops.hpp>
+#include <gantry/tensor/tensor.hpp>
+
+/// Sums of products over several dims.
+///
+/// DTypes: one for all operands of a contraction, unless a function says otherwise. f16 and bf16
+/// accumulate in f32; f32 uses TF32 only after set_allow_tf32 (linalg.hpp has the products of
+/// matrices). Integers wrap. Bool is refused.
+/// Device/stream: current stream of the operands' device; the host does not block. All operands are
+/// on that device.
+/// Throws: ShapeError, DTypeError, DeviceMismatchError, InvalidArgument.
+namespace gantry {
+
+/// Einstein's sum: products of elements with equal subscripts, summed over the subscripts that the
+/// output lacks.
+///
+/// `equation` is a list of subscripts per operand, and optionally "->" and those of the output:
+/// "ij,jk->ik". A subscript is a letter. A letter that an operand repeats takes the diagonal.
+/// "..." stands for the other dims of an operand, which broadcast. Without "->" the output has the
+/// dims of the ellipsis, then the letters that occur once, A to Z before a to z. Spaces are
+/// ignored. A size of 1 broadcasts to the size that the subscript has elsewhere.
+///
+/// Operands are multiplied from left to right, each pair as a batch of matrix products. A sum over
+/// a dim that only one operand has comes before its product. One operand without a sum gives a
+/// view. Throws: InvalidArgument for a malformed equation.
+[[nodiscard]] GANTRY_API Tensor einsum(std::string_view equation,
+                                       const std::vector<Tensor>& operands);
+template <TensorRange R>
+[[nodiscard]] Tensor einsum(std::string_view equation, const R& operands) {
+  return einsum(equation, detail::listed(operands));
+}
+/// einsum of separate arguments: `einsum("ij,jk", a, b)`.
+template <std::same_as<Tensor>... More>
+[[nodiscard]] Tensor einsum(std::string_view equation, const Tensor& first, const More&... more) {
+  return einsum(equation, std::vector<Tensor>{first, more...});
+}
+
+/// Sum of products over pairs of dims: dim dims_a[i] of `a` with dim dims_b[i] of `b`. The result
+/// has the other dims of `a`, then those of `b`. A size of 1 broadcasts. Throws: InvalidArgument
+/// for lists of different lengths or a repeated dim, IndexError.
+[[nodiscard]] GANTRY_API Tensor tensordot(const Tensor& a, const Tensor& b, const Dims& dims_a,
+                                          const Dims& dims_b);
+/// tensordot over the last `dims` dims of `a` and the first of `b`, in order. Throws:
+/// InvalidArgument unless dims is at least 0 and at most the dims of both.
+[[nodiscard]] GANTRY_API Tensor tensordot(const Tensor& a, const Tensor& b, int dims = 2);
+
+/// Sum of products over the last dims: [..., k] [..., k] → [...a, ...b]. A 0-dim operand multiplies
+/// the other.
+[[nodiscard]] GANTRY_API Tensor inner(const Tensor& a, const Tensor& b);
+/// Same as dot: the dtypes are real.
+[[nodiscard]] GANTRY_API Tensor vdot(const Tensor& a, const Tensor& b);
+/// Kronecker product: block (i, j, …) is a[i, j, …] * b. Shapes: at most 4 dims; the shorter shape
+/// gets leading dims of size 1. DTypes: promoted, bool included.
+[[nodiscard]] GANTRY_API Tensor kron(const Tensor& a, const Tensor& b);
+/// beta * self + alpha * outer(a, b). `self` is broadcast to [m, n]. If beta is 0, it is not read.
+/// DTypes: promoted.
+[[nodiscard]] GANTRY_API Tensor addr(const Tensor& self, const Tensor& a, const Tensor& b,
+                                     const Scalar& beta = 1, const Scalar& alpha = 1);
+GANTRY_API Tensor& addr_out(Tensor& out, const Tensor& self, const Tensor& a, const Tensor& b,
+                            const Scalar& beta = 1, const Scalar& alpha = 1);
+/// Product of matrices, in the order of the fewest multiplications. DTypes: floating.
+[[nodiscard]] GANTRY_API Tensor chain_matmul(const std::vector<Tensor>& matrices);
+template <TensorRange R>
+[[nodiscard]] Tensor chain_matmul(const R& matrices) {
+  return chain_matmul(detail::listed(matrices));
+}
+
+/// Permission for products of f32 tensors to round their operands to TF32 (10 bits of fraction) on
+/// GPUs that have it. Default: false. It holds for later calls of all threads. The CPU and
+/// simulated devices always compute in f32.
+GANTRY_API void set_allow_tf32(bool allowed);
+/// The permission that set_allow_tf32 gave.
+[[nodiscard]] GANTRY_API bool allow_tf32();
+
+}  // namespace gantry

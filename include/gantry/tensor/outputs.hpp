@@ -1,0 +1,90 @@
+#pragma once
+
+#include <optional>
+#include <vector>
+
+#include <gantry/core/export.hpp>
+#include <gantry/tensor/linalg.hpp>
+#include <gantry/tensor/rearrangements.hpp>
+#include <gantry/tensor/reductions.hpp>
+#include <gantry/tensor/shape_ops.hpp>
+#include <gantry/tensor/tensor.hpp>
+
+/// Reductions, joins and products with an output.
+///
+/// `op_out(out, …)` writes the result of `op(…)` to `out` and returns it. `out` has the result's
+/// shape: it is never resized. Its dtype is one to which the result can be cast (can_cast).
+/// sum_out, prod_out, mean_out, cumsum_out and cumprod_out without a `dtype` compute in out's dtype
+/// if the result can be cast to it.
+/// Device/stream: as `op`; `out` is on the operands' device.
+/// Aliasing: `out` may overlap the operands of reductions and products in any way; the result is
+/// then computed in new memory and copied, as it is for an output that is not contiguous. The
+/// output of a join may not overlap a tensor.
+/// Throws: as `op`; ShapeError, DTypeError, DeviceMismatchError or InvalidArgument (elements that
+/// share memory) for `out`. After an exception nothing has changed.
+namespace gantry {
+
+/// The reduction or scan of that name.
+/// @{
+GANTRY_API Tensor& sum_out(Tensor& out, const Tensor& self, const Axes& dims = {},
+                           bool keepdim = false, std::optional<DType> dtype = {});
+GANTRY_API Tensor& prod_out(Tensor& out, const Tensor& self, const Axes& dims = {},
+                            bool keepdim = false, std::optional<DType> dtype = {});
+GANTRY_API Tensor& mean_out(Tensor& out, const Tensor& self, const Axes& dims = {},
+                            bool keepdim = false, std::optional<DType> dtype = {});
+GANTRY_API Tensor& amax_out(Tensor& out, const Tensor& self, const Axes& dims = {},
+                            bool keepdim = false);
+GANTRY_API Tensor& amin_out(Tensor& out, const Tensor& self, const Axes& dims = {},
+                            bool keepdim = false);
+GANTRY_API Tensor& any_out(Tensor& out, const Tensor& self, const Axes& dims = {},
+                           bool keepdim = false);
+GANTRY_API Tensor& all_out(Tensor& out, const Tensor& self, const Axes& dims = {},
+                           bool keepdim = false);
+GANTRY_API Tensor& argmax_out(Tensor& out, const Tensor& self, std::optional<int> dim = {},
+                              bool keepdim = false);
+GANTRY_API Tensor& argmin_out(Tensor& out, const Tensor& self, std::optional<int> dim = {},
+                              bool keepdim = false);
+GANTRY_API Tensor& norm_out(Tensor& out, const Tensor& self, double p = 2, const Axes& dims = {},
+                            bool keepdim = false);
+GANTRY_API Tensor& var_out(Tensor& out, const Tensor& self, const VarianceOptions& options = {});
+GANTRY_API Tensor& std_out(Tensor& out, const Tensor& self, const VarianceOptions& options = {});
+GANTRY_API Tensor& logsumexp_out(Tensor& out, const Tensor& self, const Axes& dims,
+                                 bool keepdim = false);
+GANTRY_API Tensor& cumsum_out(Tensor& out, const Tensor& self, int dim,
+                              std::optional<DType> dtype = {});
+GANTRY_API Tensor& cumprod_out(Tensor& out, const Tensor& self, int dim,
+                               std::optional<DType> dtype = {});
+GANTRY_API Tensor& softmax_out(Tensor& out, const Tensor& self, int dim,
+                               std::optional<DType> dtype = {});
+GANTRY_API Tensor& log_softmax_out(Tensor& out, const Tensor& self, int dim,
+                                   std::optional<DType> dtype = {});
+/// @}
+
+/// The join of that name.
+/// @{
+GANTRY_API Tensor& cat_out(Tensor& out, const std::vector<Tensor>& tensors, int dim = 0);
+GANTRY_API Tensor& stack_out(Tensor& out, const std::vector<Tensor>& tensors, int dim = 0);
+GANTRY_API Tensor& hstack_out(Tensor& out, const std::vector<Tensor>& tensors);
+GANTRY_API Tensor& vstack_out(Tensor& out, const std::vector<Tensor>& tensors);
+GANTRY_API Tensor& dstack_out(Tensor& out, const std::vector<Tensor>& tensors);
+GANTRY_API Tensor& column_stack_out(Tensor& out, const std::vector<Tensor>& tensors);
+/// @}
+
+/// The product of that name. The output of addmm_out, baddbmm_out and addmv_out may be `self`.
+/// @{
+GANTRY_API Tensor& matmul_out(Tensor& out, const Tensor& a, const Tensor& b);
+GANTRY_API Tensor& mm_out(Tensor& out, const Tensor& a, const Tensor& b);
+GANTRY_API Tensor& bmm_out(Tensor& out, const Tensor& a, const Tensor& b);
+GANTRY_API Tensor& mv_out(Tensor& out, const Tensor& matrix, const Tensor& vector);
+GANTRY_API Tensor& dot_out(Tensor& out, const Tensor& a, const Tensor& b);
+GANTRY_API Tensor& outer_out(Tensor& out, const Tensor& a, const Tensor& b);
+GANTRY_API Tensor& addmm_out(Tensor& out, const Tensor& self, const Tensor& mat1,
+                             const Tensor& mat2, const Scalar& beta = 1, const Scalar& alpha = 1);
+GANTRY_API Tensor& baddbmm_out(Tensor& out, const Tensor& self, const Tensor& batch1,
+                               const Tensor& batch2, const Scalar& beta = 1,
+                               const Scalar& alpha = 1);
+GANTRY_API Tensor& addmv_out(Tensor& out, const Tensor& self, const Tensor& matrix,
+                             const Tensor& vector, const Scalar& beta = 1, const Scalar& alpha = 1);
+/// @}
+
+}  // namespace gantry

@@ -1,0 +1,44 @@
+#pragma once
+
+#include <gantry/core/export.hpp>
+#include <gantry/tensor/reductions.hpp>
+#include <gantry/tensor/tensor.hpp>
+
+/// Reductions that combine several others.
+///
+/// Shapes, order, device, stream, aliasing and errors: as in reductions.hpp.
+namespace gantry {
+
+/// A variance or standard deviation, and the mean.
+struct StdMean {
+  Tensor std;   ///< standard deviation
+  Tensor mean;  ///< mean
+};
+struct VarMean {
+  Tensor var;   ///< variance
+  Tensor mean;  ///< mean
+};
+/// The smallest and the largest element.
+struct MinMax {
+  Tensor min;  ///< smallest
+  Tensor max;  ///< largest
+};
+
+/// std and mean of the same elements: `auto [deviation, mean] = std_mean(t, {.dims = 1})`. DTypes:
+/// floating.
+[[nodiscard]] GANTRY_API StdMean std_mean(const Tensor& self, const VarianceOptions& options = {});
+/// var and mean of the same elements. DTypes: floating.
+[[nodiscard]] GANTRY_API VarMean var_mean(const Tensor& self, const VarianceOptions& options = {});
+/// amin and amax along `dim`, or of all elements. Throws: ShapeError for an empty reduction.
+[[nodiscard]] GANTRY_API MinMax aminmax(const Tensor& self, std::optional<int> dim = {},
+                                        bool keepdim = false);
+/// sum, where NaN counts as 0. DTypes: as sum.
+[[nodiscard]] GANTRY_API Tensor nansum(const Tensor& self, const Axes& dims = {},
+                                       bool keepdim = false, std::optional<DType> dtype = {});
+/// Mean of the elements that are not NaN; NaN if there is none. DTypes: floating, also `dtype`.
+[[nodiscard]] GANTRY_API Tensor nanmean(const Tensor& self, const Axes& dims = {},
+                                        bool keepdim = false, std::optional<DType> dtype = {});
+/// The p-norm of self - other, whose shapes broadcast. DTypes: promoted, floating.
+[[nodiscard]] GANTRY_API Tensor dist(const Tensor& self, const Tensor& other, double p = 2);
+
+}  // namespace gantry
