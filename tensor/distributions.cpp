@@ -295,4 +295,24 @@ Tensor multinomial(const Tensor& weights, std::int64_t samples, bool replacement
   return weights.dim() == 1 ? result.squeeze(0) : result;
 }
 
+Tensor& Tensor::exponential_(double lambda, GeneratorRef generator) const {
+  detail::exponential_(*this, lambda, generator);
+  return handle();
+}
+Tensor& Tensor::cauchy_(double median, double sigma, GeneratorRef generator) const {
+  detail::cauchy_(*this, median, sigma, generator);
+  return handle();
+}
+Tensor& Tensor::log_normal_(double mean, double std, GeneratorRef generator) const {
+  detail::log_normal_(*this, mean, std, generator);
+  return handle();
+}
+Tensor& Tensor::geometric_(double p, GeneratorRef generator) const {
+  detail::geometric_(*this, p, generator);
+  return handle();
+}
+Tensor Tensor::multinomial(std::int64_t samples, bool replacement, GeneratorRef generator) const {
+  return gantry::multinomial(*this, samples, replacement, generator);
+}
+
 }  // namespace gantry

@@ -1,5 +1,8 @@
-// Members of Tensor that forward to the functions of elementwise.hpp.
+// Members of Tensor that forward to the functions of elementwise.hpp, special_functions.hpp and
+// aliases.hpp.
+#include <gantry/tensor/aliases.hpp>
 #include <gantry/tensor/elementwise.hpp>
+#include <gantry/tensor/special_functions.hpp>
 
 namespace gantry {
 
@@ -45,6 +48,17 @@ GANTRY_UNARY(trunc)
 GANTRY_UNARY(frac)
 GANTRY_UNARY(bitwise_not)
 GANTRY_UNARY(logical_not)
+GANTRY_UNARY(asinh)
+GANTRY_UNARY(acosh)
+GANTRY_UNARY(atanh)
+GANTRY_UNARY(erfc)
+GANTRY_UNARY(exp2)
+GANTRY_UNARY(sinc)
+GANTRY_UNARY(deg2rad)
+GANTRY_UNARY(rad2deg)
+GANTRY_UNARY(absolute)
+GANTRY_UNARY(sgn)
+GANTRY_UNARY(fix)
 
 GANTRY_BINARY(mul)
 GANTRY_BINARY(floor_divide)
@@ -69,6 +83,15 @@ GANTRY_BINARY(lt)
 GANTRY_BINARY(le)
 GANTRY_BINARY(gt)
 GANTRY_BINARY(ge)
+GANTRY_BINARY(hypot)
+GANTRY_BINARY(xlogy)
+GANTRY_BINARY(copysign)
+GANTRY_BINARY(nextafter)
+GANTRY_BINARY(ldexp)
+GANTRY_BINARY(float_power)
+GANTRY_BINARY(true_divide)
+GANTRY_BINARY(clamp_min)
+GANTRY_BINARY(clamp_max)
 
 Tensor Tensor::max(const Tensor& other) const { return maximum(other); }
 Tensor Tensor::min(const Tensor& other) const { return minimum(other); }
@@ -143,6 +166,20 @@ Tensor Tensor::where(const Tensor& condition, const Operand& other) const {
 }
 Tensor Tensor::isclose(const Tensor& other, double rtol, double atol, bool equal_nan) const {
   return gantry::isclose(*this, other, rtol, atol, equal_nan);
+}
+
+Tensor Tensor::signbit() const { return gantry::signbit(*this); }
+Tensor Tensor::isposinf() const { return gantry::isposinf(*this); }
+Tensor Tensor::isneginf() const { return gantry::isneginf(*this); }
+Tensor Tensor::positive() const { return gantry::positive(*this); }
+Tensor Tensor::logaddexp(const Operand& other) const { return gantry::logaddexp(*this, other); }
+Tensor Tensor::logaddexp2(const Operand& other) const { return gantry::logaddexp2(*this, other); }
+Tensor Tensor::rsub(const Operand& other, const Scalar& alpha) const {
+  return gantry::rsub(*this, other, alpha);
+}
+Tensor Tensor::heaviside(const Tensor& values) const { return gantry::heaviside(*this, values); }
+Tensor& Tensor::heaviside_(const Tensor& values) const {
+  return heaviside_out(handle(), *this, values);
 }
 
 }  // namespace gantry

@@ -445,7 +445,8 @@ Tensor& cumsum_out(Tensor& out, const Tensor& self, int dim, std::optional<DType
 }
 
 Tensor& cumprod_out(Tensor& out, const Tensor& self, int dim, std::optional<DType> dtype) {
-  run_scan("cumprod", kernels::ScanOp::product, self, dim, dtype_for("cumprod", out, self, dtype), &out);
+  run_scan("cumprod", kernels::ScanOp::product, self, dim, dtype_for("cumprod", out, self, dtype),
+           &out);
   return out;
 }
 

@@ -3,6 +3,8 @@
 from source_tree import CODE_FOLDERS, CODE_SUFFIXES, code_files, read_lines, run_check
 
 MAX_LINES = 500
+# One class, whose members are the vocabulary of its users.
+LONGER = {"include/gantry/tensor/tensor.hpp": 700}
 
 
 def violations(root):
@@ -10,8 +12,9 @@ def violations(root):
     folders = [*CODE_FOLDERS, "cmake", "scripts"]
     for path in code_files(root, folders, CODE_SUFFIXES | {".py", ".cmake", ".txt", ".sh", ".html", ".js", ""}):
         lines = len(read_lines(root / path))
-        if lines > MAX_LINES:
-            found.append(f"{path}: {lines} lines, at most {MAX_LINES} are allowed")
+        allowed = LONGER.get(str(path), MAX_LINES)
+        if lines > allowed:
+            found.append(f"{path}: {lines} lines, at most {allowed} are allowed")
     return found
 
 

@@ -80,5 +80,14 @@ TEST_P(StatisticsTest, DistIsTheNormOfTheDifference) {
   EXPECT_ERROR(dist(on(arange(2)), on(arange(2))), DTypeError, "norm");
 }
 
+TEST_P(StatisticsTest, TraceSumsTheDiagonal) {
+  const Tensor m = on(arange(12)).view({3, 4});
+  EXPECT_EQ(m.trace().item<int>(), 0 + 5 + 10);
+  EXPECT_EQ(m.t().to(i8).trace().dtype(), i64);
+  EXPECT_EQ(m.to(f16).trace().dtype(), f16);
+  EXPECT_EQ(on(zeros({0, 3})).trace().item<float>(), 0);
+  EXPECT_ERROR(m[0].trace(), ShapeError, "trace: expected a matrix, but got a tensor with dim 1");
+}
+
 }  // namespace
 }  // namespace gantry

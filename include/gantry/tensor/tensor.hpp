@@ -30,6 +30,8 @@
 namespace gantry {
 
 class IndexPlan;
+struct MinMax;
+struct UniqueElements;
 struct ValuesAndIndices;
 
 /// An eager, strided array of up to 8 dims on one device: a cheap handle to shared memory.
@@ -97,6 +99,8 @@ class GANTRY_API Tensor {
   [[nodiscard]] void* data_ptr() const { return data(); }
   /// True if the elements are dense in row-major order.
   [[nodiscard]] bool is_contiguous() const;
+  /// True for f16, bf16, f32 and f64.
+  [[nodiscard]] bool is_floating_point() const;
   /// True for CPU tensors in page-locked memory.
   [[nodiscard]] bool is_pinned() const;
   [[nodiscard]] bool is_cuda() const { return device().is_cuda(); }  ///< true on a GPU
@@ -171,6 +175,11 @@ class GANTRY_API Tensor {
   [[nodiscard]] std::vector<Tensor> chunk(int chunks, int dim = 0) const;
   /// One tensor for each index of `dim`.
   [[nodiscard]] std::vector<Tensor> unbind(int dim = 0) const;
+  [[nodiscard]] Tensor view_as(const Tensor& other) const;     ///< view with other's shape
+  [[nodiscard]] Tensor reshape_as(const Tensor& other) const;  ///< reshape to other's shape
+  [[nodiscard]] Tensor swapaxes(int dim0, int dim1) const;     ///< same as transpose
+  [[nodiscard]] Tensor swapdims(int dim0, int dim1) const;     ///< same as transpose
+  [[nodiscard]] Tensor ravel() const;                          ///< reshape to one dim
   /// A view with the same layout.
   [[nodiscard]] Tensor alias() const;
   /// select(0, i).
@@ -190,6 +199,10 @@ class GANTRY_API Tensor {
   /// A contiguous copy.
   [[nodiscard]] Tensor clone() const;
   [[nodiscard]] Tensor flip(const Axes& dims) const;  ///< reverses the order along `dims`
+  /// Rotated copy (rearrangements.hpp).
+  [[nodiscard]] Tensor rot90(std::int64_t k = 1, const Axes& dims = {0, 1}) const;
+  [[nodiscard]] Tensor fliplr() const;  ///< flip along dim 1
+  [[nodiscard]] Tensor flipud() const;  ///< flip along dim 0
   /// Shifts the elements by `shifts` along `dims`, with wrap-around. No dims: the flattened tensor.
   [[nodiscard]] Tensor roll(const Axes& shifts, const Axes& dims = {}) const;
   /// Copies of the tensor side by side, `repeats[d]` of them along dim d. More repeats than dims
@@ -323,6 +336,18 @@ class GANTRY_API Tensor {
   Tensor& random_(GeneratorRef generator = {}) const;
   /// Draws 1 with the given probability, else 0.
   Tensor& bernoulli_(double probability = 0.5, GeneratorRef generator = {}) const;
+  /// Exponential numbers of rate `lambda` > 0. DTypes: floating.
+  Tensor& exponential_(double lambda = 1, GeneratorRef generator = {}) const;
+  /// Cauchy numbers of width `sigma` > 0. DTypes: floating.
+  Tensor& cauchy_(double median = 0, double sigma = 1, GeneratorRef generator = {}) const;
+  /// e to the power of normal numbers of deviation `std` > 0. DTypes: floating.
+  Tensor& log_normal_(double mean = 1, double std = 2, GeneratorRef generator = {}) const;
+  /// Numbers of trials up to the first success, of probability `p` in (0, 1). DTypes: all but bool;
+  /// integers saturate.
+  Tensor& geometric_(double p, GeneratorRef generator = {}) const;
+  /// Indices drawn with these weights (distributions.hpp).
+  [[nodiscard]] Tensor multinomial(std::int64_t samples, bool replacement = false,
+                                   GeneratorRef generator = {}) const;
 
   // Elementwise (elementwise.hpp).
 // clang-format off
@@ -330,11 +355,13 @@ class GANTRY_API Tensor {
   f(neg) f(abs) f(sign) f(square) f(reciprocal) f(sqrt) f(rsqrt) f(exp) f(expm1) f(log) f(log2) \
   f(log10) f(log1p) f(sin) f(cos) f(tan) f(asin) f(acos) f(atan) f(sinh) f(cosh) f(tanh) \
   f(sigmoid) f(relu) f(gelu) f(silu) f(erf) f(floor) f(ceil) f(round) f(trunc) f(frac) \
-  f(bitwise_not) f(logical_not)
+  f(bitwise_not) f(logical_not) \
+  f(asinh) f(acosh) f(atanh) f(erfc) f(exp2) f(sinc) f(deg2rad) f(rad2deg) f(absolute) f(sgn) f(fix)
 #define GANTRY_BINARY_NAMES(f) \
   f(mul) f(floor_divide) f(remainder) f(fmod) f(pow) f(atan2) f(minimum) f(maximum) \
   f(bitwise_and) f(bitwise_or) f(bitwise_xor) f(bitwise_left_shift) f(bitwise_right_shift) \
-  f(logical_and) f(logical_or) f(logical_xor) f(eq) f(ne) f(lt) f(le) f(gt) f(ge)
+  f(logical_and) f(logical_or) f(logical_xor) f(eq) f(ne) f(lt) f(le) f(gt) f(ge) \
+  f(hypot) f(xlogy) f(copysign) f(nextafter) f(ldexp) f(float_power) f(true_divide) f(clamp_min) f(clamp_max)
 // clang-format on
 // Of each name op, the members op and op_.
 #define GANTRY_UNARY(op)           \
@@ -352,6 +379,15 @@ class GANTRY_API Tensor {
   [[nodiscard]] Tensor isnan() const;
   [[nodiscard]] Tensor isinf() const;
   [[nodiscard]] Tensor isfinite() const;
+  [[nodiscard]] Tensor signbit() const;
+  [[nodiscard]] Tensor isposinf() const;
+  [[nodiscard]] Tensor isneginf() const;
+  [[nodiscard]] Tensor positive() const;
+  [[nodiscard]] Tensor logaddexp(const Operand& other) const;
+  [[nodiscard]] Tensor logaddexp2(const Operand& other) const;
+  [[nodiscard]] Tensor rsub(const Operand& other, const Scalar& alpha = 1) const;
+  [[nodiscard]] Tensor heaviside(const Tensor& values) const;
+  Tensor& heaviside_(const Tensor& values) const;
   [[nodiscard]] Tensor add(const Operand& other, const Scalar& alpha = 1) const;
   Tensor& add_(const Operand& other, const Scalar& alpha = 1) const;
   [[nodiscard]] Tensor sub(const Operand& other, const Scalar& alpha = 1) const;
@@ -441,6 +477,16 @@ class GANTRY_API Tensor {
     return std(VarianceOptions{.correction = unbiased ? 1.0 : 0.0});
   }
   [[nodiscard]] Tensor logsumexp(const Axes& dims, bool keepdim = false) const;
+  // Statistics (statistics.hpp).
+  [[nodiscard]] MinMax aminmax(std::optional<int> dim = {}, bool keepdim = false) const;
+  /// Sum of the diagonal of a matrix. Shapes: [m, n] → []. DTypes: as sum. Throws: ShapeError. A
+  /// member only, because gantry::trace is a namespace.
+  [[nodiscard]] Tensor trace() const;
+  [[nodiscard]] Tensor nansum(const Axes& dims = {}, bool keepdim = false,
+                              std::optional<DType> dtype = {}) const;
+  [[nodiscard]] Tensor nanmean(const Axes& dims = {}, bool keepdim = false,
+                               std::optional<DType> dtype = {}) const;
+  [[nodiscard]] Tensor dist(const Tensor& other, double p = 2) const;
   [[nodiscard]] Tensor cumsum(int dim, std::optional<DType> dtype = {}) const;
   [[nodiscard]] Tensor cumprod(int dim, std::optional<DType> dtype = {}) const;
   [[nodiscard]] Tensor softmax(int dim, std::optional<DType> dtype = {}) const;
@@ -459,6 +505,19 @@ class GANTRY_API Tensor {
                              const Scalar& alpha = 1) const;
   [[nodiscard]] Tensor baddbmm(const Tensor& batch1, const Tensor& batch2, const Scalar& beta = 1,
                                const Scalar& alpha = 1) const;
+  [[nodiscard]] Tensor inner(const Tensor& other) const;
+  [[nodiscard]] Tensor vdot(const Tensor& other) const;
+  [[nodiscard]] Tensor kron(const Tensor& other) const;
+  [[nodiscard]] Tensor addr(const Tensor& a, const Tensor& b, const Scalar& beta = 1,
+                            const Scalar& alpha = 1) const;
+  Tensor& addr_(const Tensor& a, const Tensor& b, const Scalar& beta = 1,
+                const Scalar& alpha = 1) const;
+  Tensor& addmm_(const Tensor& mat1, const Tensor& mat2, const Scalar& beta = 1,
+                 const Scalar& alpha = 1) const;
+  Tensor& addmv_(const Tensor& matrix, const Tensor& vector, const Scalar& beta = 1,
+                 const Scalar& alpha = 1) const;
+  Tensor& baddbmm_(const Tensor& batch1, const Tensor& batch2, const Scalar& beta = 1,
+                   const Scalar& alpha = 1) const;
 
   // Indexing by tensors (indexing.hpp).
   [[nodiscard]] Tensor index_select(int dim, const Tensor& index) const;
@@ -466,6 +525,70 @@ class GANTRY_API Tensor {
   [[nodiscard]] Tensor scatter(int dim, const Tensor& index, const Operand& source) const;
   Tensor& scatter_(int dim, const Tensor& index, const Operand& source) const;
   Tensor& scatter_add_(int dim, const Tensor& index, const Tensor& source) const;
+  [[nodiscard]] Tensor index_put(std::initializer_list<Index> indices, const Operand& value,
+                                 bool accumulate = false) const;
+  [[nodiscard]] Tensor take(const Tensor& index) const;
+  [[nodiscard]] Tensor take_along_dim(const Tensor& indices, std::optional<int> dim = {}) const;
+  [[nodiscard]] Tensor put(const Tensor& index, const Tensor& source,
+                           bool accumulate = false) const;
+  Tensor& put_(const Tensor& index, const Tensor& source, bool accumulate = false) const;
+  [[nodiscard]] Tensor scatter(int dim, const Tensor& index, const Operand& source,
+                               std::string_view reduce) const;
+  Tensor& scatter_(int dim, const Tensor& index, const Operand& source,
+                   std::string_view reduce) const;
+  [[nodiscard]] Tensor scatter_add(int dim, const Tensor& index, const Tensor& source) const;
+  [[nodiscard]] Tensor scatter_reduce(int dim, const Tensor& index, const Tensor& source,
+                                      std::string_view reduce, bool include_self = true) const;
+  Tensor& scatter_reduce_(int dim, const Tensor& index, const Tensor& source,
+                          std::string_view reduce, bool include_self = true) const;
+  [[nodiscard]] Tensor index_add(int dim, const Tensor& index, const Tensor& source,
+                                 const Scalar& alpha = 1) const;
+  Tensor& index_add_(int dim, const Tensor& index, const Tensor& source,
+                     const Scalar& alpha = 1) const;
+  [[nodiscard]] Tensor index_copy(int dim, const Tensor& index, const Tensor& source) const;
+  Tensor& index_copy_(int dim, const Tensor& index, const Tensor& source) const;
+  [[nodiscard]] Tensor index_fill(int dim, const Tensor& index, const Operand& value) const;
+  Tensor& index_fill_(int dim, const Tensor& index, const Operand& value) const;
+  [[nodiscard]] Tensor index_reduce(int dim, const Tensor& index, const Tensor& source,
+                                    std::string_view reduce, bool include_self = true) const;
+  Tensor& index_reduce_(int dim, const Tensor& index, const Tensor& source, std::string_view reduce,
+                        bool include_self = true) const;
+  [[nodiscard]] Tensor nonzero() const;
+  [[nodiscard]] std::vector<Tensor> nonzero_numpy() const;
+  [[nodiscard]] Tensor argwhere() const;
+  [[nodiscard]] Tensor masked_select(const Tensor& mask) const;
+  [[nodiscard]] Tensor masked_scatter(const Tensor& mask, const Tensor& source) const;
+  Tensor& masked_scatter_(const Tensor& mask, const Tensor& source) const;
+
+  // Sorting (sorting.hpp), searches and counts (binning.hpp), running extrema (cumulative.hpp).
+  [[nodiscard]] ValuesAndIndices sort(int dim = -1, bool descending = false,
+                                      bool stable = false) const;
+  [[nodiscard]] Tensor argsort(int dim = -1, bool descending = false, bool stable = false) const;
+  [[nodiscard]] Tensor msort() const;
+  [[nodiscard]] ValuesAndIndices topk(std::int64_t k, int dim = -1, bool largest = true,
+                                      bool sorted = true) const;
+  [[nodiscard]] ValuesAndIndices kthvalue(std::int64_t k, int dim = -1, bool keepdim = false) const;
+  [[nodiscard]] Tensor median() const;
+  [[nodiscard]] ValuesAndIndices median(int dim, bool keepdim = false) const;
+  [[nodiscard]] Tensor nanmedian() const;
+  [[nodiscard]] ValuesAndIndices nanmedian(int dim, bool keepdim = false) const;
+  [[nodiscard]] ValuesAndIndices mode(int dim = -1, bool keepdim = false) const;
+  [[nodiscard]] UniqueElements unique(bool sorted = true, bool return_inverse = false,
+                                      bool return_counts = false) const;
+  [[nodiscard]] UniqueElements unique_consecutive(bool return_inverse = false,
+                                                  bool return_counts = false) const;
+  [[nodiscard]] Tensor isin(const Operand& test_elements, bool assume_unique = false,
+                            bool invert = false) const;
+  [[nodiscard]] Tensor bincount(const std::optional<Tensor>& weights = {},
+                                std::int64_t minlength = 0) const;
+  [[nodiscard]] Tensor histc(std::int64_t bins = 100, const Scalar& min = 0,
+                             const Scalar& max = 0) const;
+  [[nodiscard]] ValuesAndIndices cummax(int dim) const;
+  [[nodiscard]] ValuesAndIndices cummin(int dim) const;
+  [[nodiscard]] Tensor logcumsumexp(int dim) const;
+  [[nodiscard]] Tensor diff(std::int64_t n = 1, int dim = -1,
+                            const std::optional<Tensor>& prepend = {},
+                            const std::optional<Tensor>& append = {}) const;
 
   // Triangles of the last two dims (factories.hpp).
   [[nodiscard]] Tensor tril(std::int64_t diagonal = 0) const;

@@ -1,8 +1,18 @@
-// Members of Tensor that forward to reductions.hpp, linalg.hpp, indexing.hpp and shape_ops.hpp.
+// Members of Tensor that forward to functions that are not elementwise.
+#include <fmt/format.h>
+
+#include <gantry/core/error.hpp>
+#include <gantry/tensor/aliases.hpp>
+#include <gantry/tensor/contractions.hpp>
 #include <gantry/tensor/indexing.hpp>
 #include <gantry/tensor/linalg.hpp>
+#include <gantry/tensor/outputs.hpp>
+#include <gantry/tensor/rearrangements.hpp>
 #include <gantry/tensor/reductions.hpp>
 #include <gantry/tensor/shape_ops.hpp>
+#include <gantry/tensor/statistics.hpp>
+
+#include "tensor/check.hpp"
 
 namespace gantry {
 
@@ -92,6 +102,59 @@ Tensor Tensor::repeat_interleave(std::int64_t repeats, std::optional<int> dim) c
 
 Tensor Tensor::scatter(int dim, const Tensor& index, const Operand& source) const {
   return gantry::scatter(*this, dim, index, source);
+}
+
+bool Tensor::is_floating_point() const { return gantry::is_floating_point(dtype()); }
+Tensor Tensor::view_as(const Tensor& other) const { return gantry::view_as(*this, other); }
+Tensor Tensor::reshape_as(const Tensor& other) const { return gantry::reshape_as(*this, other); }
+Tensor Tensor::swapaxes(int dim0, int dim1) const { return transpose(dim0, dim1); }
+Tensor Tensor::swapdims(int dim0, int dim1) const { return transpose(dim0, dim1); }
+Tensor Tensor::ravel() const { return gantry::ravel(*this); }
+Tensor Tensor::rot90(std::int64_t k, const Axes& dims) const {
+  return gantry::rot90(*this, k, dims);
+}
+Tensor Tensor::fliplr() const { return gantry::fliplr(*this); }
+Tensor Tensor::flipud() const { return gantry::flipud(*this); }
+MinMax Tensor::aminmax(std::optional<int> dim, bool keepdim) const {
+  return gantry::aminmax(*this, dim, keepdim);
+}
+Tensor Tensor::trace() const {
+  detail::check_defined("trace", "self", *this);
+  if (dim() != 2) {
+    throw ShapeError(fmt::format("trace: expected a matrix, but got a tensor with dim {}", dim()),
+                     device().str());
+  }
+  return diagonal().sum();
+}
+Tensor Tensor::nansum(const Axes& dims, bool keepdim, std::optional<DType> dtype) const {
+  return gantry::nansum(*this, dims, keepdim, dtype);
+}
+Tensor Tensor::nanmean(const Axes& dims, bool keepdim, std::optional<DType> dtype) const {
+  return gantry::nanmean(*this, dims, keepdim, dtype);
+}
+Tensor Tensor::dist(const Tensor& other, double p) const { return gantry::dist(*this, other, p); }
+Tensor Tensor::inner(const Tensor& other) const { return gantry::inner(*this, other); }
+Tensor Tensor::vdot(const Tensor& other) const { return gantry::vdot(*this, other); }
+Tensor Tensor::kron(const Tensor& other) const { return gantry::kron(*this, other); }
+Tensor Tensor::addr(const Tensor& a, const Tensor& b, const Scalar& beta,
+                    const Scalar& alpha) const {
+  return gantry::addr(*this, a, b, beta, alpha);
+}
+Tensor& Tensor::addr_(const Tensor& a, const Tensor& b, const Scalar& beta,
+                      const Scalar& alpha) const {
+  return addr_out(handle(), *this, a, b, beta, alpha);
+}
+Tensor& Tensor::addmm_(const Tensor& mat1, const Tensor& mat2, const Scalar& beta,
+                       const Scalar& alpha) const {
+  return addmm_out(handle(), *this, mat1, mat2, beta, alpha);
+}
+Tensor& Tensor::addmv_(const Tensor& matrix, const Tensor& vector, const Scalar& beta,
+                       const Scalar& alpha) const {
+  return addmv_out(handle(), *this, matrix, vector, beta, alpha);
+}
+Tensor& Tensor::baddbmm_(const Tensor& batch1, const Tensor& batch2, const Scalar& beta,
+                         const Scalar& alpha) const {
+  return baddbmm_out(handle(), *this, batch1, batch2, beta, alpha);
 }
 
 }  // namespace gantry
