@@ -63,7 +63,7 @@ struct Logaddexp {
 };
 struct Logaddexp2 {
   GANTRY_HD static double of(double a, double b) {
-    if (a == b && a - b != 0) return a;
+    if (a == b) return a + 1;  // exact, also for two equal infinities
     return (a > b ? a : b) + 1.44269504088896340736 * ::log1p(::exp2(-::fabs(a - b)));
   }
 };

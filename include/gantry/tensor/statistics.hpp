@@ -9,16 +9,17 @@
 /// Shapes, order, device, stream, aliasing and errors: as in reductions.hpp.
 namespace gantry {
 
-/// A variance or standard deviation, and the mean.
+/// The result of std_mean.
 struct StdMean {
   Tensor std;   ///< standard deviation
   Tensor mean;  ///< mean
 };
+/// The result of var_mean.
 struct VarMean {
   Tensor var;   ///< variance
   Tensor mean;  ///< mean
 };
-/// The smallest and the largest element.
+/// The result of aminmax: the smallest and the largest element.
 struct MinMax {
   Tensor min;  ///< smallest
   Tensor max;  ///< largest
