@@ -259,6 +259,43 @@ TEST_F(GraphPrivacyTest, NothingOutsideOfAGraphChanges) {
   EXPECT_GT(replays, 500);
 }
 
+// The memory of a graph that nothing outside holds any more is not that of another graph.
+TEST_F(GraphPrivacyTest, AGraphWithoutOutputsKeepsItsMemory) {
+  constexpr std::int64_t kLarge = 1'000'000;  // past the caches of threads
+  const Tensor outside = equal(7, kLarge);
+  const Tensor sum = equal(0, kLarge);
+  std::optional<Stream> stream;
+  const auto capture = [&](Graph& graph) {
+    const GraphCapture scope(graph);
+    stream = scope.stream();
+    const Tensor temporary = outside + 1;
+    sum.copy_(temporary);
+    return temporary.data_ptr();
+  };
+  Graph first;
+  const void* const temporary = capture(first);
+  {
+    // All work on that memory is complete: only the graph itself keeps it.
+    stream->wait(Stream::current(device_));
+    const StreamGuard guard(*stream);
+    first.replay();
+    EXPECT_EQ(value_of(sum), 8);
+    Stream::current(device_).synchronize();
+    memory::empty_cache();
+  }
+  Graph second;
+  Tensor kept;
+  {
+    const GraphCapture scope(second);
+    kept = outside * 2;
+  }
+  EXPECT_NE(kept.data_ptr(), temporary);
+  second.replay();
+  first.replay();
+  EXPECT_EQ(value_of(kept), 14);
+  EXPECT_EQ(value_of(sum), 8);
+}
+
 // A program with a call of the driver that fails, in turn every one of them.
 TEST_F(GraphPrivacyTest, AnyFailingCallLeavesNothingBehind) {
   GANTRY_REQUIRE_SIM();
