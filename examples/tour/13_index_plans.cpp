@@ -40,3 +40,38 @@ int main() {
   std::cout << t << "\n";
 }
 // Output:
+// View [2] i64 on cuda:0
+//   strides [2], offset 4
+//   moves 0 bytes, temporaries 0 bytes
+// Gather [2, 4] i64 on cuda:0
+//   dim 0 by i64 [2]
+//   moves 144 bytes, temporaries 0 bytes
+// [[8, 9],
+//  [0, 1]]
+// [2, 2] i64 cuda:0
+// Gather [2] i64 on cuda:0
+//   dim 0 by i64 [2]
+//   dim 1 by i64 [2]
+//   moves 96 bytes, temporaries 16 bytes
+// [11,  1]
+// [2] i64 cuda:0
+// Gather [3] i64 on cuda:0
+//   dims 0 to 1 by a mask of 12, 3 selected
+//   moves 88 bytes, temporaries 8 bytes
+// [ 9, 10, 11]
+// [3] i64 cuda:0
+// Copy [4] i64 on cuda:0
+//   moves 48 bytes, temporaries 0 bytes
+// Fill [4] i64 on cuda:0
+//   moves 32 bytes, temporaries 0 bytes
+// Fill [3, 4] i64 on cuda:0
+//   where a mask of 12 is set
+//   moves 204 bytes, temporaries 0 bytes
+// Scatter [2] i64 on cuda:0
+//   dim 0 by i64 [2]
+//   accumulates
+//   moves 64 bytes, temporaries 8 bytes
+// [[ 0,  1,  2,  3],
+//  [24,  5,  6,  7],
+//  [ 8, -1, -1, -1]]
+// [3, 4] i64 cuda:0

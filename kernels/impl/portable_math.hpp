@@ -27,24 +27,13 @@ GANTRY_HD inline double portable_exp(double x) {
   const double k = math::rint(x * 1.4426950408889634);
   const double high = math::fma(k, -0.693147180369123816490, x);
   const double r = math::fma(k, -1.90821492927058770002e-10, high);
-  const double c[] = {1.0,
-                      1.0,
-                      1.0 / 2,
-                      1.0 / 6,
-                      1.0 / 24,
-                      1.0 / 120,
-                      1.0 / 720,
-                      1.0 / 5040,
-                      1.0 / 40320,
-                      1.0 / 362880,
-                      1.0 / 3628800,
-                      1.0 / 39916800,
-                      1.0 / 479001600,
-                      1.0 / 6227020800.0};
   // Two factors, because 2^k may be out of range where the result is not.
   const int exponent = static_cast<int>(k);
   const int half = exponent / 2;
-  return polynomial(r, c) * power_of_two(half) * power_of_two(exponent - half);
+  return polynomial(r, 1.0, 1.0, 1.0 / 2, 1.0 / 6, 1.0 / 24, 1.0 / 120, 1.0 / 720, 1.0 / 5040,
+                    1.0 / 40320, 1.0 / 362880, 1.0 / 3628800, 1.0 / 39916800, 1.0 / 479001600,
+                    1.0 / 6227020800.0) *
+         power_of_two(half) * power_of_two(exponent - half);
 }
 
 // log(1 + x) for -1 < x <= 0.
@@ -52,9 +41,9 @@ GANTRY_HD inline double portable_log1p(double x) {
   if (x < -0.25) return portable_log(1.0 + x);
   // 2 atanh(s), whose argument keeps the digits of x.
   const double s = x / (2.0 + x);
-  const double c[] = {1.0,      1.0 / 3,  1.0 / 5,  1.0 / 7,  1.0 / 9,  1.0 / 11,
-                      1.0 / 13, 1.0 / 15, 1.0 / 17, 1.0 / 19, 1.0 / 21, 1.0 / 23};
-  return 2.0 * s * polynomial(s * s, c);
+  return 2.0 * s *
+         polynomial(s * s, 1.0, 1.0 / 3, 1.0 / 5, 1.0 / 7, 1.0 / 9, 1.0 / 11, 1.0 / 13, 1.0 / 15,
+                    1.0 / 17, 1.0 / 19, 1.0 / 21, 1.0 / 23);
 }
 
 // log(k!) of a whole number: exact factorials up to 20, Stirling's series above.
@@ -66,9 +55,8 @@ GANTRY_HD inline double portable_log_factorial(double k) {
   }
   const double n = k + 1;
   const double inverse = 1.0 / n;
-  const double c[] = {1.0 / 12, -1.0 / 360, 1.0 / 1260, -1.0 / 1680};
   return (n - 0.5) * portable_log(n) - n + 0.91893853320467274 +
-         inverse * polynomial(inverse * inverse, c);
+         inverse * polynomial(inverse * inverse, 1.0 / 12, -1.0 / 360, 1.0 / 1260, -1.0 / 1680);
 }
 
 // tan(pi (u - 1/2)) for a 53-bit u, taken at the middle of its step: a finite number.

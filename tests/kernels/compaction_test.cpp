@@ -148,7 +148,8 @@ TEST(CompactionTest, PacksAndUnpacksElementsOfEverySize) {
         written[static_cast<std::size_t>(i)] = true;
       }
       for (std::int64_t i = 0; i < data.numel(); ++i) {
-        if (!written[static_cast<std::size_t>(i)]) ASSERT_EQ(arrays[2].bits(i), data.bits(i));
+        if (written[static_cast<std::size_t>(i)]) continue;
+        ASSERT_EQ(arrays[2].bits(i), data.bits(i));
       }
     }
   }

@@ -123,7 +123,8 @@ class RandomProgram {
               .to = pick(values_.size()),
               .from = pick(values_.size()),
               .number = static_cast<float>(1 + pick(3)),
-              .rounds = static_cast<int>(pick(4))};
+              .rounds = static_cast<int>(pick(4)),
+              .body = {}};
     if (step.kind >= Kind::branch) {
       for (std::size_t i = 0; i < 3; ++i) step.body.push_back(make(depth - 1));
     }

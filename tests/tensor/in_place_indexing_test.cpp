@@ -92,7 +92,8 @@ TEST_P(InPlaceIndexingTest, AnIndexOutOfRangeChangesNothingOnTheCpu) {
           (void)elements(t);
         },
         IndexError);
-    if (device_.is_cpu()) EXPECT_THAT(elements(t), ElementsAre(0, 1, 2, 3, 4, 5));
+    if (!device_.is_cpu()) continue;
+    EXPECT_THAT(elements(t), ElementsAre(0, 1, 2, 3, 4, 5));
   }
 }
 

@@ -104,7 +104,8 @@ TEST_P(PytorchIndexAnswersTest, EveryListHasPytorchsAnswer) {
             (void)elements(target);
           },
           IndexError);
-      if (device_.is_cpu()) EXPECT_EQ(elements(target), std::vector<double>(target.numel(), 0.0));
+      if (!device_.is_cpu()) continue;
+      EXPECT_EQ(elements(target), std::vector<double>(target.numel(), 0.0));
       continue;
     }
     const Tensor result = t.index(list);
