@@ -1,11 +1,14 @@
 #!/usr/bin/env python3
 """Measures kernels on CPU tensors beside PyTorch on one thread, in turns, and prints a table.
 
-Usage: peer_cpu.py BENCH [ROUNDS]     BENCH is the program bench of gantry's build; torch is that of this Python.
+Usage: peer_cpu.py BENCH [--rounds 3] [--record FILE]
 
-A number is the fastest median of ROUNDS rounds (default 3). "small" is the time of a call on 16 elements from C++, which
-Python cannot be compared with: it is printed for gantry only.
+BENCH is the program bench of gantry's build; torch is that of this Python. A number is the fastest median of the rounds.
+"small" is the time of a call on 16 elements from C++, which Python cannot be compared with: it is printed for gantry only.
+--record writes a file for benchmarks/results.
 """
+import argparse
+import datetime
 import json
 import os
 import statistics
@@ -39,7 +42,7 @@ def measure_torch():
             call()
             times.append(time.perf_counter() - start)
         results[name] = statistics.median(times) * 1e6
-    print(json.dumps(results))
+    print(json.dumps({"version": torch.__version__.split("+")[0], "us": results}))
 
 
 def torch_times():
@@ -64,21 +67,44 @@ def fastest(rounds):
     return {name: min(times[name] for times in rounds) for name in rounds[0]}
 
 
+def processor():
+    with open("/proc/cpuinfo", encoding="utf-8") as file:
+        return next((line.split(":")[1].strip() for line in file if line.startswith("model name")), os.uname().machine)
+
+
+def record(path, version, rows):
+    result = {
+        "schema": "gantry-results-1", "kind": "cpu", "date": datetime.date.today().isoformat(), "commit": None,
+        "machine": f"1 thread of {processor()}", "devices": 0, "peer": f"PyTorch {version}",
+        "how": "the fastest median of rounds in turns", "commands": ["benchmarks/peer_cpu.py BENCH --record FILE"],
+    }
+    lines = ",\n".join(f"    {json.dumps(row)}" for row in rows)
+    with open(path, "w", encoding="utf-8") as file:
+        file.write(json.dumps(result, indent=2)[:-2] + ',\n  "rows": [\n' + lines + "\n  ]\n}\n")
+
+
 def main():
     if sys.argv[1:] == ["--torch"]:
         return measure_torch()
-    if len(sys.argv) not in (2, 3):
-        sys.exit(__doc__)
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("bench")
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--record")
+    options = parser.parse_args()
     ours, theirs = [], []
-    for _ in range(int(sys.argv[2]) if len(sys.argv) == 3 else 3):
-        ours.append(gantry_times(sys.argv[1]))
+    for _ in range(options.rounds):
+        ours.append(gantry_times(options.bench))
         theirs.append(torch_times())
-    ours, theirs = fastest(ours), fastest(theirs)
-    print("operation | gantry, us | torch, us | torch / gantry")
-    for name, time_of_gantry in ours.items():
-        peer = theirs.get(name)
-        print(f"{name} | {time_of_gantry:.1f} | {'-' if peer is None else f'{peer:.1f}'} | "
-              f"{'-' if peer is None else f'{peer / time_of_gantry:.2f}'}")
+    ours, peer = fastest(ours), fastest([result["us"] for result in theirs])
+    rows = []
+    for name, microseconds in ours.items():
+        row = {"name": name, "gantry_us": round(microseconds, 3)}
+        if name in peer:
+            row |= {"peer_us": round(peer[name], 3), "ratio": round(peer[name] / microseconds, 2)}
+        rows.append(row)
+        print(json.dumps(row))
+    if options.record:
+        record(options.record, theirs[0]["version"], rows)
     return None
 
 

@@ -9,7 +9,7 @@ PROJECT = HERE.parent
 RESULTS = HERE / "results"
 PAGE = PROJECT / "docs" / "performance.md"
 SCHEMA = "gantry-results-1"
-KINDS = ("collectives", "process", "allocator", "sequences", "startup")
+KINDS = ("collectives", "process", "allocator", "sequences", "startup", "cpu")
 KEYS = {"schema", "kind", "date", "commit", "machine", "devices", "peer", "how", "commands", "rows"}
 PROGRAMS = {"bench", "gantry-bench", "gantry-tune", "gantry-replay", "peer_nccl", "communicator_ready", "rendezvous"}  # built by the project
 KIB, MIB = 1 << 10, 1 << 20
@@ -61,6 +61,13 @@ KERNEL_TEXT = """
 ## Kernels beside PyTorch
 
 One GPU, time to completion of calls in a row. Sizes are those of the input, or of the output where there is none.
+"""
+
+CPU_TEXT = """
+## CPU tensors beside PyTorch
+
+One thread, f32, 2048 × 2048 elements; matrix products 1024 × 1024. Simulated devices run the same kernels. Rows "small"
+are calls from C++ on 16 elements.
 """
 
 ALLOCATOR_TEXT = """
@@ -227,6 +234,16 @@ def kernel_table(results):
     return table(["kernel", *head], lines)
 
 
+def cpu_parts(results):
+    """The section about CPU tensors, from the newest run; nothing without one."""
+    runs = [result for result in results if result["kind"] == "cpu"]
+    if not runs:
+        return []
+    lines = [[row["name"], number_text(row["gantry_us"]), ratio_text(row["ratio"]) if "ratio" in row else "—"]
+             for row in runs[-1]["rows"]]
+    return [CPU_TEXT, "\n".join(table(["operation", "µs", "PyTorch / gantry"], lines))]
+
+
 def allocator_table(results):
     rows = rows_of(results, "allocator")
     names = list(dict.fromkeys(row["name"] for _, row in rows))
@@ -317,7 +334,8 @@ def page(results):
     """The text of the page."""
     parts = [HEAD, COLLECTIVES_TEXT, "\n".join(collectives_table(results)),
              notes_text(results, "collectives"), PICTURE, PROCESS_TEXT,
-             "\n".join(process_table(results)), KERNEL_TEXT, "\n".join(kernel_table(results)), ALLOCATOR_TEXT, "\n".join(allocator_table(results)),
+             "\n".join(process_table(results)), KERNEL_TEXT, "\n".join(kernel_table(results)),
+             *cpu_parts(results), ALLOCATOR_TEXT, "\n".join(allocator_table(results)),
              wrapped(sequences_text(results)), *startup_parts(results), REPRODUCE_TEXT, "\n".join(sources(results))]
     return "\n\n".join(part.strip("\n") for part in parts) + "\n"
 

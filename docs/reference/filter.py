@@ -8,7 +8,8 @@ Usage: filter.py HEADER
   the title.
 - A function without a docstring shares that of the function directly above, if it is an overload of it, or its variant
   `name_out` or `name_`.
-- Members below a section comment `// Title (header.hpp).` share a docstring that refers to that header.
+- Members below a section comment `// Title (header.hpp).` share a docstring that refers to that header, or to several:
+  `// Title (one.hpp), title (two.hpp).`
 - Defaulted and deleted members without a docstring are left out.
 - "Throws:" and the other labels of docstrings begin a paragraph.
 
@@ -21,7 +22,8 @@ import sys
 NOT_NAMES = {"requires", "noexcept", "decltype", "sizeof", "alignas", "explicit"}
 NAME = re.compile(r"(operator\s*[^\s\w(]+|operator\(\)|operator [\w:]+|~?\b\w+)\s*\(")
 SCOPE = re.compile(r"(template <.*> )?(requires .* )?(inline )?(class|struct|union|enum|namespace)\b[^;()]*\{$")
-SECTION = re.compile(r"// [^()]+ \((\w+)\.hpp\)\.$")
+SECTION = re.compile(r"// [^()]+ \(\w+\.hpp\)(?:, [^()]+ \(\w+\.hpp\))*\.$")
+HEADER = re.compile(r"\((\w+)\.hpp\)")
 OPENS_NAMESPACE = re.compile(r"namespace gantry(::\w+)* \{$")
 CLOSES_NAMESPACE = re.compile(r"\}  // namespace gantry(::\w+)*$")
 MEMBERS_OF_MACRO = re.compile(r"GANTRY_\w+\(GANTRY_\w+\)$")
@@ -108,8 +110,9 @@ class Filter:
                     self.lines[i] += f" /** @addtogroup {self.group} */ /** @{{ */"
                 elif CLOSES_NAMESPACE.match(line):
                     self.lines[i] = "/** @} */ " + line
-                if match := SECTION.match(text):
-                    self.section = (f"As the function of this name in @ref tensor_{match[1]}, with the tensor as first "
+                if SECTION.match(text):
+                    headers = " or ".join(f"@ref tensor_{name}" for name in HEADER.findall(text))
+                    self.section = (f"As the function of this name in {headers}, with the tensor as first "
                                     "operand. Members `name_` write the result to the tensor.")
                 if not code_of(text) or text.startswith("}"):
                     if not text.startswith("//"):

@@ -35,6 +35,8 @@ class FilterTest(unittest.TestCase):
         self.assertIn("@ref tensor_reductions", lines[2])
         self.assertEqual(lines[4], "  T mean() const;")
         self.assertEqual(lines[6], "  T other();")
+        lines = filtered("class T {\n  // Sorting (sorting.hpp), counts (binning.hpp).\n  T sort() const;\n};\n")
+        self.assertIn("@ref tensor_sorting or @ref tensor_binning", lines[2])
 
     def test_names_belong_to_the_group_of_their_folder(self):
         lines = filtered("namespace gantry {\nint a;\n}  // namespace gantry\n")
