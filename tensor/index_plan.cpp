@@ -57,6 +57,16 @@ std::int64_t bytes_of(const Tensor& tensor) {
   return tensor.defined() ? static_cast<std::int64_t>(tensor.nbytes()) : 0;
 }
 
+// Throws InvalidArgument for a plan that was moved from, to itself too: its lists are empty.
+void check_whole(const char* op, const Tensor& self, const IndexPlan::Kind& kind) {
+  detail::check_defined(op, "self", self);
+  const auto* scatter = std::get_if<ScatterPlan>(&kind);
+  const auto* gather = scatter != nullptr ? &scatter->places : std::get_if<GatherPlan>(&kind);
+  if (gather == nullptr || !gather->indices.empty()) return;
+  throw InvalidArgument(fmt::format("{}: expected a plan, but got one that was moved from", op),
+                        self.device().str());
+}
+
 // Bytes of the index tensors. Masks are read twice: to count and to write.
 std::int64_t index_bytes(const GatherPlan& plan) {
   std::int64_t bytes = 0;
@@ -267,14 +277,14 @@ std::string_view IndexPlan::name() const noexcept { return kind_name(kind_); }
 const Shape& IndexPlan::sizes() const noexcept { return std::visit(SizesOf{}, kind_); }
 
 std::string IndexPlan::str() const {
-  detail::check_defined("IndexPlan::str", "self", self_);
+  check_whole("IndexPlan::str", self_, kind_);
   return fmt::format("{} {} {} on {}\n{}  moves {} bytes, temporaries {} bytes\n", name(),
                      sizes().str(), gantry::name(self_.dtype()), self_.device().str(),
                      std::visit(DetailsOf{}, kind_), moved_, temporary_);
 }
 
 Tensor IndexPlan::read() const {
-  detail::check_defined("IndexPlan::read", "self", self_);
+  check_whole("IndexPlan::read", self_, kind_);
   if (const auto* view = std::get_if<ViewPlan>(&kind_)) return viewed(*view);
   const auto* gather = std::get_if<GatherPlan>(&kind_);
   if (gather == nullptr) {
@@ -308,7 +318,7 @@ void IndexPlan::write_view(const ViewPlan& view, const Operand& value, bool accu
 }
 
 void IndexPlan::write(const Operand& value) const {
-  detail::check_defined("IndexPlan::write", "self", self_);
+  check_whole("IndexPlan::write", self_, kind_);
   if (std::holds_alternative<ViewPlan>(kind_) || std::holds_alternative<GatherPlan>(kind_)) {
     throw InvalidArgument(
         fmt::format("IndexPlan::write: expected the plan of a write, but got that of a read, {}",

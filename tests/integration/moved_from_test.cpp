@@ -349,6 +349,16 @@ class MovedFromTest : public ::testing::Test {
  protected:
   void SetUp() override { GANTRY_REQUIRE_DEVICES(1); }
 
+  // Calls every member. An error is as good as an answer.
+  static void expect_harmless(T& object) {
+    for (const MovedFromCall<T>& call : Movable<T>::calls()) {
+      try {
+        call.call(object);
+      } catch (const InvalidArgument&) {
+      }
+    }
+  }
+
   static void expect_moved_from(T& object) {
     for (const MovedFromCall<T>& call : Movable<T>::calls()) {
       SCOPED_TRACE(call.member);
@@ -414,9 +424,13 @@ TYPED_TEST(MovedFromTest, SurvivesAssignmentToItself) {
   TypeParam& alias = object;
   object = std::move(alias);
   // The standard library's vector is empty then.
-  const bool is_vector =
-      std::is_same_v<TypeParam, comm::StreamList> || std::is_same_v<TypeParam, CpuSet>;
-  EXPECT_TRUE(is_vector || Movable<TypeParam>::works(object));
+  const bool is_vector = std::is_same_v<TypeParam, comm::StreamList> ||
+                         std::is_same_v<TypeParam, CpuSet> || std::is_same_v<TypeParam, IndexPlan>;
+  if (is_vector) {
+    this->expect_harmless(object);
+  } else {
+    EXPECT_TRUE(Movable<TypeParam>::works(object));
+  }
   object = Movable<TypeParam>::make();
   EXPECT_TRUE(Movable<TypeParam>::works(object));
 }
