@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Writes random statements about tensors and PyTorch's answers, for differential_test.cpp. Needs PyTorch and NumPy.
 
-Usage: record.py COUNT > data/statements.txt
+Usage: record.py COUNT > data/statements.dat
 
 A line is `HASH OPERATION PARAMETERS INPUT...`. HASH is FNV-1a of the dtype, the shape and the elements of all results.
 PARAMETERS is a list with commas, or `-`. An index list has slashes between its entries. INPUT is `dtype:shape:layout:seed`,

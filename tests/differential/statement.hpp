@@ -10,7 +10,7 @@
 
 namespace gantry::testing {
 
-/// One line of data/statements.txt.
+/// One line of data/statements.dat.
 struct Statement {
   std::uint64_t answer = 0;         ///< hash of PyTorch's results
   std::string operation;            ///< a name of operations.hpp
