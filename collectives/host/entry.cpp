@@ -49,7 +49,7 @@ HostEntry::HostEntry(std::shared_ptr<HostLinks> links, int rank, int size, std::
       body_limit_(body_limit),
       stride_((sizeof(HostFrame) + body_limit + 63) / 64 * 64) {
   const auto count = static_cast<std::size_t>(size);
-  buffers_.resize(stride_ * count);
+  buffers_ = UntouchedBytes(stride_ * count);
   received_.assign(count, 0);
   unexpected_.resize(count);
   announced_.assign(count, 0);
@@ -59,7 +59,7 @@ HostEntry::HostEntry(std::shared_ptr<HostLinks> links, int rank, int size, std::
 }
 
 std::span<std::byte> HostEntry::buffer(int rank) {
-  return std::span(buffers_).subspan(static_cast<std::size_t>(rank) * stride_, stride_);
+  return std::span<std::byte>(buffers_).subspan(static_cast<std::size_t>(rank) * stride_, stride_);
 }
 
 const HostFrame& HostEntry::frame(int rank) const {
@@ -69,7 +69,7 @@ const HostFrame& HostEntry::frame(int rank) const {
 
 std::span<const std::byte> HostEntry::body(int rank) const {
   const auto at = static_cast<std::size_t>(rank);
-  return std::span(buffers_).subspan(at * stride_ + sizeof(HostFrame),
+  return std::span<std::byte>(buffers_).subspan(at * stride_ + sizeof(HostFrame),
                                      received_[at] - sizeof(HostFrame));
 }
 

@@ -1,7 +1,7 @@
 #pragma once
 
 #include <cstdint>
-#include <deque>
+#include <list>
 #include <memory>
 #include <optional>
 #include <span>
@@ -12,6 +12,7 @@
 
 #include "collectives/descriptor.hpp"
 #include "collectives/host/links.hpp"
+#include "collectives/host/untouched_bytes.hpp"
 
 namespace gantry {
 
@@ -123,10 +124,10 @@ class HostEntry {
   int size_;
   std::size_t body_limit_;
   std::size_t stride_;
-  std::vector<std::byte> buffers_;
-  std::vector<std::size_t> received_;  // bytes in each buffer
-  std::vector<std::deque<UnexpectedMessage>> unexpected_;
-  std::vector<std::uint64_t> announced_;  // messages announced to each rank
+  UntouchedBytes buffers_;
+  std::vector<std::size_t> received_;                     // bytes in each buffer
+  std::vector<std::list<UnexpectedMessage>> unexpected_;  // a list: empty, it allocates nothing
+  std::vector<std::uint64_t> announced_;                  // messages announced to each rank
   std::vector<std::optional<UnexpectedMessage>> early_entries_;
   std::vector<Descriptor> calls_;
   std::vector<bool> uneven_;

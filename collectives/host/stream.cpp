@@ -67,7 +67,7 @@ HostStream::Outcome HostStream::send_some() {
   if (outcome != Outcome::moved) return outcome;
   sent_ += static_cast<std::size_t>(moved);
   if (sent_ == kLengthBytes + length) {
-    outgoing_.pop_front();
+    outgoing_.erase(outgoing_.begin());
     sent_ = 0;
   }
   return outcome;
@@ -110,7 +110,7 @@ HostStream::Outcome HostStream::receive_some() {
   }
   if (received_ == length_) {
     message.bytes = length_;
-    awaited_.pop_front();
+    awaited_.erase(awaited_.begin());
     received_ = 0;
     has_length_ = false;
   }

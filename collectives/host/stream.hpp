@@ -1,7 +1,6 @@
 #pragma once
 
 #include <cstdint>
-#include <deque>
 #include <vector>
 
 #include "collectives/host/addresses.hpp"
@@ -44,9 +43,10 @@ class HostStream {
   Outcome refill();
 
   Socket socket_;
-  std::deque<Outgoing> outgoing_;
+  // Vectors: empty, they allocate nothing, and few messages wait.
+  std::vector<Outgoing> outgoing_;
   std::size_t sent_ = 0;  // bytes of the first message, length included
-  std::deque<Incoming*> awaited_;
+  std::vector<Incoming*> awaited_;
   std::size_t received_ = 0;  // bytes of the first message
   bool has_length_ = false;
   std::uint64_t length_ = 0;

@@ -90,7 +90,9 @@ TEST(HostConnectionsTest, ALargeGroupBeginsWithAFewConnectionsOfEachRank) {
       [&] { linked = open_descriptors(); });
   // Three descriptors of each rank, and both ends of connections to distances 1, 4, 16.
   EXPECT_EQ(linked - before, kRanks * (3 + 6));
-  EXPECT_EQ(exchanged - linked, 4);
+  // One connection, or two where both sides made one at once, with what their handshakes hold.
+  EXPECT_GE(exchanged - linked, 2);
+  EXPECT_LE(exchanged - linked, 6);
   EXPECT_EQ(open_descriptors(), before);
 }
 
