@@ -70,7 +70,7 @@ const HostFrame& HostEntry::frame(int rank) const {
 std::span<const std::byte> HostEntry::body(int rank) const {
   const auto at = static_cast<std::size_t>(rank);
   return std::span<std::byte>(buffers_).subspan(at * stride_ + sizeof(HostFrame),
-                                     received_[at] - sizeof(HostFrame));
+                                                received_[at] - sizeof(HostFrame));
 }
 
 void HostEntry::receive(const std::vector<int>& ranks) {
