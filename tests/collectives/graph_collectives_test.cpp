@@ -105,12 +105,14 @@ TEST_F(GraphCollectivesTest, EveryRankReplaysItsOwnGraph) {
               operations.run();
               capture.end();
             }
+            group.host_barrier();  // no rank synchronizes while another one captures
             for (int round = 1; round <= kRounds; ++round) {
               operations.set(round);
               graph.replay();
               operations.check(round);
             }
             synchronize(group.device());
+            group.host_barrier();
           }
           if (registers) group.deregister_memory(memory);
         }
