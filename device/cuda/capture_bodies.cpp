@@ -10,6 +10,23 @@ CaptureBodies& CaptureBodies::instance() {
   return bodies;
 }
 
+void CaptureBodies::began(cudaStream_t stream, std::uint64_t id) {
+  const std::lock_guard lock(mutex_);
+  origins_[stream] = id;
+}
+
+void CaptureBodies::ended(cudaStream_t stream) {
+  const std::lock_guard lock(mutex_);
+  origins_.erase(stream);
+}
+
+std::uint64_t CaptureBodies::id_of(cudaStream_t stream) const {
+  if (const std::optional<CaptureBody> body = find_by_stream(stream)) return body->id;
+  const std::lock_guard lock(mutex_);
+  const auto found = origins_.find(stream);
+  return found == origins_.end() ? 0 : found->second;
+}
+
 void CaptureBodies::add(const CaptureBody& body) {
   const std::lock_guard lock(mutex_);
   bodies_[body.id] = body;
@@ -55,6 +72,12 @@ void CaptureBodies::spoil(std::uint64_t outermost) {
   count_.store(captures_.size(), std::memory_order_relaxed);
 }
 
+bool CaptureBodies::is_spoilt(std::uint64_t outermost) const {
+  const std::lock_guard lock(mutex_);
+  const auto known = captures_.find(outermost);
+  return known != captures_.end() && known->second;
+}
+
 CaptureBodies::Ended CaptureBodies::forget(std::uint64_t outermost) {
   if (is_empty()) return {};
   const std::lock_guard lock(mutex_);
@@ -75,7 +98,19 @@ std::uint64_t own_capture_id(NativeStream stream) {
   GANTRY_CUDA_CHECK(
       cudaStreamGetCaptureInfo(static_cast<cudaStream_t>(stream.handle), &status, &id),
       "asking for a capture", stream);
+  if (status == cudaStreamCaptureStatusInvalidated) {
+    return CaptureBodies::instance().id_of(static_cast<cudaStream_t>(stream.handle));
+  }
   return status == cudaStreamCaptureStatusNone ? 0 : id;
+}
+
+void refuse_in_body(NativeStream stream, const char* call, const char* doing) {
+  CaptureBodies& bodies = CaptureBodies::instance();
+  if (bodies.is_empty()) return;
+  const std::optional<CaptureBody> body = bodies.find(own_capture_id(stream));
+  if (!body) return;
+  bodies.spoil(body->outermost);
+  GANTRY_CUDA_CHECK_STATUS(cudaErrorStreamCaptureUnsupported, call, doing, stream);
 }
 
 }  // namespace gantry::cuda

@@ -35,6 +35,12 @@ class CaptureBodies {
  public:
   static CaptureBodies& instance();
 
+  /// CUDA tells no number of a capture that was invalidated: began() keeps it until ended().
+  void began(cudaStream_t stream, std::uint64_t id);
+  void ended(cudaStream_t stream);
+  /// The number of the capture or the body that began on `stream` and has not ended; 0: none.
+  [[nodiscard]] std::uint64_t id_of(cudaStream_t stream) const;
+
   void add(const CaptureBody& body);
   void remove(std::uint64_t id);
   [[nodiscard]] std::optional<CaptureBody> find(std::uint64_t id) const;
@@ -43,6 +49,7 @@ class CaptureBodies {
   [[nodiscard]] std::vector<CaptureBody> open_in(std::uint64_t outermost) const;
   /// Lets forget() tell that the capture cannot become a graph.
   void spoil(std::uint64_t outermost);
+  [[nodiscard]] bool is_spoilt(std::uint64_t outermost) const;
 
   struct Ended {
     bool has_conditions = false;
@@ -57,10 +64,19 @@ class CaptureBodies {
   std::atomic<std::size_t> count_{0};  ///< of captures
   mutable std::mutex mutex_;
   std::map<std::uint64_t, CaptureBody> bodies_;
-  std::map<std::uint64_t, bool> captures_;  ///< with conditions: whether they are spoilt
+  std::map<cudaStream_t, std::uint64_t> origins_;  ///< where captures began
+  std::map<std::uint64_t, bool> captures_;         ///< with conditions: whether they are spoilt
 };
 
-/// CUDA's number of the capture or the body that `stream` takes part in; 0: none.
+/// CUDA's number of the capture or the body that `stream` takes part in; 0: none. Of a capture that
+/// was invalidated only the stream where it began knows the number.
 [[nodiscard]] std::uint64_t own_capture_id(NativeStream stream);
+
+/// Spoils the capture and throws cudaErrorStreamCaptureUnsupported if `stream` takes part in a
+/// body.
+///
+/// CUDA itself would invalidate the body. Ending an invalidated body frees its graph, which CUDA
+/// 13.0 frees again with the graph around it. So no refused call about a body reaches CUDA.
+void refuse_in_body(NativeStream stream, const char* call, const char* doing);
 
 }  // namespace gantry::cuda

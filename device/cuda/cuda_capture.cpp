@@ -1,5 +1,6 @@
 #include <exception>
 #include <memory>
+#include <ranges>
 #include <string>
 #include <utility>
 
@@ -82,8 +83,10 @@ void capture_launch(cudaGraph_t graph, NativeStream stream) {
 
 void CudaDriver::begin_capture(NativeStream stream, CaptureMode mode) {
   const cuda::ContextScope scope(stream.device);
+  static_cast<void>(stream_identity(stream));  // cannot be asked in the capture
   GANTRY_CUDA_CHECK(cudaStreamBeginCapture(native(stream), native(mode)), "beginning a capture",
                     stream);
+  CaptureBodies::instance().began(native(stream), cuda::own_capture_id(stream));
 }
 
 NativeGraph CudaDriver::end_capture(NativeStream stream) {
@@ -94,10 +97,12 @@ NativeGraph CudaDriver::end_capture(NativeStream stream) {
   if (bodies.find(id)) {
     GANTRY_CUDA_CHECK_STATUS(cudaErrorStreamCaptureUnmatched, "end_capture", kDoing, stream);
   }
-  for (const CaptureBody& body : bodies.open_in(id)) {
+  // The innermost first: a graph goes with the one around it.
+  for (const CaptureBody& body : std::views::reverse(bodies.open_in(id))) {
     abandon_condition({stream.device, body.stream});
   }
   const CaptureBodies::Ended ended = bodies.forget(id);
+  bodies.ended(native(stream));
   cudaGraph_t captured = nullptr;
   GANTRY_CUDA_CHECK(cudaStreamEndCapture(native(stream), &captured), kDoing, stream);
   auto graph = std::make_unique<CudaGraph>();
@@ -106,6 +111,7 @@ NativeGraph CudaDriver::end_capture(NativeStream stream) {
   if (ended.is_spoilt) {
     GANTRY_CUDA_CHECK_STATUS(cudaErrorStreamCaptureInvalidated, "end_capture", kDoing, stream);
   }
+  const cuda::RelaxedCaptureScope relaxed;  // captures of other threads go on
   cudaGraphExec_t executable = nullptr;
   GANTRY_CUDA_CHECK(cudaGraphInstantiate(&executable, captured, 0),
                     "instantiating the captured graph", stream);
@@ -182,6 +188,7 @@ void CudaDriver::launch_graph(NativeGraph graph, NativeStream stream) {
 bool CudaDriver::update_graph(NativeGraph graph, NativeGraph source) {
   if (graph_of(graph).has_conditions || graph_of(source).has_conditions) return false;
   const cuda::ContextScope scope;
+  const cuda::RelaxedCaptureScope relaxed;
   // A clone keeps what the source's capture retained.
   cudaGraph_t cloned = nullptr;
   GANTRY_CUDA_CHECK(cudaGraphClone(&cloned, graph_of(source).nodes.get()), "copying a graph");
@@ -209,6 +216,7 @@ void CudaDriver::destroy_graph(NativeGraph graph) noexcept {
   try {
     // The runtime would make a context on device 0 if none were current.
     const cuda::ContextScope scope;
+    const cuda::RelaxedCaptureScope relaxed;
     delete static_cast<CudaGraph*>(graph);
   } catch (const std::exception& error) {
     logging::warn(error.what());

@@ -1,7 +1,11 @@
 // Conditions in captures: conditional nodes, whose bodies are graphs that CUDA captures apart.
+#include <fmt/format.h>
+
 #include <cstdint>
 #include <exception>
 #include <optional>
+#include <set>
+#include <vector>
 
 #include <gantry/core/error.hpp>
 #include <gantry/core/log.hpp>
@@ -29,14 +33,18 @@ cudaStream_t native(NativeStream stream) { return static_cast<cudaStream_t>(stre
 using AddNode = CUresult (*)(CUgraphNode*, CUgraph, const CUgraphNode*, std::size_t,
                              CUgraphNodeParams*);
 
-AddNode find_add_node() {
-  constexpr unsigned kInterface = 12020;
+// CUDA 12.3's form, which has the data of edges.
+using GetEdges = CUresult (*)(CUgraph, CUgraphNode*, CUgraphNode*, CUgraphEdgeData*, std::size_t*);
+
+// Null if the driver has no such function.
+template <class Function>
+Function find(const char* name, unsigned interface) {
   void* function = nullptr;
   cudaDriverEntryPointQueryResult found = cudaDriverEntryPointSymbolNotFound;
-  GANTRY_CUDA_CHECK(cudaGetDriverEntryPointByVersion("cuGraphAddNode", &function, kInterface,
-                                                     cudaEnableDefault, &found),
-                    "looking up cuGraphAddNode");
-  return found == cudaDriverEntryPointSuccess ? reinterpret_cast<AddNode>(function) : nullptr;
+  GANTRY_CUDA_CHECK(
+      cudaGetDriverEntryPointByVersion(name, &function, interface, cudaEnableDefault, &found),
+      fmt::format("looking up {}", name));
+  return found == cudaDriverEntryPointSuccess ? reinterpret_cast<Function>(function) : nullptr;
 }
 
 // Where a captured stream is: its capture, the graph, and the nodes that the next one follows.
@@ -87,6 +95,38 @@ cudaGraph_t add_node(const CaptureBody& body, NativeStream stream, AddNode add) 
   return parameters.conditional.phGraph_out[0];
 }
 
+// The nodes of `graph` that no other node follows.
+std::set<CUgraphNode> leaves_of(CUgraph graph, NativeStream stream) {
+  static const GetEdges kGetEdges = find<GetEdges>("cuGraphGetEdges", 12030);
+  std::size_t count = 0;
+  GANTRY_CUDA_CHECK(cudaGraphGetNodes(graph, nullptr, &count), kEnding, stream);
+  std::vector<CUgraphNode> nodes(count);
+  GANTRY_CUDA_CHECK(cudaGraphGetNodes(graph, nodes.data(), &count), kEnding, stream);
+  GANTRY_CUDA_CHECK(kGetEdges(graph, nullptr, nullptr, nullptr, &count), kEnding, stream);
+  std::vector<CUgraphNode> from(count);
+  std::vector<CUgraphNode> to(count);
+  std::vector<CUgraphEdgeData> data(count);
+  GANTRY_CUDA_CHECK(kGetEdges(graph, from.data(), to.data(), data.data(), &count), kEnding, stream);
+  std::set<CUgraphNode> leaves(nodes.begin(), nodes.end());
+  for (CUgraphNode node : from) leaves.erase(node);
+  return leaves;
+}
+
+// Joins the forks of a body to its stream: CUDA would end one with open forks as an invalidated
+// one. True if there were any.
+bool join_forks(NativeStream stream) {
+  const CapturePlace place = place_of(stream, kEnding);
+  std::set<CUgraphNode> open = leaves_of(place.graph, stream);
+  for (std::size_t i = 0; i < place.count; ++i) open.erase(place.before[i]);
+  if (open.empty()) return false;
+  std::vector<CUgraphNode> nodes(open.begin(), open.end());
+  GANTRY_CUDA_CHECK(cuda::api().stream_update_capture_dependencies(
+                        static_cast<CUstream>(stream.handle), nodes.data(), nodes.size(),
+                        CU_STREAM_ADD_CAPTURE_DEPENDENCIES),
+                    kEnding, stream);
+  return true;
+}
+
 }  // namespace
 
 bool CudaDriver::supports_conditions(int) {
@@ -97,7 +137,7 @@ bool CudaDriver::supports_conditions(int) {
 
 void CudaDriver::begin_condition(NativeStream stream, const NativeCondition& condition,
                                  NativeStream body_stream) {
-  static const AddNode kAddNode = find_add_node();
+  static const AddNode kAddNode = find<AddNode>("cuGraphAddNode", 12020);
   if (kAddNode == nullptr) {
     GANTRY_CUDA_CHECK_STATUS(cudaErrorNotSupported, "cuGraphAddNode", kBeginning, stream);
   }
@@ -143,23 +183,25 @@ void CudaDriver::begin_condition(NativeStream stream, const NativeCondition& con
 
 void CudaDriver::end_condition(NativeStream body_stream) {
   const cuda::ContextScope scope(body_stream.device);
-  cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
-  unsigned long long id = 0;
-  GANTRY_CUDA_CHECK(cudaStreamGetCaptureInfo(native(body_stream), &status, &id), kEnding,
-                    body_stream);
   CaptureBodies& bodies = CaptureBodies::instance();
+  const std::uint64_t id = cuda::own_capture_id(body_stream);
   const std::optional<CaptureBody> body = bodies.find(id);
-  if (status == cudaStreamCaptureStatusNone || !body) {
+  if (!body) {
     GANTRY_CUDA_CHECK_STATUS(cudaErrorIllegalState, "cudaStreamGetCaptureInfo", kEnding,
                              body_stream);
   }
   try {
-    if (body->is_loop && status == cudaStreamCaptureStatusActive) {
-      submit_flag(*body, body_stream, kEnding);
-    }
+    if (body->is_loop) submit_flag(*body, body_stream, kEnding);
+    const bool had_forks = join_forks(body_stream);
+    if (had_forks) bodies.spoil(body->outermost);
     cudaGraph_t graph = nullptr;
     GANTRY_CUDA_CHECK(cudaStreamEndCapture(native(body_stream), &graph), kEnding, body_stream);
     bodies.remove(id);
+    if (bodies.is_spoilt(body->outermost)) {
+      GANTRY_CUDA_CHECK_STATUS(
+          had_forks ? cudaErrorStreamCaptureUnjoined : cudaErrorStreamCaptureInvalidated,
+          "cudaStreamEndCapture", kEnding, body_stream);
+    }
   } catch (...) {
     abandon_condition(body_stream);
     throw;
@@ -174,6 +216,8 @@ void CudaDriver::abandon_condition(NativeStream body_stream) noexcept {
     if (!body) return;
     bodies.spoil(body->outermost);
     bodies.remove(body->id);
+    // Throws if CUDA has invalidated the body, which then never ends; see refuse_in_body().
+    static_cast<void>(join_forks(body_stream));
     cudaGraph_t graph = nullptr;
     static_cast<void>(cudaStreamEndCapture(native(body_stream), &graph));
     cuda::clear_error();

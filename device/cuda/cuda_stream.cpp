@@ -6,6 +6,7 @@
 #include "device/cuda/cuda_event.hpp"
 #include "device/cuda/cuda_fault.hpp"
 #include "device/cuda/cuda_platform.hpp"
+#include "device/cuda/stream_identities.hpp"
 
 namespace gantry {
 
@@ -40,9 +41,12 @@ void CudaDriver::destroy_stream(NativeStream stream) noexcept {
 std::uint64_t CudaDriver::stream_identity(NativeStream stream) {
   if (stream.handle == nullptr) return 0;
   const cuda::ContextScope scope(stream);
+  auto& identities = cuda::StreamIdentities::instance();
+  if (is_capturing(stream)) return identities.known(native(stream));
   unsigned long long identity = 0;
   GANTRY_CUDA_CHECK(cuda::api().cuStreamGetId(native(stream), &identity), "identifying a stream",
                     stream);
+  identities.remember(native(stream), identity);
   return identity;
 }
 
@@ -61,6 +65,8 @@ bool synchronizes_with_default(NativeStream stream) noexcept {
 
 bool CudaDriver::query_stream(NativeStream stream) {
   const cuda::ContextScope scope(stream);
+  cuda::refuse_in_body(stream, "cuStreamQuery", "querying work");
+  const cuda::RelaxedCaptureScope relaxed;  // captures of other streams go on
   const CUresult status = cuda::api().cuStreamQuery(native(stream));
   if (status == CUDA_ERROR_NOT_READY) return false;
   GANTRY_CUDA_CHECK_STATUS(status, "cuStreamQuery", "querying work", stream);
@@ -70,6 +76,7 @@ bool CudaDriver::query_stream(NativeStream stream) {
 
 void CudaDriver::synchronize_stream(NativeStream stream) {
   const cuda::ContextScope scope(stream);
+  cuda::refuse_in_body(stream, "cuStreamSynchronize", "synchronizing");
   GANTRY_CUDA_CHECK(cuda::api().cuStreamSynchronize(native(stream)), "synchronizing", stream);
   cuda::raise_fault(stream.device);
 }
@@ -97,12 +104,9 @@ void CudaDriver::wait_for_word(NativeStream stream, const std::uint32_t* word,
 
 void CudaDriver::launch_host_function(NativeStream stream, void (*function)(void*), void* data) {
   const cuda::ContextScope scope(stream);
-  if (condition_depth(stream) != 0) {
-    // CUDA would refuse the whole graph, at its end.
-    cuda::CaptureBodies::instance().spoil(capture_id(stream));
-    GANTRY_CUDA_CHECK_STATUS(cudaErrorStreamCaptureUnsupported, "cuLaunchHostFunc",
-                             "launching a host function in the body of a condition", stream);
-  }
+  // CUDA would refuse the whole graph, at its end.
+  cuda::refuse_in_body(stream, "cuLaunchHostFunc",
+                       "launching a host function in the body of a condition");
   GANTRY_CUDA_CHECK(cuda::api().cuLaunchHostFunc(native(stream), function, data),
                     "launching a host function", stream);
 }

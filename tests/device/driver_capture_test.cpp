@@ -1,6 +1,7 @@
 #include <gtest/gtest.h>
 
 #include <atomic>
+#include <thread>
 #include <vector>
 
 #include "tests/device/driver_fixture.hpp"
@@ -122,6 +123,55 @@ TEST_F(DriverCaptureTest, StreamThatWaitsJoinsTheCapture) {
   driver().begin_capture(first, CaptureMode::thread_local_);
   EXPECT_NE(driver().capture_id(first), id);
   driver().fill(device.data(), 10, 64, first);
+  driver().destroy_graph(driver().end_capture(first));
+}
+
+TEST_F(DriverCaptureTest, QuestionsAboutStreamsLeaveTheCaptureAlone) {
+  const TestStream first(0);
+  const TestStream second(0);
+  const TestStream outside(0);
+  const TestEvent forked(0);
+  const TestEvent joined(0);
+  const std::uint64_t identity = driver().stream_identity(second);
+  driver().begin_capture(first, CaptureMode::global);
+  driver().record_event(forked, first);
+  driver().wait_event(second, forked);
+  EXPECT_EQ(driver().stream_identity(second), identity);
+  const std::uint64_t own = driver().stream_identity(first);
+  EXPECT_NE(own, identity);
+  EXPECT_NE(own, driver().stream_identity(outside));
+  EXPECT_TRUE(driver().query_stream(outside));
+  driver().record_event(joined, second);
+  driver().wait_event(first, joined);
+  driver().destroy_graph(driver().end_capture(first));
+  EXPECT_EQ(driver().stream_identity(first), own);
+  EXPECT_EQ(driver().stream_identity(second), identity);
+}
+
+TEST_F(DriverCaptureTest, ASpoiltCaptureKeepsItsNumber) {
+  const TestStream stream(0);
+  driver().begin_capture(stream, CaptureMode::thread_local_);
+  const std::uint64_t id = driver().capture_id(stream);
+  EXPECT_EQ(cuda_error_of([&] { driver().synchronize_stream(stream); }), kCaptureUnsupported);
+  EXPECT_EQ(driver().capture_id(stream), id);
+  EXPECT_EQ(cuda_error_of([&] { (void)driver().end_capture(stream); }), kCaptureInvalidated);
+  EXPECT_EQ(driver().capture_id(stream), 0U);
+}
+
+TEST_F(DriverCaptureTest, CapturesOfOtherThreadsGoOnWhileOneEnds) {
+  const TestStream first(0);
+  const TestStream second(0);
+  const DeviceBytes device(0, 64);
+  const DeviceBytes other(0, 64);
+  driver().begin_capture(first, CaptureMode::global);
+  driver().fill(device.data(), 1, 64, first);
+  std::thread([&] {
+    driver().begin_capture(second, CaptureMode::thread_local_);
+    driver().fill(other.data(), 2, 64, second);
+    const NativeGraph graph = driver().end_capture(second);
+    EXPECT_TRUE(driver().update_graph(graph, graph));
+    driver().destroy_graph(graph);
+  }).join();
   driver().destroy_graph(driver().end_capture(first));
 }
 
