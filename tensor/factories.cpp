@@ -11,8 +11,8 @@
 
 #include "kernels/copy.hpp"
 #include "tensor/check.hpp"
+#include "tensor/layout/stride_algebra.hpp"
 #include "tensor/named_ops.hpp"
-#include "tensor/stride_algebra.hpp"
 #include "tensor/target_of.hpp"
 #include "tensor/tensor_impl.hpp"
 

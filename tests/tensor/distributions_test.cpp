@@ -19,7 +19,7 @@
 #include <gantry/tensor/factories.hpp>
 
 #include "kernels/impl/portable_math.hpp"
-#include "tensor/draws.hpp"
+#include "tensor/random/draws.hpp"
 #include "tests/support/device_fixture.hpp"
 #include "tests/support/expect_error.hpp"
 #include "tests/tensor/placed_test.hpp"

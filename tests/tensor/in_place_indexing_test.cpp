@@ -1,5 +1,5 @@
 // The in-place operations of indexing: which memory they write and refuse.
-#include "tensor/in_place_indexing.hpp"
+#include "tensor/indexing/in_place_indexing.hpp"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -1,4 +1,4 @@
-#include "tensor/stride_algebra.hpp"
+#include "tensor/layout/stride_algebra.hpp"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
