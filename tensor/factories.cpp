@@ -9,7 +9,7 @@
 #include <gantry/extend/driver.hpp>
 #include <gantry/tensor/elementwise.hpp>
 
-#include "kernels/copy.hpp"
+#include "kernels/layout/copy.hpp"
 #include "tensor/check.hpp"
 #include "tensor/layout/stride_algebra.hpp"
 #include "tensor/named_ops.hpp"

@@ -5,7 +5,7 @@
 
 #include <gantry/tensor/factories.hpp>
 
-#include "kernels/multicast.hpp"
+#include "kernels/peers/multicast.hpp"
 #include "tensor/layout/buffer_views.hpp"
 #include "tensor/target_of.hpp"
 

@@ -4,7 +4,7 @@
 
 #include <gantry/core/error.hpp>
 
-#include "kernels/special.hpp"
+#include "kernels/elementwise/special.hpp"
 #include "tensor/elementwise/elementwise_plan.hpp"
 
 namespace gantry {

@@ -6,7 +6,7 @@
 
 #include <gantry/tensor/tensor.hpp>
 
-#include "kernels/elementwise.hpp"
+#include "kernels/elementwise/elementwise.hpp"
 #include "kernels/target.hpp"
 
 namespace gantry::detail {

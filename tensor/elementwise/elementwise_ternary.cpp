@@ -8,7 +8,7 @@
 #include <gantry/tensor/elementwise.hpp>
 #include <gantry/tensor/factories.hpp>
 
-#include "kernels/copy.hpp"
+#include "kernels/layout/copy.hpp"
 #include "tensor/check.hpp"
 #include "tensor/elementwise/elementwise_plan.hpp"
 #include "tensor/named_ops.hpp"

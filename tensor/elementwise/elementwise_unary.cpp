@@ -4,7 +4,7 @@
 #include <gantry/core/error.hpp>
 #include <gantry/tensor/elementwise.hpp>
 
-#include "kernels/copy.hpp"
+#include "kernels/layout/copy.hpp"
 #include "tensor/elementwise/elementwise_plan.hpp"
 
 namespace gantry {

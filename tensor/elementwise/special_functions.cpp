@@ -7,8 +7,8 @@
 
 #include <gantry/core/error.hpp>
 
-#include "kernels/copy.hpp"
-#include "kernels/special.hpp"
+#include "kernels/elementwise/special.hpp"
+#include "kernels/layout/copy.hpp"
 #include "tensor/elementwise/elementwise_plan.hpp"
 
 namespace gantry {

@@ -10,8 +10,8 @@
 #include <gantry/core/error.hpp>
 #include <gantry/tensor/factories.hpp>
 
-#include "kernels/compaction.hpp"
-#include "kernels/indexing.hpp"
+#include "kernels/indexing/compaction.hpp"
+#include "kernels/indexing/indexing.hpp"
 #include "tensor/indexing/mask_count.hpp"
 #include "tensor/layout/broadcast.hpp"
 #include "tensor/layout/stride_algebra.hpp"

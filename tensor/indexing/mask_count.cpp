@@ -2,7 +2,7 @@
 
 #include <gantry/tensor/factories.hpp>
 
-#include "kernels/compaction.hpp"
+#include "kernels/indexing/compaction.hpp"
 #include "tensor/target_of.hpp"
 
 namespace gantry::detail {

@@ -5,7 +5,7 @@
 #include <gantry/tensor/factories.hpp>
 #include <gantry/tensor/indexing.hpp>
 
-#include "kernels/compaction.hpp"
+#include "kernels/indexing/compaction.hpp"
 #include "tensor/check.hpp"
 #include "tensor/indexing/in_place_indexing.hpp"
 #include "tensor/indexing/index_checks.hpp"

@@ -8,7 +8,7 @@
 #include <gantry/tensor/factories.hpp>
 #include <gantry/tensor/indexing.hpp>
 
-#include "kernels/indexing.hpp"
+#include "kernels/indexing/indexing.hpp"
 #include "tensor/check.hpp"
 #include "tensor/indexing/in_place_indexing.hpp"
 #include "tensor/indexing/index_checks.hpp"

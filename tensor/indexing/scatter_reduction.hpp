@@ -8,7 +8,7 @@
 #include <gantry/tensor/operand.hpp>
 #include <gantry/tensor/tensor.hpp>
 
-#include "kernels/indexing.hpp"
+#include "kernels/indexing/indexing.hpp"
 
 namespace gantry::detail {
 

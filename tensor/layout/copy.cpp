@@ -5,7 +5,7 @@
 #include <gantry/tensor/factories.hpp>
 #include <gantry/tensor/tensor.hpp>
 
-#include "kernels/copy.hpp"
+#include "kernels/layout/copy.hpp"
 #include "tensor/check.hpp"
 #include "tensor/layout/broadcast.hpp"
 #include "tensor/layout/copy_between.hpp"

@@ -5,7 +5,7 @@
 #include <gantry/streams/stream.hpp>
 #include <gantry/tensor/factories.hpp>
 
-#include "kernels/copy.hpp"
+#include "kernels/layout/copy.hpp"
 #include "tensor/layout/broadcast.hpp"
 #include "tensor/target_of.hpp"
 

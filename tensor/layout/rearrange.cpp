@@ -6,7 +6,7 @@
 #include <gantry/tensor/factories.hpp>
 #include <gantry/tensor/shape_ops.hpp>
 
-#include "kernels/copy.hpp"
+#include "kernels/layout/copy.hpp"
 #include "tensor/check.hpp"
 #include "tensor/layout/stride_algebra.hpp"
 #include "tensor/target_of.hpp"

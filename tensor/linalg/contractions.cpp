@@ -10,7 +10,7 @@
 #include <gantry/tensor/linalg.hpp>
 #include <gantry/tensor/promote.hpp>
 
-#include "kernels/gemm.hpp"
+#include "kernels/linalg/gemm.hpp"
 #include "tensor/check.hpp"
 #include "tensor/destination.hpp"
 #include "tensor/layout/broadcast.hpp"

@@ -8,7 +8,7 @@
 #include <gantry/tensor/outputs.hpp>
 #include <gantry/tensor/promote.hpp>
 
-#include "kernels/gemm.hpp"
+#include "kernels/linalg/gemm.hpp"
 #include "tensor/check.hpp"
 #include "tensor/destination.hpp"
 #include "tensor/layout/broadcast.hpp"

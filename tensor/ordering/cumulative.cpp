@@ -12,8 +12,8 @@
 #include <gantry/tensor/shape_ops.hpp>
 
 #include "kernels/observed_op.hpp"
-#include "kernels/reduce.hpp"
-#include "kernels/sort.hpp"
+#include "kernels/ordering/sort.hpp"
+#include "kernels/reductions/reduce.hpp"
 #include "tensor/check.hpp"
 #include "tensor/ordering/ordered_results.hpp"
 #include "tensor/outputs.hpp"

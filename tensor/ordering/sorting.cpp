@@ -13,7 +13,7 @@
 #include <gantry/tensor/shape_ops.hpp>
 
 #include "kernels/observed_op.hpp"
-#include "kernels/sort.hpp"
+#include "kernels/ordering/sort.hpp"
 #include "tensor/check.hpp"
 #include "tensor/ordering/ordered_results.hpp"
 #include "tensor/same_device.hpp"

@@ -8,8 +8,8 @@
 #include <gantry/tensor/shape_ops.hpp>
 #include <gantry/tensor/sorting.hpp>
 
-#include "kernels/binning.hpp"
 #include "kernels/observed_op.hpp"
+#include "kernels/ordering/binning.hpp"
 #include "tensor/check.hpp"
 #include "tensor/outputs.hpp"
 #include "tensor/same_device.hpp"

@@ -3,7 +3,7 @@
 
 #include <gantry/tensor/random.hpp>
 
-#include "kernels/random.hpp"
+#include "kernels/random/random.hpp"
 
 namespace gantry::detail {
 

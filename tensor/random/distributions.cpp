@@ -13,7 +13,7 @@
 #include <gantry/tensor/promote.hpp>
 #include <gantry/tensor/reductions.hpp>
 
-#include "kernels/distributions.hpp"
+#include "kernels/random/distributions.hpp"
 #include "tensor/check.hpp"
 #include "tensor/layout/broadcast.hpp"
 #include "tensor/named_ops.hpp"

@@ -11,7 +11,7 @@
 #include <gantry/core/error.hpp>
 #include <gantry/tensor/factories.hpp>
 
-#include "kernels/random.hpp"
+#include "kernels/random/random.hpp"
 #include "tensor/check.hpp"
 #include "tensor/layout/broadcast.hpp"
 #include "tensor/named_ops.hpp"

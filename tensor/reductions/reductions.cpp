@@ -13,7 +13,7 @@
 #include <gantry/tensor/promote.hpp>
 
 #include "kernels/observed_op.hpp"
-#include "kernels/reduce.hpp"
+#include "kernels/reductions/reduce.hpp"
 #include "tensor/check.hpp"
 #include "tensor/destination.hpp"
 #include "tensor/target_of.hpp"

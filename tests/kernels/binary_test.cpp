@@ -1,4 +1,4 @@
-#include "kernels/elementwise.hpp"
+#include "kernels/elementwise/elementwise.hpp"
 
 #include <gtest/gtest.h>
 

@@ -1,4 +1,4 @@
-#include "kernels/compaction.hpp"
+#include "kernels/indexing/compaction.hpp"
 
 #include <gtest/gtest.h>
 

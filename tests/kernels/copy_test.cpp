@@ -1,4 +1,4 @@
-#include "kernels/copy.hpp"
+#include "kernels/layout/copy.hpp"
 
 #include <gtest/gtest.h>
 

@@ -1,4 +1,4 @@
-#include "kernels/gemm.hpp"
+#include "kernels/linalg/gemm.hpp"
 
 #include <gtest/gtest.h>
 

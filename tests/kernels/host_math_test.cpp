@@ -6,7 +6,7 @@
 #include <functional>
 #include <limits>
 
-#include "kernels/elementwise.hpp"
+#include "kernels/elementwise/elementwise.hpp"
 #include "tests/kernels/kernel_arrays.hpp"
 
 namespace gantry {

@@ -6,7 +6,7 @@
 
 #include <gantry/core/error.hpp>
 
-#include "kernels/indexing.hpp"
+#include "kernels/indexing/indexing.hpp"
 #include "tests/kernels/kernel_arrays.hpp"
 #include "tests/support/device_fixture.hpp"
 

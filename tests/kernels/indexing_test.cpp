@@ -1,4 +1,4 @@
-#include "kernels/indexing.hpp"
+#include "kernels/indexing/indexing.hpp"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -1,4 +1,4 @@
-#include "kernels/multicast.hpp"
+#include "kernels/peers/multicast.hpp"
 
 #include <gtest/gtest.h>
 

@@ -1,4 +1,4 @@
-#include "kernels/nary.hpp"
+#include "kernels/peers/nary.hpp"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -1,4 +1,4 @@
-#include "kernels/reduce.hpp"
+#include "kernels/reductions/reduce.hpp"
 
 #include <gtest/gtest.h>
 

@@ -2,7 +2,7 @@
 
 #include <cmath>
 
-#include "kernels/reduce.hpp"
+#include "kernels/reductions/reduce.hpp"
 #include "tests/kernels/kernel_arrays.hpp"
 
 namespace gantry {

@@ -1,4 +1,4 @@
-#include "kernels/sort.hpp"
+#include "kernels/ordering/sort.hpp"
 
 #include <gtest/gtest.h>
 

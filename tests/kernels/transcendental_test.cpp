@@ -6,7 +6,7 @@
 
 #include <gantry/device/device.hpp>
 
-#include "kernels/elementwise.hpp"
+#include "kernels/elementwise/elementwise.hpp"
 #include "tests/kernels/kernel_arrays.hpp"
 
 namespace gantry {
