@@ -19,7 +19,7 @@
 #include <gantry/core/log.hpp>
 #include <gantry/device/device.hpp>
 
-#include "core/boot_id.hpp"
+#include "core/processes/boot_id.hpp"
 #include "device/device_activity.hpp"
 #include "device/platform.hpp"
 #include "kernels/memory_counters.hpp"

@@ -15,7 +15,7 @@
 #include <gantry/core/env.hpp>
 #include <gantry/core/error.hpp>
 
-#include "core/json.hpp"
+#include "core/text/json.hpp"
 #include "tests/support/device_fixture.hpp"
 #include "tests/support/eventually.hpp"
 #include "tests/support/expect_error.hpp"

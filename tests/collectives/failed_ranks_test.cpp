@@ -13,7 +13,7 @@
 
 #include <gantry/collectives/communicator.hpp>
 
-#include "core/json.hpp"
+#include "core/text/json.hpp"
 #include "tests/support/rank_processes.hpp"
 
 namespace gantry {

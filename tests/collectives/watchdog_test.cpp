@@ -12,7 +12,7 @@
 
 #include <gantry/core/env.hpp>
 
-#include "core/escaped_text.hpp"
+#include "core/text/escaped_text.hpp"
 #include "job/flight_folder.hpp"
 #include "tests/support/eventually.hpp"
 #include "tests/support/rank_processes.hpp"

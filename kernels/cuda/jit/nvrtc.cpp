@@ -12,8 +12,8 @@
 #include <gantry/core/error.hpp>
 #include <gantry/kernels/compile_error.hpp>
 
-#include "core/escaped_text.hpp"
-#include "core/shared_library.hpp"
+#include "core/files/shared_library.hpp"
+#include "core/text/escaped_text.hpp"
 #include "kernels/jit/counts.hpp"
 #include "kernels/jit/program.hpp"
 

@@ -9,7 +9,7 @@
 
 #include <gantry/core/error.hpp>
 
-#include "core/shared_library.hpp"
+#include "core/files/shared_library.hpp"
 
 namespace gantry::kernels::cuda {
 namespace {

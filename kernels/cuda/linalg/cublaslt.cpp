@@ -4,7 +4,7 @@
 
 #include <string>
 
-#include "core/shared_library.hpp"
+#include "core/files/shared_library.hpp"
 
 namespace gantry::kernels::cuda {
 

@@ -1,4 +1,4 @@
-#include "core/socket.hpp"
+#include "core/files/socket.hpp"
 
 #include <fcntl.h>
 #include <fmt/format.h>

@@ -14,9 +14,9 @@
 #include <gantry/extend/driver.hpp>
 #include <gantry/streams/stream_guard.hpp>
 
-#include "collectives/communicator_checks.hpp"
-#include "collectives/communicator_impl.hpp"
-#include "collectives/open_group.hpp"
+#include "collectives/communicator/checks.hpp"
+#include "collectives/communicator/impl.hpp"
+#include "collectives/communicator/open_group.hpp"
 #include "collectives/transport.hpp"
 #include "streams/sanitizer/hooks.hpp"
 #include "tensor/overlap.hpp"

@@ -1,4 +1,4 @@
-#include "collectives/uncaught.hpp"
+#include "collectives/communicator/uncaught.hpp"
 
 #include <cxxabi.h>
 #include <fmt/format.h>

@@ -1,4 +1,4 @@
-#include "core/regular_file.hpp"
+#include "core/files/regular_file.hpp"
 
 #include <fcntl.h>
 #include <fmt/format.h>

@@ -1,4 +1,4 @@
-#include "core/escaped_text.hpp"
+#include "core/text/escaped_text.hpp"
 
 #include <fmt/format.h>
 

@@ -12,8 +12,8 @@
 #include <gantry/core/error.hpp>
 #include <gantry/extend/driver.hpp>
 
-#include "collectives/communicator_impl.hpp"
-#include "collectives/uncaught.hpp"
+#include "collectives/communicator/impl.hpp"
+#include "collectives/communicator/uncaught.hpp"
 #include "device/own_placement.hpp"
 #include "job/elastic_job.hpp"
 

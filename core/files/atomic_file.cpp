@@ -1,4 +1,4 @@
-#include "core/atomic_file.hpp"
+#include "core/files/atomic_file.hpp"
 
 #include <fcntl.h>
 #include <fmt/format.h>

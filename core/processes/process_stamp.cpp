@@ -1,4 +1,4 @@
-#include "core/process_stamp.hpp"
+#include "core/processes/process_stamp.hpp"
 
 #include <fcntl.h>
 #include <signal.h>
@@ -20,8 +20,8 @@
 #include <gantry/core/env.hpp>
 #include <gantry/core/error.hpp>
 
-#include "core/boot_id.hpp"
-#include "core/regular_file.hpp"
+#include "core/files/regular_file.hpp"
+#include "core/processes/boot_id.hpp"
 
 namespace gantry {
 namespace {

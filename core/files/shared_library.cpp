@@ -1,4 +1,4 @@
-#include "core/shared_library.hpp"
+#include "core/files/shared_library.hpp"
 
 #include <dlfcn.h>
 #include <fmt/format.h>
@@ -8,7 +8,7 @@
 
 #include <gantry/core/error.hpp>
 
-#include "core/regular_file.hpp"
+#include "core/files/regular_file.hpp"
 
 namespace gantry {
 namespace {

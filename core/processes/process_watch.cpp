@@ -1,4 +1,4 @@
-#include "core/process_watch.hpp"
+#include "core/processes/process_watch.hpp"
 
 #include <poll.h>
 #include <sys/syscall.h>

@@ -1,7 +1,7 @@
 // A lasting look at another process.
 #pragma once
 
-#include "core/process_stamp.hpp"
+#include "core/processes/process_stamp.hpp"
 
 namespace gantry {
 

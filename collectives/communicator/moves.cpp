@@ -8,8 +8,8 @@
 
 #include <gantry/core/error.hpp>
 
-#include "collectives/communicator_checks.hpp"
-#include "collectives/communicator_impl.hpp"
+#include "collectives/communicator/checks.hpp"
+#include "collectives/communicator/impl.hpp"
 #include "collectives/transport.hpp"
 
 namespace gantry {

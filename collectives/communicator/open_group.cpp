@@ -1,6 +1,6 @@
 // Open groups of messages, and their submission.
 
-#include "collectives/open_group.hpp"
+#include "collectives/communicator/open_group.hpp"
 
 #include <fmt/format.h>
 
@@ -9,7 +9,7 @@
 
 #include <gantry/core/error.hpp>
 
-#include "collectives/communicator_impl.hpp"
+#include "collectives/communicator/impl.hpp"
 
 namespace gantry {
 

@@ -18,7 +18,7 @@
 #include "collectives/bootstrap/bootstrap.hpp"
 #include "collectives/bootstrap/job_connection.hpp"
 #include "collectives/bootstrap/joining.hpp"
-#include "collectives/call_faults.hpp"
+#include "collectives/communicator/call_faults.hpp"
 #include "collectives/control/segment.hpp"
 #include "collectives/p2p/registrations.hpp"
 #include "collectives/selector.hpp"

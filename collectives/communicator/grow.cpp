@@ -12,7 +12,7 @@
 
 #include "collectives/bootstrap/joining.hpp"
 #include "collectives/bootstrap/outcomes.hpp"
-#include "collectives/communicator_impl.hpp"
+#include "collectives/communicator/impl.hpp"
 #include "collectives/failure_note.hpp"
 
 namespace gantry {

@@ -1,4 +1,4 @@
-#include "collectives/communicator_checks.hpp"
+#include "collectives/communicator/checks.hpp"
 
 #include <fmt/format.h>
 

@@ -1,4 +1,4 @@
-#include "collectives/communicator_impl.hpp"
+#include "collectives/communicator/impl.hpp"
 
 #include <fmt/format.h>
 #include <unistd.h>
@@ -25,7 +25,7 @@
 #include "collectives/protocol/layout.hpp"
 #include "collectives/rank_facts.hpp"
 #include "collectives/traced_collective.hpp"
-#include "core/escaped_text.hpp"
+#include "core/text/escaped_text.hpp"
 #include "device/sync_debug_driver.hpp"
 #include "job/flight_file.hpp"
 #include "streams/condition.hpp"

@@ -15,11 +15,11 @@
 
 #include "collectives/comm/checks.hpp"
 #include "collectives/comm/coalesce.hpp"
-#include "collectives/communicator_checks.hpp"
-#include "collectives/communicator_impl.hpp"
+#include "collectives/communicator/checks.hpp"
+#include "collectives/communicator/impl.hpp"
+#include "collectives/communicator/work_state.hpp"
 #include "collectives/reduction.hpp"
 #include "collectives/traced_collective.hpp"
-#include "collectives/work_state.hpp"
 #include "streams/sanitizer/hooks.hpp"
 #include "tensor/overlap.hpp"
 

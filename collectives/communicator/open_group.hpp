@@ -9,9 +9,9 @@
 #include <gantry/collectives/communicator.hpp>
 #include <gantry/streams/stream.hpp>
 
+#include "collectives/communicator/work_state.hpp"
 #include "collectives/descriptor.hpp"
 #include "collectives/protocol/plan.hpp"
-#include "collectives/work_state.hpp"
 
 namespace gantry {
 

@@ -7,7 +7,7 @@
 
 #include <gantry/core/error.hpp>
 
-#include "collectives/communicator_impl.hpp"
+#include "collectives/communicator/impl.hpp"
 #include "device/sync_debug_driver.hpp"
 
 namespace gantry {

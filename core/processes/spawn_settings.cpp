@@ -1,4 +1,4 @@
-#include "core/spawn_settings.hpp"
+#include "core/processes/spawn_settings.hpp"
 
 #include <fcntl.h>
 #include <signal.h>

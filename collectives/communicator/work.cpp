@@ -7,7 +7,7 @@
 #include <gantry/extend/driver.hpp>
 #include <gantry/streams/stream.hpp>
 
-#include "collectives/work_state.hpp"
+#include "collectives/communicator/work_state.hpp"
 #include "device/sync_debug_driver.hpp"
 
 namespace gantry {
