@@ -27,7 +27,7 @@
 #include "memory/backends.hpp"
 #include "memory/heap_allocator.hpp"
 #include "memory/trace/call_site.hpp"
-#include "streams/op_observers.hpp"
+#include "streams/profiling/op_observers.hpp"
 
 namespace gantry::trace {
 namespace {

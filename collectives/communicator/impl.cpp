@@ -28,7 +28,7 @@
 #include "core/text/escaped_text.hpp"
 #include "device/sync_debug_driver.hpp"
 #include "job/flight_file.hpp"
-#include "streams/condition.hpp"
+#include "streams/graphs/condition.hpp"
 #include "streams/sanitizer/hooks.hpp"
 
 namespace gantry {

@@ -5,8 +5,8 @@
 #include <gantry/core/error.hpp>
 #include <gantry/streams/stream_guard.hpp>
 
-#include "streams/capture.hpp"
-#include "streams/condition.hpp"
+#include "streams/graphs/capture.hpp"
+#include "streams/graphs/condition.hpp"
 #include "tensor/check.hpp"
 
 namespace gantry {

@@ -8,8 +8,8 @@
 #include <gantry/core/error.hpp>
 #include <gantry/memory/caching_allocator.hpp>
 
-#include "streams/condition.hpp"
-#include "streams/graph_recording.hpp"
+#include "streams/graphs/condition.hpp"
+#include "streams/graphs/graph_recording.hpp"
 #include "tensor/target_of.hpp"
 
 namespace gantry::detail {

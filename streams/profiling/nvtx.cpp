@@ -8,8 +8,8 @@
 
 #include <gantry/core/error.hpp>
 
-#include "streams/nvtx_calls.hpp"
-#include "streams/op_observers.hpp"
+#include "streams/profiling/nvtx_calls.hpp"
+#include "streams/profiling/op_observers.hpp"
 
 namespace gantry::nvtx {
 namespace {

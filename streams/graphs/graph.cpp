@@ -13,8 +13,8 @@
 #include <gantry/core/log.hpp>
 #include <gantry/extend/driver.hpp>
 
-#include "streams/capture.hpp"
-#include "streams/graph_recording.hpp"
+#include "streams/graphs/capture.hpp"
+#include "streams/graphs/graph_recording.hpp"
 
 namespace gantry {
 namespace {

@@ -1,5 +1,5 @@
 // Takes the place of NVTX in a build without its headers.
-#include "streams/nvtx_calls.hpp"
+#include "streams/profiling/nvtx_calls.hpp"
 
 namespace gantry::nvtx {
 

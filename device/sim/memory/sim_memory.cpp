@@ -1,4 +1,4 @@
-#include "device/sim/sim_memory.hpp"
+#include "device/sim/memory/sim_memory.hpp"
 
 #include <fcntl.h>
 #include <fmt/format.h>

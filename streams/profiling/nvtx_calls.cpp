@@ -1,4 +1,4 @@
-#include "streams/nvtx_calls.hpp"
+#include "streams/profiling/nvtx_calls.hpp"
 
 #include <nvtx3/nvToolsExt.h>
 

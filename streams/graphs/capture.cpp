@@ -1,4 +1,4 @@
-#include "streams/capture.hpp"
+#include "streams/graphs/capture.hpp"
 
 #include <algorithm>
 #include <map>

@@ -1,4 +1,4 @@
-#include "device/sim/sim_pool.hpp"
+#include "device/sim/memory/sim_pool.hpp"
 
 #include <fmt/format.h>
 #include <sys/mman.h>

@@ -1,4 +1,4 @@
-#include "streams/graph_recording.hpp"
+#include "streams/graphs/graph_recording.hpp"
 
 #include <atomic>
 #include <cstdint>

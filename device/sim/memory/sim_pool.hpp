@@ -9,8 +9,8 @@
 
 #include <gantry/extend/driver.hpp>
 
+#include "device/sim/memory/sim_memory.hpp"
 #include "device/sim/sim_device.hpp"
-#include "device/sim/sim_memory.hpp"
 
 namespace gantry::sim {
 
