@@ -53,10 +53,10 @@ function(gantry_add_program name)
   set_target_properties(${name} PROPERTIES RUNTIME_OUTPUT_DIRECTORY "${GANTRY_TEST_BIN_DIR}")
 endfunction()
 
-# gantry_add_test(<noun> [INTERNAL] [SOURCES …] [LIBS …] [PROGRAMS …] [ENVIRONMENT VAR=value…] [SIM_ONLY] [ALONE] [DEVICES n]
+# gantry_add_test([<folder>/]<noun> [INTERNAL] [SOURCES …] [LIBS …] [PROGRAMS …] [ENVIRONMENT VAR=value…] [SIM_ONLY] [ALONE] [DEVICES n]
 #                 [TIMEOUT seconds] [LAYER layer])
 #
-# Builds <noun>_test from <noun>_test.cpp (or SOURCES) and registers it as
+# Builds <noun>_test from <noun>_test.cpp in that folder below the current one (or from SOURCES) and registers it as
 #   <noun>.sim   label sim, on DEVICES (4) simulated devices; label fast, too, if it is in GANTRY_FAST_TESTS
 #   <noun>.cuda  label gpu, on the visible GPUs; skipped as a whole where there is none; not with SIM_ONLY or without CUDA
 # GANTRY_SANITIZER=throw in front of ctest runs them under the stream sanitizer; a free that races fails the test, though it only warns.
@@ -65,13 +65,14 @@ endfunction()
 # INTERNAL: the test uses names that libgantry does not export. It links the archives of LAYER, which is the folder's name unless given.
 # LIBS: what is linked besides.
 # PROGRAMS are targets of gantry_add_program or of the project; the test finds them in GANTRY_TEST_PROGRAM_DIR.
-function(gantry_add_test noun)
+function(gantry_add_test path)
+  get_filename_component(noun "${path}" NAME)
   cmake_parse_arguments(PARSE_ARGV 1 arg "INTERNAL;SIM_ONLY;ALONE" "DEVICES;TIMEOUT;LAYER" "SOURCES;LIBS;PROGRAMS;ENVIRONMENT")
   if(arg_UNPARSED_ARGUMENTS)
     message(FATAL_ERROR "gantry_add_test(${noun}): unknown arguments '${arg_UNPARSED_ARGUMENTS}'")
   endif()
   if(NOT arg_SOURCES)
-    set(arg_SOURCES ${noun}_test.cpp)
+    set(arg_SOURCES ${path}_test.cpp)
   endif()
   if(NOT arg_DEVICES)
     set(arg_DEVICES 4)

@@ -14,7 +14,7 @@
 #include <gantry/core/error.hpp>
 #include <gantry/core/log.hpp>
 
-#include "core/json.hpp"
+#include "core/text/json.hpp"
 
 namespace gantry {
 

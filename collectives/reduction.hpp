@@ -5,7 +5,7 @@
 #include <gantry/collectives/reduce_op.hpp>
 #include <gantry/core/dtype.hpp>
 
-#include "kernels/nary.hpp"
+#include "kernels/peers/nary.hpp"
 
 namespace gantry {
 

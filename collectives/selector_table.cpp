@@ -9,8 +9,8 @@
 #include <gantry/core/error.hpp>
 
 #include "collectives/selector.hpp"
-#include "core/json.hpp"
-#include "core/regular_file.hpp"
+#include "core/files/regular_file.hpp"
+#include "core/text/json.hpp"
 
 namespace gantry {
 

@@ -10,7 +10,7 @@
 #include <gantry/core/env.hpp>
 #include <gantry/core/error.hpp>
 
-#include "core/socket.hpp"
+#include "core/files/socket.hpp"
 
 namespace gantry::env {
 namespace {

@@ -8,7 +8,7 @@
 #include <gantry/core/error.hpp>
 #include <gantry/device/properties.hpp>
 
-#include "core/escaped_text.hpp"
+#include "core/text/escaped_text.hpp"
 #include "device/nvml/device_monitor.hpp"
 
 namespace gantry {

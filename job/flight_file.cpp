@@ -11,7 +11,7 @@
 #include <gantry/core/dtype.hpp>
 #include <gantry/core/env.hpp>
 
-#include "core/escaped_text.hpp"
+#include "core/text/escaped_text.hpp"
 
 namespace gantry::flight {
 

@@ -13,7 +13,7 @@
 #include <filesystem>
 #include <utility>
 
-#include "core/process_stamp.hpp"
+#include "core/processes/process_stamp.hpp"
 #include "job/flight_copy.hpp"
 
 namespace gantry::flight {

@@ -4,8 +4,8 @@
 
 #include <algorithm>
 
-#include "core/escaped_text.hpp"
-#include "core/process_stamp.hpp"
+#include "core/processes/process_stamp.hpp"
+#include "core/text/escaped_text.hpp"
 
 namespace gantry::flight {
 namespace {

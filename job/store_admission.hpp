@@ -8,7 +8,7 @@
 #include <string_view>
 #include <unordered_map>
 
-#include "core/socket.hpp"
+#include "core/files/socket.hpp"
 
 namespace gantry::store {
 

@@ -19,10 +19,10 @@
 
 #include <gantry/core/error.hpp>
 
-#include "core/background_thread.hpp"
-#include "core/escaped_text.hpp"
-#include "core/socket.hpp"
-#include "core/suspend_aware_timeout.hpp"
+#include "core/files/socket.hpp"
+#include "core/processes/background_thread.hpp"
+#include "core/processes/suspend_aware_timeout.hpp"
+#include "core/text/escaped_text.hpp"
 #include "job/store_messages.hpp"
 
 namespace gantry {

@@ -21,8 +21,8 @@
 #include <gantry/core/error.hpp>
 #include <gantry/extend/store.hpp>
 
-#include "core/background_thread.hpp"
-#include "core/socket.hpp"
+#include "core/files/socket.hpp"
+#include "core/processes/background_thread.hpp"
 #include "job/store_admission.hpp"
 #include "job/store_connection.hpp"
 #include "job/store_membership.hpp"

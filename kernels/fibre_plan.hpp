@@ -6,8 +6,8 @@
 #include <gantry/core/dtype.hpp>
 #include <gantry/kernels/tensor_ref.hpp>
 
-#include "kernels/merge_counters.hpp"
-#include "kernels/reduce.hpp"
+#include "kernels/reductions/merge_counters.hpp"
+#include "kernels/reductions/reduce.hpp"
 #include "kernels/strided_index.hpp"
 
 namespace gantry::kernels {

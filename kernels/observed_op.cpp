@@ -14,7 +14,7 @@
 #include "core/trace_log.hpp"
 #include "kernels/memory_counters.hpp"
 #include "memory/trace/call_site.hpp"
-#include "streams/nvtx_calls.hpp"
+#include "streams/profiling/nvtx_calls.hpp"
 
 namespace gantry::kernels {
 namespace {

@@ -7,7 +7,7 @@
 #include <gantry/kernels/tensor_ref.hpp>
 
 #include "kernels/target.hpp"
-#include "streams/op_observers.hpp"
+#include "streams/profiling/op_observers.hpp"
 
 namespace gantry::kernels {
 

@@ -1,8 +1,8 @@
 // Names of kernels, for reports.
 #pragma once
 
-#include "kernels/elementwise.hpp"
-#include "kernels/reduce.hpp"
+#include "kernels/elementwise/elementwise.hpp"
+#include "kernels/reductions/reduce.hpp"
 
 namespace gantry::kernels {
 

@@ -19,7 +19,7 @@
 #include <gantry/core/log.hpp>
 #include <gantry/device/device.hpp>
 
-#include "core/boot_id.hpp"
+#include "core/processes/boot_id.hpp"
 #include "device/device_activity.hpp"
 #include "device/platform.hpp"
 #include "kernels/memory_counters.hpp"
@@ -27,7 +27,7 @@
 #include "memory/backends.hpp"
 #include "memory/heap_allocator.hpp"
 #include "memory/trace/call_site.hpp"
-#include "streams/op_observers.hpp"
+#include "streams/profiling/op_observers.hpp"
 
 namespace gantry::trace {
 namespace {

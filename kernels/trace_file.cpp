@@ -13,8 +13,8 @@
 #include <gantry/kernels/trace.hpp>
 #include <gantry/memory/snapshot.hpp>
 
-#include "core/atomic_file.hpp"
-#include "core/regular_file.hpp"
+#include "core/files/atomic_file.hpp"
+#include "core/files/regular_file.hpp"
 #include "memory/trace/call_site.hpp"
 
 namespace gantry::trace {

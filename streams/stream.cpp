@@ -6,8 +6,8 @@
 
 #include "device/checked_device_index.hpp"
 #include "device/platform.hpp"
-#include "streams/capture.hpp"
 #include "streams/event_pool.hpp"
+#include "streams/graphs/capture.hpp"
 #include "streams/stream_clock.hpp"
 #include "streams/stream_pool.hpp"
 

@@ -9,10 +9,10 @@
 #include <gantry/extend/driver.hpp>
 #include <gantry/tensor/elementwise.hpp>
 
-#include "kernels/copy.hpp"
+#include "kernels/layout/copy.hpp"
 #include "tensor/check.hpp"
+#include "tensor/layout/stride_algebra.hpp"
 #include "tensor/named_ops.hpp"
-#include "tensor/stride_algebra.hpp"
 #include "tensor/target_of.hpp"
 #include "tensor/tensor_impl.hpp"
 

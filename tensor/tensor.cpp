@@ -7,7 +7,7 @@
 #include <gantry/core/error.hpp>
 
 #include "tensor/check.hpp"
-#include "tensor/stride_algebra.hpp"
+#include "tensor/layout/stride_algebra.hpp"
 #include "tensor/tensor_impl.hpp"
 
 namespace gantry {

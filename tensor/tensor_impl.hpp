@@ -7,8 +7,8 @@
 
 #include <gantry/tensor/tensor.hpp>
 
-#include "tensor/buffer_views.hpp"
-#include "tensor/stride_algebra.hpp"
+#include "tensor/layout/buffer_views.hpp"
+#include "tensor/layout/stride_algebra.hpp"
 
 namespace gantry {
 

@@ -12,8 +12,8 @@
 
 #include "collectives/bootstrap/bootstrap.hpp"
 #include "collectives/failure_note.hpp"
-#include "core/socket.hpp"
-#include "core/suspend_aware_timeout.hpp"
+#include "core/files/socket.hpp"
+#include "core/processes/suspend_aware_timeout.hpp"
 #include "job/store_admission.hpp"
 #include "job/store_membership.hpp"
 

@@ -13,7 +13,7 @@
 #include <gantry/core/error.hpp>
 
 #include "collectives/bootstrap/bootstrap.hpp"
-#include "core/escaped_text.hpp"
+#include "core/text/escaped_text.hpp"
 #include "job/elastic_job.hpp"
 
 namespace gantry {

@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "collectives/bootstrap/job_connection.hpp"
-#include "core/suspend_aware_timeout.hpp"
+#include "core/processes/suspend_aware_timeout.hpp"
 #include "job/elastic_job.hpp"
 
 namespace gantry {

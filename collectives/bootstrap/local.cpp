@@ -10,7 +10,7 @@
 #include <gantry/core/error.hpp>
 
 #include "collectives/bootstrap/bootstrap.hpp"
-#include "core/suspend_aware_timeout.hpp"
+#include "core/processes/suspend_aware_timeout.hpp"
 
 namespace gantry {
 

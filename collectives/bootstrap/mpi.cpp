@@ -24,8 +24,8 @@
 #include "collectives/bootstrap/mpi_lock.hpp"
 #include "collectives/bootstrap/mpi_world.hpp"
 #include "collectives/mpi/library.hpp"
-#include "core/background_thread.hpp"
-#include "core/suspend_aware_timeout.hpp"
+#include "core/processes/background_thread.hpp"
+#include "core/processes/suspend_aware_timeout.hpp"
 
 namespace gantry {
 

@@ -14,7 +14,7 @@
 
 #include "collectives/control/segment.hpp"
 #include "collectives/failure_note.hpp"
-#include "core/suspend_aware_timeout.hpp"
+#include "core/processes/suspend_aware_timeout.hpp"
 
 namespace gantry {
 

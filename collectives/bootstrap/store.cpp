@@ -14,7 +14,7 @@
 #include "collectives/bootstrap/bootstrap.hpp"
 #include "collectives/bootstrap/job_connection.hpp"
 #include "collectives/failure_note.hpp"
-#include "core/suspend_aware_timeout.hpp"
+#include "core/processes/suspend_aware_timeout.hpp"
 
 namespace gantry {
 

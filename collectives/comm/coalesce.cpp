@@ -5,8 +5,8 @@
 
 #include <gantry/tensor/factories.hpp>
 
-#include "kernels/multicast.hpp"
-#include "tensor/buffer_views.hpp"
+#include "kernels/peers/multicast.hpp"
+#include "tensor/layout/buffer_views.hpp"
 #include "tensor/target_of.hpp"
 
 namespace gantry {

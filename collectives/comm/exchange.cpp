@@ -11,7 +11,7 @@
 #include "collectives/ignored_choice.hpp"
 #include "collectives/nccl/clique.hpp"
 #include "collectives/peers/reach.hpp"
-#include "kernels/multicast.hpp"
+#include "kernels/peers/multicast.hpp"
 #include "streams/batched_copy.hpp"
 #include "streams/sanitizer/hooks.hpp"
 

@@ -9,7 +9,7 @@
 #include <gantry/tensor/tensor.hpp>
 
 #include "collectives/comm/output_cache.hpp"
-#include "kernels/multicast.hpp"
+#include "kernels/peers/multicast.hpp"
 
 namespace gantry {
 

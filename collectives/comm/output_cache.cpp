@@ -18,7 +18,7 @@
 #include "memory/heap/memory_pressure.hpp"
 #include "memory/heap_allocator.hpp"
 #include "streams/stream_clock.hpp"
-#include "tensor/stride_algebra.hpp"
+#include "tensor/layout/stride_algebra.hpp"
 
 namespace gantry {
 

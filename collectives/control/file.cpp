@@ -26,7 +26,7 @@
 
 #include "collectives/call_style.hpp"
 #include "collectives/peers/process.hpp"
-#include "core/escaped_text.hpp"
+#include "core/text/escaped_text.hpp"
 #include "job/flight_folder.hpp"
 
 namespace gantry {

@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "collectives/bootstrap/bootstrap.hpp"
-#include "core/process_stamp.hpp"
+#include "core/processes/process_stamp.hpp"
 #include "job/flight_file.hpp"
 
 namespace gantry {

@@ -11,7 +11,7 @@
 #include <gantry/core/error.hpp>
 
 #include "collectives/control/segment.hpp"
-#include "core/suspend_aware_timeout.hpp"
+#include "core/processes/suspend_aware_timeout.hpp"
 
 namespace gantry {
 

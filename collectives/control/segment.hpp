@@ -17,7 +17,7 @@
 #include <gantry/core/error.hpp>
 
 #include "collectives/bootstrap/bootstrap.hpp"
-#include "collectives/call_faults.hpp"
+#include "collectives/communicator/call_faults.hpp"
 #include "collectives/control/call_timer.hpp"
 #include "collectives/control/device_words.hpp"
 #include "collectives/control/fault_words.hpp"

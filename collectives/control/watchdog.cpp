@@ -21,7 +21,7 @@
 
 #include "collectives/control/segment.hpp"
 #include "collectives/peers/process.hpp"
-#include "core/background_thread.hpp"
+#include "core/processes/background_thread.hpp"
 
 namespace gantry {
 

@@ -2,7 +2,7 @@
 
 #include "collectives/hierarchical/transport.hpp"
 #include "collectives/reduction.hpp"
-#include "kernels/nary.hpp"
+#include "kernels/peers/nary.hpp"
 
 namespace gantry {
 

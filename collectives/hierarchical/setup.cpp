@@ -13,7 +13,7 @@
 #include "collectives/peers/probe.hpp"
 #include "collectives/protocol/layout.hpp"
 #include "collectives/selector.hpp"
-#include "core/escaped_text.hpp"
+#include "core/text/escaped_text.hpp"
 #include "device/sync_debug_driver.hpp"
 
 namespace gantry {

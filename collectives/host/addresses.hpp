@@ -3,7 +3,7 @@
 #include <string>
 #include <vector>
 
-#include "core/socket.hpp"
+#include "core/files/socket.hpp"
 
 namespace gantry {
 

@@ -6,7 +6,7 @@
 #include <gantry/core/error.hpp>
 
 #include "collectives/host/connections.hpp"
-#include "core/escaped_text.hpp"
+#include "core/text/escaped_text.hpp"
 
 namespace gantry {
 

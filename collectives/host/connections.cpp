@@ -14,7 +14,7 @@
 
 #include <gantry/core/error.hpp>
 
-#include "core/background_thread.hpp"
+#include "core/processes/background_thread.hpp"
 
 namespace gantry {
 

@@ -8,7 +8,7 @@
 #include <gantry/core/log.hpp>
 
 #include "core/env_check.hpp"
-#include "core/escaped_text.hpp"
+#include "core/text/escaped_text.hpp"
 
 namespace gantry {
 

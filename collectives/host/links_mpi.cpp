@@ -16,7 +16,7 @@
 #include "collectives/host/connection_mpi.hpp"
 #include "collectives/host/link_error.hpp"
 #include "collectives/mpi/library.hpp"
-#include "core/suspend_aware_timeout.hpp"
+#include "core/processes/suspend_aware_timeout.hpp"
 
 namespace gantry {
 

@@ -12,7 +12,7 @@
 #include "collectives/host/connections.hpp"
 #include "collectives/host/link_error.hpp"
 #include "collectives/host/stream.hpp"
-#include "core/suspend_aware_timeout.hpp"
+#include "core/processes/suspend_aware_timeout.hpp"
 
 namespace gantry {
 

@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "collectives/mpi/functions.hpp"
-#include "core/shared_library.hpp"
+#include "core/files/shared_library.hpp"
 
 namespace gantry {
 

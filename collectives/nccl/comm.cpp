@@ -19,7 +19,7 @@
 
 #include "collectives/nccl/check.hpp"
 #include "collectives/nccl/library.hpp"
-#include "core/background_thread.hpp"
+#include "core/processes/background_thread.hpp"
 #include "device/sync_debug_driver.hpp"
 #include "memory/source/driver_memory.hpp"
 

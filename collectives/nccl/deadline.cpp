@@ -12,8 +12,8 @@
 #include <gantry/extend/driver.hpp>
 
 #include "collectives/bootstrap/bootstrap.hpp"
-#include "core/background_thread.hpp"
-#include "core/suspend_aware_timeout.hpp"
+#include "core/processes/background_thread.hpp"
+#include "core/processes/suspend_aware_timeout.hpp"
 
 namespace gantry {
 

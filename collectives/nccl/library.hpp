@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "core/shared_library.hpp"
+#include "core/files/shared_library.hpp"
 
 namespace gantry {
 

@@ -22,7 +22,7 @@
 #include "collectives/rank_ordered.hpp"
 #include "collectives/selector.hpp"
 #include "collectives/transport.hpp"
-#include "core/suspend_aware_timeout.hpp"
+#include "core/processes/suspend_aware_timeout.hpp"
 #include "job/flight_file.hpp"
 
 namespace gantry {

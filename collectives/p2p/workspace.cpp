@@ -18,7 +18,7 @@
 #include "collectives/control/segment.hpp"
 #include "collectives/peers/probe.hpp"
 #include "collectives/peers/reach.hpp"
-#include "core/process_stamp.hpp"
+#include "core/processes/process_stamp.hpp"
 #include "device/sync_debug_driver.hpp"
 #include "memory/source/driver_memory.hpp"
 

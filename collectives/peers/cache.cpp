@@ -11,10 +11,10 @@
 #include <gantry/device/device.hpp>
 
 #include "collectives/peers/process.hpp"
-#include "core/atomic_file.hpp"
 #include "core/bytes.hpp"
-#include "core/json.hpp"
-#include "core/regular_file.hpp"
+#include "core/files/atomic_file.hpp"
+#include "core/files/regular_file.hpp"
+#include "core/text/json.hpp"
 
 namespace gantry {
 

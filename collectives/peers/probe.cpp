@@ -21,7 +21,7 @@
 
 #include "collectives/peers/cache.hpp"
 #include "device/sync_debug_driver.hpp"
-#include "kernels/nary.hpp"
+#include "kernels/peers/nary.hpp"
 
 namespace gantry {
 

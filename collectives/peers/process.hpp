@@ -2,7 +2,7 @@
 
 #include <memory>
 
-#include "core/process_watch.hpp"
+#include "core/processes/process_watch.hpp"
 
 namespace gantry {
 

@@ -8,7 +8,7 @@
 #include <gantry/device/peer.hpp>
 #include <gantry/streams/event.hpp>
 
-#include "streams/capture.hpp"
+#include "streams/graphs/capture.hpp"
 
 namespace gantry {
 

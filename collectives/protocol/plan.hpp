@@ -10,7 +10,7 @@
 
 #include "collectives/control/device_words.hpp"
 #include "collectives/protocol/layout.hpp"
-#include "kernels/nary.hpp"
+#include "kernels/peers/nary.hpp"
 
 namespace gantry::protocol {
 

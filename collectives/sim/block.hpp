@@ -11,7 +11,7 @@
 #include "collectives/protocol/signal.hpp"
 #include "collectives/sim/schedule.hpp"
 #include "kernels/impl/nary.inl"
-#include "kernels/nary_plan.hpp"
+#include "kernels/peers/nary_plan.hpp"
 
 namespace gantry::protocol {
 

@@ -6,7 +6,7 @@
 #include <mutex>
 #include <string>
 
-#include "core/shared_library.hpp"
+#include "core/files/shared_library.hpp"
 #include "core/trace_log.hpp"
 #include "device/device_activity.hpp"
 

@@ -6,7 +6,7 @@
 #include <cctype>
 #include <utility>
 
-#include "core/background_thread.hpp"
+#include "core/processes/background_thread.hpp"
 #include "device/nvml/nvml_functions.hpp"
 
 namespace gantry {

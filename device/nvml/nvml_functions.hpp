@@ -4,7 +4,7 @@
 #include <cstdint>
 #include <string>
 
-#include "core/shared_library.hpp"
+#include "core/files/shared_library.hpp"
 #include "device/nvml/nvml.hpp"
 
 namespace gantry {

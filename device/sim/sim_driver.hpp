@@ -10,11 +10,11 @@
 
 #include <gantry/extend/driver.hpp>
 
+#include "device/sim/memory/sim_memory.hpp"
+#include "device/sim/memory/sim_pool.hpp"
 #include "device/sim/sim_capture.hpp"
 #include "device/sim/sim_device.hpp"
 #include "device/sim/sim_event.hpp"
-#include "device/sim/sim_memory.hpp"
-#include "device/sim/sim_pool.hpp"
 #include "device/sim/sim_schedule.hpp"
 
 namespace gantry {

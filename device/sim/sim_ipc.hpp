@@ -6,7 +6,7 @@
 
 #include <gantry/extend/driver.hpp>
 
-#include "core/process_stamp.hpp"
+#include "core/processes/process_stamp.hpp"
 
 namespace gantry::sim {
 

@@ -8,7 +8,7 @@
 
 #include <gantry/core/log.hpp>
 
-#include "core/background_thread.hpp"
+#include "core/processes/background_thread.hpp"
 #include "device/sim/sim_thread_state.hpp"
 
 namespace gantry::sim {

@@ -17,11 +17,11 @@
 #include <type_traits>
 #include <vector>
 
+#include "device/sim/memory/sim_memory.hpp"
 #include "device/sim/sim_error.hpp"
 #include "device/sim/sim_futex.hpp"
 #include "device/sim/sim_ipc.hpp"
 #include "device/sim/sim_launch.hpp"
-#include "device/sim/sim_memory.hpp"
 
 namespace gantry::sim {
 

@@ -4,7 +4,7 @@
 
 #include <memory>
 
-#include "core/background_thread.hpp"
+#include "core/processes/background_thread.hpp"
 #include "device/sim/sim_schedule.hpp"
 
 namespace gantry::sim {

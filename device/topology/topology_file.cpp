@@ -11,7 +11,7 @@
 
 #include <gantry/core/error.hpp>
 
-#include "core/regular_file.hpp"
+#include "core/files/regular_file.hpp"
 #include "device/topology/nccl_source.hpp"
 #include "device/topology/pci_facts.hpp"
 #include "device/topology/xml.hpp"

@@ -10,7 +10,7 @@
 #include <gantry/core/error.hpp>
 #include <gantry/device/topology.hpp>
 
-#include "core/json.hpp"
+#include "core/text/json.hpp"
 #include "device/topology/names.hpp"
 
 namespace gantry {

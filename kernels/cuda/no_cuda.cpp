@@ -3,22 +3,22 @@
 
 #include <gantry/core/error.hpp>
 
-#include "kernels/binning_plan.hpp"
-#include "kernels/compaction_plan.hpp"
-#include "kernels/cuda/blas_handle.hpp"
-#include "kernels/cuda/copy.hpp"
-#include "kernels/cuda/elementwise.hpp"
-#include "kernels/cuda/jit.hpp"
-#include "kernels/cuda/random.hpp"
-#include "kernels/distributions.hpp"
+#include "kernels/cuda/elementwise/elementwise.hpp"
+#include "kernels/cuda/jit/jit.hpp"
+#include "kernels/cuda/layout/copy.hpp"
+#include "kernels/cuda/linalg/blas_handle.hpp"
+#include "kernels/cuda/random/random.hpp"
+#include "kernels/elementwise/special.hpp"
 #include "kernels/fibre_plan.hpp"
-#include "kernels/gemm_plan.hpp"
-#include "kernels/indexing_plan.hpp"
-#include "kernels/multicast_plan.hpp"
-#include "kernels/nary_plan.hpp"
-#include "kernels/reduce_plan.hpp"
-#include "kernels/sort_plan.hpp"
-#include "kernels/special.hpp"
+#include "kernels/indexing/compaction_plan.hpp"
+#include "kernels/indexing/indexing_plan.hpp"
+#include "kernels/linalg/gemm_plan.hpp"
+#include "kernels/ordering/binning_plan.hpp"
+#include "kernels/ordering/sort_plan.hpp"
+#include "kernels/peers/multicast_plan.hpp"
+#include "kernels/peers/nary_plan.hpp"
+#include "kernels/random/distributions.hpp"
+#include "kernels/reductions/reduce_plan.hpp"
 
 namespace gantry::kernels::cuda {
 namespace {

@@ -4,7 +4,7 @@
 #include <cstdint>
 #include <type_traits>
 
-#include "kernels/accumulator.hpp"
+#include "kernels/reductions/accumulator.hpp"
 
 namespace gantry::kernels {
 

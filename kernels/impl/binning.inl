@@ -3,9 +3,9 @@
 
 #include <cstdint>
 
-#include "kernels/accumulator.hpp"
-#include "kernels/binning_plan.hpp"
-#include "kernels/ordered_key.hpp"
+#include "kernels/ordering/binning_plan.hpp"
+#include "kernels/ordering/ordered_key.hpp"
+#include "kernels/reductions/accumulator.hpp"
 
 namespace gantry::kernels {
 

@@ -1,7 +1,7 @@
 // Dispatch of the passes of Note [Compaction], shared by the host and the GPU.
 #pragma once
 
-#include "kernels/compaction_plan.hpp"
+#include "kernels/indexing/compaction_plan.hpp"
 #include "kernels/input.hpp"
 
 namespace gantry::kernels {

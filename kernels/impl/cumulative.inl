@@ -3,8 +3,8 @@
 
 #include <cstdint>
 
-#include "kernels/ordered_key.hpp"
-#include "kernels/sort_plan.hpp"
+#include "kernels/ordering/ordered_key.hpp"
+#include "kernels/ordering/sort_plan.hpp"
 
 namespace gantry::kernels {
 

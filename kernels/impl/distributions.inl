@@ -1,9 +1,9 @@
 // Functors of the distributions, and their dispatch to a Loop.
 #pragma once
 
-#include "kernels/distributions.hpp"
 #include "kernels/impl/portable_math.hpp"
 #include "kernels/impl/random.inl"
+#include "kernels/random/distributions.hpp"
 
 namespace gantry::kernels {
 namespace functors {

@@ -1,7 +1,7 @@
 // One element of a gather, shared by the host and the GPU.
 #pragma once
 
-#include "kernels/indexing_plan.hpp"
+#include "kernels/indexing/indexing_plan.hpp"
 
 namespace gantry::kernels {
 

@@ -5,7 +5,7 @@
 #include <type_traits>
 
 #include "kernels/convert.hpp"
-#include "kernels/nary_plan.hpp"
+#include "kernels/peers/nary_plan.hpp"
 
 namespace gantry::kernels {
 

@@ -10,7 +10,7 @@
 #include "kernels/impl/box_muller.hpp"
 #include "kernels/impl/math.hpp"
 #include "kernels/impl/raw.inl"
-#include "kernels/random.hpp"
+#include "kernels/random/random.hpp"
 
 namespace gantry::kernels {
 namespace functors {

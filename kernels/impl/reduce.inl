@@ -5,8 +5,8 @@
 #include <cstdint>
 #include <type_traits>
 
-#include "kernels/accumulator.hpp"
-#include "kernels/reduce_plan.hpp"
+#include "kernels/reductions/accumulator.hpp"
+#include "kernels/reductions/reduce_plan.hpp"
 
 namespace gantry::kernels {
 

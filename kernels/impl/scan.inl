@@ -4,9 +4,9 @@
 #include <cstdint>
 #include <type_traits>
 
-#include "kernels/accumulator.hpp"
 #include "kernels/fibre_plan.hpp"
 #include "kernels/impl/math.hpp"
+#include "kernels/reductions/accumulator.hpp"
 
 namespace gantry::kernels {
 

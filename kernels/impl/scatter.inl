@@ -4,8 +4,8 @@
 #include <cstdint>
 #include <type_traits>
 
-#include "kernels/accumulator.hpp"
-#include "kernels/indexing.hpp"
+#include "kernels/indexing/indexing.hpp"
+#include "kernels/reductions/accumulator.hpp"
 
 namespace gantry::kernels {
 

@@ -5,9 +5,9 @@
 
 #include <type_traits>
 
+#include "kernels/elementwise/special.hpp"
 #include "kernels/impl/math.hpp"
 #include "kernels/input.hpp"
-#include "kernels/special.hpp"
 
 namespace gantry::kernels {
 namespace functors {

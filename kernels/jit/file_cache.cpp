@@ -18,8 +18,8 @@
 #include <gantry/core/log.hpp>
 #include <gantry/extend/unique_fd.hpp>
 
-#include "core/escaped_text.hpp"
 #include "core/sha256.hpp"
+#include "core/text/escaped_text.hpp"
 #include "kernels/jit/counts.hpp"
 
 namespace gantry::kernels::jit {

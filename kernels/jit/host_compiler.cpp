@@ -28,9 +28,9 @@
 #include <gantry/extend/unique_fd.hpp>
 #include <gantry/kernels/compile_error.hpp>
 
-#include "core/escaped_text.hpp"
-#include "core/regular_file.hpp"
-#include "core/spawn_settings.hpp"
+#include "core/files/regular_file.hpp"
+#include "core/processes/spawn_settings.hpp"
+#include "core/text/escaped_text.hpp"
 #include "device/sanitizers.hpp"
 #include "kernels/jit/counts.hpp"
 #include "kernels/jit/program.hpp"

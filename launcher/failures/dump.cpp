@@ -8,8 +8,8 @@
 
 #include <gantry/core/error.hpp>
 
-#include "core/escaped_text.hpp"
-#include "core/json.hpp"
+#include "core/text/escaped_text.hpp"
+#include "core/text/json.hpp"
 #include "launcher/failures/report.hpp"
 
 namespace gantry::launcher {

@@ -4,8 +4,8 @@
 #include <optional>
 #include <utility>
 
-#include "core/json.hpp"
-#include "core/regular_file.hpp"
+#include "core/files/regular_file.hpp"
+#include "core/text/json.hpp"
 
 namespace gantry::launcher {
 namespace {

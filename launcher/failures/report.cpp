@@ -6,8 +6,8 @@
 #include <map>
 #include <sstream>
 
-#include "core/escaped_text.hpp"
-#include "core/json.hpp"
+#include "core/text/escaped_text.hpp"
+#include "core/text/json.hpp"
 #include "launcher/commands/options.hpp"
 
 namespace gantry::launcher {

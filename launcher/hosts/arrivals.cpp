@@ -8,7 +8,7 @@
 #include <gantry/core/error.hpp>
 #include <gantry/extend/store.hpp>
 
-#include "core/socket.hpp"
+#include "core/files/socket.hpp"
 
 namespace gantry::launcher {
 namespace {

@@ -9,8 +9,8 @@
 #include <gantry/core/error.hpp>
 #include <gantry/extend/parse_number.hpp>
 
-#include "core/json.hpp"
-#include "core/socket.hpp"
+#include "core/files/socket.hpp"
+#include "core/text/json.hpp"
 
 namespace gantry::launcher {
 namespace {

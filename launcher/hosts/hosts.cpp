@@ -21,7 +21,7 @@
 #include <gantry/extend/parse_number.hpp>
 #include <gantry/extend/unique_fd.hpp>
 
-#include "core/regular_file.hpp"
+#include "core/files/regular_file.hpp"
 #include "launcher/commands/options.hpp"
 
 namespace gantry::launcher {

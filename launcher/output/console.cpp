@@ -15,7 +15,7 @@
 #include <optional>
 #include <utility>
 
-#include "core/background_thread.hpp"
+#include "core/processes/background_thread.hpp"
 
 namespace gantry::launcher {
 namespace {

@@ -8,7 +8,7 @@
 
 #include <gantry/core/env.hpp>
 
-#include "core/json.hpp"
+#include "core/text/json.hpp"
 
 namespace gantry::launcher {
 namespace {

@@ -7,7 +7,7 @@
 
 #include <gantry/core/error.hpp>
 
-#include "core/json.hpp"
+#include "core/text/json.hpp"
 
 namespace gantry::launcher {
 namespace {

@@ -8,7 +8,7 @@
 #include <utility>
 #include <vector>
 
-#include "core/escaped_text.hpp"
+#include "core/text/escaped_text.hpp"
 #include "launcher/commands/topo_command.hpp"
 #include "launcher/topo/topo_text.hpp"
 

@@ -7,7 +7,7 @@
 #include "memory/alignment.hpp"
 #include "memory/counters.hpp"
 #include "memory/heap/memory_pressure.hpp"
-#include "streams/capture.hpp"
+#include "streams/graphs/capture.hpp"
 #include "streams/sanitizer/hooks.hpp"
 
 namespace gantry::memory {

@@ -7,8 +7,8 @@
 #include "memory/async/async_pool.hpp"
 #include "memory/counters.hpp"
 #include "memory/heap/size_policy.hpp"
-#include "streams/capture.hpp"
 #include "streams/event_pool.hpp"
+#include "streams/graphs/capture.hpp"
 
 namespace gantry::memory {
 namespace {

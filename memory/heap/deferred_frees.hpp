@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "memory/heap/heap_block.hpp"
-#include "streams/capture.hpp"
+#include "streams/graphs/capture.hpp"
 
 namespace gantry::memory {
 

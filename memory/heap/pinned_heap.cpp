@@ -14,7 +14,7 @@
 #include "memory/heap/poison.hpp"
 #include "memory/heap/size_policy.hpp"
 #include "memory/oom_report.hpp"
-#include "streams/capture.hpp"
+#include "streams/graphs/capture.hpp"
 
 namespace gantry::memory {
 namespace {

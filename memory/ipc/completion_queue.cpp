@@ -5,7 +5,7 @@
 #include <exception>
 #include <utility>
 
-#include "core/background_thread.hpp"
+#include "core/processes/background_thread.hpp"
 
 namespace gantry::memory {
 namespace {

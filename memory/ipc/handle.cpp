@@ -11,8 +11,8 @@
 
 #include <gantry/core/error.hpp>
 
-#include "core/boot_id.hpp"
 #include "core/bytes.hpp"
+#include "core/processes/boot_id.hpp"
 
 namespace gantry::memory {
 namespace {

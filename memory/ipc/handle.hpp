@@ -8,7 +8,7 @@
 #include <gantry/extend/driver.hpp>
 #include <gantry/memory/ipc.hpp>
 
-#include "core/process_stamp.hpp"
+#include "core/processes/process_stamp.hpp"
 
 namespace gantry::memory {
 

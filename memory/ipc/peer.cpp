@@ -10,7 +10,7 @@
 
 #include <gantry/core/error.hpp>
 
-#include "core/escaped_text.hpp"
+#include "core/text/escaped_text.hpp"
 #include "memory/ipc/stream_semaphores.hpp"
 
 namespace gantry::memory {

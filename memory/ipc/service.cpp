@@ -9,7 +9,7 @@
 #include <utility>
 #include <vector>
 
-#include "core/background_thread.hpp"
+#include "core/processes/background_thread.hpp"
 #include "memory/ipc/exporter.hpp"
 
 namespace gantry::memory {

@@ -12,7 +12,7 @@
 
 #include <gantry/extend/unique_fd.hpp>
 
-#include "core/process_watch.hpp"
+#include "core/processes/process_watch.hpp"
 
 namespace gantry::memory {
 

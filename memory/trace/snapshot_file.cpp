@@ -15,7 +15,7 @@
 #include <gantry/extend/unique_fd.hpp>
 #include <gantry/memory/snapshot.hpp>
 
-#include "core/atomic_file.hpp"
+#include "core/files/atomic_file.hpp"
 #include "memory/trace/snapshot_json.hpp"
 #include "memory/trace/snapshot_tool.hpp"
 

@@ -12,7 +12,7 @@
 
 #include <gantry/core/error.hpp>
 
-#include "core/json.hpp"
+#include "core/text/json.hpp"
 #include "memory/trace/snapshot_json.hpp"
 #include "memory/trace/snapshot_stacks.hpp"
 

@@ -22,8 +22,8 @@
 #include <gantry/core/error.hpp>
 #include <gantry/extend/unique_fd.hpp>
 
-#include "core/escaped_text.hpp"
-#include "core/spawn_settings.hpp"
+#include "core/processes/spawn_settings.hpp"
+#include "core/text/escaped_text.hpp"
 
 namespace gantry::memory {
 namespace {

@@ -11,7 +11,7 @@
 #include <gantry/collectives/communicator.hpp>
 #include <gantry/tensor/factories.hpp>
 
-#include "tests/collectives/local_group.hpp"
+#include "tests/collectives/communicator/local_group.hpp"
 #include "tests/support/flight_folder.hpp"
 
 namespace gantry {

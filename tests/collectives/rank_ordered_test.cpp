@@ -5,7 +5,7 @@
 
 #include <cstddef>
 
-#include "tests/collectives/host_group.hpp"
+#include "tests/collectives/host/host_group.hpp"
 #include "tests/collectives/reduction_checks.hpp"
 #include "tests/support/device_fixture.hpp"
 

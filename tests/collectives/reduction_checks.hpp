@@ -6,7 +6,7 @@
 #include <cstdint>
 #include <vector>
 
-#include "tests/collectives/host_group.hpp"
+#include "tests/collectives/host/host_group.hpp"
 
 namespace gantry::testing {
 

@@ -1,5 +1,5 @@
 // Files that are replaced at once.
-#include "core/atomic_file.hpp"
+#include "core/files/atomic_file.hpp"
 
 #include <fcntl.h>
 #include <gmock/gmock.h>

@@ -1,4 +1,4 @@
-#include "core/background_thread.hpp"
+#include "core/processes/background_thread.hpp"
 
 #include <gtest/gtest.h>
 #include <pthread.h>

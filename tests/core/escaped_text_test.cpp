@@ -1,5 +1,5 @@
 // Text of other processes, made fit for a terminal.
-#include "core/escaped_text.hpp"
+#include "core/text/escaped_text.hpp"
 
 #include <gtest/gtest.h>
 

@@ -1,4 +1,4 @@
-#include "core/json.hpp"
+#include "core/text/json.hpp"
 
 #include <gtest/gtest.h>
 

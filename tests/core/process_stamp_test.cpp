@@ -1,5 +1,5 @@
 // Which processes run.
-#include "core/process_stamp.hpp"
+#include "core/processes/process_stamp.hpp"
 
 #include <fcntl.h>
 #include <gtest/gtest.h>
@@ -13,7 +13,7 @@
 #include <string>
 #include <thread>
 
-#include "core/process_watch.hpp"
+#include "core/processes/process_watch.hpp"
 #include "tests/support/descriptor_limit.hpp"
 #include "tests/support/eventually.hpp"
 

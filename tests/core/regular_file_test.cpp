@@ -1,5 +1,5 @@
 // Files that a user names.
-#include "core/regular_file.hpp"
+#include "core/files/regular_file.hpp"
 
 #include <gtest/gtest.h>
 #include <sys/stat.h>

@@ -1,5 +1,5 @@
 // Libraries that are loaded at run time: the C library's own serve as examples.
-#include "core/shared_library.hpp"
+#include "core/files/shared_library.hpp"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -1,4 +1,4 @@
-#include "core/suspend_aware_timeout.hpp"
+#include "core/processes/suspend_aware_timeout.hpp"
 
 #include <gtest/gtest.h>
 

@@ -14,8 +14,8 @@
 #include <gantry/memory/history.hpp>
 #include <gantry/memory/snapshot.hpp>
 
-#include "core/json.hpp"
-#include "tests/memory/snapshot_samples.hpp"
+#include "core/text/json.hpp"
+#include "tests/memory/trace/snapshot_samples.hpp"
 #include "tests/support/device_fixture.hpp"
 #include "tests/support/subprocess.hpp"
 

@@ -16,7 +16,7 @@
 #include <string>
 #include <thread>
 
-#include "core/process_stamp.hpp"
+#include "core/processes/process_stamp.hpp"
 #include "tests/support/flight_folder.hpp"
 
 namespace gantry::flight {

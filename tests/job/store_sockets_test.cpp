@@ -1,6 +1,6 @@
 // What carries a store's messages; hosts whose names and addresses answer late or never; busy
 // servers.
-#include "core/socket.hpp"
+#include "core/files/socket.hpp"
 #include "job/store_messages.hpp"
 
 #include <arpa/inet.h>

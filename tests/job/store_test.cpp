@@ -19,7 +19,7 @@
 
 #include <gantry/core/error.hpp>
 
-#include "core/socket.hpp"
+#include "core/files/socket.hpp"
 #include "job/store_messages.hpp"
 
 namespace gantry {

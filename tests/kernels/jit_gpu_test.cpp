@@ -1,5 +1,5 @@
 // Programs for GPUs, compiled by NVRTC: that needs no GPU.
-#include "kernels/cuda/nvrtc.hpp"
+#include "kernels/cuda/jit/nvrtc.hpp"
 
 #include <gtest/gtest.h>
 

@@ -5,7 +5,7 @@
 #include <filesystem>
 #include <fstream>
 
-#include "core/json.hpp"
+#include "core/text/json.hpp"
 #include "launcher/bandwidth/bandwidth_findings.hpp"
 #include "launcher/bandwidth/bandwidth_run.hpp"
 #include "tests/launcher/launch_fixture.hpp"

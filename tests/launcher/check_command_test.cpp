@@ -4,7 +4,7 @@
 
 #include <fstream>
 
-#include "core/json.hpp"
+#include "core/text/json.hpp"
 #include "tests/launcher/launch_fixture.hpp"
 #include "tests/topology/machines.hpp"
 

@@ -5,7 +5,7 @@
 
 #include <gantry/core/error.hpp>
 
-#include "core/json.hpp"
+#include "core/text/json.hpp"
 #include "launcher/commands/shim.hpp"
 
 namespace gantry::launcher {

@@ -17,8 +17,8 @@
 
 #include <gantry/core/error.hpp>
 
-#include "core/json.hpp"
-#include "core/process_stamp.hpp"
+#include "core/processes/process_stamp.hpp"
+#include "core/text/json.hpp"
 #include "launcher/commands/options.hpp"
 #include "tests/support/rank_processes.hpp"
 

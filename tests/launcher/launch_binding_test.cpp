@@ -6,7 +6,7 @@
 
 #include <gantry/device/topology.hpp>
 
-#include "core/json.hpp"
+#include "core/text/json.hpp"
 #include "tests/launcher/launch_fixture.hpp"
 
 namespace gantry::testing {

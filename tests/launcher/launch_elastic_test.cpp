@@ -1,7 +1,7 @@
 #include <gmock/gmock.h>
 #include <signal.h>
 
-#include "core/json.hpp"
+#include "core/text/json.hpp"
 #include "tests/launcher/launch_fixture.hpp"
 #include "tests/support/eventually.hpp"
 

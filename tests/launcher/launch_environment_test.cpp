@@ -3,7 +3,7 @@
 
 #include <map>
 
-#include "core/json.hpp"
+#include "core/text/json.hpp"
 #include "tests/launcher/launch_fixture.hpp"
 
 namespace gantry::testing {

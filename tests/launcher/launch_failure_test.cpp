@@ -3,7 +3,7 @@
 
 #include <fstream>
 
-#include "core/json.hpp"
+#include "core/text/json.hpp"
 #include "launcher/failures/report.hpp"
 #include "tests/launcher/launch_fixture.hpp"
 #include "tests/support/eventually.hpp"

@@ -7,7 +7,7 @@
 #include <map>
 #include <optional>
 
-#include "core/json.hpp"
+#include "core/text/json.hpp"
 #include "tests/launcher/launch_fixture.hpp"
 #include "tests/support/eventually.hpp"
 

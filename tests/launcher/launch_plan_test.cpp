@@ -3,7 +3,7 @@
 
 #include <gantry/core/error.hpp>
 
-#include "core/json.hpp"
+#include "core/text/json.hpp"
 #include "launcher/failures/report.hpp"
 #include "launcher/output/output.hpp"
 #include "launcher/placement/plan.hpp"

@@ -4,8 +4,8 @@
 
 #include <fstream>
 
-#include "core/escaped_text.hpp"
-#include "core/json.hpp"
+#include "core/text/escaped_text.hpp"
+#include "core/text/json.hpp"
 #include "tests/launcher/launch_fixture.hpp"
 #include "tests/topology/machines.hpp"
 

@@ -9,7 +9,7 @@
 #include <gantry/tensor/linalg.hpp>
 #include <gantry/tensor/shape_ops.hpp>
 
-#include "tensor/broadcast.hpp"
+#include "tensor/layout/broadcast.hpp"
 #include "tests/support/device_fixture.hpp"
 #include "tests/tensor/raw_tensor.hpp"
 

@@ -8,7 +8,7 @@
 #include <sstream>
 
 #include "collectives/selector.hpp"
-#include "core/json.hpp"
+#include "core/text/json.hpp"
 #include "tests/support/sanitized.hpp"
 #include "tests/support/subprocess.hpp"
 #include "tools/bench/comm_bench.hpp"

@@ -6,7 +6,7 @@
 #include <iterator>
 #include <sstream>
 
-#include "core/json.hpp"
+#include "core/text/json.hpp"
 #include "tests/support/subprocess.hpp"
 #include "tools/replay/worker.hpp"
 

@@ -9,7 +9,7 @@
 #include <sstream>
 #include <system_error>
 
-#include "core/json.hpp"
+#include "core/text/json.hpp"
 #include "tests/support/subprocess.hpp"
 #include "tools/replay/chart.hpp"
 #include "tools/replay/format.hpp"

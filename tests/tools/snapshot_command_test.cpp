@@ -9,7 +9,7 @@
 
 #include <gantry/memory/snapshot.hpp>
 
-#include "tests/memory/snapshot_samples.hpp"
+#include "tests/memory/trace/snapshot_samples.hpp"
 #include "tests/support/subprocess.hpp"
 
 namespace gantry::snapshot {

@@ -8,7 +8,7 @@
 #include <string>
 #include <string_view>
 
-#include "tests/memory/snapshot_samples.hpp"
+#include "tests/memory/trace/snapshot_samples.hpp"
 
 namespace gantry::snapshot {
 namespace {

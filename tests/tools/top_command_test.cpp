@@ -11,7 +11,7 @@
 #include <string>
 #include <vector>
 
-#include "core/json.hpp"
+#include "core/text/json.hpp"
 #include "job/flight_folder.hpp"
 #include "tests/support/eventually.hpp"
 #include "tests/support/rank_processes.hpp"

@@ -13,7 +13,7 @@
 
 #include <gantry/core/error.hpp>
 
-#include "core/json.hpp"
+#include "core/text/json.hpp"
 #include "device/topology/topology_file.hpp"
 #include "tests/support/temporary_folder.hpp"
 #include "tests/topology/machines.hpp"

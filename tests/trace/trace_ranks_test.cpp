@@ -10,7 +10,7 @@
 #include <string>
 #include <vector>
 
-#include "core/json.hpp"
+#include "core/text/json.hpp"
 #include "tests/support/device_fixture.hpp"
 #include "tests/support/rank_processes.hpp"
 #include "tests/support/subprocess.hpp"

@@ -20,7 +20,7 @@
 #include <gantry/tensor/reductions.hpp>
 #include <gantry/tensor/shape_ops.hpp>
 
-#include "core/json.hpp"
+#include "core/text/json.hpp"
 #include "tests/support/device_fixture.hpp"
 #include "tests/support/subprocess.hpp"
 #include "tests/support/temporary_folder.hpp"

@@ -21,7 +21,7 @@
 #include <gantry/streams/stream.hpp>
 
 #include "device/topology/binding.hpp"
-#include "kernels/multicast.hpp"
+#include "kernels/peers/multicast.hpp"
 #include "memory/source/driver_memory.hpp"
 #include "memory/source/host_pages.hpp"
 #include "tools/bench/timing.hpp"

@@ -15,7 +15,7 @@
 #include <gantry/device/properties.hpp>
 
 #include "command_line/command_line.hpp"
-#include "core/json.hpp"
+#include "core/text/json.hpp"
 #include "tools/check/bandwidth.hpp"
 #include "tools/program/program.hpp"
 

@@ -7,7 +7,7 @@
 #include <cmath>
 #include <limits>
 
-#include "core/escaped_text.hpp"
+#include "core/text/escaped_text.hpp"
 #include "tools/plot/svg.hpp"
 
 namespace gantry::plot {

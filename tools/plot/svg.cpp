@@ -2,7 +2,7 @@
 
 #include <fmt/format.h>
 
-#include "core/escaped_text.hpp"
+#include "core/text/escaped_text.hpp"
 
 namespace gantry::plot {
 

@@ -10,7 +10,7 @@
 
 #include <gantry/core/error.hpp>
 
-#include "core/atomic_file.hpp"
+#include "core/files/atomic_file.hpp"
 
 namespace gantry {
 

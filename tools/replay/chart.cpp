@@ -6,7 +6,7 @@
 #include <array>
 #include <cmath>
 
-#include "core/escaped_text.hpp"
+#include "core/text/escaped_text.hpp"
 #include "tools/plot/svg.hpp"
 #include "tools/replay/format.hpp"
 

@@ -8,7 +8,7 @@
 
 #include <gantry/core/error.hpp>
 
-#include "core/json.hpp"
+#include "core/text/json.hpp"
 #include "tools/replay/format.hpp"
 
 namespace gantry::replay {

@@ -9,7 +9,7 @@
 #include <gantry/memory/snapshot.hpp>
 
 #include "command_line/command_line.hpp"
-#include "core/atomic_file.hpp"
+#include "core/files/atomic_file.hpp"
 #include "memory/trace/snapshot_json.hpp"
 #include "tools/program/program.hpp"
 #include "tools/snapshot/page.hpp"

@@ -7,7 +7,7 @@
 #include <set>
 #include <string>
 
-#include "core/json.hpp"
+#include "core/text/json.hpp"
 #include "memory/trace/snapshot_stacks.hpp"
 #include "tools/snapshot/page_template.hpp"
 

@@ -5,7 +5,7 @@
 #include <map>
 #include <utility>
 
-#include "core/escaped_text.hpp"
+#include "core/text/escaped_text.hpp"
 #include "device/sim/sim_identity.hpp"
 #include "tools/top/sample.hpp"
 

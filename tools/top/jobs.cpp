@@ -6,7 +6,7 @@
 #include <tuple>
 #include <utility>
 
-#include "core/escaped_text.hpp"
+#include "core/text/escaped_text.hpp"
 #include "job/group_report.hpp"
 #include "tools/top/sample.hpp"
 

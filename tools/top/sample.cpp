@@ -5,7 +5,7 @@
 #include <array>
 #include <chrono>
 
-#include "core/escaped_text.hpp"
+#include "core/text/escaped_text.hpp"
 #include "device/nvml/device_monitor.hpp"
 
 namespace gantry::top {

@@ -1,7 +1,7 @@
 // A sample for scripts.
 #pragma once
 
-#include "core/json.hpp"
+#include "core/text/json.hpp"
 #include "tools/top/sample.hpp"
 
 namespace gantry::top {

@@ -7,7 +7,7 @@
 
 #include <gantry/core/error.hpp>
 
-#include "core/json.hpp"
+#include "core/text/json.hpp"
 #include "tools/bench/algorithm_override.hpp"
 #include "tools/bench/operation.hpp"
 #include "tools/bench/rank_bench.hpp"

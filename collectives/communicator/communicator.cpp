@@ -1,0 +1,268 @@
+#include <gantry/collectives/communicator.hpp>
+
+#include <fmt/format.h>
+
+#include <memory>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include <gantry/core/error.hpp>
+#include <gantry/extend/driver.hpp>
+#include <gantry/streams/stream.hpp>
+#include <gantry/tensor/factories.hpp>
+
+#include "collectives/comm/checks.hpp"
+#include "collectives/comm/coalesce.hpp"
+#include "collectives/communicator/checks.hpp"
+#include "collectives/communicator/impl.hpp"
+#include "collectives/communicator/work_state.hpp"
+#include "collectives/reduction.hpp"
+#include "collectives/traced_collective.hpp"
+#include "streams/sanitizer/hooks.hpp"
+#include "tensor/overlap.hpp"
+
+namespace gantry {
+
+Communicator::Impl& Communicator::group(std::string_view member) const {
+  if (impl_) return *impl_;
+  throw InvalidArgument(
+      fmt::format("{}: expected a defined communicator, but got an undefined one (split() with a "
+                  "negative color?)",
+                  member));
+}
+
+int Communicator::rank() const { return group("rank").membership.rank; }
+int Communicator::size() const { return group("size").membership.size; }
+int Communicator::local_rank() const { return group("local_rank").identity.local_rank; }
+int Communicator::local_size() const { return group("local_size").identity.local_size; }
+Device Communicator::device() const { return group("device").membership.device; }
+const std::string& Communicator::launched_by() const {
+  return group("launched_by").identity.source;
+}
+const std::vector<std::string>& Communicator::device_map() const {
+  return group("device_map").device_map;
+}
+
+std::string Communicator::transport() const {
+  const Impl& mine = group("transport");
+  if (mine.p2p) return "p2p";
+  if (mine.nccl) return "nccl";
+  return mine.host ? "host" : "none";
+}
+
+namespace {
+
+// Runs an operation of a group with one rank: a reduction of one input, or a copy.
+void run_alone(const CollectiveCall& call, Tensor& output, const Tensor& input) {
+  const Descriptor& what = call.what;
+  if (!reduces(what.kind)) {
+    if (output.data() != input.data()) output.view(input.sizes()).copy_(input);
+    return;
+  }
+  const void* source = input.data();
+  kernels::nary(kernels::Target::on(Stream::current(output.device())),
+                reduction_for(what.op, what.dtype, 1, name(what.kind)).op, output.data(),
+                {&source, 1}, what.count, what.dtype);
+  if (what.scale != 1) output.mul_(what.scale);
+}
+
+}  // namespace
+
+// Enqueues one operation on the current stream and records its end.
+Work Communicator::submit(CollectiveCall& call, const CollectiveOptions& options) const {
+  impl_->require_no_open_group(call.what.kind);
+  const std::lock_guard lock(impl_->mutex);
+  const sanitizer::Suspension parts;
+  const Stream stream = Stream::current(device());
+  call.what.reproducible = options.reproducible ? 1 : 0;
+  call.what.scale = options.scale;
+  auto state = std::make_shared<Work::State>();
+  state->device = device();
+  const TracedCollective traced(call.what, size());
+  if (size() > 1) {
+    Impl::Submitted submitted = impl_->run(call, stream);
+    state->done = std::move(submitted.end);
+    // If the transport does not report losses, an operation of a broken group counts as failed.
+    state->check = [group = impl_->shared_from_this(), number = submitted.call,
+                    reports_losses = submitted.reports_losses](bool pending) {
+      group->check(number, pending || !reports_losses);
+    };
+  }
+  if (state->done == nullptr && !driver().is_capturing(stream.native())) {
+    state->done = std::make_shared<Event>();
+    state->done->record(stream);
+  }
+  if (sanitizer::is_on()) [[unlikely]] {
+    sanitizer::lead_queue(impl_.get(), stream);
+  }
+  return Work(std::move(state));
+}
+
+// Records a new end event after additional work of an operation. The group may still use the
+// previous event. Does nothing in captures.
+void Communicator::mark_end(Work& work) {
+  Work::State& state = *work.state_;
+  if (state.done == nullptr) return;
+  state.done = std::make_shared<Event>();
+  state.done->record(Stream::current(state.device));
+}
+
+// True if `input` is this rank's own slice of `output` in a gather. Peers never access that slice.
+bool Communicator::is_own_slice(const CollectiveCall& call, const Tensor& output,
+                                const Tensor& input) const {
+  const CollectiveKind kind = call.what.kind;
+  if (kind != CollectiveKind::all_gather && kind != CollectiveKind::gather) return false;
+  return impl_->p2p && output.is_contiguous() && input.is_contiguous() &&
+         input.data() == static_cast<std::byte*>(output.data()) +
+                             static_cast<std::size_t>(rank()) * input.nbytes();
+}
+
+// Runs an operation that reads `input` and writes `output`; either may be null or strided.
+Work Communicator::move_between(CollectiveCall& call, const Tensor* output, const Tensor* input,
+                                const CollectiveOptions& options) const {
+  // Only reductions support in-place arrays; other operations read a copy of the input.
+  const bool in_place = output == input && (call.what.kind == CollectiveKind::all_reduce ||
+                                            call.what.kind == CollectiveKind::reduce);
+  const bool overlap = output != nullptr && input != nullptr && !in_place &&
+                       !is_own_slice(call, *output, *input) &&
+                       detail::overlap_of(*output, *input) != detail::Overlap::none;
+  std::optional<Tensor> source;
+  if (input != nullptr) source = overlap ? input->clone() : input->contiguous();
+  std::optional<Tensor> dense;
+  if (output != nullptr) {
+    // Keeps the current elements, which a failed operation does not change.
+    dense = in_place && !output->is_contiguous() ? *source : output->contiguous();
+  }
+  call.in = source ? source->data() : nullptr;
+  call.out = dense ? dense->data() : nullptr;
+  std::vector<sanitizer::Use> uses;
+  if (sanitizer::is_on()) [[unlikely]] {
+    if (source) uses.push_back(sanitizer::reads(*source));
+    if (dense) uses.push_back(sanitizer::writes(*dense));
+  }
+  const Stream stream = Stream::current(device());
+  if (sanitizer::is_on()) [[unlikely]] {
+    sanitizer::follow_queue(impl_.get(), stream);
+  }
+  sanitizer::Submission checked(name(call.what.kind), stream, uses);
+  Work work = submit(call, options);
+  checked.commit();
+  const bool is_alone = size() == 1 && dense && source;
+  const bool comes_back = output != nullptr && !output->is_contiguous();
+  if (is_alone) run_alone(call, *dense, *source);
+  if (comes_back) Tensor(*output).copy_(*dense);
+  if (is_alone || comes_back) mark_end(work);
+  return work;
+}
+
+Work Communicator::all_reduce(const Tensor& tensor, ReduceOp op, CollectiveOptions options) const {
+  const Membership& me = group("all_reduce").membership;
+  require_tensor(tensor, me.device, "all_reduce", "tensor");
+  require_writable(tensor, "all_reduce", "tensor");
+  require_reducible(op, tensor.dtype(), options, "all_reduce");
+  CollectiveCall call{.what = {.count = tensor.numel(),
+                               .kind = CollectiveKind::all_reduce,
+                               .op = op,
+                               .dtype = tensor.dtype()}};
+  return move_between(call, &tensor, &tensor, options);
+}
+
+Work Communicator::all_reduce_coalesced(std::span<Tensor> tensors, ReduceOp op,
+                                        CollectiveOptions options) const {
+  const Membership& me = group("all_reduce_coalesced").membership;
+  if (tensors.empty()) {
+    throw InvalidArgument("all_reduce_coalesced: expected at least one tensor, but got none");
+  }
+  for (std::size_t i = 0; i < tensors.size(); ++i) {
+    const std::string argument = fmt::format("tensors[{}]", i);
+    require_tensor(tensors[i], me.device, "all_reduce_coalesced", argument);
+    require_writable(tensors[i], "all_reduce_coalesced", argument);
+    require_reducible(op, tensors[i].dtype(), options, "all_reduce_coalesced");
+  }
+  comm::require_separate("all_reduce_coalesced", tensors);
+  std::optional<Work> last;
+  for (const Bucket& bucket : make_buckets(tensors, SIZE_MAX)) {
+    Tensor flat = flatten_bucket(bucket, tensors);
+    last = all_reduce(flat, op, options);
+    unflatten_bucket(bucket, flat, tensors);
+  }
+  mark_end(*last);
+  return *last;
+}
+
+Work Communicator::reduce(const Tensor& tensor, int root, ReduceOp op,
+                          CollectiveOptions options) const {
+  const Membership& me = group("reduce").membership;
+  require_tensor(tensor, me.device, "reduce", "tensor");
+  require_writable(tensor, "reduce", "tensor");
+  require_root(root, me.size, "reduce");
+  require_reducible(op, tensor.dtype(), options, "reduce");
+  CollectiveCall call{.what = {.count = tensor.numel(),
+                               .root = root,
+                               .kind = CollectiveKind::reduce,
+                               .op = op,
+                               .dtype = tensor.dtype()}};
+  return move_between(call, me.rank == root ? &tensor : nullptr, &tensor, options);
+}
+
+Work Communicator::reduce_scatter(const Tensor& output, const Tensor& input, ReduceOp op,
+                                  CollectiveOptions options) const {
+  const Membership& me = group("reduce_scatter").membership;
+  require_tensor(output, me.device, "reduce_scatter", "output");
+  require_tensor(input, me.device, "reduce_scatter", "input");
+  require_writable(output, "reduce_scatter", "output");
+  require_same_dtype(output, input, "reduce_scatter");
+  require_joined(input, output, me.size, "reduce_scatter", "input");
+  require_reducible(op, input.dtype(), options, "reduce_scatter");
+  CollectiveCall call{.what = {.count = output.numel(),
+                               .kind = CollectiveKind::reduce_scatter,
+                               .op = op,
+                               .dtype = input.dtype()}};
+  return move_between(call, &output, &input, options);
+}
+
+Work Communicator::barrier(CollectiveOptions options) const {
+  (void)group("barrier");
+  CollectiveCall call{.what = {.kind = CollectiveKind::barrier}};
+  return submit(call, options);
+}
+
+void Communicator::register_memory(const Tensor& tensor) const {
+  Impl& mine = group("register_memory");
+  require_tensor(tensor, mine.membership.device, "register_memory", "tensor");
+  const std::lock_guard lock(mine.mutex);
+  mine.rendezvous(HostCall::register_memory);
+  if (mine.p2p) return mine.p2p->add_memory(tensor.storage());
+  mine.registrations.add(*mine.bootstrap, tensor.storage());
+}
+
+void Communicator::deregister_memory(const Tensor& tensor) const {
+  Impl& mine = group("deregister_memory");
+  const Device device = mine.membership.device;
+  require_tensor(tensor, device, "deregister_memory", "tensor");
+  const std::lock_guard lock(mine.mutex);
+  if (mine.p2p) return mine.p2p->remove_memory(tensor.storage(), Stream::current(device));
+  mine.registrations.remove(tensor.storage());
+}
+
+void Communicator::host_barrier() const {
+  Impl& mine = group("host_barrier");
+  const std::lock_guard lock(mine.mutex);
+  mine.rendezvous(HostCall::host_barrier);
+  if (!mine.control) (void)mine.bootstrap->all_gather("");
+}
+
+std::vector<std::string> Communicator::all_gather_bytes(const std::string& bytes) const {
+  Impl& mine = group("all_gather_bytes");
+  const std::lock_guard lock(mine.mutex);
+  mine.rendezvous(HostCall::all_gather_bytes);
+  return mine.bootstrap->all_gather(bytes);
+}
+
+void Communicator::abort() const noexcept {
+  if (impl_) impl_->abort();
+}
+
+}  // namespace gantry

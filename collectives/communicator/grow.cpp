@@ -1,0 +1,275 @@
+// Groups of survivors, and of survivors with the replacements of lost ranks.
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <exception>
+#include <set>
+#include <utility>
+
+#include <gantry/core/error.hpp>
+
+#include "collectives/bootstrap/joining.hpp"
+#include "collectives/bootstrap/outcomes.hpp"
+#include "collectives/communicator/impl.hpp"
+#include "collectives/failure_note.hpp"
+
+namespace gantry {
+
+namespace {
+
+using std::chrono::milliseconds;
+
+// Beyond the leader's own deadline, for its plan.
+constexpr milliseconds kPlanDelay = std::chrono::seconds(30);
+
+bool is_elastic(const JobGroup& group) { return group.job && group.job->terms(); }
+
+[[noreturn]] void raise_lost_member(const std::string& op, int rank, const JobGroup& group) {
+  raise_lost(
+      fmt::format("{}: rank {} is lost; call shrink() with all ranks that are lost", op, rank),
+      rank, {group.members.at(static_cast<std::size_t>(rank)).rank});
+}
+
+// Throws if the outcomes of `speakers` call ranks of `group`, but not of `known`, lost or late.
+void require_members(const std::string& op, const std::vector<std::string>& outcomes,
+                     const std::vector<JobMember>& speakers, const JobGroup& group,
+                     const std::set<int>& known = {}) {
+  const auto news_of = [&](std::string_view what) {
+    std::set<int> ranks = ranks_called(what, outcomes, speakers, group);
+    std::erase_if(ranks, [&](int rank) { return known.contains(rank); });
+    return ranks;
+  };
+  const std::set<int> lost = news_of("lost");
+  if (!lost.empty()) raise_lost_member(op, *lost.begin(), group);
+  const std::set<int> late = news_of("late");
+  if (late.empty()) return;
+  std::vector<int> of_job;
+  for (const int rank : late) {
+    of_job.push_back(group.members[static_cast<std::size_t>(rank)].rank);
+  }
+  raise_timeout(fmt::format("{}: rank(s) {} did not come within {} (GANTRY_COLL_TIMEOUT sets the "
+                            "deadline)",
+                            op, fmt::join(late, ", "), duration_text(group.job->timeout())),
+                {late.begin(), late.end()}, of_job);
+}
+
+// What one rank wants; all ranks must want the same.
+std::string wish_text(int expected, milliseconds timeout) {
+  return fmt::format("grow({}, {} ms)", expected, timeout.count());
+}
+
+}  // namespace
+
+Communicator Communicator::shrink(const std::vector<int>& failed) const {
+  Impl& mine = group("shrink");
+  const std::lock_guard lock(mine.mutex);
+  const std::set<int> gone(failed.begin(), failed.end());
+  for (const int rank : gone) {
+    if (rank < 0 || rank >= size()) {
+      throw InvalidArgument(
+          fmt::format("shrink: expected ranks from 0 to {}, but got {}", size() - 1, rank));
+    }
+    if (rank == this->rank()) {
+      throw InvalidArgument(
+          fmt::format("shrink: rank {} is among the failed ranks that it gave", rank));
+    }
+  }
+  std::vector<int> ranks;
+  for (int rank = 0; rank < size(); ++rank) {
+    if (!gone.contains(rank)) ranks.push_back(rank);
+  }
+  mine.abandon();
+  const int number = ++mine.shrinks;
+  const std::string name = fmt::format("{}.shrink{}", mine.name, number);
+  const auto make = [&] {
+    // The store or MPI may be unusable after a loss; shared memory is not.
+    std::unique_ptr<Bootstrap> bootstrap =
+        mine.control
+            ? make_shared_memory_bootstrap(*mine.control, ranks, static_cast<std::uint64_t>(number))
+            : mine.bootstrap->subset(ranks, name);
+    return mine.subgroup(ranks, name, std::move(bootstrap), "shrink, making " + name);
+  };
+  if (!is_elastic(mine.job_group)) return Communicator(Impl::until_left(make()));
+  return Communicator(Impl::until_left(mine.agree_on_subgroup(ranks, name, make)));
+}
+
+// Another rank may be lost meanwhile. All ranks must learn of it in this call: Note [Agreements].
+std::shared_ptr<Communicator::Impl> Communicator::Impl::agree_on_subgroup(
+    const std::vector<int>& ranks, const std::string& group,
+    const std::function<std::shared_ptr<Impl>()>& make) {
+  JobGroup members{job_group.job, {}};
+  for (const int rank : ranks) {
+    members.members.push_back(job_group.members[static_cast<std::size_t>(rank)]);
+  }
+  std::shared_ptr<Impl> made;
+  std::exception_ptr failure;
+  std::string outcome = kFormed;
+  try {
+    made = make();
+  } catch (const std::exception& error) {
+    failure = std::current_exception();
+    outcome = formation_failure(error, members);
+  }
+  const std::vector<std::string> outcomes =
+      members.job->agree("gantry/elastic/shrunk/" + group, members.members, outcome, timeout_);
+  if (all_formed(outcomes)) return made;
+  if (made) made->abort();
+  // Between machines the ranks may know of different losses.
+  std::set<int> known;
+  for (int rank = 0; rank < membership.size; ++rank) {
+    if (std::find(ranks.begin(), ranks.end(), rank) == ranks.end()) known.insert(rank);
+  }
+  require_members("shrink", outcomes, members.members, job_group, known);
+  // A loss that nobody confirms is of a rank that gave up; its number is that of the new group.
+  if (failure && !outcome.starts_with("lost ")) std::rethrow_exception(failure);
+  const std::string text = own_error(outcomes, members);
+  throw Error(fmt::format("shrink: failed to make {}: {}", group,
+                          text.empty() ? "another rank gave up" : text));
+}
+
+std::shared_ptr<Communicator::Impl> Communicator::Impl::form(const JobGroup& group,
+                                                             std::int64_t number, Device device,
+                                                             const ProcessIdentity& identity,
+                                                             const std::string& maker,
+                                                             std::vector<std::string>& outcomes) {
+  const std::string key = formation_key(number);
+  ProcessIdentity who = identity;
+  who.rank = group.index_of(group.job->self().rank);
+  who.world_size = static_cast<int>(group.members.size());
+  std::shared_ptr<Impl> made;
+  std::exception_ptr failure;
+  std::string outcome = kFormed;
+  try {
+    made = std::make_shared<Impl>(Seed{.identity = std::move(who),
+                                       .device = device,
+                                       .bootstrap = make_formation_bootstrap(group, key),
+                                       .name = fmt::format("world.grow{}", number),
+                                       .maker = maker});
+  } catch (const std::exception& error) {
+    failure = std::current_exception();
+    outcome = formation_failure(error, group);
+  }
+  outcomes = group.job->agree(key, group.members, outcome, group.job->timeout());
+  if (all_formed(outcomes)) return made;
+  if (made) made->abort();
+  if (outcome.starts_with("error ")) std::rethrow_exception(failure);
+  return nullptr;
+}
+
+std::shared_ptr<Communicator::Impl> Communicator::Impl::join(const ProcessIdentity& identity,
+                                                             Device device) {
+  JobGroup group{std::make_shared<JobConnection>(identity, collective_timeout()), {}};
+  JoiningRank self(*group.job);
+  for (;;) {
+    Invitation invitation = self.await();
+    group.members = std::move(invitation.members);
+    std::vector<std::string> outcomes;
+    self.note_joined(true);  // before the others can see that it is
+    if (auto made =
+            form(group, invitation.number, device, identity, "Communicator::world", outcomes)) {
+      return made;
+    }
+    self.note_joined(false);
+  }
+}
+
+Communicator Communicator::grow(int expected, std::chrono::milliseconds timeout) const {
+  Impl& mine = group("grow");
+  const std::lock_guard lock(mine.mutex);
+  if (!is_elastic(mine.job_group)) {
+    throw NotSupported(fmt::format(
+        "grow: expected a job of glaunch --elastic, but this process was started by {}",
+        mine.job_group.job && mine.identity.source == "glaunch" ? "glaunch without that option"
+                                                                : mine.identity.source));
+  }
+  if (timeout.count() < 0) {
+    throw InvalidArgument(
+        fmt::format("grow: expected a timeout of 0 or more, but got {} ms", timeout.count()));
+  }
+  const JobConnection& job = *mine.job_group.job;
+  if (expected <= size() || expected > job.terms()->most) {
+    throw InvalidArgument(fmt::format(
+        "grow: expected more than the {} rank(s) of the group, and at most the {} of the job, but "
+        "got {}",
+        size(), job.terms()->most, expected));
+  }
+  return Communicator(
+      Impl::until_left(mine.grow(expected, timeout.count() == 0 ? job.timeout() : timeout)));
+}
+
+std::shared_ptr<Communicator::Impl> Communicator::Impl::grow(int expected, milliseconds timeout) {
+  const JobConnection& job = *job_group.job;
+  const std::string call = fmt::format("gantry/elastic/grow/{}/{}", name, grows + 1);
+  const std::string wish = wish_text(expected, timeout);
+  try {
+    rendezvous(HostCall::grow);
+  } catch (const CollectiveMismatch&) {
+    throw;  // on every rank
+  } catch (const std::exception& error) {
+    // The other ranks must not wait for this one.
+    (void)job.write_once(JobConnection::register_key(call, job.self()),
+                         formation_failure(error, job_group));
+    throw;
+  }
+  ++grows;
+  const std::vector<std::string> wishes = job.agree(call, job_group.members, wish, timeout_);
+  require_members("grow", wishes, job_group.members, job_group);
+  // All ranks have read what they wrote in the call before.
+  for (const std::string& key : old_registers_) job.client()->erase(key);
+  old_registers_ = {JobConnection::register_key(call, job.self())};
+  for (std::size_t rank = 0; rank < wishes.size(); ++rank) {
+    if (wishes[rank] == wishes[0]) continue;
+    throw InvalidArgument(
+        fmt::format("grow: expected the same call on every rank, but rank 0 called {} and rank {} "
+                    "called {}",
+                    wishes[0], rank, wishes[rank]));
+  }
+  std::optional<GrowLeader> leader;
+  if (membership.rank == 0) leader.emplace(job_group, expected, timeout);
+  for (int attempt = 1;; ++attempt) {
+    const std::string plan_key = fmt::format("{}/plan{}", call, attempt);
+    if (leader) {
+      old_registers_.push_back(plan_key);
+      const GrowPlan plan = leader->collect();
+      if (job.write_once(plan_key, plan.str()) == plan.str() && plan.step == GrowPlan::Step::form) {
+        leader->invite(plan);
+      }
+    }
+    const GrowPlan plan = GrowPlan::parse(
+        job.read_register(plan_key, job_group.members.front(), timeout + kPlanDelay));
+    if (plan.step != GrowPlan::Step::form) raise_no_growth(plan);
+    std::vector<std::string> outcomes;
+    const JobGroup grown{job_group.job, plan.members};
+    if (auto made = form(grown, plan.number, membership.device, identity, "grow", outcomes)) {
+      return made;
+    }
+    if (const std::string text = own_error(outcomes, grown); !text.empty()) {
+      throw Error("grow: failed to form a group: " + text);
+    }
+    // A replacement that was lost is replaced itself.
+    require_members("grow", outcomes, grown.members, job_group);
+  }
+}
+
+void Communicator::Impl::raise_no_growth(const GrowPlan& plan) const {
+  const std::string text = "grow: " + plan.text;
+  switch (plan.step) {
+    case GrowPlan::Step::form:
+      break;
+    case GrowPlan::Step::lost:
+      raise_lost_member("grow", job_group.index_of(plan.rank), job_group);
+    case GrowPlan::Step::too_few:
+      raise_timeout(text, {}, {});
+    case GrowPlan::Step::refused:
+      throw InvalidArgument(text);
+    case GrowPlan::Step::busy:
+      throw Error(text);
+    case GrowPlan::Step::ended:
+      throw PeerLostError(text);
+  }
+  throw Error(text);
+}
+
+}  // namespace gantry

@@ -1,0 +1,473 @@
+#include "collectives/communicator/impl.hpp"
+
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <chrono>
+#include <thread>
+#include <utility>
+
+#include <gantry/core/env.hpp>
+#include <gantry/core/error.hpp>
+#include <gantry/core/log.hpp>
+#include <gantry/device/properties.hpp>
+#include <gantry/extend/driver.hpp>
+#include <gantry/memory/caching_allocator.hpp>
+#include <gantry/memory/stats.hpp>
+#include <gantry/streams/stream.hpp>
+#include <gantry/streams/stream_guard.hpp>
+
+#include "collectives/failure_note.hpp"
+#include "collectives/hierarchical/transport.hpp"
+#include "collectives/p2p/plans.hpp"
+#include "collectives/peers/probe.hpp"
+#include "collectives/protocol/layout.hpp"
+#include "collectives/rank_facts.hpp"
+#include "collectives/traced_collective.hpp"
+#include "core/text/escaped_text.hpp"
+#include "device/sync_debug_driver.hpp"
+#include "job/flight_file.hpp"
+#include "streams/graphs/condition.hpp"
+#include "streams/sanitizer/hooks.hpp"
+
+namespace gantry {
+
+namespace {
+
+constexpr std::int64_t kDefaultTimeoutSeconds = 600;
+// How long a finishing rank waits for the others to stop using its memory.
+constexpr auto kFinishTimeout = std::chrono::seconds(10);
+
+std::string own_host_name() {
+  char buffer[72] = {};
+  gethostname(buffer, sizeof buffer - 1);
+  return buffer;
+}
+
+}  // namespace
+
+std::chrono::milliseconds collective_timeout() {
+  return std::chrono::seconds(
+      env::get_int("GANTRY_COLL_TIMEOUT", 1, 1'000'000).value_or(kDefaultTimeoutSeconds));
+}
+
+Communicator::Impl::Impl(Seed seed)
+    : identity(std::move(seed.identity)),
+      membership{identity.rank, identity.world_size, seed.device},
+      name(std::move(seed.name)),
+      job_group(seed.job_group.job ? std::move(seed.job_group) : seed.bootstrap->job_group()),
+      bootstrap(std::move(seed.bootstrap)),
+      registrations(membership.rank, membership.device, /*opens=*/false),
+      timeout_(collective_timeout()) {
+  const bool logs = logging::enabled(logging::Level::info);  // throws if GANTRY_LOG is invalid
+  bootstrap->set_purpose(seed.maker);
+  const DeviceProperties& properties = device_properties(membership.device);
+  selector_ = Selector::load(membership.size, properties.name);
+  if (platform() != Platform::cuda) selector_.forbid_nccl("it needs real GPUs");
+  if (membership.rank == 0) selector_.warn_ignored();
+  // A wrong GANTRY_ALLOC_CONF throws here; in the probe it would look like links that do not work.
+  (void)memory::allocator(membership.device);
+  exchange_facts();
+  if (membership.size > 1) make_transports();
+  add_fault_source(*this);
+  listed_ = true;
+  withdraw_note();  // the note of a lost group
+  if (logs) {
+    logging::info(fmt::format("{}: rank {} of {} on {} ({}), started by {}, transport {}", name,
+                              membership.rank, membership.size, membership.device.str(),
+                              properties.name, identity.source,
+                              p2p ? "p2p" : (nccl ? "nccl" : (host ? "host" : "none"))));
+  }
+}
+
+Communicator::Impl::~Impl() {
+  if (sanitizer::is_on()) sanitizer::forget_queue(this);
+  finish();
+  if (listed_) remove_fault_source(*this);
+}
+
+void Communicator::Impl::exchange_facts() {
+  RankFacts mine;
+  const DeviceProperties& properties = device_properties(membership.device);
+  const std::string boot = boot_id();
+  const std::string host_name = own_host_name();
+  mine.boot = boot;
+  mine.host = host_name;
+  mine.device = properties.name;
+  mine.uuid = properties.uuid;
+  mine.pid = getpid();
+  mine.platform = static_cast<std::int32_t>(platform());
+  mine.algorithm = static_cast<std::int32_t>(selector_.forced()) +
+                   (selector_.is_p2p_only() ? 100 : 0) +
+                   1000 * static_cast<std::int32_t>(peer_mode());
+  mine.table = selector_.hash();
+  const std::vector<std::string> all = bootstrap->all_gather(mine.bytes());
+  int local_rank = 0;
+  int local_size = 0;
+  for (std::size_t rank = 0; rank < all.size(); ++rank) {
+    const std::optional<RankFacts> parsed = RankFacts::parse(all[rank]);
+    if (!parsed) {
+      throw InvalidArgument(
+          fmt::format("Communicator::{}: rank {} runs another version of gantry", name, rank));
+    }
+    const RankFacts& facts = *parsed;
+    if (facts.platform != mine.platform || facts.algorithm != mine.algorithm ||
+        facts.table != mine.table) {
+      throw InvalidArgument(
+          fmt::format("Communicator::{}: expected one platform, one GANTRY_COLL_ALGO, one "
+                      "GANTRY_P2P and one table of "
+                      "algorithms on all ranks, but rank {} differs from rank {}",
+                      name, rank, membership.rank));
+    }
+    machines_.emplace_back(facts.boot);
+    const bool here = facts.boot == mine.boot;
+    one_machine_ = one_machine_ && here;
+    local_size += here ? 1 : 0;
+    local_rank += here && static_cast<int>(rank) < membership.rank ? 1 : 0;
+    device_map.push_back(fmt::format(
+        "rank {}: {} pid {} {} {}", rank, escape_control_characters(facts.host), facts.pid,
+        escape_control_characters(facts.device), escape_control_characters(facts.uuid)));
+  }
+  if (name == "world") return;  // The launcher has logged it.
+  identity.local_rank = local_rank;
+  identity.local_size = local_size;
+}
+
+std::shared_ptr<Communicator::Impl> Communicator::Impl::subgroup(const std::vector<int>& ranks,
+                                                                 const std::string& group,
+                                                                 std::unique_ptr<Bootstrap> boot,
+                                                                 const std::string& maker) const {
+  ProcessIdentity who = identity;
+  who.rank =
+      static_cast<int>(std::find(ranks.begin(), ranks.end(), membership.rank) - ranks.begin());
+  who.world_size = static_cast<int>(ranks.size());
+  JobGroup members{job_group.job, {}};
+  for (const int rank : ranks) {
+    if (members.job) members.members.push_back(job_group.members[static_cast<std::size_t>(rank)]);
+  }
+  return std::make_shared<Impl>(Seed{.identity = std::move(who),
+                                     .device = membership.device,
+                                     .bootstrap = std::move(boot),
+                                     .name = group,
+                                     .maker = maker,
+                                     .job_group = std::move(members)});
+}
+
+// All ranks must decide alike, but the library may be absent from some machines.
+bool Communicator::Impl::agree_on_nccl() {
+  if (agreed_on_nccl_ || !selector_.has_nccl()) return selector_.has_nccl();
+  const std::vector<std::string> all = bootstrap->all_gather(nccl_problem());
+  for (std::size_t rank = 0; rank < all.size() && selector_.has_nccl(); ++rank) {
+    if (!all[rank].empty())
+      selector_.forbid_nccl(fmt::format("rank {}: {}", rank, escape_control_characters(all[rank])));
+  }
+  agreed_on_nccl_ = true;
+  return selector_.has_nccl();
+}
+
+void Communicator::Impl::make_transports() {
+  if (selector_.may_choose_nccl()) agree_on_nccl();
+  if (one_machine_) {
+    control = std::make_unique<ControlSegment>(*bootstrap, membership.rank, membership.size,
+                                               timeout_, name);
+    control->describe_device(device_map[static_cast<std::size_t>(membership.rank)],
+                             device_properties(membership.device).uuid);
+    // The backend async asks the driver for its figures, which a watchdog must not.
+    if (memory::allocator_backend() != "async") {
+      control->publish_memory([device = membership.device] {
+        const memory::Stats stats = memory::stats(device);
+        return MemoryUse{stats.allocated_bytes.all.current, stats.reserved_bytes.all.current};
+      });
+    }
+    if (auto moved = bootstrap->move_to(*control)) {
+      first_bootstrap = std::exchange(bootstrap, std::move(moved));
+    }
+  }
+  if (!one_machine_ && selector_.forced() == Algorithm::host) {
+    host = make_host_transport(membership, *bootstrap, identity.source == "local");
+    return;
+  }
+  if (!one_machine_ && !forces_nccl()) {
+    host = make_hierarchical_transport(membership, *bootstrap, machines_,
+                                       device_properties(membership.device).name, timeout_, name);
+    return;
+  }
+  const Algorithm wanted = selector_.forced();
+  const bool wants_peers =
+      !forces_nccl() && wanted != Algorithm::host && peer_mode() != PeerMode::off;
+  if (one_machine_ && wants_peers && membership.size <= protocol::kMaxRanks) {
+    p2p = make_p2p_transport(membership, *bootstrap, *control, selector_);
+  }
+  if (p2p) return;
+  if (wanted != Algorithm::host && agree_on_nccl()) {
+    nccl = make_nccl_transport(membership, *bootstrap, control.get(), /*reports_progress=*/true,
+                               timeout_);
+  } else {
+    host = make_host_transport(membership, *bootstrap, identity.source == "local");
+  }
+}
+
+bool Communicator::Impl::forces_nccl() const {
+  return selector_.forced() == Algorithm::nccl && selector_.has_nccl();
+}
+
+// Starting NCCL waits for all ranks, so calls are compared first.
+Transport& Communicator::Impl::start_nccl(const CollectiveCall& call) {
+  if (nccl) return *nccl;
+  bootstrap->set_purpose(gantry::name(call.what.kind));
+  if (control) {
+    record(call, Algorithm::nccl);
+    control->rendezvous(HostCall::none, static_cast<std::uint64_t>(call.what.call));
+    control->verify(static_cast<std::uint64_t>(call.what.call));
+  }
+  nccl = make_nccl_transport(membership, *bootstrap, control.get(), /*reports_progress=*/false,
+                             timeout_);
+  return *nccl;
+}
+
+Transport& Communicator::Impl::transport_for(const CollectiveCall& call) {
+  if (p2p == nullptr) {
+    if (nccl) return *nccl;
+    selector_.warn_unless_forced(call.what, message_bytes(call.what, membership.size),
+                                 Algorithm::host);
+    return *host;
+  }
+  if (selector_.is_p2p_only() || call.is_uneven() || !selector_.has_nccl()) return *p2p;
+  const Choice choice = selector_.choose(call.what, message_bytes(call.what, membership.size));
+  if (choice.algorithm != Algorithm::nccl) return *p2p;
+  return start_nccl(call);
+}
+
+void Communicator::Impl::require_ready(CollectiveKind kind, const Stream& stream) {
+  if (finished_) {
+    throw Error(fmt::format("{}: expected a communicator in use, but the process is at its exit",
+                            gantry::name(kind)));
+  }
+  if (is_suspended_) {
+    throw InvalidArgument(
+        fmt::format("{}: expected a communicator in use, but got a suspended one; call resume()",
+                    gantry::name(kind)));
+  }
+  if (is_in_condition(stream)) {
+    throw CaptureError(fmt::format(
+        "{}: expected a stream outside of graph_if and graph_while, since every rank has to run "
+        "the operation, but got one inside",
+        gantry::name(kind)));
+  }
+  raise_next_failure();
+  if (!control) return;
+  // An earlier mismatch of all ranks is not thrown here: ranks that have not detected it yet make
+  // this call, so this rank must make it too.
+  const auto reported = control->fault();
+  const bool is_fatal = reported && (control->broken() || flight::is_message(reported->call) ||
+                                     reported->fault() == OperationFault::overlap);
+  if (is_fatal) {
+    if (const auto failed = take_fault()) faults_.raise(*failed);
+  }
+  require_intact();
+}
+
+template <class Submit>
+void Communicator::Impl::guarded(const Descriptor& what, Submit submit) {
+  try {
+    submit();
+  } catch (const CollectiveMismatch& error) {
+    if (control) {
+      control->report_mismatch(error);
+    } else {
+      report_to_launcher({.kind = FailureKind::mismatch, .message = error.what()});
+    }
+    throw;
+  } catch (const CaptureError&) {
+    throw;  // Every rank throws the same error.
+  } catch (const PeerLostError& error) {
+    if (control) {
+      loss_is_known_ = true;
+      control->diagnose_loss(error.rank());  // Note [One diagnosis]
+      control->abort();
+    }
+    throw;
+  } catch (const TimeoutError& error) {
+    if (control) {
+      loss_is_known_ = true;
+      control->diagnose_timeout(what, error);
+    }
+    throw;
+  } catch (...) {
+    // The other ranks wait for this rank's part of the operation.
+    if (control) control->abort();
+    throw;
+  }
+}
+
+Communicator::Impl::Submitted Communicator::Impl::run(CollectiveCall& call, const Stream& stream) {
+  require_ready(call.what.kind, stream);
+  // Ranks send and receive independently, so messages are numbered separately.
+  const CollectiveKind kind = call.what.kind;
+  const std::uint64_t number = is_message(kind) ? flight::kMessageBit | ++messages_ : ++calls_;
+  call.what.call = static_cast<std::int64_t>(number);
+  // The root's array is in its place already.
+  if (kind == CollectiveKind::broadcast && call.out == nullptr) {
+    call.out = const_cast<void*>(call.in);
+  }
+  Submitted result{number, true, nullptr};
+  guarded(call.what, [&] {
+    Transport& transport = transport_for(call);
+    if (&transport == nccl.get()) record(call, Algorithm::nccl);
+    if (&transport == host.get()) record(call, Algorithm::host);
+    transport.run(call, stream);
+    result.reports_losses = transport.reports_losses();
+    result.end = transport.take_end();
+  });
+  return result;
+}
+
+Communicator::Impl::Submitted Communicator::Impl::run_together(std::span<CollectiveCall> calls,
+                                                               const Stream& stream) {
+  require_ready(calls.front().what.kind, stream);
+  for (CollectiveCall& call : calls) {
+    call.what.call = static_cast<std::int64_t>(flight::kMessageBit | ++messages_);
+  }
+  Submitted result{static_cast<std::uint64_t>(calls.back().what.call), true, nullptr};
+  guarded(calls.front().what, [&] {
+    // Both ends of a message choose the same transport, but messages may use different ones.
+    std::vector<std::pair<Transport*, std::vector<CollectiveCall>>> parts;
+    for (const CollectiveCall& call : calls) {
+      Transport* const transport = &transport_for(call);
+      auto part = std::ranges::find(parts, transport, [](const auto& one) { return one.first; });
+      if (part == parts.end()) part = parts.insert(parts.end(), {transport, {}});
+      part->second.push_back(call);
+    }
+    std::vector<Stream> streams{stream};
+    while (streams.size() < parts.size()) {
+      streams.push_back(Stream::from_pool(membership.device));
+      streams.back().wait(stream);
+    }
+    for (std::size_t i = 0; i < parts.size(); ++i) {
+      auto& [transport, part] = parts[i];
+      const StreamGuard guard(streams[i]);
+      if (transport == nccl.get() || transport == host.get()) {
+        for (const CollectiveCall& call : part) {
+          record(call, transport == nccl.get() ? Algorithm::nccl : Algorithm::host);
+        }
+      }
+      transport->run_together(part, streams[i]);
+      result.reports_losses = result.reports_losses && transport->reports_losses();
+      result.end = transport->take_end();
+    }
+    if (parts.size() == 1) return;
+    for (std::size_t i = 1; i < parts.size(); ++i) stream.wait(streams[i]);
+    result.end = nullptr;
+  });
+  return result;
+}
+
+void Communicator::Impl::rendezvous(HostCall call) {
+  bootstrap->set_purpose(gantry::name(call));
+  if (!control) return;
+  require_intact();
+  try {
+    control->rendezvous(call, calls_);
+  } catch (const CollectiveMismatch&) {
+    throw;
+  } catch (...) {
+    if (host) host->abort();  // ranks that wait over links do not read the control segment
+    throw;
+  }
+}
+
+void Communicator::Impl::record(const CollectiveCall& call, Algorithm algorithm) {
+  TracedCollective::note_algorithm(algorithm);
+  if (!control || recorded_ == call.what.call) return;
+  recorded_ = call.what.call;
+  control->record(call.what, algorithm, message_bytes(call.what, membership.size),
+                  Stream::current(membership.device).id(), call.send_counts, call.recv_counts);
+}
+
+std::optional<std::uint64_t> Communicator::Impl::take_fault() {
+  if (!control->has_fault()) return std::nullopt;
+  auto fault = control->take_fault();
+  if (!fault) return std::nullopt;
+  const std::uint64_t call = fault->call;
+  bool is_news = true;
+  if (control->broken()) {
+    is_news = !loss_is_known_.exchange(true);
+    // The device reports only the first fault. Messages have their own numbers.
+    first_lost_ = std::min(first_lost_.load(), flight::is_message(call) ? 0 : call);
+  } else {
+    first_mismatch_ = std::min(first_mismatch_.load(), call);
+  }
+  faults_.add(std::move(*fault), is_news);
+  return call;
+}
+
+void Communicator::Impl::raise_fault() {
+  (void)take_fault();
+  faults_.raise_unreported();
+}
+
+void Communicator::Impl::check(std::uint64_t call, bool pending) {
+  if (!control) {
+    if (nccl) nccl->require_intact();
+    return;
+  }
+  (void)take_fault();
+  faults_.raise(call);
+  faults_.raise_unreported();
+  if (pending || call >= first_lost_) require_intact();
+  // A device reports no second mismatch before its first one is taken.
+  if (!pending && call > first_mismatch_ && !flight::is_message(call)) control->verify(call);
+}
+
+void Communicator::Impl::require_intact() {
+  if (!control->broken()) return;
+  loss_is_known_ = true;
+  control->require_intact();
+}
+
+void Communicator::Impl::abort() noexcept {
+  if (control) {
+    control->abort();  // its loss callback aborts NCCL
+  } else if (nccl) {
+    nccl->abort();
+  }
+  if (host) host->abort();
+}
+
+void Communicator::Impl::finish() noexcept {
+  if (in_bad_fork()) return;  // a thread of the parent may hold the mutex
+  const std::lock_guard lock(mutex);
+  if (finished_) return;
+  finished_ = true;
+  try {
+    // Kernels that wait for an absent rank must not block this process. Graph launches are visible
+    // only once their kernels wait.
+    if (control) control->abort_after(kFinishTimeout);
+    const auto deadline = std::chrono::steady_clock::now() + kFinishTimeout;
+    const auto is_waiting = [&] {
+      return (p2p && p2p->is_waiting()) || (nccl && nccl->is_waiting());
+    };
+    const auto is_broken = [&] { return control && control->broken(); };
+    while (!is_broken() && is_waiting() && std::chrono::steady_clock::now() < deadline) {
+      std::this_thread::sleep_for(std::chrono::microseconds(100));
+    }
+    // Check again, after the other ranks were signalled.
+    const bool gives_up = !is_broken() && is_waiting();
+    if (control && gives_up) control->abort();
+    // A graph may have launched NCCL kernels, which only this ends.
+    if (nccl && (gives_up || is_broken())) nccl->abort();
+    const BlockingIsNeeded needed;
+    synchronize(membership.device);
+  } catch (const std::exception& error) {
+    logging::debug(fmt::format("leaving the communicator: {}", error.what()));
+  }
+  // An abort must not run concurrently with CUDA's shutdown.
+  if (nccl) nccl->await_abort();
+  if (p2p) p2p->close();
+  if (host) host->close();
+  if (control) control->finish(kFinishTimeout);
+  bootstrap->leave();
+}
+
+}  // namespace gantry

@@ -1,0 +1,297 @@
+// Sends and receives of a communicator, single and in groups.
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <exception>
+#include <optional>
+#include <utility>
+#include <vector>
+
+#include <gantry/collectives/communicator.hpp>
+#include <gantry/core/error.hpp>
+#include <gantry/core/log.hpp>
+#include <gantry/extend/driver.hpp>
+#include <gantry/streams/stream_guard.hpp>
+
+#include "collectives/communicator/checks.hpp"
+#include "collectives/communicator/impl.hpp"
+#include "collectives/communicator/open_group.hpp"
+#include "collectives/transport.hpp"
+#include "streams/sanitizer/hooks.hpp"
+#include "tensor/overlap.hpp"
+
+namespace gantry {
+
+namespace {
+
+void require_rank(int peer, int size, std::string_view op, std::string_view argument) {
+  if (peer >= 0 && peer < size) return;
+  throw InvalidArgument(fmt::format("{}: expected a rank from 0 to {} for '{}', but got {}", op,
+                                    size - 1, argument, peer));
+}
+
+}  // namespace
+
+Work Communicator::send(const Tensor& tensor, int destination, CollectiveOptions options) const {
+  Impl& mine = group("send");
+  const Membership& me = mine.membership;
+  require_tensor(tensor, me.device, "send", "tensor");
+  const bool is_collected = mine.open_group() != nullptr;
+  if (is_collected) {
+    require_rank(destination, me.size, "send", "destination");
+  } else {
+    require_peer(destination, me.rank, me.size, "send");
+  }
+  return post({CollectiveKind::send, tensor, destination, options, Stream::current(me.device)});
+}
+
+Work Communicator::recv(const Tensor& tensor, int source, CollectiveOptions options) const {
+  Impl& mine = group("recv");
+  const Membership& me = mine.membership;
+  require_tensor(tensor, me.device, "recv", "tensor");
+  require_writable(tensor, "recv", "tensor");
+  const bool is_collected = mine.open_group() != nullptr;
+  if (is_collected) {
+    require_rank(source, me.size, "recv", "source");
+  } else {
+    require_peer(source, me.rank, me.size, "recv");
+  }
+  return post({CollectiveKind::recv, tensor, source, options, Stream::current(me.device)});
+}
+
+// Adds the message to this thread's open group, else submits it.
+Work Communicator::post(const Message& message) const {
+  if (const auto open = impl_->open_group()) {
+    if (open->messages.size() >= kMostGroupMessages) {
+      throw InvalidArgument(
+          fmt::format("{}: expected at most {} messages in one group(), but got "
+                      "one more",
+                      name(message.kind), kMostGroupMessages));
+    }
+    open->messages.push_back(message);
+    return Work(open->state);
+  }
+  CollectiveCall call{.what = {.count = message.tensor.numel(),
+                               .root = message.peer,
+                               .kind = message.kind,
+                               .dtype = message.tensor.dtype()}};
+  const bool sends = message.kind == CollectiveKind::send;
+  return move_between(call, sends ? nullptr : &message.tensor, sends ? &message.tensor : nullptr,
+                      message.options);
+}
+
+Work Communicator::send_recv(const Tensor& out, int to, const Tensor& in, int from,
+                             CollectiveOptions options) const {
+  Impl& mine = group("send_recv");
+  const Membership& me = mine.membership;
+  require_tensor(out, me.device, "send_recv", "out");
+  require_tensor(in, me.device, "send_recv", "in");
+  require_writable(in, "send_recv", "in");
+  require_rank(to, me.size, "send_recv", "to");
+  require_rank(from, me.size, "send_recv", "from");
+  const Stream stream = Stream::current(me.device);
+  std::vector<Message> both{{CollectiveKind::send, out, to, options, stream},
+                            {CollectiveKind::recv, in, from, options, stream}};
+  if (mine.open_group() == nullptr) {
+    return exchange(std::move(both), std::make_shared<Work::State>());
+  }
+  (void)post(both[0]);
+  return post(both[1]);
+}
+
+MessageGroup Communicator::group() const {
+  Impl& mine = group("group");
+  auto open = std::make_shared<OpenGroup>();
+  open->thread = std::this_thread::get_id();
+  open->state = std::make_shared<Work::State>();
+  open->state->device = device();
+  open->state->is_open = true;
+  mine.open(open);
+  return MessageGroup(*this, std::move(open));
+}
+
+namespace {
+
+// Matches the k-th message to this rank itself with its k-th receive. Returns their indices.
+template <class Messages>
+std::vector<std::pair<std::size_t, std::size_t>> pair_own(const Messages& messages, int rank) {
+  std::vector<std::size_t> sends;
+  std::vector<std::size_t> receives;
+  for (std::size_t i = 0; i < messages.size(); ++i) {
+    if (messages[i].peer != rank) continue;
+    (messages[i].kind == CollectiveKind::send ? sends : receives).push_back(i);
+  }
+  if (sends.size() != receives.size()) {
+    throw InvalidArgument(
+        fmt::format("group: expected as many receives as sends between rank {} and itself, but got "
+                    "{} and {}",
+                    rank, receives.size(), sends.size()));
+  }
+  std::vector<std::pair<std::size_t, std::size_t>> pairs;
+  for (std::size_t k = 0; k < sends.size(); ++k) {
+    const Tensor& sent = messages[sends[k]].tensor;
+    const Tensor& received = messages[receives[k]].tensor;
+    if (sent.dtype() != received.dtype() || sent.numel() != received.numel()) {
+      throw InvalidArgument(fmt::format(
+          "group: expected a recv of what is sent, but rank {} sends {}[{}] to itself and receives "
+          "{}[{}]",
+          rank, gantry::name(sent.dtype()), sent.numel(), gantry::name(received.dtype()),
+          received.numel()));
+    }
+    pairs.emplace_back(sends[k], receives[k]);
+  }
+  return pairs;
+}
+
+}  // namespace
+
+// Submits concurrent messages and completes their shared `state`.
+Work Communicator::exchange(std::vector<Message> messages,
+                            std::shared_ptr<Work::State> state) const {
+  const Membership& me = impl_->membership;
+  state->device = me.device;
+  const auto own = pair_own(messages, me.rank);
+  const auto is_receive = [](const Message& one) { return one.kind == CollectiveKind::recv; };
+  const auto overlaps = [](const Message& a, const Message& b) {
+    return detail::overlap_of(a.tensor, b.tensor) != detail::Overlap::none;
+  };
+  std::vector<bool> needs_clone(messages.size(), false);
+  for (std::size_t i = 0; i < messages.size(); ++i) {
+    for (std::size_t j = 0; j < messages.size(); ++j) {
+      if (i == j || !is_receive(messages[j]) || !overlaps(messages[i], messages[j])) continue;
+      if (is_receive(messages[i])) {
+        throw InvalidArgument(
+            "group: expected receives into memory of their own, but two of them share some");
+      }
+      needs_clone[i] = true;
+    }
+  }
+  const Stream stream = messages.empty() ? Stream::current(me.device) : messages.front().stream;
+  std::vector<Stream> others;
+  for (const Message& one : messages) {
+    const auto same = [&](const Stream& known) { return known.id() == one.stream.id(); };
+    if (same(stream) || std::any_of(others.begin(), others.end(), same)) continue;
+    others.push_back(one.stream);
+  }
+  for (const Stream& other : others) stream.wait(other);
+  const StreamGuard guard(stream);
+
+  std::vector<Tensor> dense;
+  for (std::size_t i = 0; i < messages.size(); ++i) {
+    const Tensor& tensor = messages[i].tensor;
+    dense.push_back(needs_clone[i] ? tensor.clone() : tensor.contiguous());
+  }
+  std::vector<CollectiveCall> calls;
+  for (std::size_t i = 0; i < messages.size(); ++i) {
+    const Message& one = messages[i];
+    if (one.peer == me.rank) continue;
+    CollectiveCall& call = calls.emplace_back(CollectiveCall{
+        .what = {.count = one.tensor.numel(),
+                 .scale = one.options.scale,
+                 .root = one.peer,
+                 .kind = one.kind,
+                 .dtype = one.tensor.dtype(),
+                 .reproducible = one.options.reproducible ? std::uint8_t{1} : std::uint8_t{0}}});
+    (is_receive(one) ? call.out : const_cast<void*&>(call.in)) = dense[i].data();
+  }
+  std::vector<sanitizer::Use> uses;
+  if (sanitizer::is_on()) [[unlikely]] {
+    for (std::size_t i = 0; i < messages.size(); ++i) {
+      uses.push_back({dense[i], is_receive(messages[i])});
+    }
+    sanitizer::follow_queue(impl_.get(), stream);
+  }
+  sanitizer::Submission checked("group", stream, uses);
+  {
+    const std::lock_guard lock(impl_->mutex);
+    const sanitizer::Suspension parts;
+    if (!calls.empty()) {
+      Impl::Submitted submitted = impl_->run_together(calls, stream);
+      state->done = std::move(submitted.end);
+      std::vector<std::uint64_t> numbers;
+      for (const CollectiveCall& call : calls) {
+        numbers.push_back(static_cast<std::uint64_t>(call.what.call));
+      }
+      state->check = [group = impl_->shared_from_this(), numbers = std::move(numbers),
+                      reports_losses = submitted.reports_losses](bool pending) {
+        for (const std::uint64_t number : numbers) group->check(number, pending || !reports_losses);
+      };
+    }
+  }
+  checked.commit();
+  if (sanitizer::is_on()) [[unlikely]] {
+    sanitizer::lead_queue(impl_.get(), stream);
+  }
+  bool is_more = calls.empty() || state->done == nullptr;
+  for (const auto& [sent, received] : own) {
+    dense[received].view(dense[sent].sizes()).copy_(dense[sent]);
+    is_more = true;
+  }
+  for (std::size_t i = 0; i < messages.size(); ++i) {
+    if (!is_receive(messages[i]) || messages[i].tensor.is_contiguous()) continue;
+    Tensor(messages[i].tensor).copy_(dense[i]);
+    is_more = true;
+  }
+  if (driver().is_capturing(stream.native())) {
+    state->done = nullptr;
+  } else if (is_more) {
+    state->done = std::make_shared<Event>();
+    state->done->record(stream);
+  }
+  for (const Stream& other : others) other.wait(stream);
+  return Work(std::move(state));
+}
+
+MessageGroup::MessageGroup(const Communicator& communicator,
+                           std::shared_ptr<Communicator::OpenGroup> open)
+    : communicator_(communicator),
+      open_(std::move(open)),
+      exceptions_(std::uncaught_exceptions()) {}
+
+Work MessageGroup::end() {
+  if (open_ == nullptr) {
+    throw InvalidArgument("group: expected an open group, but got one that has ended");
+  }
+  if (open_->thread != std::this_thread::get_id()) {
+    throw InvalidArgument(
+        "group: expected the thread that opened the group to end it, but got another one");
+  }
+  const auto open = std::exchange(open_, nullptr);
+  communicator_.impl_->close(*open);
+  open->state->is_open = false;
+  try {
+    return communicator_.exchange(std::move(open->messages), open->state);
+  } catch (...) {
+    open->state->done = nullptr;
+    open->state->check = [error = std::current_exception()](bool) {
+      std::rethrow_exception(error);
+    };
+    throw;
+  }
+}
+
+MessageGroup::~MessageGroup() {
+  if (open_ == nullptr) return;
+  const auto impl = communicator_.impl_;
+  const auto open = open_;
+  try {
+    if (std::uncaught_exceptions() > exceptions_) {
+      impl->close(*open);
+      open->state->is_open = false;
+      open->state->check = [count = open->messages.size()](bool) {
+        throw Error(fmt::format(
+            "group: failed to submit {} message(s): an exception left the scope of the group",
+            count));
+      };
+      return;
+    }
+    (void)end();
+  } catch (const std::exception& error) {
+    impl->close(*open);
+    impl->fail_next(std::current_exception());
+    logging::warn(fmt::format("group: {}; end() throws it", error.what()));
+  }
+}
+
+}  // namespace gantry

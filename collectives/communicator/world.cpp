@@ -1,0 +1,227 @@
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cstdio>
+#include <cstdlib>
+#include <exception>
+#include <set>
+#include <system_error>
+#include <thread>
+
+#include <gantry/core/env.hpp>
+#include <gantry/core/error.hpp>
+#include <gantry/extend/driver.hpp>
+
+#include "collectives/communicator/impl.hpp"
+#include "collectives/communicator/uncaught.hpp"
+#include "device/own_placement.hpp"
+#include "job/elastic_job.hpp"
+
+namespace gantry {
+
+namespace {
+
+constexpr int kMaxSimDevices = 64;
+
+// The only visible device, the launcher's choice, or the device of the local rank.
+// Throws: InvalidArgument.
+Device choose_device(const ProcessIdentity& identity) {
+  init();
+  const int count = device_count();
+  if (count == 1) return Device::cuda(0);
+  if (const auto named = env::get_int("GANTRY_DEVICE", 0, 1023)) {
+    if (*named >= count) {
+      throw InvalidArgument(
+          fmt::format("Communicator::world: GANTRY_DEVICE is {}, but rank {} sees only {} devices",
+                      *named, identity.rank, count));
+    }
+    return Device::cuda(static_cast<int>(*named));
+  }
+  if (identity.local_rank >= count) {
+    std::string remedy = fmt::format("start at most {} ranks per node", count);
+    const int wanted = std::max(identity.local_size, identity.local_rank + 1);
+    if (platform() == Platform::simulated && wanted <= kMaxSimDevices) {
+      remedy += fmt::format(", or set GANTRY_SIM_DEVICES={}", wanted);
+    }
+    throw InvalidArgument(fmt::format(
+        "Communicator::world: local rank {} needs a device of its own, but this node shows only {} "
+        "device(s); {}",
+        identity.local_rank, count, remedy));
+  }
+  return Device::cuda(identity.local_rank);
+}
+
+// Throws a rank's own error in preference to other ranks' losses of it.
+void raise_cause(const std::vector<std::exception_ptr>& failures) {
+  std::exception_ptr consequence;
+  for (const std::exception_ptr& failure : failures) {
+    if (!failure) continue;
+    try {
+      std::rethrow_exception(failure);
+    } catch (const PeerLostError&) {
+      consequence = failure;
+    }
+  }
+  if (consequence) std::rethrow_exception(consequence);
+}
+
+// Throws the error of a rank whose thread could not be started.
+[[noreturn]] void raise_threadless(const std::exception_ptr& failure, std::size_t rank, int size) {
+  try {
+    std::rethrow_exception(failure);
+  } catch (const std::system_error& error) {
+    throw Error(
+        fmt::format("Communicator::local: expected a thread for each of {} ranks, but got none for "
+                    "rank {}: {}",
+                    size, rank, error.code().message()));
+  }
+}
+
+}  // namespace
+
+std::shared_ptr<Communicator::Impl> Communicator::Impl::until_left(std::shared_ptr<Impl> impl) {
+  Impl* const group = impl.get();
+  return {group, [impl = std::move(impl)](Impl*) {
+            if (in_bad_fork()) {
+              // Devices are no use here, and connections are the parent's, too.
+              new std::shared_ptr<Impl>(impl);
+              return;
+            }
+            impl->finish();
+            impl->p2p.reset();
+            impl->nccl.reset();
+            impl->host.reset();
+          }};
+}
+
+Communicator Communicator::world() {
+  static std::mutex mutex;
+  // Never destroyed: static destructors must not free device memory. The exit handler releases what
+  // peers wait for.
+  static std::shared_ptr<Impl>* world = nullptr;
+  const std::lock_guard lock(mutex);
+  if (world == nullptr) {
+    Impl::Seed seed{.identity = detect_process_identity(),
+                    .device = {},
+                    .bootstrap = nullptr,
+                    .name = "world",
+                    .maker = "Communicator::world"};
+    report_uncaught_errors(seed.identity.rank);
+    seed.device = choose_device(seed.identity);
+    set_device(seed.device);
+    place_process({.rank = seed.identity.rank,
+                   .local_rank = seed.identity.local_rank,
+                   .local_size = seed.identity.local_size,
+                   .is_placed = seed.identity.source == "glaunch"},
+                  seed.device);
+    report_uncaught_errors_on(seed.device.str());
+    const auto terms = elastic_terms(seed.identity);
+    if (terms && terms->replacement > 0) {
+      world = new std::shared_ptr<Impl>(Impl::join(seed.identity, seed.device));
+    } else {
+      seed.bootstrap = make_bootstrap(seed.identity, collective_timeout());
+      world = new std::shared_ptr<Impl>(std::make_shared<Impl>(std::move(seed)));
+      const JobGroup& group = (*world)->job_group;
+      if (terms && group.job) group.job->client()->set(kFormedKey, "");
+    }
+    std::atexit([] {
+      (*world)->finish();
+      // The bootstrap of a group that was joined does not deregister.
+      if (const auto& job = (*world)->job_group.job) job->leave();
+    });
+  } else {
+    set_device((*world)->membership.device);
+  }
+  return Communicator(*world);
+}
+
+std::vector<Communicator> Communicator::local(const std::vector<Device>& devices) {
+  if (devices.empty()) {
+    throw InvalidArgument("Communicator::local: expected at least one device, but got none");
+  }
+  std::set<int> seen;
+  for (std::size_t i = 0; i < devices.size(); ++i) {
+    if (!devices[i].is_cuda()) {
+      throw InvalidArgument(fmt::format(
+          "Communicator::local: expected devices, but devices[{}] is {}", i, devices[i].str()));
+    }
+    (void)device_properties(devices[i]);
+    if (!seen.insert(devices[i].index).second) {
+      throw InvalidArgument(
+          fmt::format("Communicator::local: expected every device once, but {} occurs again",
+                      devices[i].str()));
+    }
+  }
+  const auto size = static_cast<int>(devices.size());
+  std::vector<std::unique_ptr<Bootstrap>> bootstraps =
+      make_local_bootstraps(size, collective_timeout());
+  std::vector<std::shared_ptr<Impl>> impls(devices.size());
+  std::vector<std::exception_ptr> failures(devices.size());
+  // Making a rank blocks for the others, so each rank needs a thread.
+  std::vector<std::thread> makers;
+  std::exception_ptr threadless;
+  const auto make = [&](int rank) {
+    const auto at = static_cast<std::size_t>(rank);
+    try {
+      ProcessIdentity identity;
+      identity.rank = identity.local_rank = rank;
+      identity.world_size = identity.local_size = size;
+      identity.source = "local";
+      impls[at] = std::make_shared<Impl>(Impl::Seed{.identity = std::move(identity),
+                                                    .device = devices[at],
+                                                    .bootstrap = std::move(bootstraps[at]),
+                                                    .name = "local",
+                                                    .maker = "Communicator::local"});
+    } catch (...) {
+      failures[at] = std::current_exception();
+    }
+  };
+  try {
+    makers.reserve(devices.size());
+    for (int rank = 0; rank < size; ++rank) makers.emplace_back(make, rank);
+  } catch (...) {
+    threadless = std::current_exception();
+    // Destroying the bootstraps signals the running ranks that these ranks are lost.
+    for (std::size_t at = makers.size(); at < bootstraps.size(); ++at) bootstraps[at].reset();
+  }
+  for (std::thread& maker : makers) maker.join();
+  if (threadless) raise_threadless(threadless, makers.size(), size);
+  raise_cause(failures);
+  std::vector<Communicator> group;
+  for (std::shared_ptr<Impl>& impl : impls)
+    group.push_back(Communicator(Impl::until_left(std::move(impl))));
+  return group;
+}
+
+Communicator Communicator::split(int color, int key) const {
+  Impl& mine = group("split");
+  const std::lock_guard lock(mine.mutex);
+  mine.rendezvous(HostCall::split);
+  const int number = ++mine.splits;
+  const std::vector<std::string> all = mine.bootstrap->all_gather(fmt::format("{} {}", color, key));
+  struct Member {
+    int key;
+    int rank;
+  };
+  std::vector<Member> members;
+  for (int rank = 0; rank < size(); ++rank) {
+    int other_color = 0;
+    int other_key = 0;
+    if (std::sscanf(all[static_cast<std::size_t>(rank)].c_str(), "%d %d", &other_color,
+                    &other_key) != 2) {
+      throw InvalidArgument(fmt::format(
+          "split: expected a split on every rank, but rank {} does something else", rank));
+    }
+    if (other_color == color) members.push_back({other_key, rank});
+  }
+  if (color < 0) return {};
+  std::stable_sort(members.begin(), members.end(),
+                   [](const Member& a, const Member& b) { return a.key < b.key; });
+  std::vector<int> ranks;
+  for (const Member& member : members) ranks.push_back(member.rank);
+  const std::string name = fmt::format("{}.{}.{}", mine.name, number, color);
+  return Communicator(Impl::until_left(
+      mine.subgroup(ranks, name, mine.bootstrap->subset(ranks, name), "split, making " + name)));
+}
+
+}  // namespace gantry

@@ -1,0 +1,83 @@
+#include "core/processes/background_thread.hpp"
+
+#include <dirent.h>
+#include <pthread.h>
+#include <unistd.h>
+
+#include <cstdlib>
+#include <fstream>
+#include <memory>
+#include <mutex>
+#include <set>
+#include <string>
+
+namespace gantry {
+
+namespace {
+
+// The running threads of the library. Never destroyed: some of them outlive static objects.
+struct RunningThreads {
+  std::mutex mutex;
+  std::set<pid_t> ids;
+};
+RunningThreads& running_threads() {
+  static auto& threads = *new RunningThreads();
+  return threads;
+}
+
+class RunningThread {
+ public:
+  RunningThread() {
+    RunningThreads& threads = running_threads();
+    const std::lock_guard lock(threads.mutex);
+    threads.ids.insert(gettid());
+  }
+  ~RunningThread() {
+    RunningThreads& threads = running_threads();
+    const std::lock_guard lock(threads.mutex);
+    threads.ids.erase(gettid());
+  }
+  RunningThread(const RunningThread&) = delete;
+  RunningThread& operator=(const RunningThread&) = delete;
+};
+
+bool is_of_cuda(pid_t id) {
+  std::ifstream file("/proc/self/task/" + std::to_string(id) + "/comm");
+  std::string name;
+  return std::getline(file, name) && name.starts_with("cuda");
+}
+
+}  // namespace
+
+bool is_only_thread_of_program() {
+  const std::unique_ptr<DIR, int (*)(DIR*)> tasks(opendir("/proc/self/task"), closedir);
+  if (!tasks) return false;
+  RunningThreads& threads = running_threads();
+  const std::lock_guard lock(threads.mutex);
+  while (const dirent* entry = readdir(tasks.get())) {
+    const pid_t id = std::atoi(entry->d_name);
+    if (id <= 0 || id == gettid() || threads.ids.contains(id) || is_of_cuda(id)) continue;
+    return false;
+  }
+  return true;
+}
+
+BlockedSignals::BlockedSignals() {
+  sigset_t all;
+  sigfillset(&all);
+  pthread_sigmask(SIG_SETMASK, &all, &before_);
+}
+
+BlockedSignals::~BlockedSignals() { pthread_sigmask(SIG_SETMASK, &before_, nullptr); }
+
+std::thread start_background_thread(const char* name, std::function<void()> body) {
+  const BlockedSignals blocked;
+  std::thread thread([body = std::move(body)] {
+    const RunningThread running;
+    body();
+  });
+  pthread_setname_np(thread.native_handle(), name);
+  return thread;
+}
+
+}  // namespace gantry

@@ -1,0 +1,12 @@
+#include "kernels/cuda/elementwise/elementwise.hpp"
+#include "kernels/cuda/launch.cuh"
+#include "kernels/impl/binary.inl"
+
+namespace gantry::kernels::cuda {
+
+void binary(void* stream, BinaryOp op, const TensorRef& out, const Operand& a, const Operand& b,
+            const Scalar& alpha) {
+  run_binary(Loop(stream), op, out, a, b, alpha);
+}
+
+}  // namespace gantry::kernels::cuda

@@ -1,0 +1,15 @@
+#include "kernels/cuda/elementwise/elementwise.hpp"
+#include "kernels/cuda/launch.cuh"
+#include "kernels/impl/unary.inl"
+
+namespace gantry::kernels::cuda {
+
+void unary(void* stream, UnaryOp op, const TensorRef& out, const TensorRef& in) {
+  run_unary(Loop(stream), op, out, in);
+}
+
+void predicate(void* stream, PredicateOp op, const TensorRef& out, const TensorRef& in) {
+  run_predicate(Loop(stream), op, out, in);
+}
+
+}  // namespace gantry::kernels::cuda

@@ -1,0 +1,58 @@
+#include "kernels/cuda/layout/copy.hpp"
+
+#include "kernels/cuda/launch.cuh"
+#include "kernels/cuda/layout/transpose.cuh"
+#include "kernels/impl/copy.inl"
+
+namespace gantry::kernels::cuda {
+
+namespace {
+
+// Copies a transposition of elements of one dtype and returns true; else does nothing.
+bool copy_transposed(void* stream, const TensorRef& out, const TensorRef& in) {
+  if (out.dtype != in.dtype || out.ndim < 2) return false;
+  TransposePlan plan;
+  if (!make_transpose_plan(make_plan<2>(out.ndim, out.sizes, {out.strides, in.strides}), plan)) {
+    return false;
+  }
+  bool launched = false;
+  dispatch_words(out.dtype, [&](auto tag) {
+    using W = typename decltype(tag)::type;
+    launched =
+        launch_transpose(stream, plan, static_cast<W*>(out.data), static_cast<const W*>(in.data));
+  });
+  return launched;
+}
+
+}  // namespace
+
+void copy(void* stream, const TensorRef& out, const TensorRef& in) {
+  if (out.dtype == in.dtype && out.is_contiguous() && in.is_contiguous()) {
+    const std::size_t bytes = static_cast<std::size_t>(out.numel()) * element_size(out.dtype);
+    const cudaError_t status = cudaMemcpyAsync(out.data, in.data, bytes, cudaMemcpyDefault,
+                                               static_cast<cudaStream_t>(stream));
+    if (status != cudaSuccess) {
+      (void)cudaGetLastError();
+      throw_launch_error("copy", stream, status);
+    }
+    return;
+  }
+  if (copy_transposed(stream, out, in)) return;
+  run_copy(Loop(stream), out, in);
+}
+
+void fill(void* stream, const TensorRef& out, const Scalar& value) {
+  run_fill(Loop(stream), out, value);
+}
+
+void arange(void* stream, const TensorRef& out, const Scalar& start, const Scalar& step,
+            std::int64_t first) {
+  run_arange(Loop(stream), out, start, step, first);
+}
+
+void triangle(void* stream, const TensorRef& out, const TensorRef& in, bool lower,
+              std::int64_t diagonal) {
+  run_triangle(Loop(stream), out, in, lower, diagonal);
+}
+
+}  // namespace gantry::kernels::cuda

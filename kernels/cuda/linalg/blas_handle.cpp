@@ -1,0 +1,88 @@
+#include "kernels/cuda/linalg/blas_handle.hpp"
+
+#include <cublas_v2.h>
+#include <fmt/format.h>
+
+#include <map>
+#include <memory>
+#include <string>
+
+#include <gantry/core/error.hpp>
+
+#include "core/files/shared_library.hpp"
+
+namespace gantry::kernels::cuda {
+namespace {
+
+struct Cublas {
+  decltype(&cublasCreate_v2) create = nullptr;
+  decltype(&cublasDestroy_v2) destroy = nullptr;
+  decltype(&cublasSetStream_v2) set_stream = nullptr;
+  decltype(&cublasGetStatusName) status_name = nullptr;
+  decltype(&cublasGetStatusString) status_string = nullptr;
+};
+
+struct Loaded {
+  SharedLibrary library;
+  Cublas functions;
+};
+
+Loaded load() {
+  const std::string name = fmt::format("libcublas.so.{}", CUBLAS_VER_MAJOR);
+  Loaded loaded{SharedLibrary({name, GANTRY_CUBLASLT_FOLDER "/" + name},
+                              fmt::format("install cuBLAS {}, or add its folder to LD_LIBRARY_PATH",
+                                          CUBLAS_VER_MAJOR)),
+                {}};
+  SharedLibrary& library = loaded.library;
+  Cublas& functions = loaded.functions;
+  library.bind(functions.create, "cublasCreate_v2");
+  library.bind(functions.destroy, "cublasDestroy_v2");
+  library.bind(functions.set_stream, "cublasSetStream_v2");
+  library.bind(functions.status_name, "cublasGetStatusName");
+  library.bind(functions.status_string, "cublasGetStatusString");
+  return loaded;
+}
+
+const Cublas& cublas() {
+  static const auto& loaded = *new Loaded(load());
+  loaded.library.require("current_blas_handle");
+  return loaded.functions;
+}
+
+void check(cublasStatus_t status, const char* doing, Device device) {
+  if (status == CUBLAS_STATUS_SUCCESS) return;
+  const Cublas& functions = cublas();
+  throw CublasError(fmt::format("current_blas_handle: failed to {}: {} ({}): {}", doing,
+                                functions.status_name(status), static_cast<int>(status),
+                                functions.status_string(status)),
+                    device.str());
+}
+
+// The handles of one thread, by device.
+struct ThreadHandles {
+  ThreadHandles() = default;
+  ~ThreadHandles() {
+    if (in_bad_fork()) return;
+    for (const auto& [device, handle] : by_device) {
+      if (handle != nullptr) (void)cublas().destroy(handle);
+    }
+  }
+  ThreadHandles(const ThreadHandles&) = delete;
+  ThreadHandles& operator=(const ThreadHandles&) = delete;
+
+  std::map<int, cublasHandle_t> by_device;
+};
+
+}  // namespace
+
+void* blas_handle(const Stream& stream) {
+  const Cublas& functions = cublas();
+  thread_local const auto handles = std::make_unique<ThreadHandles>();
+  cublasHandle_t& handle = handles->by_device[stream.device().index];
+  if (handle == nullptr) check(functions.create(&handle), "create a handle", stream.device());
+  check(functions.set_stream(handle, static_cast<cudaStream_t>(stream.native_handle())),
+        "set the stream", stream.device());
+  return handle;
+}
+
+}  // namespace gantry::kernels::cuda

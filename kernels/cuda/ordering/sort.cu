@@ -1,0 +1,179 @@
+// Note [Sorting long fibres]
+// The fibres of a group are one array of pairs (key, position). One stable radix sort orders the
+// keys of all of them; a second one, by fibre, brings the fibres back together. It costs one pass
+// for 256 fibres. Shapes do not matter otherwise: one long fibre and many are equally fast. The
+// value of a key is computed from the key itself, or read from the input if it is a zero or NaN or
+// if the keys are in the order of the first sort.
+#include <cub/device/device_radix_sort.cuh>
+
+#include "kernels/cuda/launch.cuh"
+#include "kernels/ordering/ordered_key.hpp"
+#include "kernels/ordering/sort_plan.hpp"
+
+namespace gantry::kernels::cuda {
+
+namespace {
+
+// The most elements of a group of fibres. A longer fibre is a group of its own.
+constexpr std::int64_t kGroupElements = std::int64_t{1} << 28;
+
+std::int64_t fibres_per_group(const SortPlan& plan) {
+  const std::int64_t most = kGroupElements / plan.fibres.length;
+  return most < 1 ? 1 : most < plan.fibres.count ? most : plan.fibres.count;
+}
+
+void check(void* stream, cudaError_t status) {
+  if (status == cudaSuccess) return;
+  (void)cudaGetLastError();
+  throw_launch_error("sort", stream, status);
+}
+
+// Writes the key and the position in the group of every element. A group has fewer than 2^32
+// elements, and divisions of 32 bits are several times faster.
+template <class U>
+__global__ void __launch_bounds__(kThreads)
+    sort_keys_kernel(const __grid_constant__ SortPlan plan, KeyOrder<U> order,
+                     std::int64_t first_fibre, std::int64_t n, U* keys, std::uint32_t* positions) {
+  const auto length = static_cast<std::uint32_t>(plan.fibres.length);
+  for (std::int64_t i = first_index(); i < n; i += index_step()) {
+    const auto at = static_cast<std::uint32_t>(i);
+    const std::uint32_t fibre = at / length;
+    const U* in = sort_input<U>(plan, first_fibre + fibre);
+    keys[i] = order.key(in[static_cast<std::int64_t>(at - fibre * length) * plan.fibres.in.stride]);
+    positions[i] = at;
+  }
+}
+
+__global__ void __launch_bounds__(kThreads)
+    sort_fibres_kernel(std::int64_t n, std::uint32_t length, const std::uint32_t* positions,
+                       std::uint32_t* fibres) {
+  for (std::int64_t i = first_index(); i < n; i += index_step()) fibres[i] = positions[i] / length;
+}
+
+// Writes the first plan.count elements of each fibre. Null `keys`: every value is read.
+template <class U>
+__global__ void __launch_bounds__(kThreads)
+    sort_write_kernel(const __grid_constant__ SortPlan plan, KeyOrder<U> order,
+                      std::int64_t first_fibre, std::int64_t fibres, const U* keys,
+                      const std::uint32_t* positions) {
+  const std::int64_t length = plan.fibres.length;
+  const std::int64_t n = fibres * plan.count;
+  const auto count = static_cast<std::uint32_t>(plan.count);
+  for (std::int64_t i = first_index(); i < n; i += index_step()) {
+    const std::int64_t fibre = static_cast<std::uint32_t>(i) / count;
+    const std::int64_t at = i - fibre * plan.count;
+    const std::int64_t from = fibre * length + plan.first + at;
+    const std::int64_t position = static_cast<std::int64_t>(positions[from]) - fibre * length;
+    U value = 0;
+    if (plan.fibres.out.data != nullptr) {
+      const U key = keys != nullptr ? keys[from] : U(0);
+      value = keys != nullptr && order.is_exact(key)
+                  ? order.element(key)
+                  : order.stored(
+                        sort_input<U>(plan, first_fibre + fibre)[position * plan.fibres.in.stride]);
+    }
+    sort_output<U>(plan, first_fibre + fibre).write(at, value, position);
+  }
+}
+
+// Layout of the scratch memory: two arrays of keys, two of positions, two of fibres if a group has
+// several, and CUB's storage.
+template <class U>
+struct SortScratch {
+  std::size_t keys_bytes;
+  std::size_t positions_bytes;
+  std::size_t fibres_bytes;
+  std::size_t cub_bytes = 0;
+
+  SortScratch(const SortPlan& plan, std::int64_t fibres) {
+    const auto count = static_cast<std::size_t>(fibres * plan.fibres.length);
+    keys_bytes = aligned(count * sizeof(U));
+    positions_bytes = aligned(count * sizeof(std::uint32_t));
+    fibres_bytes = fibres > 1 ? positions_bytes : 0;
+    std::size_t bytes = 0;
+    cub::DoubleBuffer<U> keys(nullptr, nullptr);
+    cub::DoubleBuffer<std::uint32_t> values(nullptr, nullptr);
+    sort_pairs(nullptr, nullptr, bytes, keys, values, count, static_cast<int>(sizeof(U)) * 8);
+    cub_bytes = bytes;
+    if (fibres > 1) {
+      cub::DoubleBuffer<std::uint32_t> fibre_keys(nullptr, nullptr);
+      sort_pairs(nullptr, nullptr, bytes, fibre_keys, values, count, 32);
+      if (bytes > cub_bytes) cub_bytes = bytes;
+    }
+  }
+
+  std::size_t total() const {
+    return 2 * (keys_bytes + positions_bytes + fibres_bytes) + cub_bytes;
+  }
+
+  template <class K>
+  static void sort_pairs(void* stream, void* cub, std::size_t& bytes, cub::DoubleBuffer<K>& keys,
+                         cub::DoubleBuffer<std::uint32_t>& values, std::size_t count, int bits) {
+    check(stream, cub::DeviceRadixSort::SortPairs(cub, bytes, keys, values,
+                                                  static_cast<std::uint32_t>(count), 0, bits,
+                                                  static_cast<cudaStream_t>(stream)));
+  }
+
+ private:
+  static std::size_t aligned(std::size_t bytes) { return (bytes + 255) / 256 * 256; }
+};
+
+template <class U>
+void sort_group(void* stream, const SortPlan& plan, const KeyOrder<U>& order,
+                std::int64_t first_fibre, std::int64_t fibres, SortScratch<U> layout,
+                char* memory) {
+  const std::int64_t n = fibres * plan.fibres.length;
+  const auto count = static_cast<std::size_t>(n);
+  cub::DoubleBuffer<U> keys(reinterpret_cast<U*>(memory),
+                            reinterpret_cast<U*>(memory + layout.keys_bytes));
+  memory += 2 * layout.keys_bytes;
+  cub::DoubleBuffer<std::uint32_t> positions(
+      reinterpret_cast<std::uint32_t*>(memory),
+      reinterpret_cast<std::uint32_t*>(memory + layout.positions_bytes));
+  memory += 2 * layout.positions_bytes;
+  cub::DoubleBuffer<std::uint32_t> rows(
+      reinterpret_cast<std::uint32_t*>(memory),
+      reinterpret_cast<std::uint32_t*>(memory + layout.fibres_bytes));
+  memory += 2 * layout.fibres_bytes;
+
+  launch("sort_keys", stream, blocks_for(n), kThreads, 0, sort_keys_kernel<U>, plan, order,
+         first_fibre, n, keys.Current(), positions.Current());
+  layout.sort_pairs(stream, memory, layout.cub_bytes, keys, positions, count, order.bits());
+  const U* sorted_keys = keys.Current();
+  if (fibres > 1) {
+    launch("sort_fibres", stream, blocks_for(n), kThreads, 0, sort_fibres_kernel, n,
+           static_cast<std::uint32_t>(plan.fibres.length), positions.Current(), rows.Current());
+    int bits = 1;
+    while ((fibres - 1) >> bits != 0) ++bits;
+    layout.sort_pairs(stream, memory, layout.cub_bytes, rows, positions, count, bits);
+    sorted_keys = nullptr;
+  }
+  launch("sort_write", stream, blocks_for(fibres * plan.count), kThreads, 0, sort_write_kernel<U>,
+         plan, order, first_fibre, fibres, sorted_keys, positions.Current());
+}
+
+}  // namespace
+
+std::size_t sort_scratch_bytes(const SortPlan& plan) {
+  std::size_t bytes = 0;
+  dispatch_keys(plan.fibres.dtype, [&](auto tag) {
+    bytes = SortScratch<typename decltype(tag)::type>(plan, fibres_per_group(plan)).total();
+  });
+  return bytes;
+}
+
+void sort(void* stream, const SortPlan& plan, void* scratch) {
+  dispatch_keys(plan.fibres.dtype, [&](auto tag) {
+    using U = typename decltype(tag)::type;
+    const auto order = make_key_order<U>(plan.fibres.dtype, plan.largest_first);
+    const std::int64_t per_group = fibres_per_group(plan);
+    const SortScratch<U> layout(plan, per_group);
+    for (std::int64_t first = 0; first < plan.fibres.count; first += per_group) {
+      const std::int64_t rest = plan.fibres.count - first;
+      sort_group<U>(stream, plan, order, first, rest < per_group ? rest : per_group, layout,
+                    static_cast<char*>(scratch));
+    }
+  });
+}
+
+}  // namespace gantry::kernels::cuda

@@ -1,8 +1,0 @@
-#include "kernels/cuda/reduce_families.hpp"
-#include "kernels/cuda/reduce_kernels.cuh"
-
-namespace gantry::kernels::cuda {
-
-void reduce_sum(void* stream, const ReducePlan& plan) { reduce_elements<SumReducer>(stream, plan); }
-
-}  // namespace gantry::kernels::cuda

@@ -1,0 +1,297 @@
+#include "kernels/cuda/launch.cuh"
+#include "kernels/cuda/reductions/last_block.cuh"
+#include "kernels/fibre_plan.hpp"
+#include "kernels/impl/arg_reduce.inl"
+
+namespace gantry::kernels::cuda {
+
+namespace {
+
+// Vector loads in flight per thread of arg_reduce_rows. A full chunk is one batch of a block.
+constexpr int kVector = 4;
+constexpr int kBatch = static_cast<int>(kArgChunk) / (kVector * kThreads);
+
+// What elements of type T are compared as: a number of at most 32 bits where that holds T.
+template <class T>
+using Key = std::conditional_t<is_floating_point(dtype_of<T>) || std::is_same_v<T, std::int64_t>,
+                               AccumulatorType<T>, std::int32_t>;
+
+// Makes keys such that the largest is preferred: the smallest of mirrored values is the largest.
+// The mirror flips the sign bit of a floating key and every bit of an integer.
+template <class T>
+struct KeyOf {
+  bool largest;
+
+  __device__ Key<T> operator()(T element) const {
+    const auto key = static_cast<Key<T>>(element);
+    if constexpr (is_floating_point(dtype_of<T>)) {
+      return largest ? key : -key;
+    } else {
+      return largest ? key : ~key;
+    }
+  }
+};
+
+// The best element so far: its key, and its position in the chunk. Position -1: none.
+template <class K>
+struct Best {
+  K key;
+  std::int32_t at;
+};
+
+template <class K>
+__device__ K lowest_key() {
+  if constexpr (std::is_same_v<K, std::int64_t>) {
+    return INT64_MIN;
+  } else if constexpr (std::is_same_v<K, std::int32_t>) {
+    return INT32_MIN;
+  } else {
+    return static_cast<K>(-HUGE_VAL);
+  }
+}
+
+// Of elements in increasing order of position, the first of the largest stays. Precondition: `best`
+// was made by start().
+template <class K>
+__device__ void take(Best<K>& best, K key, std::int32_t at) {
+  if (precedes(true, key, best.key)) best = {key, at};
+}
+
+// A state whose position is right even if no element is above the lowest key.
+template <class K>
+__device__ Best<K> start(int first, int count) {
+  return {lowest_key<K>(), first < count ? first : -1};
+}
+
+template <class K>
+__device__ Best<K> better(const Best<K>& a, const Best<K>& b) {
+  if (b.at < 0) return a;
+  if (a.at < 0 || precedes(true, b.key, a.key)) return b;
+  if (precedes(true, a.key, b.key)) return a;
+  return a.at < b.at ? a : b;
+}
+
+// The best of a block of kThreads threads, in thread 0. Every thread calls.
+template <class K>
+__device__ Best<K> best_of_block(Best<K> best) {
+  __shared__ Best<K> shared[kThreads / 32];
+  const auto of_warp = [](Best<K> state) {
+#pragma unroll
+    for (int half = 16; half > 0; half /= 2) {
+      const Best<K> other{__shfl_down_sync(0xffffffffu, state.key, half),
+                          __shfl_down_sync(0xffffffffu, state.at, half)};
+      state = better(state, other);
+    }
+    return state;
+  };
+  best = of_warp(best);
+  __syncthreads();  // the previous call may still read the shared array
+  const int thread = static_cast<int>(threadIdx.x);
+  if (thread % 32 == 0) shared[thread / 32] = best;
+  __syncthreads();
+  if (thread >= 32) return best;
+  return of_warp(thread < kThreads / 32 ? shared[thread] : Best<K>{lowest_key<K>(), -1});
+}
+
+// Not inlined: several places end with it.
+template <class T>
+__device__ __noinline__ void write_result(const FibrePlan& plan, const Fibres& indices,
+                                          std::int64_t fibre, const T* in, std::int64_t index) {
+  static_cast<std::int64_t*>(indices.data)[indices.outer.offset(fibre)] = index;
+  if (plan.out.data != nullptr) {
+    static_cast<T*>(plan.out.data)[plan.out.outer.offset(fibre)] =
+        stored_value(in[index * plan.in.stride]);
+  }
+}
+
+// The best among the chunks of one fibre for a thread that looks at every `step`th.
+template <class T>
+__device__ Best<Key<T>> best_candidate(const KeyOf<T>& key_of, const ArgPartials& partials,
+                                       std::int64_t fibre, const T* in, std::int64_t stride,
+                                       int first, int step) {
+  const auto chunks = static_cast<int>(partials.chunks);
+  Best<Key<T>> best = start<Key<T>>(first, chunks);
+  for (int c = first; c < chunks; c += step) {
+    const std::int64_t index = __ldcg(partials.candidates + fibre * partials.chunks + c);
+    take(best, key_of(in[index * stride]), c);
+  }
+  return best;
+}
+
+// A block finds the best element of one chunk of one fibre. Dense fibres are aligned for vectors.
+template <class T, bool kDense>
+__global__ void __launch_bounds__(kThreads)
+    arg_reduce_rows(const __grid_constant__ FibrePlan plan, const __grid_constant__ Fibres indices,
+                    const KeyOf<T> key_of, const __grid_constant__ ArgPartials partials) {
+  const int thread = static_cast<int>(threadIdx.x);
+  const std::int64_t tasks = plan.count * partials.chunks;
+  for (std::int64_t task = blockIdx.x; task < tasks; task += gridDim.x) {
+    const std::int64_t fibre = partials.chunks == 1 ? task : task / partials.chunks;
+    const std::int64_t chunk = task - fibre * partials.chunks;
+    const T* in = static_cast<const T*>(plan.in.data) + plan.in.outer.offset(fibre);
+    const std::int64_t first = chunk * kArgChunk;
+    const std::int64_t rest = plan.length - first;
+    const int count = static_cast<int>(rest < kArgChunk ? rest : kArgChunk);
+    Best<Key<T>> best;
+    if constexpr (kDense) {
+      using Vector = StoredPack<T, kVector>;
+      const auto* vectors = reinterpret_cast<const Vector*>(in + first) + thread;
+      best = start<Key<T>>(kVector * thread, count);
+      const auto take_vector = [&](const Vector& vector, int i) {
+#pragma unroll
+        for (int j = 0; j < kVector; ++j)
+          take(best, key_of(vector.values[j]), (i * kThreads + thread) * kVector + j);
+      };
+      if (count == kArgChunk) {
+        Vector batch[kBatch];
+#pragma unroll
+        for (int i = 0; i < kBatch; ++i) batch[i] = vectors[i * kThreads];
+#pragma unroll
+        for (int i = 0; i < kBatch; ++i) take_vector(batch[i], i);
+      } else {
+        const int whole = count / kVector;
+        for (int i = 0; i * kThreads + thread < whole; ++i) take_vector(vectors[i * kThreads], i);
+        const int last = whole * kVector + thread;  // the rest is shorter than a vector
+        if (last < count) {
+          const Best<Key<T>> own{key_of(in[first + last]), last};
+          best = better(best, own);
+        }
+      }
+    } else {
+      best = start<Key<T>>(thread, count);
+#pragma unroll 8
+      for (int k = thread; k < count; k += kThreads)
+        take(best, key_of(in[(first + k) * plan.in.stride]), k);
+    }
+    best = best_of_block(best);
+    if (partials.chunks == 1) {
+      if (thread == 0) write_result(plan, indices, fibre, in, best.at);
+      continue;
+    }
+    if (thread == 0) partials.candidates[task] = first + best.at;
+    if (!is_last_block(partials.counters, fibre, static_cast<std::uint32_t>(partials.chunks))) {
+      continue;
+    }
+    best = best_of_block(
+        best_candidate(key_of, partials, fibre, in, plan.in.stride, thread, kThreads));
+    if (thread == 0) {
+      write_result(plan, indices, fibre, in,
+                   __ldcg(partials.candidates + fibre * partials.chunks + best.at));
+    }
+  }
+}
+
+// The distribution of a block's kThreads threads: `fibres` fibres at a time, kThreads / fibres
+// threads per fibre. Both are powers of two.
+struct ArgShape {
+  int fibres = 1;
+  bool fibres_are_fastest = false;  // neighbouring threads have neighbouring fibres, not elements
+};
+
+// A block finds the best elements of one chunk of `shape.fibres` fibres.
+template <class T>
+__global__ void __launch_bounds__(kThreads)
+    arg_reduce_tiles(const __grid_constant__ FibrePlan plan, const __grid_constant__ Fibres indices,
+                     const KeyOf<T> key_of, ArgShape shape,
+                     const __grid_constant__ ArgPartials partials) {
+  using K = Key<T>;
+  __shared__ Best<K> shared[kThreads];
+  const int threads_per_fibre = kThreads / shape.fibres;
+  const int thread = static_cast<int>(threadIdx.x);
+  const int fibre_in_block =
+      shape.fibres_are_fastest ? thread % shape.fibres : thread / threads_per_fibre;
+  const int thread_in_fibre =
+      shape.fibres_are_fastest ? thread / shape.fibres : thread % threads_per_fibre;
+  const int neighbour = shape.fibres_are_fastest ? shape.fibres : 1;
+  // The best of the threads of one fibre, in the fibre's first thread.
+  const auto best_of_fibre = [&](const Best<K>& best) {
+    __syncthreads();  // the previous call may still read the shared array
+    shared[thread] = best;
+    for (int half = threads_per_fibre / 2; half > 0; half /= 2) {
+      __syncthreads();
+      if (thread_in_fibre < half) {
+        shared[thread] = better(shared[thread], shared[thread + half * neighbour]);
+      }
+    }
+    return shared[thread];
+  };
+  const std::int64_t tiles = (plan.count + shape.fibres - 1) / shape.fibres;
+  for (std::int64_t task = blockIdx.x; task < tiles * partials.chunks; task += gridDim.x) {
+    const std::int64_t chunk = task / tiles;
+    const std::int64_t tile = task - chunk * tiles;
+    const std::int64_t fibre = tile * shape.fibres + fibre_in_block;
+    const bool is_present = fibre < plan.count;
+    const bool writes = is_present && thread_in_fibre == 0;
+    const T* in = static_cast<const T*>(plan.in.data);
+    if (is_present) in += plan.in.outer.offset(fibre);
+    const std::int64_t first = chunk * kArgChunk;
+    const std::int64_t rest = is_present ? plan.length - first : 0;
+    const int count = static_cast<int>(rest < kArgChunk ? rest : kArgChunk);
+    Best<K> best = start<K>(thread_in_fibre, count);
+    const T* element = in + (first + thread_in_fibre) * plan.in.stride;
+#pragma unroll 8
+    for (int k = thread_in_fibre; k < count; k += threads_per_fibre) {
+      take(best, key_of(*element), k);
+      element += threads_per_fibre * plan.in.stride;
+    }
+    best = best_of_fibre(best);
+    if (partials.chunks == 1) {
+      if (writes) write_result(plan, indices, fibre, in, best.at);
+      continue;
+    }
+    if (writes) partials.candidates[fibre * partials.chunks + chunk] = first + best.at;
+    if (!is_last_block(partials.counters, tile, static_cast<std::uint32_t>(partials.chunks))) {
+      continue;
+    }
+    best = best_of_fibre(is_present ? best_candidate(key_of, partials, fibre, in, plan.in.stride,
+                                                     thread_in_fibre, threads_per_fibre)
+                                    : Best<K>{lowest_key<K>(), -1});
+    if (writes) {
+      write_result(plan, indices, fibre, in,
+                   __ldcg(partials.candidates + fibre * partials.chunks + best.at));
+    }
+  }
+}
+
+// True if every fibre is dense and begins on a multiple of a vector.
+template <class T>
+bool has_vectors(const FibrePlan& plan) {
+  if (plan.in.stride != 1) return false;
+  if (reinterpret_cast<std::uintptr_t>(plan.in.data) % alignof(StoredPack<T, kVector>) != 0) {
+    return false;
+  }
+  for (int d = 0; d < plan.in.outer.ndim; ++d) {
+    if (plan.in.outer.sizes[d] > 1 && plan.in.outer.strides[d] % kVector != 0) return false;
+  }
+  return true;
+}
+
+}  // namespace
+
+void arg_reduce(void* stream, bool largest, const FibrePlan& plan, const Fibres& indices,
+                const ArgPartials& partials) {
+  dispatch_stored(plan.dtype, [&](auto tag) {
+    using T = typename decltype(tag)::type;
+    const KeyOf<T> key_of{largest};
+    const bool by_column = plan.is_column_wise() && plan.count >= 8;
+    if (!by_column && plan.length >= 1024) {
+      const auto kernel =
+          has_vectors<T>(plan) ? arg_reduce_rows<T, true> : arg_reduce_rows<T, false>;
+      launch("arg_reduce_rows", stream, blocks_for(plan.count * partials.chunks * kThreads),
+             kThreads, 0, kernel, plan, indices, key_of, partials);
+      return;
+    }
+    ArgShape shape{32, true};
+    if (!by_column) {
+      int threads_per_fibre = 1;
+      while (threads_per_fibre < kThreads && threads_per_fibre < plan.length)
+        threads_per_fibre *= 2;
+      shape = {kThreads / threads_per_fibre, false};
+    }
+    const std::int64_t tiles = (plan.count + shape.fibres - 1) / shape.fibres;
+    launch("arg_reduce_tiles", stream, blocks_for(tiles * partials.chunks * kThreads), kThreads, 0,
+           arg_reduce_tiles<T>, plan, indices, key_of, shape, partials);
+  });
+}
+
+}  // namespace gantry::kernels::cuda

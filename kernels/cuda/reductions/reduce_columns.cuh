@@ -1,0 +1,186 @@
+// Reductions of columns on the GPU, whose neighbouring outputs lie side by side in the input.
+#pragma once
+
+#include "kernels/cuda/reductions/reduce_chunk.cuh"
+
+namespace gantry::kernels::cuda {
+
+namespace {
+
+// One thread reduces one output of at most kFew elements.
+template <class In, class Acc, class R>
+__global__ void __launch_bounds__(kThreads)
+    reduce_few(const __grid_constant__ ReducePlan plan, const R reducer) {
+  const int count = static_cast<int>(plan.length);
+  const std::int64_t stride = plan.reduced.strides[0];
+  for (std::int64_t output = first_index(); output < plan.outputs; output += index_step()) {
+    const In* column = static_cast<const In*>(plan.in) + distant_offset(plan.kept, output);
+    In batch[kFew];
+#pragma unroll
+    for (int k = 0; k < kFew; ++k) {
+      if (k < count) batch[k] = column[k * stride];
+    }
+    Acc accumulators[kFew];
+#pragma unroll
+    for (int k = 0; k < kFew; ++k) {
+      accumulators[k] = k < count ? reducer.load(batch[k]) : reducer.neutral();
+    }
+    combine_own<kFew / 2>(reducer, accumulators);
+    write_output(plan, output, reducer.finish(accumulators[0]));
+  }
+}
+
+// kColumnThreads threads reduce `count` elements of one column, which are `stride` apart. Thread
+// `part` has the accumulators part, part + 8, …; column `c` of the block's kColumns. Every thread
+// of the block calls; the threads with part 0 get the results.
+template <class In, class Acc, class R>
+__device__ Acc reduce_column(const R& reducer, const In* column, std::int64_t stride, int count,
+                             int c, int part) {
+  constexpr int kOwn = kAccumulators / kColumnThreads;
+  __shared__ Acc shared[kColumnThreads][kColumns];
+  Acc own[kOwn];
+#pragma unroll
+  for (int i = 0; i < kOwn; ++i) own[i] = reducer.neutral();
+  int k = part;
+  for (; k + (kOwn - 1) * kColumnThreads < count; k += kAccumulators) {
+    In batch[kOwn];
+#pragma unroll
+    for (int i = 0; i < kOwn; ++i) batch[i] = column[(k + i * kColumnThreads) * stride];
+#pragma unroll
+    for (int i = 0; i < kOwn; ++i) own[i] = reducer.combine(own[i], reducer.load(batch[i]));
+  }
+#pragma unroll
+  for (int i = 0; i < kOwn; ++i) {
+    const int at = k + i * kColumnThreads;
+    if (at < count) own[i] = reducer.combine(own[i], reducer.load(column[at * stride]));
+  }
+  return reducer.finish(combine_column_accumulators(reducer, own, shared, c, part));
+}
+
+// Ends a block of a column kernel with kTile columns and 256 threads: the last of the tile's blocks
+// merges them.
+template <int kTile, class Acc, class R>
+__device__ void finish_columns(const R& reducer, const ReducePlan& plan, std::int64_t tile) {
+  if (!plan.merges ||
+      !is_last_block(plan.counters, tile, static_cast<std::uint32_t>(plan.chunks))) {
+    return;
+  }
+  const int thread = static_cast<int>(threadIdx.y * blockDim.x + threadIdx.x);
+  const int c = thread % kColumns;
+  const int part = thread / kColumns;
+  for (int first = 0; first < kTile; first += kColumns) {
+    const std::int64_t output = tile * kTile + first + c;
+    const bool is_present = output < plan.outputs && first + c < kTile;
+    const Acc* partials = static_cast<const Acc*>(plan.partials);
+    if (is_present) partials += output * plan.partial_output_stride;
+    const int count = is_present ? static_cast<int>(plan.chunks) : 0;
+    const Acc result = reduce_column<Acc, Acc>(reducer.merge(), partials, plan.partial_chunk_stride,
+                                               count, c, part);
+    if (is_present && part == 0) write_output(plan, output, result);
+  }
+}
+
+// A block of 32 x 8 threads reduces one chunk of 32 neighbouring outputs. Each thread has 16 of a
+// column's 128 accumulators.
+template <class In, class Acc, class R>
+__global__ void __launch_bounds__(kColumns* kColumnThreads)
+    reduce_columns(const __grid_constant__ ReducePlan plan, const R reducer) {
+  const std::int64_t tiles = (plan.outputs + kColumns - 1) / kColumns;
+  const std::int64_t stride = plan.reduced.strides[0];
+  const int c = static_cast<int>(threadIdx.x);
+  const int part = static_cast<int>(threadIdx.y);
+  for (std::int64_t task = blockIdx.x; task < tiles * plan.chunks; task += gridDim.x) {
+    const std::int64_t chunk = task / tiles;
+    const std::int64_t tile = task - chunk * tiles;
+    const std::int64_t output = tile * kColumns + c;
+    const bool is_present = output < plan.outputs;
+    const In* column = static_cast<const In*>(plan.in) + chunk * kReduceChunk * stride;
+    if (is_present) column += distant_offset(plan.kept, output);
+    const int count = is_present ? chunk_length(plan, chunk) : 0;
+    const Acc result = reduce_column<In, Acc>(reducer, column, stride, count, c, part);
+    if (is_present && part == 0) write_result(plan, output, chunk, result);
+    finish_columns<kColumns, Acc>(reducer, plan, tile);
+  }
+}
+
+// Neighbouring columns that a thread of reduce_wide_columns loads at once.
+template <class In>
+constexpr int kPackColumns = sizeof(In) >= 8   ? 2
+                             : sizeof(In) == 4 ? 4
+                                               : 8;
+
+// A block of 8 x 32 threads reduces one chunk of 8 packs of neighbouring outputs. A thread has 4 of
+// the 128 accumulators of each column of its pack. Packs are aligned.
+template <class In, class Acc, class R>
+__global__ void __launch_bounds__(kPacks* kPackThreads)
+    reduce_wide_columns(const __grid_constant__ ReducePlan plan, const R reducer) {
+  constexpr int V = kPackColumns<In>;
+  constexpr int kTile = kPacks * V;
+  constexpr int kOwn = kAccumulators / kPackThreads;
+  constexpr int kInFlight = 2 * kOwn;
+  using Vector = StoredPack<In, V>;
+  __shared__ Acc shared[kPackThreads][kTile + 1];
+  const std::int64_t tiles = (plan.outputs + kTile - 1) / kTile;
+  const std::int64_t stride = plan.reduced.strides[0];
+  const int pack = static_cast<int>(threadIdx.x);
+  const int part = static_cast<int>(threadIdx.y);
+  for (std::int64_t task = blockIdx.x; task < tiles * plan.chunks; task += gridDim.x) {
+    const std::int64_t chunk = task / tiles;
+    const std::int64_t tile = task - chunk * tiles;
+    const std::int64_t first_output = tile * kTile + pack * V;
+    const bool is_present = first_output < plan.outputs;
+    const In* column = static_cast<const In*>(plan.in) + (chunk * kReduceChunk + part) * stride;
+    if (is_present) column += distant_offset(plan.kept, first_output);
+    Acc own[kOwn][V];
+#pragma unroll
+    for (int i = 0; i < kOwn; ++i) {
+#pragma unroll
+      for (int v = 0; v < V; ++v) own[i][v] = reducer.neutral();
+    }
+    const auto add = [&](int i, const Vector& vector) {
+#pragma unroll
+      for (int v = 0; v < V; ++v)
+        own[i][v] = reducer.combine(own[i][v], reducer.load(vector.values[v]));
+    };
+    const auto load = [&](int i) {
+      return *reinterpret_cast<const Vector*>(column + i * kPackThreads * stride);
+    };
+    int rest = is_present ? chunk_length(plan, chunk) - part : 0;
+    for (; rest > (kInFlight - 1) * kPackThreads; rest -= kInFlight * kPackThreads) {
+      Vector batch[kInFlight];
+#pragma unroll
+      for (int i = 0; i < kInFlight; ++i) batch[i] = load(i);
+#pragma unroll
+      for (int i = 0; i < kInFlight; ++i) add(i % kOwn, batch[i]);
+      column += kInFlight * kPackThreads * stride;
+    }
+#pragma unroll
+    for (int i = 0; i < kInFlight; ++i) {
+      if (i * kPackThreads < rest) add(i % kOwn, load(i));
+    }
+    __syncthreads();  // the previous task may still read the shared array
+#pragma unroll
+    for (int v = 0; v < V; ++v) {
+      shared[part][pack * V + v] = reducer.combine(reducer.combine(own[0][v], own[2][v]),
+                                                   reducer.combine(own[1][v], own[3][v]));
+    }
+    for (int half = kPackThreads / 2; half > 0; half /= 2) {
+      __syncthreads();
+      for (int at = part * kPacks + pack; at < half * kTile; at += kPacks * kPackThreads) {
+        Acc& into = shared[at / kTile][at % kTile];
+        into = reducer.combine(into, shared[at / kTile + half][at % kTile]);
+      }
+    }
+    __syncthreads();
+    const int c = part * kPacks + pack;
+    const std::int64_t output = tile * kTile + c;
+    if (c < kTile && output < plan.outputs) {
+      write_result(plan, output, chunk, reducer.finish(shared[0][c]));
+    }
+    finish_columns<kTile, Acc>(reducer, plan, tile);
+  }
+}
+
+}  // namespace
+
+}  // namespace gantry::kernels::cuda

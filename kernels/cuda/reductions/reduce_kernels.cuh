@@ -1,0 +1,97 @@
+// Reductions on the GPU: one kernel per memory layout, all in the order of Note [Reduction order].
+#pragma once
+
+#include "kernels/cuda/reductions/reduce_columns.cuh"
+#include "kernels/cuda/reductions/reduce_rows.cuh"
+
+namespace gantry::kernels::cuda {
+
+namespace {
+
+inline unsigned limited(std::int64_t blocks) {
+  return static_cast<unsigned>(blocks < kMaxBlocks ? blocks : kMaxBlocks);
+}
+
+// True if every output's elements begin on a multiple of `elements`, for vector loads of them.
+template <class In>
+bool is_aligned(const ReducePlan& plan, int elements) {
+  const std::size_t bytes = sizeof(In) * static_cast<std::size_t>(elements);
+  if (reinterpret_cast<std::uintptr_t>(plan.in) % (bytes < 16 ? bytes : 16) != 0) return false;
+  for (int d = 0; d < plan.kept.ndim; ++d) {
+    if (plan.kept.strides[d] % elements != 0) return false;
+  }
+  return true;
+}
+
+// True if neighbouring columns form aligned packs.
+template <class In>
+bool has_packs(const ReducePlan& plan) {
+  constexpr int V = kPackColumns<In>;
+  const int last = plan.kept.ndim - 1;
+  if (last < 0 || plan.kept.strides[last] != 1 || plan.kept.sizes[last] % V != 0 ||
+      plan.reduced.strides[0] % V != 0) {
+    return false;
+  }
+  ReducePlan others = plan;
+  --others.kept.ndim;
+  return is_aligned<In>(others, V);
+}
+
+template <class In, class Acc, class R>
+void reduce_with(void* stream, const ReducePlan& plan) {
+  const R reducer(plan);
+  const std::int64_t tasks = plan.outputs * plan.chunks;
+  const bool is_dense = plan.reduced.ndim == 0 || plan.reduced.strides[0] == 1;
+  if (plan.reduced.ndim > 1) {
+    launch("reduce_rows", stream, limited(tasks), kRowThreads, 0,
+           reduce_rows<In, Acc, R, RowLayout::dims>, plan, reducer);
+  } else if (plan.is_column_wise() && plan.length <= kFew) {
+    launch("reduce_few", stream, blocks_for(plan.outputs), kThreads, 0, reduce_few<In, Acc, R>,
+           plan, reducer);
+  } else if (plan.is_column_wise() && has_packs<In>(plan)) {
+    constexpr int kTile = kPacks * kPackColumns<In>;
+    const std::int64_t tiles = (plan.outputs + kTile - 1) / kTile;
+    launch("reduce_wide_columns", stream, limited(tiles * plan.chunks), dim3(kPacks, kPackThreads),
+           0, reduce_wide_columns<In, Acc, R>, plan, reducer);
+  } else if (plan.is_column_wise()) {
+    const std::int64_t tiles = (plan.outputs + kColumns - 1) / kColumns;
+    launch("reduce_columns", stream, limited(tiles * plan.chunks), dim3(kColumns, kColumnThreads),
+           0, reduce_columns<In, Acc, R>, plan, reducer);
+  } else if (is_dense && plan.chunks == 1 && is_aligned<In>(plan, 4) &&
+             (plan.length <= kShortRow || plan.outputs >= kManyChunks)) {
+    int group = 1;
+    while (group < 32 && 4 * group < plan.length) group *= 2;
+    const std::int64_t threads = plan.outputs * group;
+    launch("reduce_dense_rows", stream, limited((threads + kRowThreads - 1) / kRowThreads),
+           kRowThreads, 0, reduce_dense_rows<In, Acc, R>, plan, reducer, group);
+  } else if (is_dense && plan.chunks > 1 && is_aligned<In>(plan, 4) && tasks >= kManyChunks &&
+             tasks < (std::int64_t{1} << 31)) {
+    const std::int64_t blocks = (plan.chunks + kRowThreads / 32 - 1) / (kRowThreads / 32);
+    launch("reduce_dense_chunks", stream, static_cast<unsigned>(plan.outputs * blocks), kRowThreads,
+           0, reduce_dense_chunks<In, Acc, R>, plan, reducer, static_cast<std::uint32_t>(blocks));
+  } else if (plan.length <= kShortRow) {
+    int group = 1;
+    while (group < 32 && group < plan.length) group *= 2;
+    launch("reduce_short_rows", stream, blocks_for(plan.outputs * group), kThreads, 0,
+           reduce_short_rows<In, Acc, R>, plan, reducer, group);
+  } else if (is_dense) {
+    launch("reduce_rows", stream, limited(tasks), kRowThreads, 0,
+           reduce_rows<In, Acc, R, RowLayout::dense>, plan, reducer);
+  } else {
+    launch("reduce_rows", stream, limited(tasks), kRowThreads, 0,
+           reduce_rows<In, Acc, R, RowLayout::strided>, plan, reducer);
+  }
+}
+
+// Calls reduce_with for the dtype of plan.in.
+template <template <class> class R>
+void reduce_elements(void* stream, const ReducePlan& plan) {
+  dispatch_stored(plan.in_dtype, [&](auto tag) {
+    using In = typename decltype(tag)::type;
+    reduce_with<In, AccumulatorType<In>, R<AccumulatorType<In>>>(stream, plan);
+  });
+}
+
+}  // namespace
+
+}  // namespace gantry::kernels::cuda

@@ -1,0 +1,224 @@
+// Reductions of rows on the GPU: dense, strided and of several dims.
+#pragma once
+
+#include "kernels/cuda/reductions/reduce_chunk.cuh"
+
+namespace gantry::kernels::cuda {
+
+namespace {
+
+// A block of kRowThreads threads reduces `count` results that are `stride` apart. Thread 0 gets the
+// result.
+template <class R, class Acc>
+__device__ Acc merge_row(const R& reducer, const Acc* partials, std::int64_t stride, int count) {
+  constexpr int kInFlight = 8;
+  Acc accumulator = reducer.neutral();
+  for (int k = static_cast<int>(threadIdx.x); k < count; k += kInFlight * kAccumulators) {
+    Acc batch[kInFlight];
+#pragma unroll
+    for (int i = 0; i < kInFlight; ++i) {
+      const int at = k + i * kAccumulators;
+      batch[i] = at < count ? __ldcg(partials + at * stride) : Acc(0);
+    }
+#pragma unroll
+    for (int i = 0; i < kInFlight; ++i) {
+      if (k + i * kAccumulators < count)
+        accumulator = reducer.combine(accumulator, reducer.load(batch[i]));
+    }
+  }
+  return reducer.finish(combine_block_accumulators(reducer, accumulator));
+}
+
+// Ends a block of a row kernel: the last of the output's `blocks` merges.
+template <class R, class Acc>
+__device__ void finish_row(const R& reducer, const ReducePlan& plan, std::int64_t output,
+                           std::uint32_t blocks) {
+  if (!plan.merges || !is_last_block(plan.counters, output, blocks)) return;
+  const Acc* partials =
+      static_cast<const Acc*>(plan.partials) + output * plan.partial_output_stride;
+  const Acc result = merge_row(reducer.merge(), partials, plan.partial_chunk_stride,
+                               static_cast<int>(plan.chunks));
+  if (threadIdx.x == 0) write_output(plan, output, result);
+}
+
+// `group` threads of a warp (a power of two) reduce `count` dense elements. Thread t has the
+// accumulators 4 t … 4 t + 3, which one vector load fills. With fewer than 32 threads, `count` is
+// at most 4 * group. Every thread of the warp calls; the group's first thread gets the result.
+template <class R, class In, class Acc>
+__device__ Acc reduce_dense_chunk(const R& reducer, const In* in, int count, int lane, int group) {
+  using Vector = StoredPack<In, 4>;
+  const Vector* vectors = reinterpret_cast<const Vector*>(in) + lane;
+  Acc own[4];
+#pragma unroll
+  for (int i = 0; i < 4; ++i) own[i] = reducer.neutral();
+  const auto add = [&](const Vector& vector) {
+#pragma unroll
+    for (int i = 0; i < 4; ++i) own[i] = reducer.combine(own[i], reducer.load(vector.values[i]));
+  };
+  int rest = count;
+  for (; rest >= kVectorBatch * kAccumulators; rest -= kVectorBatch * kAccumulators) {
+    Vector batch[kVectorBatch];
+#pragma unroll
+    for (int i = 0; i < kVectorBatch; ++i) batch[i] = vectors[i * 32];
+#pragma unroll
+    for (int i = 0; i < kVectorBatch; ++i) add(batch[i]);
+    vectors += kVectorBatch * 32;
+  }
+#pragma unroll 4
+  for (; rest >= kAccumulators; rest -= kAccumulators, vectors += 32) add(*vectors);
+  rest -= 4 * lane;
+  if (rest >= 4) {
+    add(*vectors);
+  } else {
+#pragma unroll
+    for (int i = 0; i < 3; ++i) {
+      if (i < rest) {
+        const In element = reinterpret_cast<const In*>(vectors)[i];
+        own[i] = reducer.combine(own[i], reducer.load(element));
+      }
+    }
+  }
+#pragma unroll
+  for (int i = 0; i < 4; ++i) own[i] = reduce_in_group(reducer, own[i], group);
+  return reducer.finish(
+      reducer.combine(reducer.combine(own[0], own[2]), reducer.combine(own[1], own[3])));
+}
+
+// A group of threads per dense row of at most one chunk: a warp, or fewer threads for rows of fewer
+// than 128 elements.
+template <class In, class Acc, class R>
+__global__ void __launch_bounds__(kRowThreads)
+    reduce_dense_rows(const __grid_constant__ ReducePlan plan, const R reducer, int group) {
+  const int lane = static_cast<int>(threadIdx.x) % group;
+  const int per_block = kRowThreads / group;
+  const std::int64_t groups = static_cast<std::int64_t>(gridDim.x) * per_block;
+  std::int64_t output = static_cast<std::int64_t>(blockIdx.x) * per_block + threadIdx.x / group;
+  // Threads without a row stay in the loop: a warp's shuffles need all of its threads.
+  const std::int64_t rounds = (plan.outputs + groups - 1) / groups;
+  for (std::int64_t round = 0; round < rounds; ++round, output += groups) {
+    const bool is_present = output < plan.outputs;
+    const In* row = static_cast<const In*>(plan.in);
+    if (is_present) row += distant_offset(plan.kept, output);
+    const int count = is_present ? static_cast<int>(plan.length) : 0;
+    const Acc result = reduce_dense_chunk<R, In, Acc>(reducer, row, count, lane, group);
+    if (is_present && lane == 0) write_output(plan, output, result);
+  }
+}
+
+// A warp per chunk of a dense row; a block has chunks of one row.
+template <class In, class Acc, class R>
+__global__ void __launch_bounds__(kRowThreads)
+    reduce_dense_chunks(const __grid_constant__ ReducePlan plan, const R reducer,
+                        std::uint32_t blocks_per_row) {
+  const std::int64_t output = blockIdx.x / blocks_per_row;
+  const std::int64_t chunk =
+      static_cast<std::int64_t>(blockIdx.x % blocks_per_row) * (kRowThreads / 32) +
+      threadIdx.x / 32;
+  if (chunk < plan.chunks) {
+    const In* in =
+        static_cast<const In*>(plan.in) + distant_offset(plan.kept, output) + chunk * kReduceChunk;
+    const int lane = static_cast<int>(threadIdx.x) % 32;
+    const Acc result =
+        reduce_dense_chunk<R, In, Acc>(reducer, in, chunk_length(plan, chunk), lane, 32);
+    if (lane == 0) write_result(plan, output, chunk, result);
+  }
+  finish_row<R, Acc>(reducer, plan, output, blocks_per_row);
+}
+
+// The elements of one chunk for a thread that takes every 128th. Offset(i) is the position of
+// element i of the chunk.
+template <int kInFlight, class In, class R, class Acc, class Offset>
+__device__ void reduce_every_128th(const R& reducer, const In* in, int count, Acc& accumulator,
+                                   const Offset& offset) {
+  int k = static_cast<int>(threadIdx.x);
+  for (; k + (kInFlight - 1) * kAccumulators < count; k += kInFlight * kAccumulators) {
+    In batch[kInFlight];
+#pragma unroll
+    for (int i = 0; i < kInFlight; ++i) batch[i] = in[offset(k, i)];
+#pragma unroll
+    for (int i = 0; i < kInFlight; ++i)
+      accumulator = reducer.combine(accumulator, reducer.load(batch[i]));
+  }
+#pragma unroll 4
+  for (; k < count; k += kAccumulators)
+    accumulator = reducer.combine(accumulator, reducer.load(in[offset(k, 0)]));
+}
+
+// How a block of reduce_rows finds the elements of a chunk.
+enum class RowLayout { dense, strided, dims };
+
+// A block of 128 threads, one per accumulator, reduces one chunk of one row.
+template <class In, class Acc, class R, RowLayout kLayout>
+__global__ void __launch_bounds__(kRowThreads)
+    reduce_rows(const __grid_constant__ ReducePlan plan, const R reducer) {
+  const std::int64_t tasks = plan.outputs * plan.chunks;
+  const std::int64_t stride = plan.reduced.strides[0];
+  for (std::int64_t task = blockIdx.x; task < tasks; task += gridDim.x) {
+    const std::int64_t output = plan.chunks == 1 ? task : task / plan.chunks;
+    const std::int64_t chunk = plan.chunks == 1 ? 0 : task - output * plan.chunks;
+    const std::int64_t first = chunk * kReduceChunk;
+    const In* row = static_cast<const In*>(plan.in) + distant_offset(plan.kept, output);
+    Acc accumulator = reducer.neutral();
+    const int count = chunk_length(plan, chunk);
+    if constexpr (kLayout == RowLayout::dense) {
+      reduce_every_128th<kDenseBatch<In>>(reducer, row + first, count, accumulator,
+                                          [](int k, int i) { return k + i * kAccumulators; });
+    } else if constexpr (kLayout == RowLayout::strided) {
+      const std::int64_t step = stride * kAccumulators;
+      reduce_every_128th<kBatch>(reducer, row + first * stride, count, accumulator,
+                                 [&](int k, int i) { return k * stride + i * step; });
+    } else {
+      reduce_every_128th<4>(reducer, row, count, accumulator, [&](int k, int i) {
+        return distant_offset(plan.reduced, first + k + i * kAccumulators);
+      });
+    }
+    const Acc result = reducer.finish(combine_block_accumulators(reducer, accumulator));
+    if (threadIdx.x == 0) write_result(plan, output, chunk, result);
+    finish_row<R, Acc>(reducer, plan, output, static_cast<std::uint32_t>(plan.chunks));
+  }
+}
+
+// A group of `group` threads (a power of two, at most a warp) reduces one short row. With 32
+// threads, each has 4 of the 128 accumulators.
+template <class In, class Acc, class R>
+__global__ void __launch_bounds__(kThreads)
+    reduce_short_rows(const __grid_constant__ ReducePlan plan, const R reducer, int group) {
+  constexpr int kOwn = 4;
+  constexpr int kInFlight = 2 * kOwn;
+  const int lane = static_cast<int>(threadIdx.x) % group;
+  const int per_block = kThreads / group;
+  const std::int64_t groups = static_cast<std::int64_t>(gridDim.x) * per_block;
+  std::int64_t output = static_cast<std::int64_t>(blockIdx.x) * per_block + threadIdx.x / group;
+  const std::int64_t stride = plan.reduced.strides[0];
+  // Threads without a row stay in the loop: a warp's shuffles need all of its threads.
+  const std::int64_t rounds = (plan.outputs + groups - 1) / groups;
+  for (std::int64_t round = 0; round < rounds; ++round, output += groups) {
+    const bool is_present = output < plan.outputs;
+    const In* row = static_cast<const In*>(plan.in) + lane * stride;
+    if (is_present) row += distant_offset(plan.kept, output);
+    Acc own[kOwn];
+#pragma unroll
+    for (int i = 0; i < kOwn; ++i) own[i] = reducer.neutral();
+    for (int rest = is_present ? static_cast<int>(plan.length) - lane : 0; rest > 0;
+         rest -= kInFlight * 32) {
+      In batch[kInFlight];
+#pragma unroll
+      for (int i = 0; i < kInFlight; ++i) {
+        if (i * 32 < rest) batch[i] = row[i * 32 * stride];
+      }
+#pragma unroll
+      for (int i = 0; i < kInFlight; ++i) {
+        if (i * 32 < rest) {
+          own[i % kOwn] = reducer.combine(own[i % kOwn], reducer.load(batch[i]));
+        }
+      }
+      row += kInFlight * 32 * stride;
+    }
+    const Acc result = reducer.finish(combine_warp_accumulators(reducer, own, group));
+    if (is_present && lane == 0) write_output(plan, output, result);
+  }
+}
+
+}  // namespace
+
+}  // namespace gantry::kernels::cuda

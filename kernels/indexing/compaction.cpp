@@ -1,0 +1,107 @@
+#include "kernels/indexing/compaction.hpp"
+
+#include "kernels/dispatch.hpp"
+#include "kernels/indexing/compaction_plan.hpp"
+#include "kernels/scratch.hpp"
+
+namespace gantry::kernels {
+
+namespace {
+
+StridedIndex index_over(const TensorRef& shape, const std::int64_t* strides) {
+  StridedIndex result;
+  for (int d = 0; d < shape.ndim; ++d) result.append(shape.sizes[d], strides[d]);
+  return result;
+}
+
+// The bits of an element that are not all zero in a non-zero element: all but a float's sign.
+std::uint64_t value_bits(DType dtype) {
+  const int bits = static_cast<int>(element_size(dtype)) * 8;
+  const std::uint64_t all = bits == 64 ? ~std::uint64_t{0} : (std::uint64_t{1} << bits) - 1;
+  return is_floating_point(dtype) ? all >> 1 : all;
+}
+
+CompactionPlan mask_plan(const TensorRef& mask, const TensorRef& sums) {
+  CompactionPlan plan;
+  plan.mask = mask.data;
+  plan.mask_index = index_over(mask, mask.strides);
+  plan.mask_bytes = static_cast<int>(element_size(mask.dtype));
+  plan.value_bits = value_bits(mask.dtype);
+  plan.numel = mask.numel();
+  plan.sums = static_cast<std::int64_t*>(sums.data);
+  return plan;
+}
+
+void set_packed(CompactionPlan& plan, const TensorRef& packed, std::int64_t limit) {
+  plan.packed = packed.data;
+  plan.packed_stride = packed.strides[0];
+  plan.element_bytes = static_cast<int>(element_size(packed.dtype));
+  plan.limit = limit;
+}
+
+void submit_compaction(const char* op, const Target& target,
+                       std::initializer_list<const TensorRef*> operands,
+                       const CompactionPlan& plan) {
+  submit(
+      op, target, operands, [plan] { host::compact(plan); },
+      [&](void* stream) { cuda::compact(op, stream, plan); });
+}
+
+}  // namespace
+
+void sum_tiles(const Target& target, const TensorRef& sums, const TensorRef& mask) {
+  const CompactionPlan plan = mask_plan(mask, sums);
+  if (plan.numel == 0) return;
+  submit(
+      "count_mask", target, {&sums, &mask}, [plan] { host::sum_tiles(plan); },
+      [&](void* stream) {
+        const Scratch scratch(target, cuda::sum_tiles_bytes(plan));
+        cuda::sum_tiles(stream, plan, scratch.data());
+      });
+}
+
+void write_coordinates(const Target& target, const TensorRef& out, const TensorRef& mask,
+                       const TensorRef& sums, std::int64_t limit) {
+  if (limit == 0 || mask.ndim == 0) return;
+  CompactionPlan plan = mask_plan(mask, sums);
+  set_packed(plan, out, limit);
+  plan.kind = CompactionKind::coordinates;
+  plan.dim_stride = out.strides[1];
+  plan.ndim = mask.ndim;
+  for (int d = 0; d < mask.ndim; ++d) plan.sizes[d] = mask.sizes[d];
+  submit_compaction("nonzero", target, {&out, &mask, &sums}, plan);
+}
+
+void write_offsets(const Target& target, const TensorRef& out, const TensorRef& mask,
+                   const std::int64_t* strides, const TensorRef& sums, std::int64_t limit) {
+  if (limit == 0) return;
+  CompactionPlan plan = mask_plan(mask, sums);
+  set_packed(plan, out, limit);
+  plan.kind = CompactionKind::offsets;
+  plan.places = index_over(mask, strides);
+  submit_compaction("mask_offsets", target, {&out, &mask, &sums}, plan);
+}
+
+void pack_masked(const char* op, const Target& target, const TensorRef& out, const TensorRef& in,
+                 const TensorRef& mask, const TensorRef& sums, std::int64_t limit) {
+  if (limit == 0) return;
+  CompactionPlan plan = mask_plan(mask, sums);
+  set_packed(plan, out, limit);
+  plan.kind = CompactionKind::pack;
+  plan.places = index_over(in, in.strides);
+  plan.unpacked = in.data;
+  submit_compaction(op, target, {&out, &in, &mask, &sums}, plan);
+}
+
+void unpack_masked(const char* op, const Target& target, const TensorRef& out, const TensorRef& in,
+                   const TensorRef& mask, const TensorRef& sums, std::int64_t limit) {
+  if (limit == 0) return;
+  CompactionPlan plan = mask_plan(mask, sums);
+  set_packed(plan, in, limit);
+  plan.kind = CompactionKind::unpack;
+  plan.places = index_over(out, out.strides);
+  plan.unpacked = out.data;
+  submit_compaction(op, target, {&out, &in, &mask, &sums}, plan);
+}
+
+}  // namespace gantry::kernels

@@ -1,0 +1,127 @@
+#include "kernels/indexing/indexing.hpp"
+
+#include "device/launch_blocking.hpp"
+#include "kernels/dispatch.hpp"
+#include "kernels/indexing/indexing_plan.hpp"
+#include "kernels/scratch.hpp"
+
+namespace gantry::kernels {
+
+namespace {
+
+void submit_gather(const IndexUse& use, const Target& target, const TensorRef& out,
+                   const TensorRef& in, int dim, const TensorRef& index,
+                   const TensorRef& checked_index) {
+  if (out.numel() == 0) return;
+  const IndexingPlan plan = make_indexing_plan(use, target, out, in, dim, index, true);
+  if (target.is_cpu()) host::check_indices(plan, checked_index);
+  submit(
+      use.op, target, {&out, &in, &index}, [plan] { host::gather(plan); },
+      [&](void* stream) { cuda::gather(stream, plan); });
+  if (!target.is_cpu()) raise_fault_of_launch(target.stream().native());
+}
+
+// Bounds for one thread per fibre: fewer fibres leave the GPU idle, longer ones take a thread too
+// long.
+constexpr std::int64_t kManyFibres = 16384;
+constexpr std::int64_t kShortFibre = 32;
+constexpr std::int64_t kMostSorted = std::int64_t{1} << 31;
+
+void scatter_on_gpu(const Target& target, void* stream, const IndexingPlan& plan,
+                    ScatterMode mode) {
+  if (plan.fibre_length <= kShortFibre || plan.fibres.numel >= kManyFibres ||
+      plan.positions.numel >= kMostSorted) {
+    cuda::scatter_fibres(stream, plan, mode);
+    return;
+  }
+  const Scratch scratch(target, cuda::scatter_sorted_bytes(plan));
+  cuda::scatter_sorted(stream, plan, mode, scratch.data());
+}
+
+// `index`, which is 1-D, with the sizes of `like` and stride 0 in all dims but `dim`.
+TensorRef along(const TensorRef& index, const TensorRef& like, int dim) {
+  TensorRef result = like;
+  result.data = index.data;
+  result.dtype = index.dtype;
+  for (int d = 0; d < like.ndim; ++d) result.strides[d] = d == dim ? index.strides[0] : 0;
+  return result;
+}
+
+void index_scatter_on_gpu(const Target& target, void* stream, const IndexingPlan& plan,
+                          ScatterMode mode) {
+  if (plan.fibre_length <= kShortFibre || plan.fibre_length >= kMostSorted) {
+    cuda::scatter_fibres(stream, plan, mode);
+    return;
+  }
+  const Scratch scratch(target, cuda::index_scatter_bytes(plan));
+  cuda::index_scatter(stream, plan, mode, scratch.data());
+}
+
+}  // namespace
+
+void index_select(const IndexUse& use, const Target& target, const TensorRef& out,
+                  const TensorRef& in, int dim, const TensorRef& index) {
+  submit_gather(use, target, out, in, dim, along(index, out, dim), index);
+}
+
+void gather(const IndexUse& use, const Target& target, const TensorRef& out, const TensorRef& in,
+            int dim, const TensorRef& index) {
+  submit_gather(use, target, out, in, dim, index, index);
+}
+
+void scatter(const IndexUse& use, const Target& target, const TensorRef& out, int dim,
+             const TensorRef& index, const TensorRef& in, ScatterMode mode) {
+  if (index.numel() == 0) return;
+  TensorRef source = in;  // only the part that `index` covers
+  for (int d = 0; d < index.ndim; ++d) source.sizes[d] = index.sizes[d];
+  const IndexingPlan plan =
+      make_indexing_plan(use, target, source, out, dim, index, mode == ScatterMode::replace);
+  if (target.is_cpu()) host::check_indices(plan, index);
+  submit(
+      use.op, target, {&out, &index, &source}, [plan, mode] { host::scatter(plan, mode); },
+      [&](void* stream) { scatter_on_gpu(target, stream, plan, mode); });
+  if (!target.is_cpu()) raise_fault_of_launch(target.stream().native());
+}
+
+void index_scatter(const IndexUse& use, const Target& target, const TensorRef& out, int dim,
+                   const TensorRef& index, const TensorRef& in, ScatterMode mode) {
+  if (in.numel() == 0) return;
+  const IndexingPlan plan = make_indexing_plan(use, target, in, out, dim, along(index, in, dim),
+                                               mode == ScatterMode::replace);
+  if (target.is_cpu()) host::check_indices(plan, index);
+  submit(
+      use.op, target, {&out, &index, &in}, [plan, mode] { host::scatter(plan, mode); },
+      [&](void* stream) { index_scatter_on_gpu(target, stream, plan, mode); });
+  if (!target.is_cpu()) raise_fault_of_launch(target.stream().native());
+}
+
+void index_offsets(const Target& target, const TensorRef& out, const OffsetTerm& first,
+                   const OffsetTerm* second) {
+  if (out.numel() == 0) return;
+  OffsetsPlan plan;
+  plan.count = second == nullptr ? 1 : 2;
+  plan.out = static_cast<std::int64_t*>(out.data);
+  const OffsetTerm* const terms[] = {&first, second == nullptr ? &first : second};
+  for (int k = 0; k < plan.count; ++k) {
+    const OffsetTerm& term = *terms[k];
+    IndexingPlan& part = plan.terms[k];
+    part.indices = term.index.data;
+    part.is_wide = term.index.dtype == DType::i64;
+    part.rule = term.use.rule;
+    part.op = term.use.op;
+    part.dim = term.use.dim;
+    part.index_size = term.size;
+    part.index_stride = term.stride;
+    if (!target.is_cpu()) part.fault = driver().fault_record(target.device().index);
+    if (target.is_cpu()) host::check_indices(part, term.index);
+  }
+  plan.positions = make_plan<3>(out.ndim, out.sizes,
+                                {out.strides, terms[0]->index.strides, terms[1]->index.strides});
+  submit(
+      first.use.op, target, {&out, &first.index, second == nullptr ? nullptr : &second->index},
+      [plan] { host::index_offsets(plan); },
+      [&](void* stream) { cuda::index_offsets(stream, plan); });
+  if (!target.is_cpu()) raise_fault_of_launch(target.stream().native());
+}
+
+}  // namespace gantry::kernels

@@ -1,0 +1,72 @@
+#include "kernels/indexing/indexing_plan.hpp"
+
+#include <algorithm>
+#include <cstdint>
+
+namespace gantry::kernels {
+
+namespace {
+
+// Makes the operands move in 16-byte words, if the alignment of every row allows it. The innermost
+// dim must be dense in both tensors and share one index. Returns false otherwise.
+bool widen(TensorRef& direct, TensorRef& indexed, TensorRef& index, int dim) {
+  const int inner = direct.ndim - 1;
+  const auto bytes = static_cast<std::int64_t>(element_size(direct.dtype));
+  const std::int64_t words = 16 / bytes;
+  if (inner < 0 || inner == dim || direct.strides[inner] != 1 || indexed.strides[inner] != 1 ||
+      index.strides[inner] != 0 || direct.sizes[inner] % words != 0) {
+    return false;
+  }
+  const auto is_aligned = [&](const TensorRef& tensor) {
+    if (reinterpret_cast<std::uintptr_t>(tensor.data) % 16 != 0) return false;
+    return std::all_of(tensor.strides, tensor.strides + inner,
+                       [&](std::int64_t stride) { return stride % words == 0; });
+  };
+  if (!is_aligned(direct) || !is_aligned(indexed)) return false;
+  for (TensorRef* tensor : {&direct, &indexed}) {
+    tensor->sizes[inner] /= words;
+    for (int d = 0; d < inner; ++d) tensor->strides[d] /= words;
+  }
+  index.sizes[inner] = direct.sizes[inner];
+  return true;
+}
+
+}  // namespace
+
+IndexingPlan make_indexing_plan(const IndexUse& use, const Target& target,
+                                const TensorRef& direct_tensor, const TensorRef& indexed_tensor,
+                                int dim, const TensorRef& index_tensor, bool moves_only) {
+  TensorRef direct = direct_tensor;
+  TensorRef indexed = indexed_tensor;
+  TensorRef index = index_tensor;
+  IndexingPlan plan;
+  plan.op = use.op;
+  plan.rule = use.rule;
+  plan.dtype = direct.dtype;
+  plan.element_bytes = static_cast<int>(element_size(direct.dtype));
+  if (moves_only && widen(direct, indexed, index, dim)) plan.element_bytes = 16;
+  plan.direct = direct.data;
+  plan.indexed = indexed.data;
+  plan.indices = index.data;
+  plan.is_wide = index.dtype == DType::i64;
+  plan.dim = use.dim < 0 ? dim : use.dim;
+  plan.index_size = indexed.sizes[dim];
+  plan.index_stride = indexed.strides[dim];
+  plan.fibre_length = direct.sizes[dim];
+  plan.direct_stride = direct.strides[dim];
+  plan.indices_stride = index.strides[dim];
+  plan.indexed_extent = 1;
+  for (int d = 0; d < indexed.ndim; ++d) {
+    plan.indexed_extent += (indexed.sizes[d] - 1) * indexed.strides[d];
+  }
+  indexed.strides[dim] = 0;
+  plan.positions =
+      make_plan<3>(direct.ndim, direct.sizes, {direct.strides, indexed.strides, index.strides});
+  direct.sizes[dim] = 1;
+  plan.fibres =
+      make_plan<3>(direct.ndim, direct.sizes, {direct.strides, indexed.strides, index.strides});
+  if (!target.is_cpu()) plan.fault = driver().fault_record(target.device().index);
+  return plan;
+}
+
+}  // namespace gantry::kernels

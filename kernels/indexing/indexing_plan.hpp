@@ -1,0 +1,97 @@
+#pragma once
+
+#include <cstdint>
+
+#include <gantry/extend/driver.hpp>
+#include <gantry/kernels/tensor_ref.hpp>
+
+#include "kernels/indexing/indexing.hpp"
+#include "kernels/strided.hpp"
+#include "kernels/target.hpp"
+
+namespace gantry::kernels {
+
+// The plan of index_select, gather and scatter: a loop over positions, each with one index. A POD.
+//
+// Operand 0, `direct`, has an element at every position: the output of a gather, the input of a
+// scatter. Operand 1, `indexed`, is addressed by the index along `dim`: its stride along that dim
+// is 0 in `positions`, and `index_stride` here. Operand 2 is the indices.
+struct IndexingPlan {
+  StridedPlan<3> positions;
+  StridedPlan<3> fibres;  // the positions without `dim`
+  void* direct = nullptr;
+  void* indexed = nullptr;
+  const void* indices = nullptr;
+  bool is_wide = false;  // indices are i64, else i32
+  IndexRule rule = IndexRule::positive;
+  DType dtype = DType::f32;
+  int element_bytes = 0;          // per position: of the dtype, or 16 if rows move as 16-byte words
+  std::int32_t dim = 0;           // in errors
+  std::int64_t index_size = 0;    // valid indices: 0 … index_size - 1
+  std::int64_t index_stride = 0;  // of the indexed operand along `dim`
+  std::int64_t fibre_length = 0;  // positions along `dim`; the next two are the strides along it
+  std::int64_t direct_stride = 0;
+  std::int64_t indices_stride = 0;
+  std::int64_t indexed_extent = 0;  // exclusive bound of the indexed operand's offsets
+  FaultRecord* fault = nullptr;     // null: the host throws
+  const char* op = nullptr;         // the op's name in errors: a literal that the GPU never reads
+};
+
+// Makes a plan. `index` has the sizes of `direct`; strides of 0 broadcast. With `moves_only` the
+// kernel copies elements unchanged, so they may move as larger words.
+[[nodiscard]] IndexingPlan make_indexing_plan(const IndexUse& use, const Target& target,
+                                              const TensorRef& direct, const TensorRef& indexed,
+                                              int dim, const TensorRef& index, bool moves_only);
+
+// The index at `offset`, unchecked.
+GANTRY_HD inline std::int64_t load_index(const IndexingPlan& plan, std::int64_t offset) {
+  return plan.is_wide ? static_cast<const std::int64_t*>(plan.indices)[offset]
+                      : static_cast<const std::int32_t*>(plan.indices)[offset];
+}
+
+// The position that `index` names: negative ones count from the end if the rule says so.
+GANTRY_HD inline std::int64_t position_of(const IndexingPlan& plan, std::int64_t index) {
+  return index < 0 && plan.rule == IndexRule::wrapping ? index + plan.index_size : index;
+}
+
+// True if `position` is in range.
+GANTRY_HD inline bool is_inside(const IndexingPlan& plan, std::int64_t position) {
+  return position >= 0 && position < plan.index_size;
+}
+
+// The plan of index_offsets: a loop over the positions of the output, operand 0. Operands 1 and 2
+// are the indices of two dims. A POD.
+struct OffsetsPlan {
+  StridedPlan<3> positions;
+  std::int64_t* out = nullptr;
+  IndexingPlan terms[2];  // indices, is_wide, rule, index_size, index_stride, fault, op, dim
+  int count = 1;          // terms in use
+};
+
+namespace host {
+// Throws IndexError for the first index out of range. For CPU tensors, whose errors are immediate.
+void check_indices(const IndexingPlan& plan, const TensorRef& index);
+void gather(const IndexingPlan& plan);
+void scatter(const IndexingPlan& plan, ScatterMode mode);
+void index_offsets(const OffsetsPlan& plan);
+}  // namespace host
+
+namespace cuda {
+void gather(void* stream, const IndexingPlan& plan);
+void index_offsets(void* stream, const OffsetsPlan& plan);
+
+// One thread per fibre, for many or short fibres.
+void scatter_fibres(void* stream, const IndexingPlan& plan, ScatterMode mode);
+
+// Bytes of scratch memory for scatter_sorted.
+[[nodiscard]] std::size_t scatter_sorted_bytes(const IndexingPlan& plan);
+// Sorts the positions by destination, for few long fibres. At most 2^31 - 1 positions.
+void scatter_sorted(void* stream, const IndexingPlan& plan, ScatterMode mode, void* scratch);
+
+// Bytes of scratch memory for index_scatter.
+[[nodiscard]] std::size_t index_scatter_bytes(const IndexingPlan& plan);
+// Sorts the indices, which all fibres share. At most 2^31 - 1 indices.
+void index_scatter(void* stream, const IndexingPlan& plan, ScatterMode mode, void* scratch);
+}  // namespace cuda
+
+}  // namespace gantry::kernels

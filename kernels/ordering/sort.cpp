@@ -1,0 +1,112 @@
+#include "kernels/ordering/sort.hpp"
+
+#include <string>
+
+#include <gantry/core/error.hpp>
+
+#include "kernels/dispatch.hpp"
+#include "kernels/layout/copy.hpp"
+#include "kernels/ordering/sort_plan.hpp"
+#include "kernels/scratch.hpp"
+
+namespace gantry::kernels {
+
+namespace {
+
+SortPlan make_sort_plan(const TensorRef& values, const TensorRef& indices, const TensorRef& in,
+                        int dim) {
+  SortPlan plan;
+  plan.fibres = make_fibre_plan(values, in, dim);
+  plan.indices = fibres_like(indices, in, dim);
+  return plan;
+}
+
+// `in` with the elements of a fibre side by side. Kernels that read long fibres several times need
+// it to be so.
+TensorRef with_dense_fibres(const Target& target, const TensorRef& in, int dim, Scratch& memory) {
+  if (target.is_cpu() || in.ndim == 0 || in.sizes[dim] <= cuda::kBlockSort ||
+      !make_fibre_plan(in, in, dim).is_column_wise()) {
+    return in;
+  }
+  memory = Scratch(target, static_cast<std::size_t>(in.numel()) * element_size(in.dtype));
+  TensorRef dense = in;
+  dense.data = memory.data();
+  dense.strides[dim] = 1;
+  std::int64_t stride = in.sizes[dim];
+  for (int d = in.ndim - 1; d >= 0; --d) {
+    if (d == dim) continue;
+    dense.strides[d] = stride;
+    stride *= in.sizes[d];
+  }
+  copy(target, dense, in);
+  return dense;
+}
+
+void sort_on_gpu(const Target& target, void* stream, const SortPlan& plan) {
+  if (plan.fibres.length <= cuda::kBlockSort) {
+    cuda::sort_in_blocks(stream, plan, {});
+  } else if (cuda::is_selection(plan)) {
+    const Scratch scratch(target, cuda::select_scratch_bytes(plan));
+    cuda::select(stream, plan, scratch.data());
+  } else {
+    const Scratch scratch(target, cuda::sort_scratch_bytes(plan));
+    cuda::sort(stream, plan, scratch.data());
+  }
+}
+
+}  // namespace
+
+void check_sort_length(std::string_view op, const Target& target, std::int64_t length) {
+  if (length <= kLongestSort || target.is_cpu() || platform() == Platform::simulated) return;
+  throw NotSupported(std::string(op) + ": expected at most " + std::to_string(kLongestSort) +
+                         " elements along the dimension on a GPU, but got " +
+                         std::to_string(length),
+                     target.device().str());
+}
+
+void sort(const Target& target, const TensorRef& values, const TensorRef& indices,
+          const TensorRef& in, int dim, bool descending) {
+  if (values.numel() == 0 || indices.numel() == 0) return;
+  Scratch memory;
+  const TensorRef source = with_dense_fibres(target, in, dim, memory);
+  SortPlan plan = make_sort_plan(values, indices, source, dim);
+  plan.largest_first = descending;
+  const TensorRef& out = values.data != nullptr ? values : indices;
+  plan.count = out.ndim > 0 ? out.sizes[dim] : 1;
+  submit(
+      {"sort", 2}, target, {&values, &indices, &source}, [plan] { host::sort(plan); },
+      [&](void* stream) { sort_on_gpu(target, stream, plan); });
+}
+
+void select_rank(const Target& target, const TensorRef& values, const TensorRef& indices,
+                 const TensorRef& in, int dim, std::int64_t rank, const TensorRef& ranks) {
+  if (values.numel() == 0 || indices.numel() == 0) return;
+  Scratch memory;
+  const TensorRef source = with_dense_fibres(target, in, dim, memory);
+  SortPlan plan = make_sort_plan(values, indices, source, dim);
+  if (ranks.data != nullptr) plan.ranks = fibres_like(ranks, source, dim);
+  plan.first = rank;
+  plan.count = 1;
+  submit(
+      {"select_rank", 2}, target, {&values, &indices, &source, &ranks},
+      [plan] { host::sort(plan); }, [&](void* stream) { sort_on_gpu(target, stream, plan); });
+}
+
+void cumulative_extremum(const Target& target, bool largest, const TensorRef& values,
+                         const TensorRef& indices, const TensorRef& in, int dim) {
+  if (in.numel() == 0) return;
+  SortPlan plan = make_sort_plan(values, indices, in, dim);
+  plan.largest_first = largest;
+  plan.count = plan.fibres.length;
+  submit(
+      {largest ? "cummax" : "cummin", 2}, target, {&values, &indices, &in},
+      [plan] { host::cumulative_extremum(plan); },
+      [&](void* stream) {
+        const std::size_t bytes = cuda::cumulative_scratch_bytes(plan);
+        Scratch scratch;
+        if (bytes > 0) scratch = Scratch(target, bytes);
+        cuda::cumulative_extremum(stream, plan, scratch.data());
+      });
+}
+
+}  // namespace gantry::kernels

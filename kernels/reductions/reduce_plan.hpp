@@ -1,0 +1,91 @@
+#pragma once
+
+#include <cstdint>
+
+#include <gantry/core/dtype.hpp>
+
+#include "kernels/reductions/merge_counters.hpp"
+#include "kernels/reductions/reduce.hpp"
+#include "kernels/strided_index.hpp"
+
+namespace gantry::kernels {
+
+// Accumulators and length of one chunk of Note [Reduction order].
+inline constexpr std::int64_t kReduceAccumulators = 128;
+inline constexpr std::int64_t kReduceChunk = 128 * kReduceAccumulators;
+
+// The plan of one pass over `in`, for both backends. A POD.
+//
+// The kept dims enumerate the outputs, sorted by decreasing stride of the input. The reduced dims
+// enumerate one reduction's elements in row-major order.
+struct ReducePlan {
+  Reduction op = Reduction::sum;
+  DType in_dtype = DType::f32;
+  DType accumulator = DType::f32;  // f32, f64 or i64
+  DType out_dtype = DType::f32;
+  double divisor = 1;
+  const void* in = nullptr;
+  void* out = nullptr;
+  StridedIndex kept;      // strides of the input
+  StridedIndex kept_out;  // the same sizes, strides of the output
+  StridedIndex reduced;   // strides of the input
+  std::int64_t outputs = 0;
+  std::int64_t length = 0;
+  std::int64_t chunks = 0;  // per output
+
+  // GPU only. With several chunks, the result of chunk c of output o goes to
+  // partials[o * partial_output_stride + c * partial_chunk_stride].
+  void* partials = nullptr;
+  std::int64_t partial_output_stride = 0;
+  std::int64_t partial_chunk_stride = 0;
+  // Elements of one output over all passes. `all` compares its count of non-zeros with it.
+  std::int64_t total_length = 0;
+  bool reads_partials = false;  // `in` holds the results of an earlier pass
+  // The block that finishes last reduces the partials of an output to its result.
+  bool merges = false;
+  MergeCounters counters;
+
+  // True if the inputs of neighbouring outputs are closer together than those of one output.
+  [[nodiscard]] bool is_column_wise() const;
+};
+
+// The type in which `op` accumulates elements of `dtype`.
+[[nodiscard]] DType accumulator_dtype(Reduction op, DType dtype);
+
+// The reduction that combines the chunk results of `op`.
+[[nodiscard]] GANTRY_HD constexpr Reduction merging_reduction(Reduction op) {
+  switch (op) {
+    case Reduction::sum:
+    case Reduction::sum_squares:
+    case Reduction::sum_abs:
+    case Reduction::count_nonzero:
+      return Reduction::sum;
+    case Reduction::prod:
+      return Reduction::prod;
+    case Reduction::min:
+    case Reduction::all:
+      return Reduction::min;
+    case Reduction::max:
+    case Reduction::any:
+      return Reduction::max;
+  }
+  return op;
+}
+
+[[nodiscard]] ReducePlan make_reduce_plan(Reduction op, const TensorRef& out, const TensorRef& in,
+                                          double divisor);
+
+// The plan that reduces the partials of `pass`. Its own `partials` is null.
+[[nodiscard]] ReducePlan make_merge_plan(const ReducePlan& pass);
+
+namespace host {
+void reduce(const ReducePlan& plan);
+}  // namespace host
+
+namespace cuda {
+// The number of counters that a launch of `plan` with `merges` needs.
+[[nodiscard]] std::int64_t merge_counter_count(const ReducePlan& plan);
+void reduce(void* stream, const ReducePlan& plan);
+}  // namespace cuda
+
+}  // namespace gantry::kernels

@@ -1,0 +1,13 @@
+#pragma once
+
+#include "kernels/layout/copy.hpp"
+
+// The kernels of copy.hpp on the calling thread.
+namespace gantry::kernels::host {
+
+void copy(const TensorRef& out, const TensorRef& in);
+void fill(const TensorRef& out, const Scalar& value);
+void arange(const TensorRef& out, const Scalar& start, const Scalar& step, std::int64_t first);
+void triangle(const TensorRef& out, const TensorRef& in, bool lower, std::int64_t diagonal);
+
+}  // namespace gantry::kernels::host

@@ -1,0 +1,123 @@
+#include "tensor/layout/copy_between.hpp"
+
+#include <gantry/device/peer.hpp>
+#include <gantry/extend/driver.hpp>
+#include <gantry/streams/stream.hpp>
+#include <gantry/tensor/factories.hpp>
+
+#include "kernels/layout/copy.hpp"
+#include "tensor/layout/broadcast.hpp"
+#include "tensor/target_of.hpp"
+
+namespace gantry::detail {
+
+namespace {
+
+bool same_dense_shape(const Tensor& a, const Tensor& b) {
+  return a.is_contiguous() && b.is_contiguous() && a.sizes() == b.sizes();
+}
+
+// `in` as a contiguous tensor of `dtype` on its own device; `in` itself if it is one already.
+Tensor packed(const Tensor& in, DType dtype) {
+  if (in.dtype() == dtype && in.is_contiguous()) return in;
+  Tensor result =
+      empty(in.sizes(), {.dtype = dtype, .device = in.device(), .pinned = in.is_pinned()});
+  kernels::copy(target_of(in), result.ref(), in.ref());
+  return result;
+}
+
+}  // namespace
+
+// Note [Host copies]
+// The source side converts and packs; the output side unpacks and broadcasts. The bus therefore
+// carries one dense block of the output's dtype.
+// A non-blocking copy keeps pinned memory alive through record_stream, also pinned temporaries.
+// CUDA copies pageable memory under a lock of the device's context and holds it while the copy
+// waits for its stream. That stream may wait for work that another thread has yet to submit to the
+// same device: a deadlock. The host therefore synchronizes with the stream before such a copy. It
+// loses nothing, because copies of pageable memory block the host anyway.
+
+void copy_to_device(const Tensor& out, const Tensor& in, bool non_blocking) {
+  const Stream stream = Stream::current(out.device());
+  const Tensor host = packed(in, out.dtype());
+  const bool direct = same_dense_shape(out, host);
+  const Tensor dense = direct ? out : out.new_empty(host.sizes());
+  if (host.is_pinned()) {
+    host.record_stream(stream);
+  } else {
+    stream.synchronize();
+  }
+  driver().copy(dense.data(), host.data(), host.nbytes(), stream.native());
+  if (!direct) {
+    kernels::copy(kernels::Target::on(stream), out.ref(), broadcast_ref(dense, out.sizes()));
+  }
+  if (!non_blocking || !host.is_pinned()) stream.synchronize();
+}
+
+void copy_to_host(const Tensor& out, const Tensor& in, bool non_blocking) {
+  const Stream stream = Stream::current(in.device());
+  const Tensor device = packed(in, out.dtype());
+  const bool direct = same_dense_shape(out, device);
+  const Tensor dense = direct ? out : empty(device.sizes(), {.dtype = out.dtype(), .pinned = true});
+  if (dense.is_pinned()) {
+    dense.record_stream(stream);
+  } else {
+    stream.synchronize();
+  }
+  driver().copy(dense.data(), device.data(), device.nbytes(), stream.native());
+  if (!direct || !non_blocking || !dense.is_pinned()) stream.synchronize();
+  if (!direct) {
+    kernels::copy(kernels::Target::cpu(), out.ref(), broadcast_ref(dense, out.sizes()));
+  }
+}
+
+// Note [Copies between devices]
+// The copy runs on the source device's current stream, between two waits. The source's stream first
+// waits for the output's stream, which may still use the old contents. Afterwards the output's
+// stream waits for the copy. Both tensors may therefore be used and freed on their own streams
+// right after the call. Temporaries need no record_stream: the stream of the side that allocated
+// them is ordered after their last use.
+
+namespace {
+
+// Makes `destination` wait for the copy on `source`. If that fails, record_stream keeps the memory
+// of `out` from reuse while the copy may still run.
+void finish_copy(const Stream& destination, const Stream& source, const Tensor& out) {
+  try {
+    destination.wait(source);
+  } catch (...) {
+    out.record_stream(source);
+    throw;
+  }
+}
+
+}  // namespace
+
+void copy_across(const Tensor& out, const Tensor& in) {
+  const Stream source = Stream::current(in.device());
+  const Stream destination = Stream::current(out.device());
+  const Device from = in.device();
+  const Device to = out.device();
+  const bool peers = can_access_peer(from, to);
+  if (peers) enable_peer_access(from, to);
+
+  const bool same_bytes = in.dtype() == out.dtype() && same_dense_shape(out, in);
+  if (!same_bytes && peers) {
+    source.wait(destination);
+    kernels::copy(kernels::Target::on(source), out.ref(), broadcast_ref(in, out.sizes()));
+    finish_copy(destination, source, out);
+    return;
+  }
+  const Tensor packed_in = packed(in, out.dtype());
+  const bool direct = same_dense_shape(out, packed_in);
+  const Tensor dense = direct ? out : out.new_empty(packed_in.sizes());
+  source.wait(destination);
+  driver().copy_peer(dense.data(), to.index, packed_in.data(), from.index, packed_in.nbytes(),
+                     source.native());
+  finish_copy(destination, source, dense);
+  if (!direct) {
+    kernels::copy(kernels::Target::on(destination), out.ref(), broadcast_ref(dense, out.sizes()));
+  }
+}
+
+}  // namespace gantry::detail

@@ -1,0 +1,145 @@
+// Who frees the memory of a communicator, and when.
+
+#include "collectives/p2p/workspace.hpp"
+
+#include <fmt/format.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include <gantry/collectives/communicator.hpp>
+#include <gantry/tensor/factories.hpp>
+
+#include "collectives/descriptor.hpp"
+#include "collectives/protocol/layout.hpp"
+#include "job/flight_file.hpp"
+#include "job/flight_folder.hpp"
+#include "tests/collectives/communicator/local_group.hpp"
+#include "tests/support/fault_driver.hpp"
+#include "tests/support/flight_folder.hpp"
+#include "tests/support/rank_processes.hpp"
+
+namespace gantry {
+namespace {
+
+using ::testing::HasSubstr;
+using testing::rank_threads;
+using testing::RankProcesses;
+
+// Ranks that count in one file.
+class WorkspaceTest : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    descriptor_ = memfd_create("workspace-counts", 0);
+    ASSERT_GE(descriptor_, 0);
+    ASSERT_EQ(ftruncate(descriptor_, 4096), 0);
+  }
+  void TearDown() override {
+    if (descriptor_ >= 0) close(descriptor_);
+  }
+  [[nodiscard]] RankProcesses start(const std::string& what, int ranks = 2) const {
+    const std::string actor = GANTRY_TEST_PROGRAM_DIR "/workspace_actor";
+    const std::string file = fmt::format("/proc/{}/fd/{}", getpid(), descriptor_);
+    return RankProcesses(
+        {.ranks = ranks, .argv = {actor, what, file}, .environment = {{"GANTRY_P2P", "on"}}});
+  }
+  static void expect_ok(testing::Subprocess& process) {
+    const testing::Outcome outcome = process.wait();
+    EXPECT_EQ(outcome.exit_code, 0) << outcome.describe();
+    EXPECT_THAT(outcome.out, HasSubstr("ok"));
+  }
+
+ private:
+  int descriptor_ = -1;
+};
+
+TEST_F(WorkspaceTest, IsFreedWhenTheOtherRanksHaveClosedItWhateverWorkIsKept) {
+  RankProcesses ranks = start("work");
+  for (int rank = 0; rank < 2; ++rank) expect_ok(ranks[rank]);
+}
+
+TEST_F(WorkspaceTest, OfABrokenGroupIsKeptUntilItIsClosed) {
+  RankProcesses ranks = start("broken");
+  for (int rank = 0; rank < 2; ++rank) expect_ok(ranks[rank]);
+}
+
+TEST_F(WorkspaceTest, IsNotKeptForTheDead) {
+  RankProcesses ranks = start("dead");
+  expect_ok(ranks[0]);
+}
+
+TEST_F(WorkspaceTest, OfAMachineAmongSeveralIsFreedWhenItsOtherRanksHaveClosedIt) {
+  RankProcesses ranks = start("layers", 4);
+  for (int rank = 0; rank < 4; ++rank) expect_ok(ranks[rank]);
+}
+
+using LocalWorkspaceTest = testing::LocalGroupTest;
+
+TEST_F(LocalWorkspaceTest, IsFreedWithTheLastCommunicatorsWhateverWorkIsKept) {
+  GANTRY_REQUIRE_DEVICES(2);
+  const auto free_bytes = [](int device) { return driver().memory_info(device).free; };
+  std::vector<Communicator> parents = Communicator::local(devices(2));
+  std::vector<std::optional<Work>> kept(2);
+  std::size_t before[2] = {};
+  for (int round = 0; round < 20; ++round) {
+    std::vector<Communicator> group(2);
+    rank_threads(2, [&](int rank) {
+      const auto at = static_cast<std::size_t>(rank);
+      const DeviceGuard guard(Device::cuda(rank));
+      group[at] = parents[at].split(0, 0);
+      Tensor tensor = full({1000}, rank + 1, {.dtype = f32, .device = Device::cuda(rank)});
+      kept[at] = group[at].all_reduce(tensor);
+      EXPECT_EQ(tensor[0].item<float>(), 3);
+    });
+    for (int rank = 0; rank < 2; ++rank) {
+      if (round == 0) before[rank] = free_bytes(rank) + protocol::kWorkspaceBytes;
+    }
+    group.clear();
+    for (int rank = 0; rank < 2; ++rank) {
+      // Rank 0 left before rank 1 had closed its memory, and only rank 0 may free it by and by.
+      const std::size_t waiting = rank == 0 ? protocol::kWorkspaceBytes : 0;
+      EXPECT_GE(free_bytes(rank) + waiting, before[rank]) << "rank " << rank << ", round " << round;
+      EXPECT_TRUE(kept[static_cast<std::size_t>(rank)]->query());
+    }
+  }
+  parents.clear();
+  for (int rank = 0; rank < 2; ++rank) {
+    EXPECT_GE(free_bytes(rank), before[rank] + protocol::kWorkspaceBytes) << "rank " << rank;
+  }
+}
+
+// Some links are not NVLinks.
+class DividingDriver final : public testing::FaultDriver {
+ public:
+  bool has_peer_atomics(int from, int to) override { return from == to || from + to != 3; }
+};
+
+// One link among others decides, for the ranks that it is not between, too.
+TEST_F(LocalWorkspaceTest, LinesAreNotSentWhereALinkMayDivideThem) {
+  GANTRY_REQUIRE_SIM();
+  GANTRY_REQUIRE_DEVICES(3);
+  const testing::FlightFolder folder;
+  setenv("GANTRY_COLL_ALGO", "ll128", 1);
+  const auto expect_algorithm = [](Algorithm algorithm) {
+    on_ranks(3, [&](testing::CollectiveSuite&, Communicator& group) {
+      Tensor tensor = ones({1001}, {.dtype = f32, .device = group.device()});
+      group.all_reduce(tensor).synchronize();
+      EXPECT_EQ(tensor.amin().item<float>(), 3);
+      const auto file = flight::OpenFile::open(flight::list_files().at(0));
+      const auto record = file->view().newest(group.rank());
+      ASSERT_TRUE(record);
+      EXPECT_EQ(record->algorithm, static_cast<int>(algorithm)) << "rank " << group.rank();
+    });
+  };
+  expect_algorithm(Algorithm::ll128);
+  DividingDriver driver;
+  expect_algorithm(Algorithm::one_shot);
+}
+
+}  // namespace
+}  // namespace gantry

@@ -1,0 +1,159 @@
+#include "kernels/indexing/compaction.hpp"
+
+#include <gtest/gtest.h>
+
+#include "tests/kernels/kernel_arrays.hpp"
+
+namespace gantry {
+namespace {
+
+using kernels::Target;
+using testing::Array;
+using testing::contiguous;
+using testing::Layout;
+using testing::run_everywhere;
+
+// Fills with integers on [low, high).
+void fill_integers(Array& array, std::uint32_t seed, int low, int high) {
+  std::uint32_t state = seed;
+  for (std::int64_t i = 0; i < array.numel(); ++i) {
+    state = state * 1664525u + 1013904223u;
+    const auto value = low + static_cast<int>((state >> 16) % static_cast<unsigned>(high - low));
+    dispatch(array.dtype(), [&]<class T>(TypeTag<T>) {
+      if constexpr (is_floating_point(dtype_of<T>)) {
+        array.set(i, T(static_cast<float>(value)));
+      } else {
+        array.set(i, static_cast<T>(value));
+      }
+    });
+  }
+}
+
+// A mask in which about one element of `n` is zero.
+void fill_mask(Array& mask, std::uint32_t seed, int n) { fill_integers(mask, seed, 0, n); }
+
+bool is_set(const Array& mask, std::int64_t i) {
+  return dispatch(mask.dtype(), [&](auto tag) {
+    using T = typename decltype(tag)::type;
+    if constexpr (std::is_same_v<T, bool>)
+      return mask.get<std::uint8_t>(i) != 0;
+    else
+      return static_cast<double>(mask.get<T>(i)) != 0;
+  });
+}
+
+std::vector<std::int64_t> selected(const Array& mask) {
+  std::vector<std::int64_t> result;
+  for (std::int64_t i = 0; i < mask.numel(); ++i) {
+    if (is_set(mask, i)) result.push_back(i);
+  }
+  return result;
+}
+
+TEST(CompactionTest, SumsCountTheTilesOfEveryLayout) {
+  for (const DType dtype : testing::kAllTypes) {
+    for (const Layout& layout : testing::input_layouts({3, 70, 45})) {
+      Array mask(dtype, layout);
+      fill_mask(mask, 1, 2);
+      const std::int64_t tiles = kernels::compaction_tiles(mask.numel());
+      const std::vector<Array> arrays = run_everywhere(
+          {Array(i64, contiguous({tiles})), mask},
+          [](const Target& target, const std::vector<TensorRef>& t) {
+            kernels::sum_tiles(target, t[0], t[1]);
+          },
+          layout.name);
+      std::int64_t sum = 0;
+      for (std::int64_t i = 0; i < mask.numel(); ++i) {
+        sum += is_set(mask, i) ? 1 : 0;
+        if ((i + 1) % kernels::kCompactionTile == 0 || i + 1 == mask.numel()) {
+          ASSERT_EQ(arrays[0].get<std::int64_t>(i / kernels::kCompactionTile), sum) << layout.name;
+        }
+      }
+    }
+  }
+}
+
+TEST(CompactionTest, CoordinatesAreInRowMajorOrder) {
+  for (const DType dtype : testing::kAllTypes) {
+    for (const Layout& layout : testing::input_layouts({7, 30, 45})) {
+      Array mask(dtype, layout);
+      fill_mask(mask, 2, 2);
+      const std::vector<std::int64_t> wanted = selected(mask);
+      const auto count = static_cast<std::int64_t>(wanted.size());
+      const std::int64_t tiles = kernels::compaction_tiles(mask.numel());
+      const std::vector<Array> arrays = run_everywhere(
+          {Array(i64, contiguous({tiles})), mask, Array(i64, testing::transposed({count, 3}))},
+          [&](const Target& target, const std::vector<TensorRef>& t) {
+            kernels::sum_tiles(target, t[0], t[1]);
+            kernels::write_coordinates(target, t[2], t[1], t[0], count);
+          },
+          layout.name);
+      for (std::int64_t r = 0; r < count; ++r) {
+        const std::int64_t i = wanted[static_cast<std::size_t>(r)];
+        ASSERT_EQ(arrays[2].get<std::int64_t>(3 * r), i / (30 * 45));
+        ASSERT_EQ(arrays[2].get<std::int64_t>(3 * r + 1), i / 45 % 30);
+        ASSERT_EQ(arrays[2].get<std::int64_t>(3 * r + 2), i % 45);
+      }
+    }
+  }
+}
+
+TEST(CompactionTest, OffsetsArePackedAndStopAtTheLimit) {
+  Array mask(bool_, contiguous({91, 101}));
+  fill_mask(mask, 3, 2);
+  const std::vector<std::int64_t> wanted = selected(mask);
+  const auto count = static_cast<std::int64_t>(wanted.size());
+  const std::int64_t strides[] = {1000, 3};
+  Array offsets(i64, contiguous({count}));
+  for (std::int64_t r = 0; r < count; ++r) offsets.set<std::int64_t>(r, -7);
+  const std::vector<Array> arrays = run_everywhere(
+      {Array(i64, contiguous({kernels::compaction_tiles(mask.numel())})), mask, offsets},
+      [&](const Target& target, const std::vector<TensorRef>& t) {
+        kernels::sum_tiles(target, t[0], t[1]);
+        kernels::write_offsets(target, t[2], t[1], strides, t[0], count - 2);
+      },
+      "offsets");
+  for (std::int64_t r = 0; r < count; ++r) {
+    const std::int64_t i = wanted[static_cast<std::size_t>(r)];
+    const std::int64_t offset = i / 101 * 1000 + i % 101 * 3;
+    ASSERT_EQ(arrays[2].get<std::int64_t>(r), r < count - 2 ? offset : -7);
+  }
+}
+
+TEST(CompactionTest, PacksAndUnpacksElementsOfEverySize) {
+  for (const DType dtype : {u8, f16, i32, f64}) {
+    for (const Layout& layout : testing::output_layouts({80, 90})) {
+      Array mask(u8, testing::transposed({80, 90}));
+      fill_mask(mask, 4, 2);
+      Array data(dtype, layout);
+      fill_random(data, 5);
+      const std::vector<std::int64_t> wanted = selected(mask);
+      const auto count = static_cast<std::int64_t>(wanted.size());
+      Array source(dtype, testing::sliced({count}));
+      fill_random(source, 6);
+      const std::vector<Array> arrays = run_everywhere(
+          {Array(i64, contiguous({kernels::compaction_tiles(mask.numel())})), mask, data,
+           Array(dtype, contiguous({count})), source},
+          [&](const Target& target, const std::vector<TensorRef>& t) {
+            kernels::sum_tiles(target, t[0], t[1]);
+            kernels::pack_masked("pack", target, t[3], t[2], t[1], t[0], count);
+            kernels::unpack_masked("unpack", target, t[2], t[4], t[1], t[0], count);
+          },
+          layout.name);
+      std::vector<bool> written(static_cast<std::size_t>(data.numel()), false);
+      for (std::int64_t r = 0; r < count; ++r) {
+        const std::int64_t i = wanted[static_cast<std::size_t>(r)];
+        ASSERT_EQ(arrays[3].bits(r), data.bits(i)) << layout.name;
+        ASSERT_EQ(arrays[2].bits(i), source.bits(r)) << layout.name;
+        written[static_cast<std::size_t>(i)] = true;
+      }
+      for (std::int64_t i = 0; i < data.numel(); ++i) {
+        if (written[static_cast<std::size_t>(i)]) continue;
+        ASSERT_EQ(arrays[2].bits(i), data.bits(i));
+      }
+    }
+  }
+}
+
+}  // namespace
+}  // namespace gantry

@@ -1,0 +1,196 @@
+// index_scatter and index_offsets against loops, on every platform.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+
+#include <gantry/core/error.hpp>
+
+#include "kernels/indexing/indexing.hpp"
+#include "tests/kernels/kernel_arrays.hpp"
+#include "tests/support/device_fixture.hpp"
+
+namespace gantry {
+namespace {
+
+using kernels::IndexRule;
+using kernels::ScatterMode;
+using kernels::Target;
+using testing::Array;
+using testing::contiguous;
+using testing::Layout;
+using testing::run_everywhere;
+
+// Fills with integers on [low, high).
+void fill_integers(Array& array, std::uint32_t seed, int low, int high) {
+  std::uint32_t state = seed;
+  for (std::int64_t i = 0; i < array.numel(); ++i) {
+    state = state * 1664525u + 1013904223u;
+    const auto value = low + static_cast<int>((state >> 16) % static_cast<unsigned>(high - low));
+    dispatch(array.dtype(), [&]<class T>(TypeTag<T>) {
+      if constexpr (is_floating_point(dtype_of<T>)) {
+        array.set(i, T(static_cast<float>(value)));
+      } else {
+        array.set(i, static_cast<T>(value));
+      }
+    });
+  }
+}
+
+// Indices on [low, high).
+void fill_indices(Array& index, std::uint32_t seed, std::int64_t low, std::int64_t high) {
+  fill_random(index, seed);
+  for (std::int64_t i = 0; i < index.numel(); ++i) {
+    const auto bits = static_cast<std::int64_t>(index.bits(i) * 2654435761u >> 7 & 0xffffff);
+    const std::int64_t value = low + bits % (high - low);
+    if (index.dtype() == i64) {
+      index.set(i, value);
+    } else {
+      index.set(i, static_cast<std::int32_t>(value));
+    }
+  }
+}
+
+std::int64_t index_at(const Array& index, std::int64_t i) {
+  return index.dtype() == i64 ? index.get<std::int64_t>(i) : index.get<std::int32_t>(i);
+}
+
+// Small positive integers, so that no order of operations rounds.
+double combined(ScatterMode mode, double old, double value) {
+  switch (mode) {
+    case ScatterMode::replace:
+      return value;
+    case ScatterMode::add:
+      return old + value;
+    case ScatterMode::multiply:
+      return old * value;
+    case ScatterMode::largest:
+      return std::max(old, value);
+    case ScatterMode::smallest:
+      return std::min(old, value);
+  }
+  return 0;
+}
+
+// Writes `count` slices along `dim` of an array in `layout`.
+template <class T>
+void expect_slices(const Layout& layout, int dim, std::int64_t count, DType index_dtype,
+                   ScatterMode mode, int high) {
+  Array out(dtype_of<T>, layout);
+  fill_integers(out, 1, 1, high);
+  Shape sizes = layout.sizes;
+  sizes[dim] = count;
+  Array in(dtype_of<T>, testing::transposed(sizes));
+  fill_integers(in, 2, 1, high);
+  Array index(index_dtype, testing::sliced({count}));
+  const std::int64_t size = layout.sizes[dim];
+  fill_indices(index, 3, -size, size);
+  std::vector<double> wanted;
+  for (std::int64_t i = 0; i < out.numel(); ++i)
+    wanted.push_back(static_cast<double>(out.get<T>(i)));
+  for (std::int64_t i = 0; i < in.numel(); ++i) {
+    std::int64_t rest = i;
+    Dims at = sizes;
+    for (int d = sizes.size() - 1; d >= 0; --d) {
+      at[d] = rest % sizes[d];
+      rest /= sizes[d];
+    }
+    at[dim] = index_at(index, at[dim]);
+    if (at[dim] < 0) at[dim] += size;
+    std::int64_t to = 0;
+    for (int d = 0; d < sizes.size(); ++d) to = to * layout.sizes[d] + at[d];
+    double& place = wanted[static_cast<std::size_t>(to)];
+    place = combined(mode, place, static_cast<double>(in.get<T>(i)));
+  }
+  const std::vector<Array> arrays = run_everywhere(
+      {out, index, in},
+      [&](const Target& target, const std::vector<TensorRef>& t) {
+        kernels::index_scatter({"test", IndexRule::wrapping}, target, t[0], dim, t[1], t[2], mode);
+      },
+      layout.name);
+  for (std::int64_t i = 0; i < out.numel(); ++i) {
+    ASSERT_EQ(static_cast<double>(arrays[0].get<T>(i)), wanted[static_cast<std::size_t>(i)])
+        << dtype_of<T> << " " << layout.name << " dim " << dim << " at " << i;
+  }
+}
+
+TEST(IndexScatterTest, WritesSlicesInOrder) {
+  for (const DType dtype : testing::kAllTypes) {
+    if (dtype == bool_) continue;
+    dispatch(dtype, [](auto tag) {
+      using T = typename decltype(tag)::type;
+      if constexpr (!std::is_same_v<T, bool>) {
+        for (const ScatterMode mode : {ScatterMode::replace, ScatterMode::add, ScatterMode::largest,
+                                       ScatterMode::smallest}) {
+          for (int dim = 0; dim < 2; ++dim) {
+            for (const Layout& layout : testing::output_layouts({6, 8})) {
+              expect_slices<T>(layout, dim, 5, i64, mode, 4);
+              expect_slices<T>(layout, dim, 40, i32, mode, 3);  // sorted on a GPU
+            }
+          }
+        }
+        expect_slices<T>(contiguous({6, 8}), 0, 5, i32, ScatterMode::multiply, 2);
+        expect_slices<T>(contiguous({300}), 0, 100, i64, ScatterMode::add, 2);
+        expect_slices<T>(contiguous({9, 512}), 0, 64, i64, ScatterMode::replace,
+                         100);  // wide words
+      }
+    });
+  }
+}
+
+TEST(IndexOffsetsTest, AddUpPositionsTimesStrides) {
+  for (const DType dtype : {i32, i64}) {
+    Array first(dtype, testing::expanded({40, 50}));
+    fill_indices(first, 1, -7, 7);
+    Array second(i64, testing::transposed({40, 50}));
+    fill_indices(second, 2, -9, 9);
+    const std::vector<Array> arrays = run_everywhere(
+        {Array(i64, contiguous({40, 50})), Array(i64, contiguous({40, 50})), first, second},
+        [](const Target& target, const std::vector<TensorRef>& t) {
+          const kernels::OffsetTerm a{t[2], {"test", IndexRule::wrapping, 0}, 7, 100};
+          const kernels::OffsetTerm b{t[3], {"test", IndexRule::wrapping, 1}, 9, 3};
+          kernels::index_offsets(target, t[0], a, &b);
+          kernels::index_offsets(target, t[1], a, nullptr);
+        },
+        "offsets");
+    for (std::int64_t i = 0; i < 2000; ++i) {
+      const std::int64_t a = (index_at(first, i) + 7) % 7 * 100;
+      const std::int64_t b = (index_at(second, i) + 9) % 9 * 3;
+      ASSERT_EQ(arrays[0].get<std::int64_t>(i), a + b);
+      ASSERT_EQ(arrays[1].get<std::int64_t>(i), a);
+    }
+  }
+}
+
+TEST(IndexOffsetsTest, AnIndexOutOfRangeIsReportedOnceAndSkippedAfterwards) {
+  GANTRY_REQUIRE_DEVICES(1);
+  Array index(i64, contiguous({3}));
+  index.set<std::int64_t>(0, 1);
+  index.set<std::int64_t>(1, 4);
+  index.set<std::int64_t>(2, -1);
+  Array data(f32, contiguous({4}));
+  for (int i = 0; i < 4; ++i) data.set(i, static_cast<float>(10 + i));
+  std::vector<Array> arrays{Array(i64, contiguous({3})), index, data, Array(f32, contiguous({3}))};
+  testing::run_on_device(arrays, [](const Target& target, const std::vector<TensorRef>& t) {
+    const kernels::OffsetTerm term{t[1], {"test", IndexRule::wrapping, 5}, 4, 1};
+    kernels::index_offsets(target, t[0], term, nullptr);
+    const auto text = [&]() -> std::string {
+      try {
+        target.stream().synchronize();
+      } catch (const IndexError& error) {
+        return error.what();
+      }
+      return "no IndexError";
+    };
+    EXPECT_EQ(text(), "test on cuda:0: index 4 is out of bounds for dimension 5 with size 4");
+    kernels::index_select({"test", IndexRule::offsets}, target, t[3], t[2], 0, t[0]);
+    EXPECT_EQ(text(), "no IndexError");
+  });
+  EXPECT_EQ(arrays[0].get<std::int64_t>(1), -1);
+  EXPECT_EQ(arrays[3].get<float>(0), 11);
+  EXPECT_EQ(arrays[3].get<float>(1), 0);
+  EXPECT_EQ(arrays[3].get<float>(2), 13);
+}
+
+}  // namespace
+}  // namespace gantry

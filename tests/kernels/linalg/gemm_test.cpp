@@ -1,0 +1,173 @@
+#include "kernels/linalg/gemm.hpp"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+
+#include "tests/kernels/kernel_arrays.hpp"
+
+namespace gantry {
+namespace {
+
+using kernels::Target;
+using testing::Array;
+using testing::contiguous;
+using testing::Layout;
+
+// Layouts of an operand [batch, rows, columns].
+std::vector<Layout> operand_layouts(std::int64_t batch, std::int64_t rows, std::int64_t columns) {
+  const Shape sizes = {batch, rows, columns};
+  Layout column_major{"column-major", sizes, {rows * columns, 1, rows}, 0, batch * rows * columns};
+  Layout padded{"padded rows",
+                sizes,
+                {rows * (columns + 3), columns + 3, 1},
+                2,
+                batch * rows * (columns + 3) + 2};
+  Layout shared{"one matrix for all batches", sizes, {0, columns, 1}, 0, rows * columns};
+  Layout scattered{
+      "neither", sizes, {rows * columns * 6, columns * 3, 2}, 0, batch * rows * columns * 6};
+  return {contiguous(sizes), column_major, padded, shared, scattered};
+}
+
+double tolerance(DType dtype) {
+  switch (dtype) {
+    case DType::f16:
+      return 2e-3;
+    case DType::bf16:
+      return 1.6e-2;
+    case DType::f32:
+      return 1e-5;
+    default:
+      return 1e-13;
+  }
+}
+
+using Runner = void (*)(std::vector<Array>&, const testing::KernelCall&);
+
+void expect_product(const Array& a, const Array& b, const Array& c, double alpha, double beta) {
+  const std::int64_t batch = a.layout().sizes[0];
+  const std::int64_t m = a.layout().sizes[1];
+  const std::int64_t k = a.layout().sizes[2];
+  const std::int64_t n = b.layout().sizes[2];
+  for (const Runner run : {testing::run_on_cpu, testing::run_on_device}) {
+    std::vector<Array> arrays{Array(a.dtype(), contiguous({batch, m, n})), a, b, c};
+    run(arrays, [&](const Target& target, const std::vector<TensorRef>& t) {
+      kernels::gemm(target, t[0], t[1], t[2], beta == 0 ? TensorRef{} : t[3], alpha, beta);
+    });
+    for (std::int64_t i = 0; i < batch * m * n; ++i) {
+      const std::int64_t matrix = i / (m * n);
+      const std::int64_t row = i / n % m;
+      double sum = 0;
+      double magnitude = 0;
+      for (std::int64_t q = 0; q < k; ++q) {
+        const double product =
+            a.value((matrix * m + row) * k + q) * b.value((matrix * k + q) * n + i % n);
+        sum += product;
+        magnitude += std::abs(product);
+      }
+      double expected = alpha * sum;
+      if (beta != 0) expected += beta * c.value(i);
+      // The rounding of the accumulation and of the result.
+      const double accumulation = a.dtype() == f64 ? 1e-14 : 1e-6;
+      const double allowed = std::abs(alpha) * magnitude * accumulation +
+                             tolerance(a.dtype()) * std::abs(expected) + 1e-12;
+      ASSERT_NEAR(arrays[0].value(i), expected, allowed)
+          << a.dtype() << " " << m << "x" << k << " (" << a.layout().name << ") times " << k << "x"
+          << n << " (" << b.layout().name << ") at " << i;
+    }
+  }
+}
+
+TEST(GemmKernelTest, MultipliesOperandsInEveryLayout) {
+  for (const DType dtype : testing::kFloatingTypes) {
+    for (const Layout& left : operand_layouts(2, 5, 7)) {
+      for (const Layout& right : operand_layouts(2, 7, 3)) {
+        Array a(dtype, left);
+        Array b(dtype, right);
+        Array c(dtype, contiguous({2, 5, 3}));
+        fill_range(a, 1, -1, 1);
+        fill_range(b, 2, -1, 1);
+        fill_range(c, 3, -1, 1);
+        expect_product(a, b, c, 1, 0);
+      }
+    }
+  }
+}
+
+TEST(GemmKernelTest, HandlesOddSizes) {
+  const std::int64_t cases[][4] = {{1, 1, 1, 1},  {1, 1, 9, 1},   {1, 9, 1, 1},
+                                   {1, 1, 1, 9},  {3, 16, 16, 8}, {1, 33, 130, 65},
+                                   {5, 2, 31, 1}, {1, 64, 64, 64}};
+  for (const auto& [batch, m, k, n] : cases) {
+    for (const DType dtype : testing::kFloatingTypes) {
+      Array a(dtype, contiguous({batch, m, k}));
+      Array b(dtype, contiguous({batch, k, n}));
+      Array c(dtype, contiguous({batch, m, n}));
+      fill_range(a, 1, -1, 1);
+      fill_range(b, 2, -1, 1);
+      fill_range(c, 3, -1, 1);
+      expect_product(a, b, c, 1, 0);
+      expect_product(a, b, c, -1.5, 0.5);
+    }
+  }
+}
+
+TEST(GemmKernelTest, AddsAnAddendOfAnyLayout) {
+  Array a(f32, contiguous({2, 5, 7}));
+  Array b(f32, contiguous({2, 7, 3}));
+  fill_range(a, 1, -1, 1);
+  fill_range(b, 2, -1, 1);
+  for (const Layout& layout : operand_layouts(2, 5, 3)) {
+    Array c(f32, layout);
+    fill_range(c, 3, -1, 1);
+    expect_product(a, b, c, 2, 1);
+    expect_product(a, b, c, 0.25, -3);
+  }
+}
+
+TEST(GemmKernelTest, WithoutInnerDimOrAlphaScalesTheAddend) {
+  Array a(f32, contiguous({1, 2, 0}));
+  Array b(f32, contiguous({1, 0, 3}));
+  Array c(f32, contiguous({1, 2, 3}));
+  fill_range(c, 3, -1, 1);
+  expect_product(a, b, c, 1, 2);
+  expect_product(a, b, c, 1, 1);
+  expect_product(a, b, c, 1, 0);
+  Array nan_a(f32, contiguous({1, 2, 1}));
+  Array some_b(f32, contiguous({1, 1, 3}));
+  fill_range(some_b, 1, -1, 1);
+  expect_product(nan_a, some_b, c, 0, 2);
+}
+
+TEST(GemmKernelTest, MayAddInPlace) {
+  Array a(f32, contiguous({1, 4, 4}));
+  Array b(f32, contiguous({1, 4, 4}));
+  Array out(f32, contiguous({1, 4, 4}));
+  fill_range(a, 1, -1, 1);
+  fill_range(b, 2, -1, 1);
+  fill_range(out, 3, -1, 1);
+  for (const Runner run : {testing::run_on_cpu, testing::run_on_device}) {
+    std::vector<Array> separate{Array(f32, contiguous({1, 4, 4})), a, b, out};
+    std::vector<Array> in_place{out, a, b};
+    run(separate, [](const Target& target, const std::vector<TensorRef>& t) {
+      kernels::gemm(target, t[0], t[1], t[2], t[3], 1, 1);
+    });
+    run(in_place, [](const Target& target, const std::vector<TensorRef>& t) {
+      kernels::gemm(target, t[0], t[1], t[2], t[0], 1, 1);
+    });
+    EXPECT_EQ(separate[0].bytes(), in_place[0].bytes());
+  }
+}
+
+TEST(GemmKernelTest, SixteenBitTypesAccumulateInF32) {
+  Array a(f16, contiguous({1, 1, 4096}));
+  Array b(f16, contiguous({1, 4096, 1}));
+  for (std::int64_t i = 0; i < 4096; ++i) {
+    a.set(i, float16(1.0f));
+    b.set(i, float16(1.0f));
+  }
+  expect_product(a, b, Array(f16, contiguous({1, 1, 1})), 1, 0);
+}
+
+}  // namespace
+}  // namespace gantry

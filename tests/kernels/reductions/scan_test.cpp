@@ -1,0 +1,198 @@
+#include "kernels/reductions/reduce.hpp"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <functional>
+#include <optional>
+#include <type_traits>
+#include <vector>
+
+#include "tests/kernels/reductions/reduction_oracle.hpp"
+
+namespace gantry {
+namespace {
+
+using kernels::ScanOp;
+using kernels::Target;
+using testing::Accumulator;
+using testing::add;
+using testing::Array;
+using testing::contiguous;
+using testing::Layout;
+using testing::loose_and_strict_bools;
+using testing::members;
+using testing::multiply;
+using testing::reduced_sizes;
+using testing::run_everywhere;
+
+// Note [Scan order], written out: the value before unit `unit` of a level, and the totals of
+// groups.
+template <class Acc>
+std::optional<Acc> scan_before(const std::vector<Acc>& units, std::size_t unit,
+                               const std::function<Acc(Acc, Acc)>& combine) {
+  const std::size_t group = unit / 16;
+  std::optional<Acc> before;
+  if (group > 0) {
+    std::vector<Acc> totals;
+    for (std::size_t g = 0; g < group; ++g) {
+      Acc total = units[16 * g];
+      for (std::size_t i = 1; i < 16; ++i) total = combine(total, units[16 * g + i]);
+      totals.push_back(total);
+    }
+    totals.push_back(Acc{});  // the group of `unit`, whose total is not used
+    before = scan_before<Acc>(totals, group, combine);
+  }
+  std::optional<Acc> running;
+  for (std::size_t i = 16 * group; i < unit; ++i)
+    running = running ? combine(*running, units[i]) : units[i];
+  if (!running) return before;
+  return before ? combine(*before, *running) : *running;
+}
+
+template <class Acc>
+std::vector<Acc> scan_in_order(const std::vector<Acc>& elements,
+                               const std::function<Acc(Acc, Acc)>& combine) {
+  std::vector<Acc> result;
+  std::optional<Acc> before;
+  std::vector<Acc> totals;
+  Acc running{};
+  for (std::size_t k = 0; k < elements.size(); ++k) {
+    if (k % 16 == 0 && k > 0) {
+      totals.push_back(running);
+      totals.push_back(Acc{});
+      before = scan_before<Acc>(totals, k / 16, combine);
+      totals.pop_back();
+    }
+    running = k % 16 == 0 ? elements[k] : combine(running, elements[k]);
+    result.push_back(before ? combine(*before, running) : running);
+  }
+  return result;
+}
+
+template <class T>
+void expect_running(bool product, const Layout& layout, int dim) {
+  using Out = std::conditional_t<is_floating_point(dtype_of<T>), T, std::int64_t>;
+  using Acc = std::conditional_t<std::is_same_v<T, float>, double, Accumulator<T>>;
+  Array in(dtype_of<T>, layout);
+  fill_range(in, 4, is_floating_point(dtype_of<T>) ? -1.5 : 0, 1.5);
+  const std::vector<Array> arrays = run_everywhere(
+      {Array(dtype_of<Out>, contiguous(layout.sizes)), in},
+      [&](const Target& target, const std::vector<TensorRef>& t) {
+        kernels::scan(target, product ? ScanOp::product : ScanOp::sum, t[0], t[1], dim);
+      },
+      layout.name);
+  const std::function<Acc(Acc, Acc)> combine = product ? multiply<Acc> : add<Acc>;
+  for (const auto& fibre : members(layout.sizes, 1u << dim)) {
+    std::vector<Acc> elements;
+    for (const std::int64_t i : fibre) elements.push_back(static_cast<Acc>(in.get<T>(i)));
+    const std::vector<Acc> results = scan_in_order<Acc>(elements, combine);
+    for (std::size_t k = 0; k < fibre.size(); ++k) {
+      const Out expected = static_cast<Out>(results[k]);
+      const Out got = arrays[0].get<Out>(fibre[k]);
+      ASSERT_EQ(std::memcmp(&expected, &got, sizeof got), 0)
+          << layout.name << layout.sizes << dim << " at " << k << ": expected "
+          << static_cast<double>(expected) << ", but got " << static_cast<double>(got);
+    }
+  }
+}
+
+TEST(ScanKernelTest, ANonZeroBoolByteCountsAsOne) {
+  const auto [loose, strict] = loose_and_strict_bools(contiguous({2, 3000}));
+  const auto run = [](const Array& in, bool product) {
+    return run_everywhere(
+        {Array(i64, contiguous({2, 3000})), in},
+        [&](const Target& target, const std::vector<TensorRef>& t) {
+          kernels::scan(target, product ? ScanOp::product : ScanOp::sum, t[0], t[1], 1);
+        },
+        "bool");
+  };
+  for (const bool product : {false, true}) {
+    EXPECT_TRUE(run(loose, product)[0].bytes() == run(strict, product)[0].bytes());
+  }
+}
+
+TEST(ScanKernelTest, ScansInTheDocumentedOrderWhateverTheLayout) {
+  for (const DType dtype : testing::kAllTypes) {
+    dispatch(dtype, [](auto tag) {
+      using T = typename decltype(tag)::type;
+      for (const bool product : {false, true}) {
+        for (int dim = 0; dim < 2; ++dim) {
+          for (const Layout& layout : testing::input_layouts({9, 40})) {
+            expect_running<T>(product, layout, dim);
+          }
+          expect_running<T>(product, contiguous({2, 3000}), dim);
+        }
+      }
+    });
+  }
+}
+
+TEST(ScanKernelTest, ScansFibresOfEveryLength) {
+  for (const std::int64_t length : {1,   2,   15,   16,   17,   31,   32,   33,    255,   256,  257,
+                                    511, 513, 4095, 4096, 4097, 4112, 8193, 65536, 65537, 70001}) {
+    expect_running<float>(false, contiguous({2, length}), 1);
+    expect_running<float>(false, testing::shifted({3, length}), 1);
+    if (length > 9000) continue;
+    expect_running<bfloat16>(false, contiguous({2, length}), 1);
+    expect_running<std::uint8_t>(false, contiguous({2, length}), 1);
+    expect_running<double>(true, contiguous({5, length}), 1);
+    expect_running<float>(false, contiguous({length, 5}), 0);
+    expect_running<float>(false, contiguous({length, 33}), 0);
+    expect_running<bool>(false, contiguous({length, 40}), 0);
+  }
+  expect_running<float>(false, contiguous({300, 20}), 1);
+  expect_running<float>(false, contiguous({20, 2100}), 0);
+}
+
+// More tiles of 4096 elements than a group of groups has: i8 keeps the memory small.
+TEST(ScanKernelTest, ScansThroughEveryLevelOfTiles) {
+  const std::int64_t length = 4096 * 16 * 16 + 4096 * 17 + 5;
+  Array in(DType::i8, contiguous({length}));
+  fill_range(in, 1, -3, 3);
+  const std::vector<Array> arrays = run_everywhere(
+      {Array(i64, contiguous({length})), in},
+      [](const Target& target, const std::vector<TensorRef>& t) {
+        kernels::scan(target, ScanOp::sum, t[0], t[1], 0);
+      },
+      "i8");
+  std::int64_t running = 0;
+  for (std::int64_t i = 0; i < length; ++i) {
+    running += in.get<std::int8_t>(i);
+    ASSERT_EQ(arrays[0].get<std::int64_t>(i), running) << i;
+  }
+}
+
+TEST(ScanKernelTest, AMillionFloatsStayWithinAMillionth) {
+  const std::int64_t length = 1000000;
+  Array in(f32, contiguous({length}));
+  fill_range(in, 1, 0, 1);
+  const std::vector<Array> arrays = run_everywhere(
+      {Array(f32, contiguous({length})), in},
+      [](const Target& target, const std::vector<TensorRef>& t) {
+        kernels::scan(target, ScanOp::sum, t[0], t[1], 0);
+      },
+      "f32");
+  long double exact = 0;
+  for (std::int64_t i = 0; i < length; ++i) {
+    exact += in.get<float>(i);
+    ASSERT_NEAR(arrays[0].value(i) / static_cast<double>(exact), 1, 1e-6) << i;
+  }
+}
+
+TEST(ScanKernelTest, KeepsTheSignOfZero) {
+  Array in(f32, contiguous({40}));
+  for (std::int64_t i = 0; i < 40; ++i) in.set(i, -0.0f);
+  const std::vector<Array> arrays = run_everywhere(
+      {Array(f32, contiguous({40})), in},
+      [](const Target& target, const std::vector<TensorRef>& t) {
+        kernels::scan(target, ScanOp::sum, t[0], t[1], 0);
+      },
+      "-0");
+  for (std::int64_t i = 0; i < 40; ++i) ASSERT_EQ(arrays[0].bits(i), 0x80000000u) << i;
+}
+
+}  // namespace
+}  // namespace gantry

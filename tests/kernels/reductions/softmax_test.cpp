@@ -1,0 +1,126 @@
+#include <gtest/gtest.h>
+
+#include <cmath>
+
+#include "kernels/reductions/reduce.hpp"
+#include "tests/kernels/kernel_arrays.hpp"
+
+namespace gantry {
+namespace {
+
+using kernels::Target;
+using testing::Array;
+using testing::contiguous;
+using testing::Layout;
+
+// Exponentials of the host and of a GPU differ in the last bits. Both are compared to the oracle
+// instead of each other.
+using Runner = void (*)(std::vector<Array>&, const testing::KernelCall&);
+
+std::vector<Array> run_softmax(Runner run, bool logarithm, const Array& in, int dim) {
+  std::vector<Array> arrays{Array(in.dtype(), contiguous(in.layout().sizes)), in};
+  run(arrays, [&](const Target& target, const std::vector<TensorRef>& t) {
+    kernels::softmax(target, logarithm, t[0], t[1], dim);
+  });
+  return arrays;
+}
+
+double tolerance(DType dtype) {
+  switch (dtype) {
+    case DType::f16:
+      return 2e-3;
+    case DType::bf16:
+      return 1e-2;
+    case DType::f32:
+      return 1e-5;
+    default:
+      return 1e-12;
+  }
+}
+
+void expect_softmax(const Array& in, int dim, const Array& result, bool logarithm) {
+  const Shape& sizes = in.layout().sizes;
+  std::int64_t inner = 1;
+  for (int d = dim + 1; d < sizes.size(); ++d) inner *= sizes[d];
+  const std::int64_t length = sizes[dim];
+  for (std::int64_t line = 0; line < sizes.product() / length; ++line) {
+    const std::int64_t base = line / inner * inner * length + line % inner;
+    long double maximum = -INFINITY;
+    for (std::int64_t k = 0; k < length; ++k) {
+      maximum = std::max<long double>(maximum, in.value(base + k * inner));
+    }
+    long double sum = 0;
+    for (std::int64_t k = 0; k < length; ++k) {
+      sum += std::exp(static_cast<long double>(in.value(base + k * inner)) - maximum);
+    }
+    for (std::int64_t k = 0; k < length; ++k) {
+      const std::int64_t i = base + k * inner;
+      const long double shifted = static_cast<long double>(in.value(i)) - maximum;
+      const auto expected =
+          static_cast<double>(logarithm ? shifted - std::log(sum) : std::exp(shifted) / sum);
+      // A logarithm is a difference of numbers of at least magnitude 1.
+      const double allowed =
+          tolerance(in.dtype()) * std::max(logarithm ? 1.0 : 1e-4, std::abs(expected));
+      ASSERT_NEAR(result.value(i), expected, allowed)
+          << in.dtype() << " " << sizes << " dim " << dim << " " << in.layout().name << " at " << i;
+    }
+  }
+}
+
+void check_everywhere(const Array& in, int dim, bool logarithm) {
+  expect_softmax(in, dim, run_softmax(testing::run_on_cpu, logarithm, in, dim)[0], logarithm);
+  expect_softmax(in, dim, run_softmax(testing::run_on_device, logarithm, in, dim)[0], logarithm);
+}
+
+TEST(SoftmaxKernelTest, MatchesItsDefinitionInEveryLayoutAndType) {
+  for (const DType dtype : testing::kFloatingTypes) {
+    for (const Layout& layout : testing::input_layouts({5, 33, 12})) {
+      Array in(dtype, layout);
+      fill_range(in, 3, -4, 4);
+      for (int dim = 0; dim < 3; ++dim) {
+        check_everywhere(in, dim, false);
+        check_everywhere(in, dim, true);
+      }
+    }
+  }
+}
+
+TEST(SoftmaxKernelTest, HandlesShortAndLongFibres) {
+  for (const Shape& sizes : {Shape{3, 1}, Shape{2, 1000}, Shape{2, 5000}, Shape{1, 40001},
+                             Shape{700, 40}, Shape{40001, 1}}) {
+    for (int dim = 0; dim < 2; ++dim) {
+      Array in(f32, contiguous(sizes));
+      fill_range(in, 9, -4, 4);
+      check_everywhere(in, dim, false);
+    }
+  }
+}
+
+TEST(SoftmaxKernelTest, DoesNotOverflow) {
+  Array in(f32, contiguous({3}));
+  in.set(0, 1e30f);
+  in.set(1, 1e30f);
+  in.set(2, -1e30f);
+  for (const Runner run : {testing::run_on_cpu, testing::run_on_device}) {
+    const auto arrays = run_softmax(run, false, in, 0);
+    EXPECT_EQ(arrays[0].value(0), 0.5);
+    EXPECT_EQ(arrays[0].value(1), 0.5);
+    EXPECT_EQ(arrays[0].value(2), 0);
+  }
+}
+
+TEST(SoftmaxKernelTest, ANaNAffectsItsFibreOnly) {
+  Array in(f32, contiguous({2, 50}));
+  fill_range(in, 9, -4, 4);
+  in.set(7, NAN);
+  for (const Runner run : {testing::run_on_cpu, testing::run_on_device}) {
+    const auto arrays = run_softmax(run, false, in, 1);
+    for (std::int64_t k = 0; k < 50; ++k) {
+      EXPECT_TRUE(std::isnan(arrays[0].value(k)));
+      EXPECT_FALSE(std::isnan(arrays[0].value(50 + k)));
+    }
+  }
+}
+
+}  // namespace
+}  // namespace gantry

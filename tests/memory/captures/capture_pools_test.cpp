@@ -1,0 +1,153 @@
+// The process's own allocators in captures: pools of the program, page-locked memory, snapshots.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cstdint>
+#include <optional>
+#include <utility>
+#include <vector>
+
+#include <gantry/memory/caching_allocator.hpp>
+#include <gantry/memory/mem_pool.hpp>
+#include <gantry/memory/pinned_allocator.hpp>
+#include <gantry/memory/snapshot.hpp>
+#include <gantry/streams/sanitizer.hpp>
+
+#include "tests/memory/captures/capture_fixture.hpp"
+#include "tests/memory/heap_fixture.hpp"
+
+namespace gantry::memory {
+namespace {
+
+using gantry::testing::AddressSpan;
+using gantry::testing::allocator_calls;
+using gantry::testing::CapturedGraph;
+using gantry::testing::FaultDriver;
+using gantry::testing::fill;
+using gantry::testing::holds;
+using gantry::testing::kKib;
+
+constexpr std::size_t kBytes = 64 * kKib;
+
+class CapturePoolsTest : public gantry::testing::HeapTest {};
+
+TEST_F(CapturePoolsTest, ACaptureTakesNothingFromThePoolsOfTheProgram) {
+  const Stream stream = Stream::from_pool();
+  MemPool pool(Device::cuda(0));
+  { const Buffer warmed = pool.allocate(stream, kBytes); }
+  CapturedGraph graph(stream);
+  std::vector<AddressSpan> spans;
+  {
+    const MemPoolGuard guard(pool);
+    const Buffer guarded = allocate(stream, kBytes);
+    const Buffer asked = pool.allocate(stream, kBytes);
+    fill(guarded, 1, stream);
+    fill(asked, 2, stream);
+    spans = {AddressSpan(guarded), AddressSpan(asked)};
+    EXPECT_EQ(pool.use_count(), 0u);
+  }
+  graph.end();
+  std::vector<Buffer> outside;
+  for (int i = 0; i < 4; ++i) {
+    outside.push_back(pool.allocate(stream, kBytes));
+    fill(outside.back(), 42, stream);
+    for (const AddressSpan& span : spans) EXPECT_FALSE(span.overlaps(outside.back()));
+  }
+  graph.replay(stream);
+  for (const Buffer& buffer : outside) EXPECT_TRUE(holds(buffer, 42, stream));
+  graph.destroy_and_wait();
+  outside.clear();
+  empty_cache();
+}
+
+TEST_F(CapturePoolsTest, PointersOfCapturesAreFreedAsOthers) {
+  const Stream stream = Stream::from_pool();
+  CapturedGraph graph(stream);
+  void* data = allocate_raw(kBytes, stream);
+  driver().fill(data, 1, kBytes, stream.native());
+  deallocate_raw(data);
+  void* again = allocate_raw(kBytes, stream);
+  EXPECT_EQ(again, data) << "not reused inside";
+  graph.end();
+  deallocate_raw(again);
+  void* outside = allocate_raw(kBytes, stream);
+  EXPECT_NE(outside, data);
+  deallocate_raw(outside);
+  graph.destroy_and_wait();
+  empty_cache();
+}
+
+TEST_F(CapturePoolsTest, SnapshotsShowWhichMemoryIsACaptures) {
+  const Stream stream = Stream::from_pool();
+  CapturedGraph graph(stream);
+  const Buffer output = allocate(stream, kBytes);
+  graph.end();
+  const auto address = reinterpret_cast<std::uintptr_t>(output.data());
+  const Snapshot shown = snapshot();
+  const auto segment = std::ranges::find_if(shown.segments, [&](const SegmentInfo& info) {
+    return info.address <= address && address < info.address + info.total_bytes;
+  });
+  ASSERT_NE(segment, shown.segments.end());
+  EXPECT_GT(segment->pool_id.first, 0);
+  EXPECT_EQ(segment->pool_id.second, 0);
+  EXPECT_EQ(stats().num_pools, 1);
+  graph.destroy_and_wait();
+  EXPECT_EQ(stats().num_pools, 0);
+}
+
+TEST_F(CapturePoolsTest, OutsideOfCapturesAHitAsksOnlyWhetherItsStreamIsCaptured) {
+  if (sanitizer::mode() != sanitizer::Mode::off) GTEST_SKIP() << "the stream sanitizer asks, too";
+  for (const Stream& stream : {Stream::default_stream(), Stream::from_pool()}) {
+    { const Buffer warmed = allocate(stream, kBytes); }
+    const FaultDriver driver;
+    for (int i = 0; i < 10; ++i) {
+      const Buffer hit = allocate(stream, kBytes);
+    }
+    EXPECT_EQ(allocator_calls(driver), 0u);
+    if (!poisons_device_memory()) {
+      EXPECT_EQ(driver.calls("is_capturing"), stream.native_handle() == nullptr ? 0u : 10u);
+    }
+  }
+}
+
+TEST_F(CapturePoolsTest, PageLockedMemoryStaysWithTheGraphsThatUseIt) {
+  const Stream stream = Stream::from_pool();
+  const Buffer device = allocate(stream, kBytes);
+  fill(device, 7, stream);
+  stream.synchronize();
+  Buffer host = pinned(kBytes);
+  const AddressSpan span(host);
+  CapturedGraph graph(stream);
+  driver().copy(host.data(), device.data(), kBytes, stream.native());
+  host.block().allocator->record_stream(host.block(), stream);
+  host.reset();
+  graph.end();
+  const auto fill_outside = [&] {
+    std::vector<Buffer> outside;
+    for (int i = 0; i < 50; ++i) {
+      outside.push_back(pinned(kBytes));
+      std::fill_n(static_cast<std::uint8_t*>(outside.back().data()), kBytes, 42);
+    }
+    return outside;
+  };
+  const auto is_shared = [&](const std::vector<Buffer>& outside) {
+    return std::ranges::any_of(outside, [&](const Buffer& one) { return span.overlaps(one); });
+  };
+  {
+    const std::vector<Buffer> outside = fill_outside();
+    EXPECT_FALSE(is_shared(outside));
+    pinned_allocator().empty_cache(Device::cpu());
+    graph.replay(stream);
+    stream.synchronize();
+    for (const Buffer& buffer : outside) {
+      const auto* bytes = static_cast<const std::uint8_t*>(buffer.data());
+      EXPECT_TRUE(std::all_of(bytes, bytes + kBytes, [](auto byte) { return byte == 42; }));
+    }
+  }
+  graph.destroy_and_wait();
+  stream.synchronize();
+  EXPECT_TRUE(is_shared(fill_outside())) << "lost after the graph was gone";
+}
+
+}  // namespace
+}  // namespace gantry::memory
