@@ -25,9 +25,6 @@ constexpr int kShortRow = 1024;
 // Block shape of reduce_columns: columns x threads that share one column's accumulators.
 constexpr int kColumns = 32;
 constexpr int kColumnThreads = 8;
-// Block shape of reduce_wide_columns: packs of columns x threads that share their accumulators.
-constexpr int kPacks = 8;
-constexpr int kPackThreads = 32;
 // Fewest chunks that fill a GPU with one warp per chunk.
 constexpr std::int64_t kManyChunks = 1024;
 

@@ -49,10 +49,10 @@ void reduce_with(void* stream, const ReducePlan& plan) {
     launch("reduce_few", stream, blocks_for(plan.outputs), kThreads, 0, reduce_few<In, Acc, R>,
            plan, reducer);
   } else if (plan.is_column_wise() && has_packs<In>(plan)) {
-    constexpr int kTile = kPacks * kPackColumns<In>;
+    constexpr int kTile = kTileColumns<In>;
     const std::int64_t tiles = (plan.outputs + kTile - 1) / kTile;
-    launch("reduce_wide_columns", stream, limited(tiles * plan.chunks), dim3(kPacks, kPackThreads),
-           0, reduce_wide_columns<In, Acc, R>, plan, reducer);
+    launch("reduce_wide_columns", stream, limited(tiles * plan.chunks),
+           dim3(kPacks<In>, kPackThreads<In>), 0, reduce_wide_columns<In, Acc, R>, plan, reducer);
   } else if (plan.is_column_wise()) {
     const std::int64_t tiles = (plan.outputs + kColumns - 1) / kColumns;
     launch("reduce_columns", stream, limited(tiles * plan.chunks), dim3(kColumns, kColumnThreads),
