@@ -146,7 +146,7 @@ __device__ Best<Key<T>> best_candidate(const KeyOf<T>& key_of, const ArgPartials
 // Of a batch of elements only the best key is computed; the position is looked for if that key is
 // above all before, which is seldom.
 template <class T, bool kDense>
-__global__ void __launch_bounds__(kThreads, 6)
+__global__ void __launch_bounds__(kThreads, 4)
     arg_reduce_rows(const __grid_constant__ FibrePlan plan, const __grid_constant__ Fibres indices,
                     const KeyOf<T> key_of, const __grid_constant__ ArgPartials partials) {
   const int thread = static_cast<int>(threadIdx.x);
@@ -307,7 +307,7 @@ bool has_vectors(const FibrePlan& plan) {
 }
 
 // Blocks of arg_reduce_rows that fill a GPU twice, and the multiple of all kinds of tiles.
-constexpr std::int64_t kRowBlocks = 2 * 6 * 132;
+constexpr std::int64_t kRowBlocks = 2 * 4 * 132;
 constexpr std::int64_t kRowChunk = 4096;
 constexpr std::int64_t kMostArgChunk = std::int64_t{1} << 30;  // positions have 32 bits
 

@@ -13,6 +13,45 @@ constexpr int kOwn = 4;
 constexpr int kColumns = 32;
 constexpr int kColumnThreads = 8;
 
+// What ends an element of a row: the difference to the logarithm of the sum, or the quotient by the
+// sum, which is at least 1 (or NaN) and less than 2^15.
+//
+// Note [Quotients by one divisor]
+// An f32 quotient is made from the divisor's reciprocal, which is rounded correctly. The first
+// product is corrected twice by its exact remainder: then it is within an ulp, then rounded as a
+// division rounds (Markstein's theorem). Remainders of tiny dividends are not exact: these are
+// divided.
+template <class Acc>
+class RowEnd {
+ public:
+  __device__ RowEnd(bool logarithm, Acc sum)
+      : logarithm_(logarithm),
+        tail_(logarithm ? natural_logarithm(sum) : sum),
+        reciprocal_(Acc(1) / sum) {}
+
+  // `value` is x - maximum for logarithms, else its exponential.
+  __device__ Acc operator()(Acc value) const {
+    if (logarithm_) return value - tail_;
+    if constexpr (std::is_same_v<Acc, float>) {
+      if (value < 1e-30f && value > 0) return value / tail_;
+      float quotient = value * reciprocal_;
+#pragma unroll
+      for (int i = 0; i < 2; ++i) {
+        const float remainder = math::fma(-quotient, tail_, value);
+        quotient = math::fma(remainder, reciprocal_, quotient);
+      }
+      return quotient;
+    } else {
+      return value / tail_;
+    }
+  }
+
+ private:
+  bool logarithm_;
+  Acc tail_;
+  Acc reciprocal_;
+};
+
 // One warp per row of at most 32 * kMost elements, which stay in registers.
 template <class T, int kMost>
 __global__ void __launch_bounds__(kThreads)
@@ -55,14 +94,11 @@ __global__ void __launch_bounds__(kThreads)
     }
     Acc sum = combine_warp_accumulators(Sum{}, own, 32);
     sum = __shfl_sync(0xffffffffu, sum, 0);
-    const Acc tail = logarithm ? natural_logarithm(sum) : sum;
+    const RowEnd<Acc> end(logarithm, sum);
 #pragma unroll
     for (int i = 0; i < kMost; ++i) {
       const int k = lane + i * 32;
-      if (k < count) {
-        out[k * plan.out.stride] =
-            from_accumulator<T>(logarithm ? values[i] - tail : values[i] / tail);
-      }
+      if (k < count) out[k * plan.out.stride] = from_accumulator<T>(end(values[i]));
     }
   }
 }
@@ -92,7 +128,7 @@ bool has_wide_rows(const Fibres& rows, std::int64_t length) {
 // One block of 128 threads, one per accumulator, per row of at most one chunk. The row stays in
 // shared memory: it is read once. kIsWide: has_wide_rows() of both operands.
 template <class T, bool kIsWide>
-__global__ void __launch_bounds__(kAccumulators)
+__global__ void __launch_bounds__(kAccumulators, 6)
     softmax_held_rows(const __grid_constant__ FibrePlan plan, bool logarithm) {
   using Acc = AccumulatorType<T>;
   using Max = SoftmaxMax<Acc>;
@@ -156,10 +192,8 @@ __global__ void __launch_bounds__(kAccumulators)
       row[k] = logarithm ? shifted : power;
     }
     const Acc sum = to_all(combine_block_accumulators(Sum{}, accumulator));
-    const Acc tail = logarithm ? natural_logarithm(sum) : sum;
-    const auto result = [&](Acc value) {
-      return from_accumulator<T>(logarithm ? value - tail : value / tail);
-    };
+    const RowEnd<Acc> end(logarithm, sum);
+    const auto result = [&](Acc value) { return from_accumulator<T>(end(value)); };
     if constexpr (kIsWide) {
       auto* vectors = reinterpret_cast<Vector*>(out);
       const auto* rows = reinterpret_cast<const Row*>(row);

@@ -169,8 +169,8 @@ bool launch_tiles(void* stream, const TransposePlan& plan, W* out, const In* in)
   const std::int64_t column_tiles = (plan.columns + kSide - 1) / kSide;
   const std::int64_t tiles = row_tiles * column_tiles * plan.batch_in.count();
   if (tiles >= std::int64_t{1} << 31) return false;
-  launch("copy", stream, blocks_for(tiles * kThreads), kThreads, 0, detail::transpose_kernel<W, V, In>,
-         plan, out, in, static_cast<std::uint32_t>(tiles),
+  launch("copy", stream, blocks_for(tiles * kThreads), kThreads, 0,
+         detail::transpose_kernel<W, V, In>, plan, out, in, static_cast<std::uint32_t>(tiles),
          FastDivisor(static_cast<std::uint32_t>(column_tiles)),
          FastDivisor(static_cast<std::uint32_t>(row_tiles * column_tiles)));
   return true;
