@@ -65,14 +65,13 @@ __device__ void take(Best<K>& best, K key, std::int32_t at) {
 // The preferred one of two keys.
 template <class K>
 __device__ K larger_key(K a, K b) {
-#ifdef __CUDA_ARCH__
   if constexpr (std::is_same_v<K, float>) {
     float result;
     asm("max.NaN.f32 %0, %1, %2;" : "=f"(result) : "f"(a), "f"(b));
     return result;
+  } else {
+    return precedes(true, b, a) ? b : a;
   }
-#endif
-  return precedes(true, b, a) ? b : a;
 }
 
 // True for keys of which neither is preferred.
