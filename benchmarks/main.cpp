@@ -19,6 +19,7 @@ int main(int argc, char** argv) {
   gantry::benchmarks::register_copy();
   gantry::benchmarks::register_cpu();
   gantry::benchmarks::register_kernels();
+  gantry::benchmarks::register_selection();
   gantry::benchmarks::register_graph();
   gantry::benchmarks::register_comm();
   gantry::benchmarks::register_sanitizer();

@@ -180,12 +180,106 @@ void kernels() {
   }
 }
 
+// The rows of bench_selection.cpp.
+void selection(const std::string& op, torch::ScalarType dtype, std::int64_t bytes) {
+  const auto options = torch::dtype(dtype).device(torch::kCUDA, 0);
+  const auto indices = torch::dtype(torch::kInt64).device(torch::kCUDA, 0);
+  const std::int64_t count = bytes / static_cast<std::int64_t>(torch::elementSize(dtype));
+  const bool is_large = bytes > 1 << 20;
+  auto line = torch::rand({count}, options);
+  const auto rows_of = [&](std::int64_t columns) { return line.view({count / columns, columns}); };
+  const char* type = dtype == torch::kFloat32 ? "/" : "_bf16/";
+  const auto time = [&](const std::function<void()>& call) {
+    completion("kernel/" + op + type + std::to_string(bytes), is_large ? 5 : 20, call);
+  };
+  if (op == "sort") time([&] { auto c = line.sort(0); });
+  if (op == "argsort") time([&] { auto c = line.argsort(true, 0, false); });
+  if (op == "topk") time([&] { auto c = line.topk(64, 0); });
+  if (op == "topk_rows") {
+    auto rows = rows_of(is_large ? 8192 : 512);
+    time([&] { auto c = rows.topk(64, 1); });
+  }
+  if (op == "median") time([&] { auto c = line.median(); });
+  if (op == "unique") {
+    auto whole = line.mul(65536).floor();
+    time([&] { auto c = at::_unique2(whole); });
+  }
+  if (op == "masked_select") {
+    auto mask = line.lt(0.5);
+    time([&] { auto c = line.masked_select(mask); });
+  }
+  if (op == "nonzero") {
+    auto sparse = line.sub(0.5).relu();
+    time([&] { auto c = sparse.nonzero(); });
+  }
+  if (op == "index_put") {
+    auto table = torch::zeros({count / 64, 64}, options);
+    auto values = rows_of(64);
+    auto index = torch::randint(0, count / 64, {count / 64}, indices);
+    time([&] { table.index_put_({index}, values, true); });
+  }
+  if (op == "scatter_add") {
+    auto sums = torch::zeros({count / 16}, options);
+    auto index = torch::randint(0, count / 16, {count}, indices);
+    time([&] { sums.scatter_add_(0, index, line); });
+  }
+  if (op == "cummax") time([&] { auto c = line.cummax(0); });
+  if (op == "searchsorted") {
+    auto sequence = std::get<0>(torch::rand({1 << 20}, options).sort(0));
+    time([&] { auto c = torch::searchsorted(sequence, line); });
+  }
+  if (op == "histc") time([&] { auto c = line.histc(100, 0, 1); });
+  if (op == "transpose_cast") {
+    auto rows = rows_of(is_large ? 8192 : 512);
+    auto turned =
+        torch::empty({rows.size(1), rows.size(0)},
+                     options.dtype(dtype == torch::kFloat32 ? torch::kBFloat16 : torch::kFloat32));
+    time([&] { turned.copy_(rows.t(), true); });
+  }
+  const std::pair<const char*, std::int64_t> softmaxes[] = {
+      {"softmax_short", 128}, {"softmax_medium", 4096}, {"softmax_long", 65536}};
+  for (const auto& [name, columns] : softmaxes) {
+    if (op != name) continue;
+    auto rows = rows_of(columns);
+    time([&] { auto c = rows.softmax(1); });
+  }
+}
+
+void selections() {
+  struct Case {
+    const char* op;
+    bool has_bf16;
+    std::int64_t most_elements;
+  };
+  constexpr std::int64_t kAll = std::int64_t{1} << 40;
+  constexpr std::int64_t kSorted = std::int64_t{16} << 20;
+  const Case cases[] = {
+      {"sort", true, kSorted},        {"argsort", false, kSorted},    {"topk", true, kSorted},
+      {"topk_rows", true, kSorted},   {"median", true, kSorted},      {"unique", false, kSorted},
+      {"masked_select", true, kAll},  {"nonzero", false, kAll},       {"index_put", true, kAll},
+      {"scatter_add", false, kAll},   {"cummax", true, kAll},         {"searchsorted", false, kAll},
+      {"histc", false, kAll},         {"transpose_cast", true, kAll}, {"softmax_short", true, kAll},
+      {"softmax_medium", true, kAll}, {"softmax_long", true, kAll},
+  };
+  for (const Case& c : cases) {
+    for (const auto dtype : {torch::kFloat32, torch::kBFloat16}) {
+      if (dtype == torch::kBFloat16 && !c.has_bf16) continue;
+      const auto size = static_cast<std::int64_t>(torch::elementSize(dtype));
+      for (const std::int64_t bytes :
+           {std::int64_t{1} << 20, std::min(std::int64_t{256} << 20, c.most_elements * size)}) {
+        selection(c.op, dtype, bytes);
+      }
+    }
+  }
+}
+
 void run() {
   torch::NoGradGuard no_grad;
   dispatch();
   allocation();
   copies();
   kernels();
+  selections();
 }
 
 }  // namespace

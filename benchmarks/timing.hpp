@@ -70,6 +70,7 @@ void register_allocation();
 void register_copy();
 void register_cpu();
 void register_kernels();
+void register_selection();
 void register_graph();
 void register_comm();
 void register_sanitizer();

@@ -122,7 +122,8 @@ void arg_reduce(const Target& target, bool largest, const TensorRef& values,
         cuda::ArgPartials partials;
         Scratch candidates;
         Scratch counters;
-        partials.chunks = (plan.length + cuda::kArgChunk - 1) / cuda::kArgChunk;
+        partials.chunk_length = cuda::arg_chunk_length(plan);
+        partials.chunks = (plan.length + partials.chunk_length - 1) / partials.chunk_length;
         if (partials.chunks > 1) {
           candidates = Scratch(target, plan.count * partials.chunks * sizeof(std::int64_t));
           partials.candidates = static_cast<std::int64_t*>(candidates.data());

@@ -8,18 +8,39 @@ namespace gantry::kernels::cuda {
 
 namespace {
 
-// Copies a transposition of elements of one dtype and returns true; else does nothing.
+// Calls f(TypeTag<T>{}) for the dtypes that transposed casts are made for.
+template <class F>
+void dispatch_cast(DType dtype, const F& f) {
+  if (dtype == DType::f32) f(TypeTag<float>{});
+  if (dtype == DType::f16) f(TypeTag<float16>{});
+  if (dtype == DType::bf16) f(TypeTag<bfloat16>{});
+}
+
+// Copies a transposition and returns true; else, and between most dtypes, does nothing.
 bool copy_transposed(void* stream, const TensorRef& out, const TensorRef& in) {
-  if (out.dtype != in.dtype || out.ndim < 2) return false;
+  if (out.ndim < 2) return false;
   TransposePlan plan;
   if (!make_transpose_plan(make_plan<2>(out.ndim, out.sizes, {out.strides, in.strides}), plan)) {
     return false;
   }
   bool launched = false;
-  dispatch_words(out.dtype, [&](auto tag) {
-    using W = typename decltype(tag)::type;
-    launched =
-        launch_transpose(stream, plan, static_cast<W*>(out.data), static_cast<const W*>(in.data));
+  if (out.dtype == in.dtype) {
+    dispatch_words(out.dtype, [&](auto tag) {
+      using W = typename decltype(tag)::type;
+      launched =
+          launch_transpose(stream, plan, static_cast<W*>(out.data), static_cast<const W*>(in.data));
+    });
+    return launched;
+  }
+  dispatch_cast(out.dtype, [&](auto out_tag) {
+    using To = typename decltype(out_tag)::type;
+    dispatch_cast(in.dtype, [&](auto in_tag) {
+      using From = typename decltype(in_tag)::type;
+      if constexpr (!std::is_same_v<To, From>) {
+        launched = launch_transpose(stream, plan, static_cast<To*>(out.data),
+                                    static_cast<const From*>(in.data));
+      }
+    });
   });
   return launched;
 }

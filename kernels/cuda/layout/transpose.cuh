@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <type_traits>
 
 #include "kernels/cuda/launch.cuh"
 #include "kernels/strided_index.hpp"
@@ -70,10 +71,24 @@ __device__ void put(W* to, const StoredPack<W, V>& pack) {
   }
 }
 
-// V: elements per access of memory, 1 or those of 16 bytes.
-template <class W, int V>
+// The elements as W. In other than W is a floating type, and so is W.
+template <class W, class In, int V>
+__device__ StoredPack<W, V> converted(const StoredPack<In, V>& pack) {
+  if constexpr (std::is_same_v<W, In>) {
+    return pack;
+  } else {
+    StoredPack<W, V> result;
+#pragma unroll
+    for (int v = 0; v < V; ++v)
+      result.values[v] = convert<W>(static_cast<ComputeType<In>>(pack.values[v]));
+    return result;
+  }
+}
+
+// V: elements per access of memory, 1 or as many as make 16 bytes of the wider of W and In.
+template <class W, int V, class In>
 __global__ void __launch_bounds__(kThreads)
-    transpose_kernel(const __grid_constant__ TransposePlan plan, W* out, const W* in,
+    transpose_kernel(const __grid_constant__ TransposePlan plan, W* out, const In* in,
                      std::uint32_t tiles, const FastDivisor column_tiles,
                      const FastDivisor matrix_tiles) {
   constexpr int kSide = kTileSide<W, V>;
@@ -94,25 +109,26 @@ __global__ void __launch_bounds__(kThreads)
         static_cast<std::int64_t>(at - row_tile * column_tiles.divisor) * kSide;
     const std::int64_t rows = plan.rows - first_row;
     const std::int64_t columns = plan.columns - first_column;
-    const W* from = in + first_row * plan.in_stride + first_column;
+    const In* from = in + first_row * plan.in_stride + first_column;
     W* to = out + first_column * plan.out_stride + first_row;
     if (plan.batch_in.ndim > 0) {
       from += plan.batch_in.offset(matrix);
       to += plan.batch_out.offset(matrix);
     }
-    StoredPack<W, V> packs[kRounds];
+    StoredPack<In, V> read[kRounds];
 #pragma unroll
     for (int i = 0; i < kRounds; ++i) {
       const int r = line + i * kLines;
       if (r < rows && pack < columns) {
-        packs[i] = *reinterpret_cast<const StoredPack<W, V>*>(from + r * plan.in_stride + pack);
+        read[i] = *reinterpret_cast<const StoredPack<In, V>*>(from + r * plan.in_stride + pack);
       }
     }
 #pragma unroll
     for (int i = 0; i < kRounds; ++i) {
-      put(&tile[line + i * kLines][pack], packs[i]);
+      put(&tile[line + i * kLines][pack], converted<W>(read[i]));
     }
     __syncthreads();
+    StoredPack<W, V> packs[kRounds];
 #pragma unroll
     for (int i = 0; i < kRounds; ++i) {
       const int c = line + i * kLines;
@@ -129,10 +145,10 @@ __global__ void __launch_bounds__(kThreads)
 }  // namespace detail
 
 // True if packs of V elements are aligned on both sides and none reaches over an edge.
-template <class W, int V>
-bool has_transpose_packs(const TransposePlan& plan, const W* out, const W* in) {
-  const auto is_aligned = [](const W* data, std::int64_t stride, const StridedIndex& batch) {
-    if (reinterpret_cast<std::uintptr_t>(data) % (sizeof(W) * V) != 0 || stride % V != 0) {
+template <int V, class W, class In>
+bool has_transpose_packs(const TransposePlan& plan, const W* out, const In* in) {
+  const auto is_aligned = [](const auto* data, std::int64_t stride, const StridedIndex& batch) {
+    if (reinterpret_cast<std::uintptr_t>(data) % (sizeof(*data) * V) != 0 || stride % V != 0) {
       return false;
     }
     for (int dim = 0; dim < batch.ndim; ++dim) {
@@ -146,25 +162,25 @@ bool has_transpose_packs(const TransposePlan& plan, const W* out, const W* in) {
 }
 
 // Launches the copy and returns true, unless it has 2^31 tiles or more.
-template <class W, int V>
-bool launch_tiles(void* stream, const TransposePlan& plan, W* out, const W* in) {
+template <int V, class W, class In>
+bool launch_tiles(void* stream, const TransposePlan& plan, W* out, const In* in) {
   constexpr int kSide = detail::kTileSide<W, V>;
   const std::int64_t row_tiles = (plan.rows + kSide - 1) / kSide;
   const std::int64_t column_tiles = (plan.columns + kSide - 1) / kSide;
   const std::int64_t tiles = row_tiles * column_tiles * plan.batch_in.count();
   if (tiles >= std::int64_t{1} << 31) return false;
-  launch("copy", stream, blocks_for(tiles * kThreads), kThreads, 0, detail::transpose_kernel<W, V>,
-         plan, out, in, static_cast<std::uint32_t>(tiles),
+  launch("copy", stream, blocks_for(tiles * kThreads), kThreads, 0,
+         detail::transpose_kernel<W, V, In>, plan, out, in, static_cast<std::uint32_t>(tiles),
          FastDivisor(static_cast<std::uint32_t>(column_tiles)),
          FastDivisor(static_cast<std::uint32_t>(row_tiles * column_tiles)));
   return true;
 }
 
-template <class W>
-bool launch_transpose(void* stream, const TransposePlan& plan, W* out, const W* in) {
-  constexpr int V = 16 / static_cast<int>(sizeof(W));
-  return has_transpose_packs<W, V>(plan, out, in) ? launch_tiles<W, V>(stream, plan, out, in)
-                                                  : launch_tiles<W, 1>(stream, plan, out, in);
+template <class W, class In>
+bool launch_transpose(void* stream, const TransposePlan& plan, W* out, const In* in) {
+  constexpr int V = 16 / static_cast<int>(sizeof(W) > sizeof(In) ? sizeof(W) : sizeof(In));
+  return has_transpose_packs<V>(plan, out, in) ? launch_tiles<V>(stream, plan, out, in)
+                                               : launch_tiles<1>(stream, plan, out, in);
 }
 
 }  // namespace gantry::kernels::cuda

@@ -7,9 +7,14 @@ namespace gantry::kernels::cuda {
 
 namespace {
 
-// Vector loads in flight per thread of arg_reduce_rows. A full chunk is one batch of a block.
-constexpr int kVector = 4;
-constexpr int kBatch = static_cast<int>(kArgChunk) / (kVector * kThreads);
+// Elements of a wide access of arg_reduce_rows, and the accesses that a thread has in flight: a
+// tile of a block.
+template <class T>
+constexpr int kVector = 16 / static_cast<int>(sizeof(T));
+template <class T>
+constexpr int kBatch = sizeof(T) == 1 ? 2 : 4;
+template <class T>
+constexpr int kTile = kThreads* kVector<T>* kBatch<T>;
 
 // What elements of type T are compared as: a number of at most 32 bits where that holds T.
 template <class T>
@@ -55,6 +60,24 @@ __device__ K lowest_key() {
 template <class K>
 __device__ void take(Best<K>& best, K key, std::int32_t at) {
   if (precedes(true, key, best.key)) best = {key, at};
+}
+
+// The preferred one of two keys.
+template <class K>
+__device__ K larger_key(K a, K b) {
+  if constexpr (std::is_same_v<K, float>) {
+    float result;
+    asm("max.NaN.f32 %0, %1, %2;" : "=f"(result) : "f"(a), "f"(b));
+    return result;
+  } else {
+    return precedes(true, b, a) ? b : a;
+  }
+}
+
+// True for keys of which neither is preferred.
+template <class K>
+__device__ bool is_same_key(K a, K b) {
+  return a == b || (a != a && b != b);
 }
 
 // A state whose position is right even if no element is above the lowest key.
@@ -119,8 +142,10 @@ __device__ Best<Key<T>> best_candidate(const KeyOf<T>& key_of, const ArgPartials
 }
 
 // A block finds the best element of one chunk of one fibre. Dense fibres are aligned for vectors.
+// Of a batch of elements only the best key is computed; the position is looked for if that key is
+// above all before, which is seldom.
 template <class T, bool kDense>
-__global__ void __launch_bounds__(kThreads)
+__global__ void __launch_bounds__(kThreads, 4)
     arg_reduce_rows(const __grid_constant__ FibrePlan plan, const __grid_constant__ Fibres indices,
                     const KeyOf<T> key_of, const __grid_constant__ ArgPartials partials) {
   const int thread = static_cast<int>(threadIdx.x);
@@ -129,33 +154,47 @@ __global__ void __launch_bounds__(kThreads)
     const std::int64_t fibre = partials.chunks == 1 ? task : task / partials.chunks;
     const std::int64_t chunk = task - fibre * partials.chunks;
     const T* in = static_cast<const T*>(plan.in.data) + plan.in.outer.offset(fibre);
-    const std::int64_t first = chunk * kArgChunk;
+    const std::int64_t first = chunk * partials.chunk_length;
     const std::int64_t rest = plan.length - first;
-    const int count = static_cast<int>(rest < kArgChunk ? rest : kArgChunk);
+    const int count = static_cast<int>(rest < partials.chunk_length ? rest : partials.chunk_length);
     Best<Key<T>> best;
     if constexpr (kDense) {
-      using Vector = StoredPack<T, kVector>;
+      constexpr int V = kVector<T>;
+      using Vector = StoredPack<T, V>;
       const auto* vectors = reinterpret_cast<const Vector*>(in + first) + thread;
-      best = start<Key<T>>(kVector * thread, count);
-      const auto take_vector = [&](const Vector& vector, int i) {
+      best = start<Key<T>>(V * thread, count);
+      int done = 0;  // elements
+      for (; count - done >= kTile<T>; done += kTile<T>, vectors += kBatch<T> * kThreads) {
+        Vector batch[kBatch<T>];
 #pragma unroll
-        for (int j = 0; j < kVector; ++j)
-          take(best, key_of(vector.values[j]), (i * kThreads + thread) * kVector + j);
-      };
-      if (count == kArgChunk) {
-        Vector batch[kBatch];
+        for (int i = 0; i < kBatch<T>; ++i) batch[i] = vectors[i * kThreads];
+        Key<T> most = key_of(batch[0].values[0]);
 #pragma unroll
-        for (int i = 0; i < kBatch; ++i) batch[i] = vectors[i * kThreads];
+        for (int i = 0; i < kBatch<T>; ++i) {
 #pragma unroll
-        for (int i = 0; i < kBatch; ++i) take_vector(batch[i], i);
-      } else {
-        const int whole = count / kVector;
-        for (int i = 0; i * kThreads + thread < whole; ++i) take_vector(vectors[i * kThreads], i);
-        const int last = whole * kVector + thread;  // the rest is shorter than a vector
-        if (last < count) {
-          const Best<Key<T>> own{key_of(in[first + last]), last};
-          best = better(best, own);
+          for (int j = 0; j < V; ++j) most = larger_key(most, key_of(batch[i].values[j]));
         }
+        if (precedes(true, most, best.key)) {
+          int at = 0;
+#pragma unroll
+          for (int i = kBatch<T> - 1; i >= 0; --i) {
+#pragma unroll
+            for (int j = V - 1; j >= 0; --j) {
+              if (is_same_key(key_of(batch[i].values[j]), most)) at = i * kThreads * V + j;
+            }
+          }
+          best = {most, done + thread * V + at};
+        }
+      }
+      for (int at = done + thread * V; at + V <= count; at += kThreads * V, vectors += kThreads) {
+        const Vector vector = *vectors;
+#pragma unroll
+        for (int j = 0; j < V; ++j) take(best, key_of(vector.values[j]), at + j);
+      }
+      const int last = count / V * V + thread;  // the rest is shorter than a vector
+      if (last < count) {
+        const Best<Key<T>> own{key_of(in[first + last]), last};
+        best = better(best, own);
       }
     } else {
       best = start<Key<T>>(thread, count);
@@ -224,9 +263,9 @@ __global__ void __launch_bounds__(kThreads)
     const bool writes = is_present && thread_in_fibre == 0;
     const T* in = static_cast<const T*>(plan.in.data);
     if (is_present) in += plan.in.outer.offset(fibre);
-    const std::int64_t first = chunk * kArgChunk;
+    const std::int64_t first = chunk * partials.chunk_length;
     const std::int64_t rest = is_present ? plan.length - first : 0;
-    const int count = static_cast<int>(rest < kArgChunk ? rest : kArgChunk);
+    const int count = static_cast<int>(rest < partials.chunk_length ? rest : partials.chunk_length);
     Best<K> best = start<K>(thread_in_fibre, count);
     const T* element = in + (first + thread_in_fibre) * plan.in.stride;
 #pragma unroll 8
@@ -257,24 +296,40 @@ __global__ void __launch_bounds__(kThreads)
 template <class T>
 bool has_vectors(const FibrePlan& plan) {
   if (plan.in.stride != 1) return false;
-  if (reinterpret_cast<std::uintptr_t>(plan.in.data) % alignof(StoredPack<T, kVector>) != 0) {
+  if (reinterpret_cast<std::uintptr_t>(plan.in.data) % alignof(StoredPack<T, kVector<T>>) != 0) {
     return false;
   }
   for (int d = 0; d < plan.in.outer.ndim; ++d) {
-    if (plan.in.outer.sizes[d] > 1 && plan.in.outer.strides[d] % kVector != 0) return false;
+    if (plan.in.outer.sizes[d] > 1 && plan.in.outer.strides[d] % kVector<T> != 0) return false;
   }
   return true;
 }
 
+// Blocks of arg_reduce_rows that fill a GPU twice, and the multiple of all kinds of tiles.
+constexpr std::int64_t kRowBlocks = 2 * 4 * 132;
+constexpr std::int64_t kRowChunk = 4096;
+constexpr std::int64_t kMostArgChunk = std::int64_t{1} << 30;  // positions have 32 bits
+
+bool is_by_row(const FibrePlan& plan) {
+  return !(plan.is_column_wise() && plan.count >= 8) && plan.length >= 1024;
+}
+
 }  // namespace
+
+std::int64_t arg_chunk_length(const FibrePlan& plan) {
+  if (!is_by_row(plan)) return kArgChunk;
+  // Even shares, so that no block ends much later than the others.
+  const std::int64_t share = plan.length / kRowBlocks * plan.count;
+  const std::int64_t length = (share + kRowChunk - 1) / kRowChunk * kRowChunk;
+  return length < kRowChunk ? kRowChunk : length < kMostArgChunk ? length : kMostArgChunk;
+}
 
 void arg_reduce(void* stream, bool largest, const FibrePlan& plan, const Fibres& indices,
                 const ArgPartials& partials) {
   dispatch_stored(plan.dtype, [&](auto tag) {
     using T = typename decltype(tag)::type;
     const KeyOf<T> key_of{largest};
-    const bool by_column = plan.is_column_wise() && plan.count >= 8;
-    if (!by_column && plan.length >= 1024) {
+    if (is_by_row(plan)) {
       const auto kernel =
           has_vectors<T>(plan) ? arg_reduce_rows<T, true> : arg_reduce_rows<T, false>;
       launch("arg_reduce_rows", stream, blocks_for(plan.count * partials.chunks * kThreads),
@@ -282,7 +337,7 @@ void arg_reduce(void* stream, bool largest, const FibrePlan& plan, const Fibres&
       return;
     }
     ArgShape shape{32, true};
-    if (!by_column) {
+    if (!(plan.is_column_wise() && plan.count >= 8)) {
       int threads_per_fibre = 1;
       while (threads_per_fibre < kThreads && threads_per_fibre < plan.length)
         threads_per_fibre *= 2;

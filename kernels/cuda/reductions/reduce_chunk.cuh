@@ -13,6 +13,7 @@ namespace {
 constexpr int kAccumulators = kReduceAccumulators;
 // Threads of a block that reduces rows: one per accumulator.
 constexpr int kRowThreads = kAccumulators;
+constexpr int kRowWarps = kRowThreads / 32;
 // Loads in flight per thread.
 constexpr int kBatch = 16;
 constexpr int kVectorBatch = 8;
@@ -25,11 +26,10 @@ constexpr int kShortRow = 1024;
 // Block shape of reduce_columns: columns x threads that share one column's accumulators.
 constexpr int kColumns = 32;
 constexpr int kColumnThreads = 8;
-// Block shape of reduce_wide_columns: packs of columns x threads that share their accumulators.
-constexpr int kPacks = 8;
-constexpr int kPackThreads = 32;
 // Fewest chunks that fill a GPU with one warp per chunk.
 constexpr std::int64_t kManyChunks = 1024;
+// Warps that run at once. More chunks are shared out evenly: a second round would be a small one.
+constexpr std::int64_t kMostWarps = std::int64_t{132} * 12 * kRowWarps;
 
 // Not inlined: the unrolled loads of a batch would each get a copy of the divisions.
 __device__ __noinline__ std::int64_t distant_offset(const StridedIndex& dims, std::int64_t i) {

@@ -109,15 +109,28 @@ constexpr int kPackColumns = sizeof(In) >= 8   ? 2
                              : sizeof(In) == 4 ? 4
                                                : 8;
 
-// A block of 8 x 32 threads reduces one chunk of 8 packs of neighbouring outputs. A thread has 4 of
-// the 128 accumulators of each column of its pack. Packs are aligned.
+// Block shape of reduce_wide_columns, 256 threads: packs of columns x threads that share their
+// accumulators. A pack of 16-bit elements has twice the columns of one of f32: half as many packs
+// give a matrix as many blocks.
+template <class In>
+constexpr int kPacks = sizeof(In) == 2 ? 4 : 8;
+template <class In>
+constexpr int kPackThreads = 256 / kPacks<In>;
+template <class In>
+constexpr int kTileColumns = kPacks<In>* kPackColumns<In>;
+
+// A block reduces one chunk of kPacks packs of neighbouring outputs. A thread has 2 or 4 of the 128
+// accumulators of each column of its pack. Packs are aligned.
 template <class In, class Acc, class R>
-__global__ void __launch_bounds__(kPacks* kPackThreads)
+__global__ void __launch_bounds__(256)
     reduce_wide_columns(const __grid_constant__ ReducePlan plan, const R reducer) {
   constexpr int V = kPackColumns<In>;
-  constexpr int kTile = kPacks * V;
+  constexpr int kPacks = cuda::kPacks<In>;
+  constexpr int kPackThreads = cuda::kPackThreads<In>;
+  constexpr int kTile = kTileColumns<In>;
   constexpr int kOwn = kAccumulators / kPackThreads;
-  constexpr int kInFlight = 2 * kOwn;
+  constexpr int kInFlight = 8;
+  static_assert(kInFlight % kOwn == 0);
   using Vector = StoredPack<In, V>;
   __shared__ Acc shared[kPackThreads][kTile + 1];
   const std::int64_t tiles = (plan.outputs + kTile - 1) / kTile;
@@ -161,8 +174,11 @@ __global__ void __launch_bounds__(kPacks* kPackThreads)
     __syncthreads();  // the previous task may still read the shared array
 #pragma unroll
     for (int v = 0; v < V; ++v) {
-      shared[part][pack * V + v] = reducer.combine(reducer.combine(own[0][v], own[2][v]),
-                                                   reducer.combine(own[1][v], own[3][v]));
+      Acc column_own[kOwn];
+#pragma unroll
+      for (int i = 0; i < kOwn; ++i) column_own[i] = own[i][v];
+      combine_own<kOwn / 2>(reducer, column_own);
+      shared[part][pack * V + v] = column_own[0];
     }
     for (int half = kPackThreads / 2; half > 0; half /= 2) {
       __syncthreads();

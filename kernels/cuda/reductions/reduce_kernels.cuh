@@ -49,10 +49,10 @@ void reduce_with(void* stream, const ReducePlan& plan) {
     launch("reduce_few", stream, blocks_for(plan.outputs), kThreads, 0, reduce_few<In, Acc, R>,
            plan, reducer);
   } else if (plan.is_column_wise() && has_packs<In>(plan)) {
-    constexpr int kTile = kPacks * kPackColumns<In>;
+    constexpr int kTile = kTileColumns<In>;
     const std::int64_t tiles = (plan.outputs + kTile - 1) / kTile;
-    launch("reduce_wide_columns", stream, limited(tiles * plan.chunks), dim3(kPacks, kPackThreads),
-           0, reduce_wide_columns<In, Acc, R>, plan, reducer);
+    launch("reduce_wide_columns", stream, limited(tiles * plan.chunks),
+           dim3(kPacks<In>, kPackThreads<In>), 0, reduce_wide_columns<In, Acc, R>, plan, reducer);
   } else if (plan.is_column_wise()) {
     const std::int64_t tiles = (plan.outputs + kColumns - 1) / kColumns;
     launch("reduce_columns", stream, limited(tiles * plan.chunks), dim3(kColumns, kColumnThreads),
@@ -66,9 +66,12 @@ void reduce_with(void* stream, const ReducePlan& plan) {
            kRowThreads, 0, reduce_dense_rows<In, Acc, R>, plan, reducer, group);
   } else if (is_dense && plan.chunks > 1 && is_aligned<In>(plan, 4) && tasks >= kManyChunks &&
              tasks < (std::int64_t{1} << 31)) {
-    const std::int64_t blocks = (plan.chunks + kRowThreads / 32 - 1) / (kRowThreads / 32);
+    const std::int64_t per_warp = (tasks + kMostWarps - 1) / kMostWarps;
+    const std::int64_t per_block = kRowWarps * per_warp;
+    const std::int64_t blocks = (plan.chunks + per_block - 1) / per_block;
     launch("reduce_dense_chunks", stream, static_cast<unsigned>(plan.outputs * blocks), kRowThreads,
-           0, reduce_dense_chunks<In, Acc, R>, plan, reducer, static_cast<std::uint32_t>(blocks));
+           0, reduce_dense_chunks<In, Acc, R>, plan, reducer, static_cast<std::uint32_t>(blocks),
+           static_cast<int>(per_warp));
   } else if (plan.length <= kShortRow) {
     int group = 1;
     while (group < 32 && group < plan.length) group *= 2;

@@ -105,16 +105,17 @@ __global__ void __launch_bounds__(kRowThreads)
   }
 }
 
-// A warp per chunk of a dense row; a block has chunks of one row.
+// A warp per `per_warp` chunks of a dense row; a block has chunks of one row.
 template <class In, class Acc, class R>
 __global__ void __launch_bounds__(kRowThreads)
     reduce_dense_chunks(const __grid_constant__ ReducePlan plan, const R reducer,
-                        std::uint32_t blocks_per_row) {
+                        std::uint32_t blocks_per_row, int per_warp) {
   const std::int64_t output = blockIdx.x / blocks_per_row;
-  const std::int64_t chunk =
-      static_cast<std::int64_t>(blockIdx.x % blocks_per_row) * (kRowThreads / 32) +
-      threadIdx.x / 32;
-  if (chunk < plan.chunks) {
+  std::int64_t chunk =
+      (static_cast<std::int64_t>(blockIdx.x % blocks_per_row) * kRowWarps + threadIdx.x / 32) *
+      per_warp;
+  const std::int64_t end = chunk + per_warp < plan.chunks ? chunk + per_warp : plan.chunks;
+  for (; chunk < end; ++chunk) {
     const In* in =
         static_cast<const In*>(plan.in) + distant_offset(plan.kept, output) + chunk * kReduceChunk;
     const int lane = static_cast<int>(threadIdx.x) % 32;

@@ -12,8 +12,11 @@ namespace {
 constexpr int kRowThreads = static_cast<int>(kScanTile) / kScanGroup;
 constexpr int kGroups = kRowThreads / kScanGroup;
 static_assert(kGroups == kScanGroup);
-// The levels of totals above tiles: of at most 2^63 elements.
-constexpr int kTileLevels = (63 - 12 + kScanGroupBits - 1) / kScanGroupBits;
+// The levels of totals, a warp for each: enough for a grid's 2^31 tiles.
+constexpr int kTileLevels = kRowThreads / 32;
+static_assert(kTileLevels * kScanGroupBits >= 31);
+// Elements of a wide access of scan_rows.
+constexpr int kVector = 4;
 // Threads of a block of scan_columns.
 constexpr int kColumnThreads = 512;
 // Fewest columns that fill a GPU without dividing their length.
@@ -22,9 +25,11 @@ constexpr std::int64_t kManyColumns = 2048;
 // Note [Look-back by levels]
 // A tile publishes its total, then needs the value before it: at each level, the running value of
 // the totals of the preceding units of its group. The last unit of a group publishes the group's
-// total as a unit of the next level. A tile thus waits for at most 15 totals a level, and the chain
-// of waits is as long as the number of levels. Tiles take numbers in the order in which they start,
-// so a tile waits only for tiles that run or are done.
+// total as a unit of the next level. It does so before it waits for anything of that level: else
+// each group would wait for the one before it, and a fibre would be one chain of waits. A tile thus
+// waits for at most 15 totals a level, and the chain of waits is as long as the number of levels.
+// Tiles take numbers in the order in which they start, so a tile waits only for tiles that run or
+// are done.
 
 // A published total: two halves, each with a flag in one 8-byte word. A reader that sees both flags
 // has the whole value, in whatever order the words arrive.
@@ -92,40 +97,50 @@ __device__ Acc running_value(const Acc* values, int count) {
 }
 
 // The value before tile `tile` of a fibre, in every thread of a block. Publishes `total`, the
-// tile's own, and the totals of the groups that it completes. Every thread calls.
+// tile's own, and the totals of the groups that it completes. Every thread calls, once.
 template <class Step, class Acc>
 __device__ Acc value_before_tile(const TileTotals& shared_totals, std::int64_t fibre,
                                  std::int64_t tile, std::int64_t tiles, Acc total) {
-  __shared__ Acc siblings[kTileLevels + 1][kScanGroup];
-  __shared__ Acc running[kTileLevels + 1];
-  __shared__ Acc result;
-  const int thread = static_cast<int>(threadIdx.x);
-  if (thread == 0) publish(shared_totals.of_level(fibre, tiles, 0) + tile, total);
-  const int level = thread / kScanGroup;
-  const int i = thread % kScanGroup;
-  const std::int64_t unit = level <= kTileLevels ? tile >> (level * kScanGroupBits) : 0;
-  if (i < unit % kScanGroup) {
-    siblings[level][i] = await<Acc>(shared_totals.of_level(fibre, tiles, level) +
-                                    unit / kScanGroup * kScanGroup + i);
-  }
-  __syncthreads();
-  if (thread <= kTileLevels) {
-    running[thread] = running_value<Step>(
-        siblings[thread], static_cast<int>((tile >> (thread * kScanGroupBits)) % kScanGroup));
-  }
-  __syncthreads();
-  if (thread == 0) {
-    Acc before = Step::neutral();
-    for (int at = kTileLevels; at >= 0; --at) before = Step::combine(before, running[at]);
-    result = before;
-    std::int64_t ended = tile;
-    for (int at = 0; ended % kScanGroup == kScanGroup - 1; ++at) {
-      total = Step::combine(running[at], total);
-      ended /= kScanGroup;
-      publish(shared_totals.of_level(fibre, tiles, at + 1) + ended, total);
+  __shared__ Acc siblings[kTileLevels][kScanGroup];
+  __shared__ Acc running[kTileLevels];
+  const int warp = static_cast<int>(threadIdx.x) / 32;
+  const int lane = static_cast<int>(threadIdx.x) % 32;
+  if (threadIdx.x == 0) publish(shared_totals.of_level(fibre, tiles, 0) + tile, total);
+  // Waits for the units of a level before the tile, and returns their running value. Every thread
+  // of a warp calls.
+  const auto value_at = [&](int level) {
+    const std::int64_t unit = tile >> (level * kScanGroupBits);
+    const int before = static_cast<int>(unit % kScanGroup);
+    if (lane < before) {
+      siblings[level][lane] =
+          await<Acc>(shared_totals.of_level(fibre, tiles, level) + (unit - before) + lane);
+    }
+    __syncwarp();
+    return running_value<Step>(siblings[level], before);
+  };
+  int ended = 0;  // levels of which the tile ends a group
+  for (std::int64_t unit = tile; unit % kScanGroup == kScanGroup - 1; unit /= kScanGroup) ++ended;
+  if (warp == 0) {
+    for (int level = 0; level < ended; ++level) {
+      const Acc before = value_at(level);
+      total = Step::combine(before, total);
+      if (lane == 0) {
+        running[level] = before;
+        publish(shared_totals.of_level(fibre, tiles, level + 1) +
+                    (tile >> ((level + 1) * kScanGroupBits)),
+                total);
+      }
     }
   }
+  if (warp >= ended && (tile >> (warp * kScanGroupBits)) > 0) {
+    const Acc before = value_at(warp);
+    if (lane == 0) running[warp] = before;
+  }
   __syncthreads();
+  int levels = 0;
+  while (levels < kTileLevels && (tile >> (levels * kScanGroupBits)) > 0) ++levels;
+  Acc result = Step::neutral();
+  for (int level = levels - 1; level >= 0; --level) result = Step::combine(result, running[level]);
   return result;
 }
 
@@ -140,10 +155,20 @@ __device__ constexpr int staged_at(int i) {
   return i + i / kScanGroup * (sizeof(S) < 4 ? 4 / static_cast<int>(sizeof(S)) : 1);
 }
 
+// Wide accesses of a thread to a whole tile.
+constexpr int kVectors = kScanGroup / kVector;
+
+// True if the `count` elements from `first` are a whole tile of aligned vectors.
+template <class T>
+__device__ bool is_wide(const T* first, std::int64_t stride, int count) {
+  return stride == 1 && count == kScanTile &&
+         reinterpret_cast<std::uintptr_t>(first) % alignof(StoredPack<T, kVector>) == 0;
+}
+
 // A block scans a tile of one fibre, or all of several short ones: `threads_per_fibre` threads
 // each.
 template <class In, ScanOp kOp>
-__global__ void __launch_bounds__(kRowThreads)
+__global__ void __launch_bounds__(kRowThreads, 4)
     scan_rows(const __grid_constant__ FibrePlan plan, const __grid_constant__ TileTotals totals,
               std::int64_t tiles, int threads_per_fibre) {
   using Out = ScanOut<In>;
@@ -191,16 +216,29 @@ __global__ void __launch_bounds__(kRowThreads)
   if (per_block == 1) {
     in += plan.in.outer.offset(first_fibre);
     out += plan.out.outer.offset(first_fibre);
-    In batch[kScanGroup];
+    if (is_wide<In>(in + first, plan.in.stride, count)) {
+      const auto* vectors = reinterpret_cast<const StoredPack<In, kVector>*>(in + first);
+      StoredPack<In, kVector> batch[kVectors];
 #pragma unroll
-    for (int i = 0; i < kScanGroup; ++i) {
-      const int at = i * kRowThreads + thread;
-      if (at < count) batch[i] = in[(first + at) * plan.in.stride];
-    }
+      for (int i = 0; i < kVectors; ++i) batch[i] = vectors[i * kRowThreads + thread];
 #pragma unroll
-    for (int i = 0; i < kScanGroup; ++i) {
-      const int at = i * kRowThreads + thread;
-      if (at < count) staged[staged_at<S>(at)] = static_cast<S>(batch[i]);
+      for (int i = 0; i < kVectors; ++i) {
+        S* to = staged + staged_at<S>((i * kRowThreads + thread) * kVector);
+#pragma unroll
+        for (int v = 0; v < kVector; ++v) to[v] = static_cast<S>(batch[i].values[v]);
+      }
+    } else {
+      In batch[kScanGroup];
+#pragma unroll
+      for (int i = 0; i < kScanGroup; ++i) {
+        const int at = i * kRowThreads + thread;
+        if (at < count) batch[i] = in[(first + at) * plan.in.stride];
+      }
+#pragma unroll
+      for (int i = 0; i < kScanGroup; ++i) {
+        const int at = i * kRowThreads + thread;
+        if (at < count) staged[staged_at<S>(at)] = static_cast<S>(batch[i]);
+      }
     }
   } else {
     for_each([&](int at, int fibre, std::int64_t position) {
@@ -213,12 +251,14 @@ __global__ void __launch_bounds__(kRowThreads)
   S* own = staged + staged_at<S>(thread * kScanGroup);
   const int left = count - thread % threads_per_fibre * kScanGroup;
   const int own_count = left < 0 ? 0 : left < kScanGroup ? left : kScanGroup;
+  // Wide values would not fit into the registers: they are computed again.
+  constexpr bool kKeeps = sizeof(Acc) <= 4;
+  Acc kept[kKeeps ? kScanGroup : 1];
   Acc total = Step::neutral();
-  if (own_count == kScanGroup) {
 #pragma unroll
-    for (int i = 0; i < kScanGroup; ++i) total = Step::combine(total, static_cast<Acc>(own[i]));
-  } else {
-    for (int i = 0; i < own_count; ++i) total = Step::combine(total, static_cast<Acc>(own[i]));
+  for (int i = 0; i < kScanGroup; ++i) {
+    if (i < own_count) total = Step::combine(total, static_cast<Acc>(own[i]));
+    if constexpr (kKeeps) kept[i] = total;
   }
   thread_totals[thread] = total;
   __syncthreads();
@@ -245,18 +285,29 @@ __global__ void __launch_bounds__(kRowThreads)
   }
   before = Step::combine(before, in_group_before);
   Acc running = Step::neutral();
-  const auto scan_own = [&](int i) {
-    running = Step::combine(running, static_cast<Acc>(own[i]));
-    own[i] = from_accumulator<Out>(Step::combine(before, running));
-  };
-  if (own_count == kScanGroup) {
 #pragma unroll
-    for (int i = 0; i < kScanGroup; ++i) scan_own(i);
-  } else {
-    for (int i = 0; i < own_count; ++i) scan_own(i);
+  for (int i = 0; i < kScanGroup; ++i) {
+    if (i < own_count) {
+      if constexpr (kKeeps) {
+        running = kept[i];
+      } else {
+        running = Step::combine(running, static_cast<Acc>(own[i]));
+      }
+      own[i] = from_accumulator<Out>(Step::combine(before, running));
+    }
   }
   __syncthreads();
-  if (per_block == 1) {
+  if (per_block == 1 && is_wide<Out>(out + first, plan.out.stride, count)) {
+    auto* vectors = reinterpret_cast<StoredPack<Out, kVector>*>(out + first);
+#pragma unroll
+    for (int i = 0; i < kVectors; ++i) {
+      const S* from = staged + staged_at<S>((i * kRowThreads + thread) * kVector);
+      StoredPack<Out, kVector> result;
+#pragma unroll
+      for (int v = 0; v < kVector; ++v) result.values[v] = from[v];
+      vectors[i * kRowThreads + thread] = result;
+    }
+  } else if (per_block == 1) {
     for_each([&](int at, int, std::int64_t position) {
       out[position * plan.out.stride] = staged[staged_at<S>(at)];
     });

@@ -115,6 +115,43 @@ TEST(CopyKernelTest, MovesTransposedTiles) {
   }
 }
 
+// Casts of transpositions: the CPU's bits, and those of the cast elements.
+TEST(CopyKernelTest, ConvertsTransposedTiles) {
+  const DType dtypes[] = {DType::f32, DType::f16, DType::bf16, DType::i32};
+  for (const DType to : dtypes) {
+    for (const DType from : dtypes) {
+      if (to == from) continue;
+      for (const Shape& sizes : {Shape{64, 128}, Shape{100, 36}, Shape{33, 71}, Shape{72, 200}}) {
+        for (const std::int64_t offset : {0, 1}) {
+          const Layout in = permuted(sizes, {1, 0}, offset);
+          std::vector<Array> input{Array(to, testing::shifted(in.sizes, offset)), Array(from, in),
+                                   Array(to, contiguous(sizes)), Array(from, contiguous(sizes))};
+          fill_range(input[1], 3, -90, 90);
+          for (std::int64_t c = 0; c < sizes[1]; ++c) {
+            for (std::int64_t r = 0; r < sizes[0]; ++r) {
+              const auto bytes = static_cast<std::int64_t>(element_size(from));
+              std::memcpy(input[3].bytes().data() + (r * sizes[1] + c) * bytes,
+                          input[1].bytes().data() + in.position(c * sizes[0] + r) * bytes,
+                          static_cast<std::size_t>(bytes));
+            }
+          }
+          const std::vector<Array> arrays = run_everywhere(
+              input,
+              [](const Target& target, const std::vector<TensorRef>& t) {
+                kernels::copy(target, t[0], t[1]);
+                kernels::copy(target, t[2], t[3]);
+              },
+              "transposed cast");
+          for (std::int64_t i = 0; i < arrays[0].numel(); ++i) {
+            ASSERT_EQ(arrays[0].bits(i), arrays[2].bits(i % sizes[0] * sizes[1] + i / sizes[0]))
+                << to << " of " << from << sizes << offset << " at " << i;
+          }
+        }
+      }
+    }
+  }
+}
+
 // Rows that allow vector accesses, and others: parts of wider rows, and dims of stride 0.
 TEST(CopyKernelTest, ConvertsRowsOfSlicesAndBroadcasts) {
   for (const std::int64_t columns : {64, 60, 7}) {

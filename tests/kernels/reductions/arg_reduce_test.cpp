@@ -89,6 +89,25 @@ TEST(ArgReduceKernelTest, LooksAtEveryElement) {
   }
 }
 
+// So long a fibre that a GPU's blocks share it in parts of several tiles.
+TEST(ArgReduceKernelTest, SharesOutALongFibre) {
+  const std::int64_t length = 9000001;
+  for (const DType dtype : {DType::i8, DType::bf16, DType::f32}) {
+    const auto bytes = static_cast<std::int64_t>(element_size(dtype));
+    for (const std::int64_t at : {std::int64_t{0}, std::int64_t{12287}, length / 2, length - 1}) {
+      Array in(dtype, contiguous({1, length}));
+      Array one(dtype, contiguous({1}));
+      fill_range(one, 1, 1, 1);
+      // Twice: the first of the two is found.
+      for (const std::int64_t place : {at, length - 1}) {
+        std::memcpy(in.bytes().data() + place * bytes, one.bytes().data(),
+                    static_cast<std::size_t>(bytes));
+      }
+      ASSERT_EQ(run_arg(true, in, 1)[1].get<std::int64_t>(0), at) << dtype;
+    }
+  }
+}
+
 TEST(ArgReduceKernelTest, InfinitiesAreNumbers) {
   for (const std::int64_t length : {5, 3000, 20000}) {
     for (const bool largest : {true, false}) {

@@ -229,6 +229,21 @@ TEST(ReduceKernelTest, ReducesManyRows) {
   }
 }
 
+// More chunks than a GPU has warps, which then take several each.
+TEST(ReduceKernelTest, SharesOutManyChunks) {
+  const std::int64_t length = 16384 * 6400 + 100;
+  Array in(DType::u8, contiguous({length}));
+  std::fill(in.bytes().begin(), in.bytes().end(), std::uint8_t{1});
+  in.bytes()[static_cast<std::size_t>(length - 1)] = 3;
+  const std::vector<Array> arrays = run_everywhere(
+      {Array(i64, contiguous({1})), in},
+      [](const Target& target, const std::vector<TensorRef>& t) {
+        kernels::reduce(target, Reduction::sum, t[0], t[1], 1);
+      },
+      "u8");
+  EXPECT_EQ(arrays[0].get<std::int64_t>(0), length + 2);
+}
+
 TEST(ReduceKernelTest, AnyAndAllLookAtEveryElement) {
   for (const Shape& sizes : {Shape{3, 40}, Shape{2, 40000}, Shape{40000, 3}}) {
     const unsigned mask = sizes[0] > 3 ? 1 : 2;

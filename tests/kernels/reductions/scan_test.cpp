@@ -165,6 +165,16 @@ TEST(ScanKernelTest, ScansThroughEveryLevelOfTiles) {
   }
 }
 
+// Several fibres, each with its own levels.
+TEST(ScanKernelTest, ScansSeveralFibresOfManyTiles) {
+  for (const Layout& layout :
+       {contiguous({3, 4096 * 16 * 17 + 9}), testing::shifted({2, 4096 * 16 * 16})}) {
+    expect_running<float>(false, layout, 1);
+    expect_running<bfloat16>(false, layout, 1);
+    expect_running<double>(true, layout, 1);
+  }
+}
+
 TEST(ScanKernelTest, AMillionFloatsStayWithinAMillionth) {
   const std::int64_t length = 1000000;
   Array in(f32, contiguous({length}));

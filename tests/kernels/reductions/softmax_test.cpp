@@ -96,6 +96,37 @@ TEST(SoftmaxKernelTest, HandlesShortAndLongFibres) {
   }
 }
 
+// Rows that shared memory holds, and longer ones: with and without wide accesses.
+TEST(SoftmaxKernelTest, HandlesRowsOfEveryLength) {
+  for (const DType dtype : {f32, bf16, f64}) {
+    for (const std::int64_t length :
+         {128, 129, 512, 513, 1025, 4100, 4101, 8192, 8193, 16384, 16385, 65536, 70001}) {
+      for (const Layout& layout : {contiguous({3, length}), testing::shifted({3, length})}) {
+        Array in(dtype, layout);
+        fill_range(in, 9, -4, 4);
+        check_everywhere(in, 1, false);
+        check_everywhere(in, 1, true);
+      }
+    }
+  }
+}
+
+// Quotients from 1 down to the smallest f32 numbers are those of a division.
+TEST(SoftmaxKernelTest, DividesTinyExponentials) {
+  for (const std::int64_t length : {200, 3000}) {
+    Array in(f32, contiguous({length}));
+    for (std::int64_t i = 0; i < length; ++i) in.set(i, -0.1f * static_cast<float>(i % 1100));
+    for (const Runner run : {testing::run_on_cpu, testing::run_on_device}) {
+      const auto arrays = run_softmax(run, false, in, 0);
+      const double largest = arrays[0].value(0);
+      for (std::int64_t i = 0; i < length; ++i) {
+        const double expected = largest * std::exp(static_cast<double>(in.get<float>(i)));
+        ASSERT_NEAR(arrays[0].value(i), expected, expected * 1e-5 + 3e-45) << i;
+      }
+    }
+  }
+}
+
 TEST(SoftmaxKernelTest, DoesNotOverflow) {
   Array in(f32, contiguous({3}));
   in.set(0, 1e30f);
