@@ -201,10 +201,10 @@ int Connections::prepare_poll() {
   polled_.push_back({is_deaf_ ? -1 : descriptors_.listener.get(), POLLIN, 0});
   Clock::time_point next = Clock::time_point::max();
   if (is_deaf_) next = Clock::now() + kRetry;
-  for (int rank = 0; rank < group_.size; ++rank) {
-    const Socket& control = end_of(pair(rank), Purpose::control).socket;
-    if (!control) continue;
-    polled_.push_back({control.get(), POLLIN, 0});
+  // Not all ranks: a rank of a large group has a control connection to few of them.
+  std::erase_if(watched_, [&](int rank) { return !end_of(pair(rank), Purpose::control).socket; });
+  for (const int rank : watched_) {
+    polled_.push_back({end_of(pair(rank), Purpose::control).socket.get(), POLLIN, 0});
     polled_ranks_.push_back(rank);
   }
   for (const Guest& guest : guests_) {
@@ -325,6 +325,8 @@ void Connections::install(int rank, Purpose purpose, Socket socket, bool is_own)
   End& end = end_of(other, purpose);
   // A retry: the other rank closed the first one before it was accepted.
   const bool is_retry = end.is_made;
+  const bool is_watched = std::find(watched_.begin(), watched_.end(), rank) != watched_.end();
+  if (purpose == Purpose::control && !is_watched) watched_.push_back(rank);
   end = {std::move(socket), true, is_own};
   if (purpose == Purpose::data && !is_retry) new_data_.push_back(rank);
   if (other.is_wanted) connect_pair(rank);

@@ -135,6 +135,7 @@ class Connections {
   mutable std::mutex mutex_;  // guards what follows
   std::condition_variable changed_;
   std::vector<Pair> pairs_;  // by rank
+  std::vector<int> watched_;  // ranks with a control connection, and some that had one
   std::list<Guest> guests_;
   std::list<Dial> dials_;
   std::vector<int> new_data_;  // ranks
