@@ -385,9 +385,11 @@ std::optional<std::vector<std::string>> StoreClient::gather(std::string_view pre
   return values_of("gather", kind, body, count);
 }
 
-std::optional<std::vector<std::string>> StoreClient::exchange(
-    std::string_view prefix, int count, int number, std::string_view value, milliseconds timeout,
-    std::optional<std::uint32_t> ends, std::string_view outdated) {
+std::optional<std::vector<std::string>> StoreClient::exchange(std::string_view prefix, int count,
+                                                              int number, std::string_view value,
+                                                              milliseconds timeout,
+                                                              std::optional<std::uint32_t> ends,
+                                                              std::string_view outdated) {
   check_members("exchange", prefix, count);
   if (number < 0 || number >= count) {
     throw InvalidArgument(fmt::format("Store::exchange: expected a number from 0 to {}, but got {}",
@@ -397,16 +399,15 @@ std::optional<std::vector<std::string>> StoreClient::exchange(
   if (!outdated.empty()) check_key("exchange", outdated);
   const auto id = impl_->next_id();
   Message kind;
-  const std::string body =
-      impl_->call("exchange", fmt::format("{} keys of '{}'", count, prefix),
-                  std::move(Writer(Message::exchange, id)
-                                .text(prefix)
-                                .u32(static_cast<std::uint32_t>(count))
-                                .i64(ends ? std::int64_t{*ends} : -1)
-                                .u32(static_cast<std::uint32_t>(number))
-                                .text(value)
-                                .text(outdated)),
-                  id, timeout, true, &kind);
+  const std::string body = impl_->call("exchange", fmt::format("{} keys of '{}'", count, prefix),
+                                       std::move(Writer(Message::exchange, id)
+                                                     .text(prefix)
+                                                     .u32(static_cast<std::uint32_t>(count))
+                                                     .i64(ends ? std::int64_t{*ends} : -1)
+                                                     .u32(static_cast<std::uint32_t>(number))
+                                                     .text(value)
+                                                     .text(outdated)),
+                                       id, timeout, true, &kind);
   return values_of("exchange", kind, body, count);
 }
 

@@ -137,9 +137,10 @@ class StoreBootstrap final : public Bootstrap {
     const auto period = formation_.empty() ? connection_->timeout() : kPollPeriod;
     for (;;) {
       try {
-        auto values = std::exchange(is_written, true)
-                          ? client.gather(prefix, count, period, known_ends_)
-                          : client.exchange(prefix, count, me_, bytes, period, known_ends_, outdated);
+        auto values =
+            std::exchange(is_written, true)
+                ? client.gather(prefix, count, period, known_ends_)
+                : client.exchange(prefix, count, me_, bytes, period, known_ends_, outdated);
         return std::move(values).value_or(std::vector<std::string>());
       } catch (const TimeoutError&) {
       } catch (const PeerLostError& error) {

@@ -15,6 +15,7 @@
 #include <gantry/core/error.hpp>
 
 #include "core/background_thread.hpp"
+#include "core/descriptor_limit.hpp"
 
 namespace gantry {
 
@@ -24,6 +25,8 @@ constexpr auto kHelloTimeout = std::chrono::seconds(2);
 constexpr auto kRetry = std::chrono::milliseconds(10);
 // For an unreachable machine; a machine that answers late is watched by its control connection.
 constexpr auto kDialTimeout = std::chrono::seconds(4);
+// For a rank that has no descriptor for the connections of other ranks; the program may close some.
+constexpr auto kDeafTimeout = std::chrono::seconds(30);
 constexpr std::size_t kFixedDescriptors = 2;  // in the list for poll()
 // In groups of this size all ranks are neighbours.
 constexpr int kSmallGroup = 16;
@@ -236,13 +239,21 @@ void Connections::accept_guests() {
     Socket socket(
         accept4(descriptors_.listener.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
     if (!socket) {
+      const int error = errno;
+      const bool lacks_descriptors = error == EMFILE || error == ENFILE;
+      if (lacks_descriptors && make_room_for_descriptors(1)) continue;
       // The connection stays in the queue while this process has no descriptor for it.
-      is_deaf_ = errno == EMFILE || errno == ENFILE || errno == ENOBUFS || errno == ENOMEM;
-      if (is_deaf_) {
-        trouble_ = fmt::format("cannot accept a connection: {}", std::strerror(errno));
+      is_deaf_ = lacks_descriptors || error == ENOBUFS || error == ENOMEM;
+      if (!is_deaf_) return;
+      trouble_ = fmt::format("cannot accept a connection: {}", std::strerror(error));
+      if (!deaf_since_) deaf_since_ = Clock::now();
+      // The rank at the other end waits without a deadline.
+      if (lacks_descriptors && Clock::now() - *deaf_since_ > kDeafTimeout) {
+        fail_without_descriptors("no descriptor for the connection of another rank");
       }
       return;
     }
+    deaf_since_.reset();
     Guest guest{std::move(socket), {}, Clock::now() + kHelloTimeout};
     if (greet(guest)) guests_.push_back(std::move(guest));
   }
@@ -314,9 +325,19 @@ bool Connections::advance(Dial& dial) {
     case Dial::Outcome::failed:
       break;
   }
-  fail({pair(rank).has_left ? ControlMessage::Kind::left : ControlMessage::Kind::lost, rank},
-       pair(rank).has_left ? std::string() : dial.problem(), -1);
+  if (dial.lacks_descriptors()) {
+    fail_without_descriptors(fmt::format("no descriptor for a connection to rank {}", rank));
+  } else {
+    fail({pair(rank).has_left ? ControlMessage::Kind::left : ControlMessage::Kind::lost, rank},
+         pair(rank).has_left ? std::string() : dial.problem(), -1);
+  }
   return false;
+}
+
+// The other ranks are not to blame.
+void Connections::fail_without_descriptors(const std::string& what) noexcept {
+  fail({ControlMessage::Kind::aborted, group_.rank},
+       fmt::format("{}: {}", what, descriptor_limit_text()), -1);
 }
 
 void Connections::install(int rank, Purpose purpose, Socket socket, bool is_own) {
