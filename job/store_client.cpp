@@ -56,33 +56,31 @@ void check_value(const char* op, std::string_view value) {
   }
 }
 
-}  // namespace
-
-void Store::barrier(std::string_view name, int count, milliseconds timeout) {
+void check_members(const char* op, std::string_view prefix, int count) {
+  const std::string last = fmt::format("{}/{}", prefix, count);
+  check_key(op, prefix.empty() ? prefix : std::string_view(last));
   if (count < 1) {
-    throw InvalidArgument(fmt::format(
-        "Store::barrier: expected at least 1 caller at barrier '{}', but got {}", name, count));
-  }
-  const std::string arrived = fmt::format("barrier/{}/arrived", name);
-  const std::string open = fmt::format("barrier/{}/open", name);
-  const std::int64_t mine = add(arrived, 1);
-  if (mine > count) {
     throw InvalidArgument(
-        fmt::format("Store::barrier: expected {} callers at barrier '{}', but got caller {}", count,
-                    name, mine));
-  }
-  if (mine == count) {
-    set(open, "");
-    return;
-  }
-  try {
-    wait(std::span(&open, 1), timeout);
-  } catch (const TimeoutError&) {
-    throw TimeoutError(
-        fmt::format("Store::barrier: expected {} callers at barrier '{}' within {} ms, but got {}",
-                    count, name, timeout.count(), try_get(arrived).value_or("0")));
+        fmt::format("Store::{}: expected a count of at least 1, but got {}", op, count));
   }
 }
+
+// The values in the answer to a gather or an exchange.
+std::optional<std::vector<std::string>> values_of(const char* op, Message kind,
+                                                  std::string_view body, int count) {
+  if (kind == Message::missing) return std::nullopt;
+  std::vector<std::string> values;
+  values.reserve(static_cast<std::size_t>(count));
+  Reader reply(body);
+  ByteReader fields(reply.text());
+  for (int i = 0; i < count; ++i) values.emplace_back(fields.text());
+  if (!fields.finished()) {
+    throw Error(fmt::format("Store::{}: the store sent a malformed message", op));
+  }
+  return values;
+}
+
+}  // namespace
 
 class StoreClient::Impl {
  public:
@@ -193,6 +191,7 @@ class StoreClient::Impl {
       case Message::wait:
       case Message::cancel:
       case Message::gather:
+      case Message::exchange:
         break;
     }
     throw Error(
@@ -374,12 +373,7 @@ std::string StoreClient::get(std::string_view key, milliseconds timeout) {
 std::optional<std::vector<std::string>> StoreClient::gather(std::string_view prefix, int count,
                                                             milliseconds timeout,
                                                             std::optional<std::uint32_t> ends) {
-  const std::string last = fmt::format("{}/{}", prefix, count);
-  check_key("gather", prefix.empty() ? prefix : std::string_view(last));
-  if (count < 1) {
-    throw InvalidArgument(
-        fmt::format("Store::gather: expected a count of at least 1, but got {}", count));
-  }
+  check_members("gather", prefix, count);
   const auto id = impl_->next_id();
   Message kind;
   const std::string body = impl_->call("gather", fmt::format("{} keys of '{}'", count, prefix),
@@ -388,13 +382,33 @@ std::optional<std::vector<std::string>> StoreClient::gather(std::string_view pre
                                                      .u32(static_cast<std::uint32_t>(count))
                                                      .i64(ends ? std::int64_t{*ends} : -1)),
                                        id, timeout, true, &kind);
-  if (kind == Message::missing) return std::nullopt;
-  std::vector<std::string> values;
-  Reader reply(body);
-  ByteReader fields(reply.text());
-  for (int i = 0; i < count; ++i) values.emplace_back(fields.text());
-  if (!fields.finished()) throw Error("Store::gather: the store sent a malformed message");
-  return values;
+  return values_of("gather", kind, body, count);
+}
+
+std::optional<std::vector<std::string>> StoreClient::exchange(std::string_view prefix, int count,
+                                                              int number, std::string_view value,
+                                                              milliseconds timeout,
+                                                              std::optional<std::uint32_t> ends,
+                                                              std::string_view outdated) {
+  check_members("exchange", prefix, count);
+  if (number < 0 || number >= count) {
+    throw InvalidArgument(fmt::format("Store::exchange: expected a number from 0 to {}, but got {}",
+                                      count - 1, number));
+  }
+  check_value("exchange", value);
+  if (!outdated.empty()) check_key("exchange", outdated);
+  const auto id = impl_->next_id();
+  Message kind;
+  const std::string body = impl_->call("exchange", fmt::format("{} keys of '{}'", count, prefix),
+                                       std::move(Writer(Message::exchange, id)
+                                                     .text(prefix)
+                                                     .u32(static_cast<std::uint32_t>(count))
+                                                     .i64(ends ? std::int64_t{*ends} : -1)
+                                                     .u32(static_cast<std::uint32_t>(number))
+                                                     .text(value)
+                                                     .text(outdated)),
+                                       id, timeout, true, &kind);
+  return values_of("exchange", kind, body, count);
 }
 
 std::optional<std::string> StoreClient::try_get(std::string_view key) {

@@ -1,5 +1,7 @@
 #pragma once
 
+#include <cstdint>
+#include <string>
 #include <string_view>
 
 #include <gantry/extend/unique_fd.hpp>
@@ -19,9 +21,18 @@ struct Connection {
   bool has_deregistered = false;
   bool wants_write = false;
 
+  /// Sends a message, or puts what the socket does not take into `unsent`. False, without sending,
+  /// if too much would wait there.
+  bool send(const std::string& message) { return send_parts(message, {}); }
+  /// As send(), for a reply that ends with the text field `value`, which is not copied unless it
+  /// waits.
+  bool send_value(Message kind, std::uint64_t id, std::string_view value);
   /// Sends as much of `unsent` as the socket takes. A failed connection drops the rest. It is not
   /// dead yet: messages that came before the failure are still to be read.
   void flush();
+
+ private:
+  bool send_parts(std::string_view head, std::string_view tail);
 };
 
 }  // namespace gantry::store

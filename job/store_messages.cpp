@@ -29,10 +29,15 @@ Writer& Writer::text(std::string_view value) {
   return *this;
 }
 
-std::string Writer::finish() {
+std::string Writer::head_of_text(std::size_t size) {
+  u32(static_cast<std::uint32_t>(size));
+  return finish(size);
+}
+
+std::string Writer::finish(std::size_t missing_bytes) {
   std::string& message = fields_.bytes();
   ByteWriter<std::string> length;
-  length.number(static_cast<std::uint32_t>(message.size() - 4));
+  length.number(static_cast<std::uint32_t>(message.size() - 4 + missing_bytes));
   message.replace(0, 4, length.bytes());
   return std::move(message);
 }

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -28,6 +29,7 @@ enum class Message : std::uint8_t {
   wait,
   cancel,
   gather,
+  exchange,
   // server to client
   ok = 64,
   missing,
@@ -36,7 +38,7 @@ enum class Message : std::uint8_t {
   outdated,
 };
 
-inline constexpr std::uint32_t kMagic = 0x32545347;  // "GST2"
+inline constexpr std::uint32_t kMagic = 0x33545347;  // "GST3"
 /// Largest message: a compare_and_set with a full key and two full values.
 inline constexpr std::size_t kMaxMessageBytes = 2 * kStoreMaxValueBytes + kStoreMaxKeyBytes + 64;
 /// Largest message of a client that has not introduced itself.
@@ -50,9 +52,13 @@ class Writer {
   Writer& i64(std::int64_t value);
   Writer& text(std::string_view value);
   /// The finished message, length included.
-  [[nodiscard]] std::string finish();
+  [[nodiscard]] std::string finish() { return finish(0); }
+  /// The message without its end, a text field of `size` characters that the caller sends.
+  [[nodiscard]] std::string head_of_text(std::size_t size);
 
  private:
+  [[nodiscard]] std::string finish(std::size_t missing_bytes);
+
   ByteWriter<std::string> fields_;
 };
 

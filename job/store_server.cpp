@@ -1,6 +1,5 @@
 #include <fmt/format.h>
 #include <sys/epoll.h>
-#include <sys/eventfd.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -11,7 +10,6 @@
 #include <climits>
 #include <cstring>
 #include <map>
-#include <mutex>
 #include <optional>
 #include <set>
 #include <thread>
@@ -27,6 +25,7 @@
 #include "job/store_connection.hpp"
 #include "job/store_membership.hpp"
 #include "job/store_messages.hpp"
+#include "job/store_reports.hpp"
 #include "job/store_table.hpp"
 #include "job/store_waiter.hpp"
 
@@ -44,14 +43,7 @@ constexpr std::uint64_t kListener = 0, kWake = 1, kFirstClient = 2;
 
 // The largest job has 4096 ranks; observers come on top.
 constexpr std::size_t kMaxClients = 4 * 4096;
-constexpr std::size_t kMaxUnsentBytes = std::size_t{256} << 20;
 constexpr int kRetryMs = 50;
-
-// The end of a rank's process, as the server's owner saw it.
-struct Report {
-  int rank;
-  bool in_order;
-};
 
 }  // namespace
 
@@ -62,9 +54,8 @@ class StoreServer::Impl {
     listener_ = listen_at(address_);
     text_ = address_.str();
     poll_ = UniqueFd(epoll_create1(EPOLL_CLOEXEC));
-    wake_ = UniqueFd(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
-    if (!poll_ || !wake_) throw Error(fmt::format("store: {}", std::strerror(errno)));
-    watch(EPOLL_CTL_ADD, wake_.get(), kWake, EPOLLIN);
+    if (!poll_) throw Error(fmt::format("store: {}", std::strerror(errno)));
+    watch(EPOLL_CTL_ADD, reports_.descriptor(), kWake, EPOLLIN);
     watch(EPOLL_CTL_ADD, listener_.get(), kListener, EPOLLIN);
     thread_ = start_background_thread("gantry-store", [this] { run(); });
   }
@@ -74,34 +65,19 @@ class StoreServer::Impl {
       abandon_after_fork(std::move(thread_));
       return;
     }
-    {
-      const std::lock_guard lock(mutex_);
-      stop_ = true;
-    }
-    wake();
+    reports_.stop();
     thread_.join();
     if (address_.kind == SocketAddress::Kind::unix_path) unlink(address_.name.c_str());
   }
 
   const std::string& address() const { return text_; }
 
-  void report(int rank, bool in_order) {
-    {
-      const std::lock_guard lock(mutex_);
-      reported_.push_back({rank, in_order});
-    }
-    wake();
-  }
+  void report(int rank, bool in_order) { reports_.add({rank, in_order}); }
 
   const store::JobMembership& membership() const { return membership_; }
   std::uint64_t requests() const { return requests_.load(std::memory_order_relaxed); }
 
  private:
-  void wake() const {
-    const std::uint64_t one = 1;
-    [[maybe_unused]] const auto written = write(wake_.get(), &one, sizeof one);
-  }
-
   void watch(int operation, int fd, std::uint64_t tag, std::uint32_t events) const {
     epoll_event event{};
     event.events = events;
@@ -132,15 +108,9 @@ class StoreServer::Impl {
 
   // Handles what other threads asked for; false: stop.
   bool take_reports() {
-    std::uint64_t count = 0;
-    [[maybe_unused]] const auto got = read(wake_.get(), &count, sizeof count);
-    std::vector<Report> reported;
-    {
-      const std::lock_guard lock(mutex_);
-      if (stop_) return false;
-      reported.swap(reported_);
-    }
-    for (const auto& [rank, in_order] : reported) {
+    const std::optional<std::vector<store::Report>> reports = reports_.take();
+    if (!reports) return false;
+    for (const auto& [rank, in_order] : *reports) {
       in_order ? note_end(rank) : declare_lost(rank);
     }
     return true;
@@ -242,13 +212,14 @@ class StoreServer::Impl {
         std::optional<Waiter> waiter = store::read_waiter(serial, in);
         return waiter && start_wait(std::move(*waiter));
       }
+      case Message::exchange:
+        return exchange(serial, client, in);
       case Message::try_get: {
         const std::string_view key = in.text();
         if (!in.finished()) return false;
         const std::string* value = table_.find(key);
-        send(serial, client,
-             value == nullptr ? Writer(Message::missing, in.id()).finish()
-                              : Writer(Message::ok, in.id()).text(*value).finish());
+        if (value != nullptr) return send_value(serial, client, in.id(), *value);
+        send(serial, client, Writer(Message::missing, in.id()).finish());
         return true;
       }
       case Message::add: {
@@ -339,6 +310,14 @@ class StoreServer::Impl {
     return true;
   }
 
+  bool exchange(std::uint64_t serial, Client& client, Reader& in) {
+    std::optional<store::Exchange> part = store::read_exchange(serial, in);
+    if (!part) return false;
+    if (!part->outdated.empty()) table_.erase(part->outdated);
+    return !write_value(serial, client, in.id(), part->key, part->value) ||
+           start_wait(std::move(part->waiter));
+  }
+
   bool add(std::uint64_t serial, Client& client, std::uint64_t id, std::string_view key,
            std::int64_t delta) {
     const auto sum = table_.sum(key, delta);
@@ -361,9 +340,9 @@ class StoreServer::Impl {
     if (const auto value = table_.answer(waiter)) {
       // More than a message holds: the client asks for each.
       const bool fits = value->size() <= kStoreMaxValueBytes;
-      Writer reply(fits ? Message::ok : Message::missing, waiter.id);
-      if (waiter.wants_value && fits) reply.text(*value);
-      send(waiter.client, client, reply.finish());
+      if (waiter.wants_value && fits) return send_value(waiter.client, client, waiter.id, *value);
+      const Message kind = fits ? Message::ok : Message::missing;
+      send(waiter.client, client, Writer(kind, waiter.id).finish());
       return true;
     }
     if (const std::vector<int> lost = membership_.lost(); !lost.empty()) {
@@ -425,16 +404,23 @@ class StoreServer::Impl {
   }
 
   void send(std::uint64_t serial, Client& client, const std::string& message) {
-    if (client.unsent.size() + message.size() > kMaxUnsentBytes) {
-      dead_.insert(serial);
-      return;
-    }
-    client.unsent.append(message);
-    flush(serial, client);
+    settle(serial, client, client.send(message));
+  }
+
+  bool send_value(std::uint64_t serial, Client& client, std::uint64_t id, std::string_view value) {
+    settle(serial, client, client.send_value(Message::ok, id, value));
+    return true;
   }
 
   void flush(std::uint64_t serial, Client& client) {
     client.flush();
+    settle(serial, client, true);
+  }
+
+  // Watches for room for the rest of what is sent, which is dropped with its client if it is too
+  // much.
+  void settle(std::uint64_t serial, Client& client, bool fits) {
+    if (!fits) dead_.insert(serial);
     const bool rest = !client.unsent.empty();
     if (rest != client.wants_write) {
       client.wants_write = rest;
@@ -465,7 +451,7 @@ class StoreServer::Impl {
   std::string text_;
   UniqueFd listener_;
   UniqueFd poll_;
-  UniqueFd wake_;
+  store::Reports reports_;
 
   // Of the serving thread alone.
   std::map<std::uint64_t, Client> clients_;
@@ -479,9 +465,6 @@ class StoreServer::Impl {
 
   std::atomic<std::uint64_t> requests_{0};
   store::JobMembership membership_;
-  mutable std::mutex mutex_;  // guards what follows
-  std::vector<Report> reported_;
-  bool stop_ = false;
 
   std::thread thread_;
 };

@@ -34,6 +34,18 @@ struct Waiter {
 /// malformed.
 [[nodiscard]] std::optional<Waiter> read_waiter(std::uint64_t client, Reader& request);
 
+/// A member's part of an exchange: it writes `value` under `key`, and waits for those of all
+/// members. The key `outdated` is removed before, if there is one. Views refer to the request.
+struct Exchange {
+  std::string key;
+  std::string_view value;
+  std::string_view outdated;
+  Waiter waiter;
+};
+
+/// Reads the rest of an exchange of `client`. None if it is malformed.
+[[nodiscard]] std::optional<Exchange> read_exchange(std::uint64_t client, Reader& request);
+
 /// Largest number of a rank.
 inline constexpr int kMaxRank = 1 << 20;
 

@@ -50,10 +50,24 @@ TopologyOptions topology_options(const Options& options) {
   return where;
 }
 
+// Loading hwloc's plugins takes longer than starting a rank, and most of them are for GPUs' own
+// runtimes, which are not asked here. Ranks do not inherit the choice.
+void choose_hwloc_plugins(const TopologyOptions& where) {
+  std::string unused =
+      "hwloc_cuda.so,hwloc_gl.so,hwloc_levelzero.so,hwloc_nvml.so,hwloc_opencl.so,hwloc_rsmi.so";
+  // hwloc reads its own files without the plugin, but not those with comments, for example.
+  const bool reads_file = !where.file.empty() || std::getenv("HWLOC_XMLFILE") != nullptr;
+  if (!reads_file) unused += ",hwloc_xml_libxml.so";
+  const bool needs_devices = !where.skip_gpus && where.simulated_gpus == 0;
+  if (!reads_file && !needs_devices) unused += ",hwloc_pci.so";
+  setenv("HWLOC_PLUGINS_BLACKLIST", unused.c_str(), 0);
+}
+
 Machine look_at_machine(const Options& options, const Environment& environment) {
   Machine machine;
   TopologyOptions where = topology_options(options);
   where.skip_gpus = options.cpu_only;
+  choose_hwloc_plugins(where);
   const PlanOptions& placement = options.placement;
   where.skip_links = placement.gpus != GpuChoice::best && placement.gpus != GpuChoice::idle &&
                      placement.order != RankOrder::ring;

@@ -49,10 +49,11 @@ class StoreBootstrap final : public Bootstrap {
       const std::uint64_t length = bytes.size();
       std::memcpy(chunk.data(), &length, kLengthBytes);
       if (sent < length) chunk.append(bytes, sent, kChunkBytes);
-      const std::vector<std::string> chunks = exchange(chunk);
+      std::vector<std::string> chunks = exchange(chunk);
       for (std::size_t i = 0; i < chunks.size(); ++i) {
         longest = std::max(longest, length_in(chunks[i], i));
-        all[i].append(chunks[i], kLengthBytes);
+        chunks[i].erase(0, kLengthBytes);
+        sent == 0 ? all[i].swap(chunks[i]) : void(all[i].append(chunks[i]));
       }
     }
     return all;
@@ -103,14 +104,11 @@ class StoreBootstrap final : public Bootstrap {
     SuspendAwareTimeout countdown(connection_->timeout());
     std::vector<std::string> all;
     try {
-      client->set(key(round, me_), bytes);
-      all = gather(*client, round, countdown);
+      all = gather(*client, round, bytes, countdown);
       for (int rank = static_cast<int>(all.size()); rank < static_cast<int>(members_.size());
            ++rank) {
         all.push_back(rank == me_ ? bytes : get(*client, round, rank, countdown));
       }
-      // A rank that wrote this round has read the previous one.
-      if (round > 0) client->erase(key(round - 1, me_));
     } catch (const PeerLostError& error) {
       if (error.rank() >= 0) {
         report_to_launcher({.kind = FailureKind::peer_lost,
@@ -126,17 +124,24 @@ class StoreBootstrap final : public Bootstrap {
     return all;
   }
 
-  // All members' values, in one request. Nothing where each must be asked for: after a loss, or
-  // because they are too long for one message. Throws as get().
-  std::vector<std::string> gather(StoreClient& client, std::int64_t round,
+  // Writes this member's value, and gathers those of all, in one request. Nothing where each must
+  // be asked for: after a loss, or because they are too long for one message. Throws as get().
+  std::vector<std::string> gather(StoreClient& client, std::int64_t round, const std::string& bytes,
                                   SuspendAwareTimeout& countdown) {
     const int count = static_cast<int>(members_.size());
+    const std::string prefix = fmt::format("{}/{}", prefix_, round);
+    // All members wrote the previous round, so they have read the one before it.
+    const std::string outdated = round > 1 ? key(round - 2, me_) : std::string();
+    bool is_written = false;
     // The store tells of losses and ends at once. Only a member that gave up is polled for.
     const auto period = formation_.empty() ? connection_->timeout() : kPollPeriod;
     for (;;) {
       try {
-        return client.gather(fmt::format("{}/{}", prefix_, round), count, period, known_ends_)
-            .value_or(std::vector<std::string>());
+        auto values =
+            std::exchange(is_written, true)
+                ? client.gather(prefix, count, period, known_ends_)
+                : client.exchange(prefix, count, me_, bytes, period, known_ends_, outdated);
+        return std::move(values).value_or(std::vector<std::string>());
       } catch (const TimeoutError&) {
       } catch (const PeerLostError& error) {
         if (error.rank() < 0) throw;

@@ -42,7 +42,7 @@ const std::string& Communicator::launched_by() const {
   return group("launched_by").identity.source;
 }
 const std::vector<std::string>& Communicator::device_map() const {
-  return group("device_map").device_map;
+  return group("device_map").ranks->descriptions();
 }
 
 std::string Communicator::transport() const {

@@ -23,7 +23,6 @@
 #include "collectives/p2p/plans.hpp"
 #include "collectives/peers/probe.hpp"
 #include "collectives/protocol/layout.hpp"
-#include "collectives/rank_facts.hpp"
 #include "collectives/traced_collective.hpp"
 #include "core/text/escaped_text.hpp"
 #include "device/sync_debug_driver.hpp"
@@ -102,16 +101,11 @@ void Communicator::Impl::exchange_facts() {
                    (selector_.is_p2p_only() ? 100 : 0) +
                    1000 * static_cast<std::int32_t>(peer_mode());
   mine.table = selector_.hash();
-  const std::vector<std::string> all = bootstrap->all_gather(mine.bytes());
+  ranks.emplace(bootstrap->all_gather(mine.bytes()), "Communicator::" + name);
   int local_rank = 0;
   int local_size = 0;
-  for (std::size_t rank = 0; rank < all.size(); ++rank) {
-    const std::optional<RankFacts> parsed = RankFacts::parse(all[rank]);
-    if (!parsed) {
-      throw InvalidArgument(
-          fmt::format("Communicator::{}: rank {} runs another version of gantry", name, rank));
-    }
-    const RankFacts& facts = *parsed;
+  for (int rank = 0; rank < ranks->size(); ++rank) {
+    const RankFacts facts = ranks->facts(rank);
     if (facts.platform != mine.platform || facts.algorithm != mine.algorithm ||
         facts.table != mine.table) {
       throw InvalidArgument(
@@ -120,14 +114,10 @@ void Communicator::Impl::exchange_facts() {
                       "algorithms on all ranks, but rank {} differs from rank {}",
                       name, rank, membership.rank));
     }
-    machines_.emplace_back(facts.boot);
     const bool here = facts.boot == mine.boot;
     one_machine_ = one_machine_ && here;
     local_size += here ? 1 : 0;
-    local_rank += here && static_cast<int>(rank) < membership.rank ? 1 : 0;
-    device_map.push_back(fmt::format(
-        "rank {}: {} pid {} {} {}", rank, escape_control_characters(facts.host), facts.pid,
-        escape_control_characters(facts.device), escape_control_characters(facts.uuid)));
+    local_rank += here && rank < membership.rank ? 1 : 0;
   }
   if (name == "world") return;  // The launcher has logged it.
   identity.local_rank = local_rank;
@@ -171,7 +161,7 @@ void Communicator::Impl::make_transports() {
   if (one_machine_) {
     control = std::make_unique<ControlSegment>(*bootstrap, membership.rank, membership.size,
                                                timeout_, name);
-    control->describe_device(device_map[static_cast<std::size_t>(membership.rank)],
+    control->describe_device(ranks->description(membership.rank),
                              device_properties(membership.device).uuid);
     // The backend async asks the driver for its figures, which a watchdog must not.
     if (memory::allocator_backend() != "async") {
@@ -189,7 +179,7 @@ void Communicator::Impl::make_transports() {
     return;
   }
   if (!one_machine_ && !forces_nccl()) {
-    host = make_hierarchical_transport(membership, *bootstrap, machines_,
+    host = make_hierarchical_transport(membership, *bootstrap, ranks->machines(),
                                        device_properties(membership.device).name, timeout_, name);
     return;
   }

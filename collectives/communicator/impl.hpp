@@ -21,6 +21,7 @@
 #include "collectives/communicator/call_faults.hpp"
 #include "collectives/control/segment.hpp"
 #include "collectives/p2p/registrations.hpp"
+#include "collectives/rank_table.hpp"
 #include "collectives/selector.hpp"
 #include "collectives/transport.hpp"
 #include "device/fault_source.hpp"
@@ -115,7 +116,7 @@ class Communicator::Impl final : public FaultSource,
   ProcessIdentity identity;
   Membership membership;
   std::string name;
-  std::vector<std::string> device_map;
+  std::optional<RankTable> ranks;              // after the constructor
   JobGroup job_group;                          // without a connection if there is no store
   std::unique_ptr<Bootstrap> first_bootstrap;  // the bootstrap of `control`, if it is another one
   std::unique_ptr<Bootstrap> bootstrap;
@@ -158,7 +159,6 @@ class Communicator::Impl final : public FaultSource,
 
   std::chrono::milliseconds timeout_;
   Selector selector_;
-  std::vector<std::string> machines_;  // by rank
   bool one_machine_ = true;
   bool agreed_on_nccl_ = false;
   bool listed_ = false;

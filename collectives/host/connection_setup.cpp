@@ -6,6 +6,7 @@
 #include <gantry/core/error.hpp>
 
 #include "collectives/host/connections.hpp"
+#include "core/processes/descriptor_limit.hpp"
 #include "core/text/escaped_text.hpp"
 
 namespace gantry {
@@ -14,10 +15,15 @@ namespace {
 
 // Long enough for late ranks, short enough for a fallback to MPI.
 constexpr std::chrono::milliseconds kMostTimeout = std::chrono::seconds(30);
+// Of this process, meanwhile.
+constexpr std::size_t kOtherDescriptors = 64;
 
 }  // namespace
 
 std::unique_ptr<Connections> connect_group(Bootstrap& bootstrap, const LinkGroup& group) {
+  // Later collectives connect every pair of ranks.
+  (void)make_room_for_descriptors(kPurposes * static_cast<std::size_t>(group.size) +
+                                  kOtherDescriptors);
   RankAddress mine;
   std::string failure;
   LinkDescriptors descriptors;

@@ -15,6 +15,7 @@
 #include <gantry/core/error.hpp>
 
 #include "core/processes/background_thread.hpp"
+#include "core/processes/descriptor_limit.hpp"
 
 namespace gantry {
 
@@ -24,6 +25,8 @@ constexpr auto kHelloTimeout = std::chrono::seconds(2);
 constexpr auto kRetry = std::chrono::milliseconds(10);
 // For an unreachable machine; a machine that answers late is watched by its control connection.
 constexpr auto kDialTimeout = std::chrono::seconds(4);
+// For a rank that has no descriptor for the connections of other ranks; the program may close some.
+constexpr auto kDeafTimeout = std::chrono::seconds(30);
 constexpr std::size_t kFixedDescriptors = 2;  // in the list for poll()
 // In groups of this size all ranks are neighbours.
 constexpr int kSmallGroup = 16;
@@ -201,10 +204,10 @@ int Connections::prepare_poll() {
   polled_.push_back({is_deaf_ ? -1 : descriptors_.listener.get(), POLLIN, 0});
   Clock::time_point next = Clock::time_point::max();
   if (is_deaf_) next = Clock::now() + kRetry;
-  for (int rank = 0; rank < group_.size; ++rank) {
-    const Socket& control = end_of(pair(rank), Purpose::control).socket;
-    if (!control) continue;
-    polled_.push_back({control.get(), POLLIN, 0});
+  // Not all ranks: a rank of a large group has a control connection to few of them.
+  std::erase_if(watched_, [&](int rank) { return !end_of(pair(rank), Purpose::control).socket; });
+  for (const int rank : watched_) {
+    polled_.push_back({end_of(pair(rank), Purpose::control).socket.get(), POLLIN, 0});
     polled_ranks_.push_back(rank);
   }
   for (const Guest& guest : guests_) {
@@ -236,13 +239,21 @@ void Connections::accept_guests() {
     Socket socket(
         accept4(descriptors_.listener.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
     if (!socket) {
+      const int error = errno;
+      const bool lacks_descriptors = error == EMFILE || error == ENFILE;
+      if (lacks_descriptors && make_room_for_descriptors(1)) continue;
       // The connection stays in the queue while this process has no descriptor for it.
-      is_deaf_ = errno == EMFILE || errno == ENFILE || errno == ENOBUFS || errno == ENOMEM;
-      if (is_deaf_) {
-        trouble_ = fmt::format("cannot accept a connection: {}", std::strerror(errno));
+      is_deaf_ = lacks_descriptors || error == ENOBUFS || error == ENOMEM;
+      if (!is_deaf_) return;
+      trouble_ = fmt::format("cannot accept a connection: {}", std::strerror(error));
+      if (!deaf_since_) deaf_since_ = Clock::now();
+      // The rank at the other end waits without a deadline.
+      if (lacks_descriptors && Clock::now() - *deaf_since_ > kDeafTimeout) {
+        fail_without_descriptors("no descriptor for the connection of another rank");
       }
       return;
     }
+    deaf_since_.reset();
     Guest guest{std::move(socket), {}, Clock::now() + kHelloTimeout};
     if (greet(guest)) guests_.push_back(std::move(guest));
   }
@@ -314,9 +325,19 @@ bool Connections::advance(Dial& dial) {
     case Dial::Outcome::failed:
       break;
   }
-  fail({pair(rank).has_left ? ControlMessage::Kind::left : ControlMessage::Kind::lost, rank},
-       pair(rank).has_left ? std::string() : dial.problem(), -1);
+  if (dial.lacks_descriptors()) {
+    fail_without_descriptors(fmt::format("no descriptor for a connection to rank {}", rank));
+  } else {
+    fail({pair(rank).has_left ? ControlMessage::Kind::left : ControlMessage::Kind::lost, rank},
+         pair(rank).has_left ? std::string() : dial.problem(), -1);
+  }
   return false;
+}
+
+// The other ranks are not to blame.
+void Connections::fail_without_descriptors(const std::string& what) noexcept {
+  fail({ControlMessage::Kind::aborted, group_.rank},
+       fmt::format("{}: {}", what, descriptor_limit_text()), -1);
 }
 
 void Connections::install(int rank, Purpose purpose, Socket socket, bool is_own) {
@@ -325,6 +346,8 @@ void Connections::install(int rank, Purpose purpose, Socket socket, bool is_own)
   End& end = end_of(other, purpose);
   // A retry: the other rank closed the first one before it was accepted.
   const bool is_retry = end.is_made;
+  const bool is_watched = std::find(watched_.begin(), watched_.end(), rank) != watched_.end();
+  if (purpose == Purpose::control && !is_watched) watched_.push_back(rank);
   end = {std::move(socket), true, is_own};
   if (purpose == Purpose::data && !is_retry) new_data_.push_back(rank);
   if (other.is_wanted) connect_pair(rank);

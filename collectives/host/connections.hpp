@@ -120,6 +120,7 @@ class Connections {
   void connect_pair(int rank);
   void read_control(int rank);
   void fail(const ControlMessage& message, std::string text, int from) noexcept;
+  void fail_without_descriptors(const std::string& what) noexcept;
   void send_last(const ControlMessage& message) noexcept;
   void publish() noexcept;
   std::string missing_text() const;
@@ -134,7 +135,8 @@ class Connections {
 
   mutable std::mutex mutex_;  // guards what follows
   std::condition_variable changed_;
-  std::vector<Pair> pairs_;  // by rank
+  std::vector<Pair> pairs_;   // by rank
+  std::vector<int> watched_;  // ranks with a control connection, and some that had one
   std::list<Guest> guests_;
   std::list<Dial> dials_;
   std::vector<int> new_data_;  // ranks
@@ -142,6 +144,7 @@ class Connections {
   std::optional<ControlMessage> last_;  // of this rank
   std::string trouble_;                 // of this process with its descriptors, or of a dial
   bool is_deaf_ = false;                // there is no descriptor for the next connection
+  std::optional<Clock::time_point> deaf_since_;
   bool stops_ = false;
 
   std::vector<pollfd> polled_;     // of the thread

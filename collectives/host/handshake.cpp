@@ -12,6 +12,8 @@
 #include <cstring>
 #include <memory>
 
+#include "core/processes/descriptor_limit.hpp"
+
 namespace gantry {
 
 namespace {
@@ -78,11 +80,12 @@ bool Dial::begin_next() {
     return false;
   }
   const std::unique_ptr<addrinfo, void (*)(addrinfo*)> owner(list, freeaddrinfo);
-  socket_ = Socket(socket(list->ai_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
-  if (!socket_) {
-    code_ = errno;
-    return false;
-  }
+  const auto open = [&] {
+    socket_ = Socket(socket(list->ai_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+    code_ = socket_ ? 0 : errno;
+    return bool{socket_};
+  };
+  if (!open() && !(lacks_descriptors() && make_room_for_descriptors(1) && open())) return false;
   watch_closely(socket_);
   if (connect(socket_.get(), list->ai_addr, list->ai_addrlen) != 0 && errno != EINPROGRESS) {
     code_ = errno;
@@ -174,6 +177,8 @@ Dial::Outcome Dial::step() {
     }
   }
 }
+
+bool Dial::lacks_descriptors() const { return code_ == EMFILE || code_ == ENFILE; }
 
 std::string Dial::problem() const {
   return fmt::format("no way to rank {} at port {} of {}{}", hello_.to, port_,

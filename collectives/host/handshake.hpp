@@ -91,6 +91,8 @@ class Dial {
   Socket take() { return std::move(socket_); }
   const ControlMessage& message() const { return answer_.message; }
   std::string problem() const;
+  // True if the last problem was that this process may open no further descriptor.
+  bool lacks_descriptors() const;
 
  private:
   enum class Phase : std::uint8_t { paused, connecting, greeted };

@@ -79,7 +79,9 @@ class TcpLinks final : public HostLinks {
   void leave() noexcept override {
     connections_->notify({ControlMessage::Kind::left, group_.rank});
     // Ranks that wait for more data detect it now rather than when this process ends.
-    for (const HostStream& link : streams_) shutdown(link.descriptor(), SHUT_WR);
+    for (const HostStream& link : streams_) {
+      if (link.is_connected()) shutdown(link.descriptor(), SHUT_WR);
+    }
   }
 
  private:

@@ -72,12 +72,12 @@ BlockedSignals::~BlockedSignals() { pthread_sigmask(SIG_SETMASK, &before_, nullp
 
 std::thread start_background_thread(const char* name, std::function<void()> body) {
   const BlockedSignals blocked;
-  std::thread thread([body = std::move(body)] {
+  // A thread names itself by one system call. Another thread's name is a file in /proc.
+  return std::thread([body = std::move(body), name = std::string(name)] {
+    pthread_setname_np(pthread_self(), name.c_str());
     const RunningThread running;
     body();
   });
-  pthread_setname_np(thread.native_handle(), name);
-  return thread;
 }
 
 }  // namespace gantry

@@ -43,12 +43,18 @@ bool is_control(std::uint32_t code) {
          (code >= 0x2066 && code <= 0x2069);
 }
 
+bool is_printable_ascii(char c) { return c >= ' ' && c <= '~'; }
+
 }  // namespace
 
 std::string escape_control_characters(std::string_view text, LineEnds line_ends) {
   std::string result;
   result.reserve(text.size());
-  while (!text.empty()) {
+  for (;;) {
+    const auto plain = std::find_if_not(text.begin(), text.end(), is_printable_ascii);
+    result.append(text.begin(), plain);
+    text.remove_prefix(static_cast<std::size_t>(plain - text.begin()));
+    if (text.empty()) return result;
     const Character next = first_character(text);
     const bool stays = line_ends == LineEnds::keep && (next.code == '\n' || next.code == '\t');
     if (next.length == 0) {
@@ -61,7 +67,6 @@ std::string escape_control_characters(std::string_view text, LineEnds line_ends)
     }
     text.remove_prefix(std::max<std::size_t>(next.length, 1));
   }
-  return result;
 }
 
 std::string escape_xml(std::string_view text) {

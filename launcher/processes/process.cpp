@@ -15,6 +15,8 @@
 #include <cstdlib>
 #include <cstring>
 #include <fstream>
+#include <memory>
+#include <optional>
 #include <sstream>
 #include <system_error>
 
@@ -63,8 +65,9 @@ struct ChildStatus {
   BindingErrors binding;
 };
 
-// Runs in the child. Async-signal-safe calls only.
-[[noreturn]] void become(const ChildPlan& plan, const Reaper& reaper) {
+// Runs in the child, in the memory of the parent: it changes nothing there but its own frame, which
+// is not the caller's. Async-signal-safe calls only.
+[[noreturn, gnu::noinline]] void become(const ChildPlan& plan, const Reaper& reaper) {
   setpgid(0, 0);
   prctl(PR_SET_PDEATHSIG, SIGKILL);
   if (getppid() != plan.parent) _exit(125);  // the parent died before the line above
@@ -96,6 +99,44 @@ struct ChildStatus {
   status.exec_error = placed ? errno : placing_error;
   report();
   _exit(127);
+}
+
+// The numbers among the names in a directory of /proc.
+std::vector<pid_t> numbers_in(const char* path) {
+  std::vector<pid_t> numbers;
+  const std::unique_ptr<DIR, int (*)(DIR*)> directory(opendir(path), closedir);
+  while (const dirent* entry = directory ? readdir(directory.get()) : nullptr) {
+    if (const pid_t number = std::atoi(entry->d_name); number > 0) numbers.push_back(number);
+  }
+  return numbers;
+}
+
+std::vector<pid_t> processes_of_machine() { return numbers_in("/proc"); }
+
+// The children of this process's threads, zombies included. None if the kernel does not list them.
+// The list is whole: it lacks processes only where a child is reaped meanwhile, and only the caller
+// reaps.
+std::optional<std::vector<pid_t>> listed_children() {
+  std::vector<pid_t> children;
+  for (const pid_t thread : numbers_in("/proc/self/task")) {
+    std::ifstream file(fmt::format("/proc/self/task/{}/children", thread));
+    if (!file) return std::nullopt;
+    for (pid_t pid = 0; file >> pid;) children.push_back(pid);
+  }
+  return children;
+}
+
+bool is_running_child(pid_t pid) {
+  std::ifstream file(fmt::format("/proc/{}/stat", pid));
+  std::string line;
+  std::getline(file, line);
+  // "pid (name) state parent …"; the name may hold anything, parentheses included.
+  const std::size_t name_end = line.rfind(')');
+  if (name_end == std::string::npos) return false;
+  char state = ' ';
+  pid_t parent = 0;
+  std::istringstream(line.substr(name_end + 1)) >> state >> parent;
+  return parent == getpid() && state != 'Z' && state != 'X';
 }
 
 std::vector<char*> pointers(std::vector<std::string>& texts) {
@@ -178,7 +219,9 @@ std::variant<Process, ExecFailure> spawn(const SpawnRequest& request, const Reap
                        getpid(),
                        request.descriptors,
                        &request.binding};
-  const pid_t pid = fork();
+  // The child borrows the memory of this process, which waits anyway until the program runs. A copy
+  // would cost as much as the start of a small program.
+  const pid_t pid = vfork();
   if (pid == 0) become(plan, reaper);
   int error = pid < 0 ? errno : 0;
   ChildStatus child;
@@ -230,25 +273,10 @@ int execute(const std::string& executable, std::vector<std::string> arguments,
 }
 
 std::vector<pid_t> child_processes() {
-  std::vector<pid_t> children;
-  DIR* directory = opendir("/proc");
-  if (directory == nullptr) return children;
-  while (const dirent* entry = readdir(directory)) {
-    const pid_t pid = std::atoi(entry->d_name);
-    if (pid <= 0) continue;
-    std::ifstream file("/proc/" + std::to_string(pid) + "/stat");
-    std::string line;
-    std::getline(file, line);
-    // "pid (name) state parent …"; the name may hold anything, parentheses included.
-    const std::size_t name_end = line.rfind(')');
-    if (name_end == std::string::npos) continue;
-    char state = ' ';
-    pid_t parent = 0;
-    std::istringstream(line.substr(name_end + 1)) >> state >> parent;
-    if (parent == getpid() && state != 'Z' && state != 'X') children.push_back(pid);
-  }
-  closedir(directory);
-  return children;
+  std::optional<std::vector<pid_t>> candidates = listed_children();
+  if (!candidates) candidates = processes_of_machine();
+  std::erase_if(*candidates, [](pid_t pid) { return !is_running_child(pid); });
+  return *candidates;
 }
 
 }  // namespace gantry::launcher

@@ -1,15 +1,23 @@
 // The values of all members of a group, in one request.
 #include <gantry/extend/store.hpp>
 
+#include <fcntl.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/socket.h>
 #include <unistd.h>
 
+#include <chrono>
+#include <cstdint>
 #include <future>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include <gantry/core/error.hpp>
+
+#include "core/files/socket.hpp"
+#include "job/store_messages.hpp"
 
 namespace gantry {
 namespace {
@@ -78,6 +86,108 @@ TEST_F(StoreGatherTest, ALossEndsAGather) {
   // What is there can still be read.
   first->set("g/1", "y");
   EXPECT_THAT(first->gather("g", 2, kLong).value(), ElementsAre("x", "y"));
+}
+
+TEST_F(StoreGatherTest, AnExchangeWritesAndGathersInOneRequest) {
+  const auto first = connect(0);
+  const auto second = connect(1);
+  first->set("x/0/1", "an old round");
+  const std::uint64_t before = server_.request_count();
+  auto waiting = std::async(
+      std::launch::async, [&] { return first->exchange("x/2", 2, 0, "zero", kLong, {}, "x/0/1"); });
+  EXPECT_THAT(second->exchange("x/2", 2, 1, "one", kLong).value(), ElementsAre("zero", "one"));
+  EXPECT_THAT(waiting.get().value(), ElementsAre("zero", "one"));
+  EXPECT_EQ(server_.request_count() - before, 2U);
+  EXPECT_EQ(first->try_get("x/0/1"), std::nullopt);
+}
+
+TEST_F(StoreGatherTest, AnExchangeThatEndsOtherwiseHasWritten) {
+  const auto first = connect(0);
+  EXPECT_THROW((void)first->exchange("x", 2, 0, "zero", milliseconds(20)), TimeoutError);
+  EXPECT_EQ(first->try_get("x/0"), "zero");
+  connect(1)->abandon();
+  try {
+    (void)first->exchange("x", 2, 0, "again", kLong);
+    ADD_FAILURE() << "expected the loss of rank 1";
+  } catch (const PeerLostError& error) {
+    EXPECT_EQ(error.rank(), 1);
+  }
+  EXPECT_EQ(first->try_get("x/0"), "again");
+}
+
+TEST_F(StoreGatherTest, AnExchangeChecksItsArguments) {
+  const auto client = connect(0);
+  const auto text_of = [&](auto call) -> std::string {
+    try {
+      call();
+    } catch (const InvalidArgument& error) {
+      return error.what();
+    }
+    return "(nothing was thrown)";
+  };
+  EXPECT_EQ(text_of([&] { (void)client->exchange("x", 2, 2, "", kLong); }),
+            "Store::exchange: expected a number from 0 to 1, but got 2");
+  EXPECT_EQ(text_of([&] { (void)client->exchange("x", 2, -1, "", kLong); }),
+            "Store::exchange: expected a number from 0 to 1, but got -1");
+  EXPECT_EQ(text_of([&] { (void)client->exchange("x", 0, 0, "", kLong); }),
+            "Store::exchange: expected a count of at least 1, but got 0");
+  EXPECT_THAT(text_of([&] { (void)client->exchange("", 1, 0, "", kLong); }),
+              HasSubstr("expected a key of 1 to 1024 bytes, but got 0"));
+  const std::string long_value(kStoreMaxValueBytes + 1, 'x');
+  EXPECT_THAT(text_of([&] { (void)client->exchange("x", 1, 0, long_value, kLong); }),
+              HasSubstr("expected a value of at most 16777216 bytes"));
+  EXPECT_THAT(
+      text_of([&] { (void)client->exchange("x", 1, 0, "", kLong, {}, std::string(1025, 'k')); }),
+      HasSubstr("expected a key of 1 to 1024 bytes, but got 1025"));
+  EXPECT_EQ(client->try_get("x/0"), std::nullopt);
+}
+
+TEST_F(StoreGatherTest, TheServerRefusesAMalformedExchange) {
+  using store::Message;
+  using store::Writer;
+  struct Fields {
+    std::uint32_t count;
+    std::uint32_t number;
+  };
+  for (const Fields& fields : {Fields{0, 0}, Fields{2, 2}, Fields{1U << 30, 0}}) {
+    const UniqueFd raw = connect_to(parse_socket_address(server_.address()),
+                                    std::chrono::steady_clock::now() + kLong)
+                             .value();
+    const std::string bytes =
+        Writer(Message::hello, 1).u32(store::kMagic).i64(-1).text("").finish() +
+        Writer(Message::exchange, 2)
+            .text("x")
+            .u32(fields.count)
+            .i64(-1)
+            .u32(fields.number)
+            .text("v")
+            .text("")
+            .finish();
+    ASSERT_EQ(send(raw.get(), bytes.data(), bytes.size(), MSG_NOSIGNAL),
+              static_cast<ssize_t>(bytes.size()));
+    fcntl(raw.get(), F_SETFL, 0);
+    char answer[64];
+    ssize_t got = 0;
+    std::size_t all = 0;
+    while ((got = recv(raw.get(), answer, sizeof answer, 0)) > 0)
+      all += static_cast<std::size_t>(got);
+    EXPECT_EQ(got, 0);        // the server closed the connection
+    EXPECT_EQ(all, 4U + 9U);  // after it answered the hello only
+  }
+}
+
+// A reply that the socket does not take at once arrives whole.
+TEST_F(StoreGatherTest, LongRepliesArriveInOrder) {
+  const auto client = connect(0);
+  std::string value(std::size_t{4} << 20, '\0');
+  for (std::size_t i = 0; i < value.size(); ++i)
+    value[i] = static_cast<char>(i * 2654435761U >> 13);
+  client->set("long", value);
+  std::vector<std::future<std::string>> reads;
+  for (int i = 0; i < 8; ++i) {
+    reads.push_back(std::async(std::launch::async, [&] { return client->get("long", kLong); }));
+  }
+  for (auto& read : reads) EXPECT_EQ(read.get(), value);
 }
 
 TEST_F(StoreGatherTest, TheNumberOfRequestsDoesNotGrowWithTheGroup) {

@@ -160,6 +160,14 @@ class GANTRY_API StoreClient final : public Store {
   [[nodiscard]] std::optional<std::vector<std::string>> gather(
       std::string_view prefix, int count, std::chrono::milliseconds timeout,
       std::optional<std::uint32_t> ends = {});
+  /// Writes `value` under "prefix/number" and gathers the values of all `count` members, in one
+  /// request. The value stays written if the wait ends otherwise: gather() continues it. Removes
+  /// the key `outdated` before, unless it is empty. Throws: as set() and gather(); InvalidArgument
+  /// for a number that is not below `count`.
+  [[nodiscard]] std::optional<std::vector<std::string>> exchange(
+      std::string_view prefix, int count, int number, std::string_view value,
+      std::chrono::milliseconds timeout, std::optional<std::uint32_t> ends = {},
+      std::string_view outdated = {});
 
   /// First rank that is lost; -1 if there is none. Sends no message: the server reports each loss
   /// within milliseconds.

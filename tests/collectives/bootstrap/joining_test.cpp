@@ -6,8 +6,10 @@
 #include <unistd.h>
 
 #include <atomic>
+#include <cstdint>
 #include <cstdlib>
 #include <random>
+#include <set>
 #include <thread>
 
 #include <gantry/core/error.hpp>
@@ -164,6 +166,20 @@ TEST_F(JoiningTest, ALeaderInvitesThoseThatCanJoinInTheOrderOfTheRanks) {
     EXPECT_EQ(invitation.number, plan.number);
     EXPECT_EQ(invitation.members, plan.members);
   }
+}
+
+// Members of a group that failed to form must not take what they read there for the next one's.
+TEST_F(JoiningTest, EveryGroupThatIsPlannedHasANumberOfItsOwn) {
+  const auto leader = connect(0);
+  const auto other = connect(1, 1);
+  const JoiningRank joining(*other);
+  const JobGroup group{leader, {leader->self()}};
+  std::set<std::int64_t> numbers;
+  for (int call = 0; call < 2; ++call) {
+    GrowLeader grow(group, 2, kLong);
+    for (int attempt = 0; attempt < 2; ++attempt) numbers.insert(grow.collect().number);
+  }
+  EXPECT_EQ(numbers.size(), 4U);
 }
 
 TEST_F(JoiningTest, ALeaderThatIsLostMakesRoomForAnotherOne) {

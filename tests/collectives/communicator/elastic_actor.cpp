@@ -1,8 +1,10 @@
 // One rank of the tests of elastic jobs. The first argument is the scenario.
 
+#include <dlfcn.h>
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 #include <signal.h>
+#include <sys/socket.h>
 #include <unistd.h>
 
 #include <atomic>
@@ -11,11 +13,9 @@
 #include <cstdlib>
 #include <functional>
 #include <map>
-#include <memory>
 #include <random>
 #include <stdexcept>
 #include <string>
-#include <thread>
 #include <utility>
 #include <vector>
 
@@ -47,32 +47,25 @@ int job_rank() { return static_cast<int>(env::get_int("GANTRY_RANK", 0, 4096).va
 int job_size() { return static_cast<int>(env::get_int("GANTRY_WORLD_SIZE", 1, 4096).value()); }
 int replacement() { return static_cast<int>(env::get_int("GANTRY_RESTART", 0, 1'000'000).value()); }
 
-// Signals that this rank's kernels may still read or write before the process kills itself.
+// Points that this process may still pass before it kills itself; negative: all. It passes one
+// before every signal that its kernels read or write, every message that it sends to the store or
+// to another host, and every check.
 std::atomic<std::int64_t> points_left{-1};
 
-void count_point() {
+void pass_point() {
   if (points_left.load() >= 0 && points_left.fetch_sub(1) == 0) kill(getpid(), SIGKILL);
 }
 
-// A death after a delay, unless the scenario has gone on before. So at most two ranks of a round
-// die, and one is left.
-class Death {
- public:
-  void plan(std::chrono::microseconds delay) {
-    std::thread([decided = decided_, delay] {
-      std::this_thread::sleep_for(delay);
-      if (!decided->exchange(true)) kill(getpid(), SIGKILL);
-    }).detach();
-  }
-  // Returns only if this process lives on.
-  void cancel() {
-    while (decided_->exchange(true)) pause();
-    decided_ = std::make_shared<std::atomic<bool>>(false);
-  }
+void plan_death(std::uint64_t points) { points_left = static_cast<std::int64_t>(points); }
+// So at most two ranks of a round die, and one is left.
+void cancel_death() { points_left = -1; }
 
- private:
-  std::shared_ptr<std::atomic<bool>> decided_ = std::make_shared<std::atomic<bool>>(false);
-};
+ssize_t send_behind_point(int descriptor, const void* bytes, std::size_t count, int flags) {
+  using Send = ssize_t (*)(int, const void*, std::size_t, int);
+  static const auto real = reinterpret_cast<Send>(dlsym(RTLD_NEXT, "send"));
+  pass_point();
+  return real(descriptor, bytes, count, flags);
+}
 
 // The largest value of all ranks.
 std::int64_t largest(const Communicator& group, std::int64_t value) {
@@ -82,6 +75,7 @@ std::int64_t largest(const Communicator& group, std::int64_t value) {
 }
 
 void check_sum(const Communicator& group, std::int64_t length) {
+  pass_point();
   const Tensor tensor = full({length}, group.rank() + 1, {.dtype = f32, .device = group.device()});
   group.all_reduce(tensor).synchronize();
   const double sum = group.size() * (group.size() + 1) / 2.0;
@@ -114,13 +108,10 @@ int rounds(const Arguments& arguments) {
   };
   // Some replacements die while they join.
   std::mt19937_64 mine = generator(1'000'000 + static_cast<std::uint64_t>(replacement()), -1);
-  Death death;
-  if (replacement() > 0 && replacement() < most && mine() % 8 == 0) {
-    death.plan(std::chrono::microseconds(mine() % 150'000));
-  }
+  if (replacement() > 0 && replacement() < most && mine() % 8 == 0) plan_death(mine() % 30);
   Communicator group = Communicator::world();
-  death.cancel();
-  protocol::schedule::set_hook(count_point);
+  cancel_death();
+  protocol::schedule::set_hook(pass_point);
   std::int64_t round = 0;
   for (;;) {
     std::function<void()> interrupt = [] {};
@@ -133,27 +124,26 @@ int rounds(const Arguments& arguments) {
       std::mt19937_64 draw = generator(static_cast<std::uint64_t>(round), 0);
       const int first = static_cast<int>(draw() % static_cast<std::uint64_t>(group.size()));
       const int second = static_cast<int>(draw() % static_cast<std::uint64_t>(group.size()));
-      // Only simulated kernels on one machine count their signals.
+      // Only simulated kernels on one machine pass points at their signals.
       const bool counts = platform() == Platform::simulated && !is_spread;
-      const std::uint64_t way = counts ? draw() % 4 : 2 + draw() % 2;
+      const std::uint64_t way = draw() % 4;
       const std::uint64_t when = draw();
       const bool has_second = draw() % 4 == 0 && group.size() > 2;
       if (group.rank() == 0) say(fmt::format("round {} way {} rank {}", round, way, first));
       if (group.rank() == first) {
-        if (way < 2) points_left = static_cast<std::int64_t>(when % 400);
-        if (way == 2) death.plan(std::chrono::microseconds(when % 20'000));
         if (way == 3) kill(getpid(), SIGKILL);
+        plan_death(when % (counts ? 400 : 40));
       }
       // Another one dies while the others recover.
       if (has_second && group.rank() == second) {
-        interrupt = [&death, when] { death.plan(std::chrono::microseconds(when % 30'000)); };
+        interrupt = [when] { plan_death(when % 20); };
       }
       const auto length = static_cast<std::int64_t>(1) << (draw() % 16);
       for (;;) check_sum(group, length);
     } catch (const PeerLostError& error) {
       ++round;
       group = recover(group, error.rank(), interrupt);
-      death.cancel();
+      cancel_death();
     }
   }
   group.host_barrier();
@@ -278,6 +268,12 @@ const std::map<std::string, std::function<int(const Arguments&)>> kScenarios{
 };
 
 }  // namespace
+
+// Instead of the system's, for this whole process.
+extern "C" [[gnu::visibility("default")]] ssize_t send(int descriptor, const void* bytes,
+                                                       std::size_t count, int flags) {
+  return send_behind_point(descriptor, bytes, count, flags);
+}
 
 int main(int argc, char** argv) {
   const auto scenario = argc > 1 ? kScenarios.find(argv[1]) : kScenarios.end();

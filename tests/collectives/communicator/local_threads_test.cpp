@@ -1,5 +1,6 @@
 // Groups inside one process that cannot start some of its threads.
 
+#include <dirent.h>
 #include <dlfcn.h>
 #include <fmt/format.h>
 #include <gtest/gtest.h>
@@ -8,8 +9,10 @@
 #include <algorithm>
 #include <cerrno>
 #include <chrono>
+#include <condition_variable>
 #include <cstdlib>
-#include <thread>
+#include <mutex>
+#include <string_view>
 #include <vector>
 
 #include <gantry/core/error.hpp>
@@ -35,6 +38,29 @@ int create(pthread_t* thread, const pthread_attr_t* attributes, Start start, voi
   if (threads_left == 0) return EAGAIN;
   if (threads_left > 0) --threads_left;
   return real(thread, attributes, start, argument);
+}
+
+// How often the library looked which threads this process has.
+std::mutex looks_mutex;
+int looks = 0;
+std::condition_variable looked;
+
+DIR* open_directory(const char* path) {
+  using Open = DIR* (*)(const char*);
+  static const auto real = reinterpret_cast<Open>(dlsym(RTLD_NEXT, "opendir"));
+  if (std::string_view(path) == "/proc/self/task") {
+    const std::lock_guard lock(looks_mutex);
+    ++looks;
+    looked.notify_all();
+  }
+  return real(path);
+}
+
+// Waits until a rank that waits for this one looks for its thread.
+void await_look() {
+  std::unique_lock lock(looks_mutex);
+  const int wanted = looks + 1;
+  ASSERT_TRUE(looked.wait_for(lock, std::chrono::minutes(2), [&] { return looks >= wanted; }));
 }
 
 using LocalThreadsTest = testing::LocalGroupTest;
@@ -76,8 +102,7 @@ TEST_F(LocalThreadsTest, AThreadForEachRankMayComeLateThroughTheHost) {
   const std::vector<Communicator> group = Communicator::local(devices(2));
   unsetenv("GANTRY_COLL_ALGO");
   rank_threads(2, [&](int rank) {
-    // Longer than it takes to look for other threads.
-    if (rank == 1) std::this_thread::sleep_for(std::chrono::milliseconds(1500));
+    if (rank == 1) await_look();
     const Communicator& member = group[static_cast<std::size_t>(rank)];
     const Tensor tensor = full({1000}, rank + 1, {.device = member.device()});
     member.all_reduce(tensor).synchronize();
@@ -112,4 +137,8 @@ extern "C" [[gnu::visibility("default")]] int pthread_create(pthread_t* thread,
                                                              gantry::Start start,
                                                              void* argument) noexcept {
   return gantry::create(thread, attributes, start, argument);
+}
+
+extern "C" [[gnu::visibility("default")]] DIR* opendir(const char* path) {
+  return gantry::open_directory(path);
 }

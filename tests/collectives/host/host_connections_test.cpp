@@ -4,9 +4,13 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <poll.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
+#include <sys/syscall.h>
+#include <unistd.h>
 
 #include <array>
+#include <atomic>
 #include <cstring>
 #include <filesystem>
 #include <iterator>
@@ -17,6 +21,21 @@
 
 #include "tests/collectives/throws.hpp"
 #include "tests/support/rank_threads.hpp"
+
+namespace {
+
+// The limit of open files that cannot be raised; 0: the system's.
+std::atomic<rlim_t> hard_limit{0};
+
+}  // namespace
+
+// Replaces the system's function in this process.
+extern "C" int getrlimit(__rlimit_resource_t resource, rlimit* limit) noexcept {
+  const long code = syscall(SYS_prlimit64, 0, resource, nullptr, limit);
+  const rlim_t hard = hard_limit;
+  if (code == 0 && resource == RLIMIT_NOFILE && hard > 0) limit->rlim_max = hard;
+  return static_cast<int>(code);
+}
 
 namespace gantry {
 namespace {
@@ -238,6 +257,76 @@ TEST(HostConnectionsTest, ARankThatStopsSaysWhyToWhoeverConnects) {
   ASSERT_EQ(rank.greet(rank.cookie(), 1, own), sizeof own);
   EXPECT_EQ(own.kind, Answer::Kind::ended);
   EXPECT_EQ(own.message.failed_rank, 7);
+}
+
+// A scope with room for few more descriptors.
+class FewDescriptors {
+ public:
+  explicit FewDescriptors(rlim_t count) {
+    getrlimit(RLIMIT_NOFILE, &before_);
+    const rlimit few{static_cast<rlim_t>(open_descriptors()) + count, before_.rlim_max};
+    setrlimit(RLIMIT_NOFILE, &few);
+  }
+  ~FewDescriptors() {
+    hard_limit = 0;
+    setrlimit(RLIMIT_NOFILE, &before_);
+  }
+  static rlim_t limit() {
+    rlimit now{};
+    getrlimit(RLIMIT_NOFILE, &now);
+    return now.rlim_cur;
+  }
+
+ private:
+  rlimit before_{};
+};
+
+std::vector<int> all_but(int rank, int size) {
+  std::vector<int> others;
+  for (int other = 0; other < size; ++other) {
+    if (other != rank) others.push_back(other);
+  }
+  return others;
+}
+
+// Two ends of two connections for each pair of ranks.
+constexpr rlim_t kAllPairs = 2 * kRanks * (kRanks - 1);
+// Enough for the neighbours.
+constexpr rlim_t kNoPairs = kAllPairs / 4;
+
+TEST(HostConnectionsTest, AGroupRaisesTheLimitOfOpenFiles) {
+  const FewDescriptors few(kNoPairs);
+  rlimit limit{};
+  getrlimit(RLIMIT_NOFILE, &limit);
+  if (limit.rlim_max < limit.rlim_cur + kAllPairs) GTEST_SKIP() << "the hard limit is too low";
+  linked_ranks(kRanks, [&](int rank, HostLinks& links) {
+    const std::vector<int> others = all_but(rank, kRanks);
+    expect_exchange(links, rank, others, others);
+  });
+  EXPECT_EQ(FewDescriptors::limit(), limit.rlim_max);
+}
+
+TEST(HostConnectionsTest, ALimitOfOpenFilesThatCannotBeRaisedIsNamed) {
+  const FewDescriptors few(kNoPairs);
+  hard_limit = FewDescriptors::limit();
+  std::atomic<int> named = 0;
+  linked_ranks(kRanks, [&](int rank, HostLinks& links) {
+    const std::vector<int> others = all_but(rank, kRanks);
+    try {
+      expect_exchange(links, rank, others, others);
+      ADD_FAILURE() << "rank " << rank << " is connected";
+    } catch (const PeerLostError& error) {
+      const std::string text = error.what();
+      const std::string cause = "the limit of open files is " + std::to_string(hard_limit) +
+                                "; raise it (ulimit -n); the communicator of 40 ranks is unusable";
+      // The rank that lacks descriptors is the one that fails.
+      EXPECT_THAT(text, ::testing::HasSubstr(" aborted"));
+      if (text.find(cause) == std::string::npos) return;
+      EXPECT_EQ(error.rank(), rank) << text;
+      ++named;
+    }
+  });
+  EXPECT_GE(named, 1);
 }
 
 TEST(HostConnectionsTest, GreetingsOfStrangersGetNoAnswerAndChangeNothing) {
