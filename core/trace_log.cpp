@@ -1,6 +1,5 @@
 #include "core/trace_log.hpp"
 
-#include <sys/syscall.h>
 #include <unistd.h>
 
 #include <chrono>
@@ -53,10 +52,7 @@ std::int64_t now_ns() noexcept {
       .count();
 }
 
-Lane this_thread_lane() noexcept {
-  thread_local const auto kThread = static_cast<std::uint64_t>(::syscall(SYS_gettid));
-  return {.number = kThread};
-}
+Lane this_thread_lane() noexcept { return {.number = static_cast<std::uint64_t>(::gettid())}; }
 
 std::function<void()> timed_task(std::function<void()> task, Lane lane, std::string_view fallback) {
   if (!is_on()) return task;

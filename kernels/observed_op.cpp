@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cstdint>
 #include <memory>
 #include <optional>
 #include <string>
@@ -19,10 +20,10 @@
 namespace gantry::kernels {
 namespace {
 
-// The operation that this thread began last.
+// The operation that this thread began last. Small, since all threads have one.
 struct CurrentOp {
-  std::array<char, 40> name{};
-  std::size_t length = 0;
+  std::array<char, 31> name{};
+  std::uint8_t length = 0;
   std::int64_t begin_ns = 0;
 };
 thread_local CurrentOp current_op;
@@ -55,7 +56,7 @@ void note_check_observed() noexcept {
 
 void note_op_observed(std::string_view op) noexcept {
   CurrentOp& now = current_op;
-  now.length = std::min(op.size(), now.name.size());
+  now.length = static_cast<std::uint8_t>(std::min(op.size(), now.name.size()));
   std::copy_n(op.data(), now.length, now.name.data());
 }
 

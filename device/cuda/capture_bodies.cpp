@@ -37,6 +37,22 @@ void CaptureBodies::add(const CaptureBody& body) {
 void CaptureBodies::remove(std::uint64_t id) {
   const std::lock_guard lock(mutex_);
   bodies_.erase(id);
+  std::erase_if(events_, [&](const auto& event) { return event.second == id; });
+}
+
+void CaptureBodies::note_event(cudaEvent_t event, std::uint64_t id) {
+  const std::lock_guard lock(mutex_);
+  if (bodies_.contains(id)) {
+    events_[event] = id;
+  } else {
+    events_.erase(event);
+  }
+}
+
+std::uint64_t CaptureBodies::body_of(cudaEvent_t event) const {
+  const std::lock_guard lock(mutex_);
+  const auto found = events_.find(event);
+  return found == events_.end() ? 0 : found->second;
 }
 
 std::optional<CaptureBody> CaptureBodies::find(std::uint64_t id) const {
@@ -111,6 +127,20 @@ void refuse_in_body(NativeStream stream, const char* call, const char* doing) {
   if (!body) return;
   bodies.spoil(body->outermost);
   GANTRY_CUDA_CHECK_STATUS(cudaErrorStreamCaptureUnsupported, call, doing, stream);
+}
+
+void refuse_across_bodies(NativeStream stream, cudaEvent_t event) {
+  CaptureBodies& bodies = CaptureBodies::instance();
+  if (bodies.is_empty()) return;
+  const std::uint64_t here = own_capture_id(stream);
+  const std::uint64_t there = bodies.body_of(event);
+  if (here == 0 || here == there) return;  // without a capture the stream joins that of the event
+  const std::optional<CaptureBody> own = bodies.find(here);
+  const std::optional<CaptureBody> other = bodies.find(there);
+  if (!own && !other) return;
+  bodies.spoil(own ? own->outermost : other->outermost);
+  GANTRY_CUDA_CHECK_STATUS(cudaErrorStreamCaptureIsolation, "cuStreamWaitEvent",
+                           "waiting for an event of another body of a condition", stream);
 }
 
 }  // namespace gantry::cuda

@@ -51,6 +51,11 @@ class CaptureBodies {
   void spoil(std::uint64_t outermost);
   [[nodiscard]] bool is_spoilt(std::uint64_t outermost) const;
 
+  /// Notes the capture or the body that an event was recorded in, where that is a body.
+  void note_event(cudaEvent_t event, std::uint64_t id);
+  /// The body that an event was recorded in; 0: none, or one that has ended.
+  [[nodiscard]] std::uint64_t body_of(cudaEvent_t event) const;
+
   struct Ended {
     bool has_conditions = false;
     bool is_spoilt = false;
@@ -64,6 +69,7 @@ class CaptureBodies {
   std::atomic<std::size_t> count_{0};  ///< of captures
   mutable std::mutex mutex_;
   std::map<std::uint64_t, CaptureBody> bodies_;
+  std::map<cudaEvent_t, std::uint64_t> events_;    ///< recorded in bodies
   std::map<cudaStream_t, std::uint64_t> origins_;  ///< where captures began
   std::map<std::uint64_t, bool> captures_;         ///< with conditions: whether they are spoilt
 };
@@ -78,5 +84,8 @@ class CaptureBodies {
 /// CUDA itself would invalidate the body. Ending an invalidated body frees its graph, which CUDA
 /// 13.0 frees again with the graph around it. So no refused call about a body reaches CUDA.
 void refuse_in_body(NativeStream stream, const char* call, const char* doing);
+
+/// Likewise refuses a wait across the border of a body, with cudaErrorStreamCaptureIsolation.
+void refuse_across_bodies(NativeStream stream, cudaEvent_t event);
 
 }  // namespace gantry::cuda

@@ -3,6 +3,7 @@
 #include <mutex>
 #include <unordered_map>
 
+#include "device/cuda/capture_bodies.hpp"
 #include "device/cuda/cuda_api.hpp"
 #include "device/cuda/cuda_check.hpp"
 #include "device/cuda/cuda_context.hpp"
@@ -134,6 +135,8 @@ void CudaDriver::record_event(NativeEvent event, NativeStream stream) {
   GANTRY_CUDA_CHECK(
       cuda::api().cuEventRecord(cuda::native(event), static_cast<CUstream>(stream.handle)),
       "recording an event", stream);
+  auto& bodies = cuda::CaptureBodies::instance();
+  if (!bodies.is_empty()) bodies.note_event(cuda::native(event), cuda::own_capture_id(stream));
 }
 
 bool CudaDriver::query_event(NativeEvent event) {

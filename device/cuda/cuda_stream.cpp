@@ -87,6 +87,7 @@ void CudaDriver::wait_event(NativeStream stream, NativeEvent event) {
     return cuda::wait_for_other_device(stream, event, owner);
   }
   const cuda::ContextScope scope(stream);
+  cuda::refuse_across_bodies(stream, static_cast<cudaEvent_t>(event));
   GANTRY_CUDA_CHECK(cuda::api().cuStreamWaitEvent(native(stream), static_cast<CUevent>(event),
                                                   CU_EVENT_WAIT_DEFAULT),
                     "waiting for an event", stream);

@@ -1,7 +1,6 @@
 #include "device/sim/sim_thread_state.hpp"
 
 #include <fcntl.h>
-#include <sys/syscall.h>
 #include <unistd.h>
 
 #include <cstdio>
@@ -40,10 +39,7 @@ void show() {
 
 }  // namespace
 
-pid_t this_thread_number() {
-  thread_local const auto number = static_cast<pid_t>(::syscall(SYS_gettid));
-  return number;
-}
+pid_t this_thread_number() { return ::gettid(); }
 
 ThreadState state_of(pid_t thread) {
   char path[64];
