@@ -18,7 +18,9 @@ class ByteQueue {
     }
     bytes_.append(bytes);
   }
-  /// All that waits; valid until the next append().
+  /// Makes room for `bytes` to wait, so that appending moves nothing until then.
+  void reserve(std::size_t bytes) { bytes_.reserve(taken_ + bytes); }
+  /// All that waits; valid until the next append() or reserve().
   [[nodiscard]] std::string_view waiting() const { return std::string_view(bytes_).substr(taken_); }
   [[nodiscard]] std::size_t size() const { return bytes_.size() - taken_; }
   [[nodiscard]] bool empty() const { return size() == 0; }

@@ -55,7 +55,10 @@ std::optional<std::string_view> Splitter::next(std::size_t limit) {
     broken_ = true;
     return std::nullopt;
   }
-  if (waiting.size() < 4 + length) return std::nullopt;
+  if (waiting.size() < 4 + length) {
+    buffer_.reserve(4 + length);  // once, however many parts it arrives in
+    return std::nullopt;
+  }
   buffer_.take(4 + length);
   return waiting.substr(4, length);
 }

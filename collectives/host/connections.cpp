@@ -334,7 +334,7 @@ bool Connections::advance(Dial& dial) {
   return false;
 }
 
-// The other ranks have not failed.
+// This rank fails, not the one at the other end.
 void Connections::fail_without_descriptors(const std::string& what) noexcept {
   fail({ControlMessage::Kind::aborted, group_.rank},
        fmt::format("{}: {}", what, descriptor_limit_text()), -1);

@@ -32,11 +32,7 @@ void PeerTable::allow(int from, int to, bool value) {
 }
 
 SimDevice::SimDevice(int index, int physical, std::size_t capacity, Schedule* schedule)
-    : index_(index),
-      physical_(physical),
-      capacity_(capacity),
-      schedule_(schedule),
-      default_stream_(std::make_unique<SimStream>(index, 0, schedule)) {}
+    : index_(index), physical_(physical), capacity_(capacity), schedule_(schedule) {}
 
 DeviceProperties SimDevice::properties() const {
   DeviceProperties result;
@@ -138,9 +134,19 @@ bool SimDevice::retire_stream(SimStream* stream) {
   return true;
 }
 
+SimStream& SimDevice::make_default_stream() {
+  const std::lock_guard lock(mutex_);
+  if (!default_stream_owner_) {
+    default_stream_owner_ = std::make_unique<SimStream>(index_, 0, schedule_);
+    default_stream_.store(default_stream_owner_.get(), std::memory_order_release);
+  }
+  return *default_stream_owner_;
+}
+
 std::vector<SimStream*> SimDevice::all_streams() const {
   const std::shared_lock lock(mutex_);
-  std::vector<SimStream*> all{default_stream_.get()};
+  std::vector<SimStream*> all;
+  if (default_stream_owner_) all.push_back(default_stream_owner_.get());
   for (const auto& stream : streams_) all.push_back(stream.get());
   return all;
 }

@@ -62,7 +62,11 @@ class SimDevice {
   void give_back(std::size_t bytes) { used_.fetch_sub(bytes, std::memory_order_relaxed); }
   [[nodiscard]] NativeMemoryInfo memory_info() const;
 
-  [[nodiscard]] SimStream& default_stream() { return *default_stream_; }
+  /// Made at its first use: of a machine's devices most processes use one.
+  [[nodiscard]] SimStream& default_stream() {
+    SimStream* const made = default_stream_.load(std::memory_order_acquire);
+    return made != nullptr ? *made : make_default_stream();
+  }
   [[nodiscard]] SimStream& create_stream();
   /// The calling thread's own stream, which ends with it.
   [[nodiscard]] SimStream& thread_stream();
@@ -85,6 +89,7 @@ class SimDevice {
     SimStream* stream;
   };
 
+  [[nodiscard]] SimStream& make_default_stream();
   [[nodiscard]] std::vector<SimStream*> all_streams() const;
   /// An unused stream with an identity of its own; the lock is held.
   [[nodiscard]] SimStream& take_stream();
@@ -97,7 +102,8 @@ class SimDevice {
   FaultRecord fault_{};
 
   mutable std::shared_mutex mutex_;
-  std::unique_ptr<SimStream> default_stream_;
+  std::unique_ptr<SimStream> default_stream_owner_;
+  std::atomic<SimStream*> default_stream_{nullptr};  // of default_stream_owner_
   std::vector<std::unique_ptr<SimStream>> streams_;
   std::vector<SimStream*> retired_;
   std::vector<ThreadStream> thread_streams_;

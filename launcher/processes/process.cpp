@@ -221,8 +221,8 @@ std::variant<Process, ExecFailure> spawn(const SpawnRequest& request, const Reap
                        &request.binding};
   // The child borrows the memory of this process, which waits anyway until the program runs. A copy
   // would cost as much as the start of a small program.
-  const pid_t pid = vfork();
-  if (pid == 0) become(plan, reaper);
+  const pid_t pid = vfork();           // NOLINT(clang-analyzer-security.insecureAPI.vfork)
+  if (pid == 0) become(plan, reaper);  // NOLINT(clang-analyzer-unix.Vfork)
   int error = pid < 0 ? errno : 0;
   ChildStatus child;
   for (const int fd : {out.write_end, err.write_end, status.write_end, null}) close(fd);

@@ -263,6 +263,29 @@ TEST_F(CommunicatorFaultsTest, AnAbortWakesKernelsThatWait) {
   EXPECT_THROW((void)group[0].all_reduce(tensor), PeerLostError);
 }
 
+// Its loss is no news for a program that goes on without the rank, though no call has thrown it
+// yet.
+TEST_F(CommunicatorFaultsTest, AfterAShrinkTheOldGroupReportsNoLoss) {
+  GANTRY_REQUIRE_DEVICES(3);
+  std::atomic<int> submitted = 0;
+  on_ranks(3, [&](CollectiveSuite&, Communicator& group) {
+    Tensor tensor = ones({1000}, {.device = group.device()});
+    if (group.rank() == 2) {
+      while (submitted < 2) std::this_thread::yield();
+      return group.abort();
+    }
+    const Work work = group.all_reduce(tensor);
+    ++submitted;
+    await_without_faults(group.device());
+    const Communicator rest = group.shrink({2});
+    synchronize(group.device());
+    expect_throws<PeerLostError>([&] { work.synchronize(); }, "rank 2 aborted");
+    tensor.fill_(1);
+    rest.all_reduce(tensor).synchronize();
+    EXPECT_EQ(tensor.amin().item<float>(), 2);
+  });
+}
+
 TEST_F(CommunicatorFaultsTest, LeavingDoesNotWaitForOthersInAGraphForever) {
   GANTRY_REQUIRE_DEVICES(2);
   std::vector<Communicator> group = Communicator::local(devices(2));
