@@ -29,8 +29,8 @@ int main() {
   // 2. A reader lists a file and loads what is asked for.
   const SafetensorsReader reader(folder / "model");
   for (const std::string& name : reader.names()) {
-    std::cout << name << ": " << reader.entry(name).dtype_name << ", "
-              << reader.entry(name).bytes << " bytes\n";
+    std::cout << name << ": " << reader.entry(name).dtype_name << ", " << reader.entry(name).bytes
+              << " bytes\n";
   }
   std::cout << reader.load("bias", {.dtype = f32, .device = "cuda:0"}) << "\n";
 

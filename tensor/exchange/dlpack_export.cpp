@@ -62,7 +62,7 @@ void check_consumer(const Tensor& self, const std::optional<Stream>& consumer) {
       self.device().str());
 }
 
-void order_before(const Tensor& self, const std::optional<Stream>& consumer) {
+void order_consumer(const Tensor& self, const std::optional<Stream>& consumer) {
   if (!self.is_cuda()) return;
   const Stream current = Stream::current(self.device());
   const Stream& user = consumer ? *consumer : current;
@@ -84,15 +84,15 @@ Handle* export_tensor(const Tensor& self, const std::optional<Stream>& consumer)
   if constexpr (std::is_same_v<Handle, DLManagedTensorVersioned>) {
     fields.version = dlpack::kVersion;
   }
-  fields.dl_tensor = {
-      .data = self.numel() == 0 ? nullptr : self.data(),
-      .device = place_of(self),
-      .ndim = self.dim(),
-      .dtype = {detail::type_code(self.dtype()), static_cast<std::uint8_t>(8 * self.element_size()), 1},
-      .shape = exported->sizes.data(),
-      .strides = exported->strides.data(),
-      .byte_offset = 0};
-  order_before(self, consumer);
+  fields.dl_tensor = {.data = self.numel() == 0 ? nullptr : self.data(),
+                      .device = place_of(self),
+                      .ndim = self.dim(),
+                      .dtype = {detail::type_code(self.dtype()),
+                                static_cast<std::uint8_t>(8 * self.element_size()), 1},
+                      .shape = exported->sizes.data(),
+                      .strides = exported->strides.data(),
+                      .byte_offset = 0};
+  order_consumer(self, consumer);
   return dlpack::handle(exported.release()->fields);
 }
 

@@ -53,28 +53,25 @@ Device device_of_array(const dlpack::Array& array) {
   if (kind == MemoryKind::cpu || kind == MemoryKind::cuda_host) return Device::cpu();
   const bool is_simulated = platform() == Platform::simulated;
   if (kind != (is_simulated ? MemoryKind::extension : MemoryKind::cuda)) {
-    throw NotSupported(
-        fmt::format("from_dlpack: expected memory of the CPU (1, 3) or of {}, but got DLPack "
-                    "device type {}",
-                    is_simulated ? "a simulated device (12)" : "a GPU (2)",
-                    static_cast<int>(kind)));
+    throw NotSupported(fmt::format(
+        "from_dlpack: expected memory of the CPU (1, 3) or of {}, but got DLPack "
+        "device type {}",
+        is_simulated ? "a simulated device (12)" : "a GPU (2)", static_cast<int>(kind)));
   }
   if (index < 0) {
-    throw InvalidArgument(
-        fmt::format("from_dlpack: expected a device index, but got {}", index));
+    throw InvalidArgument(fmt::format("from_dlpack: expected a device index, but got {}", index));
   }
   return Device::cuda(index).resolved();
 }
 
 Dims dims_of(const dlpack::Array& array, const std::int64_t* values, const char* what) {
   if (array.ndim < 0 || array.ndim > kMaxDims) {
-    throw ShapeError(fmt::format("from_dlpack: expected 0 to {} dims, but got {}", kMaxDims,
-                                 array.ndim));
+    throw ShapeError(
+        fmt::format("from_dlpack: expected 0 to {} dims, but got {}", kMaxDims, array.ndim));
   }
   if (values == nullptr && array.ndim > 0) {
-    throw InvalidArgument(
-        fmt::format("from_dlpack: expected {} for {} dims, but got a null pointer", what,
-                    array.ndim));
+    throw InvalidArgument(fmt::format(
+        "from_dlpack: expected {} for {} dims, but got a null pointer", what, array.ndim));
   }
   return std::span<const std::int64_t>(values, static_cast<std::size_t>(array.ndim));
 }
@@ -86,27 +83,27 @@ void check_address(const void* data, Device device) {
   if (info.kind == PointerKind::device && info.device == device.index) return;
   throw InvalidArgument(
       fmt::format("from_dlpack: expected memory of {}, but got {}", device.str(),
-                  info.kind == PointerKind::device
-                      ? "memory of " + Device::cuda(info.device).str()
-                      : std::string("a host address")),
+                  info.kind == PointerKind::device ? "memory of " + Device::cuda(info.device).str()
+                                                   : std::string("a host address")),
       device.str());
 }
 
 void* first_element(const dlpack::Array& array, DType dtype, Device device) {
   if (array.data == nullptr) {
-    throw InvalidArgument(
-        "from_dlpack: expected memory for the elements, but got a null pointer");
+    throw InvalidArgument("from_dlpack: expected memory for the elements, but got a null pointer");
   }
   const std::uintptr_t address = reinterpret_cast<std::uintptr_t>(array.data) + array.byte_offset;
   if (address < array.byte_offset) {
-    throw InvalidArgument(fmt::format("from_dlpack: expected an offset within the memory, but got "
-                                      "{} bytes",
-                                      array.byte_offset));
+    throw InvalidArgument(
+        fmt::format("from_dlpack: expected an offset within the memory, but got "
+                    "{} bytes",
+                    array.byte_offset));
   }
   if (address % element_size(dtype) != 0) {
-    throw InvalidArgument(fmt::format("from_dlpack: expected elements at a multiple of {} bytes, "
-                                      "but got address {:#x}",
-                                      element_size(dtype), address));
+    throw InvalidArgument(
+        fmt::format("from_dlpack: expected elements at a multiple of {} bytes, "
+                    "but got address {:#x}",
+                    element_size(dtype), address));
   }
   auto* const data = reinterpret_cast<void*>(address);
   check_address(data, device);

@@ -46,9 +46,9 @@ Tensor read(std::string_view op, const detail::ByteSource& source, const TensorO
   if (header.fortran_order) {
     for (int d = 0; d < sizes.size(); ++d) sizes[d] = header.sizes[sizes.size() - 1 - d];
   }
-  const Tensor tensor = detail::load_elements(
-      source, {.offset = header.bytes, .big_endian = header.big_endian}, sizes, header.dtype,
-      placed);
+  const Tensor tensor =
+      detail::load_elements(source, {.offset = header.bytes, .big_endian = header.big_endian},
+                            sizes, header.dtype, placed);
   return header.fortran_order ? tensor.permute(order) : tensor;
 }
 

@@ -92,8 +92,8 @@ std::string read_text(const ByteSource& source, NpyHeader& header) {
       major == 1 ? reader.number<std::uint16_t>() : reader.number<std::uint32_t>();
   header.bytes = kPrefix + width + length;
   if (length > kMaxHeaderBytes) {
-    source.fail(fmt::format("expected a header of at most {} bytes, but got {}", kMaxHeaderBytes,
-                            length));
+    source.fail(
+        fmt::format("expected a header of at most {} bytes, but got {}", kMaxHeaderBytes, length));
   }
   if (header.bytes > source.size()) {
     source.fail(fmt::format("expected a header of {} bytes, but the file ends after {}", length,
@@ -142,10 +142,9 @@ std::string npy_header(DType dtype, bool fortran_order, const Shape& sizes) {
     shape += fmt::format("{}{}", d == 0 ? "" : ", ", sizes[d]);
   }
   shape += sizes.size() == 1 ? ",)" : ")";
-  std::string dict =
-      fmt::format("{{'descr': '{}{}', 'fortran_order': {}, 'shape': {}, }}",
-                  element_size(dtype) == 1 ? '|' : '<', type, fortran_order ? "True" : "False",
-                  shape);
+  std::string dict = fmt::format("{{'descr': '{}{}', 'fortran_order': {}, 'shape': {}, }}",
+                                 element_size(dtype) == 1 ? '|' : '<', type,
+                                 fortran_order ? "True" : "False", shape);
   if (!sizes.empty()) {
     const std::int64_t growing = fortran_order ? sizes.back() : sizes.front();
     dict.append(kSpareDigits - std::to_string(growing).size(), ' ');

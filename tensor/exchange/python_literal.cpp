@@ -147,7 +147,8 @@ class Parser {
     return true;
   }
   void skip_space() {
-    while (at_ < text_.size() && std::string_view(" \t\n\r\f").find(text_[at_]) != text_.npos) ++at_;
+    while (at_ < text_.size() && std::string_view(" \t\n\r\f").find(text_[at_]) != text_.npos)
+      ++at_;
   }
 
   [[noreturn]] void fail(std::string_view expected) const {

@@ -21,9 +21,10 @@ namespace {
 
 void check_text(std::string_view text) {
   if (valid_utf8(text) == text) return;
-  throw InvalidArgument(fmt::format("save_safetensors: expected names and metadata in UTF-8, but "
-                                    "got '{}'",
-                                    escape_control_characters(text)));
+  throw InvalidArgument(
+      fmt::format("save_safetensors: expected names and metadata in UTF-8, but "
+                  "got '{}'",
+                  escape_control_characters(text)));
 }
 
 void check(const NamedTensors& tensors, const SafetensorsMetadata& metadata) {
@@ -86,30 +87,35 @@ struct SafetensorsReader::Impl {
 SafetensorsReader::SafetensorsReader(const std::filesystem::path& path)
     : impl_(std::make_shared<const Impl>(path)) {}
 
-const std::vector<std::string>& SafetensorsReader::names() const { return impl_->header.names; }
+const SafetensorsReader::Impl& SafetensorsReader::impl() const {
+  if (impl_ != nullptr) return *impl_;
+  throw InvalidArgument("SafetensorsReader: expected an open file, but got a moved-from reader");
+}
+
+const std::vector<std::string>& SafetensorsReader::names() const { return impl().header.names; }
 
 bool SafetensorsReader::contains(std::string_view name) const {
-  return impl_->header.tensors.contains(name);
+  return impl().header.tensors.contains(name);
 }
 
 const SafetensorsEntry& SafetensorsReader::entry(std::string_view name) const {
-  return impl_->at(name).entry;
+  return impl().at(name).entry;
 }
 
-const SafetensorsMetadata& SafetensorsReader::metadata() const { return impl_->header.metadata; }
+const SafetensorsMetadata& SafetensorsReader::metadata() const { return impl().header.metadata; }
 
 Tensor SafetensorsReader::load(std::string_view name, const TensorOptions& options) const {
-  const auto& [entry, offset] = impl_->at(name);
+  const auto& [entry, offset] = impl().at(name);
   const std::string shown = escape_control_characters(name);
   if (!entry.dtype) {
-    impl_->source.fail<DTypeError>(fmt::format("expected a dtype of gantry for '{}', but got {}",
-                                               shown, entry.dtype_name));
+    impl().source.fail<DTypeError>(
+        fmt::format("expected a dtype of gantry for '{}', but got {}", shown, entry.dtype_name));
   }
   if (entry.sizes.size() > static_cast<std::size_t>(kMaxDims)) {
-    impl_->source.fail<ShapeError>(fmt::format("expected at most {} dims for '{}', but got {}",
+    impl().source.fail<ShapeError>(fmt::format("expected at most {} dims for '{}', but got {}",
                                                kMaxDims, shown, entry.sizes.size()));
   }
-  return detail::load_elements(impl_->source, {.offset = offset}, entry.sizes, *entry.dtype,
+  return detail::load_elements(impl().source, {.offset = offset}, entry.sizes, *entry.dtype,
                                detail::load_options("load_safetensors", options));
 }
 

@@ -66,8 +66,7 @@ std::optional<std::uint64_t> expected_bytes(const std::vector<std::int64_t>& siz
   return bits / 8;
 }
 
-SafetensorsPlace place_of(const ByteSource& source, const std::string& name,
-                          StoredTensor& stored) {
+SafetensorsPlace place_of(const ByteSource& source, const std::string& name, StoredTensor& stored) {
   SafetensorsPlace place;
   const std::uint64_t bits = safetensors_bits(stored.dtype, place.entry.dtype);
   if (bits == 0) {

@@ -88,7 +88,10 @@ class Schema : public JsonHandler {
         refuse_twice(key_);
       }
     } else if (at_ == At::tensor) {
-      const unsigned bit = key_ == "dtype" ? 1 : key_ == "shape" ? 2 : key_ == "data_offsets" ? 4 : 0;
+      const unsigned bit = key_ == "dtype"          ? 1
+                           : key_ == "shape"        ? 2
+                           : key_ == "data_offsets" ? 4
+                                                    : 0;
       if (bit == 0) refuse("an unknown key");
       if ((seen_ & bit) != 0) refuse_twice(key_);
       seen_ |= bit;

@@ -70,18 +70,18 @@ struct Array {
 
 /// DLManagedTensor: an array and its owner, without a version.
 struct Managed {
-  Array dl_tensor;                     ///< the array
-  void* manager_ctx;                   ///< belongs to the producer
+  Array dl_tensor;                    ///< the array
+  void* manager_ctx;                  ///< belongs to the producer
   void (*deleter)(DLManagedTensor*);  ///< frees the struct and its share of the memory; may be null
 };
 
 /// DLManagedTensorVersioned: an array and its owner, since DLPack 1.0.
 struct ManagedVersioned {
-  Version version;                              ///< of the producer
-  void* manager_ctx;                            ///< belongs to the producer
+  Version version;                             ///< of the producer
+  void* manager_ctx;                           ///< belongs to the producer
   void (*deleter)(DLManagedTensorVersioned*);  ///< as in Managed
-  std::uint64_t flags;                          ///< kReadOnly and others
-  Array dl_tensor;                              ///< the array
+  std::uint64_t flags;                         ///< kReadOnly and others
+  Array dl_tensor;                             ///< the array
 };
 
 /// The version that to_dlpack() writes.

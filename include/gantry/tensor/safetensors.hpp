@@ -29,10 +29,10 @@ struct Safetensors {
 
 /// A tensor as the header of a safetensors file describes it.
 struct SafetensorsEntry {
-  std::string dtype_name{};            ///< as in the file: "F32", "F8_E4M3"
-  std::optional<DType> dtype{};        ///< absent if gantry has no such type
-  std::vector<std::int64_t> sizes{};   ///< shape; load() needs at most 8 dims
-  std::uint64_t bytes = 0;             ///< of the elements
+  std::string dtype_name{};           ///< as in the file: "F32", "F8_E4M3"
+  std::optional<DType> dtype{};       ///< absent if gantry has no such type
+  std::vector<std::int64_t> sizes{};  ///< shape; load() needs at most 8 dims
+  std::uint64_t bytes = 0;            ///< of the elements
 };
 
 /// Writes tensors to a safetensors file, with the bytes that the reference implementation writes.
@@ -60,7 +60,7 @@ template <TensorOption T>
 /// An open safetensors file, whose tensors are read one by one: a rank reads what it needs.
 ///
 /// The file may come from anywhere: its header is checked whole before anything is loaded. Copies
-/// share the open file.
+/// share the open file. Members of a moved-from reader throw InvalidArgument.
 /// Thread safety: all members. The file must not be written meanwhile.
 class GANTRY_API SafetensorsReader {
  public:
@@ -90,6 +90,8 @@ class GANTRY_API SafetensorsReader {
 
  private:
   struct GANTRY_LOCAL Impl;
+  [[nodiscard]] const Impl& impl() const;
+
   std::shared_ptr<const Impl> impl_;
 };
 

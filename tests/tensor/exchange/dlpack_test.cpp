@@ -40,9 +40,7 @@ constexpr std::int32_t kCuda = 2;
 constexpr std::int32_t kCudaHost = 3;
 constexpr std::int32_t kExtension = 12;
 
-std::int32_t device_kind() {
-  return platform() == Platform::simulated ? kExtension : kCuda;
-}
+std::int32_t device_kind() { return platform() == Platform::simulated ? kExtension : kCuda; }
 
 // Another library that exports arrays. It counts the calls of their deleters.
 class Producer {
@@ -50,9 +48,10 @@ class Producer {
   // Three floats 1, 2, 3 on the CPU, which the test may change.
   DLManagedTensorVersioned array{.version = {1, 0},
                                  .manager_ctx = this,
-                                 .deleter = [](DLManagedTensorVersioned* self) {
-                                   ++static_cast<Producer*>(self->manager_ctx)->deleted;
-                                 },
+                                 .deleter =
+                                     [](DLManagedTensorVersioned* self) {
+                                       ++static_cast<Producer*>(self->manager_ctx)->deleted;
+                                     },
                                  .flags = 0,
                                  .dl_tensor = {.data = values,
                                                .device = {kCpu, 0},
@@ -77,7 +76,8 @@ std::vector<double> consumed(const DLTensor& array, DType dtype) {
   }
   while (true) {
     std::int64_t offset = 0;
-    for (int d = 0; d < array.ndim; ++d) offset += at[static_cast<std::size_t>(d)] * array.strides[d];
+    for (int d = 0; d < array.ndim; ++d)
+      offset += at[static_cast<std::size_t>(d)] * array.strides[d];
     result.push_back(testing::decode(first + offset * (array.dtype.bits / 8), dtype));
     int d = array.ndim - 1;
     while (d >= 0 && ++at[static_cast<std::size_t>(d)] == array.shape[d]) {
@@ -89,7 +89,7 @@ std::vector<double> consumed(const DLTensor& array, DType dtype) {
 
 TEST(DlpackTest, AConsumerReadsEveryDtypeAndLayout) {
   const std::map<DType, std::pair<int, int>> types{
-      {bool_, {6, 8}}, {u8, {1, 8}},   {i8, {0, 8}},   {i16, {0, 16}}, {i32, {0, 32}},
+      {bool_, {6, 8}}, {u8, {1, 8}},   {i8, {0, 8}},    {i16, {0, 16}}, {i32, {0, 32}},
       {i64, {0, 64}},  {f16, {2, 16}}, {bf16, {4, 16}}, {f32, {2, 32}}, {f64, {2, 64}}};
   for (const DType dtype : all_dtypes()) {
     for (const Layout layout : kLayouts) {
@@ -235,17 +235,39 @@ struct Refusal {
 
 TEST(DlpackTest, RefusesAndDeletesOnce) {
   const std::vector<Refusal> refusals{
-      {"major version", [](Producer& p) { p.array.version = {2, 1}; p.array.dl_tensor = {}; },
+      {"major version",
+       [](Producer& p) {
+         p.array.version = {2, 1};
+         p.array.dl_tensor = {};
+       },
        "expected an array of DLPack 1.x, but got 2.1"},
-      {"complex", [](Producer& p) { p.array.dl_tensor.dtype = {5, 64, 1}; },
-       "expected elements of a dtype of gantry, but got complex numbers, DLPack code 5 with 64 bits "
+      {"complex",
+       [](Producer& p) {
+         p.array.dl_tensor.dtype = {5, 64, 1};
+       },
+       "expected elements of a dtype of gantry, but got complex numbers, DLPack code 5 with 64 "
+       "bits "
        "and 1 lanes"},
-      {"lanes", [](Producer& p) { p.array.dl_tensor.dtype = {2, 32, 4}; }, "32 bits and 4 lanes"},
-      {"sub-byte", [](Producer& p) { p.array.dl_tensor.dtype = {17, 4, 1}; },
+      {"lanes",
+       [](Producer& p) {
+         p.array.dl_tensor.dtype = {2, 32, 4};
+       },
+       "32 bits and 4 lanes"},
+      {"sub-byte",
+       [](Producer& p) {
+         p.array.dl_tensor.dtype = {17, 4, 1};
+       },
        "code 17 with 4 bits and 1 lanes"},
-      {"bool of 1 bit", [](Producer& p) { p.array.dl_tensor.dtype = {6, 1, 1}; },
+      {"bool of 1 bit",
+       [](Producer& p) {
+         p.array.dl_tensor.dtype = {6, 1, 1};
+       },
        "code 6 with 1 bits"},
-      {"u16", [](Producer& p) { p.array.dl_tensor.dtype = {1, 16, 1}; }, "code 1 with 16 bits"},
+      {"u16",
+       [](Producer& p) {
+         p.array.dl_tensor.dtype = {1, 16, 1};
+       },
+       "code 1 with 16 bits"},
       {"too many dims", [](Producer& p) { p.array.dl_tensor.ndim = 9; },
        "expected 0 to 8 dims, but got 9"},
       {"negative ndim", [](Producer& p) { p.array.dl_tensor.ndim = -1; },
@@ -253,7 +275,11 @@ TEST(DlpackTest, RefusesAndDeletesOnce) {
       {"negative stride", [](Producer& p) { p.strides[0] = -1; },
        "Negative strides are not supported at the moment, got strides: [-1]"},
       {"negative size", [](Producer& p) { p.shape[0] = -3; }, "negative dimension -3"},
-      {"too large", [](Producer& p) { p.array.dl_tensor.ndim = 2; p.shape[0] = p.shape[1] = INT64_MAX; },
+      {"too large",
+       [](Producer& p) {
+         p.array.dl_tensor.ndim = 2;
+         p.shape[0] = p.shape[1] = INT64_MAX;
+       },
        "from_dlpack: "},
       {"strides too large", [](Producer& p) { p.strides[0] = INT64_MAX / 2; }, "from_dlpack: "},
       {"null shape", [](Producer& p) { p.array.dl_tensor.shape = nullptr; },
@@ -264,18 +290,35 @@ TEST(DlpackTest, RefusesAndDeletesOnce) {
        "expected elements at a multiple of 4 bytes"},
       {"offset too large", [](Producer& p) { p.array.dl_tensor.byte_offset = UINT64_MAX - 3; },
        "expected an offset within the memory"},
-      {"another device", [](Producer& p) { p.array.dl_tensor.device = {10, 0}; },
+      {"another device",
+       [](Producer& p) {
+         p.array.dl_tensor.device = {10, 0};
+       },
        "but got DLPack device type 10"},
-      {"managed memory", [](Producer& p) { p.array.dl_tensor.device = {13, 0}; },
+      {"managed memory",
+       [](Producer& p) {
+         p.array.dl_tensor.device = {13, 0};
+       },
        "but got DLPack device type 13"},
-      {"negative device", [](Producer& p) { p.array.dl_tensor.device = {device_kind(), -1}; },
+      {"negative device",
+       [](Producer& p) {
+         p.array.dl_tensor.device = {device_kind(), -1};
+       },
        "expected a device index, but got -1"},
-      {"no such device", [](Producer& p) { p.array.dl_tensor.device = {device_kind(), 1000}; }, "1000"},
-      {"host memory", [](Producer& p) { p.array.dl_tensor.device = {device_kind(), 0}; },
+      {"no such device",
+       [](Producer& p) {
+         p.array.dl_tensor.device = {device_kind(), 1000};
+       },
+       "1000"},
+      {"host memory of a device",
+       [](Producer& p) {
+         p.array.dl_tensor.device = {device_kind(), 0};
+       },
        "expected memory of cuda:0, but got a host address"}};
   for (const Refusal& refusal : refusals) {
     SCOPED_TRACE(refusal.what);
-    if (device_count() == 0 && std::string(refusal.what).find("device") != std::string::npos) continue;
+    if (device_count() == 0 && std::string(refusal.what).find("device") != std::string::npos)
+      continue;
     Producer producer;
     refusal.change(producer);
     EXPECT_ERROR(from_dlpack(&producer.array), Error, refusal.text);

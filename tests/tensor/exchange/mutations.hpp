@@ -16,6 +16,8 @@
 namespace gantry::testing {
 
 inline void write_file(const std::filesystem::path& path, const std::string& content) {
+  // A file that is truncated and written again goes to the disk at once.
+  std::filesystem::remove(path);
   std::ofstream(path, std::ios::binary) << content;
 }
 
@@ -25,7 +27,8 @@ inline std::string mutated(std::string content, std::mt19937& random) {
   const std::size_t times = 1 + below(4);
   for (std::size_t i = 0; i < times && !content.empty(); ++i) {
     // Most damage goes to the header.
-    const std::size_t at = below(below(4) == 0 ? content.size() : std::min<std::size_t>(content.size(), 200));
+    const std::size_t header = std::min<std::size_t>(content.size(), 200);
+    const std::size_t at = below(below(4) == 0 ? content.size() : header);
     switch (below(6)) {
       case 0:
         content[at] = static_cast<char>(random());

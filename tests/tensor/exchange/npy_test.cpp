@@ -55,9 +55,9 @@ std::string npy(const std::string& dict, const std::string& elements) {
 
 TEST(NpyTest, ReadsTheFilesOfNumpy) {
   const std::pair<const char*, DType> files[] = {
-      {"b1", bool_},    {"u1", u8},       {"i1", i8},        {"i2", i16},      {"i4", i32},
-      {"i8", i64},      {"f2", f16},      {"f4", f32},       {"f8", f64},      {"big_i2", i16},
-      {"big_f4", f32},  {"big_f8", f64},  {"version2", f32}, {"version3", f32}};
+      {"b1", bool_},   {"u1", u8},      {"i1", i8},        {"i2", i16},      {"i4", i32},
+      {"i8", i64},     {"f2", f16},     {"f4", f32},       {"f8", f64},      {"big_i2", i16},
+      {"big_f4", f32}, {"big_f8", f64}, {"version2", f32}, {"version3", f32}};
   for (const auto& [file, dtype] : files) {
     SCOPED_TRACE(file);
     for (const Device place : all_places()) {
@@ -84,8 +84,8 @@ TEST(NpyTest, ReadsEveryShapeOfNumpy) {
 // The files of NumPy, byte by byte.
 TEST(NpyTest, WritesWhatNumpyWrites) {
   const testing::TemporaryFolder folder;
-  for (const char* file : {"b1", "u1", "i1", "i2", "i4", "i8", "f2", "f4", "f8", "fortran", "scalar",
-                           "vector", "empty"}) {
+  for (const char* file : {"b1", "u1", "i1", "i2", "i4", "i8", "f2", "f4", "f8", "fortran",
+                           "scalar", "vector", "empty"}) {
     SCOPED_TRACE(file);
     const std::string name = file + std::string(".npy");
     for (const Device place : all_places()) {
@@ -210,8 +210,9 @@ TEST(NpyTest, RefusesMalformedFiles) {
        "expected more than 2^63 bytes of elements for shape [4294967296, 4294967296] of f32, but "
        "the file has 4"},
       {shape("(9223372036854775807,)"), "expected more than 2^63 bytes"},
-      {shape("(1000000000000,)"), "expected 4000000000000 bytes of elements for shape "
-                                  "[1000000000000] of f32, but the file has 4"},
+      {shape("(1000000000000,)"),
+       "expected 4000000000000 bytes of elements for shape "
+       "[1000000000000] of f32, but the file has 4"},
       {shape("(0, 9223372036854775807, 9223372036854775807)"), "expected 0 bytes of elements"},
       {npy(good, "abc"), "expected 4 bytes of elements for shape [1] of f32, but the file has 3"},
       {npy(good, "abcde"), "expected 4 bytes of elements for shape [1] of f32, but the file has 5"},

@@ -26,10 +26,10 @@ using testing::all_dtypes;
 using testing::all_places;
 using testing::content_of;
 using testing::elements;
+using ::testing::ElementsAre;
 using testing::file_values;
 using testing::Layout;
 using testing::patterned;
-using ::testing::ElementsAre;
 
 constexpr Layout kLayouts[] = {Layout::contiguous, Layout::transposed, Layout::sliced,
                                Layout::offset,     Layout::expanded,   Layout::zero_dim,
@@ -105,9 +105,8 @@ TEST(SafetensorsTest, EveryDtypeAndLayoutComesBack) {
 
 TEST(SafetensorsTest, AReaderLoadsWhatIsAskedFor) {
   const SafetensorsReader reader(data("all.safetensors"));
-  EXPECT_THAT(reader.names(),
-              ElementsAre("i64", "f64", "empty", "f32", "scalar", "größe \"1\"\n", "i32", "bf16",
-                          "f16", "i16", "i8", "u8", "bool"));
+  EXPECT_THAT(reader.names(), ElementsAre("i64", "f64", "empty", "f32", "scalar", "größe \"1\"\n",
+                                          "i32", "bf16", "f16", "i16", "i8", "u8", "bool"));
   EXPECT_TRUE(reader.contains("f32"));
   EXPECT_FALSE(reader.contains("__metadata__"));
   EXPECT_EQ(reader.entry("bf16").dtype_name, "BF16");
@@ -120,7 +119,8 @@ TEST(SafetensorsTest, AReaderLoadsWhatIsAskedFor) {
   EXPECT_ERROR(reader.load("i17"), InvalidArgument,
                "all.safetensors': expected the name of a tensor, but got 'i17'");
   EXPECT_ERROR(reader.entry("i17"), InvalidArgument, "but got 'i17'");
-  EXPECT_ERROR(load_safetensors(data("all.safetensors"), {.device = Device::cuda(1000)}), Error, "");
+  EXPECT_ERROR(load_safetensors(data("all.safetensors"), {.device = Device::cuda(1000)}), Error,
+               "");
   GANTRY_REQUIRE_DEVICES(1);
   EXPECT_EQ(reader.load("bf16", "cuda:0").device(), Device::cuda(0));
   EXPECT_ERROR(reader.load("bf16", {.device = "cuda:0", .pinned = true}), InvalidArgument,
@@ -132,7 +132,8 @@ TEST(SafetensorsTest, ListsTypesThatGantryDoesNotHave) {
   EXPECT_EQ(reader.entry("f8").dtype_name, "F8_E4M3");
   EXPECT_EQ(reader.entry("f8").dtype, std::nullopt);
   EXPECT_EQ(elements(reader.load("f32")), (std::vector<double>{-2, -1}));
-  EXPECT_ERROR(reader.load("f8"), DTypeError, "expected a dtype of gantry for 'f8', but got F8_E4M3");
+  EXPECT_ERROR(reader.load("f8"), DTypeError,
+               "expected a dtype of gantry for 'f8', but got F8_E4M3");
   EXPECT_THROW((void)load_safetensors(data("float8.safetensors")), DTypeError);
 }
 
@@ -184,8 +185,9 @@ TEST(SafetensorsTest, RefusesMalformedFiles) {
       {"", "the file ends before its header"},
       {"1234567", "the file ends before its header"},
       {std::string(8, '\0'), "expected a header that starts with '{'"},
-      {std::string(8, '\xff') + "{}", "expected a header of at most 100000000 bytes, but got "
-                                      "18446744073709551615"},
+      {std::string(8, '\xff') + "{}",
+       "expected a header of at most 100000000 bytes, but got "
+       "18446744073709551615"},
       {std::string("\x10\x27\0\0\0\0\0\0{}", 10),
        "expected a header of 10000 bytes, but the file ends after 2"},
       {with_length(" {}"), "expected a header that starts with '{'"},
@@ -194,8 +196,9 @@ TEST(SafetensorsTest, RefusesMalformedFiles) {
       {with_length("{\"a\xff\":{}}"), "parse error"},
       {with_length("[]"), "expected a header that starts with '{'"},
       {with_length("{}", "a"), "expected 0 bytes of tensors, but the file has 1"},
-      {with_length("{\"a\":1}"), "expected an object for each tensor in the header, but got a "
-                                 "number in 'a'"},
+      {with_length("{\"a\":1}"),
+       "expected an object for each tensor in the header, but got a "
+       "number in 'a'"},
       {with_length("{\"a\":[]}"), "but got an array in 'a'"},
       {with_length("{\"a\":null}"), "but got null in 'a'"},
       {with_length("{\"a\":{}}"), "\"data_offsets\" of 'a', but one is missing"},
@@ -228,8 +231,7 @@ TEST(SafetensorsTest, RefusesMalformedFiles) {
       {with_shape("[4294967296,4294967296]"),
        "expected a number of whole bytes for 'a' by its type and shape, but got 4"},
       {with_shape("[9223372036854775807]"), "expected a number of whole bytes"},
-      {with_shape(many_sizes),
-       "expected up to 64 sizes in the header, but got more numbers"},
+      {with_shape(many_sizes), "expected up to 64 sizes in the header, but got more numbers"},
       {one(R"("dtype":"F4","shape":[3],"data_offsets":[0,4])"), "expected a number of whole bytes"},
       {with_offsets("[0]"), "expected two data_offsets in the header, but got one number or none"},
       {with_offsets("[0,2,4]"), "but got more numbers"},
