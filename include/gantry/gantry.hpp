@@ -69,6 +69,7 @@
 #include <gantry/tensor/cumulative.hpp>
 #include <gantry/tensor/device_of.hpp>
 #include <gantry/tensor/distributions.hpp>
+#include <gantry/tensor/dlpack.hpp>
 #include <gantry/tensor/elementwise.hpp>
 #include <gantry/tensor/factories.hpp>
 #include <gantry/tensor/generator_ref.hpp>
@@ -78,6 +79,7 @@
 #include <gantry/tensor/indexing.hpp>
 #include <gantry/tensor/jit.hpp>
 #include <gantry/tensor/linalg.hpp>
+#include <gantry/tensor/npy.hpp>
 #include <gantry/tensor/operand.hpp>
 #include <gantry/tensor/options.hpp>
 #include <gantry/tensor/outputs.hpp>
@@ -86,6 +88,7 @@
 #include <gantry/tensor/random.hpp>
 #include <gantry/tensor/rearrangements.hpp>
 #include <gantry/tensor/reductions.hpp>
+#include <gantry/tensor/safetensors.hpp>
 #include <gantry/tensor/shape_ops.hpp>
 #include <gantry/tensor/sorting.hpp>
 #include <gantry/tensor/special_functions.hpp>

@@ -15,6 +15,7 @@
 #include <gantry/extend/unique_fd.hpp>
 
 #include "tests/integration/moved_from_errors.hpp"
+#include "tests/integration/moved_from_files.hpp"
 #include "tests/integration/moved_from_indices.hpp"
 #include "tests/integration/moved_from_kernels.hpp"
 #include "tests/integration/moved_from_streams.hpp"
@@ -382,7 +383,7 @@ using MovableTypes =
                      memory::PluggableAllocator, memory::Frames, comm::StreamList, Work,
                      Communicator, Error, InvalidArgument, CudaError, OutOfMemoryError,
                      PeerLostError, TimeoutError, CollectiveMismatch, RaceError, jit::Elementwise,
-                     jit::CompileError, TensorUses, Index, IndexPlan>;
+                     jit::CompileError, TensorUses, Index, IndexPlan, SafetensorsReader>;
 TYPED_TEST_SUITE(MovedFromTest, MovableTypes);
 
 TYPED_TEST(MovedFromTest, MembersThrowOrAnswerHarmlessly) {

@@ -1,0 +1,154 @@
+#pragma once
+
+#include <cstdint>
+#include <optional>
+
+#include <gantry/core/export.hpp>
+#include <gantry/streams/stream.hpp>
+#include <gantry/tensor/tensor.hpp>
+
+// DLPack's own types. They are complete where <dlpack/dlpack.h> is included, before or after.
+struct DLManagedTensor;
+struct DLManagedTensorVersioned;
+
+namespace gantry {
+
+/// The layout of DLPack's C structs, version 1.3, for programs without <dlpack/dlpack.h>.
+///
+/// Source of the layout: dmlc/dlpack, include/dlpack/dlpack.h. fields() reaches the members of a
+/// DLManagedTensorVersioned or DLManagedTensor.
+namespace dlpack {
+
+/// DLPackVersion: consumers refuse another major version.
+struct Version {
+  std::uint32_t major;  ///< of the layout
+  std::uint32_t minor;  ///< of additions that do not change it
+};
+
+/// DLDeviceType: the kind of the memory. Other values belong to other makers of devices.
+enum class MemoryKind : std::int32_t {
+  cpu = 1,            ///< kDLCPU
+  cuda = 2,           ///< kDLCUDA
+  cuda_host = 3,      ///< kDLCUDAHost: page-locked memory of the host
+  extension = 12,     ///< kDLExtDev: memory of gantry's simulated devices
+  cuda_managed = 13,  ///< kDLCUDAManaged
+};
+
+/// DLDataTypeCode. Other values are of element types that gantry does not have.
+enum class TypeCode : std::uint8_t {
+  signed_integer = 0,    ///< kDLInt
+  unsigned_integer = 1,  ///< kDLUInt
+  floating = 2,          ///< kDLFloat
+  bfloat = 4,            ///< kDLBfloat
+  complex = 5,           ///< kDLComplex
+  boolean = 6,           ///< kDLBool
+};
+
+/// DLDevice: the place of the memory.
+struct Place {
+  MemoryKind kind;     ///< device_type
+  std::int32_t index;  ///< device_id; 0 for memory of the host
+};
+
+/// DLDataType: the type of an element.
+struct ElementType {
+  TypeCode code;        ///< category
+  std::uint8_t bits;    ///< of one lane
+  std::uint16_t lanes;  ///< 1, except for vectors
+};
+
+/// DLTensor: an array in memory.
+struct Array {
+  void* data;                 ///< null if there are no elements
+  Place device;               ///< place of the memory
+  std::int32_t ndim;          ///< number of dimensions
+  ElementType dtype;          ///< type of the elements
+  std::int64_t* shape;        ///< `ndim` sizes
+  std::int64_t* strides;      ///< `ndim` strides in elements; null before DLPack 1.2: row-major
+  std::uint64_t byte_offset;  ///< from `data` to the first element
+};
+
+/// DLManagedTensor: an array and its owner, without a version.
+struct Managed {
+  Array dl_tensor;                    ///< the array
+  void* manager_ctx;                  ///< belongs to the producer
+  void (*deleter)(DLManagedTensor*);  ///< frees the struct and its share of the memory; may be null
+};
+
+/// DLManagedTensorVersioned: an array and its owner, since DLPack 1.0.
+struct ManagedVersioned {
+  Version version;                             ///< of the producer
+  void* manager_ctx;                           ///< belongs to the producer
+  void (*deleter)(DLManagedTensorVersioned*);  ///< as in Managed
+  std::uint64_t flags;                         ///< kReadOnly and others
+  Array dl_tensor;                             ///< the array
+};
+
+/// The version that to_dlpack() writes.
+inline constexpr Version kVersion{1, 3};
+/// Flag of an array that must not be written.
+inline constexpr std::uint64_t kReadOnly = 1;
+/// Flag of an array that the producer copied for this consumer.
+inline constexpr std::uint64_t kIsCopied = 2;
+/// Flag of elements of less than a byte that take a byte each.
+inline constexpr std::uint64_t kIsSubbyteTypePadded = 4;
+
+/// The members of DLPack's struct, or the struct of such members.
+/// @{
+[[nodiscard]] inline ManagedVersioned& fields(DLManagedTensorVersioned& tensor) {
+  return reinterpret_cast<ManagedVersioned&>(tensor);
+}
+[[nodiscard]] inline Managed& fields(DLManagedTensor& tensor) {
+  return reinterpret_cast<Managed&>(tensor);
+}
+[[nodiscard]] inline DLManagedTensorVersioned* handle(ManagedVersioned& fields) {
+  return reinterpret_cast<DLManagedTensorVersioned*>(&fields);
+}
+[[nodiscard]] inline DLManagedTensor* handle(Managed& fields) {
+  return reinterpret_cast<DLManagedTensor*>(&fields);
+}
+/// @}
+
+}  // namespace dlpack
+
+/// Options of from_dlpack.
+struct FromDlpackOptions {
+  /// Copies the elements. The producer's memory is free when the call returns.
+  bool copy = false;
+};
+
+/// Shares the elements with another library, through DLPack 1.x.
+///
+/// The consumer calls the deleter once, from any thread. The memory lives until then, also without
+/// the tensor. Memory of simulated devices is kDLExtDev: only gantry, in this process, imports it.
+/// Pinned memory is kDLCUDAHost. Strides are never null but for a tensor without dims.
+/// Device/stream: work of `consumer` waits for the tensor's current stream; default: the consumer
+/// works on that stream. The memory is not reused before the work that `consumer` has when the
+/// deleter is called. The host does not block.
+/// Throws: InvalidArgument for an undefined tensor, or for a stream that is not of its device.
+[[nodiscard]] GANTRY_API DLManagedTensorVersioned* to_dlpack(
+    const Tensor& self, const std::optional<Stream>& consumer = {});
+/// to_dlpack for consumers that know DLPack below 1.0 only.
+[[nodiscard]] GANTRY_API DLManagedTensor* to_dlpack_unversioned(
+    const Tensor& self, const std::optional<Stream>& consumer = {});
+
+/// A tensor on the memory of another library, which exported it through DLPack.
+///
+/// The call takes `exported` over. Its deleter is called once: by the last tensor on the memory, or
+/// before the call returns if it throws or copies. An array that to_dlpack() exported comes back as
+/// the tensor that was exported, and is deleted at once.
+/// Shapes: up to 8 dims, with strides that are not negative. DTypes: those of gantry, one lane.
+/// Device/stream: the elements are ready for the current stream of the memory's device. The host
+/// blocks for a copy of device memory only. The deleter is called when the last tensor is
+/// destroyed, without a wait for work on the memory: synchronize before, unless the producer frees
+/// behind the consumer's work, as gantry does.
+/// Aliasing: no copy, unless `how` asks for one.
+/// Throws: InvalidArgument for a null pointer, a null address, misaligned elements, and for an
+/// array that is read only unless `how` asks for a copy; DTypeError; ShapeError; NotSupported for
+/// another major version, of which the deleter alone is used, and for memory of other devices.
+[[nodiscard]] GANTRY_API Tensor from_dlpack(DLManagedTensorVersioned* exported,
+                                            const FromDlpackOptions& how = {});
+[[nodiscard]] GANTRY_API Tensor from_dlpack(DLManagedTensor* exported,
+                                            const FromDlpackOptions& how = {});
+
+}  // namespace gantry

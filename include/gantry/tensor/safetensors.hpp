@@ -1,0 +1,98 @@
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include <gantry/core/dtype.hpp>
+#include <gantry/core/export.hpp>
+#include <gantry/tensor/options.hpp>
+#include <gantry/tensor/tensor.hpp>
+
+namespace gantry {
+
+/// Tensors by name.
+using NamedTensors = std::map<std::string, Tensor, std::less<>>;
+/// The texts of a safetensors file that are no tensors, by name.
+using SafetensorsMetadata = std::map<std::string, std::string, std::less<>>;
+
+/// The content of a safetensors file: `auto [tensors, metadata] = load_safetensors(path)`.
+struct Safetensors {
+  NamedTensors tensors{};          ///< by name
+  SafetensorsMetadata metadata{};  ///< "__metadata__" of the file
+};
+
+/// A tensor as the header of a safetensors file describes it.
+struct SafetensorsEntry {
+  std::string dtype_name{};           ///< as in the file: "F32", "F8_E4M3"
+  std::optional<DType> dtype{};       ///< absent if gantry has no such type
+  std::vector<std::int64_t> sizes{};  ///< shape; load() needs at most 8 dims
+  std::uint64_t bytes = 0;            ///< of the elements
+};
+
+/// Writes tensors to a safetensors file, with the bytes that the reference implementation writes.
+///
+/// The file appears at once: errors leave the file that was there, or none. Tensors that share
+/// memory are written one by one. They may lie on several devices, in any layout.
+/// Device/stream: current stream of each tensor's device; the host blocks. Device memory passes
+/// through page-locked buffers of 8 MiB.
+/// Throws: InvalidArgument for an undefined tensor, for the name "__metadata__", and for names and
+/// texts that are no UTF-8; Error if the header would exceed 100 MB or the file cannot be written.
+GANTRY_API void save_safetensors(const std::filesystem::path& path, const NamedTensors& tensors,
+                                 const SafetensorsMetadata& metadata = {});
+
+/// Reads all tensors of a safetensors file.
+/// DTypes: those of the file; `options.dtype` converts them all.
+/// Device/stream: as save_safetensors. Default device: the CPU.
+/// Throws: as SafetensorsReader; as empty() for the options.
+[[nodiscard]] GANTRY_API Safetensors load_safetensors(const std::filesystem::path& path,
+                                                      const TensorOptions& options = {});
+template <TensorOption T>
+[[nodiscard]] Safetensors load_safetensors(const std::filesystem::path& path, T option) {
+  return load_safetensors(path, detail::only(option));
+}
+
+/// An open safetensors file, whose tensors are read one by one: a rank reads what it needs.
+///
+/// The file may come from anywhere: its header is checked whole before anything is loaded. Copies
+/// share the open file. Members of a moved-from reader throw InvalidArgument.
+/// Thread safety: all members. The file must not be written meanwhile.
+class GANTRY_API SafetensorsReader {
+ public:
+  /// Opens a file and reads its header.
+  ///
+  /// Throws: Error, with the file and the reason, unless it is a regular file with a header of at
+  /// most 100 MB that describes each byte behind it once: no holes, no overlaps, no name twice.
+  explicit SafetensorsReader(const std::filesystem::path& path);
+
+  /// The names of the tensors, in the order of the file.
+  [[nodiscard]] const std::vector<std::string>& names() const;
+  /// True if there is a tensor of this name.
+  [[nodiscard]] bool contains(std::string_view name) const;
+  /// What the header tells about a tensor. Throws: InvalidArgument for an unknown name.
+  [[nodiscard]] const SafetensorsEntry& entry(std::string_view name) const;
+  /// The texts that are no tensors, by name.
+  [[nodiscard]] const SafetensorsMetadata& metadata() const;
+
+  /// Reads one tensor. Device/stream: as load_safetensors.
+  /// Throws: InvalidArgument for an unknown name; DTypeError for an element type, and ShapeError
+  /// for a number of dims, that gantry does not have; Error if the file became shorter.
+  [[nodiscard]] Tensor load(std::string_view name, const TensorOptions& options = {}) const;
+  template <TensorOption T>
+  [[nodiscard]] Tensor load(std::string_view name, T option) const {
+    return load(name, detail::only(option));
+  }
+
+ private:
+  struct GANTRY_LOCAL Impl;
+  [[nodiscard]] const Impl& impl() const;
+
+  std::shared_ptr<const Impl> impl_;
+};
+
+}  // namespace gantry

@@ -1,0 +1,205 @@
+#include "tensor/exchange/safetensors_header.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <optional>
+#include <utility>
+
+#include <gantry/core/error.hpp>
+
+#include "core/bytes.hpp"
+#include "core/text/escaped_text.hpp"
+#include "core/text/json.hpp"
+#include "tensor/exchange/safetensors_schema.hpp"
+
+namespace gantry::detail {
+
+namespace {
+
+constexpr std::size_t kLengthBytes = 8;
+constexpr std::size_t kShownCharacters = 200;
+
+struct Type {
+  std::string_view name;
+  std::uint64_t bits;
+  std::optional<DType> dtype = {};
+};
+// In the order in which the reference implementation writes tensors: by falling alignment.
+constexpr std::array<Type, 22> kTypes{{{"U64", 64},
+                                       {"I64", 64, DType::i64},
+                                       {"F64", 64, DType::f64},
+                                       {"C64", 64},
+                                       {"F32", 32, DType::f32},
+                                       {"U32", 32},
+                                       {"I32", 32, DType::i32},
+                                       {"BF16", 16, DType::bf16},
+                                       {"F16", 16, DType::f16},
+                                       {"U16", 16},
+                                       {"I16", 16, DType::i16},
+                                       {"F8_E8M0", 8},
+                                       {"F8_E4M3", 8},
+                                       {"F8_E5M2", 8},
+                                       {"F8_E4M3FNUZ", 8},
+                                       {"F8_E5M2FNUZ", 8},
+                                       {"I8", 8, DType::i8},
+                                       {"U8", 8, DType::u8},
+                                       {"F6_E3M2", 6},
+                                       {"F6_E2M3", 6},
+                                       {"F4", 4},
+                                       {"BOOL", 8, DType::bool_}}};
+
+std::string shown(std::string_view name) {
+  return fmt::format("'{}'", escape_control_characters(name.substr(0, kShownCharacters)));
+}
+
+// The bytes of a tensor by its type and shape, or nothing if the type is unknown, if the elements
+// end within a byte, or if there are more than any file has.
+std::optional<std::uint64_t> expected_bytes(const std::vector<std::int64_t>& sizes,
+                                            std::uint64_t bits) {
+  if (std::find(sizes.begin(), sizes.end(), 0) != sizes.end()) return 0;
+  for (const std::int64_t size : sizes) {
+    if (__builtin_mul_overflow(bits, static_cast<std::uint64_t>(size), &bits)) return std::nullopt;
+  }
+  if (bits % 8 != 0) return std::nullopt;
+  return bits / 8;
+}
+
+SafetensorsPlace place_of(const ByteSource& source, const std::string& name, StoredTensor& stored) {
+  SafetensorsPlace place;
+  const std::uint64_t bits = safetensors_bits(stored.dtype, place.entry.dtype);
+  if (bits == 0) {
+    source.fail(fmt::format("expected a type of the format for {}, but got {}", shown(name),
+                            shown(stored.dtype)));
+  }
+  if (stored.begin > stored.end) {
+    source.fail(fmt::format("expected data_offsets in order for {}, but got [{}, {}]", shown(name),
+                            stored.begin, stored.end));
+  }
+  const auto bytes = expected_bytes(stored.sizes, bits);
+  if (bytes != stored.end - stored.begin) {
+    source.fail(fmt::format("expected {} bytes for {} by its type and shape, but got {}",
+                            bytes ? std::to_string(*bytes) : "a number of whole", shown(name),
+                            stored.end - stored.begin));
+  }
+  place.entry.dtype_name = std::move(stored.dtype);
+  place.entry.sizes = std::move(stored.sizes);
+  place.entry.bytes = *bytes;
+  place.offset = stored.begin;
+  return place;
+}
+
+// Sorts the names by place. Throws unless the tensors fill `bytes` without holes and overlaps.
+void check_places(const ByteSource& source, SafetensorsHeader& header, std::uint64_t bytes) {
+  const auto key = [&](const std::string& name) {
+    const SafetensorsPlace& place = header.tensors.find(name)->second;
+    return std::pair(place.offset, place.entry.bytes);
+  };
+  std::stable_sort(header.names.begin(), header.names.end(),
+                   [&](const auto& a, const auto& b) { return key(a) < key(b); });
+  std::uint64_t end = 0;
+  for (const std::string& name : header.names) {
+    const auto [offset, size] = key(name);
+    if (offset != end) {
+      source.fail(fmt::format("expected {} at offset {}, behind the tensor before it, but got {}",
+                              shown(name), end, offset));
+    }
+    end = offset + size;
+  }
+  if (end != bytes) {
+    source.fail(fmt::format("expected {} bytes of tensors, but the file has {}", end, bytes));
+  }
+}
+
+std::uint64_t header_length(const ByteSource& source) {
+  if (source.size() < kLengthBytes) source.fail("the file ends before its header");
+  const std::string digits = source.text(0, kLengthBytes);
+  const auto length = ByteReader(digits).number<std::uint64_t>();
+  if (length > kMaxSafetensorsHeader) {
+    source.fail(fmt::format("expected a header of at most {} bytes, but got {}",
+                            kMaxSafetensorsHeader, length));
+  }
+  if (length > source.size() - kLengthBytes) {
+    source.fail(fmt::format("expected a header of {} bytes, but the file ends after {}", length,
+                            source.size() - kLengthBytes));
+  }
+  return length;
+}
+
+StoredHeader parse(const ByteSource& source, const std::string& text) {
+  if (text.empty() || text[0] != '{') source.fail("expected a header that starts with '{'");
+  try {
+    return parse_safetensors_schema(text);
+  } catch (const InvalidArgument& problem) {
+    source.fail(escape_control_characters(problem.what()));
+  }
+}
+
+}  // namespace
+
+SafetensorsHeader read_safetensors_header(const ByteSource& source) {
+  const std::uint64_t length = header_length(source);
+  StoredHeader stored = parse(source, source.text(kLengthBytes, length));
+  SafetensorsHeader header;
+  header.metadata = std::move(stored.metadata);
+  for (auto& [name, tensor] : stored.tensors) {
+    header.names.push_back(name);
+    header.tensors.emplace(name, place_of(source, name, tensor));
+  }
+  check_places(source, header, source.size() - kLengthBytes - length);
+  for (auto& [name, place] : header.tensors) place.offset += kLengthBytes + length;
+  return header;
+}
+
+std::string_view safetensors_name(DType dtype) {
+  const auto* const type = std::find_if(kTypes.begin(), kTypes.end(),
+                                        [&](const Type& one) { return one.dtype == dtype; });
+  return type->name;
+}
+
+std::uint64_t safetensors_bits(std::string_view name, std::optional<DType>& dtype) {
+  for (const Type& type : kTypes) {
+    if (type.name != name) continue;
+    dtype = type.dtype;
+    return type.bits;
+  }
+  return 0;
+}
+
+std::vector<std::string> safetensors_order(const NamedTensors& tensors) {
+  std::vector<std::string> order;
+  for (const Type& type : kTypes) {
+    for (const auto& [name, tensor] : tensors) {
+      if (type.dtype == tensor.dtype()) order.push_back(name);
+    }
+  }
+  return order;
+}
+
+std::string safetensors_header(const NamedTensors& tensors, const std::vector<std::string>& order,
+                               const SafetensorsMetadata& metadata) {
+  Json root = Json::object();
+  if (!metadata.empty()) {
+    Json::Object texts(metadata.begin(), metadata.end());
+    root.append(std::string(kMetadataName), Json(std::move(texts)));
+  }
+  std::uint64_t end = 0;
+  for (const std::string& name : order) {
+    const Tensor& tensor = tensors.find(name)->second;
+    const std::uint64_t begin = std::exchange(end, end + tensor.nbytes());
+    root.append(name, Json::object({{"dtype", safetensors_name(tensor.dtype())},
+                                    {"shape", tensor.sizes().vec()},
+                                    {"data_offsets", Json::array({begin, end})}}));
+  }
+  std::string text = root.dump();
+  text.append((kLengthBytes - text.size() % kLengthBytes) % kLengthBytes, ' ');
+  if (text.size() > kMaxSafetensorsHeader) {
+    throw Error(fmt::format("save_safetensors: expected a header of at most {} bytes, but got {}",
+                            kMaxSafetensorsHeader, text.size()));
+  }
+  ByteWriter<std::string> writer;
+  return writer.number(static_cast<std::uint64_t>(text.size())).bytes() + text;
+}
+
+}  // namespace gantry::detail
