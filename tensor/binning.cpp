@@ -141,7 +141,7 @@ Tensor& search_into(std::string_view op, Tensor& out, const Tensor& sequence, co
                     bool out_int32, bool right, std::optional<std::string_view> side,
                     const std::optional<Tensor>& sorter) {
   const bool is_behind = check_arguments(op, sequence, values, out_int32, right, side, sorter);
-  detail::common_device(op, {{"out", out, true}, {"sorted_sequence", sequence}});
+  detail::common_device(op, {{"out", out, detail::Role::output}, {"sorted_sequence", sequence}});
   detail::check_output(op, "out", out, values.is_tensor() ? values.tensor().sizes() : Shape{},
                        out_int32 ? DType::i32 : DType::i64);
   return out.copy_(search(op, sequence, values, out_int32, is_behind, sorter));
@@ -292,7 +292,7 @@ Tensor histc(const Tensor& self, std::int64_t bins, const Scalar& min, const Sca
 
 Tensor& histc_out(Tensor& out, const Tensor& self, std::int64_t bins, const Scalar& min,
                   const Scalar& max) {
-  detail::common_device("histc", {{"out", out, true}, {"self", self}});
+  detail::common_device("histc", {{"out", out, detail::Role::output}, {"self", self}});
   const Range range = checked_range(self, bins, min, max);
   detail::check_output("histc", "out", out, Shape{bins}, self.dtype());
   return out.copy_(run_histc(self, bins, range));

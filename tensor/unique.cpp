@@ -114,7 +114,7 @@ Tensor& isin_out(Tensor& out, const Operand& elements, const Operand& test_eleme
                  bool assume_unique, bool invert) {
   isin_device(elements, test_elements);
   const Tensor& any = elements.is_tensor() ? elements.tensor() : test_elements.tensor();
-  detail::common_device("isin", {{"out", out, true}, {"elements", any}});
+  detail::common_device("isin", {{"out", out, detail::Role::output}, {"elements", any}});
   detail::check_output("isin", "out", out, sizes_of(elements), DType::bool_);
   return out.copy_(isin(elements, test_elements, assume_unique, invert));
 }
