@@ -12,6 +12,7 @@
 
 #include "device/sim/sim_launch.hpp"
 #include "kernels/observed_op.hpp"
+#include "kernels/peer_order.hpp"
 #include "kernels/target.hpp"
 #include "streams/sanitizer/hooks.hpp"
 
@@ -84,13 +85,16 @@ void submit(const KernelName& kernel, const Target& target,
             std::span<const TensorRef* const> operands, Host host, Gpu gpu,
             ::gantry::sim::KernelWaits waits = ::gantry::sim::KernelWaits::never) {
   const ObservedOp observed(target, operands, kernel.name);
+  PeerOrder order(target, operands);
   if (sanitizer::is_on() && !operands.empty()) [[unlikely]] {
     CheckedSubmission checked(kernel, target, operands);
     submit_unchecked(target, operands, std::move(host), std::move(gpu), waits);
     checked.commit();
+    order.commit();
     return;
   }
   submit_unchecked(target, operands, std::move(host), std::move(gpu), waits);
+  order.commit();
 }
 template <class Host, class Gpu>
 void submit(const KernelName& kernel, const Target& target,

@@ -15,7 +15,7 @@ namespace gantry::detail {
 
 void check_output(std::string_view op, const Tensor& out, const Shape& sizes, DType dtype,
                   const Tensor& input) {
-  common_device(op, {{"out", out, true}, {"self", input}});
+  common_device(op, {{"out", out, Role::output}, {"self", input}});
   if (!can_cast(dtype, out.dtype())) {
     throw DTypeError(fmt::format("{}: result type {} can't be cast to the desired output type {}",
                                  op, torch_name(dtype), torch_name(out.dtype())),
@@ -30,20 +30,19 @@ void check_output(std::string_view op, const Tensor& out, const Shape& sizes, DT
 }
 
 Destination::Destination(std::string_view op, Tensor* out, const Shape& sizes, DType dtype,
-                         std::initializer_list<const Tensor*> inputs)
+                         const Tensor& local, std::initializer_list<const Tensor*> inputs)
     : out_(out) {
-  const Tensor& first = **inputs.begin();
   if (out != nullptr) {
-    check_output(op, *out, sizes, dtype, first);
+    check_output(op, *out, sizes, dtype, local);
     const bool shares = std::any_of(inputs.begin(), inputs.end(), [out](const Tensor* input) {
-      return input->defined() && overlap_of(*out, *input) != Overlap::none;
+      return input != nullptr && input->defined() && overlap_of(*out, *input) != Overlap::none;
     });
     if (!shares && out->dtype() == dtype && out->is_contiguous()) {
       tensor_ = *out;
       return;
     }
   }
-  tensor_ = empty_as(op, sizes, {.dtype = dtype, .device = first.device()});
+  tensor_ = empty_as(op, sizes, {.dtype = dtype, .device = local.device()});
 }
 
 Tensor Destination::finish() {

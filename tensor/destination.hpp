@@ -16,9 +16,14 @@ class Destination {
   // `out` may be null. Throws, before anything is allocated: InvalidArgument for an undefined
   // output or one that has several elements in one place, DeviceMismatchError, DTypeError "sum:
   // result type Float can't be cast to the desired output type Long", ShapeError "sum: expected an
-  // output of shape [2], but got [3]". The inputs are defined and on one device.
+  // output of shape [2], but got [3]". The result is on the device of the first input. Other inputs
+  // may be null or undefined.
   Destination(std::string_view op, Tensor* out, const Shape& sizes, DType dtype,
-              std::initializer_list<const Tensor*> inputs);
+              std::initializer_list<const Tensor*> inputs)
+      : Destination(op, out, sizes, dtype, **inputs.begin(), inputs) {}
+  // The same with the input that is on the result's device.
+  Destination(std::string_view op, Tensor* out, const Shape& sizes, DType dtype,
+              const Tensor& local, std::initializer_list<const Tensor*> inputs);
 
   // The memory for the kernel.
   const Tensor& tensor() const { return tensor_; }

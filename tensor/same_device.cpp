@@ -5,6 +5,7 @@
 #include <gantry/core/error.hpp>
 
 #include "tensor/check.hpp"
+#include "tensor/peer_operands.hpp"
 
 namespace gantry::detail {
 
@@ -17,6 +18,16 @@ namespace {
                   "{} and {}! (when checking argument {} in {})",
                   common.str(), other.str(), argument, op),
       other.str());
+}
+
+// True if an operation runs on `common` within PeerOperands: there is its first argument that is
+// neither an output nor on the CPU.
+bool takes_peers(std::span<const NamedTensor> arguments, Device common) {
+  for (const NamedTensor& argument : arguments) {
+    if (argument.role == Role::output || argument.tensor.is_cpu()) continue;
+    return argument.tensor.device() == common;
+  }
+  return false;
 }
 
 }  // namespace
@@ -37,9 +48,14 @@ Device common_device(std::string_view op, std::span<const NamedTensor> arguments
   for (const NamedTensor& argument : arguments) {
     const Tensor& tensor = argument.tensor;
     if (tensor.device() == common) continue;
-    const bool exempt = cpu_scalars == CpuScalars::allowed && !argument.is_output &&
+    const bool exempt = cpu_scalars == CpuScalars::allowed && argument.role == Role::input &&
                         tensor.is_cpu() && tensor.dim() == 0;
-    if (!exempt) throw_mismatch(op, argument.name, common, tensor.device());
+    if (!exempt) {
+      const bool is_adopted = argument.role == Role::input && takes_peers(arguments, common) &&
+                              adopt_peer_operand(common, tensor);
+      if (is_adopted) continue;
+      throw_mismatch(op, argument.name, common, tensor.device());
+    }
     if (++cpu_scalar_count > 1) {
       throw DeviceMismatchError(
           fmt::format("{}: Trying to pass too many CPU scalars to non-CPU kernel!", op),
@@ -56,7 +72,7 @@ Device common_device(std::string_view op, std::span<const Tensor> tensors) {
     if (common.is_cpu()) common = tensors[i].device();
   }
   for (std::size_t i = 0; i < tensors.size(); ++i) {
-    if (tensors[i].device() != common) {
+    if (tensors[i].device() != common && !adopt_peer_operand(common, tensors[i])) {
       throw_mismatch(op, fmt::format("tensors[{}]", i), common, tensors[i].device());
     }
   }

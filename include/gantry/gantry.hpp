@@ -28,6 +28,7 @@
 #include <gantry/device/topology.hpp>
 #include <gantry/device/visible_devices.hpp>
 #include <gantry/job/process_identity.hpp>
+#include <gantry/kernels/activation.hpp>
 #include <gantry/kernels/atomic.hpp>
 #include <gantry/kernels/blas_handle.hpp>
 #include <gantry/kernels/block.hpp>
@@ -83,6 +84,7 @@
 #include <gantry/tensor/operand.hpp>
 #include <gantry/tensor/options.hpp>
 #include <gantry/tensor/outputs.hpp>
+#include <gantry/tensor/peer_operands.hpp>
 #include <gantry/tensor/print.hpp>
 #include <gantry/tensor/promote.hpp>
 #include <gantry/tensor/random.hpp>

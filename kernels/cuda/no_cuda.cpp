@@ -124,7 +124,7 @@ void nary_batched(void*, const NaryBatchPlan&) { refuse("nary"); }
 void multicast(void*, std::span<const CopyRegion>, std::span<const std::ptrdiff_t>) {
   refuse("multicast");
 }
-void gemm(const Stream&, const GemmPlan&) { refuse("gemm"); }
+bool gemm(const Stream&, const GemmPlan&) { refuse("gemm"); }
 JitProgram jit_program(int, const jit::Signature&, const std::string&, const jit::Specialization&) {
   refuse("jit::elementwise");
 }

@@ -52,6 +52,8 @@ const char* name_of(SpecialOp op) {
       return "leaky_relu";
     case elu:
       return "elu";
+    case gelu_tanh:
+      return "gelu_tanh";
     case sign_bit:
       return "signbit";
   }

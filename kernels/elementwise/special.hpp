@@ -22,6 +22,7 @@ enum class SpecialOp : std::uint8_t {
   softplus,     // log(1 + exp(a x)) / a, or x where a x > b
   leaky_relu,   // x, or a x where x is not positive
   elu,          // b x, or a (exp(c x) - 1) where x is not positive
+  gelu_tanh,    // math::gelu_tanh
   sign_bit,     // as bool
 };
 

@@ -65,6 +65,40 @@ struct RangeBin {
   }
 };
 
+// The same for integers, exactly: the products have 128 bits.
+template <class T>
+struct WholeRangeBin {
+  const T* in;
+  std::uint64_t bins;
+  std::int64_t low;
+  std::int64_t high;
+
+  explicit WholeRangeBin(const CountPlan& plan)
+      : in(static_cast<const T*>(plan.in)),
+        bins(static_cast<std::uint64_t>(plan.bins)),
+        low(plan.whole_low),
+        high(plan.whole_high) {}
+  GANTRY_HD std::uint64_t operator()(std::int64_t i) const {
+    const auto value = static_cast<std::int64_t>(in[i]);
+    if (value < low || value > high) return bins;
+    if (value == high) return bins - 1;
+    __extension__ using Wide = unsigned __int128;
+    const auto distance = static_cast<std::uint64_t>(value) - static_cast<std::uint64_t>(low);
+    const auto width = static_cast<std::uint64_t>(high) - static_cast<std::uint64_t>(low);
+    return static_cast<std::uint64_t>(static_cast<Wide>(distance) * bins / width);
+  }
+};
+
+// Calls f with the bin of count_bins.
+template <class T, class F>
+void with_range_bin(const CountPlan& plan, const F& f) {
+  if constexpr (is_floating_point(dtype_of<T>)) {
+    f(RangeBin<T>(plan));
+  } else if constexpr (!std::is_same_v<T, StoredBool>) {
+    f(WholeRangeBin<T>(plan));
+  }
+}
+
 // The part of run_starts that position `i` writes.
 GANTRY_HD inline void write_run(const RunPlan& plan, std::int64_t i) {
   const std::int64_t run = plan.runs[i];

@@ -165,19 +165,13 @@ struct Categorical {
 
 }  // namespace functors
 
-// A source of the index of each element of `out` in the larger tensor.
-inline Input<Counter> shard_index(const TensorRef& out, const ShardPlace& place) {
-  Input<Counter> result{{place.first}, {}};
-  for (int dim = 0; dim < out.ndim; ++dim) result.strides[dim] = place.strides[dim];
-  return result;
-}
-
+// `loop.run<T>(name, functor, out, place)` runs the functor's blocks over the runs of a shard.
 template <class Loop>
 void run_uniform_shard(const Loop& loop, const TensorRef& out, RandomPosition at,
                        const ShardPlace& place) {
   dispatch_floating("uniform", out.dtype, [&](auto tag) {
     using T = typename decltype(tag)::type;
-    loop.template run<T>("uniform", functors::Uniform<T>(at, 0, 1), out, shard_index(out, place));
+    loop.template run<T>("uniform", functors::Uniform<T>(at, 0, 1), out, place);
   });
 }
 
@@ -186,8 +180,7 @@ void run_normal_shard(const Loop& loop, const TensorRef& out, RandomPosition at,
                       const ShardPlace& place) {
   dispatch_floating("normal", out.dtype, [&](auto tag) {
     using T = typename decltype(tag)::type;
-    loop.template run<T>("normal", functors::Normal<ComputeType<T>>(at, 0, 1), out,
-                         shard_index(out, place));
+    loop.template run<T>("normal", functors::Normal<ComputeType<T>>(at, 0, 1), out, place);
   });
 }
 

@@ -36,6 +36,7 @@ GANTRY_SPECIAL_FUNCTOR(Sinc, x == 0
 GANTRY_SPECIAL_FUNCTOR(LogSigmoid, (x < 0 ? x : 0) - ::log1p(::exp(-::fabs(x))))
 GANTRY_SPECIAL_FUNCTOR(Softplus, x* p.a > p.b ? x : ::log1p(::exp(x * p.a)) / p.a)
 GANTRY_SPECIAL_FUNCTOR(Elu, x > 0 ? p.b * x : p.a * ::expm1(p.c * x))
+GANTRY_SPECIAL_FUNCTOR(GeluTanh, math::gelu_tanh(x))
 #undef GANTRY_SPECIAL_FUNCTOR
 
 struct LeakyRelu {
@@ -153,6 +154,8 @@ void with_special(SpecialOp op, const SpecialParameters& p, const F& f) {
       return f(LeakyRelu{p});
     case SpecialOp::elu:
       return f(Elu{p});
+    case SpecialOp::gelu_tanh:
+      return f(GeluTanh{p});
     case SpecialOp::sign_bit:
       return;
   }

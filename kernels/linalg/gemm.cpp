@@ -6,7 +6,8 @@
 
 #include "kernels/dispatch.hpp"
 #include "kernels/elementwise/elementwise.hpp"
-#include "kernels/layout/copy.hpp"
+#include "kernels/elementwise/special.hpp"
+#include "kernels/input.hpp"
 #include "kernels/linalg/gemm_plan.hpp"
 #include "kernels/scratch.hpp"
 
@@ -68,8 +69,54 @@ GemmMatrix prepare(const Target& target, const TensorRef& tensor, Scratch& scrat
   return matrix;
 }
 
+void activate(const Target& target, const TensorRef& out, Activation activation) {
+  switch (activation) {
+    case Activation::none:
+      return;
+    case Activation::relu:
+      return unary(target, UnaryOp::relu, out, out);
+    case Activation::gelu_tanh:
+      return special(target, SpecialOp::gelu_tanh, out, out);
+  }
+}
+
+// True if cuBLASLt can add `c` as the row of an epilogue: equal rows in memory of their own, for
+// one matrix of several rows and columns.
+bool is_bias(const TensorRef& c, const TensorRef& out, double beta) {
+  constexpr std::uintptr_t kAlignment = 16;
+  return beta == 1 && out.sizes[1] > 1 && out.sizes[2] > 1 && c.strides[1] == 0 &&
+         c.strides[2] == 1 && c.data != out.data &&
+         reinterpret_cast<std::uintptr_t>(c.data) % kAlignment == 0;
+}
+
+// The product with as much of its epilogue as one kernel takes. Returns the activation that is left
+// to do.
+//
+// Note [Epilogues]
+// cuBLASLt's epilogues compute in f32, as the product does, and round once. Its gelu has the
+// accuracy of 16-bit types, so gelu runs as a kernel of its own.
+Activation multiply(const Stream& stream, GemmPlan plan, const TensorRef& out, const TensorRef& c,
+                    Activation activation) {
+  const Target target = Target::on(stream);
+  if (plan.dtype != DType::f64 && plan.batch == 1) {
+    GemmPlan fused = plan;
+    fused.has_relu = activation == Activation::relu;
+    if (is_bias(c, out, plan.beta)) {
+      fused.bias = c.data;
+      fused.beta = 0;
+    }
+    if (fused.has_epilogue()) {
+      if (fused.beta != 0 && !same_layout(out, c)) copy(target, out, c);
+      if (cuda::gemm(stream, fused)) return fused.has_relu ? Activation::none : activation;
+    }
+  }
+  if (plan.beta != 0 && !same_layout(out, c)) copy(target, out, c);
+  if (!cuda::gemm(stream, plan)) detail::throw_undefined("gemm", 0, plan.dtype);
+  return activation;
+}
+
 void gemm_on_gpu(const Target& target, const TensorRef& out, const TensorRef& a, const TensorRef& b,
-                 const TensorRef& c, double alpha, double beta) {
+                 const TensorRef& c, double alpha, double beta, Activation activation) {
   Scratch dense_a;
   Scratch dense_b;
   GemmPlan plan;
@@ -84,8 +131,7 @@ void gemm_on_gpu(const Target& target, const TensorRef& out, const TensorRef& a,
   plan.alpha = alpha;
   plan.beta = beta;
   plan.allow_tf32 = allow_tf32();
-  if (beta != 0 && !same_layout(out, c)) copy(target, out, c);
-  cuda::gemm(target.stream(), plan);
+  activate(target, out, multiply(target.stream(), plan, out, c, activation));
 }
 
 }  // namespace
@@ -94,17 +140,20 @@ void set_allow_tf32(bool allowed) { tf32_is_allowed = allowed; }
 bool allow_tf32() { return tf32_is_allowed; }
 
 void gemm(const Target& target, const TensorRef& out, const TensorRef& a, const TensorRef& b,
-          const TensorRef& c, double alpha, double beta) {
+          const TensorRef& c, double alpha, double beta, Activation activation) {
   if (out.numel() == 0) return;
   if (a.sizes[2] == 0 || alpha == 0) {
     scale(target, out, c, beta);
+    activate(target, out, activation);
     return;
   }
   const TensorRef* addend = beta == 0 ? nullptr : &c;
   submit(
       "matmul", target, {&out, &a, &b, addend},
-      [out, a, b, c, alpha, beta] { host::gemm(out, a, b, c, alpha, beta); },
-      [&](void* /*stream*/) { gemm_on_gpu(target, out, a, b, c, alpha, beta); });
+      [out, a, b, c, alpha, beta, activation] {
+        host::gemm(out, a, b, c, alpha, beta, activation);
+      },
+      [&](void* /*stream*/) { gemm_on_gpu(target, out, a, b, c, alpha, beta, activation); });
 }
 
 }  // namespace gantry::kernels

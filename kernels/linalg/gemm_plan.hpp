@@ -17,7 +17,8 @@ struct GemmMatrix {
   std::int64_t batch_stride = 0;
 };
 
-// The parameters of out = alpha * a b + beta * out, with a contiguous `out`. A POD.
+// The parameters of out = alpha * a b + beta * out, with a contiguous `out`. The epilogue adds a
+// row to each of its rows, then applies relu. A POD.
 struct GemmPlan {
   DType dtype = DType::f32;
   std::int64_t batch = 0;
@@ -30,16 +31,22 @@ struct GemmPlan {
   double alpha = 1;
   double beta = 0;
   bool allow_tf32 = false;
+  const void* bias = nullptr;  // n elements, or null
+  bool has_relu = false;
+
+  bool has_epilogue() const { return bias != nullptr || has_relu; }
 };
 
 namespace host {
 // gemm() of gemm.hpp on the calling thread.
 void gemm(const TensorRef& out, const TensorRef& a, const TensorRef& b, const TensorRef& c,
-          double alpha, double beta);
+          double alpha, double beta, Activation activation);
 }  // namespace host
 
 namespace cuda {
-void gemm(const Stream& stream, const GemmPlan& plan);
+// Returns false, without an effect, if cuBLASLt has no algorithm with the epilogue. Precondition: a
+// plan with an epilogue has one matrix.
+[[nodiscard]] bool gemm(const Stream& stream, const GemmPlan& plan);
 }  // namespace cuda
 
 }  // namespace gantry::kernels

@@ -45,12 +45,17 @@ void count_values(const Target& target, const TensorRef& counts, const TensorRef
       [&](void* stream) { cuda::count_values(stream, plan); });
 }
 
-void count_bins(const Target& target, const TensorRef& counts, const TensorRef& in, double low,
-                double high) {
+void count_bins(const Target& target, const TensorRef& counts, const TensorRef& in,
+                const Scalar& low, const Scalar& high) {
   if (in.numel() == 0) return;
   CountPlan plan = make_count_plan(counts, in);
-  plan.low = low;
-  plan.high = high;
+  if (is_floating_point(in.dtype)) {
+    plan.low = low.to<double>();
+    plan.high = high.to<double>();
+  } else {
+    plan.whole_low = low.to<std::int64_t>();
+    plan.whole_high = high.to<std::int64_t>();
+  }
   submit(
       "count_bins", target, {&counts, &in}, [plan] { host::count_bins(plan); },
       [&](void* stream) { cuda::count_bins(stream, plan); });

@@ -2,6 +2,7 @@
 
 #include <cstdint>
 
+#include <gantry/core/scalar.hpp>
 #include <gantry/kernels/tensor_ref.hpp>
 
 #include "kernels/target.hpp"
@@ -21,9 +22,10 @@ void searchsorted(const Target& target, const TensorRef& out, const TensorRef& s
 void count_values(const Target& target, const TensorRef& counts, const TensorRef& in);
 
 // Adds to each element of `counts`, i64, the elements of `in` in its part of [low, high]. The parts
-// have one width; the last one includes `high`. `in` is of a floating dtype.
-void count_bins(const Target& target, const TensorRef& counts, const TensorRef& in, double low,
-                double high);
+// have one width; the last one includes `high`. `in` is of a floating dtype, or of an integer
+// dtype, whose parts are exact. low < high.
+void count_bins(const Target& target, const TensorRef& counts, const TensorRef& in,
+                const Scalar& low, const Scalar& high);
 
 // For `runs`, i64, the number of the run that each element of a sequence belongs to: writes the
 // position at which each run starts. If `inverse` has data, also the run of element order[k] is

@@ -26,8 +26,10 @@ struct CountPlan {
   std::int64_t n = 0;
   std::int64_t* counts = nullptr;
   std::int64_t bins = 0;
-  double low = 0;  // count_bins
+  double low = 0;  // count_bins of floating elements
   double high = 0;
+  std::int64_t whole_low = 0;  // of integers
+  std::int64_t whole_high = 0;
 };
 
 // The plan of run_starts. A POD.

@@ -6,13 +6,15 @@
 // and of i, with the same bits on every platform. All are computed in f64 and converted once.
 namespace gantry::kernels {
 
-// The elements of a larger tensor whose indices are out's, plus `first`. `strides` are the larger
-// tensor's, in elements of its row-major order.
+// Equal runs of a larger tensor's elements, in its row-major order, which are dense in `out`.
 struct ShardPlace {
-  std::int64_t first = 0;
-  std::int64_t strides[kMaxDims] = {};
+  std::int64_t first = 0;    // element of the first run
+  std::int64_t spacing = 0;  // elements from one run to the next
+  std::int64_t runs = 0;
+  std::int64_t length = 0;  // elements of a run
 };
-// uniform(…, 0, 1) and normal(…, 0, 1) of the larger tensor, for the elements of `out`.
+// uniform(…, 0, 1) and normal(…, 0, 1) of the larger tensor, for its elements in `out`, at the cost
+// of those alone.
 void uniform_shard(const Target& target, const TensorRef& out, RandomPosition at,
                    const ShardPlace& place);
 void normal_shard(const Target& target, const TensorRef& out, RandomPosition at,

@@ -154,27 +154,37 @@ struct Loop {
       run<Out>(name, op, out, index_input(out));
       return;
     }
-    with_fma([&, n = out.numel(), data = static_cast<Out*>(out.data)] {
+    run_block_range(op, static_cast<Out*>(out.data), 0, out.numel());
+  }
+
+  // data[i] = convert(op(first + i)) for `n` elements, by blocks as in run_blocks.
+  template <class Out, class Op>
+  static void run_block_range(const Op& op, Out* data, std::int64_t first, std::int64_t n) {
+    with_fma([=] {
+      std::int64_t i = 0;
+      const auto draw_within = [&](std::int64_t skipped) {
+        const auto block = op.block(static_cast<std::uint64_t>((first + i) / Op::kSize));
+        for (std::int64_t k = skipped; k < Op::kSize && i < n; ++k, ++i) {
+          data[i] = drawn<Out>(block.values[k]);
+        }
+      };
+      if (first % Op::kSize != 0 && n > 0) draw_within(first % Op::kSize);
       // Several blocks side by side are vector code.
       constexpr int kBlocks = 64;
       constexpr std::int64_t kStep = kBlocks * Op::kSize;
-      std::int64_t first = 0;
-      for (; first + kStep <= n; first += kStep) {
+      for (; i + kStep <= n; i += kStep) {
         typename Op::Value values[Op::kSize][kBlocks];
         for (int k = 0; k < kBlocks; ++k) {
-          const auto block = op.block(static_cast<std::uint64_t>(first / Op::kSize + k));
-          for (int i = 0; i < Op::kSize; ++i) values[i][k] = block.values[i];
+          const auto block = op.block(static_cast<std::uint64_t>((first + i) / Op::kSize + k));
+          for (int v = 0; v < Op::kSize; ++v) values[v][k] = block.values[v];
         }
         for (int k = 0; k < kBlocks; ++k) {
-          for (int i = 0; i < Op::kSize; ++i)
-            data[first + k * Op::kSize + i] = drawn<Out>(values[i][k]);
+          for (int v = 0; v < Op::kSize; ++v) {
+            data[i + k * Op::kSize + v] = drawn<Out>(values[v][k]);
+          }
         }
       }
-      for (; first < n; first += Op::kSize) {
-        const auto block = op.block(static_cast<std::uint64_t>(first / Op::kSize));
-        const std::int64_t count = n - first < Op::kSize ? n - first : Op::kSize;
-        for (std::int64_t i = 0; i < count; ++i) data[first + i] = drawn<Out>(block.values[i]);
-      }
+      while (i < n) draw_within(0);
     });
   }
 

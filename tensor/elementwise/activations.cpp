@@ -119,6 +119,14 @@ Tensor& hardtanh_out(Tensor& out, const Tensor& self, double low, double high) {
   return out;
 }
 
+Tensor gelu_tanh(const Tensor& self) {
+  return run("gelu_tanh", SpecialOp::gelu_tanh, nullptr, self);
+}
+Tensor& gelu_tanh_out(Tensor& out, const Tensor& self) {
+  run("gelu_tanh", SpecialOp::gelu_tanh, &out, self);
+  return out;
+}
+
 Tensor relu6(const Tensor& self) { return run_hardtanh("relu6", nullptr, self, 0, 6); }
 Tensor& relu6_out(Tensor& out, const Tensor& self) {
   run_hardtanh("relu6", &out, self, 0, 6);

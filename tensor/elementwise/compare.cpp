@@ -78,7 +78,7 @@ void check_masked_fill(std::string_view op, const Tensor& self, const Tensor& ma
             op, value.tensor().dim()),
         self.device().str());
   }
-  detail::common_device(op, {{"self", self, true}, {"value", value.tensor()}},
+  detail::common_device(op, {{"self", self, detail::Role::in_place}, {"value", value.tensor()}},
                         detail::CpuScalars::allowed);
   // Reading a value on a device would block the host, so that value is converted without a check.
   if (value.tensor().is_cpu()) detail::check_fits(op, value.tensor().item(), self.dtype());
@@ -122,7 +122,12 @@ Tensor& Tensor::masked_fill_(const Tensor& mask, const Operand& value) const {
 Tensor Tensor::masked_fill(const Tensor& mask, const Operand& value) const {
   constexpr std::string_view kOp = "masked_fill";
   check_masked_fill(kOp, *this, mask, value);
-  return detail::where_as(kOp, nullptr, mask, value, *this, dtype());
+  if (mask.device() == device() || is_cpu()) {
+    return detail::where_as(kOp, nullptr, mask, value, *this, dtype());
+  }
+  // A mask on a peer device does not decide where the result is.
+  Tensor result = new_empty(detail::common_shape(kOp, {&sizes(), &mask.sizes()}, device()));
+  return detail::where_as(kOp, &result, mask, value, *this, dtype());
 }
 
 }  // namespace gantry

@@ -12,6 +12,7 @@
 #include "tensor/layout/broadcast.hpp"
 #include "tensor/named_ops.hpp"
 #include "tensor/overlap.hpp"
+#include "tensor/peer_operands.hpp"
 #include "tensor/same_device.hpp"
 #include "tensor/target_of.hpp"
 
@@ -57,13 +58,19 @@ void ElementwisePlan::promote(std::initializer_list<Argument> arguments) {
   std::vector<Operand> operands;
   tensors.reserve(kMaxOperands + 1);
   operands.reserve(kMaxOperands);
-  if (out_ != nullptr) tensors.push_back({"out", *out_, true});
+  if (out_ != nullptr) tensors.push_back({"out", *out_, Role::in_place});
   bool any_tensor = false;
   for (const Argument& argument : arguments) {
     operands.push_back(argument.operand);
-    if (!argument.operand.is_tensor()) continue;
-    any_tensor = true;
-    tensors.push_back({argument.name, argument.operand.tensor()});
+    any_tensor = any_tensor || argument.operand.is_tensor();
+  }
+  const bool conditions_last = takes_peer_operands();  // which then do not decide the device
+  for (const bool is_last : {false, true}) {
+    for (const Argument& argument : arguments) {
+      if ((conditions_last && argument.is_condition) != is_last) continue;
+      if (!argument.operand.is_tensor()) continue;
+      tensors.push_back({argument.name, argument.operand.tensor()});
+    }
   }
   if (!any_tensor) {
     throw InvalidArgument(
@@ -118,7 +125,7 @@ kernels::Target ElementwisePlan::target() const {
 kernels::Operand ElementwisePlan::input(int i) const {
   if (!operand(i).is_tensor()) return operand(i).number();
   const Tensor& tensor = *inputs_[static_cast<std::size_t>(i)];
-  if (tensor.device() != device_) {
+  if (tensor.is_cpu() && !device_.is_cpu()) {
     kernels::Operand element = tensor.item();
     element.is_element = true;
     return element;
@@ -128,7 +135,7 @@ kernels::Operand ElementwisePlan::input(int i) const {
 
 TensorRef ElementwisePlan::tensor_input(int i) {
   const auto at = static_cast<std::size_t>(i);
-  if (inputs_[at]->device() != device_) {
+  if (inputs_[at]->is_cpu() && !device_.is_cpu()) {
     converted_[at] = inputs_[at]->to(device_);
     inputs_[at] = &converted_[at];
   }

@@ -57,7 +57,7 @@ Call plan(const Signature& signature, std::span<const Tensor> outs,
   check_count(signature, operands.size());
   std::vector<detail::NamedTensor> tensors;
   for (std::size_t k = 0; k < outs.size(); ++k) {
-    tensors.push_back({kOutputNames[k], outs[k], true});
+    tensors.push_back({kOutputNames[k], outs[k], detail::Role::output});
   }
   const std::size_t without_inputs = tensors.size();
   for (std::size_t k = 0; k < operands.size(); ++k) {
@@ -110,7 +110,7 @@ void compute(kernels::jit::Function& function, const Call& call, std::span<const
   for (const Operand& operand : operands) {
     if (!operand.is_tensor()) {
       inputs.emplace_back(operand.number());
-    } else if (operand.tensor().device() != call.device) {
+    } else if (operand.tensor().is_cpu() && !call.device.is_cpu()) {
       inputs.emplace_back(operand.tensor().item());  // the 0-dim CPU tensor
     } else {
       inputs.emplace_back(detail::broadcast_ref(operand.tensor(), call.shape));

@@ -37,7 +37,7 @@ void check_vector(const char* op, const Tensor& self, const Tensor& index) {
 // dim.
 int check_slices(const char* op, const Tensor& self, int dim, const Tensor& index,
                  const Tensor& source) {
-  common_device(op, {{"self", self, true}, {"index", index}, {"source", source}});
+  common_device(op, {{"self", self, detail::Role::in_place}, {"index", index}, {"source", source}});
   const int axis = wrap_dim(op, dim, self);
   check_vector(op, self, index);
   check_source_dtype(op, self, source);
@@ -96,7 +96,7 @@ void run_add(const Tensor& self, int axis, const Tensor& index, const Tensor& so
 int check_fill(const Tensor& self, int dim, const Tensor& index, const Operand& value) {
   constexpr const char* kOp = "index_fill";
   check_defined(kOp, "value", value);
-  common_device(kOp, {{"self", self, true}, {"index", index}});
+  common_device(kOp, {{"self", self, detail::Role::in_place}, {"index", index}});
   if (!value.is_tensor()) {
     check_fits(kOp, value.number(), self.dtype());
   } else if (value.tensor().dim() != 0) {
@@ -106,7 +106,8 @@ int check_fill(const Tensor& self, int dim, const Tensor& index, const Operand& 
                     value.tensor().dim()),
         self.device().str());
   } else {
-    common_device(kOp, {{"self", self, true}, {"value", value.tensor()}}, CpuScalars::allowed);
+    common_device(kOp, {{"self", self, detail::Role::in_place}, {"value", value.tensor()}},
+                  CpuScalars::allowed);
   }
   const int axis = wrap_dim(kOp, dim, self);
   check_vector(kOp, self, index);

@@ -11,6 +11,7 @@
 #include <gantry/tensor/tensor.hpp>
 
 #include "tensor/check.hpp"
+#include "tensor/peer_operands.hpp"
 
 namespace gantry {
 
@@ -206,7 +207,7 @@ void check_index_tensor(std::string_view op, const Tensor& index, Device device)
                     op, torch_name(dtype)),
         device.str());
   }
-  if (index.is_cpu() || index.device() == device) return;
+  if (index.is_cpu() || index.device() == device || adopt_peer_operand(device, index)) return;
   throw DeviceMismatchError(
       fmt::format("{}: indices should be either on cpu or on the same device as the indexed tensor "
                   "({}), but got {}",

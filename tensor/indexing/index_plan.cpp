@@ -207,7 +207,8 @@ IndexPlan IndexPlan::plan_write(const Tensor& self, const ViewPlan& layout,
                                 bool accumulate, bool is_copy) {
   detail::check_defined(kWrite, "value", value);
   if (value.is_tensor()) {
-    detail::common_device(kWrite, {{"self", self, true}, {"value", value.tensor()}},
+    detail::common_device(kWrite,
+                          {{"self", self, detail::Role::in_place}, {"value", value.tensor()}},
                           detail::CpuScalars::allowed);
   }
   detail::ParsedIndices parsed = detail::parse_indices(kWrite, layout, indices, self.device());
@@ -327,7 +328,8 @@ void IndexPlan::write(const Operand& value) const {
   }
   detail::check_defined(kWrite, "value", value);
   if (value.is_tensor()) {
-    detail::common_device(kWrite, {{"self", self_, true}, {"value", value.tensor()}},
+    detail::common_device(kWrite,
+                          {{"self", self_, detail::Role::in_place}, {"value", value.tensor()}},
                           detail::CpuScalars::allowed);
   }
   if (const auto* copy = std::get_if<CopyPlan>(&kind_)) {

@@ -35,7 +35,8 @@ void check_devices(std::string_view op, const Tensor* out, const Tensor& self,
   if (out == nullptr) {
     detail::common_device(op, {{"self", self}, {"index", index}});
   } else {
-    detail::common_device(op, {{"out", *out, true}, {"self", self}, {"index", index}});
+    detail::common_device(op,
+                          {{"out", *out, detail::Role::output}, {"self", self}, {"index", index}});
   }
 }
 
@@ -171,7 +172,8 @@ Tensor index(const Tensor& self, std::initializer_list<Index> indices) {
 namespace {
 
 void check_put(const char* op, const Tensor& self, const Tensor& index, const Tensor& source) {
-  detail::common_device(op, {{"self", self, true}, {"index", index}, {"source", source}});
+  detail::common_device(
+      op, {{"self", self, detail::Role::in_place}, {"index", index}, {"source", source}});
   detail::check_index_dtype(op, index);
   detail::check_source_dtype(op, self, source);
   if (source.numel() != index.numel()) {

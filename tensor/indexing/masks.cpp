@@ -47,7 +47,8 @@ Tensor run_masked_select(const Tensor* out, const Tensor& self, const Tensor& ma
   if (out == nullptr) {
     detail::common_device(kOp, {{"self", self}, {"mask", mask}});
   } else {
-    detail::common_device(kOp, {{"out", *out, true}, {"self", self}, {"mask", mask}});
+    detail::common_device(kOp,
+                          {{"out", *out, detail::Role::output}, {"self", self}, {"mask", mask}});
   }
   check_mask("masked_select: expected BoolTensor for mask", mask);
   const Shape shape = detail::common_shape(kOp, {&self.sizes(), &mask.sizes()}, self.device());
@@ -105,7 +106,7 @@ void run_masked_scatter(const char* op, const Tensor& self, const Tensor& mask,
 
 void detail::masked_scatter_(const Tensor& self, const Tensor& mask, const Tensor& source) {
   constexpr const char* kOp = "masked_scatter_";
-  common_device(kOp, {{"self", self, true}, {"mask", mask}, {"source", source}});
+  common_device(kOp, {{"self", self, detail::Role::in_place}, {"mask", mask}, {"source", source}});
   check_writable(kOp, self);
   check_no_overlap(kOp, self, mask);
   check_no_overlap(kOp, self, source);

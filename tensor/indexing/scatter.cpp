@@ -28,7 +28,8 @@ using kernels::ScatterMode;
 int check_scatter(std::string_view op, const Tensor& self, int dim, const Tensor& index,
                   const Operand& source) {
   const Tensor& shaped = source.is_tensor() ? source.tensor() : index;
-  detail::common_device(op, {{"self", self, true}, {"index", index}, {"src", shaped}});
+  detail::common_device(
+      op, {{"self", self, detail::Role::in_place}, {"index", index}, {"src", shaped}});
   const int axis = detail::wrap_dim(op, dim, self);
   detail::check_index_dtype(op, index);
   if (!source.is_tensor()) {

@@ -130,7 +130,7 @@ Tensor& Tensor::fill_as(std::string_view op, const Operand& value) const {
                       op, tensor.dim()),
           device().str());
     }
-    detail::common_device(op, {{"self", *this, true}, {"value", tensor}},
+    detail::common_device(op, {{"self", *this, detail::Role::in_place}, {"value", tensor}},
                           detail::CpuScalars::allowed);
     // The number becomes a kernel argument: no host-device copy, which would block the host.
     return tensor.is_cpu() && is_cuda() ? fill_as(op, tensor.item()) : copy_as(op, tensor);

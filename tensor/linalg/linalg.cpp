@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include <optional>
+
 #include <gantry/core/error.hpp>
 #include <gantry/tensor/elementwise.hpp>
 #include <gantry/tensor/factories.hpp>
@@ -90,14 +92,17 @@ void check_addend(std::string_view op, const Tensor& self, const Tensor& product
   }
 }
 
-// The caller's output, if any, and the operation's name for its errors.
+// The operation's name for its errors, the caller's output, if any, the operand whose device the
+// result is on (null: the left factor), and what becomes of the product's elements.
 struct Output {
   std::string_view op;
   Tensor* out = nullptr;
+  const Tensor* local = nullptr;
+  Activation activation = Activation::none;
 };
 
-// beta * c + alpha * a b of 3-D tensors with matching shapes, as a tensor of shape `sizes`. c is
-// undefined if beta is 0.
+// beta * c + alpha * a b of 3-D tensors with matching shapes, as a tensor of shape `sizes`. If beta
+// is 0, c is not read; it may be undefined.
 Tensor multiply(const Output& output, const Shape& sizes, const Tensor& a, const Tensor& b,
                 const Tensor& c = {}, double beta = 0, double alpha = 1) {
   // The kernel may write over the addend, but over nothing else that it reads.
@@ -105,11 +110,13 @@ Tensor multiply(const Output& output, const Shape& sizes, const Tensor& a, const
   const bool in_place = out_or_null != nullptr && out_or_null->defined() && c.defined() &&
                         c.numel() == out_or_null->numel() && c.data() == out_or_null->data() &&
                         c.is_contiguous() && out_or_null->is_contiguous();
-  detail::Destination destination(output.op, output.out, sizes, a.dtype(),
-                                  {&a, &b, in_place ? &a : &c});
+  const bool reads_c = c.defined() && beta != 0;
+  const Tensor& local = output.local == nullptr ? a : *output.local;
+  detail::Destination destination(output.op, output.out, sizes, a.dtype(), local,
+                                  {&a, &b, reads_c && !in_place ? &c : nullptr});
   const Tensor out = destination.tensor().view({a.size(0), a.size(1), b.size(2)});
-  kernels::gemm(detail::target_of(a), out.ref(), a.ref(), b.ref(),
-                c.defined() ? c.ref() : TensorRef{}, alpha, beta);
+  kernels::gemm(detail::target_of(out), out.ref(), a.ref(), b.ref(),
+                reads_c ? c.ref() : TensorRef{}, alpha, beta, output.activation);
   return destination.finish();
 }
 
@@ -126,8 +133,7 @@ Tensor add_product(const Output& output, const Tensor& addend_in_shape, const Te
   Tensor addend = addend_in_shape;
   if (sizes.size() == 1) addend = addend.unsqueeze(1);
   if (addend.dim() == 2) addend = addend.unsqueeze(0);
-  const double keep = beta.to<double>();
-  return multiply(output, sizes, a, b, keep == 0 ? Tensor() : addend, keep, alpha.to<double>());
+  return multiply(output, sizes, a, b, addend, beta.to<double>(), alpha.to<double>());
 }
 
 // The batch dims: all but the last two.
@@ -232,15 +238,60 @@ Tensor run_outer(const Tensor& a, const Tensor& b, Tensor* out) {
   return destination.finish();
 }
 
+Tensor add_matrices(const Output& output, const Tensor& self, const Tensor& mat1,
+                    const Tensor& mat2, const Scalar& beta, const Scalar& alpha) {
+  const std::string_view op = output.op;
+  check_operands(op, {"mat1", mat1}, {"mat2", mat2});
+  check_dim(op, {"mat1", mat1}, 2, "matrix");
+  check_dim(op, {"mat2", mat2}, 2, "matrix");
+  check_inner(op, mat1.size(0), mat1.size(1), mat2.size(0), mat2.size(1), mat1.device());
+  check_addend(op, self, mat1);
+  const Tensor addend = addend_for(op, self, {mat1.size(0), mat2.size(1)});
+  return add_product(output, addend, mat1.unsqueeze(0), mat2.unsqueeze(0), beta, alpha);
+}
+
 Tensor run_addmm(const Tensor& self, const Tensor& mat1, const Tensor& mat2, const Scalar& beta,
                  const Scalar& alpha, Tensor* out) {
-  check_operands("addmm", {"mat1", mat1}, {"mat2", mat2});
-  check_dim("addmm", {"mat1", mat1}, 2, "matrix");
-  check_dim("addmm", {"mat2", mat2}, 2, "matrix");
-  check_inner("addmm", mat1.size(0), mat1.size(1), mat2.size(0), mat2.size(1), mat1.device());
-  check_addend("addmm", self, mat1);
-  const Tensor addend = addend_for("addmm", self, {mat1.size(0), mat2.size(1)});
-  return add_product({"addmm", out}, addend, mat1.unsqueeze(0), mat2.unsqueeze(0), beta, alpha);
+  return add_matrices({"addmm", out, &self}, self, mat1, mat2, beta, alpha);
+}
+
+void check_activation(std::string_view op, Activation activation) {
+  if (activation <= Activation::gelu_tanh) return;
+  throw InvalidArgument(
+      fmt::format("{}: expected an Activation, but got {}", op, static_cast<int>(activation)));
+}
+
+Tensor run_addmm_activation(const Tensor& self, const Tensor& mat1, const Tensor& mat2,
+                            Activation activation, const Scalar& beta, const Scalar& alpha,
+                            Tensor* out) {
+  check_activation("addmm_activation", activation);
+  return add_matrices({"addmm_activation", out, &self, activation}, self, mat1, mat2, beta, alpha);
+}
+
+Tensor run_linear(const Tensor& input, const Tensor& weight, const std::optional<Tensor>& bias,
+                  Activation activation, Tensor* out) {
+  constexpr std::string_view kOp = "linear";
+  check_activation(kOp, activation);
+  check_operands(kOp, {"input", input}, {"weight", weight});
+  if (input.dim() == 0) {
+    throw ShapeError("linear: expected an input of at least 1 dim, but got a 0-dim tensor",
+                     input.device().str());
+  }
+  check_dim(kOp, {"weight", weight}, 2, "matrix");
+  std::int64_t rows = 1;
+  for (int d = 0; d + 1 < input.dim(); ++d) rows *= input.size(d);
+  const std::int64_t inner = input.size(-1);
+  check_inner(kOp, rows, inner, weight.size(1), weight.size(0), input.device());
+  Tensor addend;
+  if (bias) {
+    check_operands(kOp, {"input", input}, {"bias", *bias});
+    check_dim(kOp, {"bias", *bias}, 1, "vector");
+    addend = addend_for(kOp, *bias, {rows, weight.size(0)}).unsqueeze(0);
+  }
+  Shape sizes = input.sizes();
+  sizes[input.dim() - 1] = weight.size(0);
+  return multiply({kOp, out, &input, activation}, sizes, input.reshape({1, rows, inner}),
+                  weight.t().unsqueeze(0), addend, bias ? 1 : 0);
 }
 
 Tensor run_baddbmm(const Tensor& self, const Tensor& batch1, const Tensor& batch2,
@@ -257,8 +308,8 @@ Tensor run_baddbmm(const Tensor& self, const Tensor& batch1, const Tensor& batch
   }
   check_addend("baddbmm", self, batch1);
   const Shape sizes = {batch1.size(0), batch1.size(1), batch2.size(2)};
-  return add_product({"baddbmm", out}, addend_for("baddbmm", self, sizes), batch1, batch2, beta,
-                     alpha);
+  return add_product({"baddbmm", out, &self}, addend_for("baddbmm", self, sizes), batch1, batch2,
+                     beta, alpha);
 }
 
 Tensor run_addmv(const Tensor& self, const Tensor& matrix, const Tensor& vector, const Scalar& beta,
@@ -268,7 +319,7 @@ Tensor run_addmv(const Tensor& self, const Tensor& matrix, const Tensor& vector,
   check_dim("addmv", {"vec", vector}, 1, "vector");
   check_inner("addmv", matrix.size(0), matrix.size(1), vector.size(0), 1, matrix.device());
   check_addend("addmv", self, matrix);
-  return add_product({"addmv", out}, addend_for("addmv", self, {matrix.size(0)}),
+  return add_product({"addmv", out, &self}, addend_for("addmv", self, {matrix.size(0)}),
                      matrix.unsqueeze(0), vector.unsqueeze(0).unsqueeze(2), beta, alpha);
 }
 
@@ -287,6 +338,27 @@ GANTRY_PRODUCT(mv)
 GANTRY_PRODUCT(dot)
 GANTRY_PRODUCT(outer)
 #undef GANTRY_PRODUCT
+
+Tensor addmm_activation(const Tensor& self, const Tensor& mat1, const Tensor& mat2,
+                        Activation activation, const Scalar& beta, const Scalar& alpha) {
+  return run_addmm_activation(self, mat1, mat2, activation, beta, alpha, nullptr);
+}
+Tensor& addmm_activation_out(Tensor& out, const Tensor& self, const Tensor& mat1,
+                             const Tensor& mat2, Activation activation, const Scalar& beta,
+                             const Scalar& alpha) {
+  run_addmm_activation(self, mat1, mat2, activation, beta, alpha, &out);
+  return out;
+}
+
+Tensor linear(const Tensor& input, const Tensor& weight, const std::optional<Tensor>& bias,
+              Activation activation) {
+  return run_linear(input, weight, bias, activation, nullptr);
+}
+Tensor& linear_out(Tensor& out, const Tensor& input, const Tensor& weight,
+                   const std::optional<Tensor>& bias, Activation activation) {
+  run_linear(input, weight, bias, activation, &out);
+  return out;
+}
 
 #define GANTRY_SUM_OF_PRODUCTS(name)                                                    \
   Tensor name(const Tensor& self, const Tensor& a, const Tensor& b, const Scalar& beta, \

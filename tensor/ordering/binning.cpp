@@ -4,6 +4,7 @@
 
 #include <cmath>
 #include <limits>
+#include <tuple>
 
 #include <gantry/core/error.hpp>
 #include <gantry/tensor/factories.hpp>
@@ -141,7 +142,7 @@ Tensor& search_into(std::string_view op, Tensor& out, const Tensor& sequence, co
                     bool out_int32, bool right, std::optional<std::string_view> side,
                     const std::optional<Tensor>& sorter) {
   const bool is_behind = check_arguments(op, sequence, values, out_int32, right, side, sorter);
-  detail::common_device(op, {{"out", out, true}, {"sorted_sequence", sequence}});
+  detail::common_device(op, {{"out", out, detail::Role::output}, {"sorted_sequence", sequence}});
   detail::check_output(op, "out", out, values.is_tensor() ? values.tensor().sizes() : Shape{},
                        out_int32 ? DType::i32 : DType::i64);
   return out.copy_(search(op, sequence, values, out_int32, is_behind, sorter));
@@ -149,8 +150,7 @@ Tensor& search_into(std::string_view op, Tensor& out, const Tensor& sequence, co
 
 // The smallest and the largest element of an integer tensor. The host waits for them.
 std::pair<std::int64_t, std::int64_t> extent(const Tensor& self) {
-  const Tensor wide = self.to(DType::i64);
-  const auto both = stack({wide.amin(), wide.amax()}).to_vector<std::int64_t>();
+  const auto both = stack({self.amin(), self.amax()}).to_vector<std::int64_t>();
   return {both[0], both[1]};
 }
 
@@ -187,42 +187,79 @@ void check_bincount(const Tensor& self, const std::optional<Tensor>& weights,
 
 // The range of histc.
 struct Range {
-  double low;
-  double high;
+  Scalar low;
+  Scalar high;
 };
 
+double as_double(const Scalar& value) {
+  return value.category() == DTypeCategory::floating
+             ? value.to<double>()
+             : static_cast<double>(value.to<std::int64_t>());
+}
+
+Range floating_range(const Tensor& self, double low, double high) {
+  if (low == high && self.numel() > 0) {
+    const auto both = stack({self.amin(), self.amax()}).to_vector<double>();
+    low = both[0];
+    high = both[1];
+  }
+  if (!std::isfinite(low) || !std::isfinite(high)) {
+    throw InvalidArgument(fmt::format("histc: range of [{}, {}] is not finite", low, high),
+                          self.device().str());
+  }
+  if (low > high) {
+    throw InvalidArgument(
+        fmt::format("histc: max must be larger than min, but got [{}, {}]", low, high),
+        self.device().str());
+  }
+  if (low == high) return {low - 1, high + 1};
+  return {low, high};
+}
+
+// A limit of the range of integers.
+std::int64_t whole_limit(const Tensor& self, std::string_view name, const Scalar& value) {
+  if (value.category() != DTypeCategory::floating) return value.to<std::int64_t>();
+  const double number = value.to<double>();
+  constexpr double kEnd = 9223372036854775808.0;  // 2^63
+  if (number != std::floor(number) || number < -kEnd || number >= kEnd) {
+    throw InvalidArgument(
+        fmt::format("histc: expected a whole number for argument '{}' with a tensor of {}, but got "
+                    "{}",
+                    name, torch_name(self.dtype()), number),
+        self.device().str());
+  }
+  return static_cast<std::int64_t>(number);
+}
+
+Range whole_range(const Tensor& self, std::int64_t low, std::int64_t high) {
+  if (low == high && self.numel() > 0) std::tie(low, high) = extent(self);
+  if (low > high) {
+    throw InvalidArgument(
+        fmt::format("histc: max must be larger than min, but got [{}, {}]", low, high),
+        self.device().str());
+  }
+  if (low < high) return {low, high};
+  using Limits = std::numeric_limits<std::int64_t>;
+  return {low == Limits::min() ? low : low - 1, high == Limits::max() ? high : high + 1};
+}
+
 Range checked_range(const Tensor& self, std::int64_t bins, const Scalar& min, const Scalar& max) {
-  if (!is_floating_point(self.dtype())) {
-    throw DTypeError(fmt::format("histc: expected a tensor of a floating type, but got {}",
-                                 torch_name(self.dtype())),
-                     self.device().str());
+  if (self.dtype() == DType::bool_) {
+    throw DTypeError("histc: expected a tensor of numbers, but got Bool", self.device().str());
   }
   if (bins <= 0) {
     throw InvalidArgument(fmt::format("histc: bins must be > 0, but got {}", bins),
                           self.device().str());
   }
-  const auto number = [](const Scalar& value) {
-    return value.category() == DTypeCategory::floating
-               ? value.to<double>()
-               : static_cast<double>(value.to<std::int64_t>());
-  };
-  Range range{number(min), number(max)};
-  if (range.low == range.high && self.numel() > 0) {
-    const auto both = stack({self.amin(), self.amax()}).to_vector<double>();
-    range = {both[0], both[1]};
+  if (is_floating_point(self.dtype())) {
+    return floating_range(self, as_double(min), as_double(max));
   }
-  if (!std::isfinite(range.low) || !std::isfinite(range.high)) {
-    throw InvalidArgument(
-        fmt::format("histc: range of [{}, {}] is not finite", range.low, range.high),
-        self.device().str());
-  }
-  if (range.low > range.high) {
-    throw InvalidArgument(
-        fmt::format("histc: max must be larger than min, but got [{}, {}]", range.low, range.high),
-        self.device().str());
-  }
-  if (range.low == range.high) range = {range.low - 1, range.high + 1};
-  return range;
+  return whole_range(self, whole_limit(self, "min", min), whole_limit(self, "max", max));
+}
+
+// The dtype of the counts.
+DType histogram_dtype(const Tensor& self) {
+  return is_floating_point(self.dtype()) ? self.dtype() : DType::i64;
 }
 
 Tensor run_histc(const Tensor& self, std::int64_t bins, const Range& range) {
@@ -230,7 +267,7 @@ Tensor run_histc(const Tensor& self, std::int64_t bins, const Range& range) {
   const Tensor in = self.contiguous();
   kernels::note_op("histc");
   kernels::count_bins(detail::target_of(self), counts.ref(), in.ref(), range.low, range.high);
-  return counts.to(self.dtype());
+  return counts.to(histogram_dtype(self));
 }
 
 }  // namespace
@@ -292,9 +329,9 @@ Tensor histc(const Tensor& self, std::int64_t bins, const Scalar& min, const Sca
 
 Tensor& histc_out(Tensor& out, const Tensor& self, std::int64_t bins, const Scalar& min,
                   const Scalar& max) {
-  detail::common_device("histc", {{"out", out, true}, {"self", self}});
+  detail::common_device("histc", {{"out", out, detail::Role::output}, {"self", self}});
   const Range range = checked_range(self, bins, min, max);
-  detail::check_output("histc", "out", out, Shape{bins}, self.dtype());
+  detail::check_output("histc", "out", out, Shape{bins}, histogram_dtype(self));
   return out.copy_(run_histc(self, bins, range));
 }
 

@@ -89,7 +89,7 @@ std::vector<Tensor> diff_parts(const Tensor& self, std::int64_t n, int dim,
   std::vector<Tensor> parts;
   if (prepend) {
     check_part("prepend", *prepend);
-    parts.push_back(*prepend);
+    parts.push_back(prepend->to(self.device()));  // from a peer device: the first part decides
   }
   parts.push_back(self);
   if (append) {
@@ -152,7 +152,7 @@ Tensor logcumsumexp(const Tensor& self, int dim) {
 }
 
 Tensor& logcumsumexp_out(Tensor& out, const Tensor& self, int dim) {
-  detail::common_device("logcumsumexp", {{"out", out, true}, {"self", self}});
+  detail::common_device("logcumsumexp", {{"out", out, detail::Role::output}, {"self", self}});
   const int axis = check_logcumsumexp(self, dim);
   detail::check_output("logcumsumexp", "out", out, self.sizes(), self.dtype());
   detail::check_no_overlap("logcumsumexp", out, self);
@@ -168,7 +168,7 @@ Tensor diff(const Tensor& self, std::int64_t n, int dim, const std::optional<Ten
 Tensor& diff_out(Tensor& out, const Tensor& self, std::int64_t n, int dim,
                  const std::optional<Tensor>& prepend, const std::optional<Tensor>& append) {
   const std::vector<Tensor> parts = diff_parts(self, n, dim, prepend, append);
-  detail::common_device("diff", {{"out", out, true}, {"self", self}});
+  detail::common_device("diff", {{"out", out, detail::Role::output}, {"self", self}});
   const int axis = detail::wrap_dim("diff", dim, self);
   Shape shape = self.sizes();
   shape[axis] = 0;

@@ -11,13 +11,14 @@ namespace gantry::detail {
 OrderedResults::OrderedResults(std::string_view op, const Tensor& values, const Tensor& indices,
                                const Tensor& self)
     : op_(op), are_given_(true), results_{values, indices} {
-  common_device(op, {{"values", values, true}, {"indices", indices, true}, {"self", self}});
+  common_device(
+      op, {{"values", values, Role::output}, {"indices", indices, Role::output}, {"self", self}});
 }
 
 OrderedResults::OrderedResults(std::string_view op, Only only, const Tensor& out,
                                const Tensor& self)
     : op_(op), only_(only), are_given_(true) {
-  common_device(op, {{"out", out, true}, {"self", self}});
+  common_device(op, {{"out", out, Role::output}, {"self", self}});
   (only == Only::values ? results_.values : results_.indices) = out;
 }
 

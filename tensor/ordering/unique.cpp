@@ -1,10 +1,16 @@
-// The different elements of a tensor.
+// The different elements, or slices, of a tensor.
+#include <fmt/format.h>
+
+#include <optional>
+#include <string_view>
+
 #include <gantry/core/error.hpp>
 #include <gantry/tensor/binning.hpp>
 #include <gantry/tensor/elementwise.hpp>
 #include <gantry/tensor/factories.hpp>
 #include <gantry/tensor/indexing.hpp>
 #include <gantry/tensor/promote.hpp>
+#include <gantry/tensor/reductions.hpp>
 #include <gantry/tensor/shape_ops.hpp>
 #include <gantry/tensor/sorting.hpp>
 
@@ -19,40 +25,149 @@ namespace gantry {
 
 namespace {
 
+// Runs of equal neighbours in a sequence of n.
+struct Runs {
+  Tensor starts;   // the position at which each run starts
+  Tensor inverse;  // the run of each element, if asked for
+  Tensor counts;   // the length of each run, if asked for
+};
+
+TensorOptions index_options(const Tensor& like) {
+  return {.dtype = DType::i64, .device = like.device()};
+}
+
+// `differs` [n - 1]: whether element i + 1 differs from element i. `order`: the places of the
+// elements; if undefined, element i is in place i. Precondition: n > 0. The host waits for the
+// number of runs.
+Runs find_runs(std::string_view op, const Tensor& differs, const Tensor& order, bool return_inverse,
+               bool return_counts) {
+  const TensorOptions indices = index_options(differs);
+  const std::int64_t n = differs.numel() + 1;
+  const Tensor runs =
+      cat({zeros({1}, {.dtype = DType::bool_, .device = differs.device()}), differs}).cumsum(0);
+  const std::int64_t count = runs[n - 1].item<std::int64_t>() + 1;
+  Runs result;
+  result.starts = empty({count}, indices);
+  TensorRef inverse;
+  inverse.dtype = DType::i64;
+  if (return_inverse && order.defined()) {
+    result.inverse = empty({n}, indices);
+    inverse = result.inverse.ref();
+  } else if (return_inverse) {
+    result.inverse = runs;
+  }
+  kernels::note_op(op);
+  kernels::run_starts(detail::target_of(differs), result.starts.ref(), inverse, runs.ref(),
+                      order.defined() ? order.ref() : runs.ref());
+  if (return_counts) {
+    result.counts =
+        cat({result.starts.narrow(0, 1, count - 1), full({1}, n, indices)}).sub(result.starts);
+  }
+  return result;
+}
+
+// Whether each element along `dim` but the first differs from the one before.
+Tensor differences(const Tensor& elements, int dim) {
+  const std::int64_t n = elements.size(dim);
+  return elements.narrow(dim, 1, n - 1).ne(elements.narrow(dim, 0, n - 1));
+}
+
 // The runs of equal elements of a 1-D tensor. `order`: the indices of its elements in `self`; if
 // undefined, they are in place.
 UniqueElements unique_runs(std::string_view op, const Tensor& self, const Tensor& elements,
                            const Tensor& order, bool return_inverse, bool return_counts) {
-  const TensorOptions indices{.dtype = DType::i64, .device = self.device()};
   UniqueElements result;
-  const std::int64_t n = elements.numel();
-  if (n == 0) {
+  if (elements.numel() == 0) {
     result.values = elements.clone();
-    if (return_inverse) result.inverse = empty(self.sizes(), indices);
-    if (return_counts) result.counts = empty({0}, indices);
+    if (return_inverse) result.inverse = empty(self.sizes(), index_options(self));
+    if (return_counts) result.counts = empty({0}, index_options(self));
     return result;
   }
-  const Tensor begins = cat({zeros({1}, {.dtype = DType::bool_, .device = self.device()}),
-                             elements.narrow(0, 1, n - 1).ne(elements.narrow(0, 0, n - 1))});
-  const Tensor runs = begins.cumsum(0);
-  const std::int64_t count = runs[n - 1].item<std::int64_t>() + 1;
-  const Tensor starts = empty({count}, indices);
-  TensorRef inverse;
-  inverse.dtype = DType::i64;
-  if (return_inverse && order.defined()) {
-    result.inverse = empty(self.sizes(), indices);
-    inverse = result.inverse.ref();
-  } else if (return_inverse) {
-    result.inverse = runs.view(self.sizes());
-  }
-  kernels::note_op(op);
-  kernels::run_starts(detail::target_of(self), starts.ref(), inverse, runs.ref(),
-                      order.defined() ? order.ref() : runs.ref());
-  result.values = elements.index_select(0, starts);
-  if (return_counts) {
-    result.counts = cat({starts.narrow(0, 1, count - 1), full({1}, n, indices)}).sub(starts);
-  }
+  const Runs runs = find_runs(op, differences(elements, 0), order, return_inverse, return_counts);
+  result.values = elements.index_select(0, runs.starts);
+  if (return_inverse) result.inverse = runs.inverse.view(self.sizes());
+  result.counts = runs.counts;
   return result;
+}
+
+// Note [Unique slices]
+// Slices are compared by ranks. Each row of `keys` [m, n] holds one element of all n slices; its
+// ranks count the different elements below. Ranks of two rows, as digits of one number, order the
+// pairs. So half of the rows are left, until one has the order of the slices: about log2(m) sorts.
+
+// The rank of each element among the different elements of its row: [m, n] → i64.
+Tensor ranks_in_rows(const Tensor& keys) {
+  const auto [values, indices] = sort(keys, 1);
+  const Tensor first = zeros({keys.size(0), 1}, {.dtype = DType::bool_, .device = keys.device()});
+  const Tensor ranks = empty(keys.sizes(), index_options(keys));
+  return ranks.scatter_(1, indices, cat({first, differences(values, 1)}, 1).cumsum(1));
+}
+
+// Numbers [n] with the order of the n slices whose elements are in the rows of `elements` [m, n].
+Tensor slice_keys(const Tensor& elements) {
+  Tensor keys = elements;
+  const std::int64_t n = elements.size(1);
+  while (keys.size(0) > 1) {
+    const Tensor ranks = ranks_in_rows(keys);
+    const std::int64_t pairs = ranks.size(0) / 2;
+    const Tensor paired = ranks.narrow(0, 0, 2 * pairs).view({pairs, 2, n});
+    keys = paired.select(1, 0).mul(n).add(paired.select(1, 1));
+    if (ranks.size(0) % 2 != 0) keys = cat({keys, ranks.narrow(0, 2 * pairs, 1)});
+  }
+  return keys[0];
+}
+
+// The dim of a unique operation on slices, checked.
+int slice_dim(std::string_view op, const Tensor& self, int dim) {
+  const int axis = detail::wrap_dim(op, dim, self);
+  if (self.dim() == 0) {
+    throw IndexError(
+        fmt::format("{}: Dimension specified as {} but tensor has no dimensions", op, dim),
+        self.device().str());
+  }
+  if (self.numel() == 0 && self.size(axis) != 0) {
+    throw ShapeError(fmt::format("{}: There are 0 sized dimensions, and they aren't selected, so "
+                                 "unique cannot be applied",
+                                 op),
+                     self.device().str());
+  }
+  // Two ranks make one 64-bit number.
+  constexpr std::int64_t kMostSlices = 3'037'000'499;
+  if (self.size(axis) > kMostSlices) {
+    throw NotSupported(
+        fmt::format("{}: expected at most {} slices, but got {}", op, kMostSlices, self.size(axis)),
+        self.device().str());
+  }
+  return axis;
+}
+
+UniqueElements no_slices(const Tensor& self, bool return_inverse, bool return_counts) {
+  UniqueElements result{.values = self.clone()};
+  if (return_inverse) result.inverse = empty({0}, index_options(self));
+  if (return_counts) result.counts = empty({0}, index_options(self));
+  return result;
+}
+
+// The slices of `self` along `axis` as columns: [m, n].
+Tensor slices_as_columns(const Tensor& self, int axis) {
+  return self.movedim(axis, -1).reshape({-1, self.size(axis)});
+}
+
+UniqueElements unique_slices(const Tensor& self, int axis, bool return_inverse,
+                             bool return_counts) {
+  if (self.numel() == 0) return no_slices(self, return_inverse, return_counts);
+  const auto [keys, order] = sort(slice_keys(slices_as_columns(self, axis)));
+  const Runs runs = find_runs("unique", differences(keys, 0), order, return_inverse, return_counts);
+  // The sort is stable, so a run begins with the first of the equal slices.
+  return {self.index_select(axis, order.index_select(0, runs.starts)), runs.inverse, runs.counts};
+}
+
+UniqueElements unique_consecutive_slices(const Tensor& self, int axis, bool return_inverse,
+                                         bool return_counts) {
+  if (self.numel() == 0) return no_slices(self, return_inverse, return_counts);
+  const Tensor differs = differences(slices_as_columns(self, axis), 1).any(0);
+  const Runs runs = find_runs("unique_consecutive", differs, {}, return_inverse, return_counts);
+  return {self.index_select(axis, runs.starts), runs.inverse, runs.counts};
 }
 
 // A number as a tensor of `like`'s device, or the tensor itself.
@@ -80,19 +195,27 @@ Shape sizes_of(const Operand& operand) {
 
 }  // namespace
 
-UniqueElements unique(const Tensor& self, bool /*sorted*/, bool return_inverse,
-                      bool return_counts) {
+UniqueElements unique(const Tensor& self, bool /*sorted*/, bool return_inverse, bool return_counts,
+                      std::optional<int> dim) {
   detail::check_defined("unique", "self", self);
+  if (dim) {
+    return unique_slices(self, slice_dim("unique", self, *dim), return_inverse, return_counts);
+  }
   const Tensor flat = self.reshape({-1});
   if (!return_inverse) return unique_runs("unique", self, msort(flat), {}, false, return_counts);
   const ValuesAndIndices sorted = sort(flat);
   return unique_runs("unique", self, sorted.values, sorted.indices, true, return_counts);
 }
 
-UniqueElements unique_consecutive(const Tensor& self, bool return_inverse, bool return_counts) {
-  detail::check_defined("unique_consecutive", "self", self);
-  return unique_runs("unique_consecutive", self, self.reshape({-1}), {}, return_inverse,
-                     return_counts);
+UniqueElements unique_consecutive(const Tensor& self, bool return_inverse, bool return_counts,
+                                  std::optional<int> dim) {
+  constexpr std::string_view kOp = "unique_consecutive";
+  detail::check_defined(kOp, "self", self);
+  if (dim) {
+    return unique_consecutive_slices(self, slice_dim(kOp, self, *dim), return_inverse,
+                                     return_counts);
+  }
+  return unique_runs(kOp, self, self.reshape({-1}), {}, return_inverse, return_counts);
 }
 
 Tensor isin(const Operand& elements, const Operand& test_elements, bool /*assume_unique*/,
@@ -114,7 +237,7 @@ Tensor& isin_out(Tensor& out, const Operand& elements, const Operand& test_eleme
                  bool assume_unique, bool invert) {
   isin_device(elements, test_elements);
   const Tensor& any = elements.is_tensor() ? elements.tensor() : test_elements.tensor();
-  detail::common_device("isin", {{"out", out, true}, {"elements", any}});
+  detail::common_device("isin", {{"out", out, detail::Role::output}, {"elements", any}});
   detail::check_output("isin", "out", out, sizes_of(elements), DType::bool_);
   return out.copy_(isin(elements, test_elements, assume_unique, invert));
 }

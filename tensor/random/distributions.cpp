@@ -12,6 +12,7 @@
 #include <gantry/tensor/factories.hpp>
 #include <gantry/tensor/promote.hpp>
 #include <gantry/tensor/reductions.hpp>
+#include <gantry/tensor/sorting.hpp>
 
 #include "kernels/random/distributions.hpp"
 #include "tensor/check.hpp"
@@ -184,13 +185,13 @@ Tensor run_shard(std::string_view op, const Shape& sizes, const Shard& shard, Te
   own[dim] = shard.length;
   Generator& source = detail::generator_for(op, device, generator);
   const Tensor result = detail::empty_as(op, own, options);
+  std::int64_t inner = 1;
+  for (int d = dim + 1; d < sizes.size(); ++d) inner *= sizes[d];
   kernels::ShardPlace place;
-  std::int64_t stride = 1;
-  for (int d = sizes.size() - 1; d >= 0; --d) {
-    place.strides[d] = stride;
-    stride *= sizes[d];
-  }
-  place.first = shard.start * place.strides[dim];
+  place.first = shard.start * inner;
+  place.spacing = size * inner;
+  place.length = shard.length * inner;
+  place.runs = place.length == 0 ? 0 : result.numel() / place.length;
   kernel(detail::target_of(result), result.ref(), detail::next_draw(source), place);
   return result;
 }
@@ -259,17 +260,6 @@ void check_weights(const Tensor& weights, std::int64_t samples, bool replacement
       "to sample)");
 }
 
-// The indices of the largest keys of each row, one after the other.
-Tensor largest_in_turn(Tensor keys, std::int64_t samples) {
-  Tensor result = empty({keys.size(0), samples}, {.dtype = DType::i64, .device = keys.device()});
-  for (std::int64_t s = 0; s < samples; ++s) {
-    const Tensor best = argmax(keys, 1, true);
-    result.narrow(1, s, 1).copy_(best);
-    keys.scatter_(1, best, -std::numeric_limits<double>::infinity());
-  }
-  return result;
-}
-
 }  // namespace
 
 Tensor multinomial(const Tensor& weights, std::int64_t samples, bool replacement,
@@ -286,11 +276,12 @@ Tensor multinomial(const Tensor& weights, std::int64_t samples, bool replacement
                          detail::next_draw(source));
   } else {
     // The largest of p / e, with e exponential, is index i with a probability proportional to p.
-    // Without it, the largest is again distributed so among the others.
+    // Without it, the largest is again distributed so among the others. Equal keys, those of weight
+    // 0, are in the order of their indices.
     Tensor keys = empty(rows.sizes(), {.dtype = DType::f64, .device = rows.device()});
     kernels::exponential(detail::target_of(keys), keys.ref(), detail::next_draw(source), 1);
     div_out(keys, rows.to(DType::f64), keys);
-    result = largest_in_turn(keys, samples);
+    result = samples == 1 ? argmax(keys, 1, true) : topk(keys, samples, 1).indices;
   }
   return weights.dim() == 1 ? result.squeeze(0) : result;
 }

@@ -68,8 +68,9 @@ TEST_F(SameDeviceTest, OneCpuScalarIsAllowedWhereTheOperationPermits) {
       },
       ThrowsMessage<DeviceMismatchError>(
           "where: Trying to pass too many CPU scalars to non-CPU kernel!"));
-  EXPECT_THROW(common_device("add", {{"out", scalar, true}, {"self", device}}, CpuScalars::allowed),
-               DeviceMismatchError);
+  EXPECT_THROW(
+      common_device("add", {{"out", scalar, Role::output}, {"self", device}}, CpuScalars::allowed),
+      DeviceMismatchError);
   EXPECT_THROW(common_device("add", {{"self", cpu}, {"other", device_scalar}}, CpuScalars::allowed),
                DeviceMismatchError);
 }

@@ -106,6 +106,11 @@ TEST_F(TorchCudaMapTest, NotePlacement) {
   const Tensor y = x.new_tensor({3.0, 4.0});
   EXPECT_EQ(x.add(y).device(), x.device());
   EXPECT_EQ(zeros_like(x).device(), x.device());
+  if (device_count() < 2 || !can_access_peer("cuda:0", "cuda:1")) return;
+  const Tensor far = y.to("cuda:1");
+  EXPECT_THROW((void)x.add(far), DeviceMismatchError);
+  const PeerOperands peers;
+  EXPECT_TRUE(x.add(far).equal(x.add(y)));
 }
 
 TEST_F(TorchCudaMapTest, NoteMatmulPrecision) {

@@ -35,6 +35,10 @@ GANTRY_API Tensor& selu_out(Tensor& out, const Tensor& self);
 /// is 0.
 [[nodiscard]] GANTRY_API Tensor celu(const Tensor& self, double alpha = 1);
 GANTRY_API Tensor& celu_out(Tensor& out, const Tensor& self, double alpha = 1);
+/// gelu, approximated by x / 2 * (1 + tanh(sqrt(2 / pi) * (x + 0.044715 x^3))): PyTorch's gelu with
+/// approximate="tanh".
+[[nodiscard]] GANTRY_API Tensor gelu_tanh(const Tensor& self);
+GANTRY_API Tensor& gelu_tanh_out(Tensor& out, const Tensor& self);
 /// x limited to [low, high]; NaN stays. For integers the limits are truncated. Throws:
 /// InvalidArgument if low is above high.
 [[nodiscard]] GANTRY_API Tensor hardtanh(const Tensor& self, double low = -1, double high = 1);

@@ -49,8 +49,12 @@ GANTRY_API Tensor& bucketize_out(Tensor& out, const Operand& values, const Tenso
                                          std::int64_t minlength = 0);
 /// The number of elements in each of `bins` parts of [min, max], of one width. The last part
 /// includes `max`. Elements outside and NaN are not counted. If min equals max, the range is that
-/// of the elements; if these are equal, it is extended by 1 on both sides. DTypes: floating; the
-/// result has the input's. Throws: InvalidArgument for a range that is not finite.
+/// of the elements; if these are equal, it is extended by 1 on both sides.
+///
+/// DTypes: floating, whose counts have the input's dtype; integers, whose counts are i64 and whose
+/// parts are exact.
+/// Throws: InvalidArgument for a range that is not finite, and for integers with a limit that is no
+/// whole number.
 [[nodiscard]] GANTRY_API Tensor histc(const Tensor& self, std::int64_t bins = 100,
                                       const Scalar& min = 0, const Scalar& max = 0);
 GANTRY_API Tensor& histc_out(Tensor& out, const Tensor& self, std::int64_t bins = 100,

@@ -38,9 +38,9 @@ struct Shard {
   std::int64_t start = 0;   ///< first index
   std::int64_t length = 0;  ///< number of indices
 };
-/// `rand(sizes, options, generator).narrow(dim, start, length)` without the rest of that tensor.
-/// Ranks whose generators are equal can each fill their own part of one tensor. Throws: IndexError
-/// for a dim or a part out of range.
+/// `rand(sizes, options, generator).narrow(dim, start, length)` without the rest of that tensor:
+/// the cost is that of the part. Ranks whose generators are equal can each fill their own part of
+/// one tensor. Throws: IndexError for a dim or a part out of range.
 [[nodiscard]] GANTRY_API Tensor rand_shard(const Shape& sizes, const Shard& shard,
                                            const TensorOptions& options = {},
                                            GeneratorRef generator = {});
@@ -58,8 +58,9 @@ struct Shard {
 ///
 /// Shapes: [n] → [samples]; [rows, n] → [rows, samples]. DTypes: floating → i64. Weights are not
 /// negative, and a row has at least one that is not 0. Without `replacement` the indices of a row
-/// differ; samples is then at most n, and the cost is one pass over the weights per sample. On a
-/// device, samples beyond the weights other than 0 are indices of weight 0.
+/// differ; samples is then at most n, and the cost is that of topk. n has no limit, except that of
+/// topk on a GPU without replacement. On a device, samples beyond the weights other than 0 are
+/// indices of weight 0.
 /// Throws: InvalidArgument for a number of samples below 1 or too large; on the CPU also for
 /// negative, infinite or NaN weights and rows with too few weights other than 0.
 [[nodiscard]] GANTRY_API Tensor multinomial(const Tensor& weights, std::int64_t samples,

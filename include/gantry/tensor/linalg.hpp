@@ -1,16 +1,18 @@
 #pragma once
 
+#include <optional>
+
 #include <gantry/core/export.hpp>
+#include <gantry/kernels/activation.hpp>
 #include <gantry/tensor/tensor.hpp>
 
 /// Products of vectors and matrices.
 ///
-/// DTypes: one floating dtype for all operands. f16 and bf16 accumulate in f32. f32 uses TF32 only
-/// after set_allow_tf32 (contractions.hpp).
-/// Device/stream: current stream of the operands' device; the host does not block. All operands are
-/// on that device, 0-dim CPU tensors included.
-/// Aliasing: the result is new memory. `op_out` of outputs.hpp writes to an output.
-/// Throws: ShapeError, DTypeError, DeviceMismatchError.
+/// DTypes: one floating dtype for all operands; there are no 8-bit floats. f16 and bf16 accumulate
+/// in f32. f32 uses TF32 only after set_allow_tf32 (contractions.hpp). Device/stream: current
+/// stream of the operands' device; the host does not block. All operands are on that device, 0-dim
+/// CPU tensors included. Aliasing: the result is new memory. `op_out` of outputs.hpp writes to an
+/// output. Throws: ShapeError, DTypeError, DeviceMismatchError.
 namespace gantry {
 
 /// Product of vectors (1-D), matrices (2-D) or batches of matrices, whose leading dims broadcast.
@@ -31,6 +33,21 @@ namespace gantry {
 /// read: NaN in it has no effect.
 [[nodiscard]] GANTRY_API Tensor addmm(const Tensor& self, const Tensor& mat1, const Tensor& mat2,
                                       const Scalar& beta = 1, const Scalar& alpha = 1);
+/// addmm, then `activation` of each element before the result is rounded to its dtype: PyTorch's
+/// `_addmm_activation`.
+///
+/// On a GPU, a vector `self` with beta 1, and relu, cost no kernel of their own, except for f64.
+/// gelu_tanh of f16 and bf16 rounds twice there. Throws: also InvalidArgument for a value that is
+/// no Activation.
+[[nodiscard]] GANTRY_API Tensor addmm_activation(const Tensor& self, const Tensor& mat1,
+                                                 const Tensor& mat2, Activation activation,
+                                                 const Scalar& beta = 1, const Scalar& alpha = 1);
+/// A layer of a network: activation(input * weight^T + bias). Costs as addmm_activation.
+///
+/// Shapes: input [..., k], weight [n, k], bias [n] → [..., n].
+[[nodiscard]] GANTRY_API Tensor linear(const Tensor& input, const Tensor& weight,
+                                       const std::optional<Tensor>& bias = {},
+                                       Activation activation = Activation::none);
 /// addmm for batches: beta * self + alpha * bmm(batch1, batch2).
 [[nodiscard]] GANTRY_API Tensor baddbmm(const Tensor& self, const Tensor& batch1,
                                         const Tensor& batch2, const Scalar& beta = 1,

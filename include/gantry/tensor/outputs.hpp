@@ -70,7 +70,8 @@ GANTRY_API Tensor& dstack_out(Tensor& out, const std::vector<Tensor>& tensors);
 GANTRY_API Tensor& column_stack_out(Tensor& out, const std::vector<Tensor>& tensors);
 /// @}
 
-/// The product of that name. The output of addmm_out, baddbmm_out and addmv_out may be `self`.
+/// The product of that name. The output of addmm_out, addmm_activation_out, baddbmm_out and
+/// addmv_out may be `self`.
 /// @{
 GANTRY_API Tensor& matmul_out(Tensor& out, const Tensor& a, const Tensor& b);
 GANTRY_API Tensor& mm_out(Tensor& out, const Tensor& a, const Tensor& b);
@@ -80,6 +81,12 @@ GANTRY_API Tensor& dot_out(Tensor& out, const Tensor& a, const Tensor& b);
 GANTRY_API Tensor& outer_out(Tensor& out, const Tensor& a, const Tensor& b);
 GANTRY_API Tensor& addmm_out(Tensor& out, const Tensor& self, const Tensor& mat1,
                              const Tensor& mat2, const Scalar& beta = 1, const Scalar& alpha = 1);
+GANTRY_API Tensor& addmm_activation_out(Tensor& out, const Tensor& self, const Tensor& mat1,
+                                        const Tensor& mat2, Activation activation,
+                                        const Scalar& beta = 1, const Scalar& alpha = 1);
+GANTRY_API Tensor& linear_out(Tensor& out, const Tensor& input, const Tensor& weight,
+                              const std::optional<Tensor>& bias = {},
+                              Activation activation = Activation::none);
 GANTRY_API Tensor& baddbmm_out(Tensor& out, const Tensor& self, const Tensor& batch1,
                                const Tensor& batch2, const Scalar& beta = 1,
                                const Scalar& alpha = 1);

@@ -83,21 +83,30 @@ GANTRY_API std::tuple<Tensor&, Tensor&> mode_out(Tensor& values, Tensor& indices
 /// The different elements of a tensor: `auto [values, inverse, counts] = unique(t, true, true,
 /// true)`. What was not asked for is undefined.
 struct UniqueElements {
-  Tensor values;   ///< 1-D
-  Tensor inverse;  ///< i64, of the input's shape: the index in `values` of every element
+  Tensor values;   ///< 1-D, or slices
+  Tensor inverse;  ///< i64, of the input's shape: the index in `values` of every element; or 1-D
   Tensor counts;   ///< i64: how often each of `values` occurs
 };
 
 /// The different elements in ascending order, whatever `sorted` says. A NaN equals nothing, so each
-/// one stays. Device/stream: the host blocks.
+/// one stays.
+///
+/// With `dim`: the different slices along it, in the order of their elements; of equal slices, the
+/// first. `values` is then their tensor, and `inverse` has one index for each slice. Costs about
+/// log2(m) sorts of the tensor for slices of m elements, and 8 bytes per element for the ranks.
+/// Device/stream: the host blocks.
+/// Throws: IndexError for `dim`; ShapeError if another dim is empty; NotSupported for more than
+/// 3,037,000,499 slices.
 [[nodiscard]] GANTRY_API UniqueElements unique(const Tensor& self, bool sorted = true,
                                                bool return_inverse = false,
-                                               bool return_counts = false);
-/// The first element of each run of equal elements in the flattened tensor. Device/stream: the host
-/// blocks.
+                                               bool return_counts = false,
+                                               std::optional<int> dim = {});
+/// The first element of each run of equal elements in the flattened tensor, or the first of each
+/// run of equal slices along `dim`. Device/stream: the host blocks. Throws: as unique.
 [[nodiscard]] GANTRY_API UniqueElements unique_consecutive(const Tensor& self,
                                                            bool return_inverse = false,
-                                                           bool return_counts = false);
+                                                           bool return_counts = false,
+                                                           std::optional<int> dim = {});
 /// True for each of `elements` that is one of `test_elements`, or with `invert` for the others. One
 /// of them may be a number. NaN equals nothing. Shapes: that of `elements`; `test_elements` has
 /// any. DTypes: bool; elements are compared in the promoted dtype. `assume_unique` has no effect.

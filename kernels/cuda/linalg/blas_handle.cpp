@@ -5,11 +5,10 @@
 
 #include <map>
 #include <memory>
-#include <string>
 
 #include <gantry/core/error.hpp>
 
-#include "core/files/shared_library.hpp"
+#include "kernels/cuda/linalg/cublaslt.hpp"
 
 namespace gantry::kernels::cuda {
 namespace {
@@ -28,11 +27,7 @@ struct Loaded {
 };
 
 Loaded load() {
-  const std::string name = fmt::format("libcublas.so.{}", CUBLAS_VER_MAJOR);
-  Loaded loaded{SharedLibrary({name, GANTRY_CUBLASLT_FOLDER "/" + name},
-                              fmt::format("install cuBLAS {}, or add its folder to LD_LIBRARY_PATH",
-                                          CUBLAS_VER_MAJOR)),
-                {}};
+  Loaded loaded{load_cublas("cublas"), {}};
   SharedLibrary& library = loaded.library;
   Cublas& functions = loaded.functions;
   library.bind(functions.create, "cublasCreate_v2");

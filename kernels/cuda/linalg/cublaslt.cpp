@@ -4,8 +4,6 @@
 
 #include <string>
 
-#include "core/files/shared_library.hpp"
-
 namespace gantry::kernels::cuda {
 
 namespace {
@@ -16,12 +14,7 @@ struct Loaded {
 };
 
 Loaded load() {
-  // Another major version has other types. The toolkit's folder is often not in the loader's path.
-  const std::string name = fmt::format("libcublasLt.so.{}", CUBLAS_VER_MAJOR);
-  Loaded loaded{SharedLibrary({name, GANTRY_CUBLASLT_FOLDER "/" + name},
-                              fmt::format("install cuBLAS {}, or add its folder to LD_LIBRARY_PATH",
-                                          CUBLAS_VER_MAJOR)),
-                {}};
+  Loaded loaded{load_cublas("cublasLt"), {}};
   SharedLibrary& library = loaded.library;
   CublasLt& functions = loaded.functions;
   library.bind(functions.create, "cublasLtCreate");
@@ -42,6 +35,14 @@ Loaded load() {
 }
 
 }  // namespace
+
+SharedLibrary load_cublas(std::string_view name) {
+  // The toolkit's folder is often not in the loader's path.
+  const std::string file = fmt::format("lib{}.so.{}", name, CUBLAS_VER_MAJOR);
+  return SharedLibrary(
+      {file, GANTRY_CUBLASLT_FOLDER "/" + file},
+      fmt::format("install cuBLAS {}, or add its folder to LD_LIBRARY_PATH", CUBLAS_VER_MAJOR));
+}
 
 const CublasLt& cublaslt() {
   static const auto& loaded = *new Loaded(load());

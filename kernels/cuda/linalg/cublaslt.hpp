@@ -2,7 +2,15 @@
 
 #include <cublasLt.h>
 
+#include <string_view>
+
+#include "core/files/shared_library.hpp"
+
 namespace gantry::kernels::cuda {
+
+// Loads "cublas" or "cublasLt", of the version that gantry is built with. Another major version has
+// other types.
+SharedLibrary load_cublas(std::string_view name);
 
 // The functions of cuBLASLt that gantry uses. The library is loaded at the first product: it takes
 // half a gigabyte of address space, and many programs multiply no matrices.

@@ -91,9 +91,8 @@ void count_values(void* stream, const CountPlan& plan) {
 void count_bins(void* stream, const CountPlan& plan) {
   dispatch_stored(plan.dtype, [&](auto tag) {
     using T = typename decltype(tag)::type;
-    if constexpr (is_floating_point(dtype_of<T>)) {
-      launch_count(stream, "count_bins", plan, RangeBin<T>(plan));
-    }
+    with_range_bin<T>(
+        plan, [&](const auto& bin_of) { launch_count(stream, "count_bins", plan, bin_of); });
   });
 }
 

@@ -2,6 +2,7 @@
 #include <type_traits>
 #include <vector>
 
+#include "kernels/impl/math.hpp"
 #include "kernels/linalg/gemm_plan.hpp"
 #include "kernels/reductions/accumulator.hpp"
 #include "kernels/sim/linalg/matrix_product.hpp"
@@ -34,9 +35,22 @@ RowMajor<const Acc> row_major(const TensorRef& tensor, std::int64_t batch,
   return {packed.data(), rows, columns, columns};
 }
 
+template <class Acc>
+Acc activated(Acc value, Activation activation) {
+  switch (activation) {
+    case Activation::none:
+      return value;
+    case Activation::relu:
+      return value < 0 ? Acc(0) : value;  // NaN stays
+    case Activation::gelu_tanh:
+      return static_cast<Acc>(math::gelu_tanh(static_cast<double>(value)));
+  }
+  __builtin_unreachable();
+}
+
 template <class T>
 void gemm_batches(const TensorRef& out, const TensorRef& a, const TensorRef& b, const TensorRef& c,
-                  double alpha, double beta) {
+                  double alpha, double beta, Activation activation) {
   using Acc = AccumulatorType<T>;
   std::vector<Acc> packed_a;
   std::vector<Acc> packed_b;
@@ -54,7 +68,8 @@ void gemm_batches(const TensorRef& out, const TensorRef& a, const TensorRef& b, 
           value +=
               static_cast<Acc>(beta) * static_cast<Acc>(add[i * c.strides[1] + j * c.strides[2]]);
         }
-        to[i * out.strides[1] + j * out.strides[2]] = from_accumulator<T>(value);
+        to[i * out.strides[1] + j * out.strides[2]] =
+            from_accumulator<T>(activated(value, activation));
       }
     }
   }
@@ -63,11 +78,11 @@ void gemm_batches(const TensorRef& out, const TensorRef& a, const TensorRef& b, 
 }  // namespace
 
 void gemm(const TensorRef& out, const TensorRef& a, const TensorRef& b, const TensorRef& c,
-          double alpha, double beta) {
+          double alpha, double beta, Activation activation) {
   dispatch_stored(out.dtype, [&](auto tag) {
     using T = typename decltype(tag)::type;
     if constexpr (is_floating_point(dtype_of<T>)) {
-      gemm_batches<T>(out, a, b, c, alpha, beta);
+      gemm_batches<T>(out, a, b, c, alpha, beta, activation);
     }
   });
 }

@@ -41,7 +41,7 @@ void count_values(const CountPlan& plan) {
 void count_bins(const CountPlan& plan) {
   dispatch_stored(plan.dtype, [&](auto tag) {
     using T = typename decltype(tag)::type;
-    if constexpr (is_floating_point(dtype_of<T>)) count(plan, RangeBin<T>(plan));
+    with_range_bin<T>(plan, [&](const auto& bin_of) { count(plan, bin_of); });
   });
 }
 

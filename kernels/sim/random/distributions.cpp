@@ -3,12 +3,28 @@
 
 namespace gantry::kernels::host {
 
+namespace {
+
+struct ShardLoop {
+  template <class Out, class Op>
+  void run(const char* /*name*/, const Op& op, const TensorRef& out,
+           const ShardPlace& place) const {
+    auto* data = static_cast<Out*>(out.data);
+    for (std::int64_t run = 0; run < place.runs; ++run) {
+      Loop::run_block_range(op, data + run * place.length, place.first + run * place.spacing,
+                            place.length);
+    }
+  }
+};
+
+}  // namespace
+
 void uniform_shard(const TensorRef& out, RandomPosition at, const ShardPlace& place) {
-  run_uniform_shard(Loop{}, out, at.resolved(), place);
+  run_uniform_shard(ShardLoop{}, out, at.resolved(), place);
 }
 
 void normal_shard(const TensorRef& out, RandomPosition at, const ShardPlace& place) {
-  run_normal_shard(Loop{}, out, at.resolved(), place);
+  run_normal_shard(ShardLoop{}, out, at.resolved(), place);
 }
 
 void exponential(const TensorRef& out, RandomPosition at, double rate) {

@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include "tests/kernels/fill_integers.hpp"
 #include "tests/kernels/kernel_arrays.hpp"
 
 namespace gantry {
@@ -10,24 +11,9 @@ namespace {
 using kernels::Target;
 using testing::Array;
 using testing::contiguous;
+using testing::fill_integers;
 using testing::Layout;
 using testing::run_everywhere;
-
-// Fills with integers on [low, high).
-void fill_integers(Array& array, std::uint32_t seed, int low, int high) {
-  std::uint32_t state = seed;
-  for (std::int64_t i = 0; i < array.numel(); ++i) {
-    state = state * 1664525u + 1013904223u;
-    const auto value = low + static_cast<int>((state >> 16) % static_cast<unsigned>(high - low));
-    dispatch(array.dtype(), [&]<class T>(TypeTag<T>) {
-      if constexpr (is_floating_point(dtype_of<T>)) {
-        array.set(i, T(static_cast<float>(value)));
-      } else {
-        array.set(i, static_cast<T>(value));
-      }
-    });
-  }
-}
 
 // A mask in which about one element of `n` is zero.
 void fill_mask(Array& mask, std::uint32_t seed, int n) { fill_integers(mask, seed, 0, n); }

@@ -7,6 +7,7 @@
 #include <gantry/core/error.hpp>
 
 #include "kernels/indexing/indexing.hpp"
+#include "tests/kernels/fill_integers.hpp"
 #include "tests/kernels/kernel_arrays.hpp"
 #include "tests/support/device_fixture.hpp"
 
@@ -18,24 +19,9 @@ using kernels::ScatterMode;
 using kernels::Target;
 using testing::Array;
 using testing::contiguous;
+using testing::fill_integers;
 using testing::Layout;
 using testing::run_everywhere;
-
-// Fills with integers on [low, high).
-void fill_integers(Array& array, std::uint32_t seed, int low, int high) {
-  std::uint32_t state = seed;
-  for (std::int64_t i = 0; i < array.numel(); ++i) {
-    state = state * 1664525u + 1013904223u;
-    const auto value = low + static_cast<int>((state >> 16) % static_cast<unsigned>(high - low));
-    dispatch(array.dtype(), [&]<class T>(TypeTag<T>) {
-      if constexpr (is_floating_point(dtype_of<T>)) {
-        array.set(i, T(static_cast<float>(value)));
-      } else {
-        array.set(i, static_cast<T>(value));
-      }
-    });
-  }
-}
 
 // Indices on [low, high).
 void fill_indices(Array& index, std::uint32_t seed, std::int64_t low, std::int64_t high) {

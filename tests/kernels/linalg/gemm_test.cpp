@@ -3,6 +3,8 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <thread>
+#include <vector>
 
 #include "tests/kernels/kernel_arrays.hpp"
 
@@ -44,7 +46,20 @@ double tolerance(DType dtype) {
 
 using Runner = void (*)(std::vector<Array>&, const testing::KernelCall&);
 
-void expect_product(const Array& a, const Array& b, const Array& c, double alpha, double beta) {
+double activated(double x, Activation activation) {
+  switch (activation) {
+    case Activation::none:
+      return x;
+    case Activation::relu:
+      return x < 0 ? 0 : x;
+    case Activation::gelu_tanh:
+      return x / 2 * (1 + std::tanh(std::sqrt(2 / std::acos(-1.0)) * (x + 0.044715 * x * x * x)));
+  }
+  __builtin_unreachable();
+}
+
+void expect_product(const Array& a, const Array& b, const Array& c, double alpha, double beta,
+                    Activation activation = Activation::none) {
   const std::int64_t batch = a.layout().sizes[0];
   const std::int64_t m = a.layout().sizes[1];
   const std::int64_t k = a.layout().sizes[2];
@@ -52,7 +67,8 @@ void expect_product(const Array& a, const Array& b, const Array& c, double alpha
   for (const Runner run : {testing::run_on_cpu, testing::run_on_device}) {
     std::vector<Array> arrays{Array(a.dtype(), contiguous({batch, m, n})), a, b, c};
     run(arrays, [&](const Target& target, const std::vector<TensorRef>& t) {
-      kernels::gemm(target, t[0], t[1], t[2], beta == 0 ? TensorRef{} : t[3], alpha, beta);
+      kernels::gemm(target, t[0], t[1], t[2], beta == 0 ? TensorRef{} : t[3], alpha, beta,
+                    activation);
     });
     for (std::int64_t i = 0; i < batch * m * n; ++i) {
       const std::int64_t matrix = i / (m * n);
@@ -67,10 +83,12 @@ void expect_product(const Array& a, const Array& b, const Array& c, double alpha
       }
       double expected = alpha * sum;
       if (beta != 0) expected += beta * c.value(i);
+      const double linear = std::abs(expected);
+      expected = activated(expected, activation);
       // The rounding of the accumulation and of the result.
       const double accumulation = a.dtype() == f64 ? 1e-14 : 1e-6;
-      const double allowed = std::abs(alpha) * magnitude * accumulation +
-                             tolerance(a.dtype()) * std::abs(expected) + 1e-12;
+      const double allowed =
+          std::abs(alpha) * magnitude * accumulation + tolerance(a.dtype()) * linear + 1e-12;
       ASSERT_NEAR(arrays[0].value(i), expected, allowed)
           << a.dtype() << " " << m << "x" << k << " (" << a.layout().name << ") times " << k << "x"
           << n << " (" << b.layout().name << ") at " << i;
@@ -123,6 +141,80 @@ TEST(GemmKernelTest, AddsAnAddendOfAnyLayout) {
     expect_product(a, b, c, 2, 1);
     expect_product(a, b, c, 0.25, -3);
   }
+}
+
+TEST(GemmKernelTest, AppliesAnActivation) {
+  for (const Activation activation : {Activation::relu, Activation::gelu_tanh}) {
+    for (const DType dtype : testing::kFloatingTypes) {
+      Array a(dtype, contiguous({1, 16, 8}));
+      Array b(dtype, contiguous({1, 8, 24}));
+      Array c(dtype, contiguous({1, 16, 24}));
+      fill_range(a, 1, -1, 1);
+      fill_range(b, 2, -1, 1);
+      fill_range(c, 3, -1, 1);
+      expect_product(a, b, c, 1, 0, activation);
+      expect_product(a, b, c, 2, -0.5, activation);
+      expect_product(a, b, c, 0, 1, activation);
+      Array batched_a(dtype, contiguous({3, 5, 7}));
+      Array batched_b(dtype, contiguous({3, 7, 4}));
+      fill_range(batched_a, 4, -1, 1);
+      fill_range(batched_b, 5, -1, 1);
+      expect_product(batched_a, batched_b, Array(dtype, contiguous({3, 5, 4})), 1, 0, activation);
+    }
+  }
+}
+
+// Rows that a GPU adds in the product's kernel, and rows that it does not: misaligned ones, others
+// than one dense row, and those of products of one row or column.
+TEST(GemmKernelTest, AddsOneRowToAll) {
+  struct Case {
+    std::int64_t m, n;
+    Layout row;
+  };
+  const Case cases[] = {
+      {16, 24, {"one row", {1, 16, 24}, {0, 0, 1}, 0, 24}},
+      {16, 24, {"one row, misaligned", {1, 16, 24}, {0, 0, 1}, 1, 25}},
+      {16, 24, {"one row with steps", {1, 16, 24}, {0, 0, 2}, 0, 48}},
+      {16, 24, {"one column", {1, 16, 24}, {0, 1, 0}, 0, 16}},
+      {16, 24, {"one number", {1, 16, 24}, {0, 0, 0}, 0, 1}},
+      {1, 24, {"row of one row", {1, 1, 24}, {0, 0, 1}, 0, 24}},
+      {16, 1, {"row of one column", {1, 16, 1}, {0, 0, 1}, 0, 1}},
+      {7, 9, {"one row of odd length", {1, 7, 9}, {0, 0, 1}, 0, 9}},
+  };
+  for (const auto& [m, n, row] : cases) {
+    for (const DType dtype : testing::kFloatingTypes) {
+      for (const Activation activation :
+           {Activation::none, Activation::relu, Activation::gelu_tanh}) {
+        SCOPED_TRACE(row.name);
+        Array a(dtype, contiguous({1, m, 8}));
+        Array b(dtype, contiguous({1, 8, n}));
+        Array c(dtype, row);
+        fill_range(a, 1, -1, 1);
+        fill_range(b, 2, -1, 1);
+        fill_range(c, 3, -1, 1);
+        expect_product(a, b, c, 1, 1, activation);
+        expect_product(a, b, c, -2, 1, activation);
+        expect_product(a, b, c, 1, 0.5, activation);
+      }
+    }
+  }
+}
+
+// One problem serves several threads, each with its own row.
+TEST(GemmKernelTest, ThreadsAddTheirOwnRows) {
+  std::vector<std::thread> threads;
+  for (int number = 0; number < 4; ++number) {
+    threads.emplace_back([number] {
+      Array a(f32, contiguous({1, 16, 8}));
+      Array b(f32, contiguous({1, 8, 24}));
+      Array c(f32, {"one row", {1, 16, 24}, {0, 0, 1}, 0, 24});
+      fill_range(a, 1, -1, 1);
+      fill_range(b, 2, -1, 1);
+      fill_range(c, static_cast<std::uint64_t>(number + 3), -100, 100);
+      for (int i = 0; i < 20; ++i) expect_product(a, b, c, 1, 1, Activation::relu);
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
 }
 
 TEST(GemmKernelTest, WithoutInnerDimOrAlphaScalesTheAddend) {

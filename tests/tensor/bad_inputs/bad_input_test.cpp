@@ -48,7 +48,8 @@ std::vector<BadInput> all_rows() {
   for (BadInput& row : rows) row.without_tensors = true;
   for (const auto& part :
        {testing::bad_view_inputs(), testing::bad_copy_inputs(), testing::bad_elementwise_inputs(),
-        testing::bad_math_inputs(), testing::bad_index_inputs(), testing::bad_sorting_inputs()}) {
+        testing::bad_math_inputs(), testing::bad_index_inputs(), testing::bad_sorting_inputs(),
+        testing::bad_function_inputs()}) {
     rows.insert(rows.end(), part.begin(), part.end());
   }
   return rows;

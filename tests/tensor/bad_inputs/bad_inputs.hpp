@@ -63,6 +63,7 @@ inline std::ostream& operator<<(std::ostream& out, const BadInput& row) {
 }
 
 std::vector<BadInput> bad_factory_inputs();
+std::vector<BadInput> bad_function_inputs();
 std::vector<BadInput> bad_view_inputs();
 std::vector<BadInput> bad_index_inputs();
 std::vector<BadInput> bad_copy_inputs();

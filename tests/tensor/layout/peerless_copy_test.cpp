@@ -1,10 +1,13 @@
 // Copies between devices without peer access.
 #include <gtest/gtest.h>
 
+#include <gantry/core/error.hpp>
 #include <gantry/device/peer.hpp>
 #include <gantry/tensor/factories.hpp>
+#include <gantry/tensor/peer_operands.hpp>
 
 #include "tests/support/device_fixture.hpp"
+#include "tests/support/expect_error.hpp"
 #include "tests/support/fault_driver.hpp"
 #include "tests/tensor/raw_tensor.hpp"
 
@@ -47,6 +50,18 @@ TEST(PeerlessCopyTest, StagesTensorsThatAreNotDense) {
   EXPECT_EQ(elements(wide), (std::vector<double>{1, 2, 3, 1, 2, 3}));
   synchronize(Device::cuda(0));
   synchronize(Device::cuda(1));
+}
+
+TEST(PeerlessCopyTest, PeerOperandsNeedPeerAccess) {
+  GANTRY_REQUIRE_DEVICES(2);
+  const PeerlessDriver driver;
+  const Tensor a = ones({2}, {.device = "cuda:0"});
+  const Tensor b = ones({2}, {.device = "cuda:1"});
+  const PeerOperands peers;
+  EXPECT_ERROR(a.add_(b), DeviceMismatchError,
+               "Expected all tensors to be on the same device, but found at least two devices, "
+               "cuda:0 and cuda:1! (when checking argument other in add)");
+  EXPECT_EQ(elements(a), (std::vector<double>{1, 1}));
 }
 
 }  // namespace

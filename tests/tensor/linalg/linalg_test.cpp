@@ -3,9 +3,14 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <optional>
+
 #include <gantry/core/error.hpp>
+#include <gantry/tensor/activations.hpp>
 #include <gantry/tensor/factories.hpp>
+#include <gantry/tensor/outputs.hpp>
 #include <gantry/tensor/random.hpp>
+#include <gantry/tensor/shape_ops.hpp>
 
 #include "tests/support/device_fixture.hpp"
 #include "tests/support/expect_error.hpp"
@@ -134,6 +139,114 @@ TEST_P(LinalgTest, AddmmScalesProductAndBroadcastAddend) {
   EXPECT_TRUE(baddbmm(bias, batch, batch).equal(bmm(batch, batch).add(bias)));
   EXPECT_THROW((void)addmm(numbers({3}), a, a), ShapeError);
   EXPECT_THROW((void)addmm(numbers({2, 2}, f64), a, a), DTypeError);
+}
+
+// activation(input weight^T + bias) by the definition, in f64.
+Tensor layer(const Tensor& input, const Tensor& weight, const std::optional<Tensor>& bias,
+             Activation activation) {
+  Tensor result = by_definition(input.unsqueeze(-2).to(f64), weight.t().to(f64)).squeeze({-2});
+  if (bias) result = result.add(bias->to(f64));
+  if (activation == Activation::relu) return result.relu();
+  return activation == Activation::gelu_tanh ? gelu_tanh(result) : result;
+}
+
+// A copy whose elements are not dense.
+Tensor spread(const Tensor& tensor) { return stack({tensor, tensor}, -1).select(-1, 0); }
+
+TEST_P(LinalgTest, LinearIsALayer) {
+  for (const Activation activation : {Activation::none, Activation::relu, Activation::gelu_tanh}) {
+    for (const DType dtype : {f64, f32, f16, bf16}) {
+      for (const Shape& shape : {Shape{6}, Shape{5, 6}, Shape{2, 3, 6}, Shape{0, 6}, Shape{4, 0}}) {
+        const Tensor input = random(shape, dtype);
+        const Tensor weight = random({8, shape[shape.size() - 1]}, dtype);
+        const Tensor bias = random({8}, dtype);
+        for (const std::optional<Tensor>& row : {std::optional<Tensor>(), std::optional(bias)}) {
+          const Tensor result = linear(input, weight, row, activation);
+          const Tensor wanted = layer(input, weight, row, activation);
+          EXPECT_EQ(result.dtype(), dtype);
+          EXPECT_EQ(result.sizes(), wanted.sizes());
+          const double tolerance = dtype == f64   ? 1e-12
+                                   : dtype == f32 ? 1e-5
+                                   : dtype == f16 ? 4e-3
+                                                  : 3e-2;
+          EXPECT_TRUE(result.to(f64).allclose(wanted, tolerance, tolerance)) << dtype << shape;
+          Tensor out = empty(wanted.sizes(), options(dtype));
+          EXPECT_TRUE(linear_out(out, input, weight, row, activation)
+                          .to(f64)
+                          .allclose(wanted, tolerance, tolerance));
+          // Neither operand is dense, and the output is not.
+          Shape wide_sizes = wanted.sizes();
+          wide_sizes.push_back(2);
+          Tensor wide = zeros(wide_sizes, options(dtype)).select(-1, 1);
+          linear_out(wide, spread(input), weight.t().contiguous().t(), row, activation);
+          EXPECT_TRUE(wide.to(f64).allclose(wanted, tolerance, tolerance)) << dtype << shape;
+        }
+      }
+    }
+  }
+}
+
+TEST_P(LinalgTest, AddmmActivationIsAddmmAndTheFunction) {
+  const Tensor a = random({4, 3}, f32);
+  const Tensor b = random({3, 6}, f32);
+  for (const Tensor& self : {random({6}, f32), random({4, 6}, f32), random({4, 1}, f32)}) {
+    const Tensor sum = addmm(self, a, b, 2, 3);
+    EXPECT_TRUE(addmm_activation(self, a, b, Activation::none, 2, 3).equal(sum));
+    EXPECT_TRUE(addmm_activation(self, a, b, Activation::relu, 2, 3).allclose(sum.relu()));
+    EXPECT_TRUE(
+        addmm_activation(self, a, b, Activation::gelu_tanh, 2, 3).allclose(gelu_tanh(sum), 1e-5));
+  }
+  Tensor self = random({4, 6}, f32);
+  const Tensor wanted = addmm(self, a, b).relu();
+  addmm_activation_out(self, self, a, b, Activation::relu);
+  EXPECT_TRUE(self.allclose(wanted));
+  const Tensor nan = full({6}, NAN, options());
+  EXPECT_TRUE(addmm_activation(nan, a, b, Activation::relu, 0).allclose(mm(a, b).relu()));
+  EXPECT_TRUE(addmm_activation(nan, a, b, Activation::relu).isnan().all().item<bool>());
+}
+
+TEST_P(LinalgTest, LinearRejectsOperandsThatDoNotFit) {
+  const Tensor input = numbers({2, 3});
+  const Tensor weight = numbers({4, 3});
+  const Tensor bias = numbers({4});
+  EXPECT_EQ(message_of<ShapeError>([&] {
+              (void)linear(input, numbers({4, 5}));
+            }),
+            "linear: mat1 and mat2 shapes cannot be multiplied (2x3 and 5x4)");
+  EXPECT_EQ(message_of<ShapeError>([&] { (void)linear(numbers({}), weight); }),
+            "linear: expected an input of at least 1 dim, but got a 0-dim tensor");
+  EXPECT_EQ(message_of<ShapeError>([&] { (void)linear(input, numbers({3})); }),
+            "linear: weight must be a matrix, but got 1-D");
+  EXPECT_EQ(message_of<ShapeError>([&] {
+              (void)linear(input, weight, numbers({2, 4}));
+            }),
+            "linear: bias must be a vector, but got 2-D");
+  EXPECT_THAT(message_of<ShapeError>([&] { (void)linear(input, weight, numbers({5})); }),
+              HasSubstr("linear: The expanded size of the tensor (4) must match the existing size "
+                        "(5) at non-singleton dimension 1"));
+  EXPECT_EQ(message_of<DTypeError>([&] { (void)linear(input, weight, numbers({4}, f64)); }),
+            "linear: expected m1 and m2 to have the same dtype, but got: float != double");
+  EXPECT_THAT(message_of<DTypeError>([&] { (void)linear(input.to(i32), weight.to(i32)); }),
+              HasSubstr("linear: expected tensors of a floating type, but got Int"));
+  EXPECT_EQ(message_of<InvalidArgument>(
+                [&] { (void)linear(input, weight, bias, static_cast<Activation>(9)); }),
+            "linear: expected an Activation, but got 9");
+  EXPECT_EQ(message_of<InvalidArgument>([&] {
+              (void)addmm_activation(bias, input, weight.t(), static_cast<Activation>(3));
+            }),
+            "addmm_activation: expected an Activation, but got 3");
+  EXPECT_THAT(message_of<InvalidArgument>([&] { (void)linear(Tensor(), weight); }),
+              HasSubstr("linear: expected a defined tensor for argument 'input'"));
+  EXPECT_THAT(message_of<InvalidArgument>([&] { (void)linear(input, weight, Tensor()); }),
+              HasSubstr("linear: expected a defined tensor for argument 'bias'"));
+  Tensor out = full({2, 5}, 7, options());
+  EXPECT_EQ(message_of<ShapeError>([&] { linear_out(out, input, weight, bias); }),
+            "linear: expected an output of shape [2, 4], but got [2, 5]");
+  Tensor ints = full({2, 4}, 7, options(i64));
+  EXPECT_THAT(message_of<DTypeError>([&] { linear_out(ints, input, weight, bias); }),
+              HasSubstr("linear: result type Float can't be cast to the desired output type Long"));
+  EXPECT_TRUE(out.eq(7).all().item<bool>());
+  EXPECT_TRUE(ints.eq(7).all().item<bool>());
 }
 
 TEST_P(LinalgTest, SixteenBitTypesRoundOnce) {

@@ -161,6 +161,49 @@ TEST_P(BinningTest, Histograms) {
   }
 }
 
+TEST_P(BinningTest, HistogramsOfIntegersAreExact) {
+  const auto counted = [](const Tensor& t) { return t.to_vector<std::int64_t>(); };
+  const Tensor t = on(tensor({1, 2, 3, 4, 4, 7}));
+  EXPECT_THAT(counted(histc(t, 3)), ElementsAre(2, 3, 1));
+  EXPECT_THAT(counted(histc(t, 2, 2, 4)), ElementsAre(1, 3));
+  EXPECT_THAT(counted(histc(t, 4, -1.0, 7)), ElementsAre(0, 2, 3, 1));
+  EXPECT_THAT(counted(histc(on(tensor({5, 5})), 2)), ElementsAre(0, 2));
+  EXPECT_THAT(counted(histc(zeros({0}, options(i64)), 2)), ElementsAre(0, 0));
+  for (const DType dtype : {u8, i8, i16, i32, i64}) {
+    const Tensor counts = histc(t.to(dtype), 3);
+    EXPECT_EQ(counts.dtype(), i64);
+    EXPECT_THAT(counted(counts), ElementsAre(2, 3, 1));
+    EXPECT_THAT(counted(histc(ones({700}, options(dtype)), 1, 0, 1)), ElementsAre(700));
+  }
+  constexpr std::int64_t kLow = std::numeric_limits<std::int64_t>::min();
+  constexpr std::int64_t kHigh = std::numeric_limits<std::int64_t>::max();
+  const Tensor far = on(tensor(std::vector<std::int64_t>{kLow, -1, 0, kHigh - 1, kHigh}));
+  EXPECT_THAT(counted(histc(far, 4)), ElementsAre(1, 1, 1, 2));
+  EXPECT_THAT(counted(histc(far, 2, kHigh - 1, kHigh)), ElementsAre(1, 1));
+  EXPECT_THAT(counted(histc(on(tensor(std::vector<std::int64_t>{kHigh})), 2)), ElementsAre(0, 1));
+  EXPECT_THAT(counted(histc(on(tensor(std::vector<std::int64_t>{kLow})), 2)), ElementsAre(1, 0));
+  std::mt19937_64 random(8);
+  std::vector<std::int64_t> numbers(20000);
+  for (std::int64_t& x : numbers) x = static_cast<std::int64_t>(random() % 100000) - 50000;
+  for (const std::int64_t bins : {7, 5000}) {
+    std::vector<std::int64_t> expected(static_cast<std::size_t>(bins));
+    for (const std::int64_t x : numbers) {
+      if (x < -40000 || x > 41001) continue;
+      ++expected[static_cast<std::size_t>(std::min((x + 40000) * bins / 81001, bins - 1))];
+    }
+    EXPECT_EQ(counted(histc(on(tensor(numbers)), bins, -40000, 41001)), expected);
+  }
+  EXPECT_ERROR(histc(t, 2, 0.5, 3), InvalidArgument,
+               "histc: expected a whole number for argument 'min' with a tensor of Long, but got "
+               "0.5");
+  EXPECT_ERROR(histc(t, 2, 0, 1e30), InvalidArgument, "for argument 'max'");
+  EXPECT_ERROR(histc(t, 2, 3, 1), InvalidArgument, "max must be larger than min, but got [3, 1]");
+  EXPECT_ERROR(histc(t.gt(2), 2), DTypeError, "histc: expected a tensor of numbers, but got Bool");
+  Tensor out = full({3}, 9, options(i32));
+  EXPECT_ERROR(histc_out(out, t.to(i32), 3), DTypeError, "histc");
+  EXPECT_THAT(out.to_vector<int>(), ElementsAre(9, 9, 9));
+}
+
 TEST_P(BinningTest, WritesToGivenTensors) {
   const Tensor s = on(tensor({1, 3, 5}));
   const Tensor v = on(tensor({{0, 3}, {4, 9}}));

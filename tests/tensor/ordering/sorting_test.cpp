@@ -5,6 +5,7 @@
 
 #include <cmath>
 #include <limits>
+#include <map>
 #include <random>
 #include <set>
 #include <vector>
@@ -13,6 +14,7 @@
 #include <gantry/tensor/elementwise.hpp>
 #include <gantry/tensor/factories.hpp>
 
+#include "tests/support/expect_error.hpp"
 #include "tests/tensor/placed_test.hpp"
 #include "tests/tensor/raw_tensor.hpp"
 
@@ -218,6 +220,83 @@ TEST_P(SortingTest, RunsOfEqualElements) {
   EXPECT_THAT(values.to_vector<int>(), ElementsAre(1, 2, 1));
   EXPECT_THAT(positions(inverse), ElementsAre(0, 0, 1, 1, 2));
   EXPECT_THAT(positions(counts), ElementsAre(2, 2, 1));
+}
+
+// As PyTorch 2.15 answers.
+TEST_P(SortingTest, UniqueSlices) {
+  const Tensor rows = on(tensor({{1, 2}, {1, 2}, {0, 3}}));
+  const auto [values, inverse, counts] = unique(rows, true, true, true, 0);
+  EXPECT_TRUE(values.equal(on(tensor({{0, 3}, {1, 2}}))));
+  EXPECT_THAT(positions(inverse), ElementsAre(1, 1, 0));
+  EXPECT_THAT(positions(counts), ElementsAre(1, 2));
+  const UniqueElements columns = unique(rows, true, true, false, -1);
+  EXPECT_TRUE(columns.values.equal(rows));
+  EXPECT_THAT(positions(columns.inverse), ElementsAre(0, 1));
+  EXPECT_FALSE(columns.counts.defined());
+  // -0 equals 0, and NaN nothing.
+  const auto odd = unique(on(tensor({{1.0f, kNan}, {1.0f, kNan}, {0.0f, 3.0f}, {-0.0f, 3.0f}})),
+                          true, true, true, 0);
+  EXPECT_THAT(texts(odd.values.reshape({-1})),
+              ElementsAre("0.0", "3.0", "1.0", "nan", "1.0", "nan"));
+  EXPECT_THAT(positions(odd.inverse), ElementsAre(1, 2, 0, 0));
+  EXPECT_THAT(positions(odd.counts), ElementsAre(2, 1, 1));
+  const auto runs = unique_consecutive(on(tensor({{1, 2}, {1, 2}, {0, 3}, {1, 2}})), true, true, 0);
+  EXPECT_TRUE(runs.values.equal(on(tensor({{1, 2}, {0, 3}, {1, 2}}))));
+  EXPECT_THAT(positions(runs.inverse), ElementsAre(0, 0, 1, 2));
+  EXPECT_THAT(positions(runs.counts), ElementsAre(2, 1, 1));
+  // Without elements.
+  const auto none = unique(zeros({0, 3}, options()), true, true, true, 0);
+  EXPECT_EQ(none.values.sizes(), Shape({0, 3}));
+  EXPECT_EQ(none.inverse.sizes(), Shape{0});
+  EXPECT_EQ(none.counts.sizes(), Shape{0});
+  EXPECT_EQ(unique_consecutive(zeros({3, 0}, options()), true, true, 1).values.sizes(),
+            Shape({3, 0}));
+  EXPECT_ERROR(unique(zeros({3, 0}, options()), true, true, true, 0), ShapeError,
+               "unique: There are 0 sized dimensions, and they aren't selected, so unique cannot "
+               "be applied");
+  EXPECT_ERROR(unique(zeros({}, options()), true, false, false, 0), IndexError,
+               "unique: Dimension specified as 0 but tensor has no dimensions");
+  EXPECT_ERROR(
+      unique_consecutive(zeros({2}, options()), false, false, 1), IndexError,
+      "unique_consecutive: Dimension out of range (expected to be in range of [-1, 0], but "
+      "got 1)");
+}
+
+TEST_P(SortingTest, UniqueSlicesOfEveryShapeAgreeWithASet) {
+  std::mt19937 random(10);
+  for (const DType dtype : testing::all_dtypes()) {
+    for (const Shape& sizes : {Shape{40, 3}, Shape{300, 1}, Shape{5, 7, 30}, Shape{64}, Shape{1, 9},
+                               Shape{9, 1}, Shape{6, 2, 5}}) {
+      std::vector<double> numbers(static_cast<std::size_t>(sizes.product()));
+      for (double& x : numbers) x = random() % 2;
+      const Tensor t = on(tensor(numbers).to(dtype)).view(sizes);
+      for (int dim = 0; dim < t.dim(); ++dim) {
+        SCOPED_TRACE(::testing::Message() << dtype << ' ' << sizes << ' ' << dim);
+        const auto [values, inverse, counts] = unique(t, true, true, true, dim);
+        std::map<std::vector<double>, std::vector<std::int64_t>> slices;
+        for (std::int64_t i = 0; i < t.size(dim); ++i) {
+          slices[t.select(dim, i).to_vector<double>()].push_back(i);
+        }
+        ASSERT_EQ(values.size(dim), static_cast<std::int64_t>(slices.size()));
+        std::vector<std::int64_t> wanted(static_cast<std::size_t>(t.size(dim)));
+        std::int64_t k = 0;
+        for (const auto& [slice, places] : slices) {
+          EXPECT_EQ(values.select(dim, k).to_vector<double>(), slice);
+          EXPECT_EQ(counts[k].item<std::int64_t>(), static_cast<std::int64_t>(places.size()));
+          for (const std::int64_t place : places) wanted[static_cast<std::size_t>(place)] = k;
+          ++k;
+        }
+        EXPECT_EQ(inverse.to_vector<std::int64_t>(), wanted);
+        // All runs of equal slices, in place.
+        const auto runs = unique_consecutive(t, true, true, dim);
+        EXPECT_TRUE(runs.values.index_select(dim, runs.inverse).equal(t));
+        EXPECT_EQ(runs.counts.sum().item<std::int64_t>(), t.size(dim));
+        for (std::int64_t i = 1; i < runs.values.size(dim); ++i) {
+          EXPECT_FALSE(runs.values.select(dim, i).equal(runs.values.select(dim, i - 1)));
+        }
+      }
+    }
+  }
 }
 
 // As PyTorch 2.15 answers.

@@ -1,4 +1,5 @@
 #include <gantry/tensor/distributions.hpp>
+#include <gantry/tensor/sorting.hpp>
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -328,6 +329,52 @@ TEST_P(DistributionsTest, ShardsArePartsOfOneTensor) {
   EXPECT_ERROR(rand_shard({}, {0, 0, 1}, options(), &source), ShapeError, "at least one dim");
   EXPECT_ERROR(rand_shard({5}, {0, 0, 1}, options(i32), &source), DTypeError, "a floating type");
   EXPECT_EQ(source.offset(), 0u);
+}
+
+// Parts of a tensor that no memory holds: each costs its own elements.
+TEST_P(DistributionsTest, AShardCostsItsOwnElements) {
+  const Shape sizes{std::int64_t{1} << 40, 3};
+  for (const DType dtype : {f16, f32, f64}) {
+    for (const auto kernel : {rand_shard, randn_shard}) {
+      const auto part = [&](std::int64_t start, std::int64_t length) {
+        Generator own = generator();
+        return kernel(sizes, Shard{0, start, length}, options(dtype), &own);
+      };
+      const std::int64_t first = (std::int64_t{1} << 39) + 1;
+      const Tensor whole = part(first, 700);
+      for (const std::int64_t start : {0, 1, 2, 3, 5, 511}) {
+        EXPECT_TRUE(part(first + start, 189).equal(whole.narrow(0, start, 189)));
+        EXPECT_TRUE(part(first + start, 1).equal(whole.narrow(0, start, 1)));
+      }
+    }
+  }
+}
+
+TEST_P(DistributionsTest, MultinomialTakesManyCategories) {
+  // PyTorch's limit is 2^24.
+  const std::int64_t n = (std::int64_t{1} << 24) + 3;
+  Tensor weights = zeros({n}, options(f16));
+  weights.narrow(0, n - 2, 2).fill_(1);
+  Generator source = generator();
+  const Tensor two = multinomial(weights, 2, false, &source).sort().values;
+  EXPECT_EQ(two.to_vector<std::int64_t>(), (std::vector<std::int64_t>{n - 2, n - 1}));
+  const auto many = multinomial(weights, 64, true, &source).to_vector<std::int64_t>();
+  EXPECT_EQ(std::set<std::int64_t>(many.begin(), many.end()),
+            (std::set<std::int64_t>{n - 2, n - 1}));
+}
+
+TEST_P(DistributionsTest, ManyOfManyCategoriesDiffer) {
+  const std::int64_t n = 5000;
+  Generator source = generator();
+  const Tensor weights = on(arange(n, {.dtype = f32}).remainder(7));
+  const Tensor drawn = multinomial(weights, 4000, false, &source);
+  const auto indices = drawn.to_vector<std::int64_t>();
+  EXPECT_EQ(std::set<std::int64_t>(indices.begin(), indices.end()).size(), 4000U);
+  EXPECT_TRUE(weights.index_select(0, drawn).gt(0).all().item<bool>());
+  // Large weights come first.
+  const Tensor chosen = weights.index_select(0, drawn);
+  EXPECT_GT(chosen.narrow(0, 0, 500).mean().item<float>(), 4);
+  EXPECT_LT(chosen.narrow(0, 3500, 500).mean().item<float>(), 3.5);
 }
 
 TEST_P(DistributionsTest, NormalHasMeansAndDeviations) {
