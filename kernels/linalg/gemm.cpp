@@ -8,6 +8,7 @@
 #include "kernels/elementwise/elementwise.hpp"
 #include "kernels/elementwise/special.hpp"
 #include "kernels/input.hpp"
+#include "kernels/layout/copy.hpp"
 #include "kernels/linalg/gemm_plan.hpp"
 #include "kernels/scratch.hpp"
 
