@@ -21,6 +21,8 @@ const std::vector<Variable>& variables() {
        "as CUDA_LAUNCH_BLOCKING, which it sets where CUDA is not initialised before"},
       {"CUDA_LAUNCH_BLOCKING", "0|1 (0)",
        "launches of kernels return when these are done, on simulated devices as on GPUs"},
+      {"GANTRY_OVERLAPPED_LAUNCHES", "0|1 (1)",
+       "small kernels are launched while the one ahead of them in the stream runs"},
       {"GANTRY_SANITIZER", "off|warn|throw (off)",
        "report accesses to one memory by two streams that nothing orders"},
       {"GANTRY_LOG", "trace|debug|info|warn|error|off (warn)", "lowest level written to stderr"},

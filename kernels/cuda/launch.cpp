@@ -3,6 +3,7 @@
 
 #include <string>
 
+#include <gantry/core/env.hpp>
 #include <gantry/core/error.hpp>
 #include <gantry/device/properties.hpp>
 
@@ -33,12 +34,55 @@ namespace gantry::kernels::cuda {
       static_cast<int>(status), name, where);
 }
 
+namespace {
+
+// The largest grid that overlaps: four blocks on each multiprocessor of an H100.
+constexpr unsigned kMostOverlappedBlocks = 512;
+
+// True if the code of `kernel`, and with it that of all others, waits by itself on every device.
+bool waits_by_itself(const void* kernel) {
+  if (!env::get_bool("GANTRY_OVERLAPPED_LAUNCHES", true) || launches_block()) return false;
+  cudaFuncAttributes attributes{};
+  int count = 0;
+  if (cudaFuncGetAttributes(&attributes, kernel) != cudaSuccess ||
+      cudaGetDeviceCount(&count) != cudaSuccess) {
+    (void)cudaGetLastError();
+    return false;
+  }
+  if (attributes.ptxVersion < 90) return false;
+  // Another kind of GPU would run other code.
+  for (int device = 0; device < count; ++device) {
+    int major = 0;
+    if (cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device) != cudaSuccess) {
+      (void)cudaGetLastError();
+      return false;
+    }
+    if (major != attributes.binaryVersion / 10) return false;
+  }
+  return true;
+}
+
+bool overlaps(const void* kernel, const dim3& blocks) {
+  if (blocks.x > kMostOverlappedBlocks) return false;
+  static const bool kWaits = waits_by_itself(kernel);
+  return kWaits;
+}
+
+}  // namespace
+
 void launch_untyped(const char* name, void* stream, dim3 blocks, dim3 threads, const void* kernel,
                     void** arguments) {
   cudaLaunchConfig_t config = {};
   config.gridDim = blocks;
   config.blockDim = threads;
   config.stream = static_cast<cudaStream_t>(stream);
+  cudaLaunchAttribute overlap = {};
+  if (overlaps(kernel, blocks)) {
+    overlap.id = cudaLaunchAttributeProgrammaticStreamSerialization;
+    overlap.val.programmaticStreamSerializationAllowed = 1;
+    config.attrs = &overlap;
+    config.numAttrs = 1;
+  }
   const cudaError_t status = cudaLaunchKernelExC(&config, kernel, arguments);
   if (status != cudaSuccess) {
     (void)cudaGetLastError();

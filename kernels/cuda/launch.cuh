@@ -15,8 +15,35 @@ namespace gantry::kernels::cuda {
 // Throws a CudaError with the names of the kernel, the current device and the stream.
 [[noreturn]] void throw_launch_error(const char* kernel, void* stream, cudaError_t status);
 
+// Note [Overlapped launches]
+// A small kernel runs about as long as its launch takes. The launches of launch_untyped() that are
+// small therefore may start before the work ahead of them in the stream is done, if that is a
+// kernel that lets them. Its kernels first call wait_for_previous(): wait until all work ahead is
+// done and its writes are visible, then let the next one start. Only then they touch memory.
+//  - Order is kept across several kernels: each ends only after its own wait, so a kernel that sees
+//    its predecessor done sees all before it done. Events, copies and other kernels start when the
+//    predecessor is done, as ever.
+//  - Memory that the allocator hands on in stream order is touched behind the wait, too.
+//  - A capture records edges of the same kind; a replay overlaps as the stream did.
+//  - A kernel lets the next one start only when it waits no more. So at most one kernel of a stream
+//    waits on the multiprocessors, for one that works: no row of waiting kernels holds them.
+//  - A waiting kernel waits for nothing but the kernel ahead, whose blocks all run by then. It thus
+//    holds up no kernel that others depend on, and it is small.
+//  - A fault ahead ends the wait with the same error for the whole context.
+// Code for GPUs before compute capability 9.0 has no such wait: there nothing overlaps. The
+// environment variable GANTRY_OVERLAPPED_LAUNCHES=0 switches it off.
+
+// Begins a kernel of launch_untyped(). It must precede every access of memory.
+__device__ inline void wait_for_previous() {
+  if constexpr (GANTRY_GPU_ARCH >= 900) {
+    asm volatile("griddepcontrol.wait;" ::: "memory");
+    asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
+  }
+}
+
 // Launches `kernel` with pointers to its arguments, which have exactly the types of its parameters.
-// Not a template, so that callers of many kernels stay small.
+// Not a template, so that callers of many kernels stay small. The kernel begins with
+// wait_for_previous().
 void launch_untyped(const char* name, void* stream, dim3 blocks, dim3 threads, const void* kernel,
                     void** arguments);
 
@@ -142,6 +169,7 @@ __device__ void store_pack(const Op& op, Out* out, std::int64_t first,
 template <int V, class Out, class Op, class... Sources>
 __global__ void __launch_bounds__(kThreads)
     dense_kernel(std::int64_t n, Op op, Out* out, Sources... sources) {
+  wait_for_previous();
   resolve(op);
   const std::int64_t packs = n / V;
   for (std::int64_t i = first_index(); i < packs; i += index_step()) {
@@ -161,6 +189,7 @@ template <class Out, class Op, int N, class... Sources>
 __global__ void __launch_bounds__(kThreads)
     strided_kernel(std::uint32_t n, const __grid_constant__ OffsetCalculator<N> calculator, Op op,
                    Out* out, Sources... sources) {
+  wait_for_previous();
   resolve(op);
   for (std::int64_t i = first_index(); i < n; i += index_step()) {
     std::int64_t offsets[N];
@@ -194,6 +223,7 @@ template <int V, class Out, class Op, int N, class... Sources>
 __global__ void __launch_bounds__(kThreads)
     row_packs_kernel(std::uint32_t packs, const __grid_constant__ OffsetCalculator<N> calculator,
                      std::uint32_t dense, Op op, Out* out, Sources... sources) {
+  wait_for_previous();
   resolve(op);
   for (std::int64_t i = first_index(); i < packs; i += index_step()) {
     std::int64_t offsets[N];
@@ -207,6 +237,7 @@ template <class Out, class Op>
 __global__ void __launch_bounds__(kThreads)
     blocks_kernel(std::int64_t n, std::int64_t whole, Op op, Out* out) {
   constexpr int V = Op::kSize;
+  wait_for_previous();
   resolve(op);
   std::int64_t b = first_index();
   for (; b < whole; b += index_step()) {
@@ -229,6 +260,7 @@ template <class Out, class Op, class Source>
 __global__ void __launch_bounds__(kThreads)
     drawn_kernel(std::int64_t n, std::int64_t whole, Op op, Out* out, Source source) {
   constexpr int V = Op::kSize;
+  wait_for_previous();
   std::int64_t b = first_index();
   for (; b < whole; b += index_step()) {
     const auto draws = op.block(static_cast<std::uint64_t>(b));
