@@ -57,13 +57,13 @@ int main() {
   std::filesystem::remove_all(folder);
 }
 // Output:
-// [[0.0000, 1.0000, 2.0000],
-//  [3.0000, 4.0000, 5.0000]]
+// [[0., 1., 2.],
+//  [3., 4., 5.]]
 // [2, 3] f32 cuda:1
 // step 100
 // weight: F32, 24 bytes
 // bias: BF16, 4 bytes
-// [1.0000, 1.0000]
+// [1., 1.]
 // [2] f32 cuda:0
 // [3, 2], strides [1, 3]
 // expected 24 bytes of elements for shape [3, 2] of f32, but the file has 12

@@ -68,20 +68,24 @@ struct Array {
   std::uint64_t byte_offset;  ///< from `data` to the first element
 };
 
+/// A function that frees the struct and its share of the memory.
+template <class Handle>
+using Deleter = void (*)(Handle*);
+
 /// DLManagedTensor: an array and its owner, without a version.
 struct Managed {
-  Array dl_tensor;                    ///< the array
-  void* manager_ctx;                  ///< belongs to the producer
-  void (*deleter)(DLManagedTensor*);  ///< frees the struct and its share of the memory; may be null
+  Array dl_tensor;                   ///< the array
+  void* manager_ctx;                 ///< belongs to the producer
+  Deleter<DLManagedTensor> deleter;  ///< may be null
 };
 
 /// DLManagedTensorVersioned: an array and its owner, since DLPack 1.0.
 struct ManagedVersioned {
-  Version version;                             ///< of the producer
-  void* manager_ctx;                           ///< belongs to the producer
-  void (*deleter)(DLManagedTensorVersioned*);  ///< as in Managed
-  std::uint64_t flags;                         ///< kReadOnly and others
-  Array dl_tensor;                             ///< the array
+  Version version;                            ///< of the producer
+  void* manager_ctx;                          ///< belongs to the producer
+  Deleter<DLManagedTensorVersioned> deleter;  ///< as in Managed
+  std::uint64_t flags;                        ///< kReadOnly and others
+  Array dl_tensor;                            ///< the array
 };
 
 /// The version that to_dlpack() writes.
