@@ -32,6 +32,8 @@ int main() {
   // 6. Statistics of a dim, and a softmax whose rows add up to one.
   const auto [deviation, mean] = std_mean(t.to(f64), {.dims = 1});
   std::cout << "mean " << mean << "\ndeviation " << deviation << "\n";
-  std::cout << "softmax rows " << softmax(t.to(f64), 1).sum(1).allclose(ones({2}, device)) << "\n";
+  std::cout << "softmax rows "
+            << softmax(t.to(f64), 1).sum(1).allclose(ones({2}, {.dtype = f64, .device = device}))
+            << "\n";
 }
 // Output:
