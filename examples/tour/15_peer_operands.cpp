@@ -41,3 +41,12 @@ int main() {
   std::cout << "product: " << product.sum().item<float>() << "\n";
 }
 // Output:
+// refused
+// far + near is on cuda:1
+// [1., 2., 3., 4.]
+// [4] f32 cuda:0
+// after far.fill_(100): 10
+// rows: [[4., 5.],
+//  [0., 1.]]
+// [2, 2] f32 cuda:0
+// product: 12

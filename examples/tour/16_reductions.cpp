@@ -32,6 +32,31 @@ int main() {
   // 6. Statistics of a dim, and a softmax whose rows add up to one.
   const auto [deviation, mean] = std_mean(t.to(f64), {.dims = 1});
   std::cout << "mean " << mean << "\ndeviation " << deviation << "\n";
-  std::cout << "softmax rows " << softmax(t.to(f64), 1).sum(1).allclose(ones({2}, device)) << "\n";
+  std::cout << "softmax rows "
+            << softmax(t.to(f64), 1).sum(1).allclose(ones({2}, {.dtype = f64, .device = device}))
+            << "\n";
 }
 // Output:
+// sum 31, of rows [ 6, 25]
+// [2] i64 cuda:0
+// shares
+// [[0.5000, 0.1667, 0.3333],
+//  [0.3600, 0.2800, 0.3600]]
+// [2, 3] f32 cuda:0
+// max [3, 9]
+// [2] i64 cuda:0
+// at [0, 0]
+// [2] i64 cuda:0
+// 1000 x 200: 200000
+// same bits as the CPU: 1
+// cumsum
+// [[ 3,  4,  6],
+//  [ 9, 16, 25]]
+// [2, 3] i64 cuda:0
+// cummax [3, 3, 3]
+// [3] i64 cuda:0
+// mean [2.0000, 8.3333]
+// [2] f64 cuda:0
+// deviation [1.0000, 1.1547]
+// [2] f64 cuda:0
+// softmax rows 1

@@ -25,6 +25,7 @@ NOT_MOVABLE(StreamGuard);
 NOT_MOVABLE(MultiStreamGuard);
 NOT_MOVABLE(GraphCapture);
 NOT_MOVABLE(SyncDebugGuard);
+NOT_MOVABLE(PeerOperands);
 NOT_MOVABLE(GreenContext);
 NOT_MOVABLE(OptionalStreamGuard);
 NOT_MOVABLE(nvtx::Range);
