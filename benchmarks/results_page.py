@@ -25,7 +25,9 @@ PROCESS = ("comm/broadcast/4096", "comm/broadcast/1048576", "comm/broadcast/2684
            "copy/h2d_pinned/268435456", "copy/d2d/4096", "copy/d2d/268435456", "copy/peer/4096", "copy/peer/268435456",
            "copy/cast_f32_f16/268435456", "copy/transposed/8192")
 KERNELS = ("add", "bias_add", "exp", "fill", "sum", "sum_dim0", "sum_dim1", "max", "argmax", "cumsum", "cumsum_dim0", "softmax", "uniform",
-           "normal", "transpose", "index_rows")
+           "normal", "transpose", "transpose_cast", "softmax_short", "softmax_long", "index_rows", "masked_select", "nonzero",
+           "index_put", "scatter_add", "cummax", "searchsorted", "histc")
+ORDERINGS = ("sort", "argsort", "topk", "topk_rows", "median", "unique")
 ALLOCATORS = ("PyTorch", "PyTorch expandable", "cudaMallocAsync", "RMM pool")
 
 HEAD = """
@@ -61,6 +63,12 @@ KERNEL_TEXT = """
 ## Kernels beside PyTorch
 
 One GPU, time to completion of calls in a row. Sizes are those of the input, or of the output where there is none.
+Matrices are square, but rows of `softmax_short` have 128 elements and those of `softmax_long` 65,536. `scatter_add`
+sums in a fixed order, PyTorch's in the order in which its atomic operations happen to come.
+"""
+
+ORDERING_TEXT = """
+The same for orderings. `topk` takes 64 elements of one row, `topk_rows` 64 of each row of a square matrix.
 """
 
 CPU_TEXT = """
@@ -218,13 +226,16 @@ def process_table(results):
     return table(["measurement", *head], lines)
 
 
-def kernel_table(results):
+def kernel_table(results, kernels, large):
+    """A row for each kernel: of 1 MiB, and of `large` elements of f32 and bf16."""
     rows = {}
     for _, row in rows_of(results, "process"):
         rows.setdefault(row["name"], row)  # the newest
-    columns = [("f32, 1 MiB", "", MIB), ("f32, 256 MiB", "", 256 * MIB), ("bf16, 256 MiB", "_bf16", 256 * MIB)]
+    columns = [("f32, 1 MiB", "", MIB), (f"f32, {4 * large // MIB} MiB", "", 4 * large)]
+    sixteen_bit = 4 * large if kernels is KERNELS else 2 * large
+    columns.append((f"bf16, {sixteen_bit // MIB} MiB", "_bf16", sixteen_bit))
     lines = []
-    for kernel in KERNELS:
+    for kernel in kernels:
         cells = []
         for _, dtype, size in columns:
             row = rows.get(f"kernel/{kernel}{dtype}/{size}")
@@ -334,7 +345,8 @@ def page(results):
     """The text of the page."""
     parts = [HEAD, COLLECTIVES_TEXT, "\n".join(collectives_table(results)),
              notes_text(results, "collectives"), PICTURE, PROCESS_TEXT,
-             "\n".join(process_table(results)), KERNEL_TEXT, "\n".join(kernel_table(results)),
+             "\n".join(process_table(results)), KERNEL_TEXT, "\n".join(kernel_table(results, KERNELS, 64 * MIB)),
+             ORDERING_TEXT, "\n".join(kernel_table(results, ORDERINGS, 16 * MIB)),
              *cpu_parts(results), ALLOCATOR_TEXT, "\n".join(allocator_table(results)),
              wrapped(sequences_text(results)), *startup_parts(results), REPRODUCE_TEXT, "\n".join(sources(results))]
     return "\n\n".join(part.strip("\n") for part in parts) + "\n"
