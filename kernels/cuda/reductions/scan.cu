@@ -165,10 +165,17 @@ __device__ bool is_wide(const T* first, std::int64_t stride, int count) {
          reinterpret_cast<std::uintptr_t>(first) % alignof(StoredPack<T, kVector>) == 0;
 }
 
+// Blocks of scan_rows that a multiprocessor is to hold: while some wait for the totals before their
+// tiles, others read and write. Tiles of wide elements fill the shared memory with fewer.
+template <class In, ScanOp kOp>
+constexpr bool kIsLight = sizeof(Staged<In>) <= 4 && kOp != ScanOp::log_sum_exp;
+template <class In, ScanOp kOp>
+constexpr int kRowBlocks = kIsLight<In, kOp> ? 6 : 4;
+
 // A block scans a tile of one fibre, or all of several short ones: `threads_per_fibre` threads
 // each.
 template <class In, ScanOp kOp>
-__global__ void __launch_bounds__(kRowThreads, 4)
+__global__ void __launch_bounds__(kRowThreads, kRowBlocks<In, kOp>)
     scan_rows(const __grid_constant__ FibrePlan plan, const __grid_constant__ TileTotals totals,
               std::int64_t tiles, int threads_per_fibre) {
   using Out = ScanOut<In>;
@@ -187,7 +194,10 @@ __global__ void __launch_bounds__(kRowThreads, 4)
     __syncthreads();
     task = taken;
   }
-  const std::int64_t first_fibre = tiles > 1 ? task / tiles : task * per_block;
+  // A grid has fewer than 2^31 tasks.
+  const std::int64_t first_fibre =
+      tiles > 1 ? static_cast<std::uint32_t>(task) / static_cast<std::uint32_t>(tiles)
+                : task * per_block;
   const std::int64_t tile = tiles > 1 ? task - first_fibre * tiles : 0;
   const std::int64_t first = tile * kScanTile;
   const std::int64_t rest = plan.length - first;
@@ -251,8 +261,8 @@ __global__ void __launch_bounds__(kRowThreads, 4)
   S* own = staged + staged_at<S>(thread * kScanGroup);
   const int left = count - thread % threads_per_fibre * kScanGroup;
   const int own_count = left < 0 ? 0 : left < kScanGroup ? left : kScanGroup;
-  // Wide values would not fit into the registers: they are computed again.
-  constexpr bool kKeeps = sizeof(Acc) <= 4;
+  // Sums are computed again: registers are for more blocks, and wide values would not fit in.
+  constexpr bool kKeeps = sizeof(Acc) <= 4 && !kIsLight<In, kOp>;
   Acc kept[kKeeps ? kScanGroup : 1];
   Acc total = Step::neutral();
 #pragma unroll
