@@ -101,6 +101,18 @@ TEST_P(PytorchDifferencesTest, SomeOperationsAcceptMoreDTypes) {
   EXPECT_EQ(gelu(ints()).dtype(), f32);
   EXPECT_EQ(silu(ints()).dtype(), f32);
   EXPECT_TRUE(abs(mask()).equal(mask()));
+  const Tensor histogram = histc(ints(), 2);
+  EXPECT_EQ(histogram.dtype(), i64);
+  EXPECT_THAT(histogram.to_vector<int>(), ElementsAre(1, 1));
+}
+
+TEST_P(PytorchDifferencesTest, ManyCategoriesAndSlicesWithNan) {
+  const Tensor weights = on(ones({1}, f16)).expand({(std::int64_t{1} << 24) + 1});
+  EXPECT_LE(multinomial(weights, 1, true).item<std::int64_t>(), std::int64_t{1} << 24);
+  const Tensor slices = on(tensor({{1.0f, NAN}, {1.0f, NAN}, {0.0f, 3.0f}}));
+  const auto found = unique(slices, true, true, false, 0);
+  EXPECT_EQ(found.values.size(0), 3);
+  EXPECT_THAT(found.inverse.to_vector<int>(), ElementsAre(1, 2, 0));
 }
 
 TEST_P(PytorchDifferencesTest, OrdersAreStable) {
