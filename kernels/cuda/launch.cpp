@@ -36,9 +36,6 @@ namespace gantry::kernels::cuda {
 
 namespace {
 
-// The largest grid that overlaps: four blocks on each multiprocessor of an H100.
-constexpr unsigned kMostOverlappedBlocks = 512;
-
 // True if the code of `kernel`, and with it that of all others, waits by itself on every device.
 bool waits_by_itself(const void* kernel) {
   if (!env::get_bool("GANTRY_OVERLAPPED_LAUNCHES", true) || launches_block()) return false;

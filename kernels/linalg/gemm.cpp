@@ -84,10 +84,24 @@ void activate(const Target& target, const TensorRef& out, Activation activation)
 // True if cuBLASLt can add `c` as the row of an epilogue: equal rows in memory of their own, for
 // one matrix of several rows and columns.
 bool is_bias(const TensorRef& c, const TensorRef& out, double beta) {
-  constexpr std::uintptr_t kAlignment = 16;
   return beta == 1 && out.sizes[1] > 1 && out.sizes[2] > 1 && c.strides[1] == 0 &&
-         c.strides[2] == 1 && c.data != out.data &&
-         reinterpret_cast<std::uintptr_t>(c.data) % kAlignment == 0;
+         c.data != out.data;
+}
+
+// The row of `c` as an epilogue reads it, or a copy in `scratch`.
+const void* bias_row(const Target& target, const TensorRef& c, Scratch& scratch) {
+  constexpr std::uintptr_t kAlignment = 16;
+  if (c.strides[2] == 1 && reinterpret_cast<std::uintptr_t>(c.data) % kAlignment == 0) {
+    return c.data;
+  }
+  TensorRef row = c;
+  row.sizes[1] = 1;
+  scratch = Scratch(target, static_cast<std::size_t>(c.sizes[2]) * element_size(c.dtype));
+  TensorRef dense = row;
+  dense.data = scratch.data();
+  dense.strides[2] = 1;
+  copy(target, dense, row);
+  return dense.data;
 }
 
 // The product with as much of its epilogue as one kernel takes. Returns the activation that is left
@@ -99,11 +113,12 @@ bool is_bias(const TensorRef& c, const TensorRef& out, double beta) {
 Activation multiply(const Stream& stream, GemmPlan plan, const TensorRef& out, const TensorRef& c,
                     Activation activation) {
   const Target target = Target::on(stream);
+  Scratch row;
   if (plan.dtype != DType::f64 && plan.batch == 1) {
     GemmPlan fused = plan;
     fused.has_relu = activation == Activation::relu;
     if (is_bias(c, out, plan.beta)) {
-      fused.bias = c.data;
+      fused.bias = bias_row(target, c, row);
       fused.beta = 0;
     }
     if (fused.has_epilogue()) {

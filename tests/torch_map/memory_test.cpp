@@ -126,6 +126,7 @@ class CountingAllocator final : public memory::Allocator {
     return inner_.allocate(stream, bytes, alignment);
   }
   void deallocate(memory::Block& block) noexcept override { inner_.deallocate(block); }
+  [[nodiscard]] bool is_peer_accessible() const override { return inner_.is_peer_accessible(); }
 
   std::atomic<int> allocations{0};
 
