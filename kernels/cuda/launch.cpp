@@ -10,6 +10,7 @@
 #include "device/architectures.hpp"
 #include "device/call_place.hpp"
 #include "device/launch_blocking.hpp"
+#include "kernels/cuda/overlap_limit.hpp"
 
 namespace gantry::kernels::cuda {
 

@@ -7,6 +7,7 @@
 #include <type_traits>
 #include <utility>
 
+#include "kernels/cuda/overlap_limit.hpp"
 #include "kernels/input.hpp"
 #include "kernels/strided.hpp"
 
@@ -33,10 +34,8 @@ namespace gantry::kernels::cuda {
 // Code for GPUs before compute capability 9.0 has no such wait: there nothing overlaps. The
 // environment variable GANTRY_OVERLAPPED_LAUNCHES=0 switches it off.
 
-// The largest grid that overlaps: four blocks on each multiprocessor of an H100.
-constexpr unsigned kMostOverlappedBlocks = 512;
-
-// Begins a kernel of launch_untyped(). It must precede every access of memory.
+// Begins a kernel of launch_untyped(). It must precede every access of memory. A large grid, which
+// does not overlap, starts when the work ahead is done.
 __device__ inline void wait_for_previous() {
   if constexpr (GANTRY_GPU_ARCH >= 900) {
     if (gridDim.x > kMostOverlappedBlocks) return;
