@@ -2,6 +2,8 @@
 
 #include <cstdint>
 
+#include <gantry/core/macros.hpp>
+
 namespace gantry {
 
 /// The function of a product's elements in linear() and addmm_activation().
