@@ -124,9 +124,9 @@ void Schedule::note_look(Lock& lock, ScheduleTarget target, std::uint32_t weight
   await_settled(lock);
   reset_idle_turns();
   const std::array targets{target};
-  if (ScheduledQueue* next = policy_.pick_for(queues_, targets, queue.looks > 2 * kVainLooks)) {
-    give_turn(lock, *next);
-  }
+  const bool is_stuck = queue.looks > 2 * kVainLooks;
+  if (is_stuck) queue.looks = kVainLooks;  // tasks that poll have turns before the next such look
+  if (ScheduledQueue* next = policy_.pick_for(queues_, targets, is_stuck)) give_turn(lock, *next);
   is_giving_turns_ = false;
   changed_.notify_all();
 }

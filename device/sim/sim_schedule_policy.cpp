@@ -161,9 +161,12 @@ ScheduledQueue* SchedulePolicy::pick_for(const ScheduledQueues& queues,
     return queue != nullptr || !is_narrow ? queue : pick_random(queues, nullptr);
   }
   if (ScheduledQueue* queue = pick_fresh(queues, &needed)) return queue;
-  if (ScheduledQueue* queue = pick_polling(queues)) return queue;
   // Tasks that poll may wait for tasks that nobody needs yet.
-  if (is_stuck) return pick_fresh(queues, nullptr);
+  if (is_stuck) {
+    if (ScheduledQueue* queue = pick_fresh(queues, nullptr)) return queue;
+  }
+  if (ScheduledQueue* queue = pick_polling(queues)) return queue;
+  if (is_stuck) return nullptr;
   const auto polls = [](const auto& queue) { return queue->state == State::polling; };
   if (std::ranges::none_of(queues, polls)) return nullptr;
   std::vector<ScheduleTarget> peers;

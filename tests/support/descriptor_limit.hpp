@@ -28,13 +28,14 @@ class DescriptorLimit {
     // The lowest numbers come first, so no hole is left below the last one.
     constexpr int kFillers = 64;
     for (int i = 0; i < kFillers; ++i) {
-      const int filler = open("/dev/null", O_RDONLY | O_CLOEXEC);
-      if (filler < 0) throw std::system_error(errno, std::generic_category(), "DescriptorLimit");
-      fillers_.push_back(filler);
+      if (!fill()) throw std::system_error(errno, std::generic_category(), "DescriptorLimit");
     }
     rlimit limit = before_;
     limit.rlim_cur = static_cast<rlim_t>(fillers_.back()) + 1;
     setrlimit(RLIMIT_NOFILE, &limit);
+    while (fill()) {
+      // Another thread closed one meanwhile.
+    }
     for (; free > 0; --free) {
       close(fillers_.back());
       fillers_.pop_back();
@@ -48,6 +49,12 @@ class DescriptorLimit {
   DescriptorLimit& operator=(const DescriptorLimit&) = delete;
 
  private:
+  bool fill() {
+    const int filler = open("/dev/null", O_RDONLY | O_CLOEXEC);
+    if (filler >= 0) fillers_.push_back(filler);
+    return filler >= 0;
+  }
+
   rlimit before_{};
   std::vector<int> fillers_;
 };

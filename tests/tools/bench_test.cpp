@@ -10,6 +10,7 @@
 #include "collectives/selector.hpp"
 #include "core/text/json.hpp"
 #include "tests/support/sanitized.hpp"
+#include "tests/support/scheduled.hpp"
 #include "tests/support/subprocess.hpp"
 #include "tools/bench/comm_bench.hpp"
 #include "tools/bench/operation.hpp"
@@ -23,6 +24,7 @@ namespace {
 using replay::TemporaryFile;
 using ::testing::AllOf;
 using ::testing::HasSubstr;
+using testing::is_scheduled;
 using testing::Outcome;
 using Words = std::vector<std::string>;
 using Variables = std::map<std::string, std::optional<std::string>>;
@@ -365,6 +367,7 @@ TEST(BenchTest, RefusesResultsOfAnotherProgram) {
 }
 
 TEST(TuneTest, WritesATableThatIsTaken) {
+  if (is_scheduled()) GTEST_SKIP() << "takes minutes under a schedule";
   for (const Words& launcher : {Words{}, Words{GANTRY_TEST_GLAUNCH, "-n", "3"},
                                 Words{MPIRUN_PROGRAM, "--oversubscribe", "-n", "3"}}) {
     if (!launcher.empty() && launcher.front().empty()) continue;
@@ -459,6 +462,7 @@ TEST(TuneTest, LooksAtWhatItMergesFirst) {
 }
 
 TEST(TuneTest, KeepsTablesOfOtherMachines) {
+  if (is_scheduled()) GTEST_SKIP() << "takes minutes under a schedule";
   const TemporaryFile table(".json");
   for (const char* ranks : {"2", "4"}) {
     const Outcome outcome = run({kTune, "--quick", "-o", "all_reduce", "-e", "1K", "-q", "-g",

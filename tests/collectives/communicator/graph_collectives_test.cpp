@@ -192,8 +192,8 @@ TEST_F(GraphCollectivesTest, CommOperationsReplayOnAllDevices) {
 TEST_F(GraphCollectivesTest, FailuresInTheCaptureLeaveNoMemoryBehind) {
   GANTRY_REQUIRE_DEVICES(2);
   const std::vector<Device> all = devices(2);
+  const Tensor source = ones({4096}, all[0]);  // outlives the graphs, which read it
   const auto capture_all = [&](Graph& graph) {
-    const Tensor source = ones({4096}, all[0]);
     capture_on(all, graph, [&] {
       const std::vector<Tensor> copies = comm::broadcast(source, all);
       const Tensor sum = comm::reduce_add(copies, all[1]);

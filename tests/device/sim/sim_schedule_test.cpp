@@ -175,9 +175,7 @@ TEST_P(SimAnyScheduleTest, ATaskThatSleepsHoldsOnlyItsStreamUp) {
 }
 
 // Kernels of ranks that one thread launches one after the other.
-TEST_P(SimAnyScheduleTest, TasksThatPollEachOtherGoOn) {
-  Machine machine(GetParam());
-  std::atomic<int> arrived{0};
+void launch_tasks_that_poll_each_other(Machine& machine, std::atomic<int>& arrived) {
   for (int rank = 0; rank < 4; ++rank) {
     sim::launch(
         machine.streams[static_cast<std::size_t>(rank)],
@@ -191,7 +189,23 @@ TEST_P(SimAnyScheduleTest, TasksThatPollEachOtherGoOn) {
         },
         sim::KernelWaits::for_peers);
   }
+}
+
+TEST_P(SimAnyScheduleTest, TasksThatPollEachOtherGoOn) {
+  Machine machine(GetParam());
+  std::atomic<int> arrived{0};
+  launch_tasks_that_poll_each_other(machine, arrived);
   machine.synchronize(3);
+  EXPECT_EQ(arrived, 12);
+  machine.synchronize_all();
+}
+
+// Nothing but the polls tells that the first task needs the others.
+TEST_P(SimAnyScheduleTest, TasksThatPollEachOtherGoOnWhileTheHostQueriesOne) {
+  Machine machine(GetParam());
+  std::atomic<int> arrived{0};
+  launch_tasks_that_poll_each_other(machine, arrived);
+  while (!machine.driver.query_stream(machine.streams[0])) std::this_thread::yield();
   EXPECT_EQ(arrived, 12);
   machine.synchronize_all();
 }
