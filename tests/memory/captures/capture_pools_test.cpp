@@ -77,6 +77,34 @@ TEST_F(CapturePoolsTest, PointersOfCapturesAreFreedAsOthers) {
   empty_cache();
 }
 
+// The first graph has no live block, but each of its launches writes to the memory.
+TEST_F(CapturePoolsTest, IdleMemoryOfAGraphGoesToNoOtherCapture) {
+  const Stream stream = Stream::from_pool();
+  const auto capture_a_temporary = [&](int value) {
+    const Buffer temporary = allocate(stream, kBytes);
+    fill(temporary, value, stream);
+    return AddressSpan(temporary);
+  };
+  CapturedGraph first(stream);
+  const AddressSpan theirs = capture_a_temporary(1);
+  first.end();
+  {
+    CapturedGraph second(stream);
+    const Buffer temporary = allocate(stream, kBytes);
+    EXPECT_FALSE(theirs.overlaps(temporary));
+    second.end();
+    EXPECT_EQ(stats().num_pools, 2);
+    second.destroy_and_wait();
+  }
+  first.destroy_and_wait();
+  // Nothing can launch the graph any more.
+  CapturedGraph third(stream);
+  const Buffer again = allocate(stream, kBytes);
+  third.end();
+  EXPECT_EQ(stats().num_pools, 1);
+  third.destroy_and_wait();
+}
+
 TEST_F(CapturePoolsTest, SnapshotsShowWhichMemoryIsACaptures) {
   const Stream stream = Stream::from_pool();
   CapturedGraph graph(stream);
