@@ -93,7 +93,8 @@ void arg_reduce(void*, bool, const FibrePlan&, const Fibres&, const ArgPartials&
 }
 std::size_t scan_scratch_bytes(const FibrePlan&) { refuse("scan"); }
 void scan(void*, ScanOp, const FibrePlan&, void*) { refuse("scan"); }
-void softmax(void*, bool, const FibrePlan&) { refuse("softmax"); }
+std::size_t softmax_scratch_bytes(const FibrePlan&) { refuse("softmax"); }
+void softmax(void*, bool, const FibrePlan&, void*) { refuse("softmax"); }
 
 void sort_in_blocks(void*, const SortPlan&, const SortCandidates&) { refuse("sort"); }
 std::size_t sort_scratch_bytes(const SortPlan&) { refuse("sort"); }

@@ -153,7 +153,12 @@ void softmax(const Target& target, bool logarithm, const TensorRef& out, const T
   submit(
       logarithm ? "log_softmax" : "softmax", target, {&out, &in},
       [logarithm, plan] { host::softmax(logarithm, plan); },
-      [&](void* stream) { cuda::softmax(stream, logarithm, plan); });
+      [&](void* stream) {
+        const std::size_t bytes = cuda::softmax_scratch_bytes(plan);
+        Scratch scratch;
+        if (bytes > 0) scratch = Scratch(target, bytes);
+        cuda::softmax(stream, logarithm, plan, scratch.data());
+      });
 }
 
 }  // namespace gantry::kernels
