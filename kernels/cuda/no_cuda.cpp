@@ -110,11 +110,11 @@ void run_starts(void*, const RunPlan&) { refuse("run_starts"); }
 
 void gather(void*, const IndexingPlan&) { refuse("gather"); }
 void index_offsets(void*, const OffsetsPlan&) { refuse("index"); }
-std::size_t index_scatter_bytes(const IndexingPlan&) { refuse("index_put_"); }
+std::size_t index_scatter_bytes(const IndexingPlan&, ScatterMode) { refuse("index_put_"); }
 void index_scatter(void*, const IndexingPlan&, ScatterMode, void*) { refuse("index_put_"); }
 void scatter_fibres(void*, const IndexingPlan&, ScatterMode) { refuse("scatter"); }
-std::size_t scatter_sorted_bytes(const IndexingPlan&) { refuse("scatter"); }
-void scatter_sorted(void*, const IndexingPlan&, ScatterMode, void*) { refuse("scatter"); }
+std::size_t scatter_writes_bytes(const IndexingPlan&, ScatterMode) { refuse("scatter"); }
+void scatter_writes(void*, const IndexingPlan&, ScatterMode, void*) { refuse("scatter"); }
 
 std::size_t sum_tiles_bytes(const CompactionPlan&) { refuse("nonzero"); }
 void sum_tiles(void*, const CompactionPlan&, void*) { refuse("nonzero"); }
