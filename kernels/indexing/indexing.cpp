@@ -27,10 +27,6 @@ constexpr std::int64_t kManyFibres = 16384;
 constexpr std::int64_t kShortFibre = 32;
 constexpr std::int64_t kMostSorted = std::int64_t{1} << 31;
 
-Scratch scratch_of(const Target& target, std::size_t bytes) {
-  return bytes > 0 ? Scratch(target, bytes) : Scratch();
-}
-
 void scatter_on_gpu(const Target& target, void* stream, const IndexingPlan& plan,
                     ScatterMode mode) {
   if (plan.fibre_length <= kShortFibre || plan.fibres.numel >= kManyFibres ||
@@ -38,7 +34,7 @@ void scatter_on_gpu(const Target& target, void* stream, const IndexingPlan& plan
     cuda::scatter_fibres(stream, plan, mode);
     return;
   }
-  const Scratch scratch = scratch_of(target, cuda::scatter_writes_bytes(plan, mode));
+  const Scratch scratch(target, cuda::scatter_writes_bytes(plan, mode));
   cuda::scatter_writes(stream, plan, mode, scratch.data());
 }
 
@@ -57,7 +53,7 @@ void index_scatter_on_gpu(const Target& target, void* stream, const IndexingPlan
     cuda::scatter_fibres(stream, plan, mode);
     return;
   }
-  const Scratch scratch = scratch_of(target, cuda::index_scatter_bytes(plan, mode));
+  const Scratch scratch(target, cuda::index_scatter_bytes(plan, mode));
   cuda::index_scatter(stream, plan, mode, scratch.data());
 }
 
