@@ -39,8 +39,8 @@ __device__ unsigned selected_bits(const CompactionPlan& plan, std::int64_t tile,
   const std::int64_t begin = tile * kCompactionTile;
   unsigned bits = 0;
   if (is_dense && begin + kCompactionTile <= plan.numel) {
-    const auto* groups = reinterpret_cast<const StoredPack<W, kGroup>*>(
-        static_cast<const W*>(plan.mask) + begin);
+    const auto* groups =
+        reinterpret_cast<const StoredPack<W, kGroup>*>(static_cast<const W*>(plan.mask) + begin);
     StoredPack<W, kGroup> loaded[kGroups];
 #pragma unroll
     for (int g = 0; g < kGroups; ++g) loaded[g] = groups[first_of_group(g) / kGroup];

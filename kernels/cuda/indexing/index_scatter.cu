@@ -169,13 +169,13 @@ void index_scatter(void* stream, const IndexingPlan& plan, ScatterMode mode, voi
     claim_slots(stream, keys, slots);
     dispatch_word(plan.element_bytes, [&](auto tag) {
       using T = typename decltype(tag)::type;
-      for_fibres(plan, count, plan.element_bytes,
-                 [&](const IndexingPlan& part, const StridedPlan<3>& piece, dim3 blocks,
-                     dim3 threads) {
-                   launch("index_scatter", stream, blocks, threads, 0, index_slots_kernel<T>, part,
-                          OffsetCalculator<3>(piece), static_cast<std::uint32_t>(piece.numel),
-                          count, slots);
-                 });
+      for_fibres(
+          plan, count, plan.element_bytes,
+          [&](const IndexingPlan& part, const StridedPlan<3>& piece, dim3 blocks, dim3 threads) {
+            launch("index_scatter", stream, blocks, threads, 0, index_slots_kernel<T>, part,
+                   OffsetCalculator<3>(piece), static_cast<std::uint32_t>(piece.numel), count,
+                   slots);
+          });
     });
     return;
   }

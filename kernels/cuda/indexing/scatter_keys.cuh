@@ -11,8 +11,8 @@ namespace gantry::kernels::cuda {
 
 namespace {
 
-// The writes of a plan in their order: write i has the index at offset [2] of position i. Its key is
-// offset [1] plus the index's position times `stride`, less than `end`.
+// The writes of a plan in their order: write i has the index at offset [2] of position i. Its key
+// is offset [1] plus the index's position times `stride`, less than `end`.
 struct ScatterKeys {
   IndexingPlan plan;
   OffsetCalculator<3> calculator;
@@ -60,8 +60,7 @@ __device__ void for_each_key(const ScatterKeys& keys, const F& f) {
 // Writes the key and the position of every write; keys.end marks an index out of range.
 template <class Key>
 __global__ void __launch_bounds__(kThreads)
-    sort_keys_kernel(const __grid_constant__ ScatterKeys keys, Key* out,
-                     std::uint32_t* positions) {
+    sort_keys_kernel(const __grid_constant__ ScatterKeys keys, Key* out, std::uint32_t* positions) {
   for_each_key(keys, [&](std::int64_t i, std::int64_t key, const auto&) {
     out[i] = static_cast<Key>(key < 0 ? keys.end : key);
     if (positions != nullptr) positions[i] = static_cast<std::uint32_t>(i);
@@ -92,9 +91,7 @@ __global__ void __launch_bounds__(kThreads)
 }
 
 // True if the slots are small enough to be set to zero.
-inline bool has_slots(std::int64_t count, std::int64_t end) {
-  return end <= 8 * count + (1 << 20);
-}
+inline bool has_slots(std::int64_t count, std::int64_t end) { return end <= 8 * count + (1 << 20); }
 
 inline std::size_t slot_bytes(std::int64_t end) {
   return static_cast<std::size_t>(end) * sizeof(std::uint32_t);
@@ -141,9 +138,10 @@ inline void scatter_atomic(void* stream, const IndexingPlan& plan) {
         keys.plan.indexed = static_cast<char*>(plan.indexed) + offsets[1] * size;
         keys.plan.indices =
             static_cast<const char*>(plan.indices) + offsets[2] * (plan.is_wide ? 8 : 4);
-        launch("scatter_atomic", stream, key_blocks(piece.numel), kThreads, 0,
-               size == 8 ? scatter_atomic_kernel<std::int64_t> : scatter_atomic_kernel<std::int32_t>,
-               keys);
+        launch(
+            "scatter_atomic", stream, key_blocks(piece.numel), kThreads, 0,
+            size == 8 ? scatter_atomic_kernel<std::int64_t> : scatter_atomic_kernel<std::int32_t>,
+            keys);
       },
       begin);
 }

@@ -42,7 +42,7 @@ struct SelectMemory {
   TileCounts* tiles = nullptr;         // of one fibre after the other
   std::uint32_t* positions = nullptr;  // of the candidates
   void* keys = nullptr;                // of the candidates
-  std::int64_t tile = kLongestTile;  // elements
+  std::int64_t tile = kLongestTile;    // elements
   std::int64_t tiles_per_fibre = 0;
 };
 

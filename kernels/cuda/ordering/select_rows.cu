@@ -167,8 +167,8 @@ __global__ void __launch_bounds__(kThreads)
       const int equal_at = equal + __popc(equals & before_lane);
       if (takes_one) {
         if (is_equal && equal_at == wanted_equal - 1) {
-          sort_output<U>(plan, fibre).write(
-              0, order.stored(in[static_cast<std::int64_t>(i) * plan.fibres.in.stride]), i);
+          sort_output<U>(plan, fibre)
+              .write(0, order.stored(in[static_cast<std::int64_t>(i) * plan.fibres.in.stride]), i);
         }
       } else if (is_smaller || (is_equal && equal_at < wanted_equal)) {
         const int at =

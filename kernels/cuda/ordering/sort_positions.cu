@@ -16,8 +16,7 @@ PositionSort::PositionSort(std::int64_t count, std::int64_t largest, void* memor
                            bool has_positions)
     : count_(static_cast<std::uint32_t>(count)),
       is_narrow_(largest <= UINT32_MAX),
-      keys_bytes_(
-          aligned(count_ * (is_narrow_ ? sizeof(std::uint32_t) : sizeof(std::uint64_t)))),
+      keys_bytes_(aligned(count_ * (is_narrow_ ? sizeof(std::uint32_t) : sizeof(std::uint64_t)))),
       positions_bytes_(has_positions ? aligned(count_ * sizeof(std::uint32_t)) : 0),
       sorted_bytes_(aligned(count_ * sizeof(std::uint32_t))),
       memory_(static_cast<char*>(memory)) {
@@ -37,9 +36,10 @@ template <class Key>
 int PositionSort::sort(void* storage, std::size_t& bytes, const std::uint32_t* words,
                        void* stream) const {
   return cub::DeviceRadixSort::SortPairs(
-      storage, bytes, reinterpret_cast<const Key*>(memory_), reinterpret_cast<Key*>(at(keys_bytes_)),
-      words, reinterpret_cast<std::uint32_t*>(at(2 * keys_bytes_ + positions_bytes_)), count_, 0,
-      bits_, static_cast<cudaStream_t>(stream));
+      storage, bytes, reinterpret_cast<const Key*>(memory_),
+      reinterpret_cast<Key*>(at(keys_bytes_)), words,
+      reinterpret_cast<std::uint32_t*>(at(2 * keys_bytes_ + positions_bytes_)), count_, 0, bits_,
+      static_cast<cudaStream_t>(stream));
 }
 
 void PositionSort::run(const char* op, void* stream, const std::uint32_t* words) const {

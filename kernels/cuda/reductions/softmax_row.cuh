@@ -13,8 +13,8 @@ namespace {
 
 constexpr int kAccumulators = kReduceAccumulators;
 
-// The largest element of a row, or NaN if it has one. Which of -0 and +0 it is does not matter: it is
-// only subtracted.
+// The largest element of a row, or NaN if it has one. Which of -0 and +0 it is does not matter: it
+// is only subtracted.
 template <class Acc>
 struct RowMax {
   __device__ static Acc neutral() { return SoftmaxMax<Acc>::neutral(); }

@@ -11,9 +11,9 @@ constexpr int kShortRow = 1024;
 constexpr int kOwn = 4;
 
 // The tree over the accumulators of a row that kLanes lanes share: lane l has those from
-// 4 (l + kLanes j) to 4 (l + kLanes j) + 3 as own[j]. Lanes share the work: of each pair that a step
-// combines, either lane goes on with half of the accumulators. Sums do not depend on the order of
-// two operands, so every lane gets the result.
+// 4 (l + kLanes j) to 4 (l + kLanes j) + 3 as own[j]. Lanes share the work: of each pair that a
+// step combines, either lane goes on with half of the accumulators. Sums do not depend on the order
+// of two operands, so every lane gets the result.
 template <int kLanes, class Acc, int kParts>
 __device__ Acc sum_row_accumulators(Acc (&own)[kParts][kOwn], int lane) {
   using Sum = SoftmaxSum<Acc>;
@@ -30,12 +30,10 @@ __device__ Acc sum_row_accumulators(Acc (&own)[kParts][kOwn], int lane) {
   if constexpr (kParts >= 2) combine_parts(0, 1);
   const bool high = (lane & kLanes / 2) != 0;
   const bool odd = (lane & kLanes / 4) != 0;
-  const Acc first =
-      Sum::combine(high ? own[0][2] : own[0][0],
-                   __shfl_xor_sync(kAll, high ? own[0][0] : own[0][2], kLanes / 2));
-  const Acc second =
-      Sum::combine(high ? own[0][3] : own[0][1],
-                   __shfl_xor_sync(kAll, high ? own[0][1] : own[0][3], kLanes / 2));
+  const Acc first = Sum::combine(high ? own[0][2] : own[0][0],
+                                 __shfl_xor_sync(kAll, high ? own[0][0] : own[0][2], kLanes / 2));
+  const Acc second = Sum::combine(high ? own[0][3] : own[0][1],
+                                  __shfl_xor_sync(kAll, high ? own[0][1] : own[0][3], kLanes / 2));
   Acc result =
       Sum::combine(odd ? second : first, __shfl_xor_sync(kAll, odd ? first : second, kLanes / 4));
 #pragma unroll
@@ -46,8 +44,8 @@ __device__ Acc sum_row_accumulators(Acc (&own)[kParts][kOwn], int lane) {
   return Sum::combine(result, __shfl_xor_sync(kAll, result, kLanes / 4));
 }
 
-// kLanes lanes take a row of at most 4 kLanes kVectors elements, a warp several rows. A lane has four
-// neighbouring elements of each 4 kLanes. There are threads for all rows.
+// kLanes lanes take a row of at most 4 kLanes kVectors elements, a warp several rows. A lane has
+// four neighbouring elements of each 4 kLanes. There are threads for all rows.
 //
 // Absent elements are -inf, whose exponential 0 changes no sum: one summand is 1, or all is NaN.
 template <class T, int kLanes, int kVectors, bool kLogarithm>
@@ -62,7 +60,8 @@ __global__ void __launch_bounds__(kThreads, 4)
   constexpr int kParts = kVectors < kMostParts ? kVectors : kMostParts;
   const int begin = static_cast<int>(threadIdx.x) % kLanes;
   const int wide = static_cast<int>(plan.length) / kOwn;
-  const std::int64_t row = (static_cast<std::int64_t>(blockIdx.x) * blockDim.x + threadIdx.x) / kLanes;
+  const std::int64_t row =
+      (static_cast<std::int64_t>(blockIdx.x) * blockDim.x + threadIdx.x) / kLanes;
   // All threads of a warp take part in its shuffles: those beyond the rows read the last one.
   const std::int64_t read = row < plan.count ? row : plan.count - 1;
   const auto* in = reinterpret_cast<const Vector*>(static_cast<const T*>(plan.in.data) +
@@ -102,8 +101,8 @@ __global__ void __launch_bounds__(kThreads, 4)
   }
   const RowEnd<Acc> end(kLogarithm, sum_row_accumulators<kLanes>(own, begin));
   if (row >= plan.count) return;
-  auto* out = reinterpret_cast<Vector*>(static_cast<T*>(plan.out.data) +
-                                        near_offset(plan.out.outer, row));
+  auto* out =
+      reinterpret_cast<Vector*>(static_cast<T*>(plan.out.data) + near_offset(plan.out.outer, row));
 #pragma unroll
   for (int i = 0; i < kVectors; ++i) {
     if (begin + i * kLanes < wide) {
@@ -171,8 +170,8 @@ template <class T, int kLanes, int kVectors>
 void launch_wide_short_rows(void* stream, bool logarithm, const FibrePlan& plan) {
   const std::int64_t threads = plan.count * kLanes;
   const int per_block = threads < kManyWarps * 32 ? 64 : kThreads;
-  launch("softmax_short_rows", stream,
-         static_cast<unsigned>((threads + per_block - 1) / per_block), per_block, 0,
+  launch("softmax_short_rows", stream, static_cast<unsigned>((threads + per_block - 1) / per_block),
+         per_block, 0,
          logarithm ? softmax_wide_short_rows<T, kLanes, kVectors, true>
                    : softmax_wide_short_rows<T, kLanes, kVectors, false>,
          plan);
