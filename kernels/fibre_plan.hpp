@@ -74,7 +74,9 @@ inline constexpr std::int64_t kScanTile = 4096;
 [[nodiscard]] std::size_t scan_scratch_bytes(const FibrePlan& plan);
 void scan(void* stream, ScanOp op, const FibrePlan& plan, void* scratch);
 
-void softmax(void* stream, bool logarithm, const FibrePlan& plan);
+// Bytes of scratch memory that softmax needs; 0 if it needs none.
+[[nodiscard]] std::size_t softmax_scratch_bytes(const FibrePlan& plan);
+void softmax(void* stream, bool logarithm, const FibrePlan& plan, void* scratch);
 }  // namespace cuda
 
 }  // namespace gantry::kernels

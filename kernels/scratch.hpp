@@ -15,7 +15,9 @@ namespace gantry::kernels {
 class Scratch {
  public:
   Scratch() = default;
+  // Without memory if `bytes` is 0.
   Scratch(const Target& target, std::size_t bytes) {
+    if (bytes == 0) return;
     if (target.is_cpu()) {
       host_ = std::make_unique_for_overwrite<std::byte[]>(bytes);
     } else {

@@ -93,7 +93,8 @@ void arg_reduce(void*, bool, const FibrePlan&, const Fibres&, const ArgPartials&
 }
 std::size_t scan_scratch_bytes(const FibrePlan&) { refuse("scan"); }
 void scan(void*, ScanOp, const FibrePlan&, void*) { refuse("scan"); }
-void softmax(void*, bool, const FibrePlan&) { refuse("softmax"); }
+std::size_t softmax_scratch_bytes(const FibrePlan&) { refuse("softmax"); }
+void softmax(void*, bool, const FibrePlan&, void*) { refuse("softmax"); }
 
 void sort_in_blocks(void*, const SortPlan&, const SortCandidates&) { refuse("sort"); }
 std::size_t sort_scratch_bytes(const SortPlan&) { refuse("sort"); }
@@ -109,11 +110,11 @@ void run_starts(void*, const RunPlan&) { refuse("run_starts"); }
 
 void gather(void*, const IndexingPlan&) { refuse("gather"); }
 void index_offsets(void*, const OffsetsPlan&) { refuse("index"); }
-std::size_t index_scatter_bytes(const IndexingPlan&) { refuse("index_put_"); }
+std::size_t index_scatter_bytes(const IndexingPlan&, ScatterMode) { refuse("index_put_"); }
 void index_scatter(void*, const IndexingPlan&, ScatterMode, void*) { refuse("index_put_"); }
 void scatter_fibres(void*, const IndexingPlan&, ScatterMode) { refuse("scatter"); }
-std::size_t scatter_sorted_bytes(const IndexingPlan&) { refuse("scatter"); }
-void scatter_sorted(void*, const IndexingPlan&, ScatterMode, void*) { refuse("scatter"); }
+std::size_t scatter_writes_bytes(const IndexingPlan&, ScatterMode) { refuse("scatter"); }
+void scatter_writes(void*, const IndexingPlan&, ScatterMode, void*) { refuse("scatter"); }
 
 std::size_t sum_tiles_bytes(const CompactionPlan&) { refuse("nonzero"); }
 void sum_tiles(void*, const CompactionPlan&, void*) { refuse("nonzero"); }

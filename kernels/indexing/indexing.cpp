@@ -34,8 +34,8 @@ void scatter_on_gpu(const Target& target, void* stream, const IndexingPlan& plan
     cuda::scatter_fibres(stream, plan, mode);
     return;
   }
-  const Scratch scratch(target, cuda::scatter_sorted_bytes(plan));
-  cuda::scatter_sorted(stream, plan, mode, scratch.data());
+  const Scratch scratch(target, cuda::scatter_writes_bytes(plan, mode));
+  cuda::scatter_writes(stream, plan, mode, scratch.data());
 }
 
 // `index`, which is 1-D, with the sizes of `like` and stride 0 in all dims but `dim`.
@@ -53,7 +53,7 @@ void index_scatter_on_gpu(const Target& target, void* stream, const IndexingPlan
     cuda::scatter_fibres(stream, plan, mode);
     return;
   }
-  const Scratch scratch(target, cuda::index_scatter_bytes(plan));
+  const Scratch scratch(target, cuda::index_scatter_bytes(plan, mode));
   cuda::index_scatter(stream, plan, mode, scratch.data());
 }
 

@@ -83,14 +83,14 @@ void index_offsets(void* stream, const OffsetsPlan& plan);
 // One thread per fibre, for many or short fibres.
 void scatter_fibres(void* stream, const IndexingPlan& plan, ScatterMode mode);
 
-// Bytes of scratch memory for scatter_sorted.
-[[nodiscard]] std::size_t scatter_sorted_bytes(const IndexingPlan& plan);
-// Sorts the positions by destination, for few long fibres. At most 2^31 - 1 positions.
-void scatter_sorted(void* stream, const IndexingPlan& plan, ScatterMode mode, void* scratch);
+// Bytes of scratch memory for scatter_writes; 0 if it needs none.
+[[nodiscard]] std::size_t scatter_writes_bytes(const IndexingPlan& plan, ScatterMode mode);
+// A thread for each write, or for all writes to a destination: for few long fibres. At most
+// 2^31 - 1 positions.
+void scatter_writes(void* stream, const IndexingPlan& plan, ScatterMode mode, void* scratch);
 
-// Bytes of scratch memory for index_scatter.
-[[nodiscard]] std::size_t index_scatter_bytes(const IndexingPlan& plan);
-// Sorts the indices, which all fibres share. At most 2^31 - 1 indices.
+// The same for indices that all fibres share. At most 2^31 - 1 indices.
+[[nodiscard]] std::size_t index_scatter_bytes(const IndexingPlan& plan, ScatterMode mode);
 void index_scatter(void* stream, const IndexingPlan& plan, ScatterMode mode, void* scratch);
 }  // namespace cuda
 

@@ -139,9 +139,7 @@ void scan(const Target& target, ScanOp op, const TensorRef& out, const TensorRef
   submit(
       name_of(op), target, {&out, &in}, [op, plan] { host::scan(op, plan); },
       [&](void* stream) {
-        const std::size_t bytes = cuda::scan_scratch_bytes(plan);
-        Scratch scratch;
-        if (bytes > 0) scratch = Scratch(target, bytes);
+        const Scratch scratch(target, cuda::scan_scratch_bytes(plan));
         cuda::scan(stream, op, plan, scratch.data());
       });
 }
@@ -153,7 +151,10 @@ void softmax(const Target& target, bool logarithm, const TensorRef& out, const T
   submit(
       logarithm ? "log_softmax" : "softmax", target, {&out, &in},
       [logarithm, plan] { host::softmax(logarithm, plan); },
-      [&](void* stream) { cuda::softmax(stream, logarithm, plan); });
+      [&](void* stream) {
+        const Scratch scratch(target, cuda::softmax_scratch_bytes(plan));
+        cuda::softmax(stream, logarithm, plan, scratch.data());
+      });
 }
 
 }  // namespace gantry::kernels

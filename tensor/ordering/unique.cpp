@@ -43,22 +43,24 @@ Runs find_runs(std::string_view op, const Tensor& differs, const Tensor& order, 
                bool return_counts) {
   const TensorOptions indices = index_options(differs);
   const std::int64_t n = differs.numel() + 1;
-  const Tensor runs =
-      cat({zeros({1}, {.dtype = DType::bool_, .device = differs.device()}), differs}).cumsum(0);
-  const std::int64_t count = runs[n - 1].item<std::int64_t>() + 1;
+  const Tensor first =
+      full({1}, !return_inverse, {.dtype = DType::bool_, .device = differs.device()});
   Runs result;
-  result.starts = empty({count}, indices);
-  TensorRef inverse;
-  inverse.dtype = DType::i64;
-  if (return_inverse && order.defined()) {
-    result.inverse = empty({n}, indices);
-    inverse = result.inverse.ref();
-  } else if (return_inverse) {
-    result.inverse = runs;
+  if (return_inverse) {
+    const Tensor runs = cat({first, differs}).cumsum(0);
+    const std::int64_t count = runs[n - 1].item<std::int64_t>() + 1;
+    result.starts = empty({count}, indices);
+    result.inverse = order.defined() ? empty({n}, indices) : runs;
+    TensorRef inverse;
+    inverse.dtype = DType::i64;
+    if (order.defined()) inverse = result.inverse.ref();
+    kernels::note_op(op);
+    kernels::run_starts(detail::target_of(differs), result.starts.ref(), inverse, runs.ref(),
+                        order.defined() ? order.ref() : runs.ref());
+  } else {
+    result.starts = cat({first, differs}).nonzero().view({-1});
   }
-  kernels::note_op(op);
-  kernels::run_starts(detail::target_of(differs), result.starts.ref(), inverse, runs.ref(),
-                      order.defined() ? order.ref() : runs.ref());
+  const std::int64_t count = result.starts.numel();
   if (return_counts) {
     result.counts =
         cat({result.starts.narrow(0, 1, count - 1), full({1}, n, indices)}).sub(result.starts);

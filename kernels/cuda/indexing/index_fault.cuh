@@ -23,4 +23,12 @@ __device__ inline void report_fault(const IndexingPlan& plan, std::int64_t index
   atomicExch_system(&plan.fault->raised, FaultRecord::kRaised);
 }
 
+// The position that `index` names. Reports an index out of range and returns -1.
+__device__ inline std::int64_t checked_position(const IndexingPlan& plan, std::int64_t index) {
+  const std::int64_t position = position_of(plan, index);
+  if (is_inside(plan, position)) return position;
+  report_fault(plan, index);
+  return -1;
+}
+
 }  // namespace gantry::kernels::cuda

@@ -1,12 +1,10 @@
 // Note [Deterministic scatter]
 // Duplicate indices make the result depend on the order of writes: the last write wins, and
-// floating sums round in that order. Atomics have no order. One thread therefore makes all writes
-// to a destination. Many or short fibres: one thread per fibre. Few long fibres: the positions are
-// sorted stably by destination, and one thread handles each run of equal destinations.
-#include "kernels/cuda/indexing/index_fault.cuh"
-#include "kernels/cuda/launch.cuh"
-#include "kernels/cuda/ordering/sort_positions.hpp"
-#include "kernels/impl/scatter.inl"
+// floating sums round in that order. Atomics have no order. Many or short fibres: one thread makes
+// all writes of a fibre. Few long fibres: writes that replace find the last one, Note [Last write];
+// other writes are sorted stably by destination, and one thread makes those of each run of equal
+// destinations. Integers are added by atomics.
+#include "kernels/cuda/indexing/scatter_keys.cuh"
 
 namespace gantry::kernels::cuda {
 
@@ -25,58 +23,84 @@ __global__ void __launch_bounds__(kThreads)
     T* to = static_cast<T*>(plan.indexed) + offsets[1];
     for (std::int64_t k = 0; k < plan.fibre_length; ++k) {
       const std::int64_t index = load_index(plan, offsets[2] + k * plan.indices_stride);
-      const std::int64_t position = position_of(plan, index);
-      if (!is_inside(plan, position)) {
-        report_fault(plan, index);
-        continue;
-      }
+      const std::int64_t position = checked_position(plan, index);
+      if (position < 0) continue;
       T& element = to[position * plan.index_stride];
       element = Update::apply(element, from[k * plan.direct_stride]);
     }
   }
 }
 
-// Writes the destination offset of every position; plan.indexed_extent marks an index out of range.
-__global__ void __launch_bounds__(kThreads)
-    destinations_kernel(const __grid_constant__ IndexingPlan plan,
-                        const __grid_constant__ OffsetCalculator<3> calculator, std::uint32_t count,
-                        std::uint64_t* destinations, std::uint32_t* positions) {
-  for (std::int64_t i = first_index(); i < count; i += index_step()) {
-    std::int64_t offsets[3];
-    calculator.offsets(static_cast<std::uint32_t>(i), offsets);
-    const std::int64_t index = load_index(plan, offsets[2]);
-    std::int64_t destination = plan.indexed_extent;
-    const std::int64_t position = position_of(plan, index);
-    if (is_inside(plan, position)) {
-      destination = offsets[1] + position * plan.index_stride;
-    } else {
-      report_fault(plan, index);
-    }
-    destinations[i] = static_cast<std::uint64_t>(destination);
-    positions[i] = static_cast<std::uint32_t>(i);
-  }
-}
+// Values per step of a run: their loads are in flight together.
+constexpr int kRunStep = 4;
 
 // The thread of the first position in a run of equal destinations makes all writes of the run.
-template <class Update>
+// `values`: the written values in the same order; null to load them by position.
+template <class Update, class Key>
 __global__ void __launch_bounds__(kThreads)
     scatter_runs_kernel(const __grid_constant__ IndexingPlan plan,
                         const __grid_constant__ OffsetCalculator<3> calculator, std::uint32_t count,
-                        const std::uint64_t* destinations, const std::uint32_t* positions) {
+                        const Key* destinations, const std::uint32_t* positions,
+                        const typename Update::Element* values) {
   using T = typename Update::Element;
-  for (std::int64_t i = first_index(); i < count; i += index_step()) {
-    const std::uint64_t destination = destinations[i];
-    if (destination == static_cast<std::uint64_t>(plan.indexed_extent)) continue;
-    if (i > 0 && destinations[i - 1] == destination) continue;
+  const auto value_at = [&](std::int64_t j) {
+    if (values != nullptr) return values[j];
+    std::int64_t offsets[3];
+    calculator.offsets(positions[j], offsets);
+    return static_cast<const T*>(plan.direct)[offsets[0]];
+  };
+  const int lane = static_cast<int>(threadIdx.x) % 32;
+  // The condition is uniform in a warp.
+  for (std::int64_t i = first_index(); i - lane < count; i += index_step()) {
+    const bool is_present = i < count;
+    const Key destination = destinations[is_present ? i : count - 1];
+    const bool is_first = !is_present || i == 0 || destinations[i - 1] != destination;
+    const unsigned firsts = __ballot_sync(0xffffffffu, is_first);
+    if (!is_present || !is_first || destination == static_cast<Key>(plan.indexed_extent)) continue;
+    const unsigned later = lane == 31 ? 0 : firsts >> (lane + 1);
+    // The run ends at the next first position of the warp, or at a position after the warp.
+    std::int64_t end = later != 0 ? i + __ffs(static_cast<int>(later)) : i + 32 - lane;
+    if (later == 0) {
+      while (end < count && destinations[end] == destination) ++end;
+      if (end > count) end = count;
+    }
     T& element = static_cast<T*>(plan.indexed)[destination];
     T value = element;
-    for (std::int64_t j = i; j < count && destinations[j] == destination; ++j) {
-      std::int64_t offsets[3];
-      calculator.offsets(positions[j], offsets);
-      value = Update::apply(value, static_cast<const T*>(plan.direct)[offsets[0]]);
+    std::int64_t j = i;
+    for (; j + kRunStep <= end; j += kRunStep) {
+      T step[kRunStep];
+#pragma unroll
+      for (int k = 0; k < kRunStep; ++k) step[k] = value_at(j + k);
+#pragma unroll
+      for (int k = 0; k < kRunStep; ++k) value = Update::apply(value, step[k]);
     }
+    for (; j < end; ++j) value = Update::apply(value, value_at(j));
     element = value;
   }
+}
+
+// Makes the writes that have their destination's slot.
+template <class T>
+__global__ void __launch_bounds__(kThreads)
+    scatter_slots_kernel(const __grid_constant__ ScatterKeys keys, const std::uint32_t* slots) {
+  for (std::int64_t i = first_index(); i < keys.count; i += index_step()) {
+    std::int64_t offsets[3];
+    keys.calculator.offsets(static_cast<std::uint32_t>(i), offsets);
+    const std::int64_t position = position_of(keys.plan, load_index(keys.plan, offsets[2]));
+    if (!is_inside(keys.plan, position)) continue;
+    const std::int64_t key = keys.key_of(position, offsets);
+    if (slots[key] != static_cast<std::uint32_t>(i) + 1) continue;
+    static_cast<T*>(keys.plan.indexed)[key] = static_cast<const T*>(keys.plan.direct)[offsets[0]];
+  }
+}
+
+bool uses_slots(const IndexingPlan& plan, ScatterMode mode) {
+  return mode == ScatterMode::replace && has_slots(plan.positions.numel, plan.indexed_extent);
+}
+
+// True if the values themselves can move with their keys: words of 4 bytes in the writes' order.
+bool sorts_values(const IndexingPlan& plan) {
+  return plan.element_bytes == 4 && plan.positions.ndim == 1 && plan.positions.strides[0][0] == 1;
 }
 
 }  // namespace
@@ -102,21 +126,44 @@ void scatter_fibres(void* stream, const IndexingPlan& plan, ScatterMode mode) {
   });
 }
 
-std::size_t scatter_sorted_bytes(const IndexingPlan& plan) {
-  return PositionSort(plan.positions.numel, plan.indexed_extent, nullptr).bytes();
+std::size_t scatter_writes_bytes(const IndexingPlan& plan, ScatterMode mode) {
+  if (is_atomic(mode, plan.dtype)) return 0;
+  if (uses_slots(plan, mode)) return slot_bytes(plan.indexed_extent);
+  return PositionSort(plan.positions.numel, plan.indexed_extent, nullptr, !sorts_values(plan))
+      .bytes();
 }
 
-void scatter_sorted(void* stream, const IndexingPlan& plan, ScatterMode mode, void* scratch) {
-  const PositionSort sort(plan.positions.numel, plan.indexed_extent, scratch);
-  const OffsetCalculator<3> calculator(plan.positions);
+void scatter_writes(void* stream, const IndexingPlan& plan, ScatterMode mode, void* scratch) {
+  if (is_atomic(mode, plan.dtype)) {
+    scatter_atomic(stream, plan);
+    return;
+  }
   const auto count = static_cast<std::uint32_t>(plan.positions.numel);
-  launch("scatter_destinations", stream, blocks_for(count), kThreads, 0, destinations_kernel, plan,
-         calculator, count, sort.keys(), sort.positions());
-  sort.run("scatter", stream);
+  const ScatterKeys keys{plan, OffsetCalculator<3>(plan.positions), plan.index_stride,
+                         plan.indexed_extent, count};
+  if (uses_slots(plan, mode)) {
+    auto* const slots = static_cast<std::uint32_t*>(scratch);
+    claim_slots(stream, keys, slots);
+    dispatch_word(plan.element_bytes, [&](auto tag) {
+      using T = typename decltype(tag)::type;
+      launch("scatter", stream, blocks_for(count), kThreads, 0, scatter_slots_kernel<T>, keys,
+             slots);
+    });
+    return;
+  }
+  const bool has_values = sorts_values(plan);
+  const PositionSort sort(count, plan.indexed_extent, scratch, !has_values);
+  sort_writes(stream, keys, sort,
+              has_values ? static_cast<const std::uint32_t*>(plan.direct) : nullptr);
   dispatch_scatter(mode, plan.dtype, plan.element_bytes, [&](auto tag) {
     using Update = typename decltype(tag)::type;
-    launch("scatter_runs", stream, blocks_for(count), kThreads, 0, scatter_runs_kernel<Update>,
-           plan, calculator, count, sort.sorted_keys(), sort.sorted_positions());
+    using T = typename Update::Element;
+    sort.visit([&](auto*, auto*, auto* sorted_keys, const std::uint32_t* sorted) {
+      using Key = std::remove_const_t<std::remove_pointer_t<decltype(sorted_keys)>>;
+      launch("scatter_runs", stream, blocks_for(count), kThreads, 0,
+             scatter_runs_kernel<Update, Key>, plan, keys.calculator, count, sorted_keys, sorted,
+             has_values ? reinterpret_cast<const T*>(sorted) : nullptr);
+    });
   });
 }
 

@@ -7,8 +7,18 @@ namespace {
 
 // Bins that a block counts in shared memory.
 constexpr int kSharedBins = 4096;
-// Elements that a thread counts at least, so that the blocks' counts are few.
-constexpr std::int64_t kCountedPerThread = 64;
+// Elements that a thread counts, so that the blocks' counts are few; fewer where blocks would leave
+// the GPU idle.
+constexpr std::int64_t kMostPerThread = 64;
+constexpr std::int64_t kFewestPerThread = 4;
+constexpr std::int64_t kManyThreads = std::int64_t{1024} * kThreads;
+
+std::int64_t counted_per_thread(std::int64_t n) {
+  const std::int64_t shared_out = n / kManyThreads;
+  return shared_out < kFewestPerThread ? kFewestPerThread
+         : shared_out < kMostPerThread ? shared_out
+                                       : kMostPerThread;
+}
 
 template <class U>
 __global__ void __launch_bounds__(kThreads)
@@ -42,6 +52,7 @@ __global__ void __launch_bounds__(kThreads)
   for (int bin = static_cast<int>(threadIdx.x); bin < bins; bin += kThreads) own[bin] = 0;
   __syncthreads();
   // A block counts fewer than 2^32 elements: there are many blocks if there are many elements.
+#pragma unroll 4
   for (std::int64_t i = first_index(); i < n; i += index_step()) {
     const std::uint64_t bin = bin_of(i);
     if (bin < static_cast<std::uint64_t>(bins)) atomicAdd(own + bin, 1u);
@@ -56,8 +67,9 @@ template <class Bin>
 void launch_count(void* stream, const char* name, const CountPlan& plan, const Bin& bin_of) {
   auto* counts = reinterpret_cast<unsigned long long*>(plan.counts);
   if (plan.bins <= kSharedBins) {
-    launch(name, stream, blocks_for((plan.n + kCountedPerThread - 1) / kCountedPerThread), kThreads,
-           0, count_shared_kernel<Bin>, plan.n, static_cast<int>(plan.bins), bin_of, counts);
+    const std::int64_t per_thread = counted_per_thread(plan.n);
+    launch(name, stream, blocks_for((plan.n + per_thread - 1) / per_thread), kThreads, 0,
+           count_shared_kernel<Bin>, plan.n, static_cast<int>(plan.bins), bin_of, counts);
   } else {
     launch(name, stream, blocks_for(plan.n), kThreads, 0, count_kernel<Bin>, plan.n,
            static_cast<std::uint64_t>(plan.bins), bin_of, counts);

@@ -7,6 +7,7 @@
 #include <cub/block/block_scan.cuh>
 
 #include "kernels/cuda/launch.cuh"
+#include "kernels/cuda/ordering/select_rows.hpp"
 #include "kernels/ordering/ordered_key.hpp"
 #include "kernels/ordering/sort_plan.hpp"
 
@@ -14,8 +15,10 @@ namespace gantry::kernels::cuda {
 
 namespace {
 
-// Elements of a fibre that one block counts.
-constexpr std::int64_t kSelectTile = 16384;
+// Elements of a fibre that one block counts: fewer if the blocks would leave the GPU idle.
+constexpr std::int64_t kLongestTile = 16384;
+constexpr std::int64_t kShortestTile = 2048;
+constexpr std::int64_t kManyTiles = 1024;
 constexpr int kBytes = 256;
 static_assert(kThreads == kBytes);
 constexpr int kWarps = kThreads / 32;
@@ -39,11 +42,18 @@ struct SelectMemory {
   TileCounts* tiles = nullptr;         // of one fibre after the other
   std::uint32_t* positions = nullptr;  // of the candidates
   void* keys = nullptr;                // of the candidates
+  std::int64_t tile = kLongestTile;    // elements
   std::int64_t tiles_per_fibre = 0;
 };
 
-std::int64_t tiles_of(const SortPlan& plan) {
-  return (plan.fibres.length + kSelectTile - 1) / kSelectTile;
+std::int64_t tiles_of(const SortPlan& plan, std::int64_t tile) {
+  return (plan.fibres.length + tile - 1) / tile;
+}
+
+std::int64_t tile_length(const SortPlan& plan) {
+  std::int64_t tile = kLongestTile;
+  while (tile > kShortestTile && plan.fibres.count * tiles_of(plan, tile) < kManyTiles) tile /= 2;
+  return tile;
 }
 
 __global__ void __launch_bounds__(kThreads)
@@ -63,16 +73,16 @@ __global__ void __launch_bounds__(kThreads)
   for (int warp = 0; warp < kWarps; ++warp) counts[warp][thread] = 0;
   __syncthreads();
   const std::int64_t fibre = blockIdx.x / memory.tiles_per_fibre;
-  const std::int64_t begin = (blockIdx.x - fibre * memory.tiles_per_fibre) * kSelectTile;
+  const std::int64_t begin = (blockIdx.x - fibre * memory.tiles_per_fibre) * memory.tile;
   const std::int64_t rest = plan.fibres.length - begin;
-  const int count = static_cast<int>(rest < kSelectTile ? rest : kSelectTile);
+  const int count = static_cast<int>(rest < memory.tile ? rest : memory.tile);
   const U* in = sort_input<U>(plan, fibre) + begin * plan.fibres.in.stride;
   SelectState& state = memory.states[fibre];
   // The bytes above the current one. A shift by the width of U is undefined.
   const U known = static_cast<U>(state.key);
   const int above = shift + 8;
   const bool is_first = above == static_cast<int>(sizeof(U)) * 8;
-#pragma unroll 4
+#pragma unroll 8
   for (int i = thread; i < count; i += kThreads) {
     const U key = order.key(in[i * plan.fibres.in.stride]);
     if (is_first || (key >> above) == (known >> above)) {
@@ -131,13 +141,13 @@ __global__ void __launch_bounds__(kThreads)
   if (thread == 0) totals = {0, 0};
   __syncthreads();
   const std::int64_t fibre = blockIdx.x / memory.tiles_per_fibre;
-  const std::int64_t begin = (blockIdx.x - fibre * memory.tiles_per_fibre) * kSelectTile;
+  const std::int64_t begin = (blockIdx.x - fibre * memory.tiles_per_fibre) * memory.tile;
   const std::int64_t rest = plan.fibres.length - begin;
-  const int count = static_cast<int>(rest < kSelectTile ? rest : kSelectTile);
+  const int count = static_cast<int>(rest < memory.tile ? rest : memory.tile);
   const U* in = sort_input<U>(plan, fibre) + begin * plan.fibres.in.stride;
   const U sought = static_cast<U>(memory.states[fibre].key);
   TileCounts own{0, 0};
-#pragma unroll 4
+#pragma unroll 8
   for (int i = thread; i < count; i += kThreads) {
     const U key = order.key(in[i * plan.fibres.in.stride]);
     own.smaller += key < sought;
@@ -192,9 +202,9 @@ __global__ void __launch_bounds__(kThreads)
   const int thread = static_cast<int>(threadIdx.x);
   const std::int64_t fibre = blockIdx.x / memory.tiles_per_fibre;
   const std::int64_t tile = blockIdx.x - fibre * memory.tiles_per_fibre;
-  const std::int64_t begin = tile * kSelectTile;
+  const std::int64_t begin = tile * memory.tile;
   const std::int64_t rest = plan.fibres.length - begin;
-  const int count = static_cast<int>(rest < kSelectTile ? rest : kSelectTile);
+  const int count = static_cast<int>(rest < memory.tile ? rest : memory.tile);
   const std::int64_t stride = plan.fibres.in.stride;
   const U* in = sort_input<U>(plan, fibre) + begin * stride;
   const SelectState& state = memory.states[fibre];
@@ -241,8 +251,11 @@ struct SelectScratch {
   explicit SelectScratch(const SortPlan& plan) {
     const auto fibres = static_cast<std::size_t>(plan.fibres.count);
     const std::size_t taken = plan.count == 1 ? 0 : fibres * static_cast<std::size_t>(plan.count);
-    states_bytes = aligned(fibres * sizeof(SelectState));
-    tiles_bytes = aligned(fibres * static_cast<std::size_t>(tiles_of(plan)) * sizeof(TileCounts));
+    const std::int64_t tiles = tiles_of(plan, tile_length(plan));
+    const bool has_states = !fits_select_rows(plan);
+    states_bytes = has_states ? aligned(fibres * sizeof(SelectState)) : 0;
+    tiles_bytes =
+        has_states ? aligned(fibres * static_cast<std::size_t>(tiles) * sizeof(TileCounts)) : 0;
     positions_bytes = aligned(taken * sizeof(std::uint32_t));
     keys_bytes = aligned(taken * element_size(plan.fibres.dtype));
   }
@@ -253,25 +266,10 @@ struct SelectScratch {
   static std::size_t aligned(std::size_t bytes) { return (bytes + 255) / 256 * 256; }
 };
 
-}  // namespace
-
-std::size_t select_scratch_bytes(const SortPlan& plan) { return SelectScratch(plan).total(); }
-
-void select(void* stream, const SortPlan& plan, void* scratch) {
-  const SelectScratch layout(plan);
-  auto* bytes = static_cast<char*>(scratch);
-  SelectMemory memory;
-  memory.states = reinterpret_cast<SelectState*>(bytes);
-  bytes += layout.states_bytes;
-  memory.tiles = reinterpret_cast<TileCounts*>(bytes);
-  bytes += layout.tiles_bytes;
-  memory.positions = reinterpret_cast<std::uint32_t*>(bytes);
-  bytes += layout.positions_bytes;
-  memory.keys = bytes;
-  memory.tiles_per_fibre = tiles_of(plan);
-
+void select_by_tiles(void* stream, const SortPlan& plan, const SelectMemory& memory,
+                     std::size_t states_bytes) {
   const cudaError_t status =
-      cudaMemsetAsync(scratch, 0, layout.states_bytes, static_cast<cudaStream_t>(stream));
+      cudaMemsetAsync(memory.states, 0, states_bytes, static_cast<cudaStream_t>(stream));
   if (status != cudaSuccess) {
     (void)cudaGetLastError();
     throw_launch_error("select", stream, status);
@@ -292,6 +290,30 @@ void select(void* stream, const SortPlan& plan, void* scratch) {
     launch("select_scan", stream, fibres, kThreads, 0, select_scan_kernel, memory);
     launch("select_take", stream, tiles, kThreads, 0, select_take_kernel<U>, plan, order, memory);
   });
+}
+
+}  // namespace
+
+std::size_t select_scratch_bytes(const SortPlan& plan) { return SelectScratch(plan).total(); }
+
+void select(void* stream, const SortPlan& plan, void* scratch) {
+  const SelectScratch layout(plan);
+  auto* bytes = static_cast<char*>(scratch);
+  SelectMemory memory;
+  memory.states = reinterpret_cast<SelectState*>(bytes);
+  bytes += layout.states_bytes;
+  memory.tiles = reinterpret_cast<TileCounts*>(bytes);
+  bytes += layout.tiles_bytes;
+  memory.positions = reinterpret_cast<std::uint32_t*>(bytes);
+  bytes += layout.positions_bytes;
+  memory.keys = bytes;
+  memory.tile = tile_length(plan);
+  memory.tiles_per_fibre = tiles_of(plan, memory.tile);
+  if (fits_select_rows(plan)) {
+    select_rows(stream, plan, memory.keys, memory.positions);
+  } else {
+    select_by_tiles(stream, plan, memory, layout.states_bytes);
+  }
   if (plan.count == 1) return;
   SortPlan candidates = plan;
   candidates.fibres.length = plan.count;

@@ -4,6 +4,7 @@
 #include "kernels/cuda/launch.cuh"
 #include "kernels/cuda/reductions/accumulators.cuh"
 #include "kernels/cuda/reductions/device_reducers.cuh"
+#include "kernels/cuda/reductions/distant_offset.cuh"
 #include "kernels/cuda/reductions/last_block.cuh"
 
 namespace gantry::kernels::cuda {
@@ -30,11 +31,6 @@ constexpr int kColumnThreads = 8;
 constexpr std::int64_t kManyChunks = 1024;
 // Warps that run at once. More chunks are shared out evenly: a second round would be a small one.
 constexpr std::int64_t kMostWarps = std::int64_t{132} * 12 * kRowWarps;
-
-// Not inlined: the unrolled loads of a batch would each get a copy of the divisions.
-__device__ __noinline__ std::int64_t distant_offset(const StridedIndex& dims, std::int64_t i) {
-  return dims.offset(i);
-}
 
 // The value of any and all from a count of non-zeros; every other value is itself.
 template <class Acc>

@@ -1,5 +1,7 @@
+#include "kernels/cuda/reductions/softmax_held_rows.cuh"
 #include "kernels/cuda/reductions/softmax_long_rows.cuh"
 #include "kernels/cuda/reductions/softmax_short_rows.cuh"
+#include "kernels/cuda/reductions/softmax_split_rows.cuh"
 
 namespace gantry::kernels::cuda {
 
@@ -70,7 +72,20 @@ __global__ void __launch_bounds__(kColumns* kColumnThreads)
 
 }  // namespace
 
-void softmax(void* stream, bool logarithm, const FibrePlan& plan) {
+std::size_t softmax_scratch_bytes(const FibrePlan& plan) {
+  std::size_t bytes = 0;
+  dispatch_stored(plan.dtype, [&](auto tag) {
+    using T = typename decltype(tag)::type;
+    if constexpr (is_floating_point(dtype_of<T>)) {
+      if (is_split<T>(plan)) {
+        bytes = SplitRows<AccumulatorType<T>>(plan, nullptr).bytes(plan.count);
+      }
+    }
+  });
+  return bytes;
+}
+
+void softmax(void* stream, bool logarithm, const FibrePlan& plan, void* scratch) {
   dispatch_stored(plan.dtype, [&](auto tag) {
     using T = typename decltype(tag)::type;
     if constexpr (is_floating_point(dtype_of<T>)) {
@@ -78,14 +93,12 @@ void softmax(void* stream, bool logarithm, const FibrePlan& plan) {
         const std::int64_t tiles = (plan.count + kColumns - 1) / kColumns;
         launch("softmax_columns", stream, blocks_for(tiles * kThreads),
                dim3(kColumns, kColumnThreads), 0, softmax_columns<T>, plan, logarithm);
-      } else if (plan.length <= 128) {
-        launch_short_rows<T, 4>(stream, logarithm, plan);
-      } else if (plan.length <= 512) {
-        launch_short_rows<T, 16>(stream, logarithm, plan);
       } else if (plan.length <= kShortRow) {
-        launch_short_rows<T, 32>(stream, logarithm, plan);
+        launch_short_rows<T>(stream, logarithm, plan);
       } else if (plan.length <= kHeldRow<T>) {
         launch_held_rows<T>(stream, logarithm, plan);
+      } else if (is_split<T>(plan)) {
+        launch_split_rows<T>(stream, logarithm, plan, scratch);
       } else {
         launch_long_rows<T>(stream, logarithm, plan);
       }

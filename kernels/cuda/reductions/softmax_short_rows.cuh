@@ -10,98 +10,104 @@ namespace {
 constexpr int kShortRow = 1024;
 constexpr int kOwn = 4;
 
-// The tree over the accumulators of a warp whose lane l has those from 4 l to 4 l + 3. Lanes share
-// the work: of each pair that a step combines, either lane goes on with half of the accumulators.
-// Sums do not depend on the order of two operands, so every lane gets the result.
-template <class Acc>
-__device__ Acc sum_neighbour_accumulators(const Acc (&own)[kOwn]) {
+// The tree over the accumulators of a row that kLanes lanes share: lane l has those from
+// 4 (l + kLanes j) to 4 (l + kLanes j) + 3 as own[j]. Lanes share the work: of each pair that a
+// step combines, either lane goes on with half of the accumulators. Sums do not depend on the order
+// of two operands, so every lane gets the result.
+template <int kLanes, class Acc, int kParts>
+__device__ Acc sum_row_accumulators(Acc (&own)[kParts][kOwn], int lane) {
   using Sum = SoftmaxSum<Acc>;
   constexpr unsigned kAll = 0xffffffffu;
-  const bool high = (threadIdx.x & 16) != 0;
-  const bool odd = (threadIdx.x & 8) != 0;
-  const Acc first =
-      Sum::combine(high ? own[2] : own[0], __shfl_xor_sync(kAll, high ? own[0] : own[2], 16));
-  const Acc second =
-      Sum::combine(high ? own[3] : own[1], __shfl_xor_sync(kAll, high ? own[1] : own[3], 16));
-  Acc result = Sum::combine(odd ? second : first, __shfl_xor_sync(kAll, odd ? first : second, 8));
+  static_assert(kParts == 1 || kParts == 2 || kParts == 4);
+  const auto combine_parts = [&](int to, int from) {
 #pragma unroll
-  for (const int distance : {4, 2, 1, 16, 8}) {
+    for (int v = 0; v < kOwn; ++v) own[to][v] = Sum::combine(own[to][v], own[from][v]);
+  };
+  if constexpr (kParts == 4) {
+    combine_parts(0, 2);
+    combine_parts(1, 3);
+  }
+  if constexpr (kParts >= 2) combine_parts(0, 1);
+  const bool high = (lane & kLanes / 2) != 0;
+  const bool odd = (lane & kLanes / 4) != 0;
+  const Acc first = Sum::combine(high ? own[0][2] : own[0][0],
+                                 __shfl_xor_sync(kAll, high ? own[0][0] : own[0][2], kLanes / 2));
+  const Acc second = Sum::combine(high ? own[0][3] : own[0][1],
+                                  __shfl_xor_sync(kAll, high ? own[0][1] : own[0][3], kLanes / 2));
+  Acc result =
+      Sum::combine(odd ? second : first, __shfl_xor_sync(kAll, odd ? first : second, kLanes / 4));
+#pragma unroll
+  for (int distance = kLanes / 8; distance > 0; distance /= 2) {
     result = Sum::combine(result, __shfl_xor_sync(kAll, result, distance));
   }
-  return result;
+  result = Sum::combine(result, __shfl_xor_sync(kAll, result, kLanes / 2));
+  return Sum::combine(result, __shfl_xor_sync(kAll, result, kLanes / 4));
 }
 
-// A warp takes kRows rows at a time, of at most 128 * kVectors elements each. A lane has four
-// neighbouring elements of each 128, hence as many accumulators.
-template <class T, int kVectors, int kRows>
-__global__ void __launch_bounds__(kThreads)
-    softmax_wide_short_rows(const __grid_constant__ FibrePlan plan, bool logarithm) {
+// kLanes lanes take a row of at most 4 kLanes kVectors elements, a warp several rows. A lane has
+// four neighbouring elements of each 4 kLanes. There are threads for all rows.
+//
+// Absent elements are -inf, whose exponential 0 changes no sum: one summand is 1, or all is NaN.
+template <class T, int kLanes, int kVectors, bool kLogarithm>
+__global__ void __launch_bounds__(kThreads, 4)
+    softmax_wide_short_rows(const __grid_constant__ FibrePlan plan) {
   using Acc = AccumulatorType<T>;
-  using Max = SoftmaxMax<Acc>;
+  using Max = RowMax<Acc>;
   using Sum = SoftmaxSum<Acc>;
   using Vector = StoredPack<T, kOwn>;
-  const int lane = static_cast<int>(threadIdx.x) % 32;
+  using Values = StoredPack<Acc, kOwn>;
+  constexpr int kMostParts = kAccumulators / (kOwn * kLanes);
+  constexpr int kParts = kVectors < kMostParts ? kVectors : kMostParts;
+  const int begin = static_cast<int>(threadIdx.x) % kLanes;
   const int wide = static_cast<int>(plan.length) / kOwn;
-  const int warps_per_block = static_cast<int>(blockDim.x) / 32;
-  const std::int64_t warps = static_cast<std::int64_t>(gridDim.x) * warps_per_block;
-  const std::int64_t own_warp =
-      static_cast<std::int64_t>(blockIdx.x) * warps_per_block + threadIdx.x / 32;
-  // The conditions on rows are uniform in a warp, so its shuffles have all threads.
-  for (std::int64_t first = own_warp * kRows; first < plan.count; first += warps * kRows) {
-    Vector loaded[kRows][kVectors];
+  const std::int64_t row =
+      (static_cast<std::int64_t>(blockIdx.x) * blockDim.x + threadIdx.x) / kLanes;
+  // All threads of a warp take part in its shuffles: those beyond the rows read the last one.
+  const std::int64_t read = row < plan.count ? row : plan.count - 1;
+  const auto* in = reinterpret_cast<const Vector*>(static_cast<const T*>(plan.in.data) +
+                                                   near_offset(plan.in.outer, read));
+  Vector loaded[kVectors];
 #pragma unroll
-    for (int r = 0; r < kRows; ++r) {
-      if (first + r >= plan.count) break;
-      const auto* in = reinterpret_cast<const Vector*>(static_cast<const T*>(plan.in.data) +
-                                                       plan.in.outer.offset(first + r));
+  for (int i = 0; i < kVectors; ++i) {
 #pragma unroll
-      for (int i = 0; i < kVectors; ++i) {
-        if (lane + i * 32 < wide) loaded[r][i] = in[lane + i * 32];
-      }
+    for (int v = 0; v < kOwn; ++v) loaded[i].values[v] = from_accumulator<T>(Max::neutral());
+    if (begin + i * kLanes < wide) loaded[i] = in[begin + i * kLanes];
+  }
+  Values values[kVectors];
+  Acc maximum = Max::neutral();
+#pragma unroll
+  for (int i = 0; i < kVectors; ++i) {
+#pragma unroll
+    for (int v = 0; v < kOwn; ++v) {
+      values[i].values[v] = static_cast<Acc>(loaded[i].values[v]);
+      maximum = Max::combine(maximum, values[i].values[v]);
     }
+  }
 #pragma unroll
-    for (int r = 0; r < kRows; ++r) {
-      if (first + r >= plan.count) break;
-      Acc values[kVectors][kOwn];
-      Acc maximum = Max::neutral();
+  for (int distance = kLanes / 2; distance > 0; distance /= 2) {
+    maximum = Max::combine(maximum, __shfl_xor_sync(0xffffffffu, maximum, distance));
+  }
+  Acc own[kParts][kOwn];
 #pragma unroll
-      for (int i = 0; i < kVectors; ++i) {
+  for (int i = 0; i < kVectors; ++i) {
 #pragma unroll
-        for (int v = 0; v < kOwn; ++v) {
-          const bool is_present = lane + i * 32 < wide;
-          values[i][v] = is_present ? static_cast<Acc>(loaded[r][i].values[v]) : Max::neutral();
-          maximum = Max::combine(maximum, values[i][v]);
-        }
-      }
-      maximum = reduce_in_group(Max{}, maximum, 32);
-      maximum = __shfl_sync(0xffffffffu, maximum, 0);
-      Acc own[kOwn];
+    for (int v = 0; v < kOwn; ++v) {
+      const Acc shifted = values[i].values[v] - maximum;
+      const Acc power = exponential(shifted);
+      Acc& sum = own[i % kParts][v];
+      sum = i < kParts ? power : Sum::combine(sum, power);
+      values[i].values[v] = kLogarithm ? shifted : power;
+    }
+  }
+  const RowEnd<Acc> end(kLogarithm, sum_row_accumulators<kLanes>(own, begin));
+  if (row >= plan.count) return;
+  auto* out =
+      reinterpret_cast<Vector*>(static_cast<T*>(plan.out.data) + near_offset(plan.out.outer, row));
 #pragma unroll
-      for (int v = 0; v < kOwn; ++v) own[v] = Sum::neutral();
-#pragma unroll
-      for (int i = 0; i < kVectors; ++i) {
-        if (lane + i * 32 < wide) {
-#pragma unroll
-          for (int v = 0; v < kOwn; ++v) {
-            const Acc shifted = values[i][v] - maximum;
-            const Acc power = exponential(shifted);
-            own[v] = Sum::combine(own[v], power);
-            values[i][v] = logarithm ? shifted : power;
-          }
-        }
-      }
-      const RowEnd<Acc> end(logarithm, sum_neighbour_accumulators(own));
-      auto* out = reinterpret_cast<Vector*>(static_cast<T*>(plan.out.data) +
-                                            plan.out.outer.offset(first + r));
-#pragma unroll
-      for (int i = 0; i < kVectors; ++i) {
-        if (lane + i * 32 < wide) {
-          Vector result;
-#pragma unroll
-          for (int v = 0; v < kOwn; ++v) result.values[v] = from_accumulator<T>(end(values[i][v]));
-          out[lane + i * 32] = result;
-        }
-      }
+  for (int i = 0; i < kVectors; ++i) {
+    if (begin + i * kLanes < wide) {
+      end(values[i]);
+      out[begin + i * kLanes] = stored_pack<T>(values[i]);
     }
   }
 }
@@ -111,7 +117,7 @@ template <class T, int kMost>
 __global__ void __launch_bounds__(kThreads)
     softmax_short_rows(const __grid_constant__ FibrePlan plan, bool logarithm) {
   using Acc = AccumulatorType<T>;
-  using Max = SoftmaxMax<Acc>;
+  using Max = RowMax<Acc>;
   using Sum = SoftmaxSum<Acc>;
   const int lane = static_cast<int>(threadIdx.x) % 32;
   const int count = static_cast<int>(plan.length);
@@ -121,8 +127,8 @@ __global__ void __launch_bounds__(kThreads)
       static_cast<std::int64_t>(blockIdx.x) * warps_per_block + threadIdx.x / 32;
   // The condition is uniform in a warp, so its shuffles have all threads.
   for (std::int64_t fibre = own_warp; fibre < plan.count; fibre += warps) {
-    const T* in = static_cast<const T*>(plan.in.data) + plan.in.outer.offset(fibre);
-    T* out = static_cast<T*>(plan.out.data) + plan.out.outer.offset(fibre);
+    const T* in = static_cast<const T*>(plan.in.data) + near_offset(plan.in.outer, fibre);
+    T* out = static_cast<T*>(plan.out.data) + near_offset(plan.out.outer, fibre);
     Acc values[kMost];
     Acc maximum = Max::neutral();
 #pragma unroll
@@ -152,38 +158,48 @@ __global__ void __launch_bounds__(kThreads)
 #pragma unroll
     for (int i = 0; i < kMost; ++i) {
       const int k = lane + i * 32;
-      if (k < count) out[k * plan.out.stride] = from_accumulator<T>(end(values[i]));
+      if (k < count) out[k * plan.out.stride] = stored<T>(end(values[i]));
     }
   }
 }
 
-// Fewest rows that fill a GPU with blocks of eight warps; fewer are spread over smaller blocks.
-constexpr std::int64_t kManyRows = 8192;
+// Fewest warps that fill a GPU in blocks of eight; fewer are spread over smaller blocks.
+constexpr std::int64_t kManyWarps = 8192;
 
-template <class T, int kVectors, int kRows>
-void launch_wide_short_rows(void* stream, bool logarithm, const FibrePlan& plan, int warps) {
-  const std::int64_t tasks = (plan.count + kRows - 1) / kRows;
-  launch("softmax_short_rows", stream, blocks_for((tasks + warps - 1) / warps * kThreads),
-         warps * 32, 0, softmax_wide_short_rows<T, kVectors, kRows>, plan, logarithm);
+template <class T, int kLanes, int kVectors>
+void launch_wide_short_rows(void* stream, bool logarithm, const FibrePlan& plan) {
+  const std::int64_t threads = plan.count * kLanes;
+  const int per_block = threads < kManyWarps * 32 ? 64 : kThreads;
+  launch("softmax_short_rows", stream, static_cast<unsigned>((threads + per_block - 1) / per_block),
+         per_block, 0,
+         logarithm ? softmax_wide_short_rows<T, kLanes, kVectors, true>
+                   : softmax_wide_short_rows<T, kLanes, kVectors, false>,
+         plan);
 }
 
 template <class T, int kMost>
+void launch_narrow_short_rows(void* stream, bool logarithm, const FibrePlan& plan) {
+  const int warps = plan.count < kManyWarps ? 2 : kThreads / 32;
+  launch("softmax_short_rows", stream, blocks_for((plan.count + warps - 1) / warps * kThreads),
+         warps * 32, 0, softmax_short_rows<T, kMost>, plan, logarithm);
+}
+
+template <class T>
 void launch_short_rows(void* stream, bool logarithm, const FibrePlan& plan) {
-  const int warps = plan.count < kManyRows ? 2 : kThreads / 32;
   if constexpr (sizeof(T) <= 4) {
     if (has_wide_rows<T, kOwn>(plan.in, plan.length) &&
         has_wide_rows<T, kOwn>(plan.out, plan.length)) {
-      constexpr int kVectors = kMost / kOwn;
-      if (plan.count < kManyRows) {
-        launch_wide_short_rows<T, kVectors, 1>(stream, logarithm, plan, warps);
-      } else {
-        launch_wide_short_rows<T, kVectors, kVectors == 1 ? 4 : 1>(stream, logarithm, plan, warps);
-      }
-      return;
+      if (plan.length <= 32) return launch_wide_short_rows<T, 8, 1>(stream, logarithm, plan);
+      if (plan.length <= 64) return launch_wide_short_rows<T, 8, 2>(stream, logarithm, plan);
+      if (plan.length <= 128) return launch_wide_short_rows<T, 8, 4>(stream, logarithm, plan);
+      if (plan.length <= 256) return launch_wide_short_rows<T, 16, 4>(stream, logarithm, plan);
+      if (plan.length <= 512) return launch_wide_short_rows<T, 32, 4>(stream, logarithm, plan);
+      return launch_wide_short_rows<T, 32, 8>(stream, logarithm, plan);
     }
   }
-  launch("softmax_short_rows", stream, blocks_for((plan.count + warps - 1) / warps * kThreads),
-         warps * 32, 0, softmax_short_rows<T, kMost>, plan, logarithm);
+  if (plan.length <= 128) return launch_narrow_short_rows<T, 4>(stream, logarithm, plan);
+  if (plan.length <= 512) return launch_narrow_short_rows<T, 16>(stream, logarithm, plan);
+  launch_narrow_short_rows<T, 32>(stream, logarithm, plan);
 }
 
 }  // namespace

@@ -106,37 +106,42 @@ TEST(CompactionTest, OffsetsArePackedAndStopAtTheLimit) {
   }
 }
 
+void expect_packed(DType dtype, const Layout& mask_layout, const Layout& layout) {
+  Array mask(u8, mask_layout);
+  fill_mask(mask, 4, 2);
+  Array data(dtype, layout);
+  fill_random(data, 5);
+  const std::vector<std::int64_t> wanted = selected(mask);
+  const auto count = static_cast<std::int64_t>(wanted.size());
+  Array source(dtype, testing::sliced({count}));
+  fill_random(source, 6);
+  const std::vector<Array> arrays = run_everywhere(
+      {Array(i64, contiguous({kernels::compaction_tiles(mask.numel())})), mask, data,
+       Array(dtype, contiguous({count})), source},
+      [&](const Target& target, const std::vector<TensorRef>& t) {
+        kernels::sum_tiles(target, t[0], t[1]);
+        kernels::pack_masked("pack", target, t[3], t[2], t[1], t[0], count);
+        kernels::unpack_masked("unpack", target, t[2], t[4], t[1], t[0], count);
+      },
+      layout.name);
+  std::vector<bool> written(static_cast<std::size_t>(data.numel()), false);
+  for (std::int64_t r = 0; r < count; ++r) {
+    const std::int64_t i = wanted[static_cast<std::size_t>(r)];
+    ASSERT_EQ(arrays[3].bits(r), data.bits(i)) << layout.name;
+    ASSERT_EQ(arrays[2].bits(i), source.bits(r)) << layout.name;
+    written[static_cast<std::size_t>(i)] = true;
+  }
+  for (std::int64_t i = 0; i < data.numel(); ++i) {
+    if (written[static_cast<std::size_t>(i)]) continue;
+    ASSERT_EQ(arrays[2].bits(i), data.bits(i));
+  }
+}
+
 TEST(CompactionTest, PacksAndUnpacksElementsOfEverySize) {
   for (const DType dtype : {u8, f16, i32, f64}) {
     for (const Layout& layout : testing::output_layouts({80, 90})) {
-      Array mask(u8, testing::transposed({80, 90}));
-      fill_mask(mask, 4, 2);
-      Array data(dtype, layout);
-      fill_random(data, 5);
-      const std::vector<std::int64_t> wanted = selected(mask);
-      const auto count = static_cast<std::int64_t>(wanted.size());
-      Array source(dtype, testing::sliced({count}));
-      fill_random(source, 6);
-      const std::vector<Array> arrays = run_everywhere(
-          {Array(i64, contiguous({kernels::compaction_tiles(mask.numel())})), mask, data,
-           Array(dtype, contiguous({count})), source},
-          [&](const Target& target, const std::vector<TensorRef>& t) {
-            kernels::sum_tiles(target, t[0], t[1]);
-            kernels::pack_masked("pack", target, t[3], t[2], t[1], t[0], count);
-            kernels::unpack_masked("unpack", target, t[2], t[4], t[1], t[0], count);
-          },
-          layout.name);
-      std::vector<bool> written(static_cast<std::size_t>(data.numel()), false);
-      for (std::int64_t r = 0; r < count; ++r) {
-        const std::int64_t i = wanted[static_cast<std::size_t>(r)];
-        ASSERT_EQ(arrays[3].bits(r), data.bits(i)) << layout.name;
-        ASSERT_EQ(arrays[2].bits(i), source.bits(r)) << layout.name;
-        written[static_cast<std::size_t>(i)] = true;
-      }
-      for (std::int64_t i = 0; i < data.numel(); ++i) {
-        if (written[static_cast<std::size_t>(i)]) continue;
-        ASSERT_EQ(arrays[2].bits(i), data.bits(i));
-      }
+      expect_packed(dtype, testing::transposed({80, 90}), layout);
+      expect_packed(dtype, contiguous({80, 90}), layout);  // a GPU reads groups of elements
     }
   }
 }

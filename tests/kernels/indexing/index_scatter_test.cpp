@@ -124,6 +124,50 @@ TEST(IndexScatterTest, WritesSlicesInOrder) {
   }
 }
 
+// Sums round in the order of positions, in wide accesses and in narrow ones.
+TEST(IndexScatterTest, SumsOfRowsRoundInOrder) {
+  for (const DType dtype : {f16, bf16, f32, f64}) {
+    for (const std::int64_t columns : {1, 6, 64, 320}) {
+      Array out(dtype, contiguous({50, columns}));
+      fill_range(out, 1, -4, 4);
+      Array in(dtype, contiguous({1000, columns}));
+      fill_range(in, 2, -4, 4);
+      Array index(i64, contiguous({1000}));
+      fill_indices(index, 3, -50, 50);
+      for (const ScatterMode mode :
+           {ScatterMode::add, ScatterMode::multiply, ScatterMode::replace}) {
+        run_everywhere(
+            {out, index, in},
+            [&](const Target& target, const std::vector<TensorRef>& t) {
+              kernels::index_scatter({"test", IndexRule::wrapping}, target, t[0], 0, t[1], t[2],
+                                     mode);
+            },
+            "rows");
+      }
+    }
+  }
+}
+
+// A few writes to many places: a GPU sorts them, as slots for all places would cost more.
+TEST(IndexScatterTest, FewWritesToManyPlaces) {
+  constexpr std::int64_t kPlaces = 1'500'000;
+  Array out(f32, contiguous({kPlaces}));
+  Array in(f32, contiguous({100}));
+  fill_range(in, 2, -4, 4);
+  Array index(i64, contiguous({100}));
+  fill_indices(index, 3, -kPlaces, kPlaces);
+  for (std::int64_t i = 0; i < 100; i += 3) index.set<std::int64_t>(i, kPlaces - 1);
+  for (const ScatterMode mode : {ScatterMode::add, ScatterMode::replace}) {
+    run_everywhere(
+        {out, index, in},
+        [&](const Target& target, const std::vector<TensorRef>& t) {
+          kernels::index_scatter({"test", IndexRule::wrapping}, target, t[0], 0, t[1], t[2], mode);
+          kernels::scatter({"test", IndexRule::wrapping}, target, t[0], 0, t[1], t[2], mode);
+        },
+        "places");
+  }
+}
+
 TEST(IndexOffsetsTest, AddUpPositionsTimesStrides) {
   for (const DType dtype : {i32, i64}) {
     Array first(dtype, testing::expanded({40, 50}));

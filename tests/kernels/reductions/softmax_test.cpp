@@ -109,9 +109,36 @@ TEST(SoftmaxKernelTest, HandlesRowsOfEveryLength) {
   }
 }
 
+// Several short rows share a warp on a GPU; the last warp has fewer.
+TEST(SoftmaxKernelTest, HandlesManyShortRows) {
+  for (const std::int64_t length : {4, 8, 31, 32, 36, 64, 68, 128, 132, 252, 256, 260, 512, 1024}) {
+    for (const DType dtype : testing::kFloatingTypes) {
+      for (const std::int64_t rows : {1, 7, 34}) {
+        Array in(dtype, contiguous({rows, length}));
+        fill_range(in, static_cast<std::uint32_t>(length), -4, 4);
+        check_everywhere(in, 1, rows == 7);
+      }
+    }
+  }
+}
+
+// A GPU splits a few long rows over blocks, and gives each of many rows a block.
+TEST(SoftmaxKernelTest, HandlesFewAndManyLongRows) {
+  for (const DType dtype : {f32, bf16}) {
+    for (const Shape& sizes : {Shape{1, 300001}, Shape{3, 65536}, Shape{130, 17000}}) {
+      Array in(dtype, contiguous(sizes));
+      fill_range(in, 4, -4, 4);
+      check_everywhere(in, 1, sizes[0] == 3);
+    }
+  }
+  Array columns(f32, testing::transposed({3, 20000}));
+  fill_range(columns, 5, -4, 4);
+  check_everywhere(columns, 1, false);
+}
+
 // Quotients from 1 down to the smallest f32 numbers are those of a division.
 TEST(SoftmaxKernelTest, DividesTinyExponentials) {
-  for (const std::int64_t length : {200, 3000}) {
+  for (const std::int64_t length : {200, 3000, 40000}) {
     Array in(f32, contiguous({length}));
     for (std::int64_t i = 0; i < length; ++i) in.set(i, -0.1f * static_cast<float>(i % 1100));
     for (const Runner run : {testing::run_on_cpu, testing::run_on_device}) {
@@ -139,14 +166,40 @@ TEST(SoftmaxKernelTest, DoesNotOverflow) {
 }
 
 TEST(SoftmaxKernelTest, ANaNAffectsItsFibreOnly) {
-  Array in(f32, contiguous({2, 50}));
-  fill_range(in, 9, -4, 4);
-  in.set(7, NAN);
-  for (const Runner run : {testing::run_on_cpu, testing::run_on_device}) {
-    const auto arrays = run_softmax(run, false, in, 1);
-    for (std::int64_t k = 0; k < 50; ++k) {
-      EXPECT_TRUE(std::isnan(arrays[0].value(k)));
-      EXPECT_FALSE(std::isnan(arrays[0].value(50 + k)));
+  for (const std::int64_t length : {50, 128, 4000, 20000}) {
+    for (const float special : {NAN, INFINITY}) {
+      Array in(f32, contiguous({2, length}));
+      fill_range(in, 9, -4, 4);
+      in.set(7, special);
+      for (const Runner run : {testing::run_on_cpu, testing::run_on_device}) {
+        const auto arrays = run_softmax(run, false, in, 1);
+        for (std::int64_t k = 0; k < length; ++k) {
+          ASSERT_EQ(arrays[0].bits(k), 0x7fc00000u) << length << " at " << k;
+          ASSERT_FALSE(std::isnan(arrays[0].value(length + k))) << length << " at " << k;
+        }
+      }
+    }
+  }
+}
+
+// Masked elements are -inf. A row of nothing else has no softmax.
+TEST(SoftmaxKernelTest, MaskedElementsAreZero) {
+  for (const std::int64_t length : {40, 128, 4000, 20000}) {
+    for (const DType dtype : {f32, bf16}) {
+      Array in(dtype, contiguous({2, length}));
+      for (std::int64_t i = 0; i < 2 * length; ++i) {
+        const float value = i < length && i % 4 == 0 ? 0.0f : -INFINITY;
+        if (dtype == f32) in.set(i, value);
+        if (dtype == bf16) in.set(i, bfloat16(value));
+      }
+      for (const Runner run : {testing::run_on_cpu, testing::run_on_device}) {
+        const auto arrays = run_softmax(run, false, in, 1);
+        for (std::int64_t k = 0; k < length; ++k) {
+          const double expected = k % 4 == 0 ? 4.0 / static_cast<double>(length) : 0;
+          ASSERT_NEAR(arrays[0].value(k), expected, expected * 0.01) << length << " at " << k;
+          ASSERT_TRUE(std::isnan(arrays[0].value(length + k))) << length << " at " << k;
+        }
+      }
     }
   }
 }

@@ -1,0 +1,151 @@
+// What scatter and index_scatter share: the keys of their writes. Writes of one key go to one
+// destination.
+#pragma once
+
+#include "kernels/cuda/indexing/index_fault.cuh"
+#include "kernels/cuda/launch.cuh"
+#include "kernels/cuda/ordering/sort_positions.hpp"
+#include "kernels/impl/scatter.inl"
+
+namespace gantry::kernels::cuda {
+
+namespace {
+
+// The writes of a plan in their order: write i has the index at offset [2] of position i. Its key
+// is offset [1] plus the index's position times `stride`, less than `end`.
+struct ScatterKeys {
+  IndexingPlan plan;
+  OffsetCalculator<3> calculator;
+  std::int64_t stride;
+  std::int64_t end;
+  std::uint32_t count;
+
+  // Returns -1 for an index out of range.
+  __device__ std::int64_t key_of(std::int64_t position, const std::int64_t (&offsets)[3]) const {
+    return position < 0 ? -1 : offsets[1] + position * stride;
+  }
+};
+
+// Indices of each thread, all in flight.
+constexpr int kKeysOwn = 4;
+
+inline unsigned key_blocks(std::int64_t count) {
+  return blocks_for((count + kKeysOwn - 1) / kKeysOwn);
+}
+
+// Calls f(i, key, offsets) for every write of the calling thread. Index faults are reported.
+template <class F>
+__device__ void for_each_key(const ScatterKeys& keys, const F& f) {
+  constexpr std::int64_t kTile = kThreads * kKeysOwn;
+  for (std::int64_t first = blockIdx.x * kTile + threadIdx.x; first < keys.count;
+       first += gridDim.x * kTile) {
+    std::int64_t offsets[kKeysOwn][3];
+    std::int64_t indices[kKeysOwn];
+#pragma unroll
+    for (int k = 0; k < kKeysOwn; ++k) {
+      const std::int64_t i = first + k * kThreads;
+      if (i >= keys.count) break;
+      keys.calculator.offsets(static_cast<std::uint32_t>(i), offsets[k]);
+      indices[k] = load_index(keys.plan, offsets[k][2]);
+    }
+#pragma unroll
+    for (int k = 0; k < kKeysOwn; ++k) {
+      const std::int64_t i = first + k * kThreads;
+      if (i >= keys.count) break;
+      f(i, keys.key_of(checked_position(keys.plan, indices[k]), offsets[k]), offsets[k]);
+    }
+  }
+}
+
+// Writes the key and the position of every write; keys.end marks an index out of range.
+template <class Key>
+__global__ void __launch_bounds__(kThreads)
+    sort_keys_kernel(const __grid_constant__ ScatterKeys keys, Key* out, std::uint32_t* positions) {
+  for_each_key(keys, [&](std::int64_t i, std::int64_t key, const auto&) {
+    out[i] = static_cast<Key>(key < 0 ? keys.end : key);
+    if (positions != nullptr) positions[i] = static_cast<std::uint32_t>(i);
+  });
+}
+
+// Sorts the writes by key. `words`: what moves with the keys; null for the positions.
+inline void sort_writes(void* stream, const ScatterKeys& keys, const PositionSort& sort,
+                        const std::uint32_t* words = nullptr) {
+  sort.visit([&](auto* unsorted, std::uint32_t* positions, auto*, auto*) {
+    launch("scatter_keys", stream, key_blocks(keys.count), kThreads, 0,
+           sort_keys_kernel<std::remove_pointer_t<decltype(unsorted)>>, keys, unsorted,
+           words == nullptr ? positions : nullptr);
+  });
+  sort.run(keys.plan.op, stream, words);
+}
+
+// Note [Last write]
+// Where writes replace, the last one to a destination wins. Each write therefore puts its position
+// plus one into the destination's slot, if that is larger: a maximum does not depend on the order.
+// The next launch makes the writes whose slot has their own position.
+
+__global__ void __launch_bounds__(kThreads)
+    claim_slots_kernel(const __grid_constant__ ScatterKeys keys, std::uint32_t* slots) {
+  for_each_key(keys, [&](std::int64_t i, std::int64_t key, const auto&) {
+    if (key >= 0) atomicMax(slots + key, static_cast<std::uint32_t>(i) + 1);
+  });
+}
+
+// True if the slots are small enough to be set to zero.
+inline bool has_slots(std::int64_t count, std::int64_t end) { return end <= 8 * count + (1 << 20); }
+
+inline std::size_t slot_bytes(std::int64_t end) {
+  return static_cast<std::size_t>(end) * sizeof(std::uint32_t);
+}
+
+inline void claim_slots(void* stream, const ScatterKeys& keys, std::uint32_t* slots) {
+  const cudaError_t status =
+      cudaMemsetAsync(slots, 0, slot_bytes(keys.end), static_cast<cudaStream_t>(stream));
+  if (status != cudaSuccess) {
+    (void)cudaGetLastError();
+    throw_launch_error(keys.plan.op, stream, status);
+  }
+  launch("scatter_slots", stream, key_blocks(keys.count), kThreads, 0, claim_slots_kernel, keys,
+         slots);
+}
+
+// Sums of integers do not depend on the order: atomic additions make them.
+inline bool is_atomic(ScatterMode mode, DType dtype) {
+  return mode == ScatterMode::add && (dtype == DType::i32 || dtype == DType::i64);
+}
+
+template <class T>
+__global__ void __launch_bounds__(kThreads)
+    scatter_atomic_kernel(const __grid_constant__ ScatterKeys keys) {
+  using Word = std::conditional_t<sizeof(T) == 8, unsigned long long, unsigned>;
+  for_each_key(keys, [&](std::int64_t, std::int64_t key, const std::int64_t(&offsets)[3]) {
+    if (key < 0) return;
+    const T value = static_cast<const T*>(keys.plan.direct)[offsets[0]];
+    atomicAdd(reinterpret_cast<Word*>(static_cast<T*>(keys.plan.indexed) + key),
+              static_cast<Word>(value));
+  });
+}
+
+// Sums of i32 and i64, at every position of the plan.
+inline void scatter_atomic(void* stream, const IndexingPlan& plan) {
+  const std::int64_t begin[3] = {};
+  for_each_piece(
+      plan.positions,
+      [&](const StridedPlan<3>& piece, const std::int64_t(&offsets)[3]) {
+        const auto size = static_cast<std::int64_t>(element_size(plan.dtype));
+        ScatterKeys keys{plan, OffsetCalculator<3>(piece), plan.index_stride, plan.indexed_extent,
+                         static_cast<std::uint32_t>(piece.numel)};
+        keys.plan.direct = static_cast<char*>(plan.direct) + offsets[0] * size;
+        keys.plan.indexed = static_cast<char*>(plan.indexed) + offsets[1] * size;
+        keys.plan.indices =
+            static_cast<const char*>(plan.indices) + offsets[2] * (plan.is_wide ? 8 : 4);
+        launch(
+            "scatter_atomic", stream, key_blocks(piece.numel), kThreads, 0,
+            size == 8 ? scatter_atomic_kernel<std::int64_t> : scatter_atomic_kernel<std::int32_t>,
+            keys);
+      },
+      begin);
+}
+
+}  // namespace
+
+}  // namespace gantry::kernels::cuda
