@@ -1,4 +1,4 @@
-// The scan of one fibre, shared by the host and the GPU.
+// Arithmetic of scans, shared by the host and the GPU.
 #pragma once
 
 #include <cstdint>
@@ -62,10 +62,18 @@ class ScanCarry {
 
   // Adds the total of the next unit.
   GANTRY_HD void push(Acc total) {
-    std::uint64_t count = ++count_;
-    int level = 0;
-    running_[0] = (count - 1) % kScanGroup == 0 ? total : Step::combine(running_[0], total);
-    for (; count % kScanGroup == 0; ++level) {
+    const std::uint64_t place = ++count_ % kScanGroup;
+    if (place == 0) return close_group(total);
+    running_[0] = place == 1 ? total : Step::combine(running_[0], total);
+    before_ = Step::combine(above_, running_[0]);
+  }
+
+ private:
+  // Adds the last unit of a group, which is a unit of the level above.
+  GANTRY_HD void close_group(Acc total) {
+    std::uint64_t count = count_;
+    running_[0] = Step::combine(running_[0], total);
+    for (int level = 0; count % kScanGroup == 0; ++level) {
       total = running_[level];
       count /= kScanGroup;
       running_[level + 1] =
@@ -74,37 +82,18 @@ class ScanCarry {
     // The levels from the highest down; a level whose group has just begun has nothing before.
     int top = 0;
     for (std::uint64_t units = count_; units >= kScanGroup; units /= kScanGroup) ++top;
-    before_ = Step::neutral();
-    for (; top >= 0; --top) {
+    above_ = Step::neutral();
+    for (; top > 0; --top) {
       if ((count_ >> (top * kScanGroupBits)) % kScanGroup != 0)
-        before_ = Step::combine(before_, running_[top]);
+        above_ = Step::combine(above_, running_[top]);
     }
+    before_ = above_;
   }
 
- private:
   std::uint64_t count_ = 0;  // units so far
   Acc before_ = Step::neutral();
+  Acc above_ = Step::neutral();            // what the levels above the lowest have before
   Acc running_[64 / kScanGroupBits] = {};  // of the current group of each level
 };
-
-// Scans one fibre. Rounds each element of the result; the accumulator itself is never rounded.
-template <ScanOp kOp, class In>
-GANTRY_HD void scan_fibre(ScanOut<In>* out, std::int64_t out_stride, const In* in,
-                          std::int64_t in_stride, std::int64_t length) {
-  using Step = ScanStep<ScanAccumulator<In>, kOp>;
-  ScanCarry<Step> carry;
-  for (std::int64_t first = 0; first < length; first += kScanGroup) {
-    const std::int64_t rest = length - first;
-    const int count = static_cast<int>(rest < kScanGroup ? rest : kScanGroup);
-    auto running = Step::neutral();
-    for (int i = 0; i < count; ++i) {
-      running = Step::combine(running, static_cast<typename Step::Acc>(in[i * in_stride]));
-      out[i * out_stride] = from_accumulator<ScanOut<In>>(Step::combine(carry.before(), running));
-    }
-    in += count * in_stride;
-    out += count * out_stride;
-    if (count == kScanGroup) carry.push(running);
-  }
-}
 
 }  // namespace gantry::kernels

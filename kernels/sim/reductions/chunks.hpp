@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <cstring>
+#include <type_traits>
 #include <vector>
 
 #include "kernels/impl/reduce.inl"
@@ -18,6 +20,90 @@ inline int accumulator_count(std::int64_t elements) {
   return count;
 }
 
+// Vectors of 32 bytes, which are two registers of processors without longer ones.
+inline constexpr int kLaneBytes = 32;
+
+// The operation of R on vectors of elements. A Reducer would take and return them by value, which
+// no function may that is not compiled for long vectors.
+template <Reduction op, class Acc, class In>
+constexpr bool has_lanes(Reducer<op, Acc>, In) {
+  return std::is_same_v<In, Acc> && std::is_floating_point_v<Acc> &&
+         (op == Reduction::sum || op == Reduction::sum_squares || op == Reduction::prod ||
+          op == Reduction::min || op == Reduction::max);
+}
+template <class Lanes, Reduction op, class Acc>
+void combine_lanes(Reducer<op, Acc>, Lanes& a, const Lanes& b) {
+  if constexpr (op == Reduction::min) {
+    a = a < b || a != a ? a : b;
+  } else if constexpr (op == Reduction::max) {
+    a = a > b || a != a ? a : b;
+  } else if constexpr (op == Reduction::prod) {
+    a = a * b;
+  } else {
+    a = a + b;
+  }
+}
+template <class Lanes, Reduction op, class Acc>
+void load_lanes(Reducer<op, Acc>, Lanes& to, const Acc* from) {
+  std::memcpy(&to, from, sizeof to);
+  if constexpr (op == Reduction::sum_squares) to = to * to;
+}
+
+// Combines `rows` rows of kAccumulators contiguous elements into the accumulators.
+//
+// Half of the registers hold accumulators, which are enough for the latency of an addition. Blocks
+// of rows are short, so that the accumulators' other parts find the same pages.
+template <class R, class Acc>
+void combine_rows(Acc* accumulators, const Acc* in, std::int64_t rows) {
+  typedef Acc Lanes __attribute__((vector_size(kLaneBytes)));
+  constexpr int kLanes = kLaneBytes / sizeof(Acc);
+  constexpr int kHeld = 8;
+  constexpr std::int64_t kRows = 32;
+  constexpr std::int64_t kAhead = 8192 / sizeof(Acc);  // elements that are fetched before their use
+  for (std::int64_t first = 0; first < rows; first += kRows) {
+    const std::int64_t end = std::min(rows, first + kRows);
+    for (int j = 0; j < kAccumulators; j += kHeld * kLanes) {
+      Lanes held[kHeld];
+      std::memcpy(held, accumulators + j, sizeof held);
+      for (std::int64_t row = first; row < end; ++row) {
+        const Acc* from = in + row * kAccumulators + j;
+        for (int i = 0; i < kHeld; i += 2) __builtin_prefetch(from + kAhead + i * kLanes);
+#pragma GCC unroll 8
+        for (int i = 0; i < kHeld; ++i) {
+          Lanes value;
+          load_lanes(R{}, value, from + i * kLanes);
+          combine_lanes(R{}, held[i], value);
+        }
+      }
+      std::memcpy(accumulators + j, held, sizeof held);
+    }
+  }
+}
+
+// The tree over kAccumulators accumulators.
+template <class R, class Acc>
+Acc merge_accumulators(Acc* accumulators) {
+  typedef Acc Lanes __attribute__((vector_size(kLaneBytes)));
+  constexpr int kLanes = kLaneBytes / sizeof(Acc);
+  int half = kAccumulators / 2;
+  for (; half >= kLanes; half /= 2) {
+    for (int j = 0; j < half; j += kLanes) {
+      Lanes low;
+      Lanes high;
+      std::memcpy(&low, accumulators + j, sizeof low);
+      std::memcpy(&high, accumulators + j + half, sizeof high);
+      combine_lanes(R{}, low, high);
+      std::memcpy(accumulators + j, &low, sizeof low);
+    }
+  }
+  for (; half > 0; half /= 2) {
+    for (int j = 0; j < half; ++j) {
+      accumulators[j] = R::combine(accumulators[j], accumulators[j + half]);
+    }
+  }
+  return accumulators[0];
+}
+
 // Reduces one chunk whose element k is in[k * stride].
 template <class R, class Acc, class In>
 Acc reduce_chunk(const In* in, std::int64_t count, std::int64_t stride) {
@@ -27,7 +113,13 @@ Acc reduce_chunk(const In* in, std::int64_t count, std::int64_t stride) {
     const int width = accumulator_count(count);
     std::fill_n(accumulators, width, R::neutral());
     std::int64_t k = 0;
-    if (stride == 1) {
+    constexpr bool kHasLanes = has_lanes(R{}, In{});
+    if constexpr (kHasLanes) {
+      if (stride == 1) {
+        k = count - count % kAccumulators;
+        combine_rows<R>(accumulators, in, count / kAccumulators);
+      }
+    } else if (stride == 1) {
       for (; k + kAccumulators <= count; k += kAccumulators) {
         for (int j = 0; j < kAccumulators; ++j) {
           accumulators[j] = R::combine(accumulators[j], R::load(in[k + j]));
@@ -37,6 +129,12 @@ Acc reduce_chunk(const In* in, std::int64_t count, std::int64_t stride) {
     for (; k < count; ++k) {
       Acc& accumulator = accumulators[k % kAccumulators];
       accumulator = R::combine(accumulator, R::load(in[k * stride]));
+    }
+    if constexpr (kHasLanes) {
+      if (width == kAccumulators) {
+        result = merge_accumulators<R>(accumulators);
+        return;
+      }
     }
     for (int half = width / 2; half > 0; half /= 2) {
       for (int j = 0; j < half; ++j) {
@@ -66,6 +164,7 @@ Acc merge_partials(std::vector<Acc>& partials) {
 // Reduces contiguous elements as Note [Reduction order] says: R over elements, Merge over results.
 template <class R, class Merge, class Acc, class In>
 Acc reduce_contiguous(const In* in, std::int64_t count) {
+  if (count <= kReduceChunk) return reduce_chunk<R, Acc>(in, count, 1);
   std::vector<Acc> partials;
   for (std::int64_t first = 0; first < count; first += kReduceChunk) {
     partials.push_back(reduce_chunk<R, Acc>(in + first, std::min(kReduceChunk, count - first), 1));

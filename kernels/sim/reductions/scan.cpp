@@ -1,16 +1,131 @@
 #include "kernels/impl/scan.inl"
 
+#include <bit>
+#include <cstring>
+#include <type_traits>
+
+#include "kernels/sim/host_fma.hpp"
+#include "kernels/sim/lanes.hpp"
+
 namespace gantry::kernels::host {
 
 namespace {
 
+// Vectors of four: one element each of four groups.
+using FloatLanes = ShortVector<float>::Type;
+typedef float EightLanes __attribute__((vector_size(32)));
+typedef double Lanes __attribute__((vector_size(32), may_alias));
+
+template <ScanOp kOp>
+void combine_lanes(Lanes& a, const Lanes& b) {
+  if constexpr (kOp == ScanOp::product) {
+    a = a * b;
+  } else {
+    a = a + b;
+  }
+}
+
+constexpr int kBatch = 4 * kScanGroup;
+constexpr int kBatches = 4;
+
+// Elements of a batch in the order of Lanes: element i of each of four groups, for every i.
+inline void load_batch(float* to, const float* in) {
+#pragma GCC unroll 4
+  for (int i = 0; i < kScanGroup; i += 4) {
+    FloatLanes m[4];
+#pragma GCC unroll 4
+    for (int k = 0; k < 4; ++k) std::memcpy(&m[k], in + k * kScanGroup + i, sizeof m[k]);
+    transpose_lanes<float>(m);
+    // Stored as they are loaded next, or the processor waits for the stores.
+    const EightLanes pairs[2] = {__builtin_shufflevector(m[0], m[1], 0, 1, 2, 3, 4, 5, 6, 7),
+                                 __builtin_shufflevector(m[2], m[3], 0, 1, 2, 3, 4, 5, 6, 7)};
+    std::memcpy(to + i * 4, pairs, sizeof pairs);
+  }
+}
+inline void store_batch(float* out, const float* from) {
+#pragma GCC unroll 4
+  for (int i = 0; i < kScanGroup; i += 4) {
+    FloatLanes m[4];
+    std::memcpy(m, from + i * 4, sizeof m);
+    transpose_lanes<float>(m);
+#pragma GCC unroll 4
+    for (int k = 0; k < 4; ++k) std::memcpy(out + k * kScanGroup + i, &m[k], sizeof m[k]);
+  }
+}
+
+// Scans kBatches batches, which come one after the other. Conversions are loops over arrays, of
+// which compilers make better code than of vectors. Each step is a loop over batches: they overlap
+// within a step, as one batch has too many instructions to overlap with the next.
+template <ScanOp kOp, class Carry>
+void scan_batches(float* out, const float* in, Carry& carry) {
+  constexpr int kElements = kBatches * kBatch;
+  alignas(32) float elements[kElements];
+  for (int i = 0; i < kElements; i += kBatch) load_batch(elements + i, in + i);
+  Lanes running[kBatches][kScanGroup];
+  auto* values = reinterpret_cast<double*>(running);
+  for (int i = 0; i < kElements; ++i) values[i] = elements[i];
+  for (int i = 1; i < kScanGroup; ++i) {
+#pragma GCC unroll 4
+    for (int batch = 0; batch < kBatches; ++batch) {
+      combine_lanes<kOp>(running[batch][i], running[batch][i - 1]);
+    }
+  }
+  double before[kBatches][4];
+  for (int batch = 0; batch < kBatches; ++batch) {
+    for (int group = 0; group < 4; ++group) {
+      before[batch][group] = carry.before();
+      carry.push(running[batch][kScanGroup - 1][group]);
+    }
+  }
+  for (int batch = 0; batch < kBatches; ++batch) {
+    const Lanes added = {before[batch][0], before[batch][1], before[batch][2], before[batch][3]};
+    for (int i = 0; i < kScanGroup; ++i) combine_lanes<kOp>(running[batch][i], added);
+  }
+  for (int i = 0; i < kElements; ++i) {
+    const auto rounded = static_cast<float>(values[i]);
+    elements[i] = rounded == rounded ? rounded : std::bit_cast<float>(0x7fc00000u);
+  }
+  for (int i = 0; i < kElements; i += kBatch) store_batch(out + i, elements + i);
+}
+
+// Scans `length` elements after those of `carry`. Rounds each element of the result; the
+// accumulator itself is never rounded.
+template <ScanOp kOp, class In, class Carry>
+void scan_elements(ScanOut<In>* out, std::int64_t out_stride, const In* in, std::int64_t in_stride,
+                   std::int64_t length, Carry& carry) {
+  using Step = ScanStep<ScanAccumulator<In>, kOp>;
+  for (std::int64_t first = 0; first < length; first += kScanGroup) {
+    const std::int64_t rest = length - first;
+    const int count = static_cast<int>(rest < kScanGroup ? rest : kScanGroup);
+    auto running = Step::neutral();
+    for (int i = 0; i < count; ++i) {
+      running = Step::combine(running, static_cast<typename Step::Acc>(in[i * in_stride]));
+      out[i * out_stride] = from_accumulator<ScanOut<In>>(Step::combine(carry.before(), running));
+    }
+    in += count * in_stride;
+    out += count * out_stride;
+    if (count == kScanGroup) carry.push(running);
+  }
+}
+
 template <ScanOp kOp, class In>
 void scan_fibres(const FibrePlan& plan) {
   using Out = ScanOut<In>;
+  const bool is_dense = plan.in.stride == 1 && plan.out.stride == 1;
   for (std::int64_t fibre = 0; fibre < plan.count; ++fibre) {
     auto* out = static_cast<Out*>(plan.out.data) + plan.out.outer.offset(fibre);
     const auto* in = static_cast<const In*>(plan.in.data) + plan.in.outer.offset(fibre);
-    scan_fibre<kOp>(out, plan.out.stride, in, plan.in.stride, plan.length);
+    ScanCarry<ScanStep<ScanAccumulator<In>, kOp>> carry;
+    std::int64_t done = 0;
+    if constexpr (std::is_same_v<In, float> && kOp != ScanOp::log_sum_exp) {
+      constexpr std::int64_t kStep = kBatches * kBatch;
+      if (is_dense) done = plan.length - plan.length % kStep;
+      with_fma([=, &carry] {
+        for (std::int64_t i = 0; i < done; i += kStep) scan_batches<kOp>(out + i, in + i, carry);
+      });
+    }
+    scan_elements<kOp>(out + done, plan.out.stride, in + done, plan.in.stride, plan.length - done,
+                       carry);
   }
 }
 

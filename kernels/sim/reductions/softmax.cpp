@@ -1,5 +1,6 @@
 #include "kernels/impl/softmax.inl"
 
+#include <type_traits>
 #include <vector>
 
 #include "kernels/fibre_plan.hpp"
@@ -34,34 +35,47 @@ void write_fibre(T* to, std::int64_t stride, const Acc* from, std::int64_t count
   }
 }
 
+// One fibre of contiguous accumulators, which may be in place. `exponentials` has room for one.
+template <class Acc>
+void softmax_dense(bool logarithm, Acc* out, const Acc* in, std::int64_t length,
+                   Acc* exponentials) {
+  using Sum = SoftmaxSum<Acc>;
+  const Acc maximum = largest(in, length);
+  if (!logarithm) exponentials = out;
+  with_fma([=] {
+    for (std::int64_t k = 0; k < length; ++k) exponentials[k] = exponential(in[k] - maximum);
+  });
+  const Acc sum = reduce_contiguous<Sum, Sum, Acc>(exponentials, length);
+  const Acc tail = logarithm ? natural_logarithm(sum) : sum;
+  with_fma([=] {
+    if (logarithm) {
+      for (std::int64_t k = 0; k < length; ++k)
+        out[k] = from_accumulator<Acc>(softmax_element(true, in[k], maximum, tail));
+    } else {
+      for (std::int64_t k = 0; k < length; ++k) out[k] = from_accumulator<Acc>(out[k] / tail);
+    }
+  });
+}
+
 template <class T>
 void softmax_fibres(bool logarithm, const FibrePlan& plan) {
   using Acc = AccumulatorType<T>;
-  using Sum = SoftmaxSum<Acc>;
   const std::int64_t length = plan.length;
-  const std::int64_t in_stride = plan.in.stride;
-  const std::int64_t out_stride = plan.out.stride;
-  std::vector<Acc> values(static_cast<std::size_t>(length));
-  std::vector<Acc> exponentials(values);
+  const bool is_dense = std::is_same_v<T, Acc> && plan.in.stride == 1 && plan.out.stride == 1;
+  std::vector<Acc> values(is_dense ? 0 : static_cast<std::size_t>(length));
+  std::vector<Acc> exponentials(is_dense && !logarithm ? 0 : static_cast<std::size_t>(length));
   for (std::int64_t fibre = 0; fibre < plan.count; ++fibre) {
     const T* in = static_cast<const T*>(plan.in.data) + plan.in.outer.offset(fibre);
     T* out = static_cast<T*>(plan.out.data) + plan.out.outer.offset(fibre);
-    read_fibre(values.data(), in, in_stride, length);
-    const Acc maximum = largest(values.data(), length);
-    with_fma([&, from = values.data(), to = exponentials.data()] {
-      for (std::int64_t k = 0; k < length; ++k) to[k] = exponential(from[k] - maximum);
-    });
-    const Acc sum = reduce_contiguous<Sum, Sum, Acc>(exponentials.data(), length);
-    const Acc tail = logarithm ? natural_logarithm(sum) : sum;
-    with_fma([&, from = values.data(), to = exponentials.data()] {
-      if (logarithm) {
-        for (std::int64_t k = 0; k < length; ++k)
-          to[k] = softmax_element(true, from[k], maximum, tail);
-      } else {
-        for (std::int64_t k = 0; k < length; ++k) to[k] = to[k] / tail;
+    if constexpr (std::is_same_v<T, Acc>) {
+      if (is_dense) {
+        softmax_dense(logarithm, out, in, length, exponentials.data());
+        continue;
       }
-    });
-    write_fibre(out, out_stride, exponentials.data(), length);
+    }
+    read_fibre(values.data(), in, plan.in.stride, length);
+    softmax_dense(logarithm, values.data(), values.data(), length, exponentials.data());
+    write_fibre(out, plan.out.stride, values.data(), length);
   }
 }
 
