@@ -71,6 +71,8 @@ bool MemPool::has_physical() const {
   return pool.heap->has_physical(pool);
 }
 
+Snapshot MemPool::snapshot() const { return memory::snapshot(*this); }
+
 Snapshot snapshot(const MemPool& pool) {
   const Pool& of = pool.pool_.of("snapshot");
   Snapshot result;
