@@ -211,10 +211,7 @@ Work Communicator::reduce(const Tensor& tensor, int root, ReduceOp op,
 Work Communicator::reduce_scatter(const Tensor& output, const Tensor& input, ReduceOp op,
                                   CollectiveOptions options) const {
   const Membership& me = group("reduce_scatter").membership;
-  require_tensor(output, me.device, "reduce_scatter", "output");
-  require_tensor(input, me.device, "reduce_scatter", "input");
-  require_writable(output, "reduce_scatter", "output");
-  require_same_dtype(output, input, "reduce_scatter");
+  require_pair(output, input, me.device, "reduce_scatter");
   require_joined(input, output, me.size, "reduce_scatter", "input");
   require_reducible(op, input.dtype(), options, "reduce_scatter");
   CollectiveCall call{.what = {.count = output.numel(),
