@@ -74,7 +74,7 @@ bool MemPool::has_physical() const {
 Snapshot MemPool::snapshot() const { return memory::snapshot(*this); }
 
 Snapshot snapshot(const MemPool& pool) {
-  const Pool& of = pool.pool_.of("snapshot");
+  const Pool& of = pool.pool_.of("MemPool::snapshot");
   Snapshot result;
   result.settings = current_settings();
   HeldSegments held = of.heap->segments();

@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 
 #include <atomic>
+#include <cstdint>
 #include <functional>
 #include <map>
 #include <set>
@@ -165,6 +166,28 @@ TEST_F(DocumentedNames, Graphs) {
       [](std::span<const Tensor> inputs) { return std::vector<Tensor>{inputs[0] * 2}; },
       std::span<const Tensor>(samples));
   EXPECT_EQ(doubled(std::span<const Tensor>(samples)).size(), 1U);
+}
+
+struct Ascending {
+  float* out;
+  GANTRY_HD void operator()(std::int64_t i) const { out[i] = static_cast<float>(i); }
+  GANTRY_HD void operator()(Block& block) const {
+    out[block.flat_index()] = static_cast<float>(block.flat_index());
+  }
+};
+
+// The host's compiler makes kernels of simulated devices only.
+TEST_F(DocumentedNames, Kernels) {
+  GANTRY_REQUIRE_SIM();
+  const Device first = Device::cuda(0);
+  const Tensor out = zeros({8}, {.dtype = f32, .device = first});
+  const Tensor expected = arange(8, {.dtype = f32, .device = first});
+  const Ascending ascending{out.data_ptr<float>()};
+  parallel_for(Stream::current(first), 8, ascending);
+  EXPECT_TRUE(out.equal(expected));
+  Tensor(out).zero_();
+  launch(Stream::current(first), Grid(2), BlockSize(4), ascending);
+  EXPECT_TRUE(out.equal(expected));
 }
 
 TEST_F(DocumentedNames, Tools) {
