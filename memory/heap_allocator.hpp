@@ -32,8 +32,9 @@ class HeapAllocator final : public DeviceAllocator, public ExportableAllocator {
   void record_stream(const Block& block, const Stream& stream) override;
   void record_use(const Block& block, const Stream& stream) override;
   void empty_cache(Device device) override;
+  /// False while a pool has, or had and still uses, memory that peers cannot use.
   [[nodiscard]] bool is_peer_accessible() const override {
-    return is_peer_accessible_.load(std::memory_order_relaxed);
+    return closed_pools_->load(std::memory_order_relaxed) == 0;
   }
   [[nodiscard]] std::string name() const override;
 
@@ -66,7 +67,8 @@ class HeapAllocator final : public DeviceAllocator, public ExportableAllocator {
 
   const AllocConfig config_;
   PerDevice<DeviceHeap> heaps_;
-  std::atomic<bool> is_peer_accessible_{true};
+  // Pools whose memory peers cannot use. Shared with these pools, which may live longer.
+  const std::shared_ptr<std::atomic<int>> closed_pools_ = std::make_shared<std::atomic<int>>(0);
 };
 
 /// The pool of the calling thread's allocations on `device`, nullptr: the common pool; see

@@ -71,8 +71,10 @@ bool MemPool::has_physical() const {
   return pool.heap->has_physical(pool);
 }
 
+Snapshot MemPool::snapshot() const { return memory::snapshot(*this); }
+
 Snapshot snapshot(const MemPool& pool) {
-  const Pool& of = pool.pool_.of("snapshot");
+  const Pool& of = pool.pool_.of("MemPool::snapshot");
   Snapshot result;
   result.settings = current_settings();
   HeldSegments held = of.heap->segments();

@@ -110,6 +110,8 @@ Tensor Tensor::alias() const {
   return restride(sizes(), strides(), storage_offset());
 }
 
+Tensor Tensor::detach() const { return alias(); }
+
 Tensor Tensor::as_strided(const Shape& sizes, const Dims& strides,
                           std::optional<std::int64_t> offset) const {
   detail::check_defined("as_strided", "self", *this);

@@ -7,9 +7,12 @@
 #include <string_view>
 #include <vector>
 
+#include <gantry/device/device.hpp>
 #include <gantry/job/process_identity.hpp>
 
 #include "collectives/bootstrap/job_connection.hpp"
+
+struct ncclComm;  // NCCL's ncclComm_t points to it
 
 namespace gantry {
 
@@ -94,5 +97,19 @@ bool has_mpi();
 // program initialized it. If MPI_Init takes longer than `timeout`, this ends the process. Throws:
 // NotSupported if MPI cannot be loaded.
 std::unique_ptr<Bootstrap> make_mpi_bootstrap(std::chrono::milliseconds timeout);
+
+// A bootstrap over a communicator of the program, with this rank's place there.
+struct ForeignBootstrap {
+  std::unique_ptr<Bootstrap> bootstrap;
+  int rank = 0;
+  int size = 1;
+};
+// Makes a bootstrap over a duplicate of an MPI communicator, whose bytes `comm` has. Collective.
+// Throws: InvalidArgument unless MPI and `comm` are in use; NotSupported; TimeoutError.
+ForeignBootstrap make_mpi_bootstrap(std::uintptr_t comm, std::chrono::milliseconds timeout);
+// Makes a bootstrap over an NCCL communicator of `device`, which must outlive it. Collective.
+// Throws: InvalidArgument for one of another device; NotSupported without NCCL; NcclError.
+ForeignBootstrap make_nccl_bootstrap(ncclComm* comm, Device device,
+                                     std::chrono::milliseconds timeout);
 
 }  // namespace gantry

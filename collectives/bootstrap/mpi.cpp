@@ -122,23 +122,45 @@ std::string host_timeout_text(std::string_view purpose, int rank,
 }
 
 // Makes a private communicator, separate from the program's messages. Throws: TimeoutError.
-MpiComm duplicate_world(std::chrono::milliseconds timeout) {
+MpiComm duplicate(MpiComm original, std::string_view purpose, std::chrono::milliseconds timeout) {
   auto comm = std::make_unique<MpiComm>();
   std::vector<MpiRequest> requests(1);
   int rank = 0;
   {
     const std::lock_guard lock(mpi_lock());
-    check(mpi().comm_rank(mpi().world, &rank), "MPI_Comm_rank");
-    check(mpi().comm_idup(mpi().world, comm.get(), requests.data()), "MPI_Comm_idup");
+    check(mpi().comm_rank(original, &rank), "MPI_Comm_rank");
+    check(mpi().comm_idup(original, comm.get(), requests.data()), "MPI_Comm_idup");
   }
   if (!end_within(timeout, requests)) {
     (void)comm.release();  // MPI may still write there
-    throw TimeoutError(host_timeout_text("Communicator::world", rank, timeout));
+    throw TimeoutError(host_timeout_text(purpose, rank, timeout));
   }
   const std::lock_guard lock(mpi_lock());
   check(mpi().comm_return_errors(*comm), "MPI_Comm_set_errhandler");
   return *comm;
 }
+
+// A private communicator, which bootstraps of subsets share. MPI_Comm_free is local in MPI
+// libraries, though the standard lets it wait for the other ranks. A communicator of all ranks is
+// never freed: see Note [Groups over MPI].
+class SharedComm {
+ public:
+  SharedComm(MpiComm comm, bool is_freed) : comm_(comm), is_freed_(is_freed) {}
+  ~SharedComm() {
+    if (!is_freed_ || has_failed.load()) return;
+    const std::lock_guard lock(mpi_lock());
+    int finalized = 0;
+    if (mpi().finalized(&finalized) == 0 && finalized == 0) (void)mpi().comm_free(comm_);
+  }
+  SharedComm(const SharedComm&) = delete;
+  SharedComm& operator=(const SharedComm&) = delete;
+
+  MpiComm get() const { return comm_; }
+
+ private:
+  MpiComm comm_;
+  bool is_freed_;
+};
 
 class MpiBootstrap final : public Bootstrap {
  public:
@@ -151,24 +173,34 @@ class MpiBootstrap final : public Bootstrap {
       check(mpi().initialize(), "MPI_Init_thread");
       std::atexit(finalize_at_exit);
     }
-    const MpiComm comm = duplicate_world(timeout);
-    const MpiComm links = duplicate_world(timeout);
+    const auto comm = std::make_shared<const SharedComm>(duplicate(mpi().world, kWorld, timeout),
+                                                         /*is_freed=*/false);
+    const MpiComm links = duplicate(mpi().world, kWorld, timeout);
     const std::lock_guard lock(mpi_lock());
     mpi_links_comm() = links;
-    int rank = 0;
-    int size = 0;
-    check(mpi().comm_rank(comm, &rank), "MPI_Comm_rank");
-    check(mpi().comm_size(comm, &size), "MPI_Comm_size");
-    std::vector<int> everyone(static_cast<std::size_t>(size));
-    std::iota(everyone.begin(), everyone.end(), 0);
-    return std::make_unique<MpiBootstrap>(comm, std::move(everyone), rank, kAllTogether, timeout);
+    return of_all(comm, timeout);
   }
+
+  // A bootstrap over all ranks of a communicator of the program.
+  static std::unique_ptr<MpiBootstrap> make(MpiComm original, std::chrono::milliseconds timeout) {
+    const auto comm = std::make_shared<const SharedComm>(duplicate(original, kFromMpi, timeout),
+                                                         /*is_freed=*/true);
+    const std::lock_guard lock(mpi_lock());
+    return of_all(comm, timeout);
+  }
+
+  int rank() const { return rank_; }
+  int size() const { return static_cast<int>(members_.size()); }
 
   // A bootstrap of `members` of `comm`, which use `tag`. Making an MPI communicator for them would
   // block without a deadline.
-  MpiBootstrap(MpiComm comm, std::vector<int> members, int rank, int tag,
+  MpiBootstrap(std::shared_ptr<const SharedComm> comm, std::vector<int> members, int rank, int tag,
                std::chrono::milliseconds timeout)
-      : comm_(comm), members_(std::move(members)), rank_(rank), tag_(tag), timeout_(timeout) {}
+      : comm_(std::move(comm)),
+        members_(std::move(members)),
+        rank_(rank),
+        tag_(tag),
+        timeout_(timeout) {}
 
   std::vector<std::string> all_gather(const std::string& bytes) override {
     auto data = std::make_unique<Exchange>();
@@ -200,6 +232,22 @@ class MpiBootstrap final : public Bootstrap {
  private:
   // Instead of a tag: all ranks of `comm_`, with MPI's collectives.
   static constexpr int kAllTogether = 0;
+  // In error texts.
+  static constexpr const char* kWorld = "Communicator::world";
+  static constexpr const char* kFromMpi = "Communicator(MPI_Comm)";
+
+  // Requires: mpi_lock() held.
+  static std::unique_ptr<MpiBootstrap> of_all(std::shared_ptr<const SharedComm> comm,
+                                              std::chrono::milliseconds timeout) {
+    int rank = 0;
+    int size = 0;
+    check(mpi().comm_rank(comm->get(), &rank), "MPI_Comm_rank");
+    check(mpi().comm_size(comm->get(), &size), "MPI_Comm_size");
+    std::vector<int> everyone(static_cast<std::size_t>(size));
+    std::iota(everyone.begin(), everyone.end(), 0);
+    return std::make_unique<MpiBootstrap>(std::move(comm), std::move(everyone), rank, kAllTogether,
+                                          timeout);
+  }
 
   // The buffers of an exchange.
   struct Exchange {
@@ -231,15 +279,15 @@ class MpiBootstrap final : public Bootstrap {
   void gather_together(std::unique_ptr<Exchange>& data) const {
     data->requests.resize(1);
     complete(data, [&] {
-      check(mpi().iallgather(&data->length, sizeof data->length, data->lengths.data(), comm_,
+      check(mpi().iallgather(&data->length, sizeof data->length, data->lengths.data(), comm_->get(),
                              data->requests.data()),
             "MPI_Iallgather");
     });
     data->make_room(purpose());
     complete(data, [&] {
       check(mpi().iallgatherv(data->sent.data(), static_cast<int>(data->length),
-                              data->joined.data(), data->counts.data(), data->offsets.data(), comm_,
-                              data->requests.data()),
+                              data->joined.data(), data->counts.data(), data->offsets.data(),
+                              comm_->get(), data->requests.data()),
             "MPI_Iallgatherv");
     });
   }
@@ -267,9 +315,9 @@ class MpiBootstrap final : public Bootstrap {
       for (std::size_t i = 0; i < members_.size(); ++i) {
         if (static_cast<int>(i) == rank_) continue;
         const auto [place, room] = place_of(i);
-        check(mpi().irecv(place, room, members_[i], tag_, comm_, &data->requests[2 * i]),
+        check(mpi().irecv(place, room, members_[i], tag_, comm_->get(), &data->requests[2 * i]),
               "MPI_Irecv");
-        check(mpi().isend(sent, bytes, members_[i], tag_, comm_, &data->requests[2 * i + 1]),
+        check(mpi().isend(sent, bytes, members_[i], tag_, comm_->get(), &data->requests[2 * i + 1]),
               "MPI_Isend");
       }
     });
@@ -292,7 +340,7 @@ class MpiBootstrap final : public Bootstrap {
     throw TimeoutError(host_timeout_text(purpose(), rank_, timeout_));
   }
 
-  MpiComm comm_;
+  std::shared_ptr<const SharedComm> comm_;
   std::vector<int> members_;  // as ranks of comm_
   int rank_ = 0;              // among them
   int tag_ = kAllTogether;
@@ -306,6 +354,38 @@ bool has_mpi() { return mpi_module().problem().empty(); }
 std::unique_ptr<Bootstrap> make_mpi_bootstrap(std::chrono::milliseconds timeout) {
   mpi_module().require("Communicator::world");
   return MpiBootstrap::make_world(timeout);
+}
+
+ForeignBootstrap make_mpi_bootstrap(std::uintptr_t comm, std::chrono::milliseconds timeout) {
+  mpi_module().require("Communicator(MPI_Comm)");
+  const MpiComm original{comm};
+  {
+    const std::lock_guard lock(mpi_lock());
+    int initialized = 0;
+    int finalized = 0;
+    check(mpi().initialized(&initialized), "MPI_Initialized");
+    check(mpi().finalized(&finalized), "MPI_Finalized");
+    if (initialized == 0 || finalized != 0) {
+      throw InvalidArgument(
+          fmt::format("Communicator(MPI_Comm): expected MPI in use, but got MPI {}",
+                      initialized == 0 ? "before MPI_Init" : "after MPI_Finalize"));
+    }
+    if (original == mpi().null) {
+      throw InvalidArgument(
+          "Communicator(MPI_Comm): expected a communicator, but got MPI_COMM_NULL");
+    }
+    int is_inter = 0;
+    check(mpi().comm_test_inter(original, &is_inter), "MPI_Comm_test_inter");
+    if (is_inter != 0) {
+      throw InvalidArgument(
+          "Communicator(MPI_Comm): expected an intracommunicator, but got an intercommunicator");
+    }
+  }
+  auto bootstrap = MpiBootstrap::make(original, timeout);
+  const int rank = bootstrap->rank();
+  const int size = bootstrap->size();
+  if (size == 1) return {make_single_bootstrap(), 0, 1};
+  return {std::move(bootstrap), rank, size};
 }
 
 }  // namespace gantry

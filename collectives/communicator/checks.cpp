@@ -38,6 +38,13 @@ void require_same_dtype(const Tensor& output, const Tensor& input, std::string_v
                                name(input.dtype()), name(output.dtype())));
 }
 
+void require_pair(const Tensor& output, const Tensor& input, Device device, std::string_view op) {
+  require_tensor(output, device, op, "output");
+  require_tensor(input, device, op, "input");
+  require_writable(output, op, "output");
+  require_same_dtype(output, input, op);
+}
+
 void require_joined(const Tensor& large, const Tensor& small, int ranks, std::string_view op,
                     std::string_view argument) {
   Shape expected = small.sizes();

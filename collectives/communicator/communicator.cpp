@@ -169,7 +169,7 @@ Work Communicator::all_reduce(const Tensor& tensor, ReduceOp op, CollectiveOptio
   return move_between(call, &tensor, &tensor, options);
 }
 
-Work Communicator::all_reduce_coalesced(std::span<Tensor> tensors, ReduceOp op,
+Work Communicator::all_reduce_coalesced(std::span<const Tensor> tensors, ReduceOp op,
                                         CollectiveOptions options) const {
   const Membership& me = group("all_reduce_coalesced").membership;
   if (tensors.empty()) {
@@ -183,10 +183,11 @@ Work Communicator::all_reduce_coalesced(std::span<Tensor> tensors, ReduceOp op,
   }
   comm::require_separate("all_reduce_coalesced", tensors);
   std::optional<Work> last;
+  std::vector<Tensor> results(tensors.begin(), tensors.end());  // the same memory
   for (const Bucket& bucket : make_buckets(tensors, SIZE_MAX)) {
     Tensor flat = flatten_bucket(bucket, tensors);
     last = all_reduce(flat, op, options);
-    unflatten_bucket(bucket, flat, tensors);
+    unflatten_bucket(bucket, flat, results);
   }
   mark_end(*last);
   return *last;
@@ -210,10 +211,7 @@ Work Communicator::reduce(const Tensor& tensor, int root, ReduceOp op,
 Work Communicator::reduce_scatter(const Tensor& output, const Tensor& input, ReduceOp op,
                                   CollectiveOptions options) const {
   const Membership& me = group("reduce_scatter").membership;
-  require_tensor(output, me.device, "reduce_scatter", "output");
-  require_tensor(input, me.device, "reduce_scatter", "input");
-  require_writable(output, "reduce_scatter", "output");
-  require_same_dtype(output, input, "reduce_scatter");
+  require_pair(output, input, me.device, "reduce_scatter");
   require_joined(input, output, me.size, "reduce_scatter", "input");
   require_reducible(op, input.dtype(), options, "reduce_scatter");
   CollectiveCall call{.what = {.count = output.numel(),

@@ -436,7 +436,12 @@ void Communicator::Impl::finish() noexcept {
     if (control) control->abort_after(kFinishTimeout);
     const auto deadline = std::chrono::steady_clock::now() + kFinishTimeout;
     const auto is_waiting = [&] {
-      return (p2p && p2p->is_waiting()) || (nccl && nccl->is_waiting());
+      const auto waits = [](const std::weak_ptr<const PeerWork>& work) {
+        const auto alive = work.lock();
+        return alive && alive->is_waiting();
+      };
+      return (p2p && p2p->is_waiting()) || (nccl && nccl->is_waiting()) ||
+             std::ranges::any_of(peer_work, waits);
     };
     const auto is_broken = [&] { return control && control->broken(); };
     while (!is_broken() && is_waiting() && std::chrono::steady_clock::now() < deadline) {

@@ -28,6 +28,14 @@
 
 namespace gantry {
 
+// Work on the device that may wait for other ranks, beside that of the transports.
+class PeerWork {
+ public:
+  virtual ~PeerWork() = default;
+  // Queries the driver.
+  virtual bool is_waiting() const = 0;
+};
+
 // The state of one group on this rank: its membership and its transports.
 class Communicator::Impl final : public FaultSource,
                                  public std::enable_shared_from_this<Communicator::Impl> {
@@ -96,6 +104,9 @@ class Communicator::Impl final : public FaultSource,
   // Returns the handle of communicators. When the last one is destroyed, this rank leaves the
   // group. Only the state that Work objects need stays.
   static std::shared_ptr<Impl> until_left(std::shared_ptr<Impl> impl);
+  // Makes the group of the ranks of a communicator of the program; the handle of until_left().
+  static std::shared_ptr<Impl> adopt(ForeignBootstrap ranks, ProcessIdentity identity,
+                                     Device device, const char* name, const char* maker);
   // Makes the group that a replacement process of an elastic job joins. Throws: as
   // Communicator::world().
   static std::shared_ptr<Impl> join(const ProcessIdentity& identity, Device device);
@@ -124,6 +135,7 @@ class Communicator::Impl final : public FaultSource,
   std::unique_ptr<Transport> p2p;           // null if ranks cannot reach each other's memory
   std::unique_ptr<Transport> nccl;
   std::unique_ptr<Transport> host;
+  std::vector<std::weak_ptr<const PeerWork>> peer_work;
   Registrations registrations;  // used without p2p, which has its own registrations
   std::mutex mutex;
   // The numbers of groups made from this one. After a loss, ranks may have begun different numbers

@@ -43,10 +43,7 @@ Work Communicator::broadcast(const Tensor& tensor, int root, CollectiveOptions o
 Work Communicator::all_gather(const Tensor& output, const Tensor& input,
                               CollectiveOptions options) const {
   const Membership& me = group("all_gather").membership;
-  require_tensor(output, me.device, "all_gather", "output");
-  require_tensor(input, me.device, "all_gather", "input");
-  require_writable(output, "all_gather", "output");
-  require_same_dtype(output, input, "all_gather");
+  require_pair(output, input, me.device, "all_gather");
   require_joined(output, input, me.size, "all_gather", "output");
   CollectiveCall call{
       .what = {.count = input.numel(), .kind = CollectiveKind::all_gather, .dtype = input.dtype()}};
@@ -94,10 +91,7 @@ Work Communicator::scatter(const Tensor& output, const Tensor& input, int root,
 Work Communicator::all_to_all(const Tensor& output, const Tensor& input,
                               CollectiveOptions options) const {
   const Membership& me = group("all_to_all").membership;
-  require_tensor(output, me.device, "all_to_all", "output");
-  require_tensor(input, me.device, "all_to_all", "input");
-  require_writable(output, "all_to_all", "output");
-  require_same_dtype(output, input, "all_to_all");
+  require_pair(output, input, me.device, "all_to_all");
   require_same_row_shape(output, input, "all_to_all");
   const std::vector<std::int64_t> rows(static_cast<std::size_t>(me.size), input.size(0) / me.size);
   require_row_counts(rows, input, me.size, "all_to_all", "input");
@@ -113,10 +107,7 @@ Work Communicator::all_to_all(const Tensor& output, const Tensor& input,
                               std::span<const std::int64_t> input_rows,
                               CollectiveOptions options) const {
   const Membership& me = group("all_to_all").membership;
-  require_tensor(output, me.device, "all_to_all", "output");
-  require_tensor(input, me.device, "all_to_all", "input");
-  require_writable(output, "all_to_all", "output");
-  require_same_dtype(output, input, "all_to_all");
+  require_pair(output, input, me.device, "all_to_all");
   require_same_row_shape(output, input, "all_to_all");
   require_row_counts(output_rows, output, me.size, "all_to_all", "output_rows");
   require_row_counts(input_rows, input, me.size, "all_to_all", "input_rows");

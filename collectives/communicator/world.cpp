@@ -13,43 +13,13 @@
 #include <gantry/extend/driver.hpp>
 
 #include "collectives/communicator/impl.hpp"
+#include "collectives/communicator/own_device.hpp"
 #include "collectives/communicator/uncaught.hpp"
-#include "device/own_placement.hpp"
 #include "job/elastic_job.hpp"
 
 namespace gantry {
 
 namespace {
-
-constexpr int kMaxSimDevices = 64;
-
-// The only visible device, the launcher's choice, or the device of the local rank.
-// Throws: InvalidArgument.
-Device choose_device(const ProcessIdentity& identity) {
-  init();
-  const int count = device_count();
-  if (count == 1) return Device::cuda(0);
-  if (const auto named = env::get_int("GANTRY_DEVICE", 0, 1023)) {
-    if (*named >= count) {
-      throw InvalidArgument(
-          fmt::format("Communicator::world: GANTRY_DEVICE is {}, but rank {} sees only {} devices",
-                      *named, identity.rank, count));
-    }
-    return Device::cuda(static_cast<int>(*named));
-  }
-  if (identity.local_rank >= count) {
-    std::string remedy = fmt::format("start at most {} ranks per node", count);
-    const int wanted = std::max(identity.local_size, identity.local_rank + 1);
-    if (platform() == Platform::simulated && wanted <= kMaxSimDevices) {
-      remedy += fmt::format(", or set GANTRY_SIM_DEVICES={}", wanted);
-    }
-    throw InvalidArgument(fmt::format(
-        "Communicator::world: local rank {} needs a device of its own, but this node shows only {} "
-        "device(s); {}",
-        identity.local_rank, count, remedy));
-  }
-  return Device::cuda(identity.local_rank);
-}
 
 // Throws a rank's own error in preference to other ranks' losses of it.
 void raise_cause(const std::vector<std::exception_ptr>& failures) {
@@ -107,14 +77,8 @@ Communicator Communicator::world() {
                     .name = "world",
                     .maker = "Communicator::world"};
     report_uncaught_errors(seed.identity.rank);
-    seed.device = choose_device(seed.identity);
-    set_device(seed.device);
-    place_process({.rank = seed.identity.rank,
-                   .local_rank = seed.identity.local_rank,
-                   .local_size = seed.identity.local_size,
-                   .is_placed = seed.identity.source == "glaunch"},
-                  seed.device);
-    report_uncaught_errors_on(seed.device.str());
+    seed.device = choose_device(seed.identity, seed.maker);
+    settle_process(seed.identity, seed.device);
     const auto terms = elastic_terms(seed.identity);
     if (terms && terms->replacement > 0) {
       world = new std::shared_ptr<Impl>(Impl::join(seed.identity, seed.device));

@@ -5,6 +5,7 @@
 #include <chrono>
 #include <cstring>
 #include <thread>
+#include <utility>
 
 #include <gantry/core/error.hpp>
 
@@ -342,6 +343,12 @@ void ControlSegment::diagnose_timeout(const Descriptor& what, const TimeoutError
                .ranks = names_ranks ? error.ranks() : std::vector<int>{late},
                .calls = {fmt::format("#{} {}", number, what.str()), how}});
   require_intact();
+}
+
+void ControlSegment::mark_late(int rank, const std::string& text, std::string call,
+                               const char* how) const noexcept {
+  mark_failed(rank, Reason::timed_out,
+              {.text = text, .ranks = {rank}, .calls = {std::move(call), how}});
 }
 
 void ControlSegment::mark_dead(int rank) noexcept {

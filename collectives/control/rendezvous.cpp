@@ -61,6 +61,8 @@ std::string_view name(HostCall call) {
       return "suspend";
     case HostCall::resume:
       return "resume";
+    case HostCall::window:
+      return "window";
   }
   __builtin_unreachable();
 }

@@ -38,6 +38,7 @@ enum class HostCall : std::uint8_t {
   grow,
   suspend,
   resume,
+  window,
 };
 
 std::string_view name(HostCall call);
@@ -118,6 +119,10 @@ class ControlSegment {
   // Takes the pending fault, unless its kernel still runs. Its error is a CollectiveMismatch
   // naming two ranks and their calls, or the error that require_intact() throws.
   std::optional<CallFault> take_fault();
+
+  // Breaks the group: `rank` is late. `call` and `how` are those of flight::Detail.
+  void mark_late(int rank, const std::string& text, std::string call,
+                 const char* how) const noexcept;
 
   // Waits up to two seconds for the diagnosis of a loss, after a connection ended: connections end
   // before the cause is known. `rank`, if known, enters no further call.

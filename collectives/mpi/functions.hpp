@@ -28,6 +28,7 @@ struct MpiFunctions {
   // PMPI_Initialized, as the loader has bound it in the module.
   int (*bound_function)(int*);
   MpiComm world;
+  MpiComm null;  // MPI_COMM_NULL as programs have it, which may have a first byte that is not 0
 
   void (*error_text)(int status, char* text, int bytes);
   int (*initialized)(int* is_initialized);
@@ -39,10 +40,13 @@ struct MpiFunctions {
   int (*max_tag)(int* tag);
   int (*comm_rank)(MpiComm comm, int* rank);
   int (*comm_size)(MpiComm comm, int* size);
+  // Sets `is_inter` to true for an intercommunicator.
+  int (*comm_test_inter)(MpiComm comm, int* is_inter);
   // `made` and `request` are written until the request is done.
   int (*comm_idup)(MpiComm comm, MpiComm* made, MpiRequest* request);
   // Makes a communicator of these ranks of `world`, which all call this.
   int (*comm_create_group)(const int* ranks, int count, int tag, MpiComm* made);
+  int (*comm_free)(MpiComm comm);
   // Makes errors of `comm` return instead of ending the process.
   int (*comm_return_errors)(MpiComm comm);
 
@@ -61,6 +65,6 @@ struct MpiFunctions {
 };
 
 // Changes with every change of MpiFunctions.
-constexpr std::uint32_t kMpiFunctionsVersion = 1;
+constexpr std::uint32_t kMpiFunctionsVersion = 2;
 
 }  // namespace gantry

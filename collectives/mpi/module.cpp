@@ -69,6 +69,22 @@ int max_tag(int* tag) {
 int comm_rank(MpiComm comm, int* rank) { return MPI_Comm_rank(load(comm), rank); }
 int comm_size(MpiComm comm, int* size) { return MPI_Comm_size(load(comm), size); }
 
+int comm_test_inter(MpiComm comm, int* is_inter) {
+  return MPI_Comm_test_inter(load(comm), is_inter);
+}
+int comm_free(MpiComm comm) {
+  MPI_Comm freed = load(comm);
+  return MPI_Comm_free(&freed);
+}
+
+// The bytes of MPI_COMM_NULL itself.
+MpiComm null_comm() {
+  const MPI_Comm null = MPI_COMM_NULL;
+  MpiComm result;
+  std::memcpy(&result.bits, &null, sizeof null);
+  return result;
+}
+
 int comm_idup(MpiComm comm, MpiComm* made, MpiRequest* request) {
   return started(request, [&](MPI_Request* started) {
     return MPI_Comm_idup(load(comm), reinterpret_cast<MPI_Comm*>(&made->bits), started);
@@ -155,6 +171,7 @@ const MpiFunctions* gantry_mpi_functions() {
       .version = kMpiFunctionsVersion,
       .bound_function = PMPI_Initialized,
       .world = stored(MPI_COMM_WORLD),
+      .null = null_comm(),
       .error_text = error_text,
       .initialized = MPI_Initialized,
       .finalized = MPI_Finalized,
@@ -163,8 +180,10 @@ const MpiFunctions* gantry_mpi_functions() {
       .max_tag = max_tag,
       .comm_rank = comm_rank,
       .comm_size = comm_size,
+      .comm_test_inter = comm_test_inter,
       .comm_idup = comm_idup,
       .comm_create_group = comm_create_group,
+      .comm_free = comm_free,
       .comm_return_errors = comm_return_errors,
       .isend = isend,
       .irecv = irecv,

@@ -117,10 +117,9 @@ struct OperationDeadlines::State {
   }
 
   std::exception_ptr lateness() const {
-    return std::make_exception_ptr(TimeoutError(fmt::format(
-        "{} did not finish within {}: NCCL waits for a rank that does not come to it, and cannot "
-        "tell which (GANTRY_COLL_TIMEOUT sets the deadline)",
-        operations.front().text, duration_text(timeout))));
+    return std::make_exception_ptr(TimeoutError(
+        fmt::format("{} did not finish within {}: {} (GANTRY_COLL_TIMEOUT sets the deadline)",
+                    operations.front().text, duration_text(timeout), actions.cause)));
   }
 };
 

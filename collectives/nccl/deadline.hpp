@@ -12,11 +12,12 @@
 namespace gantry {
 
 // Note [Deadlines of foreign kernels]
-// NCCL kernels do not signal their progress. Events before and after each operation do. So its
-// deadline counts from its start on the device, not from its submission. One thread queries the
-// driver for the oldest operation. The driver may block while a launch is blocked, so a second
-// thread counts the time and treats a missing answer as no progress. It also polls the library for
-// asynchronous errors. Operations of a captured graph have no events, and so no deadline.
+// NCCL kernels do not signal their progress, nor do those of a Window. Events before and after each
+// operation do. So its deadline counts from its start on the device, not from its submission. One
+// thread queries the driver for the oldest operation. The driver may block while a launch is
+// blocked, so a second thread counts the time and treats a missing answer as no progress. It also
+// polls the library for asynchronous errors. Operations of a captured graph have no events, and so
+// no deadline.
 
 // The deadlines of operations on one device.
 // Thread safety: begin() and end() by one thread at a time.
@@ -27,6 +28,8 @@ class OperationDeadlines {
     std::function<std::string()> find_error;
     // Called once, by a thread of this object, when `call` is late (a TimeoutError) or failed.
     std::function<void(std::uint64_t call, std::exception_ptr why)> on_failure;
+    // Why an operation may be late, in the text of the TimeoutError.
+    std::string cause = "NCCL waits for a rank that does not come to it, and cannot tell which";
   };
 
   // Starts the threads. Throws: std::system_error.

@@ -43,6 +43,9 @@ NcclLibrary::NcclLibrary(const std::vector<std::string>& candidates)
   bind(library_, functions_.get_last_error, "ncclGetLastError");
   bind(library_, functions_.comm_init_all, "ncclCommInitAll");
   bind(library_, functions_.comm_init_rank, "ncclCommInitRank");
+  bind(library_, functions_.comm_count, "ncclCommCount");
+  bind(library_, functions_.comm_user_rank, "ncclCommUserRank");
+  bind(library_, functions_.comm_cu_device, "ncclCommCuDevice");
   bind(library_, functions_.comm_abort, "ncclCommAbort");
   bind(library_, functions_.comm_get_async_error, "ncclCommGetAsyncError");
   bind(library_, functions_.group_start, "ncclGroupStart");

@@ -3,6 +3,7 @@
 #include <nccl.h>
 
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "core/files/shared_library.hpp"
@@ -17,6 +18,9 @@ struct NcclFunctions {
   decltype(&ncclGetLastError) get_last_error = nullptr;
   decltype(&ncclCommInitAll) comm_init_all = nullptr;
   decltype(&ncclCommInitRank) comm_init_rank = nullptr;
+  decltype(&ncclCommCount) comm_count = nullptr;
+  decltype(&ncclCommUserRank) comm_user_rank = nullptr;
+  decltype(&ncclCommCuDevice) comm_cu_device = nullptr;
   decltype(&ncclCommAbort) comm_abort = nullptr;
   decltype(&ncclCommGetAsyncError) comm_get_async_error = nullptr;
   decltype(&ncclGroupStart) group_start = nullptr;
@@ -38,7 +42,9 @@ class NcclLibrary {
 
   // Why NCCL cannot be used: as SharedLibrary::problem().
   const std::string& problem() const { return library_.problem(); }
-  // Throws: NotSupported if there is a problem.
+  // Throws: NotSupported "<operation>: <problem>" if there is a problem.
+  void require(std::string_view operation) const { library_.require(operation); }
+  // Throws: as require().
   const NcclFunctions& functions() const;
 
  private:

@@ -25,6 +25,10 @@ std::unique_ptr<Transport> make_nccl_transport(const Membership&, Bootstrap&, Co
   throw_no_nccl();
 }
 
+ForeignBootstrap make_nccl_bootstrap(ncclComm*, Device, std::chrono::milliseconds) {
+  throw NotSupported("Communicator::from_nccl: " + nccl_problem());
+}
+
 bool wants_nccl(std::string_view operation, std::span<const Device> devices, std::size_t bytes,
                 bool) {
   if (devices.size() < 2 || bytes == 0) return false;

@@ -48,7 +48,7 @@ Registrations::Registrations(int rank, Device device, bool opens)
     : rank_(rank), device_(device), opens_(opens) {}
 Registrations::~Registrations() = default;
 
-void Registrations::add(Bootstrap& bootstrap, const Storage& storage) {
+void Registrations::add(Bootstrap& bootstrap, const Storage& storage, std::string_view op) {
   // A failure on one rank must reach the others: they wait in the exchange.
   auto entry = std::make_unique<Entry>();
   entry->mine = storage;
@@ -56,11 +56,11 @@ void Registrations::add(Bootstrap& bootstrap, const Storage& storage) {
   std::exception_ptr failure;
   try {
     if (std::ranges::any_of(entries_, [&](const auto& e) { return e && e->mine == storage; })) {
-      throw InvalidArgument("register_memory: expected memory that is not registered yet");
+      throw InvalidArgument(fmt::format("{}: expected memory that is not registered yet", op));
     }
     if (opens_ && storage.block() == nullptr) {
       throw NotSupported(
-          fmt::format("register_memory: expected memory of a device allocator, but got {}",
+          fmt::format("{}: expected memory of a device allocator, but got {}", op,
                       storage.bytes() == 0 ? "an empty tensor" : "foreign or imported memory"),
           device_.str());
     }
@@ -73,14 +73,13 @@ void Registrations::add(Bootstrap& bootstrap, const Storage& storage) {
     if (failure) std::rethrow_exception(failure);
     for (std::size_t peer = 0; peer < exports.size(); ++peer) {
       if (exports[peer].empty()) {
-        throw InvalidArgument(
-            fmt::format("register_memory: rank {} could not share its memory", peer));
+        throw InvalidArgument(fmt::format("{}: rank {} could not share its memory", op, peer));
       }
       if (bytes_of(exports[peer]) != storage.bytes()) {
-        throw InvalidArgument(fmt::format(
-            "register_memory: expected memory of one size on all ranks, but rank {} has {} bytes "
-            "and rank {} has {}",
-            rank_, storage.bytes(), peer, bytes_of(exports[peer])));
+        throw InvalidArgument(
+            fmt::format("{}: expected memory of one size on all ranks, but rank {} has {} bytes "
+                        "and rank {} has {}",
+                        op, rank_, storage.bytes(), peer, bytes_of(exports[peer])));
       }
     }
     for (std::size_t peer = 0; opens_ && peer < exports.size(); ++peer) {
@@ -98,8 +97,8 @@ void Registrations::add(Bootstrap& bootstrap, const Storage& storage) {
   const std::vector<std::string> states = bootstrap.all_gather(failure ? "" : "opened");
   if (failure) std::rethrow_exception(failure);
   if (const auto failed = std::ranges::find(states, ""); failed != states.end()) {
-    throw InvalidArgument(fmt::format("register_memory: rank {} could not open the others' memory",
-                                      failed - states.begin()));
+    throw InvalidArgument(
+        fmt::format("{}: rank {} could not open the others' memory", op, failed - states.begin()));
   }
   const auto free = std::ranges::find_if(entries_, [](const auto& e) { return e == nullptr; });
   if (free != entries_.end()) {
@@ -116,6 +115,13 @@ void Registrations::remove(const Storage& storage) {
     throw InvalidArgument("deregister_memory: expected registered memory");
   }
   found->reset();
+}
+
+void Registrations::record_stream(const Stream& stream) const {
+  for (const auto& entry : entries_) {
+    if (!entry) continue;
+    for (const memory::ImportedBlock& other : entry->others) other.record_stream(stream);
+  }
 }
 
 std::uint64_t Registrations::find(const void* data, std::int64_t bytes) const {

@@ -3,9 +3,11 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <string_view>
 #include <vector>
 
 #include <gantry/device/device.hpp>
+#include <gantry/streams/stream.hpp>
 #include <gantry/tensor/storage.hpp>
 
 #include "collectives/bootstrap/bootstrap.hpp"
@@ -24,10 +26,13 @@ class Registrations {
 
   // Opens `storage` of each rank on all others and keeps it alive. Collective; blocks the host.
   // Throws, on every rank: InvalidArgument for memory of different sizes, or that a rank could not
-  // share; what kept this rank from it.
-  void add(Bootstrap& bootstrap, const Storage& storage);
+  // share; what kept this rank from it. Errors begin with `op`.
+  void add(Bootstrap& bootstrap, const Storage& storage, std::string_view op = "register_memory");
   // Gives up what add() opened. Not collective by itself. Throws: InvalidArgument if there is none.
   void remove(const Storage& storage);
+
+  // Keeps the other ranks' memory open until the work of `stream` so far is done.
+  void record_stream(const Stream& stream) const;
 
   // The window offset of `bytes` at `data`, see flight::pack_window_offset(); 0 if not registered.
   std::uint64_t find(const void* data, std::int64_t bytes) const;

@@ -100,6 +100,12 @@ void launch_progress_report(const ProgressReport& plan, const Stream& stream) {
       [&](void* handle) { cuda::report_progress(handle, plan); });
 }
 
+void launch_peer_signal(const PeerSignal& plan, const Stream& stream) {
+  kernels::submit(
+      kKernel, kernels::Target::on(stream), {}, [plan] { sim::peer_signal(plan); },
+      [&](void* handle) { cuda::peer_signal(handle, plan); }, kWaits);
+}
+
 void preload() {
   if (platform() != Platform::cuda) return;
   cuda::preload_one_shot();
@@ -112,6 +118,7 @@ void preload() {
   cuda::preload_message();
   cuda::preload_message_group();
   cuda::preload_progress_report();
+  cuda::preload_peer_signal();
 }
 
 }  // namespace gantry::protocol

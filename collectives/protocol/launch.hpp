@@ -20,6 +20,7 @@ void launch_send(const Message& plan, const Stream& stream);
 void launch_receive(const Message& plan, const Stream& stream);
 void launch_messages(const MessagePlan& plan, const Stream& stream);
 void launch_progress_report(const ProgressReport& plan, const Stream& stream);
+void launch_peer_signal(const PeerSignal& plan, const Stream& stream);
 
 // Loads all kernels for the current device. A first launch may wait for the device, and thereby for
 // a kernel that waits for that launch.
@@ -38,6 +39,7 @@ void receive(void* stream, const Message& plan);
 void messages(void* stream, const MessageList<kFewMessages>& plan);
 void messages(void* stream, const MessageList<kMostMessages>& plan);
 void report_progress(void* stream, const ProgressReport& plan);
+void peer_signal(void* stream, const PeerSignal& plan);
 void preload_one_shot();
 void preload_ll();
 void preload_ll128();
@@ -48,6 +50,7 @@ void preload_zero_copy();
 void preload_message();
 void preload_message_group();
 void preload_progress_report();
+void preload_peer_signal();
 }  // namespace cuda
 
 namespace sim {
@@ -62,6 +65,7 @@ void send(const Message& plan);
 void receive(const Message& plan);
 void messages(const MessagePlan& plan);
 void report_progress(const ProgressReport& plan);
+void peer_signal(const PeerSignal& plan);
 }  // namespace sim
 
 }  // namespace gantry::protocol

@@ -193,6 +193,17 @@ struct MessagePlan {
   std::vector<GroupedMessage> messages;
 };
 
+// A signal between two ranks through a word of a signal pad: see Window. It waits until the word is
+// `awaited`, 0 to send or 1 to receive, and then writes the other value.
+struct PeerSignal {
+  std::uint64_t* word = nullptr;
+  DeviceWords* words = nullptr;  // of this rank
+  std::uint64_t call = 0;        // in the report of an abort
+  std::uint32_t sequence = 0;    // of this signal on the device
+  std::int32_t peer = 0;
+  std::uint64_t awaited = 0;
+};
+
 // A report to the host that a call begins or has ended, for kernels that do not report themselves.
 struct ProgressReport {
   std::uint64_t* started = nullptr;  // of DeviceWords

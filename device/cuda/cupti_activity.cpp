@@ -6,7 +6,7 @@
 #include <mutex>
 #include <string>
 
-#include "core/files/shared_library.hpp"
+#include "core/files/loaded_library.hpp"
 #include "core/trace_log.hpp"
 #include "device/device_activity.hpp"
 
@@ -69,33 +69,23 @@ struct Cupti {
   int (*next_record)(std::uint8_t*, std::size_t, Record**) = nullptr;
   int (*dropped)(void*, std::uint32_t, std::size_t*) = nullptr;
   int (*timestamp)(std::uint64_t*) = nullptr;
+
+  void bind(SharedLibrary& library) {
+    library.bind(register_callbacks, "cuptiActivityRegisterCallbacks");
+    library.bind(enable, "cuptiActivityEnable");
+    library.bind(disable, "cuptiActivityDisable");
+    library.bind(flush, "cuptiActivityFlushAll");
+    library.bind(next_record, "cuptiActivityGetNextRecord");
+    library.bind(dropped, "cuptiActivityGetNumDroppedRecords");
+    library.bind(timestamp, "cuptiGetTimestamp");
+  }
 };
 
-struct Loaded {
-  SharedLibrary library;
-  Cupti functions;
-};
-
-Loaded load() {
-  Loaded loaded{
+const LoadedLibrary<Cupti>& cupti() {
+  static const auto& loaded = *new LoadedLibrary<Cupti>(
       SharedLibrary({"libcupti.so." GANTRY_CUDA_MAJOR,
                      GANTRY_CUPTI_FOLDER "/libcupti.so." GANTRY_CUDA_MAJOR, "libcupti.so"},
-                    "install CUPTI, or add its folder to LD_LIBRARY_PATH"),
-      {}};
-  SharedLibrary& library = loaded.library;
-  Cupti& functions = loaded.functions;
-  library.bind(functions.register_callbacks, "cuptiActivityRegisterCallbacks");
-  library.bind(functions.enable, "cuptiActivityEnable");
-  library.bind(functions.disable, "cuptiActivityDisable");
-  library.bind(functions.flush, "cuptiActivityFlushAll");
-  library.bind(functions.next_record, "cuptiActivityGetNextRecord");
-  library.bind(functions.dropped, "cuptiActivityGetNumDroppedRecords");
-  library.bind(functions.timestamp, "cuptiGetTimestamp");
-  return loaded;
-}
-
-const Loaded& cupti() {
-  static const auto& loaded = *new Loaded(load());
+                    "install CUPTI, or add its folder to LD_LIBRARY_PATH"));
   return loaded;
 }
 
@@ -154,7 +144,7 @@ void give_buffer(std::uint8_t** buffer, std::size_t* bytes, std::size_t* most) {
 
 void take_buffer(void* context, std::uint32_t stream, std::uint8_t* buffer, std::size_t /*bytes*/,
                  std::size_t used) {
-  const Cupti& functions = cupti().functions;
+  const Cupti& functions = cupti().functions();
   try {
     Record* record = nullptr;
     while (functions.next_record(buffer, used, &record) == 0) add(*record);
@@ -171,9 +161,8 @@ void take_buffer(void* context, std::uint32_t stream, std::uint8_t* buffer, std:
 }  // namespace
 
 std::string start_device_activity() {
-  const Loaded& loaded = cupti();
-  if (!loaded.library.problem().empty()) return loaded.library.problem();
-  const Cupti& functions = loaded.functions;
+  if (!cupti().problem().empty()) return cupti().problem();
+  const Cupti& functions = cupti().functions();
   std::uint64_t now = 0;
   if (const int status = functions.register_callbacks(give_buffer, take_buffer); status != 0) {
     return fmt::format("failed to register with CUPTI: error {}", status);
@@ -195,11 +184,11 @@ std::string start_device_activity() {
 }
 
 void stop_device_activity() noexcept {
-  const Loaded& loaded = cupti();
-  if (!loaded.library.problem().empty()) return;
-  for (const std::uint32_t kind : kKinds) static_cast<void>(loaded.functions.disable(kind));
+  if (!cupti().problem().empty()) return;
+  const Cupti& functions = cupti().functions();
+  for (const std::uint32_t kind : kKinds) static_cast<void>(functions.disable(kind));
   constexpr std::uint32_t kForced = 1;  // also buffers that are not full
-  static_cast<void>(loaded.functions.flush(kForced));
+  static_cast<void>(functions.flush(kForced));
 }
 
 }  // namespace gantry

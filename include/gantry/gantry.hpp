@@ -6,7 +6,9 @@
 #include <gantry/collectives/collective_mismatch.hpp>
 #include <gantry/collectives/comm.hpp>
 #include <gantry/collectives/communicator.hpp>
+#include <gantry/collectives/nccl.hpp>
 #include <gantry/collectives/reduce_op.hpp>
+#include <gantry/collectives/window.hpp>
 #include <gantry/collectives/work.hpp>
 #include <gantry/core/dims.hpp>
 #include <gantry/core/dtype.hpp>

@@ -2,9 +2,11 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cstddef>
 #include <cstdlib>
 #include <map>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -14,6 +16,11 @@
 
 namespace gantry::launcher {
 namespace {
+
+// "1 GPU" or "8 GPUs".
+std::string counted(std::size_t count, std::string_view one) {
+  return fmt::format("{} {}{}", count, one, count == 1 ? "" : "s");
+}
 
 constexpr int kGpuWidth = 190;
 constexpr int kGpuHeight = 64;
@@ -167,12 +174,12 @@ class Picture {
 
   void draw_header() {
     text(kGap, 26, escape_xml(topology_.host), "t");
-    text(
-        kGap, 44,
-        escape_xml(fmt::format("{} cores, {} GPUs, {} network interfaces{}", topology_.cores.size(),
-                               topology_.gpus.size(), topology_.nics.size(),
-                               topology_.gpus.empty() ? ": " + topology_.why_no_gpu : "")),
-        "s");
+    text(kGap, 44,
+         escape_xml(fmt::format("{}, {}, {}{}", counted(topology_.cores.size(), "core"),
+                                counted(topology_.gpus.size(), "GPU"),
+                                counted(topology_.nics.size(), "network interface"),
+                                topology_.gpus.empty() ? ": " + topology_.why_no_gpu : "")),
+         "s");
   }
 
   void draw_column(int id, const Column& column) {

@@ -29,11 +29,13 @@ ValuesAndIndices Tensor::nanmedian(int dim, bool keepdim) const {
 ValuesAndIndices Tensor::mode(int dim, bool keepdim) const {
   return gantry::mode(*this, dim, keepdim);
 }
-UniqueElements Tensor::unique(bool sorted, bool return_inverse, bool return_counts) const {
-  return gantry::unique(*this, sorted, return_inverse, return_counts);
+UniqueElements Tensor::unique(bool sorted, bool return_inverse, bool return_counts,
+                              std::optional<int> dim) const {
+  return gantry::unique(*this, sorted, return_inverse, return_counts, dim);
 }
-UniqueElements Tensor::unique_consecutive(bool return_inverse, bool return_counts) const {
-  return gantry::unique_consecutive(*this, return_inverse, return_counts);
+UniqueElements Tensor::unique_consecutive(bool return_inverse, bool return_counts,
+                                          std::optional<int> dim) const {
+  return gantry::unique_consecutive(*this, return_inverse, return_counts, dim);
 }
 Tensor Tensor::isin(const Operand& test_elements, bool assume_unique, bool invert) const {
   return gantry::isin(*this, test_elements, assume_unique, invert);

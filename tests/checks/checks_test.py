@@ -169,6 +169,8 @@ class CheckTest(unittest.TestCase):
         self.assert_passes("public_headers", {"include/gantry/core/macros.hpp": "#pragma once\n#ifdef __CUDACC__\n#endif\n"})
         for line in ["#include <cuda_runtime.h>", "#include <fmt/format.h>", '#include "memory/heap.hpp"', "#include <mpi.h>"]:
             self.assert_fails("public_headers", {"include/gantry/core/bad.hpp": f"#pragma once\n{line}\n"}, f"bad.hpp:2: {line}")
+        self.assert_passes("public_headers", {"include/gantry/collectives/mpi.hpp": "#pragma once\n#include <mpi.h>\n"})
+        self.assert_fails("public_headers", {"include/gantry/collectives/mpi.hpp": "#pragma once\n#include <nccl.h>\n"}, "mpi.hpp:2: ")
         self.assert_fails("public_headers", {"include/gantry/core/bad.hpp": "int a;\n"}, "#pragma once is missing")
         self.assert_fails("public_headers", {"memory/heap.hpp": "#ifdef GANTRY_WITH_CUDA\n#endif\n"}, "memory/heap.hpp:1: #ifdef")
         self.assert_fails("public_headers", {"memory/heap.hpp": "# if X\n#endif\n"}, "memory/heap.hpp:1: # if X")
@@ -191,6 +193,7 @@ class CheckTest(unittest.TestCase):
 
     def test_self_contained(self):
         self.assert_passes("self_contained", None, *COMPILER)
+        self.assert_passes("self_contained", {"include/gantry/core/good.hpp": "#pragma once\n#include <mpi.h>\nint rank(MPI_Comm);\n"}, *COMPILER)
         bad = {"include/gantry/core/bad.hpp": "#pragma once\ninline std::string name() { return {}; }\n"}
         self.assert_fails("self_contained", bad, "--- gantry/core/bad.hpp", *COMPILER)
 

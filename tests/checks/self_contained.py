@@ -13,6 +13,8 @@ import sys
 import tempfile
 
 OUTDATED = "gantry needs C++20"
+# In place of headers of other libraries, which may be absent; that of an MPI whose handles are numbers.
+STAND_INS = {"mpi.h": "#pragma once\ntypedef int MPI_Comm;\n"}
 
 
 def compile_alone(options, header):
@@ -26,7 +28,9 @@ def compile_alone(options, header):
     with tempfile.TemporaryDirectory() as folder:
         source = pathlib.Path(folder) / ("alone.cu" if options.mode == "nvcc" else "alone.cpp")
         source.write_text(f"#include <{header}>\n", encoding="utf-8")
-        command = [*options.compiler, *flags, f"-I{options.include_dir}", source]
+        for name, text in STAND_INS.items():
+            (pathlib.Path(folder) / name).write_text(text, encoding="utf-8")
+        command = [*options.compiler, *flags, f"-I{options.include_dir}", f"-I{folder}", source]
         result = subprocess.run(command, text=True, capture_output=True, check=False)
     output = result.stdout + result.stderr
     if options.mode == "outdated":

@@ -1,5 +1,5 @@
 // Libraries that are loaded at run time: the C library's own serve as examples.
-#include "core/files/shared_library.hpp"
+#include "core/files/loaded_library.hpp"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -64,6 +64,33 @@ TEST(SharedLibraryTest, ALibraryWithoutAFunctionCannotBeUsed) {
   EXPECT_EQ(library.problem(), "failed to load libm.so.6: " + library.path() +
                                    " lacks gantry_absent; install a newer one");
   EXPECT_EQ(error_of(library, "cos"), "cos: " + library.problem());
+}
+
+struct Cosine {
+  double (*cosine)(double) = nullptr;
+  double (*other)(double) = nullptr;
+
+  void bind(SharedLibrary& library) {
+    library.bind(cosine, "cos");
+    library.bind(other, "sin");
+  }
+};
+
+TEST(LoadedLibraryTest, ItsFunctionsAreThereOrAreRefused) {
+  const LoadedLibrary<Cosine> math(SharedLibrary({"libm.so.6"}));
+  EXPECT_EQ(math.problem(), "");
+  EXPECT_EQ(math.require("gemm").cosine(0), 1);
+  EXPECT_EQ(math.functions().other(0), 0);
+
+  const LoadedLibrary<Cosine> absent(SharedLibrary({kAbsent}, "install it"));
+  EXPECT_EQ(absent.problem(), kAbsentProblem + "; install it");
+  EXPECT_EQ(absent.functions().cosine, nullptr);
+  try {
+    static_cast<void>(absent.require("gemm"));
+    ADD_FAILURE();
+  } catch (const NotSupported& error) {
+    EXPECT_EQ(error.what(), "gemm: " + absent.problem());
+  }
 }
 
 TEST(SharedLibraryTest, TheFirstProblemIsKept) {

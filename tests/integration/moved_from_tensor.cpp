@@ -65,6 +65,7 @@ std::vector<MovedFromCall<Tensor>> Movable<Tensor>::calls() {
       REFUSES(chunk, o.chunk(2)),
       REFUSES(unbind, o.unbind()),
       REFUSES(alias, o.alias()),
+      REFUSES(detach, o.detach()),
       REFUSES(select, o[0]),
       REFUSES(index, o.index({0})),
       REFUSES(index_put_, o.index_put_({0}, 1)),

@@ -181,6 +181,7 @@ struct Movable<memory::MemPool> {
             REFUSES(release_physical, o.release_physical()),
             REFUSES(restore_physical, o.restore_physical()),
             REFUSES(has_physical, o.has_physical()),
+            REFUSES(snapshot, o.snapshot()),
             REFUSES(, memory::MemPoolGuard(o))};
   }
 };
@@ -299,6 +300,25 @@ struct Movable<Work> {
 };
 
 template <>
+struct Movable<Window> {
+  static constexpr std::string_view kRefusal = "an undefined one";
+  static Window make() { return Communicator::local({device()})[0].window(ones({4}, device())); }
+  static bool works(Window& o) { return o.defined() && o.peer(0).sum().item<int>() == 4; }
+  static std::vector<MovedFromCall<Window>> calls() {
+    return {ANSWERS(defined, !o.defined()),
+            REFUSES(rank, o.rank()),
+            REFUSES(size, o.size()),
+            REFUSES(peer, o.peer(0)),
+            REFUSES(peer_pointers, o.peer_pointers()),
+            REFUSES(signal_pad, o.signal_pad()),
+            REFUSES(signal_pad, o.signal_pad(0)),
+            REFUSES(barrier, o.barrier()),
+            REFUSES(put_signal, o.put_signal(0)),
+            REFUSES(wait_signal, o.wait_signal(0))};
+  }
+};
+
+template <>
 struct Movable<Communicator> {
   static constexpr std::string_view kRefusal = "an undefined one";
   static Communicator make() { return Communicator::local({device()})[0]; }
@@ -330,6 +350,7 @@ struct Movable<Communicator> {
             REFUSES(barrier, o.barrier()),
             REFUSES(register_memory, o.register_memory(t())),
             REFUSES(deregister_memory, o.deregister_memory(t())),
+            REFUSES(window, o.window(t())),
             REFUSES(host_barrier, o.host_barrier()),
             REFUSES(all_gather_bytes, o.all_gather_bytes("a")),
             REFUSES(suspend, o.suspend()),
@@ -381,7 +402,7 @@ using MovableTypes =
     ::testing::Types<Tensor, Storage, Generator, Event, CpuSet, Graph, Graphed, OwnedStream,
                      memory::MemPool, memory::Buffer, UniqueFd, memory::ImportedBlock,
                      memory::PluggableAllocator, memory::Frames, comm::StreamList, Work,
-                     Communicator, Error, InvalidArgument, CudaError, OutOfMemoryError,
+                     Communicator, Window, Error, InvalidArgument, CudaError, OutOfMemoryError,
                      PeerLostError, TimeoutError, CollectiveMismatch, RaceError, jit::Elementwise,
                      jit::CompileError, TensorUses, Index, IndexPlan, SafetensorsReader>;
 TYPED_TEST_SUITE(MovedFromTest, MovableTypes);

@@ -55,6 +55,18 @@ TEST_F(TopoCommandTest, PairsWithoutPeerAccessAreMarked) {
   EXPECT_THAT(topology_matrix(machine("mig")), HasSubstr("GPU0  X     X-    X-    SYS-"));
 }
 
+TEST_F(TopoCommandTest, PicturesCountInSingularAndPlural) {
+  Topology topology;
+  topology.why_no_gpu = "NVML shows no GPU";
+  topology.cores.resize(1);
+  topology.nics.resize(1);
+  EXPECT_THAT(topology_picture(topology),
+              HasSubstr(">1 core, 0 GPUs, 1 network interface: NVML shows no GPU<"));
+  topology.gpus.resize(1);
+  topology.nics.resize(2);
+  EXPECT_THAT(topology_picture(topology), HasSubstr(">1 core, 1 GPU, 2 network interfaces<"));
+}
+
 TEST_F(TopoCommandTest, PicturesEscapeNames) {
   Topology topology = machine("smt_off");
   topology.host = "a<b>&\"c\"";

@@ -98,6 +98,25 @@ TEST_F(PoolAllocatorTest, LivesAsLongAsItsMemory) {
   EXPECT_EQ(alive, 0);
 }
 
+TEST_F(PoolAllocatorTest, PeersMayUseEveryBlockAgainWhenItsMemoryIsGone) {
+  const Allocator& whole = allocator(Device::cuda(0));
+  ASSERT_TRUE(whole.is_peer_accessible());
+  std::optional<MemPool> pool(std::in_place, Device::cuda(0), MemPoolOptions{.allocator = own});
+  EXPECT_FALSE(whole.is_peer_accessible()) << "peers cannot use memory of 'own'";
+  {
+    const MemPool second(Device::cuda(0), {.allocator = own});
+    const MemPool plain;
+  }
+  empty_cache();
+  EXPECT_FALSE(whole.is_peer_accessible()) << "the first pool is still there";
+  std::optional<Buffer> block = pool->allocate(stream, 3 * kMib);
+  pool.reset();
+  EXPECT_FALSE(whole.is_peer_accessible()) << "a block lives";
+  block.reset();
+  empty_cache();
+  EXPECT_TRUE(whole.is_peer_accessible());
+}
+
 TEST_F(PoolAllocatorTest, EmptyCacheFreesItsSegmentsIfOthersMayTakeThem) {
   MemPool pool(Device::cuda(0), {.use_on_oom = true, .allocator = own});
   { const Buffer freed = pool.allocate(stream, 3 * kMib); }

@@ -1,12 +1,16 @@
 #pragma once
 
 #include <chrono>
+#include <concepts>
 #include <cstdint>
+#include <cstring>
 #include <initializer_list>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
+#include <type_traits>
 #include <vector>
 
 #include <gantry/collectives/collective_mismatch.hpp>
@@ -16,10 +20,23 @@
 #include <gantry/device/device.hpp>
 #include <gantry/tensor/tensor.hpp>
 
+struct ncclComm;             // NCCL's ncclComm_t points to it
+struct ompi_communicator_t;  // Open MPI's MPI_Comm points to it
+
 namespace gantry {
 
 class MessageGroup;
+class Window;
 struct CollectiveCall;
+
+namespace detail {
+// True for MPI's type of communicators. That of another MPI than Open MPI needs
+// <gantry/collectives/mpi.hpp>.
+template <class T>
+struct IsMpiComm : std::is_same<T, ompi_communicator_t*> {};
+template <class T>
+concept MpiHandle = IsMpiComm<T>::value && sizeof(T) <= sizeof(std::uintptr_t);
+}  // namespace detail
 
 /// Choices for one collective call; equal on all ranks.
 struct CollectiveOptions {
@@ -81,6 +98,34 @@ class GANTRY_API Communicator {
   /// Throws: InvalidArgument for no device, the CPU, or a device that occurs twice; Error if the
   /// system has no thread for a rank.
   [[nodiscard]] static std::vector<Communicator> local(const std::vector<Device>& devices);
+  /// The group of the ranks of an MPI communicator, `MPI_Comm`. Every rank of `comm` calls it; the
+  /// program has initialized MPI. The type of another MPI than Open MPI needs
+  /// <gantry/collectives/mpi.hpp>.
+  ///
+  /// Device/stream: `device`, which becomes the calling thread's current device; by default the one
+  /// that world() chooses. Blocks the host. The group makes a communicator of its own from `comm`,
+  /// and frees it at its end; `comm` stays the program's.
+  /// Thread safety: gantry calls MPI in threads that use the group, one at a time. Beside calls of
+  /// the program it needs MPI_THREAD_MULTIPLE.
+  /// Throws: InvalidArgument for MPI_COMM_NULL, MPI outside of its use, a device that is not one,
+  /// or contradictory variables; NotSupported without MPI, or if the program uses another MPI than
+  /// gantry was built with; TimeoutError; PeerLostError.
+  template <detail::MpiHandle MpiComm>
+  explicit Communicator(MpiComm comm, std::optional<Device> device = {}) {
+    std::uintptr_t bits = 0;
+    std::memcpy(&bits, &comm, sizeof comm);
+    *this = from_mpi(bits, device);
+  }
+  /// The group of the ranks of an NCCL communicator, `ncclComm_t`, which was made for `device`.
+  /// Every rank of `comm` calls it; nothing of this rank runs on `comm` meanwhile.
+  ///
+  /// The ranks exchange addresses through `comm`, which stays the program's and must outlive the
+  /// group. Operations use gantry's transports, as in every group. An NCCL communicator of gantry's
+  /// own carries those of NCCL, so that the end of the group leaves `comm` intact.
+  /// Device/stream: `device` becomes the calling thread's current device. Blocks the host.
+  /// Throws: InvalidArgument for a null communicator or one of another device;
+  /// NotSupported on simulated devices and without NCCL; NcclError; TimeoutError; PeerLostError.
+  static Communicator from_nccl(ncclComm* comm, Device device);
   /// Undefined: names no group. Every member but defined() and abort() throws InvalidArgument.
   Communicator() = default;
 
@@ -108,9 +153,9 @@ class GANTRY_API Communicator {
     return all_reduce(tensor, ReduceOp::sum, options);
   }
   /// Reduces several tensors in place as one transfer per dtype; bits equal those of all_reduce.
-  Work all_reduce_coalesced(std::span<Tensor> tensors, ReduceOp op = ReduceOp::sum,
+  Work all_reduce_coalesced(std::span<const Tensor> tensors, ReduceOp op = ReduceOp::sum,
                             CollectiveOptions options = {}) const;
-  Work all_reduce_coalesced(std::span<Tensor> tensors, CollectiveOptions options) const {
+  Work all_reduce_coalesced(std::span<const Tensor> tensors, CollectiveOptions options) const {
     return all_reduce_coalesced(tensors, ReduceOp::sum, options);
   }
   /// Reduces `tensor` over all ranks into that of rank `root`; the others' stay as they are.
@@ -195,6 +240,14 @@ class GANTRY_API Communicator {
   /// the host does not wait. Graphs that read the memory must not be launched again. Throws:
   /// InvalidArgument if it is not registered.
   void deregister_memory(const Tensor& tensor) const;
+  /// Opens the memory of `tensor` on every rank for kernels of the program: see Window.
+  ///
+  /// Collective: every rank calls it in the same order, with tensors of one dtype, shape and
+  /// layout, in memory of one size. Blocks the host.
+  /// Throws, on every rank: InvalidArgument for tensors that differ; NotSupported if ranks cannot
+  /// reach each other's memory. On the rank concerned: NotSupported for memory that export_ipc()
+  /// refuses; DeviceMismatchError.
+  [[nodiscard]] Window window(const Tensor& tensor) const;
   /// Gives the group's device memory back to the device: the workspace of "p2p", 32 MiB a rank. No
   /// operation may be called until resume(). Registered memory stays registered.
   ///
@@ -251,8 +304,11 @@ class GANTRY_API Communicator {
 
  private:
   friend class MessageGroup;
+  friend class Window;
   class GANTRY_LOCAL Impl;
   explicit Communicator(std::shared_ptr<Impl> impl) : impl_(std::move(impl)) {}
+  // `comm` has the bytes of an MPI_Comm. Throws: see the public constructor.
+  static Communicator from_mpi(std::uintptr_t comm, std::optional<Device> device);
   // The group. Throws: InvalidArgument that names `member` if there is none.
   Impl& group(std::string_view member) const;
   Work submit(CollectiveCall& call, const CollectiveOptions& options) const;

@@ -88,6 +88,8 @@ class GANTRY_API MemPool {
   void restore_physical();
   /// False between release_physical() and restore_physical().
   [[nodiscard]] bool has_physical() const;
+  /// As memory::snapshot(*this). The type needs <gantry/memory/snapshot.hpp>.
+  [[nodiscard]] Snapshot snapshot() const;
 
  private:
   friend class MemPoolGuard;

@@ -182,6 +182,7 @@ class GANTRY_API Tensor {
   [[nodiscard]] Tensor ravel() const;                          ///< reshape to one dim
   /// A view with the same layout.
   [[nodiscard]] Tensor alias() const;
+  [[nodiscard]] Tensor detach() const;  ///< same as alias: tensors have no gradients
   /// select(0, i).
   [[nodiscard]] Tensor operator[](std::int64_t i) const { return select(0, i); }
   /// The elements that `indices` select (Index): a copy if one is a tensor, else a view.
@@ -574,9 +575,11 @@ class GANTRY_API Tensor {
   [[nodiscard]] ValuesAndIndices nanmedian(int dim, bool keepdim = false) const;
   [[nodiscard]] ValuesAndIndices mode(int dim = -1, bool keepdim = false) const;
   [[nodiscard]] UniqueElements unique(bool sorted = true, bool return_inverse = false,
-                                      bool return_counts = false) const;
+                                      bool return_counts = false,
+                                      std::optional<int> dim = {}) const;
   [[nodiscard]] UniqueElements unique_consecutive(bool return_inverse = false,
-                                                  bool return_counts = false) const;
+                                                  bool return_counts = false,
+                                                  std::optional<int> dim = {}) const;
   [[nodiscard]] Tensor isin(const Operand& test_elements, bool assume_unique = false,
                             bool invert = false) const;
   [[nodiscard]] Tensor bincount(const std::optional<Tensor>& weights = {},

@@ -12,7 +12,7 @@
 #include <gantry/core/error.hpp>
 #include <gantry/kernels/compile_error.hpp>
 
-#include "core/files/shared_library.hpp"
+#include "core/files/loaded_library.hpp"
 #include "core/text/escaped_text.hpp"
 #include "kernels/jit/counts.hpp"
 #include "kernels/jit/program.hpp"
@@ -37,11 +37,22 @@ struct Nvrtc {
   decltype(&nvrtcGetPTX) ptx = nullptr;
   decltype(&nvrtcGetNumSupportedArchs) architecture_count = nullptr;
   decltype(&nvrtcGetSupportedArchs) architectures = nullptr;
-};
 
-struct Loaded {
-  SharedLibrary library;
-  Nvrtc functions;
+  void bind(SharedLibrary& library) {
+    library.bind(version, "nvrtcVersion");
+    library.bind(error_string, "nvrtcGetErrorString");
+    library.bind(create_program, "nvrtcCreateProgram");
+    library.bind(destroy_program, "nvrtcDestroyProgram");
+    library.bind(compile_program, "nvrtcCompileProgram");
+    library.bind(log_size, "nvrtcGetProgramLogSize");
+    library.bind(log, "nvrtcGetProgramLog");
+    library.bind(cubin_size, "nvrtcGetCUBINSize");
+    library.bind(cubin, "nvrtcGetCUBIN");
+    library.bind(ptx_size, "nvrtcGetPTXSize");
+    library.bind(ptx, "nvrtcGetPTX");
+    library.bind(architecture_count, "nvrtcGetNumSupportedArchs");
+    library.bind(architectures, "nvrtcGetSupportedArchs");
+  }
 };
 
 constexpr int kMajor = CUDA_VERSION / 1000;
@@ -50,33 +61,11 @@ constexpr int kMajor = CUDA_VERSION / 1000;
 // folder comes first: the file there can be told from others without loading it.
 std::string toolkit_file() { return fmt::format(GANTRY_NVRTC_FOLDER "/libnvrtc.so.{}", kMajor); }
 
-Loaded load() {
-  Loaded loaded{
-      SharedLibrary({toolkit_file(), fmt::format("libnvrtc.so.{}", kMajor)},
-                    fmt::format("install NVRTC {}, or add its folder to LD_LIBRARY_PATH", kMajor)),
-      {}};
-  SharedLibrary& library = loaded.library;
-  Nvrtc& functions = loaded.functions;
-  library.bind(functions.version, "nvrtcVersion");
-  library.bind(functions.error_string, "nvrtcGetErrorString");
-  library.bind(functions.create_program, "nvrtcCreateProgram");
-  library.bind(functions.destroy_program, "nvrtcDestroyProgram");
-  library.bind(functions.compile_program, "nvrtcCompileProgram");
-  library.bind(functions.log_size, "nvrtcGetProgramLogSize");
-  library.bind(functions.log, "nvrtcGetProgramLog");
-  library.bind(functions.cubin_size, "nvrtcGetCUBINSize");
-  library.bind(functions.cubin, "nvrtcGetCUBIN");
-  library.bind(functions.ptx_size, "nvrtcGetPTXSize");
-  library.bind(functions.ptx, "nvrtcGetPTX");
-  library.bind(functions.architecture_count, "nvrtcGetNumSupportedArchs");
-  library.bind(functions.architectures, "nvrtcGetSupportedArchs");
-  return loaded;
-}
-
 const Nvrtc& nvrtc() {
-  static const auto& loaded = *new Loaded(load());
-  loaded.library.require("jit::elementwise");
-  return loaded.functions;
+  static const auto& loaded = *new LoadedLibrary<Nvrtc>(
+      SharedLibrary({toolkit_file(), fmt::format("libnvrtc.so.{}", kMajor)},
+                    fmt::format("install NVRTC {}, or add its folder to LD_LIBRARY_PATH", kMajor)));
+  return loaded.require("jit::elementwise");
 }
 
 void check(nvrtcResult status, const char* call) {

@@ -8,6 +8,7 @@
 
 #include <gantry/core/error.hpp>
 
+#include "core/files/loaded_library.hpp"
 #include "kernels/cuda/linalg/cublaslt.hpp"
 
 namespace gantry::kernels::cuda {
@@ -19,29 +20,19 @@ struct Cublas {
   decltype(&cublasSetStream_v2) set_stream = nullptr;
   decltype(&cublasGetStatusName) status_name = nullptr;
   decltype(&cublasGetStatusString) status_string = nullptr;
-};
 
-struct Loaded {
-  SharedLibrary library;
-  Cublas functions;
+  void bind(SharedLibrary& library) {
+    library.bind(create, "cublasCreate_v2");
+    library.bind(destroy, "cublasDestroy_v2");
+    library.bind(set_stream, "cublasSetStream_v2");
+    library.bind(status_name, "cublasGetStatusName");
+    library.bind(status_string, "cublasGetStatusString");
+  }
 };
-
-Loaded load() {
-  Loaded loaded{load_cublas("cublas"), {}};
-  SharedLibrary& library = loaded.library;
-  Cublas& functions = loaded.functions;
-  library.bind(functions.create, "cublasCreate_v2");
-  library.bind(functions.destroy, "cublasDestroy_v2");
-  library.bind(functions.set_stream, "cublasSetStream_v2");
-  library.bind(functions.status_name, "cublasGetStatusName");
-  library.bind(functions.status_string, "cublasGetStatusString");
-  return loaded;
-}
 
 const Cublas& cublas() {
-  static const auto& loaded = *new Loaded(load());
-  loaded.library.require("current_blas_handle");
-  return loaded.functions;
+  static const auto& loaded = *new LoadedLibrary<Cublas>(load_cublas("cublas"));
+  return loaded.require("current_blas_handle");
 }
 
 void check(cublasStatus_t status, const char* doing, Device device) {

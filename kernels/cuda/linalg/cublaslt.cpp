@@ -4,37 +4,26 @@
 
 #include <string>
 
+#include "core/files/loaded_library.hpp"
+
 namespace gantry::kernels::cuda {
 
-namespace {
-
-struct Loaded {
-  SharedLibrary library;
-  CublasLt functions;
-};
-
-Loaded load() {
-  Loaded loaded{load_cublas("cublasLt"), {}};
-  SharedLibrary& library = loaded.library;
-  CublasLt& functions = loaded.functions;
-  library.bind(functions.create, "cublasLtCreate");
-  library.bind(functions.status_name, "cublasLtGetStatusName");
-  library.bind(functions.status_string, "cublasLtGetStatusString");
-  library.bind(functions.matmul, "cublasLtMatmul");
-  library.bind(functions.matmul_algo_get_heuristic, "cublasLtMatmulAlgoGetHeuristic");
-  library.bind(functions.matmul_desc_create, "cublasLtMatmulDescCreate");
-  library.bind(functions.matmul_desc_destroy, "cublasLtMatmulDescDestroy");
-  library.bind(functions.matmul_desc_set_attribute, "cublasLtMatmulDescSetAttribute");
-  library.bind(functions.matmul_preference_create, "cublasLtMatmulPreferenceCreate");
-  library.bind(functions.matmul_preference_destroy, "cublasLtMatmulPreferenceDestroy");
-  library.bind(functions.matmul_preference_set_attribute, "cublasLtMatmulPreferenceSetAttribute");
-  library.bind(functions.matrix_layout_create, "cublasLtMatrixLayoutCreate");
-  library.bind(functions.matrix_layout_destroy, "cublasLtMatrixLayoutDestroy");
-  library.bind(functions.matrix_layout_set_attribute, "cublasLtMatrixLayoutSetAttribute");
-  return loaded;
+void CublasLt::bind(SharedLibrary& library) {
+  library.bind(create, "cublasLtCreate");
+  library.bind(status_name, "cublasLtGetStatusName");
+  library.bind(status_string, "cublasLtGetStatusString");
+  library.bind(matmul, "cublasLtMatmul");
+  library.bind(matmul_algo_get_heuristic, "cublasLtMatmulAlgoGetHeuristic");
+  library.bind(matmul_desc_create, "cublasLtMatmulDescCreate");
+  library.bind(matmul_desc_destroy, "cublasLtMatmulDescDestroy");
+  library.bind(matmul_desc_set_attribute, "cublasLtMatmulDescSetAttribute");
+  library.bind(matmul_preference_create, "cublasLtMatmulPreferenceCreate");
+  library.bind(matmul_preference_destroy, "cublasLtMatmulPreferenceDestroy");
+  library.bind(matmul_preference_set_attribute, "cublasLtMatmulPreferenceSetAttribute");
+  library.bind(matrix_layout_create, "cublasLtMatrixLayoutCreate");
+  library.bind(matrix_layout_destroy, "cublasLtMatrixLayoutDestroy");
+  library.bind(matrix_layout_set_attribute, "cublasLtMatrixLayoutSetAttribute");
 }
-
-}  // namespace
 
 SharedLibrary load_cublas(std::string_view name) {
   // The toolkit's folder is often not in the loader's path.
@@ -45,9 +34,8 @@ SharedLibrary load_cublas(std::string_view name) {
 }
 
 const CublasLt& cublaslt() {
-  static const auto& loaded = *new Loaded(load());
-  loaded.library.require("gemm");
-  return loaded.functions;
+  static const auto& loaded = *new LoadedLibrary<CublasLt>(load_cublas("cublasLt"));
+  return loaded.require("gemm");
 }
 
 }  // namespace gantry::kernels::cuda

@@ -29,6 +29,8 @@ struct CublasLt {
   decltype(&cublasLtMatrixLayoutCreate) matrix_layout_create = nullptr;
   decltype(&cublasLtMatrixLayoutDestroy) matrix_layout_destroy = nullptr;
   decltype(&cublasLtMatrixLayoutSetAttribute) matrix_layout_set_attribute = nullptr;
+
+  void bind(SharedLibrary& library);
 };
 
 // Loads the library at the first call. Throws: NotSupported if that fails.

@@ -9,6 +9,7 @@
 #include <filesystem>
 #include <fstream>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include <gantry/collectives/communicator.hpp>
@@ -66,6 +67,14 @@ class ElasticTest : public testing::DeviceTest {
                   std::map<std::string, std::optional<std::string>> environment = {}) {
     return glaunch({"--elastic", fmt::format("1:{}", ranks()), "--restart-delay", "0"}, script,
                    std::move(environment));
+  }
+  // The script succeeds, and the ranks say each text so often.
+  void expect_said(const Outcome& outcome,
+                   const std::vector<std::pair<std::string, int>>& said) const {
+    EXPECT_EQ(outcome.exit_code, 0) << outcome.describe();
+    for (const auto& [text, count] : said) {
+      EXPECT_EQ(count_of(outcome.out, text), count) << text << "\n" << outcome.describe();
+    }
   }
   std::string report_path() const { return (folder_.path() / "report").string(); }
   Json report() const {
@@ -138,12 +147,9 @@ TEST_F(ElasticTest, AReplacementThatDiesWhileItJoinsIsReplaced) {
 TEST_F(ElasticTest, AReplacementThatNeverComesIsATimeoutThatChangesNothing) {
   GANTRY_REQUIRE_DEVICES(4);
   const Outcome outcome = elastic("exec $actor die never-comes 500");
-  EXPECT_EQ(outcome.exit_code, 0) << outcome.describe();
-  EXPECT_EQ(count_of(outcome.out,
-                     "grow: TimeoutError: grow: expected 4 ranks within 500 ms, but got 3: rank(s) "
-                     "1 of the job did not come\n"),
-            3)
-      << outcome.describe();
+  expect_said(outcome, {{"grow: TimeoutError: grow: expected 4 ranks within 500 ms, but got 3: "
+                         "rank(s) 1 of the job did not come\n",
+                         3}});
   EXPECT_THAT(outcome.err,
               HasSubstr("stops rank 1, which no group has taken in: the others have ended\n"));
   EXPECT_EQ(report().at("ranks").at(1).at("class"), "stopped_by_glaunch");
@@ -152,12 +158,11 @@ TEST_F(ElasticTest, AReplacementThatNeverComesIsATimeoutThatChangesNothing) {
 TEST_F(ElasticTest, AReplacementOfAnotherVersionIsRefused) {
   GANTRY_REQUIRE_DEVICES(4);
   const Outcome outcome = elastic("exec $actor die is-old");
-  EXPECT_EQ(outcome.exit_code, 0) << outcome.describe();
-  EXPECT_EQ(count_of(outcome.out,
-                     "grow: InvalidArgument: grow: expected one version of gantry in a group, but "
-                     "rank 0 of the job has gantry-7 and rank 1 has gantry-0\n"),
-            3)
-      << outcome.describe();
+  expect_said(
+      outcome,
+      {{"grow: InvalidArgument: grow: expected one version of gantry in a group, but rank 0 "
+        "of the job has gantry-7 and rank 1 has gantry-0\n",
+        3}});
 }
 
 TEST_F(ElasticTest, AReplacementWithOtherSettingsIsRefusedByAll) {
@@ -165,64 +170,49 @@ TEST_F(ElasticTest, AReplacementWithOtherSettingsIsRefusedByAll) {
   const Outcome outcome =
       glaunch({"--elastic", "1:4", "--max-restarts", "1"},
               "[ $GANTRY_RESTART = 1 ] && export GANTRY_COLL_ALGO=ring; exec $actor die joins");
-  EXPECT_EQ(outcome.exit_code, 0) << outcome.describe();
-  EXPECT_EQ(count_of(outcome.out,
-                     "grow: InvalidArgument: Communicator::world.grow1: expected one "
-                     "platform, one GANTRY_COLL_ALGO"),
-            3)
-      << outcome.describe();
+  expect_said(outcome, {{"grow: InvalidArgument: Communicator::world.grow1: expected one platform, "
+                         "one GANTRY_COLL_ALGO",
+                         3}});
   EXPECT_THAT(outcome.err, HasSubstr("rank 1 is not replaced: --max-restarts allows 1 "));
 }
 
 TEST_F(ElasticTest, RefusedArgumentsLeaveTheGroupAsItIs) {
   GANTRY_REQUIRE_DEVICES(4);
   const Outcome outcome = elastic("exec $actor refusals", {{"GANTRY_COLL_TIMEOUT", "600"}});
-  EXPECT_EQ(outcome.exit_code, 0) << outcome.describe();
   for (const int expected : {-1, 3, 4, 5}) {
-    EXPECT_EQ(
-        count_of(outcome.out, fmt::format("{0}: InvalidArgument: grow: expected more than the "
-                                          "4 rank(s) of the group, and at most the 4 of the "
-                                          "job, but got {0}\n",
-                                          expected)),
-        4)
-        << outcome.describe();
+    expect_said(outcome,
+                {{fmt::format("{0}: InvalidArgument: grow: expected more than the 4 rank(s) "
+                              "of the group, and at most the 4 of the job, but got {0}\n",
+                              expected),
+                  4}});
   }
-  for (const auto& [text, count] : std::vector<std::pair<std::string, int>>{
-           {"late: InvalidArgument: grow: expected a timeout of 0 or more, but got -1 ms", 4},
-           {"differ: InvalidArgument: grow: expected the same call on every rank, but rank 0 "
-            "called grow(3, 600000 ms) and rank 1 called grow(4, 600000 ms)",
-            4},
-           {"other: InvalidArgument: collective #1: expected the same call on every rank, ", 4},
-           {"but rank 0 called grow and rank 1 called all_gather_bytes", 4}}) {
-    EXPECT_EQ(count_of(outcome.out, text), count) << text << outcome.describe();
-  }
+  expect_said(
+      outcome,
+      {{"late: InvalidArgument: grow: expected a timeout of 0 or more, but got -1 ms", 4},
+       {"differ: InvalidArgument: grow: expected the same call on every rank, but rank 0 called "
+        "grow(3, 600000 ms) and rank 1 called grow(4, 600000 ms)",
+        4},
+       {"other: InvalidArgument: collective #1: expected the same call on every rank, ", 4},
+       {"but rank 0 called grow and rank 1 called all_gather_bytes", 4}});
 }
 
 TEST_F(ElasticTest, OneGroupOfAJobGrowsAtATime) {
   GANTRY_REQUIRE_DEVICES(4);
   const Outcome outcome = elastic("exec $actor two-at-once");
-  EXPECT_EQ(outcome.exit_code, 0) << outcome.describe();
-  EXPECT_EQ(count_of(outcome.out,
-                     "TimeoutError: grow: expected 4 ranks within 4 s, but got 2: "
-                     "rank(s) 2, 3 of the job did not come\n"),
-            2)
-      << outcome.describe();
-  EXPECT_EQ(count_of(outcome.out,
-                     "Error: grow: expected one group of the job that grows, but rank "
-                     "0 of the job leads another one\n"),
-            2)
-      << outcome.describe();
+  expect_said(outcome, {{"TimeoutError: grow: expected 4 ranks within 4 s, but got 2: rank(s) 2, 3 "
+                         "of the job did not come\n",
+                         2},
+                        {"Error: grow: expected one group of the job that grows, but rank 0 of the "
+                         "job leads another one\n",
+                         2}});
 }
 
 TEST_F(ElasticTest, RanksThatHaveEndedAreNotAwaited) {
   GANTRY_REQUIRE_DEVICES(4);
   const Outcome outcome = elastic("exec $actor ends");
-  EXPECT_EQ(outcome.exit_code, 0) << outcome.describe();
-  EXPECT_EQ(count_of(outcome.out,
-                     "grow: PeerLostError -1: grow: expected 4 ranks, but 1 of the "
-                     "job's 4 ranks have ended\n"),
-            2)
-      << outcome.describe();
+  expect_said(outcome, {{"grow: PeerLostError -1: grow: expected 4 ranks, but 1 of the job's 4 "
+                         "ranks have ended\n",
+                         2}});
 }
 
 TEST_F(ElasticTest, WithoutAnElasticJobGrowIsNotSupported) {

@@ -11,23 +11,11 @@
 
 #include "tests/kernels/elementwise/scalar_oracle.hpp"
 
-namespace gantry {
+namespace gantry::testing {
 namespace {
 
 using kernels::BinaryOp;
 using kernels::Target;
-using testing::Array;
-using testing::contiguous;
-using testing::expected_bits;
-using testing::kFloatingTypes;
-using testing::kIntegerTypes;
-using testing::kIsFloating;
-using testing::kLine;
-using testing::Layout;
-using testing::random_arrays;
-using testing::rounded;
-using testing::run_everywhere;
-using testing::wrapped;
 
 // a op b computed in f64, for floats whose result has the same rounding from f64, and for f64.
 template <class T>
@@ -330,4 +318,4 @@ TEST(BinaryKernelTest, BroadcastsRowsAndColumns) {
 }
 
 }  // namespace
-}  // namespace gantry
+}  // namespace gantry::testing

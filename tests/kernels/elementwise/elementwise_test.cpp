@@ -10,7 +10,7 @@
 
 #include "tests/kernels/elementwise/scalar_oracle.hpp"
 
-namespace gantry {
+namespace gantry::testing {
 namespace {
 
 using kernels::BinaryOp;
@@ -19,19 +19,6 @@ using kernels::PredicateOp;
 using kernels::Target;
 using kernels::TernaryOp;
 using kernels::UnaryOp;
-using testing::Array;
-using testing::contiguous;
-using testing::expected_bits;
-using testing::kAllTypes;
-using testing::kFloatingTypes;
-using testing::kIntegerTypes;
-using testing::kIsFloating;
-using testing::kLine;
-using testing::Layout;
-using testing::random_arrays;
-using testing::rounded;
-using testing::run_everywhere;
-using testing::wrapped;
 
 TEST(UnaryKernelTest, ComputesExactFloatFunctions) {
   for (const DType dtype : kFloatingTypes) {
@@ -329,4 +316,4 @@ TEST(WhereKernelTest, SelectsBitsInEveryLayout) {
 }
 
 }  // namespace
-}  // namespace gantry
+}  // namespace gantry::testing

@@ -9,15 +9,11 @@
 #include "kernels/elementwise/elementwise.hpp"
 #include "tests/kernels/kernel_arrays.hpp"
 
-namespace gantry {
+namespace gantry::testing {
 namespace {
 
 using kernels::Target;
 using kernels::UnaryOp;
-using testing::Array;
-using testing::contiguous;
-using testing::sliced;
-using testing::ulp_distance;
 
 using Exact = std::function<long double(long double)>;
 
@@ -143,4 +139,4 @@ INSTANTIATE_TEST_SUITE_P(Functions, HostMathTest, ::testing::ValuesIn(functions(
                          [](const auto& test) { return test.param.name; });
 
 }  // namespace
-}  // namespace gantry
+}  // namespace gantry::testing

@@ -9,16 +9,12 @@
 #include "kernels/elementwise/elementwise.hpp"
 #include "tests/kernels/kernel_arrays.hpp"
 
-namespace gantry {
+namespace gantry::testing {
 namespace {
 
 using kernels::BinaryOp;
 using kernels::Target;
 using kernels::UnaryOp;
-using testing::Array;
-using testing::contiguous;
-using testing::kFloatingTypes;
-using testing::ulp_distance;
 
 struct Function {
   const char* name;
@@ -157,4 +153,4 @@ TEST(BinaryAccuracyTest, SpecialExponentsAreExact) {
 }
 
 }  // namespace
-}  // namespace gantry
+}  // namespace gantry::testing

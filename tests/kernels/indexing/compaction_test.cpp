@@ -5,15 +5,10 @@
 #include "tests/kernels/fill_integers.hpp"
 #include "tests/kernels/kernel_arrays.hpp"
 
-namespace gantry {
+namespace gantry::testing {
 namespace {
 
 using kernels::Target;
-using testing::Array;
-using testing::contiguous;
-using testing::fill_integers;
-using testing::Layout;
-using testing::run_everywhere;
 
 // A mask in which about one element of `n` is zero.
 void fill_mask(Array& mask, std::uint32_t seed, int n) { fill_integers(mask, seed, 0, n); }
@@ -147,4 +142,4 @@ TEST(CompactionTest, PacksAndUnpacksElementsOfEverySize) {
 }
 
 }  // namespace
-}  // namespace gantry
+}  // namespace gantry::testing

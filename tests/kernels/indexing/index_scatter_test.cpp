@@ -11,17 +11,12 @@
 #include "tests/kernels/kernel_arrays.hpp"
 #include "tests/support/device_fixture.hpp"
 
-namespace gantry {
+namespace gantry::testing {
 namespace {
 
 using kernels::IndexRule;
 using kernels::ScatterMode;
 using kernels::Target;
-using testing::Array;
-using testing::contiguous;
-using testing::fill_integers;
-using testing::Layout;
-using testing::run_everywhere;
 
 // Indices on [low, high).
 void fill_indices(Array& index, std::uint32_t seed, std::int64_t low, std::int64_t high) {
@@ -223,4 +218,4 @@ TEST(IndexOffsetsTest, AnIndexOutOfRangeIsReportedOnceAndSkippedAfterwards) {
 }
 
 }  // namespace
-}  // namespace gantry
+}  // namespace gantry::testing

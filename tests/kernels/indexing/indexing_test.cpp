@@ -8,14 +8,10 @@
 #include "tests/kernels/kernel_arrays.hpp"
 #include "tests/support/device_fixture.hpp"
 
-namespace gantry {
+namespace gantry::testing {
 namespace {
 
 using kernels::Target;
-using testing::Array;
-using testing::contiguous;
-using testing::Layout;
-using testing::run_everywhere;
 
 // Indices on [0, high), with many duplicates if `high` is small.
 void fill_indices(Array& index, std::uint32_t seed, std::int64_t high) {
@@ -324,4 +320,4 @@ TEST(IndexFaultTest, DoesNotAffectOtherElements) {
 }
 
 }  // namespace
-}  // namespace gantry
+}  // namespace gantry::testing

@@ -14,15 +14,10 @@
 #include "tests/kernels/kernel_arrays.hpp"
 #include "tests/support/device_fixture.hpp"
 
-namespace gantry {
+namespace gantry::testing {
 namespace {
 
 using kernels::Target;
-using testing::Array;
-using testing::contiguous;
-using testing::kAllTypes;
-using testing::Layout;
-using testing::run_everywhere;
 
 // The f16 or bf16 nearest to `exact`; ties go to even.
 template <class T>
@@ -445,4 +440,4 @@ TEST(CopyTest, TranspositionsOfAllSizes) {
 }
 
 }  // namespace
-}  // namespace gantry
+}  // namespace gantry::testing

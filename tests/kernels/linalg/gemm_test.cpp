@@ -8,13 +8,10 @@
 
 #include "tests/kernels/kernel_arrays.hpp"
 
-namespace gantry {
+namespace gantry::testing {
 namespace {
 
 using kernels::Target;
-using testing::Array;
-using testing::contiguous;
-using testing::Layout;
 
 // Layouts of an operand [batch, rows, columns].
 std::vector<Layout> operand_layouts(std::int64_t batch, std::int64_t rows, std::int64_t columns) {
@@ -262,4 +259,4 @@ TEST(GemmKernelTest, SixteenBitTypesAccumulateInF32) {
 }
 
 }  // namespace
-}  // namespace gantry
+}  // namespace gantry::testing

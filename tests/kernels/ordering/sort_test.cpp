@@ -10,19 +10,10 @@
 #include "tests/kernels/ordering/order_oracle.hpp"
 #include "tests/kernels/reductions/reduction_oracle.hpp"
 
-namespace gantry {
+namespace gantry::testing {
 namespace {
 
 using kernels::Target;
-using testing::Array;
-using testing::contiguous;
-using testing::fill_unordered;
-using testing::input_layouts;
-using testing::Layout;
-using testing::members;
-using testing::reduced_sizes;
-using testing::run_everywhere;
-using testing::sorted_positions;
 
 // Lengths of every path: one warp, one block, several blocks, several tiles of a selection.
 const std::vector<std::int64_t> kLengths{1, 2, 33, 128, 129, 512, 513, 2048, 2049, 5000, 40000};
@@ -264,4 +255,4 @@ TEST(SortKernelTest, RunningExtremaOfEveryLength) {
 }
 
 }  // namespace
-}  // namespace gantry
+}  // namespace gantry::testing

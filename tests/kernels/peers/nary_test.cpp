@@ -12,14 +12,11 @@
 
 #include "tests/kernels/kernel_arrays.hpp"
 
-namespace gantry {
+namespace gantry::testing {
 namespace {
 
 using kernels::NaryOp;
 using kernels::Target;
-using testing::Array;
-using testing::contiguous;
-using testing::Layout;
 
 constexpr NaryOp kOps[] = {NaryOp::sum,  NaryOp::prod, NaryOp::min, NaryOp::max,
                            NaryOp::band, NaryOp::bor,  NaryOp::bxor};
@@ -332,4 +329,4 @@ TEST(NaryKernelTest, RejectsBadArguments) {
 }
 
 }  // namespace
-}  // namespace gantry
+}  // namespace gantry::testing

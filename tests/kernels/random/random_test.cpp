@@ -10,17 +10,11 @@
 
 #include "tests/kernels/kernel_arrays.hpp"
 
-namespace gantry {
+namespace gantry::testing {
 namespace {
 
 using kernels::RandomPosition;
 using kernels::Target;
-using testing::Array;
-using testing::contiguous;
-using testing::kAllTypes;
-using testing::kFloatingTypes;
-using testing::Layout;
-using testing::run_everywhere;
 
 constexpr RandomPosition kAt{0x0123456789abcdefu, 0xfedcba9876543210u};
 
@@ -201,4 +195,4 @@ TEST(RandpermKernelTest, SortsPositionsByTheirDraw) {
 }
 
 }  // namespace
-}  // namespace gantry
+}  // namespace gantry::testing

@@ -12,17 +12,10 @@
 
 #include "tests/kernels/reductions/reduction_oracle.hpp"
 
-namespace gantry {
+namespace gantry::testing {
 namespace {
 
 using kernels::Target;
-using testing::Array;
-using testing::contiguous;
-using testing::Layout;
-using testing::loose_and_strict_bools;
-using testing::members;
-using testing::reduced_sizes;
-using testing::run_everywhere;
 
 std::vector<Array> run_arg(bool largest, const Array& in, int dim) {
   const Shape sizes = reduced_sizes(in.layout().sizes, 1u << dim);
@@ -146,4 +139,4 @@ TEST(ArgReduceKernelTest, BoolMemoryHasTwoValues) {
 }
 
 }  // namespace
-}  // namespace gantry
+}  // namespace gantry::testing

@@ -12,21 +12,11 @@
 
 #include "tests/kernels/reductions/reduction_oracle.hpp"
 
-namespace gantry {
+namespace gantry::testing {
 namespace {
 
 using kernels::Reduction;
 using kernels::Target;
-using testing::Accumulator;
-using testing::add;
-using testing::Array;
-using testing::contiguous;
-using testing::Layout;
-using testing::loose_and_strict_bools;
-using testing::members;
-using testing::multiply;
-using testing::reduced_sizes;
-using testing::run_everywhere;
 
 // One operation, written out plainly.
 template <class Acc>
@@ -391,4 +381,4 @@ TEST(ReduceKernelTest, ANonZeroBoolByteCountsAsOne) {
 }
 
 }  // namespace
-}  // namespace gantry
+}  // namespace gantry::testing

@@ -12,21 +12,11 @@
 
 #include "tests/kernels/reductions/reduction_oracle.hpp"
 
-namespace gantry {
+namespace gantry::testing {
 namespace {
 
 using kernels::ScanOp;
 using kernels::Target;
-using testing::Accumulator;
-using testing::add;
-using testing::Array;
-using testing::contiguous;
-using testing::Layout;
-using testing::loose_and_strict_bools;
-using testing::members;
-using testing::multiply;
-using testing::reduced_sizes;
-using testing::run_everywhere;
 
 // Note [Scan order], written out: the value before unit `unit` of a level, and the totals of
 // groups.
@@ -201,4 +191,4 @@ TEST(ScanKernelTest, KeepsTheSignOfZero) {
 }
 
 }  // namespace
-}  // namespace gantry
+}  // namespace gantry::testing

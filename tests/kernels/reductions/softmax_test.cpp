@@ -5,13 +5,10 @@
 #include "kernels/reductions/reduce.hpp"
 #include "tests/kernels/kernel_arrays.hpp"
 
-namespace gantry {
+namespace gantry::testing {
 namespace {
 
 using kernels::Target;
-using testing::Array;
-using testing::contiguous;
-using testing::Layout;
 
 // Exponentials of the host and of a GPU differ in the last bits. Both are compared to the oracle
 // instead of each other.
@@ -205,4 +202,4 @@ TEST(SoftmaxKernelTest, MaskedElementsAreZero) {
 }
 
 }  // namespace
-}  // namespace gantry
+}  // namespace gantry::testing

@@ -1,0 +1,93 @@
+// Groups of the ranks of communicators that the program made, with MPI or NCCL.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include <gantry/core/error.hpp>
+#include <gantry/device/properties.hpp>
+
+#include "collectives/communicator/impl.hpp"
+#include "collectives/communicator/own_device.hpp"
+#include "collectives/communicator/uncaught.hpp"
+#include "core/processes/process_stamp.hpp"
+
+namespace gantry {
+
+namespace {
+
+constexpr const char* kFromMpi = "Communicator(MPI_Comm)";
+constexpr const char* kFromNccl = "Communicator::from_nccl";
+
+// Throws: InvalidArgument unless `device` is one that can be used.
+void require_device(Device device, const char* maker) {
+  if (!device.is_cuda()) {
+    throw InvalidArgument(fmt::format("{}: expected a device, but got {}", maker, device.str()));
+  }
+  (void)device_properties(device);
+}
+
+// The ranks of this machine, for a process whose launcher left no variables. Collective.
+void count_local_ranks(Bootstrap& bootstrap, int rank, ProcessIdentity& identity) {
+  const std::vector<std::string> boots = bootstrap.all_gather(boot_id());
+  const std::string& mine = boots[static_cast<std::size_t>(rank)];
+  identity.rank = rank;
+  identity.world_size = static_cast<int>(boots.size());
+  identity.local_size = static_cast<int>(std::count(boots.begin(), boots.end(), mine));
+  identity.local_rank = static_cast<int>(std::count(boots.begin(), boots.begin() + rank, mine));
+}
+
+}  // namespace
+
+std::shared_ptr<Communicator::Impl> Communicator::Impl::adopt(ForeignBootstrap ranks,
+                                                              ProcessIdentity identity,
+                                                              Device device, const char* name,
+                                                              const char* maker) {
+  identity.rank = ranks.rank;
+  identity.world_size = ranks.size;
+  return until_left(std::make_shared<Impl>(Seed{.identity = std::move(identity),
+                                                .device = device,
+                                                .bootstrap = std::move(ranks.bootstrap),
+                                                .name = name,
+                                                .maker = maker}));
+}
+
+Communicator Communicator::from_mpi(std::uintptr_t comm, std::optional<Device> device) {
+  if (device) {
+    device = device->resolved();
+    require_device(*device, kFromMpi);
+  }
+  ForeignBootstrap ranks = make_mpi_bootstrap(comm, collective_timeout());
+  ranks.bootstrap->set_purpose(kFromMpi);
+  ProcessIdentity identity = detect_process_identity();
+  if (identity.source == "single" && ranks.size > 1) {
+    count_local_ranks(*ranks.bootstrap, ranks.rank, identity);
+  }
+  report_uncaught_errors(identity.rank);
+  if (!device) device = choose_device(identity, kFromMpi);
+  settle_process(identity, *device);
+  return Communicator(Impl::adopt(std::move(ranks), std::move(identity), *device, "mpi", kFromMpi));
+}
+
+Communicator Communicator::from_nccl(ncclComm* comm, Device device) {
+  if (platform() == Platform::simulated) {
+    throw NotSupported(
+        fmt::format("{}: expected real GPUs, but got simulated devices, on which NCCL does not run",
+                    kFromNccl));
+  }
+  if (comm == nullptr) {
+    throw InvalidArgument(
+        fmt::format("{}: expected a communicator, but got a null one", kFromNccl));
+  }
+  device = device.resolved();
+  require_device(device, kFromNccl);
+  ForeignBootstrap ranks = make_nccl_bootstrap(comm, device, collective_timeout());
+  ranks.bootstrap->set_purpose(kFromNccl);
+  set_device(device);
+  return Communicator(
+      Impl::adopt(std::move(ranks), detect_process_identity(), device, "nccl", kFromNccl));
+}
+
+}  // namespace gantry

@@ -1,0 +1,278 @@
+#include <gantry/collectives/window.hpp>
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <cstdint>
+#include <exception>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <utility>
+
+#include <gantry/core/error.hpp>
+#include <gantry/extend/driver.hpp>
+#include <gantry/streams/event.hpp>
+#include <gantry/streams/stream_guard.hpp>
+#include <gantry/tensor/factories.hpp>
+
+#include "collectives/communicator/checks.hpp"
+#include "collectives/communicator/impl.hpp"
+#include "collectives/nccl/deadline.hpp"
+#include "collectives/p2p/registrations.hpp"
+#include "collectives/protocol/launch.hpp"
+#include "device/sync_debug_driver.hpp"
+#include "job/flight_file.hpp"
+
+namespace gantry {
+
+namespace {
+
+// Reports of aborted signals differ from those of operations, which count from 0.
+constexpr std::uint32_t kFirstSequence = 1U << 29;
+
+// The facts that must be equal on all ranks.
+std::string layout_of(const Tensor& tensor) {
+  return fmt::format("{} [{}] with strides [{}] at element {}", name(tensor.dtype()),
+                     fmt::join(tensor.sizes(), ", "), fmt::join(tensor.strides(), ", "),
+                     tensor.storage_offset());
+}
+
+}  // namespace
+
+// The memory and the pads of one window on this rank.
+class Window::State final : public PeerWork, public std::enable_shared_from_this<State> {
+ public:
+  // `pad` is zeroed; null: `failure` says why this rank has none. Collective.
+  State(const Communicator& group, const Tensor& tensor)
+      : communicator_(group),
+        group_(*group.impl_),
+        tensor_(tensor),
+        memory_(group_.membership.rank, group_.membership.device) {
+    agree(make_pad());
+    Bootstrap& bootstrap = *group_.bootstrap;
+    memory_.add(bootstrap, tensor_.storage(), "window");
+    memory_.add(bootstrap, pad_.storage(), "window");
+    const std::uint64_t data = memory_.find(tensor_.data(), 0);
+    for (int rank = 0; rank < size(); ++rank) pointers_.push_back(memory_.address(data, rank));
+  }
+  ~State() override = default;
+
+  int rank() const { return group_.membership.rank; }
+  int size() const { return group_.membership.size; }
+  Device device() const { return group_.membership.device; }
+  const Communicator& communicator() const { return communicator_; }
+  const std::vector<void*>& pointers() const { return pointers_; }
+  bool is_waiting() const override {
+    const std::lock_guard lock(mutex_);
+    return std::ranges::any_of(pending_, [](const auto& event) {
+      return !driver().event_reached(event->native_handle());
+    });
+  }
+
+  void require_rank(int rank, std::string_view op) const {
+    if (rank >= 0 && rank < size()) return;
+    throw InvalidArgument(
+        fmt::format("{}: expected a rank from 0 to {}, but got {}", op, size() - 1, rank));
+  }
+
+  void require_stream(const Stream& stream, std::string_view op) const {
+    if (stream.device() == device()) return;
+    throw InvalidArgument(fmt::format("{}: expected a stream of {}, but got one of {}", op,
+                                      device().str(), stream.device().str()));
+  }
+
+  // `mine` or its counterpart in the memory of `rank`, which stays open while the tensor lives.
+  Tensor tensor_of(int rank, const Tensor& mine) {
+    if (rank == this->rank()) return mine;
+    const std::uint64_t at = memory_.find(mine.storage().data(), 0);
+    Storage storage =
+        Storage::foreign(memory_.address(at, rank), mine.storage().bytes(), device(),
+                         [self = shared_from_this()](void*) mutable { self.reset(); });
+    return Tensor::from_storage(std::move(storage), mine.sizes(), mine.strides(),
+                                mine.storage_offset(), mine.dtype());
+  }
+  const Tensor& tensor() const { return tensor_; }
+  const Tensor& pad() const { return pad_; }
+
+  // Enqueues a signal to `peer`, or the wait for one of it.
+  void pass_signal(int peer, const Stream& stream, int channel, bool sends, std::string_view op) {
+    require_rank(peer, op);
+    if (peer == rank()) {
+      throw InvalidArgument(fmt::format("{}: expected another rank than this one, {}", op, peer));
+    }
+    if (channel < 0 || channel >= kChannels) {
+      throw InvalidArgument(fmt::format("{}: expected a channel from 0 to {}, but got {}", op,
+                                        kChannels - 1, channel));
+    }
+    require_stream(stream, op);
+    group_.control->require_intact();
+    const std::int64_t at = std::int64_t{channel} * size() + (sends ? rank() : peer);
+    const std::uint64_t word = memory_.find(pad_.data_ptr<std::int64_t>() + at, sizeof(at));
+    const std::lock_guard lock(mutex_);
+    protocol::PeerSignal plan;
+    plan.word = reinterpret_cast<std::uint64_t*>(memory_.address(word, sends ? peer : rank()));
+    plan.words = group_.control->device_words();
+    plan.call = flight::kMessageBit;
+    plan.sequence = ++sequence_;
+    plan.peer = peer;
+    plan.awaited = sends ? 0 : 1;
+    pad_.record_stream(stream);
+    memory_.record_stream(stream);
+    if (driver().is_capturing(stream.native())) return protocol::launch_peer_signal(plan, stream);
+    OperationDeadlines& deadlines = started_deadlines();
+    const std::uint64_t number = static_cast<std::uint64_t>(peer) << 1 | (sends ? 1 : 0);
+    deadlines.begin(stream, number,
+                    fmt::format("rank {}: {}({}) on channel {}", rank(), op, peer, channel));
+    protocol::launch_peer_signal(plan, stream);
+    deadlines.end(stream);
+    std::erase_if(pending_,
+                  [](const auto& event) { return driver().event_reached(event->native_handle()); });
+    auto end = std::make_shared<Event>();
+    end->record(stream);
+    pending_.push_back(std::move(end));
+  }
+
+ private:
+  // Returns why this rank cannot take part; empty: it can.
+  std::string make_pad() noexcept {
+    try {
+      require_tensor(tensor_, device(), "window", "tensor");
+      pad_ = zeros({kChannels, size()}, {.dtype = DType::i64, .device = device()});
+      // Other ranks may signal as soon as they have the pad.
+      const BlockingIsNeeded needed;
+      Stream::current(device()).synchronize();
+      return {};
+    } catch (const std::exception& error) {
+      failure_ = std::current_exception();
+      return error.what();
+    }
+  }
+
+  // Throws on all ranks if one of them cannot take part, or has another tensor.
+  void agree(const std::string& problem) {
+    const std::string mine = problem.empty() ? "+" + layout_of(tensor_) : "-" + problem;
+    const std::vector<std::string> all = group_.bootstrap->all_gather(mine);
+    if (failure_) std::rethrow_exception(failure_);
+    for (std::size_t rank = 0; rank < all.size(); ++rank) {
+      if (all[rank].starts_with('-')) {
+        throw InvalidArgument(
+            fmt::format("window: rank {} could not take part: {}", rank, all[rank].substr(1)));
+      }
+      if (all[rank] == all[0]) continue;
+      throw InvalidArgument(
+          fmt::format("window: expected one dtype, shape and layout on all ranks, but rank 0 has "
+                      "{} and rank {} has {}",
+                      all[0].substr(1), rank, all[rank].substr(1)));
+    }
+  }
+
+  // Requires: the mutex held.
+  OperationDeadlines& started_deadlines() {
+    if (!deadlines_) {
+      // The action may still run when this object, and so the group, is no more.
+      const auto on_failure = [weak = group_.weak_from_this()](std::uint64_t number,
+                                                               std::exception_ptr why) {
+        const auto group = weak.lock();
+        if (!group) return;
+        const bool sends = (number & 1) != 0;
+        std::string text;
+        try {
+          std::rethrow_exception(std::move(why));
+        } catch (const std::exception& error) {
+          text = error.what();
+        }
+        group->control->mark_late(static_cast<int>(number >> 1), text, "signal",
+                                  sends ? flight::kLateToReceive : flight::kLateToSend);
+      };
+      deadlines_.emplace(device().index, collective_timeout(),
+                         OperationDeadlines::Actions{[] { return std::string(); }, on_failure,
+                                                     "the other rank did not do its part"});
+    }
+    return *deadlines_;
+  }
+
+  Communicator communicator_;
+  Communicator::Impl& group_;
+  Tensor tensor_;
+  Tensor pad_;
+  Registrations memory_;
+  std::vector<void*> pointers_;
+  std::exception_ptr failure_;
+  mutable std::mutex mutex_;  // guards the following members
+  std::uint32_t sequence_ = kFirstSequence;
+  std::vector<std::shared_ptr<Event>> pending_;
+  std::optional<OperationDeadlines> deadlines_;
+};
+
+Window Communicator::window(const Tensor& tensor) const {
+  Impl& mine = group("window");
+  const std::lock_guard lock(mine.mutex);
+  mine.rendezvous(HostCall::window);
+  if (size() > 1 && !mine.p2p) {
+    throw NotSupported(
+        fmt::format("window: expected ranks that reach each other's memory, but the transport "
+                    "between them is '{}'",
+                    transport()),
+        device().str());
+  }
+  auto state = std::make_shared<Window::State>(*this, tensor);
+  std::erase_if(mine.peer_work, [](const auto& work) { return work.expired(); });
+  mine.peer_work.push_back(state);
+  return Window(std::move(state));
+}
+
+Window::State& Window::state(std::string_view member) const {
+  if (state_) return *state_;
+  throw InvalidArgument(
+      fmt::format("Window::{}: expected a window, but got an undefined one", member));
+}
+
+int Window::rank() const { return state("rank").rank(); }
+int Window::size() const { return state("size").size(); }
+
+Tensor Window::peer(int rank) const {
+  State& mine = state("peer");
+  mine.require_rank(rank, "peer");
+  return mine.tensor_of(rank, mine.tensor());
+}
+
+const std::vector<void*>& Window::peer_pointers() const {
+  return state("peer_pointers").pointers();
+}
+
+Tensor Window::signal_pad() const { return state("signal_pad").pad(); }
+
+Tensor Window::signal_pad(int rank) const {
+  State& mine = state("signal_pad");
+  mine.require_rank(rank, "signal_pad");
+  return mine.tensor_of(rank, mine.pad());
+}
+
+void Window::barrier(const Stream& stream) const {
+  State& mine = state("barrier");
+  mine.require_stream(stream, "barrier");
+  const StreamGuard guard(stream);
+  (void)mine.communicator().barrier();
+}
+
+void Window::barrier() const { barrier(Stream::current(state("barrier").device())); }
+
+void Window::put_signal(int rank, const Stream& stream, int channel) const {
+  state("put_signal").pass_signal(rank, stream, channel, /*sends=*/true, "put_signal");
+}
+
+void Window::put_signal(int rank, int channel) const {
+  put_signal(rank, Stream::current(state("put_signal").device()), channel);
+}
+
+void Window::wait_signal(int rank, const Stream& stream, int channel) const {
+  state("wait_signal").pass_signal(rank, stream, channel, /*sends=*/false, "wait_signal");
+}
+
+void Window::wait_signal(int rank, int channel) const {
+  wait_signal(rank, Stream::current(state("wait_signal").device()), channel);
+}
+
+}  // namespace gantry

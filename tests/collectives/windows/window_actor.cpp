@@ -1,0 +1,71 @@
+// One rank of a group of processes with a window. The argument is the scenario.
+#include <fmt/format.h>
+#include <signal.h>
+#include <unistd.h>
+
+#include <cstdio>
+#include <exception>
+#include <stdexcept>
+#include <string>
+
+#include <gantry/collectives/window.hpp>
+#include <gantry/core/error.hpp>
+#include <gantry/tensor/factories.hpp>
+
+using namespace gantry;
+
+namespace {
+
+void require(bool condition, const std::string& what) {
+  if (!condition) throw std::runtime_error("check failed: " + what);
+}
+
+// Numbers go round: each rank adds one to what it got, and passes it on.
+void pass_round(const Communicator& world, const Window& window, const Tensor& mine) {
+  const int next = (world.rank() + 1) % world.size();
+  const int previous = (world.rank() + world.size() - 1) % world.size();
+  constexpr int kRounds = 20;
+  for (int round = 0; round < kRounds; ++round) {
+    if (world.rank() != 0 || round > 0) window.wait_signal(previous);
+    window.peer(next).copy_(mine.add(1));
+    window.put_signal(next);
+  }
+  if (world.rank() == 0) window.wait_signal(previous);
+  window.barrier();
+  const int passed =
+      world.rank() == 0 ? kRounds * world.size() : (kRounds - 1) * world.size() + world.rank();
+  require(mine.amin().item<int>() == passed && mine.amax().item<int>() == passed,
+          fmt::format("expected {}, but got {}", passed, mine.amax().item<int>()));
+}
+
+void run(const std::string& what) {
+  const Communicator world = Communicator::world();
+  const Tensor mine = zeros({1000}, {.dtype = i32, .device = world.device()});
+  const Window window = world.window(mine);
+  window.barrier();
+  if (what == "ring") return pass_round(world, window, mine);
+  synchronize(world.device());
+  world.host_barrier();
+  if (world.rank() == 1) {
+    if (what == "dies") raise(SIGKILL);
+    return;  // it leaves
+  }
+  window.wait_signal(1);
+  synchronize(world.device());
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  try {
+    run(argc > 1 ? argv[1] : "");
+    fmt::print("ok\n");
+    return 0;
+  } catch (const PeerLostError& error) {
+    fmt::print("lost rank {}: {}\n", error.rank(), error.what());
+  } catch (const std::exception& error) {
+    fmt::print("failed: {}\n", error.what());
+  }
+  std::fflush(stdout);
+  return 3;
+}

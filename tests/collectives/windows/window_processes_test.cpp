@@ -1,0 +1,49 @@
+// Windows between processes.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <string>
+
+#include "tests/support/device_fixture.hpp"
+#include "tests/support/subprocess.hpp"
+
+namespace gantry {
+namespace {
+
+using ::testing::HasSubstr;
+using testing::Outcome;
+using testing::run_command;
+
+class WindowProcessesTest : public testing::DeviceTest {
+ protected:
+  static int ranks() { return std::min(device_count(), 4); }
+  static Outcome glaunch(const std::string& what) {
+    return run_command(
+        {.argv = {GLAUNCH_PROGRAM, "--keep-going", "-n", std::to_string(ranks()), "--",
+                  std::string(GANTRY_TEST_PROGRAM_DIR) + "/window_actor", what},
+         .timeout = std::chrono::seconds(100)});
+  }
+};
+
+TEST_F(WindowProcessesTest, SignalsOrderWritesOfOtherProcesses) {
+  GANTRY_REQUIRE_DEVICES(2);
+  const Outcome outcome = glaunch("ring");
+  EXPECT_EQ(outcome.exit_code, 0) << outcome.describe();
+  for (int rank = 0; rank < ranks(); ++rank) {
+    EXPECT_THAT(outcome.out, HasSubstr("[" + std::to_string(rank) + "] ok\n"));
+  }
+}
+
+TEST_F(WindowProcessesTest, AWaitForARankThatDiesNamesIt) {
+  GANTRY_REQUIRE_DEVICES(2);
+  const Outcome outcome = glaunch("dies");
+  for (int rank = 0; rank < ranks(); ++rank) {
+    if (rank == 1) continue;
+    EXPECT_THAT(outcome.out, HasSubstr("[" + std::to_string(rank) + "] lost rank 1: "))
+        << outcome.describe();
+  }
+}
+
+}  // namespace
+}  // namespace gantry
