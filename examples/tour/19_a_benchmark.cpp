@@ -70,7 +70,7 @@ int main() {
     std::fprintf(stderr, "%-8s device %8.1f us, %6.0f GB/s; host %6.1f us\n", row.name,
                  times.device_us, bytes / times.device_us / 1000, times.host_us);
     std::cout << row.name << " moves " << bytes / (1 << 20) << " MiB, allocates "
-              << (memory::max_allocated() - before >> 20) << " MiB\n";
+              << ((memory::max_allocated() - before) >> 20) << " MiB\n";
   }
 }
 // Output:
