@@ -13,7 +13,7 @@ constexpr int kWarps = kThreads / 32;
 constexpr unsigned kAll = 0xffffffffu;
 // Elements of a wide access, and accesses in flight.
 constexpr int kWide = 4;
-constexpr int kInFlight = 8;
+constexpr int kInFlight = 4;
 // Bytes of the longest row. With the counts it is less than the 48 KiB that need no leave.
 constexpr std::int64_t kMostRowBytes = 36 << 10;
 
@@ -109,8 +109,12 @@ __device__ Sought<U> find_key(const U* row, int length, std::uint32_t rank) {
   return {known, rank};
 }
 
+// Blocks of a multiprocessor, whose shared memory holds five of the longest rows.
 template <class U>
-__global__ void __launch_bounds__(kThreads)
+constexpr int kRowBlocks = sizeof(U) == 8 ? 2 : 4;
+
+template <class U>
+__global__ void __launch_bounds__(kThreads, kRowBlocks<U>)
     select_rows_kernel(const __grid_constant__ SortPlan plan, KeyOrder<U> order, bool is_wide,
                        U* all_keys, std::uint32_t* all_positions) {
   extern __shared__ __align__(16) unsigned char memory[];

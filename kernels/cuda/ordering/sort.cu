@@ -44,6 +44,33 @@ __global__ void __launch_bounds__(kThreads)
   }
 }
 
+// Neighbouring elements of a thread in the kernels for one dense fibre.
+constexpr int kPack = 4;
+
+// sort_keys_kernel of one dense fibre, whose elements begin on a pack.
+template <class U>
+__global__ void __launch_bounds__(kThreads)
+    sort_dense_keys_kernel(const U* in, KeyOrder<U> order, std::int64_t n, U* keys,
+                           std::uint32_t* positions) {
+  const std::int64_t packs = n / kPack;
+  for (std::int64_t i = first_index(); i < packs; i += index_step()) {
+    auto pack = reinterpret_cast<const StoredPack<U, kPack>*>(in)[i];
+    StoredPack<std::uint32_t, kPack> at;
+#pragma unroll
+    for (int v = 0; v < kPack; ++v) {
+      pack.values[v] = order.key(pack.values[v]);
+      at.values[v] = static_cast<std::uint32_t>(i * kPack + v);
+    }
+    reinterpret_cast<StoredPack<U, kPack>*>(keys)[i] = pack;
+    reinterpret_cast<StoredPack<std::uint32_t, kPack>*>(positions)[i] = at;
+  }
+  const std::int64_t i = packs * kPack + first_index();
+  if (i < n) {
+    keys[i] = order.key(in[i]);
+    positions[i] = static_cast<std::uint32_t>(i);
+  }
+}
+
 __global__ void __launch_bounds__(kThreads)
     sort_fibres_kernel(std::int64_t n, std::uint32_t length, const std::uint32_t* positions,
                        std::uint32_t* fibres) {
@@ -74,6 +101,44 @@ __global__ void __launch_bounds__(kThreads)
     }
     sort_output<U>(plan, first_fibre + fibre).write(at, value, position);
   }
+}
+
+// sort_write_kernel of one fibre whose results are dense and, as its keys, begin on a pack. Null
+// results are not written.
+template <class U>
+__global__ void __launch_bounds__(kThreads)
+    sort_dense_write_kernel(const U* in, std::int64_t stride, KeyOrder<U> order, std::int64_t n,
+                            const U* keys, const std::uint32_t* positions, U* values,
+                            std::int64_t* indices) {
+  const auto value_of = [&](U key, std::uint32_t position) {
+    return order.is_exact(key) ? order.element(key) : order.stored(in[position * stride]);
+  };
+  const std::int64_t packs = n / kPack;
+  for (std::int64_t i = first_index(); i < packs; i += index_step()) {
+    auto pack = reinterpret_cast<const StoredPack<U, kPack>*>(keys)[i];
+    const auto at = reinterpret_cast<const StoredPack<std::uint32_t, kPack>*>(positions)[i];
+    if (values != nullptr) {
+#pragma unroll
+      for (int v = 0; v < kPack; ++v) pack.values[v] = value_of(pack.values[v], at.values[v]);
+      reinterpret_cast<StoredPack<U, kPack>*>(values)[i] = pack;
+    }
+    if (indices != nullptr) {
+      StoredPack<std::int64_t, kPack> wide;
+#pragma unroll
+      for (int v = 0; v < kPack; ++v) wide.values[v] = at.values[v];
+      reinterpret_cast<StoredPack<std::int64_t, kPack>*>(indices)[i] = wide;
+    }
+  }
+  const std::int64_t i = packs * kPack + first_index();
+  if (i < n) {
+    if (values != nullptr) values[i] = value_of(keys[i], positions[i]);
+    if (indices != nullptr) indices[i] = positions[i];
+  }
+}
+
+template <class T>
+bool begins_on_pack(const T* data) {
+  return reinterpret_cast<std::uintptr_t>(data) % alignof(StoredPack<T, kPack>) == 0;
 }
 
 // Layout of the scratch memory: two arrays of keys, two of positions, two of fibres if a group has
@@ -136,8 +201,14 @@ void sort_group(void* stream, const SortPlan& plan, const KeyOrder<U>& order,
       reinterpret_cast<std::uint32_t*>(memory + layout.fibres_bytes));
   memory += 2 * layout.fibres_bytes;
 
-  launch("sort_keys", stream, blocks_for(n), kThreads, 0, sort_keys_kernel<U>, plan, order,
-         first_fibre, n, keys.Current(), positions.Current());
+  const U* const in = sort_input<U>(plan, first_fibre);
+  if (fibres == 1 && plan.fibres.in.stride == 1 && begins_on_pack(in)) {
+    launch("sort_keys", stream, blocks_for((n + kPack - 1) / kPack), kThreads, 0,
+           sort_dense_keys_kernel<U>, in, order, n, keys.Current(), positions.Current());
+  } else {
+    launch("sort_keys", stream, blocks_for(n), kThreads, 0, sort_keys_kernel<U>, plan, order,
+           first_fibre, n, keys.Current(), positions.Current());
+  }
   layout.sort_pairs(stream, memory, layout.cub_bytes, keys, positions, count, order.bits());
   const U* sorted_keys = keys.Current();
   if (fibres > 1) {
@@ -147,6 +218,17 @@ void sort_group(void* stream, const SortPlan& plan, const KeyOrder<U>& order,
     while ((fibres - 1) >> bits != 0) ++bits;
     layout.sort_pairs(stream, memory, layout.cub_bytes, rows, positions, count, bits);
     sorted_keys = nullptr;
+  }
+  const SortOutput<U> out = sort_output<U>(plan, first_fibre);
+  const bool has_dense_values =
+      out.values == nullptr || (out.value_stride == 1 && begins_on_pack(out.values));
+  const bool has_dense_indices =
+      out.indices == nullptr || (out.index_stride == 1 && begins_on_pack(out.indices));
+  if (fibres == 1 && plan.first % kPack == 0 && has_dense_values && has_dense_indices) {
+    launch("sort_write", stream, blocks_for((plan.count + kPack - 1) / kPack), kThreads, 0,
+           sort_dense_write_kernel<U>, in, plan.fibres.in.stride, order, plan.count,
+           sorted_keys + plan.first, positions.Current() + plan.first, out.values, out.indices);
+    return;
   }
   launch("sort_write", stream, blocks_for(fibres * plan.count), kThreads, 0, sort_write_kernel<U>,
          plan, order, first_fibre, fibres, sorted_keys, positions.Current());

@@ -170,7 +170,7 @@ __device__ bool is_wide(const T* first, std::int64_t stride, int count) {
 template <class In, ScanOp kOp>
 constexpr bool kIsLight = sizeof(Staged<In>) <= 4 && kOp != ScanOp::log_sum_exp;
 template <class In, ScanOp kOp>
-constexpr int kRowBlocks = kIsLight<In, kOp> ? 6 : 4;
+constexpr int kRowBlocks = kIsLight<In, kOp> ? 8 : 4;
 
 // A block scans a tile of one fibre, or all of several short ones: `threads_per_fibre` threads
 // each.
