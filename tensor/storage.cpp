@@ -14,6 +14,12 @@ namespace gantry {
 
 struct Storage::Impl {
   Impl() = default;
+  Impl(memory::Buffer owned, std::size_t size, Device where, bool is_pinned)
+      : data(owned.data()),
+        bytes(size),
+        device(where),
+        pinned(is_pinned),
+        buffer(std::move(owned)) {}
   Impl(const Impl&) = delete;
   Impl& operator=(const Impl&) = delete;
   ~Impl() {
@@ -33,17 +39,11 @@ struct Storage::Impl {
 };
 
 Storage Storage::allocate(std::size_t bytes, Device device, bool pinned) {
-  auto impl = std::make_shared<Impl>();
-  impl->bytes = bytes;
-  impl->device = device;
-  impl->pinned = pinned;
-  if (device.is_cuda()) {
-    impl->buffer = memory::allocate(Stream::current(device), bytes);
-  } else {
-    impl->buffer = pinned ? memory::pinned(bytes) : memory::Buffer(memory::allocate_cpu(bytes));
-  }
-  impl->data = impl->buffer.data();
-  return Storage(std::move(impl));
+  const auto holding = [&](memory::Buffer buffer) {
+    return Storage(std::make_shared<Impl>(std::move(buffer), bytes, device, pinned));
+  };
+  if (device.is_cuda()) return holding(memory::allocate(Stream::current(device), bytes));
+  return holding(pinned ? memory::pinned(bytes) : memory::Buffer(memory::allocate_cpu(bytes)));
 }
 
 Storage Storage::foreign(void* data, std::size_t bytes, Device device,

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <span>
@@ -15,6 +16,15 @@ namespace gantry {
 // The tensor of `storage`'s first elements, in row-major order. Precondition: the storage has room
 // for `numel`, the product of `sizes`.
 inline Tensor make_contiguous(Storage storage, const Shape& sizes, std::int64_t numel, DType dtype);
+
+// What an elementwise operation on contiguous CPU tensors needs to know of one.
+struct DenseElements {
+  void* data = nullptr;  // null if the tensor is undefined, empty, strided or on another device
+  std::int64_t numel = 0;
+  DType dtype = DType::f32;
+  const Shape* sizes = nullptr;
+};
+inline DenseElements dense_cpu_elements(const Tensor& tensor);
 
 // Reaches Tensor::Impl::make_views for buffer_views.cpp.
 inline void make_buffer_views(const Storage& storage, DType dtype,
@@ -61,6 +71,16 @@ struct Tensor::Impl {
                                 DType dtype) {
     return make_dense(std::move(storage), sizes, numel, dtype);
   }
+  static DenseElements dense_elements(const Tensor& tensor) {
+    const Impl* const impl = tensor.impl_.get();
+    if (impl == nullptr || !impl->contiguous || impl->numel == 0) return {};
+    const Storage& storage = impl->storage();
+    if (!storage.device().is_cpu()) return {};
+    auto* const first = static_cast<std::byte*>(storage.data());
+    const auto step = static_cast<std::int64_t>(gantry::element_size(impl->dtype));
+    return {first + impl->offset * step, impl->numel, impl->dtype, &impl->sizes};
+  }
+  friend DenseElements dense_cpu_elements(const Tensor& tensor) { return dense_elements(tensor); }
   friend void make_buffer_views(const Storage& storage, DType dtype,
                                 std::span<const detail::BufferView> views) {
     make_views(storage, dtype, views);

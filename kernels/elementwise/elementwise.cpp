@@ -1,6 +1,7 @@
 #include "kernels/elementwise/elementwise.hpp"
 
 #include "kernels/cuda/elementwise/elementwise.hpp"
+#include "kernels/direct_call.hpp"
 #include "kernels/dispatch.hpp"
 #include "kernels/input.hpp"
 #include "kernels/layout/copy.hpp"
@@ -29,6 +30,7 @@ void unary_bool(const Target& target, UnaryOp op, const TensorRef& out, const Te
 void unary(const Target& target, UnaryOp op, const TensorRef& out, const TensorRef& in) {
   if (out.numel() == 0) return;
   if (in.dtype == DType::bool_) return unary_bool(target, op, out, in);
+  if (is_direct_call(target)) return host::unary(op, out, in);
   submit(
       name_of(op), target, {&out, &in}, [=] { host::unary(op, out, in); },
       [&](void* stream) { cuda::unary(stream, op, out, in); });
@@ -41,6 +43,7 @@ void predicate(const Target& target, PredicateOp op, const TensorRef& out, const
   }
   if (op == PredicateOp::is_nan) return compare(target, CompareOp::ne, out, in, in, in.dtype);
   if (!is_floating_point(in.dtype)) return fill(target, out, op == PredicateOp::is_finite);
+  if (is_direct_call(target)) return host::predicate(op, out, in);
   submit(
       name_of(op), target, {&out, &in}, [=] { host::predicate(op, out, in); },
       [&](void* stream) { cuda::predicate(stream, op, out, in); });
@@ -57,6 +60,7 @@ void binary(const Target& target, BinaryOp op, const TensorRef& out, const Opera
     if (exponent == 0.5) return unary(target, UnaryOp::sqrt, out, a.tensor);
     if (exponent == -1) return unary(target, UnaryOp::reciprocal, out, a.tensor);
   }
+  if (is_direct_call(target)) return host::binary(op, out, a, b, alpha);
   submit(
       name_of(op), target, {&out, tensor_of(a), tensor_of(b)},
       [=] { host::binary(op, out, a, b, alpha); },
@@ -66,6 +70,7 @@ void binary(const Target& target, BinaryOp op, const TensorRef& out, const Opera
 void compare(const Target& target, CompareOp op, const TensorRef& out, const Operand& a,
              const Operand& b, DType compute) {
   if (out.numel() == 0) return;
+  if (is_direct_call(target)) return host::compare(op, out, a, b, compute);
   submit(
       name_of(op), target, {&out, tensor_of(a), tensor_of(b)},
       [=] { host::compare(op, out, a, b, compute); },
@@ -75,6 +80,7 @@ void compare(const Target& target, CompareOp op, const TensorRef& out, const Ope
 void ternary(const Target& target, TernaryOp op, const TensorRef& out, const Operand& a,
              const Operand& b, const Operand& c, const Scalar& value) {
   if (out.numel() == 0) return;
+  if (is_direct_call(target)) return host::ternary(op, out, a, b, c, value);
   submit(
       name_of(op), target, {&out, tensor_of(a), tensor_of(b), tensor_of(c)},
       [=] { host::ternary(op, out, a, b, c, value); },
@@ -84,6 +90,7 @@ void ternary(const Target& target, TernaryOp op, const TensorRef& out, const Ope
 void where(const Target& target, const TensorRef& out, const TensorRef& condition, const Operand& a,
            const Operand& b) {
   if (out.numel() == 0) return;
+  if (is_direct_call(target)) return host::where(out, condition, a, b);
   submit(
       "where", target, {&out, &condition, tensor_of(a), tensor_of(b)},
       [=] { host::where(out, condition, a, b); },

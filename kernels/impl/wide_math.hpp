@@ -8,10 +8,10 @@
 //
 // Note [f32 functions in f64]
 // Each function takes the value of an f32 and returns its result in f64 with a relative error below
-// 1e-9, which rounding to f32 hides. So a composition (sigmoid, gelu) is as accurate as a single
-// function. There are no branches and no calls: compilers make vector code of a loop over them. All
-// roundings are those of + - * / and fma, so vector code and scalar code have the same bits.
-// Polynomials are Taylor's, or fitted at Chebyshev's points with mpmath.
+// 1e-9, which rounding to f32 hides. So a composition (silu) is as accurate as a single function.
+// There are no branches and no calls: compilers make vector code of a loop over them. All roundings
+// are those of + - * / and fma, so vector code and scalar code have the same bits. Polynomials are
+// Taylor's, or fitted at Chebyshev's points with mpmath.
 namespace gantry::kernels::wide {
 
 inline constexpr double kInfinity = std::numeric_limits<double>::infinity();
@@ -157,7 +157,6 @@ inline double cosh(double x) {
   const double e = exp(absolute(x));
   return 0.5 * (e + 1.0 / e);
 }
-inline double sigmoid(double x) { return 1.0 / (1.0 + exp(-x)); }
 inline double silu(double x) {
   const double value = x / (1.0 + exp(-x));
   return x == -kInfinity ? kNan : value;
@@ -177,10 +176,6 @@ inline double erfc_positive(double a) {
                     1.83888003155522527, -1.62099901904630283, 0.855679663930436396,
                     -0.253602034201033572, 0.0327759533556681325);
 }
-inline double erfc(double x) {
-  const double tail = erfc_positive(absolute(x));
-  return x < 0 ? 2.0 - tail : tail;
-}
 inline double erf(double x) {
   const double a = absolute(x);
   const double z = a * a;
@@ -191,12 +186,6 @@ inline double erf(double x) {
                      -1.04691103321512084e-7);
   return with_sign(a < 1 ? near : 1.0 - erfc_positive(a), x);
 }
-inline double gelu(double x) {
-  // At -infinity, 0 * infinity is NaN, as it is with the definition.
-  const double value = 0.5 * x * erfc(x * -0.70710678118654752440);
-  return x == -kInfinity ? kNan : value;
-}
-
 // sin and cos for |x| < kTurns; beyond it the reduction of the argument loses digits.
 inline constexpr double kTurns = 0x1p30;
 struct Angle {

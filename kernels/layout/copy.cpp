@@ -1,6 +1,7 @@
 #include "kernels/layout/copy.hpp"
 
 #include "kernels/cuda/layout/copy.hpp"
+#include "kernels/direct_call.hpp"
 #include "kernels/dispatch.hpp"
 #include "kernels/sim/layout/copy.hpp"
 
@@ -8,6 +9,7 @@ namespace gantry::kernels {
 
 void copy(const Target& target, const TensorRef& out, const TensorRef& in) {
   if (out.numel() == 0) return;
+  if (is_direct_call(target)) return host::copy(out, in);
   submit(
       "copy", target, {&out, &in}, [=] { host::copy(out, in); },
       [&](void* stream) { cuda::copy(stream, out, in); });
@@ -15,6 +17,7 @@ void copy(const Target& target, const TensorRef& out, const TensorRef& in) {
 
 void fill(const Target& target, const TensorRef& out, const Scalar& value) {
   if (out.numel() == 0) return;
+  if (is_direct_call(target)) return host::fill(out, value);
   submit(
       "fill", target, {&out}, [=] { host::fill(out, value); },
       [&](void* stream) { cuda::fill(stream, out, value); });

@@ -102,29 +102,50 @@ bool try_dense_row(const Op& op, std::int64_t n, Out* out, const std::int64_t (&
 // out[i] = convert(op(in[i]...)) on the calling thread. Out is out's element type or a raw word of
 // its size. `name` is for errors of the GPU loop.
 struct Loop {
-  // All rows of a plan. kDense: with a loop for dense rows.
+  // The dims of a plan for N operands, in increasing order of the output's stride.
+  template <int N>
+  struct Rows {
+    int ndim;
+    std::int64_t numel;
+    const std::int64_t* sizes;
+    const std::int64_t (*strides)[N];
+  };
+
+  // All rows. kDense: with a loop for dense rows.
   template <bool kDense, class Out, class Op, int N, class... Sources>
-  static void run_rows(const Op& op, const StridedPlan<N>& plan, Out* data,
+  static void run_rows(const Op& op, const Rows<N>& rows, Out* data,
                        const std::tuple<Sources...>& sources) {
-    const std::int64_t row = plan.sizes[0];
+    const std::int64_t row = rows.sizes[0];
     std::int64_t index[kMaxDims] = {};
     std::int64_t offsets[N] = {};
-    for (std::int64_t done = 0; done < plan.numel; done += row) {
+    for (std::int64_t done = 0; done < rows.numel; done += row) {
       bool dense = false;
       if constexpr (kDense) {
-        dense = plan.strides[0][0] == 1 &&
-                detail::try_dense_row(op, row, data, plan.strides[0], offsets, sources);
+        dense = rows.strides[0][0] == 1 &&
+                detail::try_dense_row(op, row, data, rows.strides[0], offsets, sources);
       }
       if (!dense) {
-        detail::strided_row(op, row, data, plan.strides[0], offsets, sources,
+        detail::strided_row(op, row, data, rows.strides[0], offsets, sources,
                             std::index_sequence_for<Sources...>{});
       }
-      for (int dim = 1; dim < plan.ndim; ++dim) {
-        for (int k = 0; k < N; ++k) offsets[k] += plan.strides[dim][k];
-        if (++index[dim] < plan.sizes[dim]) break;
-        for (int k = 0; k < N; ++k) offsets[k] -= plan.strides[dim][k] * plan.sizes[dim];
+      for (int dim = 1; dim < rows.ndim; ++dim) {
+        for (int k = 0; k < N; ++k) offsets[k] += rows.strides[dim][k];
+        if (++index[dim] < rows.sizes[dim]) break;
+        for (int k = 0; k < N; ++k) offsets[k] -= rows.strides[dim][k] * rows.sizes[dim];
         index[dim] = 0;
       }
+    }
+  }
+
+  template <class Out, class Op, int N, class... Sources>
+  static void run_rows_fast(const Op& op, const Rows<N>& rows, Out* data,
+                            const std::tuple<Sources...>& sources) {
+    constexpr bool is_vector_code =
+        !SlowOp<Op> || (detail::WideOp<Op> && !std::is_same_v<Out, double>);
+    if constexpr (is_vector_code) {
+      with_fma([&] { run_rows<true>(op, rows, data, sources); });
+    } else {
+      run_rows<false>(op, rows, data, sources);
     }
   }
 
@@ -133,17 +154,19 @@ struct Loop {
            const Input<Sources>&... inputs) const {
     constexpr int N = 1 + sizeof...(Sources);
     const std::int64_t* const strides[N] = {out.strides, inputs.strides...};
-    const StridedPlan<N> plan = make_plan<N>(out.ndim, out.sizes, strides);
     const std::tuple<Sources...> sources{inputs.source...};
     auto* data = static_cast<Out*>(out.data);
+    const StridedPlan<N> plan = make_plan<N>(out.ndim, out.sizes, strides);
+    run_rows_fast(op, Rows<N>{plan.ndim, plan.numel, plan.sizes, plan.strides}, data, sources);
+  }
 
-    constexpr bool is_vector_code =
-        !SlowOp<Op> || (detail::WideOp<Op> && !std::is_same_v<Out, double>);
-    if constexpr (is_vector_code) {
-      with_fma([&] { run_rows<true>(op, plan, data, sources); });
-    } else {
-      run_rows<false>(op, plan, data, sources);
-    }
+  // run() for `numel` contiguous elements of every operand.
+  template <class Out, class Op, class... Sources>
+  static void run_line(const Op& op, std::int64_t numel, Out* data, const Sources&... sources) {
+    constexpr int N = 1 + sizeof...(Sources);
+    std::int64_t strides[1][N];
+    for (std::int64_t& stride : strides[0]) stride = 1;
+    run_rows_fast(op, Rows<N>{1, numel, &numel, strides}, data, std::tuple<Sources...>{sources...});
   }
 
   // out[i] = convert(op(i)), with i in row-major order. op.block(b) computes the Op::kSize elements

@@ -34,9 +34,9 @@ constexpr bool has_lanes(Reducer<op, Acc>, In) {
 template <class Lanes, Reduction op, class Acc>
 void combine_lanes(Reducer<op, Acc>, Lanes& a, const Lanes& b) {
   if constexpr (op == Reduction::min) {
-    a = a < b || a != a ? a : b;
+    a = ((a < b) | (a != a)) ? a : b;
   } else if constexpr (op == Reduction::max) {
-    a = a > b || a != a ? a : b;
+    a = ((a > b) | (a != a)) ? a : b;
   } else if constexpr (op == Reduction::prod) {
     a = a * b;
   } else {

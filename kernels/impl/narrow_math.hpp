@@ -1,0 +1,132 @@
+#pragma once
+
+#include <bit>
+#include <cstdint>
+#include <limits>
+
+// f32 functions on the host, in f32: vectors have twice the elements of those of wide_math.hpp.
+//
+// Note [f32 functions in f32]
+// Each function is within 1 ulp: what a rounding loses is kept in a second number (`…_low`) where
+// it would count. As in Note [f32 functions in f64], there are no calls and no branches, and vector
+// code has the bits of scalar code. Polynomials are fitted at Chebyshev's points with mpmath, from
+// the lowest coefficient on with the others rounded to f32. Their terms are paired (Estrin),
+// because a chain of fma takes longer than the processor can look ahead.
+namespace gantry::kernels::narrow {
+
+inline float fma(float a, float b, float c) { return __builtin_fmaf(a, b, c); }
+inline std::int32_t bits_of(float x) { return std::bit_cast<std::int32_t>(x); }
+inline float float_of(std::int32_t bits) { return std::bit_cast<float>(bits); }
+inline float absolute(float x) { return float_of(bits_of(x) & 0x7fffffff); }
+
+// The smaller and the larger of a number that is not negative and a positive bound. NaN counts as
+// the largest number. No comparison, from which compilers would make two versions of what follows.
+inline float at_most(float x, float bound) {
+  const std::int32_t over = bits_of(x) - bits_of(bound);
+  return float_of(bits_of(bound) + (over & (over >> 31)));
+}
+inline float at_least(float x, float bound) {
+  const std::int32_t over = bits_of(x) - bits_of(bound);
+  return float_of(bits_of(bound) + (over & ~(over >> 31)));
+}
+
+// 2^n of a normal number.
+inline float power_of_two(std::int32_t n) { return float_of((n + 127) << 23); }
+
+// e^(x + x_low) = 2^first 2^second (1 + tail), |tail| < 0.42. 2^n has two factors, as it may be no
+// normal number.
+struct Exponential {
+  std::int32_t first;
+  std::int32_t second;
+  float tail;
+};
+inline Exponential exponential(float x, float x_low) {
+  constexpr float kRounder = 0x1.8p23f;
+  const float shifted = fma(x, 1.44269502f, kRounder);
+  const float n = shifted - kRounder;
+  // log(2) = 0.693359375 - 0.000212194440; the first has 10 bits, so its product is exact.
+  const float r = fma(n, -0.693359375f, x);
+  const float r_low = fma(n, 2.12194440e-4f, x_low);
+  const float sum = r + r_low;
+  const float square = sum * sum;
+  const float p = fma(square, fma(square, 0.00139261759f, fma(sum, 0.00836317334f, 0.0416665561f)),
+                      fma(sum, 0.166665778f, 0.5f));
+  const std::int32_t exponent = bits_of(shifted) - bits_of(kRounder);
+  const std::int32_t first = exponent >> 1;
+  return {first, exponent - first, r + fma(square, p, r_low)};
+}
+
+// With e^a = f (1 + tail) g of the magnitude a: 1 / (1 + e^a) = 1/f / (1/f + g (1 + tail)).
+inline float sigmoid(float x) {
+  const Exponential e = exponential(at_most(absolute(x), 104.0f), 0.0f);  // beyond it rounds to 0
+  const float one = power_of_two(-e.first);
+  const float power = power_of_two(e.second);
+  const float exp = fma(power, e.tail, power);
+  const float exp_low = fma(power, e.tail, power - exp);
+  const float sum = exp + one;
+  const float sum_low = (one - (sum - exp)) + exp_low;
+  const float quotient = 1.0f / sum;
+  const float rest = fma(-quotient, sum_low, fma(-quotient, sum, 1.0f));
+  const float of_negative = fma(quotient, rest, quotient) * one;
+  const float value = x < 0 ? of_negative : 1.0f - of_negative;
+  return x != x ? x : value;
+}
+
+// The normal distribution's tail P(X > a) = e^(-a^2 / 2) (kFirst + s) / (a + 7/8), where s is
+// small: a polynomial of v = 25/64 - a / (a + 4), fitted for a <= 15. Beyond it the result rounds
+// to 0.
+inline float gelu(float x) {
+  const float a = at_most(absolute(x), 15.0f);
+  const float half = -0.5f * a;
+  const float power = half * a;
+  const Exponential e = exponential(power, fma(half, a, -power));
+
+  constexpr float kFirst = 0.476186574f;
+  const float v = 25.0f / 64 - a / (a + 4.0f);
+  const float v2 = v * v;
+  const float v4 = v2 * v2;
+  const float low =
+      fma(v2, fma(v, -0.633714914f, -0.154829845f), fma(v, 0.135184392f, -5.71187631e-09f));
+  const float even =
+      fma(v4, fma(v2, -0.0758375749f, 0.170548007f), fma(v2, -0.224621877f, -0.963499188f));
+  const float odd = fma(v4, -0.0536535867f, fma(v2, 0.209432364f, -0.794913352f));
+  const float s = fma(v4, fma(v, odd, even), low);
+
+  // a / (a + 7/8), then times 1 + tail. Times 2^24, since what a rounding of a tiny number loses
+  // may be no normal number.
+  const float scaled = a * 0x1p24f;
+  const float sum = a + 0.875f;
+  const float sum_low = at_most(a, 0.875f) - (sum - at_least(a, 0.875f));
+  const float inverse = 1.0f / sum;
+  const float t = scaled * inverse;
+  const float t_low = fma(-t, sum_low, fma(-t, sum, scaled)) * inverse;
+  const float added = fma(t, e.tail, fma(t_low, e.tail, t_low));
+  const float w = t + added;
+  const float w_low = (t - w) + added;
+
+  const float product = fma(w, kFirst, fma(w, s, w_low * kFirst));
+  const float tail = float_of(bits_of(product) + (e.first << 23)) * power_of_two(e.second - 24);
+  // x - x is NaN at -infinity, where 0 * infinity is NaN with the definition.
+  return x < 0 ? -(tail + (x - x)) : x - tail;
+}
+
+// x = 2^n (1 + f) with |f| <= 1/3.
+inline float log(float x) {
+  constexpr float kInfinity = std::numeric_limits<float>::infinity();
+  const bool is_subnormal = x < 0x1p-126f;
+  const std::int32_t bits = bits_of(is_subnormal ? x * 0x1p23f : x);
+  const std::int32_t exponent = (bits - 0x3f2aaaab) >> 23;  // of x / (2/3)
+  const float f = float_of(bits - (exponent << 23)) - 1.0f;
+  const float n = static_cast<float>(exponent) - (is_subnormal ? 23.0f : 0.0f);
+  const float f2 = f * f;
+  const float f4 = f2 * f2;
+  const float p =
+      fma(f4, fma(f2, fma(f, -0.121255808f, 0.134257495f), fma(f, -0.123461902f, 0.141183093f)),
+          fma(f2, fma(f, -0.166701406f, 0.200037807f), fma(f, -0.249999881f, 0.333333194f)));
+  float value = fma(n, 0.693147182f, fma(f2, fma(f, p, -0.5f), f));
+  value = x == 0 ? -kInfinity : value;
+  value = x == kInfinity ? x : value;
+  return x >= 0 ? value : std::numeric_limits<float>::quiet_NaN();
+}
+
+}  // namespace gantry::kernels::narrow
