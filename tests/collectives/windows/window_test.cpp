@@ -120,6 +120,27 @@ TEST_F(WindowTest, SignalsOrderWritesAndReads) {
   });
 }
 
+// Each signal is taken once: a later one waits for it.
+TEST_F(WindowTest, SignalsOfOneChannelAreNotLost) {
+  GANTRY_REQUIRE_DEVICES(2);
+  setenv("GANTRY_COLL_TIMEOUT", "30", 1);
+  on_ranks(2, [](CollectiveSuite&, Communicator& group) {
+    const Window window = group.window(numbers(group));
+    constexpr int kSignals = 5;
+    if (group.rank() == 0) {
+      for (int i = 0; i < kSignals; ++i) window.put_signal(1);
+      group.host_barrier();
+    } else {
+      group.host_barrier();  // some of them wait by now
+      for (int i = 0; i < kSignals; ++i) window.wait_signal(0);
+    }
+    synchronize(group.device());
+    require(!window.signal_pad().any().item<bool>(), "all signals are taken");
+    window.barrier();
+  });
+  unsetenv("GANTRY_COLL_TIMEOUT");
+}
+
 TEST_F(WindowTest, KernelsOfTheProgramMaySignalThroughThePads) {
   GANTRY_REQUIRE_DEVICES(2);
   on_ranks(2, [](CollectiveSuite&, Communicator& group) {
@@ -218,22 +239,33 @@ TEST_F(WindowTest, BadInput) {
                                  "Window::barrier: expected a window");
 }
 
+// A step of one rank that another one waits for, also if the rank fails.
+class Step {
+ public:
+  void await() const { is_done_.wait(false); }
+  void finish() {
+    is_done_ = true;
+    is_done_.notify_all();
+  }
+
+ private:
+  std::atomic<bool> is_done_{false};
+};
+
 TEST_F(WindowTest, AWaitEndsWithTheGroup) {
   GANTRY_REQUIRE_DEVICES(2);
-  on_ranks(2, [](CollectiveSuite&, Communicator& group) {
+  Step waits;
+  on_ranks(2, [&](CollectiveSuite&, Communicator& group) {
     const Window window = group.window(numbers(group));
     window.barrier();
     synchronize(group.device());
-    group.host_barrier();
     if (group.rank() == 1) {
+      waits.await();
       group.abort();
       return;
     }
-    try {
-      window.wait_signal(1);
-    } catch (const PeerLostError&) {
-      return;  // the abort came first
-    }
+    window.wait_signal(1);
+    waits.finish();
     expect_throws<PeerLostError>([&] { synchronize(group.device()); }, "rank 1 aborted");
     expect_throws<PeerLostError>([&] { window.put_signal(1); }, "rank 1 aborted");
   });
@@ -242,25 +274,26 @@ TEST_F(WindowTest, AWaitEndsWithTheGroup) {
 TEST_F(WindowTest, ASignalThatDoesNotComeIsATimeoutThatNamesTheRank) {
   GANTRY_REQUIRE_DEVICES(2);
   setenv("GANTRY_COLL_TIMEOUT", "1", 1);
-  std::atomic<bool> is_over{false};
+  Step late;
   on_ranks(2, [&](CollectiveSuite&, Communicator& group) {
     const Window window = group.window(numbers(group));
-    if (group.rank() == 1) is_over.wait(false);
+    if (group.rank() == 1) late.await();
+    std::string text = "nothing was thrown";
+    std::vector<int> ranks;
     try {
       if (group.rank() == 0) window.wait_signal(1, 9);
       if (group.rank() == 0) synchronize(group.device());
-      window.put_signal(0);
-      require(false, "nothing was thrown");
+      if (group.rank() == 1) window.put_signal(0);
     } catch (const TimeoutError& error) {
-      require(error.ranks() == std::vector<int>{1}, "the late rank");
-      const std::string text = error.what();
-      require(text.find("rank 0: wait_signal(1) on channel 9 did not finish within 1 s: the other "
-                        "rank did not do its part (GANTRY_COLL_TIMEOUT sets the deadline)") !=
-                  std::string::npos,
-              text);
+      text = error.what();
+      ranks = error.ranks();
     }
-    is_over = true;
-    is_over.notify_all();
+    late.finish();
+    require(ranks == std::vector<int>{1}, "the late rank: " + text);
+    require(text.find("rank 0: wait_signal(1) on channel 9 did not finish within 1 s: the other "
+                      "rank did not do its part (GANTRY_COLL_TIMEOUT sets the deadline)") !=
+                std::string::npos,
+            text);
   });
   unsetenv("GANTRY_COLL_TIMEOUT");
 }
