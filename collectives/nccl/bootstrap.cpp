@@ -2,7 +2,9 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <condition_variable>
 #include <cstring>
+#include <exception>
 #include <memory>
 #include <mutex>
 #include <numeric>
@@ -19,6 +21,7 @@
 #include "collectives/control/segment.hpp"
 #include "collectives/nccl/check.hpp"
 #include "collectives/nccl/library.hpp"
+#include "core/processes/background_thread.hpp"
 #include "core/processes/suspend_aware_timeout.hpp"
 #include "memory/source/driver_memory.hpp"
 
@@ -63,6 +66,50 @@ struct SharedNcclComm {
       buffer_bytes = bytes;
     }
     return static_cast<std::byte*>(buffer.data());
+  }
+};
+
+// One exchange: `width` bytes of every member.
+struct Exchange {
+  std::vector<int> members;  // ranks of the communicator
+  bool is_all;               // all of its ranks, in order
+  const std::byte* own;
+  std::byte* others;
+  std::size_t width;
+
+  void enqueue(const SharedNcclComm& shared) const {
+    auto* const stream = static_cast<cudaStream_t>(shared.stream.handle);
+    if (is_all) {
+      check_nccl(nccl().all_gather(own, others, width, ncclUint8, shared.comm, stream),
+                 "ncclAllGather", "exchanging addresses", shared.comm);
+      return;
+    }
+    check_nccl(nccl().group_start(), "ncclGroupStart", "exchanging addresses");
+    // An exception would leave the NCCL group of this thread open.
+    ncclResult_t failure = ncclSuccess;
+    for (std::size_t i = 0; i < members.size() && failure == ncclSuccess; ++i) {
+      failure = nccl().send(own, width, ncclUint8, members[i], shared.comm, stream);
+      if (failure != ncclSuccess) break;
+      failure = nccl().recv(others + i * width, width, ncclUint8, members[i], shared.comm, stream);
+    }
+    const ncclResult_t end = nccl().group_end();
+    check_nccl(failure, "ncclSend, ncclRecv", "exchanging addresses", shared.comm);
+    check_nccl(end, "ncclGroupEnd", "exchanging addresses", shared.comm);
+  }
+};
+
+// The end of a call that another thread makes.
+struct CallEnd {
+  std::mutex mutex;  // of the other members
+  std::condition_variable changed;
+  bool is_done = false;
+  std::exception_ptr failure;
+
+  void set(std::exception_ptr why) {
+    const std::lock_guard lock(mutex);
+    failure = std::move(why);
+    is_done = true;
+    changed.notify_one();
   }
 };
 
@@ -130,9 +177,9 @@ class NcclBootstrap final : public Bootstrap {
     std::byte* const own = shared.room(width + all.size());
     std::byte* const others = own + width;
     driver().copy(own, bytes.data(), width, shared.stream);
-    gather(own, others, width);
-    driver().record_event(shared.event, shared.stream);
     try {
+      enqueue({members_, is_all_, own, others, width});
+      driver().record_event(shared.event, shared.stream);
       await_event();
     } catch (...) {
       shared.is_stuck = true;
@@ -144,25 +191,34 @@ class NcclBootstrap final : public Bootstrap {
     return all;
   }
 
-  void gather(const void* own, std::byte* others, std::size_t width) {
-    auto* const stream = static_cast<cudaStream_t>(shared_->stream.handle);
-    if (is_all_) {
-      check_nccl(nccl().all_gather(own, others, width, ncclUint8, shared_->comm, stream),
-                 "ncclAllGather", "exchanging addresses", shared_->comm);
-      return;
+  // NCCL connects ranks in their first call together, and that call blocks until all of them come.
+  // So another thread makes it. One that does not return keeps what it uses, until the program
+  // aborts the communicator. Throws: NcclError; TimeoutError.
+  void enqueue(Exchange exchange) const {
+    auto end = std::make_shared<CallEnd>();
+    start_background_thread("gantry-nccl", [end, shared = shared_, exchange] {
+      try {
+        const DeviceGuard guard(shared->device);
+        exchange.enqueue(*shared);
+        end->set(nullptr);
+      } catch (...) {
+        end->set(std::current_exception());
+      }
+    }).detach();
+    SuspendAwareTimeout countdown(timeout_);
+    std::unique_lock lock(end->mutex);
+    while (!end->is_done) {
+      if (countdown.has_expired()) throw_late();
+      end->changed.wait_for(lock, countdown.next_wait());
     }
-    check_nccl(nccl().group_start(), "ncclGroupStart", "exchanging addresses");
-    // An exception would leave the NCCL group of this thread open.
-    ncclResult_t failure = ncclSuccess;
-    for (std::size_t i = 0; i < members_.size() && failure == ncclSuccess; ++i) {
-      failure = nccl().send(own, width, ncclUint8, members_[i], shared_->comm, stream);
-      if (failure != ncclSuccess) break;
-      failure =
-          nccl().recv(others + i * width, width, ncclUint8, members_[i], shared_->comm, stream);
-    }
-    const ncclResult_t end = nccl().group_end();
-    check_nccl(failure, "ncclSend, ncclRecv", "exchanging addresses", shared_->comm);
-    check_nccl(end, "ncclGroupEnd", "exchanging addresses", shared_->comm);
+    if (end->failure) std::rethrow_exception(end->failure);
+  }
+
+  [[noreturn]] void throw_late() const {
+    throw TimeoutError(fmt::format(
+        "{}: rank {} waited {}, but other ranks, of which NCCL does not say which, did not come "
+        "(GANTRY_COLL_TIMEOUT sets the deadline)",
+        purpose(), rank_, duration_text(timeout_)));
   }
 
   // Throws: NcclError; TimeoutError.
@@ -174,12 +230,7 @@ class NcclBootstrap final : public Bootstrap {
           error != ncclInProgress) {
         check_nccl(error, "ncclCommGetAsyncError", "exchanging addresses", shared_->comm);
       }
-      if (countdown.has_expired()) {
-        throw TimeoutError(fmt::format(
-            "{}: rank {} waited {}, but other ranks, of which NCCL does not say which, did not "
-            "come (GANTRY_COLL_TIMEOUT sets the deadline)",
-            purpose(), rank_, duration_text(timeout_)));
-      }
+      if (countdown.has_expired()) throw_late();
       std::this_thread::sleep_for(std::chrono::microseconds(50));
     }
   }
