@@ -62,18 +62,10 @@ class ScanCarry {
 
   // Adds the total of the next unit.
   GANTRY_HD void push(Acc total) {
-    const std::uint64_t place = ++count_ % kScanGroup;
-    if (place == 0) return close_group(total);
-    running_[0] = place == 1 ? total : Step::combine(running_[0], total);
-    before_ = Step::combine(above_, running_[0]);
-  }
-
- private:
-  // Adds the last unit of a group, which is a unit of the level above.
-  GANTRY_HD void close_group(Acc total) {
-    std::uint64_t count = count_;
-    running_[0] = Step::combine(running_[0], total);
-    for (int level = 0; count % kScanGroup == 0; ++level) {
+    std::uint64_t count = ++count_;
+    int level = 0;
+    running_[0] = (count - 1) % kScanGroup == 0 ? total : Step::combine(running_[0], total);
+    for (; count % kScanGroup == 0; ++level) {
       total = running_[level];
       count /= kScanGroup;
       running_[level + 1] =
@@ -82,17 +74,16 @@ class ScanCarry {
     // The levels from the highest down; a level whose group has just begun has nothing before.
     int top = 0;
     for (std::uint64_t units = count_; units >= kScanGroup; units /= kScanGroup) ++top;
-    above_ = Step::neutral();
-    for (; top > 0; --top) {
+    before_ = Step::neutral();
+    for (; top >= 0; --top) {
       if ((count_ >> (top * kScanGroupBits)) % kScanGroup != 0)
-        above_ = Step::combine(above_, running_[top]);
+        before_ = Step::combine(before_, running_[top]);
     }
-    before_ = above_;
   }
 
+ private:
   std::uint64_t count_ = 0;  // units so far
   Acc before_ = Step::neutral();
-  Acc above_ = Step::neutral();            // what the levels above the lowest have before
   Acc running_[64 / kScanGroupBits] = {};  // of the current group of each level
 };
 

@@ -26,7 +26,7 @@ void combine_lanes(Lanes& a, const Lanes& b) {
 }
 
 constexpr int kBatch = 4 * kScanGroup;
-constexpr int kBatches = 4;
+constexpr int kBatches = kScanGroup / 4;
 
 // Elements of a batch in the order of Lanes: element i of each of four groups, for every i.
 inline void load_batch(float* to, const float* in) {
@@ -53,11 +53,15 @@ inline void store_batch(float* out, const float* from) {
   }
 }
 
-// Scans kBatches batches, which come one after the other. Conversions are loops over arrays, of
-// which compilers make better code than of vectors. Each step is a loop over batches: they overlap
-// within a step, as one batch has too many instructions to overlap with the next.
-template <ScanOp kOp, class Carry>
-void scan_batches(float* out, const float* in, Carry& carry) {
+// Scans kBatches batches, which come one after the other and are a group of groups, the unit of
+// `carry`.
+//
+// Conversions are loops over arrays, of which compilers make better code than of vectors. Each step
+// is a loop over batches: they overlap within a step, as one batch has too many instructions to
+// overlap with the next.
+template <ScanOp kOp>
+void scan_batches(float* out, const float* in, ScanCarry<ScanStep<double, kOp>>& carry) {
+  using Step = ScanStep<double, kOp>;
   constexpr int kElements = kBatches * kBatch;
   alignas(32) float elements[kElements];
   for (int i = 0; i < kElements; i += kBatch) load_batch(elements + i, in + i);
@@ -71,12 +75,15 @@ void scan_batches(float* out, const float* in, Carry& carry) {
     }
   }
   double before[kBatches][4];
+  const double above = carry.before();
+  double groups = Step::neutral();
   for (int batch = 0; batch < kBatches; ++batch) {
     for (int group = 0; group < 4; ++group) {
-      before[batch][group] = carry.before();
-      carry.push(running[batch][kScanGroup - 1][group]);
+      before[batch][group] = Step::combine(above, groups);
+      groups = Step::combine(groups, running[batch][kScanGroup - 1][group]);
     }
   }
+  carry.push(groups);
   for (int batch = 0; batch < kBatches; ++batch) {
     const Lanes added = {before[batch][0], before[batch][1], before[batch][2], before[batch][3]};
     for (int i = 0; i < kScanGroup; ++i) combine_lanes<kOp>(running[batch][i], added);
@@ -88,23 +95,31 @@ void scan_batches(float* out, const float* in, Carry& carry) {
   for (int i = 0; i < kElements; i += kBatch) store_batch(out + i, elements + i);
 }
 
-// Scans `length` elements after those of `carry`. Rounds each element of the result; the
-// accumulator itself is never rounded.
+// Scans `length` elements after those of `carry`, whose units are groups of groups. Rounds each
+// element of the result; the accumulator itself is never rounded.
 template <ScanOp kOp, class In, class Carry>
 void scan_elements(ScanOut<In>* out, std::int64_t out_stride, const In* in, std::int64_t in_stride,
                    std::int64_t length, Carry& carry) {
   using Step = ScanStep<ScanAccumulator<In>, kOp>;
+  auto groups = Step::neutral();
+  int group = 0;
   for (std::int64_t first = 0; first < length; first += kScanGroup) {
     const std::int64_t rest = length - first;
     const int count = static_cast<int>(rest < kScanGroup ? rest : kScanGroup);
+    const auto before = Step::combine(carry.before(), groups);
     auto running = Step::neutral();
     for (int i = 0; i < count; ++i) {
       running = Step::combine(running, static_cast<typename Step::Acc>(in[i * in_stride]));
-      out[i * out_stride] = from_accumulator<ScanOut<In>>(Step::combine(carry.before(), running));
+      out[i * out_stride] = from_accumulator<ScanOut<In>>(Step::combine(before, running));
     }
     in += count * in_stride;
     out += count * out_stride;
-    if (count == kScanGroup) carry.push(running);
+    groups = Step::combine(groups, running);
+    if (++group == kScanGroup) {
+      carry.push(groups);
+      groups = Step::neutral();
+      group = 0;
+    }
   }
 }
 
