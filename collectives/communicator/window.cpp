@@ -24,6 +24,7 @@
 #include "collectives/protocol/launch.hpp"
 #include "device/sync_debug_driver.hpp"
 #include "job/flight_file.hpp"
+#include "streams/sanitizer/hooks.hpp"
 
 namespace gantry {
 
@@ -56,6 +57,9 @@ class Window::State final : public PeerWork, public std::enable_shared_from_this
     memory_.add(bootstrap, pad_.storage(), "window");
     const std::uint64_t data = memory_.find(tensor_.data(), 0);
     for (int rank = 0; rank < size(); ++rank) pointers_.push_back(memory_.address(data, rank));
+    // Ranks of one process use it in the order of signals.
+    unchecked_tensor_.emplace(tensor_.storage().data(), tensor_.storage().bytes());
+    unchecked_pad_.emplace(pad_.storage().data(), pad_.storage().bytes());
   }
   ~State() override = default;
 
@@ -199,6 +203,8 @@ class Window::State final : public PeerWork, public std::enable_shared_from_this
   Tensor pad_;
   Registrations memory_;
   std::vector<void*> pointers_;
+  std::optional<sanitizer::UncheckedMemory> unchecked_tensor_;
+  std::optional<sanitizer::UncheckedMemory> unchecked_pad_;
   std::exception_ptr failure_;
   mutable std::mutex mutex_;  // guards the following members
   std::uint32_t sequence_ = kFirstSequence;

@@ -91,4 +91,17 @@ void memory_freed(const void* data, std::size_t bytes, const StreamClock* stream
 /// record_stream (`until_free`) or record_use of a block.
 void memory_recorded(const void* data, const Stream& stream, bool until_free) noexcept;
 
+/// While it lives, accesses of some memory are not checked: what orders them cannot be seen.
+class UncheckedMemory {
+ public:
+  UncheckedMemory(const void* data, std::size_t bytes);
+  ~UncheckedMemory();
+  UncheckedMemory(const UncheckedMemory&) = delete;
+  UncheckedMemory& operator=(const UncheckedMemory&) = delete;
+
+ private:
+  const void* data_;
+  std::size_t bytes_;
+};
+
 }  // namespace gantry::sanitizer

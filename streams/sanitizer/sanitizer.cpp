@@ -180,4 +180,12 @@ void memory_recorded(const void* data, const Stream& stream, bool until_free) no
   }
 }
 
+UncheckedMemory::UncheckedMemory(const void* data, std::size_t bytes) : data_(data), bytes_(bytes) {
+  Tracker::instance().leave_unchecked(data_, bytes_);
+}
+
+UncheckedMemory::~UncheckedMemory() {
+  if (!in_bad_fork()) Tracker::instance().check_memory(data_, bytes_);
+}
+
 }  // namespace gantry::sanitizer

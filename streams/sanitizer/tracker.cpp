@@ -113,6 +113,25 @@ const std::string* Tracker::intern(std::string_view name) {
   return found != names_.end() ? &*found : &*names_.emplace(name).first;
 }
 
+void Tracker::leave_unchecked(const void* data, std::size_t bytes) {
+  const std::lock_guard lock(mutex_);
+  unchecked_.push_back({static_cast<const std::byte*>(data), bytes});
+}
+
+void Tracker::check_memory(const void* data, std::size_t bytes) noexcept {
+  const std::lock_guard lock(mutex_);
+  const auto found =
+      std::ranges::find(unchecked_, MemoryRange{static_cast<const std::byte*>(data), bytes});
+  if (found != unchecked_.end()) unchecked_.erase(found);
+}
+
+bool Tracker::is_unchecked(const Use& use) const noexcept {
+  const auto* const data = static_cast<const std::byte*>(use.region.data);
+  return std::ranges::any_of(unchecked_, [data](const MemoryRange& range) {
+    return data >= range.begin && data < range.begin + range.bytes;
+  });
+}
+
 bool Tracker::is_ordered(const Line& line, const AccessRecord& earlier, const AccessRecord& later) {
   return later.is_host ? line.time.is_over(earlier.stream, earlier.tick)
                        : line.time.is_ordered(earlier.stream, earlier.tick, later.stream);
@@ -191,6 +210,7 @@ Entry Tracker::enter(std::string_view operation, const Stream& stream,
   streams_[index].name.id = stream.id();
   std::vector<AccessRecord> records;
   for (const Use& use : operands) {
+    if (is_unchecked(use)) continue;
     AccessRecord record = record_of(use);
     if (record.bytes.is_empty()) continue;
     // An operation in place is one access: the write.
@@ -215,6 +235,7 @@ void Tracker::enter_on_host(std::string_view operation, std::span<const Use> ope
     const std::lock_guard lock(mutex_);
     std::vector<AccessRecord> records;
     for (const Use& use : operands) {
+      if (is_unchecked(use)) continue;
       AccessRecord record = record_of(use);
       record.is_host = true;
       record.name = intern(operation);

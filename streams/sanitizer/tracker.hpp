@@ -90,6 +90,9 @@ class Tracker {
   void free_memory(const void* data, std::size_t bytes, const StreamClock* stream);
   /// Uses by `stream`, until now or until the free, keep the block from reuse.
   void record_stream(const void* data, const Stream& stream, bool until_free);
+  /// Accesses of this memory are not checked from now on, until check_memory().
+  void leave_unchecked(const void* data, std::size_t bytes);
+  void check_memory(const void* data, std::size_t bytes) noexcept;
 
   [[nodiscard]] Findings& findings() { return findings_; }
   [[nodiscard]] std::uint64_t operations() const {
@@ -118,6 +121,11 @@ class Tracker {
     std::vector<AccessRecord> accesses;
     Clock last_replay;
   };
+  struct MemoryRange {
+    const std::byte* begin = nullptr;
+    std::size_t bytes = 0;
+    bool operator==(const MemoryRange&) const = default;
+  };
   struct RecordedUse {
     StreamIndex stream = 0;
     std::uint64_t last_tick = 0;
@@ -130,6 +138,7 @@ class Tracker {
   StreamIndex arrive(Line& line, const StreamPoint& at);
   void join_default_stream(StreamIndex stream);
   const std::string* intern(std::string_view name);
+  [[nodiscard]] bool is_unchecked(const Use& use) const noexcept;
   std::vector<Finding> find(Line& line, std::span<const AccessRecord> records,
                             const Exempt& exempt = {});
   void add(Line& line, std::span<const AccessRecord> records);
@@ -151,6 +160,7 @@ class Tracker {
   std::unordered_map<NativeGraph, GraphRecord> graphs_;
   std::map<std::pair<const void*, std::uint64_t>, Clock> queues_;  ///< by queue and capture
   std::map<const void*, std::vector<RecordedUse>> recorded_uses_;
+  std::vector<MemoryRange> unchecked_;  ///< not in reset(): whoever adds one removes it
   std::set<std::string, std::less<>> names_;
   Findings findings_;
 };
