@@ -18,6 +18,7 @@ void receive(void*, const Message&) { std::abort(); }
 void messages(void*, const MessageList<kFewMessages>&) { std::abort(); }
 void messages(void*, const MessageList<kMostMessages>&) { std::abort(); }
 void report_progress(void*, const ProgressReport&) { std::abort(); }
+void peer_signal(void*, const PeerSignal&) { std::abort(); }
 void preload_one_shot() { std::abort(); }
 void preload_ll() { std::abort(); }
 void preload_ll128() { std::abort(); }
@@ -28,5 +29,6 @@ void preload_zero_copy() { std::abort(); }
 void preload_message() { std::abort(); }
 void preload_message_group() { std::abort(); }
 void preload_progress_report() { std::abort(); }
+void preload_peer_signal() { std::abort(); }
 
 }  // namespace gantry::protocol::cuda
