@@ -207,6 +207,25 @@ class CheckTest(unittest.TestCase):
         noisy = {**macros, "include/gantry/core/bad.hpp": "#pragma once\n#error another\n#include <gantry/core/macros.hpp>\n"}
         self.assert_fails("self_contained", noisy, "--- gantry/core/bad.hpp\nexpected one error, but got 2", "--mode", "outdated", *COMPILER)
 
+    def test_cuda_stubs(self):
+        with tempfile.TemporaryDirectory() as folder:
+            root = pathlib.Path(folder)
+            (root / "cuda").mkdir()
+            declared = "namespace cuda {\nvoid copy();\nvoid fill();\n}\n"
+            sources = {"host": f"{declared}void run() {{ cuda::copy(); cuda::fill(); }}\n",
+                       "cuda/kernels": f"{declared}void cuda::copy() {{}}\nvoid cuda::fill() {{}}\n",
+                       "all": f"{declared}void cuda::copy() {{}}\nvoid cuda::fill() {{}}\n",
+                       "few": f"{declared}void cuda::copy() {{}}\n"}
+            for name, text in sources.items():
+                (root / f"{name}.cpp").write_text(text, encoding="utf-8")
+                subprocess.run([*COMPILER, "-c", root / f"{name}.cpp", "-o", root / f"{name}.o"], check=True)
+            (root / "objects.txt").write_text(f"{root}/host.o\n{root}/cuda/kernels.o\n", encoding="utf-8")
+            for stubs, expected in (("all", (0, "")), ("few", (1, "cuda::fill() has no stub for builds without CUDA or NCCL\n"))):
+                (root / "stubs.txt").write_text(f"{root}/{stubs}.o\n", encoding="utf-8")
+                command = [sys.executable, HERE / "cuda_stubs.py", "nm", root / "objects.txt", root / "stubs.txt"]
+                result = subprocess.run(command, capture_output=True, text=True, check=False)
+                self.assertEqual((result.returncode, result.stdout + result.stderr), expected)
+
     def exported_symbols(self, header, source, *flags):
         """Exit code and output of the check of a small library with one public header."""
         includes = "#include <memory>\n#include <ostream>\n#include <string>\n"
