@@ -18,7 +18,7 @@ namespace gantry::memory {
 namespace {
 
 // Attempts of a request while other threads hold memory in transition.
-constexpr int kRetries = 16;
+constexpr int kRetries = 64;
 constexpr std::size_t kEverything = ~std::size_t{0};
 constexpr const Pool* kAllPools = nullptr;
 
@@ -75,7 +75,9 @@ HeapBlock& OomRecovery::allocate(HeapLock& lock, Arena& arena, BlockRequest requ
 // Waits for pending transfers. True if other threads completed some since there were `before`.
 bool OomRecovery::wait_for_transfers(HeapLock& lock, std::uint64_t before) {
   constexpr auto kPause = std::chrono::microseconds(50);
-  const auto deadline = std::chrono::steady_clock::now() + std::chrono::milliseconds(100);
+  // A thread may lose its processor within a driver call; it is waited for before memory is called
+  // exhausted.
+  const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(1);
   const auto completed = [&] {
     return state_.completed_transfers - before != HeapState::ChunkTransfer::completed_by_thread;
   };

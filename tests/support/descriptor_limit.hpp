@@ -20,19 +20,22 @@ inline int count_descriptors(const std::string& process = "self") {
   return static_cast<int>(std::distance(begin(all), end(all)));
 }
 
-/// While it lives, this process can open `free` more descriptors.
+/// While it lives, this process can open `free` more descriptors. With 0, also not those that other
+/// threads close meanwhile.
 class DescriptorLimit {
  public:
   explicit DescriptorLimit(int free = 0) {
     getrlimit(RLIMIT_NOFILE, &before_);
+    if (free == 0) {
+      set(STDERR_FILENO + 1);  // the numbers that nobody closes
+      return;
+    }
     // The lowest numbers come first, so no hole is left below the last one.
     constexpr int kFillers = 64;
     for (int i = 0; i < kFillers; ++i) {
       if (!fill()) throw std::system_error(errno, std::generic_category(), "DescriptorLimit");
     }
-    rlimit limit = before_;
-    limit.rlim_cur = static_cast<rlim_t>(fillers_.back()) + 1;
-    setrlimit(RLIMIT_NOFILE, &limit);
+    set(fillers_.back() + 1);
     while (fill()) {
       // Another thread closed one meanwhile.
     }
@@ -53,6 +56,12 @@ class DescriptorLimit {
     const int filler = open("/dev/null", O_RDONLY | O_CLOEXEC);
     if (filler >= 0) fillers_.push_back(filler);
     return filler >= 0;
+  }
+
+  void set(int descriptors) const {
+    rlimit limit = before_;
+    limit.rlim_cur = static_cast<rlim_t>(descriptors);
+    setrlimit(RLIMIT_NOFILE, &limit);
   }
 
   rlimit before_{};
