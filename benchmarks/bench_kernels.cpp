@@ -53,12 +53,13 @@ void kernel(benchmark::State& state, const std::string& op, DType dtype, std::in
 }  // namespace
 
 void register_kernels() {
-  const std::int64_t largest = platform() == Platform::simulated ? 2 << 20 : 256 << 20;
+  std::vector<std::int64_t> sizes{1 << 20, 256 << 20, 1 << 30};
+  if (platform() == Platform::simulated) sizes = {1 << 20, 2 << 20};
   for (const char* op : {"add", "jit_add", "axpy", "jit_axpy", "exp", "fill", "sum", "max",
                          "sum_dim0", "sum_dim1", "argmax", "cumsum", "cumsum_dim0", "softmax",
                          "uniform", "normal", "bias_add", "transpose", "index_rows"}) {
     for (const DType dtype : {f32, bf16}) {
-      for (const std::int64_t bytes : {std::int64_t{1} << 20, largest}) {
+      for (const std::int64_t bytes : sizes) {
         const std::string what = std::string(op) + (dtype == f32 ? "/" : "_bf16/");
         add("kernel/" + what + std::to_string(bytes),
             [=](benchmark::State& state) { kernel(state, op, dtype, bytes); });

@@ -15,11 +15,15 @@ int main(int argc, char** argv) {
   benchmark::AddCustomContext("device", gantry::device_properties(gantry::Device::cuda(0)).name);
   benchmark::AddCustomContext("devices", std::to_string(gantry::device_count()));
   gantry::benchmarks::register_dispatch();
+#ifdef GANTRY_BENCH_CUDA
+  gantry::benchmarks::register_launch();
+#endif
   gantry::benchmarks::register_allocation();
   gantry::benchmarks::register_copy();
   gantry::benchmarks::register_cpu();
   gantry::benchmarks::register_kernels();
   gantry::benchmarks::register_selection();
+  gantry::benchmarks::register_matmul();
   gantry::benchmarks::register_graph();
   gantry::benchmarks::register_comm();
   gantry::benchmarks::register_sanitizer();

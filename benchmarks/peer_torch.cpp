@@ -173,7 +173,8 @@ void kernels() {
        {"add", "exp", "fill", "sum", "max", "sum_dim0", "sum_dim1", "argmax", "cumsum",
         "cumsum_dim0", "softmax", "uniform", "normal", "bias_add", "transpose", "index_rows"}) {
     for (const auto dtype : {torch::kFloat32, torch::kBFloat16}) {
-      for (const std::int64_t bytes : {std::int64_t{1} << 20, std::int64_t{256} << 20}) {
+      for (const std::int64_t bytes :
+           {std::int64_t{1} << 20, std::int64_t{256} << 20, std::int64_t{1} << 30}) {
         kernel(op, dtype, bytes);
       }
     }
@@ -273,6 +274,18 @@ void selections() {
   }
 }
 
+// The rows of bench_matmul.cpp.
+void products() {
+  for (const auto dtype : {torch::kFloat32, torch::kBFloat16}) {
+    for (const std::int64_t size : {100, 128, 512, 1000, 1024, 2048, 4096, 8192}) {
+      auto a = torch::ones({size, size}, torch::dtype(dtype).device(torch::kCUDA, 0));
+      auto b = torch::ones_like(a);
+      completion((dtype == torch::kFloat32 ? "matmul/" : "matmul_bf16/") + std::to_string(size),
+                 size > 2048 ? 5 : 20, [&] { auto c = a.matmul(b); });
+    }
+  }
+}
+
 void run() {
   torch::NoGradGuard no_grad;
   dispatch();
@@ -280,6 +293,7 @@ void run() {
   copies();
   kernels();
   selections();
+  products();
 }
 
 }  // namespace

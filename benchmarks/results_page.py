@@ -21,12 +21,16 @@ PROCESS = ("comm/broadcast/4096", "comm/broadcast/1048576", "comm/broadcast/2684
            "comm/scatter/4096", "comm/scatter/1048576", "comm/scatter/268435456",
            "comm/gather/4096", "comm/gather/1048576", "comm/gather/268435456",
            "comm/broadcast_coalesced/200x4KB", "comm/reduce_add_coalesced/200x4KB",
-           "dispatch/add", "dispatch/sum", "dispatch/empty", "dispatch/view", "dispatch/mm_64",
+           "dispatch/add", "dispatch/add_", "dispatch/fill_", "dispatch/sum", "dispatch/empty", "dispatch/view", "dispatch/mm_64",
            "copy/h2d_pinned/268435456", "copy/d2d/4096", "copy/d2d/268435456", "copy/peer/4096", "copy/peer/268435456",
            "copy/cast_f32_f16/268435456", "copy/transposed/8192")
 KERNELS = ("add", "bias_add", "exp", "fill", "sum", "sum_dim0", "sum_dim1", "max", "argmax", "cumsum", "cumsum_dim0", "softmax", "uniform",
            "normal", "transpose", "transpose_cast", "softmax_short", "softmax_long", "index_rows", "masked_select", "nonzero",
            "index_put", "scatter_add", "cummax", "searchsorted", "histc")
+KERNEL_COLUMNS = (("f32, 1 MiB", "", MIB), ("f32, 256 MiB", "", 256 * MIB), ("bf16, 256 MiB", "_bf16", 256 * MIB))
+LARGE_COLUMNS = (("f32, 1 GiB", "", 1024 * MIB), ("bf16, 1 GiB", "_bf16", 1024 * MIB))
+ORDERING_COLUMNS = (("f32, 1 MiB", "", MIB), ("f32, 64 MiB", "", 64 * MIB), ("bf16, 32 MiB", "_bf16", 32 * MIB))
+MATRICES = (100, 128, 512, 1000, 1024, 2048, 4096, 8192)
 ORDERINGS = ("sort", "argsort", "topk", "topk_rows", "median", "unique")
 ALLOCATORS = ("PyTorch", "PyTorch expandable", "cudaMallocAsync", "RMM pool")
 
@@ -69,6 +73,14 @@ sums in a fixed order, PyTorch's in the order in which its atomic operations hap
 
 ORDERING_TEXT = """
 The same for orderings. `topk` takes 64 elements of one row, `topk_rows` 64 of each row of a square matrix.
+"""
+
+LARGE_TEXT = """
+Some of them on 1 GiB:
+"""
+
+MATMUL_TEXT = """
+Products of two square matrices, f32 without TF32:
 """
 
 CPU_TEXT = """
@@ -226,14 +238,11 @@ def process_table(results):
     return table(["measurement", *head], lines)
 
 
-def kernel_table(results, kernels, large):
-    """A row for each kernel: of 1 MiB, and of `large` elements of f32 and bf16."""
+def kernel_table(results, kernels, columns):
+    """A row for each kernel. A column is its title, the suffix of the kernel's name and the size."""
     rows = {}
     for _, row in rows_of(results, "process"):
         rows.setdefault(row["name"], row)  # the newest
-    columns = [("f32, 1 MiB", "", MIB), (f"f32, {4 * large // MIB} MiB", "", 4 * large)]
-    sixteen_bit = 4 * large if kernels is KERNELS else 2 * large
-    columns.append((f"bf16, {sixteen_bit // MIB} MiB", "_bf16", sixteen_bit))
     lines = []
     for kernel in kernels:
         cells = []
@@ -242,7 +251,20 @@ def kernel_table(results, kernels, large):
             cells += ["—", "—"] if row is None else [number_text(row["gantry_us"]), ratio_text(row["ratio"])]
         lines.append([kernel, *cells])
     head = [text for title, _, _ in columns for text in (f"{title}, µs", "PyTorch / gantry")]
-    return table(["kernel", *head], lines)
+    return table(["kernel", *head], [line for line in lines if set(line[1:]) != {"—"}])
+
+
+def matmul_table(results):
+    """A row for each size of square matrices."""
+    rows = {}
+    for _, row in rows_of(results, "process"):
+        rows.setdefault(row["name"], row)  # the newest
+    lines = []
+    for size in MATRICES:
+        found = [rows.get(f"{name}/{size}") for name in ("matmul", "matmul_bf16")]
+        if None not in found:
+            lines.append([str(size), *(text for row in found for text in (number_text(row["gantry_us"]), ratio_text(row["ratio"])))])
+    return table(["size", "f32, µs", "PyTorch / gantry", "bf16, µs", "PyTorch / gantry"], lines)
 
 
 def cpu_parts(results):
@@ -345,8 +367,10 @@ def page(results):
     """The text of the page."""
     parts = [HEAD, COLLECTIVES_TEXT, "\n".join(collectives_table(results)),
              notes_text(results, "collectives"), PICTURE, PROCESS_TEXT,
-             "\n".join(process_table(results)), KERNEL_TEXT, "\n".join(kernel_table(results, KERNELS, 64 * MIB)),
-             ORDERING_TEXT, "\n".join(kernel_table(results, ORDERINGS, 16 * MIB)),
+             "\n".join(process_table(results)), KERNEL_TEXT, "\n".join(kernel_table(results, KERNELS, KERNEL_COLUMNS)),
+             LARGE_TEXT, "\n".join(kernel_table(results, KERNELS, LARGE_COLUMNS)),
+             ORDERING_TEXT, "\n".join(kernel_table(results, ORDERINGS, ORDERING_COLUMNS)),
+             MATMUL_TEXT, "\n".join(matmul_table(results)),
              *cpu_parts(results), ALLOCATOR_TEXT, "\n".join(allocator_table(results)),
              wrapped(sequences_text(results)), *startup_parts(results), REPRODUCE_TEXT, "\n".join(sources(results))]
     return "\n\n".join(part.strip("\n") for part in parts) + "\n"

@@ -66,11 +66,13 @@ void add(const std::string& name, Body body) {
 
 // One function per file; each registers its benchmarks.
 void register_dispatch();
+void register_launch();  // with CUDA only
 void register_allocation();
 void register_copy();
 void register_cpu();
 void register_kernels();
 void register_selection();
+void register_matmul();
 void register_graph();
 void register_comm();
 void register_sanitizer();
