@@ -100,9 +100,9 @@ class GANTRY_API Graph {
 /// A scope in which work is captured into a graph.
 ///
 /// The stream of the capture is current in the scope. By default it is a pooled stream of the
-/// current device, always the same one for a thread. If an exception ends the scope, the graph is
-/// empty. If the capture fails at the end of the scope, Graph::replay() throws the reason; end()
-/// throws it at once.
+/// current device, and a thread uses the same one for each capture. If an exception ends the scope,
+/// the graph is empty. If the capture fails at the end of the scope, Graph::replay() throws the
+/// reason; end() throws it at once.
 class GANTRY_API GraphCapture {
  public:
   /// Begins the capture. Throws: as Graph::capture_begin().
