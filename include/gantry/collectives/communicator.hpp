@@ -73,9 +73,12 @@ struct CollectiveOptions {
 ///    replacements.
 ///  * A rank that does not make the call is a TimeoutError that names it, after GANTRY_COLL_TIMEOUT
 ///    seconds. Between machines this also holds if hosts wait in different calls.
-///  * A send and a recv that differ are a CollectiveMismatch that names both calls. Both ranks throw
-///    it, at the latest from the next call. Over "p2p" it breaks the group, over "host" it does not.
-///  * Where NCCL carries data between machines, only the deadline detects mismatches and losses. Its
+///  * A send and a recv that differ are a CollectiveMismatch that names both calls. Both ranks
+///  throw
+///    it, at the latest from the next call. Over "p2p" it breaks the group, over "host" it does
+///    not.
+///  * Where NCCL carries data between machines, only the deadline detects mismatches and losses.
+///  Its
 ///    TimeoutError names the call, not the rank.
 ///
 /// Aliasing: outputs are const references, because an operation writes the elements and not the
