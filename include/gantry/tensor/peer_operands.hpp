@@ -19,8 +19,8 @@ namespace gantry {
 ///
 /// Device/stream: the current stream of the operation's device first waits for the current streams
 /// of the operands' devices. Afterwards these wait for the operation. The use is recorded with the
-/// allocator, so an operand may be destroyed at once. The host does not block. In a capture, the
-/// current streams of those devices join the capture.
+/// allocator, so an operand may be destroyed at once. The host does not block. Precondition in a
+/// capture: the current streams of those devices take part in it.
 ///
 /// Throws: DeviceMismatchError from the operation, before anything changes, without peer access,
 /// and for foreign memory that only its own device can access.
