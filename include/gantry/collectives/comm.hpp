@@ -123,14 +123,14 @@ struct ScatterOptions {
   /// Entry i is the stream of devices[i] that copies chunk i. The list may be shorter than
   /// `devices`. The caller orders later use of the chunk on other streams.
   StreamList streams = {};
-  bool torch_chunking = false;  ///< omits chunks that would be empty
+  bool torch_chunking = false;  ///< omits empty chunks, unless `tensor` is empty
 };
 
 /// Splits `tensor` (CPU or device) along `dim` and sends chunk i to devices[i].
 ///
 /// Shapes: the first chunks have size ceil(size / devices.size()) along `dim`. The next one has the
-/// remainder, and all others are empty. There are devices.size() chunks; with torch_chunking the
-/// empty ones are omitted.
+/// remainder, and all others are empty. There are devices.size() chunks; with torch_chunking, empty
+/// chunks of a tensor that is not empty are omitted.
 /// Aliasing: a chunk for the tensor's own device is a view.
 [[nodiscard]] GANTRY_API std::vector<Tensor> scatter(const Tensor& tensor,
                                                      const std::vector<Device>& devices,

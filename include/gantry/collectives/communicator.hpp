@@ -218,7 +218,8 @@ class GANTRY_API Communicator {
   }
   /// Sends `tensor` to rank `destination`, which receives it by its next recv() from this rank. A
   /// small message leaves at once, a larger one when the peer receives it. Two ranks that both send
-  /// before they receive would deadlock: use send_recv(), group() or two streams.
+  /// a larger message before they receive wait for each other: use send_recv(), group() or two
+  /// streams.
   Work send(const Tensor& tensor, int destination, CollectiveOptions options = {}) const;
   /// Overwrites `tensor` with the next message from rank `source`. Shapes: the number of elements
   /// is that of the message. DTypes: that of the message.
@@ -296,7 +297,7 @@ class GANTRY_API Communicator {
   /// Throws: InvalidArgument for a rank that the group does not have, or for this rank;
   /// PeerLostError if another rank is lost during the call. In a job of `glaunch --elastic` every
   /// survivor throws the same PeerLostError. Each then adds that rank to the list and calls
-  /// shrink() again.
+  /// shrink() again. Error if another survivor gives up.
   [[nodiscard]] Communicator shrink(const std::vector<int>& failed) const;
   /// Makes a group of these ranks and of replacements of lost ranks: `expected` ranks in all.
   ///
@@ -319,8 +320,9 @@ class GANTRY_API Communicator {
   /// False for the result of split() with a negative color and for a default-constructed one.
   [[nodiscard]] bool defined() const noexcept { return impl_ != nullptr; }
 
-  /// Breaks the group: pending and later calls of its ranks on this machine throw PeerLostError.
-  /// Has no effect on an undefined communicator.
+  /// Breaks the group. Pending and later calls of every rank throw PeerLostError. Where NCCL
+  /// carries data between machines, this holds for ranks of this machine, and other ranks detect it
+  /// at their deadline. Has no effect on an undefined communicator.
   void abort() const noexcept;
 
  private:

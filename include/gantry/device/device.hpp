@@ -112,8 +112,8 @@ GANTRY_API void set_device(Device device);
 /// that work.
 GANTRY_API void synchronize(Device device = Device::cuda());
 
-/// True in a process that was forked after the platform was initialised. Every device call then
-/// throws ForkError.
+/// True in a process whose parent had used devices before the fork. Every device call then throws
+/// ForkError. Counting GPUs is a use; of simulated devices it is not.
 [[nodiscard]] GANTRY_API bool in_bad_fork() noexcept;
 
 }  // namespace gantry

@@ -31,7 +31,8 @@ struct TraceSummary {
 /// an older one atomically: a process that is killed leaves the older file or none. While nothing
 /// is recorded, an operation costs one more load.
 ///
-/// GANTRY_TRACE=path starts a trace when the program first uses a device.
+/// GANTRY_TRACE=path starts a trace when the program first uses a device. In a job its path needs
+/// "{rank}" or "{pid}".
 ///
 /// GPUs are recorded through CUPTI, which is loaded at the first call; without it a warning is
 /// logged, and the trace has no device work. Simulated devices record their tasks.

@@ -20,6 +20,7 @@ namespace gantry::memory {
                                        std::size_t alignment = kDefaultAlignment);
 
 /// True if `data` points into page-locked host memory of gantry, or of other code that uses CUDA.
+/// Always false before gantry has initialised the platform (is_initialized()).
 [[nodiscard]] GANTRY_API bool is_pinned(const void* data);
 
 }  // namespace gantry::memory

@@ -62,8 +62,8 @@ class GANTRY_API Event {
   [[nodiscard]] bool query() const;
   /// Blocks the host until the last record is reached. Throws: asynchronous errors.
   void synchronize() const;
-  /// Milliseconds between the records of this event and of `end`. Precondition: both events have
-  /// timing, and both records are reached.
+  /// Milliseconds between the records of this event and of `end`. Both events need timing, and both
+  /// records must be reached.
   /// Throws: InvalidArgument without timing or a record; CudaError if one is not reached.
   [[nodiscard]] float elapsed_ms(const Event& end) const;
   /// Exports the event. An event without a device is created on the current device. Other processes

@@ -28,7 +28,7 @@ namespace gantry::jit {
 /// Thread safety: any thread.
 /// Throws: InvalidArgument for a wrong number of operands, ShapeError, DTypeError and
 /// DeviceMismatchError as elementwise operations; CompileError; NotSupported without a compiler;
-/// TimeoutError if the compiler does not end in time.
+/// TimeoutError if the compiler does not end in time; Error if it cannot be run.
 class GANTRY_API Elementwise {
  public:
   /// Another handle to the function. A move is a copy.

@@ -96,7 +96,8 @@ GANTRY_API std::uint64_t seed_all();
 GANTRY_API void set_rng_state(const Tensor& state, Device device = Device::cuda());
 /// The states of all devices' default generators, in index order.
 [[nodiscard]] GANTRY_API std::vector<Tensor> get_rng_state_all();
-/// Sets the states of all devices, in index order. Throws: as set_rng_state.
+/// Sets the states of all devices' default generators, in index order. Throws: InvalidArgument
+/// unless there is one state per device; as set_rng_state.
 GANTRY_API void set_rng_state_all(const std::vector<Tensor>& states);
 
 // Random tensors. Options and errors are those of factories.hpp. `generator` is on the tensor's
@@ -150,7 +151,8 @@ template <GeneratorArgument G>
 [[nodiscard]] Tensor randint(std::int64_t high, const Shape& sizes, G&& generator) {
   return randint(high, sizes, TensorOptions(), std::forward<G>(generator));
 }
-/// A permutation of 0 … n-1. DTypes: i64 by default.
+/// A permutation of 0 … n-1. DTypes: i64 by default. Throws: InvalidArgument for a negative n, or a
+/// dtype that cannot hold n-1.
 [[nodiscard]] GANTRY_API Tensor randperm(std::int64_t n, const TensorOptions& options = {},
                                          GeneratorRef generator = {});
 template <TensorOption T>

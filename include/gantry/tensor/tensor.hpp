@@ -297,7 +297,7 @@ class GANTRY_API Tensor {
   /// memory cannot be shared; see memory::export_ipc().
   [[nodiscard]] IpcHandle ipc_handle() const;
   /// Opens another process's tensor, on the same physical device, without a copy. Throws:
-  /// InvalidArgument for a malformed handle, NotSupported if that device is not visible.
+  /// InvalidArgument for a malformed handle; otherwise as memory::import_ipc().
   [[nodiscard]] static Tensor from_ipc(const IpcHandle& handle);
 
   /// A new tensor. Dtype and device default to those of this tensor. new_tensor() is tensor().
