@@ -78,8 +78,7 @@ struct CollectiveOptions {
 ///    it, at the latest from the next call. Over "p2p" it breaks the group, over "host" it does
 ///    not.
 ///  * Where NCCL carries data between machines, only the deadline detects mismatches and losses.
-///  Its
-///    TimeoutError names the call, not the rank.
+///    Its TimeoutError names the call, not the rank.
 ///
 /// Aliasing: outputs are const references, because an operation writes the elements and not the
 /// handle. A temporary view is allowed: `all_reduce(gradients[0])`.
