@@ -16,8 +16,8 @@ namespace gantry::protocol {
 // cleared between operations.
 //
 // LL: one thread stores 16 bytes at once: each 4-byte half of a word, followed by 4 bytes of the
-//   flag. Half of the bytes on the link are payload. (NCCL's LL.) LL128: 15 words and, last, a
-//   flag. On GPUs 8 neighbouring threads store 16 bytes each in one
+//   flag. Half of the bytes on the link are payload. (NCCL's LL.)
+// LL128: 15 words and, last, a flag. On GPUs 8 neighbouring threads store 16 bytes each in one
 //   instruction. The link must deliver these parts in address order. NVLink does; other links need
 //   not. LL128 is therefore used only between ranks that NVLinks connect. A line need not arrive
 //   whole, and the 8 loads of a reader need not happen together. A reader therefore first polls the

@@ -14,10 +14,11 @@ namespace gantry {
 // the cost of a small collective. Memory that was idle at the writer's last wait for the owner
 // stream, and unused since, needs no new wait. When outputs of one size recur on the same streams,
 // one wait therefore covers several outputs. The additional outputs are cached for later calls of
-// the same thread. Cached outputs are blocks of the caching allocator and count as allocated. There
-// are at most CommTuning::cached_output_bytes for each size and pair of streams. They are released
-// under memory pressure and by empty_cache(). There are none in captures, with custom allocators or
-// pools, and on external streams.
+// the same thread.
+// Cached outputs are blocks of the caching allocator and count as allocated. There are at most
+// CommTuning::cached_output_bytes for each size and pair of streams. They are released under memory
+// pressure and by empty_cache(). There are none in captures, with custom allocators or pools, and
+// on external streams.
 
 // The new outputs of one call, all written by one stream.
 class CachedOutputs {

@@ -45,8 +45,9 @@ namespace gantry::protocol {
 // chunks, and does not wait for the role's other warps. When all working warps have completed a
 // chunk, the signalling warp runs stage.signal(role, chunk). wait_role(r, n) waits until role r has
 // completed n chunks. If work() returns false, all roles stop. (The same division of labour as
-// CUTLASS's warp specialization.) On simulated devices the roles take turns, the last role first.
-// Each role is one chunk behind the role before it.
+// CUTLASS's warp specialization.)
+// On simulated devices the roles take turns, the last role first. Each role is one chunk behind the
+// role before it.
 template <class Work, class Signal>
 struct Stage {
   Work work;

@@ -13,7 +13,8 @@ namespace gantry::kernels {
 //  - for CPU tensors from the call itself: "gather: index 5 is out of bounds for dimension 0 with
 //    size 3";
 //  - for device tensors from the device's next synchronizing call or query: "gather on cuda:1:
-// index 5 …". A gather writes 0 for such an index; a scatter writes nothing.
+//    index 5 …".
+// A gather writes 0 for such an index; a scatter writes nothing.
 
 // Which indices are in range.
 enum class IndexRule : std::uint8_t {

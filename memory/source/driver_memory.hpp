@@ -12,9 +12,9 @@ namespace gantry::memory {
 // Note [Direct allocations]
 // The allocators of this process hold most of a device's memory, and much of it is free in their
 // caches. The driver counts cached memory as used. So a direct allocation can fail although the
-// caches hold enough free memory. Every direct allocation goes through this file, which makes the
-// caches release the missing bytes; check.direct_allocations finds other ones. Steps, until the
-// driver has the memory:
+// caches hold enough free memory.
+// Every direct allocation goes through this file, which makes the caches release the missing bytes;
+// check.direct_allocations finds other ones. Steps, until the driver has the memory:
 //   1. call the driver;
 //   2. release memory that no stream uses, and memory of other processes and layers;
 //   3. repeat both while streams still use free memory, for some seconds at most;

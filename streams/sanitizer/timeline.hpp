@@ -20,8 +20,8 @@ using StreamIndex = std::uint32_t;
 //   * An acquire (event wait) raises the entries to those of a copy.
 //   * A host clock takes what a blocking call or a successful query waited for. It applies to all
 //     later submissions of every thread, because the sanitizer does not see the order of host
-//     threads. It thus misses races rather than reporting false ones. A capture has its own
-//     timeline, without a host clock, because its operations run at the replays.
+//     threads. It thus misses races rather than reporting false ones.
+// A capture has its own timeline, without a host clock, because its operations run at the replays.
 
 /// The last tick of each stream that is ordered before something.
 class Clock {

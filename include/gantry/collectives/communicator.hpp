@@ -74,9 +74,7 @@ struct CollectiveOptions {
 ///  * A rank that does not make the call is a TimeoutError that names it, after GANTRY_COLL_TIMEOUT
 ///    seconds. Between machines this also holds if hosts wait in different calls.
 ///  * A send and a recv that differ are a CollectiveMismatch that names both calls. Both ranks
-///  throw
-///    it, at the latest from the next call. Over "p2p" it breaks the group, over "host" it does
-///    not.
+///    throw it, from the next call at the latest. Over "p2p" it breaks the group, over "host" not.
 ///  * Where NCCL carries data between machines, only the deadline detects mismatches and losses.
 ///    Its TimeoutError names the call, not the rank.
 ///

@@ -101,8 +101,8 @@ struct IpcStats {
 
 /// Performs pending releases at once. It drops the references of ended processes, frees blocks in
 /// limbo without references, and unmaps released imports whose work is complete. The host does not
-/// wait for devices. An import whose stream has failed stays mapped until that error has been
-/// thrown.
+/// wait for devices.
+/// An import whose stream has failed stays mapped until that error has been thrown.
 /// Thread safety: any thread.
 GANTRY_API void ipc_collect();
 
