@@ -5,9 +5,9 @@
 namespace gantry {
 
 /// Note [Guards trust no cache]
-/// Foreign code may call cudaSetDevice at any time, so a guard asks the driver what is current when
-/// it starts, always sets its device, and always restores: both ends are cheap when nothing
-/// changes, because the driver compares with CUDA's own current device first.
+/// Foreign code may call cudaSetDevice at any time. So a guard queries the current device when it
+/// starts, always sets its device, and always restores the queried one. Setting and restoring are
+/// cheap when nothing changes, because the driver first compares with CUDA's current device.
 
 DeviceGuard::DeviceGuard(Device device) { set_device(device); }
 

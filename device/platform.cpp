@@ -38,10 +38,10 @@ struct Selection {
 };
 
 /// Note [Fork detection]
-/// CUDA and the simulator's threads do not survive fork(). The handler in the child resets the
-/// pointer to the driver, so the hot path needs no check of its own: it finds no driver, and the
-/// slow path finds the reason. CUDA is in use once its devices were counted, the simulator once its
-/// driver exists.
+/// CUDA and the simulator's threads do not survive fork(). The fork handler in the child resets the
+/// pointer to the driver. The hot path therefore needs no additional check: it finds no driver, and
+/// the slow path finds the reason. A fork matters once CUDA's devices were counted, or the
+/// simulator's driver exists.
 ///
 /// The flag is outside of State, so hot paths read it without that object's guard.
 constinit std::atomic<bool> bad_fork{false};

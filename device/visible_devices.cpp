@@ -14,8 +14,9 @@ namespace {
 /// Note [CUDA_VISIBLE_DEVICES]
 /// The rules are those of the CUDA 13.0 driver (tests/device/data holds its answers). The first
 /// characters choose the kind: "GPU-" and "MIG-" select UUID prefixes, anything else ordinals.
-/// Kinds do not mix. A token that names no device ends the list; the tokens before it count. If a
-/// device is named twice before that end, the driver reports an invalid device.
+/// All tokens of a list must be of one kind. A token that names no device ends the list; the tokens
+/// before it remain valid. If a device is named twice before that end, the driver reports an
+/// invalid device.
 enum class Kind { ordinal, gpu, mig };
 
 /// What one token names: a device, or nothing for a reason.

@@ -32,9 +32,10 @@ bool read_at(int descriptor, void* to, std::size_t bytes, std::uint64_t offset) 
 }
 
 // Note [Copying an entry while it is written]
-// A copy is no atomic look: its words may be of different times. So a ring is copied three times.
-// Tickets only grow, hence an entry whose ticket is the same in the first and in the third copy
-// kept it in between, and its words in the second copy are that ticket's.
+// A copy is not atomic: its words may be of different moments. So a ring is copied three times.
+// Ticket numbers only increase. If an entry has the same ticket in the first and in the third copy,
+// it had that ticket all the time in between. Its words in the second copy therefore belong to that
+// ticket.
 bool copy_ring(int descriptor, const View& view, int rank) {
   constexpr std::size_t kBytes = kRing * sizeof(Entry);
   Entry* const ring = view.ring(rank);

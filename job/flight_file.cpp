@@ -44,9 +44,9 @@ std::string name_of(const Name (&names)[Count], std::uint8_t index) {
 }  // namespace
 
 // Note [Reading an entry while it is written]
-// The ticket is 0 while words change, and readers look at it before and after. Words are copied one
-// by one as relaxed atomics, so that a reader that loses the race reads a mixed entry, without
-// undefined behaviour, and drops it.
+// The ticket is 0 while words change, and readers compare it before and after the copy. Words are
+// copied one by one as relaxed atomics. A reader that races with a writer thus reads a mixed entry
+// without undefined behaviour, and discards it.
 void Entry::put(std::uint64_t ticket, const Record& record) noexcept {
   std::uint64_t words[sizeof(Record) / 8];
   std::memcpy(words, &record, sizeof record);

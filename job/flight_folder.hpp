@@ -14,9 +14,9 @@ namespace gantry::flight {
 // Note [Trusting the flight folder]
 // Every user of the machine knows the folder's name, and another user may have created it first.
 // Every function here opens the folder and checks the open descriptor: a directory of this user
-// that no other user can enter. It reaches the files only through that descriptor. A file counts if
-// it is regular and this user's. Readers copy files with pread and never map them. A file that
-// shrinks meanwhile gives a short read, not a SIGBUS.
+// that no other user can enter. It opens files only relative to that descriptor. It accepts regular
+// files of this user only. Readers copy files with pread and never map them. A file that shrinks
+// meanwhile gives a short read, not a SIGBUS.
 
 /// How much of a file is copied.
 enum class Extent {

@@ -13,10 +13,11 @@
 namespace gantry::store {
 
 // Note [Who may use a store]
-// A unix socket names the user of its peer: this user and root are admitted. A TCP port names no
-// user, and every process that reaches the machine reaches it. A store at a TCP address therefore
-// always has a token. It answers nothing before a client has presented the token. The token is sent
-// in clear: it keeps unauthenticated clients out, but hides no message from readers of the network.
+// A unix socket identifies the user of its peer: this user and root are admitted. A TCP port
+// identifies no user, and every process that can reach the machine can connect. A store at a TCP
+// address therefore always has a token. It answers no request before a client has presented the
+// token. The token is sent unencrypted: it keeps unauthenticated clients out, but does not protect
+// messages from eavesdroppers.
 
 /// Throws InvalidArgument unless a store at `address` is protected: over TCP it needs a token of at
 /// least kStoreMinTokenBytes. `what` names the token in the error.

@@ -56,8 +56,8 @@ template <class T>
 using ComputeType = typename detail::ComputeTypeOf<T>::type;
 
 // Note [Canonical NaN]
-// x86 propagates the NaN of the first operand; a GPU generates its own. Computed NaNs are replaced
-// by the positive quiet NaN, so that results have the same bits on every platform.
+// x86 returns the NaN of the first operand, and a GPU returns its canonical NaN. gantry replaces
+// computed NaNs by the positive quiet NaN, so results have the same bits on every platform.
 template <class T>
 GANTRY_HD inline T canonical(T value) {
   if constexpr (std::is_same_v<T, float>) {

@@ -12,12 +12,13 @@
 namespace gantry::kernels {
 
 // Note [Observed operations]
-// Every operation checks its arguments first, and every kernel goes through submit(). So these see
-// all operations: note_check() keeps the time of the last check, and an ObservedOp in submit()
-// makes the range of a profiler and the event of a trace, from that check to the end of the
-// submission. An operation of several kernels has a range for each. Its name is that of the kernel
-// ("gather"), unless note_op() said it after the last check: many operations share the kernels of
-// elementwise operations and reductions. While nothing observes, each costs one load.
+// Every operation first checks its arguments, and every kernel goes through submit(). These two
+// places therefore see all operations. note_check() keeps the time of the last check. An ObservedOp
+// in submit() makes a profiler range and a trace event, from that check to the end of the
+// submission. An operation of several kernels has a range for each. The name of a range is that of
+// the kernel ("gather"). Many operations share the kernels of elementwise operations and
+// reductions; they set their name by note_op(), after the last check. While nothing observes, each
+// of the two places costs one load.
 
 // Notes that the calling thread begins to check the arguments of an operation.
 void note_check_observed() noexcept;

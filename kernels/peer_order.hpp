@@ -35,8 +35,8 @@ void set_peer_scope(PeerScope* scope) noexcept;
 // A kernel reads operands on other devices directly. Its stream first waits for the current stream
 // of each such device, which may still write them. Afterwards those streams wait for the kernel:
 // they may write the operands again, and free temporaries that were made on them. An operand may
-// belong to a third stream, so the allocator is told of the use as well. The driver names the
-// device of an address, because conversions make operands that no check has seen.
+// belong to a third stream, so the use is also recorded with the allocator. Conversions make
+// operands that no check has seen, so the driver is queried for the device of an address.
 
 // The order of one kernel.
 class PeerOrder {

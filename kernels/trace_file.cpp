@@ -104,9 +104,9 @@ struct Part {
 };
 
 // Note [Clocks of traces]
-// Processes of one machine share its monotonic clock, so their events are placed exactly, whatever
-// happened to the calendar meanwhile. The first trace of a machine places that clock on the
-// calendar, and so the machines among each other.
+// Processes of one machine share its monotonic clock, so their events are aligned exactly, even if
+// the real-time clock was adjusted. The first trace of each machine maps its monotonic clock to
+// real time. This mapping aligns different machines.
 void align(std::vector<Part>& parts) {
   std::map<std::string, std::int64_t> offsets;  // of calendars ahead of monotonic clocks, by boot
   for (Part& part : parts) {

@@ -15,9 +15,9 @@ namespace gantry {
 namespace {
 
 // Note [Current streams at thread exit]
-// Destructors of other thread-local and static objects may still ask for the current stream, so the
-// table is a plain pointer that outlives its owner: once the owner is gone, every device is back on
-// its default stream.
+// Destructors of other thread-local and static objects may still call Stream::current(). So the
+// table is a plain pointer that outlives its owner. After the owner is destroyed, the current
+// stream of every device is the default stream.
 struct StreamTable {
   explicit StreamTable(std::size_t devices) : current(devices), capture(devices) {}
   std::vector<std::optional<Stream>> current;  ///< none: the default stream

@@ -77,8 +77,8 @@ StreamClock* StreamClock::find(int device, std::uint64_t id) {
 }
 
 // Note [The per-thread default stream]
-// cudaStreamPerThread is one handle for as many streams as there are threads, so nothing may be
-// recorded on it from an unknown thread: its clocks are invalid from the beginning.
+// cudaStreamPerThread is one handle for a separate stream of each thread. An event recorded on it
+// by another thread would be on another stream. So its clocks are invalid from the beginning.
 StreamClock::StreamClock(const Stream& stream, std::uint32_t slot)
     : native_(stream.native()),
       id_(stream.id()),

@@ -75,17 +75,18 @@ class VectorClock {
 /// not begun yet. Three facts make that right without a lock around driver calls:
 ///   * A record takes its number before the driver's record call. A thread that read
 ///     next_sequence() == n after submitting work read it before record n was begun. So the driver
-///     saw the submission before record n and before every later record, in whatever order the
-///     records of concurrent threads arrive. "Record n is reached" therefore means that all work
-///     that was given a number <= n is complete. (If the driver recorded first, a thread could
-///     submit work behind the record and still read the record's own number.)
+///     saw the submission before record n and before every later record, for any order of
+///     concurrent records. "Record n is reached" therefore means that all work with a number <= n
+///     is complete. (If the driver recorded first, a thread could submit work after the record and
+///     still read the record's own number.)
 ///   * A record copies its stream's vector clock before the driver's call, and a wait raises the
 ///     vector clock after the driver's call. So every entry of a timestamp was waited for in front
 ///     of its record.
 ///   * Entries only rise, and each is true by itself. So vector clocks can be read and written
 ///     entry by entry. A wait raises the entry of the recorded stream last: a thread that reads it
 ///     also reads the entries that it implies.
-/// A record in a capture is no point in time: it has no number, and waiting for it orders nothing.
+/// A record in a capture has no position in time: it has no number, and a wait for it orders
+/// nothing.
 ///
 /// Thread safety: every member may be called from any thread. Clocks live as long as the process.
 class StreamClock {

@@ -22,8 +22,8 @@ PrintOptions current_options;
 // Note [Number format]
 // As in PyTorch, one format serves all shown elements, and the elements that are finite and not
 // zero determine it: whole numbers have no digits after the point, and magnitudes that are far
-// apart, very large or very small make the notation scientific. They alone determine the width too,
-// so a wider zero, infinity or NaN sticks out.
+// apart, very large or very small make the notation scientific. The same elements determine the
+// width, so a wider zero, infinity or NaN exceeds it.
 class NumberFormat {
  public:
   NumberFormat(const std::vector<double>& values, const PrintOptions& options)

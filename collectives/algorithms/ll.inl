@@ -15,14 +15,14 @@ namespace gantry::protocol {
 // protocol never lie where units of the other do, so payload is never read as a flag. Nothing is
 // cleared between operations.
 //
-// LL: one word, and half a flag beside each of its halves, in one 16-byte store of one thread.
-//   Half of the bytes on the link are payload. (NCCL's LL.)
+// LL: one thread stores 16 bytes at once: each 4-byte half of a word, followed by 4 bytes of the
+//   flag. Half of the bytes on the link are payload. (NCCL's LL.)
 // LL128: 15 words and, last, a flag. On GPUs 8 neighbouring threads store 16 bytes each in one
 //   instruction. The link must deliver these parts in address order. NVLink does; other links need
-//   not, so LL128 is for ranks whose links are all NVLinks. A line need not arrive whole, and the 8
-//   loads of a reader need not happen at one time. A reader therefore polls the flag alone. It
-//   loads the line after all threads of the warp know that the flag has arrived. (NCCL's LL128;
-//   since 2.17.1 it loads lines again after their flags.)
+//   not. LL128 is therefore used only between ranks that NVLinks connect. A line need not arrive
+//   whole, and the 8 loads of a reader need not happen together. A reader therefore first polls the
+//   flag only. It loads the line once all threads of the warp know that the flag has arrived.
+//   (NCCL's LL128; since 2.17.1 it loads lines again after their flags.)
 //
 // A thread holds `kHeld` words of a unit; in LL128 the last thread of a line holds one payload word
 // less. All threads of a warp run a loop over units together. is_there() is false for threads past

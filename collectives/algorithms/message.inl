@@ -9,12 +9,12 @@ namespace gantry::protocol {
 // Note [Connections]
 // Each block of a sender has a FIFO of slots in the receiver's workspace: together they are the
 // connection. The block waits only when all slots are full. A message that fits into the slots of
-// all blocks is sent at once, received or not. Both sides count slots for ever, in words that have
-// one writer. A slot begins with the digest of its message, by which the receiver detects a
-// mismatch.
+// all blocks is sent at once, before the peer receives it. Both sides count slots without a reset,
+// in words that have one writer. A slot begins with the digest of its message, by which the
+// receiver detects a mismatch.
 //
-// Signals do not stall the copies, as in Note [Ring]: every warp waits for its slot on its own, and
-// a signalling warp signals to the peer while the others continue. Data in flight are limited to
+// Signals do not stall the copies, as in Note [Ring]. Every warp waits for its slot on its own. A
+// signalling warp signals to the peer while the other warps continue. Data in flight are limited to
 // the size of the connection, which limits the messages of large groups.
 
 inline constexpr std::int64_t kSlotHeader = 16;

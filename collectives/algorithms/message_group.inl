@@ -7,18 +7,19 @@
 namespace gantry::protocol {
 
 // Note [Groups of messages]
-// Ranks that all send first and then receive wait for each other once messages are larger than a
-// connection. A group moves all its sends and receives by one kernel. The kernel skips a message
-// that must wait and returns to it later. The order of calls in a group is therefore irrelevant,
-// except for messages between the same two ranks, which their connection keeps in order.
+// If all ranks send first and then receive, they deadlock once messages are larger than a
+// connection. A group therefore runs all its sends and receives in one kernel. The kernel skips a
+// message that must wait and returns to it later. The order of calls in a group is therefore
+// irrelevant, except for messages between the same two ranks, which their connection keeps in
+// order.
 //
 // No legal exchange deadlocks. Block b of one direction waits only for block b of a peer, and for
 // no connection while another can proceed. Take the oldest incomplete message of some pair. While
 // both ends run, its slot is either empty, so that the sender proceeds, or full, so that the
-// receiver does. Nothing moves only while every message lacks an end: the program has not enqueued
-// it, or has enqueued it after work that waits itself. All blocks of the kernel are on the
-// device at once: half of the 2 * kConnectionBlocks blocks send, half receive, as many as a send
-// and a recv on two streams. Simulated blocks take turns, see sim/message_group.cpp.
+// receiver does. Nothing proceeds only while every message lacks one end: the program has not
+// enqueued that end, or has enqueued it after work that itself waits. All blocks of the kernel are
+// on the device at once: half of the 2 * kConnectionBlocks blocks send and half receive, as many as
+// a send and a recv on two streams have. Simulated blocks take turns, see sim/message_group.cpp.
 //
 // A block counts the slots of each connection in its cursors, because other threads may be about to
 // write the counters in memory. It reports one incomplete message in each direction to the host:

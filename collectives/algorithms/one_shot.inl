@@ -15,11 +15,12 @@ namespace gantry::protocol {
 // Data cross links as writes, which do not stall the writer, and are read from local memory.
 //
 // Note [Double buffering]
-// Staging has two buffers, which operations use in turn by the parity of their epoch. An operation
-// needs no exit barrier then. One of many chunks uses both buffers, for chunks twice as large: a
-// signal that is ordered after data costs microseconds. The previous operation's buffer must be
-// free then. All ranks therefore enter before data is sent, and no rank leaves before all ranks
-// have received everything, because the next operation may use either buffer.
+// Staging has two buffers, which operations use in turn by the parity of their epoch. Such an
+// operation needs no exit barrier. An operation of many chunks uses both buffers, for chunks twice
+// as large, because each signal that is ordered after data costs microseconds. It needs the
+// previous operation's buffer to be free. All ranks therefore enter before data is sent, and no
+// rank leaves before all ranks have received everything, because the next operation may use either
+// buffer.
 
 // Bytes of a rank's staging that each rank has: no other rank writes there, whatever it calls.
 GANTRY_HD inline std::int64_t region_bytes(const Group& group, bool both_buffers) {
@@ -173,10 +174,10 @@ class OneShotTask {
 // Note [Withdrawal]
 // In an uneven operation every pair of ranks may agree or differ on the sizes of its slices. A rank
 // that differs from a peer ends the operation. Peers that agree with it would wait for its chunks,
-// so it withdraws its entry. The withdrawn entry stays until they begin the next operation, and
-// they withdraw theirs. A chunk of the next operation implies the end of this one (has_reached()).
-// A rank that failed therefore stays until no agreeing peer waits for chunks: each has reached the
-// end or has withdrawn its entry.
+// so it withdraws its entry. The withdrawn entry stays visible until these peers begin the next
+// operation. They withdraw their entries, too. A chunk of the next operation implies the end of
+// this one (has_reached()). A rank that failed therefore remains in the operation until each
+// agreeing peer has reached the end or has withdrawn its entry.
 template <class Block>
 GANTRY_NOINLINE GANTRY_HD void withdraw(Block block, const OneShot& plan, std::uint32_t epoch) {
   const Group& group = plan.group;

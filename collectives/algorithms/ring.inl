@@ -7,17 +7,17 @@
 namespace gantry::protocol {
 
 // Note [Ring]
-// A ring to or from one root sends every byte over every link once, and in one direction. (NCCL's
-// ring for these operations.) A broadcast goes from rank to rank and begins with the root. A
-// reduce begins with rank 0, and every rank reduces the partial result with its own elements. That
-// is the rank order in which sums are defined, so a ring serves elements that are their own
-// accumulators. The last rank sends the result to the root. The root receives it with a lag, so
-// that forwarding never waits for the result.
+// A ring to or from one root sends every byte over each link of the ring once, in one direction.
+// (NCCL's ring for these operations.) A broadcast goes from rank to rank and begins with the root.
+// A reduce begins with rank 0, and every rank reduces the partial result with its own elements.
+// That is the rank order in which sums are defined. A ring therefore serves dtypes that accumulate
+// in their own type. The last rank sends the result to the root. The root receives it with a lag,
+// so that forwarding never waits for the result.
 //
-// All warps of a block work on the same chunk. No warp begins the chunk after the next before this
-// one is signalled: warp roles were measured to be a quarter slower here. Every warp waits for its
-// own data. Chunks are as small as signals allow, because the last rank begins after as many chunks
-// as there are ranks.
+// All warps of a block work on the same chunk. No warp begins chunk c + 2 before chunk c is
+// signalled. Warp roles would allow more, but were measured to be a quarter slower here. Every warp
+// waits for its own data. Chunks are as small as the cost of signals allows, because the last rank
+// begins only after as many chunks as there are ranks.
 //
 // A block has a FIFO of slots for the previous rank's data. The root of a reduce has another FIFO
 // for the result; the first rank uses its only FIFO for that. A last slot holds a copy of the

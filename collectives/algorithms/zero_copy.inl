@@ -8,10 +8,10 @@ namespace gantry::protocol {
 // Note [Zero-copy]
 // An operation on registered memory needs no staging. Ranks read each other's inputs and write
 // results to their destination. Signals only show that all tensors are ready, and that all ranks
-// are done with the other ranks' tensors. An operation is one kernel, or two kernels of one epoch
-// with copies between them: copy engines send data that is only moved. Sends are faster than
-// fetches: where copies are not batched, as in graphs, a copy that follows another costs 2.5 us
-// instead of 7 to 12 (H200).
+// have finished with the other ranks' tensors. An operation is one kernel, or two kernels of one
+// epoch with copies between them: copy engines send data that needs no arithmetic. Copies write to
+// the peer, because writes are faster than reads. Without batches, as in graphs, each further copy
+// costs 2.5 us instead of 7 to 12 (H200).
 //
 // After a mismatch the first kernel ends the operation. The second kernel, which is enqueued
 // already, then finds that the operation is not open. The copies still run and write to the result

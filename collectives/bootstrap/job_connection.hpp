@@ -46,10 +46,11 @@ class JobConnection {
   std::vector<int> ended_ids() const;
 
   // Note [Agreements]
-  // Ranks that learn of a death at different times must still decide alike, or each waits for the
-  // others in another call. The store outlives every rank. So each rank writes its outcome to a
-  // register there that is written once. If its process is gone, or late, another rank writes that
-  // in its place. All ranks read the same registers, and decide by nothing else.
+  // Ranks learn of a death at different times, but must all decide the same. Otherwise they would
+  // wait for each other in different calls. The store outlives every rank. So each rank writes its
+  // outcome to a write-once register in the store. If a process has ended or is late, another rank
+  // writes this into that process's register. All ranks read the same registers, and decide by
+  // their contents only.
 
   // Writes the register `key` unless it has a value. Returns its value.
   std::string write_once(std::string_view key, std::string_view value) const;

@@ -28,8 +28,9 @@ namespace gantry {
 // plan, also if the leader dies. A replacement that dies while the group forms leaves the others as
 // they were: the ranks of the group try again, and the other replacements wait again.
 //
-// A replacement has no deadline: the group may grow at its next checkpoint only. It gives up when
-// no process is left that could invite it. glaunch ends it when the other ranks have ended.
+// A replacement waits without a deadline, because the group may not grow before its next
+// checkpoint. It gives up when no process is left that could invite it. glaunch ends it when the
+// other ranks have ended.
 
 // Where group number `number` of a job forms.
 std::string formation_key(std::int64_t number);

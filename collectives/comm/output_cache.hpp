@@ -9,11 +9,12 @@ namespace gantry {
 
 // Note [Cached outputs]
 // A new output belongs to a stream of its own device, the owner stream. Another device's stream,
-// the writer, fills it. Work of the owner stream may still use the memory, which was perhaps just
-// freed. So the writer has to wait for the owner stream, a third of the cost of a small collective.
-// Memory that was idle at the writer's last wait for the owner stream, and unused since, needs no
-// wait. So when outputs of one size recur on the same streams, one wait covers several outputs. The
-// additional ones are cached for later calls of the same thread.
+// the writer, fills it. The memory may have been freed just before, and earlier work of the owner
+// stream may still use it. So the writer has to wait for the owner stream. This wait is a third of
+// the cost of a small collective. Memory that was idle at the writer's last wait for the owner
+// stream, and unused since, needs no new wait. When outputs of one size recur on the same streams,
+// one wait therefore covers several outputs. The additional outputs are cached for later calls of
+// the same thread.
 // Cached outputs are blocks of the caching allocator and count as allocated. There are at most
 // CommTuning::cached_output_bytes for each size and pair of streams. They are released under memory
 // pressure and by empty_cache(). There are none in captures, with custom allocators or pools, and

@@ -143,10 +143,10 @@ std::string ControlSegment::host_timeout_text(const std::vector<int>& missing,
 
 // Note [Host calls]
 // Every rank calls the same operations in the same order. So all ranks reach a fence for the same
-// host call, after the same number of collectives. A rank that has not reached the fence, and whose
-// newest collective has a higher number, called that collective instead. Its kernel waits for ranks
-// that never enter. This is detected at once and breaks the group. A mismatch between ranks that
-// all reached the fence leaves the group intact.
+// host call, after the same number of collectives. Take a rank that has not reached the fence, and
+// whose newest collective has a higher number. It called that collective instead, and the
+// collective's kernel waits for ranks that never enter. This is detected at once and breaks the
+// group. A mismatch between ranks that all reached the fence leaves the group intact.
 void ControlSegment::detect_other_calls(std::uint64_t fence, HostCall call,
                                         std::uint64_t collectives) const {
   for (int i = 0; i < size_; ++i) {

@@ -66,8 +66,9 @@ void unlock_words(const flight::View& view, int rank) noexcept {
 
 // Note [Unlocking words]
 // Unlocking pages waits for all devices of the process. If several ranks of a group are in one
-// process, a kernel of one rank may wait for the thread that is leaving another group. So while
-// such a group exists, released words stay locked and mapped. The last such group unlocks them.
+// process, that can deadlock: a kernel of one rank may wait for the thread that is leaving another
+// group. So while such a group exists, released words stay page-locked and mapped. The last such
+// group unlocks them.
 class LockedWords {
  public:
   // Registers a rank of a group that has several ranks in this process.
@@ -288,9 +289,9 @@ std::function<bool()> ControlSegment::closing() const {
 
 // Note [One diagnosis]
 // Ranks detect a failure at different times and see different effects: one rank dies, a second
-// stops, and a third sees that both left. The first rank that detects the failure decides for all
-// ranks, with a compare-and-swap of one word. A rank with a text claims the text field first, and
-// writes it before the word.
+// stops, and a third sees that both left. The first rank that detects the failure writes the
+// diagnosis for all ranks, by a compare-and-swap of one word. If the diagnosis has a text, that
+// rank first claims the text field, and writes the text before the word.
 void ControlSegment::mark_failed(int rank, Reason reason,
                                  const flight::Detail& detail) const noexcept {
   flight::Header& header = view().header();

@@ -28,12 +28,12 @@ namespace gantry {
 //   broadcast                               at most 2·S/L              at most 2·S
 //   all_to_all (of S)                       S'                         S', in L times the messages
 //
-// A rank-ordered reduction combines ranks 0 … N-1 one after the other. A node's partial result can
-// only be used if its ranks come first, so every rank's data are sent unreduced. Each of the N
-// ranks reduces one part. Rank l of a node collects the node's L inputs to the parts of column l,
-// with an all_to_all. They are then sent within the column and reduced there. Integer sums wrap,
-// and min, max and bitwise operations do not round: their order is free. Floating sums have a free
-// order if the caller allows it. Then nodes reduce first.
+// A rank-ordered reduction combines ranks 0 … N-1 one after the other. A node's partial result is
+// usable only if the ranks before the node are already combined. So every rank's data are sent
+// unreduced. Each of the N ranks reduces one part. Rank l of a node collects the node's L inputs to
+// the parts of column l, with an all_to_all. They are then sent within the column and reduced
+// there. Integer sums wrap, and min, max and bitwise operations do not round: their order is free.
+// Floating sums have a free order if the caller allows it. Then nodes reduce first.
 //
 // Small and uneven operations, and messages between two ranks, use the flat transport.
 

@@ -12,8 +12,8 @@ namespace gantry {
 // from one thread at a time, so other groups of the process would wait too. Threads that create two
 // groups of the same ranks at once may even get each other's communicator. So groups share one
 // communicator of all ranks, which the bootstrap creates. Each group has its own tags: the first
-// rank of a group counts the groups that it is the first rank of. A group gets its own communicator
-// if the bootstrap is not MPI, or if the tags run out.
+// rank of a group numbers the groups in which it is the first rank. A group gets its own
+// communicator if the bootstrap is not MPI, or if the tags run out.
 
 // The communicator and tags through which the ranks of one group pass messages.
 struct MpiConnection {

@@ -27,10 +27,10 @@ namespace gantry {
 //
 // Losses still reach every rank. A rank that learns why another one failed repeats that to all
 // ranks to which it has a control connection, once. The neighbours join all ranks of the group.
-// Nobody waits for a rank without a control connection to it: such a wait makes one.
+// A rank never waits for another rank without a control connection to it: the wait first makes one.
 //
-// Two ranks may connect to each other at the same moment. The connection that the lower rank begins
-// counts. The lower rank refuses the other one, which its rank then gives up.
+// Two ranks may connect to each other at the same moment. The connection that the lower rank began
+// is kept. The lower rank rejects the other connection, and the higher rank closes it.
 
 // Why a group is broken.
 struct LinkFailure {

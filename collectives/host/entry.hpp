@@ -19,11 +19,11 @@ namespace gantry {
 // Note [Entering an operation on the host]
 // A collective begins with one message from every rank to every other. It holds the call, and the
 // data if they are small. So every rank knows all calls before anything is written. All ranks find
-// the same mismatch, the links are empty afterwards, and the group stays intact.
+// the same mismatch, no message is left on a link, and the group stays intact.
 // Sends and receives are not ordered with collectives. A rank in a collective buffers messages that
-// arrive for a later recv, as MPI's unexpected-message queue does. A rank that waits for its peer
-// of a message may learn that the peer is in a collective. Then its own call is a mismatch: it
-// enters the collective with that call, so that all ranks throw.
+// arrive for a later recv, as MPI's unexpected-message queue does. A rank that waits in a send or a
+// receive may learn that its peer is in a collective. Its own call is then a mismatch. It enters
+// the collective with its own call, so that all ranks throw.
 
 // The header of every message, and of every chunk of a large one.
 struct HostFrame {

@@ -14,11 +14,11 @@
 namespace gantry {
 
 // Note [Two connections]
-// Data may stall for as long as a rank computes, and a full TCP window looks like a dead machine to
-// TCP's timers. So two ranks that exchange data have a second connection, which carries one last
-// control message. Its keepalives detect an unreachable machine within seconds, even if the process
-// there is busy or stopped. Its end signals a process's death. A rank that fails also names the
-// failed rank there, whatever the state of its data connections.
+// Data may stall for as long as a rank computes, and TCP's timers cannot distinguish a full window
+// from a dead machine. So two ranks that exchange data have a second connection, the control
+// connection. Its keepalives detect an unreachable machine within seconds, even if the process
+// there is busy or stopped. Its end signals the end of the process. It carries at most one message:
+// a rank that fails names the failed rank there, whatever the state of its data connections.
 enum class Purpose : std::int32_t { control, data };
 inline constexpr std::size_t kPurposes = 2;
 

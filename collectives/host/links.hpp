@@ -97,9 +97,9 @@ struct LinkGroup {
 };
 
 // Note [Links between hosts]
-// gantry prefers TCP where all ranks can connect, also under mpirun. With TCP every rank detects a
-// dead rank or an unreachable machine and names it. MPI without its fault-tolerance extension ends
-// the whole job, or the ranks time out. MPI is for machines that only MPI can connect.
+// gantry uses TCP if all ranks can connect, also under mpirun. With TCP every rank detects a dead
+// rank or an unreachable machine and names it. MPI without its fault-tolerance extension ends the
+// whole job, or the ranks time out. gantry uses MPI links only where TCP cannot connect the ranks.
 
 // Makes TCP links if all ranks can connect, else MPI links if all ranks have MPI.
 // GANTRY_HOST_LINKS=tcp|mpi forces one. Collective.

@@ -19,8 +19,8 @@ namespace {
 // Note [Groups on the host]
 // Each message has the protocol of send() and receive(), so the peer may use a group or single
 // calls. Messages with several peers make progress independently. The receiver rejects a mismatched
-// message, and the others complete. A peer that is in a collective instead sends nothing more. Once
-// the other messages are done, this rank enters that collective with its own call, so that all
+// message, and the others complete. A peer that is in a collective instead sends no more messages.
+// Once the other messages are done, this rank enters that collective with its own call, so that all
 // ranks find the mismatch.
 class MessageGroupHandler final : public ExchangeHandler {
  public:

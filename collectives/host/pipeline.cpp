@@ -129,7 +129,8 @@ void HostTransport::run_direct(const CollectiveCall& call, const HostPlan& plan,
 // Note [Two-shot on the host]
 // A reduction or broadcast of a large array takes two shots. Each rank is the reducer of one part.
 // It receives its part from all senders, reduces it, and sends the result to all receivers. So each
-// rank sends and receives about two arrays for any number of ranks, and all links are used equally.
+// rank sends and receives about twice the size of the array for any number of ranks, and all links
+// carry the same load.
 void HostTransport::run_two_shot(const CollectiveCall& call, const Stream& stream) {
   enter(call);
   const Descriptor& what = call.what;

@@ -8,7 +8,7 @@ namespace gantry {
 // MPI has no common binary interface: each library has handles and constants of its own. Only
 // mpi/module.cpp includes mpi.h. It becomes libgantry_mpi.so, which is linked with MPI and gives
 // gantry this table of functions. gantry loads it when it needs MPI. So gantry starts without MPI,
-// and another MPI takes one small library.
+// and another MPI library needs only this small library built again.
 
 // Handles of MPI, in its own representation from the first byte on. 0 is the null handle.
 struct MpiComm {

@@ -18,15 +18,15 @@ namespace gantry {
 // An NCCL kernel that waits for a dead rank never ends, and blocks its stream and every host thread
 // that synchronizes. Only ncclCommAbort ends it. Its first step sets a flag that kernels read. Its
 // last step frees memory, which may wait for other work of the device, and for graphs with NCCL
-// kernels. So a separate thread calls it, and abort() does not block its caller, like the watchdog.
+// kernels. So a separate thread calls it. abort() then blocks neither the program nor the watchdog.
 //
 // NCCL must not free a communicator that another thread enqueues into, so enqueueing holds a lock.
 // But that thread may block too, if the launch queue is full behind the waiting kernel. After a
 // timeout the abort continues without the lock. The flag makes a blocked NCCL launch return. Later
 // steps wait for all kernels first, and threads that launch other kernels check the flag before and
-// after. The communicator's device memory is leaked then. For the same reason only threads that may
-// block query the driver before the abort. Starting NCCL blocks too if a rank does not join, so it
-// has its own thread, which is abandoned in that case.
+// after. The communicator's device memory is leaked then. Queries of the driver before the abort
+// may block, too, so only threads that may block make them. Starting NCCL blocks too if a rank does
+// not join, so it has its own thread, which is abandoned in that case.
 
 // An NCCL communicator with its threads and device memory.
 // Thread safety: enqueue() by one thread at a time; the rest by any.

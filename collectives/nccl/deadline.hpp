@@ -12,12 +12,12 @@
 namespace gantry {
 
 // Note [Deadlines of foreign kernels]
-// NCCL kernels do not signal their progress, nor do those of a Window. Events before and after each
-// operation do. So its deadline counts from its start on the device, not from its submission. One
-// thread queries the driver for the oldest operation. The driver may block while a launch is
-// blocked, so a second thread counts the time and treats a missing answer as no progress. It also
-// polls the library for asynchronous errors. Operations of a captured graph have no events, and so
-// no deadline.
+// Kernels of NCCL and of a Window do not signal their progress. gantry records events before and
+// after each operation instead. The deadline of an operation therefore counts from its start on the
+// device, not from its submission. One thread queries the driver for the oldest operation. The
+// driver may block while a launch is blocked. So a second thread measures the time, and takes a
+// query that does not return as no progress. It also polls NCCL for asynchronous errors. Operations
+// of a captured graph have no events, and so no deadline.
 
 // The deadlines of operations on one device.
 // Thread safety: begin() and end() by one thread at a time.

@@ -16,20 +16,20 @@ class ControlSegment;
 // Device memory of one size on every rank, zeroed, and each open on every other rank.
 //
 // Note [Closing before freeing]
-// Memory that another process has open must not be freed. The driver may give its addresses and its
-// handle to the next allocation while the old import still exists. Ranks therefore close their
-// imports, report this in the control segment, and free their own memory when all have reported. A
-// rank may never report: it keeps a broken communicator, or the timeout has expired. The others do
-// not wait for it. The memory that it may have open is kept, and a later workspace frees it once it
-// is closed.
+// Memory that another process has opened must not be freed. Otherwise the driver may give its
+// addresses and its handle to the next allocation while the old import still exists. Ranks
+// therefore close their imports, report this in the control segment, and free their own memory when
+// all have reported. A rank may never report: it keeps a broken communicator, or the timeout has
+// expired. The others do not wait for it. They keep the memory that the rank may have open, and a
+// later workspace frees it once it is closed.
 //
 // Note [Freeing on one's own device]
-// Freeing memory waits for its device, where a kernel of the owner may wait in another group for
-// the next call of this thread. If several ranks are in one process, each frees only the memory on
-// its own device, now or with a later workspace. The rest is freed with the last workspace that
-// ranks of this process share. That count is not the count of Note [Unlocking words]: a kept Work
-// object keeps its group's control segment, but not the workspace, and groups over NCCL have no
-// workspace.
+// Freeing memory waits for its device. A kernel there may wait, in another group, for the next call
+// of this very thread. If several ranks are in one process, each frees only the memory on its own
+// device, now or with a later workspace. The rest is freed with the last workspace that ranks of
+// this process share. This count of workspaces differs from the count of groups in Note [Unlocking
+// words]. A Work object keeps its group's control segment, but not the workspace, and groups over
+// NCCL have no workspace.
 class Workspace {
  public:
   // Collective over `bootstrap`; blocks the host until every rank has opened everything.

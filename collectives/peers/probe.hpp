@@ -17,11 +17,11 @@ namespace gantry {
 
 // Note [Probing peers]
 // Drivers may report peer access that does not work. With some IOMMU and ACS settings, writes to a
-// peer's memory are lost without an error or never complete. So every rank first writes a pattern
-// to every other rank's memory, with a kernel and with a copy engine, 4 KiB and 2 MiB. The writer
-// reads it back, the owner reads its own memory, and both must find the pattern. The result holds
-// until the machine reboots, so it is cached in a file. Writes that failed or timed out are not
-// cached: another job's memory or work may be the cause.
+// peer's memory are silently lost, or never complete. So every rank first writes a pattern to every
+// other rank's memory, with a kernel and with a copy engine, 4 KiB and 2 MiB. The writer reads it
+// back, the owner reads its own memory, and both must find the pattern. The result holds until the
+// machine reboots, so it is cached in a file. Writes that failed or timed out are not cached:
+// another job's memory or work may be the cause.
 
 // The pairs of ranks with working peer access; the same on every rank.
 struct PeerReachability {

@@ -39,8 +39,9 @@ inline constexpr int kConnectionSlots = 4;
 // packets, LL128 lines and entry words are double-buffered by the parity of the epoch. Only large
 // operations end with a barrier, see Note [Double buffering].
 //
-// A rank that leaves an operation because of a mismatch must not remove the words that inform the
-// others. It, too, leaves only after it has seen the entries of all ranks, matching or not.
+// A rank that ends an operation because of a mismatch must not overwrite the words by which the
+// others detect it. So it, too, ends only after it has seen the entries of all ranks, matching or
+// not.
 using Semaphores = std::uint64_t[kMaxBlocks][kMaxRanks];  // [block][peer] {epoch, chunks}
 struct SignalPad {
   std::uint64_t entry_barrier[2][kMaxBlocks][kMaxRanks];  // [buffer] {epoch, digest}

@@ -20,32 +20,34 @@ namespace gantry::protocol {
 //   is_leader()              true for one thread
 //   for_each(n, f)           f(i) for i in [0, n), by all threads
 //   for_each_rank(n, f)      as for_each; a thread per rank, so that waits overlap
-//   each_finds(n, f)         true if all of f(0) … f(n - 1) are, which may wait; every warp that
-//                            copies and reduces evaluates them itself, and may get another result
+//   each_finds(n, f)         true if all of f(0) … f(n - 1) are; f may wait. Every warp that copies
+//                            or reduces evaluates f itself, and may get another result
 //   sync(), any(flag)        barrier; any: true for all if true for one
 //   acquire(word), release(word, value)     64-bit signals, ordered for all ranks
 //   post(word, value)        a signal that orders nothing
 //   read_ll(packet) write_ll(packet, …)     16 bytes with flags
 //   read_ll128(…) write_ll128(…) read_ll128_flag(line), for_each_ll128_line(n, f), kLl128WordsHeld,
 //   first_ll128_word(), any_of_ll128_line(flag), any_of_warp(flag)    see Note [LL and LL128]
-//   note_reported() has_reported()   whether this thread reported the operation to the host
+//   note_reported() has_reported()   sets, tells: this thread reported the operation to the host
 //   publish(word, value)     a store to host memory; publish_last(…): after all before it
 //   claim(word)              true for the one thread of the device that changes it from 0
-//   count_own(word)          adds 1 to a word of this rank's and returns what it was
+//   count_own(word)          adds 1 to a word in this rank's memory, returns its old value
 //   from_leader(value)       the leader's value, to all threads
 //   pause(spins)             between polls
 //   copy(n, most, run)       all of run(0) … run(n - 1), each a Run of at most `most` bytes
-//   fold(how, to, bytes, from)              all of `to` = the fold of `from`
+//   fold(how, to, bytes, from)              reduces `from`, in its order, into all of `to`
 //   pipeline<W…>(n, stages…) see Note [Warp roles]
 //
 // Note [Warp roles]
-// An operation of many chunks has stages. pipeline() assigns each stage a role: W of the block's
-// warps. Every working warp of a role is a Block of its own. It does its part of
-// stage.work(role, chunk) for all chunks and does not wait for the role's other warps. The last
-// warp of a role is its signalling warp: when all others have ended a chunk it does
-// stage.signal(role, chunk). wait_role(r, n) waits until role r has ended n chunks. If work()
-// returns false, all roles stop. (The same division of labour as CUTLASS's warp specialization.)
-// On simulated devices roles take turns, the last one first, each a chunk behind the one before.
+// An operation of many chunks has stages. pipeline() gives each stage a role: W of the block's
+// warps. The last warp of a role is its signalling warp, and the others are working warps. A
+// working warp has the interface of a Block. It runs its part of stage.work(role, chunk) for all
+// chunks, and does not wait for the role's other warps. When all working warps have completed a
+// chunk, the signalling warp runs stage.signal(role, chunk). wait_role(r, n) waits until role r has
+// completed n chunks. If work() returns false, all roles stop. (The same division of labour as
+// CUTLASS's warp specialization.)
+// On simulated devices the roles take turns, the last role first. Each role is one chunk behind the
+// role before it.
 template <class Work, class Signal>
 struct Stage {
   Work work;
@@ -91,10 +93,10 @@ GANTRY_HD constexpr Entry entry_in(std::uint64_t word, std::uint32_t epoch,
 }
 
 // Note [Progress reports]
-// A store to host memory at the end of a kernel costs a microsecond. An operation that never waits
-// long therefore reports nothing. One that waits long reports that it began and, later, that it
-// ended. The watchdog that looks for a late rank thus finds all other ranks in the operation. Each
-// block repeats its report, because another block may have reported the end in the meantime.
+// A store to host memory at the end of a kernel costs a microsecond. A short operation therefore
+// reports nothing. An operation that waits long reports that it began and, later, that it ended.
+// When one rank is late, the watchdog thus finds all other ranks in the operation. Each block
+// repeats its report, because another block may have reported the end in the meantime.
 template <class Block>
 GANTRY_HD void report_progress(Block& block, const Group& group, std::uint64_t call,
                                std::uint32_t epoch) {
@@ -108,13 +110,13 @@ GANTRY_HD void report_progress(Block& block, const Group& group, std::uint64_t c
 // registers. Hence their callers note the report.
 
 // Note [Fault words]
-// Kernels of three operation queues may fail at one time, and many threads of each. One set of
+// Kernels of three operation queues may fail at the same time, each in many threads. One set of
 // words reports the fault: the call, its peer, and the fault word, which is also the lock. The
 // thread that changes the fault word from 0 to kFaultClaimed writes the other two, and then the
 // fault. Other threads return: the first fault stays until the host has taken it. The host changes
 // a fault to kFaultClaimed while it reads the other two words, and then to 0. Only threads of one
-// device compete for a 0, and the host does not write a word that is 0. The exchange therefore need
-// not be atomic for the host; exchanges over PCIe may not be.
+// device compete for a 0, and the host does not write a word that is 0. So the exchange need not be
+// atomic with respect to the host. Over PCIe it may not be.
 template <class Block>
 GANTRY_HD void report_fault(Block& block, DeviceWords* words, Outcome outcome, int peer,
                             std::uint64_t call, std::uint32_t epoch) {
@@ -204,10 +206,10 @@ GANTRY_HD Outcome wait_chunk(Block& block, const Group& group, int peer, const s
 // Note [Operations that overlap]
 // Kernels of one rank's operations run one after the other. Their operation queue orders calls, and
 // also the calls within one graph. It cannot order the replay of a graph with other work: the
-// library does not see the launch. Two operations at one time would take one epoch, and each
-// other's data. Once a group has calls in graphs, a block therefore begins with an atomic increment
-// in this rank's memory. If the previous operation has not ended there, the block reports the
-// overlap and touches nothing. The host then breaks the group, which ends the other blocks.
+// library does not see the launch. Two concurrent operations would use the same epoch, and read
+// each other's data. Once a group has calls in graphs, a block therefore begins with an atomic
+// increment in this rank's memory. If the previous operation has not ended there, the block reports
+// the overlap and touches nothing. The host then breaks the group, which ends the other blocks.
 
 // The epoch of the operation that is running, or of the next one.
 template <class Block>

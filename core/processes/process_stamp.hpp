@@ -27,10 +27,10 @@ struct ProcessStatus {
 };
 
 // Note [Alive, ended or unknown]
-// A query about another process can fail for reasons of the caller: no descriptors or no memory are
-// left. Such a failure says nothing about the other process. Every query about a death therefore
-// ends in status_of(), which has a third answer: `unknown` never counts as a death. Without a free
-// descriptor, kill(pid, 0) still detects that no process has the number.
+// A query about another process can fail because of the caller: it may have no descriptors or no
+// memory left. Such a failure says nothing about the other process. Every query about a death
+// therefore ends in status_of(), which has a third answer: `unknown` never counts as a death.
+// Without a free descriptor, kill(pid, 0) still detects that no process has the number.
 
 /// Asks the system about that very process.
 [[nodiscard]] ProcessStatus status_of(const ProcessStamp& process) noexcept;

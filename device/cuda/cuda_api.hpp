@@ -49,9 +49,10 @@ namespace gantry::cuda {
   X(cuUserObjectRelease)
 
 /// Note [Driver API]
-/// libcuda is never linked: a program must start on a machine without it. Its functions are looked
-/// up through the runtime. They are preferred wherever a call needs no current device: the runtime
-/// would first create a context on the thread's current device, unasked.
+/// libcuda is never linked, because a program must start on a machine without it. The runtime
+/// returns the addresses of its functions. gantry uses the driver API wherever a call needs no
+/// current device: the runtime would first create an unwanted context on the thread's current
+/// device.
 struct DriverApi {
 #define GANTRY_DECLARE(name) decltype(&::name) name = nullptr;
   GANTRY_CUDA_DRIVER_FUNCTIONS(GANTRY_DECLARE)

@@ -17,9 +17,9 @@ constexpr int kMaxDevices = 64;
 std::array<std::atomic<CUcontext>, kMaxDevices> retained{};
 
 /// Note [Pending device]
-/// restore_device may have to go back to a device without a context. CUDA's own current device then
-/// stays where it is and the wanted one is remembered here: current_device reports it as long as
-/// CUDA's device is the one it was at that moment, that is, until someone sets another device.
+/// restore_device() may have to return to a device without a context. It then leaves CUDA's current
+/// device unchanged, and stores the requested device here. current_device() reports the stored
+/// device until CUDA's current device changes, because code has then set another one.
 struct PendingDevice {
   int device = -1;
   int actual = -1;

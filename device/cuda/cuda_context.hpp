@@ -15,8 +15,8 @@ namespace gantry::cuda {
 /// Makes a device's primary context current for a scope.
 ///
 /// Note [Contexts are pushed, not set]
-/// cudaSetDevice creates a context on the device it names, so that restoring the device that was
-/// current before could create an unwanted one. Pushing and popping does not.
+/// cudaSetDevice creates a context on its device. If gantry restored the previous device by it,
+/// that could create an unwanted context. Pushing and popping contexts creates none.
 class ContextScope {
  public:
   explicit ContextScope(int device) { enter(primary_context(device)); }

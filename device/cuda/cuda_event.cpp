@@ -72,9 +72,9 @@ int interprocess_owner(NativeEvent event) {
 // Note [Interprocess events of other devices]
 // cuStreamWaitEvent ends in a segmentation fault if the stream and a pending interprocess event
 // belong to different devices (driver 580.159; ordinary events work). A stream of the event's
-// device waits instead, and an ordinary event forwards the wait. Each wait has a stream and an
-// event of its own: unrelated waits on one stream would delay each other. Creating a stream may
-// wait for the device, so callers that can use an ordinary event do so.
+// device waits instead, and an ordinary event forwards the wait. Each wait has its own stream and
+// event, because unrelated waits on one stream would delay each other. Creating a stream may wait
+// for the device, so callers that can use an ordinary event do so.
 void wait_for_other_device(NativeStream stream, NativeEvent event, int owner) {
   struct Relay {
     ~Relay() {  // CUDA keeps both until they are done

@@ -19,9 +19,9 @@ constexpr int kMaxDevices = 64;
 
 /// Note [Own pools]
 /// All code of the process shares the device's default pool: other libraries trim it and set its
-/// threshold. The pools here belong to gantry. They keep freed memory until they are trimmed. They
-/// are never destroyed, because CUDA does so when the process ends. A pool has its own peer access:
-/// the context's (cudaDeviceEnablePeerAccess) does not apply to it.
+/// threshold. So gantry has its own pools. They keep freed memory until they are trimmed. CUDA
+/// destroys them when the process ends. A pool has its own peer access: cudaDeviceEnablePeerAccess
+/// does not apply to it.
 struct Pools {
   std::array<std::atomic<cudaMemPool_t>, kMaxDevices> pools{};
   std::mutex mutex;                                  ///< guards what follows, and the making

@@ -15,8 +15,8 @@ namespace {
 
 // Note [CUPTI without its header]
 // CUPTI comes with the toolkit's tools, which many machines with a driver lack, so it is loaded at
-// the first trace. Its records only ever grow at their ends. The structures below are the
-// beginnings that CUDA 12 and 13 share.
+// the first trace. New versions of CUPTI add members only at the end of its records. The structures
+// below are the common beginning in CUDA 12 and 13.
 enum Kind : std::uint32_t { kCopy = 1, kFill = 2, kKernel = 10, kPeerCopy = 22 };
 
 struct Record {

@@ -71,11 +71,11 @@ void await_word(const std::uint32_t* word, std::uint32_t value,
 // Note [Launch blocking]
 // With CUDA_LAUNCH_BLOCKING=1 or GANTRY_LAUNCH_BLOCKING=1 a launch of a kernel or graph returns
 // when the work is done, and rethrows its error. Copies, fills and host functions stay
-// asynchronous, as CUDA's do. A kernel that waits for peers is an exception. The thread that
-// launches it may be the one that launches the peers' kernels next, so waiting for it could
-// deadlock. A launch therefore does not wait while its stream holds one of these: such a kernel, a
-// wait for a word or for another process's event, or a wait for an event of a stream that holds
-// one.
+// asynchronous, as CUDA's do. Kernels that wait for peers are an exception. The thread that
+// launches one may have to launch the peers' kernels next, so waiting could deadlock. A launch
+// therefore does not wait while its stream holds such a kernel, a wait for a word, or a wait for
+// another process's event. The same applies if the stream waits for an event of a stream that holds
+// one of these.
 bool SimDriver::launch_blocks(const SimStream& stream, bool waits_for_peers) const {
   return launch_blocking_ && !waits_for_peers && !stream.is_held_by_peers();
 }

@@ -29,8 +29,9 @@ namespace sim {
 
 /// Note [Simulated machine]
 /// A stream is a thread, an event the number of a task, device memory a memfd, and a kernel a
-/// function that runs on its stream's thread. Host calls check everything that hardware would
-/// refuse, then enqueue; docs/explanation/simulator.md lists what is like CUDA and what is not.
+/// function that runs on its stream's thread. Host calls first reject everything that hardware
+/// would reject, then enqueue a task. docs/explanation/simulator.md lists the similarities to CUDA
+/// and the differences.
 class SimDriver final : public Driver {
  public:
   explicit SimDriver(const std::vector<int>& visible);

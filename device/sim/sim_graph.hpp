@@ -67,12 +67,12 @@ class ConditionBody {
 };
 
 // Note [Branches of a graph]
-// The nodes that were captured on one stream are a branch. Branches run side by side, each on a
-// stream of the graph's own, but for the first, which runs on the stream of the launch. Only the
-// captured dependencies order them, so that ThreadSanitizer finds a wait that the program lacks in
-// a replay, too, and kernels of several ranks in one graph can wait for each other. A branch is cut
-// into sections: runs of nodes without a dependency to or from another branch. A section is one
-// task of its stream; a graph of one branch is therefore a single task.
+// The nodes that were captured on one stream are a branch. The first branch runs on the stream of
+// the launch. Each other branch runs concurrently on its own stream of the graph. Only the captured
+// dependencies order branches. So ThreadSanitizer finds a missing wait in a replay, too, and
+// kernels of several ranks in one graph can wait for each other. A branch consists of sections:
+// sequences of nodes without a dependency to or from another branch. A section is one task of its
+// stream. A graph of one branch is therefore a single task.
 
 /// Nodes of one branch that run without a wait between them.
 struct GraphSection {

@@ -72,11 +72,11 @@ struct ScheduleTarget {
 };
 
 /// Note [Schedules]
-/// `earliest` runs a task as soon as nothing that it waits for is left: mostly in the call that
-/// submits it. `latest` runs a task when the host waits for it or for a task behind it, of
-/// several the one that was submitted last. A seed draws both: whether a call runs tasks, and
-/// which. A task that polls its peers gives its turn back, so other tasks go on; it is polled in
-/// turns. Only where the needed tasks cannot go on without others, `latest` runs others.
+/// `earliest` runs a task as soon as its dependencies are complete: mostly in the call that submits
+/// it. `latest` runs a task only when the host waits for it or for a later task; of several such
+/// tasks it runs the last submitted. With a seed, random numbers decide whether a call runs tasks,
+/// and which. A task that polls its peers yields its turn, so other tasks continue, and polls again
+/// in its next turn. `latest` runs other tasks only if the needed ones cannot proceed without them.
 ///
 /// Thread safety: none; the schedule's lock protects it.
 class SchedulePolicy {

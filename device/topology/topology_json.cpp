@@ -20,8 +20,8 @@ constexpr int kSchema = 1;
 constexpr const char* kKind = "gantry topology";
 
 // Note [Topology as JSON]
-// describe() lists the members of each part once. A Writer takes them to JSON, a Reader back. A
-// fact is {"value": …, "source": "nvml"}, or null if it is unknown.
+// describe() lists the members of each part once. A Writer converts them to JSON, a Reader converts
+// JSON to them. A fact is {"value": …, "source": "nvml"}, or null if it is unknown.
 
 template <class Visitor>
 void describe(Visitor& visit, Topology::NumaNode& node) {

@@ -17,22 +17,23 @@ namespace gantry::kernels::cuda {
 [[noreturn]] void throw_launch_error(const char* kernel, void* stream, cudaError_t status);
 
 // Note [Overlapped launches]
-// A small kernel runs about as long as its launch takes. The launches of launch_untyped() that are
-// small therefore may start before the work ahead of them in the stream is done, if that is a
-// kernel that lets them. Its kernels first call wait_for_previous(): wait until all work ahead is
-// done and its writes are visible, then let the next one start. Only then they touch memory.
-//  - Order is kept across several kernels: each ends only after its own wait, so a kernel that sees
-//    its predecessor done sees all before it done. Events, copies and other kernels start when the
-//    predecessor is done, as ever.
-//  - Memory that the allocator hands on in stream order is touched behind the wait, too.
+// A small kernel runs about as long as its launch takes. So a small launch of launch_untyped() may
+// start before the preceding kernel of the stream completes, if that kernel permits it. (CUDA's
+// programmatic dependent launch.) Such kernels first call wait_for_previous(). It waits until all
+// preceding work is complete and its writes are visible, and then permits the next kernel to start.
+// Only afterwards the kernel accesses memory.
+//  - Order is kept across several kernels: each ends only after its own wait. When a kernel's
+//    predecessor is complete, all work before it is complete, too. Events, copies and other kernels
+//    start, as always, when the predecessor is complete.
+//  - Memory that the allocator reuses in stream order is also accessed only after the wait.
 //  - A capture records edges of the same kind; a replay overlaps as the stream did.
-//  - A kernel lets the next one start only when it waits no more. So at most one kernel of a stream
-//    waits on the multiprocessors, for one that works: no row of waiting kernels holds them.
-//  - A waiting kernel waits for nothing but the kernel ahead, whose blocks all run by then. It thus
-//    holds up no kernel that others depend on, and it is small.
-//  - A fault ahead ends the wait with the same error for the whole context.
-// Code for GPUs before compute capability 9.0 has no such wait: there nothing overlaps. The
-// environment variable GANTRY_OVERLAPPED_LAUNCHES=0 switches it off.
+//  - A kernel permits the next one to start only after its own wait. So at most one kernel of a
+//    stream waits on the multiprocessors, and its predecessor is running.
+//  - A waiting kernel depends only on its predecessor, whose blocks are all running by then. It is
+//    small, and delays no kernel on which others depend.
+//  - A fault of preceding work ends the wait, with the same error for the whole context.
+// GPUs before compute capability 9.0 have no such wait, so nothing overlaps there. The environment
+// variable GANTRY_OVERLAPPED_LAUNCHES=0 switches it off.
 
 // Begins a kernel of launch_untyped(). It must precede every access of memory. A large grid, which
 // does not overlap, starts when the work ahead is done.

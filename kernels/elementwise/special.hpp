@@ -7,8 +7,9 @@
 // Elementwise functions of real numbers beyond those of elementwise.hpp.
 //
 // Note [Special functions]
-// Each of them computes in f64, on the host and on the GPU, and rounds once. The exceptions are
-// exact on every platform: leaky_relu, sign_bit, copysign, nextafter and heaviside.
+// These functions compute in f64, on the host and on the GPU, and round once. Exceptions need no
+// f64 and have the same bits on every platform: leaky_relu, sign_bit, copysign, nextafter and
+// heaviside.
 namespace gantry::kernels {
 
 enum class SpecialOp : std::uint8_t {

@@ -75,9 +75,10 @@ struct LogNormal : BlockFunctor<LogNormal, double, 2> {
 };
 
 // Note [Draws of Poisson numbers]
-// Small rates invert the distribution function with one number. Larger ones use Hörmann's
-// transformed rejection (PTRS, 1993), which accepts about nine of ten pairs of numbers. Attempt t
-// of element i takes both numbers from Philox block i + t 2^48, which no other element has.
+// For small rates, one uniform number is mapped through the inverse distribution function. Larger
+// rates use Hörmann's transformed rejection (PTRS, 1993), which accepts about nine of ten pairs of
+// uniform numbers. Attempt t of element i takes both numbers from Philox block i + t 2^48, which no
+// other element has.
 struct Poisson {
   static constexpr bool kSlow = true;
   PhiloxStream stream;

@@ -15,8 +15,8 @@ namespace gantry::kernels::math {
 
 // Note [Accuracy of f32 functions]
 // On the host, the f32 functions of narrow_math.hpp and wide_math.hpp are within 1 ulp. On the GPU,
-// CUDA's own f32 functions are within 2 ulp, but for tan, sinh, cosh, tanh and compositions, which
-// round the f64 function. The host does so too where the two headers have no such function.
+// CUDA's own f32 functions are within 2 ulp. Exceptions are tan, sinh, cosh, tanh and compositions:
+// these compute in f64 and round. The host does so, too, for functions that the two headers lack.
 #define GANTRY_MATH_FUNCTION(name)                              \
   GANTRY_HD inline float name(float x) { return ::name##f(x); } \
   GANTRY_HD inline double name(double x) { return ::name(x); }

@@ -7,11 +7,12 @@
 // f32 functions on the host, in f32: vectors have twice the elements of those of wide_math.hpp.
 //
 // Note [f32 functions in f32]
-// Each function is within 1 ulp: what a rounding loses is kept in a second number (`…_low`) where
-// it would count. As in Note [f32 functions in f64], there are no calls and no branches, and vector
-// code has the bits of scalar code. Polynomials are fitted at Chebyshev's points with mpmath, from
-// the lowest coefficient on with the others rounded to f32. Their terms are paired (Estrin),
-// because a chain of fma takes longer than the processor can look ahead.
+// Each function is within 1 ulp. Where a rounding error would matter, a second number (`…_low`)
+// holds it. As in Note [f32 functions in f64], there are no calls and no branches, and vector code
+// has the bits of scalar code. Polynomials are fitted at Chebyshev points with mpmath: coefficients
+// are rounded to f32 one after the other, from the lowest on, and the rest is fitted again. Their
+// terms are evaluated in pairs (Estrin), because one long chain of fma would leave the processor
+// idle.
 namespace gantry::kernels::narrow {
 
 inline float fma(float a, float b, float c) { return __builtin_fmaf(a, b, c); }

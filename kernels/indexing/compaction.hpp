@@ -11,10 +11,10 @@ namespace gantry::kernels {
 // Note [Compaction]
 // The elements of a mask that are not zero have ranks 0, 1, … in row-major order. A first pass
 // counts them in tiles of kCompactionTile elements and sums the counts up to the end of each tile:
-// the last sum is the number of all. A second pass gives each selected element its rank: the sum of
-// the tiles before, and the elements before it in its tile. No atomics: the order is fixed. The
-// second pass skips ranks from `limit` on, so that a mask that has changed since writes nothing
-// outside its output.
+// the last sum is the number of selected elements. A second pass gives each selected element its
+// rank: the sum up to the preceding tile, plus the selected elements before it in its tile. There
+// are no atomics, so the order is fixed. The second pass skips ranks from `limit` on. So if the
+// mask has changed since the first pass, nothing is written outside the output.
 //
 // Masks have any dtype; a NaN is not zero. `sums` is i64 and dense.
 

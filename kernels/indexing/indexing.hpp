@@ -12,7 +12,8 @@ namespace gantry::kernels {
 // Indices are i32 or i64. An index out of range throws IndexError:
 //  - for CPU tensors from the call itself: "gather: index 5 is out of bounds for dimension 0 with
 //    size 3";
-//  - for device tensors from the device's next synchronizing call: "gather on cuda:1: index 5 …".
+//  - for device tensors from the device's next synchronizing call or query: "gather on cuda:1:
+//    index 5 …".
 // A gather writes 0 for such an index; a scatter writes nothing.
 
 // Which indices are in range.

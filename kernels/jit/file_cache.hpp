@@ -12,12 +12,12 @@ namespace gantry::kernels::jit {
 [[nodiscard]] std::string cache_folder();
 
 // Note [Files of the JIT cache]
-// A compiled program is code that the process will run, so a file counts only if nobody else can
-// have written it. The folder belongs to the user and only the user may write it; so do the file,
-// which is a regular one and no link. Both are checked on the descriptor that is read. The file
-// names its key, and the digest of its content finds what was cut off or damaged. What fails is
-// told once, compiled again and replaced. A file appears under its name when it is complete, so
-// that processes may share the folder.
+// A compiled program is code that the process will run. So a file is used only if no other user can
+// have written it. Folder and file belong to the user, only the user can write them, and the file
+// is a regular file, not a link. These checks use the descriptor that is read. The file contains
+// its key, and a digest that detects truncated or damaged content. A file that fails a check is
+// reported once, compiled again and replaced. A file appears under its name only when it is
+// complete, so processes may share the folder.
 
 // The content of the file for `key`, 64 hexadecimal digits, if there is one that counts.
 [[nodiscard]] std::optional<std::string> read_cached(const std::string& key);

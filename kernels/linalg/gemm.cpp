@@ -108,8 +108,8 @@ const void* bias_row(const Target& target, const TensorRef& c, Scratch& scratch)
 // to do.
 //
 // Note [Epilogues]
-// cuBLASLt's epilogues compute in f32, as the product does, and round once. Its gelu has the
-// accuracy of 16-bit types, so gelu runs as a kernel of its own.
+// cuBLASLt's epilogues compute in f32, as the product does, and round once. Its gelu is accurate
+// only to 16-bit types, so gelu runs as a separate kernel.
 Activation multiply(const Stream& stream, GemmPlan plan, const TensorRef& out, const TensorRef& c,
                     Activation activation) {
   const Target target = Target::on(stream);

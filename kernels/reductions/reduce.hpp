@@ -54,9 +54,10 @@ void arg_reduce(const Target& target, bool largest, const TensorRef& values,
 //  2. A group's total is its last running value. The totals are scanned by the same rule: 16 totals
 //     form a group of the next level.
 //  3. The value before a group is the value before its group of groups, combined with the running
-//     value of the totals between. The first of 16 groups has only the former.
+//     value of the totals between. For the first of 16 groups it is the value before its group of
+//     groups.
 //  4. A result is the value before the element's group, combined with its running value.
-// An error grows with 16 times the number of levels, not with the length.
+// The rounding error is proportional to 16 times the number of levels, not to the length.
 
 // Inclusive scan along `dim`, in the order of Note [Scan order]: running sum, product, or logarithm
 // of the sum of exponentials. f16 and bf16 accumulate in f32, f32 and f64 in f64, integers and bool

@@ -11,9 +11,9 @@ namespace gantry::kernels::host {
 // A stack on which functions run, one after the other, until they switch away.
 //
 // Note [Sanitizers and fibers]
-// ThreadSanitizer and AddressSanitizer are told of every switch. A switch orders nothing for
-// ThreadSanitizer: two fibers race like two threads, although one OS thread runs both. What does
-// order them, a barrier, says so with order_release() and order_acquire().
+// Every switch is announced to ThreadSanitizer and AddressSanitizer. For ThreadSanitizer a switch
+// is no order: two fibers race like two threads, although one OS thread runs both. A barrier does
+// order fibers, and calls order_release() and order_acquire() for that.
 //
 // Thread safety: a fiber stays on the OS thread that made it.
 class Fiber {

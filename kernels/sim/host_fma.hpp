@@ -4,10 +4,10 @@
 namespace gantry::kernels::host {
 
 // Note [fma on the host]
-// Without an instruction for it, fma() is a call of the C library, which is exact and slow. The
-// code within run() is compiled a second time for processors with the instruction, whose vectors
-// are also twice as long. It has the same bits: the compiler joins no * and + to fma by itself
-// (-ffp-contract=off).
+// On a processor without an fma instruction, fma() calls the C library, which is exact and slow. So
+// the code within run() is compiled a second time for processors with the instruction; their
+// vectors are also twice as long. Both versions give the same bits, because the compiler does not
+// contract * and + to fma by itself (-ffp-contract=off).
 #if defined(__x86_64__) && defined(__GNUC__) && !defined(__clang__)
 // True if the processor has AVX2 and fma.
 [[nodiscard]] inline bool has_fma() {

@@ -16,16 +16,16 @@
 namespace gantry::detail {
 
 // Note [Simulated threads]
-// Thread 0 runs on the calling thread's stack. Functors without barriers need no other stack: their
-// threads run there one after the other. At the first barrier each thread gets a fiber; from then
-// on a thread that waits hands over to the next one, and the last to arrive to thread 0. A barrier
-// that some threads do not reach is an error, and so is every exception: the block's other threads
-// then unwind their stacks before the exception goes on.
+// Thread 0 runs on the calling thread's stack. Without barriers, all threads run there, one after
+// the other. At the first barrier each other thread gets a fiber. From then on a thread that waits
+// switches to the next thread, and the last thread to arrive switches to thread 0. A barrier that
+// some threads do not reach is an error. After an error or an exception, the other threads of the
+// block unwind their stacks before the exception propagates.
 //
 // Under ThreadSanitizer all threads have fibers from the start, and only barriers order them. A
 // missing barrier is thus a race between two threads. The state below is atomic for that reason.
-// Two addresses take turns as the barriers' names: a thread that leaves a barrier is not ordered
-// behind one that has reached the next barrier.
+// ThreadSanitizer identifies a barrier by an address. Barriers use two addresses in turn, so a
+// thread that leaves a barrier is not ordered after a thread that has already reached the next one.
 class SimBlock {
  public:
   SimBlock(const Grid& grid, const BlockSize& size, BlockFunction function, const void* functor);

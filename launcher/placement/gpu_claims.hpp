@@ -13,12 +13,12 @@
 namespace gantry::launcher {
 
 /// Note [Claims of GPUs]
-/// A GPU seems idle until a rank uses it, so two glaunch that start together would choose the same
-/// ones. Each glaunch therefore claims its GPUs: it binds a socket to an abstract name with the
-/// GPU's UUID, and holds it until the job is over. The kernel frees the name when glaunch ends,
-/// also by SIGKILL. Only one process can bind a name, whichever user it belongs to. While glaunch
-/// chooses it claims more GPUs than it needs, so choices take turns: the chooser listens at one
-/// more name, and others wait until their connections to it end.
+/// A GPU seems idle until a rank uses it, so two glaunch processes that start together would choose
+/// the same GPUs. Each glaunch therefore claims its GPUs. It binds a socket to an abstract name
+/// with the GPU's UUID, and holds it until the job ends. The kernel frees the name when glaunch
+/// ends, also by SIGKILL. Only one process of all users can bind a name.
+/// While glaunch chooses, it claims more GPUs than it needs. So only one glaunch chooses at a time:
+/// it listens at another abstract name, and the others wait until their connections to it end.
 class GpuClaims {
  public:
   /// Claims these GPUs as far as nobody has them. Returns those that others have.

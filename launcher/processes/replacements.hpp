@@ -13,11 +13,13 @@
 namespace gantry::launcher {
 
 /// Note [Elastic jobs]
-/// A job of --elastic MIN:MAX has MAX ranks. A rank that fails does not end it while MIN ranks
-/// count. glaunch starts a replacement on the same device, with the same rank, and another number
-/// in the job's store. The replacement waits in Communicator::world() until the others grow. It
-/// counts once it is in a group: before that, it cannot continue what the others did. So the ranks
-/// that count never all wait. If those that count have ended, glaunch ends those that wait.
+/// A job of --elastic MIN:MAX has MAX ranks. A rank counts if it is one of the first processes, or
+/// a replacement that has joined a group. A replacement that has not joined cannot continue the
+/// work of the others. A failure does not end the job while MIN ranks count. glaunch starts a
+/// replacement on the same device, with the same rank, and another number in the job's store. The
+/// replacement waits in Communicator::world() until the others call grow(). Only replacements that
+/// do not count wait in world(). So while the job runs, there is always a rank that can take them
+/// in. When all ranks that count have ended, glaunch ends the waiting replacements.
 
 /// The replacements of ranks of an elastic job: which are due, and which count.
 class Replacements {

@@ -22,10 +22,10 @@ namespace gantry::memory {
 // Note [Frees of recorded blocks]
 // The driver reuses memory when the stream on which it was freed reaches the free. A block that
 // other streams use is freed on a stream of the pool, which first waits for all of them. On the
-// block's own stream such a wait would delay the program's later work. A free that cannot be
-// ordered now, because a stream is captured or the driver fails, is deferred (Note [Deferred
-// frees]). Each allocation makes the pool's stream wait for the uses of deferred blocks, as far as
-// that is possible, and then frees these blocks.
+// block's own stream such a wait would delay the program's later work. A free is deferred (Note
+// [Deferred frees]) if it cannot be ordered now, because a stream is captured or the driver fails.
+// Each allocation makes the pool's stream wait for the uses of deferred blocks, as far as that is
+// possible, and then frees these blocks.
 
 // Note [External streams of blocks]
 // An external stream may be destroyed once the free has returned. So the free takes a sequence
@@ -41,11 +41,11 @@ namespace gantry::memory {
 // until the program cannot run the graph again.
 
 // Note [Memory in transition]
-// Two threads can make memory look exhausted for a moment: a thread that frees deferred blocks,
-// which are in no list meanwhile, and a thread whose allocation counts against the limit before the
-// driver has answered. A third thread that finds too little memory must not report out of memory
-// then. It waits until one of them has finished, and tries again. The wait has a limit: the other
-// threads may wait for the device, and the device may wait for work of this thread.
+// Memory can look exhausted for a moment, for two reasons. A thread may be freeing deferred blocks,
+// which are in no list during that time. Or another thread's allocation counts against the limit
+// before the driver has answered. A third thread that finds too little memory must not report out
+// of memory then. It waits until one of them has finished, and tries again. The wait has a limit:
+// the other threads may wait for the device, and the device may wait for work of this thread.
 
 /// The memory of one device under the backend "async": the driver's pool, and deferred frees.
 ///

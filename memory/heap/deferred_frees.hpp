@@ -14,8 +14,8 @@ namespace gantry::memory {
 // A freed block that other streams were recorded on waits until each of them has completed the work
 // submitted before the free. There is one queue for each such stream. A block is in one queue at a
 // time; when that stream's use is complete, the block moves to the queue of its next use. A queue
-// is in the order of its stream's sequence numbers, so only its head is checked, and a slow stream
-// delays its own blocks only. Most completions are known without asking the driver.
+// is in the order of its stream's sequence numbers, so only its head is checked. A slow stream
+// delays only the blocks that it uses. Most completions are known without a driver call.
 //
 // A use ends in one of two ways. The using stream has completed it; or the block's own stream, on
 // which the block is reused, is ordered after it. The second way needs a stream that exists:

@@ -17,18 +17,18 @@ namespace gantry::memory {
 // belongs to the capture until Capture::is_needed() is false: then no program can run the graph any
 // more. Until then
 //   * a block that is freed in the capture is reused in the capture, by the stream that freed it.
-//     Other captured streams do not get it, although they may have waited: clocks stand still in a
-//     capture, so the order between its streams is not known;
+//     Other captured streams do not get it, even if they have waited: clocks do not advance in a
+//     capture, so the order between its streams is unknown;
 //   * a block that is freed later returns to the pool, from which nothing is allocated any more;
 //   * neither recovery nor empty_cache() takes memory from the pool.
 // Afterwards recovery takes the pool's free memory, and a later capture takes the pool if it is
-// idle: it has no live block, and all work on its memory is complete. Complete, not only ordered:
-// the program may launch the later graph on any stream.
+// idle: it has no live block, and all work on its memory is complete. An order is not enough,
+// because the program may launch the later graph on any stream.
 //
 // A block of another pool may be freed while its stream is captured, or a stream that it was
 // recorded on. The capture probably used the block. So it returns to its own pool when the graph no
-// longer exists. This needs a capture that gantry has seen; see StreamClock::may_be_captured. A
-// block that is freed after the capture returns at once: as in PyTorch, the program keeps the
+// longer exists. This requires that gantry has seen the capture; see StreamClock::may_be_captured.
+// A block that is freed after the capture returns at once: as in PyTorch, the program keeps the
 // tensors that its graphs use.
 
 void record_block(TraceAction action, const HeapBlock& block, std::uint32_t call_site) noexcept {

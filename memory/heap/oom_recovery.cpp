@@ -27,13 +27,14 @@ constexpr const Pool* kAllPools = nullptr;
 // Note [Out-of-memory recovery]
 // If no free block of the stream fits, the steps go from cheap to expensive:
 //   1. free blocks of other streams that this stream is ordered after (no driver call);
-//   2. free blocks whose streams have completed (asks the driver, waits for nothing);
-//   3. new memory;
+//   2. free blocks whose streams have completed (queries the driver, waits for nothing);
+//   3. new memory of the driver; above gc_threshold, free memory is released first;
 //   4. blocks in the magazines of threads;
 //   5. a free block of another stream, after a wait that is inserted into this stream;
 //   6. chunks of free blocks, remapped: of this pool, then of other pools that allow it;
 //   7. memory that other processes have freed, and caches of layers above (memory_pressure.hpp);
-//   8. waiting on the host, oldest use first, until a block fits;
+//   8. waiting on the host, oldest use first, until a block fits; at last, all free memory is
+//      released to the driver, which then gives new chunks;
 //   9. another attempt, if other threads had memory in transition meanwhile;
 //  10. an OutOfMemoryError.
 // The lock is not held while waiting: the work may depend on threads that allocate.

@@ -204,9 +204,9 @@ bool IpcExporter::holds_references(const IpcConsumer& consumer) const {
 
 // Note [When a consumer has ended]
 // The kernel closes the sockets of a killed process before the driver has stopped its device work.
-// The process itself ends only after that. Its references therefore count until the process ends.
-// An importer that disconnected without a reference can add none: it closes its table together with
-// its connection. Such an importer is removed at once.
+// The process itself ends only after that. The references of an importer therefore count until its
+// process ends. An importer closes its table together with its connection, so after a disconnection
+// it can add no reference. If it has none, it is removed at once.
 void IpcExporter::remove_ended_consumers() {
   std::erase_if(consumers_, [this](const auto& consumer) {
     return (consumer->is_disconnected && !holds_references(*consumer)) || consumer->has_ended();

@@ -49,7 +49,7 @@ class Growth {
 };
 
 // Note [Holes]
-// Addresses are plentiful, memory is not. The address range of an arena is a multiple of the
+// Addresses are plentiful, but memory is scarce. The address range of an arena is a multiple of the
 // device's memory and is never released. A range without memory is a block too: a hole, with
 // neighbours like any block. Growing maps chunks in a hole, next to the free blocks that save most
 // memory. Reclaiming unmaps whole chunks from the middle of free blocks and leaves a hole there.

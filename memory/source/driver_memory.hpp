@@ -11,16 +11,16 @@ namespace gantry::memory {
 
 // Note [Direct allocations]
 // The allocators of this process hold most of a device's memory, and much of it is free in their
-// caches. To the driver cached memory is in use, so a direct allocation can fail on a device with
-// enough free memory.
+// caches. The driver counts cached memory as used. So a direct allocation can fail although the
+// caches hold enough free memory.
 // Every direct allocation goes through this file, which makes the caches release the missing bytes;
 // check.direct_allocations finds other ones. Steps, until the driver has the memory:
 //   1. call the driver;
 //   2. release memory that no stream uses, and memory of other processes and layers;
 //   3. repeat both while streams still use free memory, for some seconds at most;
 //   4. throw an OutOfMemoryError with the whole breakdown.
-// No step synchronizes with the device. Its work may wait for the caller's next action: a kernel of
-// a collective does.
+// No step synchronizes with the device, because its work may wait for the caller's next action, as
+// a kernel of a collective does.
 
 /// Calls driver().allocate() for `purpose` ("the communicator's workspace"). Never null.
 /// Throws: OutOfMemoryError; CudaError.

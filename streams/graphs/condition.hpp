@@ -7,10 +7,11 @@
 namespace gantry {
 
 // Note [Memory of bodies]
-// A body is captured on a stream of its own, always the same one for the stream around it. Blocks
-// that a body frees are therefore reused by bodies of that same stream alone, which run one after
-// the other, and each round of a loop writes a block before it reads it. Driver::capture_id gives
-// bodies the number of the capture around them, so their memory belongs to its graph.
+// A body is captured on a separate stream. All bodies of one outer stream use the same one, and run
+// one after the other. Blocks that a body frees are therefore reused only by bodies of the same
+// outer stream. Each round of a loop writes a block before it reads it, so reuse between rounds is
+// safe, too. Driver::capture_id gives bodies the number of the capture around them, so their memory
+// belongs to its graph.
 
 /// The body of a condition, which is captured while the scope lives.
 class ConditionScope {

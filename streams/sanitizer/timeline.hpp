@@ -12,16 +12,16 @@ using StreamIndex = std::uint32_t;
 
 // Note [Sanitizer clocks]
 // StreamClock answers the allocator's question: may this memory be reused now? It may count work
-// that polling found complete. A sanitizer must not: the same program would race or not, as timing
-// has it. So it keeps vector clocks of its own, which only the program's calls advance.
+// that polling found complete. The sanitizer must not: whether the same program races would then
+// depend on timing. So it keeps its own vector clocks, which only the program's calls advance.
 //   * A stream's own entry is its tick. An access is stamped with (stream, tick).
 //   * A release (event record, synchronization with the stream) copies the clock, then advances the
 //     tick. Accesses after it are not in the copy.
 //   * An acquire (event wait) raises the entries to those of a copy.
-//   * A host clock takes what a blocking call or a successful query waited for. It counts for all
-//     later submissions of every thread, since the order of host threads is not seen: no report
-//     rather than a wrong one.
-// A capture has a timeline of its own, without a host: its operations run at the replays.
+//   * A host clock takes what a blocking call or a successful query waited for. It applies to all
+//     later submissions of every thread, because the sanitizer does not see the order of host
+//     threads. It thus misses races rather than reporting false ones.
+// A capture has its own timeline, without a host clock, because its operations run at the replays.
 
 /// The last tick of each stream that is ordered before something.
 class Clock {

@@ -31,11 +31,11 @@ Tensor packed(const Tensor& in, DType dtype) {
 // Note [Host copies]
 // The source side converts and packs; the output side unpacks and broadcasts. The bus therefore
 // carries one dense block of the output's dtype.
-// A non-blocking copy keeps pinned memory alive through record_stream, also pinned temporaries.
-// CUDA copies pageable memory under a lock of the device's context and holds it while the copy
-// waits for its stream. That stream may wait for work that another thread has yet to submit to the
-// same device: a deadlock. The host therefore synchronizes with the stream before such a copy. It
-// loses nothing, because copies of pageable memory block the host anyway.
+// A non-blocking copy keeps pinned memory alive through record_stream, including pinned
+// temporaries. CUDA copies pageable memory under a lock of the device's context and holds it while
+// the copy waits for its stream. That stream may wait for work that another thread has yet to
+// submit to the same device: a deadlock. The host therefore synchronizes with the stream before
+// such a copy. That costs nothing, because copies of pageable memory block the host anyway.
 
 void copy_to_device(const Tensor& out, const Tensor& in, bool non_blocking) {
   const Stream stream = Stream::current(out.device());

@@ -93,9 +93,11 @@ UniqueElements unique_runs(std::string_view op, const Tensor& self, const Tensor
 }
 
 // Note [Unique slices]
-// Slices are compared by ranks. Each row of `keys` [m, n] holds one element of all n slices; its
-// ranks count the different elements below. Ranks of two rows, as digits of one number, order the
-// pairs. So half of the rows are left, until one has the order of the slices: about log2(m) sorts.
+// n slices of m elements are compared by ranks. Row k of `keys` [m, n] holds element k of every
+// slice. A sort replaces the elements of a row by their ranks: the number of distinct smaller
+// elements. Two rows of ranks are combined to one row, as the two digits of one number, which
+// orders pairs of elements. Each such step halves the number of rows. The last row has the order of
+// the slices, after about log2(m) sorts.
 
 // The rank of each element among the different elements of its row: [m, n] → i64.
 Tensor ranks_in_rows(const Tensor& keys) {

@@ -17,10 +17,10 @@ namespace gantry::top {
                                    std::size_t rows);
 
 // Note [Leaving a terminal that takes no output]
-// The program opens the terminal once more, since O_NONBLOCK belongs to an open file and the shell
-// shares the one behind standard output. A terminal that takes no more output, such as one at the
-// end of a broken connection, therefore never blocks a write, and a signal still ends the program.
-// Where the terminal has no name to open, writes may block.
+// The program opens the terminal a second time and sets O_NONBLOCK there. On standard output the
+// flag would also affect the shell, because both share one open file description. So a terminal
+// that accepts no output, such as one at the end of a broken connection, blocks no write, and a
+// signal still ends the program. If the terminal has no name to open, writes may block.
 
 /// The terminal behind standard output. The destructor restores it.
 ///

@@ -15,11 +15,11 @@
 namespace gantry::sim {
 
 /// Note [Stream-ordered memory]
-/// Tasks on the streams that allocate and free a piece open and close it to accesses. Work that is
-/// not ordered after the allocation, or not before the free, therefore faults. CUDA's reuse
-/// policies apply to a freed piece. The stream that freed it reuses it at once. Other streams reuse
-/// it when the free is done, or behind a wait for the free if memory is short. The pool keeps freed
-/// pieces until it is trimmed or the device needs the capacity.
+/// A task on the allocating stream opens the piece of memory to accesses, and a task on the freeing
+/// stream closes it. Work that is not ordered after the allocation and before the free therefore
+/// faults. CUDA's reuse policies apply to a freed piece. The stream that freed it reuses it at
+/// once. Other streams reuse it when the free is complete, or after a wait for the free if memory
+/// is short. The pool keeps freed pieces until it is trimmed or the device needs the capacity.
 ///
 /// Thread safety: every member may be called from any host thread.
 class MemoryPool {

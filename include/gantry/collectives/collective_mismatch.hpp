@@ -10,10 +10,10 @@
 
 namespace gantry {
 
-/// The error of ranks that made different calls. Copying never throws.
+/// Ranks of a group made different calls. Copying never throws.
 class GANTRY_API CollectiveMismatch : public InvalidArgument {
  public:
-  /// `ranks` are the ranks that differ, and `calls` their calls. Both have one length, or are
+  /// `ranks` are the ranks that differ, and `calls` their calls. Both have the same length, or are
   /// empty.
   explicit CollectiveMismatch(const std::string& message, std::vector<int> ranks = {},
                               std::vector<std::string> calls = {},

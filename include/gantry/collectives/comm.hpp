@@ -20,23 +20,23 @@
 
 /// Collectives of one process over several devices.
 ///
-/// Device/stream: every function is ordered with the current streams of its devices. It does not
-/// block the host, except for pageable host memory. Results are ordered with the current stream of
-/// their own device. No kernel waits on another kernel. Strided tensors give the same results as
-/// contiguous ones; results are contiguous. A device may occur several times. Empty tensors are
-/// allowed.
+/// Shapes: a device may occur several times in a list. Empty tensors are allowed. Strided inputs
+/// give the same results as contiguous ones; results are contiguous.
+/// Device/stream: every function is ordered with the current streams of its devices. A result is
+/// ready for the current stream of its own device. The host blocks only for pageable host memory.
+/// No kernel waits on another kernel.
 ///
-/// Throws: InvalidArgument for empty or unequal lists, undefined tensors and CPU tensors where a
-/// device is needed; ShapeError; DTypeError for unequal dtypes unless allow_cast is set; before
-/// anything changed.
+/// Throws, before anything changes: InvalidArgument for lists that are empty or of unequal lengths,
+/// for undefined tensors, and for CPU tensors where a device is needed; ShapeError; DTypeError for
+/// unequal dtypes unless allow_cast is set.
 namespace gantry::comm {
 
 /// The default size of a coalesced transfer, in bytes.
 inline constexpr std::size_t kDefaultBufferBytes = std::size_t{10} << 20;
 
-/// Conversion of dtypes, as in copy_(). Without it, other dtypes are an error.
+/// Permission to convert dtypes, as copy_() does.
 struct CastOptions {
-  /// Converts tensors of other dtypes; else they are an error.
+  /// True converts tensors of other dtypes. False makes them a DTypeError.
   bool allow_cast = false;
 };
 
@@ -54,15 +54,15 @@ struct CoalesceOptions {
 [[nodiscard]] GANTRY_API std::vector<Tensor> broadcast(const Tensor& tensor,
                                                        const std::vector<Device>& devices);
 
-/// Copies `tensor` into every tensor of `out`, all of its shape and dtype and on devices.
+/// Copies `tensor` into every tensor of `out`. These are on devices, and have its shape and dtype.
 template <class T = Tensor>  // a template, so that broadcast(tensor, {}) means devices
 GANTRY_API void broadcast(const Tensor& tensor, std::span<std::type_identity_t<T>> out,
                           CastOptions options = {});
 
 /// Broadcasts a list of tensors, all on devices[0]. Tensors of one dtype share transfers of at most
 /// `buffer_bytes`; a larger tensor has its own transfer.
-/// Result [d][i] is tensors[i] on devices[d]; [0] holds the inputs themselves.
-/// Aliasing: outputs of one transfer are views of one buffer, unless separate_storages.
+/// Result [d][i] is tensors[i] on devices[d]. Result [0] holds the inputs themselves.
+/// Aliasing: outputs of one transfer are views of one buffer, unless separate_storages is set.
 [[nodiscard]] GANTRY_API std::vector<std::vector<Tensor>> broadcast_coalesced(
     const std::vector<Tensor>& tensors, const std::vector<Device>& devices,
     std::size_t buffer_bytes = kDefaultBufferBytes);
@@ -71,18 +71,21 @@ GANTRY_API void broadcast(const Tensor& tensor, std::span<std::type_identity_t<T
     const std::vector<Tensor>& tensors, const std::vector<Device>& devices,
     const CoalesceOptions& options);
 
-/// Sums tensors of one shape and dtype onto `destination` (default: the current device; may be a
-/// device without an input, or the CPU), as the left fold in list order. On the CPU the result is
-/// pinned and the copy does not block: synchronize the first input's stream before reading it.
-/// GANTRY_COLL_ALGO=nccl has another order, and no i16.
-/// With allow_cast, inputs are converted to the first one's dtype.
-/// Aliasing: a single tensor that is on `destination` already is returned itself, else a new one.
+/// Sums tensors of one shape and dtype onto `destination`, in list order. GANTRY_COLL_ALGO=nccl
+/// uses another order, and does not support i16.
+///
+/// `destination` defaults to the current device. It may be a device without an input, or the CPU.
+/// With allow_cast, inputs are converted to the dtype of the first one.
+/// Device/stream: a result on the CPU is pinned, and the host does not wait for its copy.
+/// Synchronize the first input's current stream before reading it.
+/// Aliasing: a single tensor that is already on `destination` is returned itself. Otherwise the
+/// result is new memory.
 [[nodiscard]] GANTRY_API Tensor reduce_add(const std::vector<Tensor>& tensors,
                                            std::optional<Device> destination = std::nullopt,
                                            CastOptions options = {});
 
-/// As reduce_add for lists: result [i] is the sum over d of inputs[d][i]; tensors of one dtype are
-/// joined into transfers of at most `buffer_bytes`. Bits equal those of reduce_add.
+/// As reduce_add for lists: result [i] is the sum over d of inputs[d][i], with the bits of
+/// reduce_add. Tensors of one dtype share transfers of at most `buffer_bytes`.
 /// Throws: ShapeError if the lists have unequal lengths.
 [[nodiscard]] GANTRY_API std::vector<Tensor> reduce_add_coalesced(
     const std::vector<std::vector<Tensor>>& inputs,
@@ -93,7 +96,7 @@ GANTRY_API void broadcast(const Tensor& tensor, std::span<std::type_identity_t<T
     const std::vector<std::vector<Tensor>>& inputs, std::optional<Device> destination,
     const CoalesceOptions& options);
 
-/// A list of optional streams by position, made from a vector or a braced list.
+/// Optional streams by position, made from a vector or a braced list.
 class StreamList {
  public:
   StreamList() = default;
@@ -115,17 +118,19 @@ class StreamList {
 
 /// Options of scatter().
 struct ScatterOptions {
-  std::vector<std::int64_t> chunk_sizes = {};  ///< extent of each chunk; empty: as chunk() cuts
-  int dim = 0;                                 ///< dimension to cut; negative counts from the end
-  /// The streams of devices[i] for copying chunk i; may be shorter than `devices`. The caller
-  /// orders later use of the chunk on other streams.
+  std::vector<std::int64_t> chunk_sizes = {};  ///< size of each chunk; empty: as chunk()
+  int dim = 0;                                 ///< dimension to split; negative counts from the end
+  /// Entry i is the stream of devices[i] that copies chunk i. The list may be shorter than
+  /// `devices`. The caller orders later use of the chunk on other streams.
   StreamList streams = {};
-  bool torch_chunking = false;  ///< no chunk, rather than an empty one, where nothing is left
+  bool torch_chunking = false;  ///< omits empty chunks, unless `tensor` is empty
 };
 
-/// Splits `tensor` (CPU or device) along `dim` and sends chunk i to devices[i]. Chunks have
-/// ceil(size / devices.size()) elements, then one has the remainder, then they are empty. There are
-/// always devices.size() chunks, unless torch_chunking.
+/// Splits `tensor` (CPU or device) along `dim` and sends chunk i to devices[i].
+///
+/// Shapes: the first chunks have size ceil(size / devices.size()) along `dim`. The next one has the
+/// remainder, and all others are empty. There are devices.size() chunks; with torch_chunking, empty
+/// chunks of a tensor that is not empty are omitted.
 /// Aliasing: a chunk for the tensor's own device is a view.
 [[nodiscard]] GANTRY_API std::vector<Tensor> scatter(const Tensor& tensor,
                                                      const std::vector<Device>& devices,
@@ -133,11 +138,12 @@ struct ScatterOptions {
 
 /// Options of scatter() and gather() into given outputs.
 struct PieceOptions {
-  int dim = 0;              ///< dimension to cut or join; negative counts from the end
+  int dim = 0;              ///< dimension to split or join; negative counts from the end
   bool allow_cast = false;  ///< convert to the outputs' dtype
 };
 
-/// Splits `tensor` along `dim` by the extents of `out` and copies each chunk into its tensor.
+/// Splits `tensor` along `dim` into chunks of the sizes of the tensors of `out`, and copies each
+/// chunk into its tensor.
 template <class T = Tensor>  // templates, so that scatter(tensor, {}) means devices
 GANTRY_API void scatter(const Tensor& tensor, std::span<std::type_identity_t<T>> out, int dim = 0,
                         CastOptions options = {});
@@ -153,34 +159,37 @@ struct GatherOptions {
   bool allow_cast = false;                           ///< convert to the first tensor's dtype
 };
 
-/// Joins device tensors along `dim` on the destination. On the CPU the result is pinned and the
-/// copies do not block: synchronize the inputs' streams before reading it.
+/// Joins device tensors along `dim` on the destination.
+/// Device/stream: a result on the CPU is pinned, and the host does not wait for its copies.
+/// Synchronize the inputs' current streams before reading it.
 /// Aliasing: always a new tensor.
 [[nodiscard]] GANTRY_API Tensor gather(const std::vector<Tensor>& tensors,
                                        const GatherOptions& options = {});
 
-/// Joins device tensors along `dim` into `out` (any device or the CPU). As above for a pinned
-/// `out`; into pageable memory the host blocks.
+/// Joins device tensors along `dim` into `out`, which is on any device or the CPU.
+/// Device/stream: as above for a pinned `out`. For a pageable `out` the host blocks.
 GANTRY_API void gather(const std::vector<Tensor>& tensors, Tensor& out, int dim = 0,
                        CastOptions options = {});
 /// As above.
 GANTRY_API void gather(const std::vector<Tensor>& tensors, Tensor& out,
                        const PieceOptions& options);
 
-/// Reduces tensors of one shape and dtype, in list order, and writes the result to every one.
+/// Reduces tensors of one shape and dtype, in list order, and writes the result to each of them.
 /// Throws: InvalidArgument also for tensors that share memory.
 GANTRY_API void all_reduce(std::span<Tensor> tensors, ReduceOp op = ReduceOp::sum);
 
-/// Writes all inputs, joined along dim 0 in list order, into every output: outputs[d] is on
-/// inputs[d]'s device with n times its rows, or is [n, …] for inputs […].
+/// Writes all n inputs, joined along dim 0 in list order, into every output.
+/// Shapes: outputs have n times the rows of the inputs, or are [n, …] for inputs […].
+/// Device/stream: outputs[d] is on the device of inputs[d].
 GANTRY_API void all_gather(std::span<Tensor> outputs, std::span<const Tensor> inputs);
 
-/// Reduces the inputs and writes rows d·m … (d+1)·m-1 of the result to outputs[d], which has m rows
-/// and is on inputs[d]'s device; inputs have n·m rows, or are [n, …] for outputs […].
+/// Reduces the n inputs and writes rows d·m … (d+1)·m-1 of the result to outputs[d].
+/// Shapes: outputs have m rows and inputs n·m, or inputs are [n, …] for outputs […].
+/// Device/stream: outputs[d] is on the device of inputs[d].
 GANTRY_API void reduce_scatter(std::span<Tensor> outputs, std::span<const Tensor> inputs,
                                ReduceOp op = ReduceOp::sum);
 
-/// Sends block j of inputs[i] to block i of outputs[j]; blocks are equal parts of dim 0.
+/// Copies block j of inputs[i] to block i of outputs[j]. Blocks are equal parts of dim 0.
 GANTRY_API void all_to_all(std::span<Tensor> outputs, std::span<const Tensor> inputs);
 
 /// A range of devices or device names other than std::vector<Device>.

@@ -30,8 +30,7 @@ class Window;
 struct CollectiveCall;
 
 namespace detail {
-// True for MPI's type of communicators. That of another MPI than Open MPI needs
-// <gantry/collectives/mpi.hpp>.
+// True for MPI_Comm. Other libraries than Open MPI need <gantry/collectives/mpi.hpp>.
 template <class T>
 struct IsMpiComm : std::is_same<T, ompi_communicator_t*> {};
 template <class T>
@@ -40,88 +39,97 @@ concept MpiHandle = IsMpiComm<T>::value && sizeof(T) <= sizeof(std::uintptr_t);
 
 /// Choices for one collective call; equal on all ranks.
 struct CollectiveOptions {
-  /// Sums are the left fold over ranks. False lets floating sums take NCCL, whose order differs,
-  /// where GANTRY_COLL_ALGO or the table of algorithms says so.
+  /// True adds in rank order. False permits NCCL for floating sums, where GANTRY_COLL_ALGO or the
+  /// table of algorithms selects it. NCCL adds in another order.
   bool reproducible = true;
-  /// Every input of a floating sum or avg is multiplied by it first, rounded in the accumulator's
+  /// Factor of every input of a floating sum or avg. The product is rounded to the accumulator's
   /// type.
   double scale = 1;
 };
 
 /// A group of processes with one device each that run collectives.
 ///
-/// A cheap handle: copies refer to the same group. Every rank calls the same operations in the
-/// same order with matching arguments. A mismatch is a CollectiveMismatch on every rank, which
-/// names rank 0's call and the first call that differs. It changes nothing, and the group stays
-/// intact. Some calls make hosts wait for each other: host_barrier, all_gather_bytes, split, grow,
-/// register_memory, suspend, resume. Such a call against a collective of others breaks the group.
+/// A cheap handle: copies refer to the same group. Every rank calls the same operations in the same
+/// order with matching arguments. A mismatch is a CollectiveMismatch on every rank. Its text has
+/// rank 0's call and the first call that differs. It changes nothing, and the group stays intact.
+///
+/// In some calls the hosts of all ranks wait for each other: host_barrier, all_gather_bytes, split,
+/// grow, register_memory, window, suspend, resume. If one rank makes such a call and another rank a
+/// collective, the group is broken.
 ///
 /// Device/stream: an operation runs in order with the current stream of the communicator's device.
-/// The host waits neither for other ranks nor for the device. Exceptions are the start of NCCL, and
-/// ranks that cannot reach each other's memory: there the host passes the messages. Operations of
-/// one communicator run one after the other; sends are ordered among themselves, and so are
-/// receives. The code that launches a captured graph is responsible for this order. Results have
-/// the same bits on every rank, and equal those of comm::*.
+/// The host waits neither for other ranks nor for the device. There are two exceptions: the start
+/// of NCCL, and the transport "host", which blocks the host until the other ranks have entered.
+/// Collectives of one communicator run one after the other, and so do sends, and so do receives.
+/// The program keeps this order when it launches captured graphs. Results have the same bits on
+/// every rank and in comm::*.
 ///
 /// Failure: the device detects faults. The Work or the next synchronizing call of the device throws
-/// them, whichever comes first. Other calls throw only once the group is broken, so after a
-/// mismatch all ranks still make the same calls. Over "host" the differing call itself throws, on
-/// every rank.
+/// them, whichever comes first. Other calls throw only once the group is broken. After a mismatch
+/// all ranks therefore still make the same calls. Over "host" the call that differs throws itself,
+/// on every rank.
 ///  * A rank that dies or leaves is a PeerLostError on every other rank within a second. The
-///    communicator is unusable from then on; shrink() makes a new one, and grow() of that one takes
-///    replacements in.
-///  * A rank that does not come is a TimeoutError after GANTRY_COLL_TIMEOUT seconds, which names
-///    it. Between machines, so is a call that makes hosts wait against another call.
-///  * A send and a recv that differ are a CollectiveMismatch at both ends, which names both calls,
-///    at the latest with the next call. Over "p2p" it breaks the group, over "host" it does not.
+///    communicator is unusable from then on. shrink() makes a new one, and its grow() adds
+///    replacements.
+///  * A rank that does not make the call is a TimeoutError that names it, after GANTRY_COLL_TIMEOUT
+///    seconds. Between machines this also holds if hosts wait in different calls.
+///  * A send and a recv that differ are a CollectiveMismatch that names both calls. Both ranks
+///    throw it, from the next call at the latest. Over "p2p" it breaks the group, over "host" not.
 ///  * Where NCCL carries data between machines, only the deadline detects mismatches and losses.
-///    Its error names the call.
+///    Its TimeoutError names the call, not the rank.
 ///
-/// Output tensors are const references: an operation writes the elements, not the handle. A
-/// temporary view serves as well: `all_reduce(gradients[0])`.
+/// Aliasing: outputs are const references, because an operation writes the elements and not the
+/// handle. A temporary view is allowed: `all_reduce(gradients[0])`.
 ///
-/// Thread safety: one thread at a time enters an operation; others wait.
+/// Thread safety: any thread. One thread at a time submits an operation; others wait.
 class GANTRY_API Communicator {
  public:
-  /// The group of all processes of this job: glaunch, mpirun, srun, torchrun-style variables or a
-  /// single process, detected in this order. Made at the first call, which every rank must make;
-  /// sets the calling thread's current device to device(). Under mpirun it initializes MPI, unless
-  /// the program has done so before: afterwards MPI_Init would be an error. In a replacement
-  /// process of `glaunch --elastic` it waits, without a deadline, for a grow() of the other ranks.
+  /// The group of all processes of this job, made at the first call. Every rank must call it.
+  ///
+  /// The launcher is detected in this order: glaunch, mpirun, srun, torchrun-style variables, none
+  /// (a single process). Under mpirun the call initializes MPI unless the program has; a later
+  /// MPI_Init is an error. In a replacement process of `glaunch --elastic` it waits, without a
+  /// deadline, until the other ranks call grow().
+  /// Device/stream: device() becomes the calling thread's current device. The first call blocks the
+  /// host.
   /// Throws: InvalidArgument for contradictory variables or a rank without a device;
   /// TimeoutError; PeerLostError; NotSupported.
   static Communicator world();
-  /// A group inside this process: one communicator per device, in rank order. Each may be used by a
-  /// thread of its own. One thread may serve them all where transport() is "p2p" or "nccl", whose
-  /// operations do not wait on the host for other ranks. Over "host" it waits for itself: that
-  /// throws InvalidArgument where the program has no other thread, else TimeoutError.
+  /// A group inside this process: one communicator per device, in rank order.
+  ///
+  /// Each communicator may have its own thread. One thread may also call for all ranks if
+  /// transport() is "p2p" or "nccl": these do not block the host for other ranks. Over "host" that
+  /// thread would wait for itself. The call then throws InvalidArgument if the program has no other
+  /// thread, else TimeoutError.
   /// Throws: InvalidArgument for no device, the CPU, or a device that occurs twice; Error if the
   /// system has no thread for a rank.
   [[nodiscard]] static std::vector<Communicator> local(const std::vector<Device>& devices);
-  /// The group of the ranks of an MPI communicator, `MPI_Comm`. Every rank of `comm` calls it; the
-  /// program has initialized MPI. The type of another MPI than Open MPI needs
+  /// Makes a group of the ranks of an MPI communicator, `MPI_Comm`. Every rank of `comm` calls it.
+  /// The program has initialized MPI. Other libraries than Open MPI need
   /// <gantry/collectives/mpi.hpp>.
   ///
-  /// Device/stream: `device`, which becomes the calling thread's current device; by default the one
-  /// that world() chooses. Blocks the host. The group makes a communicator of its own from `comm`,
-  /// and frees it at its end; `comm` stays the program's.
-  /// Thread safety: gantry calls MPI in threads that use the group, one at a time. Beside calls of
-  /// the program it needs MPI_THREAD_MULTIPLE.
-  /// Throws: InvalidArgument for MPI_COMM_NULL, MPI outside of its use, a device that is not one,
-  /// or contradictory variables; NotSupported without MPI, or if the program uses another MPI than
-  /// gantry was built with; TimeoutError; PeerLostError.
+  /// Device/stream: `device` becomes the calling thread's current device. The default is the device
+  /// that world() chooses. Blocks the host.
+  /// The group makes its own MPI communicator from `comm`, and frees it at its end. The program
+  /// keeps `comm`.
+  /// Thread safety: gantry calls MPI from the threads that use the group, one at a time. If the
+  /// program calls MPI at the same time, MPI_THREAD_MULTIPLE is required.
+  /// Throws: InvalidArgument for MPI_COMM_NULL, before MPI_Init or after MPI_Finalize, for an
+  /// invalid device, or for contradictory variables; NotSupported without MPI, or if gantry was
+  /// built with another MPI; TimeoutError; PeerLostError.
   template <detail::MpiHandle MpiComm>
   explicit Communicator(MpiComm comm, std::optional<Device> device = {}) {
     std::uintptr_t bits = 0;
     std::memcpy(&bits, &comm, sizeof comm);
     *this = from_mpi(bits, device);
   }
-  /// The group of the ranks of an NCCL communicator, `ncclComm_t`, which was made for `device`.
-  /// Every rank of `comm` calls it; nothing of this rank runs on `comm` meanwhile.
+  /// Makes a group of the ranks of an NCCL communicator, `ncclComm_t`, which was made for `device`.
+  /// Every rank of `comm` calls it. Precondition: no work of this rank runs on `comm` during the
+  /// call.
   ///
-  /// The ranks exchange addresses through `comm`, which stays the program's and must outlive the
-  /// group. Operations use gantry's transports, as in every group. An NCCL communicator of gantry's
-  /// own carries those of NCCL, so that the end of the group leaves `comm` intact.
+  /// The ranks exchange addresses through `comm`. The program keeps `comm`, which must outlive the
+  /// group. Operations use gantry's transports, as in every group. The transport "nccl" has its own
+  /// NCCL communicator, so the end of the group leaves `comm` intact.
   /// Device/stream: `device` becomes the calling thread's current device. Blocks the host.
   /// Throws: InvalidArgument for a null communicator or one of another device;
   /// NotSupported on simulated devices and without NCCL; NcclError; TimeoutError; PeerLostError.
@@ -146,19 +154,20 @@ class GANTRY_API Communicator {
   /// One line per rank: rank, host, process, device. The same on every rank.
   [[nodiscard]] const std::vector<std::string>& device_map() const;
 
-  /// Reduces `tensor` over all ranks, in place.
+  /// Reduces `tensor` over all ranks, in place. Shapes, DTypes: equal on all ranks; see ReduceOp.
   Work all_reduce(const Tensor& tensor, ReduceOp op = ReduceOp::sum,
                   CollectiveOptions options = {}) const;
   Work all_reduce(const Tensor& tensor, CollectiveOptions options) const {
     return all_reduce(tensor, ReduceOp::sum, options);
   }
-  /// Reduces several tensors in place as one transfer per dtype; bits equal those of all_reduce.
+  /// Reduces several tensors in place, as one transfer per dtype. The bits are those of all_reduce.
   Work all_reduce_coalesced(std::span<const Tensor> tensors, ReduceOp op = ReduceOp::sum,
                             CollectiveOptions options = {}) const;
   Work all_reduce_coalesced(std::span<const Tensor> tensors, CollectiveOptions options) const {
     return all_reduce_coalesced(tensors, ReduceOp::sum, options);
   }
-  /// Reduces `tensor` over all ranks into that of rank `root`; the others' stay as they are.
+  /// Reduces `tensor` over all ranks into the tensor of rank `root`. The other ranks' tensors are
+  /// unchanged.
   Work reduce(const Tensor& tensor, int root = 0, ReduceOp op = ReduceOp::sum,
               CollectiveOptions options = {}) const;
   Work reduce(const Tensor& tensor, int root, CollectiveOptions options) const {
@@ -166,32 +175,34 @@ class GANTRY_API Communicator {
   }
   /// Overwrites `tensor` with that of rank `root`.
   Work broadcast(const Tensor& tensor, int root = 0, CollectiveOptions options = {}) const;
-  /// Writes every rank's `input` into `output`, joined along dim 0 in rank order. The input may be
-  /// its place in the output.
-  /// Shapes: output has size() times the rows of input, or is [size(), …] for an input […], also
-  /// of no dims; inputs are equal on all ranks.
+  /// Writes every rank's `input` into `output`, joined along dim 0 in rank order.
+  /// Aliasing: `input` may be this rank's slice of `output`.
+  /// Shapes: inputs are equal on all ranks. `output` has size() times the rows of `input`, or is
+  /// [size(), …] for an input […]. A 0-dim input gives [size()].
   Work all_gather(const Tensor& output, const Tensor& input, CollectiveOptions options = {}) const;
-  /// Reduces `input` and leaves rows rank·m … (rank+1)·m-1 of the result in `output`.
-  /// Shapes: output has m rows, input size()·m; or input is [size(), …] for an output […].
+  /// Reduces `input` over all ranks and writes rows rank()·m … (rank()+1)·m-1 of the result to
+  /// `output`.
+  /// Shapes: `output` has m rows and `input` size()·m, or `input` is [size(), …] for an output […].
   Work reduce_scatter(const Tensor& output, const Tensor& input, ReduceOp op = ReduceOp::sum,
                       CollectiveOptions options = {}) const;
   Work reduce_scatter(const Tensor& output, const Tensor& input, CollectiveOptions options) const {
     return reduce_scatter(output, input, ReduceOp::sum, options);
   }
-  /// As all_gather, into `output` of rank `root` alone; elsewhere `output` is ignored and may be
+  /// As all_gather, but only rank `root` receives. On other ranks `output` is ignored and may be
   /// undefined.
   Work gather(const Tensor& output, const Tensor& input, int root = 0,
               CollectiveOptions options = {}) const;
-  /// Sends rows r·m … (r+1)·m-1 of `root`'s `input` to `output` of rank r; elsewhere `input` is
-  /// ignored and may be undefined. Shapes: as for reduce_scatter.
+  /// Sends rows r·m … (r+1)·m-1 of the `input` of rank `root` to the `output` of rank r. On other
+  /// ranks `input` is ignored and may be undefined. Shapes: as for reduce_scatter.
   Work scatter(const Tensor& output, const Tensor& input, int root = 0,
                CollectiveOptions options = {}) const;
-  /// Sends block r of `input` to rank r, where it becomes block rank() of `output`; blocks are
+  /// Sends block r of `input` to rank r, where it becomes block rank() of `output`. Blocks are
   /// equal parts of dim 0.
   Work all_to_all(const Tensor& output, const Tensor& input, CollectiveOptions options = {}) const;
-  /// As above with blocks of `input_rows[r]` rows to rank r and `output_rows[r]` rows from it.
-  /// Throws: ShapeError also unless the rows add up to the rows of the tensors. InvalidArgument on
-  /// both ranks if a rank sends another number of rows than its peer expects.
+  /// As above, with a block of `input_rows[r]` rows to rank r and one of `output_rows[r]` rows from
+  /// it.
+  /// Throws: ShapeError unless the rows add up to the rows of the tensors. InvalidArgument on both
+  /// ranks if one sends another number of rows than the other expects.
   Work all_to_all(const Tensor& output, const Tensor& input,
                   std::span<const std::int64_t> output_rows,
                   std::span<const std::int64_t> input_rows, CollectiveOptions options = {}) const;
@@ -202,16 +213,18 @@ class GANTRY_API Communicator {
     return all_to_all(output, input, std::span(output_rows.begin(), output_rows.size()),
                       std::span(input_rows.begin(), input_rows.size()), options);
   }
-  /// Sends `tensor` to `destination`, which receives it by its next recv() from this rank. Small
-  /// messages leave at once, larger ones when they are received. Ranks that send to each other
-  /// before they receive need send_recv(), group() or two streams.
+  /// Sends `tensor` to rank `destination`, which receives it by its next recv() from this rank. A
+  /// small message leaves at once, a larger one when the peer receives it. Two ranks that both send
+  /// a larger message before they receive wait for each other: use send_recv(), group() or two
+  /// streams.
   Work send(const Tensor& tensor, int destination, CollectiveOptions options = {}) const;
-  /// Overwrites `tensor` with the next message of `source` to this rank. Shapes may differ; dtype
-  /// and number of elements must not.
+  /// Overwrites `tensor` with the next message from rank `source`. Shapes: the number of elements
+  /// is that of the message. DTypes: that of the message.
   Work recv(const Tensor& tensor, int source, CollectiveOptions options = {}) const;
   /// Sends `out` to rank `to`, and overwrites `in` with the next message of rank `from`. Both run
-  /// concurrently: a ring of such calls cannot deadlock. Both ranks may be this one, which copies.
-  /// The peer may call send(), recv(), send_recv() or use a group(); the same things must match.
+  /// concurrently: a ring of such calls cannot deadlock. If both ranks are this one, it copies. The
+  /// peer may call send(), recv() or send_recv(), or use a group(). Dtypes and numbers of elements
+  /// must match as for recv().
   /// Aliasing: the tensors may overlap; `out` is then read first.
   Work send_recv(const Tensor& out, int to, const Tensor& in, int from,
                  CollectiveOptions options = {}) const;
@@ -219,20 +232,23 @@ class GANTRY_API Communicator {
   /// They run concurrently when the scope ends, as between ncclGroupStart() and ncclGroupEnd().
   /// Throws: InvalidArgument if the thread has an open scope on this communicator.
   [[nodiscard]] MessageGroup group() const;
-  /// Work submitted later on any rank runs after all work submitted earlier on every rank. Moves
-  /// no data; the host does not wait.
+  /// Orders work of all ranks: later work on any rank runs after all earlier work on every rank.
+  /// Moves no data. The host does not wait.
   Work barrier(CollectiveOptions options = {}) const;
-  /// Opens the whole storage of `tensor` to every rank. Large operations on tensors in it, at the
-  /// same offset on every rank, then need no staging: kernels and copy engines read and write the
-  /// ranks' tensors. This holds for the tensor of all_reduce, reduce and broadcast, the output of
-  /// all_gather and all_to_all, and the input of reduce_scatter. It does not hold for small
-  /// operations, and for ranks that cannot reach each other's memory.
+  /// Opens the whole storage of `tensor` to every rank. Large operations on tensors in it then need
+  /// no staging, if the tensors are at the same offset on every rank. Kernels and copy engines read
+  /// and write the ranks' tensors directly.
   ///
-  /// Collective: every rank calls it in the same order with memory of one size. Later operations
-  /// get registered tensors on all ranks or on none; else they are a mismatch. After a mismatch or
-  /// a loss, outputs are undefined on all ranks. Other ranks may write to them until those ranks'
-  /// devices are done. Blocks the host. The group holds the memory until deregister_memory() or its
-  /// end. Groups made by split() and shrink() do not have the registration.
+  /// This holds for the tensor of all_reduce, reduce and broadcast, the output of all_gather and
+  /// all_to_all, and the input of reduce_scatter. It does not hold for small operations, nor for
+  /// ranks that cannot reach each other's memory.
+  ///
+  /// Collective: every rank calls it in the same order with memory of one size. Blocks the host. A
+  /// later operation has registered tensors on all ranks or on none; otherwise it is a mismatch.
+  /// After a mismatch or a loss, outputs are undefined on all ranks. Other ranks may write to them
+  /// until those ranks' devices have completed their work. The group holds the memory until
+  /// deregister_memory() or its end. Groups made by split() and shrink() do not have the
+  /// registration.
   /// Throws, on every rank: InvalidArgument for memory of different sizes or registered already.
   /// On the rank concerned: NotSupported for memory that export_ipc() refuses; DeviceMismatchError.
   void register_memory(const Tensor& tensor) const;
@@ -243,19 +259,21 @@ class GANTRY_API Communicator {
   /// Opens the memory of `tensor` on every rank for kernels of the program: see Window.
   ///
   /// Collective: every rank calls it in the same order, with tensors of one dtype, shape and
-  /// layout, in memory of one size. Blocks the host.
+  /// layout, in storages of one size. Blocks the host.
   /// Throws, on every rank: InvalidArgument for tensors that differ; NotSupported if ranks cannot
   /// reach each other's memory. On the rank concerned: NotSupported for memory that export_ipc()
   /// refuses; DeviceMismatchError.
   [[nodiscard]] Window window(const Tensor& tensor) const;
-  /// Gives the group's device memory back to the device: the workspace of "p2p", 32 MiB a rank. No
-  /// operation may be called until resume(). Registered memory stays registered.
+  /// Releases the group's device memory: the workspace of "p2p", 32 MiB per rank. Until resume()
+  /// the group has no operations. Registered memory stays registered.
   ///
-  /// Collective. Blocks the host until the operations of every rank are done. Does nothing over
-  /// other transports. Throws: InvalidArgument if the group is suspended, and on every rank if an
-  /// operation of one of them was captured, since its graph uses the workspace; PeerLostError.
+  /// Collective. Blocks the host until the operations of every rank are complete. Over other
+  /// transports it releases nothing, but operations need resume() as well.
+  /// Throws: InvalidArgument if the group is suspended already. InvalidArgument on every rank if
+  /// one of them captured an operation, whose graph uses the workspace, or sent a message that was
+  /// not received. PeerLostError.
   void suspend() const;
-  /// Takes device memory as before suspend().
+  /// Allocates the group's device memory again after suspend().
   ///
   /// Collective. Blocks the host. Throws: InvalidArgument unless the group is suspended;
   /// OutOfMemoryError, which leaves all ranks suspended; PeerLostError.
@@ -267,39 +285,41 @@ class GANTRY_API Communicator {
   /// Joins one byte string of every rank, in rank order, on the host.
   [[nodiscard]] std::vector<std::string> all_gather_bytes(const std::string& bytes) const;
 
-  /// One group per `color` (0 or more) of the ranks that gave it, ordered by `key`, then rank. A
-  /// negative color takes part and gets an undefined communicator. Collective.
+  /// Makes one group per `color` (0 or more) of the ranks that pass it, ordered by `key`, then
+  /// rank. A rank with a negative color takes part and gets an undefined communicator. Collective.
   [[nodiscard]] Communicator split(int color, int key = 0) const;
-  /// The group of all ranks but `failed`, in their order, with new workspaces; every survivor calls
-  /// it with the same list, also after a PeerLostError. Inputs of the operation that failed are
-  /// untouched unless it was in place.
-  /// Throws: InvalidArgument for a rank that the group does not have, or this one; PeerLostError if
-  /// another rank is lost meanwhile. In a job of `glaunch --elastic` every survivor throws it, with
-  /// the lost rank of this group, and calls shrink() again with that rank in the list.
+  /// Makes a group of all ranks but `failed`, in their order, with new workspaces. Every survivor
+  /// calls it with the same list, also after a PeerLostError. Inputs of the failed operation are
+  /// unchanged unless it was in place.
+  /// Throws: InvalidArgument for a rank that the group does not have, or for this rank;
+  /// PeerLostError if another rank is lost during the call. In a job of `glaunch --elastic` every
+  /// survivor throws the same PeerLostError. Each then adds that rank to the list and calls
+  /// shrink() again. Error if another survivor gives up.
   [[nodiscard]] Communicator shrink(const std::vector<int>& failed) const;
-  /// The group of these ranks and of replacements of lost ranks: `expected` ranks in all.
+  /// Makes a group of these ranks and of replacements of lost ranks: `expected` ranks in all.
   ///
-  /// For a job of `glaunch --elastic`, which starts a process for every rank that is lost. Such a
-  /// process joins in Communicator::world(), which returns the group that this call makes. Every
-  /// rank of an intact group calls it, usually one that shrink() made. Ranks are in the order of
-  /// GANTRY_RANK: a replacement has the place of the process before it, and a group of the whole
-  /// job has the ranks of the job. Blocks the host. The group has new workspaces and no registered
-  /// memory; this communicator stays usable.
+  /// For a job of `glaunch --elastic`, which starts a process for every lost rank. Such a process
+  /// joins in Communicator::world(), which returns the group that this call makes. Every rank of an
+  /// intact group calls it, usually of one that shrink() made. Ranks are in the order of
+  /// GANTRY_RANK, and a replacement has the GANTRY_RANK of the process that it replaces. Blocks the
+  /// host. The new group has new workspaces and no registered memory. This communicator stays
+  /// usable.
   ///
-  /// `timeout` is how long ranks wait for replacements, 0: GANTRY_COLL_TIMEOUT; equal on all ranks.
-  /// A replacement that is lost while it joins is replaced within that time.
-  /// Throws, on every rank, and this group stays usable: TimeoutError with the number of ranks that
+  /// `timeout` limits the wait for replacements; 0 means GANTRY_COLL_TIMEOUT. It is equal on all
+  /// ranks. A replacement that is lost while it joins is replaced within that time.
+  /// Throws, on every rank; this group stays usable: TimeoutError with the number of ranks that
   /// came; NotSupported without glaunch --elastic; InvalidArgument unless `expected` is more than
-  /// size() and at most the ranks of the job, for arguments that differ, and for a replacement with
-  /// another version of gantry or other settings; Error while another group of the job grows.
-  /// PeerLostError with the rank of this group that was lost, or if ranks of the job have ended so
-  /// that too few can come.
+  /// size() and at most the ranks of the job; InvalidArgument for arguments that differ, and for a
+  /// replacement with another version of gantry or other settings; Error while another group of the
+  /// job grows. PeerLostError with the rank of this group that was lost, or if too few ranks of the
+  /// job are left.
   [[nodiscard]] Communicator grow(int expected, std::chrono::milliseconds timeout = {}) const;
   /// False for the result of split() with a negative color and for a default-constructed one.
   [[nodiscard]] bool defined() const noexcept { return impl_ != nullptr; }
 
-  /// Makes every rank's pending and later calls throw PeerLostError (ranks of one machine). Does
-  /// nothing to an undefined communicator.
+  /// Breaks the group. Pending and later calls of every rank throw PeerLostError. Where NCCL
+  /// carries data between machines, this holds for ranks of this machine, and other ranks detect it
+  /// at their deadline. Has no effect on an undefined communicator.
   void abort() const noexcept;
 
  private:
@@ -333,17 +353,17 @@ class GANTRY_API Communicator {
 ///       world.recv(in, previous);
 ///     }  // both run here
 ///
-/// Calls inside the scope only record their tensors, whose contents are read and written when the
-/// scope ends. Messages between the same two ranks keep their order; all others run concurrently,
-/// so no order of calls inside a group can deadlock. A rank may send to itself if it receives
-/// as much inside the same group. Up to 512 messages. The Work of each call is the Work of the
-/// whole group, and may be used only once the group has ended.
+/// Calls inside the scope only record their tensors. Contents are read and written when the scope
+/// ends. Messages between the same two ranks keep their order, and all others run concurrently. No
+/// order of calls inside a group can therefore deadlock. A rank may send to itself if it receives
+/// as much inside the same group. A group has at most 512 messages. Each call returns the Work of
+/// the whole group, which may be used once the group has ended.
 ///
-/// Device/stream: the group runs after the work of all streams that were current at its calls, and
-/// later work of these streams runs after the group. Works in a graph capture.
-/// Aliasing: tensors that are sent may overlap others, and are read first; tensors that are
-/// received into may not overlap each other.
-/// Thread safety: calls of other threads are not collected. A group is ended by its own thread.
+/// Device/stream: the group runs after the work of all streams that were current at its calls.
+/// Later work of these streams runs after the group. A graph capture may contain it.
+/// Aliasing: tensors that are sent may overlap all others, and are read first. Tensors that receive
+/// may not overlap each other.
+/// Thread safety: the group collects calls of its own thread only. The same thread ends it.
 class GANTRY_API MessageGroup {
  public:
   MessageGroup(const MessageGroup&) = delete;
@@ -353,8 +373,8 @@ class GANTRY_API MessageGroup {
   /// next operation of the communicator.
   ~MessageGroup();
   /// Submits the collected messages and closes the scope, also if it throws.
-  /// Throws: as send() and recv(); InvalidArgument for tensors that overlap, for messages to this
-  /// rank itself that do not pair up, and after a first call.
+  /// Throws: as send() and recv(); InvalidArgument for receiving tensors that overlap, for unpaired
+  /// messages of this rank to itself, and if the group has ended.
   Work end();
 
  private:

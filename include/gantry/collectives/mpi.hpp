@@ -1,7 +1,7 @@
 #pragma once
 
-// Groups of the ranks of an MPI communicator, for any MPI: gantry/gantry.hpp itself knows Open
-// MPI's communicators alone. This header includes MPI's; libgantry.so is not linked with MPI.
+// Groups of the ranks of an MPI communicator, for any MPI library. Without this header, gantry
+// knows the communicators of Open MPI only. It includes mpi.h; libgantry.so is not linked with MPI.
 
 #include <mpi.h>
 

@@ -1,7 +1,7 @@
 #pragma once
 
 // Groups of the ranks of an NCCL communicator: Communicator::from_nccl(). This header declares the
-// type as NCCL's header does, and needs no NCCL; libgantry.so is not linked with NCCL.
+// type as NCCL's header does, so it needs no NCCL. libgantry.so is not linked with NCCL.
 
 #include <gantry/collectives/communicator.hpp>
 

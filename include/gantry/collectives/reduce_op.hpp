@@ -10,11 +10,12 @@ namespace gantry {
 
 /// The operation of a reduction.
 ///
-/// Every reduction is the left fold over ranks (or list positions) 0, 1, …, n-1: f16 and bf16 are
-/// accumulated in f32 and rounded once at the end, f32 and f64 natively, integers wrap. So the
-/// bits do not depend on the number of processes, the algorithm, the size, or the platform.
-/// avg divides the accumulator by n before the final rounding and needs a floating dtype; band, bor
-/// and bxor need an integer dtype or bool.
+/// Every reduction combines ranks (or list positions) 0, 1, …, n-1 in this order. f16 and bf16
+/// accumulate in f32 and are rounded once at the end. f32 and f64 accumulate in their own type.
+/// Integers wrap. The bits therefore depend on the inputs and their order only, not on processes,
+/// algorithm, size or platform.
+/// DTypes: avg needs a floating dtype; it divides the accumulator by n before the final rounding.
+/// band, bor and bxor need an integer dtype or bool.
 enum class ReduceOp : std::uint8_t { sum, prod, min, max, avg, band, bor, bxor };
 
 /// "sum", "prod", …

@@ -11,29 +11,29 @@
 
 namespace gantry {
 
-/// A tensor of every rank that the kernels of all ranks read and write, and signals between them:
-/// the result of Communicator::window().
+/// One tensor per rank, open to the kernels of all ranks, and signals between the ranks.
+/// Communicator::window() makes it.
 ///
 /// A cheap handle: copies refer to the same window. It holds the tensor's memory and the group.
-/// Signals pass through pads: each rank has an i64 tensor of shape [channels, size()], whose word
-/// [channel, source] is 0 or 1. A signal of `source` waits until the word is 0 and writes 1; the
-/// wait for it waits until the word is 1 and writes 0. Kernels of the program may do the same, with
-/// accesses of 8 bytes, release and acquire order, and system scope.
+/// Each rank has a signal pad: an i64 tensor [kChannels, size()], whose word [channel, source] is 0
+/// or 1. A signal from `source` waits until the word is 0, and writes 1. The wait for this signal
+/// waits until the word is 1, and writes 0. Kernels of the program may do the same, by 8-byte
+/// accesses in release and acquire order at system scope.
 ///
-/// Device/stream: all members but barrier(), put_signal() and wait_signal() are host calls that
-/// touch no device. Those three enqueue a kernel on the stream; the host does not wait. Writes that
-/// are enqueued before a signal, or before a barrier, are there for work after the wait. Every rank
-/// keeps its window until the others' work on its memory is done: a barrier before the end
-/// suffices. Work on streams other than those of the three calls is the program's to order before
-/// the end of the window.
+/// Device/stream: barrier(), put_signal() and wait_signal() enqueue a kernel on the stream; the
+/// host does not wait. All other members are host calls that touch no device. Writes before a
+/// signal are visible to work after the wait for it. Writes before a barrier are visible to work
+/// after it. Every rank keeps its window until the other ranks' work on its memory is complete: a
+/// barrier before the end suffices. The program orders its work on other streams before the end of
+/// the window.
 ///
-/// Failure: a wait ends when a rank of the group is lost. A signal that does not come or is not
-/// taken within GANTRY_COLL_TIMEOUT is a TimeoutError that names the rank, and breaks the group.
-/// In a graph capture there is no deadline.
+/// Failure: a wait ends when a rank of the group is lost. It also ends GANTRY_COLL_TIMEOUT seconds
+/// after its start, if the signal does not arrive or the peer does not take it. The TimeoutError
+/// names the rank, and the group is broken. Calls of a captured graph have no deadline.
 /// Thread safety: any thread; calls for one channel and pair of ranks, one at a time.
 class GANTRY_API Window {
  public:
-  /// Channels of the signal pads.
+  /// Number of channels of the signal pads.
   static constexpr int kChannels = 64;
 
   /// Undefined: names no window. Every member but defined() throws InvalidArgument.
@@ -45,10 +45,11 @@ class GANTRY_API Window {
   [[nodiscard]] int rank() const;
   /// Number of ranks.
   [[nodiscard]] int size() const;
-  /// The tensor of `rank`, of the shape and layout of this rank's.
+  /// The tensor of `rank`, with the shape and layout of this rank's tensor.
   ///
-  /// Device/stream: its device is this rank's, so operations run on this rank's streams and reach
-  /// the memory over the link. Aliasing: no copy. Its memory stays mapped while it lives.
+  /// Device/stream: its device() is this rank's device. Operations on it run on this rank's streams
+  /// and reach the memory over the link. Aliasing: no copy. The memory stays mapped as long as a
+  /// tensor refers to it.
   /// Throws: InvalidArgument for a rank that the group does not have.
   [[nodiscard]] Tensor peer(int rank) const;
   /// The address of every rank's tensor for kernels of this rank's device, in rank order.
@@ -58,7 +59,7 @@ class GANTRY_API Window {
   /// The pad of `rank`, as peer(). Throws: InvalidArgument for a rank that the group does not have.
   [[nodiscard]] Tensor signal_pad(int rank) const;
 
-  /// Work that is enqueued later on any rank runs after all work that is enqueued earlier on every
+  /// Orders work of all ranks: later work on each rank's `stream` runs after earlier work on every
   /// rank's `stream`. Collective, as Communicator::barrier(). Throws: InvalidArgument for a stream
   /// of another device; as an operation of the group.
   void barrier(const Stream& stream) const;
@@ -70,7 +71,8 @@ class GANTRY_API Window {
   void put_signal(int rank, const Stream& stream, int channel = 0) const;
   /// As above, on the current stream of this rank's device.
   void put_signal(int rank, int channel = 0) const;
-  /// Makes the later work of `stream` wait for a signal of `rank` on `channel`, and takes it.
+  /// Makes the later work of `stream` wait for a signal of `rank` on `channel`, and clears the
+  /// signal.
   /// Throws: as put_signal().
   void wait_signal(int rank, const Stream& stream, int channel = 0) const;
   /// As above, on the current stream of this rank's device.

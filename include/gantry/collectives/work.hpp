@@ -18,13 +18,14 @@ class GANTRY_API Work {
   /// True if the handle has an operation.
   [[nodiscard]] bool defined() const noexcept { return state_ != nullptr; }
 
-  /// Makes the current stream of the operation's device wait for it; the host does not block.
+  /// Makes the current stream of the operation's device wait for the operation. The host does not
+  /// block.
   /// Throws: InvalidArgument inside the group() that the operation belongs to.
   void wait() const;
-  /// True if the operation is done. Does not block. Throws: InvalidArgument if ranks made different
-  /// calls; PeerLostError or TimeoutError if it cannot complete.
+  /// True if the operation is complete. Does not block. Throws: CollectiveMismatch if ranks made
+  /// different calls; PeerLostError or TimeoutError if it cannot complete.
   [[nodiscard]] bool query() const;
-  /// Blocks the host until the operation is done. Throws: as query().
+  /// Blocks the host until the operation is complete. Throws: as query().
   void synchronize() const;
 
  private:

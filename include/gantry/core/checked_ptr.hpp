@@ -12,15 +12,17 @@ namespace gantry::detail {
 
 /// The state of a movable class: a smart pointer without operators.
 ///
-/// The only way to the state names the member that asks, and throws after a move. A class whose
-/// moves are this one's therefore cannot follow the null pointer that a move leaves.
+/// of() is the only access to the state, and it throws after a move. A class that holds its state
+/// in a CheckedPtr can default its move operations: no member follows the null pointer that a move
+/// leaves.
 template <class Pointer>
 class CheckedPtr {
  public:
   CheckedPtr() = default;
   explicit CheckedPtr(Pointer pointer) : pointer_(std::move(pointer)) {}
 
-  /// The state. Throws: InvalidArgument, naming `member`, if it was moved away.
+  /// The state. `member` is the name of the calling member function.
+  /// Throws: InvalidArgument that names `member`, if the state was moved away.
   [[nodiscard]] typename Pointer::element_type& of(std::string_view member) const {
     if (pointer_ == nullptr) throw_moved_from(member);
     return *pointer_;

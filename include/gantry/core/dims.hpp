@@ -22,12 +22,12 @@ inline constexpr int kMaxDims = 8;
 /// A short list of up to 8 integers, kept inline: a shape, strides or a list of dimensions.
 ///
 /// Made implicitly from a braced list, a vector, an array, a span or one integer (`zeros(4)`,
-/// `t.view(-1)`); throws ShapeError for more than 8.
+/// `t.view(-1)`). Throws: ShapeError for more than 8 values.
 class GANTRY_API Dims {
  public:
   /// Type of one value.
   using value_type = std::int64_t;
-  /// Iterator over the values, which may be changed.
+  /// Iterator over the values; it can write them.
   using iterator = std::int64_t*;
   /// Iterator over the values, read only.
   using const_iterator = const std::int64_t*;
@@ -46,7 +46,7 @@ class GANTRY_API Dims {
   /// `count` copies of `value`.
   static Dims filled(int count, std::int64_t value);
 
-  /// Number of values, 0 to 8.
+  /// Number of values: 0 to 8.
   [[nodiscard]] int size() const noexcept { return size_; }
   /// True if there are no values.
   [[nodiscard]] bool empty() const noexcept { return size_ == 0; }
@@ -67,11 +67,12 @@ class GANTRY_API Dims {
   [[nodiscard]] const_iterator end() const noexcept { return values_ + size_; }
   /// @}
 
-  /// Appends one value; throws ShapeError when there are 8 already.
+  /// Appends one value. Throws: ShapeError if there are 8 already.
   void push_back(std::int64_t value);
-  /// Inserts before position `at`.
+  /// Inserts `value` before position `at`, 0 to size(). `at` is not checked. Throws: ShapeError if
+  /// there are 8 values already.
   void insert(int at, std::int64_t value);
-  /// Removes the value at position `at`.
+  /// Removes the value at position `at`, which is not checked.
   void erase(int at);
   /// Product of all values, 1 if empty.
   [[nodiscard]] std::int64_t product() const noexcept;

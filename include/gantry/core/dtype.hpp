@@ -88,7 +88,7 @@ enum class DTypeCategory : std::uint8_t {
 /// Name as PyTorch's error texts spell it: "Bool", "Byte", "Char", "Short", "Int", "Long", "Half",
 /// "BFloat16", "Float", "Double".
 [[nodiscard]] GANTRY_API std::string_view torch_name(DType dtype) noexcept;
-/// Parses a short name ("f32", "bool"); throws DTypeError for any other text.
+/// Parses a short name ("f32", "bool"). Throws: DTypeError for any other text.
 [[nodiscard]] GANTRY_API DType parse_dtype(std::string_view text);
 
 /// Writes the short name.
@@ -121,7 +121,7 @@ inline constexpr DType dtype_of = [] {
     static_assert(sizeof(T) == 0, "gantry has no element type for this C++ type");
 }();
 
-/// Tag that carries an element type through `dispatch`.
+/// Tag by which `dispatch` passes a C++ type to a function.
 template <class T>
 struct TypeTag {
   /// The C++ type.

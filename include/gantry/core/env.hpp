@@ -14,11 +14,12 @@ namespace gantry::env {
 /// One environment variable that gantry reads.
 struct Variable {
   std::string_view name;     ///< name, such as GANTRY_RANK
-  std::string_view values;   ///< what it accepts
+  std::string_view values;   ///< accepted values
   std::string_view meaning;  ///< one sentence
 };
 
-/// Every environment variable that gantry reads or sets, in the order of the documentation.
+/// Every environment variable that gantry reads or sets, in the order of
+/// docs/reference/environment.md.
 [[nodiscard]] GANTRY_API const std::vector<Variable>& variables();
 
 /// Value of `name`, none if unset. Reads the environment anew at each call.
@@ -27,10 +28,11 @@ struct Variable {
 /// Throws: InvalidArgument that names the variable, its value and the range.
 [[nodiscard]] GANTRY_API std::optional<std::int64_t> get_int(const char* name, std::int64_t min,
                                                              std::int64_t max);
-/// Value of `name` as a byte count: a number with an optional suffix K, M, G (powers of 1024, an
-/// optional "iB" or "B" behind). None if unset or empty. Throws: InvalidArgument.
+/// Value of `name` as a byte count: a number with an optional suffix K, M or G, in either case, for
+/// powers of 1024. "B" or "iB" may follow. None if unset or empty.
+/// Throws: InvalidArgument that names the variable and its value.
 [[nodiscard]] GANTRY_API std::optional<std::size_t> get_bytes(const char* name);
-/// Value of `name` as 1/0, true/false, on/off, yes/no; `fallback` if unset or empty.
+/// Value of `name` as a boolean: 1/0, true/false, on/off or yes/no. `fallback` if unset or empty.
 /// Throws: InvalidArgument.
 [[nodiscard]] GANTRY_API bool get_bool(const char* name, bool fallback);
 

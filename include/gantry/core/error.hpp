@@ -15,8 +15,8 @@ namespace gantry {
 
 /// Base of every exception that gantry throws.
 ///
-/// The text names the failed operation, the expected and the actual value, and the device or stream
-/// that is involved. Copying never throws.
+/// The text names the failed operation. It gives the expected and the actual value, and the device
+/// or stream concerned. Copying never throws.
 class GANTRY_API Error : public std::runtime_error {
  public:
   /// Makes an error with text `message`; `device` is the device's name ("cuda:1"), empty if none is
@@ -54,26 +54,26 @@ class GANTRY_API CudaError : public Error {
 
 /// Byte counts that explain an OutOfMemoryError. All in bytes.
 struct OomReport {
-  std::int64_t requested = 0;      ///< request, rounded to the allocator's grain
+  std::int64_t requested = 0;      ///< request, rounded up as the allocator rounds
   std::int64_t total = 0;          ///< capacity of the device
   std::int64_t free = 0;           ///< free according to the driver
   std::int64_t allocated = 0;      ///< live blocks of this process's allocator
   std::int64_t reserved = 0;       ///< memory that the allocator holds from the driver
   std::int64_t limit = 0;          ///< set_fraction limit, or total
-  std::int64_t pending = 0;        ///< freed, but streams still use it
-  std::int64_t limbo = 0;          ///< freed, but other processes still use it
-  std::int64_t private_pools = 0;  ///< of `reserved`, in pools that others may not use
-  std::int64_t released = 0;       ///< of `allocated`, in pools that released physical memory
-  std::int64_t largest_free = 0;   ///< largest free block; a request may not exceed it
-  /// Stream id and pending bytes that the stream uses.
+  std::int64_t pending = 0;        ///< in freed blocks that streams still use
+  std::int64_t limbo = 0;          ///< in freed blocks that other processes still use
+  std::int64_t private_pools = 0;  ///< part of `reserved` in private pools
+  std::int64_t released = 0;       ///< part of `allocated` in pools without physical memory
+  std::int64_t largest_free = 0;   ///< size of the largest free block
+  /// By stream id: the pending bytes that the stream uses.
   std::vector<std::pair<std::uint64_t, std::int64_t>> pending_by_stream{};
-  /// Process id and limbo bytes that the process uses.
+  /// By process id: the limbo bytes that the process uses.
   std::vector<std::pair<std::int32_t, std::int64_t>> limbo_by_process{};
-  /// Call site and live bytes of the largest consumers, while history is recorded.
+  /// The call sites with the most live bytes, largest first. Empty unless record_history() is on.
   std::vector<std::pair<std::string, std::int64_t>> top_call_sites{};
 };
 
-/// Device memory is exhausted, after out-of-memory recovery.
+/// Device memory is exhausted, and out-of-memory recovery found none.
 class GANTRY_API OutOfMemoryError : public Error {
  public:
   /// Makes an error with text `message` about the memory of `device`.
@@ -113,7 +113,7 @@ class GANTRY_API TimeoutError : public Error {
   TimeoutError(const std::string& message, std::vector<int> ranks, std::string_view device = {},
                std::source_location where = std::source_location::current());
 
-  /// The ranks that did not come, the one that holds up the others first; empty if unknown.
+  /// The ranks that did not come; the rank that the others wait for is first. Empty if unknown.
   [[nodiscard]] const std::vector<int>& ranks() const noexcept;
 
  private:

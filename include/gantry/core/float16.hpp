@@ -25,9 +25,10 @@ GANTRY_HD inline float float_from_bits(std::uint32_t bits) {
 }
 
 // Note [16-bit floats]
-// Rounded to nearest even, so that host and device agree bit for bit: by the GPU's instructions and
-// in integer arithmetic. Every NaN becomes the canonical quiet one; of a 16-bit NaN as a float,
-// only that it is one is the same everywhere.
+// A float is rounded to the nearest 16-bit float, ties to even. The GPU does so by its conversion
+// instructions, the host in integer arithmetic. Both give the same bits. Every NaN becomes the
+// canonical quiet NaN 0x7fff. In the other direction a NaN stays a NaN, but its bits depend on the
+// platform.
 GANTRY_HD inline std::uint16_t float_to_half_bits(float value) {
   if constexpr (GANTRY_GPU_ARCH > 0) {
     std::uint16_t half = 0;
@@ -83,7 +84,7 @@ GANTRY_HD inline std::uint16_t float_to_bfloat_bits(float value) {
   }
 }
 
-// `value` if a float holds it; else the one of its two neighbours whose last bit is set ("rounding
+// `value` if a float holds it exactly; else the neighbouring float whose last bit is set ("rounding
 // to odd"). A float has at least two bits more than f16 and bf16. Values below, on and above a tie
 // therefore stay distinct, and rounding the result to nearest even equals rounding `value`.
 template <class From>
@@ -96,7 +97,7 @@ GANTRY_HD inline float rounded_to_odd(From value) {
     const std::uint32_t toward_zero = float_bits(nearest) - (beyond ? 1u : 0u);
     return exact ? nearest : float_from_bits(toward_zero | 1u);
   } else if constexpr (std::is_integral_v<From> && sizeof(From) == 8) {
-    // An f64 holds 53 bits: of a larger number, the last 11 become one.
+    // An f64 holds 53 bits, so the last 11 bits of a larger number are merged into one sticky bit.
     const From high = value >> 53;
     const From odd = (value & ~From(0x7ff)) | ((value & From(0x7ff)) != 0 ? From(0x800) : From(0));
     const bool is_large = high != 0 && high != From(-1);
@@ -108,14 +109,15 @@ GANTRY_HD inline float rounded_to_odd(From value) {
   }
 }
 
-// Numbers that a float need not hold.
+// Arithmetic types other than float.
 template <class T>
 concept NumberButFloat = std::is_arithmetic_v<T> && !std::is_same_v<T, float>;
 
 }  // namespace detail
 
-/// IEEE binary16. Storage only: arithmetic happens in float and rounds to nearest even once, and so
-/// does every conversion from another number.
+/// IEEE binary16, for storage only: arithmetic converts to float.
+///
+/// A conversion from any other number rounds once, to nearest even.
 ///
 /// Layout equals CUDA's `__half`.
 struct float16 {
@@ -138,7 +140,8 @@ struct float16 {
   }
 };
 
-/// bfloat16: the upper half of an IEEE binary32. Storage only, as float16.
+/// bfloat16: the upper half of an IEEE binary32, for storage only. Arithmetic and conversions are
+/// those of float16.
 ///
 /// Layout equals CUDA's `__nv_bfloat16`.
 struct bfloat16 {
@@ -163,7 +166,7 @@ struct bfloat16 {
   }
 };
 
-/// Write the number as its float: their conversion to float alone would fit every overload.
+/// Writes the number as a float. Without these overloads the call would be ambiguous.
 inline std::ostream& operator<<(std::ostream& out, float16 value) {
   return out << static_cast<float>(value);
 }

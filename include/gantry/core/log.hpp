@@ -7,13 +7,15 @@
 // Not called "log": that is the natural logarithm of a tensor.
 namespace gantry::logging {
 
-/// Importance of a message; GANTRY_LOG=trace|debug|info|warn|error|off sets the lowest one shown
-/// (default warn). Messages go to standard error; an invalid GANTRY_LOG is told once.
+/// Importance of a message. Messages go to standard error.
+///
+/// GANTRY_LOG=trace|debug|info|warn|error|off sets the lowest level that is written (default:
+/// warn). The first message reports an invalid GANTRY_LOG, once, and the default holds.
 enum class Level {
   trace,  ///< steps of single calls
   debug,  ///< failures that change nothing, such as those of a clean-up
   info,   ///< how devices and communicators were set up
-  warn,   ///< an option without effect, or a slow way taken
+  warn,   ///< an option without effect, or a slow path taken
   error,  ///< a failure that no exception reports
   off,    ///< as the lowest level: nothing is written
 };
@@ -22,7 +24,8 @@ enum class Level {
 [[nodiscard]] GANTRY_API Level level();
 /// Sets the lowest level that is written. Throws: as level().
 GANTRY_API void set_level(Level level);
-/// True if this level would be written: ask before building a costly text. Throws: as level().
+/// True if a message of this level is written. Call it before building an expensive text.
+/// Throws: as level().
 [[nodiscard]] GANTRY_API bool enabled(Level level);
 /// Writes one line. Never throws: a destructor may call it.
 GANTRY_API void write(Level level, std::string_view message) noexcept;

@@ -1,7 +1,8 @@
 #pragma once
 
 #if (defined(_MSVC_LANG) ? _MSVC_LANG : __cplusplus) < 202002L
-// A file that is missing stops the compiler; behind an #error it goes on, with thousands of lines.
+// A missing include file stops the compiler. After an #error it continues, with thousands of
+// errors.
 #define GANTRY_TOO_OLD "gantry needs C++20: compile with -std=c++20 or newer"
 #include GANTRY_TOO_OLD
 #endif
@@ -16,8 +17,8 @@
 #define GANTRY_HD
 #endif
 
-/// The GPU's architecture, as __CUDA_ARCH__, in code for it; 0 in code for the host.
-/// GANTRY_PTX is an asm statement there, and nothing here.
+/// The architecture that device code is compiled for, as in __CUDA_ARCH__; 0 in host code.
+/// GANTRY_PTX is an asm statement in device code, and nothing in host code.
 #ifdef __CUDA_ARCH__
 #define GANTRY_GPU_ARCH __CUDA_ARCH__
 #define GANTRY_PTX(...) asm(__VA_ARGS__)

@@ -44,11 +44,11 @@ std::int64_t checked_integer(T value) {
 }
 }  // namespace detail
 
-/// A C++ number on its way into a tensor operation; remembers only its category.
+/// A C++ number as argument of a tensor operation. It keeps the value and the category, not the C++
+/// type.
 ///
-/// Implicitly made from any arithmetic type; throws InvalidArgument for unsigned integers from 2^63
-/// on. In type promotion a Scalar gives way to tensors of the
-/// same or a higher category.
+/// Made implicitly from any arithmetic type. In type promotion, a tensor of the same or a higher
+/// category determines the dtype. Throws: InvalidArgument for unsigned integers from 2^63 on.
 class GANTRY_API Scalar {
  public:
   Scalar() : Scalar(0) {}
@@ -69,9 +69,11 @@ class GANTRY_API Scalar {
   [[nodiscard]] DTypeCategory category() const noexcept { return category_; }
   /// The type that a 0-dim tensor made of this number gets: bool, i64 or f32.
   [[nodiscard]] DType default_dtype() const noexcept;
-  /// True if to<T>() does not throw, as PyTorch has it: a number beyond T's range does not fit, and
-  /// NaN and infinity do not fit integers. Fractions are cut off; a negative integer wraps in an
-  /// unsigned T if its size fits; everything fits bool.
+  /// True if to<T>() does not throw. The rules are PyTorch's:
+  ///  - a number beyond T's range does not fit, and NaN and infinity do not fit integers;
+  ///  - a number with a fraction fits an integer, which drops the fraction;
+  ///  - a negative integer fits an unsigned T if its magnitude does, and wraps;
+  ///  - everything fits bool.
   template <class T>
   [[nodiscard]] bool fits() const noexcept;
   /// The value converted to T with C++'s rules. Throws: InvalidArgument unless it fits.

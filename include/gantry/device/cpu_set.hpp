@@ -13,13 +13,13 @@ namespace gantry {
 
 class CpuSet;
 
-/// CPUs that are in both sets, in either, in the first only.
+/// The CPUs that are in both sets (&), in at least one (|), or in the first only (-).
 /// @{
 [[nodiscard]] GANTRY_API CpuSet operator&(const CpuSet& a, const CpuSet& b);
 [[nodiscard]] GANTRY_API CpuSet operator|(const CpuSet& a, const CpuSet& b);
 [[nodiscard]] GANTRY_API CpuSet operator-(const CpuSet& a, const CpuSet& b);
 /// @}
-/// Writes the list.
+/// Writes str().
 GANTRY_API std::ostream& operator<<(std::ostream& out, const CpuSet& set);
 
 /// A set of CPUs, by the numbers of the operating system.

@@ -21,8 +21,8 @@ enum class DeviceType : std::uint8_t {
 
 /// A place where tensors live: the CPU or one GPU, real or simulated.
 ///
-/// `index` counts the visible devices from 0; -1 stands for the calling thread's current device and
-/// is resolved when the device is used. The CPU's index is always 0.
+/// `index` counts the visible devices from 0. -1 stands for the calling thread's current device;
+/// each use of the device looks it up. The CPU's index is always 0.
 struct GANTRY_API Device {
   /// CPU or GPU.
   DeviceType type = DeviceType::cpu;
@@ -30,7 +30,7 @@ struct GANTRY_API Device {
   int index = 0;
 
   constexpr Device() = default;
-  /// The device of a kind and an index, which are not checked.
+  /// The device of this kind and index, which are not checked.
   constexpr Device(DeviceType device_type, int device_index) noexcept
       : type(device_type), index(device_index) {}
   /// Parses "cpu", "cuda" (current device) or "cuda:N". Throws: InvalidArgument for any other text,
@@ -38,7 +38,8 @@ struct GANTRY_API Device {
   Device(std::string_view text);
   Device(const char* text);
   Device(const std::string& text) : Device(std::string_view(text)) {}
-  /// A number is no name of a device, and 0 would convert to a null string. Write Device::cuda(0).
+  /// Deleted: a number is no name of a device, and 0 would convert to a null string. Use
+  /// Device::cuda(0).
   template <std::integral T>
   Device(T) = delete;
 
@@ -55,17 +56,18 @@ struct GANTRY_API Device {
   [[nodiscard]] constexpr bool is_cuda() const noexcept { return type == DeviceType::cuda; }
   /// "cpu", "cuda" or "cuda:N".
   [[nodiscard]] std::string str() const;
-  /// This device with index -1 replaced by the calling thread's current device, and checked.
+  /// This device, checked, with index -1 replaced by that of the calling thread's current device.
   /// Throws: InvalidArgument if there is no such device; NotSupported if there is no platform.
   [[nodiscard]] Device resolved() const;
 
-  /// True if `name` is a name of this device ("cpu", "cuda:1"); false for text that names none.
+  /// True if `name` names this device ("cpu", "cuda:1"); false for any other text.
   [[nodiscard]] bool is_named(std::string_view name) const noexcept;
 
   friend constexpr bool operator==(const Device& a, const Device& b) = default;
-  /// The CPU first, then by index, so that devices can be keys of a map.
+  /// Orders the CPU first, then GPUs by index. Devices can thus be keys of a map.
   friend constexpr auto operator<=>(const Device& a, const Device& b) = default;
-  /// is_named(name). Unlike Device(name) it never throws, so any text of Error::device() is safe.
+  /// is_named(name). Unlike Device(name) it never throws, so it accepts every text of
+  /// Error::device().
   template <class T>
   requires(std::same_as<T, std::string> || std::same_as<T, std::string_view>) friend bool
   operator==(const Device& device, const T& name) noexcept {
@@ -76,7 +78,7 @@ struct GANTRY_API Device {
 /// Writes str().
 GANTRY_API std::ostream& operator<<(std::ostream& out, const Device& device);
 
-/// Where devices come from; chosen once per process, at first use.
+/// The origin of the devices. It is chosen once per process, at first use.
 enum class Platform : std::uint8_t {
   none,       ///< no devices
   cuda,       ///< GPUs
@@ -90,7 +92,7 @@ enum class Platform : std::uint8_t {
 [[nodiscard]] GANTRY_API std::string_view name(Platform platform) noexcept;
 /// Writes name().
 GANTRY_API std::ostream& operator<<(std::ostream& out, Platform platform);
-/// Number of visible devices, 0 without a platform. Creates no context. Throws: ForkError where
+/// Number of visible devices; 0 without a platform. Creates no context. Throws: ForkError if
 /// in_bad_fork().
 [[nodiscard]] GANTRY_API int device_count();
 /// True if there is at least one device. Throws: as device_count().
@@ -101,15 +103,17 @@ GANTRY_API std::ostream& operator<<(std::ostream& out, Platform platform);
 /// Throws: NotSupported that names GANTRY_SIM_DEVICES if there is no platform.
 GANTRY_API void init();
 
-/// The calling thread's current device; a foreign cudaSetDevice is respected.
+/// The calling thread's current device, also if other code chose it with cudaSetDevice.
 [[nodiscard]] GANTRY_API Device current_device();
 /// Makes `device` the calling thread's current device. Throws: InvalidArgument for the CPU or a
 /// device index past the end.
 GANTRY_API void set_device(Device device);
-/// Blocks the host until everything submitted to `device` is done; rethrows asynchronous errors.
+/// Blocks the host until all work submitted to `device` is complete. Throws: asynchronous errors of
+/// that work.
 GANTRY_API void synchronize(Device device = Device::cuda());
 
-/// True in a process forked after the platform was initialised: every device call throws ForkError.
+/// True in a process whose parent had used devices before the fork. Every device call then throws
+/// ForkError. Counting GPUs is a use; of simulated devices it is not.
 [[nodiscard]] GANTRY_API bool in_bad_fork() noexcept;
 
 }  // namespace gantry

@@ -7,19 +7,19 @@
 
 namespace gantry {
 
-/// Makes a device current for a scope. The destructor restores the previous device, also one that
-/// other code has set with cudaSetDevice.
+/// Makes a device current for a scope. The destructor restores the previous device, also if other
+/// code had chosen it with cudaSetDevice.
 ///
 /// A CPU device leaves the current device alone. Neither copyable nor movable.
 class GANTRY_API DeviceGuard {
  public:
-  /// Throws: InvalidArgument if there is no such device.
+  /// Makes `device` current. Throws: InvalidArgument if there is no such device.
   explicit DeviceGuard(Device device);
   ~DeviceGuard();
   DeviceGuard(const DeviceGuard&) = delete;
   DeviceGuard& operator=(const DeviceGuard&) = delete;
 
-  /// Makes another device current; the destructor still restores the first one.
+  /// Makes another device current. The destructor still restores original_device().
   void set_device(Device device);
   /// The device that was current when the guard was made.
   [[nodiscard]] Device original_device() const noexcept { return Device::cuda(original_); }

@@ -19,9 +19,9 @@ namespace gantry {
 struct GpuProcess {
   /// Process id on the host, which differs from the one in a container.
   int pid = 0;
-  /// Program; empty where the driver does not tell it, and in containers.
+  /// Name of the program; empty in containers, and where the driver does not report it.
   std::string name;
-  /// Device memory in bytes; none where the driver does not tell it.
+  /// Device memory in bytes; none where the driver does not report it.
   std::optional<std::uint64_t> used_bytes;
 
   /// Equal if all members are.
@@ -43,11 +43,14 @@ struct GANTRY_API GpuProcessList {
 /// Writes str().
 GANTRY_API std::ostream& operator<<(std::ostream& out, const GpuProcessList& list);
 
-/// Percentage of the driver's last sample period, of up to a second, in which a kernel ran.
+/// Percentage of time in which a kernel ran, over the driver's last sample period of at most a
+/// second.
 /// Thread safety: any thread. Throws: InvalidArgument if there is no such GPU; NotSupported with
-/// the reason on simulated devices, on MIG instances, without NVML, or if the driver does not tell.
+/// the reason on simulated devices, on MIG instances, without NVML, or if the driver does not
+/// report it.
 [[nodiscard]] GANTRY_API int utilization(Device device = Device::cuda());
-/// Percentage of the driver's last sample period in which device memory was read or written.
+/// Percentage of time in which device memory was read or written, over the driver's last sample
+/// period.
 /// Thread safety: any thread. Throws: as utilization().
 [[nodiscard]] GANTRY_API int memory_usage(Device device = Device::cuda());
 /// Temperature in degrees Celsius; that of the whole GPU for a MIG instance.

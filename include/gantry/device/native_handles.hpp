@@ -7,7 +7,7 @@
 
 namespace gantry {
 
-/// A stream as the driver sees it; a null handle is the device's legacy default stream.
+/// The driver's handle of a stream. A null handle is the device's legacy default stream.
 struct NativeStream {
   int device = 0;          ///< index of the device
   void* handle = nullptr;  ///< cudaStream_t on CUDA
@@ -15,7 +15,7 @@ struct NativeStream {
   friend bool operator==(const NativeStream&, const NativeStream&) = default;
 };
 
-/// An event as the driver sees it.
+/// The driver's handle of an event: cudaEvent_t on CUDA.
 using NativeEvent = void*;
 
 /// Opaque name of an event that another process can open.

@@ -15,7 +15,7 @@ namespace gantry {
 /// Throws: NotSupported if the pair has no peer access.
 GANTRY_API void enable_peer_access(Device from, Device to);
 
-/// Which device reaches which, for all visible devices.
+/// Peer access between all pairs of visible devices.
 struct PeerMatrix {
   int count = 0;             ///< number of visible devices
   std::vector<bool> access;  ///< row-major: access[from * count + to]
@@ -30,7 +30,7 @@ struct PeerMatrix {
 /// The peer matrix of all visible devices, read once and cached.
 [[nodiscard]] GANTRY_API PeerMatrix peer_matrix();
 
-/// Writes the matrix as a table, one row a device.
+/// Writes the matrix as a table with one row per device.
 GANTRY_API std::ostream& operator<<(std::ostream& out, const PeerMatrix& matrix);
 
 }  // namespace gantry

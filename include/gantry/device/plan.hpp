@@ -12,41 +12,41 @@ namespace gantry {
 
 struct Topology;
 
-/// Which GPUs a job gets.
+/// The GPUs that a job gets.
 enum class GpuChoice {
   all,
   listed,  ///< those of PlanOptions::gpu_list, in that order
   best,    ///< the PlanOptions::gpu_count best connected ones
-  idle,    ///< the best connected ones of those that no process uses
+  idle,    ///< the best connected GPUs that no process uses
 };
 
-/// Which rank gets which GPU.
+/// The assignment of GPUs to ranks.
 enum class RankOrder {
-  automatic,  ///< given, if the user listed the GPUs; else pci
+  automatic,  ///< `given` if the user listed the GPUs, else `pci`
   given,      ///< in the order of Topology::gpus, or of the list
   pci,        ///< by bus id: the order of nvidia-smi
   ring,       ///< neighbours in the best cycle of links
 };
 
-/// Which CPUs and which memory a rank gets.
+/// The CPUs and the memory that a rank gets.
 enum class BindMode {
-  automatic,  ///< numa, where that leaves every rank two cores and a choice exists; else none
+  automatic,  ///< `numa` if every rank then has two cores and there is a choice, else `none`
   numa,       ///< the NUMA node of its GPU, shared by the ranks there
   core,       ///< whole cores of its own, near its GPU
   none,
   listed,  ///< those of PlanOptions::cpu_lists
 };
 
-/// Wishes for a plan.
+/// The user's choices for a plan.
 struct GANTRY_API PlanOptions {
   std::optional<int> ranks;                ///< none: one per GPU, times ranks_per_gpu
-  int ranks_per_gpu = 1;                   ///< more than one share a GPU
+  int ranks_per_gpu = 1;                   ///< with more than one, ranks share a GPU
   bool cpu_only = false;                   ///< ranks without a GPU; needs `ranks`
   GpuChoice gpus = GpuChoice::all;         ///< how the GPUs are chosen
   std::vector<std::string> gpu_list;       ///< indices, UUIDs or their beginnings, bus ids
   int gpu_count = 0;                       ///< for best and idle
   bool is_order_given = false;             ///< the user has chosen the order of Topology::gpus
-  RankOrder order = RankOrder::automatic;  ///< which rank gets which of them
+  RankOrder order = RankOrder::automatic;  ///< assignment of GPUs to ranks
   BindMode bind = BindMode::automatic;     ///< CPUs and memory of the ranks
   std::vector<CpuSet> cpu_lists;           ///< one for each rank, or one for all
 
@@ -81,12 +81,12 @@ struct Plan {
 };
 
 /// Decides which rank gets which GPU, CPUs and memory. A pure function: equal arguments give equal
-/// plans, whatever machine it runs on.
-/// Throws: InvalidArgument, in the words of glaunch's options, if the options cannot be met.
+/// plans on every machine.
+/// Throws: InvalidArgument if the options cannot be met; the text names glaunch's options.
 [[nodiscard]] GANTRY_API Plan plan(const Topology& topology, const PlanOptions& options = {});
 
-/// A warning for a process that runs on `cpus` and uses this GPU, or an empty text: whether its
-/// CPUs are far from the GPU, or fewer than two cores.
+/// A warning for a process that runs on `cpus` and uses this GPU. It tells that the CPUs are far
+/// from the GPU, or are fewer than two cores. Empty if neither holds.
 [[nodiscard]] GANTRY_API std::string binding_warning(const Topology& topology, int gpu,
                                                      const CpuSet& cpus);
 

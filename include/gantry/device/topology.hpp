@@ -15,7 +15,7 @@
 
 namespace gantry {
 
-/// Where a fact of a Topology comes from.
+/// The source of a fact of a Topology.
 enum class FactSource { none, hwloc, nvml, sysfs, nccl_xml, file, system, simulated };
 
 /// Name of a source: "hwloc", "nvml", "sysfs", "nccl-xml", "file", "system", "simulated"; "?" for
@@ -35,7 +35,7 @@ struct Fact {
   const T& operator*() const { return *value; }
   const T* operator->() const { return &*value; }
   /// @}
-  /// Sets the fact unless it is known already.
+  /// Sets the value and its source, unless the fact is known already.
   void offer(std::optional<T> candidate, FactSource from) {
     if (value || !candidate) return;
     value = std::move(candidate);
@@ -44,7 +44,8 @@ struct Fact {
   friend bool operator==(const Fact&, const Fact&) = default;
 };
 
-/// What a path through PCI and the processors crosses, nearest first.
+/// The component that a path through PCI and the processors has to cross. Enumerators go from near
+/// to far.
 enum class PciPath {
   same,         ///< the same device
   pix,          ///< one PCIe switch
@@ -75,7 +76,7 @@ struct Topology {
     int cache_group = -1;  ///< cores with one number share a last-level cache; -1: unknown
     friend bool operator==(const Core&, const Core&) = default;
   };
-  /// What the NVLinks of a GPU lead to.
+  /// The kind of the far end of an NVLink.
   enum class LinkEnd { gpu, nvswitch, processor, unknown };
   /// NVLinks from a GPU to one place.
   struct NvLinks {
@@ -90,7 +91,7 @@ struct Topology {
     std::string uuid;    ///< "GPU-…" or "MIG-…"
     std::string bus_id;  ///< "0000:1b:00.0"
     Fact<int> node;      ///< NumaNode::id
-    Fact<CpuSet> cpus;   ///< CPUs near the GPU, whoever may use them
+    Fact<CpuSet> cpus;   ///< CPUs near the GPU, also those that this process may not use
     /// Bus ids from the host bridge to the device, without the device.
     Fact<std::vector<std::string>> pci_chain;
     Fact<int> pcie_generation;              ///< of the link now; it may rise under load
@@ -135,24 +136,24 @@ struct Topology {
   Fact<double> cpu_quota;     ///< CPU time that the control group grants, in CPUs; none: no limit
   Fact<std::string> virtualization;  ///< "none", or the name of a hypervisor
   Fact<std::string> container;       ///< "none", or the kind of container
-  Fact<std::uint64_t> shm_bytes;     ///< free bytes of /dev/shm
+  Fact<std::uint64_t> shm_bytes;     ///< free bytes in /dev/shm
   Fact<std::string> driver_version;  ///< of the NVIDIA driver
 
   FactSource gpu_source = FactSource::none;  ///< where the list of GPUs comes from
   std::string why_no_gpu;                    ///< one clause, if there is no GPU
-  std::vector<std::string> warnings;         ///< what a source could not tell
+  std::vector<std::string> warnings;         ///< facts that a source failed to give, one line each
 
   friend bool operator==(const Topology&, const Topology&) = default;
 };
 
-/// Where discover_topology() looks. Empty texts mean the usual places.
+/// The sources of discover_topology(). An empty text means the default source.
 struct TopologyOptions {
   std::string file;        ///< JSON of this class, hwloc's XML or NCCL's XML; its facts come first
   std::string sysfs_root;  ///< in place of /sys
   std::string nvml_path;   ///< in place of libnvidia-ml.so.1
   int simulated_gpus = 0;  ///< simulated devices in place of GPUs
-  /// GPUs that the program knows already: NVML is not asked, and their order stays. Those of
-  /// simulated devices have the places that a file gives to GPUs of the same number.
+  /// GPUs that the program knows already, in their order. NVML is then not queried. Simulated
+  /// devices get the position that `file` gives to the GPU of the same number.
   std::vector<DeviceIdentity> known_gpus;
   bool skip_gpus = false;   ///< processors and memory only
   bool skip_links = false;  ///< GPUs without the links between them
@@ -162,11 +163,11 @@ struct TopologyOptions {
 /// select. Throws: InvalidArgument.
 [[nodiscard]] GANTRY_API TopologyOptions topology_options_from_environment();
 
-/// Looks at this machine. Never initialises CUDA or another GPU runtime.
+/// Describes this machine. Never initialises CUDA or another GPU runtime.
 ///
 /// Sources: hwloc, NVML, sysfs, NCCL's topology file of virtual machines, and `options.file`. Facts
-/// of the file replace those of the machine: of the GPU with the same UUID or bus id, or of the
-/// n-th GPU for the n-th simulated device. Where no GPU is found, those of the file are described.
+/// of the file replace those of the machine. A GPU of the file is matched by UUID or bus id, and by
+/// number with a simulated device. If the machine has no GPU, the result has the GPUs of the file.
 /// Throws: InvalidArgument if the file cannot be used.
 [[nodiscard]] GANTRY_API Topology discover_topology(const TopologyOptions& options = {});
 

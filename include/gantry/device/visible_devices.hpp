@@ -15,16 +15,16 @@ struct DeviceIdentity {
   std::string pci_bus_id;  ///< informational
 };
 
-/// A token of CUDA_VISIBLE_DEVICES that shows no device.
+/// A token of CUDA_VISIBLE_DEVICES that selects no device.
 struct DroppedToken {
   std::string token;   ///< text between the commas
-  std::string reason;  ///< why it shows no device
+  std::string reason;  ///< why it selects no device
 };
 
 /// Outcome of parsing CUDA_VISIBLE_DEVICES: `auto [visible, dropped] = …`.
 struct GANTRY_API VisibleDevices {
   std::vector<int> visible;           ///< physical indices in the order of cuda:0, cuda:1, …
-  std::vector<DroppedToken> dropped;  ///< tokens that show no device, in order
+  std::vector<DroppedToken> dropped;  ///< tokens that select no device, in order
 
   /// True if a device was named twice: the driver refuses to start. `dropped` holds that token.
   [[nodiscard]] bool invalid() const noexcept;
@@ -33,7 +33,8 @@ struct GANTRY_API VisibleDevices {
 /// Applies the CUDA driver's own rules to a value of CUDA_VISIBLE_DEVICES.
 ///
 /// A pure function: reads no environment and no device. `all` holds the physical devices in CUDA
-/// order. The first token that names no device ends the list; a device named twice hides all.
+/// order. The first token that names no device ends the list. If a device is named twice, no device
+/// is visible.
 [[nodiscard]] GANTRY_API VisibleDevices parse_visible_devices(std::string_view value,
                                                               std::span<const DeviceIdentity> all);
 

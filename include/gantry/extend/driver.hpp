@@ -17,9 +17,9 @@ namespace gantry {
 
 /// How an event is made.
 struct NativeEventFlags {
-  bool timing = false;        ///< elapsed_ms may be asked
+  bool timing = false;        ///< elapsed_ms() is available
   bool blocking = false;      ///< synchronize_event sleeps instead of spinning
-  bool interprocess = false;  ///< may be exported; excludes timing
+  bool interprocess = false;  ///< export_event() is available; excludes timing
 };
 
 /// Opaque name of device memory that another process can open.
@@ -27,30 +27,30 @@ struct NativeMemoryHandle {
   std::array<std::byte, 64> bytes{};  ///< opaque
 };
 
-/// One piece of physical device memory without an address; 0 is none.
+/// A piece of physical device memory that has no address of its own.
 enum class NativeChunk : std::uint64_t {
   none = 0  ///< no chunk
 };
 
-/// Bytes to copy.
+/// One copy of a batch.
 struct CopyRegion {
   const void* from = nullptr;  ///< source
   void* to = nullptr;          ///< destination
   std::size_t bytes = 0;       ///< size
 };
 
-/// A captured graph: its nodes, and an instance of them that runs.
+/// The driver's handle of a captured graph: its nodes, and an executable instance of them.
 using NativeGraph = void*;
 
 /// How often the body of a condition runs.
 enum class ConditionKind : std::uint8_t {
   if_,    ///< once if the flag is set, else not at all
-  while_  ///< again and again, as long as the flag is set
+  while_  ///< repeatedly, as long as the flag is set
 };
 
-/// A part of a captured graph whose runs a flag in device memory decides.
+/// A conditional part of a captured graph: a flag in device memory decides whether its body runs.
 struct NativeCondition {
-  ConditionKind kind = ConditionKind::if_;  ///< once or in a loop
+  ConditionKind kind = ConditionKind::if_;  ///< if or while
   const void* flag = nullptr;               ///< set if any of its bytes is not 0
   std::size_t flag_bytes = 1;               ///< 1 or 4
 };
@@ -80,17 +80,17 @@ enum class PointerKind : std::uint8_t {
 struct PointerInfo {
   PointerKind kind = PointerKind::unregistered;  ///< kind of memory
   int device = -1;                               ///< owner of device memory, else -1
-  /// Device memory that every device with peer access may use, as cudaMalloc's; not where access is
-  /// given range by range or pool by pool.
+  /// True for device memory that every device with peer access may use, as that of cudaMalloc.
+  /// False for virtual memory and memory pools, whose access is granted per range or per pool.
   bool is_open_to_peers = false;
 };
 
-/// An out-of-range index that a kernel met. Kernels write it, the driver raises it as IndexError at
-/// the next synchronizing call of that device and clears it.
+/// An out-of-range index that a kernel met. The kernel writes it. The next synchronizing call or
+/// query of that device throws it as IndexError and clears it.
 struct FaultRecord {
-  static constexpr std::uint32_t kNone = 0;     ///< nothing was raised, or it was taken
-  static constexpr std::uint32_t kRaised = 1;   ///< the other members tell what
-  static constexpr std::uint32_t kWriting = 2;  ///< a kernel writes it, or a host thread takes it
+  static constexpr std::uint32_t kNone = 0;     ///< no fault, or the host has taken it
+  static constexpr std::uint32_t kRaised = 1;   ///< the other members describe a fault
+  static constexpr std::uint32_t kWriting = 2;  ///< a kernel or a host thread holds it
 
   std::uint32_t raised = kNone;  ///< kNone, kRaised or kWriting
   std::int32_t dim = 0;          ///< of the tensor that was indexed
@@ -99,13 +99,13 @@ struct FaultRecord {
   const char* op = nullptr;      ///< name of the operation, a string literal of the host
 };
 
-/// The seam between gantry and the machine: calls shaped like the CUDA runtime's.
+/// The interface between gantry and the machine, with calls like those of the CUDA runtime.
 ///
-/// Everything above is written once on this class; CudaDriver and SimDriver implement it. All
-/// device indices count visible devices and were checked by the caller. Unless said otherwise a
-/// failing call throws CudaError (with CUDA's error number on both platforms) and changes nothing.
-/// Calls that take a NativeStream or a device index make that device current internally and restore
-/// the thread's current device.
+/// CudaDriver and SimDriver implement it, and all higher layers are written once on top of it.
+/// Device indices count visible devices; the caller has checked them. Unless stated otherwise, a
+/// call that fails throws CudaError and changes nothing. The error has CUDA's number on both
+/// platforms. Calls that take a NativeStream or a device index leave the thread's current device
+/// unchanged.
 ///
 /// Thread safety: every call may be made from any thread.
 class GANTRY_API Driver {
@@ -135,16 +135,17 @@ class GANTRY_API Driver {
   // Memory
   /// Device memory aligned to 512 bytes at least, or nullptr if the device is out of memory.
   [[nodiscard]] virtual void* allocate(int device, std::size_t bytes) = 0;
-  /// Takes memory back that no work uses any more. May block the host until the device is idle.
+  /// Frees memory of allocate(). Precondition: no work uses it. May block the host until the device
+  /// is idle.
   virtual void deallocate(int device, void* data) = 0;
-  /// Page-locked host memory that every device can access, or nullptr if there is none left.
+  /// Page-locked host memory that every device can access, or nullptr if the system has none left.
   [[nodiscard]] virtual void* allocate_pinned(std::size_t bytes) = 0;
-  /// Frees memory of allocate_pinned that no work uses any more.
+  /// Frees memory of allocate_pinned(). Precondition: no work uses it.
   virtual void deallocate_pinned(void* data) = 0;
-  /// Page-locks ordinary host memory, whole pages, for every device; false if the system allows no
-  /// more of it. The memory stays the caller's.
+  /// Page-locks whole pages of ordinary host memory for every device. False if the system permits
+  /// no more page-locked memory. The caller keeps the memory.
   [[nodiscard]] virtual bool register_host(void* data, std::size_t bytes) = 0;
-  /// Undoes register_host for the same `data`, which no work uses any more.
+  /// Undoes register_host() for the same `data`. Precondition: no work uses it.
   virtual void unregister_host(void* data) = 0;
   /// Kind and owner of the memory at `data`; unregistered for any other pointer.
   [[nodiscard]] virtual PointerInfo pointer_info(const void* data) = 0;
@@ -153,14 +154,15 @@ class GANTRY_API Driver {
   // a stream that is being captured.
   /// True if the calls of this section work on `device`.
   [[nodiscard]] virtual bool supports_memory_pools(int device) = 0;
-  /// Memory for later work on `stream`, and for work that is ordered behind this call. nullptr if
+  /// Memory for later work on `stream`, and for work that is ordered after this call. nullptr if
   /// the device is out of memory. Peers with access reach it, too.
   [[nodiscard]] virtual void* allocate_async(NativeStream stream, std::size_t bytes) = 0;
-  /// Frees memory of allocate_async behind the work submitted to `stream`, of the same device.
+  /// Frees memory of allocate_async() after the work submitted to `stream`, a stream of the same
+  /// device.
   virtual void deallocate_async(void* data, NativeStream stream) = 0;
-  /// Gives memory whose free is done back to the device until the pool holds `bytes_to_keep`.
+  /// Releases memory whose free is complete to the device, until the pool holds `bytes_to_keep`.
   virtual void trim_pool(int device, std::size_t bytes_to_keep) = 0;
-  /// All zero before the first allocation.
+  /// The use of the pool of `device`. All zero before the first allocation.
   [[nodiscard]] virtual NativePoolMemory pool_memory(int device) = 0;
   /// Sets used_high and reserved_high to the present values.
   virtual void reset_pool_peaks(int device) = 0;
@@ -168,37 +170,37 @@ class GANTRY_API Driver {
   // Virtual memory
   /// True if the calls of this section work on `device`.
   [[nodiscard]] virtual bool supports_virtual_memory(int device) = 0;
-  /// Smallest chunk and mapping grain, in bytes.
+  /// The unit of chunk sizes and mappings, in bytes.
   [[nodiscard]] virtual std::size_t chunk_granularity(int device) = 0;
-  /// A range of addresses without memory. Sizes in bytes.
+  /// Reserves a range of addresses without memory. Sizes in bytes.
   [[nodiscard]] virtual void* reserve_address(std::size_t bytes, std::size_t alignment) = 0;
-  /// Frees a range of reserve_address in which nothing is mapped.
+  /// Frees a range of reserve_address(). Precondition: nothing is mapped in it.
   virtual void free_address(void* address, std::size_t bytes) = 0;
-  /// Physical memory, or NativeChunk::none if the device is out of memory. Exportable.
+  /// Creates exportable physical memory. NativeChunk::none if the device is out of memory.
   [[nodiscard]] virtual NativeChunk create_chunk(int device, std::size_t bytes) = 0;
-  /// Drops this process's reference; the memory goes with the last mapping.
+  /// Drops this process's reference. The last mapping keeps the memory.
   virtual void release_chunk(NativeChunk chunk) = 0;
-  /// Maps a whole chunk of `bytes` to reserved addresses, without access.
+  /// Maps a whole chunk of `bytes` to reserved addresses. No device has access before set_access().
   virtual void map_chunk(void* address, std::size_t bytes, NativeChunk chunk) = 0;
-  /// Unmaps whole chunks; no work uses them any more.
+  /// Unmaps whole chunks. Precondition: no work uses them.
   virtual void unmap(void* address, std::size_t bytes) = 0;
   /// Lets `devices` read and write the mapped range.
   virtual void set_access(void* address, std::size_t bytes, std::span<const int> devices) = 0;
-  /// A file descriptor (close-on-exec) that names the chunk in any process.
+  /// A file descriptor, close-on-exec, by which any process can import the chunk.
   [[nodiscard]] virtual UniqueFd export_chunk(NativeChunk chunk) = 0;
-  /// Opens a chunk exported by any process; the descriptor stays the caller's.
+  /// Opens a chunk that any process exported. The caller keeps the descriptor.
   [[nodiscard]] virtual NativeChunk import_chunk(int device, int descriptor, std::size_t bytes) = 0;
 
-  // Copies: ordered on `stream`. The host blocks for pageable host memory. It also blocks for
-  // copies between page-locked memory, which CUDA makes on the host.
+  // Copies are ordered on `stream`. The host blocks for pageable host memory. It also blocks for
+  // copies within page-locked memory, which CUDA makes on the host.
   /// Copies `bytes` between memory of the stream's device and the host, in any direction.
   virtual void copy(void* dst, const void* src, std::size_t bytes, NativeStream stream) = 0;
   /// Copies `bytes` from one device to another, with or without peer access.
   virtual void copy_peer(void* dst, int dst_device, const void* src, int src_device,
                          std::size_t bytes, NativeStream stream) = 0;
-  /// Copies every region, in any order, between memory of devices. Regions of one batch follow each
-  /// other without the gap between single copies, which is largest for reads from a peer. On the
-  /// default stream and in captures the regions are single copies.
+  /// Copies every region, in any order, between memory of devices. A batch avoids the gap between
+  /// single copies, which is largest for reads from a peer. On the default stream and in captures
+  /// the regions are single copies.
   virtual void copy_batch(std::span<const CopyRegion> runs, NativeStream stream) = 0;
   /// Sets every byte to `value`.
   virtual void fill(void* dst, std::uint8_t value, std::size_t bytes, NativeStream stream) = 0;
@@ -213,42 +215,43 @@ class GANTRY_API Driver {
   [[nodiscard]] virtual PriorityRange priority_range(int device) = 0;
   /// A stream that does not synchronize with the legacy default stream.
   [[nodiscard]] virtual NativeStream create_stream(int device, int priority) = 0;
-  /// Destroys a stream of create_stream; its work still runs.
+  /// Destroys a stream of create_stream(). Its work still runs.
   virtual void destroy_stream(NativeStream stream) noexcept = 0;
-  /// A number that no other stream of this process ever has, though handles are used again; 0 for
-  /// the default stream.
+  /// A number that no other stream of this process has, at any time. Handles are reused, these
+  /// numbers are not. 0 for the default stream.
   [[nodiscard]] virtual std::uint64_t stream_identity(NativeStream stream) = 0;
-  /// True if all work submitted so far is done; rethrows the stream's error.
+  /// True if all work submitted so far is complete. Throws: the stream's asynchronous error.
   [[nodiscard]] virtual bool query_stream(NativeStream stream) = 0;
-  /// Blocks the host until all work submitted so far is done; rethrows the stream's error.
+  /// Blocks the host until all work submitted so far is complete. Throws: the stream's asynchronous
+  /// error.
   virtual void synchronize_stream(NativeStream stream) = 0;
   /// Makes later work on `stream` wait for the record that `event` holds now.
   virtual void wait_event(NativeStream stream, NativeEvent event) = 0;
-  /// Makes later work on `stream` wait until `*word`, aligned and in page-locked host memory, is at
-  /// least `value`, in a circle: until std::int32_t(*word - value) >= 0. The writer stores the word
-  /// with release order; work behind the wait sees its earlier writes. The word lives until the
-  /// wait is passed. Not on a stream that is being captured.
+  /// Makes later work on `stream` wait until std::int32_t(*word - value) >= 0: until the word is at
+  /// least `value`, modulo 2^32. `word` is aligned, in page-locked host memory, and must exist
+  /// until the wait ends. The writer stores it with release order; work after the wait sees the
+  /// writer's earlier writes. Not on a stream that is being captured.
   virtual void wait_for_word(NativeStream stream, const std::uint32_t* word,
                              std::uint32_t value) = 0;
-  /// Runs `function(data)` on a host thread in stream order; it must not call the driver.
+  /// Runs `function(data)` on a host thread in stream order. The function must not call the driver.
   virtual void launch_host_function(NativeStream stream, void (*function)(void*), void* data) = 0;
 
   // Events
-  /// An event that nothing has recorded.
+  /// Creates an event that holds no record.
   [[nodiscard]] virtual NativeEvent create_event(int device, NativeEventFlags flags) = 0;
-  /// Destroys an event; waits that were submitted stay.
+  /// Destroys an event. Submitted waits for it remain in effect.
   virtual void destroy_event(NativeEvent event) noexcept = 0;
   /// Records the work submitted to `stream` so far; replaces the last record.
   virtual void record_event(NativeEvent event, NativeStream stream) = 0;
   /// True if the last record is reached, or none was made.
   [[nodiscard]] virtual bool query_event(NativeEvent event) = 0;
-  /// True if the last record is reached, or none was made. Unlike query_event it raises nothing and
-  /// consumes nothing, neither faults nor errors, and is allowed in captures; an event behind
-  /// failed work, or one that cannot be asked, is not reached.
+  /// True if the last record is reached, or none was made. Unlike query_event() it throws nothing,
+  /// leaves faults and errors pending, and is allowed in captures. False for an event after failed
+  /// work, and for one that cannot be queried.
   [[nodiscard]] virtual bool event_reached(NativeEvent event) noexcept = 0;
   /// Blocks the host until the last record is reached; rethrows asynchronous errors.
   virtual void synchronize_event(NativeEvent event) = 0;
-  /// Milliseconds between two records that are reached, of events with timing.
+  /// Milliseconds between the records of two events with timing, both reached.
   [[nodiscard]] virtual float elapsed_ms(NativeEvent begin, NativeEvent end) = 0;
 
   // Peers
@@ -264,7 +267,7 @@ class GANTRY_API Driver {
   [[nodiscard]] virtual NativeMemoryHandle export_memory(void* base) = 0;
   /// Maps another process's allocation for `device`; opening one twice needs two closes.
   [[nodiscard]] virtual void* open_memory(int device, const NativeMemoryHandle& handle) = 0;
-  /// Ends a mapping of open_memory that no work uses any more.
+  /// Ends a mapping of open_memory(). Precondition: no work uses it.
   virtual void close_memory(void* base) = 0;
   /// Names an interprocess event for other processes.
   [[nodiscard]] virtual NativeEventHandle export_event(NativeEvent event) = 0;
@@ -278,37 +281,38 @@ class GANTRY_API Driver {
   [[nodiscard]] virtual NativeGraph end_capture(NativeStream stream) = 0;
   /// True between begin_capture and end_capture, also if the capture failed.
   [[nodiscard]] virtual bool is_capturing(NativeStream stream) = 0;
-  /// The capture that `stream` takes part in, 0 if there is none; no two of a process are the same.
-  /// Bodies of conditions belong to the capture around them.
+  /// The number of the capture that `stream` takes part in, unique in the process; 0 if there is
+  /// none. Bodies of conditions belong to the capture around them.
   [[nodiscard]] virtual std::uint64_t capture_id(NativeStream stream) = 0;
-  /// Calls `release(data)` once, when nothing can run the graph any more that `stream` is being
-  /// captured into: the capture failed, or the graph and all that was instantiated from it or
-  /// contains it are destroyed and have run. Any thread may make that call, also within this one if
-  /// it throws; `release` calls no driver. Throws: CudaError if the stream is not being captured.
+  /// Calls `release(data)` once, when nothing can run the graph of this capture any more. Either
+  /// the capture has failed, or the graph, its instances and the graphs that contain it are
+  /// destroyed and have run. Any thread may make that call. If this function throws, it may itself
+  /// have called `release`. `release` must not call the driver.
+  /// Throws: CudaError if `stream` is not being captured.
   virtual void retain_by_capture(NativeStream stream, void (*release)(void*), void* data) = 0;
   /// True if `device` runs graphs with conditions.
   [[nodiscard]] virtual bool supports_conditions(int device) = 0;
-  /// Adds a condition to the capture that `stream` takes part in. Work that is submitted to `body`
-  /// from now on is captured into the condition's body. A run of the graph reads the flag when the
-  /// work before the condition is done, and before each further round of a loop.
+  /// Adds a condition to the capture that `stream` takes part in. Later work on `body` is captured
+  /// into the condition's body. A run of the graph reads the flag when the work before the
+  /// condition is complete, and again before each further round of a loop.
   ///
   /// `body` is a created stream of the same device that is not being captured. It takes part in the
   /// same capture, but waits for no event of the work around the body. A body has kernels, fills,
   /// copies, graphs and conditions of that device; no host functions.
   virtual void begin_condition(NativeStream stream, const NativeCondition& condition,
                                NativeStream body) = 0;
-  /// Ends the body that began on `body`. If it throws, the capture around it is spoilt.
+  /// Ends the body that began on `body`. If it throws, the enclosing capture is invalid.
   virtual void end_condition(NativeStream body) = 0;
-  /// Ends the body that began on `body`, if there is one, and spoils the capture around it.
+  /// Ends the body that began on `body`, if there is one, and invalidates the enclosing capture.
   virtual void abandon_condition(NativeStream body) noexcept = 0;
   /// Number of bodies around the work that is captured on `stream`; 0 outside of bodies.
   [[nodiscard]] virtual int condition_depth(NativeStream stream) = 0;
   /// Runs a graph in stream order. On a stream that is being captured it becomes a part of that
   /// capture's graph; a graph with conditions cannot.
   virtual void launch_graph(NativeGraph graph, NativeStream stream) = 0;
-  /// Makes later launches of `graph` do what `source` does, which stays as it is. False, with
-  /// nothing changed, if the nodes or their dependencies differ in more than parameters, or if one
-  /// of the graphs has conditions.
+  /// Makes later launches of `graph` do what `source` does. `source` is unchanged. False, with
+  /// nothing changed, if the graphs differ in more than the parameters of nodes, or if one has
+  /// conditions.
   [[nodiscard]] virtual bool update_graph(NativeGraph graph, NativeGraph source) = 0;
   /// Writes the nodes of a graph and their dependencies to the file `path`, in the language DOT.
   virtual void dump_graph(NativeGraph graph, const std::string& path) = 0;
@@ -320,8 +324,9 @@ class GANTRY_API Driver {
 /// Throws: NotSupported without a platform; ForkError in a bad fork.
 [[nodiscard]] GANTRY_API Driver& driver();
 
-/// Replaces the driver, for tests that inject faults; returns the one before. Not thread-safe, and
-/// only to be called while no device work is in flight. `nullptr` restores the platform's own.
+/// Replaces the driver, for tests that inject faults, and returns the previous one. `nullptr`
+/// restores the platform's own driver.
+/// Thread safety: none. Precondition: no device work is in flight.
 GANTRY_API Driver* exchange_driver(Driver* replacement);
 
 }  // namespace gantry

@@ -1,4 +1,4 @@
-// A driver in front of another one.
+// A driver that forwards to another driver.
 #pragma once
 
 #include <cstddef>
@@ -9,8 +9,8 @@
 
 namespace gantry {
 
-/// Passes every call on to another driver. Derived classes override the calls that they change and
-/// before_call() for all calls, for example to count, trace or refuse them.
+/// Forwards every call to another driver. A derived class overrides the calls that it changes. It
+/// overrides before_call() to count, trace or refuse all calls.
 ///
 ///   class Tracer : public ForwardingDriver {
 ///     using ForwardingDriver::ForwardingDriver;
@@ -340,8 +340,8 @@ class ForwardingDriver : public Driver {
   }
 
  protected:
-  /// Runs before a call is passed on; `call` is the name of the member function, a string literal.
-  /// An exception ends the call. platform() is passed on without it.
+  /// Runs before a call is forwarded. `call` is the name of the member function, a string literal.
+  /// If it throws, the call is not forwarded. platform() does not call it.
   virtual void before_call(const char* call) { static_cast<void>(call); }
   /// The same for the calls that are noexcept.
   virtual void before_noexcept_call(const char* call) noexcept { static_cast<void>(call); }

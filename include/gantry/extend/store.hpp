@@ -44,13 +44,13 @@ class GANTRY_API Store {
   /// one that would write it.
   [[nodiscard]] virtual std::string get(std::string_view key,
                                         std::chrono::milliseconds timeout) = 0;
-  /// Value of `key` if it is there now; never waits for a writer.
+  /// Value of `key` if it is written now, else nullopt. Never waits for a writer.
   [[nodiscard]] virtual std::optional<std::string> try_get(std::string_view key) = 0;
   /// Adds `delta` to the decimal number under `key` (0 if missing) and returns the sum.
   /// Throws: InvalidArgument if the value is not a number.
   virtual std::int64_t add(std::string_view key, std::int64_t delta) = 0;
-  /// Writes `desired` if the value equals `expected` (a missing key equals the empty value) and
-  /// returns the value afterwards: it equals `desired` exactly if the caller may go on.
+  /// Writes `desired` if the value equals `expected`, and returns the value afterwards. A missing
+  /// key equals the empty value.
   virtual std::string compare_and_set(std::string_view key, std::string_view expected,
                                       std::string_view desired) = 0;
   /// Removes `key`; true if it was there.
@@ -58,7 +58,7 @@ class GANTRY_API Store {
   /// Waits up to `timeout` until every one of `keys` is written. Throws as get().
   virtual void wait(std::span<const std::string> keys, std::chrono::milliseconds timeout) = 0;
 
-  /// Waits until `count` callers have come to the barrier `name`. A name serves once.
+  /// Waits until `count` callers have reached the barrier `name`. Each name can be used once.
   void barrier(std::string_view name, int count, std::chrono::milliseconds timeout);
 
  protected:
@@ -69,13 +69,13 @@ class GANTRY_API Store {
 struct StoreServerOptions {
   /// "unix:@name" (abstract), "unix:/path", or "tcp:host:port"; port 0 picks a free one.
   std::string address;
-  /// Secret that clients must present. A TCP address needs one of at least 16 bytes, because
-  /// whoever reaches the port may connect; it does not encrypt what is sent. Over unix sockets,
-  /// where it may be empty, only processes of the same user and root are let in.
+  /// Secret that clients must present. A TCP address needs one of at least 16 bytes, because any
+  /// process that reaches the port can connect. It does not encrypt messages. On a unix socket it
+  /// may be empty: the server accepts only processes of the same user and of root.
   std::string token{};
 };
 
-/// Serves a Store from a thread of its own, from construction to destruction.
+/// Serves a Store from a background thread, from construction to destruction.
 ///
 /// A client that gives a rank deregisters when it leaves. A rank whose connection ends before that
 /// is lost: every wait for a missing key, now or later, throws PeerLostError with that rank. The
@@ -99,9 +99,9 @@ class GANTRY_API StoreServer {
   /// Declares that the process of `rank` ended with code 0. The rank is lost unless it deregistered
   /// before.
   void mark_ended(int rank);
-  /// Requests of all clients so far.
+  /// Number of requests of all clients so far.
   [[nodiscard]] std::uint64_t request_count() const;
-  /// Ranks that are lost, in the order in which they were.
+  /// Ranks that are lost, in the order of their losses.
   [[nodiscard]] std::vector<int> lost_ranks() const;
   /// Ranks that are connected now, in increasing order.
   [[nodiscard]] std::vector<int> connected_ranks() const;
@@ -115,8 +115,8 @@ class GANTRY_API StoreServer {
 struct StoreClientOptions {
   /// Address of the server, as StoreServer::address() gives it.
   std::string address;
-  /// Rank of this process, which has one connection at a time; -1: an observer, whose loss means
-  /// nothing.
+  /// Rank of this process; a rank has one connection at a time. -1: an observer, whose end is no
+  /// loss.
   int rank = -1;
   /// The server's secret, if it has one.
   std::string token{};
@@ -128,13 +128,13 @@ struct StoreClientOptions {
 
 /// A connection to a StoreServer. Its destructor deregisters the rank.
 ///
-/// It belongs to the process that made it: in a child of a fork calls throw ForkError, and the
+/// It belongs to the process that made it. In a forked child its calls throw ForkError, and the
 /// destructor sends nothing.
 class GANTRY_API StoreClient final : public Store {
  public:
   /// Connects, retrying until the deadline.
-  /// Throws: InvalidArgument for a malformed address, TimeoutError if nobody answers,
-  /// PeerLostError if the server turns this client away.
+  /// Throws: InvalidArgument for a malformed address; TimeoutError if no server answers;
+  /// PeerLostError if the server refuses this client.
   explicit StoreClient(const StoreClientOptions& options);
   /// Connects to `address` as `rank`, without a token.
   StoreClient(std::string_view address, int rank,
@@ -153,17 +153,17 @@ class GANTRY_API StoreClient final : public Store {
   void wait(std::span<const std::string> keys, std::chrono::milliseconds timeout) override;
 
   /// Values of the keys "prefix/0" … "prefix/count-1" in one request; waits up to `timeout` until
-  /// all are written. nullopt if they are too many bytes for one message, 16 MiB: get() each then.
-  /// With `ends` it waits only while that many ranks have ended in order (mark_ended()), so that a
-  /// rank that ended without its value is noticed at once. Throws: as get(); TimeoutError also if
-  /// the number is another one.
+  /// all are written. nullopt if the values exceed one message of 16 MiB: then call get() for each.
+  /// With `ends` it waits only while exactly that many ranks have ended in order (mark_ended()). A
+  /// rank that ends without its value is thus noticed at once.
+  /// Throws: as get(); TimeoutError also if another number of ranks has ended.
   [[nodiscard]] std::optional<std::vector<std::string>> gather(
       std::string_view prefix, int count, std::chrono::milliseconds timeout,
       std::optional<std::uint32_t> ends = {});
   /// Writes `value` under "prefix/number" and gathers the values of all `count` members, in one
-  /// request. The value stays written if the wait ends otherwise: gather() continues it. Removes
-  /// the key `outdated` before, unless it is empty. Throws: as set() and gather(); InvalidArgument
-  /// for a number that is not below `count`.
+  /// request. The value stays written if the wait fails; gather() can then repeat the wait. First
+  /// removes the key `outdated`, unless that is empty. Throws: as set() and gather();
+  /// InvalidArgument for a number that is not below `count`.
   [[nodiscard]] std::optional<std::vector<std::string>> exchange(
       std::string_view prefix, int count, int number, std::string_view value,
       std::chrono::milliseconds timeout, std::optional<std::uint32_t> ends = {},
@@ -172,11 +172,11 @@ class GANTRY_API StoreClient final : public Store {
   /// First rank that is lost; -1 if there is none. Sends no message: the server reports each loss
   /// within milliseconds.
   [[nodiscard]] int lost_rank() const noexcept;
-  /// All ranks that are lost, in the order in which they were.
+  /// All ranks that are lost, in the order of their losses.
   [[nodiscard]] std::vector<int> lost_ranks() const;
   /// False once the connection to the server is gone.
   [[nodiscard]] bool connected() const noexcept;
-  /// Drops the connection without deregistering, as a crash would.
+  /// Closes the connection without deregistering, as a crash would.
   void abandon() noexcept;
 
  private:

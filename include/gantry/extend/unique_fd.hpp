@@ -6,8 +6,8 @@
 
 namespace gantry {
 
-/// The owner of one file descriptor, or of none, which it closes when it is destroyed. Move-only; a
-/// moved-from one owns none.
+/// The owner of at most one file descriptor. The destructor closes it. Move-only; a moved-from
+/// object owns none.
 class GANTRY_API UniqueFd {
  public:
   UniqueFd() = default;

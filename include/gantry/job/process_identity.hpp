@@ -20,10 +20,10 @@ struct ProcessIdentity {
   std::string source = "single";
   /// Name that is unique to the job on its machines; empty where the launcher gives none.
   std::string job_id{};
-  /// Address of the job's Store (gantry/extend/store.hpp); empty if it cannot be told from the
-  /// environment.
+  /// Address of the job's Store (gantry/extend/store.hpp); empty if the environment does not give
+  /// it.
   std::string rendezvous{};
-  /// Secret that this Store asks for: GANTRY_RDZV_TOKEN; empty if that is not set.
+  /// Secret of this Store, from GANTRY_RDZV_TOKEN; empty if that is not set.
   std::string rendezvous_token{};
 
   /// True if this process is the one that must serve the Store at `rendezvous`: rank 0, unless
@@ -38,14 +38,16 @@ using EnvironmentReader = std::function<const char*(const char*)>;
 
 /// Detects the identity of this process.
 ///
-/// The first that is present wins: GANTRY_RANK and GANTRY_WORLD_SIZE; OMPI_COMM_WORLD_*; PMI_RANK
-/// and PMI_SIZE; MV2_COMM_WORLD_*; Slurm, if this is a real step of more than one task; RANK and
-/// WORLD_SIZE; else a single process. Other sources add facts that it
-/// lacks: the ranks of one node, and the address of the store. GANTRY_RANK is glaunch's if
-/// GANTRY_JOB_ID is there; set by hand, it needs GANTRY_RDZV, or MASTER_ADDR and MASTER_PORT. A
-/// GANTRY_RDZV that the user set wins over any derived address. Without `environment` it reads the
-/// process's own. Throws: InvalidArgument that names the variable and its value if a number is
-/// malformed or out of range, if one of a pair is missing, or if two sources contradict each other.
+/// The first source that is present determines the rank: GANTRY_RANK and GANTRY_WORLD_SIZE;
+/// OMPI_COMM_WORLD_*; PMI_RANK and PMI_SIZE; MV2_COMM_WORLD_*; a Slurm step of more than one task;
+/// RANK and WORLD_SIZE; else a single process. Other sources add facts that it lacks: the ranks of
+/// one node, and the address of the store.
+///
+/// GANTRY_RANK comes from glaunch if GANTRY_JOB_ID is set. Otherwise it needs GANTRY_RDZV, or
+/// MASTER_ADDR and MASTER_PORT. A GANTRY_RDZV of the user replaces any derived address. Without
+/// `environment` the function reads the process's own variables.
+/// Throws: InvalidArgument that names the variable and its value if a number is malformed or out of
+/// range, if one of a pair is missing, or if two sources contradict each other.
 [[nodiscard]] GANTRY_API ProcessIdentity
 detect_process_identity(const EnvironmentReader& environment = {});
 

@@ -6,7 +6,7 @@
 
 namespace gantry {
 
-/// The function of a product's elements in linear() and addmm_activation().
+/// The function that linear() and addmm_activation() apply to each element of the product.
 enum class Activation : std::uint8_t {
   none,       ///< x
   relu,       ///< max(x, 0); NaN stays

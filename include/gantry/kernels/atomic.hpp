@@ -14,11 +14,11 @@ concept AtomicNumber = std::same_as<T, std::int32_t> || std::same_as<T, std::uin
     std::same_as<T, double>;
 }  // namespace detail
 
-/// Adds `value` to `*address` as one step and returns the number before. For functors of launch()
+/// Adds `value` to `*address` atomically and returns the previous number. For functors of launch()
 /// and parallel_for().
 ///
-/// It orders no other memory. Sums of floating numbers depend on the order of the additions, which
-/// a GPU does not fix. DTypes: i32, i64, f32, f64, and the unsigned 32 and 64 bit integers.
+/// The memory order is relaxed. Floating sums depend on the order of the additions, which differs
+/// between runs on a GPU. DTypes: i32, i64, f32, f64, and unsigned integers of 32 and 64 bits.
 template <detail::AtomicNumber T>
 GANTRY_HD inline T atomic_add(T* address, T value) {
 #ifdef __CUDA_ARCH__

@@ -5,11 +5,12 @@
 
 namespace gantry {
 
-/// The calling thread's cuBLAS handle (cublasHandle_t) for `device`, for cuBLAS calls of one's own.
+/// The calling thread's cuBLAS handle (cublasHandle_t) for `device`, for the program's own cuBLAS
+/// calls.
 ///
-/// Made at the first call, and destroyed with the thread. Each call sets the handle to the current
-/// stream of the device. cuBLAS is loaded at the first call. A capture must not be the first to
-/// call it, because cuBLAS then allocates memory.
+/// The thread's first call makes the handle, and loads cuBLAS. The handle is destroyed with the
+/// thread. Each call sets it to the current stream of the device. Make the first call before a
+/// capture, because cuBLAS allocates memory then.
 /// Device/stream: the current stream of `device`. Thread safety: each thread has its own handle.
 /// Throws: NotSupported on simulated devices, without cuBLAS, and in a build without CUDA;
 /// InvalidArgument if there is no such device; CublasError.

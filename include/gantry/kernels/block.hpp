@@ -9,24 +9,24 @@ namespace gantry {
 
 class Block;
 
-/// Number of blocks of a launch. `launch(stream, 16, …)` has 16 blocks in one row.
+/// Number of blocks of a launch. `launch(stream, 16, …)` has 16 blocks along x.
 struct Grid {
   std::int64_t x = 1;  ///< 0 to 2^31 - 1
   std::int64_t y = 1;  ///< 0 to 65535
   std::int64_t z = 1;  ///< 0 to 65535
 
-  /// Blocks in each dim.
+  /// Number of blocks in each dim; launch() checks them.
   Grid(std::int64_t x, std::int64_t y = 1, std::int64_t z = 1) : x(x), y(y), z(z) {}
 };
 
-/// Number of threads of a block, and the bytes of memory that they share.
+/// Number of threads of a block, and the size of its shared memory.
 struct BlockSize {
   std::int64_t x = 1;            ///< 1 to 1024
   std::int64_t y = 1;            ///< 1 to 1024
   std::int64_t z = 1;            ///< 1 to 64; x * y * z is at most 1024
-  std::size_t shared_bytes = 0;  ///< what Block::shared() hands out in one block
+  std::size_t shared_bytes = 0;  ///< shared memory that Block::shared() can return
 
-  /// Threads in each dim, and shared memory in bytes.
+  /// Number of threads in each dim, and shared memory in bytes; launch() checks them.
   BlockSize(std::int64_t x, std::int64_t y = 1, std::int64_t z = 1, std::size_t shared_bytes = 0)
       : x(x), y(y), z(z), shared_bytes(shared_bytes) {}
 
@@ -37,7 +37,7 @@ struct BlockSize {
 
 /// A position in a grid or in a block, or the size of one.
 struct Index3 {
-  std::uint32_t x = 0;  ///< first dim, in which neighbours lie beside each other
+  std::uint32_t x = 0;  ///< first dim, which varies fastest
   std::uint32_t y = 0;  ///< second dim
   std::uint32_t z = 0;  ///< third dim
 };
@@ -49,7 +49,7 @@ class SimBlock;
 GANTRY_API void wait_at_barrier(SimBlock* block, std::uint32_t thread);
 GANTRY_API void* shared_memory(SimBlock* block, std::size_t offset, std::size_t bytes);
 
-// What a Block holds on the simulator. On a GPU the hardware knows it.
+// The state of a Block on the simulator. On a GPU these are special registers.
 struct SimThread {
   SimBlock* block = nullptr;
   Index3 grid{};
@@ -63,10 +63,10 @@ struct BlockMaker;
 
 }  // namespace detail
 
-/// What one thread of a launch() knows of its block.
+/// One thread's view of its block in a launch().
 ///
-/// The functor is called once for each thread, on a GPU as on a simulated device. There, the
-/// threads of a block take turns at barriers, and blocks follow each other.
+/// The functor is called once for each thread, on GPUs and on simulated devices. On a simulated
+/// device the threads of a block take turns at barriers, and blocks run one after the other.
 class Block {
  public:
   /// Number of blocks in the launch.
@@ -108,8 +108,8 @@ class Block {
     const Index3 sizes = size();
     return at.x + std::int64_t{sizes.x} * (at.y + std::int64_t{sizes.y} * at.z);
   }
-  /// Number of this thread in the launch: those of block (0, 0, 0) come first, then block (1, 0,
-  /// 0), and so on.
+  /// Number of this thread in the launch. Threads of block (0, 0, 0) come first, then those of
+  /// block (1, 0, 0), and so on.
   [[nodiscard]] GANTRY_HD std::int64_t flat_index() const {
     const Index3 at = index();
     const Index3 blocks = grid();
@@ -119,9 +119,9 @@ class Block {
     return block * sizes.x * sizes.y * sizes.z + flat_thread();
   }
 
-  /// Waits until every thread of the block is here; writes before it are visible behind it. Every
-  /// thread of the block must make the call. On a simulated device a thread that returns without
-  /// it is an InvalidArgument, which becomes the stream's error.
+  /// Waits until every thread of the block has made the call. Writes before it are visible after
+  /// it. Every thread of the block must call it. If a thread returns without it, a simulated device
+  /// sets InvalidArgument as the stream's error.
   GANTRY_HD void barrier() {
 #ifdef __CUDA_ARCH__
     __syncthreads();
@@ -130,10 +130,10 @@ class Block {
 #endif
   }
 
-  /// The next `count` elements of the block's shared memory, the same address in every thread. All
-  /// threads make the same calls in the same order. The content is undefined. Elements beyond
-  /// BlockSize::shared_bytes are an error of the stream: CudaError on a GPU, InvalidArgument on a
-  /// simulated device. Alignment counts: each call begins at a multiple of alignof(T), at most 16.
+  /// The next `count` elements of the block's shared memory, at the same address in every thread.
+  /// All threads make the same calls in the same order. The contents are undefined. The address is
+  /// a multiple of alignof(T), at most 16; padding counts. Exceeding BlockSize::shared_bytes is an
+  /// error of the stream: CudaError on a GPU, InvalidArgument on a simulated device.
   template <class T>
   [[nodiscard]] GANTRY_HD T* shared(std::size_t count) {
     static_assert(alignof(T) <= 16, "shared memory is aligned to 16 bytes");

@@ -10,15 +10,15 @@
 
 namespace gantry::jit {
 
-/// A compiler refused the source of jit::elementwise. The text ends with its messages, which count
-/// the lines of that source.
+/// A compiler rejected the source of jit::elementwise. The text ends with the compiler's messages;
+/// their line numbers are those of that source.
 class GANTRY_API CompileError : public InvalidArgument {
  public:
-  /// `log` is what the compiler wrote.
+  /// `log` is the compiler's output.
   CompileError(const std::string& message, std::string log, std::string_view device = {},
                std::source_location where = std::source_location::current());
 
-  /// What the compiler wrote, such as "source:2:10: error: 'z' was not declared in this scope".
+  /// The compiler's output, such as "source:2:10: error: 'z' was not declared in this scope".
   [[nodiscard]] const std::string& log() const noexcept;
 
  private:

@@ -15,8 +15,8 @@ namespace gantry::detail {
 [[noreturn]] GANTRY_API void throw_launch_failed(const char* op, const Stream& stream, int code,
                                                  const char* name, const char* text);
 
-// A file that nvcc compiles and one that it does not may both launch a functor of the same type.
-// The tag keeps their instances apart.
+// A file that nvcc compiles and one that another compiler does may both launch the same functor
+// type. The tag gives them different template instances, as the one-definition rule requires.
 struct CompiledForHost {};
 struct CompiledForGpu {};
 
@@ -38,7 +38,7 @@ __global__ void __launch_bounds__(kLoopThreads)
   }
 }
 
-// A block of up to kMost threads fits, whatever number of registers the functor needs.
+// Limits registers so that a block of up to kMost threads can launch with any functor.
 template <int kMost, class F>
 __global__ void __launch_bounds__(kMost) block_kernel(const F functor) {
   Block block = BlockMaker::on_gpu();
@@ -50,7 +50,7 @@ void launch_on_gpu(const char* op, const Stream& stream, dim3 grid, dim3 block,
                    std::size_t shared_bytes, Kernel* kernel, const Arguments&... arguments) {
   const DeviceGuard guard(stream.device());
   cudaError_t status = cudaSuccess;
-  if (shared_bytes > (std::size_t{48} << 10)) {  // more must be asked for
+  if (shared_bytes > (std::size_t{48} << 10)) {  // above 48 KiB a kernel must opt in
     status = cudaFuncSetAttribute(reinterpret_cast<const void*>(kernel),
                                   cudaFuncAttributeMaxDynamicSharedMemorySize,
                                   static_cast<int>(shared_bytes));

@@ -14,7 +14,7 @@ namespace gantry {
 
 namespace detail {
 
-// The errors of bad arguments, before anything is submitted.
+// Throw InvalidArgument for bad arguments.
 GANTRY_API void check_parallel_for(std::int64_t n);
 GANTRY_API void check_launch(const Stream& stream, const Grid& grid, const BlockSize& block);
 // True for a simulated device. Throws: NotSupported for a GPU, unless `compiled_for_gpu`.
@@ -27,7 +27,7 @@ GANTRY_API void run_blocks(const Grid& grid, const BlockSize& block, BlockFuncti
                            const void* functor);
 [[noreturn]] GANTRY_API void throw_device_only(const char* op);
 
-// Memory that a launch uses: checked before it, recorded behind it.
+// The memory that a launch uses. check() runs before the launch, record() after it.
 template <class T>
 concept MemoryUses = requires(const T& uses, const char* op, const Stream& stream) {
   uses.check(op, stream);
@@ -90,17 +90,18 @@ void submit_blocks(const Stream& stream, const Grid& grid, const BlockSize& bloc
 
 }  // namespace detail
 
-/// Calls `functor(i)` for every i in [0, n), in any order, as work of `stream`.
+/// Calls `functor(i)` for every i in [0, n), in any order, as work on `stream`.
 ///
-/// One source serves both platforms. In a file that nvcc compiles, the functor's operator() is
-/// GANTRY_HD and const; a GANTRY_HD lambda needs --extended-lambda. Another compiler serves
-/// simulated devices only. The functor is copied byte by byte: it holds pointers and numbers.
+/// The same source runs on GPUs and on simulated devices. In a file that nvcc compiles, the
+/// functor's operator() is GANTRY_HD and const; a GANTRY_HD lambda needs --extended-lambda. A file
+/// that another compiler compiles runs on simulated devices only. The functor is copied byte by
+/// byte, so it holds pointers and numbers.
 ///
-/// `uses` names the memory: `parallel_for(stream, n, uses(a, b), f)`, see uses.hpp. Without it the
-/// caller keeps the memory until the work is done.
+/// `uses` names the tensors: `parallel_for(stream, n, uses(a, b), f)`, see uses.hpp. Without it the
+/// caller keeps the memory until the work is complete.
 ///
-/// Device/stream: the host does not block. In a capture of `stream` the call is captured. What the
-/// functor throws on a simulated device becomes the stream's error.
+/// Device/stream: the host does not block. If `stream` is being captured, the call is captured. An
+/// exception of the functor on a simulated device becomes the stream's error.
 /// Throws: InvalidArgument for n < 0; NotSupported for a GPU in a file that nvcc did not compile,
 /// and for a __device__ lambda on a simulated device; CudaError if the launch fails.
 template <detail::MemoryUses Uses, class F, class Compiled = detail::CompiledHere>
@@ -117,10 +118,10 @@ void parallel_for(const Stream& stream, std::int64_t n, F functor) {
   parallel_for<detail::NoUses, F, Compiled>(stream, n, detail::NoUses{}, functor);
 }
 
-/// Calls `functor(block)` in every thread of `grid` blocks of `block` threads, as work of `stream`.
+/// Calls `functor(block)` in every thread of `grid` blocks of `block` threads, as work on `stream`.
 ///
-/// `Block` tells which thread it is, and has a barrier and shared memory. Compilers, functors,
-/// `uses`, captures and errors are those of parallel_for.
+/// The functor's argument, a Block, has the thread's position, a barrier and shared memory.
+/// Compilers, functors, `uses`, captures and errors are those of parallel_for.
 ///
 /// Device/stream: the host does not block. An empty grid launches nothing.
 /// Throws: InvalidArgument for a grid or block beyond its limits, or too much shared memory;

@@ -8,7 +8,7 @@ namespace gantry {
 
 /// One block of random bits: four 32-bit words.
 struct Philox4 {
-  /// The words, in the order of the counter.
+  /// The words, lowest counter word first.
   /// @{
   std::uint32_t x, y, z, w;
   /// @}
@@ -18,8 +18,8 @@ struct Philox4 {
 ///
 /// Source: Salmon, Moraes, Dror, Shaw, "Parallel random numbers: as easy as 1, 2, 3" (SC 2011).
 /// The key is the seed, low word first. The counter is {block low, block high, offset low, offset
-/// high}. Element i of a tensor takes word i % 4 of block i / 4. The offset counts the operations
-/// that drew from the generator. Element i therefore depends on (seed, offset, i) only.
+/// high}. Element i of a tensor takes word i % 4 of block i / 4. The offset is the number of
+/// earlier draws from the generator. Element i therefore depends on (seed, offset, i) only.
 [[nodiscard]] GANTRY_HD inline Philox4 philox4x32_10(std::uint64_t seed, std::uint64_t block,
                                                      std::uint64_t offset) noexcept {
   std::uint32_t key0 = static_cast<std::uint32_t>(seed);

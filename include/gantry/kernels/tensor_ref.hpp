@@ -8,7 +8,7 @@
 
 namespace gantry {
 
-/// A non-owning view of a tensor for kernels: address, element type and layout. A POD.
+/// A non-owning view of a tensor for kernels: address, element type and layout. Trivially copyable.
 ///
 /// `data` is the address of element (0, …, 0). Strides count elements and may be 0. Strides of
 /// read-only operands may be negative.
@@ -21,7 +21,7 @@ struct TensorRef {
   std::int32_t ndim = 0;
   /// Size of each dimension.
   std::int64_t sizes[kMaxDims] = {};
-  /// Elements from one position of a dimension to the next.
+  /// Distance between neighbours in each dimension, in elements.
   std::int64_t strides[kMaxDims] = {};
 
   /// Number of elements.

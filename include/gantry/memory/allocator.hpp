@@ -12,24 +12,25 @@ namespace gantry::memory {
 
 class Allocator;
 
-/// Alignment of device memory unless more is asked for, in bytes: that of cudaMalloc.
+/// Default alignment of device memory, in bytes: that of cudaMalloc.
 inline constexpr std::size_t kDefaultAlignment = 256;
 
-/// Allocated memory. It carries the allocator's handle, so that a free needs no look-up.
+/// A piece of allocated memory. It carries the allocator's handle, so a free needs no look-up.
 struct Block {
-  void* data = nullptr;            ///< first byte; nullptr if there is no memory
+  void* data = nullptr;            ///< first byte; nullptr for an empty block
   std::size_t bytes = 0;           ///< requested size
-  Device device = Device::cpu();   ///< of the memory
-  Allocator* allocator = nullptr;  ///< frees it; nullptr: nothing to free
-  void* handle = nullptr;          ///< the allocator's own bookkeeping
+  Device device = Device::cpu();   ///< device of the memory
+  Allocator* allocator = nullptr;  ///< the allocator that frees it; nullptr: nothing to free
+  void* handle = nullptr;          ///< for the allocator's own use
 };
 
-/// A source of device memory.
+/// Interface of allocators.
 ///
-/// A block belongs to the stream that it is allocated on. Work on that stream may use it at once,
-/// and that stream may reuse it as soon as it is freed. Use on another stream needs an event order
-/// made by the caller, and record_stream() before the free. An external stream (Stream::external)
-/// must exist until the free. The arguments have the order of CCCL's memory resources.
+/// A block belongs to the stream that it is allocated on. Work on that stream may use it at once.
+/// After the free, the allocator may reuse it on that stream at once. For use on another stream the
+/// caller makes an event order, and calls record_stream() before the free. An external stream
+/// (Stream::external) must exist until the free. The order of arguments is that of CCCL's memory
+/// resources.
 ///
 /// Thread safety: every member may be called from any thread.
 class GANTRY_API Allocator {
@@ -48,8 +49,8 @@ class GANTRY_API Allocator {
   /// the work submitted before the free. The default does nothing; an allocator that caches must
   /// override it.
   virtual void record_stream(const Block& /*block*/, const Stream& /*stream*/) {}
-  /// As record_stream, for a use that ends now: only work that is already submitted to `stream`
-  /// uses the block. The default calls record_stream.
+  /// As record_stream(), but only work that is already submitted to `stream` uses the block. The
+  /// default calls record_stream().
   virtual void record_use(const Block& block, const Stream& stream) {
     record_stream(block, stream);
   }

@@ -16,10 +16,10 @@ namespace gantry::memory {
 /// The sole owner of a Block, which it frees when it is destroyed. Move-only; a moved-from buffer
 /// is empty.
 ///
-/// A copy to or from the host is ordered on its stream, as cudaMemcpyAsync. The memory of the host
-/// must stay valid until the copy completes. With pageable host memory the host blocks: for
-/// copy_to() until the data is there, for copy_from() until the data is read. With page-locked
-/// memory it does not block.
+/// Copies to and from the host are ordered on their stream, as by cudaMemcpyAsync. The host memory
+/// must stay valid until the copy completes. If it is pageable, the host blocks: copy_to() until
+/// the data has arrived, copy_from() until the data is read. If it is page-locked, the host does
+/// not block.
 /// Thread safety: one thread at a time, as for any value.
 class GANTRY_API Buffer {
  public:
@@ -53,10 +53,10 @@ class GANTRY_API Buffer {
   [[nodiscard]] const Block& block() const noexcept { return block_; }
   /// The allocator that the buffer keeps alive; nullptr for a built-in one.
   [[nodiscard]] const std::shared_ptr<Allocator>& owner() const noexcept { return owner_; }
-  /// True if there is memory.
+  /// True unless the buffer is empty.
   [[nodiscard]] explicit operator bool() const noexcept { return block_.data != nullptr; }
 
-  /// The memory as elements of type T; of an empty buffer, no elements. Only kernels may access
+  /// The memory as elements of type T. An empty buffer has no elements. Only kernels may access
   /// elements of device memory.
   /// Throws: InvalidArgument if the size is no multiple of sizeof(T), or the address is not aligned
   /// for T.
@@ -71,10 +71,10 @@ class GANTRY_API Buffer {
     return {static_cast<const T*>(block_.data), block_.bytes / sizeof(T)};
   }
 
-  /// Copies all elements of `host` to the begin of the buffer.
+  /// Copies all elements of `host` to the beginning of the buffer.
   /// Device/stream: `stream`, the current stream of the buffer's device by default. The buffer may
-  /// be freed directly after the call. A buffer of the CPU is copied to at once, and `stream` is
-  /// ignored.
+  /// be freed directly after the call. The host itself copies to a buffer of the CPU, at once, and
+  /// ignores `stream`.
   /// Throws: InvalidArgument if `host` is larger than the buffer, or `stream` is of another device;
   /// CudaError.
   template <class T>
@@ -89,7 +89,7 @@ class GANTRY_API Buffer {
                                                                   std::nullopt) {
     copy_from(std::span<const std::ranges::range_value_t<Range>>(host), stream);
   }
-  /// Copies the begin of the buffer to all elements of `host`. In all else as copy_from().
+  /// Fills all elements of `host` from the beginning of the buffer. Otherwise as copy_from().
   template <class T>
   requires(std::is_trivially_copyable_v<T> && !std::is_const_v<T>) void copy_to(
       std::span<T> host, const std::optional<Stream>& stream = std::nullopt) const {

@@ -12,20 +12,20 @@
 
 namespace gantry::memory {
 
-/// The allocator of `device`: the built-in one, or the one of set_allocator(). The reference to the
-/// latter is valid until it is replaced.
+/// The allocator of `device`: the built-in one, or that of set_allocator(). A reference to the
+/// latter is valid until it is replaced. Thread safety: any thread.
 [[nodiscard]] GANTRY_API Allocator& allocator(Device device);
 /// Makes `replacement` the allocator of `device`; nullptr restores the built-in allocator. Returns
 /// the previous replacement; nullptr if that was the built-in allocator.
 ///
-/// A block returns to the allocator that made it. Buffers of allocate(), pointers of allocate_raw()
-/// and tensors keep a replaced allocator alive until they are freed. A block of the replacement's
-/// own member allocate() does not.
+/// Each block is freed by the allocator that made it. Buffers of allocate(), pointers of
+/// allocate_raw() and tensors keep a replaced allocator alive until they are freed. Blocks that the
+/// program gets by calling the allocator's own member allocate() do not.
 /// Thread safety: any thread.
 GANTRY_API std::shared_ptr<Allocator> set_allocator(Device device,
                                                     std::shared_ptr<Allocator> replacement);
-/// Name of the backend that GANTRY_ALLOC_CONF=backend:… chose: "vmm", "native" or "async". With
-/// "vmm", a device without virtual memory calls has its memory as with "native".
+/// Name of the backend that GANTRY_ALLOC_CONF=backend:… selects: "vmm", "native" or "async". With
+/// "vmm", a device without support for virtual memory is served as by "native".
 [[nodiscard]] GANTRY_API std::string allocator_backend();
 
 /// Allocates `bytes` of device memory for work on `stream`, at an address that is a multiple of
@@ -42,15 +42,17 @@ GANTRY_API std::shared_ptr<Allocator> set_allocator(Device device,
 /// nullptr has no effect. Throws: InvalidArgument for any other pointer.
 GANTRY_API void deallocate_raw(void* data);
 
-/// Releases cached memory that nothing uses to the driver, on every device.
+/// Releases all unused cached memory of every device to the driver. Thread safety: any thread.
 GANTRY_API void empty_cache();
 /// Limits this process to `fraction` of the memory of `device`. Throws: InvalidArgument unless
 /// 0 < fraction <= 1.
 GANTRY_API void set_fraction(double fraction, Device device = Device::cuda());
-/// The share of the memory of `device` that this process may hold: of set_fraction(), else of
-/// GANTRY_ALLOC_CONF, else 1. Thread safety: any thread.
+/// The fraction of the memory of `device` that this process may hold: that of set_fraction(), else
+/// of GANTRY_ALLOC_CONF, else 1. Thread safety: any thread.
 [[nodiscard]] GANTRY_API double fraction(Device device = Device::cuda());
-/// Adds a function that is called with the report before each OutOfMemoryError is thrown.
+/// Adds a function that gets the device and the report before each OutOfMemoryError of device
+/// memory is thrown. It cannot be removed. Its exceptions are logged. Throws: InvalidArgument for
+/// an empty function. Thread safety: any thread.
 GANTRY_API void add_oom_observer(std::function<void(Device, const OomReport&)> observer);
 
 }  // namespace gantry::memory

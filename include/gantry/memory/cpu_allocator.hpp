@@ -11,11 +11,11 @@ namespace gantry::memory {
 inline constexpr std::size_t kCpuAlignment = 64;
 
 /// The allocator of ordinary host memory. It caches nothing and ignores streams. A free returns the
-/// memory to the system at once, so work that uses it must have completed.
+/// memory to the system at once. Precondition of a free: all work that uses the memory is complete.
 [[nodiscard]] GANTRY_API Allocator& cpu_allocator();
 
-/// Allocates `bytes` of ordinary host memory from cpu_allocator(), for programs that have no stream
-/// because they have no device. 0 bytes give a null block.
+/// Allocates `bytes` of ordinary host memory from cpu_allocator(). It needs no stream, so it also
+/// serves programs without a device. 0 bytes give a null block.
 /// Throws: OutOfMemoryError; InvalidArgument unless `alignment` is a power of two.
 [[nodiscard]] GANTRY_API Block allocate_cpu(std::size_t bytes,
                                             std::size_t alignment = kCpuAlignment);

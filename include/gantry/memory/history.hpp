@@ -40,29 +40,29 @@ struct HistoryOptions {
   bool clear = false;
 };
 
-/// Starts or stops recording the events of all devices' allocators, for snapshot(). Backend async
-/// records nothing.
+/// Starts or stops the recording of events of all devices' allocators, which snapshot() returns.
+/// Backend async records nothing.
 ///
-/// While it is off, an allocation pays for one load. While it is on, an event also pays for its
-/// record and, with stacks, for the walk up the stack.
+/// While it is off, an allocation costs one more load. While it is on, each event costs its record
+/// and, with stacks, a walk up the stack.
 /// Thread safety: any thread; other threads follow at their next event.
 GANTRY_API void record_history(const HistoryOptions& options = {});
 
-/// Attaches `text` to the events that the calling thread records from now on, until the next call.
+/// Attaches `text` to all later events of the calling thread, until the next call.
 GANTRY_API void set_history_metadata(std::string text);
 /// The text of the calling thread; empty at first.
 [[nodiscard]] GANTRY_API std::string history_metadata();
 
-/// Adds an annotation with the current time to the trace of `device`, which the viewers show. No
+/// Adds an annotation with the current time to the trace of `device`. Viewers show it. It has no
 /// effect while history is not recorded.
 GANTRY_API void annotate_history(std::map<std::string, std::string> values,
                                  Device device = Device::cuda());
 
-/// A scope with an annotation at its begin, {"name": name, "stage": "START"}, and one at its end,
-/// with "END".
+/// A scope with an annotation at its start, {"name": name, "stage": "START"}, and one with "END" at
+/// its end.
 class GANTRY_API HistoryAnnotation {
  public:
-  /// Annotates the begin of scope `name` in the trace of `device`.
+  /// Annotates the start of scope `name` in the trace of `device`.
   explicit HistoryAnnotation(std::string name, Device device = Device::cuda());
   ~HistoryAnnotation();
   HistoryAnnotation(const HistoryAnnotation&) = delete;

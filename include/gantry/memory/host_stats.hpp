@@ -20,8 +20,7 @@ struct HostTimes {
   [[nodiscard]] std::int64_t avg() const noexcept { return count == 0 ? 0 : total / count; }
 };
 
-/// Counters of the allocator of page-locked host memory, with the meaning of
-/// torch.cuda.host_memory_stats.
+/// Counters of the allocator of page-locked host memory, as in torch.cuda.host_memory_stats.
 struct HostStats {
   Stat allocations;                 ///< number of segments held from the system
   Stat allocated_bytes;             ///< bytes of these segments, used or not

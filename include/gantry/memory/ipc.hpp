@@ -12,7 +12,8 @@
 
 namespace gantry {
 
-/// Bytes that name memory, for another process on this machine. They may be sent by any means.
+/// A handle by which another process on this machine opens memory. The program may send its bytes
+/// by any means.
 struct IpcHandle {
   std::vector<std::byte> bytes;  ///< opaque; its format may change in every release
 
@@ -28,8 +29,8 @@ class ImportedBlock;
 [[nodiscard]] GANTRY_API ImportedBlock import_ipc(const IpcHandle& handle,
                                                   std::optional<Device> device);
 
-/// A mapping of another process's block. The last copy releases it. A moved-from one holds no
-/// block: data() is null, bytes() is 0, and record_stream() does nothing.
+/// A mapping of another process's block. The last copy releases it. A moved-from object has no
+/// block: data() is null, bytes() is 0, and record_stream() has no effect.
 ///
 /// The release does not block the host. The mapping ends, and the exporter learns of it, when the
 /// work on the streams that use the block completes. These streams are the current one at the
@@ -58,20 +59,20 @@ class GANTRY_API ImportedBlock {
 /// so an importer sees all work submitted before the export. The host does not block.
 ///
 /// A handle may be imported many times, by many processes, or never. It does not keep the block
-/// alive. A handle is valid while the exporter holds the block or an import of it exists. A freed
-/// block stays in limbo, and is not reused, until its last import is released or has lost its
-/// process.
+/// alive. A handle is valid while the exporter holds the block or an import of it exists. A block
+/// that is freed while imports exist is in limbo: it is not reused until the last import is
+/// released or its process has ended.
 ///
 /// Thread safety: any thread.
-/// Throws: NotSupported if the block's memory cannot be shared (not of the caching allocator, or on
-/// a MIG instance); InvalidArgument if the block was freed.
+/// Throws: NotSupported if the block's memory cannot be shared, because it is not of the caching
+/// allocator or is on a MIG instance; InvalidArgument if the block was freed.
 [[nodiscard]] GANTRY_API IpcHandle export_ipc(const Block& block);
 
 /// Maps an exported block for use on `device` and makes its current stream wait for the export.
 /// `device` defaults to the device of the memory.
 ///
-/// If the exporter ends before the work of the export completes, the stream goes on. The next
-/// synchronizing call of `device` then throws PeerLostError, once; the contents are undefined.
+/// If the exporter ends before the work of the export completes, the stream continues. The contents
+/// are then undefined, and the next synchronizing call of `device` throws PeerLostError, once.
 ///
 /// Blocks that share physical memory share one mapping. In the exporting process the import is the
 /// original memory and prevents its reuse. An import stays valid after the end of its exporter;
@@ -88,9 +89,9 @@ class GANTRY_API ImportedBlock {
 
 /// The memory that this process shares on one device.
 struct IpcStats {
-  std::size_t exports = 0;           ///< exported blocks, live or in limbo
-  std::size_t imports = 0;           ///< imports in use, also of this process's own blocks
-  std::size_t mapped_bytes = 0;      ///< mapped memory of other processes
+  std::size_t exports = 0;       ///< exported blocks, live or in limbo
+  std::size_t imports = 0;       ///< imports in use, including imports of this process's own blocks
+  std::size_t mapped_bytes = 0;  ///< mapped memory of other processes
   std::size_t pending_releases = 0;  ///< dropped imports that are not released yet
   std::size_t limbo_blocks = 0;      ///< freed blocks that other processes still use
   std::size_t limbo_bytes = 0;       ///< bytes of these blocks
@@ -98,10 +99,10 @@ struct IpcStats {
   std::map<int, std::size_t> limbo_by_consumer;
 };
 
-/// Performs pending releases at once: frees the blocks in limbo without references, drops the
-/// references of ended processes, and unmaps dropped imports whose work is complete. The host does
-/// not wait for devices.
-/// An import whose stream has failed is unmapped after that error was reported.
+/// Performs pending releases at once. It drops the references of ended processes, frees blocks in
+/// limbo without references, and unmaps released imports whose work is complete. The host does not
+/// wait for devices.
+/// An import whose stream has failed stays mapped until that error has been thrown.
 /// Thread safety: any thread.
 GANTRY_API void ipc_collect();
 

@@ -17,11 +17,12 @@ struct Snapshot;
 
 /// Policy of a MemPool.
 struct MemPoolOptions {
-  bool use_on_oom = false;  ///< out-of-memory recovery of other pools may take its free memory
-  bool no_split = false;    ///< blocks are not split: each serves only requests that fit it whole
-  /// Source of the pool's segments; nullptr: the driver. It is asked on the default stream of the
-  /// device, so every stream must be able to use its memory at once, as that of cudaMalloc. The
-  /// pool keeps it alive until the last segment is freed.
+  bool use_on_oom =
+      false;  ///< out-of-memory recovery of other pools may take this pool's free memory
+  bool no_split = false;  ///< free blocks are not split for smaller requests
+  /// Source of the pool's segments; nullptr: the driver. The pool allocates from it on the default
+  /// stream of the device. Every stream must be able to use that memory at once, as with
+  /// cudaMalloc. The pool keeps the allocator alive until the last segment is freed.
   std::shared_ptr<Allocator> allocator = nullptr;
 };
 
@@ -38,10 +39,10 @@ struct ReleaseOptions {
 
 /// A private pool of the caching allocator: its blocks share no memory with other pools.
 ///
-/// Uses: memory whose physical part is released for a while (release_physical()), and long-lived
-/// blocks that should not fragment the rest. A captured stream gets memory of its capture instead
-/// (docs/explanation/captures.md). In every other respect the blocks are the caching allocator's,
-/// and they count in its statistics.
+/// It serves two purposes: memory whose physical part is released for a while (release_physical()),
+/// and long-lived blocks that must not fragment other memory. A captured stream gets memory of its
+/// capture instead (docs/explanation/captures.md). Otherwise the blocks behave as those of the
+/// caching allocator, and count in its statistics.
 ///
 /// Move-only; after a move every member of the source throws InvalidArgument. The destructor
 /// releases unused memory, and live blocks stay valid until they are freed. It first restores the
@@ -51,20 +52,21 @@ struct ReleaseOptions {
 class GANTRY_API MemPool {
  public:
   /// Makes a pool on `device`, without memory.
-  /// With `options.allocator`, its memory is split into blocks as the segments of backend native
-  /// are. It cannot be exported to other processes, and release_physical() is not supported.
+  /// With `options.allocator`, the pool splits segments of that allocator into blocks, as backend
+  /// native does. Such blocks cannot be exported to other processes, and release_physical() is not
+  /// supported.
   /// Throws: InvalidArgument for the CPU; NotSupported if the device's allocator has no pools
   /// (set_allocator, backend async).
   explicit MemPool(Device device = Device::cuda(), MemPoolOptions options = {});
 
   /// Allocates `bytes` for work on `stream`, a stream of the pool's device, at an address that is a
   /// multiple of `alignment`.
-  /// Throws, with the strong guarantee: OutOfMemoryError; InvalidArgument without physical memory,
-  /// or unless `alignment` is a power of two.
+  /// Throws, with the strong guarantee: OutOfMemoryError; InvalidArgument unless has_physical(), or
+  /// unless `alignment` is a power of two.
   [[nodiscard]] Buffer allocate(const Stream& stream, std::size_t bytes,
                                 std::size_t alignment = kDefaultAlignment);
 
-  /// Identifier, from 1, unique among the device's pools that exist.
+  /// Identifier, from 1 on, unique among the existing pools of the device.
   [[nodiscard]] std::uint64_t id() const;
   /// The device of the pool.
   [[nodiscard]] Device device() const;
@@ -101,8 +103,8 @@ class GANTRY_API MemPool {
   gantry::detail::CheckedPtr<std::unique_ptr<Pool, DestroyPool>> pool_;
 };
 
-/// Takes a snapshot of the segments and blocks of one pool. Its settings are those of snapshot();
-/// it has no events. A pool without physical memory has its addresses as segments.
+/// Takes a snapshot of the segments and blocks of one pool. It has the settings of snapshot() and
+/// no events. For a pool without physical memory, its segments are address ranges.
 /// Device/stream: does not wait for the device. Thread safety: any thread.
 [[nodiscard]] GANTRY_API Snapshot snapshot(const MemPool& pool);
 

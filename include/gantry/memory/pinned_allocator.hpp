@@ -9,8 +9,8 @@
 namespace gantry::memory {
 
 /// The caching allocator of page-locked host memory. Its blocks are on the CPU, and allocate()
-/// ignores the stream. A block that record_stream() was called for is not reused before the work of
-/// that stream completes.
+/// ignores the stream. After record_stream(), a freed block is not reused before that stream
+/// completes the work submitted before the free.
 [[nodiscard]] GANTRY_API Allocator& pinned_allocator();
 
 /// Allocates `bytes` of page-locked host memory; without a platform, of ordinary host memory. 0
@@ -19,7 +19,8 @@ namespace gantry::memory {
 [[nodiscard]] GANTRY_API Buffer pinned(std::size_t bytes,
                                        std::size_t alignment = kDefaultAlignment);
 
-/// True if `data` points into page-locked host memory that gantry or CUDA knows.
+/// True if `data` points into page-locked host memory of gantry, or of other code that uses CUDA.
+/// Always false before gantry has initialised the platform (is_initialized()).
 [[nodiscard]] GANTRY_API bool is_pinned(const void* data);
 
 }  // namespace gantry::memory

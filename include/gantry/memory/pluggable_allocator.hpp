@@ -12,9 +12,9 @@
 namespace gantry::memory {
 
 // Note [An allocator of one's own]
-// There are two ways to put another allocator in the place of the caching allocator of a device:
-// functions of a shared object (load_allocator, below), or a class of the program. The class below
-// counts and passes everything on. Its blocks name the inner allocator, which frees them.
+// There are two ways to replace the caching allocator of a device: functions of a shared object
+// (load_allocator, below), or a class of the program. The class below counts allocations and
+// forwards every call. Its blocks name the inner allocator, which frees them.
 //
 //   class CountingAllocator : public memory::Allocator {
 //    public:
@@ -44,8 +44,8 @@ namespace gantry::memory {
 /// stream), or null if there is none. The address is a multiple of kDefaultAlignment, as of
 /// cudaMalloc. Called with `device` current, from any thread.
 using PluggableAlloc = void* (*)(std::ptrdiff_t size, int device, void* stream);
-/// Frees memory of PluggableAlloc, with the same size, device and stream. Work that is submitted to
-/// `stream` may still use it.
+/// Frees memory of PluggableAlloc. Size, device and stream are those of the allocation. Work
+/// already submitted to `stream` may still use the memory.
 using PluggableFree = void (*)(void* data, std::ptrdiff_t size, int device, void* stream);
 
 /// Names of further functions of the shared object; an empty name is none.
@@ -64,13 +64,13 @@ load_allocator(const std::filesystem::path& shared_object, const std::string& al
 
 /// For set_allocator(device, std::make_shared<PluggableAllocator>(load_allocator(…))). Its blocks
 /// keep the library loaded, also after this object is destroyed. Without a record_stream function,
-/// a free first makes the stream of the block wait for the streams that were recorded. The
-/// functions know no alignment: for one above kDefaultAlignment they are asked for that many bytes
-/// more.
+/// a free first makes the stream of the block wait for the recorded streams. The functions have no
+/// alignment argument. For an alignment above kDefaultAlignment, allocate() requests that many
+/// bytes more.
 ///
-/// Exceptions of the library's functions become Error in allocate and a logged warning in
-/// deallocate. Copies share the library. After a move every member of the source but deallocate
-/// throws InvalidArgument.
+/// If a function of the library throws, allocate() throws Error, and deallocate() logs a warning.
+/// Copies share the library. After a move every member of the source but deallocate() throws
+/// InvalidArgument.
 /// Thread safety: every member may be called from any thread.
 class GANTRY_API PluggableAllocator final : public Allocator {
  public:
@@ -86,7 +86,7 @@ class GANTRY_API PluggableAllocator final : public Allocator {
 
   /// Number of blocks that are not freed.
   [[nodiscard]] std::size_t live_blocks() const;
-  /// Bytes that the library was asked for, of these blocks.
+  /// Bytes that these blocks requested from the library.
   [[nodiscard]] std::size_t live_bytes() const;
 
  private:
@@ -99,8 +99,8 @@ class GANTRY_API PluggableAllocator final : public Allocator {
 };
 
 /// Loads `shared_object` and finds its functions: PluggableAlloc `alloc_symbol`, PluggableFree
-/// `free_symbol` and the hooks. A name without a slash is searched as dlopen does.
-/// Throws: InvalidArgument, with the message of the loader.
+/// `free_symbol` and the hooks. dlopen's search path applies to a name without a slash.
+/// Throws: InvalidArgument, with the loader's message, if the file or a function cannot be loaded.
 [[nodiscard]] GANTRY_API PluggableAllocator
 load_allocator(const std::filesystem::path& shared_object, const std::string& alloc_symbol,
                const std::string& free_symbol, const PluggableHooks& hooks = {});

@@ -21,7 +21,7 @@ struct Frame {
   std::string filename;  ///< source file; the module's file where there is no debug information
   int line = 0;          ///< 0: unknown
   std::string name;      ///< the function, demangled
-  /// Code of gantry or of the C++ library, not of the program.
+  /// True for code of gantry or of the C++ library.
   bool is_internal = false;
 
   bool operator==(const Frame&) const = default;
@@ -45,8 +45,8 @@ class GANTRY_API Frames {
   [[nodiscard]] const Frame& operator[](std::size_t i) const noexcept { return list()[i]; }
   /// The innermost frame. Precondition: not empty.
   [[nodiscard]] const Frame& front() const noexcept { return list().front(); }
-  /// The innermost frame of the program, that is, not internal; the innermost one if all are
-  /// internal. nullptr for an empty list.
+  /// The innermost frame that is not internal; the innermost one if all are internal. nullptr for
+  /// an empty list.
   [[nodiscard]] const Frame* call_site() const noexcept;
   /// Iterator to the innermost frame.
   [[nodiscard]] auto begin() const noexcept { return list().begin(); }
@@ -78,17 +78,17 @@ enum class BlockState : std::uint8_t {
 
 /// A piece of a segment. All sizes in bytes.
 struct BlockInfo {
-  std::uintptr_t address = 0;               ///< of the first byte
-  std::size_t bytes = 0;                    ///< size, rounded to the allocator's grain
-  std::size_t requested = 0;                ///< that the caller asked for; 0 if the block is free
+  std::uintptr_t address = 0;  ///< of the first byte
+  std::size_t bytes = 0;       ///< size, rounded to the allocator's grain
+  std::size_t requested = 0;   ///< bytes that the caller requested; 0 if the block is free
   BlockState state = BlockState::inactive;  ///< use
   std::uint64_t stream = 0;                 ///< the stream it belongs to
-  Frames frames{};                          ///< of the allocation, if history was recorded then
+  Frames frames{};  ///< call stack of the allocation, if history was recorded then
 
   bool operator==(const BlockInfo&) const = default;
 };
 
-/// Memory held from the driver: one allocation, or one contiguous mapped range of addresses.
+/// Memory held from the driver: one driver allocation, or one contiguous mapped range of addresses.
 struct SegmentInfo {
   int device = 0;                   ///< index of the device
   std::uintptr_t address = 0;       ///< of the first byte
@@ -120,7 +120,7 @@ enum class TraceAction : std::uint8_t {
   oom,             ///< OutOfMemoryError was thrown
 };
 
-/// One event.
+/// One event of an allocator.
 struct TraceEntry {
   TraceAction action = TraceAction::alloc;  ///< kind of the event
   std::uintptr_t address = 0;               ///< for oom: free bytes of the driver
@@ -134,7 +134,7 @@ struct TraceEntry {
   bool operator==(const TraceEntry&) const = default;
 };
 
-/// A remark of the program beside the trace; see annotate_history().
+/// A note of the program in the trace; see annotate_history().
 struct Annotation {
   int device = 0;                               ///< index of the device
   std::int64_t time_us = 0;                     ///< microseconds since 1970
@@ -143,7 +143,8 @@ struct Annotation {
   bool operator==(const Annotation&) const = default;
 };
 
-/// One setting of the allocator; the map is roundup_power2_divisions (megabytes to divisions).
+/// The value of one setting of the allocator. Only roundup_power2_divisions is a map, from
+/// megabytes to divisions.
 using SettingValue =
     std::variant<bool, std::int64_t, double, std::string, std::map<std::string, std::int64_t>>;
 
@@ -159,10 +160,10 @@ struct Snapshot {
 
 /// Takes a snapshot of the allocators of all devices.
 ///
-/// It always has the segments and blocks; it has frames and traces only if history is recorded. The
-/// trace of a device ends with the event that led to its segments, also while other threads
-/// allocate and free. Devices are visited one after the other. Backend async has neither segments
-/// nor events, because the driver keeps its memory.
+/// It always has segments and blocks. It has frames and traces only if history is recorded.
+/// Segments and trace of a device are consistent, also while other threads allocate and free: the
+/// last event is the last one that the segments include. Devices are visited one after the other.
+/// Backend async has neither segments nor events, because the driver manages its memory.
 /// Device/stream: does not wait for devices.
 /// Thread safety: any thread.
 [[nodiscard]] GANTRY_API Snapshot snapshot();

@@ -18,40 +18,42 @@ struct Stat {
   std::int64_t freed = 0;      ///< sum of all removals
 };
 
-/// A counter for all blocks, small ones (<= 1 MiB) and large ones.
+/// A counter for all blocks, and separately for small (<= 1 MiB) and large blocks.
 struct PoolStat {
   Stat all;         ///< every block
   Stat small_pool;  ///< blocks up to 1 MiB
   Stat large_pool;  ///< larger blocks
 };
 
-/// Counters of one device's allocator. Byte counts unless the name says otherwise.
+/// Counters of one device's allocator.
 struct Stats {
-  PoolStat allocation;                    ///< number of live blocks
-  PoolStat segment;                       ///< number of driver allocations
-  PoolStat active;                        ///< number of blocks that are live or wait for a stream
-  PoolStat inactive_split;                ///< number of free pieces of split segments
-  PoolStat allocated_bytes;               ///< bytes of live blocks
-  PoolStat reserved_bytes;                ///< bytes held from the driver
-  PoolStat active_bytes;                  ///< bytes of blocks that are live or wait for a stream
-  PoolStat inactive_split_bytes;          ///< bytes of free pieces of split segments
-  PoolStat requested_bytes;               ///< bytes that callers asked for
-  Stat oversize_allocations;              ///< number of live blocks that are never split
-  Stat oversize_segments;                 ///< number of their segments
-  std::int64_t num_alloc_retries = 0;     ///< number of requests that needed recovery
-  std::int64_t num_ooms = 0;              ///< number of OutOfMemoryErrors
-  std::int64_t max_split_size = -1;       ///< larger blocks are never split; -1: no limit
-  std::int64_t num_sync_all_streams = 0;  ///< number of waits for all streams, to free memory
-  std::int64_t num_device_alloc = 0;      ///< number of allocations from the driver
-  std::int64_t num_device_free = 0;       ///< number of releases to the driver
+  PoolStat allocation;                 ///< number of live blocks
+  PoolStat segment;                    ///< number of driver allocations
+  PoolStat active;                     ///< number of blocks that are live or wait for a stream
+  PoolStat inactive_split;             ///< number of free pieces of split segments
+  PoolStat allocated_bytes;            ///< bytes of live blocks
+  PoolStat reserved_bytes;             ///< bytes held from the driver
+  PoolStat active_bytes;               ///< bytes of blocks that are live or wait for a stream
+  PoolStat inactive_split_bytes;       ///< bytes of free pieces of split segments
+  PoolStat requested_bytes;            ///< bytes that callers asked for
+  Stat oversize_allocations;           ///< number of live blocks that are never split
+  Stat oversize_segments;              ///< number of their segments
+  std::int64_t num_alloc_retries = 0;  ///< number of requests that needed recovery
+  std::int64_t num_ooms = 0;           ///< number of OutOfMemoryErrors
+  std::int64_t max_split_size = -1;    ///< larger blocks are never split; -1: no limit
+  std::int64_t num_sync_all_streams =
+      0;                              ///< number of requests that waited on the host for streams
+  std::int64_t num_device_alloc = 0;  ///< number of allocations from the driver
+  std::int64_t num_device_free = 0;   ///< number of releases to the driver
 
   // Beyond torch's keys.
-  std::int64_t pending_bytes = 0;    ///< bytes of freed blocks that other streams use
-  std::int64_t limbo_bytes = 0;      ///< bytes of freed blocks that other processes use
-  std::int64_t cached_bytes = 0;     ///< bytes of free blocks in the caches of threads
-  std::int64_t unmapped_bytes = 0;   ///< bytes held from the driver without an address
-  std::int64_t reclaimed_bytes = 0;  ///< bytes ever taken from free blocks for other blocks
-  std::int64_t largest_free = 0;     ///< bytes of the largest free block
+  std::int64_t pending_bytes = 0;   ///< bytes of freed blocks that other streams use
+  std::int64_t limbo_bytes = 0;     ///< bytes of freed blocks that other processes use
+  std::int64_t cached_bytes = 0;    ///< bytes of free blocks in the caches of threads
+  std::int64_t unmapped_bytes = 0;  ///< bytes of physical memory that is not mapped
+  std::int64_t reclaimed_bytes =
+      0;  ///< sum of bytes unmapped from free blocks to serve other requests
+  std::int64_t largest_free = 0;  ///< bytes of the largest free block
   std::int64_t num_stream_waits =
       0;                       ///< number of waits inserted so that a stream could take a block
   std::int64_t num_pools = 0;  ///< number of private pools in use
@@ -72,11 +74,11 @@ struct MemInfo {
 [[nodiscard]] GANTRY_API std::string summary(Device device = Device::cuda());
 /// Bytes of live blocks.
 [[nodiscard]] GANTRY_API std::size_t allocated(Device device = Device::cuda());
-/// Largest allocated() since the last reset_peak_stats.
+/// Largest value of allocated() since the last reset_peak_stats().
 [[nodiscard]] GANTRY_API std::size_t max_allocated(Device device = Device::cuda());
 /// Bytes held from the driver.
 [[nodiscard]] GANTRY_API std::size_t reserved(Device device = Device::cuda());
-/// Largest reserved() since the last reset_peak_stats.
+/// Largest value of reserved() since the last reset_peak_stats().
 [[nodiscard]] GANTRY_API std::size_t max_reserved(Device device = Device::cuda());
 /// Sets every peak to the current value.
 GANTRY_API void reset_peak_stats(Device device = Device::cuda());

@@ -28,18 +28,17 @@ struct EventOptions {
   bool interprocess = false;  ///< ipc_handle() is available; excludes timing
 };
 
-/// Handle by which another process opens an event; plain bytes, in any transport.
+/// Handle by which another process opens an event. The program may send its bytes by any means.
 using IpcEventHandle = NativeEventHandle;
 
 /// A marker in a stream's work, which streams and the host can wait for.
 ///
-/// Made on the device of the first stream that it is recorded on. A wait binds to the record made
-/// before the wait; recording again does not disturb earlier waits. Move-only; a moved-from event
-/// is as newly made with the same options.
-/// Thread safety: one thread at a time, as for any value; different events are independent.
+/// The first record determines its device. A wait refers to the last record before the wait; later
+/// records do not change it. Move-only. A moved-from event is like a new one with the same options.
+/// Thread safety: one thread at a time.
 class GANTRY_API Event {
  public:
-  /// An event with the given properties; it gets its device at the first record.
+  /// Makes an event without a device and without a record.
   explicit Event(EventOptions options = {});
   /// Opens an event that another process exported. Throws: CudaError if that fails.
   [[nodiscard]] static Event from_ipc(const IpcEventHandle& handle, Device device);
@@ -54,19 +53,22 @@ class GANTRY_API Event {
   void record(const Stream& stream);
   /// Marks the current stream of the event's device, or of the current device if it has none yet.
   void record();
-  /// Makes later work of `stream` (any device) wait for the last record; nothing if there is none.
+  /// Makes later work of `stream`, on any device, wait for the last record. Has no effect without a
+  /// record.
   void wait(const Stream& stream) const;
   /// As wait(stream) with the current stream of the current device.
   void wait() const;
   /// True if the last record is reached, or none was made. Does not block.
   [[nodiscard]] bool query() const;
-  /// Blocks the host until the last record is reached; rethrows asynchronous errors.
+  /// Blocks the host until the last record is reached. Throws: asynchronous errors.
   void synchronize() const;
-  /// Milliseconds between the records of this event and `end`, both reached and made with timing.
+  /// Milliseconds between the records of this event and of `end`. Both events need timing, and both
+  /// records must be reached.
   /// Throws: InvalidArgument without timing or a record; CudaError if one is not reached.
   [[nodiscard]] float elapsed_ms(const Event& end) const;
-  /// Exports the event; creates it on the current device if it has none yet. Other processes may
-  /// open and wait for it after this object is gone, but not after this process is.
+  /// Exports the event. An event without a device is created on the current device. Other processes
+  /// may open it and wait for it as long as this process exists, also after this object is
+  /// destroyed.
   /// Throws: InvalidArgument if it was not made with interprocess.
   [[nodiscard]] IpcEventHandle ipc_handle();
 

@@ -21,47 +21,47 @@ enum class MemPoolId : std::uint64_t {
 
 /// A new name for memory that several captures share.
 ///
-/// Blocks that one capture freed serve the next ones on the same stream, as those of GraphCapture
-/// on one thread. So the graphs are replayed in the order of
-/// their captures, and never at the same time. A replay overwrites what the other graphs left in
-/// memory that they freed; tensors that are still held are never overwritten.
+/// Blocks that one capture freed serve the next captures on the same stream; GraphCapture uses one
+/// stream per thread. Precondition: the graphs are replayed in the order of their captures, and
+/// never at the same time. A replay overwrites memory that other graphs have freed. It never
+/// overwrites tensors that are still held.
 [[nodiscard]] GANTRY_API MemPoolId graph_pool_handle();
 
 /// True if the current stream of the current device is being captured.
 [[nodiscard]] GANTRY_API bool is_current_stream_capturing();
 
-/// What a capture uses.
+/// Options of a capture.
 struct CaptureOptions {
   MemPoolId pool = MemPoolId::none;        ///< memory that is shared with other captures
-  std::optional<Stream> stream = {};       ///< where the capture begins
-  CaptureMode mode = CaptureMode::global;  ///< what other threads may call meanwhile
+  std::optional<Stream> stream = {};       ///< stream to capture; none: the current one
+  CaptureMode mode = CaptureMode::global;  ///< calls that other threads may make during the capture
 };
 
-/// Work that was captured once and runs again and again at the cost of one launch.
+/// Captured work, which runs any number of times at the cost of one launch.
 ///
-/// Kernels, copies, collectives and random numbers can be captured, on several streams and devices
-/// that events join to the stream where the capture began. A replay uses the addresses of the
-/// capture: the program writes new inputs into the captured tensors and reads the captured outputs.
-/// Memory of a capture is private to it (docs/explanation/captures.md). Random numbers go on with
-/// each replay, as if the work had been submitted eagerly.
+/// Kernels, copies, collectives and random numbers can be captured. Events join other streams and
+/// devices to the capture. A replay uses the addresses of the capture: the program writes new
+/// inputs into the captured tensors and reads the captured outputs. Memory of a capture is private
+/// to it (docs/explanation/captures.md). Each replay draws new random numbers, as if the work were
+/// submitted eagerly.
 ///
 /// Move-only; after a move every member of the source throws InvalidArgument. The destructor ends a
 /// capture that is under way; replays that were submitted still complete.
 /// Thread safety: one thread at a time.
 class GANTRY_API Graph {
  public:
-  /// A graph that nothing was captured into.
+  /// An empty graph.
   Graph();
 
-  /// Captures the work that is submitted to `options.stream` from now on, instead of running it. By
-  /// default that is the current stream. GraphCapture is the scope for it.
+  /// Captures the work that is later submitted to `options.stream`, instead of running it. The
+  /// default is the current stream. GraphCapture is the scope for it.
   /// Throws, with the strong guarantee: InvalidArgument on a default stream, or unless the graph is
   /// empty; CudaError if the stream is being captured.
   void capture_begin(const CaptureOptions& options = {});
-  /// Ends the capture and makes the graph ready for replays. The capture is over, also if this
-  /// throws; then the graph is empty.
-  /// Throws: InvalidArgument without capture_begin(); CaptureError if a call spoilt the capture, or
-  /// a stream that took part was not joined.
+  /// Ends the capture and makes the graph ready for replays. If this throws, the capture has ended
+  /// too, and the graph is empty.
+  /// Throws: InvalidArgument without capture_begin(); CaptureError if a call invalidated the
+  /// capture, or a stream that took part was not joined.
   void capture_end();
   /// Submits the captured work to the current stream of device(). Replays of one graph do not
   /// overlap, whatever their streams.
@@ -71,8 +71,8 @@ class GANTRY_API Graph {
   void replay();
   /// Makes the graph empty. Replays that were submitted complete. Ends a capture that is under way.
   void reset();
-  /// Makes later replays do what `other` does, without a new instantiation. Both graphs then use
-  /// the memory of the other's capture.
+  /// Makes later replays do what `other` does, without a new instantiation. This graph then shares
+  /// the memory of the capture of `other`.
   /// Throws, with the strong guarantee: InvalidArgument unless the graphs have the same nodes and
   /// dependencies; CaptureError if one of them is not captured.
   void update(const Graph& other);
@@ -97,12 +97,12 @@ class GANTRY_API Graph {
   gantry::detail::CheckedPtr<std::unique_ptr<Impl, Destroy>> impl_;
 };
 
-/// A scope whose work is captured into a graph.
+/// A scope in which work is captured into a graph.
 ///
-/// Its stream is current inside: by default the thread's own for captures on the current device,
-/// from the pool of streams. If the scope
-/// ends by an exception, the graph is empty afterwards. If the capture itself fails at the end of
-/// the scope, Graph::replay() throws the reason, as end() does.
+/// The stream of the capture is current in the scope. By default it is a pooled stream of the
+/// current device, and a thread uses the same one for each capture. If an exception ends the scope,
+/// the graph is empty. If the capture fails at the end of the scope, Graph::replay() throws the
+/// reason; end() throws it at once.
 class GANTRY_API GraphCapture {
  public:
   /// Begins the capture. Throws: as Graph::capture_begin().

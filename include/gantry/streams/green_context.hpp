@@ -8,15 +8,16 @@
 
 namespace gantry {
 
-/// A share of a device's multiprocessors: kernels on its streams run on no others.
+/// A part of a device's multiprocessors. Kernels on its streams run on these multiprocessors only.
 ///
-/// Kernels on other streams may still use the same multiprocessors, unless they have a share of
-/// their own. Memory, events and copies are those of the device. The streams are valid until the
+/// Kernels on other streams may use the same multiprocessors, unless their streams are of another
+/// GreenContext. Memory, events and copies are those of the device. The streams are valid until the
 /// context is destroyed, under the rules of OwnedStream. Neither copyable nor movable.
 /// Thread safety: one thread at a time.
 class GANTRY_API GreenContext {
  public:
-  /// Reserves at least `multiprocessors` of `device`, rounded up to the device's unit of them.
+  /// Reserves at least `multiprocessors` multiprocessors of `device`, rounded up to the device's
+  /// granularity.
   /// Throws: InvalidArgument unless 0 < multiprocessors <= device_properties().multiprocessors;
   /// NotSupported on simulated devices, and without a driver for CUDA 12.5 or newer; CudaError.
   explicit GreenContext(int multiprocessors, Device device = Device::cuda());

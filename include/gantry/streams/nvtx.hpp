@@ -9,8 +9,8 @@
 /// Marks and ranges that profilers such as Nsight Systems show on the time line of the host.
 ///
 /// They work on every platform, also without devices. Without a profiler a call costs some
-/// nanoseconds. In a build without NVTX's headers the calls check their arguments and do nothing
-/// else. Every message must be free of null characters, or InvalidArgument is thrown.
+/// nanoseconds. In a build without NVTX's headers the calls only check their arguments. Throws:
+/// InvalidArgument for a message that contains a null character.
 namespace gantry::nvtx {
 
 /// A range that range_start() began.
@@ -26,13 +26,13 @@ GANTRY_API int range_push(const std::string& message);
 /// Ends the innermost range of the calling thread that range_push() began. Returns its depth.
 /// Throws: InvalidArgument if there is none.
 GANTRY_API int range_pop();
-/// Begins a range that any thread may end, and that need not nest. Thread safety: any thread.
+/// Begins a range that any thread may end. Such ranges need not nest. Thread safety: any thread.
 [[nodiscard]] GANTRY_API RangeId range_start(const std::string& message);
 /// Ends a range of range_start(). Thread safety: any thread. Throws: InvalidArgument if it is not
 /// open.
 GANTRY_API void range_end(RangeId range);
 
-/// A range of the calling thread for the time of a scope.
+/// A scope that is a range of the calling thread.
 class GANTRY_API Range {
  public:
   /// range_push(message).
@@ -43,11 +43,12 @@ class GANTRY_API Range {
   Range& operator=(const Range&) = delete;
 };
 
-/// Puts a range around each kernel that a tensor operation submits: its name, and the dtypes and
-/// shapes of its operands, as "add f32[2, 3] f32[3]". Off at first.
+/// Turns on, or off, a range around each kernel that a tensor operation submits. Off at first. The
+/// text is the operation's name with the dtypes and shapes of its operands, such as "add f32[2, 3]
+/// f32[3]".
 /// Thread safety: any thread; other threads follow at their next operation.
 GANTRY_API void annotate_ops(bool enabled = true);
-/// True if operations have ranges.
+/// True if annotate_ops() is on.
 [[nodiscard]] GANTRY_API bool annotates_ops() noexcept;
 
 }  // namespace gantry::nvtx

@@ -16,13 +16,13 @@ class OptionalStreamGuard {
     if (stream) set_stream(*stream);
   }
 
-  /// Restores what was current before, then makes `stream` and its device current until the end of
-  /// the scope.
+  /// Restores the previous stream and device, then makes `stream` and its device current until the
+  /// end of the scope.
   void set_stream(const Stream& stream) {
     guard_.reset();
     guard_.emplace(stream);
   }
-  /// Restores what was current before; the guard does nothing again.
+  /// Restores the previous stream and device. The guard is as after default construction.
   void reset() noexcept { guard_.reset(); }
   /// The stream that this guard made current; none if it did nothing.
   [[nodiscard]] std::optional<Stream> current_stream() const noexcept {

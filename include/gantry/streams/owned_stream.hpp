@@ -23,10 +23,11 @@ struct StreamPriorityRange {
 
 /// A stream that is made for its owner, and destroyed with it.
 ///
-/// Unlike a pooled stream it is never handed out twice. Work that was submitted completes after the
-/// destruction. The stream must outlive what Stream::external() names: being current, memory that
-/// was allocated on it or recorded on it. To make a stream may wait for all work of the device.
-/// Move-only; after a move every member of the source throws InvalidArgument.
+/// Unlike a pooled stream it has one user. Submitted work still completes after the destruction.
+/// Precondition of the destruction: the stream is no thread's current stream, and no memory that
+/// was allocated, imported or recorded on it is live, as for Stream::external(). Making a stream
+/// may wait for all work of the device. Move-only; after a move every member of the source throws
+/// InvalidArgument.
 /// Thread safety: every member may be called from any thread.
 class GANTRY_API OwnedStream {
  public:
@@ -37,7 +38,7 @@ class GANTRY_API OwnedStream {
 
   /// The stream, valid until the owner is destroyed.
   [[nodiscard]] const Stream& stream() const;
-  /// The priority that it was made with.
+  /// The priority of the stream, as given.
   [[nodiscard]] int priority() const;
 
  private:

@@ -1,16 +1,16 @@
-// The switch of profilers that wait for the program.
+// Start and stop of external profilers.
 #pragma once
 
 #include <gantry/core/export.hpp>
 
-/// Begin and end of the part of a program that a profiler records, where it was told to wait for
-/// them: `nsys profile --capture-range=cudaProfilerApi`. Without such a profiler, and on simulated
-/// devices, the calls do nothing.
+/// Start and end of the part of a program that a profiler records. The profiler must be started so
+/// that it waits for these calls: `nsys profile --capture-range=cudaProfilerApi`. Without such a
+/// profiler, and on simulated devices, the calls have no effect.
 namespace gantry::profiler {
 
-/// Begins the part to record. Thread safety: any thread. Throws: CudaError.
+/// Starts recording. Thread safety: any thread. Throws: CudaError.
 GANTRY_API void start();
-/// Ends the part to record. Work that is not done yet may be missing: synchronize first.
+/// Stops recording. Incomplete work may be missing from the record: synchronize first.
 /// Thread safety: any thread. Throws: CudaError.
 GANTRY_API void stop();
 

@@ -19,8 +19,8 @@
 
 namespace gantry {
 
-/// Two operations access one memory without an order, and one of them writes. Thrown by the stream
-/// sanitizer.
+/// Two operations access the same memory, no order exists between them, and at least one writes.
+/// The stream sanitizer throws it.
 class GANTRY_API RaceError : public Error {
  public:
   /// Makes an error with text `message`; `device` as for Error.
@@ -29,10 +29,12 @@ class GANTRY_API RaceError : public Error {
       : Error(message, device, where) {}
 };
 
-/// The stream sanitizer: reports accesses to one memory by two streams that nothing orders.
+/// The stream sanitizer. It reports accesses of two streams to the same memory that no event,
+/// synchronization or graph orders.
 ///
-/// Orders are those of streams, events, synchronizing calls and replays of graphs. A call that
-/// blocks the host orders all later submissions, of every thread. Lucky timing orders nothing.
+/// Orders come from streams, events, synchronizing calls and replays of graphs. A call that blocks
+/// the host precedes all later submissions, of every thread. Timing is no order: a race is reported
+/// even if the accesses did not overlap.
 namespace sanitizer {
 
 /// Reaction to a race.
@@ -42,12 +44,12 @@ enum class Mode : std::uint8_t {
   throw_,  ///< RaceError from the second operation, before it is submitted
 };
 
-/// Starts, changes or stops the sanitizer, for all threads and devices. GANTRY_SANITIZER=warn|throw
-/// does the same when the first device is used.
+/// Sets the sanitizer's mode, for all threads and devices. GANTRY_SANITIZER=warn|throw does the
+/// same when the first device is used.
 ///
-/// From off, it begins with no known access, so work that is incomplete at the call is not seen.
-/// Preconditions: no other thread submits work during the call; no other driver is in the place of
-/// the platform's (exchange_driver), unless it stays until the end of the process.
+/// When it turns on, it knows no earlier accesses, so it does not check work submitted before the
+/// call. Preconditions: no other thread submits work during the call. A driver of exchange_driver()
+/// is in use only if it stays until the end of the process.
 /// Throws: NotSupported without a platform.
 GANTRY_API void enable(Mode mode);
 /// The mode in use.
@@ -55,15 +57,15 @@ GANTRY_API void enable(Mode mode);
 
 /// One side of a race.
 struct GANTRY_API Access {
-  std::string operation;     ///< name, such as "add"; "free" for the end of a block
+  std::string operation;     ///< name, such as "add"; "free" for the free of a block
   bool is_write = false;     ///< false: the memory is read
-  bool is_host = false;      ///< the calling thread accessed it; there is no stream
+  bool is_host = false;      ///< true for an access of the host, which has no stream
   Device device;             ///< of the stream
   std::uint64_t stream = 0;  ///< Stream::id()
   DType dtype = DType::u8;   ///< of the tensor; u8 for plain bytes
   Dims sizes;                ///< of the tensor
-  /// Where the program called gantry, as "file:line function"; empty if unknown. For a graph, where
-  /// it was replayed.
+  /// The program's call of gantry, as "file:line function"; empty if unknown. For a graph: the call
+  /// that replayed it.
   std::string call_site;
   std::string captured_at;  ///< call site of the operation in the capture; empty without a graph
 
@@ -76,25 +78,25 @@ struct GANTRY_API Race {
   Access first;                ///< submitted first
   Access second;               ///< submitted second; RaceError is thrown here
   std::uintptr_t address = 0;  ///< first byte of the memory that both may access
-  std::uint64_t count = 0;     ///< times that this pair of call sites raced
+  std::uint64_t count = 0;     ///< number of races of this pair of call sites
 
   /// The text of the warning and of the RaceError.
   [[nodiscard]] std::string str() const;
 };
 
-/// What the sanitizer found since it was enabled or cleared.
+/// The races found since the sanitizer was enabled or cleared.
 struct GANTRY_API Report {
   std::vector<Race> races;  ///< one for each pair of call sites and kinds of access; at most 1000
   std::uint64_t operations = 0;  ///< operations that were checked
 
-  /// The races as text, a paragraph for each; a line without any.
+  /// The races as text, one paragraph each. One line if there are none.
   [[nodiscard]] std::string str() const;
 };
 
 /// A copy of the findings. Looks up the names of call sites, so the first call may be slow.
 /// Thread safety: any thread.
 [[nodiscard]] GANTRY_API Report report();
-/// Forgets the findings, not the accesses. A warning may then come again.
+/// Deletes the findings, but keeps the known accesses. Warnings may then repeat.
 GANTRY_API void clear();
 
 /// A tensor: data(), dtype(), sizes() and strides().
@@ -136,29 +138,29 @@ struct Use {
 
 /// An operand that the operation reads.
 [[nodiscard]] inline Use reads(Region region) { return {region, false}; }
-/// An operand that the operation writes, and may read.
+/// An operand that the operation writes, or reads and writes.
 [[nodiscard]] inline Use writes(Region region) { return {region, true}; }
 
-/// Tells the sanitizer about an operation of the program's own, such as a kernel, right before it
-/// is submitted to `stream`. Does nothing while the sanitizer is off.
+/// Reports an operation of the program itself, such as a kernel, to the sanitizer. Call it right
+/// before submitting the operation to `stream`. Has no effect while the sanitizer is off.
 ///
 ///   sanitizer::uses("my_kernel", stream, {sanitizer::reads(a), sanitizer::writes(b)});
 ///
-/// Thread safety: any thread. Throws: RaceError in mode throw_; the operation then does not count.
+/// Thread safety: any thread. Throws: RaceError in mode throw_. The sanitizer then does not record
+/// the operation.
 GANTRY_API void uses(std::string_view operation, const Stream& stream,
                      std::initializer_list<Use> operands);
 /// As above.
 GANTRY_API void uses(std::string_view operation, const Stream& stream,
                      std::span<const Use> operands);
-/// Tells the sanitizer that an operand is used by the calling thread itself, as through data_ptr().
+/// Reports accesses of the calling thread itself, such as through data_ptr(), to the sanitizer.
 /// Throws: RaceError in mode throw_.
 GANTRY_API void uses_on_host(std::string_view operation, std::initializer_list<Use> operands);
 /// As above.
 GANTRY_API void uses_on_host(std::string_view operation, std::span<const Use> operands);
 
-/// Tells the sanitizer of an order that gantry cannot see, as between external streams that the
-/// program joins by CUDA's own calls: work submitted to `before` so far runs before later work of
-/// `after`.
+/// Reports an order that gantry cannot see: all earlier work of `before` runs before later work of
+/// `after`. Example: the program joins external streams by CUDA's own calls.
 GANTRY_API void orders(const Stream& before, const Stream& after);
 
 }  // namespace sanitizer

@@ -20,45 +20,50 @@ enum class StreamPriority : std::uint8_t {
 
 /// A queue of device work: the work of one stream runs in order of submission.
 ///
-/// A cheap value that names a stream and does not own it: default and pooled streams live as long
-/// as the process, an external stream as long as its creator keeps it.
+/// A cheap value that names a stream and does not own it. Default and pooled streams live as long
+/// as the process. The creator of an external stream destroys it.
 ///
 /// Thread safety: all members may be called from any thread.
 class GANTRY_API Stream {
  public:
-  /// The calling thread's current stream of `device`; the default stream unless set otherwise.
+  /// The calling thread's current stream of `device`: the default stream, unless set_stream() or a
+  /// guard chose another.
   [[nodiscard]] static Stream current(Device device = Device::cuda());
-  /// The legacy stream 0 of `device`, so foreign kernels on stream 0 are ordered with it.
+  /// The legacy default stream (stream 0) of `device`. Kernels that other code launches on stream 0
+  /// are ordered with it.
   [[nodiscard]] static Stream default_stream(Device device = Device::cuda());
-  /// The next of 32 streams per device and priority, round-robin; made at first use.
+  /// The next of 32 streams per device and priority, round-robin. The first call makes all 64
+  /// streams of the device.
   [[nodiscard]] static Stream from_pool(Device device = Device::cuda(),
                                         StreamPriority priority = StreamPriority::normal);
   /// Wraps a foreign stream (cudaStream_t) of `device`. The caller keeps it alive while it is any
-  /// thread's current stream. It also outlives memory that was allocated on it, imported while it
-  /// was current, or recorded on it by record_stream. Then it may be destroyed, even with
-  /// unfinished work.
+  /// thread's current stream. The caller also keeps it until all memory is freed that was allocated
+  /// on it, imported while it was current, or recorded on it by record_stream(). After that it may
+  /// be destroyed, even with incomplete work.
   [[nodiscard]] static Stream external(void* native_handle, Device device = Device::cuda());
 
-  /// True if all work submitted so far is done. Does not block; rethrows asynchronous errors.
+  /// True if all work submitted so far is complete. Does not block. Throws: asynchronous errors.
   [[nodiscard]] bool query() const;
-  /// Blocks the host until all work submitted so far is done; rethrows asynchronous errors.
+  /// Blocks the host until all work submitted so far is complete. Throws: asynchronous errors.
   void synchronize() const;
-  /// Makes later work here wait for the last record of `event`; the host does not block.
+  /// Makes later work of this stream wait for the last record of `event`. The host does not block.
   void wait(const Event& event) const;
-  /// Makes later work here wait for all work submitted to `other` (any device) so far.
+  /// Makes later work of this stream wait for all work submitted so far to `other`, on any device.
+  /// The host does not block.
   void wait(const Stream& other) const;
-  /// Marks the work submitted so far with a new event.
+  /// Records a new event after the work submitted so far.
   [[nodiscard]] Event record() const;
-  /// Marks the work submitted so far with `event`.
+  /// Records `event` after the work submitted so far. Throws: as Event::record().
   void record(Event& event) const;
 
   /// The device whose work the stream carries.
   [[nodiscard]] Device device() const noexcept { return Device::cuda(native_.device); }
   /// cudaStream_t on CUDA; nullptr for the default stream.
   [[nodiscard]] void* native_handle() const noexcept { return native_.handle; }
-  /// The stream as the driver sees it.
+  /// The driver's handle of the stream.
   [[nodiscard]] const NativeStream& native() const noexcept { return native_; }
-  /// Number that is unique per device in this process; the default stream's is 0.
+  /// Number of the stream, unique among the streams of its device in this process. 0 for the
+  /// default stream.
   [[nodiscard]] std::uint64_t id() const noexcept { return id_; }
   /// Priority class; external streams have `normal`.
   [[nodiscard]] StreamPriority priority() const noexcept { return priority_; }

@@ -10,9 +10,10 @@
 
 namespace gantry {
 
-/// Makes a stream and its device current for a scope, and restores both.
+/// Makes a stream and its device current for a scope.
 ///
-/// The stream that was current on the *stream's* device is restored, as well as the device.
+/// The destructor restores the current device, and the stream that was current on the device of the
+/// given stream.
 class GANTRY_API StreamGuard {
  public:
   /// Makes `stream` and its device current.

@@ -4,28 +4,30 @@
 
 namespace gantry {
 
-/// What happens at a call that blocks the host until a device has done its work.
+/// Reaction to a call that blocks the host until a device has completed work.
 enum class SyncDebug {
   off,   ///< nothing
-  warn,  ///< a line of the log, once for each place of the program
-  error  ///< an Error before the call blocks
+  warn,  ///< a logged warning, once per call site of the program
+  error  ///< throws Error before the call blocks
 };
 
-/// Sets the mode of the whole process, off at first or what GANTRY_SYNC_DEBUG says.
+/// Sets the mode of the whole process. The initial mode is that of GANTRY_SYNC_DEBUG, else off.
 ///
-/// Calls that count: synchronization with a device, a stream or an event; Work::synchronize();
+/// These calls count: synchronization with a device, a stream or an event; Work::synchronize();
 /// copies from or to pageable host memory, which item(), cpu(), to_vector() and printing make;
-/// frees of memory to the driver, which are warned about in both modes, because a refused free
-/// would leak. Waits that gantry needs itself, to set a communicator up or to reclaim memory, are
-/// warned about in both modes, too. Queries do not block. While the mode is off, calls cost nothing
-/// more.
+/// collective operations over the transport "host"; frees of memory to the driver. Queries do not
+/// count.
+///
+/// Mode `error` only warns of two kinds: frees to the driver, because a refused free would leak,
+/// and waits that gantry needs to set up or leave a communicator or to reclaim memory. While the
+/// mode is off, calls cost nothing more.
 /// Thread safety: any thread; calls that other threads are in may still follow the old mode.
 /// Throws: InvalidArgument for a value that is no mode.
 GANTRY_API void set_sync_debug_mode(SyncDebug mode);
 /// The mode of the process.
 [[nodiscard]] GANTRY_API SyncDebug sync_debug_mode();
 
-/// A scope with another mode, of the whole process; its end restores the mode before.
+/// A scope that sets the mode of the whole process. Its end restores the previous mode.
 class GANTRY_API SyncDebugGuard {
  public:
   /// As set_sync_debug_mode().

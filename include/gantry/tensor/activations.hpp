@@ -8,7 +8,7 @@
 ///
 /// Shapes, device, stream, aliasing and `op_out`: as in elementwise.hpp.
 /// DTypes: floating; hardtanh and relu6 also integers. f16, bf16 and f32 compute in f64 and round
-/// once; leaky_relu is exact up to one rounding.
+/// once. leaky_relu rounds its exact result once.
 /// Throws: DTypeError, InvalidArgument; with `out`, ShapeError, DeviceMismatchError.
 namespace gantry {
 
@@ -39,7 +39,7 @@ GANTRY_API Tensor& celu_out(Tensor& out, const Tensor& self, double alpha = 1);
 /// approximate="tanh".
 [[nodiscard]] GANTRY_API Tensor gelu_tanh(const Tensor& self);
 GANTRY_API Tensor& gelu_tanh_out(Tensor& out, const Tensor& self);
-/// x limited to [low, high]; NaN stays. For integers the limits are truncated. Throws:
+/// x clamped to [low, high]; NaN stays NaN. For integers the limits are truncated. Throws:
 /// InvalidArgument if low is above high.
 [[nodiscard]] GANTRY_API Tensor hardtanh(const Tensor& self, double low = -1, double high = 1);
 GANTRY_API Tensor& hardtanh_out(Tensor& out, const Tensor& self, double low = -1, double high = 1);

@@ -4,7 +4,8 @@
 #include <gantry/tensor/elementwise.hpp>
 #include <gantry/tensor/tensor.hpp>
 
-/// PyTorch's second names of operations. Each function is exactly the operation that it names.
+/// PyTorch's alternative names of operations. Shapes, dtypes, devices and errors are those of the
+/// operation named.
 namespace gantry {
 
 /// Same as abs.
@@ -32,14 +33,14 @@ inline Tensor& rsub_out(Tensor& out, const Tensor& self, const Operand& other,
                         const Scalar& alpha = 1) {
   return sub_out(out, other, self, alpha);
 }
-/// clamp with a lower bound alone.
+/// clamp with a lower bound only.
 [[nodiscard]] inline Tensor clamp_min(const Tensor& self, const Operand& low) {
   return clamp(self, low);
 }
 inline Tensor& clamp_min_out(Tensor& out, const Tensor& self, const Operand& low) {
   return clamp_out(out, self, low);
 }
-/// clamp with an upper bound alone.
+/// clamp with an upper bound only.
 [[nodiscard]] inline Tensor clamp_max(const Tensor& self, const Operand& high) {
   return clamp(self, std::nullopt, high);
 }
@@ -63,7 +64,7 @@ inline Tensor& clamp_max_out(Tensor& out, const Tensor& self, const Operand& hig
 [[nodiscard]] inline Tensor swapdims(const Tensor& self, int dim0, int dim1) {
   return self.transpose(dim0, dim1);
 }
-/// reshape to one dim: a view if the tensor is contiguous, else a copy.
+/// reshape to one dim: a view if possible, else a copy.
 [[nodiscard]] inline Tensor ravel(const Tensor& self) { return self.reshape(Shape{-1}); }
 /// True for f16, bf16, f32 and f64.
 [[nodiscard]] inline bool is_floating_point(const Tensor& self) {

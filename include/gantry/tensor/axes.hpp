@@ -20,7 +20,7 @@ namespace gantry {
 class Axes {
  public:
   Axes() = default;
-  /// One dimension, or those of a list; not checked before an operation uses them.
+  /// One dimension, or those of a list. The operation that uses them checks them.
   template <std::integral T>
   requires(!std::same_as<T, bool>) Axes(T dim) : dims_({static_cast<std::int64_t>(dim)}) {}
   Axes(std::initializer_list<std::int64_t> dims) : dims_(dims) {}

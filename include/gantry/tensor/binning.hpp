@@ -18,15 +18,16 @@
 /// has changed.
 namespace gantry {
 
-/// The index at which each of `values` belongs in a sorted sequence, so that it stays sorted:
-/// before equal elements, or with `right` behind them. `side` is another name of that: "left" or
-/// "right".
+/// The index at which each of `values` can be inserted into a sorted sequence so that it stays
+/// sorted. The index is before equal elements, or with `right` after them. `side`, "left" or
+/// "right", is another way to say so.
 ///
-/// Shapes: those of `values`. `sorted_sequence` is 1-D, or has the dims of `values` except the last
-/// one, and then each row has its own sequence. A number needs a 1-D sequence.
-/// DTypes: i64, or i32 with `out_int32`; values are compared in the promoted dtype.
-/// `sorter`: the indices (i64) that sort `sorted_sequence`, which is then in any order: the result
-/// of argsort. An index out of range is an IndexError, as in gather.
+/// Shapes: the result has that of `values`. `sorted_sequence` is 1-D, or equals `values` in all
+/// dims but the last; then each row of `values` has its own sequence. If `values` is a number, the
+/// sequence is 1-D.
+/// DTypes: the result is i64, or i32 with `out_int32`. Values are compared in the promoted dtype.
+/// `sorter`: the indices (i64) that sort `sorted_sequence`, as from argsort. `sorted_sequence` may
+/// then be in any order. An index out of range is an IndexError, as in gather.
 [[nodiscard]] GANTRY_API Tensor searchsorted(const Tensor& sorted_sequence, const Operand& values,
                                              bool out_int32 = false, bool right = false,
                                              std::optional<std::string_view> side = {},
@@ -40,21 +41,22 @@ GANTRY_API Tensor& searchsorted_out(Tensor& out, const Tensor& sorted_sequence,
                                           bool out_int32 = false, bool right = false);
 GANTRY_API Tensor& bucketize_out(Tensor& out, const Operand& values, const Tensor& boundaries,
                                  bool out_int32 = false, bool right = false);
-/// How often each of 0, 1, … occurs in a 1-D tensor of non-negative integers. With `weights` of the
-/// same shape: the sum of the weights of each, added in the order of their positions. Shapes: 1-D;
-/// the largest element plus 1, at least `minlength`. DTypes: i64; f32 for f32 weights; f64 for
-/// others. Device/stream: the host blocks.
+/// The number of occurrences of 0, 1, … in a 1-D tensor of non-negative integers. With `weights` of
+/// the same shape: the sum of the weights of each number, added in the order of their positions.
+/// Shapes: [n] → [max(largest element + 1, minlength)]. DTypes: the result is i64; with weights it
+/// is f32 for f32 weights, else f64. Device/stream: the host blocks.
 [[nodiscard]] GANTRY_API Tensor bincount(const Tensor& self,
                                          const std::optional<Tensor>& weights = {},
                                          std::int64_t minlength = 0);
-/// The number of elements in each of `bins` parts of [min, max], of one width. The last part
-/// includes `max`. Elements outside and NaN are not counted. If min equals max, the range is that
-/// of the elements; if these are equal, it is extended by 1 on both sides.
+/// The number of elements in each of `bins` bins of equal width, which divide [min, max]. The last
+/// bin includes `max`. Elements outside the range and NaN are not counted. If min equals max, the
+/// range is that of the elements. If all elements are equal, it is extended by 1 on both sides.
 ///
-/// DTypes: floating, whose counts have the input's dtype; integers, whose counts are i64 and whose
-/// parts are exact.
-/// Throws: InvalidArgument for a range that is not finite, and for integers with a limit that is no
-/// whole number.
+/// Shapes: any → [bins].
+/// DTypes: counts of floating inputs have the input's dtype. Counts of integers are i64, and their
+/// bins have exact limits.
+/// Throws: InvalidArgument for a range that is not finite, and for an integer input with a
+/// fractional limit.
 [[nodiscard]] GANTRY_API Tensor histc(const Tensor& self, std::int64_t bins = 100,
                                       const Scalar& min = 0, const Scalar& max = 0);
 GANTRY_API Tensor& histc_out(Tensor& out, const Tensor& self, std::int64_t bins = 100,

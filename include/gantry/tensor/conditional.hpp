@@ -7,26 +7,28 @@
 
 namespace gantry {
 
-/// Submits the work of `body` to run only if `flag` is not 0 when the work before it is done.
+/// Submits the work of `body`, which runs only if `flag` is not 0 when all earlier work is
+/// complete.
 ///
-/// In a capture the flag decides at every replay. `body` is called once, to capture its work; its
-/// streams are not those of the capture, and a stream of its own is current inside. Outside of
-/// captures the host waits for the flag, and calls `body` or not.
+/// In a capture `body` is called once, to capture its work, and each replay reads the flag. A
+/// separate stream is current inside `body`; it must not use the streams of the capture. Outside of
+/// captures the host waits for the flag, and calls `body` if it is not 0.
 ///
-/// A body has operations on the flag's device, replays of other graphs, and further conditions. It
-/// must not draw random numbers, run collectives, use other devices, or wait for an event that was
-/// recorded outside. Memory of a body belongs to the graph; it is undefined after a replay in which
-/// the body did not run. A graph with conditions cannot be replayed in a capture, nor updated.
+/// A body may contain operations on the flag's device, replays of other graphs, and further
+/// conditions. It must not draw random numbers, run collectives, use other devices, or wait for an
+/// event that was recorded outside. Memory of a body belongs to the graph. Its contents are
+/// undefined after a replay in which the body did not run. A graph with conditions can be neither
+/// replayed in a capture nor updated.
 ///
 /// Shapes, DTypes: `flag` has one element of bool or i32.
 /// Device/stream: the current stream of the flag's device.
-/// Throws: InvalidArgument, ShapeError, DTypeError for another flag, before anything is captured.
-/// NotSupported where CUDA's driver has no conditional nodes. CaptureError for work that a body
-/// must not have; what `body` throws. Both spoil the capture.
+/// Throws, before anything is captured: InvalidArgument, ShapeError or DTypeError for another flag;
+/// NotSupported if the CUDA driver has no conditional nodes. Throws, and invalidates the capture:
+/// CaptureError for work that a body must not have; exceptions of `body`.
 GANTRY_API void graph_if(const Tensor& flag, const std::function<void()>& body);
 
-/// As graph_if, but runs the work again and again as long as `flag` is not 0. The work of the body
-/// changes the flag, in place. Outside of captures the host waits for the flag before each round.
+/// As graph_if, but repeats the work as long as `flag` is not 0. The work of the body writes the
+/// flag in place. Outside of captures the host waits for the flag before each round.
 GANTRY_API void graph_while(const Tensor& flag, const std::function<void()>& body);
 
 }  // namespace gantry

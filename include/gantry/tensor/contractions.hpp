@@ -10,33 +10,34 @@
 
 /// Sums of products over several dims.
 ///
-/// DTypes: one for all operands of a contraction, unless a function says otherwise. f16 and bf16
-/// accumulate in f32; f32 uses TF32 only after set_allow_tf32 (linalg.hpp has the products of
-/// matrices). Integers wrap. Bool is refused.
+/// DTypes: all operands of a contraction have the same one, unless a function says otherwise. f16
+/// and bf16 accumulate in f32. f32 uses TF32 only after set_allow_tf32(). Integers wrap. Bool is a
+/// DTypeError.
 /// Device/stream: current stream of the operands' device; the host does not block. All operands are
 /// on that device.
 /// Throws: ShapeError, DTypeError, DeviceMismatchError, InvalidArgument.
 namespace gantry {
 
-/// Einstein's sum: products of elements with equal subscripts, summed over the subscripts that the
-/// output lacks.
+/// Einstein summation: products of elements with equal subscripts, summed over the subscripts that
+/// the output lacks.
 ///
-/// `equation` is a list of subscripts per operand, and optionally "->" and those of the output:
-/// "ij,jk->ik". A subscript is a letter. A letter that an operand repeats takes the diagonal.
-/// "..." stands for the other dims of an operand, which broadcast. Without "->" the output has the
-/// dims of the ellipsis, then the letters that occur once, A to Z before a to z. Spaces are
-/// ignored. A size of 1 broadcasts to the size that the subscript has elsewhere.
+/// `equation` has the subscripts of each operand, and optionally "->" and those of the output:
+/// "ij,jk->ik". A subscript is a letter. A letter that occurs twice in one operand selects the
+/// diagonal. "..." stands for the other dims of an operand, which broadcast. Without "->" the
+/// output has the dims of the ellipsis, then the letters that occur once, A to Z before a to z.
+/// Spaces are ignored. A size of 1 broadcasts to the size that the subscript has elsewhere.
 ///
-/// Operands are multiplied from left to right, each pair as a batch of matrix products. A sum over
-/// a dim that only one operand has comes before its product. One operand without a sum gives a
-/// view. Throws: InvalidArgument for a malformed equation.
+/// Operands are multiplied from left to right, each pair as a batch of matrix products. A dim that
+/// only one operand has is summed before the product.
+/// Aliasing: one operand without a sum gives a view; otherwise the result is new memory. Throws:
+/// InvalidArgument for a malformed equation.
 [[nodiscard]] GANTRY_API Tensor einsum(std::string_view equation,
                                        const std::vector<Tensor>& operands);
 template <TensorRange R>
 [[nodiscard]] Tensor einsum(std::string_view equation, const R& operands) {
   return einsum(equation, detail::listed(operands));
 }
-/// einsum of separate arguments: `einsum("ij,jk", a, b)`.
+/// einsum with operands as separate arguments: `einsum("ij,jk", a, b)`.
 template <std::same_as<Tensor>... More>
 [[nodiscard]] Tensor einsum(std::string_view equation, const Tensor& first, const More&... more) {
   return einsum(equation, std::vector<Tensor>{first, more...});
@@ -51,8 +52,8 @@ template <std::same_as<Tensor>... More>
 /// InvalidArgument unless dims is at least 0 and at most the dims of both.
 [[nodiscard]] GANTRY_API Tensor tensordot(const Tensor& a, const Tensor& b, int dims = 2);
 
-/// Sum of products over the last dims: [..., k] [..., k] → [...a, ...b]. A 0-dim operand multiplies
-/// the other.
+/// Sum of products over the last dims. Shapes: [A…, k] [B…, k] → [A…, B…]; a 0-dim operand
+/// multiplies the other.
 [[nodiscard]] GANTRY_API Tensor inner(const Tensor& a, const Tensor& b);
 /// Same as dot: the dtypes are real.
 [[nodiscard]] GANTRY_API Tensor vdot(const Tensor& a, const Tensor& b);
@@ -65,18 +66,19 @@ template <std::same_as<Tensor>... More>
                                      const Scalar& beta = 1, const Scalar& alpha = 1);
 GANTRY_API Tensor& addr_out(Tensor& out, const Tensor& self, const Tensor& a, const Tensor& b,
                             const Scalar& beta = 1, const Scalar& alpha = 1);
-/// Product of matrices, in the order of the fewest multiplications. DTypes: floating.
+/// Product of matrices, multiplied in the order that needs the fewest multiplications. Source: the
+/// dynamic program for matrix chains. Shapes: all 2-D. DTypes: floating.
 [[nodiscard]] GANTRY_API Tensor chain_matmul(const std::vector<Tensor>& matrices);
 template <TensorRange R>
 [[nodiscard]] Tensor chain_matmul(const R& matrices) {
   return chain_matmul(detail::listed(matrices));
 }
 
-/// Permission for products of f32 tensors to round their operands to TF32 (10 bits of fraction) on
-/// GPUs that have it. Default: false. It holds for later calls of all threads. The CPU and
-/// simulated devices always compute in f32.
+/// Permits products of f32 tensors to round their operands to TF32 (10 bits of fraction) on GPUs
+/// that have it. The default is false. It affects later calls of all threads. The CPU and simulated
+/// devices always compute in f32.
 GANTRY_API void set_allow_tf32(bool allowed);
-/// The permission that set_allow_tf32 gave.
+/// The last value given to set_allow_tf32(); false at first.
 [[nodiscard]] GANTRY_API bool allow_tf32();
 
 }  // namespace gantry

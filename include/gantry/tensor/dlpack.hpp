@@ -19,13 +19,13 @@ namespace gantry {
 /// DLManagedTensorVersioned or DLManagedTensor.
 namespace dlpack {
 
-/// DLPackVersion: consumers refuse another major version.
+/// DLPackVersion. Consumers reject another major version.
 struct Version {
   std::uint32_t major;  ///< of the layout
   std::uint32_t minor;  ///< of additions that do not change it
 };
 
-/// DLDeviceType: the kind of the memory. Other values belong to other makers of devices.
+/// DLDeviceType: the kind of the memory. Other values are kinds that gantry does not support.
 enum class MemoryKind : std::int32_t {
   cpu = 1,            ///< kDLCPU
   cuda = 2,           ///< kDLCUDA
@@ -94,10 +94,10 @@ inline constexpr Version kVersion{1, 3};
 inline constexpr std::uint64_t kReadOnly = 1;
 /// Flag of an array that the producer copied for this consumer.
 inline constexpr std::uint64_t kIsCopied = 2;
-/// Flag of elements of less than a byte that take a byte each.
+/// Flag of elements smaller than a byte that occupy a byte each.
 inline constexpr std::uint64_t kIsSubbyteTypePadded = 4;
 
-/// The members of DLPack's struct, or the struct of such members.
+/// Casts between DLPack's structs and the structs of this header, which have the same layout.
 /// @{
 [[nodiscard]] inline ManagedVersioned& fields(DLManagedTensorVersioned& tensor) {
   return reinterpret_cast<ManagedVersioned&>(tensor);
@@ -117,39 +117,39 @@ inline constexpr std::uint64_t kIsSubbyteTypePadded = 4;
 
 /// Options of from_dlpack.
 struct FromDlpackOptions {
-  /// Copies the elements. The producer's memory is free when the call returns.
+  /// True copies the elements. The call then releases the producer's memory before it returns.
   bool copy = false;
 };
 
-/// Shares the elements with another library, through DLPack 1.x.
+/// Exports a tensor to another library through DLPack 1.x, without a copy.
 ///
-/// The consumer calls the deleter once, from any thread. The memory lives until then, also without
-/// the tensor. Memory of simulated devices is kDLExtDev: only gantry, in this process, imports it.
-/// Pinned memory is kDLCUDAHost. Strides are never null but for a tensor without dims.
-/// Device/stream: work of `consumer` waits for the tensor's current stream; default: the consumer
-/// works on that stream. The memory is not reused before the work that `consumer` has when the
-/// deleter is called. The host does not block.
+/// The consumer calls the deleter once, from any thread. It keeps the memory alive until then.
+/// Memory of simulated devices has type kDLExtDev, which only gantry in this process can import.
+/// Pinned memory has type kDLCUDAHost. Strides are null only for 0-dim tensors.
+/// Device/stream: later work of `consumer` waits for the current stream of the tensor's device,
+/// which is also the default. Work submitted to `consumer` before the deleter is called completes
+/// before the memory is reused. The host does not block.
 /// Throws: InvalidArgument for an undefined tensor, or for a stream that is not of its device.
 [[nodiscard]] GANTRY_API DLManagedTensorVersioned* to_dlpack(
     const Tensor& self, const std::optional<Stream>& consumer = {});
-/// to_dlpack for consumers that know DLPack below 1.0 only.
+/// As to_dlpack(), for consumers that know DLPack below 1.0 only.
 [[nodiscard]] GANTRY_API DLManagedTensor* to_dlpack_unversioned(
     const Tensor& self, const std::optional<Stream>& consumer = {});
 
-/// A tensor on the memory of another library, which exported it through DLPack.
+/// Imports a tensor that another library exported through DLPack.
 ///
-/// The call takes `exported` over. Its deleter is called once: by the last tensor on the memory, or
-/// before the call returns if it throws or copies. An array that to_dlpack() exported comes back as
-/// the tensor that was exported, and is deleted at once.
+/// The call takes ownership of `exported`. Its deleter is called once: by the last tensor on the
+/// memory, or before the call returns if it throws or copies. For an export of to_dlpack() the
+/// result is the exported tensor, and the deleter is called at once.
 /// Shapes: up to 8 dims, with strides that are not negative. DTypes: those of gantry, one lane.
-/// Device/stream: the elements are ready for the current stream of the memory's device. The host
-/// blocks for a copy of device memory only. The deleter is called when the last tensor is
-/// destroyed, without a wait for work on the memory: synchronize before, unless the producer frees
-/// behind the consumer's work, as gantry does.
+/// Device/stream: precondition: the elements are ready for the current stream of the memory's
+/// device. The host blocks only for a copy of device memory. When the last tensor is destroyed, the
+/// deleter is called at once, without a wait for work on the memory. Synchronize before, unless the
+/// producer orders its free after the consumer's work, as gantry does.
 /// Aliasing: no copy, unless `how` asks for one.
 /// Throws: InvalidArgument for a null pointer, a null address, misaligned elements, and for an
 /// array that is read only unless `how` asks for a copy; DTypeError; ShapeError; NotSupported for
-/// another major version, of which the deleter alone is used, and for memory of other devices.
+/// another major version, and for memory of other devices.
 [[nodiscard]] GANTRY_API Tensor from_dlpack(DLManagedTensorVersioned* exported,
                                             const FromDlpackOptions& how = {});
 [[nodiscard]] GANTRY_API Tensor from_dlpack(DLManagedTensor* exported,

@@ -11,14 +11,13 @@
 /// Shapes: operands are broadcast; the result has the common shape.
 /// DTypes: promoted by result_type (promote.hpp). Operations on real numbers (div, exp, sqrt, sin,
 /// …) convert integers and bool to f32. f16 and bf16 compute in f32 and round once. Comparisons,
-/// minimum and maximum convert both operands, also numbers, to the promoted dtype first. An integer
-/// outside that dtype's range wraps: compared with a u8 tensor, 256 is 0.
+/// minimum and maximum first convert both operands to the promoted dtype, numbers included. An
+/// integer outside that dtype's range wraps: in a comparison with a u8 tensor, 256 is 0.
 /// Device/stream: current stream of the operands' device; the host does not block. All operands are
 /// on one device. One 0-dim CPU tensor is allowed among operands on a GPU.
-/// Aliasing: the result is new memory. `op_out(out, …)` writes to `out`, which has the result's
-/// shape and a dtype to which the result can be cast (can_cast). `out` may be an operand, but may
-/// not partially overlap one. A member `op_` is `op_out` with the tensor as `out` and first
-/// operand.
+/// Aliasing: the result is new memory. `op_out(out, …)` writes to `out`. It has the result's shape,
+/// and a dtype to which the result can be cast (can_cast). `out` may be an operand, but may not
+/// partially overlap one. A member `op_` is `op_out` with the tensor as `out` and as first operand.
 /// Throws: ShapeError, DTypeError, DeviceMismatchError, InvalidArgument. After an exception nothing
 /// has changed.
 namespace gantry {
@@ -171,7 +170,7 @@ GANTRY_API Tensor& fmod_out(Tensor& out, const Operand& a, const Operand& b);
 /// (integers, f16 and bf16), or that is negative (integers).
 [[nodiscard]] GANTRY_API Tensor pow(const Operand& a, const Operand& b);
 GANTRY_API Tensor& pow_out(Tensor& out, const Operand& a, const Operand& b);
-/// The angle of the point (b, a) in radians.
+/// The angle of the point with abscissa b and ordinate a, in radians, in [-pi, pi].
 [[nodiscard]] GANTRY_API Tensor atan2(const Operand& a, const Operand& b);
 GANTRY_API Tensor& atan2_out(Tensor& out, const Operand& a, const Operand& b);
 /// The smaller of two elements; NaN propagates.
@@ -229,14 +228,14 @@ GANTRY_API Tensor& ge_out(Tensor& out, const Operand& a, const Operand& b);
 
 // Three operands.
 /// min(max(x, low), high). One of the bounds may be absent. NaN propagates. A tensor bound is
-/// converted to the result's dtype. Throws: InvalidArgument for a number as bound that no element
-/// of an integer dtype satisfies, or that a floating dtype cannot hold.
+/// converted to the result's dtype. Throws: InvalidArgument for a bound that is a number and that
+/// no element of an integer dtype can satisfy, or that a floating dtype cannot hold.
 [[nodiscard]] GANTRY_API Tensor clamp(const Tensor& self, std::optional<Operand> low,
                                       std::optional<Operand> high = {});
 GANTRY_API Tensor& clamp_out(Tensor& out, const Tensor& self, std::optional<Operand> low,
                              std::optional<Operand> high = {});
-/// start + weight * (end - start). DTypes: one floating dtype, and any for a number or 0-dim
-/// `weight`.
+/// start + weight * (end - start). DTypes: the same floating dtype for all; a number or 0-dim
+/// `weight` may have any.
 [[nodiscard]] GANTRY_API Tensor lerp(const Tensor& start, const Tensor& end, const Operand& weight);
 GANTRY_API Tensor& lerp_out(Tensor& out, const Tensor& start, const Tensor& end,
                             const Operand& weight);

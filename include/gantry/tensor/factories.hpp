@@ -20,9 +20,9 @@
 /// A dtype or a device may take the place of the options: `zeros({2}, f16)`,
 /// `ones({2}, Device::cuda(1))`, `arange(3, "cuda")`.
 ///
-/// DTypes: f32, unless the options or the values determine another.
-/// Device/stream: current stream of the chosen device (default: CPU). The host does not block,
-/// except to copy listed values to a GPU.
+/// DTypes: the default is f32, unless a function says otherwise.
+/// Device/stream: current stream of the chosen device (default: CPU). The host blocks only in
+/// tensor(), to copy values to a GPU.
 /// Throws: ShapeError for negative sizes, InvalidArgument for an invalid device or a value that the
 /// dtype cannot hold, OutOfMemoryError.
 namespace gantry {
@@ -33,7 +33,8 @@ template <TensorOption T>
 [[nodiscard]] Tensor empty(const Shape& sizes, T option) {
   return empty(sizes, detail::only(option));
 }
-// More specialized than std::empty, which argument-dependent lookup finds for `empty(sizes)`.
+// These overloads are more specialized than std::empty(), which argument-dependent lookup finds for
+// `empty(sizes)`.
 template <class A>
 [[nodiscard]] Tensor empty(const std::vector<std::int64_t, A>& sizes) {
   return empty(Shape(sizes));
@@ -167,7 +168,7 @@ template <TensorOption T>
   return scalar_tensor(value, detail::only(option));
 }
 
-/// A contiguous tensor over the caller's memory, which must outlive the tensor.
+/// A contiguous tensor on the caller's memory, which must outlive all tensors on it.
 /// Aliasing: no copy. Throws: InvalidArgument if `data` is null and the tensor has elements.
 [[nodiscard]] GANTRY_API Tensor from_blob(void* data, const Shape& sizes,
                                           const TensorOptions& options = {});
@@ -175,8 +176,8 @@ template <TensorOption T>
 [[nodiscard]] Tensor from_blob(void* data, const Shape& sizes, T option) {
   return from_blob(data, sizes, detail::only(option));
 }
-/// A tensor over the caller's memory with the given non-negative strides. The last tensor on the
-/// memory calls `deleter(data)`, if there is one.
+/// A tensor on the caller's memory with the given non-negative strides. When the last tensor on the
+/// memory is destroyed, `deleter(data)` is called, if there is one. Aliasing: no copy.
 [[nodiscard]] GANTRY_API Tensor from_blob(void* data, const Shape& sizes, const Dims& strides,
                                           std::function<void(void*)> deleter,
                                           const TensorOptions& options = {});
@@ -239,9 +240,9 @@ template <std::invocable<void*> F, TensorOption T>
 
 /// A 0-dim tensor: `tensor(3.5)`.
 ///
-/// DTypes: int gives i64 and double gives f32, because literals have these types; other types stay.
-/// `options` override this. The overloads below have the same rule.
-/// Device/stream: blocks for a device tensor.
+/// DTypes: int gives i64 and double gives f32, because literals have these types. Other types keep
+/// their dtype. `options` override this. The overloads below have the same rule.
+/// Device/stream: the host blocks for a device tensor.
 template <detail::Number T>
 [[nodiscard]] Tensor tensor(T value, const TensorOptions& options = {}) {
   return detail::tensor_from_host(&value, dtype_of<T>, {}, options);
@@ -310,7 +311,7 @@ template <class T, std::size_t N>
       values, {static_cast<std::int64_t>(values.size())}, options);
 }
 
-/// As tensor(values), with a dtype or a device in place of the options.
+/// As tensor(values, options), with only a dtype or a device.
 template <class T, TensorOption O>  // a number or one of these
 [[nodiscard]] Tensor tensor(const T& values, O option) {
   return tensor(values, detail::only(option));

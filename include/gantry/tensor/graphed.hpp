@@ -14,13 +14,13 @@
 
 namespace gantry {
 
-/// How make_graphed() captures.
+/// Options of make_graphed().
 struct GraphedOptions {
-  int warm_up = 1;                   ///< eager runs before the capture, which load libraries
+  int warm_up = 1;  ///< number of eager runs before the capture, which load libraries
   MemPoolId pool = MemPoolId::none;  ///< memory that is shared with other captures
 };
 
-/// A function over tensors that runs as one graph; made by make_graphed().
+/// A function over tensors that runs as one graph. make_graphed() makes it.
 ///
 /// Move-only; after a move every member of the source throws InvalidArgument.
 /// Thread safety: one thread at a time.
@@ -33,13 +33,15 @@ class GANTRY_API Graphed {
   Graphed(const Function& function, std::span<const Tensor> samples,
           const GraphedOptions& options = {});
 
-  /// Copies the inputs into the captured ones, and replays.
+  /// Copies the inputs into the captured inputs, replays the graph, and returns the captured
+  /// outputs.
   ///
   /// Shapes, DTypes: those of the samples.
   /// Device/stream: the current stream of the samples' device; asynchronous.
-  /// Aliasing: the outputs are those of the capture. Each call overwrites them; clone() keeps them.
-  /// Throws: InvalidArgument, ShapeError, DTypeError, DeviceMismatchError if the inputs are unlike
-  /// the samples; nothing has run then.
+  /// Aliasing: the outputs are always the same tensors, and each call overwrites them. Use clone()
+  /// to keep results.
+  /// Throws, before anything runs: InvalidArgument, ShapeError, DTypeError or DeviceMismatchError
+  /// if the inputs differ from the samples.
   const std::vector<Tensor>& operator()(std::span<const Tensor> inputs);
   /// As above for a list: `step({x, y})`.
   const std::vector<Tensor>& operator()(std::initializer_list<Tensor> inputs) {
@@ -58,16 +60,16 @@ class GANTRY_API Graphed {
   detail::CheckedPtr<std::unique_ptr<State, Destroy>> state_;
 };
 
-/// Captures `function`, called with tensors like `samples`, into a graph, and returns a callable
-/// that replays it.
+/// Captures `function` into a graph, and returns a callable that replays it. The captured inputs
+/// are tensors like `samples`.
 ///
-/// The function may read and write other tensors, which it shares with the graph. It must not wait
-/// for the device, and its work must not depend on values. It is called `options.warm_up` + 1
-/// times. The default random generator of the device continues as if it had not been called.
-/// Shapes, DTypes: any number of samples, at least one.
+/// The function may read and write other tensors; the graph then uses them, too. It must not wait
+/// for the device, and its work must not depend on elements. It is called `options.warm_up` + 1
+/// times. The default random generator of the device is then as if there had been no call.
+/// Shapes, DTypes: at least one sample, of any shape and dtype.
 /// Device/stream: all samples on one device; the host waits for the warm-up.
 /// Throws: InvalidArgument without samples or on the CPU; DeviceMismatchError; CaptureError if a
-/// call of the function cannot be captured; what the function throws.
+/// call of the function cannot be captured; exceptions of the function.
 template <class Function>
 [[nodiscard]] Graphed make_graphed(Function&& function, std::span<const Tensor> samples,
                                    const GraphedOptions& options = {}) {

@@ -43,21 +43,23 @@ struct Slice {
 /// One entry of an index list: an integer, a Slice, None, Ellipsis (also "..."), a bool, or a
 /// tensor.
 ///
-/// A bool inserts a dimension, of size 1 for true and of size 0 for false. A tensor holds positions
-/// (i32, i64) or is a mask (bool, u8), which selects where it is not zero. A mask stands for as
-/// many dimensions as it has. A 0-dim tensor is an integer or a bool, which the host reads.
+/// A bool inserts a dimension, of size 1 for true and of size 0 for false. A tensor of i32 or i64
+/// holds positions. A tensor of bool or u8 is a mask, which selects elements where it is not zero.
+/// A mask indexes as many dimensions as it has. A 0-dim tensor counts as an integer or a bool,
+/// which the host reads.
 ///
-/// The tensors of a list and its bools are broadcast to one shape. Its dimensions are in the place
-/// of the indexed ones if those are adjacent, else first. Negative positions count from the end.
-/// Device/stream: a tensor is on the CPU or on the indexed tensor's device. A mask makes the host
-/// wait for the number of its elements.
+/// The tensors and bools of a list are broadcast to one shape. Its dimensions replace the indexed
+/// dimensions if these are adjacent; otherwise they come first. Negative positions count from the
+/// end.
+/// Device/stream: a tensor is on the CPU or on the indexed tensor's device. For a mask, the host
+/// waits for the number of selected elements.
 class GANTRY_API Index {
  public:
   /// Every kind of entry.
   using Value = std::variant<std::int64_t, Slice, std::nullopt_t, EllipsisType, bool,
                              std::shared_ptr<const Tensor>>;
 
-  /// An entry of the kind that the argument's type names.
+  /// An entry of the kind of its argument.
   template <std::integral T>
   requires(!std::same_as<T, bool>) Index(T position)
       : value_(static_cast<std::int64_t>(position)) {}

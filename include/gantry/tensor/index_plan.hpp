@@ -17,7 +17,7 @@
 
 namespace gantry {
 
-/// The layout of a view of a storage, in elements. As a plan: a read that copies nothing.
+/// The layout of a view of a storage, in elements. As a plan, it is a read that copies nothing.
 struct ViewPlan {
   Shape sizes;              ///< shape
   Dims strides;             ///< strides
@@ -28,7 +28,7 @@ struct ViewPlan {
 struct IndexedDims {
   Tensor index;            ///< positions, or a mask; undefined for a bool
   int dim = 0;             ///< the first indexed dim of the view
-  int count = 1;           ///< how many: the dims of a mask, 0 for a bool, else 1
+  int count = 1;           ///< number of indexed dims: those of a mask, 0 for a bool, else 1
   int source_dim = 0;      ///< the dim of the tensor that errors name
   bool is_mask = false;    ///< selects where `index` is not zero
   bool is_moved = false;   ///< `index` is a copy of a CPU tensor, on the device
@@ -38,10 +38,10 @@ struct IndexedDims {
 
 /// A read that copies the elements at the positions of index tensors.
 struct GatherPlan {
-  ViewPlan view;                     ///< what the other entries of the list select
+  ViewPlan view;                     ///< selection of the other entries of the list
   std::vector<IndexedDims> indices;  ///< the tensors, in increasing order of their dims
   Shape index_sizes;                 ///< the shape to which they are broadcast
-  int index_dim = 0;                 ///< where its dims begin in the result
+  int index_dim = 0;                 ///< first dim of index_sizes in the result
   Shape sizes;                       ///< shape of the result
 };
 
@@ -64,13 +64,14 @@ struct FillPlan {
   Tensor mask;              ///< broadcasts to the view; undefined: all elements
 };
 
-/// What index() or index_put_() does with one tensor and one index list: parsed and checked, and
-/// immutable.
+/// The parsed and checked work of one index() or index_put_() with one tensor and one index list.
+/// Immutable.
 ///
 /// A read is a ViewPlan if the list has no tensor, else a GatherPlan. A write is a CopyPlan or, for
 /// a number or a 0-dim tensor, a FillPlan; with index tensors it is a ScatterPlan. One mask and a
-/// number are a FillPlan, too. The plan keeps the tensors of its arguments. It runs any number of
-/// times, with the contents that the tensors have then, but a mask must keep its contents.
+/// number are a FillPlan, too. The plan keeps the tensors of its arguments. It can run any number
+/// of times. Each run uses the present contents of the tensors, except that a mask must keep its
+/// contents.
 ///
 /// Device/stream: making a plan submits work only for masks: the current stream counts their
 /// elements, and the host waits. Running a plan submits to the tensor's device.
@@ -91,7 +92,7 @@ class GANTRY_API IndexPlan {
   [[nodiscard]] const Kind& kind() const noexcept { return kind_; }
   /// "View", "Gather", "Scatter", "Copy" or "Fill".
   [[nodiscard]] std::string_view name() const noexcept;
-  /// The shape of what is read or written.
+  /// The shape of the selected elements.
   [[nodiscard]] const Shape& sizes() const noexcept;
   /// Bytes that are read and written: the elements, the index tensors and the temporaries.
   [[nodiscard]] std::int64_t bytes_moved() const noexcept { return moved_; }
@@ -101,10 +102,10 @@ class GANTRY_API IndexPlan {
   /// The plan in a few lines, as explain() prints it.
   [[nodiscard]] std::string str() const;
 
-  /// Runs a plan of for_read. Throws: InvalidArgument for another one.
+  /// Runs a plan of for_read(). Throws: InvalidArgument for a plan of for_write().
   [[nodiscard]] Tensor read() const;
-  /// Runs a plan of for_write with a value of any shape that broadcasts to sizes(). Throws: as
-  /// for_write does.
+  /// Runs a plan of for_write() with a value that broadcasts to sizes(). Throws: InvalidArgument
+  /// for a plan of for_read(); otherwise as for_write().
   void write(const Operand& value) const;
 
  private:

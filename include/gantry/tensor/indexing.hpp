@@ -13,16 +13,17 @@
 
 /// Gathers, scatters and masks: reads and writes at positions that tensors hold.
 ///
-/// Functions named `op` of an in-place member `op_` apply it to a copy of self.
+/// A function `op` with an in-place member `op_` applies that member to a copy of self.
 ///
 /// DTypes: indices are i32 or i64. Masks are bool. self and source have one dtype.
 /// Device/stream: current stream of the tensor's device. The host waits only for the number of
-/// elements of a mask: in nonzero, argwhere, where(condition), masked_select and masked_scatter.
-/// All tensors are on one device.
+/// elements that a mask selects: in nonzero, argwhere, where(condition), masked_select,
+/// masked_scatter, and index with a mask. All tensors are on one device.
 /// Aliasing: a written tensor overlaps neither itself nor other arguments.
-/// Throws: IndexError for an index out of range: immediately on the CPU, otherwise from the
-/// device's next synchronizing call. The element is then 0 (reads) or unchanged (writes). Negative
-/// indices are out of range, except where a function says that they count from the end.
+/// Throws: IndexError for an index out of range. On the CPU the call itself throws it, otherwise
+/// the device's next synchronizing call or query. The element is then 0 (reads) or unchanged
+/// (writes). Negative indices are out of range, except where a function says that they count from
+/// the end.
 ///
 /// Duplicate indices: writes to one element are in the order of the source's elements, on every
 /// platform. The last one wins, and sums have the same bits everywhere.
@@ -39,8 +40,8 @@ GANTRY_API Tensor& gather_out(Tensor& out, const Tensor& self, int dim, const Te
 /// end.
 [[nodiscard]] GANTRY_API Tensor take(const Tensor& self, const Tensor& index);
 GANTRY_API Tensor& take_out(Tensor& out, const Tensor& self, const Tensor& index);
-/// gather, but self and `indices` are broadcast to each other except along `dim`; without `dim`, of
-/// both flattened. Negative indices count from the end.
+/// As gather, but self and `indices` are broadcast to each other except along `dim`. Without `dim`,
+/// both are flattened. Negative indices count from the end.
 [[nodiscard]] GANTRY_API Tensor take_along_dim(const Tensor& self, const Tensor& indices,
                                                std::optional<int> dim = {});
 GANTRY_API Tensor& take_along_dim_out(Tensor& out, const Tensor& self, const Tensor& indices,
@@ -58,9 +59,9 @@ GANTRY_API Tensor& take_along_dim_out(Tensor& out, const Tensor& self, const Ten
 [[nodiscard]] GANTRY_API Tensor index_put(const Tensor& self, std::span<const Index> indices,
                                           const Operand& value, bool accumulate = false);
 
-/// out[index[i][j]][j] = source[i][j] for dim 0; other dims likewise. `reduce` is "add" or
-/// "multiply": combines the element and the source's. Shapes: index has as many dims as self and
-/// source, and is no larger than source, nor, except along `dim`, than self.
+/// out[index[i][j]][j] = source[i][j] for dim 0; other dims likewise. With `reduce`, "add" or
+/// "multiply", the element is combined with that of source. Shapes: index has as many dims as self
+/// and source. It is no larger than source in any dim, and no larger than self except along `dim`.
 [[nodiscard]] GANTRY_API Tensor scatter(const Tensor& self, int dim, const Tensor& index,
                                         const Operand& source);
 [[nodiscard]] GANTRY_API Tensor scatter(const Tensor& self, int dim, const Tensor& index,
@@ -68,8 +69,8 @@ GANTRY_API Tensor& take_along_dim_out(Tensor& out, const Tensor& self, const Ten
 /// scatter that adds.
 [[nodiscard]] GANTRY_API Tensor scatter_add(const Tensor& self, int dim, const Tensor& index,
                                             const Tensor& source);
-/// scatter that combines with "sum", "prod", "mean", "amax" or "amin". Without `include_self`, an
-/// element that is written does not count itself. A mean of integers is rounded down.
+/// scatter that combines with "sum", "prod", "mean", "amax" or "amin". Without `include_self`, the
+/// old value of a written element does not take part. A mean of integers is rounded down.
 [[nodiscard]] GANTRY_API Tensor scatter_reduce(const Tensor& self, int dim, const Tensor& index,
                                                const Tensor& source, std::string_view reduce,
                                                bool include_self = true);
@@ -95,12 +96,13 @@ GANTRY_API Tensor& take_along_dim_out(Tensor& out, const Tensor& self, const Ten
 [[nodiscard]] GANTRY_API Tensor nonzero(const Tensor& self);
 /// nonzero(self).
 [[nodiscard]] GANTRY_API Tensor argwhere(const Tensor& self);
-/// The columns of nonzero, of one dim each: an index list that selects the same elements. A 0-dim
+/// The columns of nonzero, one per dim: an index list that selects the same elements. A 0-dim
 /// tensor counts as 1-D.
 [[nodiscard]] GANTRY_API std::vector<Tensor> nonzero_numpy(const Tensor& self);
 /// nonzero_numpy(condition).
 [[nodiscard]] GANTRY_API std::vector<Tensor> where(const Tensor& condition);
-/// The elements of self that mask selects, in row-major order: 1-D. Shapes: broadcast.
+/// The elements of self that mask selects, in row-major order, as a 1-D tensor. Shapes: self and
+/// mask are broadcast.
 [[nodiscard]] GANTRY_API Tensor masked_select(const Tensor& self, const Tensor& mask);
 GANTRY_API Tensor& masked_select_out(Tensor& out, const Tensor& self, const Tensor& mask);
 /// Writes the first elements of source, in row-major order, to the elements of self that mask

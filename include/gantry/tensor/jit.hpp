@@ -11,27 +11,27 @@
 #include <gantry/kernels/compile_error.hpp>
 #include <gantry/tensor/tensor.hpp>
 
-/// Elementwise functions that are compiled at run time.
+/// Elementwise functions, compiled at run time.
 namespace gantry::jit {
 
-/// An elementwise function made by elementwise(). A cheap handle.
+/// An elementwise function, made by elementwise(). A cheap handle.
 ///
-/// Operands are tensors or numbers, in the order of the function's parameters; those with default
-/// values may be left out. T is the operands' promoted dtype (result_type), or float for f16 and
-/// bf16. Each operand is converted to T, and each output of type T is stored in the promoted dtype;
-/// a `bool` output is bool.
+/// Operands are tensors or numbers, in the order of the function's parameters. Parameters with
+/// default values may be left out. T is the type of the operands' promoted dtype (result_type), or
+/// float for f16 and bf16. Each operand is converted to T. An output of type T is stored in the
+/// promoted dtype, a `bool` output as bool.
 ///
-/// Shapes, device/stream and aliasing are those of elementwise operations (elementwise.hpp). At the
-/// first call with new dtypes the host blocks while the function is compiled, or read from the
-/// cache; on a capturing stream, too.
+/// Shapes, device/stream and aliasing are those of elementwise operations (elementwise.hpp). The
+/// first call with new dtypes blocks the host while the function is compiled or read from the
+/// cache, also if the stream is being captured.
 ///
 /// Thread safety: any thread.
 /// Throws: InvalidArgument for a wrong number of operands, ShapeError, DTypeError and
 /// DeviceMismatchError as elementwise operations; CompileError; NotSupported without a compiler;
-/// TimeoutError for a compiler that does not end.
+/// TimeoutError if the compiler does not end in time; Error if it cannot be run.
 class GANTRY_API Elementwise {
  public:
-  /// Another handle to the function; a move copies, too.
+  /// Another handle to the function. A move is a copy.
   Elementwise(const Elementwise&) = default;
   Elementwise& operator=(const Elementwise&) = default;
 
@@ -48,8 +48,8 @@ class GANTRY_API Elementwise {
     const Operand list[] = {Operand(operands)...};
     return run(list);
   }
-  /// Writes the outputs to `outs`, which have the outputs' shape and dtypes to which these can be
-  /// cast (can_cast). They may be operands, but may not partially overlap any.
+  /// Writes the outputs to `outs`. These have the outputs' shape, and dtypes to which the outputs
+  /// can be cast (can_cast). They may be operands, but may not partially overlap one.
   template <class... Operands>
   void into(std::span<const Tensor> outs, const Operands&... operands) const {
     const Operand list[] = {Operand(operands)...};
@@ -81,26 +81,26 @@ class GANTRY_API Elementwise {
 /// An elementwise function from C++ source, such as
 /// "template <typename T> T axpy(T x, T y, T alpha = 1) { return alpha * x + y; }".
 ///
-/// The last function template of the source is called; others may stand before it. It has one type
-/// parameter, and 1 to 8 inputs `T x` or `bool x`. It returns T or bool, or is void and has 1 to 8
-/// outputs `T& out` or `bool& out` behind its inputs. The source names mathematical functions
-/// without a namespace (`exp(x)`), includes no files, and is compiled as C++20.
+/// The function is the last function template of the source; helpers may precede it. It has one
+/// type parameter, and 1 to 8 inputs `T x` or `bool x`. It returns T or bool. Or it returns void,
+/// and has 1 to 8 outputs `T& out` or `bool& out` after its inputs. The source names mathematical
+/// functions without a namespace (`exp(x)`), includes no files, and is compiled as C++20.
 ///
-/// NVRTC compiles it for GPUs, the system's C++ compiler for the CPU and simulated devices, without
-/// contraction of products and sums. Other than built-in operations it promises no equal bits on
-/// the three. Compiled programs are kept in the folder GANTRY_JIT_CACHE and in the process.
+/// NVRTC compiles it for GPUs, the system's C++ compiler for the CPU and simulated devices. Neither
+/// contracts products and sums. Unlike built-in operations, the results may differ in bits between
+/// them. Compiled programs are kept in the folder GANTRY_JIT_CACHE and in the process.
 ///
 /// Throws: InvalidArgument for a source without such a function. Nothing is compiled yet.
 [[nodiscard]] GANTRY_API Elementwise elementwise(std::string source);
 
-/// What the compiled functions of this process cost so far.
+/// Counts of the compilations of this process.
 struct Stats {
   std::int64_t compiled = 0;       ///< runs of a compiler
   std::int64_t loaded = 0;         ///< programs that were read from the cache instead
-  std::int64_t refused_files = 0;  ///< files of the cache that were not used, but compiled again
+  std::int64_t refused_files = 0;  ///< files of the cache that were rejected, and compiled again
 };
 
-/// Counts since the process began.
+/// The counts since the process began. Thread safety: any thread.
 [[nodiscard]] GANTRY_API Stats stats() noexcept;
 
 }  // namespace gantry::jit

@@ -9,10 +9,11 @@
 /// Products of vectors and matrices.
 ///
 /// DTypes: one floating dtype for all operands; there are no 8-bit floats. f16 and bf16 accumulate
-/// in f32. f32 uses TF32 only after set_allow_tf32 (contractions.hpp). Device/stream: current
-/// stream of the operands' device; the host does not block. All operands are on that device, 0-dim
-/// CPU tensors included. Aliasing: the result is new memory. `op_out` of outputs.hpp writes to an
-/// output. Throws: ShapeError, DTypeError, DeviceMismatchError.
+/// in f32. f32 uses TF32 only after set_allow_tf32 (contractions.hpp).
+/// Device/stream: current stream of the operands' device; the host does not block. All operands are
+/// on that device; a 0-dim CPU tensor is no exception.
+/// Aliasing: the result is new memory. `op_out` of outputs.hpp writes to an output.
+/// Throws: ShapeError, DTypeError, DeviceMismatchError.
 namespace gantry {
 
 /// Product of vectors (1-D), matrices (2-D) or batches of matrices, whose leading dims broadcast.
@@ -29,20 +30,21 @@ namespace gantry {
 [[nodiscard]] GANTRY_API Tensor dot(const Tensor& a, const Tensor& b);
 /// Outer product of two vectors: [m] [n] → [m, n].
 [[nodiscard]] GANTRY_API Tensor outer(const Tensor& a, const Tensor& b);
-/// beta * self + alpha * mm(mat1, mat2). `self` is broadcast to [m, n]. If beta is 0, it is not
-/// read: NaN in it has no effect.
+/// beta * self + alpha * mm(mat1, mat2). `self` is broadcast to [m, n]. If beta is 0, self is not
+/// read, so NaN in it has no effect.
 [[nodiscard]] GANTRY_API Tensor addmm(const Tensor& self, const Tensor& mat1, const Tensor& mat2,
                                       const Scalar& beta = 1, const Scalar& alpha = 1);
 /// addmm, then `activation` of each element before the result is rounded to its dtype: PyTorch's
 /// `_addmm_activation`.
 ///
-/// On a GPU, a vector `self` with beta 1, and relu, cost no kernel of their own, except for f64.
-/// gelu_tanh of f16 and bf16 rounds twice there. Throws: also InvalidArgument for a value that is
-/// no Activation.
+/// On a GPU, the product's kernel also adds a vector `self` with beta 1, and applies relu, except
+/// for f64. gelu_tanh is a separate kernel there, so f16 and bf16 round twice. Throws: also
+/// InvalidArgument for a value that is no Activation.
 [[nodiscard]] GANTRY_API Tensor addmm_activation(const Tensor& self, const Tensor& mat1,
                                                  const Tensor& mat2, Activation activation,
                                                  const Scalar& beta = 1, const Scalar& alpha = 1);
-/// A layer of a network: activation(input * weight^T + bias). Costs as addmm_activation.
+/// A fully connected layer: activation(input * weight^T + bias). On a GPU, kernels and rounding are
+/// those of addmm_activation.
 ///
 /// Shapes: input [..., k], weight [n, k], bias [n] → [..., n].
 [[nodiscard]] GANTRY_API Tensor linear(const Tensor& input, const Tensor& weight,

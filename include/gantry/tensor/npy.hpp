@@ -13,8 +13,8 @@ namespace gantry {
 
 /// Writes a tensor to a NumPy file (`.npy`), which numpy.load() reads.
 ///
-/// The file appears at once: errors leave the file that was there, or none. Dense column-major
-/// tensors are written as they are (`fortran_order`), all others in row-major order.
+/// The file is replaced atomically: after an error the previous file is unchanged. Dense
+/// column-major tensors are written as such (`fortran_order`), all others in row-major order.
 /// DTypes: all but bf16, which NumPy does not have.
 /// Device/stream: current stream of the tensor's device; the host blocks. Device memory passes
 /// through page-locked buffers of 8 MiB.
@@ -24,13 +24,13 @@ GANTRY_API void save_npy(const std::filesystem::path& path, const Tensor& self);
 
 /// Reads a NumPy file: versions 1 to 3, row-major and column-major, of either byte order.
 ///
-/// The file may come from anywhere: its header is checked against its size before anything is
+/// The file need not be trusted: the header is checked against the file's size before anything is
 /// allocated. A column-major array becomes a tensor with column-major strides.
 /// DTypes: NumPy's bool, int8 to int64, uint8 and float16 to float64. `options.dtype` converts.
 /// Device/stream: as save_npy. Default device: the CPU.
-/// Throws: Error, with the file and the reason, for a file that cannot be read or is malformed, and
-/// for one with bytes behind the array; DTypeError for other types; ShapeError for more than 8
-/// dims; as empty() for the options.
+/// Throws: Error, with the file and the reason, for a file that cannot be read, is malformed, or
+/// has bytes after the array; DTypeError for other types; ShapeError for more than 8 dims; as
+/// empty() for the options.
 [[nodiscard]] GANTRY_API Tensor load_npy(const std::filesystem::path& path,
                                          const TensorOptions& options = {});
 template <TensorOption T>
@@ -38,10 +38,10 @@ template <TensorOption T>
   return load_npy(path, detail::only(option));
 }
 
-/// The content of the file that save_npy() writes. Throws: as save_npy.
+/// The bytes of the file that save_npy() writes. Throws: as save_npy.
 [[nodiscard]] GANTRY_API std::vector<std::byte> to_npy(const Tensor& self);
 
-/// load_npy() of bytes in memory. Aliasing: a copy.
+/// As load_npy(), from bytes in memory. Aliasing: a copy.
 [[nodiscard]] GANTRY_API Tensor from_npy(std::span<const std::byte> bytes,
                                          const TensorOptions& options = {});
 template <TensorOption T>

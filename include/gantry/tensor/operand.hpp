@@ -25,9 +25,9 @@ class Operand {
 
   /// True for a tensor, false for a number.
   [[nodiscard]] bool is_tensor() const noexcept { return tensor_ != nullptr; }
-  /// Precondition: is_tensor().
+  /// The tensor. Precondition: is_tensor().
   [[nodiscard]] const Tensor& tensor() const noexcept { return *tensor_; }
-  /// Precondition: !is_tensor().
+  /// The number. Precondition: !is_tensor().
   [[nodiscard]] const Scalar& number() const noexcept { return number_; }
 
  private:

@@ -41,27 +41,27 @@ enum class RoundingMode : std::uint8_t { none, trunc, floor };
 
 /// Options of Tensor::copy_.
 struct CopyOptions {
-  /// Lets the call return before the copy is complete. Has an effect only on copies between a
-  /// device and pinned host memory: all others between device and host block.
+  /// True lets the call return before the copy is complete. It affects only copies between a device
+  /// and pinned host memory. All other copies between device and host block.
   bool non_blocking = false;
 };
 
 /// Options of Tensor::to.
 struct ToOptions {
   bool non_blocking = false;  ///< as in CopyOptions
-  bool copy = false;          ///< copies even if device and dtype stay
+  bool copy = false;          ///< true copies even if device and dtype are unchanged
 };
 
 /// Options of var and std: `t.var({.correction = 0})`, `t.std({.dims = 1, .keepdim = true})`.
 struct VarianceOptions {
   // Only the default initializer can make a Named. A list without designators therefore converts to
-  // Axes: in `t.var({0, 1})` the numbers are dims.
+  // Axes: in `t.var({0, 1})` both numbers are dims.
   /// Type of `named`.
   class Named {
     friend VarianceOptions;
     constexpr Named() = default;
   };
-  /// Not for callers: it keeps a list without designators from converting to VarianceOptions.
+  /// Not for callers. It prevents a list without designators from converting to VarianceOptions.
   Named named = {};
   Axes dims = {};         ///< the reduced dims; default: all
   double correction = 1;  ///< the divisor is n - correction

@@ -14,12 +14,12 @@
 ///
 /// `op_out(out, …)` writes the result of `op(…)` to `out` and returns it. `out` has the result's
 /// shape: it is never resized. Its dtype is one to which the result can be cast (can_cast).
-/// sum_out, prod_out, mean_out, cumsum_out and cumprod_out without a `dtype` compute in out's dtype
-/// if the result can be cast to it.
+/// Without a `dtype`, sum_out, prod_out, mean_out, cumsum_out and cumprod_out compute in the dtype
+/// of `out` if the result can be cast to it.
 /// Device/stream: as `op`; `out` is on the operands' device.
-/// Aliasing: `out` may overlap the operands of reductions and products in any way; the result is
-/// then computed in new memory and copied, as it is for an output that is not contiguous. The
-/// output of a join may not overlap a tensor.
+/// Aliasing: in reductions and products `out` may overlap operands in any way. If it does, or is
+/// not contiguous, the result is computed in new memory and copied. The output of a join may not
+/// overlap an input.
 /// Throws: as `op`; ShapeError, DTypeError, DeviceMismatchError or InvalidArgument (elements that
 /// share memory) for `out`. After an exception nothing has changed.
 namespace gantry {
@@ -70,8 +70,8 @@ GANTRY_API Tensor& dstack_out(Tensor& out, const std::vector<Tensor>& tensors);
 GANTRY_API Tensor& column_stack_out(Tensor& out, const std::vector<Tensor>& tensors);
 /// @}
 
-/// The product of that name. The output of addmm_out, addmm_activation_out, baddbmm_out and
-/// addmv_out may be `self`.
+/// The product of that name. In addmm_out, addmm_activation_out, baddbmm_out and addmv_out, `out`
+/// may be `self`.
 /// @{
 GANTRY_API Tensor& matmul_out(Tensor& out, const Tensor& a, const Tensor& b);
 GANTRY_API Tensor& mm_out(Tensor& out, const Tensor& a, const Tensor& b);

@@ -20,9 +20,9 @@ namespace gantry {
 /// A Generator is a handle: copies share one state; clone() makes an independent generator. Members
 /// of a moved-from Generator, and draws from it, throw InvalidArgument.
 ///
-/// In the capture of a Graph each draw is one of every replay: a replay draws what the same work,
-/// submitted eagerly, would draw then, and advances the offset by as much. The capture itself does
-/// not.
+/// In the capture of a Graph, a draw takes place at each replay instead. A replay draws the numbers
+/// that the same eager work would draw at that moment, and advances the offset by the same amount.
+/// The capture itself does not advance it.
 ///
 /// Thread safety: all members from any thread.
 class GANTRY_API Generator {
@@ -37,7 +37,7 @@ class GANTRY_API Generator {
   [[nodiscard]] Device device() const;
   /// Sets the seed, and the offset to 0.
   void manual_seed(std::uint64_t seed);
-  /// Sets a seed from the operating system, and the offset to 0. Returns the seed.
+  /// Sets a random seed from the operating system, and the offset to 0. Returns the seed.
   std::uint64_t seed();
   /// The current seed.
   [[nodiscard]] std::uint64_t initial_seed() const;
@@ -50,20 +50,23 @@ class GANTRY_API Generator {
   /// A consistent pair of seed and offset.
   struct Position {
     std::uint64_t seed = 0;    ///< key of the generator
-    std::uint64_t offset = 0;  ///< number of draws before
+    std::uint64_t offset = 0;  ///< number of earlier draws
   };
-  /// advance() that also returns the seed; atomic with respect to seeding by other threads.
+  /// As advance(), but returns seed and first offset as a consistent pair.
   Position take(std::uint64_t count = 1);
   /// Seed and offset as 16 little-endian bytes, in a CPU u8 tensor.
   [[nodiscard]] Tensor get_state() const;
+  /// Sets seed and offset to a state of get_state().
   /// Throws: InvalidArgument unless `state` is a CPU u8 tensor of 16 elements.
   void set_state(const Tensor& state);
   /// An independent generator with the same seed and offset.
   [[nodiscard]] Generator clone() const;
-  /// An independent generator for a data-parallel rank. Equal ranks get equal generators.
+  /// An independent generator for a data-parallel rank, at offset 0. It depends only on this
+  /// generator's seed and on `rank`: equal ranks get equal generators.
   [[nodiscard]] Generator fork(std::uint64_t rank) const;
 
-  /// Equal for copies of one generator, which share a state, and for no others that exist.
+  /// The address of the shared state: equal for copies of one generator, and different for all
+  /// other existing generators.
   [[nodiscard]] const void* identity() const;
 
  private:
@@ -93,7 +96,8 @@ GANTRY_API std::uint64_t seed_all();
 GANTRY_API void set_rng_state(const Tensor& state, Device device = Device::cuda());
 /// The states of all devices' default generators, in index order.
 [[nodiscard]] GANTRY_API std::vector<Tensor> get_rng_state_all();
-/// Sets the states of all devices, in index order. Throws: as set_rng_state.
+/// Sets the states of all devices' default generators, in index order. Throws: InvalidArgument
+/// unless there is one state per device; as set_rng_state.
 GANTRY_API void set_rng_state_all(const std::vector<Tensor>& states);
 
 // Random tensors. Options and errors are those of factories.hpp. `generator` is on the tensor's
@@ -147,7 +151,8 @@ template <GeneratorArgument G>
 [[nodiscard]] Tensor randint(std::int64_t high, const Shape& sizes, G&& generator) {
   return randint(high, sizes, TensorOptions(), std::forward<G>(generator));
 }
-/// A permutation of 0 … n-1. DTypes: i64 by default.
+/// A permutation of 0 … n-1. DTypes: i64 by default. Throws: InvalidArgument for a negative n, or a
+/// dtype that cannot hold n-1.
 [[nodiscard]] GANTRY_API Tensor randperm(std::int64_t n, const TensorOptions& options = {},
                                          GeneratorRef generator = {});
 template <TensorOption T>
@@ -158,24 +163,25 @@ template <GeneratorArgument G>
 [[nodiscard]] Tensor randperm(std::int64_t n, G&& generator) {
   return randperm(n, TensorOptions(), std::forward<G>(generator));
 }
-/// 1 with the probability in the same element of `probability`, else 0. The result has the shape,
+/// Element by element, 1 with the probability from `probability`, else 0. The result has the shape,
 /// dtype and device of `probability`.
 [[nodiscard]] GANTRY_API Tensor bernoulli(const Tensor& probability, GeneratorRef generator = {});
-/// Uniform on [0, 1), in the shape of `other`. Dtype and device default to those of `other`.
+/// Uniform numbers on [0, 1), in the shape of `other`. Dtype and device default to those of
+/// `other`.
 [[nodiscard]] GANTRY_API Tensor rand_like(const Tensor& other, const TensorOptions& options = {},
                                           GeneratorRef generator = {});
 template <TensorOption T>
 [[nodiscard]] Tensor rand_like(const Tensor& other, T option, GeneratorRef generator = {}) {
   return rand_like(other, detail::only(option), generator);
 }
-/// Standard normal, else as rand_like.
+/// As rand_like, with standard normal numbers.
 [[nodiscard]] GANTRY_API Tensor randn_like(const Tensor& other, const TensorOptions& options = {},
                                            GeneratorRef generator = {});
 template <TensorOption T>
 [[nodiscard]] Tensor randn_like(const Tensor& other, T option, GeneratorRef generator = {}) {
   return randn_like(other, detail::only(option), generator);
 }
-/// Uniform integers on [low, high), else as rand_like. `low` defaults to 0.
+/// As rand_like, with uniform integers on [low, high). `low` defaults to 0.
 [[nodiscard]] GANTRY_API Tensor randint_like(const Tensor& other, std::int64_t low,
                                              std::int64_t high, const TensorOptions& options = {},
                                              GeneratorRef generator = {});

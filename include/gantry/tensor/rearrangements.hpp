@@ -7,7 +7,7 @@
 #include <gantry/tensor/shape_ops.hpp>
 #include <gantry/tensor/tensor.hpp>
 
-/// Further joins, rotations and grids.
+/// Joins, rotations and grids beyond those of shape_ops.hpp.
 ///
 /// Device/stream: current stream of the tensors' device; the host does not block. All tensors of
 /// one call are on one device.
@@ -26,22 +26,23 @@ template <TensorRange R>
 [[nodiscard]] Tensor dstack(const R& tensors) {
   return dstack(detail::listed(tensors));
 }
-/// cat along dim 1. 0-dim and 1-D tensors are columns.
+/// cat along dim 1. A 0-dim or 1-D tensor becomes a column.
 [[nodiscard]] GANTRY_API Tensor column_stack(const std::vector<Tensor>& tensors);
 template <TensorRange R>
 [[nodiscard]] Tensor column_stack(const R& tensors) {
   return column_stack(detail::listed(tensors));
 }
-/// The matrix with the tensors as blocks on its diagonal, and 0 elsewhere. Shapes: up to 2 dims; a
-/// vector is a row. DTypes: promoted. Throws: InvalidArgument for an empty list, ShapeError,
-/// DeviceMismatchError.
+/// The matrix with the tensors as blocks on its diagonal, and 0 elsewhere. Shapes: tensors have up
+/// to 2 dims; a vector is a row. DTypes: promoted. Throws: InvalidArgument for an empty list,
+/// ShapeError, DeviceMismatchError.
 [[nodiscard]] GANTRY_API Tensor block_diag(const std::vector<Tensor>& tensors);
 template <TensorRange R>
 [[nodiscard]] Tensor block_diag(const R& tensors) {
   return block_diag(detail::listed(tensors));
 }
 
-/// The coordinates of a grid: tensor i, expanded along all other dims. The results are views.
+/// The coordinates of a grid: result i is tensor i, expanded along all other dims. Aliasing: the
+/// results are views.
 ///
 /// Shapes: 0-dim tensors and vectors of sizes n0, n1, … → one tensor [n0, n1, …] each. With the
 /// indexing "xy" the first two dims are exchanged. DTypes: one for all. Throws: InvalidArgument for

@@ -22,8 +22,8 @@
 /// Throws: IndexError for a dim out of range, InvalidArgument for a duplicate dim.
 namespace gantry {
 
-/// Values along a dim and their indices. It can be used as a tuple: `auto [values, indices] =
-/// t.max(1)`, `std::tie(a, b) = t.max(1)`, `get<0>(t.max(1))`.
+/// Values along a dim, and their indices. It works as a tuple: `auto [values, indices] = t.max(1)`,
+/// `std::tie(a, b) = t.max(1)`, `get<0>(t.max(1))`.
 struct ValuesAndIndices {
   Tensor values;   ///< the elements
   Tensor indices;  ///< i64
@@ -46,14 +46,16 @@ requires(I < 2) [[nodiscard]] Tensor get(ValuesAndIndices&& pair) noexcept {
   return std::move(I == 0 ? pair.values : pair.indices);
 }
 
-/// Sum. DTypes: i64 for integers and bool, else the input's. `dtype` converts the input first.
+/// Sum. DTypes: i64 for integers and bool, else the input's. If `dtype` is given, the input is
+/// converted to it first.
 [[nodiscard]] GANTRY_API Tensor sum(const Tensor& self, const Axes& dims = {}, bool keepdim = false,
                                     std::optional<DType> dtype = {});
 template <std::same_as<DType> T>
 [[nodiscard]] Tensor sum(const Tensor& self, T dtype) {
   return sum(self, Axes(), false, dtype);
 }
-/// Mean. An empty mean is NaN. Throws: DTypeError for integers and bool without a floating `dtype`.
+/// Mean. That of no elements is NaN. Throws: DTypeError for integers and bool without a floating
+/// `dtype`.
 [[nodiscard]] GANTRY_API Tensor mean(const Tensor& self, const Axes& dims = {},
                                      bool keepdim = false, std::optional<DType> dtype = {});
 template <std::same_as<DType> T>

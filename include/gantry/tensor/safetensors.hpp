@@ -18,7 +18,7 @@ namespace gantry {
 
 /// Tensors by name.
 using NamedTensors = std::map<std::string, Tensor, std::less<>>;
-/// The texts of a safetensors file that are no tensors, by name.
+/// The metadata of a safetensors file: texts by name.
 using SafetensorsMetadata = std::map<std::string, std::string, std::less<>>;
 
 /// The content of a safetensors file: `auto [tensors, metadata] = load_safetensors(path)`.
@@ -37,8 +37,8 @@ struct SafetensorsEntry {
 
 /// Writes tensors to a safetensors file, with the bytes that the reference implementation writes.
 ///
-/// The file appears at once: errors leave the file that was there, or none. Tensors that share
-/// memory are written one by one. They may lie on several devices, in any layout.
+/// The file is replaced atomically: after an error the previous file is unchanged. Tensors that
+/// share memory are written separately. They may be on several devices, in any layout.
 /// Device/stream: current stream of each tensor's device; the host blocks. Device memory passes
 /// through page-locked buffers of 8 MiB.
 /// Throws: InvalidArgument for an undefined tensor, for the name "__metadata__", and for names and
@@ -57,31 +57,34 @@ template <TensorOption T>
   return load_safetensors(path, detail::only(option));
 }
 
-/// An open safetensors file, whose tensors are read one by one: a rank reads what it needs.
+/// An open safetensors file, whose tensors are read one by one. A rank can thus read only the
+/// tensors that it needs.
 ///
-/// The file may come from anywhere: its header is checked whole before anything is loaded. Copies
+/// The file need not be trusted: the whole header is checked before anything is loaded. Copies
 /// share the open file. Members of a moved-from reader throw InvalidArgument.
-/// Thread safety: all members. The file must not be written meanwhile.
+/// Thread safety: all members from any thread. Precondition: the file is not written while it is
+/// open.
 class GANTRY_API SafetensorsReader {
  public:
   /// Opens a file and reads its header.
   ///
-  /// Throws: Error, with the file and the reason, unless it is a regular file with a header of at
-  /// most 100 MB that describes each byte behind it once: no holes, no overlaps, no name twice.
+  /// Throws: Error, with the file and the reason, unless it is a regular file with a valid header
+  /// of at most 100 MB. The tensors must cover the bytes after the header without holes and
+  /// overlaps, and their names must be unique.
   explicit SafetensorsReader(const std::filesystem::path& path);
 
   /// The names of the tensors, in the order of the file.
   [[nodiscard]] const std::vector<std::string>& names() const;
   /// True if there is a tensor of this name.
   [[nodiscard]] bool contains(std::string_view name) const;
-  /// What the header tells about a tensor. Throws: InvalidArgument for an unknown name.
+  /// The header's description of a tensor. Throws: InvalidArgument for an unknown name.
   [[nodiscard]] const SafetensorsEntry& entry(std::string_view name) const;
-  /// The texts that are no tensors, by name.
+  /// The metadata of the file.
   [[nodiscard]] const SafetensorsMetadata& metadata() const;
 
   /// Reads one tensor. Device/stream: as load_safetensors.
-  /// Throws: InvalidArgument for an unknown name; DTypeError for an element type, and ShapeError
-  /// for a number of dims, that gantry does not have; Error if the file became shorter.
+  /// Throws: InvalidArgument for an unknown name; DTypeError for an element type that gantry does
+  /// not have; ShapeError for more than 8 dims; Error if the file became shorter.
   [[nodiscard]] Tensor load(std::string_view name, const TensorOptions& options = {}) const;
   template <TensorOption T>
   [[nodiscard]] Tensor load(std::string_view name, T option) const {

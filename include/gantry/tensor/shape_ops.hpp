@@ -49,7 +49,7 @@ template <TensorRange R>
 [[nodiscard]] Tensor hstack(const R& tensors) {
   return hstack(detail::listed(tensors));
 }
-/// cat along dim 0. 0-dim and 1-D tensors are rows.
+/// cat along dim 0. A 0-dim or 1-D tensor becomes a row.
 [[nodiscard]] GANTRY_API Tensor vstack(const std::vector<Tensor>& tensors);
 template <TensorRange R>
 [[nodiscard]] Tensor vstack(const R& tensors) {
@@ -143,7 +143,8 @@ template <std::integral T>
 [[nodiscard]] inline Tensor flatten(const Tensor& self, int start_dim = 0, int end_dim = -1) {
   return self.flatten(start_dim, end_dim);
 }
-/// Repeats each element `repeats` times, along `dim` or in the flattened tensor.
+/// A copy in which each element occurs `repeats` times in a row, along `dim` or in the flattened
+/// tensor.
 [[nodiscard]] GANTRY_API Tensor repeat_interleave(const Tensor& self, std::int64_t repeats,
                                                   std::optional<int> dim = {});
 /// Views of all tensors, broadcast to their common shape.

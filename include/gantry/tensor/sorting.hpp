@@ -13,8 +13,8 @@
 /// Order: NaN is larger than every number, and all NaNs are equal. -0 equals 0. False is smaller
 /// than true. Equal elements keep the order of their positions, also in a descending order. The
 /// results have the same bits on the CPU, on simulated devices and on every GPU.
-/// Shapes: a 0-dim tensor has dim 0, of size 1. Selections along `dim` remove it, or with `keepdim`
-/// leave size 1.
+/// Shapes: a 0-dim tensor has dim 0, of size 1. Selections along `dim` remove that dim, or with
+/// `keepdim` give it size 1.
 /// DTypes: all. Values have the input's dtype, indices are i64.
 /// Device/stream: current stream of the tensor's device. The host blocks in unique and
 /// unique_consecutive only, because their shapes depend on the elements.
@@ -26,7 +26,7 @@
 namespace gantry {
 
 /// The elements in ascending (or descending) order along `dim`, and their indices. Shapes: the
-/// input's. The sort is stable whatever `stable` says.
+/// input's. The sort is always stable; `stable` has no effect.
 [[nodiscard]] GANTRY_API ValuesAndIndices sort(const Tensor& self, int dim = -1,
                                                bool descending = false, bool stable = false);
 GANTRY_API std::tuple<Tensor&, Tensor&> sort_out(Tensor& values, Tensor& indices,
@@ -40,9 +40,9 @@ GANTRY_API Tensor& argsort_out(Tensor& out, const Tensor& self, int dim = -1,
 /// The values of sort along dim 0.
 [[nodiscard]] GANTRY_API Tensor msort(const Tensor& self);
 GANTRY_API Tensor& msort_out(Tensor& out, const Tensor& self);
-/// The `k` largest (or smallest) elements along `dim`, and their indices. They are in order, the
-/// best one first, whatever `sorted` says. Shapes: `dim` has size k. Throws: IndexError unless
-/// 0 <= k <= size(dim).
+/// The `k` largest (or smallest) elements along `dim`, and their indices. They are always sorted,
+/// the largest (or smallest) first; `sorted` has no effect. Shapes: `dim` has size k. Throws:
+/// IndexError unless 0 <= k <= size(dim).
 [[nodiscard]] GANTRY_API ValuesAndIndices topk(const Tensor& self, std::int64_t k, int dim = -1,
                                                bool largest = true, bool sorted = true);
 GANTRY_API std::tuple<Tensor&, Tensor&> topk_out(Tensor& values, Tensor& indices,
@@ -55,24 +55,25 @@ GANTRY_API std::tuple<Tensor&, Tensor&> topk_out(Tensor& values, Tensor& indices
 GANTRY_API std::tuple<Tensor&, Tensor&> kthvalue_out(Tensor& values, Tensor& indices,
                                                      const Tensor& self, std::int64_t k,
                                                      int dim = -1, bool keepdim = false);
-/// The median of the tensor: of an even number of elements, the lower of the middle two. NaN if an
-/// element is NaN, or if there are no elements. Throws: ShapeError for an empty tensor of integers.
+/// The median of all elements; for an even number of elements, the lower of the two middle ones.
+/// NaN if an element is NaN, or if there are no elements. Throws: ShapeError for an empty tensor of
+/// integers.
 [[nodiscard]] GANTRY_API Tensor median(const Tensor& self);
-/// The medians along `dim` and their indices. The index of a NaN is the first one. Throws:
-/// ShapeError if `dim` is empty.
+/// The medians along `dim` and their indices. If the median is NaN, its index is that of the first
+/// NaN. Throws: ShapeError if `dim` is empty.
 [[nodiscard]] GANTRY_API ValuesAndIndices median(const Tensor& self, int dim, bool keepdim = false);
 GANTRY_API std::tuple<Tensor&, Tensor&> median_out(Tensor& values, Tensor& indices,
                                                    const Tensor& self, int dim,
                                                    bool keepdim = false);
-/// median without the NaNs. NaN if there is nothing else.
+/// The median of the elements that are not NaN. NaN if there are none.
 [[nodiscard]] GANTRY_API Tensor nanmedian(const Tensor& self);
 [[nodiscard]] GANTRY_API ValuesAndIndices nanmedian(const Tensor& self, int dim,
                                                     bool keepdim = false);
 GANTRY_API std::tuple<Tensor&, Tensor&> nanmedian_out(Tensor& values, Tensor& indices,
                                                       const Tensor& self, int dim,
                                                       bool keepdim = false);
-/// The most frequent element along `dim` and the last index of it. Of equally frequent elements the
-/// smallest. A NaN equals nothing, so it is as frequent as an element that occurs once. Throws:
+/// The most frequent element along `dim` and its last index. Of equally frequent elements it is the
+/// smallest. A NaN equals no other element, so it counts as an element that occurs once. Throws:
 /// ShapeError if `dim` is empty.
 [[nodiscard]] GANTRY_API ValuesAndIndices mode(const Tensor& self, int dim = -1,
                                                bool keepdim = false);
@@ -80,20 +81,20 @@ GANTRY_API std::tuple<Tensor&, Tensor&> mode_out(Tensor& values, Tensor& indices
                                                  const Tensor& self, int dim = -1,
                                                  bool keepdim = false);
 
-/// The different elements of a tensor: `auto [values, inverse, counts] = unique(t, true, true,
-/// true)`. What was not asked for is undefined.
+/// The distinct elements of a tensor: `auto [values, inverse, counts] = unique(t, true, true,
+/// true)`. A member that was not requested is an undefined tensor.
 struct UniqueElements {
   Tensor values;   ///< 1-D, or slices
   Tensor inverse;  ///< i64, of the input's shape: the index in `values` of every element; or 1-D
-  Tensor counts;   ///< i64: how often each of `values` occurs
+  Tensor counts;   ///< i64: number of occurrences of each of `values`
 };
 
-/// The different elements in ascending order, whatever `sorted` says. A NaN equals nothing, so each
-/// one stays.
+/// The distinct elements, always in ascending order; `sorted` has no effect. A NaN equals no other
+/// element, so every NaN is kept.
 ///
-/// With `dim`: the different slices along it, in the order of their elements; of equal slices, the
-/// first. `values` is then their tensor, and `inverse` has one index for each slice. Costs about
-/// log2(m) sorts of the tensor for slices of m elements, and 8 bytes per element for the ranks.
+/// With `dim`: the distinct slices along it, in lexicographic order. `values` then holds these
+/// slices, and `inverse` one index per slice. For slices of m elements the cost is about log2(m)
+/// sorts of the tensor, and 8 bytes of temporary memory per element.
 /// Device/stream: the host blocks.
 /// Throws: IndexError for `dim`; ShapeError if another dim is empty; NotSupported for more than
 /// 3,037,000,499 slices.
@@ -107,9 +108,10 @@ struct UniqueElements {
                                                            bool return_inverse = false,
                                                            bool return_counts = false,
                                                            std::optional<int> dim = {});
-/// True for each of `elements` that is one of `test_elements`, or with `invert` for the others. One
-/// of them may be a number. NaN equals nothing. Shapes: that of `elements`; `test_elements` has
-/// any. DTypes: bool; elements are compared in the promoted dtype. `assume_unique` has no effect.
+/// True where an element of `elements` is in `test_elements`; with `invert`, where it is not. One
+/// of the two may be a number. NaN equals no element. `assume_unique` has no effect. Shapes: the
+/// result has that of `elements`; `test_elements` has any. DTypes: the result is bool; elements are
+/// compared in the promoted dtype.
 [[nodiscard]] GANTRY_API Tensor isin(const Operand& elements, const Operand& test_elements,
                                      bool assume_unique = false, bool invert = false);
 GANTRY_API Tensor& isin_out(Tensor& out, const Operand& elements, const Operand& test_elements,

@@ -3,7 +3,7 @@
 #include <gantry/core/export.hpp>
 #include <gantry/tensor/tensor.hpp>
 
-/// Further elementwise functions of real numbers.
+/// Elementwise functions of real numbers beyond those of elementwise.hpp.
 ///
 /// Shapes, device, stream, aliasing and `op_out`: as in elementwise.hpp.
 /// DTypes: promoted by result_type. Integers and bool become f32, unless a function says otherwise.
@@ -65,13 +65,14 @@ GANTRY_API Tensor& xlogy_out(Tensor& out, const Operand& a, const Operand& b);
 /// |a| with the sign of b.
 [[nodiscard]] GANTRY_API Tensor copysign(const Operand& a, const Operand& b);
 GANTRY_API Tensor& copysign_out(Tensor& out, const Operand& a, const Operand& b);
-/// The number after a in the direction of b, in the promoted dtype. DTypes: floating.
+/// The next representable number after a in the direction of b, in the promoted dtype. DTypes:
+/// floating.
 [[nodiscard]] GANTRY_API Tensor nextafter(const Operand& a, const Operand& b);
 GANTRY_API Tensor& nextafter_out(Tensor& out, const Operand& a, const Operand& b);
 /// a * 2^b.
 [[nodiscard]] GANTRY_API Tensor ldexp(const Operand& a, const Operand& b);
 GANTRY_API Tensor& ldexp_out(Tensor& out, const Operand& a, const Operand& b);
-/// a to the power of b in f64, whatever the operands' dtypes.
+/// a to the power of b, in f64 for all dtypes of the operands.
 [[nodiscard]] GANTRY_API Tensor float_power(const Operand& a, const Operand& b);
 GANTRY_API Tensor& float_power_out(Tensor& out, const Operand& a, const Operand& b);
 /// The step function: 0 where x is negative or NaN, 1 where it is positive, `values` where it is

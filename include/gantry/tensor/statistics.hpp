@@ -25,10 +25,10 @@ struct MinMax {
   Tensor max;  ///< largest
 };
 
-/// std and mean of the same elements: `auto [deviation, mean] = std_mean(t, {.dims = 1})`. DTypes:
-/// floating.
+/// std and mean of the same elements, in one call: `auto [deviation, mean] = std_mean(t, {.dims =
+/// 1})`. DTypes: floating.
 [[nodiscard]] GANTRY_API StdMean std_mean(const Tensor& self, const VarianceOptions& options = {});
-/// var and mean of the same elements. DTypes: floating.
+/// var and mean of the same elements, in one call. DTypes: floating.
 [[nodiscard]] GANTRY_API VarMean var_mean(const Tensor& self, const VarianceOptions& options = {});
 /// amin and amax along `dim`, or of all elements. Throws: ShapeError for an empty reduction.
 [[nodiscard]] GANTRY_API MinMax aminmax(const Tensor& self, std::optional<int> dim = {},

@@ -12,7 +12,7 @@
 
 namespace gantry {
 
-/// The ref-counted memory of one or several tensors.
+/// The reference-counted memory of one or several tensors.
 ///
 /// The memory is a block of one of gantry's allocators, foreign memory with a deleter, or a block
 /// imported from another process. The last handle frees it.
@@ -25,7 +25,8 @@ class GANTRY_API Storage {
   /// Allocates `bytes` on `device`. Device memory belongs to the current stream of `device`.
   /// `pinned` allocates page-locked host memory. Throws: OutOfMemoryError.
   [[nodiscard]] static Storage allocate(std::size_t bytes, Device device, bool pinned = false);
-  /// Wraps foreign memory. The last handle calls `deleter(data)`, if there is one.
+  /// Wraps foreign memory. When the last handle is destroyed, `deleter(data)` is called, if there
+  /// is one.
   [[nodiscard]] static Storage foreign(void* data, std::size_t bytes, Device device,
                                        std::function<void(void*)> deleter = {});
   /// Wraps another process's block. It stays mapped until the last handle is destroyed.
@@ -41,8 +42,8 @@ class GANTRY_API Storage {
   [[nodiscard]] Device device() const noexcept;
   /// True for page-locked host memory.
   [[nodiscard]] bool is_pinned() const noexcept;
-  /// True if kernels of every device with peer access may use this device memory. False for memory
-  /// of other libraries that only its own device can access (virtual memory, driver pools).
+  /// True if kernels of every device with peer access may use this device memory. False for foreign
+  /// virtual memory and memory pools that only their own device can access.
   [[nodiscard]] bool is_peer_accessible() const;
   /// The allocator's block; null for foreign and imported memory.
   [[nodiscard]] const memory::Block* block() const noexcept;
@@ -50,8 +51,8 @@ class GANTRY_API Storage {
   /// is reused, or unmapped, only when the work submitted to `stream` by then has completed. Has no
   /// effect on foreign memory.
   void record_stream(const Stream& stream) const;
-  /// As record_stream, for the work that is already submitted. Later work on `stream` does not
-  /// delay the reuse.
+  /// As record_stream(), for the work that is already submitted only. Later work on `stream` does
+  /// not delay the reuse.
   void record_use(const Stream& stream) const;
   /// The number of handles to this memory.
   [[nodiscard]] long use_count() const noexcept { return impl_.use_count(); }

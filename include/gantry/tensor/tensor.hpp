@@ -34,21 +34,24 @@ struct MinMax;
 struct UniqueElements;
 struct ValuesAndIndices;
 
-/// An eager, strided array of up to 8 dims on one device: a cheap handle to shared memory.
+/// A strided array of up to 8 dims on one device: a cheap handle to shared memory. Operations run
+/// eagerly.
 ///
 /// A copy of a Tensor shares its memory. Layout and dtype of a tensor never change. A
-/// default-constructed or moved-from Tensor is undefined: it allows only defined(), assignment and
-/// destruction; all other members throw InvalidArgument.
+/// default-constructed or moved-from Tensor is undefined: it allows only defined(), str(),
+/// assignment and destruction. All other members throw InvalidArgument.
 ///
 /// Every operation checks its arguments before it changes anything. Members named `op_` work in
 /// place and return the tensor. A const Tensor cannot be reassigned, but its elements can be
-/// written. Elementwise, reduction and linear algebra members are the free functions of
-/// elementwise.hpp, reductions.hpp and linalg.hpp, which document them, with the tensor as first
-/// argument. Negative dimensions (`dim`) count from the end.
+/// written. Members without documentation here are free functions with the tensor as first
+/// argument. The header named above them documents these functions. Negative dimensions (`dim`)
+/// count from the end.
 ///
-/// Device/stream: current stream of the tensor's device, whatever the current device is. The host
-/// blocks only in item, to_vector, printing, equal, allclose and blocking host-device copies.
-/// Thread safety: several threads may call const members that write no elements.
+/// Device/stream: the current stream of the tensor's device, which need not be the current device.
+/// The host blocks only for elements on the host (item, to_vector, printing, equal, allclose), for
+/// blocking host-device copies, and for results whose shape depends on elements. The latter are
+/// nonzero, masked_select, index with a mask, unique, bincount, and others that say so.
+/// Thread safety: several threads may call const members of one tensor, unless they write elements.
 class GANTRY_API Tensor {
  public:
   /// An undefined tensor.
@@ -109,13 +112,13 @@ class GANTRY_API Tensor {
   [[nodiscard]] bool is_view_of(const Tensor& other) const;
   /// The dtype, device and pinned memory of this tensor, as options for a factory.
   [[nodiscard]] TensorOptions options() const;
-  /// The non-owning view for kernels; valid during the tensor's lifetime.
+  /// The non-owning view for kernels, valid while the tensor exists.
   [[nodiscard]] TensorRef ref() const;
 
-  // Views share memory and never copy; only reshape and flatten copy if no view exists. Every view
-  // throws ShapeError or IndexError if the arguments do not fit the shape.
-  /// The same elements in another shape; one size may be -1. Throws: ShapeError if that needs a
-  /// copy.
+  // Views share memory and never copy. Only reshape, reshape_as, ravel and flatten copy if no view
+  // exists. Every view throws ShapeError or IndexError if the arguments do not fit the shape.
+  /// The same elements in another shape. One size may be -1: it is then computed. Throws:
+  /// ShapeError if that needs a copy.
   [[nodiscard]] Tensor view(const Shape& sizes) const;
   /// The same bytes as another dtype. The last dim is scaled by the ratio of the element sizes.
   template <std::same_as<DType> T>  // a template, so that view({}) means a shape
@@ -144,16 +147,17 @@ class GANTRY_API Tensor {
   [[nodiscard]] Tensor flatten(int start_dim = 0, int end_dim = -1) const;
   /// Splits `dim` into several dims; one size may be -1.
   [[nodiscard]] Tensor unflatten(int dim, const Shape& sizes) const;
-  /// The tensor broadcast to `sizes`: dims of size 1 and new leading dims repeat, with stride 0.
-  /// The size -1 keeps that of the tensor.
+  /// The tensor broadcast to `sizes`: dims of size 1 and new leading dims repeat, with stride 0. A
+  /// size of -1 keeps the tensor's size.
   [[nodiscard]] Tensor expand(const Shape& sizes) const;
   [[nodiscard]] Tensor expand_as(const Tensor& other) const;  ///< expands to the shape of `other`
   /// Same as expand.
   [[nodiscard]] Tensor broadcast_to(const Shape& sizes) const { return expand(sizes); }
-  /// The diagonal of the matrices in dim1 and dim2, as a new last dim. The index in dim2 of its
-  /// elements is their index in dim1 plus `offset`.
+  /// The diagonal of the matrices in dim1 and dim2, as a new last dim. It has the elements whose
+  /// index in dim2 is their index in dim1 plus `offset`.
   [[nodiscard]] Tensor diagonal(std::int64_t offset = 0, int dim1 = 0, int dim2 = 1) const;
-  /// Windows of `size` elements, `step` apart along `dim`. The window is a new last dim.
+  /// Windows of `size` elements along `dim`, which start `step` elements apart. A new last dim
+  /// holds the window.
   [[nodiscard]] Tensor unfold(int dim, std::int64_t size, std::int64_t step) const;
   /// Any layout within the storage. `offset` is a storage offset; default: unchanged.
   [[nodiscard]] Tensor as_strided(const Shape& sizes, const Dims& strides,
@@ -185,10 +189,11 @@ class GANTRY_API Tensor {
   [[nodiscard]] Tensor detach() const;  ///< same as alias: tensors have no gradients
   /// select(0, i).
   [[nodiscard]] Tensor operator[](std::int64_t i) const { return select(0, i); }
-  /// The elements that `indices` select (Index): a copy if one is a tensor, else a view.
+  /// The elements that `indices` select (Index): a copy if an index is a tensor, else a view.
   [[nodiscard]] Tensor index(std::initializer_list<Index> indices) const;
   [[nodiscard]] Tensor index(std::span<const Index> indices) const;
-  /// Writes `value`, broadcast, to what index(indices) reads; `accumulate` adds it instead.
+  /// Writes `value`, broadcast, to the elements that index(indices) selects. With `accumulate` it
+  /// is added instead.
   Tensor& index_put_(std::initializer_list<Index> indices, const Operand& value,
                      bool accumulate = false) const;
   Tensor& index_put_(std::span<const Index> indices, const Operand& value,
@@ -215,7 +220,8 @@ class GANTRY_API Tensor {
   [[nodiscard]] Tensor repeat_interleave(std::int64_t repeats, std::optional<int> dim = {}) const;
 
   // Transfers and conversions.
-  /// The tensor with another dtype or device; the tensor itself if both stay and `copy` is false.
+  /// The tensor with another dtype or device; the tensor itself if neither changes and `copy` is
+  /// false.
   /// Device/stream: a copy between devices is ordered with both devices' current streams. The host
   /// blocks for host-device copies, unless they are non_blocking and the host memory is pinned.
   [[nodiscard]] Tensor to(const TensorOptions& options, ToOptions how = {}) const;
@@ -257,8 +263,8 @@ class GANTRY_API Tensor {
   /// Records that work on `stream` uses the memory. After the last tensor is destroyed, the memory
   /// is reused only when the work submitted to `stream` by then has completed.
   void record_stream(const Stream& stream) const;
-  /// As record_stream, for the work that is already submitted. Later work on `stream` does not
-  /// delay the reuse.
+  /// As record_stream(), for the work that is already submitted only. Later work on `stream` does
+  /// not delay the reuse.
   void record_use(const Stream& stream) const;
 
   // Elements on the host. These block.
@@ -287,10 +293,11 @@ class GANTRY_API Tensor {
                                bool equal_nan = false) const;
 
   /// Exports a device tensor to other processes on this machine. They see the results of all work
-  /// submitted so far. Keep the tensor until they have imported it. Throws: NotSupported.
+  /// submitted so far. Keep the tensor until they have imported it. Throws: NotSupported if its
+  /// memory cannot be shared; see memory::export_ipc().
   [[nodiscard]] IpcHandle ipc_handle() const;
   /// Opens another process's tensor, on the same physical device, without a copy. Throws:
-  /// InvalidArgument for a malformed handle, NotSupported if that device is not visible.
+  /// InvalidArgument for a malformed handle; otherwise as memory::import_ipc().
   [[nodiscard]] static Tensor from_ipc(const IpcHandle& handle);
 
   /// A new tensor. Dtype and device default to those of this tensor. new_tensor() is tensor().
@@ -324,27 +331,28 @@ class GANTRY_API Tensor {
 
   Tensor& fill_(const Operand& value) const;  ///< sets every element
   Tensor& zero_() const;                      ///< fill_(0)
-  /// Normal. Draws from `generator`; default: the device's default generator (random.hpp).
+  /// Fills with normal numbers of `generator`. The default is the device's default generator
+  /// (random.hpp).
   Tensor& normal_(double mean = 0, double std = 1, GeneratorRef generator = {}) const;
-  /// Draws numbers on [low, high). DTypes: floating.
+  /// Fills with uniform numbers on [low, high). DTypes: floating.
   Tensor& uniform_(double low = 0, double high = 1, GeneratorRef generator = {}) const;
-  /// Uniform integers on [low, high); default low: 0. Without bounds: all non-negative integers
-  /// that the dtype represents exactly.
+  /// Fills with uniform integers on [low, high); the default of `low` is 0. Without bounds, the
+  /// range is all non-negative integers that the dtype represents exactly.
   Tensor& random_(std::int64_t low, std::int64_t high, GeneratorRef generator = {}) const;
   Tensor& random_(std::int64_t high, GeneratorRef generator = {}) const {
     return random_(0, high, generator);
   }
   Tensor& random_(GeneratorRef generator = {}) const;
-  /// Draws 1 with the given probability, else 0.
+  /// Fills with 1 of the given probability, else 0.
   Tensor& bernoulli_(double probability = 0.5, GeneratorRef generator = {}) const;
   /// Exponential numbers of rate `lambda` > 0. DTypes: floating.
   Tensor& exponential_(double lambda = 1, GeneratorRef generator = {}) const;
   /// Cauchy numbers of width `sigma` > 0. DTypes: floating.
   Tensor& cauchy_(double median = 0, double sigma = 1, GeneratorRef generator = {}) const;
-  /// e to the power of normal numbers of deviation `std` > 0. DTypes: floating.
+  /// e to the power of normal numbers of standard deviation `std` > 0. DTypes: floating.
   Tensor& log_normal_(double mean = 1, double std = 2, GeneratorRef generator = {}) const;
-  /// Numbers of trials up to the first success, of probability `p` in (0, 1). DTypes: all but bool;
-  /// integers saturate.
+  /// Numbers of trials up to the first success, which has probability `p` in (0, 1). DTypes: all
+  /// but bool; integers saturate.
   Tensor& geometric_(double p, GeneratorRef generator = {}) const;
   /// Indices drawn with these weights (distributions.hpp).
   [[nodiscard]] Tensor multinomial(std::int64_t samples, bool replacement = false,
@@ -480,8 +488,8 @@ class GANTRY_API Tensor {
   [[nodiscard]] Tensor logsumexp(const Axes& dims, bool keepdim = false) const;
   // Statistics (statistics.hpp).
   [[nodiscard]] MinMax aminmax(std::optional<int> dim = {}, bool keepdim = false) const;
-  /// Sum of the diagonal of a matrix. Shapes: [m, n] → []. DTypes: as sum. Throws: ShapeError. A
-  /// member only, because gantry::trace is a namespace.
+  /// Sum of the diagonal of a matrix. There is no free function, because gantry::trace is a
+  /// namespace. Shapes: [m, n] → []. DTypes: as sum. Throws: ShapeError.
   [[nodiscard]] Tensor trace() const;
   [[nodiscard]] Tensor nansum(const Axes& dims = {}, bool keepdim = false,
                               std::optional<DType> dtype = {}) const;

@@ -16,16 +16,16 @@ class GANTRY_API TensorUses {
   /// No tensors.
   TensorUses() = default;
 
-  /// Adds tensors that the launch writes, for the stream sanitizer:
-  /// `uses(x).writes(y)`.
+  /// Adds tensors that the launch writes: `uses(x).writes(y)`. The stream sanitizer distinguishes
+  /// them.
   template <std::same_as<Tensor>... Tensors>
   [[nodiscard]] TensorUses writes(const Tensors&... tensors) && {
     (uses_.push_back({tensors, true}), ...);
     return std::move(*this);
   }
 
-  /// Checks that work of `stream` can reach every tensor, and tells the stream sanitizer. `op`
-  /// begins the errors.
+  /// Checks that work of `stream` can reach every tensor, and reports the uses to the stream
+  /// sanitizer. Errors begin with `op`.
   /// Throws: InvalidArgument for an undefined tensor and for CPU memory that is not pinned;
   /// DeviceMismatchError for memory of a device that is out of reach; RaceError.
   void check(const char* op, const Stream& stream) const;
@@ -45,12 +45,12 @@ class GANTRY_API TensorUses {
 
 /// Names the tensors that a parallel_for() or launch() reads or writes.
 ///
-/// The launch checks that its device can reach them: memory of the stream's device, of a peer with
-/// access (which it enables), or pinned CPU memory. Behind the launch it records the use, so the
-/// tensors may be destroyed at once: their memory is reused when the launch is done. The order with
-/// work on other streams stays the caller's. The stream sanitizer takes the tensors for read, those
-/// of TensorUses::writes() for written. In a capture the caller keeps tensors from outside of
-/// it as long as the graph.
+/// The launch checks that its device can reach them: memory of the stream's device, memory of a
+/// peer, or pinned CPU memory. It enables peer access where needed. It then records the use, so the
+/// tensors may be destroyed at once: their memory is not reused before the launch is complete. The
+/// caller orders the launch with work on other streams. For the stream sanitizer the launch reads
+/// the tensors, and writes those of TensorUses::writes(). In a capture the caller keeps tensors
+/// from outside of it as long as the graph.
 template <std::same_as<Tensor>... Tensors>
 [[nodiscard]] TensorUses uses(const Tensors&... tensors) {
   TensorUses result;

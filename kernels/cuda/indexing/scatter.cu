@@ -1,9 +1,11 @@
 // Note [Deterministic scatter]
 // Duplicate indices make the result depend on the order of writes: the last write wins, and
-// floating sums round in that order. Atomics have no order. Many or short fibres: one thread makes
-// all writes of a fibre. Few long fibres: writes that replace find the last one, Note [Last write];
-// other writes are sorted stably by destination, and one thread makes those of each run of equal
-// destinations. Integers are added by atomics.
+// floating sums round in that order. Atomics have no order, so only sums of integers use them.
+// Otherwise there are two cases:
+//  - many or short fibres: one thread makes all writes of a fibre;
+//  - few long fibres: where writes replace, only the last one is made, Note [Last write]. All other
+//    writes are sorted stably by destination, and one thread makes those of each run of equal
+//    destinations.
 #include "kernels/cuda/indexing/scatter_keys.cuh"
 
 namespace gantry::kernels::cuda {

@@ -79,9 +79,9 @@ inline void sort_writes(void* stream, const ScatterKeys& keys, const PositionSor
 }
 
 // Note [Last write]
-// Where writes replace, the last one to a destination wins. Each write therefore puts its position
-// plus one into the destination's slot, if that is larger: a maximum does not depend on the order.
-// The next launch makes the writes whose slot has their own position.
+// Where writes replace, the last write to a destination wins. In a first launch, an atomic maximum
+// puts each write's position plus one into the slot of its destination. A maximum does not depend
+// on the order. The second launch makes only the writes whose position is in their slot.
 
 __global__ void __launch_bounds__(kThreads)
     claim_slots_kernel(const __grid_constant__ ScatterKeys keys, std::uint32_t* slots) {

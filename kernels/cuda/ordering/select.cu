@@ -1,9 +1,10 @@
 // Note [Radix selection]
-// The element of one rank: a pass for each byte of the key, from the highest. A pass counts the
-// bytes of the elements whose higher bytes are those of the sought key. The rank falls into one
-// byte's count. After the last pass the key is known, and the rank among the elements that have it.
-// The elements before that one are taken in the order of their positions and then sorted. All
-// counts are integers, so the order in which blocks add them changes nothing.
+// Finds the element of one rank, with one pass for each byte of the key, from the highest byte. A
+// pass makes a histogram of this byte, over the elements whose higher bytes equal those of the
+// sought key. The bin that contains the rank gives the next byte of the key. After the last pass
+// the key is known, and the rank among the elements with this key. For topk, the elements before it
+// are collected in the order of their positions, and then sorted. All counts are integers, so the
+// order in which blocks add them has no effect.
 #include <cub/block/block_scan.cuh>
 
 #include "kernels/cuda/launch.cuh"

@@ -1,9 +1,9 @@
 // Note [Sorting long fibres]
-// The fibres of a group are one array of pairs (key, position). One stable radix sort orders the
-// keys of all of them; a second one, by fibre, brings the fibres back together. It costs one pass
-// for 256 fibres. Shapes do not matter otherwise: one long fibre and many are equally fast. The
-// value of a key is computed from the key itself, or read from the input if it is a zero or NaN or
-// if the keys are in the order of the first sort.
+// The fibres of a group form one array of pairs (key, position). A first stable radix sort orders
+// the keys of all fibres together. A second one, by fibre, separates the fibres again; it needs one
+// pass for up to 256 fibres. The time depends on the number of elements only, not on the number of
+// fibres. A value is computed from its key. It is read from the input instead if it is a zero or a
+// NaN, or if the keys are still in the order of the first sort.
 #include <cub/device/device_radix_sort.cuh>
 
 #include "kernels/cuda/launch.cuh"

@@ -1,7 +1,7 @@
 // Note [Merge in the last block]
-// A block writes its chunk's result, then counts itself. The block that counts last reads the
-// results of all chunks, merges them in a fixed order and resets the counter. Which block is last
-// changes no bit, because the order does not depend on it.
+// A block writes its chunk's result, then increments a counter. The block with the last increment
+// reads the results of all chunks, merges them in a fixed order, and resets the counter. The bits
+// do not depend on which block is last, because the order is fixed.
 #pragma once
 
 #include <cuda_runtime.h>

@@ -23,13 +23,15 @@ constexpr int kColumnThreads = 512;
 constexpr std::int64_t kManyColumns = 2048;
 
 // Note [Look-back by levels]
-// A tile publishes its total, then needs the value before it: at each level, the running value of
-// the totals of the preceding units of its group. The last unit of a group publishes the group's
-// total as a unit of the next level. It does so before it waits for anything of that level: else
-// each group would wait for the one before it, and a fibre would be one chain of waits. A tile thus
-// waits for at most 15 totals a level, and the chain of waits is as long as the number of levels.
-// Tiles take numbers in the order in which they start, so a tile waits only for tiles that run or
-// are done.
+// A tile publishes its total, then needs the running value before it. At each level that is the
+// running value of the totals of the preceding units of its group. (A group has 16 units; a unit of
+// the lowest level is a tile.) The last unit of a group publishes the group's total as a unit of
+// the next level. It does so before it waits for anything of that level. Otherwise each group would
+// wait for the group before it, and a fibre would be one chain of waits. A tile thus waits for at
+// most 15 totals per level, and the chain of waits is as long as the number of levels. Tiles take
+// numbers in the order in which they start, so a tile waits only for tiles that are running or
+// complete.
+// Source: the decoupled look-back of Merrill and Garland (2016), with levels.
 
 // A published total: two halves, each with a flag in one 8-byte word. A reader that sees both flags
 // has the whole value, in whatever order the words arrive.

@@ -41,10 +41,10 @@ __device__ __noinline__ StoredPack<Acc, N> divided(StoredPack<Acc, N> dividends,
 // the sum, which is at least 1 (or NaN) and less than 2^41.
 //
 // Note [Quotients by one divisor]
-// An f32 quotient is made from the divisor's reciprocal, which is rounded correctly, and that one's
-// error. The first product is within an ulp. Corrected by its exact remainder, it is rounded as a
-// division rounds (Markstein's theorem). Remainders of tiny dividends are not exact: these are
-// divided.
+// An f32 quotient is computed from the correctly rounded reciprocal of the divisor. The product of
+// dividend and reciprocal is within an ulp of the quotient. A correction by its exact remainder
+// makes it correctly rounded, as a division is (Markstein's theorem). For tiny dividends the
+// remainder is not exact, so these use a division.
 template <class Acc>
 class RowEnd {
  public:

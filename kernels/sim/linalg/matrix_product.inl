@@ -3,8 +3,8 @@
 //
 // Note [One library for several processors]
 // A file compiled for newer instructions must not define functions that other files use: the linker
-// keeps one copy, which may be the newer one. Such a file includes Eigen only, under another name,
-// and check.instruction_sets looks at its symbols.
+// keeps one copy, which may be the newer one. Such a file includes Eigen only, with its namespace
+// renamed. check.instruction_sets checks its symbols.
 #include <Eigen/Core>
 
 #include "kernels/sim/linalg/matrix_product.hpp"

@@ -69,11 +69,12 @@ class Fiber {
 enum class Weakness { none, releases, barriers, roles, ll, ll128, rereads, claims };
 
 // Note [Exploration]
-// One thread runs all actors, which are warps, as fibers, and decides at every access who goes on,
-// and which store is seen. A seed is one such schedule. Half of the seeds draw from all that is
-// possible. The others give everything a priority, and lower that of what is going on at random
-// times: so an actor, or a store, may be late by as much as the others can do without it. (After
-// probabilistic concurrency testing, Burckhardt et al., ASPLOS 2010.)
+// One thread runs all actors (warps) as fibers. At every access it decides which actor continues,
+// and which pending store becomes visible. A seed determines one schedule. Half of the seeds draw
+// from all possible steps. The other seeds give each actor and each store a priority, and lower the
+// priority of the running one at random times. An actor or a store may thus be delayed for as long
+// as the others can proceed without it. (After probabilistic concurrency testing, Burckhardt et
+// al., ASPLOS 2010.)
 class Exploration {
  public:
   Exploration(int actors, std::uint64_t seed, Weakness weakness = Weakness::none)

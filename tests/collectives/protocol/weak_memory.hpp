@@ -22,16 +22,16 @@ inline void join(Past& past, const Past& other) {
 }
 
 // Note [Weak memory]
-// An access loads something, makes a result of it, and stores that in one or several places. Its
-// load and each of its stores happen at any time after it was issued, and in any order with those
-// of others, but for two rules:
-//   * Accesses to the same bytes keep the order in which they were issued, if the later one knows
-//     of the earlier one: both are of one actor, or a barrier is between them.
-//   * A release stores after everything that its actor knows of is over, loads, too.
-// So loads and stores pass each other, and whatever is acquired, as on devices whose memory orders
-// nothing by itself. A store of several parts happens part by part, in address order, and other
-// accesses may happen in between. What is stored is seen by all at once: no test here tells apart
-// who sees a store earlier than another.
+// An access may load words, compute a result, and store it in one or several places. Its load and
+// each of its stores take effect at any time after the access was issued, and in any order relative
+// to other accesses, with two exceptions:
+//   * Accesses to the same bytes keep the order in which they were issued, if the earlier one
+//     happens before the later one: both are of one actor, or a barrier is between them.
+//   * A release stores after all accesses that happen before it have taken effect, including loads.
+// So loads and stores may pass each other, also across an acquire, as on devices whose memory
+// imposes no order by itself. A store of several parts happens part by part, in address order, and
+// other accesses may happen in between. A store becomes visible to all actors at once. The tests
+// here do not cover stores that some actors see earlier than others.
 class WeakMemory {
  public:
   struct Bytes {
