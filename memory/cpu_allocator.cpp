@@ -39,11 +39,7 @@ Allocator& cpu_allocator() {
 
 Block allocate_cpu(std::size_t bytes, std::size_t alignment) {
   check_alignment(alignment);
-  Block block{.data = nullptr,
-              .bytes = bytes,
-              .device = Device::cpu(),
-              .allocator = nullptr,
-              .handle = nullptr};
+  Block block{.bytes = bytes, .device = Device::cpu()};
   if (bytes == 0) return block;
   const std::size_t used = std::max(alignment, kCpuAlignment);
   // AddressSanitizer stops the program at sizes that no process can have.

@@ -186,11 +186,7 @@ Block HeapAllocator::allocate_from(Pool& pool, const Stream& stream, std::size_t
   ThreadCache* cache = ThreadCache::current();
   // A hit makes no driver call, so it would not notice a bad fork; driver() throws.
   if (cache == nullptr && in_bad_fork()) static_cast<void>(driver());
-  Block block{.data = nullptr,
-              .bytes = bytes,
-              .device = Device::cuda(native.device),
-              .allocator = nullptr,
-              .handle = nullptr};
+  Block block{.bytes = bytes, .device = Device::cuda(native.device)};
   if (bytes == 0) return block;
   const auto hand_out = [bytes](HeapBlock& taken) noexcept {
     taken.requested.store(bytes, std::memory_order_relaxed);

@@ -6,7 +6,7 @@
 
 #include <gantry/memory/allocator.hpp>
 
-#include "memory/device_allocator.hpp"
+#include "memory/backends.hpp"
 #include "memory/heap/device_heap.hpp"
 #include "memory/source/exportable.hpp"
 #include "streams/per_device.hpp"

@@ -8,6 +8,7 @@
 #include "device/own_placement.hpp"
 #include "device/platform.hpp"
 #include "memory/alignment.hpp"
+#include "memory/counters.hpp"
 #include "memory/heap/pinned_heap.hpp"
 #include "streams/sanitizer/hooks.hpp"
 
@@ -37,11 +38,7 @@ class PinnedAllocator final : public Allocator {
     check_alignment(alignment);
     // A hit asks the driver nothing, so it would not notice; driver() throws.
     if (in_bad_fork()) static_cast<void>(driver());
-    Block block{.data = nullptr,
-                .bytes = bytes,
-                .device = Device::cpu(),
-                .allocator = nullptr,
-                .handle = nullptr};
+    Block block{.bytes = bytes, .device = Device::cpu()};
     if (bytes == 0) return block;
     PinnedBlock& made = heap_.allocate(bytes, alignment);
     if (sanitizer::is_on()) sanitizer::memory_allocated(made.data, bytes);
@@ -86,15 +83,8 @@ PinnedAllocator& instance() {
   return allocator;
 }
 
-void add(std::map<std::string, std::int64_t>& map, const std::string& name, const Stat& stat) {
-  map[name + ".current"] = stat.current;
-  map[name + ".peak"] = stat.peak;
-  map[name + ".allocated"] = stat.allocated;
-  map[name + ".freed"] = stat.freed;
-}
-
-void add(std::map<std::string, std::int64_t>& map, const std::string& name,
-         const HostTimes& times) {
+void add_times(std::map<std::string, std::int64_t>& map, const std::string& name,
+               const HostTimes& times) {
   map[name + ".total"] = times.total;
   map[name + ".max"] = times.max;
   map[name + ".min"] = times.min;
@@ -124,8 +114,8 @@ std::map<std::string, std::int64_t> host_stats_map() {
   add(map, "allocated_bytes", stats.allocated_bytes);
   add(map, "active_requests", stats.active_requests);
   add(map, "active_bytes", stats.active_bytes);
-  add(map, "host_alloc_time", stats.host_alloc_time);
-  add(map, "host_free_time", stats.host_free_time);
+  add_times(map, "host_alloc_time", stats.host_alloc_time);
+  add_times(map, "host_free_time", stats.host_free_time);
   map["num_host_alloc"] = stats.num_host_alloc;
   map["num_host_free"] = stats.num_host_free;
   return map;

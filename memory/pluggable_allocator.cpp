@@ -165,11 +165,7 @@ Block PluggableAllocator::Library::allocate(const Stream& stream, std::size_t by
   // The library may ask the driver nothing; driver() throws.
   if (in_bad_fork()) static_cast<void>(driver());
   const NativeStream native = stream.native();
-  Block block{.data = nullptr,
-              .bytes = bytes,
-              .device = Device::cuda(native.device),
-              .allocator = nullptr,
-              .handle = nullptr};
+  Block block{.bytes = bytes, .device = Device::cuda(native.device)};
   if (bytes == 0) return block;
   // The functions know no alignment.
   const bool pads = alignment > kDefaultAlignment;

@@ -11,6 +11,7 @@
 
 #include "device/checked_device_index.hpp"
 #include "memory/backends.hpp"
+#include "memory/counters.hpp"
 #include "memory/oom_report.hpp"
 
 namespace gantry::memory {
@@ -100,13 +101,6 @@ Stats stats_for(Device device, std::string_view op) {
   Stats stats = standard_allocator().stats(index);
   subtract_baseline(stats, index);
   return stats;
-}
-
-void add(std::map<std::string, std::int64_t>& map, const std::string& prefix, const Stat& stat) {
-  map[prefix + ".current"] = stat.current;
-  map[prefix + ".peak"] = stat.peak;
-  map[prefix + ".allocated"] = stat.allocated;
-  map[prefix + ".freed"] = stat.freed;
 }
 
 std::string row(std::string_view title, const Stat& stat, bool bytes) {

@@ -72,11 +72,7 @@ Block AsyncAllocator::allocate(const Stream& stream, std::size_t bytes, std::siz
   check_alignment(alignment);
   // An empty block makes no driver call that would notice a bad fork; driver() throws.
   if (in_bad_fork()) static_cast<void>(driver());
-  Block block{.data = nullptr,
-              .bytes = bytes,
-              .device = stream.device(),
-              .allocator = nullptr,
-              .handle = nullptr};
+  Block block{.bytes = bytes, .device = stream.device()};
   if (bytes == 0) return block;
   if (is_captured(stream.native())) return captured_.allocate(stream, bytes, alignment);
   // The driver's own alignment is that of cudaMalloc.

@@ -8,8 +8,8 @@
 #include <gantry/memory/stats.hpp>
 
 #include "memory/async/async_pool.hpp"
+#include "memory/backends.hpp"
 #include "memory/config.hpp"
-#include "memory/device_allocator.hpp"
 #include "memory/heap_allocator.hpp"
 #include "streams/per_device.hpp"
 

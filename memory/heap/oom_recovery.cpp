@@ -102,8 +102,7 @@ HeapBlock* OomRecovery::take_with_wait(Arena& arena, const BlockRequest& request
 // Grows by new memory.
 HeapBlock* OomRecovery::grow(HeapLock& lock, Arena& arena, const BlockRequest& request) {
   Growth growth;
-  if (!arena.grow(lock, request, ChunkSource::driver, growth)) return nullptr;
-  return arena.take(request, Search::own);
+  return arena.grow(lock, request, ChunkSource::driver, growth);
 }
 
 // Grows by chunks of free blocks: of this pool, then of all. The growth keeps the free blocks that
@@ -112,13 +111,13 @@ HeapBlock* OomRecovery::reclaim_and_grow(HeapLock& lock, Arena& arena,
                                          const BlockRequest& request) {
   {
     Growth growth;
-    bool grown = arena.grow(lock, request, ChunkSource::unmapped, growth);
+    HeapBlock* block = arena.grow(lock, request, ChunkSource::unmapped, growth);
     for (const Pool* const only : std::initializer_list<const Pool*>{&arena.owner(), kAllPools}) {
-      if (grown || growth.missing == 0) break;
+      if (block != nullptr || growth.missing == 0) break;
       pools_.reclaim(lock, growth.missing, only);
-      grown = arena.grow(lock, request, ChunkSource::driver, growth);
+      block = arena.grow(lock, request, ChunkSource::driver, growth);
     }
-    if (grown) return arena.take(request, Search::own);
+    if (block != nullptr) return block;
   }
   const std::size_t wanted = round_up(request.size, kFineChunkBytes);
   const std::size_t unmapped = state_.chunks.unmapped();

@@ -53,13 +53,6 @@ class Stopwatch {
   std::chrono::steady_clock::time_point begin_ = std::chrono::steady_clock::now();
 };
 
-void add_time(HostTimes& times, std::int64_t us) {
-  times.min = times.count == 0 ? us : std::min(times.min, us);
-  times.max = std::max(times.max, us);
-  times.total += us;
-  ++times.count;
-}
-
 }  // namespace
 
 PinnedHeap::PinnedHeap(const std::vector<int>& nodes) : list_of_device_(lists_of(nodes)) {
@@ -155,7 +148,7 @@ PinnedBlock* PinnedHeap::grow(const Request& request, std::size_t segment_bytes)
   increase(stats_.allocations, 1);
   increase(stats_.allocated_bytes, segment->pages.bytes);
   ++stats_.num_host_alloc;
-  add_time(stats_.host_alloc_time, us);
+  add(stats_.host_alloc_time, us);
   block.data = segment->pages.data;
   block.bytes = segment->pages.bytes;
   block.previous = nullptr;
@@ -329,7 +322,7 @@ void PinnedHeap::release_unused_segments() {
     decrease(stats_.allocations, 1);
     decrease(stats_.allocated_bytes, segment->pages.bytes);
     ++stats_.num_host_free;
-    add_time(stats_.host_free_time, us);
+    add(stats_.host_free_time, us);
     recycle(block);
   }
 }
@@ -341,23 +334,12 @@ HostStats PinnedHeap::stats() {
 
 void PinnedHeap::reset_peak_stats() {
   const std::lock_guard lock(mutex_);
-  for (Stat HostStats::*stat : {&HostStats::allocations, &HostStats::allocated_bytes,
-                                &HostStats::active_requests, &HostStats::active_bytes}) {
-    reset_peak(stats_.*stat);
-  }
+  reset_peaks(stats_);
 }
 
 void PinnedHeap::reset_accumulated_stats() {
   const std::lock_guard lock(mutex_);
-  for (Stat HostStats::*stat : {&HostStats::allocations, &HostStats::allocated_bytes,
-                                &HostStats::active_requests, &HostStats::active_bytes}) {
-    (stats_.*stat).allocated = 0;
-    (stats_.*stat).freed = 0;
-  }
-  stats_.num_host_alloc = 0;
-  stats_.num_host_free = 0;
-  stats_.host_alloc_time = {};
-  stats_.host_free_time = {};
+  reset_accumulated(stats_);
 }
 
 }  // namespace gantry::memory

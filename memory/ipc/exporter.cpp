@@ -17,7 +17,7 @@ IpcExporter& IpcExporter::instance() {
 
 IpcExporter::IpcExporter() {
   MemoryPressureCallbacks::instance().add([](int) noexcept { return instance().sweep() > 0; });
-  register_export_tracker(*this);
+  export_tracker = this;
 }
 
 IpcExporter::Entry IpcExporter::add(ExportableAllocator& allocator, const Block& block) {

@@ -74,12 +74,12 @@ class Arena {
     return splits_freely_ || is_close_fit(block.bytes, size);
   }
 
-  /// Adds memory to the free blocks, so that one serves `request`. False if there are no addresses
-  /// for it, or if limit or device do not allow it; with growth.missing bytes more of unmapped
-  /// chunks the next call succeeds. `growth` lasts over all calls for one request.
+  /// Adds memory for `request`, and takes its block as take() does. nullptr if there are no
+  /// addresses for it, or if limit or device do not allow it; with growth.missing bytes more of
+  /// unmapped chunks the next call succeeds. `growth` lasts over all calls for one request.
   /// Throws: CudaError, std::bad_alloc; nothing has changed then.
-  [[nodiscard]] virtual bool grow(HeapLock& lock, const BlockRequest& request, ChunkSource source,
-                                  Growth& growth) = 0;
+  [[nodiscard]] virtual HeapBlock* grow(HeapLock& lock, const BlockRequest& request,
+                                        ChunkSource source, Growth& growth) = 0;
   /// Takes memory from common free blocks until `bytes` of it have no block. Returns the bytes
   /// taken. Throws: CudaError, std::bad_alloc.
   virtual std::size_t reclaim(HeapLock& lock, std::size_t bytes) = 0;

@@ -22,10 +22,17 @@ bool may_use(const HeapBlock* block, const StreamBlocks& stream) {
 
 void Growth::cancel() noexcept {
   if (!has_begun()) return;
-  HeapBlock& hole = *plan_.hole;
   BlockChain& chain = *chain_;
-  chain.end(*this);
-  chain.insert_hole(hole);
+  chain.insert_hole(end());
+}
+
+HeapBlock& Growth::end() noexcept {
+  BlockChain& chain = *std::exchange(chain_, nullptr);
+  const GrowthPlan plan = std::exchange(plan_, {});
+  --chain.growths_;
+  if (plan.left != nullptr) chain.free_.insert(*plan.left);
+  if (plan.right != nullptr) chain.free_.insert(*plan.right);
+  return *plan.hole;
 }
 
 void BlockChain::open(Arena* arena, std::byte* base, std::size_t bytes) {
@@ -53,33 +60,17 @@ bool BlockChain::begin(Growth& growth, std::size_t bytes, const StreamBlocks& st
     holes_.insert(*unused);
   }
   found.hole->use.store(BlockUse::mapping, std::memory_order_relaxed);
-  if (found.left != nullptr) free_.remove(*found.left);
-  if (found.right != nullptr) free_.remove(*found.right);
+  found.hole->sequence = 0;
+  for (HeapBlock* neighbour : {found.left, found.right}) {
+    if (neighbour == nullptr) continue;
+    free_.remove(*neighbour);
+    // It may belong to the stream of the request. Then the whole block will.
+    if (neighbour->stream != nullptr) found.hole->stream = neighbour->stream;
+  }
   growth.chain_ = this;
   growth.plan_ = found;
   ++growths_;
   return true;
-}
-
-void BlockChain::finish(Growth& growth) noexcept {
-  HeapBlock& block = growth.hole();
-  // A neighbour may belong to the stream of the request. Then the whole block does.
-  for (const HeapBlock* neighbour : {growth.plan_.left, growth.plan_.right}) {
-    if (neighbour != nullptr && neighbour->stream != nullptr) block.stream = neighbour->stream;
-  }
-  block.sequence = 0;
-  block.use.store(BlockUse::in_transition, std::memory_order_relaxed);
-  end(growth);
-  free_.insert(block);
-}
-
-// Frees the neighbours.
-void BlockChain::end(Growth& growth) noexcept {
-  const GrowthPlan plan = std::exchange(growth.plan_, {});
-  growth.chain_ = nullptr;
-  --growths_;
-  if (plan.left != nullptr) free_.insert(*plan.left);
-  if (plan.right != nullptr) free_.insert(*plan.right);
 }
 
 // The growth that maps the least: in a hole that is large enough by itself, or between free blocks

@@ -38,7 +38,10 @@ class Growth {
   [[nodiscard]] bool has_begun() const { return chain_ != nullptr; }
   /// The hole to be mapped, once begun.
   [[nodiscard]] HeapBlock& hole() const { return *plan_.hole; }
-  /// Frees what it keeps.
+  /// Frees the blocks that it keeps, and returns the hole. The caller frees that, if it has memory
+  /// now: then it is one block with its neighbours.
+  [[nodiscard]] HeapBlock& end() noexcept;
+  /// Ends it without new memory, if it has begun.
   void cancel() noexcept;
 
  private:
@@ -74,8 +77,6 @@ class BlockChain {
   /// Begins a growth that maps as little as possible for `bytes` in a row that `stream` may use.
   /// False if there are no addresses for it. Throws: std::bad_alloc.
   [[nodiscard]] bool begin(Growth& growth, std::size_t bytes, const StreamBlocks& stream);
-  /// Ends a growth whose hole is mapped: makes a free block of it and its neighbours.
-  void finish(Growth& growth) noexcept;
   /// The number of growths that have begun and not ended.
   [[nodiscard]] int growths() const { return growths_; }
 
@@ -91,7 +92,6 @@ class BlockChain {
   [[nodiscard]] GrowthPlan plan(std::size_t bytes, const StreamBlocks& stream) const noexcept;
   static void improve(GrowthPlan& best, HeapBlock& block, std::size_t bytes,
                       const StreamBlocks& stream) noexcept;
-  void end(Growth& growth) noexcept;
 
   BlockSlab<HeapBlock>& slab_;
   FreeBlocks& free_;

@@ -1,6 +1,7 @@
 // The interface between allocators and the layer that shares their blocks with other processes.
 #pragma once
 
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <map>
@@ -29,7 +30,10 @@ struct BlockExtent {
 };
 
 /// Returns an `extent_id` that this process has not used.
-[[nodiscard]] std::uint64_t new_extent_id() noexcept;
+[[nodiscard]] inline std::uint64_t new_extent_id() noexcept {
+  static constinit std::atomic<std::uint64_t> next{1};
+  return next.fetch_add(1, std::memory_order_relaxed);
+}
 
 /// An allocator whose blocks can be exported. export_ipc() finds it by a cast of Block::allocator.
 ///
@@ -62,12 +66,18 @@ class ExportTracker {
   ~ExportTracker() = default;
 };
 
-/// Registers the tracker of this process, before its first pin(). It lives as long as the process.
-void register_export_tracker(ExportTracker& tracker) noexcept;
+/// The tracker of this process, set before its first pin(). It lives as long as the process.
+inline constinit std::atomic<ExportTracker*> export_tracker{nullptr};
 
 /// Calls ExportTracker::defer_free; false without a tracker.
-[[nodiscard]] bool defer_exported_free(Block& block) noexcept;
+[[nodiscard]] inline bool defer_exported_free(Block& block) noexcept {
+  ExportTracker* tracker = export_tracker;
+  return tracker != nullptr && tracker->defer_free(block);
+}
 /// Calls ExportTracker::limbo_by_consumer; empty without a tracker.
-[[nodiscard]] std::map<int, std::size_t> limbo_by_consumer(int device);
+[[nodiscard]] inline std::map<int, std::size_t> limbo_by_consumer(int device) {
+  const ExportTracker* tracker = export_tracker;
+  return tracker != nullptr ? tracker->limbo_by_consumer(device) : std::map<int, std::size_t>();
+}
 
 }  // namespace gantry::memory

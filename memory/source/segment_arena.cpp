@@ -11,12 +11,12 @@
 
 namespace gantry::memory {
 
-bool SegmentArena::grow(HeapLock& lock, const BlockRequest& request, ChunkSource source,
-                        Growth& /*growth*/) {
-  if (source == ChunkSource::unmapped) return false;
+HeapBlock* SegmentArena::grow(HeapLock& lock, const BlockRequest& request, ChunkSource source,
+                              Growth& /*growth*/) {
+  if (source == ChunkSource::unmapped) return nullptr;
   const std::size_t bytes = gantry::memory::segment_bytes(request.size);
   const std::size_t limit = state_.limit();
-  if (bytes > limit || state_.reserved() > limit - bytes) return false;
+  if (bytes > limit || state_.reserved() > limit - bytes) return nullptr;
   Segments made(1);
   Segment& segment = made.front();
   segment.bytes = bytes;
@@ -38,10 +38,9 @@ bool SegmentArena::grow(HeapLock& lock, const BlockRequest& request, ChunkSource
   if (segment.base == nullptr) {
     state_.segment_bytes -= bytes;
     state_.slab.recycle(*segment.first);
-    return false;
+    return nullptr;
   }
-  add(made);
-  return true;
+  return &take(add(made), request);
 }
 
 void SegmentArena::allocate(Segment& segment) const {
@@ -75,8 +74,7 @@ void SegmentArena::deallocate(Segment& segment) const {
   std::exchange(segment.source, nullptr)->deallocate(segment.block);
 }
 
-// Adds a new segment as one free block.
-void SegmentArena::add(Segments& made) {
+HeapBlock& SegmentArena::add(Segments& made) {
   const Segment& segment = made.front();
   segments_.splice(segments_.begin(), made);
   ++state_.segments_made;
@@ -90,7 +88,7 @@ void SegmentArena::add(Segments& made) {
   block.arena = this;
   block.previous = nullptr;
   block.stream = nullptr;
-  free.insert(block);
+  return free.insert(block);
 }
 
 void SegmentArena::count_released(const Segment& segment) noexcept {

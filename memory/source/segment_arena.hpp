@@ -29,8 +29,8 @@ class SegmentArena final : public Arena {
   SegmentArena(HeapState& state, Pool& pool, bool small) : Arena(state, pool, small, false) {}
 
   /// Adds a segment. Unmapped chunks do not help, so growth.missing stays 0.
-  [[nodiscard]] bool grow(HeapLock& lock, const BlockRequest& request, ChunkSource source,
-                          Growth& growth) override;
+  [[nodiscard]] HeapBlock* grow(HeapLock& lock, const BlockRequest& request, ChunkSource source,
+                                Growth& growth) override;
   std::size_t reclaim(HeapLock& lock, std::size_t bytes) override;
   void describe(HeldSegments& held) const override;
 
@@ -52,7 +52,8 @@ class SegmentArena final : public Arena {
   /// Asks the source for the segment's memory; its base stays nullptr if there is none.
   void allocate(Segment& segment) const;
   void deallocate(Segment& segment) const;
-  void add(Segments& made);
+  /// Adds a new segment as one free block.
+  HeapBlock& add(Segments& made);
   void count_released(const Segment& segment) noexcept;
   /// Records that a segment was added to the list or removed, under the same lock.
   void record(TraceAction action, const Segment& segment, std::uint32_t call_site) const noexcept;

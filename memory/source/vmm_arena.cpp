@@ -43,8 +43,8 @@ Run VmmArena::run_of(const HeapBlock& block) const noexcept {
   return {begin, begin + block.bytes};
 }
 
-bool VmmArena::grow(HeapLock& lock, const BlockRequest& request, ChunkSource source,
-                    Growth& growth) {
+HeapBlock* VmmArena::grow(HeapLock& lock, const BlockRequest& request, ChunkSource source,
+                          Growth& growth) {
   open_range(request.size);
   const bool from_driver = source == ChunkSource::driver;
   for (const bool coarse : {true, false}) {
@@ -66,13 +66,12 @@ bool VmmArena::grow(HeapLock& lock, const BlockRequest& request, ChunkSource sou
     if (mapped) {
       count_runs();
       record(TraceAction::segment_map, hole);
-      blocks_.finish(growth);
-      return true;
+      return &take(free.insert(growth.end()), request);
     }
     growth.missing = hole.bytes - std::min(hole.bytes, state_.chunks.unmapped());
     if (coarse) growth.cancel();
   }
-  return false;
+  return nullptr;
 }
 
 // Mapping costs the same for any chunk size. So growth is coarse while no limit is set and less

@@ -14,8 +14,8 @@ class VmmArena final : public Arena {
  public:
   VmmArena(HeapState& state, Pool& pool) : Arena(state, pool, false, true) {}
 
-  [[nodiscard]] bool grow(HeapLock& lock, const BlockRequest& request, ChunkSource source,
-                          Growth& growth) override;
+  [[nodiscard]] HeapBlock* grow(HeapLock& lock, const BlockRequest& request, ChunkSource source,
+                                Growth& growth) override;
   std::size_t reclaim(HeapLock& lock, std::size_t bytes) override;
   void describe(HeldSegments& held) const override;
 
