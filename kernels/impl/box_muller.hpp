@@ -13,12 +13,13 @@
 // differ between host and GPU. This file evaluates the three as polynomials with + - * /, sqrt and
 // fma only, which IEEE 754 rounds the same on every machine:
 //   f32: -2 log(m 2^e) = f Q(f) - e 2 log 2, f = m - 1, m in [2/3, 4/3), with the minimax Q of
-//   degree 8 (relative error 3e-8);
+//   degree 7 (relative error 2e-7, of which the root keeps half);
 //   f64: log(m 2^e) = e log 2 + 2 atanh(s), s = (m - 1) / (m + 1), m in [sqrt(1/2), sqrt(2)), with
 //   the Taylor series of atanh up to terms of half an ulp (|s| < 0.172);
-//   sin and cos on [-pi/4, pi/4], in f32 with minimax, in f64 with Taylor coefficients. The angle
-//   is a fixed-point fraction of a turn, so its quadrant and remainder are exact integer
-//   operations.
+//   f32: sin and cos of half a turn, [-pi/2, pi/2), with minimax coefficients (errors 6e-9 of the
+//   sine, 6e-8 of the radius for the cosine);
+//   f64: sin and cos on [-pi/4, pi/4] with Taylor coefficients. The angle is a fixed-point fraction
+//   of a turn, so its half or quadrant and the remainder are exact integer operations.
 namespace gantry::kernels {
 
 // A pair of independent standard normal numbers: radius * x and radius * y.
@@ -41,16 +42,16 @@ GANTRY_HD C polynomial(C z, C first, Rest... rest) {
   return math::fma(polynomial(z, static_cast<C>(rest)...), z, first);
 }
 
-// -2 log(x) of a normal positive number.
+// -2 log(x) of a normal positive number, but 2^-48 of 1: a root of 0 would need a branch.
 GANTRY_HD inline float minus_two_log(float x) {
   const std::uint32_t bits = ::gantry::detail::float_bits(x);
   const std::uint32_t exponent = (bits - 0x3f2aaaabu) & 0xff800000u;  // times 2^23
   const float f = ::gantry::detail::float_from_bits(bits - exponent) - 1.0f;
-  const float log2_part = static_cast<float>(static_cast<std::int32_t>(exponent)) *
-                          -1.65259166e-7f;  // -2 log(2) / 2^23
+  const float log2_part = math::fma(static_cast<float>(static_cast<std::int32_t>(exponent)),
+                                    -1.65259166e-7f /* -2 log(2) / 2^23 */, 3.55271368e-15f);
   return math::fma(f,
-                   polynomial(f, -2.0f, 0.99999863f, -0.66666335f, 0.50016057f, -0.40023887f,
-                              0.32825583f, -0.27975303f, 0.30806395f, -0.28112218f),
+                   polynomial(f, -2.0f, 0.999999225f, -0.666734755f, 0.50012517f, -0.396362275f,
+                              0.328840286f, -0.339817852f, 0.305210412f),
                    log2_part);
 }
 
@@ -73,13 +74,28 @@ GANTRY_HD inline double portable_log(double x) {
                         1.0 / 15, 1.0 / 17, 1.0 / 19, 1.0 / 21, 1.0 / 23);
 }
 
-// Sine and cosine of x in [-pi/4, pi/4].
-GANTRY_HD inline void portable_sincos(float x, float& sine, float& cosine) {
-  const float z = x * x;
-  sine = math::fma(x * z, polynomial(z, -0.16666655f, 0.008332178f, -0.00019517299f), x);
-  cosine = polynomial(z, 1.0f, -0.5f, 0.041666646f, -0.0013887368f, 2.4438452e-5f);
+// Root of a number in [2^-60, 2^60], rounded to nearest as math::sqrt, but without the branch that
+// compiled code has for the other numbers.
+GANTRY_HD inline float near_one_sqrt(float x) {
+  if constexpr (GANTRY_GPU_ARCH > 0) {
+    float inverse = 0;
+    GANTRY_PTX("rsqrt.approx.ftz.f32 %0, %1;" : "=f"(inverse) : "f"(x));
+    const float root = x * inverse;
+    return math::fma(math::fma(-root, root, x), 0.5f * inverse, root);
+  } else {
+    return math::sqrt(x);
+  }
 }
 
+// Sine and cosine of x in [-pi/2, pi/2].
+GANTRY_HD inline void portable_sincos(float x, float& sine, float& cosine) {
+  const float z = x * x;
+  sine = math::fma(
+      x * z, polynomial(z, -0.166666597f, 0.00833306927f, -0.000198097769f, 2.60609568e-6f), x);
+  cosine = polynomial(z, 1.0f, -0.499999315f, 0.0416639633f, -0.00138557085f, 2.31890335e-5f);
+}
+
+// Sine and cosine of x in [-pi/4, pi/4].
 GANTRY_HD inline void portable_sincos(double x, double& sine, double& cosine) {
   const double z = x * x;
   sine = x * polynomial(z, 1.0, -1.0 / 6, 1.0 / 120, -1.0 / 5040, 1.0 / 362880, -1.0 / 39916800,
@@ -89,13 +105,6 @@ GANTRY_HD inline void portable_sincos(double x, double& sine, double& cosine) {
 }
 
 // The point (cosine, sine), rotated by `quarters` right angles.
-GANTRY_HD inline NormalPair<float> turned(float radius, float cosine, float sine,
-                                          std::uint32_t quarters) {
-  const std::uint32_t x = ::gantry::detail::float_bits(quarters & 1u ? sine : cosine);
-  const std::uint32_t y = ::gantry::detail::float_bits(quarters & 1u ? cosine : sine);
-  return {radius, ::gantry::detail::float_from_bits(x ^ ((quarters + 1u) << 30 & 0x80000000u)),
-          ::gantry::detail::float_from_bits(y ^ (quarters << 30 & 0x80000000u))};
-}
 GANTRY_HD inline NormalPair<double> turned(double radius, double cosine, double sine,
                                            std::uint32_t quarters) {
   const double x = quarters & 1u ? sine : cosine;
@@ -111,14 +120,15 @@ GANTRY_HD inline NormalPair<double> turned(double radius, double cosine, double 
 GANTRY_HD inline NormalPair<float> box_muller(std::uint32_t radius_draw, std::uint32_t angle_draw) {
   const float unit = math::fma(static_cast<float>(radius_draw), 2.3283064365386963e-10f /* 2^-32 */,
                                1.1641532182693481e-10f /* 2^-33 */);
-  const float radius = math::sqrt(detail::minus_two_log(unit));
-  const std::uint32_t quarters = (angle_draw + 0x20000000u) >> 30;
-  const auto rest = static_cast<std::int32_t>(angle_draw << 2);  // times 2^2
+  const float radius = detail::near_one_sqrt(detail::minus_two_log(unit));
+  // The other half of the turn is the point opposite: a radius below 0.
+  const auto half = static_cast<std::int32_t>(angle_draw << 1);  // a multiple of pi 2^-32
+  const std::uint32_t sign = (angle_draw + 0x40000000u) & 0x80000000u;
   float sine;
   float cosine;
-  detail::portable_sincos(static_cast<float>(rest) * 3.65729517e-10f /* 2 pi 2^-34 */, sine,
-                          cosine);
-  return detail::turned(radius, cosine, sine, quarters);
+  detail::portable_sincos(static_cast<float>(half) * 7.31459034e-10f /* pi 2^-32 */, sine, cosine);
+  return {::gantry::detail::float_from_bits(::gantry::detail::float_bits(radius) ^ sign), cosine,
+          sine};
 }
 
 GANTRY_HD inline NormalPair<double> box_muller(std::uint64_t radius_draw,

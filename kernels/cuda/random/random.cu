@@ -1,6 +1,7 @@
 #include "kernels/cuda/random/random.hpp"
 
 #include "kernels/cuda/launch.cuh"
+#include "kernels/cuda/random/paired_blocks.cuh"
 #include "kernels/impl/random.inl"
 
 namespace gantry::kernels::cuda {
@@ -23,7 +24,7 @@ void uniform(void* stream, const TensorRef& out, RandomPosition at, double low, 
 
 void normal(void* stream, const TensorRef& out, RandomPosition at, double mean,
             double standard_deviation) {
-  run_normal(Loop(stream), out, at, mean, standard_deviation);
+  run_normal(PairedLoop(stream), out, at, mean, standard_deviation);
 }
 
 void randint(void* stream, const TensorRef& out, RandomPosition at, std::int64_t low,

@@ -170,9 +170,14 @@ TEST(RandomKernelTest, ElementsDependOnTheirIndexOnly) {
         ASSERT_EQ(other_normals.bits(i), normals.bits(i)) << dtype << " " << layout.name;
       }
     }
-    // A longer tensor begins with the same numbers.
-    const Array longer = normal(Array(dtype, contiguous({1000})), 0, 1);
-    for (std::int64_t i = 0; i < sizes.product(); ++i) ASSERT_EQ(longer.bits(i), normals.bits(i));
+    // A longer tensor begins with the same numbers. A GPU has tiles of 2048 numbers.
+    const Array longest = normal(Array(dtype, contiguous({20000})), 0, 1);
+    for (std::int64_t i = 0; i < sizes.product(); ++i) ASSERT_EQ(longest.bits(i), normals.bits(i));
+    for (const std::int64_t length : {1000, 2047, 2048, 2050, 4096, 8195, 19999}) {
+      const Array longer = normal(Array(dtype, contiguous({length})), 0, 1);
+      for (std::int64_t i = 0; i < length; ++i)
+        ASSERT_EQ(longer.bits(i), longest.bits(i)) << length;
+    }
   }
 }
 

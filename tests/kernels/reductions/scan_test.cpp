@@ -133,6 +133,16 @@ TEST(ScanKernelTest, ScansFibresOfEveryLength) {
     expect_running<float>(false, contiguous({length, 33}), 0);
     expect_running<bool>(false, contiguous({length, 40}), 0);
   }
+  // Rows of several tiles that begin on 16 bytes, whatever their last tile has.
+  for (const std::int64_t length : {4097, 4112, 8191, 12288, 70001}) {
+    for (const bool product : {false, true}) {
+      expect_running<float>(product, contiguous({1, length}), 1);
+      expect_running<bfloat16>(product, contiguous({1, length}), 1);
+      expect_running<float16>(product, contiguous({1, length}), 1);
+    }
+    expect_running<float>(false, contiguous({3, length / 8 * 8}), 1);
+    expect_running<bfloat16>(false, contiguous({3, length / 8 * 8}), 1);
+  }
   expect_running<float>(false, contiguous({300, 20}), 1);
   expect_running<float>(false, contiguous({20, 2100}), 0);
 }
@@ -153,6 +163,45 @@ TEST(ScanKernelTest, ScansThroughEveryLevelOfTiles) {
     running += in.get<std::int8_t>(i);
     ASSERT_EQ(arrays[0].get<std::int64_t>(i), running) << i;
   }
+}
+
+// More tiles than a GPU scans at a time: each block has several. All sums are exact.
+TEST(ScanKernelTest, ScansMoreTilesThanThereAreBlocks) {
+  const std::int64_t length = 4096 * 2300 + 5;
+  Array in(f32, contiguous({length}));
+  for (std::int64_t i = 0; i < length; ++i)
+    in.set(i, static_cast<float>(i % 7 - 3 + i % 4096 / 4095));
+  const std::vector<Array> arrays = run_everywhere(
+      {Array(f32, contiguous({length})), in},
+      [](const Target& target, const std::vector<TensorRef>& t) {
+        kernels::scan(target, ScanOp::sum, t[0], t[1], 0);
+      },
+      "f32");
+  float running = 0;
+  for (std::int64_t i = 0; i < length; ++i) {
+    running += in.get<float>(i);
+    ASSERT_EQ(arrays[0].get<float>(i), running) << i;
+  }
+}
+
+// A result may take the place of its elements.
+TEST(ScanKernelTest, ScansInPlace) {
+  const std::int64_t length = 4096 * 40 + 4;
+  Array in(f32, contiguous({2, length}));
+  fill_range(in, 1, -1, 1);
+  const std::vector<Array> apart = run_everywhere(
+      {Array(f32, contiguous({2, length})), in},
+      [](const Target& target, const std::vector<TensorRef>& t) {
+        kernels::scan(target, ScanOp::sum, t[0], t[1], 1);
+      },
+      "apart");
+  const std::vector<Array> in_place = run_everywhere(
+      {in},
+      [](const Target& target, const std::vector<TensorRef>& t) {
+        kernels::scan(target, ScanOp::sum, t[0], t[0], 1);
+      },
+      "in place");
+  EXPECT_TRUE(apart[0].bytes() == in_place[0].bytes());
 }
 
 // Several fibres, each with its own levels.
