@@ -4,6 +4,8 @@
 #include <cstddef>
 #include <new>
 
+#include "core/address_sanitizer.hpp"
+
 namespace gantry {
 
 /// A free list of each thread for memory of one size and alignment, without a lock.
@@ -29,11 +31,7 @@ class ThreadFreeList {
   }
 
  private:
-#ifdef __SANITIZE_ADDRESS__
-  static constexpr int kKept = 0;
-#else
-  static constexpr int kKept = 16;
-#endif
+  static constexpr int kKept = kHasAddressSanitizer ? 0 : 16;
 
   struct Node {
     Node* next;

@@ -11,6 +11,7 @@
 #include <gantry/memory/cpu_allocator.hpp>
 #include <gantry/memory/pinned_allocator.hpp>
 
+#include "core/address_sanitizer.hpp"
 #include "core/thread_free_list.hpp"
 
 namespace gantry {
@@ -46,11 +47,8 @@ struct Storage::Impl {
 // With memory of its own, for small tensors of the CPU. Its block has no handle: the allocator
 // frees nothing.
 struct Storage::Impl::Small : Storage::Impl {
-#ifdef __SANITIZE_ADDRESS__
-  static constexpr std::size_t kBytes = 0;  // a piece of a larger object has no bounds
-#else
-  static constexpr std::size_t kBytes = 256;
-#endif
+  // AddressSanitizer knows no bounds of a part of an object.
+  static constexpr std::size_t kBytes = kHasAddressSanitizer ? 0 : 256;
 
   explicit Small(std::size_t size)
       : Impl(memory::Buffer({.data = own_memory,

@@ -38,11 +38,7 @@ void operator delete(void* memory, std::size_t /*bytes*/, std::align_val_t align
 namespace gantry {
 namespace {
 
-#ifdef __SANITIZE_ADDRESS__
-constexpr int kMostKept = 0;
-#else
-constexpr int kMostKept = 16;
-#endif
+constexpr int kMostKept = kHasAddressSanitizer ? 0 : 16;
 
 // A list of the test's own.
 template <int kTest>
