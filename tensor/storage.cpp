@@ -1,5 +1,6 @@
 #include <gantry/tensor/storage.hpp>
 
+#include <algorithm>
 #include <atomic>
 #include <optional>
 #include <utility>
@@ -10,9 +11,14 @@
 #include <gantry/memory/cpu_allocator.hpp>
 #include <gantry/memory/pinned_allocator.hpp>
 
+#include "core/address_sanitizer.hpp"
+#include "core/thread_free_list.hpp"
+
 namespace gantry {
 
 struct Storage::Impl {
+  struct Small;
+
   Impl() = default;
   Impl(memory::Buffer owned, std::size_t size, Device where, bool is_pinned)
       : data(owned.data()),
@@ -38,7 +44,28 @@ struct Storage::Impl {
   mutable std::atomic<PeerAccess> peer_access{PeerAccess::unknown};
 };
 
+// With memory of its own, for small tensors of the CPU. Its block has no handle: the allocator
+// frees nothing.
+struct Storage::Impl::Small : Storage::Impl {
+  // AddressSanitizer knows no bounds of a part of an object.
+  static constexpr std::size_t kBytes = kHasAddressSanitizer ? 0 : 256;
+
+  explicit Small(std::size_t size)
+      : Impl(memory::Buffer({.data = own_memory,
+                             .bytes = size,
+                             .device = Device::cpu(),
+                             .allocator = &memory::cpu_allocator(),
+                             .handle = nullptr}),
+             size, Device::cpu(), false) {}
+
+  alignas(memory::kCpuAlignment) std::byte own_memory[std::max<std::size_t>(kBytes, 1)];
+};
+
 Storage Storage::allocate(std::size_t bytes, Device device, bool pinned) {
+  if (device.is_cpu() && !pinned && bytes != 0 && bytes <= Impl::Small::kBytes) {
+    return Storage(
+        std::allocate_shared<Impl::Small>(ThreadFreeListAllocator<Impl::Small>(), bytes));
+  }
   const auto holding = [&](memory::Buffer buffer) {
     return Storage(std::make_shared<Impl>(std::move(buffer), bytes, device, pinned));
   };

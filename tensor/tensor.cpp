@@ -15,16 +15,16 @@ namespace gantry {
 Tensor Tensor::restride(const Shape& sizes, const Dims& strides, std::int64_t offset) const {
   // With dims of stride 0, the number of elements may not fit i64.
   const std::int64_t numel = detail::checked_numel("view", sizes);
-  return Tensor(std::make_shared<Impl>(impl_->storage(), sizes, strides, offset, numel,
-                                       impl_->dtype, detail::is_contiguous(sizes, strides)));
+  return Impl::make(impl_->storage(), sizes, strides, offset, numel, impl_->dtype,
+                    detail::is_contiguous(sizes, strides));
 }
 
 Tensor Tensor::from_storage(const Storage& storage, const Shape& sizes, const Dims& strides,
                             std::int64_t offset, DType dtype) {
   detail::check_layout("from_storage", sizes, strides, offset, dtype, storage.bytes(),
                        storage.device());
-  return Tensor(std::make_shared<Impl>(storage, sizes, strides, offset, sizes.product(), dtype,
-                                       detail::is_contiguous(sizes, strides)));
+  return Impl::make(storage, sizes, strides, offset, sizes.product(), dtype,
+                    detail::is_contiguous(sizes, strides));
 }
 
 namespace {
@@ -70,13 +70,7 @@ int checked_dim(const Tensor& tensor, std::string_view op, int dim) {
 std::int64_t Tensor::size(int dim) const { return sizes()[checked_dim(*this, "size", dim)]; }
 std::int64_t Tensor::stride(int dim) const { return strides()[checked_dim(*this, "stride", dim)]; }
 
-void* Tensor::data() const {
-  const Impl& self = impl();
-  auto* base = static_cast<std::byte*>(self.storage().data());
-  return base == nullptr
-             ? nullptr
-             : base + self.offset * static_cast<std::int64_t>(gantry::element_size(self.dtype));
-}
+void* Tensor::data() const { return impl().data; }
 
 void* Tensor::typed_data(DType dtype) const {
   detail::check_defined("data_ptr", "self", *this);
@@ -97,7 +91,7 @@ TensorOptions Tensor::options() const {
 TensorRef Tensor::ref() const {
   const Impl& self = impl();
   TensorRef result;
-  result.data = data();
+  result.data = self.data;
   result.dtype = self.dtype;
   result.ndim = self.sizes.size();
   std::copy(self.sizes.begin(), self.sizes.end(), result.sizes);

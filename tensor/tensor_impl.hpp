@@ -8,6 +8,7 @@
 
 #include <gantry/tensor/tensor.hpp>
 
+#include "core/thread_free_list.hpp"
 #include "tensor/layout/buffer_views.hpp"
 #include "tensor/layout/stride_algebra.hpp"
 
@@ -41,7 +42,9 @@ struct Tensor::Impl {
         offset(first),
         numel(count),
         dtype(type),
-        contiguous(is_contiguous) {}
+        contiguous(is_contiguous),
+        on_cpu(own_storage.device().is_cpu()),
+        data(first_element(own_storage)) {}
   /// A contiguous view of a batch.
   Impl(const Batch& batch, const Shape& shape, const Dims& steps, std::int64_t first,
        std::int64_t count, DType type);
@@ -54,18 +57,31 @@ struct Tensor::Impl {
   std::int64_t numel;
   DType dtype;
   bool contiguous;
+  bool on_cpu;
+  void* data;                  ///< the first element; null if the storage has no memory
   bool is_index_copy = false;  ///< index() has gathered it: an assignment to it would be lost
 
   [[nodiscard]] const Storage& storage() const {
     return batch_storage != nullptr ? *batch_storage : own_storage;
   }
+  [[nodiscard]] void* first_element(const Storage& memory) const {
+    auto* const base = static_cast<std::byte*>(memory.data());
+    if (base == nullptr) return nullptr;
+    return base + offset * static_cast<std::int64_t>(gantry::element_size(dtype));
+  }
 
   // Defined in buffer_views.cpp.
   static void make_views(const Storage& storage, DType dtype,
                          std::span<const detail::BufferView> views);
+  // The tensor of an Impl with these arguments of its constructor.
+  template <class... Arguments>
+  static Tensor make(Arguments&&... arguments) {
+    return Tensor(std::allocate_shared<Impl>(ThreadFreeListAllocator<Impl>(),
+                                             std::forward<Arguments>(arguments)...));
+  }
   static Tensor make_dense(Storage storage, const Shape& sizes, std::int64_t numel, DType dtype) {
-    return Tensor(std::make_shared<Impl>(std::move(storage), sizes,
-                                         detail::contiguous_strides(sizes), 0, numel, dtype, true));
+    return make(std::move(storage), sizes, detail::contiguous_strides(sizes), 0, numel, dtype,
+                true);
   }
   friend Tensor make_contiguous(Storage storage, const Shape& sizes, std::int64_t numel,
                                 DType dtype) {
@@ -73,12 +89,8 @@ struct Tensor::Impl {
   }
   static DenseElements dense_elements(const Tensor& tensor) {
     const Impl* const impl = tensor.impl_.get();
-    if (impl == nullptr || !impl->contiguous || impl->numel == 0) return {};
-    const Storage& storage = impl->storage();
-    if (!storage.device().is_cpu()) return {};
-    auto* const first = static_cast<std::byte*>(storage.data());
-    const auto step = static_cast<std::int64_t>(gantry::element_size(impl->dtype));
-    return {first + impl->offset * step, impl->numel, impl->dtype, &impl->sizes};
+    if (impl == nullptr || !impl->contiguous || !impl->on_cpu || impl->numel == 0) return {};
+    return {impl->data, impl->numel, impl->dtype, &impl->sizes};
   }
   friend DenseElements dense_cpu_elements(const Tensor& tensor) { return dense_elements(tensor); }
   friend void make_buffer_views(const Storage& storage, DType dtype,

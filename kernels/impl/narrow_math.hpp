@@ -1,5 +1,6 @@
 #pragma once
 
+#include <algorithm>
 #include <bit>
 #include <cstdint>
 #include <limits>
@@ -20,25 +21,16 @@ inline std::int32_t bits_of(float x) { return std::bit_cast<std::int32_t>(x); }
 inline float float_of(std::int32_t bits) { return std::bit_cast<float>(bits); }
 inline float absolute(float x) { return float_of(bits_of(x) & 0x7fffffff); }
 
-// The smaller and the larger of a number that is not negative and a positive bound. NaN counts as
-// the largest number. No comparison, from which compilers would make two versions of what follows.
+// The smaller of a number that is not negative and a positive bound. NaN counts as the largest
+// number. No comparison of f32, from which compilers would make two versions of what follows.
 inline float at_most(float x, float bound) {
-  const std::int32_t over = bits_of(x) - bits_of(bound);
-  return float_of(bits_of(bound) + (over & (over >> 31)));
-}
-inline float at_least(float x, float bound) {
-  const std::int32_t over = bits_of(x) - bits_of(bound);
-  return float_of(bits_of(bound) + (over & ~(over >> 31)));
+  return float_of(std::min(bits_of(x), bits_of(bound)));
 }
 
-// 2^n of a normal number.
-inline float power_of_two(std::int32_t n) { return float_of((n + 127) << 23); }
-
-// e^(x + x_low) = 2^first 2^second (1 + tail), |tail| < 0.42. 2^n has two factors, as it may be no
-// normal number.
+// e^(x + x_low) = 2^n (1 + tail), |tail| < 0.42; `exponent` is n in the place of a number's
+// exponent.
 struct Exponential {
-  std::int32_t first;
-  std::int32_t second;
+  std::int32_t exponent;
   float tail;
 };
 inline Exponential exponential(float x, float x_low) {
@@ -52,25 +44,29 @@ inline Exponential exponential(float x, float x_low) {
   const float square = sum * sum;
   const float p = fma(square, fma(square, 0.00139261759f, fma(sum, 0.00836317334f, 0.0416665561f)),
                       fma(sum, 0.166665778f, 0.5f));
-  const std::int32_t exponent = bits_of(shifted) - bits_of(kRounder);
-  const std::int32_t first = exponent >> 1;
-  return {first, exponent - first, r + fma(square, p, r_low)};
+  // The rounder's own bits leave at the top.
+  const auto exponent = static_cast<std::uint32_t>(bits_of(shifted)) << 23;
+  return {static_cast<std::int32_t>(exponent), r + fma(square, p, r_low)};
 }
 
-// With e^a = f (1 + tail) g of the magnitude a: 1 / (1 + e^a) = 1/f / (1/f + g (1 + tail)).
+// 2^kSpare: results that are no normal numbers are computed as multiples of its inverse, and
+// rounded once by their last multiplication.
+inline constexpr float kSpare = 0x1p60f;
+
+// With e^a = 2^n (1 + tail) of the magnitude a: 1 / (1 + e^a) = 2^-n / (2^-n + 1 + tail).
 inline float sigmoid(float x) {
-  const Exponential e = exponential(at_most(absolute(x), 104.0f), 0.0f);  // beyond it rounds to 0
-  const float one = power_of_two(-e.first);
-  const float power = power_of_two(e.second);
-  const float exp = fma(power, e.tail, power);
-  const float exp_low = fma(power, e.tail, power - exp);
+  constexpr float kZero = 104.0f;  // beyond it rounds to 0
+  const float magnitude = absolute(x);
+  const Exponential e = exponential(kZero < magnitude ? kZero : magnitude, 0.0f);  // NaN stays
+  const float one = float_of(bits_of(kSpare) - e.exponent);
+  const float exp = fma(e.tail, kSpare, kSpare);
+  const float exp_low = fma(e.tail, kSpare, kSpare - exp);
   const float sum = exp + one;
   const float sum_low = (one - (sum - exp)) + exp_low;
   const float quotient = 1.0f / sum;
   const float rest = fma(-quotient, sum_low, fma(-quotient, sum, 1.0f));
   const float of_negative = fma(quotient, rest, quotient) * one;
-  const float value = x < 0 ? of_negative : 1.0f - of_negative;
-  return x != x ? x : value;
+  return x < 0 ? of_negative : 1.0f - of_negative;
 }
 
 // The normal distribution's tail P(X > a) = e^(-a^2 / 2) (kFirst + s) / (a + 7/8), where s is
@@ -82,8 +78,13 @@ inline float gelu(float x) {
   const float power = half * a;
   const Exponential e = exponential(power, fma(half, a, -power));
 
+  // One division for both quotients.
+  const float sum = a + 0.875f;
+  const float other_sum = a + 4.0f;
+  const float inverse_product = 1.0f / (sum * other_sum);
+
   constexpr float kFirst = 0.476186574f;
-  const float v = 25.0f / 64 - a / (a + 4.0f);
+  const float v = fma(a * sum, -inverse_product, 25.0f / 64);
   const float v2 = v * v;
   const float v4 = v2 * v2;
   const float low =
@@ -93,12 +94,11 @@ inline float gelu(float x) {
   const float odd = fma(v4, -0.0536535867f, fma(v2, 0.209432364f, -0.794913352f));
   const float s = fma(v4, fma(v, odd, even), low);
 
-  // a / (a + 7/8), then times 1 + tail. Times 2^24, since what a rounding of a tiny number loses
-  // may be no normal number.
-  const float scaled = a * 0x1p24f;
-  const float sum = a + 0.875f;
-  const float sum_low = at_most(a, 0.875f) - (sum - at_least(a, 0.875f));
-  const float inverse = 1.0f / sum;
+  // a / (a + 7/8), then times 1 + tail.
+  const float scaled = a * kSpare;
+  const float added_part = sum - a;
+  const float sum_low = (a - (sum - added_part)) + (0.875f - added_part);
+  const float inverse = inverse_product * other_sum;
   const float t = scaled * inverse;
   const float t_low = fma(-t, sum_low, fma(-t, sum, scaled)) * inverse;
   const float added = fma(t, e.tail, fma(t_low, e.tail, t_low));
@@ -106,7 +106,7 @@ inline float gelu(float x) {
   const float w_low = (t - w) + added;
 
   const float product = fma(w, kFirst, fma(w, s, w_low * kFirst));
-  const float tail = float_of(bits_of(product) + (e.first << 23)) * power_of_two(e.second - 24);
+  const float tail = float_of(bits_of(product) + e.exponent) * (1.0f / kSpare);
   // x - x is NaN at -infinity, where 0 * infinity is NaN with the definition.
   return x < 0 ? -(tail + (x - x)) : x - tail;
 }

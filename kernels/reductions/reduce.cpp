@@ -3,6 +3,7 @@
 #include <limits>
 #include <utility>
 
+#include "kernels/direct_call.hpp"
 #include "kernels/dispatch.hpp"
 #include "kernels/fibre_plan.hpp"
 #include "kernels/layout/copy.hpp"
@@ -105,6 +106,7 @@ void reduce(const Target& target, Reduction op, const TensorRef& out, const Tens
     copy(target, source, in);
   }
   const ReducePlan plan = make_reduce_plan(op, out, source, divisor);
+  if (is_direct_call(target)) return host::reduce(plan);
   submit(
       name_of(op), target, {&out, &source}, [plan] { host::reduce(plan); },
       [&](void* stream) { reduce_on_gpu(target, stream, plan); });

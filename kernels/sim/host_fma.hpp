@@ -9,7 +9,7 @@ namespace gantry::kernels::host {
 // vectors are also twice as long. Both versions give the same bits, because the compiler does not
 // contract * and + to fma by itself (-ffp-contract=off).
 #if defined(__x86_64__) && defined(__GNUC__) && !defined(__clang__)
-// True if the processor has AVX2 and fma.
+// True if with_fma() uses instructions that not every processor has: AVX2 and fma.
 [[nodiscard]] inline bool has_fma() {
   static const bool has = __builtin_cpu_supports("fma") && __builtin_cpu_supports("avx2");
   return has;
@@ -27,6 +27,7 @@ void with_fma(const Run& run) {
   }
 }
 #else
+[[nodiscard]] constexpr bool has_fma() { return false; }
 template <class Run>
 void with_fma(const Run& run) {
   run();

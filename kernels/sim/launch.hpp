@@ -41,6 +41,15 @@ concept HasRareArguments = requires(const Op& op) {
   op.is_rare(1.0f);
 };
 
+// True if a one-dimensional input is a number or contiguous.
+template <class Source>
+bool is_line(const Input<Source>& input) {
+  if constexpr (!std::is_same_v<Source, Counter>) {
+    if (input.source.is_number) return true;
+  }
+  return input.strides[0] == 1;
+}
+
 template <class Out, class Op, class... Rows>
 void dense_row(const Op& op, std::int64_t n, Out* out, const Rows&... rows) {
   if constexpr (HasRareArguments<Op>) {
@@ -153,14 +162,17 @@ struct Loop {
   void run(const char* /*name*/, const Op& op, const TensorRef& out,
            const Input<Sources>&... inputs) const {
     constexpr int N = 1 + sizeof...(Sources);
+    auto* data = static_cast<Out*>(out.data);
+    if (out.ndim == 1 && out.strides[0] == 1 && (detail::is_line(inputs) && ...)) {
+      return run_line(op, out.sizes[0], data, inputs.source...);
+    }
     const std::int64_t* const strides[N] = {out.strides, inputs.strides...};
     const std::tuple<Sources...> sources{inputs.source...};
-    auto* data = static_cast<Out*>(out.data);
     const StridedPlan<N> plan = make_plan<N>(out.ndim, out.sizes, strides);
     run_rows_fast(op, Rows<N>{plan.ndim, plan.numel, plan.sizes, plan.strides}, data, sources);
   }
 
-  // run() for `numel` contiguous elements of every operand.
+  // run() for `numel` contiguous elements of every operand that is no number.
   template <class Out, class Op, class... Sources>
   static void run_line(const Op& op, std::int64_t numel, Out* data, const Sources&... sources) {
     constexpr int N = 1 + sizeof...(Sources);

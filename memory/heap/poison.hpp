@@ -7,6 +7,8 @@
 
 #include <gantry/extend/driver.hpp>
 
+#include "core/address_sanitizer.hpp"
+
 namespace gantry::memory {
 
 // Note [Poison in stream order]
@@ -19,11 +21,7 @@ namespace gantry::memory {
 
 /// True if this build and platform poison device memory.
 [[nodiscard]] inline bool poisons_device_memory() {
-#ifdef __SANITIZE_ADDRESS__
-  return platform() == Platform::simulated;
-#else
-  return false;
-#endif
+  return kHasAddressSanitizer && platform() == Platform::simulated;
 }
 
 /// Poisons host-visible memory at once. Does nothing without AddressSanitizer.

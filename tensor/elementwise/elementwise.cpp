@@ -3,18 +3,15 @@
 
 #include <fmt/format.h>
 
-#include <cstddef>
 #include <cstdint>
-#include <utility>
 
 #include <gantry/core/error.hpp>
 
-#include "kernels/direct_call.hpp"
 #include "kernels/elementwise/line.hpp"
 #include "tensor/check.hpp"
+#include "tensor/elementwise/dense_call.hpp"
 #include "tensor/elementwise/elementwise_plan.hpp"
 #include "tensor/named_ops.hpp"
-#include "tensor/tensor_impl.hpp"
 
 namespace gantry {
 
@@ -82,71 +79,24 @@ bool is_bool(const Operand& operand) {
                              : operand.number().category() == DTypeCategory::boolean;
 }
 
-// The elements of a contiguous tensor as one line.
-TensorRef line_of(const DenseElements& elements) {
-  TensorRef line;
-  line.data = elements.data;
-  line.dtype = elements.dtype;
-  line.ndim = 1;
-  line.sizes[0] = elements.numel;
-  line.strides[0] = 1;
-  return line;
-}
-
-bool has_layout_of(const DenseElements& a, const DenseElements& b) {
-  if (a.data == nullptr || a.dtype != b.dtype || a.numel != b.numel) return false;
-  const int ndim = a.sizes->size();
-  if (ndim != b.sizes->size()) return false;
-  for (int d = 0; d < ndim; ++d) {
-    if ((*a.sizes)[d] != (*b.sizes)[d]) return false;
-  }
-  return true;
-}
-
-// True if no element of one is a different element of the other. Precondition: has_layout_of().
-bool is_same_or_apart(const DenseElements& a, const DenseElements& b) {
-  const auto distance = static_cast<std::byte*>(a.data) - static_cast<std::byte*>(b.data);
-  const auto bytes = a.numel * static_cast<std::int64_t>(element_size(a.dtype));
-  return distance == 0 || distance >= bytes || -distance >= bytes;
-}
-
-// Runs an operation on contiguous CPU tensors of one shape and dtype, and numbers that keep it. The
-// checks of a plan hold there, and would cost more than the elements of a small tensor. Returns
-// false, without an effect, for other arguments and while something watches operations.
+// Runs an operation as a DenseCall. Returns false, without an effect, if the arguments need a plan.
 [[gnu::noinline]] bool try_dense(std::string_view name, BinaryOp op, Domain domain, Tensor* out,
                                  const Operand& a, const Operand& b, const Scalar& alpha,
                                  Tensor& result) {
-  const kernels::Target target = kernels::Target::cpu();
-  if (!a.is_tensor() || !kernels::is_direct_call(target)) return false;
-  const DenseElements left = dense_cpu_elements(a.tensor());
-  if (left.data == nullptr) return false;
-  if (domain == Domain::real && !is_floating_point(left.dtype)) return false;
-  DenseElements right;
+  if (!a.is_tensor()) return false;
+  detail::DenseCall call(a.tensor(), &b);
+  const DType dtype = call.dtype();
+  if (!call.fits(out, dtype)) return false;
+  if (domain == Domain::real && !is_floating_point(dtype)) return false;
+  if (domain != Domain::any) check_domain(name, domain, dtype, Device::cpu());
+  if (!is_floating_point(dtype)) check_alpha(name, dtype, alpha, Device::cpu());
+  if (op == BinaryOp::pow) check_exponent(name, dtype, b, Device::cpu());
+  result = call.begin();
   if (b.is_tensor()) {
-    right = dense_cpu_elements(b.tensor());
-    if (!has_layout_of(right, left)) return false;
-  } else if (b.number().category() > category(left.dtype)) {
-    return false;
-  }
-  DenseElements written = left;
-  if (out != nullptr) {
-    written = dense_cpu_elements(*out);
-    if (!has_layout_of(written, left) || !is_same_or_apart(written, left)) return false;
-    if (b.is_tensor() && !is_same_or_apart(written, right)) return false;
-  }
-  if (domain != Domain::any) check_domain(name, domain, left.dtype, Device::cpu());
-  if (!is_floating_point(left.dtype)) check_alpha(name, left.dtype, alpha, Device::cpu());
-  if (op == BinaryOp::pow) check_exponent(name, left.dtype, b, Device::cpu());
-  if (out == nullptr) {
-    const std::size_t bytes = static_cast<std::size_t>(left.numel) * element_size(left.dtype);
-    Storage storage = Storage::allocate(bytes, Device::cpu(), false);
-    written.data = storage.data();
-    result = make_contiguous(std::move(storage), *left.sizes, left.numel, left.dtype);
-  }
-  if (b.is_tensor()) {
-    kernels::binary_line(op, left.dtype, left.numel, written.data, left.data, right.data, alpha);
+    kernels::binary_line(op, dtype, call.numel(), call.output_data(), call.self_data(),
+                         call.other_data(), alpha);
   } else {
-    kernels::binary(target, op, line_of(written), line_of(left), b.number(), alpha);
+    kernels::binary(kernels::Target::cpu(), op, call.output(), call.self(), b.number(), alpha);
   }
   return true;
 }
@@ -167,6 +117,14 @@ Tensor run(std::string_view name, BinaryOp op, Domain domain, Tensor* out, const
 }
 
 Tensor run(std::string_view name, CompareOp op, Tensor* out, const Operand& a, const Operand& b) {
+  if (a.is_tensor()) {
+    if (detail::DenseCall call(a.tensor(), &b); call.fits(out, DType::bool_)) {
+      Tensor result = call.begin();
+      kernels::compare(kernels::Target::cpu(), op, call.output(), call.self(), call.other(b),
+                       call.dtype());
+      return result;
+    }
+  }
   detail::ElementwisePlan plan(name, out, {{"self", a}, {"other", b}});
   const DType compute = plan.promoted();
   plan.set_types(compute, DType::bool_);

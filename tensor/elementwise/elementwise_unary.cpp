@@ -5,6 +5,7 @@
 #include <gantry/tensor/elementwise.hpp>
 
 #include "kernels/layout/copy.hpp"
+#include "tensor/elementwise/dense_call.hpp"
 #include "tensor/elementwise/elementwise_plan.hpp"
 
 namespace gantry {
@@ -57,7 +58,23 @@ DType compute_type(Domain domain, DType dtype) {
   return dtype;
 }
 
+// Runs an operation as a DenseCall. Returns false, without an effect, if the arguments need a plan.
+bool try_dense(std::string_view name, UnaryOp op, Domain domain, Tensor* out, const Tensor& self,
+               Tensor& result) {
+  detail::DenseCall call(self);
+  const DType dtype = call.dtype();
+  if (!call.fits(out, dtype) || compute_type(domain, dtype) != dtype || dtype == DType::bool_ ||
+      (domain == Domain::rounding && !is_floating_point(dtype))) {
+    return false;
+  }
+  check_domain(name, domain, dtype, Device::cpu());
+  result = call.begin();
+  kernels::unary(kernels::Target::cpu(), op, call.output(), call.self());
+  return true;
+}
+
 Tensor run(std::string_view name, UnaryOp op, Domain domain, Tensor* out, const Tensor& self) {
+  if (Tensor result; try_dense(name, op, domain, out, self, result)) return result;
   const Operand operand(self);
   detail::ElementwisePlan plan(name, out, {{"self", operand}});
   const DType dtype = plan.promoted();

@@ -94,7 +94,9 @@ Tensor::Impl::Impl(const Batch& batch, const Shape& shape, const Dims& steps, st
       offset(first),
       numel(count),
       dtype(type),
-      contiguous(true) {}
+      contiguous(true),
+      on_cpu(batch.storage.device().is_cpu()),
+      data(first_element(batch.storage)) {}
 
 void Tensor::Impl::make_views(const Storage& storage, DType dtype,
                               std::span<const detail::BufferView> views) {

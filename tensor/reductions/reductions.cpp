@@ -58,6 +58,21 @@ struct Output {
   Tensor* out = nullptr;
 };
 
+// The elements of a new tensor as an array of another shape.
+TensorRef dense_ref(const Tensor& tensor, const Shape& sizes) {
+  TensorRef ref;
+  ref.data = tensor.data();
+  ref.dtype = tensor.dtype();
+  ref.ndim = sizes.size();
+  std::int64_t stride = 1;
+  for (int d = ref.ndim - 1; d >= 0; --d) {
+    ref.sizes[d] = sizes[d];
+    ref.strides[d] = stride;
+    stride *= std::max<std::int64_t>(sizes[d], 1);
+  }
+  return ref;
+}
+
 Tensor run(Reduction op, const Tensor& self, const ReducedDims& how, bool keepdim, DType dtype,
            double divisor = 1, const Output& output = {}) {
   if (output.out != nullptr) {
@@ -68,10 +83,10 @@ Tensor run(Reduction op, const Tensor& self, const ReducedDims& how, bool keepdi
                     self.ref(), divisor);
     return destination.finish();
   }
-  const Tensor out = empty(how.kept, {.dtype = dtype, .device = self.device()});
+  Tensor out = empty(keepdim ? how.kept : how.removed, {.dtype = dtype, .device = self.device()});
   kernels::note_op(kReductionNames[static_cast<std::size_t>(op)]);
-  kernels::reduce(detail::target_of(self), op, out.ref(), self.ref(), divisor);
-  return keepdim ? out : out.view(how.removed);
+  kernels::reduce(detail::target_of(self), op, dense_ref(out, how.kept), self.ref(), divisor);
+  return out;
 }
 
 // The dtype of sums and products of `dtype`.

@@ -2,8 +2,12 @@
 
 #include <gtest/gtest.h>
 
+#include <cstdint>
+#include <cstring>
 #include <optional>
+#include <vector>
 
+#include <gantry/memory/cpu_allocator.hpp>
 #include <gantry/memory/stats.hpp>
 #include <gantry/streams/stream_guard.hpp>
 #include <gantry/tensor/elementwise.hpp>
@@ -30,6 +34,27 @@ TEST(StorageTest, IsSharedAndFreedWithTheLastHandle) {
     first = Storage();
     EXPECT_FALSE(first.defined());
     EXPECT_TRUE(second.defined());
+  }
+}
+
+// Small memory of the CPU is part of the storage.
+TEST(StorageTest, HasItsOwnAlignedMemoryOfEverySize) {
+  std::vector<Storage> storages;
+  for (std::size_t bytes = 1; bytes <= 600; ++bytes) {
+    storages.push_back(Storage::allocate(bytes, Device::cpu()));
+    const Storage& storage = storages.back();
+    ASSERT_EQ(storage.bytes(), bytes);
+    ASSERT_FALSE(storage.is_pinned());
+    ASSERT_EQ(reinterpret_cast<std::uintptr_t>(storage.data()) % 64, 0U);
+    ASSERT_NE(storage.block(), nullptr);
+    EXPECT_EQ(storage.block()->data, storage.data());
+    EXPECT_EQ(storage.block()->bytes, bytes);
+    EXPECT_EQ(storage.block()->allocator, &memory::cpu_allocator());
+    std::memset(storage.data(), static_cast<int>(bytes % 251), bytes);
+  }
+  for (const Storage& storage : storages) {
+    const auto* const data = static_cast<const unsigned char*>(storage.data());
+    for (std::size_t i = 0; i < storage.bytes(); ++i) ASSERT_EQ(data[i], storage.bytes() % 251);
   }
 }
 

@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <cstring>
 #include <type_traits>
+#include <utility>
 #include <vector>
 
 #include "kernels/impl/reduce.inl"
@@ -22,6 +23,12 @@ inline int accumulator_count(std::int64_t elements) {
 
 // Vectors of 32 bytes, which are two registers of processors without longer ones.
 inline constexpr int kLaneBytes = 32;
+template <class T>
+struct LongVector {
+  typedef T Type __attribute__((vector_size(kLaneBytes)));
+};
+template <class T>
+using AccumulatorLanes = typename LongVector<T>::Type;
 
 // The operation of R on vectors of elements. A Reducer would take and return them by value, which
 // no function may that is not compiled for long vectors.
@@ -49,15 +56,14 @@ void load_lanes(Reducer<op, Acc>, Lanes& to, const Acc* from) {
   if constexpr (op == Reduction::sum_squares) to = to * to;
 }
 
-// Combines `rows` rows of kAccumulators contiguous elements into the accumulators.
+// Combines `rows` rows of kAccumulators contiguous elements into the accumulators, kHeld vectors of
+// which are in registers.
 //
-// Half of the registers hold accumulators, which are enough for the latency of an addition. Blocks
-// of rows are short, so that the accumulators' other parts find the same pages.
-template <class R, class Acc>
+// Blocks of rows are short, so that the accumulators' other parts find the same pages.
+template <class R, int kHeld, class Acc>
 void combine_rows(Acc* accumulators, const Acc* in, std::int64_t rows) {
-  typedef Acc Lanes __attribute__((vector_size(kLaneBytes)));
+  using Lanes = AccumulatorLanes<Acc>;
   constexpr int kLanes = kLaneBytes / sizeof(Acc);
-  constexpr int kHeld = 8;
   constexpr std::int64_t kRows = 32;
   constexpr std::int64_t kAhead = 8192 / sizeof(Acc);  // elements that are fetched before their use
   for (std::int64_t first = 0; first < rows; first += kRows) {
@@ -68,7 +74,7 @@ void combine_rows(Acc* accumulators, const Acc* in, std::int64_t rows) {
       for (std::int64_t row = first; row < end; ++row) {
         const Acc* from = in + row * kAccumulators + j;
         for (int i = 0; i < kHeld; i += 2) __builtin_prefetch(from + kAhead + i * kLanes);
-#pragma GCC unroll 8
+#pragma GCC unroll 16
         for (int i = 0; i < kHeld; ++i) {
           Lanes value;
           load_lanes(R{}, value, from + i * kLanes);
@@ -80,28 +86,54 @@ void combine_rows(Acc* accumulators, const Acc* in, std::int64_t rows) {
   }
 }
 
+// The number of vectors that combine_rows() holds. Half of the registers are enough for the latency
+// of an addition, and leave some for an operation's own values. A sum needs none, so that all
+// registers hold accumulators, if the processor has vectors of this length: then memory is read in
+// one go.
+template <Reduction op, class Acc>
+constexpr bool needs_no_registers(Reducer<op, Acc>) {
+  return op == Reduction::sum || op == Reduction::prod;
+}
+template <class R, class Acc>
+void combine_rows(Acc* accumulators, const Acc* in, std::int64_t rows) {
+  if constexpr (needs_no_registers(R{})) {
+    if (has_fma()) return combine_rows<R, 16>(accumulators, in, rows);
+  }
+  combine_rows<R, 8>(accumulators, in, rows);
+}
+
+// Combines element j of `lanes` with element j + kHalf, and so on down to one element.
+template <class R, int kHalf, class Lanes, int... k>
+auto merge_lanes(Lanes& lanes, std::integer_sequence<int, k...> sequence) {
+  const Lanes upper = __builtin_shufflevector(lanes, lanes, ((k + kHalf) % sizeof...(k))...);
+  combine_lanes(R{}, lanes, upper);
+  if constexpr (kHalf > 1) {
+    return merge_lanes<R, kHalf / 2>(lanes, sequence);
+  } else {
+    return lanes[0];
+  }
+}
+
 // The tree over kAccumulators accumulators.
 template <class R, class Acc>
-Acc merge_accumulators(Acc* accumulators) {
-  typedef Acc Lanes __attribute__((vector_size(kLaneBytes)));
+Acc merge_accumulators(const Acc* accumulators) {
+  using Lanes = AccumulatorLanes<Acc>;
   constexpr int kLanes = kLaneBytes / sizeof(Acc);
-  int half = kAccumulators / 2;
-  for (; half >= kLanes; half /= 2) {
-    for (int j = 0; j < half; j += kLanes) {
-      Lanes low;
-      Lanes high;
-      std::memcpy(&low, accumulators + j, sizeof low);
-      std::memcpy(&high, accumulators + j + half, sizeof high);
-      combine_lanes(R{}, low, high);
-      std::memcpy(accumulators + j, &low, sizeof low);
-    }
+  constexpr int kVectors = kAccumulators / kLanes;
+  Lanes lanes[kVectors / 2];
+#pragma GCC unroll 16
+  for (int i = 0; i < kVectors / 2; ++i) {
+    Lanes high;
+    std::memcpy(&lanes[i], accumulators + i * kLanes, sizeof high);
+    std::memcpy(&high, accumulators + (i + kVectors / 2) * kLanes, sizeof high);
+    combine_lanes(R{}, lanes[i], high);
   }
-  for (; half > 0; half /= 2) {
-    for (int j = 0; j < half; ++j) {
-      accumulators[j] = R::combine(accumulators[j], accumulators[j + half]);
-    }
+#pragma GCC unroll 4
+  for (int half = kVectors / 4; half > 0; half /= 2) {
+#pragma GCC unroll 8
+    for (int i = 0; i < half; ++i) combine_lanes(R{}, lanes[i], lanes[i + half]);
   }
-  return accumulators[0];
+  return merge_lanes<R, kLanes / 2>(lanes[0], std::make_integer_sequence<int, kLanes>{});
 }
 
 // Reduces one chunk whose element k is in[k * stride].
@@ -126,9 +158,16 @@ Acc reduce_chunk(const In* in, std::int64_t count, std::int64_t stride) {
         }
       }
     }
-    for (; k < count; ++k) {
-      Acc& accumulator = accumulators[k % kAccumulators];
-      accumulator = R::combine(accumulator, R::load(in[k * stride]));
+    if (stride == 1) {
+      const auto rest = static_cast<int>(count - k);
+      for (int j = 0; j < rest; ++j) {
+        accumulators[j] = R::combine(accumulators[j], R::load(in[k + j]));
+      }
+    } else {
+      for (; k < count; ++k) {
+        Acc& accumulator = accumulators[k % kAccumulators];
+        accumulator = R::combine(accumulator, R::load(in[k * stride]));
+      }
     }
     if constexpr (kHasLanes) {
       if (width == kAccumulators) {

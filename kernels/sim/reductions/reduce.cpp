@@ -10,6 +10,9 @@ namespace {
 
 // The number of columns that are reduced side by side.
 constexpr int kTile = 512;
+// The levels of the tree over accumulators.
+constexpr int kLevels = 7;
+static_assert(1 << kLevels == kAccumulators);
 
 // Reduces one output at a time.
 template <class R, class Merge, class Acc, class In>
@@ -19,6 +22,12 @@ void reduce_rows(const ReducePlan& plan) {
   std::vector<Acc> partials;
   for (std::int64_t output = 0; output < plan.outputs; ++output) {
     const In* row = static_cast<const In*>(plan.in) + plan.kept.offset(output);
+    if (plan.chunks == 1 && plan.reduced.ndim == 1) {
+      store_reduced<Acc>(plan.out, plan.kept_out.offset(output), plan.out_dtype,
+                         reduce_chunk<R, Acc>(row, plan.length, plan.reduced.strides[0]),
+                         plan.divisor);
+      continue;
+    }
     partials.clear();
     for (std::int64_t first = 0; first < plan.length; first += kReduceChunk) {
       const std::int64_t count = std::min(kReduceChunk, plan.length - first);
@@ -35,30 +44,58 @@ void reduce_rows(const ReducePlan& plan) {
   }
 }
 
-// Reduces one chunk of `columns` neighbouring outputs. Element k of column c is in[k * stride + c].
+// Combines `rows` rows into `into`. Row k of column c is in[k * stride + c].
 template <class R, class Acc, class In>
-void reduce_tile(const In* in, std::int64_t count, std::int64_t stride, int columns,
-                 Acc (*accumulators)[kTile], Acc* out) {
-  const int width = accumulator_count(count);
-  for (int j = 0; j < width; ++j) std::fill_n(accumulators[j], columns, R::neutral());
-  // One lane after the other: its accumulators stay in the cache.
-  with_fma([=] {
-    for (int j = 0; j < width; ++j) {
-      Acc* into = accumulators[j];
-      for (std::int64_t k = j; k < count; k += kAccumulators) {
-        const In* row = in + k * stride;
-        for (int c = 0; c < columns; ++c) into[c] = R::combine(into[c], R::load(row[c]));
-      }
-    }
-  });
-  for (int half = width / 2; half > 0; half /= 2) {
-    for (int j = 0; j < half; ++j) {
-      for (int c = 0; c < columns; ++c) {
-        accumulators[j][c] = R::combine(accumulators[j][c], accumulators[j + half][c]);
-      }
+void combine_columns(Acc* __restrict__ into, const In* in, std::int64_t rows, std::int64_t stride,
+                     int columns) {
+  std::int64_t k = 0;
+  for (; k + 4 <= rows; k += 4) {
+    const In* row = in + k * stride;
+    for (int c = 0; c < columns; ++c) {
+      Acc value = R::combine(into[c], R::load(row[c]));
+      value = R::combine(value, R::load(row[c + stride]));
+      value = R::combine(value, R::load(row[c + 2 * stride]));
+      into[c] = R::combine(value, R::load(row[c + 3 * stride]));
     }
   }
-  std::copy_n(accumulators[0], columns, out);
+  for (; k < rows; ++k) {
+    const In* row = in + k * stride;
+    for (int c = 0; c < columns; ++c) into[c] = R::combine(into[c], R::load(row[c]));
+  }
+}
+
+// The bits of `i` < `width`, a power of two, in reverse.
+int reversed(int i, int width) {
+  int result = 0;
+  for (int bit = 1; bit < width; bit *= 2) result = 2 * result + ((i & bit) != 0);
+  return result;
+}
+
+// Reduces one chunk of `columns` neighbouring outputs to `out`. Element k of column c is
+// in[k * stride + c]. `levels` has kLevels + 1 rows of scratch.
+//
+// Accumulators come in the order in which the tree combines them, so that one of each of its levels
+// is enough, which stay in the cache.
+template <class R, class Acc, class In>
+void reduce_tile(const In* in, std::int64_t count, std::int64_t stride, int columns, Acc* out,
+                 Acc (*levels)[kTile]) {
+  const int width = accumulator_count(count);
+  with_fma([=] {
+    for (int i = 0; i < width; ++i) {
+      const int j = reversed(i, width);
+      Acc* const into = levels[kLevels];
+      std::fill_n(into, columns, R::neutral());
+      if (j < count) {
+        combine_columns<R>(into, in + j * stride, (count - j - 1) / kAccumulators + 1,
+                           kAccumulators * stride, columns);
+      }
+      int level = 0;
+      for (; (i >> level & 1) != 0; ++level) {
+        for (int c = 0; c < columns; ++c) into[c] = R::combine(levels[level][c], into[c]);
+      }
+      std::copy_n(into, columns, i + 1 < width ? levels[level] : out);
+    }
+  });
 }
 
 // Reduces outputs whose elements are adjacent in the input, one tile at a time.
@@ -66,8 +103,8 @@ template <class R, class Merge, class Acc, class In>
 void reduce_columns(const ReducePlan& plan) {
   const std::int64_t width = plan.kept.sizes[plan.kept.ndim - 1];
   const std::int64_t stride = plan.reduced.strides[0];
-  std::vector<Acc> scratch(kAccumulators * kTile);
-  auto* accumulators = reinterpret_cast<Acc(*)[kTile]>(scratch.data());
+  std::vector<Acc> scratch((kLevels + 1) * kTile);
+  auto* levels = reinterpret_cast<Acc(*)[kTile]>(scratch.data());
   std::vector<Acc> tile_partials(plan.chunks * kTile);
   std::vector<Acc> partials;
   for (std::int64_t base = 0; base < plan.outputs; base += width) {
@@ -77,7 +114,7 @@ void reduce_columns(const ReducePlan& plan) {
       for (std::int64_t chunk = 0; chunk < plan.chunks; ++chunk) {
         const std::int64_t first = chunk * kReduceChunk;
         reduce_tile<R, Acc>(in + first * stride, std::min(kReduceChunk, plan.length - first),
-                            stride, columns, accumulators, tile_partials.data() + chunk * kTile);
+                            stride, columns, tile_partials.data() + chunk * kTile, levels);
       }
       for (int c = 0; c < columns; ++c) {
         partials.clear();

@@ -3,7 +3,9 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <limits>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "tests/kernels/kernel_arrays.hpp"
@@ -108,6 +110,50 @@ TEST(GemmKernelTest, MultipliesOperandsInEveryLayout) {
         fill_range(c, 3, -1, 1);
         expect_product(a, b, c, 1, 0);
       }
+    }
+  }
+}
+
+TEST(GemmKernelTest, DoesNotReadOldElements) {
+  for (const Runner run : {testing::run_on_cpu, testing::run_on_device}) {
+    for (const Shape& sizes : {Shape{2, 5, 3}, Shape{1, 40, 33}, Shape{1, 1, 9}, Shape{3, 9, 1}}) {
+      Array a(f32, contiguous({sizes[0], sizes[1], 7}));
+      Array b(f32, contiguous({sizes[0], 7, sizes[2]}));
+      fill_range(a, 1, -1, 1);
+      fill_range(b, 2, -1, 1);
+      const auto product_over = [&](float old) {
+        Array out(f32, contiguous(sizes));
+        for (std::int64_t i = 0; i < out.numel(); ++i) out.set<float>(i, old);
+        std::vector<Array> arrays{std::move(out), a, b};
+        run(arrays, [](const Target& target, const std::vector<TensorRef>& t) {
+          kernels::gemm(target, t[0], t[1], t[2], TensorRef{}, -1.5, 0, Activation::none);
+        });
+        return arrays[0];
+      };
+      const Array expected = product_over(0);
+      const Array result = product_over(NAN);
+      for (std::int64_t i = 0; i < result.numel(); ++i) {
+        ASSERT_EQ(result.bits(i), expected.bits(i)) << sizes << " at " << i;
+      }
+    }
+  }
+}
+
+TEST(GemmKernelTest, NaNIsCanonicalOnTheHost) {
+  Array a(f32, contiguous({1, 3, 4}));
+  Array b(f32, contiguous({1, 4, 5}));
+  fill_range(a, 1, -1, 1);
+  fill_range(b, 2, -1, 1);
+  a.set<float>(5, -std::numeric_limits<float>::quiet_NaN());
+  std::vector<Array> arrays{Array(f32, contiguous({1, 3, 5})), a, b};
+  testing::run_on_cpu(arrays, [&](const Target& target, const std::vector<TensorRef>& t) {
+    kernels::gemm(target, t[0], t[1], t[2], TensorRef{}, 1, 0, Activation::none);
+  });
+  for (std::int64_t i = 0; i < 15; ++i) {
+    if (i / 5 == 1) {
+      EXPECT_EQ(arrays[0].bits(i), 0x7fc00000U) << i;
+    } else {
+      EXPECT_FALSE(std::isnan(arrays[0].value(i))) << i;
     }
   }
 }

@@ -41,44 +41,6 @@ TEST_P(ElementwiseTest, BroadcastsOperands) {
       "dimension 1");
 }
 
-// Contiguous tensors of one shape have a way of their own on the CPU.
-TEST_P(ElementwiseTest, ContiguousOperandsGiveWhatStridedOnesDo) {
-  using Write = std::function<void(Tensor&, const Tensor&, const Tensor&)>;
-  using T = const Tensor&;
-  const std::vector<Write> operations{
-      [](Tensor& out, T a, T b) { add_out(out, a, b, 2); },
-      [](Tensor& out, T a, T b) { sub_out(out, a, b, 3); },
-      [](Tensor& out, T a, T b) { mul_out(out, a, b); },
-      [](Tensor& out, T a, T b) { remainder_out(out, a, b); },
-      [](Tensor& out, T a, T b) { pow_out(out, a, b); },
-      [](Tensor& out, T a, T b) { minimum_out(out, a, b); },
-      [](Tensor& out, T a, T b) { maximum_out(out, a, b); },
-      [](Tensor& out, T a, T) { mul_out(out, a, 3); },
-  };
-  for (const DType dtype : {f64, f32, f16, bf16, i64, u8}) {
-    for (const Shape& sizes : {Shape{}, Shape{1}, Shape{3, 1, 13}}) {
-      const Tensor a = on(randint(1, 7, sizes)).to(dtype);
-      const Tensor b = on(randint(1, 4, sizes)).to(dtype);
-      const auto strided = [&](const Tensor& tensor) {
-        return stack({tensor, tensor}, -1).select(-1, 1);
-      };
-      for (const Write& write : operations) {
-        Tensor expected = strided(a);
-        write(expected, strided(a), strided(b));
-        Tensor apart = empty_like(a);
-        write(apart, a, b);
-        EXPECT_TRUE(equal(apart, expected)) << sizes;
-        Tensor left = a.clone();
-        write(left, left, b);
-        EXPECT_TRUE(equal(left, expected)) << sizes;
-        Tensor right = b.clone();
-        write(right, a, right);
-        EXPECT_TRUE(equal(right, expected)) << sizes;
-      }
-    }
-  }
-}
-
 TEST_P(ElementwiseTest, WorksOnViews) {
   const Tensor base = on(arange(12)).view({3, 4});
   EXPECT_THAT((base.t() * 2).slice(0, 1, 3).contiguous().to_vector<int64_t>(),
