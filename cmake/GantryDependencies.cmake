@@ -132,7 +132,7 @@ function(gantry_print_summary)
   message(STATUS "gantry ${PROJECT_VERSION}, ${CMAKE_BUILD_TYPE}, ${CMAKE_CXX_COMPILER_ID} ${CMAKE_CXX_COMPILER_VERSION}")
   foreach(_entry IN LISTS GANTRY_SUMMARY ITEMS
           "sanitizers|${GANTRY_SANITIZE}" "tests|${GANTRY_BUILD_TESTS}" "benchmarks|${GANTRY_BUILD_BENCHMARKS}"
-          "examples|${GANTRY_BUILD_EXAMPLES}" "ccache|${GANTRY_CCACHE}" "linker|${GANTRY_LINKER}")
+          "examples|${GANTRY_BUILD_EXAMPLES}" "ccache|${GANTRY_CCACHE}" "linker|${GANTRY_MOLD}")
     string(REPLACE "|" ";" _pair "${_entry}")
     list(GET _pair 0 _name)
     list(LENGTH _pair _length)

@@ -3,6 +3,9 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include <algorithm>
+#include <numeric>
+
 #include <gantry/core/error.hpp>
 #include <gantry/core/log.hpp>
 
@@ -34,6 +37,18 @@ std::string Bootstrap::absence_text(int rank, std::chrono::milliseconds waited,
   return fmt::format(
       "{}: rank {} waited {}, but rank(s) {} did not come (GANTRY_COLL_TIMEOUT sets the deadline)",
       purpose_, rank, duration_text(waited), fmt::join(missing, ", "));
+}
+
+int Bootstrap::rank_among(const std::vector<int>& members, int rank) {
+  return static_cast<int>(std::find(members.begin(), members.end(), rank) - members.begin());
+}
+
+std::unique_ptr<Bootstrap> Bootstrap::through(const ControlSegment& own, std::size_t size) const {
+  std::vector<int> everyone(size);
+  std::iota(everyone.begin(), everyone.end(), 0);
+  auto made = make_shared_memory_bootstrap(own, everyone, 0);
+  made->set_purpose(purpose());
+  return made;
 }
 
 std::unique_ptr<Bootstrap> make_single_bootstrap() { return std::make_unique<SingleBootstrap>(); }

@@ -51,6 +51,18 @@ class Bootstrap {
   // "Communicator::world: rank 0 waited 3 s, but rank(s) 1 did not come (…)".
   std::string absence_text(int rank, std::chrono::milliseconds waited,
                            const std::vector<int>& missing) const;
+  // What `all`, in rank order, has for the members of a subset.
+  template <class Entry>
+  static std::vector<Entry> entries_of(const std::vector<Entry>& all,
+                                       const std::vector<int>& members) {
+    std::vector<Entry> some;
+    for (const int member : members) some.push_back(all.at(static_cast<std::size_t>(member)));
+    return some;
+  }
+  // The rank in a subset of a rank that is a member of it.
+  static int rank_among(const std::vector<int>& members, int rank);
+  // A bootstrap through the control segment of the group of `size` ranks, for the same purpose.
+  std::unique_ptr<Bootstrap> through(const ControlSegment& own, std::size_t size) const;
 
  private:
   std::string purpose_ = "Communicator";

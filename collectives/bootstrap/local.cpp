@@ -1,4 +1,5 @@
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <condition_variable>
@@ -117,14 +118,10 @@ class LocalBootstrap final : public Bootstrap {
 
   std::unique_ptr<Bootstrap> subset(const std::vector<int>& members,
                                     std::string_view name) override {
-    std::string key(name);
-    int rank = 0;
-    for (std::size_t i = 0; i < members.size(); ++i) {
-      key += fmt::format("/{}", members[i]);
-      if (members[i] == rank_) rank = static_cast<int>(i);
-    }
+    std::string key = fmt::format("{}/{}", name, fmt::join(members, "/"));
     key += fmt::format("#{}", subsets_[key]++);
-    return std::make_unique<LocalBootstrap>(rendezvous_->part(key, members.size()), rank);
+    return std::make_unique<LocalBootstrap>(rendezvous_->part(key, members.size()),
+                                            rank_among(members, rank_));
   }
 
  private:

@@ -222,11 +222,8 @@ class MpiBootstrap final : public Bootstrap {
 
   std::unique_ptr<Bootstrap> subset(const std::vector<int>& members,
                                     std::string_view name) override {
-    std::vector<int> there;
-    for (const int member : members) there.push_back(members_[static_cast<std::size_t>(member)]);
-    const auto here = std::find(members.begin(), members.end(), rank_);
-    return std::make_unique<MpiBootstrap>(
-        comm_, std::move(there), static_cast<int>(here - members.begin()), tag_of(name), timeout_);
+    return std::make_unique<MpiBootstrap>(comm_, entries_of(members_, members),
+                                          rank_among(members, rank_), tag_of(name), timeout_);
   }
 
  private:

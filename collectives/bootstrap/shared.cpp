@@ -6,7 +6,6 @@
 #include <cstring>
 #include <functional>
 #include <map>
-#include <numeric>
 #include <thread>
 #include <utility>
 
@@ -71,11 +70,7 @@ class SharedMemoryBootstrap final : public Bootstrap {
   int lost_rank() const noexcept override { return -1; }
 
   std::unique_ptr<Bootstrap> move_to(const ControlSegment& own) override {
-    std::vector<int> everyone(members_.size());
-    std::iota(everyone.begin(), everyone.end(), 0);
-    auto moved = make_shared_memory_bootstrap(own, everyone, 0);
-    moved->set_purpose(purpose());
-    return moved;
+    return through(own, members_.size());
   }
 
   std::unique_ptr<Bootstrap> subset(const std::vector<int>& members,
@@ -83,13 +78,9 @@ class SharedMemoryBootstrap final : public Bootstrap {
     if (members.size() == 1) return make_single_bootstrap();
     const std::string key = fmt::format("{}/{}/{}", generation_, name, fmt::join(members, "-"));
     const std::string text = fmt::format("{}#{}", key, subsets_[key]++);
-    std::vector<Member> some;
-    std::size_t me = 0;
-    for (const int member : members) {
-      if (static_cast<std::size_t>(member) == me_) me = some.size();
-      some.push_back(members_.at(static_cast<std::size_t>(member)));
-    }
-    return std::make_unique<SharedMemoryBootstrap>(file_, std::move(some), me,
+    const int me = rank_among(members, static_cast<int>(me_));
+    return std::make_unique<SharedMemoryBootstrap>(file_, entries_of(members_, members),
+                                                   static_cast<std::size_t>(me),
                                                    std::hash<std::string>{}(text), timeout_);
   }
 

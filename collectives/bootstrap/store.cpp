@@ -71,8 +71,6 @@ class StoreBootstrap final : public Bootstrap {
 
   std::unique_ptr<Bootstrap> subset(const std::vector<int>& members,
                                     std::string_view name) override {
-    std::vector<JobMember> some;
-    for (const int member : members) some.push_back(members_.at(static_cast<std::size_t>(member)));
     std::string prefix = fmt::format("{}/{}/{}", prefix_, name, fmt::join(members, "-"));
     // A long list does not fit into a key.
     if (prefix.size() > kStoreMaxKeyBytes / 2) {
@@ -80,8 +78,8 @@ class StoreBootstrap final : public Bootstrap {
                            std::hash<std::string>{}(prefix));
     }
     const int times = subsets_[prefix]++;
-    const auto me = std::find(members.begin(), members.end(), me_) - members.begin();
-    return std::make_unique<StoreBootstrap>(connection_, std::move(some), static_cast<int>(me),
+    return std::make_unique<StoreBootstrap>(connection_, entries_of(members_, members),
+                                            rank_among(members, me_),
                                             fmt::format("{}#{}", prefix, times));
   }
 

@@ -146,22 +146,14 @@ class NcclBootstrap final : public Bootstrap {
 
   std::unique_ptr<Bootstrap> subset(const std::vector<int>& members,
                                     std::string_view /*name*/) override {
-    std::vector<int> some;
-    std::size_t rank = 0;
-    for (const int member : members) {
-      if (static_cast<std::size_t>(member) == rank_) rank = some.size();
-      some.push_back(members_[static_cast<std::size_t>(member)]);
-    }
-    if (some.size() == 1) return make_single_bootstrap();
-    return std::make_unique<NcclBootstrap>(shared_, std::move(some), rank, false, timeout_);
+    if (members.size() == 1) return make_single_bootstrap();
+    const int rank = rank_among(members, static_cast<int>(rank_));
+    return std::make_unique<NcclBootstrap>(shared_, entries_of(members_, members),
+                                           static_cast<std::size_t>(rank), false, timeout_);
   }
 
   std::unique_ptr<Bootstrap> move_to(const ControlSegment& own) override {
-    std::vector<int> everyone(members_.size());
-    std::iota(everyone.begin(), everyone.end(), 0);
-    auto moved = make_shared_memory_bootstrap(own, everyone, 0);
-    moved->set_purpose(purpose());
-    return moved;
+    return through(own, members_.size());
   }
 
  private:
