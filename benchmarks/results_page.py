@@ -73,6 +73,8 @@ element are indices, keys and sorted elements: 320 µs. PyTorch's unordered addi
 
 ORDERING_TEXT = """
 The same for orderings. `topk` takes 64 elements of one row, `topk_rows` 64 of each row of a square matrix.
+`unique` sorts the keys of 16 Mi elements in four passes of 8 bytes an element: 128 µs at 4.2 TB/s. Keys, values,
+comparisons and marks of runs move another 28 bytes an element: 112 µs.
 """
 
 CPU_TEXT = """
