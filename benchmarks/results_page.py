@@ -69,10 +69,16 @@ KERNEL_TEXT = """
 One GPU, time to completion of calls in a row. Sizes are those of the input, or of the output where there is none.
 Matrices are square, but rows of `softmax_short` have 128 elements and those of `softmax_long` 65,536. `scatter_add`
 sums in a fixed order, PyTorch's in the order in which its atomic operations happen to come.
+
+Memory moves about 4.2 TB/s. `scatter_add` of 64 Mi elements puts them into a stable order by the 23 bits of their
+destinations. Three passes of a radix sort read and write 8 bytes an element each: 3.2 GB, 770 µs. Another 20 bytes an
+element are indices, keys and sorted elements: 320 µs. PyTorch's unordered additions take less than the three passes.
 """
 
 ORDERING_TEXT = """
 The same for orderings. `topk` takes 64 elements of one row, `topk_rows` 64 of each row of a square matrix.
+`unique` sorts the keys of 16 Mi elements in four passes of 8 bytes an element: 128 µs at 4.2 TB/s. Keys, values,
+comparisons and marks of runs move another 28 bytes an element: 112 µs.
 """
 
 LARGE_TEXT = """

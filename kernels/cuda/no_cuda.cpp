@@ -99,6 +99,8 @@ void softmax(void*, bool, const FibrePlan&, void*) { refuse("softmax"); }
 void sort_in_blocks(void*, const SortPlan&, const SortCandidates&) { refuse("sort"); }
 std::size_t sort_scratch_bytes(const SortPlan&) { refuse("sort"); }
 void sort(void*, const SortPlan&, void*) { refuse("sort"); }
+std::size_t sort_values_bytes(const SortPlan&) { refuse("sort"); }
+void sort_values(void*, const SortPlan&, void*) { refuse("sort"); }
 std::size_t select_scratch_bytes(const SortPlan&) { refuse("select_rank"); }
 void select(void*, const SortPlan&, void*) { refuse("select_rank"); }
 std::size_t cumulative_scratch_bytes(const SortPlan&) { refuse("cumulative_extremum"); }

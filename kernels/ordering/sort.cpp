@@ -78,6 +78,22 @@ void sort(const Target& target, const TensorRef& values, const TensorRef& indice
       [&](void* stream) { sort_on_gpu(target, stream, plan); });
 }
 
+void sort_values(const Target& target, const TensorRef& values, const TensorRef& in) {
+  if (values.numel() == 0) return;
+  SortPlan plan = make_sort_plan(values, {}, in, 0);
+  plan.count = plan.fibres.length;
+  submit(
+      {"sort", 2}, target, {&values, &in}, [plan] { host::sort(plan); },
+      [&](void* stream) {
+        if (plan.fibres.length <= cuda::kBlockSort) {
+          cuda::sort_in_blocks(stream, plan, {});
+          return;
+        }
+        const Scratch scratch(target, cuda::sort_values_bytes(plan));
+        cuda::sort_values(stream, plan, scratch.data());
+      });
+}
+
 void select_rank(const Target& target, const TensorRef& values, const TensorRef& indices,
                  const TensorRef& in, int dim, std::int64_t rank, const TensorRef& ranks) {
   if (values.numel() == 0 || indices.numel() == 0) return;

@@ -24,6 +24,10 @@ void check_sort_length(std::string_view op, const Target& target, std::int64_t l
 void sort(const Target& target, const TensorRef& values, const TensorRef& indices,
           const TensorRef& in, int dim, bool descending);
 
+// Writes the elements of `in`, 1-D, to `values`, contiguous, in ascending order. All zeros may
+// become the first one, and NaNs lose their payloads.
+void sort_values(const Target& target, const TensorRef& values, const TensorRef& in);
+
 // Writes element `rank` of the ascending order of each fibre along `dim`, and its index. `ranks`,
 // i64 with size 1 at `dim`, has one rank for each fibre; a default TensorRef means `rank`.
 void select_rank(const Target& target, const TensorRef& values, const TensorRef& indices,

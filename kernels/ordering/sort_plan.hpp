@@ -86,6 +86,11 @@ void sort_in_blocks(void* stream, const SortPlan& plan, const SortCandidates& ca
 [[nodiscard]] std::size_t sort_scratch_bytes(const SortPlan& plan);
 void sort(void* stream, const SortPlan& plan, void* scratch);
 
+// sort of one fibre without indices, whose values are dense and begin on 16 bytes. All zeros may
+// become the first one, and NaNs lose their payloads.
+[[nodiscard]] std::size_t sort_values_bytes(const SortPlan& plan);
+void sort_values(void* stream, const SortPlan& plan, void* scratch);
+
 [[nodiscard]] std::size_t select_scratch_bytes(const SortPlan& plan);
 void select(void* stream, const SortPlan& plan, void* scratch);
 

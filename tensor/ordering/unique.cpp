@@ -16,6 +16,7 @@
 
 #include "kernels/observed_op.hpp"
 #include "kernels/ordering/binning.hpp"
+#include "kernels/ordering/sort.hpp"
 #include "tensor/check.hpp"
 #include "tensor/outputs.hpp"
 #include "tensor/same_device.hpp"
@@ -66,6 +67,16 @@ Runs find_runs(std::string_view op, const Tensor& differs, const Tensor& order, 
         cat({result.starts.narrow(0, 1, count - 1), full({1}, n, indices)}).sub(result.starts);
   }
   return result;
+}
+
+// The elements of a 1-D tensor in ascending order. Zeros are the first of them, and NaNs any.
+Tensor sorted_values(std::string_view op, const Tensor& elements) {
+  const kernels::Target target = detail::target_of(elements);
+  kernels::check_sort_length(op, target, elements.numel());
+  Tensor values = empty(elements.sizes(), {.dtype = elements.dtype(), .device = elements.device()});
+  kernels::note_op(op);
+  kernels::sort_values(target, values.ref(), elements.ref());
+  return values;
 }
 
 // Whether each element along `dim` but the first differs from the one before.
@@ -206,9 +217,17 @@ UniqueElements unique(const Tensor& self, bool /*sorted*/, bool return_inverse, 
     return unique_slices(self, slice_dim("unique", self, *dim), return_inverse, return_counts);
   }
   const Tensor flat = self.reshape({-1});
-  if (!return_inverse) return unique_runs("unique", self, msort(flat), {}, false, return_counts);
-  const ValuesAndIndices sorted = sort(flat);
-  return unique_runs("unique", self, sorted.values, sorted.indices, true, return_counts);
+  ValuesAndIndices sorted;
+  if (return_inverse) {
+    sorted = sort(flat);
+  } else {
+    sorted.values = sorted_values("unique", flat);
+  }
+  UniqueElements result =
+      unique_runs("unique", self, sorted.values, sorted.indices, return_inverse, return_counts);
+  // The payloads of NaNs would depend on the sort.
+  if (is_floating_point(self.dtype())) result.values = result.values.mul(1);
+  return result;
 }
 
 UniqueElements unique_consecutive(const Tensor& self, bool return_inverse, bool return_counts,
@@ -231,7 +250,7 @@ Tensor isin(const Operand& elements, const Operand& test_elements, bool /*assume
     return full(sizes_of(elements), invert, {.dtype = DType::bool_, .device = device});
   }
   const Tensor sought = tensor_of(elements, dtype, device);
-  const Tensor sorted = msort(tested);
+  const Tensor sorted = sorted_values("isin", tested);
   const Tensor places = searchsorted(sorted, sought).clamp(std::nullopt, tested.numel() - 1);
   const Tensor found = sorted.index_select(0, places.reshape({-1})).view(sought.sizes());
   return invert ? sought.ne(found) : sought.eq(found);

@@ -197,6 +197,28 @@ TEST_P(SortingTest, UniqueElementsTheirPlacesAndCounts) {
   EXPECT_THAT(positions(odd.counts), ElementsAre(2, 1, 1, 1));
 }
 
+// Also of more elements than a block sorts, and without the inverse.
+TEST_P(SortingTest, UniqueTakesTheFirstZero) {
+  for (const DType dtype : {f32, f64, f16, bf16}) {
+    for (const std::int64_t length : {2, 100, 2049, 40000}) {
+      for (const double first : {0.0, -0.0}) {
+        for (const std::int64_t place : {std::int64_t{0}, length / 3, length - 2}) {
+          Tensor t = full({length}, 3, options()).to(dtype);
+          t.narrow(0, place, 1).fill_(first);
+          t.narrow(0, place + 1, 1).fill_(-first);
+          const Tensor values = unique(t).values;
+          ASSERT_EQ(values[0].item<double>(), 0);
+          ASSERT_EQ(std::signbit(values[0].item<double>()), std::signbit(first))
+              << dtype << " " << length << " " << place;
+          ASSERT_EQ(values.size(0), length == 2 ? 1 : 2);
+          ASSERT_EQ(std::signbit(unique(t, true, true).values[0].item<double>()),
+                    std::signbit(first));
+        }
+      }
+    }
+  }
+}
+
 TEST_P(SortingTest, UniqueOfEveryDTypeAgreesWithASet) {
   std::mt19937 random(9);
   for (const DType dtype : testing::all_dtypes()) {
