@@ -36,14 +36,15 @@ ReducedDims reduced_dims(std::string_view op, const Tensor& self, const Axes& ax
   ReducedDims result;
   result.dims = detail::wrap_dims(op, axes, self);
   if (self.dim() == 0) return result;
-  for (int d = 0; d < self.dim(); ++d) {
+  const Shape& sizes = self.sizes();
+  for (int d = 0; d < sizes.size(); ++d) {
     const bool is_reduced =
         std::find(result.dims.begin(), result.dims.end(), d) != result.dims.end();
-    result.kept.push_back(is_reduced ? 1 : self.size(d));
+    result.kept.push_back(is_reduced ? 1 : sizes[d]);
     if (is_reduced) {
-      result.length *= self.size(d);
+      result.length *= sizes[d];
     } else {
-      result.removed.push_back(self.size(d));
+      result.removed.push_back(sizes[d]);
     }
   }
   return result;

@@ -74,6 +74,7 @@ TEST(ThreadFreeListTest, KeepsFewPiecesUntilTheThreadEnds) {
     for (int i = 0; i < kMostKept; ++i) pieces[static_cast<size_t>(i)] = List<2>::allocate();
     EXPECT_EQ(live_pieces, before + kMostKept);
     for (int i = 0; i < kMostKept; ++i) List<2>::deallocate(pieces[static_cast<size_t>(i)]);
+    EXPECT_EQ(live_pieces, before + kMostKept);
   }).join();
   EXPECT_EQ(live_pieces, before);
 }
