@@ -406,8 +406,10 @@ void Communicator::Impl::check(std::uint64_t call, bool pending) {
   faults_.raise(call);
   faults_.raise_unreported();
   if (pending || call >= first_lost_) require_intact();
-  // A device reports no second mismatch before its first one is taken.
-  if (!pending && call > first_mismatch_ && !flight::is_message(call)) control->verify(call);
+  if (pending || flight::is_message(call)) return;
+  // A device reports no second mismatch before its first one is taken, and none of blocks between
+  // other ranks.
+  if (call > first_mismatch_ || control->has_block_counts(call)) control->verify(call);
 }
 
 void Communicator::Impl::require_intact() {

@@ -143,6 +143,10 @@ void ControlSegment::verify(std::uint64_t call) const {
   if (reference) verify_block_counts(reference->call);
 }
 
+bool ControlSegment::has_block_counts(std::uint64_t call) const {
+  return view().block_counts(rank_, call).get(call, size_).has_value();
+}
+
 void ControlSegment::verify_block_counts(const flight::Call& call) const {
   if (call.count >= 0) return;
   const auto number = static_cast<std::uint64_t>(call.number);

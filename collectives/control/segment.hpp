@@ -112,6 +112,8 @@ class ControlSegment {
   // Throws: CollectiveMismatch naming the first rank with a record and the first that differs, or
   // the first two ranks whose block sizes differ.
   void verify(std::uint64_t call) const;
+  // True if this rank recorded block sizes for collective `call`.
+  bool has_block_counts(std::uint64_t call) const;
   // True if a fault that a kernel of this rank reported is pending; one load.
   bool has_fault() const noexcept;
   // The pending fault, which stays pending.
