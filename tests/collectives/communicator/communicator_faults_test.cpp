@@ -229,8 +229,8 @@ TEST_F(CommunicatorFaultsTest, UnevenCountsThatDifferAreAMismatch) {
 TEST_F(CommunicatorFaultsTest, UnevenMismatchesNameTheRanksThatDisagreeAndTheirSizes) {
   GANTRY_REQUIRE_DEVICES(4);
   on_ranks(4, [](CollectiveSuite& suite, Communicator& group) {
-    // All blocks are of 4 elements, but rank 3 sends 8 to rank 0 and 6 to rank 1. Rank 2 agrees with
-    // every other rank, and its kernel may end before they withdraw.
+    // All blocks are of 4 elements, but rank 3 sends 8 to rank 0 and 6 to rank 1. Rank 2 agrees
+    // with every other rank, and its kernel may end before they withdraw.
     std::vector<std::int64_t> sends(4, 4);
     const std::vector<std::int64_t> receives(4, 4);
     if (group.rank() == 3) sends = {8, 6, 4, 4};
