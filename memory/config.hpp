@@ -22,7 +22,7 @@ struct AllocConfig {
   double fraction = 1;
   /// Whether pinned memory is mapped here and registered with the driver; none: where that is
   /// faster (Note [Getting page-locked memory]).
-  std::optional<bool> pinned_register;
+  std::optional<bool> pinned_register = std::nullopt;
   /// The most threads that fault in registered memory; 0: up to 16.
   int pinned_threads = 0;
   /// Size of the first pinned segment, in bytes.

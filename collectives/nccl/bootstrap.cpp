@@ -16,6 +16,8 @@
 #include <gantry/core/error.hpp>
 #include <gantry/device/guard.hpp>
 #include <gantry/extend/driver.hpp>
+#include <gantry/memory/buffer.hpp>
+#include <gantry/streams/stream.hpp>
 
 #include "collectives/bootstrap/bootstrap.hpp"
 #include "collectives/control/segment.hpp"
@@ -23,7 +25,7 @@
 #include "collectives/nccl/library.hpp"
 #include "core/processes/background_thread.hpp"
 #include "core/processes/suspend_aware_timeout.hpp"
-#include "memory/source/driver_memory.hpp"
+#include "memory/backends.hpp"
 
 namespace gantry {
 
@@ -31,7 +33,9 @@ namespace {
 
 constexpr const char* kMaker = "Communicator::from_nccl";
 
-// The communicator, with a stream for the exchanges. Bootstraps of subsets share it.
+// The communicator, with a stream for the exchanges. Bootstraps of subsets share it. The memory of
+// the exchanges is cached memory: the driver's free would wait for the other ranks of this process,
+// whose kernels may wait for this one (Note [Freeing beside waiting kernels]).
 struct SharedNcclComm {
   SharedNcclComm(ncclComm_t comm, Device device)
       : comm(comm),
@@ -43,6 +47,7 @@ struct SharedNcclComm {
       (void)buffer.release();
       return;
     }
+    buffer.reset();
     driver().destroy_event(event);
     driver().destroy_stream(stream);
   }
@@ -55,15 +60,13 @@ struct SharedNcclComm {
   const NativeEvent event;
   std::mutex mutex;  // around every exchange
   bool is_stuck = false;
-  memory::DriverMemory buffer;
-  std::size_t buffer_bytes = 0;
+  memory::Buffer buffer;
 
-  // Memory of `bytes` on the device; kept, because freeing it waits for the device.
+  // Memory of `bytes` on the device, for work on the stream.
   std::byte* room(std::size_t bytes) {
-    if (bytes > buffer_bytes) {
-      bytes = std::max(bytes, std::size_t{64} << 10);
-      buffer = memory::DriverMemory(device.index, bytes, "exchanges over NCCL");
-      buffer_bytes = bytes;
+    if (bytes > buffer.bytes()) {
+      const Stream on = Stream::external(stream.handle, device);
+      buffer = memory::Buffer(memory::standard_allocator().allocate(on, bytes));
     }
     return static_cast<std::byte*>(buffer.data());
   }

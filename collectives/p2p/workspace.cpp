@@ -4,9 +4,6 @@
 
 #include <cstring>
 #include <exception>
-#include <list>
-#include <mutex>
-#include <new>
 #include <utility>
 
 #include <gantry/core/error.hpp>
@@ -24,32 +21,11 @@
 
 namespace gantry {
 
-struct Workspace::Memory {
-  Memory(int device, std::byte* data, bool owned) : device(device), data(data), owned(owned) {}
-  Memory(const Memory&) = delete;
-  Memory& operator=(const Memory&) = delete;
-  ~Memory() {
-    try {
-      if (owned) {
-        driver().deallocate(device, data);
-      } else {
-        driver().close_memory(data);
-      }
-    } catch (const std::exception& error) {
-      logging::warn(fmt::format("releasing a communicator's workspace: {}", error.what()));
-    }
-  }
-
-  int device;
-  std::byte* data;
-  bool owned;
-};
-
 // Bytes and fixed-width numbers only, so that there is no padding.
 struct Workspace::Export {
   NativeMemoryHandle handle;
   std::uint64_t start_time = 0;
-  std::uint64_t address = 0;  // of a shared_ptr<Memory>, for ranks of the same process
+  std::uint64_t address = 0;  // of a shared_ptr<WorkspaceMemory>, for ranks of the same process
   std::int32_t pid = 0;
   std::int32_t device = 0;
   char uuid[64] = {};
@@ -74,22 +50,22 @@ Workspace::Workspace(Bootstrap& bootstrap, const ControlSegment& control, int de
       device_(device),
       is_closed_(control.closing()),
       memory_(static_cast<std::size_t>(control.size())) {
-  free_kept();
   try {
     open_all(bootstrap, device, bytes);
   } catch (...) {
     close();
-    keep(std::move(memory_[mine_]), std::move(is_closed_));
+    KeptWorkspaces::instance().free_or_keep(std::move(memory_[mine_]), std::move(is_closed_));
     throw;
   }
-  count_sharing(true);
+  is_shared_ = has_neighbours();
+  if (is_shared_) KeptWorkspaces::instance().begin_sharing();
 }
 
 Workspace::~Workspace() {
   close();
-  keep(std::move(memory_[mine_]), std::move(is_closed_));
-  count_sharing(false);
-  free_kept();
+  KeptWorkspaces& kept = KeptWorkspaces::instance();
+  kept.free_or_keep(std::move(memory_[mine_]), std::move(is_closed_));
+  if (is_shared_) kept.end_sharing();
 }
 
 void Workspace::close() noexcept {
@@ -102,71 +78,24 @@ void Workspace::give_back(Bootstrap& bootstrap) {
   close();
   (void)bootstrap.all_gather("closed");
   memory_[mine_].reset();
+  // A rank that went on could start a kernel, for which the free of another would wait.
+  (void)bootstrap.all_gather("freed");
 }
 
-namespace {
-
-// Memory that other ranks may have open, and the check that they have closed it.
-template <class Memory>
-struct Kept {
-  std::shared_ptr<Memory> memory;
-  std::function<bool()> is_closed;
-};
-
-template <class Memory>
-struct KeptList {
-  std::mutex mutex;
-  std::list<Kept<Memory>> entries;
-  int shared_workspaces = 0;
-
-  // Never destroyed: what is still there ends with the process.
-  static KeptList& instance() {
-    static auto& list = *new KeptList();
-    return list;
+bool Workspace::has_neighbours() const {
+  for (std::size_t rank = 0; rank < memory_.size(); ++rank) {
+    if (rank != mine_ && memory_[rank] && memory_[rank]->is_own()) return true;
   }
-};
-
-}  // namespace
-
-void Workspace::keep(std::shared_ptr<Memory> memory, std::function<bool()> is_closed) noexcept {
-  if (memory == nullptr || (memory.use_count() == 1 && is_closed())) return;
-  auto& kept = KeptList<Memory>::instance();
-  try {
-    const std::lock_guard lock(kept.mutex);
-    kept.entries.push_back({memory, std::move(is_closed)});
-  } catch (const std::bad_alloc&) {  // lost, rather than freed too soon
-    (void)new (std::nothrow) std::shared_ptr<Memory>(std::move(memory));
-  }
-}
-
-void Workspace::free_kept() noexcept {
-  auto& kept = KeptList<Memory>::instance();
-  std::list<Kept<Memory>> ready;  // outlives the lock
-  const std::lock_guard lock(kept.mutex);
-  for (auto entry = kept.entries.begin(); entry != kept.entries.end();) {
-    const auto here = entry++;
-    const bool is_mine = here->memory->device == device_ || kept.shared_workspaces == 0;
-    if (is_mine && here->memory.use_count() == 1 && here->is_closed()) {
-      ready.splice(ready.end(), kept.entries, here);
-    }
-  }
-}
-
-void Workspace::count_sharing(bool begins) noexcept {
-  if (begins) {
-    for (std::size_t rank = 0; rank < memory_.size(); ++rank) {
-      is_shared_ = is_shared_ || (rank != mine_ && memory_[rank] && memory_[rank]->owned);
-    }
-  }
-  if (!is_shared_) return;
-  auto& kept = KeptList<Memory>::instance();
-  const std::lock_guard lock(kept.mutex);
-  kept.shared_workspaces += begins ? 1 : -1;
+  return false;
 }
 
 std::string Workspace::make_own(int device, std::size_t bytes) {
-  void* data = memory::allocate_from_driver(device, bytes, "a communicator's workspace");
-  memory_[mine_] = std::make_shared<Memory>(device, static_cast<std::byte*>(data), true);
+  memory_[mine_] = KeptWorkspaces::instance().take(device, bytes);
+  if (memory_[mine_] == nullptr) {
+    void* data = memory::allocate_from_driver(device, bytes, "a communicator's workspace");
+    memory_[mine_] = WorkspaceMemory::own(device, static_cast<std::byte*>(data), bytes);
+  }
+  void* const data = memory_[mine_]->data();
   const Stream stream = Stream::from_pool(Device::cuda(device));
   driver().fill(data, 0, bytes, stream.native());
   const BlockingIsNeeded needed;
@@ -264,8 +193,8 @@ void Workspace::open_all(Bootstrap& bootstrap, int device, std::size_t bytes) {
   std::rethrow_exception(failure);
 }
 
-std::shared_ptr<Workspace::Memory> Workspace::open(const Export& exported, int peer,
-                                                   int device) const {
+std::shared_ptr<WorkspaceMemory> Workspace::open(const Export& exported, int peer,
+                                                 int device) const {
   const bool same_process =
       exported.pid == this_process().pid && exported.start_time == this_process().start_time;
   if (!same_process) {
@@ -277,17 +206,17 @@ std::shared_ptr<Workspace::Memory> Workspace::open(const Export& exported, int p
       if (hidden.empty()) throw;
       throw NotSupported(hidden);
     }
-    return std::make_shared<Memory>(device, static_cast<std::byte*>(data), false);
+    return WorkspaceMemory::opened(device, static_cast<std::byte*>(data));
   }
   if (!reaches(Device::cuda(device), Device::cuda(exported.device))) {
     throw NotSupported(fmt::format(
         "a communicator needs peer access between its devices, but cuda:{} cannot reach cuda:{}",
         device, exported.device));
   }
-  return *reinterpret_cast<const std::shared_ptr<Memory>*>(
+  return *reinterpret_cast<const std::shared_ptr<WorkspaceMemory>*>(
       static_cast<std::uintptr_t>(exported.address));
 }
 
-std::byte* Workspace::of(int rank) const { return memory_[static_cast<std::size_t>(rank)]->data; }
+std::byte* Workspace::of(int rank) const { return memory_[static_cast<std::size_t>(rank)]->data(); }
 
 }  // namespace gantry

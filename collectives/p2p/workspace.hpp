@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "collectives/bootstrap/bootstrap.hpp"
+#include "collectives/p2p/workspace_memory.hpp"
 #include "collectives/protocol/layout.hpp"
 
 namespace gantry {
@@ -23,20 +24,22 @@ class ControlSegment;
 // expired. The others do not wait for it. They keep the memory that the rank may have open, and a
 // later workspace frees it once it is closed.
 //
-// Note [Freeing on one's own device]
-// Freeing memory waits for its device. A kernel there may wait, in another group, for the next call
-// of this very thread. If several ranks are in one process, each frees only the memory on its own
-// device, now or with a later workspace. The rest is freed with the last workspace that ranks of
-// this process share. This count of workspaces differs from the count of groups in Note [Unlocking
-// words]. A Work object keeps its group's control segment, but not the workspace, and groups over
-// NCCL have no workspace.
+// Note [Freeing beside waiting kernels]
+// The driver frees memory only after the work of its device, and of every device that has access to
+// it. A kernel there may wait, in another group, for the next call of this very thread. A process
+// that holds one rank only needs no care: its thread has submitted all that its kernels wait for.
+// If several ranks are in one process, none of them frees its memory when its workspace ends. The
+// next workspace on the device takes it over. Out-of-memory recovery and empty_cache() free it
+// when no workspace is left that ranks of this process share. This count of workspaces differs from
+// the count of groups in Note [Unlocking words]. A Work object keeps its group's control segment,
+// but not the workspace, and groups over NCCL have no workspace.
 class Workspace {
  public:
   // Collective over `bootstrap`; blocks the host until every rank has opened everything.
   // Throws: OutOfMemoryError, CudaError, PeerLostError.
   Workspace(Bootstrap& bootstrap, const ControlSegment& control, int device,
             std::size_t bytes = protocol::kWorkspaceBytes);
-  // Closes, then frees this rank's memory or keeps it for later.
+  // Closes, then frees this rank's memory or keeps it for the next workspace.
   ~Workspace();
   Workspace(const Workspace&) = delete;
   Workspace& operator=(const Workspace&) = delete;
@@ -53,19 +56,12 @@ class Workspace {
   bool keeps_ll128_order() const { return keeps_ll128_order_; }
 
  private:
-  // A rank's memory as one process has it: its own, or opened from another process. Ranks of one
-  // process share it, because a peer may still read when its owner is gone; the owner's is the
-  // last.
-  struct Memory;
   // The handle of a rank's memory, as the other ranks receive it.
   struct Export;
 
-  static void keep(std::shared_ptr<Memory> memory, std::function<bool()> is_closed) noexcept;
-  // Frees what was kept, is closed by now, and may be freed from here.
-  void free_kept() noexcept;
-  // Counts the workspaces that ranks of this process share.
-  void count_sharing(bool begins) noexcept;
-  std::shared_ptr<Memory> open(const Export& exported, int peer, int device) const;
+  // True if another rank of this process takes part.
+  bool has_neighbours() const;
+  std::shared_ptr<WorkspaceMemory> open(const Export& exported, int peer, int device) const;
   void open_all(Bootstrap& bootstrap, int device, std::size_t bytes);
   // Allocates this rank's memory; returns its Export as bytes.
   std::string make_own(int device, std::size_t bytes);
@@ -75,7 +71,7 @@ class Workspace {
   bool keeps_ll128_order_ = true;
   bool is_shared_ = false;           // with ranks of this process
   std::function<bool()> is_closed_;  // by all ranks that may have opened this rank's memory
-  std::vector<std::shared_ptr<Memory>> memory_;
+  std::vector<std::shared_ptr<WorkspaceMemory>> memory_;
 };
 
 }  // namespace gantry

@@ -78,7 +78,7 @@ bool OomRecovery::wait_for_transfers(HeapLock& lock, std::uint64_t before) {
   constexpr auto kPause = std::chrono::microseconds(50);
   // A thread may lose its processor within a driver call; it is waited for before memory is called
   // exhausted.
-  const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(1);
+  const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(5);
   const auto completed = [&] {
     return state_.completed_transfers - before != HeapState::ChunkTransfer::completed_by_thread;
   };

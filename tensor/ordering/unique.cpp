@@ -157,7 +157,8 @@ int slice_dim(std::string_view op, const Tensor& self, int dim) {
 }
 
 UniqueElements no_slices(const Tensor& self, bool return_inverse, bool return_counts) {
-  UniqueElements result{.values = self.clone()};
+  UniqueElements result;
+  result.values = self.clone();
   if (return_inverse) result.inverse = empty({0}, index_options(self));
   if (return_counts) result.counts = empty({0}, index_options(self));
   return result;

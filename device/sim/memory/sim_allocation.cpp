@@ -18,6 +18,12 @@ void SimDriver::deallocate(int device, void* data) {
   const SimDevice& d = device_of(device, doing);
   memory_->check_allocation(device, data);
   d.drain();
+  // As CUDA does: a device with access may still read the memory.
+  for (int other = 0; other < static_cast<int>(devices_.size()); ++other) {
+    if (other != device && peers_.enabled(other, device)) {
+      devices_[static_cast<std::size_t>(other)]->drain();
+    }
+  }
   memory_->deallocate(device, data);
 }
 

@@ -139,7 +139,8 @@ void keep_broken(Communicator& world, Counts& counts) {
   require_equal(counts.open[mine], 1, "imports, one of the world");
   world.host_barrier();
   { const Communicator next = world.split(0, 0); }
-  require_equal(counts.freed[mine], 2, "freed in the end");
+  // Rank 0's first memory was open until now, and went to the next group.
+  require_equal(counts.freed[mine], mine == 0 ? 1 : 2, "freed in the end");
   require_equal(counts.freed_open[mine], 0, "freed while the other rank had it open");
 }
 

@@ -4,6 +4,7 @@
 
 #include <atomic>
 #include <chrono>
+#include <latch>
 #include <optional>
 #include <thread>
 #include <utility>
@@ -225,6 +226,40 @@ TEST_F(VmmRecoveryTest, MagazinesOfOtherThreadsAreEmptied) {
   other.join();
   EXPECT_EQ(large->bytes(), 4 * kMib);
   EXPECT_EQ(reserved(), 4 * kMib);
+}
+
+// The first thread that unmaps memory is long in that call.
+class SlowDriver final : public FaultDriver {
+ public:
+  std::latch is_unmapping{1};
+  std::latch is_needed{1};
+
+  void unmap(void* address, std::size_t bytes) override {
+    if (!is_slow_.exchange(false)) return FaultDriver::unmap(address, bytes);
+    is_unmapping.count_down();
+    is_needed.wait();
+    // As a thread that lost its processor: longer than a driver call takes, shorter than recovery
+    // waits.
+    std::this_thread::sleep_for(std::chrono::milliseconds(300));
+    FaultDriver::unmap(address, bytes);
+  }
+
+ private:
+  std::atomic<bool> is_slow_{true};
+};
+
+TEST_F(VmmRecoveryTest, MemoryThatAnotherThreadIsLongUnmappingIsWaitedFor) {
+  const Stream stream = Stream::current();
+  limit_to(64 * kMib);
+  const Buffer kept = allocate(stream, 20 * kMib);
+  { const Buffer cached = allocate(stream, 40 * kMib); }
+  SlowDriver driver;
+  std::thread other(
+      [&] { EXPECT_THROW(static_cast<void>(allocate(stream, 60 * kMib)), OutOfMemoryError); });
+  driver.is_unmapping.wait();
+  driver.is_needed.count_down();
+  EXPECT_NO_THROW(static_cast<void>(allocate(stream, 40 * kMib)));
+  other.join();
 }
 
 TEST_F(VmmRecoveryTest, RequestsThatCannotBeServedDisturbNobody) {
