@@ -46,10 +46,16 @@ void BlockChain::open(Arena* arena, std::byte* base, std::size_t bytes) {
   insert_hole(all);
 }
 
-bool BlockChain::begin(Growth& growth, std::size_t bytes, const StreamBlocks& stream) {
+bool BlockChain::begin(Growth& growth, std::size_t bytes, std::size_t unit,
+                       const StreamBlocks& stream) {
   slab_.reserve(1);
   GrowthPlan found = plan(bytes, stream);
   if (found.hole == nullptr) return false;
+  const bool fills_hole = found.left != nullptr && found.right != nullptr;
+  if (const std::size_t whole = round_up(found.bytes, unit);
+      !fills_hole && whole <= found.hole->bytes) {
+    found.bytes = whole;
+  }
   holes_.remove(*found.hole);
   if (found.hole->bytes > found.bytes) {
     HeapBlock* unused = &slab_.take();

@@ -75,8 +75,10 @@ class BlockChain {
   [[nodiscard]] const HeapBlock* first() const { return first_; }
 
   /// Begins a growth that maps as little as possible for `bytes` in a row that `stream` may use.
-  /// False if there are no addresses for it. Throws: std::bad_alloc.
-  [[nodiscard]] bool begin(Growth& growth, std::size_t bytes, const StreamBlocks& stream);
+  /// Maps a multiple of `unit` where the hole is large enough. False if there are no addresses for
+  /// it. Throws: std::bad_alloc.
+  [[nodiscard]] bool begin(Growth& growth, std::size_t bytes, std::size_t unit,
+                           const StreamBlocks& stream);
   /// The number of growths that have begun and not ended.
   [[nodiscard]] int growths() const { return growths_; }
 

@@ -51,9 +51,10 @@ HeapBlock* VmmArena::grow(HeapLock& lock, const BlockRequest& request, ChunkSour
     if (coarse && (growth.has_begun() || !from_driver || !is_roomy())) continue;
     growth.missing = 0;
     if (!growth.has_begun()) {
-      const std::size_t bytes = coarse ? round_up(request.size, kCoarseChunkBytes) : request.size;
+      const std::size_t unit = coarse ? kCoarseChunkBytes : kFineChunkBytes;
+      const std::size_t bytes = round_up(request.size, unit);
       if (bytes > range_->bytes() || owner().released) continue;
-      if (!blocks_.begin(growth, bytes, request.stream)) continue;
+      if (!blocks_.begin(growth, bytes, unit, request.stream)) continue;
     }
     HeapBlock& hole = growth.hole();
     const std::size_t limit = from_driver ? state_.limit() : state_.chunks.held();

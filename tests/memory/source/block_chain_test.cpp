@@ -9,6 +9,7 @@
 
 #include <gantry/streams/stream.hpp>
 
+#include "memory/source/chunk_store.hpp"
 #include "tests/memory/heap_fixture.hpp"
 
 namespace gantry::memory {
@@ -30,7 +31,7 @@ class BlockChainTest : public gantry::testing::DeviceTest {
   /// A live block of new memory.
   HeapBlock& live(std::size_t bytes) {
     Growth growth;
-    EXPECT_TRUE(chain.begin(growth, bytes, own));
+    EXPECT_TRUE(chain.begin(growth, bytes, kFineChunkBytes, own));
     HeapBlock& block = slots.insert(growth.end());
     EXPECT_EQ(slots.find(bytes, own, Search::own), &block);
     slots.remove(block);
@@ -68,7 +69,7 @@ TEST_F(BlockChainTest, MapsWhatTheNeighboursLack) {
   HeapBlock& left = live(6 * kMib);
   release(left, nullptr);
   Growth growth;
-  ASSERT_TRUE(chain.begin(growth, 10 * kMib, own));
+  ASSERT_TRUE(chain.begin(growth, 10 * kMib, kFineChunkBytes, own));
   EXPECT_EQ(growth.hole().data, left.end());
   EXPECT_EQ(growth.hole().bytes, 4 * kMib);
   slots.insert(growth.end());
@@ -77,6 +78,21 @@ TEST_F(BlockChainTest, MapsWhatTheNeighboursLack) {
   EXPECT_EQ(whole->data, base);
   EXPECT_EQ(whole->bytes, 10 * kMib);
   EXPECT_EQ(whole->stream, nullptr);
+}
+
+TEST_F(BlockChainTest, MapsWholeUnitsWhereTheHoleIsLargeEnough) {
+  HeapBlock& left = live(6 * kMib);
+  release(left, nullptr);
+  {
+    Growth growth;
+    ASSERT_TRUE(chain.begin(growth, 10 * kMib, 32 * kMib, own));
+    EXPECT_EQ(growth.hole().data, left.end());
+    EXPECT_EQ(growth.hole().bytes, 32 * kMib);
+    growth.cancel();
+  }
+  Growth growth;
+  ASSERT_TRUE(chain.begin(growth, 240 * kMib, 32 * kMib, own));
+  EXPECT_EQ(growth.hole().bytes, 234 * kMib) << "256 would not fit";
 }
 
 TEST_F(BlockChainTest, ABlockBetweenNeighboursIsForTheStreamOfEither) {
@@ -89,7 +105,7 @@ TEST_F(BlockChainTest, ABlockBetweenNeighboursIsForTheStreamOfEither) {
   release(left, nullptr);
   release(right, &own);
   Growth growth;
-  ASSERT_TRUE(chain.begin(growth, 14 * kMib, own));
+  ASSERT_TRUE(chain.begin(growth, 14 * kMib, kFineChunkBytes, own));
   EXPECT_EQ(growth.hole().bytes, 2 * kMib);
   slots.insert(growth.end());
   const HeapBlock* whole = slots.find(14 * kMib, own, Search::own);
@@ -103,7 +119,7 @@ TEST_F(BlockChainTest, BlocksOfAnotherStreamAreNoNeighbours) {
   HeapBlock& left = live(6 * kMib);
   release(left, &other);
   Growth growth;
-  ASSERT_TRUE(chain.begin(growth, 10 * kMib, own));
+  ASSERT_TRUE(chain.begin(growth, 10 * kMib, kFineChunkBytes, own));
   EXPECT_EQ(growth.hole().bytes, 10 * kMib);
   EXPECT_EQ(use_of(left), BlockUse::free);
 }
@@ -113,7 +129,7 @@ TEST_F(BlockChainTest, AGrowthKeepsItsNeighboursUntilItEnds) {
   release(left, nullptr);
   {
     Growth growth;
-    ASSERT_TRUE(chain.begin(growth, 10 * kMib, own));
+    ASSERT_TRUE(chain.begin(growth, 10 * kMib, kFineChunkBytes, own));
     EXPECT_EQ(chain.growths(), 1);
     EXPECT_EQ(use_of(left), BlockUse::in_transition);
     EXPECT_EQ(use_of(growth.hole()), BlockUse::mapping);
@@ -128,7 +144,7 @@ TEST_F(BlockChainTest, AGrowthKeepsItsNeighboursUntilItEnds) {
 
 TEST_F(BlockChainTest, HasNoGrowthWithoutAddresses) {
   Growth growth;
-  EXPECT_FALSE(chain.begin(growth, kRange + 1, own));
+  EXPECT_FALSE(chain.begin(growth, kRange + 1, kFineChunkBytes, own));
   EXPECT_FALSE(growth.has_begun());
   EXPECT_EQ(use_of(*chain.first()), BlockUse::hole);
 }
@@ -142,7 +158,8 @@ TEST_F(BlockChainTest, CoversItsRangeWhateverHappens) {
     Growth& growth = growths[random() % growths.size()];
     switch (random() % 5) {
       case 0:
-        if (!growth.has_begun()) static_cast<void>(chain.begin(growth, size(), own));
+        if (!growth.has_begun())
+          static_cast<void>(chain.begin(growth, size(), kFineChunkBytes, own));
         break;
       case 1:
         if (growth.has_begun()) slots.insert(growth.end());
