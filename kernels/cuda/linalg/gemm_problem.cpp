@@ -2,9 +2,11 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <initializer_list>
 
 #include <gantry/core/error.hpp>
+#include <gantry/device/properties.hpp>
 
 #include "kernels/scratch.hpp"
 
@@ -13,7 +15,7 @@ namespace gantry::kernels::cuda {
 namespace {
 
 // The largest workspace of an algorithm.
-constexpr std::size_t kWorkspaceBytes = std::size_t{32} << 20;
+constexpr std::uint64_t kWorkspaceBytes = std::uint64_t{32} << 20;
 
 struct Types {
   cudaDataType_t data;
@@ -55,6 +57,19 @@ cublasLtEpilogue_t epilogue_of(const GemmPlan& plan) {
   if (plan.bias == nullptr)
     return plan.has_relu ? CUBLASLT_EPILOGUE_RELU : CUBLASLT_EPILOGUE_DEFAULT;
   return plan.has_relu ? CUBLASLT_EPILOGUE_RELU_BIAS : CUBLASLT_EPILOGUE_BIAS;
+}
+
+// The workspace that algorithms may use. They need it to divide k between blocks, whose sums
+// another kernel adds. That second kernel costs more than it gains if the tiles of the product fill
+// the GPU anyway, or if k is short; cuBLASLt's heuristic would still choose it.
+std::uint64_t workspace_of(const GemmPlan& plan, Device device) {
+  constexpr std::int64_t kTile = 128;
+  constexpr std::int64_t kShort = 512;
+  const auto tiles_of = [](std::int64_t n) { return (n + kTile - 1) / kTile; };
+  const std::int64_t tiles = tiles_of(plan.m) * tiles_of(plan.n) * plan.batch;
+  const bool is_full = tiles >= device_properties(device).multiprocessors;
+  const bool is_short = plan.k <= kShort && std::min(plan.m, plan.n) >= kTile;
+  return is_full || is_short ? 0 : kWorkspaceBytes;
 }
 
 using Preference = CublasLtObject<cublasLtMatmulPreference_t, &CublasLt::matmul_preference_destroy>;
@@ -155,18 +170,22 @@ void GemmProblem::choose(cublasLtHandle_t handle, const Stream& stream, const Ge
     check_gemm(cublaslt().matmul_preference_set_attribute(preference, which, &value, sizeof value),
                "cublasLtMatmulPreferenceSetAttribute", stream);
   };
-  prefer(CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, std::uint64_t{kWorkspaceBytes});
   prefer(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, alignment_of(plan.b.data));
   prefer(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES, alignment_of(plan.a.data));
   prefer(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, alignment_of(plan.out));
   prefer(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES, alignment_of(plan.out));
   cublasLtMatmulHeuristicResult_t result = {};
-  int count = 0;
-  cublasStatus_t status = cublaslt().matmul_algo_get_heuristic(
-      handle, operation_, b_, a_, out_, out_, preference, 1, &result, &count);
-  if (status == CUBLAS_STATUS_SUCCESS) {
-    status = count == 0 ? CUBLAS_STATUS_NOT_SUPPORTED : result.state;
-  }
+  const auto ask = [&](std::uint64_t workspace) {
+    prefer(CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, workspace);
+    int count = 0;
+    const cublasStatus_t status = cublaslt().matmul_algo_get_heuristic(
+        handle, operation_, b_, a_, out_, out_, preference, 1, &result, &count);
+    if (status != CUBLAS_STATUS_SUCCESS) return status;
+    return count == 0 ? CUBLAS_STATUS_NOT_SUPPORTED : result.state;
+  };
+  const std::uint64_t workspace = workspace_of(plan, stream.device());
+  cublasStatus_t status = ask(workspace);
+  if (status == CUBLAS_STATUS_NOT_SUPPORTED && workspace == 0) status = ask(kWorkspaceBytes);
   if (status == CUBLAS_STATUS_NOT_SUPPORTED && plan.has_epilogue()) return;
   check_gemm(status, "cublasLtMatmulAlgoGetHeuristic", stream);
   has_algorithm_ = true;
