@@ -25,8 +25,10 @@ namespace gantry::memory {
 namespace {
 
 struct Walk {
-  const CodeRanges* skip = nullptr;  ///< code left out at the top
-  std::size_t max_frames = kMaxFrames;
+  const CodeRanges* skip = nullptr;       ///< code left out at the top
+  const CodeRanges* uncounted = nullptr;  ///< code that may be the program's or gantry's
+  std::size_t max_counted = kMaxFrames;
+  std::size_t counted = 0;
   std::size_t count = 0;
   std::array<std::uintptr_t, kMaxFrames> frames;
 };
@@ -39,7 +41,9 @@ _Unwind_Reason_Code visit(_Unwind_Context* context, void* argument) {
   if (is_before_call == 0) --address;  // of the call, not of what follows it
   if (walk.count == 0 && walk.skip->contains(address)) return _URC_NO_REASON;
   walk.frames[walk.count++] = address;
-  return walk.count == walk.max_frames ? _URC_END_OF_STACK : _URC_NO_REASON;
+  if (!walk.uncounted->contains(address)) ++walk.counted;
+  return walk.counted == walk.max_counted || walk.count == kMaxFrames ? _URC_END_OF_STACK
+                                                                      : _URC_NO_REASON;
 }
 
 // All stacks seen, by number. A stack never changes or moves, so that threads may remember where
@@ -198,7 +202,8 @@ std::uint32_t intern_call_stack(StackDepth depth, std::size_t frames) noexcept {
     const GantryCode& code = gantry_code();
     Walk walk;
     walk.skip = depth == StackDepth::full ? &code.memory : &code.all;
-    if (depth == StackDepth::call_site && code.is_known()) walk.max_frames = frames;
+    walk.uncounted = &code.program;
+    if (depth == StackDepth::call_site && code.is_known()) walk.max_counted = frames;
     _Unwind_Backtrace(visit, &walk);
     if (walk.count == 0) return 0;
     const std::uint64_t hash = hash_of(walk);
