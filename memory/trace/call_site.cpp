@@ -17,6 +17,7 @@
 #include <utility>
 #include <vector>
 
+#include "core/thread_end.hpp"
 #include "memory/trace/call_site_symbols.hpp"
 #include "memory/trace/gantry_code.hpp"
 #include "streams/sanitizer/call_sites.hpp"
@@ -84,24 +85,20 @@ using KnownStacks = std::array<Known, kKnownPerThread>;
 // The loader fixes the addresses of some thread-local variables of this library (initial-exec),
 // because hot paths read them. All thread-local variables of such a library count against glibc's
 // reserve for libraries loaded by dlopen: 512 bytes in total. A thread-local variable is therefore
-// a pointer, and its object is created at first use.
+// a pointer. Its object is created at first use, and deleted by at_thread_end().
 thread_local constinit KnownStacks* known_stacks = nullptr;
 thread_local constinit bool has_ended = false;
-
-struct KnownStacksOwner {
-  ~KnownStacksOwner() {
-    delete std::exchange(known_stacks, nullptr);
-    has_ended = true;
-  }
-};
 
 // The stacks that this thread met; nullptr without memory, and at the end of the thread, whose
 // thread-local objects may still free blocks.
 KnownStacks* own_known_stacks() {
   if (known_stacks != nullptr || has_ended) return known_stacks;
-  thread_local KnownStacksOwner owner;
-  static_cast<void>(owner);
   known_stacks = new (std::nothrow) KnownStacks{};
+  if (known_stacks == nullptr) return nullptr;
+  at_thread_end([]() noexcept {
+    delete std::exchange(known_stacks, nullptr);
+    has_ended = true;
+  });
   return known_stacks;
 }
 
