@@ -4,10 +4,15 @@
 // jit_load [device]
 #include <chrono>
 #include <cstdio>
+#include <exception>
 
 #include <gantry/gantry.hpp>
 
-int main(int argc, char** argv) {
+int main(int argc, char** argv) try {
+  if (argc > 2) {
+    std::fprintf(stderr, "usage: jit_load [device]\n");
+    return 2;
+  }
   using Clock = std::chrono::steady_clock;
   const gantry::Device device(argc > 1 ? argv[1] : "cuda:0");
   const gantry::Tensor x = gantry::ones({1024}, {.device = device});
@@ -21,5 +26,8 @@ int main(int argc, char** argv) {
   const gantry::jit::Stats stats = gantry::jit::stats();
   std::printf("first call %.2f ms, %lld compiled, %lld loaded\n", elapsed.count(),
               static_cast<long long>(stats.compiled), static_cast<long long>(stats.loaded));
-  return result.defined() ? 0 : 1;
+  return 0;
+} catch (const std::exception& error) {
+  std::fprintf(stderr, "jit_load: %s\n", error.what());
+  return 2;
 }

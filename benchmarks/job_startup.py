@@ -24,7 +24,7 @@ import sys
 import time
 
 import recorded_run
-import results_page
+import result_files
 
 HOW = {
     "launch": "seconds from the start of the launcher to its end, median of runs in turns",
@@ -105,11 +105,11 @@ def main():
     if args.record:
         version = subprocess.run(["mpirun", "--version"], capture_output=True, text=True, check=False).stdout.splitlines()[0]
         peers = [version] + (["torchrun of PyTorch"] if args.torchrun else [])
-        result = {"schema": results_page.SCHEMA, "kind": "startup", "date": datetime.date.today().isoformat(), "commit": None,
+        result = {"schema": result_files.SCHEMA, "kind": "startup", "date": datetime.date.today().isoformat(), "commit": None,
                   "machine": f"{os.cpu_count()} CPUs, {platform.system()} {platform.release().split('-')[0]}, simulated devices",
                   "devices": args.ranks, "peer": ", ".join(peers), "how": "; ".join(f"{key}: {text}" for key, text in HOW.items()),
                   "commands": ["benchmarks/job_startup.py BUILD"], **({"notes": args.note} if args.note else {}), "rows": rows}
-        results_page.check_result(args.record, result)
+        result_files.check_result(args.record, result)
         args.record.write_text(recorded_run.text_of(result), encoding="utf-8")
     return 0
 

@@ -19,7 +19,7 @@ import sys
 
 import alloc_peers
 import compare
-import results_page
+import result_files
 
 FACTS = "run.json"  # what only the measuring machine knows
 HOW = {"collectives": "A process per device under mpirun; graphs of captured calls; medians of the slowest rank. Every element was compared "
@@ -51,7 +51,7 @@ def machine_text():
 def write_facts(out):
     """Notes in the run's folder what record() needs; measure.py calls it before it measures."""
     facts = {"date": datetime.date.today().isoformat(), "machine": machine_text(),
-             "commit": output_of(["git", "describe", "--always", "--dirty", "--abbrev=12"], results_page.HERE) or None}
+             "commit": output_of(["git", "describe", "--always", "--dirty", "--abbrev=12"], result_files.HERE) or None}
     (out / FACTS).write_text(json.dumps(facts, indent=1), encoding="utf-8")
 
 
@@ -185,7 +185,7 @@ def results_of(out, notes):
             raise ValueError(f"{out}: expected figures of GPUs, but got those of '{device}'")
         short_device = device.split()[-1].lower()
         results[f"{facts['date']}-{count}x{short_device}-{name}.json"] = {
-            "schema": results_page.SCHEMA, "kind": kind, "date": facts["date"], "commit": facts["commit"],
+            "schema": result_files.SCHEMA, "kind": kind, "date": facts["date"], "commit": facts["commit"],
             "machine": f"{count} × {device}, {facts['machine']}", "devices": count, "peer": peer, "how": HOW[kind],
             "commands": commands_of(out, steps), **({"notes": notes} if notes else {}), "rows": rows}
 
@@ -221,7 +221,7 @@ def record(out, folder, notes):
     for path, result in results.items():
         if path.exists():
             raise ValueError(f"{path}: expected a new file, but it exists")
-        results_page.check_result(path, result)
+        result_files.check_result(path, result)
     for path, result in results.items():
         path.write_text(text_of(result), encoding="utf-8")
     return list(results)
@@ -231,7 +231,7 @@ def main(arguments):
     """Returns the exit code."""
     parser = argparse.ArgumentParser(prog="measure.py record", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("out", type=pathlib.Path, help="folder of a run of measure.py")
-    parser.add_argument("--results", type=pathlib.Path, default=results_page.RESULTS, help="where the files go")
+    parser.add_argument("--results", type=pathlib.Path, default=result_files.RESULTS, help="where the files go")
     parser.add_argument("--note", action="append", default=[], help="a reservation about the figures")
     options = parser.parse_args(arguments)
     try:

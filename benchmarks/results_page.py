@@ -1,17 +1,9 @@
 """The page docs/performance.md, written from the results in benchmarks/results."""
-import json
-import pathlib
-import shlex
 import textwrap
 
-HERE = pathlib.Path(__file__).resolve().parent
-PROJECT = HERE.parent
-RESULTS = HERE / "results"
+from result_files import PROJECT, RESULTS, read_results, require
+
 PAGE = PROJECT / "docs" / "performance.md"
-SCHEMA = "gantry-results-1"
-KINDS = ("collectives", "process", "allocator", "sequences", "startup", "cpu")
-KEYS = {"schema", "kind", "date", "commit", "machine", "devices", "peer", "how", "commands", "rows"}
-PROGRAMS = {"bench", "gantry-bench", "gantry-tune", "gantry-replay", "peer_nccl", "communicator_ready", "rendezvous"}  # built by the project
 KIB, MIB = 1 << 10, 1 << 20
 SIZES = (64 * KIB, MIB, 16 * MIB, 256 * MIB)
 COLLECTIVES = {"all_reduce": (4 * KIB, *SIZES), "reduce": SIZES, "broadcast": SIZES, "all_gather": SIZES, "reduce_scatter": SIZES,
@@ -27,9 +19,12 @@ PROCESS = ("comm/broadcast/4096", "comm/broadcast/1048576", "comm/broadcast/2684
 KERNELS = ("add", "bias_add", "exp", "fill", "sum", "sum_dim0", "sum_dim1", "max", "argmax", "cumsum", "cumsum_dim0", "softmax", "uniform",
            "normal", "transpose", "transpose_cast", "softmax_short", "softmax_long", "index_rows", "masked_select", "nonzero",
            "index_put", "scatter_add", "cummax", "searchsorted", "histc")
-KERNEL_COLUMNS = (("f32, 1 MiB", "", MIB), ("f32, 256 MiB", "", 256 * MIB), ("bf16, 256 MiB", "_bf16", 256 * MIB))
-LARGE_COLUMNS = (("f32, 1 GiB", "", 1024 * MIB), ("bf16, 1 GiB", "_bf16", 1024 * MIB))
-ORDERING_COLUMNS = (("f32, 1 MiB", "", MIB), ("f32, 64 MiB", "", 64 * MIB), ("bf16, 32 MiB", "_bf16", 32 * MIB))
+KERNEL_COLUMNS = (("f32, 1 MiB", f"kernel/{{}}/{MIB}"), ("f32, 256 MiB", f"kernel/{{}}/{256 * MIB}"),
+                  ("bf16, 256 MiB", f"kernel/{{}}_bf16/{256 * MIB}"))
+LARGE_COLUMNS = (("f32, 1 GiB", f"kernel/{{}}/{1024 * MIB}"), ("bf16, 1 GiB", f"kernel/{{}}_bf16/{1024 * MIB}"))
+ORDERING_COLUMNS = (("f32, 1 MiB", f"kernel/{{}}/{MIB}"), ("f32, 64 MiB", f"kernel/{{}}/{64 * MIB}"),
+                    ("bf16, 32 MiB", f"kernel/{{}}_bf16/{32 * MIB}"))
+MATMUL_COLUMNS = (("f32", "matmul/{}"), ("bf16", "matmul_bf16/{}"))
 MATRICES = (100, 128, 512, 1000, 1024, 2048, 4096, 8192)
 ORDERINGS = ("sort", "argsort", "topk", "topk_rows", "median", "unique")
 ALLOCATORS = ("PyTorch", "PyTorch expandable", "cudaMallocAsync", "RMM pool")
@@ -131,41 +126,6 @@ taken; the programs are in the build's `bin`. The files, newest first:
 """
 
 
-def require(condition, path, text):
-    if not condition:
-        raise ValueError(f"{path}: {text}")
-
-
-def check_command(path, command):
-    """Raises ValueError unless the command's program is part of the project."""
-    words = [word for word in shlex.split(command) if "=" not in word or word.startswith("-")]
-    if words[0] == "mpirun":
-        words = words[3:]  # mpirun -n N
-    program = words[0]
-    require(program in PROGRAMS or (PROJECT / program).is_file(), path, f"expected a program of the project, but got {program}")
-
-
-def check_result(path, result):
-    """Raises ValueError unless `result` is complete; `path` is its file in the error."""
-    missing = KEYS - result.keys()
-    require(not missing, path, f"expected the keys {', '.join(sorted(KEYS))}, but {', '.join(sorted(missing))} are missing")
-    require(result["schema"] == SCHEMA, path, f"expected schema {SCHEMA}, but got {result['schema']}")
-    require(result["kind"] in KINDS, path, f"expected a kind of {', '.join(KINDS)}, but got {result['kind']}")
-    require(result["rows"] and result["commands"], path, "expected rows and commands, but got none")
-    for command in result["commands"]:
-        check_command(path, command)
-
-
-def read_results(folder=RESULTS):
-    """The files of `folder`, oldest first. Raises ValueError for a file that is not a complete result."""
-    results = []
-    for path in sorted(folder.glob("*.json")):
-        result = json.loads(path.read_text(encoding="utf-8"))
-        check_result(path, result)
-        results.append({**result, "name": path.name})
-    return sorted(results, key=lambda result: (result["date"], result["name"]))
-
-
 def rows_of(results, kind):
     """Pairs of a result and one of its rows, newest first."""
     return [(result, row) for result in reversed(results) if result["kind"] == kind for row in result["rows"]]
@@ -188,6 +148,14 @@ def time_text(ns):
 
 def ratio_text(value):
     return f"{value:.0f}" if value >= 20 else f"{value:.1f}" if value >= 10 else f"{value:.2f}"
+
+
+def ratio_cells(row):
+    return ("—", "—") if row is None else (number_text(row["gantry_us"]), ratio_text(row["ratio"]))
+
+
+def ratio_head(titles, peer="PyTorch"):
+    return [text for title in titles for text in (f"{title}, µs", f"{peer} / gantry")]
 
 
 def table(head, rows):
@@ -219,7 +187,7 @@ def collectives_table(results):
             lines.append([f"{operation}, {size_text(size)}", *cells(operation, size, memories)])
     for size in (16 * MIB, 256 * MIB):
         lines.append([f"all_reduce, {size_text(size)}, any memory", *cells("all_reduce", size, ("any",))])
-    head = [text for count in counts for text in (f"{count} GPUs, µs", "NCCL / gantry")]
+    head = ratio_head((f"{count} GPUs" for count in counts), "NCCL")
     return table(["operation", *head], [line for line in lines if set(line[1:]) != {"—"}])
 
 
@@ -233,50 +201,25 @@ def process_table(results):
         if name.startswith("comm/"):
             cells = []
             for count in counts:
-                row = next((row for devices, row in found if devices == count), None)
-                cells += ["—", "—"] if row is None else [number_text(row["gantry_us"]), ratio_text(row["ratio"])]
+                cells += ratio_cells(next((row for devices, row in found if devices == count), None))
         else:
-            row = found[0][1]
-            cells = [number_text(row["gantry_us"]), ratio_text(row["ratio"])] + ["", ""] * (len(counts) - 1)
+            cells = [*ratio_cells(found[0][1]), *["", ""] * (len(counts) - 1)]
         lines.append([name, *cells])
-    head = [text for count in counts for text in (f"{count} GPUs, µs", "PyTorch / gantry")]
-    return table(["measurement", *head], lines)
+    return table(["measurement", *ratio_head(f"{count} GPUs" for count in counts)], lines)
 
 
-def kernel_table(results, kernels, columns):
-    """A row for each kernel. A column is its title, the suffix of the kernel's name and the size."""
+def kernel_table(results, head, keys, columns):
+    """Kernels' times beside PyTorch's. A column is a title and the name of a measurement, with a place for the line's key."""
     rows = {}
     for _, row in rows_of(results, "process"):
         rows.setdefault(row["name"], row)  # the newest
-    lines = []
-    for kernel in kernels:
-        cells = []
-        for _, dtype, size in columns:
-            row = rows.get(f"kernel/{kernel}{dtype}/{size}")
-            cells += ["—", "—"] if row is None else [number_text(row["gantry_us"]), ratio_text(row["ratio"])]
-        lines.append([kernel, *cells])
-    head = [text for title, _, _ in columns for text in (f"{title}, µs", "PyTorch / gantry")]
-    return table(["kernel", *head], [line for line in lines if set(line[1:]) != {"—"}])
+    lines = [[str(key), *(cell for _, name in columns for cell in ratio_cells(rows.get(name.format(key))))] for key in keys]
+    return table([head, *ratio_head(title for title, _ in columns)], [line for line in lines if set(line[1:]) != {"—"}])
 
 
 def machine_of(results, name):
     """The machine of the newest row `name`."""
     return next((result["machine"] for result, row in rows_of(results, "process") if row["name"] == name), "no machine yet")
-
-
-def matmul_table(results):
-    """A row for each size of square matrices."""
-    rows = {}
-    for _, row in rows_of(results, "process"):
-        rows.setdefault(row["name"], row)  # the newest
-    lines = []
-    for size in MATRICES:
-        cells = []
-        for name in ("matmul", "matmul_bf16"):
-            row = rows.get(f"{name}/{size}")
-            cells += ["—", "—"] if row is None else [number_text(row["gantry_us"]), ratio_text(row["ratio"])]
-        lines.append([str(size), *cells])
-    return table(["size", "f32, µs", "PyTorch / gantry", "bf16, µs", "PyTorch / gantry"], lines)
 
 
 def cpu_parts(results):
@@ -379,12 +322,12 @@ def page(results):
     """The text of the page."""
     parts = [HEAD, COLLECTIVES_TEXT, "\n".join(collectives_table(results)),
              notes_text(results, "collectives"), PICTURE, PROCESS_TEXT,
-             "\n".join(process_table(results)), KERNEL_TEXT, "\n".join(kernel_table(results, KERNELS, KERNEL_COLUMNS)),
-             ORDERING_TEXT, "\n".join(kernel_table(results, ORDERINGS, ORDERING_COLUMNS)),
+             "\n".join(process_table(results)), KERNEL_TEXT, "\n".join(kernel_table(results, "kernel", KERNELS, KERNEL_COLUMNS)),
+             ORDERING_TEXT, "\n".join(kernel_table(results, "kernel", ORDERINGS, ORDERING_COLUMNS)),
              wrapped(LARGE_TEXT.format(machine=machine_of(results, f"kernel/add/{1024 * MIB}"))),
-             "\n".join(kernel_table(results, KERNELS, LARGE_COLUMNS)),
+             "\n".join(kernel_table(results, "kernel", KERNELS, LARGE_COLUMNS)),
              wrapped(MATMUL_TEXT.format(machine=machine_of(results, "matmul/8192"))),
-             "\n".join(matmul_table(results)),
+             "\n".join(kernel_table(results, "size", MATRICES, MATMUL_COLUMNS)),
              *cpu_parts(results), ALLOCATOR_TEXT, "\n".join(allocator_table(results)),
              wrapped(sequences_text(results)), *startup_parts(results), REPRODUCE_TEXT, "\n".join(sources(results))]
     return "\n\n".join(part.strip("\n") for part in parts) + "\n"

@@ -5,6 +5,7 @@
 #include <new>
 
 #include "core/address_sanitizer.hpp"
+#include "core/thread_end.hpp"
 
 namespace gantry {
 
@@ -44,23 +45,21 @@ class ThreadFreeList {
     int room;  // for more pieces; 0 before the first allocation and after the end of the thread
     bool is_opened;
   };
-  struct Closer {
-    ~Closer() {
-      list_.room = 0;
-      while (list_.first != nullptr) {
-        Node* const node = list_.first;
-        list_.first = node->next;
-        ::operator delete (node, std::align_val_t{kAlignment});
-      }
+  static void close() noexcept {
+    list_.room = 0;
+    while (list_.first != nullptr) {
+      Node* const node = list_.first;
+      list_.first = node->next;
+      ::operator delete (node, std::align_val_t{kAlignment});
     }
-  };
+  }
 
   [[gnu::noinline]] static void* allocate_new() {
     void* const memory = ::operator new (kBytes, std::align_val_t{kAlignment});
     if (!list_.is_opened) {
       list_.is_opened = true;
       list_.room = kKept;
-      [[maybe_unused]] static thread_local Closer closer;
+      at_thread_end(close);
     }
     return memory;
   }

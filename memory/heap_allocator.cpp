@@ -9,6 +9,7 @@
 
 #include <gantry/core/log.hpp>
 
+#include "core/thread_end.hpp"
 #include "device/checked_device_index.hpp"
 #include "device/platform.hpp"
 #include "memory/alignment.hpp"
@@ -21,15 +22,8 @@ namespace {
 
 using ActivePools = std::vector<Pool*>;
 
-// nullptr in threads that never used a guard; freed with the thread by its owner below.
+// nullptr in threads that never used a guard; deleted with the thread.
 thread_local ActivePools* active_pools [[gnu::tls_model("initial-exec")]] = nullptr;
-
-struct ActivePoolsOwner {
-  ~ActivePoolsOwner() {
-    delete active_pools;
-    active_pools = nullptr;
-  }
-};
 
 HeapBlock& block_of(const Block& block) { return *static_cast<HeapBlock*>(block.handle); }
 
@@ -71,10 +65,9 @@ Pool* active_pool(int device) noexcept {
 }
 
 Pool* exchange_active_pool(int device, Pool* pool) {
-  thread_local ActivePoolsOwner owner;
-  static_cast<void>(owner);
   if (active_pools == nullptr) {
     active_pools = new ActivePools(static_cast<std::size_t>(table_size()));
+    at_thread_end([]() noexcept { delete std::exchange(active_pools, nullptr); });
   }
   return std::exchange((*active_pools)[static_cast<std::size_t>(device)], pool);
 }

@@ -1,7 +1,9 @@
 #include "streams/clock_registry.hpp"
 
 #include <memory>
+#include <utility>
 
+#include "core/thread_end.hpp"
 #include "device/synchronizer.hpp"
 
 namespace gantry {
@@ -11,29 +13,24 @@ constexpr std::size_t kCachedTimestamps = 32;
 
 // Note [Timestamp cache]
 // Most events are made and destroyed by one thread, so each thread keeps the timestamps of its
-// destroyed events. The table outlives its owner as a null pointer, because destructors of other
+// destroyed events. The pointer to the table is null after that, because destructors of other
 // thread-local and static objects may still destroy events.
 using TimestampCache = std::vector<Timestamp*>;
 thread_local TimestampCache* cached_timestamps = nullptr;
 thread_local bool is_cache_gone = false;
 
-struct TimestampCacheOwner {
-  ~TimestampCacheOwner() {
-    is_cache_gone = true;
-    if (cached_timestamps == nullptr) return;
-    for (Timestamp* timestamp : *cached_timestamps) delete timestamp;
-    delete cached_timestamps;
-    cached_timestamps = nullptr;
-  }
-};
+void delete_cache() noexcept {
+  is_cache_gone = true;
+  for (Timestamp* timestamp : *cached_timestamps) delete timestamp;
+  delete std::exchange(cached_timestamps, nullptr);
+}
 
 TimestampCache* own_cache() {
   if (cached_timestamps != nullptr || is_cache_gone) return cached_timestamps;
-  thread_local TimestampCacheOwner owner;
-  static_cast<void>(owner);
   auto made = std::make_unique<TimestampCache>();
   made->reserve(kCachedTimestamps);
   cached_timestamps = made.release();
+  at_thread_end(delete_cache);
   return cached_timestamps;
 }
 

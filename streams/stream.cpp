@@ -2,8 +2,10 @@
 
 #include <memory>
 #include <optional>
+#include <utility>
 #include <vector>
 
+#include "core/thread_end.hpp"
 #include "device/checked_device_index.hpp"
 #include "device/platform.hpp"
 #include "streams/event_pool.hpp"
@@ -16,8 +18,8 @@ namespace {
 
 // Note [Current streams at thread exit]
 // Destructors of other thread-local and static objects may still call Stream::current(). So the
-// table is a plain pointer that outlives its owner. After the owner is destroyed, the current
-// stream of every device is the default stream.
+// table is a plain pointer. After the table is deleted, the current stream of every device is the
+// default stream.
 struct StreamTable {
   explicit StreamTable(std::size_t devices) : current(devices), capture(devices) {}
   std::vector<std::optional<Stream>> current;  ///< none: the default stream
@@ -25,18 +27,10 @@ struct StreamTable {
 };
 thread_local StreamTable* current_streams = nullptr;
 
-struct StreamTableOwner {
-  ~StreamTableOwner() {
-    delete current_streams;
-    current_streams = nullptr;
-  }
-};
-
 StreamTable& own_table() {
-  thread_local StreamTableOwner owner;
-  static_cast<void>(owner);
   if (current_streams == nullptr) {
     current_streams = new StreamTable(static_cast<std::size_t>(table_size()));
+    at_thread_end([]() noexcept { delete std::exchange(current_streams, nullptr); });
   }
   return *current_streams;
 }

@@ -18,6 +18,7 @@
 #include <gantry/streams/stream.hpp>
 #include <gantry/streams/stream_guard.hpp>
 
+#include "collectives/communicator/pending_signals.hpp"
 #include "collectives/failure_note.hpp"
 #include "collectives/hierarchical/transport.hpp"
 #include "collectives/p2p/plans.hpp"
@@ -438,12 +439,8 @@ void Communicator::Impl::finish() noexcept {
     if (control) control->abort_after(kFinishTimeout);
     const auto deadline = std::chrono::steady_clock::now() + kFinishTimeout;
     const auto is_waiting = [&] {
-      const auto waits = [](const std::weak_ptr<const PeerWork>& work) {
-        const auto alive = work.lock();
-        return alive && alive->is_waiting();
-      };
       return (p2p && p2p->is_waiting()) || (nccl && nccl->is_waiting()) ||
-             std::ranges::any_of(peer_work, waits);
+             std::ranges::any_of(window_signals, [](const auto& s) { return s->is_waiting(); });
     };
     const auto is_broken = [&] { return control && control->broken(); };
     while (!is_broken() && is_waiting() && std::chrono::steady_clock::now() < deadline) {
@@ -459,6 +456,7 @@ void Communicator::Impl::finish() noexcept {
   } catch (const std::exception& error) {
     logging::debug(fmt::format("leaving the communicator: {}", error.what()));
   }
+  window_signals.clear();
   // An abort must not run concurrently with CUDA's shutdown.
   if (nccl) nccl->await_abort();
   if (p2p) p2p->close();

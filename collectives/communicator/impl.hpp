@@ -28,13 +28,7 @@
 
 namespace gantry {
 
-// Work on the device that may wait for other ranks, beside that of the transports.
-class PeerWork {
- public:
-  virtual ~PeerWork() = default;
-  // Queries the driver.
-  virtual bool is_waiting() const = 0;
-};
+class PendingSignals;
 
 // The state of one group on this rank: its membership and its transports.
 class Communicator::Impl final : public FaultSource,
@@ -135,7 +129,7 @@ class Communicator::Impl final : public FaultSource,
   std::unique_ptr<Transport> p2p;           // null if ranks cannot reach each other's memory
   std::unique_ptr<Transport> nccl;
   std::unique_ptr<Transport> host;
-  std::vector<std::weak_ptr<const PeerWork>> peer_work;
+  std::vector<std::shared_ptr<PendingSignals>> window_signals;
   Registrations registrations;  // used without p2p, which has its own registrations
   std::mutex mutex;
   // The numbers of groups made from this one. After a loss, ranks may have begun different numbers

@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
-#include <algorithm>
 #include <cstdint>
 #include <exception>
 #include <mutex>
@@ -13,13 +12,12 @@
 
 #include <gantry/core/error.hpp>
 #include <gantry/extend/driver.hpp>
-#include <gantry/streams/event.hpp>
 #include <gantry/streams/stream_guard.hpp>
 #include <gantry/tensor/factories.hpp>
 
 #include "collectives/communicator/checks.hpp"
 #include "collectives/communicator/impl.hpp"
-#include "collectives/nccl/deadline.hpp"
+#include "collectives/communicator/pending_signals.hpp"
 #include "collectives/p2p/registrations.hpp"
 #include "collectives/protocol/launch.hpp"
 #include "device/sync_debug_driver.hpp"
@@ -43,14 +41,21 @@ std::string layout_of(const Tensor& tensor) {
 }  // namespace
 
 // The memory and the pads of one window on this rank.
-class Window::State final : public PeerWork, public std::enable_shared_from_this<State> {
+class Window::State final : public std::enable_shared_from_this<State> {
  public:
   // `pad` is zeroed; null: `failure` says why this rank has none. Collective.
   State(const Communicator& group, const Tensor& tensor)
       : communicator_(group),
         group_(*group.impl_),
         tensor_(tensor),
-        memory_(group_.membership.rank, group_.membership.device) {
+        memory_(group_.membership.rank, group_.membership.device),
+        signals_(std::make_shared<PendingSignals>(
+            device(), [weak = group_.weak_from_this()](int peer, bool sends, const auto& text) {
+              const auto group = weak.lock();
+              if (!group) return;
+              group->control->mark_late(peer, text, "signal",
+                                        sends ? flight::kLateToReceive : flight::kLateToSend);
+            })) {
     agree(make_pad());
     Bootstrap& bootstrap = *group_.bootstrap;
     memory_.add(bootstrap, tensor_.storage(), "window");
@@ -61,19 +66,13 @@ class Window::State final : public PeerWork, public std::enable_shared_from_this
     unchecked_tensor_.emplace(tensor_.storage().data(), tensor_.storage().bytes());
     unchecked_pad_.emplace(pad_.storage().data(), pad_.storage().bytes());
   }
-  ~State() override = default;
 
   int rank() const { return group_.membership.rank; }
   int size() const { return group_.membership.size; }
   Device device() const { return group_.membership.device; }
   const Communicator& communicator() const { return communicator_; }
   const std::vector<void*>& pointers() const { return pointers_; }
-  bool is_waiting() const override {
-    const std::lock_guard lock(mutex_);
-    return std::ranges::any_of(pending_, [](const auto& event) {
-      return !driver().event_reached(event->native_handle());
-    });
-  }
+  const std::shared_ptr<PendingSignals>& signals() const { return signals_; }
 
   void require_rank(int rank, std::string_view op) const {
     if (rank >= 0 && rank < size()) return;
@@ -125,17 +124,10 @@ class Window::State final : public PeerWork, public std::enable_shared_from_this
     pad_.record_stream(stream);
     memory_.record_stream(stream);
     if (driver().is_capturing(stream.native())) return protocol::launch_peer_signal(plan, stream);
-    OperationDeadlines& deadlines = started_deadlines();
-    const std::uint64_t number = static_cast<std::uint64_t>(peer) << 1 | (sends ? 1 : 0);
-    deadlines.begin(stream, number,
+    signals_->begin(stream, peer, sends,
                     fmt::format("rank {}: {}({}) on channel {}", rank(), op, peer, channel));
     protocol::launch_peer_signal(plan, stream);
-    deadlines.end(stream);
-    std::erase_if(pending_,
-                  [](const auto& event) { return driver().event_reached(event->native_handle()); });
-    auto end = std::make_shared<Event>();
-    end->record(stream);
-    pending_.push_back(std::move(end));
+    signals_->end(stream);
   }
 
  private:
@@ -172,31 +164,6 @@ class Window::State final : public PeerWork, public std::enable_shared_from_this
     }
   }
 
-  // Requires: the mutex held.
-  OperationDeadlines& started_deadlines() {
-    if (!deadlines_) {
-      // The action may still run when this object, and so the group, is no more.
-      const auto on_failure = [weak = group_.weak_from_this()](std::uint64_t number,
-                                                               std::exception_ptr why) {
-        const auto group = weak.lock();
-        if (!group) return;
-        const bool sends = (number & 1) != 0;
-        std::string text;
-        try {
-          std::rethrow_exception(std::move(why));
-        } catch (const std::exception& error) {
-          text = error.what();
-        }
-        group->control->mark_late(static_cast<int>(number >> 1), text, "signal",
-                                  sends ? flight::kLateToReceive : flight::kLateToSend);
-      };
-      deadlines_.emplace(device().index, collective_timeout(),
-                         OperationDeadlines::Actions{[] { return std::string(); }, on_failure,
-                                                     "the other rank did not do its part"});
-    }
-    return *deadlines_;
-  }
-
   Communicator communicator_;
   Communicator::Impl& group_;
   Tensor tensor_;
@@ -206,10 +173,9 @@ class Window::State final : public PeerWork, public std::enable_shared_from_this
   std::optional<sanitizer::UncheckedMemory> unchecked_tensor_;
   std::optional<sanitizer::UncheckedMemory> unchecked_pad_;
   std::exception_ptr failure_;
-  mutable std::mutex mutex_;  // guards the following members
+  std::shared_ptr<PendingSignals> signals_;
+  std::mutex mutex_;  // guards the following member, and the order of signals
   std::uint32_t sequence_ = kFirstSequence;
-  std::vector<std::shared_ptr<Event>> pending_;
-  std::optional<OperationDeadlines> deadlines_;
 };
 
 Window Communicator::window(const Tensor& tensor) const {
@@ -224,8 +190,10 @@ Window Communicator::window(const Tensor& tensor) const {
         device().str());
   }
   auto state = std::make_shared<Window::State>(*this, tensor);
-  std::erase_if(mine.peer_work, [](const auto& work) { return work.expired(); });
-  mine.peer_work.push_back(state);
+  std::erase_if(mine.window_signals, [](const auto& signals) {
+    return signals.use_count() == 1 && !signals->is_waiting();
+  });
+  mine.window_signals.push_back(state->signals());
   return Window(std::move(state));
 }
 

@@ -10,7 +10,42 @@
 
 namespace gantry {
 
-/// `Functions` has pointers to functions, and a member `bind(SharedLibrary&)` that sets them.
+/// The base of a struct of pointers to functions of a library, which are bound as they are
+/// declared:
+///
+///   struct Math : LibraryFunctions {
+///     using LibraryFunctions::LibraryFunctions;
+///     decltype(&::cos) cos = bind("cos");
+///   };
+class LibraryFunctions {
+ public:
+  explicit LibraryFunctions(SharedLibrary& library) : library_(library) {}
+
+ protected:
+  /// Becomes the function that it initialises, or null.
+  class Binding {
+   public:
+    Binding(SharedLibrary& library, const char* symbol) : library_(library), symbol_(symbol) {}
+    template <class Function>
+    operator Function*() const {  // NOLINT(google-explicit-constructor)
+      Function* function = nullptr;
+      library_.bind(function, symbol_);
+      return function;
+    }
+
+   private:
+    SharedLibrary& library_;
+    const char* symbol_;
+  };
+
+  /// As SharedLibrary::bind().
+  [[nodiscard]] Binding bind(const char* symbol) const { return {library_, symbol}; }
+
+ private:
+  SharedLibrary& library_;
+};
+
+/// A library and the functions of it that gantry uses, a struct with base LibraryFunctions.
 ///
 /// A library is loaded once: `static const auto& loaded = *new LoadedLibrary<F>(…)`. It is never
 /// destroyed, since handles of its objects may outlive static objects.
@@ -18,9 +53,10 @@ namespace gantry {
 template <class Functions>
 class LoadedLibrary {
  public:
-  explicit LoadedLibrary(SharedLibrary library) : library_(std::move(library)) {
-    functions_.bind(library_);
-  }
+  explicit LoadedLibrary(SharedLibrary library)
+      : library_(std::move(library)), functions_(library_) {}
+  LoadedLibrary(const LoadedLibrary&) = delete;
+  LoadedLibrary& operator=(const LoadedLibrary&) = delete;
 
   /// Why the library cannot be used: as SharedLibrary::problem().
   [[nodiscard]] const std::string& problem() const { return library_.problem(); }

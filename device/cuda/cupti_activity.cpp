@@ -61,24 +61,15 @@ using BufferRequest = void (*)(std::uint8_t** buffer, std::size_t* bytes, std::s
 using BufferDone = void (*)(void* context, std::uint32_t stream, std::uint8_t* buffer,
                             std::size_t bytes, std::size_t used);
 
-struct Cupti {
-  int (*register_callbacks)(BufferRequest, BufferDone) = nullptr;
-  int (*enable)(std::uint32_t) = nullptr;
-  int (*disable)(std::uint32_t) = nullptr;
-  int (*flush)(std::uint32_t) = nullptr;
-  int (*next_record)(std::uint8_t*, std::size_t, Record**) = nullptr;
-  int (*dropped)(void*, std::uint32_t, std::size_t*) = nullptr;
-  int (*timestamp)(std::uint64_t*) = nullptr;
-
-  void bind(SharedLibrary& library) {
-    library.bind(register_callbacks, "cuptiActivityRegisterCallbacks");
-    library.bind(enable, "cuptiActivityEnable");
-    library.bind(disable, "cuptiActivityDisable");
-    library.bind(flush, "cuptiActivityFlushAll");
-    library.bind(next_record, "cuptiActivityGetNextRecord");
-    library.bind(dropped, "cuptiActivityGetNumDroppedRecords");
-    library.bind(timestamp, "cuptiGetTimestamp");
-  }
+struct Cupti : LibraryFunctions {
+  using LibraryFunctions::LibraryFunctions;
+  int (*register_callbacks)(BufferRequest, BufferDone) = bind("cuptiActivityRegisterCallbacks");
+  int (*enable)(std::uint32_t) = bind("cuptiActivityEnable");
+  int (*disable)(std::uint32_t) = bind("cuptiActivityDisable");
+  int (*flush)(std::uint32_t) = bind("cuptiActivityFlushAll");
+  int (*next_record)(std::uint8_t*, std::size_t, Record**) = bind("cuptiActivityGetNextRecord");
+  int (*dropped)(void*, std::uint32_t, std::size_t*) = bind("cuptiActivityGetNumDroppedRecords");
+  int (*timestamp)(std::uint64_t*) = bind("cuptiGetTimestamp");
 };
 
 const LoadedLibrary<Cupti>& cupti() {

@@ -102,32 +102,30 @@ struct ChildStatus {
 }
 
 // The numbers among the names in a directory of /proc.
-std::vector<pid_t> numbers_in(const char* path) {
+std::vector<pid_t> numbers_in(const std::string& path) {
   std::vector<pid_t> numbers;
-  const std::unique_ptr<DIR, int (*)(DIR*)> directory(opendir(path), closedir);
+  const std::unique_ptr<DIR, int (*)(DIR*)> directory(opendir(path.c_str()), closedir);
   while (const dirent* entry = directory ? readdir(directory.get()) : nullptr) {
     if (const pid_t number = std::atoi(entry->d_name); number > 0) numbers.push_back(number);
   }
   return numbers;
 }
 
-std::vector<pid_t> processes_of_machine() { return numbers_in("/proc"); }
-
 // The children of this process's threads, zombies included. None if the kernel does not list them.
 // The list is whole: it lacks processes only where a child is reaped meanwhile, and only the caller
 // reaps.
-std::optional<std::vector<pid_t>> listed_children() {
+std::optional<std::vector<pid_t>> listed_children(const std::string& proc) {
   std::vector<pid_t> children;
-  for (const pid_t thread : numbers_in("/proc/self/task")) {
-    std::ifstream file(fmt::format("/proc/self/task/{}/children", thread));
+  for (const pid_t thread : numbers_in(proc + "/self/task")) {
+    std::ifstream file(fmt::format("{}/self/task/{}/children", proc, thread));
     if (!file) return std::nullopt;
     for (pid_t pid = 0; file >> pid;) children.push_back(pid);
   }
   return children;
 }
 
-bool is_running_child(pid_t pid) {
-  std::ifstream file(fmt::format("/proc/{}/stat", pid));
+bool is_running_child(pid_t pid, const std::string& proc) {
+  std::ifstream file(fmt::format("{}/{}/stat", proc, pid));
   std::string line;
   std::getline(file, line);
   // "pid (name) state parent …"; the name may hold anything, parentheses included.
@@ -272,10 +270,10 @@ int execute(const std::string& executable, std::vector<std::string> arguments,
   return errno;
 }
 
-std::vector<pid_t> child_processes() {
-  std::optional<std::vector<pid_t>> candidates = listed_children();
-  if (!candidates) candidates = processes_of_machine();
-  std::erase_if(*candidates, [](pid_t pid) { return !is_running_child(pid); });
+std::vector<pid_t> child_processes(const std::string& proc) {
+  std::optional<std::vector<pid_t>> candidates = listed_children(proc);
+  if (!candidates) candidates = numbers_in(proc);
+  std::erase_if(*candidates, [&proc](pid_t pid) { return !is_running_child(pid, proc); });
   return *candidates;
 }
 

@@ -59,7 +59,7 @@ struct Process {
 [[nodiscard]] int execute(const std::string& executable, std::vector<std::string> arguments,
                           const Environment& environment);
 
-/// Processes whose parent is this one.
-[[nodiscard]] std::vector<pid_t> child_processes();
+/// The running processes whose parent is this one. `proc` is where the kernel lists processes.
+[[nodiscard]] std::vector<pid_t> child_processes(const std::string& proc = "/proc");
 
 }  // namespace gantry::launcher

@@ -17,6 +17,7 @@
 #include <utility>
 #include <vector>
 
+#include "core/thread_end.hpp"
 #include "memory/trace/call_site_symbols.hpp"
 #include "memory/trace/gantry_code.hpp"
 #include "streams/sanitizer/call_sites.hpp"
@@ -25,8 +26,10 @@ namespace gantry::memory {
 namespace {
 
 struct Walk {
-  const CodeRanges* skip = nullptr;  ///< code left out at the top
-  std::size_t max_frames = kMaxFrames;
+  const CodeRanges* skip = nullptr;       ///< code left out at the top
+  const CodeRanges* uncounted = nullptr;  ///< code that may be the program's or gantry's
+  std::size_t max_counted = kMaxFrames;
+  std::size_t counted = 0;
   std::size_t count = 0;
   std::array<std::uintptr_t, kMaxFrames> frames;
 };
@@ -39,7 +42,9 @@ _Unwind_Reason_Code visit(_Unwind_Context* context, void* argument) {
   if (is_before_call == 0) --address;  // of the call, not of what follows it
   if (walk.count == 0 && walk.skip->contains(address)) return _URC_NO_REASON;
   walk.frames[walk.count++] = address;
-  return walk.count == walk.max_frames ? _URC_END_OF_STACK : _URC_NO_REASON;
+  if (!walk.uncounted->contains(address)) ++walk.counted;
+  return walk.counted == walk.max_counted || walk.count == kMaxFrames ? _URC_END_OF_STACK
+                                                                      : _URC_NO_REASON;
 }
 
 // All stacks seen, by number. A stack never changes or moves, so that threads may remember where
@@ -80,24 +85,20 @@ using KnownStacks = std::array<Known, kKnownPerThread>;
 // The loader fixes the addresses of some thread-local variables of this library (initial-exec),
 // because hot paths read them. All thread-local variables of such a library count against glibc's
 // reserve for libraries loaded by dlopen: 512 bytes in total. A thread-local variable is therefore
-// a pointer, and its object is created at first use.
+// a pointer. Its object is created at first use, and deleted by at_thread_end().
 thread_local constinit KnownStacks* known_stacks = nullptr;
 thread_local constinit bool has_ended = false;
-
-struct KnownStacksOwner {
-  ~KnownStacksOwner() {
-    delete std::exchange(known_stacks, nullptr);
-    has_ended = true;
-  }
-};
 
 // The stacks that this thread met; nullptr without memory, and at the end of the thread, whose
 // thread-local objects may still free blocks.
 KnownStacks* own_known_stacks() {
   if (known_stacks != nullptr || has_ended) return known_stacks;
-  thread_local KnownStacksOwner owner;
-  static_cast<void>(owner);
   known_stacks = new (std::nothrow) KnownStacks{};
+  if (known_stacks == nullptr) return nullptr;
+  at_thread_end([]() noexcept {
+    delete std::exchange(known_stacks, nullptr);
+    has_ended = true;
+  });
   return known_stacks;
 }
 
@@ -198,7 +199,8 @@ std::uint32_t intern_call_stack(StackDepth depth, std::size_t frames) noexcept {
     const GantryCode& code = gantry_code();
     Walk walk;
     walk.skip = depth == StackDepth::full ? &code.memory : &code.all;
-    if (depth == StackDepth::call_site && code.is_known()) walk.max_frames = frames;
+    walk.uncounted = &code.program;
+    if (depth == StackDepth::call_site && code.is_known()) walk.max_counted = frames;
     _Unwind_Backtrace(visit, &walk);
     if (walk.count == 0) return 0;
     const std::uint64_t hash = hash_of(walk);

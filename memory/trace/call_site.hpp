@@ -20,7 +20,8 @@ void prepare_call_sites();
 /// Returns the number of the calling thread's stack, without the allocator's own functions. Equal
 /// stacks have equal numbers as long as the process runs. Returns 0 without host memory.
 /// Of a call site the first `frames` functions outside gantry are kept: the caller may be one of
-/// the C++ library, such as the destructor of a shared_ptr.
+/// the C++ library, such as the destructor of a shared_ptr. Functions of namespace gantry in the
+/// program do not count.
 [[nodiscard]] std::uint32_t intern_call_stack(StackDepth depth, std::size_t frames = 1) noexcept;
 
 /// Returns the functions of a stack, innermost first; none for 0. The first call for a module is

@@ -32,14 +32,19 @@ struct GantryCode {
   CodeRanges all;
   /// The functions of the memory layer, by the library's symbol table. Empty if it is stripped.
   CodeRanges memory;
+  /// The functions of namespace gantry in files that need the library: instances of its headers'
+  /// templates and inline functions, and the program's own additions. Debug information tells them
+  /// apart.
+  CodeRanges program;
 
+  bool operator==(const GantryCode&) const = default;
   [[nodiscard]] bool is_known() const noexcept { return !all.empty(); }
 };
 
 /// Returns the newest list, which stays valid and unchanged. Takes a lock at the first call only.
 [[nodiscard]] const GantryCode& gantry_code();
-/// Returns a list of the modules that are loaded now, which may include the library since. Takes
-/// the loader's lock.
+/// Returns a list of the files that are loaded now. Takes the loader's lock, and reads the symbol
+/// tables of new files that need the library.
 const GantryCode& refresh_gantry_code();
 
 }  // namespace gantry::memory

@@ -3,23 +3,20 @@
 #include <algorithm>
 #include <chrono>
 #include <new>
+#include <utility>
+
+#include "core/thread_end.hpp"
 
 namespace gantry::memory {
 
 thread_local constinit HistoryLog::Chunk* HistoryLog::own_chunk = nullptr;
 thread_local constinit bool HistoryLog::thread_has_ended = false;
 
-// Gives the thread's chunk back when the thread ends. Thread-local objects that are destroyed later
-// may still free memory: append_late.
-class HistoryLog::ThreadEnd {
- public:
-  void arm() noexcept {}
-  ~ThreadEnd() {
-    thread_has_ended = true;
-    if (own_chunk != nullptr) instance().recycle(*own_chunk);
-    own_chunk = nullptr;
-  }
-};
+// Thread-local objects that are destroyed later may still free memory: append_late.
+void HistoryLog::end_thread() noexcept {
+  thread_has_ended = true;
+  if (own_chunk != nullptr) instance().recycle(*std::exchange(own_chunk, nullptr));
+}
 
 HistoryLog& HistoryLog::instance() {
   static auto& log = *new HistoryLog();
@@ -37,9 +34,9 @@ void HistoryLog::append(const RecordedEvent& event) noexcept {
   std::uint32_t count = chunk != nullptr ? chunk->count.load(std::memory_order_relaxed) : 0;
   if (chunk == nullptr || count == kChunkEvents) [[unlikely]] {
     if (thread_has_ended) return append_late(event);
-    static thread_local ThreadEnd at_thread_end;
-    at_thread_end.arm();
-    own_chunk = chunk = exchange(chunk);
+    Chunk* const empty = exchange(chunk);
+    if (chunk == nullptr && empty != nullptr) at_thread_end(end_thread);
+    own_chunk = chunk = empty;
     if (chunk == nullptr) return;
     count = chunk->count.load(std::memory_order_relaxed);
   }

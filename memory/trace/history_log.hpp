@@ -50,12 +50,12 @@ class HistoryLog {
     Chunk* next_full = nullptr;  ///< next younger one
     bool owned = false;          ///< a thread appends to it
   };
-  class ThreadEnd;
 
   HistoryLog() = default;
   [[nodiscard]] Chunk* exchange(Chunk* full) noexcept;
   void recycle(Chunk& chunk) noexcept;
   void append_late(const RecordedEvent& event) noexcept;
+  static void end_thread() noexcept;
   [[nodiscard]] Chunk* take_locked() noexcept;
   void push_full_locked(Chunk& chunk) noexcept;
   [[nodiscard]] Chunk* pop_full_locked() noexcept;

@@ -66,14 +66,10 @@ TEST(SharedLibraryTest, ALibraryWithoutAFunctionCannotBeUsed) {
   EXPECT_EQ(error_of(library, "cos"), "cos: " + library.problem());
 }
 
-struct Cosine {
-  double (*cosine)(double) = nullptr;
-  double (*other)(double) = nullptr;
-
-  void bind(SharedLibrary& library) {
-    library.bind(cosine, "cos");
-    library.bind(other, "sin");
-  }
+struct Cosine : LibraryFunctions {
+  using LibraryFunctions::LibraryFunctions;
+  double (*cosine)(double) = bind("cos");
+  double (*other)(double) = bind("sin");
 };
 
 TEST(LoadedLibraryTest, ItsFunctionsAreThereOrAreRefused) {

@@ -7,6 +7,7 @@
 #include <stdexcept>
 #include <string>
 #include <thread>
+#include <utility>
 
 #include <gantry/core/error.hpp>
 #include <gantry/memory/buffer.hpp>
@@ -34,6 +35,31 @@
   asm volatile("");
   return tensor;
 }
+
+// Names that hold "gantry" and are the program's.
+namespace gantry_app {
+template <class T>
+struct Maker {
+  [[gnu::noinline]] static T make() {
+    T tensor = gantry::empty({100}, gantry::Device::cuda(0));
+    asm volatile("");
+    return tensor;
+  }
+};
+template <class T>
+[[gnu::noinline]] T make() {
+  T tensor = gantry::empty({100}, gantry::Device::cuda(0));
+  asm volatile("");
+  return tensor;
+}
+}  // namespace gantry_app
+namespace gantry {
+[[gnu::noinline]] Tensor added_function() {
+  Tensor tensor = empty({100}, Device::cuda(0));
+  asm volatile("");
+  return tensor;
+}
+}  // namespace gantry
 
 namespace gantry::memory {
 namespace {
@@ -105,6 +131,22 @@ TEST_F(CallStacksTest, TheAllocatorsOwnFunctionsAreLeftOut) {
   const Frames site = frames_of_block(second.data_ptr());
   ASSERT_THAT(site, SizeIs(1));
   EXPECT_THAT(site[0].name, HasSubstr("user_tensor"));
+}
+
+TEST_F(CallStacksTest, TheFunctionsNameTellsWhoseItIs) {
+  if (GANTRY_TEST_HAS_SYMBOLS == 0) GTEST_SKIP() << "this build has no libbacktrace";
+  for (const Stacks stacks : {Stacks::full, Stacks::call_site}) {
+    record_history({.stacks = stacks});
+    for (const auto& [make, name] :
+         {std::pair{&gantry_app::Maker<Tensor>::make, "gantry_app::Maker<gantry::Tensor>::make"},
+          std::pair{&gantry_app::make<Tensor>, "gantry_app::make<gantry::Tensor>"},
+          std::pair{&added_function, "gantry::added_function"}}) {
+      const Tensor tensor = make();
+      const Frames frames = frames_of_block(tensor.data_ptr());
+      ASSERT_NE(frames.call_site(), nullptr);
+      EXPECT_THAT(frames.call_site()->name, HasSubstr(name));
+    }
+  }
 }
 
 struct AllocatesAtTheEnd {

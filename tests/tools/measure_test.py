@@ -17,7 +17,7 @@ BENCHMARKS = pathlib.Path(sys.argv.pop(1)).resolve()
 sys.path.insert(0, str(BENCHMARKS))
 import collectives_table  # noqa: E402
 import measure  # noqa: E402
-import results_page  # noqa: E402
+import result_files  # noqa: E402
 import supervised_run  # noqa: E402
 
 # A program with the options of gantry-bench. BEHAVIOUR says what a row does, by operation, variant, bytes and mode.
@@ -173,7 +173,7 @@ class MeasureTest(unittest.TestCase):
         results.mkdir(exist_ok=True)
         done = subprocess.run([sys.executable, BENCHMARKS / "measure.py", "record", self.out, "--results", results, *more],
                               text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, check=False)
-        return done.returncode, done.stdout, results_page.read_results(results)
+        return done.returncode, done.stdout, result_files.read_results(results)
 
     def test_a_run_is_recorded_with_machine_date_and_commands(self):
         self.program("gantry-tune", "#!/bin/sh\nexit 0\n")

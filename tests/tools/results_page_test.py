@@ -12,6 +12,7 @@ import unittest
 
 BENCHMARKS = pathlib.Path(sys.argv.pop(1)).resolve()
 sys.path.insert(0, str(BENCHMARKS))
+import result_files  # noqa: E402
 import results_page  # noqa: E402
 
 RESULT = dict(schema="gantry-results-1", kind="collectives", date="2026-01-02", commit=None, machine="2 × GPU", devices=2, peer="NCCL",
@@ -24,7 +25,7 @@ class ResultsPageTest(unittest.TestCase):
         with tempfile.TemporaryDirectory() as folder:
             for i, result in enumerate(results):
                 (pathlib.Path(folder) / f"{i}.json").write_text(json.dumps(result), encoding="utf-8")
-            return results_page.read_results(pathlib.Path(folder))
+            return result_files.read_results(pathlib.Path(folder))
 
     def test_the_page_is_current(self):
         done = subprocess.run([sys.executable, "-B", BENCHMARKS / "measure.py", "page", "--check"], capture_output=True, text=True, check=False)
@@ -61,7 +62,7 @@ class ResultsPageTest(unittest.TestCase):
         self.assertIn("| all_reduce, 4 KiB | 1 | 4.00 |", lines)
 
     def test_ratios_are_those_of_the_times(self):
-        for result, row in results_page.rows_of(results_page.read_results(), "collectives"):
+        for result, row in results_page.rows_of(result_files.read_results(), "collectives"):
             self.assertAlmostEqual(row["ratio"], row["peer_us"] / row["gantry_us"], delta=0.01 * row["ratio"] + 0.01, msg=result["name"])
 
 

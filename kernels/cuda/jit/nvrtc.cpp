@@ -23,36 +23,21 @@ namespace {
 
 // The functions of NVRTC that gantry uses. The library is loaded when a program is compiled: it has
 // a hundred megabytes, and most processes find their programs in files.
-struct Nvrtc {
-  decltype(&nvrtcVersion) version = nullptr;
-  decltype(&nvrtcGetErrorString) error_string = nullptr;
-  decltype(&nvrtcCreateProgram) create_program = nullptr;
-  decltype(&nvrtcDestroyProgram) destroy_program = nullptr;
-  decltype(&nvrtcCompileProgram) compile_program = nullptr;
-  decltype(&nvrtcGetProgramLogSize) log_size = nullptr;
-  decltype(&nvrtcGetProgramLog) log = nullptr;
-  decltype(&nvrtcGetCUBINSize) cubin_size = nullptr;
-  decltype(&nvrtcGetCUBIN) cubin = nullptr;
-  decltype(&nvrtcGetPTXSize) ptx_size = nullptr;
-  decltype(&nvrtcGetPTX) ptx = nullptr;
-  decltype(&nvrtcGetNumSupportedArchs) architecture_count = nullptr;
-  decltype(&nvrtcGetSupportedArchs) architectures = nullptr;
-
-  void bind(SharedLibrary& library) {
-    library.bind(version, "nvrtcVersion");
-    library.bind(error_string, "nvrtcGetErrorString");
-    library.bind(create_program, "nvrtcCreateProgram");
-    library.bind(destroy_program, "nvrtcDestroyProgram");
-    library.bind(compile_program, "nvrtcCompileProgram");
-    library.bind(log_size, "nvrtcGetProgramLogSize");
-    library.bind(log, "nvrtcGetProgramLog");
-    library.bind(cubin_size, "nvrtcGetCUBINSize");
-    library.bind(cubin, "nvrtcGetCUBIN");
-    library.bind(ptx_size, "nvrtcGetPTXSize");
-    library.bind(ptx, "nvrtcGetPTX");
-    library.bind(architecture_count, "nvrtcGetNumSupportedArchs");
-    library.bind(architectures, "nvrtcGetSupportedArchs");
-  }
+struct Nvrtc : LibraryFunctions {
+  using LibraryFunctions::LibraryFunctions;
+  decltype(&nvrtcVersion) version = bind("nvrtcVersion");
+  decltype(&nvrtcGetErrorString) error_string = bind("nvrtcGetErrorString");
+  decltype(&nvrtcCreateProgram) create_program = bind("nvrtcCreateProgram");
+  decltype(&nvrtcDestroyProgram) destroy_program = bind("nvrtcDestroyProgram");
+  decltype(&nvrtcCompileProgram) compile_program = bind("nvrtcCompileProgram");
+  decltype(&nvrtcGetProgramLogSize) log_size = bind("nvrtcGetProgramLogSize");
+  decltype(&nvrtcGetProgramLog) log = bind("nvrtcGetProgramLog");
+  decltype(&nvrtcGetCUBINSize) cubin_size = bind("nvrtcGetCUBINSize");
+  decltype(&nvrtcGetCUBIN) cubin = bind("nvrtcGetCUBIN");
+  decltype(&nvrtcGetPTXSize) ptx_size = bind("nvrtcGetPTXSize");
+  decltype(&nvrtcGetPTX) ptx = bind("nvrtcGetPTX");
+  decltype(&nvrtcGetNumSupportedArchs) architecture_count = bind("nvrtcGetNumSupportedArchs");
+  decltype(&nvrtcGetSupportedArchs) architectures = bind("nvrtcGetSupportedArchs");
 };
 
 constexpr int kMajor = CUDA_VERSION / 1000;

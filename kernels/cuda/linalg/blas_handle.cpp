@@ -14,20 +14,13 @@
 namespace gantry::kernels::cuda {
 namespace {
 
-struct Cublas {
-  decltype(&cublasCreate_v2) create = nullptr;
-  decltype(&cublasDestroy_v2) destroy = nullptr;
-  decltype(&cublasSetStream_v2) set_stream = nullptr;
-  decltype(&cublasGetStatusName) status_name = nullptr;
-  decltype(&cublasGetStatusString) status_string = nullptr;
-
-  void bind(SharedLibrary& library) {
-    library.bind(create, "cublasCreate_v2");
-    library.bind(destroy, "cublasDestroy_v2");
-    library.bind(set_stream, "cublasSetStream_v2");
-    library.bind(status_name, "cublasGetStatusName");
-    library.bind(status_string, "cublasGetStatusString");
-  }
+struct Cublas : LibraryFunctions {
+  using LibraryFunctions::LibraryFunctions;
+  decltype(&cublasCreate_v2) create = bind("cublasCreate_v2");
+  decltype(&cublasDestroy_v2) destroy = bind("cublasDestroy_v2");
+  decltype(&cublasSetStream_v2) set_stream = bind("cublasSetStream_v2");
+  decltype(&cublasGetStatusName) status_name = bind("cublasGetStatusName");
+  decltype(&cublasGetStatusString) status_string = bind("cublasGetStatusString");
 };
 
 const Cublas& cublas() {

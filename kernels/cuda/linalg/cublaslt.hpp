@@ -4,7 +4,7 @@
 
 #include <string_view>
 
-#include "core/files/shared_library.hpp"
+#include "core/files/loaded_library.hpp"
 
 namespace gantry::kernels::cuda {
 
@@ -14,23 +14,29 @@ SharedLibrary load_cublas(std::string_view name);
 
 // The functions of cuBLASLt that gantry uses. The library is loaded at the first product: it takes
 // half a gigabyte of address space, and many programs multiply no matrices.
-struct CublasLt {
-  decltype(&cublasLtCreate) create = nullptr;
-  decltype(&cublasLtGetStatusName) status_name = nullptr;
-  decltype(&cublasLtGetStatusString) status_string = nullptr;
-  decltype(&cublasLtMatmul) matmul = nullptr;
-  decltype(&cublasLtMatmulAlgoGetHeuristic) matmul_algo_get_heuristic = nullptr;
-  decltype(&cublasLtMatmulDescCreate) matmul_desc_create = nullptr;
-  decltype(&cublasLtMatmulDescDestroy) matmul_desc_destroy = nullptr;
-  decltype(&cublasLtMatmulDescSetAttribute) matmul_desc_set_attribute = nullptr;
-  decltype(&cublasLtMatmulPreferenceCreate) matmul_preference_create = nullptr;
-  decltype(&cublasLtMatmulPreferenceDestroy) matmul_preference_destroy = nullptr;
-  decltype(&cublasLtMatmulPreferenceSetAttribute) matmul_preference_set_attribute = nullptr;
-  decltype(&cublasLtMatrixLayoutCreate) matrix_layout_create = nullptr;
-  decltype(&cublasLtMatrixLayoutDestroy) matrix_layout_destroy = nullptr;
-  decltype(&cublasLtMatrixLayoutSetAttribute) matrix_layout_set_attribute = nullptr;
-
-  void bind(SharedLibrary& library);
+struct CublasLt : LibraryFunctions {
+  using LibraryFunctions::LibraryFunctions;
+  decltype(&cublasLtCreate) create = bind("cublasLtCreate");
+  decltype(&cublasLtGetStatusName) status_name = bind("cublasLtGetStatusName");
+  decltype(&cublasLtGetStatusString) status_string = bind("cublasLtGetStatusString");
+  decltype(&cublasLtMatmul) matmul = bind("cublasLtMatmul");
+  decltype(&cublasLtMatmulAlgoGetHeuristic) matmul_algo_get_heuristic =
+      bind("cublasLtMatmulAlgoGetHeuristic");
+  decltype(&cublasLtMatmulDescCreate) matmul_desc_create = bind("cublasLtMatmulDescCreate");
+  decltype(&cublasLtMatmulDescDestroy) matmul_desc_destroy = bind("cublasLtMatmulDescDestroy");
+  decltype(&cublasLtMatmulDescSetAttribute) matmul_desc_set_attribute =
+      bind("cublasLtMatmulDescSetAttribute");
+  decltype(&cublasLtMatmulPreferenceCreate) matmul_preference_create =
+      bind("cublasLtMatmulPreferenceCreate");
+  decltype(&cublasLtMatmulPreferenceDestroy) matmul_preference_destroy =
+      bind("cublasLtMatmulPreferenceDestroy");
+  decltype(&cublasLtMatmulPreferenceSetAttribute) matmul_preference_set_attribute =
+      bind("cublasLtMatmulPreferenceSetAttribute");
+  decltype(&cublasLtMatrixLayoutCreate) matrix_layout_create = bind("cublasLtMatrixLayoutCreate");
+  decltype(&cublasLtMatrixLayoutDestroy) matrix_layout_destroy =
+      bind("cublasLtMatrixLayoutDestroy");
+  decltype(&cublasLtMatrixLayoutSetAttribute) matrix_layout_set_attribute =
+      bind("cublasLtMatrixLayoutSetAttribute");
 };
 
 // Loads the library at the first call. Throws: NotSupported if that fails.

@@ -4,6 +4,7 @@
 #include <unistd.h>
 
 #include <cstdio>
+#include <cstdlib>
 #include <exception>
 #include <stdexcept>
 #include <string>
@@ -38,12 +39,26 @@ void pass_round(const Communicator& world, const Window& window, const Tensor& m
           fmt::format("expected {}, but got {}", passed, mine.amax().item<int>()));
 }
 
+// Rank 0 ends while its wait for rank 1 is pending. The others wait for a signal of rank 0.
+void end_with_a_pending_wait(const Communicator& world, const Window& window,
+                             const std::string& what) {
+  if (world.rank() != 0) {
+    window.wait_signal(0);
+    return synchronize(world.device());
+  }
+  window.wait_signal(1);
+  if (what == "returns") return;
+  fmt::print("exits\n");
+  std::exit(0);  // with the window, and so the group
+}
+
 void run(const std::string& what) {
   const Communicator world = Communicator::world();
   const Tensor mine = zeros({1000}, {.dtype = i32, .device = world.device()});
   const Window window = world.window(mine);
   window.barrier();
   if (what == "ring") return pass_round(world, window, mine);
+  if (what == "returns" || what == "exits") return end_with_a_pending_wait(world, window, what);
   synchronize(world.device());
   world.host_barrier();
   if (world.rank() == 1) {

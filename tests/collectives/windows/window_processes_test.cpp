@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <string>
+#include <utility>
 
 #include "tests/support/device_fixture.hpp"
 #include "tests/support/subprocess.hpp"
@@ -12,6 +13,7 @@ namespace gantry {
 namespace {
 
 using ::testing::HasSubstr;
+using ::testing::Not;
 using testing::Outcome;
 using testing::run_command;
 
@@ -22,7 +24,7 @@ class WindowProcessesTest : public testing::DeviceTest {
     return run_command(
         {.argv = {GLAUNCH_PROGRAM, "--keep-going", "-n", std::to_string(ranks()), "--",
                   std::string(GANTRY_TEST_PROGRAM_DIR) + "/window_actor", what},
-         .timeout = std::chrono::seconds(100)});
+         .timeout = std::chrono::seconds(60)});
   }
 };
 
@@ -42,6 +44,20 @@ TEST_F(WindowProcessesTest, AWaitForARankThatDiesNamesIt) {
     if (rank == 1) continue;
     EXPECT_THAT(outcome.out, HasSubstr("[" + std::to_string(rank) + "] lost rank 1: "))
         << outcome.describe();
+  }
+}
+
+// It does not hang, and the others learn about it.
+TEST_F(WindowProcessesTest, AProcessEndsWithAPendingWait) {
+  GANTRY_REQUIRE_DEVICES(2);
+  for (const auto& [how, end] : {std::pair("returns", "ok"), std::pair("exits", "exits")}) {
+    const Outcome outcome = glaunch(how);
+    EXPECT_THAT(outcome.out, HasSubstr("[0] " + std::string(end) + "\n")) << outcome.describe();
+    EXPECT_THAT(outcome.err, Not(HasSubstr("rank 0 (SIG"))) << outcome.describe();
+    for (int rank = 1; rank < ranks(); ++rank) {
+      EXPECT_THAT(outcome.out, HasSubstr("[" + std::to_string(rank) + "] lost rank 0: "))
+          << outcome.describe();
+    }
   }
 }
 

@@ -16,13 +16,29 @@
 namespace gantry {
 namespace {
 
-class DenseCallTest : public testing::PlacedTest {};
+using T = const Tensor&;
+
+class DenseCallTest : public testing::PlacedTest {
+ protected:
+  // Calls check(a, b, strided) for contiguous tensors of whole numbers from `least` on.
+  // `strided(x)` has the elements of x apart.
+  template <class Check>
+  void for_each_pair(int least, const Check& check) const {
+    const auto strided = [](T tensor) { return stack({tensor, tensor}, -1).select(-1, 1); };
+    for (const DType dtype : {f64, f32, f16, bf16, i64, u8}) {
+      for (const Shape& sizes : {Shape{}, Shape{1}, Shape{3, 1, 13}}) {
+        SCOPED_TRACE(::testing::Message() << dtype << " " << sizes);
+        check(on(randint(least, 7, sizes)).to(dtype), on(randint(least, 4, sizes)).to(dtype),
+              strided);
+      }
+    }
+  }
+};
 
 GANTRY_TEST_PLACES(DenseCallTest);
 
 TEST_P(DenseCallTest, ContiguousOperandsGiveWhatStridedOnesDo) {
-  using Write = std::function<void(Tensor&, const Tensor&, const Tensor&)>;
-  using T = const Tensor&;
+  using Write = std::function<void(Tensor&, T, T)>;
   const std::vector<Write> operations{
       [](Tensor& out, T a, T b) { add_out(out, a, b, 2); },
       [](Tensor& out, T a, T b) { sub_out(out, a, b, 3); },
@@ -33,33 +49,25 @@ TEST_P(DenseCallTest, ContiguousOperandsGiveWhatStridedOnesDo) {
       [](Tensor& out, T a, T b) { maximum_out(out, a, b); },
       [](Tensor& out, T a, T) { mul_out(out, a, 3); },
   };
-  for (const DType dtype : {f64, f32, f16, bf16, i64, u8}) {
-    for (const Shape& sizes : {Shape{}, Shape{1}, Shape{3, 1, 13}}) {
-      const Tensor a = on(randint(1, 7, sizes)).to(dtype);
-      const Tensor b = on(randint(1, 4, sizes)).to(dtype);
-      const auto strided = [&](const Tensor& tensor) {
-        return stack({tensor, tensor}, -1).select(-1, 1);
-      };
-      for (const Write& write : operations) {
-        Tensor expected = strided(a);
-        write(expected, strided(a), strided(b));
-        Tensor apart = empty_like(a);
-        write(apart, a, b);
-        EXPECT_TRUE(equal(apart, expected)) << sizes;
-        Tensor left = a.clone();
-        write(left, left, b);
-        EXPECT_TRUE(equal(left, expected)) << sizes;
-        Tensor right = b.clone();
-        write(right, a, right);
-        EXPECT_TRUE(equal(right, expected)) << sizes;
-      }
+  for_each_pair(1, [&](T a, T b, const auto& strided) {
+    for (const Write& write : operations) {
+      Tensor expected = strided(a);
+      write(expected, strided(a), strided(b));
+      Tensor apart = empty_like(a);
+      write(apart, a, b);
+      EXPECT_TRUE(equal(apart, expected));
+      Tensor left = a.clone();
+      write(left, left, b);
+      EXPECT_TRUE(equal(left, expected));
+      Tensor right = b.clone();
+      write(right, a, right);
+      EXPECT_TRUE(equal(right, expected));
     }
-  }
+  });
 }
 
 TEST_P(DenseCallTest, ContiguousComparisonsAndFunctionsGiveWhatStridedOnesDo) {
-  using Operation = std::function<Tensor(const Tensor&, const Tensor&)>;
-  using T = const Tensor&;
+  using Operation = std::function<Tensor(T, T)>;
   const std::vector<Operation> operations{
       [](T a, T b) { return a > b; },    [](T a, T b) { return eq(a, b); },
       [](T a, T) { return a >= 3; },     [](T a, T b) { return logical_and(a, b); },
@@ -67,22 +75,15 @@ TEST_P(DenseCallTest, ContiguousComparisonsAndFunctionsGiveWhatStridedOnesDo) {
       [](T a, T) { return a.square(); }, [](T a, T) { return a.round(); },
       [](T a, T) { return a.relu(); },   [](T a, T b) { return logical_xor(a, b); },
   };
-  for (const DType dtype : {f64, f32, f16, bf16, i64, u8}) {
-    for (const Shape& sizes : {Shape{}, Shape{1}, Shape{3, 1, 13}}) {
-      const Tensor a = on(randint(0, 7, sizes)).to(dtype);
-      const Tensor b = on(randint(0, 4, sizes)).to(dtype);
-      const auto strided = [&](const Tensor& tensor) {
-        return stack({tensor, tensor}, -1).select(-1, 1);
-      };
-      for (const Operation& operation : operations) {
-        const Tensor result = operation(a, b);
-        const Tensor expected = operation(strided(a), strided(b));
-        EXPECT_EQ(result.dtype(), expected.dtype());
-        EXPECT_EQ(result.sizes(), sizes);
-        EXPECT_TRUE(equal(result, expected)) << sizes << " " << dtype;
-      }
+  for_each_pair(0, [&](T a, T b, const auto& strided) {
+    for (const Operation& operation : operations) {
+      const Tensor result = operation(a, b);
+      const Tensor expected = operation(strided(a), strided(b));
+      EXPECT_EQ(result.dtype(), expected.dtype());
+      EXPECT_EQ(result.sizes(), a.sizes());
+      EXPECT_TRUE(equal(result, expected));
     }
-  }
+  });
 }
 
 // Memory of one operand as the output: the same elements, or only some of them.
