@@ -6,9 +6,15 @@
 #include <cmath>
 #include <cstring>
 #include <functional>
+#include <limits>
 #include <optional>
 #include <type_traits>
 #include <vector>
+
+#include <gantry/extend/driver.hpp>
+#include <gantry/memory/caching_allocator.hpp>
+#include <gantry/streams/graph.hpp>
+#include <gantry/streams/stream_guard.hpp>
 
 #include "tests/kernels/reductions/reduction_oracle.hpp"
 
@@ -184,24 +190,105 @@ TEST(ScanKernelTest, ScansMoreTilesThanThereAreBlocks) {
   }
 }
 
+// Rows for the kernel of long rows, which a GPU uses for more tiles than it has blocks: a tile more
+// than those of 132 multiprocessors, ends within a tile and within 16 bytes, several fibres, and
+// memory between them.
+TEST(ScanKernelTest, ScansLongRowsOfEveryLength) {
+  const auto scan = [](DType dtype, ScanOp op, const Layout& layout) {
+    Array in(dtype, layout);
+    const bool product = op == ScanOp::product;
+    fill_range(in, 7, product ? 0.998 : -1.5, product ? 1.002 : 1.5);
+    (void)run_everywhere(
+        {Array(dtype, layout), in},
+        [&](const Target& target, const std::vector<TensorRef>& t) {
+          kernels::scan(target, op, t[0], t[1], layout.sizes.size() - 1);
+        },
+        "long rows");
+  };
+  for (const std::int64_t length : {4096 * 793, 4096 * 799 + 5, 4096 * 800 - 4}) {
+    scan(f32, ScanOp::sum, contiguous({length}));
+  }
+  scan(f32, ScanOp::product, contiguous({4096 * 793 + 1}));
+  scan(DType::f16, ScanOp::sum, contiguous({4096 * 1057}));
+  scan(DType::bf16, ScanOp::sum, contiguous({4096 * 1059 + 13}));
+  scan(DType::bf16, ScanOp::product, contiguous({3, 4096 * 400 + 8}));
+  scan(f32, ScanOp::sum, contiguous({3, 4096 * 300 - 8}));
+  scan(f32, ScanOp::product, contiguous({60, 4096 * 17 - 4092}));
+  scan(f32, ScanOp::sum, contiguous({3, 4096 * 300 - 1}));
+  scan(f32, ScanOp::sum, testing::shifted({3, 4096 * 300}));
+  scan(f32, ScanOp::log_sum_exp, contiguous({4096 * 40}));
+  scan(f32, ScanOp::sum, contiguous({4096 * 4097 + 3}));
+}
+
+// What follows a NaN is the canonical NaN, and infinities keep their sign.
+TEST(ScanKernelTest, ScansLongRowsOfAnyValues) {
+  for (const std::int64_t at : {1, 4096 * 500 + 7}) {
+    for (const float value : {std::numeric_limits<float>::quiet_NaN(),
+                              -std::numeric_limits<float>::infinity(), 3e38F}) {
+      Array in(f32, contiguous({4096 * 900}));
+      fill_range(in, 3, -1, 1);
+      in.set(at, value);
+      in.set(at + 4096 * 100, value);
+      (void)run_everywhere(
+          {Array(f32, contiguous({4096 * 900})), in},
+          [](const Target& target, const std::vector<TensorRef>& t) {
+            kernels::scan(target, ScanOp::sum, t[0], t[1], 0);
+          },
+          "any values");
+    }
+  }
+}
+
 // A result may take the place of its elements.
 TEST(ScanKernelTest, ScansInPlace) {
-  const std::int64_t length = 4096 * 40 + 4;
-  Array in(f32, contiguous({2, length}));
-  fill_range(in, 1, -1, 1);
-  const std::vector<Array> apart = run_everywhere(
-      {Array(f32, contiguous({2, length})), in},
-      [](const Target& target, const std::vector<TensorRef>& t) {
-        kernels::scan(target, ScanOp::sum, t[0], t[1], 1);
-      },
-      "apart");
-  const std::vector<Array> in_place = run_everywhere(
-      {in},
-      [](const Target& target, const std::vector<TensorRef>& t) {
-        kernels::scan(target, ScanOp::sum, t[0], t[0], 1);
-      },
-      "in place");
-  EXPECT_TRUE(apart[0].bytes() == in_place[0].bytes());
+  for (const std::int64_t length : {4096 * 40 + 4, 4096 * 500 + 4}) {
+    Array in(f32, contiguous({2, length}));
+    fill_range(in, 1, -1, 1);
+    const std::vector<Array> apart = run_everywhere(
+        {Array(f32, contiguous({2, length})), in},
+        [](const Target& target, const std::vector<TensorRef>& t) {
+          kernels::scan(target, ScanOp::sum, t[0], t[1], 1);
+        },
+        "apart");
+    const std::vector<Array> in_place = run_everywhere(
+        {in},
+        [](const Target& target, const std::vector<TensorRef>& t) {
+          kernels::scan(target, ScanOp::sum, t[0], t[0], 1);
+        },
+        "in place");
+    EXPECT_TRUE(apart[0].bytes() == in_place[0].bytes());
+  }
+}
+
+// Every replay begins with no totals published.
+TEST(ScanKernelTest, ReplaysScanWhatIsInMemory) {
+  if (device_count() == 0) GTEST_SKIP() << "needs a device";
+  const Layout layout = contiguous({4096 * 900 + 1});
+  const auto bytes = static_cast<std::size_t>(layout.numel()) * sizeof(float);
+  const Stream stream = Stream::from_pool(Device::cuda(0));
+  const memory::Buffer in = memory::allocate(stream, bytes);
+  const memory::Buffer out = memory::allocate(stream, bytes);
+  stream.synchronize();
+  Graph graph;
+  {
+    const GraphCapture capture(graph, {.stream = stream});
+    kernels::scan(Target::on(stream), ScanOp::sum, Array(f32, layout).ref(out.data()),
+                  Array(f32, layout).ref(in.data()), 0);
+  }
+  const StreamGuard guard(stream);
+  for (std::uint32_t replay = 0; replay < 3; ++replay) {
+    std::vector<Array> arrays = {Array(f32, layout), Array(f32, layout)};
+    fill_range(arrays[1], replay, -1, 1);
+    driver().copy(in.data(), arrays[1].bytes().data(), bytes, stream.native());
+    graph.replay();
+    Array result(f32, layout);
+    driver().copy(result.bytes().data(), out.data(), bytes, stream.native());
+    stream.synchronize();
+    run_on_cpu(arrays, [](const Target& target, const std::vector<TensorRef>& t) {
+      kernels::scan(target, ScanOp::sum, t[0], t[1], 0);
+    });
+    ASSERT_TRUE(result.bytes() == arrays[0].bytes()) << replay;
+  }
 }
 
 // Several fibres, each with its own levels.

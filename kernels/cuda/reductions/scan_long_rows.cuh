@@ -1,0 +1,410 @@
+// Scans of long rows on the GPU: blocks that add up one tile before they scan the preceding one.
+#pragma once
+
+#include <cuda_pipeline_primitives.h>
+
+#include "kernels/cuda/launch.cuh"
+#include "kernels/cuda/reductions/scan_look_back.cuh"
+
+namespace gantry::kernels::cuda {
+
+namespace {
+
+// Note [Scans of long rows]
+// A block of scan_long_rows scans one tile after the other, and holds two. One tile is complete in
+// shared memory: its total is published. The next tile is arriving. A round of the block:
+//  1. Takes the number of a third tile, and reads the totals before the complete tile, as far as
+//     they are published (Note [Look-back by levels]).
+//  2. Waits for the arriving tile, adds it up and publishes its total.
+//  3. Waits for those totals before the complete tile that were missing.
+//  4. Scans the complete tile, writes the results, and loads the third tile in its place.
+// Step 3 hardly waits: the tiles before the complete one published their totals about a round ago.
+// The other blocks of the multiprocessor work while this one waits for its loads.
+//
+// No block waits forever. A block publishes the totals of a tile after waits only for tiles of
+// lower numbers: those before its preceding tiles, and the rest of the groups that the tile ends. A
+// tile has a number only once its block runs. So the published totals advance from the lowest
+// number up, however few blocks run at a time.
+//
+// A warp has 32 consecutive groups of elements, and is the only one that accesses them in shared
+// memory. So the warps of a block meet twice a round: when they know their totals, and when they
+// know the value before the tile.
+
+constexpr int kLongThreads = static_cast<int>(kScanTile) / kScanGroup;
+constexpr int kLongWarps = kLongThreads / 32;
+// Groups of groups: of elements of a tile, and of threads of a warp.
+constexpr int kTileGroups = kLongThreads / kScanGroup;
+static_assert(kTileGroups == kScanGroup && kTileLevels <= kLongWarps);
+
+// Elements of a chunk, the unit of accesses, and chunks of a thread.
+template <class T>
+constexpr int kChunkElements = 16 / static_cast<int>(sizeof(T));
+template <class T>
+constexpr unsigned kThreadChunks = kScanGroup / kChunkElements<T>;
+template <class T>
+using ScanChunk = StoredPack<T, kChunkElements<T>>;
+
+// The places of a warp's chunks in its shared memory. Chunk c is in place c ^ (c / 8 %
+// kThreadChunks). So eight neighbouring threads use all banks, both with neighbouring chunks and
+// with one each of their groups. The place of chunk i of a thread's group:
+template <class T>
+__device__ unsigned own_place(unsigned lane, unsigned i) {
+  constexpr unsigned kChunks = kThreadChunks<T>;
+  return lane * kChunks + (i ^ (lane * kChunks / 8 % kChunks));
+}
+// The place of chunk 32 * i + lane.
+template <class T>
+__device__ unsigned wide_place(unsigned lane, unsigned i) {
+  constexpr unsigned kChunks = kThreadChunks<T>;
+  static_assert(32 / 8 % kChunks == 0);
+  return 32 * i + (lane ^ (lane / 8 % kChunks));
+}
+
+// The shared memory of a block.
+template <class T, class Acc>
+struct LongScanMemory {
+  ScanChunk<T> tiles[2][kLongWarps][32 * kThreadChunks<T>];
+  // The totals of the groups of elements. The last of each row is unused: it keeps the rows on
+  // different banks.
+  Acc totals[kTileGroups][kScanGroup + 1];
+  Acc group_totals[kTileGroups];
+  Acc siblings[kLongWarps][kScanGroup];  // totals that a warp has read
+  Acc running[kTileLevels];              // the running value of each level before the complete tile
+  std::uint32_t task;                    // the number of the third tile
+  std::uint32_t first_units[kTileLevels];  // of each level of a fibre
+};
+
+// The tiles of all fibres, one after the other, are the tasks of the blocks.
+struct ScanTasks {
+  std::uint32_t tiles = 0;  // of a fibre
+  std::uint32_t count = 0;  // of all fibres
+};
+
+// from_accumulator(), for f32 without a second look for NaNs.
+template <class T, class Acc>
+__device__ T scan_result(Acc value) {
+  if constexpr (std::is_same_v<T, float>) return convert<T>(value);
+  return from_accumulator<T>(value);
+}
+
+// The part of one thread in the scan of a block.
+template <class T, ScanOp kOp>
+class LongScan {
+ public:
+  using Step = ScanStep<ScanAccumulator<T>, kOp>;
+  using Acc = typename Step::Acc;
+  using Memory = LongScanMemory<T, Acc>;
+
+  // What a thread keeps of a tile that it has added up.
+  struct Prefix {
+    Acc groups = Step::neutral();    // the running value of the groups of groups before its own
+    Acc in_group = Step::neutral();  // the running value of the groups of elements before its own
+  };
+
+  __device__ LongScan(const FibrePlan& plan, const TileTotals& totals, const ScanTasks& tasks,
+                      Memory& memory)
+      : plan_(plan), totals_(totals), tasks_(tasks), memory_(memory) {}
+
+  // Starts to load a tile, if the task exists. Elements after its end become neutral.
+  __device__ void load(std::uint32_t task, int buffer) const {
+    if (task < tasks_.count) {
+      const auto [fibre, tile] = place(task);
+      const std::int64_t first = tile * kScanTile;
+      const T* in = static_cast<const T*>(plan_.in.data) + plan_.in.outer.offset(fibre) + first +
+                    warp_first();
+      const std::int64_t rest = plan_.length - first;
+      if (rest >= kScanTile) {
+        const auto* chunks = reinterpret_cast<const ScanChunk<T>*>(in) + lane_;
+#pragma unroll
+        for (unsigned i = 0; i < kThreadChunks<T>; ++i) {
+          __pipeline_memcpy_async(&wide_chunk(buffer, i), chunks + i * 32, 16);
+        }
+      } else {
+        load_last(in, static_cast<int>(rest) - warp_first(), buffer);
+      }
+    }
+    __pipeline_commit();
+  }
+
+  // Waits for a tile, and adds up the thread's elements. The totals of the block's groups are known
+  // when its threads have met.
+  __device__ void sum(int buffer, Prefix& prefix) const {
+    __pipeline_wait_prior(0);
+    __syncwarp();
+    Acc total = Step::neutral();
+#pragma unroll
+    for (unsigned i = 0; i < kThreadChunks<T>; ++i) {
+      const ScanChunk<T> chunk = own_chunk(buffer, i);
+#pragma unroll
+      for (int e = 0; e < kChunkElements<T>; ++e) {
+        total = Step::combine(total, static_cast<Acc>(chunk.values[e]));
+      }
+    }
+    const unsigned in_group = thread_ % kScanGroup;
+    Acc* totals = memory_.totals[thread_ / kScanGroup];
+    totals[in_group] = total;
+    __syncwarp();
+    prefix.in_group = running_value<Step>(totals, static_cast<int>(in_group));
+    if (in_group == kScanGroup - 1) {
+      memory_.group_totals[thread_ / kScanGroup] = Step::combine(prefix.in_group, total);
+    }
+  }
+
+  // Publishes the total of the tile of the preceding sum().
+  __device__ void publish_total(std::uint32_t task, Prefix& prefix) const {
+    const unsigned group = thread_ / kScanGroup;
+    prefix.groups = running_value<Step>(memory_.group_totals, static_cast<int>(group));
+    if (warp_ != kLongWarps - 1) return;
+    const auto [fibre, tile] = place(task);
+    // As the last thread of the block has it.
+    Acc total = Step::combine(prefix.groups, memory_.group_totals[kTileGroups - 1]);
+    if (lane_ == 31) publish(unit_of(fibre, 0, tile), total);
+    std::uint32_t unit = tile;
+    if (unit % kScanGroup != kScanGroup - 1) return;
+    total = __shfl_sync(0xffffffffu, total, 31);
+    for (unsigned level = 0; unit % kScanGroup == kScanGroup - 1; ++level) {
+      total = Step::combine(siblings_value(fibre, level, unit, PolledTotal{}), total);
+      unit /= kScanGroup;
+      if (lane_ == 0) publish(unit_of(fibre, level + 1, unit), total);
+    }
+  }
+
+  // Reads a total before the tile, of the warp's level, that may not be published yet.
+  __device__ PolledTotal poll_before(std::uint32_t task) const {
+    const auto [fibre, tile] = place(task);
+    const std::uint32_t unit = unit_at(tile, warp_);
+    const std::uint32_t before = unit % kScanGroup;
+    PolledTotal result;
+    if (lane_ < before) {
+      result.poll(unit_of(fibre, warp_, unit - before + lane_));
+    }
+    return result;
+  }
+
+  // Waits for the totals before the tile. Their running values are known when the block's threads
+  // have met.
+  __device__ void look_back(std::uint32_t task, const PolledTotal& polled) const {
+    const auto [fibre, tile] = place(task);
+    const std::uint32_t unit = unit_at(tile, warp_);
+    if (unit == 0) return;
+    const Acc value = siblings_value(fibre, warp_, unit, polled);
+    if (lane_ == 0) memory_.running[warp_] = value;
+  }
+
+  // Scans a tile and writes the results.
+  __device__ void write(std::uint32_t task, int buffer, const Prefix& prefix) const {
+    const auto [fibre, tile] = place(task);
+    Acc before = Step::neutral();
+#pragma unroll
+    for (int level = kTileLevels - 1; level >= 0; --level) {
+      if (unit_at(tile, static_cast<unsigned>(level)) > 0) {
+        before = Step::combine(before, memory_.running[level]);
+      }
+    }
+    before = Step::combine(Step::combine(before, prefix.groups), prefix.in_group);
+    Acc running = Step::neutral();
+#pragma unroll
+    for (unsigned i = 0; i < kThreadChunks<T>; ++i) {
+      ScanChunk<T> chunk = own_chunk(buffer, i);
+#pragma unroll
+      for (int e = 0; e < kChunkElements<T>; ++e) {
+        running = Step::combine(running, static_cast<Acc>(chunk.values[e]));
+        chunk.values[e] = scan_result<T>(Step::combine(before, running));
+      }
+      own_chunk(buffer, i) = chunk;
+    }
+    __syncwarp();
+    const std::int64_t first = tile * kScanTile;
+    T* out = static_cast<T*>(plan_.out.data) + plan_.out.outer.offset(fibre) + first + warp_first();
+    const std::int64_t rest = plan_.length - first;
+    if (rest >= kScanTile) {
+#pragma unroll
+      for (unsigned i = 0; i < kThreadChunks<T>; ++i) {
+        reinterpret_cast<ScanChunk<T>*>(out)[i * 32 + lane_] = wide_chunk(buffer, i);
+      }
+    } else {
+      write_last(out, static_cast<int>(rest) - warp_first(), buffer);
+    }
+  }
+
+ private:
+  struct Place {
+    std::uint32_t fibre;
+    std::uint32_t tile;
+  };
+  __device__ Place place(std::uint32_t task) const {
+    if (tasks_.count == tasks_.tiles) return {0, task};
+    const std::uint32_t fibre = task / tasks_.tiles;
+    return {fibre, task - fibre * tasks_.tiles};
+  }
+
+  __device__ static std::uint32_t unit_at(std::uint32_t tile, unsigned level) {
+    return tile >> (level * kScanGroupBits);
+  }
+  // The published total of a unit of a level.
+  __device__ PublishedTotal* unit_of(std::uint32_t fibre, unsigned level,
+                                     std::uint32_t unit) const {
+    return totals_.totals + fibre * totals_.per_fibre + memory_.first_units[level] + unit;
+  }
+
+  // Waits for the preceding units of the group of a level's unit, and returns their running value.
+  // `polled` is the total of the lane's unit, if it is known. Every thread of a warp calls.
+  __device__ Acc siblings_value(std::uint32_t fibre, unsigned level, std::uint32_t unit,
+                                const PolledTotal& polled) const {
+    const std::uint32_t before = unit % kScanGroup;
+    Acc* siblings = memory_.siblings[warp_];
+    __syncwarp();  // the preceding call has read
+    if (lane_ < before) {
+      siblings[lane_] = polled.is_complete()
+                            ? polled.template value<Acc>()
+                            : await<Acc>(unit_of(fibre, level, unit - before + lane_));
+    }
+    __syncwarp();
+    return running_value<Step>(siblings, static_cast<int>(before));
+  }
+
+  // For the last tile of a fibre, whose end may be within a chunk.
+  __device__ void load_last(const T* in, int rest, int buffer) const {
+#pragma unroll 1
+    for (unsigned i = 0; i < kThreadChunks<T>; ++i) {
+      ScanChunk<T> elements;
+#pragma unroll
+      for (int e = 0; e < kChunkElements<T>; ++e) {
+        const int at = static_cast<int>((i * 32 + lane_) * kChunkElements<T>) + e;
+        elements.values[e] = at < rest ? in[at] : convert<T>(Step::neutral());
+      }
+      wide_chunk(buffer, i) = elements;
+    }
+  }
+
+  __device__ void write_last(T* out, int rest, int buffer) const {
+#pragma unroll 1
+    for (unsigned i = 0; i < kThreadChunks<T>; ++i) {
+      const ScanChunk<T> results = wide_chunk(buffer, i);
+#pragma unroll
+      for (int e = 0; e < kChunkElements<T>; ++e) {
+        const int at = static_cast<int>((i * 32 + lane_) * kChunkElements<T>) + e;
+        if (at < rest) out[at] = results.values[e];
+      }
+    }
+  }
+
+  // The first of the warp's elements in a tile.
+  __device__ int warp_first() const { return static_cast<int>(warp_ * 32 * kScanGroup); }
+  __device__ ScanChunk<T>& own_chunk(int buffer, unsigned i) const {
+    return memory_.tiles[buffer][warp_][own_place<T>(lane_, i)];
+  }
+  __device__ ScanChunk<T>& wide_chunk(int buffer, unsigned i) const {
+    return memory_.tiles[buffer][warp_][wide_place<T>(lane_, i)];
+  }
+
+  const FibrePlan& plan_;
+  const TileTotals& totals_;
+  const ScanTasks& tasks_;
+  Memory& memory_;
+  const unsigned thread_ = threadIdx.x;
+  const unsigned warp_ = thread_ / 32;
+  const unsigned lane_ = thread_ % 32;
+};
+
+// Blocks of scan_long_rows that a multiprocessor holds: as many as its shared memory has room for,
+// or its threads.
+template <class T>
+constexpr int kLongBlocks = sizeof(T) == 4 ? 6 : 8;
+
+// Scans fibres for which is_long_scan() holds, as Note [Scans of long rows] tells.
+template <class T, ScanOp kOp>
+__global__ void __launch_bounds__(kLongThreads, kLongBlocks<T>)
+    scan_long_rows(const __grid_constant__ FibrePlan plan,
+                   const __grid_constant__ TileTotals totals,
+                   const __grid_constant__ ScanTasks tasks) {
+  using Scan = LongScan<T, kOp>;
+  __shared__ typename Scan::Memory memory;
+  const Scan scan(plan, totals, tasks, memory);
+  // A thread of a warp that has no level to look back, unless a fibre has 2^24 tiles.
+  const bool takes = threadIdx.x == kLongThreads - 64;
+  if (threadIdx.x == 0) {
+    std::uint32_t first = 0;
+    for (int level = 0; level < kTileLevels; ++level) {
+      memory.first_units[level] = first;
+      first += tasks.tiles >> (level * kScanGroupBits);
+    }
+  }
+  if (takes) memory.task = atomicAdd(totals.next_tile, 1u);
+  __syncthreads();
+  std::uint32_t arriving = memory.task;
+  std::uint32_t complete = tasks.count;  // none
+  typename Scan::Prefix prefix;
+  scan.load(arriving, 0);
+  for (int buffer = 0;; buffer ^= 1) {
+    const bool arrives = arriving < tasks.count;
+    const bool completes = complete < tasks.count;
+    std::uint32_t next = tasks.count;
+    if (takes && arrives) next = atomicAdd(totals.next_tile, 1u);
+    PolledTotal polled;
+    if (completes) polled = scan.poll_before(complete);
+    typename Scan::Prefix next_prefix;
+    if (arrives) scan.sum(buffer, next_prefix);
+    __syncthreads();
+    if (arrives) scan.publish_total(arriving, next_prefix);
+    if (completes) scan.look_back(complete, polled);
+    if (takes) memory.task = next;
+    __syncthreads();
+    if (completes) scan.write(complete, buffer ^ 1, prefix);
+    if (!arrives) break;
+    complete = arriving;
+    prefix = next_prefix;
+    arriving = memory.task;
+    scan.load(arriving, buffer ^ 1);
+  }
+}
+
+// True for fibres of whole chunks, one after the other.
+template <class T>
+bool has_chunks(const Fibres& rows) {
+  if (rows.stride != 1 || reinterpret_cast<std::uintptr_t>(rows.data) % 16 != 0) return false;
+  for (int d = 0; d < rows.outer.ndim; ++d) {
+    if (rows.outer.strides[d] % kChunkElements<T> != 0) return false;
+  }
+  return true;
+}
+
+// The results are as wide as the elements, and the work is little.
+template <class T, ScanOp kOp>
+constexpr bool kHasLongScan = std::is_same_v<T, ScanOut<T>> &&
+                              sizeof(T) <= 4 && kOp != ScanOp::log_sum_exp;
+
+// Scans by scan_long_rows. Returns false, and does nothing, if the plan is not for it: then each
+// block has one tile, or the rows have no chunks.
+template <class T, ScanOp kOp>
+bool launch_long_scan(void* stream, const FibrePlan& plan, const TileTotals& totals,
+                      std::int64_t tiles) {
+  if (tiles == 1 || !has_chunks<T>(plan.in) || !has_chunks<T>(plan.out)) return false;
+  int device = 0;
+  int multiprocessors = 0;
+  cudaError_t status = cudaGetDevice(&device);
+  if (status == cudaSuccess) {
+    status = cudaDeviceGetAttribute(&multiprocessors, cudaDevAttrMultiProcessorCount, device);
+  }
+  const std::int64_t blocks = std::int64_t{kLongBlocks<T>} * multiprocessors;
+  if (status == cudaSuccess && plan.count * tiles <= blocks) return false;
+  const auto kernel = scan_long_rows<T, kOp>;
+  if (status == cudaSuccess) {
+    status = cudaFuncSetAttribute(kernel, cudaFuncAttributePreferredSharedMemoryCarveout,
+                                  cudaSharedmemCarveoutMaxShared);
+  }
+  if (status != cudaSuccess) {
+    (void)cudaGetLastError();
+    throw_launch_error("scan_long_rows", stream, status);
+  }
+  ScanTasks tasks;
+  tasks.tiles = static_cast<std::uint32_t>(tiles);
+  tasks.count = static_cast<std::uint32_t>(plan.count * tiles);
+  launch("scan_long_rows", stream, static_cast<unsigned>(blocks), kLongThreads, 0, kernel, plan,
+         totals, tasks);
+  return true;
+}
+
+}  // namespace
+
+}  // namespace gantry::kernels::cuda
