@@ -52,7 +52,7 @@ HeapBlock* VmmArena::grow(HeapLock& lock, const BlockRequest& request, ChunkSour
     growth.missing = 0;
     if (!growth.has_begun()) {
       const std::size_t unit = coarse ? kCoarseChunkBytes : kFineChunkBytes;
-      const std::size_t bytes = round_up(request.size, unit);
+      const std::size_t bytes = coarse ? round_up(request.size, unit) : request.size;
       if (bytes > range_->bytes() || owner().released) continue;
       if (!blocks_.begin(growth, bytes, unit, request.stream)) continue;
     }
