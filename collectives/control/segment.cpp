@@ -17,6 +17,7 @@
 #include <gantry/extend/driver.hpp>
 
 #include "collectives/call_style.hpp"
+#include "collectives/control/locked_words.hpp"
 #include "collectives/control/watchdog.hpp"
 #include "collectives/failure_note.hpp"
 #include "collectives/transport.hpp"
@@ -54,65 +55,6 @@ void lock_words(const flight::View& view, int rank) {
   }
 }
 
-// Unlocks a rank's words while they are mapped: a later mapping at the same address could not be
-// page-locked otherwise.
-void unlock_words(const flight::View& view, int rank) noexcept {
-  try {
-    driver().unregister_host(&view.words(rank));
-  } catch (const std::exception& error) {
-    logging::debug(fmt::format("leaving a communicator: {}", error.what()));
-  }
-}
-
-// Note [Unlocking words]
-// Unlocking pages waits for all devices of the process. If several ranks of a group are in one
-// process, that can deadlock: a kernel of one rank may wait for the thread that is leaving another
-// group. So while such a group exists, released words stay page-locked and mapped. The last such
-// group unlocks them.
-class LockedWords {
- public:
-  // Registers a rank of a group that has several ranks in this process.
-  void join() {
-    const std::lock_guard lock(mutex_);
-    ++members_;
-  }
-  // Deregisters one.
-  void leave() noexcept {
-    const std::lock_guard lock(mutex_);
-    --members_;
-  }
-  // Unlocks the words now, or when the last registered rank ends.
-  void release(std::shared_ptr<ControlFile> file, int rank) noexcept {
-    std::vector<Entry> ready;
-    {
-      const std::lock_guard lock(mutex_);
-      try {
-        entries_.push_back({file, rank});
-      } catch (const std::bad_alloc&) {  // leave them locked rather than wait
-        (void)new (std::nothrow) std::shared_ptr<ControlFile>(std::move(file));
-      }
-      if (members_ == 0) ready.swap(entries_);
-    }
-    for (const Entry& entry : ready) unlock_words(entry.file->view(), entry.rank);
-  }
-
-  // Never destroyed: groups may outlive static objects.
-  static LockedWords& instance() {
-    static auto& words = *new LockedWords;
-    return words;
-  }
-
- private:
-  struct Entry {
-    std::shared_ptr<ControlFile> file;
-    int rank;
-  };
-
-  std::mutex mutex_;
-  int members_ = 0;
-  std::vector<Entry> entries_;
-};
-
 bool has_closed(const flight::Rank& rank) {
   return rank.closed.load(std::memory_order_acquire) != 0;
 }
@@ -129,7 +71,7 @@ ControlSegment::ControlSegment(Bootstrap& bootstrap, int rank, int size,
           bootstrap, rank, size, timeout, group,
           ControlFile::Use{
               .begin = [rank](const flight::View& view) { lock_words(view, rank); },
-              .end = [rank](const flight::View& view) { unlock_words(view, rank); }})) {
+              .end = [rank](const flight::View& view) { LockedWords::unlock(view, rank); }})) {
   try {
     const ProcessStamp self = this_process();
     for (const ProcessStamp& process : file_->processes()) {

@@ -25,6 +25,7 @@
 #include "tests/support/fault_driver.hpp"
 #include "tests/support/flight_folder.hpp"
 #include "tests/support/rank_processes.hpp"
+#include "tests/support/stream_hold.hpp"
 
 namespace gantry {
 namespace {
@@ -140,6 +141,20 @@ TEST_F(LocalWorkspaceTest, EndsWhileARankWaitsInAnotherGroup) {
     }
     EXPECT_EQ(tensor[0].item<float>(), 6);
   });
+}
+
+// The same holds for work that is not gantry's, when no group is left.
+TEST_F(LocalWorkspaceTest, TheLastRankEndsWhileAnotherDeviceIsBusy) {
+  GANTRY_REQUIRE_DEVICES(2);
+  std::vector<Communicator> group = Communicator::local(devices(2));
+  rank_threads(2, [&](int rank) {
+    const Tensor tensor = ones({1000}, {.dtype = f32, .device = Device::cuda(rank)});
+    group[static_cast<std::size_t>(rank)].all_reduce(tensor).synchronize();
+  });
+  group.pop_back();
+  testing::StreamHold hold(Stream::from_pool(Device::cuda(1)));
+  group.clear();
+  hold.release();
 }
 
 // Some links are not NVLinks.
