@@ -60,14 +60,15 @@ cublasLtEpilogue_t epilogue_of(const GemmPlan& plan) {
 }
 
 // The workspace that algorithms may use. They need it to divide k between blocks, whose sums
-// another kernel adds. That second kernel costs more than it gains if the tiles of the product fill
-// the GPU anyway, or if k is short; cuBLASLt's heuristic would still choose it.
+// another kernel adds. That costs more than it gains if k is short, and for the fast products of
+// 16-bit numbers if their tiles fill the GPU anyway. cuBLASLt's heuristic would still choose it.
 std::uint64_t workspace_of(const GemmPlan& plan, Device device) {
   constexpr std::int64_t kTile = 128;
   constexpr std::int64_t kShort = 512;
   const auto tiles_of = [](std::int64_t n) { return (n + kTile - 1) / kTile; };
   const std::int64_t tiles = tiles_of(plan.m) * tiles_of(plan.n) * plan.batch;
-  const bool is_full = tiles >= device_properties(device).multiprocessors;
+  const bool is_full =
+      element_size(plan.dtype) == 2 && tiles >= device_properties(device).multiprocessors;
   const bool is_short = plan.k <= kShort && std::min(plan.m, plan.n) >= kTile;
   return is_full || is_short ? 0 : kWorkspaceBytes;
 }
