@@ -42,6 +42,11 @@ void LockedWords::leave() noexcept {
   --members_;
 }
 
+bool LockedWords::has_several_ranks() noexcept {
+  const std::lock_guard lock(mutex_);
+  return has_several_ranks_;
+}
+
 void LockedWords::release(std::shared_ptr<ControlFile> file, int rank) noexcept {
   {
     const std::lock_guard lock(mutex_);

@@ -31,6 +31,8 @@ class LockedWords {
   void join() noexcept;
   // Deregisters one.
   void leave() noexcept;
+  // True since the first group that has several ranks in this process.
+  [[nodiscard]] bool has_several_ranks() noexcept;
   // Unlocks the words of `rank` now, or keeps them.
   void release(std::shared_ptr<ControlFile> file, int rank) noexcept;
 
@@ -46,7 +48,7 @@ class LockedWords {
 
   std::mutex mutex_;
   int members_ = 0;
-  bool has_several_ranks_ = false;  // since the first join()
+  bool has_several_ranks_ = false;
   std::vector<Entry> entries_;
 };
 

@@ -5,6 +5,7 @@
 #include <atomic>
 #include <chrono>
 #include <condition_variable>
+#include <cstdlib>
 #include <cstring>
 #include <exception>
 #include <mutex>
@@ -17,6 +18,7 @@
 #include <gantry/device/guard.hpp>
 #include <gantry/extend/driver.hpp>
 
+#include "collectives/control/locked_words.hpp"
 #include "collectives/nccl/check.hpp"
 #include "collectives/nccl/library.hpp"
 #include "core/processes/background_thread.hpp"
@@ -38,6 +40,38 @@ constexpr auto kEndTimeout = std::chrono::seconds(5);
 
 // The approximate device memory that NCCL allocates.
 constexpr std::size_t kNcclBytes = std::size_t{1} << 30;
+
+// The ends of NCCL that other threads carry out. The process waits for them before it exits,
+// because they must not run concurrently with CUDA's shutdown.
+class EndsUnderWay {
+ public:
+  // Never destroyed: threads may use it until the process ends.
+  static EndsUnderWay& instance() {
+    static auto& ends = *new EndsUnderWay;
+    return ends;
+  }
+  void begin() {
+    static const int registered = std::atexit([] { instance().await(); });
+    (void)registered;
+    const std::lock_guard lock(mutex_);
+    ++count_;
+  }
+  void end() noexcept {
+    const std::lock_guard lock(mutex_);
+    --count_;
+    changed_.notify_all();
+  }
+
+ private:
+  void await() noexcept {
+    std::unique_lock lock(mutex_);
+    changed_.wait_for(lock, kEndTimeout, [&] { return count_ == 0; });
+  }
+
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  int count_ = 0;
+};
 
 }  // namespace
 
@@ -171,9 +205,14 @@ void NcclComm::abort() noexcept { abort(state_); }
 
 void NcclComm::abort(const std::shared_ptr<State>& state) noexcept {
   if (state->aborted.exchange(true)) return;
+  EndsUnderWay::instance().begin();
   try {
-    start_background_thread("gantry-nccl-end", [state] { end(state); }).detach();
+    start_background_thread("gantry-nccl-end", [state] {
+      end(state);
+      EndsUnderWay::instance().end();
+    }).detach();
   } catch (const std::exception& error) {
+    EndsUnderWay::instance().end();
     logging::debug(fmt::format("ending NCCL: {}", error.what()));
     state->aborted = false;  // The watchdog retries.
   }
@@ -215,6 +254,8 @@ void NcclComm::require_intact() const {
 
 void NcclComm::await_abort() noexcept {
   if (!state_->aborted) return;
+  // NCCL frees memory, which waits for kernels of other ranks, and they may wait for this thread.
+  if (LockedWords::instance().has_several_ranks()) return;
   std::unique_lock lock(state_->mutex);
   if (state_->changed.wait_for(lock, kEndTimeout, [&] { return state_->has_ended; })) return;
   logging::warn("ending NCCL takes long: is there a graph that holds its operations?");

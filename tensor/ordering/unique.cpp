@@ -103,6 +103,17 @@ UniqueElements unique_runs(std::string_view op, const Tensor& self, const Tensor
   return result;
 }
 
+// The last element of every run of equal neighbours. The host waits for their number.
+Tensor last_of_runs(const Tensor& elements) {
+  const std::int64_t n = elements.numel();
+  if (n == 0) return elements;
+  const Tensor is_last = empty({n}, {.dtype = DType::bool_, .device = elements.device()});
+  is_last.narrow(0, n - 1, 1).fill_(true);
+  Tensor differs = is_last.narrow(0, 0, n - 1);
+  ne_out(differs, elements.narrow(0, 0, n - 1), elements.narrow(0, 1, n - 1));
+  return elements.masked_select(is_last);
+}
+
 // Note [Unique slices]
 // n slices of m elements are compared by ranks. Row k of `keys` [m, n] holds element k of every
 // slice. A sort replaces the elements of a row by their ranks: the number of distinct smaller
@@ -218,16 +229,14 @@ UniqueElements unique(const Tensor& self, bool /*sorted*/, bool return_inverse, 
     return unique_slices(self, slice_dim("unique", self, *dim), return_inverse, return_counts);
   }
   const Tensor flat = self.reshape({-1});
-  ValuesAndIndices sorted;
   if (return_inverse) {
-    sorted = sort(flat);
-  } else {
-    sorted.values = sorted_values("unique", flat);
+    const auto [values, indices] = sort(flat);
+    return unique_runs("unique", self, values, indices, true, return_counts);
   }
-  UniqueElements result =
-      unique_runs("unique", self, sorted.values, sorted.indices, return_inverse, return_counts);
-  // The payloads of NaNs would depend on the sort.
-  if (is_floating_point(self.dtype())) result.values = result.values.mul(1);
+  const Tensor values = sorted_values("unique", flat);
+  if (return_counts) return unique_runs("unique", self, values, {}, false, true);
+  UniqueElements result;
+  result.values = last_of_runs(values);
   return result;
 }
 
