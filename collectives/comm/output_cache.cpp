@@ -79,7 +79,7 @@ class OutputCache {
   }
 
   // Releases the cached outputs of all threads on `device`.
-  static bool release_device(int device) noexcept {
+  static bool release_device(int device, memory::Waiting /*waiting*/) noexcept {
     const std::lock_guard lock(all_caches().mutex);
     bool any = false;
     for (OutputCache* one : all_caches().all) any = one->release(device) || any;

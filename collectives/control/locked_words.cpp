@@ -14,8 +14,9 @@
 namespace gantry {
 
 LockedWords::LockedWords() {
-  memory::MemoryPressureCallbacks::instance().add(
-      [](int) noexcept { return instance().unlock_kept(); });
+  memory::MemoryPressureCallbacks::instance().add([](int, memory::Waiting waiting) noexcept {
+    return waiting == memory::Waiting::allowed && instance().unlock_kept();
+  });
 }
 
 LockedWords& LockedWords::instance() {

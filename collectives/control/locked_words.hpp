@@ -14,8 +14,8 @@ namespace gantry {
 // Unlocking pages waits for all devices of the process. If several ranks are in one process, that
 // can deadlock: a kernel of one rank may wait, in another group or in the program's own NCCL
 // communicator, for the thread that is leaving this group. So such a process keeps released words
-// page-locked and mapped. Out-of-memory recovery and empty_cache() unlock them when no group is
-// left that has several ranks in this process.
+// page-locked and mapped. empty_cache() unlocks them when no group is left that has several ranks
+// in this process.
 //
 // Thread safety: every member may be called from any thread.
 class LockedWords {

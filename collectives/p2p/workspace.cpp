@@ -189,7 +189,8 @@ void Workspace::open_all(Bootstrap& bootstrap, int device, std::size_t bytes) {
   }
   if (!failure) return;
   // All ranks have failed alike.
-  give_back(bootstrap);
+  close();
+  (void)bootstrap.all_gather("closed");
   std::rethrow_exception(failure);
 }
 

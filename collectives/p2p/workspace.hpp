@@ -29,8 +29,8 @@ class ControlSegment;
 // it. A kernel there may wait, in another group, for the next call of this very thread. A process
 // that holds one rank only needs no care: its thread has submitted all that its kernels wait for.
 // If several ranks are in one process, none of them frees its memory when its workspace ends. The
-// next workspace on the device takes it over. Out-of-memory recovery and empty_cache() free it
-// when no workspace is left that ranks of this process share. This count of workspaces differs from
+// next workspace on the device takes it over. empty_cache() frees it when no workspace is left that
+// ranks of this process share. This count of workspaces differs from
 // the count of groups in Note [Unlocking words]. A Work object keeps its group's control segment,
 // but not the workspace, and groups over NCCL have no workspace.
 class Workspace {

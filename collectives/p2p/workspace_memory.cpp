@@ -9,6 +9,7 @@
 #include <gantry/core/log.hpp>
 #include <gantry/extend/driver.hpp>
 
+#include "collectives/control/locked_words.hpp"
 #include "memory/heap/memory_pressure.hpp"
 
 namespace gantry {
@@ -34,9 +35,17 @@ WorkspaceMemory::~WorkspaceMemory() {
   }
 }
 
+namespace {
+
+bool has_several_ranks() noexcept { return LockedWords::instance().has_several_ranks(); }
+
+}  // namespace
+
 KeptWorkspaces::KeptWorkspaces() {
-  memory::MemoryPressureCallbacks::instance().add(
-      [](int device) noexcept { return instance().free_closed(device); });
+  memory::MemoryPressureCallbacks::instance().add([](int device, memory::Waiting waiting) noexcept {
+    const bool may_free = waiting == memory::Waiting::allowed || !has_several_ranks();
+    return may_free && instance().free_closed(device);
+  });
 }
 
 KeptWorkspaces& KeptWorkspaces::instance() {
@@ -86,18 +95,12 @@ bool KeptWorkspaces::free_closed(int device) noexcept {
 
 void KeptWorkspaces::begin_sharing() noexcept {
   const std::lock_guard lock(mutex_);
-  has_several_ranks_ = true;
   ++shared_;
 }
 
 void KeptWorkspaces::end_sharing() noexcept {
   const std::lock_guard lock(mutex_);
   --shared_;
-}
-
-bool KeptWorkspaces::has_several_ranks() noexcept {
-  const std::lock_guard lock(mutex_);
-  return has_several_ranks_;
 }
 
 }  // namespace gantry

@@ -66,12 +66,10 @@ class KeptWorkspaces {
   };
 
   KeptWorkspaces();
-  bool has_several_ranks() noexcept;
 
   std::mutex mutex_;
   std::list<Kept> kept_;
-  int shared_ = 0;                  // workspaces that ranks of this process share now
-  bool has_several_ranks_ = false;  // since the first of them
+  int shared_ = 0;  // workspaces that ranks of this process share now
 };
 
 }  // namespace gantry

@@ -14,7 +14,7 @@ namespace gantry::memory {
 namespace {
 
 // Releases the memory that the driver's pool caches, for heaps that grow.
-bool trim_pool(int device) noexcept {
+bool trim_pool(int device, Waiting /*waiting*/) noexcept {
   try {
     const std::size_t before = driver().pool_memory(device).reserved;
     driver().trim_pool(device, 0);

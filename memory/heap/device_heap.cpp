@@ -119,7 +119,7 @@ void DeviceHeap::record_use(HeapBlock& block, const Stream& stream, bool until_f
 }
 
 void DeviceHeap::empty_cache() {
-  static_cast<void>(MemoryPressureCallbacks::instance().run(state_.device));
+  static_cast<void>(MemoryPressureCallbacks::instance().run(state_.device, Waiting::allowed));
   HeapLock lock(state_.mutex);
   ThreadCache::flush_blocks(state_);
   frees_.promote_completed();  // blocks that graphs held may wait for streams now

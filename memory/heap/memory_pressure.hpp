@@ -1,13 +1,17 @@
 // Callbacks of layers that cache allocations, for out-of-memory recovery.
 #pragma once
 
+#include <cstdint>
 #include <mutex>
 #include <vector>
 
 namespace gantry::memory {
 
-/// Frees the allocations that a layer caches on `device`, for all threads; false if there are none.
-using MemoryPressureCallback = bool (*)(int device) noexcept;
+/// Whether a callback may wait for devices. Recovery may not: their work may wait for the caller.
+enum class Waiting : std::uint8_t { forbidden, allowed };
+
+/// Frees the allocations that a layer caches on `device`, for all threads; false if it frees none.
+using MemoryPressureCallback = bool (*)(int device, Waiting waiting) noexcept;
 
 /// The registered callbacks of this process. They run one after the other.
 ///
@@ -27,10 +31,10 @@ class MemoryPressureCallbacks {
     all_.push_back(callback);
   }
   /// Calls all callbacks; true if any freed memory.
-  bool run(int device) noexcept {
+  bool run(int device, Waiting waiting) noexcept {
     const std::lock_guard lock(mutex_);
     bool any = false;
-    for (const MemoryPressureCallback callback : all_) any = callback(device) || any;
+    for (const MemoryPressureCallback callback : all_) any = callback(device, waiting) || any;
     return any;
   }
 

@@ -56,7 +56,7 @@ HeapBlock& OomRecovery::allocate(HeapLock& lock, Arena& arena, BlockRequest requ
   bool freed = false;
   {
     const Unlocked unlocked(lock);
-    freed = MemoryPressureCallbacks::instance().run(state_.device);
+    freed = MemoryPressureCallbacks::instance().run(state_.device, Waiting::forbidden);
   }
   if (freed) {
     ThreadCache::flush_blocks(state_);

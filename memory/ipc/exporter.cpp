@@ -16,7 +16,8 @@ IpcExporter& IpcExporter::instance() {
 }
 
 IpcExporter::IpcExporter() {
-  MemoryPressureCallbacks::instance().add([](int) noexcept { return instance().sweep() > 0; });
+  MemoryPressureCallbacks::instance().add(
+      [](int, Waiting) noexcept { return instance().sweep() > 0; });
   export_tracker = this;
 }
 

@@ -28,7 +28,7 @@ constexpr auto kLook = std::chrono::milliseconds(1);
 
 // True if more memory becomes free when streams have completed their work.
 bool release_unused(int device) {
-  (void)MemoryPressureCallbacks::instance().run(device);
+  (void)MemoryPressureCallbacks::instance().run(device, Waiting::forbidden);
   DeviceHeap* heap = heap_of(device);
   return heap != nullptr && heap->release_unused();
 }

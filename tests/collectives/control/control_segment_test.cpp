@@ -416,7 +416,7 @@ TEST(ControlSegmentTest, AGroupThatFailedLeavesTheNextOneIntact) {
     EXPECT_THROW(ControlSegment(bootstrap, rank, 2, milliseconds(10'000)), Error);
   });
   EXPECT_EQ(faults.calls("register_host"), 2U);
-  (void)memory::MemoryPressureCallbacks::instance().run(0);  // unlocks what other tests left, too
+  (void)memory::MemoryPressureCallbacks::instance().run(0, memory::Waiting::allowed);
   EXPECT_GE(faults.calls("unregister_host"), 2U);
   ControlGroup next(2);
   EXPECT_EQ(flight::list_files().size(), 1U);
