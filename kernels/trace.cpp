@@ -246,7 +246,7 @@ Range::~Range() {
   if (begin_ns_ == 0) return;
   TraceLog::instance().add({.name = std::move(name_),
                             .category = "range",
-                            .lane = this_thread_lane(),
+                            .track = this_thread_track(),
                             .begin_ns = begin_ns_,
                             .duration_ns = now_ns() - begin_ns_});
 }

@@ -103,7 +103,7 @@ trace::TraceEvent event_of(std::string name, std::uint32_t device, std::uint32_t
                            std::uint64_t start, std::uint64_t end) {
   return {.name = std::move(name),
           .category = "kernel",
-          .lane = {.device = static_cast<int>(device), .number = stream},
+          .track = {.device = static_cast<int>(device), .number = stream},
           .begin_ns = static_cast<std::int64_t>(start) + clock_offset,
           .duration_ns = static_cast<std::int64_t>(end - start)};
 }
