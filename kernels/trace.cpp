@@ -20,8 +20,8 @@
 #include <gantry/device/device.hpp>
 
 #include "core/processes/boot_id.hpp"
-#include "device/device_activity.hpp"
 #include "device/platform.hpp"
+#include "device/profiling.hpp"
 #include "kernels/memory_counters.hpp"
 #include "kernels/trace_file.hpp"
 #include "memory/backends.hpp"
