@@ -13,7 +13,7 @@ void TracedCollective::end() noexcept {
   try {
     trace::TraceEvent event{.name = std::string(name(what_.kind)),
                             .category = "collective",
-                            .lane = trace::this_thread_lane(),
+                            .track = trace::this_thread_track(),
                             .begin_ns = begin_ns_,
                             .duration_ns = trace::now_ns() - begin_ns_};
     const auto bytes = static_cast<std::uint64_t>(what_.count) * element_size(what_.dtype);

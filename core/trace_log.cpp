@@ -52,17 +52,18 @@ std::int64_t now_ns() noexcept {
       .count();
 }
 
-Lane this_thread_lane() noexcept { return {.number = static_cast<std::uint64_t>(::gettid())}; }
+Track this_thread_track() noexcept { return {.number = static_cast<std::uint64_t>(::gettid())}; }
 
-std::function<void()> timed_task(std::function<void()> task, Lane lane, std::string_view fallback) {
+std::function<void()> timed_task(std::function<void()> task, Track track,
+                                 std::string_view fallback) {
   if (!is_on()) return task;
   const std::string_view name = Label::current.empty() ? fallback : Label::current;
-  return [task = std::move(task), lane, name = std::string(name)] {
+  return [task = std::move(task), track, name = std::string(name)] {
     const std::int64_t begin = now_ns();
     task();
     TraceLog::instance().add({.name = name,
                               .category = "kernel",
-                              .lane = lane,
+                              .track = track,
                               .begin_ns = begin,
                               .duration_ns = now_ns() - begin});
   };

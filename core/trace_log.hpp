@@ -21,7 +21,7 @@ inline constinit std::atomic<bool> log_is_on{false};
 [[nodiscard]] inline bool is_on() noexcept { return log_is_on.load(std::memory_order_relaxed); }
 
 /// A line of the picture: a thread of the host, or a stream of a device.
-struct Lane {
+struct Track {
   int device = -1;           ///< -1: the host
   std::uint64_t number = 0;  ///< thread id of the system, or number of the stream
 };
@@ -30,7 +30,7 @@ struct Lane {
 struct TraceEvent {
   std::string name;
   const char* category = "";  ///< "op", "kernel", "memory", "collective", "range"
-  Lane lane;
+  Track track;
   std::int64_t begin_ns = 0;  ///< of now_ns()
   std::int64_t duration_ns = 0;
   bool is_counter = false;
@@ -66,8 +66,8 @@ class TraceLog {
 
 /// Nanoseconds of the monotonic clock, which the processes of one machine share.
 [[nodiscard]] std::int64_t now_ns() noexcept;
-/// The lane of the calling thread.
-[[nodiscard]] Lane this_thread_lane() noexcept;
+/// The track of the calling thread.
+[[nodiscard]] Track this_thread_track() noexcept;
 
 /// A scope that names the work which the calling thread submits to simulated devices.
 class Label {
@@ -83,9 +83,9 @@ class Label {
   std::string_view before_;
 };
 
-/// `task`, or while the log is on a task that also records its time on a stream's lane. Its name is
-/// the current label, else `fallback`.
-[[nodiscard]] std::function<void()> timed_task(std::function<void()> task, Lane lane,
+/// `task`, or while the log is on a task that also records its time on a stream's track. Its name
+/// is the current label, else `fallback`.
+[[nodiscard]] std::function<void()> timed_task(std::function<void()> task, Track track,
                                                std::string_view fallback);
 
 }  // namespace gantry::trace

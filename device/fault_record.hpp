@@ -1,9 +1,12 @@
-// Takes index faults out of the records that kernels write.
+// Index faults: out of the records that kernels write, and as text.
 #pragma once
 
 #include <atomic>
 #include <cstdint>
 #include <optional>
+#include <string>
+
+#include <fmt/format.h>
 
 #include <gantry/extend/driver.hpp>
 
@@ -28,6 +31,14 @@ namespace gantry {
   // The next kernel writes after this read.
   raised.store(FaultRecord::kNone, std::memory_order_release);
   return fault;
+}
+
+/// "gather on cuda:1: index 5 is out of bounds for dimension 0 with size 3".
+[[nodiscard]] inline std::string fault_text(const FaultRecord& fault, int device) {
+  const std::string where =
+      fault.op == nullptr ? std::string() : fmt::format("{} on cuda:{}: ", fault.op, device);
+  return fmt::format("{}index {} is out of bounds for dimension {} with size {}", where,
+                     fault.index, fault.dim, fault.size);
 }
 
 }  // namespace gantry

@@ -125,12 +125,12 @@ Detail Detail::of(const Header& header) {
   return detail;
 }
 
-Progress Words::progress(Lane lane) const noexcept {
+Progress Words::progress(Queue queue) const noexcept {
   const auto load = [](const std::uint64_t& word) {
     return __atomic_load_n(&word, __ATOMIC_ACQUIRE);
   };
-  const int direction = lane == Lane::send ? 0 : 1;
-  const bool is_message = lane != Lane::collective;
+  const int direction = queue == Queue::send ? 0 : 1;
+  const bool is_message = queue != Queue::collective;
   // The end first: a call that ends between the looks counts as under way.
   const std::uint64_t ended = load(is_message ? message_finished[direction] : finished);
   const std::uint64_t began = load(is_message ? message_started[direction] : started);
@@ -205,25 +205,25 @@ std::optional<Record> View::newest(int which) const {
   return find_newest(which, [](const Call&) { return true; });
 }
 
-std::uint64_t View::newest_number(int which, Lane wanted) const {
-  const auto record = find_newest(which, [&](const Call& call) { return lane(call) == wanted; });
+std::uint64_t View::newest_number(int which, Queue wanted) const {
+  const auto record = find_newest(which, [&](const Call& call) { return queue(call) == wanted; });
   return record ? static_cast<std::uint64_t>(record->call.number) : 0;
 }
 
-std::optional<Record> View::find(int which, Lane wanted, std::uint64_t number) const {
+std::optional<Record> View::find(int which, Queue wanted, std::uint64_t number) const {
   return find_newest(which, [&](const Call& call) {
-    return static_cast<std::uint64_t>(call.number) == number && lane(call) == wanted;
+    return static_cast<std::uint64_t>(call.number) == number && queue(call) == wanted;
   });
 }
 
-std::optional<Record> View::find_message(int which, Lane wanted, int peer) const {
+std::optional<Record> View::find_message(int which, Queue wanted, int peer) const {
   return find_newest(which,
-                     [&](const Call& call) { return lane(call) == wanted && call.root == peer; });
+                     [&](const Call& call) { return queue(call) == wanted && call.root == peer; });
 }
 
-Lane View::lane(const Call& call) const {
+Queue View::queue(const Call& call) const {
   const std::uint8_t bits = style(call);
-  return (bits & kTo) != 0 ? Lane::send : (bits & kFrom) != 0 ? Lane::recv : Lane::collective;
+  return (bits & kTo) != 0 ? Queue::send : (bits & kFrom) != 0 ? Queue::recv : Queue::collective;
 }
 
 std::uint8_t View::style(const Call& call) const {

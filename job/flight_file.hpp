@@ -117,14 +117,14 @@ class BlockCounts {
 /// Numbers of sends and receives carry this bit: the others' stay in step on all ranks.
 inline constexpr std::uint64_t kMessageBit = std::uint64_t{1} << 40;
 
-/// Calls of one lane run one after the other; those of different lanes side by side.
-enum class Lane : std::uint8_t { collective, send, recv };
-inline constexpr int kLanes = 3;
+/// Calls of one queue run one after the other; those of different queues side by side.
+enum class Queue : std::uint8_t { collective, send, recv };
+inline constexpr int kQueues = 3;
 
 /// A graph runs one call again and again. The device tells which run it is above the call's number.
 inline constexpr unsigned kRunShift = 41;
 
-/// Numbers of the calls that began and ended last in a lane, of those that the device told of: it
+/// Numbers of the calls that began and ended last in a queue, of those that the device told of: it
 /// does so of all that wait for long.
 struct Progress {
   std::uint64_t started = 0;
@@ -147,7 +147,7 @@ struct Words {
   std::int32_t fault_peer;
   std::uint32_t fault;
 
-  [[nodiscard]] Progress progress(Lane lane) const noexcept;
+  [[nodiscard]] Progress progress(Queue queue) const noexcept;
 };
 static_assert(sizeof(Words) == 128);
 
@@ -263,15 +263,15 @@ class View {
 
   /// The newest record of `rank`.
   [[nodiscard]] std::optional<Record> newest(int rank) const;
-  /// The number of the newest call that `rank` recorded in a lane; 0 if there is none.
-  [[nodiscard]] std::uint64_t newest_number(int rank, Lane lane) const;
-  /// The newest record of `rank` with this number in a lane.
-  [[nodiscard]] std::optional<Record> find(int rank, Lane lane, std::uint64_t number) const;
-  /// The newest record of `rank` in a lane of messages with `peer`.
-  [[nodiscard]] std::optional<Record> find_message(int rank, Lane lane, int peer) const;
+  /// The number of the newest call that `rank` recorded in a queue; 0 if there is none.
+  [[nodiscard]] std::uint64_t newest_number(int rank, Queue queue) const;
+  /// The newest record of `rank` with this number in a queue.
+  [[nodiscard]] std::optional<Record> find(int rank, Queue queue, std::uint64_t number) const;
+  /// The newest record of `rank` in a queue of messages with `peer`.
+  [[nodiscard]] std::optional<Record> find_message(int rank, Queue queue, int peer) const;
   /// "all_reduce sum f32[4096]".
   [[nodiscard]] std::string text(const Call& call) const;
-  [[nodiscard]] Lane lane(const Call& call) const;
+  [[nodiscard]] Queue queue(const Call& call) const;
 
  private:
   template <class Matches>

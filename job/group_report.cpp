@@ -10,7 +10,7 @@
 namespace gantry::flight {
 namespace {
 
-constexpr Lane kAllLanes[] = {Lane::collective, Lane::send, Lane::recv};
+constexpr Queue kAllQueues[] = {Queue::collective, Queue::send, Queue::recv};
 
 ProcessState process_state(const ProcessStamp& process, bool same_boot) {
   if (process.pid <= 0) return ProcessState::absent;
@@ -40,11 +40,12 @@ std::vector<Record> calls_of(const View& view, int rank) {
   return calls;
 }
 
-LaneReport look_at_lane(const View& view, Lane lane, int rank, const std::vector<Record>& calls) {
-  LaneReport report;
-  report.progress = view.words(rank).progress(lane);
+QueueReport look_at_queue(const View& view, Queue queue, int rank,
+                          const std::vector<Record>& calls) {
+  QueueReport report;
+  report.progress = view.words(rank).progress(queue);
   for (const Record& record : calls) {
-    if (view.lane(record.call) != lane) continue;
+    if (view.queue(record.call) != queue) continue;
     const auto number = static_cast<std::uint64_t>(record.call.number);
     if (report.enqueued == 0) report.enqueued = number;
     if (!report.progress.is_under_way() || number == report.progress.started) {
@@ -76,8 +77,8 @@ RankReport look_at_rank(const View& view, int rank, bool same_boot) {
   const std::int64_t died = facts.died_ns.load(std::memory_order_acquire);
   if (died != 0 && same_boot) report.ended_ns_ago = monotonic_ns() - died;
   report.calls = calls_of(view, rank);
-  for (const Lane lane : kAllLanes) {
-    report.lanes[static_cast<std::size_t>(lane)] = look_at_lane(view, lane, rank, report.calls);
+  for (const Queue queue : kAllQueues) {
+    report.queues[static_cast<std::size_t>(queue)] = look_at_queue(view, queue, rank, report.calls);
   }
   return report;
 }

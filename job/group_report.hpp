@@ -15,8 +15,8 @@ namespace gantry::flight {
 /// Whether a rank's process is there.
 enum class ProcessState { absent, alive, stopped, ended, unknown };
 
-/// How far a rank is with the calls of one lane.
-struct LaneReport {
+/// How far a rank is with the calls of one queue.
+struct QueueReport {
   std::uint64_t enqueued = 0;  ///< number of the newest call
   Progress progress = {};
   /// The call under way, else the newest.
@@ -35,15 +35,15 @@ struct RankReport {
   ProcessState process = ProcessState::absent;
   State state = State::running;
   std::optional<std::int64_t> ended_ns_ago = {};  ///< if it was seen
-  std::array<LaneReport, kLanes> lanes;
+  std::array<QueueReport, kQueues> queues;
   std::vector<Record> calls;  ///< newest first
 
   [[nodiscard]] bool is_alive() const {
     return process == ProcessState::alive || process == ProcessState::stopped ||
            process == ProcessState::unknown;
   }
-  [[nodiscard]] const LaneReport& lane(Lane which) const {
-    return lanes[static_cast<std::size_t>(which)];
+  [[nodiscard]] const QueueReport& queue(Queue which) const {
+    return queues[static_cast<std::size_t>(which)];
   }
 };
 

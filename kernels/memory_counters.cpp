@@ -37,7 +37,7 @@ void record_memory_counters(Device device) {
   }
   trace::TraceEvent event{.name = "memory",
                           .category = "memory",
-                          .lane = {.device = device.index},
+                          .track = {.device = device.index},
                           .begin_ns = trace::now_ns(),
                           .is_counter = true};
   event.arguments = {{"allocated", now.first}, {"reserved", now.second}};

@@ -97,7 +97,7 @@ void ObservedOp::end() noexcept {
     try {
       trace::TraceEvent event{.name = std::move(details->op),
                               .category = "op",
-                              .lane = trace::this_thread_lane(),
+                              .track = trace::this_thread_track(),
                               .begin_ns = details->begin_ns,
                               .duration_ns = present - details->begin_ns,
                               .call_site = details->call_site};

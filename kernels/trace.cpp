@@ -20,8 +20,8 @@
 #include <gantry/device/device.hpp>
 
 #include "core/processes/boot_id.hpp"
-#include "device/device_activity.hpp"
 #include "device/platform.hpp"
+#include "device/profiling.hpp"
 #include "kernels/memory_counters.hpp"
 #include "kernels/trace_file.hpp"
 #include "memory/backends.hpp"
@@ -246,7 +246,7 @@ Range::~Range() {
   if (begin_ns_ == 0) return;
   TraceLog::instance().add({.name = std::move(name_),
                             .category = "range",
-                            .lane = this_thread_lane(),
+                            .track = this_thread_track(),
                             .begin_ns = begin_ns_,
                             .duration_ns = now_ns() - begin_ns_});
 }

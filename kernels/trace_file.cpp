@@ -24,7 +24,7 @@ constexpr int kVersion = 2;
 // Rank r has the processes r * kPerRank (its host threads) and r * kPerRank + 1 + device.
 constexpr std::int64_t kPerRank = 1000;
 
-std::int64_t process_of(int rank, const Lane& lane) { return rank * kPerRank + 1 + lane.device; }
+std::int64_t process_of(int rank, const Track& track) { return rank * kPerRank + 1 + track.device; }
 
 double microseconds(std::int64_t ns) { return static_cast<double>(ns) / 1000; }
 
@@ -49,8 +49,8 @@ Json event_json(const TraceEvent& event, const TraceOrigin& origin) {
                             {"ph", event.is_counter ? "C" : "X"},
                             {"ts", microseconds(event.begin_ns - origin.start_ns)}});
   if (!event.is_counter) json.append("dur", microseconds(event.duration_ns));
-  json.append("pid", process_of(origin.rank, event.lane));
-  json.append("tid", event.is_counter ? std::uint64_t{0} : event.lane.number);
+  json.append("pid", process_of(origin.rank, event.track));
+  json.append("tid", event.is_counter ? std::uint64_t{0} : event.track.number);
   Json arguments(event.arguments);
   if (std::string site = call_site_text(event.call_site); !site.empty()) {
     arguments.append("call site", std::move(site));
@@ -74,18 +74,18 @@ class EventList {
 };
 
 void add_names(EventList& list, const TraceOrigin& origin, const Recorded& recorded) {
-  std::map<std::int64_t, std::pair<Lane, std::set<std::uint64_t>>> processes;
+  std::map<std::int64_t, std::pair<Track, std::set<std::uint64_t>>> processes;
   for (const TraceEvent& event : recorded.events) {
-    auto& [lane, numbers] = processes[process_of(origin.rank, event.lane)];
-    lane = event.lane;
-    if (!event.is_counter) numbers.insert(event.lane.number);
+    auto& [track, numbers] = processes[process_of(origin.rank, event.track)];
+    track = event.track;
+    if (!event.is_counter) numbers.insert(event.track.number);
   }
   for (const auto& [pid, process] : processes) {
-    const auto& [lane, numbers] = process;
-    const bool is_host = lane.device < 0;
+    const auto& [track, numbers] = process;
+    const bool is_host = track.device < 0;
     const std::string name =
         is_host ? fmt::format("rank {} on {}, process {}", origin.rank, origin.host, origin.pid)
-                : fmt::format("rank {} cuda:{}", origin.rank, lane.device);
+                : fmt::format("rank {} cuda:{}", origin.rank, track.device);
     list.add(metadata("process_name", pid, 0, "name", name));
     list.add(metadata("process_sort_index", pid, 0, "sort_index", pid));
     for (const std::uint64_t number : numbers) {

@@ -11,10 +11,10 @@ StreamPool& StreamPool::of(int device) {
 }
 
 StreamPool::Entry StreamPool::next(StreamPriority priority) {
-  Lane& lane = lanes_[static_cast<std::size_t>(priority)];
-  const int index =
-      static_cast<int>(lane.turn.fetch_add(1, std::memory_order_relaxed) % kStreamsPerPriority);
-  std::atomic<void*>& slot = lane.handles[static_cast<std::size_t>(index)];
+  Priority& of_priority = priorities_[static_cast<std::size_t>(priority)];
+  const int index = static_cast<int>(of_priority.turn.fetch_add(1, std::memory_order_relaxed) %
+                                     kStreamsPerPriority);
+  std::atomic<void*>& slot = of_priority.handles[static_cast<std::size_t>(index)];
   void* handle = slot.load(std::memory_order_acquire);
   if (handle == nullptr) {
     fill();
@@ -38,9 +38,9 @@ void StreamPool::fill() {
   const Driver::PriorityRange range = driver().priority_range(device_);
   make(companion_of_default_, {kCompanionOfDefault, StreamPriority::normal}, range.least);
   for (const StreamPriority priority : {StreamPriority::normal, StreamPriority::high}) {
-    Lane& lane = lanes_[static_cast<std::size_t>(priority)];
+    Priority& of_priority = priorities_[static_cast<std::size_t>(priority)];
     for (int index = 0; index < kStreamsPerPriority; ++index) {
-      make(lane.handles[static_cast<std::size_t>(index)], {id_of(priority, index), priority},
+      make(of_priority.handles[static_cast<std::size_t>(index)], {id_of(priority, index), priority},
            priority == StreamPriority::high ? range.greatest : range.least);
     }
   }

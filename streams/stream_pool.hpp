@@ -57,7 +57,7 @@ class StreamPool {
  private:
   static constexpr std::uint64_t kCompanionOfDefault = 2 * kStreamsPerPriority + 1;
 
-  struct Lane {
+  struct Priority {
     std::atomic<std::uint32_t> turn{0};
     std::array<std::atomic<void*>, kStreamsPerPriority> handles{};
   };
@@ -73,7 +73,7 @@ class StreamPool {
   void retire(const Identity& identity);
 
   const int device_;
-  std::array<Lane, 2> lanes_;
+  std::array<Priority, 2> priorities_;
   std::atomic<void*> companion_of_default_{nullptr};
   std::mutex mutex_;
   struct Known {

@@ -59,9 +59,9 @@ class Ll128TwoShotTask {
   GANTRY_HD bool reduce_slice() {
     if (!has(plan_.reducers, group_.rank)) return true;
     bool complete = true;
-    if constexpr (kCombines<T>) {
-      kernels::with_nary_functor<T>(plan_.how.op, [&](auto folder) {
-        using F = typename decltype(folder)::type;
+    if constexpr (kReduces<T>) {
+      kernels::with_nary_functor<T>(plan_.how.op, [&](auto functor) {
+        using F = typename decltype(functor)::type;
         if constexpr (F::kIsDefined) {
           Proto::for_each(block_, count_,
                           [&](std::int64_t at) { complete = complete && reduce_line<F>(at); });
@@ -127,7 +127,7 @@ class Ll128TwoShotTask {
     std::uint64_t own[kHeld] = {};
     if (is_mine) load(group_.rank, i, own);
     const std::uint32_t peers = plan_.senders & ~(std::uint32_t{1} << group_.rank);
-    WordFold<F, kHeld, Block> folded(plan_.how);
+    WordReducer<F, kHeld, Block> reduced(plan_.how);
     GANTRY_ROLLED
     for (int first = 0; first < group_.size; first += Batch) {
       std::uint64_t words[Batch][kHeld];
@@ -136,11 +136,11 @@ class Ll128TwoShotTask {
         if (!is_mine || first + k >= group_.size) continue;
         const bool is_own = first + k == group_.rank;
         for (int h = 0; h < kHeld; ++h) words[k][h] = is_own ? own[h] : words[k][h];
-        folded.add(words[k], first + k == 0);
+        reduced.add(words[k], first + k == 0);
       }
     }
     std::uint64_t result[kHeld];
-    folded.finish(result);
+    reduced.finish(result);
     if (is_mine) send_result(i, result);
     return true;
   }

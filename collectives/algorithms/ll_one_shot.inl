@@ -46,7 +46,7 @@ class LlOneShotTask {
   // True if received units imply that all peers entered with this call, before a result is written.
   // Elements that are only moved are written batch by batch.
   GANTRY_HD bool data_implies_entries() const {
-    const bool is_one_result = kCombines<T> || group_.size <= Batch;
+    const bool is_one_result = kReduces<T> || group_.size <= Batch;
     return is_one_result && plan_.bytes > 0 && plan_.receive_from == all_ranks(group_.size);
   }
 
@@ -54,9 +54,9 @@ class LlOneShotTask {
   GANTRY_HD void receive_slices() {
     if (plan_.receive_from == 0) return;
     bool complete = true;
-    if constexpr (kCombines<T>) {
-      kernels::with_nary_functor<T>(plan_.how.op, [&](auto folder) {
-        using F = typename decltype(folder)::type;
+    if constexpr (kReduces<T>) {
+      kernels::with_nary_functor<T>(plan_.how.op, [&](auto functor) {
+        using F = typename decltype(functor)::type;
         if constexpr (F::kIsDefined) {
           Proto::for_each(block_, count_,
                           [&](std::int64_t at) { complete = complete && reduce_unit<F>(at); });
@@ -113,17 +113,17 @@ class LlOneShotTask {
   GANTRY_HD bool reduce_unit(std::int64_t at) {
     const auto i = first_ + static_cast<std::int32_t>(at);
     const bool is_there = Proto::is_there(at, count_);
-    WordFold<F, kHeld, Block> folded(plan_.how);
+    WordReducer<F, kHeld, Block> reduced(plan_.how);
     GANTRY_ROLLED
     for (int first = 0; first < group_.size; first += Batch) {
       std::uint64_t words[Batch][kHeld];
       if (!receive(first, i, is_there, words)) return false;
       for (int k = 0; k < Batch; ++k) {
-        if (is_there && first + k < group_.size) folded.add(words[k], first + k == 0);
+        if (is_there && first + k < group_.size) reduced.add(words[k], first + k == 0);
       }
     }
     std::uint64_t result[kHeld];
-    folded.finish(result);
+    reduced.finish(result);
     if (is_there) store_unit<Proto>(block_, plan_.out, i, plan_.bytes, result);
     return true;
   }

@@ -11,11 +11,11 @@ namespace gantry::protocol {
 
 // A rank-ordered reduction of `Words` 8-byte words of elements per rank, by F.
 template <class F, int Words, class Block>
-class WordFold {
+class WordReducer {
  public:
   static constexpr int kElements = 8 * Words / static_cast<int>(sizeof(typename F::Stored));
 
-  GANTRY_HD explicit WordFold(const Combination& how) : how_(how) {}
+  GANTRY_HD explicit WordReducer(const ReducePlan& how) : how_(how) {}
   GANTRY_HD void add(const std::uint64_t (&words)[Words], bool first) {
     typename F::Stored elements[kElements];
     memcpy(static_cast<void*>(elements), words, sizeof words);
@@ -31,7 +31,7 @@ class WordFold {
   }
 
  private:
-  const Combination& how_;
+  const ReducePlan& how_;
   typename F::Acc acc_[kElements] = {};
 };
 

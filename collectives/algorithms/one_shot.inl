@@ -83,7 +83,7 @@ class OneShotTask {
       // Ranks begin with different peers, so that no link serves all at once.
       const int p = (group_.rank + turn) % group_.size;
       // A rank's slice for itself is copied from `in`, unless it is reduced.
-      const bool skip = p == group_.rank && !kCombines<T>;
+      const bool skip = p == group_.rank && !kReduces<T>;
       return Run{slot_at(p, group_.rank, chunk), plan_.in + plan_.send_offset[p] + begin,
                  skip ? 0 : clipped(plan_.send_bytes[p], begin, plan_.chunk_bytes)};
     });
@@ -101,13 +101,13 @@ class OneShotTask {
   GANTRY_HD bool receive(Role& role, std::int64_t chunk) {
     if (!wait_full(role, chunk)) return false;
     const std::int64_t begin = begin_of(chunk);
-    if constexpr (kCombines<T>) {
+    if constexpr (kReduces<T>) {
       // This rank's own slice must be staged, too.
       if (!role.wait_role(kSendRole, chunk + 1)) return false;
       const std::int64_t bytes =
           clipped(plan_.receive_bytes[group_.rank], begin, plan_.chunk_bytes);
       if (bytes == 0) return true;
-      role.template fold<T>(
+      role.template reduce<T>(
           plan_.how, {&plan_.out, begin, 1}, bytes,
           StridedArrays<1>{slot_at(group_.rank, 0, chunk), region_bytes(group_, plan_.both_buffers),
                            group_.size});

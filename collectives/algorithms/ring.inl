@@ -29,7 +29,7 @@ class RingTask {
   GANTRY_HD RingTask(const Ring& plan, int block, int blocks, std::uint32_t epoch)
       : plan_(plan), group_(plan.group), block_(block), blocks_(blocks), epoch_(epoch) {
     const bool is_aligned = reinterpret_cast<std::uintptr_t>(plan.in) % 16 == 0;
-    aligns_ = kCombines<T> && !is_first() && !is_aligned;
+    aligns_ = kReduces<T> && !is_first() && !is_aligned;
   }
 
   GANTRY_HD std::int64_t chunks() const {
@@ -89,7 +89,7 @@ class RingTask {
     const std::byte* const partial = slot_at(group_.rank, kFromPrevious, chunk);
     const Run to_next{sends() ? slot_at(plan_.next, kFromPrevious, chunk) : nullptr,
                       is_first() ? input_at(chunk) : partial, bytes_of(chunk)};
-    if constexpr (kCombines<T>) {
+    if constexpr (kReduces<T>) {
       const bool starts = forwards && is_first();
       if (forwards && !is_first() && to_next.bytes > 0) combine(block, chunk, partial);
       const Run result =
@@ -114,13 +114,13 @@ class RingTask {
   GANTRY_HD void combine(Block& block, std::int64_t chunk, const std::byte* partial) {
     const Pair both{partial, aligns_ ? aligned_slot() : input_at(chunk)};
     if (!sends()) {
-      block.template fold<T>(plan_.how, {&plan_.out, begin_of(chunk), 1}, bytes_of(chunk), both);
+      block.template reduce<T>(plan_.how, {&plan_.out, begin_of(chunk), 1}, bytes_of(chunk), both);
       return;
     }
     const std::int64_t offset =
         slot_at(0, plan_.is_last ? result_fifo() : kFromPrevious, chunk) - group_.workspaces[0];
-    block.template fold<T>(plan_.how, {group_.workspaces, offset, std::uint32_t{1} << plan_.next},
-                           bytes_of(chunk), both);
+    block.template reduce<T>(plan_.how, {group_.workspaces, offset, std::uint32_t{1} << plan_.next},
+                             bytes_of(chunk), both);
   }
 
   // Waits for the previous rank's `chunk` and for a free slot at the next rank, if this rank

@@ -81,9 +81,9 @@ class TwoShotTask {
     const std::int64_t at = reducer_index(group_.rank) * plan_.slice_bytes;
     const std::int64_t bytes = clipped(bytes_of(chunk), at, plan_.slice_bytes);
     if (bytes == 0) return true;
-    if constexpr (kCombines<T>) {
+    if constexpr (kReduces<T>) {
       const std::int64_t offset = reduced_slot(0, chunk, group_.rank) - group_.workspaces[0];
-      role.template fold<T>(
+      role.template reduce<T>(
           plan_.how, {group_.workspaces, offset, plan_.receivers}, bytes,
           StridedArrays<3>{sent_slot(group_.rank, chunk, 0),
                            region_bytes(group_, plan_.both_buffers), group_.size});

@@ -49,11 +49,11 @@ GANTRY_HD void zero_copy(Block& block, const ZeroCopy& plan) {
   } else if (!is_open(block, group, epoch)) {
     return;
   }
-  if constexpr (kCombines<T>) {
+  if constexpr (kReduces<T>) {
     const std::int64_t slice = block_slice(plan.bytes, block.count());
     const std::int64_t bytes = clipped(plan.bytes, index * slice, slice);
-    block.template fold<T>(plan.how, {plan.outs, index * slice, plan.targets}, bytes,
-                           Arrays{plan.ins, index * slice, plan.inputs});
+    block.template reduce<T>(plan.how, {plan.outs, index * slice, plan.targets}, bytes,
+                             Arrays{plan.ins, index * slice, plan.inputs});
   }
   if (plan.barrier > 0) {
     block.sync();

@@ -13,7 +13,7 @@
 
 namespace gantry {
 
-using flight::Lane;
+using flight::Queue;
 using flight::Reason;
 using flight::State;
 
@@ -29,7 +29,7 @@ constexpr auto kDiagnosisTimeout = std::chrono::seconds(2);
 // The most time that counts between two checks: a job that was stopped has not timed out.
 constexpr std::int64_t kMaxScanNs = 1'000'000'000;
 
-constexpr Lane kAllLanes[] = {Lane::collective, Lane::send, Lane::recv};
+constexpr Queue kAllQueues[] = {Queue::collective, Queue::send, Queue::recv};
 
 State state_of(const flight::Rank& rank) {
   return static_cast<State>(rank.state.load(std::memory_order_acquire));
@@ -44,7 +44,7 @@ bool same_call(const flight::Call& a, const flight::Call& b) {
 std::uint64_t ControlSegment::running_call() const noexcept {
   std::uint64_t call = 0;
   for (int i = 0; i < size_; ++i) {
-    const flight::Progress progress = view().words(i).progress(Lane::collective);
+    const flight::Progress progress = view().words(i).progress(Queue::collective);
     if (progress.is_under_way()) call = std::max(call, progress.started);
   }
   return call;
@@ -63,8 +63,9 @@ void ControlSegment::detect_lost_rank() const noexcept {
 }
 
 bool ControlSegment::is_busy(int rank) const noexcept {
-  return std::any_of(std::begin(kAllLanes), std::end(kAllLanes),
-                     [&](Lane lane) { return view().words(rank).progress(lane).is_under_way(); });
+  return std::any_of(std::begin(kAllQueues), std::end(kAllQueues), [&](Queue queue) {
+    return view().words(rank).progress(queue).is_under_way();
+  });
 }
 
 bool ControlSegment::has_fault() const noexcept { return FaultWords(*device_words()).has_fault(); }
@@ -77,9 +78,9 @@ std::optional<CallFault> ControlSegment::take_fault() {
   const std::optional<ReportedFault> seen = fault();
   if (!seen) return std::nullopt;
   const auto [word, call, peer] = *seen;
-  for (const Lane lane : kAllLanes) {
+  for (const Queue queue : kAllQueues) {
     // Other threads of the kernel may be about to report the same fault.
-    const flight::Progress progress = view().words(rank_).progress(lane);
+    const flight::Progress progress = view().words(rank_).progress(queue);
     if (progress.is_under_way() && progress.started == call && !broken()) return std::nullopt;
   }
   if (!FaultWords(*device_words()).take(*seen)) return std::nullopt;  // another thread took it
@@ -103,8 +104,8 @@ void ControlSegment::raise_mismatch(std::uint64_t call, int peer) const {
     mark_failed(peer, Reason::mismatch, *different);
     require_intact();
   }
-  const auto mine = view().find(rank_, Lane::collective, call);
-  if (mine && view().find(peer, Lane::collective, call)) {
+  const auto mine = view().find(rank_, Queue::collective, call);
+  if (mine && view().find(peer, Queue::collective, call)) {
     // A graph ran the call after later calls overwrote its counts. The peer may only have forwarded
     // the fault of a third rank, so no rank is named.
     throw_mismatch(
@@ -114,7 +115,7 @@ void ControlSegment::raise_mismatch(std::uint64_t call, int peer) const {
         {}, {});
   }
   // A graph ran a call whose record was overwritten, or that its peer did not make.
-  const std::uint64_t theirs = view().words(peer).progress(Lane::collective).started;
+  const std::uint64_t theirs = view().words(peer).progress(Queue::collective).started;
   throw_mismatch(
       fmt::format("collective #{}: expected the same call on every rank, but rank {} called{} and "
                   "rank {} called{}",
@@ -126,7 +127,7 @@ void ControlSegment::verify(std::uint64_t call) const {
   std::optional<flight::Record> reference;
   int reference_rank = 0;
   for (int i = 0; i < size_; ++i) {
-    const std::optional<flight::Record> other = view().find(i, Lane::collective, call);
+    const std::optional<flight::Record> other = view().find(i, Queue::collective, call);
     if (!other) continue;
     if (!reference) {
       reference = other;
@@ -173,7 +174,7 @@ void ControlSegment::verify_block_counts(const flight::Call& call) const {
 std::optional<flight::Detail> ControlSegment::different_messages(std::uint64_t call,
                                                                  int peer) const {
   for (const auto& [mine, theirs] :
-       {std::pair(Lane::send, Lane::recv), std::pair(Lane::recv, Lane::send)}) {
+       {std::pair(Queue::send, Queue::recv), std::pair(Queue::recv, Queue::send)}) {
     const std::optional<flight::Record> record = view().find(rank_, mine, call);
     if (!record || record->call.root != peer) continue;
     // The call that the peer's device runs, else the last one that the peer recorded.
@@ -184,7 +185,7 @@ std::optional<flight::Detail> ControlSegment::different_messages(std::uint64_t c
                           .calls = {view().text(record->call),
                                     other ? view().text(other->call)
                                           : std::string("a call that is no longer recorded")}};
-    if (mine == Lane::recv) {
+    if (mine == Queue::recv) {
       std::swap(detail.ranks[0], detail.ranks[1]);
       std::swap(detail.calls[0], detail.calls[1]);
     }
@@ -244,13 +245,13 @@ bool ControlSegment::watch() noexcept {
     refresh_memory(now);
     detect_lost_rank();
     if (!broken()) detect_fatal_faults();
-    for (const Lane lane : kAllLanes) {
-      const flight::Progress progress = view().words(rank_).progress(lane);
+    for (const Queue queue : kAllQueues) {
+      const flight::Progress progress = view().words(rank_).progress(queue);
       const std::int64_t waited_ns =
-          timers_[static_cast<std::size_t>(lane)].update(progress, scan_ns);
+          timers_[static_cast<std::size_t>(queue)].update(progress, scan_ns);
       if (!progress.is_under_way()) continue;
       in_progress = true;
-      if (!broken()) detect_absent_ranks(lane, progress.started, waited_ns);
+      if (!broken()) detect_absent_ranks(queue, progress.started, waited_ns);
       if (!broken() && waited_ns >= abort_after_ns_) abort();
     }
     if (broken()) wake_kernels();
@@ -260,10 +261,10 @@ bool ControlSegment::watch() noexcept {
   return in_progress;
 }
 
-void ControlSegment::detect_absent_ranks(Lane lane, std::uint64_t call, std::int64_t waited_ns) {
+void ControlSegment::detect_absent_ranks(Queue queue, std::uint64_t call, std::int64_t waited_ns) {
   int peer = -1;
-  if (lane != Lane::collective) {
-    const auto record = view().find(rank_, lane, call);
+  if (queue != Queue::collective) {
+    const auto record = view().find(rank_, queue, call);
     if (!record || record->call.root == rank_) return;
     peer = record->call.root;
   }
@@ -274,14 +275,14 @@ void ControlSegment::detect_absent_ranks(Lane lane, std::uint64_t call, std::int
   for (int i = 0; i < size_; ++i) {
     if (i == rank_ || (peer >= 0 && i != peer)) continue;
     const bool left = state_of(view().rank(i)) == State::finished;
-    const flight::Progress progress = view().words(i).progress(Lane::collective);
+    const flight::Progress progress = view().words(i).progress(Queue::collective);
     if (left && ((peer < 0 && progress.finished < call) || waited_ns > kLeftBehindNs)) {
       mark_failed(i, Reason::left);
       return;
     }
     if (peer < 0 && progress.started < call) {
       // A device that need not wait reports nothing: it is past the call or has not reached it.
-      const std::uint64_t called = view().newest_number(i, Lane::collective);
+      const std::uint64_t called = view().newest_number(i, Queue::collective);
       if (called < call) {
         behind.emplace_back(called, i);
       } else {
@@ -300,14 +301,14 @@ void ControlSegment::detect_absent_ranks(Lane lane, std::uint64_t call, std::int
   const bool has_entered = missing.empty() && unreported.empty() && !inside.empty();
   if (missing.empty()) missing = has_entered ? inside : unreported.empty() ? others : unreported;
   if (missing.empty()) return;
-  const char* how = lane == Lane::send   ? flight::kLateToReceive
-                    : lane == Lane::recv ? flight::kLateToSend
-                    : has_entered        ? flight::kLateToFinish
-                                         : flight::kLateToCall;
+  const char* how = queue == Queue::send   ? flight::kLateToReceive
+                    : queue == Queue::recv ? flight::kLateToSend
+                    : has_entered          ? flight::kLateToFinish
+                                           : flight::kLateToCall;
   mark_failed(missing.front(), Reason::timed_out,
-              {.text = timeout_text(missing, has_entered ? "finish" : "enter", call, lane),
+              {.text = timeout_text(missing, has_entered ? "finish" : "enter", call, queue),
                .ranks = missing,
-               .calls = {call_suffix(call, lane).substr(1), how}});
+               .calls = {call_suffix(call, queue).substr(1), how}});
 }
 
 void ControlSegment::await_diagnosis(int rank) const {
@@ -333,7 +334,7 @@ void ControlSegment::diagnose_timeout(const Descriptor& what, const TimeoutError
   int late = names_ranks ? error.ranks().front() : is_message(what.kind) ? what.root : -1;
   std::uint64_t fewest = UINT64_MAX;
   for (int i = 0; i < size_ && !names_ranks && !is_message(what.kind); ++i) {
-    const std::uint64_t calls = view().newest_number(i, Lane::collective);
+    const std::uint64_t calls = view().newest_number(i, Queue::collective);
     if (i == rank_ || calls >= fewest) continue;
     fewest = calls;
     late = i;

@@ -15,7 +15,7 @@
 
 namespace gantry {
 
-using flight::Lane;
+using flight::Queue;
 using flight::Reason;
 
 namespace {
@@ -151,7 +151,7 @@ void ControlSegment::detect_other_calls(std::uint64_t fence, HostCall call,
                                         std::uint64_t collectives) const {
   for (int i = 0; i < size_; ++i) {
     // Read the number first: a rank records nothing later before it reaches the fence.
-    const std::uint64_t newest = view().newest_number(i, Lane::collective);
+    const std::uint64_t newest = view().newest_number(i, Queue::collective);
     if (newest <= collectives) continue;
     if (view().rank(i).fence.load(std::memory_order_acquire) >= fence) continue;
     const std::uint64_t number = collectives + 1;
@@ -182,7 +182,7 @@ void ControlSegment::compare_host_calls(std::uint64_t fence) const {
 std::string ControlSegment::call_text(int rank, std::uint64_t number, HostCall call,
                                       std::uint64_t collectives) const {
   if (collectives < number) return std::string(name(call));
-  const auto record = view().find(rank, Lane::collective, number);
+  const auto record = view().find(rank, Queue::collective, number);
   return record ? view().text(record->call) : std::string("a call that is no longer recorded");
 }
 

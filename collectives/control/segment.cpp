@@ -193,8 +193,8 @@ void ControlSegment::finish(std::chrono::milliseconds timeout) noexcept {
   Watchdog::remove(*this);
   // Devices do not report calls that need not wait; all calls of this rank have ended by now.
   DeviceWords& mine = *device_words();
-  const std::uint64_t newest = view().newest_number(rank_, flight::Lane::collective);
-  if (!broken() && newest > view().words(rank_).progress(flight::Lane::collective).finished) {
+  const std::uint64_t newest = view().newest_number(rank_, flight::Queue::collective);
+  if (!broken() && newest > view().words(rank_).progress(flight::Queue::collective).finished) {
     __atomic_store_n(&mine.started, newest, __ATOMIC_RELEASE);
     __atomic_store_n(&mine.finished, newest, __ATOMIC_RELEASE);
   }
@@ -312,10 +312,10 @@ void ControlSegment::report_mismatch(const CollectiveMismatch& error) const noex
   }
 }
 
-std::string ControlSegment::call_suffix(std::uint64_t call, flight::Lane lane) const {
+std::string ControlSegment::call_suffix(std::uint64_t call, flight::Queue queue) const {
   if (call == 0) return {};
   for (int i = 0; i < size_; ++i) {
-    if (const auto record = view().find(i, lane, call)) {
+    if (const auto record = view().find(i, queue, call)) {
       return fmt::format(" #{} {}", flight::plain_number(call), view().text(record->call));
     }
   }
@@ -323,13 +323,13 @@ std::string ControlSegment::call_suffix(std::uint64_t call, flight::Lane lane) c
 }
 
 std::string ControlSegment::timeout_text(const std::vector<int>& missing, std::string_view verb,
-                                         std::uint64_t call, flight::Lane lane) const {
-  const std::optional<flight::Record> mine = view().find(rank_, lane, call);
-  const bool is_lone_send = lane == flight::Lane::send && mine && mine->is_grouped == 0;
+                                         std::uint64_t call, flight::Queue queue) const {
+  const std::optional<flight::Record> mine = view().find(rank_, queue, call);
+  const bool is_lone_send = queue == flight::Queue::send && mine && mine->is_grouped == 0;
   return fmt::format(
       "collective: rank {} waited {}, but rank(s) {} did not {} the operation{} "
       "(GANTRY_COLL_TIMEOUT sets the deadline){}",
-      rank_, duration_text(timeout_), fmt::join(missing, ", "), verb, call_suffix(call, lane),
+      rank_, duration_text(timeout_), fmt::join(missing, ", "), verb, call_suffix(call, queue),
       is_lone_send ? kSendRemedy : "");
 }
 

@@ -199,9 +199,11 @@ class ControlSegment {
   void detect_fatal_faults() const;
   std::string describe_diagnosis(const flight::Diagnosis& diagnosis) const;
   std::string timeout_text(const std::vector<int>& missing, std::string_view verb,
-                           std::uint64_t call, flight::Lane lane = flight::Lane::collective) const;
+                           std::uint64_t call,
+                           flight::Queue queue = flight::Queue::collective) const;
   // " #41 all_reduce sum f32[4096]"; empty for 0.
-  std::string call_suffix(std::uint64_t call, flight::Lane lane = flight::Lane::collective) const;
+  std::string call_suffix(std::uint64_t call,
+                          flight::Queue queue = flight::Queue::collective) const;
   // Writes the memory that this process uses into the segment, at most once a second.
   void refresh_memory(std::int64_t now_ns) noexcept;
   // Marks a rank failed that the bootstrap reports as lost.
@@ -211,7 +213,7 @@ class ControlSegment {
   // The latest collective that a rank has started and not finished, else 0.
   std::uint64_t running_call() const noexcept;
   // Marks a rank failed that `call` of this rank has waited for longer than the timeout.
-  void detect_absent_ranks(flight::Lane lane, std::uint64_t call, std::int64_t waited_ns);
+  void detect_absent_ranks(flight::Queue queue, std::uint64_t call, std::int64_t waited_ns);
 
   Bootstrap& bootstrap_;
   int rank_;
@@ -221,7 +223,7 @@ class ControlSegment {
   std::uint64_t fence_ = 0;
   bool has_finished_ = false;
   std::vector<std::shared_ptr<const PeerProcess>> peers_;  // null for ranks of this process
-  std::array<CallTimer, flight::kLanes> timers_;           // used by the watchdog
+  std::array<CallTimer, flight::kQueues> timers_;          // used by the watchdog
   std::int64_t last_scan_ns_ = 0;
   std::atomic<std::int64_t> abort_after_ns_{INT64_MAX};
   mutable std::atomic<std::int64_t> lost_since_ns_{0};  // 0: no rank is lost

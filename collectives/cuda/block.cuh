@@ -3,7 +3,7 @@
 
 #include <cstdint>
 
-#include "collectives/cuda/fold.cuh"
+#include "collectives/cuda/reduce.cuh"
 #include "collectives/cuda/warp_role.cuh"
 #include "collectives/protocol/code_size.hpp"
 
@@ -80,10 +80,10 @@ class CudaBlock : public CudaWords {
   }
 
   template <class T, class From>
-  __device__ void fold(const Combination& how, const Targets& to, std::int64_t bytes,
-                       const From& from) {
+  __device__ void reduce(const ReducePlan& how, const Targets& to, std::int64_t bytes,
+                         const From& from) {
     if (is_signalling()) return;
-    cuda::fold<T, Threads>(how, to, bytes, from, static_cast<int>(threadIdx.x));
+    cuda::reduce<T, Threads>(how, to, bytes, from, static_cast<int>(threadIdx.x));
   }
 
   // See Note [Warp roles]; false if a stage returned false. The last warp of each role signals for

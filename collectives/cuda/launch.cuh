@@ -11,7 +11,7 @@ namespace gantry::protocol::cuda {
 
 // Calls run(TypeTag<T>) for the elements that are combined; Moved if they are not.
 template <class Run>
-void with_element(const Combination& how, Run&& run) {
+void with_element(const ReducePlan& how, Run&& run) {
   if (how.copies) return run(TypeTag<Moved>{});
   dispatch(how.dtype, run);
 }

@@ -15,7 +15,7 @@ __global__ void __launch_bounds__(kThreads, 1)
 template <class T, template <class> class Proto>
 auto ll_one_shot_kernel_for(int ranks) {
   constexpr bool kIsOneWord = Proto<CudaBlock<0>>::kHeld == 1;
-  constexpr int kMost = kIsOneWord && !kCombines<T> ? kManyRanks : kMoreRanks;
+  constexpr int kMost = kIsOneWord && !kReduces<T> ? kManyRanks : kMoreRanks;
   if (ranks <= kTwoRanks) return ll_one_shot_kernel<T, Proto, kTwoRanks>;
   if (ranks <= kMoreRanks) return ll_one_shot_kernel<T, Proto, kMoreRanks>;
   return ll_one_shot_kernel<T, Proto, kMost>;

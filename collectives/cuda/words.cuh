@@ -3,7 +3,7 @@
 
 #include <cstdint>
 
-#include "collectives/cuda/fold.cuh"
+#include "collectives/cuda/reduce.cuh"
 #include "collectives/protocol/signal.hpp"
 
 namespace gantry::protocol {

@@ -8,7 +8,7 @@ namespace {
 
 // A kernel that reduces nothing only signals.
 template <class T>
-inline constexpr int kZeroCopyThreads = kCombines<T> ? kThreads : 64;
+inline constexpr int kZeroCopyThreads = kReduces<T> ? kThreads : 64;
 
 template <class T>
 __global__ void __launch_bounds__(kZeroCopyThreads<T>, 1)

@@ -11,7 +11,7 @@
 #include <gantry/collectives/collective_mismatch.hpp>
 
 #include "collectives/descriptor.hpp"
-#include "collectives/host/links.hpp"
+#include "collectives/host/links/links.hpp"
 #include "collectives/host/untouched_bytes.hpp"
 
 namespace gantry {

@@ -42,8 +42,8 @@ void reduce_on_host(const Reduction& how, double scale, void* out,
                     std::span<const void* const> inputs, std::int64_t count, DType dtype) {
   dispatch(dtype, [&](auto tag) {
     using T = typename decltype(tag)::type;
-    kernels::with_nary_functor<T>(how.op, [&](auto folder) {
-      using F = typename decltype(folder)::type;
+    kernels::with_nary_functor<T>(how.op, [&](auto functor) {
+      using F = typename decltype(functor)::type;
       if constexpr (F::kIsDefined) {
         for (std::int64_t first = 0; first < count; first += kBlock) {
           reduce_block<F>(how.divisor, scale, out, inputs, first, std::min(kBlock, count - first));

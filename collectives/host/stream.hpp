@@ -3,8 +3,8 @@
 #include <cstdint>
 #include <vector>
 
-#include "collectives/host/addresses.hpp"
-#include "collectives/host/links.hpp"
+#include "collectives/host/links/addresses.hpp"
+#include "collectives/host/links/links.hpp"
 
 namespace gantry {
 

@@ -58,7 +58,7 @@ void describe(Plan& plan, const Group& group, const CollectiveCall& call) {
   plan.group = group;
   plan.call = static_cast<std::uint64_t>(call.what.call);
   plan.digest = call.what.hash();
-  plan.how = combination(call.what, group.size);
+  plan.how = reduce_plan(call.what, group.size);
   plan.in = static_cast<const std::byte*>(call.in);
   plan.out = static_cast<std::byte*>(call.out);
 }
@@ -86,14 +86,14 @@ void set_slices(OneShot& plan, const CollectiveCall& call) {
 
 }  // namespace
 
-protocol::Combination combination(const Descriptor& what, int ranks) {
-  protocol::Combination how;
+protocol::ReducePlan reduce_plan(const Descriptor& what, int ranks) {
+  protocol::ReducePlan how;
   how.dtype = what.dtype;
   how.copies = !reduces(what.kind);
   if (how.copies) return how;
-  const Reduction fold = reduction_for(what.op, what.dtype, ranks, name(what.kind));
-  how.op = fold.op;
-  how.divisor = fold.divisor;
+  const Reduction reduction = reduction_for(what.op, what.dtype, ranks, name(what.kind));
+  how.op = reduction.op;
+  how.divisor = reduction.divisor;
   how.scale = what.scale;
   return how;
 }
@@ -102,7 +102,7 @@ OneShot plan_one_shot(const Group& group, const CollectiveCall& call, int blocks
   OneShot plan;
   plan.group = group;
   plan.call = static_cast<std::uint64_t>(call.what.call);
-  plan.how = combination(call.what, group.size);
+  plan.how = reduce_plan(call.what, group.size);
   plan.in = static_cast<const std::byte*>(call.in);
   plan.out = static_cast<std::byte*>(call.out);
   const std::uint32_t digest = call.what.hash();

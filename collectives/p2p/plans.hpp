@@ -9,7 +9,7 @@
 namespace gantry {
 
 // The reduction of an operation's elements.
-protocol::Combination combination(const Descriptor& what, int ranks);
+protocol::ReducePlan reduce_plan(const Descriptor& what, int ranks);
 
 // The plan of a one-shot in `blocks` blocks, for all kinds except send and recv.
 protocol::OneShot plan_one_shot(const protocol::Group& group, const CollectiveCall& call,

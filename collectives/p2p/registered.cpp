@@ -160,7 +160,7 @@ ZeroCopy RegisteredOperations::begin_reduction(const CollectiveCall& call,
     plan.inputs = 1;
     plan.ins[0] = at(what.root);
   } else {
-    plan.how = combination(what, group_.size);
+    plan.how = reduce_plan(what, group_.size);
     plan.inputs = group_.size;
     for (int rank = 0; rank < group_.size; ++rank) plan.ins[rank] = at(rank);
   }

@@ -29,7 +29,7 @@ GANTRY_HD constexpr bool has(std::uint32_t ranks, int rank) { return (ranks >> r
 GANTRY_HD constexpr std::uint32_t all_ranks(int ranks) { return ~std::uint32_t{0} >> (32 - ranks); }
 
 // The reduction of received elements; `copies` means that they are not reduced.
-struct Combination {
+struct ReducePlan {
   DType dtype = DType::u8;
   kernels::NaryOp op = kernels::NaryOp::sum;
   bool copies = true;
@@ -45,7 +45,7 @@ struct Combination {
 struct OneShot {
   Group group;
   std::uint64_t call = 0;
-  Combination how;
+  ReducePlan how;
   const std::byte* in = nullptr;
   std::byte* out = nullptr;
   bool both_buffers = false;               // see Note [Double buffering]
@@ -77,7 +77,7 @@ struct LlOneShot {
   std::uint32_t send_to = 0;  // ranks, one bit each
   std::uint32_t receive_from = 0;
   std::uint64_t call = 0;
-  Combination how;
+  ReducePlan how;
   Group group;
 };
 
@@ -87,7 +87,7 @@ struct TwoShot {
   Group group;
   std::uint64_t call = 0;
   std::uint32_t digest = 0;
-  Combination how;
+  ReducePlan how;
   const std::byte* in = nullptr;
   std::byte* out = nullptr;
   std::int64_t bytes = 0;
@@ -113,7 +113,7 @@ struct Ll128TwoShot {
   std::uint32_t reducers = 0;
   std::uint32_t receivers = 0;
   std::uint64_t call = 0;
-  Combination how;
+  ReducePlan how;
   Group group;
 };
 
@@ -122,7 +122,7 @@ struct Ring {
   Group group;
   std::uint64_t call = 0;
   std::uint32_t digest = 0;
-  Combination how;
+  ReducePlan how;
   const std::byte* in = nullptr;
   std::byte* out = nullptr;
   std::int64_t bytes = 0;
@@ -146,7 +146,7 @@ struct ZeroCopy {
   std::uint32_t barrier = 0;  // grows from kernel to kernel; 0: no barrier
   bool begins = false;        // runs the entry barrier; a mismatch ends the operation
   bool ends = false;
-  Combination how;
+  ReducePlan how;
   std::int64_t bytes = 0;
   std::int32_t inputs = 0;
   std::uint32_t targets = 0;             // of outs, one bit each

@@ -35,7 +35,7 @@ namespace gantry::protocol {
 //   from_leader(value)       the leader's value, to all threads
 //   pause(spins)             between polls
 //   copy(n, most, run)       all of run(0) … run(n - 1), each a Run of at most `most` bytes
-//   fold(how, to, bytes, from)              reduces `from`, in its order, into all of `to`
+//   reduce(how, to, bytes, from)            reduces `from`, in its order, into all of `to`
 //   pipeline<W…>(n, stages…) see Note [Warp roles]
 //
 // Note [Warp roles]
@@ -334,7 +334,7 @@ GANTRY_HD bool wait_chunks(Block& block, const Group& group, const std::uint64_t
 // The element type of copies without a reduction.
 struct Moved {};
 template <class T>
-inline constexpr bool kCombines = !std::is_same_v<T, Moved>;
+inline constexpr bool kReduces = !std::is_same_v<T, Moved>;
 
 // Bytes to copy; any alignment, any rank's workspace.
 struct Run {

@@ -169,11 +169,11 @@ class SimBlock {
   bool is_stopped() const { return false; }
 
   template <class T, class From>
-  void fold(const Combination& how, const Targets& to, std::int64_t bytes, const From& from) {
+  void reduce(const ReducePlan& how, const Targets& to, std::int64_t bytes, const From& from) {
     using Element = typename kernels::NaryFunctor<T, kernels::NaryOp::sum>::Stored;
     const std::int64_t count = bytes / static_cast<std::int64_t>(sizeof(Element));
-    kernels::with_nary_functor<T>(how.op, [&](auto folder) {
-      using F = typename decltype(folder)::type;
+    kernels::with_nary_functor<T>(how.op, [&](auto functor) {
+      using F = typename decltype(functor)::type;
       if constexpr (F::kIsDefined) {
         std::vector<typename F::Acc> acc(static_cast<std::size_t>(count));
         for (int rank = 0; rank < from.count; ++rank) {
@@ -224,7 +224,7 @@ void for_each_block(int blocks, Run run) {
 
 // Calls run(TypeTag<T>) for the elements that are combined; Moved if they are not.
 template <class Run>
-void with_element(const Combination& how, Run&& run) {
+void with_element(const ReducePlan& how, Run&& run) {
   if (how.copies) return run(TypeTag<Moved>{});
   dispatch(how.dtype, run);
 }

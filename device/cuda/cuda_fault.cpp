@@ -13,7 +13,6 @@
 #include "device/cuda/cuda_driver.hpp"
 #include "device/fault_record.hpp"
 #include "device/fault_source.hpp"
-#include "device/fault_text.hpp"
 
 namespace gantry {
 

@@ -2,9 +2,8 @@
 #include <gantry/core/error.hpp>
 
 #include "device/cuda/cuda_platform.hpp"
-#include "device/device_activity.hpp"
 #include "device/green_partition.hpp"
-#include "device/profiler_calls.hpp"
+#include "device/profiling.hpp"
 
 namespace gantry {
 

@@ -10,7 +10,6 @@
 
 #include "device/fault_record.hpp"
 #include "device/fault_source.hpp"
-#include "device/fault_text.hpp"
 #include "device/sim/sim_identity.hpp"
 #include "device/sim/sim_schedule.hpp"
 

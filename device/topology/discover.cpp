@@ -11,12 +11,8 @@
 
 #include "device/nvml/nvml.hpp"
 #include "device/sim/sim_identity.hpp"
-#include "device/topology/hwloc_source.hpp"
-#include "device/topology/nccl_source.hpp"
-#include "device/topology/nvml_source.hpp"
 #include "device/topology/pci_facts.hpp"
-#include "device/topology/sysfs_source.hpp"
-#include "device/topology/system_source.hpp"
+#include "device/topology/sources.hpp"
 #include "device/topology/topology_file.hpp"
 
 namespace gantry {

@@ -1,4 +1,4 @@
-#include "device/topology/hwloc_source.hpp"
+#include "device/topology/sources.hpp"
 
 namespace gantry {
 

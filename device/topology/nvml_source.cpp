@@ -1,4 +1,4 @@
-#include "device/topology/nvml_source.hpp"
+#include "device/topology/sources.hpp"
 
 #include <fmt/format.h>
 

@@ -1,4 +1,4 @@
-#include "device/topology/sysfs_source.hpp"
+#include "device/topology/sources.hpp"
 
 #include <fmt/format.h>
 

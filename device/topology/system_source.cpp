@@ -1,4 +1,4 @@
-#include "device/topology/system_source.hpp"
+#include "device/topology/sources.hpp"
 
 #include <sys/statvfs.h>
 #include <unistd.h>

@@ -12,8 +12,8 @@
 #include <gantry/core/error.hpp>
 
 #include "core/files/regular_file.hpp"
-#include "device/topology/nccl_source.hpp"
 #include "device/topology/pci_facts.hpp"
+#include "device/topology/sources.hpp"
 #include "device/topology/xml.hpp"
 
 namespace gantry {

@@ -5,7 +5,7 @@
 
 #include <gantry/device/topology.hpp>
 
-#include "device/topology/hwloc_source.hpp"
+#include "device/topology/sources.hpp"
 
 namespace gantry {
 

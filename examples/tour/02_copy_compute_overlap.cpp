@@ -17,36 +17,36 @@ int main() {
   std::iota(samples.begin(), samples.end(), 0.0F);
 
   // 1. What each of the two streams owns.
-  struct Lane {
+  struct Slot {
     Stream stream = Stream::from_pool("cuda:0");
     Tensor staging = empty({kChunk}, {.dtype = f32, .pinned = true});
     Tensor chunk;
     Event copied;
   };
-  std::array<Lane, 2> lanes;
+  std::array<Slot, 2> slots;
   Tensor sums = zeros({kChunks}, {.dtype = f32, .device = "cuda:0"});
 
   for (std::int64_t i = 0; i < kChunks; ++i) {
-    Lane& lane = lanes[static_cast<std::size_t>(i % 2)];
+    Slot& slot = slots[static_cast<std::size_t>(i % 2)];
 
     // 2. The host may overwrite the staging buffer once its last copy is done. That is the only
     //    wait of the host in this loop.
-    if (lane.copied.is_created()) lane.copied.synchronize();
-    std::copy_n(samples.data() + i * kChunk, kChunk, lane.staging.data_ptr<float>());
+    if (slot.copied.is_created()) slot.copied.synchronize();
+    std::copy_n(samples.data() + i * kChunk, kChunk, slot.staging.data_ptr<float>());
 
-    // 3. Copy and kernels of one chunk are in order on the lane's stream. Those of the other lane
+    // 3. Copy and kernels of one chunk are in order on the slot's stream. Those of the other slot
     //    run beside them.
-    if (i < 2) lane.stream.wait(Stream::current("cuda:0"));  // for the zeros
-    const StreamGuard guard(lane.stream);
-    lane.chunk = lane.staging.to("cuda:0", {.non_blocking = true});
-    lane.copied.record(lane.stream);
-    sums[i] = (lane.chunk * 2).sum();
+    if (i < 2) slot.stream.wait(Stream::current("cuda:0"));  // for the zeros
+    const StreamGuard guard(slot.stream);
+    slot.chunk = slot.staging.to("cuda:0", {.non_blocking = true});
+    slot.copied.record(slot.stream);
+    sums[i] = (slot.chunk * 2).sum();
   }
 
-  // 4. The results of both lanes are joined on the device.
-  for (const Lane& lane : lanes) {
-    Stream::current("cuda:0").wait(lane.stream);
-    sums.record_stream(lane.stream);
+  // 4. The results of both slots are joined on the device.
+  for (const Slot& slot : slots) {
+    Stream::current("cuda:0").wait(slot.stream);
+    sums.record_stream(slot.stream);
   }
   std::cout << "total: " << sums.sum().item<double>() << "\n";
   const double n = static_cast<double>(kChunk * kChunks);

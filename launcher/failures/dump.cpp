@@ -14,15 +14,15 @@
 
 namespace gantry::launcher {
 
-using flight::Lane;
 using flight::OpenFile;
+using flight::Queue;
 using flight::Record;
 using flight::View;
 
 namespace {
 
-constexpr Lane kAllLanes[] = {Lane::collective, Lane::send, Lane::recv};
-constexpr const char* kLaneNames[] = {"collectives", "sends", "receives"};
+constexpr Queue kAllQueues[] = {Queue::collective, Queue::send, Queue::recv};
+constexpr const char* kQueueNames[] = {"collectives", "sends", "receives"};
 // Calls of a rank in JSON.
 constexpr std::size_t kListedCalls = 16;
 
@@ -36,7 +36,7 @@ std::string presence(const RankReport& rank) {
 Json to_json(const Record& record, const View& view, std::int64_t now_ns) {
   Json call = Json::object(
       {{"number", flight::plain_number(static_cast<std::uint64_t>(record.call.number))},
-       {"lane", kLaneNames[static_cast<std::size_t>(view.lane(record.call))]},
+       {"lane", kQueueNames[static_cast<std::size_t>(view.queue(record.call))]},
        {"call", view.text(record.call)},
        {"algorithm", algorithm_of(view, record)},
        {"bytes", record.bytes},
@@ -97,9 +97,9 @@ Json to_json(const GroupReport& report, const View& view) {
                                {"process", name(rank.process)},
                                {"state", name(rank.state)}});
     if (rank.ended_ns_ago) entry.set("ended_s_ago", static_cast<double>(*rank.ended_ns_ago) / 1e9);
-    for (const Lane lane : kAllLanes) {
-      const LaneReport& calls = rank.lane(lane);
-      entry.set(kLaneNames[static_cast<std::size_t>(lane)],
+    for (const Queue queue : kAllQueues) {
+      const QueueReport& calls = rank.queue(queue);
+      entry.set(kQueueNames[static_cast<std::size_t>(queue)],
                 Json::object({{"enqueued", flight::plain_number(calls.enqueued)},
                               {"started", flight::plain_number(calls.progress.started)},
                               {"finished", flight::plain_number(calls.progress.finished)},
@@ -127,11 +127,11 @@ std::string describe_group(const GroupReport& report, const View& view) {
   for (const RankReport& rank : report.ranks) {
     text += fmt::format("  rank {}: pid {}, {}", rank.rank, rank.pid, presence(rank));
     bool called = false;
-    for (const Lane lane : kAllLanes) {
-      const LaneReport& calls = rank.lane(lane);
+    for (const Queue queue : kAllQueues) {
+      const QueueReport& calls = rank.queue(queue);
       if (calls.enqueued == 0) continue;
       called = true;
-      text += fmt::format("\n    {}: enqueued #{}", kLaneNames[static_cast<std::size_t>(lane)],
+      text += fmt::format("\n    {}: enqueued #{}", kQueueNames[static_cast<std::size_t>(queue)],
                           flight::plain_number(calls.enqueued));
       if (!calls.current) continue;
       const Record& record = *calls.current;

@@ -16,8 +16,8 @@ class Json;
 namespace gantry::launcher {
 
 using flight::GroupReport;
-using flight::LaneReport;
 using flight::ProcessState;
+using flight::QueueReport;
 using flight::RankReport;
 
 /// The flight files that `target` names: a job, a process id, a file (with a slash), or all of this

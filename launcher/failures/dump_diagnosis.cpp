@@ -9,7 +9,7 @@
 
 namespace gantry::launcher {
 
-using flight::Lane;
+using flight::Queue;
 using flight::Reason;
 using flight::Record;
 using flight::View;
@@ -19,10 +19,10 @@ namespace {
 // Calls before the newest that are searched for differences.
 constexpr std::uint64_t kSearchedCalls = 64;
 
-const Record* find(const RankReport& rank, const View& view, Lane lane, std::uint64_t number) {
+const Record* find(const RankReport& rank, const View& view, Queue queue, std::uint64_t number) {
   const auto at = std::find_if(rank.calls.begin(), rank.calls.end(), [&](const Record& record) {
     return static_cast<std::uint64_t>(record.call.number) == number &&
-           view.lane(record.call) == lane;
+           view.queue(record.call) == queue;
   });
   return at == rank.calls.end() ? nullptr : &*at;
 }
@@ -39,7 +39,7 @@ const char* plural(const std::vector<int>& ranks, const char* one, const char* m
 std::string call_text(const View& view, const std::vector<RankReport>& ranks,
                       std::uint64_t number) {
   for (const RankReport& rank : ranks) {
-    if (const Record* record = find(rank, view, Lane::collective, number)) {
+    if (const Record* record = find(rank, view, Queue::collective, number)) {
       return fmt::format("#{} {}", number, view.text(record->call));
     }
   }
@@ -89,7 +89,7 @@ std::vector<int> waiting_ranks(const View& view, const std::vector<RankReport>& 
   for (const RankReport& rank : ranks) {
     if (std::find(missing.begin(), missing.end(), rank.rank) != missing.end()) continue;
     const bool has_come = diagnosis.call != 0
-                              ? rank.lane(Lane::collective).enqueued >= diagnosis.call
+                              ? rank.queue(Queue::collective).enqueued >= diagnosis.call
                               : author >= 0 && author < static_cast<int>(ranks.size()) &&
                                     view.rank(rank.rank).fence >= view.rank(author).fence;
     if (has_come || rank.rank == author) waiting.push_back(rank.rank);
@@ -141,14 +141,14 @@ void diagnose_differences(const View& view, const std::vector<RankReport>& ranks
                           std::vector<std::string>& lines) {
   std::uint64_t newest = 0;
   for (const RankReport& rank : ranks) {
-    newest = std::max(newest, rank.lane(Lane::collective).enqueued);
+    newest = std::max(newest, rank.queue(Queue::collective).enqueued);
   }
   for (std::uint64_t back = 0; back < std::min(newest, kSearchedCalls); ++back) {
     const std::uint64_t number = newest - back;
     const Record* first = nullptr;
     int first_rank = 0;
     for (const RankReport& rank : ranks) {
-      const Record* record = find(rank, view, Lane::collective, number);
+      const Record* record = find(rank, view, Queue::collective, number);
       if (record == nullptr) continue;
       if (first == nullptr) {
         first = record;
@@ -169,7 +169,7 @@ void diagnose_collectives(const View& view, const std::vector<RankReport>& ranks
                           std::vector<std::string>& lines) {
   std::uint64_t furthest = 0;
   for (const RankReport& rank : ranks) {
-    const flight::Progress& progress = rank.lane(Lane::collective).progress;
+    const flight::Progress& progress = rank.queue(Queue::collective).progress;
     if (rank.is_alive() && progress.is_under_way()) {
       furthest = std::max(furthest, progress.started);
     }
@@ -177,7 +177,7 @@ void diagnose_collectives(const View& view, const std::vector<RankReport>& ranks
   if (furthest == 0) return;
   std::vector<int> inside, outside, queued, stopped, gone, past;
   for (const RankReport& rank : ranks) {
-    const LaneReport& calls = rank.lane(Lane::collective);
+    const QueueReport& calls = rank.queue(Queue::collective);
     const flight::Progress& progress = calls.progress;
     // A graph runs a call again that has finished before.
     const bool has_finished = progress.finished >= furthest && !progress.is_under_way();
@@ -218,8 +218,8 @@ void diagnose_collectives(const View& view, const std::vector<RankReport>& ranks
 
 bool is_in_a_call(const RankReport& rank) {
   return rank.is_alive() &&
-         std::any_of(rank.lanes.begin(), rank.lanes.end(),
-                     [](const LaneReport& calls) { return calls.progress.is_under_way(); });
+         std::any_of(rank.queues.begin(), rank.queues.end(),
+                     [](const QueueReport& calls) { return calls.progress.is_under_way(); });
 }
 
 // Sends and receives whose other side is not there.
@@ -228,22 +228,22 @@ void diagnose_messages(const View& view, const std::vector<RankReport>& ranks,
   for (const RankReport& rank : ranks) {
     if (!rank.is_alive()) continue;
     for (const auto& [mine, theirs] :
-         {std::pair(Lane::send, Lane::recv), std::pair(Lane::recv, Lane::send)}) {
-      const LaneReport& calls = rank.lane(mine);
+         {std::pair(Queue::send, Queue::recv), std::pair(Queue::recv, Queue::send)}) {
+      const QueueReport& calls = rank.queue(mine);
       if (!calls.progress.is_under_way() || !calls.current) continue;
       const flight::Call& call = calls.current->call;
       if (call.root < 0 || call.root >= static_cast<int>(ranks.size())) continue;
       const RankReport& peer = ranks[static_cast<std::size_t>(call.root)];
-      const LaneReport& other = peer.lane(theirs);
+      const QueueReport& other = peer.queue(theirs);
       const bool meets =
           other.progress.is_under_way() && other.current && other.current->call.root == rank.rank;
       if (meets) continue;
       lines.push_back(fmt::format("rank {} waits in #{} {}; rank {} {}", rank.rank,
                                   flight::plain_number(calls.progress.started), view.text(call),
                                   peer.rank,
-                                  !peer.is_alive()     ? "has ended"
-                                  : mine == Lane::send ? "is not receiving from it"
-                                                       : "is not sending to it"));
+                                  !peer.is_alive()      ? "has ended"
+                                  : mine == Queue::send ? "is not receiving from it"
+                                                        : "is not sending to it"));
     }
   }
 }

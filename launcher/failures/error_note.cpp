@@ -23,13 +23,13 @@ std::vector<int> numbers_of(const Json& json, const char* name) {
   return numbers;
 }
 
-Blame blame_of(const Json& json) {
+FailureCause cause_of(const Json& json) {
   const Json* const kind = json.find("kind");
-  if (kind == nullptr) return Blame::itself;
-  if (*kind == "peer_lost") return Blame::peer_lost;
-  if (*kind == "timed_out") return Blame::timed_out;
-  if (*kind == "mismatch") return Blame::mismatch;
-  return Blame::itself;
+  if (kind == nullptr) return FailureCause::itself;
+  if (*kind == "peer_lost") return FailureCause::peer_lost;
+  if (*kind == "timed_out") return FailureCause::timed_out;
+  if (*kind == "mismatch") return FailureCause::mismatch;
+  return FailureCause::itself;
 }
 
 }  // namespace
@@ -39,7 +39,7 @@ ErrorNote parse_error_note(std::string text) {
   const std::optional<Json> json = Json::try_parse(valid_utf8(text));
   const Json* const message = json ? json->find("message") : nullptr;
   if (message != nullptr && message->is_string()) {
-    note.blame = blame_of(*json);
+    note.cause = cause_of(*json);
     note.ranks = numbers_of(*json, "ranks");
     text = message->as<std::string>();
   } else if (message != nullptr) {

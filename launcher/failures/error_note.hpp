@@ -7,7 +7,7 @@
 namespace gantry::launcher {
 
 /// Why a rank says that it fails.
-enum class Blame {
+enum class FailureCause {
   itself,     ///< or it does not say
   peer_lost,  ///< another rank is gone
   timed_out,  ///< other ranks did not come
@@ -17,7 +17,7 @@ enum class Blame {
 /// What a rank wrote to its error file.
 struct ErrorNote {
   std::string message;
-  Blame blame = Blame::itself;
+  FailureCause cause = FailureCause::itself;
   std::vector<int> ranks;  ///< of the job: the ranks at fault
 };
 

@@ -81,8 +81,8 @@ void add_headline(std::vector<std::string>& lines, const JobResult& job,
     const bool failed = root_failure->failed() && !root_failure->stopped_by_glaunch;
     // The first failure is there if there is a root_failure.
     const RankResult& first = *job.first_failure();
-    if (first.blame == Blame::mismatch && !first.blames.empty()) {
-      std::vector<int> ranks = first.blames;
+    if (first.cause == FailureCause::mismatch && !first.named_ranks.empty()) {
+      std::vector<int> ranks = first.named_ranks;
       std::sort(ranks.begin(), ranks.end());
       lines.push_back(fmt::format("ranks {} made different calls", rank_list(ranks)));
       sentences.clear();
@@ -114,7 +114,8 @@ ExitReason RankResult::exit_reason() const {
 }
 
 bool RankResult::is_secondary() const {
-  return blame != Blame::itself && std::find(blames.begin(), blames.end(), rank) == blames.end();
+  return cause != FailureCause::itself &&
+         std::find(named_ranks.begin(), named_ranks.end(), rank) == named_ranks.end();
 }
 
 std::string RankResult::how() const {
@@ -139,11 +140,11 @@ const RankResult* JobResult::root_failure() const {
   const RankResult* rank = first_failure();
   // A secondary failure may name another one. Two that name each other stay as they are.
   for (std::size_t steps = 0; steps < ranks.size(); ++steps) {
-    if (rank == nullptr || !rank->is_secondary() || rank->blames.empty()) break;
-    const auto by_itself = std::find_if(rank->blames.begin(), rank->blames.end(), [&](int blamed) {
-      return !ranks[static_cast<std::size_t>(blamed)].is_secondary();
-    });
-    const int next = by_itself == rank->blames.end() ? rank->blames.front() : *by_itself;
+    if (rank == nullptr || !rank->is_secondary() || rank->named_ranks.empty()) break;
+    const auto by_itself = std::find_if(
+        rank->named_ranks.begin(), rank->named_ranks.end(),
+        [&](int named) { return !ranks[static_cast<std::size_t>(named)].is_secondary(); });
+    const int next = by_itself == rank->named_ranks.end() ? rank->named_ranks.front() : *by_itself;
     rank = &ranks[static_cast<std::size_t>(next)];
   }
   return rank;
@@ -174,10 +175,10 @@ void enter_notes(JobResult& job, const std::vector<ErrorNote>& notes) {
 void enter_note(RankResult& rank, const ErrorNote& note, std::size_t ranks) {
   rank.error = escape_control_characters(std::string_view(note.message).substr(0, kMaxErrorBytes),
                                          LineEnds::keep);
-  rank.blame = note.blame;
-  rank.blames = note.ranks;
-  std::erase_if(rank.blames,
-                [&](int blamed) { return blamed < 0 || blamed >= static_cast<int>(ranks); });
+  rank.cause = note.cause;
+  rank.named_ranks = note.ranks;
+  std::erase_if(rank.named_ranks,
+                [&](int named) { return named < 0 || named >= static_cast<int>(ranks); });
 }
 
 std::string rank_list(const std::vector<int>& ranks) {
@@ -257,7 +258,7 @@ Json rank_json(const RankResult& rank) {
   }
   entry.set("duration_ms", rank.duration.count());
   if (!rank.error.empty()) entry.set("error", rank.error);
-  if (!rank.blames.empty()) entry.set("blames", rank.blames);
+  if (!rank.named_ranks.empty()) entry.set("blames", rank.named_ranks);
   entry.set("tail", rank.tail);
   return entry;
 }

@@ -39,10 +39,10 @@ struct RankResult {
   bool is_outside = false;          ///< a replacement that ended before a group took it in
   int order = -1;                   ///< 0 for the first rank to end, and so on
   std::chrono::milliseconds duration{0};
-  std::string error;              ///< what the rank wrote to its error file
-  Blame blame = Blame::itself;    ///< whom that text blames
-  std::vector<int> blames;        ///< those ranks, if the text names them
-  std::vector<std::string> tail;  ///< its last lines
+  std::string error;                          ///< what the rank wrote to its error file
+  FailureCause cause = FailureCause::itself;  ///< of the failure, by that text
+  std::vector<int> named_ranks;               ///< those ranks, if the text names them
+  std::vector<std::string> tail;              ///< its last lines
 
   [[nodiscard]] bool failed() const { return ended && (exit_code != 0 || signal != 0); }
   /// True if its error says that it failed because of another rank.

@@ -18,6 +18,7 @@
 #include <vector>
 
 #include "core/thread_end.hpp"
+#include "device/call_place.hpp"
 #include "memory/trace/call_site_symbols.hpp"
 #include "memory/trace/gantry_code.hpp"
 #include "streams/sanitizer/call_sites.hpp"
@@ -184,6 +185,39 @@ std::string name_of_call_site(std::uint32_t number) {
       {.prepare = prepare_call_sites,
        .capture = []() noexcept { return intern_call_stack(StackDepth::call_site, 4); },
        .name = name_of_call_site});
+  return true;
+}();
+
+// For the layers below, which know no stacks: see CallPlaceSource.
+std::uint32_t capture_place() noexcept { return intern_call_stack(StackDepth::full); }
+
+// Without arguments and, for a driver in front of the platform's, under the name of its base.
+std::string short_name(std::string name) {
+  constexpr std::string_view kDecorator = "gantry::SyncDebugDriver::";
+  if (name.starts_with(kDecorator)) name.replace(0, kDecorator.size(), "gantry::Driver::");
+  const bool has_other_parentheses =
+      name.find("{lambda(") != std::string::npos || name.find("operator()") != std::string::npos;
+  return has_other_parentheses ? name : name.substr(0, name.find('('));
+}
+
+// The function of gantry that the program called, and the line of that call.
+CallPlace describe_place(std::uint32_t number) {
+  CallPlace call;
+  for (const Frame& frame : frames_of(number)) {
+    if (!frame.is_internal) {
+      call.place = fmt::format("{}:{}", frame.filename, frame.line);
+      break;
+    }
+    if (frame.name.starts_with("gantry::")) call.function = short_name(frame.name);
+  }
+  return call;
+}
+
+constexpr CallPlaceSource kPlaceSource{capture_place, describe_place};
+
+// Before main(): no layer below knows when this one is first used.
+[[maybe_unused]] const bool kServesLowerLayers = [] {
+  set_call_place_source(&kPlaceSource);
   return true;
 }();
 

@@ -6,7 +6,7 @@
 #include <gantry/core/log.hpp>
 #include <gantry/device/device.hpp>
 
-#include "device/profiler_calls.hpp"
+#include "device/profiling.hpp"
 
 namespace gantry::profiler {
 

@@ -38,7 +38,7 @@ WORDS = [
     ("goodbyes?", "deregister", EVERYWHERE),
     ("nonsense", "malformed", [*LAYERS, "launcher", "docs"]),
     ("culprits?", "root failure, failed rank", EVERYWHERE),
-    ("verdicts?", "diagnosis, PeerReachability", [*JOB, "docs"]),
+    ("verdicts?", "diagnosis, PeerReachability, summary", EVERYWHERE),
     ("judges?", "diagnose", LAUNCHER),
     ("job_site", "JobContext", EVERYWHERE),
     ("lifeline(?!_fd)", "liveness pipe", EVERYWHERE),  # GANTRY_LIFELINE_FD is public
@@ -59,9 +59,11 @@ WORDS = [
     ("bystanders?", "pre-existing child", EVERYWHERE),
     ("control_?blocks?|control blocks?", "control segment", EVERYWHERE),
     ("breakdowns?", "link error", ["collectives"]),
-    ("blames?|blamed", "mark failed, failed rank", ["collectives", "include/gantry/collectives"]),
+    ("blame[sd]?(?![\"`])", "mark failed, failed rank, cause", EVERYWHERE),  # "blames" is a key of glaunch's report
     ("meetings?", "rendezvous", COLLECTIVES),
-    ("foldings?|fold_(?:onto|into_all|ordered|groups|part|piece)", "Reduction, reduce", COLLECTIVES),
+    ("fold(?:s|ed|ings?|_\\w+)?", "rank-ordered reduction, reduce", EVERYWHERE),
+    ("combinations?", "Reduction, ReducePlan", COLLECTIVES),
+    ("lanes?(?!\")|all_lanes", "operation queue, track", ["core", "job", "streams", *HOST_SIDE, "launcher/failures", "tools/top"]),
     ("fan_(?:out|shared|group)s?", "multicast", COLLECTIVES),
     ("sharers?", "helper device", COLLECTIVES),
     ("hubs?", "root stream", COLLECTIVES),

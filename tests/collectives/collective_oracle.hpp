@@ -108,7 +108,7 @@ Acc combine_elements(ReduceOp op, Acc a, Acc b) {
   __builtin_unreachable();
 }
 
-/// The left fold of all ranks' inputs.
+/// The rank-ordered reduction of all ranks' inputs.
 inline Bytes reduce_elements(ReduceOp op, DType dtype, const std::vector<Bytes>& inputs,
                              double scale = 1) {
   Bytes result(inputs.front().size());

@@ -15,14 +15,15 @@
 namespace gantry {
 namespace {
 
-using launcher::Blame;
 using launcher::ErrorNote;
+using launcher::FailureCause;
 using launcher::parse_error_note;
 
-const std::pair<FailureKind, Blame> kKinds[] = {{FailureKind::error, Blame::itself},
-                                                {FailureKind::peer_lost, Blame::peer_lost},
-                                                {FailureKind::timed_out, Blame::timed_out},
-                                                {FailureKind::mismatch, Blame::mismatch}};
+const std::pair<FailureKind, FailureCause> kKinds[] = {
+    {FailureKind::error, FailureCause::itself},
+    {FailureKind::peer_lost, FailureCause::peer_lost},
+    {FailureKind::timed_out, FailureCause::timed_out},
+    {FailureKind::mismatch, FailureCause::mismatch}};
 
 // As UTF-8; no half of a surrogate pair.
 std::string encoded(char32_t code) {
@@ -72,12 +73,12 @@ TEST(FailureNoteTest, EveryTextComesBack) {
       }
     }
     message += " end";
-    const auto& [kind, blame] = kKinds[random() % 4];
+    const auto& [kind, cause] = kKinds[random() % 4];
     const std::vector<int> ranks(random() % 3, static_cast<int>(random() % 4096));
     const ErrorNote note =
         parse_error_note(to_json({.kind = kind, .message = message, .ranks = ranks}));
     ASSERT_EQ(note.message, message);
-    ASSERT_EQ(note.blame, blame);
+    ASSERT_EQ(note.cause, cause);
     ASSERT_EQ(note.ranks, ranks);
   }
 }
@@ -88,10 +89,10 @@ TEST(FailureNoteTest, BytesThatAreNoTextSpoilNothingElse) {
     std::string message = "begin";
     for (auto length = random() % 40; length > 0; --length) message += static_cast<char>(random());
     message += "end";
-    const auto& [kind, blame] = kKinds[random() % 4];
+    const auto& [kind, cause] = kKinds[random() % 4];
     const ErrorNote note = parse_error_note(to_json({.kind = kind, .message = message}));
     ASSERT_EQ(ascii_of(note.message), ascii_of(message));
-    ASSERT_EQ(note.blame, blame);
+    ASSERT_EQ(note.cause, cause);
   }
 }
 
@@ -104,7 +105,7 @@ TEST(FailureNoteTest, ALongTextIsCutWhereTheLauncherStillReadsIt) {
         to_json({.kind = FailureKind::timed_out, .message = message, .ranks = {3}});
     EXPECT_LT(json.size(), 64U << 10);
     const ErrorNote note = parse_error_note(json);
-    EXPECT_EQ(note.blame, Blame::timed_out);
+    EXPECT_EQ(note.cause, FailureCause::timed_out);
     EXPECT_EQ(note.ranks, std::vector<int>{3});
     EXPECT_TRUE(note.message.ends_with("…"));
   }
@@ -120,10 +121,10 @@ TEST(FailureNoteTest, AnyBytesAreRead) {
   }
   EXPECT_EQ(parse_error_note("plain \xff text\n").message, "plain \xff text");
   EXPECT_EQ(parse_error_note("").message, "");
-  EXPECT_EQ(parse_error_note(std::string(60'000, '[')).blame, Blame::itself);
+  EXPECT_EQ(parse_error_note(std::string(60'000, '[')).cause, FailureCause::itself);
   // A program that writes JSON by hand.
   const ErrorNote broken = parse_error_note("{\"kind\": \"peer_lost\", \"message\": \"a \xff b\"}");
-  EXPECT_EQ(broken.blame, Blame::peer_lost);
+  EXPECT_EQ(broken.cause, FailureCause::peer_lost);
   EXPECT_EQ(broken.message, "a \xEF\xBF\xBD b");
 }
 
@@ -131,7 +132,7 @@ TEST(FailureNoteTest, TheFormOfTorchDistributedIsRead) {
   const ErrorNote note = parse_error_note(
       R"({"message": {"message": "ValueError: \"x\"\nis bad", "extraInfo": {"timestamp": "1"}}})");
   EXPECT_EQ(note.message, "ValueError: \"x\"\nis bad");
-  EXPECT_EQ(note.blame, Blame::itself);
+  EXPECT_EQ(note.cause, FailureCause::itself);
 }
 
 }  // namespace

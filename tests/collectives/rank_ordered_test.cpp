@@ -40,7 +40,7 @@ class RankOrderedTransport final : public Transport {
   Membership me_;
 };
 
-TEST(RankOrderedTest, MessagesAndFoldsGiveTheBitsOfTheDefinition) {
+TEST(RankOrderedTest, MessagesAndReductionsGiveTheBitsOfTheDefinition) {
   GANTRY_REQUIRE_DEVICES(1);
   testing::host_ranks(4, [](HostRank& self) {
     RankOrderedTransport ordered(*self.transport, {self.rank, self.size, self.device});

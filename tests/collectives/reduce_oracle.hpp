@@ -8,7 +8,7 @@
 
 namespace gantry::testing {
 
-/// Left fold of `inputs` in list order with the accumulator of `dtype` and one final rounding;
+/// Reduction of `inputs` in list order with the accumulator of `dtype` and one final rounding;
 /// elements are exact values of the dtype, held as f64.
 inline std::vector<double> reduce_sum(const std::vector<std::vector<double>>& inputs, DType dtype) {
   std::vector<double> result(inputs.front().size());

@@ -114,8 +114,8 @@ inline Bytes reduce_scalars(ReduceOp op, DType dtype, const std::vector<Bytes>& 
         std::memcpy(&value, inputs[r].data() + (first + i) * sizeof(T), sizeof(T));
         values[r] = value;
       }
-      const T folded = reduce_one<T>(op, values, scale);
-      std::memcpy(result.data() + i * sizeof(T), &folded, sizeof(T));
+      const T reduced = reduce_one<T>(op, values, scale);
+      std::memcpy(result.data() + i * sizeof(T), &reduced, sizeof(T));
     }
   });
   return result;

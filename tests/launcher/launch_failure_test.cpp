@@ -138,7 +138,7 @@ TEST_F(LaunchFailureTest, RanksMayConnectToTheStoreMoreOftenThanTheSoftLimitOfDe
   EXPECT_EQ(outcome.exit_code, 0) << outcome.describe();
 }
 
-TEST_F(LaunchFailureTest, AVictimIsNotBlamed) {
+TEST_F(LaunchFailureTest, ASecondaryFailureIsNotTheRoot) {
   // Rank 0 learns from the store that rank 1 died, and says so. It may be slow, and is not stopped.
   const Outcome outcome = run_command(act({"-n", "2", "--keep-going"}, {"lose-peer"}));
   EXPECT_EQ(outcome.exit_code, 9) << outcome.describe();
@@ -262,17 +262,18 @@ launcher::JobResult job_of_three() {
   return job;
 }
 
-void fail_because_of(launcher::RankResult& rank, launcher::Blame blame, std::vector<int> others) {
+void fail_because_of(launcher::RankResult& rank, launcher::FailureCause cause,
+                     std::vector<int> others) {
   rank.exit_code = 9;
-  rank.blame = blame;
-  rank.blames = std::move(others);
+  rank.cause = cause;
+  rank.named_ranks = std::move(others);
   rank.error = "said by rank " + std::to_string(rank.rank);
 }
 
 TEST_F(LaunchFailureTest, TheRankThatOthersWaitedForIsNamedWithWhatItHasNotCalled) {
   launcher::JobResult job = job_of_three();
-  fail_because_of(job.ranks[0], launcher::Blame::timed_out, {1});
-  fail_because_of(job.ranks[2], launcher::Blame::timed_out, {1});
+  fail_because_of(job.ranks[0], launcher::FailureCause::timed_out, {1});
+  fail_because_of(job.ranks[2], launcher::FailureCause::timed_out, {1});
   job.ranks[1].signal = SIGTERM;
   job.ranks[1].stopped_by_glaunch = true;
   job.sentences = {"rank 1 has not called #2 barrier; ranks 0, 2 wait for it"};
@@ -292,9 +293,9 @@ TEST_F(LaunchFailureTest, TheRankThatOthersWaitedForIsNamedWithWhatItHasNotCalle
 
 TEST_F(LaunchFailureTest, ARankThatEndedWellIsNamedIfOthersWaitedForIt) {
   launcher::JobResult job = job_of_three();
-  fail_because_of(job.ranks[0], launcher::Blame::peer_lost, {2});
+  fail_because_of(job.ranks[0], launcher::FailureCause::peer_lost, {2});
   // A failure that names a secondary one.
-  fail_because_of(job.ranks[2], launcher::Blame::timed_out, {1});
+  fail_because_of(job.ranks[2], launcher::FailureCause::timed_out, {1});
   EXPECT_THAT(launcher::describe_failure(job),
               ::testing::ElementsAre("rank 1 (pid 4712) ended with code 0 while others waited",
                                      "rank 0 says:\n  said by rank 0",
@@ -304,7 +305,7 @@ TEST_F(LaunchFailureTest, ARankThatEndedWellIsNamedIfOthersWaitedForIt) {
 TEST_F(LaunchFailureTest, RanksThatMadeDifferentCallsAreNamedTogether) {
   launcher::JobResult job = job_of_three();
   for (launcher::RankResult& rank : job.ranks) {
-    fail_because_of(rank, launcher::Blame::mismatch, {2, 0});
+    fail_because_of(rank, launcher::FailureCause::mismatch, {2, 0});
   }
   EXPECT_THAT(launcher::describe_failure(job),
               ::testing::ElementsAre(
@@ -313,15 +314,15 @@ TEST_F(LaunchFailureTest, RanksThatMadeDifferentCallsAreNamedTogether) {
                   "failed because of another rank: rank 1 (code 9)"));
 }
 
-TEST_F(LaunchFailureTest, RanksThatBlameEachOtherOrNobodyStillMakeAReport) {
+TEST_F(LaunchFailureTest, RanksThatNameEachOtherOrNobodyStillMakeAReport) {
   launcher::JobResult job = job_of_three();
-  fail_because_of(job.ranks[0], launcher::Blame::peer_lost, {1});
-  fail_because_of(job.ranks[1], launcher::Blame::peer_lost, {0});
-  fail_because_of(job.ranks[2], launcher::Blame::timed_out, {});
+  fail_because_of(job.ranks[0], launcher::FailureCause::peer_lost, {1});
+  fail_because_of(job.ranks[1], launcher::FailureCause::peer_lost, {0});
+  fail_because_of(job.ranks[2], launcher::FailureCause::timed_out, {});
   EXPECT_EQ(job.exit_code(), 9);
   EXPECT_FALSE(launcher::describe_failure(job).empty());
   // A rank that failed by itself is the reason, whenever it did.
-  job.ranks[2].blame = launcher::Blame::itself;
+  job.ranks[2].cause = launcher::FailureCause::itself;
   job.ranks[2].exit_code = 5;
   EXPECT_EQ(job.exit_code(), 5);
   EXPECT_EQ(job.root_failure()->rank, 2);

@@ -102,24 +102,24 @@ TEST(ReportTest, TableIsAligned) {
   EXPECT_THAT(whole, HasSubstr("1 block is live at the end"));
 }
 
-TEST(ReportTest, VerdictNamesTheBest) {
-  EXPECT_EQ(verdict(sample_report()),
+TEST(ReportTest, SummaryNamesTheBest) {
+  EXPECT_EQ(summary(sample_report()),
             "vmm is fastest: 20.0 ns per operation, 7.5× faster than native; it also wastes least: "
             "1.1 %; async runs out of memory.");
   Report report = sample_report();
   report.results = {result_of("vmm", 200.0, 910 << 20), result_of("native", 150.0, 1000 << 20),
                     result_of("cuda", 9000, 900 << 20)};
   EXPECT_EQ(
-      verdict(report),
+      summary(report),
       "native is fastest: 150 ns per operation, 1.3× faster than vmm; vmm wastes least: 1.1 %.");
   report.results = {sample_report().results[2]};
-  EXPECT_EQ(verdict(report), "async runs out of memory at operation 1,200 of 2,000.");
+  EXPECT_EQ(summary(report), "async runs out of memory at operation 1,200 of 2,000.");
   report.results = {sample_report().results[0]};
-  EXPECT_EQ(verdict(report), "vmm completes: 20.0 ns per operation, 1.1 % waste.");
+  EXPECT_EQ(summary(report), "vmm completes: 20.0 ns per operation, 1.1 % waste.");
   report.results[0].done = 700;
-  EXPECT_EQ(verdict(report), "vmm is too slow: 700 of 2,000 operations were done in time.");
+  EXPECT_EQ(summary(report), "vmm is too slow: 700 of 2,000 operations were done in time.");
   report.results = {sample_report().results[3], sample_report().results[3]};
-  EXPECT_EQ(verdict(report), "Nothing could be measured.");
+  EXPECT_EQ(summary(report), "Nothing could be measured.");
 }
 
 TEST(ReportTest, JsonComesBack) {

@@ -1,4 +1,4 @@
-#include "device/topology/sysfs_source.hpp"
+#include "device/topology/sources.hpp"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

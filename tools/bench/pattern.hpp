@@ -19,7 +19,7 @@ inline constexpr std::int64_t kPatternPeriod = 4093;
 
 /// The data of one rank: small random numbers of either sign, other ones for each rank.
 [[nodiscard]] Pattern source_pattern(int rank, DType dtype);
-/// The left fold over the data of ranks 0 … ranks-1, as ReduceOp defines it, one element at a time.
+/// The reduction of the data of ranks 0 … ranks-1 in this order, as ReduceOp defines it.
 [[nodiscard]] Pattern reduced_pattern(int ranks, DType dtype, ReduceOp op);
 
 /// Writes elements first … first + count - 1 to `out`.

@@ -234,7 +234,7 @@ std::string chart_html(const Report& report) {
       "<title>{0}</title>\n<style>body {{ margin: 24px auto; max-width: 1060px; "
       "font-family: system-ui, sans-serif; color: #1f2933 }}</style>\n</head>\n<body>\n{1}"
       "<p>{2}</p>\n</body>\n</html>\n",
-      escape_xml(report.sequence), chart_svg(report), escape_xml(verdict(report)));
+      escape_xml(report.sequence), chart_svg(report), escape_xml(summary(report)));
 }
 
 }  // namespace gantry::replay

@@ -180,7 +180,7 @@ ReplayResult result_in(const Json& json) {
 
 }  // namespace
 
-std::string verdict(const Report& report) {
+std::string summary(const Report& report) {
   if (report.results.size() == 1) return outcome_of(report.results.front(), report) + ".";
   std::vector<const ReplayResult*> done;
   std::vector<std::string> short_of_memory;
@@ -231,7 +231,7 @@ std::string report_text(const Report& report) {
   std::vector<Cells> rows = {{"backend", "per op", "first pass", "peak reserved", "waste",
                               "driver calls", "then", "OOM", "leaks"}};
   for (const ReplayResult& result : report.results) rows.push_back(row_of(result));
-  return head(report) + table(rows) + "\n→ " + verdict(report) + "\n";
+  return head(report) + table(rows) + "\n→ " + summary(report) + "\n";
 }
 
 std::string report_json(const Report& report) {
@@ -249,7 +249,7 @@ std::string report_json(const Report& report) {
                                   {"device", report.device},
                                   {"limit_bytes", report.limit_bytes},
                                   {"repeat", report.repeat},
-                                  {"verdict", verdict(report)},
+                                  {"summary", summary(report)},
                                   {"results", std::move(results)}});
   return json.dump(1) + "\n";
 }

@@ -29,7 +29,7 @@ struct Report {
 /// An aligned table with a head that describes the work and a last line that sums it up.
 [[nodiscard]] std::string report_text(const Report& report);
 /// The last line of report_text.
-[[nodiscard]] std::string verdict(const Report& report);
+[[nodiscard]] std::string summary(const Report& report);
 [[nodiscard]] std::string report_json(const Report& report);
 /// The results of report_json. Throws: InvalidArgument for other text.
 [[nodiscard]] std::vector<ReplayResult> results_from_json(std::string_view text);

@@ -14,8 +14,8 @@ namespace gantry::top {
 namespace {
 
 using flight::GroupReport;
-using flight::LaneReport;
 using flight::OpenFile;
+using flight::QueueReport;
 using flight::RankReport;
 using flight::View;
 
@@ -42,7 +42,7 @@ std::string state_of(const RankReport& rank) {
   return std::string(name(rank.process));
 }
 
-CallState call_of(const Group& group, const LaneReport& lane, const flight::Record& record) {
+CallState call_of(const Group& group, const QueueReport& queue, const flight::Record& record) {
   const View& view = group.file->view();
   CallState call;
   call.group = group.report.group;
@@ -51,7 +51,7 @@ CallState call_of(const Group& group, const LaneReport& lane, const flight::Reco
   call.algorithm = algorithm_of(view, record);
   call.bytes = record.bytes;
   call.age_ns = std::max<std::int64_t>(0, group.report.now_ns - record.enqueued_ns);
-  call.is_under_way = lane.progress.is_under_way();
+  call.is_under_way = queue.progress.is_under_way();
   return call;
 }
 
@@ -62,9 +62,9 @@ bool is_more_telling(const CallState& a, const CallState& b) {
 }
 
 void add_calls(const Group& group, const RankReport& rank, RankState& state) {
-  for (const LaneReport& lane : rank.lanes) {
-    if (!lane.current) continue;
-    CallState call = call_of(group, lane, *lane.current);
+  for (const QueueReport& queue : rank.queues) {
+    if (!queue.current) continue;
+    CallState call = call_of(group, queue, *queue.current);
     if (!state.call || is_more_telling(call, *state.call)) state.call = std::move(call);
   }
 }

@@ -98,9 +98,9 @@ class GANTRY_API Communicator {
   /// A group inside this process: one communicator per device, in rank order.
   ///
   /// Each communicator may have its own thread. One thread may also call for all ranks if
-  /// transport() is "p2p" or "nccl": these do not block the host for other ranks. Over "host" that
-  /// thread would wait for itself. The call then throws InvalidArgument if the program has no other
-  /// thread, else TimeoutError.
+  /// transport() is "p2p" or "nccl". These transports do not block the host for other ranks. Over
+  /// "host" that thread would wait for itself. The call then throws InvalidArgument if the program
+  /// has no other thread, else TimeoutError.
   /// Throws: InvalidArgument for no device, the CPU, or a device that occurs twice; Error if the
   /// system has no thread for a rank.
   [[nodiscard]] static std::vector<Communicator> local(const std::vector<Device>& devices);

@@ -13,7 +13,7 @@ namespace gantry::detail {
 /// The state of a movable class: a smart pointer without operators.
 ///
 /// of() is the only access to the state, and it throws after a move. A class that holds its state
-/// in a CheckedPtr can default its move operations: no member follows the null pointer that a move
+/// in a CheckedPtr can default its move operations. No member follows the null pointer that a move
 /// leaves.
 template <class Pointer>
 class CheckedPtr {

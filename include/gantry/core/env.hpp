@@ -28,7 +28,7 @@ struct Variable {
 /// Throws: InvalidArgument that names the variable, its value and the range.
 [[nodiscard]] GANTRY_API std::optional<std::int64_t> get_int(const char* name, std::int64_t min,
                                                              std::int64_t max);
-/// Value of `name` as a byte count: a number with an optional suffix K, M or G, in either case, for
+/// Value of `name` as a byte count. A number may have a suffix K, M or G, in either case, for
 /// powers of 1024. "B" or "iB" may follow. None if unset or empty.
 /// Throws: InvalidArgument that names the variable and its value.
 [[nodiscard]] GANTRY_API std::optional<std::size_t> get_bytes(const char* name);

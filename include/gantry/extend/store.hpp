@@ -40,7 +40,7 @@ class GANTRY_API Store {
   virtual void set(std::string_view key, std::string_view value) = 0;
   /// Value of `key`; waits up to `timeout` until it is written.
   ///
-  /// Throws PeerLostError as soon as the key is missing and a rank is lost: that rank may be the
+  /// Throws PeerLostError as soon as the key is missing and a rank is lost. That rank may be the
   /// one that would write it.
   [[nodiscard]] virtual std::string get(std::string_view key,
                                         std::chrono::milliseconds timeout) = 0;
@@ -78,9 +78,9 @@ struct StoreServerOptions {
 /// Serves a Store from a background thread, from construction to destruction.
 ///
 /// A client that gives a rank deregisters when it leaves. A rank whose connection ends before that
-/// is lost: every wait for a missing key, now or later, throws PeerLostError with that rank. The
-/// server closes a connection that sends malformed or oversized messages; other connections are not
-/// affected. It refuses a client with another token, and a rank that is already connected.
+/// is lost. Every wait for a missing key, now or later, then throws PeerLostError with that rank.
+/// The server closes a connection that sends malformed or oversized messages; other connections are
+/// not affected. It refuses a client with another token, and a rank that is already connected.
 /// Thread safety: every member may be called from any thread.
 class GANTRY_API StoreServer {
  public:
@@ -152,7 +152,7 @@ class GANTRY_API StoreClient final : public Store {
   bool erase(std::string_view key) override;
   void wait(std::span<const std::string> keys, std::chrono::milliseconds timeout) override;
 
-  /// Values of the keys "prefix/0" … "prefix/count-1" in one request; waits up to `timeout` until
+  /// Values of the keys "prefix/0" … "prefix/count-1" in one request. Waits up to `timeout` until
   /// all are written. nullopt if the values exceed one message of 16 MiB: then call get() for each.
   /// With `ends` it waits only while exactly that many ranks have ended in order (mark_ended()). A
   /// rank that ends without its value is thus noticed at once.

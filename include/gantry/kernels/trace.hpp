@@ -34,7 +34,7 @@ struct TraceSummary {
 /// GANTRY_TRACE=path starts a trace when the program first uses a device. In a job its path needs
 /// "{rank}" or "{pid}".
 ///
-/// GPUs are recorded through CUPTI, which is loaded at the first call; without it a warning is
+/// GPUs are recorded through CUPTI, which is loaded at the first call. Without it a warning is
 /// logged, and the trace has no device work. Simulated devices record their tasks.
 /// Thread safety: any thread. Throws: InvalidArgument if a trace is being recorded, if `max_events`
 /// is 0, or for an unknown placeholder.

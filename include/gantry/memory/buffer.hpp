@@ -110,8 +110,8 @@ class GANTRY_API Buffer {
     block_ = {};
     owner_.reset();
   }
-  /// Returns the block, for the caller to free; the buffer is empty afterwards. gantry does not see
-  /// that free, so owner() stays alive until the end of the process.
+  /// Returns the block, for the caller to free; the buffer is empty afterwards. The allocator
+  /// owner() stays alive until the end of the process, because gantry does not see that free.
   [[nodiscard]] Block release() noexcept {
     if (owner_ != nullptr) keep_alive(std::move(owner_));
     return std::exchange(block_, {});

@@ -55,13 +55,13 @@ class GANTRY_API ImportedBlock {
   Device device_;
 };
 
-/// Exports a live block. The handle carries an event on the current stream of the block's device,
-/// so an importer sees all work submitted before the export. The host does not block.
+/// Exports a live block. The handle carries an event on the current stream of the block's device.
+/// So an importer sees all work submitted before the export. The host does not block.
 ///
 /// A handle may be imported many times, by many processes, or never. It does not keep the block
 /// alive. A handle is valid while the exporter holds the block or an import of it exists. A block
-/// that is freed while imports exist is in limbo: it is not reused until the last import is
-/// released or its process has ended.
+/// that is freed while imports exist is in limbo. It is reused after the last import is released or
+/// its process has ended.
 ///
 /// Thread safety: any thread.
 /// Throws: NotSupported if the block's memory cannot be shared, because it is not of the caching

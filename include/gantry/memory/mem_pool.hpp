@@ -39,10 +39,10 @@ struct ReleaseOptions {
 
 /// A private pool of the caching allocator: its blocks share no memory with other pools.
 ///
-/// It serves two purposes: memory whose physical part is released for a while (release_physical()),
-/// and long-lived blocks that must not fragment other memory. A captured stream gets memory of its
-/// capture instead (docs/explanation/captures.md). Otherwise the blocks behave as those of the
-/// caching allocator, and count in its statistics.
+/// Its physical memory can be released for a while (release_physical()). It also keeps long-lived
+/// blocks from fragmenting other memory. A captured stream gets memory of its capture instead
+/// (docs/explanation/captures.md). Otherwise the blocks behave as those of the caching allocator,
+/// and count in its statistics.
 ///
 /// Move-only; after a move every member of the source throws InvalidArgument. The destructor
 /// releases unused memory, and live blocks stay valid until they are freed. It first restores the

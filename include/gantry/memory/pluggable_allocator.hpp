@@ -12,9 +12,9 @@
 namespace gantry::memory {
 
 // Note [An allocator of one's own]
-// There are two ways to replace the caching allocator of a device: functions of a shared object
-// (load_allocator, below), or a class of the program. The class below counts allocations and
-// forwards every call. Its blocks name the inner allocator, which frees them.
+// Functions of a shared object (load_allocator, below) can replace the caching allocator of a
+// device. So can a class of the program. The class below counts allocations and forwards every
+// call. Its blocks name the inner allocator, which frees them.
 //
 //   class CountingAllocator : public memory::Allocator {
 //    public:

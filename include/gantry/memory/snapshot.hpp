@@ -161,7 +161,7 @@ struct Snapshot {
 /// Takes a snapshot of the allocators of all devices.
 ///
 /// It always has segments and blocks. It has frames and traces only if history is recorded.
-/// Segments and trace of a device are consistent, also while other threads allocate and free: the
+/// Segments and trace of a device are consistent, also while other threads allocate and free. The
 /// last event is the last one that the segments include. Devices are visited one after the other.
 /// Backend async has neither segments nor events, because the driver manages its memory.
 /// Device/stream: does not wait for devices.

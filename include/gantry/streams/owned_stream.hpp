@@ -24,10 +24,10 @@ struct StreamPriorityRange {
 /// A stream that is made for its owner, and destroyed with it.
 ///
 /// Unlike a pooled stream it has one user. Submitted work still completes after the destruction.
-/// Precondition of the destruction: the stream is no thread's current stream, and no memory that
-/// was allocated, imported or recorded on it is live, as for Stream::external(). Making a stream
-/// may wait for all work of the device. Move-only; after a move every member of the source throws
-/// InvalidArgument.
+/// Preconditions of the destruction are those of Stream::external(). The stream is no thread's
+/// current stream. No memory that was allocated, imported or recorded on it is live. Making a
+/// stream may wait for all work of the device. Move-only; after a move every member of the source
+/// throws InvalidArgument.
 /// Thread safety: every member may be called from any thread.
 class GANTRY_API OwnedStream {
  public:

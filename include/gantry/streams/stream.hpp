@@ -37,9 +37,9 @@ class GANTRY_API Stream {
   [[nodiscard]] static Stream from_pool(Device device = Device::cuda(),
                                         StreamPriority priority = StreamPriority::normal);
   /// Wraps a foreign stream (cudaStream_t) of `device`. The caller keeps it alive while it is any
-  /// thread's current stream. The caller also keeps it until all memory is freed that was allocated
-  /// on it, imported while it was current, or recorded on it by record_stream(). After that it may
-  /// be destroyed, even with incomplete work.
+  /// thread's current stream. It also outlives all memory that was allocated on it, imported while
+  /// it was current, or recorded on it (record_stream()). After that it may be destroyed, even with
+  /// incomplete work.
   [[nodiscard]] static Stream external(void* native_handle, Device device = Device::cuda());
 
   /// True if all work submitted so far is complete. Does not block. Throws: asynchronous errors.

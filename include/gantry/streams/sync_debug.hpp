@@ -18,8 +18,8 @@ enum class SyncDebug {
 /// collective operations over the transport "host"; frees of memory to the driver. Queries do not
 /// count.
 ///
-/// Mode `error` only warns of two kinds: frees to the driver, because a refused free would leak,
-/// and waits that gantry needs to set up or leave a communicator or to reclaim memory. While the
+/// Mode `error` only warns of frees to the driver, because a refused free would leak. The same
+/// holds for waits in which gantry sets up or leaves a communicator, or reclaims memory. While the
 /// mode is off, calls cost nothing more.
 /// Thread safety: any thread; calls that other threads are in may still follow the old mode.
 /// Throws: InvalidArgument for a value that is no mode.

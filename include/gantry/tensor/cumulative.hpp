@@ -30,8 +30,8 @@ GANTRY_API std::tuple<Tensor&, Tensor&> cummax_out(Tensor& values, Tensor& indic
 GANTRY_API std::tuple<Tensor&, Tensor&> cummin_out(Tensor& values, Tensor& indices,
                                                    const Tensor& self, int dim);
 /// log(cumsum(exp(x))) along `dim`, without overflow. DTypes: floating; f16 and bf16 accumulate in
-/// f32, f32 in f64. The order of the sums depends on the length only. exp and log differ between
-/// platforms, so results of GPU and CPU may differ by rounding.
+/// f32, f32 in f64. The order of the sums depends on the length only. Results of GPU and CPU may
+/// differ by rounding, because exp and log differ between platforms.
 [[nodiscard]] GANTRY_API Tensor logcumsumexp(const Tensor& self, int dim);
 GANTRY_API Tensor& logcumsumexp_out(Tensor& out, const Tensor& self, int dim);
 /// Differences of neighbours along `dim`, `n` times: out[i] = self[i + 1] - self[i]. `prepend` and

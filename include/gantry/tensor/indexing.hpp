@@ -17,7 +17,7 @@
 ///
 /// DTypes: indices are i32 or i64. Masks are bool. self and source have one dtype.
 /// Device/stream: current stream of the tensor's device. The host waits only for the number of
-/// elements that a mask selects: in nonzero, argwhere, where(condition), masked_select,
+/// elements that a mask selects. It does so in nonzero, argwhere, where(condition), masked_select,
 /// masked_scatter, and index with a mask. All tensors are on one device.
 /// Aliasing: a written tensor overlaps neither itself nor other arguments.
 /// Throws: IndexError for an index out of range. On the CPU the call itself throws it, otherwise

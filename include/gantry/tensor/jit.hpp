@@ -23,7 +23,7 @@ namespace gantry::jit {
 ///
 /// Shapes, device/stream and aliasing are those of elementwise operations (elementwise.hpp). The
 /// first call with new dtypes blocks the host while the function is compiled or read from the
-/// cache, also if the stream is being captured.
+/// cache. It does so also if the stream is being captured.
 ///
 /// Thread safety: any thread.
 /// Throws: InvalidArgument for a wrong number of operands, ShapeError, DTypeError and

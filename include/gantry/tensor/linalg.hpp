@@ -38,7 +38,7 @@ namespace gantry {
 /// `_addmm_activation`.
 ///
 /// On a GPU, the product's kernel also adds a vector `self` with beta 1, and applies relu, except
-/// for f64. gelu_tanh is a separate kernel there, so f16 and bf16 round twice. Throws: also
+/// for f64. There gelu_tanh is a separate kernel, so f16 and bf16 round twice. Throws: also
 /// InvalidArgument for a value that is no Activation.
 [[nodiscard]] GANTRY_API Tensor addmm_activation(const Tensor& self, const Tensor& mat1,
                                                  const Tensor& mat2, Activation activation,

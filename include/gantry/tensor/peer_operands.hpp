@@ -8,11 +8,11 @@ namespace gantry {
 
 /// A scope in which operations of the calling thread may read operands on other devices.
 ///
-/// Within it, an operation on one GPU can read tensors of every GPU to which it has peer access
-/// (can_access_peer), directly and without a copy. The first use enables the access.
+/// Within it, an operation on one GPU can read tensors of peers: GPUs to which it has access
+/// (can_access_peer). It reads them directly, without a copy. The first use enables the access.
 ///
-/// The operation runs, as always, on the device of its first operand that is not on the CPU, and
-/// its result is there. The condition of where() and masked_fill() determines the device only if no
+/// The operation runs, as always, on the device of its first operand that is not on the CPU. Its
+/// result is there. The condition of where() and masked_fill() determines the device only if no
 /// other tensor is on a GPU. Outputs and tensors that the operation writes must be on that device.
 /// Tensors of an index list (Tensor::index) are copied to it. The rules for CPU tensors are
 /// unchanged.

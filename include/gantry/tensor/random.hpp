@@ -21,7 +21,7 @@ namespace gantry {
 /// of a moved-from Generator, and draws from it, throw InvalidArgument.
 ///
 /// In the capture of a Graph, a draw takes place at each replay instead. A replay draws the numbers
-/// that the same eager work would draw at that moment, and advances the offset by the same amount.
+/// that the same eager work would draw at that moment. It advances the offset by the same amount.
 /// The capture itself does not advance it.
 ///
 /// Thread safety: all members from any thread.

@@ -102,8 +102,8 @@ struct UniqueElements {
                                                bool return_inverse = false,
                                                bool return_counts = false,
                                                std::optional<int> dim = {});
-/// The first element of each run of equal elements in the flattened tensor, or the first of each
-/// run of equal slices along `dim`. Device/stream: the host blocks. Throws: as unique.
+/// The first element of each run of equal elements in the flattened tensor. With `dim`, the first
+/// of each run of equal slices. Device/stream: the host blocks. Throws: as unique.
 [[nodiscard]] GANTRY_API UniqueElements unique_consecutive(const Tensor& self,
                                                            bool return_inverse = false,
                                                            bool return_counts = false,

@@ -48,8 +48,8 @@ class GANTRY_API Storage {
   /// The allocator's block; null for foreign and imported memory.
   [[nodiscard]] const memory::Block* block() const noexcept;
   /// Records that work on `stream` uses the memory. After the last handle is destroyed, the memory
-  /// is reused, or unmapped, only when the work submitted to `stream` by then has completed. Has no
-  /// effect on foreign memory.
+  /// waits for the work submitted to `stream` by then. Only after this it is reused or unmapped.
+  /// Has no effect on foreign memory.
   void record_stream(const Stream& stream) const;
   /// As record_stream(), for the work that is already submitted only. Later work on `stream` does
   /// not delay the reuse.

@@ -47,7 +47,7 @@ class GANTRY_API TensorUses {
 ///
 /// The launch checks that its device can reach them: memory of the stream's device, memory of a
 /// peer, or pinned CPU memory. It enables peer access where needed. It then records the use, so the
-/// tensors may be destroyed at once: their memory is not reused before the launch is complete. The
+/// tensors may be destroyed at once. Their memory is not reused before the launch is complete. The
 /// caller orders the launch with work on other streams. For the stream sanitizer the launch reads
 /// the tensors, and writes those of TensorUses::writes(). In a capture the caller keeps tensors
 /// from outside of it as long as the graph.

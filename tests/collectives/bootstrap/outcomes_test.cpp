@@ -52,7 +52,7 @@ TEST(OutcomesTest, RanksAreThoseOfTheGroup) {
 
 // Some ranks are dead. Each other one formed the group, or gave up because of a rank that was dead
 // or had given up before.
-TEST(OutcomesTest, OnlyDeadRanksAreBlamedWhoeverGivesUp) {
+TEST(OutcomesTest, OnlyDeadRanksAreNamedWhoeverGivesUp) {
   for (unsigned seed = 0; seed < 3000; ++seed) {
     std::mt19937 draw(seed);
     const int size = 2 + static_cast<int>(draw() % 6);
@@ -66,11 +66,11 @@ TEST(OutcomesTest, OnlyDeadRanksAreBlamedWhoeverGivesUp) {
     std::vector<std::string> outcomes(order.size());
     for (std::size_t i = 0; i < order.size(); ++i) {
       const auto at = static_cast<std::size_t>(order[i]);
-      const int blamed = i < dead ? order[i] : order[draw() % i];
+      const int named = i < dead ? order[i] : order[draw() % i];
       const bool formed = i >= dead && draw() % 3 == 0;
       outcomes[at] =
-          formed ? kFormed : fmt::format("lost {}", ranks[static_cast<std::size_t>(blamed)]);
-      // A rank that formed the group is blamed by nobody.
+          formed ? kFormed : fmt::format("lost {}", ranks[static_cast<std::size_t>(named)]);
+      // Nobody names a rank that formed the group.
       if (formed) order[i] = order[0];
     }
     const std::set<int> expected(order.begin(), order.begin() + static_cast<std::ptrdiff_t>(dead));

@@ -1,4 +1,4 @@
-// Reductions of comm::*: every threshold gives the bits of the scalar left fold.
+// Reductions of comm::*: every threshold gives the bits of the scalar reduction in list order.
 #include <gantry/collectives/comm.hpp>
 
 #include <gtest/gtest.h>
@@ -61,7 +61,7 @@ class CommReduceTest : public testing::CommFixture {
   }
 };
 
-TEST_F(CommReduceTest, EveryWayGivesTheBitsOfTheLeftFold) {
+TEST_F(CommReduceTest, EveryWayGivesTheBitsOfTheListOrder) {
   for (const CommTuning& tuning : all_tunings()) {
     const TuningScope scope(tuning);
     for (const int count : {1, 2, 3, 5, 8}) {

@@ -87,7 +87,7 @@ TEST_F(CommTest, BroadcastIntoWritesStridedOutputs) {
   for (const Tensor& tensor : out) EXPECT_EQ(values(tensor), values(source));
 }
 
-TEST_F(CommTest, ReduceAddIsTheLeftFoldInListOrder) {
+TEST_F(CommTest, ReduceAddReducesInListOrder) {
   const std::vector<Device> devices = all_devices();
   for (const DType dtype : {bool_, u8, i8, i16, i32, i64, f16, bf16, f32, f64}) {
     for (const std::int64_t length : {0, 1, 7, 255, 4096, 70001}) {
@@ -239,7 +239,7 @@ TEST_F(CommTest, ResultsAreOrderedWithCurrentStreams) {
   }
 }
 
-TEST_F(CommTest, AllReduceLeavesTheFoldOnEveryDevice) {
+TEST_F(CommTest, AllReduceLeavesTheSumOnEveryDevice) {
   const std::vector<Device> devices = all_devices();
   for (const std::int64_t length : {0, 1, 1000, (5 << 20) / 4 + 3}) {
     for (const ReduceOp op : {ReduceOp::sum, ReduceOp::max, ReduceOp::avg}) {

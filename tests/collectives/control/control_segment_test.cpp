@@ -322,8 +322,8 @@ TEST(ControlSegmentTest, TheRingKeepsTheNewestCalls) {
   ControlGroup group(1);
   for (int call = 1; call <= 1500; ++call) record(group[0], sum_of(call, call));
   const flight::View& view = group[0].view();
-  EXPECT_FALSE(view.find(0, flight::Lane::collective, 1500 - 1024));
-  const auto kept = view.find(0, flight::Lane::collective, 1500 - 1023);
+  EXPECT_FALSE(view.find(0, flight::Queue::collective, 1500 - 1024));
+  const auto kept = view.find(0, flight::Queue::collective, 1500 - 1023);
   ASSERT_TRUE(kept);
   EXPECT_EQ(view.text(kept->call), "all_reduce sum f32[477]");
   EXPECT_EQ(kept->bytes, 477 * 4);

@@ -16,14 +16,14 @@ constexpr int kTaken = 300'000;
 
 std::uint64_t call_by(int peer) { return 1000 + static_cast<std::uint64_t>(peer); }
 
-// Faults that lanes of one rank report concurrently are read unchanged.
+// Faults that queues of one rank report concurrently are read unchanged.
 TEST(FaultWordsTest, CallAndPeerBelongTogether) {
-  constexpr int kLanes = 3;
+  constexpr int kQueues = 3;
   DeviceWords words;
   std::atomic<bool> goes_on = true;
-  std::vector<std::thread> lanes;
-  for (int peer = 0; peer < kLanes; ++peer) {
-    lanes.emplace_back([&, peer] {
+  std::vector<std::thread> queues;
+  for (int peer = 0; peer < kQueues; ++peer) {
+    queues.emplace_back([&, peer] {
       SimBlock block(0, 1);
       for (std::uint32_t i = 1; goes_on; ++i) {
         report_fault(block, &words, Outcome::mismatch, peer, call_by(peer), i);
@@ -40,7 +40,7 @@ TEST(FaultWordsTest, CallAndPeerBelongTogether) {
     mixed += fault->call != call_by(fault->peer) ? 1 : 0;
   }
   goes_on = false;
-  for (std::thread& lane : lanes) lane.join();
+  for (std::thread& queue : queues) queue.join();
   EXPECT_EQ(mixed, 0);
 }
 

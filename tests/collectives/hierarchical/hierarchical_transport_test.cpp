@@ -333,7 +333,7 @@ TEST(NodeMapTest, CountsNodesAndIndicesInRankOrder) {
   EXPECT_FALSE(NodeMap(Machines{"a", "a"}).is_hierarchical());
 }
 
-TEST(HierarchicalFoldTest, ReducesMoreArraysThanAKernelTakes) {
+TEST(HierarchicalReduceTest, ReducesMoreArraysThanAKernelTakes) {
   GANTRY_REQUIRE_DEVICES(1);
   constexpr int kRanks = 150;
   constexpr std::size_t kElements = 37;

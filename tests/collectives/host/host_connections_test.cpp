@@ -1,5 +1,5 @@
 // Connections between ranks that are made when they are needed, with ranks as threads.
-#include "collectives/host/connections.hpp"
+#include "collectives/host/links/connections.hpp"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

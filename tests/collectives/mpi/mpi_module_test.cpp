@@ -8,7 +8,7 @@
 #include <gantry/core/error.hpp>
 
 #include "collectives/bootstrap/bootstrap.hpp"
-#include "collectives/host/links.hpp"
+#include "collectives/host/links/links.hpp"
 #include "collectives/mpi/library.hpp"
 #include "tests/collectives/throws.hpp"
 

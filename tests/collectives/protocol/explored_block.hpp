@@ -158,7 +158,7 @@ class ExploredWords {
     return pieces;
   }
   template <class T, class From>
-  int reduce_slice(int first, int workers, const Combination& how, const Targets& to,
+  int reduce_slice(int first, int workers, const ReducePlan& how, const Targets& to,
                    std::int64_t bytes, const From& from) {
     const std::int64_t piece = piece_of(bytes);
     const int pieces = static_cast<int>((bytes + piece - 1) / piece);
@@ -177,7 +177,7 @@ class ExploredWords {
       exploration_->memory().store(
           exploration_->actor(), std::move(loads), std::move(places),
           static_cast<std::size_t>(size), [how, from, at, size](std::byte* result) {
-            SimBlock(0, 1).fold<T>(how, Targets{&result, 0, 1}, size, Later<From>{from, at});
+            SimBlock(0, 1).reduce<T>(how, Targets{&result, 0, 1}, size, Later<From>{from, at});
           });
     }
     return pieces;
@@ -267,7 +267,7 @@ class ExploredRole : public ExploredWords {
     pass_turn(copy_share((warp_ + turn_) % workers_, workers_, runs, most, run_of));
   }
   template <class T, class From>
-  void fold(const Combination& how, const Targets& to, std::int64_t bytes, const From& from) {
+  void reduce(const ReducePlan& how, const Targets& to, std::int64_t bytes, const From& from) {
     pass_turn(reduce_slice<T>((warp_ + turn_) % workers_, workers_, how, to, bytes, from));
   }
 
@@ -343,7 +343,7 @@ class ExploredBlock : public ExploredWords {
     if (!is_signalling()) copy_share(warp_, workers(), runs, most, run_of);
   }
   template <class T, class From>
-  void fold(const Combination& how, const Targets& to, std::int64_t bytes, const From& from) {
+  void reduce(const ReducePlan& how, const Targets& to, std::int64_t bytes, const From& from) {
     if (!is_signalling()) reduce_slice<T>(warp_, workers(), how, to, bytes, from);
   }
 

@@ -193,7 +193,7 @@ TEST(ProtocolTest, ReportedCallsAreUnderWayUntilTheyEnd) {
   ProgressReport call{
       .started = &words.started, .finished = &words.finished, .runs = &runs, .call = 7};
   const auto progress = [&] {
-    return reinterpret_cast<const flight::Words&>(words).progress(flight::Lane::collective);
+    return reinterpret_cast<const flight::Words&>(words).progress(flight::Queue::collective);
   };
   std::uint32_t run_before = 0;
   for (int run = 0; run < 3; ++run) {

@@ -41,13 +41,13 @@ void report() {
 
 // Every kind of work on one device, from whatever thread this is.
 void use(int device) {
-  bool blamed = false;
+  bool reported = false;
   // Names the first call after which another device has a context.
   const auto after = [&](const char* call) {
-    for (int other = 0; other < device_count() && !blamed; ++other) {
+    for (int other = 0; other < device_count() && !reported; ++other) {
       if (other == device || !has_context(other)) continue;
       std::printf("%s created a context on %d\n", call, other);
-      blamed = true;
+      reported = true;
     }
   };
   Driver& native = driver();

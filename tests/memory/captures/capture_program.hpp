@@ -97,7 +97,7 @@ class CaptureProgram {
     memory::Buffer buffer;
     Stream stream;
     int value = 0;
-    int lane = -1;  // in the open capture: the lane that used it last
+    int branch = -1;  // in the open capture: the branch that used it last
     std::vector<int> users{};
     void* data = nullptr;
     std::size_t bytes = 0;
@@ -112,7 +112,7 @@ class CaptureProgram {
   struct Graph {
     std::unique_ptr<CapturedGraph> native;
     int device = 0;
-    std::vector<Stream> lanes;
+    std::vector<Stream> branches;
     std::vector<Operation> operations;
     std::vector<CellPtr> live;    // made inside, not freed
     std::vector<CellPtr> inputs;  // made outside
@@ -160,23 +160,23 @@ class CaptureProgram {
     if (open_ != nullptr || graphs_.size() >= 6) return;
     open_ = std::make_unique<Graph>();
     open_->device = static_cast<int>(pick(devices_));
-    const auto lane_of = [this](int device) {
+    const auto branch_of = [this](int device) {
       for (;;) {
         const Stream stream = Stream::from_pool(Device::cuda(device));
         const auto index = static_cast<std::size_t>(device);
         if (stream != eager_[index].back() && stream != runs_[index]) return stream;
       }
     };
-    open_->lanes.push_back(lane_of(open_->device));
+    open_->branches.push_back(branch_of(open_->device));
     open_->native = std::make_unique<CapturedGraph>(
-        open_->lanes[0], pick(2) == 0 ? Begun::by_gantry : Begun::by_others);
+        open_->branches[0], pick(2) == 0 ? Begun::by_gantry : Begun::by_others);
     for (unsigned more = pick(3); more > 0; --more) {
       const int device = static_cast<int>(pick(devices_));
       if (device != open_->device && !can_access(open_->device, device)) continue;
-      const Stream lane = lane_of(device);
-      if (std::ranges::find(open_->lanes, lane) != open_->lanes.end()) continue;
-      open_->native->fork(lane);
-      open_->lanes.push_back(lane);
+      const Stream branch = branch_of(device);
+      if (std::ranges::find(open_->branches, branch) != open_->branches.end()) continue;
+      open_->native->fork(branch);
+      open_->branches.push_back(branch);
     }
   }
   static bool can_access(int a, int b) {
@@ -184,25 +184,25 @@ class CaptureProgram {
     const Device two = Device::cuda(b);
     return can_access_peer(one, two) && can_access_peer(two, one);
   }
-  // Orders the lane behind the cell's last use in the capture.
-  void use(Cell& cell, int lane) {
-    const auto index = static_cast<std::size_t>(lane);
-    if (cell.lane >= 0 && cell.lane != lane) {
-      open_->lanes[index].wait(open_->lanes[static_cast<std::size_t>(cell.lane)]);
+  // Orders the branch behind the cell's last use in the capture.
+  void use(Cell& cell, int branch) {
+    const auto index = static_cast<std::size_t>(branch);
+    if (cell.branch >= 0 && cell.branch != branch) {
+      open_->branches[index].wait(open_->branches[static_cast<std::size_t>(cell.branch)]);
     }
-    cell.lane = lane;
-    if (std::ranges::find(cell.users, lane) == cell.users.end()) cell.users.push_back(lane);
+    cell.branch = branch;
+    if (std::ranges::find(cell.users, branch) == cell.users.end()) cell.users.push_back(branch);
   }
   [[nodiscard]] int device_of(const Cell& cell) const { return cell.stream.native().device; }
 
   void capture_something() {
     if (open_ == nullptr) return begin();
-    const int lane = static_cast<int>(pick(open_->lanes.size()));
-    const Stream& stream = open_->lanes[static_cast<std::size_t>(lane)];
+    const int branch = static_cast<int>(pick(open_->branches.size()));
+    const Stream& stream = open_->branches[static_cast<std::size_t>(branch)];
     switch (pick(4)) {
       case 0: {
         CellPtr cell = make(stream);
-        write(cell, nullptr, lane);
+        write(cell, nullptr, branch);
         open_->live.push_back(std::move(cell));
         return;
       }
@@ -212,7 +212,7 @@ class CaptureProgram {
         CellPtr to = some_cell(stream.native().device);
         CellPtr from = pick(2) == 0 ? nullptr : some_cell(stream.native().device);
         if (to == nullptr || to == from) return;
-        return write(to, from, lane);
+        return write(to, from, branch);
       }
     }
   }
@@ -237,9 +237,9 @@ class CaptureProgram {
     return cell.input && std::ranges::none_of(
                              open_->inputs, [&](const CellPtr& own) { return own.get() == &cell; });
   }
-  void write(const CellPtr& to, const CellPtr& from, int lane) {
-    const Stream& stream = open_->lanes[static_cast<std::size_t>(lane)];
-    use(*to, lane);
+  void write(const CellPtr& to, const CellPtr& from, int branch) {
+    const Stream& stream = open_->branches[static_cast<std::size_t>(branch)];
+    use(*to, branch);
     if (from == nullptr) {
       const int value = new_value();
       driver().fill(to->data, static_cast<std::uint8_t>(value), to->bytes, stream.native());
@@ -247,7 +247,7 @@ class CaptureProgram {
       return;
     }
     if (from->bytes < to->bytes) return;
-    use(*from, lane);
+    use(*from, branch);
     driver().copy(to->data, from->data, to->bytes, stream.native());
     open_->operations.push_back({to, from, 0});
   }
@@ -259,8 +259,8 @@ class CaptureProgram {
     CellPtr cell = from[i];
     if (cell->buffer.data() == nullptr) return;
     for (const int user : cell->users) {
-      const Stream& lane = open_->lanes[static_cast<std::size_t>(user)];
-      cell->buffer.block().allocator->record_stream(cell->buffer.block(), lane);
+      const Stream& branch = open_->branches[static_cast<std::size_t>(user)];
+      cell->buffer.block().allocator->record_stream(cell->buffer.block(), branch);
     }
     cell->buffer.reset();
     if (is_input) {
@@ -274,7 +274,7 @@ class CaptureProgram {
     std::unique_ptr<Graph> graph = std::move(open_);
     for (const std::vector<CellPtr>& cells : {graph->inputs, graph->live}) {
       for (const CellPtr& cell : cells) {
-        cell->lane = -1;
+        cell->branch = -1;
         cell->users.clear();
       }
     }

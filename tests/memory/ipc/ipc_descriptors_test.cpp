@@ -155,7 +155,7 @@ WorkerReply import_with_descriptors(IpcWorker& consumer, int free, const std::st
   return reply;
 }
 
-TEST_F(IpcDescriptorsTest, AnImporterWithoutDescriptorsBlamesItself) {
+TEST_F(IpcDescriptorsTest, AnImporterWithoutDescriptorsNamesItself) {
   for (const char* kind : {"heap", "chunks"}) {
     IpcWorker consumer(kind, 1);
     bool has_failed = false;

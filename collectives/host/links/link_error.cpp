@@ -1,4 +1,4 @@
-#include "collectives/host/link_error.hpp"
+#include "collectives/host/links/link_error.hpp"
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>

@@ -2,7 +2,7 @@
 
 #include <vector>
 
-#include "collectives/host/links.hpp"
+#include "collectives/host/links/links.hpp"
 #include "collectives/mpi/functions.hpp"
 
 namespace gantry {

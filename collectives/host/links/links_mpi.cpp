@@ -13,8 +13,8 @@
 #include <gantry/core/log.hpp>
 
 #include "collectives/bootstrap/mpi_lock.hpp"
-#include "collectives/host/connection_mpi.hpp"
-#include "collectives/host/link_error.hpp"
+#include "collectives/host/links/connection_mpi.hpp"
+#include "collectives/host/links/link_error.hpp"
 #include "collectives/mpi/library.hpp"
 #include "core/processes/suspend_aware_timeout.hpp"
 

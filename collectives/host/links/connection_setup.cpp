@@ -5,7 +5,7 @@
 
 #include <gantry/core/error.hpp>
 
-#include "collectives/host/connections.hpp"
+#include "collectives/host/links/connections.hpp"
 #include "core/processes/descriptor_limit.hpp"
 #include "core/text/escaped_text.hpp"
 

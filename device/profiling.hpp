@@ -1,9 +1,12 @@
-// The work that GPUs did, as CUPTI tells it, for gantry::trace.
+// What the CUDA platform does for profilers and for gantry::trace.
 #pragma once
 
 #include <string>
 
 namespace gantry {
+
+/// Lets CUDA's profilers record or pause. Throws: CudaError.
+void switch_cuda_profilers(bool record);
 
 /// Lets CUPTI record kernels, copies and fills of all GPUs from now on. Returns why it cannot;
 /// empty if it does.

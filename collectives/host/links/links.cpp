@@ -1,4 +1,4 @@
-#include "collectives/host/links.hpp"
+#include "collectives/host/links/links.hpp"
 
 #include <fmt/format.h>
 

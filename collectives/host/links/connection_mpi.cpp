@@ -1,4 +1,4 @@
-#include "collectives/host/connection_mpi.hpp"
+#include "collectives/host/links/connection_mpi.hpp"
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>

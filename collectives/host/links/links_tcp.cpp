@@ -9,8 +9,8 @@
 
 #include <gantry/core/error.hpp>
 
-#include "collectives/host/connections.hpp"
-#include "collectives/host/link_error.hpp"
+#include "collectives/host/links/connections.hpp"
+#include "collectives/host/links/link_error.hpp"
 #include "collectives/host/stream.hpp"
 #include "core/processes/suspend_aware_timeout.hpp"
 

@@ -1,3 +1,4 @@
+#include <cuda_profiler_api.h>
 #include <fmt/format.h>
 
 #include <cstddef>
@@ -8,7 +9,8 @@
 
 #include "core/files/loaded_library.hpp"
 #include "core/trace_log.hpp"
-#include "device/device_activity.hpp"
+#include "device/cuda/cuda_check.hpp"
+#include "device/profiling.hpp"
 
 namespace gantry {
 namespace {
@@ -103,7 +105,7 @@ trace::TraceEvent event_of(std::string name, std::uint32_t device, std::uint32_t
                            std::uint64_t start, std::uint64_t end) {
   return {.name = std::move(name),
           .category = "kernel",
-          .lane = {.device = static_cast<int>(device), .number = stream},
+          .track = {.device = static_cast<int>(device), .number = stream},
           .begin_ns = static_cast<std::int64_t>(start) + clock_offset,
           .duration_ns = static_cast<std::int64_t>(end - start)};
 }
@@ -150,6 +152,14 @@ void take_buffer(void* context, std::uint32_t stream, std::uint8_t* buffer, std:
 }
 
 }  // namespace
+
+void switch_cuda_profilers(bool record) {
+  if (record) {
+    GANTRY_CUDA_CHECK(cudaProfilerStart(), "starting the profiler");
+  } else {
+    GANTRY_CUDA_CHECK(cudaProfilerStop(), "stopping the profiler");
+  }
+}
 
 std::string start_device_activity() {
   if (!cupti().problem().empty()) return cupti().problem();

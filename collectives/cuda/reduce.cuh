@@ -1,4 +1,4 @@
-// Folds of several ranks' arrays by the threads of a block.
+// Reductions of several ranks' arrays by the threads of a block.
 #pragma once
 
 #include <cstdint>
@@ -22,11 +22,11 @@ __device__ Acc scaled(Acc value, double scale) {
   }
 }
 
-// Folds the 16-byte words of `bytes` in turns of `Threads`. A thread has `Words` words of `Ranks`
+// Reduces the 16-byte words of `bytes` in turns of `Threads`. A thread has `Words` words of `Ranks`
 // ranks in flight: they may be a microsecond away.
 template <class F, int Threads, int Ranks, int Words, class From>
-__device__ void fold_words(const Combination& how, const Targets& to, std::int64_t bytes,
-                           const From& from, int thread) {
+__device__ void reduce_words(const ReducePlan& how, const Targets& to, std::int64_t bytes,
+                             const From& from, int thread) {
   using Element = typename F::Stored;
   using Acc = typename F::Acc;
   constexpr int V = 16 / sizeof(Element);
@@ -94,28 +94,29 @@ __device__ void fold_words(const Combination& how, const Targets& to, std::int64
   }
 }
 
-// See CudaWarpRole::fold. The operation is chosen once, outside all loops. Two ranks have an
+// See CudaWarpRole::reduce. The operation is chosen once, outside all loops. Two ranks have an
 // instantiation with as many bytes in flight as eight; sums, the most frequent operation, also have
 // one for four ranks.
 template <class T, int Threads, class From>
-__device__ void fold(const Combination& how, const Targets& to, std::int64_t bytes,
-                     const From& from, int thread) {
+__device__ void reduce(const ReducePlan& how, const Targets& to, std::int64_t bytes,
+                       const From& from, int thread) {
   using kernels::NaryOp;
-  kernels::with_nary_functor<T>(how.op, [&](auto folder) {
-    using F = typename decltype(folder)::type;
+  kernels::with_nary_functor<T>(how.op, [&](auto functor) {
+    using F = typename decltype(functor)::type;
     if constexpr (F::kIsDefined) {
       if constexpr (std::is_same_v<From, Pair>) {
         // In a ring every rank reduces all of the array.
         constexpr int kWords = sizeof(T) >= 4 ? 4 : 1;
-        return fold_words<F, Threads, 2, kWords>(how, to, bytes, from, thread);
+        return reduce_words<F, Threads, 2, kWords>(how, to, bytes, from, thread);
       } else if constexpr (From::kLeast <= 2) {
         constexpr int kWords = sizeof(T) >= 2 ? 2 : 1;  // of bytes, one fills as many accumulators
-        if (from.count <= 2) return fold_words<F, Threads, 2, kWords>(how, to, bytes, from, thread);
+        if (from.count <= 2)
+          return reduce_words<F, Threads, 2, kWords>(how, to, bytes, from, thread);
       }
       if constexpr (std::is_same_v<F, kernels::NaryFunctor<T, NaryOp::sum>> && sizeof(T) >= 2) {
-        if (from.count <= 4) return fold_words<F, Threads, 4, 1>(how, to, bytes, from, thread);
+        if (from.count <= 4) return reduce_words<F, Threads, 4, 1>(how, to, bytes, from, thread);
       }
-      fold_words<F, Threads, 8, 1>(how, to, bytes, from, thread);
+      reduce_words<F, Threads, 8, 1>(how, to, bytes, from, thread);
     }
   });
 }

@@ -13,8 +13,8 @@
 #include <utility>
 #include <vector>
 
-#include "collectives/host/handshake.hpp"
-#include "collectives/host/links.hpp"
+#include "collectives/host/links/handshake.hpp"
+#include "collectives/host/links/links.hpp"
 
 namespace gantry {
 

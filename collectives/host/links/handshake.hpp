@@ -8,8 +8,8 @@
 #include <string>
 #include <vector>
 
-#include "collectives/host/addresses.hpp"
 #include "collectives/host/control_message.hpp"
+#include "collectives/host/links/addresses.hpp"
 
 namespace gantry {
 

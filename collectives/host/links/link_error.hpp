@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "collectives/host/control_message.hpp"
-#include "collectives/host/links.hpp"
+#include "collectives/host/links/links.hpp"
 
 namespace gantry {
 

@@ -1,4 +1,4 @@
-#include "collectives/host/connections.hpp"
+#include "collectives/host/links/connections.hpp"
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>

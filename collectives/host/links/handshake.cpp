@@ -1,4 +1,4 @@
-#include "collectives/host/handshake.hpp"
+#include "collectives/host/links/handshake.hpp"
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>

@@ -1,4 +1,4 @@
-#include "collectives/host/addresses.hpp"
+#include "collectives/host/links/addresses.hpp"
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
