@@ -1,5 +1,6 @@
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <tuple>
 #include <type_traits>
@@ -53,14 +54,22 @@ bool is_line(const Input<Source>& input) {
 template <class Out, class Op, class... Rows>
 void dense_row(const Op& op, std::int64_t n, Out* out, const Rows&... rows) {
   if constexpr (HasRareArguments<Op>) {
-    bool any_rare = false;  // asked first, because `out` may be the input
-    for (std::int64_t i = 0; i < n; ++i) any_rare |= op.is_rare(rows(i)...);
-    if (!any_rare) {
-      for (std::int64_t i = 0; i < n; ++i) out[i] = convert<Out>(op.common(rows(i)...));
-      return;
+    // Arguments are still in the first cache when they are read again. One that is rare slows down
+    // its block only.
+    constexpr std::int64_t kBlock = 1024;
+    for (std::int64_t begin = 0; begin < n; begin += kBlock) {
+      const std::int64_t end = std::min(n, begin + kBlock);
+      bool any_rare = false;  // asked first, because `out` may be the input
+      for (std::int64_t i = begin; i < end; ++i) any_rare |= op.is_rare(rows(i)...);
+      if (any_rare) {
+        for (std::int64_t i = begin; i < end; ++i) out[i] = convert<Out>(op(rows(i)...));
+      } else {
+        for (std::int64_t i = begin; i < end; ++i) out[i] = convert<Out>(op.common(rows(i)...));
+      }
     }
+  } else {
+    for (std::int64_t i = 0; i < n; ++i) out[i] = convert<Out>(op(rows(i)...));
   }
-  for (std::int64_t i = 0; i < n; ++i) out[i] = convert<Out>(op(rows(i)...));
 }
 
 template <class Out, class Op, int N, class... Sources, std::size_t... K>
