@@ -54,14 +54,15 @@ bool is_line(const Input<Source>& input) {
 template <class Out, class Op, class... Rows>
 void dense_row(const Op& op, std::int64_t n, Out* out, const Rows&... rows) {
   if constexpr (HasRareArguments<Op>) {
-    // Arguments are still in the first cache when they are read again. One that is rare slows down
-    // its block only.
-    constexpr std::int64_t kBlock = 1024;
+    // A rare argument slows down its block only. The processor fetches the next blocks while it
+    // computes a short one.
+    constexpr std::int64_t kBlock = 256;
     for (std::int64_t begin = 0; begin < n; begin += kBlock) {
       const std::int64_t end = std::min(n, begin + kBlock);
-      bool any_rare = false;  // asked first, because `out` may be the input
-      for (std::int64_t i = begin; i < end; ++i) any_rare |= op.is_rare(rows(i)...);
-      if (any_rare) {
+      // Asked first, because `out` may be the input. With a bool the loop would be no vector code.
+      std::int32_t any_rare = 0;
+      for (std::int64_t i = begin; i < end; ++i) any_rare |= op.is_rare(rows(i)...) ? 1 : 0;
+      if (any_rare != 0) {
         for (std::int64_t i = begin; i < end; ++i) out[i] = convert<Out>(op(rows(i)...));
       } else {
         for (std::int64_t i = begin; i < end; ++i) out[i] = convert<Out>(op.common(rows(i)...));
