@@ -27,11 +27,12 @@ inline float at_most(float x, float bound) {
   return float_of(std::min(bits_of(x), bits_of(bound)));
 }
 
-// e^(x + x_low) = 2^n (1 + tail), |tail| < 0.42; `exponent` is n in the place of a number's
-// exponent.
+// e^(x + x_low) = 2^n (1 + first + rest), |first + rest| < 0.42, |rest| < 0.11. `first` has no
+// rounding error; `exponent` is n in the place of a number's exponent.
 struct Exponential {
   std::int32_t exponent;
-  float tail;
+  float first;
+  float rest;
 };
 inline Exponential exponential(float x, float x_low) {
   constexpr float kRounder = 0x1.8p23f;
@@ -46,7 +47,7 @@ inline Exponential exponential(float x, float x_low) {
                       fma(sum, 0.166665778f, 0.5f));
   // The rounder's own bits leave at the top.
   const auto exponent = static_cast<std::uint32_t>(bits_of(shifted)) << 23;
-  return {static_cast<std::int32_t>(exponent), r + fma(square, p, r_low)};
+  return {static_cast<std::int32_t>(exponent), r, fma(square, p, r_low)};
 }
 
 // 2^kSpare: results that are no normal numbers are computed as multiples of its inverse, and
@@ -59,8 +60,9 @@ inline float sigmoid(float x) {
   const float magnitude = absolute(x);
   const Exponential e = exponential(kZero < magnitude ? kZero : magnitude, 0.0f);  // NaN stays
   const float one = float_of(bits_of(kSpare) - e.exponent);
-  const float exp = fma(e.tail, kSpare, kSpare);
-  const float exp_low = fma(e.tail, kSpare, kSpare - exp);
+  const float tail = e.first + e.rest;
+  const float exp = fma(tail, kSpare, kSpare);
+  const float exp_low = fma(tail, kSpare, kSpare - exp);
   const float sum = exp + one;
   const float sum_low = (one - (sum - exp)) + exp_low;
   const float quotient = 1.0f / sum;
@@ -69,9 +71,8 @@ inline float sigmoid(float x) {
   return x < 0 ? of_negative : 1.0f - of_negative;
 }
 
-// The normal distribution's tail P(X > a) = e^(-a^2 / 2) (kFirst + s) / (a + 7/8), where s is
-// small: a polynomial of v = 25/64 - a / (a + 4), fitted for a <= 15. Beyond it the result rounds
-// to 0.
+// The normal distribution's tail P(X > a) = e^(-a^2 / 2) (1 + s) / (2 a + 9/4), where s is small: a
+// polynomial of v = (5/2 - a) / (a + 29/8), fitted for a <= 13.4. Beyond 15 the result rounds to 0.
 inline float gelu(float x) {
   const float a = at_most(absolute(x), 15.0f);
   const float half = -0.5f * a;
@@ -79,36 +80,32 @@ inline float gelu(float x) {
   const Exponential e = exponential(power, fma(half, a, -power));
 
   // One division for both quotients.
-  const float sum = a + 0.875f;
-  const float other_sum = a + 4.0f;
+  const float sum = a + 1.125f;
+  const float other_sum = a + 3.625f;
   const float inverse_product = 1.0f / (sum * other_sum);
-
-  constexpr float kFirst = 0.476186574f;
-  const float v = fma(a * sum, -inverse_product, 25.0f / 64);
+  const float inverse = inverse_product * other_sum;
+  const float v = (2.5f - a) * sum * inverse_product;
   const float v2 = v * v;
   const float v4 = v2 * v2;
   const float low =
-      fma(v2, fma(v, -0.633714914f, -0.154829845f), fma(v, 0.135184392f, -5.71187631e-09f));
-  const float even =
-      fma(v4, fma(v2, -0.0758375749f, 0.170548007f), fma(v2, -0.224621877f, -0.963499188f));
-  const float odd = fma(v4, -0.0536535867f, fma(v2, 0.209432364f, -0.794913352f));
-  const float s = fma(v4, fma(v, odd, even), low);
+      fma(v2, fma(v, -0.175018087f, -0.00455006724f), fma(v, 0.294235796f, 0.0246521514f));
+  const float middle =
+      fma(v2, fma(v, 0.0101355966f, 0.00466333516f), fma(v, -0.0569474287f, -0.156167343f));
+  const float high = fma(v, -0.00152440125f, 0.000234409046f);
+  const float s = fma(v4, fma(v4, high, middle), low);
 
-  // a / (a + 7/8), then times 1 + tail.
-  const float scaled = a * kSpare;
-  const float added_part = sum - a;
-  const float sum_low = (a - (sum - added_part)) + (0.875f - added_part);
-  const float inverse = inverse_product * other_sum;
+  // t = 2^n a / (a + 9/8), then times 1 + first + rest, then times 1 + s. The sum ends with the
+  // largest term.
+  const float scaled = a * float_of(bits_of(kSpare) + e.exponent);
+  const float sum_low = a - (sum - 1.125f);
   const float t = scaled * inverse;
   const float t_low = fma(-t, sum_low, fma(-t, sum, scaled)) * inverse;
-  const float added = fma(t, e.tail, fma(t_low, e.tail, t_low));
-  const float w = t + added;
-  const float w_low = (t - w) + added;
-
-  const float product = fma(w, kFirst, fma(w, s, w_low * kFirst));
-  const float tail = float_of(bits_of(product) + e.exponent) * (1.0f / kSpare);
-  // x - x is NaN at -infinity, where 0 * infinity is NaN with the definition.
-  return x < 0 ? -(tail + (x - x)) : x - tail;
+  const float tail = e.first + e.rest;
+  const float power_low = fma(t_low, tail, t_low);
+  const float small = fma(fma(t, tail, t) + power_low, s, fma(t, e.rest, power_low));
+  const float twice = t + fma(t, e.first, small);
+  // x - x is NaN at -infinity, where 0 * infinity is NaN with the definition. -0 keeps signs.
+  return fma(twice, -0.5f / kSpare, bits_of(x) < 0 ? -(x - x) : x);
 }
 
 // x = 2^n (1 + f) with |f| <= 1/3.

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <tuple>
 #include <type_traits>
@@ -53,14 +54,23 @@ bool is_line(const Input<Source>& input) {
 template <class Out, class Op, class... Rows>
 void dense_row(const Op& op, std::int64_t n, Out* out, const Rows&... rows) {
   if constexpr (HasRareArguments<Op>) {
-    bool any_rare = false;  // asked first, because `out` may be the input
-    for (std::int64_t i = 0; i < n; ++i) any_rare |= op.is_rare(rows(i)...);
-    if (!any_rare) {
-      for (std::int64_t i = 0; i < n; ++i) out[i] = convert<Out>(op.common(rows(i)...));
-      return;
+    // A rare argument slows down its block only. The processor fetches the next blocks while it
+    // computes a short one.
+    constexpr std::int64_t kBlock = 256;
+    for (std::int64_t begin = 0; begin < n; begin += kBlock) {
+      const std::int64_t end = std::min(n, begin + kBlock);
+      // Asked first, because `out` may be the input. With a bool the loop would be no vector code.
+      std::int32_t any_rare = 0;
+      for (std::int64_t i = begin; i < end; ++i) any_rare |= op.is_rare(rows(i)...) ? 1 : 0;
+      if (any_rare != 0) {
+        for (std::int64_t i = begin; i < end; ++i) out[i] = convert<Out>(op(rows(i)...));
+      } else {
+        for (std::int64_t i = begin; i < end; ++i) out[i] = convert<Out>(op.common(rows(i)...));
+      }
     }
+  } else {
+    for (std::int64_t i = 0; i < n; ++i) out[i] = convert<Out>(op(rows(i)...));
   }
-  for (std::int64_t i = 0; i < n; ++i) out[i] = convert<Out>(op(rows(i)...));
 }
 
 template <class Out, class Op, int N, class... Sources, std::size_t... K>
