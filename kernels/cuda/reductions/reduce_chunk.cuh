@@ -14,7 +14,6 @@ namespace {
 constexpr int kAccumulators = kReduceAccumulators;
 // Threads of a block that reduces rows: one per accumulator.
 constexpr int kRowThreads = kAccumulators;
-constexpr int kRowWarps = kRowThreads / 32;
 // Loads in flight per thread.
 constexpr int kBatch = 16;
 constexpr int kVectorBatch = 8;
@@ -27,10 +26,8 @@ constexpr int kShortRow = 1024;
 // Block shape of reduce_columns: columns x threads that share one column's accumulators.
 constexpr int kColumns = 32;
 constexpr int kColumnThreads = 8;
-// Fewest chunks that fill a GPU with one warp per chunk.
-constexpr std::int64_t kManyChunks = 1024;
-// Warps that run at once. More chunks are shared out evenly: a second round would be a small one.
-constexpr std::int64_t kMostWarps = std::int64_t{132} * 12 * kRowWarps;
+// Fewest rows that fill a GPU with one warp per row.
+constexpr std::int64_t kManyRows = 1024;
 
 // The value of any and all from a count of non-zeros; every other value is itself.
 template <class Acc>

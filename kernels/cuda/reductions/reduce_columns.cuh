@@ -109,25 +109,24 @@ constexpr int kPackColumns = sizeof(In) >= 8   ? 2
                              : sizeof(In) == 4 ? 4
                                                : 8;
 
-// Block shape of reduce_wide_columns, 256 threads: packs of columns x threads that share their
-// accumulators. A pack of 16-bit elements has twice the columns of one of f32: half as many packs
-// give a matrix as many blocks.
+// Packs of a tile of reduce_wide_columns: rows of 128 bytes, or of 64 for narrow elements. Memory
+// is slower at 64 bytes, but a matrix of 16-bit elements has twice as many such tiles.
+constexpr int kTilePacks = 8;
+constexpr int kNarrowTilePacks = 4;
 template <class In>
-constexpr int kPacks = sizeof(In) == 2 ? 4 : 8;
-template <class In>
-constexpr int kPackThreads = 256 / kPacks<In>;
-template <class In>
-constexpr int kTileColumns = kPacks<In>* kPackColumns<In>;
+constexpr bool kHasNarrowTiles = sizeof(In) == 2;
+// Fewest blocks of reduce_wide_columns that fill a GPU.
+constexpr std::int64_t kManyTiles = 256;
 
-// A block reduces one chunk of kPacks packs of neighbouring outputs. A thread has 2 or 4 of the 128
-// accumulators of each column of its pack. Packs are aligned.
-template <class In, class Acc, class R>
-__global__ void __launch_bounds__(256)
+// A block of kPacks x (256 / kPacks) threads reduces one chunk of kPacks packs of neighbouring
+// outputs. A thread has 2 or 4 of the 128 accumulators of each column of its pack. Packs are
+// aligned.
+template <class In, class Acc, class R, int kPacks>
+__global__ void __launch_bounds__(256, std::is_same_v<Acc, std::int64_t> ? 3 : 4)
     reduce_wide_columns(const __grid_constant__ ReducePlan plan, const R reducer) {
   constexpr int V = kPackColumns<In>;
-  constexpr int kPacks = cuda::kPacks<In>;
-  constexpr int kPackThreads = cuda::kPackThreads<In>;
-  constexpr int kTile = kTileColumns<In>;
+  constexpr int kPackThreads = 256 / kPacks;
+  constexpr int kTile = kPacks * V;
   constexpr int kOwn = kAccumulators / kPackThreads;
   constexpr int kInFlight = 8;
   static_assert(kInFlight % kOwn == 0);

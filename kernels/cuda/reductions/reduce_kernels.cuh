@@ -37,6 +37,19 @@ bool has_packs(const ReducePlan& plan) {
   return is_aligned<In>(others, V);
 }
 
+// The blocks of reduce_wide_columns with tiles of `packs` packs.
+template <class In>
+std::int64_t tile_count(const ReducePlan& plan, int packs) {
+  const int columns = packs * kPackColumns<In>;
+  return (plan.outputs + columns - 1) / columns * plan.chunks;
+}
+
+template <class In, class Acc, class R, int kPacks>
+void launch_wide_columns(void* stream, const ReducePlan& plan, const R& reducer) {
+  launch("reduce_wide_columns", stream, limited(tile_count<In>(plan, kPacks)),
+         dim3(kPacks, 256 / kPacks), 0, reduce_wide_columns<In, Acc, R, kPacks>, plan, reducer);
+}
+
 template <class In, class Acc, class R>
 void reduce_with(void* stream, const ReducePlan& plan) {
   const R reducer(plan);
@@ -49,29 +62,24 @@ void reduce_with(void* stream, const ReducePlan& plan) {
     launch("reduce_few", stream, blocks_for(plan.outputs), kThreads, 0, reduce_few<In, Acc, R>,
            plan, reducer);
   } else if (plan.is_column_wise() && has_packs<In>(plan)) {
-    constexpr int kTile = kTileColumns<In>;
-    const std::int64_t tiles = (plan.outputs + kTile - 1) / kTile;
-    launch("reduce_wide_columns", stream, limited(tiles * plan.chunks),
-           dim3(kPacks<In>, kPackThreads<In>), 0, reduce_wide_columns<In, Acc, R>, plan, reducer);
+    if constexpr (kHasNarrowTiles<In>) {
+      if (tile_count<In>(plan, kTilePacks) < kManyTiles) {
+        launch_wide_columns<In, Acc, R, kNarrowTilePacks>(stream, plan, reducer);
+        return;
+      }
+    }
+    launch_wide_columns<In, Acc, R, kTilePacks>(stream, plan, reducer);
   } else if (plan.is_column_wise()) {
     const std::int64_t tiles = (plan.outputs + kColumns - 1) / kColumns;
     launch("reduce_columns", stream, limited(tiles * plan.chunks), dim3(kColumns, kColumnThreads),
            0, reduce_columns<In, Acc, R>, plan, reducer);
   } else if (is_dense && plan.chunks == 1 && is_aligned<In>(plan, 4) &&
-             (plan.length <= kShortRow || plan.outputs >= kManyChunks)) {
+             (plan.length <= kShortRow || plan.outputs >= kManyRows)) {
     int group = 1;
     while (group < 32 && 4 * group < plan.length) group *= 2;
     const std::int64_t threads = plan.outputs * group;
     launch("reduce_dense_rows", stream, limited((threads + kRowThreads - 1) / kRowThreads),
            kRowThreads, 0, reduce_dense_rows<In, Acc, R>, plan, reducer, group);
-  } else if (is_dense && plan.chunks > 1 && is_aligned<In>(plan, 4) && tasks >= kManyChunks &&
-             tasks < (std::int64_t{1} << 31)) {
-    const std::int64_t per_warp = (tasks + kMostWarps - 1) / kMostWarps;
-    const std::int64_t per_block = kRowWarps * per_warp;
-    const std::int64_t blocks = (plan.chunks + per_block - 1) / per_block;
-    launch("reduce_dense_chunks", stream, static_cast<unsigned>(plan.outputs * blocks), kRowThreads,
-           0, reduce_dense_chunks<In, Acc, R>, plan, reducer, static_cast<std::uint32_t>(blocks),
-           static_cast<int>(per_warp));
   } else if (plan.length <= kShortRow) {
     int group = 1;
     while (group < 32 && group < plan.length) group *= 2;

@@ -11,21 +11,30 @@ namespace {
 // result.
 template <class R, class Acc>
 __device__ Acc merge_row(const R& reducer, const Acc* partials, std::int64_t stride, int count) {
-  constexpr int kInFlight = 8;
   Acc accumulator = reducer.neutral();
-  for (int k = static_cast<int>(threadIdx.x); k < count; k += kInFlight * kAccumulators) {
-    Acc batch[kInFlight];
+  int k = static_cast<int>(threadIdx.x);
+  const auto merge = [&](auto in_flight, int end) {
+    constexpr int kInFlight = decltype(in_flight)::value;
+    for (; k < end; k += kInFlight * kAccumulators) {
+      Acc batch[kInFlight];
 #pragma unroll
-    for (int i = 0; i < kInFlight; ++i) {
-      const int at = k + i * kAccumulators;
-      batch[i] = at < count ? __ldcg(partials + at * stride) : Acc(0);
-    }
+      for (int i = 0; i < kInFlight; ++i) {
+        const int at = k + i * kAccumulators;
+        batch[i] = at < count ? __ldcg(partials + at * stride) : Acc(0);
+      }
 #pragma unroll
-    for (int i = 0; i < kInFlight; ++i) {
-      if (k + i * kAccumulators < count)
-        accumulator = reducer.combine(accumulator, reducer.load(batch[i]));
+      for (int i = 0; i < kInFlight; ++i) {
+        if (k + i * kAccumulators < count)
+          accumulator = reducer.combine(accumulator, reducer.load(batch[i]));
+      }
     }
+  };
+  // The other blocks have ended: a round of loads waits its full time.
+  constexpr int kMany = 16;
+  if constexpr (sizeof(Acc) == 4) {
+    merge(std::integral_constant<int, kMany>{}, count - (kMany - 1) * kAccumulators);
   }
+  merge(std::integral_constant<int, 8>{}, count);
   return reducer.finish(combine_block_accumulators(reducer, accumulator));
 }
 
@@ -105,27 +114,6 @@ __global__ void __launch_bounds__(kRowThreads)
   }
 }
 
-// A warp per `per_warp` chunks of a dense row; a block has chunks of one row.
-template <class In, class Acc, class R>
-__global__ void __launch_bounds__(kRowThreads)
-    reduce_dense_chunks(const __grid_constant__ ReducePlan plan, const R reducer,
-                        std::uint32_t blocks_per_row, int per_warp) {
-  const std::int64_t output = blockIdx.x / blocks_per_row;
-  std::int64_t chunk =
-      (static_cast<std::int64_t>(blockIdx.x % blocks_per_row) * kRowWarps + threadIdx.x / 32) *
-      per_warp;
-  const std::int64_t end = chunk + per_warp < plan.chunks ? chunk + per_warp : plan.chunks;
-  for (; chunk < end; ++chunk) {
-    const In* in =
-        static_cast<const In*>(plan.in) + distant_offset(plan.kept, output) + chunk * kReduceChunk;
-    const int lane = static_cast<int>(threadIdx.x) % 32;
-    const Acc result =
-        reduce_dense_chunk<R, In, Acc>(reducer, in, chunk_length(plan, chunk), lane, 32);
-    if (lane == 0) write_result(plan, output, chunk, result);
-  }
-  finish_row<R, Acc>(reducer, plan, output, blocks_per_row);
-}
-
 // The elements of one chunk for a thread that takes every 128th. Offset(i) is the position of
 // element i of the chunk.
 template <int kInFlight, class In, class R, class Acc, class Offset>
@@ -148,14 +136,22 @@ __device__ void reduce_every_128th(const R& reducer, const In* in, int count, Ac
 // How a block of reduce_rows finds the elements of a chunk.
 enum class RowLayout { dense, strided, dims };
 
-// A block of 128 threads, one per accumulator, reduces one chunk of one row.
+// Blocks of reduce_rows that a multiprocessor is to hold.
+template <RowLayout kLayout>
+constexpr int kRowBlocks = kLayout == RowLayout::dims ? 8 : 10;
+
+// A block of 128 threads, one per accumulator, reduces one chunk of one row. A warp per chunk would
+// have wide loads, but read from four times as many places at a time, which memory is slower at.
+// There are many more blocks than run at a time, so they end at about the same time.
 template <class In, class Acc, class R, RowLayout kLayout>
-__global__ void __launch_bounds__(kRowThreads)
+__global__ void __launch_bounds__(kRowThreads, kRowBlocks<kLayout>)
     reduce_rows(const __grid_constant__ ReducePlan plan, const R reducer) {
   const std::int64_t tasks = plan.outputs * plan.chunks;
   const std::int64_t stride = plan.reduced.strides[0];
   for (std::int64_t task = blockIdx.x; task < tasks; task += gridDim.x) {
-    const std::int64_t output = plan.chunks == 1 ? task : task / plan.chunks;
+    const std::int64_t output = plan.chunks == 1    ? task
+                                : plan.outputs == 1 ? 0
+                                                    : task / plan.chunks;
     const std::int64_t chunk = plan.chunks == 1 ? 0 : task - output * plan.chunks;
     const std::int64_t first = chunk * kReduceChunk;
     const In* row = static_cast<const In*>(plan.in) + distant_offset(plan.kept, output);

@@ -208,6 +208,8 @@ TEST(ReduceKernelTest, ReducesColumnsOfEveryLengthAndWidth) {
       expect(0.0, length, width);
     }
   }
+  // As many columns of 16-bit elements as fill a GPU with the wider tiles, and a tile cut short.
+  for (const std::int64_t width : {16384, 16392, 16328}) expect(bfloat16(0.0f), 33, width);
 }
 
 // So many rows that a GPU is full with a warp per row or chunk.
@@ -219,8 +221,8 @@ TEST(ReduceKernelTest, ReducesManyRows) {
   }
 }
 
-// More chunks than a GPU has warps, which then take several each.
-TEST(ReduceKernelTest, SharesOutManyChunks) {
+// More chunks than a GPU has blocks at a time.
+TEST(ReduceKernelTest, ReducesManyChunks) {
   const std::int64_t length = 16384 * 6400 + 100;
   Array in(DType::u8, contiguous({length}));
   std::fill(in.bytes().begin(), in.bytes().end(), std::uint8_t{1});
@@ -232,6 +234,21 @@ TEST(ReduceKernelTest, SharesOutManyChunks) {
       },
       "u8");
   EXPECT_EQ(arrays[0].get<std::int64_t>(0), length + 2);
+}
+
+// So many chunks that a thread of the last block has more results than it loads at once.
+TEST(ReduceKernelTest, MergesManyChunks) {
+  const Layout layout = contiguous({16384 * 2100 + 3});
+  Array in(f32, layout);
+  fill_range(in, 5, -1, 1);
+  for (const Reduction op : {Reduction::sum, Reduction::max}) {
+    (void)run_everywhere(
+        {Array(f32, contiguous({1})), in},
+        [&](const Target& target, const std::vector<TensorRef>& t) {
+          kernels::reduce(target, op, t[0], t[1], 1);
+        },
+        "f32");
+  }
 }
 
 TEST(ReduceKernelTest, AnyAndAllLookAtEveryElement) {
