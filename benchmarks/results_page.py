@@ -69,14 +69,14 @@ Memory moves about 4.2 TB/s. `scatter_add` of 64 Mi elements puts them into a st
 destinations. Three passes of a radix sort read and write 8 bytes an element each: 3.2 GB, 770 µs. Another 20 bytes an
 element are indices, keys and sorted elements: 320 µs. PyTorch's unordered additions take less than the three passes.
 
-`cumsum` reads and writes each element once, which memory permits in 130 µs. In f32, a block has two tiles of 16 KiB: one
-that arrives, and one that waits for the totals before it. A multiprocessor holds six blocks. The f64 arithmetic takes
-about 30 instructions and three conversions an element. A multiprocessor starts 128 of these instructions and 16
+`cumsum` reads and writes each element once, which memory permits in 130 µs. In f32, a block has two tiles of 16 KiB:
+one that arrives, and one that waits for the totals before it. A multiprocessor holds six blocks. The f64 arithmetic
+takes about 30 instructions and three conversions an element. A multiprocessor starts 128 of these instructions and 16
 conversions a cycle: 0.24 and 0.19 cycles of the 0.43 that memory permits.
 
 `masked_select` counts, then copies. It reads the mask twice and the elements once, and writes half of them: 512 MiB,
-with f32 a third of what PyTorch moves. A `transpose` moves what a copy moves, at 0.95 of a copy's rate. The kernels of
-1 MiB take 3 to 5 µs each. `sort`, `median`, `searchsorted` and `histc` are several, as in PyTorch.
+which is 128 µs. A `transpose` moves what a copy moves, at 0.95 of a copy's rate. The kernels of 1 MiB take 3 to 5 µs
+each. `sort`, `median`, `searchsorted` and `histc` are several, as in PyTorch.
 """
 
 ORDERING_TEXT = """
