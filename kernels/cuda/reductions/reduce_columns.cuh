@@ -109,12 +109,18 @@ constexpr int kPackColumns = sizeof(In) >= 8   ? 2
                              : sizeof(In) == 4 ? 4
                                                : 8;
 
-// Packs of a tile of reduce_wide_columns: rows of 128 bytes, or of 64 for narrow elements. Memory
-// is slower at 64 bytes, but a matrix of 16-bit elements has twice as many such tiles.
+// Packs of a tile of reduce_wide_columns: rows of 128 bytes, or of 64 for narrow tiles. Memory is
+// slower at 64 bytes, but a matrix of 16-bit elements has twice as many narrow tiles.
 constexpr int kTilePacks = 8;
 constexpr int kNarrowTilePacks = 4;
 template <class In>
 constexpr bool kHasNarrowTiles = sizeof(In) == 2;
+// True if the accumulators of a thread of the wider tiles fit into registers.
+template <class Acc>
+constexpr bool kHasWideTiles = sizeof(Acc) == 4;
+// Blocks of reduce_wide_columns that a multiprocessor is to hold; 0 leaves it to the compiler.
+template <class In, int kPacks>
+constexpr int kTileBlocks = kHasNarrowTiles<In>&& kPacks == kTilePacks ? 4 : 0;
 // Fewest blocks of reduce_wide_columns that fill a GPU.
 constexpr std::int64_t kManyTiles = 256;
 
@@ -122,7 +128,7 @@ constexpr std::int64_t kManyTiles = 256;
 // outputs. A thread has 2 or 4 of the 128 accumulators of each column of its pack. Packs are
 // aligned.
 template <class In, class Acc, class R, int kPacks>
-__global__ void __launch_bounds__(256, std::is_same_v<Acc, std::int64_t> ? 3 : 4)
+__global__ void __launch_bounds__(256, kTileBlocks<In, kPacks>)
     reduce_wide_columns(const __grid_constant__ ReducePlan plan, const R reducer) {
   constexpr int V = kPackColumns<In>;
   constexpr int kPackThreads = 256 / kPacks;

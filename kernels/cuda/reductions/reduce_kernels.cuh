@@ -63,12 +63,14 @@ void reduce_with(void* stream, const ReducePlan& plan) {
            plan, reducer);
   } else if (plan.is_column_wise() && has_packs<In>(plan)) {
     if constexpr (kHasNarrowTiles<In>) {
-      if (tile_count<In>(plan, kTilePacks) < kManyTiles) {
+      if (!kHasWideTiles<Acc> || tile_count<In>(plan, kTilePacks) < kManyTiles) {
         launch_wide_columns<In, Acc, R, kNarrowTilePacks>(stream, plan, reducer);
         return;
       }
     }
-    launch_wide_columns<In, Acc, R, kTilePacks>(stream, plan, reducer);
+    if constexpr (!kHasNarrowTiles<In> || kHasWideTiles<Acc>) {
+      launch_wide_columns<In, Acc, R, kTilePacks>(stream, plan, reducer);
+    }
   } else if (plan.is_column_wise()) {
     const std::int64_t tiles = (plan.outputs + kColumns - 1) / kColumns;
     launch("reduce_columns", stream, limited(tiles * plan.chunks), dim3(kColumns, kColumnThreads),

@@ -136,15 +136,15 @@ __device__ void reduce_every_128th(const R& reducer, const In* in, int count, Ac
 // How a block of reduce_rows finds the elements of a chunk.
 enum class RowLayout { dense, strided, dims };
 
-// Blocks of reduce_rows that a multiprocessor is to hold.
-template <RowLayout kLayout>
-constexpr int kRowBlocks = kLayout == RowLayout::dims ? 8 : 10;
+// Blocks of reduce_rows that a multiprocessor is to hold; 0 leaves it to the compiler.
+template <class In, RowLayout kLayout>
+constexpr int kRowBlocks = kLayout == RowLayout::dense && sizeof(In) <= 4 ? 10 : 0;
 
 // A block of 128 threads, one per accumulator, reduces one chunk of one row. A warp per chunk would
 // have wide loads, but read from four times as many places at a time, which memory is slower at.
 // There are many more blocks than run at a time, so they end at about the same time.
 template <class In, class Acc, class R, RowLayout kLayout>
-__global__ void __launch_bounds__(kRowThreads, kRowBlocks<kLayout>)
+__global__ void __launch_bounds__(kRowThreads, kRowBlocks<In, kLayout>)
     reduce_rows(const __grid_constant__ ReducePlan plan, const R reducer) {
   const std::int64_t tasks = plan.outputs * plan.chunks;
   const std::int64_t stride = plan.reduced.strides[0];
