@@ -103,15 +103,15 @@ UniqueElements unique_runs(std::string_view op, const Tensor& self, const Tensor
   return result;
 }
 
-// The last element of every run of equal neighbours. The host waits for their number.
-Tensor last_of_runs(const Tensor& elements) {
+// The first element of every run of equal neighbours. The host waits for their number.
+Tensor first_of_runs(const Tensor& elements) {
   const std::int64_t n = elements.numel();
   if (n == 0) return elements;
-  const Tensor is_last = empty({n}, {.dtype = DType::bool_, .device = elements.device()});
-  is_last.narrow(0, n - 1, 1).fill_(true);
-  Tensor differs = is_last.narrow(0, 0, n - 1);
-  ne_out(differs, elements.narrow(0, 0, n - 1), elements.narrow(0, 1, n - 1));
-  return elements.masked_select(is_last);
+  const Tensor is_first = empty({n}, {.dtype = DType::bool_, .device = elements.device()});
+  is_first.narrow(0, 0, 1).fill_(true);
+  Tensor differs = is_first.narrow(0, 1, n - 1);
+  ne_out(differs, elements.narrow(0, 1, n - 1), elements.narrow(0, 0, n - 1));
+  return elements.masked_select(is_first);
 }
 
 // Note [Unique slices]
@@ -236,7 +236,7 @@ UniqueElements unique(const Tensor& self, bool /*sorted*/, bool return_inverse, 
   const Tensor values = sorted_values("unique", flat);
   if (return_counts) return unique_runs("unique", self, values, {}, false, true);
   UniqueElements result;
-  result.values = last_of_runs(values);
+  result.values = first_of_runs(values);
   return result;
 }
 

@@ -26,8 +26,14 @@ constexpr int kShortRow = 1024;
 // Block shape of reduce_columns: columns x threads that share one column's accumulators.
 constexpr int kColumns = 32;
 constexpr int kColumnThreads = 8;
-// Fewest rows that fill a GPU with one warp per row.
+// Warps of such a block.
+constexpr int kRowWarps = kRowThreads / 32;
+// Fewest rows, or chunks, that fill a GPU with one warp per row or chunk.
 constexpr std::int64_t kManyRows = 1024;
+// Blocks of reduce_dense_chunks that a multiprocessor holds, and warps that run at once. More
+// chunks are shared out evenly: a second round would be a small one.
+constexpr int kChunkBlocks = 10;
+constexpr std::int64_t kMostWarps = std::int64_t{132} * kChunkBlocks * kRowWarps;
 
 // The value of any and all from a count of non-zeros; every other value is itself.
 template <class Acc>

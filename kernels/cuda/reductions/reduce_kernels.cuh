@@ -51,6 +51,17 @@ void launch_wide_columns(void* stream, const ReducePlan& plan, const R& reducer)
 }
 
 template <class In, class Acc, class R>
+void launch_dense_chunks(void* stream, const ReducePlan& plan, const R& reducer) {
+  const std::int64_t tasks = plan.outputs * plan.chunks;
+  const std::int64_t per_warp = (tasks + kMostWarps - 1) / kMostWarps;
+  const std::int64_t per_block = kRowWarps * per_warp;
+  const std::int64_t blocks = (plan.chunks + per_block - 1) / per_block;
+  launch("reduce_dense_chunks", stream, static_cast<unsigned>(plan.outputs * blocks), kRowThreads,
+         0, reduce_dense_chunks<In, Acc, R>, plan, reducer, static_cast<std::uint32_t>(blocks),
+         static_cast<int>(per_warp));
+}
+
+template <class In, class Acc, class R>
 void reduce_with(void* stream, const ReducePlan& plan) {
   const R reducer(plan);
   const std::int64_t tasks = plan.outputs * plan.chunks;
@@ -82,6 +93,9 @@ void reduce_with(void* stream, const ReducePlan& plan) {
     const std::int64_t threads = plan.outputs * group;
     launch("reduce_dense_rows", stream, limited((threads + kRowThreads - 1) / kRowThreads),
            kRowThreads, 0, reduce_dense_rows<In, Acc, R>, plan, reducer, group);
+  } else if (sizeof(In) < 4 && is_dense && plan.chunks > 1 && is_aligned<In>(plan, 4) &&
+             tasks >= kManyRows && tasks < (std::int64_t{1} << 31)) {
+    if constexpr (sizeof(In) < 4) launch_dense_chunks<In, Acc, R>(stream, plan, reducer);
   } else if (plan.length <= kShortRow) {
     int group = 1;
     while (group < 32 && group < plan.length) group *= 2;

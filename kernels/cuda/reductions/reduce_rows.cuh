@@ -114,6 +114,28 @@ __global__ void __launch_bounds__(kRowThreads)
   }
 }
 
+// A warp per `per_warp` chunks of a dense row; a block has chunks of one row. For elements
+// of fewer than 4 bytes, of which a thread of reduce_rows has too few in flight.
+template <class In, class Acc, class R>
+__global__ void __launch_bounds__(kRowThreads, kChunkBlocks)
+    reduce_dense_chunks(const __grid_constant__ ReducePlan plan, const R reducer,
+                        std::uint32_t blocks_per_row, int per_warp) {
+  const std::int64_t output = blockIdx.x / blocks_per_row;
+  std::int64_t chunk =
+      (static_cast<std::int64_t>(blockIdx.x % blocks_per_row) * kRowWarps + threadIdx.x / 32) *
+      per_warp;
+  const std::int64_t end = chunk + per_warp < plan.chunks ? chunk + per_warp : plan.chunks;
+  for (; chunk < end; ++chunk) {
+    const In* in =
+        static_cast<const In*>(plan.in) + distant_offset(plan.kept, output) + chunk * kReduceChunk;
+    const int lane = static_cast<int>(threadIdx.x) % 32;
+    const Acc result =
+        reduce_dense_chunk<R, In, Acc>(reducer, in, chunk_length(plan, chunk), lane, 32);
+    if (lane == 0) write_result(plan, output, chunk, result);
+  }
+  finish_row<R, Acc>(reducer, plan, output, blocks_per_row);
+}
+
 // The elements of one chunk for a thread that takes every 128th. Offset(i) is the position of
 // element i of the chunk.
 template <int kInFlight, class In, class R, class Acc, class Offset>
