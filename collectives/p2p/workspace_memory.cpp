@@ -35,16 +35,9 @@ WorkspaceMemory::~WorkspaceMemory() {
   }
 }
 
-namespace {
-
-bool has_several_ranks() noexcept { return LockedWords::instance().has_several_ranks(); }
-
-}  // namespace
-
 KeptWorkspaces::KeptWorkspaces() {
   memory::MemoryPressureCallbacks::instance().add([](int device, memory::Waiting waiting) noexcept {
-    const bool may_free = waiting == memory::Waiting::allowed || !has_several_ranks();
-    return may_free && instance().free_closed(device);
+    return waiting == memory::Waiting::allowed && instance().free_closed(device);
   });
 }
 
@@ -65,7 +58,7 @@ void KeptWorkspaces::free_or_keep(std::shared_ptr<WorkspaceMemory> memory,
   }
   const int device = memory->device();
   memory.reset();
-  if (!has_several_ranks()) (void)free_closed(device);
+  if (!LockedWords::instance().has_several_ranks()) (void)free_closed(device);
 }
 
 std::shared_ptr<WorkspaceMemory> KeptWorkspaces::take(int device, std::size_t bytes) {
