@@ -76,14 +76,14 @@ about 30 instructions and three conversions an element. A multiprocessor starts 
 conversions a cycle: 0.24 and 0.19 cycles of the 0.43 that memory permits.
 
 `masked_select` counts, then copies. It reads the mask twice and the elements once, and writes half of them: 512 MiB,
-which is 128 µs. A `transpose` moves what a copy moves, at 0.95 of a copy's rate. The kernels of 1 MiB take 3 to 5 µs
-each. `sort`, `median`, `searchsorted` and `histc` are several, as in PyTorch.
+which is 128 µs. A `transpose` moves what a copy moves, at 0.95 of a copy's rate. At 1 MiB, a call that is several
+kernels costs the start of each.
 """
 
 ORDERING_TEXT = """
 The same for orderings. `topk` takes 64 elements of one row, `topk_rows` 64 of each row of a square matrix.
-`unique` sorts the keys of 16 Mi elements in four passes of 8 bytes an element: 128 µs at 4.2 TB/s. Keys, values,
-comparisons and the selection move another 39 bytes an element: 155 µs. PyTorch sorts the elements themselves.
+`unique` of 16 Mi elements has no figure of its present form. It sorts keys in four passes of 8 bytes an element: 128
+µs at 4.2 TB/s. Keys, values, comparisons and the selection move another 39 bytes an element: 155 µs.
 """
 
 LARGE_TEXT = "Kernels of the first table on 1 GiB, on {machine}:"
