@@ -113,8 +113,12 @@ inline float log(float x) {
   constexpr float kInfinity = std::numeric_limits<float>::infinity();
   const bool is_subnormal = x < 0x1p-126f;
   const std::int32_t bits = bits_of(is_subnormal ? x * 0x1p23f : x);
-  const std::int32_t exponent = (bits - 0x3f2aaaab) >> 23;  // of x / (2/3)
-  const float f = float_of(bits - (exponent << 23)) - 1.0f;
+  // Of x / (2/3). Unsigned: the bits of negative numbers wrap around.
+  const auto exponent =
+      static_cast<std::int32_t>(static_cast<std::uint32_t>(bits) - 0x3f2aaaabU) >> 23;
+  const std::uint32_t fraction =
+      static_cast<std::uint32_t>(bits) - (static_cast<std::uint32_t>(exponent) << 23);
+  const float f = std::bit_cast<float>(fraction) - 1.0f;
   const float n = static_cast<float>(exponent) - (is_subnormal ? 23.0f : 0.0f);
   const float f2 = f * f;
   const float f4 = f2 * f2;

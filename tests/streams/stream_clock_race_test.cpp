@@ -230,7 +230,8 @@ TEST_F(StreamClockRaceTest, ClaimedOrderIsTheOrderOfExecution) {
   std::vector<std::size_t> works(kStreams);
   const auto submit = [&](std::size_t s) {
     const std::lock_guard lock(submitting[s]);
-    auto* work = new Work{&done[s], ++works[s], nullptr};
+    const std::size_t number = ++works[s];
+    auto* work = new Work{&done[s], number, nullptr};
     driver().launch_host_function(
         streams[s].native(),
         [](void* data) {
@@ -238,7 +239,7 @@ TEST_F(StreamClockRaceTest, ClaimedOrderIsTheOrderOfExecution) {
           own->done->store(own->number);
         },
         work);
-    return work->number;
+    return number;
   };
   run_threads([&](int thread) {
     std::mt19937 random(static_cast<unsigned>(thread) + 77);
