@@ -14,8 +14,8 @@
 #include "collectives/failure_note.hpp"
 #include "core/files/socket.hpp"
 #include "core/processes/suspend_aware_timeout.hpp"
-#include "job/store_admission.hpp"
-#include "job/store_membership.hpp"
+#include "job/store/admission.hpp"
+#include "job/store/membership.hpp"
 
 namespace gantry {
 

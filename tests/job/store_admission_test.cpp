@@ -1,6 +1,6 @@
 // Who may use a store: processes that are no part of the job, and ranks that are there twice.
-#include "job/store_admission.hpp"
-#include "job/store_messages.hpp"
+#include "job/store/admission.hpp"
+#include "job/store/messages.hpp"
 
 #include <fcntl.h>
 #include <gmock/gmock.h>

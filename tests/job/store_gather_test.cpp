@@ -17,7 +17,7 @@
 #include <gantry/core/error.hpp>
 
 #include "core/files/socket.hpp"
-#include "job/store_messages.hpp"
+#include "job/store/messages.hpp"
 
 namespace gantry {
 namespace {

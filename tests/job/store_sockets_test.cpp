@@ -1,7 +1,7 @@
 // What carries a store's messages; hosts whose names and addresses answer late or never; busy
 // servers.
 #include "core/files/socket.hpp"
-#include "job/store_messages.hpp"
+#include "job/store/messages.hpp"
 
 #include <arpa/inet.h>
 #include <dlfcn.h>
@@ -28,7 +28,7 @@
 #include <gantry/core/error.hpp>
 #include <gantry/extend/store.hpp>
 
-#include "job/byte_queue.hpp"
+#include "job/store/byte_queue.hpp"
 #include "tests/support/signal_storm.hpp"
 
 namespace gantry {

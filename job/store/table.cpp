@@ -1,4 +1,4 @@
-#include "job/store_table.hpp"
+#include "job/store/table.hpp"
 
 #include <algorithm>
 #include <charconv>

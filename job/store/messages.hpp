@@ -9,7 +9,7 @@
 #include <gantry/extend/store.hpp>
 
 #include "core/bytes.hpp"
-#include "job/byte_queue.hpp"
+#include "job/store/byte_queue.hpp"
 
 // The messages between StoreServer and StoreClient.
 namespace gantry::store {

@@ -6,13 +6,14 @@
 
 #include <gantry/extend/unique_fd.hpp>
 
-#include "job/byte_queue.hpp"
-#include "job/store_messages.hpp"
+#include "job/store/byte_queue.hpp"
+#include "job/store/messages.hpp"
 
 namespace gantry::store {
 
 /// A StoreServer's end of a connection to one client.
 struct Connection {
+  std::uint64_t serial = 0;  ///< no other connection of the server ever has it
   UniqueFd fd;
   Splitter input;
   ByteQueue unsent;

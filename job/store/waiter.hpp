@@ -6,7 +6,7 @@
 #include <string_view>
 #include <vector>
 
-#include "job/store_messages.hpp"
+#include "job/store/messages.hpp"
 
 namespace gantry::store {
 

@@ -1,4 +1,4 @@
-#include "job/store_connection.hpp"
+#include "job/store/connection.hpp"
 
 #include <sys/socket.h>
 #include <sys/uio.h>

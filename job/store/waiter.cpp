@@ -1,4 +1,4 @@
-#include "job/store_waiter.hpp"
+#include "job/store/waiter.hpp"
 
 #include <utility>
 

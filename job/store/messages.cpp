@@ -1,4 +1,4 @@
-#include "job/store_messages.hpp"
+#include "job/store/messages.hpp"
 
 #include <utility>
 

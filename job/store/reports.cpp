@@ -1,4 +1,4 @@
-#include "job/store_reports.hpp"
+#include "job/store/reports.hpp"
 
 #include <fmt/format.h>
 #include <sys/eventfd.h>

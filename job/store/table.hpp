@@ -9,7 +9,7 @@
 #include <variant>
 #include <vector>
 
-#include "job/store_waiter.hpp"
+#include "job/store/waiter.hpp"
 
 namespace gantry::store {
 

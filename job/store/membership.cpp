@@ -1,4 +1,4 @@
-#include "job/store_membership.hpp"
+#include "job/store/membership.hpp"
 
 #include <algorithm>
 

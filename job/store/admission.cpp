@@ -1,4 +1,4 @@
-#include "job/store_admission.hpp"
+#include "job/store/admission.hpp"
 
 #include <fmt/format.h>
 #include <netdb.h>

@@ -1,0 +1,196 @@
+#include "job/store/connections.hpp"
+
+#include <fmt/format.h>
+#include <sys/epoll.h>
+#include <sys/socket.h>
+
+#include <array>
+#include <cerrno>
+#include <climits>
+#include <cstring>
+#include <utility>
+
+#include <gantry/core/error.hpp>
+
+namespace gantry::store {
+namespace {
+
+constexpr std::uint64_t kListener = 0, kWake = 1, kFirstClient = 2;
+
+// The largest job has 4096 ranks; observers come on top.
+constexpr std::size_t kMaxClients = 4 * 4096;
+constexpr int kRetryMs = 50;
+
+}  // namespace
+
+Connections::Connections(const SocketAddress& address, std::string token, int wake,
+                         Handler& handler)
+    : handler_(handler),
+      address_(address),
+      admission_(address, std::move(token)),
+      next_serial_(kFirstClient) {
+  listener_ = listen_at(address_);
+  poll_ = UniqueFd(epoll_create1(EPOLL_CLOEXEC));
+  if (!poll_) throw Error(fmt::format("store: {}", std::strerror(errno)));
+  watch(EPOLL_CTL_ADD, wake, kWake, EPOLLIN);
+  watch(EPOLL_CTL_ADD, listener_.get(), kListener, EPOLLIN);
+}
+
+void Connections::watch(int operation, int fd, std::uint64_t tag, std::uint32_t events) const {
+  epoll_event event{};
+  event.events = events;
+  event.data.u64 = tag;
+  epoll_ctl(poll_.get(), operation, fd, &event);
+}
+
+void Connections::run() {
+  std::array<epoll_event, 64> events;
+  for (;;) {
+    const int timeout_ms = listens_again_ ? kRetryMs : -1;
+    const int count = epoll_wait(poll_.get(), events.data(), events.size(), timeout_ms);
+    for (int i = 0; i < count; ++i) {
+      const std::uint64_t tag = events[i].data.u64;
+      if (tag == kListener) {
+        accept_clients();
+      } else if (tag == kWake) {
+        if (!handler_.wake()) return;
+      } else if (const auto found = clients_.find(tag); found != clients_.end()) {
+        if (events[i].events & EPOLLOUT) flush(found->second);
+        if (events[i].events & (EPOLLIN | EPOLLHUP | EPOLLERR)) receive(found->second);
+      }
+    }
+    drop_dead_clients();
+    if (listens_again_ && std::chrono::steady_clock::now() >= *listens_again_) listen_again();
+  }
+}
+
+Connection* Connections::find(std::uint64_t serial) {
+  const auto found = clients_.find(serial);
+  return found == clients_.end() ? nullptr : &found->second;
+}
+
+bool Connections::read_rest(int rank) {
+  bool is_connected = false;
+  for (auto& [serial, client] : clients_) {
+    if (client.rank != rank || is_dead(client)) continue;
+    receive(client, INT_MAX);
+    is_connected |= !is_dead(client);
+  }
+  return is_connected;
+}
+
+void Connections::introduce(Connection& client) {
+  client.introduced = true;
+  admission_.remove(client.serial);
+}
+
+void Connections::accept_clients() {
+  while (clients_.size() < kMaxClients) {
+    const int fd = accept4(listener_.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK);
+    if (fd < 0) {
+      if (errno == EINTR || errno == ECONNABORTED) continue;
+      if (errno == EAGAIN) return;
+      if (drop_silent_client(0)) continue;
+      // Descriptors may be free again without that any client leaves.
+      listens_again_ = std::chrono::steady_clock::now() + std::chrono::milliseconds(kRetryMs);
+      break;
+    }
+    const std::uint64_t serial = next_serial_++;
+    Connection& client = clients_[serial];
+    client.serial = serial;
+    client.fd = UniqueFd(fd);
+    send_small_messages_at_once(fd, address_);
+    watch(EPOLL_CTL_ADD, fd, serial, EPOLLIN);
+    if (!peer_is_trusted(fd, address_)) {
+      refuse(client, 0, "it belongs to another user");
+      continue;
+    }
+    admission_.add(serial);
+    (void)drop_silent_client(Admission::kMaxUnintroduced);
+  }
+  // Full, or out of descriptors: look again when a client has left.
+  watch(EPOLL_CTL_MOD, listener_.get(), kListener, 0);
+  deaf_ = true;
+}
+
+bool Connections::drop_silent_client(std::size_t kept) {
+  const auto oldest = admission_.oldest_beyond(kept);
+  if (!oldest) return false;
+  Connection& client = clients_.find(*oldest)->second;
+  // Its hello may lie there.
+  receive(client);
+  if (!client.introduced) close(client);
+  const bool goes = is_dead(client);
+  if (goes) drop_dead_clients();
+  return goes;
+}
+
+void Connections::listen_again() {
+  deaf_ = false;
+  listens_again_.reset();
+  watch(EPOLL_CTL_MOD, listener_.get(), kListener, EPOLLIN);
+}
+
+void Connections::receive(Connection& client, int turns) {
+  std::array<char, 65536> chunk;
+  for (int turn = 0; turn < turns; ++turn) {
+    const ssize_t got = recv(client.fd.get(), chunk.data(), chunk.size(), 0);
+    if (got < 0 && errno == EINTR) continue;
+    if (got < 0 && errno == EAGAIN) return;
+    if (got <= 0) return close(client);
+    client.input.append({chunk.data(), static_cast<std::size_t>(got)});
+    while (!is_dead(client)) {
+      const auto body = client.input.next(client.introduced ? kMaxMessageBytes : kMaxHelloBytes);
+      if (!body) break;
+      Reader message(*body);
+      if (!handler_.handle(client, message)) close(client);
+    }
+    if (client.input.broken()) close(client);
+    if (is_dead(client)) return;
+  }
+}
+
+void Connections::refuse(Connection& client, std::uint64_t id, std::string_view why) {
+  admission_.log_refusal(client.fd.get(), why);
+  send(client, Writer(Message::refused, id).text(why).finish());
+  close(client);
+}
+
+void Connections::send(Connection& client, const std::string& message) {
+  settle(client, client.send(message));
+}
+
+void Connections::send_value(Connection& client, std::uint64_t id, std::string_view value) {
+  settle(client, client.send_value(Message::ok, id, value));
+}
+
+void Connections::flush(Connection& client) {
+  client.flush();
+  settle(client, true);
+}
+
+void Connections::settle(Connection& client, bool fits) {
+  if (!fits) close(client);
+  const bool rest = !client.unsent.empty();
+  if (rest != client.wants_write) {
+    client.wants_write = rest;
+    const std::uint32_t events = rest ? EPOLLIN | EPOLLOUT : EPOLLIN;
+    watch(EPOLL_CTL_MOD, client.fd.get(), client.serial, events);
+  }
+}
+
+void Connections::drop_dead_clients() {
+  // Telling the others of a loss may find more dead clients.
+  while (!dead_.empty()) {
+    const std::uint64_t serial = *dead_.begin();
+    dead_.erase(dead_.begin());
+    const auto client = clients_.extract(serial);
+    if (client.empty()) continue;
+    admission_.remove(serial);
+    client.mapped().fd.reset();
+    handler_.closed(client.mapped());
+    if (deaf_) listen_again();
+  }
+}
+
+}  // namespace gantry::store
