@@ -41,6 +41,12 @@ void check_pinned(std::string_view op, Device device, bool pinned) {
   }
 }
 
+void check_floating(std::string_view op, DType dtype, const std::optional<Device>& where) {
+  if (is_floating_point(dtype)) return;
+  throw DTypeError(fmt::format("{}: expected a floating type, but got {}", op, torch_name(dtype)),
+                   where ? where->str() : std::string());
+}
+
 void check_fits(std::string_view op, const Scalar& value, DType dtype) {
   const bool fits = dispatch(dtype, [&]<class T>(TypeTag<T>) { return value.fits<T>(); });
   if (fits) return;

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <optional>
 #include <string_view>
 
 #include <gantry/tensor/tensor.hpp>
@@ -15,6 +16,10 @@ void check_defined(std::string_view op, std::string_view argument, const Operand
 void check_sizes(std::string_view op, const Shape& sizes);
 // Throws InvalidArgument if `pinned` is set and `device` is not the CPU.
 void check_pinned(std::string_view op, Device device, bool pinned);
+
+// Throws DTypeError "softmax: expected a floating type, but got Long". `where` is the device of the
+// operand or of the result.
+void check_floating(std::string_view op, DType dtype, const std::optional<Device>& where);
 
 // Throws InvalidArgument "fill_: value cannot be converted to type u8 without overflow, got 300".
 void check_fits(std::string_view op, const Scalar& value, DType dtype);

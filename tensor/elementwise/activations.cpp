@@ -5,6 +5,7 @@
 #include <gantry/core/error.hpp>
 
 #include "kernels/elementwise/special.hpp"
+#include "tensor/check.hpp"
 #include "tensor/elementwise/elementwise_plan.hpp"
 
 namespace gantry {
@@ -19,11 +20,7 @@ Tensor run(std::string_view name, SpecialOp op, Tensor* out, const Tensor& self,
   const Operand operand(self);
   detail::ElementwisePlan plan(name, out, {{"self", operand}});
   const DType dtype = plan.promoted();
-  if (!is_floating_point(dtype)) {
-    throw DTypeError(fmt::format("{}: expected a tensor of a floating type, but got {}", name,
-                                 torch_name(dtype)),
-                     plan.device().str());
-  }
+  detail::check_floating(name, dtype, plan.device());
   plan.set_types(dtype, dtype);
   kernels::special(plan.target(), op, plan.output(), plan.tensor_input(0), parameters);
   return plan.finish();

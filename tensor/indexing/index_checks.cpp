@@ -6,6 +6,7 @@
 
 #include <gantry/core/error.hpp>
 
+#include "tensor/check.hpp"
 #include "tensor/layout/broadcast.hpp"
 #include "tensor/overlap.hpp"
 
@@ -55,6 +56,15 @@ bool fits_index(const Tensor& index, const Tensor& tensor, int dim) {
     if (d != dim && index.size(d) > tensor.size(d)) return false;
   }
   return true;
+}
+
+void check_whole(const char* op, const Tensor& self, const IndexPlan::Kind& kind) {
+  check_defined(op, "self", self);
+  const auto* scatter = std::get_if<ScatterPlan>(&kind);
+  const auto* gather = scatter != nullptr ? &scatter->places : std::get_if<GatherPlan>(&kind);
+  if (gather == nullptr || !gather->indices.empty()) return;
+  throw InvalidArgument(fmt::format("{}: expected a plan, but got one that was moved from", op),
+                        self.device().str());
 }
 
 }  // namespace gantry::detail

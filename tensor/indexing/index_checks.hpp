@@ -4,6 +4,7 @@
 #include <initializer_list>
 #include <string_view>
 
+#include <gantry/tensor/index_plan.hpp>
 #include <gantry/tensor/tensor.hpp>
 
 namespace gantry::detail {
@@ -25,5 +26,8 @@ void check_index_out(std::string_view op, const Tensor& out, DType dtype, const 
 [[nodiscard]] Tensor at_least_1d(const Tensor& tensor);
 // True if index is no larger than `tensor` along every dim but `dim`.
 [[nodiscard]] bool fits_index(const Tensor& index, const Tensor& tensor, int dim);
+
+// Throws InvalidArgument for a plan that was moved from, to itself too: its lists are empty.
+void check_whole(const char* op, const Tensor& self, const IndexPlan::Kind& kind);
 
 }  // namespace gantry::detail

@@ -2,14 +2,12 @@
 
 #include <fmt/format.h>
 
-#include <algorithm>
-#include <array>
-
 #include <gantry/core/error.hpp>
 #include <gantry/tensor/factories.hpp>
 #include <gantry/tensor/indexing.hpp>
 
 #include "tensor/check.hpp"
+#include "tensor/indexing/index_checks.hpp"
 #include "tensor/indexing/index_list.hpp"
 #include "tensor/indexing/indexed_access.hpp"
 #include "tensor/layout/broadcast.hpp"
@@ -55,16 +53,6 @@ Tensor mask_over(const detail::ParsedIndices& parsed, Device device) {
 
 std::int64_t bytes_of(const Tensor& tensor) {
   return tensor.defined() ? static_cast<std::int64_t>(tensor.nbytes()) : 0;
-}
-
-// Throws InvalidArgument for a plan that was moved from, to itself too: its lists are empty.
-void check_whole(const char* op, const Tensor& self, const IndexPlan::Kind& kind) {
-  detail::check_defined(op, "self", self);
-  const auto* scatter = std::get_if<ScatterPlan>(&kind);
-  const auto* gather = scatter != nullptr ? &scatter->places : std::get_if<GatherPlan>(&kind);
-  if (gather == nullptr || !gather->indices.empty()) return;
-  throw InvalidArgument(fmt::format("{}: expected a plan, but got one that was moved from", op),
-                        self.device().str());
 }
 
 // Bytes of the index tensors. Masks are read twice: to count and to write.
@@ -125,54 +113,6 @@ bool copies_value(const GatherPlan& plan, const Operand& value) {
   flat[plan.index_dim] = plan.index_sizes.product();
   return !detail::view_strides(source.sizes(), source.strides(), flat).has_value();
 }
-
-const char* kind_name(const IndexPlan::Kind& kind) {
-  static constexpr std::array<const char*, 5> kNames = {"View", "Gather", "Scatter", "Copy",
-                                                        "Fill"};
-  return kNames[kind.index()];
-}
-
-struct SizesOf {
-  const Shape& operator()(const ViewPlan& plan) const { return plan.sizes; }
-  const Shape& operator()(const GatherPlan& plan) const { return plan.sizes; }
-  const Shape& operator()(const ScatterPlan& plan) const { return plan.places.sizes; }
-  const Shape& operator()(const CopyPlan& plan) const { return plan.view.sizes; }
-  const Shape& operator()(const FillPlan& plan) const { return plan.view.sizes; }
-};
-
-// The lines of a plan's text that its kind adds.
-struct DetailsOf {
-  std::string operator()(const ViewPlan& plan) const {
-    return fmt::format("  strides {}, offset {}\n", plan.strides.str(), plan.offset);
-  }
-  std::string operator()(const GatherPlan& plan) const {
-    std::string text;
-    for (const IndexedDims& dims : plan.indices) {
-      const std::string place = dims.count == 1 ? fmt::format("dim {}", dims.source_dim)
-                                                : fmt::format("dims {} to {}", dims.source_dim,
-                                                              dims.source_dim + dims.count - 1);
-      if (!dims.index.defined()) {
-        text += fmt::format("  a new dim by {}\n", dims.found != 0 ? "True" : "False");
-      } else if (dims.is_mask) {
-        text += fmt::format("  {} by a mask of {}, {} selected\n", place, dims.index.numel(),
-                            dims.found);
-      } else {
-        text += fmt::format("  {} by {}\n", place, Index(dims.index).str());
-      }
-    }
-    return text;
-  }
-  std::string operator()(const ScatterPlan& plan) const {
-    return (*this)(plan.places) + accumulates(plan.accumulate);
-  }
-  std::string operator()(const CopyPlan& plan) const { return accumulates(plan.accumulate); }
-  std::string operator()(const FillPlan& plan) const {
-    return (plan.mask.defined() ? fmt::format("  where a mask of {} is set\n", plan.mask.numel())
-                                : std::string()) +
-           accumulates(plan.accumulate);
-  }
-  static std::string accumulates(bool accumulate) { return accumulate ? "  accumulates\n" : ""; }
-};
 
 }  // namespace
 
@@ -273,19 +213,8 @@ Tensor index_put(const Tensor& self, std::initializer_list<Index> indices, const
   return index_put(self, std::span(indices.begin(), indices.size()), value, accumulate);
 }
 
-std::string_view IndexPlan::name() const noexcept { return kind_name(kind_); }
-
-const Shape& IndexPlan::sizes() const noexcept { return std::visit(SizesOf{}, kind_); }
-
-std::string IndexPlan::str() const {
-  check_whole("IndexPlan::str", self_, kind_);
-  return fmt::format("{} {} {} on {}\n{}  moves {} bytes, temporaries {} bytes\n", name(),
-                     sizes().str(), gantry::name(self_.dtype()), self_.device().str(),
-                     std::visit(DetailsOf{}, kind_), moved_, temporary_);
-}
-
 Tensor IndexPlan::read() const {
-  check_whole("IndexPlan::read", self_, kind_);
+  detail::check_whole("IndexPlan::read", self_, kind_);
   if (const auto* view = std::get_if<ViewPlan>(&kind_)) return viewed(*view);
   const auto* gather = std::get_if<GatherPlan>(&kind_);
   if (gather == nullptr) {
@@ -319,7 +248,7 @@ void IndexPlan::write_view(const ViewPlan& view, const Operand& value, bool accu
 }
 
 void IndexPlan::write(const Operand& value) const {
-  check_whole("IndexPlan::write", self_, kind_);
+  detail::check_whole("IndexPlan::write", self_, kind_);
   if (std::holds_alternative<ViewPlan>(kind_) || std::holds_alternative<GatherPlan>(kind_)) {
     throw InvalidArgument(
         fmt::format("IndexPlan::write: expected the plan of a write, but got that of a read, {}",
@@ -368,21 +297,6 @@ void IndexPlan::write_masked(const FillPlan& plan, const Operand& value) const {
   }
   Tensor place = viewed(plan.view);
   detail::where_as(kWrite, &place, plan.mask, value, place, self_.dtype());
-}
-
-std::string explain(const Tensor& self, std::span<const Index> indices) {
-  return IndexPlan::for_read(self, indices).str();
-}
-std::string explain(const Tensor& self, std::initializer_list<Index> indices) {
-  return explain(self, std::span(indices.begin(), indices.size()));
-}
-std::string explain_put(const Tensor& self, std::span<const Index> indices, const Operand& value,
-                        bool accumulate) {
-  return IndexPlan::for_write(self, indices, value, accumulate).str();
-}
-std::string explain_put(const Tensor& self, std::initializer_list<Index> indices,
-                        const Operand& value, bool accumulate) {
-  return explain_put(self, std::span(indices.begin(), indices.size()), value, accumulate);
 }
 
 Tensor Tensor::index(std::span<const Index> indices) const {

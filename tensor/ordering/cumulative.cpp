@@ -39,11 +39,7 @@ void extremum_into(OrderedResults& results, bool largest, const Tensor& self, in
 
 // Checks the arguments of logcumsumexp. Returns the non-negative dim.
 int check_logcumsumexp(const Tensor& self, int dim) {
-  if (!is_floating_point(self.dtype())) {
-    throw DTypeError(fmt::format("logcumsumexp: expected a tensor of a floating type, but got {}",
-                                 torch_name(self.dtype())),
-                     self.device().str());
-  }
+  detail::check_floating("logcumsumexp", self.dtype(), self.device());
   return detail::wrap_dim("logcumsumexp", dim, self);
 }
 

@@ -28,12 +28,6 @@ namespace gantry {
 
 namespace {
 
-void check_floating(std::string_view op, DType dtype, Device device) {
-  if (is_floating_point(dtype)) return;
-  throw DTypeError(fmt::format("{}: expected a floating type, but got {}", op, torch_name(dtype)),
-                   device.str());
-}
-
 void check_positive(std::string_view op, std::string_view name, double value, Device device) {
   if (value > 0) return;
   throw InvalidArgument(
@@ -67,7 +61,7 @@ Tensor run_normal(const Operand& mean, const Operand& std, GeneratorRef generato
     if (!operand->is_tensor()) continue;
     detail::check_defined("normal", operand == &mean ? "mean" : "std", operand->tensor());
     detail::common_device("normal", {{"mean", first.tensor()}, {"std", operand->tensor()}});
-    check_floating("normal", operand->tensor().dtype(), operand->tensor().device());
+    detail::check_floating("normal", operand->tensor().dtype(), operand->tensor().device());
     sizes = detail::common_shape("normal", {&sizes, &operand->tensor().sizes()},
                                  operand->tensor().device());
   }
@@ -94,7 +88,7 @@ Tensor run_normal(const Operand& mean, const Operand& std, GeneratorRef generato
 
 const Tensor& detail::exponential_(const Tensor& self, double lambda, GeneratorRef generator) {
   detail::check_defined("exponential_", "self", self);
-  check_floating("exponential_", self.dtype(), self.device());
+  detail::check_floating("exponential_", self.dtype(), self.device());
   check_positive("exponential_", "lambda", lambda, self.device());
   const kernels::RandomPosition at = position_for("exponential_", self, generator);
   kernels::exponential(target_of(self), self.ref(), at, lambda);
@@ -104,7 +98,7 @@ const Tensor& detail::exponential_(const Tensor& self, double lambda, GeneratorR
 const Tensor& detail::cauchy_(const Tensor& self, double median, double sigma,
                               GeneratorRef generator) {
   detail::check_defined("cauchy_", "self", self);
-  check_floating("cauchy_", self.dtype(), self.device());
+  detail::check_floating("cauchy_", self.dtype(), self.device());
   check_positive("cauchy_", "sigma", sigma, self.device());
   const kernels::RandomPosition at = position_for("cauchy_", self, generator);
   kernels::cauchy(target_of(self), self.ref(), at, median, sigma);
@@ -114,7 +108,7 @@ const Tensor& detail::cauchy_(const Tensor& self, double median, double sigma,
 const Tensor& detail::log_normal_(const Tensor& self, double mean, double std,
                                   GeneratorRef generator) {
   detail::check_defined("log_normal_", "self", self);
-  check_floating("log_normal_", self.dtype(), self.device());
+  detail::check_floating("log_normal_", self.dtype(), self.device());
   check_positive("log_normal_", "std", std, self.device());
   const kernels::RandomPosition at = position_for("log_normal_", self, generator);
   kernels::log_normal(target_of(self), self.ref(), at, mean, std);
@@ -143,7 +137,7 @@ Tensor normal(double mean, double std, const Shape& sizes, const TensorOptions& 
   }
   const DType dtype = options.dtype.value_or(DType::f32);
   const Device device = options.device.value_or(Device::cpu()).resolved();
-  check_floating("normal", dtype, device);
+  detail::check_floating("normal", dtype, device);
   Generator& source = detail::generator_for("normal", device, generator);
   Tensor result = detail::empty_as("normal", sizes, options);
   kernels::normal(detail::target_of(result), result.ref(), detail::next_draw(source), mean, std);
@@ -169,7 +163,7 @@ Tensor run_shard(std::string_view op, const Shape& sizes, const Shard& shard, Te
                                 const kernels::ShardPlace&)) {
   const Device device = options.device.value_or(Device::cpu()).resolved();
   detail::check_sizes(op, sizes);
-  check_floating(op, options.dtype.value_or(DType::f32), device);
+  detail::check_floating(op, options.dtype.value_or(DType::f32), device);
   if (sizes.empty()) {
     throw ShapeError(fmt::format("{}: expected at least one dim, but got sizes []", op),
                      device.str());
@@ -210,7 +204,7 @@ Tensor randn_shard(const Shape& sizes, const Shard& shard, const TensorOptions& 
 
 Tensor poisson(const Tensor& rates, GeneratorRef generator) {
   detail::check_defined("poisson", "rates", rates);
-  check_floating("poisson", rates.dtype(), rates.device());
+  detail::check_floating("poisson", rates.dtype(), rates.device());
   refuse_where(rates, is_negative, "poisson",
                "invalid Poisson rate, expected rate to be non-negative");
   Generator& source = detail::generator_for("poisson", rates.device(), generator);
@@ -230,7 +224,7 @@ void check_weights(const Tensor& weights, std::int64_t samples, bool replacement
         fmt::format("multinomial: prob_dist must be 1 or 2 dim, but got {}", weights.dim()),
         weights.device().str());
   }
-  check_floating("multinomial", weights.dtype(), weights.device());
+  detail::check_floating("multinomial", weights.dtype(), weights.device());
   const std::int64_t n = weights.size(-1);
   if (samples <= 0) {
     refuse(fmt::format("cannot sample n_sample <= 0 samples, but got {}", samples));

@@ -26,11 +26,6 @@ namespace {
 
 using detail::generator_for;
 
-void check_floating(std::string_view op, DType dtype) {
-  if (is_floating_point(dtype)) return;
-  throw DTypeError(fmt::format("{}: expected a floating type, but got {}", op, torch_name(dtype)));
-}
-
 // The range of consecutive integers that a dtype represents exactly.
 struct IntegerRange {
   std::int64_t low;
@@ -133,7 +128,7 @@ Generator& detail::generator_for(std::string_view op, Device device, GeneratorRe
 }
 
 Tensor rand(const Shape& sizes, const TensorOptions& options, GeneratorRef generator) {
-  check_floating("rand", options.dtype.value_or(DType::f32));
+  detail::check_floating("rand", options.dtype.value_or(DType::f32), options.device);
   Generator& source = generator_for("rand", device_of(options), generator);
   Tensor result = detail::empty_as("rand", sizes, options);
   kernels::uniform(detail::target_of(result), result.ref(), detail::next_draw(source), 0, 1);
@@ -141,7 +136,7 @@ Tensor rand(const Shape& sizes, const TensorOptions& options, GeneratorRef gener
 }
 
 Tensor randn(const Shape& sizes, const TensorOptions& options, GeneratorRef generator) {
-  check_floating("randn", options.dtype.value_or(DType::f32));
+  detail::check_floating("randn", options.dtype.value_or(DType::f32), options.device);
   Generator& source = generator_for("randn", device_of(options), generator);
   Tensor result = detail::empty_as("randn", sizes, options);
   kernels::normal(detail::target_of(result), result.ref(), detail::next_draw(source), 0, 1);
@@ -184,7 +179,7 @@ Tensor randperm(std::int64_t n, const TensorOptions& options, GeneratorRef gener
 
 Tensor bernoulli(const Tensor& probability, GeneratorRef generator) {
   detail::check_defined("bernoulli", "probability", probability);
-  check_floating("bernoulli", probability.dtype());
+  detail::check_floating("bernoulli", probability.dtype(), probability.device());
   Generator& source = generator_for("bernoulli", probability.device(), generator);
   Tensor result = empty_like(probability);
   kernels::bernoulli(detail::target_of(result), result.ref(), probability.ref(),
@@ -210,7 +205,7 @@ Tensor randint_like(const Tensor& other, std::int64_t low, std::int64_t high,
 
 Tensor& Tensor::normal_(double mean, double std, GeneratorRef generator) const {
   detail::check_defined("normal_", "self", *this);
-  check_floating("normal_", dtype());
+  detail::check_floating("normal_", dtype(), device());
   if (!(std >= 0)) {
     throw InvalidArgument(fmt::format("normal_: normal expects std >= 0.0, but found std {}", std),
                           device().str());
@@ -223,7 +218,7 @@ Tensor& Tensor::normal_(double mean, double std, GeneratorRef generator) const {
 
 Tensor& Tensor::uniform_(double low, double high, GeneratorRef generator) const {
   detail::check_defined("uniform_", "self", *this);
-  check_floating("uniform_", dtype());
+  detail::check_floating("uniform_", dtype(), device());
   check_interval(*this, low, high);
   detail::check_writable("uniform_", *this);
   Generator& source = generator_for("uniform_", device(), generator);

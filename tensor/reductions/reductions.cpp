@@ -16,6 +16,7 @@
 #include "kernels/reductions/reduce.hpp"
 #include "tensor/check.hpp"
 #include "tensor/destination.hpp"
+#include "tensor/reductions/reduction_rules.hpp"
 #include "tensor/target_of.hpp"
 
 namespace gantry {
@@ -90,9 +91,6 @@ Tensor run(Reduction op, const Tensor& self, const ReducedDims& how, bool keepdi
   return out;
 }
 
-// The dtype of sums and products of `dtype`.
-DType summed(DType dtype) { return is_floating_point(dtype) ? dtype : DType::i64; }
-
 // The dtype of intermediate results, which are not yet rounded to a 16-bit dtype.
 DType computing(DType dtype) { return dtype == DType::f64 ? DType::f64 : DType::f32; }
 
@@ -109,137 +107,22 @@ Tensor run_typed(std::string_view name, Reduction op, const Tensor& self, const 
   detail::check_defined(name, "self", self);
   const ReducedDims how = reduced_dims(name, self, axes);
   const Output output{name, out};
-  if (!dtype) return run(op, self, how, keepdim, summed(self.dtype()), 1, output);
+  if (!dtype) return run(op, self, how, keepdim, detail::summed(self.dtype()), 1, output);
   return run(op, converted_to(self, *dtype), how, keepdim, *dtype, 1, output);
-}
-
-// The dtype of a sum into `out`: that of `out`, if a result of dtype `natural` can be cast to it.
-std::optional<DType> dtype_for(std::string_view op, const Tensor& out, const Tensor& self,
-                               std::optional<DType> given) {
-  detail::check_defined(op, "self", self);
-  detail::check_defined(op, "out", out);
-  if (given || !can_cast(summed(self.dtype()), out.dtype())) return given;
-  return out.dtype();
-}
-
-// Copies `result` to `out`, after the checks of a Destination.
-Tensor& copy_result(std::string_view op, Tensor& out, const Tensor& result) {
-  detail::check_defined(op, "out", out);
-  detail::check_output(op, out, result.sizes(), result.dtype(), result);
-  return out.copy_(result);
-}
-
-// Throws DTypeError unless `given`, or the dtype of `self` if absent, is floating.
-void check_floating(std::string_view op, const Tensor& self, std::optional<DType> given = {}) {
-  detail::check_defined(op, "self", self);
-  const DType dtype = given.value_or(self.dtype());
-  if (!is_floating_point(dtype)) {
-    throw DTypeError(
-        fmt::format("{}: expected a tensor of a floating type, but got {}", op, torch_name(dtype)),
-        self.device().str());
-  }
-}
-
-[[noreturn]] void refuse_empty(std::string_view op, Device device) {
-  throw ShapeError(
-      fmt::format("{}(): Expected reduction dim to be specified for input.numel() == 0. Specify "
-                  "the reduction dim with the 'dim' argument.",
-                  op),
-      device.str());
-}
-
-// Throws ShapeError for an empty reduction, for operations that have no identity.
-void check_not_empty(std::string_view op, const Tensor& self, const Axes& axes, const Dims& dims) {
-  if (self.numel() != 0) return;
-  if (axes.all()) refuse_empty(op, self.device());
-  for (const std::int64_t d : dims) {
-    if (self.size(static_cast<int>(d)) == 0) {
-      throw ShapeError(fmt::format("{}(): Expected reduction dim {} to have non-zero size.", op, d),
-                       self.device().str());
-    }
-  }
 }
 
 Tensor extremum(std::string_view name, Reduction op, const Tensor& self, const Axes& axes,
                 bool keepdim, Tensor* out = nullptr) {
   detail::check_defined(name, "self", self);
   const ReducedDims how = reduced_dims(name, self, axes);
-  check_not_empty(name, self, axes, how.dims);
+  detail::check_not_empty(name, self, axes, how.dims);
   return run(op, self, how, keepdim, self.dtype(), 1, {name, out});
-}
-
-// The extreme values (optional) and their indices along one dim.
-ValuesAndIndices run_arg(std::string_view name, bool largest, const Tensor& self, int dim,
-                         bool keepdim, bool wants_values) {
-  detail::check_defined(name, "self", self);
-  const int axis = detail::wrap_dim(name, dim, self);
-  const Tensor source = self.dim() == 0 ? self.view({1}) : self;
-  check_not_empty(name, source, axis, Dims{axis});
-  Shape sizes = source.sizes();
-  sizes[axis] = 1;
-  ValuesAndIndices result;
-  result.indices = empty(sizes, {.dtype = DType::i64, .device = self.device()});
-  if (wants_values) {
-    result.values = empty(sizes, {.dtype = self.dtype(), .device = self.device()});
-  }
-  TensorRef values = result.indices.ref();
-  values.data = nullptr;
-  values.dtype = self.dtype();
-  if (wants_values) values = result.values.ref();
-  kernels::note_op(name);
-  kernels::arg_reduce(detail::target_of(self), largest, values, result.indices.ref(), source.ref(),
-                      axis);
-  if (!keepdim || self.dim() == 0) {
-    sizes.erase(axis);
-    result.indices = result.indices.view(sizes);
-    if (wants_values) result.values = result.values.view(sizes);
-  }
-  return result;
-}
-
-Tensor run_arg_index(std::string_view name, bool largest, const Tensor& self,
-                     std::optional<int> dim, bool keepdim) {
-  detail::check_defined(name, "self", self);
-  if (dim) return run_arg(name, largest, self, *dim, keepdim, false).indices;
-  if (self.numel() == 0) refuse_empty(name, self.device());
-  const Tensor index = run_arg(name, largest, self.reshape({-1}), 0, false, false).indices;
-  return keepdim ? index.view(Dims::filled(self.dim(), 1)) : index;
-}
-
-Tensor run_scan(std::string_view name, kernels::ScanOp op, const Tensor& self, int dim,
-                std::optional<DType> dtype, Tensor* given = nullptr) {
-  detail::check_defined(name, "self", self);
-  const int axis = detail::wrap_dim(name, dim, self);
-  const DType wanted = dtype.value_or(summed(self.dtype()));
-  const Tensor converted = dtype ? self.to(*dtype) : self;
-  const Tensor source = self.dim() == 0 ? converted.view({1}) : converted;
-  const DType summing = summed(source.dtype());
-  // Sums of narrow integers are i64 first.
-  detail::Destination destination(name, wanted == summing ? given : nullptr, self.sizes(), summing,
-                                  {&source});
-  kernels::note_op(name);
-  kernels::scan(detail::target_of(self), op, destination.tensor().view(source.sizes()).ref(),
-                source.ref(), axis);
-  const Tensor result = destination.finish().to(wanted);
-  return given != nullptr && wanted != summing ? copy_result(name, *given, result) : result;
-}
-
-Tensor run_softmax(std::string_view name, bool logarithm, const Tensor& self, int dim,
-                   std::optional<DType> dtype, Tensor* out = nullptr) {
-  check_floating(name, self, dtype);
-  const int axis = detail::wrap_dim(name, dim, self);
-  const Tensor converted = dtype ? self.to(*dtype) : self;
-  const Tensor source = self.dim() == 0 ? converted.view({1}) : converted;
-  detail::Destination destination(name, out, self.sizes(), source.dtype(), {&source});
-  kernels::note_op(name);
-  kernels::softmax(detail::target_of(self), logarithm,
-                   destination.tensor().view(source.sizes()).ref(), source.ref(), axis);
-  return destination.finish();
 }
 
 // The variance in the dtype of intermediate results.
 Tensor run_var(std::string_view name, const Tensor& self, const VarianceOptions& options) {
-  check_floating(name, self);
+  detail::check_defined(name, "self", self);
+  detail::check_floating(name, self.dtype(), self.device());
   const ReducedDims how = reduced_dims(name, self, options.dims);
   const DType dtype = computing(self.dtype());
   const Tensor source = self.to(dtype);
@@ -301,22 +184,6 @@ Tensor max(const Tensor& self) { return extremum("max", Reduction::max, self, {}
 
 Tensor min(const Tensor& self) { return extremum("min", Reduction::min, self, {}, false); }
 
-ValuesAndIndices max(const Tensor& self, int dim, bool keepdim) {
-  return run_arg("max", true, self, dim, keepdim, true);
-}
-
-ValuesAndIndices min(const Tensor& self, int dim, bool keepdim) {
-  return run_arg("min", false, self, dim, keepdim, true);
-}
-
-Tensor argmax(const Tensor& self, std::optional<int> dim, bool keepdim) {
-  return run_arg_index("argmax", true, self, dim, keepdim);
-}
-
-Tensor argmin(const Tensor& self, std::optional<int> dim, bool keepdim) {
-  return run_arg_index("argmin", false, self, dim, keepdim);
-}
-
 Tensor any(const Tensor& self, const Axes& dims, bool keepdim) {
   return run_test("any", Reduction::any, self, dims, keepdim, nullptr);
 }
@@ -332,11 +199,12 @@ Tensor count_nonzero(const Tensor& self, const Axes& dims) {
 }
 
 Tensor norm(const Tensor& self, double p, const Axes& dims, bool keepdim) {
-  check_floating("norm", self);
+  detail::check_defined("norm", "self", self);
+  detail::check_floating("norm", self.dtype(), self.device());
   const ReducedDims how = reduced_dims("norm", self, dims);
   const DType dtype = computing(self.dtype());
   if (std::isinf(p)) {
-    check_not_empty("norm", self, dims, how.dims);
+    detail::check_not_empty("norm", self, dims, how.dims);
     return run(p > 0 ? Reduction::max : Reduction::min, self.abs(), how, keepdim, self.dtype());
   }
   if (p == 0) {
@@ -375,39 +243,24 @@ Tensor logsumexp(const Tensor& self, const Axes& dims, bool keepdim) {
   return total.log().add(shift).view(sizes).to(result);
 }
 
-Tensor cumsum(const Tensor& self, int dim, std::optional<DType> dtype) {
-  return run_scan("cumsum", kernels::ScanOp::sum, self, dim, dtype);
-}
-
-Tensor cumprod(const Tensor& self, int dim, std::optional<DType> dtype) {
-  return run_scan("cumprod", kernels::ScanOp::product, self, dim, dtype);
-}
-
-Tensor softmax(const Tensor& self, int dim, std::optional<DType> dtype) {
-  return run_softmax("softmax", false, self, dim, dtype);
-}
-
-Tensor log_softmax(const Tensor& self, int dim, std::optional<DType> dtype) {
-  return run_softmax("log_softmax", true, self, dim, dtype);
-}
-
 // With an output.
 Tensor& sum_out(Tensor& out, const Tensor& self, const Axes& dims, bool keepdim,
                 std::optional<DType> dtype) {
-  run_typed("sum", Reduction::sum, self, dims, keepdim, dtype_for("sum", out, self, dtype), &out);
+  run_typed("sum", Reduction::sum, self, dims, keepdim, detail::dtype_for("sum", out, self, dtype),
+            &out);
   return out;
 }
 
 Tensor& prod_out(Tensor& out, const Tensor& self, const Axes& dims, bool keepdim,
                  std::optional<DType> dtype) {
-  run_typed("prod", Reduction::prod, self, dims, keepdim, dtype_for("prod", out, self, dtype),
-            &out);
+  run_typed("prod", Reduction::prod, self, dims, keepdim,
+            detail::dtype_for("prod", out, self, dtype), &out);
   return out;
 }
 
 Tensor& mean_out(Tensor& out, const Tensor& self, const Axes& dims, bool keepdim,
                  std::optional<DType> dtype) {
-  run_mean(self, dims, keepdim, dtype_for("mean", out, self, dtype), &out);
+  run_mean(self, dims, keepdim, detail::dtype_for("mean", out, self, dtype), &out);
   return out;
 }
 
@@ -431,49 +284,20 @@ Tensor& all_out(Tensor& out, const Tensor& self, const Axes& dims, bool keepdim)
   return out;
 }
 
-Tensor& argmax_out(Tensor& out, const Tensor& self, std::optional<int> dim, bool keepdim) {
-  return copy_result("argmax", out, argmax(self, dim, keepdim));
-}
-
-Tensor& argmin_out(Tensor& out, const Tensor& self, std::optional<int> dim, bool keepdim) {
-  return copy_result("argmin", out, argmin(self, dim, keepdim));
-}
-
 Tensor& norm_out(Tensor& out, const Tensor& self, double p, const Axes& dims, bool keepdim) {
-  return copy_result("norm", out, norm(self, p, dims, keepdim));
+  return detail::copy_result("norm", out, norm(self, p, dims, keepdim));
 }
 
 Tensor& var_out(Tensor& out, const Tensor& self, const VarianceOptions& options) {
-  return copy_result("var", out, var(self, options));
+  return detail::copy_result("var", out, var(self, options));
 }
 
 Tensor& std_out(Tensor& out, const Tensor& self, const VarianceOptions& options) {
-  return copy_result("std", out, gantry::std(self, options));
+  return detail::copy_result("std", out, gantry::std(self, options));
 }
 
 Tensor& logsumexp_out(Tensor& out, const Tensor& self, const Axes& dims, bool keepdim) {
-  return copy_result("logsumexp", out, logsumexp(self, dims, keepdim));
-}
-
-Tensor& cumsum_out(Tensor& out, const Tensor& self, int dim, std::optional<DType> dtype) {
-  run_scan("cumsum", kernels::ScanOp::sum, self, dim, dtype_for("cumsum", out, self, dtype), &out);
-  return out;
-}
-
-Tensor& cumprod_out(Tensor& out, const Tensor& self, int dim, std::optional<DType> dtype) {
-  run_scan("cumprod", kernels::ScanOp::product, self, dim, dtype_for("cumprod", out, self, dtype),
-           &out);
-  return out;
-}
-
-Tensor& softmax_out(Tensor& out, const Tensor& self, int dim, std::optional<DType> dtype) {
-  run_softmax("softmax", false, self, dim, dtype, &out);
-  return out;
-}
-
-Tensor& log_softmax_out(Tensor& out, const Tensor& self, int dim, std::optional<DType> dtype) {
-  run_softmax("log_softmax", true, self, dim, dtype, &out);
-  return out;
+  return detail::copy_result("logsumexp", out, logsumexp(self, dims, keepdim));
 }
 
 }  // namespace gantry

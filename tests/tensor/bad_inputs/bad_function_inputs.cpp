@@ -116,15 +116,15 @@ std::vector<BadInput> elementwise_rows() {
   for (const auto& function : binary) add_binary(rows, function);
   for (const char* name : {"softplus", "log_sigmoid", "leaky_relu", "elu", "gelu_tanh"}) {
     const std::string op = name;
-    rows.push_back({op, "DTypeError", op + ": expected a tensor of a floating type, but got Long",
-                    [op](Operands& o) {
-                      const Tensor& t = o.integers;
-                      static_cast<void>(op == "softplus"      ? softplus(t)
-                                        : op == "log_sigmoid" ? log_sigmoid(t)
-                                        : op == "leaky_relu"  ? leaky_relu(t)
-                                        : op == "elu"         ? elu(t)
-                                                              : gelu_tanh(t));
-                    }});
+    rows.push_back(
+        {op, "DTypeError", op + ": expected a floating type, but got Long", [op](Operands& o) {
+           const Tensor& t = o.integers;
+           static_cast<void>(op == "softplus"      ? softplus(t)
+                             : op == "log_sigmoid" ? log_sigmoid(t)
+                             : op == "leaky_relu"  ? leaky_relu(t)
+                             : op == "elu"         ? elu(t)
+                                                   : gelu_tanh(t));
+         }});
   }
   return rows;
 }

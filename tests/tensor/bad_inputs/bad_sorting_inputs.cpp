@@ -71,7 +71,7 @@ std::vector<BadInput> bad_sorting_inputs() {
        [](Operands& o) { static_cast<void>(cummax(o.a, 2)); }},
       {"cummin_out", "DTypeError", "cummin: expected argument 'values' of dtype Float",
        [](Operands& o) { cummin_out(o.mask, o.integers, o.a, 1); }},
-      {"logcumsumexp", "DTypeError", "expected a tensor of a floating type, but got Long",
+      {"logcumsumexp", "DTypeError", "expected a floating type, but got Long",
        [](Operands& o) { static_cast<void>(logcumsumexp(o.integers, 0)); }},
       {"logcumsumexp_out", "InvalidArgument", "refer to a single memory",
        [](Operands& o) { logcumsumexp_out(o.a, o.a, 0); }},

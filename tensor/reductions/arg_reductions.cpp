@@ -1,0 +1,80 @@
+// Extrema with their indices.
+#include <gantry/tensor/reductions.hpp>
+
+#include <gantry/tensor/factories.hpp>
+#include <gantry/tensor/outputs.hpp>
+
+#include "kernels/observed_op.hpp"
+#include "kernels/reductions/reduce.hpp"
+#include "tensor/check.hpp"
+#include "tensor/reductions/reduction_rules.hpp"
+#include "tensor/target_of.hpp"
+
+namespace gantry {
+namespace {
+
+// The extreme values (optional) and their indices along one dim.
+ValuesAndIndices run_arg(std::string_view name, bool largest, const Tensor& self, int dim,
+                         bool keepdim, bool wants_values) {
+  detail::check_defined(name, "self", self);
+  const int axis = detail::wrap_dim(name, dim, self);
+  const Tensor source = self.dim() == 0 ? self.view({1}) : self;
+  detail::check_not_empty(name, source, axis, Dims{axis});
+  Shape sizes = source.sizes();
+  sizes[axis] = 1;
+  ValuesAndIndices result;
+  result.indices = empty(sizes, {.dtype = DType::i64, .device = self.device()});
+  if (wants_values) {
+    result.values = empty(sizes, {.dtype = self.dtype(), .device = self.device()});
+  }
+  TensorRef values = result.indices.ref();
+  values.data = nullptr;
+  values.dtype = self.dtype();
+  if (wants_values) values = result.values.ref();
+  kernels::note_op(name);
+  kernels::arg_reduce(detail::target_of(self), largest, values, result.indices.ref(), source.ref(),
+                      axis);
+  if (!keepdim || self.dim() == 0) {
+    sizes.erase(axis);
+    result.indices = result.indices.view(sizes);
+    if (wants_values) result.values = result.values.view(sizes);
+  }
+  return result;
+}
+
+Tensor run_arg_index(std::string_view name, bool largest, const Tensor& self,
+                     std::optional<int> dim, bool keepdim) {
+  detail::check_defined(name, "self", self);
+  if (dim) return run_arg(name, largest, self, *dim, keepdim, false).indices;
+  if (self.numel() == 0) detail::refuse_empty(name, self.device());
+  const Tensor index = run_arg(name, largest, self.reshape({-1}), 0, false, false).indices;
+  return keepdim ? index.view(Dims::filled(self.dim(), 1)) : index;
+}
+
+}  // namespace
+
+ValuesAndIndices max(const Tensor& self, int dim, bool keepdim) {
+  return run_arg("max", true, self, dim, keepdim, true);
+}
+
+ValuesAndIndices min(const Tensor& self, int dim, bool keepdim) {
+  return run_arg("min", false, self, dim, keepdim, true);
+}
+
+Tensor argmax(const Tensor& self, std::optional<int> dim, bool keepdim) {
+  return run_arg_index("argmax", true, self, dim, keepdim);
+}
+
+Tensor argmin(const Tensor& self, std::optional<int> dim, bool keepdim) {
+  return run_arg_index("argmin", false, self, dim, keepdim);
+}
+
+Tensor& argmax_out(Tensor& out, const Tensor& self, std::optional<int> dim, bool keepdim) {
+  return detail::copy_result("argmax", out, argmax(self, dim, keepdim));
+}
+
+Tensor& argmin_out(Tensor& out, const Tensor& self, std::optional<int> dim, bool keepdim) {
+  return detail::copy_result("argmin", out, argmin(self, dim, keepdim));
+}
+
+}  // namespace gantry
