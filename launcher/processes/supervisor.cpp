@@ -40,6 +40,7 @@ Supervisor::Supervisor(const Options& options, const Plan& plan, const Environme
       signal_fd_(open_signal_fd(options.forward)),
       context_(options),
       reaper_(context_.job_id(), context_.scratch_directory()),
+      processes_(reaper_),
       output_(options, plan, context_.scratch_directory()),
       // Elastic ranks are replaced; their job is never started again.
       restarts_(options.elastic ? 0 : options.max_restarts, options.restart_delay),
@@ -47,7 +48,6 @@ Supervisor::Supervisor(const Options& options, const Plan& plan, const Environme
   // Orphans of the ranks become this process's children, wherever they went.
   prctl(PR_SET_CHILD_SUBREAPER, 1);
   context_.make_scratch_directory();
-  for (const pid_t pid : child_processes()) earlier_children_.insert(pid);
   loop_.watch_input(signal_fd_, [this] { take_signals(); });
 }
 
@@ -85,10 +85,9 @@ void Supervisor::prepare_run() {
   fresh.earlier_runs = std::move(result_.earlier_runs);
   result_ = std::move(fresh);
   result_.job_id = context_.job_id();
-  ranks_.assign(plan_.ranks.size(), Rank());
-  signalled_orphans_.clear();
+  processes_.reset(plan_.ranks.size());
+  outputs_.assign(plan_.ranks.size(), {-1, -1});
   phase_deadline_.reset();
-  last_signal_ = 0;
   running_ = 0;
   ended_ = 0;
   over_ = false;
@@ -135,11 +134,8 @@ void Supervisor::run_once() {
     pass_deadlines();
   }
   std::vector<ErrorNote> notes;
-  for (std::size_t i = 0; i < ranks_.size(); ++i) {
-    RankResult& rank = result_.ranks[i];
-    for (const Stream stream : {Stream::out, Stream::err}) {
-      close_output(static_cast<int>(i), stream);
-    }
+  for (RankResult& rank : result_.ranks) {
+    for (const Stream stream : {Stream::out, Stream::err}) close_output(rank.rank, stream);
     notes.push_back(rank.started ? read_error_note(context_.error_file(rank.rank)) : ErrorNote{});
     rank.tail = output_.tail(rank.rank);
   }
@@ -164,12 +160,12 @@ void Supervisor::watch_end(pid_t pid) {
 }
 
 void Supervisor::watch_output(int rank, Stream stream, int fd) {
-  ranks_[static_cast<std::size_t>(rank)].fds[static_cast<int>(stream)] = fd;
+  output_of(rank, stream) = fd;
   loop_.watch_input(fd, [this, rank, stream] { read_output(rank, stream); });
 }
 
 void Supervisor::read_output(int rank, Stream stream) {
-  const int fd = ranks_[static_cast<std::size_t>(rank)].fds[static_cast<int>(stream)];
+  const int fd = output_of(rank, stream);
   if (fd < 0) return;
   std::array<char, 65536> chunk;
   const ssize_t got = read(fd, chunk.data(), chunk.size());
@@ -181,7 +177,7 @@ void Supervisor::read_output(int rank, Stream stream) {
 }
 
 void Supervisor::close_output(int rank, Stream stream) {
-  int& fd = ranks_[static_cast<std::size_t>(rank)].fds[static_cast<int>(stream)];
+  int& fd = output_of(rank, stream);
   if (fd < 0) return;
   std::array<char, 65536> chunk;
   for (ssize_t got = 0; (got = read(fd, chunk.data(), chunk.size())) > 0;) {
@@ -204,12 +200,12 @@ void Supervisor::take_signal(const signalfd_siginfo& info) {
       reap();
       return;
     case SIGTSTP:
-      signal_groups(SIGSTOP);
+      processes_.signal_groups(SIGSTOP);
       stop_here();
-      signal_groups(SIGCONT);
+      processes_.signal_groups(SIGCONT);
       return;
     case SIGCONT:
-      signal_groups(SIGCONT);
+      processes_.signal_groups(SIGCONT);
       return;
     case SIGINT:
     case SIGTERM:
@@ -232,9 +228,7 @@ void Supervisor::take_signal(const signalfd_siginfo& info) {
       }
       return;
     default:  // one of --forward: for the ranks themselves, as their children may not expect it
-      for (std::size_t i = 0; i < ranks_.size(); ++i) {
-        if (ranks_[i].pid > 0 && !result_.ranks[i].ended) kill(ranks_[i].pid, signal);
-      }
+      processes_.signal_ranks(signal);
   }
 }
 
@@ -243,8 +237,7 @@ void Supervisor::reap() {
   bool has_orphan = false;
   for (pid_t pid = 0; (pid = waitpid(-1, &status, WNOHANG)) > 0;) {
     children_changed_ = true;
-    earlier_children_.erase(pid);
-    signalled_orphans_.erase(pid);
+    processes_.forget(pid);
     if (pid == reaper_.pid()) {
       reaper_.mark_reaped();
       output_.message(
@@ -252,27 +245,20 @@ void Supervisor::reap() {
           "that the ranks started may survive");
       continue;
     }
-    if (const std::optional<int> rank = running_rank(pid)) {
+    if (const std::optional<int> rank = processes_.running_rank(pid)) {
       rank_ended(*rank, status);
     } else {
       has_orphan = true;
     }
   }
   // It may have been the last one of an ended rank's group, whose number others get then.
-  if (has_orphan) signal_groups(0);
-}
-
-// The rank whose process this is. The number of an ended process may have a new owner.
-std::optional<int> Supervisor::running_rank(pid_t pid) const {
-  for (std::size_t i = 0; i < ranks_.size(); ++i) {
-    if (ranks_[i].pid == pid && !result_.ranks[i].ended) return static_cast<int>(i);
-  }
-  return std::nullopt;
+  if (has_orphan) processes_.signal_groups(0);
 }
 
 void Supervisor::rank_ended(int rank, int status) {
   RankResult& entry = result_.ranks[static_cast<std::size_t>(rank)];
   entry.ended = true;
+  processes_.mark_ended(rank);
   entry.order = ended_++;
   entry.duration = std::chrono::duration_cast<milliseconds>(Clock::now() - start_);
   --running_;
@@ -284,7 +270,7 @@ void Supervisor::rank_ended(int rank, int status) {
   } else {
     entry.exit_code = WEXITSTATUS(status);
   }
-  signal_groups(0);  // forgets the group if it is empty
+  processes_.signal_groups(0);  // forgets the group if it is empty
   const int id = replacements_.id_of(rank);
   entry.failed() ? store_->mark_lost(id) : store_->mark_ended(id);
   const bool is_replaceable = replacements_.is_elastic() && phase_ == Phase::running;
@@ -313,8 +299,8 @@ void Supervisor::stop(int signal, milliseconds grace) {
   }
   phase_ = Phase::stopping;
   phase_deadline_ = Clock::now() + grace;
-  signal_everyone(signal);
-  signal_groups(SIGCONT);  // a stopped process would not notice
+  processes_.signal_everyone(signal);
+  processes_.signal_groups(SIGCONT);  // a stopped process would not notice
   children_changed_ = true;
 }
 
@@ -325,48 +311,8 @@ void Supervisor::kill_all() {
   }
   phase_ = Phase::killing;
   phase_deadline_ = Clock::now() + kKillTime;
-  signal_everyone(SIGKILL);
+  processes_.signal_everyone(SIGKILL);
   children_changed_ = true;
-}
-
-void Supervisor::signal_everyone(int signal) {
-  last_signal_ = signal;
-  signal_groups(signal);
-  signalled_orphans_.clear();
-  for (const pid_t pid : orphans()) {
-    kill(pid, signal);
-    signalled_orphans_.insert(pid);
-  }
-}
-
-void Supervisor::signal_groups(int signal) {
-  for (std::size_t i = 0; i < ranks_.size(); ++i) {
-    Rank& rank = ranks_[i];
-    if (rank.pid <= 0 || rank.group_gone) continue;
-    // It may have joined another group.
-    if (!result_.ranks[i].ended && getpgid(rank.pid) != rank.pid) kill(rank.pid, signal);
-    if (kill(-rank.pid, signal) != 0 && errno == ESRCH && result_.ranks[i].ended) {
-      rank.group_gone = true;
-      reaper_.remove_group(rank.pid);
-    }
-  }
-  std::erase_if(replaced_groups_, [&](pid_t group) {
-    if (kill(-group, signal) == 0 || errno != ESRCH) return false;
-    reaper_.remove_group(group);
-    return true;
-  });
-}
-
-// Children that are no rank: what ranks started and left to us.
-std::vector<pid_t> Supervisor::orphans() const {
-  std::vector<pid_t> result;
-  for (const pid_t pid : child_processes()) {
-    if (!running_rank(pid) && pid != reaper_.pid() && !is_reaper(pid) &&
-        !earlier_children_.contains(pid)) {
-      result.push_back(pid);
-    }
-  }
-  return result;
 }
 
 void Supervisor::pass_deadlines() {
@@ -408,7 +354,7 @@ void Supervisor::look_for_the_end() {
   while (left.empty()) {
     if (running_ > 0 || !children_changed_ || over_) return;
     children_changed_ = false;
-    left = orphans();
+    left = processes_.orphans();
     // One whose parent ended during the search was passed over as another process's child.
     if (left.empty()) reap();
     over_ = left.empty() && !children_changed_;
@@ -418,9 +364,7 @@ void Supervisor::look_for_the_end() {
     return;
   }
   // Orphans of orphans turn up one generation at a time.
-  for (const pid_t pid : left) {
-    if (signalled_orphans_.insert(pid).second) kill(pid, last_signal_);
-  }
+  processes_.signal_late(left);
 }
 
 std::optional<Clock::time_point> Supervisor::next_deadline() const {

@@ -2,9 +2,8 @@
 
 #include <sys/signalfd.h>
 
-#include <memory>
+#include <array>
 #include <optional>
-#include <set>
 #include <vector>
 
 #include <gantry/extend/store.hpp>
@@ -16,6 +15,7 @@
 #include "launcher/processes/event_loop.hpp"
 #include "launcher/processes/job_context.hpp"
 #include "launcher/processes/process.hpp"
+#include "launcher/processes/rank_processes.hpp"
 #include "launcher/processes/reaper.hpp"
 #include "launcher/processes/replacements.hpp"
 
@@ -45,12 +45,6 @@ class Supervisor {
   // pausing before a restart
   enum class Phase { running, collecting, stopping, killing, pausing };
 
-  struct Rank {
-    pid_t pid = -1;
-    bool group_gone = false;
-    int fds[2] = {-1, -1};
-  };
-
   void prepare_run();
   void run_once();
   bool pause(std::chrono::milliseconds delay);
@@ -61,13 +55,15 @@ class Supervisor {
   void look_for_missing_ranks();
   void watch_end(pid_t pid);
   void watch_output(int rank, Stream stream, int fd);
+  int& output_of(int rank, Stream stream) {
+    return outputs_[static_cast<std::size_t>(rank)][static_cast<std::size_t>(stream)];
+  }
   void read_output(int rank, Stream stream);
   void close_output(int rank, Stream stream);
 
   void take_signals();
   void take_signal(const signalfd_siginfo& info);
   void reap();
-  std::optional<int> running_rank(pid_t pid) const;
   void rank_ended(int rank, int status);
   void end_job(const RankResult& failed);
 
@@ -81,9 +77,6 @@ class Supervisor {
 
   void stop(int signal, std::chrono::milliseconds grace);
   void kill_all();
-  void signal_everyone(int signal);
-  void signal_groups(int signal);
-  std::vector<pid_t> orphans() const;
   void pass_deadlines();
   void look_for_the_end();
   std::optional<Clock::time_point> next_deadline() const;
@@ -95,6 +88,7 @@ class Supervisor {
   int signal_fd_;
   JobContext context_;
   Reaper reaper_;  // before anything that starts a thread
+  RankProcesses processes_;
   EventLoop loop_;
   Output output_;
   std::optional<StoreServer> store_;  // another one for each start of the job
@@ -104,8 +98,7 @@ class Supervisor {
   std::string executable_;  // of the program
   std::optional<StdinRelay> stdin_;
 
-  std::vector<Rank> ranks_;
-  std::vector<pid_t> replaced_groups_;  // process groups of replaced ranks that may not be empty
+  std::vector<std::array<int, 2>> outputs_;  // descriptors of each rank's streams; -1: closed
   JobResult result_;
   Phase phase_ = Phase::running;
   std::optional<Clock::time_point> phase_deadline_;
@@ -113,11 +106,7 @@ class Supervisor {
   Clock::time_point first_start_;
   Clock::time_point start_;
   std::optional<std::int64_t> oom_kills_at_start_;
-  std::set<pid_t>
-      earlier_children_;  // children from before the job, of a shell that became glaunch
-  std::set<pid_t> signalled_orphans_;
   BindingWarnings warnings_;
-  int last_signal_ = 0;
   int running_ = 0;
   int ended_ = 0;
   bool over_ = false;

@@ -43,9 +43,8 @@ void Supervisor::go_on_without(RankResult& entry) {
 }
 
 void Supervisor::replace(RankResult& entry) {
-  Rank& rank = ranks_[static_cast<std::size_t>(entry.rank)];
   // What it has started must not use its device any more.
-  if (!rank.group_gone) kill(-rank.pid, SIGKILL);
+  processes_.kill_group(entry.rank);
   for (const Stream stream : {Stream::out, Stream::err}) close_output(entry.rank, stream);
   enter_note(entry, read_error_note(context_.error_file(entry.rank)), result_.ranks.size());
   entry.tail = output_.tail(entry.rank);
@@ -73,11 +72,7 @@ void Supervisor::start_replacement(int rank) {
   fresh.device = result_.ranks[index].device;
   fresh.device_uuid = result_.ranks[index].device_uuid;
   result_.replaced.push_back(std::exchange(result_.ranks[index], std::move(fresh)));
-  const Rank before = std::exchange(ranks_[index], Rank());
-  if (!before.group_gone) {
-    kill(-before.pid, SIGKILL);
-    replaced_groups_.push_back(before.pid);
-  }
+  processes_.replace(rank);
   output_.clear_tail(rank);
   JobValues values = values_;
   values.restarts = replacements_.begin(rank);

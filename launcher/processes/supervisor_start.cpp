@@ -47,7 +47,7 @@ std::optional<ExecFailure> Supervisor::start_rank(const RankPlan& rank, const Jo
   const Process& process = std::get<Process>(started);
   for (const auto& text : warnings_.add(process.binding_errors)) message("warning: " + text);
   const auto index = static_cast<std::size_t>(rank.rank);
-  ranks_[index].pid = process.pid;
+  processes_.add(rank.rank, process.pid);
   result_.ranks[index].pid = process.pid;
   result_.ranks[index].started = true;
   ++running_;
