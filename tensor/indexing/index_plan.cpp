@@ -67,11 +67,10 @@ void check_whole(const char* op, const Tensor& self, const IndexPlan::Kind& kind
                         self.device().str());
 }
 
-// Bytes of the index tensors. Masks are read twice: to count and to write.
+// Bytes of the index tensors.
 std::int64_t index_bytes(const GatherPlan& plan) {
   std::int64_t bytes = 0;
-  for (const IndexedDims& dims : plan.indices)
-    bytes += bytes_of(dims.index) * (dims.is_mask ? 2 : 1);
+  for (const IndexedDims& dims : plan.indices) bytes += bytes_of(dims.index);
   return bytes;
 }
 
