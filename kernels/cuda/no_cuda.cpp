@@ -118,8 +118,8 @@ void scatter_fibres(void*, const IndexingPlan&, ScatterMode) { refuse("scatter")
 std::size_t scatter_writes_bytes(const IndexingPlan&, ScatterMode) { refuse("scatter"); }
 void scatter_writes(void*, const IndexingPlan&, ScatterMode, void*) { refuse("scatter"); }
 
-std::size_t sum_tiles_bytes(const CompactionPlan&) { refuse("nonzero"); }
-void sum_tiles(void*, const CompactionPlan&, void*) { refuse("nonzero"); }
+std::size_t read_mask_bytes(const CompactionPlan&) { refuse("nonzero"); }
+void read_mask(void*, const CompactionPlan&, void*) { refuse("nonzero"); }
 void compact(const char* op, void*, const CompactionPlan&) { refuse(op); }
 
 void nary(void*, const NaryPlan&) { refuse("nary"); }

@@ -28,7 +28,7 @@ void dispatch_linear(const CompactionPlan& plan, const F& f) {
 
 // Calls f(TypeTag<word>) for the unsigned word of `bytes` bytes.
 template <class F>
-void dispatch_mask_word(int bytes, const F& f) {
+void dispatch_word(int bytes, const F& f) {
   switch (bytes) {
     case 1:
       return f(TypeTag<std::uint8_t>{});
@@ -42,25 +42,21 @@ void dispatch_mask_word(int bytes, const F& f) {
   __builtin_unreachable();
 }
 
-// Calls f(TypeTag<mask word>, CompactionTag<kind>, TypeTag<element word>). Only coordinates are
-// written for masks of more than one byte per element.
+// Calls f(CompactionTag<kind>, TypeTag<element word>).
 template <class F>
 void dispatch_compaction(const CompactionPlan& plan, const F& f) {
   switch (plan.kind) {
     case CompactionKind::coordinates:
-      return dispatch_mask_word(plan.mask_bytes, [&](auto word) {
-        f(word, CompactionTag<CompactionKind::coordinates>{}, TypeTag<std::int64_t>{});
-      });
+      return f(CompactionTag<CompactionKind::coordinates>{}, TypeTag<std::int64_t>{});
     case CompactionKind::offsets:
-      return f(TypeTag<std::uint8_t>{}, CompactionTag<CompactionKind::offsets>{},
-               TypeTag<std::int64_t>{});
+      return f(CompactionTag<CompactionKind::offsets>{}, TypeTag<std::int64_t>{});
     case CompactionKind::pack:
-      return dispatch_mask_word(plan.element_bytes, [&](auto element) {
-        f(TypeTag<std::uint8_t>{}, CompactionTag<CompactionKind::pack>{}, element);
+      return dispatch_word(plan.element_bytes, [&](auto element) {
+        f(CompactionTag<CompactionKind::pack>{}, element);
       });
     case CompactionKind::unpack:
-      return dispatch_mask_word(plan.element_bytes, [&](auto element) {
-        f(TypeTag<std::uint8_t>{}, CompactionTag<CompactionKind::unpack>{}, element);
+      return dispatch_word(plan.element_bytes, [&](auto element) {
+        f(CompactionTag<CompactionKind::unpack>{}, element);
       });
   }
 }

@@ -21,14 +21,11 @@ std::uint64_t value_bits(DType dtype) {
   return is_floating_point(dtype) ? all >> 1 : all;
 }
 
-CompactionPlan mask_plan(const TensorRef& mask, const TensorRef& sums) {
+CompactionPlan selection_plan(const TensorRef& mask, const TensorRef& selection) {
   CompactionPlan plan;
-  plan.mask = mask.data;
-  plan.mask_index = index_over(mask, mask.strides);
-  plan.mask_bytes = static_cast<int>(element_size(mask.dtype));
-  plan.value_bits = value_bits(mask.dtype);
   plan.numel = mask.numel();
-  plan.sums = static_cast<std::int64_t*>(sums.data);
+  plan.bits = static_cast<std::uint64_t*>(selection.data);
+  plan.sums = static_cast<std::int64_t*>(selection.data) + selection_words(plan.numel);
   return plan;
 }
 
@@ -49,59 +46,63 @@ void submit_compaction(const char* op, const Target& target,
 
 }  // namespace
 
-void sum_tiles(const Target& target, const TensorRef& sums, const TensorRef& mask) {
-  const CompactionPlan plan = mask_plan(mask, sums);
+void read_mask(const Target& target, const TensorRef& selection, const TensorRef& mask) {
+  CompactionPlan plan = selection_plan(mask, selection);
   if (plan.numel == 0) return;
+  plan.mask = mask.data;
+  plan.mask_index = index_over(mask, mask.strides);
+  plan.mask_bytes = static_cast<int>(element_size(mask.dtype));
+  plan.value_bits = value_bits(mask.dtype);
   submit(
-      "count_mask", target, {&sums, &mask}, [plan] { host::sum_tiles(plan); },
+      "read_mask", target, {&selection, &mask}, [plan] { host::read_mask(plan); },
       [&](void* stream) {
-        const Scratch scratch(target, cuda::sum_tiles_bytes(plan));
-        cuda::sum_tiles(stream, plan, scratch.data());
+        const Scratch scratch(target, cuda::read_mask_bytes(plan));
+        cuda::read_mask(stream, plan, scratch.data());
       });
 }
 
 void write_coordinates(const Target& target, const TensorRef& out, const TensorRef& mask,
-                       const TensorRef& sums, std::int64_t limit) {
+                       const TensorRef& selection, std::int64_t limit) {
   if (limit == 0 || mask.ndim == 0) return;
-  CompactionPlan plan = mask_plan(mask, sums);
+  CompactionPlan plan = selection_plan(mask, selection);
   set_packed(plan, out, limit);
   plan.kind = CompactionKind::coordinates;
   plan.dim_stride = out.strides[1];
   plan.ndim = mask.ndim;
   for (int d = 0; d < mask.ndim; ++d) plan.sizes[d] = mask.sizes[d];
-  submit_compaction("nonzero", target, {&out, &mask, &sums}, plan);
+  submit_compaction("nonzero", target, {&out, &selection}, plan);
 }
 
 void write_offsets(const Target& target, const TensorRef& out, const TensorRef& mask,
-                   const std::int64_t* strides, const TensorRef& sums, std::int64_t limit) {
+                   const std::int64_t* strides, const TensorRef& selection, std::int64_t limit) {
   if (limit == 0) return;
-  CompactionPlan plan = mask_plan(mask, sums);
+  CompactionPlan plan = selection_plan(mask, selection);
   set_packed(plan, out, limit);
   plan.kind = CompactionKind::offsets;
   plan.places = index_over(mask, strides);
-  submit_compaction("mask_offsets", target, {&out, &mask, &sums}, plan);
+  submit_compaction("mask_offsets", target, {&out, &selection}, plan);
 }
 
 void pack_masked(const char* op, const Target& target, const TensorRef& out, const TensorRef& in,
-                 const TensorRef& mask, const TensorRef& sums, std::int64_t limit) {
+                 const TensorRef& mask, const TensorRef& selection, std::int64_t limit) {
   if (limit == 0) return;
-  CompactionPlan plan = mask_plan(mask, sums);
+  CompactionPlan plan = selection_plan(mask, selection);
   set_packed(plan, out, limit);
   plan.kind = CompactionKind::pack;
   plan.places = index_over(in, in.strides);
   plan.unpacked = in.data;
-  submit_compaction(op, target, {&out, &in, &mask, &sums}, plan);
+  submit_compaction(op, target, {&out, &in, &selection}, plan);
 }
 
 void unpack_masked(const char* op, const Target& target, const TensorRef& out, const TensorRef& in,
-                   const TensorRef& mask, const TensorRef& sums, std::int64_t limit) {
+                   const TensorRef& mask, const TensorRef& selection, std::int64_t limit) {
   if (limit == 0) return;
-  CompactionPlan plan = mask_plan(mask, sums);
+  CompactionPlan plan = selection_plan(mask, selection);
   set_packed(plan, in, limit);
   plan.kind = CompactionKind::unpack;
   plan.places = index_over(out, out.strides);
   plan.unpacked = out.data;
-  submit_compaction(op, target, {&out, &in, &mask, &sums}, plan);
+  submit_compaction(op, target, {&out, &in, &selection}, plan);
 }
 
 }  // namespace gantry::kernels

@@ -13,12 +13,15 @@ enum class CompactionKind : std::uint8_t { coordinates, offsets, pack, unpack };
 
 // The plan of both passes. A POD.
 struct CompactionPlan {
+  std::int64_t numel = 0;
+  std::uint64_t* bits = nullptr;
+  std::int64_t* sums = nullptr;
+
+  // The first pass.
   const void* mask = nullptr;
   StridedIndex mask_index;       // offsets of the mask's elements, in row-major order
   int mask_bytes = 1;            // per element
   std::uint64_t value_bits = 0;  // an element is not zero if it has one of these bits
-  std::int64_t numel = 0;
-  std::int64_t* sums = nullptr;
 
   // The second pass.
   CompactionKind kind = CompactionKind::pack;
@@ -79,14 +82,14 @@ GANTRY_HD void compact_element(const CompactionPlan& plan, std::int64_t i, std::
 }
 
 namespace host {
-void sum_tiles(const CompactionPlan& plan);
+void read_mask(const CompactionPlan& plan);
 void compact(const CompactionPlan& plan);
 }  // namespace host
 
 namespace cuda {
-// Bytes of scratch memory for sum_tiles.
-[[nodiscard]] std::size_t sum_tiles_bytes(const CompactionPlan& plan);
-void sum_tiles(void* stream, const CompactionPlan& plan, void* scratch);
+// Bytes of scratch memory for read_mask.
+[[nodiscard]] std::size_t read_mask_bytes(const CompactionPlan& plan);
+void read_mask(void* stream, const CompactionPlan& plan, void* scratch);
 void compact(const char* op, void* stream, const CompactionPlan& plan);
 }  // namespace cuda
 

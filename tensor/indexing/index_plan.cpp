@@ -55,11 +55,10 @@ std::int64_t bytes_of(const Tensor& tensor) {
   return tensor.defined() ? static_cast<std::int64_t>(tensor.nbytes()) : 0;
 }
 
-// Bytes of the index tensors. Masks are read twice: to count and to write.
+// Bytes of the index tensors.
 std::int64_t index_bytes(const GatherPlan& plan) {
   std::int64_t bytes = 0;
-  for (const IndexedDims& dims : plan.indices)
-    bytes += bytes_of(dims.index) * (dims.is_mask ? 2 : 1);
+  for (const IndexedDims& dims : plan.indices) bytes += bytes_of(dims.index);
   return bytes;
 }
 

@@ -176,7 +176,7 @@ class Flattener {
       for (int d = 0; d < dims.count; ++d) strides.push_back(view_.stride(dims.dim + d) / unit_);
       const Tensor offsets = empty({dims.found}, options);
       kernels::write_offsets(target, offsets.ref(), dims.index.ref(), strides.data(),
-                             dims.tile_sums.ref(), dims.found);
+                             dims.selection.ref(), dims.found);
       kept.push_back(offsets);
       terms.push_back(offsets_term(offsets));
     }
@@ -209,7 +209,7 @@ GatherPlan plan_gather(std::string_view op, ParsedIndices parsed, Device device)
     dims.index = dims.index.to(device);
     const MaskCount count = count_mask(dims.index);
     dims.found = count.found;
-    dims.tile_sums = count.tile_sums;
+    dims.selection = count.selection;
   }
   plan.index_sizes = broadcast_indices(op, plan.indices, device);
   int covered = 0;
@@ -254,7 +254,7 @@ std::int64_t temporary_bytes(const GatherPlan& plan) {
   for (const IndexedDims& dims : plan.indices) {
     if (dims.is_moved) bytes += static_cast<std::int64_t>(dims.index.nbytes());
     if (!dims.is_mask) continue;
-    bytes += static_cast<std::int64_t>(dims.tile_sums.nbytes());
+    bytes += static_cast<std::int64_t>(dims.selection.nbytes());
     if (!is_packed(plan)) bytes += dims.found * kOffsetBytes;
   }
   const std::int64_t positions = plan.index_sizes.product();
@@ -275,7 +275,7 @@ void gather_indexed(const Tensor& out, const Tensor& view, const GatherPlan& pla
   if (is_packed(plan)) {
     const IndexedDims& mask = plan.indices.front();
     kernels::pack_masked("index", target, out.ref(), view.ref(), mask.index.ref(),
-                         mask.tile_sums.ref(), mask.found);
+                         mask.selection.ref(), mask.found);
     return;
   }
   const FlatAccess access = Flattener("index", view, plan).run();
@@ -290,7 +290,7 @@ void scatter_indexed(const Tensor& view, const ScatterPlan& plan, const Tensor& 
   if (is_packed(places) && !plan.accumulate) {
     const IndexedDims& mask = places.indices.front();
     kernels::unpack_masked("index_put_", target, view.ref(), source.ref(), mask.index.ref(),
-                           mask.tile_sums.ref(), mask.found);
+                           mask.selection.ref(), mask.found);
     return;
   }
   const FlatAccess access = Flattener("index_put_", view, places).run();

@@ -8,12 +8,12 @@
 namespace gantry::detail {
 
 MaskCount count_mask(const Tensor& mask) {
-  const std::int64_t tiles = kernels::compaction_tiles(mask.numel());
+  const std::int64_t size = kernels::selection_size(mask.numel());
   MaskCount result;
-  result.tile_sums = empty({tiles}, {.dtype = DType::i64, .device = mask.device()});
-  if (tiles == 0) return result;
-  kernels::sum_tiles(target_of(mask), result.tile_sums.ref(), mask.ref());
-  result.found = result.tile_sums.select(0, tiles - 1).item<std::int64_t>();
+  result.selection = empty({size}, {.dtype = DType::i64, .device = mask.device()});
+  if (size == 0) return result;
+  kernels::read_mask(target_of(mask), result.selection.ref(), mask.ref());
+  result.found = result.selection.select(0, size - 1).item<std::int64_t>();
   return result;
 }
 

@@ -9,7 +9,7 @@ namespace gantry::detail {
 // The elements of a tensor that are not zero. Note [Compaction].
 struct MaskCount {
   std::int64_t found = 0;
-  Tensor tile_sums;  // i64, on the tensor's device
+  Tensor selection;  // i64, on the tensor's device
 };
 
 // Counts them on the current stream of the tensor's device. The host waits.

@@ -33,7 +33,7 @@ Tensor run_nonzero(const char* op, const Tensor& self) {
       empty({self.dim(), count.found}, {.dtype = DType::i64, .device = self.device()});
   const Tensor result = columns.t();
   kernels::write_coordinates(detail::target_of(self), result.ref(), self.ref(),
-                             count.tile_sums.ref(), count.found);
+                             count.selection.ref(), count.found);
   return result;
 }
 
@@ -59,7 +59,7 @@ Tensor run_masked_select(const Tensor* out, const Tensor& self, const Tensor& ma
   }
   const Tensor result = out != nullptr ? *out : empty({count.found}, self.options());
   kernels::pack_masked(kOp, detail::target_of(self), result.ref(), self.expand(shape).ref(),
-                       selecting.ref(), count.tile_sums.ref(), count.found);
+                       selecting.ref(), count.selection.ref(), count.found);
   return result;
 }
 
@@ -99,7 +99,7 @@ detail::MaskCount check_masked_scatter(const char* op, const Tensor& self, const
 void run_masked_scatter(const char* op, const Tensor& self, const Tensor& mask,
                         const Tensor& source, const detail::MaskCount& count) {
   kernels::unpack_masked(op, detail::target_of(self), self.ref(), source.reshape({-1}).ref(),
-                         mask.expand(self.sizes()).ref(), count.tile_sums.ref(), count.found);
+                         mask.expand(self.sizes()).ref(), count.selection.ref(), count.found);
 }
 
 }  // namespace

@@ -33,7 +33,7 @@ struct IndexedDims {
   bool is_mask = false;    ///< selects where `index` is not zero
   bool is_moved = false;   ///< `index` is a copy of a CPU tensor, on the device
   std::int64_t found = 0;  ///< elements that a mask selects; of a bool 1 or 0
-  Tensor tile_sums;        ///< of a mask: selected elements up to the end of each tile
+  Tensor selection;        ///< of a mask: its elements as bits, and the counts of tiles of them
 };
 
 /// A read that copies the elements at the positions of index tensors.

@@ -11,30 +11,37 @@ namespace gantry::kernels::cuda {
 namespace {
 
 // Note [Scans of long rows]
-// A block of scan_long_rows scans one tile after the other, and holds two. One tile is complete in
-// shared memory: its total is published. The next tile is arriving. A round of the block:
-//  1. Takes the number of a third tile, and reads the totals before the complete tile, as far as
+// A block of scan_long_rows scans one tile after the other, and holds several. All but one are
+// complete in shared memory: their totals are published. The last one is arriving. A round of the
+// block:
+//  1. Waits for the arriving tile, and reads the totals before the oldest complete tile, as far as
 //     they are published (Note [Look-back by levels]).
-//  2. Waits for the arriving tile, adds it up and publishes its total.
-//  3. Waits for those totals before the complete tile that were missing.
-//  4. Scans the complete tile, writes the results, and loads the third tile in its place.
-// Step 3 hardly waits: the tiles before the complete one published their totals about a round ago.
-// The other blocks of the multiprocessor work while this one waits for its loads.
+//  2. Adds up the arriving tile and publishes its total.
+//  3. Waits for those totals before the oldest tile that were missing.
+//  4. Takes the number of another tile.
+//  5. Scans the oldest tile, writes the results, and loads the other tile in its place.
+// Between the number of a tile and its published total, a block waits for nothing but the load.
+// So a wait of one block for another delays no further one. Step 3 hardly waits: the tiles before
+// the oldest one published their totals about a round ago. The other blocks of the multiprocessor
+// work while this one waits for its loads.
 //
-// No block waits forever. A block publishes the totals of a tile after waits only for tiles of
-// lower numbers: those before its preceding tiles, and the rest of the groups that the tile ends. A
-// tile has a number only once its block runs. So the published totals advance from the lowest
-// number up, however few blocks run at a time.
+// No block waits forever. A tile has a number only once its block runs, and its total needs no
+// other tile. The total of a group needs only tiles of lower numbers: the rest of the group, and
+// groups before it. So the published totals advance from the lowest number up, however few blocks
+// run at a time.
 //
 // A warp has 32 consecutive groups of elements, and is the only one that accesses them in shared
-// memory. So the warps of a block meet twice a round: when they know their totals, and when they
-// know the value before the tile.
+// memory. So the warps of a block meet three times a round: when they know their totals, when they
+// know the value before the tile, and when they know the number of the next tile.
 
 constexpr int kLongThreads = static_cast<int>(kScanTile) / kScanGroup;
 constexpr int kLongWarps = kLongThreads / 32;
 // Groups of groups: of elements of a tile, and of threads of a warp.
 constexpr int kTileGroups = kLongThreads / kScanGroup;
 static_assert(kTileGroups == kScanGroup && kTileLevels <= kLongWarps);
+// Complete tiles that a block holds at most, and the places of tiles in its shared memory.
+constexpr int kHeldTiles = 1;
+constexpr int kTileBuffers = kHeldTiles + 1;
 
 // Elements of a chunk, the unit of accesses, and chunks of a thread.
 template <class T>
@@ -63,14 +70,15 @@ __device__ unsigned wide_place(unsigned lane, unsigned i) {
 // The shared memory of a block.
 template <class T, class Acc>
 struct LongScanMemory {
-  ScanChunk<T> tiles[2][kLongWarps][32 * kThreadChunks<T>];
+  ScanChunk<T> tiles[kTileBuffers][kLongWarps][32 * kThreadChunks<T>];
   // The totals of the groups of elements. The last of each row is unused: it keeps the rows on
   // different banks.
   Acc totals[kTileGroups][kScanGroup + 1];
   Acc group_totals[kTileGroups];
-  Acc siblings[kLongWarps][kScanGroup];  // totals that a warp has read
-  Acc running[kTileLevels];              // the running value of each level before the complete tile
-  std::uint32_t task;                    // the number of the third tile
+  Acc before_groups[kTileBuffers][kTileGroups];  // the running values before the groups of groups
+  Acc siblings[kLongWarps][kScanGroup];          // totals that a warp has read
+  Acc running[kTileLevels];                // the running value of each level before the oldest tile
+  std::uint32_t task;                      // the number of the next tile
   std::uint32_t first_units[kTileLevels];  // of each level of a fibre
 };
 
@@ -78,14 +86,8 @@ struct LongScanMemory {
 struct ScanTasks {
   std::uint32_t tiles = 0;  // of a fibre
   std::uint32_t count = 0;  // of all fibres
+  int levels = 0;           // of the totals before a fibre's last tile
 };
-
-// from_accumulator(), for f32 without a second look for NaNs.
-template <class T, class Acc>
-__device__ T scan_result(Acc value) {
-  if constexpr (std::is_same_v<T, float>) return convert<T>(value);
-  return from_accumulator<T>(value);
-}
 
 // The part of one thread in the scan of a block.
 template <class T, ScanOp kOp>
@@ -94,12 +96,6 @@ class LongScan {
   using Step = ScanStep<ScanAccumulator<T>, kOp>;
   using Acc = typename Step::Acc;
   using Memory = LongScanMemory<T, Acc>;
-
-  // What a thread keeps of a tile that it has added up.
-  struct Prefix {
-    Acc groups = Step::neutral();    // the running value of the groups of groups before its own
-    Acc in_group = Step::neutral();  // the running value of the groups of elements before its own
-  };
 
   __device__ LongScan(const FibrePlan& plan, const TileTotals& totals, const ScanTasks& tasks,
                       Memory& memory)
@@ -126,11 +122,16 @@ class LongScan {
     __pipeline_commit();
   }
 
-  // Waits for a tile, and adds up the thread's elements. The totals of the block's groups are known
-  // when its threads have met.
-  __device__ void sum(int buffer, Prefix& prefix) const {
+  // Waits for the tile that was loaded.
+  __device__ void wait() const {
     __pipeline_wait_prior(0);
     __syncwarp();
+  }
+
+  // Adds up the thread's elements of a tile that has arrived. Returns the running value of the
+  // elements before them in their group of groups. The totals of the block's groups are known when
+  // its threads have met.
+  __device__ Acc sum(int buffer) const {
     Acc total = Step::neutral();
 #pragma unroll
     for (unsigned i = 0; i < kThreadChunks<T>; ++i) {
@@ -144,21 +145,23 @@ class LongScan {
     Acc* totals = memory_.totals[thread_ / kScanGroup];
     totals[in_group] = total;
     __syncwarp();
-    prefix.in_group = running_value<Step>(totals, static_cast<int>(in_group));
+    const Acc before = running_in_group(totals, in_group);
     if (in_group == kScanGroup - 1) {
-      memory_.group_totals[thread_ / kScanGroup] = Step::combine(prefix.in_group, total);
+      memory_.group_totals[thread_ / kScanGroup] = Step::combine(before, total);
     }
+    return before;
   }
 
-  // Publishes the total of the tile of the preceding sum().
-  __device__ void publish_total(std::uint32_t task, Prefix& prefix) const {
-    const unsigned group = thread_ / kScanGroup;
-    prefix.groups = running_value<Step>(memory_.group_totals, static_cast<int>(group));
+  // Publishes the total of the tile of the preceding sum(). The last warp does.
+  __device__ void publish_total(std::uint32_t task, int buffer) const {
     if (warp_ != kLongWarps - 1) return;
+    const unsigned group = lane_ % kTileGroups;
+    const Acc before = running_in_group(memory_.group_totals, group);
     const auto [fibre, tile] = place(task);
     // As the last thread of the block has it.
-    Acc total = Step::combine(prefix.groups, memory_.group_totals[kTileGroups - 1]);
+    Acc total = Step::combine(before, memory_.group_totals[kTileGroups - 1]);
     if (lane_ == 31) publish(unit_of(fibre, 0, tile), total);
+    memory_.before_groups[buffer][group] = before;
     std::uint32_t unit = tile;
     if (unit % kScanGroup != kScanGroup - 1) return;
     total = __shfl_sync(0xffffffffu, total, 31);
@@ -184,35 +187,37 @@ class LongScan {
   // Waits for the totals before the tile. Their running values are known when the block's threads
   // have met.
   __device__ void look_back(std::uint32_t task, const PolledTotal& polled) const {
+    if (static_cast<int>(warp_) >= tasks_.levels) return;
     const auto [fibre, tile] = place(task);
-    const std::uint32_t unit = unit_at(tile, warp_);
-    if (unit == 0) return;
-    const Acc value = siblings_value(fibre, warp_, unit, polled);
+    const Acc value = siblings_value(fibre, warp_, unit_at(tile, warp_), polled);
     if (lane_ == 0) memory_.running[warp_] = value;
   }
 
-  // Scans a tile and writes the results.
-  __device__ void write(std::uint32_t task, int buffer, const Prefix& prefix) const {
+  // Scans a tile and writes the results. `in_group` is what sum() returned for it.
+  __device__ void write(std::uint32_t task, int buffer, Acc in_group) const {
     const auto [fibre, tile] = place(task);
     Acc before = Step::neutral();
-#pragma unroll
-    for (int level = kTileLevels - 1; level >= 0; --level) {
-      if (unit_at(tile, static_cast<unsigned>(level)) > 0) {
-        before = Step::combine(before, memory_.running[level]);
-      }
+#pragma unroll 4
+    for (int level = tasks_.levels - 1; level >= 0; --level) {
+      before = Step::combine(before, memory_.running[level]);
     }
-    before = Step::combine(Step::combine(before, prefix.groups), prefix.in_group);
+    before = Step::combine(before, memory_.before_groups[buffer][thread_ / kScanGroup]);
+    before = Step::combine(before, in_group);
     Acc running = Step::neutral();
+    Acc result = before;
 #pragma unroll
     for (unsigned i = 0; i < kThreadChunks<T>; ++i) {
       ScanChunk<T> chunk = own_chunk(buffer, i);
 #pragma unroll
       for (int e = 0; e < kChunkElements<T>; ++e) {
         running = Step::combine(running, static_cast<Acc>(chunk.values[e]));
-        chunk.values[e] = scan_result<T>(Step::combine(before, running));
+        result = Step::combine(before, running);
+        chunk.values[e] = static_cast<T>(result);
       }
       own_chunk(buffer, i) = chunk;
     }
+    // A result after a NaN is a NaN, of sums and of products.
+    if (result != result) make_canonical(buffer);
     __syncwarp();
     const std::int64_t first = tile * kScanTile;
     T* out = static_cast<T*>(plan_.out.data) + plan_.out.outer.offset(fibre) + first + warp_first();
@@ -263,6 +268,28 @@ class LongScan {
     return running_value<Step>(siblings, static_cast<int>(before));
   }
 
+  // Note [Canonical NaN]: the thread's results as from_accumulator() has them.
+  __device__ void make_canonical(int buffer) const {
+#pragma unroll 1
+    for (unsigned i = 0; i < kThreadChunks<T>; ++i) {
+      for (T& value : own_chunk(buffer, i).values) {
+        value = from_accumulator<T>(static_cast<float>(value));
+      }
+    }
+  }
+
+  // The running value of the first `count` totals of a group, fewer than all. The threads of a warp
+  // have different counts.
+  __device__ static Acc running_in_group(const Acc* totals, unsigned count) {
+    Acc result = Step::neutral();
+#pragma unroll
+    for (unsigned i = 0; i < kScanGroup - 1; ++i) {
+      const Acc total = totals[i];
+      if (i < count) result = Step::combine(result, total);
+    }
+    return result;
+  }
+
   // For the last tile of a fibre, whose end may be within a chunk.
   __device__ void load_last(const T* in, int rest, int buffer) const {
 #pragma unroll 1
@@ -310,7 +337,7 @@ class LongScan {
 // Blocks of scan_long_rows that a multiprocessor holds: as many as its shared memory has room for,
 // or its threads.
 template <class T>
-constexpr int kLongBlocks = sizeof(T) == 4 ? 6 : 8;
+constexpr int kLongBlocks = sizeof(T) == 4 ? 12 / kTileBuffers : 8;
 
 // Scans fibres for which is_long_scan() holds, as Note [Scans of long rows] tells.
 template <class T, ScanOp kOp>
@@ -319,10 +346,14 @@ __global__ void __launch_bounds__(kLongThreads, kLongBlocks<T>)
                    const __grid_constant__ TileTotals totals,
                    const __grid_constant__ ScanTasks tasks) {
   using Scan = LongScan<T, kOp>;
+  using Acc = typename Scan::Acc;
   __shared__ typename Scan::Memory memory;
   const Scan scan(plan, totals, tasks, memory);
-  // A thread of a warp that has no level to look back, unless a fibre has 2^24 tiles.
+  // A thread of a warp that has no level to look back, unless a fibre has 2^24 tiles. The compiler
+  // merges the calls of atomicAdd() of a warp, and has the warp wait for the result at once. So it
+  // is atomicInc(), with a limit that is not reached.
   const bool takes = threadIdx.x == kLongThreads - 64;
+  const auto take = [&] { return atomicInc(totals.next_tile, 0xfffffffeu); };
   if (threadIdx.x == 0) {
     std::uint32_t first = 0;
     for (int level = 0; level < kTileLevels; ++level) {
@@ -330,32 +361,47 @@ __global__ void __launch_bounds__(kLongThreads, kLongBlocks<T>)
       first += tasks.tiles >> (level * kScanGroupBits);
     }
   }
-  if (takes) memory.task = atomicAdd(totals.next_tile, 1u);
+  if (takes) memory.task = take();
   __syncthreads();
+  const std::uint32_t none = tasks.count;
   std::uint32_t arriving = memory.task;
-  std::uint32_t complete = tasks.count;  // none
-  typename Scan::Prefix prefix;
+  // The complete tiles, the newest first, and the values of sum().
+  std::uint32_t complete[kHeldTiles];
+  Acc in_group[kHeldTiles];
+  for (std::uint32_t& task : complete) task = none;
   scan.load(arriving, 0);
-  for (int buffer = 0;; buffer ^= 1) {
-    const bool arrives = arriving < tasks.count;
-    const bool completes = complete < tasks.count;
-    std::uint32_t next = tasks.count;
-    if (takes && arrives) next = atomicAdd(totals.next_tile, 1u);
+  for (int buffer = 0;;) {
+    const int next_buffer = buffer + 1 == kTileBuffers ? 0 : buffer + 1;
+    const bool arrives = arriving < none;
+    const std::uint32_t oldest = complete[kHeldTiles - 1];
+    const bool completes = oldest < none;
+    if (arrives) scan.wait();
     PolledTotal polled;
-    if (completes) polled = scan.poll_before(complete);
-    typename Scan::Prefix next_prefix;
-    if (arrives) scan.sum(buffer, next_prefix);
+    if (completes) polled = scan.poll_before(oldest);
+    Acc next_in_group = Scan::Step::neutral();
+    if (arrives) next_in_group = scan.sum(buffer);
     __syncthreads();
-    if (arrives) scan.publish_total(arriving, next_prefix);
-    if (completes) scan.look_back(complete, polled);
+    if (arrives) scan.publish_total(arriving, buffer);
+    if (completes) scan.look_back(oldest, polled);
+    __syncthreads();
+    std::uint32_t next = none;
+    if (takes && arrives) next = take();
+    if (completes) scan.write(oldest, next_buffer, in_group[kHeldTiles - 1]);
     if (takes) memory.task = next;
     __syncthreads();
-    if (completes) scan.write(complete, buffer ^ 1, prefix);
-    if (!arrives) break;
-    complete = arriving;
-    prefix = next_prefix;
+#pragma unroll
+    for (int i = kHeldTiles - 1; i > 0; --i) {
+      complete[i] = complete[i - 1];
+      in_group[i] = in_group[i - 1];
+    }
+    complete[0] = arrives ? arriving : none;
+    in_group[0] = next_in_group;
+    bool holds = false;
+    for (const std::uint32_t task : complete) holds |= task < none;
+    if (!holds) break;
     arriving = memory.task;
-    scan.load(arriving, buffer ^ 1);
+    buffer = next_buffer;
+    scan.load(arriving, buffer);
   }
 }
 
@@ -400,6 +446,7 @@ bool launch_long_scan(void* stream, const FibrePlan& plan, const TileTotals& tot
   ScanTasks tasks;
   tasks.tiles = static_cast<std::uint32_t>(tiles);
   tasks.count = static_cast<std::uint32_t>(plan.count * tiles);
+  while (((tiles - 1) >> (tasks.levels * kScanGroupBits)) > 0) ++tasks.levels;
   launch("scan_long_rows", stream, static_cast<unsigned>(blocks), kLongThreads, 0, kernel, plan,
          totals, tasks);
   return true;

@@ -31,23 +31,39 @@ std::vector<std::int64_t> selected(const Array& mask) {
   return result;
 }
 
-TEST(CompactionTest, SumsCountTheTilesOfEveryLayout) {
+TEST(CompactionTest, ASelectionHasTheBitsOfEveryLayoutAndSumsOfItsTiles) {
   for (const DType dtype : testing::kAllTypes) {
-    for (const Layout& layout : testing::input_layouts({3, 70, 45})) {
+    std::vector<Layout> layouts = testing::input_layouts({3, 70, 45});
+    // Ends within a word, at one, within a tile of several, and at a tile.
+    for (const std::int64_t size : {1, 31, 64, 4095, 4096, 4097, 8192 + 65, 40 * 4096}) {
+      layouts.push_back(contiguous({size}));
+      layouts.push_back(testing::shifted({size}));
+    }
+    for (const Layout& layout : layouts) {
       Array mask(dtype, layout);
       fill_mask(mask, 1, 2);
-      const std::int64_t tiles = kernels::compaction_tiles(mask.numel());
+      const std::int64_t size = kernels::selection_size(mask.numel());
       const std::vector<Array> arrays = run_everywhere(
-          {Array(i64, contiguous({tiles})), mask},
+          {Array(i64, contiguous({size})), mask},
           [](const Target& target, const std::vector<TensorRef>& t) {
-            kernels::sum_tiles(target, t[0], t[1]);
+            kernels::read_mask(target, t[0], t[1]);
           },
           layout.name);
+      const std::int64_t words = kernels::selection_words(mask.numel());
       std::int64_t sum = 0;
+      std::uint64_t bits = 0;
       for (std::int64_t i = 0; i < mask.numel(); ++i) {
+        bits |= std::uint64_t{is_set(mask, i)} << (i % 64);
         sum += is_set(mask, i) ? 1 : 0;
-        if ((i + 1) % kernels::kCompactionTile == 0 || i + 1 == mask.numel()) {
-          ASSERT_EQ(arrays[0].get<std::int64_t>(i / kernels::kCompactionTile), sum) << layout.name;
+        const bool ends = i + 1 == mask.numel();
+        if ((i + 1) % 64 == 0 || ends) {
+          ASSERT_EQ(static_cast<std::uint64_t>(arrays[0].get<std::int64_t>(i / 64)), bits)
+              << layout.name << i;
+          bits = 0;
+        }
+        if ((i + 1) % kernels::kCompactionTile == 0 || ends) {
+          ASSERT_EQ(arrays[0].get<std::int64_t>(words + i / kernels::kCompactionTile), sum)
+              << layout.name << i;
         }
       }
     }
@@ -61,11 +77,11 @@ TEST(CompactionTest, CoordinatesAreInRowMajorOrder) {
       fill_mask(mask, 2, 2);
       const std::vector<std::int64_t> wanted = selected(mask);
       const auto count = static_cast<std::int64_t>(wanted.size());
-      const std::int64_t tiles = kernels::compaction_tiles(mask.numel());
+      const std::int64_t size = kernels::selection_size(mask.numel());
       const std::vector<Array> arrays = run_everywhere(
-          {Array(i64, contiguous({tiles})), mask, Array(i64, testing::transposed({count, 3}))},
+          {Array(i64, contiguous({size})), mask, Array(i64, testing::transposed({count, 3}))},
           [&](const Target& target, const std::vector<TensorRef>& t) {
-            kernels::sum_tiles(target, t[0], t[1]);
+            kernels::read_mask(target, t[0], t[1]);
             kernels::write_coordinates(target, t[2], t[1], t[0], count);
           },
           layout.name);
@@ -88,9 +104,9 @@ TEST(CompactionTest, OffsetsArePackedAndStopAtTheLimit) {
   Array offsets(i64, contiguous({count}));
   for (std::int64_t r = 0; r < count; ++r) offsets.set<std::int64_t>(r, -7);
   const std::vector<Array> arrays = run_everywhere(
-      {Array(i64, contiguous({kernels::compaction_tiles(mask.numel())})), mask, offsets},
+      {Array(i64, contiguous({kernels::selection_size(mask.numel())})), mask, offsets},
       [&](const Target& target, const std::vector<TensorRef>& t) {
-        kernels::sum_tiles(target, t[0], t[1]);
+        kernels::read_mask(target, t[0], t[1]);
         kernels::write_offsets(target, t[2], t[1], strides, t[0], count - 2);
       },
       "offsets");
@@ -111,10 +127,10 @@ void expect_packed(DType dtype, const Layout& mask_layout, const Layout& layout)
   Array source(dtype, testing::sliced({count}));
   fill_random(source, 6);
   const std::vector<Array> arrays = run_everywhere(
-      {Array(i64, contiguous({kernels::compaction_tiles(mask.numel())})), mask, data,
+      {Array(i64, contiguous({kernels::selection_size(mask.numel())})), mask, data,
        Array(dtype, contiguous({count})), source},
       [&](const Target& target, const std::vector<TensorRef>& t) {
-        kernels::sum_tiles(target, t[0], t[1]);
+        kernels::read_mask(target, t[0], t[1]);
         kernels::pack_masked("pack", target, t[3], t[2], t[1], t[0], count);
         kernels::unpack_masked("unpack", target, t[2], t[4], t[1], t[0], count);
       },

@@ -69,10 +69,10 @@ TEST_P(IndexPlanTest, ExplainSaysWhatIsReadAndMoved) {
                 "\n  dim 0 by i64 [3]\n"
                 "  dim 1 by i64 [3]\n"
                 "  moves 120 bytes, temporaries 24 bytes\n");
-  // The mask is read twice, and 8 bytes of sums.
+  // The mask is read once. Its bits and a sum, of 8 bytes each, are written and read.
   EXPECT_EQ(explain(t, {mask()}), "Gather [3] f32 on " + place() +
                                       "\n  dims 0 to 1 by a mask of 6, 3 selected\n"
-                                      "  moves 52 bytes, temporaries 8 bytes\n");
+                                      "  moves 62 bytes, temporaries 16 bytes\n");
 }
 
 TEST_P(IndexPlanTest, ExplainPutWritesNothing) {
