@@ -12,7 +12,9 @@
 #include <vector>
 
 #include <gantry/memory/caching_allocator.hpp>
+#include <gantry/memory/history.hpp>
 #include <gantry/memory/mem_pool.hpp>
+#include <gantry/memory/snapshot.hpp>
 
 #include "memory/backends.hpp"
 #include "memory/heap_allocator.hpp"
@@ -64,6 +66,38 @@ TEST_F(MagazinesTest, AreThoseOfTheSelectedPool) {
   EXPECT_EQ(place(), common);
   const MemPoolGuard guard(pool);
   EXPECT_EQ(place(), own);
+}
+
+TEST_F(MagazinesTest, AreThoseOfTheStream) {
+  const Stream stream = Stream::default_stream(Device::cuda(0));
+  const Stream other = Stream::from_pool(Device::cuda(0));
+  std::array<std::set<const void*>, 2> places;
+  for (int i = 0; i < 10; ++i) {
+    places[0].insert(allocate(stream, 4 * kKib).data());
+    places[1].insert(allocate(other, 4 * kKib).data());
+  }
+  EXPECT_EQ(places[0].size(), 1U);
+  EXPECT_EQ(places[1].size(), 1U);
+  EXPECT_NE(places[0], places[1]);
+}
+
+TEST_F(MagazinesTest, HitsAreRecorded) {
+  const Stream stream = Stream::default_stream(Device::cuda(0));
+  const auto pair = [&stream] { static_cast<void>(allocate(stream, 4 * kKib)); };
+  for (int i = 0; i < 3; ++i) pair();
+  record_history();
+  for (int i = 0; i < 2; ++i) pair();
+  const Snapshot recorded = snapshot();
+  std::vector<TraceAction> actions;
+  for (const TraceEntry& entry : recorded.device_traces.at(0)) {
+    if (entry.action != TraceAction::snapshot) actions.push_back(entry.action);
+  }
+  record_history({.enabled = false});
+  const std::vector<TraceAction> once = {TraceAction::alloc, TraceAction::free_requested,
+                                         TraceAction::free_completed};
+  std::vector<TraceAction> expected = once;
+  expected.insert(expected.end(), once.begin(), once.end());
+  EXPECT_EQ(actions, expected);
 }
 
 TEST_F(MagazinesTest, ServeNothingFromAReleasedPool) {
