@@ -9,6 +9,7 @@
 
 #include <gantry/core/log.hpp>
 
+#include "core/observers.hpp"
 #include "core/thread_end.hpp"
 #include "device/checked_device_index.hpp"
 #include "device/platform.hpp"
@@ -41,11 +42,15 @@ void sanitize_free(const HeapBlock& block) noexcept {
   sanitizer::memory_freed(block.data, block.bytes, &block.stream->clock);
 }
 
+// True if a block is live, and no other stream or process uses it.
+bool is_used_by_one(const HeapBlock& block) noexcept {
+  return block.use.load(std::memory_order_relaxed) == BlockUse::live &&
+         !block.exported.load(std::memory_order_relaxed) && block.uses.empty();
+}
+
 // Puts a freed block into the thread's cache; false if it has to go to its heap.
 bool put_into_cache(ThreadCache& cache, HeapBlock& block) noexcept {
-  if (!block.uses.empty() || block.use.load(std::memory_order_relaxed) != BlockUse::live) {
-    return false;
-  }
+  if (!is_used_by_one(block)) return false;
   return cache.put(block, [&block]() noexcept {
     const StreamClock& clock = block.stream->clock;
     poison(block.data, block.bytes, clock.native());
@@ -69,6 +74,7 @@ Pool* exchange_active_pool(int device, Pool* pool) {
     active_pools = new ActivePools(static_cast<std::size_t>(table_size()));
     at_thread_end([]() noexcept { delete std::exchange(active_pools, nullptr); });
   }
+  if (ThreadCache* cache = ThreadCache::find_current()) cache->forget_route();
   return std::exchange((*active_pools)[static_cast<std::size_t>(device)], pool);
 }
 
@@ -123,20 +129,83 @@ DeviceHeap& HeapAllocator::heap(int device) {
   });
 }
 
+// Note [The direct way]
+// Most allocations and frees are served by the thread's magazines, where every instruction counts.
+// For these, allocate() and deallocate() make no call, so they save no registers. Everything else
+// is a tail call of a function that does the whole work, in the general way.
+
 [[gnu::flatten]] Block HeapAllocator::allocate(const Stream& stream, std::size_t bytes,
                                                std::size_t alignment) {
-  const int device = stream.native().device;
+  // Only these streams can be captured.
+  if (stream.native().handle != nullptr) return allocate_on_made(stream, bytes, alignment);
+  return allocate_uncaptured(stream, bytes, alignment);
+}
+
+[[gnu::noinline]] Block HeapAllocator::allocate_on_made(const Stream& stream, std::size_t bytes,
+                                                        std::size_t alignment) {
   if (is_captured(stream.native())) [[unlikely]] {
     return allocate_captured(bytes, stream, alignment);
   }
-  if (Pool* pool = active_pool(device); pool != nullptr) {
-    return allocate_in(*pool, bytes, stream, alignment);
+  return allocate_uncaptured(stream, bytes, alignment);
+}
+
+[[gnu::always_inline]] inline Block HeapAllocator::allocate_uncaptured(const Stream& stream,
+                                                                       std::size_t bytes,
+                                                                       std::size_t alignment) {
+  ThreadCache* const cache = ThreadCache::find_current();
+  const NativeStream& native = stream.native();
+  if (cache == nullptr || has_observers() ||
+      (alignment != kDefaultAlignment && !divides_grain(alignment, kBlockGrain))) [[unlikely]] {
+    return allocate_generally(stream, bytes, alignment);
   }
-  DeviceHeap* made = heaps_.find(device);
-  if (made == nullptr) [[unlikely]] {
-    made = &heap(device);
+  if (!cache->has_route(heaps_.find(native.device), stream.id())) [[unlikely]] {
+    return allocate_generally(stream, bytes, alignment);
   }
-  return allocate_in(made->common_pool(), bytes, stream, alignment);
+  Magazines& table = cache->route();
+  // 0 also for sizes that no block has.
+  const std::size_t size = (bytes + (kBlockGrain - 1)) & ~(kBlockGrain - 1);
+  if (size == 0 || table.pool->released.load(std::memory_order_relaxed)) [[unlikely]] {
+    return allocate_generally(stream, bytes, alignment);
+  }
+  HeapBlock* found = nullptr;
+  const auto outcome =
+      cache->take_directly(table, size, bytes, found, [bytes](HeapBlock& taken) noexcept {
+        taken.requested.store(bytes, std::memory_order_relaxed);
+        taken.use.store(BlockUse::live, std::memory_order_relaxed);
+        taken.call_site.store(0, std::memory_order_relaxed);
+      });
+  if (outcome == ThreadCache::Outcome::hit) [[likely]] {
+    unpoison(found->data, bytes, native);
+    return {.data = found->data,
+            .bytes = bytes,
+            .device = Device::cuda(native.device),
+            .allocator = this,
+            .handle = found};
+  }
+  if (outcome == ThreadCache::Outcome::miss) return allocate_missed(*table.pool, bytes, stream);
+  return allocate_generally(stream, bytes, alignment);
+}
+
+[[gnu::noinline]] Block HeapAllocator::allocate_missed(Pool& pool, std::size_t bytes,
+                                                       const Stream& stream) {
+  HeapBlock& made = pool.heap->allocate(bytes, stream, pool);
+  if (sanitizer::is_on()) [[unlikely]] {
+    sanitizer::memory_allocated(made.data, made.bytes);
+  }
+  return {.data = made.data,
+          .bytes = bytes,
+          .device = Device::cuda(stream.native().device),
+          .allocator = this,
+          .handle = &made};
+}
+
+[[gnu::noinline]] Block HeapAllocator::allocate_generally(const Stream& stream, std::size_t bytes,
+                                                          std::size_t alignment) {
+  const int device = stream.native().device;
+  Pool* const active = active_pool(device);
+  Pool& pool = active != nullptr ? *active : heap(device).common_pool();
+  if (ThreadCache* cache = ThreadCache::find_current()) cache->set_route(pool, stream.id());
+  return allocate_in(pool, bytes, stream, alignment);
 }
 
 Block HeapAllocator::allocate_from(Pool& pool, const Stream& stream, std::size_t bytes,
@@ -209,6 +278,23 @@ Block HeapAllocator::allocate_from(Pool& pool, const Stream& stream, std::size_t
 }
 
 [[gnu::flatten]] void HeapAllocator::deallocate(Block& block) noexcept {
+  ThreadCache* const cache = ThreadCache::find_current();
+  if (cache == nullptr || block.handle == nullptr || has_observers()) [[unlikely]] {
+    return deallocate_generally(block);
+  }
+  HeapBlock& freed = block_of(block);
+  // Loads for the join with its neighbours. (Other threads may change `previous` now.)
+  __builtin_prefetch(freed.next);
+  if (!is_used_by_one(freed)) return deallocate_generally(block);
+  const auto outcome = cache->put_directly(freed, [&freed]() noexcept {
+    poison(freed.data, freed.bytes, freed.stream->clock.native());
+  });
+  if (outcome == ThreadCache::Outcome::unknown) return deallocate_generally(block);
+  block = {};
+  if (outcome == ThreadCache::Outcome::miss) freed.arena->owner().heap->deallocate(freed);
+}
+
+[[gnu::noinline]] void HeapAllocator::deallocate_generally(Block& block) noexcept {
   ThreadCache* cache = ThreadCache::current();
   if (block.handle == nullptr || (cache == nullptr && in_bad_fork())) {
     block = {};
@@ -218,8 +304,6 @@ Block HeapAllocator::allocate_from(Pool& pool, const Stream& stream, std::size_t
   if (sanitizer::is_on()) [[unlikely]] {
     sanitize_free(freed);
   }
-  // Loads for the join with its neighbours. (Other threads may change `previous` now.)
-  __builtin_prefetch(freed.next);
   if (freed.exported.load(std::memory_order_relaxed)) {
     // In limbo first: another thread may free it as soon as it is deferred.
     Block copy = block;

@@ -58,6 +58,14 @@ class HeapAllocator final : public DeviceAllocator, public ExportableAllocator {
   [[nodiscard]] Pool& make_pool(int device, const MemPoolOptions& options);
 
  private:
+  [[nodiscard]] Block allocate_on_made(const Stream& stream, std::size_t bytes,
+                                       std::size_t alignment);
+  [[nodiscard]] Block allocate_uncaptured(const Stream& stream, std::size_t bytes,
+                                          std::size_t alignment);
+  [[nodiscard]] Block allocate_missed(Pool& pool, std::size_t bytes, const Stream& stream);
+  [[nodiscard]] Block allocate_generally(const Stream& stream, std::size_t bytes,
+                                         std::size_t alignment);
+  void deallocate_generally(Block& block) noexcept;
   [[nodiscard]] Block allocate_in(Pool& pool, std::size_t bytes, const Stream& stream,
                                   std::size_t alignment);
   [[nodiscard]] Block allocate_aligned(Pool& pool, std::size_t bytes, const Stream& stream,

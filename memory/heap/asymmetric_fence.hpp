@@ -16,16 +16,10 @@ namespace gantry::memory {
 /// side calls light(), which costs nothing. The rare side calls heavy(), which puts a full barrier
 /// into every running thread of the process, by membarrier(2). Where the kernel lacks that call,
 /// both sides pay for a fence. (P1202, "Asymmetric fences".)
-class AsymmetricFence {
- public:
-  AsymmetricFence() noexcept : fences_(!has_membarrier()) {}
-
-  void light() const noexcept {
-    std::atomic_signal_fence(std::memory_order_seq_cst);
-    if (fences_) [[unlikely]] {
-      std::atomic_thread_fence(std::memory_order_seq_cst);
-    }
-  }
+struct AsymmetricFence {
+  /// False if the frequent side has to pay too: with std::atomic_thread_fence instead of light().
+  static bool is_free() noexcept { return has_membarrier(); }
+  static void light() noexcept { std::atomic_signal_fence(std::memory_order_seq_cst); }
   static void heavy() noexcept {
     if (has_membarrier()) {
       syscall(SYS_membarrier, MEMBARRIER_CMD_PRIVATE_EXPEDITED, 0, 0);
@@ -40,8 +34,6 @@ class AsymmetricFence {
         syscall(SYS_membarrier, MEMBARRIER_CMD_REGISTER_PRIVATE_EXPEDITED, 0, 0) == 0;
     return registered;
   }
-
-  const bool fences_;
 };
 
 }  // namespace gantry::memory

@@ -144,6 +144,11 @@ void DeviceHeap::report_out_of_memory(std::size_t bytes, std::string_view purpos
   recovery_.report(lock, bytes, 0, purpose);
 }
 
+void DeviceHeap::set_recovery_clock(RecoveryClock* clock) noexcept {
+  const HeapLock lock(state_.mutex);
+  recovery_.set_clock(clock);
+}
+
 void DeviceHeap::set_fraction(double fraction) {
   const HeapLock lock(state_.mutex);
   state_.fraction = fraction;

@@ -78,6 +78,9 @@ class DeviceHeap {
   /// Throws the OutOfMemoryError of a direct allocation of `bytes` for `purpose`.
   [[noreturn]] void report_out_of_memory(std::size_t bytes, std::string_view purpose);
 
+  /// See OomRecovery::set_clock.
+  void set_recovery_clock(RecoveryClock* clock) noexcept;
+
   /// Limits the memory held to a share of the device's.
   void set_fraction(double fraction);
   [[nodiscard]] double fraction() const;

@@ -21,8 +21,17 @@ namespace {
 constexpr int kRetries = 64;
 constexpr std::size_t kEverything = ~std::size_t{0};
 constexpr const Pool* kAllPools = nullptr;
+// A thread may lose its processor within a driver call. It is waited for before memory is called
+// exhausted.
+constexpr auto kTransferTimeout = std::chrono::seconds(5);
 
 }  // namespace
+
+std::chrono::steady_clock::time_point RecoveryClock::now() noexcept {
+  return std::chrono::steady_clock::now();
+}
+
+void RecoveryClock::pause() noexcept { std::this_thread::sleep_for(std::chrono::microseconds(50)); }
 
 // Note [Out-of-memory recovery]
 // If no free block of the stream fits, the steps go from cheap to expensive:
@@ -75,17 +84,15 @@ HeapBlock& OomRecovery::allocate(HeapLock& lock, Arena& arena, BlockRequest requ
 
 // Waits for pending transfers. True if other threads completed some since there were `before`.
 bool OomRecovery::wait_for_transfers(HeapLock& lock, std::uint64_t before) {
-  constexpr auto kPause = std::chrono::microseconds(50);
-  // A thread may lose its processor within a driver call; it is waited for before memory is called
-  // exhausted.
-  const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(5);
+  RecoveryClock of_system;
+  RecoveryClock& clock = clock_ != nullptr ? *clock_ : of_system;
+  const auto deadline = clock.now() + kTransferTimeout;
   const auto completed = [&] {
     return state_.completed_transfers - before != HeapState::ChunkTransfer::completed_by_thread;
   };
-  while (!completed() && state_.pending_transfers > 0 &&
-         std::chrono::steady_clock::now() < deadline) {
+  while (!completed() && state_.pending_transfers > 0 && clock.now() < deadline) {
     const Unlocked unlocked(lock);
-    std::this_thread::sleep_for(kPause);
+    clock.pause();
   }
   return completed();
 }

@@ -1,6 +1,7 @@
 // Recovery of a heap that has no free block for a request.
 #pragma once
 
+#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <string_view>
@@ -13,6 +14,16 @@
 #include "memory/heap/pool_set.hpp"
 
 namespace gantry::memory {
+
+/// The time by which recovery limits its waits for other threads. Tests put another one in its
+/// place.
+class RecoveryClock {
+ public:
+  virtual ~RecoveryClock() = default;
+  [[nodiscard]] virtual std::chrono::steady_clock::time_point now() noexcept;
+  /// Lets other threads run for a moment.
+  virtual void pause() noexcept;
+};
 
 /// The steps by which a heap finds memory for a request that its free blocks do not serve; see Note
 /// [Out-of-memory recovery].
@@ -35,6 +46,8 @@ class OomRecovery {
                            std::string_view purpose);
   /// Likewise for released memory that cannot be restored, which is no out-of-memory event.
   [[noreturn]] void report_unrestored(HeapLock& lock, std::size_t bytes);
+  /// Sets the clock, nullptr for that of the system. It must outlive every request.
+  void set_clock(RecoveryClock* clock) noexcept { clock_ = clock; }
 
  private:
   [[nodiscard]] HeapBlock* take_with_wait(Arena& arena, const BlockRequest& request);
@@ -50,6 +63,7 @@ class OomRecovery {
   PoolSet& pools_;
   HeapStats& stats_;
   HeapFrees& frees_;
+  RecoveryClock* clock_ = nullptr;
 };
 
 }  // namespace gantry::memory

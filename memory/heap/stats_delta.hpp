@@ -78,7 +78,10 @@ struct StatsDelta {
   }
   /// Counts a free and an allocation of the same block in a row, which change no level.
   void count_reuse(bool small, std::size_t bytes, std::size_t requested) noexcept {
-    allocated[index_of(small)] += amount_of(bytes, requested);
+    Amount& sum = small ? allocated[1] : allocated[0];
+    sum.blocks += 1;
+    sum.bytes += static_cast<std::int64_t>(bytes);
+    sum.requested += static_cast<std::int64_t>(requested);
     is_used = true;
   }
   /// Counts what `later` counted, as if it had happened here after everything so far.
@@ -106,19 +109,27 @@ struct StatsDelta {
 /// The last allocations and frees of a thread, in their order, until a StatsDelta counts them.
 class StatsLog {
  public:
+  /// A full log counts nothing more before make_room() or move_to().
+  [[nodiscard]] bool is_full() const noexcept { return count_ == kEntries; }
+  /// Moves the entries of a full log to `account`.
+  void make_room(StatsDelta& account) noexcept {
+    if (is_full()) [[unlikely]] {
+      move_to(account);
+    }
+  }
   /// Logs an allocation. A block that was freed just before with the same sizes is counted as
-  /// reused, and its free leaves the log. `overflow` counts the entries of a full log.
-  void count_allocation(std::size_t bytes, std::size_t requested, StatsDelta& overflow) noexcept {
+  /// reused in `account`, and its free leaves the log.
+  void count_allocation(std::size_t bytes, std::size_t requested, StatsDelta& account) noexcept {
     const Entry& last = entries_[count_];
     if (last.bytes == -static_cast<std::int64_t>(bytes) && last.requested == requested) {
       --count_;
-      overflow.count_reuse(is_small(bytes), bytes, requested);
+      account.count_reuse(is_small(bytes), bytes, requested);
       return;
     }
-    note({static_cast<std::int64_t>(bytes), requested}, overflow);
+    entries_[++count_] = {static_cast<std::int64_t>(bytes), requested};
   }
-  void count_free(std::size_t bytes, std::size_t requested, StatsDelta& overflow) noexcept {
-    note({-static_cast<std::int64_t>(bytes), requested}, overflow);
+  void count_free(std::size_t bytes, std::size_t requested) noexcept {
+    entries_[++count_] = {-static_cast<std::int64_t>(bytes), requested};
   }
   /// Moves all entries to `account`. Returns the change of the number of blocks.
   std::int64_t move_to(StatsDelta& account) noexcept {
@@ -145,13 +156,6 @@ class StatsLog {
     std::size_t requested = 0;
   };
   static constexpr std::size_t kEntries = 63;
-
-  void note(Entry entry, StatsDelta& overflow) noexcept {
-    if (count_ == kEntries) [[unlikely]] {
-      move_to(overflow);
-    }
-    entries_[++count_] = entry;
-  }
 
   std::size_t count_ = 0;
   std::array<Entry, kEntries + 1> entries_;  ///< the first one stays empty

@@ -56,7 +56,7 @@ thread_local ThreadCacheOwner owner;
 
 }  // namespace
 
-ThreadCache::ThreadCache() = default;
+ThreadCache::ThreadCache() : gate_(AsymmetricFence::is_free() ? 0 : kFenced) {}
 
 // The parent's other threads may have been using their caches. A child has no cache, so a hit needs
 // no check for a fork.
@@ -101,6 +101,14 @@ Magazines* ThreadCache::find(const Pool& pool, std::uint64_t stream_id) noexcept
   return nullptr;
 }
 
+void ThreadCache::set_route(const Pool& pool, std::uint64_t stream_id) noexcept {
+  Magazines* const table = find(pool, stream_id);
+  if (table == nullptr) return;
+  route_ = table;
+  route_heap_ = pool.heap;
+  route_stream_ = stream_id;
+}
+
 // The magazines for a block's stream. nullptr without memory for them, and in two more cases. An
 // external stream may be destroyed before the block leaves the magazine. The pool of a capture must
 // know which of its blocks are free.
@@ -122,7 +130,8 @@ Magazines* ThreadCache::open(Pool& pool, const StreamClock& clock) noexcept {
     auto table = std::make_unique<Magazines>();
     table->pool = &pool;
     table->heap = pool.state;
-    table->bound = pool.state->config.max_split_bytes;
+    table->bound = static_cast<std::int64_t>(
+        std::min<std::size_t>(pool.state->config.max_split_bytes, INT64_MAX));
     table->clock = &clock;
     table->stream_id = clock.id();
     std::vector<Magazines*> grown = tables_;
@@ -157,7 +166,11 @@ std::size_t ThreadCache::empty(HeapState& heap, HeapBlock** blocks) noexcept {
   return kept;
 }
 
-void ThreadCache::claim() noexcept { claimed_.store(true, std::memory_order_seq_cst); }
+void ThreadCache::claim() noexcept { gate_.fetch_or(kClaimed, std::memory_order_seq_cst); }
+
+void ThreadCache::unclaim() noexcept {
+  gate_.fetch_and(static_cast<std::uint8_t>(~kClaimed), std::memory_order_release);
+}
 
 ThreadCache::AllCachesPaused::AllCachesPaused() noexcept {
   registry().mutex.lock();

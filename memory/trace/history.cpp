@@ -11,8 +11,6 @@
 
 namespace gantry::memory {
 
-constinit std::atomic<bool> history_is_recorded{false};
-
 namespace {
 
 using Stacks = HistoryOptions::Stacks;
@@ -74,7 +72,7 @@ void record_history(const HistoryOptions& options) {
   static std::mutex mutex;
   const std::lock_guard lock(mutex);
   if (!options.enabled) {
-    history_is_recorded.store(false, std::memory_order_relaxed);
+    set_observer(Observer::allocation_history, false);
     forget_everything();
     return;
   }
@@ -91,7 +89,7 @@ void record_history(const HistoryOptions& options) {
   kept_stacks.store(options.stacks, std::memory_order_relaxed);
   kept_contexts.store(options.contexts, std::memory_order_relaxed);
   keeps_trace.store(options.max_entries > 0, std::memory_order_relaxed);
-  history_is_recorded.store(true, std::memory_order_relaxed);
+  set_observer(Observer::allocation_history, true);
 }
 
 std::uint32_t capture_call_site(TraceAction action) noexcept {

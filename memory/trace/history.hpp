@@ -12,16 +12,14 @@
 #include <gantry/memory/history.hpp>
 #include <gantry/memory/snapshot.hpp>
 
+#include "core/observers.hpp"
 #include "memory/trace/call_site.hpp"
 
 namespace gantry::memory {
 
-/// Set by record_history; read through recording_history().
-extern constinit std::atomic<bool> history_is_recorded;
-
 /// True while history is recorded. Costs one load: hot paths call it before anything else here.
 [[nodiscard]] inline bool recording_history() noexcept {
-  return history_is_recorded.load(std::memory_order_relaxed);
+  return has_observer(Observer::allocation_history);
 }
 
 /// Returns the number of the calling thread's stack, at the depth that the options select; 0 if

@@ -10,18 +10,14 @@
 #include <gantry/streams/sanitizer.hpp>
 #include <gantry/streams/stream.hpp>
 
+#include "core/observers.hpp"
 #include "streams/sanitizer/tracker.hpp"
 #include "streams/stream_clock.hpp"
 
 namespace gantry::sanitizer {
 
-/// Set by enable(); read through is_on().
-extern constinit std::atomic<Mode> current_mode;
-
 /// True while the sanitizer tracks. Hot paths call it before anything else here.
-[[nodiscard]] inline bool is_on() noexcept {
-  return current_mode.load(std::memory_order_relaxed) != Mode::off;
-}
+[[nodiscard]] inline bool is_on() noexcept { return has_observer(Observer::sanitizer); }
 
 /// While it lives, the calling thread's operations are not entered: a collective enters its
 /// operands as one operation, and its parts are ordered by what other ranks do. Orders still count.

@@ -31,12 +31,17 @@ std::mutex& change_mutex() {
   return mutex;
 }
 
+void set_mode(Mode mode) noexcept {
+  current_mode.store(mode, std::memory_order_relaxed);
+  set_observer(Observer::sanitizer, mode != Mode::off);
+}
+
 void start(Mode mode) {
   if (current_mode.load(std::memory_order_relaxed) == Mode::off) {
     Tracker::instance().reset();
     if (call_sites.prepare != nullptr) call_sites.prepare();
   }
-  current_mode.store(mode, std::memory_order_relaxed);
+  set_mode(mode);
 }
 
 // The driver in front of each driver; never destroyed, since other threads may be inside.
@@ -76,7 +81,7 @@ void enable(Mode mode) {
   if (mode != Mode::off) decorate_driver(DriverLayer::sanitizer, decorated);
   const std::lock_guard lock(change_mutex());
   if (mode == Mode::off) {
-    current_mode.store(mode, std::memory_order_relaxed);
+    set_mode(mode);
   } else {
     start(mode);
   }

@@ -12,6 +12,9 @@
 #include <vector>
 
 #include <gantry/memory/caching_allocator.hpp>
+#include <gantry/memory/history.hpp>
+#include <gantry/memory/mem_pool.hpp>
+#include <gantry/memory/snapshot.hpp>
 
 #include "memory/backends.hpp"
 #include "memory/heap_allocator.hpp"
@@ -39,6 +42,99 @@ TEST_F(MagazinesTest, KeepABlockForTheSameSizeAndStream) {
   const Buffer again = allocate(stream, 4 * kKib - 511);
   EXPECT_EQ(again.data(), data);
   EXPECT_EQ(stats().requested_bytes.all.current, static_cast<std::int64_t>(8 * kKib - 511));
+}
+
+// A thread does not look up the pool again while it hits the same magazines.
+TEST_F(MagazinesTest, AreThoseOfTheSelectedPool) {
+  const Stream stream = Stream::default_stream(Device::cuda(0));
+  const auto place = [&stream] { return allocate(stream, 4 * kKib).data(); };
+  MemPool pool;
+  const void* const common = place();
+  EXPECT_EQ(place(), common);
+  EXPECT_EQ(place(), common);
+  const void* own = nullptr;
+  {
+    const MemPoolGuard guard(pool);
+    own = place();
+    EXPECT_NE(own, common);
+    EXPECT_EQ(place(), own);
+    EXPECT_EQ(place(), own);
+  }
+  EXPECT_EQ(place(), common);
+  EXPECT_EQ(place(), common);
+  EXPECT_EQ(pool.allocate(stream, 4 * kKib).data(), own);
+  EXPECT_EQ(place(), common);
+  const MemPoolGuard guard(pool);
+  EXPECT_EQ(place(), own);
+}
+
+TEST_F(MagazinesTest, AreThoseOfTheStream) {
+  const Stream stream = Stream::default_stream(Device::cuda(0));
+  const Stream other = Stream::from_pool(Device::cuda(0));
+  std::array<std::set<const void*>, 2> places;
+  for (int i = 0; i < 10; ++i) {
+    places[0].insert(allocate(stream, 4 * kKib).data());
+    places[1].insert(allocate(other, 4 * kKib).data());
+  }
+  EXPECT_EQ(places[0].size(), 1U);
+  EXPECT_EQ(places[1].size(), 1U);
+  EXPECT_NE(places[0], places[1]);
+}
+
+TEST_F(MagazinesTest, HitsAreRecorded) {
+  const Stream stream = Stream::default_stream(Device::cuda(0));
+  const auto pair = [&stream] { static_cast<void>(allocate(stream, 4 * kKib)); };
+  for (int i = 0; i < 3; ++i) pair();
+  record_history();
+  for (int i = 0; i < 2; ++i) pair();
+  const Snapshot recorded = snapshot();
+  std::vector<TraceAction> actions;
+  for (const TraceEntry& entry : recorded.device_traces.at(0)) {
+    if (entry.action != TraceAction::snapshot) actions.push_back(entry.action);
+  }
+  record_history({.enabled = false});
+  const std::vector<TraceAction> once = {TraceAction::alloc, TraceAction::free_requested,
+                                         TraceAction::free_completed};
+  std::vector<TraceAction> expected = once;
+  expected.insert(expected.end(), once.begin(), once.end());
+  EXPECT_EQ(actions, expected);
+}
+
+TEST_F(MagazinesTest, ServeNothingFromAReleasedPool) {
+  const Stream stream = Stream::default_stream(Device::cuda(0));
+  MemPool pool;
+  const MemPoolGuard guard(pool);
+  Buffer live = allocate(stream, 4 * kKib);
+  for (int i = 0; i < 3; ++i) static_cast<void>(allocate(stream, 4 * kKib));
+  pool.release_physical();
+  live.reset();
+  EXPECT_THROW(static_cast<void>(allocate(stream, 4 * kKib)), InvalidArgument);
+  pool.restore_physical();
+  EXPECT_NO_THROW(static_cast<void>(allocate(stream, 4 * kKib)));
+}
+
+// More than a thread logs before it counts.
+TEST_F(MagazinesTest, CountLongRowsOfHits) {
+  const Stream stream = Stream::default_stream(Device::cuda(0));
+  constexpr std::size_t kSizes = 20;
+  const auto row = [&stream] {
+    std::vector<Buffer> buffers;
+    for (std::size_t i = 1; i <= kSizes; ++i) buffers.push_back(allocate(stream, i * 512 - 1));
+    for (Buffer& buffer : buffers) buffer.reset();  // in another order than a stack's
+  };
+  row();
+  reset_peak_stats();
+  const Stats before = stats();
+  constexpr int kRows = 100;
+  for (int i = 0; i < kRows; ++i) row();
+  const Stats after = stats();
+  EXPECT_EQ(after.allocation.all.allocated - before.allocation.all.allocated,
+            kRows * static_cast<std::int64_t>(kSizes));
+  EXPECT_EQ(after.allocation.all.freed - before.allocation.all.freed,
+            kRows * static_cast<std::int64_t>(kSizes));
+  EXPECT_EQ(after.allocated_bytes.all.peak - before.allocated_bytes.all.current,
+            static_cast<std::int64_t>(kSizes * (kSizes + 1) / 2 * 512));
+  EXPECT_EQ(after.requested_bytes.all.current, before.requested_bytes.all.current);
 }
 
 // A snapshot must not see a block that is handed out without the event that tells of it.

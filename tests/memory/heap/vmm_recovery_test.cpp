@@ -4,6 +4,7 @@
 
 #include <atomic>
 #include <chrono>
+#include <functional>
 #include <latch>
 #include <optional>
 #include <thread>
@@ -13,6 +14,8 @@
 #include <gantry/memory/caching_allocator.hpp>
 #include <gantry/memory/mem_pool.hpp>
 
+#include "memory/backends.hpp"
+#include "memory/heap_allocator.hpp"
 #include "tests/memory/heap_fixture.hpp"
 #include "tests/support/stream_hold.hpp"
 
@@ -232,15 +235,12 @@ TEST_F(VmmRecoveryTest, MagazinesOfOtherThreadsAreEmptied) {
 class SlowDriver final : public FaultDriver {
  public:
   std::latch is_unmapping{1};
-  std::latch is_needed{1};
+  std::latch may_go_on{1};
 
   void unmap(void* address, std::size_t bytes) override {
     if (!is_slow_.exchange(false)) return FaultDriver::unmap(address, bytes);
     is_unmapping.count_down();
-    is_needed.wait();
-    // As a thread that lost its processor: longer than a driver call takes, shorter than recovery
-    // waits.
-    std::this_thread::sleep_for(std::chrono::milliseconds(300));
+    may_go_on.wait();
     FaultDriver::unmap(address, bytes);
   }
 
@@ -248,18 +248,82 @@ class SlowDriver final : public FaultDriver {
   std::atomic<bool> is_slow_{true};
 };
 
-TEST_F(VmmRecoveryTest, MemoryThatAnotherThreadIsLongUnmappingIsWaitedFor) {
-  const Stream stream = Stream::current();
-  limit_to(64 * kMib);
-  const Buffer kept = allocate(stream, 20 * kMib);
-  { const Buffer cached = allocate(stream, 40 * kMib); }
-  SlowDriver driver;
-  std::thread other(
-      [&] { EXPECT_THROW(static_cast<void>(allocate(stream, 60 * kMib)), OutOfMemoryError); });
-  driver.is_unmapping.wait();
-  driver.is_needed.count_down();
-  EXPECT_NO_THROW(static_cast<void>(allocate(stream, 40 * kMib)));
-  other.join();
+// A clock of the heap of device 0 that only moves when recovery pauses.
+class StepClock final : public RecoveryClock {
+ public:
+  explicit StepClock(std::chrono::steady_clock::duration step) : step_(step) {
+    heap_allocator().heap(0).set_recovery_clock(this);
+  }
+  ~StepClock() override { heap_allocator().heap(0).set_recovery_clock(nullptr); }
+  StepClock(const StepClock&) = delete;
+  StepClock& operator=(const StepClock&) = delete;
+
+  std::chrono::steady_clock::time_point now() noexcept override {
+    return std::chrono::steady_clock::time_point(step_ * pauses_.load());
+  }
+  void pause() noexcept override {
+    ++pauses_;
+    if (on_pause) on_pause();
+    std::this_thread::yield();
+  }
+  [[nodiscard]] int pauses() const { return pauses_; }
+
+  std::function<void()> on_pause;
+
+ private:
+  const std::chrono::steady_clock::duration step_;
+  std::atomic<int> pauses_{0};
+};
+
+// A thread that takes 40 MiB of cached memory apart, in vain, and is held within the driver.
+class VmmTransferTest : public VmmRecoveryTest {
+ protected:
+  void SetUp() override {
+    VmmRecoveryTest::SetUp();
+    if (IsSkipped()) return;
+    limit_to(64 * kMib);
+    kept_ = allocate(stream(), 20 * kMib);
+    { const Buffer cached = allocate(stream(), 40 * kMib); }
+    driver_.emplace();
+    other_ = std::thread([this] {
+      EXPECT_THROW(static_cast<void>(allocate(stream(), 60 * kMib)), OutOfMemoryError);
+    });
+    driver_->is_unmapping.wait();
+  }
+  void TearDown() override {
+    if (other_.joinable()) {
+      let_go();
+      other_.join();
+    }
+    driver_.reset();
+    kept_.reset();
+    VmmRecoveryTest::TearDown();
+  }
+  void let_go() {
+    if (!std::exchange(has_let_go_, true)) driver_->may_go_on.count_down();
+  }
+  [[nodiscard]] static Stream stream() { return Stream::current(); }
+
+ private:
+  Buffer kept_;
+  std::optional<SlowDriver> driver_;
+  std::thread other_;
+  bool has_let_go_ = false;
+};
+
+TEST_F(VmmTransferTest, MemoryThatAnotherThreadIsLongUnmappingIsWaitedFor) {
+  StepClock clock(std::chrono::seconds(0));
+  clock.on_pause = [&] {
+    if (clock.pauses() == 100) let_go();
+  };
+  EXPECT_NO_THROW(static_cast<void>(allocate(stream(), 40 * kMib)));
+  EXPECT_GE(clock.pauses(), 100);
+}
+
+TEST_F(VmmTransferTest, AThreadThatStaysInTheDriverIsNotWaitedForWithoutEnd) {
+  const StepClock clock(std::chrono::seconds(1));
+  EXPECT_THROW(static_cast<void>(allocate(stream(), 40 * kMib)), OutOfMemoryError);
+  EXPECT_EQ(clock.pauses(), 5);
 }
 
 TEST_F(VmmRecoveryTest, RequestsThatCannotBeServedDisturbNobody) {
