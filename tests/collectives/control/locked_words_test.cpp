@@ -1,15 +1,12 @@
 // Page-locked words of groups that have ended, whose ranks were in one process.
 #include "collectives/control/locked_words.hpp"
 
-#include <fcntl.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <signal.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #include <cstring>
-#include <ctime>
 #include <filesystem>
 #include <fstream>
 #include <iterator>
@@ -27,6 +24,7 @@
 #include "tests/collectives/communicator/local_group.hpp"
 #include "tests/collectives/control/control_group.hpp"
 #include "tests/support/fault_driver.hpp"
+#include "tests/support/rank_processes.hpp"
 #include "tests/support/subprocess.hpp"
 
 namespace gantry {
@@ -159,20 +157,6 @@ TEST_F(LockedFileTest, ReadersFindTheFileWhileAGroupUsesIt) {
   }
 }
 
-// By the time of its last use, not of its creation, which stale files are judged by.
-TEST_F(LockedFileTest, AFileThatIsTakenOverIsTheNewest) {
-  const FlightFolder folder;
-  { ControlGroup group(2); }
-  std::optional<ControlGroup> other(std::in_place, 3);
-  const std::string older = path_of((*other)[0]);
-  const timespec hour_ago[2] = {{time(nullptr) - 3600, 0}, {time(nullptr) - 3600, 0}};
-  for (const auto& entry : std::filesystem::directory_iterator(flight::folder())) {
-    ASSERT_EQ(utimensat(AT_FDCWD, entry.path().c_str(), hour_ago, 0), 0);
-  }
-  ControlGroup group(2);
-  EXPECT_EQ(flight::list_files(), (std::vector{path_of(group[0]), older}));
-}
-
 TEST_F(LockedFileTest, GroupsAtATimeHaveFilesOfTheirOwn) {
   const FlightFolder folder;
   { ControlGroup group(2); }
@@ -193,6 +177,43 @@ TEST_F(LockedFileTest, AGroupOfAnotherSizeTakesNothingOver) {
   ControlGroup group(3);
   EXPECT_EQ(faults.calls("register_host"), 3u);
   rank_threads(3, [&](int rank) { group[rank].await(group[rank].announce()); });
+}
+
+// Two of three mappings do not make a file of two ranks.
+TEST_F(LockedFileTest, AGroupTakesNoPartOfALargerOneOver) {
+  const FlightFolder folder;
+  std::optional<ControlGroup> larger(std::in_place, 3);
+  const std::shared_ptr<ControlFile> used = (*larger)[2].file();
+  larger.reset();
+  FaultDriver faults;
+  ControlGroup group(2);
+  EXPECT_EQ(faults.calls("register_host"), 2u);
+  rank_threads(2, [&](int rank) { group[rank].await(group[rank].announce()); });
+}
+
+TEST_F(LockedFileTest, WordsStayLockedWhileAGroupHasSeveralRanksHere) {
+  const FlightFolder folder;
+  FaultDriver faults;
+  {
+    ControlGroup living(3);
+    { ControlGroup group(2); }
+    memory::empty_cache();
+    EXPECT_EQ(faults.calls("unregister_host"), 0u);
+  }
+  memory::empty_cache();
+  EXPECT_EQ(faults.calls("unregister_host"), 5u);
+}
+
+TEST_F(LockedFileTest, EachFolderHasItsOwn) {
+  const FlightFolder folder;
+  FaultDriver faults;
+  for (const char* name : {"/a", "/b", "/a", "/b", "/a"}) {
+    std::filesystem::create_directory(folder.path() + name);
+    setenv("GANTRY_FLIGHT_DIR", (folder.path() + name).c_str(), 1);
+    ControlGroup group(2);
+    EXPECT_EQ(flight::list_files(), std::vector{path_of(group[0])});
+  }
+  EXPECT_EQ(faults.calls("register_host"), 4u);
 }
 
 TEST_F(LockedFileTest, TheFileOfABrokenGroupStaysAsItIs) {
@@ -295,6 +316,18 @@ TEST_F(LockedFileExitTest, TheNameIsStaleWhenTheProcessIsKilled) {
   { ControlGroup group(2); }  // removes stale files; its own is in use
   memory::empty_cache();
   EXPECT_EQ(files(), 0u);
+}
+
+// Rank 0 takes its file over. Rank 1 has one of the same number, which is another file.
+TEST_F(LockedFileExitTest, AGroupOfSeveralProcessesTakesOverTheFileOfRankZero) {
+  testing::RankProcesses ranks({.ranks = 2,
+                                .argv = {GANTRY_TEST_PROGRAM_DIR "/locked_words_program", "world"},
+                                .environment = {{"GANTRY_P2P", "on"}}});
+  for (int rank = 0; rank < 2; ++rank) {
+    const testing::Outcome outcome = ranks[rank].wait();
+    EXPECT_EQ(outcome.exit_code, 0) << outcome.describe();
+    EXPECT_THAT(outcome.out, ::testing::HasSubstr("sum 3")) << outcome.describe();
+  }
 }
 
 }  // namespace
