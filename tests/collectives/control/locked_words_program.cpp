@@ -18,27 +18,41 @@
 
 namespace {
 
+using namespace gantry;
+
 void tell() {
-  for (const auto& entry : std::filesystem::directory_iterator(gantry::flight::folder())) {
+  for (const auto& entry : std::filesystem::directory_iterator(flight::folder())) {
     std::cout << entry.path().extension().string() << ' ';
   }
   std::cout << std::endl;
+}
+
+void use_local_group() { Communicator::local({Device::cuda(0), Device::cuda(1)}).clear(); }
+
+void tell_sum(const Communicator& group) {
+  const Tensor tensor = full({1000}, group.rank() + 1, {.dtype = f32, .device = group.device()});
+  group.all_reduce(tensor).synchronize();
+  std::cout << "sum " << tensor[0].item<float>() << std::endl;
+}
+
+// Two groups of all processes, each after a group inside this one.
+void use_world() {
+  const Communicator world = Communicator::world();
+  tell_sum(world);
+  use_local_group();
+  tell_sum(world.split(0));
+  world.host_barrier();
+  if (world.rank() == 0) tell();
+  world.host_barrier();
 }
 
 }  // namespace
 
 int main(int argc, char** argv) {
   const std::string end = argc > 1 ? argv[1] : "exit";
-  gantry::Communicator::local({gantry::Device::cuda(0), gantry::Device::cuda(1)}).clear();
+  use_local_group();
   tell();
-  if (end == "world") {
-    gantry::Communicator world = gantry::Communicator::world();
-    const gantry::Tensor tensor =
-        gantry::full({1000}, world.rank() + 1, {.dtype = gantry::f32, .device = world.device()});
-    world.all_reduce(tensor).synchronize();
-    std::cout << "sum " << tensor[0].item<float>() << std::endl;
-    world.host_barrier();
-  }
+  if (end == "world") use_world();
   if (end == "kill") kill(getpid(), SIGKILL);
   if (end == "fork") {
     const pid_t child = fork();
