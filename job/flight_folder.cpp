@@ -103,7 +103,7 @@ struct Found {
   timespec changed{};
 };
 
-std::vector<Found> find_files(const Opened& folder) {
+std::vector<Found> find_files(const Opened& folder, std::string_view suffix = kSuffix) {
   std::vector<Found> found;
   // fdopendir keeps the descriptor, so it gets one of its own.
   Opened listed(openat(folder.get(), ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC));
@@ -111,7 +111,7 @@ std::vector<Found> find_files(const Opened& folder) {
   if (directory == nullptr) return found;
   (void)listed.release();
   while (const dirent* entry = readdir(directory)) {
-    if (!std::string_view(entry->d_name).ends_with(kSuffix)) continue;
+    if (!std::string_view(entry->d_name).ends_with(suffix)) continue;
     const auto facts = own_file(folder.get(), entry->d_name);
     if (facts) found.push_back({entry->d_name, facts->st_mtim});
   }
@@ -228,6 +228,22 @@ bool remove_file(const std::string& path) noexcept {
   }
 }
 
+bool rename_file(const std::string& from, const std::string& to) noexcept {
+  try {
+    const SplitPath source(from);
+    const SplitPath target(to);
+    const Opened directory = open_directory(source.directory);
+    // Writes through mappings do not change the time that readers sort by.
+    return directory && source.directory == target.directory &&
+           own_file(directory.get(), source.name.c_str()) &&
+           utimensat(directory.get(), source.name.c_str(), nullptr, AT_SYMLINK_NOFOLLOW) == 0 &&
+           renameat(directory.get(), source.name.c_str(), directory.get(), target.name.c_str()) ==
+               0;
+  } catch (const std::exception&) {
+    return false;  // out of host memory
+  }
+}
+
 Listing read_files() {
   Listing listing;
   const Opened directory = open_folder(listing.failure);
@@ -259,6 +275,10 @@ std::size_t remove_stale_files(std::size_t keep, std::chrono::seconds max_age) {
   std::string failure;
   const Opened directory = open_folder(failure);
   if (!directory) return 0;
+  for (const Found& found : find_files(directory, kRetiredSuffix)) {
+    const std::optional<OpenFile> file = read_found(directory, found.name, Extent::ranks);
+    if (file && file->is_over()) unlinkat(directory.get(), found.name.c_str(), 0);
+  }
   for (const Found& found : find_files(directory)) {
     const bool old = now.tv_sec - found.changed.tv_sec >= max_age.count();
     const std::optional<OpenFile> file = read_found(directory, found.name, Extent::ranks);

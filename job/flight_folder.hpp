@@ -66,6 +66,12 @@ struct NewFile {
 [[nodiscard]] int open_own_file(const std::string& path);
 /// Removes a file of this user; false if there is none.
 bool remove_file(const std::string& path) noexcept;
+/// Renames a file of this user inside its directory, and makes it the newest; false if there is
+/// none.
+bool rename_file(const std::string& from, const std::string& to) noexcept;
+/// Ends the names of files that no function here lists: their groups have ended in order, and a
+/// later group of the process may take them over.
+inline constexpr const char* kRetiredSuffix = ".retired";
 
 /// This user's files.
 struct Listing {
@@ -76,7 +82,8 @@ struct Listing {
 /// Paths of this user's files, newest first.
 [[nodiscard]] std::vector<std::string> list_files();
 /// Removes files whose ranks have all ended, but for the `keep` newest that are younger than
-/// `max_age`; returns how many.
+/// `max_age`; returns how many. Retired files do not count, and go as soon as their ranks have
+/// ended.
 std::size_t remove_stale_files(std::size_t keep, std::chrono::seconds max_age);
 
 }  // namespace gantry::flight

@@ -49,8 +49,9 @@ OperationDeadlines& PendingSignals::started_deadlines() {
     on_late(static_cast<int>(number >> 1), (number & 1) != 0, text);
   };
   deadlines_.emplace(device_.index, collective_timeout(),
-                     OperationDeadlines::Actions{[] { return std::string(); }, on_failure,
-                                                 "the other rank did not do its part"});
+                     OperationDeadlines::Actions{.find_error = nullptr,
+                                                 .on_failure = on_failure,
+                                                 .cause = "the other rank did not do its part"});
   return *deadlines_;
 }
 

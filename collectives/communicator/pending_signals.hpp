@@ -13,7 +13,7 @@
 #include <gantry/streams/event.hpp>
 #include <gantry/streams/stream.hpp>
 
-#include "collectives/nccl/deadline.hpp"
+#include "collectives/control/operation_deadlines.hpp"
 
 namespace gantry {
 

@@ -5,6 +5,8 @@
 #include <cstddef>
 #include <cstdint>
 #include <functional>
+#include <memory>
+#include <string>
 #include <string_view>
 #include <vector>
 
@@ -14,9 +16,21 @@
 
 namespace gantry {
 
+struct FileHandshake;
+
 // The flight file of a group, mapped by one of its ranks. It has a name in the user's folder of
 // flight files, so that other processes can read it, also after a crash. It has no name if that
 // folder cannot be used.
+//
+// Note [Files that are taken over]
+// A process with several ranks keeps the words of ended groups page-locked: see Note [Freeing
+// beside waiting kernels]. Page-locked words cannot go to another file, so the next group of as
+// many ranks takes over the whole file. That holds for groups whose ranks were all in this process
+// and left in order. Until then the file has a name that readers do not list. Rank 0 of the next
+// group makes all words zero, except for a new header, and gives the file the name of a new one.
+// The other ranks take their mappings over. The exit of the process removes the names of files that
+// are kept. Files of a process that was killed go with the stale ones. A file without a name is
+// never taken over, nor one whose folder is not the present one.
 class ControlFile {
  public:
   // Callbacks of a rank: `begin` after the file is mapped, `end` to undo it if another rank fails.
@@ -40,16 +54,34 @@ class ControlFile {
   // process map the file at different addresses, where race detectors see no order.
   static void publish() noexcept { order_.fetch_add(1, std::memory_order_release); }
   static void acquire() noexcept { (void)order_.load(std::memory_order_acquire); }
-  // Unlinks the file's name; mappings stay valid.
-  void remove() noexcept;
+  // Takes the file's name away when the group has ended in order. Mappings stay valid.
+  void retire() noexcept;
+  // Unlinks the name of a file that is kept for a later group. Does nothing in a child of a fork.
+  void remove_retired() noexcept;
+  // True if a group of `ranks` ranks may take the file over.
+  bool is_reusable(int ranks) const;
+  // Tells apart files of groups whose ranks were all in this process; else 0.
+  std::uint64_t number() const { return number_; }
 
  private:
+  // Makes this file of an ended group the file of a new one. Returns an empty path if its name
+  // cannot be changed.
+  FileHandshake renew(int size, std::chrono::milliseconds timeout, std::string_view group);
+  // Maps rank 0's file, or takes over a mapping that was kept. Returns why that failed, or "".
+  std::string map(const FileHandshake& owner, int rank, std::shared_ptr<ControlFile> kept);
+  bool is_retired() const noexcept;
+  std::string path() const;
+
   static inline std::atomic<std::uint64_t> order_{0};
 
   void* base_ = nullptr;
   std::size_t bytes_ = 0;
   flight::View view_;
   std::vector<ProcessStamp> processes_;
+  std::uint64_t inode_ = 0;
+  std::uint64_t number_ = 0;
+  std::int32_t owner_;      // a child of a fork has another number
+  bool is_locked_ = false;  // use.begin() was called for this mapping
 };
 
 }  // namespace gantry

@@ -2,21 +2,38 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <cstdlib>
 #include <exception>
-#include <new>
 #include <utility>
 
 #include <gantry/core/log.hpp>
 #include <gantry/extend/driver.hpp>
 
+#include "collectives/control/file.hpp"
 #include "memory/heap/memory_pressure.hpp"
 
 namespace gantry {
 
+LockedWords::Kept::~Kept() {
+  if (file) unlock(file->view(), rank);
+}
+
+bool LockedWords::Kept::is_unused() const {
+  if (file.use_count() != 1) return false;
+  // A copy comes after the end of the other ones; use_count() alone orders nothing.
+  const std::shared_ptr<ControlFile> after_others = file;
+  return true;
+}
+
 LockedWords::LockedWords() {
   memory::MemoryPressureCallbacks::instance().add([](int, memory::Waiting waiting) noexcept {
-    return waiting == memory::Waiting::allowed && instance().unlock_kept();
+    return waiting == memory::Waiting::allowed &&
+           instance().kept_.free([](const Kept&) { return true; });
   });
+  // The process unmaps the files when it ends, but their names would stay.
+  (void)std::atexit(
+      [] { instance().kept_.for_each([](Kept& kept) { kept.file->remove_retired(); }); });
 }
 
 LockedWords& LockedWords::instance() {
@@ -33,44 +50,34 @@ void LockedWords::unlock(const flight::View& view, int rank) noexcept {
 }
 
 void LockedWords::join() noexcept {
-  const std::lock_guard lock(mutex_);
+  kept_.begin_sharing();
   has_several_ranks_ = true;
-  ++members_;
-}
-
-void LockedWords::leave() noexcept {
-  const std::lock_guard lock(mutex_);
-  --members_;
-}
-
-bool LockedWords::has_several_ranks() noexcept {
-  const std::lock_guard lock(mutex_);
-  return has_several_ranks_;
 }
 
 void LockedWords::release(std::shared_ptr<ControlFile> file, int rank) noexcept {
-  {
-    const std::lock_guard lock(mutex_);
-    if (has_several_ranks_) {
-      try {
-        entries_.push_back({file, rank});
-      } catch (const std::bad_alloc&) {  // leave them locked rather than wait
-        (void)new (std::nothrow) std::shared_ptr<ControlFile>(std::move(file));
-      }
-      return;
-    }
-  }
-  unlock(file->view(), rank);
+  Kept kept(std::move(file), rank);
+  if (has_several_ranks()) kept_.keep(std::move(kept));
 }
 
-bool LockedWords::unlock_kept() noexcept {
-  std::vector<Entry> ready;
-  {
-    const std::lock_guard lock(mutex_);
-    if (members_ == 0) ready.swap(entries_);
-  }
-  for (const Entry& entry : ready) unlock(entry.file->view(), entry.rank);
-  return !ready.empty();
+std::shared_ptr<ControlFile> LockedWords::take_file(int ranks) {
+  auto taken = kept_.take([&](auto begin, auto end) {
+    return std::find_if(begin, end, [&](const Kept& first) {
+      if (first.rank != 0 || !first.file->is_reusable(ranks)) return false;
+      return std::count_if(begin, end, [&](const Kept& kept) {
+               return kept.file->number() == first.file->number() && kept.is_unused();
+             }) == ranks;
+    });
+  });
+  return taken ? std::exchange(taken->file, nullptr) : nullptr;
+}
+
+std::shared_ptr<ControlFile> LockedWords::take_mapping(std::uint64_t file, int rank) {
+  auto taken = kept_.take([&](auto begin, auto end) {
+    return std::find_if(begin, end, [&](const Kept& kept) {
+      return kept.file->number() == file && kept.rank == rank && kept.is_unused();
+    });
+  });
+  return taken ? std::exchange(taken->file, nullptr) : nullptr;
 }
 
 }  // namespace gantry

@@ -1,21 +1,21 @@
 // Page-locked words of groups that have ended.
 #pragma once
 
+#include <atomic>
+#include <cstdint>
 #include <memory>
-#include <mutex>
-#include <vector>
+#include <utility>
 
-#include "collectives/control/file.hpp"
+#include "collectives/control/kept_resources.hpp"
 #include "job/flight_file.hpp"
 
 namespace gantry {
 
-// Note [Unlocking words]
-// Unlocking pages waits for all devices of the process. If several ranks are in one process, that
-// can deadlock: a kernel of one rank may wait, in another group or in the program's own NCCL
-// communicator, for the thread that is leaving this group. So such a process keeps released words
-// page-locked and mapped. empty_cache() unlocks them when no group is left that has several ranks
-// in this process.
+class ControlFile;
+
+// The mappings of control files whose groups have ended, with one rank's words page-locked in each.
+// See Note [Freeing beside waiting kernels]. The next group of as many ranks takes over the file,
+// if all of its ranks were in this process and left it in order.
 //
 // Thread safety: every member may be called from any thread.
 class LockedWords {
@@ -30,26 +30,32 @@ class LockedWords {
   // Registers a rank of a group that has several ranks in this process.
   void join() noexcept;
   // Deregisters one.
-  void leave() noexcept;
+  void leave() noexcept { kept_.end_sharing(); }
   // True since the first group that has several ranks in this process.
-  [[nodiscard]] bool has_several_ranks() noexcept;
+  [[nodiscard]] bool has_several_ranks() const noexcept { return has_several_ranks_; }
+
   // Unlocks the words of `rank` now, or keeps them.
   void release(std::shared_ptr<ControlFile> file, int rank) noexcept;
+  // Takes rank 0's mapping of a file that a group of `ranks` ranks may take over; null: none.
+  std::shared_ptr<ControlFile> take_file(int ranks);
+  // Takes the mapping by `rank` of the file that take_file() returned; null if it is not kept.
+  std::shared_ptr<ControlFile> take_mapping(std::uint64_t file, int rank);
 
  private:
-  struct Entry {
+  struct Kept {
+    Kept(std::shared_ptr<ControlFile> file, int rank) : file(std::move(file)), rank(rank) {}
+    Kept(Kept&&) = default;
+    Kept& operator=(Kept&&) = delete;
+    ~Kept();
+    [[nodiscard]] bool is_unused() const;
     std::shared_ptr<ControlFile> file;
     int rank;
   };
 
   LockedWords();
-  // Unlocks all that is kept unless a registered group exists. True if there was any.
-  bool unlock_kept() noexcept;
 
-  std::mutex mutex_;
-  int members_ = 0;
-  bool has_several_ranks_ = false;
-  std::vector<Entry> entries_;
+  std::atomic<bool> has_several_ranks_{false};
+  KeptResources<Kept> kept_;
 };
 
 }  // namespace gantry

@@ -204,7 +204,7 @@ void ControlSegment::finish(std::chrono::milliseconds timeout) noexcept {
   view().rank(rank_).closed.store(1, std::memory_order_release);
   const bool last = view().header().finished.fetch_add(1) + 1 == static_cast<std::uint32_t>(size_);
   // The file of a broken group stays, since it holds the diagnosis.
-  if (last && !broken()) file_->remove();
+  if (last && !broken()) file_->retire();
   const auto deadline = std::chrono::steady_clock::now() + timeout;
   for (int i = 0; i < size_; ++i) {
     const auto& peer = peers_[static_cast<std::size_t>(i)];
@@ -220,6 +220,9 @@ void ControlSegment::finish(std::chrono::milliseconds timeout) noexcept {
 }
 
 std::function<bool()> ControlSegment::closing() const {
+  const auto is_remote = [](const auto& peer) { return peer != nullptr; };
+  // Without a hold on the file, so that the next group can take it over.
+  if (std::ranges::none_of(peers_, is_remote)) return [] { return true; };
   return [file = file_, peers = peers_] {
     for (std::size_t i = 0; i < peers.size(); ++i) {
       const flight::Rank& other = file->view().rank(static_cast<int>(i));

@@ -5,7 +5,6 @@
 #include <atomic>
 #include <chrono>
 #include <condition_variable>
-#include <cstdlib>
 #include <cstring>
 #include <exception>
 #include <mutex>
@@ -19,6 +18,7 @@
 #include <gantry/extend/driver.hpp>
 
 #include "collectives/control/locked_words.hpp"
+#include "collectives/nccl/background_ends.hpp"
 #include "collectives/nccl/check.hpp"
 #include "collectives/nccl/library.hpp"
 #include "core/processes/background_thread.hpp"
@@ -40,38 +40,6 @@ constexpr auto kEndTimeout = std::chrono::seconds(5);
 
 // The approximate device memory that NCCL allocates.
 constexpr std::size_t kNcclBytes = std::size_t{1} << 30;
-
-// The ends of NCCL that other threads carry out. The process waits for them before it exits,
-// because they must not run concurrently with CUDA's shutdown.
-class EndsUnderWay {
- public:
-  // Never destroyed: threads may use it until the process ends.
-  static EndsUnderWay& instance() {
-    static auto& ends = *new EndsUnderWay;
-    return ends;
-  }
-  void begin() {
-    static const int registered = std::atexit([] { instance().await(); });
-    (void)registered;
-    const std::lock_guard lock(mutex_);
-    ++count_;
-  }
-  void end() noexcept {
-    const std::lock_guard lock(mutex_);
-    --count_;
-    changed_.notify_all();
-  }
-
- private:
-  void await() noexcept {
-    std::unique_lock lock(mutex_);
-    changed_.wait_for(lock, kEndTimeout, [&] { return count_ == 0; });
-  }
-
-  std::mutex mutex_;
-  std::condition_variable changed_;
-  int count_ = 0;
-};
 
 }  // namespace
 
@@ -205,15 +173,7 @@ void NcclComm::abort() noexcept { abort(state_); }
 
 void NcclComm::abort(const std::shared_ptr<State>& state) noexcept {
   if (state->aborted.exchange(true)) return;
-  EndsUnderWay::instance().begin();
-  try {
-    start_background_thread("gantry-nccl-end", [state] {
-      end(state);
-      EndsUnderWay::instance().end();
-    }).detach();
-  } catch (const std::exception& error) {
-    EndsUnderWay::instance().end();
-    logging::debug(fmt::format("ending NCCL: {}", error.what()));
+  if (!BackgroundEnds::instance().start("gantry-nccl-end", [state] { end(state); })) {
     state->aborted = false;  // The watchdog retries.
   }
 }

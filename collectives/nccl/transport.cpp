@@ -12,10 +12,10 @@
 #include <gantry/device/guard.hpp>
 #include <gantry/extend/driver.hpp>
 
+#include "collectives/control/operation_deadlines.hpp"
 #include "collectives/control/segment.hpp"
 #include "collectives/nccl/check.hpp"
 #include "collectives/nccl/comm.hpp"
-#include "collectives/nccl/deadline.hpp"
 #include "collectives/nccl/library.hpp"
 #include "collectives/operation_queue.hpp"
 #include "collectives/protocol/launch.hpp"
@@ -39,6 +39,16 @@ NcclComm::ReportLoss loss_reporter(const ControlSegment* control) {
   return [file = control->file(), rank = control->rank()](std::uint64_t call) {
     auto& words = reinterpret_cast<DeviceWords&>(file->view().words(rank));
     FaultWords(words).report_loss(call);
+  };
+}
+
+// Makes NCCL's asynchronous error the error of an operation.
+std::function<std::exception_ptr(const std::string&)> as_exceptions(
+    std::function<std::string()> find_error) {
+  return [find_error = std::move(find_error)](const std::string& text) -> std::exception_ptr {
+    const std::string error = find_error();
+    if (error.empty()) return nullptr;
+    return std::make_exception_ptr(NcclError(fmt::format("{}: failed: {}", text, error)));
   };
 }
 
@@ -81,8 +91,12 @@ class NcclTransport final : public Transport {
     if (control_ != nullptr) {
       control_->on_loss([this] { comm_.abort(); });
     } else {
-      deadlines_.emplace(device_.index, timeout,
-                         OperationDeadlines::Actions{comm_.error_finder(), comm_.failer()});
+      deadlines_.emplace(
+          device_.index, timeout,
+          OperationDeadlines::Actions{
+              .find_error = as_exceptions(comm_.error_finder()),
+              .on_failure = comm_.failer(),
+              .cause = "NCCL waits for a rank that does not come to it, and cannot tell which"});
     }
   }
   ~NcclTransport() override {

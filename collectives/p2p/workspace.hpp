@@ -23,16 +23,6 @@ class ControlSegment;
 // all have reported. A rank may never report: it keeps a broken communicator, or the timeout has
 // expired. The others do not wait for it. They keep the memory that the rank may have open, and a
 // later workspace frees it once it is closed.
-//
-// Note [Freeing beside waiting kernels]
-// The driver frees memory only after the work of its device, and of every device that has access to
-// it. A kernel there may wait, in another group, for the next call of this very thread. A process
-// that holds one rank only needs no care: its thread has submitted all that its kernels wait for.
-// If several ranks are in one process, none of them frees its memory when its workspace ends. The
-// next workspace on the device takes it over. empty_cache() frees it when no workspace is left that
-// ranks of this process share. This count of workspaces differs from
-// the count of groups in Note [Unlocking words]. A Work object keeps its group's control segment,
-// but not the workspace, and groups over NCCL have no workspace.
 class Workspace {
  public:
   // Collective over `bootstrap`; blocks the host until every rank has opened everything.

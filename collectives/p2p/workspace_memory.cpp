@@ -2,8 +2,8 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <exception>
-#include <new>
 #include <utility>
 
 #include <gantry/core/log.hpp>
@@ -49,51 +49,22 @@ KeptWorkspaces& KeptWorkspaces::instance() {
 void KeptWorkspaces::free_or_keep(std::shared_ptr<WorkspaceMemory> memory,
                                   std::function<bool()> is_closed) noexcept {
   if (memory == nullptr) return;
-  try {
-    const std::lock_guard lock(mutex_);
-    kept_.push_back({memory, std::move(is_closed)});
-  } catch (const std::bad_alloc&) {  // lost, rather than freed too soon
-    (void)new (std::nothrow) std::shared_ptr<WorkspaceMemory>(std::move(memory));
-    return;
-  }
   const int device = memory->device();
-  memory.reset();
+  kept_.keep({std::move(memory), std::move(is_closed)});
   if (!LockedWords::instance().has_several_ranks()) (void)free_closed(device);
 }
 
 std::shared_ptr<WorkspaceMemory> KeptWorkspaces::take(int device, std::size_t bytes) {
-  const std::lock_guard lock(mutex_);
-  for (auto kept = kept_.begin(); kept != kept_.end(); ++kept) {
-    const WorkspaceMemory& memory = *kept->memory;
-    if (memory.device() != device || memory.bytes() != bytes || !kept->is_unused()) continue;
-    auto taken = std::move(kept->memory);
-    kept_.erase(kept);
-    return taken;
-  }
-  return nullptr;
+  const auto fits = [&](const Kept& kept) {
+    return kept.memory->device() == device && kept.memory->bytes() == bytes && kept.is_unused();
+  };
+  auto taken = kept_.take([&](auto begin, auto end) { return std::find_if(begin, end, fits); });
+  return taken ? std::move(taken->memory) : nullptr;
 }
 
 bool KeptWorkspaces::free_closed(int device) noexcept {
-  std::list<Kept> ready;  // outlives the lock
-  const std::lock_guard lock(mutex_);
-  if (shared_ > 0) return false;
-  for (auto kept = kept_.begin(); kept != kept_.end();) {
-    const auto here = kept++;
-    if (here->memory->device() == device && here->is_unused()) {
-      ready.splice(ready.end(), kept_, here);
-    }
-  }
-  return !ready.empty();
-}
-
-void KeptWorkspaces::begin_sharing() noexcept {
-  const std::lock_guard lock(mutex_);
-  ++shared_;
-}
-
-void KeptWorkspaces::end_sharing() noexcept {
-  const std::lock_guard lock(mutex_);
-  --shared_;
+  return kept_.free(
+      [&](const Kept& kept) { return kept.memory->device() == device && kept.is_unused(); });
 }
 
 }  // namespace gantry

@@ -3,9 +3,9 @@
 
 #include <cstddef>
 #include <functional>
-#include <list>
 #include <memory>
-#include <mutex>
+
+#include "collectives/control/kept_resources.hpp"
 
 namespace gantry {
 
@@ -36,8 +36,8 @@ class WorkspaceMemory {
   bool is_own_;
 };
 
-// Memory of this process whose workspaces have ended, but which may not be freed yet: see Notes
-// [Closing before freeing] and [Freeing beside waiting kernels].
+// Memory of this process whose workspaces have ended: see Notes [Closing before freeing] and
+// [Freeing beside waiting kernels].
 //
 // Thread safety: every member may be called from any thread.
 class KeptWorkspaces {
@@ -51,12 +51,10 @@ class KeptWorkspaces {
                     std::function<bool()> is_closed) noexcept;
   // Kept memory of `bytes` on `device` that nobody has open; null if there is none.
   std::shared_ptr<WorkspaceMemory> take(int device, std::size_t bytes);
-  // Frees what is kept on `device` and may be freed now. True if anything was freed.
-  bool free_closed(int device) noexcept;
 
   // Begins and ends a workspace that ranks of this process share.
-  void begin_sharing() noexcept;
-  void end_sharing() noexcept;
+  void begin_sharing() noexcept { kept_.begin_sharing(); }
+  void end_sharing() noexcept { kept_.end_sharing(); }
 
  private:
   struct Kept {
@@ -66,10 +64,10 @@ class KeptWorkspaces {
   };
 
   KeptWorkspaces();
+  // Frees what is kept on `device` and may be freed now. True if anything was freed.
+  bool free_closed(int device) noexcept;
 
-  std::mutex mutex_;
-  std::list<Kept> kept_;
-  int shared_ = 0;  // workspaces that ranks of this process share now
+  KeptResources<Kept> kept_;
 };
 
 }  // namespace gantry

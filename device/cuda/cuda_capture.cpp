@@ -7,7 +7,7 @@
 #include <gantry/core/error.hpp>
 #include <gantry/core/log.hpp>
 
-#include "device/cuda/capture_bodies.hpp"
+#include "device/cuda/conditions/capture_bodies.hpp"
 #include "device/cuda/cuda_api.hpp"
 #include "device/cuda/cuda_check.hpp"
 #include "device/cuda/cuda_context.hpp"

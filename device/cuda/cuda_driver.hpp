@@ -100,7 +100,7 @@ class CudaDriver final : public Driver {
   void dump_graph(NativeGraph graph, const std::string& path) override;
   void destroy_graph(NativeGraph graph) noexcept override;
 
-  // cuda_condition.cpp
+  // conditions/cuda_condition.cpp
   [[nodiscard]] bool supports_conditions(int device) override;
   void begin_condition(NativeStream stream, const NativeCondition& condition,
                        NativeStream body) override;

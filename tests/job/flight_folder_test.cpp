@@ -137,6 +137,45 @@ TEST(FlightFolderTest, WhatIsNoFileOfThisUserIsLeftAlone) {
   }
 }
 
+TEST(FlightFolderTest, ARenamedFileIsTheNewest) {
+  const FlightFolder scope;
+  { const Written file("first"); }
+  const std::string first = list_files().at(0);
+  make_old(first);
+  { const Written file("second"); }
+  const std::string third = folder() + "/third.flight";
+  EXPECT_TRUE(rename_file(first, third));
+  EXPECT_THAT(list_files(), ::testing::ElementsAre(third, folder() + "/second.flight"));
+  EXPECT_FALSE(rename_file(first, third));
+  EXPECT_FALSE(rename_file(third, scope.path() + "/elsewhere.flight"));
+  std::filesystem::create_symlink(third, folder() + "/link.flight");
+  EXPECT_FALSE(rename_file(folder() + "/link.flight", folder() + "/fourth.flight"));
+  EXPECT_TRUE(std::filesystem::exists(third));
+}
+
+TEST(FlightFolderTest, ARetiredFileIsNotListedAndGoesWithItsRanks) {
+  const FlightFolder scope;
+  const std::string living = folder() + "/living" + kRetiredSuffix;
+  const std::string dead = folder() + "/dead" + kRetiredSuffix;
+  {
+    const Written file("living");
+    file.view().rank(0).pid = this_process().pid;
+    file.view().rank(0).start_time = this_process().start_time;
+    ASSERT_TRUE(rename_file(file.file.path, living));
+  }
+  {
+    const Written file("dead");
+    file.view().rank(0).pid = this_process().pid;
+    file.view().rank(0).start_time = this_process().start_time + 1;
+    ASSERT_TRUE(rename_file(file.file.path, dead));
+  }
+  EXPECT_THAT(list_files(), IsEmpty());
+  EXPECT_THAT(read_files().files, IsEmpty());
+  EXPECT_EQ(remove_stale_files(16, std::chrono::hours(24)), 0U);
+  EXPECT_TRUE(std::filesystem::exists(living));
+  EXPECT_FALSE(std::filesystem::exists(dead));
+}
+
 TEST(FlightFolderTest, AFileThatIsShortenedWhileItIsReadIsNoFile) {
   const FlightFolder scope;
   const Written file("short");

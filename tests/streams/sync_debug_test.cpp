@@ -183,20 +183,17 @@ TEST_F(SyncDebugTest, GantrysOwnWaitsAreNotRefused) {
   EXPECT_EQ(tensors[0].slice(0, 0, 1).cpu().item<float>(), 3.0F);
 }
 
-// Run in processes of their own, which this test starts.
-TEST_F(SyncDebugTest, DISABLED_SynchronizesUnderTheVariable) { synchronize(device_); }
-
 TEST_F(SyncDebugTest, TheVariableSetsTheMode) {
   const auto run = [](const char* value) {
-    return gantry::testing::run_command(
-        {.argv = {"/proc/self/exe", "--gtest_also_run_disabled_tests",
-                  "--gtest_filter=*DISABLED_SynchronizesUnderTheVariable"},
-         .environment = {{"GANTRY_SYNC_DEBUG", value}}});
+    return gantry::testing::run_command({.argv = {GANTRY_TEST_PROGRAM_DIR "/sync_debug_program"},
+                                         .environment = {{"GANTRY_SYNC_DEBUG", value}}});
   };
   const auto warned = run("warn");
   EXPECT_EQ(warned.exit_code, 0) << warned.describe();
   EXPECT_THAT(warned.err, HasSubstr("sync debug: synchronizing cuda:0"));
-  EXPECT_NE(run("error").exit_code, 0);
+  const auto refused = run("error");
+  EXPECT_EQ(refused.exit_code, 1) << refused.describe();
+  EXPECT_THAT(refused.err, HasSubstr("SyncDebug::error forbids it"));
   const auto off = run("off");
   EXPECT_EQ(off.exit_code, 0) << off.describe();
   EXPECT_THAT(off.err, Not(HasSubstr("sync debug")));

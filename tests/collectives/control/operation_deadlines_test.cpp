@@ -14,7 +14,7 @@
 #include <gantry/core/error.hpp>
 #include <gantry/streams/stream.hpp>
 
-#include "collectives/nccl/deadline.hpp"
+#include "collectives/control/operation_deadlines.hpp"
 #include "tests/collectives/throws.hpp"
 #include "tests/support/device_fixture.hpp"
 #include "tests/support/stream_hold.hpp"
@@ -25,7 +25,7 @@ namespace {
 using testing::expect_throws;
 using testing::StreamHold;
 
-class OperationDeadlineTest : public testing::DeviceTest {
+class OperationDeadlinesTest : public testing::DeviceTest {
  protected:
   struct Failure {
     std::uint64_t call;
@@ -42,21 +42,24 @@ class OperationDeadlineTest : public testing::DeviceTest {
   std::unique_ptr<OperationDeadlines> make(std::chrono::milliseconds timeout) {
     return std::make_unique<OperationDeadlines>(
         0, timeout,
-        OperationDeadlines::Actions{[shared = shared_]() -> std::string {
-                                      ++shared->looks;
-                                      return shared->has_error ? "unhandled system error" : "";
-                                    },
-                                    [shared = shared_](std::uint64_t call, std::exception_ptr why) {
-                                      if (shared->failures++ == 0)
-                                        shared->failure.set_value({call, std::move(why)});
-                                    }});
+        OperationDeadlines::Actions{
+            .find_error = [shared = shared_](const std::string& text) -> std::exception_ptr {
+              ++shared->looks;
+              if (!shared->has_error) return nullptr;
+              return std::make_exception_ptr(NcclError(text + ": failed: unhandled system error"));
+            },
+            .on_failure =
+                [shared = shared_](std::uint64_t call, std::exception_ptr why) {
+                  if (shared->failures++ == 0) shared->failure.set_value({call, std::move(why)});
+                },
+            .cause = "a rank did not come"});
   }
   Failure await() { return shared_->failure.get_future().get(); }
 
   std::shared_ptr<Shared> shared_ = std::make_shared<Shared>();
 };
 
-TEST_F(OperationDeadlineTest, AnOperationThatDoesNotEndIsLate) {
+TEST_F(OperationDeadlinesTest, AnOperationThatDoesNotEndIsLate) {
   const auto deadlines = make(std::chrono::milliseconds(300));
   const Stream stream = Stream::from_pool(Device::cuda(0));
   for (std::uint64_t call = 1; call <= 3; ++call) {
@@ -71,13 +74,14 @@ TEST_F(OperationDeadlineTest, AnOperationThatDoesNotEndIsLate) {
   const Failure failure = await();
   EXPECT_EQ(failure.call, 7u);
   expect_throws<TimeoutError>([&] { std::rethrow_exception(failure.why); },
-                              "collective: #7 all_reduce did not finish within");
+                              "collective: #7 all_reduce did not finish within 300 ms: a rank did "
+                              "not come (GANTRY_COLL_TIMEOUT sets the deadline)");
   hold.release();
   stream.synchronize();
   EXPECT_EQ(shared_->failures, 1);
 }
 
-TEST_F(OperationDeadlineTest, TimeBehindOtherWorkDoesNotCount) {
+TEST_F(OperationDeadlinesTest, TimeBehindOtherWorkDoesNotCount) {
   constexpr auto kTimeout = std::chrono::milliseconds(300);
   const auto deadlines = make(kTimeout);
   const Stream stream = Stream::from_pool(Device::cuda(0));
@@ -98,7 +102,7 @@ TEST_F(OperationDeadlineTest, TimeBehindOtherWorkDoesNotCount) {
   EXPECT_EQ(await().call, 2u);
 }
 
-TEST_F(OperationDeadlineTest, AnErrorThatTheLibraryFindsEndsTheWait) {
+TEST_F(OperationDeadlinesTest, AnErrorThatTheLibraryFindsEndsTheWait) {
   const auto deadlines = make(std::chrono::hours(1));
   const Stream stream = Stream::from_pool(Device::cuda(0));
   deadlines->begin(stream, 5, "collective: #5 broadcast");
@@ -111,7 +115,7 @@ TEST_F(OperationDeadlineTest, AnErrorThatTheLibraryFindsEndsTheWait) {
                            "collective: #5 broadcast: failed: unhandled system error");
 }
 
-TEST_F(OperationDeadlineTest, ACallThatFailedBeforeItsEndIsForgotten) {
+TEST_F(OperationDeadlinesTest, ACallThatFailedBeforeItsEndIsForgotten) {
   const auto deadlines = make(std::chrono::milliseconds(300));
   const Stream stream = Stream::from_pool(Device::cuda(0));
   deadlines->begin(stream, 1, "failed");
@@ -121,8 +125,23 @@ TEST_F(OperationDeadlineTest, ACallThatFailedBeforeItsEndIsForgotten) {
   EXPECT_EQ(await().call, 2u);
 }
 
+TEST_F(OperationDeadlinesTest, WithoutALibraryOnlyTheDeadlineEndsTheWait) {
+  OperationDeadlines deadlines(0, std::chrono::milliseconds(100),
+                               {.find_error = nullptr,
+                                .on_failure =
+                                    [shared = shared_](std::uint64_t call, std::exception_ptr why) {
+                                      shared->failure.set_value({call, std::move(why)});
+                                    },
+                                .cause = "a rank did not come"});
+  const Stream stream = Stream::from_pool(Device::cuda(0));
+  deadlines.begin(stream, 1, "a signal");
+  StreamHold hold(stream);
+  deadlines.end(stream);
+  EXPECT_EQ(await().call, 1u);
+}
+
 // A second object, whose deadline is later, tells when that of the destroyed one is over.
-TEST_F(OperationDeadlineTest, NoActionAfterDestruction) {
+TEST_F(OperationDeadlinesTest, NoActionAfterDestruction) {
   auto destroyed = make(std::chrono::milliseconds(50));
   const std::shared_ptr<Shared> of_destroyed = std::exchange(shared_, std::make_shared<Shared>());
   const auto later = make(std::chrono::milliseconds(600));

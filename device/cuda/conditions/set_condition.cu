@@ -1,4 +1,4 @@
-#include "device/cuda/set_condition.cuh"
+#include "device/cuda/conditions/set_condition.cuh"
 
 namespace gantry::cuda {
 namespace {

@@ -1,4 +1,4 @@
-#include "collectives/nccl/deadline.hpp"
+#include "collectives/control/operation_deadlines.hpp"
 
 #include <fmt/format.h>
 
@@ -108,12 +108,12 @@ struct OperationDeadlines::State {
   }
 
   std::exception_ptr find_failure(std::unique_lock<std::mutex>& lock) {
+    if (!actions.find_error) return nullptr;
     const std::string text = operations.front().text;
     lock.unlock();
-    const std::string error = actions.find_error();
+    std::exception_ptr error = actions.find_error(text);
     lock.lock();
-    if (error.empty()) return nullptr;
-    return std::make_exception_ptr(NcclError(fmt::format("{}: failed: {}", text, error)));
+    return error;
   }
 
   std::exception_ptr lateness() const {
@@ -126,9 +126,9 @@ struct OperationDeadlines::State {
 OperationDeadlines::OperationDeadlines(int device, std::chrono::milliseconds timeout,
                                        Actions actions)
     : state_(std::make_shared<State>(device, timeout, std::move(actions))) {
-  start_background_thread("gantry-nccl-ask", [state = state_] { state->ask(); }).detach();
+  start_background_thread("gantry-op-query", [state = state_] { state->ask(); }).detach();
   try {
-    start_background_thread("gantry-nccl-due", [state = state_] { state->count(); }).detach();
+    start_background_thread("gantry-op-due", [state = state_] { state->count(); }).detach();
   } catch (...) {
     const std::lock_guard lock(state_->mutex);
     state_->is_over = true;

@@ -10,12 +10,12 @@
 #include <gantry/core/error.hpp>
 #include <gantry/core/log.hpp>
 
-#include "device/cuda/capture_bodies.hpp"
+#include "device/cuda/conditions/capture_bodies.hpp"
+#include "device/cuda/conditions/set_condition.cuh"
 #include "device/cuda/cuda_api.hpp"
 #include "device/cuda/cuda_check.hpp"
 #include "device/cuda/cuda_context.hpp"
 #include "device/cuda/cuda_driver.hpp"
-#include "device/cuda/set_condition.cuh"
 
 namespace gantry {
 namespace {

@@ -1,3 +1,4 @@
+// Deadlines of operations whose kernels report no progress.
 #pragma once
 
 #include <chrono>
@@ -16,20 +17,20 @@ namespace gantry {
 // after each operation instead. The deadline of an operation therefore counts from its start on the
 // device, not from its submission. One thread queries the driver for the oldest operation. The
 // driver may block while a launch is blocked. So a second thread measures the time, and takes a
-// query that does not return as no progress. It also polls NCCL for asynchronous errors. Operations
-// of a captured graph have no events, and so no deadline.
+// query that does not return as no progress. It also polls for asynchronous errors. Operations of a
+// captured graph have no events, and so no deadline.
 
 // The deadlines of operations on one device.
 // Thread safety: begin() and end() by one thread at a time.
 class OperationDeadlines {
  public:
   struct Actions {
-    // Returns the library's asynchronous error; empty: none.
-    std::function<std::string()> find_error;
+    // Returns the asynchronous error of the operation with this text; null: none. Optional.
+    std::function<std::exception_ptr(const std::string& text)> find_error;
     // Called once, by a thread of this object, when `call` is late (a TimeoutError) or failed.
     std::function<void(std::uint64_t call, std::exception_ptr why)> on_failure;
     // Why an operation may be late, in the text of the TimeoutError.
-    std::string cause = "NCCL waits for a rank that does not come to it, and cannot tell which";
+    std::string cause;
   };
 
   // Starts the threads. Throws: std::system_error.

@@ -1,0 +1,160 @@
+// The ends of NCCL in the background, without NCCL.
+#include "collectives/nccl/background_ends.hpp"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <chrono>
+#include <cstdio>
+#include <cstdlib>
+#include <latch>
+#include <memory>
+#include <stdexcept>
+#include <string>
+#include <thread>
+#include <utility>
+
+namespace gantry {
+namespace {
+
+using ::testing::ExitedWithCode;
+using ::testing::HasSubstr;
+
+constexpr auto kEnough = std::chrono::seconds(60);
+
+BackgroundEnds& ends() { return BackgroundEnds::instance(); }
+
+TEST(BackgroundEndsTest, EachRunsOnceAndMayBeFollowedByOthers) {
+  std::atomic<int> done{0};
+  for (int round = 1; round <= 3; ++round) {
+    for (int i = 0; i < 8; ++i) EXPECT_TRUE(ends().start("test-end", [&] { ++done; }));
+    EXPECT_TRUE(ends().await(kEnough));
+    EXPECT_EQ(done, 8 * round);
+  }
+}
+
+// One after the other, the first would wait for the second forever.
+TEST(BackgroundEndsTest, OneThatBlocksDelaysNoOther) {
+  std::latch second(1);
+  std::atomic<int> done{0};
+  EXPECT_TRUE(ends().start("test-end", [&] {
+    second.wait();
+    ++done;
+  }));
+  EXPECT_TRUE(ends().start("test-end", [&] {
+    ++done;
+    second.count_down();
+  }));
+  EXPECT_TRUE(ends().await(kEnough));
+  EXPECT_EQ(done, 2);
+}
+
+TEST(BackgroundEndsTest, AwaitTellsThatOneIsRunning) {
+  std::latch go(1);
+  EXPECT_TRUE(ends().start("test-end", [&] { go.wait(); }));
+  EXPECT_FALSE(ends().await(std::chrono::milliseconds(0)));
+  go.count_down();
+  EXPECT_TRUE(ends().await(kEnough));
+}
+
+TEST(BackgroundEndsTest, OneThatThrowsIsLoggedAndStopsNoOther) {
+  std::atomic<int> done{0};
+  ::testing::internal::CaptureStderr();
+  EXPECT_TRUE(ends().start("test-end", [] { throw std::runtime_error("no such communicator"); }));
+  EXPECT_TRUE(ends().start("test-end", [] { throw 1; }));
+  EXPECT_TRUE(ends().start("test-end", [&] { ++done; }));
+  EXPECT_TRUE(ends().await(kEnough));
+  const std::string log = ::testing::internal::GetCapturedStderr();
+  EXPECT_THAT(log, HasSubstr("ending NCCL: no such communicator"));
+  EXPECT_THAT(log, HasSubstr("ending NCCL: unknown error"));
+  EXPECT_EQ(done, 1);
+}
+
+// It may call the driver when it goes, which must not happen during CUDA's shutdown.
+TEST(BackgroundEndsTest, WhatOneHoldsGoesBeforeItIsOver) {
+  struct Held {
+    Held(std::latch& going, std::latch& go) : going(going), go(go) {}
+    ~Held() {
+      going.count_down();
+      go.wait();
+    }
+    std::latch& going;
+    std::latch& go;
+  };
+  std::latch going(1);
+  std::latch go(1);
+  auto held = std::make_shared<Held>(going, go);
+  EXPECT_TRUE(ends().start("test-end", [held = std::move(held)] {}));
+  going.wait();
+  EXPECT_FALSE(ends().await(std::chrono::milliseconds(0)));
+  go.count_down();
+  EXPECT_TRUE(ends().await(kEnough));
+}
+
+// Exit handlers run in the opposite order of their registration: that of `ends()` is between the
+// handler that lets the end go on, and the one that tells whether it was waited for.
+std::latch& exiting = *new std::latch(1);
+std::atomic<bool> has_ended{false};
+
+[[noreturn]] void exit_while_one_runs() {
+  (void)std::atexit([] { std::fputs(has_ended ? "waited" : "did not wait", stderr); });
+  ends().start("test-end", [] {
+    exiting.wait();
+    for (int i = 0; i < 1000; ++i) std::this_thread::yield();
+    has_ended = true;
+  });
+  (void)std::atexit([] { exiting.count_down(); });
+  std::exit(0);
+}
+
+TEST(BackgroundEndsDeathTest, AnExitWaitsForOneThatRuns) {
+  GTEST_FLAG_SET(death_test_style, "threadsafe");
+  EXPECT_EXIT(exit_while_one_runs(), ExitedWithCode(0), "^waited");
+}
+
+[[noreturn]] void exit_while_one_hangs() {
+  ends().start("test-end", [] { std::latch(1).wait(); });
+  std::exit(0);
+}
+
+TEST(BackgroundEndsDeathTest, AnExitGivesUpOneThatHangs) {
+  GTEST_FLAG_SET(death_test_style, "threadsafe");
+  EXPECT_EXIT(exit_while_one_hangs(), ExitedWithCode(0), "");
+}
+
+// The threads of its parent's ends do not exist there.
+TEST(BackgroundEndsTest, AChildOfAForkHasItsOwn) {
+#if defined(__SANITIZE_THREAD__)
+  GTEST_SKIP() << "ThreadSanitizer ends a child of several threads that starts one";
+#endif
+  std::latch is_running(1);
+  std::latch go(1);
+  EXPECT_TRUE(ends().start("test-end", [&] {
+    is_running.count_down();
+    go.wait();
+  }));
+  is_running.wait();
+  const pid_t child = fork();
+  ASSERT_GE(child, 0);
+  if (child == 0) {
+    int failed = 0;
+    if (!ends().await(std::chrono::milliseconds(0))) failed |= 1;
+    std::atomic<bool> done{false};
+    if (!ends().start("test-end", [&] { done = true; })) failed |= 2;
+    if (!ends().await(kEnough) || !done) failed |= 4;
+    _exit(failed);
+  }
+  int status = 0;
+  ASSERT_EQ(waitpid(child, &status, 0), child);
+  ASSERT_TRUE(WIFEXITED(status)) << "signal " << WTERMSIG(status);
+  EXPECT_EQ(WEXITSTATUS(status), 0);
+  EXPECT_FALSE(ends().await(std::chrono::milliseconds(0)));
+  go.count_down();
+  EXPECT_TRUE(ends().await(kEnough));
+}
+
+}  // namespace
+}  // namespace gantry
