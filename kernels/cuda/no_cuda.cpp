@@ -118,8 +118,9 @@ void scatter_fibres(void*, const IndexingPlan&, ScatterMode) { refuse("scatter")
 std::size_t scatter_writes_bytes(const IndexingPlan&, ScatterMode) { refuse("scatter"); }
 void scatter_writes(void*, const IndexingPlan&, ScatterMode, void*) { refuse("scatter"); }
 
+bool sums_in_last_block(const CompactionPlan&) { refuse("nonzero"); }
 std::size_t read_mask_bytes(const CompactionPlan&) { refuse("nonzero"); }
-void read_mask(void*, const CompactionPlan&, void*) { refuse("nonzero"); }
+void read_mask(void*, const CompactionPlan&, const MergeCounters&, void*) { refuse("nonzero"); }
 void compact(const char* op, void*, const CompactionPlan&) { refuse(op); }
 
 void nary(void*, const NaryPlan&) { refuse("nary"); }

@@ -57,7 +57,10 @@ void read_mask(const Target& target, const TensorRef& selection, const TensorRef
       "read_mask", target, {&selection, &mask}, [plan] { host::read_mask(plan); },
       [&](void* stream) {
         const Scratch scratch(target, cuda::read_mask_bytes(plan));
-        cuda::read_mask(stream, plan, scratch.data());
+        Scratch counter;
+        MergeCounters counters;
+        if (cuda::sums_in_last_block(plan)) counters = merge_counters(target, 1, counter);
+        cuda::read_mask(stream, plan, counters, scratch.data());
       });
 }
 

@@ -4,6 +4,7 @@
 #include <cstdint>
 
 #include "kernels/indexing/compaction.hpp"
+#include "kernels/reductions/merge_counters.hpp"
 #include "kernels/strided_index.hpp"
 
 namespace gantry::kernels {
@@ -87,9 +88,12 @@ void compact(const CompactionPlan& plan);
 }  // namespace host
 
 namespace cuda {
+// True if read_mask counts its blocks: it then uses a counter, and else scratch memory.
+[[nodiscard]] bool sums_in_last_block(const CompactionPlan& plan);
 // Bytes of scratch memory for read_mask.
 [[nodiscard]] std::size_t read_mask_bytes(const CompactionPlan& plan);
-void read_mask(void* stream, const CompactionPlan& plan, void* scratch);
+void read_mask(void* stream, const CompactionPlan& plan, const MergeCounters& counters,
+               void* scratch);
 void compact(const char* op, void* stream, const CompactionPlan& plan);
 }  // namespace cuda
 

@@ -1,8 +1,10 @@
 // The first pass of Note [Compaction] on the GPU. A dense mask has a warp for each tile, with 128
-// bytes of each thread in flight, and no barrier.
+// bytes of each thread in flight, and no barrier. The last block sums the counts of a few tiles:
+// two launches less. Note [Merge in the last block].
 #include <cub/device/device_scan.cuh>
 
 #include "kernels/cuda/indexing/selection_words.cuh"
+#include "kernels/cuda/reductions/last_block.cuh"
 
 namespace gantry::kernels::cuda {
 
@@ -36,10 +38,49 @@ __device__ int write_words(const CompactionPlan& plan, std::int64_t first) {
   return __popc(own);
 }
 
+// Most tiles of which the last block sums the counts.
+constexpr int kOwnSums = 16;
+constexpr std::int64_t kMostLastBlockTiles = kThreads * kOwnSums;
+
+// Replaces each count by the sum of the counts up to it, if the calling block is the last one.
+// Every thread calls.
+__device__ __noinline__ void sum_in_last_block(std::int64_t* sums, std::int64_t tiles,
+                                               const MergeCounters& counters) {
+  __shared__ int warp_totals[kWarps];
+  if (tiles > kMostLastBlockTiles || !is_last_block(counters, 0, gridDim.x)) return;
+  const int lane = static_cast<int>(threadIdx.x) % 32;
+  const int warp = static_cast<int>(threadIdx.x) / 32;
+  const int first = static_cast<int>(threadIdx.x) * kOwnSums;
+  const int count = static_cast<int>(tiles);
+  int own[kOwnSums];
+  int total = 0;
+#pragma unroll
+  for (int k = 0; k < kOwnSums; ++k) {
+    own[k] = first + k < count ? static_cast<int>(__ldcg(sums + first + k)) : 0;
+  }
+#pragma unroll
+  for (int k = 0; k < kOwnSums; ++k) own[k] = total += own[k];
+  int before = total;
+#pragma unroll
+  for (int distance = 1; distance < 32; distance *= 2) {
+    const int earlier = __shfl_up_sync(0xffffffffu, before, distance);
+    if (lane >= distance) before += earlier;
+  }
+  if (lane == 31) warp_totals[warp] = before;
+  before -= total;
+  __syncthreads();
+  for (int w = 0; w < warp; ++w) before += warp_totals[w];
+#pragma unroll
+  for (int k = 0; k < kOwnSums; ++k) {
+    if (first + k < count) sums[first + k] = before + own[k];
+  }
+}
+
 // The first pass of any mask, with a block for each tile.
 template <class W, bool kLinear>
 __global__ void __launch_bounds__(kThreads)
-    read_mask_kernel(const __grid_constant__ CompactionPlan plan, std::int64_t tiles) {
+    read_mask_kernel(const __grid_constant__ CompactionPlan plan, std::int64_t tiles,
+                     const __grid_constant__ MergeCounters counters) {
   __shared__ int warp_counts[kWarps];
   const int warp = static_cast<int>(threadIdx.x) / 32;
   for (std::int64_t tile = blockIdx.x; tile < tiles; tile += gridDim.x) {
@@ -54,6 +95,7 @@ __global__ void __launch_bounds__(kThreads)
     }
     __syncthreads();
   }
+  sum_in_last_block(plan.sums, tiles, counters);
 }
 
 // Elements of an access to a dense mask.
@@ -148,7 +190,8 @@ __device__ int write_dense_tile(const CompactionPlan& plan, std::int64_t tile, W
 // The first pass of a dense mask, with a warp for each tile.
 template <class W>
 __global__ void __launch_bounds__(kThreads)
-    read_dense_mask_kernel(const __grid_constant__ CompactionPlan plan, std::int64_t tiles) {
+    read_dense_mask_kernel(const __grid_constant__ CompactionPlan plan, std::int64_t tiles,
+                           const __grid_constant__ MergeCounters counters) {
   const int warp = static_cast<int>(threadIdx.x) / 32;
   for (std::int64_t tile = static_cast<std::int64_t>(blockIdx.x) * kWarps + warp; tile < tiles;
        tile += static_cast<std::int64_t>(gridDim.x) * kWarps) {
@@ -163,6 +206,7 @@ __global__ void __launch_bounds__(kThreads)
     count = warp_sum(count);
     if (threadIdx.x % 32 == 0) plan.sums[tile] = count;
   }
+  sum_in_last_block(plan.sums, tiles, counters);
 }
 
 std::size_t check_scan(void* stream, const CompactionPlan& plan, void* scratch, std::size_t bytes) {
@@ -176,25 +220,30 @@ std::size_t check_scan(void* stream, const CompactionPlan& plan, void* scratch, 
 
 }  // namespace
 
-std::size_t read_mask_bytes(const CompactionPlan& plan) {
-  return check_scan(nullptr, plan, nullptr, 0);
+bool sums_in_last_block(const CompactionPlan& plan) {
+  return compaction_tiles(plan.numel) <= kMostLastBlockTiles;
 }
 
-void read_mask(void* stream, const CompactionPlan& plan, void* scratch) {
+std::size_t read_mask_bytes(const CompactionPlan& plan) {
+  return sums_in_last_block(plan) ? 0 : check_scan(nullptr, plan, nullptr, 0);
+}
+
+void read_mask(void* stream, const CompactionPlan& plan, const MergeCounters& counters,
+               void* scratch) {
   const std::int64_t tiles = compaction_tiles(plan.numel);
   dispatch_word(plan.mask_bytes, [&](auto tag) {
     using W = typename decltype(tag)::type;
     if (has_dense_packs<W>(plan)) {
       launch("read_mask", stream, blocks_of((tiles + kWarps - 1) / kWarps, kMaxBlocks), kThreads, 0,
-             read_dense_mask_kernel<W>, plan, tiles);
+             read_dense_mask_kernel<W>, plan, tiles, counters);
       return;
     }
     dispatch_linear(plan, [&](auto linear) {
       launch("read_mask", stream, blocks_of(tiles, kMaxBlocks), kThreads, 0,
-             read_mask_kernel<W, decltype(linear)::kLinear>, plan, tiles);
+             read_mask_kernel<W, decltype(linear)::kLinear>, plan, tiles, counters);
     });
   });
-  check_scan(stream, plan, scratch, read_mask_bytes(plan));
+  if (!sums_in_last_block(plan)) check_scan(stream, plan, scratch, read_mask_bytes(plan));
 }
 
 }  // namespace gantry::kernels::cuda
