@@ -19,7 +19,7 @@ set(GANTRY_FAST_TESTS
   sim_capture sim_device sim_event sim_memory sim_stream
   batched_copy event graph stream stream_clock_capture stream_clock_race stream_guard
   allocator allocator_faults allocator_oracle async_pool buffer caching_allocator capture_pools foreign_streams magazines mem_pool native_heap
-  native_recovery pinned_allocator pinned_heap vmm_heap vmm_recovery
+  native_recovery memory_pressure pinned_allocator pinned_heap transfer_wait vmm_heap vmm_recovery
   captured_random graphed overlap peerless_copy random storage tensor tensor_faults
   comm comm_broadcast comm_capture comm_chunks comm_closed_memory graph_overlap rank_ordered registered_copies)
 

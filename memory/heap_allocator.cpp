@@ -10,7 +10,6 @@
 #include <gantry/core/log.hpp>
 
 #include "core/observers.hpp"
-#include "core/thread_end.hpp"
 #include "device/checked_device_index.hpp"
 #include "device/platform.hpp"
 #include "memory/alignment.hpp"
@@ -20,11 +19,6 @@
 
 namespace gantry::memory {
 namespace {
-
-using ActivePools = std::vector<Pool*>;
-
-// nullptr in threads that never used a guard; deleted with the thread.
-thread_local ActivePools* active_pools [[gnu::tls_model("initial-exec")]] = nullptr;
 
 HeapBlock& block_of(const Block& block) { return *static_cast<HeapBlock*>(block.handle); }
 
@@ -64,19 +58,6 @@ bool put_into_cache(ThreadCache& cache, HeapBlock& block) noexcept {
 }
 
 }  // namespace
-
-Pool* active_pool(int device) noexcept {
-  return active_pools == nullptr ? nullptr : (*active_pools)[static_cast<std::size_t>(device)];
-}
-
-Pool* exchange_active_pool(int device, Pool* pool) {
-  if (active_pools == nullptr) {
-    active_pools = new ActivePools(static_cast<std::size_t>(table_size()));
-    at_thread_end([]() noexcept { delete std::exchange(active_pools, nullptr); });
-  }
-  if (ThreadCache* cache = ThreadCache::find_current()) cache->forget_route();
-  return std::exchange((*active_pools)[static_cast<std::size_t>(device)], pool);
-}
 
 HeapAllocator::~HeapAllocator() {
   if (in_bad_fork()) return;
@@ -131,8 +112,8 @@ DeviceHeap& HeapAllocator::heap(int device) {
 
 // Note [The direct way]
 // Most allocations and frees are served by the thread's magazines, where every instruction counts.
-// For these, allocate() and deallocate() make no call, so they save no registers. Everything else
-// is a tail call of a function that does the whole work, in the general way.
+// For these, allocate() and deallocate() make no call, so they save few registers. Everything else
+// is left to functions that do the whole work in the general way.
 
 [[gnu::flatten]] Block HeapAllocator::allocate(const Stream& stream, std::size_t bytes,
                                                std::size_t alignment) {
@@ -141,8 +122,9 @@ DeviceHeap& HeapAllocator::heap(int device) {
   return allocate_uncaptured(stream, bytes, alignment);
 }
 
-[[gnu::noinline]] Block HeapAllocator::allocate_on_made(const Stream& stream, std::size_t bytes,
-                                                        std::size_t alignment) {
+[[gnu::noinline, gnu::flatten]] Block HeapAllocator::allocate_on_made(const Stream& stream,
+                                                                      std::size_t bytes,
+                                                                      std::size_t alignment) {
   if (is_captured(stream.native())) [[unlikely]] {
     return allocate_captured(bytes, stream, alignment);
   }

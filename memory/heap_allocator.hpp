@@ -82,7 +82,5 @@ class HeapAllocator final : public DeviceAllocator, public ExportableAllocator {
 /// The pool of the calling thread's allocations on `device`, nullptr: the common pool; see
 /// MemPoolGuard.
 [[nodiscard]] Pool* active_pool(int device) noexcept;
-/// Replaces the active pool and returns the previous one. Throws: std::bad_alloc.
-Pool* exchange_active_pool(int device, Pool* pool);
 
 }  // namespace gantry::memory

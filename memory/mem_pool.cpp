@@ -4,18 +4,43 @@
 #include <memory>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include <gantry/core/error.hpp>
 #include <gantry/core/log.hpp>
 #include <gantry/memory/caching_allocator.hpp>
 #include <gantry/memory/snapshot.hpp>
 
+#include "core/thread_end.hpp"
 #include "device/checked_device_index.hpp"
+#include "device/platform.hpp"
 #include "memory/backends.hpp"
 #include "memory/heap_allocator.hpp"
 #include "memory/trace/history.hpp"
 
 namespace gantry::memory {
+namespace {
+
+using ActivePools = std::vector<Pool*>;
+
+// nullptr in threads that never used a guard; deleted with the thread.
+thread_local ActivePools* active_pools [[gnu::tls_model("initial-exec")]] = nullptr;
+
+// Replaces the active pool and returns the previous one. Throws: std::bad_alloc.
+Pool* exchange_active_pool(int device, Pool* pool) {
+  if (active_pools == nullptr) {
+    active_pools = new ActivePools(static_cast<std::size_t>(table_size()));
+    at_thread_end([]() noexcept { delete std::exchange(active_pools, nullptr); });
+  }
+  if (ThreadCache* cache = ThreadCache::find_current()) cache->forget_route();
+  return std::exchange((*active_pools)[static_cast<std::size_t>(device)], pool);
+}
+
+}  // namespace
+
+Pool* active_pool(int device) noexcept {
+  return active_pools == nullptr ? nullptr : (*active_pools)[static_cast<std::size_t>(device)];
+}
 
 MemPool::MemPool(Device device, MemPoolOptions options) {
   const int index = checked_device_index(device, "MemPool");

@@ -26,7 +26,7 @@
 
 #include "core/files/atomic_file.hpp"
 #include "memory/config.hpp"
-#include "memory/source/host_pages.hpp"
+#include "memory/pinned/host_pages.hpp"
 #include "memory/trace/history.hpp"
 #include "memory/trace/snapshot_json.hpp"
 #include "memory/trace/snapshot_tool.hpp"

@@ -15,7 +15,7 @@ ALLOCATORS = {
     "memory/async/async_pool.cpp",
     "memory/source/chunk_store.cpp",
     "memory/source/driver_memory.cpp",
-    "memory/source/host_pages.cpp",
+    "memory/pinned/host_pages.cpp",
     "memory/source/segment_arena.cpp",
     "tools/replay/backend.cpp",
 }

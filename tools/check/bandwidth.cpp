@@ -22,8 +22,8 @@
 
 #include "device/topology/binding.hpp"
 #include "kernels/peers/multicast.hpp"
+#include "memory/pinned/host_pages.hpp"
 #include "memory/source/driver_memory.hpp"
-#include "memory/source/host_pages.hpp"
 #include "tools/bench/timing.hpp"
 
 namespace gantry::check {

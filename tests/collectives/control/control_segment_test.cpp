@@ -416,6 +416,10 @@ TEST(ControlSegmentTest, AGroupThatFailedLeavesTheNextOneIntact) {
     EXPECT_THROW(ControlSegment(bootstrap, rank, 2, milliseconds(10'000)), Error);
   });
   EXPECT_EQ(faults.calls("register_host"), 2U);
+  // Unlocking may wait for devices.
+  const std::uint64_t unlocked = faults.calls("unregister_host");
+  (void)memory::MemoryPressureCallbacks::instance().run(0, memory::Waiting::forbidden);
+  EXPECT_EQ(faults.calls("unregister_host"), unlocked);
   (void)memory::MemoryPressureCallbacks::instance().run(0, memory::Waiting::allowed);
   EXPECT_GE(faults.calls("unregister_host"), 2U);
   ControlGroup next(2);

@@ -21,8 +21,8 @@ using gantry::testing::FaultDriver;
 using gantry::testing::kMib;
 using gantry::testing::StreamHold;
 
-// A layer that caches one buffer of device 0. Freeing it takes the heap's lock, so nobody who holds the lock
-// may call it.
+// A layer that caches one buffer of device 0. Freeing it takes the heap's lock, so nobody who holds
+// the lock may call it.
 class CachingLayer {
  public:
   struct Call {

@@ -9,7 +9,7 @@
 #include "device/platform.hpp"
 #include "memory/alignment.hpp"
 #include "memory/counters.hpp"
-#include "memory/heap/pinned_heap.hpp"
+#include "memory/pinned/pinned_heap.hpp"
 #include "streams/sanitizer/hooks.hpp"
 
 namespace gantry::memory {

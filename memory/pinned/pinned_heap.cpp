@@ -1,4 +1,4 @@
-#include "memory/heap/pinned_heap.hpp"
+#include "memory/pinned/pinned_heap.hpp"
 
 #include <fmt/format.h>
 

@@ -16,7 +16,7 @@
 #include "memory/heap/heap_block.hpp"
 #include "memory/heap/size_policy.hpp"
 #include "memory/heap/tlsf_index.hpp"
-#include "memory/source/host_pages.hpp"
+#include "memory/pinned/host_pages.hpp"
 #include "streams/stream_clock.hpp"
 
 namespace gantry::memory {

@@ -1,4 +1,4 @@
-#include "memory/source/host_pages.hpp"
+#include "memory/pinned/host_pages.hpp"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -1,4 +1,4 @@
-#include "memory/heap/pinned_heap.hpp"
+#include "memory/pinned/pinned_heap.hpp"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
