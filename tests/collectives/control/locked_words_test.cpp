@@ -324,6 +324,7 @@ TEST_F(LockedFileExitTest, TheNameIsStaleWhenTheProcessIsKilled) {
 // several processes had is not kept: that of rank 1's own group is, and that of the world is in
 // use.
 TEST_F(LockedFileExitTest, AGroupOfSeveralProcessesTakesOverTheFileOfRankZero) {
+  const FlightFolder folder;
   testing::RankProcesses ranks({.ranks = 2,
                                 .argv = {GANTRY_TEST_PROGRAM_DIR "/locked_words_program", "world"},
                                 .environment = {{"GANTRY_P2P", "on"}}});
