@@ -89,7 +89,7 @@ struct SplitPath {
   explicit SplitPath(const std::string& path) {
     const std::filesystem::path whole(path);
     directory = whole.parent_path().string();
-    if (directory.empty()) directory = ".";
+    if (directory.empty()) directory.push_back('.');
     name = whole.filename().string();
   }
 
@@ -275,12 +275,19 @@ std::size_t remove_stale_files(std::size_t keep, std::chrono::seconds max_age) {
   std::string failure;
   const Opened directory = open_folder(failure);
   if (!directory) return 0;
+  const auto is_old = [&](const Found& found) {
+    return now.tv_sec - found.changed.tv_sec >= max_age.count();
+  };
   for (const Found& found : find_files(directory, kRetiredSuffix)) {
     const std::optional<OpenFile> file = read_found(directory, found.name, Extent::ranks);
-    if (file && file->is_over()) unlinkat(directory.get(), found.name.c_str(), 0);
+    // One that a process was making a new one of when it was killed cannot be read, or has no
+    // ranks.
+    if (file && file->has_begun() ? file->is_over() : is_old(found)) {
+      unlinkat(directory.get(), found.name.c_str(), 0);
+    }
   }
   for (const Found& found : find_files(directory)) {
-    const bool old = now.tv_sec - found.changed.tv_sec >= max_age.count();
+    const bool old = is_old(found);
     const std::optional<OpenFile> file = read_found(directory, found.name, Extent::ranks);
     // What cannot be read may be a group of another version, or one that is being made.
     if (file && file->has_begun() ? !file->is_over() : !old) continue;

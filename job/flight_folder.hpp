@@ -83,7 +83,7 @@ struct Listing {
 [[nodiscard]] std::vector<std::string> list_files();
 /// Removes files whose ranks have all ended, but for the `keep` newest that are younger than
 /// `max_age`; returns how many. Retired files do not count, and go as soon as their ranks have
-/// ended.
+/// ended, or by age if that is unknown.
 std::size_t remove_stale_files(std::size_t keep, std::chrono::seconds max_age);
 
 }  // namespace gantry::flight

@@ -40,10 +40,10 @@ FileHandshake ControlFile::renew(int size, std::chrono::milliseconds timeout,
   const std::string renewed = new_control_path();
   FileHandshake mine;
   std::memset(base_, 0, bytes_);
-  if (renewed.size() >= sizeof mine.path) return mine;
-  // The name last: readers find a complete file.
   write_control_header(base_, size, timeout, group, renewed);
-  if (!flight::rename_file(retired, renewed)) {
+  // The name last: readers find a complete file.
+  if (renewed.size() >= sizeof mine.path || !flight::rename_file(retired, renewed)) {
+    flight::remove_file(retired);
     view_.header().path[0] = '\0';
     return mine;
   }

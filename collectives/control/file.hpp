@@ -24,13 +24,13 @@ struct FileHandshake;
 //
 // Note [Files that are taken over]
 // A process with several ranks keeps the words of ended groups page-locked: see Note [Freeing
-// beside waiting kernels]. Page-locked words cannot go to another file, so the next group of as
-// many ranks takes over the whole file. That holds for groups whose ranks were all in this process
-// and left in order. Until then the file has a name that readers do not list. Rank 0 of the next
-// group makes all words zero, except for a new header, and gives the file the name of a new one.
-// The other ranks take their mappings over. The exit of the process removes the names of files that
-// are kept. Files of a process that was killed go with the stale ones. A file without a name is
-// never taken over, nor one whose folder is not the present one.
+// beside waiting kernels]. Page-locked words cannot go to another file. The next group of as many
+// ranks therefore takes over the whole file, if all ranks were in this process and left in order.
+// Until then the file has a name that readers do not list. Rank 0 of the next group makes all words
+// zero, writes a new header, and gives the file a new name. The other ranks take over their
+// mappings. The exit of the process removes the names of files that are kept. Those of a process
+// that was killed go with the stale files. A file without a name is never taken over, nor one whose
+// folder is not the present one.
 class ControlFile {
  public:
   // Callbacks of a rank: `begin` after the file is mapped, `end` to undo it if another rank fails.

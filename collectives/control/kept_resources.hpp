@@ -11,11 +11,11 @@ namespace gantry {
 
 // Note [Freeing beside waiting kernels]
 // The driver frees device memory, and unlocks pages, only after the work of other devices too. A
-// kernel there may wait for the next call of this very thread, in another group or in the program's
-// own NCCL communicator. A process that holds one rank only needs no care: its thread has submitted
-// all that its kernels wait for. A process with several ranks keeps what its groups used. The next
-// group takes it over, so there is no more of it than groups lived at a time. empty_cache() frees
-// it when no user is left that ranks of this process share.
+// kernel there may wait for the next call of this very thread: in another group, or in the
+// program's own NCCL communicator. A process that holds one rank only needs no care: its thread has
+// submitted all that its kernels wait for. A process with several ranks keeps what its groups used.
+// The next group takes it over, so there is no more of it than groups lived at a time.
+// empty_cache() frees it when no user is left that ranks of this process share.
 //
 // There are two lists: workspaces, and page-locked words. Their users differ. A Work object keeps
 // its group's words, but not the workspace, and groups over NCCL have no workspace.

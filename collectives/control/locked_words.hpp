@@ -14,8 +14,7 @@ namespace gantry {
 class ControlFile;
 
 // The mappings of control files whose groups have ended, with one rank's words page-locked in each.
-// See Note [Freeing beside waiting kernels]. The next group of as many ranks takes over the file,
-// if all of its ranks were in this process and left it in order.
+// See Notes [Freeing beside waiting kernels] and [Files that are taken over].
 //
 // Thread safety: every member may be called from any thread.
 class LockedWords {

@@ -169,11 +169,21 @@ TEST(FlightFolderTest, ARetiredFileIsNotListedAndGoesWithItsRanks) {
     file.view().rank(0).start_time = this_process().start_time + 1;
     ASSERT_TRUE(rename_file(file.file.path, dead));
   }
+  const auto path = [](const char* name) { return folder() + "/" + name + kRetiredSuffix; };
+  { const Written file("old"); }
+  ASSERT_TRUE(rename_file(folder() + "/old.flight", path("old")));
+  { const Written file("new"); }
+  ASSERT_TRUE(rename_file(folder() + "/new.flight", path("new")));
+  std::ofstream(path("zeros")) << std::string(4096, '\0');
+  for (const char* name : {"old", "zeros"}) make_old(path(name));
   EXPECT_THAT(list_files(), IsEmpty());
   EXPECT_THAT(read_files().files, IsEmpty());
   EXPECT_EQ(remove_stale_files(16, std::chrono::hours(24)), 0U);
   EXPECT_TRUE(std::filesystem::exists(living));
   EXPECT_FALSE(std::filesystem::exists(dead));
+  EXPECT_FALSE(std::filesystem::exists(path("old"))) << "without ranks";
+  EXPECT_FALSE(std::filesystem::exists(path("zeros")));
+  EXPECT_TRUE(std::filesystem::exists(path("new"))) << "its ranks may be about to come";
 }
 
 TEST(FlightFolderTest, AFileThatIsShortenedWhileItIsReadIsNoFile) {

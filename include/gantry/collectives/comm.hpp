@@ -26,9 +26,9 @@
 /// ready for the current stream of its own device. The host blocks only for pageable host memory.
 /// No kernel waits on another kernel.
 ///
-/// Throws, before anything changes: InvalidArgument for lists that are empty or of unequal lengths,
-/// for undefined tensors, and for CPU tensors where a device is needed; ShapeError; DTypeError for
-/// unequal dtypes unless allow_cast is set.
+/// Throws, before anything changes: InvalidArgument for lists that are empty or of unequal lengths;
+/// InvalidArgument for undefined tensors, and for CPU tensors where a device is needed; ShapeError;
+/// DTypeError for unequal dtypes unless allow_cast is set.
 namespace gantry::comm {
 
 /// The default size of a coalesced transfer, in bytes.
@@ -142,7 +142,7 @@ struct PieceOptions {
   bool allow_cast = false;  ///< convert to the outputs' dtype
 };
 
-/// Splits `tensor` along `dim` into chunks of the sizes of the tensors of `out`, and copies each
+/// Splits `tensor` along `dim` into chunks, one per tensor of `out` and of its size. Copies each
 /// chunk into its tensor.
 template <class T = Tensor>  // templates, so that scatter(tensor, {}) means devices
 GANTRY_API void scatter(const Tensor& tensor, std::span<std::type_identity_t<T>> out, int dim = 0,
@@ -175,6 +175,7 @@ GANTRY_API void gather(const std::vector<Tensor>& tensors, Tensor& out,
                        const PieceOptions& options);
 
 /// Reduces tensors of one shape and dtype, in list order, and writes the result to each of them.
+/// GANTRY_COLL_ALGO=nccl uses another order for floating dtypes.
 /// Throws: InvalidArgument also for tensors that share memory.
 GANTRY_API void all_reduce(std::span<Tensor> tensors, ReduceOp op = ReduceOp::sum);
 

@@ -78,6 +78,11 @@ struct CollectiveOptions {
 ///  * Where NCCL carries data between machines, only the deadline detects mismatches and losses.
 ///    Its TimeoutError names the call, not the rank.
 ///
+/// Throws, before anything is enqueued: InvalidArgument for an undefined tensor, a rank that the
+/// group does not have, or an output whose elements share memory; DeviceMismatchError for a tensor
+/// that is not on device(); ShapeError; DTypeError. PeerLostError or TimeoutError if the group is
+/// broken.
+///
 /// Aliasing: outputs are const references, because an operation writes the elements and not the
 /// handle. A temporary view is allowed: `all_reduce(gradients[0])`.
 ///
@@ -201,8 +206,8 @@ class GANTRY_API Communicator {
   Work all_to_all(const Tensor& output, const Tensor& input, CollectiveOptions options = {}) const;
   /// As above, with a block of `input_rows[r]` rows to rank r and one of `output_rows[r]` rows from
   /// it.
-  /// Throws: ShapeError unless the rows add up to the rows of the tensors. InvalidArgument on both
-  /// ranks if one sends another number of rows than the other expects.
+  /// Throws: ShapeError unless the rows add up to the rows of the tensors. If a rank sends another
+  /// number of rows than its receiver expects, every rank gets a CollectiveMismatch.
   Work all_to_all(const Tensor& output, const Tensor& input,
                   std::span<const std::int64_t> output_rows,
                   std::span<const std::int64_t> input_rows, CollectiveOptions options = {}) const;
@@ -236,12 +241,12 @@ class GANTRY_API Communicator {
   /// Moves no data. The host does not wait.
   Work barrier(CollectiveOptions options = {}) const;
   /// Opens the whole storage of `tensor` to every rank. Large operations on tensors in it then need
-  /// no staging, if the tensors are at the same offset on every rank. Kernels and copy engines read
-  /// and write the ranks' tensors directly.
+  /// no staging: kernels and copy engines access the ranks' tensors directly. The tensors must be
+  /// at the same offset on every rank.
   ///
-  /// This holds for the tensor of all_reduce, reduce and broadcast, the output of all_gather and
-  /// all_to_all, and the input of reduce_scatter. It does not hold for small operations, nor for
-  /// ranks that cannot reach each other's memory.
+  /// The tensor that counts is the only one of all_reduce, reduce and broadcast. It is the output
+  /// of all_gather and all_to_all, and the input of reduce_scatter. Small operations are staged as
+  /// before, and so are all if ranks cannot reach each other's memory.
   ///
   /// Collective: every rank calls it in the same order with memory of one size. Blocks the host. A
   /// later operation has registered tensors on all ranks or on none; otherwise it is a mismatch.
@@ -258,20 +263,19 @@ class GANTRY_API Communicator {
   void deregister_memory(const Tensor& tensor) const;
   /// Opens the memory of `tensor` on every rank for kernels of the program: see Window.
   ///
-  /// Collective: every rank calls it in the same order, with tensors of one dtype, shape and
-  /// layout, in storages of one size. Blocks the host.
-  /// Throws, on every rank: InvalidArgument for tensors that differ; NotSupported if ranks cannot
-  /// reach each other's memory. On the rank concerned: NotSupported for memory that export_ipc()
-  /// refuses; DeviceMismatchError.
+  /// Collective: every rank calls it in the same order. Dtype, shape, layout and size of the
+  /// storage are equal on all ranks. Blocks the host. Throws, on every rank: InvalidArgument for
+  /// tensors that differ; NotSupported if ranks cannot reach each other's memory. On the rank
+  /// concerned: NotSupported for memory that export_ipc() refuses; DeviceMismatchError.
   [[nodiscard]] Window window(const Tensor& tensor) const;
   /// Releases the group's device memory: the workspace of "p2p", 32 MiB per rank. Until resume()
   /// the group has no operations. Registered memory stays registered.
   ///
   /// Collective. Blocks the host until the operations of every rank are complete. Over other
   /// transports it releases nothing, but operations need resume() as well.
-  /// Throws: InvalidArgument if the group is suspended already. InvalidArgument on every rank if
-  /// one of them captured an operation, whose graph uses the workspace, or sent a message that was
-  /// not received. PeerLostError.
+  /// Throws: InvalidArgument if the group is suspended already; PeerLostError. InvalidArgument on
+  /// every rank if one of them captured an operation, whose graph uses the workspace. The same if
+  /// one sent a message that was not received.
   void suspend() const;
   /// Allocates the group's device memory again after suspend().
   ///
@@ -280,17 +284,21 @@ class GANTRY_API Communicator {
   void resume() const;
   /// True between suspend() and resume().
   [[nodiscard]] bool is_suspended() const;
-  /// Blocks the host until every rank has called it. Touches no device.
+  /// Blocks the host until every rank has called it. Touches no device. Throws: PeerLostError or
+  /// TimeoutError, which break the group; CollectiveMismatch on every rank if one of them makes
+  /// another call of this kind.
   void host_barrier() const;
-  /// Joins one byte string of every rank, in rank order, on the host.
+  /// Joins one byte string of every rank, in rank order, on the host. Blocks the host until every
+  /// rank has called it. Throws: as host_barrier().
   [[nodiscard]] std::vector<std::string> all_gather_bytes(const std::string& bytes) const;
 
   /// Makes one group per `color` (0 or more) of the ranks that pass it, ordered by `key`, then
   /// rank. A rank with a negative color takes part and gets an undefined communicator. Collective.
+  /// Blocks the host. Throws: as host_barrier(); OutOfMemoryError for the new workspaces.
   [[nodiscard]] Communicator split(int color, int key = 0) const;
   /// Makes a group of all ranks but `failed`, in their order, with new workspaces. Every survivor
-  /// calls it with the same list, also after a PeerLostError. Inputs of the failed operation are
-  /// unchanged unless it was in place.
+  /// calls it with the same list, also after a PeerLostError. Blocks the host. Inputs of the failed
+  /// operation are unchanged unless it was in place.
   /// Throws: InvalidArgument for a rank that the group does not have, or for this rank;
   /// PeerLostError if another rank is lost during the call. In a job of `glaunch --elastic` every
   /// survivor throws the same PeerLostError. Each then adds that rank to the list and calls
@@ -318,8 +326,8 @@ class GANTRY_API Communicator {
   [[nodiscard]] bool defined() const noexcept { return impl_ != nullptr; }
 
   /// Breaks the group. Pending and later calls of every rank throw PeerLostError. Where NCCL
-  /// carries data between machines, this holds for ranks of this machine, and other ranks detect it
-  /// at their deadline. Has no effect on an undefined communicator.
+  /// carries data between machines, this holds for ranks of this machine. The others detect it at
+  /// their deadline. Does not block the host. Has no effect on an undefined communicator.
   void abort() const noexcept;
 
  private:

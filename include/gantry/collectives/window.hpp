@@ -27,9 +27,10 @@ namespace gantry {
 /// barrier before the end suffices. The program orders its work on other streams before the end of
 /// the window.
 ///
-/// Failure: a wait ends when a rank of the group is lost. It also ends GANTRY_COLL_TIMEOUT seconds
-/// after its start, if the signal does not arrive or the peer does not take it. The TimeoutError
-/// names the rank, and the group is broken. Calls of a captured graph have no deadline.
+/// Failure: a wait ends when a rank of the group is lost, or GANTRY_COLL_TIMEOUT seconds after its
+/// start. It waits for a signal, or for the peer to take the previous one. The next synchronizing
+/// call of the device throws PeerLostError or TimeoutError, which names the rank. The group is
+/// broken then, and so are its other windows. Calls of a captured graph have no deadline.
 /// Thread safety: any thread; calls for one channel and pair of ranks, one at a time.
 class GANTRY_API Window {
  public:
@@ -52,7 +53,8 @@ class GANTRY_API Window {
   /// tensor refers to it.
   /// Throws: InvalidArgument for a rank that the group does not have.
   [[nodiscard]] Tensor peer(int rank) const;
-  /// The address of every rank's tensor for kernels of this rank's device, in rank order.
+  /// The address of every rank's tensor for kernels of this rank's device, in rank order. Valid as
+  /// long as a handle of the window exists.
   [[nodiscard]] const std::vector<void*>& peer_pointers() const;
   /// This rank's pad. i64, [kChannels, size()], contiguous.
   [[nodiscard]] Tensor signal_pad() const;
@@ -65,9 +67,10 @@ class GANTRY_API Window {
   void barrier(const Stream& stream) const;
   /// As above, on the current stream of this rank's device.
   void barrier() const;
-  /// Signals `rank` on `channel`, after the earlier work of `stream`. Throws: InvalidArgument for
-  /// this rank or one that the group does not have, a channel out of range, or a stream of another
-  /// device; PeerLostError or TimeoutError if the group is broken.
+  /// Signals `rank` on `channel`, after the earlier work of `stream`. Later work of the stream
+  /// waits until the word of the pad is 0. Throws: InvalidArgument for this rank or one that the
+  /// group does not have. The same for a channel out of range, and for a stream of another device.
+  /// PeerLostError or TimeoutError if the group is broken.
   void put_signal(int rank, const Stream& stream, int channel = 0) const;
   /// As above, on the current stream of this rank's device.
   void put_signal(int rank, int channel = 0) const;

@@ -94,18 +94,18 @@ class LockedFileTest : public LockedWordsTest {
   }
 };
 
-// All bytes of a group's file, without the parts in which two files of one group differ.
+std::string path_of(const ControlSegment& segment) { return segment.view().header().path; }
+
+// All bytes of a group's file, without the parts in which two files of one group differ. Read as
+// other processes do, since the watchdog writes to it.
 std::string content(const ControlSegment& segment) {
-  const flight::View view = segment.view();
-  std::string bytes(reinterpret_cast<const char*>(&view.header()), view.header().bytes);
+  std::string bytes = testing::content_of(path_of(segment));
   const flight::View copy(bytes.data());
   copy.header().created_ns = 0;
   std::memset(copy.header().path, 0, sizeof copy.header().path);
   for (int rank = 0; rank < copy.header().ranks; ++rank) copy.rank(rank).heartbeat_ns = 0;
   return bytes;
 }
-
-std::string path_of(const ControlSegment& segment) { return segment.view().header().path; }
 
 // Writes into every part of the file: words, entries, block counts, fences and mailboxes.
 void use(ControlGroup& group) {
@@ -324,6 +324,7 @@ TEST_F(LockedFileExitTest, TheNameIsStaleWhenTheProcessIsKilled) {
 // several processes had is not kept: that of rank 1's own group is, and that of the world is in
 // use.
 TEST_F(LockedFileExitTest, AGroupOfSeveralProcessesTakesOverTheFileOfRankZero) {
+  const FlightFolder folder;
   testing::RankProcesses ranks({.ranks = 2,
                                 .argv = {GANTRY_TEST_PROGRAM_DIR "/locked_words_program", "world"},
                                 .environment = {{"GANTRY_P2P", "on"}}});
