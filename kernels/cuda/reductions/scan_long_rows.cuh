@@ -347,7 +347,8 @@ __global__ void __launch_bounds__(kLongThreads, kLongBlocks<T>)
                    const __grid_constant__ ScanTasks tasks) {
   using Scan = LongScan<T, kOp>;
   using Acc = typename Scan::Acc;
-  __shared__ typename Scan::Memory memory;
+  extern __shared__ __align__(16) unsigned char bytes[];
+  auto& memory = *reinterpret_cast<typename Scan::Memory*>(bytes);
   const Scan scan(plan, totals, tasks, memory);
   // A thread of a warp that has no level to look back, unless a fibre has 2^24 tiles. The compiler
   // merges the calls of atomicAdd() of a warp, and has the warp wait for the result at once. So it
@@ -435,6 +436,11 @@ bool launch_long_scan(void* stream, const FibrePlan& plan, const TileTotals& tot
   const std::int64_t blocks = std::int64_t{kLongBlocks<T>} * multiprocessors;
   if (status == cudaSuccess && plan.count * tiles <= blocks) return false;
   const auto kernel = scan_long_rows<T, kOp>;
+  constexpr std::size_t kBytes = sizeof(typename LongScan<T, kOp>::Memory);
+  if (status == cudaSuccess) {
+    status = cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
+                                  static_cast<int>(kBytes));
+  }
   if (status == cudaSuccess) {
     status = cudaFuncSetAttribute(kernel, cudaFuncAttributePreferredSharedMemoryCarveout,
                                   cudaSharedmemCarveoutMaxShared);
@@ -447,8 +453,8 @@ bool launch_long_scan(void* stream, const FibrePlan& plan, const TileTotals& tot
   tasks.tiles = static_cast<std::uint32_t>(tiles);
   tasks.count = static_cast<std::uint32_t>(plan.count * tiles);
   while (((tiles - 1) >> (tasks.levels * kScanGroupBits)) > 0) ++tasks.levels;
-  launch("scan_long_rows", stream, static_cast<unsigned>(blocks), kLongThreads, 0, kernel, plan,
-         totals, tasks);
+  launch("scan_long_rows", stream, static_cast<unsigned>(blocks), kLongThreads, kBytes, kernel,
+         plan, totals, tasks);
   return true;
 }
 
