@@ -22,8 +22,8 @@ namespace {
 //  5. Scans the oldest tile, writes the results, and loads the other tile in its place.
 // Between the number of a tile and its published total, a block waits for nothing but the load.
 // So a wait of one block for another delays no further one. Step 3 hardly waits: the tiles before
-// the oldest one published their totals about a round ago. The other blocks of the multiprocessor
-// work while this one waits for its loads.
+// the oldest one published their totals one or two rounds ago. The other blocks of the
+// multiprocessor work while this one waits for its loads.
 //
 // No block waits forever. A tile has a number only once its block runs, and its total needs no
 // other tile. The total of a group needs only tiles of lower numbers: the rest of the group, and
@@ -40,7 +40,7 @@ constexpr int kLongWarps = kLongThreads / 32;
 constexpr int kTileGroups = kLongThreads / kScanGroup;
 static_assert(kTileGroups == kScanGroup && kTileLevels <= kLongWarps);
 // Complete tiles that a block holds at most, and the places of tiles in its shared memory.
-constexpr int kHeldTiles = 1;
+constexpr int kHeldTiles = 2;
 constexpr int kTileBuffers = kHeldTiles + 1;
 
 // Elements of a chunk, the unit of accesses, and chunks of a thread.
@@ -335,9 +335,9 @@ class LongScan {
 };
 
 // Blocks of scan_long_rows that a multiprocessor holds: as many as its shared memory has room for,
-// or its threads.
+// and of narrow elements one fewer than its threads allow.
 template <class T>
-constexpr int kLongBlocks = sizeof(T) == 4 ? 12 / kTileBuffers : 8;
+constexpr int kLongBlocks = sizeof(T) == 4 ? 4 : 7;
 
 // Scans fibres for which is_long_scan() holds, as Note [Scans of long rows] tells.
 template <class T, ScanOp kOp>
