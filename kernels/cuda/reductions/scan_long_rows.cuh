@@ -22,8 +22,8 @@ namespace {
 //  5. Scans the oldest tile, writes the results, and loads the other tile in its place.
 // Between the number of a tile and its published total, a block waits for nothing but the load.
 // So a wait of one block for another delays no further one. Step 3 hardly waits: the tiles before
-// the oldest one published their totals about a round ago. The other blocks of the multiprocessor
-// work while this one waits for its loads.
+// the oldest one published their totals one or two rounds ago. The other blocks of the
+// multiprocessor work while this one waits for its loads.
 //
 // No block waits forever. A tile has a number only once its block runs, and its total needs no
 // other tile. The total of a group needs only tiles of lower numbers: the rest of the group, and
@@ -40,7 +40,7 @@ constexpr int kLongWarps = kLongThreads / 32;
 constexpr int kTileGroups = kLongThreads / kScanGroup;
 static_assert(kTileGroups == kScanGroup && kTileLevels <= kLongWarps);
 // Complete tiles that a block holds at most, and the places of tiles in its shared memory.
-constexpr int kHeldTiles = 1;
+constexpr int kHeldTiles = 2;
 constexpr int kTileBuffers = kHeldTiles + 1;
 
 // Elements of a chunk, the unit of accesses, and chunks of a thread.
@@ -335,9 +335,9 @@ class LongScan {
 };
 
 // Blocks of scan_long_rows that a multiprocessor holds: as many as its shared memory has room for,
-// or its threads.
+// and of narrow elements one fewer than its threads allow.
 template <class T>
-constexpr int kLongBlocks = sizeof(T) == 4 ? 12 / kTileBuffers : 8;
+constexpr int kLongBlocks = sizeof(T) == 4 ? 4 : 7;
 
 // Scans fibres for which is_long_scan() holds, as Note [Scans of long rows] tells.
 template <class T, ScanOp kOp>
@@ -347,7 +347,8 @@ __global__ void __launch_bounds__(kLongThreads, kLongBlocks<T>)
                    const __grid_constant__ ScanTasks tasks) {
   using Scan = LongScan<T, kOp>;
   using Acc = typename Scan::Acc;
-  __shared__ typename Scan::Memory memory;
+  extern __shared__ __align__(16) unsigned char bytes[];
+  auto& memory = *reinterpret_cast<typename Scan::Memory*>(bytes);
   const Scan scan(plan, totals, tasks, memory);
   // A thread of a warp that has no level to look back, unless a fibre has 2^24 tiles. The compiler
   // merges the calls of atomicAdd() of a warp, and has the warp wait for the result at once. So it
@@ -435,6 +436,11 @@ bool launch_long_scan(void* stream, const FibrePlan& plan, const TileTotals& tot
   const std::int64_t blocks = std::int64_t{kLongBlocks<T>} * multiprocessors;
   if (status == cudaSuccess && plan.count * tiles <= blocks) return false;
   const auto kernel = scan_long_rows<T, kOp>;
+  constexpr std::size_t kBytes = sizeof(typename LongScan<T, kOp>::Memory);
+  if (status == cudaSuccess) {
+    status = cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
+                                  static_cast<int>(kBytes));
+  }
   if (status == cudaSuccess) {
     status = cudaFuncSetAttribute(kernel, cudaFuncAttributePreferredSharedMemoryCarveout,
                                   cudaSharedmemCarveoutMaxShared);
@@ -447,8 +453,8 @@ bool launch_long_scan(void* stream, const FibrePlan& plan, const TileTotals& tot
   tasks.tiles = static_cast<std::uint32_t>(tiles);
   tasks.count = static_cast<std::uint32_t>(plan.count * tiles);
   while (((tiles - 1) >> (tasks.levels * kScanGroupBits)) > 0) ++tasks.levels;
-  launch("scan_long_rows", stream, static_cast<unsigned>(blocks), kLongThreads, 0, kernel, plan,
-         totals, tasks);
+  launch("scan_long_rows", stream, static_cast<unsigned>(blocks), kLongThreads, kBytes, kernel,
+         plan, totals, tasks);
   return true;
 }
 
