@@ -14,18 +14,14 @@
 #include <gantry/device/properties.hpp>
 #include <gantry/extend/driver.hpp>
 #include <gantry/memory/caching_allocator.hpp>
-#include <gantry/memory/stats.hpp>
 #include <gantry/streams/stream.hpp>
 #include <gantry/streams/stream_guard.hpp>
 
 #include "collectives/communicator/pending_signals.hpp"
 #include "collectives/failure_note.hpp"
-#include "collectives/hierarchical/transport.hpp"
 #include "collectives/p2p/plans.hpp"
 #include "collectives/peers/probe.hpp"
-#include "collectives/protocol/layout.hpp"
 #include "collectives/traced_collective.hpp"
-#include "core/text/escaped_text.hpp"
 #include "device/sync_debug_driver.hpp"
 #include "job/flight_file.hpp"
 #include "streams/graphs/condition.hpp"
@@ -143,91 +139,6 @@ std::shared_ptr<Communicator::Impl> Communicator::Impl::subgroup(const std::vect
                                      .name = group,
                                      .maker = maker,
                                      .job_group = std::move(members)});
-}
-
-// All ranks must decide alike, but the library may be absent from some machines.
-bool Communicator::Impl::agree_on_nccl() {
-  if (agreed_on_nccl_ || !selector_.has_nccl()) return selector_.has_nccl();
-  const std::vector<std::string> all = bootstrap->all_gather(nccl_problem());
-  for (std::size_t rank = 0; rank < all.size() && selector_.has_nccl(); ++rank) {
-    if (!all[rank].empty())
-      selector_.forbid_nccl(fmt::format("rank {}: {}", rank, escape_control_characters(all[rank])));
-  }
-  agreed_on_nccl_ = true;
-  return selector_.has_nccl();
-}
-
-void Communicator::Impl::make_transports() {
-  if (selector_.may_choose_nccl()) agree_on_nccl();
-  if (one_machine_) {
-    control = std::make_unique<ControlSegment>(*bootstrap, membership.rank, membership.size,
-                                               timeout_, name);
-    control->describe_device(ranks->description(membership.rank),
-                             device_properties(membership.device).uuid);
-    // The backend async asks the driver for its figures, which a watchdog must not.
-    if (memory::allocator_backend() != "async") {
-      control->publish_memory([device = membership.device] {
-        const memory::Stats stats = memory::stats(device);
-        return MemoryUse{stats.allocated_bytes.all.current, stats.reserved_bytes.all.current};
-      });
-    }
-    if (auto moved = bootstrap->move_to(*control)) {
-      first_bootstrap = std::exchange(bootstrap, std::move(moved));
-    }
-  }
-  if (!one_machine_ && selector_.forced() == Algorithm::host) {
-    host = make_host_transport(membership, *bootstrap, identity.source == "local");
-    return;
-  }
-  if (!one_machine_ && !forces_nccl()) {
-    host = make_hierarchical_transport(membership, *bootstrap, ranks->machines(),
-                                       device_properties(membership.device).name, timeout_, name);
-    return;
-  }
-  const Algorithm wanted = selector_.forced();
-  const bool wants_peers =
-      !forces_nccl() && wanted != Algorithm::host && peer_mode() != PeerMode::off;
-  if (one_machine_ && wants_peers && membership.size <= protocol::kMaxRanks) {
-    p2p = make_p2p_transport(membership, *bootstrap, *control, selector_);
-  }
-  if (p2p) return;
-  if (wanted != Algorithm::host && agree_on_nccl()) {
-    nccl = make_nccl_transport(membership, *bootstrap, control.get(), /*reports_progress=*/true,
-                               timeout_);
-  } else {
-    host = make_host_transport(membership, *bootstrap, identity.source == "local");
-  }
-}
-
-bool Communicator::Impl::forces_nccl() const {
-  return selector_.forced() == Algorithm::nccl && selector_.has_nccl();
-}
-
-// Starting NCCL waits for all ranks, so calls are compared first.
-Transport& Communicator::Impl::start_nccl(const CollectiveCall& call) {
-  if (nccl) return *nccl;
-  bootstrap->set_purpose(gantry::name(call.what.kind));
-  if (control) {
-    record(call, Algorithm::nccl);
-    control->rendezvous(HostCall::none, static_cast<std::uint64_t>(call.what.call));
-    control->verify(static_cast<std::uint64_t>(call.what.call));
-  }
-  nccl = make_nccl_transport(membership, *bootstrap, control.get(), /*reports_progress=*/false,
-                             timeout_);
-  return *nccl;
-}
-
-Transport& Communicator::Impl::transport_for(const CollectiveCall& call) {
-  if (p2p == nullptr) {
-    if (nccl) return *nccl;
-    selector_.warn_unless_forced(call.what, message_bytes(call.what, membership.size),
-                                 Algorithm::host);
-    return *host;
-  }
-  if (selector_.is_p2p_only() || call.is_uneven() || !selector_.has_nccl()) return *p2p;
-  const Choice choice = selector_.choose(call.what, message_bytes(call.what, membership.size));
-  if (choice.algorithm != Algorithm::nccl) return *p2p;
-  return start_nccl(call);
 }
 
 void Communicator::Impl::require_ready(CollectiveKind kind, const Stream& stream) {
