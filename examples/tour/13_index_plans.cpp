@@ -57,7 +57,7 @@ int main() {
 // [2] i64 cuda:0
 // Gather [3] i64 on cuda:0
 //   dims 0 to 1 by a mask of 12, 3 selected
-//   moves 88 bytes, temporaries 8 bytes
+//   moves 92 bytes, temporaries 16 bytes
 // [ 9, 10, 11]
 // [3] i64 cuda:0
 // Copy [4] i64 on cuda:0
