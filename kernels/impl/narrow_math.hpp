@@ -19,6 +19,10 @@ namespace gantry::kernels::narrow {
 inline float fma(float a, float b, float c) { return __builtin_fmaf(a, b, c); }
 inline std::int32_t bits_of(float x) { return std::bit_cast<std::int32_t>(x); }
 inline float float_of(std::int32_t bits) { return std::bit_cast<float>(bits); }
+// x times 2^n, for n in the place of a number's exponent. Unsigned: sums wrap around.
+inline float scaled(float x, std::uint32_t exponent) {
+  return std::bit_cast<float>(std::bit_cast<std::uint32_t>(x) + exponent);
+}
 inline float absolute(float x) { return float_of(bits_of(x) & 0x7fffffff); }
 
 // The smaller of a number that is not negative and a positive bound. NaN counts as the largest
@@ -30,7 +34,7 @@ inline float at_most(float x, float bound) {
 // e^(x + x_low) = 2^n (1 + first + rest), |first + rest| < 0.42, |rest| < 0.11. `first` has no
 // rounding error; `exponent` is n in the place of a number's exponent.
 struct Exponential {
-  std::int32_t exponent;
+  std::uint32_t exponent;
   float first;
   float rest;
 };
@@ -46,8 +50,7 @@ inline Exponential exponential(float x, float x_low) {
   const float p = fma(square, fma(square, 0.00139261759f, fma(sum, 0.00836317334f, 0.0416665561f)),
                       fma(sum, 0.166665778f, 0.5f));
   // The rounder's own bits leave at the top.
-  const auto exponent = static_cast<std::uint32_t>(bits_of(shifted)) << 23;
-  return {static_cast<std::int32_t>(exponent), r, fma(square, p, r_low)};
+  return {std::bit_cast<std::uint32_t>(shifted) << 23, r, fma(square, p, r_low)};
 }
 
 // 2^kSpare: results that are no normal numbers are computed as multiples of its inverse, and
@@ -59,7 +62,7 @@ inline float sigmoid(float x) {
   constexpr float kZero = 104.0f;  // beyond it rounds to 0
   const float magnitude = absolute(x);
   const Exponential e = exponential(kZero < magnitude ? kZero : magnitude, 0.0f);  // NaN stays
-  const float one = float_of(bits_of(kSpare) - e.exponent);
+  const float one = scaled(kSpare, 0 - e.exponent);
   const float tail = e.first + e.rest;
   const float exp = fma(tail, kSpare, kSpare);
   const float exp_low = fma(tail, kSpare, kSpare - exp);
@@ -96,10 +99,10 @@ inline float gelu(float x) {
 
   // t = 2^n a / (a + 9/8), then times 1 + first + rest, then times 1 + s. The sum ends with the
   // largest term.
-  const float scaled = a * float_of(bits_of(kSpare) + e.exponent);
+  const float product = a * scaled(kSpare, e.exponent);
   const float sum_low = a - (sum - 1.125f);
-  const float t = scaled * inverse;
-  const float t_low = fma(-t, sum_low, fma(-t, sum, scaled)) * inverse;
+  const float t = product * inverse;
+  const float t_low = fma(-t, sum_low, fma(-t, sum, product)) * inverse;
   const float tail = e.first + e.rest;
   const float power_low = fma(t_low, tail, t_low);
   const float small = fma(fma(t, tail, t) + power_low, s, fma(t, e.rest, power_low));
@@ -112,13 +115,10 @@ inline float gelu(float x) {
 inline float log(float x) {
   constexpr float kInfinity = std::numeric_limits<float>::infinity();
   const bool is_subnormal = x < 0x1p-126f;
-  const std::int32_t bits = bits_of(is_subnormal ? x * 0x1p23f : x);
+  const auto bits = std::bit_cast<std::uint32_t>(is_subnormal ? x * 0x1p23f : x);
   // Of x / (2/3). Unsigned: the bits of negative numbers wrap around.
-  const auto exponent =
-      static_cast<std::int32_t>(static_cast<std::uint32_t>(bits) - 0x3f2aaaabU) >> 23;
-  const std::uint32_t fraction =
-      static_cast<std::uint32_t>(bits) - (static_cast<std::uint32_t>(exponent) << 23);
-  const float f = std::bit_cast<float>(fraction) - 1.0f;
+  const auto exponent = static_cast<std::int32_t>(bits - 0x3f2aaaabU) >> 23;
+  const float f = std::bit_cast<float>(bits - (static_cast<std::uint32_t>(exponent) << 23)) - 1.0f;
   const float n = static_cast<float>(exponent) - (is_subnormal ? 23.0f : 0.0f);
   const float f2 = f * f;
   const float f4 = f2 * f2;
