@@ -79,15 +79,15 @@ conversions a cycle: 0.24 and 0.19 cycles of the 0.60 that memory of the H100 pe
 them: 464 MiB, which is 162 µs on the H100. Between the two, the host waits for the number of selected elements: the
 sums of tiles, a copy of 8 bytes and the start of the second kernel take the rest.
 
-A `transpose` moves what a copy moves, at 0.95 of a copy's rate. At 1 MiB, a call that is several kernels costs the
-start of each.
+Reductions of 1 GiB read it once: `sum` at 2.96 TB/s, `max` at 2.92, `sum_dim0` of bf16 at 2.78, where `exp` reads and
+writes at 3.02. A `transpose` moves what a copy moves, at 0.95 of a copy's rate. At 1 MiB, a call that is several
+kernels costs the start of each.
 """
 
 ORDERING_TEXT = """
 The same for orderings. `topk` takes 64 elements of one row, `topk_rows` 64 of each row of a square matrix.
 `unique` of 16 Mi elements reads them for their keys, sorts the keys in four passes, and reads the sorted ones for
-values, for comparisons and for the selection. PyTorch sorts the elements as they are and selects in one pass: it has
-no passes for keys and values, 45 µs each on the H100.
+values, for comparisons and for the selection. At 3.0 TB/s, the passes for keys and for values take 45 µs each.
 """
 
 LARGE_TEXT = "Kernels of the first table on 1 GiB, on {machine}:"

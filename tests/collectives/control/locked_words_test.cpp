@@ -13,6 +13,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -294,22 +295,22 @@ class LockedFileExitTest : public LockedFileTest {
     const std::filesystem::directory_iterator all(flight::folder());
     return static_cast<std::size_t>(std::distance(begin(all), end(all)));
   }
+  // The program ends with code 0, prints `text`, and leaves no file.
+  static void expect_clean_exit(const char* end, std::string_view text) {
+    const FlightFolder folder;
+    const auto outcome = run(end);
+    EXPECT_EQ(outcome.exit_code, 0) << outcome.describe();
+    EXPECT_EQ(outcome.out, text);
+    EXPECT_EQ(files(), 0u);
+  }
 };
 
 TEST_F(LockedFileExitTest, TheNameGoesWhenTheProcessExits) {
-  const FlightFolder folder;
-  const auto outcome = run("exit");
-  EXPECT_EQ(outcome.exit_code, 0) << outcome.describe();
-  EXPECT_EQ(outcome.out, ".retired \n");
-  EXPECT_EQ(files(), 0u);
+  expect_clean_exit("exit", ".retired \n");
 }
 
 TEST_F(LockedFileExitTest, TheNameStaysWhenAChildOfAForkExits) {
-  const FlightFolder folder;
-  const auto outcome = run("fork");
-  EXPECT_EQ(outcome.exit_code, 0) << outcome.describe();
-  EXPECT_EQ(outcome.out, ".retired \nchild 0 .retired \n");
-  EXPECT_EQ(files(), 0u);
+  expect_clean_exit("fork", ".retired \nchild 0 .retired \n");
 }
 
 TEST_F(LockedFileExitTest, TheNameIsStaleWhenTheProcessIsKilled) {
