@@ -40,6 +40,11 @@ TEST_F(ApiRandomTest, StateRestores) {
   set_rng_state(state, Device::cuda(0));
   EXPECT_TRUE(randn({10}, {.device = "cuda:0"}).equal(first));
   EXPECT_THROW(set_rng_state(zeros({3}, {.dtype = u8}), Device::cuda(0)), InvalidArgument);
+  const Tensor before = get_rng_state(Device::cuda(0));
+  EXPECT_THROW(set_rng_state(Tensor(), Device::cuda(0)), InvalidArgument);
+  EXPECT_THROW(set_rng_state(zeros({16}), Device::cuda(0)), InvalidArgument);
+  EXPECT_THROW(set_rng_state_all({}), InvalidArgument);
+  EXPECT_TRUE(get_rng_state(Device::cuda(0)).equal(before));
 }
 
 TEST_F(ApiRandomTest, StateOfAllDevicesRestores) {

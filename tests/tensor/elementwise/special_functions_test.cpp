@@ -175,6 +175,13 @@ TEST_P(SpecialFunctionsTest, IntegersBecomeFloats) {
   EXPECT_EQ(rad2deg(on(ones({1}, f16))).item<float>(), 57.28125f);
 }
 
+TEST_P(SpecialFunctionsTest, TestsOfSignsRefuseUndefinedTensors) {
+  const Tensor none;
+  EXPECT_ERROR(signbit(none), InvalidArgument, "signbit: expected a defined tensor");
+  EXPECT_ERROR(isposinf(none), InvalidArgument, "isposinf: expected a defined tensor");
+  EXPECT_ERROR(isneginf(none), InvalidArgument, "isneginf: expected a defined tensor");
+}
+
 TEST_P(SpecialFunctionsTest, ActivationsRefuseIntegers) {
   const Tensor ints = on(tensor({1, -2}));
   EXPECT_ERROR(softplus(ints), DTypeError, "softplus: expected a floating type");
