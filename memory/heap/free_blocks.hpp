@@ -120,6 +120,11 @@ class FreeBlocks {
   void for_each_common(std::size_t bytes, Visit&& visit) const {
     common_.for_each(bytes, visit);
   }
+  /// Calls `visit(HeapBlock&)` for common blocks, from large to small, until it returns false.
+  template <class Visit>
+  void for_each_common_from_largest(Visit&& visit) const {
+    common_.for_each_from_largest(visit);
+  }
   /// Bytes of the largest free block of any stream.
   [[nodiscard]] std::size_t largest() const noexcept;
 

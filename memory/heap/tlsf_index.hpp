@@ -109,13 +109,21 @@ class TlsfIndex {
     }
   }
 
+  /// Calls `visit(HeapBlock&)` for every block, from large to small bins, until it returns false.
+  template <class Visit>
+  void for_each_from_largest(Visit&& visit) const {
+    for (std::size_t bin = previous_bin(kNone); bin != kNone; bin = previous_bin(bin)) {
+      for (HeapBlock* block = heads_[bin]; block != &end_; block = block->next_in_bin) {
+        if (!visit(*block)) return;
+      }
+    }
+  }
+
   [[nodiscard]] bool empty() const { return top_ == 0; }
   /// A block of the largest bin, nullptr if there is none: within 1/32 of the largest block.
   [[nodiscard]] HeapBlock* largest() const noexcept {
     if (empty()) return nullptr;
-    const auto word = static_cast<std::size_t>(std::bit_width(top_) - 1);
-    const auto bit = static_cast<std::size_t>(std::bit_width(words_[word]) - 1);
-    HeapBlock* best = heads_[word * kWordBits + bit];
+    HeapBlock* best = heads_[previous_bin(kNone)];
     for (HeapBlock* block = best; block != &end_; block = block->next_in_bin) {
       if (block->bytes > best->bytes) best = block;
     }
@@ -146,6 +154,19 @@ class TlsfIndex {
     const std::size_t word = same != 0 ? here : there;
     const std::uint64_t bits = same != 0 ? same : words_[there];
     return word * kWordBits + static_cast<std::size_t>(std::countr_zero(bits));
+  }
+
+  // The next smaller bin that is not empty, kNone if there is none.
+  [[nodiscard]] std::size_t previous_bin(std::size_t bin) const noexcept {
+    std::size_t word = bin / kWordBits;
+    std::uint64_t bits = words_[word] & ((std::uint64_t{1} << (bin % kWordBits)) - 1);
+    if (bits == 0) {
+      const std::uint32_t below = top_ & ((std::uint32_t{1} << word) - 1);
+      if (below == 0) return kNone;
+      word = static_cast<std::size_t>(std::bit_width(below) - 1);
+      bits = words_[word];
+    }
+    return word * kWordBits + static_cast<std::size_t>(std::bit_width(bits) - 1);
   }
 
   static constexpr std::uint32_t kNoneBit = std::uint32_t{1} << (kWords - 1);

@@ -88,16 +88,16 @@ GrowthPlan BlockChain::plan(std::size_t bytes, const StreamBlocks& stream) const
   if (best.hole != nullptr && may_use(best.hole->previous, stream)) {
     improve(best, *best.hole->previous, bytes, stream);
   }
-  // Smaller blocks save too little to look at all of them.
-  constexpr int kCandidates = 64;
+  // Small blocks save too little to look at all of them.
+  constexpr int kCandidates = 32;
   int candidates = 0;
   const auto consider = [&](HeapBlock& block) {
     improve(best, block, bytes, stream);
     return ++candidates < kCandidates;
   };
-  free_.for_each_common(bytes / 2, consider);
+  free_.for_each_common_from_largest(consider);
   candidates = 0;
-  stream.free.for_each(bytes / 2, consider);
+  stream.free.for_each_from_largest(consider);
   return best;
 }
 

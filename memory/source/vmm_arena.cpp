@@ -17,6 +17,7 @@ namespace {
 // process has addresses for some hundred times an H200's memory, and all private pools share them.
 constexpr std::size_t kRangePerMemory = 4;
 constexpr std::size_t kPrivateRangePerMemory = 1;
+constexpr std::size_t kVictimBytes = std::size_t{8} << 20;  // see Note [Reclaimed blocks]
 
 }  // namespace
 
@@ -83,19 +84,35 @@ bool VmmArena::is_roomy() const {
          state_.chunks.held() < total / 2;
 }
 
-// The common block to reclaim from next, and its whole chunks: the smallest block with enough of
-// them, else the block with most.
+// Note [Reclaimed blocks]
+// The driver takes about 50 us to move a chunk, whatever its size, and 100 us for each call. So
+// recovery should move few chunks, now and later. It takes the memory of the smallest free blocks,
+// since they would serve few requests; large blocks serve some, or grow at little cost. Blocks of
+// less than kVictimBytes come last: they cost more calls than they save. Taking the smallest block
+// that suffices instead would move 1.4 times as many chunks (gantry-replay, rmm workloads with
+// 1.04 to 1.1 times their peak).
+
+// The common block to reclaim from next, and its whole chunks: the smallest block with `bytes` of
+// them, or with kVictimBytes; else the largest block with any.
 HeapBlock* VmmArena::next_victim(std::size_t bytes, Run& chunks) {
+  const std::size_t enough = std::min(bytes, kVictimBytes);
   HeapBlock* victim = nullptr;
   chunks = {};
-  free.for_each_common(kFineChunkBytes, [&](HeapBlock& block) {
+  const auto consider = [&](HeapBlock& block) {
     const Run found = range_->whole_chunks(run_of(block), bytes);
     if (found.bytes() > chunks.bytes()) {
       victim = &block;
       chunks = found;
     }
-    // All memory is taken in any order, without visiting all blocks each time.
-    return bytes >= range_->bytes() ? victim == nullptr : chunks.bytes() < bytes;
+  };
+  free.for_each_common(enough, [&](HeapBlock& block) {
+    consider(block);
+    return chunks.bytes() < enough;
+  });
+  if (victim != nullptr) return victim;
+  free.for_each_common_from_largest([&](HeapBlock& block) {
+    consider(block);
+    return victim == nullptr && block.bytes >= kFineChunkBytes;
   });
   return victim;
 }

@@ -116,6 +116,34 @@ TEST(TlsfIndexTest, VisitsEveryBlockFromSmallToLarge) {
   EXPECT_EQ(index.find(kBlockGrain), nullptr);
 }
 
+TEST(TlsfIndexTest, VisitsEveryBlockFromLargeToSmall) {
+  TlsfIndex index;
+  index.for_each_from_largest([](const HeapBlock&) {
+    ADD_FAILURE() << "there is no block";
+    return true;
+  });
+  std::deque<HeapBlock> blocks(500);
+  std::mt19937_64 random(3);
+  std::multiset<std::size_t> sizes;
+  for (HeapBlock& block : blocks) {
+    block.bytes = any_size(random);
+    sizes.insert(block.bytes);
+    index.insert(block);
+  }
+  std::multiset<std::size_t> visited;
+  std::size_t last = kLargest;
+  index.for_each_from_largest([&](const HeapBlock& block) {
+    EXPECT_GE(last + last / 32, block.bytes);
+    last = block.bytes;
+    visited.insert(block.bytes);
+    return true;
+  });
+  EXPECT_EQ(visited, sizes);
+  std::size_t calls = 0;
+  index.for_each_from_largest([&](const HeapBlock&) { return ++calls < 7; });
+  EXPECT_EQ(calls, 7u);
+}
+
 TEST(TlsfIndexTest, AcceptsAsTheCallerDoes) {
   TlsfIndex index;
   std::deque<HeapBlock> blocks(64);

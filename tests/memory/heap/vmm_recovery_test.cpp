@@ -4,6 +4,7 @@
 
 #include <atomic>
 #include <chrono>
+#include <initializer_list>
 #include <optional>
 #include <thread>
 #include <utility>
@@ -60,6 +61,50 @@ TEST_F(VmmRecoveryTest, TheBlockThatGrowsKeepsItsChunks) {
   EXPECT_EQ(large.data(), place);
   EXPECT_EQ(stats().reclaimed_bytes - reclaimed, static_cast<std::int64_t>(10 * kMib));
   EXPECT_EQ(reserved(), 70 * kMib);
+}
+
+// Blocks of these sizes become free; after them a block of 20 MiB that can grow.
+class ReclaimedBlocksTest : public VmmRecoveryTest {
+ protected:
+  void TearDown() override {
+    kept_.clear();
+    separators_.clear();
+    VmmRecoveryTest::TearDown();
+  }
+  void free_blocks_of(std::initializer_list<std::size_t> sizes) {
+    const Stream stream = Stream::current();
+    std::vector<Buffer> freed;
+    for (const std::size_t bytes : sizes) {
+      freed.push_back(allocate(stream, bytes));
+      separators_.push_back(allocate(stream, 2 * kMib));
+    }
+    freed.push_back(allocate(stream, 20 * kMib));
+    limit_to(reserved());
+  }
+  /// Bytes that recovery takes from free blocks for a request.
+  std::int64_t reclaimed_for(std::size_t bytes) {
+    const std::int64_t before = stats().reclaimed_bytes;
+    kept_.push_back(allocate(Stream::current(), bytes));
+    return stats().reclaimed_bytes - before;
+  }
+
+ private:
+  std::vector<Buffer> separators_;
+  std::vector<Buffer> kept_;
+};
+
+TEST_F(ReclaimedBlocksTest, AreTheSmallestOnes) {
+  free_blocks_of({24 * kMib, 8 * kMib, 8 * kMib});
+  EXPECT_EQ(reclaimed_for(36 * kMib), static_cast<std::int64_t>(16 * kMib));
+  EXPECT_EQ(reclaimed_for(24 * kMib), 0) << "the large block is whole";
+}
+
+TEST_F(ReclaimedBlocksTest, AreNoPiecesWhileALargerBlockTakesOneCall) {
+  free_blocks_of({2 * kMib, 24 * kMib, 2 * kMib, 2 * kMib, 2 * kMib});
+  const FaultDriver driver;
+  EXPECT_EQ(reclaimed_for(28 * kMib), static_cast<std::int64_t>(8 * kMib));
+  EXPECT_EQ(driver.calls("unmap"), 1u);
+  EXPECT_EQ(reclaimed_for(16 * kMib), 0) << "what is left of the larger one";
 }
 
 TEST_F(VmmRecoveryTest, SmallAndLargeBlocksShareTheSameMemory) {

@@ -124,6 +124,40 @@ TEST_F(BlockChainTest, BlocksOfAnotherStreamAreNoNeighbours) {
   EXPECT_EQ(use_of(left), BlockUse::free);
 }
 
+TEST_F(BlockChainTest, GrowsABlockOfAnySizeThatSavesMemory) {
+  HeapBlock& left = live(4 * kMib);
+  HeapBlock& middle = live(8 * kMib);
+  static_cast<void>(live(2 * kMib));  // so that the large hole has no free neighbour
+  middle.use.store(BlockUse::in_transition);
+  chain.insert_hole(middle);
+  release(left, nullptr);
+  Growth growth;
+  ASSERT_TRUE(chain.begin(growth, 10 * kMib, kFineChunkBytes, own));
+  EXPECT_EQ(growth.hole().data, left.end());
+  EXPECT_EQ(growth.hole().bytes, 6 * kMib);
+}
+
+// The largest of so many that not all of them are considered.
+TEST_F(BlockChainTest, GrowsTheLargestOfManyBlocks) {
+  std::vector<HeapBlock*> free;
+  std::vector<HeapBlock*> holes;
+  for (std::size_t i = 0; i < 40; ++i) {
+    free.push_back(&live((i == 20 ? 4 : 2) * kMib));
+    holes.push_back(&live(4 * kMib));
+  }
+  static_cast<void>(live(2 * kMib));
+  // Later ones come first in their bin.
+  for (std::size_t i = 0; i < free.size(); ++i) {
+    holes[i]->use.store(BlockUse::in_transition);
+    chain.insert_hole(*holes[i]);
+    release(*free[i], nullptr);
+  }
+  Growth growth;
+  ASSERT_TRUE(chain.begin(growth, 5 * kMib, kFineChunkBytes, own));
+  EXPECT_EQ(growth.hole().bytes, 2 * kMib);
+  EXPECT_TRUE(growth.hole().previous == free[20] || growth.hole().next == free[20]);
+}
+
 TEST_F(BlockChainTest, AGrowthKeepsItsNeighboursUntilItEnds) {
   HeapBlock& left = live(6 * kMib);
   release(left, nullptr);
