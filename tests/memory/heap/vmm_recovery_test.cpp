@@ -94,9 +94,9 @@ class ReclaimedBlocksTest : public VmmRecoveryTest {
 };
 
 TEST_F(ReclaimedBlocksTest, AreTheSmallestOnes) {
-  free_blocks_of({24 * kMib, 8 * kMib, 8 * kMib});
-  EXPECT_EQ(reclaimed_for(36 * kMib), static_cast<std::int64_t>(16 * kMib));
-  EXPECT_EQ(reclaimed_for(24 * kMib), 0) << "the large block is whole";
+  free_blocks_of({40 * kMib, 16 * kMib, 16 * kMib});
+  EXPECT_EQ(reclaimed_for(52 * kMib), static_cast<std::int64_t>(32 * kMib));
+  EXPECT_EQ(reclaimed_for(40 * kMib), 0) << "the large block is whole";
 }
 
 TEST_F(ReclaimedBlocksTest, AreNoPiecesWhileALargerBlockTakesOneCall) {
