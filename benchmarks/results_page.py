@@ -286,10 +286,10 @@ def sequences_text(results):
     for row in rows:
         for name, result in row["results"].items():
             outcomes.setdefault(name, []).append(result["outcome"])
-    failed = ", ".join(f"{name} in {found.count('out of memory')}" for name, found in outcomes.items())
-    slow = outcomes["gantry"].count("too slow")
+    failed, slow = (", ".join(f"{name} in {found.count(outcome)}" for name, found in outcomes.items())
+                    for outcome in ("out of memory", "too slow"))
     return (f"Sequences of allocations ran within {rows[0]['limit_factor']} × their peak live memory. Of {len(rows)} sequences, these "
-            f"ended out of memory: {failed}. gantry was too slow for a pass of 1.5 s in {slow}, as it moves memory in chunks.")
+            f"ended out of memory: {failed}. A pass took more than 1.5 s: {slow}.")
 
 
 def launch_table(rows):
