@@ -1,5 +1,5 @@
 #include "kernels/cuda/elementwise/elementwise.hpp"
-#include "kernels/cuda/launch.cuh"
+#include "kernels/cuda/elementwise/loop.cuh"
 #include "kernels/impl/compare.inl"
 
 namespace gantry::kernels::cuda {

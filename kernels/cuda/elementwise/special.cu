@@ -1,4 +1,4 @@
-#include "kernels/cuda/launch.cuh"
+#include "kernels/cuda/elementwise/loop.cuh"
 #include "kernels/impl/special.inl"
 
 namespace gantry::kernels::cuda {

@@ -1,5 +1,6 @@
 #include "kernels/impl/gather.inl"
 
+#include "kernels/cuda/elementwise/offset_calculator.cuh"
 #include "kernels/cuda/indexing/index_fault.cuh"
 #include "kernels/cuda/launch.cuh"
 #include "kernels/impl/scatter.inl"

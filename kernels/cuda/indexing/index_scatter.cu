@@ -1,6 +1,7 @@
 // index_scatter: Note [Deterministic scatter], for indices that all fibres share. The indices are
 // sorted instead of the positions: the sort costs as much as one fibre.
 #include "kernels/cuda/indexing/scatter_keys.cuh"
+#include "kernels/input.hpp"
 
 namespace gantry::kernels::cuda {
 

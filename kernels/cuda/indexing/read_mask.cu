@@ -5,6 +5,7 @@
 
 #include "kernels/cuda/indexing/selection_words.cuh"
 #include "kernels/cuda/reductions/last_block.cuh"
+#include "kernels/input.hpp"
 
 namespace gantry::kernels::cuda {
 

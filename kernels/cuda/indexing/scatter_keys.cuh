@@ -2,6 +2,7 @@
 // destination.
 #pragma once
 
+#include "kernels/cuda/elementwise/offset_calculator.cuh"
 #include "kernels/cuda/indexing/index_fault.cuh"
 #include "kernels/cuda/launch.cuh"
 #include "kernels/cuda/ordering/sort_positions.hpp"

@@ -1,6 +1,6 @@
 #include "kernels/cuda/layout/copy.hpp"
 
-#include "kernels/cuda/launch.cuh"
+#include "kernels/cuda/elementwise/loop.cuh"
 #include "kernels/cuda/layout/transpose.cuh"
 #include "kernels/impl/copy.inl"
 

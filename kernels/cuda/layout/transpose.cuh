@@ -5,6 +5,8 @@
 #include <type_traits>
 
 #include "kernels/cuda/launch.cuh"
+#include "kernels/input.hpp"
+#include "kernels/strided.hpp"
 #include "kernels/strided_index.hpp"
 
 namespace gantry::kernels::cuda {

@@ -1,6 +1,7 @@
 #include "kernels/cuda/ordering/select_rows.hpp"
 
 #include "kernels/cuda/launch.cuh"
+#include "kernels/input.hpp"
 #include "kernels/ordering/ordered_key.hpp"
 
 namespace gantry::kernels::cuda {

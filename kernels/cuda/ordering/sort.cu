@@ -7,6 +7,7 @@
 #include <cub/device/device_radix_sort.cuh>
 
 #include "kernels/cuda/launch.cuh"
+#include "kernels/input.hpp"
 #include "kernels/ordering/ordered_key.hpp"
 #include "kernels/ordering/sort_plan.hpp"
 

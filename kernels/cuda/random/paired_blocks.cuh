@@ -1,7 +1,11 @@
 // Random numbers that take many instructions: two Philox blocks of a thread at a time.
 #pragma once
 
+#include <cstdint>
+
+#include "kernels/cuda/elementwise/loop.cuh"
 #include "kernels/cuda/launch.cuh"
+#include "kernels/input.hpp"
 
 namespace gantry::kernels::cuda {
 

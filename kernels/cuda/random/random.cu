@@ -1,6 +1,6 @@
 #include "kernels/cuda/random/random.hpp"
 
-#include "kernels/cuda/launch.cuh"
+#include "kernels/cuda/elementwise/loop.cuh"
 #include "kernels/cuda/random/paired_blocks.cuh"
 #include "kernels/impl/random.inl"
 

@@ -2,6 +2,7 @@
 #include "kernels/cuda/reductions/last_block.cuh"
 #include "kernels/fibre_plan.hpp"
 #include "kernels/impl/arg_reduce.inl"
+#include "kernels/input.hpp"
 
 namespace gantry::kernels::cuda {
 

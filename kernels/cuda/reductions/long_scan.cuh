@@ -5,6 +5,7 @@
 
 #include "kernels/cuda/launch.cuh"
 #include "kernels/cuda/reductions/scan_look_back.cuh"
+#include "kernels/input.hpp"
 
 namespace gantry::kernels::cuda {
 

@@ -2,6 +2,7 @@
 #pragma once
 
 #include "kernels/cuda/reductions/reduce_chunk.cuh"
+#include "kernels/input.hpp"
 
 namespace gantry::kernels::cuda {
 

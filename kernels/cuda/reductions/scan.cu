@@ -1,6 +1,7 @@
 // Scans on the GPU: kernels for rows, long rows and columns, all in the order of Note [Scan order].
 #include "kernels/cuda/launch.cuh"
 #include "kernels/cuda/reductions/scan_long_rows.cuh"
+#include "kernels/input.hpp"
 
 namespace gantry::kernels::cuda {
 

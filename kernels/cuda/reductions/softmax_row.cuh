@@ -6,6 +6,7 @@
 #include "kernels/cuda/reductions/distant_offset.cuh"
 #include "kernels/fibre_plan.hpp"
 #include "kernels/impl/softmax.inl"
+#include "kernels/input.hpp"
 
 namespace gantry::kernels::cuda {
 

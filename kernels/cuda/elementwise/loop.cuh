@@ -1,0 +1,191 @@
+// The elementwise loop on the GPU.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <tuple>
+#include <type_traits>
+#include <utility>
+
+#include "kernels/cuda/elementwise/loop_kernels.cuh"
+#include "kernels/cuda/elementwise/offset_calculator.cuh"
+#include "kernels/cuda/launch.cuh"
+#include "kernels/input.hpp"
+#include "kernels/strided.hpp"
+
+namespace gantry::kernels::cuda {
+
+// The elementwise loop on the GPU, with the interface of host::Loop.
+class Loop {
+ public:
+  explicit Loop(void* stream) : stream_(stream) {}
+
+  template <class Out, class Op, class... Sources>
+  void run(const char* name, const Op& op, const TensorRef& out,
+           const Input<Sources>&... inputs) const {
+    if constexpr (detail::ReplayableOp<Op>) {
+      if (op.stream.is_replayed()) {
+        run<Out>(name, detail::Replayed<Op>(op), out, inputs...);
+        return;
+      }
+    }
+    constexpr int N = 1 + sizeof...(Sources);
+    const std::int64_t* const strides[N] = {out.strides, inputs.strides...};
+    const StridedPlan<N> plan = make_plan<N>(out.ndim, out.sizes, strides);
+    auto* data = static_cast<Out*>(out.data);
+    if constexpr (!SlowOp<Op>) {
+      constexpr int V = detail::pack_size<Out, typename detail::StoredTypeOf<Sources>::type...>();
+      const bool aligned =
+          reinterpret_cast<std::uintptr_t>(data) % alignof(StoredPack<Out, V>) == 0;
+      int k = 0;
+      if (plan.is_dense(0) && aligned && (is_dense<V>(plan, ++k, inputs.source) && ...)) {
+        void* arguments[] = {address(plan.numel), address(op), address(data),
+                             address(inputs.source)...};
+        launch_untyped(name, stream_, blocks_for((plan.numel + V - 1) / V), kThreads,
+                       kernel_address(detail::dense_kernel<V, Out, Op, Sources...>), arguments);
+        return;
+      }
+    }
+    if constexpr (!SlowOp<Op> && sizeof...(Sources) > 0) {
+      constexpr int V = detail::pack_size<Out, typename detail::StoredTypeOf<Sources>::type...>();
+      StridedPlan<N> packs = plan;
+      std::uint32_t dense = 0;
+      if (make_pack_plan<V>(packs, data, dense, std::index_sequence_for<Sources...>{},
+                            inputs.source...)) {
+        run_row_packs<V>(name, op, data, packs, dense, std::index_sequence_for<Sources...>{},
+                         inputs.source...);
+        return;
+      }
+    }
+    for (const PlanPiece<N>& piece : pieces_of(plan)) {
+      run_strided(name, op, data + piece.offsets[0], piece, std::index_sequence_for<Sources...>{},
+                  inputs.source...);
+    }
+  }
+
+  template <class Out, class Op>
+  void run_blocks(const char* name, const Op& op, const TensorRef& out) const {
+    if constexpr (detail::ReplayableOp<Op>) {
+      if (op.stream.is_replayed()) {
+        run_blocks<Out>(name, detail::Replayed<Op>(op), out);
+        return;
+      }
+    }
+    if (!out.is_contiguous()) {
+      run<Out>(name, op, out, index_input(out));
+      return;
+    }
+    auto* data = static_cast<Out*>(out.data);
+    const std::int64_t n = out.numel();
+    const std::int64_t whole = is_aligned<Op::kSize>(data) ? n / Op::kSize : 0;
+    void* arguments[] = {address(n), address(whole), address(op), address(data)};
+    launch_untyped(name, stream_, blocks_of_work<Op>(n), kThreads,
+                   kernel_address(detail::blocks_kernel<Out, Op>), arguments);
+  }
+
+  template <class Out, class Op, class Source>
+  void run_drawn(const char* name, const Op& op, const TensorRef& out, const Source& source) const {
+    auto* data = static_cast<Out*>(out.data);
+    const std::int64_t n = out.numel();
+    const bool aligned = is_aligned<Op::kSize>(data) && source.is_aligned(Op::kSize);
+    const std::int64_t whole = aligned ? n / Op::kSize : 0;
+    void* arguments[] = {address(n), address(whole), address(op), address(data), address(source)};
+    launch_untyped(name, stream_, blocks_of_work<Op>(n), kThreads,
+                   kernel_address(detail::drawn_kernel<Out, Op, Source>), arguments);
+  }
+
+ private:
+  template <int V, class Out>
+  static bool is_aligned(const Out* data) {
+    return reinterpret_cast<std::uintptr_t>(data) % alignof(StoredPack<Out, V>) == 0;
+  }
+
+  // The grid for n elements in blocks of Op::kSize. A thread computes a few of them, which share
+  // the preparation.
+  template <class Op>
+  static unsigned blocks_of_work(std::int64_t n) {
+    constexpr std::int64_t kPerThread = 4 * Op::kSize;
+    return blocks_for((n + kPerThread - 1) / kPerThread);
+  }
+
+  template <int V, int N, class Source>
+  static bool is_dense(const StridedPlan<N>& plan, int k, const Source& source) {
+    if constexpr (!std::is_same_v<Source, Counter>) {
+      if (source.is_number) return true;
+    }
+    return plan.is_dense(k) && source.is_aligned(V);
+  }
+
+  // Makes `plan` count packs of V elements along its inner dim and returns true, if every pack can
+  // be one access.
+  template <int V, class Out, int N, std::size_t... K, class... Sources>
+  static bool make_pack_plan(StridedPlan<N>& plan, const Out* out, std::uint32_t& dense,
+                             std::index_sequence<K...>, const Sources&... sources) {
+    if (plan.strides[0][0] != 1 || plan.sizes[0] % V != 0 || !is_aligned<V>(out) ||
+        plan.numel / V >= std::int64_t{1} << 31 || !has_pack_strides<V>(plan, 0)) {
+      return false;
+    }
+    const bool fits =
+        ((plan.strides[0][K + 1] == 0 || (plan.strides[0][K + 1] == 1 && sources.is_aligned(V) &&
+                                          has_pack_strides<V>(plan, K + 1))) &&
+         ...);
+    if (!fits) return false;
+    ((dense |= plan.strides[0][K + 1] == 1 ? 1u << K : 0u), ...);
+    plan.sizes[0] /= V;
+    plan.numel /= V;
+    for (int k = 0; k < N; ++k) plan.strides[0][k] *= V;
+    return true;
+  }
+
+  // True if operand k begins each row on a multiple of V elements.
+  template <int V, int N>
+  static bool has_pack_strides(const StridedPlan<N>& plan, std::size_t k) {
+    for (int dim = 1; dim < plan.ndim; ++dim) {
+      if (plan.strides[dim][k] % V != 0) return false;
+    }
+    return true;
+  }
+
+  template <int V, class Out, class Op, int N, std::size_t... K, class... Sources>
+  void run_row_packs(const char* name, const Op& op, Out* out, const StridedPlan<N>& plan,
+                     std::uint32_t dense, std::index_sequence<K...>,
+                     const Sources&... sources) const {
+    const auto packs = static_cast<std::uint32_t>(plan.numel);
+    const OffsetCalculator<N> calculator(plan);
+    void* arguments[] = {address(packs), address(calculator), address(dense),
+                         address(op),    address(out),        address(sources)...};
+    launch_untyped(name, stream_, blocks_for(packs), kThreads,
+                   kernel_address(detail::row_packs_kernel<V, Out, Op, N, Sources...>), arguments);
+  }
+
+  template <class Out, class Op, int N, std::size_t... K, class... Sources>
+  void run_strided(const char* name, const Op& op, Out* out, const PlanPiece<N>& piece,
+                   std::index_sequence<K...>, const Sources&... sources) const {
+    const auto n = static_cast<std::uint32_t>(piece.plan.numel);
+    const OffsetCalculator<N> calculator(piece.plan);
+    [[maybe_unused]] const std::tuple<Sources...> moved(advanced(sources, piece.offsets[K + 1])...);
+    void* arguments[] = {address(n), address(calculator), address(op), address(out),
+                         address(std::get<K>(moved))...};
+    launch_untyped(name, stream_, blocks_for(n), kThreads,
+                   kernel_address(detail::strided_kernel<Out, Op, N, Sources...>), arguments);
+  }
+
+  template <class T>
+  static void* address(const T& value) {
+    return const_cast<void*>(static_cast<const void*>(&value));
+  }
+  template <class... Parameters>
+  static const void* kernel_address(void (*kernel)(Parameters...)) {
+    return reinterpret_cast<const void*>(kernel);
+  }
+
+  template <class Source>
+  static Source advanced(Source source, std::int64_t offset) {
+    source.advance(offset);
+    return source;
+  }
+
+  void* stream_;
+};
+
+}  // namespace gantry::kernels::cuda
