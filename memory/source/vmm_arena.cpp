@@ -104,7 +104,7 @@ HeapBlock* VmmArena::next_victim(std::size_t bytes, Run& chunks) {
       chunks = found;
     }
   };
-  free.for_each_common(enough, [&](HeapBlock& block) {
+  free.for_each_common(std::max(enough, kFineChunkBytes), [&](HeapBlock& block) {
     consider(block);
     return chunks.bytes() < enough;
   });
