@@ -92,9 +92,8 @@ TEST(TlsfIndexTest, LooksBehindTheFirstOfABinOnlyIfNothingIsAbove) {
   EXPECT_EQ(index.find(1031 * kBlockGrain), nullptr);
 }
 
-TEST(TlsfIndexTest, VisitsEveryBlockFromSmallToLarge) {
-  TlsfIndex index;
-  std::deque<HeapBlock> blocks(500);
+/// Gives blocks random sizes, which are returned, and inserts them.
+std::multiset<std::size_t> insert_all(TlsfIndex& index, std::deque<HeapBlock>& blocks) {
   std::mt19937_64 random(2);
   std::multiset<std::size_t> sizes;
   for (HeapBlock& block : blocks) {
@@ -102,6 +101,13 @@ TEST(TlsfIndexTest, VisitsEveryBlockFromSmallToLarge) {
     sizes.insert(block.bytes);
     index.insert(block);
   }
+  return sizes;
+}
+
+TEST(TlsfIndexTest, VisitsEveryBlockFromSmallToLarge) {
+  TlsfIndex index;
+  std::deque<HeapBlock> blocks(500);
+  const std::multiset<std::size_t> sizes = insert_all(index, blocks);
   std::multiset<std::size_t> visited;
   std::size_t last = 0;
   index.for_each(0, [&](HeapBlock& block) {
@@ -123,13 +129,7 @@ TEST(TlsfIndexTest, VisitsEveryBlockFromLargeToSmall) {
     return true;
   });
   std::deque<HeapBlock> blocks(500);
-  std::mt19937_64 random(3);
-  std::multiset<std::size_t> sizes;
-  for (HeapBlock& block : blocks) {
-    block.bytes = any_size(random);
-    sizes.insert(block.bytes);
-    index.insert(block);
-  }
+  const std::multiset<std::size_t> sizes = insert_all(index, blocks);
   std::multiset<std::size_t> visited;
   std::size_t last = kLargest;
   index.for_each_from_largest([&](const HeapBlock& block) {

@@ -38,6 +38,11 @@ class BlockChainTest : public gantry::testing::DeviceTest {
     block.use.store(BlockUse::live);
     return block;
   }
+  /// Makes a live block a hole.
+  void take_memory(HeapBlock& block) {
+    block.use.store(BlockUse::in_transition);
+    chain.insert_hole(block);
+  }
   /// Frees a block for one stream, or for all.
   void release(HeapBlock& block, StreamBlocks* stream) {
     block.stream = stream;
@@ -100,8 +105,7 @@ TEST_F(BlockChainTest, ABlockBetweenNeighboursIsForTheStreamOfEither) {
   HeapBlock& middle = live(2 * kMib);
   HeapBlock& right = live(4 * kMib);
   static_cast<void>(live(2 * kMib));  // so that the hole behind it is no neighbour
-  middle.use.store(BlockUse::in_transition);
-  chain.insert_hole(middle);
+  take_memory(middle);
   release(left, nullptr);
   release(right, &own);
   Growth growth;
@@ -128,8 +132,7 @@ TEST_F(BlockChainTest, GrowsABlockOfAnySizeThatSavesMemory) {
   HeapBlock& left = live(4 * kMib);
   HeapBlock& middle = live(8 * kMib);
   static_cast<void>(live(2 * kMib));  // so that the large hole has no free neighbour
-  middle.use.store(BlockUse::in_transition);
-  chain.insert_hole(middle);
+  take_memory(middle);
   release(left, nullptr);
   Growth growth;
   ASSERT_TRUE(chain.begin(growth, 10 * kMib, kFineChunkBytes, own));
@@ -148,8 +151,7 @@ TEST_F(BlockChainTest, GrowsTheLargestOfManyBlocks) {
   static_cast<void>(live(2 * kMib));
   // Later ones come first in their bin.
   for (std::size_t i = 0; i < free.size(); ++i) {
-    holes[i]->use.store(BlockUse::in_transition);
-    chain.insert_hole(*holes[i]);
+    take_memory(*holes[i]);
     release(*free[i], nullptr);
   }
   Growth growth;
