@@ -87,31 +87,52 @@ bool VmmArena::is_roomy() const {
 // Note [Reclaimed blocks]
 // The driver takes about 50 us to move a chunk, whatever its size, and 100 us for each call. So
 // recovery should move few chunks, now and later. It takes the memory of the smallest free blocks,
-// since they would serve few requests; large blocks serve some, or grow at little cost. Blocks of
-// less than kVictimBytes come last: they cost more calls than they save. With half of this size,
-// programs of small blocks lose more than those of large ones gain.
+// since they would serve few requests; large blocks serve some, or grow at little cost. With a lower
+// kVictimBytes, programs of small blocks lose more than those of large ones gain.
+//
+// Blocks of less than kVictimBytes come last, because they cost more calls than they save. Of the
+// longer ones it takes the block that has been free longest. Programs repeat themselves, so sizes
+// that were not requested lately will not be requested soon. A block's sequence number is its age:
+// recovery records events, so the numbers rise with it. Those of two streams are not comparable, and
+// are compared nevertheless: an unlucky choice costs driver calls, nothing else.
 
-// The common block to reclaim from next, and its whole chunks: the smallest block with `bytes` of
-// them, or with kVictimBytes; else the largest block with any.
+// The common block to reclaim from next, and its whole chunks, `bytes` of them at most; nullptr if
+// no common block has any.
 HeapBlock* VmmArena::next_victim(std::size_t bytes, Run& chunks) {
-  const std::size_t enough = std::min(bytes, kVictimBytes);
+  HeapBlock* victim = smallest_victim(std::min(bytes, kVictimBytes), bytes, chunks);
+  return victim != nullptr ? victim : oldest_victim(bytes, chunks);
+}
+
+// The smallest block with `enough` bytes of whole chunks.
+HeapBlock* VmmArena::smallest_victim(std::size_t enough, std::size_t bytes, Run& chunks) {
   HeapBlock* victim = nullptr;
-  chunks = {};
-  const auto consider = [&](HeapBlock& block) {
+  free.for_each_common(std::max(enough, kFineChunkBytes), [&](HeapBlock& block) {
+    chunks = range_->whole_chunks(run_of(block), bytes);
+    if (chunks.bytes() >= enough) victim = &block;
+    return victim == nullptr;
+  });
+  return victim;
+}
+
+// The oldest block with at least half as many whole chunks as any other.
+HeapBlock* VmmArena::oldest_victim(std::size_t bytes, Run& chunks) {
+  std::size_t longest = 0;
+  free.for_each_common_from_largest([&](HeapBlock& block) {
+    longest = std::max(longest, range_->whole_chunks(run_of(block), bytes).bytes());
+    return block.bytes >= std::max(longest, kFineChunkBytes);
+  });
+  if (longest == 0) return nullptr;
+  constexpr int kCandidates = 128;  // they are many where blocks are small
+  int candidates = 0;
+  HeapBlock* victim = nullptr;
+  free.for_each_common(std::max(longest / 2, kFineChunkBytes), [&](HeapBlock& block) {
     const Run found = range_->whole_chunks(run_of(block), bytes);
-    if (found.bytes() > chunks.bytes()) {
+    if (found.bytes() < longest / 2 || found.bytes() == 0) return true;
+    if (victim == nullptr || block.sequence < victim->sequence) {
       victim = &block;
       chunks = found;
     }
-  };
-  free.for_each_common(std::max(enough, kFineChunkBytes), [&](HeapBlock& block) {
-    consider(block);
-    return chunks.bytes() < enough;
-  });
-  if (victim != nullptr) return victim;
-  free.for_each_common_from_largest([&](HeapBlock& block) {
-    consider(block);
-    return victim == nullptr && block.bytes >= kFineChunkBytes;
+    return ++candidates < kCandidates;
   });
   return victim;
 }

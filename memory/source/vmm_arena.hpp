@@ -33,6 +33,8 @@ class VmmArena final : public Arena {
   [[nodiscard]] Run run_of(const HeapBlock& block) const noexcept;
   [[nodiscard]] bool is_roomy() const;
   [[nodiscard]] HeapBlock* next_victim(std::size_t bytes, Run& chunks);
+  [[nodiscard]] HeapBlock* smallest_victim(std::size_t enough, std::size_t bytes, Run& chunks);
+  [[nodiscard]] HeapBlock* oldest_victim(std::size_t bytes, Run& chunks);
   std::size_t unmap_free(HeapLock& lock, std::size_t bytes, bool released);
   /// Records that the block's memory comes or goes. Its state changes under the same lock.
   void record(TraceAction action, const HeapBlock& block) const noexcept;

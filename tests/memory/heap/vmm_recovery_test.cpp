@@ -107,6 +107,26 @@ TEST_F(ReclaimedBlocksTest, AreNoPiecesWhileALargerBlockTakesOneCall) {
   EXPECT_EQ(reclaimed_for(16 * kMib), 0) << "what is left of the larger one";
 }
 
+// A miss records an event, so blocks that are freed after it are younger.
+TEST_F(ReclaimedBlocksTest, AreTheOldestOfTheSmallOnes) {
+  const Stream stream = Stream::current();
+  std::vector<Buffer> old;
+  std::vector<Buffer> kept;
+  for (int i = 0; i < 3; ++i) {
+    old.push_back(allocate(stream, 8 * kMib));
+    kept.push_back(allocate(stream, 2 * kMib));
+  }
+  Buffer young = allocate(stream, 10 * kMib);
+  kept.push_back(allocate(stream, 2 * kMib));
+  old.clear();
+  kept.push_back(allocate(stream, 12 * kMib));
+  young.reset();
+  stream.synchronize();
+  limit_to(reserved());
+  EXPECT_EQ(reclaimed_for(24 * kMib), static_cast<std::int64_t>(24 * kMib));
+  EXPECT_EQ(reclaimed_for(10 * kMib), 0) << "the largest was freed last";
+}
+
 TEST_F(VmmRecoveryTest, SmallAndLargeBlocksShareTheSameMemory) {
   const Stream stream = Stream::current();
   limit_to(40 * kMib);
