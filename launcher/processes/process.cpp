@@ -101,16 +101,6 @@ struct ChildStatus {
   _exit(127);
 }
 
-// The numbers among the names in a directory of /proc.
-std::vector<pid_t> numbers_in(const std::string& path) {
-  std::vector<pid_t> numbers;
-  const std::unique_ptr<DIR, int (*)(DIR*)> directory(opendir(path.c_str()), closedir);
-  while (const dirent* entry = directory ? readdir(directory.get()) : nullptr) {
-    if (const pid_t number = std::atoi(entry->d_name); number > 0) numbers.push_back(number);
-  }
-  return numbers;
-}
-
 // The children of this process's threads, zombies included. None if the kernel does not list them.
 // The list is whole: it lacks processes only where a child is reaped meanwhile, and only the caller
 // reaps.
@@ -124,17 +114,11 @@ std::optional<std::vector<pid_t>> listed_children(const std::string& proc) {
   return children;
 }
 
-bool is_running_child(pid_t pid, const std::string& proc) {
-  std::ifstream file(fmt::format("{}/{}/stat", proc, pid));
-  std::string line;
-  std::getline(file, line);
-  // "pid (name) state parent …"; the name may hold anything, parentheses included.
-  const std::size_t name_end = line.rfind(')');
-  if (name_end == std::string::npos) return false;
-  char state = ' ';
-  pid_t parent = 0;
-  std::istringstream(line.substr(name_end + 1)) >> state >> parent;
-  return parent == getpid() && state != 'Z' && state != 'X';
+// A zombie in /proc may run: its first thread has ended, but others go on. waitid() knows.
+bool is_running_child(pid_t pid) {
+  siginfo_t info{};
+  return waitid(P_PID, static_cast<id_t>(pid), &info, WEXITED | WNOHANG | WNOWAIT) == 0 &&
+         info.si_pid == 0;
 }
 
 std::vector<char*> pointers(std::vector<std::string>& texts) {
@@ -270,10 +254,19 @@ int execute(const std::string& executable, std::vector<std::string> arguments,
   return errno;
 }
 
+std::vector<pid_t> numbers_in(const std::string& path) {
+  std::vector<pid_t> numbers;
+  const std::unique_ptr<DIR, int (*)(DIR*)> directory(opendir(path.c_str()), closedir);
+  while (const dirent* entry = directory ? readdir(directory.get()) : nullptr) {
+    if (const pid_t number = std::atoi(entry->d_name); number > 0) numbers.push_back(number);
+  }
+  return numbers;
+}
+
 std::vector<pid_t> child_processes(const std::string& proc) {
   std::optional<std::vector<pid_t>> candidates = listed_children(proc);
   if (!candidates) candidates = numbers_in(proc);
-  std::erase_if(*candidates, [&proc](pid_t pid) { return !is_running_child(pid, proc); });
+  std::erase_if(*candidates, [](pid_t pid) { return !is_running_child(pid); });
   return *candidates;
 }
 

@@ -1,6 +1,5 @@
 #include "launcher/processes/reaper.hpp"
 
-#include <dirent.h>
 #include <fcntl.h>
 #include <signal.h>
 #include <sys/prctl.h>
@@ -16,10 +15,14 @@
 #include <fstream>
 #include <iterator>
 #include <set>
+#include <sstream>
+#include <string>
 #include <system_error>
 #include <thread>
 #include <utility>
 #include <vector>
+
+#include "launcher/processes/process.hpp"
 
 namespace gantry::launcher {
 namespace {
@@ -39,25 +42,33 @@ void send(int pipe, Note note) noexcept {
   }
 }
 
+// That of the first thread that has one: a thread that has ended has none, and others may go on.
+// Empty if it cannot be read.
+std::string environment_of(pid_t pid) {
+  const std::string threads = "/proc/" + std::to_string(pid) + "/task";
+  for (const pid_t thread : numbers_in(threads)) {
+    std::ifstream file(threads + "/" + std::to_string(thread) + "/environ", std::ios::binary);
+    std::string text(std::istreambuf_iterator<char>(file), {});
+    if (!text.empty()) return text;
+  }
+  return {};
+}
+
 // Processes of this job, wherever they went: the job's id is in their environment, with ".1" and so
 // on behind it after restarts.
 std::vector<pid_t> processes_of(const std::string& job_id) {
   const std::string mark = "GANTRY_JOB_ID=" + job_id;
   std::vector<pid_t> found;
-  DIR* directory = opendir("/proc");
-  if (directory == nullptr) return found;
-  while (const dirent* entry = readdir(directory)) {
-    const pid_t pid = std::atoi(entry->d_name);
-    if (pid <= 0 || pid == getpid() || is_reaper(pid)) continue;
-    std::ifstream file("/proc/" + std::to_string(pid) + "/environ", std::ios::binary);
-    for (std::string variable; std::getline(file, variable, '\0');) {
+  for (const pid_t pid : numbers_in("/proc")) {
+    if (pid == getpid() || is_reaper(pid)) continue;
+    std::istringstream environment(environment_of(pid));
+    for (std::string variable; std::getline(environment, variable, '\0');) {
       if (variable == mark || variable.starts_with(mark + ".")) {
         found.push_back(pid);
         break;
       }
     }
   }
-  closedir(directory);
   return found;
 }
 

@@ -87,14 +87,14 @@ bool VmmArena::is_roomy() const {
 // Note [Reclaimed blocks]
 // The driver takes about 50 us to move a chunk, whatever its size, and 100 us for each call. So
 // recovery should move few chunks, now and later. It takes the memory of the smallest free blocks,
-// since they would serve few requests; large blocks serve some, or grow at little cost. With a lower
-// kVictimBytes, programs of small blocks lose more than those of large ones gain.
+// since they would serve few requests; large blocks serve some, or grow at little cost. With a
+// lower kVictimBytes, programs of small blocks lose more than those of large ones gain.
 //
 // Blocks of less than kVictimBytes come last, because they cost more calls than they save. Of the
 // longer ones it takes the block that has been free longest. Programs repeat themselves, so sizes
 // that were not requested lately will not be requested soon. A block's sequence number is its age:
-// recovery records events, so the numbers rise with it. Those of two streams are not comparable, and
-// are compared nevertheless: an unlucky choice costs driver calls, nothing else.
+// recovery records events, so the numbers rise with it. Those of two streams are not comparable,
+// and are compared nevertheless: an unlucky choice costs driver calls, nothing else.
 
 // The common block to reclaim from next, and its whole chunks, `bytes` of them at most; nullptr if
 // no common block has any.

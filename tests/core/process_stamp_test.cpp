@@ -4,7 +4,6 @@
 #include <fcntl.h>
 #include <gtest/gtest.h>
 #include <signal.h>
-#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -16,23 +15,15 @@
 #include "core/processes/process_watch.hpp"
 #include "tests/support/descriptor_limit.hpp"
 #include "tests/support/eventually.hpp"
+#include "tests/support/process_state.hpp"
 
 namespace gantry {
 namespace {
 
 using testing::DescriptorLimit;
 
-// Of the first thread of a process.
-char state_of(pid_t pid) {
-  std::ifstream file("/proc/" + std::to_string(pid) + "/stat");
-  std::string text;
-  std::getline(file, text);
-  const auto name_end = text.rfind(')');
-  return name_end == std::string::npos ? '?' : text.at(name_end + 2);
-}
-
 void await_state(pid_t pid, char state) {
-  EXPECT_TRUE(testing::eventually([&] { return state_of(pid) == state; })) << state;
+  EXPECT_TRUE(testing::eventually([&] { return testing::state_of(pid) == state; })) << state;
 }
 
 // What a child knows of itself.
@@ -71,10 +62,9 @@ TEST(ProcessStampTest, AnEndedProcessDoesNotRunEvenIfNobodyReapedIt) {
 TEST(ProcessStampTest, AProcessRunsAsLongAsAnyOfItsThreads) {
   ProcessStamp stamp;
   const pid_t pid = start(stamp, [] {
-    std::thread([] {
+    testing::continue_in_another_thread([] {
       for (;;) pause();
-    }).detach();
-    syscall(SYS_exit, 0);  // this thread alone, as pthread_exit, which would unwind the test
+    });
   });
   await_state(pid, 'Z');
   EXPECT_FALSE(has_ended(stamp));

@@ -18,12 +18,15 @@
 #include <map>
 #include <memory>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include <gantry/core/error.hpp>
 #include <gantry/device/cpu_set.hpp>
 #include <gantry/extend/store.hpp>
 #include <gantry/job/process_identity.hpp>
+
+#include "tests/support/process_state.hpp"
 
 namespace {
 
@@ -114,11 +117,12 @@ int end_on_term(const Arguments&) {
   wait_forever();
 }
 
-// Starts a child, and one that leaves its process group and its parent.
+// Starts a child, one that leaves its process group and its parent, and one that does so too and
+// lives on in a second thread.
 int breed(const Arguments& arguments) {
   std::array<int, 2> spoken{};
   if (pipe(spoken.data()) != 0) return 1;
-  const auto live_as = [&](const char* who) {
+  const auto live_as = [spoken](const char* who) {
     say_pid(who);
     close(spoken[1]);
     wait_forever();
@@ -128,6 +132,14 @@ int breed(const Arguments& arguments) {
     setsid();
     if (fork() != 0) _exit(0);
     live_as("daemon");
+  }
+  if (fork() == 0) {
+    setsid();
+    if (fork() != 0) _exit(0);
+    gantry::testing::continue_in_another_thread([live_as] {
+      while (gantry::testing::state_of(getpid()) != 'Z') std::this_thread::yield();
+      live_as("thread");
+    });
   }
   say_pid("rank");
   if (arguments[0] == "stay") wait_forever();

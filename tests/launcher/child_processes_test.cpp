@@ -11,6 +11,8 @@
 #include <thread>
 
 #include "launcher/processes/process.hpp"
+#include "tests/support/eventually.hpp"
+#include "tests/support/process_state.hpp"
 #include "tests/support/temporary_folder.hpp"
 
 namespace gantry::launcher {
@@ -18,14 +20,17 @@ namespace {
 
 using ::testing::UnorderedElementsAre;
 
+void sleep_forever() {
+  for (;;) pause();
+}
+
 // A child that runs until the test ends it.
 class Child {
  public:
-  explicit Child(const char* name = nullptr) : pid_(fork()) {
+  explicit Child(void (*run)() = sleep_forever) : pid_(fork()) {
     if (pid_ != 0) return;
-    if (name != nullptr) prctl(PR_SET_NAME, name);
     prctl(PR_SET_PDEATHSIG, SIGKILL);
-    for (;;) pause();
+    run();
   }
   ~Child() {
     kill(pid_, SIGKILL);
@@ -67,12 +72,15 @@ class ProcWithoutLists {
 
 TEST(ChildProcessesTest, TheyAreKnownWithAndWithoutTheKernelsList) {
   const Child plain;
-  const Child odd(") Z 1 (");  // as in /proc/PID/stat
+  const Child in_second_thread([] { testing::continue_in_another_thread(sleep_forever); });
+  ASSERT_TRUE(
+      testing::eventually([&] { return testing::state_of(in_second_thread.pid()) == 'Z'; }));
   const Child ended;
   ended.end();
   std::thread([&] {
     const Child of_thread;
-    const auto children = UnorderedElementsAre(plain.pid(), odd.pid(), of_thread.pid());
+    const auto children =
+        UnorderedElementsAre(plain.pid(), in_second_thread.pid(), of_thread.pid());
     EXPECT_THAT(child_processes(), children);
     const ProcWithoutLists proc;
     EXPECT_THAT(child_processes(proc.path()), children);

@@ -5,6 +5,7 @@
 #include <sys/file.h>
 #include <sys/wait.h>
 
+#include <array>
 #include <cerrno>
 #include <cstring>
 #include <fstream>
@@ -20,19 +21,21 @@ using ::testing::AllOf;
 using ::testing::HasSubstr;
 using ::testing::SizeIs;
 
+// A rank of a "breed" job, and what it starts.
+constexpr std::array kFamily{"rank", "child", "daemon", "thread"};
+
 class LaunchCleanupTest : public LaunchTest {
  protected:
-  // Waits until every rank of a "breed" job has its child and its daemon.
-  static void wait_for_family(Subprocess& job, int ranks) {
+  static void wait_for_family(Subprocess& job, int ranks, const std::string& launcher = {}) {
     for (int rank = 0; rank < ranks; ++rank) {
-      const std::string prefix = "[" + std::to_string(rank) + "] pid ";
-      for (const char* who : {"rank", "child", "daemon"}) {
+      const std::string prefix = launcher + "[" + std::to_string(rank) + "] pid ";
+      for (const char* who : kFamily) {
         ASSERT_TRUE(job.wait_for_output(prefix + who)) << prefix << who;
       }
     }
   }
   static void expect_all_ended(const Outcome& outcome, std::size_t ranks) {
-    for (const char* who : {"rank", "child", "daemon"}) {
+    for (const char* who : kFamily) {
       const std::vector<int> pids = pids_in(outcome.out, who);
       EXPECT_THAT(pids, SizeIs(ranks)) << outcome.describe();
       for (const int pid : pids) EXPECT_TRUE(ends(pid)) << who << " " << pid << " survived";
@@ -292,10 +295,7 @@ TEST_F(LaunchCleanupTest, TheLivenessPipeEndsWithTheLauncher) {
 TEST_F(LaunchCleanupTest, NestedLaunchersEndTogether) {
   Command command = act({"-n", "1", GANTRY_TEST_GLAUNCH, "-n", "2"}, {"breed", "stay"});
   Subprocess job(std::move(command));
-  for (const char* who : {"[0] [0] pid daemon", "[0] [1] pid daemon", "[0] [0] pid child",
-                          "[0] [1] pid child", "[0] [0] pid rank", "[0] [1] pid rank"}) {
-    ASSERT_TRUE(job.wait_for_output(who)) << who;
-  }
+  wait_for_family(job, 2, "[0] ");
   job.send_signal(SIGKILL);
   const Outcome outcome = job.wait();
   expect_all_ended(outcome, 2);
