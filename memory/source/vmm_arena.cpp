@@ -90,11 +90,11 @@ bool VmmArena::is_roomy() const {
 // since they would serve few requests; large blocks serve some, or grow at little cost. With a
 // lower kVictimBytes, programs of small blocks lose more than those of large ones gain.
 //
-// Blocks of less than kVictimBytes come last, because they cost more calls than they save. Of the
-// longer ones it takes the block that has been free longest. Programs repeat themselves, so sizes
-// that were not requested lately will not be requested soon. A block's sequence number is its age:
-// recovery records events, so the numbers rise with it. Those of two streams are not comparable,
-// and are compared nevertheless: an unlucky choice costs driver calls, nothing else.
+// Blocks of less than kVictimBytes come last, because they cost more calls than they save. Among
+// them it avoids the shorter ones, and takes the block that has been free longest. Programs repeat
+// themselves, so a block that was freed lately will be requested again. The sequence number of a
+// block tells its age, since recovery records events. Numbers of two streams are compared too: a
+// poor choice costs driver calls, nothing else.
 
 // The common block to reclaim from next, and its whole chunks, `bytes` of them at most; nullptr if
 // no common block has any.
@@ -122,7 +122,8 @@ HeapBlock* VmmArena::oldest_victim(std::size_t bytes, Run& chunks) {
     return block.bytes >= std::max(longest, kFineChunkBytes);
   });
   if (longest == 0) return nullptr;
-  constexpr int kCandidates = 128;  // they are many where blocks are small
+  // Small blocks can be many. Where all are reclaimed, the order does not matter.
+  const int most_candidates = bytes >= range_->bytes() ? 1 : 128;
   int candidates = 0;
   HeapBlock* victim = nullptr;
   free.for_each_common(std::max(longest / 2, kFineChunkBytes), [&](HeapBlock& block) {
@@ -132,7 +133,7 @@ HeapBlock* VmmArena::oldest_victim(std::size_t bytes, Run& chunks) {
       victim = &block;
       chunks = found;
     }
-    return ++candidates < kCandidates;
+    return ++candidates < most_candidates;
   });
   return victim;
 }
