@@ -101,6 +101,16 @@ struct ChildStatus {
   _exit(127);
 }
 
+// The numbers among the names in a directory of /proc.
+std::vector<pid_t> numbers_in(const std::string& path) {
+  std::vector<pid_t> numbers;
+  const std::unique_ptr<DIR, int (*)(DIR*)> directory(opendir(path.c_str()), closedir);
+  while (const dirent* entry = directory ? readdir(directory.get()) : nullptr) {
+    if (const pid_t number = std::atoi(entry->d_name); number > 0) numbers.push_back(number);
+  }
+  return numbers;
+}
+
 // The children of this process's threads, zombies included. None if the kernel does not list them.
 // The list is whole: it lacks processes only where a child is reaped meanwhile, and only the caller
 // reaps.
@@ -114,7 +124,7 @@ std::optional<std::vector<pid_t>> listed_children(const std::string& proc) {
   return children;
 }
 
-// A zombie in /proc may run: its first thread has ended, but others go on. waitid() knows.
+// /proc shows the state of the first thread, which may end before the others.
 bool is_running_child(pid_t pid) {
   siginfo_t info{};
   return waitid(P_PID, static_cast<id_t>(pid), &info, WEXITED | WNOHANG | WNOWAIT) == 0 &&
@@ -252,15 +262,6 @@ int execute(const std::string& executable, std::vector<std::string> arguments,
   const std::vector<char*> variable_pointers = pointers(variables);
   execve(executable.c_str(), argument_pointers.data(), variable_pointers.data());
   return errno;
-}
-
-std::vector<pid_t> numbers_in(const std::string& path) {
-  std::vector<pid_t> numbers;
-  const std::unique_ptr<DIR, int (*)(DIR*)> directory(opendir(path.c_str()), closedir);
-  while (const dirent* entry = directory ? readdir(directory.get()) : nullptr) {
-    if (const pid_t number = std::atoi(entry->d_name); number > 0) numbers.push_back(number);
-  }
-  return numbers;
 }
 
 std::vector<pid_t> child_processes(const std::string& proc) {

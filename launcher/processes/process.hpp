@@ -59,9 +59,6 @@ struct Process {
 [[nodiscard]] int execute(const std::string& executable, std::vector<std::string> arguments,
                           const Environment& environment);
 
-/// The numbers among the names in a directory, such as the processes in /proc.
-[[nodiscard]] std::vector<pid_t> numbers_in(const std::string& path);
-
 /// The running processes whose parent is this one. `proc` is where the kernel lists processes.
 [[nodiscard]] std::vector<pid_t> child_processes(const std::string& proc = "/proc");
 

@@ -22,8 +22,6 @@
 #include <utility>
 #include <vector>
 
-#include "launcher/processes/process.hpp"
-
 namespace gantry::launcher {
 namespace {
 
@@ -42,16 +40,21 @@ void send(int pipe, Note note) noexcept {
   }
 }
 
-// That of the first thread that has one: a thread that has ended has none, and others may go on.
-// Empty if it cannot be read.
-std::string environment_of(pid_t pid) {
-  const std::string threads = "/proc/" + std::to_string(pid) + "/task";
-  for (const pid_t thread : numbers_in(threads)) {
-    std::ifstream file(threads + "/" + std::to_string(thread) + "/environ", std::ios::binary);
-    std::string text(std::istreambuf_iterator<char>(file), {});
-    if (!text.empty()) return text;
+std::string contents_of(const std::filesystem::path& path) {
+  std::ifstream file(path, std::ios::binary);
+  return {std::istreambuf_iterator<char>(file), {}};
+}
+
+// The environment of a process, empty if it cannot be read. A first thread that has ended has none,
+// so the others are asked.
+std::string environment_of(const std::filesystem::path& process) {
+  std::string text = contents_of(process / "environ");
+  std::error_code ignored;
+  for (std::filesystem::directory_iterator thread(process / "task", ignored), end;
+       text.empty() && thread != end; thread.increment(ignored)) {
+    text = contents_of(thread->path() / "environ");
   }
-  return {};
+  return text;
 }
 
 // Processes of this job, wherever they went: the job's id is in their environment, with ".1" and so
@@ -59,9 +62,12 @@ std::string environment_of(pid_t pid) {
 std::vector<pid_t> processes_of(const std::string& job_id) {
   const std::string mark = "GANTRY_JOB_ID=" + job_id;
   std::vector<pid_t> found;
-  for (const pid_t pid : numbers_in("/proc")) {
-    if (pid == getpid() || is_reaper(pid)) continue;
-    std::istringstream environment(environment_of(pid));
+  std::error_code ignored;
+  for (std::filesystem::directory_iterator process("/proc", ignored), end; process != end;
+       process.increment(ignored)) {
+    const pid_t pid = std::atoi(process->path().filename().c_str());
+    if (pid <= 0 || pid == getpid() || is_reaper(pid)) continue;
+    std::istringstream environment(environment_of(process->path()));
     for (std::string variable; std::getline(environment, variable, '\0');) {
       if (variable == mark || variable.starts_with(mark + ".")) {
         found.push_back(pid);

@@ -163,13 +163,15 @@ inline HeapBlock& FreeBlocks::insert(HeapBlock& block) noexcept {
   HeapBlock* whole = &block;
   if (HeapBlock* next = block.next; may_absorb(block, next)) {
     remove(*next);
-    if (next->stream != nullptr) block.sequence = std::max(block.sequence, next->sequence);
+    if (next->stream == block.stream) block.sequence = std::max(block.sequence, next->sequence);
     absorb_next(block);
     slab_.recycle(*next);
   }
   if (HeapBlock* previous = block.previous; may_absorb(block, previous)) {
     remove(*previous);
-    if (previous->stream != nullptr) block.sequence = std::max(block.sequence, previous->sequence);
+    if (previous->stream == block.stream) {
+      block.sequence = std::max(block.sequence, previous->sequence);
+    }
     previous->stream = block.stream;
     previous->sequence = block.sequence;
     absorb_next(*previous);

@@ -86,24 +86,25 @@ bool VmmArena::is_roomy() const {
 
 // Note [Reclaimed blocks]
 // The driver takes about 50 us to move a chunk, whatever its size, and 100 us for each call. So
-// recovery should move few chunks, now and later. It takes the memory of the smallest free blocks,
-// since they would serve few requests; large blocks serve some, or grow at little cost. With a
-// lower kVictimBytes, programs of small blocks lose more than those of large ones gain.
+// recovery should move few chunks, now and later. It takes the smallest block with all bytes that
+// are missing, or with kVictimBytes: small blocks serve few requests, and large ones grow at little
+// cost. With a lower kVictimBytes, programs of small blocks lose more than those of large ones
+// gain.
 //
-// Blocks of less than kVictimBytes come last, because they cost more calls than they save. Among
-// them it avoids the shorter ones, and takes the block that has been free longest. Programs repeat
-// themselves, so a block that was freed lately will be requested again. The sequence number of a
-// block tells its age, since recovery records events. Numbers of two streams are compared too: a
+// If no block has that many bytes, it takes the block that has been free longest: programs repeat
+// themselves, so a block that was freed lately will be requested again. It passes over blocks with
+// less than half of the longest run of chunks, which would take many calls. The sequence number of
+// a block tells its age, since recovery records events. Numbers of two streams are compared too: a
 // poor choice costs driver calls, nothing else.
 
-// The common block to reclaim from next, and its whole chunks, `bytes` of them at most; nullptr if
-// no common block has any.
+// The common block to reclaim from next, and its first run of `bytes` of whole chunks, or its
+// longest one; nullptr if no common block has a whole chunk.
 HeapBlock* VmmArena::next_victim(std::size_t bytes, Run& chunks) {
   HeapBlock* victim = smallest_victim(std::min(bytes, kVictimBytes), bytes, chunks);
   return victim != nullptr ? victim : oldest_victim(bytes, chunks);
 }
 
-// The smallest block with `enough` bytes of whole chunks.
+// The smallest block with a run of `enough` bytes.
 HeapBlock* VmmArena::smallest_victim(std::size_t enough, std::size_t bytes, Run& chunks) {
   HeapBlock* victim = nullptr;
   free.for_each_common(std::max(enough, kFineChunkBytes), [&](HeapBlock& block) {
@@ -114,26 +115,34 @@ HeapBlock* VmmArena::smallest_victim(std::size_t enough, std::size_t bytes, Run&
   return victim;
 }
 
-// The oldest block with at least half as many whole chunks as any other.
+// The oldest block with at least half of the longest run; of blocks of one age, that with most.
 HeapBlock* VmmArena::oldest_victim(std::size_t bytes, Run& chunks) {
-  std::size_t longest = 0;
-  free.for_each_common_from_largest([&](HeapBlock& block) {
-    longest = std::max(longest, range_->whole_chunks(run_of(block), bytes).bytes());
-    return block.bytes >= std::max(longest, kFineChunkBytes);
-  });
-  if (longest == 0) return nullptr;
-  // Small blocks can be many. Where all are reclaimed, the order does not matter.
-  const int most_candidates = bytes >= range_->bytes() ? 1 : 128;
-  int candidates = 0;
+  // Small blocks can be many. If all are to be reclaimed, their order does not matter.
+  const int most_visits = bytes >= range_->bytes() ? 1 : 1000;
+  int visits = 0;
   HeapBlock* victim = nullptr;
-  free.for_each_common(std::max(longest / 2, kFineChunkBytes), [&](HeapBlock& block) {
+  chunks = {};
+  free.for_each_common_from_largest([&](HeapBlock& block) {
     const Run found = range_->whole_chunks(run_of(block), bytes);
-    if (found.bytes() < longest / 2 || found.bytes() == 0) return true;
-    if (victim == nullptr || block.sequence < victim->sequence) {
+    if (found.bytes() > chunks.bytes()) {
       victim = &block;
       chunks = found;
     }
-    return ++candidates < most_candidates;
+    return block.bytes >= chunks.bytes() + kFineChunkBytes &&
+           (victim == nullptr || ++visits < most_visits);
+  });
+  if (victim == nullptr) return nullptr;
+  const std::size_t least = std::max(chunks.bytes() / 2, kFineChunkBytes);
+  visits = 0;
+  free.for_each_common(least, [&](HeapBlock& block) {
+    const Run found = range_->whole_chunks(run_of(block), bytes);
+    const bool is_older = block.sequence < victim->sequence;
+    const bool is_longer = found.bytes() > chunks.bytes();
+    if (found.bytes() >= least && (is_older || (block.sequence == victim->sequence && is_longer))) {
+      victim = &block;
+      chunks = found;
+    }
+    return ++visits < most_visits;
   });
   return victim;
 }
@@ -228,7 +237,7 @@ void VmmArena::release_physical(HeapLock& lock) {
     std::this_thread::yield();
   }
   // Only the memory of live blocks is to be restored.
-  unmap_free(lock, range_->bytes(), true);
+  unmap_free(lock, ~std::size_t{0}, true);
   for (const Run& run : range_->mapped_runs()) {
     released_.add(run);  // before it is unmapped: nothing may fail afterwards
     try {

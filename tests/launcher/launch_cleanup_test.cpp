@@ -13,6 +13,7 @@
 
 #include "tests/launcher/launch_fixture.hpp"
 #include "tests/support/eventually.hpp"
+#include "tests/support/process_state.hpp"
 
 namespace gantry::testing {
 namespace {
@@ -131,12 +132,6 @@ pid_t fork_as(pid_t wanted) {
     waitpid(child, nullptr, 0);
   }
   return -1;
-}
-
-char state_of(int pid) {
-  const std::string text = read_file("/proc/" + std::to_string(pid) + "/stat");
-  const auto name_end = text.rfind(") ");
-  return name_end == std::string::npos ? '?' : text[name_end + 2];
 }
 
 TEST_F(LaunchCleanupTest, ANumberThatARankHadIsNotSignalledForWhoeverHasItNext) {

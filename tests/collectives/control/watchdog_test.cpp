@@ -5,7 +5,6 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
-#include <fstream>
 #include <iterator>
 #include <random>
 #include <thread>
@@ -15,6 +14,7 @@
 #include "core/text/escaped_text.hpp"
 #include "job/flight_folder.hpp"
 #include "tests/support/eventually.hpp"
+#include "tests/support/process_state.hpp"
 #include "tests/support/rank_processes.hpp"
 #include "tests/support/scheduled.hpp"
 
@@ -28,6 +28,7 @@ using testing::is_scheduled;
 using testing::Outcome;
 using testing::RankCommand;
 using testing::RankProcesses;
+using testing::state_of;
 
 // Within which a loss must be heard of; generous, since machines that test are busy. Who waited for
 // the deadline of its call instead would hear of it after ten minutes.
@@ -75,13 +76,6 @@ void await_looks(const std::vector<int>& ranks, int times) {
       }
     }
   }
-}
-
-char state_of(int pid) {
-  std::ifstream file(fmt::format("/proc/{}/stat", pid));
-  const std::string text(std::istreambuf_iterator<char>(file), {});
-  const auto name_end = text.rfind(") ");
-  return name_end == std::string::npos ? '?' : text[name_end + 2];
 }
 
 TEST(WatchdogTest, ADeathWakesKernelsThatWaitOnEveryRank) {

@@ -62,33 +62,45 @@ TEST_F(VmmRecoveryTest, TheBlockThatGrowsKeepsItsChunks) {
   EXPECT_EQ(reserved(), 70 * kMib);
 }
 
-// Blocks of these sizes become free; after them a block of 20 MiB that can grow.
 class ReclaimedBlocksTest : public VmmRecoveryTest {
  protected:
   void TearDown() override {
     kept_.clear();
-    separators_.clear();
     VmmRecoveryTest::TearDown();
   }
-  void free_blocks_of(std::initializer_list<std::size_t> sizes) {
-    const Stream stream = Stream::current();
-    std::vector<Buffer> freed;
+  void keep(std::size_t bytes) { kept_.push_back(allocate(stream_, bytes)); }
+  /// Blocks of these sizes that do not touch each other.
+  std::vector<Buffer> separate(std::initializer_list<std::size_t> sizes) {
+    std::vector<Buffer> blocks;
     for (const std::size_t bytes : sizes) {
-      freed.push_back(allocate(stream, bytes));
-      separators_.push_back(allocate(stream, 2 * kMib));
+      blocks.push_back(allocate(stream_, bytes));
+      keep(2 * kMib);
     }
-    freed.push_back(allocate(stream, 20 * kMib));
+    return blocks;
+  }
+  /// Blocks of these sizes become free; after them a block of 20 MiB that can grow.
+  void free_blocks_of(std::initializer_list<std::size_t> sizes) {
+    std::vector<Buffer> freed = separate(sizes);
+    freed.push_back(allocate(stream_, 20 * kMib));
+    limit_to(reserved());
+  }
+  /// Frees the first ones, and after an event, which a miss records, the others.
+  void free_in_turn(std::vector<Buffer> old, std::vector<Buffer> young) {
+    old.clear();
+    keep(40 * kMib);
+    young.clear();
+    stream_.synchronize();
     limit_to(reserved());
   }
   /// Bytes that recovery takes from free blocks for a request.
   std::int64_t reclaimed_for(std::size_t bytes) {
     const std::int64_t before = stats().reclaimed_bytes;
-    kept_.push_back(allocate(Stream::current(), bytes));
+    keep(bytes);
     return stats().reclaimed_bytes - before;
   }
 
  private:
-  std::vector<Buffer> separators_;
+  const Stream stream_ = Stream::current();
   std::vector<Buffer> kept_;
 };
 
@@ -106,24 +118,27 @@ TEST_F(ReclaimedBlocksTest, AreNoPiecesWhileALargerBlockTakesOneCall) {
   EXPECT_EQ(reclaimed_for(16 * kMib), 0) << "what is left of the larger one";
 }
 
-// A miss records an event, so blocks that are freed after it are younger.
 TEST_F(ReclaimedBlocksTest, AreTheOldestOfTheSmallOnes) {
-  const Stream stream = Stream::current();
-  std::vector<Buffer> old;
-  std::vector<Buffer> kept;
-  for (int i = 0; i < 3; ++i) {
-    old.push_back(allocate(stream, 8 * kMib));
-    kept.push_back(allocate(stream, 2 * kMib));
-  }
-  Buffer young = allocate(stream, 10 * kMib);
-  kept.push_back(allocate(stream, 2 * kMib));
-  old.clear();
-  kept.push_back(allocate(stream, 12 * kMib));
-  young.reset();
-  stream.synchronize();
-  limit_to(reserved());
-  EXPECT_EQ(reclaimed_for(24 * kMib), static_cast<std::int64_t>(24 * kMib));
-  EXPECT_EQ(reclaimed_for(10 * kMib), 0) << "the largest was freed last";
+  std::vector<Buffer> old = separate({10 * kMib, 10 * kMib, 10 * kMib});
+  free_in_turn(std::move(old), separate({8 * kMib, 12 * kMib}));
+  EXPECT_EQ(reclaimed_for(30 * kMib), static_cast<std::int64_t>(30 * kMib));
+  EXPECT_EQ(reclaimed_for(12 * kMib), 0) << "the largest is young";
+  EXPECT_EQ(reclaimed_for(8 * kMib), 0) << "the smallest is young";
+}
+
+TEST_F(ReclaimedBlocksTest, AreNoOldPiecesWhileYoungBlocksTakeFewCalls) {
+  std::vector<Buffer> old = separate({2 * kMib, 2 * kMib, 2 * kMib, 2 * kMib});
+  free_in_turn(std::move(old), separate({10 * kMib, 10 * kMib}));
+  const FaultDriver driver;
+  EXPECT_EQ(reclaimed_for(20 * kMib), static_cast<std::int64_t>(20 * kMib));
+  EXPECT_EQ(driver.calls("unmap"), 2u);
+}
+
+TEST_F(ReclaimedBlocksTest, AreTheLargestOfOneAge) {
+  free_in_turn({}, separate({8 * kMib, 14 * kMib, 8 * kMib, 14 * kMib, 8 * kMib}));
+  const FaultDriver driver;
+  EXPECT_EQ(reclaimed_for(28 * kMib), static_cast<std::int64_t>(28 * kMib));
+  EXPECT_EQ(driver.calls("unmap"), 2u);
 }
 
 TEST_F(VmmRecoveryTest, SmallAndLargeBlocksShareTheSameMemory) {
@@ -305,7 +320,7 @@ TEST_F(VmmRecoveryTest, RequestsThatCannotBeServedDisturbNobody) {
       }
     });
   }
-  for (int i = 0; (i < 1000 || refusals < 1000) && !HasFailure(); ++i) {
+  for (int i = 0; (i < 100 || refusals < 100) && !HasFailure(); ++i) {
     EXPECT_NO_THROW(static_cast<void>(allocate(stream, 225 * kMib))) << i;
   }
   done = true;

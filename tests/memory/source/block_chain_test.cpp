@@ -119,6 +119,29 @@ TEST_F(BlockChainTest, ABlockBetweenNeighboursIsForTheStreamOfEither) {
   EXPECT_EQ(whole->sequence, 7u) << "the new memory has no work, its neighbour has";
 }
 
+// The number of a common block is its age; that of a stream's block is what others wait for.
+TEST_F(BlockChainTest, AJoinedBlockIsAsYoungAsItsYoungestPart) {
+  for (const bool new_memory : {false, true}) {
+    HeapBlock& left = live(8 * kMib);
+    HeapBlock& middle = live(2 * kMib);
+    HeapBlock& right = live(4 * kMib);
+    static_cast<void>(live(2 * kMib));  // so that the hole behind it is no neighbour
+    const std::byte* place = left.data;
+    if (new_memory) take_memory(middle);
+    release(left, nullptr);
+    release(right, nullptr);
+    Growth growth;
+    ASSERT_EQ(new_memory, new_memory && chain.begin(growth, 14 * kMib, kFineChunkBytes, own));
+    HeapBlock& joining = new_memory ? growth.end() : middle;
+    joining.stream = nullptr;
+    joining.sequence = 0;
+    const HeapBlock& whole = slots.insert(joining);
+    EXPECT_EQ(whole.data, place);
+    EXPECT_EQ(whole.bytes, 14 * kMib);
+    EXPECT_EQ(whole.sequence, 7u);
+  }
+}
+
 TEST_F(BlockChainTest, BlocksOfAnotherStreamAreNoNeighbours) {
   HeapBlock& left = live(6 * kMib);
   release(left, &other);
