@@ -115,12 +115,10 @@ HeapBlock* VmmArena::smallest_victim(std::size_t enough, std::size_t bytes, Run&
   return victim;
 }
 
-// The oldest block with at least half of the longest run; of blocks of one age, that with most.
-HeapBlock* VmmArena::oldest_victim(std::size_t bytes, Run& chunks) {
-  // Small blocks can be many. If all are to be reclaimed, their order does not matter.
-  const int most_visits = bytes >= range_->bytes() ? 1 : 1000;
-  int visits = 0;
+// The block with the longest run.
+HeapBlock* VmmArena::longest_victim(std::size_t bytes, int most_visits, Run& chunks) {
   HeapBlock* victim = nullptr;
+  int visits = 0;
   chunks = {};
   free.for_each_common_from_largest([&](HeapBlock& block) {
     const Run found = range_->whole_chunks(run_of(block), bytes);
@@ -131,20 +129,27 @@ HeapBlock* VmmArena::oldest_victim(std::size_t bytes, Run& chunks) {
     return block.bytes >= chunks.bytes() + kFineChunkBytes &&
            (victim == nullptr || ++visits < most_visits);
   });
-  if (victim == nullptr) return nullptr;
+  return victim;
+}
+
+// The oldest block with at least half of the longest run; of several, the smallest.
+HeapBlock* VmmArena::oldest_victim(std::size_t bytes, Run& chunks) {
+  // Small blocks can be many. If all are to be reclaimed, their order does not matter.
+  const int most_visits = bytes >= range_->bytes() ? 1 : 1000;
+  HeapBlock* const longest = longest_victim(bytes, most_visits, chunks);
+  if (longest == nullptr) return nullptr;
   const std::size_t least = std::max(chunks.bytes() / 2, kFineChunkBytes);
-  visits = 0;
+  HeapBlock* victim = nullptr;
+  int visits = 0;
   free.for_each_common(least, [&](HeapBlock& block) {
     const Run found = range_->whole_chunks(run_of(block), bytes);
-    const bool is_older = block.sequence < victim->sequence;
-    const bool is_longer = found.bytes() > chunks.bytes();
-    if (found.bytes() >= least && (is_older || (block.sequence == victim->sequence && is_longer))) {
+    if (found.bytes() >= least && (victim == nullptr || block.sequence < victim->sequence)) {
       victim = &block;
       chunks = found;
     }
     return ++visits < most_visits;
   });
-  return victim;
+  return victim != nullptr ? victim : longest;
 }
 
 std::size_t VmmArena::reclaim(HeapLock& lock, std::size_t bytes) {

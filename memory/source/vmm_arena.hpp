@@ -34,6 +34,7 @@ class VmmArena final : public Arena {
   [[nodiscard]] bool is_roomy() const;
   [[nodiscard]] HeapBlock* next_victim(std::size_t bytes, Run& chunks);
   [[nodiscard]] HeapBlock* smallest_victim(std::size_t enough, std::size_t bytes, Run& chunks);
+  [[nodiscard]] HeapBlock* longest_victim(std::size_t bytes, int most_visits, Run& chunks);
   [[nodiscard]] HeapBlock* oldest_victim(std::size_t bytes, Run& chunks);
   std::size_t unmap_free(HeapLock& lock, std::size_t bytes, bool released);
   /// Records that the block's memory comes or goes. Its state changes under the same lock.
