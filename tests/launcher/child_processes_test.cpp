@@ -20,14 +20,14 @@ namespace {
 
 using ::testing::UnorderedElementsAre;
 
-void sleep_forever() {
+void run_until_killed() {
   for (;;) pause();
 }
 
 // A child that runs until the test ends it.
 class Child {
  public:
-  explicit Child(void (*run)() = sleep_forever) : pid_(fork()) {
+  explicit Child(void (*run)() = run_until_killed) : pid_(fork()) {
     if (pid_ != 0) return;
     prctl(PR_SET_PDEATHSIG, SIGKILL);
     run();
@@ -72,7 +72,7 @@ class ProcWithoutLists {
 
 TEST(ChildProcessesTest, TheyAreKnownWithAndWithoutTheKernelsList) {
   const Child plain;
-  const Child in_second_thread([] { testing::continue_in_another_thread(sleep_forever); });
+  const Child in_second_thread([] { testing::continue_in_another_thread(run_until_killed); });
   ASSERT_TRUE(
       testing::eventually([&] { return testing::state_of(in_second_thread.pid()) == 'Z'; }));
   const Child ended;
