@@ -1,15 +1,18 @@
 // The lock of a heap.
 #pragma once
 
+#include <algorithm>
 #include <atomic>
 #include <cstdint>
 #include <mutex>
 
+#include "memory/heap/cpu_pause.hpp"
+
 namespace gantry::memory {
 
 /// A mutex for sections of some tens of nanoseconds. A lock and an unlock are one atomic operation
-/// each, inlined. A thread that finds it taken spins for about as long as a section lasts, and then
-/// sleeps.
+/// each, inlined. A thread that finds it taken spins for some tens of microseconds, about the cost
+/// of a sleep, and then sleeps.
 /// Meets the standard's requirements of Lockable.
 class HeapMutex {
  public:
@@ -39,8 +42,13 @@ class HeapMutex {
   static constexpr std::uint32_t kAwaited = 2;  ///< taken, and threads may sleep
 
   [[gnu::noinline, gnu::cold]] void wait() noexcept {
-    constexpr int kSpins = 128;
-    for (int i = 0; i < kSpins; ++i) {
+    // The pauses grow, so that few threads ask for the lock's cache line at a time, and a thread
+    // that has the line may lock several times before it has to give it away.
+    constexpr int kPauses = 1024;
+    constexpr int kLongestWait = 64;
+    for (int waited = 0, pauses = 1; waited < kPauses; waited += pauses) {
+      pauses = std::min(2 * pauses, kLongestWait);
+      for (int i = 0; i < pauses; ++i) cpu_pause();
       if (state_.load(std::memory_order_relaxed) == kFree && try_lock()) return;
     }
     // A thread that slept does not know whether others still sleep, so the lock stays awaited.

@@ -1,4 +1,4 @@
-// Processes whose first thread has ended, and what /proc tells of them.
+// States of processes and threads, and processes whose first thread has ended.
 #pragma once
 
 #include <sys/syscall.h>
@@ -12,9 +12,10 @@
 
 namespace gantry::testing {
 
-/// State of the first thread of a process, as in /proc/PID/stat; '?' if there is no such process.
-inline char state_of(pid_t pid) {
-  std::ifstream file("/proc/" + std::to_string(pid) + "/stat");
+/// State of a thread, as in /proc/ID/stat; '?' if there is none. The first thread of a process has
+/// the process's id.
+inline char state_of(pid_t thread) {
+  std::ifstream file("/proc/" + std::to_string(thread) + "/stat");
   std::string text;
   std::getline(file, text);
   const auto name_end = text.rfind(')');

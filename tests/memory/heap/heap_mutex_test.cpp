@@ -1,14 +1,18 @@
 #include "memory/heap/heap_mutex.hpp"
 
 #include <gtest/gtest.h>
+#include <unistd.h>
 
+#include <atomic>
 #include <thread>
 #include <vector>
+
+#include "tests/support/process_state.hpp"
 
 namespace gantry::memory {
 namespace {
 
-TEST(HeapMutexTest, ExcludesAndWakes) {
+TEST(HeapMutexTest, Excludes) {
   HeapMutex mutex;
   constexpr int kThreads = 8;
   constexpr int kRounds = 20000;
@@ -19,13 +23,30 @@ TEST(HeapMutexTest, ExcludesAndWakes) {
       for (int i = 0; i < kRounds; ++i) {
         const HeapLock lock(mutex);
         ++count;
-        // Long enough for the others to fall asleep.
         if (i % 1000 == t) std::this_thread::yield();
       }
     });
   }
   for (std::thread& thread : threads) thread.join();
   EXPECT_EQ(count, std::int64_t{kThreads} * kRounds);
+}
+
+// The one that wakes first does not know of the other.
+TEST(HeapMutexTest, WakesAllThatFellAsleep) {
+  HeapMutex mutex;
+  HeapLock lock(mutex);
+  std::vector<std::thread> threads;
+  for (int t = 0; t < 3; ++t) {
+    std::atomic<pid_t> id{0};
+    threads.emplace_back([&] {
+      id = gettid();
+      const HeapLock own(mutex);
+    });
+    while (id == 0 || testing::state_of(id) != 'S') std::this_thread::yield();
+  }
+  lock.unlock();
+  for (std::thread& thread : threads) thread.join();
+  EXPECT_TRUE(mutex.try_lock());
 }
 
 TEST(HeapMutexTest, TriesWithoutWaiting) {
