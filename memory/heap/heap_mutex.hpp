@@ -6,7 +6,7 @@
 #include <cstdint>
 #include <mutex>
 
-#include "memory/heap/cpu_pause.hpp"
+#include "core/cpu_pause.hpp"
 
 namespace gantry::memory {
 
@@ -46,10 +46,11 @@ class HeapMutex {
     // that has the line may lock several times before it has to give it away.
     constexpr int kPauses = 1024;
     constexpr int kLongestWait = 64;
-    for (int waited = 0, pauses = 1; waited < kPauses; waited += pauses) {
-      pauses = std::min(2 * pauses, kLongestWait);
+    for (int waited = 0, pauses = 1; waited < kPauses;) {
       for (int i = 0; i < pauses; ++i) cpu_pause();
       if (state_.load(std::memory_order_relaxed) == kFree && try_lock()) return;
+      waited += pauses;
+      pauses = std::min(2 * pauses, kLongestWait);
     }
     // A thread that slept does not know whether others still sleep, so the lock stays awaited.
     while (state_.exchange(kAwaited, std::memory_order_acquire) != kFree) {

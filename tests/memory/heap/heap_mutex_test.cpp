@@ -31,7 +31,7 @@ TEST(HeapMutexTest, Excludes) {
   EXPECT_EQ(count, std::int64_t{kThreads} * kRounds);
 }
 
-// The one that wakes first does not know of the other.
+// A thread that wakes does not know whether others still sleep.
 TEST(HeapMutexTest, WakesAllThatFellAsleep) {
   HeapMutex mutex;
   HeapLock lock(mutex);

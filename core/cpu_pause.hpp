@@ -1,7 +1,7 @@
 // The processor's instruction for loops that wait.
 #pragma once
 
-namespace gantry::memory {
+namespace gantry {
 
 /// Waits some tens of cycles, in which the core's other hardware thread computes.
 inline void cpu_pause() noexcept {
@@ -12,4 +12,4 @@ inline void cpu_pause() noexcept {
 #endif
 }
 
-}  // namespace gantry::memory
+}  // namespace gantry
