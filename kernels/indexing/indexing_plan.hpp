@@ -49,6 +49,19 @@ GANTRY_HD inline std::int64_t load_index(const IndexingPlan& plan, std::int64_t 
                       : static_cast<const std::int32_t*>(plan.indices)[offset];
 }
 
+inline const void* indices_from(const IndexingPlan& plan, std::int64_t offset) {
+  return static_cast<const char*>(plan.indices) + offset * (plan.is_wide ? 8 : 4);
+}
+
+// `plan` with its operands and indices from `offsets` on: those of a piece of its loop.
+inline IndexingPlan plan_from(const IndexingPlan& plan, const std::int64_t (&offsets)[3]) {
+  IndexingPlan part = plan;
+  part.direct = static_cast<char*>(plan.direct) + offsets[0] * plan.element_bytes;
+  part.indexed = static_cast<char*>(plan.indexed) + offsets[1] * plan.element_bytes;
+  part.indices = indices_from(plan, offsets[2]);
+  return part;
+}
+
 // The position that `index` names: negative ones count from the end if the rule says so.
 GANTRY_HD inline std::int64_t position_of(const IndexingPlan& plan, std::int64_t index) {
   return index < 0 && plan.rule == IndexRule::wrapping ? index + plan.index_size : index;

@@ -77,8 +77,22 @@ void copy_to_host(const Tensor& out, const Tensor& in, bool non_blocking) {
 // stream waits for the copy. Both tensors may therefore be used and freed on their own streams
 // right after the call. Temporaries need no record_stream: the stream of the side that allocated
 // them is ordered after their last use.
+//
+// Where the source's device can write the output, a kernel converts and rearranges on the way. It
+// also moves small blocks, for which it is quicker than a copy engine: two H200 take 9.9 us for
+// 4 KiB and 12.7 us for 256 KiB, a copy engine 14.4 and 14.9 us. From 512 KiB on the engine is
+// quicker.
 
 namespace {
+
+constexpr std::size_t kKernelBytes = 256 << 10;
+
+// Enables access of `from` to its peer, the output's device. True if its kernels can write `out`.
+bool can_write(Device from, const Tensor& out) {
+  if (!can_access_peer(from, out.device())) return false;
+  enable_peer_access(from, out.device());
+  return out.storage().is_peer_accessible();
+}
 
 // Makes `destination` wait for the copy on `source`. If that fails, record_stream keeps the memory
 // of `out` from reuse while the copy may still run.
@@ -96,13 +110,8 @@ void finish_copy(const Stream& destination, const Stream& source, const Tensor& 
 void copy_across(const Tensor& out, const Tensor& in) {
   const Stream source = Stream::current(in.device());
   const Stream destination = Stream::current(out.device());
-  const Device from = in.device();
-  const Device to = out.device();
-  const bool peers = can_access_peer(from, to);
-  if (peers) enable_peer_access(from, to);
-
   const bool same_bytes = in.dtype() == out.dtype() && same_dense_shape(out, in);
-  if (!same_bytes && peers) {
+  if (can_write(in.device(), out) && (!same_bytes || in.nbytes() <= kKernelBytes)) {
     source.wait(destination);
     kernels::copy(kernels::Target::on(source), out.ref(), broadcast_ref(in, out.sizes()));
     finish_copy(destination, source, out);
@@ -112,8 +121,8 @@ void copy_across(const Tensor& out, const Tensor& in) {
   const bool direct = same_dense_shape(out, packed_in);
   const Tensor dense = direct ? out : out.new_empty(packed_in.sizes());
   source.wait(destination);
-  driver().copy_peer(dense.data(), to.index, packed_in.data(), from.index, packed_in.nbytes(),
-                     source.native());
+  driver().copy_peer(dense.data(), out.device().index, packed_in.data(), in.device().index,
+                     packed_in.nbytes(), source.native());
   finish_copy(destination, source, dense);
   if (!direct) {
     kernels::copy(kernels::Target::on(destination), out.ref(), broadcast_ref(dense, out.sizes()));

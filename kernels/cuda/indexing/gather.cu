@@ -45,8 +45,7 @@ void index_offsets(void* stream, const OffsetsPlan& plan) {
         part.out += offsets[0];
         for (int k = 0; k < plan.count; ++k) {
           IndexingPlan& term = part.terms[k];
-          term.indices =
-              static_cast<const char*>(term.indices) + offsets[k + 1] * (term.is_wide ? 8 : 4);
+          term.indices = indices_from(term, offsets[k + 1]);
         }
         launch("index_offsets", stream, blocks_for(piece.numel), kThreads, 0, index_offsets_kernel,
                part, OffsetCalculator<3>(piece), static_cast<std::uint32_t>(piece.numel));
@@ -61,13 +60,9 @@ void gather(void* stream, const IndexingPlan& plan) {
     for_each_piece(
         plan.positions,
         [&](const StridedPlan<3>& piece, const std::int64_t(&offsets)[3]) {
-          IndexingPlan part = plan;
-          part.direct = static_cast<T*>(plan.direct) + offsets[0];
-          part.indexed = static_cast<T*>(plan.indexed) + offsets[1];
-          part.indices =
-              static_cast<const char*>(plan.indices) + offsets[2] * (plan.is_wide ? 8 : 4);
-          launch("gather", stream, blocks_for(piece.numel), kThreads, 0, gather_kernel<T>, part,
-                 OffsetCalculator<3>(piece), static_cast<std::uint32_t>(piece.numel));
+          launch("gather", stream, blocks_for(piece.numel), kThreads, 0, gather_kernel<T>,
+                 plan_from(plan, offsets), OffsetCalculator<3>(piece),
+                 static_cast<std::uint32_t>(piece.numel));
         },
         begin);
   });

@@ -110,19 +110,13 @@ bool sorts_values(const IndexingPlan& plan) {
 void scatter_fibres(void* stream, const IndexingPlan& plan, ScatterMode mode) {
   dispatch_scatter(mode, plan.dtype, plan.element_bytes, [&](auto tag) {
     using Update = typename decltype(tag)::type;
-    using T = typename Update::Element;
     const std::int64_t begin[3] = {};
     for_each_piece(
         plan.fibres,
         [&](const StridedPlan<3>& piece, const std::int64_t(&offsets)[3]) {
-          IndexingPlan part = plan;
-          part.direct = static_cast<T*>(plan.direct) + offsets[0];
-          part.indexed = static_cast<T*>(plan.indexed) + offsets[1];
-          part.indices =
-              static_cast<const char*>(plan.indices) + offsets[2] * (plan.is_wide ? 8 : 4);
           launch("scatter_fibres", stream, blocks_for(piece.numel), kThreads, 0,
-                 scatter_fibres_kernel<Update>, part, OffsetCalculator<3>(piece),
-                 static_cast<std::uint32_t>(piece.numel));
+                 scatter_fibres_kernel<Update>, plan_from(plan, offsets),
+                 OffsetCalculator<3>(piece), static_cast<std::uint32_t>(piece.numel));
         },
         begin);
   });

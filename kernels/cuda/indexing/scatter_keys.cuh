@@ -132,17 +132,13 @@ inline void scatter_atomic(void* stream, const IndexingPlan& plan) {
   for_each_piece(
       plan.positions,
       [&](const StridedPlan<3>& piece, const std::int64_t(&offsets)[3]) {
-        const auto size = static_cast<std::int64_t>(element_size(plan.dtype));
-        ScatterKeys keys{plan, OffsetCalculator<3>(piece), plan.index_stride, plan.indexed_extent,
-                         static_cast<std::uint32_t>(piece.numel)};
-        keys.plan.direct = static_cast<char*>(plan.direct) + offsets[0] * size;
-        keys.plan.indexed = static_cast<char*>(plan.indexed) + offsets[1] * size;
-        keys.plan.indices =
-            static_cast<const char*>(plan.indices) + offsets[2] * (plan.is_wide ? 8 : 4);
-        launch(
-            "scatter_atomic", stream, key_blocks(piece.numel), kThreads, 0,
-            size == 8 ? scatter_atomic_kernel<std::int64_t> : scatter_atomic_kernel<std::int32_t>,
-            keys);
+        const ScatterKeys keys{plan_from(plan, offsets), OffsetCalculator<3>(piece),
+                               plan.index_stride, plan.indexed_extent,
+                               static_cast<std::uint32_t>(piece.numel)};
+        launch("scatter_atomic", stream, key_blocks(piece.numel), kThreads, 0,
+               plan.element_bytes == 8 ? scatter_atomic_kernel<std::int64_t>
+                                       : scatter_atomic_kernel<std::int32_t>,
+               keys);
       },
       begin);
 }

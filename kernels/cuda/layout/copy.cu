@@ -8,6 +8,12 @@ namespace gantry::kernels::cuda {
 
 namespace {
 
+// Up to here a kernel moves aligned bytes as quickly as cudaMemcpyAsync, which takes the host 0.8
+// us longer (H100: 5.1 and 4.3 us).
+constexpr std::size_t kKernelBytes = 16 << 20;
+
+bool is_aligned(const void* data) { return reinterpret_cast<std::uintptr_t>(data) % 16 == 0; }
+
 // Calls f(TypeTag<T>{}) for the dtypes that transposed casts are made for.
 template <class F>
 void dispatch_cast(DType dtype, const F& f) {
@@ -48,8 +54,9 @@ bool copy_transposed(void* stream, const TensorRef& out, const TensorRef& in) {
 }  // namespace
 
 void copy(void* stream, const TensorRef& out, const TensorRef& in) {
-  if (out.dtype == in.dtype && out.is_contiguous() && in.is_contiguous()) {
-    const std::size_t bytes = static_cast<std::size_t>(out.numel()) * element_size(out.dtype);
+  const std::size_t bytes = static_cast<std::size_t>(out.numel()) * element_size(out.dtype);
+  const bool same_bytes = out.dtype == in.dtype && out.is_contiguous() && in.is_contiguous();
+  if (same_bytes && (bytes > kKernelBytes || !is_aligned(out.data) || !is_aligned(in.data))) {
     const cudaError_t status = cudaMemcpyAsync(out.data, in.data, bytes, cudaMemcpyDefault,
                                                static_cast<cudaStream_t>(stream));
     if (status != cudaSuccess) {
@@ -58,7 +65,7 @@ void copy(void* stream, const TensorRef& out, const TensorRef& in) {
     }
     return;
   }
-  if (copy_transposed(stream, out, in)) return;
+  if (!same_bytes && copy_transposed(stream, out, in)) return;
   run_copy(Loop(stream), out, in);
 }
 
