@@ -150,13 +150,14 @@ std::optional<LinkFailure> Connections::failure() const {
 
 bool Connections::await_end(int rank, Clock::time_point deadline) {
   std::unique_lock lock(mutex_);
-  changed_.wait_until(lock, deadline, [&] { return failure_ || pair(rank).has_left; });
+  changed_.wait_until(lock, deadline, [&] { return failure_ || last_ || pair(rank).has_left; });
   return pair(rank).has_left;
 }
 
 void Connections::notify(const ControlMessage& message) noexcept {
   const std::lock_guard lock(mutex_);
   send_last(message);
+  changed_.notify_all();
 }
 
 void Connections::send_last(const ControlMessage& message) noexcept {
@@ -170,6 +171,8 @@ void Connections::send_last(const ControlMessage& message) noexcept {
     // A rank that waits for data detects it now rather than when this process ends.
     if (const Socket& data = end_of(other, Purpose::data).socket) shutdown(data.get(), SHUT_WR);
   }
+  // A rank that accepts this rank's connection only now would take its end for a death.
+  for (const Dial& dial : dials_) dial.send_last(message);
 }
 
 void Connections::fail(const ControlMessage& message, std::string text, int from) noexcept {

@@ -75,7 +75,8 @@ class Connections {
   std::vector<std::pair<int, Socket>> take_data();
   // Why the group is broken, as far as this rank knows.
   std::optional<LinkFailure> failure() const;
-  // Waits until `rank` has left, or the group is broken. Returns true if it has left.
+  // Waits until `rank` has left, the group is broken, or this rank has sent its last message.
+  // Returns true if `rank` has left.
   bool await_end(int rank, Clock::time_point deadline);
   // Sends the last control message of this rank. Later ones are ignored.
   void notify(const ControlMessage& message) noexcept;

@@ -178,6 +178,13 @@ Dial::Outcome Dial::step() {
   }
 }
 
+void Dial::send_last(const ControlMessage& message) const noexcept {
+  // A data connection ends instead. The control connection of the pair has the message.
+  if (phase_ != Phase::greeted || hello_.purpose != Purpose::control) return;
+  [[maybe_unused]] const auto sent =
+      send(socket_.get(), &message, sizeof message, MSG_NOSIGNAL | MSG_DONTWAIT);
+}
+
 bool Dial::lacks_descriptors() const { return code_ == EMFILE || code_ == ENFILE; }
 
 std::string Dial::problem() const {

@@ -86,6 +86,9 @@ class Dial {
   short events() const;
   Clock::time_point next_step() const { return next_step_; }
 
+  // Sends the last control message of this rank, if the other rank may accept the connection.
+  void send_last(const ControlMessage& message) const noexcept;
+
   int rank() const { return hello_.to; }
   Purpose purpose() const { return hello_.purpose; }
   Socket take() { return std::move(socket_); }

@@ -20,8 +20,9 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-// How long a rank's control message may arrive after the end of its data.
-constexpr auto kControlTimeout = std::chrono::seconds(1);
+// How long a rank's control message may arrive after the end of its data. A dead rank's control
+// connection ends within four seconds. Threads of a busy machine read messages late.
+constexpr auto kControlTimeout = std::chrono::seconds(5);
 // Without progress, until LinkGroup::on_stall is called.
 constexpr auto kStall = std::chrono::milliseconds(400);
 

@@ -239,6 +239,29 @@ TEST(HostConnectionsTest, AbortAndEndDoNotWaitForAConnectionThatIsBeingMade) {
   }
 }
 
+// Its end without a message would mean that the rank died.
+TEST(HostConnectionsTest, ARankThatStopsSaysSoOnAConnectionThatIsBeingMade) {
+  SocketAddress slow{.kind = SocketAddress::Kind::tcp, .name = "127.0.0.1", .port = 0};
+  const Socket listener = listen_at(slow);
+  for (const auto kind : {ControlMessage::Kind::aborted, ControlMessage::Kind::left}) {
+    auto rank = std::make_unique<LonelyConnections>(slow.port);
+    (*rank)->request(1);
+    ASSERT_TRUE(await_ready(listener.get(), POLLIN, std::chrono::steady_clock::now() + kLong));
+    const Socket accepted(accept4(listener.get(), nullptr, nullptr, SOCK_CLOEXEC));
+    Hello hello;
+    ASSERT_EQ(recv(accepted.get(), &hello, sizeof hello, MSG_WAITALL),
+              static_cast<ssize_t>(sizeof hello));
+    if (kind == ControlMessage::Kind::aborted) (*rank)->notify({kind, 0});
+    rank.reset();  // which says that the rank has left, unless it has said something else
+    ControlMessage message;
+    ASSERT_EQ(recv(accepted.get(), &message, sizeof message, MSG_WAITALL),
+              static_cast<ssize_t>(sizeof message));
+    EXPECT_EQ(message.kind, kind);
+    EXPECT_EQ(message.failed_rank, 0);
+    EXPECT_EQ(recv(accepted.get(), &message, sizeof message, 0), 0);
+  }
+}
+
 TEST(HostConnectionsTest, ARankThatStopsSaysWhyToWhoeverConnects) {
   SocketAddress ending{.kind = SocketAddress::Kind::tcp, .name = "127.0.0.1", .port = 0};
   const Socket listener = listen_at(ending);
