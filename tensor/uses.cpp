@@ -23,7 +23,7 @@ void check_reach(const char* op, const Tensor& tensor, const Stream& stream) {
                     device.str()),
         device.str());
   }
-  if (!can_access_peer(device, tensor.device()) || !tensor.storage().is_peer_accessible()) {
+  if (!can_access_peer(device, tensor.device())) {
     throw DeviceMismatchError(
         fmt::format("{}: expected tensors that {} can access, but got one on {}", op, device.str(),
                     tensor.device().str()),

@@ -111,8 +111,8 @@ void copy_across(const Tensor& out, const Tensor& in) {
   const Stream source = Stream::current(in.device());
   const Stream destination = Stream::current(out.device());
   const bool same_bytes = in.dtype() == out.dtype() && same_dense_shape(out, in);
+  source.wait(destination);  // before packed(), which belongs to the destination's capture
   if (can_write(in.device(), out) && (!same_bytes || in.nbytes() <= kKernelBytes)) {
-    source.wait(destination);
     kernels::copy(kernels::Target::on(source), out.ref(), broadcast_ref(in, out.sizes()));
     finish_copy(destination, source, out);
     return;
@@ -120,7 +120,7 @@ void copy_across(const Tensor& out, const Tensor& in) {
   const Tensor packed_in = packed(in, out.dtype());
   const bool direct = same_dense_shape(out, packed_in);
   const Tensor dense = direct ? out : out.new_empty(packed_in.sizes());
-  source.wait(destination);
+  if (!direct) source.wait(destination);  // which may have used the memory of `dense` until now
   driver().copy_peer(dense.data(), out.device().index, packed_in.data(), in.device().index,
                      packed_in.nbytes(), source.native());
   finish_copy(destination, source, dense);

@@ -27,8 +27,7 @@ class GANTRY_API TensorUses {
   /// Checks that work of `stream` can reach every tensor, and reports the uses to the stream
   /// sanitizer. Errors begin with `op`.
   /// Throws: InvalidArgument for an undefined tensor and for CPU memory that is not pinned;
-  /// DeviceMismatchError for memory of a device that is out of reach, and for memory that only its
-  /// own device can access; RaceError.
+  /// DeviceMismatchError for memory of a device that is out of reach; RaceError.
   void check(const char* op, const Stream& stream) const;
   /// Tensor::record_use(stream) for every tensor.
   void record(const Stream& stream) const;
