@@ -1,4 +1,4 @@
-#include <gantry/device/cpu_set.hpp>
+#include <gantry/machine/cpu_set.hpp>
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -10,7 +10,7 @@
 
 #include <gantry/core/error.hpp>
 
-namespace gantry {
+namespace gantry::machine {
 namespace {
 
 using ::testing::ElementsAre;
@@ -70,4 +70,4 @@ TEST(CpuSetTest, TheCallingThreadsMaskIsRead) {
 }
 
 }  // namespace
-}  // namespace gantry
+}  // namespace gantry::machine

@@ -1,4 +1,4 @@
-#include <gantry/device/topology.hpp>
+#include <gantry/machine/topology.hpp>
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -14,18 +14,18 @@
 #include <gantry/core/error.hpp>
 
 #include "core/text/json.hpp"
-#include "device/topology/topology_file.hpp"
+#include "machine/topology/topology_file.hpp"
+#include "tests/machine/machines.hpp"
 #include "tests/support/temporary_folder.hpp"
-#include "tests/topology/machines.hpp"
 
-namespace gantry {
+namespace gantry::machine {
 namespace {
 
 namespace fs = std::filesystem;
+using gantry::testing::machine_named;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
-using testing::machine;
 
 constexpr const char* kHwlocXml = GANTRY_TEST_DATA_DIR "/hwloc_two_packages.xml";
 constexpr const char* kNcclXml = GANTRY_TEST_DATA_DIR "/nccl_topo_2xH200_vm.xml";
@@ -93,7 +93,7 @@ TEST_F(TopologyTest, JsonKeepsEveryFact) {
 }
 
 TEST_F(TopologyTest, JsonHasAVersionAndSources) {
-  const Json json = Json::parse(topology_json(machine("flat_vm")));
+  const Json json = Json::parse(topology_json(machine_named("flat_vm")));
   EXPECT_EQ(json.at("schema"), 1);
   EXPECT_EQ(json.at("kind"), "gantry topology");
   const Json& gpu = json.at("gpus").at(0);
@@ -103,7 +103,7 @@ TEST_F(TopologyTest, JsonHasAVersionAndSources) {
 }
 
 TEST_F(TopologyTest, RedactedJsonNamesNoHostAndNoUuid) {
-  Topology topology = machine("mig");
+  Topology topology = machine_named("mig");
   topology.host = "secret-host";
   topology.warnings.emplace_back("GPU-of-somebody");
   const std::string text = topology_json(topology, true);
@@ -116,7 +116,7 @@ TEST_F(TopologyTest, RedactedJsonNamesNoHostAndNoUuid) {
 }
 
 TEST_F(TopologyTest, MalformedFilesAreErrorsWithAPlace) {
-  const std::string good = topology_json(machine("flat_vm"));
+  const std::string good = topology_json(machine_named("flat_vm"));
   const auto with = [&](const std::string& before, const std::string& after) {
     std::string text = good;
     const auto at = text.find(before);
@@ -143,9 +143,10 @@ TEST_F(TopologyTest, MalformedFilesAreErrorsWithAPlace) {
               HasSubstr("$.nics[0]: expected an object"));
   EXPECT_THAT(file_error(with("\"nic_paths\": [", "\"nic_paths\": [[],")),
               HasSubstr("$.nic_paths: expected 2 elements, but got 3"));
-  EXPECT_EQ(file_error("<system><cpu></system>"), "line 1: expected </cpu>, but got 'system>'");
+  EXPECT_EQ(file_error("<system><cpu></system>"),
+            "line 1: expected an end tag for each element, but got 'system>'");
   EXPECT_EQ(file_error("<system>\n<cpu numaid=0/>\n</system>"),
-            "line 2: expected '\"', but got '0/>'");
+            "line 2: expected an attribute such as name=\"value\", but got '0/>'");
   EXPECT_EQ(file_error("<system><cpu numaid=\"one\"/></system>"),
             "<cpu>: expected a number for numaid, but got 'one'");
   EXPECT_EQ(file_error("<system><cpu numaid=\"0\" affinity=\"zz\"/></system>"),
@@ -387,10 +388,10 @@ TEST_F(TopologyTest, WithoutAGpuTheReasonIsTold) {
 }
 
 TEST_F(TopologyTest, AFileDescribesAMachineWithoutGpus) {
-  TopologyOptions asked = options(write("hgx.json", topology_json(machine("hgx_h100"))));
+  TopologyOptions asked = options(write("hgx.json", topology_json(machine_named("hgx_h100"))));
   asked.nvml_path = "/nowhere/libnvidia-ml.so.1";
   const Topology topology = discover_topology(asked);
-  Topology expected = machine("hgx_h100");
+  Topology expected = machine_named("hgx_h100");
   expected.gpu_source = FactSource::file;
   expected.why_no_gpu = topology.why_no_gpu;
   EXPECT_EQ(topology, expected);
@@ -415,7 +416,7 @@ TEST_F(TopologyTest, AFileCorrectsTheMachinesFacts) {
 }
 
 TEST_F(TopologyTest, SimulatedDevicesTakeThePlacesOfAFile) {
-  TopologyOptions asked = options(write("hgx.json", topology_json(machine("hgx_h100"))));
+  TopologyOptions asked = options(write("hgx.json", topology_json(machine_named("hgx_h100"))));
   asked.simulated_gpus = 6;
   const Topology topology = discover_topology(asked);
   ASSERT_EQ(topology.gpus.size(), 6U);
@@ -443,16 +444,36 @@ TEST_F(TopologyTest, VariablesSelectTheSources) {
   EXPECT_THROW((void)topology_options_from_environment(), InvalidArgument);
 }
 
+TEST_F(TopologyTest, AProgramOnSimulatedDevicesSeesThem) {
+  set("GANTRY_SIM_DEVICES", "3");
+  const Topology topology = discover_topology();
+  ASSERT_EQ(topology.gpus.size(), 3U);
+  EXPECT_EQ(topology.gpu_source, FactSource::simulated);
+  EXPECT_EQ(topology.gpus[2].name, "Simulated GPU");
+  EXPECT_EQ(plan(topology).ranks.size(), 3U);
+  TopologyOptions part;
+  part.skip_links = true;
+  EXPECT_EQ(discover_topology(part).gpus.size(), 3U);
+  part.skip_gpus = true;
+  EXPECT_THAT(discover_topology(part).gpus, IsEmpty());
+  // Who names GPUs gets them.
+  two_gpus();
+  EXPECT_EQ(discover_topology(options()).gpus.size(), 2U);
+  set("GANTRY_SIM_DEVICES", "many");
+  EXPECT_THROW((void)discover_topology(), InvalidArgument);
+  set("GANTRY_SIM_DEVICES", "4");
+}
+
 TEST_F(TopologyTest, KeptGpusKeepTheirLinks) {
   const std::vector<int> order{3, 0};
-  const Topology kept = keep_gpus(machine("dgx1v"), order);
+  const Topology kept = keep_gpus(machine_named("dgx1v"), order);
   ASSERT_EQ(kept.gpus.size(), 2U);
   EXPECT_EQ(kept.gpus[0].bus_id, "0000:0b:00.0");
   EXPECT_EQ(*kept.links[0][1].nvlinks, 2);
   EXPECT_EQ(kept.nic_paths[0].size(), 4U);
   const std::vector<int> wrong{8};
-  EXPECT_THROW((void)keep_gpus(machine("dgx1v"), wrong), IndexError);
+  EXPECT_THROW((void)keep_gpus(machine_named("dgx1v"), wrong), IndexError);
 }
 
 }  // namespace
-}  // namespace gantry
+}  // namespace gantry::machine

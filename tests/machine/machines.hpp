@@ -5,7 +5,7 @@
 #include <utility>
 #include <vector>
 
-#include <gantry/device/topology.hpp>
+#include <gantry/machine/topology.hpp>
 
 namespace gantry::testing {
 
@@ -25,14 +25,14 @@ struct Processors {
 };
 
 /// A machine without GPUs.
-[[nodiscard]] Topology host_of(const Processors& processors);
+[[nodiscard]] machine::Topology host_of(const Processors& processors);
 
 /// Every written-down machine, with its name.
-[[nodiscard]] std::vector<std::pair<std::string, Topology>> machines();
+[[nodiscard]] std::vector<std::pair<std::string, machine::Topology>> machines();
 /// One of them.
-[[nodiscard]] Topology machine(const std::string& name);
+[[nodiscard]] machine::Topology machine_named(const std::string& name);
 
 /// The plan as text, for golden files: decisions, ranks, warnings.
-[[nodiscard]] std::string plan_text(const Plan& plan);
+[[nodiscard]] std::string plan_text(const machine::Plan& plan);
 
 }  // namespace gantry::testing

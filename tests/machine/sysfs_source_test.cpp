@@ -1,4 +1,4 @@
-#include "device/topology/sources.hpp"
+#include "machine/topology/sources.hpp"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -9,7 +9,7 @@
 
 #include "tests/support/temporary_folder.hpp"
 
-namespace gantry {
+namespace gantry::machine {
 namespace {
 
 namespace fs = std::filesystem;
@@ -81,4 +81,4 @@ TEST_F(SysfsSourceTest, AMissingTreeTellsNothing) {
 }
 
 }  // namespace
-}  // namespace gantry
+}  // namespace gantry::machine

@@ -4,7 +4,7 @@
 #include <string>
 #include <vector>
 
-#include <gantry/device/topology.hpp>
+#include <gantry/machine/topology.hpp>
 
 #include "tests/support/temporary_folder.hpp"
 
@@ -29,7 +29,7 @@ class MachineFile {
   MachineFile& operator=(const MachineFile&) = delete;
 
   /// The machine that is discovered. `nvml`: path of the fake library.
-  [[nodiscard]] Topology discover(const std::string& nvml) const;
+  [[nodiscard]] machine::Topology discover(const std::string& nvml) const;
 
  private:
   struct Gpu {

@@ -1,4 +1,4 @@
-#include "tests/topology/machine_file.hpp"
+#include "tests/machine/machine_file.hpp"
 
 #include <cstdlib>
 #include <filesystem>
@@ -131,11 +131,11 @@ void MachineFile::describe_gpus() {
   set("FAKE_NVML_FACTS", join(facts_));
 }
 
-Topology MachineFile::discover(const std::string& nvml) const {
-  TopologyOptions options;
+machine::Topology MachineFile::discover(const std::string& nvml) const {
+  machine::TopologyOptions options;
   options.sysfs_root = (folder_ / "sys").string();
   options.nvml_path = nvml;
-  return discover_topology(options);
+  return machine::discover_topology(options);
 }
 
 }  // namespace gantry::testing

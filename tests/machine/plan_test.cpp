@@ -10,18 +10,18 @@
 #include <vector>
 
 #include <gantry/core/error.hpp>
-#include <gantry/device/topology.hpp>
+#include <gantry/machine/topology.hpp>
 
+#include "tests/machine/machine_file.hpp"
+#include "tests/machine/machines.hpp"
 #include "tests/support/temporary_folder.hpp"
-#include "tests/topology/machine_file.hpp"
-#include "tests/topology/machines.hpp"
 
-namespace gantry {
+namespace gantry::machine {
 namespace {
 
+using gantry::testing::machine_named;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
-using testing::machine;
 using testing::machines;
 using testing::plan_text;
 
@@ -103,7 +103,7 @@ TEST(PlanTest, PlansOfDiscoveredMachinesEqualTheGoldenFiles) {
       plans.replace(at, 10, " by hwloc)");
     }
     EXPECT_EQ(plans, golden_plans(name)) << name << "\n" << topology_json(found);
-    const Topology written = machine(name);
+    const Topology written = machine_named(name);
     EXPECT_EQ(found.nodes, written.nodes) << name;
     EXPECT_EQ(found.cores, written.cores) << name;
     ASSERT_EQ(found.gpus.size(), written.gpus.size()) << name;
@@ -204,7 +204,7 @@ TEST(PlanTest, MoreCpusNeverMakeAPlanInvalid) {
 }
 
 TEST(PlanTest, ARingOfTheCubeMeshHasNoPathThroughTheHost) {
-  const Topology topology = machine("dgx1v");
+  const Topology topology = machine_named("dgx1v");
   const Plan result = plan(topology, Asked{.order = "ring"}.options());
   ASSERT_EQ(result.gpus.size(), 8U);
   for (std::size_t i = 0; i < 8; ++i) {
@@ -216,10 +216,11 @@ TEST(PlanTest, ARingOfTheCubeMeshHasNoPathThroughTheHost) {
 }
 
 TEST(PlanTest, TheBestFourOfTheCubeMeshAreOneClique) {
-  EXPECT_THAT(plan(machine("dgx1v"), Asked{.gpus = "best:4"}.options()).gpus,
+  EXPECT_THAT(plan(machine_named("dgx1v"), Asked{.gpus = "best:4"}.options()).gpus,
               ElementsAre(0, 1, 2, 3));
   // Two that share two links.
-  EXPECT_THAT(plan(machine("dgx1v"), Asked{.gpus = "best:2"}.options()).gpus, ElementsAre(0, 3));
+  EXPECT_THAT(plan(machine_named("dgx1v"), Asked{.gpus = "best:2"}.options()).gpus,
+              ElementsAre(0, 3));
 }
 
 TEST(PlanTest, TheBestOfManyGpusAreFoundToo) {
@@ -239,7 +240,7 @@ TEST(PlanTest, TheBestOfManyGpusAreFoundToo) {
 }
 
 TEST(PlanTest, TheWorstConnectionDecidesBeforeTheSum) {
-  Topology topology = machine("reversed_numa");
+  Topology topology = machine_named("reversed_numa");
   const auto connect = [&](std::size_t a, std::size_t b, int links) {
     topology.links[a][b].nvlinks.value = topology.links[b][a].nvlinks.value = links;
   };
@@ -254,7 +255,7 @@ TEST(PlanTest, TheWorstConnectionDecidesBeforeTheSum) {
 }
 
 TEST(PlanTest, RanksOfUnknownPlaceTakeTheCoresThatOthersLeave) {
-  Topology topology = machine("smt_off");
+  Topology topology = machine_named("smt_off");
   topology.gpus[0].node = {};
   topology.gpus[0].cpus = {};
   const Plan result = plan(topology, Asked{.bind = "core"}.options());
@@ -263,7 +264,7 @@ TEST(PlanTest, RanksOfUnknownPlaceTakeTheCoresThatOthersLeave) {
 }
 
 TEST(PlanTest, IdleLeavesBusyGpusOut) {
-  Topology topology = machine("hgx_h100");
+  Topology topology = machine_named("hgx_h100");
   topology.gpus[0].processes.value = 1;
   topology.gpus[2].used_memory_bytes.value = *topology.gpus[2].memory_bytes / 2;
   EXPECT_THAT(plan(topology, Asked{.gpus = "idle:3"}.options()).gpus, ElementsAre(4, 5, 6));
@@ -274,7 +275,7 @@ TEST(PlanTest, IdleLeavesBusyGpusOut) {
 }
 
 TEST(PlanTest, AListNamesGpusInItsOrder) {
-  const Topology topology = machine("hgx_h100");
+  const Topology topology = machine_named("hgx_h100");
   EXPECT_THAT(plan(topology, Asked{.gpus = "5,GPU-3,0000:1B:00.0,43:00.0"}.options()).gpus,
               ElementsAre(5, 3, 0, 1));
   EXPECT_THAT(plan(topology, Asked{.gpus = "5,3", .order = "pci"}.options()).gpus,
@@ -292,7 +293,7 @@ TEST(PlanTest, AListNamesGpusInItsOrder) {
 
 TEST(PlanTest, AGivenOrderStays) {
   const std::vector<int> order{3, 1, 2};
-  const Topology topology = keep_gpus(machine("hgx_h100"), order);
+  const Topology topology = keep_gpus(machine_named("hgx_h100"), order);
   PlanOptions options;
   EXPECT_THAT(plan(topology, options).gpus, ElementsAre(1, 2, 0));
   options.is_order_given = true;
@@ -300,20 +301,20 @@ TEST(PlanTest, AGivenOrderStays) {
 }
 
 TEST(PlanTest, OptionsThatCannotBeMetAreErrors) {
-  const Topology topology = machine("hgx_h100");
+  const Topology topology = machine_named("hgx_h100");
   EXPECT_EQ(error_of(topology, {.gpus = "best:2", .ranks = 3}),
             "plan: expected at most 2 ranks on 2 GPUs, but got 3");
   EXPECT_EQ(error_of(topology, {.bind = "0-3:4-7"}),
             "--bind: expected one CPU list or one for each of 8 ranks, but got 2");
   EXPECT_EQ(error_of(topology, {.bind = "222-225"}),
             "--bind: CPUs 224-225 of rank 0 may not be used here; those that may are 0-223");
-  EXPECT_EQ(error_of(machine("unknown_places"), {.bind = "numa"}),
+  EXPECT_EQ(error_of(machine_named("unknown_places"), {.bind = "numa"}),
             "--bind numa: the NUMA node of GPU 0 is unknown; use --topo-file, --bind core or "
             "--bind none");
-  EXPECT_EQ(error_of(machine("container"), {.bind = "numa"}),
+  EXPECT_EQ(error_of(machine_named("container"), {.bind = "numa"}),
             "--bind numa: no CPU near GPU 1 (NUMA node 1 by hwloc) may be used here; use --bind "
             "core or --bind none");
-  EXPECT_EQ(error_of(machine("four_sockets"), {.bind = "core", .ranks_per_gpu = 5}),
+  EXPECT_EQ(error_of(machine_named("four_sockets"), {.bind = "core", .ranks_per_gpu = 5}),
             "--bind core: 5 ranks cannot have cores of their own among the 4 cores of CPUs "
             "0,4,8,12,16,20,24,28; use --bind numa or fewer ranks");
   PlanOptions none;
@@ -329,19 +330,19 @@ TEST(PlanTest, RanksWithoutGpusCanBeSpread) {
   options.cpu_only = true;
   options.ranks = 4;
   options.set_bind("numa");
-  const Plan spread = plan(machine("hgx_h100"), options);
+  const Plan spread = plan(machine_named("hgx_h100"), options);
   EXPECT_EQ(spread.ranks[1].memory_node, 0);
   EXPECT_EQ(spread.ranks[2].memory_node, 1);
   options.set_bind("core");
-  const Plan cores = plan(machine("hgx_h100"), options);
+  const Plan cores = plan(machine_named("hgx_h100"), options);
   EXPECT_EQ(cores.ranks[0].cpus->str(), "0-27,112-139");
   EXPECT_EQ(cores.ranks[3].cpus->str(), "84-111,196-223");
   options.set_bind("auto");
-  EXPECT_EQ(plan(machine("hgx_h100"), options).ranks[0].cpus, std::nullopt);
+  EXPECT_EQ(plan(machine_named("hgx_h100"), options).ranks[0].cpus, std::nullopt);
 }
 
 TEST(PlanTest, AQuotaBoundsTheThreads) {
-  Topology topology = machine("hgx_h100");
+  Topology topology = machine_named("hgx_h100");
   EXPECT_EQ(plan(topology).ranks[0].threads, 14);
   topology.cpu_quota.value = 20.5;
   EXPECT_EQ(plan(topology).ranks[0].threads, 2);
@@ -374,14 +375,14 @@ TEST(PlanTest, MalformedOptionsAreErrors) {
 }
 
 TEST(PlanTest, WarnsOfRanksFarFromTheirGpu) {
-  const Topology topology = machine("hgx_h100");
+  const Topology topology = machine_named("hgx_h100");
   EXPECT_EQ(binding_warning(topology, 0, CpuSet::parse("0-3")), "");
   EXPECT_EQ(binding_warning(topology, 0, CpuSet::parse("0-223")), "");
   EXPECT_EQ(binding_warning(topology, 5, CpuSet::parse("0-3")),
             "CPUs 0-3 are far from cuda:5 (NUMA node 1, CPUs 56-111,168-223)");
   EXPECT_THAT(binding_warning(topology, 0, CpuSet::parse("0,112")), HasSubstr("are one core"));
-  EXPECT_EQ(binding_warning(machine("unknown_places"), 0, CpuSet::parse("0-1")), "");
+  EXPECT_EQ(binding_warning(machine_named("unknown_places"), 0, CpuSet::parse("0-1")), "");
 }
 
 }  // namespace
-}  // namespace gantry
+}  // namespace gantry::machine

@@ -1,22 +1,23 @@
-#include "tests/topology/machines.hpp"
+#include "tests/machine/machines.hpp"
 
 #include <sstream>
 #include <stdexcept>
 
-#include "device/topology/pci_facts.hpp"
-#include "device/topology/topology_file.hpp"
+#include "machine/topology/pci_facts.hpp"
+#include "machine/topology/topology_file.hpp"
 #include "tests/support/temporary_folder.hpp"
 
 namespace gantry::testing {
 namespace {
 
-constexpr FactSource kHwloc = FactSource::hwloc;
-constexpr FactSource kNvml = FactSource::nvml;
+constexpr machine::FactSource kHwloc = machine::FactSource::hwloc;
+constexpr machine::FactSource kNvml = machine::FactSource::nvml;
 constexpr std::uint64_t kGiB = std::uint64_t{1} << 30U;
 
-Topology::Gpu& add_gpu(Topology& machine, const std::string& name, const std::string& bus_id,
-                       int node, std::vector<std::string> chain) {
-  Topology::Gpu gpu;
+machine::Topology::Gpu& add_gpu(machine::Topology& machine, const std::string& name,
+                                const std::string& bus_id, int node,
+                                std::vector<std::string> chain) {
+  machine::Topology::Gpu gpu;
   gpu.name = name;
   gpu.uuid = "GPU-" + std::to_string(machine.gpus.size()) + "0000000-0000-4000-8000-000000000000";
   gpu.bus_id = bus_id;
@@ -29,35 +30,35 @@ Topology::Gpu& add_gpu(Topology& machine, const std::string& name, const std::st
   return machine.gpus.back();
 }
 
-void add_nic(Topology& machine, const std::string& name, const std::string& bus_id, int node,
-             std::vector<std::string> chain) {
-  Topology::Nic nic{name, bus_id, {}, {}};
+void add_nic(machine::Topology& machine, const std::string& name, const std::string& bus_id,
+             int node, std::vector<std::string> chain) {
+  machine::Topology::Nic nic{name, bus_id, {}, {}};
   nic.node.offer(node, kHwloc);
   nic.pci_chain.offer(std::move(chain), kHwloc);
   machine.nics.push_back(std::move(nic));
 }
 
-void connect_by_switches(Topology& machine, int links) {
-  for (Topology::Gpu& gpu : machine.gpus) {
-    gpu.nvlinks.offer({{{Topology::LinkEnd::nvswitch, "", links}}}, kNvml);
+void connect_by_switches(machine::Topology& machine, int links) {
+  for (machine::Topology::Gpu& gpu : machine.gpus) {
+    gpu.nvlinks.offer({{{machine::Topology::LinkEnd::nvswitch, "", links}}}, kNvml);
   }
 }
 
 // `counts[i][j]`: NVLinks between GPU i and GPU j.
-void connect_directly(Topology& machine, const std::vector<std::vector<int>>& counts) {
+void connect_directly(machine::Topology& machine, const std::vector<std::vector<int>>& counts) {
   for (std::size_t i = 0; i < counts.size(); ++i) {
-    std::vector<Topology::NvLinks> links;
+    std::vector<machine::Topology::NvLinks> links;
     for (std::size_t j = 0; j < counts.size(); ++j) {
       if (counts[i][j] == 0) continue;
-      links.push_back({Topology::LinkEnd::gpu, machine.gpus[j].bus_id, counts[i][j]});
+      links.push_back({machine::Topology::LinkEnd::gpu, machine.gpus[j].bus_id, counts[i][j]});
     }
     machine.gpus[i].nvlinks.offer(std::move(links), kNvml);
   }
 }
 
-Topology finished(Topology machine) {
-  complete_localities(machine);
-  derive_links(machine);
+machine::Topology finished(machine::Topology machine) {
+  machine::complete_localities(machine);
+  machine::derive_links(machine);
   for (std::size_t i = 0; i < machine.gpus.size(); ++i) {
     for (std::size_t j = 0; j < machine.gpus.size(); ++j) {
       if (i != j) machine.links[i][j].peer_access.offer(true, kNvml);
@@ -67,8 +68,8 @@ Topology finished(Topology machine) {
 }
 
 // Each GPU below a switch of its own, with a network interface beside it.
-Topology hgx(const std::string& name, int cores_per_package) {
-  Topology machine = host_of({2, 1, cores_per_package, 2, CpuNumbering::linear});
+machine::Topology hgx(const std::string& name, int cores_per_package) {
+  machine::Topology machine = host_of({2, 1, cores_per_package, 2, CpuNumbering::linear});
   const char* const buses[] = {"1b", "43", "52", "61", "9d", "c3", "d1", "df"};
   for (int i = 0; i < 8; ++i) {
     const std::string bus = buses[i];
@@ -81,8 +82,8 @@ Topology hgx(const std::string& name, int cores_per_package) {
   return finished(std::move(machine));
 }
 
-Topology dgx1v() {
-  Topology machine = host_of({2, 1, 20, 2, CpuNumbering::linear});
+machine::Topology dgx1v() {
+  machine::Topology machine = host_of({2, 1, 20, 2, CpuNumbering::linear});
   const char* const buses[] = {"06", "07", "0a", "0b", "85", "86", "89", "8a"};
   for (int i = 0; i < 8; ++i) {
     const std::string root = i < 4 ? "00" : "80";
@@ -107,8 +108,8 @@ Topology dgx1v() {
   return finished(std::move(machine));
 }
 
-Topology dgx2() {
-  Topology machine = host_of({2, 1, 24, 2, CpuNumbering::linear});
+machine::Topology dgx2() {
+  machine::Topology machine = host_of({2, 1, 24, 2, CpuNumbering::linear});
   for (int i = 0; i < 16; ++i) {
     std::ostringstream bus;
     bus << std::hex << 0x34 + 2 * i + (i < 8 ? 0 : 0x60);
@@ -119,8 +120,8 @@ Topology dgx2() {
   return finished(std::move(machine));
 }
 
-Topology gb200() {
-  Topology machine = host_of({2, 1, 72, 1, CpuNumbering::linear});
+machine::Topology gb200() {
+  machine::Topology machine = host_of({2, 1, 72, 1, CpuNumbering::linear});
   const char* const buses[] = {"0008:01:00.0", "0009:01:00.0", "0018:01:00.0", "0019:01:00.0"};
   for (int i = 0; i < 4; ++i) {
     const std::string bus = buses[i];
@@ -131,8 +132,8 @@ Topology gb200() {
 }
 
 // GPU i is near node 3-i.
-Topology reversed_numa() {
-  Topology machine = host_of({1, 4, 16, 1, CpuNumbering::linear});
+machine::Topology reversed_numa() {
+  machine::Topology machine = host_of({1, 4, 16, 1, CpuNumbering::linear});
   const char* const buses[] = {"07", "46", "85", "c7"};
   for (int i = 0; i < 4; ++i) {
     const std::string bus = buses[i];
@@ -143,8 +144,8 @@ Topology reversed_numa() {
 }
 
 // Two GPUs at every second node of eight.
-Topology amd_nodes() {
-  Topology machine = host_of({2, 4, 16, 1, CpuNumbering::linear});
+machine::Topology amd_nodes() {
+  machine::Topology machine = host_of({2, 4, 16, 1, CpuNumbering::linear});
   const char* const buses[] = {"07", "0b", "48", "4c", "88", "8b", "c8", "cb"};
   const int nodes[] = {3, 3, 1, 1, 7, 7, 5, 5};
   for (int i = 0; i < 8; ++i) {
@@ -156,8 +157,8 @@ Topology amd_nodes() {
   return finished(std::move(machine));
 }
 
-Topology four_sockets() {
-  Topology machine = host_of({4, 1, 4, 2, CpuNumbering::interleaved});
+machine::Topology four_sockets() {
+  machine::Topology machine = host_of({4, 1, 4, 2, CpuNumbering::interleaved});
   for (int i = 0; i < 4; ++i) {
     const std::string bus = std::to_string(2 * i) + "1";
     add_gpu(machine, "NVIDIA L4", "0000:" + bus + ":00.0", i, {"pci0000:" + bus});
@@ -165,16 +166,16 @@ Topology four_sockets() {
   return finished(std::move(machine));
 }
 
-Topology smt_off() {
-  Topology machine = host_of({2, 1, 8, 1, CpuNumbering::interleaved});
+machine::Topology smt_off() {
+  machine::Topology machine = host_of({2, 1, 8, 1, CpuNumbering::interleaved});
   add_gpu(machine, "NVIDIA L40", "0000:17:00.0", 0, {"pci0000:16", "0000:16:01.0"});
   add_gpu(machine, "NVIDIA L40", "0000:18:00.0", 0, {"pci0000:16", "0000:16:02.0"});
   return finished(std::move(machine));
 }
 
 // No NUMA information, one host bridge.
-Topology flat_vm() {
-  Topology machine = host_of({1, 1, 8, 1, CpuNumbering::linear});
+machine::Topology flat_vm() {
+  machine::Topology machine = host_of({1, 1, 8, 1, CpuNumbering::linear});
   for (int i = 0; i < 2; ++i) {
     add_gpu(machine, "NVIDIA H200", "0000:00:0" + std::to_string(6 + i) + ".0", -1, {"pci0000:00"});
   }
@@ -183,16 +184,16 @@ Topology flat_vm() {
 }
 
 // The same with two NUMA nodes, of which nobody knows where the GPUs are.
-Topology unknown_places() {
-  Topology machine = host_of({2, 1, 8, 1, CpuNumbering::linear});
+machine::Topology unknown_places() {
+  machine::Topology machine = host_of({2, 1, 8, 1, CpuNumbering::linear});
   for (int i = 0; i < 4; ++i) {
     add_gpu(machine, "NVIDIA H100", "0000:00:0" + std::to_string(4 + i) + ".0", -1, {"pci0000:00"});
   }
   return finished(std::move(machine));
 }
 
-Topology mig() {
-  Topology machine = host_of({2, 1, 16, 2, CpuNumbering::linear});
+machine::Topology mig() {
+  machine::Topology machine = host_of({2, 1, 16, 2, CpuNumbering::linear});
   for (int i = 0; i < 3; ++i) {
     add_gpu(machine, "NVIDIA A100", "0000:17:00.0", 0, {"pci0000:16"}).uuid =
         "MIG-" + std::to_string(i) + "0000000-0000-4000-8000-000000000000";
@@ -202,24 +203,24 @@ Topology mig() {
 }
 
 // A quarter of the CPUs and two GPUs, one of which is far from them.
-Topology container() {
-  Topology machine = hgx("NVIDIA H100", 56);
-  machine.allowed_cpus = {CpuSet::parse("0-27,112-139"), FactSource::system};
-  machine.cpu_quota = {40.5, FactSource::sysfs};
+machine::Topology container() {
+  machine::Topology machine = hgx("NVIDIA H100", 56);
+  machine.allowed_cpus = {machine::CpuSet::parse("0-27,112-139"), machine::FactSource::system};
+  machine.cpu_quota = {40.5, machine::FactSource::sysfs};
   const int gpus[] = {1, 6};
-  return keep_gpus(machine, gpus);
+  return machine::keep_gpus(machine, gpus);
 }
 
 }  // namespace
 
-Topology host_of(const Processors& processors) {
-  Topology machine;
+machine::Topology host_of(const Processors& processors) {
+  machine::Topology machine;
   machine.host = "node";
   const int nodes = processors.packages * processors.nodes_per_package;
   const int cores = nodes * processors.cores_per_node;
-  CpuSet all;
+  machine::CpuSet all;
   for (int node = 0; node < nodes; ++node) {
-    Topology::NumaNode entry;
+    machine::Topology::NumaNode entry;
     entry.id = node;
     entry.package = node / processors.nodes_per_package;
     entry.memory_bytes.offer(256 * kGiB, kHwloc);
@@ -231,17 +232,17 @@ Topology host_of(const Processors& processors) {
       for (int thread = 0; thread < processors.threads_per_core; ++thread) {
         cpus.push_back(core + thread * cores);
       }
-      machine.cores.push_back({CpuSet(cpus), entry.package, node, node});
-      entry.cpus = entry.cpus | CpuSet(cpus);
+      machine.cores.push_back({machine::CpuSet(cpus), entry.package, node, node});
+      entry.cpus = entry.cpus | machine::CpuSet(cpus);
     }
     all = all | entry.cpus;
     machine.nodes.push_back(std::move(entry));
   }
-  machine.allowed_cpus.offer(all, FactSource::system);
+  machine.allowed_cpus.offer(all, machine::FactSource::system);
   return machine;
 }
 
-std::vector<std::pair<std::string, Topology>> machines() {
+std::vector<std::pair<std::string, machine::Topology>> machines() {
   return {{"hgx_h100", hgx("NVIDIA H100 80GB HBM3", 56)},
           {"hgx_h200", hgx("NVIDIA H200", 48)},
           {"dgx1v", dgx1v()},
@@ -257,17 +258,17 @@ std::vector<std::pair<std::string, Topology>> machines() {
           {"container", container()}};
 }
 
-Topology machine(const std::string& name) {
+machine::Topology machine_named(const std::string& name) {
   for (auto& [known, topology] : machines()) {
     if (known == name) return topology;
   }
   throw std::invalid_argument("no machine " + name);
 }
 
-std::string plan_text(const Plan& plan) {
+std::string plan_text(const machine::Plan& plan) {
   std::ostringstream text;
   for (const std::string& decision : plan.decisions) text << "  " << decision << '\n';
-  for (const RankPlacement& rank : plan.ranks) {
+  for (const machine::RankPlacement& rank : plan.ranks) {
     text << "  rank " << rank.rank << ':';
     if (rank.gpu) text << " gpu " << *rank.gpu;
     text << " cpus " << (rank.cpus ? rank.cpus->str() : "any");
