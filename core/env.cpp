@@ -10,9 +10,11 @@
 namespace gantry::env {
 
 const std::vector<Variable>& variables() {
-  static const std::vector<Variable> kVariables{
+  static const auto& kVariables = *new std::vector<Variable>{
       {"GANTRY_SIM_DEVICES", "1..64", "use this many simulated devices, even where GPUs exist"},
       {"GANTRY_SIM_MEMORY", "bytes (1G)", "memory of each simulated device"},
+      {"GANTRY_SIM_STREAM_MEMORY", "bytes (0)",
+       "memory of its device that each created stream takes, as streams of GPUs do"},
       {"GANTRY_SIM_SCHEDULE", "earliest|latest|seed",
        "order in which simulated devices run tasks; unset: as soon as they can, side by side"},
       {"GANTRY_SYNC_DEBUG", "off|warn|error (off)",
@@ -83,7 +85,8 @@ const std::vector<Variable>& variables() {
 }
 
 std::optional<std::string> get(const char* name) {
-  const char* value = std::getenv(name);
+  // None in a program with more rights than its caller, who chose the environment.
+  const char* value = secure_getenv(name);
   if (value == nullptr) return std::nullopt;
   return std::string(value);
 }

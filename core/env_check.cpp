@@ -1,16 +1,23 @@
 #include "core/env_check.hpp"
 
 #include <fmt/format.h>
+#include <sys/auxv.h>
 #include <sys/stat.h>
 
+#include <unistd.h>
+
 #include <algorithm>
+#include <atomic>
 #include <cerrno>
 #include <cstring>
+#include <optional>
 
 #include <gantry/core/env.hpp>
 #include <gantry/core/error.hpp>
+#include <gantry/core/log.hpp>
 
 #include "core/files/socket.hpp"
+#include "core/text/nearest_name.hpp"
 
 namespace gantry::env {
 namespace {
@@ -37,6 +44,8 @@ void check_directory(const char* name) {
 
 }  // namespace
 
+bool is_privileged() noexcept { return getauxval(AT_SECURE) != 0; }
+
 std::string get_choice(const char* name, std::initializer_list<std::string_view> choices) {
   const std::string value = get(name).value_or("");
   if (value.empty()) return std::string(*choices.begin());
@@ -45,7 +54,41 @@ std::string get_choice(const char* name, std::initializer_list<std::string_view>
       fmt::format("{}: expected {}, but got '{}'", name, list_of(choices), value));
 }
 
+std::vector<std::string> misspelled_names() {
+  constexpr std::string_view kPrefix = "GANTRY_";
+  std::vector<std::string> names;
+  for (const Variable& variable : variables()) {
+    if (variable.name.starts_with(kPrefix))
+      names.emplace_back(variable.name.substr(kPrefix.size()));
+  }
+  std::vector<std::string> sentences;
+  if (is_privileged()) return sentences;
+  for (char** entry = environ; entry != nullptr && *entry != nullptr; ++entry) {
+    std::string_view name = *entry;
+    name = name.substr(0, name.find('='));
+    if (!name.starts_with(kPrefix)) continue;
+    const std::string_view typed = name.substr(kPrefix.size());
+    if (std::find(names.begin(), names.end(), typed) != names.end()) continue;
+    const auto nearest = nearest_name(typed, names);
+    if (!nearest) continue;
+    sentences.push_back(
+        fmt::format("{} is no variable of gantry; did you mean {}{}?", name, kPrefix, *nearest));
+  }
+  std::sort(sentences.begin(), sentences.end());
+  return sentences;
+}
+
+void check_program() {
+  static_cast<void>(logging::level());
+  static std::atomic<bool> is_told{get("GANTRY_JOB_ID").has_value()};
+  if (is_told.exchange(true)) return;
+  for (const std::string& sentence : misspelled_names()) {
+    logging::write(logging::Level::warn, sentence);
+  }
+}
+
 void check_variables() {
+  check_program();
   constexpr int kMaxProcesses = 1 << 20;
   for (const char* rank :
        {"GANTRY_RANK", "GANTRY_LOCAL_RANK", "GANTRY_NODE_RANK", "GANTRY_RESTART"}) {

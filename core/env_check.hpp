@@ -4,17 +4,30 @@
 #include <initializer_list>
 #include <string>
 #include <string_view>
+#include <vector>
 
 namespace gantry::env {
+
+/// True if this program has more rights than its caller: by its set-user-id or set-group-id bit, or
+/// by capabilities of its file. It honours no variable then, and starts nothing that would.
+[[nodiscard]] bool is_privileged() noexcept;
 
 /// Value of `name`, which must be one of `choices`; the first of them if unset or empty.
 /// Throws: InvalidArgument that names the variable, its value and the choices.
 [[nodiscard]] std::string get_choice(const char* name,
                                      std::initializer_list<std::string_view> choices);
 
+/// A sentence for each variable of this environment whose name is close to one of gantry's, and is
+/// none: "GANTRY_SIM_DEVICE is no variable of gantry; did you mean GANTRY_SIM_DEVICES?"
+[[nodiscard]] std::vector<std::string> misspelled_names();
+
+/// What every program checks before it does anything: GANTRY_LOG. Logs misspelled names, once in a
+/// process, unless glaunch started it and has said so. Throws: InvalidArgument.
+void check_program();
+
 /// Checks every variable that a later call would refuse or quietly leave aside, so that a
-/// malformed one is an error wherever gantry initialises, in a job and in a single process.
-/// Throws: InvalidArgument.
+/// malformed one is an error wherever gantry initialises, in a job and in a single process. Also
+/// does what check_program() does. Throws: InvalidArgument.
 void check_variables();
 
 }  // namespace gantry::env

@@ -1,6 +1,7 @@
 #include <gantry/core/error.hpp>
 
 #include "core/error_payload.hpp"
+#include "core/text/escaped_text.hpp"
 
 namespace gantry {
 
@@ -24,7 +25,7 @@ std::string position(const std::source_location& where) {
 }  // namespace
 
 Error::Error(const std::string& message, std::string_view device, std::source_location where)
-    : std::runtime_error(message),
+    : std::runtime_error(escape_control_characters(message, LineEnds::keep)),
       context_(std::make_shared<const Context>(Context{std::string(device), position(where)})) {}
 
 const std::string& Error::device() const noexcept {

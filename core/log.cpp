@@ -10,6 +10,8 @@
 #include <gantry/core/env.hpp>
 #include <gantry/core/error.hpp>
 
+#include "core/text/escaped_text.hpp"
+
 namespace gantry::logging {
 
 namespace {
@@ -97,7 +99,9 @@ bool enabled(Level level) { return checked_logger().should_log(to_spdlog(level))
 
 void write(Level level, std::string_view message) noexcept {
   try {
-    logger().log(to_spdlog(level), spdlog::string_view_t(message.data(), message.size()));
+    // Messages name files, hosts and jobs, which anybody may have named.
+    const std::string text = escape_control_characters(message, LineEnds::keep);
+    logger().log(to_spdlog(level), spdlog::string_view_t(text.data(), text.size()));
   } catch (...) {  // A message that cannot be written is lost; a destructor must not throw for it.
   }
 }

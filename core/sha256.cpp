@@ -59,7 +59,7 @@ void add_block(State& state, const char* block) {
 
 }  // namespace
 
-std::string sha256_hex(std::string_view data) {
+std::array<unsigned char, 32> sha256(std::string_view data) {
   State state{0x6a09e667, 0xbb67ae85, 0x3c6ef372, 0xa54ff53a,
               0x510e527f, 0x9b05688c, 0x1f83d9ab, 0x5be0cd19};
   std::string_view rest = data;
@@ -71,9 +71,18 @@ std::string sha256_hex(std::string_view data) {
   const std::uint64_t bits = std::uint64_t{data.size()} * 8;
   for (int shift = 56; shift >= 0; shift -= 8) tail += static_cast<char>(bits >> shift & 0xff);
   for (std::size_t i = 0; i < tail.size(); i += kBlock) add_block(state, tail.data() + i);
+  std::array<unsigned char, 32> digest{};
+  for (std::size_t i = 0; i < digest.size(); ++i) {
+    digest[i] = static_cast<unsigned char>(state[i / 4] >> (24 - 8 * (i % 4)) & 0xff);
+  }
+  return digest;
+}
+
+std::string sha256_hex(std::string_view data) {
   std::string text;
-  for (const std::uint32_t word : state) {
-    for (int shift = 28; shift >= 0; shift -= 4) text += "0123456789abcdef"[word >> shift & 0xf];
+  for (const unsigned char byte : sha256(data)) {
+    text += "0123456789abcdef"[byte >> 4];
+    text += "0123456789abcdef"[byte & 0xf];
   }
   return text;
 }

@@ -2,6 +2,7 @@
 
 #include <unistd.h>
 
+#include <algorithm>
 #include <chrono>
 #include <utility>
 
@@ -16,6 +17,7 @@ bool TraceLog::begin(std::size_t limit) {
   const std::lock_guard lock(mutex_);
   if (is_on()) return false;
   limit_ = limit;
+  begin_ns_ = now_ns();
   recorded_ = {};
   log_is_on.store(true, std::memory_order_relaxed);
   return true;
@@ -27,6 +29,10 @@ void TraceLog::add(TraceEvent&& event) noexcept {
   if (recorded_.events.size() >= limit_) {
     ++recorded_.dropped;
     return;
+  }
+  if (const std::int64_t early = begin_ns_ - event.begin_ns; early > 0) {
+    event.begin_ns += early;
+    event.duration_ns = std::max<std::int64_t>(event.duration_ns - early, 0);
   }
   try {
     recorded_.events.push_back(std::move(event));

@@ -34,7 +34,7 @@ struct TraceEvent {
   std::int64_t begin_ns = 0;  ///< of now_ns()
   std::int64_t duration_ns = 0;
   bool is_counter = false;
-  std::uint32_t call_site = 0;  ///< of memory/trace/call_site.hpp; 0: none
+  std::uint32_t call_site = 0;  ///< of core/stacks/call_site.hpp; 0: none
   Json::Object arguments{};
 };
 
@@ -51,7 +51,7 @@ class TraceLog {
 
   /// Starts with no events; keeps at most `limit`. False if it is on already.
   [[nodiscard]] bool begin(std::size_t limit);
-  /// Adds an event while the log is on.
+  /// Adds an event while the log is on. An event that began before begin() begins with it.
   void add(TraceEvent&& event) noexcept;
   /// Counts events that another source dropped.
   void count_dropped(std::uint64_t events) noexcept;
@@ -61,6 +61,7 @@ class TraceLog {
  private:
   std::mutex mutex_;
   std::size_t limit_ = 0;
+  std::int64_t begin_ns_ = 0;
   Recorded recorded_;
 };
 

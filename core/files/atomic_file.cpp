@@ -2,81 +2,78 @@
 
 #include <fcntl.h>
 #include <fmt/format.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <cerrno>
+#include <cstdio>
 #include <cstring>
-#include <system_error>
 #include <utility>
 
 #include <gantry/core/error.hpp>
-#include <gantry/extend/unique_fd.hpp>
+
+#include "core/files/output_file.hpp"
 
 namespace gantry {
 
-namespace fs = std::filesystem;
-
-AtomicFile::AtomicFile(fs::path path, std::string_view prefix)
-    : path_(std::move(path)), target_(path_), prefix_(prefix) {
-  std::error_code ignored;
-  const fs::file_status status = fs::status(path_, ignored);
-  const bool is_dangling = !fs::exists(status) && fs::is_symlink(path_, ignored);
-  bool in_place = is_dangling || (fs::exists(status) && !fs::is_regular_file(status));
-  if (fs::is_regular_file(status)) {
-    if (access(path_.c_str(), W_OK) != 0) fail(errno);
-    permissions_ = status.permissions();
-    if (const fs::path resolved = fs::canonical(path_, ignored); !resolved.empty()) {
-      target_ = resolved;
+AtomicFile::AtomicFile(std::filesystem::path path, std::string_view prefix)
+    : path_(std::move(path)), prefix_(prefix), place_(find_output(path_.native())) {
+  if (!place_.ok()) fail(place_.problem);
+  if (const std::string problem = why_not_written(place_); !problem.empty()) fail(problem);
+  const bool is_regular = place_.status && S_ISREG(place_.status->st_mode);
+  if (is_regular) {
+    if (faccessat(place_.folder.get(), place_.name.c_str(), W_OK, AT_EACCESS) != 0) fail(errno);
+    permissions_ = place_.status->st_mode & 07777;
+  }
+  if (place_.descriptor < 0 && (is_regular || !place_.status)) {
+    if (UniqueFd file = open_temporary()) {
+      warn_of_open_folder(place_);
+      out_.open(std::move(file));
+      return;
     }
+    if (!is_regular) fail(errno);
   }
-  if (!in_place && !open_temporary()) {
-    if (permissions_ == fs::perms::unknown) fail(errno);
-    in_place = true;
-  }
-  errno = 0;
-  out_.open(in_place ? target_ : temporary_, std::ios::binary | std::ios::trunc);
-  const int code = errno;
-  errno = 0;
-  if (out_.is_open()) return;
-  if (!temporary_.empty()) unlink(temporary_.c_str());
-  fail(code);
+  OutputFile opened = open_output(std::move(place_), OldContent::remove);
+  if (!opened.ok()) fail(opened.problem);
+  out_.open(std::move(opened.file));
 }
 
 AtomicFile::~AtomicFile() {
-  if (!temporary_.empty()) unlink(temporary_.c_str());
+  if (!temporary_.empty()) unlinkat(place_.folder.get(), temporary_.c_str(), 0);
 }
 
 // O_EXCL: neither a file of another process nor a link that is there already is written.
-bool AtomicFile::open_temporary() {
+UniqueFd AtomicFile::open_temporary() {
   for (int number = 0; number < 1000; ++number) {
-    fs::path candidate = target_;
-    candidate += fmt::format(".{}.{}.tmp", getpid(), number);
-    const UniqueFd file(open(candidate.c_str(), O_CREAT | O_EXCL | O_WRONLY | O_CLOEXEC, 0666));
+    std::string candidate = fmt::format("{}.{}.{}.tmp", place_.name, getpid(), number);
+    UniqueFd file(openat(place_.folder.get(), candidate.c_str(),
+                         O_CREAT | O_EXCL | O_WRONLY | O_NOFOLLOW | O_CLOEXEC, 0666));
     if (file) {
       temporary_ = std::move(candidate);
-      return true;
+      return file;
     }
-    if (errno != EEXIST) return false;
+    if (errno != EEXIST) break;
   }
-  return false;
+  return {};
 }
 
 void AtomicFile::commit() {
-  // After a write that failed the stream writes nothing more, and errno is that of the write.
-  if (out_.good()) errno = 0;
-  out_.close();
-  if (out_.fail()) fail(errno);
+  out_.flush();
+  if (!temporary_.empty() && permissions_ && out_.good() &&
+      fchmod(out_.descriptor(), *permissions_) != 0) {
+    fail(errno);
+  }
+  if (const int code = out_.close(); code != 0) fail(code);
   if (temporary_.empty()) return;
-  std::error_code failure;
-  if (permissions_ != fs::perms::unknown) fs::permissions(temporary_, permissions_, failure);
-  fs::rename(temporary_, target_, failure);
-  if (failure) fail(failure.value());
+  const int folder = place_.folder.get();
+  if (renameat(folder, temporary_.c_str(), folder, place_.name.c_str()) != 0) fail(errno);
   temporary_.clear();
 }
 
-void AtomicFile::fail(int code) const {
-  throw Error(fmt::format("{}failed to write '{}': {}", prefix_, path_.string(),
-                          std::strerror(code != 0 ? code : EIO)));
+void AtomicFile::fail(int code) const { fail(std::strerror(code != 0 ? code : EIO)); }
+
+void AtomicFile::fail(std::string_view cause) const {
+  throw Error(fmt::format("{}failed to write '{}': {}", prefix_, path_.string(), cause));
 }
 
 }  // namespace gantry

@@ -1,10 +1,16 @@
 // A file that never shows a part of its new content.
 #pragma once
 
+#include <sys/types.h>
+
 #include <filesystem>
-#include <fstream>
+#include <optional>
 #include <ostream>
+#include <string>
 #include <string_view>
+
+#include "core/files/output_place.hpp"
+#include "core/files/output_stream.hpp"
 
 namespace gantry {
 
@@ -16,7 +22,8 @@ namespace gantry {
 ///
 /// The content goes to a temporary file in the same folder, which commit() renames. A link to a
 /// file stays a link, and the file keeps its permissions. Without commit() nothing changes.
-/// Pipes, terminals, and files in folders that refuse a temporary file are written in place.
+/// Devices, descriptors such as /dev/stdout, and files in folders that refuse a temporary file are
+/// written in place. What is refused: Note [Files in folders of other users].
 class AtomicFile {
  public:
   /// `prefix` begins the errors. Throws: Error if the file cannot be written.
@@ -30,15 +37,16 @@ class AtomicFile {
   void commit();
 
  private:
-  [[nodiscard]] bool open_temporary();
+  [[nodiscard]] UniqueFd open_temporary();
   [[noreturn]] void fail(int code) const;
+  [[noreturn]] void fail(std::string_view cause) const;
 
-  std::filesystem::path path_;       ///< as the caller names it
-  std::filesystem::path target_;     ///< the file that is replaced
-  std::filesystem::path temporary_;  ///< empty: written in place
+  std::filesystem::path path_;  ///< as the caller names it
   std::string_view prefix_;
-  std::filesystem::perms permissions_ = std::filesystem::perms::unknown;
-  std::ofstream out_;
+  OutputPlace place_;
+  std::string temporary_;  ///< in the folder of the place; empty: written in place
+  std::optional<mode_t> permissions_;
+  OutputStream out_;
 };
 
 }  // namespace gantry

@@ -33,7 +33,9 @@ std::string problem_of(const struct stat& status) {
   return S_ISREG(status.st_mode) ? std::string() : kind_of(status.st_mode);
 }
 
-FileContent read_all(int descriptor, std::size_t max_bytes) {
+}  // namespace
+
+FileContent read_regular_file(int descriptor, std::size_t max_bytes) {
   struct stat status {};
   if (fstat(descriptor, &status) != 0) return {{}, std::strerror(errno)};
   if (std::string problem = problem_of(status); !problem.empty()) return {{}, std::move(problem)};
@@ -52,14 +54,12 @@ FileContent read_all(int descriptor, std::size_t max_bytes) {
   return {{}, fmt::format("a file of more than {} bytes", max_bytes)};
 }
 
-}  // namespace
-
 FileContent read_regular_file(const std::string& path, std::size_t max_bytes) {
   // Devices may do something when they are opened, so the name is looked at before.
   if (std::string problem = why_not_regular(path); !problem.empty()) return {{}, problem};
   const int descriptor = open(path.c_str(), O_RDONLY | O_NONBLOCK | O_CLOEXEC | O_NOCTTY);
   if (descriptor < 0) return {{}, std::strerror(errno)};
-  FileContent content = read_all(descriptor, max_bytes);
+  FileContent content = read_regular_file(descriptor, max_bytes);
   close(descriptor);
   return content;
 }

@@ -18,6 +18,9 @@ struct FileContent {
 /// device, whatever `path` names.
 [[nodiscard]] FileContent read_regular_file(const std::string& path, std::size_t max_bytes);
 
+/// Reads the regular file behind `descriptor` from its start.
+[[nodiscard]] FileContent read_regular_file(int descriptor, std::size_t max_bytes);
+
 /// Why `path` is no regular file: "a named pipe", an errno text; empty if it is one.
 [[nodiscard]] std::string why_not_regular(const std::string& path);
 

@@ -8,7 +8,7 @@
 
 #include <gantry/core/error.hpp>
 
-#include "core/files/regular_file.hpp"
+#include "core/files/code_file.hpp"
 
 namespace gantry {
 namespace {
@@ -24,13 +24,15 @@ std::string loader_error(const std::string& candidate) {
 
 // Loads one candidate, or returns null and sets `cause`.
 void* load(const std::string& candidate, std::string& cause) {
-  // The loader would wait for a writer of a named pipe.
+  std::string file = candidate;
   if (candidate.find('/') != std::string::npos) {
-    cause = why_not_regular(candidate);
+    CodeFile checked = check_code_file(candidate, CodeOrigin::found);
+    cause = std::move(checked.problem);
     if (!cause.empty()) return nullptr;
+    file = checked.path.string();
   }
-  void* const handle = ::dlopen(candidate.c_str(), RTLD_NOW | RTLD_LOCAL);
-  if (handle == nullptr) cause = loader_error(candidate);
+  void* const handle = ::dlopen(file.c_str(), RTLD_NOW | RTLD_LOCAL);
+  if (handle == nullptr) cause = loader_error(file);
   return handle;
 }
 

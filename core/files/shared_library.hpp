@@ -15,7 +15,8 @@ namespace gantry {
 class SharedLibrary {
  public:
   /// Loads the first of `candidates` that can be loaded. A name without a slash is searched as
-  /// dlopen does. Errors name the first candidate and end with `remedy`, if it is not empty.
+  /// dlopen does, and a path by Note [Code of other users]. Errors name the first candidate and end
+  /// with `remedy`, if it is not empty.
   explicit SharedLibrary(const std::vector<std::string>& candidates, std::string remedy = {});
 
   /// Why the library cannot be used: "failed to load libx.so.1: <cause>; <remedy>". Empty if it

@@ -70,6 +70,61 @@ AddrinfoList resolve(const SocketAddress& address, bool passive) {
   throw Error(fmt::format("socket: failed to {} {}: {}", what, address.str(), std::strerror(code)));
 }
 
+std::string text_of(const addrinfo& entry) {
+  char host[NI_MAXHOST] = {};
+  char port[NI_MAXSERV] = {};
+  if (getnameinfo(entry.ai_addr, entry.ai_addrlen, host, sizeof host, port, sizeof port,
+                  NI_NUMERICHOST | NI_NUMERICSERV) != 0) {
+    return "one of its addresses";
+  }
+  return entry.ai_family == AF_INET6 ? fmt::format("[{}]:{}", host, port)
+                                     : fmt::format("{}:{}", host, port);
+}
+
+[[noreturn]] void fail_in_use(const SocketAddress& address, const addrinfo& entry) {
+  throw Error(
+      fmt::format("socket: failed to listen at {}: {}: {}; another process has this port, and "
+                  "processes that looked for this one may have met that one; choose another port",
+                  address.str(), text_of(entry), std::strerror(EADDRINUSE)));
+}
+
+// True if an entry before `entry` has its address.
+bool is_repeated(const addrinfo* list, const addrinfo* entry) {
+  for (; list != entry; list = list->ai_next) {
+    if (list->ai_addrlen == entry->ai_addrlen &&
+        std::memcmp(list->ai_addr, entry->ai_addr, entry->ai_addrlen) == 0) {
+      return true;
+    }
+  }
+  return false;
+}
+
+// A listening socket at the address; none, with the reason in errno, if it cannot be had.
+UniqueFd listen_at_entry(const addrinfo& entry, bool is_only_one) {
+  UniqueFd fd(socket(entry.ai_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+  if (!fd) return fd;
+  const int on = 1;
+  setsockopt(fd.get(), SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
+  // Beside a socket for IPv4, one for IPv6 is for IPv6 alone.
+  if (entry.ai_family == AF_INET6 && !is_only_one) {
+    setsockopt(fd.get(), IPPROTO_IPV6, IPV6_V6ONLY, &on, sizeof on);
+  }
+  if (bind(fd.get(), entry.ai_addr, entry.ai_addrlen) != 0 || listen(fd.get(), SOMAXCONN) != 0) {
+    const int code = errno;
+    fd.reset();
+    errno = code;
+  }
+  return fd;
+}
+
+int port_of(const UniqueFd& fd) {
+  sockaddr_storage bound{};
+  socklen_t length = sizeof bound;
+  getsockname(fd.get(), reinterpret_cast<sockaddr*>(&bound), &length);
+  return ntohs(bound.ss_family == AF_INET6 ? reinterpret_cast<const sockaddr_in6&>(bound).sin6_port
+                                           : reinterpret_cast<const sockaddr_in&>(bound).sin_port);
+}
+
 // A socket file whose server is dead only stands in the way. Other files refuse connections, too,
 // and a server whose queue of connections is full answers EAGAIN.
 void remove_stale_socket(const SocketAddress& address) {
@@ -147,7 +202,8 @@ SocketAddress parse_socket_address(std::string_view text) {
   return result;
 }
 
-UniqueFd listen_at(SocketAddress& address) {
+std::vector<UniqueFd> listen_at_all(SocketAddress& address) {
+  std::vector<UniqueFd> listeners;
   if (address.kind != SocketAddress::Kind::tcp) {
     UniqueFd fd(socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
     if (!fd) fail("open a socket for", address, errno);
@@ -159,43 +215,54 @@ UniqueFd listen_at(SocketAddress& address) {
       status = bind(fd.get(), raw, name.length);
     }
     if (status != 0 || listen(fd.get(), SOMAXCONN) != 0) fail("listen at", address, errno);
-    return fd;
+    listeners.push_back(std::move(fd));
+    return listeners;
   }
   int code = EADDRNOTAVAIL;
   const AddrinfoList list = resolve(address, true);
   if (list == nullptr) code = EAGAIN;
+  const bool is_only_one = list == nullptr || list->ai_next == nullptr;
+  const SocketAddress wanted = address;
   for (const addrinfo* entry = list.get(); entry != nullptr; entry = entry->ai_next) {
-    UniqueFd fd(socket(entry->ai_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
-    if (!fd) continue;
-    const int on = 1;
-    setsockopt(fd.get(), SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
-    if (bind(fd.get(), entry->ai_addr, entry->ai_addrlen) != 0 ||
-        listen(fd.get(), SOMAXCONN) != 0) {
+    if (is_repeated(list.get(), entry)) continue;
+    // An address of another machine or of a family that this one lacks leaves the others.
+    UniqueFd fd = listen_at_entry(*entry, is_only_one);
+    if (!fd) {
       code = errno;
+      if (code == EADDRINUSE) fail_in_use(wanted, *entry);
       continue;
     }
-    sockaddr_storage bound{};
-    socklen_t length = sizeof bound;
-    getsockname(fd.get(), reinterpret_cast<sockaddr*>(&bound), &length);
-    address.port =
-        ntohs(bound.ss_family == AF_INET6 ? reinterpret_cast<const sockaddr_in6&>(bound).sin6_port
-                                          : reinterpret_cast<const sockaddr_in&>(bound).sin_port);
-    return fd;
+    if (listeners.empty()) address.port = port_of(fd);
+    listeners.push_back(std::move(fd));
+    if (wanted.port == 0) break;
   }
-  fail("listen at", address, code);
+  if (listeners.empty()) fail("listen at", address, code);
+  return listeners;
 }
+
+UniqueFd listen_at(SocketAddress& address) { return std::move(listen_at_all(address).front()); }
 
 std::optional<UniqueFd> connect_to(const SocketAddress& address,
                                    std::chrono::steady_clock::time_point deadline) {
+  std::optional<UniqueFd> connection;
+  (void)connect_to_any(address, deadline, [&](UniqueFd& fd, auto) {
+    connection = std::move(fd);
+    return true;
+  });
+  return connection;
+}
+
+bool connect_to_any(const SocketAddress& address, std::chrono::steady_clock::time_point deadline,
+                    const Introduction& introduce) {
   if (address.kind != SocketAddress::Kind::tcp) {
     UniqueFd fd(socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
     if (!fd) fail("open a socket for", address, errno);
     const UnixName name = unix_name(address);
     if (connect(fd.get(), reinterpret_cast<const sockaddr*>(&name.address), name.length) == 0) {
-      return fd;
+      return introduce(fd, deadline);
     }
     // EAGAIN: the server's queue of connections is full for the moment.
-    if (errno == ECONNREFUSED || errno == ENOENT || errno == EAGAIN) return std::nullopt;
+    if (errno == ECONNREFUSED || errno == ENOENT || errno == EAGAIN) return false;
     fail("connect to", address, errno);
   }
   const AddrinfoList list = resolve(address, false);
@@ -207,11 +274,11 @@ std::optional<UniqueFd> connect_to(const SocketAddress& address,
       fail("open a socket for", address, errno);
     }
     if (!fd) continue;
+    const auto now = std::chrono::steady_clock::now();
+    // One that answers nothing must not take the others' time.
+    const auto until = is_only_one ? deadline : std::min(deadline, now + kAddressTimeout);
     if (connect(fd.get(), entry->ai_addr, entry->ai_addrlen) != 0) {
       if (errno != EINPROGRESS) continue;
-      const auto now = std::chrono::steady_clock::now();
-      // One that answers nothing must not take the others' time.
-      const auto until = is_only_one ? deadline : std::min(deadline, now + kAddressTimeout);
       if (!await_ready(fd.get(), POLLOUT, until)) continue;
       int code = 0;
       socklen_t length = sizeof code;
@@ -220,9 +287,9 @@ std::optional<UniqueFd> connect_to(const SocketAddress& address,
     }
     if (is_connected_to_itself(fd.get())) continue;
     send_small_messages_at_once(fd.get(), address);
-    return fd;
+    if (introduce(fd, until)) return true;
   }
-  return std::nullopt;
+  return false;
 }
 
 bool await_ready(int fd, short events, std::chrono::steady_clock::time_point deadline) {
@@ -245,12 +312,15 @@ void send_small_messages_at_once(int fd, const SocketAddress& address) {
   setsockopt(fd, SOL_SOCKET, SO_KEEPALIVE, &on, sizeof on);
 }
 
-bool peer_is_trusted(int fd, const SocketAddress& address) {
-  if (address.kind == SocketAddress::Kind::tcp) return true;
+bool unix_peer_is_trusted(int fd) {
   ucred credentials{};
   socklen_t length = sizeof credentials;
   if (getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &credentials, &length) != 0) return false;
   return credentials.uid == geteuid() || credentials.uid == 0;
+}
+
+bool peer_is_trusted(int fd, const SocketAddress& address) {
+  return address.kind == SocketAddress::Kind::tcp || unix_peer_is_trusted(fd);
 }
 
 }  // namespace gantry

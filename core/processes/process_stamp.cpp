@@ -110,6 +110,12 @@ ProcessStamp this_process() {
   return {pid, start};
 }
 
+std::optional<ProcessStamp> find_process(std::int32_t pid) noexcept {
+  const auto found = look_up(pid);
+  const auto* stat = std::get_if<Stat>(&found);
+  return stat == nullptr ? std::nullopt : std::optional(ProcessStamp{pid, stat->start_time});
+}
+
 ProcessStatus status_of(const ProcessStamp& process) noexcept {
   if (process.pid <= 0) return {Liveness::ended, 0};
   const auto found = look_up(process.pid);
@@ -139,7 +145,7 @@ std::string boot_id() {
 
 const std::string& kernel_boot_id() {
   // A look that fails throws, and the next call looks again: no answer must pass for one.
-  static const std::string kId = [] {
+  static const auto& kId = *new std::string([] {
     const std::string path = "/proc/sys/kernel/random/boot_id";
     FileContent content = read_regular_file(path, 4096);
     if (!content.ok()) {
@@ -147,7 +153,7 @@ const std::string& kernel_boot_id() {
     }
     content.text.resize(std::min(content.text.find('\n'), content.text.size()));
     return std::move(content.text);
-  }();
+  }());
   return kId;
 }
 

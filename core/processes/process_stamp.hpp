@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 
 namespace gantry {
@@ -17,6 +18,9 @@ struct ProcessStamp {
 /// The calling process. Cheap after its first call.
 /// Throws: Error that names the cause if the system does not tell.
 [[nodiscard]] ProcessStamp this_process();
+
+/// The process that has this number now; none if there is none or the system does not tell.
+[[nodiscard]] std::optional<ProcessStamp> find_process(std::int32_t pid) noexcept;
 
 /// The state of a process. `ended` holds for zombies too, once no thread of theirs is left.
 enum class Liveness { running, stopped, ended, unknown };

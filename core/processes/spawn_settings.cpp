@@ -53,8 +53,8 @@ SpawnSettings::~SpawnSettings() {
   posix_spawnattr_destroy(&attributes_);
 }
 
-void SpawnSettings::start_in(const std::string& folder) {
-  check(posix_spawn_file_actions_addchdir_np(&actions_, folder.c_str()));
+void SpawnSettings::start_in(int folder) {
+  check(posix_spawn_file_actions_addfchdir_np(&actions_, folder));
 }
 
 void SpawnSettings::lead_group() {

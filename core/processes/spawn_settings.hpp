@@ -2,8 +2,6 @@
 
 #include <spawn.h>
 
-#include <string>
-
 namespace gantry {
 
 /// How posix_spawn starts a program of another developer from inside a user's process: with default
@@ -22,8 +20,8 @@ class SpawnSettings {
   SpawnSettings(const SpawnSettings&) = delete;
   SpawnSettings& operator=(const SpawnSettings&) = delete;
 
-  /// The program starts in `folder`. Throws: as the constructor.
-  void start_in(const std::string& folder);
+  /// The program starts in the open directory `folder`. Throws: as the constructor.
+  void start_in(int folder);
   /// The program leads a process group of its own, which kill() ends with its children. Throws: as
   /// the constructor.
   void lead_group();

@@ -69,9 +69,23 @@ std::string escape_control_characters(std::string_view text, LineEnds line_ends)
   }
 }
 
+bool has_hidden_controls(std::string_view text) {
+  while (!text.empty()) {
+    const Character next = first_character(text);
+    if (next.length > 0 && next.code >= 0x7f && is_control(next.code)) return true;
+    text.remove_prefix(std::max<std::size_t>(next.length, 1));
+  }
+  return false;
+}
+
 std::string escape_xml(std::string_view text) {
+  const auto is_forbidden = [](char c) {
+    return static_cast<unsigned char>(c) < 0x20 && c != '\n' && c != '\t';
+  };
+  std::string allowed(text);
+  std::replace_if(allowed.begin(), allowed.end(), is_forbidden, ' ');
   std::string result;
-  for (const char c : text) {
+  for (const char c : escape_control_characters(allowed, LineEnds::keep)) {
     switch (c) {
       case '&':
         result += "&amp;";
@@ -86,7 +100,7 @@ std::string escape_xml(std::string_view text) {
         result += "&quot;";
         break;
       default:
-        result += static_cast<unsigned char>(c) < 0x20 && c != '\n' && c != '\t' ? ' ' : c;
+        result += c;
     }
   }
   return result;

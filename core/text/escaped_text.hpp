@@ -13,7 +13,9 @@ enum class LineEnds { escape, keep };
 
 /// `text` without anything that a terminal acts on: control characters, C1 ones included, marks
 /// that change the direction of text, and bytes that are no UTF-8 become "\x1b" or "\u202e".
-/// Everything that another process wrote passes through here before it is printed or thrown.
+///
+/// Texts of other processes and files pass through here by their type: in the constructor of Error,
+/// in the log, in a Topology, and as JSON and XML. Other output calls it.
 [[nodiscard]] std::string escape_control_characters(std::string_view text,
                                                     LineEnds line_ends = LineEnds::escape);
 
@@ -23,8 +25,12 @@ template <std::size_t Size>
   return escape_control_characters({field, strnlen(field, Size)});
 }
 
+/// True if `text` has control characters that JSON and XML leave as they are: DEL, C1 ones, and
+/// marks that change the direction of text.
+[[nodiscard]] bool has_hidden_controls(std::string_view text);
+
 /// `text` as the content of an XML element or attribute. Control characters that XML does not allow
-/// become spaces.
+/// become spaces, others are escaped as above.
 [[nodiscard]] std::string escape_xml(std::string_view text);
 
 }  // namespace gantry

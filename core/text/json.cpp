@@ -6,6 +6,8 @@
 #include <nlohmann/json.hpp>
 #include <ostream>
 
+#include "core/text/escaped_text.hpp"
+
 namespace gantry {
 namespace {
 
@@ -33,7 +35,9 @@ void append_string(std::string& out, std::string_view text) {
   if (is_plain) {
     ((out += '"') += text) += '"';
   } else {
-    out += nlohmann::json(text).dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
+    // "\u202e" says the same, and does not turn the text around on a terminal.
+    out += nlohmann::json(text).dump(-1, ' ', has_hidden_controls(text),
+                                     nlohmann::json::error_handler_t::replace);
   }
 }
 
@@ -57,6 +61,17 @@ void write_all(std::string& out, char begin, const Range& range, char end, int i
   }
   if (!range.empty()) break_line(out, indent, depth);
   out += end;
+}
+
+// nlohmann's parser takes a null character for the end of the text, and ignores what follows it.
+void refuse_null_character(std::string_view text) {
+  const std::size_t at = text.find('\0');
+  if (at == text.npos) return;
+  const std::string_view before = text.substr(0, at);
+  const std::size_t line_start = before.rfind('\n') + 1;  // 0 on the first line
+  throw InvalidArgument(
+      fmt::format("parse error at line {}, column {}: expected JSON text, but got a null character",
+                  1 + std::ranges::count(before, '\n'), at - line_start + 1));
 }
 
 // Hands the events of nlohmann's parser to a JsonHandler.
@@ -344,6 +359,7 @@ std::string JsonError::text_in(const Json& root) const {
 }
 
 void parse_json(std::string_view text, JsonHandler& handler) {
+  refuse_null_character(text);
   Events events(handler);
   nlohmann::json::sax_parse(text.begin(), text.end(), &events);
 }

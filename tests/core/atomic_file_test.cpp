@@ -99,14 +99,46 @@ TEST_F(AtomicFileTest, ANewFileHasThePermissionsOfTheUmask) {
   EXPECT_EQ(static_cast<unsigned>(fs::status(folder_ / "file").permissions()), 0640U);
 }
 
-TEST_F(AtomicFileTest, APipeIsWrittenInPlace) {
+TEST_F(AtomicFileTest, ADescriptorIsWrittenInPlace) {
+  int ends[2];
+  ASSERT_EQ(pipe(ends), 0);
+  write("/dev/fd/" + std::to_string(ends[1]), "new");
+  write("/proc/self/fd/" + std::to_string(ends[1]), "er");
+  close(ends[1]);
+  char text[16] = {};
+  EXPECT_EQ(read(ends[0], text, sizeof text), 5);
+  EXPECT_STREQ(text, "newer");
+  close(ends[0]);
+}
+
+// Its reader may never come.
+TEST_F(AtomicFileTest, ANamedPipeIsRefused) {
   ASSERT_EQ(mkfifo((folder_ / "pipe").c_str(), 0600), 0);
-  std::string received;
-  std::thread reader([&] { received = content_of(folder_ / "pipe"); });
-  write(folder_ / "pipe", "new");
-  reader.join();
-  EXPECT_EQ(received, "new");
+  EXPECT_THAT([&] { write(folder_ / "pipe", "new"); },
+              ThrowsMessage<Error>(::testing::EndsWith("/pipe': a named pipe")));
   EXPECT_TRUE(fs::is_fifo(folder_ / "pipe"));
+  EXPECT_THAT(names(), ElementsAre("pipe"));
+}
+
+TEST_F(AtomicFileTest, FilesAndLinksOfOtherUsersAreRefused) {
+  constexpr uid_t kOtherUser = 12345;
+  std::ofstream(folder_ / "own") << "own";
+  std::ofstream(folder_ / "theirs") << "theirs";
+  fs::create_symlink("own", folder_ / "link");
+  if (lchown((folder_ / "link").c_str(), kOtherUser, gid_t(-1)) != 0) {
+    GTEST_SKIP() << "only root gives files away";
+  }
+  ASSERT_EQ(chown((folder_ / "theirs").c_str(), kOtherUser, gid_t(-1)), 0);
+  EXPECT_THAT([&] { write(folder_ / "link", "new"); },
+              ThrowsMessage<Error>(::testing::EndsWith(
+                  "/link': the link 'link' belongs to user 12345, and this process runs as user "
+                  "0")));
+  EXPECT_THAT([&] { write(folder_ / "theirs", "new"); },
+              ThrowsMessage<Error>(::testing::EndsWith(
+                  "/theirs': it belongs to user 12345, and this process runs as user 0")));
+  EXPECT_EQ(content_of(folder_ / "own"), "own");
+  EXPECT_EQ(content_of(folder_ / "theirs"), "theirs");
+  EXPECT_THAT(names(), ::testing::SizeIs(3));
 }
 
 TEST_F(AtomicFileTest, FilesOfOthersAreNotTakenForTemporaryOnes) {

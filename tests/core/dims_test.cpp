@@ -6,6 +6,8 @@
 #include <functional>
 #include <sstream>
 #include <type_traits>
+#include <unordered_map>
+#include <unordered_set>
 #include <vector>
 
 #include <gantry/core/error.hpp>
@@ -105,6 +107,25 @@ TEST(DimsTest, IteratesInPlace) {
   dims[0] = 9;
   EXPECT_EQ(dims, Dims({9, 4, 6}));
   EXPECT_EQ(dims.data()[2], 6);
+}
+
+TEST(DimsTest, EqualListsHaveEqualHashes) {
+  const std::hash<Dims> hash;
+  Dims grown{2, 3};
+  grown.push_back(4);
+  grown.erase(2);
+  EXPECT_EQ(hash(grown), hash(Dims{2, 3}));
+  std::unordered_map<Shape, int> ids;
+  int count = 0;
+  for (std::int64_t i = 0; i < 20; ++i) {
+    for (std::int64_t j = 0; j < 20; ++j) ids[Shape{i, j}] = count++;
+    ids[Shape{i}] = count++;
+  }
+  ids[Shape{}] = count++;
+  EXPECT_EQ(ids.size(), static_cast<std::size_t>(count));
+  std::unordered_set<std::size_t> hashes;
+  for (const auto& [shape, id] : ids) hashes.insert(hash(shape));
+  EXPECT_GT(hashes.size(), ids.size() * 9 / 10);
 }
 
 }  // namespace

@@ -25,6 +25,12 @@ TEST(ErrorTest, DeviceIsAStringAndCopiesDoNotThrow) {
                 !std::is_nothrow_copy_constructible_v<OomReport>);
 }
 
+TEST(ErrorTest, NamesInTheTextCannotMoveACursor) {
+  const Error error("open: failed to read '\x1b[2J\u202e\u009b':\n\tno\r such file");
+  EXPECT_STREQ(error.what(), "open: failed to read '\\x1b[2J\\u202e\\x9b':\n\tno\\x0d such file");
+  EXPECT_STREQ(InvalidArgument("größer \x7f").what(), "größer \\x7f");
+}
+
 TEST(ErrorTest, DeviceIsEmptyWhereNoneTakesPart) {
   EXPECT_EQ(ShapeError("no device here").device(), "");
 }

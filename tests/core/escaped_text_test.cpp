@@ -68,6 +68,16 @@ TEST(EscapedTextTest, XmlHasNoMarkupAndNoControlCharacters) {
   EXPECT_EQ(escape_xml("a<b>&\"c\""), "a&lt;b&gt;&amp;&quot;c&quot;");
   EXPECT_EQ(escape_xml(std::string_view("\x1b[1m\0\n\t", 7)), " [1m \n\t");
   EXPECT_EQ(escape_xml("größer"), "größer");
+  EXPECT_EQ(escape_xml("a\u202e\u009b\x7f\xff"), "a\\u202e\\x9b\\x7f\\xff");
+}
+
+TEST(EscapedTextTest, HiddenControlsAreThoseThatJsonLeaves) {
+  for (const char* const text : {"\x7f", "\u009b", "a\u202eb", "\u2069", "\xff\u200e"}) {
+    EXPECT_TRUE(has_hidden_controls(text)) << text;
+  }
+  for (const char* const text : {"", "plain", "größer", "\x1b[1m\n", "\xff\xc2"}) {
+    EXPECT_FALSE(has_hidden_controls(text)) << text;
+  }
 }
 
 }  // namespace

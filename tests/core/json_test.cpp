@@ -1,5 +1,6 @@
 #include "core/text/json.hpp"
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -129,6 +130,16 @@ TEST(JsonTest, EveryByteIsWritten) {
   EXPECT_EQ(valid_utf8("a\xff…\xe2\x80"), "a\uFFFD…\uFFFD");
 }
 
+TEST(JsonTest, NothingThatATerminalActsOnIsWritten) {
+  for (const char* const text : {"\u202egpu", "\u009b31m", "a\x7f", "\x1b[31m", "é\u2066"}) {
+    const std::string written = Json::object({{text, text}}).dump();
+    EXPECT_EQ(written.find(text), std::string::npos) << written;
+    EXPECT_EQ(Json::parse(written).members()[0].first, text);
+    EXPECT_EQ(Json::parse(written).members()[0].second, text);
+  }
+  EXPECT_EQ(Json("\u202e").dump(), R"("\u202e")");
+}
+
 TEST(JsonTest, NumbersAtTheirLimits) {
   constexpr auto kMin = std::numeric_limits<std::int64_t>::min();
   constexpr auto kMax = std::numeric_limits<std::uint64_t>::max();
@@ -220,6 +231,21 @@ TEST(JsonTest, WhatIsNoJsonIsRefusedWithItsPosition) {
   EXPECT_TRUE(problem("{\"a\": 1,\n \"b\": }").starts_with("parse error at line 2, column 7: "));
   EXPECT_TRUE(problem("[1] 2").starts_with("parse error at line 1"));
   EXPECT_TRUE(problem("\"\xff\"").starts_with("parse error at line 1"));
+  // A parser that stops at a null character would read only a part of these files.
+  using namespace std::string_view_literals;
+  EXPECT_EQ(problem("{}\0{\"a\": 1}"sv),
+            "parse error at line 1, column 3: expected JSON text, but got a null character");
+  EXPECT_EQ(problem("{\n \"a\":\0 1}"sv),
+            "parse error at line 2, column 6: expected JSON text, but got a null character");
+  for (const std::string_view text : {"\0"sv, "\0{}"sv, "[1]\0"sv, "[1\0]"sv, "[1,\0 2]"sv,
+                                      "\"a\0b\""sv, "1\0"sv, "tr\0ue"sv, "{}\0 \xff\xfe ELF"sv}) {
+    EXPECT_THAT(problem(text), ::testing::HasSubstr("but got a null character")) << text;
+  }
+  EXPECT_EQ(Json::parse(R"("\u0000")"), "\0"sv) << "an escape is no null character";
+  for (const std::string_view text :
+       {"{}{}", "{} x", "[1],", "1 2", "{}\x0b", "\"a\"\"b\"", "{}}"}) {
+    EXPECT_TRUE(problem(text).starts_with("parse error")) << text;
+  }
   EXPECT_EQ(problem("[1e999]"), "parse error: number overflow parsing '1e999'");
   EXPECT_TRUE(problem(std::string(100'000, '[')).starts_with("parse error"));
 }

@@ -140,6 +140,16 @@ TEST(ProcessStampTest, AWatchWithoutADescriptorAsks) {
   EXPECT_TRUE(watch.has_ended());
 }
 
+TEST(ProcessStampTest, AProcessIsFoundByItsNumber) {
+  Child child;
+  const ProcessStamp stamp = child.stamp();
+  EXPECT_EQ(find_process(stamp.pid), stamp);
+  EXPECT_EQ(find_process(getpid()), this_process());
+  child.end();
+  EXPECT_NE(find_process(stamp.pid), stamp);
+  EXPECT_EQ(find_process(-1), std::nullopt);
+}
+
 TEST(ProcessStampTest, AWatchThatCannotTellWhoseNumberItIsKeepsNoDescriptor) {
   Child child;
   const DescriptorLimit limit(1);  // for the process, none for a look at it

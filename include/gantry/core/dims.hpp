@@ -5,6 +5,7 @@
 #include <concepts>
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <initializer_list>
 #include <iterator>
 #include <ostream>
@@ -101,3 +102,15 @@ using Shape = Dims;
 GANTRY_API std::ostream& operator<<(std::ostream& out, const Dims& dims);
 
 }  // namespace gantry
+
+/// A hash that is equal for equal lists.
+template <>
+struct std::hash<gantry::Dims> {
+  std::size_t operator()(const gantry::Dims& dims) const noexcept {
+    auto hash = static_cast<std::size_t>(dims.size());
+    for (const std::int64_t value : dims) {
+      hash ^= std::hash<std::int64_t>{}(value) + 0x9E3779B97F4A7C15u + (hash << 6) + (hash >> 2);
+    }
+    return hash;
+  }
+};

@@ -22,7 +22,8 @@ struct Variable {
 /// docs/reference/environment.md.
 [[nodiscard]] GANTRY_API const std::vector<Variable>& variables();
 
-/// Value of `name`, none if unset. Reads the environment anew at each call.
+/// Value of `name`, none if unset. Reads the environment anew at each call. Programs with more
+/// rights than their caller, such as set-user-id programs, have no variables.
 [[nodiscard]] GANTRY_API std::optional<std::string> get(const char* name);
 /// Value of `name` as a whole decimal number in [min, max], none if unset or empty.
 /// Throws: InvalidArgument that names the variable, its value and the range.
