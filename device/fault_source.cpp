@@ -16,6 +16,17 @@ struct Sources {
   std::vector<FaultSource*> all;
 };
 
+// True while the thread asks sources. A source may call gantry, which would ask them again.
+thread_local constinit bool is_asking = false;
+
+class Asking {
+ public:
+  Asking() { is_asking = true; }
+  ~Asking() { is_asking = false; }
+  Asking(const Asking&) = delete;
+  Asking& operator=(const Asking&) = delete;
+};
+
 // Never destroyed: communicators may outlive static objects.
 Sources& sources() {
   static auto* instance = new Sources;
@@ -40,6 +51,8 @@ void raise_source_faults(int device) {
   if (sources().count.load(std::memory_order_acquire) == 0) [[likely]] {
     return;
   }
+  if (is_asking) return;
+  const Asking asking;
   const std::shared_lock lock(sources().mutex);
   for (FaultSource* source : sources().all) {
     if (source->fault_device() == device && source->has_fault()) source->raise_fault();
@@ -50,6 +63,8 @@ bool any_source_fault() noexcept {
   if (sources().count.load(std::memory_order_acquire) == 0) [[likely]] {
     return false;
   }
+  if (is_asking) return false;
+  const Asking asking;
   const std::shared_lock lock(sources().mutex);
   for (const FaultSource* source : sources().all) {
     if (source->has_fault()) return true;

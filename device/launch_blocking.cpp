@@ -9,7 +9,7 @@
 #include <gantry/core/error.hpp>
 #include <gantry/extend/driver.hpp>
 
-#include "device/call_place.hpp"
+#include "core/stacks/call_place.hpp"
 
 namespace gantry {
 

@@ -4,21 +4,16 @@
 
 #include <ostream>
 
-#include <gantry/core/env.hpp>
 #include <gantry/core/error.hpp>
 #include <gantry/device/properties.hpp>
 
 #include "core/text/escaped_text.hpp"
-#include "device/nvml/device_monitor.hpp"
+#include "device/device_monitor.hpp"
+#include "machine/nvml/loaded_nvml.hpp"
+#include "machine/process_ids.hpp"
 
 namespace gantry {
 namespace {
-
-// Leaked: static destructors of the program may still call it.
-const Nvml& nvml() {
-  static const Nvml& loaded = *new Nvml(env::get("GANTRY_NVML_PATH").value_or(Nvml::kDefaultPath));
-  return loaded;
-}
 
 // `value` is what the operation reads, for errors.
 DeviceMonitor monitor_of(Device device, const char* operation, const char* value) {
@@ -33,7 +28,7 @@ DeviceMonitor monitor_of(Device device, const char* operation, const char* value
                                    operation, value, resolved.str()),
                        resolved.str());
   }
-  return DeviceMonitor(nvml(), device_properties(resolved).uuid, resolved.str());
+  return DeviceMonitor(machine::loaded_nvml(), device_properties(resolved).uuid, resolved.str());
 }
 
 }  // namespace
@@ -60,7 +55,7 @@ int clock_rate(Device device) {
 
 GpuProcessList list_gpu_processes(Device device) {
   const DeviceMonitor monitor = monitor_of(device, "list_gpu_processes", "the processes");
-  return {device.resolved(), monitor.processes(has_host_process_ids())};
+  return {device.resolved(), monitor.processes(machine::has_host_process_ids())};
 }
 
 std::string GpuProcessList::str() const {

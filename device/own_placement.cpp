@@ -11,28 +11,28 @@
 #include <gantry/core/log.hpp>
 #include <gantry/device/properties.hpp>
 
-#include "device/topology/binding.hpp"
+#include "machine/topology/binding.hpp"
 
 namespace gantry {
 namespace {
 
-Topology read_visible_topology() {
-  TopologyOptions options = topology_options_from_environment();
+machine::Topology read_visible_topology() {
+  machine::TopologyOptions options = machine::topology_options_from_environment();
   options.skip_links = true;
   for (int i = 0; i < device_count(); ++i) {
     const DeviceProperties& properties = device_properties(Device::cuda(i));
     options.known_gpus.push_back({properties.uuid, properties.pci_bus_id});
   }
-  return discover_topology(options);
+  return machine::discover_topology(options);
 }
 
 // The plan of the ranks of this machine. With one device each, a scheduler has dealt them out, and
 // this rank knows no other.
-Plan plan_of(const LocalRank& rank, PlanOptions options) {
+machine::Plan plan_of(const LocalRank& rank, machine::PlanOptions options) {
   // All CPUs of the control group: another launcher's mask is what the user wants to replace.
-  Topology machine = visible_topology();
-  CpuSet all;
-  for (const Topology::Core& core : machine.cores) all = all | core.cpus;
+  machine::Topology machine = visible_topology();
+  machine::CpuSet all;
+  for (const machine::Topology::Core& core : machine.cores) all = all | core.cpus;
   if (!all.empty()) machine.allowed_cpus.value = all;
   const auto devices = static_cast<int>(machine.gpus.size());
   options.is_order_given = true;
@@ -41,13 +41,13 @@ Plan plan_of(const LocalRank& rank, PlanOptions options) {
 }
 
 void bind(const LocalRank& rank, const std::string& wish) {
-  PlanOptions options;
+  machine::PlanOptions options;
   try {
     options.set_bind(wish);
-    const Plan placed = plan_of(rank, std::move(options));
+    const machine::Plan placed = plan_of(rank, std::move(options));
     const auto at = static_cast<std::size_t>(rank.local_rank);
-    const RankPlacement& own = placed.ranks[at < placed.ranks.size() ? at : 0];
-    for (const std::string& text : describe(Binding(own.cpus, own.memory_node).apply())) {
+    const machine::RankPlacement& own = placed.ranks[at < placed.ranks.size() ? at : 0];
+    for (const std::string& text : describe(machine::Binding(own.cpus, own.memory_node).apply())) {
       logging::warn(fmt::format("rank {}: {}", rank.rank, text));
     }
     logging::info(fmt::format("rank {}: GANTRY_BIND={}: CPUs {}; {}", rank.rank, wish,
@@ -59,16 +59,16 @@ void bind(const LocalRank& rank, const std::string& wish) {
 }
 
 // Whether something has bound this process: a look at the machine costs tens of milliseconds.
-bool is_bound(const CpuSet& cpus) {
-  const TopologyOptions options = topology_options_from_environment();
+bool is_bound(const machine::CpuSet& cpus) {
+  const machine::TopologyOptions options = machine::topology_options_from_environment();
   if (platform() == Platform::simulated && options.file.empty()) return false;
   return static_cast<long>(cpus.size()) < sysconf(_SC_NPROCESSORS_ONLN) || !options.file.empty();
 }
 
 }  // namespace
 
-const Topology& visible_topology() {
-  static const Topology kTopology = read_visible_topology();
+const machine::Topology& visible_topology() {
+  static const auto& kTopology = *new machine::Topology(read_visible_topology());
   return kTopology;
 }
 
@@ -79,9 +79,9 @@ void place_process(const LocalRank& rank, Device device) {
     bind(rank, wish);
     return;
   }
-  const CpuSet cpus = current_cpus();
+  const machine::CpuSet cpus = machine::current_cpus();
   if (!is_bound(cpus)) return;
-  const std::string problem = binding_warning(visible_topology(), device.index, cpus);
+  const std::string problem = machine::binding_warning(visible_topology(), device.index, cpus);
   if (problem.empty()) return;
   logging::warn(
       fmt::format("rank {}: {}; set GANTRY_BIND=auto, or start with mpirun --bind-to none or srun "

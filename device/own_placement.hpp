@@ -2,13 +2,13 @@
 #pragma once
 
 #include <gantry/device/device.hpp>
-#include <gantry/device/topology.hpp>
+#include <gantry/machine/topology.hpp>
 
 namespace gantry {
 
 /// The machine with the visible devices, in the order of cuda:0, cuda:1, … Read once.
 /// Throws: InvalidArgument if GANTRY_TOPO_FILE cannot be used.
-[[nodiscard]] const Topology& visible_topology();
+[[nodiscard]] const machine::Topology& visible_topology();
 
 /// A rank of a job, among those of its machine.
 struct LocalRank {

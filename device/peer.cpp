@@ -38,6 +38,7 @@ struct EnabledPeers {
   std::mutex turn;  ///< held over a whole call; taken before `mutex`
   std::mutex mutex;
   std::set<std::pair<int, int>> pairs;
+  std::set<std::pair<int, int>> complete;  ///< those that every listener has acted on
   std::vector<std::function<void(int, int)>> listeners;
 };
 
@@ -63,8 +64,12 @@ void enable_peer_access(Device from, Device to) {
         fmt::format("enable_peer_access: cuda:{} has no peer access to cuda:{}", source, target),
         Device::cuda(source).str());
   }
-  driver().enable_peer_access(source, target);
   EnabledPeers& enabled = enabled_peers();
+  {
+    const std::lock_guard lock(enabled.mutex);
+    if (enabled.complete.contains({source, target})) return;
+  }
+  driver().enable_peer_access(source, target);
   // One caller at a time: the second one may use the access only after the listeners acted on it.
   const std::lock_guard turn(enabled.turn);
   std::vector<std::function<void(int, int)>> listeners;
@@ -80,6 +85,8 @@ void enable_peer_access(Device from, Device to) {
     enabled.pairs.erase({source, target});
     throw;
   }
+  const std::lock_guard lock(enabled.mutex);
+  enabled.complete.emplace(source, target);
 }
 
 std::vector<int> devices_with_access_to(int owner) {

@@ -13,15 +13,15 @@
 #include <gantry/core/env.hpp>
 #include <gantry/core/error.hpp>
 #include <gantry/core/log.hpp>
-#include <gantry/device/visible_devices.hpp>
+#include <gantry/machine/visible_devices.hpp>
 
 #include "core/env_check.hpp"
 #include "device/cuda/cuda_platform.hpp"
 #include "device/launch_blocking.hpp"
 #include "device/sanitizers.hpp"
 #include "device/sim/sim_driver.hpp"
-#include "device/sim/sim_identity.hpp"
 #include "device/sync_debug_driver.hpp"
+#include "machine/sim_identity.hpp"
 
 namespace gantry {
 

@@ -13,7 +13,7 @@
 #include <gantry/core/log.hpp>
 
 #include "core/env_check.hpp"
-#include "device/call_place.hpp"
+#include "core/stacks/call_place.hpp"
 #include "device/platform.hpp"
 
 namespace gantry {

@@ -7,6 +7,8 @@
 #include <gantry/core/error.hpp>
 #include <gantry/core/log.hpp>
 
+#include "core/files/output_file.hpp"
+#include "device/capture_devices.hpp"
 #include "device/cuda/conditions/capture_bodies.hpp"
 #include "device/cuda/cuda_api.hpp"
 #include "device/cuda/cuda_check.hpp"
@@ -84,8 +86,10 @@ void capture_launch(cudaGraph_t graph, NativeStream stream) {
 void CudaDriver::begin_capture(NativeStream stream, CaptureMode mode) {
   const cuda::ContextScope scope(stream.device);
   static_cast<void>(stream_identity(stream));  // cannot be asked in the capture
-  GANTRY_CUDA_CHECK(cudaStreamBeginCapture(native(stream), native(mode)), "beginning a capture",
-                    stream);
+  OpenCaptures::add(stream.handle);
+  const cudaError_t status = cudaStreamBeginCapture(native(stream), native(mode));
+  if (status != cudaSuccess && !is_capturing(stream)) OpenCaptures::remove(stream.handle);
+  GANTRY_CUDA_CHECK_STATUS(status, "cudaStreamBeginCapture", "beginning a capture", stream);
   CaptureBodies::instance().began(native(stream), cuda::own_capture_id(stream));
 }
 
@@ -104,7 +108,10 @@ NativeGraph CudaDriver::end_capture(NativeStream stream) {
   const CaptureBodies::Ended ended = bodies.forget(id);
   bodies.ended(native(stream));
   cudaGraph_t captured = nullptr;
-  GANTRY_CUDA_CHECK(cudaStreamEndCapture(native(stream), &captured), kDoing, stream);
+  const cudaError_t status = cudaStreamEndCapture(native(stream), &captured);
+  // Only the thread of the capture can end it.
+  if (status != cudaErrorStreamCaptureWrongThread) OpenCaptures::remove(stream.handle);
+  GANTRY_CUDA_CHECK_STATUS(status, "cudaStreamEndCapture", kDoing, stream);
   auto graph = std::make_unique<CudaGraph>();
   graph->nodes.reset(captured);
   graph->has_conditions = ended.has_conditions;
@@ -181,6 +188,7 @@ void CudaDriver::launch_graph(NativeGraph graph, NativeStream stream) {
     capture_launch(graph_of(graph).nodes.get(), stream);
     return;
   }
+  const cuda::RelaxedCaptureScope relaxed;  // the first launch uploads the graph
   GANTRY_CUDA_CHECK(cudaGraphLaunch(graph_of(graph).executable.get(), native(stream)),
                     "launching a graph", stream);
 }
@@ -206,7 +214,14 @@ bool CudaDriver::update_graph(NativeGraph graph, NativeGraph source) {
 
 void CudaDriver::dump_graph(NativeGraph graph, const std::string& path) {
   const cuda::ContextScope scope;
-  GANTRY_CUDA_CHECK(cudaGraphDebugDotPrint(graph_of(graph).nodes.get(), path.c_str(),
+  // By its name CUDA would follow a link of another user: Note [Files in folders of other users].
+  const OutputFile opened = open_output(path);
+  if (!opened.ok()) {
+    GANTRY_CUDA_CHECK_STATUS(cudaErrorOperatingSystem, "cudaGraphDebugDotPrint",
+                             "writing a graph to " + path + " (" + opened.problem + ")");
+  }
+  const std::string file = "/proc/self/fd/" + std::to_string(opened.file.get());
+  GANTRY_CUDA_CHECK(cudaGraphDebugDotPrint(graph_of(graph).nodes.get(), file.c_str(),
                                            cudaGraphDebugDotFlagsVerbose),
                     "writing a graph to " + path);
 }

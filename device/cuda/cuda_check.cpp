@@ -5,6 +5,9 @@
 #include <gantry/core/error.hpp>
 #include <gantry/core/log.hpp>
 
+#include "core/stacks/call_place.hpp"
+#include "device/memory_reclaim.hpp"
+
 namespace gantry::cuda {
 
 namespace {
@@ -43,11 +46,21 @@ Activity activity(std::string_view doing, NativeStream stream) {
   return {fmt::format("{} on stream {} of {}", doing, fmt::ptr(stream.handle), name), name};
 }
 
+bool is_worth_repeating(std::string_view /*doing*/, int device) noexcept {
+  clear_error();
+  return reclaim_memory(device);
+}
+
+bool is_worth_repeating(std::string_view doing, NativeStream stream) noexcept {
+  return is_worth_repeating(doing, stream.device);
+}
+
 void raise(cudaError_t status, std::string_view call, const Activity& activity,
            std::source_location where) {
   clear_error();
-  throw CudaError(message(status, call, activity.text), static_cast<int>(status),
-                  cudaGetErrorName(status), activity.device, where);
+  throw CudaError(
+      message(status, call, activity.text) + capture_error_place(static_cast<int>(status)),
+      static_cast<int>(status), cudaGetErrorName(status), activity.device, where);
 }
 
 void warn(cudaError_t status, std::string_view call, const char* doing) noexcept {

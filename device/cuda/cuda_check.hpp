@@ -20,6 +20,11 @@ struct Activity {
 [[nodiscard]] Activity activity(std::string_view doing, int device);
 [[nodiscard]] Activity activity(std::string_view doing, NativeStream stream);
 
+/// For a call that found no memory: true if cached memory was released for it; see Note [Memory of
+/// the driver]. The arguments are those of activity().
+[[nodiscard]] bool is_worth_repeating(std::string_view doing, int device = -1) noexcept;
+[[nodiscard]] bool is_worth_repeating(std::string_view doing, NativeStream stream) noexcept;
+
 /// Throws the CudaError for `status`; `call` is the function's name or the source text of the call.
 [[noreturn]] void raise(cudaError_t status, std::string_view call, const Activity& activity,
                         std::source_location where = std::source_location::current());
@@ -35,12 +40,17 @@ void clear_error() noexcept;
 
 }  // namespace gantry::cuda
 
-/// Evaluates a CUDA runtime or driver call once and throws CudaError if it failed.
+/// Evaluates a CUDA runtime or driver call and throws CudaError if it failed. A call that finds no
+/// memory is evaluated again as long as cached memory is released for it.
 ///
 /// The rest are the arguments of gantry::cuda::activity; they are evaluated only on failure.
 #define GANTRY_CUDA_CHECK(call, ...)                                                      \
   do {                                                                                    \
-    const auto gantry_status = static_cast<cudaError_t>(call);                            \
+    auto gantry_status = static_cast<cudaError_t>(call);                                  \
+    while (gantry_status == cudaErrorMemoryAllocation &&                                  \
+           ::gantry::cuda::is_worth_repeating(__VA_ARGS__)) {                             \
+      gantry_status = static_cast<cudaError_t>(call);                                     \
+    }                                                                                     \
     if (gantry_status != cudaSuccess) [[unlikely]] {                                      \
       ::gantry::cuda::raise(gantry_status, #call, ::gantry::cuda::activity(__VA_ARGS__)); \
     }                                                                                     \

@@ -4,6 +4,7 @@
 #include <atomic>
 #include <cstdint>
 
+#include "device/background_calls.hpp"
 #include "device/cuda/cuda_api.hpp"
 #include "device/cuda/cuda_check.hpp"
 
@@ -37,9 +38,11 @@ int actual_device() {
 CUcontext primary_context(int device) {
   std::atomic<CUcontext>& slot = retained.at(static_cast<std::size_t>(device));
   if (CUcontext known = slot.load(std::memory_order_acquire)) return known;
+  const RelaxedCaptureScope relaxed;  // a capture may be the first to use the device
   CUcontext context = nullptr;
   GANTRY_CUDA_CHECK(api().cuDevicePrimaryCtxRetain(&context, device), "creating the context",
                     device);
+  close_background_calls_at_exit();
   // Two threads may retain it at once; both get the same context.
   slot.store(context, std::memory_order_release);
   return context;

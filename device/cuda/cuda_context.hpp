@@ -34,8 +34,15 @@ class ContextScope {
   bool pushed_ = false;
 };
 
-/// Lets the thread allocate and query while a stream is captured; otherwise CUDA would refuse and
-/// spoil the capture.
+/// Note [Calls in captures]
+/// While a stream is captured, CUDA refuses "potentially unsafe" calls and spoils the capture:
+/// allocations, frees, queries, mappings, peer access. The mode of the capture says on which
+/// threads. They are unsafe for a program that records what they submit. Those of the driver submit
+/// nothing, so each one relaxes the mode of its own thread (cudaThreadExchangeStreamCaptureMode).
+/// CUDA still refuses calls that conflict with the capture itself in every mode: to query or
+/// synchronize with a captured stream, a captured event, or a device with a captured stream.
+
+/// Allows potentially unsafe calls to the thread while a stream is captured.
 class RelaxedCaptureScope {
  public:
   RelaxedCaptureScope() noexcept;

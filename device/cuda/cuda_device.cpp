@@ -48,6 +48,7 @@ DeviceProperties CudaDriver::properties(int device) {
 
 NativeMemoryInfo CudaDriver::memory_info(int device) {
   const cuda::ContextScope scope(device);
+  const cuda::RelaxedCaptureScope relaxed;
   NativeMemoryInfo info;
   GANTRY_CUDA_CHECK(cudaMemGetInfo(&info.free, &info.total), "reading the free memory", device);
   return info;
@@ -83,6 +84,7 @@ bool CudaDriver::has_peer_atomics(int from, int to) {
 
 void CudaDriver::enable_peer_access(int from, int to) {
   const cuda::ContextScope scope(from);
+  const cuda::RelaxedCaptureScope relaxed;
   const cudaError_t status = cudaDeviceEnablePeerAccess(to, 0);
   if (status == cudaErrorPeerAccessAlreadyEnabled) {
     cuda::clear_error();

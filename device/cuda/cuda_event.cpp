@@ -161,6 +161,7 @@ void CudaDriver::synchronize_event(NativeEvent event) {
 }
 
 float CudaDriver::elapsed_ms(NativeEvent begin, NativeEvent end) {
+  const cuda::RelaxedCaptureScope relaxed;
   float milliseconds = 0;
   GANTRY_CUDA_CHECK(
       cuda::api().cuEventElapsedTime(&milliseconds, cuda::native(begin), cuda::native(end)),

@@ -33,6 +33,7 @@ OpenedMemory& opened() {
 NativeMemoryHandle CudaDriver::export_memory(void* base) {
   const PointerInfo info = pointer_info(base);
   const cuda::ContextScope scope(info.device >= 0 ? info.device : current_device());
+  const cuda::RelaxedCaptureScope relaxed;
   cudaIpcMemHandle_t handle{};
   GANTRY_CUDA_CHECK(cudaIpcGetMemHandle(&handle, base),
                     fmt::format("exporting the memory at {}", fmt::ptr(base)));
@@ -75,6 +76,7 @@ void CudaDriver::close_memory(void* base) {
 NativeEventHandle CudaDriver::export_event(NativeEvent event) {
   const int owner = cuda::event_owner(event);
   const cuda::ContextScope scope(owner >= 0 ? owner : current_device());
+  const cuda::RelaxedCaptureScope relaxed;
   cudaIpcEventHandle_t handle{};
   GANTRY_CUDA_CHECK(cudaIpcGetEventHandle(&handle, static_cast<cudaEvent_t>(event)),
                     "exporting an event");
@@ -83,6 +85,7 @@ NativeEventHandle CudaDriver::export_event(NativeEvent event) {
 
 NativeEvent CudaDriver::open_event(int device, const NativeEventHandle& handle) {
   const cuda::ContextScope scope(device);
+  const cuda::RelaxedCaptureScope relaxed;
   cudaEvent_t event = nullptr;
   GANTRY_CUDA_CHECK(cudaIpcOpenEventHandle(&event, std::bit_cast<cudaIpcEventHandle_t>(handle)),
                     "opening another process's event", device);

@@ -24,4 +24,10 @@ struct CudaProbe {
 /// simulated ones.
 [[nodiscard]] bool synchronizes_with_default(NativeStream stream) noexcept;
 
+/// As is_idle(), for a CUDA stream.
+[[nodiscard]] bool is_cuda_stream_idle(NativeStream stream) noexcept;
+
+/// As may_look_at(), for a CUDA stream.
+[[nodiscard]] bool may_look_at_cuda_stream(NativeStream stream) noexcept;
+
 }  // namespace gantry

@@ -117,6 +117,7 @@ bool CudaDriver::supports_memory_pools(int device) {
 
 void* CudaDriver::allocate_async(NativeStream stream, std::size_t bytes) {
   const cuda::ContextScope scope(stream.device);
+  const cuda::RelaxedCaptureScope relaxed;
   cudaMemPool_t pool = pool_of(stream.device);
   void* data = nullptr;
   const cudaError_t status =
@@ -133,6 +134,7 @@ void* CudaDriver::allocate_async(NativeStream stream, std::size_t bytes) {
 void CudaDriver::deallocate_async(void* data, NativeStream stream) {
   if (data == nullptr) return;
   const cuda::ContextScope scope(stream.device);
+  const cuda::RelaxedCaptureScope relaxed;
   GANTRY_CUDA_CHECK_FREE(cudaFreeAsync(data, static_cast<cudaStream_t>(stream.handle)),
                          fmt::format("freeing {}", fmt::ptr(data)), stream);
 }
@@ -150,6 +152,7 @@ NativePoolMemory CudaDriver::pool_memory(int device) {
   cudaMemPool_t pool = existing_pool(device);
   if (pool == nullptr) return {};
   const cuda::ContextScope scope(device);
+  const cuda::RelaxedCaptureScope relaxed;
   return {.used = attribute(pool, cudaMemPoolAttrUsedMemCurrent, device),
           .reserved = attribute(pool, cudaMemPoolAttrReservedMemCurrent, device),
           .used_high = attribute(pool, cudaMemPoolAttrUsedMemHigh, device),
@@ -160,6 +163,7 @@ void CudaDriver::reset_pool_peaks(int device) {
   cudaMemPool_t pool = existing_pool(device);
   if (pool == nullptr) return;
   const cuda::ContextScope scope(device);
+  const cuda::RelaxedCaptureScope relaxed;
   for (const cudaMemPoolAttr which : {cudaMemPoolAttrUsedMemHigh, cudaMemPoolAttrReservedMemHigh}) {
     std::uint64_t zero = 0;  // the only value that may be set
     GANTRY_CUDA_CHECK(cudaMemPoolSetAttribute(pool, which, &zero),

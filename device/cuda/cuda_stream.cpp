@@ -1,3 +1,4 @@
+#include "device/capture_devices.hpp"
 #include "device/cuda/conditions/capture_bodies.hpp"
 #include "device/cuda/cuda_api.hpp"
 #include "device/cuda/cuda_check.hpp"
@@ -26,6 +27,7 @@ Driver::PriorityRange CudaDriver::priority_range(int device) {
 
 NativeStream CudaDriver::create_stream(int device, int priority) {
   const cuda::ContextScope scope(device);
+  const cuda::RelaxedCaptureScope relaxed;
   CUstream stream = nullptr;
   GANTRY_CUDA_CHECK(
       cuda::api().cuStreamCreateWithPriority(&stream, CU_STREAM_NON_BLOCKING, priority),
@@ -35,6 +37,7 @@ NativeStream CudaDriver::create_stream(int device, int priority) {
 
 void CudaDriver::destroy_stream(NativeStream stream) noexcept {
   if (stream.handle == nullptr) return;
+  OpenCaptures::remove(stream.handle);
   GANTRY_CUDA_WARN(cuda::api().cuStreamDestroy(native(stream)), "destroying a stream");
 }
 
@@ -63,6 +66,29 @@ bool synchronizes_with_default(NativeStream stream) noexcept {
   }
 }
 
+bool is_cuda_stream_idle(NativeStream stream) noexcept {
+  try {
+    const cuda::ContextScope scope(stream);
+    const cuda::RelaxedCaptureScope relaxed;  // captures of other streams go on
+    return cuda::api().cuStreamQuery(native(stream)) == CUDA_SUCCESS;
+  } catch (...) {
+    return false;
+  }
+}
+
+bool may_look_at_cuda_stream(NativeStream stream) noexcept {
+  const auto legacy = static_cast<void*>(cudaStreamLegacy);
+  if (stream.handle != nullptr && stream.handle != legacy) return true;
+  try {
+    const cuda::ContextScope scope(stream);
+    CUstreamCaptureStatus status = CU_STREAM_CAPTURE_STATUS_NONE;
+    // For this stream it tells of captures of the others, and of all questions it alone is allowed.
+    return cuda::api().cuStreamIsCapturing(native(stream), &status) == CUDA_SUCCESS;
+  } catch (...) {
+    return false;
+  }
+}
+
 bool CudaDriver::query_stream(NativeStream stream) {
   const cuda::ContextScope scope(stream);
   cuda::refuse_in_body(stream, "cuStreamQuery", "querying work");
@@ -77,6 +103,7 @@ bool CudaDriver::query_stream(NativeStream stream) {
 void CudaDriver::synchronize_stream(NativeStream stream) {
   const cuda::ContextScope scope(stream);
   cuda::refuse_in_body(stream, "cuStreamSynchronize", "synchronizing");
+  const cuda::RelaxedCaptureScope relaxed;  // captures of other streams go on
   GANTRY_CUDA_CHECK(cuda::api().cuStreamSynchronize(native(stream)), "synchronizing", stream);
   cuda::raise_fault(stream.device);
 }
@@ -91,6 +118,7 @@ void CudaDriver::wait_event(NativeStream stream, NativeEvent event) {
   GANTRY_CUDA_CHECK(cuda::api().cuStreamWaitEvent(native(stream), static_cast<CUevent>(event),
                                                   CU_EVENT_WAIT_DEFAULT),
                     "waiting for an event", stream);
+  if (!CaptureDevices::is_empty()) CaptureDevices::note(capture_id(stream), stream.device);
 }
 
 void CudaDriver::wait_for_word(NativeStream stream, const std::uint32_t* word,

@@ -62,6 +62,7 @@ std::size_t CudaDriver::chunk_granularity(int device) {
 
 void* CudaDriver::reserve_address(std::size_t bytes, std::size_t alignment) {
   const cuda::ContextScope scope;
+  const cuda::RelaxedCaptureScope relaxed;
   CUdeviceptr address = 0;
   GANTRY_CUDA_CHECK(cuda::api().cuMemAddressReserve(&address, bytes, alignment, 0, 0),
                     fmt::format("reserving {} bytes of address space", bytes));
@@ -70,12 +71,14 @@ void* CudaDriver::reserve_address(std::size_t bytes, std::size_t alignment) {
 
 void CudaDriver::free_address(void* address, std::size_t bytes) {
   const cuda::ContextScope scope;
+  const cuda::RelaxedCaptureScope relaxed;
   GANTRY_CUDA_CHECK_FREE(cuda::api().cuMemAddressFree(address_of(address), bytes),
                          range_text("freeing the address space of", address, bytes));
 }
 
 NativeChunk CudaDriver::create_chunk(int device, std::size_t bytes) {
   const cuda::ContextScope scope(device);
+  const cuda::RelaxedCaptureScope relaxed;
   const CUmemAllocationProp properties = chunk_properties(device);
   CUmemGenericAllocationHandle handle = 0;
   const auto status =
@@ -88,17 +91,20 @@ NativeChunk CudaDriver::create_chunk(int device, std::size_t bytes) {
 
 void CudaDriver::release_chunk(NativeChunk chunk) {
   const cuda::ContextScope scope;
+  const cuda::RelaxedCaptureScope relaxed;
   GANTRY_CUDA_CHECK_FREE(cuda::api().cuMemRelease(handle_of(chunk)), "releasing a chunk");
 }
 
 void CudaDriver::map_chunk(void* address, std::size_t bytes, NativeChunk chunk) {
   const cuda::ContextScope scope;
+  const cuda::RelaxedCaptureScope relaxed;
   GANTRY_CUDA_CHECK(cuda::api().cuMemMap(address_of(address), bytes, 0, handle_of(chunk), 0),
                     range_text("mapping a chunk to", address, bytes));
 }
 
 void CudaDriver::unmap(void* address, std::size_t bytes) {
   const cuda::ContextScope scope;
+  const cuda::RelaxedCaptureScope relaxed;
   GANTRY_CUDA_CHECK_FREE(cuda::api().cuMemUnmap(address_of(address), bytes),
                          range_text("unmapping", address, bytes));
 }
@@ -106,6 +112,7 @@ void CudaDriver::unmap(void* address, std::size_t bytes) {
 void CudaDriver::set_access(void* address, std::size_t bytes, std::span<const int> devices) {
   if (devices.empty()) return;
   const cuda::ContextScope scope;
+  const cuda::RelaxedCaptureScope relaxed;
   std::vector<CUmemAccessDesc> access;
   for (const int device : devices) {
     access.push_back({.location = {.type = CU_MEM_LOCATION_TYPE_DEVICE, .id = device},
@@ -118,6 +125,7 @@ void CudaDriver::set_access(void* address, std::size_t bytes, std::span<const in
 
 UniqueFd CudaDriver::export_chunk(NativeChunk chunk) {
   const cuda::ContextScope scope;
+  const cuda::RelaxedCaptureScope relaxed;
   int descriptor = -1;
   GANTRY_CUDA_CHECK(
       cuda::api().cuMemExportToShareableHandle(&descriptor, handle_of(chunk), kDescriptor, 0),
@@ -128,6 +136,7 @@ UniqueFd CudaDriver::export_chunk(NativeChunk chunk) {
 
 NativeChunk CudaDriver::import_chunk(int device, int descriptor, std::size_t bytes) {
   const cuda::ContextScope scope(device);
+  const cuda::RelaxedCaptureScope relaxed;
   CUmemGenericAllocationHandle handle = 0;
   GANTRY_CUDA_CHECK(
       cuda::api().cuMemImportFromShareableHandle(

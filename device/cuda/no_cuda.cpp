@@ -26,5 +26,8 @@ void switch_cuda_profilers(bool) { throw NotSupported(kReason); }
 std::string start_device_activity() { return kReason; }
 void stop_device_activity() noexcept {}
 bool synchronizes_with_default(NativeStream) noexcept { return false; }
+bool is_cuda_stream_idle(NativeStream) noexcept { return false; }
+
+bool may_look_at_cuda_stream(NativeStream) noexcept { return true; }
 
 }  // namespace gantry

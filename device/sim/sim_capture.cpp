@@ -4,6 +4,7 @@
 #include <iterator>
 #include <utility>
 
+#include "device/capture_devices.hpp"
 #include "device/sim/sim_driver.hpp"
 #include "device/sim/sim_error.hpp"
 
@@ -25,11 +26,19 @@ void merge(NodeList& into, const NodeList& from) {
   into = std::move(all);
 }
 
+void invalidate(CaptureSession& session) {
+  for (CaptureSession* one = &session; one != nullptr; one = one->around) one->invalid = true;
+}
+
 }  // namespace
+
+CaptureTable::~CaptureTable() {
+  for (const auto& [id, session] : sessions_) OpenCaptures::remove(session->origin);
+}
 
 void CaptureTable::spoil(CaptureSession& session, const ErrorCode& code, const std::string& doing,
                          const SimStream& stream) {
-  for (CaptureSession* one = &session; one != nullptr; one = one->around) one->invalid = true;
+  invalidate(session);
   fail(code, doing, stream.device(), "the capture is spoilt and must be ended");
 }
 
@@ -55,7 +64,8 @@ void CaptureTable::close(CaptureSession& session) {
   for (const auto& [stream, progress] : session.streams) {
     stream->capture.store(nullptr, std::memory_order_relaxed);
   }
-  if (session.mode != CaptureMode::relaxed) restrictive_.fetch_sub(1, std::memory_order_relaxed);
+  if (session.around == nullptr) OpenCaptures::remove(session.origin);
+  open_.fetch_sub(1, std::memory_order_relaxed);
   sessions_.erase(session.id);
 }
 
@@ -68,9 +78,10 @@ void CaptureTable::begin(SimStream& stream, CaptureMode mode) {
   const std::uint64_t id = next_id();
   auto session = std::make_unique<CaptureSession>(id, mode, &stream);
   session->streams[&stream] = {};
+  OpenCaptures::add(&stream);
   stream.capture.store(session.get(), std::memory_order_relaxed);
   sessions_[id] = std::move(session);
-  if (mode != CaptureMode::relaxed) restrictive_.fetch_add(1, std::memory_order_relaxed);
+  open_.fetch_add(1, std::memory_order_relaxed);
 }
 
 std::unique_ptr<SimGraph> CaptureTable::end(SimStream& stream) {
@@ -131,19 +142,19 @@ CaptureSession* CaptureTable::session_to_append(const SimStream& stream) {
   return session;
 }
 
-bool CaptureTable::append(SimStream& stream, Task& task, bool waits_for_peers) {
+bool CaptureTable::append(SimStream& stream, Task& task, KernelWaits waits) {
   if (!is_captured(stream)) return false;
   const std::lock_guard lock(mutex_);
   CaptureSession* session = session_to_append(stream);
   if (session == nullptr) return false;
-  if (waits_for_peers && session->around != nullptr) {
+  if (waits == KernelWaits::for_peers && session->around != nullptr) {
     spoil(*session, kCaptureUnsupported, "capturing a wait for other ranks into a body", stream);
   }
   NodeList& frontier = session->frontiers[&stream];
   session->nodes.push_back({.task = std::move(task),
                             .after = std::exchange(frontier, {session->nodes.size()}),
                             .stream = &stream,
-                            .waits_for_peers = waits_for_peers});
+                            .waits = waits});
   ++session->streams[&stream][&stream];
   return true;
 }
@@ -158,7 +169,7 @@ bool CaptureTable::append(SimStream& stream, const SimGraph& graph) {
     fail(kNotSupported, doing, stream.device(), "the graph has conditions");
   }
   if (session->around != nullptr &&
-      (graph.plan->waits_for_peers() ||
+      (graph.plan->waits() == KernelWaits::for_peers ||
        std::ranges::any_of(graph.plan->side_devices(),
                            [&](int device) { return device != stream.device(); }))) {
     spoil(*session, kCaptureUnsupported, doing + " into a body of one device", stream);
@@ -219,7 +230,10 @@ void CaptureTable::join(SimStream& stream, const CapturePoint& point) {
   if (session == nullptr) {
     fail(kCapturedEvent, doing, stream.device(), "the capture in which it was recorded is over");
   }
-  if (current != nullptr && current != session) spoil(*current, kCaptureMerge, doing, stream);
+  if (current != nullptr && current != session) {
+    invalidate(*session);  // CUDA spoils both
+    spoil(*current, kCaptureMerge, doing, stream);
+  }
   if (session->is_spoilt()) fail(kCaptureInvalidated, doing, stream.device());
   if (session->around != nullptr && stream.device() != session->origin->device()) {
     spoil(*session, kCaptureUnsupported, doing + ", since a body has one device", stream);
@@ -227,6 +241,7 @@ void CaptureTable::join(SimStream& stream, const CapturePoint& point) {
   merge(session->streams[&stream], point.seen);
   merge(session->frontiers[&stream], point.frontier);
   stream.capture.store(session, std::memory_order_relaxed);
+  CaptureDevices::note(session->outermost().id, stream.device());
 }
 
 void CaptureTable::refuse(SimStream& stream, const std::string& doing) {
@@ -243,15 +258,34 @@ void CaptureTable::refuse_outside_event(SimStream& stream, const std::string& do
   if (session != nullptr) spoil(*session, kCaptureIsolation, doing, stream);
 }
 
-void CaptureTable::refuse_unsafe(const std::string& doing) {
-  if (restrictive_.load(std::memory_order_relaxed) == 0) return;
+void CaptureTable::refuse_default_stream(const CapturePoint& point, int device,
+                                         const std::string& doing) {
+  const std::lock_guard lock(mutex_);
+  CaptureSession* session = find(point.session);
+  if (session == nullptr) {
+    fail(kCapturedEvent, doing, device, "the capture in which it was recorded is over");
+  }
+  spoil(*session, kCaptureImplicit, doing, *session->origin);
+}
+
+void CaptureTable::refuse_captured_event(const CapturePoint& point, int device,
+                                         const std::string& doing) {
+  const std::lock_guard lock(mutex_);
+  CaptureSession* session = find(point.session);
+  if (session == nullptr) fail(kCapturedEvent, doing, device);
+  spoil(*session, kCapturedEvent, doing, *session->origin);
+}
+
+void CaptureTable::refuse_device(int device, const std::string& doing) {
+  if (open_.load(std::memory_order_relaxed) == 0) return;
   const std::lock_guard lock(mutex_);
   for (const auto& [id, session] : sessions_) {
     const bool own = session->owner == std::this_thread::get_id();
-    if (session->mode == CaptureMode::global ||
-        (session->mode == CaptureMode::thread_local_ && own)) {
-      spoil(*session, kCaptureUnsupported, doing, *session->origin);
-    }
+    const bool forbids = session->mode == CaptureMode::global ||
+                         (session->mode == CaptureMode::thread_local_ && own);
+    const bool takes_part = std::ranges::any_of(
+        session->streams, [&](const auto& entry) { return entry.first->device() == device; });
+    if (forbids || takes_part) spoil(*session, kCaptureUnsupported, doing, *session->origin);
   }
 }
 

@@ -52,6 +52,7 @@ class CaptureSession {
   SimStream* const origin;
   CaptureSession* const around;         ///< of a body: where its condition is
   std::shared_ptr<ConditionBody> body;  ///< of a body: what takes the nodes
+  std::size_t condition = 0;            ///< of a body: its condition's node in `around`
   bool invalid = false;
   std::vector<GraphNode> nodes;
   UserObjects kept;
@@ -62,12 +63,17 @@ class CaptureSession {
 /// All captures in progress and all graphs. Thread safety: any host thread.
 class CaptureTable {
  public:
+  CaptureTable() = default;
+  ~CaptureTable();
+  CaptureTable(const CaptureTable&) = delete;
+  CaptureTable& operator=(const CaptureTable&) = delete;
+
   void begin(SimStream& stream, CaptureMode mode);
   /// The captured graph, without streams of its own.
   [[nodiscard]] std::unique_ptr<SimGraph> end(SimStream& stream);
 
   /// Collects the task if the stream is being captured (then it is moved from); else false.
-  bool append(SimStream& stream, Task& task, bool waits_for_peers = false);
+  bool append(SimStream& stream, Task& task, KernelWaits waits = KernelWaits::never);
   /// Likewise for all nodes of a graph.
   bool append(SimStream& stream, const SimGraph& graph);
   /// The place that `stream`'s capture has reached; nullptr if there is none.
@@ -94,8 +100,16 @@ class CaptureTable {
   void refuse(SimStream& stream, const std::string& doing);
   /// As refuse, for an outside event that a captured stream would wait for.
   void refuse_outside_event(SimStream& stream, const std::string& doing);
-  /// Throws and spoils the capture if a capture forbids unsafe calls to this thread.
-  void refuse_unsafe(const std::string& doing);
+  /// Throws and spoils the capture that the point belongs to, if it is under way: the default
+  /// stream of `device` takes part in none.
+  void refuse_default_stream(const CapturePoint& point, int device, const std::string& doing);
+  /// Throws and spoils the capture that the point belongs to, if it is under way: an event that was
+  /// recorded there has no state.
+  [[noreturn]] void refuse_captured_event(const CapturePoint& point, int device,
+                                          const std::string& doing);
+  /// Throws and spoils the capture if one forbids this thread to synchronize with `device`: its
+  /// mode does, or a stream of the device takes part.
+  void refuse_device(int device, const std::string& doing);
   /// The stream is destroyed: its capture is spoilt, and ends if it began there.
   void forget(SimStream& stream) noexcept;
 
@@ -120,7 +134,7 @@ class CaptureTable {
   static std::uint64_t next_id();
 
   mutable std::mutex mutex_;  ///< taken only while something is captured, or for graphs
-  std::atomic<int> restrictive_{0};
+  std::atomic<int> open_{0};  ///< captures and bodies
   std::map<std::uint64_t, std::unique_ptr<CaptureSession>> sessions_;
   std::unordered_set<const void*> graphs_;
 };

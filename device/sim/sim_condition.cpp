@@ -40,6 +40,7 @@ void CaptureTable::begin_body(SimStream& stream, SimStream& body_stream,
   auto session = std::make_unique<CaptureSession>(id, CaptureMode::relaxed, &body_stream, around);
   session->streams[&body_stream] = {};
   session->body = body;
+  session->condition = around->nodes.size();
   NodeList& frontier = around->frontiers[&stream];
   around->nodes.push_back({.task = [body = std::move(body)] { body->run(); },
                            .after = std::exchange(frontier, {around->nodes.size()}),
@@ -48,6 +49,7 @@ void CaptureTable::begin_body(SimStream& stream, SimStream& body_stream,
   ++around->streams[&stream][&stream];
   body_stream.capture.store(session.get(), std::memory_order_relaxed);
   sessions_[id] = std::move(session);
+  open_.fetch_add(1, std::memory_order_relaxed);
 }
 
 void CaptureTable::end_body(SimStream& stream) {
@@ -62,7 +64,12 @@ void CaptureTable::end_body(SimStream& stream) {
           stream);
   }
   const std::shared_ptr<ConditionBody> body = session->body;
-  body->set_nodes(finish(*session, stream, doing));
+  CaptureSession& around = *session->around;
+  const std::size_t condition = session->condition;
+  std::vector<GraphNode> nodes = finish(*session, stream, doing);
+  KernelWaits& waits = around.nodes[condition].waits;
+  for (const GraphNode& node : nodes) waits = std::max(waits, node.waits);
+  body->set_nodes(std::move(nodes));
 }
 
 void CaptureTable::abandon_body(SimStream& stream) noexcept {

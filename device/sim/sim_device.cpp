@@ -10,8 +10,8 @@
 
 #include "device/fault_record.hpp"
 #include "device/fault_source.hpp"
-#include "device/sim/sim_identity.hpp"
 #include "device/sim/sim_schedule.hpp"
+#include "machine/sim_identity.hpp"
 
 namespace gantry {
 namespace sim {

@@ -12,7 +12,9 @@
 #include <gantry/core/env.hpp>
 
 #include "core/trace_log.hpp"
+#include "device/background_calls.hpp"
 #include "device/launch_blocking.hpp"
+#include "device/memory_reclaim.hpp"
 #include "device/sim/sim_error.hpp"
 #include "device/sim/sim_launch.hpp"
 
@@ -29,7 +31,9 @@ std::unique_ptr<Driver> make_sim_driver(int devices) {
 }
 
 std::unique_ptr<Driver> make_sim_driver(const std::vector<int>& visible) {
-  return std::make_unique<sim::SimDriver>(visible);
+  auto made = std::make_unique<sim::SimDriver>(visible);
+  close_background_calls_at_exit();
+  return made;
 }
 
 namespace sim {
@@ -76,11 +80,13 @@ void await_word(const std::uint32_t* word, std::uint32_t value,
 // therefore does not wait while its stream holds such a kernel, a wait for a word, or a wait for
 // another process's event. The same applies if the stream waits for an event of a stream that holds
 // one of these.
-bool SimDriver::launch_blocks(const SimStream& stream, bool waits_for_peers) const {
-  return launch_blocking_ && !waits_for_peers && !stream.is_held_by_peers();
+bool SimDriver::launch_blocks(const SimStream& stream, KernelWaits waits) const {
+  return launch_blocking_ && waits == KernelWaits::never && !stream.is_held_by_peers();
 }
 
-SimDriver::SimDriver(const std::vector<int>& visible) : launch_blocking_(reads_launch_blocking()) {
+SimDriver::SimDriver(const std::vector<int>& visible)
+    : launch_blocking_(reads_launch_blocking()),
+      stream_bytes_(env::get_bytes("GANTRY_SIM_STREAM_MEMORY").value_or(0)) {
   if (visible.empty() || visible.size() > kMaxDevices) {
     throw InvalidArgument(fmt::format("simulated devices: expected 1 to {}, but got {}",
                                       kMaxDevices, visible.size()));
@@ -145,7 +151,7 @@ SimStream& SimDriver::stream_of(NativeStream stream, std::string_view doing) con
 
 void SimDriver::submit(SimStream& stream, Task task, SimStream::Options options) {
   task = traced(stream, std::move(task));
-  if (captures_.append(stream, task, options.waits_for_peers)) return;
+  if (captures_.append(stream, task, options.waits)) return;
   stream.submit(std::move(task), options);
 }
 
@@ -172,20 +178,19 @@ void check_device_access(int device, const void* data, std::size_t bytes) {
 
 void SimDriver::launch(NativeStream stream, Task task, KernelWaits waits) {
   SimStream& s = stream_of(stream, "launching a kernel");
-  const bool waits_for_peers = waits == KernelWaits::for_peers;
-  if (launch_blocks(s, waits_for_peers)) {
+  if (launch_blocks(s, waits)) {
     try {
       submit_blocking(s, std::move(task));
     } catch (...) {
       rethrow_with_call_place();
     }
   } else {
-    submit(s, std::move(task), {.waits_for_peers = waits_for_peers});
+    submit(s, std::move(task), {.waits = waits});
   }
 }
 
 void SimDriver::check_device_access(int device, const void* data, std::size_t bytes) {
-  static const std::string kDoing = "checking a kernel's argument";
+  static const auto& kDoing = *new std::string("checking a kernel's argument");
   (void)device_of(device, kDoing);
   memory_->check_access(device, data, bytes, kDoing);
 }
@@ -211,7 +216,7 @@ void SimDriver::restore_device(int device) noexcept { t_current_device = device;
 void SimDriver::synchronize_device(int device) {
   const std::string doing = fmt::format("synchronizing cuda:{}", device);
   SimDevice& d = device_of(device, doing);
-  captures_.refuse_unsafe(doing);
+  captures_.refuse_device(device, doing);
   d.drain();
   d.rethrow_error();
   d.raise_fault();
@@ -223,6 +228,10 @@ FaultRecord* SimDriver::fault_record(int device) {
 
 NativeStream SimDriver::create_stream(int device, int) {
   SimDevice& d = device_of(device, fmt::format("creating a stream on cuda:{}", device));
+  while (!d.take(stream_bytes_)) {
+    if (reclaim_memory(device)) continue;
+    fail(kMemoryAllocation, fmt::format("creating a stream on cuda:{}", device), device);
+  }
   return {device, &d.create_stream()};
 }
 
@@ -237,7 +246,7 @@ void SimDriver::destroy_stream(NativeStream stream) noexcept {
   if (stream.handle == nullptr || !device.has_stream(stream.handle)) return;
   auto* s = static_cast<SimStream*>(stream.handle);
   captures_.forget(*s);
-  device.retire_stream(s);
+  if (device.retire_stream(s)) device.give_back(stream_bytes_);
 }
 
 std::uint64_t SimDriver::stream_identity(NativeStream stream) {
@@ -252,6 +261,15 @@ bool SimDriver::query_stream(NativeStream stream) {
   s.rethrow_error();
   devices_[static_cast<std::size_t>(stream.device)]->raise_fault();
   return true;
+}
+
+bool SimDriver::is_idle(NativeStream stream) noexcept {
+  try {
+    const SimStream& s = active().stream_of(stream, "looking at a stream");
+    return s.capture.load(std::memory_order_relaxed) == nullptr && s.is_idle();
+  } catch (...) {
+    return false;
+  }
 }
 
 void SimDriver::synchronize_stream(NativeStream stream) {
@@ -271,7 +289,7 @@ void SimDriver::wait_for_word(NativeStream stream, const std::uint32_t* word, st
   }
   captures_.refuse(s, doing);
   s.submit([word, value, closing = &is_closing_] { await_word(word, value, *closing); },
-           {.always = true, .waits_for_peers = true});
+           {.always = true, .waits = KernelWaits::for_peers});
 }
 
 void SimDriver::launch_host_function(NativeStream stream, void (*function)(void*), void* data) {

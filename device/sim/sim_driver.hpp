@@ -47,6 +47,8 @@ class SimDriver final : public Driver {
 
   void launch(NativeStream stream, Task task, KernelWaits waits);
   void check_device_access(int device, const void* data, std::size_t bytes);
+  /// As gantry::is_idle(), for a stream of the active driver.
+  [[nodiscard]] static bool is_idle(NativeStream stream) noexcept;
 
   Platform platform() const noexcept override { return Platform::simulated; }
   int device_count() override { return static_cast<int>(devices_.size()); }
@@ -150,7 +152,7 @@ class SimDriver final : public Driver {
   /// Waits for a task that was submitted with a mark; rethrows the stream's error.
   void finish(SimStream& stream, std::uint64_t ticket);
   /// Whether a launch on `stream` waits for its end. Note [Launch blocking]
-  [[nodiscard]] bool launch_blocks(const SimStream& stream, bool waits_for_peers) const;
+  [[nodiscard]] bool launch_blocks(const SimStream& stream, KernelWaits waits) const;
   void transfer(void* dst, const void* src, std::size_t bytes, SimStream& stream,
                 const std::string& doing);
   EventRecord record_of(SimEvent& event, const std::string& doing);
@@ -169,6 +171,7 @@ class SimDriver final : public Driver {
   EventTable events_;
   CaptureTable captures_;
   const bool launch_blocking_;           ///< Note [Launch blocking]
+  const std::size_t stream_bytes_;       ///< of the device's memory, for each created stream
   std::atomic<bool> is_closing_{false};  ///< ends the waits for words
 };
 

@@ -7,6 +7,8 @@
 
 #include <gantry/core/error.hpp>
 
+#include "core/stacks/call_place.hpp"
+
 namespace gantry::sim {
 
 /// One cudaError_t.
@@ -58,6 +60,9 @@ inline constexpr ErrorCode kCaptureUnjoined{904, "cudaErrorStreamCaptureUnjoined
 inline constexpr ErrorCode kCaptureIsolation{
     905, "cudaErrorStreamCaptureIsolation",
     "dependency created on uncaptured work in another stream"};
+inline constexpr ErrorCode kCaptureImplicit{
+    906, "cudaErrorStreamCaptureImplicit",
+    "operation would make the legacy stream depend on a capturing blocking stream"};
 inline constexpr ErrorCode kCapturedEvent{
     907, "cudaErrorCapturedEvent",
     "operation not permitted on an event last recorded in a capturing stream"};
@@ -71,7 +76,8 @@ inline constexpr ErrorCode kCaptureWrongThread{
                               const std::string& why = {},
                               std::source_location where = std::source_location::current()) {
   std::string message = "Failed " + std::string(doing) + ": " + std::string(code.name) + " (" +
-                        std::to_string(code.number) + "): " + std::string(code.text);
+                        std::to_string(code.number) + "): " + std::string(code.text) +
+                        capture_error_place(code.number);
   if (!why.empty()) message += "; " + why;
   throw CudaError(message, code.number, code.name,
                   device < 0 ? std::string() : "cuda:" + std::to_string(device), where);

@@ -154,7 +154,7 @@ void SimDriver::record_event(NativeEvent event, NativeStream stream) {
 EventRecord SimDriver::record_of(SimEvent& event, const std::string& doing) {
   const std::lock_guard lock(event.mutex);
   EventRecord record = event.record;
-  if (record.capture) fail(kCapturedEvent, doing, event.device);
+  if (record.capture) captures_.refuse_captured_event(*record.capture, event.device, doing);
   if (event.shared) {
     const std::uint64_t last = event.shared->recorded();
     if (last != record.shared_ticket) record = {.stream = nullptr, .shared_ticket = last};
@@ -172,6 +172,7 @@ void SimDriver::wait_event(NativeStream stream, NativeEvent event) {
     point = e.record.capture;
   }
   if (point) {
+    if (stream.handle == nullptr) captures_.refuse_default_stream(*point, s.device(), doing);
     captures_.join(s, *point);
     return;
   }
@@ -180,11 +181,11 @@ void SimDriver::wait_event(NativeStream stream, NativeEvent event) {
   captures_.refuse_outside_event(s, doing);
   if (record.stream == nullptr) {
     s.submit([shared = e.shared, ticket = record.shared_ticket] { shared->wait(ticket); },
-             {.always = true, .waits_for_peers = true});
+             {.always = true, .waits = KernelWaits::for_peers});
   } else if (record.stream != &s) {
-    s.submit([] {}, {.always = true,
-                     .waits_for_peers = record.stream->is_held_by_peers(),
-                     .after = {record.stream, record.ticket}});
+    s.submit(
+        [] {},
+        {.always = true, .waits = record.stream->waits(), .after = {record.stream, record.ticket}});
   }
 }
 
@@ -209,7 +210,13 @@ bool SimDriver::event_reached(NativeEvent event) noexcept {
   auto& e = *static_cast<SimEvent*>(event);
   const std::lock_guard lock(e.mutex);
   const EventRecord& record = e.record;
-  if (record.capture) return false;
+  if (record.capture) {
+    try {
+      captures_.refuse_captured_event(*record.capture, e.device, "querying an event");
+    } catch (...) {  // the capture is spoilt, as by CUDA
+    }
+    return false;
+  }
   if (e.shared) {
     const std::uint64_t last = e.shared->recorded();
     if (last != record.shared_ticket || record.stream == nullptr) {

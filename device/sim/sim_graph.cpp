@@ -3,9 +3,12 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <fstream>
+#include <cstring>
+#include <string>
 #include <utility>
 
+#include "core/files/output_file.hpp"
+#include "core/files/output_stream.hpp"
 #include "device/launch_blocking.hpp"
 #include "device/sim/sim_driver.hpp"
 #include "device/sim/sim_error.hpp"
@@ -54,9 +57,9 @@ void GraphPlan::divide() {
     }
     GraphSection& section = sections_[open[branch]];
     section.last = position + 1;
-    section.waits_for_peers |= nodes_[i].waits_for_peers;
+    section.waits = std::max(section.waits, nodes_[i].waits);
     section_of[i] = open[branch];
-    waits_for_peers_ |= nodes_[i].waits_for_peers;
+    waits_ = std::max(waits_, nodes_[i].waits);
     if (is_awaited[i]) {
       section.is_awaited = true;
       open[branch] = 0;
@@ -84,7 +87,7 @@ std::vector<int> GraphPlan::side_devices() const {
 bool GraphPlan::has_shape_of(const GraphPlan& other) const {
   return branches_ == other.branches_ && side_devices() == other.side_devices() &&
          std::ranges::equal(nodes_, other.nodes_, [](const GraphNode& a, const GraphNode& b) {
-           return a.after == b.after && a.waits_for_peers == b.waits_for_peers;
+           return a.after == b.after && a.waits == b.waits;
          });
 }
 
@@ -122,7 +125,7 @@ std::uint64_t GraphPlan::submit(SimStream& origin, std::span<SimStream* const> s
         [this] {
           for (const GraphNode& node : nodes_) node.task();
         },
-        {.mark = true, .waits_for_peers = waits_for_peers_});
+        {.mark = true, .waits = waits_});
   }
   const auto stream_of = [&](const GraphSection& section) -> SimStream& {
     return section.branch == 0 ? origin : *sides[section.branch - 1];
@@ -133,12 +136,11 @@ std::uint64_t GraphPlan::submit(SimStream& origin, std::span<SimStream* const> s
     SimStream& stream = stream_of(section);
     for (const std::size_t before : section.after) {
       stream.submit([] {}, {.always = true,
-                            .waits_for_peers = waits_for_peers_,
+                            .waits = waits_,
                             .after = {&stream_of(sections_[before]), tickets[before]}});
     }
-    tickets[i] =
-        stream.submit([this, &section] { run(section); },
-                      {.mark = section.is_awaited, .waits_for_peers = section.waits_for_peers});
+    tickets[i] = stream.submit([this, &section] { run(section); },
+                               {.mark = section.is_awaited, .waits = section.waits});
   }
   return tickets.back();
 }
@@ -176,12 +178,11 @@ void SimDriver::launch_graph(NativeGraph graph, NativeStream stream) {
   // Launches of one graph do not overlap, whatever their streams.
   std::unique_lock lock(g.mutex);
   if (g.last_stream != nullptr && g.last_stream != &s) {
-    s.submit([] {}, {.always = true,
-                     .waits_for_peers = g.last_stream->is_held_by_peers(),
-                     .after = {g.last_stream, g.last_ticket}});
+    s.submit(
+        [] {},
+        {.always = true, .waits = g.last_stream->waits(), .after = {g.last_stream, g.last_ticket}});
   }
-  const bool waits_for_peers = g.plan->waits_for_peers();
-  const bool blocks = launch_blocks(s, waits_for_peers);
+  const bool blocks = launch_blocks(s, g.plan->waits());
   const std::uint64_t ticket = g.last_ticket = g.plan->submit(s, g.sides);
   g.last_stream = &s;
   lock.unlock();
@@ -211,9 +212,14 @@ bool SimDriver::update_graph(NativeGraph graph, NativeGraph source) {
 
 void SimDriver::dump_graph(NativeGraph graph, const std::string& path) {
   const SimGraph& g = graph_of(graph, "writing a graph");
-  std::ofstream file(path);
-  file << g.plan->describe() << std::flush;
-  if (!file) fail(kOperatingSystem, fmt::format("writing a graph to '{}'", path));
+  const auto fail_writing = [&](const std::string& why) {
+    fail(kOperatingSystem, fmt::format("writing a graph to '{}'", path), -1, why);
+  };
+  OutputFile opened = open_output(path);
+  if (!opened.ok()) fail_writing(opened.problem);
+  OutputStream file(std::move(opened.file));
+  file << g.plan->describe();
+  if (const int code = file.close(); code != 0) fail_writing(std::strerror(code));
 }
 
 void SimDriver::destroy_graph(NativeGraph graph) noexcept {

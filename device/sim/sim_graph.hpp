@@ -42,7 +42,7 @@ struct GraphNode {
   Task task;
   NodeList after;  ///< the nodes that come directly before it; their indices are smaller
   const SimStream* stream = nullptr;  ///< where it was captured
-  bool waits_for_peers = false;
+  KernelWaits waits = KernelWaits::never;
   bool is_condition = false;
 };
 
@@ -77,10 +77,10 @@ class ConditionBody {
 /// Nodes of one branch that run without a wait between them.
 struct GraphSection {
   std::size_t branch = 0;
-  std::size_t first = 0, last = 0;  ///< of the branch's nodes; last is not in it
-  NodeList after;                   ///< sections of other branches
-  bool is_awaited = false;          ///< a section of another branch waits for it
-  bool waits_for_peers = false;
+  std::size_t first = 0, last = 0;         ///< of the branch's nodes; last is not in it
+  NodeList after;                          ///< sections of other branches
+  bool is_awaited = false;                 ///< a section of another branch waits for it
+  KernelWaits waits = KernelWaits::never;  ///< the greatest of its nodes
 };
 
 /// The nodes of a graph, divided into branches and sections.
@@ -90,7 +90,8 @@ class GraphPlan {
   GraphPlan(std::vector<GraphNode> nodes, const SimStream& origin);
 
   [[nodiscard]] const std::vector<GraphNode>& nodes() const { return nodes_; }
-  [[nodiscard]] bool waits_for_peers() const { return waits_for_peers_; }
+  /// The greatest of its nodes.
+  [[nodiscard]] KernelWaits waits() const { return waits_; }
   [[nodiscard]] bool has_conditions() const;
   /// The devices of the branches behind the first.
   [[nodiscard]] std::vector<int> side_devices() const;
@@ -112,7 +113,7 @@ class GraphPlan {
   std::vector<GraphSection> sections_;            ///< in the order of their first nodes
   bool is_running_ = false;                       ///< from the beginning of a run to its end
   std::vector<std::exception_ptr> errors_;        ///< of each branch, during a run
-  bool waits_for_peers_ = false;
+  KernelWaits waits_ = KernelWaits::never;
 };
 
 /// A captured graph. The driver guards it by `mutex`, which only host threads take.

@@ -29,10 +29,10 @@ struct HandleBytes {
 };
 static_assert(std::has_unique_object_representations_v<HandleBytes>);
 
-std::optional<std::uint64_t> inode_of(int descriptor) {
+std::optional<struct stat> status_of(int descriptor) {
   struct stat status {};
   if (::fstat(descriptor, &status) != 0) return std::nullopt;
-  return status.st_ino;
+  return status;
 }
 
 }  // namespace
@@ -44,7 +44,8 @@ void require_exporter(const ProcessStamp& process, const std::string& doing, int
 }
 
 FileName name_file(int descriptor) {
-  return {this_process(), descriptor, inode_of(descriptor).value_or(0)};
+  const auto status = status_of(descriptor);
+  return {this_process(), descriptor, status ? status->st_ino : 0};
 }
 
 int open_file(const FileName& file, const std::string& doing, int device) {
@@ -53,10 +54,16 @@ int open_file(const FileName& file, const std::string& doing, int device) {
   const int descriptor = ::open(path.c_str(), O_RDWR | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
   const int reason = errno;
   // The number may have gone to another process before the file was opened.
-  const bool is_it = descriptor >= 0 && inode_of(descriptor) == file.inode;
-  if (is_it && !has_ended(file.process)) return descriptor;
+  const auto status = status_of(descriptor);
+  const bool is_it = status && status->st_ino == file.inode;
+  // Root can open the files of every user.
+  const bool is_own = is_it && status->st_uid == ::geteuid();
+  if (is_own && !has_ended(file.process)) return descriptor;
   if (descriptor >= 0) ::close(descriptor);
   require_exporter(file.process, doing, device);
+  if (is_it && !is_own) {
+    fail(kOperatingSystem, doing, device, fmt::format("it belongs to user {}", status->st_uid));
+  }
   const bool was_freed = descriptor >= 0 || reason == ENOENT;
   fail(was_freed ? kInvalidResourceHandle : kOperatingSystem, doing, device,
        was_freed ? "the exporter has freed it" : std::strerror(reason));

@@ -31,7 +31,8 @@ struct MemoryName {
 /// Throws: CudaError 400 if the process that exported something has ended.
 void require_exporter(const ProcessStamp& process, const std::string& doing, int device);
 /// Opens the file of another process; the caller closes the descriptor.
-/// Throws: CudaError 400 if the process or the file is gone, 304 if the system refuses.
+/// Throws: CudaError 400 if the process or the file is gone, 304 if the system refuses or the file
+/// belongs to another user.
 [[nodiscard]] int open_file(const FileName& file, const std::string& doing, int device);
 
 [[nodiscard]] NativeMemoryHandle encode(const MemoryName& name);

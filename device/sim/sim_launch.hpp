@@ -15,10 +15,11 @@ namespace gantry::sim {
 /// hides races. It must not call the driver.
 using Task = std::function<void()>;
 
-/// Waits of a running kernel.
+/// Waits of a running kernel, in ascending order.
 enum class KernelWaits : std::uint8_t {
   never,
-  for_peers,  ///< kernels of other ranks, which the launching thread may launch later
+  for_peers,    ///< kernels of other ranks, which the launching thread may launch later
+  by_spinning,  ///< may wait as above, without pause_task(): a kernel of the program
 };
 
 /// For a task that waits for peers, between two looks: gives its turn to other tasks, if

@@ -21,6 +21,7 @@ using std::chrono::milliseconds;
 constexpr milliseconds kTick{1};
 constexpr int kAsleepTicks = 3;               // a task that sleeps for so long is put aside
 constexpr std::chrono::seconds kBusyTime{1};  // and one that computes for so long
+constexpr milliseconds kSpinTime{2};          // or so, if it may wait for peers by spinning
 constexpr int kSettleLooks = 2500;
 constexpr microseconds kSettleLook{200};
 
@@ -66,7 +67,7 @@ ScheduledQueue& Schedule::queue_of(const SimStream& stream) {
   return *queues_[index];
 }
 
-std::uint64_t Schedule::submit(const SimStream& stream, TaskDependency after, bool waits_for_peers,
+std::uint64_t Schedule::submit(const SimStream& stream, TaskDependency after, KernelWaits waits,
                                const std::function<std::uint64_t()>& push) {
   const UnseenByThreadSanitizer unseen;
   Lock lock(mutex_);
@@ -84,10 +85,7 @@ std::uint64_t Schedule::submit(const SimStream& stream, TaskDependency after, bo
     ticket = push();
   }
   if (is_open_) return ticket;
-  queue.tasks.push_back({.ticket = ticket,
-                         .number = ++submitted_,
-                         .after = after,
-                         .waits_for_peers = waits_for_peers});
+  queue.tasks.push_back({.ticket = ticket, .number = ++submitted_, .after = after, .waits = waits});
   run_at_call(lock);
   return ticket;
 }
@@ -230,6 +228,8 @@ void Schedule::give_turn(Lock& lock, ScheduledQueue& queue) {
   running_ = &queue;
   queue.granted.notify_all();
   const auto has_ended = [&] { return running_ != &queue; };
+  const std::chrono::nanoseconds most =
+      queue.tasks.front().waits == KernelWaits::by_spinning ? kSpinTime : kBusyTime;
   int asleep = 0;
   std::chrono::nanoseconds begin{-1};
   while (!turn_ended_.wait_for(lock, kTick, has_ended)) {
@@ -237,7 +237,7 @@ void Schedule::give_turn(Lock& lock, ScheduledQueue& queue) {
     const std::chrono::nanoseconds now = processor_time(queue.thread);
     if (begin.count() < 0) begin = now;
     asleep = state_of(queue.thread) == ThreadState::sleeps ? asleep + 1 : 0;
-    if (asleep < kAsleepTicks && now - begin < kBusyTime) continue;
+    if (asleep < kAsleepTicks && now - begin < most) continue;
     queue.state = State::aside;
     queue.is_busy = asleep < kAsleepTicks;
     running_ = nullptr;

@@ -41,7 +41,7 @@ class Schedule {
 
   // Host threads
   /// Calls `push`, which enqueues a task of `stream` and returns its ticket, then runs tasks.
-  std::uint64_t submit(const SimStream& stream, TaskDependency after, bool waits_for_peers,
+  std::uint64_t submit(const SimStream& stream, TaskDependency after, KernelWaits waits,
                        const std::function<std::uint64_t()>& push);
   /// Runs tasks until all targets are done.
   void force(std::span<const ScheduleTarget> targets);

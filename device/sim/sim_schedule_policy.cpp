@@ -81,6 +81,11 @@ bool ScheduledQueue::is_permitted() const {
   return after.stream == nullptr || after.stream->done(after.ticket);
 }
 
+bool ScheduledQueue::is_waiting_for_peers() const {
+  if (state == State::polling) return true;
+  return state == State::aside && !tasks.empty() && tasks.front().waits == KernelWaits::by_spinning;
+}
+
 SchedulePolicy::SchedulePolicy(ScheduleChoice choice) : choice_(choice), state_(choice.seed) {
   constexpr std::uint64_t kEagerness[] = {0, 32, 128, 224};
   const std::uint64_t drawn = draw();
@@ -167,12 +172,12 @@ ScheduledQueue* SchedulePolicy::pick_for(const ScheduledQueues& queues,
   }
   if (ScheduledQueue* queue = pick_polling(queues)) return queue;
   if (is_stuck) return nullptr;
-  const auto polls = [](const auto& queue) { return queue->state == State::polling; };
-  if (std::ranges::none_of(queues, polls)) return nullptr;
+  const auto waits = [](const auto& queue) { return queue->is_waiting_for_peers(); };
+  if (std::ranges::none_of(queues, waits)) return nullptr;
   std::vector<ScheduleTarget> peers;
   for (const auto& queue : queues) {
     for (const ScheduledTask& task : queue->tasks) {
-      if (task.waits_for_peers) peers.push_back({queue->stream, task.ticket});
+      if (task.waits != KernelWaits::never) peers.push_back({queue->stream, task.ticket});
     }
   }
   mark_needed(queues, needed, std::move(peers));

@@ -33,7 +33,7 @@ struct ScheduledTask {
   std::uint64_t ticket = 0;
   std::uint64_t number = 0;  ///< among all tasks of the machine, in the order of submission
   TaskDependency after;
-  bool waits_for_peers = false;
+  KernelWaits waits = KernelWaits::never;
 };
 
 /// The tasks of one stream.
@@ -62,6 +62,8 @@ struct ScheduledQueue {
 
   /// The first task did not begin, and nothing that it waits for is left.
   [[nodiscard]] bool is_permitted() const;
+  /// The first task began, and waits for peers as far as the schedule knows.
+  [[nodiscard]] bool is_waiting_for_peers() const;
 };
 using ScheduledQueues = std::vector<std::unique_ptr<ScheduledQueue>>;
 
@@ -76,7 +78,8 @@ struct ScheduleTarget {
 /// it. `latest` runs a task only when the host waits for it or for a later task; of several such
 /// tasks it runs the last submitted. With a seed, random numbers decide whether a call runs tasks,
 /// and which. A task that polls its peers yields its turn, so other tasks continue, and polls again
-/// in its next turn. `latest` runs other tasks only if the needed ones cannot proceed without them.
+/// in its next turn. A task that may wait by spinning yields nothing, so it is put aside after some
+/// milliseconds. `latest` runs other tasks only if the needed ones cannot proceed without them.
 ///
 /// Thread safety: none; the schedule's lock protects it.
 class SchedulePolicy {

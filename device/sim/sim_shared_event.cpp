@@ -17,6 +17,7 @@
 #include <type_traits>
 #include <vector>
 
+#include "core/files/sealed_file.hpp"
 #include "device/sim/memory/sim_memory.hpp"
 #include "device/sim/sim_error.hpp"
 #include "device/sim/sim_futex.hpp"
@@ -64,9 +65,8 @@ class EventFile {
   EventFile(const FileName& name, const std::string& doing, int device) : name_(name) {
     const int descriptor = open_file(name, doing, device);
     struct stat status {};
-    const int seals = ::fcntl(descriptor, F_GET_SEALS);
-    if (::fstat(descriptor, &status) != 0 || status.st_size != off_t{kBytes} || seals < 0 ||
-        (seals & F_SEAL_SHRINK) == 0) {
+    if (::fstat(descriptor, &status) != 0 || status.st_size != off_t{kBytes} ||
+        !is_sealed(descriptor)) {
       ::close(descriptor);
       fail(kInvalidValue, doing, device, "the handle names a file that holds no events");
     }

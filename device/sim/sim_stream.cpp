@@ -35,10 +35,10 @@ std::string SimStream::name() const {
 
 std::uint64_t SimStream::submit(Task task, Options options) {
   start();
-  if (options.waits_for_peers) held_by_peers_.fetch_add(1, std::memory_order_relaxed);
+  if (options.waits != KernelWaits::never) held_by_peers_.fetch_add(1, std::memory_order_relaxed);
   const auto push = [&] { return queue_.push(new Item{std::move(task), options}); };
   if (schedule_ == nullptr) return push();
-  return schedule_->submit(*this, options.after, options.waits_for_peers, push);
+  return schedule_->submit(*this, options.after, options.waits, push);
 }
 
 void SimStream::start() {
@@ -57,7 +57,7 @@ void SimStream::run() {
     std::unique_ptr<Item> item(queue_.pop());
     const bool last = item->last;
     const bool mark = item->options.mark;
-    const bool waits_for_peers = item->options.waits_for_peers;
+    const bool waits_for_peers = item->options.waits != KernelWaits::never;
     if (schedule_ != nullptr && !last) t_schedule = schedule_->enter(*this) ? schedule_ : nullptr;
     if (!last) execute(*item, ticket);
     item.reset();  // the task's objects are destroyed before the task counts as done
@@ -136,6 +136,12 @@ bool SimStream::query() const {
   look(ticket);
   if (!done(ticket)) return false;
   return completed_.load(std::memory_order_acquire) >= ticket;
+}
+
+bool SimStream::is_idle() const {
+  const std::uint64_t ticket = submitted();
+  glance(ticket);
+  return completed_.load(std::memory_order_acquire) >= ticket && !failed_before(UINT64_MAX);
 }
 
 std::exception_ptr SimStream::take_error(std::uint64_t before) {

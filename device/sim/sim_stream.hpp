@@ -40,7 +40,7 @@ class SimStream {
     bool always = false;  ///< runs also after a failure: records and waits
     bool mark = false;    ///< acquire(ticket) may be asked for it
     /// Its end depends on work of other ranks or processes, which may not be submitted yet.
-    bool waits_for_peers = false;
+    KernelWaits waits = KernelWaits::never;
     TaskDependency after{};  ///< the task begins behind it
   };
 
@@ -78,10 +78,16 @@ class SimStream {
   void drain() const;
   /// True if everything submitted so far is done; then orders the caller after it.
   [[nodiscard]] bool query() const;
+  /// As query(), for one of many looks at once. False for a stream that failed.
+  [[nodiscard]] bool is_idle() const;
 
   /// True while a task that waits for peers is not done.
   [[nodiscard]] bool is_held_by_peers() const {
     return held_by_peers_.load(std::memory_order_relaxed) != 0;
+  }
+  /// Waits of a task that comes behind what the stream holds now.
+  [[nodiscard]] KernelWaits waits() const {
+    return is_held_by_peers() ? KernelWaits::for_peers : KernelWaits::never;
   }
 
   /// Rethrows the sticky error, once; tasks submitted until now stay dropped.

@@ -24,23 +24,23 @@ using ::testing::HasSubstr;
 class OwnPlacementTest : public ::testing::Test {
  protected:
   static void SetUpTestSuite() {
-    all_ = current_cpus();
+    all_ = machine::current_cpus();
     if (all_.size() < 2) GTEST_SKIP() << "needs two CPUs";
     folder_ = std::make_unique<testing::TemporaryFolder>();
-    Topology machine;
+    machine::Topology machine;
     for (int node = 0; node < 2; ++node) {
-      const CpuSet cpus{node == 0 ? first() : last()};
+      const machine::CpuSet cpus{node == 0 ? first() : last()};
       machine.nodes.push_back({node, node, cpus, {}});
       machine.cores.push_back({cpus, node, node, -1});
-      Topology::Gpu gpu;
-      gpu.node.offer(node, FactSource::hwloc);
-      gpu.cpus.offer(cpus, FactSource::hwloc);
+      machine::Topology::Gpu gpu;
+      gpu.node.offer(node, machine::FactSource::hwloc);
+      gpu.cpus.offer(cpus, machine::FactSource::hwloc);
       machine.gpus.push_back(gpu);
     }
-    machine.links.assign(2, std::vector<Topology::Link>(2));
+    machine.links.assign(2, std::vector<machine::Topology::Link>(2));
     machine.nic_paths.resize(2);
     const std::string path = (*folder_ / "machine.json").string();
-    std::ofstream(path) << topology_json(machine);
+    std::ofstream(path) << machine::topology_json(machine);
     setenv("GANTRY_TOPO_FILE", path.c_str(), 1);
     // As under a launcher that has bound the process before it looked at the machine.
     std::thread([] {
@@ -62,11 +62,11 @@ class OwnPlacementTest : public ::testing::Test {
 
   /// What is logged when a thread on `cpus` is placed, and where it runs then.
   struct Result {
-    CpuSet cpus;
+    machine::CpuSet cpus;
     std::string log;
     std::string error;
   };
-  static Result place(const CpuSet& cpus, const LocalRank& rank, int device) {
+  static Result place(const machine::CpuSet& cpus, const LocalRank& rank, int device) {
     Result result;
     ::testing::internal::CaptureStderr();
     std::thread([&] {
@@ -79,21 +79,21 @@ class OwnPlacementTest : public ::testing::Test {
       } catch (const InvalidArgument& problem) {
         result.error = problem.what();
       }
-      result.cpus = current_cpus();
+      result.cpus = machine::current_cpus();
     }).join();
     result.log = ::testing::internal::GetCapturedStderr();
     return result;
   }
 
-  static CpuSet all_;
+  static machine::CpuSet all_;
   static std::unique_ptr<testing::TemporaryFolder> folder_;
 };
 
-CpuSet OwnPlacementTest::all_;
+machine::CpuSet OwnPlacementTest::all_;
 std::unique_ptr<testing::TemporaryFolder> OwnPlacementTest::folder_;
 
 TEST_F(OwnPlacementTest, TheVisibleDevicesHaveTheirPlaces) {
-  const Topology& machine = visible_topology();
+  const machine::Topology& machine = visible_topology();
   ASSERT_EQ(machine.gpus.size(), 4U);
   EXPECT_EQ(*machine.gpus[1].node, 1);
   EXPECT_EQ(machine.gpus[1].cpus->str(), std::to_string(last()));
@@ -102,7 +102,7 @@ TEST_F(OwnPlacementTest, TheVisibleDevicesHaveTheirPlaces) {
 
 TEST_F(OwnPlacementTest, ARankFarFromItsDeviceIsWarned) {
   const LocalRank rank{.rank = 5, .local_rank = 1, .local_size = 2};
-  const Result far = place(CpuSet{first()}, rank, 1);
+  const Result far = place(machine::CpuSet{first()}, rank, 1);
   EXPECT_THAT(far.log,
               HasSubstr("rank 5: CPUs " + std::to_string(first()) +
                         " are far from cuda:1 (NUMA node 1, "
@@ -110,26 +110,28 @@ TEST_F(OwnPlacementTest, ARankFarFromItsDeviceIsWarned) {
                         std::to_string(last()) +
                         "); set GANTRY_BIND=auto, or start with mpirun --bind-to none or srun "
                         "--cpu-bind=none"));
-  EXPECT_EQ(far.cpus, CpuSet{first()});
+  EXPECT_EQ(far.cpus, machine::CpuSet{first()});
   EXPECT_EQ(place(all_, rank, 1).log, "");
 }
 
 TEST_F(OwnPlacementTest, GantryBindReplacesAnotherLaunchersMask) {
   setenv("GANTRY_BIND", "core", 1);
-  const Result core = place(CpuSet{first()}, {.rank = 1, .local_rank = 1, .local_size = 2}, 1);
+  const Result core =
+      place(machine::CpuSet{first()}, {.rank = 1, .local_rank = 1, .local_size = 2}, 1);
   EXPECT_EQ(core.error, "");
-  EXPECT_EQ(core.cpus, CpuSet{last()});
+  EXPECT_EQ(core.cpus, machine::CpuSet{last()});
   setenv("GANTRY_BIND", "none", 1);
-  const Result none = place(CpuSet{first()}, {.rank = 1, .local_rank = 1, .local_size = 2}, 1);
-  EXPECT_EQ(none.cpus, CpuSet{first()});
+  const Result none =
+      place(machine::CpuSet{first()}, {.rank = 1, .local_rank = 1, .local_size = 2}, 1);
+  EXPECT_EQ(none.cpus, machine::CpuSet{first()});
   EXPECT_EQ(none.log, "");
 }
 
 TEST_F(OwnPlacementTest, GlaunchHasPlacedItsRanks) {
   setenv("GANTRY_BIND", "core", 1);
-  const Result placed =
-      place(CpuSet{first()}, {.rank = 1, .local_rank = 1, .local_size = 2, .is_placed = true}, 1);
-  EXPECT_EQ(placed.cpus, CpuSet{first()});
+  const Result placed = place(machine::CpuSet{first()},
+                              {.rank = 1, .local_rank = 1, .local_size = 2, .is_placed = true}, 1);
+  EXPECT_EQ(placed.cpus, machine::CpuSet{first()});
   EXPECT_EQ(placed.log, "");
 }
 

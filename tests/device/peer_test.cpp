@@ -10,6 +10,7 @@
 #include <gantry/extend/driver.hpp>
 
 #include "tests/support/device_fixture.hpp"
+#include "tests/support/fault_driver.hpp"
 
 namespace gantry {
 namespace {
@@ -54,6 +55,17 @@ TEST_F(PeerTest, EnablingTwiceIsFineAndKeepsTheCurrentDevice) {
   enable_peer_access(Device::cuda(0), Device::cuda(1));
   enable_peer_access(Device::cuda(0), Device::cuda(1));
   EXPECT_EQ(current_device(), Device::cuda(0));
+}
+
+TEST_F(PeerTest, TheDriverIsAskedOnceForAPair) {
+  GANTRY_REQUIRE_DEVICES(2);
+  if (!can_access_peer(Device::cuda(1), Device::cuda(0))) GTEST_SKIP() << "no peer access 1 -> 0";
+  testing::FaultDriver faults;
+  faults.fail_on("enable_peer_access", 1);
+  EXPECT_THROW(enable_peer_access(Device::cuda(1), Device::cuda(0)), CudaError);
+  enable_peer_access(Device::cuda(1), Device::cuda(0));
+  enable_peer_access(Device::cuda(1), Device::cuda(0));
+  EXPECT_EQ(faults.calls("enable_peer_access"), 2U) << "the failed call and one more";
 }
 
 TEST_F(PeerTest, RejectsWhatIsNoDevice) {

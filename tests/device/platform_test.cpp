@@ -9,7 +9,7 @@
 
 #include <gantry/device/device.hpp>
 #include <gantry/device/properties.hpp>
-#include <gantry/device/visible_devices.hpp>
+#include <gantry/machine/visible_devices.hpp>
 
 #include "tests/support/device_fixture.hpp"
 #include "tests/support/subprocess.hpp"

@@ -3,6 +3,7 @@
 #include <fcntl.h>
 #include <fmt/format.h>
 #include <sys/mman.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <cerrno>
@@ -10,6 +11,7 @@
 #include <mutex>
 #include <optional>
 
+#include "core/files/sealed_file.hpp"
 #include "device/sim/sim_error.hpp"
 
 namespace gantry::sim {
@@ -45,8 +47,11 @@ int create_memory_file(const char* name, std::size_t bytes, const std::string& d
     ::close(descriptor);
     fail(kOperatingSystem, doing, -1, std::strerror(reason));
   }
-  // No process that maps it can make another one fault by shortening it.
-  (void)::fcntl(descriptor, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL);
+  if (::fcntl(descriptor, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) != 0) {
+    const int reason = errno;
+    ::close(descriptor);
+    fail(kOperatingSystem, doing, -1, std::strerror(reason));
+  }
   return descriptor;
 }
 
@@ -271,6 +276,13 @@ void* AddressSpace::open_memory(int device, const NativeMemoryHandle& handle) {
     }
   }
   const int descriptor = open_file(name.file, doing, device);
+  struct stat status {};
+  if (::fstat(descriptor, &status) != 0 ||
+      static_cast<std::uint64_t>(status.st_size) != name.bytes || !is_sealed(descriptor)) {
+    ::close(descriptor);
+    fail(kInvalidValue, doing, device,
+         fmt::format("the handle names no memory of {} bytes that keeps its size", name.bytes));
+  }
   void* data = ::mmap(nullptr, name.bytes, PROT_READ | PROT_WRITE, MAP_SHARED, descriptor, 0);
   const int reason = errno;
   ::close(descriptor);

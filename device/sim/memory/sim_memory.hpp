@@ -140,7 +140,8 @@ class AddressSpace {
 
 /// `bytes` rounded up to whole pages.
 [[nodiscard]] std::size_t round_to_pages(std::size_t bytes);
-/// Anonymous shared memory that has a descriptor. Throws: CudaError 304.
+/// Anonymous shared memory that has a descriptor, and that no process can shorten. Throws:
+/// CudaError 304.
 [[nodiscard]] int create_memory_file(const char* name, std::size_t bytes, const std::string& doing);
 
 }  // namespace gantry::sim

@@ -11,6 +11,7 @@
 #include <cstring>
 #include <mutex>
 
+#include "core/files/sealed_file.hpp"
 #include "device/sim/memory/sim_memory.hpp"
 #include "device/sim/sim_error.hpp"
 
@@ -160,6 +161,9 @@ NativeChunk AddressSpace::import_chunk(int device, int descriptor, std::size_t b
   if (bytes == 0 || !on_grain(bytes) || ::fstat(descriptor, &status) != 0 ||
       static_cast<std::size_t>(status.st_size) != bytes) {
     fail(kInvalidValue, doing, device, "the descriptor names no chunk of this size");
+  }
+  if (!is_sealed(descriptor)) {
+    fail(kInvalidValue, doing, device, "the descriptor names a file that its owner can shorten");
   }
   const int own = ::fcntl(descriptor, F_DUPFD_CLOEXEC, 0);
   if (own < 0) fail(kOperatingSystem, doing, device, std::strerror(errno));

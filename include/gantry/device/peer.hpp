@@ -11,7 +11,8 @@ namespace gantry {
 /// True if kernels and copies on `from` can reach memory of `to` directly. A device reaches itself.
 [[nodiscard]] GANTRY_API bool can_access_peer(Device from, Device to);
 
-/// Lets kernels and copies on `from` reach memory of `to`. Enabling twice has no effect.
+/// Lets kernels and copies on `from` reach memory of `to`. Enabling twice has no effect. A stream
+/// capture may be under way.
 /// Throws: NotSupported if the pair has no peer access.
 GANTRY_API void enable_peer_access(Device from, Device to);
 

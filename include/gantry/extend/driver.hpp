@@ -274,7 +274,11 @@ class GANTRY_API Driver {
   /// Opens another process's event for use on `device`.
   [[nodiscard]] virtual NativeEvent open_event(int device, const NativeEventHandle& handle) = 0;
 
-  // Capture
+  // Capture. While a stream is captured, other calls are allowed in every mode and on every thread,
+  // except calls that conflict with the capture: to query or synchronize with a captured stream, a
+  // captured event, or a device with a captured stream; to wait on a default stream for a captured
+  // event, or on a captured stream for an event from outside. Those throw CudaError and spoil the
+  // capture. A mode may also forbid synchronize_device() for other devices.
   /// Captures the work submitted to `stream` from now on instead of running it.
   virtual void begin_capture(NativeStream stream, CaptureMode mode) = 0;
   /// Ends the capture and instantiates the captured graph.

@@ -69,9 +69,10 @@ class GANTRY_API Store {
 struct StoreServerOptions {
   /// "unix:@name" (abstract), "unix:/path", or "tcp:host:port"; port 0 picks a free one.
   std::string address;
-  /// Secret that clients must present. A TCP address needs one of at least 16 bytes, because any
-  /// process that reaches the port can connect. It does not encrypt messages. On a unix socket it
-  /// may be empty: the server accepts only processes of the same user and of root.
+  /// Secret of the clients. A TCP address needs one of at least 16 bytes and 128 random bits,
+  /// because any process that reaches the port can connect. Both sides prove that they have it,
+  /// without sending it. It authenticates all messages and encrypts none. On a unix socket it may
+  /// be empty: the server accepts only processes of the same user and of root.
   std::string token{};
 };
 
@@ -79,14 +80,15 @@ struct StoreServerOptions {
 ///
 /// A client that gives a rank deregisters when it leaves. A rank whose connection ends before that
 /// is lost. Every wait for a missing key, now or later, then throws PeerLostError with that rank.
-/// The server closes a connection that sends malformed or oversized messages; other connections are
-/// not affected. It refuses a client with another token, and a rank that is already connected.
-/// Thread safety: every member may be called from any thread.
+/// The server closes a connection that sends malformed, oversized or unauthenticated messages;
+/// other connections are not affected. It refuses a client with another token, and a rank that is
+/// already connected. Thread safety: every member may be called from any thread.
 class GANTRY_API StoreServer {
  public:
   /// Listens on options.address; when the constructor returns, clients can connect.
-  /// Throws: InvalidArgument for a malformed address, or a TCP address without a token; Error if
-  /// the socket cannot be opened.
+  /// Throws: InvalidArgument for a malformed address, or a TCP address without a token or with one
+  /// that can be guessed; Error if the socket cannot be opened, or one of the addresses of a TCP
+  /// host is in use; NotSupported for a TCP address without libcrypto.
   explicit StoreServer(const StoreServerOptions& options);
   ~StoreServer();
   StoreServer(const StoreServer&) = delete;
@@ -132,9 +134,10 @@ struct StoreClientOptions {
 /// destructor sends nothing.
 class GANTRY_API StoreClient final : public Store {
  public:
-  /// Connects, retrying until the deadline.
-  /// Throws: InvalidArgument for a malformed address; TimeoutError if no server answers;
-  /// PeerLostError if the server refuses this client.
+  /// Connects, retrying until the deadline. A TCP server must prove that it has the token; one that
+  /// does not is passed over.
+  /// Throws: InvalidArgument for a malformed address; TimeoutError if no server answers, or none
+  /// that has the token; PeerLostError if the server refuses this client.
   explicit StoreClient(const StoreClientOptions& options);
   /// Connects to `address` as `rank`, without a token.
   StoreClient(std::string_view address, int rank,

@@ -99,18 +99,25 @@ TEST_F(DriverEventTest, ReachedIsAllowedWhileThisThreadCaptures) {
   const TestStream captured(0);
   const TestStream stream(0);
   const TestEvent outside(0);
-  const TestEvent inside(0);
   driver().record_event(outside, stream);
   driver().synchronize_stream(stream);
   driver().begin_capture(captured, CaptureMode::global);
-  driver().record_event(inside, captured);
   EXPECT_TRUE(driver().event_reached(outside));
-  // CUDA does not take kindly to questions about events of a capture.
-  if (driver().platform() == Platform::simulated) {
-    EXPECT_FALSE(driver().event_reached(inside));
-  }
   const NativeGraph graph = driver().end_capture(captured);  // throws if the capture was spoilt
   driver().destroy_graph(graph);
+}
+
+TEST_F(DriverEventTest, AQuestionAboutAnEventOfACaptureSpoilsTheCapture) {
+  const TestStream captured(0);
+  const TestEvent inside(0);
+  for (const CaptureMode mode :
+       {CaptureMode::global, CaptureMode::thread_local_, CaptureMode::relaxed}) {
+    driver().begin_capture(captured, mode);
+    driver().record_event(inside, captured);
+    EXPECT_FALSE(driver().event_reached(inside));
+    EXPECT_THROW((void)driver().end_capture(captured), CudaError);
+    EXPECT_FALSE(driver().event_reached(inside)) << "after the capture";
+  }
 }
 
 TEST_F(DriverEventTest, RecordDoesNotWaitForLaterWork) {

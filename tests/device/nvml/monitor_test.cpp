@@ -13,7 +13,8 @@
 
 #include <gantry/core/error.hpp>
 
-#include "device/nvml/device_monitor.hpp"
+#include "device/device_monitor.hpp"
+#include "machine/process_ids.hpp"
 #include "tests/support/device_fixture.hpp"
 #include "tests/support/expect_error.hpp"
 
@@ -74,7 +75,7 @@ TEST_F(MonitorTest, ReadsTheDeviceThatHasTheUuid) {
   machine(kTwo,
           "0 utilization 1 2;1 utilization 40 5;1 temperature 61;1 power 312000 700000;"
           "1 clocks 1755 1980 2619;1 processes 17 1000 18 0xffffffffffffffff;pid17 name train");
-  const Nvml nvml(GANTRY_TEST_FAKE_NVML);
+  const machine::Nvml nvml(GANTRY_TEST_FAKE_NVML);
   const DeviceMonitor monitor(nvml, "GPU-b", "cuda:0");
   EXPECT_EQ(monitor.utilization(), 40);
   EXPECT_EQ(monitor.memory_usage(), 5);
@@ -91,7 +92,7 @@ TEST_F(MonitorTest, AnInstanceHasTheTemperaturePowerAndClockOfItsGpu) {
   machine(kDivided,
           "0 utilization 1 2;0 temperature 44;0 power 250000;0 clocks 1 1410 2;"
           "0/1 processes 17 1000");
-  const Nvml nvml(GANTRY_TEST_FAKE_NVML);
+  const machine::Nvml nvml(GANTRY_TEST_FAKE_NVML);
   const DeviceMonitor monitor(nvml, "MIG-y", "cuda:3");
   EXPECT_EQ(monitor.temperature(), 44);
   EXPECT_EQ(monitor.power_draw(), 250000);
@@ -105,7 +106,7 @@ TEST_F(MonitorTest, AnInstanceHasTheTemperaturePowerAndClockOfItsGpu) {
 }
 
 TEST_F(MonitorTest, WithoutALibraryEveryReadingSaysWhatIsMissing) {
-  const Nvml nvml("/nowhere/libnvidia-ml.so.1");
+  const machine::Nvml nvml("/nowhere/libnvidia-ml.so.1");
   const DeviceMonitor monitor(nvml, "GPU-a", "cuda:3");
   for (const auto& [reading, unused] : kReadings) {
     EXPECT_EQ(failure_of(reading, monitor),
@@ -117,14 +118,14 @@ TEST_F(MonitorTest, WithoutALibraryEveryReadingSaysWhatIsMissing) {
 
 TEST_F(MonitorTest, ADriverThatIsNotLoadedIsNamed) {
   setenv("FAKE_NVML_FAILS", "1", 1);
-  const Nvml nvml(GANTRY_TEST_FAKE_NVML);
+  const machine::Nvml nvml(GANTRY_TEST_FAKE_NVML);
   EXPECT_THAT(failure_of("temperature", DeviceMonitor(nvml, "GPU-a", "cuda:3")),
               HasSubstr("cuda:3: NVML does not start: Driver Not Loaded; "));
 }
 
 TEST_F(MonitorTest, AValueThatTheDriverDoesNotTellIsAnErrorWithItsFunction) {
   machine(kTwo);
-  const Nvml nvml(GANTRY_TEST_FAKE_NVML);
+  const machine::Nvml nvml(GANTRY_TEST_FAKE_NVML);
   const DeviceMonitor monitor(nvml, "GPU-a", "cuda:3");
   for (const auto& [reading, source] : kSources) {
     EXPECT_EQ(failure_of(reading, monitor),
@@ -134,7 +135,7 @@ TEST_F(MonitorTest, AValueThatTheDriverDoesNotTellIsAnErrorWithItsFunction) {
 
 TEST_F(MonitorTest, AFunctionThatTheDriverLacksIsNamed) {
   machine(kTwo, "0 processes 17 1000;pid17 name train");
-  const Nvml nvml(GANTRY_TEST_FAKE_OLD_NVML);
+  const machine::Nvml nvml(GANTRY_TEST_FAKE_OLD_NVML);
   ASSERT_EQ(nvml.problem(), "");
   const DeviceMonitor monitor(nvml, "GPU-a", "cuda:3");
   for (const auto& [reading, source] : kSources) {
@@ -148,7 +149,7 @@ TEST_F(MonitorTest, AFunctionThatTheDriverLacksIsNamed) {
 
 TEST_F(MonitorTest, ADeviceThatNvmlDoesNotKnowIsNamed) {
   machine(kTwo, "0 temperature 40");
-  const Nvml nvml(GANTRY_TEST_FAKE_NVML);
+  const machine::Nvml nvml(GANTRY_TEST_FAKE_NVML);
   for (const auto& [reading, unused] : kReadings) {
     EXPECT_EQ(failure_of(reading, DeviceMonitor(nvml, "GPU-z", "cuda:3")),
               begin_of_failure(reading) + "nvmlDeviceGetHandleByUUID(GPU-z): Not Found");
@@ -157,14 +158,14 @@ TEST_F(MonitorTest, ADeviceThatNvmlDoesNotKnowIsNamed) {
   EXPECT_EQ(failure_of("temperature", DeviceMonitor(nvml, "MIG-z", "cuda:3")),
             begin_of_failure("temperature") + "nvmlDeviceGetHandleByUUID(MIG-z): Not Found");
   machine(kDivided);
-  const Nvml old(GANTRY_TEST_FAKE_OLD_NVML);
+  const machine::Nvml old(GANTRY_TEST_FAKE_OLD_NVML);
   EXPECT_EQ(failure_of("temperature", DeviceMonitor(old, "MIG-x", "cuda:3")),
             begin_of_failure("temperature") +
                 "nvmlDeviceGetDeviceHandleFromMigDeviceHandle: the driver lacks this function");
 }
 
 TEST_F(MonitorTest, AnErrorHasItsDevice) {
-  const Nvml nvml("/nowhere/libnvidia-ml.so.1");
+  const machine::Nvml nvml("/nowhere/libnvidia-ml.so.1");
   try {
     (void)DeviceMonitor(nvml, "GPU-a", "cuda:3").temperature();
     ADD_FAILURE() << "no error";
@@ -175,7 +176,7 @@ TEST_F(MonitorTest, AnErrorHasItsDevice) {
 
 TEST_F(MonitorTest, ThreadsReadAtOnce) {
   machine(kTwo, "0 utilization 40 5;0 temperature 61;0 processes 17 1000");
-  const Nvml nvml(GANTRY_TEST_FAKE_NVML);
+  const machine::Nvml nvml(GANTRY_TEST_FAKE_NVML);
   const DeviceMonitor monitor(nvml, "GPU-a", "cuda:0");
   std::vector<int> wrong(4);
   std::vector<std::thread> threads;
@@ -259,7 +260,7 @@ TEST_F(DeviceMonitorTest, RealDevicesHavePlausibleValues) {
     EXPECT_EQ(list.device, device);
     for (const GpuProcess& process : list.processes) {
       EXPECT_GT(process.pid, 0);
-      EXPECT_TRUE(has_host_process_ids() || process.name.empty());
+      EXPECT_TRUE(machine::has_host_process_ids() || process.name.empty());
     }
     std::cout << list;
   }

@@ -1,6 +1,6 @@
 #include <set>
 
-#include "device/sim/sim_identity.hpp"
+#include "machine/sim_identity.hpp"
 #include "tests/device/sim/sim_machine.hpp"
 
 namespace gantry::testing {

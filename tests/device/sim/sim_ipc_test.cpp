@@ -1,9 +1,16 @@
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
 #include <csignal>
 #include <cstring>
 #include <set>
 #include <sstream>
 #include <vector>
 
+#include "device/sim/sim_ipc.hpp"
 #include "tests/device/handle_text.hpp"
 #include "tests/device/sim/sim_machine.hpp"
 #include "tests/support/descriptor_limit.hpp"
@@ -75,6 +82,62 @@ TEST_F(SimIpcTest, SaysWhyAHandleCannotBeOpened) {
   expect_cuda_error(400, "the process that exported it (" + pid + ") is gone",
                     [&] { (void)driver_.open_memory(0, memory_); });
   expect_cuda_error(400, "is gone", [&] { (void)driver_.open_event(0, event_); });
+}
+
+// A process with one open file, of which a handle of memory can be made.
+class FileOwner {
+ public:
+  static constexpr std::size_t kBytes = 8192;
+
+  FileOwner(uid_t user, int seals) {
+    int ends[2] = {};
+    if (pipe2(ends, O_CLOEXEC) != 0) return;
+    const UniqueFd from(ends[0]);
+    UniqueFd to(ends[1]);
+    pid_ = fork();
+    if (pid_ == 0) {
+      if (syscall(SYS_setresuid, user, user, user) != 0) _exit(1);
+      const int file = memfd_create("sim-ipc-test", MFD_ALLOW_SEALING);
+      if (ftruncate(file, kBytes) != 0 || fcntl(file, F_ADD_SEALS, seals) != 0) _exit(1);
+      const sim::FileName name = sim::name_file(file);
+      if (write(to.get(), &name, sizeof name) != sizeof name) _exit(1);
+      for (;;) pause();
+    }
+    to.reset();
+    if (read(from.get(), &name_, sizeof name_) != sizeof name_) ADD_FAILURE() << "no name";
+  }
+  ~FileOwner() {
+    if (pid_ <= 0) return;
+    kill(pid_, SIGKILL);
+    waitpid(pid_, nullptr, 0);
+  }
+  FileOwner(const FileOwner&) = delete;
+  FileOwner& operator=(const FileOwner&) = delete;
+
+  [[nodiscard]] NativeMemoryHandle handle(std::size_t bytes = kBytes) const {
+    return sim::encode(sim::MemoryName{.file = name_, .bytes = bytes});
+  }
+
+ private:
+  pid_t pid_ = -1;
+  sim::FileName name_;
+};
+
+TEST_F(SimIpcTest, RefusesMemoryThatCouldFault) {
+  const FileOwner open_file(geteuid(), 0);
+  expect_cuda_error(1, "that keeps its size",
+                    [&] { (void)driver_.open_memory(0, open_file.handle()); });
+  const FileOwner sealed(geteuid(), F_SEAL_SHRINK);
+  expect_cuda_error(1, "names no memory of 16384 bytes",
+                    [&] { (void)driver_.open_memory(0, sealed.handle(2 * FileOwner::kBytes)); });
+  driver_.close_memory(driver_.open_memory(0, sealed.handle()));
+}
+
+TEST_F(SimIpcTest, RefusesMemoryOfAnotherUser) {
+  if (geteuid() != 0) GTEST_SKIP() << "only root can open files of other users";
+  const FileOwner owner(65534, F_SEAL_SHRINK);
+  expect_cuda_error(304, "belongs to user 65534",
+                    [&] { (void)driver_.open_memory(0, owner.handle()); });
 }
 
 TEST_F(SimIpcTest, RefusesTheExportersOwnHandlesAndPartsOfAllocations) {

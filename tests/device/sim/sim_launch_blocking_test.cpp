@@ -25,13 +25,13 @@ class SimLaunchBlockingTest : private LaunchBlocking, public SimMachineTest {
   SimLaunchBlockingTest() : LaunchBlocking("1") {}
 
   /// Launches a kernel that ends when `opened` is set, as a kernel that waits for a peer does.
-  void launch_waiting(NativeStream stream) {
+  void launch_waiting(NativeStream stream, sim::KernelWaits waits = sim::KernelWaits::for_peers) {
     sim::launch(
         stream,
         [this] {
           while (!opened_.load(std::memory_order_acquire)) std::this_thread::yield();
         },
-        sim::KernelWaits::for_peers);
+        waits);
   }
   void open() { opened_.store(true, std::memory_order_release); }
   void TearDown() override { open(); }
@@ -93,6 +93,20 @@ TEST_F(SimLaunchBlockingTest, AKernelThatWaitsForPeersIsNotWaitedFor) {
   EXPECT_TRUE(ran);
   // Launches block again.
   EXPECT_THROW(sim::launch(stream_, [] { throw std::runtime_error("now"); }), std::runtime_error);
+}
+
+TEST_F(SimLaunchBlockingTest, NorIsAKernelOfTheProgramThatMayWait) {
+  launch_waiting(stream_, sim::KernelWaits::by_spinning);
+  EXPECT_FALSE(driver_.query_stream(stream_));
+  driver_.begin_capture(other_, CaptureMode::relaxed);
+  launch_waiting(other_, sim::KernelWaits::by_spinning);
+  const NativeGraph graph = driver_.end_capture(other_);
+  driver_.launch_graph(graph, other_);
+  EXPECT_FALSE(driver_.query_stream(other_));
+  open();
+  driver_.synchronize_stream(stream_);
+  driver_.synchronize_stream(other_);
+  driver_.destroy_graph(graph);
 }
 
 TEST_F(SimLaunchBlockingTest, NorIsWhatWaitsForItThroughEvents) {

@@ -200,6 +200,28 @@ TEST_P(SimAnyScheduleTest, TasksThatPollEachOtherGoOn) {
   machine.synchronize_all();
 }
 
+// Kernels of the program do not pause, so the schedule puts them aside. Were each of these waits a
+// task that computes, they would take minutes.
+TEST_P(SimAnyScheduleTest, TasksThatSpinForEachOtherGoOn) {
+  constexpr int kRounds = 150;
+  Machine machine(GetParam());
+  std::atomic<int> arrived{0};
+  for (int round = 1; round <= kRounds; ++round) {
+    for (std::size_t rank = 0; rank < 2; ++rank) {
+      sim::launch(
+          machine.streams[rank],
+          [&arrived, round] {
+            ++arrived;
+            while (arrived < 2 * round) std::this_thread::yield();
+          },
+          sim::KernelWaits::by_spinning);
+    }
+  }
+  machine.synchronize(0);
+  EXPECT_EQ(arrived, 2 * kRounds);
+  machine.synchronize_all();
+}
+
 // Nothing but the polls tells that the first task needs the others.
 TEST_P(SimAnyScheduleTest, TasksThatPollEachOtherGoOnWhileTheHostQueriesOne) {
   Machine machine(GetParam());

@@ -1,4 +1,5 @@
 #include <fcntl.h>
+#include <sys/mman.h>
 #include <unistd.h>
 
 #include <array>
@@ -108,6 +109,20 @@ TEST_F(SimVmmTest, RefusesWhatTheHardwareRefuses) {
   driver_.release_chunk(chunk);
   driver_.release_chunk(other);
   driver_.free_address(base, 4 * kGrain);
+}
+
+TEST_F(SimVmmTest, ChunksThatTheirOwnerCanShortenAreRefused) {
+  const UniqueFd file(memfd_create("sim-vmm-test", MFD_CLOEXEC | MFD_ALLOW_SEALING));
+  ASSERT_EQ(ftruncate(file.get(), kGrain), 0);
+  expect_cuda_error(1, "its owner can shorten",
+                    [&] { (void)driver_.import_chunk(0, file.get(), kGrain); });
+  ASSERT_EQ(fcntl(file.get(), F_ADD_SEALS, F_SEAL_SHRINK), 0);
+  driver_.release_chunk(driver_.import_chunk(0, file.get(), kGrain));
+  // Exported chunks have the seal.
+  const NativeChunk chunk = driver_.create_chunk(0, kGrain);
+  const UniqueFd exported = driver_.export_chunk(chunk);
+  EXPECT_NE(ftruncate(exported.get(), 0), 0);
+  driver_.release_chunk(chunk);
 }
 
 TEST_F(SimVmmTest, ExportedChunksAreTheSameMemory) {

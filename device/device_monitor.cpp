@@ -1,7 +1,6 @@
-#include "device/nvml/device_monitor.hpp"
+#include "device/device_monitor.hpp"
 
 #include <fmt/format.h>
-#include <sys/stat.h>
 
 #include <utility>
 
@@ -9,14 +8,7 @@
 
 namespace gantry {
 
-bool has_host_process_ids() {
-  // Linux gives the first namespace of processes this inode number.
-  constexpr ino_t kFirstNamespace = 0xEFFFFFFC;
-  struct stat facts {};
-  return stat("/proc/self/ns/pid", &facts) == 0 && facts.st_ino == kFirstNamespace;
-}
-
-DeviceMonitor::DeviceMonitor(const Nvml& nvml, std::string uuid, std::string device)
+DeviceMonitor::DeviceMonitor(const machine::Nvml& nvml, std::string uuid, std::string device)
     : nvml_(nvml), uuid_(std::move(uuid)), device_(std::move(device)) {}
 
 void DeviceMonitor::fail(const Subject& subject, const std::string& cause) const {
@@ -26,17 +18,17 @@ void DeviceMonitor::fail(const Subject& subject, const std::string& cause) const
 }
 
 template <class T>
-T DeviceMonitor::value_of(const Subject& subject, NvmlResult<T> result) const {
+T DeviceMonitor::value_of(const Subject& subject, machine::NvmlResult<T> result) const {
   if (!result) fail(subject, fmt::format("{}: {}", subject.function, result.problem));
   return *std::move(result.value);
 }
 
-NvmlDevice DeviceMonitor::find(const Subject& subject) const {
+machine::NvmlDevice DeviceMonitor::find(const Subject& subject) const {
   if (!nvml_.problem().empty()) {
     fail(subject, nvml_.problem() +
                       "; install the library of the NVIDIA driver, or set GANTRY_NVML_PATH to it");
   }
-  const NvmlResult<NvmlDevice> found = nvml_.device_by_uuid(uuid_);
+  const machine::NvmlResult<machine::NvmlDevice> found = nvml_.device_by_uuid(uuid_);
   if (!found) {
     fail(subject, fmt::format("nvmlDeviceGetHandleByUUID({}): {}", uuid_, found.problem));
   }
@@ -44,18 +36,18 @@ NvmlDevice DeviceMonitor::find(const Subject& subject) const {
 }
 
 // The device, or the GPU that it is an instance of.
-NvmlDevice DeviceMonitor::find_gpu(const Subject& subject) const {
-  const NvmlDevice device = find(subject);
+machine::NvmlDevice DeviceMonitor::find_gpu(const Subject& subject) const {
+  const machine::NvmlDevice device = find(subject);
   if (!is_instance()) return device;
-  const NvmlResult<NvmlDevice> gpu = nvml_.gpu_of_instance(device);
+  const machine::NvmlResult<machine::NvmlDevice> gpu = nvml_.gpu_of_instance(device);
   if (!gpu) {
     fail(subject, fmt::format("nvmlDeviceGetDeviceHandleFromMigDeviceHandle: {}", gpu.problem));
   }
   return *gpu;
 }
 
-NvmlUtilization DeviceMonitor::rates(const Subject& subject) const {
-  const NvmlDevice device = find(subject);
+machine::NvmlUtilization DeviceMonitor::rates(const Subject& subject) const {
+  const machine::NvmlDevice device = find(subject);
   if (is_instance()) {
     fail(subject, fmt::format("{} is a MIG instance, and the driver counts whole GPUs", uuid_));
   }
@@ -84,14 +76,15 @@ int DeviceMonitor::power_draw() const {
 
 int DeviceMonitor::clock_rate() const {
   const Subject subject{"clock_rate", "the clock rate", "nvmlDeviceGetClockInfo"};
-  return static_cast<int>(value_of(subject, nvml_.clock(find_gpu(subject), NvmlClock::sm)));
+  return static_cast<int>(
+      value_of(subject, nvml_.clock(find_gpu(subject), machine::NvmlClock::sm)));
 }
 
 std::vector<GpuProcess> DeviceMonitor::processes(bool has_names) const {
   const Subject subject{"list_gpu_processes", "the processes",
                         "nvmlDeviceGetComputeRunningProcesses_v3"};
   std::vector<GpuProcess> result;
-  for (const NvmlProcess& process : value_of(subject, nvml_.processes(find(subject)))) {
+  for (const machine::NvmlProcess& process : value_of(subject, nvml_.processes(find(subject)))) {
     std::string name = has_names ? nvml_.process_name(process.pid).value_or("") : "";
     result.push_back({static_cast<int>(process.pid), std::move(name), process.used_bytes});
   }

@@ -7,12 +7,9 @@
 
 #include <gantry/device/monitor.hpp>
 
-#include "device/nvml/nvml.hpp"
+#include "machine/nvml/nvml.hpp"
 
 namespace gantry {
-
-/// Whether process ids of the host name the same processes here: false in a container.
-[[nodiscard]] bool has_host_process_ids();
 
 /// Reads one device of NVML, which is found by its UUID.
 ///
@@ -21,7 +18,7 @@ namespace gantry {
 class DeviceMonitor {
  public:
   /// `device` names it in errors: "cuda:0". `nvml` must outlive this object.
-  DeviceMonitor(const Nvml& nvml, std::string uuid, std::string device);
+  DeviceMonitor(const machine::Nvml& nvml, std::string uuid, std::string device);
 
   [[nodiscard]] int utilization() const;
   [[nodiscard]] int memory_usage() const;
@@ -40,14 +37,14 @@ class DeviceMonitor {
   };
 
   [[nodiscard]] bool is_instance() const { return uuid_.starts_with("MIG-"); }
-  [[nodiscard]] NvmlDevice find(const Subject& subject) const;
-  [[nodiscard]] NvmlDevice find_gpu(const Subject& subject) const;
-  [[nodiscard]] NvmlUtilization rates(const Subject& subject) const;
+  [[nodiscard]] machine::NvmlDevice find(const Subject& subject) const;
+  [[nodiscard]] machine::NvmlDevice find_gpu(const Subject& subject) const;
+  [[nodiscard]] machine::NvmlUtilization rates(const Subject& subject) const;
   template <class T>
-  [[nodiscard]] T value_of(const Subject& subject, NvmlResult<T> result) const;
+  [[nodiscard]] T value_of(const Subject& subject, machine::NvmlResult<T> result) const;
   [[noreturn]] void fail(const Subject& subject, const std::string& cause) const;
 
-  const Nvml& nvml_;
+  const machine::Nvml& nvml_;
   std::string uuid_;
   std::string device_;
 };
