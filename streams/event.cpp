@@ -7,6 +7,7 @@
 
 #include "device/checked_device_index.hpp"
 #include "streams/event_pool.hpp"
+#include "streams/graphs/capture_wait.hpp"
 #include "streams/interprocess_events.hpp"
 #include "streams/stream_clock.hpp"
 
@@ -124,7 +125,10 @@ void Event::record() {
 
 void Event::wait(const Stream& stream) const {
   if (!recorded_) return;
-  driver().wait_event(stream.native(), event_);
+  const StreamClock* const clock = timestamp_ == nullptr ? nullptr : timestamp_->clock;
+  RecordPlace recorded{.device = device_};
+  if (clock != nullptr) recorded.stream = clock->id();
+  wait_event(stream, event_, recorded);
   if (timestamp_ != nullptr) StreamClock::of(stream).join(*timestamp_);
 }
 

@@ -10,6 +10,7 @@
 #include "device/platform.hpp"
 #include "streams/event_pool.hpp"
 #include "streams/graphs/capture.hpp"
+#include "streams/graphs/capture_wait.hpp"
 #include "streams/stream_clock.hpp"
 #include "streams/stream_pool.hpp"
 
@@ -92,7 +93,7 @@ void Stream::wait(const Stream& other) const {
   const PooledEvent event(other.native_.device);
   const auto timestamp = acquire_timestamp();
   StreamClock::of(other).record(event.get(), *timestamp);
-  driver().wait_event(native_, event.get());
+  wait_event(*this, event.get(), {other.native_.device, other.id()});
   StreamClock::of(*this).join(*timestamp);
 }
 

@@ -1,9 +1,14 @@
 #include "streams/stream_clock.hpp"
 
 #include <algorithm>
+#include <string>
 
 #include <gantry/core/error.hpp>
 
+#include "device/capture_devices.hpp"
+#include "device/idle_stream.hpp"
+#include "device/memory_reclaim.hpp"
+#include "device/platform.hpp"
 #include "device/sync_debug_driver.hpp"
 #include "streams/clock_registry.hpp"
 #include "streams/event_pool.hpp"
@@ -17,6 +22,21 @@ void raise_to(std::atomic<std::uint64_t>& value, std::uint64_t least) {
   while (current < least && !value.compare_exchange_weak(current, least, std::memory_order_acq_rel,
                                                          std::memory_order_relaxed)) {
   }
+}
+
+[[noreturn]] void throw_captured(const StreamClock& clock) {
+  const std::string device = Device::cuda(clock.device()).str();
+  throw CudaError("Cannot wait for a stream that is being captured: " + device + ", stream " +
+                      std::to_string(clock.id()),
+                  900, "cudaErrorStreamCaptureUnsupported", device);
+}
+
+// Only the device can tell when work of the stream is complete.
+[[noreturn]] void throw_during_capture(const StreamClock& clock) {
+  const std::string device = Device::cuda(clock.device()).str();
+  throw CudaError("Cannot wait for " + device + ", stream " + std::to_string(clock.id()) +
+                      ": it takes a synchronization of the device, which a capture forbids",
+                  900, "cudaErrorStreamCaptureUnsupported", device);
 }
 
 }  // namespace
@@ -54,6 +74,17 @@ void VectorClock::copy_to(std::vector<std::uint64_t>& out) const {
     }
   }
 }
+
+/// The clock's lock, for sections that call the driver. A release of cached memory would ask
+/// clocks.
+class StreamClock::Section {
+ public:
+  explicit Section(StreamClock& clock) : lock_(clock.mutex_) {}
+
+ private:
+  const std::lock_guard<std::mutex> lock_;
+  const NoReclaim scope_;
+};
 
 /// A recorded event that is not known to be reached.
 struct StreamClock::PendingEvent {
@@ -144,6 +175,8 @@ std::shared_ptr<StreamClock::PendingEvent> StreamClock::record_event() {
   pending_events_.reserve(pending_events_.size() + 1);
   begin_timestamp(pending->timestamp);
   driver().record_event(pending->event.get(), native_);
+  // Another thread may have begun a capture meanwhile. A question about the event would spoil it.
+  if (is_captured()) throw_captured(*this);
   pending_events_.push_back(pending);
   return pending;
 }
@@ -166,7 +199,7 @@ std::uint64_t StreamClock::record_external_sequence() noexcept {
   const std::uint64_t fallback = next_sequence();
   if (in_bad_fork()) return fallback;
   try {
-    const std::lock_guard lock(mutex_);
+    const Section section(*this);
     retire_completed();
     if (is_invalidated() || is_captured()) return fallback;
     return record_event()->timestamp.sequence;
@@ -175,15 +208,42 @@ std::uint64_t StreamClock::record_external_sequence() noexcept {
   }
 }
 
+// The number is taken before the driver is asked, as that of a record.
+void StreamClock::complete_or_record() {
+  if (pending_events_.empty()) {
+    const auto timestamp = acquire_timestamp();
+    begin_timestamp(*timestamp);
+    if (is_idle(native_)) return complete(*timestamp);
+  }
+  record_event();
+}
+
+bool StreamClock::is_covered(std::uint64_t sequence) const {
+  if (pending_events_.empty()) return false;
+  return sequence == UINT64_MAX || pending_events_.back()->timestamp.sequence >= sequence;
+}
+
+void StreamClock::cover(std::uint64_t sequence) noexcept {
+  if (is_external_ || sequence <= completed() || in_bad_fork()) return;
+  try {
+    const Section section(*this);
+    retire_completed();
+    if (sequence <= completed() || is_covered(sequence)) return;
+    if (!is_invalidated() && !is_captured() && may_look_at(native_)) record_event();
+  } catch (...) {
+    // No event can be recorded now: poll() tries again.
+  }
+}
+
 bool StreamClock::poll(std::uint64_t wanted) noexcept {
   if (in_bad_fork()) return false;
   const std::uint64_t before = completed();
   try {
-    const std::lock_guard lock(mutex_);
+    const Section section(*this);
     retire_completed();
-    if (completed() < wanted && pending_events_.empty() && !is_external_ && !is_invalidated() &&
-        !is_captured()) {
-      record_event();
+    if (completed() < wanted && !is_covered(wanted) && !is_external_ && !is_invalidated() &&
+        !is_captured() && may_look_at(native_)) {
+      complete_or_record();
     }
   } catch (...) {
     // No event can be recorded now: what is known stays as it was.
@@ -192,30 +252,30 @@ bool StreamClock::poll(std::uint64_t wanted) noexcept {
 }
 
 std::shared_ptr<StreamClock::PendingEvent> StreamClock::event_covering(std::uint64_t sequence) {
-  const std::lock_guard lock(mutex_);
+  const Section section(*this);
   for (const auto& pending : pending_events_) {
     if (pending->timestamp.sequence >= sequence) return pending;
   }
   if (is_external_ || is_invalidated()) return nullptr;
-  if (is_captured()) {
-    throw CudaError("Cannot wait for a stream that is being captured: " +
-                        Device::cuda(device()).str() + ", stream " + std::to_string(id_),
-                    900, "cudaErrorStreamCaptureUnsupported", Device::cuda(device()).str());
-  }
+  if (is_captured()) throw_captured(*this);
   return record_event();
 }
 
-bool StreamClock::can_wait_for(std::uint64_t sequence) noexcept {
+bool StreamClock::can_wait_for(std::uint64_t sequence, HostWait wait) noexcept {
   if (sequence <= completed()) return true;
   try {
-    const std::lock_guard lock(mutex_);
-    const auto covers = [sequence](const auto& pending) {
-      return pending->timestamp.sequence >= sequence;
-    };
-    return std::ranges::any_of(pending_events_, covers) || is_external_ || is_invalidated() ||
-           !is_captured();
+    {
+      const Section section(*this);
+      const auto covers = [sequence](const auto& pending) {
+        return pending->timestamp.sequence >= sequence;
+      };
+      if (std::ranges::any_of(pending_events_, covers)) return true;
+    }
+    if (wait != HostWait::anyhow) return false;
+    if (is_external_ || is_invalidated()) return may_synchronize_devices();
+    return !is_captured() && may_look_at(native_);
   } catch (...) {
-    return true;  // wait_for() throws the reason
+    return wait == HostWait::anyhow;  // wait_for() throws the reason
   }
 }
 
@@ -224,6 +284,7 @@ void StreamClock::wait_for(std::uint64_t sequence) {
   const BlockingIsNeeded needed;
   const std::shared_ptr<PendingEvent> pending = event_covering(sequence);
   if (pending == nullptr) {
+    if (!may_synchronize_devices()) throw_during_capture(*this);
     synchronize_device_clocks(device());
     return;
   }
@@ -238,12 +299,31 @@ void StreamClock::wait_for(std::uint64_t sequence) {
   std::erase(pending_events_, pending);
 }
 
+bool StreamClock::try_wait_for(std::uint64_t sequence, HostWait wait) {
+  if (!can_wait_for(sequence, wait)) return false;
+  try {
+    wait_for(sequence);
+    return true;
+  } catch (const CudaError&) {
+    if (can_wait_for(sequence, wait)) throw;
+    return false;
+  }
+}
+
 bool StreamClock::make_wait(StreamClock& waiter, std::uint64_t sequence) {
   sequence = std::min(sequence, next_sequence());
   if (waiter.happens_after(*this, sequence)) return true;
   if (waiter.is_captured() || (!is_external_ && !is_invalidated() && is_captured())) return false;
-  const std::shared_ptr<PendingEvent> pending = event_covering(sequence);
+  std::shared_ptr<PendingEvent> pending;
+  try {
+    pending = event_covering(sequence);
+  } catch (const CudaError&) {
+    // Another thread may have begun a capture meanwhile.
+    if (!can_wait_for(sequence)) return false;
+    throw;
+  }
   if (pending == nullptr) {
+    if (!may_synchronize_devices()) return false;
     const BlockingIsNeeded needed;
     synchronize_device_clocks(device());
     return true;
@@ -256,7 +336,7 @@ bool StreamClock::make_wait(StreamClock& waiter, std::uint64_t sequence) {
 bool StreamClock::make_wait_if_covered(NativeStream waiter, std::uint64_t sequence) {
   std::shared_ptr<PendingEvent> covering;
   {
-    const std::lock_guard lock(mutex_);
+    const Section section(*this);
     retire_completed();
     if (sequence <= completed()) return true;
     const auto found = std::ranges::find_if(pending_events_, [sequence](const auto& pending) {
@@ -282,6 +362,34 @@ DeviceTimestamp::DeviceTimestamp(int device) {
 
 void DeviceTimestamp::complete() const {
   for (const Timestamp& timestamp : timestamps_) StreamClock::complete(timestamp);
+}
+
+bool StreamClock::has_no_work() const {
+  if (is_external_ || is_invalidated() || is_captured() || !may_look_at(native_)) {
+    return last_sequence_.load(std::memory_order_relaxed) <= completed();
+  }
+  return is_idle(native_);
+}
+
+bool is_device_idle(int device) {
+  return std::ranges::all_of(ClockRegistry::instance().clocks_of(device),
+                             [](const StreamClock* clock) { return clock->has_no_work(); });
+}
+
+bool may_synchronize_devices() noexcept {
+  if (!OpenCaptures::is_empty()) return false;
+  try {
+    // Captures of simulated devices begin in the driver only.
+    if (driver().platform() != Platform::cuda) return true;
+    for (int device = 0; device < table_size(); ++device) {
+      for (const StreamClock* clock : ClockRegistry::instance().clocks_of(device)) {
+        if (clock->is_external() ? clock->may_be_captured() : clock->is_captured()) return false;
+      }
+    }
+    return true;
+  } catch (...) {
+    return false;
+  }
 }
 
 void synchronize_device_clocks(int device) {

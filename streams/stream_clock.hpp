@@ -36,6 +36,9 @@ struct Timestamp {
 using detail::acquire_timestamp;
 using detail::Timestamp;
 
+/// How the host may wait for a stream. In a capture it may wait only for an event from before it.
+enum class HostWait : std::uint8_t { anyhow, behind_event };
+
 /// The vector clock of one stream: for every other stream, the last sequence number waited for.
 ///
 /// Grows by pages of the slots that were raised. Thread safety: any thread; no locks.
@@ -137,19 +140,30 @@ class StreamClock {
   static void complete(const Timestamp& timestamp);
   void complete(std::uint64_t sequence);
 
-  /// Asks the driver how far the stream is; true if completed() advanced. Records an event if
-  /// `wanted` is neither reached nor pending, at most one at a time. Never blocks on the device,
-  /// rethrows no error of the stream, and does nothing on a captured stream.
+  /// Makes sure that an event covers `sequence`, a number handed out before, unless it is reached.
+  /// From then on poll() finds the moment at which it is. Does nothing on a captured stream, nor on
+  /// an external one, whose numbers of record_sequence() have events. Never blocks on the device.
+  void cover(std::uint64_t sequence) noexcept;
+  /// Asks the driver how far the stream is; true if completed() advanced. A stream without work is
+  /// found at once. Otherwise an event is recorded unless one covers `wanted`; without `wanted`,
+  /// unless one is pending. Never blocks on the device, rethrows no error of the stream, and does
+  /// nothing on a captured stream.
   bool poll(std::uint64_t wanted = UINT64_MAX) noexcept;
-  /// False if wait_for(sequence) would throw because the stream is being captured.
-  [[nodiscard]] bool can_wait_for(std::uint64_t sequence) noexcept;
+  /// False if wait_for(sequence) would throw because of a capture. With `behind_event`, also if it
+  /// would record an event or wait for the device.
+  [[nodiscard]] bool can_wait_for(std::uint64_t sequence,
+                                  HostWait wait = HostWait::anyhow) noexcept;
   /// Blocks the host until `sequence`, a number handed out before, is reached.
-  /// Throws: CudaError of a failed stream, or if the stream is being captured; IndexError of a
-  /// kernel, with `sequence` completed.
+  /// Throws: CudaError of a failed stream, or if the stream is being captured, or if only a
+  /// synchronization of the device would tell and may_synchronize_devices() is false; IndexError of
+  /// a kernel, with `sequence` completed.
   void wait_for(std::uint64_t sequence);
+  /// As wait_for() where can_wait_for(); false, without a wait, where not. Another thread may begin
+  /// a capture between the two. Throws: as wait_for(), but not because of a capture.
+  [[nodiscard]] bool try_wait_for(std::uint64_t sequence, HostWait wait = HostWait::anyhow);
   /// Makes later work of `waiter` wait for `sequence`, a number handed out before, or for all of
   /// them. The host blocks only for an invalidated stream. False, with nothing done, if one of the
-  /// streams is being captured. Throws: CudaError.
+  /// streams is being captured, or if the host would block during a capture. Throws: CudaError.
   bool make_wait(StreamClock& waiter, std::uint64_t sequence = UINT64_MAX);
   /// As make_wait, for a number of record_sequence() and a waiter without a clock. Touches neither
   /// this stream, which may be destroyed, nor the device: false, with nothing done, if no event
@@ -170,9 +184,13 @@ class StreamClock {
   [[nodiscard]] bool may_be_captured() const { return captured_.load(std::memory_order_relaxed); }
   /// Asks the driver, and keeps the answer for may_be_captured(). Throws: CudaError.
   bool is_captured() const;
+  /// False if the stream has work. External streams may be destroyed, and captured ones cannot be
+  /// asked: they have none if all of their numbers are reached. Throws: CudaError.
+  [[nodiscard]] bool has_no_work() const;
 
  private:
   friend class ClockRegistry;
+  class Section;
   struct PendingEvent;
 
   StreamClock(const Stream& stream, std::uint32_t slot);
@@ -184,6 +202,11 @@ class StreamClock {
   /// Records an event with a new number; the lock is held. Throws: CudaError.
   std::shared_ptr<PendingEvent> record_event();
   bool retire_completed();
+  /// Completes all numbers handed out so far if the stream has no work, else records an event. The
+  /// lock is held; the stream is not external. Throws: CudaError, std::bad_alloc.
+  void complete_or_record();
+  /// True if a pending event covers `sequence`; the lock is held.
+  [[nodiscard]] bool is_covered(std::uint64_t sequence) const;
 
   const NativeStream native_;
   const std::uint64_t id_;
@@ -209,6 +232,15 @@ class DeviceTimestamp {
  private:
   std::vector<Timestamp> timestamps_;
 };
+
+/// True if no stream of `device` has work, as far as gantry can see without waiting. External and
+/// captured streams have none if all numbers that they handed out are reached.
+/// Throws: CudaError, std::bad_alloc.
+[[nodiscard]] bool is_device_idle(int device);
+
+/// False while a stream of any device is captured, as far as gantry can see: then the driver may
+/// refuse to synchronize with a device, which spoils the capture.
+[[nodiscard]] bool may_synchronize_devices() noexcept;
 
 /// Driver::synchronize_device, after which every number that a clock of the device handed out
 /// before is reached; synchronize(Device) does the same. Throws: as the driver.

@@ -5,6 +5,7 @@
 #include <mutex>
 #include <vector>
 
+#include "device/capture_devices.hpp"
 #include "streams/stream_clock.hpp"
 
 namespace gantry {
@@ -59,9 +60,13 @@ class CaptureRegistry {
 
 namespace {
 
+constinit std::atomic<void (*)() noexcept> before_captures{nullptr};
+
 std::shared_ptr<Capture> capture_of(const NativeStream& stream, MemPoolId pool) {
   const std::uint64_t id = driver().capture_id(stream);
-  return id == 0 ? nullptr : CaptureRegistry::instance().find_or_add(stream, id, pool);
+  if (id == 0) return nullptr;
+  CaptureDevices::note(id, stream.device);
+  return CaptureRegistry::instance().find_or_add(stream, id, pool);
 }
 
 }  // namespace
@@ -84,7 +89,12 @@ std::shared_ptr<Capture> known_capture_of(const StreamClock& clock) noexcept {
   }
 }
 
+void call_before_captures(void (*function)() noexcept) noexcept {
+  before_captures.store(function, std::memory_order_release);
+}
+
 std::shared_ptr<Capture> begin_capture(const Stream& stream, CaptureMode mode, MemPoolId pool) {
+  if (const auto function = before_captures.load(std::memory_order_acquire)) function();
   driver().begin_capture(stream.native(), mode);
   try {
     static_cast<void>(StreamClock::of(stream).is_captured());  // notes it, for frees

@@ -55,6 +55,10 @@ class Capture {
   return stream.handle != nullptr && driver().is_capturing(stream);
 }
 
+/// Makes begin_capture() call `function` first: in a capture, less can be found out about other
+/// streams.
+void call_before_captures(void (*function)() noexcept) noexcept;
+
 /// Driver::begin_capture, with a capture that gantry knows from its beginning. The driver's
 /// end_capture ends it. Captures with the same `pool`, unless it is none, are one Capture.
 /// Throws, with the strong guarantee: CudaError.

@@ -1,10 +1,13 @@
 #include "streams/graphs/graph_recording.hpp"
 
+#include <algorithm>
 #include <atomic>
 #include <cstdint>
 #include <utility>
 
 #include <gantry/extend/driver.hpp>
+
+#include "device/capture_devices.hpp"
 
 namespace gantry {
 namespace {
@@ -23,11 +26,17 @@ struct Recordings {
 
 }  // namespace
 
+bool GraphRecording::is_any_under_way() noexcept {
+  return Recordings::instance().count.load(std::memory_order_relaxed) != 0;
+}
+
 std::shared_ptr<GraphRecording> GraphRecording::of(const Stream& stream) {
+  // A default stream is never captured.
+  if (!is_any_under_way() || stream.native().handle == nullptr) return nullptr;
   Recordings& all = Recordings::instance();
-  if (all.count.load(std::memory_order_relaxed) == 0) return nullptr;
   const std::uint64_t capture = driver().capture_id(stream.native());
   if (capture == 0) return nullptr;
+  CaptureDevices::note(capture, stream.native().device);
   const std::lock_guard lock(all.mutex);
   const auto found = all.by_capture.find(capture);
   return found == all.by_capture.end() ? nullptr : found->second;
@@ -54,6 +63,23 @@ std::shared_ptr<ReplayAction> GraphRecording::find_or_add(
   auto found = actions_.find(key);
   if (found == actions_.end()) found = actions_.emplace(key, make()).first;
   return found->second;
+}
+
+std::shared_ptr<ReplayAction> GraphRecording::find(const void* key) {
+  const std::lock_guard lock(mutex_);
+  const auto found = actions_.find(key);
+  return found == actions_.end() ? nullptr : found->second;
+}
+
+bool GraphRecording::is_empty() const {
+  return std::all_of(actions_.begin(), actions_.end(),
+                     [](const auto& entry) { return entry.second->is_idle(); });
+}
+
+void GraphRecording::prepare(const Stream& stream) const {
+  for (const auto& [key, action] : actions_) {
+    if (!action->is_idle()) action->prepare(stream);
+  }
 }
 
 }  // namespace gantry

@@ -3,10 +3,14 @@
 #include <fmt/format.h>
 
 #include <mutex>
+#include <optional>
+#include <string>
 #include <unordered_map>
 #include <utility>
 
+#include <gantry/core/env.hpp>
 #include <gantry/core/error.hpp>
+#include <gantry/core/log.hpp>
 
 #include "streams/profiling/nvtx_calls.hpp"
 #include "streams/profiling/op_observers.hpp"
@@ -28,7 +32,23 @@ OpenRanges& open_ranges() {
   return instance;
 }
 
+// Warns once of a profiler that gets nothing.
+void check_profiler() {
+  static const bool is_checked = [] {
+    const std::optional<std::string> library = env::get("NVTX_INJECTION64_PATH");
+    if (!library || library->empty()) return true;
+    if (const std::string why = why_not_loaded(*library); !why.empty()) {
+      logging::warn(fmt::format(
+          "nvtx: failed to load the profiler of NVTX_INJECTION64_PATH, {}: {}; it gets no ranges",
+          *library, why));
+    }
+    return true;
+  }();
+  static_cast<void>(is_checked);
+}
+
 const char* checked(const char* op, const std::string& message) {
+  check_profiler();
   if (message.find('\0') == std::string::npos) return message.c_str();
   throw InvalidArgument(
       fmt::format("{}: expected a message without null characters, but got one at position {}", op,
@@ -82,7 +102,10 @@ Range::~Range() {
   --depth;
 }
 
-void annotate_ops(bool enabled) { set_op_observer(OpObserver::nvtx, enabled); }
+void annotate_ops(bool enabled) {
+  if (enabled) check_profiler();
+  set_op_observer(OpObserver::nvtx, enabled);
+}
 
 bool annotates_ops() noexcept { return has_op_observer(OpObserver::nvtx); }
 

@@ -7,15 +7,10 @@
 #include <string_view>
 #include <utility>
 
-#include "streams/sanitizer/call_sites.hpp"
+#include "core/stacks/call_site.hpp"
 
 namespace gantry::sanitizer {
 namespace {
-
-std::string name_of(std::uint32_t call_site) {
-  const CallSiteSource& source = call_site_source();
-  return call_site == 0 || source.name == nullptr ? std::string() : source.name(call_site);
-}
 
 Access access_of(const AccessRecord& record, const StreamName& stream) {
   return {.operation = *record.name,
@@ -25,8 +20,8 @@ Access access_of(const AccessRecord& record, const StreamName& stream) {
           .stream = stream.id,
           .dtype = record.dtype,
           .sizes = record.sizes,
-          .call_site = name_of(record.call_site),
-          .captured_at = name_of(record.capture_call_site)};
+          .call_site = stacks::name_of_call_site(record.call_site),
+          .captured_at = stacks::name_of_call_site(record.capture_call_site)};
 }
 
 // What would have made the order.
@@ -59,9 +54,13 @@ std::string Race::str() const {
 }
 
 std::string Report::str() const {
-  if (races.empty()) return fmt::format("no race in {} operations\n", operations);
   std::string text;
+  if (races.empty()) text = fmt::format("no race in {} operations\n", operations);
   for (const Race& race : races) text += fmt::format("{}\n  times:  {}\n", race.str(), race.count);
+  if (unknown_replays != 0) {
+    text += fmt::format("not checked: {} replays of graphs that were captured before enable()\n",
+                        unknown_replays);
+  }
   return text;
 }
 
@@ -99,6 +98,7 @@ void Findings::clear() {
   const std::lock_guard lock(mutex_);
   known_.clear();
   findings_.clear();
+  unknown_replays_.store(0, std::memory_order_relaxed);
 }
 
 }  // namespace gantry::sanitizer

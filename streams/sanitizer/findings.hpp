@@ -1,6 +1,7 @@
 // What the sanitizer found.
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <map>
 #include <mutex>
@@ -41,6 +42,11 @@ class Findings {
 
   /// Counts a race. True if its pair is new.
   bool add(const Finding& finding);
+  /// Counts a replay whose accesses are not known.
+  void add_unknown_replay() { unknown_replays_.fetch_add(1, std::memory_order_relaxed); }
+  [[nodiscard]] std::uint64_t unknown_replays() const {
+    return unknown_replays_.load(std::memory_order_relaxed);
+  }
   [[nodiscard]] std::vector<Finding> all() const;
   void clear();
 
@@ -50,6 +56,7 @@ class Findings {
   mutable std::mutex mutex_;
   std::map<std::pair<Side, Side>, std::size_t> known_;
   std::vector<Finding> findings_;
+  std::atomic<std::uint64_t> unknown_replays_{0};
 };
 
 }  // namespace gantry::sanitizer

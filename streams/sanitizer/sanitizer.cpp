@@ -10,8 +10,8 @@
 #include <gantry/extend/driver.hpp>
 
 #include "core/env_check.hpp"
+#include "core/stacks/call_site.hpp"
 #include "device/platform.hpp"
-#include "streams/sanitizer/call_sites.hpp"
 #include "streams/sanitizer/hooks.hpp"
 #include "streams/sanitizer/sanitizing_driver.hpp"
 
@@ -21,7 +21,6 @@ constinit std::atomic<Mode> current_mode{Mode::off};
 
 namespace {
 
-constinit CallSiteSource call_sites{};
 thread_local constinit int suspensions = 0;
 thread_local constinit const char* operation_name = nullptr;
 
@@ -39,7 +38,7 @@ void set_mode(Mode mode) noexcept {
 void start(Mode mode) {
   if (current_mode.load(std::memory_order_relaxed) == Mode::off) {
     Tracker::instance().reset();
-    if (call_sites.prepare != nullptr) call_sites.prepare();
+    stacks::prepare_call_sites();
   }
   set_mode(mode);
 }
@@ -72,9 +71,6 @@ Driver* decorated_if_wanted(Driver& driver) {
 
 }  // namespace
 
-void set_call_site_source(const CallSiteSource& source) noexcept { call_sites = source; }
-const CallSiteSource& call_site_source() noexcept { return call_sites; }
-
 void enable(Mode mode) {
   (void)driver();
   // Once there, the driver stays: it counts orders for the next enable().
@@ -95,6 +91,7 @@ Report report() {
     result.races.push_back(finding.race());
   }
   result.operations = Tracker::instance().operations();
+  result.unknown_replays = Tracker::instance().findings().unknown_replays();
   return result;
 }
 

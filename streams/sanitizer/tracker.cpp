@@ -6,11 +6,15 @@
 #include <gantry/core/log.hpp>
 
 #include "device/cuda/cuda_platform.hpp"
-#include "streams/sanitizer/call_sites.hpp"
+#include "streams/sanitizer/captured_call_site.hpp"
 #include "streams/sanitizer/hooks.hpp"
 
 namespace gantry::sanitizer {
 namespace {
+
+constexpr const char* kUnknownGraph =
+    "Graph::replay: failed to check a replay for races: the graph was captured before the stream "
+    "sanitizer was enabled; enable it before the capture, as GANTRY_SANITIZER does";
 
 AccessRecord record_of(const Use& use) {
   const Region& region = use.region;
@@ -22,11 +26,6 @@ AccessRecord record_of(const Use& use) {
   record.dtype = region.dtype;
   record.sizes = region.sizes;
   return record;
-}
-
-std::uint32_t capture_call_site() noexcept {
-  const CallSiteSource& source = call_site_source();
-  return source.capture == nullptr ? 0 : source.capture();
 }
 
 }  // namespace
@@ -44,6 +43,7 @@ void Tracker::reset() {
   indices_.clear();
   events_.clear();
   graphs_.clear();
+  unknown_graphs_.clear();
   queues_.clear();
   recorded_uses_.clear();
 }
@@ -202,7 +202,7 @@ Entry Tracker::enter(std::string_view operation, const Stream& stream,
                      std::span<const Use> operands) {
   const std::optional<StreamPoint> at = locate(stream.native());
   if (!at) return {};
-  const std::uint32_t site = capture_call_site();
+  const std::uint32_t site = captured_call_site();
   const std::uint64_t number = operations_.fetch_add(1, std::memory_order_relaxed) + 1;
   std::unique_lock lock(mutex_);
   Line& line = line_of(at->capture);
@@ -229,7 +229,7 @@ Entry Tracker::enter(std::string_view operation, const Stream& stream,
 }
 
 void Tracker::enter_on_host(std::string_view operation, std::span<const Use> operands) {
-  const std::uint32_t site = capture_call_site();
+  const std::uint32_t site = captured_call_site();
   std::vector<Finding> found;
   {
     const std::lock_guard lock(mutex_);
@@ -250,11 +250,17 @@ void Tracker::enter_on_host(std::string_view operation, std::span<const Use> ope
 Entry Tracker::enter_replay(NativeGraph graph, const Stream& stream) {
   const std::optional<StreamPoint> at = locate(stream.native());
   if (!at) return {};
-  const std::uint32_t site = capture_call_site();
-  const std::uint64_t number = operations_.fetch_add(1, std::memory_order_relaxed) + 1;
+  const std::uint32_t site = captured_call_site();
   std::unique_lock lock(mutex_);
   const auto known = graphs_.find(graph);
-  if (known == graphs_.end()) return {};
+  if (known == graphs_.end()) {
+    const bool is_new = unknown_graphs_.insert(graph).second;
+    lock.unlock();
+    findings_.add_unknown_replay();
+    if (is_new) logging::warn(kUnknownGraph);
+    return {};
+  }
+  const std::uint64_t number = operations_.fetch_add(1, std::memory_order_relaxed) + 1;
   Line& line = line_of(at->capture);
   const StreamIndex index = arrive(line, *at);
   streams_[index].name.id = stream.id();

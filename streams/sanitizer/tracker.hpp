@@ -158,6 +158,7 @@ class Tracker {
   std::map<std::pair<int, std::uint64_t>, StreamIndex> indices_;
   std::unordered_map<NativeEvent, EventRecord> events_;
   std::unordered_map<NativeGraph, GraphRecord> graphs_;
+  std::set<NativeGraph> unknown_graphs_;  ///< replayed, but captured before the sanitizer began
   std::map<std::pair<const void*, std::uint64_t>, Clock> queues_;  ///< by queue and capture
   std::map<const void*, std::vector<RecordedUse>> recorded_uses_;
   std::vector<MemoryRange> unchecked_;  ///< not in reset(): whoever adds one removes it

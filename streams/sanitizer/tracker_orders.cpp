@@ -2,7 +2,7 @@
 #include <algorithm>
 #include <limits>
 
-#include "streams/sanitizer/call_sites.hpp"
+#include "streams/sanitizer/captured_call_site.hpp"
 #include "streams/sanitizer/hooks.hpp"
 #include "streams/sanitizer/tracker.hpp"
 
@@ -119,12 +119,18 @@ void Tracker::finish_replay(NativeGraph graph, const StreamPoint& at) {
 void Tracker::update_graph(NativeGraph graph, NativeGraph source) {
   const std::lock_guard lock(mutex_);
   const auto from = graphs_.find(source);
-  if (from != graphs_.end()) graphs_[graph].accesses = from->second.accesses;
+  if (from != graphs_.end()) {
+    graphs_[graph].accesses = from->second.accesses;
+    unknown_graphs_.erase(graph);
+  } else {
+    graphs_.erase(graph);  // it does now what an unknown graph does
+  }
 }
 
 void Tracker::forget_graph(NativeGraph graph) noexcept {
   const std::lock_guard lock(mutex_);
   graphs_.erase(graph);
+  unknown_graphs_.erase(graph);
 }
 
 void Tracker::take_memory(const void* data, std::size_t bytes) {
@@ -142,13 +148,12 @@ void Tracker::free_memory(const void* data, std::size_t bytes, const StreamClock
     if (!located) return;
     at = *located;
   }
-  const CallSiteSource& source = call_site_source();
   AccessRecord freed;
   freed.bytes = Footprint(data, bytes);
   freed.is_write = true;
   freed.is_host = stream == nullptr;
   freed.sizes = {static_cast<std::int64_t>(bytes)};
-  freed.call_site = source.capture == nullptr ? 0 : source.capture();
+  freed.call_site = captured_call_site();
   std::vector<Finding> found;
   {
     const std::lock_guard lock(mutex_);

@@ -247,6 +247,43 @@ TEST_F(SanitizerModes, AnUpdatedGraphUsesTheOtherMemory) {
   synchronize(device_);
 }
 
+TEST_F(SanitizerModes, ReplaysOfEarlierGraphsAreNotCheckedAndCounted) {
+  const Tensor x = ones({8}, options_);
+  synchronize(device_);
+  sanitizer::enable(Mode::off);
+  Graph graph;
+  {
+    const GraphCapture capture(graph);
+    x.mul_(2);
+  }
+  sanitizer::enable(Mode::warn);
+  const std::uint64_t before = sanitizer::report().operations;
+  logging::set_level(logging::Level::warn);
+  ::testing::internal::CaptureStderr();
+  for (int i = 0; i < 2; ++i) graph.replay();
+  const std::string warnings = ::testing::internal::GetCapturedStderr();
+  logging::set_level(logging::Level::error);
+  const std::string warning = "the graph was captured before the stream sanitizer was enabled";
+  EXPECT_THAT(warnings, ::testing::HasSubstr(warning));
+  EXPECT_EQ(warnings.find(warning), warnings.rfind(warning)) << "once for each graph";
+  const sanitizer::Report report = sanitizer::report();
+  EXPECT_EQ(report.unknown_replays, 2U);
+  EXPECT_EQ(report.operations, before);
+  EXPECT_THAT(report.str(), ::testing::HasSubstr("not checked: 2 replays of graphs that were "
+                                                 "captured before enable()"));
+  Graph known;
+  {
+    const GraphCapture capture(known);
+    x.mul_(3);
+  }
+  graph.update(known);
+  graph.replay();
+  EXPECT_EQ(sanitizer::report().unknown_replays, 2U) << "it does now what a known graph does";
+  sanitizer::clear();
+  EXPECT_EQ(sanitizer::report().unknown_replays, 0U);
+  synchronize(device_);
+}
+
 TEST_F(SanitizerModes, AFailedOperationLeavesNoAccess) {
   GANTRY_REQUIRE_SIM();
   const Tensor x = ones({8}, options_);

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <optional>
+#include <utility>
 
 #include <gantry/core/error.hpp>
 
@@ -51,6 +52,54 @@ TEST_F(StreamClockCaptureTest, PollSeesOtherStreamsDuringACapture) {
   const std::uint64_t sequence = clock.next_sequence();
   while (clock.completed() < sequence) clock.poll(sequence);
   driver().destroy_graph(driver().end_capture(captured.native()));
+}
+
+// A driver for which another thread begins a capture right before an event is recorded.
+class CaptureBeforeRecord : public testing::FaultDriver {
+ public:
+  void record_event(NativeEvent event, NativeStream stream) override {
+    if (std::exchange(begins_capture, false)) {
+      wrapped().begin_capture(stream, CaptureMode::relaxed);
+    }
+    FaultDriver::record_event(event, stream);
+  }
+
+  bool begins_capture = false;
+};
+
+TEST_F(StreamClockCaptureTest, ACaptureThatBeginsBeforeTheEventOfAClockIsNotSpoilt) {
+  const Stream stream = Stream::from_pool();
+  StreamClock& clock = StreamClock::of(stream);
+  stream.synchronize();
+  CaptureBeforeRecord racing;
+  racing.begins_capture = true;
+  const std::uint64_t sequence = clock.record_sequence();
+  clock.cover(sequence);
+  ASSERT_FALSE(racing.begins_capture);
+  EXPECT_FALSE(clock.poll(sequence));
+  ASSERT_NO_THROW(driver().destroy_graph(driver().end_capture(stream.native())));
+  while (clock.completed() < sequence) clock.poll(sequence);
+}
+
+TEST_F(StreamClockCaptureTest, ACaptureThatBeginsDuringAWaitIsNoError) {
+  const Stream stream = Stream::from_pool();
+  StreamClock& clock = StreamClock::of(stream);
+  StreamClock& waiter = StreamClock::of(Stream::from_pool());
+  testing::StreamHold hold(stream);
+  const auto expect_false = [&](auto wait) {
+    CaptureBeforeRecord racing;
+    racing.begins_capture = true;
+    EXPECT_FALSE(wait());
+    ASSERT_FALSE(racing.begins_capture);
+    EXPECT_FALSE(racing.is_capturing(waiter.native()));
+    ASSERT_NO_THROW(driver().destroy_graph(driver().end_capture(stream.native())));
+  };
+  const std::uint64_t sequence = clock.next_sequence();
+  expect_false([&] { return clock.try_wait_for(sequence); });
+  expect_false([&] { return clock.make_wait(waiter); });
+  hold.release();
+  EXPECT_TRUE(clock.try_wait_for(sequence));
+  EXPECT_TRUE(clock.make_wait(waiter));
 }
 
 TEST_F(StreamClockCaptureTest, HandleThatIsUsedAgainGetsAClockOfItsOwn) {

@@ -9,8 +9,9 @@
 /// Marks and ranges that profilers such as Nsight Systems show on the time line of the host.
 ///
 /// They work on every platform, also without devices. Without a profiler a call costs some
-/// nanoseconds. In a build without NVTX's headers the calls only check their arguments. Throws:
-/// InvalidArgument for a message that contains a null character.
+/// nanoseconds. In a build without NVTX's headers the calls only check their arguments. A warning
+/// is logged if the profiler of NVTX_INJECTION64_PATH gets no calls. Throws: InvalidArgument for a
+/// message that contains a null character.
 namespace gantry::nvtx {
 
 /// A range that range_start() began.

@@ -48,8 +48,9 @@ enum class Mode : std::uint8_t {
 /// same when the first device is used.
 ///
 /// When it turns on, it knows no earlier accesses, so it does not check work submitted before the
-/// call. Preconditions: no other thread submits work during the call. A driver of exchange_driver()
-/// is in use only if it stays until the end of the process.
+/// call, nor replays of graphs captured before it. A warning names each such graph's first replay,
+/// and Report::unknown_replays counts them. Preconditions: no other thread submits work during the
+/// call. A driver of exchange_driver() is in use only if it stays until the end of the process.
 /// Throws: NotSupported without a platform.
 GANTRY_API void enable(Mode mode);
 /// The mode in use.
@@ -88,8 +89,11 @@ struct GANTRY_API Race {
 struct GANTRY_API Report {
   std::vector<Race> races;  ///< one for each pair of call sites and kinds of access; at most 1000
   std::uint64_t operations = 0;  ///< operations that were checked
+  /// Replays that were not checked: their graphs were captured before enable().
+  std::uint64_t unknown_replays = 0;
 
-  /// The races as text, one paragraph each. One line if there are none.
+  /// The races as text, one paragraph each; one line if there are none. A last line counts the
+  /// replays that were not checked.
   [[nodiscard]] std::string str() const;
 };
 
