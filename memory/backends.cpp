@@ -10,6 +10,7 @@
 #include "device/platform.hpp"
 #include "memory/async/async_allocator.hpp"
 #include "memory/heap_allocator.hpp"
+#include "memory/source/driver_memory.hpp"
 #include "memory/trace/history.hpp"
 
 namespace gantry::memory {
@@ -29,6 +30,7 @@ HeapAllocator& heap_allocator() {
   static auto& allocator = *[] {
     auto* made = new HeapAllocator(alloc_config());
     set_segment_source(standard_segments);
+    offer_cached_memory();
     return made;
   }();
   return allocator;

@@ -15,6 +15,7 @@
 
 #include "device/checked_device_index.hpp"
 #include "device/platform.hpp"
+#include "memory/active_pool.hpp"
 #include "memory/backends.hpp"
 #include "memory/heap_allocator.hpp"
 #include "memory/oom_report.hpp"
@@ -119,6 +120,7 @@ Buffer allocate(const Stream& stream, std::size_t bytes, std::size_t alignment) 
   const Device device = stream.device();
   if (const Replacement& place = replacements().of(device); place.is_set()) [[unlikely]] {
     if (auto set = place.get()) {
+      const NoActivePool scope;
       const Block block = set->allocate(stream, bytes, alignment);
       // It may reuse memory by rules of its own.
       if (sanitizer::is_on()) sanitizer::memory_allocated(block.data, bytes);
@@ -162,6 +164,7 @@ void deallocate_raw(void* data) {
   RawBlocks& raw = raw_blocks();
   HeapBlock* const found = raw.heap_blocks.take(data);
   if (found == nullptr) [[unlikely]] {
+    const NoActivePool scope;
     take_other(raw, data).reset();
     return;
   }
@@ -177,6 +180,7 @@ void empty_cache() {
   for (int i = 0; i < device_count(); ++i) {
     const Device device = Device::cuda(i);
     const auto replacement = replacements().of(device).get();
+    const NoActivePool scope;
     (replacement != nullptr ? *replacement : built_in_allocator(device)).empty_cache(device);
   }
 }

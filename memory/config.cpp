@@ -3,12 +3,15 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <bit>
 #include <charconv>
+#include <cstdint>
 #include <optional>
 #include <string>
 
 #include <gantry/core/env.hpp>
 #include <gantry/core/error.hpp>
+#include <gantry/core/log.hpp>
 #include <gantry/extend/parse_number.hpp>
 
 #include "memory/heap/size_policy.hpp"
@@ -71,6 +74,45 @@ void parse_backend(BackendChoice& choice, std::string_view value) {
   choice.name = value;
 }
 
+// "4", or "[256:1,512:2,>:4]": powers of two, for all sizes or for sizes in MiB.
+void check_divisions(std::string_view key, std::string_view text) {
+  const auto fail = [&] {
+    return InvalidArgument(
+        fmt::format("{}: {}: expected a power of two such as 4, or a list such as [256:1,>:4], but "
+                    "got '{}'",
+                    kVariable, key, text));
+  };
+  const auto is_power = [](std::string_view number) {
+    std::uint64_t value = 0;
+    const char* const end = number.data() + number.size();
+    const auto [stop, error] = std::from_chars(number.data(), end, value);
+    return error == std::errc() && stop == end && std::has_single_bit(value);
+  };
+  if (!text.starts_with('[')) {
+    if (!is_power(text)) throw fail();
+    return;
+  }
+  if (!text.ends_with(']')) throw fail();
+  std::string_view list = text.substr(1, text.size() - 2);
+  do {
+    const std::string_view entry = list.substr(0, list.find(','));
+    const auto colon = entry.find(':');
+    if (colon == std::string_view::npos) throw fail();
+    const std::string_view size = entry.substr(0, colon);
+    if ((size != ">" && !is_power(size)) || !is_power(entry.substr(colon + 1))) throw fail();
+    list.remove_prefix(std::min(list.size(), entry.size() + 1));
+  } while (!list.empty());
+}
+
+// The first entry of a list whose values may be lists in brackets.
+std::string_view first_entry(std::string_view text) {
+  const auto comma = text.find(',');
+  const auto open = text.find('[');
+  if (open == std::string_view::npos || open > comma) return text.substr(0, comma);
+  const auto close = text.find(']', open);
+  return close == std::string_view::npos ? text : text.substr(0, text.find(',', close));
+}
+
 void apply(AllocConfig& config, BackendChoice& backend, std::string_view key,
            std::string_view value) {
   constexpr int kMostThreads = 128;
@@ -85,6 +127,10 @@ void apply(AllocConfig& config, BackendChoice& backend, std::string_view key,
   } else if (key == "max_split_size_mb") {
     constexpr auto kLeast = static_cast<std::int64_t>(kLargeSegmentBytes >> 20);
     config.max_split_bytes = parse_mib(key, value, kLeast);
+  } else if (key == "roundup_power2_divisions") {
+    // A free block serves requests of any smaller size here, so that rounding saves nothing.
+    check_divisions(key, value);
+    config.without_effect.emplace_back(key);
   } else if (key == "pinned_use_cuda_host_register") {
     config.pinned_register = parse_switch(key, value);
   } else if (key == "pinned_num_register_threads") {
@@ -107,7 +153,7 @@ AllocConfig parse_alloc_config(std::string_view text) {
   AllocConfig config;
   BackendChoice backend;
   while (!text.empty()) {
-    const std::string_view entry = text.substr(0, text.find(','));
+    const std::string_view entry = first_entry(text);
     text.remove_prefix(std::min(text.size(), entry.size() + 1));
     const auto colon = entry.find(':');
     if (colon == std::string_view::npos) {
@@ -120,7 +166,20 @@ AllocConfig parse_alloc_config(std::string_view text) {
 }
 
 const AllocConfig& alloc_config() {
-  static const AllocConfig config = parse_alloc_config(env::get(kVariable).value_or(""));
+  static const auto& config = *new AllocConfig([] {
+    const std::optional<std::string> text = env::get(kVariable);
+    AllocConfig parsed = parse_alloc_config(text.value_or(""));
+    for (const std::string& key : parsed.without_effect) {
+      logging::warn(fmt::format("{}: {} has no effect: sizes are not rounded up", kVariable, key));
+    }
+    for (const char* const of_torch : {"PYTORCH_CUDA_ALLOC_CONF", "PYTORCH_ALLOC_CONF"}) {
+      if (text || !env::get(of_torch)) continue;
+      logging::warn(fmt::format("{} is set, which gantry does not read; {} takes torch's keys",
+                                of_torch, kVariable));
+      break;
+    }
+    return parsed;
+  }());
   return config;
 }
 

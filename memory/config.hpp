@@ -6,6 +6,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <vector>
 
 namespace gantry::memory {
 
@@ -27,6 +28,8 @@ struct AllocConfig {
   int pinned_threads = 0;
   /// Size of the first pinned segment, in bytes.
   std::size_t pinned_reserve_bytes = 0;
+  /// Keys of torch that were given and change nothing here.
+  std::vector<std::string> without_effect = {};
 };
 
 /// Parses "key:value,…". The keys, and torch's spellings of them, are those of

@@ -6,6 +6,7 @@
 
 #include <gantry/memory/allocator.hpp>
 
+#include "memory/active_pool.hpp"
 #include "memory/backends.hpp"
 #include "memory/heap/device_heap.hpp"
 #include "memory/source/exportable.hpp"
@@ -78,9 +79,5 @@ class HeapAllocator final : public DeviceAllocator, public ExportableAllocator {
   // Pools whose memory peers cannot use. Shared with these pools, which may live longer.
   const std::shared_ptr<std::atomic<int>> closed_pools_ = std::make_shared<std::atomic<int>>(0);
 };
-
-/// The pool of the calling thread's allocations on `device`, nullptr: the common pool; see
-/// MemPoolGuard.
-[[nodiscard]] Pool* active_pool(int device) noexcept;
 
 }  // namespace gantry::memory

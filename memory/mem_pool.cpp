@@ -14,6 +14,7 @@
 #include "core/thread_end.hpp"
 #include "device/checked_device_index.hpp"
 #include "device/platform.hpp"
+#include "memory/active_pool.hpp"
 #include "memory/backends.hpp"
 #include "memory/heap_allocator.hpp"
 #include "memory/trace/history.hpp"
@@ -40,6 +41,17 @@ Pool* exchange_active_pool(int device, Pool* pool) {
 
 Pool* active_pool(int device) noexcept {
   return active_pools == nullptr ? nullptr : (*active_pools)[static_cast<std::size_t>(device)];
+}
+
+NoActivePool::NoActivePool() noexcept : before_(std::exchange(active_pools, nullptr)) {
+  if (before_ == nullptr) return;
+  if (ThreadCache* cache = ThreadCache::find_current()) cache->forget_route();
+}
+
+NoActivePool::~NoActivePool() {
+  if (before_ == nullptr) return;
+  delete std::exchange(active_pools, before_);
+  if (ThreadCache* cache = ThreadCache::find_current()) cache->forget_route();
 }
 
 MemPool::MemPool(Device device, MemPoolOptions options) {

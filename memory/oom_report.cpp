@@ -3,12 +3,15 @@
 #include <fmt/format.h>
 
 #include <exception>
+#include <map>
 #include <mutex>
 #include <string_view>
 #include <utility>
 #include <vector>
 
 #include <gantry/core/log.hpp>
+
+#include "memory/active_pool.hpp"
 
 namespace gantry::memory {
 namespace {
@@ -22,6 +25,16 @@ struct Observers {
 
 Observers& observers() {
   static auto& instance = *new Observers();
+  return instance;
+}
+
+struct Rejections {
+  std::mutex mutex;
+  std::map<int, std::int64_t> by_device;
+};
+
+Rejections& rejections() {
+  static auto& instance = *new Rejections();
   return instance;
 }
 
@@ -65,7 +78,7 @@ std::int64_t allocated_memory(const OomReport& report) {
   return report.allocated - report.released;
 }
 
-std::string advice(const OomReport& report, bool may_split_less) {
+std::string advice(const OomReport& report, bool may_split_less, std::string_view purpose) {
   const std::int64_t allocated = allocated_memory(report);
   const std::int64_t unallocated = report.reserved - allocated;
   const std::int64_t elsewhere = report.total - report.free - report.reserved;
@@ -74,7 +87,9 @@ std::string advice(const OomReport& report, bool may_split_less) {
     text += " Raise the limit with memory::set_fraction or GANTRY_ALLOC_CONF=fraction:….";
   }
   if (unallocated > 0 && unallocated >= report.requested) {
-    text += may_split_less
+    const bool is_in_pieces = report.largest_free < report.requested;
+    text += !is_in_pieces ? " Reserved but unallocated memory belongs to streams that still use it."
+            : may_split_less
                 ? " If reserved but unallocated memory is large try setting "
                   "GANTRY_ALLOC_CONF=max_split_size_mb:… to avoid fragmentation."
                 : " Reserved but unallocated memory is in pieces, or belongs to other streams.";
@@ -84,10 +99,32 @@ std::string advice(const OomReport& report, bool may_split_less) {
                         format_bytes(elsewhere));
   }
   text += still_used(report);
+  if (purpose == kCapturePurpose) {
+    text +=
+        " A capture does not wait for streams: synchronize or call memory::empty_cache() before "
+        "the capture.";
+  }
   if (report.requested > report.total && platform() == Platform::simulated) {
     text += " Set GANTRY_SIM_MEMORY for simulated devices with more memory.";
   }
   return text;
+}
+
+// Observers may allocate. An error of theirs is theirs: it is not observed.
+void notify(const std::vector<Observer>& list, int device, const OomReport& report) {
+  static thread_local constinit bool is_notifying = false;
+  if (std::exchange(is_notifying, true)) return;
+  const NoActivePool scope;
+  for (const Observer& observer : list) {
+    try {
+      observer(Device::cuda(device), report);
+    } catch (const std::exception& error) {
+      logging::warn(fmt::format("an out-of-memory observer failed: {}", error.what()));
+    } catch (...) {
+      logging::warn("an out-of-memory observer failed with an exception of unknown type");
+    }
+  }
+  is_notifying = false;
 }
 
 }  // namespace
@@ -113,23 +150,28 @@ std::string out_of_memory_text(int device, const OomReport& report, bool may_spl
       "unallocated.{}",
       format_bytes(report.requested), purpose.empty() ? "" : " for ", purpose, device,
       format_bytes(report.total), format_bytes(report.free), allowed, format_bytes(allocated),
-      format_bytes(report.reserved - allocated), advice(report, may_split_less));
+      format_bytes(report.reserved - allocated), advice(report, may_split_less, purpose));
+}
+
+std::int64_t limit_rejections(int device) {
+  const std::lock_guard lock(rejections().mutex);
+  const auto found = rejections().by_device.find(device);
+  return found == rejections().by_device.end() ? 0 : found->second;
 }
 
 void throw_out_of_memory(int device, const OomReport& report, bool may_split_less,
                          std::string_view purpose) {
+  const bool is_limited = report.limit > 0 && report.limit < report.total;
+  if (is_limited && report.requested > report.limit - report.reserved) {
+    const std::lock_guard lock(rejections().mutex);
+    ++rejections().by_device[device];
+  }
   std::vector<Observer> list;
   {
     const std::lock_guard lock(observers().mutex);
     list = observers().list;
   }
-  for (const Observer& observer : list) {
-    try {
-      observer(Device::cuda(device), report);
-    } catch (const std::exception& error) {
-      logging::warn(fmt::format("an out-of-memory observer failed: {}", error.what()));
-    }
-  }
+  notify(list, device, report);
   throw OutOfMemoryError(out_of_memory_text(device, report, may_split_less, purpose), report,
                          Device::cuda(device).str());
 }

@@ -19,17 +19,24 @@ namespace gantry::memory {
   return bytes > static_cast<std::size_t>(kLargest) ? kLargest : static_cast<std::int64_t>(bytes);
 }
 
+/// The purpose of memory for a captured stream.
+inline constexpr std::string_view kCapturePurpose = "a capture";
+
 /// `bytes` with a unit: "512 bytes", "1.50 KiB", "20.00 MiB", "1.95 GiB".
 [[nodiscard]] std::string format_bytes(std::int64_t bytes);
 
 /// The text of an OutOfMemoryError. `may_split_less`: max_split_size_mb is not set yet. `purpose`
-/// names the memory of a direct allocation, else it is empty.
+/// names the memory of a direct allocation, or is kCapturePurpose; else it is empty.
 [[nodiscard]] std::string out_of_memory_text(int device, const OomReport& report,
                                              bool may_split_less, std::string_view purpose = {});
 
 /// Calls the observers, then throws OutOfMemoryError. To be called without a lock.
 [[noreturn]] void throw_out_of_memory(int device, const OomReport& report, bool may_split_less,
                                       std::string_view purpose = {});
+
+/// Number of OutOfMemoryErrors about `device` so far whose request would have exceeded the limit of
+/// this process, which is below what the device has.
+[[nodiscard]] std::int64_t limit_rejections(int device);
 
 /// Adds an observer until the process ends.
 void register_oom_observer(std::function<void(Device, const OomReport&)> observer);

@@ -15,11 +15,14 @@
 #include <gantry/core/log.hpp>
 #include <gantry/device/guard.hpp>
 
+#include "core/files/code_file.hpp"
 #include "device/checked_device_index.hpp"
 #include "device/sync_debug_driver.hpp"
+#include "memory/active_pool.hpp"
 #include "memory/alignment.hpp"
 #include "memory/oom_report.hpp"
 #include "streams/event_pool.hpp"
+#include "streams/graphs/capture.hpp"
 
 namespace gantry::memory {
 namespace {
@@ -32,9 +35,28 @@ struct CloseLibrary {
   void operator()(void* handle) const noexcept { ::dlclose(handle); }
 };
 
+[[noreturn]] void throw_not_loaded(const std::string& path, std::string_view cause) {
+  throw InvalidArgument(
+      fmt::format("load_allocator: expected a shared object that can be loaded, but got '{}': {}",
+                  path, cause));
+}
+
 std::string loader_error() {
   const char* text = ::dlerror();
   return text != nullptr ? text : "the loader gives no reason";
+}
+
+// Opens the library that the program names: a path, or a name that the loader searches.
+void* open_library(const std::filesystem::path& path) {
+  std::filesystem::path file = path;
+  if (path.has_parent_path()) {
+    CodeFile checked = check_code_file(std::filesystem::absolute(path), CodeOrigin::named);
+    if (!checked.ok()) throw_not_loaded(path.string(), checked.problem);
+    file = std::move(checked.path);
+  }
+  void* const handle = ::dlopen(file.c_str(), RTLD_NOW | RTLD_LOCAL);
+  if (handle == nullptr) throw_not_loaded(path.string(), loader_error());
+  return handle;
 }
 
 template <class Function>
@@ -62,6 +84,7 @@ std::string current_exception_text() {
 // Turns whatever `function` throws into Error; `what` is the function's part.
 template <class Function>
 auto call(const std::string& path, const char* what, Function&& function) {
+  const NoActivePool scope;
   try {
     return function();
   } catch (...) {
@@ -71,8 +94,15 @@ auto call(const std::string& path, const char* what, Function&& function) {
 }
 
 // Orders what comes on `stream` behind the work of `user`. A stream that has failed does no work.
+// If one of them is captured, the other one could only wait by taking part in the capture.
 void wait_for_user(NativeStream stream, NativeStream user) noexcept {
   try {
+    const std::uint64_t capture = is_captured(user) ? driver().capture_id(user) : 0;
+    if (capture != (is_captured(stream) ? driver().capture_id(stream) : 0)) {
+      const BlockingIsNeeded needed;
+      if (capture == 0) driver().synchronize_stream(user);
+      return;
+    }
     const PooledEvent event(user.device);
     driver().record_event(event.get(), user);
     driver().wait_event(stream, event.get());
@@ -81,7 +111,7 @@ void wait_for_user(NativeStream stream, NativeStream user) noexcept {
   }
   try {
     const BlockingIsNeeded needed;
-    driver().synchronize_stream(user);
+    if (!is_captured(user)) driver().synchronize_stream(user);
   } catch (const std::exception& error) {
     logging::warn(fmt::format("freeing memory of a pluggable allocator: {}", error.what()));
   }
@@ -94,12 +124,7 @@ class PluggableAllocator::Library final : public Allocator,
  public:
   Library(const std::filesystem::path& path, const std::string& alloc_symbol,
           const std::string& free_symbol, const PluggableHooks& hooks)
-      : path_(path.string()), handle_(::dlopen(path_.c_str(), RTLD_NOW | RTLD_LOCAL)) {
-    if (handle_ == nullptr) {
-      throw InvalidArgument(fmt::format(
-          "load_allocator: expected a shared object that can be loaded, but got '{}': {}", path_,
-          loader_error()));
-    }
+      : path_(path.string()), handle_(open_library(path)) {
     alloc_ = find<PluggableAlloc>(alloc_symbol);
     free_ = find<PluggableFree>(free_symbol);
     if (!hooks.empty_cache.empty()) empty_cache_ = find<EmptyCacheHook>(hooks.empty_cache);
@@ -195,6 +220,7 @@ void PluggableAllocator::Library::deallocate(Block& block) noexcept {
     // This may be the last owner of the library: it ends behind everything else here.
     const std::unique_ptr<LiveBlock> live(static_cast<LiveBlock*>(block.handle));
     for (const NativeStream& user : live->users) wait_for_user(live->stream, user);
+    const NoActivePool scope;
     try {
       const DeviceGuard guard(Device::cuda(live->stream.device));
       free_(live->data, static_cast<std::ptrdiff_t>(live->bytes), live->stream.device,

@@ -75,6 +75,7 @@ void subtract(PoolStat& stat, const PoolStat& before) {
 struct Baselines {
   std::mutex mutex;
   std::map<int, Stats> by_device;
+  std::map<int, std::int64_t> rejections_by_device;
 };
 
 Baselines& baselines() {
@@ -103,6 +104,14 @@ Stats stats_for(Device device, std::string_view op) {
   return stats;
 }
 
+std::int64_t limit_rejections_since_reset(int device) {
+  const std::int64_t count = limit_rejections(device);
+  Baselines& known = baselines();
+  const std::lock_guard lock(known.mutex);
+  const auto found = known.rejections_by_device.find(device);
+  return found == known.rejections_by_device.end() ? count : count - found->second;
+}
+
 std::string row(std::string_view title, const Stat& stat, bool bytes) {
   const auto text = [bytes](std::int64_t value) {
     return bytes ? format_bytes(value) : fmt::format("{}", value);
@@ -129,6 +138,8 @@ std::map<std::string, std::int64_t> stats_map(Device device) {
   add(map, "oversize_segments", stats.oversize_segments);
   map["num_alloc_retries"] = stats.num_alloc_retries;
   map["num_ooms"] = stats.num_ooms;
+  map["num_oom_rejections"] =
+      limit_rejections_since_reset(checked_device_index(device, "stats_map"));
   map["max_split_size"] = stats.max_split_size;
   map["num_sync_all_streams"] = stats.num_sync_all_streams;
   map["num_device_alloc"] = stats.num_device_alloc;
@@ -185,6 +196,7 @@ void reset_accumulated_stats(Device device) {
   Baselines& known = baselines();
   const std::lock_guard lock(known.mutex);
   known.by_device.insert_or_assign(index, now);
+  known.rejections_by_device.insert_or_assign(index, limit_rejections(index));
 }
 
 MemInfo mem_get_info(Device device) {

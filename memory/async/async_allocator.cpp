@@ -56,15 +56,24 @@ AsyncAllocator::AsyncAllocator(const AllocConfig& config, HeapAllocator* capture
 }
 
 AsyncAllocator::~AsyncAllocator() {
-  for (int i = 0; i < pools_.size(); ++i) delete pools_.find(i);
+  for (int i = 0; i < pools_.size(); ++i) {
+    if (DeviceHeap* heap = captured_.find_heap(i)) heap->set_neighbour(nullptr);
+    delete pools_.find(i);
+  }
 }
 
 AsyncPool& AsyncAllocator::pool(int device) {
   return pools_.get(device, [this](int index) {
-    return new AsyncPool(index, config_.fraction, [this, index] {
+    const auto reserved = [this, index]() -> std::size_t {
       DeviceHeap* const heap = captured_.find_heap(index);
-      if (heap != nullptr && heap->stats().reserved_bytes.all.current != 0) heap->empty_cache();
-    });
+      return heap == nullptr ? 0 : heap->reserved();
+    };
+    return new AsyncPool(
+        index, config_.fraction,
+        [this, index, reserved] {
+          if (reserved() != 0) captured_.find_heap(index)->release_after_waits();
+        },
+        reserved);
   });
 }
 
@@ -74,7 +83,13 @@ Block AsyncAllocator::allocate(const Stream& stream, std::size_t bytes, std::siz
   if (in_bad_fork()) static_cast<void>(driver());
   Block block{.bytes = bytes, .device = stream.device()};
   if (bytes == 0) return block;
-  if (is_captured(stream.native())) return captured_.allocate(stream, bytes, alignment);
+  if (is_captured(stream.native())) {
+    AsyncPool& beside = pool(stream.native().device);
+    captured_.heap(stream.native().device).set_neighbour(&beside);
+    block = captured_.allocate(stream, bytes, alignment);
+    beside.keep_bound();
+    return block;
+  }
   // The driver's own alignment is that of cudaMalloc.
   const std::size_t padding = std::max(alignment, kDefaultAlignment) - kDefaultAlignment;
   HeapBlock& made = pool(stream.native().device).allocate(bytes, stream, padding);
@@ -108,6 +123,17 @@ void AsyncAllocator::empty_cache(Device device) {
   const int index = checked_device_index(device, "empty_cache");
   if (DeviceHeap* heap = captured_.find_heap(index)) heap->empty_cache();
   if (AsyncPool* made = pools_.find(index)) made->empty_cache();
+}
+
+DriverRelease AsyncAllocator::release_for_driver(int device) noexcept {
+  AsyncPool* const made = pools_.find(device);
+  return made == nullptr ? DriverRelease::none : made->release_for_driver();
+}
+
+void AsyncAllocator::prepare_for_capture() noexcept {
+  for (int i = 0; i < pools_.size(); ++i) {
+    if (AsyncPool* made = pools_.find(i)) made->prepare_for_capture();
+  }
 }
 
 Stats AsyncAllocator::stats(int device) {

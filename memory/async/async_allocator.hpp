@@ -38,8 +38,12 @@ class AsyncAllocator final : public DeviceAllocator {
                                std::size_t alignment = kDefaultAlignment) override;
   void deallocate(Block& block) noexcept override;
   void record_stream(const Block& block, const Stream& stream) override;
-  /// Waits for the device: the driver keeps memory until its free is reached.
+  /// Waits for the streams of its frees: the driver keeps memory until its free is reached.
   void empty_cache(Device device) override;
+  /// See AsyncPool::release_for_driver().
+  [[nodiscard]] DriverRelease release_for_driver(int device) noexcept;
+  /// See AsyncPool::prepare_for_capture(); for every device.
+  void prepare_for_capture() noexcept;
   [[nodiscard]] bool is_peer_accessible() const override { return true; }
   [[nodiscard]] std::string name() const override { return "async"; }
 

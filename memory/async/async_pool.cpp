@@ -4,13 +4,18 @@
 
 #include <algorithm>
 #include <chrono>
+#include <exception>
+#include <thread>
 #include <utility>
 
+#include <gantry/core/log.hpp>
 #include <gantry/device/properties.hpp>
 
+#include "device/idle_stream.hpp"
 #include "device/sync_debug_driver.hpp"
 #include "memory/alignment.hpp"
 #include "memory/counters.hpp"
+#include "memory/heap/memory_pressure.hpp"
 #include "memory/heap/size_policy.hpp"
 #include "memory/oom_report.hpp"
 
@@ -19,6 +24,8 @@ namespace {
 
 // How often a request that other threads disturbed is tried again, and how long it waits for them.
 constexpr int kRetries = 16;
+// The driver's pools hold memory in pieces of this size.
+constexpr std::size_t kPoolPiece = std::size_t{32} << 20;
 constexpr auto kTimeout = std::chrono::milliseconds(500);
 
 // Transfers that the calling thread completed itself.
@@ -30,17 +37,24 @@ std::size_t share_of(std::size_t total, double fraction) {
 
 }  // namespace
 
-AsyncPool::AsyncPool(int device, double fraction, std::function<void()> release_elsewhere)
+AsyncPool::AsyncPool(int device, double fraction, std::function<void()> release_elsewhere,
+                     std::function<std::size_t()> reserved_elsewhere)
     : device_(device),
       total_(device_properties(Device::cuda(device)).total_memory),
       release_elsewhere_(std::move(release_elsewhere)),
-      limit_(share_of(total_, fraction)) {
-  if (driver().supports_memory_pools(device)) return;
-  throw NotSupported(
-      fmt::format("GANTRY_ALLOC_CONF: backend:async: cuda:{} has no stream-ordered memory pools; "
-                  "use backend:vmm or backend:native",
-                  device),
-      Device::cuda(device).str());
+      reserved_elsewhere_(std::move(reserved_elsewhere)),
+      limit_(share_of(total_, fraction)),
+      frees_(PoolFrees::of(device)) {
+  if (!driver().supports_memory_pools(device)) {
+    throw NotSupported(
+        fmt::format("GANTRY_ALLOC_CONF: backend:async: cuda:{} has no stream-ordered memory pools; "
+                    "use backend:vmm or backend:native",
+                    device),
+        Device::cuda(device).str());
+  }
+  // A stream takes memory of the device. Once the blocks of this pool have it all, none can be made
+  // to free them on.
+  static_cast<void>(frees_.stream());
 }
 
 AsyncPool::~AsyncPool() {
@@ -48,8 +62,7 @@ AsyncPool::~AsyncPool() {
   free_deferred();
   try {
     wait_for_deferred();
-    if (free_stream_) driver().destroy_stream(*free_stream_);
-  } catch (...) {  // the platform is shutting down; it takes the stream with it
+  } catch (...) {  // the platform is shutting down
   }
 }
 
@@ -157,7 +170,11 @@ void* AsyncPool::try_to_find(std::size_t bytes, NativeStream stream) {
   free_deferred();
   if (!reserve_budget(size) && !(wait_for_deferred() && reserve_budget(size))) return nullptr;
   try {
-    if (void* data = ask_driver(bytes, stream)) return data;
+    await_frees(size);
+    if (void* data = ask_driver(bytes, stream)) {
+      keep_bound();
+      return data;
+    }
   } catch (...) {
     cancel_reservation(size);
     throw;
@@ -166,19 +183,103 @@ void* AsyncPool::try_to_find(std::size_t bytes, NativeStream stream) {
   return nullptr;
 }
 
+// The legacy default stream takes no work while a stream that synchronizes with it is captured. So
+// memory for it is allocated on another stream, for which the host waits.
+void* AsyncPool::ask_driver_once(std::size_t bytes, NativeStream stream) const {
+  if (may_look_at(stream)) return driver().allocate_async(stream, bytes);
+  const NativeStream made = driver().create_stream(device_, 0);
+  void* data = nullptr;
+  try {
+    data = driver().allocate_async(made, bytes);
+    driver().synchronize_stream(made);
+  } catch (...) {
+    driver().destroy_stream(made);
+    throw;
+  }
+  driver().destroy_stream(made);
+  return data;
+}
+
+// The steps go from cheap to expensive, as those of a heap; see Note [Out-of-memory recovery].
 void* AsyncPool::ask_driver(std::size_t bytes, NativeStream stream) {
-  if (void* data = driver().allocate_async(stream, bytes)) return data;
+  if (void* data = ask_driver_once(bytes, stream)) return data;
   {
     const std::lock_guard lock(mutex_);
     ++stats_.num_alloc_retries;
     ++stats_.num_sync_all_streams;
   }
+  // One of the callbacks trims the pool.
+  if (MemoryPressureCallbacks::instance().run(device_, Waiting::forbidden)) {
+    if (void* data = ask_driver_once(bytes, stream)) return data;
+  }
   const BlockingIsNeeded needed;
-  wait_for_deferred();
+  while (release_after_wait(HostWait::anyhow)) {
+    if (void* data = ask_driver_once(bytes, stream)) return data;
+  }
   release_elsewhere_();
-  driver().synchronize_device(device_);
+  return ask_driver_once(bytes, stream);
+}
+
+bool AsyncPool::release_after_wait(HostWait wait) {
+  const std::size_t before = driver().pool_memory(device_).reserved;
+  free_deferred();
+  bool is_more = wait == HostWait::anyhow && wait_for_deferred();
+  is_more = frees_.wait_for_some(wait) || is_more;
+  // Streams may have reached their frees before this call.
   driver().trim_pool(device_, 0);
-  return driver().allocate_async(stream, bytes);
+  return is_more || driver().pool_memory(device_).reserved < before;
+}
+
+DriverRelease AsyncPool::release_for_driver() noexcept {
+  try {
+    const std::size_t before = driver().pool_memory(device_).reserved;
+    free_deferred();
+    frees_.look();
+    driver().trim_pool(device_, 0);
+    if (driver().pool_memory(device_).reserved < before) return DriverRelease::some;
+    return frees_.has_pending() ? DriverRelease::none_yet : DriverRelease::none;
+  } catch (const std::exception& error) {
+    logging::debug(fmt::format("trimming the memory pool of cuda:{}: {}", device_, error.what()));
+    return DriverRelease::none;
+  }
+}
+
+void AsyncPool::await_frees(std::size_t bytes) {
+  constexpr auto kMoment = std::chrono::milliseconds(1);
+  constexpr auto kLook = std::chrono::microseconds(20);
+  const std::size_t wanted = add_saturated(driver().pool_memory(device_).reserved, bytes);
+  const NativeStream freeing = frees_.stream();
+  {
+    const std::lock_guard lock(mutex_);
+    bound_.note_use(static_cast<std::size_t>(stats_.active_bytes.all.current) + reserved_);
+    if (bound_.excess(wanted) == 0) return;
+  }
+  const auto deadline = std::chrono::steady_clock::now() + kMoment;
+  while (!is_idle(freeing) && std::chrono::steady_clock::now() < deadline) {
+    std::this_thread::sleep_for(kLook);
+  }
+}
+
+void AsyncPool::prepare_for_capture() noexcept {
+  free_deferred();
+  frees_.look();
+}
+
+// A failure to trim is no failure of the request.
+void AsyncPool::keep_bound() {
+  const std::size_t elsewhere = reserved_elsewhere_();
+  std::size_t most = 0;
+  {
+    const std::lock_guard lock(mutex_);
+    bound_.note_use(static_cast<std::size_t>(stats_.active_bytes.all.current) + reserved_);
+    most = add_saturated(bound_.bytes(), kPoolPiece);
+    most -= std::min(most, elsewhere);
+  }
+  try {
+    if (driver().pool_memory(device_).reserved > most) driver().trim_pool(device_, most);
+  } catch (const CudaError& error) {
+    logging::debug(fmt::format("trimming the memory pool of cuda:{}: {}", device_, error.what()));
+  }
 }
 
 void AsyncPool::throw_oom(std::size_t bytes) {
@@ -199,9 +300,13 @@ void AsyncPool::throw_oom(std::size_t bytes) {
 
 void AsyncPool::empty_cache() {
   const BlockingIsNeeded needed;
+  {
+    const std::lock_guard lock(mutex_);
+    bound_.reset();
+  }
   free_deferred();
   wait_for_deferred();
-  driver().synchronize_device(device_);
+  frees_.wait_for_all();
   driver().trim_pool(device_, 0);
 }
 

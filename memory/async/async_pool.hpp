@@ -7,14 +7,16 @@
 #include <cstdint>
 #include <functional>
 #include <mutex>
-#include <optional>
 
 #include <gantry/core/error.hpp>
 #include <gantry/extend/driver.hpp>
 #include <gantry/memory/stats.hpp>
 
+#include "memory/async/pool_frees.hpp"
 #include "memory/heap/deferred_frees.hpp"
 #include "memory/heap/heap_block.hpp"
+#include "memory/memory_neighbour.hpp"
+#include "memory/reserve_bound.hpp"
 #include "streams/stream_clock.hpp"
 
 namespace gantry::memory {
@@ -32,13 +34,14 @@ namespace gantry::memory {
 // number of its clock. A deferred free waits for that number and never calls the stream. No event
 // can be recorded on a captured or destroyed stream, or on another thread's per-thread default
 // stream. Blocks of such streams are kept until the device is synchronized: by out-of-memory
-// recovery, or by empty_cache().
+// recovery, or by empty_cache(), while no stream is captured.
 
 // Note [Frees in captures]
 // A captured stream gets no memory here: the driver would make the allocation a node of the graph,
 // and tensors outlive graphs. (AsyncAllocator has another source for captures.) A block that is
 // freed while one of its streams is captured was probably used by the capture. So its free waits
-// until the program cannot run the graph again.
+// until the program cannot run the graph again. No call here touches a captured stream, nor
+// synchronizes with a device while one is captured; see Note [Waits for frees].
 
 // Note [Memory in transition]
 // Memory can look exhausted for a moment, for two reasons. A thread may be freeing deferred blocks,
@@ -51,12 +54,14 @@ namespace gantry::memory {
 ///
 /// The first entry of a block's `uses` is the stream that it was allocated on.
 /// Thread safety: every member may be called from any thread; no lock is held over driver calls.
-class AsyncPool {
+class AsyncPool final : public MemoryNeighbour {
  public:
-  /// `release_elsewhere()` releases memory that the owner caches apart from this pool.
+  /// `release_elsewhere()` releases memory that the owner caches apart from this pool, once the
+  /// streams that use it are done, and `reserved_elsewhere()` returns its size.
   /// Throws: NotSupported if the device has no memory pools.
-  AsyncPool(int device, double fraction, std::function<void()> release_elsewhere);
-  ~AsyncPool();
+  AsyncPool(int device, double fraction, std::function<void()> release_elsewhere,
+            std::function<std::size_t()> reserved_elsewhere);
+  ~AsyncPool() override;
   AsyncPool(const AsyncPool&) = delete;
   AsyncPool& operator=(const AsyncPool&) = delete;
 
@@ -66,8 +71,16 @@ class AsyncPool {
                                     std::size_t padding = 0);
   void deallocate(HeapBlock& block) noexcept;
   void record_stream(HeapBlock& block, const Stream& stream);
-  /// Waits for the device, then releases unused memory.
+  /// Waits for the frees, then releases unused memory.
   void empty_cache();
+  /// Trims the driver's pool to the bound of Note [Reserved memory].
+  void keep_bound();
+  /// Makes sure that the host can wait for the frees in a capture that is about to begin.
+  void prepare_for_capture() noexcept;
+  /// Waits until a stream has reached its frees, and releases memory that is unused then.
+  [[nodiscard]] bool release_after_wait(HostWait wait) override;
+  /// Releases unused memory, for a driver that is short of it. Waits for nothing.
+  [[nodiscard]] DriverRelease release_for_driver() noexcept;
 
   [[nodiscard]] Stats stats();
   void reset_peak_stats();
@@ -84,6 +97,7 @@ class AsyncPool {
   /// Counts the end of a transfer, after which memory may be available; the lock is held.
   void complete_transfer() noexcept;
   [[nodiscard]] void* ask_driver(std::size_t bytes, NativeStream stream);
+  [[nodiscard]] void* ask_driver_once(std::size_t bytes, NativeStream stream) const;
   /// Counts a pending request of `bytes` against the limit; false if the limit does not allow it.
   [[nodiscard]] bool reserve_budget(std::size_t bytes);
   void cancel_reservation(std::size_t bytes) noexcept;
@@ -108,25 +122,27 @@ class AsyncPool {
   void enqueue(HeapBlock& block) noexcept;
   /// Frees the deferred blocks behind whose uses the pool's stream can be ordered.
   void free_deferred() noexcept;
-  /// Synchronizes the devices of streams behind which the pool's stream cannot be ordered, then
-  /// frees the blocks that waited for them. False if there are none. Throws: CudaError.
+  /// Waits for streams behind which the pool's stream cannot be ordered, then frees the blocks that
+  /// waited for them. False if there are none. Throws: CudaError.
   bool wait_for_deferred();
-  [[nodiscard]] NativeStream free_stream();
+  /// Waits a moment for the frees of recorded blocks if the pool would exceed its bound by `bytes`.
+  void await_frees(std::size_t bytes);
 
   const int device_;
   const std::size_t total_;
   const std::function<void()> release_elsewhere_;
+  const std::function<std::size_t()> reserved_elsewhere_;
   std::atomic<std::size_t> limit_;
+  PoolFrees& frees_;
 
   std::mutex mutex_;
   BlockSlab<HeapBlock> slab_;
   HeldBlocks held_;
-  VectorClock order_;  ///< what the pool's stream waited for; needs no lock
-  DeferredFrees deferred_{order_};
+  DeferredFrees deferred_{frees_.order()};
   HeapBlock* completed_ = nullptr;  ///< blocks whose uses are ordered; linked through next_in_bin
-  std::optional<NativeStream> free_stream_;
   Stats stats_;
   std::size_t reserved_ = 0;  ///< of pending requests, which the statistics do not have yet
+  ReserveBound bound_;
 
   // See Note [Memory in transition].
   std::condition_variable transfer_completed_;

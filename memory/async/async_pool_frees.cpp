@@ -4,6 +4,7 @@
 #include <utility>
 #include <vector>
 
+#include "device/idle_stream.hpp"
 #include "memory/async/async_pool.hpp"
 #include "memory/counters.hpp"
 #include "memory/heap/size_policy.hpp"
@@ -64,14 +65,15 @@ void AsyncPool::note_captures(HeapBlock& block) noexcept {
 }
 
 bool AsyncPool::free_on_own_stream(HeapBlock& block) noexcept {
-  const StreamClock& own = *block.uses.front().clock;
+  StreamClock& own = *block.uses.front().clock;
   try {
     if (own.is_external() && !own.may_submit()) return false;
-    if (driver().is_capturing(own.native())) return false;
+    if (driver().is_capturing(own.native()) || !may_look_at(own.native())) return false;
     driver().deallocate_async(block.data, own.native());
   } catch (...) {
     return false;
   }
+  frees_.note(own);
   note_freed(block);
   return true;
 }
@@ -88,7 +90,7 @@ bool AsyncPool::free_behind_uses(HeapBlock& block) noexcept {
 
 bool AsyncPool::free_completed(HeapBlock& block) noexcept {
   try {
-    driver().deallocate_async(block.data, free_stream());
+    driver().deallocate_async(block.data, frees_.stream());
   } catch (...) {
     return false;
   }
@@ -107,24 +109,28 @@ void AsyncPool::note_freed(HeapBlock& block) noexcept {
 }
 
 bool AsyncPool::is_ordered(const StreamUse& use) const {
-  return use.sequence <= use.clock->completed() || use.sequence <= order_.get(use.clock->slot());
+  return use.sequence <= use.clock->completed() ||
+         use.sequence <= frees_.order().get(use.clock->slot());
 }
 
 bool AsyncPool::order(const StreamUse& use) {
   if (is_ordered(use)) return true;
   StreamClock& clock = *use.clock;
-  const NativeStream waiting = free_stream();
+  const NativeStream waiting = frees_.stream();
   if (clock.is_external() && !is_own_per_thread(clock)) {
     if (!clock.make_wait_if_covered(waiting, use.sequence)) return false;
-    order_.raise(clock.slot(), use.sequence);
+    frees_.order().raise(clock.slot(), use.sequence);
     return true;
   }
-  if (clock.is_captured()) return false;
+  if (clock.is_captured() || !may_look_at(clock.native())) return false;
   const PooledEvent event(clock.device());
   const auto timestamp = acquire_timestamp();
   clock.record(event.get(), *timestamp);
+  // Another thread may have begun a capture meanwhile. With a wait for its event, the pool's stream
+  // would take part.
+  if (clock.is_captured()) return false;
   driver().wait_event(waiting, event.get());
-  if (timestamp->clock != nullptr) order_.raise(clock.slot(), timestamp->sequence);
+  if (timestamp->clock != nullptr) frees_.order().raise(clock.slot(), timestamp->sequence);
   return true;
 }
 
@@ -177,30 +183,12 @@ bool AsyncPool::wait_for_deferred() {
     const std::lock_guard lock(mutex_);
     deferred_.list_last(uses);
   }
-  std::vector<int> devices;
+  bool any = false;
   for (const StreamUse& use : uses) {
-    if (is_ordered(use) || !use.clock->can_wait_for(use.sequence)) continue;
-    if (std::ranges::find(devices, use.clock->device()) == devices.end()) {
-      devices.push_back(use.clock->device());
-    }
+    if (!is_ordered(use) && use.clock->try_wait_for(use.sequence)) any = true;
   }
-  for (const int device : devices) synchronize_device_clocks(device);
   free_deferred();
-  return !devices.empty();
-}
-
-NativeStream AsyncPool::free_stream() {
-  {
-    const std::lock_guard lock(mutex_);
-    if (free_stream_) return *free_stream_;
-  }
-  const NativeStream made = driver().create_stream(device_, driver().priority_range(device_).least);
-  {
-    const std::lock_guard lock(mutex_);
-    if (!free_stream_) return *(free_stream_ = made);
-  }
-  driver().destroy_stream(made);  // another thread was faster
-  return *free_stream_;
+  return any;
 }
 
 }  // namespace gantry::memory

@@ -1,6 +1,7 @@
 #include "memory/heap/deferred_frees.hpp"
 
 #include <algorithm>
+#include <utility>
 
 #include "memory/heap/free_blocks.hpp"
 
@@ -26,19 +27,42 @@ void DeferredFrees::freeze_uses(HeapBlock& block) noexcept {
   std::erase_if(block.uses, [&own](const StreamUse& use) {
     return own.happens_after(*use.clock, use.sequence);
   });
-  if (own.is_external()) block.sequence = own.record_sequence();
+  block.sequence = own.record_sequence();
+}
+
+void DeferredFrees::cover_uses(const HeapBlock& block) noexcept {
+  for (const StreamUse& use : block.uses) use.clock->cover(use.sequence);
 }
 
 bool DeferredFrees::enqueue(HeapBlock& block) noexcept {
-  while (!block.uses.empty() && is_complete(block)) block.uses.pop_back();
+  while (!block.uses.empty() && is_complete(block)) end_use(block);
   if (block.uses.empty()) return false;
   block.use.store(BlockUse::pending, std::memory_order_relaxed);
   Queue& queue = *std::ranges::find(queues_, block.uses.back().clock, &Queue::clock);
-  block.next_in_bin = nullptr;
-  (queue.newest != nullptr ? queue.newest->next_in_bin : queue.oldest) = &block;
-  queue.newest = &block;
+  const std::uint64_t sequence = block.uses.back().sequence;
+  HeapBlock** link = &queue.oldest;
+  if (queue.newest != nullptr && queue.newest->uses.back().sequence <= sequence) {
+    link = &queue.newest->next_in_bin;
+  } else {
+    while (*link != nullptr && (*link)->uses.back().sequence <= sequence) {
+      link = &(*link)->next_in_bin;
+    }
+  }
+  block.next_in_bin = std::exchange(*link, &block);
+  if (block.next_in_bin == nullptr) queue.newest = &block;
   ++count_;
   return true;
+}
+
+// Ends the last use, which is complete. If it is complete because the own stream waited for it
+// after the free, others may reuse the block behind that wait only.
+void DeferredFrees::end_use(HeapBlock& block) noexcept {
+  const StreamUse use = block.uses.back();
+  block.uses.pop_back();
+  if (block.stream == nullptr || use.sequence <= use.clock->completed()) return;
+  if (StreamClock& own = block.stream->clock; !own.is_external()) {
+    block.sequence = own.next_sequence();
+  }
 }
 
 bool DeferredFrees::is_complete(const HeapBlock& block) const noexcept {
@@ -64,11 +88,11 @@ void DeferredFrees::poll() noexcept {
   }
 }
 
-StreamUse DeferredFrees::oldest() const noexcept {
+StreamUse DeferredFrees::oldest(HostWait wait) const noexcept {
   for (const Queue& queue : queues_) {
     if (queue.oldest == nullptr) continue;
     const StreamUse use = queue.oldest->uses.back();
-    if (use.clock->can_wait_for(use.sequence)) return use;
+    if (use.clock->can_wait_for(use.sequence, wait)) return use;
   }
   return {};
 }

@@ -15,7 +15,9 @@ namespace gantry::memory {
 // submitted before the free. There is one queue for each such stream. A block is in one queue at a
 // time; when that stream's use is complete, the block moves to the queue of its next use. A queue
 // is in the order of its stream's sequence numbers, so only its head is checked. A slow stream
-// delays only the blocks that it uses. Most completions are known without a driver call.
+// delays only the blocks that it uses. Most completions are known without a driver call. The free
+// records an event behind each use that none covers. So a later request finds the end of the use
+// when it comes, however much work the stream has been given since.
 //
 // A use ends in one of two ways. The using stream has completed it; or the block's own stream, on
 // which the block is reused, is ordered after it. The second way needs a stream that exists:
@@ -42,28 +44,40 @@ class DeferredFrees {
   /// Adds a use of `block` by `clock`'s stream up to `sequence`, 0: up to its free. Makes the
   /// stream's queue, so that no later call allocates. Throws: std::bad_alloc.
   void add_use(HeapBlock& block, StreamClock& clock, std::uint64_t sequence);
-  /// Takes the sequence numbers of uses that last until the free, which is in progress. Removes
-  /// uses that the block's own stream is ordered after.
+  /// Takes the sequence numbers of uses that last until the free, which is in progress, and that of
+  /// the block's own stream. Removes uses that the own stream is ordered after.
   static void freeze_uses(HeapBlock& block) noexcept;
-  /// Appends a freed block with frozen uses to a queue; false if all its uses are complete.
+  /// Makes sure that events cover the uses of a block, as far as that is possible now.
+  static void cover_uses(const HeapBlock& block) noexcept;
+  /// Adds a freed block with frozen uses to a queue; false if all its uses are complete.
   bool enqueue(HeapBlock& block) noexcept;
-  /// Calls `free(HeapBlock&)` for the blocks whose uses are complete.
+  /// Calls `free(HeapBlock&)` for the blocks whose uses are complete. True if the head of a queue
+  /// changed.
   template <class Free>
-  void promote_completed(Free&& free) noexcept {
-    // A block that moves on may enter a queue that was visited: the next call sees it.
-    for (Queue& queue : queues_) {
-      while (queue.oldest != nullptr && is_complete(*queue.oldest)) {
-        HeapBlock& block = pop(queue);
-        block.uses.pop_back();
-        if (!enqueue(block)) free(block);
+  bool promote_completed(Free&& free) noexcept {
+    bool any = false;
+    // A block that moves on may enter a queue that was visited.
+    for (bool has_moved = true; has_moved;) {
+      has_moved = false;
+      for (Queue& queue : queues_) {
+        while (queue.oldest != nullptr && is_complete(*queue.oldest)) {
+          HeapBlock& block = pop(queue);
+          any = true;
+          if (enqueue(block)) {
+            has_moved = true;
+          } else {
+            free(block);
+          }
+        }
       }
     }
+    return any;
   }
 
-  /// Asks the driver how far the streams are.
+  /// Asks the driver how far the streams are. After promote_completed() there may be more to ask.
   void poll() noexcept;
   /// A pending use that the host can wait for; its clock is nullptr if there is none.
-  [[nodiscard]] StreamUse oldest() const noexcept;
+  [[nodiscard]] StreamUse oldest(HostWait wait = HostWait::anyhow) const noexcept;
   /// Adds the first pending use of every stream.
   void list_first(std::vector<StreamUse>& uses) const;
   /// Adds the last pending use of every stream.
@@ -81,6 +95,7 @@ class DeferredFrees {
 
   [[nodiscard]] bool is_complete(const HeapBlock& block) const noexcept;
   HeapBlock& pop(Queue& queue) noexcept;
+  static void end_use(HeapBlock& block) noexcept;
 
   std::vector<Queue> queues_;  ///< one for each clock that was ever added
   std::size_t count_ = 0;

@@ -1,6 +1,10 @@
 #include "memory/heap/device_heap.hpp"
 
 #include <algorithm>
+#include <exception>
+#include <mutex>
+#include <string>
+#include <thread>
 #include <utility>
 
 #include <gantry/core/log.hpp>
@@ -120,6 +124,14 @@ void DeviceHeap::record_use(HeapBlock& block, const Stream& stream, bool until_f
 
 void DeviceHeap::empty_cache() {
   static_cast<void>(MemoryPressureCallbacks::instance().run(state_.device, Waiting::allowed));
+  {
+    const HeapLock lock(state_.mutex);
+    recovery_.reset_bound();
+  }
+  release_after_waits();
+}
+
+void DeviceHeap::release_after_waits() {
   HeapLock lock(state_.mutex);
   ThreadCache::flush_blocks(state_);
   frees_.promote_completed();  // blocks that graphs held may wait for streams now
@@ -136,12 +148,48 @@ bool DeviceHeap::release_unused() {
   frees_.poll();
   pools_.reclaim(lock, ~std::size_t{0});
   state_.release_unmapped(lock, ~std::size_t{0});
+  return has_incomplete();
+}
+
+DriverRelease DeviceHeap::release_for_driver() noexcept {
+  if (HeapState::ChunkTransfer::is_in_progress()) return DriverRelease::none;
+  // The calling thread may hold the lock. Other threads hold it for a short time.
+  constexpr int kTries = 1000;
+  HeapLock lock(state_.mutex, std::defer_lock);
+  for (int i = 0; i < kTries && !lock.try_lock(); ++i) std::this_thread::yield();
+  if (!lock.owns_lock()) return DriverRelease::none;
+  const std::size_t before = state_.reserved();
+  try {
+    ThreadCache::flush_blocks(state_);
+    frees_.poll();
+    pools_.reclaim(lock, ~std::size_t{0});
+    state_.release_unmapped(lock, ~std::size_t{0});
+  } catch (const std::exception& error) {
+    logging::debug(std::string("releasing cached memory for the driver: ") + error.what());
+  }
+  if (state_.reserved() < before) return DriverRelease::some;
+  return has_incomplete() ? DriverRelease::none_yet : DriverRelease::none;
+}
+
+// True if free memory waits for work of streams; the lock is held.
+bool DeviceHeap::has_incomplete() const noexcept {
   return std::ranges::any_of(pools_, [](const auto& pool) { return pool->has_incomplete(); });
+}
+
+void DeviceHeap::find_completed() noexcept {
+  const HeapLock lock(state_.mutex);
+  ThreadCache::flush_blocks(state_);
+  frees_.poll();
 }
 
 void DeviceHeap::report_out_of_memory(std::size_t bytes, std::string_view purpose) {
   HeapLock lock(state_.mutex);
   recovery_.report(lock, bytes, 0, purpose);
+}
+
+void DeviceHeap::set_neighbour(MemoryNeighbour* neighbour) noexcept {
+  const HeapLock lock(state_.mutex);
+  recovery_.set_neighbour(neighbour);
 }
 
 void DeviceHeap::set_recovery_clock(RecoveryClock* clock) noexcept {
@@ -157,6 +205,11 @@ void DeviceHeap::set_fraction(double fraction) {
 double DeviceHeap::fraction() const {
   const HeapLock lock(state_.mutex);
   return state_.fraction;
+}
+
+std::size_t DeviceHeap::reserved() const {
+  const HeapLock lock(state_.mutex);
+  return state_.reserved();
 }
 
 Stats DeviceHeap::stats() {

@@ -70,20 +70,32 @@ class DeviceHeap {
   void free_from_limbo(HeapBlock& block) noexcept;
   [[nodiscard]] HeapLock lock() const { return HeapLock(state_.mutex); }
 
-  /// Waits for blocks that streams still use, then releases all unused memory to the driver.
+  /// Waits for blocks that streams still use, then releases all unused memory to the driver, also
+  /// that of layers above.
   void empty_cache();
+  /// Likewise, without the layers above.
+  void release_after_waits();
   /// Releases all memory that no stream uses to the driver. Waits for nothing. True if streams
   /// still use freed memory.
   bool release_unused();
+  /// As release_unused(), for a driver that is short of memory: see Note [Memory of the driver].
+  /// Releases nothing if the calling thread works on a heap.
+  DriverRelease release_for_driver() noexcept;
+  /// Finds out which streams have completed their work, so that their free blocks serve others.
+  void find_completed() noexcept;
   /// Throws the OutOfMemoryError of a direct allocation of `bytes` for `purpose`.
   [[noreturn]] void report_out_of_memory(std::size_t bytes, std::string_view purpose);
 
+  /// See OomRecovery::set_neighbour.
+  void set_neighbour(MemoryNeighbour* neighbour) noexcept;
   /// See OomRecovery::set_clock.
   void set_recovery_clock(RecoveryClock* clock) noexcept;
 
   /// Limits the memory held to a share of the device's.
   void set_fraction(double fraction);
   [[nodiscard]] double fraction() const;
+  /// Bytes that it holds.
+  [[nodiscard]] std::size_t reserved() const;
   [[nodiscard]] Stats stats();
   void reset_peak_stats();
   [[nodiscard]] HeldSegments segments();
@@ -102,6 +114,7 @@ class DeviceHeap {
 
  private:
   [[nodiscard]] bool begin_free(HeapBlock& block) noexcept;
+  [[nodiscard]] bool has_incomplete() const noexcept;
 
   HeapState state_;
   PoolSet pools_;

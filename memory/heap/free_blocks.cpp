@@ -88,15 +88,15 @@ bool FreeBlocks::promote_completed() noexcept {
 
 bool FreeBlocks::poll() noexcept {
   for (const auto& stream : streams_) {
-    if (stream != nullptr && !stream->free.empty()) stream->clock.poll(stream->earliest);
+    if (stream != nullptr && !stream->free.empty()) stream->clock.poll(stream->latest);
   }
   return promote_completed();
 }
 
-StreamBlocks* FreeBlocks::incomplete() const noexcept {
+StreamBlocks* FreeBlocks::incomplete(HostWait wait) const noexcept {
   for (const auto& stream : streams_) {
     if (stream == nullptr || stream->free.empty()) continue;
-    if (stream->clock.can_wait_for(stream->earliest)) return stream.get();
+    if (stream->clock.can_wait_for(stream->earliest, wait)) return stream.get();
   }
   return nullptr;
 }

@@ -29,6 +29,7 @@ struct StreamBlocks {
   StreamClock& clock;
   TlsfIndex free;
   std::uint64_t earliest = kNoSequence;  ///< no block has a lower number
+  std::uint64_t latest = 0;              ///< no block has a higher number
 
   static constexpr std::uint64_t kNoSequence = ~std::uint64_t{0};
 };
@@ -38,8 +39,8 @@ struct StreamBlocks {
 // order. The free stores a sequence number of the stream's clock (streams/stream_clock.hpp) in the
 // block. Another stream may reuse the block in two cases: it has waited for that number, or the
 // host knows that the stream has reached it. So there is one list of free blocks for each stream,
-// and one common list for blocks whose number is reached. Only out-of-memory recovery asks the
-// driver how far streams are.
+// and one common list for blocks whose number is reached. Only a request that finds no free block
+// asks the driver how far streams are.
 //
 // Two free neighbours are joined if every stream that may reuse the result could reuse both. A
 // common block joins a stream's block, and the result is the stream's. Blocks of two streams stay
@@ -110,7 +111,7 @@ class FreeBlocks {
   /// As promote_completed(), after asking the driver how far the streams are.
   bool poll() noexcept;
   /// A stream with incomplete free blocks that the host can wait for; nullptr if there is none.
-  [[nodiscard]] StreamBlocks* incomplete() const noexcept;
+  [[nodiscard]] StreamBlocks* incomplete(HostWait wait = HostWait::anyhow) const noexcept;
   /// Adds the last sequence number of every stream whose free blocks wait for it.
   void list_last(std::vector<StreamUse>& uses) const;
 
@@ -144,6 +145,7 @@ class FreeBlocks {
     index_of(block).insert(block);
     if (block.stream != nullptr) {
       block.stream->earliest = std::min(block.stream->earliest, block.sequence);
+      block.stream->latest = std::max(block.stream->latest, block.sequence);
     }
     if (splits_ != nullptr) count(block, true);
   }

@@ -62,7 +62,10 @@ void HeapFrees::free(HeapBlock& block, CaptureList captures) noexcept {
     stats_.count_deferred(block, true);
     return;
   }
-  if (!block.uses.empty()) DeferredFrees::freeze_uses(block);
+  if (!block.uses.empty()) {
+    DeferredFrees::freeze_uses(block);
+    DeferredFrees::cover_uses(block);
+  }
   if (block.uses.empty() || !block.arena->owner().deferred.enqueue(block)) {
     insert(block);
   } else {
@@ -92,6 +95,7 @@ void HeapFrees::free_from_limbo(HeapBlock& block) noexcept {
 void HeapFrees::free_deferred(HeapBlock& block) noexcept {
   stats_.count_deferred(block, false);
   block.exported.store(false, std::memory_order_relaxed);
+  DeferredFrees::cover_uses(block);
   if (block.arena->owner().deferred.enqueue(block)) {
     stats_.count_deferred(block, true);
   } else {
@@ -140,16 +144,17 @@ void HeapFrees::insert(HeapBlock& block) noexcept {
   block.arena->free.insert(block);
 }
 
-// Makes a block free whose deferred uses are complete. Its sequence number is taken now. For a
-// block of an external stream, the free has taken it, since that stream may be destroyed by now.
+// Makes a block free whose deferred uses are complete. Its sequence number is that of its free or,
+// if its stream waited for a use since then, of that wait: the stream's later work does not use it.
 void HeapFrees::insert_completed(HeapBlock& block) noexcept {
   block.uses.clear();
   if (recording_history()) {
     record_block(TraceAction::free_completed, block,
                  block.call_site.load(std::memory_order_relaxed));
   }
-  if (StreamClock& clock = block.stream->clock; !clock.is_external()) {
-    if (!block.arena->owner().is_pinned()) poison(block.data, block.bytes, clock.native());
+  StreamClock& clock = block.stream->clock;
+  if (poisons_device_memory() && !clock.is_external() && !block.arena->owner().is_pinned()) {
+    poison(block.data, block.bytes, clock.native());
     block.sequence = clock.record_sequence();
   }
   block.arena->free.insert(block);
@@ -171,31 +176,33 @@ bool HeapFrees::promote_completed() noexcept {
 
 void HeapFrees::poll() noexcept {
   release_held();
+  const auto promote = [this](HeapBlock& block) {
+    stats_.count_deferred(block, false);
+    insert_completed(block);
+  };
   for (const auto& pool : pools_) {
     if (pool->is_pinned()) continue;
-    pool->deferred.poll();
-    pool->deferred.promote_completed([&](HeapBlock& block) {
-      stats_.count_deferred(block, false);
-      insert_completed(block);
-    });
+    do {
+      pool->deferred.poll();
+    } while (pool->deferred.promote_completed(promote));
     for (const auto& arena : pool->arenas) arena->free.poll();
   }
 }
 
 // A use of which the end makes blocks free, or free for more streams. Its clock is nullptr if there
 // is none that the host can wait for.
-StreamUse HeapFrees::oldest_use(const Pool* only) const noexcept {
+StreamUse HeapFrees::oldest_use(const Pool* only, HostWait wait) const noexcept {
   const auto is_meant = [only](const Pool& pool) {
     return (only == nullptr || only == &pool) && !pool.is_pinned();
   };
   for (const auto& pool : pools_) {
     if (!is_meant(*pool)) continue;
-    if (const StreamUse use = pool->deferred.oldest(); use.clock != nullptr) return use;
+    if (const StreamUse use = pool->deferred.oldest(wait); use.clock != nullptr) return use;
   }
   for (const auto& pool : pools_) {
     if (!is_meant(*pool)) continue;
     for (const auto& arena : pool->arenas) {
-      if (StreamBlocks* stream = arena->free.incomplete()) {
+      if (StreamBlocks* stream = arena->free.incomplete(wait)) {
         return {&stream->clock, stream->earliest};
       }
     }
@@ -212,10 +219,10 @@ void HeapFrees::wait_unlocked(HeapLock& lock, Wait&& wait) {
   promote_completed();
 }
 
-bool HeapFrees::wait_for_oldest(HeapLock& lock, const Pool* only) {
-  const StreamUse use = oldest_use(only);
+bool HeapFrees::wait_for_oldest(HeapLock& lock, const Pool* only, HostWait wait) {
+  const StreamUse use = oldest_use(only, wait);
   if (use.clock == nullptr) return false;
-  wait_unlocked(lock, [&use] { use.clock->wait_for(use.sequence); });
+  wait_unlocked(lock, [&] { static_cast<void>(use.clock->try_wait_for(use.sequence, wait)); });
   return true;
 }
 
@@ -228,7 +235,7 @@ void HeapFrees::wait_for_all(HeapLock& lock) {
   }
   wait_unlocked(lock, [&uses] {
     for (const StreamUse& use : uses) {
-      if (use.clock->can_wait_for(use.sequence)) use.clock->wait_for(use.sequence);
+      static_cast<void>(use.clock->try_wait_for(use.sequence));
     }
   });
 }

@@ -36,14 +36,15 @@ class HeapFrees {
   /// As promote_completed(), after asking the driver how far the streams are.
   void poll() noexcept;
   /// Waits for the oldest use, of `only` if it is not nullptr, without the lock. False if there is
-  /// none that the host can wait for. Throws: CudaError.
-  bool wait_for_oldest(HeapLock& lock, const Pool* only = nullptr);
+  /// none for which the host can `wait`. Throws: CudaError.
+  bool wait_for_oldest(HeapLock& lock, const Pool* only = nullptr,
+                       HostWait wait = HostWait::anyhow);
   /// Likewise for all uses that exist now. Later ones are left out, since waiting for them might
   /// never end.
   void wait_for_all(HeapLock& lock);
 
  private:
-  [[nodiscard]] StreamUse oldest_use(const Pool* only) const noexcept;
+  [[nodiscard]] StreamUse oldest_use(const Pool* only, HostWait wait) const noexcept;
   template <class Wait>
   void wait_unlocked(HeapLock& lock, Wait&& wait);
   void free_deferred(HeapBlock& block) noexcept;

@@ -3,6 +3,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <utility>
 
 #include <gantry/device/properties.hpp>
 #include <gantry/memory/stats.hpp>
@@ -43,15 +44,17 @@ struct HeapState {
 
   /// A scope without the lock in which this thread moves memory between driver, chunk store and
   /// blocks. Other threads do not find that memory meanwhile: before they report out of memory,
-  /// they wait for the end of the scope.
+  /// they wait for the end of the scope. Scopes nest: an allocator of the program may call gantry.
   class ChunkTransfer {
    public:
-    ChunkTransfer(HeapState& state, HeapLock& lock) : state_(state), lock_(lock) {
+    ChunkTransfer(HeapState& state, HeapLock& lock)
+        : state_(state), lock_(lock), outer_(std::exchange(innermost, this)) {
       ++state_.pending_transfers;
       lock_.unlock();
     }
     ~ChunkTransfer() {
       lock_.lock();
+      innermost = outer_;
       --state_.pending_transfers;
       ++state_.completed_transfers;
       ++completed_by_thread;
@@ -59,11 +62,25 @@ struct HeapState {
     ChunkTransfer(const ChunkTransfer&) = delete;
     ChunkTransfer& operator=(const ChunkTransfer&) = delete;
 
+    /// True while the calling thread is in a scope.
+    [[nodiscard]] static bool is_in_progress() noexcept { return innermost != nullptr; }
+    /// Scopes of `state` that the calling thread is in.
+    [[nodiscard]] static int count_of_thread(const HeapState& state) noexcept {
+      int count = 0;
+      for (const ChunkTransfer* one = innermost; one != nullptr; one = one->outer_) {
+        if (&one->state_ == &state) ++count;
+      }
+      return count;
+    }
+
     static inline thread_local std::uint64_t completed_by_thread = 0;
 
    private:
+    static inline thread_local constinit ChunkTransfer* innermost = nullptr;
+
     HeapState& state_;
     HeapLock& lock_;
+    ChunkTransfer* const outer_;
   };
 
   void count_allocation(const HeapBlock& block, std::size_t requested) noexcept {

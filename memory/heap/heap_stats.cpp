@@ -74,6 +74,23 @@ void HeapStats::count_deferred(const HeapBlock& block, bool begins) noexcept {
   update();
 }
 
+std::size_t HeapStats::bytes_in_use() noexcept {
+  update();
+  return static_cast<std::size_t>(state_.stats.active_bytes.all.current);
+}
+
+std::size_t HeapStats::idle_private_bytes(const PoolSet& pools) {
+  HeldSegments held;
+  for (const auto& pool : pools) {
+    if (pool->serves_others() || pool->released) continue;
+    for (const auto& arena : pool->arenas) arena->describe(held);
+  }
+  std::size_t bytes = 0;
+  for (const SegmentInfo& segment : held.segments)
+    bytes += segment.total_bytes - segment.active_bytes;
+  return bytes;
+}
+
 Stats HeapStats::collect(const PoolSet& pools) {
   const std::size_t cached = ThreadCache::flush_counts(state_);
   update();

@@ -39,6 +39,11 @@ class HeapStats {
   /// Brings the statistics up to date with the heap's own delta and with deferred frees.
   void update() noexcept;
 
+  /// Bytes of live and deferred blocks.
+  [[nodiscard]] std::size_t bytes_in_use() noexcept;
+  /// Bytes of the free blocks of pools that serve no others.
+  [[nodiscard]] static std::size_t idle_private_bytes(const PoolSet& pools);
+
   [[nodiscard]] Stats collect(const PoolSet& pools);
   void reset_peaks();
   /// The use of memory for the report of an OutOfMemoryError, without the driver's numbers.

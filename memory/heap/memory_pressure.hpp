@@ -5,6 +5,8 @@
 #include <mutex>
 #include <vector>
 
+#include "memory/active_pool.hpp"
+
 namespace gantry::memory {
 
 /// Whether a callback may wait for devices. Recovery may not: their work may wait for the caller.
@@ -30,11 +32,19 @@ class MemoryPressureCallbacks {
     const std::lock_guard lock(mutex_);
     all_.push_back(callback);
   }
-  /// Calls all callbacks; true if any freed memory.
+  /// Calls all callbacks; true if any freed memory. Does nothing within a callback, whose own
+  /// frees or allocations may be short of memory, too.
   bool run(int device, Waiting waiting) noexcept {
-    const std::lock_guard lock(mutex_);
+    static thread_local constinit bool is_running = false;
+    if (is_running) return false;
+    is_running = true;
     bool any = false;
-    for (const MemoryPressureCallback callback : all_) any = callback(device, waiting) || any;
+    {
+      const NoActivePool scope;
+      const std::lock_guard lock(mutex_);
+      for (const MemoryPressureCallback callback : all_) any = callback(device, waiting) || any;
+    }
+    is_running = false;
     return any;
   }
 

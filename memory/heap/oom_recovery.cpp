@@ -5,9 +5,12 @@
 #include <initializer_list>
 #include <thread>
 #include <utility>
+#include <vector>
 
 #include <gantry/device/properties.hpp>
 
+#include "device/peer_access.hpp"
+#include "memory/alignment.hpp"
 #include "memory/heap/memory_pressure.hpp"
 #include "memory/heap/thread_cache.hpp"
 #include "memory/oom_report.hpp"
@@ -37,23 +40,30 @@ void RecoveryClock::pause() noexcept { std::this_thread::sleep_for(std::chrono::
 // If no free block of the stream fits, the steps go from cheap to expensive:
 //   1. free blocks of other streams that this stream is ordered after (no driver call);
 //   2. free blocks whose streams have completed (queries the driver, waits for nothing);
-//   3. new memory of the driver; above gc_threshold, free memory is released first;
-//   4. blocks in the magazines of threads;
+//   3. blocks in the magazines of threads;
+//   4. new memory of the driver; above gc_threshold, free memory is released first, and above the
+//      bound of Note [Reserved memory], it is used first;
 //   5. a free block of another stream, after a wait that is inserted into this stream;
 //   6. chunks of free blocks, remapped: of this pool, then of other pools that allow it;
 //   7. memory that other processes have freed, and caches of layers above (memory_pressure.hpp);
-//   8. waiting on the host, oldest use first, until a block fits; at last, all free memory is
-//      released to the driver, which then gives new chunks;
+//   8. waiting on the host, oldest use first, until a block fits, or until the neighbour (backend
+//      async) gives memory back; at last, all free memory is released to the driver, which then
+//      gives new chunks;
 //   9. another attempt, if other threads had memory in transition meanwhile;
 //  10. an OutOfMemoryError.
 // The lock is not held while waiting: the work may depend on threads that allocate.
 // A captured stream cannot be waited for, so its blocks stay in use. Requests of captures skip
-// steps 1, 5 and 8; see Note [Memory of captures].
+// steps 1 and 5, and in step 8 they wait only for events from before the capture; see Note [Memory
+// of captures].
 HeapBlock& OomRecovery::allocate(HeapLock& lock, Arena& arena, BlockRequest request) {
   if (HeapBlock* block = arena.take(request, Search::ordered)) return *block;
   frees_.poll();
   if (HeapBlock* block = arena.take(request, Search::ordered)) return *block;
+  ThreadCache::flush_blocks(state_);
+  frees_.poll();
+  if (HeapBlock* block = arena.take(request, Search::ordered)) return *block;
   if (state_.config.gc_threshold > 0) collect_garbage(lock);
+  if (HeapBlock* block = keep_bound(lock, arena, request)) return *block;
   if (HeapBlock* block = grow(lock, arena, request)) return *block;
 
   ++state_.stats.num_alloc_retries;
@@ -79,7 +89,8 @@ HeapBlock& OomRecovery::allocate(HeapLock& lock, Arena& arena, BlockRequest requ
     if (HeapBlock* block = wait_and_take(lock, arena, request)) return *block;
   } while (attempts++ < kRetries && wait_for_transfers(lock, before));
   arena.owner().check_has_physical();  // another thread may have released it meanwhile
-  report(lock, request.size, request.stream.clock.id(), {});
+  report(lock, request.size, request.stream.clock.id(),
+         arena.owner().serves_captures ? kCapturePurpose : std::string_view());
 }
 
 // Waits for pending transfers. True if other threads completed some since there were `before`.
@@ -90,7 +101,8 @@ bool OomRecovery::wait_for_transfers(HeapLock& lock, std::uint64_t before) {
   const auto completed = [&] {
     return state_.completed_transfers - before != HeapState::ChunkTransfer::completed_by_thread;
   };
-  while (!completed() && state_.pending_transfers > 0 && clock.now() < deadline) {
+  const int own = HeapState::ChunkTransfer::count_of_thread(state_);
+  while (!completed() && state_.pending_transfers > own && clock.now() < deadline) {
     const Unlocked unlocked(lock);
     clock.pause();
   }
@@ -106,10 +118,76 @@ HeapBlock* OomRecovery::take_with_wait(Arena& arena, const BlockRequest& request
   return &arena.take(*block, request);
 }
 
+// See Note [Reserved memory]. A block made of memory that the heap holds; nullptr if it may grow.
+HeapBlock* OomRecovery::keep_bound(HeapLock& lock, Arena& arena, const BlockRequest& request) {
+  if (request.size > state_.limit()) return nullptr;  // it will fail, and would raise the bound
+  const bool has_chunks = arena.owner().backing == HeapBacking::vmm;
+  // A segment or a coarse chunk may be larger than its block, once.
+  std::size_t kept = arena.growth_slack();
+  const auto excess = [&] {
+    const std::size_t wanted = add_saturated(state_.reserved(), arena.growth_bytes(request.size));
+    const std::size_t above = bound_.excess(wanted);
+    return above - std::min(above, kept);
+  };
+  bound_.note_use(add_saturated(stats_.bytes_in_use(), request.size));
+  if (excess() == 0) return nullptr;
+  // Free memory that others may not take comes on top.
+  kept += HeapStats::idle_private_bytes(pools_);
+  if (excess() == 0) return nullptr;
+  if (HeapBlock* block = await_completion(lock, arena, request)) return block;
+  if (has_chunks) return remap(lock, arena, request);
+  if (!pools_.has_releasable()) return nullptr;
+  bool is_idle = false;
+  {
+    const Unlocked unlocked(lock);
+    std::vector<int> devices = devices_with_access_to(state_.device);
+    devices.push_back(state_.device);
+    is_idle = await_idle(devices);
+  }
+  if (is_idle) pools_.reclaim(lock, excess());
+  return arena.take(request, Search::ordered);
+}
+
+// Work that is short ends sooner than the driver gives memory. A block that it used serves then.
+HeapBlock* OomRecovery::await_completion(HeapLock& lock, Arena& arena,
+                                         const BlockRequest& request) {
+  constexpr auto kTimeout = std::chrono::milliseconds(1);
+  constexpr auto kLook = std::chrono::microseconds(20);
+  const auto deadline = std::chrono::steady_clock::now() + kTimeout;
+  const auto is_incomplete = [](const auto& pool) {
+    return !pool->is_pinned() && pool->has_incomplete();
+  };
+  while (std::ranges::any_of(pools_, is_incomplete)) {
+    if (std::chrono::steady_clock::now() > deadline) break;
+    {
+      const Unlocked unlocked(lock);
+      std::this_thread::sleep_for(kLook);
+    }
+    frees_.poll();
+    if (HeapBlock* block = arena.take(request, Search::ordered)) return block;
+  }
+  return nullptr;
+}
+
 // Grows by new memory.
 HeapBlock* OomRecovery::grow(HeapLock& lock, Arena& arena, const BlockRequest& request) {
   Growth growth;
   return arena.grow(lock, request, ChunkSource::driver, growth);
+}
+
+// Grows by chunks of free blocks as far as there are some, else by new ones.
+HeapBlock* OomRecovery::remap(HeapLock& lock, Arena& arena, const BlockRequest& request) {
+  Growth growth;
+  HeapBlock* block = arena.grow(lock, request, ChunkSource::unmapped, growth);
+  for (const Pool* const only : std::initializer_list<const Pool*>{&arena.owner(), kAllPools}) {
+    if (block != nullptr || growth.missing == 0) break;
+    if (pools_.reclaim(lock, growth.missing, only) == 0) continue;
+    block = arena.grow(lock, request, ChunkSource::unmapped, growth);
+  }
+  if (block == nullptr && growth.missing != 0) {
+    block = arena.grow(lock, request, ChunkSource::driver, growth);
+  }
+  return block;
 }
 
 // Grows by chunks of free blocks: of this pool, then of all. The growth keeps the free blocks that
@@ -133,13 +211,23 @@ HeapBlock* OomRecovery::reclaim_and_grow(HeapLock& lock, Arena& arena,
   return arena.take(request, Search::ordered);
 }
 
+bool OomRecovery::wait_for_neighbour(HeapLock& lock, HostWait wait) const {
+  MemoryNeighbour* const neighbour = neighbour_;
+  if (neighbour == nullptr) return false;
+  const Unlocked unlocked(lock);
+  return neighbour->release_after_wait(wait);
+}
+
 HeapBlock* OomRecovery::wait_and_take(HeapLock& lock, Arena& arena, const BlockRequest& request) {
   bool waited = false;
+  // Other waits may synchronize the device, which would invalidate the capture.
+  const HostWait wait = arena.owner().serves_captures ? HostWait::behind_event : HostWait::anyhow;
   for (;;) {
     // Blocks that other threads freed meanwhile may be in their magazines.
     ThreadCache::flush_blocks(state_);
-    // Waiting may synchronize the device, which would invalidate a capture.
-    if (arena.owner().serves_captures || !frees_.wait_for_oldest(lock)) break;
+    // After the last wait, blocks may have moved to a stream without an event.
+    if (wait == HostWait::behind_event) frees_.poll();
+    if (!frees_.wait_for_oldest(lock, nullptr, wait) && !wait_for_neighbour(lock, wait)) break;
     if (!waited) ++state_.stats.num_sync_all_streams;
     waited = true;
     if (HeapBlock* block = arena.take(request, Search::ordered)) return block;

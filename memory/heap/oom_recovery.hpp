@@ -12,6 +12,8 @@
 #include "memory/heap/heap_state.hpp"
 #include "memory/heap/heap_stats.hpp"
 #include "memory/heap/pool_set.hpp"
+#include "memory/memory_neighbour.hpp"
+#include "memory/reserve_bound.hpp"
 
 namespace gantry::memory {
 
@@ -48,13 +50,23 @@ class OomRecovery {
   [[noreturn]] void report_unrestored(HeapLock& lock, std::size_t bytes);
   /// Sets the clock, nullptr for that of the system. It must outlive every request.
   void set_clock(RecoveryClock* clock) noexcept { clock_ = clock; }
+  /// Sets the allocator that has the rest of the device's memory; nullptr: none. It must outlive
+  /// every request.
+  void set_neighbour(MemoryNeighbour* neighbour) noexcept { neighbour_ = neighbour; }
+  /// Forgets how much memory was in use.
+  void reset_bound() noexcept { bound_.reset(); }
 
  private:
   [[nodiscard]] HeapBlock* take_with_wait(Arena& arena, const BlockRequest& request);
+  [[nodiscard]] HeapBlock* keep_bound(HeapLock& lock, Arena& arena, const BlockRequest& request);
+  [[nodiscard]] HeapBlock* remap(HeapLock& lock, Arena& arena, const BlockRequest& request);
+  [[nodiscard]] HeapBlock* await_completion(HeapLock& lock, Arena& arena,
+                                            const BlockRequest& request);
   [[nodiscard]] static HeapBlock* grow(HeapLock& lock, Arena& arena, const BlockRequest& request);
   [[nodiscard]] HeapBlock* reclaim_and_grow(HeapLock& lock, Arena& arena,
                                             const BlockRequest& request);
   [[nodiscard]] HeapBlock* wait_and_take(HeapLock& lock, Arena& arena, const BlockRequest& request);
+  [[nodiscard]] bool wait_for_neighbour(HeapLock& lock, HostWait wait) const;
   [[nodiscard]] bool wait_for_transfers(HeapLock& lock, std::uint64_t before);
   void collect_garbage(HeapLock& lock);
   [[noreturn]] void throw_oom(OomReport report, std::string_view purpose) const;
@@ -64,6 +76,8 @@ class OomRecovery {
   HeapStats& stats_;
   HeapFrees& frees_;
   RecoveryClock* clock_ = nullptr;
+  MemoryNeighbour* neighbour_ = nullptr;
+  ReserveBound bound_;
 };
 
 }  // namespace gantry::memory

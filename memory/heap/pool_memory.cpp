@@ -3,12 +3,16 @@
 #include <exception>
 #include <memory>
 
+#include <gantry/core/error.hpp>
+
 #include "device/peer_access.hpp"
+#include "memory/active_pool.hpp"
 #include "memory/heap/thread_cache.hpp"
 
 namespace gantry::memory {
 
 void PoolMemory::destroy(Pool& pool) {
+  const NoActivePool scope;  // for the allocator of the program
   const std::shared_ptr<Allocator> source = pool.options.allocator;  // dies without the locks
   const std::lock_guard physical(pool.physical_mutex);
   HeapLock lock(state_.mutex);
@@ -38,6 +42,12 @@ void PoolMemory::release(Pool& pool, PoolBackup backup) {
   HeapLock lock(state_.mutex);
   for (const auto& arena : pool.arenas) arena->check_can_release_physical();
   if (pool.released) return;
+  if (!may_synchronize_devices()) {
+    throw CaptureError(
+        "MemPool::release_physical: expected no stream that is being captured, but got one: the "
+        "wait for the device would invalidate the capture; end the capture first",
+        Device::cuda(state_.device).str());
+  }
   pool.released = true;  // refuses allocations from now on
   ThreadCache::flush_blocks(state_);
   try {

@@ -116,6 +116,14 @@ std::size_t PoolSet::reclaim(HeapLock& lock, std::size_t bytes, const Pool* only
   return taken;
 }
 
+bool PoolSet::has_releasable() const {
+  return std::ranges::any_of(pools_, [](const auto& pool) {
+    return !pool->released && pool->serves_others() &&
+           std::ranges::any_of(pool->arenas,
+                               [](const auto& arena) { return arena->has_releasable(); });
+  });
+}
+
 std::size_t PoolSet::largest_free() const noexcept {
   std::size_t largest = 0;
   for (const auto& pool : pools_) {

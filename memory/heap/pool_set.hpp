@@ -92,6 +92,8 @@ class PoolSet {
   /// Takes chunks or segments from free blocks: of `only` if it is not nullptr, else of all pools
   /// that allow it, the common pool first. Returns the bytes taken. Throws: CudaError.
   std::size_t reclaim(HeapLock& lock, std::size_t bytes, const Pool* only = nullptr);
+  /// True if reclaim() can release memory to the driver, which may wait for the device.
+  [[nodiscard]] bool has_releasable() const;
   /// Bytes of the largest free block with memory.
   [[nodiscard]] std::size_t largest_free() const noexcept;
 

@@ -34,7 +34,7 @@ std::vector<Extent> live_blocks(const Pool& pool) {
 void* pointer(std::uintptr_t address) { return reinterpret_cast<void*>(address); }
 
 // Waits for the stream's copies. If one of them failed, the others may still run: the caller frees
-// their memory next.
+// their memory next. To wait for the device would spoil a capture.
 template <class Submit>
 void copy_all(NativeStream stream, Submit submit) {
   try {
@@ -42,7 +42,7 @@ void copy_all(NativeStream stream, Submit submit) {
     driver().synchronize_stream(stream);
   } catch (...) {
     try {
-      driver().synchronize_device(stream.device);
+      driver().synchronize_stream(stream);
     } catch (...) {  // the first error is the cause
     }
     throw;

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <bit>
 #include <chrono>
+#include <numeric>
 #include <utility>
 
 #include <gantry/core/error.hpp>
@@ -22,6 +23,7 @@ namespace {
 constexpr std::size_t kLeastSegment = std::size_t{1} << 20;
 constexpr std::size_t kMostGrowth = std::size_t{64} << 20;
 constexpr std::size_t kPage = 4096;
+constexpr std::size_t kEverything = ~std::size_t{0};
 
 // The free list of each device: one list per different node.
 std::vector<std::size_t> lists_of(const std::vector<int>& nodes) {
@@ -76,7 +78,7 @@ PinnedBlock& PinnedHeap::allocate(std::size_t bytes, std::size_t alignment) {
   poll();
   if (PinnedBlock* block = try_take(request, NumaScope::own_node)) return *block;
   const std::size_t least = round_up(size, kPage);
-  const std::size_t wanted = segment_bytes_for(size);
+  const std::size_t wanted = keep_bound(size, least, segment_bytes_for(size));
   if (PinnedBlock* block = grow(request, wanted)) return *block;
   if (PinnedBlock* block = try_take(request, NumaScope::all_nodes)) return *block;
   if (wanted > least) {
@@ -84,7 +86,7 @@ PinnedBlock& PinnedHeap::allocate(std::size_t bytes, std::size_t alignment) {
   }
   wait_for_all();
   if (PinnedBlock* block = try_take(request, NumaScope::all_nodes)) return *block;
-  release_unused_segments();
+  release_unused_segments(kEverything);
   if (PinnedBlock* block = grow(request, least)) return *block;
   OomReport report;
   report.requested = signed_bytes(size);
@@ -124,6 +126,25 @@ std::size_t PinnedHeap::segment_bytes_for(std::size_t size) {
   if (held == 0 && reserve > size) return round_up(reserve, kLeastSegment);
   const std::size_t step = std::clamp(std::bit_floor(held + 1), kLeastSegment, kMostGrowth);
   return size > step / 2 ? round_up(size, kLeastSegment) : step;
+}
+
+std::size_t PinnedHeap::keep_bound(std::size_t size, std::size_t least, std::size_t wanted) {
+  std::size_t held = 0;
+  std::size_t excess = 0;
+  {
+    const std::lock_guard lock(mutex_);
+    held = static_cast<std::size_t>(stats_.allocated_bytes.current);
+    bound_.note_use(add_saturated(static_cast<std::size_t>(stats_.active_bytes.current), size));
+    if (held == 0 || bound_.excess(add_saturated(held, wanted)) == 0) return wanted;
+    excess = bound_.excess(add_saturated(held, round_up(size, kLeastSegment)));
+    excess -= std::min(excess, kLeastSegment);
+  }
+  if (excess > 0) {
+    std::vector<int> devices(list_of_device_.size());
+    std::iota(devices.begin(), devices.end(), 0);
+    if (await_idle(devices)) release_unused_segments(excess);
+  }
+  return std::clamp(round_up(size, kLeastSegment), least, wanted);
 }
 
 // A block of a new segment; nullptr if the system has no memory.
@@ -193,8 +214,9 @@ void PinnedHeap::deallocate(PinnedBlock& block) noexcept {
     if (block.uses.empty()) return insert_free(block);
     block.use.store(BlockUse::pending, std::memory_order_relaxed);
   }
-  // An external stream's number takes an event, so the driver is called without the lock.
+  // Events are recorded, so the driver is called without the lock.
   DeferredFrees::freeze_uses(block);
+  DeferredFrees::cover_uses(block);
   const std::lock_guard lock(mutex_);
   if (!held_.hold(block)) finish_free(block);
 }
@@ -222,9 +244,9 @@ void PinnedHeap::add_use(PinnedBlock& block, const Stream& stream, StreamClock& 
   deferred_.add_use(block, clock, sequence);
 }
 
-void PinnedHeap::promote_completed() noexcept {
+bool PinnedHeap::promote_completed() noexcept {
   held_.release([this](HeapBlock& block) { finish_free(pinned(block)); });
-  deferred_.promote_completed([this](HeapBlock& block) { insert_free(pinned(block)); });
+  return deferred_.promote_completed([this](HeapBlock& block) { insert_free(pinned(block)); });
 }
 
 void PinnedHeap::insert_free(PinnedBlock& block) noexcept {
@@ -260,13 +282,19 @@ void PinnedHeap::recycle(PinnedBlock& block) noexcept {
   slab_.recycle(block);
 }
 
+// Completes all frees whose uses are complete.
 void PinnedHeap::poll() {
   std::vector<StreamUse> uses;
-  {
+  for (bool any = true; any;) {
+    uses.clear();
+    {
+      const std::lock_guard lock(mutex_);
+      deferred_.list_first(uses);
+    }
+    for (const StreamUse& use : uses) use.clock->poll(use.sequence);
     const std::lock_guard lock(mutex_);
-    deferred_.list_first(uses);
+    any = promote_completed();
   }
-  for (const StreamUse& use : uses) use.clock->poll(use.sequence);
 }
 
 // Waits for the uses of deferred frees that exist now. Frees that other threads add meanwhile are
@@ -278,7 +306,7 @@ void PinnedHeap::wait_for_all() {
     deferred_.list_last(uses);
   }
   for (const StreamUse& use : uses) {
-    if (use.clock->can_wait_for(use.sequence)) use.clock->wait_for(use.sequence);
+    static_cast<void>(use.clock->try_wait_for(use.sequence));
   }
   const std::lock_guard lock(mutex_);
   promote_completed();
@@ -286,16 +314,23 @@ void PinnedHeap::wait_for_all() {
 
 void PinnedHeap::empty_cache() {
   wait_for_all();
-  release_unused_segments();
+  {
+    const std::lock_guard lock(mutex_);
+    bound_.reset();
+  }
+  release_unused_segments(kEverything);
 }
 
-void PinnedHeap::release_unused_segments() {
+void PinnedHeap::release_unused_segments(std::size_t bytes) {
   HeapBlock* list = nullptr;
   {
     const std::lock_guard lock(mutex_);
+    std::size_t taken = 0;
     for (NumaFreeList& numa : free_lists_) {
       numa.free.for_each(0, [&](HeapBlock& block) {
         if (block.previous != nullptr || block.next != nullptr) return true;
+        if (taken >= bytes) return false;
+        taken += block.bytes;
         numa.free.remove(block);
         block.use.store(BlockUse::in_transition, std::memory_order_relaxed);
         block.next_in_bin = std::exchange(list, &block);

@@ -17,6 +17,7 @@
 #include "memory/heap/size_policy.hpp"
 #include "memory/heap/tlsf_index.hpp"
 #include "memory/pinned/host_pages.hpp"
+#include "memory/reserve_bound.hpp"
 #include "streams/stream_clock.hpp"
 
 namespace gantry::memory {
@@ -84,12 +85,16 @@ class PinnedHeap {
   [[nodiscard]] std::size_t segment_bytes_for(std::size_t size);
   void poll();
   void wait_for_all();
-  void release_unused_segments();
+  /// Keeps the bound of Note [Reserved memory] for a segment of `least` bytes: releases unused
+  /// segments if the devices have no work. Returns the size of the segment, up to `wanted` bytes.
+  [[nodiscard]] std::size_t keep_bound(std::size_t size, std::size_t least, std::size_t wanted);
+  /// Releases segments without a live block, until they are `bytes`.
+  void release_unused_segments(std::size_t bytes);
 
   // With the lock held.
   PinnedBlock& allocate_from(PinnedBlock& block, const Request& request) noexcept;
   PinnedBlock& split(PinnedBlock& block, std::size_t bytes) noexcept;
-  void promote_completed() noexcept;
+  bool promote_completed() noexcept;
   void finish_free(PinnedBlock& block) noexcept;
   void insert_free(PinnedBlock& block) noexcept;
   void insert(PinnedBlock& block) noexcept;
@@ -102,6 +107,7 @@ class PinnedHeap {
   DeferredFrees deferred_;
   HeldBlocks held_;
   HostStats stats_;
+  ReserveBound bound_;
 };
 
 }  // namespace gantry::memory

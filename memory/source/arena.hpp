@@ -84,6 +84,13 @@ class Arena {
   /// taken. Throws: CudaError, std::bad_alloc.
   virtual std::size_t reclaim(HeapLock& lock, std::size_t bytes) = 0;
 
+  /// Bytes by which grow() makes the memory held larger for a block of `size` bytes, at the least.
+  [[nodiscard]] virtual std::size_t growth_bytes(std::size_t size) const = 0;
+  /// Bytes that may be held beside those, once.
+  [[nodiscard]] virtual std::size_t growth_slack() const = 0;
+  /// True if reclaim() can release memory to the driver, which may wait for the device.
+  [[nodiscard]] virtual bool has_releasable() const = 0;
+
   /// Throws NotSupported if this memory cannot leave its addresses; InvalidArgument if another
   /// process shares it.
   virtual void check_can_release_physical() const = 0;

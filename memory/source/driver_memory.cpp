@@ -12,10 +12,15 @@
 #include <gantry/memory/pinned_allocator.hpp>
 #include <gantry/memory/stats.hpp>
 
+#include "device/memory_reclaim.hpp"
+#include "device/platform.hpp"
+#include "memory/async/async_allocator.hpp"
 #include "memory/backends.hpp"
+#include "memory/config.hpp"
 #include "memory/heap/memory_pressure.hpp"
 #include "memory/heap_allocator.hpp"
 #include "memory/oom_report.hpp"
+#include "streams/graphs/capture.hpp"
 
 namespace gantry::memory {
 namespace {
@@ -26,26 +31,65 @@ DeviceHeap* heap_of(int device) { return heap_allocator().find_heap(device); }
 constexpr auto kStreamTimeout = std::chrono::seconds(5);
 constexpr auto kLook = std::chrono::milliseconds(1);
 
+// Of the driver's pool, which only backend async uses.
+DriverRelease release_pool(int device) noexcept {
+  if (alloc_config().backend != "async") return DriverRelease::none;
+  return async_allocator().release_for_driver(device);
+}
+
 // True if more memory becomes free when streams have completed their work.
 bool release_unused(int device) {
   (void)MemoryPressureCallbacks::instance().run(device, Waiting::forbidden);
   DeviceHeap* heap = heap_of(device);
-  return heap != nullptr && heap->release_unused();
+  const bool is_more = heap != nullptr && heap->release_unused();
+  return release_pool(device) == DriverRelease::none_yet || is_more;
 }
 
-// Empties the allocators other than the heap: of the driver's pools, and of the program.
-void empty_other_caches(int device) {
-  const Device on = Device::cuda(device);
-  for (Allocator* one : std::initializer_list<Allocator*>{&allocator(on), &standard_allocator()}) {
-    if (one != &heap_allocator()) one->empty_cache(on);
+template <class Function>
+void for_each_heap(Function&& function) noexcept {
+  for (int i = 0; i < table_size(); ++i) {
+    if (DeviceHeap* heap = heap_of(i)) function(*heap);
   }
+}
+
+// Releases what can be released at once. True in `is_more` if more can be after work of streams.
+bool release_completed_for_driver(int device, bool& is_more) noexcept {
+  bool any = false;
+  is_more = false;
+  for (int i = 0; i < table_size(); ++i) {
+    if (device >= 0 && i != device) continue;
+    DeviceHeap* const heap = heap_of(i);
+    for (const DriverRelease released :
+         {heap == nullptr ? DriverRelease::none : heap->release_for_driver(), release_pool(i)}) {
+      any = any || released == DriverRelease::some;
+      is_more = is_more || released == DriverRelease::none_yet;
+    }
+  }
+  return any;
+}
+
+// A MemoryReclaimer.
+bool release_for_driver(int device) noexcept {
+  const auto deadline = std::chrono::steady_clock::now() + kStreamTimeout;
+  for (;;) {
+    bool is_more = false;
+    if (release_completed_for_driver(device, is_more)) return true;
+    if (!is_more || std::chrono::steady_clock::now() > deadline) return false;
+    std::this_thread::sleep_for(kLook);
+  }
+}
+
+// Empties the allocator of the program, if it has set one.
+void empty_other_cache(int device) {
+  const Device on = Device::cuda(device);
+  if (&allocator(on) != &standard_allocator()) allocator(on).empty_cache(on);
 }
 
 // What `ask` returns, which is `none` while the driver has no memory.
 template <class Result, class Ask>
 Result recovering(int device, std::size_t bytes, std::string_view purpose, Result none, Ask ask) {
   if (const Result result = ask(); result != none) return result;
-  empty_other_caches(device);
+  empty_other_cache(device);
   const auto deadline = std::chrono::steady_clock::now() + kStreamTimeout;
   for (;;) {
     const bool is_more = release_unused(device);
@@ -94,6 +138,14 @@ bool register_host_with_driver(void* data, std::size_t bytes) {
   if (driver().register_host(data, bytes)) return true;
   pinned_allocator().empty_cache(Device::cpu());
   return driver().register_host(data, bytes);
+}
+
+void offer_cached_memory() noexcept {
+  set_memory_reclaimer(release_for_driver);
+  call_before_captures([]() noexcept {
+    for_each_heap([](DeviceHeap& heap) noexcept { heap.find_completed(); });
+    if (alloc_config().backend == "async") async_allocator().prepare_for_capture();
+  });
 }
 
 void make_room(int device, std::size_t bytes) noexcept {

@@ -34,6 +34,9 @@ namespace gantry::memory {
 [[nodiscard]] bool register_host_with_driver(void* data, std::size_t bytes);
 /// Throws OutOfMemoryError for `bytes` that `purpose` needs, with the device's whole breakdown.
 [[noreturn]] void throw_out_of_memory(int device, std::size_t bytes, std::string_view purpose);
+/// Lets calls of the driver that are short of memory, and captures, find the memory that the heaps
+/// of this process cache. To be called once.
+void offer_cached_memory() noexcept;
 /// Releases cached memory if the driver has less than `bytes`, for a library that calls the driver
 /// itself. Waits for nothing.
 void make_room(int device, std::size_t bytes) noexcept;

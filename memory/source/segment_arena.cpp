@@ -5,6 +5,7 @@
 
 #include <gantry/core/error.hpp>
 
+#include "memory/active_pool.hpp"
 #include "memory/counters.hpp"
 #include "memory/heap/poison.hpp"
 #include "memory/trace/history.hpp"
@@ -50,6 +51,7 @@ void SegmentArena::allocate(Segment& segment) const {
     return;
   }
   const Device device = Device::cuda(state_.device);
+  const NoActivePool scope;
   try {
     segment.block =
         segment.source->allocate(Stream::default_stream(device), segment.bytes, kBlockGrain);
@@ -70,6 +72,7 @@ void SegmentArena::allocate(Segment& segment) const {
 
 void SegmentArena::deallocate(Segment& segment) const {
   if (segment.source == nullptr) return driver().deallocate(state_.device, segment.base);
+  const NoActivePool scope;
   // The last reference goes here too, while the heap's lock is released.
   std::exchange(segment.source, nullptr)->deallocate(segment.block);
 }
@@ -106,14 +109,20 @@ void SegmentArena::record(TraceAction action, const Segment& segment,
                0, call_site);
 }
 
+bool SegmentArena::is_unused(const Segment& segment) noexcept {
+  const HeapBlock& block = *segment.first;
+  return block.use.load(std::memory_order_relaxed) == BlockUse::free && block.next == nullptr &&
+         block.stream == nullptr && segment.pins == 0;
+}
+
+bool SegmentArena::has_releasable() const { return std::ranges::any_of(segments_, is_unused); }
+
 std::size_t SegmentArena::reclaim(HeapLock& lock, std::size_t bytes) {
   std::size_t taken = 0;
   // Another thread may change the list while the lock is released: start anew after each segment.
   for (auto it = segments_.begin(); it != segments_.end() && taken < bytes;) {
     HeapBlock& block = *it->first;
-    const bool unused = block.use.load(std::memory_order_relaxed) == BlockUse::free &&
-                        block.next == nullptr && block.stream == nullptr && it->pins == 0;
-    if (!unused) {
+    if (!is_unused(*it)) {
       ++it;
       continue;
     }

@@ -32,6 +32,11 @@ class SegmentArena final : public Arena {
   [[nodiscard]] HeapBlock* grow(HeapLock& lock, const BlockRequest& request, ChunkSource source,
                                 Growth& growth) override;
   std::size_t reclaim(HeapLock& lock, std::size_t bytes) override;
+  [[nodiscard]] std::size_t growth_bytes(std::size_t size) const override {
+    return segment_bytes(size);
+  }
+  [[nodiscard]] std::size_t growth_slack() const override { return kLargeSegmentBytes; }
+  [[nodiscard]] bool has_releasable() const override;
   void describe(HeldSegments& held) const override;
 
   void check_can_release_physical() const override;
@@ -49,6 +54,8 @@ class SegmentArena final : public Arena {
   [[nodiscard]] bool is_close_fit(std::size_t have, std::size_t want) const override;
   [[nodiscard]] bool may_split(std::size_t have, std::size_t want) const override;
   [[nodiscard]] Segment& segment_of(const HeapBlock& block);
+  /// True if the whole segment is a free block that no stream uses.
+  [[nodiscard]] static bool is_unused(const Segment& segment) noexcept;
   /// Asks the source for the segment's memory; its base stays nullptr if there is none.
   void allocate(Segment& segment) const;
   void deallocate(Segment& segment) const;

@@ -20,6 +20,11 @@ class VmmArena final : public Arena {
   void describe(HeldSegments& held) const override;
 
   void check_can_release_physical() const override;
+  [[nodiscard]] std::size_t growth_bytes(std::size_t size) const override { return size; }
+  [[nodiscard]] std::size_t growth_slack() const override {
+    return is_roomy() ? kCoarseChunkBytes : 0;
+  }
+  [[nodiscard]] bool has_releasable() const override { return false; }
   void release_physical(HeapLock& lock) override;
   [[nodiscard]] bool restore_physical(HeapLock& lock) override;
   void discard_unused() override;

@@ -76,7 +76,8 @@ void record_history(const HistoryOptions& options) {
     forget_everything();
     return;
   }
-  if (options.stacks != Stacks::none && options.contexts != Contexts::never) prepare_call_sites();
+  if (options.stacks != Stacks::none && options.contexts != Contexts::never)
+    stacks::prepare_call_sites();
   static_cast<void>(epoch_us());
   // A thread that was recording while history was switched off may have left an event.
   if (options.clear || !recording_history()) forget_everything();
@@ -100,9 +101,9 @@ std::uint32_t capture_call_site(TraceAction action) noexcept {
     case Stacks::none:
       return 0;
     case Stacks::call_site:
-      return intern_call_stack(StackDepth::call_site);
+      return stacks::intern_call_stack(stacks::StackDepth::call_site);
     case Stacks::full:
-      return intern_call_stack(StackDepth::full);
+      return stacks::intern_call_stack(stacks::StackDepth::full);
   }
   return 0;
 }

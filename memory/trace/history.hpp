@@ -13,7 +13,7 @@
 #include <gantry/memory/snapshot.hpp>
 
 #include "core/observers.hpp"
-#include "memory/trace/call_site.hpp"
+#include "core/stacks/call_site.hpp"
 
 namespace gantry::memory {
 
@@ -44,7 +44,7 @@ void record_snapshot(int device, std::int64_t time_ns) noexcept;
 /// events recorded after it a later one, on every thread.
 [[nodiscard]] std::int64_t history_moment_ns();
 
-/// One event. frames_of() gives the functions of its call site.
+/// One event. stacks::frames_of() gives the functions of its call site.
 struct RecordedEvent {
   std::int64_t time_ns = 0;  ///< of the steady clock
   std::uintptr_t address = 0;

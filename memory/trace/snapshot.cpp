@@ -8,7 +8,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
-#include <fstream>
+#include <filesystem>
 #include <iterator>
 #include <limits>
 #include <mutex>
@@ -25,6 +25,7 @@
 #include <gantry/memory/caching_allocator.hpp>
 
 #include "core/files/atomic_file.hpp"
+#include "core/files/output_stream.hpp"
 #include "memory/config.hpp"
 #include "memory/pinned/host_pages.hpp"
 #include "memory/trace/history.hpp"
@@ -94,15 +95,13 @@ UniqueFd write_unnamed_json(const Snapshot& snapshot, const fs::path& path) {
   std::string name = (path.parent_path() / ".gantry-snapshot-XXXXXX").string();
   UniqueFd file(mkostemp(name.data(), O_CLOEXEC));
   if (!file) fail(errno);
-  errno = 0;
-  std::ofstream out(name, std::ios::binary);
-  const int failure = errno;
   unlink(name.c_str());
-  if (!out) fail(failure);
-  errno = 0;
+  UniqueFd copy(fcntl(file.get(), F_DUPFD_CLOEXEC, STDERR_FILENO + 1));
+  if (!copy) fail(errno);
+  OutputStream out(std::move(copy));
   write_json(snapshot, out);
-  out.close();
-  if (!out) fail(errno);
+  if (const int code = out.close(); code != 0) fail(code);
+  if (lseek(file.get(), 0, SEEK_SET) != 0) fail(errno);
   return file;
 }
 
@@ -148,18 +147,12 @@ std::map<std::string, SettingValue> current_settings() {
   };
 }
 
-const Frame* Frames::call_site() const noexcept {
-  if (empty()) return nullptr;
-  const auto found = std::ranges::find(list(), false, &Frame::is_internal);
-  return found != end() ? &*found : &front();
-}
-
 void HeldSegments::look_up_frames() {
   if (call_sites.empty()) return;
   auto call_site = call_sites.begin();
   for (SegmentInfo& segment : segments) {
-    segment.frames = frames_of(*call_site++);
-    for (BlockInfo& block : segment.blocks) block.frames = frames_of(*call_site++);
+    segment.frames = stacks::frames_of(*call_site++);
+    for (BlockInfo& block : segment.blocks) block.frames = stacks::frames_of(*call_site++);
   }
   call_sites.clear();
 }
@@ -217,7 +210,7 @@ Snapshot snapshot() {
                                             .requested = event.requested,
                                             .stream = event.stream,
                                             .time_us = history.epoch_us + event.time_ns / 1000,
-                                            .frames = frames_of(event.call_site),
+                                            .frames = stacks::frames_of(event.call_site),
                                             .user_metadata = history.metadata[event.metadata]});
   }
   return result;

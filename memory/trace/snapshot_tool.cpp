@@ -1,27 +1,24 @@
 #include "memory/trace/snapshot_tool.hpp"
 
-#include <dlfcn.h>
 #include <fcntl.h>
 #include <fmt/format.h>
-#include <link.h>
 #include <spawn.h>
 #include <sys/mman.h>
-#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include <algorithm>
 #include <cerrno>
 #include <cstring>
 #include <optional>
 #include <string>
 #include <string_view>
-#include <system_error>
 
 #include <gantry/core/env.hpp>
 #include <gantry/core/error.hpp>
 #include <gantry/extend/unique_fd.hpp>
 
+#include "core/env_check.hpp"
+#include "core/files/code_file.hpp"
 #include "core/processes/spawn_settings.hpp"
 #include "core/text/escaped_text.hpp"
 
@@ -34,42 +31,18 @@ constexpr const char* kTool = "gantry-snapshot";
 constexpr const char* kToolVariable = "GANTRY_SNAPSHOT_TOOL";
 constexpr std::string_view kDone = "wrote ";  // begins the tool's line on stdout
 
-bool is_program(const fs::path& path) {
-  std::error_code ignored;
-  return fs::is_regular_file(path, ignored) && access(path.c_str(), X_OK) == 0;
-}
-
 // Where gantry's programs are, seen from the folder of the file that contains gantry: a library in
 // lib, a program in bin, and a library in lib/x86_64-linux-gnu or a test in tests/bin.
 constexpr const char* kProgramFolders[] = {"../bin", ".", "../../bin"};
 
-// Anybody may put programs into some of these folders, such as /tmp/bin for /tmp/lib. A program
-// that was not named counts only if root, this user or the owner of gantry's file put it there.
-bool is_trusted(const fs::path& program, const fs::path& gantry_file) {
-  struct stat status {};
-  struct stat own {};
-  if (stat(program.c_str(), &status) != 0) return false;
-  if (status.st_uid == 0 || status.st_uid == geteuid()) return true;
-  return stat(gantry_file.c_str(), &own) == 0 && status.st_uid == own.st_uid;
-}
-
+// Anybody may put programs into some of these folders, such as /tmp/bin for /tmp/lib.
 std::optional<fs::path> find_beside(const fs::path& gantry_file) {
   if (gantry_file.empty()) return std::nullopt;
   for (const char* folder : kProgramFolders) {
     const fs::path program = (gantry_file.parent_path() / folder / kTool).lexically_normal();
-    if (is_program(program) && is_trusted(program, gantry_file)) return program;
-  }
-  return std::nullopt;
-}
-
-std::optional<fs::path> find_in_path() {
-  const std::string folders = env::get("PATH").value_or("");
-  for (std::size_t begin = 0; begin <= folders.size();) {
-    const std::size_t end = std::min(folders.find(':', begin), folders.size());
-    const std::string folder = folders.substr(begin, end - begin);
-    const fs::path program = fs::path(folder) / kTool;
-    if (!folder.empty() && is_program(program)) return program;
-    begin = end + 1;
+    if (is_program(program) && check_code_file(program, CodeOrigin::found, gantry_file).ok()) {
+      return program;
+    }
   }
   return std::nullopt;
 }
@@ -124,28 +97,20 @@ bool reports_success(std::string_view text) {
 
 }  // namespace
 
-fs::path gantry_file() {
-  static const char kInThisFile = 0;
-  Dl_info info{};
-  link_map* module = nullptr;
-  if (dladdr1(&kInThisFile, &info, reinterpret_cast<void**>(&module), RTLD_DL_LINKMAP) == 0) {
-    return {};
-  }
-  // The program itself has no name there; its dli_fname is argv[0], whatever that is.
-  const bool is_main_program = module == nullptr || *module->l_name == 0;
-  std::error_code failure;
-  const fs::path file = fs::canonical(is_main_program ? "/proc/self/exe" : module->l_name, failure);
-  return failure ? fs::path() : file;
-}
-
 fs::path find_snapshot_tool(const fs::path& gantry_file) {
   const std::string named = env::get(kToolVariable).value_or("");
   if (!named.empty()) {
-    if (is_program(named)) return named;
-    throw Error(fmt::format("{}: expected an executable file, but got '{}'", kToolVariable, named));
+    if (!is_program(named)) {
+      throw Error(
+          fmt::format("{}: expected an executable file, but got '{}'", kToolVariable, named));
+    }
+    if (const CodeFile file = check_code_file(named, CodeOrigin::named); !file.ok()) {
+      throw Error(fmt::format("{}: failed to use '{}': {}", kToolVariable, named, file.problem));
+    }
+    return named;
   }
   if (const std::optional<fs::path> found = find_beside(gantry_file)) return *found;
-  if (const std::optional<fs::path> found = find_in_path()) return *found;
+  if (const std::optional<fs::path> found = find_in_path(kTool)) return *found;
   throw Error(fmt::format(
       "the program {} is neither beside '{}' nor in PATH; install gantry's programs or set {} to "
       "its path, or save a .json file, which needs no program",
@@ -160,10 +125,13 @@ void run_snapshot_tool(const fs::path& tool, int json, const fs::path& output) {
   std::string source = "-";
   std::string option = "--output=" + output.string();
   char* const arguments[] = {program.data(), source.data(), option.data(), nullptr};
+  // Variables of the caller of a program with more rights are not the tool's, either.
+  char* no_variables[] = {nullptr};
+  char** const variables = env::is_privileged() ? no_variables : environ;
   const SpawnSettings settings(input.get(), printed.get());
   pid_t child = -1;
   const int failure = posix_spawn(&child, program.c_str(), settings.actions(),
-                                  settings.attributes(), arguments, environ);
+                                  settings.attributes(), arguments, variables);
   if (failure != 0) throw Error(fmt::format("'{}': {}", program, std::strerror(failure)));
   const std::string end = await_end(child);
   const std::string text = read_from_start(printed.get());

@@ -3,16 +3,13 @@
 
 #include <filesystem>
 
+#include "core/files/gantry_file.hpp"
+
 namespace gantry::memory {
 
-/// Returns the file that contains this code: gantry's library, or the program where gantry is
-/// linked statically. Empty if the system does not tell.
-[[nodiscard]] std::filesystem::path gantry_file();
-
 /// Returns the path of gantry-snapshot. GANTRY_SNAPSHOT_TOOL names it. Otherwise it is searched in
-/// ../bin, the same folder and ../../bin of `gantry_file`, then in PATH. Beside the file only
-/// programs of root, of this user and of the file's owner count.
-/// Throws: Error with the searched places and the remedy.
+/// ../bin, the same folder and ../../bin of `gantry_file`, then in PATH. What counts is in Note
+/// [Code of other users]. Throws: Error with the searched places and the remedy.
 [[nodiscard]] std::filesystem::path find_snapshot_tool(
     const std::filesystem::path& gantry_file = gantry_file());
 

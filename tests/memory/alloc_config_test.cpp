@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <cstdlib>
 #include <string>
 
 #include <gantry/core/error.hpp>
@@ -10,7 +11,9 @@
 namespace gantry::memory {
 namespace {
 
+using ::testing::ElementsAre;
 using ::testing::HasSubstr;
+using ::testing::IsEmpty;
 using ::testing::ThrowsMessage;
 
 TEST(AllocConfigTest, HasDefaults) {
@@ -39,6 +42,35 @@ TEST(AllocConfigTest, TakesTorchsSpellings) {
   EXPECT_EQ(config.pinned_register, false);
   EXPECT_EQ(config.pinned_threads, 8);
   EXPECT_EQ(config.pinned_reserve_bytes, std::size_t{32} << 20);
+}
+
+TEST(AllocConfigTest, AcceptsRoundingThatHasNoEffect) {
+  for (const char* const value : {"1", "4", "[256:1,512:2,1024:4,>:8]", "[>:4]"}) {
+    const AllocConfig config = parse_alloc_config(
+        "gc_threshold:0.5,roundup_power2_divisions:" + std::string(value) + ",fraction:0.25");
+    EXPECT_THAT(config.without_effect, ElementsAre("roundup_power2_divisions")) << value;
+    EXPECT_DOUBLE_EQ(config.gc_threshold, 0.5);
+    EXPECT_DOUBLE_EQ(config.fraction, 0.25) << value;
+  }
+  EXPECT_THAT(parse_alloc_config("fraction:0.5").without_effect, IsEmpty());
+}
+
+// What a process prints that has made its configuration with these variables.
+void make_config(const char* name, const char* value) {
+  setenv(name, value, 1);
+  static_cast<void>(alloc_config());
+  std::exit(0);
+}
+
+TEST(AllocConfigTest, SaysWhatIsNotRead) {
+  EXPECT_EXIT(make_config("PYTORCH_CUDA_ALLOC_CONF", "expandable_segments:True"),
+              ::testing::ExitedWithCode(0),
+              "PYTORCH_CUDA_ALLOC_CONF is set, which gantry does not read; GANTRY_ALLOC_CONF takes "
+              "torch's keys");
+  EXPECT_EXIT(make_config("PYTORCH_ALLOC_CONF", "backend:native"), ::testing::ExitedWithCode(0),
+              "PYTORCH_ALLOC_CONF is set");
+  EXPECT_EXIT(make_config("GANTRY_ALLOC_CONF", "roundup_power2_divisions:4"),
+              ::testing::ExitedWithCode(0), "roundup_power2_divisions has no effect");
 }
 
 TEST(AllocConfigTest, UnderstandsBothKeysOfTheBackend) {
@@ -79,6 +111,13 @@ TEST(AllocConfigTest, NamesWhatIsWrong) {
            Case{"pinned_num_register_threads:0", "GANTRY_ALLOC_CONF: pinned_num_register_threads"},
            Case{"pinned_reserve_segment_size_mb:0",
                 "GANTRY_ALLOC_CONF: pinned_reserve_segment_size_mb"},
+           Case{"roundup_power2_divisions:3",
+                "GANTRY_ALLOC_CONF: roundup_power2_divisions: expected a power of two such as 4, "
+                "or a list such as [256:1,>:4], but got '3'"},
+           Case{"roundup_power2_divisions:[256:1", "but got '[256:1'"},
+           Case{"roundup_power2_divisions:[]", "but got '[]'"},
+           Case{"roundup_power2_divisions:[256]", "but got '[256]'"},
+           Case{"roundup_power2_divisions:", "but got ''"},
            Case{"backend:none",
                 "GANTRY_ALLOC_CONF: backend: expected one of vmm, native, async, "
                 "cudaMallocAsync, but got 'none'"},

@@ -5,8 +5,8 @@
 #include <optional>
 #include <utility>
 
+#include <gantry/ipc/ipc.hpp>
 #include <gantry/memory/caching_allocator.hpp>
-#include <gantry/memory/ipc.hpp>
 #include <gantry/streams/event.hpp>
 
 #include "tests/memory/heap_fixture.hpp"

@@ -9,6 +9,7 @@
 #include <utility>
 #include <vector>
 
+#include <gantry/core/error.hpp>
 #include <gantry/memory/caching_allocator.hpp>
 #include <gantry/memory/snapshot.hpp>
 
@@ -156,6 +157,22 @@ TEST_F(MemPoolTest, BlocksKeepTheirAddressesWithoutPhysicalMemory) {
     driver().fill(buffer->data(), 5, buffer->bytes(), stream.native());
     EXPECT_EQ(contents(*buffer, stream), filled(*buffer, 5));
   }
+}
+
+TEST_F(MemPoolTest, ACaptureIsNotSpoiltByARefusedRelease) {
+  const Stream captured = Stream::from_pool();
+  MemPool pool;
+  const Buffer buffer = pool.allocate(Stream::current(), 3 * kMib);
+  driver().begin_capture(captured.native(), CaptureMode::relaxed);
+  EXPECT_THAT([&] { pool.release_physical(); },
+              ThrowsMessage<CaptureError>(HasSubstr("end the capture first")));
+  EXPECT_TRUE(pool.has_physical());
+  NativeGraph graph = nullptr;
+  EXPECT_NO_THROW(graph = driver().end_capture(captured.native()));
+  driver().destroy_graph(graph);
+  EXPECT_NO_THROW(pool.release_physical());
+  EXPECT_FALSE(pool.has_physical());
+  pool.restore_physical();
 }
 
 TEST_F(MemPoolTest, AParkedPoolRefusesAlsoWhatAThreadHasJustFreed) {

@@ -7,6 +7,9 @@
 #include <string>
 #include <vector>
 
+#include <gantry/core/error.hpp>
+#include <gantry/memory/caching_allocator.hpp>
+
 #include "tests/memory/heap_fixture.hpp"
 
 namespace gantry::memory {
@@ -18,8 +21,9 @@ using ::testing::HasSubstr;
 class MemoryStatsTest : public gantry::testing::HeapTest {};
 
 TEST_F(MemoryStatsTest, HasTheKeysOfTorchAndItsOwn) {
-  std::set<std::string> expected = {"num_alloc_retries",    "num_ooms",         "max_split_size",
-                                    "num_sync_all_streams", "num_device_alloc", "num_device_free"};
+  std::set<std::string> expected = {"num_alloc_retries",   "num_ooms",         "num_oom_rejections",
+                                    "max_split_size",      "num_device_alloc", "num_device_free",
+                                    "num_sync_all_streams"};
   const std::vector<std::string> metrics = {"current", "peak", "allocated", "freed"};
   for (const char* stat :
        {"allocation", "segment", "active", "inactive_split", "allocated_bytes", "reserved_bytes",
@@ -34,7 +38,7 @@ TEST_F(MemoryStatsTest, HasTheKeysOfTorchAndItsOwn) {
     expected.insert("oversize_allocations." + metric);
     expected.insert("oversize_segments." + metric);
   }
-  ASSERT_EQ(expected.size(), 122u);
+  ASSERT_EQ(expected.size(), 123u);
   for (const char* own : {"pending_bytes", "limbo_bytes", "cached_bytes", "unmapped_bytes",
                           "reclaimed_bytes", "largest_free", "num_stream_waits", "num_pools"}) {
     expected.insert(own);
@@ -42,6 +46,23 @@ TEST_F(MemoryStatsTest, HasTheKeysOfTorchAndItsOwn) {
   std::set<std::string> keys;
   for (const auto& [key, value] : stats_map()) keys.insert(key);
   EXPECT_EQ(keys, expected);
+}
+
+TEST_F(MemoryStatsTest, RequestsBeyondTheLimitOfTheProcessAreCountedApart) {
+  const auto rejections = [] { return stats_map().at("num_oom_rejections"); };
+  const std::int64_t before = rejections();
+  const std::size_t total = mem_get_info().total;
+  EXPECT_THROW((void)allocate(Stream::current(), 2 * total), OutOfMemoryError);
+  EXPECT_EQ(rejections(), before) << "the device itself has no more";
+  set_fraction(0.25);
+  EXPECT_THROW((void)allocate(Stream::current(), total / 2), OutOfMemoryError);
+  EXPECT_EQ(rejections(), before + 1);
+  reset_accumulated_stats();
+  EXPECT_EQ(rejections(), 0);
+  EXPECT_THROW((void)allocate(Stream::current(), total / 2), OutOfMemoryError);
+  EXPECT_EQ(rejections(), 1);
+  set_fraction(1);
+  EXPECT_EQ(rejections(), 1);
 }
 
 TEST_F(MemoryStatsTest, MapHoldsTheNumbersOfStats) {

@@ -173,6 +173,25 @@ TEST_F(PluggableAllocatorTest, FreesAreSafeWhenEventsFail) {
   EXPECT_EQ(plugged.live_blocks(), 0u);
 }
 
+TEST_F(PluggableAllocatorTest, FreesLeaveCapturesOfRecordedStreamsWhole) {
+  PluggableAllocator plugged = load();
+  const Stream own = Stream::from_pool();
+  const Stream user = Stream::from_pool();
+  for (const char* failing : {"none", "record_event"}) {
+    Block block = plugged.allocate(own, 4096);
+    plugged.record_stream(block, user);
+    FaultDriver driver;
+    driver.begin_capture(user.native(), CaptureMode::global);
+    driver.fail_on(failing, 1);
+    plugged.deallocate(block);
+    EXPECT_FALSE(driver.is_capturing(own.native())) << "a wait made it take part";
+    NativeGraph graph = nullptr;
+    EXPECT_NO_THROW(graph = driver.end_capture(user.native()));
+    driver.destroy_graph(graph);
+  }
+  EXPECT_EQ(plugged.live_blocks(), 0u);
+}
+
 TEST_F(PluggableAllocatorTest, NullIsOutOfMemory) {
   PluggableAllocator plugged = load();
   log_of_library().is_full = true;

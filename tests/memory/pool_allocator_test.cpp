@@ -8,8 +8,8 @@
 #include <optional>
 #include <vector>
 
+#include <gantry/ipc/ipc.hpp>
 #include <gantry/memory/caching_allocator.hpp>
-#include <gantry/memory/ipc.hpp>
 #include <gantry/memory/mem_pool.hpp>
 #include <gantry/memory/snapshot.hpp>
 

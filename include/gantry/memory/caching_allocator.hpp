@@ -51,8 +51,9 @@ GANTRY_API void set_fraction(double fraction, Device device = Device::cuda());
 /// of GANTRY_ALLOC_CONF, else 1. Thread safety: any thread.
 [[nodiscard]] GANTRY_API double fraction(Device device = Device::cuda());
 /// Adds a function that gets the device and the report before each OutOfMemoryError of device
-/// memory is thrown. It cannot be removed. Its exceptions are logged. Throws: InvalidArgument for
-/// an empty function. Thread safety: any thread.
+/// memory is thrown. It cannot be removed. Its exceptions are logged. It may call gantry, and then
+/// gets memory of the common pool; its own OutOfMemoryError calls no observer. Throws:
+/// InvalidArgument for an empty function. Thread safety: any thread.
 GANTRY_API void add_oom_observer(std::function<void(Device, const OomReport&)> observer);
 
 }  // namespace gantry::memory

@@ -22,7 +22,8 @@ struct MemPoolOptions {
   bool no_split = false;  ///< free blocks are not split for smaller requests
   /// Source of the pool's segments; nullptr: the driver. The pool allocates from it on the default
   /// stream of the device. Every stream must be able to use that memory at once, as with
-  /// cudaMalloc. The pool keeps the allocator alive until the last segment is freed.
+  /// cudaMalloc. The pool keeps the allocator alive until the last segment is freed. It may forward
+  /// to the device's allocator: while it is called, no MemPoolGuard of the thread is in effect.
   std::shared_ptr<Allocator> allocator = nullptr;
 };
 
@@ -78,7 +79,8 @@ class GANTRY_API MemPool {
   /// restore_physical(), a kernel that uses them faults. No effect if it is released already.
   ///
   /// Throws, with the strong guarantee: NotSupported with backend native; InvalidArgument if
-  /// another process shares a block; OutOfMemoryError without host memory for a backup.
+  /// another process shares a block; CaptureError while a stream of any device is captured;
+  /// OutOfMemoryError without host memory for a backup.
   /// Throws, with the basic guarantee: CudaError. The pool maps its memory again if it can;
   /// has_physical() tells. Contents may be lost without a backup, and never with one.
   void release_physical(const ReleaseOptions& options = {});

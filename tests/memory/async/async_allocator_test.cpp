@@ -14,9 +14,9 @@
 #include <vector>
 
 #include <gantry/core/error.hpp>
+#include <gantry/ipc/ipc.hpp>
 #include <gantry/memory/buffer.hpp>
 #include <gantry/memory/caching_allocator.hpp>
-#include <gantry/memory/ipc.hpp>
 
 #include "memory/backends.hpp"
 #include "tests/memory/allocator_contract.hpp"
@@ -208,12 +208,13 @@ TEST_F(AsyncAllocatorTest, StreamsOfOtherDevicesMayBeRecorded) {
 
 TEST_F(AsyncAllocatorTest, OutOfMemoryTrimsOnceAndRetries) {
   { const Buffer cached = make(3 * kMib); }
+  Stream::current().synchronize();
   const Stats before = stats();
   FaultDriver faults;
   faults.fail_on("allocate_async", 1, gantry::testing::kOutOfMemory);
   const Buffer buffer = make(1000);
   EXPECT_NE(buffer.data(), nullptr);
-  EXPECT_EQ(faults.calls("synchronize_device"), 1u);
+  EXPECT_EQ(faults.calls("synchronize_device"), 0u) << "it may wait for work of this thread";
   EXPECT_EQ(faults.calls("trim_pool"), 1u);
   EXPECT_EQ(faults.calls("allocate_async"), 2u);
   EXPECT_EQ(stats().num_alloc_retries, before.num_alloc_retries + 1);

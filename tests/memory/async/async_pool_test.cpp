@@ -63,6 +63,38 @@ TEST_F(AsyncPoolTest, FreesOnCapturedStreamsWaitForTheGraph) {
   EXPECT_EQ(stats().active.all.current, 0);
 }
 
+// Begins a capture of `stream` right before an event is recorded there.
+class LateCapture : public FaultDriver {
+ public:
+  explicit LateCapture(NativeStream stream) : stream_(stream) {}
+  void record_event(NativeEvent event, NativeStream stream) override {
+    if (stream == stream_ && !is_begun_) {
+      is_begun_ = true;
+      begin_capture(stream, CaptureMode::global);
+    }
+    FaultDriver::record_event(event, stream);
+  }
+
+ private:
+  const NativeStream stream_;
+  bool is_begun_ = false;
+};
+
+TEST_F(AsyncPoolTest, ACaptureThatBeginsDuringAFreeIsNotJoined) {
+  const Stream user = Stream::from_pool();
+  Buffer buffer = make(4096, Stream::from_pool());
+  async().record_stream(buffer.block(), user);
+  {
+    LateCapture driver(user.native());
+    buffer.reset();
+    NativeGraph graph = nullptr;
+    EXPECT_NO_THROW(graph = driver.end_capture(user.native())) << "the pool's stream took part";
+    driver.destroy_graph(graph);
+  }
+  async().empty_cache(Device::cuda(0));
+  EXPECT_EQ(stats().active.all.current, 0);
+}
+
 TEST_F(AsyncPoolTest, BothSourcesGiveWayToEachOther) {
   const auto total = device_properties(Device::cuda(0)).total_memory;
   GANTRY_REQUIRE_SIM();

@@ -34,7 +34,9 @@ class CapturedGraph {
       driver().begin_capture(origin.native(), mode);
     }
   }
+  /// Ends a capture that a failed test left open: it would disturb the next test.
   ~CapturedGraph() {
+    if (!is_over_) abandon_capture(origin_);
     if (graph_ != nullptr) driver().destroy_graph(graph_);
   }
   CapturedGraph(const CapturedGraph&) = delete;
@@ -48,12 +50,14 @@ class CapturedGraph {
   void end() {
     find();
     for (const Stream& fork : forks_) origin_.wait(fork);
+    is_over_ = true;
     graph_ = driver().end_capture(origin_.native());
   }
   /// Ends the capture with an error.
   void spoil() {
     find();
     EXPECT_ANY_THROW(driver().synchronize_stream(origin_.native()));
+    is_over_ = true;
     EXPECT_ANY_THROW(static_cast<void>(driver().end_capture(origin_.native())));
   }
   void replay(const Stream& stream) const { driver().launch_graph(graph_, stream.native()); }
@@ -79,6 +83,7 @@ class CapturedGraph {
   const Stream origin_;
   std::vector<Stream> forks_;
   NativeGraph graph_ = nullptr;
+  bool is_over_ = false;
   std::shared_ptr<Capture> capture_;
 };
 

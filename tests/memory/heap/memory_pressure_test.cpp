@@ -5,8 +5,8 @@
 
 #include <vector>
 
+#include <gantry/ipc/ipc.hpp>
 #include <gantry/memory/caching_allocator.hpp>
-#include <gantry/memory/ipc.hpp>
 
 #include "memory/backends.hpp"
 #include "memory/heap_allocator.hpp"

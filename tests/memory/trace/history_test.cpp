@@ -212,16 +212,16 @@ TEST_F(HistoryTest, EqualStacksHaveEqualNumbers) {
     for (int i = 0; i < 3; ++i) same.push_back(history_test_user_call());
     EXPECT_NE(same[0], 0U);
     EXPECT_THAT(same, Each(same[0]));
-    EXPECT_EQ(frames_of(same[0]).identity(), frames_of(same[0]).identity());
+    EXPECT_EQ(stacks::frames_of(same[0]).identity(), stacks::frames_of(same[0]).identity());
   }
-  EXPECT_THAT(frames_of(0), IsEmpty());
-  EXPECT_THAT(frames_of(0xFFFFFFFF), IsEmpty());
+  EXPECT_THAT(stacks::frames_of(0), IsEmpty());
+  EXPECT_THAT(stacks::frames_of(0xFFFFFFFF), IsEmpty());
 }
 
 TEST_F(HistoryTest, StacksBeginAtTheCaller) {
   if (GANTRY_TEST_HAS_SYMBOLS == 0) GTEST_SKIP() << "this build has no libbacktrace";
   record_history({.stacks = Stacks::full});
-  const Frames full = frames_of(history_test_outer_call());
+  const Frames full = stacks::frames_of(history_test_outer_call());
   ASSERT_GE(full.size(), 3U);
   EXPECT_THAT(full[0].name, HasSubstr("history_test_user_call"));
   EXPECT_THAT(full[1].name, HasSubstr("history_test_outer_call"));
@@ -231,7 +231,7 @@ TEST_F(HistoryTest, StacksBeginAtTheCaller) {
     EXPECT_THAT(frame.name, Not(HasSubstr("intern_call_stack")));
   }
   record_history({.stacks = Stacks::call_site});
-  const Frames site = frames_of(history_test_outer_call());
+  const Frames site = stacks::frames_of(history_test_outer_call());
   ASSERT_EQ(site.size(), 1U);
   EXPECT_EQ(site[0], full[0]);
 }
@@ -239,7 +239,7 @@ TEST_F(HistoryTest, StacksBeginAtTheCaller) {
 TEST_F(HistoryTest, FramesHaveFilesAndLines) {
   if (GANTRY_TEST_HAS_SYMBOLS == 0) GTEST_SKIP() << "this build has no libbacktrace";
   record_history();
-  const Frames frames = frames_of(history_test_user_call());
+  const Frames frames = stacks::frames_of(history_test_user_call());
   ASSERT_THAT(frames, Not(IsEmpty()));
   if (frames[0].line == 0) GTEST_SKIP() << "this build has no debug information";
   EXPECT_THAT(frames[0].filename, EndsWith("history_test.cpp"));
@@ -313,7 +313,7 @@ TEST_F(HistoryTest, ThreadsRecordWhileOthersLookAndSwitch) {
         known->second = event.address;
       }
       if (event.call_site != 0) {
-        ASSERT_FALSE(frames_of(event.call_site).empty());
+        ASSERT_FALSE(stacks::frames_of(event.call_site).empty());
       }
     }
     if (++looks % 8 == 0) record_history({.max_entries = 5000, .clear = true});

@@ -65,7 +65,7 @@ class RecordedHeap {
                                .address = begin,
                                .total_bytes = segment.bytes,
                                .stream = segment.stream,
-                               .frames = memory::frames_of(segment.site),
+                               .frames = stacks::frames_of(segment.site),
                                .blocks = {}};
       for (auto at = blocks_.find(begin); at != blocks_.end() && at->first < begin + segment.bytes;
            ++at) {
@@ -76,7 +76,7 @@ class RecordedHeap {
         info.active_bytes += active ? piece.bytes : 0;
         info.requested_bytes += active ? piece.requested : 0;
         info.blocks.push_back({address, piece.bytes, active ? piece.requested : 0, piece.state,
-                               piece.stream, memory::frames_of(active ? piece.site : 0)});
+                               piece.stream, stacks::frames_of(active ? piece.site : 0)});
       }
       result.push_back(std::move(info));
     }

@@ -190,17 +190,17 @@ TEST_F(SnapshotToolTest, KnowsItsFileInAnyFolder) {
 }
 
 // /tmp/bin is no place to take programs from, although it is ../bin of /tmp/lib.
-TEST_F(SnapshotToolTest, LeavesOutProgramsOfStrangers) {
+TEST_F(SnapshotToolTest, LeavesOutProgramsOfOtherUsers) {
   const EnvironmentValue variable(kVariable, std::nullopt);
   const EnvironmentValue path("PATH", "");
   const fs::path tool = make_tool(folder_ / "bin", "true");
   const fs::path library = folder_ / "lib" / "libgantry.so";
   fs::create_directory(library.parent_path());
   std::ofstream(library) << "";
-  constexpr uid_t kStranger = 12345;
-  if (chown(tool.c_str(), kStranger, gid_t(-1)) != 0) GTEST_SKIP() << "only root gives files away";
+  constexpr uid_t kOtherUser = 12345;
+  if (chown(tool.c_str(), kOtherUser, gid_t(-1)) != 0) GTEST_SKIP() << "only root gives files away";
   EXPECT_THROW(static_cast<void>(find_snapshot_tool(library)), Error);
-  ASSERT_EQ(chown(library.c_str(), kStranger, gid_t(-1)), 0);
+  ASSERT_EQ(chown(library.c_str(), kOtherUser, gid_t(-1)), 0);
   EXPECT_EQ(find_snapshot_tool(library), tool) << "both are of one owner";
 }
 
