@@ -1,0 +1,134 @@
+// Exporters that another user runs, and says are of this user.
+#include <fcntl.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <signal.h>
+#include <sys/mman.h>
+#include <sys/socket.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <chrono>
+#include <cstring>
+#include <span>
+
+#include <gantry/core/error.hpp>
+#include <gantry/ipc/ipc.hpp>
+
+#include "ipc/handle.hpp"
+#include "ipc/socket.hpp"
+#include "ipc/table.hpp"
+#include "tests/memory/heap_fixture.hpp"
+
+namespace gantry::memory {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+using ::testing::ThrowsMessage;
+
+constexpr uid_t kSomebodyElse = 65534;
+constexpr std::uint64_t kNonce = 0x1234;
+constexpr std::size_t kChunkBytes = std::size_t{2} << 20;
+
+void await(const UniqueFd& socket) {
+  const auto deadline = std::chrono::steady_clock::now() + std::chrono::hours(1);
+  if (!wait_readable(socket, -1, deadline)) _exit(1);
+}
+
+// Replies to every request as an exporter of one block of one chunk. Does not return.
+[[noreturn]] void serve(const UniqueFd& listener) {
+  const SlotTable slots;
+  const ReferenceTable references;
+  slots[0].store(SlotState{.generation = 1, .is_open = true}.word());
+  const UniqueFd chunk(memfd_create("impostor", MFD_CLOEXEC | MFD_ALLOW_SEALING));
+  if (ftruncate(chunk.get(), kChunkBytes) != 0) _exit(1);
+  if (fcntl(chunk.get(), F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW) != 0) _exit(1);
+  for (;;) {
+    await(listener);
+    const UniqueFd socket(accept4(listener.get(), nullptr, nullptr, SOCK_CLOEXEC));
+    while (socket) {
+      auto packet = receive_packet(socket, sizeof(IpcRequest));
+      if (!packet) {
+        await(socket);
+        continue;
+      }
+      IpcRequest request;
+      if (packet->bytes.size() != sizeof request) break;
+      std::memcpy(&request, packet->bytes.data(), sizeof request);
+      IpcReply reply;
+      reply.id = request.id;
+      reply.ok = true;
+      reply.total = reply.count = 1;
+      reply.bytes[0] = kChunkBytes;
+      const int tables[] = {slots.descriptor().get(), references.descriptor().get()};
+      const int chunks[] = {chunk.get()};
+      static_cast<void>(send_packet(socket, std::as_bytes(std::span(&reply, 1)),
+                                    request.kind == IpcRequest::Kind::handshake
+                                        ? std::span<const int>(tables)
+                                        : std::span<const int>(chunks)));
+    }
+  }
+}
+
+// A process of another user, which serves as an exporter does.
+class Impostor {
+ public:
+  Impostor() {
+    int ends[2] = {};
+    if (pipe2(ends, O_CLOEXEC) != 0) return;
+    const UniqueFd from(ends[0]);
+    UniqueFd to(ends[1]);
+    pid_ = fork();
+    if (pid_ == 0) {
+      if (syscall(SYS_setresuid, kSomebodyElse, kSomebodyElse, kSomebodyElse) != 0) _exit(1);
+      const ProcessStamp self = this_process();
+      const UniqueFd listener = listen_ipc(ipc_socket_name(self, kNonce));
+      if (write(to.get(), &self, sizeof self) != sizeof self) _exit(1);
+      serve(listener);
+    }
+    to.reset();
+    is_ready_ = read(from.get(), &process_, sizeof process_) == sizeof process_;
+  }
+  ~Impostor() {
+    if (pid_ <= 0) return;
+    kill(pid_, SIGKILL);
+    waitpid(pid_, nullptr, 0);
+  }
+  Impostor(const Impostor&) = delete;
+  Impostor& operator=(const Impostor&) = delete;
+
+  [[nodiscard]] bool is_ready() const { return is_ready_; }
+  // A handle that names this user.
+  [[nodiscard]] IpcHandle handle() const {
+    IpcHandleFields fields;
+    fields.kind = IpcKind::chunks;
+    fields.exporter = this_process_scope();
+    fields.exporter.process = process_;
+    fields.device_uuid = device_properties(Device::cuda(0)).uuid;
+    fields.nonce = kNonce;
+    fields.generation = 1;
+    fields.extent_bytes = fields.bytes = kChunkBytes;
+    return encode(fields);
+  }
+
+ private:
+  pid_t pid_ = -1;
+  bool is_ready_ = false;
+  ProcessStamp process_;
+};
+
+class IpcTrustTest : public gantry::testing::DeviceTest {};
+
+TEST_F(IpcTrustTest, AnExporterOfAnotherUserIsRefusedWhateverItsHandleSays) {
+  if (geteuid() != 0) GTEST_SKIP() << "only root can start processes of other users";
+  const Impostor impostor;
+  ASSERT_TRUE(impostor.is_ready());
+  EXPECT_THAT([&] { static_cast<void>(import_ipc(impostor.handle())); },
+              ThrowsMessage<NotSupported>(AllOf(HasSubstr("its socket belongs to user 65534"),
+                                                HasSubstr("run both processes as one user"))));
+}
+
+}  // namespace
+}  // namespace gantry::memory
