@@ -18,12 +18,16 @@
 
 namespace gantry::kernels {
 
-// A kernel in reports of the stream sanitizer, and how many of its first operands it writes.
+// A kernel in reports of the stream sanitizer and in traces, and how many of its first operands it
+// writes. A kernel without operands of tensors names its arrays for traces.
 struct KernelName {
   KernelName(const char* name, int outputs = 1) : name(name), outputs(outputs) {}
+  KernelName(const char* name, std::span<const ArrayOperands> arrays)
+      : name(name), arrays(arrays) {}
 
   const char* name;
-  int outputs;
+  int outputs = 1;
+  std::span<const ArrayOperands> arrays{};
 };
 
 // Throws CudaError unless simulated device `device` can access every element of `operand`. Ignores
@@ -84,7 +88,7 @@ template <class Host, class Gpu>
 void submit(const KernelName& kernel, const Target& target,
             std::span<const TensorRef* const> operands, Host host, Gpu gpu,
             ::gantry::sim::KernelWaits waits = ::gantry::sim::KernelWaits::never) {
-  const ObservedOp observed(target, operands, kernel.name);
+  const ObservedOp observed(target, operands, kernel.name, kernel.arrays);
   PeerOrder order(target, operands);
   if (sanitizer::is_on() && !operands.empty()) [[unlikely]] {
     CheckedSubmission checked(kernel, target, operands);

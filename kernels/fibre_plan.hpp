@@ -44,6 +44,21 @@ struct FibrePlan {
 // Units of a group of Note [Scan order].
 inline constexpr int kScanGroupBits = 4;
 inline constexpr int kScanGroup = 1 << kScanGroupBits;
+// Elements of a tile of Note [Restarted scans]; one block of a GPU scans one.
+inline constexpr std::int64_t kScanTile = 4096;
+
+// True if a total may exceed the accumulator though no running value does.
+[[nodiscard]] constexpr bool restarts(ScanOp op, DType dtype) {
+  switch (op) {
+    case ScanOp::sum:
+      return dtype == DType::bf16 || dtype == DType::f64;
+    case ScanOp::product:
+      return is_floating_point(dtype);
+    case ScanOp::log_sum_exp:
+      return false;
+  }
+  return false;
+}
 
 namespace host {
 void arg_reduce(bool largest, const FibrePlan& plan, const Fibres& indices);
@@ -68,8 +83,6 @@ struct ArgPartials {
 void arg_reduce(void* stream, bool largest, const FibrePlan& plan, const Fibres& indices,
                 const ArgPartials& partials);
 
-// Elements of a fibre that one block of scan scans.
-inline constexpr std::int64_t kScanTile = 4096;
 // Bytes of scratch memory that scan needs; 0 if it needs none.
 [[nodiscard]] std::size_t scan_scratch_bytes(const FibrePlan& plan);
 void scan(void* stream, ScanOp op, const FibrePlan& plan, void* scratch);

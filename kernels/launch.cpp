@@ -2,12 +2,18 @@
 
 #include <fmt/format.h>
 
+#include <memory>
+#include <string>
+#include <string_view>
 #include <utility>
 
 #include <gantry/core/error.hpp>
 #include <gantry/device/properties.hpp>
 
+#include "device/memory_reclaim.hpp"
 #include "device/sim/sim_launch.hpp"
+#include "kernels/observed_op.hpp"
+#include "kernels/signal_memory.hpp"
 
 namespace gantry::detail {
 
@@ -22,7 +28,52 @@ void check_size(const char* what, const char* dim, std::int64_t value, std::int6
                                     least, most, value));
 }
 
+// The name of F in "const char* text_with_name() [with F = main()::Scale]", as g++ writes it.
+// clang++ writes "[F = Scale]" and nvcc's front end "[with F=Scale]". A type of an unnamed
+// namespace is named without it.
+std::string functor_name(std::string_view text) {
+  const std::size_t open = text.find('[');
+  const std::size_t equal = text.find('=', open);
+  if (open == std::string_view::npos || equal == std::string_view::npos) return "functor";
+  text.remove_prefix(text.find_first_not_of(' ', equal + 1));
+  int depth = 0;  // of brackets
+  std::size_t length = 0;
+  for (; length < text.size(); ++length) {
+    const char c = text[length];
+    if (depth == 0 && (c == ']' || c == ';')) break;
+    if (c == '(' || c == '[' || c == '{') ++depth;
+    if (c == ')' || c == ']' || c == '}') --depth;
+  }
+  std::string name(text.substr(0, length));
+  for (const std::string_view unnamed : {"{anonymous}::", "(anonymous namespace)::"}) {
+    for (std::size_t at = 0; (at = name.find(unnamed, at)) != std::string::npos;) {
+      name.erase(at, unnamed.size());
+    }
+  }
+  return name;
+}
+
+struct LaunchCall {
+  LaunchCall(const char* op, std::string functor, const Stream& stream, std::string operands)
+      : scope(op), observed(kernels::Target::on(stream), std::move(functor), std::move(operands)) {}
+
+  kernels::OpScope scope;
+  kernels::ObservedOp observed;
+};
+
 }  // namespace
+
+bool ObservedLaunch::is_observed() noexcept { return ops_are_observed(); }
+
+void ObservedLaunch::begin(const char* op, const char* functor, const Stream& stream,
+                           std::string operands) noexcept {
+  try {
+    call_ = new LaunchCall(op, functor_name(functor), stream, std::move(operands));
+  } catch (...) {  // without host memory the launch is not observed
+  }
+}
+
+void ObservedLaunch::end() noexcept { delete static_cast<LaunchCall*>(call_); }
 
 void check_parallel_for(std::int64_t n) {
   if (n >= 0) return;
@@ -61,9 +112,12 @@ bool runs_on_simulator(const char* op, const Stream& stream, bool compiled_for_g
       stream.device().str());
 }
 
-void submit_to_simulator(const Stream& stream, std::function<void()> task) {
-  sim::launch(stream.native(), std::move(task));
+void submit_to_simulator(const Stream& stream, std::function<void()> task, bool waits) {
+  sim::launch(stream.native(), std::move(task),
+              waits ? sim::KernelWaits::by_spinning : sim::KernelWaits::never);
 }
+
+bool any_kernel_may_wait() noexcept { return kernels::SignalMemory::exists(); }
 
 void throw_launch_failed(const char* op, const Stream& stream, int code, const char* name,
                          const char* text) {
@@ -71,6 +125,10 @@ void throw_launch_failed(const char* op, const Stream& stream, int code, const c
   throw CudaError(fmt::format("{}: failed to launch the kernel on stream {} of {}: {} ({}): {}", op,
                               fmt::ptr(stream.native_handle()), device, name, code, text),
                   code, name, device);
+}
+
+bool reclaim_for_launch(const Stream& stream) noexcept {
+  return reclaim_memory(stream.native().device);
 }
 
 void throw_device_only(const char* op) {

@@ -2,31 +2,22 @@
 
 #include <fmt/format.h>
 
-#include <algorithm>
-#include <array>
 #include <cstdint>
 #include <memory>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <utility>
 
-#include <gantry/core/dtype.hpp>
-
+#include "core/stacks/call_site.hpp"
 #include "core/trace_log.hpp"
 #include "kernels/memory_counters.hpp"
-#include "memory/trace/call_site.hpp"
 #include "streams/profiling/nvtx_calls.hpp"
 
 namespace gantry::kernels {
 namespace {
 
-// The operation that this thread began last. Small, since all threads have one.
-struct CurrentOp {
-  std::array<char, 31> name{};
-  std::uint8_t length = 0;
-  std::int64_t begin_ns = 0;
-};
-thread_local CurrentOp current_op;
+constexpr std::size_t kMostArrays = 16;  // of a kernel whose arrays are listed
 
 std::string describe(const TensorRef& operand) {
   std::string text(name(operand.dtype));
@@ -37,81 +28,113 @@ std::string describe(const TensorRef& operand) {
   return text + ']';
 }
 
+std::string describe(std::span<const TensorRef* const> operands) {
+  std::string text;
+  for (const TensorRef* operand : operands) {
+    if (operand == nullptr) continue;
+    text += (text.empty() ? "" : " ") + describe(*operand);
+  }
+  return text;
+}
+
+std::string describe(std::span<const ArrayOperands> groups) {
+  std::string text;
+  std::size_t listed = 0;
+  for (const ArrayOperands& group : groups) {
+    for (std::size_t i = 0; i < group.arrays; ++i) {
+      if (listed++ == kMostArrays) return text + " …";
+      text += fmt::format("{}{}[{}]", text.empty() ? "" : " ", name(group.dtype), group.count);
+    }
+  }
+  return text;
+}
+
 }  // namespace
 
 struct ObservedOp::Details {
   std::string op;
   std::string kernel;
-  std::string shapes;
-  Device device;
+  std::string operands;
+  std::string range;  // for profilers
+  Device device{};
   std::int64_t begin_ns = 0;
   std::uint32_t call_site = 0;
+  OpScope* scope = nullptr;  // which wants the event
   std::optional<trace::Label> label{};
 };
 
-void note_check_observed() noexcept {
-  current_op.length = 0;
-  current_op.begin_ns = trace::now_ns();
-}
-
-void note_op_observed(std::string_view op) noexcept {
-  CurrentOp& now = current_op;
-  now.length = static_cast<std::uint8_t>(std::min(op.size(), now.name.size()));
-  std::copy_n(op.data(), now.length, now.name.data());
-}
-
 void ObservedOp::begin(const Target& target, std::span<const TensorRef* const> operands,
-                       const char* kernel) noexcept {
+                       const char* kernel, std::span<const ArrayOperands> arrays) noexcept {
+  const std::int64_t now = trace::now_ns();
   try {
-    CurrentOp& now = current_op;
+    const OpScope* const scope = OpScope::current();
     auto made = std::make_unique<Details>();
     made->kernel = kernel;
-    made->op = now.length == 0 ? made->kernel : std::string(now.name.data(), now.length);
-    for (const TensorRef* operand : operands) {
-      if (operand == nullptr) continue;
-      made->shapes += (made->shapes.empty() ? "" : " ") + describe(*operand);
-    }
-    made->device = target.device();
-    const std::int64_t present = trace::now_ns();
-    made->begin_ns = now.begin_ns == 0 ? present : now.begin_ns;
-    if (has_op_observer(OpObserver::trace)) {
-      made->call_site = memory::intern_call_stack(memory::StackDepth::call_site);
-      made->label.emplace(made->op);
-    }
-    if (has_op_observer(OpObserver::nvtx)) {
-      nvtx::call_push(fmt::format("{} {}", made->op, made->shapes).c_str());
-      has_range_ = true;
-    }
-    details_ = made.release();
-    is_observed_ = true;
+    made->op = scope == nullptr ? made->kernel : std::string(scope->name());
+    made->operands = arrays.empty() ? describe(operands) : describe(arrays);
+    made->range = fmt::format("{} {}", made->op, made->operands);
+    if (has_op_observer(OpObserver::trace)) made->label.emplace(made->op);
+    enter(target, std::move(made), now);
   } catch (...) {  // without host memory the operation is not observed
   }
+}
+
+void ObservedOp::begin(const Target& target, std::string kernel, std::string operands) noexcept {
+  const std::int64_t now = trace::now_ns();
+  try {
+    const OpScope* const scope = OpScope::current();
+    auto made = std::make_unique<Details>();
+    made->kernel = std::move(kernel);
+    made->op = scope == nullptr ? made->kernel : std::string(scope->name());
+    made->operands = std::move(operands);
+    made->range = fmt::format("{} {}", made->op, made->kernel);
+    if (has_op_observer(OpObserver::trace)) made->label.emplace(made->kernel);
+    enter(target, std::move(made), now);
+  } catch (...) {  // without host memory the kernel is not observed
+  }
+}
+
+void ObservedOp::enter(const Target& target, std::unique_ptr<Details> details, std::int64_t now) {
+  details->device = target.device();
+  if (has_op_observer(OpObserver::trace)) {
+    details->call_site = stacks::intern_call_stack(stacks::StackDepth::call_site);
+  }
+  if (has_op_observer(OpObserver::nvtx)) {
+    nvtx::call_push(details->range.c_str());
+    has_range_ = true;
+  }
+  details->begin_ns = now;
+  OpScope* const scope = OpScope::current();
+  if (scope != nullptr && scope->note_kernel(details->device)) details->scope = scope;
+  details_ = details.release();
+  is_observed_ = true;
 }
 
 void ObservedOp::end() noexcept {
   const std::unique_ptr<Details> details(details_);
   if (has_range_) nvtx::call_pop();
   details->label.reset();
-  const std::int64_t present = trace::now_ns();
-  if (has_op_observer(OpObserver::trace)) {
-    try {
-      trace::TraceEvent event{.name = std::move(details->op),
-                              .category = "op",
-                              .track = trace::this_thread_track(),
-                              .begin_ns = details->begin_ns,
-                              .duration_ns = present - details->begin_ns,
-                              .call_site = details->call_site};
-      event.arguments = {{"kernel", std::move(details->kernel)},
-                         {"device", details->device.str()},
-                         {"operands", std::move(details->shapes)}};
-      trace::TraceLog::instance().add(std::move(event));
-      record_memory_counters(details->device);
-    } catch (...) {
-      trace::TraceLog::instance().count_dropped(1);
+  if (!has_op_observer(OpObserver::trace)) return;
+  try {
+    auto event = std::make_unique<trace::TraceEvent>();
+    event->name = std::move(details->op);
+    event->category = "op";
+    event->track = trace::this_thread_track();
+    event->begin_ns = details->begin_ns;
+    event->duration_ns = trace::now_ns() - details->begin_ns;
+    event->call_site = details->call_site;
+    event->arguments = {{"kernel", std::move(details->kernel)},
+                        {"device", details->device.str()},
+                        {"operands", std::move(details->operands)}};
+    if (details->scope != nullptr) {
+      details->scope->take_event(std::move(event));
+    } else {
+      trace::TraceLog::instance().add(std::move(*event));
     }
+    record_memory_counters(details->device);
+  } catch (...) {
+    trace::TraceLog::instance().count_dropped(1);
   }
-  // The next kernel of the same operation begins here.
-  current_op.begin_ns = present;
 }
 
 }  // namespace gantry::kernels

@@ -1,47 +1,44 @@
-// What profilers and traces see of tensor operations.
+// What profilers and traces see of the kernels of operations.
 #pragma once
 
+#include <cstddef>
+#include <cstdint>
+#include <memory>
 #include <span>
-#include <string_view>
+#include <string>
+#include <utility>
 
+#include <gantry/core/dtype.hpp>
 #include <gantry/kernels/tensor_ref.hpp>
 
+#include "kernels/op_scope.hpp"
 #include "kernels/target.hpp"
-#include "streams/profiling/op_observers.hpp"
 
 namespace gantry::kernels {
 
-// Note [Observed operations]
-// Every operation first checks its arguments, and every kernel goes through submit(). These two
-// places therefore see all operations. note_check() keeps the time of the last check. An ObservedOp
-// in submit() makes a profiler range and a trace event, from that check to the end of the
-// submission. An operation of several kernels has a range for each. The name of a range is that of
-// the kernel ("gather"). Many operations share the kernels of elementwise operations and
-// reductions; they set their name by note_op(), after the last check. While nothing observes, each
-// of the two places costs one load.
+// The operands of a kernel that takes arrays in place of tensors: `arrays` arrays of `count`
+// elements each.
+struct ArrayOperands {
+  std::size_t arrays = 0;
+  std::int64_t count = 0;
+  DType dtype = DType::u8;
+};
 
-// Notes that the calling thread begins to check the arguments of an operation.
-void note_check_observed() noexcept;
-inline void note_check() noexcept {
-  if (ops_are_observed()) [[unlikely]] {
-    note_check_observed();
-  }
-}
-// Names the operation that the calling thread submits next.
-void note_op_observed(std::string_view op) noexcept;
-inline void note_op(std::string_view op) noexcept {
-  if (ops_are_observed()) [[unlikely]] {
-    note_op_observed(op);
-  }
-}
-
-// The submission of one kernel.
+// The submission of one kernel: a range for profilers and an event of a trace. Note [Observed
+// operations]
 class ObservedOp {
  public:
-  // `kernel` is its name.
-  ObservedOp(const Target& target, std::span<const TensorRef* const> operands, const char* kernel) {
+  // `kernel` is its name. Its operands are tensors, or groups of arrays.
+  ObservedOp(const Target& target, std::span<const TensorRef* const> operands, const char* kernel,
+             std::span<const ArrayOperands> arrays = {}) {
     if (ops_are_observed()) [[unlikely]] {
-      begin(target, operands, kernel);
+      begin(target, operands, kernel, arrays);
+    }
+  }
+  // A kernel of the program, which also names its work on the device.
+  ObservedOp(const Target& target, std::string kernel, std::string operands) {
+    if (ops_are_observed()) [[unlikely]] {
+      begin(target, std::move(kernel), std::move(operands));
     }
   }
   ~ObservedOp() {
@@ -53,13 +50,15 @@ class ObservedOp {
   ObservedOp& operator=(const ObservedOp&) = delete;
 
  private:
-  void begin(const Target& target, std::span<const TensorRef* const> operands,
-             const char* kernel) noexcept;
+  void begin(const Target& target, std::span<const TensorRef* const> operands, const char* kernel,
+             std::span<const ArrayOperands> arrays) noexcept;
+  void begin(const Target& target, std::string kernel, std::string operands) noexcept;
+  struct Details;
+  void enter(const Target& target, std::unique_ptr<Details> details, std::int64_t now);
   void end() noexcept;
 
   bool is_observed_ = false;
   bool has_range_ = false;
-  struct Details;
   Details* details_ = nullptr;
 };
 

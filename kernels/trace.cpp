@@ -20,13 +20,13 @@
 #include <gantry/device/device.hpp>
 
 #include "core/processes/boot_id.hpp"
+#include "core/stacks/call_site.hpp"
 #include "device/platform.hpp"
 #include "device/profiling.hpp"
 #include "kernels/memory_counters.hpp"
 #include "kernels/trace_file.hpp"
 #include "memory/backends.hpp"
 #include "memory/heap_allocator.hpp"
-#include "memory/trace/call_site.hpp"
 #include "streams/profiling/op_observers.hpp"
 
 namespace gantry::trace {
@@ -164,15 +164,15 @@ void start_on(Platform platform, const std::filesystem::path& path, const TraceO
   }
   static const int kRegistered = std::atexit(write_at_exit);
   static_cast<void>(kRegistered);
-  memory::prepare_call_sites();
+  stacks::prepare_call_sites();
   kernels::forget_memory_counters();
-  if (!TraceLog::instance().begin(options.max_events)) {
-    throw InvalidArgument("trace::start: expected no trace to be recorded, but got one");
-  }
   session.origin.start_ns = now_ns();
   session.origin.start_unix_ns = std::chrono::duration_cast<std::chrono::nanoseconds>(
                                      std::chrono::system_clock::now().time_since_epoch())
                                      .count();
+  if (!TraceLog::instance().begin(options.max_events)) {
+    throw InvalidArgument("trace::start: expected no trace to be recorded, but got one");
+  }
   if (platform == Platform::cuda) {
     const std::string problem = start_device_activity();
     session.has_device_activity = problem.empty();
@@ -219,10 +219,11 @@ TraceSummary stop() {
   set_op_observer(OpObserver::trace, false);
   const std::exception_ptr error = wait_for_devices();
   if (session->has_device_activity) stop_device_activity();
-  const Recorded recorded = TraceLog::instance().end();
-  write_trace(session->path, session->origin, recorded);
+  Recorded recorded = TraceLog::instance().end();
+  const TraceSummary summary{.events = recorded.events.size(), .dropped = recorded.dropped};
+  write_trace(session->path, session->origin, std::move(recorded));
   if (error != nullptr) std::rethrow_exception(error);
-  return {.events = recorded.events.size(), .dropped = recorded.dropped};
+  return summary;
 }
 
 bool is_recording() noexcept { return is_on(); }

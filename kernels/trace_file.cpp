@@ -6,8 +6,11 @@
 #include <limits>
 #include <map>
 #include <ostream>
+#include <ranges>
 #include <set>
+#include <tuple>
 #include <utility>
+#include <vector>
 
 #include <gantry/core/error.hpp>
 #include <gantry/kernels/trace.hpp>
@@ -15,7 +18,7 @@
 
 #include "core/files/atomic_file.hpp"
 #include "core/files/regular_file.hpp"
-#include "memory/trace/call_site.hpp"
+#include "core/stacks/call_site.hpp"
 
 namespace gantry::trace {
 namespace {
@@ -29,7 +32,7 @@ std::int64_t process_of(int rank, const Track& track) { return rank * kPerRank +
 double microseconds(std::int64_t ns) { return static_cast<double>(ns) / 1000; }
 
 std::string call_site_text(std::uint32_t call_site) {
-  const memory::Frames frames = memory::frames_of(call_site);
+  const memory::Frames frames = stacks::frames_of(call_site);
   const memory::Frame* const frame = frames.call_site();
   if (frame == nullptr) return {};
   return fmt::format("{} ({}:{})", frame->name, frame->filename, frame->line);
@@ -95,6 +98,46 @@ void add_names(EventList& list, const TraceOrigin& origin, const Recorded& recor
   }
 }
 
+// Note [Overlapped events of a stream]
+// A GPU may start a kernel while its predecessor in the stream still runs. (CUDA's programmatic
+// dependent launch.) Such a kernel waits for the predecessor before it does its work. Viewers drop
+// an event that begins inside another one of its line and ends after it. So the event of such a
+// kernel begins with the predecessor's end. Branches of a graph that run in parallel need no mend:
+// CUPTI and the simulator report a stream of its own for each.
+bool stands_on_stream(const TraceEvent& event) {
+  return event.track.device >= 0 && !event.is_counter;
+}
+
+bool is_same_line(const Track& a, const Track& b) {
+  return a.device == b.device && a.number == b.number;
+}
+
+// Puts the device events last, by stream and begin, and lets those of each stream nest.
+void nest_device_events(std::vector<TraceEvent>& events) {
+  const std::ranges::subrange all = std::ranges::stable_partition(
+      events, [](const TraceEvent& event) { return !stands_on_stream(event); });
+  std::ranges::stable_sort(all, {}, [](const TraceEvent& event) {
+    return std::tuple(event.track.device, event.track.number, event.begin_ns, -event.duration_ns);
+  });
+  std::vector<std::int64_t> open_ends;  // of the events around the current one, innermost last
+  const TraceEvent* previous = nullptr;
+  for (TraceEvent& event : all) {
+    const std::int64_t end = event.begin_ns + event.duration_ns;
+    if (previous != nullptr && is_same_line(previous->track, event.track)) {
+      event.begin_ns = std::max(event.begin_ns, previous->begin_ns);  // which may have moved
+    } else {
+      open_ends.clear();
+    }
+    while (!open_ends.empty() && (open_ends.back() <= event.begin_ns || open_ends.back() < end)) {
+      event.begin_ns = std::max(event.begin_ns, open_ends.back());
+      open_ends.pop_back();
+    }
+    event.duration_ns = std::max<std::int64_t>(end - event.begin_ns, 0);
+    open_ends.push_back(event.begin_ns + event.duration_ns);
+    previous = &event;
+  }
+}
+
 struct Part {
   Json root;
   std::int64_t start_unix_ns = 0;
@@ -143,8 +186,8 @@ Part read_part(const std::filesystem::path& path) {
 
 }  // namespace
 
-void write_trace(const std::filesystem::path& path, const TraceOrigin& origin,
-                 const Recorded& recorded) {
+void write_trace(const std::filesystem::path& path, const TraceOrigin& origin, Recorded recorded) {
+  nest_device_events(recorded.events);
   AtomicFile file(path, "trace");
   file.out() << "{\"displayTimeUnit\": \"ns\", \"gantry\": "
              << Json::object({{"version", kVersion},

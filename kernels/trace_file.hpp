@@ -19,8 +19,8 @@ struct TraceOrigin {
   std::int64_t start_unix_ns = 0;  ///< since 1970
 };
 
-/// Writes the events as a whole file. Throws: Error if that fails.
-void write_trace(const std::filesystem::path& path, const TraceOrigin& origin,
-                 const Recorded& recorded);
+/// Writes the events as a whole file. Device events follow all others, by stream and begin, and
+/// nest on the line of their stream. Throws: Error if that fails.
+void write_trace(const std::filesystem::path& path, const TraceOrigin& origin, Recorded recorded);
 
 }  // namespace gantry::trace

@@ -7,9 +7,10 @@
 #include <gantry/core/error.hpp>
 #include <gantry/device/properties.hpp>
 
+#include "core/stacks/call_place.hpp"
 #include "device/architectures.hpp"
-#include "device/call_place.hpp"
 #include "device/launch_blocking.hpp"
+#include "device/memory_reclaim.hpp"
 #include "kernels/cuda/overlap_limit.hpp"
 
 namespace gantry::kernels::cuda {
@@ -33,6 +34,14 @@ namespace gantry::kernels::cuda {
                   kernel, fmt::ptr(stream), where, name, static_cast<int>(status),
                   cudaGetErrorString(status), remedy, call.empty() ? "" : ", in ", call),
       static_cast<int>(status), name, where);
+}
+
+bool is_worth_repeating(cudaError_t status) noexcept {
+  if (status != cudaErrorMemoryAllocation) return false;
+  (void)cudaGetLastError();
+  int device = -1;
+  (void)cudaGetDevice(&device);
+  return reclaim_memory(device);
 }
 
 namespace {
@@ -81,7 +90,10 @@ void launch_untyped(const char* name, void* stream, dim3 blocks, dim3 threads, c
     config.attrs = &overlap;
     config.numAttrs = 1;
   }
-  const cudaError_t status = cudaLaunchKernelExC(&config, kernel, arguments);
+  cudaError_t status = cudaLaunchKernelExC(&config, kernel, arguments);
+  if (is_worth_repeating(status)) [[unlikely]] {
+    status = cudaLaunchKernelExC(&config, kernel, arguments);
+  }
   if (status != cudaSuccess) {
     (void)cudaGetLastError();
     throw_launch_error(name, stream, status);

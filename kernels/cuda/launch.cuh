@@ -15,6 +15,8 @@ namespace gantry::kernels::cuda {
 
 // Throws a CudaError with the names of the kernel, the current device and the stream.
 [[noreturn]] void throw_launch_error(const char* kernel, void* stream, cudaError_t status);
+// True if the launch found no memory for the kernel's code, and cached memory was released for it.
+[[nodiscard]] bool is_worth_repeating(cudaError_t status) noexcept;
 
 // Note [Overlapped launches]
 // A small kernel runs about as long as its launch takes. So a small launch of launch_untyped() may
@@ -61,8 +63,10 @@ void launch(const char* name, void* stream, dim3 blocks, dim3 threads, std::size
   config.blockDim = threads;
   config.dynamicSmemBytes = shared_bytes;
   config.stream = static_cast<cudaStream_t>(stream);
-  const cudaError_t status =
-      cudaLaunchKernelEx(&config, kernel, std::forward<Actual>(arguments)...);
+  cudaError_t status = cudaLaunchKernelEx(&config, kernel, std::forward<Actual>(arguments)...);
+  if (is_worth_repeating(status)) [[unlikely]] {
+    status = cudaLaunchKernelEx(&config, kernel, std::forward<Actual>(arguments)...);
+  }
   if (status != cudaSuccess) {
     (void)cudaGetLastError();
     throw_launch_error(name, stream, status);

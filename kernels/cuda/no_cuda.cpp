@@ -19,6 +19,7 @@
 #include "kernels/peers/nary_plan.hpp"
 #include "kernels/random/distributions.hpp"
 #include "kernels/reductions/reduce_plan.hpp"
+#include "kernels/reductions/variance.hpp"
 
 namespace gantry::kernels::cuda {
 namespace {
@@ -87,6 +88,7 @@ void categorical(void*, const TensorRef&, const TensorRef&, RandomPosition) {
 std::int64_t merge_counter_count(const ReducePlan&) { refuse("reduce"); }
 void clear_counters(void*, std::uint32_t*, std::int64_t) { refuse("reduce"); }
 void reduce(void*, const ReducePlan&) { refuse("reduce"); }
+void repeat_variances(void*, const ReducePlan&, bool) { refuse("var"); }
 std::int64_t arg_chunk_length(const FibrePlan&) { refuse("arg_reduce"); }
 void arg_reduce(void*, bool, const FibrePlan&, const Fibres&, const ArgPartials&) {
   refuse("arg_reduce");

@@ -3,10 +3,10 @@
 #include "kernels/cuda/elementwise/elementwise.hpp"
 #include "kernels/direct_call.hpp"
 #include "kernels/dispatch.hpp"
+#include "kernels/host/elementwise/elementwise.hpp"
 #include "kernels/input.hpp"
 #include "kernels/layout/copy.hpp"
 #include "kernels/op_names.hpp"
-#include "kernels/sim/elementwise/elementwise.hpp"
 
 namespace gantry::kernels {
 namespace {

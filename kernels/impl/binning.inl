@@ -41,7 +41,7 @@ struct ValueBin {
 };
 
 // The bin of element `i` for count_bins, in the arithmetic of the dtype, or in f32 for 16-bit
-// floats.
+// floats. A range whose products exceed the dtype is divided by a power of two, which is exact.
 template <class T>
 struct RangeBin {
   using Compute = AccumulatorType<T>;
@@ -50,16 +50,22 @@ struct RangeBin {
   std::uint64_t bins;
   Compute low;
   Compute high;
+  Compute scale;
+  Compute scaled_low;
+  Compute width;
 
   explicit RangeBin(const CountPlan& plan)
       : in(static_cast<const T*>(plan.in)),
         bins(static_cast<std::uint64_t>(plan.bins)),
         low(static_cast<Compute>(plan.low)),
-        high(static_cast<Compute>(plan.high)) {}
+        high(static_cast<Compute>(plan.high)),
+        scale(is_finite((high - low) * static_cast<Compute>(bins)) ? Compute(1) : Compute(0x1p-66)),
+        scaled_low(low * scale),
+        width(high * scale - scaled_low) {}
   GANTRY_HD std::uint64_t operator()(std::int64_t i) const {
     const auto value = static_cast<Compute>(in[i]);
     if (!(value >= low && value <= high)) return bins;
-    const Compute place = (value - low) * static_cast<Compute>(bins) / (high - low);
+    const Compute place = (value * scale - scaled_low) * static_cast<Compute>(bins) / width;
     const auto bin = static_cast<std::uint64_t>(place);
     return bin < bins ? bin : bins - 1;
   }

@@ -1,6 +1,7 @@
 // Functors of copies, fills, arange and triangles, and their dispatch to a Loop.
 #pragma once
 
+#include "kernels/impl/math.hpp"
 #include "kernels/impl/raw.inl"
 
 namespace gantry::kernels {
@@ -18,7 +19,8 @@ struct Constant {
   C value;
   GANTRY_HD C operator()() const { return value; }
 };
-// start + i * step. C is f64 for floating elements and i64 for integers. Integers wrap.
+// start + i * step. C is f64 for floating elements and i64 for integers. Integers wrap. A product
+// beyond the range of f64 is added before it is rounded.
 template <class C>
 struct Ramp {
   C start;
@@ -28,7 +30,8 @@ struct Ramp {
       using U = std::make_unsigned_t<C>;
       return static_cast<C>(static_cast<U>(start) + static_cast<U>(i) * static_cast<U>(step));
     } else {
-      return start + static_cast<C>(i) * step;
+      const C product = static_cast<C>(i) * step;
+      return product - product == 0 ? start + product : math::fma(static_cast<C>(i), step, start);
     }
   }
 };

@@ -16,7 +16,11 @@ namespace gantry::kernels {
 // accumulator that holds neutral() counts as absent in Note [Reduction order].
 template <Reduction op, class Acc>
 struct Reducer {
+  static constexpr Reduction kOp = op;
   static constexpr bool kIsFloating = !std::is_same_v<Acc, std::int64_t>;
+  // True if Note [Overflowing chunks] holds for results.
+  static constexpr bool kIsRepeated =
+      kIsFloating && (op == Reduction::sum || op == Reduction::prod);
 
   // True if `op` is defined for elements of type In with this accumulator.
   template <class In>

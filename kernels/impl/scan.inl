@@ -18,6 +18,13 @@ using ScanAccumulator = std::conditional_t<std::is_same_v<In, float>, double, Ac
 template <class In>
 using ScanOut = std::conditional_t<is_floating_point(dtype_of<In>), In, std::int64_t>;
 
+// True if scans follow Note [Restarted scans].
+template <class In, ScanOp kOp>
+inline constexpr bool kRestarts = restarts(kOp, dtype_of<In>);
+// True if they look at every result and begin again, not only from the tile that fails.
+template <class In, ScanOp kOp>
+inline constexpr bool kBeginsAgain = kRestarts<In, kOp>&& kOp == ScanOp::product;
+
 // The operation of a scan. combine(neutral(), x) gives the bits of x, so a value of neutral()
 // counts as absent in Note [Scan order].
 template <class A, ScanOp kOp>
@@ -86,5 +93,24 @@ class ScanCarry {
   Acc before_ = Step::neutral();
   Acc running_[64 / kScanGroupBits] = {};  // of the current group of each level
 };
+
+// Scans `length` elements left to right, after the value `running`. The arrays share no memory.
+template <class Step, class In>
+GANTRY_HD void scan_left_to_right(ScanOut<In>* out, std::int64_t out_stride, const In* in,
+                                  std::int64_t in_stride, std::int64_t length,
+                                  typename Step::Acc running) {
+  constexpr int kBatch = 8;  // loads of a GPU in flight
+  In batch[kBatch];
+  for (std::int64_t first = 0; first < length; first += kBatch) {
+    for (int i = 0; i < kBatch; ++i) {
+      if (first + i < length) batch[i] = in[(first + i) * in_stride];
+    }
+    for (int i = 0; i < kBatch; ++i) {
+      if (first + i >= length) return;
+      running = Step::combine(running, static_cast<typename Step::Acc>(batch[i]));
+      out[(first + i) * out_stride] = from_accumulator<ScanOut<In>>(running);
+    }
+  }
+}
 
 }  // namespace gantry::kernels

@@ -18,6 +18,7 @@
 #include <gantry/core/log.hpp>
 #include <gantry/extend/unique_fd.hpp>
 
+#include "core/files/output_file.hpp"
 #include "core/sha256.hpp"
 #include "core/text/escaped_text.hpp"
 #include "kernels/jit/counts.hpp"
@@ -109,16 +110,6 @@ std::string read_checked(int file, const std::string& key, std::string& problem)
     return {};
   }
   return content;
-}
-
-bool write_all(int file, std::string_view text) {
-  while (!text.empty()) {
-    const ssize_t count = write(file, text.data(), text.size());
-    if (count < 0 && errno == EINTR) continue;
-    if (count <= 0) return false;
-    text.remove_prefix(static_cast<std::size_t>(count));
-  }
-  return true;
 }
 
 }  // namespace

@@ -12,10 +12,8 @@
 #include <algorithm>
 #include <cerrno>
 #include <chrono>
-#include <cstdlib>
 #include <cstring>
 #include <filesystem>
-#include <fstream>
 #include <optional>
 #include <sstream>
 #include <string_view>
@@ -28,12 +26,14 @@
 #include <gantry/extend/unique_fd.hpp>
 #include <gantry/kernels/compile_error.hpp>
 
+#include "core/files/code_file.hpp"
 #include "core/files/regular_file.hpp"
 #include "core/processes/spawn_settings.hpp"
 #include "core/text/escaped_text.hpp"
 #include "device/sanitizers.hpp"
 #include "kernels/jit/counts.hpp"
 #include "kernels/jit/program.hpp"
+#include "kernels/jit/work_folder.hpp"
 
 namespace gantry::kernels::jit {
 
@@ -48,22 +48,20 @@ constexpr std::size_t kMostLibrary = std::size_t{64} << 20;
 constexpr const char* kProgramFile = "program.cpp";
 constexpr const char* kLibraryFile = "program.so";
 
-bool is_program(const fs::path& path) {
-  std::error_code ignored;
-  return fs::is_regular_file(path, ignored) && access(path.c_str(), X_OK) == 0;
-}
-
 // The file that a command names: a path, or a name that is looked for in PATH.
 std::optional<std::string> find_program(const std::string& name) {
-  if (name.find('/') != std::string::npos) {
-    return is_program(name) ? std::optional(name) : std::nullopt;
+  if (name.find('/') == std::string::npos) {
+    const std::optional<fs::path> found = find_in_path(name);
+    return found ? std::optional(found->string()) : std::nullopt;
   }
-  std::istringstream folders(env::get("PATH").value_or(""));
-  for (std::string folder; std::getline(folders, folder, ':');) {
-    const fs::path program = fs::path(folder) / name;
-    if (!folder.empty() && is_program(program)) return program.string();
+  if (!is_program(name)) return std::nullopt;
+  if (const CodeFile file = check_code_file(name, CodeOrigin::named); !file.ok()) {
+    throw NotSupported(
+        fmt::format("jit::elementwise: failed to use the C++ compiler '{}': {}; set "
+                    "CXX to another compiler",
+                    escape_control_characters(name), file.problem));
   }
-  return std::nullopt;
+  return name;
 }
 
 std::string identity_of(const std::string& program) {
@@ -81,38 +79,6 @@ std::vector<std::string> words_of(const std::string& text) {
   for (std::string word; in >> word;) words.push_back(word);
   return words;
 }
-
-// A folder that is removed with what is in it.
-class TemporaryFolder {
- public:
-  TemporaryFolder() {
-    const std::string base = env::get("TMPDIR").value_or("");
-    path_ = (base.empty() ? std::string("/tmp") : base) + "/gantry-jit-XXXXXX";
-    if (mkdtemp(path_.data()) == nullptr) {
-      throw Error(fmt::format("jit::elementwise: failed to make the folder '{}': {}", path_,
-                              std::strerror(errno)));
-    }
-  }
-  ~TemporaryFolder() {
-    std::error_code ignored;
-    fs::remove_all(path_, ignored);
-  }
-  TemporaryFolder(const TemporaryFolder&) = delete;
-  TemporaryFolder& operator=(const TemporaryFolder&) = delete;
-
-  [[nodiscard]] const std::string& path() const { return path_; }
-  void write(const char* name, const std::string& text) const {
-    std::ofstream out(path_ + "/" + name, std::ios::binary);
-    out << text;
-    out.close();
-    if (!out) {
-      throw Error(fmt::format("jit::elementwise: failed to write '{}/{}'", path_, name));
-    }
-  }
-
- private:
-  std::string path_;
-};
 
 class Pipe {
  public:
@@ -173,7 +139,7 @@ bool read_until(Clock::time_point deadline, int from, std::string& text) {
 
 // Runs a command in `folder` to its end and returns what it wrote. What it made tells whether it
 // succeeded: the program may reap every child itself. See Note [Running gantry-snapshot].
-std::string run(std::vector<std::string> words, const std::string& folder) {
+std::string run(std::vector<std::string> words, int folder) {
   Pipe pipe;
   std::vector<std::string> environment = compiler_environment();
   const std::string program = words.front();
@@ -242,7 +208,7 @@ std::string host_flags() {
 
 std::string compile_for_host(const HostCompiler& compiler, const std::string& program,
                              const std::string& source, const std::string& what) {
-  const TemporaryFolder folder;
+  const WorkFolder folder;
   folder.write(kSourceFile, source);
   folder.write(kProgramFile, program);
   std::vector<std::string> words{compiler.program};
@@ -250,8 +216,8 @@ std::string compile_for_host(const HostCompiler& compiler, const std::string& pr
     words.push_back(word);
   }
   for (const char* word : {"-o", kLibraryFile, kProgramFile}) words.emplace_back(word);
-  const std::string log = run(std::move(words), folder.path());
-  FileContent library = read_regular_file(folder.path() + "/" + kLibraryFile, kMostLibrary);
+  const std::string log = run(std::move(words), folder.descriptor());
+  FileContent library = folder.read(kLibraryFile, kMostLibrary);
   if (library.ok() && !library.text.empty()) return std::move(library.text);
   throw ::gantry::jit::CompileError(
       fmt::format("jit::elementwise: failed to compile {} with '{}':", what, compiler.program),

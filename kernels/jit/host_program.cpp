@@ -36,7 +36,7 @@ std::string unique_path(int fd) {
 
 // Loads the library from memory: what was checked is what is loaded, whatever happens to a file.
 HostFunction load(std::string_view library) {
-  const UniqueFd file(memfd_create("gantry-jit", MFD_CLOEXEC));
+  UniqueFd file(memfd_create("gantry-jit", MFD_CLOEXEC));
   const auto fail = [](const char* cause) {
     throw Error(fmt::format("jit::elementwise: failed to load the compiled program: {}", cause));
   };
@@ -51,6 +51,8 @@ HostFunction load(std::string_view library) {
   if (handle == nullptr) fail(dlerror());
   void* const function = dlsym(handle, kHostFunction);
   if (function == nullptr) fail(dlerror());
+  // Call stacks are symbolized from the library's path, which must not name another file later.
+  static_cast<void>(file.release());
   return reinterpret_cast<HostFunction>(function);
 }
 

@@ -68,7 +68,7 @@ inline constexpr const char* kDenseKernel = "gantry_jit_dense";      // (Paramet
 inline constexpr const char* kStridedKernel = "gantry_jit_strided";  // (Parameters)
 
 // The texts that every program begins with.
-[[nodiscard]] std::string_view shared_headers();  // float16.hpp and convert.hpp, without includes
+[[nodiscard]] std::string_view shared_headers();  // float16_bits.hpp, convert.hpp, no includes
 [[nodiscard]] std::string_view prologue(Language language);
 [[nodiscard]] std::string_view runtime();
 [[nodiscard]] std::string_view cuda_runtime();  // behind it, for GPUs

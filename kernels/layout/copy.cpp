@@ -3,7 +3,7 @@
 #include "kernels/cuda/layout/copy.hpp"
 #include "kernels/direct_call.hpp"
 #include "kernels/dispatch.hpp"
-#include "kernels/sim/layout/copy.hpp"
+#include "kernels/host/layout/copy.hpp"
 
 namespace gantry::kernels {
 

@@ -57,7 +57,15 @@ void multicast(const Target& target, std::span<const CopyRegion> regions,
   if (sanitizer::is_on()) [[unlikely]] {
     checked.emplace("multicast", target, uses_of(filled, shifts));
   }
+  std::vector<ArrayOperands> arrays;
+  if (ops_are_observed()) [[unlikely]] {
+    for (const CopyRegion& region : filled) {
+      arrays.push_back({shifts.size() + 2, static_cast<std::int64_t>(region.bytes), DType::u8});
+    }
+  }
+  const KernelName kernel("multicast", arrays);
   if (!target.is_cpu() && platform() == Platform::cuda) {
+    const ObservedOp observed(target, {}, kernel.name, kernel.arrays);
     const DeviceGuard guard(target.device());
     cuda::multicast(target.stream().native_handle(), filled, shifts);
     if (checked) checked->commit();
@@ -65,7 +73,7 @@ void multicast(const Target& target, std::span<const CopyRegion> regions,
   }
   if (!target.is_cpu()) check_sim_regions(target.device().index, filled, shifts);
   submit(
-      "multicast", target, {},
+      kernel, target, {},
       [kept = std::move(filled), moved = std::vector(shifts.begin(), shifts.end())] {
         host::multicast(kept, moved);
       },

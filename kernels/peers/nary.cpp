@@ -104,8 +104,9 @@ void nary(const Target& target, NaryOp op, std::span<void* const> outs,
   if (sanitizer::is_on()) [[unlikely]] {
     checked.emplace("nary", target, uses_of(std::array{ItemArrays{outs, inputs, count}}, dtype));
   }
+  const std::array arrays{ArrayOperands{outs.size() + inputs.size(), count, dtype}};
   submit(
-      "nary", target, {}, [plan] { host::nary(plan); },
+      {"nary", arrays}, target, {}, [plan] { host::nary(plan); },
       [&](void* stream) { cuda::nary(stream, plan); });
   if (checked) checked->commit();
 }
@@ -131,9 +132,14 @@ void nary_batched(const Target& target, NaryOp op, std::span<const NaryItem> ite
     }
     checked.emplace("nary", target, uses_of(arrays, dtype));
   }
+  std::vector<ArrayOperands> arrays;
+  if (ops_are_observed()) [[unlikely]] {
+    for (const NaryItem& item : items) arrays.push_back({each + 1, item.count, dtype});
+  }
+  const KernelName kernel("nary", arrays);
   if (!is_simulated(target)) {
     submit(
-        "nary", target, {}, [&plan] { host::nary_batched(plan); },
+        kernel, target, {}, [&plan] { host::nary_batched(plan); },
         [&](void* stream) { cuda::nary_batched(stream, plan); });
     if (checked) checked->commit();
     return;
@@ -145,7 +151,7 @@ void nary_batched(const Target& target, NaryOp op, std::span<const NaryItem> ite
   }
   // The task outlives the caller's arrays.
   submit(
-      "nary", target, {},
+      kernel, target, {},
       [plan, kept_items = std::vector(items.begin(), items.end()),
        kept_inputs = std::vector(inputs.begin(), inputs.end())] {
         NaryBatchPlan own = plan;

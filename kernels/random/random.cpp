@@ -4,7 +4,7 @@
 
 #include "kernels/cuda/random/random.hpp"
 #include "kernels/dispatch.hpp"
-#include "kernels/sim/random/random.hpp"
+#include "kernels/host/random/random.hpp"
 
 namespace gantry::kernels {
 

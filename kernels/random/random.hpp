@@ -2,7 +2,7 @@
 
 #include <cstdint>
 
-#include <gantry/core/macros.hpp>
+#include <gantry/kernels/philox.hpp>
 #include <gantry/kernels/tensor_ref.hpp>
 
 #include "kernels/target.hpp"
@@ -11,19 +11,7 @@ namespace gantry::kernels {
 
 // A generator's position. Element i draws from (seed, offset, i) by the convention of philox.hpp.
 // The index i counts the elements of `out` in row-major order, whatever its strides.
-struct RandomPosition {
-  std::uint64_t seed = 0;
-  std::uint64_t offset = 0;
-  // For captured work, else null: device memory with the seed and the offset of a replay, to which
-  // `offset` is added. `seed` is not used then.
-  const std::uint64_t* replay = nullptr;
-
-  // The position as the kernel finds it when it runs.
-  [[nodiscard]] GANTRY_HD RandomPosition resolved() const {
-    if (replay == nullptr) return *this;
-    return {replay[0], replay[1] + offset};
-  }
-};
+using RandomPosition = PhiloxPosition;
 
 // Writes seed and offset to `words`, two u64 of the target's device: a RandomPosition's `replay`.
 void store_position(const Target& target, std::uint64_t* words, RandomPosition at);

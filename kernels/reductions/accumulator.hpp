@@ -46,6 +46,21 @@ GANTRY_HD T from_accumulator(Acc value) {
     return convert<T>(canonical(value));
 }
 
+// True unless `value`, an accumulator or an element, is infinite or NaN.
+template <class T>
+GANTRY_HD bool is_finite(T value) {
+  if constexpr (std::is_same_v<T, float16> || std::is_same_v<T, bfloat16>) {
+    std::uint16_t bits;
+    memcpy(&bits, &value, sizeof bits);
+    constexpr unsigned kExponent = std::is_same_v<T, float16> ? 0x7c00u : 0x7f80u;
+    return (bits & kExponent) != kExponent;
+  } else if constexpr (std::is_floating_point_v<T>) {
+    return value - value == 0;
+  } else {
+    return true;
+  }
+}
+
 // a + b and a * b; integers wrap.
 template <class Acc>
 GANTRY_HD Acc wrapping_add(Acc a, Acc b) {

@@ -1,11 +1,13 @@
 #include "kernels/reductions/reduce.hpp"
 
+#include <cstddef>
 #include <limits>
 #include <utility>
 
 #include "kernels/direct_call.hpp"
 #include "kernels/dispatch.hpp"
 #include "kernels/fibre_plan.hpp"
+#include "kernels/impl/wide_sum.inl"
 #include "kernels/layout/copy.hpp"
 #include "kernels/op_names.hpp"
 #include "kernels/reductions/accumulator.hpp"
@@ -67,8 +69,11 @@ void reduce_on_gpu(const Target& target, void* stream, const ReducePlan& plan) {
   ReducePlan pass = plan;
   Scratch partials;  // the previous pass's results
   while (pass.chunks > 1) {
-    Scratch next(target, pass.outputs * pass.chunks * element_size(pass.accumulator));
-    pass.partials = next.data();
+    const std::int64_t count = pass.outputs * pass.chunks;
+    const std::size_t wide = is_repeated(pass.op, pass.accumulator) ? sizeof(WideSum) : 0;
+    Scratch next(target, static_cast<std::size_t>(count) * (wide + element_size(pass.accumulator)));
+    if (wide > 0) pass.wide_partials = static_cast<WideSum*>(next.data());
+    pass.partials = static_cast<std::byte*>(next.data()) + static_cast<std::size_t>(count) * wide;
     const bool by_column = pass.is_column_wise();
     pass.partial_output_stride = by_column ? 1 : pass.chunks;
     pass.partial_chunk_stride = by_column ? pass.outputs : 1;
@@ -137,9 +142,16 @@ void arg_reduce(const Target& target, bool largest, const TensorRef& values,
 
 void scan(const Target& target, ScanOp op, const TensorRef& out, const TensorRef& in, int dim) {
   if (is_empty(out)) return;
-  const FibrePlan plan = make_fibre_plan(out, in, dim);
+  TensorRef source = in;
+  Scratch copied;
+  if (out.data == in.data && restarts(op, in.dtype)) {  // a restart reads elements once more
+    copied = Scratch(target, static_cast<std::size_t>(in.numel()) * element_size(in.dtype));
+    source = contiguous_like(in, in.dtype, copied.data());
+    copy(target, source, in);
+  }
+  const FibrePlan plan = make_fibre_plan(out, source, dim);
   submit(
-      name_of(op), target, {&out, &in}, [op, plan] { host::scan(op, plan); },
+      name_of(op), target, {&out, &source}, [op, plan] { host::scan(op, plan); },
       [&](void* stream) {
         const Scratch scratch(target, cuda::scan_scratch_bytes(plan));
         cuda::scan(stream, op, plan, scratch.data());

@@ -19,6 +19,22 @@ namespace gantry::kernels {
 //     j + 1. Accumulators without an element are skipped.
 //  4. The chunk results are reduced by the same rule, until one value is left.
 // f16, bf16 and f32 accumulate in f32, f64 in f64, integers and bool in i64 (wrapping).
+//
+// One rule holds for every operation that combines elements in blocks. A result is infinite or NaN
+// only where it is with the elements left to right. A block may exceed the accumulator although no
+// running value does: in [-v, v, v, -v] the sum of the middle, in [0, v, v] the product of the end.
+// Notes [Overflowing chunks], [Restarted scans] and [Repeated variances] say how the rule is kept.
+// Sums of squares and of magnitudes only grow, so they follow it as they are.
+//
+// Note [Overflowing chunks]
+// A floating sum or product that is not finite is computed again.
+//  - Sum: each chunk result that is not finite is replaced by a sum of its elements. Then all are
+//    added. These sums are f64, go left to right and do not overflow. The last one is rounded
+//    to the accumulator.
+//  - Product, also one that is not finite in the result's dtype: if all elements are finite, they
+//  are
+//    multiplied left to right in the accumulator. If the new product is not finite, the first one
+//    stays.
 enum class Reduction : std::uint8_t {
   sum,
   prod,
@@ -58,10 +74,22 @@ void arg_reduce(const Target& target, bool largest, const TensorRef& values,
 //     groups.
 //  4. A result is the value before the element's group, combined with its running value.
 // The rounding error is proportional to 16 times the number of levels, not to the length.
+//
+// Note [Restarted scans]
+// Totals of groups may exceed the accumulator although no running value does. The results then go
+// left to right:
+//  - A running sum of bf16 or f64: the elements form tiles of 4096. A tile fails if the last result
+//    of one of its groups is not finite before it is rounded. The results from the first tile that
+//    fails to the end start from the last result of the tile before, which is not rounded.
+//  - A running product of floating elements: if a result, rounded to the dtype, is not finite, all
+//    results start from the first element. Left to right, a product may have become too small for
+//    the accumulator. It stays 0 then.
+// The accumulators of other running values hold every total.
 
 // Inclusive scan along `dim`, in the order of Note [Scan order]: running sum, product, or logarithm
 // of the sum of exponentials. f16 and bf16 accumulate in f32, f32 and f64 in f64, integers and bool
-// in i64 (wrapping). log_sum_exp: `in` is floating; exp and log are those of the platform.
+// in i64 (wrapping). log_sum_exp: `in` is floating; exp and log are those of the platform. `out`
+// may be `in`.
 enum class ScanOp : std::uint8_t { sum, product, log_sum_exp };
 void scan(const Target& target, ScanOp op, const TensorRef& out, const TensorRef& in, int dim);
 

@@ -74,6 +74,7 @@ ReducePlan make_reduce_plan(Reduction op, const TensorRef& out, const TensorRef&
   plan.length = plan.reduced.count();
   plan.total_length = plan.length;
   plan.chunks = (plan.length + kReduceChunk - 1) / kReduceChunk;
+  plan.source = {plan.in, plan.in_dtype, plan.kept, plan.reduced, plan.length};
   return plan;
 }
 
@@ -82,6 +83,7 @@ ReducePlan make_merge_plan(const ReducePlan& pass) {
   plan.reads_partials = true;
   plan.in_dtype = pass.accumulator;
   plan.in = pass.partials;
+  plan.wide_in = pass.wide_partials;
   std::int64_t stride = pass.partial_output_stride;
   for (int d = plan.kept.ndim - 1; d >= 0; --d) {
     plan.kept.strides[d] = stride;
@@ -92,6 +94,7 @@ ReducePlan make_merge_plan(const ReducePlan& pass) {
   plan.length = pass.chunks;
   plan.chunks = (plan.length + kReduceChunk - 1) / kReduceChunk;
   plan.partials = nullptr;
+  plan.wide_partials = nullptr;
   return plan;
 }
 

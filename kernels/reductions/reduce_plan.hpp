@@ -1,5 +1,6 @@
 #pragma once
 
+#include <cmath>
 #include <cstdint>
 
 #include <gantry/core/dtype.hpp>
@@ -13,6 +14,38 @@ namespace gantry::kernels {
 // Accumulators and length of one chunk of Note [Reduction order].
 inline constexpr std::int64_t kReduceAccumulators = 128;
 inline constexpr std::int64_t kReduceChunk = 128 * kReduceAccumulators;
+
+// A sum in two parts, of which neither overflows.
+struct WideSum {
+  double low = 0;   // of small addends
+  double high = 0;  // of large addends, over 2^64
+
+  GANTRY_HD void add(double addend) {
+    const double magnitude = addend < 0 ? -addend : addend;
+    if (magnitude < 0x1p900) {
+      low += addend;
+    } else {
+      high += addend * 0x1p-64;
+    }
+  }
+  GANTRY_HD void add(const WideSum& other) {
+    low += other.low;
+    high += other.high;
+  }
+  // False if an addend is infinite or NaN.
+  [[nodiscard]] GANTRY_HD bool is_finite() const { return high - high == 0; }
+  // The sum, rounded once.
+  [[nodiscard]] GANTRY_HD double value() const { return ::fma(high, 0x1p64, low); }
+};
+
+// The elements of a reduction.
+struct ReduceSource {
+  const void* data = nullptr;
+  DType dtype = DType::f32;
+  StridedIndex kept;
+  StridedIndex reduced;
+  std::int64_t length = 0;
+};
 
 // The plan of one pass over `in`, for both backends. A POD.
 //
@@ -29,6 +62,7 @@ struct ReducePlan {
   StridedIndex kept;      // strides of the input
   StridedIndex kept_out;  // the same sizes, strides of the output
   StridedIndex reduced;   // strides of the input
+  ReduceSource source;    // the elements, also in a pass over the results of another
   std::int64_t outputs = 0;
   std::int64_t length = 0;
   std::int64_t chunks = 0;  // per output
@@ -41,6 +75,9 @@ struct ReducePlan {
   // Elements of one output over all passes. `all` compares its count of non-zeros with it.
   std::int64_t total_length = 0;
   bool reads_partials = false;  // `in` holds the results of an earlier pass
+  // Note [Overflowing chunks]: wide results beside `partials` and, of an earlier pass, beside `in`.
+  WideSum* wide_partials = nullptr;
+  const WideSum* wide_in = nullptr;
   // The block that finishes last reduces the partials of an output to its result.
   bool merges = false;
   MergeCounters counters;

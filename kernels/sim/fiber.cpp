@@ -22,7 +22,7 @@ extern "C" {
                                                    std::size_t* bytes);
 }
 
-namespace gantry::kernels::host {
+namespace gantry::kernels::sim {
 
 namespace {
 
@@ -108,4 +108,4 @@ void order_acquire(const void* address) noexcept {
   if (__tsan_acquire != nullptr) __tsan_acquire(const_cast<void*>(address));
 }
 
-}  // namespace gantry::kernels::host
+}  // namespace gantry::kernels::sim

@@ -6,7 +6,7 @@
 #include <cstddef>
 #include <functional>
 
-namespace gantry::kernels::host {
+namespace gantry::kernels::sim {
 
 // A stack on which functions run, one after the other, until they switch away.
 //
@@ -50,4 +50,4 @@ class Fiber {
 void order_release(const void* address) noexcept;
 void order_acquire(const void* address) noexcept;
 
-}  // namespace gantry::kernels::host
+}  // namespace gantry::kernels::sim

@@ -10,10 +10,10 @@
 
 namespace gantry::detail {
 
-using kernels::host::Fiber;
-using kernels::host::is_race_detector_active;
-using kernels::host::order_acquire;
-using kernels::host::order_release;
+using kernels::sim::Fiber;
+using kernels::sim::is_race_detector_active;
+using kernels::sim::order_acquire;
+using kernels::sim::order_release;
 
 namespace {
 

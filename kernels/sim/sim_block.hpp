@@ -50,7 +50,7 @@ class SimBlock {
   void make_workers();
   void run_thread(std::uint32_t number);
   // The fiber that goes on when `number` waits or is finished.
-  kernels::host::Fiber& next_after(std::uint32_t number);
+  kernels::sim::Fiber& next_after(std::uint32_t number);
   [[nodiscard]] bool can_run(std::uint32_t number) const;
   void fail(std::exception_ptr error);
 

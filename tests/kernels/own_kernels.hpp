@@ -5,6 +5,7 @@
 #include <cstdint>
 
 #include <gantry/kernels/launch.hpp>
+#include <gantry/kernels/philox.hpp>
 #include <gantry/streams/stream.hpp>
 #include <gantry/tensor/uses.hpp>
 
@@ -28,6 +29,9 @@ void block_scan(const gantry::Stream& stream, std::int64_t threads, const std::i
                 std::int64_t* out);
 // counts[value % 16] += 1, and *total += value.
 void histogram(const gantry::Stream& stream, std::int64_t n, std::int32_t* counts, double* total);
+// Writes n Philox words, `blocks` of each offset from `at` on.
+void draw_words(const gantry::Stream& stream, std::int64_t n, const gantry::PhiloxPosition& at,
+                std::int64_t blocks, float* out);
 // Writes the offsets of three shared arrays, in bytes from the first.
 void shared_layout(const gantry::Stream& stream, std::int64_t* out);
 // Each thread of a block asks for `count` shared doubles, of `bytes` in all.

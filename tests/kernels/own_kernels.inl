@@ -30,6 +30,22 @@ void axpy(const Stream& stream, const gantry::Tensor& y, const gantry::Tensor& x
                        Axpy{y.data_ptr<float>(), x.data_ptr<float>(), alpha});
 }
 
+struct DrawWords {
+  gantry::PhiloxPosition at;
+  int64_t blocks;
+  float* out;
+  GANTRY_HD void operator()(int64_t i) const {
+    const gantry::PhiloxPosition here = at.resolved();
+    const auto block = static_cast<std::uint64_t>(i % blocks);
+    const auto offset = here.offset + static_cast<std::uint64_t>(i / blocks);
+    out[i] = static_cast<float>(gantry::philox4x32_10(here.seed, block, offset).x >> 8);
+  }
+};
+void draw_words(const Stream& stream, int64_t n, const gantry::PhiloxPosition& at, int64_t blocks,
+                float* out) {
+  gantry::parallel_for(stream, n, DrawWords{at, blocks, out});
+}
+
 struct LastThree {
   int64_t n;
   int64_t* out;

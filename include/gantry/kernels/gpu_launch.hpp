@@ -15,6 +15,9 @@ namespace gantry::detail {
 [[noreturn]] GANTRY_API void throw_launch_failed(const char* op, const Stream& stream, int code,
                                                  const char* name, const char* text);
 
+// For a launch that found no memory: true if cached memory of the device was released for it.
+[[nodiscard]] GANTRY_API bool reclaim_for_launch(const Stream& stream) noexcept;
+
 // A file that nvcc compiles and one that another compiler does may both launch the same functor
 // type. The tag gives them different template instances, as the one-definition rule requires.
 struct CompiledForHost {};
@@ -62,6 +65,10 @@ void launch_on_gpu(const char* op, const Stream& stream, dim3 grid, dim3 block,
     config.dynamicSmemBytes = shared_bytes;
     config.stream = static_cast<cudaStream_t>(stream.native_handle());
     status = cudaLaunchKernelEx(&config, kernel, arguments...);
+    if (status == cudaErrorMemoryAllocation && reclaim_for_launch(stream)) {
+      (void)cudaGetLastError();
+      status = cudaLaunchKernelEx(&config, kernel, arguments...);
+    }
   }
   if (status == cudaSuccess) return;
   (void)cudaGetLastError();

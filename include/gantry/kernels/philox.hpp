@@ -39,4 +39,21 @@ struct Philox4 {
   return c;
 }
 
+/// The place of a draw: a seed and an offset, as `Generator::reserve()` returns them for a kernel.
+///
+/// A captured kernel has the same arguments at each replay, while each replay draws at another
+/// place. Such a kernel reads its place from device memory, by resolved().
+struct PhiloxPosition {
+  std::uint64_t seed = 0;    ///< key of the generator; unused if `replay` is set
+  std::uint64_t offset = 0;  ///< number of earlier draws; if `replay` is set, of the same replay
+  /// Device memory with the seed and the offset of a replay; null for work that is not captured.
+  const std::uint64_t* replay = nullptr;
+
+  /// The seed and the offset, as a running kernel finds them. `replay` is null in the result.
+  [[nodiscard]] GANTRY_HD PhiloxPosition resolved() const noexcept {
+    if (replay == nullptr) return *this;
+    return {replay[0], replay[1] + offset};
+  }
+};
+
 }  // namespace gantry

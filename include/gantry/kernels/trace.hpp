@@ -36,6 +36,9 @@ struct TraceSummary {
 ///
 /// GPUs are recorded through CUPTI, which is loaded at the first call. Without it a warning is
 /// logged, and the trace has no device work. Simulated devices record their tasks.
+///
+/// The events of a stream nest, too. A kernel that GPUs start before its predecessor ends waits for
+/// it, so its event begins with the predecessor's end.
 /// Thread safety: any thread. Throws: InvalidArgument if a trace is being recorded, if `max_events`
 /// is 0, or for an unknown placeholder.
 GANTRY_API void start(const std::filesystem::path& path, const TraceOptions& options = {});

@@ -74,6 +74,7 @@ class ExtremeReducer : public Reducer<Reduction::max, Acc> {
 template <class Acc>
 class NormReducer : public Reducer<Reduction::sum, Acc> {
  public:
+  static constexpr bool kIsRepeated = false;  // such sums only grow
   using Merge = SumReducer<Acc>;
 
   explicit NormReducer(const ReducePlan& plan) : squares_(plan.op == Reduction::sum_squares) {}

@@ -182,6 +182,7 @@ class LongScan {
     before = Step::combine(before, in_group);
     Acc running = Step::neutral();
     Acc result = before;
+    [[maybe_unused]] bool fails = false;
 #pragma unroll
     for (unsigned i = 0; i < kThreadChunks<T>; ++i) {
       ScanChunk<T> chunk = own_chunk(buffer, i);
@@ -190,8 +191,17 @@ class LongScan {
         running = Step::combine(running, static_cast<Acc>(chunk.values[e]));
         result = Step::combine(before, running);
         chunk.values[e] = static_cast<T>(result);
+        if constexpr (kBeginsAgain<T, kOp>) fails |= !is_finite(chunk.values[e]);
       }
       own_chunk(buffer, i) = chunk;
+    }
+    if constexpr (kRestarts<T, kOp>) {
+      if constexpr (!kBeginsAgain<T, kOp>) fails = !is_finite(result);
+      const std::int64_t end = plan_.length - tile * kScanTile;
+      if (fails && thread_ * kScanGroup < end) {
+        totals_.restart_at(fibre, kBeginsAgain<T, kOp> ? 0 : tile, tasks_.tiles);
+      }
+      if (thread_ == kLongThreads - 1) totals_.lasts[task] = result;
     }
     // A result after a NaN is a NaN, of sums and of products.
     if (result != result) make_canonical(buffer);

@@ -6,6 +6,7 @@
 #include "kernels/cuda/reductions/device_reducers.cuh"
 #include "kernels/cuda/reductions/distant_offset.cuh"
 #include "kernels/cuda/reductions/last_block.cuh"
+#include "kernels/impl/wide_sum.inl"
 
 namespace gantry::kernels::cuda {
 
@@ -35,6 +36,12 @@ constexpr std::int64_t kManyRows = 1024;
 constexpr int kChunkBlocks = 10;
 constexpr std::int64_t kMostWarps = std::int64_t{132} * kChunkBlocks * kRowWarps;
 
+// Blocks of `threads` threads with `registers` registers each that a multiprocessor is to hold.
+// With a bound, the registers of a repetition go to the stack: Note [Small repetitions]. 0 leaves
+// the number to the compiler.
+template <class R, int threads, int registers>
+constexpr int kBlocksOf = R::kIsRepeated ? 65536 / (threads * registers) : 0;
+
 // The value of any and all from a count of non-zeros; every other value is itself.
 template <class Acc>
 __device__ Acc answer(const ReducePlan& plan, Acc value) {
@@ -45,21 +52,66 @@ __device__ Acc answer(const ReducePlan& plan, Acc value) {
   return value;
 }
 
+// The results that the chunks of an output have in `plan`, or that it reads.
 template <class Acc>
+__device__ ChunkResults<Acc> chunk_results(const ReducePlan& plan, std::int64_t output) {
+  if (plan.chunks > 1 && plan.partials != nullptr) {
+    const std::int64_t first = output * plan.partial_output_stride;
+    return {static_cast<const Acc*>(plan.partials) + first, plan.wide_partials + first,
+            plan.partial_chunk_stride, plan.chunks};
+  }
+  return {};
+}
+// The results of an earlier pass that `plan` reads for an output.
+template <class Acc>
+__device__ ChunkResults<Acc> earlier_results(const ReducePlan& plan, std::int64_t output) {
+  const std::int64_t first = plan.kept.offset(output);
+  return {static_cast<const Acc*>(plan.in) + first, plan.wide_in + first, plan.reduced.strides[0],
+          plan.length};
+}
+
+// Not inlined, as said in Note [Small repetitions].
+template <class R, class Acc>
+__device__ __noinline__ Acc repeated_output(const ReducePlan& plan, std::int64_t output,
+                                            Acc value) {
+  ChunkResults<Acc> chunks = chunk_results<Acc>(plan, output);
+  if (chunks.count == 0 && plan.reads_partials) chunks = earlier_results<Acc>(plan, output);
+  return repeated<R::kOp>(plan.source, output, chunks, value);
+}
+template <class Acc>
+__device__ __noinline__ void write_wide_result(const ReducePlan& plan, std::int64_t output,
+                                               std::int64_t chunk) {
+  const std::int64_t first = chunk * kReduceChunk;
+  const std::int64_t rest = plan.length - first;
+  const std::int64_t count = rest < kReduceChunk ? rest : kReduceChunk;
+  plan.wide_partials[output * plan.partial_output_stride + chunk * plan.partial_chunk_stride] =
+      plan.reads_partials ? earlier_results<Acc>(plan, output).sum(first, count)
+                          : wide_sum(plan.source, output, first, count);
+}
+
+template <class R, class Acc>
 __device__ __noinline__ void write_output(const ReducePlan& plan, std::int64_t output, Acc value) {
+  if constexpr (R::kIsRepeated) {
+    if (is_repeated<R>(plan, value)) value = repeated_output<R>(plan, output, value);
+  }
   store_reduced(plan.out, plan.kept_out.offset(output), plan.out_dtype, answer(plan, value),
                 plan.divisor);
 }
 
-template <class Acc>
+template <class R, class Acc>
 __device__ void write_result(const ReducePlan& plan, std::int64_t output, std::int64_t chunk,
                              Acc value) {
   if (plan.chunks == 1) {
-    write_output(plan, output, value);
+    write_output<R>(plan, output, value);
   } else {
     static_cast<Acc*>(
         plan.partials)[output * plan.partial_output_stride + chunk * plan.partial_chunk_stride] =
         value;
+    if constexpr (R::kIsRepeated) {
+      if (!is_finite(value) && is_repeated(plan.op, plan.accumulator)) {
+        write_wide_result<Acc>(plan, output, chunk);
+      }
+    }
   }
 }
 

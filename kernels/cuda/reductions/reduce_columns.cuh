@@ -10,7 +10,7 @@ namespace {
 
 // One thread reduces one output of at most kFew elements.
 template <class In, class Acc, class R>
-__global__ void __launch_bounds__(kThreads)
+__global__ void __launch_bounds__(kThreads, kBlocksOf<R, kThreads, sizeof(Acc) == 8 ? 80 : 64>)
     reduce_few(const __grid_constant__ ReducePlan plan, const R reducer) {
   const int count = static_cast<int>(plan.length);
   const std::int64_t stride = plan.reduced.strides[0];
@@ -27,7 +27,7 @@ __global__ void __launch_bounds__(kThreads)
       accumulators[k] = k < count ? reducer.load(batch[k]) : reducer.neutral();
     }
     combine_own<kFew / 2>(reducer, accumulators);
-    write_output(plan, output, reducer.finish(accumulators[0]));
+    write_output<R>(plan, output, reducer.finish(accumulators[0]));
   }
 }
 
@@ -77,14 +77,14 @@ __device__ void finish_columns(const R& reducer, const ReducePlan& plan, std::in
     const int count = is_present ? static_cast<int>(plan.chunks) : 0;
     const Acc result = reduce_column<Acc, Acc>(reducer.merge(), partials, plan.partial_chunk_stride,
                                                count, c, part);
-    if (is_present && part == 0) write_output(plan, output, result);
+    if (is_present && part == 0) write_output<R>(plan, output, result);
   }
 }
 
 // A block of 32 x 8 threads reduces one chunk of 32 neighbouring outputs. Each thread has 16 of a
 // column's 128 accumulators.
 template <class In, class Acc, class R>
-__global__ void __launch_bounds__(kColumns* kColumnThreads)
+__global__ void __launch_bounds__(kColumns* kColumnThreads, kBlocksOf<R, 256, 64>)
     reduce_columns(const __grid_constant__ ReducePlan plan, const R reducer) {
   const std::int64_t tiles = (plan.outputs + kColumns - 1) / kColumns;
   const std::int64_t stride = plan.reduced.strides[0];
@@ -99,7 +99,7 @@ __global__ void __launch_bounds__(kColumns* kColumnThreads)
     if (is_present) column += distant_offset(plan.kept, output);
     const int count = is_present ? chunk_length(plan, chunk) : 0;
     const Acc result = reduce_column<In, Acc>(reducer, column, stride, count, c, part);
-    if (is_present && part == 0) write_result(plan, output, chunk, result);
+    if (is_present && part == 0) write_result<R>(plan, output, chunk, result);
     finish_columns<kColumns, Acc>(reducer, plan, tile);
   }
 }
@@ -120,8 +120,8 @@ constexpr bool kHasNarrowTiles = sizeof(In) == 2;
 template <class Acc>
 constexpr bool kHasWideTiles = sizeof(Acc) == 4;
 // Blocks of reduce_wide_columns that a multiprocessor is to hold; 0 leaves it to the compiler.
-template <class In, int kPacks>
-constexpr int kTileBlocks = kHasNarrowTiles<In>&& kPacks == kTilePacks ? 4 : 0;
+template <class In, class R, int kPacks>
+constexpr int kTileBlocks = kHasNarrowTiles<In>&& kPacks == kTilePacks ? 4 : kBlocksOf<R, 256, 64>;
 // Fewest blocks of reduce_wide_columns that fill a GPU.
 constexpr std::int64_t kManyTiles = 256;
 
@@ -129,7 +129,7 @@ constexpr std::int64_t kManyTiles = 256;
 // outputs. A thread has 2 or 4 of the 128 accumulators of each column of its pack. Packs are
 // aligned.
 template <class In, class Acc, class R, int kPacks>
-__global__ void __launch_bounds__(256, kTileBlocks<In, kPacks>)
+__global__ void __launch_bounds__(256, kTileBlocks<In, R, kPacks>)
     reduce_wide_columns(const __grid_constant__ ReducePlan plan, const R reducer) {
   constexpr int V = kPackColumns<In>;
   constexpr int kPackThreads = 256 / kPacks;
@@ -197,7 +197,7 @@ __global__ void __launch_bounds__(256, kTileBlocks<In, kPacks>)
     const int c = part * kPacks + pack;
     const std::int64_t output = tile * kTile + c;
     if (c < kTile && output < plan.outputs) {
-      write_result(plan, output, chunk, reducer.finish(shared[0][c]));
+      write_result<R>(plan, output, chunk, reducer.finish(shared[0][c]));
     }
     finish_columns<kTile, Acc>(reducer, plan, tile);
   }

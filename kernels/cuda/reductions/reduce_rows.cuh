@@ -48,7 +48,7 @@ __device__ void finish_row(const R& reducer, const ReducePlan& plan, std::int64_
       static_cast<const Acc*>(plan.partials) + output * plan.partial_output_stride;
   const Acc result = merge_row(reducer.merge(), partials, plan.partial_chunk_stride,
                                static_cast<int>(plan.chunks));
-  if (threadIdx.x == 0) write_output(plan, output, result);
+  if (threadIdx.x == 0) write_output<R>(plan, output, result);
 }
 
 // `group` threads of a warp (a power of two) reduce `count` dense elements. Thread t has the
@@ -97,7 +97,7 @@ __device__ Acc reduce_dense_chunk(const R& reducer, const In* in, int count, int
 // A group of threads per dense row of at most one chunk: a warp, or fewer threads for rows of fewer
 // than 128 elements.
 template <class In, class Acc, class R>
-__global__ void __launch_bounds__(kRowThreads)
+__global__ void __launch_bounds__(kRowThreads, kBlocksOf<R, kRowThreads, 48>)
     reduce_dense_rows(const __grid_constant__ ReducePlan plan, const R reducer, int group) {
   const int lane = static_cast<int>(threadIdx.x) % group;
   const int per_block = kRowThreads / group;
@@ -111,7 +111,7 @@ __global__ void __launch_bounds__(kRowThreads)
     if (is_present) row += distant_offset(plan.kept, output);
     const int count = is_present ? static_cast<int>(plan.length) : 0;
     const Acc result = reduce_dense_chunk<R, In, Acc>(reducer, row, count, lane, group);
-    if (is_present && lane == 0) write_output(plan, output, result);
+    if (is_present && lane == 0) write_output<R>(plan, output, result);
   }
 }
 
@@ -132,7 +132,7 @@ __global__ void __launch_bounds__(kRowThreads, kChunkBlocks)
     const int lane = static_cast<int>(threadIdx.x) % 32;
     const Acc result =
         reduce_dense_chunk<R, In, Acc>(reducer, in, chunk_length(plan, chunk), lane, 32);
-    if (lane == 0) write_result(plan, output, chunk, result);
+    if (lane == 0) write_result<R>(plan, output, chunk, result);
   }
   finish_row<R, Acc>(reducer, plan, output, blocks_per_row);
 }
@@ -160,14 +160,16 @@ __device__ void reduce_every_128th(const R& reducer, const In* in, int count, Ac
 enum class RowLayout { dense, strided, dims };
 
 // Blocks of reduce_rows that a multiprocessor is to hold; 0 leaves it to the compiler.
-template <class In, RowLayout kLayout>
-constexpr int kRowBlocks = kLayout == RowLayout::dense && sizeof(In) <= 4 ? 10 : 0;
+template <class In, class R, RowLayout kLayout>
+constexpr int kRowBlocks = kLayout == RowLayout::dense && sizeof(In) <= 4
+                               ? 10
+                               : kBlocksOf<R, kRowThreads, 56>;
 
 // A block of 128 threads, one per accumulator, reduces one chunk of one row. A warp per chunk would
 // have wide loads, but read from four times as many places at a time, which memory is slower at.
 // There are many more blocks than run at a time, so they end at about the same time.
 template <class In, class Acc, class R, RowLayout kLayout>
-__global__ void __launch_bounds__(kRowThreads, kRowBlocks<In, kLayout>)
+__global__ void __launch_bounds__(kRowThreads, kRowBlocks<In, R, kLayout>)
     reduce_rows(const __grid_constant__ ReducePlan plan, const R reducer) {
   const std::int64_t tasks = plan.outputs * plan.chunks;
   const std::int64_t stride = plan.reduced.strides[0];
@@ -193,7 +195,7 @@ __global__ void __launch_bounds__(kRowThreads, kRowBlocks<In, kLayout>)
       });
     }
     const Acc result = reducer.finish(combine_block_accumulators(reducer, accumulator));
-    if (threadIdx.x == 0) write_result(plan, output, chunk, result);
+    if (threadIdx.x == 0) write_result<R>(plan, output, chunk, result);
     finish_row<R, Acc>(reducer, plan, output, static_cast<std::uint32_t>(plan.chunks));
   }
 }
@@ -201,7 +203,7 @@ __global__ void __launch_bounds__(kRowThreads, kRowBlocks<In, kLayout>)
 // A group of `group` threads (a power of two, at most a warp) reduces one short row. With 32
 // threads, each has 4 of the 128 accumulators.
 template <class In, class Acc, class R>
-__global__ void __launch_bounds__(kThreads)
+__global__ void __launch_bounds__(kThreads, kBlocksOf<R, kThreads, 64>)
     reduce_short_rows(const __grid_constant__ ReducePlan plan, const R reducer, int group) {
   constexpr int kOwn = 4;
   constexpr int kInFlight = 2 * kOwn;
@@ -235,7 +237,7 @@ __global__ void __launch_bounds__(kThreads)
       row += kInFlight * 32 * stride;
     }
     const Acc result = reducer.finish(combine_warp_accumulators(reducer, own, group));
-    if (is_present && lane == 0) write_output(plan, output, result);
+    if (is_present && lane == 0) write_output<R>(plan, output, result);
   }
 }
 

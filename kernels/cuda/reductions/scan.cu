@@ -1,6 +1,7 @@
 // Scans on the GPU: kernels for rows, long rows and columns, all in the order of Note [Scan order].
 #include "kernels/cuda/launch.cuh"
 #include "kernels/cuda/reductions/scan_long_rows.cuh"
+#include "kernels/cuda/reductions/scan_restart.cuh"
 #include "kernels/input.hpp"
 
 namespace gantry::kernels::cuda {
@@ -134,7 +135,9 @@ __global__ void __launch_bounds__(kRowThreads, kRowBlocks<In, kOp>)
   __syncthreads();
 
   S* own = staged + staged_at<S>(thread * kScanGroup);
-  const int left = count - thread % threads_per_fibre * kScanGroup;
+  // The last block may have threads without a fibre. Their part of `staged` was never written.
+  const bool has_fibre = first_fibre + thread / threads_per_fibre < plan.count;
+  const int left = has_fibre ? count - thread % threads_per_fibre * kScanGroup : 0;
   const int own_count = left < 0 ? 0 : left < kScanGroup ? left : kScanGroup;
   // Sums are computed again: registers are for more blocks, and wide values would not fit in.
   constexpr bool kKeeps = sizeof(Acc) <= 4 && !kIsLight<In, kOp>;
@@ -170,6 +173,8 @@ __global__ void __launch_bounds__(kRowThreads, kRowBlocks<In, kOp>)
   }
   before = Step::combine(before, in_group_before);
   Acc running = Step::neutral();
+  Acc result = before;
+  [[maybe_unused]] bool fails = false;
 #pragma unroll
   for (int i = 0; i < kScanGroup; ++i) {
     if (i < own_count) {
@@ -178,7 +183,16 @@ __global__ void __launch_bounds__(kRowThreads, kRowBlocks<In, kOp>)
       } else {
         running = Step::combine(running, static_cast<Acc>(own[i]));
       }
-      own[i] = from_accumulator<Out>(Step::combine(before, running));
+      result = Step::combine(before, running);
+      own[i] = from_accumulator<Out>(result);
+      if constexpr (kBeginsAgain<In, kOp>) fails |= !is_finite(own[i]);
+    }
+  }
+  if constexpr (kRestarts<In, kOp>) {
+    if constexpr (!kBeginsAgain<In, kOp>) fails = own_count > 0 && !is_finite(result);
+    if (tiles > 1) {
+      if (fails) totals.restart_at(first_fibre, kBeginsAgain<In, kOp> ? 0 : tile, tiles);
+      if (thread == kRowThreads - 1) totals.lasts[task] = result;
     }
   }
   __syncthreads();
@@ -202,6 +216,9 @@ __global__ void __launch_bounds__(kRowThreads, kRowBlocks<In, kOp>)
           staged[staged_at<S>(at)];
     });
   }
+  if constexpr (kRestarts<In, kOp>) {
+    if (tiles == 1) restart_short_rows<In, kOp>(plan, first_fibre, threads_per_fibre, fails);
+  }
 }
 
 // A block scans kColumnThreads / parts neighbouring columns, from the top down in steps of
@@ -214,6 +231,15 @@ __global__ void __launch_bounds__(kColumnThreads)
   using Acc = typename Step::Acc;
   __shared__ Acc totals[kColumnThreads];
   __shared__ Acc step_before[kColumnThreads];
+  // Note [Restarted scans]: the value before an even and an odd tile, and the tile that fails.
+  constexpr bool kHasTiles = kRestarts<In, kOp> && !kBeginsAgain<In, kOp>;
+  __shared__ Acc tile_before[kRestarts<In, kOp> ? 2 : 1][kHasTiles ? kColumnThreads : 1];
+  __shared__ std::int64_t failing[kRestarts<In, kOp> ? kColumnThreads : 1];
+  if constexpr (kRestarts<In, kOp>) {
+    if (kHasTiles || threadIdx.x == 0) tile_before[0][threadIdx.x] = Step::neutral();
+    failing[threadIdx.x] = -1;
+    __syncthreads();
+  }
   const int columns = kColumnThreads / parts;
   const int c = static_cast<int>(threadIdx.x) % columns;
   const int part = static_cast<int>(threadIdx.x) / columns;
@@ -248,12 +274,27 @@ __global__ void __launch_bounds__(kColumnThreads)
     for (int p = 0; p < part; ++p) running = Step::combine(running, totals[p * columns + c]);
     const Acc before = Step::combine(step_before[c], running);
     running = Step::neutral();
+    Acc result = before;
+    [[maybe_unused]] bool fails = false;
 #pragma unroll
     for (int i = 0; i < kScanGroup; ++i) {
       if (i < count) {
         running = Step::combine(running, static_cast<Acc>(elements[i]));
-        out[(own_first + i) * plan.out.stride] =
-            from_accumulator<Out>(Step::combine(before, running));
+        result = Step::combine(before, running);
+        const Out rounded = from_accumulator<Out>(result);
+        out[(own_first + i) * plan.out.stride] = rounded;
+        if constexpr (kBeginsAgain<In, kOp>) fails |= !is_finite(rounded);
+      }
+    }
+    if constexpr (kBeginsAgain<In, kOp>) {
+      if (fails) failing[c] = 0;
+    } else if constexpr (kRestarts<In, kOp>) {
+      const std::int64_t tile = first / kScanTile;
+      // All threads of a column that fail in this step write the same number.
+      if (count > 0 && !is_finite(result) && failing[c] < 0) failing[c] = tile;
+      // The value before a tile that failed in an earlier step stays.
+      if (part == parts - 1 && (first + parts * kScanGroup) % kScanTile == 0 && failing[c] < 0) {
+        tile_before[(tile + 1) % 2][c] = result;
       }
     }
     if (part == 0 && parts == kScanGroup) {
@@ -263,6 +304,14 @@ __global__ void __launch_bounds__(kColumnThreads)
       carry.push(step_total);
     }
     __syncthreads();
+  }
+  if constexpr (kRestarts<In, kOp>) {
+    if (part == 0 && failing[c] >= 0) {
+      const std::int64_t first = failing[c] * kScanTile;
+      scan_left_to_right<Step>(out + first * plan.out.stride, plan.out.stride,
+                               in + first * plan.in.stride, plan.in.stride, length - first,
+                               tile_before[failing[c] % 2][kHasTiles ? c : 0]);
+    }
   }
 }
 
@@ -295,7 +344,10 @@ void launch_scan(void* stream, const FibrePlan& plan, const TileTotals& totals) 
   }
   const std::int64_t tiles = tiles_of(plan);
   if constexpr (kHasLongScan<In, kOp>) {
-    if (launch_long_scan<In, kOp>(stream, plan, totals, tiles)) return;
+    if (launch_long_scan<In, kOp>(stream, plan, totals, tiles)) {
+      launch_restart<In, kOp>(stream, plan, totals, tiles);
+      return;
+    }
   }
   const int threads_per_fibre = power_of_two(groups, kRowThreads);
   const std::int64_t per_block = kRowThreads / threads_per_fibre;
@@ -303,29 +355,46 @@ void launch_scan(void* stream, const FibrePlan& plan, const TileTotals& totals) 
       tiles > 1 ? plan.count * tiles : (plan.count + per_block - 1) / per_block;
   launch("scan_rows", stream, static_cast<unsigned>(blocks), kRowThreads, 0, scan_rows<In, kOp>,
          plan, totals, tiles, threads_per_fibre);
+  if (tiles > 1) launch_restart<In, kOp>(stream, plan, totals, tiles);
 }
+
+// The parts of the scratch memory: the number of the next tile, totals, restarts, and lasts.
+struct ScratchParts {
+  std::size_t restarts;
+  std::size_t lasts;
+  std::size_t end;
+
+  ScratchParts(const FibrePlan& plan, std::int64_t tiles)
+      : restarts(static_cast<std::size_t>(plan.count * totals_per_fibre(tiles) + 1) *
+                 sizeof(PublishedTotal)),
+        lasts(restarts +
+              static_cast<std::size_t>(plan.count + plan.count % 2) * sizeof(std::uint32_t)),
+        end(lasts + static_cast<std::size_t>(plan.count * tiles) * sizeof(double)) {}
+};
 
 }  // namespace
 
 std::size_t scan_scratch_bytes(const FibrePlan& plan) {
   const std::int64_t tiles = tiles_of(plan);
-  if (tiles == 1) return 0;
-  return static_cast<std::size_t>(plan.count * totals_per_fibre(tiles) + 1) *
-         sizeof(PublishedTotal);
+  return tiles == 1 ? 0 : ScratchParts(plan, tiles).end;
 }
 
 void scan(void* stream, ScanOp op, const FibrePlan& plan, void* scratch) {
   TileTotals totals;
   if (scratch != nullptr) {
+    const ScratchParts parts(plan, tiles_of(plan));
     const cudaError_t status =
-        cudaMemsetAsync(scratch, 0, scan_scratch_bytes(plan), static_cast<cudaStream_t>(stream));
+        cudaMemsetAsync(scratch, 0, parts.lasts, static_cast<cudaStream_t>(stream));
     if (status != cudaSuccess) {
       (void)cudaGetLastError();
       throw_launch_error("scan", stream, status);
     }
-    totals.next_tile = static_cast<std::uint32_t*>(scratch);
-    totals.totals = static_cast<PublishedTotal*>(scratch) + 1;
+    auto* bytes = static_cast<unsigned char*>(scratch);
+    totals.next_tile = reinterpret_cast<std::uint32_t*>(bytes);
+    totals.totals = reinterpret_cast<PublishedTotal*>(bytes) + 1;
     totals.per_fibre = totals_per_fibre(tiles_of(plan));
+    totals.restarts = reinterpret_cast<std::uint32_t*>(bytes + parts.restarts);
+    totals.lasts = reinterpret_cast<double*>(bytes + parts.lasts);
   }
   dispatch_stored(plan.dtype, [&](auto tag) {
     using In = typename decltype(tag)::type;

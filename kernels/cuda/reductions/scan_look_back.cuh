@@ -68,11 +68,20 @@ __device__ Acc await(const PublishedTotal* from) {
   return total.template value<Acc>();
 }
 
-// The scratch memory of a launch, all zero at its start.
+// The scratch memory of a launch, zero at its start but for `lasts`.
 struct TileTotals {
   PublishedTotal* totals = nullptr;  // of one fibre after the other, of one level after the other
   std::uint32_t* next_tile = nullptr;
   std::int64_t per_fibre = 0;
+  // Note [Restarted scans]: of each fibre the number of tiles from the first that fails on, and of
+  // each tile the last result.
+  std::uint32_t* restarts = nullptr;
+  double* lasts = nullptr;
+
+  // Notes that a tile fails. Any thread calls.
+  __device__ void restart_at(std::int64_t fibre, std::int64_t tile, std::int64_t tiles) const {
+    atomicMax(restarts + fibre, static_cast<std::uint32_t>(tiles - tile));
+  }
 
   // The totals of one fibre and the units of one level of it.
   __device__ PublishedTotal* of_level(std::int64_t fibre, std::int64_t tiles, int level) const {

@@ -1,0 +1,43 @@
+#include "kernels/host/indexing/index_fault.hpp"
+
+#include <fmt/format.h>
+
+#include <atomic>
+#include <mutex>
+
+#include <gantry/core/error.hpp>
+
+#include "kernels/strided_index.hpp"
+
+namespace gantry::kernels::host {
+
+void report_fault(const IndexingPlan& plan, std::int64_t index) {
+  if (plan.rule == IndexRule::offsets) return;
+  if (plan.fault == nullptr) {
+    throw IndexError(fmt::format("{}: index {} is out of bounds for dimension {} with size {}",
+                                 plan.op, index, plan.dim, plan.index_size),
+                     "cpu");
+  }
+  static std::mutex reporting;  // several streams of a device may fault at the same time
+  const std::lock_guard lock(reporting);
+  const std::atomic_ref raised(plan.fault->raised);
+  if (raised.load(std::memory_order_acquire) != 0) return;
+  plan.fault->dim = plan.dim;
+  plan.fault->index = index;
+  plan.fault->size = plan.index_size;
+  plan.fault->op = plan.op;
+  raised.store(1, std::memory_order_release);
+}
+
+void check_indices(const IndexingPlan& plan, const TensorRef& index) {
+  if (plan.rule == IndexRule::offsets) return;
+  StridedIndex positions;
+  for (int d = 0; d < index.ndim; ++d) positions.append(index.sizes[d], index.strides[d]);
+  const std::int64_t count = positions.count();
+  for (std::int64_t i = 0; i < count; ++i) {
+    const std::int64_t given = load_index(plan, positions.offset(i));
+    if (!is_inside(plan, position_of(plan, given))) report_fault(plan, given);
+  }
+}
+
+}  // namespace gantry::kernels::host

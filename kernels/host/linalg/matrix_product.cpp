@@ -1,0 +1,2 @@
+#define GANTRY_PRODUCT multiply_baseline
+#include "kernels/host/linalg/matrix_product.inl"

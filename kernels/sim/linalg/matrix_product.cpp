@@ -1,2 +1,0 @@
-#define GANTRY_PRODUCT multiply_baseline
-#include "kernels/sim/linalg/matrix_product.inl"
