@@ -7,12 +7,9 @@
 
 #include <gantry/core/error.hpp>
 
-#include "kernels/observed_op.hpp"
-
 namespace gantry::detail {
 
 void check_defined(std::string_view op, std::string_view argument, const Tensor& tensor) {
-  kernels::note_check();
   if (tensor.defined()) return;
   throw InvalidArgument(
       fmt::format("{}: expected a defined tensor for argument '{}', but got an undefined tensor",
@@ -47,15 +44,35 @@ void check_floating(std::string_view op, DType dtype, const std::optional<Device
                    where ? where->str() : std::string());
 }
 
-void check_fits(std::string_view op, const Scalar& value, DType dtype) {
-  const bool fits = dispatch(dtype, [&]<class T>(TypeTag<T>) { return value.fits<T>(); });
-  if (fits) return;
+namespace {
+
+[[noreturn]] void throw_overflow(std::string_view op, const Scalar& value, DType dtype) {
   std::ostringstream number;
   number.imbue(std::locale::classic());  // not the program's locale
   number << value;
   throw InvalidArgument(
       fmt::format("{}: value cannot be converted to type {} without overflow, got {}", op,
                   name(dtype), number.str()));
+}
+
+bool is_half(DType dtype) { return dtype == DType::f16 || dtype == DType::bf16; }
+
+}  // namespace
+
+void check_fits(std::string_view op, const Scalar& value, DType dtype) {
+  const bool fits = dispatch(dtype, [&]<class T>(TypeTag<T>) { return value.fits<T>(); });
+  if (!fits) throw_overflow(op, value, dtype);
+}
+
+void check_operand_fits(std::string_view op, const Operand& operand, DType dtype) {
+  if (operand.is_tensor() || is_half(dtype)) return;
+  const Scalar& number = operand.number();
+  check_fits(op, number, dtype);
+  if (dtype == DType::u8 && number.to<std::int64_t>() < 0) throw_overflow(op, number, dtype);
+}
+
+void check_factor_fits(std::string_view op, const Scalar& factor, DType dtype) {
+  check_fits(op, factor, is_half(dtype) ? DType::f32 : dtype);
 }
 
 int wrap_dim(std::string_view op, std::int64_t dim, int ndim, Device device) {

@@ -23,6 +23,11 @@ void check_floating(std::string_view op, DType dtype, const std::optional<Device
 
 // Throws InvalidArgument "fill_: value cannot be converted to type u8 without overflow, got 300".
 void check_fits(std::string_view op, const Scalar& value, DType dtype);
+// The same for a number that is compared with elements of `dtype`, or divides them: unsigned dtypes
+// take no negative number, and f16 and bf16 make a large one infinite. Every tensor passes.
+void check_operand_fits(std::string_view op, const Operand& operand, DType dtype);
+// check_fits for a number that multiplies elements of `dtype`, which f16 and bf16 do in f32.
+void check_factor_fits(std::string_view op, const Scalar& factor, DType dtype);
 
 // Non-negative `dim` for a tensor of `ndim` dims (0 counts as 1) on `device`. Throws IndexError
 // "sum: Dimension out of range (expected to be in range of [-2, 1], but got 2)".

@@ -10,6 +10,7 @@
 #include <gantry/tensor/elementwise.hpp>
 
 #include "kernels/layout/copy.hpp"
+#include "kernels/op_scope.hpp"
 #include "tensor/check.hpp"
 #include "tensor/layout/stride_algebra.hpp"
 #include "tensor/named_ops.hpp"
@@ -46,6 +47,7 @@ Tensor make(std::string_view op, const Shape& sizes, DType dtype, const TensorOp
 
 Tensor make_filled(std::string_view op, const Shape& sizes, const Scalar& value, DType dtype,
                    const TensorOptions& options) {
+  const kernels::OpScope scope(op);
   detail::check_fits(op, value, dtype);
   Tensor result = make(op, sizes, dtype, options);
   if (result.numel() > 0) kernels::fill(detail::target_of(result), result.ref(), value);
@@ -141,6 +143,16 @@ Tensor scalar_tensor(const Scalar& value, const TensorOptions& options) {
                      options);
 }
 
+namespace {
+
+// (last - first) / by, also where the difference is beyond the range of f64.
+double quotient(double first, double last, double by) {
+  const double difference = last - first;
+  return std::isfinite(difference) ? difference / by : 2 * ((last / 2 - first / 2) / by);
+}
+
+}  // namespace
+
 Tensor arange(const Scalar& end, const TensorOptions& options) {
   return arange(is_integer(end) ? Scalar(0) : Scalar(0.0), end, 1, options);
 }
@@ -179,12 +191,13 @@ Tensor arange(const Scalar& start, const Scalar& end, const Scalar& step,
     if (rounded > INT64_MAX) throw ShapeError("arange: expected less than 2^63 elements");
     count = static_cast<std::int64_t>(rounded);
   } else {
-    const double steps = std::ceil((last - first) / by);
+    const double steps = std::ceil(quotient(first, last, by));
     if (!(steps < 9.2e18)) {
       throw ShapeError(fmt::format("arange: expected less than 2^63 elements, but got {}", steps));
     }
     count = static_cast<std::int64_t>(steps);
   }
+  const kernels::OpScope scope("arange");
   Tensor result = make("arange", {count}, dtype, options);
   if (count > 0) kernels::arange(detail::target_of(result), result.ref(), start, step);
   return result;
@@ -220,6 +233,7 @@ Tensor divided_ramp(std::int64_t start, std::int64_t end, std::int64_t steps, De
 
 Tensor linspace(const Scalar& start, const Scalar& end, std::int64_t steps,
                 const TensorOptions& options) {
+  const kernels::OpScope scope("linspace");
   if (steps < 0) {
     throw InvalidArgument(
         fmt::format("linspace: number of steps must be non-negative, but got {}", steps));
@@ -237,7 +251,9 @@ Tensor linspace(const Scalar& start, const Scalar& end, std::int64_t steps,
   const auto target = detail::target_of(result);
   const double first = start.to<double>();
   const double last = end.to<double>();
-  const double by = steps == 1 ? 0 : (last - first) / static_cast<double>(steps - 1);
+  double by = steps == 1 ? 0 : quotient(first, last, static_cast<double>(steps - 1));
+  // With two elements, both are ends, and the distance between them may be beyond the range.
+  if (!std::isfinite(by)) by = 0;
   // Each half is computed from its own end, so that both ends are exact.
   const std::int64_t half = (steps + 1) / 2;
   kernels::arange(target, result.narrow(0, 0, half).ref(), first, by);
@@ -253,6 +269,7 @@ Tensor linspace(const Scalar& start, const Scalar& end, std::int64_t steps,
 
 Tensor logspace(const Scalar& start, const Scalar& end, std::int64_t steps, double base,
                 const TensorOptions& options) {
+  const kernels::OpScope scope("logspace");
   if (steps < 0) {
     throw InvalidArgument(
         fmt::format("logspace: number of steps must be non-negative, but got {}", steps));
@@ -265,6 +282,7 @@ Tensor logspace(const Scalar& start, const Scalar& end, std::int64_t steps, doub
 Tensor eye(std::int64_t n, const TensorOptions& options) { return eye(n, n, options); }
 
 Tensor eye(std::int64_t n, std::int64_t m, const TensorOptions& options) {
+  const kernels::OpScope scope("eye");
   Tensor result = make_filled("eye", {n, m}, 0, options.dtype.value_or(DType::f32), options);
   if (result.numel() > 0) {
     kernels::fill(detail::target_of(result), result.diagonal().ref(), 1);
@@ -275,6 +293,7 @@ Tensor eye(std::int64_t n, std::int64_t m, const TensorOptions& options) {
 namespace {
 
 Tensor triangle(std::string_view op, const Tensor& self, bool lower, std::int64_t diagonal) {
+  const kernels::OpScope scope(op);
   detail::check_defined(op, "self", self);
   if (self.dim() < 2) {
     throw ShapeError(fmt::format("{}: input tensor must have at least 2 dimensions, but got {}", op,
@@ -339,6 +358,7 @@ Tensor dense_from_blob(void* data, const Shape& sizes, std::function<void(void*)
 
 Tensor tensor_from_host(const void* data, DType source, const Shape& sizes,
                         const TensorOptions& options) {
+  const kernels::OpScope scope("tensor");
   const DType kept = source == DType::i32 ? DType::i64 : source == DType::f64 ? DType::f32 : source;
   Tensor result = make("tensor", sizes, options.dtype.value_or(kept), options);
   if (result.numel() > 0) {

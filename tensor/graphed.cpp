@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <optional>
 #include <string>
 
@@ -10,6 +11,7 @@
 #include <gantry/streams/stream_guard.hpp>
 #include <gantry/tensor/random.hpp>
 
+#include "device/checked_device_index.hpp"
 #include "tensor/check.hpp"
 
 namespace gantry {
@@ -52,6 +54,17 @@ Device device_of(std::span<const Tensor> samples) {
   return device;
 }
 
+// The devices that the function works on: first that of the samples. Throws for a device that does
+// not exist.
+std::vector<Device> devices_of(Device first, const std::vector<Device>& others) {
+  std::vector<Device> devices = {first};
+  for (const Device device : others) {
+    const Device other = Device::cuda(checked_device_index(device, "make_graphed"));
+    if (std::ranges::find(devices, other) == devices.end()) devices.push_back(other);
+  }
+  return devices;
+}
+
 }  // namespace
 
 struct Graphed::State {
@@ -71,19 +84,28 @@ Graphed::Graphed(const Function& function, std::span<const Tensor> samples,
         fmt::format("make_graphed: expected warm_up >= 0, but got {}", options.warm_up));
   }
   const Device device = device_of(samples);
+  const std::vector<Device> devices = devices_of(device, options.devices);
   const DeviceGuard guard(device);
   State& state = state_.of("Graphed::Graphed");
   for (const Tensor& sample : samples) state.inputs.push_back(sample.clone());
-  const Tensor generator = get_rng_state(device);
+  std::vector<Tensor> generators;
+  for (const Device each : devices) generators.push_back(get_rng_state(each));
+  const auto restore = [&] {
+    for (std::size_t i = 0; i < devices.size(); ++i) set_rng_state(generators[i], devices[i]);
+  };
   const Stream stream = Stream::from_pool(device);
   stream.wait(Stream::current(device));
-  {
+  try {
     const StreamGuard side(stream);
     for (int run = 0; run < options.warm_up; ++run) static_cast<void>(function(state.inputs));
-    stream.synchronize();
+    for (const Device each : devices) Stream::current(each).synchronize();
+  } catch (...) {
+    restore();
+    throw;
   }
-  set_rng_state(generator, device);
-  GraphCapture capture(state.graph, {.pool = options.pool, .stream = stream});
+  restore();
+  GraphCapture capture(state.graph,
+                       {.pool = options.pool, .stream = stream, .devices = options.devices});
   state.outputs = function(state.inputs);
   capture.end();
 }

@@ -12,6 +12,7 @@
 #include <gantry/tensor/factories.hpp>
 #include <gantry/tensor/tensor.hpp>
 
+#include "kernels/op_scope.hpp"
 #include "streams/sanitizer/hooks.hpp"
 #include "tensor/check.hpp"
 
@@ -46,6 +47,7 @@ Scalar scalar_at(const void* data, DType dtype) {
 }  // namespace
 
 Scalar Tensor::item() const {
+  const kernels::OpScope scope("item");
   detail::check_defined("item", "self", *this);
   if (numel() != 1) {
     throw InvalidArgument(
@@ -69,6 +71,7 @@ Scalar Tensor::item() const {
 }
 
 Tensor Tensor::to_host(DType dtype) const {
+  const kernels::OpScope scope("to_vector");
   detail::check_defined("to_vector", "self", *this);
   // Bool memory may have bytes other than 0 and 1, which are not valid bools.
   if (dtype == DType::bool_ && this->dtype() == dtype) return view(DType::u8).to_host(dtype);

@@ -6,7 +6,7 @@
 
 #include <gantry/core/error.hpp>
 #include <gantry/device/device.hpp>
-#include <gantry/memory/ipc.hpp>
+#include <gantry/ipc/ipc.hpp>
 #include <gantry/tensor/tensor.hpp>
 
 #include "core/bytes.hpp"

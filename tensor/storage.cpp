@@ -13,6 +13,7 @@
 
 #include "core/address_sanitizer.hpp"
 #include "core/thread_free_list.hpp"
+#include "memory/active_pool.hpp"
 
 namespace gantry {
 
@@ -29,7 +30,10 @@ struct Storage::Impl {
   Impl(const Impl&) = delete;
   Impl& operator=(const Impl&) = delete;
   ~Impl() {
+    if (!deleter && buffer.owner() == nullptr) return;
+    const memory::NoActivePool scope;
     if (deleter) deleter(data);
+    buffer.reset();
   }
 
   void* data = nullptr;

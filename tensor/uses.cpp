@@ -2,10 +2,13 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+
 #include <gantry/core/error.hpp>
 #include <gantry/device/peer.hpp>
 
 #include "kernels/dispatch.hpp"
+#include "kernels/signal_memory.hpp"
 #include "streams/sanitizer/hooks.hpp"
 #include "tensor/check.hpp"
 
@@ -42,6 +45,7 @@ void TensorUses::check(const char* op, const Stream& stream) const {
       kernels::check_sim_operand(stream.device().index, use.tensor.ref());
     }
   }
+  for (const auto& use : peer_uses_) use->check(op, stream);
   if (sanitizer::is_on()) {
     std::vector<sanitizer::Use> operands;
     for (const Use& use : uses_) operands.push_back({use.tensor, use.is_written});
@@ -51,6 +55,23 @@ void TensorUses::check(const char* op, const Stream& stream) const {
 
 void TensorUses::record(const Stream& stream) const {
   for (const Use& use : uses_) use.tensor.record_use(stream);
+  for (const auto& use : peer_uses_) use->record(stream);
+}
+
+bool TensorUses::waits_for_peers() const {
+  return !peer_uses_.empty() || std::ranges::any_of(uses_, [](const Use& use) {
+    return kernels::SignalMemory::contains(use.tensor.storage().data());
+  });
+}
+
+std::string TensorUses::str() const {
+  std::string text;
+  for (const Use& use : uses_) {
+    if (!use.tensor.defined()) continue;
+    text += fmt::format("{}{}{}", text.empty() ? "" : " ", name(use.tensor.dtype()),
+                        use.tensor.sizes().str());
+  }
+  return text;
 }
 
 }  // namespace gantry

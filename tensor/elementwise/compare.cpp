@@ -5,6 +5,7 @@
 #include <gantry/tensor/promote.hpp>
 #include <gantry/tensor/reductions.hpp>
 
+#include "kernels/op_scope.hpp"
 #include "tensor/check.hpp"
 #include "tensor/layout/broadcast.hpp"
 #include "tensor/named_ops.hpp"
@@ -87,6 +88,7 @@ void check_masked_fill(std::string_view op, const Tensor& self, const Tensor& ma
 }  // namespace
 
 Tensor isclose(const Tensor& a, const Tensor& b, double rtol, double atol, bool equal_nan) {
+  const kernels::OpScope scope("isclose");
   check_close_arguments("isclose", a, b, rtol, atol);
   Tensor close = eq(a, b);
   if (equal_nan && is_floating_point(a.dtype())) {
@@ -101,6 +103,7 @@ Tensor isclose(const Tensor& a, const Tensor& b, double rtol, double atol, bool 
 }
 
 bool Tensor::equal(const Tensor& other) const {
+  const kernels::OpScope scope("equal");
   detail::common_device("equal", {{"self", *this}, {"other", other}});
   check_same_dtype("equal", *this, other);
   if (sizes() != other.sizes()) return false;
@@ -108,6 +111,7 @@ bool Tensor::equal(const Tensor& other) const {
 }
 
 bool Tensor::allclose(const Tensor& other, double rtol, double atol, bool equal_nan) const {
+  const kernels::OpScope scope("allclose");
   check_close_arguments("allclose", *this, other, rtol, atol);
   return isclose(other, rtol, atol, equal_nan).all().item<bool>();
 }

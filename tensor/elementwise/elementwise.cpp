@@ -60,6 +60,8 @@ void check_alpha(std::string_view op, DType dtype, const Scalar& alpha, Device d
             op),
         device.str());
   }
+  if (alpha.category() == DTypeCategory::integral && alpha.to<std::int64_t>() == 1) return;
+  detail::check_factor_fits(op, alpha, dtype);
 }
 
 void check_exponent(std::string_view op, DType dtype, const Operand& exponent, Device device) {
@@ -71,6 +73,45 @@ void check_exponent(std::string_view op, DType dtype, const Operand& exponent, D
   // In f32 and f64 an exponent that does not fit becomes infinite.
   if (dtype != DType::f32 && dtype != DType::f64) {
     detail::check_fits(op, exponent.number(), dtype);
+  }
+}
+
+// Throws InvalidArgument for a number whose conversion to the operands' dtype would change the
+// result. The others either keep their value or wrap as the result does.
+void check_numbers(std::string_view name, BinaryOp op, DType dtype, const Operand& a,
+                   const Operand& b) {
+  const bool integral = category(dtype) == DTypeCategory::integral;
+  switch (op) {
+    case BinaryOp::add:
+    case BinaryOp::sub:
+    case BinaryOp::mul:
+    case BinaryOp::div:
+    case BinaryOp::atan2:
+    case BinaryOp::pow:  // a power of a wrapped base is the wrapped power; see check_exponent
+      return;
+    case BinaryOp::minimum:
+    case BinaryOp::maximum:
+      detail::check_operand_fits(name, a, dtype);
+      detail::check_operand_fits(name, b, dtype);
+      return;
+    case BinaryOp::div_trunc:
+    case BinaryOp::div_floor:
+    case BinaryOp::remainder:
+    case BinaryOp::fmod:
+    case BinaryOp::shift_left:
+    case BinaryOp::shift_right:
+      if (!integral) return;
+      detail::check_operand_fits(name, a, dtype);
+      detail::check_operand_fits(name, b, dtype);
+      return;
+    case BinaryOp::bitwise_and:
+    case BinaryOp::bitwise_or:
+    case BinaryOp::bitwise_xor:
+      // -1 stands for all bits.
+      for (const Operand* operand : {&a, &b}) {
+        if (!operand->is_tensor()) detail::check_fits(name, operand->number(), dtype);
+      }
+      return;
   }
 }
 
@@ -89,8 +130,9 @@ bool is_bool(const Operand& operand) {
   if (!call.fits(out, dtype)) return false;
   if (domain == Domain::real && !is_floating_point(dtype)) return false;
   if (domain != Domain::any) check_domain(name, domain, dtype, Device::cpu());
-  if (!is_floating_point(dtype)) check_alpha(name, dtype, alpha, Device::cpu());
+  check_alpha(name, dtype, alpha, Device::cpu());
   if (op == BinaryOp::pow) check_exponent(name, dtype, b, Device::cpu());
+  if (!b.is_tensor()) check_numbers(name, op, dtype, a, b);
   result = call.begin();
   if (b.is_tensor()) {
     kernels::binary_line(op, dtype, call.numel(), call.output_data(), call.self_data(),
@@ -110,6 +152,7 @@ Tensor run(std::string_view name, BinaryOp op, Domain domain, Tensor* out, const
   check_domain(name, domain, compute, plan.device());
   check_alpha(name, compute, alpha, plan.device());
   if (op == BinaryOp::pow) check_exponent(name, compute, b, plan.device());
+  check_numbers(name, op, compute, a, b);
   if (domain == Domain::real && !is_floating_point(compute)) compute = DType::f32;
   plan.set_types(compute, compute);
   kernels::binary(plan.target(), op, plan.output(), plan.input(0), plan.input(1), alpha);

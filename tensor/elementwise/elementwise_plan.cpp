@@ -7,7 +7,6 @@
 #include <gantry/core/error.hpp>
 #include <gantry/tensor/promote.hpp>
 
-#include "kernels/observed_op.hpp"
 #include "tensor/check.hpp"
 #include "tensor/layout/broadcast.hpp"
 #include "tensor/named_ops.hpp"
@@ -20,7 +19,7 @@ namespace gantry::detail {
 
 ElementwisePlan::ElementwisePlan(std::string_view op, Tensor* out,
                                  std::initializer_list<Argument> arguments)
-    : op_(op), out_(out) {
+    : scope_(op), op_(op), out_(out) {
   for (const Argument& argument : arguments) {
     is_condition_[static_cast<std::size_t>(count_)] = argument.is_condition;
     operands_[static_cast<std::size_t>(count_++)] = &argument.operand;
@@ -117,10 +116,7 @@ void ElementwisePlan::set_types(DType compute, DType result) {
   }
 }
 
-kernels::Target ElementwisePlan::target() const {
-  kernels::note_op(op_);
-  return target_of(device_);
-}
+kernels::Target ElementwisePlan::target() const { return target_of(device_); }
 
 kernels::Operand ElementwisePlan::input(int i) const {
   if (!operand(i).is_tensor()) return operand(i).number();

@@ -7,6 +7,7 @@
 #include <gantry/tensor/tensor.hpp>
 
 #include "kernels/elementwise/elementwise.hpp"
+#include "kernels/op_scope.hpp"
 #include "kernels/target.hpp"
 
 namespace gantry::detail {
@@ -63,6 +64,7 @@ class ElementwisePlan {
   void promote(std::initializer_list<Argument> arguments);
   void check_out(DType result) const;
 
+  kernels::OpScope scope_;
   std::string_view op_;
   Tensor* out_;
   int count_ = 0;

@@ -34,6 +34,7 @@ void run_integral_addcmul(detail::ElementwisePlan& plan, const Scalar& value) {
         "addcmul: For integral input tensors, argument value must not be a floating point number.",
         plan.device().str());
   }
+  detail::check_factor_fits("addcmul", value, compute);
   plan.set_types(compute, compute);
   const Tensor product = empty(plan.shape(), {.dtype = compute, .device = plan.device()});
   kernels::binary(plan.target(), kernels::BinaryOp::mul, product.ref(), plan.input(1),
@@ -69,6 +70,7 @@ Tensor run_addc(std::string_view name, TernaryOp op, Tensor* out, const Tensor& 
     run_integral_addcmul(plan, value);
     return plan.finish();
   }
+  detail::check_factor_fits(name, value, compute);
   return run(plan, op, compute, value);
 }
 
@@ -87,6 +89,7 @@ Tensor run_lerp(Tensor* out, const Tensor& start, const Tensor& end, const Opera
   };
   check_same("end", end);
   if (weight.is_tensor() && weight.tensor().dim() > 0) check_same("weight", weight.tensor());
+  if (!weight.is_tensor()) detail::check_factor_fits("lerp", weight.number(), compute);
   return run(plan, TernaryOp::lerp, compute);
 }
 
@@ -176,8 +179,15 @@ void check_choice(std::string_view op, const Operand& operand, DType dtype) {
   if (!operand.is_tensor() && !may_overflow) detail::check_fits(op, operand.number(), dtype);
 }
 
-Tensor run_where(std::string_view name, Tensor* out, const Tensor& condition, const Operand& a,
+// The elements of a condition as bool. In PyTorch, too, bytes serve as conditions.
+Tensor as_condition(const Tensor& condition) {
+  return condition.defined() && condition.dtype() == DType::u8 ? condition.view(DType::bool_)
+                                                               : condition;
+}
+
+Tensor run_where(std::string_view name, Tensor* out, const Tensor& given, const Operand& a,
                  const Operand& b, std::optional<DType> dtype = {}) {
+  const Tensor condition = as_condition(given);
   const Operand test(condition);
   detail::ElementwisePlan plan(name, out, {{"condition", test, true}, {"self", a}, {"other", b}});
   if (condition.dtype() != DType::bool_) {

@@ -10,6 +10,7 @@
 
 #include "kernels/jit/counts.hpp"
 #include "kernels/jit/function.hpp"
+#include "kernels/op_scope.hpp"
 #include "tensor/layout/broadcast.hpp"
 #include "tensor/named_ops.hpp"
 #include "tensor/overlap.hpp"
@@ -122,6 +123,7 @@ void compute(kernels::jit::Function& function, const Call& call, std::span<const
 }  // namespace
 
 std::vector<Tensor> Elementwise::run(std::span<const Operand> operands) const {
+  const kernels::OpScope scope(impl_->function.signature().name);
   const Signature& signature = impl_->function.signature();
   const Call call = plan(signature, {}, operands);
   std::vector<Tensor> outs;
@@ -134,6 +136,7 @@ std::vector<Tensor> Elementwise::run(std::span<const Operand> operands) const {
 }
 
 void Elementwise::run_into(std::span<const Tensor> outs, std::span<const Operand> operands) const {
+  const kernels::OpScope scope(impl_->function.signature().name);
   const Signature& signature = impl_->function.signature();
   if (outs.size() != signature.outputs.size()) {
     throw InvalidArgument(fmt::format("{}: expected {} outputs of '{}', but got {}", kOp,

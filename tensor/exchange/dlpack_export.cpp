@@ -46,8 +46,10 @@ Tensor tensor_of(const FieldsOf<Handle>& fields) {
   return static_cast<const Exported<FieldsOf<Handle>>*>(fields.manager_ctx)->tensor;
 }
 
-dlpack::Place place_of(const Tensor& tensor) {
-  if (tensor.is_cpu()) return {tensor.is_pinned() ? MemoryKind::cuda_host : MemoryKind::cpu, 0};
+dlpack::Place place_of(const Tensor& tensor, const ToDlpackOptions& how) {
+  if (tensor.is_cpu()) {
+    return {how.cuda_host && tensor.is_pinned() ? MemoryKind::cuda_host : MemoryKind::cpu, 0};
+  }
   const bool is_simulated = platform() == Platform::simulated;
   return {is_simulated ? MemoryKind::extension : MemoryKind::cuda, tensor.device().index};
 }
@@ -71,7 +73,8 @@ void order_consumer(const Tensor& self, const std::optional<Stream>& consumer) {
 }
 
 template <class Handle>
-Handle* export_tensor(const Tensor& self, const std::optional<Stream>& consumer) {
+Handle* export_tensor(const Tensor& self, const std::optional<Stream>& consumer,
+                      const ToDlpackOptions& how) {
   detail::check_defined("to_dlpack", "self", self);
   check_consumer(self, consumer);
   auto exported = std::make_unique<Exported<FieldsOf<Handle>>>();
@@ -85,7 +88,7 @@ Handle* export_tensor(const Tensor& self, const std::optional<Stream>& consumer)
     fields.version = dlpack::kVersion;
   }
   fields.dl_tensor = {.data = self.numel() == 0 ? nullptr : self.data(),
-                      .device = place_of(self),
+                      .device = place_of(self, how),
                       .ndim = self.dim(),
                       .dtype = {detail::type_code(self.dtype()),
                                 static_cast<std::uint8_t>(8 * self.element_size()), 1},
@@ -98,12 +101,14 @@ Handle* export_tensor(const Tensor& self, const std::optional<Stream>& consumer)
 
 }  // namespace
 
-DLManagedTensorVersioned* to_dlpack(const Tensor& self, const std::optional<Stream>& consumer) {
-  return export_tensor<DLManagedTensorVersioned>(self, consumer);
+DLManagedTensorVersioned* to_dlpack(const Tensor& self, const std::optional<Stream>& consumer,
+                                    const ToDlpackOptions& how) {
+  return export_tensor<DLManagedTensorVersioned>(self, consumer, how);
 }
 
-DLManagedTensor* to_dlpack_unversioned(const Tensor& self, const std::optional<Stream>& consumer) {
-  return export_tensor<DLManagedTensor>(self, consumer);
+DLManagedTensor* to_dlpack_unversioned(const Tensor& self, const std::optional<Stream>& consumer,
+                                       const ToDlpackOptions& how) {
+  return export_tensor<DLManagedTensor>(self, consumer, how);
 }
 
 namespace detail {

@@ -1,5 +1,8 @@
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
 #include <memory>
 #include <optional>
 #include <span>
@@ -10,10 +13,15 @@
 #include <gantry/device/device.hpp>
 #include <gantry/extend/driver.hpp>
 #include <gantry/tensor/dlpack.hpp>
+#include <gantry/tensor/factories.hpp>
 
+#include "kernels/layout/copy.hpp"
+#include "kernels/op_scope.hpp"
+#include "memory/active_pool.hpp"
 #include "tensor/check.hpp"
 #include "tensor/exchange/dlpack_export.hpp"
 #include "tensor/layout/stride_algebra.hpp"
+#include "tensor/target_of.hpp"
 
 namespace gantry {
 
@@ -32,6 +40,7 @@ Owner own(Handle* exported) {
   }
   return Owner(exported, [](void* pointer) {
     auto* const handle = static_cast<Handle*>(pointer);
+    const memory::NoActivePool scope;
     if (const auto deleter = dlpack::fields(*handle).deleter; deleter != nullptr) deleter(handle);
   });
 }
@@ -88,7 +97,28 @@ void check_address(const void* data, Device device) {
       device.str());
 }
 
-void* first_element(const dlpack::Array& array, DType dtype, Device device) {
+// A foreign array, checked.
+struct Layout {
+  DType dtype;
+  Device device;
+  Shape sizes;
+  Dims strides;
+  std::int64_t numel = 0;
+  std::uintptr_t address = 0;  // of the first element, if there is one
+};
+
+// The strides of an array. Those of dims that no element leaves mean nothing, whatever they are.
+Dims strides_of(const dlpack::Array& array, const Shape& sizes, std::int64_t numel) {
+  const Dims dense = detail::contiguous_strides(sizes);
+  if (array.strides == nullptr) return dense;
+  Dims strides = dims_of(array, array.strides, "strides");
+  for (int d = 0; d < sizes.size(); ++d) {
+    if (strides[d] < 0 && (sizes[d] == 1 || numel == 0)) strides[d] = dense[d];
+  }
+  return strides;
+}
+
+std::uintptr_t first_element(const dlpack::Array& array) {
   if (array.data == nullptr) {
     throw InvalidArgument("from_dlpack: expected memory for the elements, but got a null pointer");
   }
@@ -99,34 +129,97 @@ void* first_element(const dlpack::Array& array, DType dtype, Device device) {
                     "{} bytes",
                     array.byte_offset));
   }
-  if (address % element_size(dtype) != 0) {
-    throw InvalidArgument(
-        fmt::format("from_dlpack: expected elements at a multiple of {} bytes, "
-                    "but got address {:#x}",
-                    element_size(dtype), address));
-  }
-  auto* const data = reinterpret_cast<void*>(address);
-  check_address(data, device);
-  return data;
+  return address;
 }
 
-Tensor tensor_on(const dlpack::Array& array, Owner owner) {
-  const DType dtype = dtype_of_array(array);
-  const Device device = device_of_array(array);
-  const Shape sizes = dims_of(array, array.shape, "a shape");
-  detail::check_sizes("from_dlpack", sizes);
-  static_cast<void>(detail::checked_numel("from_dlpack", sizes));
-  const Dims strides = array.strides == nullptr ? detail::contiguous_strides(sizes)
-                                                : dims_of(array, array.strides, "strides");
+Layout layout_of(const dlpack::Array& array) {
+  Layout layout;
+  layout.dtype = dtype_of_array(array);
+  layout.device = device_of_array(array);
+  layout.sizes = dims_of(array, array.shape, "a shape");
+  detail::check_sizes("from_dlpack", layout.sizes);
+  layout.numel = detail::checked_numel("from_dlpack", layout.sizes);
+  layout.strides = strides_of(array, layout.sizes, layout.numel);
+  if (layout.numel > 0) layout.address = first_element(array);
+  return layout;
+}
+
+Tensor share(const Layout& layout, Owner owner) {
+  const auto& [dtype, device, sizes, strides, numel, address] = layout;
+  for (const std::int64_t stride : strides) {
+    if (stride >= 0) continue;
+    throw ShapeError(
+        fmt::format("from_dlpack: Negative strides are not supported at the moment, got strides: "
+                    "{}; pass {{.copy = true}}",
+                    strides.str()));
+  }
   detail::check_layout("from_dlpack", sizes, strides, 0, dtype,
                        static_cast<std::size_t>(INT64_MAX));
   const std::int64_t extent = detail::checked_extent("from_dlpack", sizes, strides, dtype);
-  void* const data = extent == 0 ? nullptr : first_element(array, dtype, device);
+  if (address % element_size(dtype) != 0) {
+    throw InvalidArgument(
+        fmt::format("from_dlpack: expected elements at a multiple of {} bytes, but got address "
+                    "{:#x}; pass {{.copy = true}}",
+                    element_size(dtype), address));
+  }
+  auto* const data = reinterpret_cast<void*>(address);
+  if (extent > 0) check_address(data, device);
   // The owner leaves with the function, so it needs no call.
   const Storage storage =
       Storage::foreign(data, static_cast<std::size_t>(extent) * element_size(dtype), device,
                        [owner = std::move(owner)](void*) {});
   return Tensor::from_storage(storage, sizes, strides, 0, dtype);
+}
+
+// Throws unless all elements are at addresses of `layout.device`.
+void check_reach(const Layout& layout) {
+  const auto width = static_cast<__int128>(element_size(layout.dtype));
+  __int128 first = layout.address;
+  __int128 last = first + width - 1;
+  bool is_possible = true;
+  for (int d = 0; d < layout.sizes.size(); ++d) {
+    const __int128 steps = (layout.sizes[d] - 1) * static_cast<__int128>(layout.strides[d]);
+    is_possible = is_possible && steps >= -INT64_MAX && steps <= INT64_MAX;
+    if (is_possible) (steps < 0 ? first : last) += steps * width;
+  }
+  if (!is_possible || first <= 0 || last > INT64_MAX) {
+    throw ShapeError(fmt::format(
+        "from_dlpack: expected elements within the memory, but got sizes {} and strides "
+        "{}",
+        layout.sizes.str(), layout.strides.str()));
+  }
+  const auto pointer = [](__int128 address) {
+    return reinterpret_cast<const void*>(static_cast<std::uintptr_t>(address));
+  };
+  check_address(pointer(first), layout.device);
+  check_address(pointer(last), layout.device);
+}
+
+// A copy of the elements. Misaligned ones are copied byte by byte.
+Tensor copy_of(const Layout& layout) {
+  const kernels::OpScope scope("from_dlpack");
+  if (layout.numel > 0) check_reach(layout);
+  const Tensor result = empty(layout.sizes, {.dtype = layout.dtype, .device = layout.device});
+  if (layout.numel == 0) return result;
+  const auto width = static_cast<std::int64_t>(element_size(layout.dtype));
+  TensorRef to = result.ref();
+  TensorRef from = to;
+  from.data = reinterpret_cast<void*>(layout.address);
+  std::copy(layout.strides.begin(), layout.strides.end(), from.strides);
+  if (layout.address % static_cast<std::uintptr_t>(width) == 0) {
+    kernels::copy(detail::target_of(result), to, from);
+    return result;
+  }
+  for (TensorRef* const ref : {&to, &from}) {
+    ref->dtype = DType::u8;
+    for (int d = 0; d < ref->ndim; ++d) ref->strides[d] *= width;
+  }
+  for (std::int64_t byte = 0; byte < width; ++byte) {
+    kernels::copy(detail::target_of(result), to, from);
+    to.data = static_cast<std::byte*>(to.data) + 1;
+    from.data = static_cast<std::byte*>(from.data) + 1;
+  }
+  return result;
 }
 
 void check_version(const dlpack::ManagedVersioned& fields) {
@@ -152,10 +245,12 @@ Tensor import_array(Handle* exported, const FromDlpackOptions& how) {
         "from_dlpack: expected memory that may be written, but got a read-only array; pass "
         "{.copy = true}");
   }
-  Tensor tensor = detail::exported_tensor(fields);
-  if (!tensor.defined()) tensor = tensor_on(fields.dl_tensor, owner);
-  if (!how.copy) return tensor;
-  const Tensor copy = tensor.clone();
+  const Tensor own_tensor = detail::exported_tensor(fields);
+  if (!how.copy) {
+    return own_tensor.defined() ? own_tensor : share(layout_of(fields.dl_tensor), owner);
+  }
+  const Tensor copy =
+      own_tensor.defined() ? own_tensor.clone() : copy_of(layout_of(fields.dl_tensor));
   if (copy.is_cuda()) Stream::current(copy.device()).synchronize();
   return copy;
 }

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <array>
+#include <bit>
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -24,37 +25,51 @@ constexpr std::size_t kAlignment = 64;  // of the elements in the file
 // NumPy leaves room to write a larger size in place: the digits of 2^64 and a sign.
 constexpr std::size_t kSpareDigits = 21;
 
+// The spellings of a type that NumPy reads. A code may follow a byte order, a name may not.
 struct Name {
   DType dtype;
-  std::string_view text;  ///< without the byte order
+  std::string_view code;
+  std::string_view character;
+  std::string_view name;
 };
-constexpr std::array<Name, 9> kNames{{{DType::bool_, "b1"},
-                                      {DType::u8, "u1"},
-                                      {DType::i8, "i1"},
-                                      {DType::i16, "i2"},
-                                      {DType::i32, "i4"},
-                                      {DType::i64, "i8"},
-                                      {DType::f16, "f2"},
-                                      {DType::f32, "f4"},
-                                      {DType::f64, "f8"}}};
+constexpr std::array<Name, 9> kNames{{{DType::bool_, "b1", "?", "bool"},
+                                      {DType::u8, "u1", "B", "uint8"},
+                                      {DType::i8, "i1", "b", "int8"},
+                                      {DType::i16, "i2", "h", "int16"},
+                                      {DType::i32, "i4", "i", "int32"},
+                                      {DType::i64, "i8", "q", "int64"},
+                                      {DType::f16, "f2", "e", "float16"},
+                                      {DType::f32, "f4", "f", "float32"},
+                                      {DType::f64, "f8", "d", "float64"}}};
 
-// Sets dtype and byte order.
-void read_type(const ByteSource& source, const NpyDict& dict, NpyHeader& header) {
-  const std::string_view descr = dict.descr;
-  if (!dict.is_structured && descr.size() == 3 && std::string_view("<>|").find(descr[0]) != 3) {
-    for (const Name& name : kNames) {
-      const bool has_order = element_size(name.dtype) > 1;
-      if (descr.substr(1) != name.text || (has_order && descr[0] == '|')) continue;
-      header.dtype = name.dtype;
-      header.big_endian = has_order && descr[0] == '>';
-      return;
-    }
+// Byte orders: little, big, this machine's, and none.
+constexpr std::string_view kByteOrders = "<>=|";
+
+// Sets dtype and byte order. False for a type that gantry does not have.
+bool set_type(std::string_view descr, NpyHeader& header) {
+  const bool gives_order = !descr.empty() && kByteOrders.find(descr[0]) != descr.npos;
+  const char order = gives_order ? descr[0] : '=';
+  const std::string_view type = descr.substr(gives_order ? 1 : 0);
+  for (const Name& name : kNames) {
+    if (type != name.code && type != name.character && (gives_order || type != name.name)) continue;
+    const bool has_order = element_size(name.dtype) > 1;
+    if (has_order && order == '|') return false;
+    const bool is_big = order == '>' || (order == '=' && std::endian::native == std::endian::big);
+    header.dtype = name.dtype;
+    header.big_endian = has_order && is_big;
+    return true;
   }
+  return false;
+}
+
+void read_type(const ByteSource& source, const NpyDict& dict, NpyHeader& header) {
+  if (!dict.is_structured && set_type(dict.descr, header)) return;
   source.fail<DTypeError>(fmt::format(
       "expected a type that gantry has (b1, u1, i1, i2, i4, i8, f2, f4, f8), but got {}",
       dict.is_structured
           ? "a structured one"
-          : fmt::format("'{}'", escape_control_characters(descr.substr(0, kShownDescr)))));
+          : fmt::format("'{}'", escape_control_characters(
+                                    std::string_view(dict.descr).substr(0, kShownDescr)))));
 }
 
 // The bytes of the elements, or nothing if they are more than any file has.
@@ -135,7 +150,7 @@ NpyHeader read_npy_header(const ByteSource& source) {
 std::string npy_header(DType dtype, bool fortran_order, const Shape& sizes) {
   std::string_view type;
   for (const Name& name : kNames) {
-    if (name.dtype == dtype) type = name.text;
+    if (name.dtype == dtype) type = name.code;
   }
   std::string shape = "(";
   for (int d = 0; d < sizes.size(); ++d) {

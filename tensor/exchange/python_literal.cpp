@@ -75,7 +75,7 @@ class Parser {
       skip_space();
       if (at_ == text_.size()) fail("the end of a list");
       const char next = text_[at_];
-      if (next == '\'' || next == '"') {
+      if (starts_string()) {
         static_cast<void>(string("a string"));
         continue;
       }
@@ -85,9 +85,17 @@ class Parser {
     } while (depth > 0);
   }
 
+  // Python 2 writes u'<f4'.
+  [[nodiscard]] bool starts_string() const {
+    const std::string_view rest = text_.substr(at_);
+    const std::string_view quoted = rest.starts_with('u') ? rest.substr(1) : rest;
+    return quoted.starts_with('\'') || quoted.starts_with('"');
+  }
+
   std::string string(const char* expected) {
     skip_space();
-    if (at_ == text_.size() || (text_[at_] != '\'' && text_[at_] != '"')) fail(expected);
+    if (!starts_string()) fail(expected);
+    if (text_[at_] == 'u') ++at_;
     const std::size_t end = text_.find(text_[at_], at_ + 1);
     if (end == text_.npos) fail("a string that ends");
     const std::string_view value = text_.substr(at_ + 1, end - at_ - 1);

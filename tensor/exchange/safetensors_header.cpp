@@ -54,18 +54,6 @@ std::string shown(std::string_view name) {
   return fmt::format("'{}'", escape_control_characters(name.substr(0, kShownCharacters)));
 }
 
-// The bytes of a tensor by its type and shape, or nothing if the type is unknown, if the elements
-// end within a byte, or if there are more than any file has.
-std::optional<std::uint64_t> expected_bytes(const std::vector<std::int64_t>& sizes,
-                                            std::uint64_t bits) {
-  if (std::find(sizes.begin(), sizes.end(), 0) != sizes.end()) return 0;
-  for (const std::int64_t size : sizes) {
-    if (__builtin_mul_overflow(bits, static_cast<std::uint64_t>(size), &bits)) return std::nullopt;
-  }
-  if (bits % 8 != 0) return std::nullopt;
-  return bits / 8;
-}
-
 SafetensorsPlace place_of(const ByteSource& source, const std::string& name, StoredTensor& stored) {
   SafetensorsPlace place;
   const std::uint64_t bits = safetensors_bits(stored.dtype, place.entry.dtype);
@@ -77,7 +65,7 @@ SafetensorsPlace place_of(const ByteSource& source, const std::string& name, Sto
     source.fail(fmt::format("expected data_offsets in order for {}, but got [{}, {}]", shown(name),
                             stored.begin, stored.end));
   }
-  const auto bytes = expected_bytes(stored.sizes, bits);
+  const auto bytes = safetensors_bytes(stored.sizes, bits);
   if (bytes != stored.end - stored.begin) {
     source.fail(fmt::format("expected {} bytes for {} by its type and shape, but got {}",
                             bytes ? std::to_string(*bytes) : "a number of whole", shown(name),
@@ -152,12 +140,6 @@ SafetensorsHeader read_safetensors_header(const ByteSource& source) {
   return header;
 }
 
-std::string_view safetensors_name(DType dtype) {
-  const auto* const type = std::find_if(kTypes.begin(), kTypes.end(),
-                                        [&](const Type& one) { return one.dtype == dtype; });
-  return type->name;
-}
-
 std::uint64_t safetensors_bits(std::string_view name, std::optional<DType>& dtype) {
   for (const Type& type : kTypes) {
     if (type.name != name) continue;
@@ -167,17 +149,38 @@ std::uint64_t safetensors_bits(std::string_view name, std::optional<DType>& dtyp
   return 0;
 }
 
-std::vector<std::string> safetensors_order(const NamedTensors& tensors) {
-  std::vector<std::string> order;
-  for (const Type& type : kTypes) {
-    for (const auto& [name, tensor] : tensors) {
-      if (type.dtype == tensor.dtype()) order.push_back(name);
-    }
+std::optional<std::uint64_t> safetensors_bytes(const std::vector<std::int64_t>& sizes,
+                                               std::uint64_t bits) {
+  if (std::find(sizes.begin(), sizes.end(), 0) != sizes.end()) return 0;
+  for (const std::int64_t size : sizes) {
+    if (__builtin_mul_overflow(bits, static_cast<std::uint64_t>(size), &bits)) return std::nullopt;
   }
-  return order;
+  if (bits % 8 != 0) return std::nullopt;
+  return bits / 8;
 }
 
-std::string safetensors_header(const NamedTensors& tensors, const std::vector<std::string>& order,
+std::vector<SafetensorsItem> safetensors_items(const NamedTensors& tensors,
+                                               std::span<const SafetensorsBytes> bytes) {
+  std::vector<SafetensorsItem> items;
+  for (const Type& type : kTypes) {
+    const auto first = static_cast<std::ptrdiff_t>(items.size());
+    for (const auto& [name, tensor] : tensors) {
+      if (type.dtype == tensor.dtype()) {
+        items.push_back({name, type.name, tensor.sizes().vec(), &tensor});
+      }
+    }
+    for (const SafetensorsBytes& one : bytes) {
+      if (type.name == one.dtype_name) {
+        items.push_back({one.name, type.name, one.sizes, &one.bytes});
+      }
+    }
+    std::sort(items.begin() + first, items.end(),
+              [](const SafetensorsItem& a, const SafetensorsItem& b) { return a.name < b.name; });
+  }
+  return items;
+}
+
+std::string safetensors_header(std::span<const SafetensorsItem> items,
                                const SafetensorsMetadata& metadata) {
   Json root = Json::object();
   if (!metadata.empty()) {
@@ -185,12 +188,12 @@ std::string safetensors_header(const NamedTensors& tensors, const std::vector<st
     root.append(std::string(kMetadataName), Json(std::move(texts)));
   }
   std::uint64_t end = 0;
-  for (const std::string& name : order) {
-    const Tensor& tensor = tensors.find(name)->second;
-    const std::uint64_t begin = std::exchange(end, end + tensor.nbytes());
-    root.append(name, Json::object({{"dtype", safetensors_name(tensor.dtype())},
-                                    {"shape", tensor.sizes().vec()},
-                                    {"data_offsets", Json::array({begin, end})}}));
+  for (const SafetensorsItem& item : items) {
+    const std::uint64_t begin = std::exchange(end, end + item.tensor->nbytes());
+    root.append(std::string(item.name),
+                Json::object({{"dtype", item.dtype_name},
+                              {"shape", item.sizes},
+                              {"data_offsets", Json::array({begin, end})}}));
   }
   std::string text = root.dump();
   text.append((kLengthBytes - text.size() % kLengthBytes) % kLengthBytes, ' ');

@@ -3,6 +3,8 @@
 
 #include <cstdint>
 #include <map>
+#include <optional>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -32,16 +34,28 @@ struct SafetensorsHeader {
 // Reads and checks the header. Throws: Error with the source's name.
 [[nodiscard]] SafetensorsHeader read_safetensors_header(const ByteSource& source);
 
-// The name of a dtype in the format.
-[[nodiscard]] std::string_view safetensors_name(DType dtype);
 // Bits per element of a type of the format, or 0. Sets `dtype` if gantry has it.
 [[nodiscard]] std::uint64_t safetensors_bits(std::string_view name, std::optional<DType>& dtype);
 
-// The order of the elements in a file: by alignment, then by name.
-[[nodiscard]] std::vector<std::string> safetensors_order(const NamedTensors& tensors);
+// The bytes of a tensor by its shape and the bits of an element, or nothing if the elements end
+// within a byte or if there are more than any file has.
+[[nodiscard]] std::optional<std::uint64_t> safetensors_bytes(const std::vector<std::int64_t>& sizes,
+                                                             std::uint64_t bits);
+
+// A tensor to write. Its elements are those of `tensor`.
+struct SafetensorsItem {
+  std::string_view name;
+  std::string_view dtype_name;
+  std::vector<std::int64_t> sizes;
+  const Tensor* tensor = nullptr;
+};
+
+// The items in the order of a file: by alignment, then by name. Precondition: the types are of the
+// format.
+[[nodiscard]] std::vector<SafetensorsItem> safetensors_items(
+    const NamedTensors& tensors, std::span<const SafetensorsBytes> bytes);
 // The length and the header. Throws: Error if it is too large.
-[[nodiscard]] std::string safetensors_header(const NamedTensors& tensors,
-                                             const std::vector<std::string>& order,
+[[nodiscard]] std::string safetensors_header(std::span<const SafetensorsItem> items,
                                              const SafetensorsMetadata& metadata);
 
 }  // namespace gantry::detail

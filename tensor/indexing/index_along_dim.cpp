@@ -87,9 +87,11 @@ void check_alpha(const Tensor& self, const Scalar& alpha) {
 
 void run_add(const Tensor& self, int axis, const Tensor& index, const Tensor& source,
              const Scalar& alpha) {
-  const bool scales = alpha.category() == DTypeCategory::floating ? alpha.to<double>() != 1
-                                                                  : alpha.to<std::int64_t>() != 1;
-  run_slices({"index_add"}, self, axis, index, scales ? mul(source, alpha) : source,
+  // A sum of bools is an or, which a factor other than zero does not change.
+  const Scalar factor = self.dtype() == DType::bool_ ? Scalar(alpha.to<bool>()) : alpha;
+  const bool scales = factor.category() == DTypeCategory::floating ? factor.to<double>() != 1
+                                                                   : factor.to<std::int64_t>() != 1;
+  run_slices({"index_add"}, self, axis, index, scales ? mul(source, factor) : source,
              ScatterMode::add);
 }
 

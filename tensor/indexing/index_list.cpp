@@ -200,7 +200,8 @@ class Planner {
 void check_index_tensor(std::string_view op, const Tensor& index, Device device) {
   check_defined(op, "index", index);
   const DType dtype = index.dtype();
-  if (dtype != DType::i64 && dtype != DType::i32 && !Planner::is_mask(index)) {
+  const bool is_number = index.dim() == 0 && (dtype == DType::i16 || dtype == DType::i8);
+  if (dtype != DType::i64 && dtype != DType::i32 && !is_number && !Planner::is_mask(index)) {
     throw IndexError(
         fmt::format("{}: tensors used as indices must be long, int, byte or bool tensors, but got "
                     "{}",

@@ -75,6 +75,13 @@ void check_scattered_dtype(const Tensor& self, const Operand& value) {
   }
 }
 
+// Adds a number, or a 0-dim tensor, to all elements. A number is written as an element is.
+void add_number(Tensor& place, const Operand& value) {
+  if (!value.is_tensor()) detail::check_fits(kWrite, value.number(), place.dtype());
+  const bool is_or = !value.is_tensor() && place.dtype() == DType::bool_;
+  detail::add_as(kWrite, place, place, is_or ? Operand(value.number().to<bool>()) : value);
+}
+
 // Throws unless `value` broadcasts to `sizes`.
 void check_scattered_shape(const Tensor& self, const Shape& sizes, const Operand& value) {
   if (!value.is_tensor()) return;
@@ -232,7 +239,7 @@ void IndexPlan::write_view(const ViewPlan& view, const Operand& value, bool accu
   Tensor place = viewed(view);
   if (is_number(value)) {
     if (accumulate) {
-      detail::add_as(kWrite, place, place, value);
+      add_number(place, value);
     } else {
       place.fill_as(kWrite, value);
     }

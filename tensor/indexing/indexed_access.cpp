@@ -239,7 +239,15 @@ GatherPlan plan_gather(std::string_view op, ParsedIndices parsed, Device device)
 
 void move_indices(GatherPlan& plan, Device device) {
   for (IndexedDims& dims : plan.indices) {
-    if (dims.is_moved) dims.index = dims.index.to(device);
+    if (!dims.is_moved || dims.index.device() == device) continue;
+    if (!dims.index.is_cpu() || dims.index.numel() == 0) {
+      dims.index = dims.index.to(device);
+      continue;
+    }
+    // The host need not wait for the copy of a copy.
+    const Tensor staged = empty(dims.index.sizes(), {.dtype = dims.index.dtype(), .pinned = true});
+    staged.copy_(dims.index);
+    dims.index = staged.to(device, {.non_blocking = true});
   }
 }
 

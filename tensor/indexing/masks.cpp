@@ -25,9 +25,18 @@ void check_mask(std::string_view text, const Tensor& mask) {
                    mask.device().str());
 }
 
-Tensor run_nonzero(const char* op, const Tensor& self) {
+Tensor run_nonzero(const char* op, const Tensor& self, const Tensor* out = nullptr) {
   detail::check_defined(op, "self", self);
+  if (out != nullptr) {
+    detail::common_device(op, {{"out", *out, detail::Role::output}, {"self", self}});
+  }
   const detail::MaskCount count = detail::count_mask(self);
+  if (out != nullptr) {
+    detail::check_index_out(op, *out, DType::i64, {count.found, self.dim()}, {&self});
+    kernels::write_coordinates(detail::target_of(*out), out->ref(), self.ref(),
+                               count.selection.ref(), count.found);
+    return *out;
+  }
   // The columns are contiguous: neighbouring threads write neighbouring elements.
   const Tensor columns =
       empty({self.dim(), count.found}, {.dtype = DType::i64, .device = self.device()});
@@ -66,6 +75,10 @@ Tensor run_masked_select(const Tensor* out, const Tensor& self, const Tensor& ma
 }  // namespace
 
 Tensor nonzero(const Tensor& self) { return run_nonzero("nonzero", self); }
+Tensor& nonzero_out(Tensor& out, const Tensor& self) {
+  run_nonzero("nonzero", self, &out);
+  return out;
+}
 Tensor argwhere(const Tensor& self) { return run_nonzero("argwhere", self); }
 std::vector<Tensor> nonzero_numpy(const Tensor& self) { return run_columns("nonzero_numpy", self); }
 std::vector<Tensor> where(const Tensor& condition) { return run_columns("where", condition); }

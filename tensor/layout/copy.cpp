@@ -6,6 +6,7 @@
 #include <gantry/tensor/tensor.hpp>
 
 #include "kernels/layout/copy.hpp"
+#include "kernels/op_scope.hpp"
 #include "tensor/check.hpp"
 #include "tensor/layout/broadcast.hpp"
 #include "tensor/layout/copy_between.hpp"
@@ -35,6 +36,7 @@ Tensor& Tensor::copy_(const Tensor& source, CopyOptions how) const {
 }
 
 Tensor& Tensor::copy_as(std::string_view op, const Tensor& source, CopyOptions how) const {
+  const kernels::OpScope scope("copy");
   detail::check_defined(op, "self", *this);
   detail::check_defined(op, "source", source);
   detail::check_out_shape(op, *this,
@@ -63,6 +65,7 @@ Tensor Tensor::to(const TensorOptions& options, ToOptions how) const {
   detail::check_pinned("to", target_device, options.pinned);
   const bool pins = options.pinned && !is_pinned();
   if (!how.copy && !pins && target_dtype == dtype() && target_device == device()) return *this;
+  const kernels::OpScope scope("to");
   const bool to_pinned =
       options.pinned || (how.non_blocking && target_device.is_cpu() && is_cuda());
   Tensor result =
@@ -85,6 +88,7 @@ Tensor Tensor::contiguous() const {
 }
 
 Tensor Tensor::clone() const {
+  const kernels::OpScope scope("clone");
   detail::check_defined("clone", "self", *this);
   Tensor result = empty(sizes(), options());
   result.copy_(*this);
@@ -92,6 +96,7 @@ Tensor Tensor::clone() const {
 }
 
 Tensor Tensor::pin_memory() const {
+  const kernels::OpScope scope("pin_memory");
   detail::check_defined("pin_memory", "self", *this);
   if (is_pinned()) return *this;
   if (!is_cpu()) {
@@ -118,6 +123,7 @@ Tensor& Tensor::zero_() const { return fill_as("zero_", 0); }
 Tensor& Tensor::fill_(const Operand& value) const { return fill_as("fill_", value); }
 
 Tensor& Tensor::fill_as(std::string_view op, const Operand& value) const {
+  const kernels::OpScope scope(op);
   detail::check_defined(op, "self", *this);
   detail::check_defined(op, "value", value);
   detail::check_writable(op, *this);

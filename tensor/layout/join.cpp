@@ -7,6 +7,7 @@
 #include <gantry/tensor/rearrangements.hpp>
 #include <gantry/tensor/shape_ops.hpp>
 
+#include "kernels/op_scope.hpp"
 #include "tensor/check.hpp"
 #include "tensor/destination.hpp"
 #include "tensor/layout/broadcast.hpp"
@@ -70,6 +71,7 @@ Shape joined_shape(std::string_view op, const std::vector<Tensor>& tensors, int 
 
 Tensor join(std::string_view op, const std::vector<Tensor>& tensors, int dim,
             Tensor* out = nullptr) {
+  const kernels::OpScope scope(op);
   check_list(op, tensors);
   const Device device = detail::common_device(op, tensors);
   int at = 0;
@@ -95,6 +97,7 @@ Tensor join(std::string_view op, const std::vector<Tensor>& tensors, int dim,
 namespace {
 
 Tensor run_stack(const std::vector<Tensor>& tensors, int dim, Tensor* out) {
+  const kernels::OpScope scope("stack");
   check_list("stack", tensors);
   detail::common_device("stack", tensors);
   const Shape& shape = tensors[0].sizes();
@@ -115,6 +118,7 @@ Tensor run_stack(const std::vector<Tensor>& tensors, int dim, Tensor* out) {
 }
 
 Tensor run_hstack(const std::vector<Tensor>& tensors, Tensor* out) {
+  const kernels::OpScope scope("hstack");
   check_list("hstack", tensors);
   detail::common_device("hstack", tensors);
   std::vector<Tensor> pieces;
@@ -125,6 +129,7 @@ Tensor run_hstack(const std::vector<Tensor>& tensors, Tensor* out) {
 }
 
 Tensor run_vstack(const std::vector<Tensor>& tensors, Tensor* out) {
+  const kernels::OpScope scope("vstack");
   check_list("vstack", tensors);
   detail::common_device("vstack", tensors);
   std::vector<Tensor> pieces;
@@ -135,6 +140,7 @@ Tensor run_vstack(const std::vector<Tensor>& tensors, Tensor* out) {
 }
 
 Tensor run_dstack(const std::vector<Tensor>& tensors, Tensor* out) {
+  const kernels::OpScope scope("dstack");
   check_list("dstack", tensors);
   detail::common_device("dstack", tensors);
   std::vector<Tensor> pieces;
@@ -143,6 +149,7 @@ Tensor run_dstack(const std::vector<Tensor>& tensors, Tensor* out) {
 }
 
 Tensor run_column_stack(const std::vector<Tensor>& tensors, Tensor* out) {
+  const kernels::OpScope scope("column_stack");
   check_list("column_stack", tensors);
   detail::common_device("column_stack", tensors);
   std::vector<Tensor> pieces;
@@ -181,6 +188,7 @@ Tensor& stack_out(Tensor& out, const std::vector<Tensor>& tensors, int dim) {
 }
 
 Tensor block_diag(const std::vector<Tensor>& tensors) {
+  const kernels::OpScope scope("block_diag");
   check_list("block_diag", tensors);
   const Device device = detail::common_device("block_diag", tensors);
   std::vector<Tensor> blocks;

@@ -7,6 +7,7 @@
 #include <gantry/tensor/shape_ops.hpp>
 
 #include "kernels/layout/copy.hpp"
+#include "kernels/op_scope.hpp"
 #include "tensor/check.hpp"
 #include "tensor/layout/stride_algebra.hpp"
 #include "tensor/target_of.hpp"
@@ -15,6 +16,7 @@
 namespace gantry {
 
 Tensor Tensor::flip(const Axes& axes) const {
+  const kernels::OpScope scope("flip");
   detail::check_defined("flip", "self", *this);
   const Dims dims = axes.all() ? Dims{} : detail::wrap_dims("flip", axes, *this);
   Tensor result = empty(sizes(), options());
@@ -56,6 +58,7 @@ Tensor as_three_dims(const Tensor& self, int dim) {
 }  // namespace
 
 Tensor Tensor::roll(const Axes& shifts, const Axes& axes) const {
+  const kernels::OpScope scope("roll");
   detail::check_defined("roll", "self", *this);
   const Dims& amounts = shifts.dims();
   if (amounts.empty()) throw InvalidArgument("roll: `shifts` required", device().str());
@@ -86,6 +89,7 @@ std::int64_t checked_contiguous(std::string_view op, const Shape& sizes, DType d
 }
 
 Tensor repeat_as(std::string_view op, const Tensor& self, const Dims& repeats) {
+  const kernels::OpScope scope(op);
   detail::check_defined(op, "self", self);
   if (repeats.size() < self.dim()) {
     throw ShapeError(
@@ -133,6 +137,7 @@ Tensor Tensor::tile(const Dims& repeats) const {
 }
 
 Tensor repeat_interleave(const Tensor& self, std::int64_t repeats, std::optional<int> dim) {
+  const kernels::OpScope scope("repeat_interleave");
   detail::check_defined("repeat_interleave", "self", self);
   if (repeats < 0) {
     throw InvalidArgument(

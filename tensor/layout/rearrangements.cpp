@@ -6,6 +6,7 @@
 
 #include <gantry/core/error.hpp>
 
+#include "kernels/op_scope.hpp"
 #include "tensor/check.hpp"
 #include "tensor/same_device.hpp"
 
@@ -63,6 +64,7 @@ std::vector<Tensor> meshgrid(const std::vector<Tensor>& tensors, std::string_vie
 }
 
 Tensor rot90(const Tensor& self, std::int64_t k, const Axes& dims) {
+  const kernels::OpScope scope("rot90");
   detail::check_defined("rot90", "self", self);
   if (dims.dims().size() != 2) {
     throw InvalidArgument(fmt::format("rot90: expected total rotation dims == 2, but got dims = {}",
@@ -90,6 +92,7 @@ Tensor rot90(const Tensor& self, std::int64_t k, const Axes& dims) {
 }
 
 Tensor fliplr(const Tensor& self) {
+  const kernels::OpScope scope("fliplr");
   detail::check_defined("fliplr", "self", self);
   if (self.dim() < 2) {
     throw ShapeError("fliplr: Input must be >= 2-d.", self.device().str());
@@ -98,6 +101,7 @@ Tensor fliplr(const Tensor& self) {
 }
 
 Tensor flipud(const Tensor& self) {
+  const kernels::OpScope scope("flipud");
   detail::check_defined("flipud", "self", self);
   if (self.dim() < 1) {
     throw ShapeError("flipud: Input must be >= 1-d.", self.device().str());

@@ -11,6 +11,7 @@
 #include <gantry/tensor/promote.hpp>
 
 #include "kernels/linalg/gemm.hpp"
+#include "kernels/op_scope.hpp"
 #include "tensor/check.hpp"
 #include "tensor/destination.hpp"
 #include "tensor/layout/broadcast.hpp"
@@ -62,6 +63,7 @@ Tensor run_tensordot(std::string_view op, const Tensor& a, const Tensor& b, cons
 }  // namespace
 
 Tensor tensordot(const Tensor& a, const Tensor& b, const Dims& dims_a, const Dims& dims_b) {
+  const kernels::OpScope scope("tensordot");
   check_pair("tensordot", a, b);
   if (dims_a.size() != dims_b.size()) {
     throw InvalidArgument("tensordot: both dimension lists should have same length",
@@ -71,6 +73,7 @@ Tensor tensordot(const Tensor& a, const Tensor& b, const Dims& dims_a, const Dim
 }
 
 Tensor tensordot(const Tensor& a, const Tensor& b, int dims) {
+  const kernels::OpScope scope("tensordot");
   check_pair("tensordot", a, b);
   if (dims < 0 || dims > a.dim() || dims > b.dim()) {
     throw InvalidArgument(
@@ -88,6 +91,7 @@ Tensor tensordot(const Tensor& a, const Tensor& b, int dims) {
 }
 
 Tensor inner(const Tensor& a, const Tensor& b) {
+  const kernels::OpScope scope("inner");
   check_pair("inner", a, b);
   if (a.dim() == 0 || b.dim() == 0) return mul(a, b);
   if (a.size(-1) != b.size(-1)) {
@@ -99,9 +103,13 @@ Tensor inner(const Tensor& a, const Tensor& b) {
   return run_tensordot("inner", a, b, {a.dim() - 1}, {b.dim() - 1});
 }
 
-Tensor vdot(const Tensor& a, const Tensor& b) { return dot(a, b); }
+Tensor vdot(const Tensor& a, const Tensor& b) {
+  const kernels::OpScope scope("vdot");
+  return dot(a, b);
+}
 
 Tensor kron(const Tensor& a, const Tensor& b) {
+  const kernels::OpScope scope("kron");
   detail::common_device("kron", {{"self", a}, {"other", b}});
   const int ndim = std::max(a.dim(), b.dim());
   if (ndim > kMaxDims / 2) {
@@ -128,6 +136,7 @@ namespace {
 
 Tensor run_addr(Tensor* out, const Tensor& self, const Tensor& a, const Tensor& b,
                 const Scalar& beta, const Scalar& alpha) {
+  const kernels::OpScope scope("addr");
   detail::common_device("addr", {{"self", self}, {"vec1", a}, {"vec2", b}});
   if (a.dim() != 1 || b.dim() != 1) {
     throw ShapeError(fmt::format("addr: Expected 1-D argument vec1 and vec2, but got {}-D and {}-D",
@@ -183,6 +192,7 @@ Tensor& addr_out(Tensor& out, const Tensor& self, const Tensor& a, const Tensor&
 }
 
 Tensor chain_matmul(const std::vector<Tensor>& matrices) {
+  const kernels::OpScope scope("chain_matmul");
   const std::size_t n = matrices.size();
   if (n == 0) throw InvalidArgument("chain_matmul: expected at least one matrix");
   const Device device = detail::common_device("chain_matmul", matrices);

@@ -7,6 +7,7 @@
 #include <gantry/core/error.hpp>
 #include <gantry/tensor/contractions.hpp>
 
+#include "kernels/op_scope.hpp"
 #include "tensor/linalg/contract.hpp"
 #include "tensor/same_device.hpp"
 
@@ -233,6 +234,7 @@ void check_dtypes(const std::vector<Tensor>& operands) {
 }  // namespace
 
 Tensor einsum(std::string_view text, const std::vector<Tensor>& operands) {
+  const kernels::OpScope scope("einsum");
   if (operands.empty()) throw InvalidArgument("einsum(): must provide at least one operand");
   const Device device = detail::common_device("einsum", operands);
   check_dtypes(operands);

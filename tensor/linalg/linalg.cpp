@@ -11,6 +11,7 @@
 #include <gantry/tensor/promote.hpp>
 
 #include "kernels/linalg/gemm.hpp"
+#include "kernels/op_scope.hpp"
 #include "tensor/check.hpp"
 #include "tensor/destination.hpp"
 #include "tensor/layout/broadcast.hpp"
@@ -151,6 +152,7 @@ Tensor batched(const Tensor& tensor, const Shape& batch) {
 }
 
 Tensor run_matmul(const Tensor& a, const Tensor& b, Tensor* out) {
+  const kernels::OpScope scope("matmul");
   check_operands("matmul", {"self", a}, {"other", b});
   if (a.dim() == 0 || b.dim() == 0) {
     throw ShapeError(
@@ -179,6 +181,7 @@ Tensor run_matmul(const Tensor& a, const Tensor& b, Tensor* out) {
 }
 
 Tensor run_mm(const Tensor& a, const Tensor& b, Tensor* out) {
+  const kernels::OpScope scope("mm");
   check_operands("mm", {"self", a}, {"mat2", b});
   check_dim("mm", {"self", a}, 2, "matrix");
   check_dim("mm", {"mat2", b}, 2, "matrix");
@@ -187,6 +190,7 @@ Tensor run_mm(const Tensor& a, const Tensor& b, Tensor* out) {
 }
 
 Tensor run_bmm(const Tensor& a, const Tensor& b, Tensor* out) {
+  const kernels::OpScope scope("bmm");
   check_operands("bmm", {"batch1", a}, {"batch2", b});
   check_dim("bmm", {"batch1", a}, 3, "3D tensor");
   check_dim("bmm", {"batch2", b}, 3, "3D tensor");
@@ -202,6 +206,7 @@ Tensor run_bmm(const Tensor& a, const Tensor& b, Tensor* out) {
 }
 
 Tensor run_mv(const Tensor& matrix, const Tensor& vector, Tensor* out) {
+  const kernels::OpScope scope("mv");
   check_operands("mv", {"self", matrix}, {"vec", vector});
   check_dim("mv", {"self", matrix}, 2, "matrix");
   check_dim("mv", {"vec", vector}, 1, "vector");
@@ -211,6 +216,7 @@ Tensor run_mv(const Tensor& matrix, const Tensor& vector, Tensor* out) {
 }
 
 Tensor run_dot(const Tensor& a, const Tensor& b, Tensor* out) {
+  const kernels::OpScope scope("dot");
   check_operands("dot", {"self", a}, {"tensor", b});
   if (a.dim() != 1 || b.dim() != 1) {
     throw ShapeError(
@@ -228,6 +234,7 @@ Tensor run_dot(const Tensor& a, const Tensor& b, Tensor* out) {
 }
 
 Tensor run_outer(const Tensor& a, const Tensor& b, Tensor* out) {
+  const kernels::OpScope scope("outer");
   detail::common_device("outer", {{"self", a}, {"vec2", b}});
   check_dim("outer", {"self", a}, 1, "vector");
   check_dim("outer", {"vec2", b}, 1, "vector");
@@ -252,6 +259,7 @@ Tensor add_matrices(const Output& output, const Tensor& self, const Tensor& mat1
 
 Tensor run_addmm(const Tensor& self, const Tensor& mat1, const Tensor& mat2, const Scalar& beta,
                  const Scalar& alpha, Tensor* out) {
+  const kernels::OpScope scope("addmm");
   return add_matrices({"addmm", out, &self}, self, mat1, mat2, beta, alpha);
 }
 
@@ -264,12 +272,14 @@ void check_activation(std::string_view op, Activation activation) {
 Tensor run_addmm_activation(const Tensor& self, const Tensor& mat1, const Tensor& mat2,
                             Activation activation, const Scalar& beta, const Scalar& alpha,
                             Tensor* out) {
+  const kernels::OpScope scope("addmm_activation");
   check_activation("addmm_activation", activation);
   return add_matrices({"addmm_activation", out, &self, activation}, self, mat1, mat2, beta, alpha);
 }
 
 Tensor run_linear(const Tensor& input, const Tensor& weight, const std::optional<Tensor>& bias,
                   Activation activation, Tensor* out) {
+  const kernels::OpScope scope("linear");
   constexpr std::string_view kOp = "linear";
   check_activation(kOp, activation);
   check_operands(kOp, {"input", input}, {"weight", weight});
@@ -296,6 +306,7 @@ Tensor run_linear(const Tensor& input, const Tensor& weight, const std::optional
 
 Tensor run_baddbmm(const Tensor& self, const Tensor& batch1, const Tensor& batch2,
                    const Scalar& beta, const Scalar& alpha, Tensor* out) {
+  const kernels::OpScope scope("baddbmm");
   check_operands("baddbmm", {"batch1", batch1}, {"batch2", batch2});
   check_dim("baddbmm", {"batch1", batch1}, 3, "3D tensor");
   check_dim("baddbmm", {"batch2", batch2}, 3, "3D tensor");
@@ -314,6 +325,7 @@ Tensor run_baddbmm(const Tensor& self, const Tensor& batch1, const Tensor& batch
 
 Tensor run_addmv(const Tensor& self, const Tensor& matrix, const Tensor& vector, const Scalar& beta,
                  const Scalar& alpha, Tensor* out) {
+  const kernels::OpScope scope("addmv");
   check_operands("addmv", {"mat", matrix}, {"vec", vector});
   check_dim("addmv", {"mat", matrix}, 2, "matrix");
   check_dim("addmv", {"vec", vector}, 1, "vector");

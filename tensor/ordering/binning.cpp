@@ -13,7 +13,7 @@
 #include <gantry/tensor/reductions.hpp>
 #include <gantry/tensor/shape_ops.hpp>
 
-#include "kernels/observed_op.hpp"
+#include "kernels/op_scope.hpp"
 #include "kernels/ordering/binning.hpp"
 #include "tensor/check.hpp"
 #include "tensor/outputs.hpp"
@@ -111,8 +111,8 @@ bool check_arguments(std::string_view op, const Tensor& sequence, const Operand&
   return is_right(op, right, side);
 }
 
-Tensor search(std::string_view op, const Tensor& sequence, const Operand& values, bool out_int32,
-              bool right, const std::optional<Tensor>& sorter) {
+Tensor search(const Tensor& sequence, const Operand& values, bool out_int32, bool right,
+              const std::optional<Tensor>& sorter) {
   const DType dtype = result_type(sequence, values);
   const Device device = sequence.device();
   const Tensor looked_up = values.is_tensor()
@@ -122,7 +122,6 @@ Tensor search(std::string_view op, const Tensor& sequence, const Operand& values
   const Tensor sorted = in_order.to(dtype).contiguous();
   const Tensor out =
       empty(looked_up.sizes(), {.dtype = out_int32 ? DType::i32 : DType::i64, .device = device});
-  kernels::note_op(op);
   kernels::searchsorted(detail::target_of(sequence), out.ref(), sorted.ref(), looked_up.ref(),
                         right);
   return out;
@@ -145,7 +144,7 @@ Tensor& search_into(std::string_view op, Tensor& out, const Tensor& sequence, co
   detail::common_device(op, {{"out", out, detail::Role::output}, {"sorted_sequence", sequence}});
   detail::check_output(op, "out", out, values.is_tensor() ? values.tensor().sizes() : Shape{},
                        out_int32 ? DType::i32 : DType::i64);
-  return out.copy_(search(op, sequence, values, out_int32, is_behind, sorter));
+  return out.copy_(search(sequence, values, out_int32, is_behind, sorter));
 }
 
 // The smallest and the largest element of an integer tensor. The host waits for them.
@@ -197,7 +196,26 @@ double as_double(const Scalar& value) {
              : static_cast<double>(value.to<std::int64_t>());
 }
 
-Range floating_range(const Tensor& self, double low, double high) {
+// `value` as the kernel has it: in f64 for elements of f64, else in f32.
+double as_computed(const Tensor& self, double value) {
+  return self.dtype() == DType::f64 ? value : static_cast<double>(static_cast<float>(value));
+}
+
+// `value` - 1 or, with `up`, + 1; where that rounds to `value`, the next number. The largest and
+// the smallest number stay.
+double beside(const Tensor& self, double value, bool up) {
+  const double moved = as_computed(self, up ? value + 1 : value - 1);
+  if (moved != value) return moved;
+  const double end = up ? HUGE_VAL : -HUGE_VAL;
+  const double next = self.dtype() == DType::f64
+                          ? std::nextafter(value, end)
+                          : std::nextafter(static_cast<float>(value), static_cast<float>(end));
+  return std::isfinite(next) ? next : value;
+}
+
+Range floating_range(const Tensor& self, double min, double max) {
+  double low = as_computed(self, min);
+  double high = as_computed(self, max);
   if (low == high && self.numel() > 0) {
     const auto both = stack({self.amin(), self.amax()}).to_vector<double>();
     low = both[0];
@@ -212,7 +230,7 @@ Range floating_range(const Tensor& self, double low, double high) {
         fmt::format("histc: max must be larger than min, but got [{}, {}]", low, high),
         self.device().str());
   }
-  if (low == high) return {low - 1, high + 1};
+  if (low == high) return {beside(self, low, false), beside(self, high, true)};
   return {low, high};
 }
 
@@ -265,7 +283,6 @@ DType histogram_dtype(const Tensor& self) {
 Tensor run_histc(const Tensor& self, std::int64_t bins, const Range& range) {
   const Tensor counts = zeros({bins}, {.dtype = DType::i64, .device = self.device()});
   const Tensor in = self.contiguous();
-  kernels::note_op("histc");
   kernels::count_bins(detail::target_of(self), counts.ref(), in.ref(), range.low, range.high);
   return counts.to(histogram_dtype(self));
 }
@@ -275,30 +292,35 @@ Tensor run_histc(const Tensor& self, std::int64_t bins, const Range& range) {
 Tensor searchsorted(const Tensor& sorted_sequence, const Operand& values, bool out_int32,
                     bool right, std::optional<std::string_view> side,
                     const std::optional<Tensor>& sorter) {
+  const kernels::OpScope scope("searchsorted");
   const bool is_behind =
       check_arguments("searchsorted", sorted_sequence, values, out_int32, right, side, sorter);
-  return search("searchsorted", sorted_sequence, values, out_int32, is_behind, sorter);
+  return search(sorted_sequence, values, out_int32, is_behind, sorter);
 }
 
 Tensor& searchsorted_out(Tensor& out, const Tensor& sorted_sequence, const Operand& values,
                          bool out_int32, bool right, std::optional<std::string_view> side,
                          const std::optional<Tensor>& sorter) {
+  const kernels::OpScope scope("searchsorted");
   return search_into("searchsorted", out, sorted_sequence, values, out_int32, right, side, sorter);
 }
 
 Tensor bucketize(const Operand& values, const Tensor& boundaries, bool out_int32, bool right) {
+  const kernels::OpScope scope("bucketize");
   check_boundaries(boundaries);
   check_arguments("bucketize", boundaries, values, out_int32, right, {}, {});
-  return search("bucketize", boundaries, values, out_int32, right, {});
+  return search(boundaries, values, out_int32, right, {});
 }
 
 Tensor& bucketize_out(Tensor& out, const Operand& values, const Tensor& boundaries, bool out_int32,
                       bool right) {
+  const kernels::OpScope scope("bucketize");
   check_boundaries(boundaries);
   return search_into("bucketize", out, boundaries, values, out_int32, right, {}, {});
 }
 
 Tensor bincount(const Tensor& self, const std::optional<Tensor>& weights, std::int64_t minlength) {
+  const kernels::OpScope scope("bincount");
   check_bincount(self, weights, minlength);
   const TensorOptions counted{.dtype = DType::i64, .device = self.device()};
   if (self.numel() == 0) return zeros({minlength}, counted);
@@ -317,18 +339,19 @@ Tensor bincount(const Tensor& self, const std::optional<Tensor>& weights, std::i
   }
   const Tensor counts = zeros(sizes, counted);
   const Tensor in = self.contiguous();
-  kernels::note_op("bincount");
   kernels::count_values(detail::target_of(self), counts.ref(), in.ref());
   return counts;
 }
 
 Tensor histc(const Tensor& self, std::int64_t bins, const Scalar& min, const Scalar& max) {
+  const kernels::OpScope scope("histc");
   detail::check_defined("histc", "self", self);
   return run_histc(self, bins, checked_range(self, bins, min, max));
 }
 
 Tensor& histc_out(Tensor& out, const Tensor& self, std::int64_t bins, const Scalar& min,
                   const Scalar& max) {
+  const kernels::OpScope scope("histc");
   detail::common_device("histc", {{"out", out, detail::Role::output}, {"self", self}});
   const Range range = checked_range(self, bins, min, max);
   detail::check_output("histc", "out", out, Shape{bins}, histogram_dtype(self));

@@ -11,7 +11,7 @@
 #include <gantry/tensor/promote.hpp>
 #include <gantry/tensor/shape_ops.hpp>
 
-#include "kernels/observed_op.hpp"
+#include "kernels/op_scope.hpp"
 #include "kernels/ordering/sort.hpp"
 #include "kernels/reductions/reduce.hpp"
 #include "tensor/check.hpp"
@@ -32,7 +32,6 @@ void extremum_into(OrderedResults& results, bool largest, const Tensor& self, in
   const Tensor source = detail::at_least_1d(self);
   results.prepare(self, self.sizes());
   results.keep_dim(axis, source.dim());
-  kernels::note_op(results.op());
   kernels::cumulative_extremum(detail::target_of(self), largest, results.values(),
                                results.indices(), source.ref(), axis);
 }
@@ -44,7 +43,6 @@ int check_logcumsumexp(const Tensor& self, int dim) {
 }
 
 void run_logcumsumexp(const Tensor& out, const Tensor& self, int axis) {
-  kernels::note_op("logcumsumexp");
   kernels::scan(detail::target_of(self), kernels::ScanOp::log_sum_exp,
                 detail::at_least_1d(out).ref(), detail::at_least_1d(self).ref(), axis);
 }
@@ -112,6 +110,7 @@ Tensor run_diff(const std::vector<Tensor>& parts, std::int64_t n, int dim) {
 }  // namespace
 
 ValuesAndIndices cummax(const Tensor& self, int dim) {
+  const kernels::OpScope scope("cummax");
   detail::check_defined("cummax", "self", self);
   OrderedResults results("cummax");
   extremum_into(results, true, self, dim);
@@ -120,12 +119,14 @@ ValuesAndIndices cummax(const Tensor& self, int dim) {
 
 std::tuple<Tensor&, Tensor&> cummax_out(Tensor& values, Tensor& indices, const Tensor& self,
                                         int dim) {
+  const kernels::OpScope scope("cummax");
   OrderedResults results("cummax", values, indices, self);
   extremum_into(results, true, self, dim);
   return {values, indices};
 }
 
 ValuesAndIndices cummin(const Tensor& self, int dim) {
+  const kernels::OpScope scope("cummin");
   detail::check_defined("cummin", "self", self);
   OrderedResults results("cummin");
   extremum_into(results, false, self, dim);
@@ -134,12 +135,14 @@ ValuesAndIndices cummin(const Tensor& self, int dim) {
 
 std::tuple<Tensor&, Tensor&> cummin_out(Tensor& values, Tensor& indices, const Tensor& self,
                                         int dim) {
+  const kernels::OpScope scope("cummin");
   OrderedResults results("cummin", values, indices, self);
   extremum_into(results, false, self, dim);
   return {values, indices};
 }
 
 Tensor logcumsumexp(const Tensor& self, int dim) {
+  const kernels::OpScope scope("logcumsumexp");
   detail::check_defined("logcumsumexp", "self", self);
   const int axis = check_logcumsumexp(self, dim);
   const Tensor out = empty(self.sizes(), {.dtype = self.dtype(), .device = self.device()});
@@ -148,6 +151,7 @@ Tensor logcumsumexp(const Tensor& self, int dim) {
 }
 
 Tensor& logcumsumexp_out(Tensor& out, const Tensor& self, int dim) {
+  const kernels::OpScope scope("logcumsumexp");
   detail::common_device("logcumsumexp", {{"out", out, detail::Role::output}, {"self", self}});
   const int axis = check_logcumsumexp(self, dim);
   detail::check_output("logcumsumexp", "out", out, self.sizes(), self.dtype());
@@ -158,11 +162,13 @@ Tensor& logcumsumexp_out(Tensor& out, const Tensor& self, int dim) {
 
 Tensor diff(const Tensor& self, std::int64_t n, int dim, const std::optional<Tensor>& prepend,
             const std::optional<Tensor>& append) {
+  const kernels::OpScope scope("diff");
   return run_diff(diff_parts(self, n, dim, prepend, append), n, dim);
 }
 
 Tensor& diff_out(Tensor& out, const Tensor& self, std::int64_t n, int dim,
                  const std::optional<Tensor>& prepend, const std::optional<Tensor>& append) {
+  const kernels::OpScope scope("diff");
   const std::vector<Tensor> parts = diff_parts(self, n, dim, prepend, append);
   detail::common_device("diff", {{"out", out, detail::Role::output}, {"self", self}});
   const int axis = detail::wrap_dim("diff", dim, self);

@@ -12,7 +12,7 @@
 #include <gantry/tensor/indexing.hpp>
 #include <gantry/tensor/shape_ops.hpp>
 
-#include "kernels/observed_op.hpp"
+#include "kernels/op_scope.hpp"
 #include "kernels/ordering/sort.hpp"
 #include "tensor/check.hpp"
 #include "tensor/ordering/ordered_results.hpp"
@@ -42,7 +42,6 @@ void order_into(OrderedResults& results, const Tensor& self, int dim, bool desce
   // The result of a 0-dim tensor is 0-dim, unless it is empty.
   results.prepare(self, self.dim() == 0 && shape[0] == 1 ? Shape{} : shape);
   results.keep_dim(axis, source.dim());
-  kernels::note_op(results.op());
   kernels::sort(detail::target_of(source), results.values(), results.indices(), source.ref(), axis,
                 descending);
 }
@@ -79,7 +78,6 @@ void select_into(OrderedResults& results, const Tensor& self, int axis, bool kee
   kernels::check_sort_length(results.op(), detail::target_of(self), source.size(axis));
   results.prepare(self, shapes.result);
   results.keep_dim(axis, shapes.kept.size());
-  kernels::note_op(results.op());
   kernels::select_rank(detail::target_of(self), results.values(), results.indices(), source.ref(),
                        axis, rank, ranks.defined() ? ranks.ref() : TensorRef{});
 }
@@ -159,6 +157,7 @@ void mode_into(OrderedResults& results, const Tensor& self, int dim, bool keepdi
 }  // namespace
 
 ValuesAndIndices sort(const Tensor& self, int dim, bool descending, bool /*stable*/) {
+  const kernels::OpScope scope("sort");
   detail::check_defined("sort", "self", self);
   OrderedResults results("sort");
   order_into(results, self, dim, descending);
@@ -167,12 +166,14 @@ ValuesAndIndices sort(const Tensor& self, int dim, bool descending, bool /*stabl
 
 std::tuple<Tensor&, Tensor&> sort_out(Tensor& values, Tensor& indices, const Tensor& self, int dim,
                                       bool descending, bool /*stable*/) {
+  const kernels::OpScope scope("sort");
   OrderedResults results("sort", values, indices, self);
   order_into(results, self, dim, descending);
   return {values, indices};
 }
 
 Tensor argsort(const Tensor& self, int dim, bool descending, bool /*stable*/) {
+  const kernels::OpScope scope("argsort");
   detail::check_defined("argsort", "self", self);
   OrderedResults results("argsort", OrderedResults::Only::indices);
   order_into(results, self, dim, descending);
@@ -180,12 +181,14 @@ Tensor argsort(const Tensor& self, int dim, bool descending, bool /*stable*/) {
 }
 
 Tensor& argsort_out(Tensor& out, const Tensor& self, int dim, bool descending, bool /*stable*/) {
+  const kernels::OpScope scope("argsort");
   OrderedResults results("argsort", OrderedResults::Only::indices, out, self);
   order_into(results, self, dim, descending);
   return out;
 }
 
 Tensor msort(const Tensor& self) {
+  const kernels::OpScope scope("msort");
   detail::check_defined("msort", "self", self);
   OrderedResults results("msort", OrderedResults::Only::values);
   order_into(results, self, 0, false);
@@ -193,12 +196,14 @@ Tensor msort(const Tensor& self) {
 }
 
 Tensor& msort_out(Tensor& out, const Tensor& self) {
+  const kernels::OpScope scope("msort");
   OrderedResults results("msort", OrderedResults::Only::values, out, self);
   order_into(results, self, 0, false);
   return out;
 }
 
 ValuesAndIndices topk(const Tensor& self, std::int64_t k, int dim, bool largest, bool /*sorted*/) {
+  const kernels::OpScope scope("topk");
   detail::check_defined("topk", "self", self);
   OrderedResults results("topk");
   order_into(results, self, dim, largest, k);
@@ -207,12 +212,14 @@ ValuesAndIndices topk(const Tensor& self, std::int64_t k, int dim, bool largest,
 
 std::tuple<Tensor&, Tensor&> topk_out(Tensor& values, Tensor& indices, const Tensor& self,
                                       std::int64_t k, int dim, bool largest, bool /*sorted*/) {
+  const kernels::OpScope scope("topk");
   OrderedResults results("topk", values, indices, self);
   order_into(results, self, dim, largest, k);
   return {values, indices};
 }
 
 ValuesAndIndices kthvalue(const Tensor& self, std::int64_t k, int dim, bool keepdim) {
+  const kernels::OpScope scope("kthvalue");
   detail::check_defined("kthvalue", "self", self);
   OrderedResults results("kthvalue");
   kthvalue_into(results, self, k, dim, keepdim);
@@ -221,14 +228,19 @@ ValuesAndIndices kthvalue(const Tensor& self, std::int64_t k, int dim, bool keep
 
 std::tuple<Tensor&, Tensor&> kthvalue_out(Tensor& values, Tensor& indices, const Tensor& self,
                                           std::int64_t k, int dim, bool keepdim) {
+  const kernels::OpScope scope("kthvalue");
   OrderedResults results("kthvalue", values, indices, self);
   kthvalue_into(results, self, k, dim, keepdim);
   return {values, indices};
 }
 
-Tensor median(const Tensor& self) { return median_of_all("median", self, false); }
+Tensor median(const Tensor& self) {
+  const kernels::OpScope scope("median");
+  return median_of_all("median", self, false);
+}
 
 ValuesAndIndices median(const Tensor& self, int dim, bool keepdim) {
+  const kernels::OpScope scope("median");
   detail::check_defined("median", "self", self);
   OrderedResults results("median");
   median_into(results, self, dim, keepdim, false);
@@ -237,14 +249,19 @@ ValuesAndIndices median(const Tensor& self, int dim, bool keepdim) {
 
 std::tuple<Tensor&, Tensor&> median_out(Tensor& values, Tensor& indices, const Tensor& self,
                                         int dim, bool keepdim) {
+  const kernels::OpScope scope("median");
   OrderedResults results("median", values, indices, self);
   median_into(results, self, dim, keepdim, false);
   return {values, indices};
 }
 
-Tensor nanmedian(const Tensor& self) { return median_of_all("nanmedian", self, true); }
+Tensor nanmedian(const Tensor& self) {
+  const kernels::OpScope scope("nanmedian");
+  return median_of_all("nanmedian", self, true);
+}
 
 ValuesAndIndices nanmedian(const Tensor& self, int dim, bool keepdim) {
+  const kernels::OpScope scope("nanmedian");
   detail::check_defined("nanmedian", "self", self);
   OrderedResults results("nanmedian");
   median_into(results, self, dim, keepdim, true);
@@ -253,12 +270,14 @@ ValuesAndIndices nanmedian(const Tensor& self, int dim, bool keepdim) {
 
 std::tuple<Tensor&, Tensor&> nanmedian_out(Tensor& values, Tensor& indices, const Tensor& self,
                                            int dim, bool keepdim) {
+  const kernels::OpScope scope("nanmedian");
   OrderedResults results("nanmedian", values, indices, self);
   median_into(results, self, dim, keepdim, true);
   return {values, indices};
 }
 
 ValuesAndIndices mode(const Tensor& self, int dim, bool keepdim) {
+  const kernels::OpScope scope("mode");
   detail::check_defined("mode", "self", self);
   OrderedResults results("mode");
   mode_into(results, self, dim, keepdim);
@@ -267,6 +286,7 @@ ValuesAndIndices mode(const Tensor& self, int dim, bool keepdim) {
 
 std::tuple<Tensor&, Tensor&> mode_out(Tensor& values, Tensor& indices, const Tensor& self, int dim,
                                       bool keepdim) {
+  const kernels::OpScope scope("mode");
   OrderedResults results("mode", values, indices, self);
   mode_into(results, self, dim, keepdim);
   return {values, indices};

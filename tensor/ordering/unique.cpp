@@ -14,7 +14,7 @@
 #include <gantry/tensor/shape_ops.hpp>
 #include <gantry/tensor/sorting.hpp>
 
-#include "kernels/observed_op.hpp"
+#include "kernels/op_scope.hpp"
 #include "kernels/ordering/binning.hpp"
 #include "kernels/ordering/sort.hpp"
 #include "tensor/check.hpp"
@@ -40,7 +40,7 @@ TensorOptions index_options(const Tensor& like) {
 // `differs` [n - 1]: whether element i + 1 differs from element i. `order`: the places of the
 // elements; if undefined, element i is in place i. Precondition: n > 0. The host waits for the
 // number of runs.
-Runs find_runs(std::string_view op, const Tensor& differs, const Tensor& order, bool return_inverse,
+Runs find_runs(const Tensor& differs, const Tensor& order, bool return_inverse,
                bool return_counts) {
   const TensorOptions indices = index_options(differs);
   const std::int64_t n = differs.numel() + 1;
@@ -55,7 +55,6 @@ Runs find_runs(std::string_view op, const Tensor& differs, const Tensor& order, 
     TensorRef inverse;
     inverse.dtype = DType::i64;
     if (order.defined()) inverse = result.inverse.ref();
-    kernels::note_op(op);
     kernels::run_starts(detail::target_of(differs), result.starts.ref(), inverse, runs.ref(),
                         order.defined() ? order.ref() : runs.ref());
   } else {
@@ -74,7 +73,6 @@ Tensor sorted_values(std::string_view op, const Tensor& elements) {
   const kernels::Target target = detail::target_of(elements);
   kernels::check_sort_length(op, target, elements.numel());
   Tensor values = empty(elements.sizes(), {.dtype = elements.dtype(), .device = elements.device()});
-  kernels::note_op(op);
   kernels::sort_values(target, values.ref(), elements.ref());
   return values;
 }
@@ -87,8 +85,8 @@ Tensor differences(const Tensor& elements, int dim) {
 
 // The runs of equal elements of a 1-D tensor. `order`: the indices of its elements in `self`; if
 // undefined, they are in place.
-UniqueElements unique_runs(std::string_view op, const Tensor& self, const Tensor& elements,
-                           const Tensor& order, bool return_inverse, bool return_counts) {
+UniqueElements unique_runs(const Tensor& self, const Tensor& elements, const Tensor& order,
+                           bool return_inverse, bool return_counts) {
   UniqueElements result;
   if (elements.numel() == 0) {
     result.values = elements.clone();
@@ -96,7 +94,7 @@ UniqueElements unique_runs(std::string_view op, const Tensor& self, const Tensor
     if (return_counts) result.counts = empty({0}, index_options(self));
     return result;
   }
-  const Runs runs = find_runs(op, differences(elements, 0), order, return_inverse, return_counts);
+  const Runs runs = find_runs(differences(elements, 0), order, return_inverse, return_counts);
   result.values = elements.index_select(0, runs.starts);
   if (return_inverse) result.inverse = runs.inverse.view(self.sizes());
   result.counts = runs.counts;
@@ -184,7 +182,7 @@ UniqueElements unique_slices(const Tensor& self, int axis, bool return_inverse,
                              bool return_counts) {
   if (self.numel() == 0) return no_slices(self, return_inverse, return_counts);
   const auto [keys, order] = sort(slice_keys(slices_as_columns(self, axis)));
-  const Runs runs = find_runs("unique", differences(keys, 0), order, return_inverse, return_counts);
+  const Runs runs = find_runs(differences(keys, 0), order, return_inverse, return_counts);
   // The sort is stable, so a run begins with the first of the equal slices.
   return {self.index_select(axis, order.index_select(0, runs.starts)), runs.inverse, runs.counts};
 }
@@ -193,7 +191,7 @@ UniqueElements unique_consecutive_slices(const Tensor& self, int axis, bool retu
                                          bool return_counts) {
   if (self.numel() == 0) return no_slices(self, return_inverse, return_counts);
   const Tensor differs = differences(slices_as_columns(self, axis), 1).any(0);
-  const Runs runs = find_runs("unique_consecutive", differs, {}, return_inverse, return_counts);
+  const Runs runs = find_runs(differs, {}, return_inverse, return_counts);
   return {self.index_select(axis, runs.starts), runs.inverse, runs.counts};
 }
 
@@ -224,6 +222,7 @@ Shape sizes_of(const Operand& operand) {
 
 UniqueElements unique(const Tensor& self, bool /*sorted*/, bool return_inverse, bool return_counts,
                       std::optional<int> dim) {
+  const kernels::OpScope scope("unique");
   detail::check_defined("unique", "self", self);
   if (dim) {
     return unique_slices(self, slice_dim("unique", self, *dim), return_inverse, return_counts);
@@ -231,10 +230,10 @@ UniqueElements unique(const Tensor& self, bool /*sorted*/, bool return_inverse, 
   const Tensor flat = self.reshape({-1});
   if (return_inverse) {
     const auto [values, indices] = sort(flat);
-    return unique_runs("unique", self, values, indices, true, return_counts);
+    return unique_runs(self, values, indices, true, return_counts);
   }
   const Tensor values = sorted_values("unique", flat);
-  if (return_counts) return unique_runs("unique", self, values, {}, false, true);
+  if (return_counts) return unique_runs(self, values, {}, false, true);
   UniqueElements result;
   result.values = first_of_runs(values);
   return result;
@@ -242,17 +241,19 @@ UniqueElements unique(const Tensor& self, bool /*sorted*/, bool return_inverse, 
 
 UniqueElements unique_consecutive(const Tensor& self, bool return_inverse, bool return_counts,
                                   std::optional<int> dim) {
+  const kernels::OpScope scope("unique_consecutive");
   constexpr std::string_view kOp = "unique_consecutive";
   detail::check_defined(kOp, "self", self);
   if (dim) {
     return unique_consecutive_slices(self, slice_dim(kOp, self, *dim), return_inverse,
                                      return_counts);
   }
-  return unique_runs(kOp, self, self.reshape({-1}), {}, return_inverse, return_counts);
+  return unique_runs(self, self.reshape({-1}), {}, return_inverse, return_counts);
 }
 
 Tensor isin(const Operand& elements, const Operand& test_elements, bool /*assume_unique*/,
             bool invert) {
+  const kernels::OpScope scope("isin");
   const Device device = isin_device(elements, test_elements);
   const DType dtype = result_type(elements, test_elements);
   const Tensor tested = tensor_of(test_elements, dtype, device).reshape({-1});
@@ -268,6 +269,7 @@ Tensor isin(const Operand& elements, const Operand& test_elements, bool /*assume
 
 Tensor& isin_out(Tensor& out, const Operand& elements, const Operand& test_elements,
                  bool assume_unique, bool invert) {
+  const kernels::OpScope scope("isin");
   isin_device(elements, test_elements);
   const Tensor& any = elements.is_tensor() ? elements.tensor() : test_elements.tensor();
   detail::common_device("isin", {{"out", out, detail::Role::output}, {"elements", any}});

@@ -254,6 +254,14 @@ void check_weights(const Tensor& weights, std::int64_t samples, bool replacement
       "to sample)");
 }
 
+// The weights in f64. Rows whose sums and quotients might be beyond its range are divided by a
+// power of two, which changes no probability.
+Tensor as_f64(const Tensor& rows) {
+  if (rows.dtype() != DType::f64) return rows.to(DType::f64);
+  const Tensor small = full({}, 0x1p-200, {.dtype = DType::f64, .device = rows.device()});
+  return rows.mul(where(rows.amax(1, true) > 0x1p900, small, 1.0));
+}
+
 }  // namespace
 
 Tensor multinomial(const Tensor& weights, std::int64_t samples, bool replacement,
@@ -264,7 +272,7 @@ Tensor multinomial(const Tensor& weights, std::int64_t samples, bool replacement
   const Tensor rows = weights.dim() == 1 ? weights.unsqueeze(0) : weights;
   Tensor result;
   if (replacement) {
-    const Tensor sums = rows.to(DType::f64).cumsum(1);
+    const Tensor sums = as_f64(rows).cumsum(1);
     result = empty({rows.size(0), samples}, {.dtype = DType::i64, .device = rows.device()});
     kernels::categorical(detail::target_of(result), result.ref(), sums.ref(),
                          detail::next_draw(source));
@@ -274,7 +282,7 @@ Tensor multinomial(const Tensor& weights, std::int64_t samples, bool replacement
     // 0, are in the order of their indices.
     Tensor keys = empty(rows.sizes(), {.dtype = DType::f64, .device = rows.device()});
     kernels::exponential(detail::target_of(keys), keys.ref(), detail::next_draw(source), 1);
-    div_out(keys, rows.to(DType::f64), keys);
+    div_out(keys, as_f64(rows), keys);
     result = samples == 1 ? argmax(keys, 1, true) : topk(keys, samples, 1).indices;
   }
   return weights.dim() == 1 ? result.squeeze(0) : result;

@@ -12,8 +12,9 @@
 #include <gantry/tensor/outputs.hpp>
 #include <gantry/tensor/promote.hpp>
 
-#include "kernels/observed_op.hpp"
+#include "kernels/op_scope.hpp"
 #include "kernels/reductions/reduce.hpp"
+#include "kernels/reductions/variance.hpp"
 #include "tensor/check.hpp"
 #include "tensor/destination.hpp"
 #include "tensor/reductions/reduction_rules.hpp"
@@ -80,13 +81,11 @@ Tensor run(Reduction op, const Tensor& self, const ReducedDims& how, bool keepdi
   if (output.out != nullptr) {
     detail::Destination destination(output.op, output.out, keepdim ? how.kept : how.removed, dtype,
                                     {&self});
-    kernels::note_op(output.op);
     kernels::reduce(detail::target_of(self), op, destination.tensor().view(how.kept).ref(),
                     self.ref(), divisor);
     return destination.finish();
   }
   Tensor out = empty(keepdim ? how.kept : how.removed, {.dtype = dtype, .device = self.device()});
-  kernels::note_op(kReductionNames[static_cast<std::size_t>(op)]);
   kernels::reduce(detail::target_of(self), op, dense_ref(out, how.kept), self.ref(), divisor);
   return out;
 }
@@ -104,6 +103,7 @@ Tensor converted_to(const Tensor& self, DType dtype) {
 // sum and prod, with an optional result dtype.
 Tensor run_typed(std::string_view name, Reduction op, const Tensor& self, const Axes& axes,
                  bool keepdim, std::optional<DType> dtype, Tensor* out = nullptr) {
+  const kernels::OpScope scope(name);
   detail::check_defined(name, "self", self);
   const ReducedDims how = reduced_dims(name, self, axes);
   const Output output{name, out};
@@ -113,23 +113,30 @@ Tensor run_typed(std::string_view name, Reduction op, const Tensor& self, const 
 
 Tensor extremum(std::string_view name, Reduction op, const Tensor& self, const Axes& axes,
                 bool keepdim, Tensor* out = nullptr) {
+  const kernels::OpScope scope(name);
   detail::check_defined(name, "self", self);
   const ReducedDims how = reduced_dims(name, self, axes);
   detail::check_not_empty(name, self, axes, how.dims);
   return run(op, self, how, keepdim, self.dtype(), 1, {name, out});
 }
 
-// The variance in the dtype of intermediate results.
-Tensor run_var(std::string_view name, const Tensor& self, const VarianceOptions& options) {
+// The variance or the standard deviation in the dtype of intermediate results.
+Tensor run_moment(std::string_view name, const Tensor& self, const VarianceOptions& options,
+                  bool is_root) {
   detail::check_defined(name, "self", self);
   detail::check_floating(name, self.dtype(), self.device());
   const ReducedDims how = reduced_dims(name, self, options.dims);
   const DType dtype = computing(self.dtype());
   const Tensor source = self.to(dtype);
   const auto length = static_cast<double>(how.length);
+  const double divisor = std::max(0.0, length - options.correction);
   const Tensor center = run(Reduction::sum, source, how, true, dtype, length);
-  return run(Reduction::sum_squares, source.sub(center), how, options.keepdim, dtype,
-             std::max(0.0, length - options.correction));
+  Tensor result =
+      run(Reduction::sum_squares, source.sub(center), how, options.keepdim, dtype, divisor);
+  if (is_root) result = result.sqrt();
+  kernels::repeat_variances(detail::target_of(self), dense_ref(result, how.kept), source.ref(),
+                            divisor, is_root);
+  return result;
 }
 
 }  // namespace
@@ -146,6 +153,7 @@ namespace {
 
 Tensor run_mean(const Tensor& self, const Axes& dims, bool keepdim, std::optional<DType> dtype,
                 Tensor* out) {
+  const kernels::OpScope scope("mean");
   detail::check_defined("mean", "self", self);
   const DType result = dtype.value_or(self.dtype());
   if (!is_floating_point(result)) {
@@ -162,6 +170,7 @@ Tensor run_mean(const Tensor& self, const Axes& dims, bool keepdim, std::optiona
 
 Tensor run_test(std::string_view name, Reduction op, const Tensor& self, const Axes& dims,
                 bool keepdim, Tensor* out) {
+  const kernels::OpScope scope(name);
   detail::check_defined(name, "self", self);
   return run(op, self, reduced_dims(name, self, dims), keepdim, DType::bool_, 1, {name, out});
 }
@@ -193,12 +202,14 @@ Tensor all(const Tensor& self, const Axes& dims, bool keepdim) {
 }
 
 Tensor count_nonzero(const Tensor& self, const Axes& dims) {
+  const kernels::OpScope scope("count_nonzero");
   detail::check_defined("count_nonzero", "self", self);
   return run(Reduction::count_nonzero, self, reduced_dims("count_nonzero", self, dims), false,
              DType::i64);
 }
 
 Tensor norm(const Tensor& self, double p, const Axes& dims, bool keepdim) {
+  const kernels::OpScope scope("norm");
   detail::check_defined("norm", "self", self);
   detail::check_floating("norm", self.dtype(), self.device());
   const ReducedDims how = reduced_dims("norm", self, dims);
@@ -219,14 +230,17 @@ Tensor norm(const Tensor& self, double p, const Axes& dims, bool keepdim) {
 }
 
 Tensor var(const Tensor& self, const VarianceOptions& options) {
-  return run_var("var", self, options).to(self.dtype());
+  const kernels::OpScope scope("var");
+  return run_moment("var", self, options, false).to(self.dtype());
 }
 
 Tensor std(const Tensor& self, const VarianceOptions& options) {
-  return run_var("std", self, options).sqrt().to(self.dtype());
+  const kernels::OpScope scope("std");
+  return run_moment("std", self, options, true).to(self.dtype());
 }
 
 Tensor logsumexp(const Tensor& self, const Axes& dims, bool keepdim) {
+  const kernels::OpScope scope("logsumexp");
   detail::check_defined("logsumexp", "self", self);
   const DType result = is_floating_point(self.dtype()) ? self.dtype() : DType::f32;
   const ReducedDims how = reduced_dims("logsumexp", self, dims);
@@ -282,6 +296,10 @@ Tensor& any_out(Tensor& out, const Tensor& self, const Axes& dims, bool keepdim)
 Tensor& all_out(Tensor& out, const Tensor& self, const Axes& dims, bool keepdim) {
   run_test("all", Reduction::all, self, dims, keepdim, &out);
   return out;
+}
+
+Tensor& count_nonzero_out(Tensor& out, const Tensor& self, const Axes& dims) {
+  return detail::copy_result("count_nonzero", out, count_nonzero(self, dims));
 }
 
 Tensor& norm_out(Tensor& out, const Tensor& self, double p, const Axes& dims, bool keepdim) {

@@ -4,7 +4,7 @@
 #include <gantry/tensor/factories.hpp>
 #include <gantry/tensor/outputs.hpp>
 
-#include "kernels/observed_op.hpp"
+#include "kernels/op_scope.hpp"
 #include "kernels/reductions/reduce.hpp"
 #include "tensor/check.hpp"
 #include "tensor/destination.hpp"
@@ -16,6 +16,7 @@ namespace {
 
 Tensor run_scan(std::string_view name, kernels::ScanOp op, const Tensor& self, int dim,
                 std::optional<DType> dtype, Tensor* given = nullptr) {
+  const kernels::OpScope scope(name);
   detail::check_defined(name, "self", self);
   const int axis = detail::wrap_dim(name, dim, self);
   const DType wanted = dtype.value_or(detail::summed(self.dtype()));
@@ -25,7 +26,6 @@ Tensor run_scan(std::string_view name, kernels::ScanOp op, const Tensor& self, i
   // Sums of narrow integers are i64 first.
   detail::Destination destination(name, wanted == summing ? given : nullptr, self.sizes(), summing,
                                   {&source});
-  kernels::note_op(name);
   kernels::scan(detail::target_of(self), op, destination.tensor().view(source.sizes()).ref(),
                 source.ref(), axis);
   const Tensor result = destination.finish().to(wanted);
@@ -34,13 +34,13 @@ Tensor run_scan(std::string_view name, kernels::ScanOp op, const Tensor& self, i
 
 Tensor run_softmax(std::string_view name, bool logarithm, const Tensor& self, int dim,
                    std::optional<DType> dtype, Tensor* out = nullptr) {
+  const kernels::OpScope scope(name);
   detail::check_defined(name, "self", self);
   detail::check_floating(name, dtype.value_or(self.dtype()), self.device());
   const int axis = detail::wrap_dim(name, dim, self);
   const Tensor converted = dtype ? self.to(*dtype) : self;
   const Tensor source = self.dim() == 0 ? converted.view({1}) : converted;
   detail::Destination destination(name, out, self.sizes(), source.dtype(), {&source});
-  kernels::note_op(name);
   kernels::softmax(detail::target_of(self), logarithm,
                    destination.tensor().view(source.sizes()).ref(), source.ref(), axis);
   return destination.finish();

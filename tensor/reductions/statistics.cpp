@@ -5,6 +5,7 @@
 #include <gantry/core/error.hpp>
 #include <gantry/tensor/elementwise.hpp>
 
+#include "kernels/op_scope.hpp"
 #include "tensor/check.hpp"
 
 namespace gantry {
@@ -19,25 +20,30 @@ Tensor without_nan(const Tensor& self) {
 }  // namespace
 
 StdMean std_mean(const Tensor& self, const VarianceOptions& options) {
+  const kernels::OpScope scope("std_mean");
   return {gantry::std(self, options), mean(self, options.dims, options.keepdim)};
 }
 
 VarMean var_mean(const Tensor& self, const VarianceOptions& options) {
+  const kernels::OpScope scope("var_mean");
   return {var(self, options), mean(self, options.dims, options.keepdim)};
 }
 
 MinMax aminmax(const Tensor& self, std::optional<int> dim, bool keepdim) {
+  const kernels::OpScope scope("aminmax");
   const Axes axes = dim ? Axes(*dim) : Axes();
   return {amin(self, axes, keepdim), amax(self, axes, keepdim)};
 }
 
 Tensor nansum(const Tensor& self, const Axes& dims, bool keepdim, std::optional<DType> dtype) {
+  const kernels::OpScope scope("nansum");
   detail::check_defined("nansum", "self", self);
   static_cast<void>(detail::wrap_dims("nansum", dims, self));
   return without_nan(self).sum(dims, keepdim, dtype);
 }
 
 Tensor nanmean(const Tensor& self, const Axes& dims, bool keepdim, std::optional<DType> dtype) {
+  const kernels::OpScope scope("nanmean");
   detail::check_defined("nanmean", "self", self);
   const DType result = dtype.value_or(self.dtype());
   if (!is_floating_point(self.dtype()) || !is_floating_point(result)) {
@@ -55,6 +61,9 @@ Tensor nanmean(const Tensor& self, const Axes& dims, bool keepdim, std::optional
   return div(total, count.to(wide)).to(result);
 }
 
-Tensor dist(const Tensor& self, const Tensor& other, double p) { return sub(self, other).norm(p); }
+Tensor dist(const Tensor& self, const Tensor& other, double p) {
+  const kernels::OpScope scope("dist");
+  return sub(self, other).norm(p);
+}
 
 }  // namespace gantry

@@ -340,6 +340,32 @@ TEST(FactoriesTest, FromBlobAcceptsADeviceAfterTheDeleter) {
   EXPECT_EQ(elements(from_blob(values.data(), 2, Device::cpu())), (Numbers{1, 2}));
 }
 
+TEST(FactoriesTest, NewTensorsAreMadeOfNestedLists) {
+  for (const Device place : all_places()) {
+    const Tensor t = zeros({1}, {.dtype = f16, .device = place});
+    const auto check = [&](const Tensor& made, const Shape& sizes, const Numbers& expected) {
+      EXPECT_EQ(made.dtype(), f16);
+      EXPECT_EQ(made.device(), place);
+      EXPECT_EQ(made.sizes(), sizes);
+      EXPECT_EQ(elements(made), expected);
+    };
+    check(t.new_tensor(3), {}, {3});
+    check(t.new_tensor({1, 2}), {2}, {1, 2});
+    check(t.new_tensor({{1, 2, 3}}), {1, 3}, {1, 2, 3});
+    check(t.new_tensor({{1.5, 2.0}, {3.0, 4.0}}), {2, 2}, {1.5, 2, 3, 4});
+    check(t.new_tensor({{true}, {false}}), {2, 1}, {1, 0});
+    check(t.new_tensor({{{1, 2}}, {{3, 4}}}), {2, 1, 2}, {1, 2, 3, 4});
+    const Tensor wide = t.new_tensor({{1, 2}}, {.dtype = i64, .device = Device::cpu()});
+    EXPECT_EQ(wide.dtype(), i64);
+    EXPECT_TRUE(wide.is_cpu());
+    EXPECT_EQ(t.new_tensor({{{1}}}, {.dtype = u8}).dtype(), u8);
+    EXPECT_THROW((void)t.new_tensor({{1, 2}, {3}}), ShapeError);
+    EXPECT_THROW((void)t.new_tensor({{{1}, {2}}, {{3}}}), ShapeError);
+  }
+  EXPECT_THROW((void)Tensor().new_tensor({{1}}), InvalidArgument);
+  EXPECT_THROW((void)Tensor().new_tensor({{{1}}}), InvalidArgument);
+}
+
 TEST(FactoriesTest, RejectValuesThatTheDTypeCannotHold) {
   const auto message = [](const std::function<void()>& call) -> std::string {
     try {

@@ -5,12 +5,15 @@
 
 #include <functional>
 #include <string>
+#include <tuple>
 #include <vector>
 
 #include <gantry/core/error.hpp>
 #include <gantry/tensor/elementwise.hpp>
 #include <gantry/tensor/factories.hpp>
+#include <gantry/tensor/indexing.hpp>
 #include <gantry/tensor/random.hpp>
+#include <gantry/tensor/reductions.hpp>
 
 #include "tests/support/device_fixture.hpp"
 #include "tests/support/expect_error.hpp"
@@ -50,6 +53,10 @@ std::vector<Row> rows() {
                         GANTRY_ROW(all, m, 1),
                         GANTRY_ROW(argmax, m, 1),
                         GANTRY_ROW(argmin, m, 0, true),
+                        GANTRY_ROW(count_nonzero, m, 1),
+                        GANTRY_ROW(count_nonzero, m),
+                        GANTRY_ROW(max, m),
+                        GANTRY_ROW(min, m),
                         GANTRY_ROW(norm, m, 3, 0),
                         GANTRY_ROW(var, m, {.dims = 1, .correction = 0}),
                         GANTRY_ROW(logsumexp, m, 1),
@@ -207,6 +214,89 @@ TEST_P(OutputsTest, BadOutputsChangeNothing) {
       EXPECT_ERROR(row.into(elsewhere, matrix_), DeviceMismatchError, "at least two devices");
     }
   }
+}
+
+TEST_P(OutputsTest, ExtremaAlongADimWriteValuesAndIndices) {
+  const Tensor source = on(tensor({{3, 1, 2}, {1, 5, 5}}));
+  for (const DType dtype : {u8, i32, i64, f16, f32}) {
+    for (const int dim : {0, 1, -1}) {
+      for (const bool keepdim : {false, true}) {
+        const Tensor t = source.to(dtype);
+        const ValuesAndIndices largest = max(t, dim, keepdim);
+        const ValuesAndIndices smallest = min(t, dim, keepdim);
+        Tensor values = empty_like(largest.values);
+        Tensor indices = empty_like(largest.indices);
+        const std::tuple<Tensor&, Tensor&> outputs = max_out(values, indices, t, dim, keepdim);
+        EXPECT_EQ(&std::get<0>(outputs), &values);
+        EXPECT_EQ(&std::get<1>(outputs), &indices);
+        EXPECT_TRUE(values.equal(largest.values));
+        EXPECT_TRUE(indices.equal(largest.indices));
+        min_out(values, indices, t, dim, keepdim);
+        EXPECT_TRUE(values.equal(smallest.values));
+        EXPECT_TRUE(indices.equal(smallest.indices));
+      }
+    }
+  }
+  // Strided outputs, and a 0-dim tensor.
+  Tensor values = on(zeros({2, 2}, i64)).select(1, 0);
+  Tensor indices = on(zeros({2, 2}, i64)).select(1, 1);
+  max_out(values, indices, source, 1);
+  EXPECT_THAT(values.to_vector<int>(), ElementsAre(3, 5));
+  EXPECT_THAT(indices.to_vector<int>(), ElementsAre(0, 1));
+  Tensor value = on(zeros({}, i64));
+  Tensor index = on(zeros({}, i64));
+  min_out(value, index, on(tensor(7)), 0);
+  EXPECT_EQ(value.item<int>(), 7);
+  Tensor both = on(zeros({2, 3}, i64));
+  max_out(both, source, on(tensor(2)));
+  EXPECT_THAT(both.to_vector<int>(), ElementsAre(3, 2, 2, 2, 5, 5));
+  min_out(both, source, on(tensor(2)));
+  EXPECT_THAT(both.to_vector<int>(), ElementsAre(2, 1, 2, 1, 2, 2));
+}
+
+TEST_P(OutputsTest, BadOutputsOfExtremaAreRefused) {
+  const Tensor t = on(tensor({{3, 1, 2}, {1, 5, 5}}));
+  Tensor values = on(full({2}, 9, i64));
+  Tensor indices = on(full({2}, 9, i64));
+  Tensor shorts = on(zeros({2}, i32));
+  Tensor longer = on(zeros({3}, i64));
+  Tensor undefined;
+  EXPECT_ERROR(max_out(shorts, indices, t, 1), DTypeError,
+               "max: expected argument 'values' of dtype Long, but got Int");
+  EXPECT_ERROR(max_out(values, shorts, t, 1), DTypeError,
+               "max: expected argument 'indices' of dtype Long, but got Int");
+  EXPECT_ERROR(min_out(values, longer, t, 1), ShapeError,
+               "min: expected argument 'indices' of shape [2], but got [3]");
+  EXPECT_ERROR(min_out(values, indices, t, 2), IndexError, "Dimension out of range");
+  EXPECT_ERROR(min_out(values, undefined, t, 1), InvalidArgument, "'indices'");
+  EXPECT_ERROR(max_out(values, values, t, 1), InvalidArgument, "max");
+  Tensor first = t[0];
+  EXPECT_ERROR(max_out(first, longer, t, 0), InvalidArgument, "max");
+  EXPECT_ERROR(max_out(values, indices, on(zeros({2, 0}, i64)), 1), Error, "max");
+  for (const Tensor& kept : {values, indices}) {
+    EXPECT_THAT(kept.to_vector<int>(), ElementsAre(9, 9));
+  }
+  Tensor count = on(zeros({}, i32));
+  EXPECT_EQ(count_nonzero_out(count, t).item<int>(), 6);
+  EXPECT_ERROR(count_nonzero_out(values, t), ShapeError, "count_nonzero: expected an output");
+}
+
+TEST_P(OutputsTest, NonzeroWritesCoordinates) {
+  const Tensor t = on(tensor({{0, 1}, {2, 0}, {0, 3}}));
+  for (const bool strided : {false, true}) {
+    Tensor out = strided ? on(zeros({2, 3}, i64)).t() : on(zeros({3, 2}, i64));
+    EXPECT_EQ(&nonzero_out(out, t), &out);
+    EXPECT_TRUE(out.equal(nonzero(t)));
+  }
+  Tensor none = on(zeros({0, 2}, i64));
+  EXPECT_EQ(nonzero_out(none, on(zeros({2, 2}))).numel(), 0);
+  Tensor wrong = on(zeros({2, 2}, i64));
+  EXPECT_ERROR(nonzero_out(wrong, t), ShapeError, "nonzero: output with shape [2, 2]");
+  Tensor shorts = on(zeros({3, 2}, i32));
+  EXPECT_ERROR(nonzero_out(shorts, t), DTypeError,
+               "nonzero: Expected out tensor to have dtype Long, but got Int instead");
+  Tensor undefined;
+  EXPECT_ERROR(nonzero_out(undefined, t), InvalidArgument, "'out'");
 }
 
 }  // namespace

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <limits>
 #include <vector>
 
 #include <gantry/core/error.hpp>
@@ -194,6 +195,47 @@ TEST_P(PytorchAnswersTest, ReluKeepsNegativeZero) {
     EXPECT_EQ(results[3], 2);
     EXPECT_TRUE(std::isnan(results[4]));
   }
+}
+
+TEST_P(PytorchAnswersTest, BytesAreConditions) {
+  const Tensor condition = on(tensor({0, 2, 255, 1}).to(u8));
+  const Tensor picked = where(condition, on(tensor({1, 2, 3, 4})), -1);
+  EXPECT_EQ(picked.dtype(), i64);
+  EXPECT_THAT(picked.to_vector<int>(), ElementsAre(-1, 2, 3, 4));
+  // Strided and broadcast, as a member and with an output.
+  const Tensor columns = condition.view({2, 2}).t();
+  EXPECT_THAT(where(columns, 1, on(zeros({2}))).to_vector<float>(), ElementsAre(0, 1, 1, 1));
+  EXPECT_THAT(on(ones({2, 2})).where(columns, 0).to_vector<float>(), ElementsAre(0, 1, 1, 1));
+  Tensor out = on(zeros({4}));
+  where_out(out, condition, on(ones({4})), 2.0);
+  EXPECT_THAT(out.to_vector<float>(), ElementsAre(2, 1, 1, 1));
+  EXPECT_EQ(where(on(tensor(3).to(u8)), on(ones({2})), 0).sum().item<float>(), 2);
+  for (const DType dtype : {i8, i16, i32, i64, f16, bf16, f32, f64}) {
+    EXPECT_ERROR(where(condition.to(dtype), out, 0), DTypeError,
+                 "where: expected condition to be a boolean tensor");
+  }
+}
+
+TEST_P(PytorchAnswersTest, LimitsFillMasks) {
+  const auto check = [&]<class T>(T) {
+    SCOPED_TRACE(name(dtype_of<T>));
+    const Tensor ones = on(gantry::ones({2}, dtype_of<T>));
+    const std::vector<T> filled =
+        ones.masked_fill(mask_, std::numeric_limits<T>::lowest()).template to_vector<T>();
+    EXPECT_EQ(filled[0], std::numeric_limits<T>::lowest());
+    EXPECT_EQ(filled[1], T(1));
+    EXPECT_EQ(full({}, std::numeric_limits<T>::max(), dtype_of<T>).template item<T>(),
+              std::numeric_limits<T>::max());
+  };
+  check(float16());
+  check(bfloat16());
+  check(float());
+  check(double());
+  check(std::int8_t());
+  EXPECT_EQ(on(ones({2}, f16))
+                .masked_fill(mask_, std::numeric_limits<float16>::lowest())[0]
+                .item<float>(),
+            -65504);
 }
 
 TEST_P(PytorchAnswersTest, AddcdivRejectsIntegerDivision) {

@@ -13,6 +13,7 @@
 #include <gantry/tensor/indexing.hpp>
 #include <gantry/tensor/linalg.hpp>
 #include <gantry/tensor/outputs.hpp>
+#include <gantry/tensor/random.hpp>
 #include <gantry/tensor/reductions.hpp>
 #include <gantry/tensor/sorting.hpp>
 
@@ -67,6 +68,14 @@ TEST_P(PytorchDifferencesTest, NumbersOfF16OperationsKeepF32) {
   EXPECT_EQ(floor_divide(three, 0.1).item<float>(), 29);
   // 255.5 in bf16 is 256, whose power would be infinite.
   EXPECT_TRUE(std::isnan(pow(on(tensor({-1.5}).to(bf16)), 255.5).item<float>()));
+}
+
+TEST_P(PytorchDifferencesTest, BlocksDoNotOverflow) {
+  EXPECT_THAT(histc(on(tensor({-3e38f, 0.0f, 3e38f})), 3, -3e38, 3e38).to_vector<int>(),
+              ElementsAre(1, 1, 1));
+  Tensor factors = full({300}, 1e4, options());
+  factors[0] = 0;
+  EXPECT_EQ(prod(factors).item<float>(), 0);
 }
 
 TEST_P(PytorchDifferencesTest, OutputsAreNotResized) {
@@ -175,12 +184,38 @@ TEST_P(PytorchDifferencesTest, NumberFormsOfMinimumAndLogic) {
   EXPECT_TRUE(logical_and(bytes, 2).equal(logical_and(bytes, tensor(2))));
 }
 
+TEST_P(PytorchDifferencesTest, NumbersOutsideADType) {
+  const Tensor bytes = on(tensor({255, 1}).to(u8));
+  EXPECT_ERROR(minimum(bytes, 300), InvalidArgument, "without overflow, got 300");
+  EXPECT_ERROR(maximum(bytes, -1), InvalidArgument, "without overflow, got -1");
+  EXPECT_ERROR(remainder(bytes, 300), InvalidArgument, "without overflow, got 300");
+  EXPECT_ERROR(bitwise_and(bytes, 300), InvalidArgument, "without overflow, got 300");
+  EXPECT_ERROR(floor_divide(bytes, -1), InvalidArgument, "without overflow, got -1");
+}
+
+TEST_P(PytorchDifferencesTest, PowRoundsNumbersToTheComputeType) {
+  EXPECT_EQ(pow(on(full({5}, -1.0f)), 2147483647)[0].item<float>(), 1);
+  EXPECT_EQ(pow(on(tensor(0)), 1e-50).item<float>(), 1);
+}
+
+TEST(PytorchDifferencesOfSeedsTest, ManualSeedLeavesTheCpu) {
+  GANTRY_REQUIRE_DEVICES(1);
+  default_generator(Device::cpu()).manual_seed(3);
+  manual_seed(5);
+  EXPECT_EQ(default_generator(Device::cpu()).initial_seed(), 3U);
+  EXPECT_EQ(default_generator(current_device()).initial_seed(), 5U);
+  manual_seed_all(6);
+  EXPECT_EQ(default_generator(Device::cpu()).initial_seed(), 6U);
+}
+
 TEST_P(PytorchDifferencesTest, IndexLists) {
   const Tensor t = on(arange(6)).view({2, 3});
   const Tensor i = on(tensor({1, 0}));
   EXPECT_ERROR((t.index({i}) = 1), InvalidArgument, "expected a view, but got a copy");
   EXPECT_ERROR(t.index({Ellipsis, i, Ellipsis}), IndexError, "only have a single ellipsis");
   EXPECT_TRUE(t.index({true}).is_view_of(t));
+  EXPECT_TRUE(t.index({}).is_view_of(t));
+  EXPECT_TRUE(t.clone().index_put_({}, t * 2).equal(t * 2));
   EXPECT_ERROR(index_add(t, 0, i, t, 1.5), DTypeError, "must not be a floating point number");
   EXPECT_THAT(take(t, i.to(i32)).to_vector<int>(), ElementsAre(1, 0));
   Tensor out = on(zeros({7}, {.dtype = i64}));

@@ -7,7 +7,7 @@
 #include <gantry/streams/stream_guard.hpp>
 #include <gantry/tensor/factories.hpp>
 
-#include "tests/memory/ipc/ipc_text.hpp"
+#include "tests/ipc/ipc_text.hpp"
 #include "tests/support/stream_hold.hpp"
 
 int main() {

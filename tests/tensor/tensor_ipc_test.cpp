@@ -10,7 +10,7 @@
 #include <gantry/tensor/factories.hpp>
 
 #include "core/bytes.hpp"
-#include "tests/memory/ipc/ipc_text.hpp"
+#include "tests/ipc/ipc_text.hpp"
 #include "tests/support/device_fixture.hpp"
 #include "tests/support/pipe_process.hpp"
 #include "tests/tensor/raw_tensor.hpp"

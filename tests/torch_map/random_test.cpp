@@ -61,11 +61,17 @@ TEST_F(TorchCudaMapComm, BroadcastCoalesced) {
 TEST_F(TorchCudaMapComm, ReduceAdd) {
   const std::vector<Tensor> list{ones({2}, "cuda:0"), ones({2}, "cuda:1")};
   EXPECT_THAT(comm::reduce_add(list, "cuda:1").to_vector<float>(), ElementsAre(2, 2));
+  Tensor out = empty({2}, "cuda:0");
+  comm::reduce_add(list, out);
+  EXPECT_THAT(out.to_vector<float>(), ElementsAre(2, 2));
 }
 
 TEST_F(TorchCudaMapComm, ReduceAddCoalesced) {
   const std::vector<std::vector<Tensor>> lists{{ones({2}, "cuda:0")}, {ones({2}, "cuda:1")}};
   EXPECT_THAT(comm::reduce_add_coalesced(lists, "cuda:0")[0].to_vector<float>(), ElementsAre(2, 2));
+  std::vector<Tensor> outs{empty({2}, "cuda:1")};
+  comm::reduce_add_coalesced(lists, outs);
+  EXPECT_THAT(outs[0].to_vector<float>(), ElementsAre(2, 2));
 }
 
 TEST_F(TorchCudaMapComm, Scatter) {
@@ -98,7 +104,9 @@ TEST_F(TorchCudaMapComm, BroadcastInto) {
   comm::broadcast(t, out);
   EXPECT_THAT(out[0].to_vector<float>(), ElementsAre(1, 1));
   const std::vector<Tensor> tensors{t, out[0]};
-  EXPECT_THAT(comm::reduce_add(tensors, "cuda:0").to_vector<float>(), ElementsAre(2, 2));
+  Tensor sum = empty({2}, "cuda:0");
+  comm::reduce_add(tensors, sum);
+  EXPECT_THAT(sum.to_vector<float>(), ElementsAre(2, 2));
 }
 
 TEST_F(TorchCudaMapTest, NotePlacement) {

@@ -50,13 +50,14 @@ GANTRY_API Tensor& bucketize_out(Tensor& out, const Operand& values, const Tenso
                                          std::int64_t minlength = 0);
 /// The number of elements in each of `bins` bins of equal width, which divide [min, max]. The last
 /// bin includes `max`. Elements outside the range and NaN are not counted. If min equals max, the
-/// range is that of the elements. If all elements are equal, it is extended by 1 on both sides.
+/// range is that of the elements. If all elements are equal, it is extended by 1 on both sides, or
+/// to the neighbouring numbers where 1 is below their distance. The range may be all of the dtype.
 ///
 /// Shapes: any → [bins].
 /// DTypes: counts of floating inputs have the input's dtype. Counts of integers are i64, and their
 /// bins have exact limits.
-/// Throws: InvalidArgument for a range that is not finite, and for an integer input with a
-/// fractional limit.
+/// Throws: InvalidArgument for a range that is not finite in the dtype (f32 for 16-bit floats), and
+/// for an integer input with a fractional limit.
 [[nodiscard]] GANTRY_API Tensor histc(const Tensor& self, std::int64_t bins = 100,
                                       const Scalar& min = 0, const Scalar& max = 0);
 GANTRY_API Tensor& histc_out(Tensor& out, const Tensor& self, std::int64_t bins = 100,

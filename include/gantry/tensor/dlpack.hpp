@@ -115,9 +115,17 @@ inline constexpr std::uint64_t kIsSubbyteTypePadded = 4;
 
 }  // namespace dlpack
 
+/// Options of to_dlpack.
+struct ToDlpackOptions {
+  /// True exports pinned memory as kDLCUDAHost. False exports it as kDLCPU, the only type of host
+  /// memory that most consumers know, PyTorch and CuPy among them.
+  bool cuda_host = false;
+};
+
 /// Options of from_dlpack.
 struct FromDlpackOptions {
   /// True copies the elements. The call then releases the producer's memory before it returns.
+  /// Strides may then be negative, and elements may be misaligned.
   bool copy = false;
 };
 
@@ -125,31 +133,35 @@ struct FromDlpackOptions {
 ///
 /// The consumer calls the deleter once, from any thread. It keeps the memory alive until then.
 /// Memory of simulated devices has type kDLExtDev, which only gantry in this process can import.
-/// Pinned memory has type kDLCUDAHost. Strides are null only for 0-dim tensors.
+/// Memory of the CPU has type kDLCPU, pinned memory too unless `how` asks for kDLCUDAHost. Strides
+/// are null only for 0-dim tensors.
 /// Device/stream: later work of `consumer` waits for the current stream of the tensor's device,
 /// which is also the default. Work submitted to `consumer` before the deleter is called completes
 /// before the memory is reused. The host does not block.
 /// Throws: InvalidArgument for an undefined tensor, or for a stream that is not of its device.
 [[nodiscard]] GANTRY_API DLManagedTensorVersioned* to_dlpack(
-    const Tensor& self, const std::optional<Stream>& consumer = {});
+    const Tensor& self, const std::optional<Stream>& consumer = {},
+    const ToDlpackOptions& how = {});
 /// As to_dlpack(), for consumers that know DLPack below 1.0 only.
 [[nodiscard]] GANTRY_API DLManagedTensor* to_dlpack_unversioned(
-    const Tensor& self, const std::optional<Stream>& consumer = {});
+    const Tensor& self, const std::optional<Stream>& consumer = {},
+    const ToDlpackOptions& how = {});
 
 /// Imports a tensor that another library exported through DLPack.
 ///
 /// The call takes ownership of `exported`. Its deleter is called once: by the last tensor on the
 /// memory, or before the call returns if it throws or copies. For an export of to_dlpack() the
 /// result is the exported tensor, and the deleter is called at once.
-/// Shapes: up to 8 dims, with strides that are not negative. DTypes: those of gantry, one lane.
+/// Shapes: up to 8 dims. Without a copy, strides of dims of more than one element are not negative.
+/// DTypes: those of gantry, one lane.
 /// Device/stream: precondition: the elements are ready for the current stream of the memory's
 /// device. The host blocks only for a copy of device memory. When the last tensor is destroyed, the
 /// deleter is called at once, without a wait for work on the memory. Synchronize before, unless the
 /// producer orders its free after the consumer's work, as gantry does.
 /// Aliasing: no copy, unless `how` asks for one.
-/// Throws: InvalidArgument for a null pointer, a null address, misaligned elements, and for an
-/// array that is read only unless `how` asks for a copy; DTypeError; ShapeError; NotSupported for
-/// another major version, and for memory of other devices.
+/// Throws: InvalidArgument for a null pointer, a null address, and, unless `how` asks for a copy,
+/// for misaligned elements and for an array that is read only; DTypeError; ShapeError; NotSupported
+/// for another major version, and for memory of other devices.
 [[nodiscard]] GANTRY_API Tensor from_dlpack(DLManagedTensorVersioned* exported,
                                             const FromDlpackOptions& how = {});
 [[nodiscard]] GANTRY_API Tensor from_dlpack(DLManagedTensor* exported,

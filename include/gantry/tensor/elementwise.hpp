@@ -11,8 +11,11 @@
 /// Shapes: operands are broadcast; the result has the common shape.
 /// DTypes: promoted by result_type (promote.hpp). Operations on real numbers (div, exp, sqrt, sin,
 /// …) convert integers and bool to f32. f16 and bf16 compute in f32 and round once. Comparisons,
-/// minimum and maximum first convert both operands to the promoted dtype, numbers included. An
-/// integer outside that dtype's range wraps: in a comparison with a u8 tensor, 256 is 0.
+/// minimum and maximum first convert both operands to the promoted dtype, numbers included.
+/// Numbers: in add, sub, mul and as the base of pow, a number outside an integer dtype's range
+/// wraps, as the result does; so it does in a comparison, where 256 is 0 for a u8 tensor. In other
+/// operations on integers, in minimum, maximum and where, and as alpha, weight or value, it is an
+/// InvalidArgument. minimum, maximum and where make a number that f16 or bf16 cannot hold infinite.
 /// Device/stream: current stream of the operands' device; the host does not block. All operands are
 /// on one device. One 0-dim CPU tensor is allowed among operands on a GPU.
 /// Aliasing: the result is new memory. `op_out(out, …)` writes to `out`. It has the result's shape,
@@ -181,11 +184,17 @@ GANTRY_API Tensor& minimum_out(Tensor& out, const Operand& a, const Operand& b);
 /// The larger of two elements; NaN propagates.
 [[nodiscard]] GANTRY_API Tensor maximum(const Operand& a, const Operand& b);
 GANTRY_API Tensor& maximum_out(Tensor& out, const Operand& a, const Operand& b);
+inline Tensor& min_out(Tensor& out, const Tensor& a, const Tensor& b) {
+  return minimum_out(out, a, b);
+}
 /// Same as maximum, for two tensors.
 [[nodiscard]] inline Tensor max(const Tensor& a, const Tensor& b) { return maximum(a, b); }
 /// Bitwise and. DTypes: integers and bool.
 [[nodiscard]] GANTRY_API Tensor bitwise_and(const Operand& a, const Operand& b);
 GANTRY_API Tensor& bitwise_and_out(Tensor& out, const Operand& a, const Operand& b);
+inline Tensor& max_out(Tensor& out, const Tensor& a, const Tensor& b) {
+  return maximum_out(out, a, b);
+}
 /// Bitwise or. DTypes: integers and bool.
 [[nodiscard]] GANTRY_API Tensor bitwise_or(const Operand& a, const Operand& b);
 GANTRY_API Tensor& bitwise_or_out(Tensor& out, const Operand& a, const Operand& b);

@@ -325,5 +325,16 @@ template <class T>
 Tensor Tensor::new_tensor(std::initializer_list<T> list, TensorOptions options) const {
   return gantry::tensor(list, detail::like_options("new_tensor", *this, options));
 }
+template <class T>
+Tensor Tensor::new_tensor(std::initializer_list<std::initializer_list<T>> rows,
+                          TensorOptions options) const {
+  return gantry::tensor(rows, detail::like_options("new_tensor", *this, options));
+}
+template <class T>
+Tensor Tensor::new_tensor(
+    std::initializer_list<std::initializer_list<std::initializer_list<T>>> matrices,
+    TensorOptions options) const {
+  return gantry::tensor(matrices, detail::like_options("new_tensor", *this, options));
+}
 
 }  // namespace gantry

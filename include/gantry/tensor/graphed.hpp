@@ -18,6 +18,8 @@ namespace gantry {
 struct GraphedOptions {
   int warm_up = 1;  ///< number of eager runs before the capture, which load libraries
   MemPoolId pool = MemPoolId::none;  ///< memory that is shared with other captures
+  /// Other devices that the function works on; their current streams take part in the capture.
+  std::vector<Device> devices = {};
 };
 
 /// A function over tensors that runs as one graph. make_graphed() makes it.
@@ -37,7 +39,8 @@ class GANTRY_API Graphed {
   /// outputs.
   ///
   /// Shapes, DTypes: those of the samples.
-  /// Device/stream: the current stream of the samples' device; asynchronous.
+  /// Device/stream: the current stream of the samples' device, ordered with the current streams of
+  /// all devices of the graph as in Graph::replay(); asynchronous.
   /// Aliasing: the outputs are always the same tensors, and each call overwrites them. Use clone()
   /// to keep results.
   /// Throws, before anything runs: InvalidArgument, ShapeError, DTypeError or DeviceMismatchError
@@ -65,9 +68,10 @@ class GANTRY_API Graphed {
 ///
 /// The function may read and write other tensors; the graph then uses them, too. It must not wait
 /// for the device, and its work must not depend on elements. It is called `options.warm_up` + 1
-/// times. The default random generator of the device is then as if there had been no call.
+/// times. The default random generators of its devices are then as if there had been no call.
 /// Shapes, DTypes: at least one sample, of any shape and dtype.
-/// Device/stream: all samples on one device; the host waits for the warm-up.
+/// Device/stream: all samples on one device; `options.devices` names the others that the function
+/// works on; the host waits for the warm-up.
 /// Throws: InvalidArgument without samples or on the CPU; DeviceMismatchError; CaptureError if a
 /// call of the function cannot be captured; exceptions of the function.
 template <class Function>

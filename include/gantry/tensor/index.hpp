@@ -45,14 +45,16 @@ struct Slice {
 ///
 /// A bool inserts a dimension, of size 1 for true and of size 0 for false. A tensor of i32 or i64
 /// holds positions. A tensor of bool or u8 is a mask, which selects elements where it is not zero.
-/// A mask indexes as many dimensions as it has. A 0-dim tensor counts as an integer or a bool,
-/// which the host reads.
+/// A mask indexes as many dimensions as it has. A 0-dim tensor of one of these types, of i8 or of
+/// i16 counts as an integer or a bool, which the host reads.
 ///
 /// The tensors and bools of a list are broadcast to one shape. Its dimensions replace the indexed
 /// dimensions if these are adjacent; otherwise they come first. Negative positions count from the
 /// end.
 /// Device/stream: a tensor is on the CPU or on the indexed tensor's device. For a mask, the host
-/// waits for the number of selected elements.
+/// waits for the number of selected elements; for a 0-dim tensor on a device, it waits for the
+/// element. Positions on the CPU are copied to the device through page-locked memory, without a
+/// wait.
 class GANTRY_API Index {
  public:
   /// Every kind of entry.

@@ -94,6 +94,7 @@ GANTRY_API Tensor& take_along_dim_out(Tensor& out, const Tensor& self, const Ten
 /// The coordinates of the elements that are not zero, in row-major order: i64 [n, self.dim()]. Each
 /// column is contiguous.
 [[nodiscard]] GANTRY_API Tensor nonzero(const Tensor& self);
+GANTRY_API Tensor& nonzero_out(Tensor& out, const Tensor& self);
 /// nonzero(self).
 [[nodiscard]] GANTRY_API Tensor argwhere(const Tensor& self);
 /// The columns of nonzero, one per dim: an index list that selects the same elements. A 0-dim

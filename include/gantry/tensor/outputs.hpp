@@ -44,6 +44,7 @@ GANTRY_API Tensor& argmax_out(Tensor& out, const Tensor& self, std::optional<int
                               bool keepdim = false);
 GANTRY_API Tensor& argmin_out(Tensor& out, const Tensor& self, std::optional<int> dim = {},
                               bool keepdim = false);
+GANTRY_API Tensor& count_nonzero_out(Tensor& out, const Tensor& self, const Axes& dims = {});
 GANTRY_API Tensor& norm_out(Tensor& out, const Tensor& self, double p = 2, const Axes& dims = {},
                             bool keepdim = false);
 GANTRY_API Tensor& var_out(Tensor& out, const Tensor& self, const VarianceOptions& options = {});

@@ -8,9 +8,14 @@
 
 #include <gantry/core/checked_ptr.hpp>
 #include <gantry/core/export.hpp>
+#include <gantry/kernels/philox.hpp>
 #include <gantry/tensor/tensor.hpp>
 
 namespace gantry {
+
+namespace detail {
+struct GeneratorAccess;
+}
 
 /// A random number generator for one device: Philox4x32-10 at a seed and an offset.
 ///
@@ -22,7 +27,13 @@ namespace gantry {
 ///
 /// In the capture of a Graph, a draw takes place at each replay instead. A replay draws the numbers
 /// that the same eager work would draw at that moment. It advances the offset by the same amount.
-/// The capture itself does not advance it.
+/// The capture itself does not advance it, also if it fails. In the capture offset() and
+/// get_state() report what an eager program would find. advance() holds at each replay, and
+/// set_state() with a tensor that get_state() returned in the same capture goes back there at each
+/// replay. Calls that replays would not repeat throw CaptureError: new seeds, other states,
+/// set_offset(), take() and fork(). The capture is that of the current stream of device(). A clone
+/// that is made in the capture follows this generator there. A generator that is made from a seed
+/// in the capture draws the same numbers at each replay.
 ///
 /// Thread safety: all members from any thread.
 class GANTRY_API Generator {
@@ -35,34 +46,46 @@ class GANTRY_API Generator {
 
   /// The device whose tensors this generator fills.
   [[nodiscard]] Device device() const;
-  /// Sets the seed, and the offset to 0.
+  /// Sets the seed, and the offset to 0. Throws: CaptureError in a capture.
   void manual_seed(std::uint64_t seed);
   /// Sets a random seed from the operating system, and the offset to 0. Returns the seed.
+  /// Throws: CaptureError in a capture.
   std::uint64_t seed();
   /// The current seed.
   [[nodiscard]] std::uint64_t initial_seed() const;
   /// The number of draws since seeding.
   [[nodiscard]] std::uint64_t offset() const;
-  /// Continues at `offset` of the current seed.
+  /// Continues at `offset` of the current seed. Throws: CaptureError in a capture, where advance()
+  /// and set_state() move the offset.
   void set_offset(std::uint64_t offset);
-  /// Reserves the next `count` offsets for the caller's own kernels. Returns the first.
+  /// Leaves out the next `count` offsets. Returns the first.
+  /// Throws: CaptureError in the body of graph_if or graph_while.
   std::uint64_t advance(std::uint64_t count = 1);
   /// A consistent pair of seed and offset.
   struct Position {
     std::uint64_t seed = 0;    ///< key of the generator
     std::uint64_t offset = 0;  ///< number of earlier draws
   };
-  /// As advance(), but returns seed and first offset as a consistent pair.
+  /// As advance(), but returns seed and first offset as a consistent pair. Throws: CaptureError in
+  /// a capture, where reserve() takes its place.
   Position take(std::uint64_t count = 1);
+  /// Reserves the next `count` offsets for a kernel of the caller on the current stream of
+  /// device(). The kernel calls resolved() of the result. Each replay of a captured kernel finds
+  /// new offsets. Throws: CaptureError in the body of graph_if or graph_while, and in a capture
+  /// without a Graph.
+  PhiloxPosition reserve(std::uint64_t count = 1);
   /// Seed and offset as 16 little-endian bytes, in a CPU u8 tensor.
   [[nodiscard]] Tensor get_state() const;
   /// Sets seed and offset to a state of get_state().
-  /// Throws: InvalidArgument unless `state` is a CPU u8 tensor of 16 elements.
+  /// Throws: InvalidArgument unless `state` is a CPU u8 tensor of 16 elements. CaptureError in a
+  /// capture, unless get_state() returned `state` in that capture, and in the body of graph_if or
+  /// graph_while.
   void set_state(const Tensor& state);
   /// An independent generator with the same seed and offset.
   [[nodiscard]] Generator clone() const;
   /// An independent generator for a data-parallel rank, at offset 0. It depends only on this
   /// generator's seed and on `rank`: equal ranks get equal generators.
+  /// Throws: CaptureError in a capture.
   [[nodiscard]] Generator fork(std::uint64_t rank) const;
 
   /// The address of the shared state: equal for copies of one generator, and different for all
@@ -70,6 +93,7 @@ class GANTRY_API Generator {
   [[nodiscard]] const void* identity() const;
 
  private:
+  friend struct detail::GeneratorAccess;
   struct GANTRY_LOCAL State;
   detail::CheckedPtr<std::shared_ptr<State>> state_;
 };
@@ -77,6 +101,8 @@ class GANTRY_API Generator {
 /// The default generator of `device`.
 [[nodiscard]] GANTRY_API Generator& default_generator(Device device = Device::cuda());
 
+// Functions that set seeds or states throw CaptureError in a capture, as the members of Generator
+// do, and then change no generator.
 /// Seeds the current device's default generator, or the CPU's if there is no platform.
 GANTRY_API void manual_seed(std::uint64_t seed);
 /// Seeds the default generators of the CPU and of every device.
@@ -92,7 +118,8 @@ GANTRY_API std::uint64_t seed_all();
 /// The state of the default generator of `device`: a CPU u8 tensor of 16 elements.
 [[nodiscard]] GANTRY_API Tensor get_rng_state(Device device = Device::cuda());
 /// Sets the state of the default generator of `device`.
-/// Throws: InvalidArgument unless `state` is a CPU u8 tensor of 16 elements.
+/// Throws: InvalidArgument unless `state` is a CPU u8 tensor of 16 elements; CaptureError as
+/// Generator::set_state().
 GANTRY_API void set_rng_state(const Tensor& state, Device device = Device::cuda());
 /// The states of all devices' default generators, in index order.
 [[nodiscard]] GANTRY_API std::vector<Tensor> get_rng_state_all();

@@ -14,6 +14,8 @@
 ///
 /// The order in which elements are combined depends on the reduction's length only. Sums, products
 /// and extrema therefore have the same bits on the CPU, on simulated devices and on every GPU.
+/// Elements are combined in blocks. A result is nevertheless infinite or NaN only where it is with
+/// the elements left to right.
 ///
 /// Shapes: `dims` (default: all) are removed, or have size 1 with `keepdim`. A 0-dim tensor is
 /// reduced along dim 0 or -1.
@@ -54,15 +56,17 @@ template <std::same_as<DType> T>
 [[nodiscard]] Tensor sum(const Tensor& self, T dtype) {
   return sum(self, Axes(), false, dtype);
 }
-/// Mean. That of no elements is NaN. Throws: DTypeError for integers and bool without a floating
-/// `dtype`.
+/// Mean, the sum over the number of elements: infinite if the sum is beyond the range of the dtype
+/// (f32 for 16-bit floats). That of no elements is NaN. Throws: DTypeError for integers and bool
+/// without a floating `dtype`.
 [[nodiscard]] GANTRY_API Tensor mean(const Tensor& self, const Axes& dims = {},
                                      bool keepdim = false, std::optional<DType> dtype = {});
 template <std::same_as<DType> T>
 [[nodiscard]] Tensor mean(const Tensor& self, T dtype) {
   return mean(self, Axes(), false, dtype);
 }
-/// Product. DTypes: as sum.
+/// Product. Partial products below the range of the dtype (f32 for 16-bit floats) are 0. DTypes: as
+/// sum.
 [[nodiscard]] GANTRY_API Tensor prod(const Tensor& self, const Axes& dims = {},
                                      bool keepdim = false, std::optional<DType> dtype = {});
 template <std::same_as<DType> T>
@@ -77,12 +81,18 @@ template <std::same_as<DType> T>
                                      bool keepdim = false);
 /// Largest element of the tensor; NaN propagates. Throws: ShapeError for an empty tensor.
 [[nodiscard]] GANTRY_API Tensor max(const Tensor& self);
+GANTRY_API Tensor& max_out(Tensor& out, const Tensor& self);
 /// Largest elements along `dim` and the first index of each. Throws: ShapeError if `dim` is empty.
 [[nodiscard]] GANTRY_API ValuesAndIndices max(const Tensor& self, int dim, bool keepdim = false);
+GANTRY_API std::tuple<Tensor&, Tensor&> max_out(Tensor& values, Tensor& indices, const Tensor& self,
+                                                int dim, bool keepdim = false);
 /// Smallest element of the tensor; NaN propagates. Throws: ShapeError for an empty tensor.
 [[nodiscard]] GANTRY_API Tensor min(const Tensor& self);
+GANTRY_API Tensor& min_out(Tensor& out, const Tensor& self);
 /// Smallest elements along `dim` and the first index of each. Throws: ShapeError if `dim` is empty.
 [[nodiscard]] GANTRY_API ValuesAndIndices min(const Tensor& self, int dim, bool keepdim = false);
+GANTRY_API std::tuple<Tensor&, Tensor&> min_out(Tensor& values, Tensor& indices, const Tensor& self,
+                                                int dim, bool keepdim = false);
 /// First index (i64) of the largest element along `dim`, or in the flattened tensor.
 [[nodiscard]] GANTRY_API Tensor argmax(const Tensor& self, std::optional<int> dim = {},
                                        bool keepdim = false);
@@ -97,11 +107,13 @@ template <std::same_as<DType> T>
                                     bool keepdim = false);
 /// Number of non-zero elements, i64.
 [[nodiscard]] GANTRY_API Tensor count_nonzero(const Tensor& self, const Axes& dims = {});
-/// The p-norm (sum |x|^p)^(1/p). p = 0 counts non-zero elements; p may be ±infinity. DTypes:
+/// The p-norm (sum |x|^p)^(1/p); infinite if the sum is beyond the range of the dtype (f32 for
+/// 16-bit floats). p = 0 counts non-zero elements; p may be ±infinity. DTypes:
 /// floating.
 [[nodiscard]] GANTRY_API Tensor norm(const Tensor& self, double p = 2, const Axes& dims = {},
                                      bool keepdim = false);
-/// Variance: the sum of squared distances from the mean, over n - correction. DTypes: floating.
+/// Variance: the sum of squared distances from the mean, over n - correction. It is infinite only
+/// if it is itself beyond the range of the dtype. DTypes: floating.
 [[nodiscard]] GANTRY_API Tensor var(const Tensor& self, const VarianceOptions& options = {});
 template <class T = Axes>  // a template, so that var(t, {.correction = 0}) means options
 [[nodiscard]] Tensor var(const Tensor& self, const std::type_identity_t<T>& dims,
@@ -113,7 +125,7 @@ template <std::same_as<bool> T>
 [[nodiscard]] Tensor var(const Tensor& self, T unbiased) {
   return var(self, VarianceOptions{.correction = unbiased ? 1.0 : 0.0});
 }
-/// Square root of var.
+/// Square root of var, also where var is beyond the range.
 [[nodiscard]] GANTRY_API Tensor std(const Tensor& self, const VarianceOptions& options = {});
 template <class T = Axes>
 [[nodiscard]] Tensor std(const Tensor& self, const std::type_identity_t<T>& dims,
@@ -130,7 +142,8 @@ template <std::same_as<bool> T>
 /// Cumulative sum along `dim`. Shapes: the input's. DTypes: as sum.
 [[nodiscard]] GANTRY_API Tensor cumsum(const Tensor& self, int dim,
                                        std::optional<DType> dtype = {});
-/// Cumulative product along `dim`. Shapes: the input's. DTypes: as sum.
+/// Cumulative product along `dim`. Partial products below the range of f64 (f32 for 16-bit floats)
+/// are 0. Shapes: the input's. DTypes: as sum.
 [[nodiscard]] GANTRY_API Tensor cumprod(const Tensor& self, int dim,
                                         std::optional<DType> dtype = {});
 /// exp(x) / sum(exp(x)) along `dim`. Shapes: the input's. DTypes: floating.

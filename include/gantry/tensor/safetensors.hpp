@@ -1,10 +1,13 @@
 #pragma once
 
+#include <concepts>
 #include <cstdint>
 #include <filesystem>
+#include <iterator>
 #include <map>
 #include <memory>
 #include <optional>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -35,21 +38,69 @@ struct SafetensorsEntry {
   std::uint64_t bytes = 0;            ///< of the elements
 };
 
+/// A tensor of any type of the format, as bytes: save_safetensors() writes it.
+struct SafetensorsBytes {
+  std::string name{};                 ///< in the file
+  std::string dtype_name{};           ///< a type of the format: "F8_E4M3", "U16"
+  std::vector<std::int64_t> sizes{};  ///< shape, in elements of that type
+  Tensor bytes{};                     ///< u8, of any shape: the elements in row-major order
+};
+
 /// Writes tensors to a safetensors file, with the bytes that the reference implementation writes.
 ///
-/// The file is replaced atomically: after an error the previous file is unchanged. Tensors that
-/// share memory are written separately. They may be on several devices, in any layout.
-/// Device/stream: current stream of each tensor's device; the host blocks. Device memory passes
-/// through page-locked buffers of 8 MiB.
-/// Throws: InvalidArgument for an undefined tensor, for the name "__metadata__", and for names and
-/// texts that are no UTF-8; Error if the header would exceed 100 MB or the file cannot be written.
+/// `bytes` are tensors of types that gantry does not have, as SafetensorsReader::load_bytes() reads
+/// them. The names of both lists differ. The file is replaced atomically: after an error the
+/// previous file is unchanged. Tensors that share memory are written separately. They may be on
+/// several devices, in any layout. Device/stream: current stream of each tensor's device; the host
+/// blocks. Device memory passes through page-locked buffers of 8 MiB. Throws: InvalidArgument for
+/// an undefined tensor, for the name "__metadata__", for a name that is there twice, for names and
+/// texts that are no UTF-8, and for an unknown type or a wrong number of `bytes`; DTypeError for
+/// `bytes` that are not u8; Error if the header would exceed 100 MB or the file cannot be written.
 GANTRY_API void save_safetensors(const std::filesystem::path& path, const NamedTensors& tensors,
-                                 const SafetensorsMetadata& metadata = {});
+                                 const SafetensorsMetadata& metadata = {},
+                                 std::span<const SafetensorsBytes> bytes = {});
 
-/// Reads all tensors of a safetensors file.
+namespace detail {
+
+// A map or a list of pairs.
+template <class R, class Value>
+concept NamedRange = requires(const R& range) {
+  { std::begin(range)->first } -> std::convertible_to<std::string>;
+  { std::begin(range)->second } -> std::convertible_to<Value>;
+};
+
+[[noreturn]] GANTRY_API void refuse_twice(const std::string& name);
+
+template <class Map, class R>
+Map named_map(const R& range) {
+  Map result;
+  for (const auto& [name, value] : range) {
+    if (!result.emplace(name, value).second) refuse_twice(name);
+  }
+  return result;
+}
+
+}  // namespace detail
+
+/// As above, for names and values of other maps or lists, such as std::map<std::string, Tensor>.
+template <detail::NamedRange<Tensor> Tensors = NamedTensors,
+          detail::NamedRange<std::string> Texts = SafetensorsMetadata>
+requires(!std::same_as<Tensors, NamedTensors> ||
+         !std::same_as<
+             Texts, SafetensorsMetadata>) void save_safetensors(const std::filesystem::path& path,
+                                                                const Tensors& tensors,
+                                                                const Texts& metadata = {},
+                                                                std::span<const SafetensorsBytes>
+                                                                    bytes = {}) {
+  save_safetensors(path, detail::named_map<NamedTensors>(tensors),
+                   detail::named_map<SafetensorsMetadata>(metadata), bytes);
+}
+
+/// Reads all tensors of a safetensors file. If gantry does not have the type of one of them,
+/// nothing is loaded; SafetensorsReader then loads the others.
 /// DTypes: those of the file; `options.dtype` converts them all.
 /// Device/stream: as save_safetensors. Default device: the CPU.
-/// Throws: as SafetensorsReader; as empty() for the options.
+/// Throws: as SafetensorsReader and its load(); as empty() for the options.
 [[nodiscard]] GANTRY_API Safetensors load_safetensors(const std::filesystem::path& path,
                                                       const TensorOptions& options = {});
 template <TensorOption T>
@@ -90,10 +141,23 @@ class GANTRY_API SafetensorsReader {
   [[nodiscard]] Tensor load(std::string_view name, T option) const {
     return load(name, detail::only(option));
   }
+  /// Reads the bytes of one tensor, whatever its type is, as a u8 tensor of one dim.
+  /// `options.dtype` is absent or u8. Device/stream: as load_safetensors.
+  /// Throws: InvalidArgument for an unknown name; DTypeError for another dtype; Error if the file
+  /// became shorter.
+  [[nodiscard]] Tensor load_bytes(std::string_view name, const TensorOptions& options = {}) const;
+  template <TensorOption T>
+  [[nodiscard]] Tensor load_bytes(std::string_view name, T option) const {
+    return load_bytes(name, detail::only(option));
+  }
 
  private:
   struct GANTRY_LOCAL Impl;
   [[nodiscard]] const Impl& impl() const;
+  // Throws as load() does, before anything is read.
+  void check_loadable(std::string_view name) const;
+  friend GANTRY_API Safetensors load_safetensors(const std::filesystem::path& path,
+                                                 const TensorOptions& options);
 
   std::shared_ptr<const Impl> impl_;
 };

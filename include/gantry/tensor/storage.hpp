@@ -6,8 +6,8 @@
 
 #include <gantry/core/export.hpp>
 #include <gantry/device/device.hpp>
+#include <gantry/ipc/ipc.hpp>
 #include <gantry/memory/allocator.hpp>
-#include <gantry/memory/ipc.hpp>
 #include <gantry/streams/stream.hpp>
 
 namespace gantry {

@@ -327,6 +327,13 @@ class GANTRY_API Tensor {
   [[nodiscard]] Tensor new_tensor(const T& values, const TensorOptions& options = {}) const;
   template <class T>
   [[nodiscard]] Tensor new_tensor(std::initializer_list<T> list, TensorOptions options = {}) const;
+  template <class T>
+  [[nodiscard]] Tensor new_tensor(std::initializer_list<std::initializer_list<T>> rows,
+                                  TensorOptions options = {}) const;
+  template <class T>
+  [[nodiscard]] Tensor new_tensor(
+      std::initializer_list<std::initializer_list<std::initializer_list<T>>> matrices,
+      TensorOptions options = {}) const;
   /// @}
 
   Tensor& fill_(const Operand& value) const;  ///< sets every element

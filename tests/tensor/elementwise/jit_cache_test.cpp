@@ -249,6 +249,53 @@ TEST_F(JitCompilerTest, ACompilerThatMakesNothingIsAnError) {
   EXPECT_EQ(run().out, kCompiled);
 }
 
+// Another user who may rename the folder puts a program of his own into its place.
+TEST_F(JitCompilerTest, TheProgramComesFromTheFolderThatWasMade) {
+  const std::string cxx = script(
+      "here=$PWD\nmv \"$here\" \"$here.away\" && mkdir \"$here\" && echo garbage > "
+      "\"$here/program.so\" && exec c++ \"$@\"");
+  const Outcome outcome = run({{"CXX", cxx}});
+  EXPECT_EQ(outcome.out, kCompiled) << outcome.describe();
+}
+
+TEST_F(JitCompilerTest, AFolderThatOthersMayRenameIsRefused) {
+  const auto expect_refusal = [&](const std::string& problem) {
+    const Outcome outcome = run({{"GANTRY_JIT_CACHE", ""}});
+    EXPECT_NE(outcome.exit_code, 0) << outcome.describe();
+    EXPECT_NE(outcome.out.find("jit::elementwise: failed to make a folder in '" +
+                               temporary_.string() + "': "),
+              std::string::npos)
+        << outcome.describe();
+    EXPECT_NE(outcome.out.find(problem + "; set TMPDIR to another folder"), std::string::npos)
+        << outcome.describe();
+    EXPECT_TRUE(fs::is_empty(temporary_));
+  };
+  ASSERT_EQ(chmod(temporary_.c_str(), 0777), 0);
+  expect_refusal("(mode 777)");
+  ASSERT_EQ(chmod(temporary_.c_str(), 01777), 0);
+  EXPECT_EQ(run({{"GANTRY_JIT_CACHE", ""}}).out, kCompiled);
+  ASSERT_EQ(chmod(temporary_.c_str(), 0700), 0);
+  ASSERT_EQ(chmod(folder_.path().c_str(), 0777), 0);
+  expect_refusal("(mode 777)");
+  ASSERT_EQ(chmod(folder_.path().c_str(), 0700), 0);
+  if (chown(temporary_.c_str(), 12345, gid_t(-1)) != 0) return;  // only root gives folders away
+  expect_refusal("belongs to user 12345");
+}
+
+TEST_F(JitCompilerTest, RelativeCompilersAreNotRun) {
+  static_cast<void>(script("exec c++ \"$@\""));
+  Command changed = command();
+  changed.environment["CXX"] = "./compiler";
+  changed.argv.insert(changed.argv.begin(),
+                      {"sh", "-c", "cd '" + folder_.path().string() + "' && exec \"$@\"", "sh"});
+  const Outcome outcome = run_command(changed);
+  EXPECT_EQ(outcome.exit_code, 3) << outcome.describe();
+  EXPECT_NE(outcome.out.find("failed to use the C++ compiler './compiler': expected an absolute "
+                             "path; set CXX to another compiler"),
+            std::string::npos)
+      << outcome.describe();
+}
+
 TEST_F(JitCompilerTest, TheCompilerGetsNoStandardInputAndNoPreload) {
   const std::string cxx =
       script("[ -z \"$LD_PRELOAD\" ] && [ \"$LC_ALL\" = C ] && ! read line && exec c++ \"$@\"");

@@ -19,7 +19,7 @@
 #include "tests/support/device_fixture.hpp"
 #include "tests/support/expect_error.hpp"
 #include "tests/support/stream_hold.hpp"
-#include "tests/tensor/exchange/dlpack_abi.hpp"
+#include "tests/tensor/exchange/dlpack_producer.hpp"
 #include "tests/tensor/raw_tensor.hpp"
 
 namespace gantry {
@@ -27,44 +27,17 @@ namespace {
 
 using testing::all_dtypes;
 using testing::all_places;
+using testing::device_kind;
 using testing::elements;
+using testing::kCpu;
+using testing::kCudaHost;
 using testing::Layout;
 using testing::patterned;
+using testing::Producer;
 
 constexpr Layout kLayouts[] = {Layout::contiguous, Layout::transposed, Layout::sliced,
                                Layout::offset,     Layout::expanded,   Layout::zero_dim,
                                Layout::empty};
-
-constexpr std::int32_t kCpu = 1;
-constexpr std::int32_t kCuda = 2;
-constexpr std::int32_t kCudaHost = 3;
-constexpr std::int32_t kExtension = 12;
-
-std::int32_t device_kind() { return platform() == Platform::simulated ? kExtension : kCuda; }
-
-// Another library that exports arrays. It counts the calls of their deleters.
-class Producer {
- public:
-  // Three floats 1, 2, 3 on the CPU, which the test may change.
-  DLManagedTensorVersioned array{.version = {1, 0},
-                                 .manager_ctx = this,
-                                 .deleter =
-                                     [](DLManagedTensorVersioned* self) {
-                                       ++static_cast<Producer*>(self->manager_ctx)->deleted;
-                                     },
-                                 .flags = 0,
-                                 .dl_tensor = {.data = values,
-                                               .device = {kCpu, 0},
-                                               .ndim = 1,
-                                               .dtype = {2, 32, 1},
-                                               .shape = shape,
-                                               .strides = strides,
-                                               .byte_offset = 0}};
-  alignas(256) float values[4] = {1, 2, 3, 4};
-  std::int64_t shape[9] = {3, 1, 1, 1, 1, 1, 1, 1, 1};
-  std::int64_t strides[9] = {1, 1, 1, 1, 1, 1, 1, 1, 1};
-  int deleted = 0;
-};
 
 // The elements as a consumer in C reads them.
 std::vector<double> consumed(const DLTensor& array, DType dtype) {
@@ -141,11 +114,25 @@ TEST(DlpackTest, NamesThePlace) {
     array->deleter(array);
   }
   const Tensor pinned = empty({2}, {.pinned = true});
+  // Consumers such as PyTorch know no other type of host memory.
   DLManagedTensorVersioned* const array = to_dlpack(pinned);
-  EXPECT_EQ(array->dl_tensor.device.device_type, pinned.is_pinned() ? kCudaHost : kCpu);
+  EXPECT_EQ(array->dl_tensor.device.device_type, kCpu);
   EXPECT_EQ(array->dl_tensor.device.device_id, 0);
-  const Tensor back = from_dlpack(array);
-  EXPECT_EQ(back.is_pinned(), pinned.is_pinned());
+  EXPECT_EQ(from_dlpack(array).is_pinned(), pinned.is_pinned());
+  DLManagedTensor* const unversioned = to_dlpack_unversioned(pinned);
+  EXPECT_EQ(unversioned->dl_tensor.device.device_type, kCpu);
+  unversioned->deleter(unversioned);
+  const std::int32_t named = pinned.is_pinned() ? kCudaHost : kCpu;
+  DLManagedTensorVersioned* const host = to_dlpack(pinned, {}, {.cuda_host = true});
+  EXPECT_EQ(host->dl_tensor.device.device_type, named);
+  EXPECT_EQ(host->dl_tensor.device.device_id, 0);
+  EXPECT_EQ(from_dlpack(host).is_pinned(), pinned.is_pinned());
+  DLManagedTensor* const old_host = to_dlpack_unversioned(pinned, {}, {.cuda_host = true});
+  EXPECT_EQ(old_host->dl_tensor.device.device_type, named);
+  old_host->deleter(old_host);
+  DLManagedTensorVersioned* const pageable = to_dlpack(empty({2}), {}, {.cuda_host = true});
+  EXPECT_EQ(pageable->dl_tensor.device.device_type, kCpu);
+  pageable->deleter(pageable);
 }
 
 TEST(DlpackTest, TheFieldsOfGantryAreThoseOfDlpack) {
@@ -273,7 +260,7 @@ TEST(DlpackTest, RefusesAndDeletesOnce) {
       {"negative ndim", [](Producer& p) { p.array.dl_tensor.ndim = -1; },
        "expected 0 to 8 dims, but got -1"},
       {"negative stride", [](Producer& p) { p.strides[0] = -1; },
-       "Negative strides are not supported at the moment, got strides: [-1]"},
+       "Negative strides are not supported at the moment, got strides: [-1]; pass {.copy = true}"},
       {"negative size", [](Producer& p) { p.shape[0] = -3; }, "negative dimension -3"},
       {"too large",
        [](Producer& p) {
@@ -287,7 +274,7 @@ TEST(DlpackTest, RefusesAndDeletesOnce) {
       {"null data", [](Producer& p) { p.array.dl_tensor.data = nullptr; },
        "expected memory for the elements, but got a null pointer"},
       {"misaligned", [](Producer& p) { p.array.dl_tensor.byte_offset = 2; },
-       "expected elements at a multiple of 4 bytes"},
+       "expected elements at a multiple of 4 bytes, but got address"},
       {"offset too large", [](Producer& p) { p.array.dl_tensor.byte_offset = UINT64_MAX - 3; },
        "expected an offset within the memory"},
       {"another device",

@@ -156,6 +156,55 @@ TEST(NpyTest, BoolsAreNormalized) {
   EXPECT_EQ(from_npy(bytes_of(text)).view(u8).to_vector<int>(), (std::vector<int>{0, 1, 1}));
 }
 
+TEST(NpyTest, ReadsTheSpellingsOfATypeThatNumpyReads) {
+  const auto read = [](const std::string& descr, const std::string& elements) {
+    return from_npy(
+        bytes_of(npy("{'descr': " + descr + ", 'fortran_order': False, 'shape': (1,)}", elements)));
+  };
+  const std::string little("\0\0\xa0\x3f", 4);  // 1.25
+  const std::string big("\x3f\xa0\0\0", 4);
+  for (const char* descr :
+       {"'<f4'", "'=f4'", "'f4'", "u'<f4'", "u\"f4\"", "'float32'", "'f'", "'<f'"}) {
+    const Tensor t = read(descr, little);
+    EXPECT_EQ(t.dtype(), f32) << descr;
+    EXPECT_EQ(t.item<float>(), 1.25f) << descr;
+  }
+  EXPECT_EQ(read("'>f4'", big).item<float>(), 1.25f);
+  for (const char* descr : {"'?'", "'|?'", "'b1'", "'<b1'", "'>b1'", "'=b1'", "'|b1'", "'bool'"}) {
+    EXPECT_EQ(read(descr, "\1").dtype(), bool_) << descr;
+  }
+  struct Spelling {
+    DType dtype;
+    const char* code;
+    const char* name;
+  };
+  for (const auto& [dtype, code, name] :
+       {Spelling{u8, "u1", "uint8"}, Spelling{i8, "i1", "int8"}, Spelling{i16, "i2", "int16"},
+        Spelling{i32, "i4", "int32"}, Spelling{i64, "i8", "int64"}, Spelling{f16, "f2", "float16"},
+        Spelling{f64, "f8", "float64"}}) {
+    const std::string zero(element_size(dtype), '\0');
+    for (const std::string order : {"", "<", ">", "="}) {
+      EXPECT_EQ(read("'" + order + code + "'", zero).dtype(), dtype) << order << code;
+    }
+    EXPECT_EQ(read(std::string("'") + name + "'", zero).dtype(), dtype) << name;
+  }
+  const std::string python2 = "{u'descr': u'<f4', u'fortran_order': False, u'shape': (1L,)}";
+  EXPECT_EQ(from_npy(bytes_of(npy(python2, little))).item<float>(), 1.25f);
+}
+
+TEST(NpyTest, RefusesEveryOtherByteOrder) {
+  for (int c = 1; c < 256; ++c) {
+    const auto order = static_cast<char>(c);
+    if (std::string_view("<>=|'\\\n\r").find(order) != std::string_view::npos) continue;
+    for (const std::string code : {"b1", "i4", "f4"}) {
+      const std::string file = npy("{'descr': '" + std::string(1, order) + code +
+                                       "', 'fortran_order': False, 'shape': (1,)}",
+                                   code == "b1" ? "\1" : "abcd");
+      EXPECT_THROW((void)from_npy(bytes_of(file)), DTypeError) << c << " " << code;
+    }
+  }
+}
+
 struct BadFile {
   std::string content;
   std::string text;
@@ -220,7 +269,15 @@ TEST(NpyTest, RefusesMalformedFiles) {
       {type("'<u2'"), "but got '<u2'"},
       {type("'|O'"), "but got '|O'"},
       {type("'|f4'"), "but got '|f4'"},
-      {type("'f4'"), "but got 'f4'"},
+      {type("'2i4'"), "but got '2i4'"},
+      {type("'?b1'"), "but got '?b1'"},
+      {type("'<float32'"), "but got '<float32'"},
+      {type("'|bool'"), "but got '|bool'"},
+      {type("'F4'"), "but got 'F4'"},
+      {type("'<'"), "but got '<'"},
+      {type("''"), "but got ''"},
+      {type("b'<f4'"), "expected a type"},
+      {type("uu'<f4'"), "expected a type"},
       {type("'<f4\x1b'"), "but got '<f4\\x1b'"},
       {type("[('a', '<f4')]"), "but got a structured one"},
       {type("[('a', '<f4')"), "expected "},

@@ -4,7 +4,9 @@
 #include <gtest/gtest.h>
 
 #include <cstring>
+#include <map>
 #include <string>
+#include <unordered_map>
 #include <utility>
 #include <vector>
 
@@ -134,7 +136,127 @@ TEST(SafetensorsTest, ListsTypesThatGantryDoesNotHave) {
   EXPECT_EQ(elements(reader.load("f32")), (std::vector<double>{-2, -1}));
   EXPECT_ERROR(reader.load("f8"), DTypeError,
                "expected a dtype of gantry for 'f8', but got F8_E4M3");
-  EXPECT_THROW((void)load_safetensors(data("float8.safetensors")), DTypeError);
+  EXPECT_ERROR(load_safetensors(data("float8.safetensors")), DTypeError,
+               "'f8', but got F8_E4M3; SafetensorsReader::load_bytes reads its bytes");
+}
+
+// Everything in a file, to write it again.
+std::vector<SafetensorsBytes> all_bytes(const SafetensorsReader& reader, Device place) {
+  std::vector<SafetensorsBytes> result;
+  for (const std::string& name : reader.names()) {
+    const SafetensorsEntry& entry = reader.entry(name);
+    result.push_back({name, entry.dtype_name, entry.sizes, reader.load_bytes(name, place)});
+  }
+  return result;
+}
+
+TEST(SafetensorsTest, BytesOfAnyTypeAreReadAndWritten) {
+  const testing::TemporaryFolder folder;
+  std::string header = "{";
+  std::string elements;
+  for (const char* type : {"U64", "C64", "U32", "U16", "F8_E8M0", "F8_E4M3", "F8_E5M2",
+                           "F8_E4M3FNUZ", "F8_E5M2FNUZ", "F6_E3M2", "F6_E2M3", "F4"}) {
+    const bool is_sub_byte = std::string(type).find("F6") == 0 || std::string(type) == "F4";
+    const std::size_t width = is_sub_byte                         ? (type[1] == '6' ? 3 : 2)
+                              : std::string(type).ends_with("64") ? 8 * 4
+                              : std::string(type) == "U32"        ? 4 * 4
+                              : std::string(type) == "U16"        ? 2 * 4
+                                                                  : 4;
+    const std::size_t begin = elements.size();
+    for (std::size_t i = 0; i < width; ++i) elements += static_cast<char>(elements.size());
+    header += std::string(header == "{" ? "" : ",") + "\"" + type + "\":{\"dtype\":\"" + type +
+              "\",\"shape\":[2,2],\"data_offsets\":[" + std::to_string(begin) + "," +
+              std::to_string(elements.size()) + "]}";
+  }
+  header += "}";
+  header.append((8 - header.size() % 8) % 8, ' ');
+  testing::write_file(folder / "t", with_length(header, elements));
+  const SafetensorsReader reader(folder / "t");
+  for (const Device place : all_places()) {
+    save_safetensors(folder / "again", {}, {}, all_bytes(reader, place));
+    EXPECT_EQ(content_of(folder / "again"), content_of(folder / "t"));
+    for (const char* file : {"all.safetensors", "float8.safetensors"}) {
+      const SafetensorsReader known(data(file));
+      save_safetensors(folder / "again", {}, known.metadata(), all_bytes(known, place));
+      EXPECT_EQ(content_of(folder / "again"), content_of(data(file))) << file;
+    }
+  }
+  const Tensor bytes = reader.load_bytes("U16");
+  EXPECT_EQ(bytes.dtype(), u8);
+  EXPECT_EQ(bytes.sizes(), (Shape{8}));
+  EXPECT_EQ(bytes.to_vector<int>().front(), 80);
+  EXPECT_EQ(reader.load_bytes("U16", u8).numel(), 8);
+  EXPECT_ERROR(reader.load_bytes("U16", f32), DTypeError,
+               "load_bytes: expected dtype u8 for bytes, but got f32");
+  EXPECT_ERROR(reader.load_bytes("none"), InvalidArgument, "expected the name of a tensor");
+}
+
+TEST(SafetensorsTest, TensorsAndBytesShareAFile) {
+  const testing::TemporaryFolder folder;
+  const SafetensorsReader float8(data("float8.safetensors"));
+  const std::vector<SafetensorsBytes> bytes{
+      {"weight", "F8_E4M3", float8.entry("f8").sizes, float8.load_bytes("f8")},
+      {"none", "F4", {0, 3}, zeros({0}, u8)}};
+  save_safetensors(folder / "t", {{"scale", ones({2})}}, {{"k", "v"}}, bytes);
+  const SafetensorsReader reader(folder / "t");
+  EXPECT_THAT(reader.names(), ElementsAre("scale", "weight", "none"));
+  EXPECT_EQ(elements(reader.load("scale")), (std::vector<double>{1, 1}));
+  EXPECT_TRUE(reader.load_bytes("weight").equal(float8.load_bytes("f8")));
+  EXPECT_EQ(reader.load_bytes("none").numel(), 0);
+  EXPECT_EQ(reader.metadata().at("k"), "v");
+}
+
+TEST(SafetensorsTest, RefusesBadBytes) {
+  const testing::TemporaryFolder folder;
+  const Tensor two = zeros({2}, u8);
+  const auto save = [&](const NamedTensors& tensors, std::vector<SafetensorsBytes> bytes) {
+    save_safetensors(folder / "t", tensors, {}, bytes);
+  };
+  EXPECT_ERROR(save({}, {{"a", "F8", {2}, two}}), InvalidArgument,
+               "save_safetensors: expected a type of the format for 'a', but got 'F8'");
+  EXPECT_ERROR(save({}, {{"a", "U16", {2}, two}}), ShapeError,
+               "expected 4 bytes for 'a' by its type and shape, but got 2");
+  EXPECT_ERROR(save({}, {{"a", "F4", {3}, two}}), ShapeError, "expected a number of whole bytes");
+  EXPECT_ERROR(save({}, {{"a", "U16", {-1}, two}}), ShapeError, "that are not negative");
+  EXPECT_ERROR(save({}, {{"a", "U16", {1}, zeros({2}, i8)}}), DTypeError,
+               "expected bytes of dtype u8 for 'a', but got i8");
+  EXPECT_ERROR(save({}, {{"a", "U16", {1}, Tensor()}}), InvalidArgument, "argument 'a'");
+  EXPECT_ERROR(save({}, {{"__metadata__", "U16", {1}, two}}), InvalidArgument, "another name");
+  EXPECT_ERROR(save({}, {{"a\xff", "U16", {1}, two}}), InvalidArgument, "in UTF-8");
+  EXPECT_ERROR(save({{"a", two}}, {{"a", "U16", {1}, two}}), InvalidArgument,
+               "expected each name once, but got 'a' twice");
+  EXPECT_ERROR(save({}, {{"a", "U16", {1}, two}, {"a", "U16", {1}, two}}), InvalidArgument,
+               "but got 'a' twice");
+  EXPECT_EQ(testing::files_in(folder.path()), 0U);
+}
+
+TEST(SafetensorsTest, MapsAndListsOfAnyKindAreSaved) {
+  const testing::TemporaryFolder folder;
+  const NamedTensors named{{"a", zeros({2})}, {"b", ones({3})}};
+  const SafetensorsMetadata texts{{"k", "v"}};
+  save_safetensors(folder / "t", named, texts);
+  const std::string expected = content_of(folder / "t");
+  const auto expect_same = [&](const auto& tensors, const auto& metadata) {
+    save_safetensors(folder / "u", tensors, metadata);
+    EXPECT_EQ(content_of(folder / "u"), expected);
+  };
+  const std::map<std::string, Tensor> plain(named.begin(), named.end());
+  const std::unordered_map<std::string, Tensor> hashed(named.begin(), named.end());
+  const std::vector<std::pair<std::string, Tensor>> list(named.begin(), named.end());
+  const std::map<std::string, std::string> plain_texts(texts.begin(), texts.end());
+  expect_same(plain, texts);
+  expect_same(hashed, plain_texts);
+  expect_same(list, plain_texts);
+  expect_same(named, plain_texts);
+  save_safetensors(folder / "u", plain, {{"k", "v"}});
+  EXPECT_EQ(content_of(folder / "u"), expected);
+  save_safetensors(folder / "u", {{"a", zeros({2})}, {"b", ones({3})}}, plain_texts);
+  EXPECT_EQ(content_of(folder / "u"), expected);
+  save_safetensors(folder / "u", plain);
+  EXPECT_EQ(load_safetensors(folder / "u").tensors.size(), 2U);
+  const std::vector<std::pair<std::string, Tensor>> twice{{"a", ones({1})}, {"a", ones({1})}};
+  EXPECT_ERROR(save_safetensors(folder / "u", twice), InvalidArgument,
+               "expected each name once, but got 'a' twice");
 }
 
 TEST(SafetensorsTest, LoadsMisalignedTensorsAndTensorsOfManyDims) {
@@ -194,6 +316,12 @@ TEST(SafetensorsTest, RefusesMalformedFiles) {
       {with_length("{"), "parse error"},
       {with_length("{}x"), "parse error"},
       {with_length("{\"a\xff\":{}}"), "parse error"},
+      {with_length(std::string("{}\0", 3)), "but got a null character"},
+      {with_length(std::string("{}\0 \xff\xfe", 6)), "but got a null character"},
+      {with_length("{\"a\":" + f32_one + "}" + '\0' + "{\"b\":" + f32_one + "}", "abcd"),
+       "but got a null character"},
+      {with_length("{\"a\":" + f32_one + '\0' + "}", "abcd"), "but got a null character"},
+      {with_length("{\"a\":" + f32_one + "}{}", "abcd"), "parse error"},
       {with_length("[]"), "expected a header that starts with '{'"},
       {with_length("{}", "a"), "expected 0 bytes of tensors, but the file has 1"},
       {with_length("{\"a\":1}"),

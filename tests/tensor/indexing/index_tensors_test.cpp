@@ -5,9 +5,13 @@
 #include <random>
 
 #include <gantry/core/error.hpp>
+#include <gantry/device/guard.hpp>
+#include <gantry/streams/graph.hpp>
+#include <gantry/streams/sync_debug.hpp>
 #include <gantry/tensor/elementwise.hpp>
 #include <gantry/tensor/factories.hpp>
 #include <gantry/tensor/index_plan.hpp>
+#include <gantry/tensor/indexing.hpp>
 #include <gantry/tensor/reductions.hpp>
 
 #include "tests/support/expect_error.hpp"
@@ -117,6 +121,67 @@ TEST_P(IndexTensorsTest, WritesWhatTheOracleWrites) {
     for (const std::int64_t i : places.elements) wanted[static_cast<std::size_t>(i)] = 1;
     ASSERT_EQ(elements(t), wanted);
   }
+}
+
+// As in PyTorch, a 0-dim tensor of any integer type but u8 is a position.
+TEST_P(IndexTensorsTest, ZeroDimTensorsOfAllIntegerTypesSelect) {
+  const Tensor t = on(arange(6)).view({2, 3});
+  for (const DType dtype : {i8, i16, i32, i64}) {
+    for (const Tensor& last : {tensor(-1).to(dtype), on(tensor(-1)).to(dtype)}) {
+      SCOPED_TRACE(name(dtype));
+      const Tensor row = t.index({last});
+      EXPECT_TRUE(row.is_view_of(t));
+      EXPECT_THAT(row.to_vector<int>(), ElementsAre(3, 4, 5));
+      EXPECT_EQ(t.index({0, last}).item<int>(), 2);
+      EXPECT_THAT(t.index({on(tensor({1, 0})), last}).to_vector<int>(), ElementsAre(5, 2));
+      EXPECT_THAT(index_put(t, {last, Slice(0, 2)}, 9).to_vector<int>(),
+                  ElementsAre(0, 1, 2, 9, 9, 5));
+    }
+    EXPECT_ERROR(t.index({on(tensor(2)).to(dtype)}), IndexError, "index 2 is out of bounds");
+  }
+  const Tensor byte = on(tensor(1).to(u8));
+  EXPECT_EQ(t.index({byte}).sizes(), (Shape{1, 2, 3})) << "a byte is a mask";
+  for (const DType dtype : {i8, i16}) {
+    EXPECT_ERROR(t.index({on(tensor({1, 0})).to(dtype)}), IndexError,
+                 "tensors used as indices must be long, int, byte or bool tensors, but got");
+    EXPECT_ERROR(t.index({on(tensor({1})).to(dtype)}), IndexError, "tensors used as indices");
+  }
+  EXPECT_ERROR(t.index({on(tensor(1.0))}), IndexError, "but got Float");
+}
+
+// A CPU tensor of positions does not make the host wait, and may be written right after the call.
+TEST_P(IndexTensorsTest, PositionsOnTheCpuAreCopiedWithoutAWait) {
+  const Tensor t = on(arange(6)).view({3, 2});
+  const Tensor rows = tensor({2, 0});
+  const Tensor pinned = tensor({1}).pin_memory();
+  const Tensor written = t.clone();
+  Tensor picked, few;
+  {
+    const SyncDebugGuard guard(SyncDebug::error);
+    picked = t.index({rows});
+    few = t.index({pinned});
+    written.index_put_({rows}, -1);
+    rows.fill_(1);
+    pinned.fill_(0);
+  }
+  EXPECT_THAT(picked.to_vector<int>(), ElementsAre(4, 5, 0, 1));
+  EXPECT_THAT(few.to_vector<int>(), ElementsAre(2, 3));
+  EXPECT_THAT(written.to_vector<int>(), ElementsAre(-1, -1, 2, 3, -1, -1));
+}
+
+TEST_P(IndexTensorsTest, PositionsOnTheCpuAreCaptured) {
+  if (device_.is_cpu()) GTEST_SKIP() << "only streams are captured";
+  const Tensor t = on(arange(6)).view({3, 2});
+  Tensor picked;
+  Graph graph;
+  {
+    const DeviceGuard guard(device_);
+    const GraphCapture capture(graph);
+    picked = t.index({tensor({2, 0})});
+  }
+  t.add_(10);
+  graph.replay();
+  EXPECT_THAT(picked.to_vector<int>(), ElementsAre(14, 15, 10, 11));
 }
 
 }  // namespace

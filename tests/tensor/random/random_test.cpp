@@ -312,7 +312,8 @@ TEST_F(RandomDeviceTest, SavesAndRestoresStates) {
   std::vector<Tensor> broken = states;
   broken.back() = zeros({3});
   const std::uint64_t offset = default_generator(Device::cuda(0)).offset();
-  EXPECT_ERROR(set_rng_state_all(broken), InvalidArgument, "set_state");
+  EXPECT_ERROR(set_rng_state_all(broken), InvalidArgument,
+               "set_rng_state_all: expected a CPU tensor of 16 u8 elements");
   EXPECT_EQ(default_generator(Device::cuda(0)).offset(), offset);
 }
 
