@@ -94,7 +94,7 @@ std::optional<std::vector<std::int64_t>> BlockCounts::get(std::uint64_t number, 
 }
 
 std::string Detail::pack() const {
-  constexpr std::size_t kMost = sizeof(Header::detail) - 1;
+  constexpr std::size_t kMost = sizeof(Rank::detail) - 1;
   constexpr std::size_t kMostOfRanks = 96;
   constexpr std::size_t kMostOfCall = 80;
   std::string rest;
@@ -108,8 +108,11 @@ std::string Detail::pack() const {
   return text.substr(0, kMost - 1 - rest.size()) + '\0' + rest;
 }
 
-Detail Detail::of(const Header& header) {
-  std::string_view rest(header.detail, sizeof header.detail);
+Detail Detail::of(const View& view, const Diagnosis& diagnosis) {
+  const int size = view.header().ranks;
+  if (diagnosis.reason == Reason::none || diagnosis.author >= size) return {};
+  const auto& written = view.rank(diagnosis.author).detail;
+  std::string_view rest(written, sizeof written);
   const auto take = [&] {
     const std::string_view field = rest.substr(0, rest.find('\0'));
     rest.remove_prefix(std::min(rest.size(), field.size() + 1));
@@ -119,7 +122,7 @@ Detail Detail::of(const Header& header) {
   detail.text = take();
   std::istringstream ranks(take());
   for (int rank = 0; ranks >> rank;) {
-    if (rank >= 0 && rank < header.ranks) detail.ranks.push_back(rank);
+    if (rank >= 0 && rank < size) detail.ranks.push_back(rank);
   }
   for (std::string call = take(); !call.empty(); call = take()) detail.calls.push_back(call);
   return detail;
@@ -141,14 +144,31 @@ Progress Words::progress(Queue queue) const noexcept {
           .finished_run = static_cast<std::uint32_t>(ended >> kRunShift)};
 }
 
+namespace {
+
+// Fields of a packed Diagnosis, from the lowest bit on: reason, rank, author, call.
+constexpr unsigned kReasonBits = 4;
+constexpr unsigned kRankBits = 12;
+constexpr unsigned kAuthorAt = kReasonBits + kRankBits;
+constexpr unsigned kCallAt = kAuthorAt + kRankBits;
+constexpr std::uint64_t kRankMask = (std::uint64_t{1} << kRankBits) - 1;
+static_assert(kMaxRanks <= kRankMask + 1);
+
+}  // namespace
+
 std::uint64_t Diagnosis::pack() const {
+  const std::uint64_t named = call >> (64 - kCallAt) == 0 ? call : 0;
   return static_cast<std::uint64_t>(reason) |
-         static_cast<std::uint64_t>(static_cast<std::uint16_t>(rank)) << 8 | call << 24;
+         (static_cast<std::uint64_t>(rank) & kRankMask) << kReasonBits |
+         (static_cast<std::uint64_t>(author) & kRankMask) << kAuthorAt | named << kCallAt;
 }
 
 Diagnosis Diagnosis::unpack(std::uint64_t word) {
   if (word == 0) return {};
-  return {static_cast<Reason>(word & 0xff), static_cast<int>(word >> 8 & 0xffff), word >> 24};
+  return {.reason = static_cast<Reason>(word & ((1U << kReasonBits) - 1)),
+          .rank = static_cast<int>(word >> kReasonBits & kRankMask),
+          .call = word >> kCallAt,
+          .author = static_cast<int>(word >> kAuthorAt & kRankMask)};
 }
 
 std::size_t View::lay_out(Header& header, int ranks, std::size_t page_bytes) {
@@ -249,11 +269,17 @@ std::vector<int> job_ranks(const View& view, const std::vector<int>& ranks) {
 std::string call_text(std::string_view kind, std::uint8_t style, std::string_view op,
                       const Call& call) {
   std::string text(kind);
+  const bool is_list = call.operands.list_size > 0;
+  if (is_list) text += "_coalesced";
   if ((style & kReduces) != 0) text += fmt::format(" {}", op);
   if ((style & kTyped) != 0) {
     const bool known = call.dtype < static_cast<std::uint8_t>(kDTypeCount);
-    text += fmt::format(" {}", known ? name(static_cast<DType>(call.dtype)) : "?");
-    text += call.count < 0 ? "[uneven]" : fmt::format("[{}]", call.count);
+    const std::string shapes = call.operands.text();
+    text += ' ';
+    if (!is_list) text += known ? name(static_cast<DType>(call.dtype)) : "?";
+    text += !shapes.empty()  ? shapes
+            : call.count < 0 ? "[uneven]"
+                             : fmt::format("[{}]", call.count);
   }
   if ((style & kRooted) != 0) text += fmt::format(" root={}", call.root);
   if ((style & kTo) != 0) text += fmt::format(" to {}", call.root);
@@ -265,11 +291,6 @@ std::string call_text(std::string_view kind, std::uint8_t style, std::string_vie
   }
   if (call.reproducible == 0) text += " reproducible=false";
   return text;
-}
-
-std::string folder() {
-  const std::string parent = env::get("GANTRY_FLIGHT_DIR").value_or("");
-  return fmt::format("{}/gantry-{}", parent.empty() ? "/dev/shm" : parent, geteuid());
 }
 
 std::int64_t monotonic_ns() noexcept {

@@ -16,10 +16,12 @@
 #include <string_view>
 #include <vector>
 
+#include "job/operands.hpp"
+
 namespace gantry::flight {
 
 inline constexpr std::uint64_t kMagic = 0x3154'4847'494c'4647;  // "GFLIGHT1"
-inline constexpr std::uint32_t kVersion = 4;
+inline constexpr std::uint32_t kVersion = 5;
 inline constexpr std::size_t kRing = 1024;
 inline constexpr std::size_t kPieceBytes = 4032;
 inline constexpr const char* kSuffix = ".flight";
@@ -50,8 +52,9 @@ struct Call {
   std::uint8_t op;
   std::uint8_t dtype;
   std::uint8_t reproducible;
+  Operands operands;
 };
-static_assert(sizeof(Call) == 40);
+static_assert(sizeof(Call) == 104);
 
 /// Call::window_offset: the begin, in registered memory, of the tensor that other ranks access. It
 /// packs the number of the registration, from 1, and a byte offset. 0: the tensor is not
@@ -77,7 +80,7 @@ struct Record {
   std::uint8_t is_grouped;  ///< 1: a message that runs beside others of its group
   std::uint8_t reserved[6];
 };
-static_assert(sizeof(Record) == 72);
+static_assert(sizeof(Record) == 136);
 
 /// A place for a Record that one thread writes while others may read.
 class Entry {
@@ -170,6 +173,9 @@ struct alignas(64) Rank {
   /// By the fence's number modulo 2: what the rank called that made it announce the fence, see
   /// collectives' HostCall (8 bits), and how many collectives before (56 bits).
   std::atomic<std::uint64_t> host_calls[2];
+  /// The Detail of the diagnosis that this rank wrote or was about to write. Nobody reads it before
+  /// Header::diagnosis names this rank as the author.
+  char detail[448];
 };
 static_assert(sizeof(Rank) % 64 == 0);
 
@@ -200,23 +206,25 @@ struct alignas(64) Header {
   Name ops[16];
   Name algorithms[16];
   alignas(64) std::atomic<std::uint64_t> diagnosis;  ///< see Diagnosis
-  std::atomic<std::uint32_t> author;                 ///< rank + 1 of the writer of `detail`
   std::atomic<std::uint32_t> finished;               ///< ranks that left in order
-  char detail[448];
 };
+
+class View;
 
 /// The rank that made the group unusable, set once by a compare-and-swap of one word.
 struct Diagnosis {
   Reason reason = Reason::none;
   int rank = -1;
   std::uint64_t call = 0;  ///< collective under way somewhere at that time; 0: none
+  int author = 0;          ///< the rank that wrote this, and the text in its Rank::detail
 
+  /// Calls after the 2^36th are not named.
   [[nodiscard]] std::uint64_t pack() const;
   [[nodiscard]] static Diagnosis unpack(std::uint64_t word);
 };
 
-/// The details of a Diagnosis in Header::detail: a text for people, and its subject. Fields
-/// stand behind each other, each with a null byte behind it.
+/// The details of a Diagnosis in Rank::detail of its author: a text for people, and its subject.
+/// Fields stand behind each other, each with a null byte behind it.
 struct Detail {
   std::string text{};
   std::vector<int> ranks{};  ///< that did not come, or whose calls differ
@@ -224,9 +232,10 @@ struct Detail {
   /// one of kLate….
   std::vector<std::string> calls{};
 
-  /// The fields for Header::detail; long ones are cut.
+  /// The fields for Rank::detail; long ones are cut.
   [[nodiscard]] std::string pack() const;
-  [[nodiscard]] static Detail of(const Header& header);
+  /// Empty if the author wrote none.
+  [[nodiscard]] static Detail of(const View& view, const Diagnosis& diagnosis);
 };
 
 /// The missing step of a late rank: called, finished, received, sent.
@@ -288,7 +297,8 @@ class View {
 /// The ranks of glaunch's job that these ranks of a group are, where that is known.
 [[nodiscard]] std::vector<int> job_ranks(const View& view, const std::vector<int>& ranks);
 
-/// "all_reduce sum f32[4096]" from the names of kind and op.
+/// "all_reduce sum f32[4096]" or "all_reduce_coalesced sum f32[3]+f32[5]" from the names of kind
+/// and op.
 [[nodiscard]] std::string call_text(std::string_view kind, std::uint8_t style, std::string_view op,
                                     const Call& call);
 
@@ -302,7 +312,8 @@ class View {
   return number & ~kMessageBit;
 }
 
-/// Where this user's files are: a folder in GANTRY_FLIGHT_DIR, by default /dev/shm.
+/// Where this user's files are: a folder in GANTRY_FLIGHT_DIR, by default /dev/shm. See Note [A
+/// flight folder of another user].
 [[nodiscard]] std::string folder();
 /// CLOCK_MONOTONIC.
 [[nodiscard]] std::int64_t monotonic_ns() noexcept;

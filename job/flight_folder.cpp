@@ -13,8 +13,10 @@
 #include <filesystem>
 #include <utility>
 
+#include "core/files/own_folder.hpp"
 #include "core/processes/process_stamp.hpp"
 #include "job/flight_copy.hpp"
+#include "job/flight_place.hpp"
 
 namespace gantry::flight {
 
@@ -45,25 +47,11 @@ Opened open_directory(const std::string& path, int flags = O_NOFOLLOW) {
 // folder(), if it is this user's alone; else none, and why. Without a folder there is no failure.
 Opened open_folder(std::string& failure) {
   const std::string path = folder();
-  Opened opened = open_directory(path);
-  struct stat facts {};
-  if (!opened || fstat(opened.get(), &facts) != 0) {
-    if (errno == ENOENT) return Opened(-1);
-    // A link is ELOOP or ENOTDIR.
-    failure =
-        fmt::format("{}: {}", path,
-                    errno == ELOOP ? "expected a directory, but got a link" : std::strerror(errno));
+  if (const std::optional<uid_t> owner = foreign_owner(path)) {
+    failure = fmt::format("{} was made by another user ({})", path, *owner);
     return Opened(-1);
   }
-  if (facts.st_uid != geteuid()) {
-    failure = fmt::format("{} belongs to user {}", path, facts.st_uid);
-    return Opened(-1);
-  }
-  if ((facts.st_mode & 077) != 0) {
-    failure = fmt::format("{} is open to other users", path);
-    return Opened(-1);
-  }
-  return opened;
+  return Opened(open_own_folder(path, failure).release());
 }
 
 // What `name` in `directory` is, if it is a regular file of this user.
@@ -186,10 +174,8 @@ bool OpenFile::has_begun() const {
 
 NewFile create_file(const std::string& name, std::size_t bytes) {
   NewFile result;
-  if (mkdir(folder().c_str(), 0700) != 0 && errno != EEXIST) {
-    result.failure = fmt::format("{}: {}", folder(), std::strerror(errno));
-    return result;
-  }
+  result.failure = make_folder();
+  if (!result.failure.empty()) return result;
   const Opened directory = open_folder(result.failure);
   if (!directory) return result;
   result.path = fmt::format("{}/{}{}", folder(), name, kSuffix);

@@ -60,7 +60,8 @@ struct NewFile {
   std::string failure{};
 };
 
-/// Makes a file in folder(), which is made if need be and must be this user's alone.
+/// Makes a file in folder(), which is made if need be and must be this user's alone. Warns once if
+/// another user has made a folder of the usual name.
 [[nodiscard]] NewFile create_file(const std::string& name, std::size_t bytes);
 /// Opens a file that this user made, for reading and writing; −1 with the reason in errno.
 [[nodiscard]] int open_own_file(const std::string& path);

@@ -2,7 +2,6 @@
 #include <gantry/job/process_identity.hpp>
 
 #include <fmt/format.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <cctype>
@@ -15,6 +14,8 @@
 #include <vector>
 
 #include <gantry/core/error.hpp>
+
+#include "core/files/own_folder.hpp"
 
 namespace gantry {
 namespace {
@@ -204,7 +205,7 @@ std::optional<Claim> read_slurm(const Variables& variables) {
 }
 
 std::string local_address(std::string_view job) {
-  return fmt::format("unix:@gantry-{}-{}", geteuid(), job);
+  return "unix:" + own_socket_path(fmt::format("job-{}", job));
 }
 
 // Where the job's store is, if the launcher's variables are enough to agree on a place.
@@ -242,6 +243,14 @@ void derive_rendezvous(const Variables& variables, ProcessIdentity& identity) {
   if (const std::string given = variables.text("GANTRY_RDZV"); !given.empty()) {
     identity.rendezvous = given;
   }
+}
+
+// A PMIx launcher that sets no other variables tells the rank, but not the number of ranks. Slurm
+// may tell that there is one.
+bool is_of_pmix_job(const Variables& variables) {
+  if (variables.text("PMIX_RANK").empty()) return false;
+  return !is_real_slurm_step(variables.text("SLURM_STEP_ID")) ||
+         variables.text("SLURM_STEP_NUM_TASKS") != "1";
 }
 
 // Takes the ranks of this node from another launcher's variables, if the first one's lack them.
@@ -289,7 +298,7 @@ void check_agreement(const Claim& chosen, const Claim& other) {
 }  // namespace
 
 ProcessIdentity detect_process_identity(const EnvironmentReader& environment) {
-  const EnvironmentReader own = [](const char* name) -> const char* { return std::getenv(name); };
+  const EnvironmentReader own = [](const char* name) -> const char* { return secure_getenv(name); };
   const Variables variables(environment ? environment : own);
 
   const bool hydra = !variables.text(kHydra.local_rank).empty();
@@ -323,6 +332,10 @@ ProcessIdentity detect_process_identity(const EnvironmentReader& environment) {
   if (auto torchrun = read_claim(variables, kTorchrun)) claims.push_back(std::move(*torchrun));
   if (claims.empty()) {
     ProcessIdentity single;
+    if (is_of_pmix_job(variables)) {
+      single.source = "pmix";
+      single.job_id = variables.text("PMIX_NAMESPACE");
+    }
     single.rendezvous = variables.text("GANTRY_RDZV");
     single.rendezvous_token = variables.text("GANTRY_RDZV_TOKEN");
     return single;

@@ -4,6 +4,8 @@
 #include <netdb.h>
 #include <sys/socket.h>
 
+#include <algorithm>
+#include <cmath>
 #include <utility>
 
 #include <gantry/core/error.hpp>
@@ -11,29 +13,52 @@
 #include <gantry/extend/store.hpp>
 
 namespace gantry::store {
+namespace {
+
+constexpr int kMinTokenBits = 128;
+constexpr std::chrono::milliseconds kFirstPause{100};
+constexpr std::chrono::milliseconds kLongestPause{5'000};
+// After this time without a failure a host starts anew.
+constexpr std::chrono::minutes kFailureMemory{1};
+constexpr std::size_t kMaxFailingHosts = 256;
+constexpr std::chrono::seconds kLogPause{1};
+
+std::string peer_host(int fd) {
+  sockaddr_storage address{};
+  socklen_t length = sizeof address;
+  char host[NI_MAXHOST] = {};
+  if (getpeername(fd, reinterpret_cast<sockaddr*>(&address), &length) != 0 ||
+      getnameinfo(reinterpret_cast<const sockaddr*>(&address), length, host, sizeof host, nullptr,
+                  0, NI_NUMERICHOST) != 0) {
+    return {};
+  }
+  return host;
+}
+
+}  // namespace
 
 void require_token(const SocketAddress& address, std::string_view token, std::string_view what) {
   if (token.size() > kStoreMaxTokenBytes) {
     throw InvalidArgument(fmt::format("{}: expected at most {} bytes, but got {}", what,
                                       kStoreMaxTokenBytes, token.size()));
   }
-  if (address.kind != SocketAddress::Kind::tcp || token.size() >= kStoreMinTokenBytes) return;
+  if (address.kind != SocketAddress::Kind::tcp) return;
+  constexpr std::string_view kRemedy =
+      "`export GANTRY_RDZV_TOKEN=$(cat /proc/sys/kernel/random/uuid)` before the launcher makes "
+      "one";
+  if (token.size() >= kStoreMinTokenBytes) {
+    const double bits = guessing_bits(token);
+    if (bits >= kMinTokenBits) return;
+    throw InvalidArgument(
+        fmt::format("{}: expected a secret of at least {} random bits, but got {} characters that "
+                    "have {:.0f} at most; {}",
+                    what, kMinTokenBits, token.size(), std::floor(bits), kRemedy));
+  }
   throw InvalidArgument(fmt::format(
       "{}: expected a secret of at least {} bytes, the same on all ranks, because any process "
-      "that reaches {} could join the job, but got {}; `export GANTRY_RDZV_TOKEN=$(cat "
-      "/proc/sys/kernel/random/uuid)` before the launcher makes one",
+      "that reaches {} could join the job, but got {}; {}",
       what, kStoreMinTokenBytes, address.str(),
-      token.empty() ? std::string("none") : fmt::format("{} bytes", token.size())));
-}
-
-bool equal_secrets(std::string_view secret, std::string_view given) noexcept {
-  // No branch depends on the secret; volatile keeps the compiler from leaving the loop early.
-  volatile unsigned char difference = secret.size() == given.size() ? 0 : 1;
-  for (std::size_t i = 0; i < given.size(); ++i) {
-    const char expected = secret.empty() ? '\0' : secret[i % secret.size()];
-    difference = static_cast<unsigned char>(difference | (expected ^ given[i]));
-  }
-  return difference == 0;
+      token.empty() ? std::string("none") : fmt::format("{} bytes", token.size()), kRemedy));
 }
 
 std::string peer_text(int fd) {
@@ -56,13 +81,40 @@ std::string peer_text(int fd) {
                                        : fmt::format("{}:{}", host, port);
 }
 
-Admission::Admission(const SocketAddress& address, std::string token) : token_(std::move(token)) {
+Admission::Admission(const SocketAddress& address, std::string token)
+    : token_(std::move(token)), is_challenged_(address.kind == SocketAddress::Kind::tcp) {
   require_token(address, token_, "StoreServer: token");
 }
 
+std::chrono::milliseconds Admission::note_failure(int fd) {
+  const Clock::time_point now = Clock::now();
+  std::erase_if(failures_,
+                [&](const auto& entry) { return now - entry.second.last > kFailureMemory; });
+  const std::string host = peer_host(fd);
+  if (failures_.size() >= kMaxFailingHosts && !failures_.contains(host)) {
+    failures_.erase(std::min_element(
+        failures_.begin(), failures_.end(),
+        [](const auto& a, const auto& b) { return a.second.last < b.second.last; }));
+  }
+  Failures& failures = failures_[host];
+  failures.last = now;
+  constexpr int kMostDoublings = 10;  // beyond the longest pause
+  const int doublings = std::min(failures.count++, kMostDoublings);
+  return std::min(kLongestPause, kFirstPause * (1 << doublings));
+}
+
 void Admission::log_refusal(int fd, std::string_view why) {
-  const std::string text = fmt::format("store: turned away {}: {}", peer_text(fd), why);
   // An unauthenticated client may retry without end.
+  const Clock::time_point now = Clock::now();
+  if (has_warned_ && now - last_log_ < kLogPause) {
+    ++unlogged_;
+    return;
+  }
+  last_log_ = now;
+  const std::uint64_t others = std::exchange(unlogged_, 0);
+  const std::string text =
+      fmt::format("store: turned away {}: {}{}", peer_text(fd), why,
+                  others == 0 ? "" : fmt::format(" ({} others since the last line)", others));
   std::exchange(has_warned_, true) ? logging::debug(text) : logging::warn(text);
 }
 

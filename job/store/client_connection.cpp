@@ -15,6 +15,7 @@
 #include "core/processes/background_thread.hpp"
 #include "core/processes/suspend_aware_timeout.hpp"
 #include "core/text/escaped_text.hpp"
+#include "job/store/admission.hpp"
 
 namespace gantry::store {
 
@@ -25,6 +26,7 @@ namespace {
 using Clock = std::chrono::steady_clock;
 
 constexpr milliseconds kForever{1'000'000'000};
+constexpr std::size_t kMostQuoted = 200;
 
 // A deadline `timeout` from now that does not overflow for "forever".
 Clock::time_point deadline_after(milliseconds timeout) {
@@ -42,9 +44,17 @@ ClientConnection::ClientConnection(const StoreClientOptions& options)
   wake_ = UniqueFd(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
   if (!wake_) throw Error(fmt::format("store: {}", std::strerror(errno)));
   const auto deadline = deadline_after(options.connect_timeout);
+  if (address_.kind == SocketAddress::Kind::tcp) require_message_tags("StoreClient");
   auto pause = milliseconds(2);
   while (!try_introduce(deadline)) {
     if (Clock::now() + pause >= deadline) {
+      if (!unproven_.empty()) {
+        throw UnprovenServerError(
+            fmt::format("StoreClient: expected the job's store at {} to answer within {} ms, but "
+                        "{}",
+                        address_.str(), options_.connect_timeout.count(), unproven_),
+            unproven_);
+      }
       throw TimeoutError(fmt::format(
           "StoreClient: expected the job's store at {} to answer within {} ms, but got no answer",
           address_.str(), options.connect_timeout.count()));
@@ -57,8 +67,7 @@ ClientConnection::ClientConnection(const StoreClientOptions& options)
 
 ClientConnection::~ClientConnection() {
   if (is_mine() && connected_.load()) {
-    const std::string message = Writer(Message::deregister, 0).finish();
-    send_all(message, deadline_after(milliseconds(200)));
+    send_all(Writer(Message::deregister, 0).finish(), deadline_after(milliseconds(200)));
   }
   close();
 }
@@ -81,50 +90,125 @@ std::vector<int> ClientConnection::lost_ranks() const {
 }
 
 PeerLostError ClientConnection::gone(const char* op) const {
+  if (is_forged_.load()) {
+    return PeerLostError(
+        fmt::format("Store::{}: a message of the job's store at {} was changed on its way", op,
+                    address_.str()));
+  }
   return PeerLostError(
       fmt::format("Store::{}: the job's store at {} is gone: the process that served it has ended",
                   op, address_.str()));
 }
 
 bool ClientConnection::try_introduce(Clock::time_point deadline) {
-  auto fd = connect_to(address_, deadline);
-  if (!fd) return false;
-  if (!peer_is_trusted(fd->get(), address_)) {
-    throw PeerLostError(
-        fmt::format("StoreClient: the store at {} belongs to another user", address_.str()));
-  }
-  fd_ = std::move(*fd);
-  splitter_ = {};
-  const std::string hello = Writer(Message::hello, next_id())
-                                .u32(kMagic)
-                                .i64(options_.rank)
-                                .text(options_.token)
-                                .finish();
-  if (!send_all(hello, deadline)) return false;
-  std::array<char, 4096> chunk;
-  for (;;) {
-    if (const auto body = splitter_.next(kMaxMessageBytes)) {
-      Reader reply(*body);
-      if (reply.kind() == Message::ok) break;
-      throw PeerLostError(fmt::format("StoreClient: the store at {} turned rank {} away: {}",
-                                      address_.str(), options_.rank,
-                                      escape_control_characters(reply.text())));
+  return connect_to_any(address_, deadline, [&](UniqueFd& fd, Clock::time_point until) {
+    if (!peer_is_trusted(fd.get(), address_)) {
+      throw PeerLostError(
+          fmt::format("StoreClient: the store at {} belongs to another user", address_.str()));
     }
-    pollfd entry{fd_.get(), POLLIN, 0};
-    const auto left = milliseconds_until(deadline);
-    if (left <= 0) return false;
-    poll(&entry, 1, static_cast<int>(left));
-    const ssize_t got = recv(fd_.get(), chunk.data(), chunk.size(), MSG_DONTWAIT);
-    if (got < 0 && (errno == EAGAIN || errno == EINTR)) continue;
-    if (got <= 0) return false;
-    splitter_.append({chunk.data(), static_cast<std::size_t>(got)});
+    fd_ = std::move(fd);
+    splitter_ = {};
+    seal_.reset();
+    return introduce(until);
+  });
+}
+
+bool ClientConnection::introduce(Clock::time_point deadline) {
+  if (address_.kind == SocketAddress::Kind::tcp) {
+    if (!exchange_proofs(deadline)) return false;
+  } else {
+    const std::string hello = Writer(Message::hello, next_id())
+                                  .u32(kMagic)
+                                  .i64(options_.rank)
+                                  .text(options_.token)
+                                  .finish();
+    if (!send_all(hello, deadline)) return false;
+  }
+  const std::optional<std::string> body = await_message(deadline);
+  if (!body) return false;
+  Reader reply(*body);
+  if (reply.kind() != Message::ok) {
+    throw PeerLostError(fmt::format("StoreClient: the store at {} turned rank {} away: {}",
+                                    address_.str(), options_.rank,
+                                    escape_control_characters(reply.text())));
   }
   connected_.store(true);
   return true;
 }
 
-bool ClientConnection::send_all(std::string_view message, Clock::time_point deadline) noexcept {
+bool ClientConnection::exchange_proofs(Clock::time_point deadline) {
+  Nonces nonces;
+  nonces.client = random_key();
+  if (!send_all(Writer(Message::hello, next_id()).u32(kMagic).text(text_of(nonces.client)).finish(),
+                deadline)) {
+    return false;
+  }
+  const std::optional<std::string> body = await_message(deadline);
+  if (!body) {
+    return reject_server(fmt::format("{} in time", splitter_.broken()
+                                                       ? "sent no message of the store's protocol"
+                                                       : "did not prove that it has the token"));
+  }
+  Reader reply(*body);
+  if (reply.kind() == Message::refused) {
+    // Any process can say so.
+    return reject_server(
+        fmt::format("refused without a proof that it has the token ('{}')",
+                    escape_control_characters(reply.text().substr(0, kMostQuoted))));
+  }
+  const std::string_view nonce = reply.text();
+  const std::string_view proof = reply.text();
+  if (reply.kind() != Message::challenge || !reply.finished() ||
+      nonce.size() != nonces.server.size()) {
+    return reject_server("sent no message of the store's protocol");
+  }
+  std::copy(nonce.begin(), nonce.end(), nonces.server.begin());
+  if (!equal_secrets(text_of(server_proof(options_.token, nonces)), proof)) {
+    return reject_server("does not have this token");
+  }
+  unproven_.clear();
+  const Key own = client_proof(options_.token, nonces, options_.rank);
+  const bool is_sent = send_all(
+      Writer(Message::prove, next_id()).i64(options_.rank).text(text_of(own)).finish(), deadline);
+  seal_.emplace(options_.token, nonces, options_.rank, Seal::Side::client);
+  return is_sent;
+}
+
+bool ClientConnection::reject_server(std::string_view why) {
+  unproven_ = fmt::format(
+      "the process at {} {}; another process may have the port, or GANTRY_RDZV_TOKEN differs "
+      "between the ranks",
+      peer_text(fd_.get()), why);
+  return false;
+}
+
+std::optional<std::string> ClientConnection::await_message(Clock::time_point deadline) {
+  std::array<char, 4096> chunk;
+  for (;;) {
+    if (auto body = splitter_.next(kMaxMessageBytes)) {
+      if (seal_ && !seal_->open(*body)) return std::nullopt;
+      return std::string(*body);
+    }
+    if (splitter_.broken() || !await_ready(fd_.get(), POLLIN, deadline)) return std::nullopt;
+    const ssize_t got = recv(fd_.get(), chunk.data(), chunk.size(), MSG_DONTWAIT);
+    if (got < 0 && (errno == EAGAIN || errno == EINTR)) continue;
+    if (got <= 0) return std::nullopt;
+    splitter_.append({chunk.data(), static_cast<std::size_t>(got)});
+  }
+}
+
+bool ClientConnection::send_all(std::string sent, Clock::time_point deadline) noexcept {
   const std::lock_guard lock(send_mutex_);
+  try {
+    if (seal_) {
+      const MessageTag tag = seal_->close(sent, {});
+      sent.append(reinterpret_cast<const char*>(tag.data()), tag.size());
+    }
+  } catch (const std::exception&) {  // out of host memory
+    shutdown(fd_.get(), SHUT_RDWR);
+    return false;
+  }
+  std::string_view message = sent;
   while (!message.empty()) {
     const ssize_t count = ::send(fd_.get(), message.data(), message.size(), MSG_NOSIGNAL);
     if (count >= 0) {
@@ -179,6 +263,8 @@ Reply ClientConnection::call(Request request) {
     case Message::cancel:
     case Message::gather:
     case Message::exchange:
+    case Message::prove:
+    case Message::challenge:
       break;
   }
   throw Error(
@@ -200,10 +286,10 @@ std::string ClientConnection::await_answer(Request& request) {
     if (!connected_.load()) throw gone(op);
     pending_[request.id] = &pending;
   }
-  const std::string message = request.message.finish();
+  std::string message = request.message.finish();
   // A request that does not leave within its time is as lost as one without an answer.
   const auto leaves_by = std::max(deadline, deadline_after(options_.call_timeout));
-  const bool sent = send_all(message, leaves_by);
+  const bool sent = send_all(std::move(message), leaves_by);
   std::unique_lock lock(mutex_);
   SuspendAwareTimeout countdown(std::clamp(request.timeout, milliseconds(0), kForever));
   bool answered = false;
@@ -242,7 +328,12 @@ void ClientConnection::receive() {
 }
 
 bool ClientConnection::take_messages() {
-  while (const auto body = splitter_.next(kMaxMessageBytes)) {
+  while (auto body = splitter_.next(kMaxMessageBytes)) {
+    if (seal_ && !seal_->open(*body)) {
+      is_forged_.store(true);
+      shutdown(fd_.get(), SHUT_RDWR);
+      return false;
+    }
     Reader message(*body);
     if (message.id() == 0) {
       if (message.kind() == Message::lost) note_loss(static_cast<int>(message.u32()));

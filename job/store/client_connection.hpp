@@ -9,9 +9,11 @@
 #include <cstdint>
 #include <map>
 #include <mutex>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include <gantry/core/error.hpp>
@@ -19,9 +21,22 @@
 #include <gantry/extend/unique_fd.hpp>
 
 #include "core/files/socket.hpp"
+#include "job/store/handshake.hpp"
 #include "job/store/messages.hpp"
 
 namespace gantry::store {
+
+/// A process answers at the store's address, and does not know the job's token.
+class UnprovenServerError final : public TimeoutError {
+ public:
+  UnprovenServerError(const std::string& message, std::string reason)
+      : TimeoutError(message), reason_(std::move(reason)) {}
+  /// The reason alone: "the process at … has no …".
+  [[nodiscard]] const std::string& reason() const noexcept { return reason_; }
+
+ private:
+  std::string reason_;
+};
 
 /// A request, and what its caller waits for.
 struct Request {
@@ -44,9 +59,9 @@ struct Reply {
 /// Thread safety: any thread.
 class ClientConnection {
  public:
-  /// Connects and presents the token. The host blocks, at most `options.connect_timeout`.
-  /// Throws: TimeoutError without an answer in time; PeerLostError if the server turns this client
-  /// away.
+  /// Connects and proves that it has the token. The host blocks, at most `options.connect_timeout`.
+  /// Throws: TimeoutError without an answer in time, an UnprovenServerError if others answered;
+  /// PeerLostError if the server turns this client away.
   explicit ClientConnection(const StoreClientOptions& options);
   /// Deregisters the rank.
   ~ClientConnection();
@@ -81,7 +96,15 @@ class ClientConnection {
   PeerLostError gone(const char* op) const;
   // One attempt to connect and be let in; false if it is worth another.
   bool try_introduce(Clock::time_point deadline);
-  bool send_all(std::string_view message, Clock::time_point deadline) noexcept;
+  // The same over fd_, which is connected.
+  bool introduce(Clock::time_point deadline);
+  // Proves to each other that both sides know the token; false if that fails.
+  bool exchange_proofs(Clock::time_point deadline);
+  // Notes why the process at the other end is not the job's store; false.
+  bool reject_server(std::string_view why);
+  // Receives a message during the introduction; none at the deadline or at the connection's end.
+  std::optional<std::string> await_message(Clock::time_point deadline);
+  bool send_all(std::string message, Clock::time_point deadline) noexcept;
   // Sends the request and returns the body of its answer.
   std::string await_answer(Request& request);
   void receive();
@@ -95,10 +118,13 @@ class ClientConnection {
   UniqueFd fd_;
   UniqueFd wake_;
   Splitter splitter_;
-  std::mutex send_mutex_;
+  std::string unproven_;      // why a process that answered is not the store
+  std::mutex send_mutex_;     // guards the outgoing part of seal_
+  std::optional<Seal> seal_;  // of a TCP connection
   std::atomic<std::uint64_t> next_id_{1};
   std::atomic<int> lost_rank_{-1};
   std::atomic<bool> connected_{false};
+  std::atomic<bool> is_forged_{false};  // a message came that the server did not send
   std::atomic<bool> stop_{false};
 
   mutable std::mutex mutex_;  // guards pending_, the answers in it, and lost_ranks_

@@ -3,6 +3,7 @@
 #include <sys/socket.h>
 #include <sys/uio.h>
 
+#include <algorithm>
 #include <array>
 #include <cerrno>
 #include <cstddef>
@@ -22,25 +23,35 @@ bool Connection::send_value(Message kind, std::uint64_t id, std::string_view val
   return send_parts(Writer(kind, id).head_of_text(value.size()), value);
 }
 
-bool Connection::send_parts(std::string_view head, std::string_view tail) {
-  const std::size_t bytes = head.size() + tail.size();
-  if (unsent.size() + bytes > kMaxUnsentBytes) return false;
+bool Connection::send_parts(std::string head, std::string_view tail) {
+  if (unsent.size() + head.size() + tail.size() + sizeof(MessageTag) > kMaxUnsentBytes)
+    return false;
+  MessageTag tag{};
+  std::string_view end;
+  if (seal) {
+    tag = seal->close(head, tail);
+    end = {reinterpret_cast<const char*>(tag.data()), tag.size()};
+  }
+  const std::array<std::string_view, 3> message{head, tail, end};
   std::size_t sent = 0;
   if (unsent.empty()) {
-    std::array<iovec, 2> parts{part_of(head), part_of(tail)};
-    msghdr message{};
-    message.msg_iov = parts.data();
-    message.msg_iovlen = parts.size();
+    std::array<iovec, message.size()> parts{};
+    std::transform(message.begin(), message.end(), parts.begin(), part_of);
+    msghdr header{};
+    header.msg_iov = parts.data();
+    header.msg_iovlen = parts.size();
     ssize_t count = 0;
     do {
-      count = sendmsg(fd.get(), &message, MSG_NOSIGNAL);
+      count = sendmsg(fd.get(), &header, MSG_NOSIGNAL);
     } while (count < 0 && errno == EINTR);
     if (count < 0 && errno != EAGAIN) return true;  // as flush()
     sent = count < 0 ? 0 : static_cast<std::size_t>(count);
   }
-  if (sent < head.size()) unsent.append(head.substr(sent));
-  const std::size_t sent_of_tail = sent > head.size() ? sent - head.size() : 0;
-  if (sent_of_tail < tail.size()) unsent.append(tail.substr(sent_of_tail));
+  for (const std::string_view part : message) {
+    const std::size_t skipped = std::min(sent, part.size());
+    sent -= skipped;
+    if (skipped < part.size()) unsent.append(part.substr(skipped));
+  }
   return true;
 }
 

@@ -1,12 +1,15 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <string_view>
+#include <utility>
 
 #include <gantry/extend/unique_fd.hpp>
 
 #include "job/store/byte_queue.hpp"
+#include "job/store/handshake.hpp"
 #include "job/store/messages.hpp"
 
 namespace gantry::store {
@@ -17,6 +20,9 @@ struct Connection {
   UniqueFd fd;
   Splitter input;
   ByteQueue unsent;
+  std::optional<Nonces> nonces;  ///< of a challenge that is on its way
+  std::optional<Seal> seal;      ///< of a TCP connection after its handshake
+  bool is_refused = false;       ///< the answer, and the end, come later
   int rank = -1;
   bool introduced = false;
   bool has_deregistered = false;
@@ -24,7 +30,7 @@ struct Connection {
 
   /// Sends a message, or puts what the socket does not take into `unsent`. False, without sending,
   /// if too much would wait there.
-  bool send(const std::string& message) { return send_parts(message, {}); }
+  bool send(std::string message) { return send_parts(std::move(message), {}); }
   /// As send(), for a reply that ends with the text field `value`, which is not copied unless it
   /// waits.
   bool send_value(Message kind, std::uint64_t id, std::string_view value);
@@ -33,7 +39,7 @@ struct Connection {
   void flush();
 
  private:
-  bool send_parts(std::string_view head, std::string_view tail);
+  bool send_parts(std::string head, std::string_view tail);
 };
 
 }  // namespace gantry::store

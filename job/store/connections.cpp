@@ -4,6 +4,7 @@
 #include <sys/epoll.h>
 #include <sys/socket.h>
 
+#include <algorithm>
 #include <array>
 #include <cerrno>
 #include <climits>
@@ -29,11 +30,31 @@ Connections::Connections(const SocketAddress& address, std::string token, int wa
       address_(address),
       admission_(address, std::move(token)),
       next_serial_(kFirstClient) {
-  listener_ = listen_at(address_);
+  if (admission_.is_challenged()) require_message_tags("StoreServer");
+  listeners_ = listen_at_all(address_);
   poll_ = UniqueFd(epoll_create1(EPOLL_CLOEXEC));
   if (!poll_) throw Error(fmt::format("store: {}", std::strerror(errno)));
   watch(EPOLL_CTL_ADD, wake, kWake, EPOLLIN);
-  watch(EPOLL_CTL_ADD, listener_.get(), kListener, EPOLLIN);
+  for (const UniqueFd& listener : listeners_) {
+    watch(EPOLL_CTL_ADD, listener.get(), kListener, EPOLLIN);
+  }
+}
+
+void Connections::watch_listeners(std::uint32_t events) const {
+  for (const UniqueFd& listener : listeners_) {
+    watch(EPOLL_CTL_MOD, listener.get(), kListener, events);
+  }
+}
+
+int Connections::wait_ms() const {
+  int wait = listens_again_ ? kRetryMs : -1;
+  if (!late_refusals_.empty()) {
+    const auto left = std::chrono::ceil<std::chrono::milliseconds>(
+        late_refusals_.begin()->first - std::chrono::steady_clock::now());
+    const int due = static_cast<int>(std::max<std::int64_t>(left.count(), 0));
+    wait = wait < 0 ? due : std::min(wait, due);
+  }
+  return wait;
 }
 
 void Connections::watch(int operation, int fd, std::uint64_t tag, std::uint32_t events) const {
@@ -46,8 +67,7 @@ void Connections::watch(int operation, int fd, std::uint64_t tag, std::uint32_t 
 void Connections::run() {
   std::array<epoll_event, 64> events;
   for (;;) {
-    const int timeout_ms = listens_again_ ? kRetryMs : -1;
-    const int count = epoll_wait(poll_.get(), events.data(), events.size(), timeout_ms);
+    const int count = epoll_wait(poll_.get(), events.data(), events.size(), wait_ms());
     for (int i = 0; i < count; ++i) {
       const std::uint64_t tag = events[i].data.u64;
       if (tag == kListener) {
@@ -59,6 +79,7 @@ void Connections::run() {
         if (events[i].events & (EPOLLIN | EPOLLHUP | EPOLLERR)) receive(found->second);
       }
     }
+    send_late_refusals();
     drop_dead_clients();
     if (listens_again_ && std::chrono::steady_clock::now() >= *listens_again_) listen_again();
   }
@@ -85,11 +106,15 @@ void Connections::introduce(Connection& client) {
 }
 
 void Connections::accept_clients() {
+  std::size_t at = 0;
   while (clients_.size() < kMaxClients) {
-    const int fd = accept4(listener_.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK);
+    const int fd = accept4(listeners_[at].get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK);
     if (fd < 0) {
       if (errno == EINTR || errno == ECONNABORTED) continue;
-      if (errno == EAGAIN) return;
+      if (errno == EAGAIN) {
+        if (++at < listeners_.size()) continue;
+        return;
+      }
       if (drop_silent_client(0)) continue;
       // Descriptors may be free again without that any client leaves.
       listens_again_ = std::chrono::steady_clock::now() + std::chrono::milliseconds(kRetryMs);
@@ -109,7 +134,7 @@ void Connections::accept_clients() {
     (void)drop_silent_client(Admission::kMaxUnintroduced);
   }
   // Full, or out of descriptors: look again when a client has left.
-  watch(EPOLL_CTL_MOD, listener_.get(), kListener, 0);
+  watch_listeners(0);
   deaf_ = true;
 }
 
@@ -128,7 +153,7 @@ bool Connections::drop_silent_client(std::size_t kept) {
 void Connections::listen_again() {
   deaf_ = false;
   listens_again_.reset();
-  watch(EPOLL_CTL_MOD, listener_.get(), kListener, EPOLLIN);
+  watch_listeners(EPOLLIN);
 }
 
 void Connections::receive(Connection& client, int turns) {
@@ -138,12 +163,14 @@ void Connections::receive(Connection& client, int turns) {
     if (got < 0 && errno == EINTR) continue;
     if (got < 0 && errno == EAGAIN) return;
     if (got <= 0) return close(client);
+    if (client.is_refused) continue;  // whatever else it says
     client.input.append({chunk.data(), static_cast<std::size_t>(got)});
-    while (!is_dead(client)) {
-      const auto body = client.input.next(client.introduced ? kMaxMessageBytes : kMaxHelloBytes);
+    while (!is_dead(client) && !client.is_refused) {
+      auto body = client.input.next(client.introduced ? kMaxMessageBytes : kMaxHelloBytes);
       if (!body) break;
-      Reader message(*body);
-      if (!handler_.handle(client, message)) close(client);
+      const bool is_unchanged = !client.seal || client.seal->open(*body);
+      Reader message(is_unchanged ? *body : std::string_view());
+      if (!is_unchanged || !handler_.handle(client, message)) close(client);
     }
     if (client.input.broken()) close(client);
     if (is_dead(client)) return;
@@ -156,8 +183,25 @@ void Connections::refuse(Connection& client, std::uint64_t id, std::string_view 
   close(client);
 }
 
-void Connections::send(Connection& client, const std::string& message) {
-  settle(client, client.send(message));
+void Connections::refuse_late(Connection& client, std::uint64_t id, std::string_view why) {
+  client.is_refused = true;
+  late_refusals_.emplace(
+      std::chrono::steady_clock::now() + admission_.note_failure(client.fd.get()),
+      LateRefusal{client.serial, id, std::string(why)});
+}
+
+void Connections::send_late_refusals() {
+  const auto now = std::chrono::steady_clock::now();
+  while (!late_refusals_.empty() && late_refusals_.begin()->first <= now) {
+    const auto due = late_refusals_.extract(late_refusals_.begin());
+    const LateRefusal& refusal = due.mapped();
+    Connection* const client = find(refusal.client);
+    if (client != nullptr && !is_dead(*client)) refuse(*client, refusal.request, refusal.why);
+  }
+}
+
+void Connections::send(Connection& client, std::string message) {
+  settle(client, client.send(std::move(message)));
 }
 
 void Connections::send_value(Connection& client, std::uint64_t id, std::string_view value) {
@@ -187,6 +231,9 @@ void Connections::drop_dead_clients() {
     const auto client = clients_.extract(serial);
     if (client.empty()) continue;
     admission_.remove(serial);
+    if (client.mapped().is_refused) {
+      std::erase_if(late_refusals_, [&](const auto& due) { return due.second.client == serial; });
+    }
     client.mapped().fd.reset();
     handler_.closed(client.mapped());
     if (deaf_) listen_again();

@@ -8,6 +8,7 @@
 #include <set>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include <gantry/extend/unique_fd.hpp>
 
@@ -62,15 +63,17 @@ class Connections {
   /// Handles what clients of `rank` have sent. True if one of them is still connected.
   bool read_rest(int rank);
 
-  [[nodiscard]] bool accepts(std::string_view token) const noexcept {
-    return admission_.accepts(token);
-  }
+  /// Whether a client may join, and what it must present.
+  [[nodiscard]] const Admission& admission() const { return admission_; }
   /// Notes that `client` has presented the token.
   void introduce(Connection& client);
   /// Sends the reason, which is logged, and closes the connection.
   void refuse(Connection& client, std::uint64_t id, std::string_view why);
+  /// As refuse(), after a pause that grows with the failures of the client's address. Other clients
+  /// are served meanwhile.
+  void refuse_late(Connection& client, std::uint64_t id, std::string_view why);
 
-  void send(Connection& client, const std::string& message);
+  void send(Connection& client, std::string message);
   /// As Connection::send_value(), with a reply of kind ok.
   void send_value(Connection& client, std::uint64_t id, std::string_view value);
   /// Closes the connection before run() waits again.
@@ -83,6 +86,10 @@ class Connections {
   // ours comes again. True if there is room for another one.
   bool drop_silent_client(std::size_t kept);
   void listen_again();
+  void watch_listeners(std::uint32_t events) const;
+  // The time that run() may wait: for the next of what it does by itself.
+  int wait_ms() const;
+  void send_late_refusals();
   // A bounded number of reads, so that one busy client cannot starve the rest.
   void receive(Connection& client, int turns = 16);
   void flush(Connection& client);
@@ -95,10 +102,16 @@ class Connections {
   Handler& handler_;
   SocketAddress address_;
   Admission admission_;
-  UniqueFd listener_;
+  std::vector<UniqueFd> listeners_;
   UniqueFd poll_;
   std::map<std::uint64_t, Connection> clients_;
   std::set<std::uint64_t> dead_;
+  struct LateRefusal {
+    std::uint64_t client;
+    std::uint64_t request;
+    std::string why;
+  };
+  std::multimap<std::chrono::steady_clock::time_point, LateRefusal> late_refusals_;
   std::uint64_t next_serial_;
   bool deaf_ = false;
   std::optional<std::chrono::steady_clock::time_point> listens_again_;  // if it is deaf

@@ -30,16 +30,22 @@ enum class Message : std::uint8_t {
   cancel,
   gather,
   exchange,
+  prove,
   // server to client
   ok = 64,
   missing,
   lost,
   refused,
   outdated,
+  challenge,
 };
 
-inline constexpr std::uint32_t kMagic = 0x33545347;  // "GST3"
-/// Largest message: a compare_and_set with a full key and two full values.
+inline constexpr std::uint32_t kMagic = 0x34545347;  // "GST4"
+/// True for the magic of any version of the protocol.
+[[nodiscard]] constexpr bool is_magic(std::uint32_t magic) {
+  return (magic & 0xffffff) == (kMagic & 0xffffff);
+}
+/// Largest message: a compare_and_set with a full key and two full values, and its tag.
 inline constexpr std::size_t kMaxMessageBytes = 2 * kStoreMaxValueBytes + kStoreMaxKeyBytes + 64;
 /// Largest message of a client that has not introduced itself.
 inline constexpr std::size_t kMaxHelloBytes = 4096;

@@ -1,6 +1,7 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <atomic>
 #include <optional>
 #include <thread>
@@ -10,9 +11,11 @@
 #include <gantry/core/error.hpp>
 #include <gantry/extend/store.hpp>
 
+#include "core/authentication/keys.hpp"
 #include "core/files/socket.hpp"
 #include "core/processes/background_thread.hpp"
 #include "job/store/connections.hpp"
+#include "job/store/handshake.hpp"
 #include "job/store/membership.hpp"
 #include "job/store/messages.hpp"
 #include "job/store/reports.hpp"
@@ -137,34 +140,112 @@ class StoreServer::Impl final : private store::Connections::Handler {
         table_.forget(client.serial, in.id());
         return in.finished();
       case Message::hello:
+      case Message::prove:
       case Message::ok:
       case Message::missing:
       case Message::lost:
       case Message::refused:
       case Message::outdated:
+      case Message::challenge:
         return false;
     }
     return false;
   }
 
   bool introduce(Connection& client, Reader& in) {
+    switch (in.kind()) {
+      case Message::hello:
+        if (client.nonces) return false;
+        return connections_.admission().is_challenged() ? challenge(client, in)
+                                                        : take_token(client, in);
+      case Message::prove:
+        return client.nonces && take_proof(client, in);
+      case Message::deregister:
+      case Message::set:
+      case Message::get:
+      case Message::try_get:
+      case Message::add:
+      case Message::compare_and_set:
+      case Message::erase:
+      case Message::wait:
+      case Message::cancel:
+      case Message::gather:
+      case Message::exchange:
+      case Message::ok:
+      case Message::missing:
+      case Message::lost:
+      case Message::refused:
+      case Message::outdated:
+      case Message::challenge:
+        return false;
+    }
+    return false;
+  }
+
+  // True if the hello is of this version. A client of another one is told so.
+  bool check_version(Connection& client, Reader& in) {
     const std::uint32_t magic = in.u32();
+    if (magic != store::kMagic && store::is_magic(magic)) {
+      connections_.refuse(client, in.id(), "it speaks another version of the store's protocol");
+    }
+    return magic == store::kMagic;
+  }
+
+  // The server proves itself first: see Note [The handshake of a store].
+  bool challenge(Connection& client, Reader& in) {
+    if (!check_version(client, in)) return false;
+    const std::string_view nonce = in.text();
+    store::Nonces nonces;
+    if (!in.finished() || nonce.size() != nonces.client.size()) return false;
+    std::copy(nonce.begin(), nonce.end(), nonces.client.begin());
+    nonces.server = random_key();
+    const Key proof = store::server_proof(connections_.admission().token(), nonces);
+    client.nonces = nonces;
+    send(client, Writer(Message::challenge, in.id())
+                     .text(text_of(nonces.server))
+                     .text(text_of(proof))
+                     .finish());
+    return true;
+  }
+
+  bool take_proof(Connection& client, Reader& in) {
+    const std::int64_t rank = in.i64();
+    const std::string_view proof = in.text();
+    if (!in.finished() || !is_rank(rank)) return false;
+    const std::string& token = connections_.admission().token();
+    const store::Nonces nonces = *std::exchange(client.nonces, std::nullopt);
+    if (!equal_secrets(text_of(store::client_proof(token, nonces, rank)), proof)) {
+      connections_.refuse_late(client, in.id(), "its token is not this job's");
+      return true;
+    }
+    client.seal.emplace(token, nonces, rank, store::Seal::Side::server);
+    return admit(client, in.id(), static_cast<int>(rank));
+  }
+
+  bool take_token(Connection& client, Reader& in) {
+    if (!check_version(client, in)) return false;
     const std::int64_t rank = in.i64();
     const std::string_view token = in.text();
-    if (in.kind() != Message::hello || !in.finished() || magic != store::kMagic) return false;
-    if (rank < -1 || rank > store::kMaxRank) return false;
-    if (!connections_.accepts(token)) {
+    if (!in.finished() || !is_rank(rank)) return false;
+    if (!connections_.admission().accepts(token)) {
       connections_.refuse(client, in.id(), "its token is not this job's");
       return true;
     }
-    if (rank >= 0 && is_connected(static_cast<int>(rank))) {
-      connections_.refuse(client, in.id(), fmt::format("rank {} is connected already", rank));
+    return admit(client, in.id(), static_cast<int>(rank));
+  }
+
+  static bool is_rank(std::int64_t rank) { return rank >= -1 && rank <= store::kMaxRank; }
+
+  // Takes a client that is one of the job's.
+  bool admit(Connection& client, std::uint64_t id, int rank) {
+    if (rank >= 0 && is_connected(rank)) {
+      connections_.refuse(client, id, fmt::format("rank {} is connected already", rank));
       return true;
     }
     connections_.introduce(client);
-    client.rank = static_cast<int>(rank);
+    client.rank = rank;
     if (client.rank >= 0) membership_.connect(client.rank);
-    send(client, Writer(Message::ok, in.id()).finish());
+    send(client, Writer(Message::ok, id).finish());
     for (const int lost : membership_.lost()) send_lost(client, 0, lost);
     return true;
   }
@@ -269,7 +350,9 @@ class StoreServer::Impl final : private store::Connections::Handler {
     }
   }
 
-  void send(Connection& client, const std::string& message) { connections_.send(client, message); }
+  void send(Connection& client, std::string message) {
+    connections_.send(client, std::move(message));
+  }
 
   const pid_t owner_ = getpid();
   store::Reports reports_;

@@ -15,6 +15,7 @@
 #include <fstream>
 #include <string>
 #include <thread>
+#include <vector>
 
 #include "core/processes/process_stamp.hpp"
 #include "tests/support/flight_folder.hpp"
@@ -78,11 +79,67 @@ TEST(FlightFolderTest, AFolderOfAnotherUserIsNeitherReadNorChanged) {
   ASSERT_EQ(chown(folder().c_str(), kSomebodyElse, kSomebodyElse), 0);
   EXPECT_THAT(list_files(), IsEmpty());
   EXPECT_THAT(read_files().files, IsEmpty());
-  EXPECT_EQ(read_files().failure, folder() + " belongs to user 65534");
+  EXPECT_EQ(read_files().failure, folder() + " was made by another user (65534)");
   EXPECT_EQ(remove_all(), 0U);
   EXPECT_TRUE(std::filesystem::exists(path));
-  EXPECT_EQ(create_file("new", 4096).descriptor, -1);
-  EXPECT_EQ(create_file("new", 4096).failure, folder() + " belongs to user 65534");
+}
+
+// Whatever the stranger has made, this user's files have a folder that everybody finds.
+TEST(FlightFolderTest, AFolderOfAnotherUserIsReplaced) {
+  REQUIRE_ROOT();
+  const FlightFolder scope;
+  const std::string usual = folder();
+  const auto make_usual = [&](int kind) {
+    std::filesystem::remove(usual);
+    if (kind == 0) std::filesystem::create_directory(usual);
+    if (kind == 1) std::filesystem::create_directory_symlink("/nowhere", usual);
+    if (kind == 2) std::ofstream{usual};
+    ASSERT_EQ(lchown(usual.c_str(), kSomebodyElse, kSomebodyElse), 0);
+  };
+  // Neither folders of others nor those that others may enter take its place.
+  for (const char* decoy : {".a", ".b"}) std::filesystem::create_directory(usual + decoy);
+  ASSERT_EQ(chown((usual + ".a").c_str(), kSomebodyElse, kSomebodyElse), 0);
+  ASSERT_EQ(chmod((usual + ".b").c_str(), 0755), 0);
+  make_usual(0);
+  ::testing::internal::CaptureStderr();
+  const Written file("mine");
+  const std::string said = ::testing::internal::GetCapturedStderr();
+  EXPECT_THAT(said, HasSubstr("the folder of flight recorders " + usual +
+                              " was made by another user (65534); they are in " + folder()));
+  EXPECT_THAT(folder(), ::testing::StartsWith(usual + "."));
+  struct stat facts {};
+  ASSERT_EQ(stat(folder().c_str(), &facts), 0);
+  EXPECT_EQ(facts.st_mode & 07777, 0700U);
+  const std::string replaced = folder();
+  for (const int kind : {1, 2, 0}) {
+    make_usual(kind);
+    EXPECT_EQ(folder(), replaced);
+    EXPECT_THAT(list_files(), SizeIs(1));
+    EXPECT_EQ(read_files().failure, "");
+  }
+  ::testing::internal::CaptureStderr();
+  { const Written second("second"); }
+  EXPECT_EQ(::testing::internal::GetCapturedStderr(), "") << "one warning is enough";
+  EXPECT_THAT(list_files(), SizeIs(2));
+  EXPECT_TRUE(std::filesystem::is_empty(usual));
+}
+
+TEST(FlightFolderTest, ThreadsAgreeOnAReplacement) {
+  REQUIRE_ROOT();
+  const FlightFolder scope;
+  const std::string usual = folder();
+  std::filesystem::create_directory(usual);
+  ASSERT_EQ(chown(usual.c_str(), kSomebodyElse, kSomebodyElse), 0);
+  std::vector<std::thread> threads;
+  for (int i = 0; i < 8; ++i) {
+    threads.emplace_back([i] {
+      const NewFile file = create_file("file" + std::to_string(i), 4096);
+      EXPECT_GE(file.descriptor, 0) << file.failure;
+      close(file.descriptor);
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  EXPECT_THAT(list_files(), SizeIs(8));
 }
 
 TEST(FlightFolderTest, ALinkInPlaceOfTheFolderIsNotFollowed) {

@@ -11,14 +11,18 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <chrono>
-#include <random>
 #include <string>
+#include <thread>
 #include <utility>
 #include <vector>
 
 #include <gantry/core/error.hpp>
+#include <gantry/core/log.hpp>
 #include <gantry/extend/store.hpp>
+
+#include "tests/job/store_peer.hpp"
 
 namespace gantry {
 namespace {
@@ -26,45 +30,16 @@ namespace {
 using std::chrono::milliseconds;
 using store::Message;
 using store::Writer;
-using testing::ElementsAre;
-using testing::HasSubstr;
-using testing::IsEmpty;
-using testing::ThrowsMessage;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+using ::testing::ThrowsMessage;
 
 constexpr milliseconds kLong{20'000};
 const std::string kToken = "a secret of this job's ranks";
 
-std::string hello(int rank, std::string_view token) {
-  return Writer(Message::hello, 1).u32(store::kMagic).i64(rank).text(token).finish();
-}
-
-// A process that speaks the protocol without being a rank.
-class Stranger {
- public:
-  explicit Stranger(const std::string& address) {
-    const SocketAddress place = parse_socket_address(address);
-    const auto deadline = std::chrono::steady_clock::now() + kLong;
-    while (!fd_ && std::chrono::steady_clock::now() < deadline) {
-      if (auto made = connect_to(place, deadline)) fd_ = std::move(*made);
-    }
-  }
-  void send(std::string_view bytes) { ::send(fd_.get(), bytes.data(), bytes.size(), MSG_NOSIGNAL); }
-  // Everything that the server sends until it hangs up.
-  std::string read_to_end() {
-    std::string all;
-    char chunk[4096];
-    pollfd entry{fd_.get(), POLLIN, 0};
-    for (;;) {
-      if (poll(&entry, 1, 20'000) <= 0) return all + " (the server keeps the connection)";
-      const ssize_t got = recv(fd_.get(), chunk, sizeof chunk, 0);
-      if (got <= 0) return all;
-      all.append(chunk, static_cast<std::size_t>(got));
-    }
-  }
-
- private:
-  UniqueFd fd_;
-};
+using Relay = testing::StoreRelay;
+using Stranger = testing::StorePeer;
 
 // What was written to descriptor 2 since the object was made.
 class CapturedErrors {
@@ -73,7 +48,7 @@ class CapturedErrors {
   std::string text() { return ::testing::internal::GetCapturedStderr(); }
 };
 
-class StoreAdmissionTest : public testing::Test {
+class StoreAdmissionTest : public ::testing::Test {
  protected:
   StoreAdmissionTest()
       : server_(StoreServerOptions{.address = "tcp:127.0.0.1:0", .token = kToken}) {}
@@ -101,16 +76,23 @@ TEST_F(StoreAdmissionTest, StrangersReadLoseAndPoisonNothing) {
     tokens.push_back(kToken);
     tokens.back()[i] = static_cast<char>(tokens.back()[i] ^ 1);
   }
+  // All at once: each one's answer comes late.
+  std::vector<Stranger> strangers;
   for (const std::string& token : tokens) {
     for (const int who : {-1, 0, 1}) {
       for (const std::string& request : {get, set, deregister}) {
-        Stranger stranger(server_.address());
-        stranger.send(hello(who, token) + request);
-        const std::string told = stranger.read_to_end();
-        EXPECT_THAT(told, HasSubstr("its token is not this job's"));
-        EXPECT_THAT(told, testing::Not(HasSubstr("secret value")));
+        strangers.emplace_back(server_.address());
+        strangers.back().introduce(who, token);
+        strangers.back().send(request);
+        if (strangers.size() < store::Admission::kMaxUnintroduced / 2) continue;
+        strangers.clear();
       }
     }
+  }
+  for (Stranger& stranger : strangers) {
+    const std::string told = stranger.read_to_end();
+    EXPECT_THAT(told, HasSubstr("its token is not this job's"));
+    EXPECT_THAT(told, ::testing::Not(HasSubstr("secret value")));
   }
   // Nor without any hello.
   for (const std::string& request : {get, set, deregister}) {
@@ -123,25 +105,188 @@ TEST_F(StoreAdmissionTest, StrangersReadLoseAndPoisonNothing) {
   EXPECT_THAT(server_.connected_ranks(), ElementsAre(0));
 }
 
-TEST_F(StoreAdmissionTest, ARankWithAnotherTokenIsToldSo) {
+// Whose token is wrong, it cannot know.
+TEST_F(StoreAdmissionTest, ARankWithAnotherTokenNamesTheReasonAtItsDeadline) {
   StoreClientOptions wrong = options(1);
   wrong.token = "a secret of another job's ranks";
-  EXPECT_THAT(
-      [&] { StoreClient client(wrong); },
-      ThrowsMessage<PeerLostError>(HasSubstr("turned rank 1 away: its token is not this job's")));
+  wrong.connect_timeout = milliseconds(100);
+  EXPECT_THAT([&] { StoreClient client(wrong); },
+              ThrowsMessage<TimeoutError>(::testing::AllOf(
+                  HasSubstr("to answer within 100 ms, but the process at 127.0.0.1:"),
+                  HasSubstr("does not have this token; another process may have the port, or "
+                            "GANTRY_RDZV_TOKEN differs between the ranks"))));
   StoreClient(options(1)).set("key", "value");
+}
+
+// What a process learns that listens at the port instead of the store, or stands between.
+TEST_F(StoreAdmissionTest, AClientTellsNothingToAServerWithoutProof) {
+  const Key lie = random_key();
+  const std::string challenge =
+      Writer(Message::challenge, 1).text(text_of(random_key())).text(text_of(lie)).finish();
+  const std::string ok = Writer(Message::ok, 1).finish();
+  const std::string refused = Writer(Message::refused, 1).text("go \x1b[31m away").finish();
+  for (const std::string& answer : {challenge, ok, refused, std::string("SSH-2.0\r\n")}) {
+    SocketAddress place = parse_socket_address("tcp:127.0.0.1:0");
+    const UniqueFd listener = listen_at(place);
+    std::string heard;
+    std::thread thief([&] {
+      if (!await_ready(listener.get(), POLLIN, std::chrono::steady_clock::now() + kLong)) return;
+      const UniqueFd client(accept4(listener.get(), nullptr, nullptr, SOCK_CLOEXEC));
+      (void)::send(client.get(), answer.data(), answer.size(), MSG_NOSIGNAL);
+      shutdown(client.get(), SHUT_WR);
+      char chunk[4096];
+      for (ssize_t got = 0; (got = recv(client.get(), chunk, sizeof chunk, 0)) > 0;) {
+        heard.append(chunk, static_cast<std::size_t>(got));
+      }
+    });
+    StoreClientOptions client = options(1);
+    client.address = place.str();
+    client.connect_timeout = milliseconds(200);
+    EXPECT_THAT([&] { StoreClient made(client); },
+                ThrowsMessage<TimeoutError>(::testing::AllOf(HasSubstr("the process at 127.0.0.1:"),
+                                                             ::testing::Not(HasSubstr("\x1b")))));
+    thief.join();
+    // Its hello alone: a nonce, and no word that depends on the token.
+    EXPECT_EQ(heard.size(), Stranger::hello({}).size());
+    EXPECT_THAT(heard, ::testing::Not(HasSubstr(kToken)));
+  }
+}
+
+// A proof is of one connection, one role and one rank.
+TEST_F(StoreAdmissionTest, AProofOfAnotherConnectionRoleOrRankIsNone) {
+  std::string recorded;
+  {
+    Stranger peer(server_.address());
+    const auto greeted = peer.greet();
+    ASSERT_TRUE(greeted);
+    recorded = Stranger::prove(1, store::client_proof(kToken, greeted->first, 1));
+    // The server's own proof, sent back.
+    Key mirrored{};
+    std::copy(greeted->second.begin(), greeted->second.end(), mirrored.begin());
+    peer.send(Stranger::prove(1, mirrored));
+    EXPECT_THAT(peer.read_to_end(), HasSubstr("its token is not this job's"));
+  }
+  {
+    Stranger peer(server_.address());
+    ASSERT_TRUE(peer.greet());
+    peer.send(recorded);
+    EXPECT_THAT(peer.read_to_end(), HasSubstr("its token is not this job's"));
+  }
+  {
+    Stranger peer(server_.address());
+    const auto greeted = peer.greet();
+    ASSERT_TRUE(greeted);
+    peer.send(Stranger::prove(2, store::client_proof(kToken, greeted->first, 1)));
+    EXPECT_THAT(peer.read_to_end(), HasSubstr("its token is not this job's"));
+  }
+  EXPECT_THAT(server_.connected_ranks(), IsEmpty());
+}
+
+TEST_F(StoreAdmissionTest, WrongProofsAreAnsweredLateAndDelayNobody) {
+  std::vector<Stranger> strangers;
+  for (int i = 0; i < 8; ++i) {
+    strangers.emplace_back(server_.address());
+    strangers.back().introduce(1, "another secret of the same length");
+  }
+  // The first one's answer comes behind all of this.
+  StoreClient rank(options(1));
+  for (int i = 0; i < 10; ++i) rank.set("key", "value");
+  char byte = 0;
+  EXPECT_EQ(recv(strangers.back().descriptor(), &byte, 1, MSG_DONTWAIT), -1);
+  EXPECT_EQ(errno, EAGAIN);
+  EXPECT_THAT(strangers.front().read_to_end(), HasSubstr("its token is not this job's"));
+}
+
+TEST_F(StoreAdmissionTest, AClientOfAnotherVersionIsToldSo) {
+  Stranger old(server_.address());
+  // As version 3 did.
+  old.send(Writer(Message::hello, 1).u32(0x33545347).i64(1).text(kToken).finish());
+  EXPECT_THAT(old.read_to_end(), HasSubstr("another version of the store's protocol"));
+}
+
+// Turns 0 and 1 of each side are the handshake.
+TEST_F(StoreAdmissionTest, ARelayCannotChangeRepeatOrAddRequests) {
+  StoreClient observer(options(-1));
+  observer.set("key", "right");
+  const auto keep = [](std::string bytes, int) { return bytes; };
+  {
+    const Relay relay(server_.address(), keep, keep);
+    StoreClientOptions through = options(1);
+    through.address = relay.address();
+    StoreClient client(through);
+    client.set("key", "right");
+    EXPECT_EQ(client.get("key", kLong), "right");
+  }
+  const auto swapped = [](std::string bytes, int turn) {
+    const auto at = bytes.find("right");
+    return turn < 2 || at == std::string::npos ? bytes : bytes.replace(at, 5, "wrong");
+  };
+  const auto repeated = [](std::string bytes, int turn) {
+    return turn < 2 ? bytes : bytes + bytes;
+  };
+  const std::string poison = Writer(Message::set, 99).text("key").text("wrong").finish();
+  const auto preceded = [&](std::string bytes, int turn) {
+    return turn < 2 ? bytes : poison + bytes;
+  };
+  for (const Relay::Change& change :
+       {Relay::Change(swapped), Relay::Change(repeated), Relay::Change(preceded)}) {
+    const Relay relay(server_.address(), change, keep);
+    StoreClientOptions through = options(-1);
+    through.address = relay.address();
+    StoreClient client(through);
+    EXPECT_THROW(
+        {
+          client.set("key", "right");
+          client.set("key", "right");
+        },
+        PeerLostError);
+    EXPECT_EQ(observer.get("key", kLong), "right");
+  }
+}
+
+TEST_F(StoreAdmissionTest, ARelayCannotChangeAnswers) {
+  StoreClient observer(options(-1));
+  observer.set("key", "right");
+  const Relay relay(
+      server_.address(), [](std::string bytes, int) { return bytes; },
+      [](std::string bytes, int) {
+        const auto at = bytes.find("right");
+        return at == std::string::npos ? bytes : bytes.replace(at, 5, "wrong");
+      });
+  StoreClientOptions through = options(-1);
+  through.address = relay.address();
+  StoreClient client(through);
+  EXPECT_THAT([&] { (void)client.get("key", kLong); },
+              ThrowsMessage<PeerLostError>(HasSubstr("was changed on its way")));
 }
 
 TEST_F(StoreAdmissionTest, TheFirstThatIsTurnedAwayIsLoggedWithItsAddress) {
   CapturedErrors errors;
   for (int i = 0; i < 3; ++i) {
     Stranger stranger(server_.address());
-    stranger.send(hello(0, "wrong"));
+    stranger.introduce(0, "wrong");
     (void)stranger.read_to_end();
   }
   const std::string text = errors.text();
-  EXPECT_THAT(text, testing::ContainsRegex("turned away 127\\.0\\.0\\.1:[0-9]+: its token"));
+  EXPECT_THAT(text, ::testing::ContainsRegex("turned away 127\\.0\\.0\\.1:[0-9]+: its token"));
   EXPECT_EQ(text.find("turned away"), text.rfind("turned away")) << text;
+}
+
+TEST_F(StoreAdmissionTest, ManyThatAreTurnedAwayFillNoLog) {
+  const logging::Level before = logging::level();
+  logging::set_level(logging::Level::debug);
+  CapturedErrors errors;
+  for (int i = 0; i < 300; ++i) {
+    Stranger stranger(server_.address());
+    stranger.send(Writer(Message::hello, 1).u32(0x33545347).i64(1).text(kToken).finish());
+    (void)stranger.read_to_end();
+  }
+  const std::string text = errors.text();
+  logging::set_level(before);
+  std::size_t lines = 0;
+  for (std::size_t at = 0; (at = text.find("turned away", at)) != std::string::npos; ++at) ++lines;
+  EXPECT_GE(lines, 1u);
+  EXPECT_LE(lines, 30u) << text;
 }
 
 TEST_F(StoreAdmissionTest, ASecondConnectionOfARankIsTurnedAwayAndTheFirstStays) {
@@ -177,7 +322,7 @@ TEST_F(StoreAdmissionTest, ManyThatSayNothingKeepNobodyOut) {
     for (std::size_t i = 0; i < 2 * most; ++i) {
       strangers.emplace_back(server_.address());
       // Half of a hello is no hello.
-      if (i % 2 == 0) strangers.back().send(hello(1, kToken).substr(0, 20));
+      if (i % 2 == 0) strangers.back().send(Stranger::hello({}).substr(0, 20));
     }
     // The server has dropped those that came first.
     EXPECT_EQ(strangers.front().read_to_end(), "");
@@ -217,7 +362,7 @@ TEST(StoreTokenTest, ATcpStoreNeedsOneAndSaysHowToMakeIt) {
           [&] {
             StoreServer server({.address = std::string("tcp:") + host + ":0", .token = token});
           },
-          ThrowsMessage<InvalidArgument>(testing::AllOf(
+          ThrowsMessage<InvalidArgument>(::testing::AllOf(
               HasSubstr("expected a secret of at least 16 bytes, the same on all ranks"),
               HasSubstr("export GANTRY_RDZV_TOKEN=$(cat /proc/sys/kernel/random/uuid)"))));
     }
@@ -227,16 +372,17 @@ TEST(StoreTokenTest, ATcpStoreNeedsOneAndSaysHowToMakeIt) {
   EXPECT_THROW(StoreServer({.address = here, .token = std::string(1025, 'x')}), InvalidArgument);
 }
 
-TEST(StoreTokenTest, EqualSecretsAreEqualStrings) {
-  std::mt19937 random(1);
-  for (int i = 0; i < 20'000; ++i) {
-    std::string a(random() % 5, '\0');
-    std::string b(random() % 5, '\0');
-    for (char& byte : a) byte = static_cast<char>(random() % 2);
-    for (char& byte : b) byte = static_cast<char>(random() % 2);
-    EXPECT_EQ(store::equal_secrets(a, b), a == b);
-    EXPECT_TRUE(store::equal_secrets(a, a));
+TEST(StoreTokenTest, ATcpStoreNeedsOneThatCannotBeGuessed) {
+  for (const std::string& weak :
+       {std::string(16, 'a'), std::string(1000, 'a'), std::string("0123456789abcdef"),
+        std::string("password12345678")}) {
+    EXPECT_THAT([&] { StoreServer server({.address = "tcp:127.0.0.1:0", .token = weak}); },
+                ThrowsMessage<InvalidArgument>(::testing::AllOf(
+                    HasSubstr("expected a secret of at least 128 random bits, but got"),
+                    HasSubstr("export GANTRY_RDZV_TOKEN=$(cat /proc/sys/kernel/random/uuid)"))));
   }
+  EXPECT_NO_THROW(StoreServer({.address = "unix:@gantry-test-weak-" + std::to_string(getpid()),
+                               .token = std::string(16, 'a')}));
 }
 
 }  // namespace

@@ -9,6 +9,7 @@
 #include <gtest/gtest.h>
 #include <netdb.h>
 #include <netinet/in.h>
+#include <poll.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/un.h>
@@ -22,6 +23,7 @@
 #include <cstring>
 #include <random>
 #include <string>
+#include <thread>
 #include <utility>
 #include <vector>
 
@@ -93,7 +95,7 @@ class SilentPort {
   int port_ = 0;
 };
 
-const std::string kToken = "0123456789abcdef";
+const std::string kToken = "0123456789abcdef0123456789abcdef";
 
 int port_of(const StoreServer& server) { return parse_socket_address(server.address()).port; }
 
@@ -180,6 +182,86 @@ TEST(StoreAddressTest, AnAddressThatAnswersNothingLeavesTimeForTheNext) {
   StoreClient client({.address = "tcp:several:1", .token = kToken, .connect_timeout = 20s});
   client.set("key", "value");
   EXPECT_EQ(client.get("key", 10s), "value");
+}
+
+// A port that accepts connections and hangs up, as another process does that has it.
+class ForeignPort {
+ public:
+  ForeignPort() : listener_(listen_at(address_)), thread_([this] { serve(); }) {}
+  ~ForeignPort() {
+    shutdown(listener_.get(), SHUT_RDWR);
+    thread_.join();
+  }
+  [[nodiscard]] int port() const { return address_.port; }
+
+ private:
+  void serve() const {
+    for (;;) {
+      if (!await_ready(listener_.get(), POLLIN, std::chrono::steady_clock::now() + 60s)) return;
+      const UniqueFd client(accept4(listener_.get(), nullptr, nullptr, SOCK_CLOEXEC));
+      if (!client) return;
+      char hello[4096];
+      (void)recv(client.get(), hello, sizeof hello, 0);
+      const std::string answer = store::Writer(store::Message::ok, 1).finish();
+      (void)send(client.get(), answer.data(), answer.size(), MSG_NOSIGNAL);
+    }
+  }
+
+  SocketAddress address_ = parse_socket_address("tcp:127.0.0.1:0");
+  UniqueFd listener_;
+  std::thread thread_;
+};
+
+TEST(StoreAddressTest, AForeignServerAtOneAddressLeavesTheOthers) {
+  const StoreServer server(StoreServerOptions{.address = "tcp:127.0.0.1:0", .token = kToken});
+  const ForeignPort foreign;
+  ports_of_several = {foreign.port(), port_of(server)};
+  StoreClient client({.address = "tcp:several:1", .token = kToken, .connect_timeout = 20s});
+  client.set("key", "value");
+  EXPECT_EQ(client.get("key", 10s), "value");
+}
+
+// A server at the other addresses alone would leave its clients to the process that has this one.
+TEST(StoreAddressTest, AServerNeedsEveryAddressOfItsHost) {
+  for (const bool is_first : {true, false}) {
+    const ForeignPort foreign;
+    SocketAddress free = parse_socket_address("tcp:127.0.0.1:0");
+    listen_at(free).reset();
+    ports_of_several =
+        is_first ? std::vector{foreign.port(), free.port} : std::vector{free.port, foreign.port()};
+    EXPECT_THAT(
+        [&] { StoreServer(StoreServerOptions{.address = "tcp:several:1", .token = kToken}); },
+        ThrowsMessage<Error>(::testing::AllOf(
+            StartsWith("socket: failed to listen at tcp:several:1: 127.0.0.1:" +
+                       std::to_string(foreign.port()) + ": Address already in use"),
+            HasSubstr("processes that looked for this one may have met that one"))));
+  }
+}
+
+TEST(StoreAddressTest, AServerListensAtEveryAddressOfItsHost) {
+  std::vector<int> ports;
+  for (int i = 0; i < 2; ++i) {
+    SocketAddress free = parse_socket_address("tcp:127.0.0.1:0");
+    listen_at(free).reset();
+    ports.push_back(free.port);
+  }
+  ports.push_back(ports.front());  // as /etc/hosts may have it
+  ports_of_several = ports;
+  const StoreServer server(StoreServerOptions{.address = "tcp:several:1", .token = kToken});
+  for (const int port : ports) {
+    StoreClient client({.address = "tcp:127.0.0.1:" + std::to_string(port),
+                        .token = kToken,
+                        .connect_timeout = 20s});
+    client.set("key", "value");
+  }
+}
+
+TEST(StoreAddressTest, EveryInterfaceAreBothFamilies) {
+  const StoreServer server(StoreServerOptions{.address = "tcp:*:0", .token = kToken});
+  StoreClient client({.address = "tcp:127.0.0.1:" + std::to_string(port_of(server)),
+                      .token = kToken,
+                      .connect_timeout = 20s});
+  client.set("key", "value");
 }
 
 TEST(StoreAddressTest, SignalsDoNotEndTheWaitForAnAnswer) {

@@ -30,7 +30,7 @@ using testing::ElementsAre;
 using testing::HasSubstr;
 
 constexpr milliseconds kLong{20'000};
-const std::string kToken = "0123456789abcdef";
+const std::string kToken = "0123456789abcdef0123456789abcdef";
 
 std::string unique_name(const char* what) {
   static std::atomic<int> counter{0};

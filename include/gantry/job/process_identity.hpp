@@ -16,7 +16,7 @@ struct ProcessIdentity {
   int node_rank = 0;   ///< index of this node; -1: unknown
   int node_count = 1;  ///< number of nodes; -1: unknown
   /// Source of the identity: "glaunch", "environment" (GANTRY_RANK without glaunch), "openmpi",
-  /// "pmi", "mvapich", "slurm", "torchrun" or "single".
+  /// "pmi", "mvapich", "slurm", "torchrun", "pmix" (PMIX_RANK alone) or "single".
   std::string source = "single";
   /// Name that is unique to the job on its machines; empty where the launcher gives none.
   std::string job_id{};
@@ -40,8 +40,9 @@ using EnvironmentReader = std::function<const char*(const char*)>;
 ///
 /// The first source that is present determines the rank: GANTRY_RANK and GANTRY_WORLD_SIZE;
 /// OMPI_COMM_WORLD_*; PMI_RANK and PMI_SIZE; MV2_COMM_WORLD_*; a Slurm step of more than one task;
-/// RANK and WORLD_SIZE; else a single process. Other sources add facts that it lacks: the ranks of
-/// one node, and the address of the store.
+/// RANK and WORLD_SIZE; else a single process. PMIX_RANK alone does not tell the number of ranks:
+/// it makes a single process, too, and Communicator::world() warns or throws. Other sources add
+/// facts that it lacks: the ranks of one node, and the address of the store.
 ///
 /// GANTRY_RANK comes from glaunch if GANTRY_JOB_ID is set. Otherwise it needs GANTRY_RDZV, or
 /// MASTER_ADDR and MASTER_PORT. A GANTRY_RDZV of the user replaces any derived address. Without
