@@ -4,6 +4,7 @@
 #include <cstring>
 
 #include "collectives/call_style.hpp"
+#include "collectives/operands.hpp"
 #include "collectives/protocol/layout.hpp"
 
 namespace gantry {
@@ -17,7 +18,8 @@ static_assert(sizeof(Descriptor) == sizeof(flight::Call) &&
               offsetof(Descriptor, kind) == offsetof(flight::Call, kind) &&
               offsetof(Descriptor, op) == offsetof(flight::Call, op) &&
               offsetof(Descriptor, dtype) == offsetof(flight::Call, dtype) &&
-              offsetof(Descriptor, reproducible) == offsetof(flight::Call, reproducible));
+              offsetof(Descriptor, reproducible) == offsetof(flight::Call, reproducible) &&
+              offsetof(Descriptor, operands) == offsetof(flight::Call, operands));
 
 std::string_view name(CollectiveKind kind) {
   switch (kind) {
@@ -109,15 +111,15 @@ std::string Descriptor::str() const {
 }
 
 std::uint32_t Descriptor::hash() const {
-  std::uint64_t words[sizeof(Descriptor) / 8];
+  std::uint64_t words[offsetof(Descriptor, operands) / 8];
   std::memcpy(words, this, sizeof words);
-  std::uint64_t state = 0x9e37'79b9'7f4a'7c15;
+  std::uint64_t state = kHashSeed;
   for (std::size_t i = 1; i < std::size(words); ++i) {  // word 0 is the number
-    state ^= words[i];
-    state = (state ^ state >> 33) * 0xff51'afd7'ed55'8ccd;
-    state = (state ^ state >> 33) * 0xc4ce'b9fe'1a85'ec53;
-    state ^= state >> 33;
+    state = mixed(state, words[i]);
   }
+  // The text is that of the operands' hash.
+  state = mixed(state, operands.hash);
+  state = mixed(state, operands.list_size);
   return protocol::digest_of(static_cast<std::uint32_t>(state ^ state >> 32));
 }
 

@@ -1,11 +1,14 @@
 #pragma once
 
 #include <cstdint>
+#include <cstring>
 #include <string>
 #include <string_view>
 
 #include <gantry/collectives/reduce_op.hpp>
 #include <gantry/core/dtype.hpp>
+
+#include "job/operands.hpp"
 
 namespace gantry {
 
@@ -55,7 +58,8 @@ enum class Algorithm : std::uint8_t {
 
 std::string_view name(Algorithm algorithm);
 
-// The description of a call; it must be equal on all ranks. No padding: compared as bytes.
+// The description of a call; it must be equal on all ranks. No padding: compared as bytes, so that
+// a scale of NaN equals itself and -0 differs from 0, as in hash().
 struct Descriptor {
   std::int64_t call = 0;   // number of the call in its group, from 1
   std::int64_t count = 0;  // elements, as defined by the operation
@@ -68,13 +72,18 @@ struct Descriptor {
   ReduceOp op = ReduceOp::sum;
   DType dtype = DType::u8;
   std::uint8_t reproducible = 1;
+  // The tensors as the caller gave them, see operands.hpp. All zero for messages and barriers, and
+  // for a part of another call.
+  flight::Operands operands = {};
 
   // "all_reduce sum f32[4096]".
   std::string str() const;
   // A hash of all fields but the number.
   std::uint32_t hash() const;
-  friend bool operator==(const Descriptor&, const Descriptor&) = default;
+  friend bool operator==(const Descriptor& a, const Descriptor& b) {
+    return std::memcmp(&a, &b, sizeof a) == 0;
+  }
 };
-static_assert(sizeof(Descriptor) == 40);
+static_assert(sizeof(Descriptor) == 104);
 
 }  // namespace gantry

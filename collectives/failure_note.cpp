@@ -1,12 +1,11 @@
 #include "collectives/failure_note.hpp"
 
-#include <fcntl.h>
-#include <unistd.h>
+#include <fmt/format.h>
 
 #include <atomic>
 #include <cerrno>
 #include <cstddef>
-#include <cstdlib>
+#include <cstring>
 #include <exception>
 #include <mutex>
 
@@ -14,6 +13,7 @@
 #include <gantry/core/error.hpp>
 #include <gantry/core/log.hpp>
 
+#include "core/files/output_file.hpp"
 #include "core/text/json.hpp"
 
 namespace gantry {
@@ -51,15 +51,12 @@ WrittenNote& written_note() {
 }
 
 void write_file(const std::string& path, std::string_view text) {
-  const int fd = open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NONBLOCK, 0666);
-  if (fd < 0) return;
-  while (!text.empty()) {
-    const ssize_t count = write(fd, text.data(), text.size());
-    if (count < 0 && errno == EINTR) continue;
-    if (count <= 0) break;
-    text.remove_prefix(static_cast<std::size_t>(count));
+  const OutputFile note = open_output(path);
+  std::string problem = note.problem;
+  if (note.ok() && !write_all(note.file.get(), text)) problem = std::strerror(errno);
+  if (!problem.empty()) {
+    logging::info(fmt::format("failed to write the cause of a failure to '{}': {}", path, problem));
   }
-  close(fd);
 }
 
 // Removes a note of this kind, or of any kind if `kind` is null.
@@ -68,9 +65,12 @@ void withdraw(const FailureKind* kind) noexcept {
   if (!state.any.load(std::memory_order_relaxed)) return;
   const std::lock_guard lock(state.mutex);
   if (!state.any || (kind != nullptr && state.kind != *kind)) return;
-  const char* path = std::getenv("GANTRY_ERROR_FILE");
-  if (path != nullptr) unlink(path);
   state.any = false;
+  try {
+    if (const auto path = env::get("GANTRY_ERROR_FILE")) remove_output(*path);
+  } catch (const std::exception&) {
+    // Out of memory: the launcher reports a failure that was overcome.
+  }
 }
 
 }  // namespace

@@ -1,19 +1,33 @@
-// Calls of collectives in traces.
+// Calls of collectives and messages in traces.
 #pragma once
 
 #include <cstdint>
+#include <span>
+#include <string_view>
+#include <vector>
 
-#include "collectives/descriptor.hpp"
+#include "collectives/transport.hpp"
 #include "core/trace_log.hpp"
+#include "kernels/op_scope.hpp"
 
 namespace gantry {
 
-// The submission of one call. Costs one load while no trace is recorded.
+// One call, from its beginning to the end of its submission. Kernels inside have its name, and
+// their events lie within the call's. Costs two loads while nothing observes.
 class TracedCollective {
  public:
-  TracedCollective(const Descriptor& what, int ranks) noexcept
-      : what_(what), ranks_(ranks), is_on_(trace::is_on()) {
-    if (is_on_) begin();
+  // A collective or a single message.
+  TracedCollective(const CollectiveCall& call, int ranks) noexcept
+      : TracedCollective(gantry::name(call.what.kind), ranks) {
+    call_ = &call;
+  }
+  // A call of several messages: send_recv() or group().
+  TracedCollective(std::string_view name, int ranks) noexcept
+      : name_(name),
+        ranks_(ranks),
+        is_on_(trace::is_on()),
+        begin_ns_(is_on_ ? trace::now_ns() : 0) {
+    if (is_on_) algorithm_ = Algorithm::automatic;
   }
   ~TracedCollective() {
     if (is_on_) end();
@@ -21,20 +35,27 @@ class TracedCollective {
   TracedCollective(const TracedCollective&) = delete;
   TracedCollective& operator=(const TracedCollective&) = delete;
 
+  // Tells the messages of the call.
+  void note_messages(std::span<const CollectiveCall> calls) noexcept {
+    if (is_on_) keep(calls);
+  }
   // Tells the algorithm of the call that the calling thread submits.
   static void note_algorithm(Algorithm algorithm) noexcept { algorithm_ = algorithm; }
 
  private:
-  void begin() noexcept;
   void end() noexcept;
+  void keep(std::span<const CollectiveCall> calls) noexcept;
 
   static inline thread_local Algorithm algorithm_ = Algorithm::automatic;
 
-  const Descriptor& what_;
+  const std::string_view name_;
   const int ranks_;
   const bool is_on_;
-  std::int64_t begin_ns_ = 0;
-  trace::Label label_{name(what_.kind)};
+  const std::int64_t begin_ns_;
+  const CollectiveCall* call_ = nullptr;
+  std::vector<CollectiveCall> messages_;
+  const trace::Label label_{name_};
+  const kernels::OpScope scope_{name_, kernels::OpScope::Event::external};
 };
 
 }  // namespace gantry

@@ -48,9 +48,19 @@ struct CollectiveCall {
   // size, else empty.
   std::span<const std::int64_t> send_counts = {};
   std::span<const std::int64_t> recv_counts = {};
+  // A further transfer of the call before it, which had a list of tensors. See Note [Lists].
+  bool continues = false;
 
   bool is_uneven() const { return !send_counts.empty(); }
 };
+
+// Note [Lists]
+// A list of tensors takes one transfer per dtype. All of them are one call: they have its number
+// and its operands, and the flight recorder has the first one. If another rank gives another list,
+// it may make another number of transfers. All ranks detect the mismatch in the first one, and none
+// makes a further one. On the host the first transfer throws. Kernels of further transfers are
+// enqueued already, and do nothing if the one before them reported a mismatch: see
+// Group::continues. So all ranks stay in step.
 
 // The remedy in the error of a send that timed out.
 inline constexpr const char* kSendRemedy =

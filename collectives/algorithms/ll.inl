@@ -3,8 +3,8 @@
 
 #include <cstring>
 
-#include "collectives/protocol/code_size.hpp"
 #include "collectives/protocol/signal.hpp"
+#include "core/code_size.hpp"
 
 namespace gantry::protocol {
 

@@ -4,7 +4,7 @@
 #include <cstring>
 
 #include "collectives/algorithms/ll.inl"
-#include "collectives/protocol/code_size.hpp"
+#include "core/code_size.hpp"
 #include "kernels/impl/nary.inl"
 
 namespace gantry::protocol {

@@ -1,8 +1,8 @@
 // A message from one rank to another, through the FIFOs of their connection.
 #pragma once
 
-#include "collectives/protocol/code_size.hpp"
 #include "collectives/protocol/signal.hpp"
+#include "core/code_size.hpp"
 
 namespace gantry::protocol {
 

@@ -1,8 +1,8 @@
 // The one-shot: every rank writes its send slices to the staging of their receivers.
 #pragma once
 
-#include "collectives/protocol/code_size.hpp"
 #include "collectives/protocol/signal.hpp"
+#include "core/code_size.hpp"
 
 namespace gantry::protocol {
 

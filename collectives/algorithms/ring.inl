@@ -2,7 +2,7 @@
 #pragma once
 
 #include "collectives/algorithms/one_shot.inl"
-#include "collectives/protocol/code_size.hpp"
+#include "core/code_size.hpp"
 
 namespace gantry::protocol {
 

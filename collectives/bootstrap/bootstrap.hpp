@@ -19,7 +19,7 @@ namespace gantry {
 class ControlSegment;
 
 // The version of what ranks tell each other when they make a group.
-inline constexpr const char* kGroupVersion = "gantry-7";
+inline constexpr const char* kGroupVersion = "gantry-8";
 
 // The exchange of small byte strings between the ranks of a job, before they share memory.
 class Bootstrap {
@@ -107,8 +107,10 @@ std::unique_ptr<Bootstrap> make_formation_bootstrap(const JobGroup& group,
 bool has_mpi();
 // Makes a bootstrap over MPI_COMM_WORLD. Initializes MPI, and finalizes it at exit, unless the
 // program initialized it. If MPI_Init takes longer than `timeout`, this ends the process. Throws:
-// NotSupported if MPI cannot be loaded.
-std::unique_ptr<Bootstrap> make_mpi_bootstrap(std::chrono::milliseconds timeout);
+// NotSupported if MPI cannot be loaded; InvalidArgument if MPI has another place or number of ranks
+// than `identity`, as a process without mpirun has it.
+std::unique_ptr<Bootstrap> make_mpi_bootstrap(const ProcessIdentity& identity,
+                                              std::chrono::milliseconds timeout);
 
 // A bootstrap over a communicator of the program, with this rank's place there.
 struct ForeignBootstrap {

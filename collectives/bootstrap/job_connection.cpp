@@ -12,9 +12,12 @@
 
 #include "collectives/bootstrap/bootstrap.hpp"
 #include "collectives/failure_note.hpp"
+#include "core/files/own_folder.hpp"
 #include "core/files/socket.hpp"
 #include "core/processes/suspend_aware_timeout.hpp"
 #include "job/store/admission.hpp"
+#include "job/store/client_connection.hpp"
+#include "job/store/handshake.hpp"
 #include "job/store/membership.hpp"
 
 namespace gantry {
@@ -36,6 +39,7 @@ JobConnection::JobConnection(const ProcessIdentity& identity, std::chrono::milli
     : timeout_(timeout),
       size_(identity.world_size),
       has_launcher_(identity.source == "glaunch"),
+      link_key_(store::link_key(identity.rendezvous_token)),
       terms_(elastic_terms(identity)),
       self_{identity.rank, terms_ ? terms_->id_of(identity.rank) : identity.rank} {
   const SocketAddress address = parse_socket_address(identity.rendezvous);
@@ -45,6 +49,9 @@ JobConnection::JobConnection(const ProcessIdentity& identity, std::chrono::milli
   }
   // Checked on every rank, so that all throw instead of waiting for the serving rank.
   store::require_token(address, identity.rendezvous_token, "GANTRY_RDZV_TOKEN");
+  const bool is_in_own_folder = address.kind == SocketAddress::Kind::unix_path &&
+                                address.name.starts_with(own_folder() + "/");
+  if (is_in_own_folder) prepare_own_folder();
   if (identity.serves_rendezvous()) {
     server_ = std::make_unique<StoreServer>(
         StoreServerOptions{.address = identity.rendezvous, .token = identity.rendezvous_token});
@@ -56,6 +63,12 @@ JobConnection::JobConnection(const ProcessIdentity& identity, std::chrono::milli
                                                                .rank = self_.id,
                                                                .token = identity.rendezvous_token,
                                                                .connect_timeout = connect_timeout});
+  } catch (const store::UnprovenServerError& error) {
+    raise_timeout(fmt::format("Communicator::world: rank {} waited {} for the job's store at {}, "
+                              "but {}",
+                              self_.rank, duration_text(connect_timeout), identity.rendezvous,
+                              error.reason()),
+                  {}, {});
   } catch (const TimeoutError&) {
     if (has_launcher_) {
       throw TimeoutError(fmt::format(
@@ -133,6 +146,18 @@ std::vector<std::string> JobConnection::agree(std::string_view key,
 
 std::string JobConnection::register_key(std::string_view key, const JobMember& member) {
   return fmt::format("{}/{}", key, member.id);
+}
+
+void JobConnection::give_up() noexcept {
+  try {
+    if (server_) {
+      server_->mark_lost(self_.id);
+    } else if (const std::shared_ptr<StoreClient> client = find()) {
+      client->abandon();
+    }
+  } catch (const std::exception& error) {
+    logging::debug(fmt::format("giving up in the job's store: {}", error.what()));
+  }
 }
 
 void JobConnection::leave() noexcept {

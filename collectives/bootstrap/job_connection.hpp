@@ -11,6 +11,7 @@
 #include <gantry/extend/store.hpp>
 #include <gantry/job/process_identity.hpp>
 
+#include "core/authentication/keys.hpp"
 #include "job/elastic_job.hpp"
 
 namespace gantry {
@@ -34,6 +35,8 @@ class JobConnection {
   JobConnection(const ProcessIdentity& identity, std::chrono::milliseconds timeout);
 
   std::chrono::milliseconds timeout() const { return timeout_; }
+  // The key of the links between the job's hosts, which the secret of its store gives.
+  const Key& link_key() const { return link_key_; }
   // The rank that serves the store, −1 if glaunch does.
   int server() const { return has_launcher_ ? -1 : 0; }
   const JobMember& self() const { return self_; }
@@ -64,6 +67,8 @@ class JobConnection {
   // The register of a member in agree().
   static std::string register_key(std::string_view key, const JobMember& member);
 
+  // Makes this process lost to the others, whose waits end. The store is served on.
+  void give_up() noexcept;
   // Deregisters this process: its end is not a loss. A rank that serves the store waits until the
   // others, which may still read from it, have left too. It does not wait for lost ranks, and has a
   // timeout.
@@ -75,6 +80,7 @@ class JobConnection {
   const std::chrono::milliseconds timeout_;
   const int size_;
   const bool has_launcher_;
+  const Key link_key_;
   const std::optional<ElasticTerms> terms_;
   const JobMember self_;
   std::unique_ptr<StoreServer> server_;

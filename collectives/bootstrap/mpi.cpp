@@ -348,9 +348,18 @@ class MpiBootstrap final : public Bootstrap {
 
 bool has_mpi() { return mpi_module().problem().empty(); }
 
-std::unique_ptr<Bootstrap> make_mpi_bootstrap(std::chrono::milliseconds timeout) {
+std::unique_ptr<Bootstrap> make_mpi_bootstrap(const ProcessIdentity& identity,
+                                              std::chrono::milliseconds timeout) {
   mpi_module().require("Communicator::world");
-  return MpiBootstrap::make_world(timeout);
+  auto world = MpiBootstrap::make_world(timeout);
+  if (world->rank() != identity.rank || world->size() != identity.world_size) {
+    throw InvalidArgument(fmt::format(
+        "Communicator::world: expected rank {} of {} in MPI_COMM_WORLD, as OMPI_COMM_WORLD_RANK "
+        "and OMPI_COMM_WORLD_SIZE say, but got rank {} of {}: MPI does not know the job; start the "
+        "ranks with the mpirun of the MPI that gantry was built with, or unset the variables",
+        identity.rank, identity.world_size, world->rank(), world->size()));
+  }
+  return world;
 }
 
 ForeignBootstrap make_mpi_bootstrap(std::uintptr_t comm, std::chrono::milliseconds timeout) {

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <cstring>
 #include <map>
+#include <optional>
 #include <thread>
 #include <utility>
 
@@ -24,6 +25,10 @@ using Clock = std::chrono::steady_clock;
 
 // Between two polls for state that the store does not push.
 constexpr auto kPollPeriod = std::chrono::milliseconds(100);
+// Until ranks that wait for the first exchange compare their numbers of ranks; doubled each time.
+constexpr auto kFirstLook = std::chrono::milliseconds(500);
+// How long the rank that serves the store waits until the others know of another number of ranks.
+constexpr auto kSizeTimeout = std::chrono::seconds(2);
 
 class StoreBootstrap final : public Bootstrap {
  public:
@@ -39,20 +44,21 @@ class StoreBootstrap final : public Bootstrap {
 
   JobGroup job_group() const override { return {connection_, members_}; }
 
-  // A long text is sent in chunks. Each begins with the total length, so that all ranks take part
-  // in as many rounds as the longest text needs.
+  // A long text is sent in chunks. Each begins with a header: the total length, so that all ranks
+  // take part in as many rounds as the longest text needs, and the number of members. Ranks of a
+  // world that were started with different numbers of ranks wait for different ranks.
   std::vector<std::string> all_gather(const std::string& bytes) override {
     std::vector<std::string> all(members_.size());
     std::uint64_t longest = bytes.size();
     for (std::size_t sent = 0; sent == 0 || sent < longest; sent += kChunkBytes) {
-      std::string chunk(kLengthBytes, '\0');
-      const std::uint64_t length = bytes.size();
-      std::memcpy(chunk.data(), &length, kLengthBytes);
-      if (sent < length) chunk.append(bytes, sent, kChunkBytes);
+      std::string chunk(kHeaderBytes, '\0');
+      const std::uint64_t header = bytes.size() | std::uint64_t{members_.size()} << kMembersAt;
+      std::memcpy(chunk.data(), &header, kHeaderBytes);
+      if (sent < bytes.size()) chunk.append(bytes, sent, kChunkBytes);
       std::vector<std::string> chunks = exchange(chunk);
       for (std::size_t i = 0; i < chunks.size(); ++i) {
         longest = std::max(longest, length_in(chunks[i], i));
-        chunks[i].erase(0, kLengthBytes);
+        chunks[i].erase(0, kHeaderBytes);
         sent == 0 ? all[i].swap(chunks[i]) : void(all[i].append(chunks[i]));
       }
     }
@@ -91,9 +97,12 @@ class StoreBootstrap final : public Bootstrap {
   static constexpr const char* kWorldPrefix = "gantry/bootstrap";
 
  private:
-  static constexpr std::size_t kLengthBytes = sizeof(std::uint64_t);
-  static constexpr std::size_t kChunkBytes = kStoreMaxValueBytes - kLengthBytes;
-  static constexpr std::uint64_t kMostBytes = std::uint64_t{1} << 40;
+  static constexpr std::size_t kHeaderBytes = sizeof(std::uint64_t);
+  static constexpr std::size_t kChunkBytes = kStoreMaxValueBytes - kHeaderBytes;
+  static constexpr unsigned kMembersAt = 40;  // the bit of a header, behind the length
+
+  // The first exchange of the world's ranks: their launcher may have told them different sizes.
+  bool is_first(std::int64_t round) const { return round == 0 && prefix_ == kWorldPrefix; }
 
   // Exchanges one value per rank.
   std::vector<std::string> exchange(const std::string& bytes) {
@@ -108,6 +117,10 @@ class StoreBootstrap final : public Bootstrap {
         all.push_back(rank == me_ ? bytes : get(*client, round, rank, countdown));
       }
     } catch (const PeerLostError& error) {
+      if (is_first(round)) {  // the loss may be a consequence
+        compare_sizes(*client);
+        compare_size(*client, error.rank());
+      }
       if (error.rank() >= 0) {
         report_to_launcher({.kind = FailureKind::peer_lost,
                             .message = error.what(),
@@ -132,7 +145,9 @@ class StoreBootstrap final : public Bootstrap {
     const std::string outdated = round > 1 ? key(round - 2, me_) : std::string();
     bool is_written = false;
     // The store tells of losses and ends at once. Only a member that gave up is polled for.
-    const auto period = formation_.empty() ? connection_->timeout() : kPollPeriod;
+    const bool looks = is_first(round);
+    std::chrono::milliseconds period = formation_.empty() ? connection_->timeout() : kPollPeriod;
+    if (looks) period = std::min(period, kFirstLook);
     for (;;) {
       try {
         auto values =
@@ -145,11 +160,15 @@ class StoreBootstrap final : public Bootstrap {
         if (error.rank() < 0) throw;
         return {};
       }
+      if (looks) {
+        compare_sizes(client);
+        period = std::min(2 * period, std::max(kFirstLook, connection_->timeout() / 8));
+      }
       // In this order: an end between the two makes the next gather return.
       const auto ends = static_cast<std::uint32_t>(connection_->ended_ids().size());
       const bool waited_long = std::exchange(known_ends_, ends) == ends;
       require_running(client, round);
-      if (formation_.empty() ? waited_long : countdown.has_expired(Clock::now())) {
+      if (formation_.empty() && !looks ? waited_long : countdown.has_expired(Clock::now())) {
         const std::vector<int> missing = missing_of(client, round);
         if (!missing.empty()) {
           raise_timeout(absence_text(me_, connection_->timeout(), missing), missing,
@@ -159,12 +178,68 @@ class StoreBootstrap final : public Bootstrap {
     }
   }
 
-  // Throws: Error.
-  static std::uint64_t length_in(const std::string& chunk, std::size_t rank) {
-    std::uint64_t length = kMostBytes;
-    if (chunk.size() >= kLengthBytes) std::memcpy(&length, chunk.data(), kLengthBytes);
-    if (length < kMostBytes) return length;
-    throw Error(fmt::format("Communicator: rank {} runs another version of gantry", rank));
+  // The length of the text of which `rank` sent a chunk. Throws: Error; InvalidArgument if the rank
+  // counts other members.
+  std::uint64_t length_in(const std::string& chunk, std::size_t rank) const {
+    std::uint64_t header = 0;
+    if (chunk.size() >= kHeaderBytes) std::memcpy(&header, chunk.data(), kHeaderBytes);
+    const std::uint64_t members = header >> kMembersAt;
+    if (members == members_.size()) return header & ((std::uint64_t{1} << kMembersAt) - 1);
+    if (members == 0) {
+      throw Error(fmt::format("Communicator: rank {} runs another version of gantry", rank));
+    }
+    raise_other_size(static_cast<int>(rank), members);
+  }
+
+  // Throws InvalidArgument if a rank that has come was started with another number of ranks. Rank 0
+  // looks at all ranks, and the others at rank 0.
+  void compare_sizes(StoreClient& client) const {
+    const int most = me_ == 0 ? static_cast<int>(members_.size()) : 1;
+    for (int rank = 0; rank < most; ++rank) compare_size(client, rank);
+  }
+  void compare_size(StoreClient& client, int rank) const {
+    std::optional<std::string> chunk;
+    try {
+      if (rank >= 0 && rank != me_) chunk = client.try_get(key(0, rank));
+    } catch (const PeerLostError&) {
+      // The store is gone.
+    }
+    if (chunk) (void)length_in(*chunk, static_cast<std::size_t>(rank));
+  }
+
+  [[noreturn]] void raise_other_size(int rank, std::uint64_t members) const {
+    std::uint64_t mine = members_.size();
+    report_other_size(static_cast<int>(std::max(mine, members)));
+    int first = me_;
+    if (rank < first) {
+      std::swap(first, rank);
+      std::swap(mine, members);
+    }
+    throw InvalidArgument(
+        fmt::format("{}: expected one number of ranks on all of them, but got {} on rank {} and {} "
+                    "on rank {}; start every rank with the same world size (WORLD_SIZE or that of "
+                    "the launcher)",
+                    purpose(), mine, first, members, rank));
+  }
+
+  // Wakes the ranks that wait: they find the difference, too. The rank that serves the store stays
+  // until the others, up to `ranks` of them, have found it.
+  void report_other_size(int ranks) const noexcept {
+    const auto knows = [&](int rank) { return fmt::format("{}/knows/{}", prefix_, rank); };
+    try {
+      const std::shared_ptr<StoreClient> client = connection_->client();
+      client->set(knows(me_), "");
+      connection_->give_up();
+      if (connection_->server() != me_) return;
+      const Clock::time_point end = Clock::now() + kSizeTimeout;
+      for (int rank = 0; rank < ranks; ++rank) {
+        while (Clock::now() < end && !client->try_get(knows(rank))) {
+          std::this_thread::sleep_for(std::chrono::milliseconds(1));
+        }
+      }
+    } catch (const std::exception&) {
+      // The end of the store tells the others that the world fails.
+    }
   }
 
   std::vector<int> of_job(const std::vector<int>& members) const {

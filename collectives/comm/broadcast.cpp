@@ -8,11 +8,11 @@
 
 #include "collectives/comm/checks.hpp"
 #include "collectives/comm/multicast.hpp"
+#include "collectives/comm/named_call.hpp"
 #include "collectives/comm/output_cache.hpp"
 #include "collectives/ignored_choice.hpp"
 #include "collectives/nccl/clique.hpp"
 #include "collectives/peers/reach.hpp"
-#include "streams/sanitizer/hooks.hpp"
 
 namespace gantry::comm {
 
@@ -60,7 +60,7 @@ void fill_from(const Tensor& tensor, std::vector<Tensor> out, CachedOutputs* cac
 }  // namespace
 
 std::vector<Tensor> broadcast(const Tensor& tensor, const std::vector<Device>& devices) {
-  const sanitizer::OperationName named("broadcast");
+  const NamedCall named("broadcast");
   require_defined("broadcast", tensor, "argument 'tensor'");
   const std::vector<Device> resolved = checked_devices("broadcast", devices);
   CachedOutputs cached(Stream::current(tensor.is_cpu() ? resolved.front() : tensor.device()));
@@ -82,7 +82,7 @@ std::vector<Tensor> broadcast(const Tensor& tensor, const std::vector<Device>& d
 
 template <class T>
 void broadcast(const Tensor& tensor, std::span<std::type_identity_t<T>> out, CastOptions options) {
-  const sanitizer::OperationName named("broadcast");
+  const NamedCall named("broadcast");
   require_defined("broadcast", tensor, "argument 'tensor'");
   require_device_tensors("broadcast", out, "output");
   require_writable("broadcast", out);

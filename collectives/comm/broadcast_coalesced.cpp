@@ -9,9 +9,9 @@
 #include "collectives/comm/checks.hpp"
 #include "collectives/comm/coalesced_operands.hpp"
 #include "collectives/comm/multicast.hpp"
+#include "collectives/comm/named_call.hpp"
 #include "collectives/nccl/clique.hpp"
 #include "collectives/peers/reach.hpp"
-#include "streams/sanitizer/hooks.hpp"
 
 namespace gantry::comm {
 
@@ -108,7 +108,7 @@ std::vector<std::vector<Tensor>> broadcast_coalesced(const std::vector<Tensor>& 
 std::vector<std::vector<Tensor>> broadcast_coalesced(const std::vector<Tensor>& tensors,
                                                      const std::vector<Device>& devices,
                                                      const CoalesceOptions& options) {
-  const sanitizer::OperationName named("broadcast_coalesced");
+  const NamedCall named("broadcast_coalesced");
   constexpr std::string_view kOp = "broadcast_coalesced";
   const std::vector<Device> resolved = checked_devices(kOp, devices);
   require_buffer(kOp, options);

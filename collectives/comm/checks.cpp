@@ -77,31 +77,46 @@ void require_alike(std::string_view op, std::span<const Tensor> tensors, std::st
   }
 }
 
-void require_separate(std::string_view op, std::span<const Tensor> tensors) {
-  // Sorted by address, only neighbours have to be compared: lists may be long.
-  struct Range {
-    std::uintptr_t begin;
-    std::uintptr_t end;
-    std::size_t index;
-  };
-  std::vector<Range> ranges;
-  for (std::size_t i = 0; i < tensors.size(); ++i) {
-    const Tensor& tensor = tensors[i];
-    if (tensor.numel() == 0) continue;
-    std::size_t extent = 1;
-    for (int dim = 0; dim < tensor.dim(); ++dim) {
-      extent += static_cast<std::size_t>((tensor.size(dim) - 1) * tensor.stride(dim));
-    }
-    const auto begin = reinterpret_cast<std::uintptr_t>(tensor.data());
-    ranges.push_back({begin, begin + extent * tensor.element_size(), i});
+namespace {
+
+// The memory between the first and the last element of a tensor.
+struct Extent {
+  std::uintptr_t begin;
+  std::uintptr_t end;
+  std::size_t index;
+};
+
+Extent extent_of(const Tensor& tensor, std::size_t index) {
+  std::size_t extent = 1;
+  for (int dim = 0; dim < tensor.dim(); ++dim) {
+    extent += static_cast<std::size_t>((tensor.size(dim) - 1) * tensor.stride(dim));
   }
-  std::ranges::sort(ranges, {}, &Range::begin);
+  const auto begin = reinterpret_cast<std::uintptr_t>(tensor.data());
+  return {begin, begin + extent * tensor.element_size(), index};
+}
+
+// The extents of the tensors that have elements, by address: only neighbours have to be compared,
+// and lists may be long.
+std::vector<Extent> sorted_extents(std::span<const Tensor> tensors) {
+  std::vector<Extent> extents;
+  extents.reserve(tensors.size());
+  for (std::size_t i = 0; i < tensors.size(); ++i) {
+    if (tensors[i].numel() > 0) extents.push_back(extent_of(tensors[i], i));
+  }
+  std::ranges::sort(extents, {}, &Extent::begin);
+  return extents;
+}
+
+}  // namespace
+
+void require_separate(std::string_view op, std::span<const Tensor> tensors) {
+  const std::vector<Extent> extents = sorted_extents(tensors);
   std::uintptr_t reach = 0;
-  for (std::size_t i = 0; i < ranges.size(); reach = std::max(reach, ranges[i++].end)) {
-    if (ranges[i].begin >= reach) continue;
+  for (std::size_t i = 0; i < extents.size(); reach = std::max(reach, extents[i++].end)) {
+    if (extents[i].begin >= reach) continue;
     for (std::size_t j = 0; j < i; ++j) {
-      if (ranges[j].end <= ranges[i].begin) continue;
-      const auto [first, second] = std::minmax(ranges[i].index, ranges[j].index);
+      if (extents[j].end <= extents[i].begin) continue;
+      const auto [first, second] = std::minmax(extents[i].index, extents[j].index);
       if (detail::overlap_of(tensors[first], tensors[second]) == detail::Overlap::none) continue;
       const std::string device = tensors[first].device().str();
       throw InvalidArgument(
@@ -109,6 +124,34 @@ void require_separate(std::string_view op, std::span<const Tensor> tensors) {
                       "{}, do",
                       op, first, second, device),
           device);
+    }
+  }
+}
+
+void require_own_place(std::string_view op, std::span<const Tensor> outputs,
+                       std::span<const Tensor> inputs) {
+  require_separate(op, outputs);
+  const std::vector<Extent> extents = sorted_extents(outputs);
+  // Extents of interleaved outputs may overlap; so all that begin early enough are compared.
+  std::vector<std::uintptr_t> reach;
+  for (const Extent& extent : extents) {
+    reach.push_back(reach.empty() ? extent.end : std::max(reach.back(), extent.end));
+  }
+  for (std::size_t k = 0; k < inputs.size(); ++k) {
+    if (inputs[k].numel() == 0) continue;
+    const Extent input = extent_of(inputs[k], k);
+    const auto behind = std::ranges::lower_bound(extents, input.end, {}, &Extent::begin);
+    for (auto at = static_cast<std::size_t>(behind - extents.begin());
+         at > 0 && reach[at - 1] > input.begin; --at) {
+      const std::size_t i = extents[at - 1].index;
+      const detail::Overlap overlap = detail::overlap_of(outputs[i], inputs[k]);
+      const bool is_itself = overlap == detail::Overlap::full && k % outputs.size() == i;
+      if (overlap == detail::Overlap::none || is_itself) continue;
+      throw InvalidArgument(
+          fmt::format("{}: expected outputs that share memory with no other input, but output {} "
+                      "shares input {}'s",
+                      op, i, k),
+          outputs[i].device().str());
     }
   }
 }

@@ -33,6 +33,11 @@ void require_writable(std::string_view op, std::span<const Tensor> outputs);
 void require_apart(std::string_view op, std::span<const Tensor> outputs,
                    std::span<const Tensor> inputs);
 
+// Throws: InvalidArgument if outputs share memory with each other, or with an input that is not the
+// output itself. outputs[i] may be inputs[k] if i is k modulo outputs.size().
+void require_own_place(std::string_view op, std::span<const Tensor> outputs,
+                       std::span<const Tensor> inputs);
+
 // Throws: InvalidArgument for an undefined tensor.
 void require_defined(std::string_view op, const Tensor& tensor, std::string_view what);
 

@@ -2,28 +2,30 @@
 
 #include <algorithm>
 #include <cstddef>
-#include <string>
 
-#include <gantry/core/error.hpp>
 #include <gantry/streams/stream.hpp>
+#include <gantry/tensor/factories.hpp>
 
 #include "collectives/comm/checks.hpp"
 #include "collectives/comm/multicast.hpp"
 #include "collectives/comm/partition.hpp"
 #include "collectives/comm/tuning.hpp"
 #include "collectives/peers/reach.hpp"
+#include "collectives/reduction_passes.hpp"
 
 namespace gantry {
 
 namespace {
+
+constexpr auto kMostInputs = static_cast<std::size_t>(kernels::kMaxNaryInputs);
 
 std::byte* element(const Tensor& tensor, std::int64_t index) {
   return static_cast<std::byte*>(tensor.data()) +
          static_cast<std::size_t>(index) * tensor.element_size();
 }
 
-// Reduces one part of all inputs on `device` into the same part of every output. The device's
-// stream was ordered after the inputs' streams.
+// Reduces one part of all inputs on `device` into the same part of every output; of one, if there
+// are more inputs than a kernel takes. The device's stream was ordered after the inputs' streams.
 void reduce_part(Device device, std::span<const Tensor> outs, std::span<const Tensor> inputs,
                  Part part, const Reduction& how) {
   if (part.count == 0) return;
@@ -31,8 +33,47 @@ void reduce_part(Device device, std::span<const Tensor> outs, std::span<const Te
   std::vector<void*> to;
   for (const Tensor& input : inputs) from.push_back(element(input, part.begin));
   for (const Tensor& out : outs) to.push_back(element(out, part.begin));
-  kernels::nary(kernels::Target::on(Stream::current(device)), how.op, std::span<void* const>(to),
-                from, part.count, inputs.front().dtype(), how.divisor);
+  const auto target = kernels::Target::on(Stream::current(device));
+  const DType dtype = inputs.front().dtype();
+  if (to.size() == 1) {
+    return reduce_in_passes(target, how, to.front(), from, part.count, dtype);
+  }
+  kernels::nary(target, how.op, std::span<void* const>(to), from, part.count, dtype, how.divisor);
+}
+
+// Reduces inputs of 16 bits in f32, chunk by chunk. `out` may be one of the inputs.
+void reduce_widened(const Tensor& out, std::span<const Tensor> inputs, const Reduction& how) {
+  constexpr std::int64_t kRows = kernels::kMaxNaryInputs;
+  constexpr std::int64_t kMostElements = (std::int64_t{64} << 20) / (kRows * 4);
+  const auto target = kernels::Target::on(Stream::current(out.device()));
+  const auto chunk_of = [](const Tensor& tensor, std::int64_t begin, std::int64_t count) {
+    return tensor.view({tensor.numel()}).narrow(0, begin, count);
+  };
+  const std::int64_t most = std::min(kMostElements, out.numel());
+  // Row 0 also holds the partial result.
+  const Tensor wide = empty({kRows, most}, {.dtype = DType::f32, .device = out.device()});
+  for (std::int64_t begin = 0; begin < out.numel(); begin += most) {
+    const std::int64_t count = std::min(most, out.numel() - begin);
+    const Tensor sum = wide.select(0, 0).narrow(0, 0, count);
+    std::vector<const void*> rows;
+    for (std::size_t i = 0; i < inputs.size(); ++i) {
+      Tensor row = wide.select(0, static_cast<std::int64_t>(rows.size())).narrow(0, 0, count);
+      row.copy_(chunk_of(inputs[i], begin, count));
+      rows.push_back(row.data());
+      const bool is_last = i + 1 == inputs.size();
+      if (!is_last && rows.size() < static_cast<std::size_t>(kRows)) continue;
+      kernels::nary(target, how.op, sum.data(), rows, count, DType::f32, is_last ? how.divisor : 1);
+      rows = {sum.data()};
+    }
+    chunk_of(out, begin, count).copy_(sum);
+  }
+}
+
+// True if a pass after the first one would read an input that is overwritten by then.
+bool is_late_input(const Tensor& out, std::span<const Tensor> inputs) {
+  const std::size_t first = std::min(inputs.size(), kMostInputs);
+  return std::ranges::any_of(inputs.subspan(first),
+                             [&](const Tensor& input) { return input.data() == out.data(); });
 }
 
 std::vector<Device> distinct(std::span<const Device> devices) {
@@ -68,12 +109,6 @@ std::vector<Stream> streams_of(Device first, std::span<const Device> devices) {
   return streams;
 }
 
-void check_count(std::size_t inputs) {
-  if (inputs <= static_cast<std::size_t>(kernels::kMaxNaryInputs)) return;
-  throw InvalidArgument("reduce: expected at most " + std::to_string(kernels::kMaxNaryInputs) +
-                        " inputs, but got " + std::to_string(inputs));
-}
-
 constexpr std::int64_t kCutGrain = 16;
 
 // Returns about elements [part.begin, part.begin + part.count) of the concatenated runs. Adjacent
@@ -105,8 +140,8 @@ ReduceGroup slice(const ReduceGroup& group, Part part) {
 }
 
 void reduce_on(Device device, const ReduceGroup& group, const Reduction& how) {
-  kernels::nary_batched(kernels::Target::on(Stream::current(device)), how.op, group.runs,
-                        group.inputs, group.dtype, how.divisor);
+  reduce_items_in_passes(kernels::Target::on(Stream::current(device)), how, group.runs,
+                         group.inputs, group.dtype);
 }
 
 }  // namespace
@@ -118,8 +153,14 @@ std::int64_t ReduceGroup::elements() const {
 }
 
 void reduce_into(const Tensor& out, std::span<const Tensor> inputs, const Reduction& how) {
-  check_count(inputs.size());
   if (out.numel() == 0) return;
+  if (!fits_passes(out.dtype(), inputs.size())) return reduce_widened(out, inputs, how);
+  if (is_late_input(out, inputs)) {
+    const Tensor result = out.new_empty(out.sizes());
+    reduce_into(result, inputs, how);
+    Tensor(out).copy_(result);
+    return;
+  }
   std::vector<Tensor> reachable;
   reachable.reserve(inputs.size());
   for (const Tensor& input : inputs) {
@@ -151,11 +192,10 @@ void reduce_into(const Tensor& out, std::span<const Tensor> inputs, const Reduct
 }
 
 void reduce_into_all(std::span<const Tensor> tensors, const Reduction& how) {
-  check_count(tensors.size());
   const Tensor& first = tensors.front();
   if (first.numel() == 0) return;
   const std::vector<Device> devices = comm::devices_of(tensors);
-  if (!all_reach(devices, devices) || !are_open_to_peers(tensors)) {
+  if (tensors.size() > kMostInputs || !all_reach(devices, devices) || !are_open_to_peers(tensors)) {
     reduce_into(first, tensors, how);
     for (const Tensor& tensor : tensors.subspan(1)) Tensor(tensor).copy_(first);
     return;
@@ -189,7 +229,6 @@ void reduce_groups(Device destination, std::span<const ReduceGroup> groups,
   std::size_t bytes = 0;
   for (const ReduceGroup& group : groups) {
     if (group.runs.empty()) continue;
-    check_count(group.inputs.size() / group.runs.size());
     bytes += static_cast<std::size_t>(group.elements()) * element_size(group.dtype);
   }
   if (bytes == 0) return;

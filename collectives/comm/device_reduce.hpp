@@ -10,9 +10,9 @@
 
 namespace gantry {
 
-// Reduces `inputs` into `out`, in list order. Inputs are contiguous, of out's shape and dtype, on
-// any devices; `out` may be one of them. Ordered with the current streams of all devices before and
-// after: inputs may be overwritten on their own streams at once.
+// Reduces any number of `inputs` into `out`, in list order. Inputs are contiguous, of out's shape
+// and dtype, on any devices; `out` may be one of them. Ordered with the current streams of all
+// devices before and after: inputs may be overwritten on their own streams at once.
 void reduce_into(const Tensor& out, std::span<const Tensor> inputs, const Reduction& how);
 
 // Reduces all tensors in place, so that each holds the result. They are contiguous, on any devices,
@@ -20,6 +20,7 @@ void reduce_into(const Tensor& out, std::span<const Tensor> inputs, const Reduct
 void reduce_into_all(std::span<const Tensor> tensors, const Reduction& how);
 
 // Several reductions with equally many inputs and one dtype, which share their stream waits.
+// Requires fits_passes().
 struct ReduceGroup {
   DType dtype = DType::f32;
   std::vector<kernels::NaryItem> runs;

@@ -7,13 +7,14 @@
 #include "collectives/comm/chunk_copies.hpp"
 #include "collectives/comm/device_reduce.hpp"
 #include "collectives/comm/multicast.hpp"
+#include "collectives/comm/named_call.hpp"
 #include "collectives/comm/tuning.hpp"
 #include "collectives/ignored_choice.hpp"
 #include "collectives/nccl/clique.hpp"
 #include "collectives/peers/reach.hpp"
+#include "collectives/reduction_passes.hpp"
 #include "kernels/peers/multicast.hpp"
 #include "streams/batched_copy.hpp"
-#include "streams/sanitizer/hooks.hpp"
 
 namespace gantry::comm {
 
@@ -124,7 +125,7 @@ std::vector<Tensor> dense_targets(std::span<const Tensor> outputs) {
 }  // namespace
 
 void all_reduce(std::span<Tensor> tensors, ReduceOp op) {
-  const sanitizer::OperationName named("all_reduce");
+  const NamedCall named("all_reduce");
   require_device_tensors("all_reduce", tensors, "input");
   require_alike("all_reduce", tensors, "input");
   require_writable("all_reduce", tensors);
@@ -150,7 +151,7 @@ void all_reduce(std::span<Tensor> tensors, ReduceOp op) {
 }
 
 void all_gather(std::span<Tensor> outputs, std::span<const Tensor> parts) {
-  const sanitizer::OperationName named("all_gather");
+  const NamedCall named("all_gather");
   require_pairs("all_gather", outputs, parts);
   const std::vector<Tensor> inputs = as_rows(parts, outputs.front().dim());
   require_rows("all_gather", inputs.front(), 1);
@@ -194,7 +195,7 @@ void all_gather(std::span<Tensor> outputs, std::span<const Tensor> parts) {
 }
 
 void reduce_scatter(std::span<Tensor> shares, std::span<const Tensor> inputs, ReduceOp op) {
-  const sanitizer::OperationName named("reduce_scatter");
+  const NamedCall named("reduce_scatter");
   require_pairs("reduce_scatter", shares, inputs);
   std::vector<Tensor> outputs = as_rows(shares, inputs.front().dim());
   const auto parts = static_cast<std::int64_t>(inputs.size());
@@ -216,12 +217,12 @@ void reduce_scatter(std::span<Tensor> shares, std::span<const Tensor> inputs, Re
     }
     return slices;
   };
-  if (are_plain(results, dense)) {
+  if (are_plain(results, dense) && fits_passes(dense.front().dtype(), dense.size())) {
     run_together(results, dense, [&](std::size_t d) {
       std::vector<const void*> from;
       for (const Tensor& slice : slices_for(d)) from.push_back(slice.data());
-      kernels::nary(kernels::Target::on(Stream::current(results[d].device())), how.op,
-                    results[d].data(), from, results[d].numel(), results[d].dtype(), how.divisor);
+      reduce_in_passes(kernels::Target::on(Stream::current(results[d].device())), how,
+                       results[d].data(), from, results[d].numel(), results[d].dtype());
     });
   } else {
     for (std::size_t d = 0; d < results.size(); ++d) reduce_into(results[d], slices_for(d), how);
@@ -232,7 +233,7 @@ void reduce_scatter(std::span<Tensor> shares, std::span<const Tensor> inputs, Re
 }
 
 void all_to_all(std::span<Tensor> outputs, std::span<const Tensor> inputs) {
-  const sanitizer::OperationName named("all_to_all");
+  const NamedCall named("all_to_all");
   require_pairs("all_to_all", outputs, inputs);
   const auto count = static_cast<std::int64_t>(inputs.size());
   require_rows("all_to_all", inputs.front(), count);

@@ -6,9 +6,9 @@
 
 #include "collectives/comm/checks.hpp"
 #include "collectives/comm/chunk_copies.hpp"
+#include "collectives/comm/named_call.hpp"
 #include "collectives/ignored_choice.hpp"
 #include "collectives/peers/reach.hpp"
-#include "streams/sanitizer/hooks.hpp"
 
 namespace gantry::comm {
 
@@ -77,7 +77,7 @@ void join(const std::vector<Tensor>& tensors, const Tensor& out, int dim) {
 }  // namespace
 
 Tensor gather(const std::vector<Tensor>& tensors, const GatherOptions& options) {
-  const sanitizer::OperationName named("gather");
+  const NamedCall named("gather");
   const int dim = gather_dim(tensors, options.dim);
   const Shape shape = joined_shape(tensors, dim, options.allow_cast);
   const Device destination = options.destination.value_or(Device::cuda()).resolved();
@@ -90,7 +90,7 @@ Tensor gather(const std::vector<Tensor>& tensors, const GatherOptions& options) 
 }
 
 void gather(const std::vector<Tensor>& tensors, Tensor& out, int dim, CastOptions options) {
-  const sanitizer::OperationName named("gather");
+  const NamedCall named("gather");
   const int axis = gather_dim(tensors, dim);
   const Shape shape = joined_shape(tensors, axis, options.allow_cast);
   require_defined("gather", out, "argument 'out'");
@@ -107,7 +107,7 @@ void gather(const std::vector<Tensor>& tensors, Tensor& out, int dim, CastOption
 }
 
 void gather(const std::vector<Tensor>& tensors, Tensor& out, const PieceOptions& options) {
-  const sanitizer::OperationName named("gather");
+  const NamedCall named("gather");
   gather(tensors, out, options.dim, {.allow_cast = options.allow_cast});
 }
 

@@ -8,34 +8,25 @@
 
 #include "collectives/comm/checks.hpp"
 #include "collectives/comm/device_reduce.hpp"
+#include "collectives/comm/named_call.hpp"
 #include "collectives/ignored_choice.hpp"
 #include "collectives/nccl/clique.hpp"
 #include "collectives/peers/reach.hpp"
-#include "streams/sanitizer/hooks.hpp"
 
 namespace gantry::comm {
 
 namespace {
 
-// Sums checked inputs onto a device or, for the CPU, into pinned memory.
-Tensor sum_onto(const std::vector<Tensor>& tensors, Device destination) {
-  if (destination.is_cpu()) {
-    const Tensor sum = sum_onto(tensors, tensors.front().device());
-    Tensor host = empty(sum.sizes(), {.dtype = sum.dtype(), .device = destination, .pinned = true});
-    host.copy_(sum, {.non_blocking = true});
-    return host;
-  }
-  join_capture(Stream::current(destination), tensors);
-  Tensor out =
-      empty(tensors.front().sizes(), {.dtype = tensors.front().dtype(), .device = destination});
-  if (out.numel() == 0) return out;
+// Sums checked inputs into a contiguous device tensor, with conversions to its dtype.
+void sum_into(const std::vector<Tensor>& tensors, const Tensor& out) {
+  if (out.numel() == 0) return;
   std::vector<Tensor> dense;
   dense.reserve(tensors.size());
   int root = -1;
   bool reach = true;
   for (const Tensor& tensor : tensors) {
-    if (tensor.device() == destination) root = static_cast<int>(dense.size());
-    reach = reach && reaches(destination, tensor);
+    if (tensor.device() == out.device()) root = static_cast<int>(dense.size());
+    reach = reach && reaches(out.device(), tensor);
     const bool plain = tensor.dtype() == out.dtype() && tensor.is_contiguous();
     dense.push_back(plain ? tensor : tensor.to(out.dtype()).contiguous());
   }
@@ -54,7 +45,38 @@ Tensor sum_onto(const std::vector<Tensor>& tensors, Device destination) {
   } else {
     reduce_into(out, dense, {kernels::NaryOp::sum, 1});
   }
+}
+
+// Sums checked inputs onto a device or, for the CPU, into pinned memory.
+Tensor sum_onto(const std::vector<Tensor>& tensors, Device destination) {
+  if (destination.is_cpu()) {
+    const Tensor sum = sum_onto(tensors, tensors.front().device());
+    Tensor host = empty(sum.sizes(), {.dtype = sum.dtype(), .device = destination, .pinned = true});
+    host.copy_(sum, {.non_blocking = true});
+    return host;
+  }
+  join_capture(Stream::current(destination), tensors);
+  const Tensor out =
+      empty(tensors.front().sizes(), {.dtype = tensors.front().dtype(), .device = destination});
+  sum_into(tensors, out);
   return out;
+}
+
+void check_output(const std::vector<Tensor>& tensors, const Tensor& out, CastOptions options) {
+  const Tensor& first = tensors.front();
+  require_defined("reduce_add", out, "argument 'out'");
+  require_writable("reduce_add", std::span(&out, 1));
+  if (out.sizes() != first.sizes()) {
+    throw ShapeError(fmt::format("reduce_add: Expected out tensor to have shape {}, but got {}",
+                                 first.sizes().str(), out.sizes().str()),
+                     out.device().str());
+  }
+  if (!options.allow_cast && out.dtype() != first.dtype()) {
+    throw DTypeError(fmt::format("reduce_add: expected out of dtype {}, but got {}",
+                                 name(first.dtype()), name(out.dtype())),
+                     out.device().str());
+  }
+  require_own_place("reduce_add", std::span(&out, 1), tensors);
 }
 
 void check_inputs(const std::vector<Tensor>& tensors, CastOptions options) {
@@ -85,11 +107,24 @@ void check_inputs(const std::vector<Tensor>& tensors, CastOptions options) {
 
 Tensor reduce_add(const std::vector<Tensor>& tensors, std::optional<Device> destination,
                   CastOptions options) {
-  const sanitizer::OperationName named("reduce_add");
+  const NamedCall named("reduce_add");
   check_inputs(tensors, options);
   const Device target = destination.value_or(Device::cuda()).resolved();
   if (tensors.size() == 1 && tensors.front().device() == target) return tensors.front();
   return sum_onto(tensors, target);
+}
+
+void reduce_add(const std::vector<Tensor>& tensors, Tensor& out, CastOptions options) {
+  const NamedCall named("reduce_add");
+  check_inputs(tensors, options);
+  check_output(tensors, out, options);
+  const Device device = out.is_cpu() ? tensors.front().device() : out.device();
+  join_capture(Stream::current(device), tensors);
+  if (out.is_cuda() && out.is_contiguous() && out.dtype() == tensors.front().dtype()) {
+    sum_into(tensors, out);
+  } else {
+    out.copy_(sum_onto(tensors, device), {.non_blocking = true});
+  }
 }
 
 }  // namespace gantry::comm

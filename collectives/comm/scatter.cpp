@@ -9,10 +9,10 @@
 
 #include "collectives/comm/checks.hpp"
 #include "collectives/comm/chunk_copies.hpp"
+#include "collectives/comm/named_call.hpp"
 #include "collectives/comm/output_cache.hpp"
 #include "collectives/ignored_choice.hpp"
 #include "collectives/peers/reach.hpp"
-#include "streams/sanitizer/hooks.hpp"
 
 namespace gantry::comm {
 
@@ -62,7 +62,7 @@ bool share_memory(std::span<const Tensor> tensors) {
 
 std::vector<Tensor> scatter(const Tensor& tensor, const std::vector<Device>& devices,
                             const ScatterOptions& options) {
-  const sanitizer::OperationName named("scatter");
+  const NamedCall named("scatter");
   require_defined("scatter", tensor, "argument 'tensor'");
   if (devices.empty()) throw InvalidArgument("scatter: Expected at least one device to scatter to");
   const std::vector<Device> resolved = checked_devices("scatter", devices);
@@ -126,7 +126,7 @@ std::vector<Tensor> scatter(const Tensor& tensor, const std::vector<Device>& dev
 template <class T>
 void scatter(const Tensor& tensor, std::span<std::type_identity_t<T>> out, int dim,
              CastOptions options) {
-  const sanitizer::OperationName named("scatter");
+  const NamedCall named("scatter");
   require_defined("scatter", tensor, "argument 'tensor'");
   if (out.empty()) {
     throw InvalidArgument("scatter: Expected at least one output tensor to scatter to");
@@ -177,7 +177,7 @@ void scatter(const Tensor& tensor, std::span<std::type_identity_t<T>> out, int d
 template <class T>
 void scatter(const Tensor& tensor, std::span<std::type_identity_t<T>> out,
              const PieceOptions& options) {
-  const sanitizer::OperationName named("scatter");
+  const NamedCall named("scatter");
   scatter<T>(tensor, out, options.dim, {.allow_cast = options.allow_cast});
 }
 

@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include <cmath>
+#include <limits>
 #include <memory>
 #include <optional>
 #include <string>
@@ -18,8 +20,10 @@
 #include "collectives/communicator/checks.hpp"
 #include "collectives/communicator/impl.hpp"
 #include "collectives/communicator/work_state.hpp"
+#include "collectives/operands.hpp"
 #include "collectives/reduction.hpp"
 #include "collectives/traced_collective.hpp"
+#include "kernels/op_scope.hpp"
 #include "streams/sanitizer/hooks.hpp"
 #include "tensor/overlap.hpp"
 
@@ -77,10 +81,11 @@ Work Communicator::submit(CollectiveCall& call, const CollectiveOptions& options
   const sanitizer::Suspension parts;
   const Stream stream = Stream::current(device());
   call.what.reproducible = options.reproducible ? 1 : 0;
-  call.what.scale = options.scale;
+  // A NaN has many bit patterns, and ranks compare bits.
+  call.what.scale =
+      std::isnan(options.scale) ? std::numeric_limits<double>::quiet_NaN() : options.scale;
   auto state = std::make_shared<Work::State>();
   state->device = device();
-  const TracedCollective traced(call.what, size());
   if (size() > 1) {
     Impl::Submitted submitted = impl_->run(call, stream);
     state->done = std::move(submitted.end);
@@ -122,6 +127,7 @@ bool Communicator::is_own_slice(const CollectiveCall& call, const Tensor& output
 // Runs an operation that reads `input` and writes `output`; either may be null or strided.
 Work Communicator::move_between(CollectiveCall& call, const Tensor* output, const Tensor* input,
                                 const CollectiveOptions& options) const {
+  const TracedCollective traced(call, size());
   // Only reductions support in-place arrays; other operations read a copy of the input.
   const bool in_place = output == input && (call.what.kind == CollectiveKind::all_reduce ||
                                             call.what.kind == CollectiveKind::reduce);
@@ -165,7 +171,8 @@ Work Communicator::all_reduce(const Tensor& tensor, ReduceOp op, CollectiveOptio
   CollectiveCall call{.what = {.count = tensor.numel(),
                                .kind = CollectiveKind::all_reduce,
                                .op = op,
-                               .dtype = tensor.dtype()}};
+                               .dtype = tensor.dtype(),
+                               .operands = operands_of(tensor)}};
   return move_between(call, &tensor, &tensor, options);
 }
 
@@ -182,11 +189,17 @@ Work Communicator::all_reduce_coalesced(std::span<const Tensor> tensors, ReduceO
     require_reducible(op, tensors[i].dtype(), options, "all_reduce_coalesced");
   }
   comm::require_separate("all_reduce_coalesced", tensors);
+  const kernels::OpScope scope("all_reduce_coalesced");
   std::optional<Work> last;
   std::vector<Tensor> results(tensors.begin(), tensors.end());  // the same memory
+  CollectiveCall call{
+      .what = {.kind = CollectiveKind::all_reduce, .op = op, .operands = list_operands(tensors)}};
   for (const Bucket& bucket : make_buckets(tensors, SIZE_MAX)) {
     Tensor flat = flatten_bucket(bucket, tensors);
-    last = all_reduce(flat, op, options);
+    call.what.count = flat.numel();
+    call.what.dtype = flat.dtype();
+    last = move_between(call, &flat, &flat, options);
+    call.continues = true;
     unflatten_bucket(bucket, flat, results);
   }
   mark_end(*last);
@@ -204,7 +217,8 @@ Work Communicator::reduce(const Tensor& tensor, int root, ReduceOp op,
                                .root = root,
                                .kind = CollectiveKind::reduce,
                                .op = op,
-                               .dtype = tensor.dtype()}};
+                               .dtype = tensor.dtype(),
+                               .operands = operands_of(tensor)}};
   return move_between(call, me.rank == root ? &tensor : nullptr, &tensor, options);
 }
 
@@ -217,13 +231,15 @@ Work Communicator::reduce_scatter(const Tensor& output, const Tensor& input, Red
   CollectiveCall call{.what = {.count = output.numel(),
                                .kind = CollectiveKind::reduce_scatter,
                                .op = op,
-                               .dtype = input.dtype()}};
+                               .dtype = input.dtype(),
+                               .operands = operands_of(output)}};
   return move_between(call, &output, &input, options);
 }
 
 Work Communicator::barrier(CollectiveOptions options) const {
   (void)group("barrier");
   CollectiveCall call{.what = {.kind = CollectiveKind::barrier}};
+  const TracedCollective traced(call, size());
   return submit(call, options);
 }
 

@@ -11,6 +11,7 @@
 
 #include "collectives/communicator/impl.hpp"
 #include "collectives/communicator/own_device.hpp"
+#include "collectives/communicator/shared_devices.hpp"
 #include "collectives/communicator/uncaught.hpp"
 #include "core/processes/process_stamp.hpp"
 
@@ -62,13 +63,17 @@ Communicator Communicator::from_mpi(std::uintptr_t comm, std::optional<Device> d
   ForeignBootstrap ranks = make_mpi_bootstrap(comm, collective_timeout());
   ranks.bootstrap->set_purpose(kFromMpi);
   ProcessIdentity identity = detect_process_identity();
-  if (identity.source == "single" && ranks.size > 1) {
+  const bool is_alone = identity.source == "single" || identity.source == "pmix";
+  if (is_alone && ranks.size > 1) {
     count_local_ranks(*ranks.bootstrap, ranks.rank, identity);
   }
   report_uncaught_errors(identity.rank);
+  const bool is_chosen_here = !device;
   if (!device) device = choose_device(identity, kFromMpi);
   settle_process(identity, *device);
-  return Communicator(Impl::adopt(std::move(ranks), std::move(identity), *device, "mpi", kFromMpi));
+  auto group = Impl::adopt(std::move(ranks), std::move(identity), *device, "mpi", kFromMpi);
+  if (is_chosen_here) warn_shared_devices(*group->ranks, group->identity, kFromMpi);
+  return Communicator(std::move(group));
 }
 
 Communicator Communicator::from_nccl(ncclComm* comm, Device device) {

@@ -207,7 +207,9 @@ Communicator::Impl::Submitted Communicator::Impl::run(CollectiveCall& call, cons
   require_ready(call.what.kind, stream);
   // Ranks send and receive independently, so messages are numbered separately.
   const CollectiveKind kind = call.what.kind;
-  const std::uint64_t number = is_message(kind) ? flight::kMessageBit | ++messages_ : ++calls_;
+  const std::uint64_t number = call.continues     ? static_cast<std::uint64_t>(call.what.call)
+                               : is_message(kind) ? flight::kMessageBit | ++messages_
+                                                  : ++calls_;
   call.what.call = static_cast<std::int64_t>(number);
   // The root's array is in its place already.
   if (kind == CollectiveKind::broadcast && call.out == nullptr) {
@@ -216,6 +218,7 @@ Communicator::Impl::Submitted Communicator::Impl::run(CollectiveCall& call, cons
   Submitted result{number, true, nullptr};
   guarded(call.what, [&] {
     Transport& transport = transport_for(call);
+    last_transport_ = &transport;
     if (&transport == nccl.get()) record(call, Algorithm::nccl);
     if (&transport == host.get()) record(call, Algorithm::host);
     transport.run(call, stream);
@@ -272,6 +275,8 @@ void Communicator::Impl::rendezvous(HostCall call) {
   try {
     control->rendezvous(call, calls_);
   } catch (const CollectiveMismatch&) {
+    // After a mismatch between ranks that all came, none waits over links, and the group is intact.
+    if (host && control->broken()) host->abort();
     throw;
   } catch (...) {
     if (host) host->abort();  // ranks that wait over links do not read the control segment
@@ -296,9 +301,9 @@ std::optional<std::uint64_t> Communicator::Impl::take_fault() {
   if (control->broken()) {
     is_news = !loss_is_known_.exchange(true);
     // The device reports only the first fault. Messages have their own numbers.
-    first_lost_ = std::min(first_lost_.load(), flight::is_message(call) ? 0 : call);
+    first_lost_.lower(flight::is_message(call) ? 0 : call);
   } else {
-    first_mismatch_ = std::min(first_mismatch_.load(), call);
+    first_mismatch_.lower(call);
   }
   faults_.add(std::move(*fault), is_news);
   return call;
@@ -317,11 +322,11 @@ void Communicator::Impl::check(std::uint64_t call, bool pending) {
   (void)take_fault();
   faults_.raise(call);
   faults_.raise_unreported();
-  if (pending || call >= first_lost_) require_intact();
+  if (pending || call >= first_lost_.get()) require_intact();
   if (pending || flight::is_message(call)) return;
   // A device reports no second mismatch before its first one is taken, and none of blocks between
   // other ranks.
-  if (call > first_mismatch_ || control->has_block_counts(call)) control->verify(call);
+  if (call > first_mismatch_.get() || control->has_block_counts(call)) control->verify(call);
 }
 
 void Communicator::Impl::require_intact() {

@@ -19,6 +19,7 @@
 #include "collectives/bootstrap/job_connection.hpp"
 #include "collectives/bootstrap/joining.hpp"
 #include "collectives/communicator/call_faults.hpp"
+#include "collectives/communicator/least_call.hpp"
 #include "collectives/control/segment.hpp"
 #include "collectives/p2p/registrations.hpp"
 #include "collectives/rank_table.hpp"
@@ -171,13 +172,14 @@ class Communicator::Impl final : public FaultSource,
   bool finished_ = false;
   std::atomic<bool> is_suspended_{false};
   std::atomic<bool> loss_is_known_{false};
-  std::atomic<std::uint64_t> first_lost_{UINT64_MAX};  // calls from this one on failed
-  std::atomic<std::uint64_t> first_mismatch_{UINT64_MAX};
+  LeastCall first_lost_;  // calls from this one on failed
+  LeastCall first_mismatch_;
   std::uint64_t calls_ = 0;
   std::uint64_t messages_ = 0;
   std::int64_t recorded_ = 0;
-  std::vector<std::string> old_registers_;  // of the last grow(), written by this rank
-  mutable std::mutex open_mutex_;           // guards the following members
+  const Transport* last_transport_ = nullptr;  // of the last call that was not run_together()
+  std::vector<std::string> old_registers_;     // of the last grow(), written by this rank
+  mutable std::mutex open_mutex_;              // guards the following members
   std::vector<std::shared_ptr<OpenGroup>> open_groups_;
   std::exception_ptr next_failure_;
   std::atomic<bool> has_open_groups_{false};

@@ -17,6 +17,7 @@
 #include "collectives/communicator/checks.hpp"
 #include "collectives/communicator/impl.hpp"
 #include "collectives/communicator/open_group.hpp"
+#include "collectives/traced_collective.hpp"
 #include "collectives/transport.hpp"
 #include "streams/sanitizer/hooks.hpp"
 #include "tensor/overlap.hpp"
@@ -94,7 +95,7 @@ Work Communicator::send_recv(const Tensor& out, int to, const Tensor& in, int fr
   std::vector<Message> both{{CollectiveKind::send, out, to, options, stream},
                             {CollectiveKind::recv, in, from, options, stream}};
   if (mine.open_group() == nullptr) {
-    return exchange(std::move(both), std::make_shared<Work::State>());
+    return exchange("send_recv", std::move(both), std::make_shared<Work::State>());
   }
   (void)post(both[0]);
   return post(both[1]);
@@ -147,8 +148,9 @@ std::vector<std::pair<std::size_t, std::size_t>> pair_own(const Messages& messag
 }  // namespace
 
 // Submits concurrent messages and completes their shared `state`.
-Work Communicator::exchange(std::vector<Message> messages,
+Work Communicator::exchange(std::string_view op, std::vector<Message> messages,
                             std::shared_ptr<Work::State> state) const {
+  TracedCollective traced(op, size());
   const Membership& me = impl_->membership;
   state->device = me.device;
   const auto own = pair_own(messages, me.rank);
@@ -195,6 +197,7 @@ Work Communicator::exchange(std::vector<Message> messages,
                  .reproducible = one.options.reproducible ? std::uint8_t{1} : std::uint8_t{0}}});
     (is_receive(one) ? call.out : const_cast<void*&>(call.in)) = dense[i].data();
   }
+  traced.note_messages(calls);
   std::vector<sanitizer::Use> uses;
   if (sanitizer::is_on()) [[unlikely]] {
     for (std::size_t i = 0; i < messages.size(); ++i) {
@@ -208,6 +211,7 @@ Work Communicator::exchange(std::vector<Message> messages,
     const sanitizer::Suspension parts;
     if (!calls.empty()) {
       Impl::Submitted submitted = impl_->run_together(calls, stream);
+      traced.note_messages(calls);  // with their numbers
       state->done = std::move(submitted.end);
       std::vector<std::uint64_t> numbers;
       for (const CollectiveCall& call : calls) {
@@ -261,7 +265,7 @@ Work MessageGroup::end() {
   communicator_.impl_->close(*open);
   open->state->is_open = false;
   try {
-    return communicator_.exchange(std::move(open->messages), open->state);
+    return communicator_.exchange("group", std::move(open->messages), open->state);
   } catch (...) {
     open->state->done = nullptr;
     open->state->check = [error = std::current_exception()](bool) {

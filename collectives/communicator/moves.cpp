@@ -10,6 +10,7 @@
 
 #include "collectives/communicator/checks.hpp"
 #include "collectives/communicator/impl.hpp"
+#include "collectives/operands.hpp"
 #include "collectives/transport.hpp"
 
 namespace gantry {
@@ -35,7 +36,8 @@ Work Communicator::broadcast(const Tensor& tensor, int root, CollectiveOptions o
   CollectiveCall call{.what = {.count = tensor.numel(),
                                .root = root,
                                .kind = CollectiveKind::broadcast,
-                               .dtype = tensor.dtype()}};
+                               .dtype = tensor.dtype(),
+                               .operands = operands_of(tensor)}};
   return me.rank == root ? move_between(call, nullptr, &tensor, options)
                          : move_between(call, &tensor, nullptr, options);
 }
@@ -45,8 +47,10 @@ Work Communicator::all_gather(const Tensor& output, const Tensor& input,
   const Membership& me = group("all_gather").membership;
   require_pair(output, input, me.device, "all_gather");
   require_joined(output, input, me.size, "all_gather", "output");
-  CollectiveCall call{
-      .what = {.count = input.numel(), .kind = CollectiveKind::all_gather, .dtype = input.dtype()}};
+  CollectiveCall call{.what = {.count = input.numel(),
+                               .kind = CollectiveKind::all_gather,
+                               .dtype = input.dtype(),
+                               .operands = operands_of(input)}};
   return move_between(call, &output, &input, options);
 }
 
@@ -65,7 +69,8 @@ Work Communicator::gather(const Tensor& output, const Tensor& input, int root,
   CollectiveCall call{.what = {.count = input.numel(),
                                .root = root,
                                .kind = CollectiveKind::gather,
-                               .dtype = input.dtype()}};
+                               .dtype = input.dtype(),
+                               .operands = operands_of(input)}};
   return move_between(call, receives ? &output : nullptr, &input, options);
 }
 
@@ -84,7 +89,8 @@ Work Communicator::scatter(const Tensor& output, const Tensor& input, int root,
   CollectiveCall call{.what = {.count = output.numel(),
                                .root = root,
                                .kind = CollectiveKind::scatter,
-                               .dtype = output.dtype()}};
+                               .dtype = output.dtype(),
+                               .operands = operands_of(output)}};
   return move_between(call, &output, sends ? &input : nullptr, options);
 }
 
@@ -98,7 +104,8 @@ Work Communicator::all_to_all(const Tensor& output, const Tensor& input,
   require_row_counts(rows, output, me.size, "all_to_all", "output");
   CollectiveCall call{.what = {.count = input.numel() / me.size,
                                .kind = CollectiveKind::all_to_all,
-                               .dtype = input.dtype()}};
+                               .dtype = input.dtype(),
+                               .operands = block_operands(input, me.size)}};
   return move_between(call, &output, &input, options);
 }
 
@@ -121,10 +128,12 @@ Work Communicator::all_to_all(const Tensor& output, const Tensor& input,
   const std::vector<std::int64_t> sent = elements_of(input_rows, input);
   const std::vector<std::int64_t> received = elements_of(output_rows, output);
   // Counts differ between ranks, so the descriptor only marks the call as uneven.
-  CollectiveCall call{
-      .what = {.count = -1, .kind = CollectiveKind::all_to_all, .dtype = input.dtype()},
-      .send_counts = sent,
-      .recv_counts = received};
+  CollectiveCall call{.what = {.count = -1,
+                               .kind = CollectiveKind::all_to_all,
+                               .dtype = input.dtype(),
+                               .operands = row_operands(input)},
+                      .send_counts = sent,
+                      .recv_counts = received};
   return move_between(call, &output, &input, options);
 }
 

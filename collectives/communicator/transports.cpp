@@ -98,6 +98,9 @@ Transport& Communicator::Impl::transport_for(const CollectiveCall& call) {
     return *host;
   }
   if (selector_.is_p2p_only() || call.is_uneven() || !selector_.has_nccl()) return *p2p;
+  // Ranks that differ in the list leave it after its first transfer, but their hosts do not know:
+  // none may wait for another one.
+  if (call.continues && last_transport_ == p2p.get()) return *p2p;
   const Choice choice = selector_.choose(call.what, message_bytes(call.what, membership.size));
   if (choice.algorithm != Algorithm::nccl) return *p2p;
   return start_nccl(call);

@@ -4,6 +4,7 @@
 #include <fmt/ranges.h>
 
 #include <cstdint>
+#include <deque>
 #include <exception>
 #include <mutex>
 #include <optional>
@@ -22,6 +23,8 @@
 #include "collectives/protocol/launch.hpp"
 #include "device/sync_debug_driver.hpp"
 #include "job/flight_file.hpp"
+#include "kernels/op_scope.hpp"
+#include "kernels/signal_memory.hpp"
 #include "streams/sanitizer/hooks.hpp"
 
 namespace gantry {
@@ -41,7 +44,7 @@ std::string layout_of(const Tensor& tensor) {
 }  // namespace
 
 // The memory and the pads of one window on this rank.
-class Window::State final : public std::enable_shared_from_this<State> {
+class Window::State final : public detail::PeerUse, public std::enable_shared_from_this<State> {
  public:
   // `pad` is zeroed; null: `failure` says why this rank has none. Collective.
   State(const Communicator& group, const Tensor& tensor)
@@ -62,6 +65,13 @@ class Window::State final : public std::enable_shared_from_this<State> {
     memory_.add(bootstrap, pad_.storage(), "window");
     const std::uint64_t data = memory_.find(tensor_.data(), 0);
     for (int rank = 0; rank < size(); ++rank) pointers_.push_back(memory_.address(data, rank));
+    for (const Tensor* tensor : {&tensor_, &pad_}) {
+      const Storage& storage = tensor->storage();
+      const std::uint64_t at = memory_.find(storage.data(), 0);
+      for (int rank = 0; rank < size(); ++rank) {
+        signal_memory_.emplace_back(memory_.address(at, rank), storage.bytes());
+      }
+    }
     // Ranks of one process use it in the order of signals.
     unchecked_tensor_.emplace(tensor_.storage().data(), tensor_.storage().bytes());
     unchecked_pad_.emplace(pad_.storage().data(), pad_.storage().bytes());
@@ -99,8 +109,19 @@ class Window::State final : public std::enable_shared_from_this<State> {
   const Tensor& tensor() const { return tensor_; }
   const Tensor& pad() const { return pad_; }
 
+  void check(const char* op, const Stream& stream) const override {
+    require_stream(stream, op);
+    if (group_.control) group_.control->require_intact();
+  }
+  void record(const Stream& stream) const override {
+    tensor_.record_use(stream);
+    pad_.record_use(stream);
+    memory_.record_stream(stream);
+  }
+
   // Enqueues a signal to `peer`, or the wait for one of it.
   void pass_signal(int peer, const Stream& stream, int channel, bool sends, std::string_view op) {
+    const kernels::OpScope scope(op);
     require_rank(peer, op);
     if (peer == rank()) {
       throw InvalidArgument(fmt::format("{}: expected another rank than this one, {}", op, peer));
@@ -170,6 +191,7 @@ class Window::State final : public std::enable_shared_from_this<State> {
   Tensor pad_;
   Registrations memory_;
   std::vector<void*> pointers_;
+  std::deque<kernels::SignalMemory> signal_memory_;  // of all ranks
   std::optional<sanitizer::UncheckedMemory> unchecked_tensor_;
   std::optional<sanitizer::UncheckedMemory> unchecked_pad_;
   std::exception_ptr failure_;
@@ -201,6 +223,11 @@ Window::State& Window::state(std::string_view member) const {
   if (state_) return *state_;
   throw InvalidArgument(
       fmt::format("Window::{}: expected a window, but got an undefined one", member));
+}
+
+std::shared_ptr<const detail::PeerUse> peer_use(const Window& window) {
+  (void)window.state("uses");
+  return window.state_;
 }
 
 int Window::rank() const { return state("rank").rank(); }

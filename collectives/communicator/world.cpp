@@ -14,6 +14,7 @@
 
 #include "collectives/communicator/impl.hpp"
 #include "collectives/communicator/own_device.hpp"
+#include "collectives/communicator/shared_devices.hpp"
 #include "collectives/communicator/uncaught.hpp"
 #include "job/elastic_job.hpp"
 
@@ -85,6 +86,7 @@ Communicator Communicator::world() {
     } else {
       seed.bootstrap = make_bootstrap(seed.identity, collective_timeout());
       world = new std::shared_ptr<Impl>(std::make_shared<Impl>(std::move(seed)));
+      warn_shared_devices(*(*world)->ranks, (*world)->identity, "Communicator::world");
       const JobGroup& group = (*world)->job_group;
       if (terms && group.job) group.job->client()->set(kFormedKey, "");
     }

@@ -105,7 +105,11 @@ void ControlSegment::raise_mismatch(std::uint64_t call, int peer) const {
     require_intact();
   }
   const auto mine = view().find(rank_, Queue::collective, call);
-  if (mine && view().find(peer, Queue::collective, call)) {
+  const auto other = view().find(peer, Queue::collective, call);
+  // Calls that are equal differ on the devices where operations of one rank overlap: the report of
+  // that rank breaks the group.
+  if (mine && other && mine->call.count >= 0) await_diagnosis();
+  if (mine && other) {
     // A graph ran the call after later calls overwrote its counts. The peer may only have forwarded
     // the fault of a third rank, so no rank is named.
     throw_mismatch(

@@ -23,6 +23,7 @@
 
 #include "collectives/call_style.hpp"
 #include "collectives/peers/process.hpp"
+#include "core/files/sealed_file.hpp"
 #include "core/processes/process_stamp.hpp"
 #include "job/flight_file.hpp"
 #include "job/flight_folder.hpp"
@@ -139,8 +140,11 @@ FileHandshake create_control_file(int size, std::chrono::milliseconds timeout,
       close(std::exchange(file.descriptor, -1));
     }
     // Sealed, so that no rank can make the others fault by truncating it.
-    if (file.descriptor >= 0) {
-      (void)fcntl(file.descriptor, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL);
+    if (file.descriptor >= 0 &&
+        fcntl(file.descriptor, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) != 0) {
+      const int error = errno;
+      close(std::exchange(file.descriptor, -1));
+      errno = error;
     }
   }
   mine.descriptor = file.descriptor;
@@ -161,12 +165,15 @@ FileHandshake create_control_file(int size, std::chrono::milliseconds timeout,
   return mine;
 }
 
+// Files with a name cannot be sealed. Processes of this user alone can open them: Note [Trusting
+// the flight folder].
 int open_control_file(const FileHandshake& owner) {
   const auto checked = [&](int descriptor) {
     struct stat facts {};
     if (descriptor < 0) return -1;
     if (fstat(descriptor, &facts) == 0 && S_ISREG(facts.st_mode) && facts.st_uid == geteuid() &&
-        facts.st_ino == owner.inode && facts.st_size == static_cast<off_t>(owner.bytes)) {
+        facts.st_ino == owner.inode && facts.st_size == static_cast<off_t>(owner.bytes) &&
+        (owner.path[0] != '\0' || is_sealed(descriptor))) {
       return descriptor;
     }
     close(descriptor);

@@ -14,6 +14,7 @@
 #include "collectives/bootstrap/bootstrap.hpp"
 #include "core/processes/background_thread.hpp"
 #include "core/processes/suspend_aware_timeout.hpp"
+#include "device/background_calls.hpp"
 
 namespace gantry {
 
@@ -28,7 +29,10 @@ constexpr auto kAnswerTimeout = std::chrono::milliseconds(200);
 struct OperationDeadlines::State {
   State(int device, std::chrono::milliseconds timeout, Actions actions)
       : device(device), timeout(timeout), actions(std::move(actions)) {}
+  // A background thread may be the last holder. Events that remain at exit end with the process.
   ~State() {
+    const ExitLock::Shared held(background_calls());
+    if (!held) return;
     for (const Operation& one : operations)
       free_events.insert(free_events.end(), {one.begun, one.ended});
     for (const NativeEvent event : free_events) driver().destroy_event(event);
@@ -63,8 +67,14 @@ struct OperationDeadlines::State {
       if (is_over) return;
       const Operation oldest = operations.front();
       lock.unlock();
-      const bool ended = driver().event_reached(oldest.ended);
-      const bool begun = ended || driver().event_reached(oldest.begun);
+      bool ended = false;
+      bool begun = false;
+      {
+        const ExitLock::Shared held(background_calls());
+        if (!held) return;  // Note [Background threads at exit]
+        ended = driver().event_reached(oldest.ended);
+        begun = ended || driver().event_reached(oldest.begun);
+      }
       lock.lock();
       ++answers;
       has_begun = begun && !ended;
@@ -111,7 +121,8 @@ struct OperationDeadlines::State {
     if (!actions.find_error) return nullptr;
     const std::string text = operations.front().text;
     lock.unlock();
-    std::exception_ptr error = actions.find_error(text);
+    std::exception_ptr error;
+    if (const ExitLock::Shared held(background_calls()); held) error = actions.find_error(text);
     lock.lock();
     return error;
   }

@@ -2,7 +2,6 @@
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
-#include <sched.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -235,33 +234,33 @@ std::function<bool()> ControlSegment::closing() const {
 // Note [One diagnosis]
 // Ranks detect a failure at different times and see different effects: one rank dies, a second
 // stops, and a third sees that both left. The first rank that detects the failure writes the
-// diagnosis for all ranks, by a compare-and-swap of one word. If the diagnosis has a text, that
-// rank first claims the text field, and writes the text before the word.
+// diagnosis for all ranks, by a compare-and-swap of one word. The word names its author. A text
+// stands in memory that only the author writes, and only before the word is there.
 void ControlSegment::mark_failed(int rank, Reason reason,
                                  const flight::Detail& detail) const noexcept {
-  flight::Header& header = view().header();
-  if (!broken()) {
-    std::uint32_t unclaimed = 0;
-    const auto me = static_cast<std::uint32_t>(rank_ + 1);
-    if (!detail.text.empty()) {
-      if (header.author.compare_exchange_strong(unclaimed, me)) {
-        try {
-          const std::string packed = detail.pack();
-          std::memcpy(header.detail, packed.data(),
-                      std::min(packed.size(), sizeof header.detail - 1));
-        } catch (const std::bad_alloc&) {
-          // The reason and the rank are enough.
-        }
-      } else {
-        // Another rank is about to decide, unless it dies first.
-        for (int turns = 0; turns < 1000 && !broken(); ++turns) sched_yield();
-      }
-    }
-    const Diagnosis diagnosis{reason, rank, running_call()};
-    std::uint64_t none = 0;
-    header.diagnosis.compare_exchange_strong(none, diagnosis.pack(), std::memory_order_acq_rel);
-  }
+  publish_diagnosis(rank, reason, detail);
   wake_kernels();
+}
+
+void ControlSegment::publish_diagnosis(int rank, Reason reason,
+                                       const flight::Detail& detail) const noexcept {
+  std::string packed;
+  try {
+    if (!detail.text.empty()) packed = detail.pack();
+  } catch (const std::bad_alloc&) {
+    // The reason and the rank are enough.
+  }
+  // Threads of this rank write one after the other. Once a diagnosis is there, nobody writes.
+  const std::lock_guard lock(diagnosis_mutex_);
+  if (broken()) return;
+  char(&text)[sizeof(flight::Rank::detail)] = view().rank(rank_).detail;
+  std::memset(text, 0, sizeof text);
+  std::memcpy(text, packed.data(), std::min(packed.size(), sizeof text - 1));
+  const Diagnosis diagnosis{
+      .reason = reason, .rank = rank, .call = running_call(), .author = rank_};
+  std::uint64_t none = 0;
+  view().header().diagnosis.compare_exchange_strong(none, diagnosis.pack(),
+                                                    std::memory_order_acq_rel);
 }
 
 void ControlSegment::wake_kernels() const noexcept {
@@ -279,7 +278,7 @@ void ControlSegment::raise() const {
   const Diagnosis diagnosis =
       Diagnosis::unpack(view().header().diagnosis.load(std::memory_order_acquire));
   const std::string message = describe_diagnosis(diagnosis);
-  flight::Detail detail = flight::Detail::of(view().header());
+  flight::Detail detail = flight::Detail::of(view(), diagnosis);
   if (diagnosis.reason == Reason::mismatch) {
     throw_mismatch(message, std::move(detail.ranks), std::move(detail.calls));
   }
@@ -338,6 +337,7 @@ std::string ControlSegment::timeout_text(const std::vector<int>& missing, std::s
 
 std::string ControlSegment::describe_diagnosis(const Diagnosis& diagnosis) const {
   const char* how = "was lost";
+  const std::string detail = flight::Detail::of(view(), diagnosis).text;
   switch (diagnosis.reason) {
     case Reason::died:
       how = "died";
@@ -352,11 +352,15 @@ std::string ControlSegment::describe_diagnosis(const Diagnosis& diagnosis) const
       how = "left the job";
       break;
     case Reason::timed_out:
-      if (view().header().detail[0] != '\0') return flight::Detail::of(view().header()).text;
+      if (!detail.empty()) return detail;
       return fmt::format("collective: rank(s) {} did not enter the operation{}", diagnosis.rank,
                          call_suffix(diagnosis.call));
     case Reason::mismatch:
-      return flight::Detail::of(view().header()).text;
+      if (!detail.empty()) return detail;
+      return fmt::format(
+          "collective{}: expected the same call on every rank, but rank {} called "
+          "another one",
+          call_suffix(diagnosis.call), diagnosis.rank);
     case Reason::none:
       break;
   }

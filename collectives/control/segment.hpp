@@ -178,6 +178,9 @@ class ControlSegment {
                         std::uint64_t collectives) const;
   void mark_failed(int rank, flight::Reason reason,
                    const flight::Detail& detail = {}) const noexcept;
+  // Note [One diagnosis]
+  void publish_diagnosis(int rank, flight::Reason reason,
+                         const flight::Detail& detail) const noexcept;
   // Throws CollectiveMismatch, and reports it to the launcher.
   [[noreturn]] void throw_mismatch(const std::string& text, std::vector<int> ranks,
                                    std::vector<std::string> calls) const;
@@ -228,6 +231,7 @@ class ControlSegment {
   std::atomic<std::int64_t> abort_after_ns_{INT64_MAX};
   mutable std::atomic<std::int64_t> lost_since_ns_{0};  // 0: no rank is lost
   std::atomic<std::uint32_t> taken_fault_{0};           // the last fault that was thrown
+  mutable std::mutex diagnosis_mutex_;  // for the words that this rank writes of a diagnosis
   mutable std::mutex loss_mutex_;
   std::function<void()> loss_callback_;
   std::mutex memory_mutex_;

@@ -5,7 +5,7 @@
 
 #include "collectives/cuda/reduce.cuh"
 #include "collectives/cuda/warp_role.cuh"
-#include "collectives/protocol/code_size.hpp"
+#include "core/code_size.hpp"
 
 namespace gantry::protocol {
 

@@ -5,7 +5,7 @@
 
 #include "collectives/cuda/copy.cuh"
 #include "collectives/cuda/words.cuh"
-#include "collectives/protocol/code_size.hpp"
+#include "core/code_size.hpp"
 
 namespace gantry::protocol {
 

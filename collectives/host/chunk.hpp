@@ -14,7 +14,7 @@ namespace gantry {
 // data behind it, in one range of page-locked memory.
 inline constexpr std::int64_t kChunkBytes = std::int64_t{1} << 20;
 // The offset of the data, aligned for the copy engine.
-inline constexpr std::size_t kChunkDataOffset = 128;
+inline constexpr std::size_t kChunkDataOffset = 256;
 static_assert(sizeof(HostFrame) <= kChunkDataOffset);
 
 // Returns the range of a chunk with `bytes` of data in `memory`.

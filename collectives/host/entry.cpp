@@ -2,8 +2,11 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <chrono>
 #include <cstring>
 #include <numeric>
+#include <thread>
 
 #include <gantry/core/error.hpp>
 
@@ -13,6 +16,10 @@
 namespace gantry {
 
 namespace {
+
+// How long the sender of a rejected message waits for its receiver in a collective that only the
+// receiver's part can complete.
+constexpr auto kRejectedTimeout = std::chrono::seconds(2);
 
 // Compares all fields but the number: each rank numbers its own sends and receives.
 bool same_call(Descriptor a, Descriptor b) {
@@ -53,6 +60,8 @@ HostEntry::HostEntry(std::shared_ptr<HostLinks> links, int rank, int size, std::
   received_.assign(count, 0);
   unexpected_.resize(count);
   announced_.assign(count, 0);
+  settled_.assign(count, 0);
+  taken_.assign(count, 0);
   early_entries_.resize(count);
   calls_.resize(count);
   uneven_.resize(count);
@@ -103,6 +112,7 @@ std::optional<HostEntry::UnexpectedMessage> HostEntry::take_unexpected(int rank)
   if (unexpected.empty()) return std::nullopt;
   UnexpectedMessage next = std::move(unexpected.front());
   unexpected.pop_front();
+  taken_[static_cast<std::size_t>(rank)] = next.frame.number;
   return next;
 }
 
@@ -120,14 +130,16 @@ void HostEntry::record_rejection(int rank) {
   Descriptor sent;
   const auto bytes = body(rank);
   std::memcpy(&sent, bytes.data(), std::min(bytes.size(), sizeof sent));
-  rejection_ = different_messages(rank_, sent, rank, frame(rank).what);
+  std::uint64_t& settled = settled_[static_cast<std::size_t>(rank)];
+  settled = std::max(settled, frame(rank).number);
+  if (!rejection_) rejection_ = Rejection{rank, sent, frame(rank).what};
 }
 
 bool HostEntry::buffer_unexpected(int rank) {
   const auto at = static_cast<std::size_t>(rank);
   switch (frame(rank).kind) {
     case HostFrame::Kind::entry:
-      return false;
+      return drop_old_entry(rank);
     case HostFrame::Kind::message:
       unexpected_[at].push_back(copy_message(rank));
       return true;
@@ -137,35 +149,80 @@ bool HostEntry::buffer_unexpected(int rank) {
     case HostFrame::Kind::accept:
     case HostFrame::Kind::chunk:
       return true;  // its message was withdrawn meanwhile
+    case HostFrame::Kind::confirm:
+      return true;  // this rank has left the collective
   }
   return true;
 }
 
-void HostEntry::exchange_entries(const HostFrame& mine, Bodies bodies,
+bool HostEntry::drop_old_entry(int rank) {
+  const HostFrame& entry = frame(rank);
+  if (entry.collective > collectives_) return false;
+  drop_withdrawn(rank, entry);
+  return true;
+}
+
+void HostEntry::drop_withdrawn(int rank, const HostFrame& entry) {
+  auto& unexpected = unexpected_[static_cast<std::size_t>(rank)];
+  if (entry.withdraws != 0 && !unexpected.empty()) unexpected.pop_back();
+}
+
+bool HostEntry::is_coming(int rank) const {
+  const auto deadline = std::chrono::steady_clock::now() + kRejectedTimeout;
+  while (!links_->has_message(rank)) {
+    if (std::chrono::steady_clock::now() > deadline) return false;
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  }
+  return true;
+}
+
+bool HostEntry::is_unsettled() const { return announced_ != settled_; }
+
+void HostEntry::exchange_entries(const HostFrame& mine, Bodies bodies, bool moves_data,
                                  const std::vector<int>& withdrawn) {
-  HostFrame withdrawing = mine;
-  withdrawing.withdraws = 1;
+  std::vector<HostFrame> entries(calls_.size(), mine);
+  is_any_unsettled_ = is_unsettled();
+  for (std::size_t at = 0; at < entries.size(); ++at) {
+    entries[at].number = taken_[at];
+    entries[at].collective = collectives_ + 1;
+    entries[at].is_unsettled = is_any_unsettled_ ? 1 : 0;
+  }
+  for (const int rank : withdrawn) {
+    const auto at = static_cast<std::size_t>(rank);
+    entries[at].withdraws = 1;
+    settled_[at] = announced_[at];
+  }
   std::vector<Outgoing> sends;
   std::vector<Incoming> receives;
   for (int offset = 1; offset < size_; ++offset) {
     // Each rank starts with a different peer.
     const int to = (rank_ + offset) % size_;
     const auto at = static_cast<std::size_t>(to);
-    const bool withdraws = std::find(withdrawn.begin(), withdrawn.end(), to) != withdrawn.end();
-    sends.push_back({to, std::as_bytes(std::span(withdraws ? &withdrawing : &mine, 1)),
+    sends.push_back({to, std::as_bytes(std::span(&entries[at], 1)),
                      bodies.empty() ? std::span<const std::byte>{} : bodies[at]});
     if (!early_entries_[at]) receives.push_back({to, buffer(to)});
   }
-  links_->exchange(sends, receives);
+  if (is_any_unsettled_) {
+    // A rank that rejected a message may never take the entry.
+    links_->exchange(sends, {});
+    links_->exchange({}, receives);
+  } else {
+    links_->exchange(sends, receives);
+  }
   std::vector<int> waiting;
   for (const Incoming& message : receives) {
     received_[static_cast<std::size_t>(message.rank)] = message.bytes;
     if (buffer_unexpected(message.rank)) waiting.push_back(message.rank);
   }
   while (!waiting.empty()) {
+    if (rejection_ && std::ranges::count(waiting, rejection_->receiver) > 0 &&
+        !(moves_data && is_coming(rejection_->receiver))) {
+      leave_collective(waiting, moves_data);
+    }
     receive(waiting);
     std::erase_if(waiting, [&](int rank) { return !buffer_unexpected(rank); });
   }
+  ++collectives_;
   for (int rank = 0; rank < size_; ++rank) {
     const auto at = static_cast<std::size_t>(rank);
     if (auto& early = early_entries_[at]) {
@@ -180,9 +237,10 @@ void HostEntry::exchange_entries(const HostFrame& mine, Bodies bodies,
     const HostFrame& entry = rank == rank_ ? mine : frame(rank);
     calls_[at] = entry.what;
     uneven_[at] = entry.is_uneven != 0;
-    if (rank != rank_ && frame(rank).withdraws != 0 && !unexpected_[at].empty()) {
-      unexpected_[at].pop_back();
-    }
+    if (rank == rank_) continue;
+    settled_[at] = std::max(settled_[at], entry.number);
+    is_any_unsettled_ = is_any_unsettled_ || entry.is_unsettled != 0;
+    drop_withdrawn(rank, entry);
   }
 }
 
@@ -197,9 +255,70 @@ void HostEntry::compare(const Descriptor& what) const {
   }
 }
 
-void HostEntry::enter(const Descriptor& what, Bodies bodies) {
-  exchange_entries({.what = what, .has_body = bodies.empty() ? 0u : 1u}, bodies);
+void HostEntry::leave_collective(const std::vector<int>& absent, bool moves_data) {
+  ++collectives_;
+  for (int rank = 0; rank < size_; ++rank) {
+    if (rank == rank_ || std::ranges::count(absent, rank) > 0) continue;
+    const auto early = std::exchange(early_entries_[static_cast<std::size_t>(rank)], std::nullopt);
+    drop_withdrawn(rank, early ? early->frame : frame(rank));
+  }
+  const Rejection rejection = *std::exchange(rejection_, std::nullopt);
+  if (moves_data) {
+    const HostFrame leaving{.what = rejection.received,
+                            .kind = HostFrame::Kind::confirm,
+                            .has_body = 1,
+                            .number = static_cast<std::uint64_t>(rejection.receiver),
+                            .collective = collectives_};
+    std::vector<Outgoing> sends;
+    for (int rank = 0; rank < size_; ++rank) {
+      if (rank == rank_) continue;
+      sends.push_back({rank, std::as_bytes(std::span(&leaving, 1)),
+                       std::as_bytes(std::span(&rejection.sent, 1))});
+    }
+    links_->exchange(sends, {});
+  }
+  throw_mismatch(rank_, rejection.sent, rejection.receiver, rejection.received);
+}
+
+void HostEntry::confirm_entries() {
+  if (!is_any_unsettled_) return;
+  const HostFrame mine{.what = {}, .kind = HostFrame::Kind::confirm, .collective = collectives_};
+  std::vector<Outgoing> sends;
+  std::vector<int> waiting;
+  for (int rank = 0; rank < size_; ++rank) {
+    if (rank == rank_) continue;
+    sends.push_back({rank, std::as_bytes(std::span(&mine, 1))});
+    waiting.push_back(rank);
+  }
+  links_->exchange(sends, {});
+  // The lowest rank that has left, the same on all ranks.
+  std::optional<CollectiveMismatch> left;
+  int lowest = size_;
+  while (!waiting.empty()) {
+    receive(waiting);
+    std::erase_if(waiting, [&](int rank) {
+      const HostFrame& answer = frame(rank);
+      if (answer.kind != HostFrame::Kind::confirm || answer.collective != collectives_) {
+        (void)keep_frame(rank);
+        return false;
+      }
+      if (answer.has_body != 0 && rank < lowest) {
+        Descriptor sent;
+        const auto bytes = body(rank);
+        std::memcpy(&sent, bytes.data(), std::min(bytes.size(), sizeof sent));
+        left = different_messages(rank, sent, static_cast<int>(answer.number), answer.what);
+        lowest = rank;
+      }
+      return true;
+    });
+  }
+  if (left) throw *left;
+}
+
+void HostEntry::enter(const Descriptor& what, Bodies bodies, bool moves_data) {
+  exchange_entries({.what = what, .has_body = bodies.empty() ? 0u : 1u}, bodies, moves_data);
   compare(what);
+  if (moves_data) confirm_entries();
 }
 
 void HostEntry::enter_uneven(const Descriptor& what, std::span<const std::int64_t> send_counts,
@@ -213,7 +332,7 @@ void HostEntry::enter_uneven(const Descriptor& what, std::span<const std::int64_
   std::vector<std::int64_t> counts(send_counts.begin(), send_counts.end());
   counts.insert(counts.end(), recv_counts.begin(), recv_counts.end());
   const std::vector<std::span<const std::byte>> bodies(ranks, std::as_bytes(std::span(counts)));
-  exchange_entries({.what = what, .has_body = 1, .is_uneven = 1}, bodies);
+  exchange_entries({.what = what, .has_body = 1, .is_uneven = 1}, bodies, /*moves_data=*/true);
   compare(what);
   std::vector<std::vector<std::int64_t>> table;
   for (int rank = 0; rank < size_; ++rank) {
@@ -235,11 +354,12 @@ void HostEntry::enter_uneven(const Descriptor& what, std::span<const std::int64_
           {static_cast<int>(from), static_cast<int>(to)}, {calls_[from].str(), calls_[to].str()});
     }
   }
+  confirm_entries();
 }
 
 void HostEntry::enter_mismatched(const Descriptor& what, int rank,
                                  const std::vector<int>& withdrawn) {
-  exchange_entries({.what = what}, {}, withdrawn);
+  exchange_entries({.what = what}, {}, /*moves_data=*/false, withdrawn);
   compare(what);
   throw different_calls(what.call, rank_, what, rank, calls_[static_cast<std::size_t>(rank)]);
 }
@@ -263,26 +383,29 @@ void HostEntry::send_message(const Descriptor& what, std::span<const std::byte> 
   const std::uint64_t number = mine.number;
   send(to, mine, body);
   while (!is_small) {
+    if (has_early_entry(to)) enter_mismatched(what, to, {to});
     receive({to});
     const bool answers_this = frame(to).number == number;
     switch (frame(to).kind) {
       case HostFrame::Kind::accept:
-        if (answers_this) return;
-        break;
+        if (!answers_this) break;
+        settled_[static_cast<std::size_t>(to)] = number;
+        return;
       case HostFrame::Kind::reject:
         if (!answers_this) {
           record_rejection(to);
           break;
         }
+        settled_[static_cast<std::size_t>(to)] = number;
         throw different_messages(rank_, what, to, frame(to).what);
       case HostFrame::Kind::message:
         unexpected_[static_cast<std::size_t>(to)].push_back(copy_message(to));
         break;
       case HostFrame::Kind::chunk:
+      case HostFrame::Kind::confirm:
         break;
       case HostFrame::Kind::entry:
-        (void)keep_frame(to);
-        enter_mismatched(what, to, {to});
+        if (!keep_frame(to)) enter_mismatched(what, to, {to});
     }
   }
 }
@@ -291,11 +414,11 @@ std::optional<std::span<const std::byte>> HostEntry::receive_message(const Descr
   const int from = recv.root;
   auto& unexpected = unexpected_[static_cast<std::size_t>(from)];
   while (unexpected.empty()) {
+    if (has_early_entry(from)) enter_mismatched(recv, from, {});
     receive({from});
     if (!keep_frame(from)) enter_mismatched(recv, from, {});
   }
-  received_message_ = std::move(unexpected.front());
-  unexpected.pop_front();
+  received_message_ = *take_unexpected(from);
   const Descriptor& sent = received_message_.frame.what;
   const bool is_small = received_message_.frame.has_body != 0;
   if (sent.count != recv.count || sent.dtype != recv.dtype) {
@@ -311,7 +434,27 @@ std::optional<std::span<const std::byte>> HostEntry::receive_message(const Descr
 }
 
 void HostEntry::throw_rejection() {
-  if (rejection_) throw *std::exchange(rejection_, std::nullopt);
+  if (!rejection_) return;
+  const Rejection rejection = *std::exchange(rejection_, std::nullopt);
+  throw_mismatch(rank_, rejection.sent, rejection.receiver, rejection.received);
+}
+
+std::string HostEntry::rejection_text() const {
+  if (!rejection_) return {};
+  return different_messages(rank_, rejection_->sent, rejection_->receiver, rejection_->received)
+      .what();
+}
+
+void HostEntry::take_answers(std::span<const int> except) {
+  for (int rank = 0; rank < size_; ++rank) {
+    if (std::ranges::count(except, rank) > 0) continue;
+    const auto at = static_cast<std::size_t>(rank);
+    while (rank != rank_ && announced_[at] > settled_[at] && !early_entries_[at] &&
+           links_->has_message(rank)) {
+      receive({rank});
+      (void)keep_frame(rank);
+    }
+  }
 }
 
 }  // namespace gantry

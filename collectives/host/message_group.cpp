@@ -262,6 +262,10 @@ class MessageGroupHandler final : public ExchangeHandler {
     Peer& other = peer(rank);
     if (other.is_listening || other.in_collective) return;
     if (other.receives.empty() && !other.awaits_accept) return;
+    if (entry_.has_early_entry(rank)) {
+      other.in_collective = true;
+      return;
+    }
     other.is_listening = true;
     await(rank, other.receives_data
                     ? chunk_range(data_of(other.receives.front()), buffer_bytes(other))

@@ -15,6 +15,33 @@ namespace {
 
 constexpr std::size_t kLengthBytes = sizeof(std::uint64_t);
 constexpr std::size_t kBufferBytes = std::size_t{64} << 10;
+// Bytes that are sent or received at once: the tag is computed while they are in the cache.
+constexpr std::size_t kTagBytes = std::size_t{256} << 10;
+
+// The parts of a message before its tag.
+struct Segments {
+  explicit Segments(const Outgoing& message)
+      : length(message.head.size() + message.body.size()),
+        parts{std::as_bytes(std::span(&length, 1)), message.head, message.body} {}
+  Segments(const Segments&) = delete;
+  Segments& operator=(const Segments&) = delete;
+
+  const std::uint64_t length;
+  const std::array<std::span<const std::byte>, 3> parts;
+};
+
+// Calls `f` with the parts of the bytes from `begin` to `end` of the segments.
+template <class F>
+void for_each_part(std::span<const std::span<const std::byte>> segments, std::size_t begin,
+                   std::size_t end, F f) {
+  std::size_t at = 0;
+  for (const auto& segment : segments) {
+    const std::size_t first = std::clamp(begin, at, at + segment.size());
+    const std::size_t last = std::clamp(end, at, at + segment.size());
+    if (first < last) f(segment.subspan(first - at, last - first));
+    at += segment.size();
+  }
+}
 
 HostStream::Outcome outcome_of(ssize_t moved) {
   if (moved > 0) return HostStream::Outcome::moved;
@@ -24,41 +51,67 @@ HostStream::Outcome outcome_of(ssize_t moved) {
 
 }  // namespace
 
+bool HostStream::has_arrived() const noexcept {
+  if (begin_ < end_) return true;
+  std::byte first;
+  return is_connected() &&
+         recv(socket_.get(), &first, sizeof first, MSG_PEEK | MSG_DONTWAIT) == sizeof first;
+}
+
 short HostStream::wanted() const {
   return static_cast<short>((outgoing_.empty() ? 0 : POLLOUT) | (awaited_.empty() ? 0 : POLLIN));
 }
 
 HostStream::Outcome HostStream::progress() {
   Outcome result = Outcome::blocked;
-  const auto run = [&](auto step) {
-    const Outcome outcome = step();
-    if (outcome == Outcome::blocked) return false;
-    result = outcome;
-    return outcome == Outcome::moved;
-  };
-  // Receive first: a rank that sent its last message and left accepts no more data.
-  while (!awaited_.empty() && run([&] { return receive_some(); })) {
+  bool can_send = true;
+  for (bool moves = true; moves;) {
+    moves = false;
+    // Receive first: a rank that sent its last message and left accepts no more data.
+    if (!awaited_.empty()) {
+      const Outcome outcome = receive_some();
+      if (outcome != Outcome::moved && outcome != Outcome::blocked) return outcome;
+      moves |= outcome == Outcome::moved;
+    }
+    // In turns: a rank that computes tags more slowly than its peer sends would else not send.
+    if (!outgoing_.empty() && can_send) {
+      const Outcome outcome = send_some();
+      can_send = outcome != Outcome::ended;
+      moves |= outcome == Outcome::moved;
+    }
+    if (moves) result = Outcome::moved;
   }
-  if (result == Outcome::ended || result == Outcome::too_long) return result;
-  while (!outgoing_.empty() && run([&] { return send_some(); })) {
+  return can_send ? result : Outcome::ended;
+}
+
+void HostStream::tag_ahead(const Outgoing& message) {
+  const Segments segments(message);
+  const std::size_t whole = kLengthBytes + segments.length;
+  if (!tags_) {
+    tagged_ = whole;
+    return;
   }
-  return result;
+  const std::size_t end = std::min(whole, sent_ + kTagBytes);
+  if (tagged_ >= end) return;
+  for_each_part(segments.parts, tagged_, end,
+                [&](std::span<const std::byte> part) { tags_->outgoing.add(part); });
+  tagged_ = end;
+  if (tagged_ == whole) tag_ = tags_->outgoing.finish();
 }
 
 HostStream::Outcome HostStream::send_some() {
   const Outgoing& message = outgoing_.front();
-  const std::uint64_t length = message.head.size() + message.body.size();
-  const std::array<std::span<const std::byte>, 3> segments{std::as_bytes(std::span(&length, 1)),
-                                                           message.head, message.body};
-  std::array<iovec, 3> parts{};
+  tag_ahead(message);
+  const Segments segments(message);
+  const std::array<std::span<const std::byte>, 4> all{
+      segments.parts[0], segments.parts[1], segments.parts[2], std::as_bytes(std::span(tag_))};
+  const std::size_t whole = kLengthBytes + segments.length + tag_bytes();
+  const std::size_t ready = tagged_ == whole - tag_bytes() ? whole : tagged_;
+  std::array<iovec, all.size()> parts{};
   std::size_t count = 0;
-  std::size_t skip = sent_;
-  for (const auto& segment : segments) {
-    const std::size_t skipped = std::min(skip, segment.size());
-    skip -= skipped;
-    if (skipped == segment.size()) continue;
-    parts[count++] = {const_cast<std::byte*>(segment.data() + skipped), segment.size() - skipped};
-  }
+  for_each_part(all, sent_, ready, [&](std::span<const std::byte> part) {
+    parts[count++] = {const_cast<std::byte*>(part.data()), part.size()};
+  });
   msghdr header{};
   header.msg_iov = parts.data();
   header.msg_iovlen = count;
@@ -66,9 +119,10 @@ HostStream::Outcome HostStream::send_some() {
   const Outcome outcome = outcome_of(moved);
   if (outcome != Outcome::moved) return outcome;
   sent_ += static_cast<std::size_t>(moved);
-  if (sent_ == kLengthBytes + length) {
+  if (sent_ == whole) {
     outgoing_.erase(outgoing_.begin());
     sent_ = 0;
+    tagged_ = 0;
   }
   return outcome;
 }
@@ -85,35 +139,52 @@ HostStream::Outcome HostStream::refill() {
   return outcome;
 }
 
+std::span<const std::byte> HostStream::take(std::size_t bytes) {
+  const std::span<const std::byte> taken(buffer_.data() + begin_, bytes);
+  begin_ += bytes;
+  return taken;
+}
+
 HostStream::Outcome HostStream::receive_some() {
   Incoming& message = *awaited_.front();
   if (!has_length_) {
     if (end_ - begin_ < kLengthBytes) return refill();
-    std::memcpy(&length_, buffer_.data() + begin_, kLengthBytes);
-    begin_ += kLengthBytes;
+    const auto length = take(kLengthBytes);
+    std::memcpy(&length_, length.data(), kLengthBytes);
     has_length_ = true;
     if (length_ > message.buffer.size()) return Outcome::too_long;
+    if (tags_) tags_->incoming.add(length);
   }
-  const std::size_t buffered = std::min<std::size_t>(end_ - begin_, length_ - received_);
-  if (buffered > 0)
-    std::memcpy(message.buffer.data() + received_, buffer_.data() + begin_, buffered);
-  begin_ += buffered;
-  received_ += buffered;
-  if (received_ < length_) {
-    if (length_ - received_ < kBufferBytes / 4) return refill();
+  return received_ < length_ ? receive_body(message) : end_message(message);
+}
+
+HostStream::Outcome HostStream::receive_body(Incoming& message) {
+  const auto rest = message.buffer.subspan(received_, length_ - received_);
+  std::size_t count = std::min(end_ - begin_, rest.size());
+  if (count > 0) {
+    std::memcpy(rest.data(), take(count).data(), count);
+  } else if (rest.size() < kBufferBytes / 4) {
+    return refill();
+  } else {
     // Receive long messages directly into their buffer.
-    const ssize_t got =
-        recv(socket_.get(), message.buffer.data() + received_, length_ - received_, MSG_DONTWAIT);
+    const ssize_t got = recv(socket_.get(), rest.data(),
+                             tags_ ? std::min(rest.size(), kTagBytes) : rest.size(), MSG_DONTWAIT);
     const Outcome outcome = outcome_of(got);
     if (outcome != Outcome::moved) return outcome;
-    received_ += static_cast<std::size_t>(got);
+    count = static_cast<std::size_t>(got);
   }
-  if (received_ == length_) {
-    message.bytes = length_;
-    awaited_.erase(awaited_.begin());
-    received_ = 0;
-    has_length_ = false;
-  }
+  if (tags_) tags_->incoming.add(rest.first(count));
+  received_ += count;
+  return received_ < length_ ? Outcome::moved : end_message(message);
+}
+
+HostStream::Outcome HostStream::end_message(Incoming& message) {
+  if (end_ - begin_ < tag_bytes()) return refill();
+  if (tags_ && !tags_->incoming.accept(take(tag_bytes()))) return Outcome::forged;
+  message.bytes = length_;
+  awaited_.erase(awaited_.begin());
+  received_ = 0;
+  has_length_ = false;
   return Outcome::moved;
 }
 

@@ -1,14 +1,18 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
+#include <utility>
 #include <vector>
 
 #include "collectives/host/links/addresses.hpp"
+#include "collectives/host/links/connection_keys.hpp"
 #include "collectives/host/links/links.hpp"
 
 namespace gantry {
 
-// A byte stream to one rank, framed into messages: each is its length, then its bytes.
+// A byte stream to one rank, framed into messages: each is its length, its bytes, and the tag of
+// both. A receive ends when the tag is checked. On a unix socket there are no tags.
 class HostStream {
  public:
   enum class Outcome : std::uint8_t {
@@ -16,10 +20,14 @@ class HostStream {
     blocked,   // no progress without waiting
     ended,     // the peer closed the connection, or it broke
     too_long,  // the next message does not fit into its buffer
+    forged,    // the tag does not belong to the message
   };
 
   // Messages wait until the stream has its connection.
-  void connect(Socket socket) { socket_ = std::move(socket); }
+  void connect(Socket socket, std::optional<DataTags> tags) {
+    socket_ = std::move(socket);
+    tags_ = std::move(tags);
+  }
   bool is_connected() const { return bool{socket_}; }
 
   // The arguments stay valid until the message is sent or received. It may be empty.
@@ -28,6 +36,8 @@ class HostStream {
 
   std::size_t outgoing() const { return outgoing_.size(); }
   std::size_t awaited() const { return awaited_.size(); }
+  // True if bytes have arrived that no message awaits. False at the end of the connection.
+  bool has_arrived() const noexcept;
   bool is_pending() const { return !outgoing_.empty() || !awaited_.empty(); }
   // Sends and receives without waiting.
   Outcome progress();
@@ -41,11 +51,20 @@ class HostStream {
   Outcome receive_some();
   // Reads into the buffer, which is empty or holds part of a length.
   Outcome refill();
+  Outcome receive_body(Incoming& message);
+  // Takes the tag, which must be in the buffer.
+  Outcome end_message(Incoming& message);
+  std::span<const std::byte> take(std::size_t bytes);
+  void tag_ahead(const Outgoing& message);
+  std::size_t tag_bytes() const { return tags_ ? sizeof(MessageTag) : 0; }
 
   Socket socket_;
+  std::optional<DataTags> tags_;
   // Vectors: empty, they allocate nothing, and few messages wait.
   std::vector<Outgoing> outgoing_;
-  std::size_t sent_ = 0;  // bytes of the first message, length included
+  std::size_t sent_ = 0;    // bytes of the first message, length and tag included
+  std::size_t tagged_ = 0;  // bytes of it that its tag covers so far, length included
+  MessageTag tag_{};        // once it covers all
   std::vector<Incoming*> awaited_;
   std::size_t received_ = 0;  // bytes of the first message
   bool has_length_ = false;

@@ -83,6 +83,7 @@ class SubsetLinks final : public HostLinks {
     RemappedHandler remapped(handler, members_);
     all_->drive(remapped);
   }
+  bool has_message(int rank) noexcept override { return all_->has_message(member(rank)); }
   void abort() noexcept override { all_->abort(); }
   void leave() noexcept override { all_->leave(); }
   bool release_memory() noexcept override { return all_->release_memory(); }
@@ -126,10 +127,28 @@ void HostTransport::guarded(Run run) {
     run();
   } catch (const CollectiveMismatch&) {
     throw;  // All ranks throw it and stay synchronized.
+  } catch (const TimeoutError& error) {
+    abort();
+    const std::string cause = entry_.rejection_text();
+    if (cause.empty()) throw;
+    throw TimeoutError(fmt::format("{}; before that, {}", error.what(), cause), error.ranks());
   } catch (...) {
     abort();  // The other ranks wait for this rank's part.
     throw;
   }
+}
+
+template <class Exchange>
+void HostTransport::exchange_between_answers(std::span<const CollectiveCall> messages,
+                                             Exchange exchange) {
+  entry_.take_answers();
+  exchange();
+  // A small send does not throw its own rejection, however early the receiver answers.
+  std::vector<int> receivers;
+  for (const CollectiveCall& call : messages) {
+    if (call.what.kind == CollectiveKind::send) receivers.push_back(call.what.root);
+  }
+  entry_.take_answers(receivers);
 }
 
 void HostTransport::require_no_capture(const CollectiveCall& call, const Stream& stream) const {
@@ -147,7 +166,10 @@ void HostTransport::run(const CollectiveCall& call, const Stream& stream) {
   }
   announce_host_wait(kDoing);
   const BlockingIsNeeded needed;  // a refused step would leave the other ranks waiting
-  guarded([&] { dispatch(call, stream); });
+  guarded([&] {
+    if (!gantry::is_message(call.what.kind)) return dispatch(call, stream);
+    exchange_between_answers({&call, 1}, [&] { dispatch(call, stream); });
+  });
   throw_rejection();
 }
 
@@ -155,7 +177,8 @@ void HostTransport::run_together(std::span<const CollectiveCall> messages, const
   require_no_capture(messages.front(), stream);
   announce_host_wait(kDoing);
   const BlockingIsNeeded needed;
-  guarded([&] { exchange_messages(messages, stream); });
+  guarded(
+      [&] { exchange_between_answers(messages, [&] { exchange_messages(messages, stream); }); });
   throw_rejection();
 }
 
@@ -172,7 +195,7 @@ void HostTransport::enter(const CollectiveCall& call) {
   if (call.is_uneven()) {
     entry_.enter_uneven(call.what, call.send_counts, call.recv_counts);
   } else {
-    entry_.enter(call.what);
+    entry_.enter(call.what, {}, /*moves_data=*/true);
   }
 }
 
@@ -265,8 +288,9 @@ std::unique_ptr<HostTransport> make_host_transport_over_links(const Membership& 
                                                               Bootstrap& bootstrap,
                                                               std::chrono::milliseconds timeout,
                                                               std::function<void()> on_stall) {
-  auto links =
-      make_host_links(bootstrap, {membership.rank, membership.size, timeout, std::move(on_stall)});
+  LinkGroup group{membership.rank, membership.size, timeout, std::move(on_stall)};
+  if (const JobGroup job = bootstrap.job_group(); job.job) group.key = job.job->link_key();
+  auto links = make_host_links(bootstrap, std::move(group));
   if (membership.rank == 0) {
     logging::info("messages between " + std::to_string(membership.size) + " ranks' hosts go by " +
                   std::string(links->name()));

@@ -47,6 +47,9 @@ class HostTransport final : public Transport {
  private:
   template <class Run>
   void guarded(Run run);
+  // Runs `exchange` for `messages`. Takes answers before it, and answers of other ranks behind it.
+  template <class Exchange>
+  void exchange_between_answers(std::span<const CollectiveCall> messages, Exchange exchange);
   void enter(const CollectiveCall& call);
   void require_no_capture(const CollectiveCall& call, const Stream& stream) const;
   void dispatch(const CollectiveCall& call, const Stream& stream);

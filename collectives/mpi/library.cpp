@@ -9,6 +9,8 @@
 
 #include <gantry/core/log.hpp>
 
+#include "core/files/gantry_file.hpp"
+
 namespace gantry {
 
 namespace {
@@ -20,12 +22,8 @@ constexpr const char* kRemedy =
 // The module lies in the run path, or beside the file that this code is in.
 std::vector<std::string> module_candidates() {
   std::vector<std::string> candidates{kModule};
-  Dl_info info{};
-  if (::dladdr(reinterpret_cast<const void*>(&module_candidates), &info) != 0) {
-    std::error_code failure;
-    const std::filesystem::path file = std::filesystem::canonical(info.dli_fname, failure);
-    if (!failure) candidates.push_back(file.parent_path() / kModule);
-  }
+  const std::filesystem::path own = gantry_file();
+  if (!own.empty()) candidates.push_back(own.parent_path() / kModule);
   return candidates;
 }
 

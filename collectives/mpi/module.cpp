@@ -17,7 +17,8 @@ MPI_Comm load(const MpiComm& comm) {
   return loaded;
 }
 
-MpiComm stored(MPI_Comm comm) {
+// Two names: an MPI library may have one type, int, for all its handles.
+MpiComm stored_comm(MPI_Comm comm) {
   MpiComm result;
   if (comm != MPI_COMM_NULL) std::memcpy(&result.bits, &comm, sizeof comm);
   return result;
@@ -29,7 +30,7 @@ MPI_Request load(const MpiRequest& request) {
   return loaded;
 }
 
-MpiRequest stored(MPI_Request request) {
+MpiRequest stored_request(MPI_Request request) {
   MpiRequest result;
   if (request != MPI_REQUEST_NULL) std::memcpy(&result.bits, &request, sizeof request);
   return result;
@@ -40,7 +41,7 @@ template <class Start>
 int started(MpiRequest* request, Start start) {
   MPI_Request made = MPI_REQUEST_NULL;
   const int status = start(&made);
-  *request = stored(made);
+  *request = stored_request(made);
   return status;
 }
 
@@ -100,7 +101,7 @@ int comm_create_group(const int* ranks, int count, int tag, MpiComm* made) {
   if (status == MPI_SUCCESS) status = MPI_Comm_create_group(MPI_COMM_WORLD, chosen, tag, &comm);
   if (chosen != MPI_GROUP_NULL) MPI_Group_free(&chosen);
   if (world != MPI_GROUP_NULL) MPI_Group_free(&world);
-  *made = stored(comm);
+  *made = stored_comm(comm);
   return status;
 }
 
@@ -150,7 +151,7 @@ int test(MpiRequest* request, int* is_done, int* received) {
   MPI_Status status{};
   *is_done = 0;
   const int result = MPI_Test(&loaded, is_done, &status);
-  *request = stored(loaded);
+  *request = stored_request(loaded);
   if (result != MPI_SUCCESS || *is_done == 0 || received == nullptr) return result;
   return MPI_Get_count(&status, MPI_BYTE, received);
 }
@@ -158,7 +159,7 @@ int test(MpiRequest* request, int* is_done, int* received) {
 int cancel(MpiRequest* request) {
   MPI_Request loaded = load(*request);
   const int status = MPI_Cancel(&loaded);
-  *request = stored(loaded);
+  *request = stored_request(loaded);
   return status;
 }
 
@@ -170,7 +171,7 @@ const MpiFunctions* gantry_mpi_functions() {
   static const MpiFunctions functions{
       .version = kMpiFunctionsVersion,
       .bound_function = PMPI_Initialized,
-      .world = stored(MPI_COMM_WORLD),
+      .world = stored_comm(MPI_COMM_WORLD),
       .null = null_comm(),
       .error_text = error_text,
       .initialized = MPI_Initialized,

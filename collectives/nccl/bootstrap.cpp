@@ -23,7 +23,7 @@
 #include "collectives/control/segment.hpp"
 #include "collectives/nccl/check.hpp"
 #include "collectives/nccl/library.hpp"
-#include "core/processes/background_thread.hpp"
+#include "collectives/nccl/nccl_threads.hpp"
 #include "core/processes/suspend_aware_timeout.hpp"
 #include "memory/backends.hpp"
 
@@ -191,15 +191,17 @@ class NcclBootstrap final : public Bootstrap {
   // aborts the communicator. Throws: NcclError; TimeoutError.
   void enqueue(Exchange exchange) const {
     auto end = std::make_shared<CallEnd>();
-    start_background_thread("gantry-nccl", [end, shared = shared_, exchange] {
-      try {
-        const DeviceGuard guard(shared->device);
-        exchange.enqueue(*shared);
-        end->set(nullptr);
-      } catch (...) {
-        end->set(std::current_exception());
-      }
-    }).detach();
+    const bool is_called =
+        NcclThreads::instance().start("gantry-nccl", [end, shared = shared_, exchange] {
+          try {
+            const DeviceGuard guard(shared->device);
+            exchange.enqueue(*shared);
+            end->set(nullptr);
+          } catch (...) {
+            end->set(std::current_exception());
+          }
+        });
+    if (!is_called) throw Error(purpose() + ": failed to start a thread");
     SuspendAwareTimeout countdown(timeout_);
     std::unique_lock lock(end->mutex);
     while (!end->is_done) {

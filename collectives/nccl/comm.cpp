@@ -18,10 +18,9 @@
 #include <gantry/extend/driver.hpp>
 
 #include "collectives/control/locked_words.hpp"
-#include "collectives/nccl/background_ends.hpp"
 #include "collectives/nccl/check.hpp"
 #include "collectives/nccl/library.hpp"
-#include "core/processes/background_thread.hpp"
+#include "collectives/nccl/nccl_threads.hpp"
 #include "device/sync_debug_driver.hpp"
 #include "memory/source/driver_memory.hpp"
 
@@ -106,7 +105,8 @@ NcclComm::NcclComm(const Membership& membership, Bootstrap& bootstrap, ReportLos
     throw Error(fmt::format("rank {} failed to start NCCL: {}", rank, all[rank].substr(1)));
   }
   std::memcpy(&id, all.at(0).data() + 1, sizeof id);
-  start_background_thread("gantry-nccl-new", [state = state_, id] { start(state, id); }).detach();
+  if (!NcclThreads::instance().start("gantry-nccl-new", [state = state_, id] { start(state, id); }))
+    throw Error("starting NCCL: failed to start a thread");
   std::unique_lock lock(state_->mutex);
   const auto has_started = [&] { return state_->started.has_value(); };
   try {
@@ -173,7 +173,7 @@ void NcclComm::abort() noexcept { abort(state_); }
 
 void NcclComm::abort(const std::shared_ptr<State>& state) noexcept {
   if (state->aborted.exchange(true)) return;
-  if (!BackgroundEnds::instance().start("gantry-nccl-end", [state] { end(state); })) {
+  if (!NcclThreads::instance().start("gantry-nccl-end", [state] { end(state); })) {
     state->aborted = false;  // The watchdog retries.
   }
 }
@@ -223,17 +223,14 @@ void NcclComm::await_abort() noexcept {
 
 // True if the last enqueued work is done; false while that is unknown.
 bool NcclComm::is_done(const std::shared_ptr<State>& state) {
-  try {
-    start_background_thread("gantry-nccl-ask", [state] {
-      const bool is_done = driver().event_reached(state->last);
-      const std::lock_guard lock(state->mutex);
-      state->is_done = is_done;
-      state->has_answered = true;
-      state->changed.notify_all();
-    }).detach();
-  } catch (const std::exception&) {
-    return false;
-  }
+  const bool is_asked = NcclThreads::instance().start("gantry-nccl-ask", [state] {
+    const bool is_done = driver().event_reached(state->last);
+    const std::lock_guard lock(state->mutex);
+    state->is_done = is_done;
+    state->has_answered = true;
+    state->changed.notify_all();
+  });
+  if (!is_asked) return false;
   std::unique_lock lock(state->mutex);
   state->changed.wait_for(lock, kAnswerTimeout, [&] { return state->has_answered; });
   return state->is_done;

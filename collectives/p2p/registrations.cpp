@@ -8,7 +8,7 @@
 #include <string>
 
 #include <gantry/core/error.hpp>
-#include <gantry/memory/ipc.hpp>
+#include <gantry/ipc/ipc.hpp>
 
 #include "job/flight_file.hpp"
 

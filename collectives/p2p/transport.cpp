@@ -157,6 +157,7 @@ class P2pTransport final : public Transport {
   void run_together(std::span<const CollectiveCall> messages, const Stream& stream) override {
     sends_.enter(stream);
     receives_.enter(stream);
+    TracedCollective::note_algorithm(Algorithm::one_shot);
     for (const CollectiveCall& call : messages) {
       warn_if_forced(call);
       control_.record(call.what, Algorithm::one_shot, message_bytes(call.what, group_.size),
@@ -181,7 +182,6 @@ class P2pTransport final : public Transport {
       choice.blocks = static_cast<std::uint16_t>(std::clamp<std::int64_t>(choice.blocks, 1, most));
     }
     const int blocks = choice.blocks;
-    TracedCollective::note_algorithm(choice.algorithm);
     enqueue(operations_, call, choice.algorithm, stream, [&] {
       switch (choice.algorithm) {
         case Algorithm::ll:
@@ -214,8 +214,13 @@ class P2pTransport final : public Transport {
                const Stream& stream, Launch launch) {
     queue.enter(stream);
     group_.has_graphs = operations_.has_graphs();
-    control_.record(call.what, algorithm, message_bytes(call.what, group_.size), stream.id(),
-                    call.send_counts, call.recv_counts);
+    group_.continues = call.continues && last_call_ == call.what.call;
+    if (!is_message(call.what.kind)) last_call_ = call.what.call;
+    if (!call.continues) {
+      TracedCollective::note_algorithm(algorithm);
+      control_.record(call.what, algorithm, message_bytes(call.what, group_.size), stream.id(),
+                      call.send_counts, call.recv_counts);
+    }
     launch();
     end_ = queue.leave(stream);
   }
@@ -245,6 +250,7 @@ class P2pTransport final : public Transport {
   OperationQueue sends_;
   OperationQueue receives_;
   std::shared_ptr<Event> end_;  // of the last call, until take_end()
+  std::int64_t last_call_ = 0;  // the number of the last collective
 };
 
 }  // namespace

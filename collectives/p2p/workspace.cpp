@@ -13,6 +13,7 @@
 #include <gantry/streams/stream.hpp>
 
 #include "collectives/control/segment.hpp"
+#include "collectives/peers/line_order.hpp"
 #include "collectives/peers/probe.hpp"
 #include "collectives/peers/reach.hpp"
 #include "core/processes/process_stamp.hpp"
@@ -25,7 +26,7 @@ namespace gantry {
 struct Workspace::Export {
   NativeMemoryHandle handle;
   std::uint64_t start_time = 0;
-  std::uint64_t address = 0;  // of a shared_ptr<WorkspaceMemory>, for ranks of the same process
+  std::uint64_t number = 0;  // of the WorkspaceMemory, for ranks of the same process
   std::int32_t pid = 0;
   std::int32_t device = 0;
   char uuid[64] = {};
@@ -33,11 +34,10 @@ struct Workspace::Export {
 
 namespace {
 
-// True if this process's `device` and the device with `uuid` are the same or have an NVLink.
+// False if the device with `uuid` is hidden from this process.
 bool link_keeps_ll128_order(int device, std::string_view uuid) {
   for (int i = 0; i < device_count(); ++i) {
-    if (device_properties(Device::cuda(i)).uuid == uuid)
-      return driver().has_peer_atomics(device, i);
+    if (device_properties(Device::cuda(i)).uuid == uuid) return keeps_line_order(device, i);
   }
   return false;
 }
@@ -104,7 +104,7 @@ std::string Workspace::make_own(int device, std::size_t bytes) {
   exported.handle = driver().export_memory(data);
   exported.pid = this_process().pid;
   exported.start_time = this_process().start_time;
-  exported.address = reinterpret_cast<std::uintptr_t>(&memory_[mine_]);
+  exported.number = memory_[mine_]->number();
   exported.device = device;
   const std::string& uuid = device_properties(Device::cuda(device)).uuid;
   uuid.copy(exported.uuid, sizeof exported.uuid - 1);
@@ -214,8 +214,12 @@ std::shared_ptr<WorkspaceMemory> Workspace::open(const Export& exported, int pee
         "a communicator needs peer access between its devices, but cuda:{} cannot reach cuda:{}",
         device, exported.device));
   }
-  return *reinterpret_cast<const std::shared_ptr<WorkspaceMemory>*>(
-      static_cast<std::uintptr_t>(exported.address));
+  std::shared_ptr<WorkspaceMemory> memory = WorkspaceMemory::find(exported.number);
+  if (memory == nullptr) {
+    throw PeerLostError(
+        fmt::format("rank {} gave up while the ranks opened each other's workspaces", peer), peer);
+  }
+  return memory;
 }
 
 std::byte* Workspace::of(int rank) const { return memory_[static_cast<std::size_t>(rank)]->data(); }

@@ -4,6 +4,8 @@
 
 #include <algorithm>
 #include <exception>
+#include <map>
+#include <mutex>
 #include <utility>
 
 #include <gantry/core/log.hpp>
@@ -14,9 +16,38 @@
 
 namespace gantry {
 
+namespace {
+
+// The process's own memory by number. A rank hands its number to the other ranks of the process,
+// and may be gone when they look.
+struct OwnMemory {
+  std::mutex mutex;
+  std::map<std::uint64_t, std::weak_ptr<WorkspaceMemory>> by_number;
+  std::uint64_t last_number = 0;
+
+  static OwnMemory& instance() {
+    static auto* const own = new OwnMemory;  // memory may be freed at the end of the process
+    return *own;
+  }
+};
+
+}  // namespace
+
 std::shared_ptr<WorkspaceMemory> WorkspaceMemory::own(int device, std::byte* data,
                                                       std::size_t bytes) {
-  return std::shared_ptr<WorkspaceMemory>(new WorkspaceMemory(device, data, bytes, true));
+  const std::shared_ptr<WorkspaceMemory> memory(new WorkspaceMemory(device, data, bytes, true));
+  OwnMemory& own = OwnMemory::instance();
+  const std::lock_guard lock(own.mutex);
+  own.by_number.emplace(own.last_number + 1, memory);
+  memory->number_ = ++own.last_number;
+  return memory;
+}
+
+std::shared_ptr<WorkspaceMemory> WorkspaceMemory::find(std::uint64_t number) {
+  OwnMemory& own = OwnMemory::instance();
+  const std::lock_guard lock(own.mutex);
+  const auto found = own.by_number.find(number);
+  return found == own.by_number.end() ? nullptr : found->second.lock();
 }
 
 std::shared_ptr<WorkspaceMemory> WorkspaceMemory::opened(int device, std::byte* data) {
@@ -24,6 +55,11 @@ std::shared_ptr<WorkspaceMemory> WorkspaceMemory::opened(int device, std::byte* 
 }
 
 WorkspaceMemory::~WorkspaceMemory() {
+  if (number_ != 0) {
+    OwnMemory& own = OwnMemory::instance();
+    const std::lock_guard lock(own.mutex);
+    own.by_number.erase(number_);
+  }
   try {
     if (is_own_) {
       driver().deallocate(device_, data_);

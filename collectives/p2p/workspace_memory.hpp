@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <functional>
 #include <memory>
 
@@ -17,6 +18,8 @@ class WorkspaceMemory {
   static std::shared_ptr<WorkspaceMemory> own(int device, std::byte* data, std::size_t bytes);
   // Memory of another process, which the destructor closes.
   static std::shared_ptr<WorkspaceMemory> opened(int device, std::byte* data);
+  // The memory of this process with this number; null once it is freed.
+  static std::shared_ptr<WorkspaceMemory> find(std::uint64_t number);
   WorkspaceMemory(const WorkspaceMemory&) = delete;
   WorkspaceMemory& operator=(const WorkspaceMemory&) = delete;
   ~WorkspaceMemory();
@@ -25,6 +28,8 @@ class WorkspaceMemory {
   [[nodiscard]] std::byte* data() const { return data_; }
   [[nodiscard]] std::size_t bytes() const { return bytes_; }
   [[nodiscard]] bool is_own() const { return is_own_; }
+  // Names the memory to other ranks of the process; 0 for memory of another process.
+  [[nodiscard]] std::uint64_t number() const { return number_; }
 
  private:
   WorkspaceMemory(int device, std::byte* data, std::size_t bytes, bool is_own)
@@ -34,6 +39,7 @@ class WorkspaceMemory {
   std::byte* data_;
   std::size_t bytes_;
   bool is_own_;
+  std::uint64_t number_ = 0;
 };
 
 // Memory of this process whose workspaces have ended: see Notes [Closing before freeing] and

@@ -21,6 +21,7 @@
 
 #include "collectives/peers/cache.hpp"
 #include "device/sync_debug_driver.hpp"
+#include "kernels/op_scope.hpp"
 #include "kernels/peers/nary.hpp"
 
 namespace gantry {
@@ -159,6 +160,7 @@ class Probe {
   }
 
   void write_to(int to) {
+    const kernels::OpScope scope("probe_peer");
     auto* at = static_cast<std::byte*>(memory_[as_index(to)]);
     const std::byte* from =
         static_cast<const std::byte*>(source_.data()) + kShift * as_index(rank_);

@@ -3,10 +3,8 @@
 #include <algorithm>
 #include <array>
 #include <atomic>
-#include <optional>
 
 #include <gantry/device/peer.hpp>
-#include <gantry/streams/event.hpp>
 
 #include "streams/graphs/capture.hpp"
 
@@ -44,12 +42,6 @@ bool are_open_to_peers(std::span<const Tensor> tensors) {
       tensors, [](const Tensor& tensor) { return tensor.storage().is_peer_accessible(); });
 }
 
-void add_stream(std::vector<Stream>& streams, const Stream& stream) {
-  if (std::find(streams.begin(), streams.end(), stream) == streams.end()) {
-    streams.push_back(stream);
-  }
-}
-
 std::vector<Stream> current_streams(std::span<const Tensor> tensors) {
   std::vector<Stream> streams;
   streams.reserve(tensors.size());
@@ -57,30 +49,11 @@ std::vector<Stream> current_streams(std::span<const Tensor> tensors) {
   return streams;
 }
 
-void order_behind(const Stream& root, std::span<const Stream> others) {
-  for (const Stream& other : others) root.wait(other);
-}
-
-void release_behind(std::span<const Stream> others, const Stream& root) {
-  std::optional<Event> reached;
-  for (const Stream& other : others) {
-    if (other == root) continue;
-    if (!reached) reached = root.record();
-    other.wait(*reached);
-  }
-}
-
 void join_capture(const Stream& root, std::span<const Tensor> tensors) {
   if (is_captured(root.native())) return;
   for (const Stream& stream : current_streams(tensors)) {
     if (is_captured(stream.native())) return root.wait(stream);
   }
-}
-
-void order_all(std::span<const Stream> streams) {
-  if (streams.empty()) return;
-  order_behind(streams.front(), streams.subspan(1));
-  release_behind(streams.subspan(1), streams.front());
 }
 
 }  // namespace gantry

@@ -1,6 +1,7 @@
 #include "collectives/protocol/launch.hpp"
 
 #include <algorithm>
+#include <utility>
 
 #include "kernels/dispatch.hpp"
 
@@ -9,63 +10,69 @@ namespace {
 
 // The communicator enters the operands of the whole operation.
 constexpr const char* kKernel = "collective";
-constexpr auto kWaits = ::gantry::sim::KernelWaits::for_peers;
+
+// Enqueues the kernel of a Plan: `simulated` with the arguments, or gpu(stream handle).
+template <class Plan, class Simulated, class Gpu>
+void enqueue(const Stream& stream, Simulated simulated, Gpu gpu) {
+  using Waits = ::gantry::sim::KernelWaits;
+  // Note [Waiting kernels]
+  constexpr Waits kWaits = Plan::kWaitsForPeers ? Waits::for_peers : Waits::never;
+  kernels::submit(kKernel, kernels::Target::on(stream), {}, std::move(simulated), std::move(gpu),
+                  kWaits);
+}
 
 }  // namespace
 
 void launch_one_shot(const OneShot& plan, int blocks, const Stream& stream) {
-  kernels::submit(
-      kKernel, kernels::Target::on(stream), {}, [plan, blocks] { sim::one_shot(plan, blocks); },
-      [&](void* handle) { cuda::one_shot(handle, plan, blocks); }, kWaits);
+  enqueue<OneShot>(
+      stream, [plan, blocks] { sim::one_shot(plan, blocks); },
+      [&](void* handle) { cuda::one_shot(handle, plan, blocks); });
 }
 
 void launch_ll(const LlOneShot& plan, int blocks, const Stream& stream) {
-  kernels::submit(
-      kKernel, kernels::Target::on(stream), {}, [plan, blocks] { sim::ll(plan, blocks); },
-      [&](void* handle) { cuda::ll(handle, plan, blocks); }, kWaits);
+  enqueue<LlOneShot>(
+      stream, [plan, blocks] { sim::ll(plan, blocks); },
+      [&](void* handle) { cuda::ll(handle, plan, blocks); });
 }
 
 void launch_ll128(const LlOneShot& plan, int blocks, const Stream& stream) {
-  kernels::submit(
-      kKernel, kernels::Target::on(stream), {}, [plan, blocks] { sim::ll128(plan, blocks); },
-      [&](void* handle) { cuda::ll128(handle, plan, blocks); }, kWaits);
+  enqueue<LlOneShot>(
+      stream, [plan, blocks] { sim::ll128(plan, blocks); },
+      [&](void* handle) { cuda::ll128(handle, plan, blocks); });
 }
 
 void launch_ll128_two_shot(const Ll128TwoShot& plan, int blocks, const Stream& stream) {
-  kernels::submit(
-      kKernel, kernels::Target::on(stream), {},
-      [plan, blocks] { sim::ll128_two_shot(plan, blocks); },
-      [&](void* handle) { cuda::ll128_two_shot(handle, plan, blocks); }, kWaits);
+  enqueue<Ll128TwoShot>(
+      stream, [plan, blocks] { sim::ll128_two_shot(plan, blocks); },
+      [&](void* handle) { cuda::ll128_two_shot(handle, plan, blocks); });
 }
 
 void launch_two_shot(const TwoShot& plan, int blocks, const Stream& stream) {
-  kernels::submit(
-      kKernel, kernels::Target::on(stream), {}, [plan, blocks] { sim::two_shot(plan, blocks); },
-      [&](void* handle) { cuda::two_shot(handle, plan, blocks); }, kWaits);
+  enqueue<TwoShot>(
+      stream, [plan, blocks] { sim::two_shot(plan, blocks); },
+      [&](void* handle) { cuda::two_shot(handle, plan, blocks); });
 }
 
 void launch_ring(const Ring& plan, int blocks, const Stream& stream) {
-  kernels::submit(
-      kKernel, kernels::Target::on(stream), {}, [plan, blocks] { sim::ring(plan, blocks); },
-      [&](void* handle) { cuda::ring(handle, plan, blocks); }, kWaits);
+  enqueue<Ring>(
+      stream, [plan, blocks] { sim::ring(plan, blocks); },
+      [&](void* handle) { cuda::ring(handle, plan, blocks); });
 }
 
 void launch_zero_copy(const ZeroCopy& plan, int blocks, const Stream& stream) {
-  kernels::submit(
-      kKernel, kernels::Target::on(stream), {}, [plan, blocks] { sim::zero_copy(plan, blocks); },
-      [&](void* handle) { cuda::zero_copy(handle, plan, blocks); }, kWaits);
+  enqueue<ZeroCopy>(
+      stream, [plan, blocks] { sim::zero_copy(plan, blocks); },
+      [&](void* handle) { cuda::zero_copy(handle, plan, blocks); });
 }
 
 void launch_send(const Message& plan, const Stream& stream) {
-  kernels::submit(
-      kKernel, kernels::Target::on(stream), {}, [plan] { sim::send(plan); },
-      [&](void* handle) { cuda::send(handle, plan); }, kWaits);
+  enqueue<Message>(
+      stream, [plan] { sim::send(plan); }, [&](void* handle) { cuda::send(handle, plan); });
 }
 
 void launch_receive(const Message& plan, const Stream& stream) {
-  kernels::submit(
-      kKernel, kernels::Target::on(stream), {}, [plan] { sim::receive(plan); },
-      [&](void* handle) { cuda::receive(handle, plan); }, kWaits);
+  enqueue<Message>(
+      stream, [plan] { sim::receive(plan); }, [&](void* handle) { cuda::receive(handle, plan); });
 }
 
 namespace {
@@ -83,8 +90,8 @@ void launch_list(void* handle, const MessagePlan& plan) {
 }  // namespace
 
 void launch_messages(const MessagePlan& plan, const Stream& stream) {
-  kernels::submit(
-      kKernel, kernels::Target::on(stream), {}, [plan] { sim::messages(plan); },
+  enqueue<MessagePlan>(
+      stream, [plan] { sim::messages(plan); },
       [&](void* handle) {
         if (plan.messages.size() <= kFewMessages) {
           launch_list<kFewMessages>(handle, plan);
@@ -95,15 +102,15 @@ void launch_messages(const MessagePlan& plan, const Stream& stream) {
 }
 
 void launch_progress_report(const ProgressReport& plan, const Stream& stream) {
-  kernels::submit(
-      kKernel, kernels::Target::on(stream), {}, [plan] { sim::report_progress(plan); },
+  enqueue<ProgressReport>(
+      stream, [plan] { sim::report_progress(plan); },
       [&](void* handle) { cuda::report_progress(handle, plan); });
 }
 
 void launch_peer_signal(const PeerSignal& plan, const Stream& stream) {
-  kernels::submit(
-      kKernel, kernels::Target::on(stream), {}, [plan] { sim::peer_signal(plan); },
-      [&](void* handle) { cuda::peer_signal(handle, plan); }, kWaits);
+  enqueue<PeerSignal>(
+      stream, [plan] { sim::peer_signal(plan); },
+      [&](void* handle) { cuda::peer_signal(handle, plan); });
 }
 
 void preload() {

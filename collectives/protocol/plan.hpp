@@ -20,9 +20,17 @@ struct Group {
   std::int32_t rank = 0;
   std::int32_t size = 1;
   bool has_graphs = false;  // see Note [Operations that overlap]
+  // The operation is a further transfer of the one before it, and does nothing if that one reported
+  // a mismatch: see Note [Lists]. It then takes no epoch.
+  bool continues = false;
   Layout layout;
   std::byte* workspaces[kMaxRanks] = {};  // addresses on this rank's device
 };
+
+// Note [Waiting kernels]
+// Every plan says by kWaitsForPeers whether its kernel waits for kernels of other ranks. A launch
+// of a plan without it does not compile. Simulated devices block the launching thread, or order
+// tasks, by it: one thread may launch the kernels of several ranks.
 
 // Sets of ranks, one bit each.
 GANTRY_HD constexpr bool has(std::uint32_t ranks, int rank) { return (ranks >> rank & 1) != 0; }
@@ -43,6 +51,7 @@ struct ReducePlan {
 // receive slice of p has receive_bytes[p]. It is copied to out[receive_offset[p]); or, if elements
 // are reduced, all receive slices have one size and are reduced in rank order to out[0).
 struct OneShot {
+  static constexpr bool kWaitsForPeers = true;
   Group group;
   std::uint64_t call = 0;
   ReducePlan how;
@@ -68,6 +77,7 @@ struct OneShot {
 // The members that every thread needs come first. Kernel arguments arrive by the cache line, and
 // each line costs as much as a third of a small operation.
 struct LlOneShot {
+  static constexpr bool kWaitsForPeers = true;
   const std::byte* in = nullptr;
   std::byte* out = nullptr;
   std::int32_t bytes = 0;
@@ -84,6 +94,7 @@ struct LlOneShot {
 // A two-shot on one array of `bytes`: senders stage the array, every reducer makes its slice of the
 // result, and receivers copy all slices. With one sender the slice is a copy.
 struct TwoShot {
+  static constexpr bool kWaitsForPeers = true;
   Group group;
   std::uint64_t call = 0;
   std::uint32_t digest = 0;
@@ -103,6 +114,7 @@ struct TwoShot {
 
 // A small two-shot, by LL128.
 struct Ll128TwoShot {
+  static constexpr bool kWaitsForPeers = true;
   const std::byte* in = nullptr;
   std::byte* out = nullptr;
   std::int32_t bytes = 0;
@@ -119,6 +131,7 @@ struct Ll128TwoShot {
 
 // A reduce or broadcast of `bytes` in which every rank forwards to the next one.
 struct Ring {
+  static constexpr bool kWaitsForPeers = true;
   Group group;
   std::uint64_t call = 0;
   std::uint32_t digest = 0;
@@ -140,6 +153,7 @@ struct Ring {
 // `inputs` arrays to the arrays of `targets`, and then waits for all ranks at a barrier. Copy
 // engines may move data between the kernels of one operation.
 struct ZeroCopy {
+  static constexpr bool kWaitsForPeers = true;
   Group group;
   std::uint64_t call = 0;
   std::uint32_t digest = 0;
@@ -156,6 +170,7 @@ struct ZeroCopy {
 
 // One side of a message between two ranks, by slots of the receiver's connection.
 struct Message {
+  static constexpr bool kWaitsForPeers = true;
   Group group;
   std::uint64_t call = 0;
   std::uint32_t digest = 0;
@@ -188,6 +203,7 @@ static_assert(sizeof(MessageList<kMostMessages>) < 32'764);  // a kernel's argum
 
 // A MessageList of any size, on the host.
 struct MessagePlan {
+  static constexpr bool kWaitsForPeers = true;
   Group group;
   std::int32_t sends = 0;
   std::vector<GroupedMessage> messages;
@@ -196,6 +212,7 @@ struct MessagePlan {
 // A signal between two ranks through a word of a signal pad: see Window. It waits until the word is
 // `awaited`, 0 to send or 1 to receive, and then writes the other value.
 struct PeerSignal {
+  static constexpr bool kWaitsForPeers = true;
   std::uint64_t* word = nullptr;
   DeviceWords* words = nullptr;  // of this rank
   std::uint64_t call = 0;        // in the report of an abort
@@ -206,6 +223,7 @@ struct PeerSignal {
 
 // A report to the host that a call begins or has ended, for kernels that do not report themselves.
 struct ProgressReport {
+  static constexpr bool kWaitsForPeers = false;
   std::uint64_t* started = nullptr;  // of DeviceWords
   std::uint64_t* finished = nullptr;
   std::uint64_t* runs = nullptr;  // in device memory: the runs begun, as graphs repeat calls

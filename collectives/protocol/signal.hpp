@@ -5,8 +5,8 @@
 
 #include <gantry/core/macros.hpp>
 
-#include "collectives/protocol/code_size.hpp"
 #include "collectives/protocol/plan.hpp"
+#include "core/code_size.hpp"
 
 namespace gantry::protocol {
 
@@ -31,7 +31,8 @@ namespace gantry::protocol {
 //   note_reported() has_reported()   sets, tells: this thread reported the operation to the host
 //   publish(word, value)     a store to host memory; publish_last(…): after all before it
 //   claim(word)              true for the one thread of the device that changes it from 0
-//   count_own(word)          adds 1 to a word in this rank's memory, returns its old value
+//   count_own(word)          adds 1 to a word in this rank's memory, returns its old value. Costs
+//                            nothing if the value is not used
 //   from_leader(value)       the leader's value, to all threads
 //   pause(spins)             between polls
 //   copy(n, most, run)       all of run(0) … run(n - 1), each a Run of at most `most` bytes
@@ -129,11 +130,41 @@ GANTRY_HD void report_fault(Block& block, DeviceWords* words, Outcome outcome, i
   block.publish_last(&words->fault, fault_word(fault, epoch));
 }
 
+// Note [Operations that overlap]
+// Kernels of one rank's operations run one after the other. Their operation queue orders calls, and
+// also the calls within one graph. It cannot order the replay of a graph with other work: the
+// library does not see the launch. Two concurrent operations would use the same epoch, and read
+// each other's data. Once a group has calls in graphs, a block therefore begins with an atomic
+// increment in this rank's memory. If the previous operation has not ended there, the block reports
+// the overlap and touches nothing. The host then breaks the group, which ends the other blocks.
+//
+// A call that was enqueued before the group's first capture does not check, since the round trip to
+// memory would cost latency. Such a call may run once a graph does. It counts itself without
+// waiting for the result. The operation that checks compares that count at its end, and before it
+// reports another fault: its peers may have met the other operation in its place.
+
+// True if another operation of the rank has begun since this one began.
+template <class Block>
+GANTRY_HD bool is_overlapped(Block& block, const Group& group, std::uint32_t epoch) {
+  const SignalPad& pad = pad_of(group, group.rank);
+  const int index = block.index();
+  if (block.own(&pad.begun[index]) == epoch + 1) return true;
+  return group.has_graphs &&
+         block.own(&pad.unchecked[index]) != block.own(&pad.unchecked_before[index]);
+}
+
 // Reports the fault of an operation that has no result; other threads may report the same.
 template <class Block>
 GANTRY_NOINLINE GANTRY_HD void fail(Block block, const Group& group, Outcome outcome, int peer,
                                     std::uint64_t call, std::uint32_t epoch) {
   if (outcome == Outcome::stopped) return;
+  if (is_overlapped(block, group, epoch)) {
+    outcome = Outcome::overlaps;
+    peer = group.rank;
+  }
+  if (outcome == Outcome::mismatch) {
+    block.set_own(&pad_of(group, group.rank).mismatched[block.index()], epoch);
+  }
   report_progress(block, group, call, epoch);
   report_fault(block, group.words, outcome, peer, call, epoch);
 }
@@ -144,7 +175,8 @@ GANTRY_NOINLINE GANTRY_HD Outcome check_abort(Block block, const Group& group, s
                                               std::uint32_t epoch) {
   report_progress(block, group, call, epoch);
   if (block.is_stopped()) return Outcome::stopped;
-  return block.is_aborted(group.words) ? Outcome::aborted : Outcome::done;
+  if (block.is_aborted(group.words)) return Outcome::aborted;
+  return is_overlapped(block, group, epoch) ? Outcome::overlaps : Outcome::done;
 }
 
 // As check_abort(), and checks the entry of block 0 of `peer`; mismatch if it entered another call.
@@ -203,14 +235,6 @@ GANTRY_HD Outcome wait_chunk(Block& block, const Group& group, int peer, const s
   }
 }
 
-// Note [Operations that overlap]
-// Kernels of one rank's operations run one after the other. Their operation queue orders calls, and
-// also the calls within one graph. It cannot order the replay of a graph with other work: the
-// library does not see the launch. Two concurrent operations would use the same epoch, and read
-// each other's data. Once a group has calls in graphs, a block therefore begins with an atomic
-// increment in this rank's memory. If the previous operation has not ended there, the block reports
-// the overlap and touches nothing. The host then breaks the group, which ends the other blocks.
-
 // The epoch of the operation that is running, or of the next one.
 template <class Block>
 GANTRY_HD std::uint32_t current(Block& block, const Group& group) {
@@ -227,21 +251,40 @@ GANTRY_NOINLINE GANTRY_HD void report_overlap(Block block, const Group& group, s
   report_fault(block, group.words, Outcome::overlaps, group.rank, call, epoch);
 }
 
-// Begins this block's part of an operation and sets `epoch`. Returns false, with the fault
-// reported, if another operation of the rank is running.
+// True if a block of the operation before `epoch` found a mismatch. The same for all threads.
+template <class Block>
+GANTRY_NOINLINE GANTRY_HD bool follows_mismatch(Block block, const Group& group,
+                                                std::uint32_t epoch) {
+  bool found = false;
+  block.for_each(kMaxBlocks, [&](std::int64_t i) {
+    found = found || block.own(&pad_of(group, group.rank).mismatched[i]) == epoch - 1;
+  });
+  return block.any(found);
+}
+
+// Begins this block's part of an operation and sets `epoch`. Returns false if there is none:
+// another operation of the rank is running, which is reported, or the operation continues one that
+// reported a mismatch.
 template <class Block>
 GANTRY_HD bool begin(Block& block, const Group& group, std::uint64_t call, std::uint32_t& epoch) {
   epoch = current(block, group);
-  std::uint32_t* const begun = &pad_of(group, group.rank).begun[block.index()];
+  if (group.continues && follows_mismatch(block, group, epoch)) return false;
+  SignalPad& pad = pad_of(group, group.rank);
+  const int index = block.index();
   if (!group.has_graphs) {
-    if (block.is_leader()) block.set_own(begun, epoch);
+    if (block.is_leader()) {
+      block.set_own(&pad.begun[index], epoch);
+      (void)block.count_own(&pad.unchecked[index]);
+    }
     return true;
   }
   // Inline, because the code of a function would be fetched first. All threads take the leader's
   // epoch: theirs may be from before or after the end of another operation.
   std::uint64_t number = 0;
   if (block.is_leader()) {
-    number = block.count_own(begun) + 1;
+    const std::uint32_t unchecked = block.own(&pad.unchecked[index]);
+    number = block.count_own(&pad.begun[index]) + 1;
+    block.set_own(&pad.unchecked_before[index], unchecked);
     if (number != epoch) number |= kOverlaps;
   }
   number = block.from_leader(number);
@@ -265,6 +308,9 @@ GANTRY_HD void end(Block& block, const Group& group, std::uint64_t call, std::ui
     if (i > 0) block.set_own(&pad.begun[at], epoch);
     block.set_own(&pad.ended[at], epoch);
   });
+  if (group.has_graphs && block.is_leader() && is_overlapped(block, group, epoch)) {
+    report_overlap(block, group, call, epoch);
+  }
   if (!reported || !block.is_leader()) return;
   block.fence();
   GANTRY_ROLLED

@@ -4,13 +4,19 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <unistd.h>
+
 #include <algorithm>
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
 #include <random>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "launcher/failures/error_note.hpp"
+#include "tests/support/temporary_folder.hpp"
 
 namespace gantry {
 namespace {
@@ -126,6 +132,28 @@ TEST(FailureNoteTest, AnyBytesAreRead) {
   const ErrorNote broken = parse_error_note("{\"kind\": \"peer_lost\", \"message\": \"a \xff b\"}");
   EXPECT_EQ(broken.cause, FailureCause::peer_lost);
   EXPECT_EQ(broken.message, "a \xEF\xBF\xBD b");
+}
+
+TEST(FailureNoteTest, NoFileOfAnotherUserIsWrittenOrRemoved) {
+  const testing::TemporaryFolder folder;
+  const std::string note = folder / "rank0.error";
+  std::ofstream(folder / "precious") << "precious";
+  std::filesystem::create_symlink("precious", note);
+  setenv("GANTRY_ERROR_FILE", note.c_str(), 1);
+  const FailureNote failure{.kind = FailureKind::error, .message = "out of memory", .ranks = {}};
+  if (lchown(note.c_str(), 12345, gid_t(-1)) == 0) {
+    report_to_launcher(failure);
+    EXPECT_EQ(testing::content_of(folder / "precious"), "precious");
+  }
+  // Its own link does what the user wants.
+  std::filesystem::remove(note);
+  std::filesystem::create_symlink("precious", note);
+  report_to_launcher(failure);
+  EXPECT_EQ(parse_error_note(testing::content_of(folder / "precious")).message, "out of memory");
+  withdraw_note();
+  EXPECT_FALSE(std::filesystem::exists(note));
+  EXPECT_TRUE(std::filesystem::exists(folder / "precious"));
+  unsetenv("GANTRY_ERROR_FILE");
 }
 
 TEST(FailureNoteTest, TheFormOfTorchDistributedIsRead) {

@@ -6,13 +6,15 @@
 #include <net/if.h>
 #include <netdb.h>
 #include <netinet/in.h>
-#include <sys/random.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
+#include <algorithm>
 #include <array>
-#include <cerrno>
-#include <cstring>
+#include <cstddef>
+#include <initializer_list>
+#include <iterator>
 #include <sstream>
 #include <string_view>
 
@@ -20,23 +22,18 @@
 #include <gantry/core/error.hpp>
 
 #include "collectives/peers/process.hpp"
+#include "core/authentication/keys.hpp"
 
 namespace gantry {
 
 namespace {
 
 std::string random_cookie() {
-  std::array<unsigned char, 16> bytes{};
-  if (getrandom(bytes.data(), bytes.size(), 0) != static_cast<ssize_t>(bytes.size())) {
-    throw Error(fmt::format("host links: no random numbers: {}", std::strerror(errno)));
-  }
-  return fmt::format("{:02x}", fmt::join(bytes, ""));
-}
-
-std::string this_machine() {
-  struct stat status {};
-  const bool known = ::stat("/proc/self/ns/net", &status) == 0;
-  return fmt::format("{}:{}", boot_id(), known ? status.st_ino : 0);
+  std::array<std::byte, 16> bytes{};
+  fill_with_random_bytes(bytes);
+  std::string text;
+  for (const std::byte byte : bytes) text += fmt::format("{:02x}", byte);
+  return text;
 }
 
 // Machine-local bridges have the same address on every machine.
@@ -63,9 +60,9 @@ bool is_wanted(const ifaddrs& entry, const std::string& wanted) {
   return false;
 }
 
-// Returns this machine's addresses in the order in which peers should try them.
-std::vector<std::string> own_hosts() {
-  const std::string wanted = env::get("GANTRY_HOST_INTERFACE").value_or("");
+// Returns this machine's addresses in the order in which peers should try them. `wanted` names
+// interfaces; empty: all.
+std::vector<std::string> own_hosts(const std::string& wanted) {
   ifaddrs* list = nullptr;
   if (getifaddrs(&list) != 0) return {};
   std::vector<std::string> likely, unlikely;
@@ -85,7 +82,60 @@ std::vector<std::string> own_hosts() {
   return likely;
 }
 
+bool is_loopback(std::string_view host) { return host.starts_with("127.") || host == "::1"; }
+
+Socket listen_at_host(std::string_view host, int& port) {
+  SocketAddress address{.kind = SocketAddress::Kind::tcp, .name = std::string(host), .port = port};
+  Socket listener = listen_at(address);
+  port = address.port;
+  return listener;
+}
+
+// Listens at the first of `hosts` that this machine has, and returns it.
+std::string_view listen_at_first(std::initializer_list<std::string_view> hosts, Socket& listener,
+                                 int& port) {
+  for (const std::string_view host : hosts) {
+    try {
+      listener = listen_at_host(host, port);
+      return host;
+    } catch (const Error&) {
+      if (host == hosts.end()[-1]) throw;
+    }
+  }
+  return {};
+}
+
+// Listens at one port of all `hosts`.
+std::vector<Socket> listen_at_hosts(const std::vector<std::string>& hosts, int& port) {
+  // The port that the system picks for the first host may be in use at another one.
+  constexpr int kTries = 16;
+  for (int tries = 1;; ++tries) {
+    std::vector<Socket> listeners;
+    port = 0;
+    try {
+      for (const std::string& host : hosts) listeners.push_back(listen_at_host(host, port));
+      return listeners;
+    } catch (const Error&) {
+      if (tries == kTries) throw;
+    }
+  }
+}
+
 }  // namespace
+
+std::string this_machine() {
+  struct stat status {};
+  const bool known = ::stat("/proc/self/ns/net", &status) == 0;
+  return fmt::format("{}:{}", boot_id(), known ? status.st_ino : 0);
+}
+
+std::string this_machine_and_user() {
+  struct stat status {};
+  const bool known = ::stat("/proc/self/ns/user", &status) == 0;
+  return fmt::format("{}:{}:{}", this_machine(), known ? status.st_ino : 0, geteuid());
+}
+
+bool is_unix_socket(std::string_view host) { return host.starts_with('@'); }
 
 std::string RankAddress::str() const {
   return fmt::format("{} {} {} {}", cookie, machine, port, fmt::join(hosts, " "));
@@ -101,26 +151,43 @@ RankAddress RankAddress::parse(const std::string& text) {
 
 std::vector<std::string> RankAddress::hosts_from(const std::string& other_machine) const {
   std::vector<std::string> result;
-  if (machine == other_machine) result = {"127.0.0.1", "::1"};
-  result.insert(result.end(), hosts.begin(), hosts.end());
+  std::copy_if(hosts.begin(), hosts.end(), std::back_inserter(result),
+               [&](const auto& host) { return machine == other_machine || !is_loopback(host); });
   return result;
 }
 
-Socket listen_anywhere(RankAddress& address) {
+std::vector<Socket> listen_for_ranks(RankAddress& address, Neighbourhood where) {
   address.machine = this_machine();
   address.cookie = random_cookie();
-  address.hosts = own_hosts();
-  for (const char* host : {"::", "0.0.0.0"}) {
-    SocketAddress any{.kind = SocketAddress::Kind::tcp, .name = host, .port = 0};
-    try {
-      Socket listener = listen_at(any);
-      address.port = any.port;
-      return listener;
-    } catch (const Error&) {
-      if (std::string_view(host) == "0.0.0.0") throw;  // A machine without IPv6 is fine.
+  address.port = 0;
+  const std::string interfaces = env::get("GANTRY_HOST_INTERFACE").value_or("");
+  std::vector<Socket> listeners;
+  if (where == Neighbourhood::one_user) {
+    SocketAddress local{.kind = SocketAddress::Kind::unix_abstract,
+                        .name = "gantry-link-" + random_cookie(),
+                        .port = 0};
+    listeners.push_back(listen_at(local));
+    address.hosts = {"@" + local.name};
+  } else if (where == Neighbourhood::one_machine) {
+    const auto host = listen_at_first({"127.0.0.1", "::1"}, listeners.emplace_back(), address.port);
+    address.hosts = {std::string(host)};
+  } else if (!interfaces.empty()) {
+    address.hosts = own_hosts(interfaces);
+    if (address.hosts.empty()) {
+      throw Error(fmt::format(
+          "GANTRY_HOST_INTERFACE: expected a network interface that is up, but got '{}'",
+          interfaces));
     }
+    listeners = listen_at_hosts(address.hosts, address.port);
+  } else {
+    // A machine without IPv6 is fine.
+    const auto any = listen_at_first({"::", "0.0.0.0"}, listeners.emplace_back(), address.port);
+    address.hosts = any == "::" ? std::vector<std::string>{"127.0.0.1", "::1"}
+                                : std::vector<std::string>{"127.0.0.1"};
+    const std::vector<std::string> others = own_hosts({});
+    address.hosts.insert(address.hosts.end(), others.begin(), others.end());
   }
-  return {};
+  return listeners;
 }
 
 }  // namespace gantry

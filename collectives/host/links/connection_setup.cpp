@@ -28,7 +28,8 @@ std::unique_ptr<Connections> connect_group(Bootstrap& bootstrap, const LinkGroup
   std::string failure;
   LinkDescriptors descriptors;
   try {
-    descriptors = open_descriptors(mine);
+    if (group.where != Neighbourhood::one_user) require_message_tags("host links");
+    descriptors = open_descriptors(mine, group.where);
   } catch (const Error& error) {
     failure = error.what();
   }

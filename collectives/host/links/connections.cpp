@@ -14,6 +14,7 @@
 
 #include <gantry/core/error.hpp>
 
+#include "collectives/host/links/link_error.hpp"
 #include "core/processes/background_thread.hpp"
 #include "core/processes/descriptor_limit.hpp"
 
@@ -27,7 +28,9 @@ constexpr auto kRetry = std::chrono::milliseconds(10);
 constexpr auto kDialTimeout = std::chrono::seconds(4);
 // For a rank that has no descriptor for the connections of other ranks; the program may close some.
 constexpr auto kDeafTimeout = std::chrono::seconds(30);
-constexpr std::size_t kFixedDescriptors = 2;  // in the list for poll()
+// Accepted connections without a greeting, beside two for each rank.
+constexpr std::size_t kSpareGuests = 64;
+constexpr int kMostAccepts = 256;  // in one turn
 // In groups of this size all ranks are neighbours.
 constexpr int kSmallGroup = 16;
 
@@ -62,11 +65,11 @@ void clear(const Socket& event) noexcept {
 
 }  // namespace
 
-LinkDescriptors open_descriptors(RankAddress& address) {
+LinkDescriptors open_descriptors(RankAddress& address, Neighbourhood where) {
   LinkDescriptors result;
   result.wake = make_eventfd();
   result.news = make_eventfd();
-  result.listener = listen_anywhere(address);
+  result.listeners = listen_for_ranks(address, where);
   return result;
 }
 
@@ -74,8 +77,9 @@ Connections::Connections(const LinkGroup& group, std::vector<std::string> addres
                          LinkDescriptors descriptors)
     : group_(group),
       addresses_(std::move(addresses)),
-      cookie_(RankAddress::parse(addresses_[0]).cookie),
+      key_(group_key(group.key, addresses_)),
       machine_(RankAddress::parse(addresses_[static_cast<std::size_t>(group.rank)]).machine),
+      is_unix_(group.where == Neighbourhood::one_user),
       neighbours_(neighbours_of(group.rank, group.size)),
       descriptors_(std::move(descriptors)),
       owner_(getpid()),
@@ -134,11 +138,13 @@ void Connections::request(int rank) {
   signal(descriptors_.wake);
 }
 
-std::vector<std::pair<int, Socket>> Connections::take_data() {
+std::vector<NewData> Connections::take_data() {
   const std::lock_guard lock(mutex_);
-  std::vector<std::pair<int, Socket>> taken;
+  std::vector<NewData> taken;
   for (const int rank : std::exchange(new_data_, {})) {
-    taken.emplace_back(rank, std::move(end_of(pair(rank), Purpose::data).socket));
+    End& end = end_of(pair(rank), Purpose::data);
+    NewData& made = taken.emplace_back(NewData{rank, std::move(end.socket), std::nullopt});
+    if (!is_unix_) made.tags = end.key.data_tags(end.side(), end.acceptor_nonce);
   }
   return taken;
 }
@@ -164,9 +170,10 @@ void Connections::send_last(const ControlMessage& message) noexcept {
   if (last_) return;
   last_ = message;
   for (Pair& other : pairs_) {
-    if (const Socket& control = end_of(other, Purpose::control).socket) {
+    if (const End& control = end_of(other, Purpose::control); control.socket) {
+      const LastWord word = control.key.last_word(control.side(), message);
       [[maybe_unused]] const auto sent =
-          send(control.get(), &message, sizeof message, MSG_NOSIGNAL | MSG_DONTWAIT);
+          send(control.socket.get(), &word, sizeof word, MSG_NOSIGNAL | MSG_DONTWAIT);
     }
     // A rank that waits for data detects it now rather than when this process ends.
     if (const Socket& data = end_of(other, Purpose::data).socket) shutdown(data.get(), SHUT_WR);
@@ -204,7 +211,9 @@ int Connections::prepare_poll() {
   polled_.clear();
   polled_ranks_.clear();
   polled_.push_back({descriptors_.wake.get(), POLLIN, 0});
-  polled_.push_back({is_deaf_ ? -1 : descriptors_.listener.get(), POLLIN, 0});
+  for (const Socket& listener : descriptors_.listeners) {
+    polled_.push_back({is_deaf_ ? -1 : listener.get(), POLLIN, 0});
+  }
   Clock::time_point next = Clock::time_point::max();
   if (is_deaf_) next = Clock::now() + kRetry;
   // Not all ranks: a rank of a large group has a control connection to few of them.
@@ -229,25 +238,44 @@ int Connections::prepare_poll() {
 void Connections::handle_events() {
   if (polled_[0].revents != 0) clear(descriptors_.wake);
   for (std::size_t i = 0; i < polled_ranks_.size(); ++i) {
-    if (polled_[kFixedDescriptors + i].revents != 0) read_control(polled_ranks_[i]);
+    if (polled_[fixed_descriptors() + i].revents != 0) read_control(polled_ranks_[i]);
   }
   std::erase_if(guests_, [&](Guest& guest) { return !greet(guest); });
   std::erase_if(dials_, [&](Dial& dial) { return !advance(dial); });
-  if (is_deaf_ || polled_[1].revents != 0) accept_guests();
+  const auto first = polled_.begin() + 1;
+  const auto last = first + static_cast<std::ptrdiff_t>(descriptors_.listeners.size());
+  const auto is_ready = [](const pollfd& entry) { return entry.revents != 0; };
+  if (is_deaf_ || std::any_of(first, last, is_ready)) accept_guests();
+}
+
+std::size_t Connections::most_guests() const { return 2 * pairs_.size() + kSpareGuests; }
+
+bool Connections::drop_oldest_guest() {
+  if (guests_.empty()) return false;
+  // Its greeting may lie there.
+  (void)greet(guests_.front());
+  const bool is_dropped = bool{guests_.front().socket};
+  guests_.pop_front();
+  return is_dropped;
 }
 
 void Connections::accept_guests() {
   is_deaf_ = false;
-  for (;;) {
+  std::size_t at = 0;
+  for (int accepts = 0; accepts < kMostAccepts;) {
     Socket socket(
-        accept4(descriptors_.listener.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
+        accept4(descriptors_.listeners[at].get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
     if (!socket) {
       const int error = errno;
       const bool lacks_descriptors = error == EMFILE || error == ENFILE;
       if (lacks_descriptors && make_room_for_descriptors(1)) continue;
+      if (lacks_descriptors && drop_oldest_guest()) continue;
       // The connection stays in the queue while this process has no descriptor for it.
       is_deaf_ = lacks_descriptors || error == ENOBUFS || error == ENOMEM;
-      if (!is_deaf_) return;
+      if (!is_deaf_) {
+        if (++at < descriptors_.listeners.size()) continue;
+        return;
+      }
       trouble_ = fmt::format("cannot accept a connection: {}", std::strerror(error));
       if (!deaf_since_) deaf_since_ = Clock::now();
       // The rank at the other end waits without a deadline.
@@ -257,8 +285,11 @@ void Connections::accept_guests() {
       return;
     }
     deaf_since_.reset();
+    ++accepts;
+    if (is_unix_ && !unix_peer_is_trusted(socket.get())) continue;
     Guest guest{std::move(socket), {}, Clock::now() + kHelloTimeout};
     if (greet(guest)) guests_.push_back(std::move(guest));
+    if (guests_.size() > most_guests()) (void)drop_oldest_guest();
   }
 }
 
@@ -266,31 +297,40 @@ bool Connections::greet(Guest& guest) {
   bool ended = false;
   const std::optional<Hello> hello = guest.reading.read(guest.socket, ended);
   if (!hello) return !ended && Clock::now() < guest.deadline;
-  const std::optional<Answer> answer = answer_to(*hello);
+  const ConnectionKey key(key_, *hello);
+  const std::optional<Answer> answer = answer_to(*hello, key);
   if (!answer) return false;
   const bool is_sent = send(guest.socket.get(), &*answer, sizeof *answer,
                             MSG_NOSIGNAL | MSG_DONTWAIT) == static_cast<ssize_t>(sizeof *answer);
   if (is_sent && answer->kind == Answer::Kind::welcome) {
-    install(hello->from, hello->purpose, std::move(guest.socket), false);
+    install(hello->from, hello->purpose,
+            {std::move(guest.socket), true, false, key, answer->nonce});
   }
   return false;
 }
 
 // Nothing if the connection is unauthenticated.
-std::optional<Answer> Connections::answer_to(const Hello& hello) {
+std::optional<Answer> Connections::answer_to(const Hello& hello, const ConnectionKey& key) {
   const Hello wanted;
-  const bool is_known =
-      hello.magic == wanted.magic && hello.to == group_.rank &&
-      std::equal(hello.cookie.begin(), hello.cookie.end(), cookie_.begin(), cookie_.end()) &&
-      hello.from >= 0 && hello.from < group_.size && hello.from != group_.rank &&
-      (hello.purpose == Purpose::data || hello.purpose == Purpose::control);
-  if (!is_known) return std::nullopt;
-  if (last_) return Answer{Answer::Kind::ended, *last_};
+  const bool is_known = hello.magic == wanted.magic && hello.to == group_.rank && hello.from >= 0 &&
+                        hello.from < group_.size && hello.from != group_.rank &&
+                        (hello.purpose == Purpose::data || hello.purpose == Purpose::control);
+  if (!is_known || !is_proof(key.proof_of(hello), hello.proof)) return std::nullopt;
+  if (!nonces_.insert(hello.nonce).second) return std::nullopt;  // it was recorded
+  Answer answer;
   const End& end = end_of(pair(hello.from), hello.purpose);
   const bool dials_itself = dial_of(hello.from, hello.purpose) != dials_.end();
   const bool counts =
       end.is_made ? end.is_own || !end.socket : dials_itself && group_.rank < hello.from;
-  return Answer{counts ? Answer::Kind::crossed : Answer::Kind::welcome, {}};
+  if (last_) {
+    answer.kind = Answer::Kind::ended;
+    answer.message = *last_;
+  } else if (counts) {
+    answer.kind = Answer::Kind::crossed;
+  }
+  answer.nonce = random_key();
+  answer.proof = key.proof_of(answer);
+  return answer;
 }
 
 std::list<Dial>::iterator Connections::dial_of(int rank, Purpose purpose) {
@@ -301,11 +341,10 @@ std::list<Dial>::iterator Connections::dial_of(int rank, Purpose purpose) {
 
 void Connections::dial(int rank, Purpose purpose, Clock::time_point give_up) {
   Hello hello;
-  std::copy_n(cookie_.begin(), std::min(cookie_.size(), hello.cookie.size()), hello.cookie.begin());
   hello.from = group_.rank;
   hello.to = rank;
   hello.purpose = purpose;
-  dials_.emplace_back(hello, RankAddress::parse(addresses_[static_cast<std::size_t>(rank)]),
+  dials_.emplace_back(hello, key_, RankAddress::parse(addresses_[static_cast<std::size_t>(rank)]),
                       machine_, give_up);
 }
 
@@ -319,7 +358,7 @@ bool Connections::advance(Dial& dial) {
     case Dial::Outcome::crossed:
       return true;
     case Dial::Outcome::connected:
-      install(rank, dial.purpose(), dial.take(), true);
+      install(rank, dial.purpose(), {dial.take(), true, true, dial.key(), dial.acceptor_nonce()});
       return false;
     case Dial::Outcome::ended:
       pair(rank).has_left = dial.message().kind == ControlMessage::Kind::left;
@@ -343,15 +382,15 @@ void Connections::fail_without_descriptors(const std::string& what) noexcept {
        fmt::format("{}: {}", what, descriptor_limit_text()), -1);
 }
 
-void Connections::install(int rank, Purpose purpose, Socket socket, bool is_own) {
+void Connections::install(int rank, Purpose purpose, End made) {
   Pair& other = pair(rank);
-  purpose == Purpose::data ? wait_patiently(socket) : watch_closely(socket);
+  purpose == Purpose::data ? wait_patiently(made.socket) : watch_closely(made.socket);
   End& end = end_of(other, purpose);
   // A retry: the other rank closed the first one before it was accepted.
   const bool is_retry = end.is_made;
   const bool is_watched = std::find(watched_.begin(), watched_.end(), rank) != watched_.end();
   if (purpose == Purpose::control && !is_watched) watched_.push_back(rank);
-  end = {std::move(socket), true, is_own};
+  end = std::move(made);
   if (purpose == Purpose::data && !is_retry) new_data_.push_back(rank);
   if (other.is_wanted) connect_pair(rank);
   publish();
@@ -367,15 +406,20 @@ void Connections::connect_pair(int rank) {
 }
 
 void Connections::read_control(int rank) {
-  Socket& socket = end_of(pair(rank), Purpose::control).socket;
-  if (!socket) return;
-  ControlMessage message;
-  const ssize_t got = recv(socket.get(), &message, sizeof message, MSG_DONTWAIT);
+  End& end = end_of(pair(rank), Purpose::control);
+  if (!end.socket) return;
+  LastWord word;
+  const ssize_t got = recv(end.socket.get(), &word, sizeof word, MSG_DONTWAIT);
   if (got < 0 && (errno == EAGAIN || errno == EINTR)) return;
-  socket.reset();
-  if (got != sizeof message) {
+  end.socket.reset();
+  if (got != sizeof word) {
     return fail({ControlMessage::Kind::lost, rank}, {}, -1);
   }
+  const LinkSide sender = end.is_own ? LinkSide::acceptor : LinkSide::dialler;
+  if (!is_authentic(end.key, sender, word)) {
+    return fail({ControlMessage::Kind::aborted, group_.rank}, forgery_text(rank), -1);
+  }
+  const ControlMessage& message = word.message;
   if (message.kind != ControlMessage::Kind::left || message.failed_rank != rank) {
     return fail(message, {}, rank);
   }

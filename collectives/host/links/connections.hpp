@@ -8,6 +8,7 @@
 #include <memory>
 #include <mutex>
 #include <optional>
+#include <set>
 #include <string>
 #include <thread>
 #include <utility>
@@ -41,9 +42,16 @@ struct LinkFailure {
 
 // The descriptors of a rank's connections that exist from the start.
 struct LinkDescriptors {
-  Socket listener;
+  std::vector<Socket> listeners;
   Socket wake;  // an eventfd that wakes the thread
   Socket news;  // an eventfd that wakes the rank
+};
+
+// A data connection that was made, and the tags of its messages.
+struct NewData {
+  int rank = 0;
+  Socket socket;
+  std::optional<DataTags> tags;  // none on a unix socket
 };
 
 // A rank's connections to the other ranks of its group, and the thread that makes and watches them.
@@ -53,8 +61,8 @@ class Connections {
  public:
   using Clock = std::chrono::steady_clock;
 
-  // `addresses` are the texts of all ranks' ones; the listener is at this rank's. Most of them are
-  // never used. Throws: std::system_error.
+  // `addresses` are the texts of all ranks' ones; the listeners are at this rank's. Most of them
+  // are never used. Throws: std::system_error.
   Connections(const LinkGroup& group, std::vector<std::string> addresses,
               LinkDescriptors descriptors);
   // Closes them. Ranks that wait for this one lose a peer.
@@ -72,7 +80,7 @@ class Connections {
   // Asks for the data connection to `rank`, which take_data() returns later.
   void request(int rank);
   // Takes the data connections that were made since the last call.
-  std::vector<std::pair<int, Socket>> take_data();
+  std::vector<NewData> take_data();
   // Why the group is broken, as far as this rank knows.
   std::optional<LinkFailure> failure() const;
   // Waits until `rank` has left, the group is broken, or this rank has sent its last message.
@@ -87,6 +95,10 @@ class Connections {
     Socket socket;  // empty also once it is taken or closed
     bool is_made = false;
     bool is_own = false;  // this rank began it
+    ConnectionKey key;
+    Key acceptor_nonce{};
+
+    LinkSide side() const { return is_own ? LinkSide::dialler : LinkSide::acceptor; }
   };
   struct Pair {
     End ends[kPurposes];
@@ -108,15 +120,21 @@ class Connections {
   // All of these require the lock.
   int prepare_poll();
   void handle_events();
+  // A bounded number: other connections have their turn, too.
   void accept_guests();
+  // Makes room by the guest that came first, which a rank of the group dials again. False if there
+  // is none, or if it has become a connection.
+  bool drop_oldest_guest();
+  std::size_t most_guests() const;
+  std::size_t fixed_descriptors() const { return 1 + descriptors_.listeners.size(); }
   // Returns false once the connection needs no further look.
   bool greet(Guest& guest);
-  std::optional<Answer> answer_to(const Hello& hello);
+  std::optional<Answer> answer_to(const Hello& hello, const ConnectionKey& key);
   void dial(int rank, Purpose purpose, Clock::time_point give_up);
   std::list<Dial>::iterator dial_of(int rank, Purpose purpose);
   // Returns false once the attempt is over.
   bool advance(Dial& dial);
-  void install(int rank, Purpose purpose, Socket socket, bool is_own);
+  void install(int rank, Purpose purpose, End made);
   // Dials what a wanted pair lacks.
   void connect_pair(int rank);
   void read_control(int rank);
@@ -128,8 +146,9 @@ class Connections {
 
   const LinkGroup group_;
   const std::vector<std::string> addresses_;
-  const std::string cookie_;   // of the group
+  const Key key_;              // of the group
   const std::string machine_;  // of this rank
+  const bool is_unix_;         // its listener
   const std::vector<int> neighbours_;
   const LinkDescriptors descriptors_;
   const int owner_;  // the process
@@ -139,6 +158,7 @@ class Connections {
   std::vector<Pair> pairs_;   // by rank
   std::vector<int> watched_;  // ranks with a control connection, and some that had one
   std::list<Guest> guests_;
+  std::set<Key> nonces_;  // of the authentic greetings
   std::list<Dial> dials_;
   std::vector<int> new_data_;  // ranks
   std::optional<LinkFailure> failure_;
@@ -153,8 +173,10 @@ class Connections {
   std::thread thread_;
 };
 
-// Opens the descriptors, and sets `address` to that of the listener. Throws: Error.
-LinkDescriptors open_descriptors(RankAddress& address);
+// Opens the descriptors, and sets `address` to the listeners' address. Throws: as
+// listen_for_ranks().
+LinkDescriptors open_descriptors(RankAddress& address,
+                                 Neighbourhood where = Neighbourhood::machines);
 
 // Connects a group. Collective: it succeeds on all ranks or on none.
 // Throws: Error that names the failed ranks and causes; PeerLostError, TimeoutError.

@@ -7,10 +7,14 @@
 #include <netinet/tcp.h>
 #include <poll.h>
 #include <sys/socket.h>
+#include <sys/un.h>
 
+#include <algorithm>
 #include <cerrno>
+#include <cstddef>
 #include <cstring>
 #include <memory>
+#include <utility>
 
 #include "core/processes/descriptor_limit.hpp"
 
@@ -19,6 +23,8 @@ namespace gantry {
 namespace {
 
 constexpr auto kConnectTimeout = std::chrono::seconds(1);
+// For an answer, where the rank has other addresses. One of them may belong to another process.
+constexpr auto kAnswerTimeout = std::chrono::seconds(2);
 constexpr auto kPause = std::chrono::milliseconds(10);
 // For the dial of the other rank, which counts.
 constexpr auto kCrossedPause = std::chrono::milliseconds(100);
@@ -63,32 +69,59 @@ std::optional<T> PartialRead<T>::read(const Socket& socket, bool& ended) {
 template class PartialRead<Hello>;
 template class PartialRead<Answer>;
 
-Dial::Dial(const Hello& hello, const RankAddress& to, const std::string& own_machine,
-           Clock::time_point give_up)
-    : hello_(hello), port_(to.port), hosts_(to.hosts_from(own_machine)), give_up_(give_up) {}
+Dial::Dial(const Hello& hello, const Key& group_key, const RankAddress& to,
+           const std::string& own_machine, Clock::time_point give_up)
+    : hello_(hello),
+      group_key_(group_key),
+      port_(to.port),
+      hosts_(to.hosts_from(own_machine)),
+      give_up_(give_up) {}
 
 short Dial::events() const { return phase_ == Phase::connecting ? POLLOUT : POLLIN; }
 
-bool Dial::begin_next() {
-  addrinfo hints{};
-  hints.ai_socktype = SOCK_STREAM;
-  hints.ai_flags = AI_NUMERICHOST | AI_NUMERICSERV;
-  addrinfo* list = nullptr;
-  const std::string& host = hosts_[next_host_++];
-  if (getaddrinfo(host.c_str(), std::to_string(port_).c_str(), &hints, &list) != 0) {
-    code_ = EADDRNOTAVAIL;
-    return false;
-  }
-  const std::unique_ptr<addrinfo, void (*)(addrinfo*)> owner(list, freeaddrinfo);
+bool Dial::open_socket(int family) {
   const auto open = [&] {
-    socket_ = Socket(socket(list->ai_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+    socket_ = Socket(socket(family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
     code_ = socket_ ? 0 : errno;
     return bool{socket_};
   };
-  if (!open() && !(lacks_descriptors() && make_room_for_descriptors(1) && open())) return false;
+  return open() || (lacks_descriptors() && make_room_for_descriptors(1) && open());
+}
+
+bool Dial::begin_next() {
+  const std::string& host = hosts_[next_host_++];
+  sockaddr_storage address{};
+  socklen_t length = 0;
+  if (is_unix_socket(host)) {
+    sockaddr_un name{};
+    name.sun_family = AF_UNIX;
+    // The null byte of an abstract name comes first.
+    std::copy_n(host.begin() + 1, std::min(host.size() - 1, sizeof name.sun_path - 1),
+                name.sun_path + 1);
+    length = static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + host.size());
+    std::memcpy(&address, &name, sizeof name);
+  } else {
+    addrinfo hints{};
+    hints.ai_socktype = SOCK_STREAM;
+    hints.ai_flags = AI_NUMERICHOST | AI_NUMERICSERV;
+    addrinfo* list = nullptr;
+    if (getaddrinfo(host.c_str(), std::to_string(port_).c_str(), &hints, &list) != 0) {
+      code_ = EADDRNOTAVAIL;
+      return false;
+    }
+    const std::unique_ptr<addrinfo, void (*)(addrinfo*)> owner(list, freeaddrinfo);
+    length = list->ai_addrlen;
+    std::memcpy(&address, list->ai_addr, length);
+  }
+  if (!open_socket(address.ss_family)) return false;
   watch_closely(socket_);
-  if (connect(socket_.get(), list->ai_addr, list->ai_addrlen) != 0 && errno != EINPROGRESS) {
+  if (connect(socket_.get(), reinterpret_cast<const sockaddr*>(&address), length) != 0 &&
+      errno != EINPROGRESS) {
     code_ = errno;
+    return false;
+  }
+  if (is_unix_socket(host) && !unix_peer_is_trusted(socket_.get())) {
+    code_ = EPERM;
     return false;
   }
   phase_ = Phase::connecting;
@@ -115,7 +148,10 @@ Dial::Outcome Dial::leave_address(int code) {
   next_step_ = now;
   if (next_host_ < hosts_.size()) return Outcome::pending;
   const bool all_refuse = refusals_ == static_cast<int>(hosts_.size());
-  if (now >= give_up_ || (all_refuse && now - begin_ > kRefusedTimeout)) return Outcome::failed;
+  // A rank that was stopped answers late, and is not lost.
+  const bool may_answer = std::exchange(is_silent_, false);
+  if ((now >= give_up_ && !may_answer) || (all_refuse && now - begin_ > kRefusedTimeout))
+    return Outcome::failed;
   next_host_ = 0;
   refusals_ = 0;
   next_step_ = now + kPause;
@@ -138,6 +174,9 @@ Dial::Outcome Dial::step() {
           if (leave_address(code_) == Outcome::failed) return Outcome::failed;
           continue;
         }
+        hello_.nonce = random_key();
+        key_ = ConnectionKey(group_key_, hello_);
+        hello_.proof = key_.proof_of(hello_);
         // A new connection has room for the whole of it.
         if (send(socket_.get(), &hello_, sizeof hello_, MSG_NOSIGNAL | MSG_DONTWAIT) !=
             static_cast<ssize_t>(sizeof hello_)) {
@@ -145,20 +184,28 @@ Dial::Outcome Dial::step() {
           continue;
         }
         phase_ = Phase::greeted;
-        // A rank that was stopped answers late, and is not lost.
-        next_step_ = Clock::time_point::max();
+        next_step_ = hosts_.size() > 1 ? now + kAnswerTimeout : Clock::time_point::max();
         continue;
       }
       case Phase::greeted: {
         bool ended = false;
         const std::optional<Answer> answer = reading_.read(socket_, ended);
-        if (!answer && !ended) return Outcome::pending;
+        if (!answer && !ended && now < next_step_) return Outcome::pending;
+        if (!answer && !ended) {
+          is_silent_ = true;
+          if (leave_address(ETIMEDOUT) == Outcome::failed) return Outcome::failed;
+          continue;
+        }
         if (!answer) {
           // Another process listens there, or the rank is ending.
           if (leave_address(ECONNREFUSED) == Outcome::failed) return Outcome::failed;
           continue;
         }
         answer_ = *answer;
+        if (!is_proof(key_.proof_of(answer_), answer_.proof)) {
+          if (leave_address(EKEYREJECTED) == Outcome::failed) return Outcome::failed;
+          continue;
+        }
         switch (answer->kind) {
           case Answer::Kind::welcome:
             if (hello_.purpose == Purpose::data) wait_patiently(socket_);
@@ -181,14 +228,17 @@ Dial::Outcome Dial::step() {
 void Dial::send_last(const ControlMessage& message) const noexcept {
   // A data connection ends instead. The control connection of the pair has the message.
   if (phase_ != Phase::greeted || hello_.purpose != Purpose::control) return;
+  const LastWord word = key_.last_word(LinkSide::dialler, message);
   [[maybe_unused]] const auto sent =
-      send(socket_.get(), &message, sizeof message, MSG_NOSIGNAL | MSG_DONTWAIT);
+      send(socket_.get(), &word, sizeof word, MSG_NOSIGNAL | MSG_DONTWAIT);
 }
 
 bool Dial::lacks_descriptors() const { return code_ == EMFILE || code_ == ENFILE; }
 
 std::string Dial::problem() const {
-  return fmt::format("no way to rank {} at port {} of {}{}", hello_.to, port_,
+  const bool is_unix = !hosts_.empty() && is_unix_socket(hosts_.front());
+  return fmt::format("no way to rank {} at {}{}{}", hello_.to,
+                     is_unix ? std::string() : fmt::format("port {} of ", port_),
                      hosts_.empty() ? "no address" : fmt::format("{}", fmt::join(hosts_, ", ")),
                      code_ == 0 ? "" : fmt::format(" ({})", std::strerror(code_)));
 }

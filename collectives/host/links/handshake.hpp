@@ -10,6 +10,7 @@
 
 #include "collectives/host/control_message.hpp"
 #include "collectives/host/links/addresses.hpp"
+#include "collectives/host/links/connection_keys.hpp"
 
 namespace gantry {
 
@@ -22,14 +23,15 @@ namespace gantry {
 enum class Purpose : std::int32_t { control, data };
 inline constexpr std::size_t kPurposes = 2;
 
-// The first bytes on a connection. The cookie rejects unauthenticated connections.
+// The first bytes on a connection: see Note [Authenticated links].
 struct Hello {
-  std::array<char, 8> magic{'g', 'a', 'n', 't', 'r', 'y', 'L', '2'};
-  std::array<char, 32> cookie{};
+  std::array<char, 8> magic{'g', 'a', 'n', 't', 'r', 'y', 'L', '3'};
   std::int32_t from = 0;
   std::int32_t to = 0;
   Purpose purpose = Purpose::control;
   std::int32_t reserved = 0;
+  Key nonce{};
+  Key proof{};
 };
 
 // The bytes that answer a Hello.
@@ -41,6 +43,8 @@ struct Answer {
   };
   Kind kind = Kind::welcome;
   ControlMessage message;
+  Key nonce{};
+  Key proof{};
 };
 
 // Sets the options of a connection while it is made: an unreachable machine is detected after four
@@ -75,9 +79,10 @@ class Dial {
     failed,     // problem() says why
   };
 
-  // Gives up at `give_up`, and earlier if every address refuses connections.
-  Dial(const Hello& hello, const RankAddress& to, const std::string& own_machine,
-       Clock::time_point give_up);
+  // Gives up at `give_up`, and earlier if every address refuses connections. `hello` needs no
+  // nonce: each attempt has its own.
+  Dial(const Hello& hello, const Key& group_key, const RankAddress& to,
+       const std::string& own_machine, Clock::time_point give_up);
 
   // Continues as far as possible without waiting.
   Outcome step();
@@ -92,6 +97,8 @@ class Dial {
   int rank() const { return hello_.to; }
   Purpose purpose() const { return hello_.purpose; }
   Socket take() { return std::move(socket_); }
+  const ConnectionKey& key() const { return key_; }
+  const Key& acceptor_nonce() const { return answer_.nonce; }
   const ControlMessage& message() const { return answer_.message; }
   std::string problem() const;
   // True if the last problem was that this process may open no further descriptor.
@@ -101,10 +108,13 @@ class Dial {
   enum class Phase : std::uint8_t { paused, connecting, greeted };
   // Begins with the next address; false if that is not possible now.
   bool begin_next();
+  bool open_socket(int family);
   Outcome leave_address(int code);
   bool has_connected();
 
   Hello hello_;
+  const Key group_key_;
+  ConnectionKey key_;  // of this attempt
   int port_;
   std::vector<std::string> hosts_;
   Clock::time_point give_up_;
@@ -115,8 +125,9 @@ class Dial {
   Socket socket_;
   PartialRead<Answer> reading_;
   Answer answer_;
-  int refusals_ = 0;  // of this round of addresses
-  int code_ = 0;      // the last error
+  int refusals_ = 0;        // of this round of addresses
+  bool is_silent_ = false;  // one of this round accepted and did not answer
+  int code_ = 0;            // the last error
 };
 
 }  // namespace gantry

@@ -11,6 +11,11 @@
 
 namespace gantry {
 
+std::string forgery_text(int rank) {
+  return fmt::format("a message of rank {} was changed on its way, or another process has sent it",
+                     rank);
+}
+
 void LinkError::fail(const ControlMessage& why, std::string text, int from) {
   why_ = why;
   from_ = from;

@@ -11,6 +11,9 @@
 
 namespace gantry {
 
+// Says that a message of `rank` was changed on its way.
+std::string forgery_text(int rank);
+
 // The error that broke a rank's links, if there is one. Every later call throws it again.
 //
 // Thread safety: only the thread that exchanges.

@@ -12,6 +12,8 @@
 #include <vector>
 
 #include "collectives/bootstrap/bootstrap.hpp"
+#include "collectives/host/links/addresses.hpp"
+#include "core/authentication/keys.hpp"
 
 namespace gantry {
 
@@ -64,7 +66,7 @@ class HostLinks {
  public:
   virtual ~HostLinks() = default;
 
-  // "tcp" or "mpi".
+  // "unix", "tcp" or "mpi".
   virtual std::string_view name() const = 0;
   // Sends and receives all messages concurrently. On return the sent bytes may be overwritten, and
   // all receives are done. A message of up to kDetachedBytes does not wait for its receiver; a
@@ -76,6 +78,9 @@ class HostLinks {
   // left. A stalled message only delays later messages between the same ranks.
   // Throws: as exchange(), and exceptions of `handler`.
   virtual void drive(ExchangeHandler& handler) = 0;
+  // True if a message of `rank`, or the begin of one, has arrived and nothing awaits it. May miss
+  // one. Does not block.
+  virtual bool has_message(int /*rank*/) noexcept { return false; }
   // Marks this rank failed: exchange() throws PeerLostError on all ranks from now on.
   virtual void abort() noexcept = 0;
   // Signals that this rank exchanges nothing more. Only ranks that still wait for it lose a peer.
@@ -94,19 +99,24 @@ struct LinkGroup {
   std::chrono::milliseconds timeout{600'000};
   // Called now and then while the rank waits without progress. May throw, which ends the wait.
   std::function<void()> on_stall = [] {};
+  // Derived from the job's secret; zero if it has none.
+  Key key{};
+  Neighbourhood where = Neighbourhood::machines;
 };
 
 // Note [Links between hosts]
-// gantry uses TCP if all ranks can connect, also under mpirun. With TCP every rank detects a dead
+// gantry uses TCP if all ranks can connect, also under mpirun, and unix sockets where all ranks are
+// processes of one user on one machine. With TCP every rank detects a dead
 // rank or an unreachable machine and names it. MPI without its fault-tolerance extension ends the
 // whole job, or the ranks time out. gantry uses MPI links only where TCP cannot connect the ranks.
 
 // Makes TCP links if all ranks can connect, else MPI links if all ranks have MPI.
 // GANTRY_HOST_LINKS=tcp|mpi forces one. Collective.
-// Throws: Error naming the failed rank and the cause; InvalidArgument; TimeoutError; PeerLostError.
-std::unique_ptr<HostLinks> make_host_links(Bootstrap& bootstrap, const LinkGroup& group);
+// Sets `group.where`. Throws: Error naming the failed rank and the cause; InvalidArgument;
+// TimeoutError; PeerLostError.
+std::unique_ptr<HostLinks> make_host_links(Bootstrap& bootstrap, LinkGroup group);
 
-// Makes TCP links. Every rank listens on an ephemeral port.
+// Makes TCP links, or links by unix sockets for ranks of one user. Every rank listens.
 std::unique_ptr<HostLinks> make_tcp_links(Bootstrap& bootstrap, const LinkGroup& group);
 
 // True if MPI is initialized in this process, by gantry or by the program.

@@ -94,6 +94,15 @@ class MpiLinks final : public HostLinks {
     }
   }
 
+  // Misses one behind that of another rank.
+  bool has_message(int rank) noexcept override {
+    const std::lock_guard lock(mpi_lock());
+    int there = 0;
+    int source = -1;
+    return is_in_use() && mpi().iprobe(connection_.tag, connection_.comm, &there, &source) == 0 &&
+           there != 0 && source == member(rank);
+  }
+
   void abort() noexcept override {
     if (!aborted_.exchange(true)) notify({ControlMessage::Kind::aborted, group_.rank});
   }

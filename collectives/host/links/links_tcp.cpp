@@ -35,7 +35,9 @@ class TcpLinks final : public HostLinks {
 
   ~TcpLinks() override { TcpLinks::leave(); }
 
-  std::string_view name() const override { return "tcp"; }
+  std::string_view name() const override {
+    return group_.where == Neighbourhood::one_user ? "unix" : "tcp";
+  }
 
   void exchange(std::span<const Outgoing> sends, std::span<Incoming> receives) override {
     take_news();
@@ -70,6 +72,8 @@ class TcpLinks final : public HostLinks {
       add();
     });
   }
+
+  bool has_message(int rank) noexcept override { return stream(rank).has_arrived(); }
 
   void abort() noexcept override {
     aborted_ = true;
@@ -107,6 +111,8 @@ class TcpLinks final : public HostLinks {
           case HostStream::Outcome::too_long:
             link_error_.fail({ControlMessage::Kind::aborted, group_.rank},
                              fmt::format("a message of rank {} is longer than expected", rank));
+          case HostStream::Outcome::forged:
+            link_error_.fail({ControlMessage::Kind::aborted, group_.rank}, forgery_text(rank));
         }
         on_progress(rank);
       }
@@ -142,7 +148,9 @@ class TcpLinks final : public HostLinks {
     if (const auto failure = connections_->failure()) {
       link_error_.fail(failure->message, failure->text, failure->from);
     }
-    for (auto& [rank, socket] : connections_->take_data()) stream(rank).connect(std::move(socket));
+    for (NewData& made : connections_->take_data()) {
+      stream(made.rank).connect(std::move(made.socket), std::move(made.tags));
+    }
   }
 
   // Waits until a transfer can progress, or there is news.

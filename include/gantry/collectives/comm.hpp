@@ -46,7 +46,8 @@ struct CoalesceOptions {
   /// Allocates each output separately. Otherwise outputs are views of one buffer, which lives as
   /// long as any of them.
   bool separate_storages = false;
-  bool allow_cast = false;  ///< reduce_add_coalesced: convert to the first list's dtypes
+  /// reduce_add_coalesced: convert to the first list's dtypes, and results to the outputs' dtypes.
+  bool allow_cast = false;
 };
 
 /// Copies `tensor` (on the CPU or a device) to every device, in the order of `devices`.
@@ -71,8 +72,8 @@ GANTRY_API void broadcast(const Tensor& tensor, std::span<std::type_identity_t<T
     const std::vector<Tensor>& tensors, const std::vector<Device>& devices,
     const CoalesceOptions& options);
 
-/// Sums tensors of one shape and dtype onto `destination`, in list order. GANTRY_COLL_ALGO=nccl
-/// uses another order, and does not support i16.
+/// Sums any number of tensors of one shape and dtype onto `destination`, in list order.
+/// GANTRY_COLL_ALGO=nccl uses another order, and does not support i16.
 ///
 /// `destination` defaults to the current device. It may be a device without an input, or the CPU.
 /// With allow_cast, inputs are converted to the dtype of the first one.
@@ -83,6 +84,13 @@ GANTRY_API void broadcast(const Tensor& tensor, std::span<std::type_identity_t<T
 [[nodiscard]] GANTRY_API Tensor reduce_add(const std::vector<Tensor>& tensors,
                                            std::optional<Device> destination = std::nullopt,
                                            CastOptions options = {});
+
+/// Sums tensors into `out`, which has their shape and dtype, and is on any device or the CPU. With
+/// allow_cast, inputs are converted to the dtype of the first one, and the sum to that of `out`.
+/// Device/stream: as above for a pinned `out`. For a pageable `out` the host blocks.
+/// Aliasing: `out` may be one of the tensors. Throws: InvalidArgument for other overlaps.
+GANTRY_API void reduce_add(const std::vector<Tensor>& tensors, Tensor& out,
+                           CastOptions options = {});
 
 /// As reduce_add for lists: result [i] is the sum over d of inputs[d][i], with the bits of
 /// reduce_add. Tensors of one dtype share transfers of at most `buffer_bytes`.
@@ -95,6 +103,15 @@ GANTRY_API void broadcast(const Tensor& tensor, std::span<std::type_identity_t<T
 [[nodiscard]] GANTRY_API std::vector<Tensor> reduce_add_coalesced(
     const std::vector<std::vector<Tensor>>& inputs, std::optional<Device> destination,
     const CoalesceOptions& options);
+
+/// As above into given tensors: out[i] has the shape and dtype of inputs[0][i]. separate_storages
+/// has no effect.
+/// Device/stream: as reduce_add() into `out`, for each tensor of `out`.
+/// Aliasing: out[i] may be inputs[d][i] for any d. Throws: InvalidArgument for other overlaps.
+template <class T = Tensor>  // a template, so that reduce_add_coalesced(inputs, {}) means a device
+GANTRY_API void reduce_add_coalesced(const std::vector<std::vector<Tensor>>& inputs,
+                                     std::span<std::type_identity_t<T>> out,
+                                     const CoalesceOptions& options = {});
 
 /// Optional streams by position, made from a vector or a braced list.
 class StreamList {
@@ -174,9 +191,9 @@ GANTRY_API void gather(const std::vector<Tensor>& tensors, Tensor& out, int dim 
 GANTRY_API void gather(const std::vector<Tensor>& tensors, Tensor& out,
                        const PieceOptions& options);
 
-/// Reduces tensors of one shape and dtype, in list order, and writes the result to each of them.
-/// GANTRY_COLL_ALGO=nccl uses another order for floating dtypes.
-/// Throws: InvalidArgument also for tensors that share memory.
+/// Reduces any number of tensors of one shape and dtype, in list order, and writes the result to
+/// each of them. GANTRY_COLL_ALGO=nccl uses another order for floating dtypes. Throws:
+/// InvalidArgument also for tensors that share memory.
 GANTRY_API void all_reduce(std::span<Tensor> tensors, ReduceOp op = ReduceOp::sum);
 
 /// Writes all n inputs, joined along dim 0 in list order, into every output.
@@ -230,6 +247,11 @@ template <TensorRange R>
 [[nodiscard]] Tensor reduce_add(const R& tensors, std::optional<Device> destination = std::nullopt,
                                 CastOptions options = {}) {
   return reduce_add(detail::listed(tensors), destination, options);
+}
+/// As above, for any range of tensors.
+template <TensorRange R>
+void reduce_add(const R& tensors, Tensor& out, CastOptions options = {}) {
+  reduce_add(detail::listed(tensors), out, options);
 }
 /// As above, for any range of tensors.
 template <TensorRange R>

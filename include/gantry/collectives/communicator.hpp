@@ -53,6 +53,11 @@ struct CollectiveOptions {
 /// order with matching arguments. A mismatch is a CollectiveMismatch on every rank. Its text has
 /// rank 0's call and the first call that differs. It changes nothing, and the group stays intact.
 ///
+/// Arguments match if roots, ReduceOps and options are equal, and if all ranks give equally many
+/// tensors of equal dtypes and shapes in one order. A shape [] differs from [1], and [2, 3] from
+/// [3, 2]. Strides may differ. Members that allow other shapes say so. An all_reduce_coalesced of
+/// one tensor is another operation than an all_reduce.
+///
 /// In some calls the hosts of all ranks wait for each other: host_barrier, all_gather_bytes, split,
 /// grow, register_memory, window, suspend, resume. If one rank makes such a call and another rank a
 /// collective, the group is broken.
@@ -75,6 +80,8 @@ struct CollectiveOptions {
 ///    seconds. Between machines this also holds if hosts wait in different calls.
 ///  * A send and a recv that differ are a CollectiveMismatch that names both calls. Both ranks
 ///    throw it, from the next call at the latest. Over "p2p" it breaks the group, over "host" not.
+///    There the sender's next send or collective throws it. If the receiver does not come to that
+///    collective, and the tensors are large, all ranks of the collective throw it.
 ///  * Where NCCL carries data between machines, only the deadline detects mismatches and losses.
 ///    Its TimeoutError names the call, not the rank.
 ///
@@ -166,28 +173,31 @@ class GANTRY_API Communicator {
     return all_reduce(tensor, ReduceOp::sum, options);
   }
   /// Reduces several tensors in place, as one transfer per dtype. The bits are those of all_reduce.
+  /// Shapes, DTypes: equal on all ranks, tensor by tensor in list order. Another order is a
+  /// CollectiveMismatch that names the lists: "f32[3]+f32[5]".
   Work all_reduce_coalesced(std::span<const Tensor> tensors, ReduceOp op = ReduceOp::sum,
                             CollectiveOptions options = {}) const;
   Work all_reduce_coalesced(std::span<const Tensor> tensors, CollectiveOptions options) const {
     return all_reduce_coalesced(tensors, ReduceOp::sum, options);
   }
   /// Reduces `tensor` over all ranks into the tensor of rank `root`. The other ranks' tensors are
-  /// unchanged.
+  /// unchanged. Shapes, DTypes: as for all_reduce.
   Work reduce(const Tensor& tensor, int root = 0, ReduceOp op = ReduceOp::sum,
               CollectiveOptions options = {}) const;
   Work reduce(const Tensor& tensor, int root, CollectiveOptions options) const {
     return reduce(tensor, root, ReduceOp::sum, options);
   }
-  /// Overwrites `tensor` with that of rank `root`.
+  /// Overwrites `tensor` with that of rank `root`. Shapes, DTypes: equal on all ranks.
   Work broadcast(const Tensor& tensor, int root = 0, CollectiveOptions options = {}) const;
   /// Writes every rank's `input` into `output`, joined along dim 0 in rank order.
   /// Aliasing: `input` may be this rank's slice of `output`.
   /// Shapes: inputs are equal on all ranks. `output` has size() times the rows of `input`, or is
-  /// [size(), …] for an input […]. A 0-dim input gives [size()].
+  /// [size(), …] for an input […]; ranks may differ in that. A 0-dim input gives [size()].
   Work all_gather(const Tensor& output, const Tensor& input, CollectiveOptions options = {}) const;
   /// Reduces `input` over all ranks and writes rows rank()·m … (rank()+1)·m-1 of the result to
   /// `output`.
   /// Shapes: `output` has m rows and `input` size()·m, or `input` is [size(), …] for an output […].
+  /// Outputs are equal on all ranks.
   Work reduce_scatter(const Tensor& output, const Tensor& input, ReduceOp op = ReduceOp::sum,
                       CollectiveOptions options = {}) const;
   Work reduce_scatter(const Tensor& output, const Tensor& input, CollectiveOptions options) const {
@@ -205,7 +215,7 @@ class GANTRY_API Communicator {
   /// equal parts of dim 0.
   Work all_to_all(const Tensor& output, const Tensor& input, CollectiveOptions options = {}) const;
   /// As above, with a block of `input_rows[r]` rows to rank r and one of `output_rows[r]` rows from
-  /// it.
+  /// it. Shapes: rows are equal on all ranks.
   /// Throws: ShapeError unless the rows add up to the rows of the tensors. If a rank sends another
   /// number of rows than its receiver expects, every rank gets a CollectiveMismatch.
   Work all_to_all(const Tensor& output, const Tensor& input,
@@ -348,7 +358,8 @@ class GANTRY_API Communicator {
   struct GANTRY_LOCAL Message;
   struct GANTRY_LOCAL OpenGroup;
   Work post(const Message& message) const;
-  Work exchange(std::vector<Message> messages, std::shared_ptr<Work::State> state) const;
+  Work exchange(std::string_view op, std::vector<Message> messages,
+                std::shared_ptr<Work::State> state) const;
 
   std::shared_ptr<Impl> impl_;
 };
@@ -367,7 +378,9 @@ class GANTRY_API Communicator {
 /// as much inside the same group. A group has at most 512 messages. Each call returns the Work of
 /// the whole group, which may be used once the group has ended.
 ///
-/// Device/stream: the group runs after the work of all streams that were current at its calls.
+/// Device/stream: over "p2p" the messages need 32 multiprocessors at one time. If operations of
+/// three or more groups run at once, all ranks enqueue them in one order.
+/// The group runs after the work of all streams that were current at its calls.
 /// Later work of these streams runs after the group. A graph capture may contain it.
 /// Aliasing: tensors that are sent may overlap all others, and are read first. Tensors that receive
 /// may not overlap each other.

@@ -8,6 +8,7 @@
 #include <gantry/core/export.hpp>
 #include <gantry/streams/stream.hpp>
 #include <gantry/tensor/tensor.hpp>
+#include <gantry/tensor/uses.hpp>
 
 namespace gantry {
 
@@ -18,7 +19,8 @@ namespace gantry {
 /// Each rank has a signal pad: an i64 tensor [kChannels, size()], whose word [channel, source] is 0
 /// or 1. A signal from `source` waits until the word is 0, and writes 1. The wait for this signal
 /// waits until the word is 1, and writes 0. Kernels of the program may do the same, by 8-byte
-/// accesses in release and acquire order at system scope.
+/// accesses in release and acquire order at system scope. Their launches name the window by
+/// `uses(window)`, see uses.hpp.
 ///
 /// Device/stream: barrier(), put_signal() and wait_signal() enqueue a kernel on the stream; the
 /// host does not wait. All other members are host calls that touch no device. Writes before a
@@ -83,6 +85,7 @@ class GANTRY_API Window {
 
  private:
   friend class Communicator;
+  friend GANTRY_API std::shared_ptr<const detail::PeerUse> peer_use(const Window& window);
   class GANTRY_LOCAL State;
   explicit Window(std::shared_ptr<State> state) : state_(std::move(state)) {}
   // Throws: InvalidArgument that names `member` if there is no window.
@@ -90,5 +93,9 @@ class GANTRY_API Window {
 
   std::shared_ptr<State> state_;
 };
+
+/// The memory of all ranks in a window, as uses() takes it. Throws: InvalidArgument for an
+/// undefined window.
+GANTRY_API std::shared_ptr<const detail::PeerUse> peer_use(const Window& window);
 
 }  // namespace gantry

@@ -12,6 +12,7 @@
 #include <thread>
 #include <vector>
 
+#include <gantry/collectives/collective_mismatch.hpp>
 #include <gantry/collectives/communicator.hpp>
 #include <gantry/core/error.hpp>
 #include <gantry/extend/driver.hpp>
@@ -311,6 +312,48 @@ TEST_F(CommunicatorFaultsTest, EverySynchronizingCallThrowsAFault) {
   (void)group[0].all_reduce(tensor);
   group[1].abort();
   EXPECT_THROW((void)tensor.sum().item<float>(), PeerLostError);
+}
+
+TEST_F(CommunicatorFaultsTest, HostCallsAgainstCollectivesAreMismatchesAtOnceOverHost) {
+  GANTRY_REQUIRE_DEVICES(2);
+  setenv("GANTRY_COLL_ALGO", "host", 1);
+  struct Case {
+    std::string name;
+    std::function<void(Communicator&)> call;
+  };
+  const std::vector<Case> host_calls{
+      {"host_barrier", [](Communicator& c) { c.host_barrier(); }},
+      {"all_gather_bytes", [](Communicator& c) { (void)c.all_gather_bytes("x"); }},
+      {"split", [](Communicator& c) { (void)c.split(0); }}};
+  const std::vector<Case> collectives{
+      {"all_reduce sum f32[8]",
+       [](Communicator& c) { c.all_reduce(ones({8}, {.dtype = f32, .device = c.device()})); }},
+      {"all_reduce sum f32[300000]",
+       [](Communicator& c) {
+         c.all_reduce(ones({300'000}, {.dtype = f32, .device = c.device()}));
+       }},
+      {"barrier", [](Communicator& c) { c.barrier(); }}};
+  const int ranks = std::min(device_count(), 3);
+  for (const Case& host_call : host_calls) {
+    for (const Case& collective : collectives) {
+      for (const int odd : {0, ranks - 1}) {
+        // The deadline is 600 s, that of the test less.
+        on_ranks(ranks, [&](CollectiveSuite&, Communicator& group) {
+          const bool is_odd = group.rank() == odd;
+          try {
+            (is_odd ? host_call : collective).call(group);
+            throw std::runtime_error("no mismatch");
+          } catch (const CollectiveMismatch& error) {
+            const std::string text = error.what();
+            for (const std::string& part : {host_call.name, collective.name}) {
+              if (text.find("called " + part) != std::string::npos) continue;
+              throw std::runtime_error("expected '" + part + "' in '" + text + "'");
+            }
+          }
+        });
+      }
+    }
+  }
 }
 
 }  // namespace

@@ -459,10 +459,12 @@ TEST_F(CommunicatorLocalTest, EveryMemberOfAnUndefinedOneThrowsAndNamesItself) {
   none.abort();
 }
 
-// What a process does whose GANTRY_LOG makes no sense; it ends with 0 if it can go on.
-[[noreturn]] void make_a_group_with_a_bad_log_level() {
-  setenv("GANTRY_LOG", "INFO", 1);
+// A process whose table of algorithms is refused in the middle of making a group. It ends with 0 if
+// it can go on.
+[[noreturn]] void make_a_group_with_a_bad_rule() {
   const Device device = Device::cuda(0);
+  synchronize(device);  // the variables are checked here
+  setenv("GANTRY_COLL_ALGO", "fastest", 1);
   int refused = 0;
   for (int i = 0; i < 2; ++i) {
     try {
@@ -478,7 +480,7 @@ TEST_F(CommunicatorLocalTest, EveryMemberOfAnUndefinedOneThrowsAndNamesItself) {
 TEST(CommunicatorDeathTest, AGroupThatIsRefusedLeavesNothingBehind) {
   ::testing::GTEST_FLAG(death_test_style) = "threadsafe";
   GANTRY_REQUIRE_DEVICES(1);
-  EXPECT_EXIT(make_a_group_with_a_bad_log_level(), ::testing::ExitedWithCode(0), "");
+  EXPECT_EXIT(make_a_group_with_a_bad_rule(), ::testing::ExitedWithCode(0), "");
 }
 
 TEST_F(CommunicatorLocalTest, WorkThatNamesNoOperationIsDone) {

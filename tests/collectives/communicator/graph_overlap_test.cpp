@@ -1,9 +1,12 @@
 // Graphs of a group's operations, replayed concurrently with its calls.
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include <cstdlib>
+#include <deque>
 #include <stdexcept>
 #include <string>
+#include <tuple>
 #include <vector>
 
 #include <gantry/collectives/communicator.hpp>
@@ -11,8 +14,13 @@
 #include <gantry/extend/driver.hpp>
 #include <gantry/streams/stream_guard.hpp>
 
+#include "job/flight_file.hpp"
+#include "job/flight_folder.hpp"
 #include "tests/collectives/communicator/local_group.hpp"
 #include "tests/collectives/throws.hpp"
+#include "tests/support/eventually.hpp"
+#include "tests/support/flight_folder.hpp"
+#include "tests/support/stream_hold.hpp"
 
 namespace gantry {
 namespace {
@@ -60,6 +68,67 @@ TEST_F(GraphOverlapTest, ACallBesideAReplayIsAnErrorOfAllRanks) {
   expect_throws<InvalidArgument>([&] { (void)call(); }, "all_reduce sum f32[1000]");
   driver().destroy_graph(graph);
 }
+
+// A call that was enqueued before the first capture of the group runs once a replay does.
+class EarlyCallTest : public GraphOverlapTest,
+                      public ::testing::WithParamInterface<std::tuple<const char*, int>> {};
+
+TEST_P(EarlyCallTest, BesideAReplayIsAnErrorOfAllRanks) {
+  GANTRY_REQUIRE_DEVICES(3);
+#ifdef __SANITIZE_THREAD__
+  GTEST_SKIP() << "the program's error is a race: both kernels write one buffer";
+#endif
+  const testing::FlightFolder folder;
+  setenv("GANTRY_COLL_TIMEOUT", "60", 1);
+  const auto& [algorithm, replayed_count] = GetParam();
+  setenv("GANTRY_COLL_ALGO", algorithm, 1);
+  std::vector<Communicator> group = Communicator::local(devices(3));
+  std::vector<Tensor> called, replayed;
+  std::vector<Stream> calling, replaying;
+  for (const Device device : devices(3)) {
+    called.push_back(ones({1000}, {.device = device}));
+    replayed.push_back(ones({replayed_count}, {.device = device}));
+    calling.push_back(Stream::from_pool(device));
+    replaying.push_back(Stream::from_pool(device));
+    synchronize(device);
+  }
+  std::deque<testing::StreamHold> holds;
+  for (std::size_t rank = 0; rank < group.size(); ++rank) {
+    holds.emplace_back(calling[rank]);
+    const StreamGuard guard(calling[rank]);
+    group[rank].all_reduce(called[rank]);
+  }
+  std::vector<NativeGraph> graphs;
+  for (std::size_t rank = 0; rank < group.size(); ++rank) {
+    graphs.push_back(captured_all_reduce(group[rank], replayed[rank], replaying[rank]));
+  }
+  driver().launch_graph(graphs[0], replaying[0].native());
+  const std::vector<std::string> files = flight::list_files();
+  ASSERT_EQ(files.size(), 1U);
+  ASSERT_TRUE(testing::eventually([&] {
+    const auto file = flight::OpenFile::open(files[0]);
+    return file && file->view().words(0).progress(flight::Queue::collective).is_under_way();
+  }));
+  // The replay waits for the other ranks, so the call begins meanwhile.
+  holds.front().release();
+  constexpr const char* kText = "order replays of graphs, and calls beside them, by a stream";
+  expect_throws<InvalidArgument>([&] { synchronize(Device::cuda(0)); }, kText);
+  holds.clear();
+  for (const Communicator& rank : group) {
+    Tensor tensor = ones({10}, {.device = rank.device()});
+    expect_throws<InvalidArgument>([&] { (void)rank.all_reduce(tensor); }, "on rank 0");
+  }
+  for (const NativeGraph graph : graphs) driver().destroy_graph(graph);
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    All, EarlyCallTest,
+    ::testing::Combine(::testing::Values("ll", "ll128", "ll128_two_shot", "one_shot", "two_shot"),
+                       // The same call, and another one, whose digest the peers see too.
+                       ::testing::Values(1000, 3000)),
+    [](const auto& chosen) {
+      return fmt::format("{}_{}", std::get<0>(chosen.param), std::get<1>(chosen.param));
+    });
 
 TEST_F(GraphOverlapTest, ReplaysAndCallsThatAreOrderedGoOn) {
   GANTRY_REQUIRE_DEVICES(2);

@@ -7,6 +7,7 @@
 #include <array>
 #include <atomic>
 #include <cstdlib>
+#include <cstring>
 #include <filesystem>
 #include <iterator>
 #include <set>
@@ -138,6 +139,43 @@ TEST(ControlSegmentTest, ALossNamesTheCallInProgress) {
   EXPECT_EQ(text_of<PeerLostError>([&] { group[0].require_intact(); }),
             "rank 1 aborted; the communicator of 2 ranks is unusable (during collective #41 "
             "all_reduce sum f32[4096])");
+}
+
+// Ranks that detect failures at one time write at one time.
+TEST(ControlSegmentTest, TheTextOfADiagnosisIsItsAuthorsAndWhole) {
+  const FlightFolder folder;
+  ControlGroup group(3);
+  // Rank 0 has died while it wrote.
+  std::memset(group[0].view().rank(0).detail, 'x', sizeof(flight::Rank::detail));
+  const std::string text = std::string(300, 'a') + " rank 1's text";
+  group[1].mark_late(2, text, "all_reduce", flight::kLateToCall);
+  group[0].mark_late(1, "another text", "barrier", flight::kLateToCall);
+  for (int rank = 0; rank < 3; ++rank) {
+    EXPECT_EQ(text_of<TimeoutError>([&] { group[rank].require_intact(); }), text);
+    EXPECT_EQ(group[rank].failed_rank(), 2);
+  }
+}
+
+TEST(ControlSegmentTest, DiagnosesOfOneTimeAreNotMixed) {
+  const FlightFolder folder;
+  constexpr int kRanks = 3;
+  const auto text_by = [](int author, int thread) {
+    return std::string(static_cast<std::size_t>(100 + 40 * author + 20 * thread),
+                       static_cast<char>('a' + 2 * author + thread));
+  };
+  for (int round = 0; round < 30; ++round) {
+    ControlGroup group(kRanks);
+    // Two threads of each rank.
+    rank_threads(2 * kRanks, [&](int thread) {
+      const int author = thread % kRanks;
+      group[author].mark_late((author + 1) % kRanks, text_by(author, thread / kRanks), "barrier",
+                              flight::kLateToCall);
+      const std::string text = text_of<TimeoutError>([&] { group[author].require_intact(); });
+      const int late = group[author].failed_rank();
+      const int writer = (late + kRanks - 1) % kRanks;
+      EXPECT_TRUE(text == text_by(writer, 0) || text == text_by(writer, 1)) << text;
+    });
+  }
 }
 
 TEST(ControlSegmentTest, ARankThatLeftFailsOnlyCallsThatItDidNotEnter) {

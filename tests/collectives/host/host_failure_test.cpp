@@ -1,18 +1,21 @@
-#include <array>
 // Errors of the host transport when a rank fails, leaves or is late.
 #include <gtest/gtest.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include <array>
 #include <cerrno>
 #include <condition_variable>
 #include <filesystem>
 #include <iterator>
 #include <mutex>
+#include <thread>
 
 #include <gantry/core/error.hpp>
 
 #include "collectives/control/segment.hpp"
+#include "collectives/host/links/links.hpp"
+#include "collectives/operands.hpp"
 #include "tests/collectives/host/host_group.hpp"
 #include "tests/collectives/throws.hpp"
 #include "tests/support/device_fixture.hpp"
@@ -42,6 +45,7 @@ using testing::HostRank;
 
 constexpr std::size_t kSmall = 100;
 constexpr std::size_t kLarge = 3'000'000;
+constexpr auto kTimeout = std::chrono::seconds(60);
 
 Descriptor describe(CollectiveKind kind, std::size_t count, int root = -1,
                     DType dtype = DType::f32) {
@@ -101,7 +105,19 @@ TEST(HostFailureTest, MismatchesAreNamedOnEveryRankAndTheGroupStaysIntact) {
     Descriptor other;
     const char* text;
   };
+  // The operands count, and the bits of the scale.
+  Descriptor matrix = sum_of(6);
+  matrix.operands = operands_of(empty({2, 3}));
+  Descriptor transposed = sum_of(6);
+  transposed.operands = operands_of(empty({3, 2}));
+  Descriptor zero = sum_of(4);
+  zero.scale = 0;
+  Descriptor negative = sum_of(4);
+  negative.scale = -0.0;
   const Case cases[] = {
+      {matrix, transposed,
+       "rank 0 called all_reduce sum f32[2,3] and rank 2 called all_reduce sum f32[3,2]"},
+      {zero, negative, "scale=0 and rank 2 called all_reduce sum f32[4] scale=-0"},
       {sum_of(4), sum_of(8),
        "rank 0 called all_reduce sum f32[4] and rank 2 called all_reduce sum f32[8]"},
       {sum_of(kLarge), sum_of(kSmall), "and rank 2 called all_reduce sum f32[100]"},
@@ -178,6 +194,178 @@ TEST(HostFailureTest, AReceiverThatExpectsSomethingElseTellsTheSender) {
   });
 }
 
+const std::string kRejected = "rank 0 called send f32[5] to 1 and rank 1 called recv f64[5] from 0";
+
+// The receiver does not come to the sender's next collective before the sender has thrown.
+TEST(HostFailureTest, ASenderLearnsOfItsRejectedMessageThoughTheReceiverGoesElsewhere) {
+  GANTRY_REQUIRE_DEVICES(1);
+  struct Case {
+    Descriptor next;
+    bool moves_data;        // that the entries do not hold
+    bool is_received_late;  // behind a collective
+  };
+  std::vector<Case> cases;
+  for (const bool late : {false, true}) {
+    cases.push_back({sum_of(4), false, late});
+    cases.push_back({describe(CollectiveKind::barrier, 0), false, late});
+    cases.push_back({describe(CollectiveKind::broadcast, kSmall, 2), false, late});
+    cases.push_back({sum_of(kLarge), true, late});
+  }
+  cases.push_back({describe(CollectiveKind::broadcast, kLarge, 2), true, false});
+  std::vector<Signal> rejected(cases.size());
+  std::vector<Signal> thrown(cases.size());
+  const auto call = [&](HostRank& self) {
+    for (std::size_t i = 0; i < cases.size(); ++i) {
+      const Case& one = cases[i];
+      SCOPED_TRACE(one.next.str());
+      if (self.rank == 0) run(self, describe(CollectiveKind::send, 5, 1));
+      if (one.is_received_late) expect_working(self, 10);
+      if (self.rank == 1) {
+        expect_throws<CollectiveMismatch>(
+            [&] { run(self, describe(CollectiveKind::recv, 5, 0, DType::f64)); }, kRejected);
+        rejected[i].raise();
+        thrown[i].await();
+      }
+      // The sender also learns it if the answer comes while it waits.
+      if (self.rank == 0 && i % 2 == 0) rejected[i].await();
+      const auto next = [&] { run(self, one.next); };
+      if (self.rank == 0) {
+        expect_throws<CollectiveMismatch>(next, kRejected);
+        thrown[i].raise();
+      } else if (one.moves_data) {
+        expect_throws<CollectiveMismatch>(next, kRejected);
+      } else {
+        next();
+      }
+      expect_working(self, 10);
+      expect_working(self, 100'000);
+    }
+  };
+  host_ranks(3, call, kTimeout, [&] {
+    for (Signal& signal : rejected) signal.raise();
+    for (Signal& signal : thrown) signal.raise();
+  });
+}
+
+TEST(HostFailureTest, ASenderLearnsOfItsRejectedMessageByASendToAnotherRank) {
+  GANTRY_REQUIRE_DEVICES(1);
+  Signal rejected;
+  const auto call = [&](HostRank& self) {
+    if (self.rank == 0) {
+      run(self, describe(CollectiveKind::send, 5, 1));
+      rejected.await();
+      expect_throws<CollectiveMismatch>([&] { run(self, describe(CollectiveKind::send, 6, 2)); },
+                                        kRejected);
+    } else if (self.rank == 1) {
+      expect_throws<CollectiveMismatch>(
+          [&] { run(self, describe(CollectiveKind::recv, 5, 0, DType::f64)); }, kRejected);
+      rejected.raise();
+    } else {
+      EXPECT_EQ(run(self, describe(CollectiveKind::recv, 6, 0)).front(), std::byte{1});
+    }
+    expect_working(self, 10);
+  };
+  host_ranks(3, call, kTimeout, [&] { rejected.raise(); });
+}
+
+// Links that wait behind the message with which a send begins.
+class SlowLinks final : public HostLinks {
+ public:
+  explicit SlowLinks(std::unique_ptr<HostLinks> links) : links_(std::move(links)) {}
+
+  std::string_view name() const override { return links_->name(); }
+  void exchange(std::span<const Outgoing> sends, std::span<Incoming> receives) override {
+    links_->exchange(sends, receives);
+    if (sends.size() == 1 && receives.empty()) await_message(sends.front().rank);
+  }
+  void drive(ExchangeHandler& handler) override {
+    links_->drive(handler);
+    await_message(1);
+  }
+  bool has_message(int rank) noexcept override { return links_->has_message(rank); }
+  void abort() noexcept override { links_->abort(); }
+  void leave() noexcept override { links_->leave(); }
+  void await_message(int rank) {
+    while (is_slow && !links_->has_message(rank)) std::this_thread::yield();
+  }
+
+  bool is_slow = false;
+
+ private:
+  std::unique_ptr<HostLinks> links_;
+};
+
+// Returns the links of a transport that this rank uses instead of its own.
+std::shared_ptr<SlowLinks> use_slow_links(HostRank& self) {
+  const LinkGroup group{.rank = self.rank, .size = self.size, .timeout = std::chrono::seconds(5)};
+  auto links = std::make_shared<SlowLinks>(make_tcp_links(*self.bootstrap, group));
+  self.transport =
+      std::make_unique<HostTransport>(Membership{self.rank, self.size, self.device}, links);
+  return links;
+}
+
+TEST(HostFailureTest, ASendDoesNotThrowItsOwnRejectionHoweverEarlyTheAnswer) {
+  GANTRY_REQUIRE_DEVICES(1);
+  host_ranks(2, [](HostRank& self) {
+    const auto links = use_slow_links(self);
+    for (const bool together : {false, true}) {
+      if (self.rank == 0) {
+        links->is_slow = true;
+        const Tensor in = self.on_device(Bytes(20));
+        const Descriptor send = describe(CollectiveKind::send, 5, 1);
+        const CollectiveCall call{send, in.data(), nullptr};
+        if (together) {
+          self.transport->run_together({&call, 1}, self.stream);
+        } else {
+          self.transport->run(call, self.stream);
+        }
+        links->is_slow = false;
+        expect_throws<CollectiveMismatch>([&] { expect_working(self, 10); }, kRejected);
+      } else {
+        expect_throws<CollectiveMismatch>(
+            [&] { run(self, describe(CollectiveKind::recv, 5, 0, DType::f64)); }, kRejected);
+        expect_working(self, 10);
+      }
+      expect_working(self, 10);
+    }
+  });
+}
+
+TEST(HostFailureTest, MessagesBehindASendToARankInACollectiveThrow) {
+  GANTRY_REQUIRE_DEVICES(1);
+  const std::vector<Descriptor> messages{describe(CollectiveKind::recv, 6, 1),
+                                         describe(CollectiveKind::send, kLarge, 1)};
+  host_ranks(2, [&](HostRank& self) {
+    const auto links = use_slow_links(self);
+    for (const Descriptor& message : messages) {
+      for (const bool together : {false, true}) {
+        SCOPED_TRACE(message.str());
+        const std::string text = "called " + message.str();
+        if (self.rank == 0) {
+          links->is_slow = true;  // until the entry has arrived
+          run(self, describe(CollectiveKind::send, 5, 1));
+          links->is_slow = false;
+          const Tensor data = self.on_device(Bytes(kLarge * 4));
+          const CollectiveCall call{message, data.data(), data.data()};
+          expect_throws<CollectiveMismatch>(
+              [&] {
+                if (together) {
+                  self.transport->run_together({&call, 1}, self.stream);
+                } else {
+                  self.transport->run(call, self.stream);
+                }
+              },
+              text);
+        } else {
+          expect_throws<CollectiveMismatch>([&] { expect_working(self, 10); }, text);
+          EXPECT_EQ(run(self, describe(CollectiveKind::recv, 5, 0)).front(), std::byte{1});
+        }
+        expect_working(self, 10);
+      }
+    }
+  });
+}
+
 TEST(HostFailureTest, SendersAndReceiversWhosePeersAreInACollectiveThrow) {
   GANTRY_REQUIRE_DEVICES(1);
   host_ranks(3, [](HostRank& self) {
@@ -240,7 +428,10 @@ TEST(HostFailureTest, ARankThatIsLateIsNamedByAll) {
                                     "1 did not enter the operation");
         given_up[static_cast<std::size_t>(self.rank)].raise();
       },
-      std::chrono::seconds(5));  // in which ranks that are not late come
+      std::chrono::seconds(5),  // in which ranks that are not late come
+      [&] {
+        for (Signal& signal : given_up) signal.raise();
+      });
 }
 
 TEST(HostFailureTest, AbortReachesRanksThatWait) {

@@ -3,6 +3,9 @@
 
 #include <functional>
 #include <memory>
+#include <mutex>
+#include <stdexcept>
+#include <string>
 #include <vector>
 
 #include <gantry/device/device.hpp>
@@ -71,18 +74,41 @@ class HostRank {
 };
 
 /// Calls `fn` with every rank of a group, each on its own thread.
+///
+/// Throws: as rank_threads, for the first exception that `fn` threw. Then `on_failure`, if given,
+/// is called once, before that rank leaves the group.
 inline void host_ranks(int size, const std::function<void(HostRank&)>& fn,
-                       std::chrono::milliseconds timeout = std::chrono::seconds(60)) {
+                       std::chrono::milliseconds timeout = std::chrono::seconds(60),
+                       const std::function<void()>& on_failure = {}) {
+  std::once_flag failed;
+  std::string first_failure;
+  const auto call = [&](HostRank& self) {
+    try {
+      fn(self);
+    } catch (const std::exception& error) {
+      std::call_once(failed, [&] {
+        first_failure = "rank " + std::to_string(self.rank) + ": " + error.what();
+        if (on_failure) on_failure();
+      });
+      throw;
+    }
+  };
   auto bootstraps = make_local_bootstraps(size);
-  rank_threads(
-      size,
-      [&](int rank) {
-        HostRank self(rank, size, std::move(bootstraps[static_cast<std::size_t>(rank)]), timeout);
-        // Arrays belong to the stream that uses them.
-        const StreamGuard guard(self.stream);
-        fn(self);
-      },
-      std::chrono::seconds(240));
+  try {
+    rank_threads(
+        size,
+        [&](int rank) {
+          HostRank self(rank, size, std::move(bootstraps[static_cast<std::size_t>(rank)]), timeout);
+          // Arrays belong to the stream that uses them.
+          const StreamGuard guard(self.stream);
+          call(self);
+        },
+        std::chrono::seconds(240));
+  } catch (const std::exception&) {
+    // A rank that leaves fails the others, which may end before it.
+    if (first_failure.empty()) throw;
+    throw std::runtime_error(first_failure);
+  }
 }
 
 }  // namespace gantry::testing

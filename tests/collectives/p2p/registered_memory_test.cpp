@@ -14,7 +14,7 @@
 #include <gantry/collectives/communicator.hpp>
 #include <gantry/core/error.hpp>
 #include <gantry/extend/driver.hpp>
-#include <gantry/memory/ipc.hpp>
+#include <gantry/ipc/ipc.hpp>
 #include <gantry/memory/stats.hpp>
 #include <gantry/streams/stream_guard.hpp>
 

@@ -5,12 +5,17 @@
 #include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <malloc.h>
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include <functional>
 #include <latch>
+#include <memory>
 #include <optional>
 #include <string>
+#include <string_view>
+#include <utility>
 #include <vector>
 
 #include <gantry/collectives/communicator.hpp>
@@ -22,6 +27,7 @@
 #include "job/flight_file.hpp"
 #include "job/flight_folder.hpp"
 #include "tests/collectives/communicator/local_group.hpp"
+#include "tests/collectives/control/control_group.hpp"
 #include "tests/support/fault_driver.hpp"
 #include "tests/support/flight_folder.hpp"
 #include "tests/support/rank_processes.hpp"
@@ -82,6 +88,78 @@ TEST_F(WorkspaceTest, OfAMachineAmongSeveralIsFreedWhenItsOtherRanksHaveClosedIt
 }
 
 using LocalWorkspaceTest = testing::LocalGroupTest;
+
+// A bootstrap with a call before each exchange, and one behind.
+class ObservedBootstrap final : public Bootstrap {
+ public:
+  using Observer = std::function<void(int exchange)>;
+  ObservedBootstrap(std::unique_ptr<Bootstrap> wrapped, Observer before, Observer behind)
+      : wrapped_(std::move(wrapped)), before_(std::move(before)), behind_(std::move(behind)) {}
+
+  std::vector<std::string> all_gather(const std::string& bytes) override {
+    const int exchange = ++exchanges_;
+    if (before_) before_(exchange);
+    std::vector<std::string> all = wrapped_->all_gather(bytes);
+    if (behind_) behind_(exchange);
+    return all;
+  }
+  int lost_rank() const noexcept override { return wrapped_->lost_rank(); }
+  std::unique_ptr<Bootstrap> subset(const std::vector<int>& members,
+                                    std::string_view name) override {
+    return wrapped_->subset(members, name);
+  }
+
+ private:
+  std::unique_ptr<Bootstrap> wrapped_;
+  Observer before_;
+  Observer behind_;
+  int exchanges_ = 0;
+};
+
+// Rank 1 misses the deadline of an exchange while rank 0 is about to open its memory.
+TEST_F(LocalWorkspaceTest, OpensNoMemoryOfARankThatGaveUp) {
+  GANTRY_REQUIRE_DEVICES(2);
+  mallopt(M_PERTURB, 0xa5);  // freed memory is not as it was
+  testing::ControlGroup control(2);
+  std::vector<std::unique_ptr<Bootstrap>> local = make_local_bootstraps(2);
+  std::latch has_given_up(1);
+  std::optional<ObservedBootstrap> bootstraps[2];
+  bootstraps[0].emplace(std::move(local[0]), nullptr, [&](int exchange) {
+    if (exchange == 1) has_given_up.wait();
+  });
+  bootstraps[1].emplace(
+      std::move(local[1]),
+      [](int exchange) {
+        if (exchange == 2) throw TimeoutError("too late", std::vector<int>{0});
+      },
+      nullptr);
+  rank_threads(2, [&](int rank) {
+    const DeviceGuard guard(Device::cuda(rank));
+    const auto make = [&] {
+      Workspace(*bootstraps[rank], control[rank], rank, std::size_t{1} << 20);
+    };
+    if (rank == 0) {
+      EXPECT_THROW(make(), PeerLostError);
+      return;
+    }
+    EXPECT_THROW(make(), TimeoutError);
+    bootstraps[1].reset();  // tells rank 0 of the loss
+    has_given_up.count_down();
+  });
+  mallopt(M_PERTURB, 0);
+}
+
+TEST(WorkspaceMemoryTest, IsFoundByItsNumberWhileItLives) {
+  void* const data = driver().allocate(0, 4096);
+  std::shared_ptr<WorkspaceMemory> memory =
+      WorkspaceMemory::own(0, static_cast<std::byte*>(data), 4096);
+  const std::uint64_t number = memory->number();
+  EXPECT_NE(number, 0U);
+  EXPECT_EQ(WorkspaceMemory::find(number), memory);
+  memory.reset();
+  EXPECT_EQ(WorkspaceMemory::find(number), nullptr);
+  EXPECT_EQ(WorkspaceMemory::find(0), nullptr);
+}
 
 TEST_F(LocalWorkspaceTest, GoesToTheNextGroupAndIsFreedByEmptyCacheWhateverWorkIsKept) {
   GANTRY_REQUIRE_DEVICES(2);

@@ -6,9 +6,11 @@
 #include <cstdint>
 #include <iterator>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "collectives/selector.hpp"
+#include "collectives/sim/block.hpp"
 #include "job/flight_file.hpp"
 #include "tests/collectives/protocol/pause_counts.hpp"
 #include "tests/collectives/protocol/protocol_ranks.hpp"
@@ -16,6 +18,54 @@
 
 namespace gantry::protocol {
 namespace {
+
+// Begins another operation of a rank, once, in the middle of one that the thread runs.
+class Intruder {
+ public:
+  explicit Intruder(const Group& group) {
+    group_ = &group;
+    schedule::set_hook([] {
+      if (!std::exchange(is_due_, false)) return;
+      SimBlock block(0, 1);
+      std::uint32_t epoch = 0;
+      EXPECT_TRUE(begin(block, *group_, 9, epoch));
+    });
+  }
+  ~Intruder() { schedule::set_hook(nullptr); }
+  Intruder(const Intruder&) = delete;
+  Intruder& operator=(const Intruder&) = delete;
+
+  // At the next signal of the calling thread.
+  static void make_due() { is_due_ = true; }
+
+ private:
+  inline static const Group* group_ = nullptr;
+  inline static thread_local bool is_due_ = false;
+};
+
+// Note [Operations that overlap]: the one that checks finds the one that does not.
+TEST(ProtocolTest, ACheckedOperationFindsAnUncheckedOneThatBeginsMeanwhile) {
+  for (const Algorithm algorithm : kAlgorithms) {
+    for (const bool is_intruded : {false, true}) {
+      Ranks ranks(2);
+      Group checked = ranks.group(0);
+      checked.has_graphs = true;
+      const Intruder intruder(ranks.group(0));
+      testing::rank_threads(ranks.size(), [&](int rank) {
+        std::vector<std::int32_t> data(3001, rank);
+        CollectiveCall call;
+        call.what = {
+            .call = 4, .count = 3001, .kind = CollectiveKind::all_reduce, .dtype = DType::i32};
+        call.in = call.out = data.data();
+        if (is_intruded && rank == 0) Intruder::make_due();
+        run(algorithm, rank == 0 ? checked : ranks.group(rank), call, 3);
+      });
+      const auto expected = is_intruded ? OperationFault::overlap : OperationFault::none;
+      EXPECT_EQ(fault_of(ranks.words(0).fault), expected) << name(algorithm);
+      EXPECT_EQ(fault_of(ranks.words(1).fault), OperationFault::none) << name(algorithm);
+    }
+  }
+}
 
 TEST(ProtocolTest, EpochsWrap) {
   Ranks ranks(4);

@@ -13,7 +13,7 @@
 #include <vector>
 
 #include <gantry/core/error.hpp>
-#include <gantry/memory/ipc.hpp>
+#include <gantry/ipc/ipc.hpp>
 #include <gantry/streams/graph.hpp>
 #include <gantry/streams/stream_guard.hpp>
 #include <gantry/tensor/elementwise.hpp>
@@ -239,6 +239,53 @@ TEST_F(WindowTest, BadInput) {
                                  "Window::rank: expected a window, but got an undefined one");
   expect_throws<InvalidArgument>([&] { undefined.barrier(); },
                                  "Window::barrier: expected a window");
+}
+
+// Which launches may wait for other ranks.
+TEST_F(WindowTest, LaunchesThatUseAWindowMayWaitForPeers) {
+  GANTRY_REQUIRE_DEVICES(2);
+  on_ranks(2, [](CollectiveSuite&, Communicator& group) {
+    const int other = 1 - group.rank();
+    const Stream stream = Stream::current(group.device());
+    const Tensor mine = numbers(group);
+    const Tensor unrelated = ones({4}, {.device = group.device()});
+    require(!uses(mine).waits_for_peers(), "without a window");
+    Tensor theirs;
+    {
+      const Window window = group.window(mine);
+      theirs = window.peer(other);
+      require(uses(window).waits_for_peers(), "the window");
+      require(uses(unrelated, window, window).writes(mine).waits_for_peers(), "among others");
+      require(uses(mine.narrow(0, 7, 3)).waits_for_peers(), "a part of this rank's tensor");
+      require(uses().writes(theirs).waits_for_peers(), "a tensor of another rank");
+      require(uses(window.signal_pad()).waits_for_peers(), "this rank's pad");
+      require(uses(window.signal_pad(other)[3]).waits_for_peers(), "a row of another pad");
+      require(!uses(unrelated).waits_for_peers(), "other memory");
+      uses(window).check("launch", stream);
+      uses(window).record(stream);
+      expect_throws<InvalidArgument>(
+          [&] { uses(window).check("launch", Stream::default_stream(Device::cuda(other))); },
+          "launch: expected a stream of cuda:");
+      window.barrier();
+    }
+    require(uses(theirs).waits_for_peers(), "the tensor keeps the window");
+    theirs = {};
+    group.host_barrier();
+    require(!uses(mine).waits_for_peers(), "after the window");
+    group.host_barrier();
+    const Window window = group.window(mine);
+    group.host_barrier();
+    if (group.rank() == 0) group.abort();
+    while (true) {
+      try {
+        uses(window).check("launch", stream);
+      } catch (const PeerLostError&) {
+        break;
+      }
+    }
+  });
+  expect_throws<InvalidArgument>([] { (void)uses(Window()); },
+                                 "Window::uses: expected a window, but got an undefined one");
 }
 
 // A step of one rank that another one waits for, also if the rank fails.

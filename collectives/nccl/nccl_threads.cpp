@@ -1,4 +1,4 @@
-#include "collectives/nccl/background_ends.hpp"
+#include "collectives/nccl/nccl_threads.hpp"
 
 #include <fmt/format.h>
 #include <unistd.h>
@@ -12,27 +12,28 @@
 #include <gantry/core/log.hpp>
 
 #include "core/processes/background_thread.hpp"
+#include "device/background_calls.hpp"
 
 namespace gantry {
 
 namespace {
 
-// An exit waits no longer: an end may wait for a graph that the program never destroys.
+// An exit waits no longer: a call may wait for a graph that the program never destroys.
 constexpr auto kExitTimeout = std::chrono::seconds(5);
 
-void run(const std::function<void()>& end) noexcept {
+void run(const std::function<void()>& body) noexcept {
   try {
-    end();
+    body();
   } catch (const std::exception& error) {
-    logging::warn(fmt::format("ending NCCL: {}", error.what()));
+    logging::warn(fmt::format("thread of NCCL: {}", error.what()));
   } catch (...) {
-    logging::warn("ending NCCL: unknown error");
+    logging::warn("thread of NCCL: unknown error");
   }
 }
 
 }  // namespace
 
-struct BackgroundEnds::State {
+struct NcclThreads::State {
   explicit State(State* of_parent) : of_parent(of_parent) {}
 
   void begin() {
@@ -52,14 +53,14 @@ struct BackgroundEnds::State {
   int count = 0;
 };
 
-BackgroundEnds::BackgroundEnds() : state_(new State(nullptr)) {}
+NcclThreads::NcclThreads() : state_(new State(nullptr)) {}
 
-BackgroundEnds& BackgroundEnds::instance() {
-  static auto& ends = *new BackgroundEnds;
-  return ends;
+NcclThreads& NcclThreads::instance() {
+  static auto& threads = *new NcclThreads;
+  return threads;
 }
 
-BackgroundEnds::State& BackgroundEnds::state() {
+NcclThreads::State& NcclThreads::state() {
   State* known = state_.load(std::memory_order_acquire);
   if (known->owner == getpid()) return *known;
   auto* mine = new State(known);
@@ -68,7 +69,8 @@ BackgroundEnds::State& BackgroundEnds::state() {
   return *known;
 }
 
-bool BackgroundEnds::start(const char* name, std::function<void()> end) noexcept {
+bool NcclThreads::start(const char* name, std::function<void()> body) noexcept {
+  if (background_calls().is_closed()) return false;
   State* counted = nullptr;
   try {
     static const int registered = std::atexit([] { (void)instance().await(kExitTimeout); });
@@ -76,26 +78,27 @@ bool BackgroundEnds::start(const char* name, std::function<void()> end) noexcept
     State& mine = state();
     mine.begin();
     counted = &mine;
-    start_background_thread(name, [&mine, end = std::move(end)]() mutable {
-      run(end);
-      end = nullptr;  // what it holds ends before the process does
+    start_background_thread(name, [&mine, body = std::move(body)]() mutable {
+      run(body);
+      body = nullptr;  // what it holds ends before the process does
       mine.end();
     }).detach();
     return true;
   } catch (const std::exception& error) {
     if (counted != nullptr) counted->end();
-    logging::debug(fmt::format("ending NCCL: {}", error.what()));
+    logging::debug(fmt::format("thread of NCCL: {}", error.what()));
     return false;
   }
 }
 
-bool BackgroundEnds::await(std::chrono::milliseconds timeout) noexcept {
+bool NcclThreads::await(std::chrono::milliseconds timeout) noexcept {
   try {
     State& mine = state();
     std::unique_lock lock(mine.mutex);
     return mine.changed.wait_for(lock, timeout, [&] { return mine.count == 0; });
-  } catch (const std::exception& error) {  // no memory for the state of a child, which has no ends
-    logging::debug(fmt::format("ending NCCL: {}", error.what()));
+  } catch (
+      const std::exception& error) {  // no memory for the state of a child, which has no threads
+    logging::debug(fmt::format("thread of NCCL: {}", error.what()));
     return true;
   }
 }

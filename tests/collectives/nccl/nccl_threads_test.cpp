@@ -1,5 +1,5 @@
-// The ends of NCCL in the background, without NCCL.
-#include "collectives/nccl/background_ends.hpp"
+// Threads for calls of NCCL, without NCCL.
+#include "collectives/nccl/nccl_threads.hpp"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -25,56 +25,57 @@ using ::testing::HasSubstr;
 
 constexpr auto kEnough = std::chrono::seconds(60);
 
-BackgroundEnds& ends() { return BackgroundEnds::instance(); }
+NcclThreads& threads() { return NcclThreads::instance(); }
 
-TEST(BackgroundEndsTest, EachRunsOnceAndMayBeFollowedByOthers) {
+TEST(NcclThreadsTest, EachRunsOnceAndMayBeFollowedByOthers) {
   std::atomic<int> done{0};
   for (int round = 1; round <= 3; ++round) {
-    for (int i = 0; i < 8; ++i) EXPECT_TRUE(ends().start("test-end", [&] { ++done; }));
-    EXPECT_TRUE(ends().await(kEnough));
+    for (int i = 0; i < 8; ++i) EXPECT_TRUE(threads().start("test-end", [&] { ++done; }));
+    EXPECT_TRUE(threads().await(kEnough));
     EXPECT_EQ(done, 8 * round);
   }
 }
 
 // One after the other, the first would wait for the second forever.
-TEST(BackgroundEndsTest, OneThatBlocksDelaysNoOther) {
+TEST(NcclThreadsTest, OneThatBlocksDelaysNoOther) {
   std::latch second(1);
   std::atomic<int> done{0};
-  EXPECT_TRUE(ends().start("test-end", [&] {
+  EXPECT_TRUE(threads().start("test-end", [&] {
     second.wait();
     ++done;
   }));
-  EXPECT_TRUE(ends().start("test-end", [&] {
+  EXPECT_TRUE(threads().start("test-end", [&] {
     ++done;
     second.count_down();
   }));
-  EXPECT_TRUE(ends().await(kEnough));
+  EXPECT_TRUE(threads().await(kEnough));
   EXPECT_EQ(done, 2);
 }
 
-TEST(BackgroundEndsTest, AwaitTellsThatOneIsRunning) {
+TEST(NcclThreadsTest, AwaitTellsThatOneIsRunning) {
   std::latch go(1);
-  EXPECT_TRUE(ends().start("test-end", [&] { go.wait(); }));
-  EXPECT_FALSE(ends().await(std::chrono::milliseconds(0)));
+  EXPECT_TRUE(threads().start("test-end", [&] { go.wait(); }));
+  EXPECT_FALSE(threads().await(std::chrono::milliseconds(0)));
   go.count_down();
-  EXPECT_TRUE(ends().await(kEnough));
+  EXPECT_TRUE(threads().await(kEnough));
 }
 
-TEST(BackgroundEndsTest, OneThatThrowsIsLoggedAndStopsNoOther) {
+TEST(NcclThreadsTest, OneThatThrowsIsLoggedAndStopsNoOther) {
   std::atomic<int> done{0};
   ::testing::internal::CaptureStderr();
-  EXPECT_TRUE(ends().start("test-end", [] { throw std::runtime_error("no such communicator"); }));
-  EXPECT_TRUE(ends().start("test-end", [] { throw 1; }));
-  EXPECT_TRUE(ends().start("test-end", [&] { ++done; }));
-  EXPECT_TRUE(ends().await(kEnough));
+  EXPECT_TRUE(
+      threads().start("test-end", [] { throw std::runtime_error("no such communicator"); }));
+  EXPECT_TRUE(threads().start("test-end", [] { throw 1; }));
+  EXPECT_TRUE(threads().start("test-end", [&] { ++done; }));
+  EXPECT_TRUE(threads().await(kEnough));
   const std::string log = ::testing::internal::GetCapturedStderr();
-  EXPECT_THAT(log, HasSubstr("ending NCCL: no such communicator"));
-  EXPECT_THAT(log, HasSubstr("ending NCCL: unknown error"));
+  EXPECT_THAT(log, HasSubstr("thread of NCCL: no such communicator"));
+  EXPECT_THAT(log, HasSubstr("thread of NCCL: unknown error"));
   EXPECT_EQ(done, 1);
 }
 
 // It may call the driver when it goes, which must not happen during CUDA's shutdown.
-TEST(BackgroundEndsTest, WhatOneHoldsGoesBeforeItIsOver) {
+TEST(NcclThreadsTest, WhatOneHoldsGoesBeforeItIsOver) {
   struct Held {
     Held(std::latch& going, std::latch& go) : going(going), go(go) {}
     ~Held() {
@@ -87,21 +88,21 @@ TEST(BackgroundEndsTest, WhatOneHoldsGoesBeforeItIsOver) {
   std::latch going(1);
   std::latch go(1);
   auto held = std::make_shared<Held>(going, go);
-  EXPECT_TRUE(ends().start("test-end", [held = std::move(held)] {}));
+  EXPECT_TRUE(threads().start("test-end", [held = std::move(held)] {}));
   going.wait();
-  EXPECT_FALSE(ends().await(std::chrono::milliseconds(0)));
+  EXPECT_FALSE(threads().await(std::chrono::milliseconds(0)));
   go.count_down();
-  EXPECT_TRUE(ends().await(kEnough));
+  EXPECT_TRUE(threads().await(kEnough));
 }
 
-// Exit handlers run in the opposite order of their registration: that of `ends()` is between the
+// Exit handlers run in the opposite order of their registration: that of `threads()` is between the
 // handler that lets the end go on, and the one that tells whether it was waited for.
 std::latch& exiting = *new std::latch(1);
 std::atomic<bool> has_ended{false};
 
 [[noreturn]] void exit_while_one_runs() {
   (void)std::atexit([] { std::fputs(has_ended ? "waited" : "did not wait", stderr); });
-  ends().start("test-end", [] {
+  threads().start("test-end", [] {
     exiting.wait();
     for (int i = 0; i < 1000; ++i) std::this_thread::yield();
     has_ended = true;
@@ -110,29 +111,29 @@ std::atomic<bool> has_ended{false};
   std::exit(0);
 }
 
-TEST(BackgroundEndsDeathTest, AnExitWaitsForOneThatRuns) {
+TEST(NcclThreadsDeathTest, AnExitWaitsForOneThatRuns) {
   GTEST_FLAG_SET(death_test_style, "threadsafe");
   EXPECT_EXIT(exit_while_one_runs(), ExitedWithCode(0), "^waited");
 }
 
 [[noreturn]] void exit_while_one_hangs() {
-  ends().start("test-end", [] { std::latch(1).wait(); });
+  threads().start("test-end", [] { std::latch(1).wait(); });
   std::exit(0);
 }
 
-TEST(BackgroundEndsDeathTest, AnExitGivesUpOneThatHangs) {
+TEST(NcclThreadsDeathTest, AnExitGivesUpOneThatHangs) {
   GTEST_FLAG_SET(death_test_style, "threadsafe");
   EXPECT_EXIT(exit_while_one_hangs(), ExitedWithCode(0), "");
 }
 
 // The threads of its parent's ends do not exist there.
-TEST(BackgroundEndsTest, AChildOfAForkHasItsOwn) {
+TEST(NcclThreadsTest, AChildOfAForkHasItsOwn) {
 #if defined(__SANITIZE_THREAD__)
   GTEST_SKIP() << "ThreadSanitizer ends a child of several threads that starts one";
 #endif
   std::latch is_running(1);
   std::latch go(1);
-  EXPECT_TRUE(ends().start("test-end", [&] {
+  EXPECT_TRUE(threads().start("test-end", [&] {
     is_running.count_down();
     go.wait();
   }));
@@ -141,19 +142,19 @@ TEST(BackgroundEndsTest, AChildOfAForkHasItsOwn) {
   ASSERT_GE(child, 0);
   if (child == 0) {
     int failed = 0;
-    if (!ends().await(std::chrono::milliseconds(0))) failed |= 1;
+    if (!threads().await(std::chrono::milliseconds(0))) failed |= 1;
     std::atomic<bool> done{false};
-    if (!ends().start("test-end", [&] { done = true; })) failed |= 2;
-    if (!ends().await(kEnough) || !done) failed |= 4;
+    if (!threads().start("test-end", [&] { done = true; })) failed |= 2;
+    if (!threads().await(kEnough) || !done) failed |= 4;
     _exit(failed);
   }
   int status = 0;
   ASSERT_EQ(waitpid(child, &status, 0), child);
   ASSERT_TRUE(WIFEXITED(status)) << "signal " << WTERMSIG(status);
   EXPECT_EQ(WEXITSTATUS(status), 0);
-  EXPECT_FALSE(ends().await(std::chrono::milliseconds(0)));
+  EXPECT_FALSE(threads().await(std::chrono::milliseconds(0)));
   go.count_down();
-  EXPECT_TRUE(ends().await(kEnough));
+  EXPECT_TRUE(threads().await(kEnough));
 }
 
 }  // namespace

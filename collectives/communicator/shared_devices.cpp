@@ -1,0 +1,97 @@
+#include "collectives/communicator/shared_devices.hpp"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <cstdint>
+#include <filesystem>
+#include <map>
+#include <optional>
+#include <system_error>
+#include <utility>
+#include <vector>
+
+#include <gantry/core/env.hpp>
+#include <gantry/core/log.hpp>
+#include <gantry/device/device.hpp>
+
+#include "core/text/escaped_text.hpp"
+
+namespace gantry {
+
+namespace {
+
+// Devices that one line names.
+constexpr std::size_t kMostNamed = 4;
+constexpr std::int64_t kMaxSimDevices = 64;
+
+// True if a server of MPS, which divides a GPU between processes, is set up.
+bool has_mps() {
+  const std::string pipes = env::get("CUDA_MPS_PIPE_DIRECTORY").value_or("/tmp/nvidia-mps");
+  std::error_code failure;
+  return std::filesystem::exists(pipes + "/control", failure);
+}
+
+bool is_asked_for(const ProcessIdentity& identity) {
+  if (identity.source == "glaunch") return true;  // it has its own check
+  if (platform() == Platform::simulated) {
+    return env::get_int("GANTRY_SIM_DEVICES", 1, kMaxSimDevices).value_or(1) <= device_count();
+  }
+  return has_mps();
+}
+
+// The variable that the launcher or the user has set, and the remedy.
+std::string cause() {
+  const std::optional<std::string> device = env::get("GANTRY_DEVICE");
+  const std::optional<std::string> visible = env::get("CUDA_VISIBLE_DEVICES");
+  if (visible) {
+    return fmt::format(
+        "CUDA_VISIBLE_DEVICES={} is set for rank 0; unset it, so that each rank "
+        "takes a GPU of its own, or set another one for each rank",
+        escape_control_characters(*visible));
+  }
+  if (device && device_count() > 1) {
+    return fmt::format(
+        "GANTRY_DEVICE={} is set for rank 0; unset it, or set another one for each "
+        "rank",
+        escape_control_characters(*device));
+  }
+  return "rank 0 sees no other GPU; start fewer ranks on its machine";
+}
+
+}  // namespace
+
+std::string shared_devices_text(const RankTable& ranks) {
+  std::map<std::pair<std::string_view, std::string_view>, std::vector<int>> by_device;
+  for (int rank = 0; rank < ranks.size(); ++rank) {
+    const RankFacts facts = ranks.facts(rank);
+    by_device[{facts.boot, facts.uuid}].push_back(rank);
+  }
+  std::vector<std::pair<std::vector<int>, std::string_view>> shared;
+  for (auto& [device, users] : by_device) {
+    if (users.size() > 1) shared.emplace_back(std::move(users), device.second);
+  }
+  std::ranges::sort(shared);
+  std::vector<std::string> texts;
+  for (const auto& [users, uuid] : shared) {
+    if (texts.size() == kMostNamed) {
+      texts.push_back(fmt::format("and {} more", shared.size() - kMostNamed));
+      break;
+    }
+    texts.push_back(
+        fmt::format("ranks {} use {}", fmt::join(users, ", "), escape_control_characters(uuid)));
+  }
+  return fmt::format("{}", fmt::join(texts, "; "));
+}
+
+void warn_shared_devices(const RankTable& ranks, const ProcessIdentity& identity,
+                         std::string_view maker) {
+  if (identity.rank != 0 || is_asked_for(identity)) return;
+  const std::string shared = shared_devices_text(ranks);
+  if (shared.empty()) return;
+  logging::warn(fmt::format("{}: expected a GPU of its own for every rank, but {}: {}", maker,
+                            shared, cause()));
+}
+
+}  // namespace gantry

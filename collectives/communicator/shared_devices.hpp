@@ -1,0 +1,22 @@
+#pragma once
+
+#include <string>
+#include <string_view>
+
+#include <gantry/job/process_identity.hpp>
+
+#include "collectives/rank_table.hpp"
+
+namespace gantry {
+
+// The devices that several ranks of a machine use, with these ranks: "ranks 0, 1 use GPU-…; …".
+// Empty if every rank has a device of its own.
+std::string shared_devices_text(const RankTable& ranks);
+
+// Rank 0 warns, in one line, if ranks whose devices were chosen for them use one device. `maker` is
+// the public function. Silent where sharing is the user's choice: under glaunch, beside a server of
+// MPS, and on simulated devices unless CUDA_VISIBLE_DEVICES hides some.
+void warn_shared_devices(const RankTable& ranks, const ProcessIdentity& identity,
+                         std::string_view maker);
+
+}  // namespace gantry
