@@ -13,8 +13,8 @@
 #include <gantry/core/error.hpp>
 #include <gantry/extend/parse_number.hpp>
 
-#include "command_line/nearest_name.hpp"
 #include "command_line/version.hpp"
+#include "core/text/nearest_name.hpp"
 
 namespace gantry {
 namespace {
@@ -185,9 +185,23 @@ std::string CommandLine::generate(const std::string& kind) const {
       fmt::format("{}: expected man, bash or zsh, but got '{}'", kGenerate, kind));
 }
 
+void CommandLine::add_hint(const std::string& name, const std::string& hint) {
+  hints_.emplace(name, hint);
+}
+
+// Throws: InvalidArgument if there is a hint about this name.
+void CommandLine::refuse_with_hint(const std::string& name) const {
+  std::string dashed = name;
+  std::replace(dashed.begin(), dashed.end(), '_', '-');
+  const auto hint = hints_.find(dashed);
+  if (hint == hints_.end()) return;
+  throw InvalidArgument(fmt::format("unknown option '{}'; {}", name, hint->second));
+}
+
 bool CommandLine::takes_value(const std::string& name) const {
   const CLI::Option* const option = app_->get_option_no_throw(name);
   if (option != nullptr) return option->get_items_expected_max() > 0;
+  refuse_with_hint(name);
   std::vector<std::string> names;
   for (const OptionDescription& known : description().options) {
     names.insert(names.end(), known.names.begin(), known.names.end());
@@ -220,6 +234,7 @@ std::vector<std::string> CommandLine::with_known_names(
     if (const auto alias = aliases_.find(name); alias != aliases_.end()) {
       name = alias->second;
     } else if (!name.starts_with("--")) {
+      refuse_with_hint(name);
       name = argument.substr(0, 2);
       rest = argument.substr(2);
     }

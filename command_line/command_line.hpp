@@ -69,6 +69,9 @@ class CommandLine {
   void add_command(const ProgramDescription& command);
   /// Accepts `alias`, such as "-np", for the option `name`. The help does not show it.
   void add_alias(const std::string& alias, const std::string& name);
+  /// The hint for the unknown option `name`, in place of a similar name: "use -n N".
+  /// Underscores in what was typed count as dashes.
+  void add_hint(const std::string& name, const std::string& hint);
   /// Ends the options at the first argument that is none, such as a program's name: see rest().
   void stop_at_first_argument();
 
@@ -92,6 +95,7 @@ class CommandLine {
  private:
   OptionDescription& describe(const std::string& names, const std::string& help);
   bool takes_value(const std::string& name) const;
+  void refuse_with_hint(const std::string& name) const;
   std::string generate(const std::string& kind) const;
   std::vector<std::string> with_known_names(const std::vector<std::string>& arguments) const;
 
@@ -99,6 +103,7 @@ class CommandLine {
   ProgramDescription description_;
   std::string group_;
   std::map<std::string, std::string> aliases_;
+  std::map<std::string, std::string> hints_;
 };
 
 /// The byte count in `text`, which a signed number holds; `what` names it in the error.

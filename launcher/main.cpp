@@ -7,16 +7,24 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <ctime>
 #include <exception>
 #include <filesystem>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <system_error>
 #include <utility>
 #include <vector>
 
+#include <gantry/core/env.hpp>
 #include <gantry/core/error.hpp>
+#include <gantry/core/log.hpp>
 
+#include "core/env_check.hpp"
+#include "core/files/output_file.hpp"
+#include "core/files/output_stream.hpp"
+#include "core/text/escaped_text.hpp"
 #include "launcher/commands/check_command.hpp"
 #include "launcher/commands/options.hpp"
 #include "launcher/commands/shim.hpp"
@@ -44,19 +52,19 @@ void open_standard_streams() {
   }
 }
 
-TopologyOptions topology_options(const Options& options) {
-  TopologyOptions where = topology_options_from_environment();
+machine::TopologyOptions topology_options(const Options& options) {
+  machine::TopologyOptions where = machine::topology_options_from_environment();
   if (options.topo_file) where.file = *options.topo_file;
   return where;
 }
 
 // Loading hwloc's plugins takes longer than starting a rank, and most of them are for GPUs' own
 // runtimes, which are not asked here. Ranks do not inherit the choice.
-void choose_hwloc_plugins(const TopologyOptions& where) {
+void choose_hwloc_plugins(const machine::TopologyOptions& where) {
   std::string unused =
       "hwloc_cuda.so,hwloc_gl.so,hwloc_levelzero.so,hwloc_nvml.so,hwloc_opencl.so,hwloc_rsmi.so";
   // hwloc reads its own files without the plugin, but not those with comments, for example.
-  const bool reads_file = !where.file.empty() || std::getenv("HWLOC_XMLFILE") != nullptr;
+  const bool reads_file = !where.file.empty() || env::get("HWLOC_XMLFILE").has_value();
   if (!reads_file) unused += ",hwloc_xml_libxml.so";
   const bool needs_devices = !where.skip_gpus && where.simulated_gpus == 0;
   if (!reads_file && !needs_devices) unused += ",hwloc_pci.so";
@@ -65,12 +73,13 @@ void choose_hwloc_plugins(const TopologyOptions& where) {
 
 Machine look_at_machine(const Options& options, const Environment& environment) {
   Machine machine;
-  TopologyOptions where = topology_options(options);
+  machine::TopologyOptions where = topology_options(options);
   where.skip_gpus = options.cpu_only;
   choose_hwloc_plugins(where);
-  const PlanOptions& placement = options.placement;
-  where.skip_links = placement.gpus != GpuChoice::best && placement.gpus != GpuChoice::idle &&
-                     placement.order != RankOrder::ring;
+  const machine::PlanOptions& placement = options.placement;
+  where.skip_links = placement.gpus != machine::GpuChoice::best &&
+                     placement.gpus != machine::GpuChoice::idle &&
+                     placement.order != machine::RankOrder::ring;
   machine.inventory = discover_devices(where, [&](const char* name) -> std::optional<std::string> {
     const auto found = environment.find(name);
     if (found == environment.end()) return std::nullopt;
@@ -89,7 +98,13 @@ void print(const std::string& text) {
 
 // Prints the error if stderr works; the exit code reports it, too.
 void complain(const std::exception& error) noexcept {
-  std::fprintf(stderr, "glaunch: %s\n", error.what());
+  std::string text;
+  try {
+    text = escape_control_characters(error.what(), LineEnds::keep);
+  } catch (const std::exception&) {
+    text = "out of memory";
+  }
+  std::fprintf(stderr, "glaunch: %s\n", text.c_str());
 }
 
 // The path of this program.
@@ -112,18 +127,31 @@ std::optional<Delegation> find_delegation(const Options& options, const Environm
   return make_delegation(options, environment, std::move(hosts), ranks_per_host, own_path());
 }
 
+// "glaunch-20260131-235959-1234": one for each job, by its time and process.
+std::string new_log_directory() {
+  const std::time_t now = std::time(nullptr);
+  std::tm parts{};
+  localtime_r(&now, &parts);
+  std::array<char, 32> text{};
+  (void)std::strftime(text.data(), text.size(), "%Y%m%d-%H%M%S", &parts);
+  return fmt::format("glaunch-{}-{}", text.data(), getpid());
+}
+
 int run_job(const Options& options, const Plan& plan, const Environment& environment) {
-  std::FILE* report = nullptr;
-  const auto report_failure = [&] {
-    return fmt::format("--report: cannot write '{}': {}", *options.report, std::strerror(errno));
+  std::optional<OutputStream> report;
+  const auto report_failure = [&](std::string_view cause) {
+    return fmt::format("--report: cannot write '{}': {}", *options.report, cause);
   };
   if (options.report) {
-    // A report that cannot be written is better known before the job than after it. Ranks do not
-    // inherit it (e).
-    report = std::fopen(options.report->c_str(), "we");
-    if (report == nullptr) throw Error(report_failure());
+    // A report that cannot be written is better known before the job than after it.
+    OutputFile opened = open_output(*options.report);
+    if (!opened.ok()) throw Error(report_failure(opened.problem));
+    report.emplace(std::move(opened.file));
   }
-  Supervisor supervisor(options, plan, environment);
+  Options kept = options;
+  if (options.tee && !options.log_dir) kept.log_dir = new_log_directory();
+  Supervisor supervisor(kept, plan, environment);
+  if (options.tee) supervisor.message(fmt::format("output of each rank: {}", *kept.log_dir));
   if (plan.delegation) {
     if (const std::string& variable = plan.delegation->dropped_variable; !variable.empty()) {
       supervisor.message(fmt::format(
@@ -133,24 +161,37 @@ int run_job(const Options& options, const Plan& plan, const Environment& environ
   }
   for (const std::string& warning : plan.warnings) supervisor.message("warning: " + warning);
   const JobResult result = supervisor.run();
-  for (const std::string& line : describe_failure(result)) supervisor.message(line);
-  if (report != nullptr) {
-    const bool written = std::fputs(report_json(result, plan).c_str(), report) >= 0;
-    if (std::fclose(report) != 0 || !written) supervisor.message("warning: " + report_failure());
+  supervisor.report(describe_failure(result));
+  if (report) {
+    *report << report_json(result, plan);
+    if (const int code = report->close(); code != 0) {
+      supervisor.message("warning: " + report_failure(std::strerror(code)));
+    }
   }
   supervisor.drain();
   return result.exit_code();
 }
 
+// Throws: InvalidArgument for a GANTRY_LOG with which no rank could start.
+void check_environment() {
+  static_cast<void>(logging::level());
+  for (const std::string& sentence : env::misspelled_names()) {
+    std::fprintf(stderr, "glaunch: warning: %s\n", escape_control_characters(sentence).c_str());
+  }
+}
+
 int run(const std::vector<std::string>& arguments) {
   const Options options = parse_options(arguments);
   for (const std::string& note : options.notes) {
-    std::fprintf(stderr, "glaunch: note: %s\n", note.c_str());
+    std::fprintf(stderr, "glaunch: note: %s\n", escape_control_characters(note).c_str());
   }
   // As if they stood in front of glaunch: the planner and the dump read them, too.
   for (const Variable& variable : options.exports) {
     setenv(variable.name.c_str(), variable.value.c_str(), 1);
   }
+  const bool starts_or_looks = options.action == Action::run || options.action == Action::dry_run ||
+                               options.action == Action::topo || options.action == Action::check;
+  if (starts_or_looks) check_environment();
   const Environment environment = current_environment();
   switch (options.action) {
     case Action::inform:
@@ -169,7 +210,7 @@ int run(const std::vector<std::string>& arguments) {
     case Action::shim:
       return run_shim(options, look_at_machine(options, environment), environment);
     case Action::topo:
-      print(describe_topology(discover_topology(topology_options(options)), options.topo));
+      print(describe_topology(machine::discover_topology(topology_options(options)), options.topo));
       return 0;
     case Action::check: {
       const CheckReport report = check_machine(topology_options(options), options.check);

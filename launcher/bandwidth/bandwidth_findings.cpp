@@ -26,7 +26,7 @@ constexpr std::size_t kMostNamed = 8;
 constexpr std::size_t kFewestEqualPairs = 4;
 
 // GB/s of one NVLink in one direction.
-std::optional<double> nvlink_rate(const Topology::Gpu& gpu) {
+std::optional<double> nvlink_rate(const machine::Topology::Gpu& gpu) {
   if (!gpu.compute_capability) return std::nullopt;
   const std::string& capability = *gpu.compute_capability;
   if (capability == "8.6") return 14;
@@ -76,10 +76,10 @@ struct Group {
 
 class Diagnosis {
  public:
-  Diagnosis(const Topology& machine, const Bandwidths& bandwidths)
+  Diagnosis(const machine::Topology& machine, const Bandwidths& bandwidths)
       : machine_(machine),
         bandwidths_(bandwidths),
-        is_simulated_(machine.gpu_source == FactSource::simulated) {}
+        is_simulated_(machine.gpu_source == machine::FactSource::simulated) {}
 
   std::vector<Finding> run() {
     for (const std::string& failure : bandwidths_.failures) {
@@ -234,7 +234,7 @@ class Diagnosis {
   }
 
   void diagnose_nodes(std::size_t gpu, const std::vector<double>& rates, std::size_t fastest) {
-    const Fact<int>& own = machine_.gpus[gpu].node;
+    const machine::Fact<int>& own = machine_.gpus[gpu].node;
     const std::string subject = fmt::format("GPU {}", gpu);
     const auto text_of = [&](std::size_t at) {
       return fmt::format("{} GB/s with NUMA node {}", rate_text(rates[at]), bandwidths_.nodes[at]);
@@ -274,7 +274,7 @@ class Diagnosis {
                     is_simulated_ ? "simulated devices" : "GPUs"));
   }
 
-  const Topology& machine_;
+  const machine::Topology& machine_;
   const Bandwidths& bandwidths_;
   bool is_simulated_;
   std::vector<double> host_rates_;
@@ -283,11 +283,11 @@ class Diagnosis {
 
 }  // namespace
 
-std::optional<double> promised_by_pcie(const Topology::Gpu& gpu) {
+std::optional<double> promised_by_pcie(const machine::Topology::Gpu& gpu) {
   constexpr std::array<double, 7> kPerLane{0, 0.25, 0.5, 0.985, 1.969, 3.938, 7.563};
-  const Fact<int>& generation =
+  const machine::Fact<int>& generation =
       gpu.max_pcie_generation ? gpu.max_pcie_generation : gpu.pcie_generation;
-  const Fact<int>& width = gpu.pcie_width ? gpu.pcie_width : gpu.max_pcie_width;
+  const machine::Fact<int>& width = gpu.pcie_width ? gpu.pcie_width : gpu.max_pcie_width;
   if (!generation || !width || *generation < 1 || *width < 1 ||
       static_cast<std::size_t>(*generation) >= kPerLane.size()) {
     return std::nullopt;
@@ -295,8 +295,9 @@ std::optional<double> promised_by_pcie(const Topology::Gpu& gpu) {
   return kPerLane[static_cast<std::size_t>(*generation)] * *width;
 }
 
-std::optional<double> promised_between(const Topology& machine, std::size_t gpu, std::size_t peer) {
-  const Topology::Link& link = machine.links[gpu][peer];
+std::optional<double> promised_between(const machine::Topology& machine, std::size_t gpu,
+                                       std::size_t peer) {
+  const machine::Topology::Link& link = machine.links[gpu][peer];
   if (link.nvlinks && *link.nvlinks > 0) {
     const auto rate = nvlink_rate(machine.gpus[gpu]);
     if (!rate) return std::nullopt;
@@ -304,14 +305,15 @@ std::optional<double> promised_between(const Topology& machine, std::size_t gpu,
   }
   // What host bridges pass on is nobody's promise.
   const bool is_below_switches =
-      link.path && (*link.path == PciPath::pix || *link.path == PciPath::pxb);
+      link.path && (*link.path == machine::PciPath::pix || *link.path == machine::PciPath::pxb);
   const auto own = promised_by_pcie(machine.gpus[gpu]);
   const auto other = promised_by_pcie(machine.gpus[peer]);
   if (!is_below_switches || !own || !other) return std::nullopt;
   return std::min(*own, *other);
 }
 
-std::vector<Finding> find_slow_ways(const Topology& machine, const Bandwidths& bandwidths) {
+std::vector<Finding> find_slow_ways(const machine::Topology& machine,
+                                    const Bandwidths& bandwidths) {
   return Diagnosis(machine, bandwidths).run();
 }
 

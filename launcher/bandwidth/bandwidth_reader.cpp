@@ -7,16 +7,16 @@
 namespace gantry::launcher {
 namespace {
 
-std::vector<int> nodes_of(const Topology& machine) {
+std::vector<int> nodes_of(const machine::Topology& machine) {
   std::vector<int> nodes;
-  for (const Topology::NumaNode& node : machine.nodes) nodes.push_back(node.id);
+  for (const machine::Topology::NumaNode& node : machine.nodes) nodes.push_back(node.id);
   if (nodes.size() < 2) return {-1};
   return nodes;
 }
 
 }  // namespace
 
-BandwidthReader::BandwidthReader(const Topology& machine)
+BandwidthReader::BandwidthReader(const machine::Topology& machine)
     : machine_(machine), bandwidths_(Bandwidths::of(machine.gpus.size(), nodes_of(machine))) {}
 
 void BandwidthReader::read(std::string_view text) {
@@ -50,9 +50,11 @@ void BandwidthReader::read(std::string_view text) {
 void BandwidthReader::read_devices(const Json& line) {
   gpus_.clear();
   for (const Json& uuid : line.at("devices").elements()) {
-    const auto found = std::find_if(
-        machine_.gpus.begin(), machine_.gpus.end(),
-        [name = uuid.as<std::string>()](const Topology::Gpu& gpu) { return gpu.uuid == name; });
+    const auto found =
+        std::find_if(machine_.gpus.begin(), machine_.gpus.end(),
+                     [name = uuid.as<std::string>()](const machine::Topology::Gpu& gpu) {
+                       return gpu.uuid == name;
+                     });
     gpus_.emplace_back();
     if (found != machine_.gpus.end()) {
       gpus_.back() = static_cast<std::size_t>(found - machine_.gpus.begin());

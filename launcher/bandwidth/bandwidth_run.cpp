@@ -14,6 +14,7 @@
 
 #include <gantry/extend/unique_fd.hpp>
 
+#include "core/files/code_file.hpp"
 #include "launcher/commands/options.hpp"
 #include "launcher/processes/job_context.hpp"
 #include "launcher/processes/process.hpp"
@@ -144,11 +145,12 @@ class Run {
   bool is_stuck_ = false;
 };
 
-std::vector<std::string> node_arguments(const Topology& machine) {
+std::vector<std::string> node_arguments(const machine::Topology& machine) {
   std::vector<std::string> arguments;
   if (machine.nodes.size() < 2) return arguments;
-  for (const Topology::NumaNode& node : machine.nodes) {
-    const CpuSet cpus = machine.allowed_cpus ? node.cpus & *machine.allowed_cpus : node.cpus;
+  for (const machine::Topology::NumaNode& node : machine.nodes) {
+    const machine::CpuSet cpus =
+        machine.allowed_cpus ? node.cpus & *machine.allowed_cpus : node.cpus;
     // Its memory can be used, though its CPUs cannot.
     arguments.insert(arguments.end(), {"--node", fmt::format("{}:{}", node.id, cpus.str())});
   }
@@ -165,7 +167,7 @@ std::string measuring_program() {
       .string();
 }
 
-Bandwidths measure_bandwidths(const std::string& program, const Topology& machine,
+Bandwidths measure_bandwidths(const std::string& program, const machine::Topology& machine,
                               std::chrono::milliseconds deadline) {
   BandwidthReader reader(machine);
   const auto fail = [&](const ExecFailure& failure) {
@@ -175,6 +177,9 @@ Bandwidths measure_bandwidths(const std::string& program, const Topology& machin
   };
   const auto found = find_program(program, "");
   if (const auto* failure = std::get_if<ExecFailure>(&found)) return fail(*failure);
+  if (const CodeFile file = check_code_file(program, CodeOrigin::found); !file.ok()) {
+    return fail({EACCES, fmt::format("cannot start '{}': {}", program, file.problem)});
+  }
   const JobContext context{Options{}};
   const Reaper reaper(context.job_id(), context.scratch_directory());
   SpawnRequest request;

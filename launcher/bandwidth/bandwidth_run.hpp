@@ -8,7 +8,7 @@
 #include <utility>
 #include <vector>
 
-#include <gantry/device/topology.hpp>
+#include <gantry/machine/topology.hpp>
 
 #include "launcher/bandwidth/bandwidths.hpp"
 
@@ -21,7 +21,7 @@ namespace gantry::launcher {
 class BandwidthReader {
  public:
   /// `machine` must outlive this.
-  explicit BandwidthReader(const Topology& machine);
+  explicit BandwidthReader(const machine::Topology& machine);
 
   /// Reads a line, without its end.
   void read(std::string_view line);
@@ -37,7 +37,7 @@ class BandwidthReader {
   void read_devices(const Json& line);
   Bandwidth* find(const Json& line);
 
-  const Topology& machine_;
+  const machine::Topology& machine_;
   Bandwidths bandwidths_;
   std::vector<std::optional<std::size_t>> gpus_;  // index in the topology of the program's devices
   Bandwidth* current_ = nullptr;                  // the measurement that has begun
@@ -50,7 +50,8 @@ class BandwidthReader {
 /// crashes or does not end in time is left out, and the rest is measured by another process.
 /// Never initialises CUDA in this process. Call it from the main thread of a process without
 /// others.
-[[nodiscard]] Bandwidths measure_bandwidths(const std::string& program, const Topology& machine,
+[[nodiscard]] Bandwidths measure_bandwidths(const std::string& program,
+                                            const machine::Topology& machine,
                                             std::chrono::milliseconds deadline);
 
 }  // namespace gantry::launcher

@@ -11,11 +11,11 @@
 #include <gantry/core/env.hpp>
 #include <gantry/core/error.hpp>
 
-#include "device/nvml/nvml.hpp"
 #include "launcher/bandwidth/bandwidth_findings.hpp"
 #include "launcher/bandwidth/bandwidth_run.hpp"
 #include "launcher/placement/device_inventory.hpp"
 #include "launcher/topo/topo_text.hpp"
+#include "machine/nvml/nvml.hpp"
 
 namespace gantry::launcher {
 namespace {
@@ -70,13 +70,13 @@ class Check {
       return;
     }
     std::string text =
-        fmt::format("{} visible by {}", machine_.gpus.size(), gantry::name(machine_.gpu_source));
+        fmt::format("{} visible by {}", machine_.gpus.size(), machine::name(machine_.gpu_source));
     if (machine_.driver_version) text += fmt::format(", driver {}", *machine_.driver_version);
     fine("devices", std::move(text));
   }
 
   void check_gpu(std::size_t index) {
-    const Topology::Gpu& gpu = machine_.gpus[index];
+    const machine::Topology::Gpu& gpu = machine_.gpus[index];
     const std::string subject = fmt::format("GPU {}", index);
     const std::size_t before = findings_.size();
     if (index < input_.states.size()) check_state(subject, gpu, input_.states[index]);
@@ -92,7 +92,8 @@ class Check {
     if (findings_.size() == before) fine(subject, gpu.name);
   }
 
-  void check_state(const std::string& subject, const Topology::Gpu& gpu, const GpuState& state) {
+  void check_state(const std::string& subject, const machine::Topology::Gpu& gpu,
+                   const GpuState& state) {
     if (state.is_prohibited) {
       add(Severity::error, subject, "its compute mode is prohibited", "nvidia-smi -c DEFAULT");
     }
@@ -137,7 +138,7 @@ class Check {
     bool is_known = false;
     for (std::size_t i = 0; i < machine_.gpus.size(); ++i) {
       for (std::size_t j = i + 1; j < machine_.gpus.size(); ++j) {
-        const Topology::Link& link = machine_.links[i][j];
+        const machine::Topology::Link& link = machine_.links[i][j];
         is_known = is_known || link.peer_access;
         if (link.peer_access && !*link.peer_access) pairs.push_back(fmt::format("{}-{}", i, j));
       }
@@ -156,11 +157,11 @@ class Check {
   }
 
   void check_places() {
-    if (machine_.nodes.size() < 2 || machine_.gpu_source == FactSource::simulated) return;
+    if (machine_.nodes.size() < 2 || machine_.gpu_source == machine::FactSource::simulated) return;
     std::vector<std::size_t> unknown;
     std::vector<std::size_t> far;
     for (std::size_t i = 0; i < machine_.gpus.size(); ++i) {
-      const Topology::Gpu& gpu = machine_.gpus[i];
+      const machine::Topology::Gpu& gpu = machine_.gpus[i];
       if (!gpu.node && !gpu.cpus) unknown.push_back(i);
       if (gpu.cpus && machine_.allowed_cpus && !gpu.cpus->intersects(*machine_.allowed_cpus)) {
         far.push_back(i);
@@ -197,8 +198,9 @@ class Check {
   std::size_t plan_cores() const {
     if (!machine_.allowed_cpus) return machine_.cores.size();
     return static_cast<std::size_t>(std::count_if(
-        machine_.cores.begin(), machine_.cores.end(),
-        [&](const Topology::Core& core) { return core.cpus.intersects(*machine_.allowed_cpus); }));
+        machine_.cores.begin(), machine_.cores.end(), [&](const machine::Topology::Core& core) {
+          return core.cpus.intersects(*machine_.allowed_cpus);
+        }));
   }
 
   void check_shared_memory() {
@@ -224,7 +226,7 @@ class Check {
     }
     const bool has_rdma =
         std::any_of(machine_.nics.begin(), machine_.nics.end(),
-                    [](const Topology::Nic& nic) { return nic.name.starts_with("mlx"); });
+                    [](const machine::Topology::Nic& nic) { return nic.name.starts_with("mlx"); });
     if (has_rdma && input_.limits.locked_memory != RLIM_INFINITY) {
       add(Severity::warning, "locked memory",
           fmt::format("the limit is {} KiB, and RDMA registers memory",
@@ -233,26 +235,27 @@ class Check {
     }
   }
 
-  const Topology& machine_;
+  const machine::Topology& machine_;
   const CheckInput& input_;
   int ranks_;
   std::vector<Finding> findings_;
 };
 
-GpuState read_state(const Nvml& nvml, const std::string& uuid) {
+GpuState read_state(const machine::Nvml& nvml, const std::string& uuid) {
   GpuState state;
   const auto device = nvml.device_by_uuid(uuid);
   if (!device) return state;
-  for (const NvmlProcess& process : nvml.processes(*device).value_or({})) {
+  for (const machine::NvmlProcess& process : nvml.processes(*device).value_or({})) {
     state.processes.push_back(process.pid);
   }
   state.throttle_reasons = nvml.throttle_reasons(*device).value;
   state.temperature = nvml.temperature(*device).value;
-  const NvmlComputeMode mode = nvml.compute_mode(*device).value_or(NvmlComputeMode::shared);
-  state.is_prohibited = mode == NvmlComputeMode::prohibited;
-  state.is_exclusive =
-      mode == NvmlComputeMode::exclusive_thread || mode == NvmlComputeMode::exclusive_process;
-  const NvmlRemappedRows rows = nvml.remapped_rows(*device).value_or({});
+  const machine::NvmlComputeMode mode =
+      nvml.compute_mode(*device).value_or(machine::NvmlComputeMode::shared);
+  state.is_prohibited = mode == machine::NvmlComputeMode::prohibited;
+  state.is_exclusive = mode == machine::NvmlComputeMode::exclusive_thread ||
+                       mode == machine::NvmlComputeMode::exclusive_process;
+  const machine::NvmlRemappedRows rows = nvml.remapped_rows(*device).value_or({});
   state.has_failed_rows = rows.has_failed;
   state.needs_reset = rows.is_pending || nvml.has_pending_retirement(*device).value_or(false);
   return state;
@@ -264,7 +267,7 @@ std::vector<Finding> find_problems(const CheckInput& input, const CheckRequest& 
   return Check(input, request).run();
 }
 
-CheckInput look_for_check(const TopologyOptions& options) {
+CheckInput look_for_check(const machine::TopologyOptions& options) {
   CheckInput input;
   try {
     DeviceInventory inventory =
@@ -275,11 +278,12 @@ CheckInput look_for_check(const TopologyOptions& options) {
     // A file that cannot be used is the user's mistake; a variable is a finding.
     if (!std::string_view(error.what()).starts_with("CUDA_")) throw;
     input.visible_problem = error.what();
-    input.machine = discover_topology(options);
+    input.machine = machine::discover_topology(options);
   }
-  if (input.machine.gpu_source == FactSource::nvml) {
-    const Nvml nvml(options.nvml_path.empty() ? Nvml::kDefaultPath : options.nvml_path);
-    for (const Topology::Gpu& gpu : input.machine.gpus) {
+  if (input.machine.gpu_source == machine::FactSource::nvml) {
+    const machine::Nvml nvml(options.nvml_path.empty() ? machine::Nvml::kDefaultPath
+                                                       : options.nvml_path);
+    for (const machine::Topology::Gpu& gpu : input.machine.gpus) {
       input.states.push_back(read_state(nvml, gpu.uuid));
     }
   }
@@ -289,11 +293,11 @@ CheckInput look_for_check(const TopologyOptions& options) {
   return input;
 }
 
-CheckReport check_machine(const TopologyOptions& options, const CheckRequest& request) {
+CheckReport check_machine(const machine::TopologyOptions& options, const CheckRequest& request) {
   const CheckInput input = look_for_check(options);
   std::vector<Finding> findings = find_problems(input, request);
   std::optional<Bandwidths> bandwidths;
-  if (request.full && input.machine.gpu_source == FactSource::file) {
+  if (request.full && input.machine.gpu_source == machine::FactSource::file) {
     findings.push_back({Severity::note, "bandwidth", "not measured: the GPUs are those of a file",
                         "use --full on the machine itself"});
     sort_findings(findings);

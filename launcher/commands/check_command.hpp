@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include <gantry/device/topology.hpp>
+#include <gantry/machine/topology.hpp>
 
 #include "launcher/commands/finding.hpp"
 #include "launcher/commands/topo_request.hpp"
@@ -33,7 +33,7 @@ struct Limits {
 
 /// What is looked at before a job.
 struct CheckInput {
-  Topology machine;
+  machine::Topology machine;
   std::vector<GpuState> states;  ///< for each GPU; empty on simulated devices
   Limits limits;
   std::string visible_problem;  ///< of CUDA_VISIBLE_DEVICES; empty if there is none
@@ -44,7 +44,7 @@ struct CheckInput {
                                                  const CheckRequest& request);
 
 /// Looks at this machine. `options` say where.
-[[nodiscard]] CheckInput look_for_check(const TopologyOptions& options);
+[[nodiscard]] CheckInput look_for_check(const machine::TopologyOptions& options);
 
 /// What `glaunch check` prints, and its exit code.
 struct CheckReport {
@@ -53,7 +53,7 @@ struct CheckReport {
 };
 
 /// Looks at this machine and, if `request` says so, measures its devices in another process.
-[[nodiscard]] CheckReport check_machine(const TopologyOptions& options,
+[[nodiscard]] CheckReport check_machine(const machine::TopologyOptions& options,
                                         const CheckRequest& request);
 
 }  // namespace gantry::launcher

@@ -60,7 +60,8 @@ std::string describe_hidden(std::size_t hidden) {
 }
 
 std::string nothing_found() {
-  return fmt::format("no group of ranks has left a record in {}\n", flight::folder());
+  return fmt::format("no group of ranks has left a record in {}\n",
+                     escape_control_characters(flight::folder()));
 }
 
 // What a follower shows.

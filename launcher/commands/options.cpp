@@ -7,10 +7,12 @@
 #include <algorithm>
 #include <cstdlib>
 
+#include <gantry/core/env.hpp>
 #include <gantry/core/error.hpp>
 #include <gantry/extend/parse_number.hpp>
 
 #include "command_line/command_line.hpp"
+#include "launcher/commands/foreign_options.hpp"
 #include "launcher/commands/subcommands.hpp"
 #include "launcher/hosts/hosts.hpp"
 #include "launcher/placement/environment.hpp"
@@ -23,9 +25,8 @@ namespace {
 constexpr std::int64_t kMaxSeconds = 366LL * 24 * 3600;
 
 constexpr const char* kFooter = R"(
-Exit code: that of the first rank that failed, 128+N if signal N ended it, 124
-after --timeout, 125 for glaunch's own errors, 126 or 127 if the program cannot
-be started, 130 after Ctrl-C. Everything behind the program is its own.)";
+Exit code: of the first rank that failed, 128+N after signal N, 124 after a time
+limit, 125, 126 or 127 if the job cannot be started, 130 after Ctrl-C.)";
 
 // Replacements of an elastic job, unless --max-restarts says otherwise.
 constexpr int kDefaultReplacements = 100;
@@ -79,7 +80,7 @@ void read_exports(Options& options, const std::vector<std::string>& texts) {
     }
     if (equals != std::string::npos) {
       options.exports.push_back({name, text.substr(equals + 1)});
-    } else if (std::getenv(name.c_str()) == nullptr) {
+    } else if (!env::get(name.c_str())) {
       options.notes.push_back(fmt::format("-x {0}: {0} is not set, so ranks do not get it", name));
     }
   }
@@ -168,6 +169,7 @@ Options parse_options(const std::vector<std::string>& arguments) {
   line.set_usage("[options] [--] program [arguments…]");
   line.stop_at_first_argument();
   line.set_footer(kFooter);
+  add_foreign_options(line);
 
   int ranks = 0;
   bool standalone = false;
@@ -186,6 +188,14 @@ Options parse_options(const std::vector<std::string>& arguments) {
   for (const char* habit : {"-np", "--np", "--nproc-per-node", "--nproc_per_node"}) {
     line.add_alias(habit, "--ranks");
   }
+  std::string wrap;
+  std::vector<std::string> rank_wraps;
+  const CommandLineOption wrap_option =
+      line.add_option("--wrap", wrap, "put a command in front of the program; %r: rank")
+          .value("COMMAND");
+  line.add_option("--wrap-rank", rank_wraps, "the same for some ranks: 0='gdb --args'")
+      .repeatable()
+      .value("R=COMMAND");
   line.add_option("-x", exports, "set a variable for the ranks; repeatable")
       .repeatable()
       .value("NAME=VALUE");
@@ -219,6 +229,7 @@ Options parse_options(const std::vector<std::string>& arguments) {
   const CommandLineOption log_dir_option =
       line.add_option("--log-dir", log_dir, "write each rank's output to rank<R>.out, .err")
           .value("DIR", ValueKind::directory);
+  line.add_flag("--tee", options.tee, "write output to files, too, in a new directory");
   line.add_option("--stdin", stdin_mode, "reader of standard input (rank0)")
       .one_of({"rank0", "none"});
 
@@ -229,6 +240,14 @@ Options parse_options(const std::vector<std::string>& arguments) {
       line.add_option("--grace", grace, "time between SIGTERM and SIGKILL (15s)").value("TIME");
   const CommandLineOption timeout_option =
       line.add_option("--timeout", timeout, "stop the job after this time").value("TIME");
+  std::string init_timeout, stall_timeout;
+  const CommandLineOption init_timeout_option =
+      line.add_option("--init-timeout", init_timeout,
+                      "stop unless all ranks are in world() by then")
+          .value("TIME");
+  const CommandLineOption stall_timeout_option =
+      line.add_option("--stall-timeout", stall_timeout, "stop when no rank gets further in a call")
+          .value("TIME");
   const CommandLineOption forward_option =
       line.add_option("--forward", forward, "signals for the ranks, such as USR1,USR2")
           .value("SIGNALS");
@@ -239,7 +258,7 @@ Options parse_options(const std::vector<std::string>& arguments) {
           .value("MIN:MAX");
   const CommandLineOption max_restarts_option =
       line.add_option("--max-restarts", options.max_restarts,
-                      "restarts after a failure: of the job (0), of elastic ranks (100)")
+                      "restarts of the job (0), of elastic ranks (100)")
           .range(0, 1'000'000);
   const CommandLineOption restart_delay_option =
       line.add_option("--restart-delay", restart_delay, "pause before, doubled each time (1s)")
@@ -290,9 +309,22 @@ Options parse_options(const std::vector<std::string>& arguments) {
   }
   if (report_option.is_given()) options.report = report;
   if (grace_option.is_given()) options.grace = parse_duration(grace, "--grace");
-  if (timeout_option.is_given()) {
-    options.timeout = parse_duration(timeout, "--timeout");
-    if (options.timeout->count() == 0) throw InvalidArgument("--timeout: expected more than 0");
+  const auto read_limit = [](const CommandLineOption& option, const std::string& text,
+                             const char* name, std::optional<std::chrono::milliseconds>& limit) {
+    if (!option.is_given()) return;
+    limit = parse_duration(text, name);
+    if (limit->count() == 0) throw InvalidArgument(fmt::format("{}: expected more than 0", name));
+  };
+  read_limit(timeout_option, timeout, "--timeout", options.timeout);
+  read_limit(init_timeout_option, init_timeout, "--init-timeout", options.init_timeout);
+  read_limit(stall_timeout_option, stall_timeout, "--stall-timeout", options.stall_timeout);
+  if (wrap_option.is_given()) {
+    options.wrappers.push_back(parse_wrapper(wrap));
+    options.placement_arguments.push_back(fmt::format("--wrap={}", wrap));
+  }
+  for (const std::string& text : rank_wraps) {
+    options.wrappers.push_back(parse_rank_wrapper(text));
+    options.placement_arguments.push_back(fmt::format("--wrap-rank={}", text));
   }
   if (elastic_option.is_given()) {
     read_elastic(options, elastic, max_restarts_option.is_given());

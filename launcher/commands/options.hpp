@@ -6,10 +6,11 @@
 #include <string_view>
 #include <vector>
 
-#include <gantry/device/plan.hpp>
+#include <gantry/machine/plan.hpp>
 
 #include "launcher/commands/dump_request.hpp"
 #include "launcher/commands/topo_request.hpp"
+#include "launcher/commands/wrapper.hpp"
 #include "launcher/hosts/host.hpp"
 
 namespace gantry::launcher {
@@ -64,21 +65,25 @@ struct Options {
   std::vector<Host> hosts;  ///< of --hosts or --hostfile; empty: see job_hosts()
   int ranks_per_device = 1;
   bool cpu_only = false;
-  PlanOptions placement;                         ///< which GPUs and CPUs; its `ranks` is not used
+  machine::PlanOptions placement;                ///< which GPUs and CPUs; its `ranks` is not used
   std::vector<std::string> placement_arguments;  ///< the options behind it, for another glaunch
   std::optional<std::string> topo_file;          ///< in place of GANTRY_TOPO_FILE
+  std::vector<Wrapper> wrappers;                 ///< of --wrap and --wrap-rank, in their order
   std::vector<Variable> exports;  ///< of -x: set before anything else reads the environment
 
   bool has_own_prefix = false;                      ///< --prefix was given
   std::optional<std::string> prefix = "[{rank}] ";  ///< none: lines are printed as they are
   ColorMode color = ColorMode::automatic;
   std::optional<std::string> log_dir;
+  bool tee = false;  ///< keeps the output in files also without `log_dir`
   std::optional<int> only_rank;
   int tail = 20;  ///< lines shown of a rank that failed
   StdinMode stdin_mode = StdinMode::rank0;
 
   std::chrono::milliseconds grace{15'000};
   std::optional<std::chrono::milliseconds> timeout;
+  std::optional<std::chrono::milliseconds> init_timeout;   ///< for all ranks to be in world()
+  std::optional<std::chrono::milliseconds> stall_timeout;  ///< without progress in a call
   std::vector<int> forward;  ///< signal numbers handed on to the ranks
   bool keep_going = false;
   std::optional<ElasticRange> elastic;

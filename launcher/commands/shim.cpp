@@ -1,5 +1,6 @@
 #include "launcher/commands/shim.hpp"
 
+#include <fmt/format.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -14,6 +15,7 @@
 
 #include <gantry/core/error.hpp>
 
+#include "core/text/escaped_text.hpp"
 #include "launcher/hosts/arrivals.hpp"
 #include "launcher/hosts/delegation.hpp"
 #include "launcher/processes/process.hpp"
@@ -67,6 +69,7 @@ std::pair<int, int> node_of(int rank, const std::string& host_ranks) {
 ShimPlan plan_shim(const Options& options, const Machine& machine, const ProcessIdentity& identity,
                    const Environment& inherited) {
   Options local = options;
+  local.wrappers.clear();  // they name ranks of the job, not of this machine
   int place = identity.local_rank;
   local.ranks = identity.local_size;
   // A scheduler that shows each task a device of its own has chosen.
@@ -116,23 +119,27 @@ int run_shim(const Options& options, const Machine& machine, const Environment& 
     return found == environment.end() ? nullptr : found->second.c_str();
   });
   const auto path = environment.find("PATH");
-  const auto program = find_program(options.command.front(),
-                                    path == environment.end() ? "/usr/bin:/bin" : path->second);
+  std::vector<std::string> command =
+      wrapper_of(options.wrappers, identity.rank, identity.local_rank);
+  command.insert(command.end(), options.command.begin(), options.command.end());
+  const auto program =
+      find_program(command.front(), path == environment.end() ? "/usr/bin:/bin" : path->second);
+  const auto say = [&](const std::string& what) {
+    const std::string text = escape_control_characters(
+        fmt::format("glaunch: shim: rank {} on {}: {}", identity.rank, machine.host, what));
+    std::fprintf(stderr, "%s\n", text.c_str());
+  };
   if (const auto* failure = std::get_if<ExecFailure>(&program)) {
-    std::fprintf(stderr, "glaunch: shim: rank %d on %s: %s\n", identity.rank, machine.host.c_str(),
-                 failure->message.c_str());
+    say(failure->message);
     return failure->exit_code();
   }
   const ShimPlan plan = plan_shim(options, machine, identity, environment);
   if (is_under_glaunch(environment)) arrive_and_wait(identity, machine.host);
   // Every rank says so: they are on different machines.
-  for (const std::string& text : describe(Binding(plan.rank.cpus, plan.rank.memory_node).apply())) {
-    std::fprintf(stderr, "glaunch: shim: rank %d on %s: warning: %s\n", identity.rank,
-                 machine.host.c_str(), text.c_str());
-  }
-  const int error = execute(std::get<std::string>(program), options.command, plan.environment);
-  std::fprintf(stderr, "glaunch: shim: rank %d on %s: cannot start '%s': %s\n", identity.rank,
-               machine.host.c_str(), options.command.front().c_str(), std::strerror(error));
+  const machine::Binding binding(plan.rank.cpus, plan.rank.memory_node, plan.rank.memory);
+  for (const std::string& text : describe(binding.apply())) say("warning: " + text);
+  const int error = execute(std::get<std::string>(program), command, plan.environment);
+  say(fmt::format("cannot start '{}': {}", command.front(), std::strerror(error)));
   return kCannotExecute;
 }
 

@@ -71,8 +71,16 @@ struct ShimLine {
   CommandLine line{"Becomes one rank of a job of srun or mpirun.", "glaunch shim"};
 
   PlacementLine placement;
+  std::vector<std::string> wraps;
+  std::vector<std::string> rank_wraps;
 
   explicit ShimLine(Options& options) : placement(line, options) {
+    line.add_option("--wrap", wraps, "put a command in front of the program; %r: rank")
+        .repeatable()
+        .value("COMMAND");
+    line.add_option("--wrap-rank", rank_wraps, "the same for some ranks: 0='gdb --args'")
+        .repeatable()
+        .value("R=COMMAND");
     line.set_usage("[options] [--] program [arguments…]");
     line.stop_at_first_argument();
     line.set_footer(kShimFooter);
@@ -105,6 +113,10 @@ Options parse_shim(const std::vector<std::string>& arguments) {
     if (options.text.empty()) {
       options.command = read_command(shim.line);
       shim.placement.read();
+      for (const std::string& text : shim.wraps) options.wrappers.push_back(parse_wrapper(text));
+      for (const std::string& text : shim.rank_wraps) {
+        options.wrappers.push_back(parse_rank_wrapper(text));
+      }
     }
   } catch (const InvalidArgument& error) {
     throw InvalidArgument(

@@ -19,11 +19,11 @@ constexpr const char* kLegend =
     "- behind a name: no peer access\n";
 
 template <class T>
-std::string known(const Fact<T>& fact) {
+std::string known(const machine::Fact<T>& fact) {
   return fact ? fmt::format("{}", *fact) : "?";
 }
 
-std::string header(const Topology& topology) {
+std::string header(const machine::Topology& topology) {
   std::string text = fmt::format("{}: driver {}, virtual machine {}, container {}\n", topology.host,
                                  known(topology.driver_version), known(topology.virtualization),
                                  known(topology.container));
@@ -32,7 +32,7 @@ std::string header(const Topology& topology) {
                       topology.cores.size(), topology.nodes.size(),
                       topology.cpu_quota ? fmt::format("{:.3g} CPUs", *topology.cpu_quota) : "none",
                       topology.shm_bytes ? gibibytes(*topology.shm_bytes) + " free" : "?");
-  for (const Topology::NumaNode& node : topology.nodes) {
+  for (const machine::Topology::NumaNode& node : topology.nodes) {
     text += fmt::format("NUMA node {}: package {}, CPUs {}, {}\n", node.id, node.package,
                         node.cpus.str(),
                         node.memory_bytes ? gibibytes(*node.memory_bytes) : "memory ?");
@@ -57,7 +57,7 @@ std::string table(const std::vector<std::vector<std::string>>& rows) {
   return text;
 }
 
-std::string warnings_of(const Topology& topology) {
+std::string warnings_of(const machine::Topology& topology) {
   std::string text;
   for (const std::string& warning : topology.warnings) text += "warning: " + warning + '\n';
   return text;
@@ -85,19 +85,19 @@ void print(const Branch& branch, const std::string& indent, std::string& text) {
   }
 }
 
-std::string node_text(const Topology& topology, const Topology::NumaNode& node) {
+std::string node_text(const machine::Topology& topology, const machine::Topology::NumaNode& node) {
   const auto cores =
       std::count_if(topology.cores.begin(), topology.cores.end(),
-                    [&](const Topology::Core& core) { return core.node == node.id; });
+                    [&](const machine::Topology::Core& core) { return core.node == node.id; });
   return fmt::format("NUMA node {}: CPUs {}, {} cores, {}", node.id, node.cpus.str(), cores,
                      node.memory_bytes ? gibibytes(*node.memory_bytes) : "memory ?");
 }
 
 // Where a device hangs: its NUMA node, then the bridges.
-Branch& place_of(Branch& root, const Topology& topology, const Fact<int>& node,
-                 const Fact<std::vector<std::string>>& chain) {
+Branch& place_of(Branch& root, const machine::Topology& topology, const machine::Fact<int>& node,
+                 const machine::Fact<std::vector<std::string>>& chain) {
   Branch* at = nullptr;
-  for (const Topology::NumaNode& one : topology.nodes) {
+  for (const machine::Topology::NumaNode& one : topology.nodes) {
     if (!node || one.id != *node) continue;
     at = &root.child(fmt::format("package {}", one.package)).child(node_text(topology, one));
   }
@@ -110,24 +110,25 @@ Branch& place_of(Branch& root, const Topology& topology, const Fact<int>& node,
 
 }  // namespace
 
-std::string topology_matrix(const Topology& topology) {
+std::string topology_matrix(const machine::Topology& topology) {
   std::string text = header(topology);
   if (topology.gpus.empty()) {
     return text + fmt::format("no GPU: {}\n", topology.why_no_gpu) + warnings_of(topology);
   }
   std::vector<std::vector<std::string>> rows(1, {""});
   for (std::size_t i = 0; i < topology.gpus.size(); ++i) rows[0].push_back(fmt::format("GPU{}", i));
-  for (const Topology::Nic& nic : topology.nics) rows[0].push_back(nic.name);
+  for (const machine::Topology::Nic& nic : topology.nics) rows[0].push_back(nic_text(nic));
   rows[0].insert(rows[0].end(), {"NUMA", "by", "CPUs"});
   for (std::size_t i = 0; i < topology.gpus.size(); ++i) {
-    const Topology::Gpu& gpu = topology.gpus[i];
+    const machine::Topology::Gpu& gpu = topology.gpus[i];
     std::vector<std::string> row{fmt::format("GPU{}", i)};
     for (std::size_t j = 0; j < topology.gpus.size(); ++j) {
-      const Topology::Link& link = topology.links[i][j];
+      const machine::Topology::Link& link = topology.links[i][j];
       row.push_back(i == j ? "X" : connection_text(link));
       if (i != j && link.peer_access && !*link.peer_access) row.back() += '-';
     }
-    for (const Fact<PciPath>& path : topology.nic_paths[i]) row.push_back(path_text(path));
+    for (const machine::Fact<machine::PciPath>& path : topology.nic_paths[i])
+      row.push_back(path_text(path));
     row.push_back(known(gpu.node));
     row.emplace_back(name(gpu.node.source));
     row.push_back(gpu.cpus ? gpu.cpus->str() : "?");
@@ -136,7 +137,7 @@ std::string topology_matrix(const Topology& topology) {
   text += '\n' + table(rows) + '\n';
   std::vector<std::vector<std::string>> gpus;
   for (std::size_t i = 0; i < topology.gpus.size(); ++i) {
-    const Topology::Gpu& gpu = topology.gpus[i];
+    const machine::Topology::Gpu& gpu = topology.gpus[i];
     gpus.push_back({fmt::format("GPU{}", i), gpu.name, short_uuid(gpu), gpu.bus_id,
                     "PCIe " + pcie_text(gpu), use_text(gpu)});
     if (gpu.inactive_nvlinks && *gpu.inactive_nvlinks > 0) {
@@ -146,20 +147,22 @@ std::string topology_matrix(const Topology& topology) {
   return text + table(gpus) + '\n' + kLegend + warnings_of(topology);
 }
 
-std::string topology_tree(const Topology& topology) {
+std::string topology_tree(const machine::Topology& topology) {
   Branch root{topology.host, {}};
-  for (const Topology::NumaNode& node : topology.nodes) {
+  for (const machine::Topology::NumaNode& node : topology.nodes) {
     root.child(fmt::format("package {}", node.package)).child(node_text(topology, node));
   }
   for (std::size_t i = 0; i < topology.gpus.size(); ++i) {
-    const Topology::Gpu& gpu = topology.gpus[i];
+    const machine::Topology::Gpu& gpu = topology.gpus[i];
     place_of(root, topology, gpu.node, gpu.pci_chain)
         .branches.push_back(
             {fmt::format("GPU{} {} {} {}", i, gpu.name, gpu.bus_id, short_uuid(gpu)), {}});
   }
-  for (const Topology::Nic& nic : topology.nics) {
+  for (const machine::Topology::Nic& nic : topology.nics) {
     place_of(root, topology, nic.node, nic.pci_chain)
-        .branches.push_back({fmt::format("{} {}", nic.name, nic.bus_id), {}});
+        .branches.push_back({nic.name.empty() ? "network interface " + nic.bus_id
+                                              : fmt::format("{} {}", nic.name, nic.bus_id),
+                             {}});
   }
   std::string text = root.text + '\n';
   print(root, "", text);
@@ -167,14 +170,14 @@ std::string topology_tree(const Topology& topology) {
   return text + warnings_of(topology);
 }
 
-std::string describe_topology(const Topology& topology, const TopoRequest& request) {
+std::string describe_topology(const machine::Topology& topology, const TopoRequest& request) {
   switch (request.form) {
     case TopoForm::matrix:
       return topology_matrix(topology);
     case TopoForm::tree:
       return topology_tree(topology);
     case TopoForm::json:
-      return topology_json(topology, request.redact);
+      return machine::topology_json(topology, request.redact);
     case TopoForm::svg:
       return topology_picture(topology);
   }

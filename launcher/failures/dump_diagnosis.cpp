@@ -52,6 +52,7 @@ std::string loss_text(const View& view, const std::vector<RankReport>& ranks) {
   const auto diagnosis =
       flight::Diagnosis::unpack(header.diagnosis.load(std::memory_order_acquire));
   std::string text;
+  const flight::Detail detail = flight::Detail::of(view, diagnosis);
   switch (diagnosis.reason) {
     case Reason::none:
       return {};
@@ -64,18 +65,23 @@ std::string loss_text(const View& view, const std::vector<RankReport>& ranks) {
     case Reason::aborted:
       text = fmt::format("rank {} aborted", diagnosis.rank);
       break;
-    case Reason::timed_out: {
-      const std::string text = flight::Detail::of(header).text;
-      return text.empty() ? fmt::format("rank {} did not come in time", diagnosis.rank) : text;
-    }
+    case Reason::timed_out:
+      return detail.text.empty() ? fmt::format("rank {} did not come in time", diagnosis.rank)
+                                 : detail.text;
     case Reason::mismatch:
-      return flight::Detail::of(header).text + "; the group is broken";
+      return (detail.text.empty() ? "ranks made different calls" : detail.text) +
+             "; the group is broken";
     case Reason::lost:
       text = fmt::format("rank {} was lost", diagnosis.rank);
       break;
   }
   if (diagnosis.call != 0) {
-    text += fmt::format(" during {}", call_text(view, ranks, diagnosis.call));
+    // Another rank may have been in a call that the lost rank never made.
+    const auto lost = std::ranges::find(ranks, diagnosis.rank, &RankReport::rank);
+    const bool has_called =
+        lost == ranks.end() || lost->queue(Queue::collective).enqueued >= diagnosis.call;
+    text += fmt::format(" {} {}", has_called ? "during" : "before it called",
+                        call_text(view, ranks, diagnosis.call));
   }
   return text + "; the group is broken";
 }
@@ -84,13 +90,13 @@ std::string loss_text(const View& view, const std::vector<RankReport>& ranks) {
 std::vector<int> waiting_ranks(const View& view, const std::vector<RankReport>& ranks,
                                const flight::Diagnosis& diagnosis,
                                const std::vector<int>& missing) {
-  const int author = static_cast<int>(view.header().author.load()) - 1;
+  const int author = diagnosis.author;
   std::vector<int> waiting;
   for (const RankReport& rank : ranks) {
     if (std::find(missing.begin(), missing.end(), rank.rank) != missing.end()) continue;
     const bool has_come = diagnosis.call != 0
                               ? rank.queue(Queue::collective).enqueued >= diagnosis.call
-                              : author >= 0 && author < static_cast<int>(ranks.size()) &&
+                              : author < static_cast<int>(ranks.size()) &&
                                     view.rank(rank.rank).fence >= view.rank(author).fence;
     if (has_come || rank.rank == author) waiting.push_back(rank.rank);
   }
@@ -103,13 +109,13 @@ void diagnose_lateness(const View& view, const std::vector<RankReport>& ranks,
   const flight::Header& header = view.header();
   const auto diagnosis =
       flight::Diagnosis::unpack(header.diagnosis.load(std::memory_order_acquire));
-  const flight::Detail detail = flight::Detail::of(header);
+  const flight::Detail detail = flight::Detail::of(view, diagnosis);
   if (diagnosis.reason != Reason::timed_out || detail.ranks.empty() || detail.calls.size() < 2) {
     return;
   }
   const std::string& call = detail.calls[0];
   const std::string& how = detail.calls[1];
-  const int author = static_cast<int>(header.author.load()) - 1;
+  const int author = diagnosis.author;
   if (how == flight::kLateToReceive || how == flight::kLateToSend) {
     lines.push_back(fmt::format("rank {} waits in {}; rank {} is not {} it", author, call,
                                 detail.ranks.front(),

@@ -4,7 +4,7 @@
 #include <optional>
 #include <utility>
 
-#include "core/files/regular_file.hpp"
+#include "core/files/output_file.hpp"
 #include "core/text/json.hpp"
 
 namespace gantry::launcher {
@@ -52,7 +52,7 @@ ErrorNote parse_error_note(std::string text) {
 }
 
 ErrorNote read_error_note(const std::string& path) {
-  FileContent file = read_regular_file(path, kMaxErrorFileBytes);
+  FileContent file = read_output(path, kMaxErrorFileBytes);
   return file.ok() ? parse_error_note(std::move(file.text)) : ErrorNote{};
 }
 

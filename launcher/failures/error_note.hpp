@@ -26,7 +26,7 @@ struct ErrorNote {
 /// text. Any bytes are accepted: in JSON, those that are no UTF-8 become U+FFFD.
 [[nodiscard]] ErrorNote parse_error_note(std::string text);
 
-/// The note in the file `path`; an empty one if there is no regular file.
+/// The note in the file `path`; an empty one if there is no regular file of root or of this user.
 [[nodiscard]] ErrorNote read_error_note(const std::string& path);
 
 }  // namespace gantry::launcher

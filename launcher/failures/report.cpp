@@ -157,6 +157,7 @@ int JobResult::exit_code() const {
     case Outcome::rank_failed:
       return code_of(*first_failure());
     case Outcome::timed_out:
+    case Outcome::stalled:
       return kTimeoutCode;
     case Outcome::interrupted:
       return kSignalBase + signal;
@@ -207,10 +208,13 @@ std::vector<std::string> describe_failure(const JobResult& job) {
     case Outcome::ok:
       return lines;
     case Outcome::not_started:
-      return {job.start_error};
+      return {escape_control_characters(job.start_error, LineEnds::keep)};
     case Outcome::timed_out:
       lines.push_back(fmt::format("the job was stopped after {} s: --timeout is over",
                                   job.duration.count() / 1000.0));
+      break;
+    case Outcome::stalled:
+      lines.push_back(fmt::format("the job was stopped: {}", job.stop_cause));
       break;
     case Outcome::interrupted:
       lines.push_back(fmt::format("the job was stopped by {}", signal_name(job.signal)));
@@ -308,6 +312,8 @@ std::string_view name(Outcome outcome) {
       return "rank_failed";
     case Outcome::timed_out:
       return "timed_out";
+    case Outcome::stalled:
+      return "stalled";
     case Outcome::interrupted:
       return "interrupted";
     case Outcome::not_started:

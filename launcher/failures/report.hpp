@@ -53,7 +53,14 @@ struct RankResult {
 };
 
 /// Why a job ended.
-enum class Outcome { ok, rank_failed, timed_out, interrupted, not_started };
+enum class Outcome {
+  ok,
+  rank_failed,
+  timed_out,  ///< --timeout
+  stalled,    ///< --init-timeout, --stall-timeout
+  interrupted,
+  not_started,
+};
 
 /// How an earlier start of a job ended.
 struct EarlierRun {
@@ -68,6 +75,7 @@ struct JobResult {
   int signal = 0;            ///< for Outcome::interrupted
   std::string start_error;   ///< for Outcome::not_started
   int start_error_code = 0;  ///< for Outcome::not_started: the exit code
+  std::string stop_cause;    ///< for Outcome::stalled: a clause
   std::string job_id;
   std::string launcher;  ///< of a job on several machines: srun or mpirun, the only "rank"
   std::chrono::milliseconds duration{0};

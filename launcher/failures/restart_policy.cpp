@@ -8,7 +8,9 @@ RestartPolicy::RestartPolicy(int most, std::chrono::milliseconds first_delay, No
     : most_(most), backoff_(first_delay, std::move(now)) {}
 
 std::optional<std::chrono::milliseconds> RestartPolicy::next_delay(const JobResult& result) {
-  if (result.outcome != Outcome::rank_failed || restarts_ >= most_) return std::nullopt;
+  const bool is_failure =
+      result.outcome == Outcome::rank_failed || result.outcome == Outcome::stalled;
+  if (!is_failure || restarts_ >= most_) return std::nullopt;
   if (is_usage_error(result.exit_code())) return std::nullopt;
   ++restarts_;
   return backoff_.next_delay();

@@ -8,8 +8,6 @@
 #include <gantry/core/error.hpp>
 #include <gantry/extend/store.hpp>
 
-#include "core/files/socket.hpp"
-
 namespace gantry::launcher {
 namespace {
 
@@ -38,9 +36,7 @@ void arrive_and_wait(const ProcessIdentity& identity, const std::string& host) {
 }
 
 std::vector<int> missing_ranks(const std::string& address, const std::string& token, int ranks) {
-  StoreClient store(StoreClientOptions{
-      .address = fmt::format("tcp:127.0.0.1:{}", parse_socket_address(address).port),
-      .token = token});
+  StoreClient store(StoreClientOptions{.address = address, .token = token});
   std::vector<int> missing;
   for (int rank = 0; rank < ranks; ++rank) {
     if (!store.try_get(arrival_key(rank))) missing.push_back(rank);

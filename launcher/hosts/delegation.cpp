@@ -10,6 +10,7 @@
 #include <gantry/extend/parse_number.hpp>
 
 #include "core/files/socket.hpp"
+#include "core/text/escaped_text.hpp"
 #include "core/text/json.hpp"
 
 namespace gantry::launcher {
@@ -40,6 +41,9 @@ bool is_in_allocation(const Environment& environment) {
 void check_options(const Options& options) {
   if (options.only_rank) refuse("--only-rank");
   if (options.log_dir) refuse("--log-dir");
+  if (options.tee) refuse("--tee");
+  if (options.init_timeout) refuse("--init-timeout");
+  if (options.stall_timeout) refuse("--stall-timeout");
   if (options.keep_going) refuse("--keep-going");
   if (options.elastic) refuse("--elastic");
   if (options.has_own_prefix) refuse("--prefix");
@@ -160,7 +164,7 @@ std::vector<std::string> mpirun_line(const Options& options, const Environment& 
 }  // namespace
 
 std::string Delegation::listen_address() const {
-  return fmt::format("tcp:{}:0", address_for(hosts) == kLoopback ? kLoopback : "0.0.0.0");
+  return fmt::format("tcp:{}:0", address_for(hosts));
 }
 
 std::string Delegation::rank_address(const std::string& server_address) const {
@@ -269,6 +273,16 @@ std::string shell_text(const std::vector<std::string>& command) {
     });
     if (plain) {
       text += word;
+      continue;
+    }
+    // What a terminal acts on is written by its number, as bash, ksh and zsh read it back.
+    if (escape_control_characters(word, LineEnds::keep) != word) {
+      text += "$'";
+      for (const unsigned char c : word) {
+        const bool is_plain = c >= ' ' && c < 0x7F && c != '\'' && c != '\\';
+        text += is_plain ? std::string(1, static_cast<char>(c)) : fmt::format("\\{:03o}", c);
+      }
+      text += '\'';
       continue;
     }
     text += '\'';

@@ -24,7 +24,8 @@ struct Delegation {
   /// job does not get it. Empty: there is none.
   std::string dropped_variable = {};
 
-  /// Where the job's store listens: at every address, or at the loopback one if that is enough.
+  /// Where the job's store listens: at the address that ranks connect to, which is the loopback one
+  /// if that is enough.
   [[nodiscard]] std::string listen_address() const;
   /// The store's address for ranks, from what the server tells.
   [[nodiscard]] std::string rank_address(const std::string& server_address) const;

@@ -17,6 +17,7 @@
 #include <set>
 #include <sstream>
 
+#include <gantry/core/env.hpp>
 #include <gantry/core/error.hpp>
 #include <gantry/extend/parse_number.hpp>
 #include <gantry/extend/unique_fd.hpp>
@@ -120,8 +121,8 @@ std::string source_address(const std::string& host) {
 
 // The first address of an interface that is up; of one of GANTRY_HOST_INTERFACE if that is set.
 std::string interface_address() {
-  const char* const named = std::getenv("GANTRY_HOST_INTERFACE");
-  const std::string names = named == nullptr ? "" : fmt::format(",{},", named);
+  const std::optional<std::string> named = env::get("GANTRY_HOST_INTERFACE");
+  const std::string names = named ? fmt::format(",{},", *named) : "";
   ifaddrs* list = nullptr;
   if (getifaddrs(&list) != 0) return {};
   std::string address;
@@ -232,7 +233,7 @@ std::string address_for(const std::vector<Host>& hosts) {
                                   [](const Host& host) { return !is_this_machine(host.name); });
   if (other == hosts.end()) return std::string(kLoopback);
   std::string address;
-  if (std::getenv("GANTRY_HOST_INTERFACE") == nullptr) address = source_address(other->name);
+  if (!env::get("GANTRY_HOST_INTERFACE")) address = source_address(other->name);
   if (address.empty()) address = interface_address();
   return address.empty() ? std::string(kLoopback) : address;
 }

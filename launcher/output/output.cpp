@@ -1,6 +1,5 @@
 #include "launcher/output/output.hpp"
 
-#include <fcntl.h>
 #include <fmt/format.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -9,12 +8,14 @@
 #include <array>
 #include <cerrno>
 #include <chrono>
-#include <cstdlib>
 #include <cstring>
-#include <filesystem>
 #include <utility>
 
+#include <gantry/core/env.hpp>
 #include <gantry/core/error.hpp>
+
+#include "core/files/output_file.hpp"
+#include "core/text/escaped_text.hpp"
 
 namespace gantry::launcher {
 namespace {
@@ -35,10 +36,9 @@ bool is_coloured(ColorMode mode, int fd) {
     case ColorMode::automatic:
       break;
   }
-  const char* const forbidden = std::getenv("NO_COLOR");
-  const char* const terminal = std::getenv("TERM");
-  return (forbidden == nullptr || *forbidden == '\0') && terminal != nullptr &&
-         std::string_view(terminal) != "dumb" && isatty(fd) == 1;
+  const std::optional<std::string> terminal = env::get("TERM");
+  return env::get("NO_COLOR").value_or("").empty() && terminal && *terminal != "dumb" &&
+         isatty(fd) == 1;
 }
 
 bool same_place(int a, int b) {
@@ -46,29 +46,6 @@ bool same_place(int a, int b) {
   struct stat second {};
   return fstat(a, &first) == 0 && fstat(b, &second) == 0 && first.st_dev == second.st_dev &&
          first.st_ino == second.st_ino;
-}
-
-int open_log(const std::string& path) {
-  const int fd = open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
-  if (fd < 0) {
-    throw Error(fmt::format("--log-dir: cannot write '{}': {}", path, std::strerror(errno)));
-  }
-  return fd;
-}
-
-// False, with errno, if not everything was written: a full disk must not stop the job.
-bool write_log(int fd, std::string_view bytes) {
-  while (!bytes.empty()) {
-    const ssize_t count = write(fd, bytes.data(), bytes.size());
-    if (count < 0 && errno == EINTR) continue;
-    if (count <= 0) return false;
-    bytes.remove_prefix(static_cast<std::size_t>(count));
-  }
-  return true;
-}
-
-std::string log_path(const std::string& directory, int rank, Stream stream) {
-  return fmt::format("{}/rank{}.{}", directory, rank, stream == Stream::out ? "out" : "err");
 }
 
 }  // namespace
@@ -98,18 +75,9 @@ std::string expand_prefix(std::string_view pattern, const RankPlan& rank, std::s
   }
 }
 
-Output::Output(const Options& options, const Plan& plan, const std::string& scratch_directory)
-    : tail_lines_(static_cast<std::size_t>(options.tail)),
-      log_dir_(options.log_dir.value_or("")),
-      tails_(plan.ranks.size()) {
-  if (options.log_dir) {
-    std::error_code error;
-    std::filesystem::create_directories(*options.log_dir, error);
-    if (error) {
-      throw Error(
-          fmt::format("--log-dir: cannot make '{}': {}", *options.log_dir, error.message()));
-    }
-  }
+Output::Output(const Options& options, const Plan& plan, const LogFiles& logs,
+               const std::string& scratch_directory)
+    : tail_lines_(static_cast<std::size_t>(options.tail)), logs_(logs), tails_(plan.ranks.size()) {
   out_ = std::make_unique<Console>(STDOUT_FILENO, scratch_directory);
   // On one terminal the order between the two streams counts.
   if (!same_place(STDOUT_FILENO, STDERR_FILENO)) {
@@ -130,19 +98,13 @@ Output::Output(const Options& options, const Plan& plan, const std::string& scra
       if (!options.only_rank || *options.only_rank == rank.rank) {
         from.console = stream == Stream::err && err_ ? err_.get() : out_.get();
       }
-      if (options.log_dir) {
-        from.log = open_log(log_path(*options.log_dir, rank.rank, stream));
-      }
+      from.log = logs_.descriptor(rank.rank, stream);
       sources_.push_back(std::move(from));
     }
   }
 }
 
-Output::~Output() {
-  for (const Source& from : sources_) {
-    if (from.log >= 0) close(from.log);
-  }
-}
+Output::~Output() = default;
 
 Output::Source& Output::source(int rank, Stream stream) {
   return sources_[static_cast<std::size_t>(rank) * 2 + (stream == Stream::err ? 1 : 0)];
@@ -171,9 +133,10 @@ void Output::remember(Source& from, std::string_view line) {
 
 void Output::receive(int rank, Stream stream, std::string_view bytes) {
   Source& from = source(rank, stream);
-  if (from.log >= 0 && !write_log(from.log, bytes) && !std::exchange(from.log_failed, true)) {
+  // A full disk must not stop the job.
+  if (from.log >= 0 && !write_all(from.log, bytes) && !std::exchange(from.log_failed, true)) {
     message(fmt::format("warning: --log-dir: cannot write all of '{}': {}",
-                        log_path(log_dir_, rank, stream), std::strerror(errno)));
+                        logs_.path(rank, stream), std::strerror(errno)));
   }
   while (!bytes.empty()) {
     const std::size_t newline = bytes.find('\n');
@@ -247,8 +210,14 @@ void Output::clear_tails() {
 void Output::clear_tail(int rank) { tails_[static_cast<std::size_t>(rank)].clear(); }
 
 void Output::message(std::string_view line) {
+  report({escape_control_characters(line, LineEnds::keep)});
+}
+
+void Output::report(const std::vector<std::string>& lines) {
   Console& console = err_ ? *err_ : *out_;
-  console.write(kGlaunch, "", fmt::format("glaunch: {}\n", line), true);
+  for (const std::string& line : lines) {
+    console.write(kGlaunch, "", fmt::format("glaunch: {}\n", line), true);
+  }
 }
 
 void Output::report_loss() {

@@ -10,20 +10,20 @@
 
 #include "launcher/commands/options.hpp"
 #include "launcher/output/console.hpp"
+#include "launcher/output/log_files.hpp"
+#include "launcher/output/stream.hpp"
 #include "launcher/placement/plan.hpp"
 #include "launcher/processes/event_loop.hpp"
 
 namespace gantry::launcher {
 
-/// Which of a rank's two outputs.
-enum class Stream { out, err };
-
 /// Merges the ranks' output line by line, keeps it in files, and remembers the last lines.
 class Output {
  public:
   /// Writes to descriptors 1 and 2; `scratch_directory` takes what a slow reader leaves waiting.
-  /// Throws: Error if the log directory cannot be written.
-  Output(const Options& options, const Plan& plan, const std::string& scratch_directory);
+  /// `logs` stays alive as long as this object.
+  Output(const Options& options, const Plan& plan, const LogFiles& logs,
+         const std::string& scratch_directory);
   ~Output();
   Output(const Output&) = delete;
   Output& operator=(const Output&) = delete;
@@ -43,8 +43,10 @@ class Output {
   void clear_tail(int rank);
   /// Last lines of a rank, oldest first, those of stderr marked.
   [[nodiscard]] std::vector<std::string> tail(int rank) const;
-  /// Prints a line of glaunch's own to stderr.
+  /// Prints a line of glaunch's own to stderr, without anything that a terminal acts on.
   void message(std::string_view line);
+  /// The same for lines that hold the output of a rank, which stays as it is.
+  void report(const std::vector<std::string>& lines);
 
   /// Says if standard output did not take everything. For the end, once drained.
   void report_loss();
@@ -61,7 +63,7 @@ class Output {
   void remember(Source& from, std::string_view line);
 
   std::size_t tail_lines_;
-  std::string log_dir_;
+  const LogFiles& logs_;
   std::unique_ptr<Console> out_;
   std::unique_ptr<Console> err_;  // null: the same place as out_
   std::vector<Source> sources_;

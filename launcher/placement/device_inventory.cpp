@@ -6,7 +6,7 @@
 #include <utility>
 
 #include <gantry/core/error.hpp>
-#include <gantry/device/visible_devices.hpp>
+#include <gantry/machine/visible_devices.hpp>
 
 namespace gantry::launcher {
 namespace {
@@ -14,7 +14,8 @@ namespace {
 // Applies CUDA_VISIBLE_DEVICES as the driver will, but does not lose a device in silence.
 void keep_visible(const std::string& value, DeviceInventory& inventory) {
   std::vector<DeviceIdentity> all;
-  for (const Topology::Gpu& gpu : inventory.machine.gpus) all.push_back({gpu.uuid, gpu.bus_id});
+  for (const machine::Topology::Gpu& gpu : inventory.machine.gpus)
+    all.push_back({gpu.uuid, gpu.bus_id});
   const VisibleDevices parsed = parse_visible_devices(value, all);
   if (parsed.invalid()) {
     throw InvalidArgument(fmt::format(
@@ -25,7 +26,7 @@ void keep_visible(const std::string& value, DeviceInventory& inventory) {
         "CUDA_VISIBLE_DEVICES={}: '{}' shows no device ({}); {} devices are there", value,
         parsed.dropped.front().token, parsed.dropped.front().reason, all.size()));
   }
-  inventory.machine = keep_gpus(inventory.machine, parsed.visible);
+  inventory.machine = machine::keep_gpus(inventory.machine, parsed.visible);
   inventory.is_order_given = true;
   if (parsed.visible.empty()) {
     inventory.why_none = fmt::format("CUDA_VISIBLE_DEVICES is '{}'", value);
@@ -38,9 +39,10 @@ std::string DeviceInventory::source() const {
   return machine.gpus.empty() ? "none" : std::string(name(machine.gpu_source));
 }
 
-DeviceInventory discover_devices(const TopologyOptions& options, const VariableReader& variable) {
+DeviceInventory discover_devices(const machine::TopologyOptions& options,
+                                 const VariableReader& variable) {
   DeviceInventory inventory;
-  inventory.machine = discover_topology(options);
+  inventory.machine = machine::discover_topology(options);
   inventory.why_none = inventory.machine.why_no_gpu;
   inventory.warnings = inventory.machine.warnings;
   if (options.skip_gpus || inventory.machine.gpus.empty()) return inventory;
@@ -52,12 +54,13 @@ DeviceInventory discover_devices(const TopologyOptions& options, const VariableR
   }
   const auto visible = variable("CUDA_VISIBLE_DEVICES");
   // The variable is about the devices here, not those that a file describes.
-  if (!visible || inventory.machine.gpu_source == FactSource::file) return inventory;
-  const std::vector<Topology::Gpu>& gpus = inventory.machine.gpus;
+  if (!visible || inventory.machine.gpu_source == machine::FactSource::file) return inventory;
+  const std::vector<machine::Topology::Gpu>& gpus = inventory.machine.gpus;
   const bool ordinals = !visible->starts_with("GPU-") && !visible->starts_with("MIG-");
   if (ordinals && order.value_or("") != "PCI_BUS_ID" &&
-      std::any_of(gpus.begin(), gpus.end(),
-                  [&](const Topology::Gpu& gpu) { return gpu.name != gpus.front().name; })) {
+      std::any_of(gpus.begin(), gpus.end(), [&](const machine::Topology::Gpu& gpu) {
+        return gpu.name != gpus.front().name;
+      })) {
     inventory.warnings.emplace_back(
         "the GPUs differ: the numbers in CUDA_VISIBLE_DEVICES are taken in PCI order; set "
         "CUDA_DEVICE_ORDER=PCI_BUS_ID or use UUIDs");

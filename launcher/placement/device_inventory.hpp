@@ -5,14 +5,14 @@
 #include <string>
 #include <vector>
 
-#include <gantry/device/topology.hpp>
+#include <gantry/machine/topology.hpp>
 
 namespace gantry::launcher {
 
 /// The machine, and the devices that a process started from here sees.
 struct DeviceInventory {
   /// The machine. Its GPUs are those visible, in the order of cuda:0, cuda:1, …
-  Topology machine;
+  machine::Topology machine;
   bool is_order_given = false;  ///< the user chose that order
   std::string why_none;         ///< one clause, if there are no devices
   std::vector<std::string> warnings;
@@ -28,7 +28,7 @@ using VariableReader = std::function<std::optional<std::string>(const char*)>;
 /// that NVML shows, as far as CUDA_VISIBLE_DEVICES names them. Never initialises CUDA.
 /// Throws: InvalidArgument if a variable names a device that does not exist or names one twice, or
 /// if the topology file cannot be used.
-[[nodiscard]] DeviceInventory discover_devices(const TopologyOptions& options,
+[[nodiscard]] DeviceInventory discover_devices(const machine::TopologyOptions& options,
                                                const VariableReader& variable);
 
 }  // namespace gantry::launcher

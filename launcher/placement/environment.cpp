@@ -8,6 +8,7 @@
 
 #include <gantry/core/env.hpp>
 
+#include "core/text/escaped_text.hpp"
 #include "core/text/json.hpp"
 
 namespace gantry::launcher {
@@ -92,8 +93,9 @@ std::string describe_environment(const Environment& current, bool json) {
       list.push_back(std::move(entry));
       return;
     }
-    text += fmt::format("  {:<22} {}{}\n", name, meaning,
-                        found == current.end() ? "" : fmt::format(" (here: {})", value));
+    text += fmt::format(
+        "  {:<22} {}{}\n", name, meaning,
+        found == current.end() ? "" : fmt::format(" (here: {})", escape_control_characters(value)));
   };
   for (const RankVariable& variable : rank_variables()) add(variable.name, variable.meaning, true);
   text += "\ngantry reads:\n";

@@ -1,7 +1,8 @@
 #include "launcher/placement/gpu_claims.hpp"
 
+#include <fcntl.h>
 #include <fmt/format.h>
-#include <poll.h>
+#include <sys/file.h>
 #include <sys/socket.h>
 #include <sys/un.h>
 
@@ -9,9 +10,12 @@
 #include <cerrno>
 #include <cstddef>
 #include <cstring>
+#include <thread>
 #include <utility>
 
 #include <gantry/core/error.hpp>
+
+#include "core/files/own_folder.hpp"
 
 namespace gantry::launcher {
 namespace {
@@ -21,6 +25,7 @@ using Clock = std::chrono::steady_clock;
 // A choice takes some milliseconds.
 constexpr std::chrono::seconds kChoiceDeadline{10};
 constexpr std::chrono::seconds kShortDeadline{1};
+constexpr std::chrono::milliseconds kLookAgain{10};
 
 struct Address {
   sockaddr_un value{};
@@ -37,8 +42,8 @@ Address address_of(const std::string& name) {
   return address;
 }
 
-UniqueFd open_socket(int flags = 0) {
-  UniqueFd fd(socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | flags, 0));
+UniqueFd open_socket() {
+  UniqueFd fd(socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0));
   if (!fd) throw Error(fmt::format("failed to open a socket: {}", std::strerror(errno)));
   return fd;
 }
@@ -53,23 +58,15 @@ UniqueFd bind_name(const std::string& name) {
   throw Error(fmt::format("failed to claim '{}': {}", name, std::strerror(errno)));
 }
 
-constexpr const char* kChoiceName = "gantry-gpu-choice";
+constexpr const char* kLockName = "gpu-choice";
 
-// Waits until the process that listens at the name of choices ends its turn.
-void wait_for_turn(Clock::time_point end) {
-  const UniqueFd fd = open_socket(SOCK_NONBLOCK);
-  const Address address = address_of(kChoiceName);
-  const auto* raw = reinterpret_cast<const sockaddr*>(&address.value);
-  const bool is_connected = connect(fd.get(), raw, address.length) == 0;
-  // Refused: it has bound the name and does not listen yet, or its turn is over. Again: too many
-  // wait. Both pass.
-  if (!is_connected && errno != ECONNREFUSED && errno != EAGAIN) {
-    throw Error(fmt::format("failed to wait for another glaunch: {}", std::strerror(errno)));
-  }
-  const auto left = std::chrono::ceil<std::chrono::milliseconds>(end - Clock::now());
-  pollfd entry{is_connected ? fd.get() : -1, POLLIN, 0};
-  poll(&entry, 1,
-       static_cast<int>(std::clamp<std::int64_t>(left.count(), 0, is_connected ? 10'000 : 1)));
+// The lock's file, which only this user can open.
+UniqueFd open_lock() {
+  prepare_own_folder();
+  const std::string path = own_socket_path(kLockName);
+  UniqueFd fd(open(path.c_str(), O_RDWR | O_CREAT | O_NOFOLLOW | O_CLOEXEC, 0600));
+  if (!fd) throw Error(fmt::format("failed to open {}: {}", path, std::strerror(errno)));
+  return fd;
 }
 
 std::vector<std::string> uuids_of(const Plan& plan) {
@@ -101,27 +98,51 @@ void GpuClaims::keep(const std::vector<std::string>& uuids) {
   });
 }
 
-ChoiceTurn::ChoiceTurn(std::chrono::milliseconds deadline) {
+ChoiceTurn::ChoiceTurn(std::chrono::milliseconds deadline) : lock_(open_lock()) {
   const Clock::time_point end = Clock::now() + deadline;
-  while (!(listener_ = bind_name(kChoiceName))) {
+  while (flock(lock_.get(), LOCK_EX | LOCK_NB) != 0) {
+    if (errno != EWOULDBLOCK && errno != EINTR) {
+      throw Error(fmt::format("failed to lock the choice of GPUs: {}", std::strerror(errno)));
+    }
     if (Clock::now() >= end) {
       throw Error(
           fmt::format("another glaunch has been choosing GPUs for {:g} s; look for one that is "
                       "stopped",
                       static_cast<double>(deadline.count()) / 1e3));
     }
-    wait_for_turn(end);
+    std::this_thread::sleep_for(kLookAgain);
   }
-  listen(listener_.get(), SOMAXCONN);
 }
+
+namespace {
+
+// A plan among the GPUs that no other glaunch has claimed. `of_others`: the number of claimed ones.
+Plan claim_idle_gpus(const Options& options, const Machine& machine, const Environment& environment,
+                     GpuClaims& claims, std::size_t& of_others) {
+  std::vector<std::string> all;
+  for (const machine::Topology::Gpu& gpu : machine.inventory.machine.gpus) all.push_back(gpu.uuid);
+  const std::vector<std::string> claimed = claims.claim(all);
+  of_others = claimed.size();
+  Machine unclaimed = machine;
+  for (machine::Topology::Gpu& gpu : unclaimed.inventory.machine.gpus) {
+    const bool is_claimed = std::find(claimed.begin(), claimed.end(), gpu.uuid) != claimed.end();
+    // Its ranks may not have begun to use it.
+    if (is_claimed && gpu.processes) gpu.processes.value = std::max(1, *gpu.processes);
+  }
+  Plan plan = make_plan(options, unclaimed, environment);
+  claims.keep(uuids_of(plan));
+  return plan;
+}
+
+}  // namespace
 
 Plan make_claimed_plan(const Options& options, const Machine& machine,
                        const Environment& environment, GpuClaims& claims) {
-  const Topology& here = machine.inventory.machine;
-  if (options.cpu_only || here.gpu_source != FactSource::nvml) {
+  const machine::Topology& here = machine.inventory.machine;
+  if (options.cpu_only || here.gpu_source != machine::FactSource::nvml) {
     return make_plan(options, machine, environment);
   }
-  if (options.placement.gpus != GpuChoice::idle) {
+  if (options.placement.gpus != machine::GpuChoice::idle) {
     Plan plan = make_plan(options, machine, environment);
     // Jobs may share GPUs that their users named: what others have claimed is no error.
     try {
@@ -134,24 +155,21 @@ Plan make_claimed_plan(const Options& options, const Machine& machine,
     return plan;
   }
   const ChoiceTurn turn(kChoiceDeadline);
-  std::vector<std::string> all;
-  for (const Topology::Gpu& gpu : here.gpus) all.push_back(gpu.uuid);
-  const std::vector<std::string> of_others = claims.claim(all);
-  Machine unclaimed = machine;
-  for (Topology::Gpu& gpu : unclaimed.inventory.machine.gpus) {
-    const bool is_claimed =
-        std::find(of_others.begin(), of_others.end(), gpu.uuid) != of_others.end();
-    // Its ranks may not have begun to use it.
-    if (is_claimed && gpu.processes) gpu.processes.value = std::max(1, *gpu.processes);
-  }
-  try {
-    Plan plan = make_plan(options, unclaimed, environment);
-    claims.keep(uuids_of(plan));
-    return plan;
-  } catch (const InvalidArgument& error) {
-    if (of_others.empty()) throw;
-    throw InvalidArgument(
-        fmt::format("{}; jobs of glaunch have {} of them", error.what(), of_others.size()));
+  const Clock::time_point end = Clock::now() + kShortDeadline;
+  for (;;) {
+    std::size_t of_others = 0;
+    try {
+      return claim_idle_gpus(options, machine, environment, claims, of_others);
+    } catch (const InvalidArgument& error) {
+      claims.keep({});
+      if (of_others == 0) throw;
+      // Another user's glaunch may be choosing, and soon keeps fewer.
+      if (Clock::now() >= end) {
+        throw InvalidArgument(
+            fmt::format("{}; jobs of glaunch have {} of them", error.what(), of_others));
+      }
+    }
+    std::this_thread::sleep_for(kLookAgain);
   }
 }
 

@@ -16,9 +16,11 @@ namespace gantry::launcher {
 /// A GPU seems idle until a rank uses it, so two glaunch processes that start together would choose
 /// the same GPUs. Each glaunch therefore claims its GPUs. It binds a socket to an abstract name
 /// with the GPU's UUID, and holds it until the job ends. The kernel frees the name when glaunch
-/// ends, also by SIGKILL. Only one process of all users can bind a name.
-/// While glaunch chooses, it claims more GPUs than it needs. So only one glaunch chooses at a time:
-/// it listens at another abstract name, and the others wait until their connections to it end.
+/// ends, also by SIGKILL. Only one process of all users can bind a name. A claim says no more than
+/// a process on the GPU does: any user of the machine can make one.
+/// While glaunch chooses, it claims more GPUs than it needs. So only one glaunch of a user chooses
+/// at a time: it holds a lock on a file in the user's own folder. Where another user's glaunch
+/// chooses at the same time, the one that finds too few GPUs gives up its claims and tries again.
 class GpuClaims {
  public:
   /// Claims these GPUs as far as nobody has them. Returns those that others have.
@@ -37,7 +39,7 @@ class ChoiceTurn {
   explicit ChoiceTurn(std::chrono::milliseconds deadline);
 
  private:
-  UniqueFd listener_;
+  UniqueFd lock_;
 };
 
 /// As make_plan(). Chooses among the GPUs that no other glaunch has claimed, for --gpus idle, and

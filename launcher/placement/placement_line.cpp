@@ -12,14 +12,16 @@ PlacementLine::PlacementLine(CommandLine& line, Options& options)
                                          "let K ranks share a device")
                              .range(1, kMaxRanks)
                              .value("K")),
-      gpus_option_(line.add_option("--gpus", gpus_,
-                                   "all, best:N, idle:N, or a list 0,2 or GPU-a,GPU-b (all)")
-                       .value("GPUS")),
+      gpus_option_(
+          line.add_option("--gpus", gpus_, "all, best:N, idle:N, or a list 0,2 or GPU-a (all)")
+              .value("GPUS")),
       order_option_(line.add_option("--order", order_, "GPUs of the ranks by pci, ring or given")
                         .value("ORDER")),
       bind_option_(
           line.add_option("--bind", bind_, "auto, numa, core, none, or CPUs 0-3:4-7 (auto)")
               .value("CPUS")),
+      mem_option_(line.add_option("--mem", mem_, "memory of a rank's node: prefer, bind, none")
+                      .one_of({"prefer", "bind", "none"})),
       topo_file_option_(line.add_option("--topo-file", topo_file_, "facts about the machine")
                             .value("FILE", ValueKind::file)) {
   line.add_alias("--ranks-per-gpu", "--ranks-per-device");
@@ -41,6 +43,10 @@ void PlacementLine::read() const {
   if (bind_option_.is_given()) {
     options_.placement.set_bind(bind_);
     add("--bind", bind_);
+  }
+  if (mem_option_.is_given()) {
+    options_.placement.set_memory(mem_);
+    add("--mem", mem_);
   }
   if (topo_file_option_.is_given()) {
     options_.topo_file = topo_file_;

@@ -21,11 +21,13 @@ class PlacementLine {
   std::string gpus_;
   std::string order_;
   std::string bind_;
+  std::string mem_;
   std::string topo_file_;
   CommandLineOption per_device_option_;
   CommandLineOption gpus_option_;
   CommandLineOption order_option_;
   CommandLineOption bind_option_;
+  CommandLineOption mem_option_;
   CommandLineOption topo_file_option_;
 };
 

@@ -7,20 +7,23 @@
 
 #include <gantry/core/error.hpp>
 
+#include "core/text/escaped_text.hpp"
 #include "core/text/json.hpp"
+#include "launcher/commands/wrapper.hpp"
+#include "launcher/topo/topo_text.hpp"
 
 namespace gantry::launcher {
 namespace {
 
 // Number of devices that --gpus leaves.
-int count_devices(const PlanOptions& placement, const DeviceInventory& inventory) {
+int count_devices(const machine::PlanOptions& placement, const DeviceInventory& inventory) {
   switch (placement.gpus) {
-    case GpuChoice::all:
+    case machine::GpuChoice::all:
       break;
-    case GpuChoice::listed:
+    case machine::GpuChoice::listed:
       return static_cast<int>(placement.gpu_list.size());
-    case GpuChoice::best:
-    case GpuChoice::idle:
+    case machine::GpuChoice::best:
+    case machine::GpuChoice::idle:
       return placement.gpu_count;
   }
   return static_cast<int>(inventory.machine.gpus.size());
@@ -29,8 +32,8 @@ int count_devices(const PlanOptions& placement, const DeviceInventory& inventory
 int count_ranks(const Options& options, const DeviceInventory& inventory) {
   if (options.cpu_only) return *options.ranks;
   // A dry run plans for the machine of a topology file; nothing else can use its devices.
-  const bool is_elsewhere =
-      inventory.machine.gpu_source == FactSource::file && options.action != Action::dry_run;
+  const bool is_elsewhere = inventory.machine.gpu_source == machine::FactSource::file &&
+                            options.action != Action::dry_run;
   if (inventory.machine.gpus.empty() || is_elsewhere) {
     throw InvalidArgument(fmt::format(
         "no device is visible ({}); set GANTRY_SIM_DEVICES=N for N simulated devices, or use "
@@ -49,7 +52,7 @@ int count_ranks(const Options& options, const DeviceInventory& inventory) {
         "-n {}: only {} {} {}; ranks share devices only with --ranks-per-device {}, or use "
         "--cpu-only",
         *options.ranks, devices, devices == 1 ? "device is" : "devices are",
-        options.placement.gpus == GpuChoice::all ? "visible" : "chosen",
+        options.placement.gpus == machine::GpuChoice::all ? "visible" : "chosen",
         (*options.ranks + devices - 1) / devices));
   }
   if (!options.ranks && most > kMaxRanks) {
@@ -62,7 +65,7 @@ int count_ranks(const Options& options, const DeviceInventory& inventory) {
 
 // Whether ranks need a list of their devices: MIG instances do, and choices other than all do.
 bool needs_list(const DeviceInventory& inventory, const std::vector<int>& chosen) {
-  if (inventory.machine.gpu_source != FactSource::simulated) return true;
+  if (inventory.machine.gpu_source != machine::FactSource::simulated) return true;
   for (std::size_t i = 0; i < chosen.size(); ++i) {
     if (chosen[i] != static_cast<int>(i)) return true;
   }
@@ -72,10 +75,10 @@ bool needs_list(const DeviceInventory& inventory, const std::vector<int>& chosen
 // Enters the device of a rank, and the list of devices that it sees.
 void place(RankPlan& rank, int chosen, const DeviceInventory& inventory,
            const std::vector<int>& gpus) {
-  const auto gpu_at = [&](int index) -> const Topology::Gpu& {
+  const auto gpu_at = [&](int index) -> const machine::Topology::Gpu& {
     return inventory.machine.gpus[static_cast<std::size_t>(index)];
   };
-  const Topology::Gpu& gpu = gpu_at(chosen);
+  const machine::Topology::Gpu& gpu = gpu_at(chosen);
   rank.device = chosen;
   rank.device_uuid = gpu.uuid;
   rank.device_bus_id = gpu.bus_id;
@@ -99,7 +102,7 @@ void place(RankPlan& rank, int chosen, const DeviceInventory& inventory,
   if (is_complete) rank.visible_devices = fmt::format("{}", fmt::join(uuids, ","));
 }
 
-RankPlan rank_plan_of(const RankPlacement& placed, const DeviceInventory& inventory,
+RankPlan rank_plan_of(const machine::RankPlacement& placed, const DeviceInventory& inventory,
                       const std::vector<int>& gpus) {
   RankPlan rank;
   rank.rank = placed.rank;
@@ -107,7 +110,9 @@ RankPlan rank_plan_of(const RankPlacement& placed, const DeviceInventory& invent
   if (placed.gpu) place(rank, *placed.gpu, inventory, gpus);
   rank.cpus = placed.cpus;
   rank.memory_node = placed.memory_node;
-  if (placed.nic) rank.nic = inventory.machine.nics[static_cast<std::size_t>(*placed.nic)].name;
+  if (placed.nic) {
+    rank.nic = nic_text(inventory.machine.nics[static_cast<std::size_t>(*placed.nic)]);
+  }
   rank.reason = placed.reason;
   return rank;
 }
@@ -144,12 +149,12 @@ Plan make_plan(const Options& options, const Machine& machine, const Environment
     throw InvalidArgument(
         fmt::format("--only-rank {}: the job has ranks 0 to {}", *options.only_rank, count - 1));
   }
-  PlanOptions placement = options.placement;
+  machine::PlanOptions placement = options.placement;
   placement.ranks = count;
   placement.ranks_per_gpu = options.ranks_per_device;
   placement.cpu_only = options.cpu_only;
   placement.is_order_given = machine.inventory.is_order_given;
-  const gantry::Plan placed = gantry::plan(machine.inventory.machine, placement);
+  const machine::Plan placed = machine::plan(machine.inventory.machine, placement);
   if (!options.cpu_only) plan.source = machine.inventory.source();
   plan.decisions = placed.decisions;
   plan.warnings.insert(plan.warnings.end(), placed.warnings.begin(), placed.warnings.end());
@@ -159,11 +164,20 @@ Plan make_plan(const Options& options, const Machine& machine, const Environment
         "elastic: the job goes on while {} of {} ranks are left; {} replacements at most",
         plan.elastic->fewest, plan.elastic->most, options.max_restarts));
   }
-  for (const RankPlacement& one : placed.ranks) {
+  check_wrappers(options.wrappers, count);
+  for (const machine::RankPlacement& one : placed.ranks) {
     plan.ranks.push_back(rank_plan_of(one, machine.inventory, placed.gpus));
+    plan.ranks.back().memory = placement.memory;
+    plan.ranks.back().wrapper = wrapper_of(options.wrappers, one.rank, one.rank);
     if (!environment.contains("OMP_NUM_THREADS")) plan.ranks.back().omp_threads = one.threads;
   }
   return plan;
+}
+
+std::vector<std::string> command_of(const Plan& plan, const RankPlan& rank) {
+  std::vector<std::string> command = rank.wrapper;
+  command.insert(command.end(), plan.command.begin(), plan.command.end());
+  return command;
 }
 
 Plan plan_of(const Delegation& delegation) {
@@ -244,6 +258,7 @@ std::string describe_plan(const Plan& plan, const Environment& inherited, bool j
       if (rank.memory_node) entry.set("memory_node", *rank.memory_node);
       if (!rank.nic.empty()) entry.set("nic", rank.nic);
       if (!rank.reason.empty()) entry.set("reason", rank.reason);
+      if (!rank.wrapper.empty()) entry.set("command", command_of(plan, rank));
       entry.set("environment", rank_variables_of(plan, rank, later));
       ranks.push_back(std::move(entry));
     }
@@ -264,16 +279,19 @@ std::string describe_plan(const Plan& plan, const Environment& inherited, bool j
   for (const RankPlan& rank : plan.ranks) {
     text += fmt::format("rank {:<4} {}", rank.rank,
                         rank.device ? fmt::format("cuda:{}", *rank.device) : "cpu");
-    if (!rank.device_uuid.empty()) {
-      text += fmt::format("  {}  {}", rank.device_uuid, rank.device_bus_id);
+    for (const std::string& known : {rank.device_uuid, rank.device_bus_id}) {
+      if (!known.empty()) text += "  " + known;
     }
     text += placement_text(rank) + '\n';
     if (!rank.reason.empty()) text += fmt::format("          {}\n", rank.reason);
+    if (!rank.wrapper.empty()) {
+      text += fmt::format("          command: {}\n", fmt::join(command_of(plan, rank), " "));
+    }
   }
   text += threads_text(plan);
   if (!unset.empty()) text += fmt::format("not inherited: {}\n", fmt::join(unset, " "));
   for (const std::string& warning : plan.warnings) text += fmt::format("warning: {}\n", warning);
-  return text;
+  return escape_control_characters(text, LineEnds::keep);
 }
 
 }  // namespace gantry::launcher

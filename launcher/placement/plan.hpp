@@ -24,12 +24,14 @@ struct RankPlan {
   std::optional<int> device;  ///< index among the devices that the rank sees
   std::string device_uuid;
   std::string device_bus_id;
-  std::string visible_devices;          ///< CUDA_VISIBLE_DEVICES; empty: left as it is
-  std::optional<CpuSet> cpus = {};      ///< CPUs that it is bound to; none: all
-  std::optional<int> memory_node = {};  ///< NUMA node whose memory it prefers
-  std::optional<int> omp_threads = {};  ///< none: the user has set OMP_NUM_THREADS
-  std::string nic = {};                 ///< name of the nearest network interface
-  std::string reason = {};              ///< of these CPUs, in one line
+  std::string visible_devices;               ///< CUDA_VISIBLE_DEVICES; empty: left as it is
+  std::optional<machine::CpuSet> cpus = {};  ///< CPUs that it is bound to; none: all
+  std::optional<int> memory_node = {};       ///< NUMA node whose memory it gets
+  std::optional<int> omp_threads = {};       ///< none: the user has set OMP_NUM_THREADS
+  std::string nic = {};                      ///< name of the nearest network interface
+  std::string reason = {};                   ///< of these CPUs, in one line
+  machine::MemoryMode memory = machine::MemoryMode::prefer;
+  std::vector<std::string> wrapper = {};  ///< words in front of the program
 };
 
 /// Everything that is decided before anything is started.
@@ -62,6 +64,9 @@ struct JobValues {
 
 /// The plan of a job on several machines: one process, the other launcher.
 [[nodiscard]] Plan plan_of(const Delegation& delegation);
+
+/// The program of a rank with its arguments, behind the wrapper of the rank.
+[[nodiscard]] std::vector<std::string> command_of(const Plan& plan, const RankPlan& rank);
 
 /// The variables that glaunch sets for one rank, and only those.
 [[nodiscard]] Environment rank_variables_of(const Plan& plan, const RankPlan& rank,

@@ -12,10 +12,11 @@
 #include <cerrno>
 #include <cstddef>
 #include <cstdint>
-#include <cstdlib>
 #include <filesystem>
 #include <system_error>
 #include <utility>
+
+#include <gantry/core/env.hpp>
 
 namespace gantry::launcher {
 namespace {
@@ -56,13 +57,14 @@ std::string random_digits(std::size_t words) {
 JobContext::JobContext(const Options& options) {
   first_job_id_ = random_digits(1);
   job_id_ = first_job_id_;
+  store_name_ = random_digits(1);
   store_token_ = random_digits(2);
 
-  const char* temporary = std::getenv("TMPDIR");
-  const bool named = temporary != nullptr && *temporary != '\0';
+  const std::string temporary = env::get("TMPDIR").value_or("");
   // Absolute, since ranks and the reaper may have another working directory.
   scratch_ = fmt::format("{}/glaunch-{}",
-                         std::filesystem::absolute(named ? temporary : "/tmp").string(), job_id_);
+                         std::filesystem::absolute(temporary.empty() ? "/tmp" : temporary).string(),
+                         job_id_);
   error_prefix_ = scratch_ + "/rank";
   if (options.log_dir) {
     error_prefix_ = std::filesystem::absolute(*options.log_dir).string() + "/rank";
@@ -82,6 +84,7 @@ JobContext::~JobContext() {
 void JobContext::renew() {
   ++restarts_;
   job_id_ = fmt::format("{}.{}", first_job_id_, restarts_);
+  store_name_ = random_digits(1);
   store_token_ = random_digits(2);
 }
 
@@ -96,7 +99,7 @@ void JobContext::remove_scratch_directory() {
 }
 
 std::string JobContext::store_address() const {
-  return fmt::format("unix:@gantry-{}-{}", geteuid(), job_id_);
+  return fmt::format("unix:@gantry-{}-{}", geteuid(), store_name_);
 }
 
 std::string JobContext::error_file(int rank) const {

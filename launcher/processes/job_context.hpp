@@ -40,6 +40,7 @@ class JobContext {
   std::string first_job_id_;
   std::string job_id_;
   int restarts_ = 0;
+  std::string store_name_;  // of this run: another process could take a name that it foresees
   std::string store_token_;
   std::string scratch_;
   std::string error_prefix_;

@@ -56,13 +56,13 @@ struct ChildPlan {
   int status_fd;
   pid_t parent;
   rlimit descriptors;
-  const Binding* binding;
+  const machine::Binding* binding;
 };
 
 // What the child reports before it executes, or because it cannot.
 struct ChildStatus {
   int exec_error = 0;
-  BindingErrors binding;
+  machine::BindingErrors binding;
 };
 
 // Runs in the child, in the memory of the parent: it changes nothing there but its own frame, which
@@ -94,7 +94,7 @@ struct ChildStatus {
     [[maybe_unused]] const auto written = write(plan.status_fd, &status, sizeof status);
   };
   const int placing_error = placed ? 0 : errno;
-  if (status.binding != BindingErrors{}) report();
+  if (status.binding != machine::BindingErrors{}) report();
   if (placed) execve(plan.executable, plan.arguments, plan.environment);
   status.exec_error = placed ? errno : placing_error;
   report();

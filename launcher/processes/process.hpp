@@ -7,9 +7,9 @@
 #include <variant>
 #include <vector>
 
-#include "device/topology/binding.hpp"
 #include "launcher/placement/environment.hpp"
 #include "launcher/processes/reaper.hpp"
+#include "machine/topology/binding.hpp"
 
 namespace gantry::launcher {
 
@@ -31,10 +31,10 @@ struct SpawnRequest {
   std::string executable;
   std::vector<std::string> arguments;  ///< the program's name first
   Environment environment;
-  int stdin_fd = -1;                            ///< becomes descriptor 0; -1: /dev/null
-  int liveness_fd = -1;                         ///< stays open in the child under the same number
-  rlimit descriptors{};                         ///< the limit of open files that the child gets
-  Binding binding{std::nullopt, std::nullopt};  ///< its CPUs and memory
+  int stdin_fd = -1;     ///< becomes descriptor 0; -1: /dev/null
+  int liveness_fd = -1;  ///< stays open in the child under the same number
+  rlimit descriptors{};  ///< the limit of open files that the child gets
+  machine::Binding binding{std::nullopt, std::nullopt};  ///< its CPUs and memory
 };
 
 /// Raises this process's limit of open files as far as it goes; returns the limit before.
@@ -46,7 +46,7 @@ struct Process {
   pid_t pid = -1;
   int stdout_fd = -1;  ///< read end, non-blocking
   int stderr_fd = -1;
-  BindingErrors binding_errors;  ///< it runs without what failed
+  machine::BindingErrors binding_errors;  ///< it runs without what failed
 };
 
 /// Starts a process. The kernel kills it when this process dies; `reaper` knows its group before it

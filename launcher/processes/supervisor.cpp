@@ -37,11 +37,12 @@ Supervisor::Supervisor(const Options& options, const Plan& plan, const Environme
       plan_(plan),
       environment_(environment),
       descriptors_(reserve_descriptors(static_cast<int>(plan.ranks.size()))),
+      logs_(options, plan),
       signal_fd_(open_signal_fd(options.forward)),
       context_(options),
       reaper_(context_.job_id(), context_.scratch_directory()),
       processes_(reaper_),
-      output_(options, plan, context_.scratch_directory()),
+      output_(options, plan, logs_, context_.scratch_directory()),
       // Elastic ranks are replaced; their job is never started again.
       restarts_(options.elastic ? 0 : options.max_restarts, options.restart_delay),
       replacements_(options, static_cast<int>(plan.ranks.size())) {
@@ -65,7 +66,7 @@ JobResult Supervisor::run() {
   for (run_once(); !stop_requested_; run_once()) {
     const std::optional<milliseconds> delay = restarts_.next_delay(result_);
     if (!delay) break;
-    for (const std::string& line : describe_failure(result_)) output_.message(line);
+    output_.report(describe_failure(result_));
     output_.message(fmt::format("restart {} of {} in {} s", restarts_.restarts(),
                                 options_.max_restarts, delay->count() / 1000.0));
     EarlierRun run{result_.job_id, result_.exit_code(), std::nullopt};
@@ -125,6 +126,7 @@ void Supervisor::run_once() {
   start_ = Clock::now();
   oom_kills_at_start_ = oom_kills();
   restarts_.begin_run();
+  begin_progress();
   if (!start_ranks()) kill_all();
   children_changed_ = true;
   while (look_for_the_end(), !over_) {
@@ -203,6 +205,7 @@ void Supervisor::take_signal(const signalfd_siginfo& info) {
       processes_.signal_groups(SIGSTOP);
       stop_here();
       processes_.signal_groups(SIGCONT);
+      stall_.reset();  // the ranks stood still meanwhile
       return;
     case SIGCONT:
       processes_.signal_groups(SIGCONT);
@@ -291,7 +294,8 @@ void Supervisor::end_job(const RankResult& failed) {
 void Supervisor::stop(int signal, milliseconds grace) {
   reap();  // ranks that ended already were not stopped here
   // While the ranks that hang are there.
-  if (result_.outcome == Outcome::rank_failed || result_.outcome == Outcome::timed_out) {
+  if (result_.outcome == Outcome::rank_failed || result_.outcome == Outcome::timed_out ||
+      result_.outcome == Outcome::stalled) {
     result_.sentences = diagnose_job(context_.job_id());
   }
   for (RankResult& rank : result_.ranks) {
@@ -327,6 +331,7 @@ void Supervisor::pass_deadlines() {
     }
   }
   if (phase_ == Phase::running) start_replacements();
+  if (phase_ == Phase::running) pass_progress_deadlines(now);
   if (!phase_deadline_ || *phase_deadline_ > now) return;
   phase_deadline_.reset();
   switch (phase_) {
@@ -372,7 +377,10 @@ std::optional<Clock::time_point> Supervisor::next_deadline() const {
   const auto input = stdin_ ? stdin_->deadline() : std::nullopt;
   const auto replacement =
       phase_ == Phase::running ? replacements_.deadline() : std::optional<Clock::time_point>();
-  for (const auto& deadline : {phase_deadline_, timeout_, output_.deadline(), input, replacement}) {
+  const bool is_running = phase_ == Phase::running;
+  const auto none = std::optional<Clock::time_point>();
+  for (const auto& deadline : {phase_deadline_, timeout_, output_.deadline(), input, replacement,
+                               is_running ? init_deadline_ : none, is_running ? look_ : none}) {
     if (deadline && (!first || *deadline < *first)) first = deadline;
   }
   return first;

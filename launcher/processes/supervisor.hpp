@@ -3,13 +3,17 @@
 #include <sys/signalfd.h>
 
 #include <array>
+#include <chrono>
 #include <optional>
+#include <string>
 #include <vector>
 
 #include <gantry/extend/store.hpp>
 
 #include "launcher/failures/report.hpp"
 #include "launcher/failures/restart_policy.hpp"
+#include "launcher/failures/stall_watch.hpp"
+#include "launcher/output/log_files.hpp"
 #include "launcher/output/output.hpp"
 #include "launcher/output/stdin_relay.hpp"
 #include "launcher/processes/event_loop.hpp"
@@ -37,6 +41,8 @@ class Supervisor {
   [[nodiscard]] JobResult run();
   /// Prints a line of glaunch's own.
   void message(const std::string& line) { output_.message(line); }
+  /// Prints lines that hold the output of a rank.
+  void report(const std::vector<std::string>& lines) { output_.report(lines); }
   /// Waits until the console has taken everything; a signal ends the wait.
   void drain();
 
@@ -75,6 +81,12 @@ class Supervisor {
   void start_replacement(int rank);
   void restore_replaced();
 
+  void begin_progress();
+  [[nodiscard]] std::chrono::milliseconds look_interval() const;
+  void pass_progress_deadlines(Clock::time_point now);
+  [[nodiscard]] std::vector<int> ranks_without_group() const;
+  void stop_stalled(std::string cause);
+
   void stop(int signal, std::chrono::milliseconds grace);
   void kill_all();
   void pass_deadlines();
@@ -85,6 +97,7 @@ class Supervisor {
   const Plan& plan_;
   const Environment& environment_;
   rlimit descriptors_;
+  LogFiles logs_;  // before signals are blocked
   int signal_fd_;
   JobContext context_;
   Reaper reaper_;  // before anything that starts a thread
@@ -94,8 +107,8 @@ class Supervisor {
   std::optional<StoreServer> store_;  // another one for each start of the job
   RestartPolicy restarts_;
   Replacements replacements_;
-  JobValues values_;        // of this start of the job
-  std::string executable_;  // of the program
+  JobValues values_;                      // of this start of the job
+  std::vector<std::string> executables_;  // of each rank
   std::optional<StdinRelay> stdin_;
 
   std::vector<std::array<int, 2>> outputs_;  // descriptors of each rank's streams; -1: closed
@@ -103,10 +116,14 @@ class Supervisor {
   Phase phase_ = Phase::running;
   std::optional<Clock::time_point> phase_deadline_;
   std::optional<Clock::time_point> timeout_;
+  std::optional<Clock::time_point> init_deadline_;
+  std::optional<Clock::time_point> look_;  // when the progress of the job is looked at next
+  StallWatch stall_;
+  bool is_stall_told_ = false;
   Clock::time_point first_start_;
   Clock::time_point start_;
   std::optional<std::int64_t> oom_kills_at_start_;
-  BindingWarnings warnings_;
+  machine::BindingWarnings warnings_;
   int running_ = 0;
   int ended_ = 0;
   bool over_ = false;

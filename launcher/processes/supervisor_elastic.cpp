@@ -48,7 +48,7 @@ void Supervisor::replace(RankResult& entry) {
   for (const Stream stream : {Stream::out, Stream::err}) close_output(entry.rank, stream);
   enter_note(entry, read_error_note(context_.error_file(entry.rank)), result_.ranks.size());
   entry.tail = output_.tail(entry.rank);
-  for (const std::string& line : describe_rank(entry)) output_.message(line);
+  output_.report(describe_rank(entry));
   std::string why;
   if (const auto delay = replacements_.plan(entry, why)) {
     output_.message(fmt::format("replacement {} of {}, for rank {}, in {} s",

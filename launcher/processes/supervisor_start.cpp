@@ -1,12 +1,30 @@
 // How the supervisor starts ranks.
-#include <unistd.h>
+#include <fmt/format.h>
 
+#include <cerrno>
+#include <cstddef>
+#include <cstring>
+#include <string>
 #include <variant>
 
+#include "core/files/code_file.hpp"
+#include "core/files/output_file.hpp"
 #include "launcher/hosts/arrivals.hpp"
 #include "launcher/processes/supervisor.hpp"
 
 namespace gantry::launcher {
+namespace {
+
+constexpr const char* kDefaultPath = "/usr/bin:/bin";
+
+// Finds srun or mpirun, which glaunch chose by itself: Note [Code of other users].
+std::variant<std::string, ExecFailure> find_launcher(const std::string& name) {
+  if (const auto found = find_in_path(name)) return found->string();
+  return ExecFailure{ENOENT,
+                     fmt::format("cannot start '{}': {} in PATH", name, std::strerror(ENOENT))};
+}
+
+}  // namespace
 
 bool Supervisor::start_ranks() {
   const auto fail = [&](const ExecFailure& failure) {
@@ -15,12 +33,19 @@ bool Supervisor::start_ranks() {
     result_.start_error_code = failure.exit_code();
     return false;
   };
-  const auto path = environment_.find("PATH");
-  const auto program = find_program(plan_.command.front(),
-                                    path == environment_.end() ? "/usr/bin:/bin" : path->second);
+  const auto variable = environment_.find("PATH");
+  const std::string path = variable == environment_.end() ? kDefaultPath : variable->second;
+  const auto program = plan_.delegation ? find_launcher(plan_.command.front())
+                                        : find_program(plan_.command.front(), path);
   if (const auto* failure = std::get_if<ExecFailure>(&program)) return fail(*failure);
 
-  executable_ = std::get<std::string>(program);
+  executables_.assign(plan_.ranks.size(), std::get<std::string>(program));
+  for (const RankPlan& rank : plan_.ranks) {
+    if (rank.wrapper.empty()) continue;
+    const auto wrapper = find_program(rank.wrapper.front(), path);
+    if (const auto* failure = std::get_if<ExecFailure>(&wrapper)) return fail(*failure);
+    executables_[static_cast<std::size_t>(rank.rank)] = std::get<std::string>(wrapper);
+  }
   values_ = context_.values();
   if (options_.stdin_mode == StdinMode::rank0) stdin_.emplace(loop_);
   for (const RankPlan& rank : plan_.ranks) {
@@ -34,14 +59,14 @@ bool Supervisor::start_ranks() {
 
 std::optional<ExecFailure> Supervisor::start_rank(const RankPlan& rank, const JobValues& values,
                                                   int stdin_fd) {
-  unlink(context_.error_file(rank.rank).c_str());  // of an earlier job with the same --log-dir
-  const SpawnRequest request{executable_,
-                             plan_.command,
+  remove_output(context_.error_file(rank.rank));  // of an earlier job with the same --log-dir
+  const SpawnRequest request{executables_[static_cast<std::size_t>(rank.rank)],
+                             command_of(plan_, rank),
                              environment_of(rank, values),
                              stdin_fd,
                              plan_.delegation ? -1 : context_.liveness_fd(),
                              descriptors_,
-                             Binding(rank.cpus, rank.memory_node)};
+                             machine::Binding(rank.cpus, rank.memory_node, rank.memory)};
   const auto started = spawn(request, reaper_);
   if (const auto* failure = std::get_if<ExecFailure>(&started)) return *failure;
   const Process& process = std::get<Process>(started);

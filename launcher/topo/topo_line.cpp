@@ -20,9 +20,7 @@ Exit code: 0 without a warning, 1 with one, 2 with an error, 125 if the check
 itself fails. To start a program called check: glaunch -- check)";
 
 struct TopoLine {
-  CommandLine line{
-      "Prints the GPUs, processors and network interfaces, and the links between them.",
-      "glaunch topo"};
+  CommandLine line{"Prints GPUs, processors, interfaces and links.", "glaunch topo"};
   bool tree = false;
   bool json = false;
   bool svg = false;
@@ -42,7 +40,7 @@ struct TopoLine {
 };
 
 struct CheckLine {
-  CommandLine line{"Looks for what keeps jobs from running well on this machine.", "glaunch check"};
+  CommandLine line{"Looks for what keeps jobs from running well.", "glaunch check"};
   int ranks = 0;
   std::string topo_file;
   std::string deadline;

@@ -5,6 +5,7 @@
 #include <cstddef>
 #include <cstdlib>
 #include <map>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -55,8 +56,8 @@ struct Place {
 
 class Picture {
  public:
-  explicit Picture(const Topology& topology) : topology_(topology) {
-    for (const Topology::NumaNode& node : topology.nodes) columns_[node.id];
+  explicit Picture(const machine::Topology& topology) : topology_(topology) {
+    for (const machine::Topology::NumaNode& node : topology.nodes) columns_[node.id];
     for (std::size_t i = 0; i < topology.gpus.size(); ++i) {
       columns_[known_node(topology.gpus[i].node)].gpus.push_back(i);
     }
@@ -88,7 +89,7 @@ class Picture {
     int width = 0;
   };
 
-  int known_node(const Fact<int>& node) const {
+  int known_node(const machine::Fact<int>& node) const {
     return node && columns_.contains(*node) ? *node : kUnknownNode;
   }
 
@@ -106,14 +107,7 @@ class Picture {
         gpu_places_[column.gpus[i]] = {column.x + kGap + static_cast<int>(i) * (kGpuWidth + kGap),
                                        kTop + kNodeHeader};
       }
-      const auto per_row = static_cast<std::size_t>(boxes);
-      for (std::size_t i = 0; i < column.nics.size(); ++i) {
-        nic_places_[column.nics[i]] = {
-            column.x + kGap + static_cast<int>(i % per_row) * (kGpuWidth + kGap),
-            kTop + kNodeHeader + kGpuHeight + kGap +
-                static_cast<int>(i / per_row) * (kNicHeight + 6)};
-      }
-      most_nics = std::max(most_nics, (column.nics.size() + per_row - 1) / per_row);
+      most_nics = std::max(most_nics, place_nics(column, static_cast<std::size_t>(boxes)));
     }
     node_height_ =
         kNodeHeader + kGpuHeight + 2 * kGap + static_cast<int>(most_nics) * (kNicHeight + 6);
@@ -121,25 +115,76 @@ class Picture {
     height_ = kTop + node_height_ + (has_switch() ? 70 : 30) + bow_room();
   }
 
-  bool has_switch() const {
-    return std::any_of(topology_.gpus.begin(), topology_.gpus.end(),
-                       [](const Topology::Gpu& gpu) { return switch_links(gpu) > 0; });
+  machine::Fact<machine::PciPath> path_between(std::size_t gpu, std::size_t nic) const {
+    const auto& rows = topology_.nic_paths;
+    return gpu < rows.size() && nic < rows[gpu].size() ? rows[gpu][nic]
+                                                       : machine::Fact<machine::PciPath>();
   }
 
-  static int switch_links(const Topology::Gpu& gpu) {
+  // GPUs of a column, by their index in it, that are nearest to an interface. Empty if all are
+  // equally near, or the paths are unknown.
+  std::vector<std::size_t> nearest_gpus(const Column& column, std::size_t nic) const {
+    std::vector<std::size_t> nearest;
+    std::optional<machine::PciPath> best;
+    for (std::size_t i = 0; i < column.gpus.size(); ++i) {
+      const machine::Fact<machine::PciPath> path = path_between(column.gpus[i], nic);
+      if (!path || (best && *path > *best)) continue;
+      if (!best || *path < *best) nearest.clear();
+      best = *path;
+      nearest.push_back(i);
+    }
+    if (nearest.size() == column.gpus.size()) nearest.clear();
+    return nearest;
+  }
+
+  // Interfaces stand below the GPU that is nearest, of equally near ones below the first with the
+  // fewest. The others fill the rows. The result is the number of rows.
+  std::size_t place_nics(const Column& column, std::size_t boxes) {
+    std::vector<std::size_t> heights(boxes, 0);
+    const auto put = [&](std::size_t nic, std::size_t box) {
+      nic_places_[nic] = {column.x + kGap + static_cast<int>(box) * (kGpuWidth + kGap),
+                          kTop + kNodeHeader + kGpuHeight + kGap +
+                              static_cast<int>(heights[box]) * (kNicHeight + 6)};
+      ++heights[box];
+    };
+    std::vector<std::size_t> others;
+    for (const std::size_t nic : column.nics) {
+      const std::vector<std::size_t> nearest = nearest_gpus(column, nic);
+      if (nearest.empty()) {
+        others.push_back(nic);
+        continue;
+      }
+      put(nic, *std::min_element(nearest.begin(), nearest.end(), [&](std::size_t a, std::size_t b) {
+            return heights[a] < heights[b];
+          }));
+    }
+    for (const std::size_t nic : others) {
+      put(nic, static_cast<std::size_t>(std::min_element(heights.begin(), heights.end()) -
+                                        heights.begin()));
+    }
+    return *std::max_element(heights.begin(), heights.end());
+  }
+
+  bool has_switch() const {
+    return std::any_of(topology_.gpus.begin(), topology_.gpus.end(),
+                       [](const machine::Topology::Gpu& gpu) { return switch_links(gpu) > 0; });
+  }
+
+  static int switch_links(const machine::Topology::Gpu& gpu) {
     int count = 0;
     if (!gpu.nvlinks) return count;
-    for (const Topology::NvLinks& links : *gpu.nvlinks) {
-      if (links.end == Topology::LinkEnd::nvswitch) count += links.count;
+    for (const machine::Topology::NvLinks& links : *gpu.nvlinks) {
+      if (links.end == machine::Topology::LinkEnd::nvswitch) count += links.count;
     }
     return count;
   }
 
-  static int direct_links(const Topology::Gpu& from, const Topology::Gpu& to) {
+  static int direct_links(const machine::Topology::Gpu& from, const machine::Topology::Gpu& to) {
     int count = 0;
     if (!from.nvlinks) return count;
-    for (const Topology::NvLinks& links : *from.nvlinks) {
-      if (links.end == Topology::LinkEnd::gpu && links.bus_id == to.bus_id) count += links.count;
+    for (const machine::Topology::NvLinks& links : *from.nvlinks) {
+      if (links.end == machine::Topology::LinkEnd::gpu && links.bus_id == to.bus_id)
+        count += links.count;
     }
     return count;
   }
@@ -188,7 +233,7 @@ class Picture {
       text(column.x + kGap, kTop + 20, "NUMA node unknown");
       return;
     }
-    for (const Topology::NumaNode& node : topology_.nodes) {
+    for (const machine::Topology::NumaNode& node : topology_.nodes) {
       if (node.id != id) continue;
       text(column.x + kGap, kTop + 20,
            fmt::format("NUMA node {}, package {}, {}", node.id, node.package,
@@ -199,7 +244,7 @@ class Picture {
   }
 
   void draw_gpu(std::size_t index) {
-    const Topology::Gpu& gpu = topology_.gpus[index];
+    const machine::Topology::Gpu& gpu = topology_.gpus[index];
     const auto [x, y] = gpu_places_[index];
     const bool is_busy = gpu.processes && *gpu.processes > 0;
     box(x, y, kGpuWidth, kGpuHeight, is_busy ? "busy" : "gpu");
@@ -210,10 +255,12 @@ class Picture {
   }
 
   void draw_nic(std::size_t index) {
-    const Topology::Nic& nic = topology_.nics[index];
+    const machine::Topology::Nic& nic = topology_.nics[index];
     const auto [x, y] = nic_places_[index];
     box(x, y, kGpuWidth, kNicHeight, "nic");
-    text(x + 8, y + 17, fitted(nic.name + " " + nic.bus_id, kGpuWidth - 12, 6), "s");
+    text(x + 8, y + 17,
+         fitted(nic.name.empty() ? nic.bus_id : nic.name + " " + nic.bus_id, kGpuWidth - 12, 6),
+         "s");
   }
 
   void draw_switch() {
@@ -251,7 +298,7 @@ class Picture {
     }
   }
 
-  const Topology& topology_;
+  const machine::Topology& topology_;
   std::map<int, Column> columns_;
   std::vector<Place> gpu_places_;
   std::vector<Place> nic_places_;
@@ -263,6 +310,6 @@ class Picture {
 
 }  // namespace
 
-std::string topology_picture(const Topology& topology) { return Picture(topology).svg(); }
+std::string topology_picture(const machine::Topology& topology) { return Picture(topology).svg(); }
 
 }  // namespace gantry::launcher

@@ -2,21 +2,22 @@
 
 #include <fmt/format.h>
 
+#include "machine/topology/gpu_order.hpp"
+
 namespace gantry::launcher {
 namespace {
 
-std::string number(std::string_view prefix, const Fact<int>& fact) {
+std::string number(std::string_view prefix, const machine::Fact<int>& fact) {
   return fact ? fmt::format("{}{}", prefix, *fact) : fmt::format("{}?", prefix);
 }
 
 }  // namespace
 
-std::string connection_text(const Topology::Link& link) {
-  if (link.nvlinks && *link.nvlinks > 0) return fmt::format("NV{}", *link.nvlinks);
-  return path_text(link.path);
+std::string connection_text(const machine::Topology::Link& link) {
+  return machine::link_text(link);
 }
 
-std::string path_text(const Fact<PciPath>& path) {
+std::string path_text(const machine::Fact<machine::PciPath>& path) {
   return path ? std::string(name(*path)) : std::string("?");
 }
 
@@ -24,17 +25,25 @@ std::string gibibytes(std::uint64_t bytes) {
   return fmt::format("{:.1f} GiB", static_cast<double>(bytes) / (1U << 30U));
 }
 
-std::string pcie_text(const Topology::Gpu& gpu) {
+std::string nic_text(const machine::Topology::Nic& nic) {
+  return nic.name.empty() ? nic.bus_id : nic.name;
+}
+
+std::string pcie_text(const machine::Topology::Gpu& gpu) {
   std::string text =
       fmt::format("{} {}", number("gen ", gpu.pcie_generation), number("x", gpu.pcie_width));
   if (gpu.max_pcie_generation || gpu.max_pcie_width) {
     text += fmt::format(" of {} {}", number("gen ", gpu.max_pcie_generation),
                         number("x", gpu.max_pcie_width));
   }
+  const bool is_told = gpu.pcie_generation || gpu.max_pcie_generation;
+  if (!is_told && gpu.pcie_bandwidth) {
+    text = fmt::format("{:.1f} GB/s", *gpu.pcie_bandwidth);
+  }
   return text;
 }
 
-std::string use_text(const Topology::Gpu& gpu) {
+std::string use_text(const machine::Topology::Gpu& gpu) {
   std::string text = "memory ?";
   if (gpu.memory_bytes) {
     text = gpu.used_memory_bytes
@@ -47,7 +56,7 @@ std::string use_text(const Topology::Gpu& gpu) {
   return text + fmt::format(", {} process{}", *gpu.processes, *gpu.processes == 1 ? "" : "es");
 }
 
-std::string short_uuid(const Topology::Gpu& gpu) {
+std::string short_uuid(const machine::Topology::Gpu& gpu) {
   return gpu.uuid.empty() ? "?" : gpu.uuid.substr(0, 12);
 }
 

@@ -3,21 +3,23 @@
 
 #include <string>
 
-#include <gantry/device/topology.hpp>
+#include <gantry/machine/topology.hpp>
 
 namespace gantry::launcher {
 
 /// "NV18", "PIX", …; "?" if it is unknown. "X" for a GPU and itself.
-[[nodiscard]] std::string connection_text(const Topology::Link& link);
+[[nodiscard]] std::string connection_text(const machine::Topology::Link& link);
 /// The name of a path, or "?".
-[[nodiscard]] std::string path_text(const Fact<PciPath>& path);
+[[nodiscard]] std::string path_text(const machine::Fact<machine::PciPath>& path);
+/// The name of an interface, or its bus id where nothing else is known.
+[[nodiscard]] std::string nic_text(const machine::Topology::Nic& nic);
 /// "63.5 GiB".
 [[nodiscard]] std::string gibibytes(std::uint64_t bytes);
-/// "gen 4 x8 of gen 5 x16"; "?" for what is unknown.
-[[nodiscard]] std::string pcie_text(const Topology::Gpu& gpu);
+/// "gen 4 x8 of gen 5 x16", or "15.8 GB/s" where lanes are not told; "?" for what is unknown.
+[[nodiscard]] std::string pcie_text(const machine::Topology::Gpu& gpu);
 /// "0.5 of 80.0 GiB used, 1 process", as far as it is known.
-[[nodiscard]] std::string use_text(const Topology::Gpu& gpu);
+[[nodiscard]] std::string use_text(const machine::Topology::Gpu& gpu);
 /// "GPU-1234abcd": the first characters of a UUID.
-[[nodiscard]] std::string short_uuid(const Topology::Gpu& gpu);
+[[nodiscard]] std::string short_uuid(const machine::Topology::Gpu& gpu);
 
 }  // namespace gantry::launcher

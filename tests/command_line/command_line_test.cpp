@@ -5,7 +5,7 @@
 
 #include <gantry/core/error.hpp>
 
-#include "command_line/nearest_name.hpp"
+#include "core/text/nearest_name.hpp"
 #include "tests/support/subprocess.hpp"
 
 namespace gantry {

@@ -22,9 +22,9 @@
 #include <vector>
 
 #include <gantry/core/error.hpp>
-#include <gantry/device/cpu_set.hpp>
 #include <gantry/extend/store.hpp>
 #include <gantry/job/process_identity.hpp>
+#include <gantry/machine/cpu_set.hpp>
 
 #include "tests/support/process_state.hpp"
 
@@ -67,14 +67,14 @@ int tell_binding(const Arguments& /*arguments*/) {
   int policy = -1;
   std::array<unsigned long, 16> nodes{};
   syscall(SYS_get_mempolicy, &policy, nodes.data(), nodes.size() * 64, nullptr, 0);
-  std::string text = "bound cpus " + gantry::current_cpus().str() + " policy " +
+  std::string text = "bound cpus " + gantry::machine::current_cpus().str() + " policy " +
                      std::to_string(policy) + " nodes ";
   std::vector<int> numbers;
   for (int node = 0; node < 1024; ++node) {
     const auto at = static_cast<std::size_t>(node);
     if ((nodes[at / 64] >> (at % 64) & 1U) != 0) numbers.push_back(node);
   }
-  say(text + gantry::CpuSet(numbers).str() + "\n");
+  say(text + gantry::machine::CpuSet(numbers).str() + "\n");
   return 0;
 }
 

@@ -9,7 +9,7 @@
 #include "launcher/bandwidth/bandwidth_findings.hpp"
 #include "launcher/bandwidth/bandwidth_run.hpp"
 #include "tests/launcher/launch_fixture.hpp"
-#include "tests/topology/machines.hpp"
+#include "tests/machine/machines.hpp"
 
 namespace gantry::launcher {
 namespace {
@@ -19,7 +19,7 @@ using ::testing::Contains;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
-using testing::machine;
+using testing::machine_named;
 using testing::Outcome;
 using testing::Subprocess;
 
@@ -32,9 +32,9 @@ Bandwidth rate(double gigabytes_per_second) {
 }
 
 // All pairs and all ways to the host measured, with equal numbers.
-Bandwidths measured(const Topology& machine, double pairs, double host) {
+Bandwidths measured(const machine::Topology& machine, double pairs, double host) {
   std::vector<int> nodes;
-  for (const Topology::NumaNode& node : machine.nodes) nodes.push_back(node.id);
+  for (const machine::Topology::NumaNode& node : machine.nodes) nodes.push_back(node.id);
   Bandwidths all = Bandwidths::of(machine.gpus.size(), nodes);
   for (std::size_t i = 0; i < machine.gpus.size(); ++i) {
     for (std::size_t j = 0; j < machine.gpus.size(); ++j) {
@@ -46,19 +46,19 @@ Bandwidths measured(const Topology& machine, double pairs, double host) {
   return all;
 }
 
-Topology hgx() {
-  Topology hgx = machine("hgx_h100");
-  for (Topology::Gpu& gpu : hgx.gpus) {
-    gpu.compute_capability.offer("9.0", FactSource::nvml);
-    gpu.max_pcie_generation.offer(5, FactSource::nvml);
-    gpu.pcie_generation.offer(1, FactSource::nvml);  // idle
-    gpu.pcie_width.offer(16, FactSource::nvml);
+machine::Topology hgx() {
+  machine::Topology hgx = machine_named("hgx_h100");
+  for (machine::Topology::Gpu& gpu : hgx.gpus) {
+    gpu.compute_capability.offer("9.0", machine::FactSource::nvml);
+    gpu.max_pcie_generation.offer(5, machine::FactSource::nvml);
+    gpu.pcie_generation.offer(1, machine::FactSource::nvml);  // idle
+    gpu.pcie_width.offer(16, machine::FactSource::nvml);
   }
   return hgx;
 }
 
 // "warning bandwidth: text", without what is fine.
-std::vector<std::string> problems(const Topology& machine, const Bandwidths& bandwidths) {
+std::vector<std::string> problems(const machine::Topology& machine, const Bandwidths& bandwidths) {
   std::vector<std::string> texts;
   for (const Finding& finding : find_slow_ways(machine, bandwidths)) {
     if (finding.severity == Severity::fine) continue;
@@ -94,8 +94,8 @@ TEST(BandwidthTest, LinksAreComparedWithWhatTheyPromise) {
 }
 
 TEST(BandwidthTest, WithoutAPromisePairsAreComparedWithEqualOnes) {
-  Topology unknown = hgx();
-  for (Topology::Gpu& gpu : unknown.gpus) gpu.compute_capability = {};
+  machine::Topology unknown = hgx();
+  for (machine::Topology::Gpu& gpu : unknown.gpus) gpu.compute_capability = {};
   EXPECT_EQ(promised_between(unknown, 0, 1), std::nullopt);
   Bandwidths slow = measured(unknown, 365, 55);
   slow.read[1][2] = rate(200);
@@ -104,7 +104,7 @@ TEST(BandwidthTest, WithoutAPromisePairsAreComparedWithEqualOnes) {
               ElementsAre("warning bandwidth: 200 GB/s read by GPUs 1 from 2, but 365 GB/s by most "
                           "pairs with NV18"));
   // Pairs with one and with two NVLinks are not equal.
-  const Topology cube = machine("dgx1v");
+  const machine::Topology cube = machine_named("dgx1v");
   Bandwidths mixed = measured(cube, 40, 12);
   for (std::size_t i = 0; i < 8; ++i) {
     for (std::size_t j = 0; j < 8; ++j) {
@@ -135,7 +135,7 @@ TEST(BandwidthTest, NodesOfTheHostAreCompared) {
   EXPECT_THAT(problems(hgx(), nodes),
               ElementsAre("warning GPU 0: 40 GB/s with NUMA node 0, though node 0 is said to be "
                           "near; 55 GB/s with NUMA node 1"));
-  Topology unknown = hgx();
+  machine::Topology unknown = hgx();
   unknown.gpus[0].node = {};
   EXPECT_THAT(
       problems(unknown, nodes),
@@ -148,8 +148,8 @@ TEST(BandwidthTest, NodesOfTheHostAreCompared) {
 }
 
 TEST(BandwidthTest, SimulatedDevicesAreNeverSlow) {
-  Topology simulated = hgx();
-  simulated.gpu_source = FactSource::simulated;
+  machine::Topology simulated = hgx();
+  simulated.gpu_source = machine::FactSource::simulated;
   Bandwidths slow = measured(simulated, 10, 5);
   slow.write[0][1] = rate(1);
   slow.host[0][1] = {rate(1), rate(1)};
@@ -175,7 +175,7 @@ TEST(BandwidthTest, WhatWasNotMeasuredIsNamed) {
 // --- What the measuring program prints ---
 
 TEST(BandwidthReaderTest, DevicesAreFoundByUuid) {
-  const Topology two = keep_gpus(hgx(), std::vector<int>{0, 1});
+  const machine::Topology two = machine::keep_gpus(hgx(), std::vector<int>{0, 1});
   BandwidthReader reader(two);
   reader.read(R"({"devices": [")" + two.gpus[1].uuid + R"(", ")" + two.gpus[0].uuid +
               R"("], "platform": "cuda", "measurements": 3})");
@@ -198,7 +198,7 @@ TEST(BandwidthReaderTest, DevicesAreFoundByUuid) {
 }
 
 TEST(BandwidthReaderTest, ARunGoesOnBehindTheMeasurementThatEndedIt) {
-  const Topology two = keep_gpus(hgx(), std::vector<int>{0, 1});
+  const machine::Topology two = machine::keep_gpus(hgx(), std::vector<int>{0, 1});
   BandwidthReader reader(two);
   EXPECT_EQ(reader.end("it was killed"), std::nullopt);  // before there was a device
   BandwidthReader other(two);
@@ -274,7 +274,7 @@ TEST_F(FullCheckTest, AnAbsentProgramIsAFinding) {
 }
 
 TEST_F(FullCheckTest, GpusOfAFileAreNotMeasured) {
-  std::ofstream(path("machine.json")) << topology_json(hgx());
+  std::ofstream(path("machine.json")) << machine::topology_json(hgx());
   Command command = check({"--topo-file", path("machine.json")});
   command.environment["GANTRY_SIM_DEVICES"] = std::nullopt;
   command.environment["GANTRY_NVML_PATH"] = "/nowhere/libnvidia-ml.so.1";

@@ -6,7 +6,7 @@
 
 #include "core/text/json.hpp"
 #include "tests/launcher/launch_fixture.hpp"
-#include "tests/topology/machines.hpp"
+#include "tests/machine/machines.hpp"
 
 namespace gantry::launcher {
 namespace {
@@ -15,14 +15,14 @@ using testing::Command;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
-using testing::machine;
+using testing::machine_named;
 using testing::Outcome;
 
 CheckInput healthy(const std::string& name) {
   CheckInput input;
-  input.machine = machine(name);
-  input.machine.gpu_source = FactSource::nvml;
-  input.machine.shm_bytes.offer(std::uint64_t{64} << 30U, FactSource::system);
+  input.machine = machine_named(name);
+  input.machine.gpu_source = machine::FactSource::nvml;
+  input.machine.shm_bytes.offer(std::uint64_t{64} << 30U, machine::FactSource::system);
   input.states.resize(input.machine.gpus.size());
   return input;
 }
@@ -64,9 +64,9 @@ TEST(CheckTest, TheStateOfAGpuIsTold) {
   input.states[3].temperature = 91;
   input.states[4].throttle_reasons = 0x1;  // idle
   input.machine.gpus[5].used_memory_bytes.value = *input.machine.gpus[5].memory_bytes / 4;
-  input.machine.gpus[6].pcie_width.offer(8, FactSource::nvml);
-  input.machine.gpus[6].max_pcie_width.offer(16, FactSource::nvml);
-  input.machine.gpus[7].inactive_nvlinks.offer(2, FactSource::nvml);
+  input.machine.gpus[6].pcie_width.offer(8, machine::FactSource::nvml);
+  input.machine.gpus[6].max_pcie_width.offer(16, machine::FactSource::nvml);
+  input.machine.gpus[7].inactive_nvlinks.offer(2, machine::FactSource::nvml);
   EXPECT_THAT(
       problems(input),
       ElementsAre("warning GPU 0: in use by several processes (17, 18)",
@@ -102,7 +102,7 @@ TEST(CheckTest, PlacesAndPeersAreLookedAt) {
 TEST(CheckTest, LimitsAreThoseOfTheJob) {
   CheckInput input = healthy("hgx_h100");
   EXPECT_THAT(problems(input, {.ranks = 100}), ElementsAre("note CPUs: 112 cores for 100 ranks"));
-  input.machine.cpu_quota.offer(4, FactSource::sysfs);
+  input.machine.cpu_quota.offer(4, machine::FactSource::sysfs);
   input.machine.shm_bytes.value = std::uint64_t{64} << 20U;
   input.limits.open_files = 64;
   input.limits.locked_memory = 65536;

@@ -134,7 +134,10 @@ TEST(DelegationTest, TheJobTravelsInTheEnvironment) {
   const Delegation here = delegate({"--hosts", "127.0.0.1:4,localhost:2"}, {});
   EXPECT_EQ(here.listen_address(), "tcp:127.0.0.1:0");
   EXPECT_EQ(here.rank_address("tcp:127.0.0.1:77"), "tcp:127.0.0.1:77");
-  EXPECT_EQ(delegate({"--hosts", "a:4,b:2"}, {}).listen_address(), "tcp:0.0.0.0:0");
+  // Where ranks connect, and nowhere else.
+  const Delegation others = delegate({"--hosts", "a:4,b:2"}, {});
+  EXPECT_EQ(others.listen_address(), others.rank_address("tcp:127.0.0.1:0"));
+  EXPECT_THAT(others.listen_address(), ::testing::Not(HasSubstr("0.0.0.0")));
   EXPECT_THAT(delegate({"--hosts", "a:4,b:2,c:1"}, {}).hosts_of({0, 3, 6}), ElementsAre("a", "c"));
 }
 
@@ -153,16 +156,16 @@ TEST(DelegationTest, DryRunShowsTheLine) {
 Machine machine_with(std::vector<std::string> uuids) {
   Machine machine;
   machine.host = "node";
-  Topology& topology = machine.inventory.machine;
-  topology.allowed_cpus.offer(CpuSet::parse("0-7"), FactSource::system);
-  topology.gpu_source = FactSource::nvml;
+  machine::Topology& topology = machine.inventory.machine;
+  topology.allowed_cpus.offer(machine::CpuSet::parse("0-7"), machine::FactSource::system);
+  topology.gpu_source = machine::FactSource::nvml;
   for (const std::string& uuid : uuids) {
-    Topology::Gpu gpu;
+    machine::Topology::Gpu gpu;
     gpu.name = "H200";
     gpu.uuid = gpu.bus_id = uuid;
     topology.gpus.push_back(gpu);
   }
-  topology.links.assign(uuids.size(), std::vector<Topology::Link>(uuids.size()));
+  topology.links.assign(uuids.size(), std::vector<machine::Topology::Link>(uuids.size()));
   topology.nic_paths.resize(uuids.size());
   return machine;
 }

@@ -96,7 +96,7 @@ TEST(DumpTest, TellsWhoDiedAfterItWasKilledAndAfterAllHaveEnded) {
   ranks[1].wait();
   for (const int rank : {0, 2}) ASSERT_TRUE(ranks.says(rank, "lost rank 1")) << rank;
   const std::string diagnosis =
-      "=> rank 1 died during #2 all_reduce sum f32[1000]; the group is broken\n";
+      "=> rank 1 died before it called #2 all_reduce sum f32[1000]; the group is broken\n";
   std::string text = glaunch_dump();
   EXPECT_THAT(text, ::testing::ContainsRegex("rank 1: pid [0-9]+, ended [0-9.]+ m?s ago\n"));
   EXPECT_THAT(text, HasSubstr(diagnosis));
@@ -327,13 +327,13 @@ TEST(DumpTest, NothingInAFileReachesTheTerminalAsAControl) {
   poison(header.group);
   poison(header.job);
   poison(header.path);
-  poison(header.detail);
   for (auto* names : {header.kinds, header.ops, header.algorithms}) {
     for (int i = 0; i < 16; ++i) poison(names[i].text);
   }
   for (const int rank : {0, 1}) {
     poison(group.view().rank(rank).host);
     poison(group.view().rank(rank).device);
+    poison(group.view().rank(rank).detail);
   }
   for (const flight::Reason reason :
        {flight::Reason::mismatch, flight::Reason::timed_out, flight::Reason::died}) {
@@ -355,6 +355,23 @@ TEST(DumpTest, SaysWhyAFolderIsNotRead) {
   EXPECT_THAT(outcome.err, HasSubstr("dump: failed to read the flight folder: " + flight::folder() +
                                      " is open to other users; set "
                                      "GANTRY_FLIGHT_DIR"));
+}
+
+// Nobody else can look into such a folder.
+TEST(DumpTest, AFolderOfAnotherUserIsToldAndReplaced) {
+  const FlightFolder folder;
+  const std::string usual = flight::folder();
+  std::filesystem::create_directory(usual);
+  ASSERT_EQ(chmod(usual.c_str(), 0700), 0);
+  if (chown(usual.c_str(), 65534, 65534) != 0) GTEST_SKIP() << "only root gives folders away";
+  const Outcome before = run_command({.argv = {GANTRY_TEST_GLAUNCH, "dump"}});
+  EXPECT_NE(before.exit_code, 0) << before.describe();
+  EXPECT_THAT(before.err, HasSubstr("dump: failed to read the flight folder: " + usual +
+                                    " was made by another user (65534); set GANTRY_FLIGHT_DIR"));
+  const WrittenGroup group("replaced", 1);
+  const Outcome after = run_command({.argv = {GANTRY_TEST_GLAUNCH, "dump", "--all"}});
+  EXPECT_EQ(after.exit_code, 0) << after.describe();
+  EXPECT_THAT(after.out, HasSubstr(usual + "."));
 }
 
 TEST(DumpTest, WhatIsNotThereIsAnError) {

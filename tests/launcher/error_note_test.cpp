@@ -5,10 +5,12 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <filesystem>
 #include <fstream>
 #include <string>
 
 #include "launcher/failures/report.hpp"
+#include "tests/support/temporary_folder.hpp"
 
 namespace gantry::launcher {
 namespace {
@@ -38,6 +40,22 @@ TEST(ErrorNoteTest, WhatIsNoRegularFileIsNoMessage) {
   unlink(path.c_str());
   EXPECT_EQ(read_back("/dev/zero"), "");
   EXPECT_EQ(read_back(path), "") << "it is not there";
+}
+
+// glaunch would print a secret of its user, and write it into the report.
+TEST(ErrorNoteTest, ALinkOrFileOfAnotherUserIsNoMessage) {
+  const testing::TemporaryFolder folder;
+  const std::string note = folder / "rank0.error";
+  std::ofstream(folder / "secret") << "secret";
+  std::filesystem::create_symlink("secret", note);
+  EXPECT_EQ(read_back(note), "secret") << "a link of its own";
+  if (lchown(note.c_str(), 12345, gid_t(-1)) != 0) GTEST_SKIP() << "only root gives files away";
+  EXPECT_EQ(read_back(note), "");
+  unlink(note.c_str());
+  std::ofstream(note) << "forged";
+  EXPECT_EQ(read_back(note), "forged");
+  ASSERT_EQ(chown(note.c_str(), 12345, gid_t(-1)), 0);
+  EXPECT_EQ(read_back(note), "");
 }
 
 }  // namespace

@@ -9,6 +9,7 @@
 
 #include <gantry/core/error.hpp>
 
+#include "core/files/socket.hpp"
 #include "tests/launcher/launch_fixture.hpp"
 
 namespace gantry::launcher {
@@ -56,6 +57,14 @@ TEST(GpuClaimsTest, ChoicesTakeTurns) {
   inside.fetch_sub(1);
   turn.reset();
   for (std::thread& other : others) other.join();
+}
+
+// Any user of the machine can bind an abstract name.
+TEST(GpuClaimsTest, NoNameThatAnotherUserHasKeepsGlaunchFromChoosing) {
+  SocketAddress name{
+      .kind = SocketAddress::Kind::unix_abstract, .name = "gantry-gpu-choice", .port = 0};
+  const UniqueFd strangers = listen_at(name);
+  EXPECT_NO_THROW(ChoiceTurn(20ms));
 }
 
 class IdleGpusTest : public testing::LaunchTest {

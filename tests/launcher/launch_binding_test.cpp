@@ -4,7 +4,7 @@
 
 #include <fstream>
 
-#include <gantry/device/topology.hpp>
+#include <gantry/machine/topology.hpp>
 
 #include "core/text/json.hpp"
 #include "tests/launcher/launch_fixture.hpp"
@@ -19,7 +19,7 @@ using ::testing::Not;
 class LaunchBindingTest : public LaunchTest {
  protected:
   void SetUp() override {
-    allowed_ = current_cpus();
+    allowed_ = machine::current_cpus();
     if (allowed_.size() < 2) GTEST_SKIP() << "needs two CPUs";
   }
   [[nodiscard]] int first() const { return allowed_.cpus().front(); }
@@ -28,18 +28,18 @@ class LaunchBindingTest : public LaunchTest {
   /// A machine of two GPUs, one near the first CPU and one near the last; the NUMA node of both
   /// CPUs is node 0, which every machine has.
   [[nodiscard]] std::string two_places() const {
-    Topology machine;
+    machine::Topology machine;
     for (const int cpu : {first(), last()}) {
-      machine.cores.push_back({CpuSet{cpu}, 0, 0, -1});
-      Topology::Gpu gpu;
-      gpu.node.offer(0, FactSource::hwloc);
-      gpu.cpus.offer(CpuSet{cpu}, FactSource::hwloc);
+      machine.cores.push_back({machine::CpuSet{cpu}, 0, 0, -1});
+      machine::Topology::Gpu gpu;
+      gpu.node.offer(0, machine::FactSource::hwloc);
+      gpu.cpus.offer(machine::CpuSet{cpu}, machine::FactSource::hwloc);
       machine.gpus.push_back(gpu);
     }
-    machine.nodes.push_back({0, 0, CpuSet{first(), last()}, {}});
-    machine.links.assign(2, std::vector<Topology::Link>(2));
+    machine.nodes.push_back({0, 0, machine::CpuSet{first(), last()}, {}});
+    machine.links.assign(2, std::vector<machine::Topology::Link>(2));
     machine.nic_paths.resize(2);
-    std::ofstream(path("machine.json")) << topology_json(machine);
+    std::ofstream(path("machine.json")) << machine::topology_json(machine);
     return path("machine.json");
   }
   /// What ranks say of themselves, by rank: "cpus 0 policy 1 nodes 0".
@@ -76,7 +76,7 @@ class LaunchBindingTest : public LaunchTest {
     EXPECT_THAT(job.err, Not(HasSubstr("failed to")));
   }
 
-  CpuSet allowed_;
+  machine::CpuSet allowed_;
 };
 
 TEST_F(LaunchBindingTest, RanksRunWhereThePlanSays) {
@@ -90,6 +90,36 @@ TEST_F(LaunchBindingTest, RanksRunWhereThePlanSays) {
   auto got = bindings(numa.out);
   EXPECT_EQ(got[0], "cpus " + std::to_string(first()) + " policy 1 nodes 0");
   EXPECT_EQ(got[1], "cpus " + std::to_string(last()) + " policy 1 nodes 0");
+}
+
+TEST_F(LaunchBindingTest, MemoryIsPreferredBoundOrLeftAsAsked) {
+  const std::string file = two_places();
+  for (const auto& [mode, expected] : {std::pair("prefer", " policy 1 nodes 0"),
+                                       {"bind", " policy 2 nodes 0"},
+                                       {"none", " policy 0 nodes "}}) {
+    const Outcome outcome = run_command(
+        act({"-n", "2", "--topo-file", file, "--bind", "numa", "--mem", mode}, {"tell-binding"}));
+    ASSERT_EQ(outcome.exit_code, 0) << outcome.describe();
+    EXPECT_EQ(bindings(outcome.out)[1], "cpus " + std::to_string(last()) + expected) << mode;
+  }
+  const Outcome dry = run_command(
+      act({"-n", "2", "--topo-file", file, "--bind", "numa", "--mem", "none", "--dry-run"}, {"x"}));
+  EXPECT_THAT(dry.out, HasSubstr("memory none: of any NUMA node"));
+  const Outcome word = run_command(act({"--mem", "some"}, {"tell-binding"}));
+  EXPECT_EQ(word.exit_code, 125);
+  EXPECT_THAT(word.err, HasSubstr("--mem"));
+}
+
+TEST_F(LaunchBindingTest, BoundMemoryNeedsANode) {
+  machine::Topology machine = machine::parse_topology_json(read_file(two_places()));
+  machine.nodes.push_back({1, 0, machine::CpuSet{9999}, {}});
+  std::ofstream(path("machine.json")) << machine::topology_json(machine);
+  const Outcome outcome = run_command(
+      act({"-n", "2", "--topo-file", path("machine.json"), "--bind", "none", "--mem", "bind"},
+          {"tell-binding"}));
+  EXPECT_EQ(outcome.exit_code, 125) << outcome.describe();
+  EXPECT_THAT(outcome.err, HasSubstr("--mem bind: expected a NUMA node for each rank, but rank 0 "
+                                     "has none; use --bind numa"));
 }
 
 TEST_F(LaunchBindingTest, ListedCpusAreTakenAsTheyAre) {
@@ -112,10 +142,10 @@ TEST_F(LaunchBindingTest, TheProgramIsToldWhereItRuns) {
 }
 
 TEST_F(LaunchBindingTest, AMemoryNodeThatIsNotThereIsAWarning) {
-  Topology machine = parse_topology_json(read_file(two_places()));
+  machine::Topology machine = machine::parse_topology_json(read_file(two_places()));
   machine.nodes[0].id = 1000;
-  for (Topology::Gpu& gpu : machine.gpus) gpu.node.value = 1000;
-  std::ofstream(path("machine.json")) << topology_json(machine);
+  for (machine::Topology::Gpu& gpu : machine.gpus) gpu.node.value = 1000;
+  std::ofstream(path("machine.json")) << machine::topology_json(machine);
   const Outcome outcome = run_command(
       act({"-n", "2", "--topo-file", path("machine.json"), "--bind", "numa"}, {"tell-binding"}));
   ASSERT_EQ(outcome.exit_code, 0) << outcome.describe();

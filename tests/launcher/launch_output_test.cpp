@@ -2,6 +2,7 @@
 #include <gmock/gmock.h>
 #include <pty.h>
 #include <signal.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -203,6 +204,52 @@ TEST_F(LaunchOutputTest, SaysThatOutputDoesNotArrive) {
                              "/rank0.out': No space left on device\n"
                              "glaunch: warning: cannot write all of standard output: No space "
                              "left on device\n");
+}
+
+// glaunch waited for the reader with all signals blocked.
+TEST_F(LaunchOutputTest, AFileThatIsAPipeEndsGlaunchAtOnce) {
+  std::filesystem::create_directory(path("logs"));
+  ASSERT_EQ(mkfifo(path("logs/rank0.err").c_str(), 0600), 0);
+  const Outcome log = run_command(launch({"-n", "2", "--log-dir", path("logs"), "true"}));
+  EXPECT_EQ(log.exit_code, 125) << log.describe();
+  EXPECT_EQ(log.err,
+            "glaunch: --log-dir: cannot write '" + path("logs/rank0.err") + "': a named pipe\n");
+  const Outcome report =
+      run_command(launch({"-n", "2", "--report", path("logs/rank0.err"), "true"}));
+  EXPECT_EQ(report.exit_code, 125) << report.describe();
+  EXPECT_EQ(report.err,
+            "glaunch: --report: cannot write '" + path("logs/rank0.err") + "': a named pipe\n");
+}
+
+TEST_F(LaunchOutputTest, FilesOfAnotherUserAreNotWritten) {
+  constexpr uid_t kOtherUser = 12345;
+  std::ofstream(path("precious")) << "precious";
+  std::filesystem::create_directory(path("logs"));
+  for (const char* name : {"logs/rank0.out", "logs/report"}) {
+    std::filesystem::create_symlink(path("precious"), path(name));
+    if (lchown(path(name).c_str(), kOtherUser, gid_t(-1)) != 0) {
+      GTEST_SKIP() << "only root gives files away";
+    }
+  }
+  const std::string belongs = "belongs to user 12345, and this process runs as user 0\n";
+  const Outcome log = run_command(launch({"-n", "1", "--log-dir", path("logs"), "true"}));
+  EXPECT_EQ(log.exit_code, 125) << log.describe();
+  EXPECT_EQ(log.err, "glaunch: --log-dir: cannot write '" + path("logs/rank0.out") +
+                         "': the link 'rank0.out' " + belongs);
+  const Outcome report = run_command(launch({"-n", "1", "--report", path("logs/report"), "true"}));
+  EXPECT_EQ(report.exit_code, 125) << report.describe();
+  EXPECT_EQ(report.err, "glaunch: --report: cannot write '" + path("logs/report") +
+                            "': the link 'report' " + belongs);
+  EXPECT_EQ(read_file(path("precious")), "precious");
+}
+
+TEST_F(LaunchOutputTest, WarnsOfALogDirectoryThatEverybodyMayWrite) {
+  std::filesystem::create_directory(path("logs"));
+  std::filesystem::permissions(path("logs"), std::filesystem::perms::all);
+  const Outcome outcome = run_command(launch({"-n", "2", "--log-dir", path("logs"), "true"}));
+  EXPECT_EQ(outcome.exit_code, 0) << outcome.describe();
+  EXPECT_THAT(outcome.err, HasSubstr("everybody may write it (mode 777)"));
+  EXPECT_EQ(lines_of(outcome.err).size(), 1U) << "once for all files";
 }
 
 TEST_F(LaunchOutputTest, RanksMayCloseTheirOutput) {

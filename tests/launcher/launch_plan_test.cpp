@@ -24,14 +24,15 @@ Options options_for(std::vector<std::string> arguments) {
 Machine simulated(int devices, int cpus = 8) {
   Machine machine;
   machine.host = "node";
-  Topology& topology = machine.inventory.machine;
+  machine::Topology& topology = machine.inventory.machine;
   std::vector<int> numbers;
   for (int cpu = 0; cpu < cpus; ++cpu) numbers.push_back(cpu);
-  topology.allowed_cpus.offer(CpuSet(numbers), FactSource::system);
+  topology.allowed_cpus.offer(machine::CpuSet(numbers), machine::FactSource::system);
   topology.gpus.resize(static_cast<std::size_t>(devices));
-  for (Topology::Gpu& gpu : topology.gpus) gpu.name = "Simulated GPU";
-  topology.gpu_source = FactSource::simulated;
-  topology.links.assign(topology.gpus.size(), std::vector<Topology::Link>(topology.gpus.size()));
+  for (machine::Topology::Gpu& gpu : topology.gpus) gpu.name = "Simulated GPU";
+  topology.gpu_source = machine::FactSource::simulated;
+  topology.links.assign(topology.gpus.size(),
+                        std::vector<machine::Topology::Link>(topology.gpus.size()));
   topology.nic_paths.resize(topology.gpus.size());
   machine.inventory.why_none = "reason";
   return machine;
@@ -39,8 +40,8 @@ Machine simulated(int devices, int cpus = 8) {
 
 Machine gpus(const std::vector<std::string>& uuids) {
   Machine machine = simulated(static_cast<int>(uuids.size()));
-  Topology& topology = machine.inventory.machine;
-  topology.gpu_source = FactSource::nvml;
+  machine::Topology& topology = machine.inventory.machine;
+  topology.gpu_source = machine::FactSource::nvml;
   for (std::size_t i = 0; i < uuids.size(); ++i) {
     topology.gpus[i].name = "NVIDIA H200";
     topology.gpus[i].uuid = uuids[i];
@@ -52,19 +53,19 @@ Machine gpus(const std::vector<std::string>& uuids) {
 // Two NUMA nodes with `cores` cores each, and two GPUs at each of them.
 Machine two_nodes(int cores) {
   Machine machine = gpus({"GPU-a", "GPU-b", "GPU-c", "GPU-d"});
-  Topology& topology = machine.inventory.machine;
+  machine::Topology& topology = machine.inventory.machine;
   topology.allowed_cpus = {};
   for (int node = 0; node < 2; ++node) {
-    Topology::NumaNode entry;
+    machine::Topology::NumaNode entry;
     entry.id = node;
     for (int core = node * cores; core < (node + 1) * cores; ++core) {
-      entry.cpus = entry.cpus | CpuSet{core};
-      topology.cores.push_back({CpuSet{core}, node, node, node});
+      entry.cpus = entry.cpus | machine::CpuSet{core};
+      topology.cores.push_back({machine::CpuSet{core}, node, node, node});
     }
     for (std::size_t gpu = 0; gpu < 2; ++gpu) {
       const auto at = static_cast<std::size_t>(2 * node) + gpu;
-      topology.gpus[at].node.offer(node, FactSource::hwloc);
-      topology.gpus[at].cpus.offer(entry.cpus, FactSource::hwloc);
+      topology.gpus[at].node.offer(node, machine::FactSource::hwloc);
+      topology.gpus[at].cpus.offer(entry.cpus, machine::FactSource::hwloc);
     }
     topology.nodes.push_back(std::move(entry));
   }
@@ -176,7 +177,7 @@ TEST(LaunchPlanTest, RanksAreBoundNearTheirGpus) {
 
 TEST(LaunchPlanTest, AMachineOfAFileIsForDryRunsOnly) {
   Machine machine = gpus({"GPU-a", "GPU-b"});
-  machine.inventory.machine.gpu_source = FactSource::file;
+  machine.inventory.machine.gpu_source = machine::FactSource::file;
   EXPECT_THAT(plan_error({}, machine), HasSubstr("no device is visible (reason)"));
   EXPECT_EQ(make_plan(options_for({"--dry-run"}), machine, {}).source, "file");
 }
@@ -380,10 +381,10 @@ TEST(LaunchOptionsTest, VariablesAreExported) {
 TEST(LaunchOptionsTest, ReadsThePlacement) {
   const Options options = parse_options(
       {"--gpus", "idle:2", "--order", "ring", "--bind", "0-3:4-7", "--topo-file", "f", "app"});
-  EXPECT_EQ(options.placement.gpus, GpuChoice::idle);
+  EXPECT_EQ(options.placement.gpus, machine::GpuChoice::idle);
   EXPECT_EQ(options.placement.gpu_count, 2);
-  EXPECT_EQ(options.placement.order, RankOrder::ring);
-  EXPECT_EQ(options.placement.bind, BindMode::listed);
+  EXPECT_EQ(options.placement.order, machine::RankOrder::ring);
+  EXPECT_EQ(options.placement.bind, machine::BindMode::listed);
   EXPECT_EQ(options.placement.cpu_lists.at(1).str(), "4-7");
   EXPECT_EQ(options.topo_file, "f");
 }

@@ -1,6 +1,9 @@
 #include <gmock/gmock.h>
 #include <signal.h>
 
+#include <string>
+#include <vector>
+
 #include "core/text/json.hpp"
 #include "tests/launcher/launch_fixture.hpp"
 #include "tests/support/eventually.hpp"
@@ -43,6 +46,19 @@ TEST_F(LaunchRestartTest, TheWholeJobStartsAgainWithACleanRendezvous) {
   EXPECT_EQ(report.at("earlier_runs").at(1).at("job_id"), first + ".1");
   EXPECT_EQ(report.at("job_id"), first + ".2");
   EXPECT_TRUE(scratch_is_clean());
+}
+
+// Another process could wait at an address that it foresees.
+TEST_F(LaunchRestartTest, NoRunTellsTheNextOnesAddress) {
+  const Outcome outcome =
+      run_command(launch({"--cpu-only", "-n", "1", "--no-prefix", "--max-restarts", "2",
+                          "--restart-delay", "10ms", "sh", "-c", "echo $GANTRY_RDZV; exit 3"}));
+  const std::vector<std::string> addresses = lines_of(outcome.out);
+  ASSERT_EQ(addresses.size(), 3u) << outcome.describe();
+  for (std::size_t i = 0; i < addresses.size(); ++i) {
+    EXPECT_THAT(addresses[i], ::testing::MatchesRegex("unix:@gantry-[0-9]+-[0-9a-f]{16}"));
+    for (std::size_t j = 0; j < i; ++j) EXPECT_NE(addresses[i], addresses[j]);
+  }
 }
 
 TEST_F(LaunchRestartTest, TheLastFailureIsTheJobs) {

@@ -7,14 +7,14 @@
 #include "core/text/escaped_text.hpp"
 #include "core/text/json.hpp"
 #include "tests/launcher/launch_fixture.hpp"
-#include "tests/topology/machines.hpp"
+#include "tests/machine/machines.hpp"
 
 namespace gantry::launcher {
 namespace {
 
 using testing::Command;
 using ::testing::HasSubstr;
-using testing::machine;
+using testing::machine_named;
 using ::testing::Not;
 using testing::Outcome;
 using testing::read_file;
@@ -34,16 +34,16 @@ class TopoCommandTest : public testing::LaunchTest {
 TEST_F(TopoCommandTest, TextsOfKnownMachinesEqualTheGoldenFiles) {
   for (const char* const name : {"dgx1v", "container"}) {
     const std::string path = std::string(GANTRY_TEST_DATA_DIR) + "/" + name;
-    EXPECT_EQ(topology_matrix(machine(name)), read_file(path + ".matrix")) << path;
-    EXPECT_EQ(topology_tree(machine(name)), read_file(path + ".tree")) << path;
-    EXPECT_EQ(topology_picture(machine(name)), read_file(path + ".svg")) << path;
+    EXPECT_EQ(topology_matrix(machine_named(name)), read_file(path + ".matrix")) << path;
+    EXPECT_EQ(topology_tree(machine_named(name)), read_file(path + ".tree")) << path;
+    EXPECT_EQ(topology_picture(machine_named(name)), read_file(path + ".svg")) << path;
   }
 }
 
 TEST_F(TopoCommandTest, UnknownFactsAreQuestionMarks) {
-  const std::string text = topology_matrix(machine("unknown_places"));
+  const std::string text = topology_matrix(machine_named("unknown_places"));
   EXPECT_THAT(text, HasSubstr("GPU0  X     PHB   PHB   PHB   ?     ?   ?\n"));
-  Topology none;
+  machine::Topology none;
   none.host = "node";
   none.why_no_gpu = "NVML shows no GPU";
   EXPECT_THAT(topology_matrix(none), HasSubstr("node: driver ?, virtual machine ?"));
@@ -52,11 +52,11 @@ TEST_F(TopoCommandTest, UnknownFactsAreQuestionMarks) {
 }
 
 TEST_F(TopoCommandTest, PairsWithoutPeerAccessAreMarked) {
-  EXPECT_THAT(topology_matrix(machine("mig")), HasSubstr("GPU0  X     X-    X-    SYS-"));
+  EXPECT_THAT(topology_matrix(machine_named("mig")), HasSubstr("GPU0  X     X-    X-    SYS-"));
 }
 
 TEST_F(TopoCommandTest, PicturesCountInSingularAndPlural) {
-  Topology topology;
+  machine::Topology topology;
   topology.why_no_gpu = "NVML shows no GPU";
   topology.cores.resize(1);
   topology.nics.resize(1);
@@ -68,15 +68,50 @@ TEST_F(TopoCommandTest, PicturesCountInSingularAndPlural) {
 }
 
 TEST_F(TopoCommandTest, PicturesEscapeNames) {
-  Topology topology = machine("smt_off");
+  machine::Topology topology = machine_named("smt_off");
   topology.host = "a<b>&\"c\"";
   const std::string picture = topology_picture(topology);
   EXPECT_THAT(picture, HasSubstr("a&lt;b&gt;&amp;&quot;c&quot;"));
   EXPECT_THAT(picture, Not(HasSubstr("a<b>")));
 }
 
+// Where a text stands in a picture.
+int column_of(const std::string& picture, const std::string& text) {
+  const auto at = picture.find(">" + text);
+  const auto x = picture.rfind("x=\"", at);
+  return at == std::string::npos ? -1 : std::stoi(picture.substr(x + 3));
+}
+
+TEST_F(TopoCommandTest, InterfacesStandBelowTheirGpus) {
+  // Two GPUs below switches of their own, each with four interfaces; a ninth is anywhere.
+  std::string file = "<system><cpu numaid=\"0\" affinity=\"3\">";
+  for (const std::string gpu : {"1", "2"}) {
+    file += "<pci busid=\"0000:a" + gpu + ":00.0\"><pci busid=\"0000:" + gpu +
+            "0:00.0\" class=\"0x030200\"/>";
+    for (const std::string nic : {"1", "2", "3", "4"}) {
+      file += "<pci busid=\"0000:" + gpu + nic + ":00.0\"><nic><net name=\"rdmap" + gpu + nic +
+              "\"/></nic></pci>";
+    }
+    file += "</pci>";
+  }
+  file += "<nic><net name=\"eth0\"/></nic></cpu></system>";
+  std::ofstream(path("cloud.xml")) << file;
+  const Outcome outcome =
+      run_command(without_gpus({"topo", "--svg", "--topo-file", path("cloud.xml")}));
+  ASSERT_EQ(outcome.exit_code, 0) << outcome.describe();
+  for (const std::string gpu : {"1", "2"}) {
+    const int column = column_of(outcome.out, gpu == "1" ? "GPU0 " : "GPU1 ");
+    ASSERT_GE(column, 0) << outcome.out;
+    for (const std::string nic : {"1", "2", "3", "4"}) {
+      EXPECT_EQ(column_of(outcome.out, "rdmap" + gpu + nic), column) << outcome.out;
+    }
+  }
+  EXPECT_NE(column_of(outcome.out, "GPU0 "), column_of(outcome.out, "GPU1 "));
+  EXPECT_GE(column_of(outcome.out, "eth0"), 0);
+}
+
 TEST_F(TopoCommandTest, PicturesAreXmlWhateverNamesAre) {
-  Topology topology = machine("smt_off");
+  machine::Topology topology = machine_named("smt_off");
   topology.host = "no\x1b[1mde";
   for (std::size_t i = 0; i < topology.gpus.size(); ++i) {
     // A letter of two bytes at every place where the name may be cut.
@@ -88,14 +123,14 @@ TEST_F(TopoCommandTest, PicturesAreXmlWhateverNamesAre) {
 }
 
 TEST_F(TopoCommandTest, JsonIsATopologyFile) {
-  std::ofstream(path("hgx.json")) << topology_json(machine("hgx_h200"));
+  std::ofstream(path("hgx.json")) << machine::topology_json(machine_named("hgx_h200"));
   const Outcome json =
       run_command(without_gpus({"topo", "--json", "--topo-file", path("hgx.json")}));
   ASSERT_EQ(json.exit_code, 0) << json.describe();
-  EXPECT_EQ(parse_topology_json(json.out).links, machine("hgx_h200").links);
+  EXPECT_EQ(machine::parse_topology_json(json.out).links, machine_named("hgx_h200").links);
   const Outcome redacted =
       run_command(without_gpus({"topo", "--json", "--redact", "--topo-file", path("hgx.json")}));
-  EXPECT_THAT(redacted.out, Not(HasSubstr(machine("hgx_h200").gpus[3].uuid)));
+  EXPECT_THAT(redacted.out, Not(HasSubstr(machine_named("hgx_h200").gpus[3].uuid)));
   // A dry run plans for that machine.
   const Outcome plan = run_command(
       without_gpus({"--dry-run", "--gpus", "best:2", "--topo-file", path("hgx.json"), "app"}));
