@@ -99,7 +99,7 @@ TEST_F(BandwidthBenchTest, AFailureLeavesTheOthers) {
 }
 
 TEST_F(BandwidthBenchTest, AHostNodeWithoutCpusHereIsAnError) {
-  BandwidthBench bench(std::vector{HostNode{0, CpuSet::parse("1020")}});
+  BandwidthBench bench(std::vector{HostNode{0, machine::CpuSet::parse("1020")}});
   try {
     (void)bench.measure({Route::to_host, 0, 0});
     FAIL();

@@ -1,6 +1,7 @@
 // The program gantry-replay, from outside.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/stat.h>
 
 #include <fstream>
 #include <iterator>
@@ -8,6 +9,7 @@
 
 #include "core/text/json.hpp"
 #include "tests/support/subprocess.hpp"
+#include "tests/support/temporary_folder.hpp"
 #include "tools/replay/worker.hpp"
 
 namespace gantry::replay {
@@ -123,6 +125,20 @@ TEST(ReplayCommandTest, LooksAtItsOutputsFirst) {
   std::ostringstream text;
   text << std::ifstream(json.path()).rdbuf();
   EXPECT_EQ(text.str(), "older");
+}
+
+TEST(ReplayCommandTest, APipeIsNoOutput) {
+  const testing::TemporaryFolder folder;
+  ASSERT_EQ(mkfifo((folder / "pipe.svg").c_str(), 0600), 0);
+  for (const char* option : {"--json", "--picture", "--dump"}) {
+    const testing::Outcome outcome =
+        replay({"-w", "rmm:1000,1", option, (folder / "pipe.svg").string()});
+    EXPECT_EQ(outcome.exit_code, 2) << outcome.describe();
+    EXPECT_THAT(outcome.err, HasSubstr("/pipe.svg': a named pipe")) << option;
+  }
+  const testing::Outcome text = replay({"-w", "rmm:1000,1", "-q", "--json", "/dev/stdout"});
+  EXPECT_EQ(text.exit_code, 0) << text.describe();
+  EXPECT_THAT(text.out, HasSubstr("\"results\""));
 }
 
 TEST(ReplayCommandTest, SimulatesOnRequest) {

@@ -166,7 +166,10 @@ TEST(PictureTest, ShowsLimitFailuresAndNothingThatIsNoNumber) {
     EXPECT_THAT(text, Not(HasSubstr("nan")));
     EXPECT_THAT(text, Not(HasSubstr("inf")));
   }
-  EXPECT_THAT(chart_html(sample_report()), HasSubstr("<!doctype html>"));
+  const std::string html = chart_html(sample_report());
+  EXPECT_THAT(html, HasSubstr("<!doctype html>"));
+  EXPECT_THAT(html, HasSubstr("default-src 'none'; script-src 'none'; style-src 'sha256-"));
+  EXPECT_THAT(html, Not(HasSubstr(" style=\"")));
 }
 
 Options parse(const std::vector<std::string>& arguments) { return parse_options(arguments); }

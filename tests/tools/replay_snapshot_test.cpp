@@ -4,9 +4,12 @@
 
 #include <fmt/format.h>
 
+#include <cstdint>
 #include <fstream>
 #include <gantry/core/error.hpp>
+#include <sstream>
 #include <system_error>
+#include <vector>
 
 #include "tests/support/subprocess.hpp"
 #include "tools/replay/log_file.hpp"
@@ -89,6 +92,59 @@ TEST(SnapshotTest, RequestsCountWhereBlocksAreRoundedUp) {
             expected);
 }
 
+// The sequence of events of one size on one stream: "a4096 r4096 c4096", where the letters are
+// alloc, free_requested and free_completed.
+AllocationSequence sequence_of(const std::string& events, const std::string& segments = "[]") {
+  std::string entries;
+  std::istringstream words(events);
+  for (std::string word; words >> word;) {
+    const char* action = word[0] == 'a'   ? "alloc"
+                         : word[0] == 'r' ? "free_requested"
+                                          : "free_completed";
+    entries += fmt::format(R"({}{{"action": "{}", "addr": {}, "size": 512, "stream": 0}})",
+                           entries.empty() ? "" : ",", action, word.substr(1));
+  }
+  return read_snapshot(
+      parse_json(fmt::format(R"({{"segments": {}, "device_traces": [[{}]]}})", segments, entries)),
+      "s");
+}
+
+// As a list: block numbers of allocations, negative ones minus 1 of frees.
+std::vector<int> steps_of(const std::string& events, const std::string& segments = "[]") {
+  std::vector<int> steps;
+  for (const AllocationOp& op : sequence_of(events, segments).ops) {
+    const int block = static_cast<int>(op.block);
+    steps.push_back(op.is_allocation() ? block : -block - 1);
+  }
+  return steps;
+}
+
+TEST(SnapshotTest, CompletionsAloneAreTheFrees) {
+  using Steps = std::vector<int>;
+  EXPECT_EQ(steps_of("a1 a2 c1 a1 c2 c1"), (Steps{0, 1, -1, 2, -2, -3}));
+  EXPECT_EQ(steps_of("a1 a2 r1 c1 a1 r2 c2 r1 c1"), (Steps{0, 1, -1, 2, -2, -3}));
+  EXPECT_EQ(sequence_of("a1 c1 a1 c1").unmatched_frees, 0U);
+  EXPECT_EQ(facts_of(sequence_of("a1 c1 a2 c2 a3 c3")).live_blocks_at_end, 0U);
+  EXPECT_EQ(facts_of(sequence_of("a1 c1 a2 c2 a3 c3")).peak_live_bytes, 512U);
+  // A block from before the history.
+  EXPECT_EQ(steps_of("a1 c7 a7 c7"), (Steps{0, 1, -1, 2, -3}));
+  const std::string live = R"([{"device": 0, "address": 7, "stream": 0, "blocks": [
+      {"size": 512, "state": "active_allocated"}]}])";
+  EXPECT_EQ(steps_of("c7 a7", live), (Steps{0, -1, 1}));
+  EXPECT_EQ(steps_of("a1 c1", live), (Steps{0, 1, -2}));
+}
+
+TEST(SnapshotTest, ACompletionEndsABlockOnce) {
+  using Steps = std::vector<int>;
+  // Its request was before the history.
+  EXPECT_EQ(steps_of("c1 a1 r1 c1"), (Steps{0, -1}));
+  // The address is in use again when the completion is noted.
+  EXPECT_EQ(steps_of("a1 r1 a1 c1 r1 c1"), (Steps{0, -1, 1, -2}));
+  // A block without a request in a history that has some.
+  EXPECT_EQ(steps_of("a1 r1 c1 a2 c2 a2"), (Steps{0, -1, 1, -2, 2}));
+  EXPECT_EQ(steps_of("a1 r1 c1 c1 a1"), (Steps{0, -1, 1}));
+}
+
 TEST(SnapshotTest, ChoosesTheDeviceWithAHistory) {
   EXPECT_THAT(error_of([] { (void)read_snapshot(parse_json(kSnapshot), "s", 7); }),
               HasSubstr("it has 2 devices, but not device 7"));
@@ -105,6 +161,9 @@ TEST(SnapshotTest, RefusesWhatIsNoSnapshot) {
   EXPECT_THAT(refused("[1, 2]"), HasSubstr("a dictionary with a list 'device_traces'"));
   EXPECT_THAT(refused(R"({"device_traces": [[{"action": "alloc", "addr": "x", "size": 1}]]})"),
               HasSubstr("expected a whole number 'addr', but got a text"));
+  EXPECT_THAT(refused(R"({"device_traces": [[{"action": "alloc", "addr": 18446744073709551615,
+                         "size": 1}]]})"),
+              HasSubstr("whole number 'addr', but got a whole number of 2^63 or more"));
   EXPECT_THAT(refused(R"({"device_traces": [[{"addr": 1}]]})"),
               HasSubstr("expected a text 'action', but got none"));
   EXPECT_THAT(refused(R"({"device_traces": [[{"action": "alloc", "addr": 1, "size": -4,
@@ -123,7 +182,7 @@ constexpr const char* kWritePickle = R"(
 import json, pickle, sys
 data = json.load(open(sys.argv[1]))
 protocol = int(sys.argv[3])
-data['more'] = [None, True, False, -1, 70000, -2**40, 2**63 - 1, 1.5, (), (1,), (1, 2), (1, 2, 3),
+data['more'] = [None, True, False, -1, 70000, -2**40, 2**63 - 1, 2**63, 2**64 - 1, -2**63, 1.5, (), (1,), (1, 2), (1, 2, 3),
                 (1, 2, 3, 4), 'ü' * 300, {3: 4}] + ([b'bytes', {1, 2}] if protocol > 3 else [])
 data['shared'] = [data['segments']] * 3
 pickle.dump(data, open(sys.argv[2], 'wb'), protocol=protocol)
@@ -168,6 +227,26 @@ TEST(PickleTest, ReadsHandWrittenProtocol2) {
   ASSERT_NE(t, nullptr);
   EXPECT_TRUE(std::get<bool>(tree.at((*t)[0])));
   EXPECT_EQ(kind_of(tree.at((*t)[1])), "None");
+}
+
+TEST(PickleTest, NumbersOf64BitsAreReadAsInJson) {
+  const auto value = [](const std::string& digits) {
+    const JsonDocument tree = read_pickle(
+        "\x80\x02\x8a" + std::string(1, static_cast<char>(digits.size())) + digits + ".");
+    return tree.at(tree.root());
+  };
+  const std::string ones(8, '\xff');
+  EXPECT_EQ(std::get<std::uint64_t>(value(ones + '\0')), UINT64_MAX);
+  EXPECT_EQ(std::get<std::uint64_t>(value(std::string(7, '\0') + '\x80' + '\0')),
+            std::uint64_t{1} << 63);
+  EXPECT_EQ(std::get<std::uint64_t>(value(ones + std::string(3, '\0'))), UINT64_MAX);
+  EXPECT_EQ(std::get<std::int64_t>(value(std::string(7, '\xff') + '\x7f' + '\0')), INT64_MAX);
+  EXPECT_EQ(std::get<std::int64_t>(value(std::string(7, '\0') + '\x80')), INT64_MIN);
+  EXPECT_EQ(std::get<std::int64_t>(value(ones + '\xff')), -1);
+  EXPECT_EQ(std::get<std::int64_t>(value("")), 0);
+  // A frame without a line, as torch writes it.
+  const JsonDocument json = parse_json(R"({"line": 18446744073709551615})");
+  EXPECT_EQ(std::get<std::uint64_t>(*json.find(json.at(json.root()), "line")), UINT64_MAX);
 }
 
 TEST(PickleTest, NeverExecutes) {
@@ -279,6 +358,50 @@ TEST(RmmLogTest, ReadsThreadsAndStreams) {
   EXPECT_EQ(sequence, expected);
 }
 
+TEST(RmmLogTest, ALastLineThatIsCutOffIsLeftOut) {
+  const std::string whole = log_of(
+      "1,10:00:00.000001,allocate,0x10,1000,0x0\n"
+      "1,10:00:00.000002,allocate,0x20,2000,0x0\n");
+  const AllocationSequence complete = read_rmm_log(whole, "log");
+  const std::string line = "1,10:00:00.000003,free,0x10,1000,0x0";
+  const std::size_t columns = line.rfind(',') + 1;
+  for (std::size_t length = 1; length <= columns; ++length) {
+    const AllocationSequence cut = read_rmm_log(whole + line.substr(0, length), "log");
+    EXPECT_EQ(cut.incomplete_lines, 1U) << length;
+    EXPECT_EQ(cut.ops, complete.ops) << length;
+  }
+  EXPECT_EQ(read_rmm_log(whole + line.substr(0, columns + 2), "log").incomplete_lines, 1U) << "0x";
+  const AllocationSequence last = read_rmm_log(whole + line, "log");
+  EXPECT_EQ(last.incomplete_lines, 0U) << "a file may end without a line break";
+  EXPECT_EQ(last.ops.size(), 3U);
+  // Elsewhere such a line is an error.
+  EXPECT_THAT(error_of([&] { (void)read_rmm_log(whole + "1,10:00\n", "log"); }),
+              HasSubstr("line 4: expected 6 columns, but got 2"));
+  EXPECT_THAT(error_of([] { (void)read_rmm_log("Thread,Time,Act", "log"); }),
+              HasSubstr("line 1: expected 6 columns, but got 3"));
+}
+
+TEST(RmmLogTest, ReadsOlderAndOtherLogs) {
+  AllocationSequence expected;
+  expected.name = "log";
+  const auto block = expected.allocate(1000);
+  expected.free(block);
+  EXPECT_EQ(read_rmm_log("Time,Action,Pointer,Size,Stream\n"
+                         "10:00:00:000001,allocate,0x10,1000,0\n"
+                         "10:00:00:000002,free,0x10,1000,0\n",
+                         "log"),
+            expected)
+      << "RMM 0.14";
+  EXPECT_EQ(read_rmm_log(log_of("1,10:00:00,allocate,0x10,1000,0x0\n"
+                                "1,10:00:00,deallocate,0x10,1000,0x0\n"),
+                         "log"),
+            expected);
+  EXPECT_THAT(error_of([] {
+                (void)read_rmm_log("Time,Action,Pointer,Size,Stream\n1,2,allocate,0x1,5,0\n", "l");
+              }),
+              HasSubstr("line 2: expected 5 columns, but got more"));
+}
+
 TEST(RmmLogTest, ErrorsNameTheLine) {
   const auto refused = [](const std::string& lines) {
     return error_of([&] { (void)read_rmm_log(log_of(lines), "log"); });
@@ -304,6 +427,15 @@ TEST(LogFileTest, TellsKindsApart) {
   };
   EXPECT_EQ(read(kSnapshot).ops, expected_of_snapshot().ops);
   EXPECT_EQ(read(log_of("1,2,allocate,0x1,5,0\n")).ops.size(), 1U);
+  EXPECT_EQ(read("Time,Action,Pointer,Size,Stream\n2,allocate,0x1,5,0\n").ops.size(), 1U);
+  EXPECT_EQ(read(log_of("1,2,allocate,0x1,5,0\n1,2,al")).incomplete_lines, 1U);
+  EXPECT_THAT(error_of([&] {
+                read(
+                    "[  6732][10:31:05:541938][info  ] ----- RMM LOG BEGIN [PTDS DISABLED] -----\n"
+                    "[  6732][10:31:05:545342][error ] [A][Stream 0x1][Upstream 96B][FAILURE]\n");
+              }),
+              HasSubstr("but got RMM's debug log; record the allocations with "
+                        "logging_resource_adaptor"));
   EXPECT_THAT(error_of([&] { read("MZ whatever"); }), HasSubstr("the file begins otherwise"));
   EXPECT_THAT(error_of([&] { read(""); }), HasSubstr("the file begins otherwise"));
   EXPECT_THROW((void)read_log("/nonexistent/file"), Error);

@@ -5,6 +5,7 @@
 #include <filesystem>
 #include <fstream>
 #include <string>
+#include <system_error>
 #include <vector>
 
 #include <gantry/memory/snapshot.hpp>
@@ -67,6 +68,64 @@ TEST_F(SnapshotCommandTest, ReadsStandardInput) {
   EXPECT_EQ(outcome.exit_code, 0) << outcome.describe();
   ASSERT_EQ(run({input(), "-o", output("y.html")}).exit_code, 0);
   EXPECT_EQ(content_of(output("x.html")), content_of(output("y.html")));
+}
+
+TEST_F(SnapshotCommandTest, ReadsPicklesToo) {
+  const std::string pickle = (folder_ / "run.pickle").string();
+  ASSERT_EQ(run({input(), "-o", pickle}).exit_code, 0);
+  Outcome outcome = run({pickle, "-o", output("again.pickle")});
+  EXPECT_EQ(outcome.exit_code, 0) << outcome.describe();
+  EXPECT_THAT(outcome.out, EndsWith(": 1 segments, 9 events\n"));
+  EXPECT_EQ(content_of(output("again.pickle")), content_of(pickle));
+  outcome = run({"-", "-o", output("x.html")}, content_of(pickle));
+  EXPECT_EQ(outcome.exit_code, 0) << outcome.describe();
+  EXPECT_THAT(content_of(output("x.html")), StartsWith("<!doctype html>"));
+}
+
+// A snapshot of an old torch, in its protocol: no addresses of blocks, stacks in a history, a frame
+// without a line, and an event that gantry does not know.
+constexpr const char* kTorchSnapshot = R"(
+import pickle, sys
+frames = [{'filename': 'a.py', 'line': 2**64 - 1, 'name': 'f'}]
+pickle.dump({
+  'segments': [{'device': 0, 'address': 4096, 'total_size': 4096, 'stream': 0,
+                'segment_type': 'small', 'allocated_size': 512, 'active_size': 1024, 'blocks': [
+    {'size': 512, 'state': 'active_allocated', 'history': [{'addr': 4096, 'frames': frames}]},
+    {'size': 512, 'state': 'active_awaiting_free'}, {'size': 3072, 'state': 'inactive'}]}],
+  'device_traces': [[
+    {'action': 'alloc', 'addr': 4096, 'size': 500, 'stream': 0, 'frames': frames},
+    {'action': 'another', 'addr': 4096, 'size': 500, 'stream': 0, 'frames': frames},
+    {'action': 'oom', 'device_free': 7, 'size': 500, 'stream': 0, 'frames': []}], []]},
+  open(sys.argv[1], 'wb'), protocol=int(sys.argv[2])))";
+
+TEST_F(SnapshotCommandTest, ReadsSnapshotsOfTorch) {
+  const std::string pickle = (folder_ / "torch.pickle").string();
+  for (const char* protocol : {"2", "3", "4", "5"}) {
+    try {
+      const Outcome written =
+          testing::run_command({.argv = {"python3", "-c", kTorchSnapshot, pickle, protocol}});
+      ASSERT_EQ(written.exit_code, 0) << written.describe();
+    } catch (const std::system_error&) {
+      GTEST_SKIP() << "python3 was not found";
+    }
+    const Outcome outcome = run({pickle, "-o", output("x.html")});
+    EXPECT_EQ(outcome.exit_code, 0) << outcome.describe();
+    EXPECT_THAT(outcome.out, EndsWith(": 1 segments, 2 events\n"));
+    EXPECT_THAT(content_of(output("x.html")), HasSubstr("a.py"));
+  }
+}
+
+TEST_F(SnapshotCommandTest, RefusesPicklesThatAreNoSnapshots) {
+  const auto expect_bad = [&](const std::string& bytes, const std::string& text) {
+    std::ofstream(folder_ / "bad.pickle", std::ios::binary) << bytes;
+    expect_refused({(folder_ / "bad.pickle").string(), "-o", output("x.html")}, text);
+  };
+  using namespace std::string_literals;
+  expect_bad("\x80\x02}."s,
+             "is no snapshot: snapshot: expected a dictionary with a list 'segments'");
+  expect_bad("\x80\x02"s, "is no snapshot: pickle: the file ends within an entry");
+  expect_bad("\x80\x02"s + "cos\nsystem\n.", "opcode GLOBAL would make an object or run code");
+  expect_bad("\x80\x09."s, "expected a pickle of protocol 2 to 5");
 }
 
 TEST_F(SnapshotCommandTest, SaysWhatIsWrong) {

@@ -9,6 +9,7 @@
 #include <string_view>
 
 #include "tests/memory/trace/snapshot_samples.hpp"
+#include "tools/program/content_policy.hpp"
 
 namespace gantry::snapshot {
 namespace {
@@ -49,6 +50,37 @@ TEST(SnapshotPageTest, TextsCannotLeaveTheirElement) {
   std::size_t scripts = 0;
   for (std::size_t at = 0; (at = page.find("</script>", at)) != std::string::npos; ++at) ++scripts;
   EXPECT_EQ(scripts, 3U);
+}
+
+// A browser runs and applies what the policy names, and nothing else.
+TEST(SnapshotPageTest, ThePolicyNamesItsScriptAndItsStyleAlone) {
+  const std::string page = page_of(testing::awkward_snapshot());
+  const std::size_t policy = page.find(
+      "<meta http-equiv=\"Content-Security-Policy\" content=\"default-src 'none'; script-src "
+      "'sha256-");
+  ASSERT_NE(policy, std::string::npos);
+  EXPECT_LT(policy, page.find("<style>"));
+  const std::string text = page.substr(policy, page.find('>', policy) - policy);
+  EXPECT_THAT(text, HasSubstr("; style-src 'sha256-"));
+  EXPECT_THAT(text, Not(HasSubstr("unsafe")));
+  std::size_t digests = 0;
+  for (std::size_t at = 0; (at = text.find("'sha256-", at)) != std::string::npos; ++at) ++digests;
+  EXPECT_EQ(digests, 2U);
+  for (const char* forbidden : {" style=\"", " onclick", " onload", "javascript:"}) {
+    EXPECT_THAT(page, Not(HasSubstr(forbidden)));
+  }
+  EXPECT_THAT(page, Not(HasSubstr("POLICY")));
+}
+
+TEST(ContentPolicyTest, HasTheDigestsOfInlineElements) {
+  EXPECT_EQ(content_policy({"<p>a</p>"}),
+            "<meta http-equiv=\"Content-Security-Policy\" content=\"default-src 'none'; script-src "
+            "'none'; style-src 'none'; base-uri 'none'; form-action 'none'\">");
+  // printf abc | openssl sha256 -binary | base64
+  EXPECT_THAT(
+      content_policy({"<style>abc</style><script type=\"x\">y</script>", "<script></script>"}),
+      HasSubstr("script-src 'sha256-47DEQpj8HBSa+/TImW+5JCeuQeRkm5NMpJWZG3hSuFU='; "
+                "style-src 'sha256-ungWv48Bz+pBQUDeXa4iI7ADYaOWF3qctBD/YfIAFa0='; "));
 }
 
 TEST(SnapshotPageTest, AnEventTakesFewBytes) {

@@ -37,7 +37,7 @@ class TopDevicesTest : public ::testing::Test {
     setenv("FAKE_NVML", devices.c_str(), 1);
     setenv("FAKE_NVML_FACTS", facts.c_str(), 1);
     Sample sample;
-    sample.devices = read_devices(Nvml(GANTRY_TEST_FAKE_NVML), has_names, sample.notes);
+    sample.devices = read_devices(machine::Nvml(GANTRY_TEST_FAKE_NVML), has_names, sample.notes);
     return sample;
   }
 };
@@ -120,7 +120,7 @@ TEST_F(TopDevicesTest, AGpuThatCannotBeUsedIsANote) {
 
 TEST_F(TopDevicesTest, WithoutNvmlTheReasonIsANote) {
   std::vector<std::string> notes;
-  EXPECT_THAT(read_devices(Nvml("/nowhere/libnvidia-ml.so.1"), true, notes), IsEmpty());
+  EXPECT_THAT(read_devices(machine::Nvml("/nowhere/libnvidia-ml.so.1"), true, notes), IsEmpty());
   EXPECT_THAT(notes, ElementsAre(HasSubstr("no GPU is shown: failed to load /nowhere/")));
 }
 

@@ -1,16 +1,19 @@
 #include "tools/bench/algorithm_override.hpp"
 
+#include <fcntl.h>
 #include <fmt/format.h>
 #include <stdlib.h>
 #include <unistd.h>
 
 #include <filesystem>
-#include <fstream>
 
 #include <gantry/core/env.hpp>
 #include <gantry/core/error.hpp>
 #include <gantry/device/device.hpp>
-#include <gantry/extend/driver.hpp>
+#include <gantry/extend/unique_fd.hpp>
+
+#include "collectives/peers/line_order.hpp"
+#include "core/files/output_file.hpp"
 
 namespace gantry::bench {
 
@@ -46,7 +49,7 @@ Selector present_selector(int ranks, const std::string& device_name) {
   const int devices = device_count();
   for (int from = 0; from < devices; ++from) {
     for (int to = 0; to < devices; ++to) {
-      if (!driver().has_peer_atomics(from, to)) selector.forbid_ll128();
+      if (!keeps_line_order(from, to)) selector.forbid_ll128();
     }
   }
   return selector;
@@ -63,11 +66,9 @@ AlgorithmOverride::AlgorithmOverride(const std::string& algorithm, std::optional
     }
     const std::string json = one_choice(selector.forced(), *blocks).to_json();
     std::string path = (std::filesystem::temp_directory_path() / "gantry-table-XXXXXX").string();
-    const int descriptor = ::mkstemp(path.data());
-    if (descriptor < 0) throw Error(fmt::format("cannot write '{}'", path));
-    ::close(descriptor);
-    table_path_ = path;
-    std::ofstream(path) << json;
+    const UniqueFd file(::mkostemp(path.data(), O_CLOEXEC));
+    if (file) table_path_ = path;
+    if (!file || !write_all(file.get(), json)) throw Error(fmt::format("cannot write '{}'", path));
     ::setenv(kTable, path.c_str(), 1);
   }
   ::setenv(kAlgorithm, algorithm.c_str(), 1);

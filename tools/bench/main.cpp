@@ -1,5 +1,6 @@
 #include <fmt/format.h>
 
+#include <cstddef>
 #include <string>
 #include <vector>
 
@@ -19,20 +20,25 @@ namespace gantry::bench {
 namespace {
 
 constexpr int kWrong = 1;
+constexpr int kNothing = 3;  // was measured
 
-// All sizes of all operations with one algorithm, as one rank. `add` is called on rank 0.
-template <class Add>
+// All sizes of all operations with one algorithm, as one rank. `add` is called on rank 0, as is
+// `tell` for what the algorithm cannot do.
+template <class Add, class Tell>
 void run_rank(const Communicator& communicator, const Options& options, const std::string& variant,
-              const std::string& device_name, Add add) {
+              const std::string& device_name, Add add, Tell tell) {
   RankBench bench(communicator);
   const int ranks = communicator.size();
   const Selector selector = present_selector(ranks, device_name);
   const std::string transport = communicator.transport();
   for (const CollectiveKind kind : options.operations) {
-    for (Case what : cases_of(options, kind, ranks)) {
+    const std::vector<Case> cases = cases_of(options, kind, ranks);
+    std::size_t unserved = 0;
+    for (Case what : cases) {
       const Choice choice = selector.choose(describe(what), what.bytes);
       // The line of one algorithm holds no other.
       if (selector.forced() != Algorithm::automatic && choice.algorithm != selector.forced()) {
+        ++unserved;
         continue;
       }
       for (const bool graph : {false, true}) {
@@ -54,6 +60,11 @@ void run_rank(const Communicator& communicator, const Options& options, const st
         }
         add(std::move(row));
       }
+    }
+    if (unserved > 0 && communicator.rank() == 0) {
+      tell(fmt::format(
+          "# {}: {} does not serve {}\n", name(kind), name(selector.forced()),
+          unserved == cases.size() ? "it" : fmt::format("{} of {} sizes", unserved, cases.size())));
     }
   }
 }
@@ -78,10 +89,13 @@ Report measure_group(const Options& options) {
         options.blocks ? fmt::format("{}×{}", algorithm, *options.blocks) : algorithm;
     if (options.registered) variant += " registered";
     group.run([&](const Communicator& communicator) {
-      run_rank(communicator, options, variant, group.device_name(), [&](Row row) {
-        table.print(row_text(row));
-        report.rows.push_back(std::move(row));
-      });
+      run_rank(
+          communicator, options, variant, group.device_name(),
+          [&](Row row) {
+            table.print(row_text(row));
+            report.rows.push_back(std::move(row));
+          },
+          [&](const std::string& line) { table.print(line); });
     });
   }
   table.print(tail_text(report));
@@ -139,6 +153,7 @@ int run(const std::vector<std::string>& arguments) {
   const Report report = options.forms.empty() ? measure_group(options) : measure_comm(options);
   if (report.ranks == 0) return 0;  // another process reports
   write_results(options, report, others);
+  if (!has_measurements(report)) return kNothing;
   return wrong_elements(report) == 0 ? 0 : kWrong;
 }
 

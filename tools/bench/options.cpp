@@ -25,7 +25,8 @@ like every process is one rank, with one device.
   mpirun -n 8 gantry-bench -o all_gather -J gantry.json --svg both.svg --compare nccl.json
   gantry-bench --comm -o broadcast,reduce_add -e 256M
 
-Exit code: 0; 1 if an element was wrong; 2 for errors.)";
+Exit code: 0; 1 if an element was wrong; 2 for errors; 3 if nothing was
+measured.)";
 
 // What the texts of the command line say, before they are looked at.
 struct Words {

@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <cstddef>
 #include <fstream>
 #include <iterator>
 
@@ -14,6 +16,7 @@ namespace gantry::bench {
 namespace {
 
 constexpr std::string_view kSchema = "gantry-collectives-1";
+constexpr std::size_t kAlgorithmWidth = std::string_view("ll128_two_shot").size();
 
 Json to_json(const Row& row) {
   return Json::object({{"operation", row.operation}, {"dtype", row.dtype},
@@ -101,22 +104,27 @@ std::string head_text(const Report& report) {
       "# {} on {} × {}, ranks started by {}\n"
       "# size: bytes as nccl-tests counts them; times of one call, the slowest rank's; bandwidths "
       "in GB/s\n"
-      "#{:>12} {:>12} {:>5} {:>5} {:>4}  {:<20} {:<7} {:<5} {:<3} {:>9} {:>9} {:>9} {:>8} {:>8} "
+      "#{:>12} {:>12} {:>5} {:>5} {:>4}  {:<20} {:<{}} {:<5} {:<3} {:>9} {:>9} {:>9} {:>8} {:>8} "
       "{:>6}\n",
       report.library, report.ranks, report.device, report.launched_by, "size", "count", "type",
-      "redop", "root", "operation", "algo", "mode", "in", "time/us", "p50/us", "p99/us", "algbw",
-      "busbw", "#wrong");
+      "redop", "root", "operation", "algo", kAlgorithmWidth, "mode", "in", "time/us", "p50/us",
+      "p99/us", "algbw", "busbw", "#wrong");
 }
 
 std::string row_text(const Row& row) {
   std::string line =
-      fmt::format(" {:>12} {:>12} {:>5} {:>5} {:>4}  {:<20} {:<7} {:<5} {:<3} ", row.bytes,
+      fmt::format(" {:>12} {:>12} {:>5} {:>5} {:>4}  {:<20} {:<{}} {:<5} {:<3} ", row.bytes,
                   row.count, row.dtype, row.redop, row.root, short_name(row), row.algorithm,
-                  row.mode, row.in_place ? "in" : "out");
+                  kAlgorithmWidth, row.mode, row.in_place ? "in" : "out");
   if (row.batches == 0 && !row.note.empty()) return line + " " + row.note + "\n";
   return line + fmt::format("{:>9} {:>9} {:>9} {:>8.2f} {:>8.2f} {:>6}\n", time_text(row.time_us),
                             time_text(row.p50_us), time_text(row.p99_us), row.algbw_gbs,
                             row.busbw_gbs, row.wrong ? fmt::to_string(*row.wrong) : "N/A");
+}
+
+bool has_measurements(const Report& report) {
+  return std::any_of(report.rows.begin(), report.rows.end(),
+                     [](const Row& row) { return row.batches > 0 || row.wrong.has_value(); });
 }
 
 std::int64_t wrong_elements(const Report& report) {
@@ -135,6 +143,7 @@ std::string tail_text(const Report& report) {
     sum += row.busbw_gbs;
     ++measured;
   }
+  if (!has_measurements(report)) return "# nothing was measured\n";
   return fmt::format("# wrong elements: {}; mean bus bandwidth {:.2f} GB/s\n",
                      checked == 0 ? "not checked" : fmt::to_string(wrong_elements(report)),
                      measured == 0 ? 0 : sum / measured);

@@ -54,6 +54,8 @@ struct Report {
 [[nodiscard]] std::string tail_text(const Report& report);
 /// Elements that were wrong in all rows.
 [[nodiscard]] std::int64_t wrong_elements(const Report& report);
+/// True if a row was timed or checked; false if all were skipped, or there is none.
+[[nodiscard]] bool has_measurements(const Report& report);
 
 [[nodiscard]] std::string report_json(const Report& report);
 /// Throws: InvalidArgument that names the file and what is wrong with it.

@@ -20,8 +20,8 @@
 #include <gantry/memory/pinned_allocator.hpp>
 #include <gantry/streams/stream.hpp>
 
-#include "device/topology/binding.hpp"
 #include "kernels/peers/multicast.hpp"
+#include "machine/topology/binding.hpp"
 #include "memory/pinned/host_pages.hpp"
 #include "memory/source/driver_memory.hpp"
 #include "tools/bench/timing.hpp"
@@ -198,7 +198,7 @@ Bandwidth BandwidthBench::measure_host(const Measurement& measurement) {
   const DeviceGuard guard(Device::cuda(measurement.device));
   DeviceMemory& device = memory_of(measurement.device);
   if (node.id >= 0) {
-    const BindingErrors errors = Binding(node.cpus, node.id).apply();
+    const machine::BindingErrors errors = machine::Binding(node.cpus, node.id).apply();
     if (errors.cpus != 0) {
       throw Error(fmt::format("failed to use the CPUs {} of NUMA node {}: {}", node.cpus.str(),
                               node.id, std::strerror(errors.cpus)));

@@ -29,7 +29,7 @@ HostNode parse_host_node(const std::string& text) {
   }
   HostNode node;
   node.id = static_cast<int>(env::parse_int(text.substr(0, colon), "--node", 0, 1 << 20));
-  node.cpus = CpuSet::parse(text.substr(colon + 1));
+  node.cpus = machine::CpuSet::parse(text.substr(colon + 1));
   return node;
 }
 

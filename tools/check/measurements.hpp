@@ -6,7 +6,7 @@
 #include <string_view>
 #include <vector>
 
-#include <gantry/device/cpu_set.hpp>
+#include <gantry/machine/cpu_set.hpp>
 
 namespace gantry::check {
 
@@ -24,7 +24,7 @@ enum class Route {
 /// A NUMA node of the host, and its CPUs.
 struct HostNode {
   int id = 0;
-  CpuSet cpus;
+  machine::CpuSet cpus;
 };
 
 /// Reads "0:0-15,32-47". Throws: InvalidArgument.

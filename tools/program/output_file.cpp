@@ -2,28 +2,16 @@
 
 #include <fmt/format.h>
 
-#include <cerrno>
-#include <cstring>
-#include <filesystem>
-#include <fstream>
-#include <system_error>
-
 #include <gantry/core/error.hpp>
 
 #include "core/files/atomic_file.hpp"
+#include "core/files/output_file.hpp"
 
 namespace gantry {
 
-namespace fs = std::filesystem;
-
 void check_output(const std::string& path) {
-  std::error_code ignored;
-  const bool exists = fs::exists(path, ignored);
-  errno = 0;
-  if (!std::ofstream(path, std::ios::binary | std::ios::app).is_open()) {
-    throw Error(fmt::format("failed to write '{}': {}", path, std::strerror(errno)));
-  }
-  if (!exists) fs::remove(path, ignored);
+  const std::string problem = why_no_output(path);
+  if (!problem.empty()) throw Error(fmt::format("failed to write '{}': {}", path, problem));
 }
 
 void write_output(const std::string& path, const std::string& text) {

@@ -4,12 +4,16 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstdio>
 #include <cstring>
 #include <exception>
 
 #include <gantry/core/error.hpp>
+
+#include "core/env_check.hpp"
+#include "core/text/escaped_text.hpp"
 
 namespace gantry {
 namespace {
@@ -42,12 +46,18 @@ int run_program(const std::string& name, int argc, char** argv,
                 int (*run)(const std::vector<std::string>& arguments)) {
   hold_standard_streams();
   try {
-    const int code = run({argv + 1, argv + argc});
+    const std::vector<std::string> arguments{argv + 1, argv + argc};
+    const auto is_help = [](const std::string& one) {
+      return one == "--help" || one == "--version";
+    };
+    if (std::none_of(arguments.begin(), arguments.end(), is_help)) env::check_program();
+    const int code = run(arguments);
     flush_standard_output();
     return code;
   } catch (const std::exception& error) {
     // Not fmt::print, which throws if stderr is closed; the exit code reports the error, too.
-    std::fprintf(stderr, "%s: %s\n", name.c_str(), error.what());
+    const std::string text = escape_control_characters(error.what(), LineEnds::keep);
+    std::fprintf(stderr, "%s: %s\n", name.c_str(), text.c_str());
     return kError;
   }
 }

@@ -6,11 +6,12 @@
 #include <array>
 #include <bit>
 #include <cstring>
-#include <fstream>
 #include <limits>
 #include <string_view>
 
 #include <gantry/core/error.hpp>
+
+#include "core/files/atomic_file.hpp"
 
 namespace gantry::replay {
 namespace {
@@ -109,12 +110,11 @@ void write_dump(const AllocationSequence& sequence, const std::string& path) {
                     .streams = sequence.streams,
                     .threads = sequence.threads};
   std::copy(kMagic.begin(), kMagic.end(), header.magic.begin());
-  std::ofstream file(path, std::ios::binary | std::ios::trunc);
-  file.write(reinterpret_cast<const char*>(&header), sizeof header);
-  file.write(reinterpret_cast<const char*>(sequence.ops.data()),
-             static_cast<std::streamsize>(sequence.ops.size() * sizeof(AllocationOp)));
-  file.close();
-  if (!file) throw Error(fmt::format("replay dump: cannot write '{}'", path));
+  AtomicFile file(path, "replay dump: ");
+  file.out().write(reinterpret_cast<const char*>(&header), sizeof header);
+  file.out().write(reinterpret_cast<const char*>(sequence.ops.data()),
+                   static_cast<std::streamsize>(sequence.ops.size() * sizeof(AllocationOp)));
+  file.commit();
 }
 
 bool is_dump(const std::string& bytes) { return bytes.starts_with(kMagic); }

@@ -31,6 +31,8 @@ struct AllocationSequence {
   std::uint16_t threads = 1;
   /// Frees in the log of blocks that it never saw allocated; they are not part of the sequence.
   std::uint64_t unmatched_frees = 0;
+  /// Last lines of the log that are incomplete, as of a program that was killed; left out.
+  std::uint64_t incomplete_lines = 0;
 
   /// Adds an allocation and returns the number of its block. Throws: InvalidArgument for 0 bytes.
   std::uint32_t allocate(std::uint64_t bytes, std::uint16_t stream = 0, std::uint16_t thread = 0);

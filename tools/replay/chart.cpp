@@ -8,6 +8,7 @@
 
 #include "core/text/escaped_text.hpp"
 #include "tools/plot/svg.hpp"
+#include "tools/program/content_policy.hpp"
 #include "tools/replay/format.hpp"
 
 namespace gantry::replay {
@@ -229,12 +230,15 @@ class Chart {
 std::string chart_svg(const Report& report) { return Chart(report).draw(); }
 
 std::string chart_html(const Report& report) {
+  constexpr std::string_view kStyle =
+      "<style>body { margin: 24px auto; max-width: 1060px; font-family: system-ui, sans-serif; "
+      "color: #1f2933 }</style>";
+  const std::string svg = chart_svg(report);
   return fmt::format(
-      "<!doctype html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n"
-      "<title>{0}</title>\n<style>body {{ margin: 24px auto; max-width: 1060px; "
-      "font-family: system-ui, sans-serif; color: #1f2933 }}</style>\n</head>\n<body>\n{1}"
-      "<p>{2}</p>\n</body>\n</html>\n",
-      escape_xml(report.sequence), chart_svg(report), escape_xml(summary(report)));
+      "<!doctype html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n{0}\n"
+      "<title>{1}</title>\n{2}\n</head>\n<body>\n{3}<p>{4}</p>\n</body>\n</html>\n",
+      content_policy({kStyle, svg}), escape_xml(report.sequence), kStyle, svg,
+      escape_xml(summary(report)));
 }
 
 }  // namespace gantry::replay

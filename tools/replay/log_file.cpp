@@ -6,6 +6,7 @@
 #include <cstring>
 #include <fstream>
 #include <sstream>
+#include <string_view>
 
 #include <gantry/core/error.hpp>
 
@@ -43,8 +44,13 @@ AllocationSequence read_log(const std::string& path, std::optional<int> device) 
     if (first != std::string::npos && bytes[first] == '{') {
       return read_snapshot(snapshot::parse_json(bytes), name, device);
     }
-    if (first != std::string::npos && bytes.compare(first, 7, "Thread,") == 0) {
+    if (first != std::string::npos && is_rmm_log(std::string_view(bytes).substr(first))) {
       return read_rmm_log(bytes, name);
+    }
+    if (is_rmm_debug_log(bytes)) {
+      throw InvalidArgument(
+          "expected the CSV log of RMM's logging adaptor, but got RMM's debug log; record the "
+          "allocations with logging_resource_adaptor, or with rmm.enable_logging() in Python");
     }
   } catch (const InvalidArgument& error) {
     throw InvalidArgument(fmt::format("{}: {}", path, error.what()));

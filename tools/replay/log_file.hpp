@@ -10,8 +10,14 @@
 
 namespace gantry::replay {
 
+/// True for the CSV log of RMM's logging adaptor, by its first line.
+[[nodiscard]] bool is_rmm_log(std::string_view text);
+/// True for the log of RMM itself (rmm_log.txt), which is of no use here.
+[[nodiscard]] bool is_rmm_debug_log(std::string_view text);
 /// Reads the CSV log of RMM's logging adaptor: Thread,Time,Action,Pointer,Size,Stream with the
-/// actions allocate, free and "allocate failure" (ignored). Throws: InvalidArgument with the line.
+/// actions allocate, free or deallocate, and "allocate failure" (ignored). Logs of RMM 0.14 have no
+/// column Thread. A last line without an end that makes no sense is counted and left out.
+/// Throws: InvalidArgument with the line.
 [[nodiscard]] AllocationSequence read_rmm_log(std::string_view text, const std::string& name);
 
 /// The history of one device of a memory snapshot (torch's schema). Blocks that were live before

@@ -113,6 +113,7 @@ int run(const std::vector<std::string>& arguments) {
   report.streams = sequence.streams;
   report.threads = sequence.threads;
   report.unmatched_frees = sequence.unmatched_frees;
+  report.incomplete_lines = sequence.incomplete_lines;
   report.facts = facts_of(sequence);
   report.device = describe_device(options);
   report.repeat = options.repeat;

@@ -8,6 +8,7 @@
 
 #include <gantry/core/error.hpp>
 
+#include "core/text/escaped_text.hpp"
 #include "core/text/json.hpp"
 #include "tools/replay/format.hpp"
 
@@ -93,14 +94,14 @@ std::string ratio_text(double ratio) {
 }
 
 std::string head(const Report& report) {
-  std::string text =
-      fmt::format("{}\n  {} on {}{}, {}, {} to {}, peak live {}\n", report.sequence,
-                  plural(report.operations, "operation", "operations"),
-                  plural(report.streams, "stream", "streams"),
-                  report.threads > 1 ? fmt::format(" and {} threads", report.threads) : "",
-                  plural(report.facts.allocations, "allocation", "allocations"),
-                  bytes_text(report.facts.smallest_bytes), bytes_text(report.facts.largest_bytes),
-                  bytes_text(report.facts.peak_live_bytes));
+  std::string text = fmt::format(
+      "{}\n  {} on {}{}, {}, {} to {}, peak live {}\n", escape_control_characters(report.sequence),
+      plural(report.operations, "operation", "operations"),
+      plural(report.streams, "stream", "streams"),
+      report.threads > 1 ? fmt::format(" and {} threads", report.threads) : "",
+      plural(report.facts.allocations, "allocation", "allocations"),
+      bytes_text(report.facts.smallest_bytes), bytes_text(report.facts.largest_bytes),
+      bytes_text(report.facts.peak_live_bytes));
   if (report.facts.live_blocks_at_end > 0) {
     text +=
         fmt::format("  {} at the end; the replay frees them\n",
@@ -109,6 +110,10 @@ std::string head(const Report& report) {
   if (report.unmatched_frees > 0) {
     text += fmt::format("  {} of memory allocated before the log began: left out\n",
                         plural(report.unmatched_frees, "free", "frees"));
+  }
+  if (report.incomplete_lines > 0) {
+    text += fmt::format("  {} at the end of the log is incomplete: left out\n",
+                        plural(report.incomplete_lines, "line", "lines"));
   }
   text += fmt::format("  {}", report.device);
   if (report.limit_bytes) {
@@ -244,7 +249,8 @@ std::string report_json(const Report& report) {
                                       {"threads", report.threads},
                                       {"peak_live_bytes", report.facts.peak_live_bytes},
                                       {"live_blocks_at_end", report.facts.live_blocks_at_end},
-                                      {"unmatched_frees", report.unmatched_frees}});
+                                      {"unmatched_frees", report.unmatched_frees},
+                                      {"incomplete_lines", report.incomplete_lines}});
   const Json json = Json::object({{"sequence", sequence},
                                   {"device", report.device},
                                   {"limit_bytes", report.limit_bytes},

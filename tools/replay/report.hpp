@@ -19,6 +19,7 @@ struct Report {
   std::uint16_t streams = 1;
   std::uint16_t threads = 1;
   std::uint64_t unmatched_frees = 0;
+  std::uint64_t incomplete_lines = 0;
   SequenceFacts facts;
   std::string device;  ///< "NVIDIA H200 (cuda:0, 140 GiB)"
   std::optional<std::uint64_t> limit_bytes;

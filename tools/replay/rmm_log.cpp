@@ -1,9 +1,11 @@
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <array>
 #include <charconv>
 #include <limits>
 #include <unordered_map>
+#include <utility>
 
 #include <gantry/core/error.hpp>
 
@@ -14,6 +16,10 @@ namespace {
 
 enum Column { kThread, kTime, kAction, kPointer, kSize, kStream, kColumns };
 using Row = std::array<std::string_view, kColumns>;
+
+constexpr Row kHeader = {"Thread", "Time", "Action", "Pointer", "Size", "Stream"};
+// RMM 0.14 wrote no threads.
+constexpr std::string_view kOldHeader = "Time,Action,Pointer,Size,Stream";
 
 [[noreturn]] void reject(std::size_t line, const std::string& why) {
   throw InvalidArgument(fmt::format("RMM log, line {}: {}", line, why));
@@ -27,14 +33,15 @@ std::string_view trimmed(std::string_view text) {
   return text;
 }
 
-Row split(std::string_view text, std::size_t line) {
+// The columns of a line, whose first one is `first`.
+Row split(std::string_view text, std::size_t line, std::size_t first) {
   Row row;
-  for (std::size_t column = 0; column < kColumns; ++column) {
+  for (std::size_t column = first; column < kColumns; ++column) {
     const std::size_t comma = text.find(',');
     const bool last = column + 1 == kColumns;
     if (last != (comma == std::string_view::npos)) {
-      reject(line, fmt::format("expected {} columns, but got {}", int{kColumns},
-                               last ? "more" : fmt::format("{}", column + 1)));
+      reject(line, fmt::format("expected {} columns, but got {}", kColumns - first,
+                               last ? "more" : fmt::format("{}", column + 1 - first)));
     }
     row[column] = trimmed(text.substr(0, comma));
     if (!last) text.remove_prefix(comma + 1);
@@ -74,59 +81,100 @@ class Numbering {
   std::unordered_map<std::uint64_t, std::uint16_t> numbers_;
 };
 
-struct Live {
-  std::uint32_t block;
-  std::uint16_t stream;
-};
+// The rows of a log, one after the other.
+class Reader {
+ public:
+  explicit Reader(const std::string& name) {
+    sequence_.name = name;
+    (void)streams_(0, 0);  // the default stream is number 0, used or not
+  }
 
-}  // namespace
-
-AllocationSequence read_rmm_log(std::string_view text, const std::string& name) {
-  AllocationSequence sequence;
-  sequence.name = name;
-  std::unordered_map<std::uint64_t, Live> live;
-  Numbering threads("threads");
-  Numbering streams("streams");
-  (void)streams(0, 0);  // the default stream is number 0, used or not
-  bool header = true;
-  for (std::size_t line = 1; !text.empty(); ++line) {
-    const std::size_t end = std::min(text.find('\n'), text.size());
-    const std::string_view content = trimmed(text.substr(0, end));
-    text.remove_prefix(std::min(end + 1, text.size()));
-    if (content.empty()) continue;
-    const Row row = split(content, line);
-    if (header) {
-      constexpr Row kHeader = {"Thread", "Time", "Action", "Pointer", "Size", "Stream"};
-      if (row != kHeader)
-        reject(line, "expected the header Thread,Time,Action,Pointer,Size,Stream");
-      header = false;
-      continue;
-    }
-    if (row[kAction] == "allocate failure") continue;
+  void read(std::string_view content, std::size_t line) {
+    if (!has_header_) return read_header(content, line);
+    const Row row = split(content, line, first_);
+    if (row[kAction] == "allocate failure") return;
     const bool allocates = row[kAction] == "allocate";
-    if (!allocates && row[kAction] != "free") {
+    if (!allocates && row[kAction] != "free" && row[kAction] != "deallocate") {
       reject(line, fmt::format("expected the action allocate or free, but got '{}'", row[kAction]));
     }
     const std::uint64_t pointer = number(row[kPointer], line, "pointer");
     const std::uint64_t bytes = number(row[kSize], line, "size");
-    const std::uint16_t thread = threads(number(row[kThread], line, "thread"), line);
-    const std::uint16_t stream = streams(number(row[kStream], line, "stream"), line);
-    if (bytes == 0) continue;  // gives no memory
-    const auto found = live.find(pointer);
+    const std::uint16_t thread =
+        threads_(first_ == kThread ? number(row[kThread], line, "thread") : 0, line);
+    const std::uint16_t stream = streams_(number(row[kStream], line, "stream"), line);
+    if (bytes == 0) return;  // gives no memory
+    const auto found = live_.find(pointer);
     if (allocates) {
-      if (found != live.end()) {
+      if (found != live_.end()) {
         reject(line, fmt::format("{} is allocated, but was not freed", row[kPointer]));
       }
-      live[pointer] = {sequence.allocate(bytes, stream, thread), stream};
-    } else if (found == live.end()) {
-      ++sequence.unmatched_frees;
+      live_[pointer] = {sequence_.allocate(bytes, stream, thread), stream};
+    } else if (found == live_.end()) {
+      ++sequence_.unmatched_frees;
     } else {
-      sequence.free(found->second.block, found->second.stream, thread);
-      live.erase(found);
+      sequence_.free(found->second.block, found->second.stream, thread);
+      live_.erase(found);
     }
   }
-  if (header) throw InvalidArgument("RMM log: expected a header, but the file is empty");
-  return sequence;
+  [[nodiscard]] bool has_header() const { return has_header_; }
+  void skip_incomplete() { ++sequence_.incomplete_lines; }
+  [[nodiscard]] AllocationSequence take() { return std::move(sequence_); }
+
+ private:
+  struct Live {
+    std::uint32_t block;
+    std::uint16_t stream;
+  };
+
+  void read_header(std::string_view content, std::size_t line) {
+    first_ = content.starts_with(kHeader[kTime]) ? kTime : kThread;
+    const Row row = split(content, line, first_);
+    if (!std::equal(row.begin() + first_, row.end(), kHeader.begin() + first_)) {
+      reject(line, "expected the header Thread,Time,Action,Pointer,Size,Stream");
+    }
+    has_header_ = true;
+  }
+
+  AllocationSequence sequence_;
+  std::unordered_map<std::uint64_t, Live> live_;
+  Numbering threads_{"threads"};
+  Numbering streams_{"streams"};
+  Column first_ = kThread;
+  bool has_header_ = false;
+};
+
+}  // namespace
+
+bool is_rmm_log(std::string_view text) {
+  return text.starts_with("Thread,") || text.starts_with(kOldHeader);
+}
+
+bool is_rmm_debug_log(std::string_view text) {
+  // "[  6732][10:31:05:541938][info  ] ----- RMM LOG BEGIN [PTDS DISABLED] -----"
+  const std::string_view first = text.substr(0, text.find('\n'));
+  return first.starts_with('[') && first.find("RMM LOG BEGIN") != first.npos;
+}
+
+AllocationSequence read_rmm_log(std::string_view text, const std::string& name) {
+  Reader reader(name);
+  for (std::size_t line = 1; !text.empty(); ++line) {
+    const std::size_t end = text.find('\n');
+    const bool is_cut = end == text.npos && reader.has_header();
+    const std::string_view content = trimmed(text.substr(0, end));
+    text.remove_prefix(end == text.npos ? text.size() : end + 1);
+    if (content.empty()) continue;
+    try {
+      reader.read(content, line);
+    } catch (const InvalidArgument&) {
+      // The program ended while it wrote its last line.
+      if (!is_cut) throw;
+      reader.skip_incomplete();
+    }
+  }
+  if (!reader.has_header()) {
+    throw InvalidArgument("RMM log: expected a header, but the file is empty");
+  }
+  return reader.take();
 }
 
 }  // namespace gantry::replay

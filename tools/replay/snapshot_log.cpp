@@ -15,9 +15,11 @@ namespace {
 using snapshot::JsonDocument;
 using snapshot::ValueId;
 
+enum class Action { alloc, free_requested, free_completed };
+
 // One allocation or free of the history.
 struct Event {
-  bool allocates = false;
+  Action action = Action::alloc;
   std::int64_t address = 0;
   std::uint64_t bytes = 0;
   std::int64_t stream = 0;
@@ -55,24 +57,65 @@ std::size_t choose_device(const JsonDocument& tree, const JsonDocument::List& tr
       "snapshot: no device has a history; start it with record_history before the work");
 }
 
+// A free_completed follows its free_requested when streams are done: the allocator's business, not
+// the program's. Histories without requests have completions alone, which then are the frees.
+std::vector<Event> without_completions(const std::vector<Event>& events) {
+  bool has_requests = false;
+  for (const Event& event : events) {
+    has_requests = has_requests || event.action == Action::free_requested;
+  }
+  std::unordered_map<std::int64_t, int> requested;  // frees that are not complete, by address
+  std::unordered_set<std::int64_t> live;
+  std::vector<Event> frees_once;
+  for (const Event& event : events) {
+    switch (event.action) {
+      case Action::alloc:
+        live.insert(event.address);
+        break;
+      case Action::free_requested:
+        ++requested[event.address];
+        live.erase(event.address);
+        break;
+      case Action::free_completed: {
+        const auto request = requested.find(event.address);
+        if (request != requested.end()) {
+          if (--request->second == 0) requested.erase(request);
+          continue;
+        }
+        // The request of a block that is not live was before the history.
+        if (live.erase(event.address) == 0 && has_requests) continue;
+        break;
+      }
+    }
+    frees_once.push_back(event);
+  }
+  return frees_once;
+}
+
 std::vector<Event> read_events(const JsonDocument& tree, const JsonDocument::List& trace) {
   constexpr std::string_view kWhat = "snapshot, trace entry";
   std::vector<Event> events;
   for (const ValueId id : trace) {
     const JsonDocument::Value& entry = tree.at(id);
     const std::string& action = tree.text(entry, "action", kWhat);
-    const bool allocates = action == "alloc";
-    // free_completed follows when streams are done: the allocator's business, not the program's.
-    if (!allocates && action != "free_requested") continue;
+    Event event;
+    if (action == "free_requested") {
+      event.action = Action::free_requested;
+    } else if (action == "free_completed") {
+      event.action = Action::free_completed;
+    } else if (action != "alloc") {
+      continue;
+    }
     // Where both are there, `size` is the block's, which an allocator has rounded up.
     const bool knows_request = tree.find(entry, "requested_size") != nullptr;
     const char* size = knows_request ? "requested_size" : "size";
-    const std::uint64_t bytes = positive(tree.integer(entry, size, kWhat), kWhat);
-    if (bytes == 0) continue;
-    events.push_back({allocates, tree.integer(entry, "addr", kWhat), bytes,
-                      tree.integer(entry, "stream", kWhat)});
+    event.bytes = positive(tree.integer(entry, size, kWhat), kWhat);
+    if (event.bytes == 0) continue;
+    event.address = tree.integer(entry, "addr", kWhat);
+    event.stream = tree.integer(entry, "stream", kWhat);
+    events.push_back(event);
   }
-  return events;
+  return without_completions(events);
 }
 
 // Live blocks of the snapshot that the history does not explain.
@@ -144,7 +187,7 @@ AllocationSequence read_snapshot(const JsonDocument& document, const std::string
   std::unordered_set<std::int64_t> allocated;
   std::vector<Resident> residents;
   for (const Event& event : events) {
-    if (event.allocates) {
+    if (event.action == Action::alloc) {
       allocated.insert(event.address);
     } else if (allocated.insert(event.address).second) {
       residents.push_back({event.address, event.bytes, event.stream});
@@ -168,7 +211,7 @@ AllocationSequence read_snapshot(const JsonDocument& document, const std::string
   for (const Resident& block : residents) allocate(block.address, block.bytes, block.stream);
   for (const Event& event : events) {
     const auto found = live.find(event.address);
-    if (event.allocates) {
+    if (event.action == Action::alloc) {
       if (found != live.end()) {
         throw InvalidArgument(fmt::format(
             "snapshot: the history allocates 0x{:x} twice without a free between", event.address));

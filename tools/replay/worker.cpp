@@ -54,15 +54,14 @@ std::vector<std::string> arguments_of(const Options& options, const std::string&
   return arguments;
 }
 
-// Runs this program; its messages go to `errors`. Returns wait's status.
-int run_self(const std::vector<std::string>& arguments, const std::string& errors) {
+// Runs this program; its messages go to the descriptor `errors`. Returns wait's status.
+int run_self(const std::vector<std::string>& arguments, int errors) {
   std::vector<char*> argv;
   for (const std::string& argument : arguments) argv.push_back(const_cast<char*>(argument.c_str()));
   argv.push_back(nullptr);
   posix_spawn_file_actions_t actions;
   posix_spawn_file_actions_init(&actions);
-  posix_spawn_file_actions_addopen(&actions, STDERR_FILENO, errors.c_str(),
-                                   O_WRONLY | O_CREAT | O_TRUNC, 0600);
+  posix_spawn_file_actions_adddup2(&actions, errors, STDERR_FILENO);
   pid_t pid = 0;
   const int code = posix_spawn(&pid, "/proc/self/exe", &actions, nullptr, argv.data(), environ);
   posix_spawn_file_actions_destroy(&actions);
@@ -86,9 +85,8 @@ std::string first_line(const std::string& text) {
 
 TemporaryFile::TemporaryFile(const std::string& suffix) {
   path_ = env::get("TMPDIR").value_or("/tmp") + "/gantry-replay-XXXXXX" + suffix;
-  const int descriptor = ::mkstemps(path_.data(), static_cast<int>(suffix.size()));
-  if (descriptor < 0) throw Error(fmt::format("cannot make '{}': {}", path_, strerror(errno)));
-  ::close(descriptor);
+  file_ = UniqueFd(::mkostemps(path_.data(), static_cast<int>(suffix.size()), O_CLOEXEC));
+  if (!file_) throw Error(fmt::format("cannot make '{}': {}", path_, strerror(errno)));
 }
 
 TemporaryFile::~TemporaryFile() { ::unlink(path_.c_str()); }
@@ -97,7 +95,8 @@ ReplayResult measure_in_child(const Options& options, const std::string& dump,
                               const std::string& backend) {
   const TemporaryFile json(".json");
   const TemporaryFile errors(".txt");
-  const int status = run_self(arguments_of(options, dump, backend, json.path()), errors.path());
+  const int status =
+      run_self(arguments_of(options, dump, backend, json.path()), errors.descriptor());
   // The exit code tells of an out of memory too; only the results tell it from a failure.
   if (WIFEXITED(status)) {
     const std::string text = read_text(json.path());

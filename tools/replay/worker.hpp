@@ -4,6 +4,8 @@
 #include <string>
 #include <vector>
 
+#include <gantry/extend/unique_fd.hpp>
+
 #include "tools/replay/options.hpp"
 #include "tools/replay/replay.hpp"
 
@@ -17,9 +19,11 @@ class TemporaryFile {
   TemporaryFile(const TemporaryFile&) = delete;
   TemporaryFile& operator=(const TemporaryFile&) = delete;
   [[nodiscard]] const std::string& path() const { return path_; }
+  [[nodiscard]] int descriptor() const { return file_.get(); }
 
  private:
   std::string path_;
+  UniqueFd file_;
 };
 
 /// Runs this program again with `dump` and the one backend, so that it finds the device as the

@@ -20,8 +20,7 @@ class JsonBuilder : public JsonHandler {
   void null() override { put(JsonDocument::None{}); }
   void boolean(bool value) override { put(value); }
   void integer(std::int64_t value) override { put(value); }
-  // Addresses above 2^63 do not exist; as a double such a number fails where it is used.
-  void large_integer(std::uint64_t value) override { put(static_cast<double>(value)); }
+  void large_integer(std::uint64_t value) override { put(value); }
   void number(double value) override { put(value); }
   void string(std::string value) override { put(std::move(value)); }
   void begin_object() override { open(JsonDocument::Dict{}); }
@@ -104,8 +103,9 @@ const std::string& JsonDocument::text(const Value& dict, std::string_view key,
 }
 
 std::string_view kind_of(const JsonDocument::Value& value) {
-  constexpr std::array<std::string_view, 7> kNames = {
-      "None", "a truth value", "a whole number", "a number", "a text", "a list", "a dictionary"};
+  constexpr std::array<std::string_view, 8> kNames = {
+      "None",     "a truth value", "a whole number", "a whole number of 2^63 or more",
+      "a number", "a text",        "a list",         "a dictionary"};
   return kNames[value.index()];
 }
 

@@ -21,7 +21,9 @@ class JsonDocument {
   struct None {};
   using List = std::vector<ValueId>;
   using Dict = std::vector<std::pair<ValueId, ValueId>>;
-  using Value = std::variant<None, bool, std::int64_t, double, std::string, List, Dict>;
+  /// Whole numbers above 2^63 - 1 are std::uint64_t, all others std::int64_t.
+  using Value =
+      std::variant<None, bool, std::int64_t, std::uint64_t, double, std::string, List, Dict>;
 
   ValueId add(Value value);
   [[nodiscard]] Value& at(ValueId id) { return values_[id]; }

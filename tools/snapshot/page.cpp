@@ -9,6 +9,7 @@
 
 #include "core/text/json.hpp"
 #include "memory/trace/snapshot_stacks.hpp"
+#include "tools/program/content_policy.hpp"
 #include "tools/snapshot/page_template.hpp"
 
 namespace gantry::snapshot {
@@ -209,7 +210,11 @@ void write_page(const Snapshot& snapshot, std::ostream& out) {
   for (std::size_t at = 0; (at = names.find('<', at)) != std::string::npos;) {
     names.replace(at, 1, "\\u003c");
   }
-  out << kPageHead << "<script type=\"application/json\" id=\"names\">" << names
+  constexpr std::string_view kPolicy = "<!--POLICY-->";
+  const std::size_t policy = kPageHead.find(kPolicy);
+  out << kPageHead.substr(0, policy) << content_policy({kPageHead, kPageTail})
+      << kPageHead.substr(policy + kPolicy.size())
+      << "<script type=\"application/json\" id=\"names\">" << names
       << "</script>\n<script type=\"text/plain\" id=\"numbers\">";
   write_base64(data.bytes(), out);
   out << "</script>" << kPageTail;

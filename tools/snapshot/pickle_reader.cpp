@@ -137,18 +137,22 @@ class Reader {
     }
     return value;
   }
-  std::int64_t long_integer(std::uint64_t count) {
+  JsonDocument::Value long_integer(std::uint64_t count) {
     std::string_view raw = take(count);
     // Addresses need a ninth byte for the sign.
     while (raw.size() > 8 && raw.back() == (raw[raw.size() - 2] < 0 ? '\xff' : '\0')) {
       raw.remove_suffix(1);
     }
+    // Torch writes line 2^64 - 1 for a frame without one.
+    const bool is_above = raw.size() == 9 && raw.back() == '\0';
+    if (is_above) raw.remove_suffix(1);
     if (raw.size() > 8) fail("a whole number of more than 64 bits");
     std::uint64_t value = !raw.empty() && raw.back() < 0 ? ~std::uint64_t{0} : 0;
     for (std::size_t i = 0; i < raw.size(); ++i) {
       value &= ~(std::uint64_t{0xff} << (8 * i));
       value |= std::uint64_t{static_cast<std::uint8_t>(raw[i])} << (8 * i);
     }
+    if (is_above) return value;
     return static_cast<std::int64_t>(value);
   }
 

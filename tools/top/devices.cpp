@@ -6,7 +6,7 @@
 #include <utility>
 
 #include "core/text/escaped_text.hpp"
-#include "device/sim/sim_identity.hpp"
+#include "machine/sim_identity.hpp"
 #include "tools/top/sample.hpp"
 
 namespace gantry::top {
@@ -14,16 +14,17 @@ namespace {
 
 constexpr int kMostSimulated = 64;
 
-std::string text_of(const NvmlResult<std::string>& result) {
+std::string text_of(const machine::NvmlResult<std::string>& result) {
   return result ? escape_control_characters(*result) : std::string();
 }
 
-std::optional<std::vector<DeviceProcess>> read_processes(const Nvml& nvml, NvmlDevice device,
+std::optional<std::vector<DeviceProcess>> read_processes(const machine::Nvml& nvml,
+                                                         machine::NvmlDevice device,
                                                          bool has_names) {
   const auto found = nvml.processes(device);
   if (!found) return std::nullopt;
   std::vector<DeviceProcess> processes;
-  for (const NvmlProcess& process : *found) {
+  for (const machine::NvmlProcess& process : *found) {
     std::string name = has_names ? text_of(nvml.process_name(process.pid)) : "";
     name.erase(0, name.rfind('/') + 1);
     processes.push_back({process.pid, std::move(name), process.used_bytes});
@@ -32,8 +33,8 @@ std::optional<std::vector<DeviceProcess>> read_processes(const Nvml& nvml, NvmlD
 }
 
 // `device` is `gpu` or an instance of it.
-DeviceState read_device(const Nvml& nvml, NvmlDevice gpu, NvmlDevice device, std::string index,
-                        bool has_names) {
+DeviceState read_device(const machine::Nvml& nvml, machine::NvmlDevice gpu,
+                        machine::NvmlDevice device, std::string index, bool has_names) {
   DeviceState state;
   state.index = std::move(index);
   state.name = text_of(nvml.name(device));
@@ -48,7 +49,7 @@ DeviceState read_device(const Nvml& nvml, NvmlDevice gpu, NvmlDevice device, std
   }
   state.temperature = nvml.temperature(gpu).value;
   state.power = nvml.power(gpu).value;
-  state.clock = nvml.clock(gpu, NvmlClock::sm).value;
+  state.clock = nvml.clock(gpu, machine::NvmlClock::sm).value;
   state.processes = read_processes(nvml, device, has_names);
   return state;
 }
@@ -74,15 +75,15 @@ DeviceState device_of_rank(const RankState& rank) {
 
 }  // namespace
 
-std::vector<DeviceState> read_devices(const Nvml& nvml, bool has_names,
+std::vector<DeviceState> read_devices(const machine::Nvml& nvml, bool has_names,
                                       std::vector<std::string>& notes) {
   std::vector<DeviceState> devices;
-  const NvmlResult<int> count = nvml.device_count();
+  const machine::NvmlResult<int> count = nvml.device_count();
   if (!count) {
     notes.push_back(fmt::format("no GPU is shown: {}", escape_control_characters(count.problem)));
   }
   for (int i = 0; i < count.value_or(0); ++i) {
-    const NvmlResult<NvmlDevice> gpu = nvml.device(i);
+    const machine::NvmlResult<machine::NvmlDevice> gpu = nvml.device(i);
     if (!gpu) {
       notes.push_back(
           fmt::format("GPU {} is not shown: {}", i, escape_control_characters(gpu.problem)));
@@ -93,7 +94,7 @@ std::vector<DeviceState> read_devices(const Nvml& nvml, bool has_names,
       continue;
     }
     int number = 0;
-    for (const NvmlDevice instance : nvml.mig_instances(*gpu).value_or({})) {
+    for (const machine::NvmlDevice instance : nvml.mig_instances(*gpu).value_or({})) {
       devices.push_back(
           read_device(nvml, *gpu, instance, fmt::format("{}/{}", i, number++), has_names));
     }

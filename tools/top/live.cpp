@@ -70,7 +70,8 @@ class SignalQueue {
 // The table and the terminal that shows it.
 class Table {
  public:
-  Table(const Nvml& nvml, std::chrono::milliseconds interval) : nvml_(nvml), interval_(interval) {}
+  Table(const machine::Nvml& nvml, std::chrono::milliseconds interval)
+      : nvml_(nvml), interval_(interval) {}
 
   /// Returns the signal that ended the table, or 0 for a key.
   int run() {
@@ -129,7 +130,7 @@ class Table {
     }
   }
 
-  const Nvml& nvml_;
+  const machine::Nvml& nvml_;
   std::chrono::milliseconds interval_;
   SignalQueue signals_;
   Terminal terminal_;
@@ -139,7 +140,7 @@ class Table {
 
 }  // namespace
 
-void run_live(const Nvml& nvml, std::chrono::milliseconds interval) {
+void run_live(const machine::Nvml& nvml, std::chrono::milliseconds interval) {
   const int signal_number = Table(nvml, interval).run();
   if (signal_number == 0) return;
   signal(signal_number, SIG_DFL);

@@ -3,12 +3,12 @@
 
 #include <chrono>
 
-#include "device/nvml/nvml.hpp"
+#include "machine/nvml/nvml.hpp"
 
 namespace gantry::top {
 
 /// Shows the table on the terminal. Returns after q or Ctrl-C. A signal that ends the program does
 /// so once the terminal is restored. Throws: Error without a terminal.
-void run_live(const Nvml& nvml, std::chrono::milliseconds interval);
+void run_live(const machine::Nvml& nvml, std::chrono::milliseconds interval);
 
 }  // namespace gantry::top

@@ -43,7 +43,7 @@ int run(const std::vector<std::string>& arguments) {
     print(options.text);
     return 0;
   }
-  const Nvml nvml(env::get("GANTRY_NVML_PATH").value_or(Nvml::kDefaultPath));
+  const machine::Nvml nvml(env::get("GANTRY_NVML_PATH").value_or(machine::Nvml::kDefaultPath));
   if (options.once) {
     const Sample sample = take_sample(nvml);
     if (options.json) {

@@ -6,7 +6,7 @@
 #include <chrono>
 
 #include "core/text/escaped_text.hpp"
-#include "device/nvml/device_monitor.hpp"
+#include "machine/process_ids.hpp"
 
 namespace gantry::top {
 namespace {
@@ -19,12 +19,12 @@ std::string host_name() {
 
 }  // namespace
 
-Sample take_sample(const Nvml& nvml) {
+Sample take_sample(const machine::Nvml& nvml) {
   Sample sample;
   const auto now = std::chrono::system_clock::now().time_since_epoch();
   sample.time_ns = std::chrono::duration_cast<std::chrono::nanoseconds>(now).count();
   sample.host = host_name();
-  sample.devices = read_devices(nvml, has_host_process_ids(), sample.notes);
+  sample.devices = read_devices(nvml, machine::has_host_process_ids(), sample.notes);
   sample.jobs = read_jobs(sample.notes);
   join_ranks_to_devices(sample);
   return sample;

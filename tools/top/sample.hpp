@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "device/nvml/nvml.hpp"
+#include "machine/nvml/nvml.hpp"
 
 namespace gantry::top {
 
@@ -77,7 +77,7 @@ struct Sample {
 
 /// Devices that NVML shows, in PCI order, with MIG instances in place of the GPU that they divide.
 /// `has_names`: process ids of the host name the same processes here.
-[[nodiscard]] std::vector<DeviceState> read_devices(const Nvml& nvml, bool has_names,
+[[nodiscard]] std::vector<DeviceState> read_devices(const machine::Nvml& nvml, bool has_names,
                                                     std::vector<std::string>& notes);
 
 /// This user's running jobs, newest first, from the flight folder.
@@ -87,6 +87,6 @@ struct Sample {
 void join_ranks_to_devices(Sample& sample);
 
 /// All of the above.
-[[nodiscard]] Sample take_sample(const Nvml& nvml);
+[[nodiscard]] Sample take_sample(const machine::Nvml& nvml);
 
 }  // namespace gantry::top

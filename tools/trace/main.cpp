@@ -7,6 +7,7 @@
 #include <gantry/kernels/trace.hpp>
 
 #include "command_line/command_line.hpp"
+#include "core/text/escaped_text.hpp"
 #include "tools/program/program.hpp"
 
 namespace gantry::trace {
@@ -33,7 +34,7 @@ int run(const std::vector<std::string>& arguments) {
     return 0;
   }
   merge(std::vector<std::filesystem::path>(inputs.begin(), inputs.end()), output);
-  fmt::print("wrote {}: {} ranks\n", output, inputs.size());
+  fmt::print("wrote {}: {} ranks\n", escape_control_characters(output), inputs.size());
   return 0;
 }
 

@@ -1,14 +1,16 @@
 #include <fmt/format.h>
 
 #include <cstdio>
-#include <fstream>
-#include <sstream>
+#include <filesystem>
 #include <string>
+#include <system_error>
+#include <utility>
 #include <vector>
 
 #include <gantry/core/error.hpp>
 
 #include "collectives/selector.hpp"
+#include "core/files/regular_file.hpp"
 #include "tools/program/output_file.hpp"
 #include "tools/program/program.hpp"
 #include "tools/tune/options.hpp"
@@ -18,19 +20,21 @@ namespace gantry::tune {
 namespace {
 
 constexpr int kWrong = 1;
+constexpr std::size_t kMaxTableBytes = 16U << 20U;  // as the selector
 
 // The tables that a file holds, empty if there is none. Throws: InvalidArgument if they are none.
 std::string present_tables(const std::string& path) {
-  std::ifstream file(path, std::ios::binary);
-  std::ostringstream text;
-  if (file) text << file.rdbuf();
-  if (text.str().empty()) return {};
+  std::error_code error;
+  if (!std::filesystem::exists(path, error)) return {};
+  FileContent file = read_regular_file(path, kMaxTableBytes);
+  if (!file.ok()) throw InvalidArgument(fmt::format("--merge: {}: {}", path, file.problem));
+  if (file.text.empty()) return {};
   try {
-    (void)Selector::parse(text.str(), 2, "*");
-  } catch (const InvalidArgument& error) {
-    throw InvalidArgument(fmt::format("--merge: {}: {}", path, error.what()));
+    (void)Selector::parse(file.text, 2, "*");
+  } catch (const InvalidArgument& cause) {
+    throw InvalidArgument(fmt::format("--merge: {}: {}", path, cause.what()));
   }
-  return text.str();
+  return std::move(file.text);
 }
 
 int run(const std::vector<std::string>& arguments) {
