@@ -6,6 +6,8 @@ import sys
 import tempfile
 import unittest
 
+import torch_map
+
 HERE = pathlib.Path(__file__).parent
 COMPILER = sys.argv[1:] or ["c++"]
 CLEAN = {
@@ -14,8 +16,8 @@ CLEAN = {
     "include/gantry/gantry.hpp": "#pragma once\n#include <gantry/device/device.hpp>\n",
     "memory/heap.cpp": '#include "memory/heap.hpp"\n#include <fmt/format.h>\n#include <gantry/core/error.hpp>\n',
     "memory/heap.hpp": "#pragma once\n",
-    "launcher/main.cpp": '#include <gantry/core/error.hpp>\n#include "device/topology/tree.hpp"\n'
-                         "#include <gantry/device/visible_devices.hpp>\n",
+    "launcher/main.cpp": '#include <gantry/core/error.hpp>\n#include "machine/topology/tree.hpp"\n'
+                         "#include <gantry/machine/visible_devices.hpp>\n",
 }
 
 
@@ -51,6 +53,22 @@ class CheckTest(unittest.TestCase):
                               f"kernels/gemm.cpp:2: {line}: use memory/source/driver_memory.hpp")
             self.assert_passes("direct_allocations", {"memory/source/driver_memory.cpp": line, "device/cuda/memory.cpp": line})
 
+    def test_environment_reads(self):
+        self.assert_passes("environment_reads")
+        for line in ('auto a = std::getenv("PATH");', 'if (getenv (name) != nullptr) {'):
+            self.assert_fails("environment_reads", {"tools/a.cpp": line}, f"tools/a.cpp:1: {line}: use env::get()")
+            self.assert_passes("environment_reads", {"tests/a_test.cpp": line, "examples/a.cpp": line})
+        self.assert_passes("environment_reads", {"core/a.cpp": "secure_getenv(name);  // not getenv(name)"})
+
+    def test_output_files(self):
+        self.assert_passes("output_files")
+        for line in ("std::ofstream out(path);", "std::FILE* f = std::fopen(path, mode);", "freopen(path, mode, stdout);",
+                     "open(path, O_WRONLY | O_CREAT, 0600);", "open(path, O_RDWR | O_TRUNC);", "std::fstream both(path);"):
+            self.assert_fails("output_files", {"launcher/a.cpp": f"int a;\n{line}\n"},
+                              f"launcher/a.cpp:2: {line}: use open_output() of core/files/output_file.hpp")
+            self.assert_passes("output_files", {"core/files/output_file.cpp": line, "tests/a_test.cpp": line, "examples/a.cpp": line})
+        self.assert_passes("output_files", {"tools/a.cpp": "open(\"/dev/null\", O_WRONLY);\n// an ofstream\n"})
+
     def test_docs_lines(self):
         long = "word " * 30
         self.assert_passes("docs_lines", {"docs/a.md": f"| {long} |\n> {long}\n```sh\n{long}\n```\n<!-- {long}\n{long}\n-->\n", "README.md": "short\n"})
@@ -71,6 +89,12 @@ class CheckTest(unittest.TestCase):
         self.assert_fails("torch_map", {**tree, "tests/checks/torch_map_names.txt": "device_count\n"}, "`sparse` is not in")
         page = tree["docs/reference/torch-cuda-map.md"]
         self.assert_fails("torch_map", {**tree, "docs/reference/torch-cuda-map.md": page.replace("gantry has none.", "")}, "needs a sentence")
+        for installed, words in ((None, None), ("2.14.1", None), ("2.15.0+cu130", None), ("2.16.0a0", "names are those of torch 2.15"),
+                                 ("3.0", "but this machine has 3.0")):
+            problem = torch_map.age_complaint("# torch 2.15: names", installed)
+            self.assertEqual(problem is None, words is None, problem)
+            self.assertIn(words or "", problem or "")
+        self.assertIn("expected the version of torch", torch_map.age_complaint("# names", "2.15.0"))
         more = tree["tests/torch_map/a_test.cpp"] + "TEST_F(Map, Other) {\n}\n"
         self.assert_fails("torch_map", {**tree, "tests/torch_map/a_test.cpp": more}, "no row names test Other")
 
@@ -139,15 +163,16 @@ class CheckTest(unittest.TestCase):
         }
         for line, text in wrong.items():
             self.assert_fails("layering", {"memory/stats.cpp": f"int a;\n{line}\n"}, f"memory/stats.cpp:2: {line.strip()}: {text}")
-        for line in ['#include "memory/ipc/exporter.hpp"', "#include <gantry/memory/ipc.hpp>"]:
-            self.assert_fails("layering", {"memory/heap/a.cpp": f"{line}\n"}, f"{line}: memory must not know memory/ipc")
-            self.assert_passes("layering", {"memory/ipc/a.cpp": f'{line}\n#include "memory/heap/b.hpp"\n', "tensor/a.cpp": f"{line}\n"})
-        self.assert_fails("layering", {"memory/ipc/a.cpp": '#include "kernels/launch.hpp"\n'}, "memory/ipc must not know kernels")
+        for line in ['#include "ipc/exporter.hpp"', "#include <gantry/ipc/ipc.hpp>"]:
+            self.assert_fails("layering", {"memory/heap/a.cpp": f"{line}\n"}, f"{line}: memory must not know ipc")
+            self.assert_passes("layering", {"ipc/a.cpp": f'{line}\n#include "memory/heap/b.hpp"\n', "tensor/a.cpp": f"{line}\n"})
+        self.assert_fails("layering", {"ipc/a.cpp": '#include "kernels/launch.hpp"\n'}, "ipc must not know kernels")
         self.assert_fails("layering", {"include/gantry/core/up.hpp": "#include <gantry/device/device.hpp>\n"},
                           "core must not know device")
         self.assert_fails("layering", {"core/a.cpp": "#include <gantry/extend/driver.hpp>\n"}, "core must not know device")
         self.assert_fails("layering", {"launcher/a.cpp": "#include <gantry/device/device.hpp>\n"},
-                          "the launcher uses command_line, core, job, device/topology, device/plan, device/cpu_set, device/nvml, device/visible_devices and ")
+                          "launcher must not know device")
+        self.assert_passes("layering", {"launcher/a.cpp": "#include <gantry/machine/topology.hpp>\n"})
         self.assert_fails("layering", {"command_line/a.cpp": '#include "job/flight_file.hpp"\n'}, "command_line must not know job")
         self.assert_fails("layering", {"memory/a.cpp": '#include "command_line/command_line.hpp"\n'}, "memory must not know command_line")
         self.assert_fails("layering", {"device/a.cpp": '#include "job/flight_file.hpp"\n'}, "device must not know job")
@@ -206,6 +231,22 @@ class CheckTest(unittest.TestCase):
         self.assert_fails("self_contained", free, "--- gantry/core/bad.hpp\nexpected one error, but got 0", "--mode", "outdated", *COMPILER)
         noisy = {**macros, "include/gantry/core/bad.hpp": "#pragma once\n#error another\n#include <gantry/core/macros.hpp>\n"}
         self.assert_fails("self_contained", noisy, "--- gantry/core/bad.hpp\nexpected one error, but got 2", "--mode", "outdated", *COMPILER)
+
+    def test_static_objects(self):
+        kept = "#include <string>\nconst std::string& a() { static const auto& kept = *new std::string(\"a\"); return kept; }\n"
+        destroyed = "#include <string>\nconst std::string& a() { static const std::string kText(\"a\"); return kText; }\n"
+        streams = "#include <iostream>\n"  # as CUB has it
+        for text, code in ((kept, 0), (destroyed, 1), (streams + kept, 0), (streams + destroyed, 1)):
+            with tempfile.TemporaryDirectory() as folder:
+                root = pathlib.Path(folder)
+                (root / "a.cpp").write_text(text, encoding="utf-8")
+                subprocess.run([*COMPILER, "-fPIC", "-c", root / "a.cpp", "-o", root / "a.o"], check=True)
+                (root / "objects.txt").write_text(f"{root / 'a.o'}\n\n", encoding="utf-8")
+                result = subprocess.run([sys.executable, HERE / "static_objects.py", "objdump", root / "objects.txt"],
+                                        capture_output=True, text=True, check=False)
+                self.assertEqual(result.returncode, code, result.stdout + result.stderr)
+                if code == 1:
+                    self.assertIn("exit() destroys a[abi:cxx11]()::kText", result.stdout)
 
     def test_cuda_stubs(self):
         with tempfile.TemporaryDirectory() as folder:

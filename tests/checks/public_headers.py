@@ -15,14 +15,15 @@ CONDITIONAL = re.compile(r"^\s*#\s*(if|ifdef|ifndef|elif|else)\b")
 MAY_INCLUDE = {"include/gantry/collectives/mpi.hpp": "mpi.h"}
 # Everything else is written once, or chosen by CMake at link time.
 MAY_BE_CONDITIONAL = [
-    "collectives/protocol/code_size.hpp",  # nvcc spells its attributes differently
+    "core/code_size.hpp",  # nvcc spells its attributes differently
+    "include/gantry/core/float16.hpp",  # std::formatter, where the library has it
     "include/gantry/core/macros.hpp",  # GANTRY_HD
     # Kernels of users: one source for nvcc and the host's compiler.
     "include/gantry/kernels/atomic.hpp",
     "include/gantry/kernels/block.hpp",
     "include/gantry/kernels/gpu_launch.hpp",
     "kernels/impl/math.hpp",  # the host's functions or the GPU's, in one functor
-    "kernels/sim/host_fma.hpp",  # processors differ
+    "kernels/host/host_fma.hpp",  # processors differ
     "core/cpu_pause.hpp",  # likewise
     "core/address_sanitizer.hpp",  # whether AddressSanitizer is there is known to the preprocessor alone
 ]

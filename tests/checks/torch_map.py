@@ -1,8 +1,11 @@
 """Fails on a row of docs/reference/torch-cuda-map.md that its test does not run, and on an entry of torch that no row has.
 
 A row has three cells: torch's names, gantry's code, the names of tests. Each piece of code stands in one of these tests. A row without code
-says in the third cell why there is none. The names are those of tests/checks/torch_map_names.txt.
+says in the third cell why there is none. The names are those of tests/checks/torch_map_names.txt, whose first line has torch's version: a
+newer torch on this machine may have more.
 """
+
+import importlib.metadata
 
 import re
 
@@ -14,6 +17,7 @@ TESTS = "tests/torch_map"
 TEST = re.compile(r"^TEST_F\(\s*\w+,\s*(\w+)\)\s*\{", re.MULTILINE)
 COMMENT = re.compile(r"//[^\n]*")
 CODE = re.compile(r"`([^`]+)`")
+VERSION = re.compile(r"(\d+)\.(\d+)")
 SENTENCE = re.compile(r"\S.* .*\.$")
 
 
@@ -46,6 +50,26 @@ def complaint(code, last_cell, bodies):
     return None
 
 
+def installed_torch():
+    """Version of the torch that this Python has, or None."""
+    try:
+        return importlib.metadata.version("torch")
+    except importlib.metadata.PackageNotFoundError:
+        return None
+
+
+def age_complaint(first_line, installed):
+    """What is wrong with the age of the list, or None."""
+    newer, listed = (VERSION.search(text or "") for text in (installed, first_line))
+    if newer is None:
+        return None
+    if listed is None:
+        return f"{NAMES}:1: expected the version of torch whose names these are; this machine has {installed}"
+    if tuple(map(int, newer.groups())) <= tuple(map(int, listed.groups())):
+        return None
+    return f"{NAMES}:1: the names are those of torch {listed[0]}, but this machine has {installed}; add what is new in torch.cuda.__all__"
+
+
 def violations(root):
     if not (root / PAGE).exists():
         return []
@@ -61,7 +85,10 @@ def violations(root):
         used.update(name.strip() for name in last.split(",") if code)
         if problem:
             found.append(f"{PAGE}:{number}: {problem}")
-    names = {line for line in read_lines(root / NAMES) if line and not line.startswith("#")}
+    lines = read_lines(root / NAMES)
+    if problem := age_complaint(lines[0] if lines else "", installed_torch()):
+        found.append(problem)
+    names = {line for line in lines if line and not line.startswith("#")}
     found += [f"{PAGE}: no row has torch's `{name}`" for name in sorted(names - known)]
     found += [f"{PAGE}: `{name}` is not in {NAMES}" for name in sorted(known - names)]
     found += [f"{TESTS}: no row names test {name}" for name in sorted(bodies.keys() - used)]

@@ -11,7 +11,7 @@ from source_tree import CODE_FOLDERS, CODE_SUFFIXES, LAYERS, code_files, read_li
 TEXT_SUFFIXES = CODE_SUFFIXES | {".md", ".py", ".txt", ".cmake"}
 EVERYWHERE = [*CODE_FOLDERS, "docs", "cmake", "scripts"]
 JOB = ["include/gantry/core", "include/gantry/collectives", "core", "collectives", "launcher", "tests/core", "tests/collectives", "tests/launcher"]
-IPC = ["memory/ipc"]
+IPC = ["ipc"]
 MEMORY = ["include/gantry/memory", "memory", "tests/memory"]
 STREAMS = ["include/gantry/streams", "streams", "tests/streams"]
 LAUNCHER = ["launcher", "tests/launcher"]

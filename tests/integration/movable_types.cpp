@@ -32,9 +32,11 @@ NOT_MOVABLE(nvtx::Range);
 NOT_MOVABLE(profiler::Scope);
 NOT_MOVABLE(trace::Range);
 NOT_MOVABLE(trace::Recording);
+NOT_MOVABLE(detail::ObservedLaunch);
 NOT_MOVABLE(MessageGroup);
 NOT_MOVABLE(memory::HistoryAnnotation);
 NOT_MOVABLE(memory::MemPoolGuard);
+NOT_MOVABLE(detail::PeerUse);
 
 PLAIN_VALUE(Scalar);
 PLAIN_VALUE(Dims);
@@ -43,6 +45,7 @@ PLAIN_VALUE(Operand);
 PLAIN_VALUE(GeneratorRef);
 PLAIN_VALUE(Stream);
 PLAIN_VALUE(Block);
+PLAIN_VALUE(detail::Float16Limits);
 
 BASE_WITHOUT_DATA(Driver);
 BASE_WITHOUT_DATA(memory::Allocator);

@@ -21,9 +21,9 @@ struct Movable<SafetensorsReader> {
   }
   static bool works(SafetensorsReader& o) { return o.load("a").numel() == 2; }
   static std::vector<MovedFromCall<SafetensorsReader>> calls() {
-    return {REFUSES(names, o.names()), REFUSES(contains, o.contains("a")),
+    return {REFUSES(names, o.names()),    REFUSES(contains, o.contains("a")),
             REFUSES(entry, o.entry("a")), REFUSES(metadata, o.metadata()),
-            REFUSES(load, o.load("a"))};
+            REFUSES(load, o.load("a")),   REFUSES(load_bytes, o.load_bytes("a"))};
   }
 };
 

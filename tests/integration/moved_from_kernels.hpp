@@ -41,7 +41,9 @@ struct Movable<TensorUses> {
   static std::vector<MovedFromCall<TensorUses>> calls() {
     return {ANSWERS(check, (o.check("launch", Stream::current(Device::cuda(0))), true)),
             ANSWERS(writes, (std::move(o).writes().record(Stream::current(Device::cuda(0))), true)),
-            ANSWERS(record, (o.record(Stream::current(Device::cuda(0))), true))};
+            ANSWERS(waits_for_peers, !o.waits_for_peers()),
+            ANSWERS(record, (o.record(Stream::current(Device::cuda(0))), true)),
+            ANSWERS(str, o.str().empty())};
   }
 };
 

@@ -98,6 +98,8 @@ std::vector<MovedFromCall<Tensor>> Movable<Tensor>::calls() {
       REFUSES(new_empty, o.new_empty({1})),
       REFUSES(new_zeros, o.new_zeros({1})),
       REFUSES(new_tensor, o.new_tensor({1})),
+      REFUSES(new_tensor, o.new_tensor({{1}})),
+      REFUSES(new_tensor, o.new_tensor({{{1}}})),
       REFUSES(new_ones, o.new_ones({1})),
       REFUSES(new_full, o.new_full({1}, 1)),
       REFUSES(fill_, o.fill_(1)),

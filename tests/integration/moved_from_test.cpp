@@ -64,6 +64,7 @@ struct Movable<Generator> {
             REFUSES(set_offset, o.set_offset(1)),
             REFUSES(advance, o.advance()),
             REFUSES(take, o.take()),
+            REFUSES(reserve, o.reserve().seed),
             REFUSES(get_state, o.get_state()),
             REFUSES(set_state, o.set_state(zeros({16}, u8))),
             REFUSES(identity, o.identity()),
@@ -106,12 +107,12 @@ struct Movable<Event> {
 };
 
 template <>
-struct Movable<CpuSet> {
+struct Movable<machine::CpuSet> {
   static constexpr std::string_view kRefusal = "";
-  static CpuSet make() { return {1, 3}; }
-  static bool works(CpuSet& o) { return o.str() == "1,3" && o.contains(3); }
+  static machine::CpuSet make() { return {1, 3}; }
+  static bool works(machine::CpuSet& o) { return o.str() == "1,3" && o.contains(3); }
   // The empty set.
-  static std::vector<MovedFromCall<CpuSet>> calls() {
+  static std::vector<MovedFromCall<machine::CpuSet>> calls() {
     return {ANSWERS(empty, o.empty()),
             ANSWERS(size, o.size() == 0),
             ANSWERS(str, o.str().empty()),
@@ -148,6 +149,7 @@ struct Movable<Graph> {
             REFUSES(is_captured, o.is_captured()),
             REFUSES(pool, o.pool()),
             REFUSES(device, o.device()),
+            REFUSES(devices, o.devices()),
             REFUSES(, GraphCapture(o))};
   }
 };
@@ -399,8 +401,8 @@ class MovedFromTest : public ::testing::Test {
 };
 
 using MovableTypes =
-    ::testing::Types<Tensor, Storage, Generator, Event, CpuSet, Graph, Graphed, OwnedStream,
-                     memory::MemPool, memory::Buffer, UniqueFd, memory::ImportedBlock,
+    ::testing::Types<Tensor, Storage, Generator, Event, machine::CpuSet, Graph, Graphed,
+                     OwnedStream, memory::MemPool, memory::Buffer, UniqueFd, memory::ImportedBlock,
                      memory::PluggableAllocator, memory::Frames, comm::StreamList, Work,
                      Communicator, Window, Error, InvalidArgument, CudaError, OutOfMemoryError,
                      PeerLostError, TimeoutError, CollectiveMismatch, RaceError, jit::Elementwise,
@@ -447,7 +449,8 @@ TYPED_TEST(MovedFromTest, SurvivesAssignmentToItself) {
   object = std::move(alias);
   // The standard library's vector is empty then.
   const bool is_vector = std::is_same_v<TypeParam, comm::StreamList> ||
-                         std::is_same_v<TypeParam, CpuSet> || std::is_same_v<TypeParam, IndexPlan>;
+                         std::is_same_v<TypeParam, machine::CpuSet> ||
+                         std::is_same_v<TypeParam, IndexPlan>;
   if (is_vector) {
     this->expect_harmless(object);
   } else {

@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <filesystem>
 #include <sstream>
 #include <string>
 #include <thread>
@@ -35,6 +36,51 @@ TEST(NvtxTest, AProfilerSeesMarksRangesAndOperations) {
   EXPECT_THAT(calls, ElementsAre("mark begin", "push outer", "push inner", "pop ", "pop ",
                                  "start free", "end 4711", "push add f32[2, 3] f32[2, 3] f32[2, 3]",
                                  "pop ", HasSubstr("push sum f32[2"), "pop ", "mark end"));
+}
+
+TEST(NvtxTest, AProfilerThatGetsNoCallsIsNamedOnce) {
+  GANTRY_REQUIRE_DEVICES(1);
+  const gantry::testing::TemporaryFolder folder;
+  const auto run = [&](const std::string& library) {
+    return gantry::testing::run_command({.argv = {GANTRY_TEST_PROGRAM_DIR "/nvtx_program"},
+                                         .environment = {{"NVTX_INJECTION64_PATH", library}}});
+  };
+  const std::string missing = (folder / "missing.so").string();
+  gantry::testing::Outcome outcome = run(missing);
+  EXPECT_EQ(outcome.exit_code, 0) << outcome.describe();
+  const std::string start = "nvtx: failed to load the profiler of NVTX_INJECTION64_PATH, ";
+  const auto first = outcome.err.find(start + missing + ": ");
+  ASSERT_NE(first, std::string::npos) << outcome.describe();
+  EXPECT_EQ(outcome.err.find(start, first + 1), std::string::npos) << outcome.describe();
+  EXPECT_THAT(outcome.err, HasSubstr("No such file or directory; it gets no ranges"));
+  outcome = run(GANTRY_TEST_OTHER_LIBRARY);
+  EXPECT_EQ(outcome.exit_code, 0) << outcome.describe();
+  EXPECT_THAT(outcome.err,
+              HasSubstr("expected a function InitializeInjectionNvtx2 that returns 1"));
+  EXPECT_EQ(run("").err, "");
+}
+
+// NVTX would load it from the current directory, or after another user has changed it.
+TEST(NvtxTest, AProfilerThatOthersChooseIsNotLoaded) {
+  GANTRY_REQUIRE_DEVICES(1);
+  const gantry::testing::TemporaryFolder folder;
+  const std::filesystem::path copy = folder / "profiler.so";
+  std::filesystem::copy_file(GANTRY_TEST_NVTX_RECORDER, copy);
+  const auto expect_refusal = [&](const std::string& library, const std::string& why) {
+    const gantry::testing::Outcome outcome = gantry::testing::run_command(
+        {.argv = {"sh", "-c",
+                  "cd '" + folder.path().string() + "' && exec '" +
+                      GANTRY_TEST_PROGRAM_DIR "/nvtx_program'"},
+         .environment = {{"NVTX_INJECTION64_PATH", library},
+                         {"GANTRY_TEST_NVTX_LOG", (folder / "calls").string()}}});
+    EXPECT_EQ(outcome.exit_code, 0) << outcome.describe();
+    EXPECT_THAT(outcome.err, HasSubstr("NVTX_INJECTION64_PATH, " + library + ": " + why +
+                                       "; it gets no ranges"));
+    EXPECT_FALSE(std::filesystem::exists(folder / "calls")) << library;
+  };
+  expect_refusal("./profiler.so", "expected an absolute path");
+  std::filesystem::permissions(copy, std::filesystem::perms(0757));
+  expect_refusal(copy.string(), "others may write it (mode 757)");
 }
 
 TEST(NvtxTest, DepthsCountPerThread) {

@@ -98,8 +98,9 @@ TEST_F(DocumentedNames, Monitor) {
   asked([&] { static_cast<void>(power_draw(first)); });
   asked([&] { static_cast<void>(clock_rate(first)); });
   asked([&] { static_cast<void>(list_gpu_processes(first)); });
-  static_assert(
-      std::is_same_v<decltype(plan(std::declval<const Topology&>(), PlanOptions{})), Plan>);
+  static_assert(std::is_same_v<decltype(machine::plan(std::declval<const machine::Topology&>(),
+                                                      machine::PlanOptions{})),
+                               machine::Plan>);
 }
 
 TEST_F(DocumentedNames, Streams) {
