@@ -16,7 +16,6 @@ class StepGraph {
   void replay();
 
  private:
-  std::vector<gantry::Device> devices_;
   gantry::Graph graph_;
 };
 
