@@ -10,6 +10,7 @@
 #include "device/cuda/cuda_driver.hpp"
 #include "device/cuda/cuda_event.hpp"
 #include "device/cuda/cuda_fault.hpp"
+#include "device/cuda/cuda_pool.hpp"
 
 namespace gantry {
 
@@ -144,13 +145,16 @@ bool CudaDriver::query_event(NativeEvent event) {
   const CUresult status = cuda::api().cuEventQuery(cuda::native(event));
   if (status == CUDA_ERROR_NOT_READY) return false;
   GANTRY_CUDA_CHECK_STATUS(status, "cuEventQuery", "querying an event");
+  cuda::observe_reached(cuda::native(event));
   cuda::raise_fault_of(event);
   return true;
 }
 
 bool CudaDriver::event_reached(NativeEvent event) noexcept {
   const cuda::RelaxedCaptureScope relaxed;
-  return cuda::api().cuEventQuery(cuda::native(event)) == CUDA_SUCCESS;
+  if (cuda::api().cuEventQuery(cuda::native(event)) != CUDA_SUCCESS) return false;
+  cuda::observe_reached(cuda::native(event));
+  return true;
 }
 
 void CudaDriver::synchronize_event(NativeEvent event) {

@@ -4,9 +4,11 @@
 
 #include <array>
 #include <atomic>
+#include <chrono>
 #include <cstdint>
 #include <mutex>
 
+#include "device/cuda/cuda_api.hpp"
 #include "device/cuda/cuda_check.hpp"
 #include "device/cuda/cuda_context.hpp"
 #include "device/cuda/cuda_driver.hpp"
@@ -24,6 +26,7 @@ constexpr int kMaxDevices = 64;
 /// does not apply to it.
 struct Pools {
   std::array<std::atomic<cudaMemPool_t>, kMaxDevices> pools{};
+  std::atomic<bool> any{false};
   std::mutex mutex;                                  ///< guards what follows, and the making
   std::array<std::uint64_t, kMaxDevices> readers{};  ///< one bit per peer
 };
@@ -77,6 +80,7 @@ cudaMemPool_t pool_of(int device) {
   if (cudaMemPool_t known = existing_pool(device)) return known;
   const cuda::RelaxedCaptureScope relaxed;
   cudaMemPool_t made = make_pool(device);
+  pools().any.store(true, std::memory_order_relaxed);
   pools().pools.at(slot_of(device)).store(made, std::memory_order_release);
   return made;
 }
@@ -90,7 +94,42 @@ std::size_t attribute(cudaMemPool_t pool, cudaMemPoolAttr which, int device) {
 
 }  // namespace
 
+// Note [Observed frees]
+// A pool gives freed memory back, or to another stream, once the stream is past the free and a wait
+// of the host has seen that. Queries do not count, of events or of streams, successful as they may
+// be (driver 580; cudaMemPoolTrimTo says "observed on the host"). The seam promises that a query
+// tells. So a wait follows each query that finds the end of work: it returns at once.
+
 namespace cuda {
+
+void observe_reached(CUevent event) noexcept {
+  if (pools().any.load(std::memory_order_relaxed)) {
+    static_cast<void>(api().cuEventSynchronize(event));  // an error is the later caller's
+  }
+}
+
+// Another thread may have put work on the stream since the look, which may wait for this thread. So
+// the wait is one for an event, and only once that is reached.
+void observe_idle(NativeStream stream) noexcept {
+  constexpr auto kMoment = std::chrono::milliseconds(20);  // a busy machine runs this thread late
+  if (!pools().any.load(std::memory_order_relaxed)) return;
+  const auto handle = static_cast<CUstream>(stream.handle);
+  CUevent event = nullptr;
+  if (api().cuEventCreate(&event, CU_EVENT_DISABLE_TIMING) != CUDA_SUCCESS) return;
+  CUstreamCaptureStatus status = CU_STREAM_CAPTURE_STATUS_ACTIVE;
+  // A question about an event of a capture would spoil the capture.
+  if (api().cuEventRecord(event, handle) == CUDA_SUCCESS &&
+      api().cuStreamIsCapturing(handle, &status) == CUDA_SUCCESS &&
+      status == CU_STREAM_CAPTURE_STATUS_NONE) {
+    const auto deadline = std::chrono::steady_clock::now() + kMoment;
+    CUresult reached = api().cuEventQuery(event);
+    while (reached == CUDA_ERROR_NOT_READY && std::chrono::steady_clock::now() < deadline) {
+      reached = api().cuEventQuery(event);
+    }
+    if (reached == CUDA_SUCCESS) static_cast<void>(api().cuEventSynchronize(event));
+  }
+  static_cast<void>(api().cuEventDestroy(event));
+}
 
 void open_pool(int owner, int peer) {
   if (owner == peer) return;

@@ -7,6 +7,7 @@
 #include "device/cuda/cuda_event.hpp"
 #include "device/cuda/cuda_fault.hpp"
 #include "device/cuda/cuda_platform.hpp"
+#include "device/cuda/cuda_pool.hpp"
 #include "device/cuda/stream_identities.hpp"
 
 namespace gantry {
@@ -70,7 +71,9 @@ bool is_cuda_stream_idle(NativeStream stream) noexcept {
   try {
     const cuda::ContextScope scope(stream);
     const cuda::RelaxedCaptureScope relaxed;  // captures of other streams go on
-    return cuda::api().cuStreamQuery(native(stream)) == CUDA_SUCCESS;
+    if (cuda::api().cuStreamQuery(native(stream)) != CUDA_SUCCESS) return false;
+    cuda::observe_idle(stream);
+    return true;
   } catch (...) {
     return false;
   }
@@ -96,6 +99,7 @@ bool CudaDriver::query_stream(NativeStream stream) {
   const CUresult status = cuda::api().cuStreamQuery(native(stream));
   if (status == CUDA_ERROR_NOT_READY) return false;
   GANTRY_CUDA_CHECK_STATUS(status, "cuStreamQuery", "querying work", stream);
+  cuda::observe_idle(stream);
   cuda::raise_fault(stream.device);
   return true;
 }

@@ -4,8 +4,11 @@
 #include <sys/mman.h>
 
 #include <cstdint>
+#include <functional>
+#include <thread>
 #include <vector>
 
+#include "device/idle_stream.hpp"
 #include "tests/device/driver/driver_fixture.hpp"
 
 namespace gantry {
@@ -116,6 +119,27 @@ TEST_F(DriverPoolTest, TrimGivesBackWhatIsDoneOnly) {
   driver().trim_pool(0, 0);
   EXPECT_EQ(driver().pool_memory(0).reserved, 0u);
   testing::expect_free_again(before);
+}
+
+// A query tells that a free is complete, as a wait does.
+TEST_F(DriverPoolTest, TrimGivesBackWhatAQueryFound) {
+  const TestStream stream(0);
+  const TestEvent event(0);
+  const std::vector<std::function<bool()>> queries = {
+      [&] { return driver().query_stream(stream); },
+      [&] { return is_idle(stream); },
+      [&] { return driver().query_event(event); },
+      [&] { return driver().event_reached(event); },
+  };
+  for (std::size_t which = 0; which < queries.size(); ++which) {
+    void* data = driver().allocate_async(stream, kMib);
+    ASSERT_NE(data, nullptr);
+    driver().deallocate_async(data, stream);
+    driver().record_event(event, stream);
+    while (!queries[which]()) std::this_thread::yield();
+    driver().trim_pool(0, 0);
+    EXPECT_EQ(driver().pool_memory(0).reserved, 0u) << "query " << which;
+  }
 }
 
 TEST_F(DriverPoolTest, WorkBeforeTheFreeIsNotDisturbed) {
