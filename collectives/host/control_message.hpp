@@ -4,9 +4,9 @@
 
 namespace gantry {
 
-// The last message of a rank on a control connection: why it stops.
+// A message of a rank on a connection: that it uses this one, and at last why it stops.
 struct ControlMessage {
-  enum class Kind : std::int32_t { none, left, lost, late, aborted };
+  enum class Kind : std::int32_t { none, left, lost, late, aborted, confirmed };
   Kind kind = Kind::none;
   std::int32_t failed_rank = -1;
 };

@@ -35,7 +35,7 @@ struct DataTags {
   MessageTags incoming;
 };
 
-// The last message on a control connection.
+// The confirmation of a connection, or the last message on a control connection.
 struct LastWord {
   ControlMessage message;
   MessageTag tag{};

@@ -180,6 +180,17 @@ void Connections::send_last(const ControlMessage& message) noexcept {
   }
   // A rank that accepts this rank's connection only now would take its end for a death.
   for (const Dial& dial : dials_) dial.send_last(message);
+  // So would one that is welcome here.
+  for (const Guest& guest : guests_) {
+    if (!guest.hello) continue;
+    if (guest.hello->purpose == Purpose::data) {
+      shutdown(guest.socket.get(), SHUT_WR);
+      continue;
+    }
+    const LastWord word = guest.key.last_word(LinkSide::acceptor, message);
+    [[maybe_unused]] const auto sent =
+        send(guest.socket.get(), &word, sizeof word, MSG_NOSIGNAL | MSG_DONTWAIT);
+  }
 }
 
 void Connections::fail(const ControlMessage& message, std::string text, int from) noexcept {
@@ -251,11 +262,12 @@ void Connections::handle_events() {
 std::size_t Connections::most_guests() const { return 2 * pairs_.size() + kSpareGuests; }
 
 bool Connections::drop_oldest_guest() {
-  if (guests_.empty()) return false;
-  // Its greeting may lie there.
-  (void)greet(guests_.front());
-  const bool is_dropped = bool{guests_.front().socket};
-  guests_.pop_front();
+  const auto oldest =
+      std::ranges::find_if(guests_, [](const Guest& guest) { return !guest.hello.has_value(); });
+  if (oldest == guests_.end()) return false;
+  if (greet(*oldest) && oldest->hello) return false;  // its greeting lay there
+  const bool is_dropped = bool{oldest->socket};
+  guests_.erase(oldest);
   return is_dropped;
 }
 
@@ -287,13 +299,16 @@ void Connections::accept_guests() {
     deaf_since_.reset();
     ++accepts;
     if (is_unix_ && !unix_peer_is_trusted(socket.get())) continue;
-    Guest guest{std::move(socket), {}, Clock::now() + kHelloTimeout};
+    Guest guest;
+    guest.socket = std::move(socket);
+    guest.deadline = Clock::now() + kHelloTimeout;
     if (greet(guest)) guests_.push_back(std::move(guest));
     if (guests_.size() > most_guests()) (void)drop_oldest_guest();
   }
 }
 
 bool Connections::greet(Guest& guest) {
+  if (guest.hello) return await_confirmation(guest);
   bool ended = false;
   const std::optional<Hello> hello = guest.reading.read(guest.socket, ended);
   if (!hello) return !ended && Clock::now() < guest.deadline;
@@ -302,9 +317,35 @@ bool Connections::greet(Guest& guest) {
   if (!answer) return false;
   const bool is_sent = send(guest.socket.get(), &*answer, sizeof *answer,
                             MSG_NOSIGNAL | MSG_DONTWAIT) == static_cast<ssize_t>(sizeof *answer);
-  if (is_sent && answer->kind == Answer::Kind::welcome) {
-    install(hello->from, hello->purpose,
-            {std::move(guest.socket), true, false, key, answer->nonce});
+  if (!is_sent || answer->kind != Answer::Kind::welcome) return false;
+  guest.hello = hello;
+  guest.key = key;
+  guest.own_nonce = answer->nonce;
+  guest.deadline = Clock::time_point::max();
+  return await_confirmation(guest);
+}
+
+bool Connections::is_expected(int rank, Purpose purpose) const {
+  return std::ranges::any_of(guests_, [&](const Guest& guest) {
+    return guest.hello && guest.hello->from == rank && guest.hello->purpose == purpose;
+  });
+}
+
+bool Connections::await_confirmation(Guest& guest) {
+  const int rank = guest.hello->from;
+  const Purpose purpose = guest.hello->purpose;
+  bool ended = false;
+  const std::optional<LastWord> word = guest.confirming.read(guest.socket, ended);
+  if (!word && !ended) return true;
+  guest.hello.reset();
+  if (!word) {  // the rank has given this connection up, and makes another one, or waits for one
+    if (pair(rank).is_wanted) connect_pair(rank);
+  } else if (!is_authentic(guest.key, LinkSide::dialler, *word)) {
+    fail({ControlMessage::Kind::aborted, group_.rank}, forgery_text(rank), -1);
+  } else if (word->message.kind == ControlMessage::Kind::confirmed) {
+    install(rank, purpose, {std::move(guest.socket), true, false, guest.key, guest.own_nonce});
+  } else {
+    take_last(rank, word->message);
   }
   return false;
 }
@@ -385,13 +426,10 @@ void Connections::fail_without_descriptors(const std::string& what) noexcept {
 void Connections::install(int rank, Purpose purpose, End made) {
   Pair& other = pair(rank);
   purpose == Purpose::data ? wait_patiently(made.socket) : watch_closely(made.socket);
-  End& end = end_of(other, purpose);
-  // A retry: the other rank closed the first one before it was accepted.
-  const bool is_retry = end.is_made;
   const bool is_watched = std::find(watched_.begin(), watched_.end(), rank) != watched_.end();
   if (purpose == Purpose::control && !is_watched) watched_.push_back(rank);
-  end = std::move(made);
-  if (purpose == Purpose::data && !is_retry) new_data_.push_back(rank);
+  end_of(other, purpose) = std::move(made);
+  if (purpose == Purpose::data) new_data_.push_back(rank);
   if (other.is_wanted) connect_pair(rank);
   publish();
 }
@@ -400,6 +438,7 @@ void Connections::connect_pair(int rank) {
   Pair& other = pair(rank);
   for (const Purpose purpose : {Purpose::control, Purpose::data}) {
     if (end_of(other, purpose).is_made) continue;
+    if (is_expected(rank, purpose)) return;
     if (dial_of(rank, purpose) == dials_.end()) dial(rank, purpose, Clock::now() + kDialTimeout);
     return;  // Data come after a control connection, which watches the rank.
   }
@@ -419,7 +458,10 @@ void Connections::read_control(int rank) {
   if (!is_authentic(end.key, sender, word)) {
     return fail({ControlMessage::Kind::aborted, group_.rank}, forgery_text(rank), -1);
   }
-  const ControlMessage& message = word.message;
+  take_last(rank, word.message);
+}
+
+void Connections::take_last(int rank, const ControlMessage& message) {
   if (message.kind != ControlMessage::Kind::left || message.failed_rank != rank) {
     return fail(message, {}, rank);
   }

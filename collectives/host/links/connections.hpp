@@ -105,11 +105,17 @@ class Connections {
     bool is_wanted = false;  // its data connection
     bool has_left = false;
   };
-  // An accepted connection whose Hello is on its way.
+  // An accepted connection whose Hello is on its way, or the confirmation of its rank. See Note
+  // [Confirmed connections].
   struct Guest {
     Socket socket;
     PartialRead<Hello> reading;
     Clock::time_point deadline;
+    // Of a rank that was welcomed, which has no deadline.
+    std::optional<Hello> hello;
+    ConnectionKey key;
+    Key own_nonce{};
+    PartialRead<LastWord> confirming;
   };
 
   static End& end_of(Pair& pair, Purpose purpose) {
@@ -122,13 +128,16 @@ class Connections {
   void handle_events();
   // A bounded number: other connections have their turn, too.
   void accept_guests();
-  // Makes room by the guest that came first, which a rank of the group dials again. False if there
-  // is none, or if it has become a connection.
+  // Makes room by the guest that came first without a greeting; a rank of the group dials again.
+  // False if there is none, or if it is welcome.
   bool drop_oldest_guest();
   std::size_t most_guests() const;
   std::size_t fixed_descriptors() const { return 1 + descriptors_.listeners.size(); }
   // Returns false once the connection needs no further look.
   bool greet(Guest& guest);
+  bool await_confirmation(Guest& guest);
+  // True if a guest of that rank is welcome.
+  bool is_expected(int rank, Purpose purpose) const;
   std::optional<Answer> answer_to(const Hello& hello, const ConnectionKey& key);
   void dial(int rank, Purpose purpose, Clock::time_point give_up);
   std::list<Dial>::iterator dial_of(int rank, Purpose purpose);
@@ -138,6 +147,8 @@ class Connections {
   // Dials what a wanted pair lacks.
   void connect_pair(int rank);
   void read_control(int rank);
+  // `rank` stops, and says why.
+  void take_last(int rank, const ControlMessage& message);
   void fail(const ControlMessage& message, std::string text, int from) noexcept;
   void fail_without_descriptors(const std::string& what) noexcept;
   void send_last(const ControlMessage& message) noexcept;

@@ -68,6 +68,7 @@ std::optional<T> PartialRead<T>::read(const Socket& socket, bool& ended) {
 }
 template class PartialRead<Hello>;
 template class PartialRead<Answer>;
+template class PartialRead<LastWord>;
 
 Dial::Dial(const Hello& hello, const Key& group_key, const RankAddress& to,
            const std::string& own_machine, Clock::time_point give_up)
@@ -208,6 +209,10 @@ Dial::Outcome Dial::step() {
         }
         switch (answer->kind) {
           case Answer::Kind::welcome:
+            if (!send_word({ControlMessage::Kind::confirmed, hello_.from})) {
+              if (leave_address(ECONNREFUSED) == Outcome::failed) return Outcome::failed;
+              continue;
+            }
             if (hello_.purpose == Purpose::data) wait_patiently(socket_);
             return Outcome::connected;
           case Answer::Kind::crossed:
@@ -227,10 +232,14 @@ Dial::Outcome Dial::step() {
 
 void Dial::send_last(const ControlMessage& message) const noexcept {
   // A data connection ends instead. The control connection of the pair has the message.
-  if (phase_ != Phase::greeted || hello_.purpose != Purpose::control) return;
+  if (phase_ == Phase::greeted && hello_.purpose == Purpose::control) (void)send_word(message);
+}
+
+// The connection has room for the whole of it.
+bool Dial::send_word(const ControlMessage& message) const noexcept {
   const LastWord word = key_.last_word(LinkSide::dialler, message);
-  [[maybe_unused]] const auto sent =
-      send(socket_.get(), &word, sizeof word, MSG_NOSIGNAL | MSG_DONTWAIT);
+  return send(socket_.get(), &word, sizeof word, MSG_NOSIGNAL | MSG_DONTWAIT) ==
+         static_cast<ssize_t>(sizeof word);
 }
 
 bool Dial::lacks_descriptors() const { return code_ == EMFILE || code_ == ENFILE; }

@@ -20,12 +20,17 @@ namespace gantry {
 // connection. Its keepalives detect an unreachable machine within seconds, even if the process
 // there is busy or stopped. Its end signals the end of the process. It carries at most one message:
 // a rank that fails names the failed rank there, whatever the state of its data connections.
+//
+// Note [Confirmed connections]
+// A rank that connects gives an address up that answers late, and tries the next one. The other
+// rank may accept the first connection after that. So an answer is confirmed: only then does the
+// other rank use the connection, and takes its end for the end of a process.
 enum class Purpose : std::int32_t { control, data };
 inline constexpr std::size_t kPurposes = 2;
 
 // The first bytes on a connection: see Note [Authenticated links].
 struct Hello {
-  std::array<char, 8> magic{'g', 'a', 'n', 't', 'r', 'y', 'L', '3'};
+  std::array<char, 8> magic{'g', 'a', 'n', 't', 'r', 'y', 'L', '4'};
   std::int32_t from = 0;
   std::int32_t to = 0;
   Purpose purpose = Purpose::control;
@@ -110,6 +115,7 @@ class Dial {
   bool begin_next();
   bool open_socket(int family);
   Outcome leave_address(int code);
+  bool send_word(const ControlMessage& message) const noexcept;
   bool has_connected();
 
   Hello hello_;

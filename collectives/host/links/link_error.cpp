@@ -53,6 +53,7 @@ void LinkError::raise() const {
       throw lost(text_.empty() ? "aborted" : "aborted: " + text_);
     case ControlMessage::Kind::lost:
     case ControlMessage::Kind::none:
+    case ControlMessage::Kind::confirmed:
       break;
   }
   throw lost(text_.empty() ? "died or was cut off" : text_);
