@@ -47,6 +47,8 @@ const std::vector<Variable>& variables() {
        "what carries messages between hosts where ranks do not share memory"},
       {"GANTRY_HOST_INTERFACE", "name,…",
        "network interfaces whose addresses ranks on other machines connect to"},
+      {"GANTRY_HOST_CRYPT", "off|on (off)",
+       "on: what ranks send each other by TCP is encrypted; one of two ranks is enough"},
       {"GANTRY_P2P", "off|on|probe (probe)",
        "whether ranks of one machine use each other's device memory, or try it first; where it is "
        "unset, NCCL_P2P_DISABLE=1 means off"},

@@ -99,7 +99,51 @@ void HostStream::tag_ahead(const Outgoing& message) {
   if (tagged_ == whole) tag_ = tags_->outgoing.finish();
 }
 
+void HostStream::seal_next_chunk(const Outgoing& message) {
+  const Segments segments(message);
+  const std::size_t whole = kLengthBytes + segments.length;
+  const std::size_t end = std::min(whole, tagged_ + kTagBytes);
+  if (sealed_.empty()) sealed_.resize(kTagBytes + sizeof(MessageTag));
+  std::byte* next = sealed_.data();
+  std::size_t at = tagged_;
+  for_each_part(segments.parts, tagged_, end, [&](std::span<const std::byte> part) {
+    if (at < kLengthBytes) {  // the receiver needs it to read the rest
+      std::ranges::copy(part, next);
+      tags_->outgoing.add(part);
+    } else {
+      tags_->outgoing.encrypt(part, next);
+    }
+    next += part.size();
+    at += part.size();
+  });
+  if (end == whole) {
+    const MessageTag tag = tags_->outgoing.finish();
+    next = std::ranges::copy(std::as_bytes(std::span(tag)), next).out;
+  }
+  tagged_ = end;
+  sealed_sent_ = 0;
+  sealed_bytes_ = static_cast<std::size_t>(next - sealed_.data());
+}
+
+HostStream::Outcome HostStream::send_sealed() {
+  const Outgoing& message = outgoing_.front();
+  if (sealed_sent_ == sealed_bytes_) seal_next_chunk(message);
+  const ssize_t moved = send(socket_.get(), sealed_.data() + sealed_sent_,
+                             sealed_bytes_ - sealed_sent_, MSG_NOSIGNAL | MSG_DONTWAIT);
+  const Outcome outcome = outcome_of(moved);
+  if (outcome != Outcome::moved) return outcome;
+  sealed_sent_ += static_cast<std::size_t>(moved);
+  const std::size_t whole = kLengthBytes + message.head.size() + message.body.size();
+  if (tagged_ == whole && sealed_sent_ == sealed_bytes_) {
+    outgoing_.erase(outgoing_.begin());
+    tagged_ = 0;
+    sealed_sent_ = sealed_bytes_ = 0;
+  }
+  return outcome;
+}
+
 HostStream::Outcome HostStream::send_some() {
+  if (encrypts()) return send_sealed();
   const Outgoing& message = outgoing_.front();
   tag_ahead(message);
   const Segments segments(message);
@@ -173,7 +217,11 @@ HostStream::Outcome HostStream::receive_body(Incoming& message) {
     if (outcome != Outcome::moved) return outcome;
     count = static_cast<std::size_t>(got);
   }
-  if (tags_) tags_->incoming.add(rest.first(count));
+  if (encrypts()) {
+    tags_->incoming.decrypt(rest.first(count));
+  } else if (tags_) {
+    tags_->incoming.add(rest.first(count));
+  }
   received_ += count;
   return received_ < length_ ? Outcome::moved : end_message(message);
 }

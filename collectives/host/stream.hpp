@@ -12,7 +12,8 @@
 namespace gantry {
 
 // A byte stream to one rank, framed into messages: each is its length, its bytes, and the tag of
-// both. A receive ends when the tag is checked. On a unix socket there are no tags.
+// both. The bytes may be encrypted. A receive ends when the tag is checked. On a unix socket there
+// are no tags.
 class HostStream {
  public:
   enum class Outcome : std::uint8_t {
@@ -48,6 +49,9 @@ class HostStream {
 
  private:
   Outcome send_some();
+  // As send_some(), for encrypted messages: chunk by chunk, as they are on the wire.
+  Outcome send_sealed();
+  void seal_next_chunk(const Outgoing& message);
   Outcome receive_some();
   // Reads into the buffer, which is empty or holds part of a length.
   Outcome refill();
@@ -56,6 +60,7 @@ class HostStream {
   Outcome end_message(Incoming& message);
   std::span<const std::byte> take(std::size_t bytes);
   void tag_ahead(const Outgoing& message);
+  bool encrypts() const { return tags_ && tags_->secrecy == Secrecy::encrypted; }
   std::size_t tag_bytes() const { return tags_ ? sizeof(MessageTag) : 0; }
 
   Socket socket_;
@@ -65,6 +70,11 @@ class HostStream {
   std::size_t sent_ = 0;    // bytes of the first message, length and tag included
   std::size_t tagged_ = 0;  // bytes of it that its tag covers so far, length included
   MessageTag tag_{};        // once it covers all
+  // Of an encrypted message: the chunk of `sealed_bytes_` bytes that ends at byte `tagged_`, or
+  // with the tag.
+  std::vector<std::byte> sealed_;
+  std::size_t sealed_bytes_ = 0;
+  std::size_t sealed_sent_ = 0;
   std::vector<Incoming*> awaited_;
   std::size_t received_ = 0;  // bytes of the first message
   bool has_length_ = false;

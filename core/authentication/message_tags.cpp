@@ -16,6 +16,7 @@ namespace {
 
 constexpr std::size_t kNonceBytes = 12;
 constexpr std::size_t kLargestUpdate = std::size_t{1} << 30;  // libcrypto counts in int
+constexpr int kUnchanged = -1;  // the direction of a context that is begun again
 
 struct Crypto : LibraryFunctions {
   using LibraryFunctions::LibraryFunctions;
@@ -24,9 +25,9 @@ struct Crypto : LibraryFunctions {
   decltype(&::EVP_CIPHER_fetch) fetch = bind("EVP_CIPHER_fetch");
   decltype(&::EVP_CIPHER_CTX_new) new_context = bind("EVP_CIPHER_CTX_new");
   decltype(&::EVP_CIPHER_CTX_free) free_context = bind("EVP_CIPHER_CTX_free");
-  decltype(&::EVP_EncryptInit_ex2) begin = bind("EVP_EncryptInit_ex2");
-  decltype(&::EVP_EncryptUpdate) update = bind("EVP_EncryptUpdate");
-  decltype(&::EVP_EncryptFinal_ex) finish = bind("EVP_EncryptFinal_ex");
+  decltype(&::EVP_CipherInit_ex2) begin = bind("EVP_CipherInit_ex2");
+  decltype(&::EVP_CipherUpdate) update = bind("EVP_CipherUpdate");
+  decltype(&::EVP_CipherFinal_ex) finish = bind("EVP_CipherFinal_ex");
   decltype(&::EVP_CIPHER_CTX_ctrl) control = bind("EVP_CIPHER_CTX_ctrl");
 };
 
@@ -56,9 +57,10 @@ void require(int code, const char* what) {
 }  // namespace
 
 struct MessageTags::Context {
-  explicit Context(const Key& key) : native(crypto().new_context()) {
+  Context(const Key& key, End end) : native(crypto().new_context()) {
     if (native == nullptr) throw Error("message tag: libcrypto failed to allocate");
-    if (crypto().begin(native, cipher(), key.data(), nullptr, nullptr) != 1) {
+    const int encrypts = end == End::sender ? 1 : 0;
+    if (crypto().begin(native, cipher(), key.data(), nullptr, encrypts, nullptr) != 1) {
       crypto().free_context(native);
       throw Error("message tag: libcrypto failed to set a key");
     }
@@ -77,9 +79,9 @@ void require_message_tags(std::string_view operation) {
       "{}: expected ChaCha20-Poly1305 in libcrypto, but got a build without it", operation));
 }
 
-MessageTags::MessageTags(const Key& key) {
+MessageTags::MessageTags(const Key& key, End end) {
   require_message_tags("message tag");
-  context_ = std::make_unique<Context>(key);
+  context_ = std::make_unique<Context>(key, end);
 }
 
 MessageTags::~MessageTags() = default;
@@ -91,23 +93,32 @@ void MessageTags::begin() {
   for (std::size_t i = 0; i < sizeof number_; ++i) {
     nonce[kNonceBytes - sizeof number_ + i] = static_cast<unsigned char>(number_ >> (8 * i) & 0xff);
   }
-  require(crypto().begin(context_->native, nullptr, nullptr, nonce.data(), nullptr),
+  require(crypto().begin(context_->native, nullptr, nullptr, nonce.data(), kUnchanged, nullptr),
           "begin a message");
   has_begun_ = true;
 }
 
-void MessageTags::add(std::span<const std::byte> bytes) {
+void MessageTags::update(std::span<const std::byte> bytes, std::byte* output) {
   if (!has_begun_) begin();
   while (!bytes.empty()) {
     const auto part = bytes.first(std::min(bytes.size(), kLargestUpdate));
     int written = 0;
-    require(crypto().update(context_->native, nullptr, &written,
+    require(crypto().update(context_->native, reinterpret_cast<unsigned char*>(output), &written,
                             reinterpret_cast<const unsigned char*>(part.data()),
                             static_cast<int>(part.size())),
             "add to a message");
     bytes = bytes.subspan(part.size());
+    if (output != nullptr) output += part.size();
   }
 }
+
+void MessageTags::add(std::span<const std::byte> bytes) { update(bytes, nullptr); }
+
+void MessageTags::encrypt(std::span<const std::byte> bytes, std::byte* encrypted) {
+  update(bytes, encrypted);
+}
+
+void MessageTags::decrypt(std::span<std::byte> bytes) { update(bytes, bytes.data()); }
 
 MessageTag MessageTags::finish() {
   if (!has_begun_) begin();
@@ -122,10 +133,20 @@ MessageTag MessageTags::finish() {
   return tag;
 }
 
+// libcrypto compares in constant time.
 bool MessageTags::accept(std::span<const std::byte> tag) {
-  const MessageTag wanted = finish();
-  return equal_secrets({reinterpret_cast<const char*>(wanted.data()), wanted.size()},
-                       {reinterpret_cast<const char*>(tag.data()), tag.size()});
+  if (!has_begun_) begin();
+  ++number_;
+  has_begun_ = false;
+  MessageTag given{};
+  if (tag.size() != given.size()) return false;
+  std::ranges::copy(std::as_bytes(tag), std::as_writable_bytes(std::span(given)).begin());
+  require(crypto().control(context_->native, EVP_CTRL_AEAD_SET_TAG, static_cast<int>(given.size()),
+                           given.data()),
+          "set a tag");
+  unsigned char rest = 0;  // a stream cipher keeps none
+  int written = 0;
+  return crypto().finish(context_->native, &rest, &written) == 1;
 }
 
 }  // namespace gantry

@@ -23,13 +23,15 @@ std::string text_of_rank(std::int64_t rank) {
   return number.bytes();
 }
 
-MessageTags tags_from(Seal::Side side, std::string_view token, const Nonces& nonces,
-                      std::int64_t rank) {
+// The tags of what `side` sends, at one end of the connection.
+MessageTags tags_from(Seal::Side side, MessageTags::End end, std::string_view token,
+                      const Nonces& nonces, std::int64_t rank) {
   const std::string_view purpose = side == Seal::Side::client ? "gantry store messages of client"
                                                               : "gantry store messages of server";
   return MessageTags(
       derive_key(token, purpose,
-                 {version(), text_of(nonces.client), text_of(nonces.server), text_of_rank(rank)}));
+                 {version(), text_of(nonces.client), text_of(nonces.server), text_of_rank(rank)}),
+      end);
 }
 
 Seal::Side other(Seal::Side side) {
@@ -52,8 +54,8 @@ Key client_proof(std::string_view token, const Nonces& nonces, std::int64_t rank
 Key link_key(std::string_view token) { return derive_key(token, "gantry host links", {}); }
 
 Seal::Seal(std::string_view token, const Nonces& nonces, std::int64_t rank, Side side)
-    : outgoing_(tags_from(side, token, nonces, rank)),
-      incoming_(tags_from(other(side), token, nonces, rank)) {}
+    : outgoing_(tags_from(side, MessageTags::End::sender, token, nonces, rank)),
+      incoming_(tags_from(other(side), MessageTags::End::receiver, token, nonces, rank)) {}
 
 MessageTag Seal::close(std::string& message, std::string_view tail) {
   ByteWriter<std::string> length;

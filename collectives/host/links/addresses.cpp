@@ -138,13 +138,14 @@ std::string this_machine_and_user() {
 bool is_unix_socket(std::string_view host) { return host.starts_with('@'); }
 
 std::string RankAddress::str() const {
-  return fmt::format("{} {} {} {}", cookie, machine, port, fmt::join(hosts, " "));
+  return fmt::format("{} {} {} {} {}", cookie, machine, port, encrypts ? 1 : 0,
+                     fmt::join(hosts, " "));
 }
 
 RankAddress RankAddress::parse(const std::string& text) {
   std::istringstream in(text);
   RankAddress address;
-  in >> address.cookie >> address.machine >> address.port;
+  in >> address.cookie >> address.machine >> address.port >> address.encrypts;
   for (std::string host; in >> host;) address.hosts.push_back(host);
   return address;
 }
@@ -160,6 +161,7 @@ std::vector<Socket> listen_for_ranks(RankAddress& address, Neighbourhood where) 
   address.machine = this_machine();
   address.cookie = random_cookie();
   address.port = 0;
+  address.encrypts = env::get_bool("GANTRY_HOST_CRYPT", false);
   const std::string interfaces = env::get("GANTRY_HOST_INTERFACE").value_or("");
   std::vector<Socket> listeners;
   if (where == Neighbourhood::one_user) {

@@ -22,6 +22,8 @@ struct RankAddress {
   std::string cookie;   // 32 digits, a part of the group's key
   std::string machine;  // see this_machine()
   int port = 0;
+  // Its connections by TCP are encrypted: GANTRY_HOST_CRYPT.
+  bool encrypts = false;
   // The addresses that it listens at, loopback ones among them. Or one abstract unix socket,
   // "@name".
   std::vector<std::string> hosts;
@@ -43,7 +45,7 @@ enum class Neighbourhood : std::uint8_t {
 // Listens, and sets `address`: for ranks of one user at a unix socket with a random name; else at
 // one port that the system picks. For ranks of one machine that is at the loopback address, else at
 // the addresses of the interfaces that GANTRY_HOST_INTERFACE names, else at every address. Throws:
-// Error.
+// Error; InvalidArgument for a value of GANTRY_HOST_CRYPT.
 std::vector<Socket> listen_for_ranks(RankAddress& address, Neighbourhood where);
 
 // True if `host` is a unix socket's. The kernel tells who is at its other end, and nobody stands

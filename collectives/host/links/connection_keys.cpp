@@ -59,13 +59,15 @@ LastWord ConnectionKey::last_word(LinkSide side, const ControlMessage& message) 
   return word;
 }
 
-DataTags ConnectionKey::data_tags(LinkSide side, const Key& acceptor_nonce) const {
+DataTags ConnectionKey::data_tags(LinkSide side, const Key& acceptor_nonce, Secrecy secrecy) const {
+  const std::string_view purpose = secrecy == Secrecy::encrypted ? "encrypted data" : "data";
   const auto tags_of = [&](LinkSide sender) {
-    return MessageTags(derive_key(gantry::text_of(key_), "data",
-                                  {name_of(sender), gantry::text_of(acceptor_nonce)}));
+    return MessageTags(derive_key(gantry::text_of(key_), purpose,
+                                  {name_of(sender), gantry::text_of(acceptor_nonce)}),
+                       sender == side ? MessageTags::End::sender : MessageTags::End::receiver);
   };
   const LinkSide other = side == LinkSide::dialler ? LinkSide::acceptor : LinkSide::dialler;
-  return {tags_of(side), tags_of(other)};
+  return {tags_of(side), tags_of(other), secrecy};
 }
 
 bool is_proof(const Key& proof, const Key& given) noexcept {

@@ -29,10 +29,14 @@ Key group_key(const Key& job_key, const std::vector<std::string>& addresses);
 // The side of a connection between ranks.
 enum class LinkSide : std::uint8_t { dialler, acceptor };
 
+// Whether the messages of a data connection are encrypted.
+enum class Secrecy : std::uint8_t { open, encrypted };
+
 // The tags of a data connection's messages, of one side.
 struct DataTags {
   MessageTags outgoing;
   MessageTags incoming;
+  Secrecy secrecy = Secrecy::open;
 };
 
 // The confirmation of a connection, or the last message on a control connection.
@@ -54,7 +58,7 @@ class ConnectionKey {
   // `side` sends the message.
   LastWord last_word(LinkSide side, const ControlMessage& message) const;
   // The tags of `side`, with the acceptor's nonce.
-  DataTags data_tags(LinkSide side, const Key& acceptor_nonce) const;
+  DataTags data_tags(LinkSide side, const Key& acceptor_nonce, Secrecy secrecy) const;
 
  private:
   Key key_{};

@@ -144,9 +144,19 @@ std::vector<NewData> Connections::take_data() {
   for (const int rank : std::exchange(new_data_, {})) {
     End& end = end_of(pair(rank), Purpose::data);
     NewData& made = taken.emplace_back(NewData{rank, std::move(end.socket), std::nullopt});
-    if (!is_unix_) made.tags = end.key.data_tags(end.side(), end.acceptor_nonce);
+    if (!is_unix_) {
+      made.tags = end.key.data_tags(end.side(), end.acceptor_nonce, secrecy_to(rank));
+    }
   }
   return taken;
+}
+
+// Both ranks have the addresses of both.
+Secrecy Connections::secrecy_to(int rank) const {
+  const auto wants = [&](int other) {
+    return RankAddress::parse(addresses_[static_cast<std::size_t>(other)]).encrypts;
+  };
+  return wants(rank) || wants(group_.rank) ? Secrecy::encrypted : Secrecy::open;
 }
 
 std::optional<LinkFailure> Connections::failure() const {

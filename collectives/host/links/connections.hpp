@@ -122,6 +122,7 @@ class Connections {
     return pair.ends[static_cast<std::size_t>(purpose)];
   }
   Pair& pair(int rank) { return pairs_[static_cast<std::size_t>(rank)]; }
+  Secrecy secrecy_to(int rank) const;
   void run();
   // All of these require the lock.
   int prepare_poll();

@@ -16,6 +16,7 @@
 #include <gantry/core/error.hpp>
 
 #include "collectives/host/links/connections.hpp"
+#include "collectives/host/stream.hpp"
 #include "tests/collectives/throws.hpp"
 
 namespace gantry {
@@ -222,6 +223,62 @@ TEST(HostGreetingsTest, TheKeyOfAGroupIsOfItsSecretAndOfAllAddresses) {
   EXPECT_NE(group_key({}, {"ab"}), key);
   EXPECT_NE(group_key(random_key(), {"a", "b"}), key);
   EXPECT_EQ(group_key({}, {"a", "b"}), key);
+}
+
+TEST(HostGreetingsTest, ValuesOfTheSwitchForEncryptionAreChecked) {
+  for (const auto& [value, expected] : {std::pair{"on", true}, {"1", true}, {"off", false}}) {
+    setenv("GANTRY_HOST_CRYPT", value, 1);
+    RankAddress address;
+    (void)open_descriptors(address);
+    EXPECT_EQ(address.encrypts, expected);
+    EXPECT_EQ(RankAddress::parse(address.str()).encrypts, expected);
+    EXPECT_EQ(RankAddress::parse(address.str()).hosts, address.hosts);
+  }
+  setenv("GANTRY_HOST_CRYPT", "maybe", 1);
+  RankAddress address;
+  expect_throws<InvalidArgument>([&] { (void)open_descriptors(address); }, "GANTRY_HOST_CRYPT");
+  unsetenv("GANTRY_HOST_CRYPT");
+}
+
+TEST(HostGreetingsTest, MessagesAreEncryptedIfOneOfTheTwoRanksWantsIt) {
+  for (const auto& [first, second] : {std::pair{false, false}, {true, false}, {false, true}}) {
+    std::array<RankAddress, 2> own;
+    std::array<LinkDescriptors, 2> descriptors{open_descriptors(own[0]), open_descriptors(own[1])};
+    own[0].encrypts = first;
+    own[1].encrypts = second;
+    const std::vector addresses{own[0].str(), own[1].str()};
+    Connections left(LinkGroup{0, 2, kLong}, addresses, std::move(descriptors[0]));
+    Connections right(LinkGroup{1, 2, kLong}, addresses, std::move(descriptors[1]));
+    left.request(1);
+    const auto taken = [](Connections& connections) {
+      pollfd news{connections.news(), POLLIN, 0};
+      for (;;) {
+        EXPECT_EQ(poll(&news, 1, 60'000), 1);
+        connections.clear_news();
+        std::vector<NewData> made = connections.take_data();
+        if (!made.empty()) return std::move(made.front());
+      }
+    };
+    NewData here = taken(left);
+    NewData there = taken(right);
+    const Secrecy expected = first || second ? Secrecy::encrypted : Secrecy::open;
+    EXPECT_EQ(here.tags.value().secrecy, expected);
+    EXPECT_EQ(there.tags.value().secrecy, expected);
+    HostStream from;
+    HostStream to;
+    from.connect(std::move(here.socket), std::move(here.tags));
+    to.connect(std::move(there.socket), std::move(there.tags));
+    const std::string body(1'000'000, 'x');
+    std::vector<std::byte> buffer(body.size());
+    Incoming message{0, buffer};
+    from.queue({1, std::as_bytes(std::span(body))});
+    to.await(message);
+    while (to.awaited() > 0) {
+      (void)from.progress();
+      ASSERT_NE(to.progress(), HostStream::Outcome::forged);
+    }
+    EXPECT_EQ(std::memcmp(buffer.data(), body.data(), body.size()), 0);
+  }
 }
 
 // A process that has the port of a rank does not become that rank, whatever it answers.

@@ -17,8 +17,16 @@ namespace {
 
 using testing::RelayedStreams;
 
-TEST(HostStreamTest, MessagesOfAllSizesArriveWithTheirTags) {
-  RelayedStreams streams;
+class HostStreamTest : public ::testing::TestWithParam<Secrecy> {};
+
+INSTANTIATE_TEST_SUITE_P(Secrecy, HostStreamTest,
+                         ::testing::Values(Secrecy::open, Secrecy::encrypted),
+                         [](const auto& test) {
+                           return test.param == Secrecy::open ? "open" : "encrypted";
+                         });
+
+TEST_P(HostStreamTest, MessagesOfAllSizesArriveWithTheirTags) {
+  RelayedStreams streams(GetParam());
   std::mt19937 random(3);
   for (const std::size_t size :
        {std::size_t{0}, std::size_t{1}, std::size_t{15}, std::size_t{4096}, std::size_t{65'536},
@@ -35,12 +43,37 @@ TEST(HostStreamTest, MessagesOfAllSizesArriveWithTheirTags) {
   }
 }
 
-TEST(HostStreamTest, AChangedByteOfAMessageIsNoticed) {
+// Also a message of which the connection takes a part at a time, between others.
+TEST_P(HostStreamTest, WhatAProcessBetweenTheRanksSees) {
+  RelayedStreams streams(GetParam());
+  const std::string secret = "a sentence that stands in every message";
+  for (int i = 0; i < 3; ++i) {
+    std::string body;
+    while (body.size() < 1'000'000) body += secret;
+    const std::string bytes = streams.sent(secret, body);
+    EXPECT_EQ(bytes.find(secret) == std::string::npos, GetParam() == Secrecy::encrypted);
+    std::vector<std::byte> buffer(body.size() + secret.size());
+    Incoming message{0, buffer};
+    EXPECT_EQ(streams.deliver(bytes, message), HostStream::Outcome::moved);
+    EXPECT_EQ(std::memcmp(buffer.data(), (secret + body).data(), buffer.size()), 0);
+  }
+}
+
+TEST(HostStreamKeysTest, TheSameMessageIsEncryptedToOtherBytes) {
+  RelayedStreams streams(Secrecy::encrypted);
+  const std::string message(100, 'x');
+  const std::string first = streams.sent("", message);
+  EXPECT_NE(streams.sent("", message).substr(8), first.substr(8));
+  RelayedStreams others(Secrecy::encrypted);
+  EXPECT_NE(others.sent("", message).substr(8), first.substr(8));
+}
+
+TEST_P(HostStreamTest, AChangedByteOfAMessageIsNoticed) {
   for (const std::size_t size : {std::size_t{40}, std::size_t{1'000'000}}) {
     const std::size_t whole = 8 + size + sizeof(MessageTag);
     for (const std::size_t at :
          {std::size_t{0}, std::size_t{8}, 8 + size / 2, 8 + size - 1, 8 + size, whole - 1}) {
-      RelayedStreams streams;
+      RelayedStreams streams(GetParam());
       std::string bytes = streams.sent("", std::string(size, 'x'));
       bytes[at] = static_cast<char>(bytes[at] ^ 1);
       if (at == 0) bytes += std::string(16, 'x');  // a longer message
@@ -52,8 +85,8 @@ TEST(HostStreamTest, AChangedByteOfAMessageIsNoticed) {
   }
 }
 
-TEST(HostStreamTest, RepeatedReorderedAndLostMessagesAreNoticed) {
-  RelayedStreams streams;
+TEST_P(HostStreamTest, RepeatedReorderedAndLostMessagesAreNoticed) {
+  RelayedStreams streams(GetParam());
   std::vector<std::string> messages;
   for (int i = 0; i < 3; ++i) messages.push_back(streams.sent("", "message"));
   std::array<std::byte, 16> buffer;
@@ -63,7 +96,7 @@ TEST(HostStreamTest, RepeatedReorderedAndLostMessagesAreNoticed) {
     Incoming again{0, buffer};
     EXPECT_EQ(streams.deliver(messages[0], again), HostStream::Outcome::forged);
   }
-  RelayedStreams others;
+  RelayedStreams others(GetParam());
   (void)others.sent("", "message");
   Incoming second{0, buffer};
   EXPECT_EQ(others.deliver(others.sent("", "message"), second), HostStream::Outcome::forged);

@@ -16,15 +16,15 @@ namespace gantry::testing {
 /// Two streams over one connection, whose bytes pass through the test.
 class RelayedStreams {
  public:
-  RelayedStreams() {
+  explicit RelayedStreams(Secrecy secrecy = Secrecy::open) {
     std::array<int, 2> left{};
     std::array<int, 2> right{};
     EXPECT_EQ(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, left.data()), 0);
     EXPECT_EQ(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, right.data()), 0);
     const ConnectionKey key(random_key(), Hello{});
     const Key nonce = random_key();
-    from.connect(Socket(left[0]), key.data_tags(LinkSide::dialler, nonce));
-    to.connect(Socket(right[0]), key.data_tags(LinkSide::acceptor, nonce));
+    from.connect(Socket(left[0]), key.data_tags(LinkSide::dialler, nonce, secrecy));
+    to.connect(Socket(right[0]), key.data_tags(LinkSide::acceptor, nonce, secrecy));
     left_ = Socket(left[1]);
     right_ = Socket(right[1]);
   }
