@@ -49,7 +49,7 @@ Outcome run(const Words& words, Variables environment = {}) {
   return testing::run_command(
       {.argv = words,
        .environment = environment,
-       .timeout = std::chrono::seconds(testing::kIsSanitized ? 1000 : 100)});
+       .timeout = std::chrono::seconds(testing::kIsSanitized ? 1000 : 400)});
 }
 
 std::string text_of(const std::string& path) {
