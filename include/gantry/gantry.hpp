@@ -101,3 +101,11 @@
 #include <gantry/tensor/storage.hpp>
 #include <gantry/tensor/tensor.hpp>
 #include <gantry/tensor/uses.hpp>
+
+namespace gantry {
+
+// Their names before namespace machine, for one release.
+using machine::discover_topology;
+using machine::topology_options_from_environment;
+
+}  // namespace gantry
