@@ -68,7 +68,8 @@ const std::vector<Variable>& variables() {
       {"GANTRY_BIND", "auto|numa|core|none|list",
        "CPUs and memory that a rank binds itself to, under another launcher than glaunch"},
       {"GANTRY_TOPO_FILE", "path",
-       "what the machine's topology cannot be seen to be: gantry's JSON, hwloc's or NCCL's XML"},
+       "facts about the machine that are not found otherwise: gantry's JSON, hwloc's or NCCL's "
+       "XML"},
       {"GANTRY_SYSFS_ROOT", "path (/sys)", "where PCI devices and processors are described"},
       {"GANTRY_NVML_PATH", "path", "libnvidia-ml.so.1 that is loaded instead of the system's"},
       {"GANTRY_JOB_ID", "text", "unique name of the job, set by glaunch"},

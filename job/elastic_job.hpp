@@ -11,8 +11,8 @@ namespace gantry {
 
 /// What glaunch --elastic tells a rank.
 ///
-/// A process of a job has a number in the job's store. That of a replacement differs from that of
-/// the process before it, whose rank it has: the store knows that one as lost.
+/// A process of a job has a number in the job's store. A replacement has the rank of the process
+/// before it, and a new number: the store knows the old number as lost.
 struct ElasticTerms {
   int fewest = 1;       ///< ranks with which the job goes on
   int most = 1;         ///< ranks of the whole job

@@ -110,7 +110,7 @@ class BlockCounts {
   /// Overwrites the place by those of call `number`, 1 or more.
   void put(std::uint64_t number, std::span<const std::int64_t> sends,
            std::span<const std::int64_t> receives) noexcept;
-  /// What was put for `number`, unless it is not or no longer here.
+  /// The counts of call `number`; nullopt if they were never put, or are overwritten.
   [[nodiscard]] std::optional<std::vector<std::int64_t>> get(std::uint64_t number, int ranks) const;
 
  private:
@@ -127,8 +127,8 @@ inline constexpr int kQueues = 3;
 /// A graph runs one call again and again. The device tells which run it is above the call's number.
 inline constexpr unsigned kRunShift = 41;
 
-/// Numbers of the calls that began and ended last in a queue, of those that the device told of: it
-/// does so of all that wait for long.
+/// The last started and the last finished call of a queue, as the device reported them. The device
+/// does not report calls that finish quickly.
 struct Progress {
   std::uint64_t started = 0;
   std::uint64_t finished = 0;

@@ -90,7 +90,7 @@ std::optional<std::string_view> Table::answer_gather(const Waiter& waiter) {
   if (gather_.found < waiter.count) return std::nullopt;
   if (gather_.count != waiter.count) {
     ByteWriter<std::string> values;
-    // What is longer than a value is not an answer, so it need not be whole.
+    // An answer longer than a value is refused, so the loop stops there.
     for (std::uint32_t i = 0; i < waiter.count && values.bytes().size() <= kStoreMaxValueBytes;
          ++i) {
       values.text(*find(gather_key(waiter.prefix, i)));

@@ -105,8 +105,8 @@ void enter_notes(JobResult& job, const std::vector<ErrorNote>& notes);
 /// The report for people, one line each; empty if all went well.
 [[nodiscard]] std::vector<std::string> describe_failure(const JobResult& job);
 
-/// What a rank that failed was, how it ended, what it wrote to its error file, and its last lines:
-/// one line each.
+/// The identity of a failed rank, its end, its error file, and its last lines of output: one line
+/// each.
 [[nodiscard]] std::vector<std::string> describe_rank(const RankResult& rank);
 
 /// The report for programs.

@@ -189,8 +189,8 @@ void HeapFrees::poll() noexcept {
   }
 }
 
-// A use of which the end makes blocks free, or free for more streams. Its clock is nullptr if there
-// is none that the host can wait for.
+// The oldest pending use whose end frees a block, or opens it to more streams. `clock` is nullptr
+// if the host can wait for no use.
 StreamUse HeapFrees::oldest_use(const Pool* only, HostWait wait) const noexcept {
   const auto is_meant = [only](const Pool& pool) {
     return (only == nullptr || only == &pool) && !pool.is_pinned();

@@ -31,7 +31,7 @@ class Finally {
     try {
       act_();
     } catch (...) {
-      // Without memory for the clock a race may be reported that is none.
+      // Without memory for the clock the report may name a race that does not exist.
     }
   }
   Finally(const Finally&) = delete;

@@ -55,13 +55,13 @@ struct PluggableHooks {
   std::string record_stream{};  ///< void (void* data, void* stream), called by record_stream
 };
 
-/// Device memory from functions of a shared object, as torch's CUDAPluggableAllocator.
-///
 class PluggableAllocator;
 [[nodiscard]] GANTRY_API PluggableAllocator
 load_allocator(const std::filesystem::path& shared_object, const std::string& alloc_symbol,
                const std::string& free_symbol, const PluggableHooks& hooks);
 
+/// Device memory from functions of a shared object, as torch's CUDAPluggableAllocator.
+///
 /// For set_allocator(device, std::make_shared<PluggableAllocator>(load_allocator(…))). Its blocks
 /// keep the library loaded, also after this object is destroyed. Without a record_stream function,
 /// a free first makes the stream of the block wait for the recorded streams. The functions have no
