@@ -114,6 +114,14 @@ TEST_P(EarlyCallTest, BesideAReplayIsAnErrorOfAllRanks) {
   constexpr const char* kText = "order replays of graphs, and calls beside them, by a stream";
   expect_throws<InvalidArgument>([&] { synchronize(Device::cuda(0)); }, kText);
   holds.clear();
+  // The calls of the other ranks end, with the same error, while their tensors live.
+  for (const Device device : devices(3)) {
+    try {
+      driver().synchronize_device(device.index);
+    } catch (const InvalidArgument& error) {
+      EXPECT_THAT(error.what(), ::testing::HasSubstr(kText));
+    }
+  }
   for (const Communicator& rank : group) {
     Tensor tensor = ones({10}, {.device = rank.device()});
     expect_throws<InvalidArgument>([&] { (void)rank.all_reduce(tensor); }, "on rank 0");
