@@ -72,7 +72,14 @@ void end_driver() {
   std::abort();
 }
 
-// Every object is leaked: exit() finds all of them in use.
+// Every object is leaked, in reach of LeakSanitizer: exit() finds all of them in use.
+template <class T>
+T* leak(T* object) {
+  static auto& leaked = *new std::vector<const void*>;
+  leaked.push_back(object);
+  return object;
+}
+
 void take(int step, const std::vector<gantry::IpcHandle>& handles) {
   const Device device = Device::cuda(0);
   const Stream stream = Stream::from_pool(device);
@@ -81,21 +88,21 @@ void take(int step, const std::vector<gantry::IpcHandle>& handles) {
     case 0:
       if (!handles.empty()) {
         const gantry::StreamGuard guard(stream);
-        new auto(gantry::memory::import_ipc(handles[at % handles.size()]));
+        leak(new auto(gantry::memory::import_ipc(handles[at % handles.size()])));
       }
       return;
     case 1: {
-      auto* block = new auto(gantry::memory::allocate(stream, 100000));
+      auto* block = leak(new auto(gantry::memory::allocate(stream, 100000)));
       std::cout << gantry::testing::to_text(gantry::memory::export_ipc(block->block()))
                 << std::endl;
       return;
     }
     case 2: {
-      auto* deadlines = new gantry::OperationDeadlines(
+      auto* deadlines = leak(new gantry::OperationDeadlines(
           device.index, std::chrono::minutes(10),
-          {.find_error = {}, .on_failure = [](auto, auto) {}, .cause = "held"});
+          {.find_error = {}, .on_failure = [](auto, auto) {}, .cause = "held"}));
       deadlines->begin(stream, 1, "held");
-      new gantry::testing::StreamHold(stream);
+      leak(new gantry::testing::StreamHold(stream));
       deadlines->end(stream);
       return;
     }
@@ -108,14 +115,14 @@ int main(int argc, char** argv) {
   if (argc < 3) return 2;
   if (std::getenv("GANTRY_SIM_DEVICES") != nullptr) {
     (void)std::atexit(end_driver);
-    new EndingDriver;
+    leak(new EndingDriver);
   }
   std::vector<gantry::IpcHandle> handles;
   for (int i = 3; i < argc; ++i) handles.push_back(gantry::testing::from_text(argv[i]));
   const int steps = std::atoi(argv[1]);
   // Before streams are held: making a group may wait for the device.
   if (steps > 2 && gantry::device_count() > 1)
-    new auto(gantry::Communicator::local({Device::cuda(0), Device::cuda(1)}));
+    leak(new auto(gantry::Communicator::local({Device::cuda(0), Device::cuda(1)})));
   for (int step = 0; step < steps; ++step) take(step, handles);
   if (std::string(argv[2]) == "thread") std::thread([] { std::exit(0); }).join();
   std::exit(0);
