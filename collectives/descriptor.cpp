@@ -117,7 +117,7 @@ std::uint32_t Descriptor::hash() const {
   for (std::size_t i = 1; i < std::size(words); ++i) {  // word 0 is the number
     state = mixed(state, words[i]);
   }
-  // The text is that of the operands' hash.
+  // The operands' text is in their hash.
   state = mixed(state, operands.hash);
   state = mixed(state, operands.list_size);
   return protocol::digest_of(static_cast<std::uint32_t>(state ^ state >> 32));

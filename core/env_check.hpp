@@ -21,7 +21,7 @@ namespace gantry::env {
 /// none: "GANTRY_SIM_DEVICE is no variable of gantry; did you mean GANTRY_SIM_DEVICES?"
 [[nodiscard]] std::vector<std::string> misspelled_names();
 
-/// What every program checks before it does anything: GANTRY_LOG. Logs misspelled names, once in a
+/// Checks GANTRY_LOG, before a program does anything else. Logs misspelled names, once in a
 /// process, unless glaunch started it and has said so. Throws: InvalidArgument.
 void check_program();
 

@@ -19,8 +19,8 @@ namespace gantry {
 // nonce is the number of the message on its connection. So a message that is changed, repeated or
 // missing has another tag than the receiver expects. Each direction of each connection has its own
 // key. libcrypto computes tags of long messages at 10 GB/s. It is loaded when it is needed.
-// Where a message is secret as well, ChaCha20 encrypts its bytes, and the tag is that of the
-// encrypted ones. What the receiver decrypts is worth nothing before the tag is accepted.
+// Where a message is secret as well, ChaCha20 encrypts its bytes, and the tag covers the encrypted
+// bytes. The receiver uses no decrypted byte before the tag is accepted.
 
 /// Proof that a message is unchanged and in its place.
 using MessageTag = std::array<unsigned char, 16>;

@@ -84,7 +84,7 @@ TEST(FlightFolderTest, AFolderOfAnotherUserIsNeitherReadNorChanged) {
   EXPECT_TRUE(std::filesystem::exists(path));
 }
 
-// Whatever the stranger has made, this user's files have a folder that everybody finds.
+// Whatever the other user has made, this user's files have a folder that everybody finds.
 TEST(FlightFolderTest, AFolderOfAnotherUserIsReplaced) {
   REQUIRE_ROOT();
   const FlightFolder scope;

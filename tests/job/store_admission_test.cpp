@@ -39,7 +39,7 @@ constexpr milliseconds kLong{20'000};
 const std::string kToken = "a secret of this job's ranks";
 
 using Relay = testing::StoreRelay;
-using Stranger = testing::StorePeer;
+using Outsider = testing::StorePeer;
 
 // What was written to descriptor 2 since the object was made.
 class CapturedErrors {
@@ -60,7 +60,7 @@ class StoreAdmissionTest : public ::testing::Test {
   StoreServer server_;
 };
 
-TEST_F(StoreAdmissionTest, StrangersReadLoseAndPoisonNothing) {
+TEST_F(StoreAdmissionTest, OutsidersReadLoseAndPoisonNothing) {
   StoreClient rank(options(0));
   rank.set("secret key", "secret value");
   const std::string get = Writer(Message::get, 2).text("secret key").finish();
@@ -77,28 +77,28 @@ TEST_F(StoreAdmissionTest, StrangersReadLoseAndPoisonNothing) {
     tokens.back()[i] = static_cast<char>(tokens.back()[i] ^ 1);
   }
   // All at once: each one's answer comes late.
-  std::vector<Stranger> strangers;
+  std::vector<Outsider> outsiders;
   for (const std::string& token : tokens) {
     for (const int who : {-1, 0, 1}) {
       for (const std::string& request : {get, set, deregister}) {
-        strangers.emplace_back(server_.address());
-        strangers.back().introduce(who, token);
-        strangers.back().send(request);
-        if (strangers.size() < store::Admission::kMaxUnintroduced / 2) continue;
-        strangers.clear();
+        outsiders.emplace_back(server_.address());
+        outsiders.back().introduce(who, token);
+        outsiders.back().send(request);
+        if (outsiders.size() < store::Admission::kMaxUnintroduced / 2) continue;
+        outsiders.clear();
       }
     }
   }
-  for (Stranger& stranger : strangers) {
-    const std::string told = stranger.read_to_end();
+  for (Outsider& outsider : outsiders) {
+    const std::string told = outsider.read_to_end();
     EXPECT_THAT(told, HasSubstr("its token is not this job's"));
     EXPECT_THAT(told, ::testing::Not(HasSubstr("secret value")));
   }
   // Nor without any hello.
   for (const std::string& request : {get, set, deregister}) {
-    Stranger stranger(server_.address());
-    stranger.send(request);
-    EXPECT_EQ(stranger.read_to_end(), "");
+    Outsider outsider(server_.address());
+    outsider.send(request);
+    EXPECT_EQ(outsider.read_to_end(), "");
   }
   EXPECT_EQ(rank.get("secret key", kLong), "secret value");
   EXPECT_THAT(server_.lost_ranks(), IsEmpty());
@@ -147,7 +147,7 @@ TEST_F(StoreAdmissionTest, AClientTellsNothingToAServerWithoutProof) {
                                                              ::testing::Not(HasSubstr("\x1b")))));
     thief.join();
     // Its hello alone: a nonce, and no word that depends on the token.
-    EXPECT_EQ(heard.size(), Stranger::hello({}).size());
+    EXPECT_EQ(heard.size(), Outsider::hello({}).size());
     EXPECT_THAT(heard, ::testing::Not(HasSubstr(kToken)));
   }
 }
@@ -156,49 +156,49 @@ TEST_F(StoreAdmissionTest, AClientTellsNothingToAServerWithoutProof) {
 TEST_F(StoreAdmissionTest, AProofOfAnotherConnectionRoleOrRankIsNone) {
   std::string recorded;
   {
-    Stranger peer(server_.address());
+    Outsider peer(server_.address());
     const auto greeted = peer.greet();
     ASSERT_TRUE(greeted);
-    recorded = Stranger::prove(1, store::client_proof(kToken, greeted->first, 1));
+    recorded = Outsider::prove(1, store::client_proof(kToken, greeted->first, 1));
     // The server's own proof, sent back.
     Key mirrored{};
     std::copy(greeted->second.begin(), greeted->second.end(), mirrored.begin());
-    peer.send(Stranger::prove(1, mirrored));
+    peer.send(Outsider::prove(1, mirrored));
     EXPECT_THAT(peer.read_to_end(), HasSubstr("its token is not this job's"));
   }
   {
-    Stranger peer(server_.address());
+    Outsider peer(server_.address());
     ASSERT_TRUE(peer.greet());
     peer.send(recorded);
     EXPECT_THAT(peer.read_to_end(), HasSubstr("its token is not this job's"));
   }
   {
-    Stranger peer(server_.address());
+    Outsider peer(server_.address());
     const auto greeted = peer.greet();
     ASSERT_TRUE(greeted);
-    peer.send(Stranger::prove(2, store::client_proof(kToken, greeted->first, 1)));
+    peer.send(Outsider::prove(2, store::client_proof(kToken, greeted->first, 1)));
     EXPECT_THAT(peer.read_to_end(), HasSubstr("its token is not this job's"));
   }
   EXPECT_THAT(server_.connected_ranks(), IsEmpty());
 }
 
 TEST_F(StoreAdmissionTest, WrongProofsAreAnsweredLateAndDelayNobody) {
-  std::vector<Stranger> strangers;
+  std::vector<Outsider> outsiders;
   for (int i = 0; i < 8; ++i) {
-    strangers.emplace_back(server_.address());
-    strangers.back().introduce(1, "another secret of the same length");
+    outsiders.emplace_back(server_.address());
+    outsiders.back().introduce(1, "another secret of the same length");
   }
   // The first one's answer comes behind all of this.
   StoreClient rank(options(1));
   for (int i = 0; i < 10; ++i) rank.set("key", "value");
   char byte = 0;
-  EXPECT_EQ(recv(strangers.back().descriptor(), &byte, 1, MSG_DONTWAIT), -1);
+  EXPECT_EQ(recv(outsiders.back().descriptor(), &byte, 1, MSG_DONTWAIT), -1);
   EXPECT_EQ(errno, EAGAIN);
-  EXPECT_THAT(strangers.front().read_to_end(), HasSubstr("its token is not this job's"));
+  EXPECT_THAT(outsiders.front().read_to_end(), HasSubstr("its token is not this job's"));
 }
 
 TEST_F(StoreAdmissionTest, AClientOfAnotherVersionIsToldSo) {
-  Stranger old(server_.address());
+  Outsider old(server_.address());
   // As version 3 did.
   old.send(Writer(Message::hello, 1).u32(0x33545347).i64(1).text(kToken).finish());
   EXPECT_THAT(old.read_to_end(), HasSubstr("another version of the store's protocol"));
@@ -263,9 +263,9 @@ TEST_F(StoreAdmissionTest, ARelayCannotChangeAnswers) {
 TEST_F(StoreAdmissionTest, TheFirstThatIsTurnedAwayIsLoggedWithItsAddress) {
   CapturedErrors errors;
   for (int i = 0; i < 3; ++i) {
-    Stranger stranger(server_.address());
-    stranger.introduce(0, "wrong");
-    (void)stranger.read_to_end();
+    Outsider outsider(server_.address());
+    outsider.introduce(0, "wrong");
+    (void)outsider.read_to_end();
   }
   const std::string text = errors.text();
   EXPECT_THAT(text, ::testing::ContainsRegex("turned away 127\\.0\\.0\\.1:[0-9]+: its token"));
@@ -277,9 +277,9 @@ TEST_F(StoreAdmissionTest, ManyThatAreTurnedAwayFillNoLog) {
   logging::set_level(logging::Level::debug);
   CapturedErrors errors;
   for (int i = 0; i < 300; ++i) {
-    Stranger stranger(server_.address());
-    stranger.send(Writer(Message::hello, 1).u32(0x33545347).i64(1).text(kToken).finish());
-    (void)stranger.read_to_end();
+    Outsider outsider(server_.address());
+    outsider.send(Writer(Message::hello, 1).u32(0x33545347).i64(1).text(kToken).finish());
+    (void)outsider.read_to_end();
   }
   const std::string text = errors.text();
   logging::set_level(before);
@@ -318,14 +318,14 @@ TEST_F(StoreAdmissionTest, ManyThatSayNothingKeepNobodyOut) {
   ASSERT_EQ(setrlimit(RLIMIT_NOFILE, &wide), 0);
   StoreClient early(options(0));
   {
-    std::vector<Stranger> strangers;
+    std::vector<Outsider> outsiders;
     for (std::size_t i = 0; i < 2 * most; ++i) {
-      strangers.emplace_back(server_.address());
+      outsiders.emplace_back(server_.address());
       // Half of a hello is no hello.
-      if (i % 2 == 0) strangers.back().send(Stranger::hello({}).substr(0, 20));
+      if (i % 2 == 0) outsiders.back().send(Outsider::hello({}).substr(0, 20));
     }
     // The server has dropped those that came first.
-    EXPECT_EQ(strangers.front().read_to_end(), "");
+    EXPECT_EQ(outsiders.front().read_to_end(), "");
     StoreClient late(options(1));
     late.set("key", "value");
     EXPECT_EQ(early.get("key", kLong), "value");
@@ -339,8 +339,8 @@ TEST_F(StoreAdmissionTest, SilentOnesGiveTheirDescriptorsToRanks) {
   StoreClient early(options(0));
   rlimit before{};
   ASSERT_EQ(getrlimit(RLIMIT_NOFILE, &before), 0);
-  std::vector<Stranger> strangers;
-  for (int i = 0; i < 8; ++i) strangers.emplace_back(server_.address());
+  std::vector<Outsider> outsiders;
+  for (int i = 0; i < 8; ++i) outsiders.emplace_back(server_.address());
   // The server has accepted them: what it answers comes after.
   for (int i = 0; i < 50; ++i) early.set("key", "value");
   StoreClientOptions late = options(1);

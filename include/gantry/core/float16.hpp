@@ -22,7 +22,7 @@ namespace gantry {
 
 namespace detail {
 
-// What numeric_limits of both formats share.
+// The members that numeric_limits of both formats share.
 class Float16Limits {
  public:
   static constexpr bool is_specialized = true;

@@ -175,7 +175,7 @@ struct TopologyOptions {
 /// Describes this machine. Never initialises CUDA or another GPU runtime.
 ///
 /// Sources: hwloc, NVML, sysfs, NCCL's topology file of virtual machines, and `options.file`. Facts
-/// of the file replace those of the machine. A GPU of the file is matched by UUID or bus id, and by
+/// of the file replace the machine's facts. A GPU of the file is matched by UUID or bus id, and by
 /// number with a simulated device. If the machine has no GPU, the result has the GPUs of the file.
 /// Throws: InvalidArgument if the file cannot be used.
 [[nodiscard]] GANTRY_API Topology discover_topology(const TopologyOptions& options = {});

@@ -50,7 +50,7 @@ GANTRY_API Tensor& bucketize_out(Tensor& out, const Operand& values, const Tenso
                                          std::int64_t minlength = 0);
 /// The number of elements in each of `bins` bins of equal width, which divide [min, max]. The last
 /// bin includes `max`. Elements outside the range and NaN are not counted. If min equals max, the
-/// range is that of the elements. If all elements are equal, it is extended by 1 on both sides, or
+/// elements set the range. If all elements are equal, it is extended by 1 on both sides, or
 /// to the neighbouring numbers where 1 is below their distance. The range may be all of the dtype.
 ///
 /// Shapes: any → [bins].

@@ -32,7 +32,7 @@ std::string bytes_of(const T& object) {
   return {reinterpret_cast<const char*>(&object), sizeof object};
 }
 
-// Two ranks, connected, at whose ports strangers talk.
+// Two ranks, connected, at whose ports outsiders talk.
 class TwoRanks {
  public:
   explicit TwoRanks(Neighbourhood where) : where_(where) {
@@ -59,7 +59,7 @@ class TwoRanks {
                   .kind = SocketAddress::Kind::tcp, .name = "127.0.0.1", .port = own[0].port};
   }
   [[nodiscard]] const SocketAddress& address() const { return address_; }
-  // A rank that connects while strangers do: it is told that rank 0's own connection counts, or is
+  // A rank that connects while outsiders do: it is told that rank 0's own connection counts, or is
   // welcome.
   void expect_undisturbed() {
     EXPECT_FALSE(ranks_[0]->failure());

@@ -236,19 +236,19 @@ TEST(HostListenersTest, SilentConnectionsTakeFewDescriptorsAndKeepNoRankOut) {
   const SocketAddress place{
       .kind = SocketAddress::Kind::tcp, .name = "127.0.0.1", .port = own.port};
   const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(60);
-  std::vector<UniqueFd> strangers;
-  while (strangers.size() < static_cast<std::size_t>(kFlood)) {
+  std::vector<UniqueFd> outsiders;
+  while (outsiders.size() < static_cast<std::size_t>(kFlood)) {
     auto made = connect_to(place, deadline);
     ASSERT_TRUE(made);
-    strangers.push_back(std::move(*made));
+    outsiders.push_back(std::move(*made));
     // Both ends are here.
     ASSERT_LE(testing::count_descriptors() - before,
-              static_cast<int>(strangers.size()) + kMost + 1);
+              static_cast<int>(outsiders.size()) + kMost + 1);
   }
   // The oldest are hung up on before they have been silent for long.
   char byte = 0;
-  ASSERT_TRUE(await_ready(strangers.front().get(), POLLIN, deadline));
-  EXPECT_LE(recv(strangers.front().get(), &byte, 1, MSG_DONTWAIT), 0);
+  ASSERT_TRUE(await_ready(outsiders.front().get(), POLLIN, deadline));
+  EXPECT_LE(recv(outsiders.front().get(), &byte, 1, MSG_DONTWAIT), 0);
   Hello hello;
   hello.from = 1;
   hello.nonce = random_key();

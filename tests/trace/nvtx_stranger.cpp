@@ -1,2 +1,0 @@
-// A library that is no profiler.
-extern "C" int gantry_test_stranger() { return 1; }
