@@ -108,27 +108,38 @@ void observe_reached(CUevent event) noexcept {
   }
 }
 
+namespace {
+
 // Another thread may have put work on the stream since the look, which may wait for this thread. So
 // the wait is one for an event, and only once that is reached.
-void observe_idle(NativeStream stream) noexcept {
+void observe(CUevent event, CUstream stream) noexcept {
   constexpr auto kMoment = std::chrono::milliseconds(20);  // a busy machine runs this thread late
-  if (!pools().any.load(std::memory_order_relaxed)) return;
-  const auto handle = static_cast<CUstream>(stream.handle);
-  CUevent event = nullptr;
-  if (api().cuEventCreate(&event, CU_EVENT_DISABLE_TIMING) != CUDA_SUCCESS) return;
   CUstreamCaptureStatus status = CU_STREAM_CAPTURE_STATUS_ACTIVE;
+  if (api().cuEventRecord(event, stream) != CUDA_SUCCESS) return;
   // A question about an event of a capture would spoil the capture.
-  if (api().cuEventRecord(event, handle) == CUDA_SUCCESS &&
-      api().cuStreamIsCapturing(handle, &status) == CUDA_SUCCESS &&
-      status == CU_STREAM_CAPTURE_STATUS_NONE) {
-    const auto deadline = std::chrono::steady_clock::now() + kMoment;
-    CUresult reached = api().cuEventQuery(event);
-    while (reached == CUDA_ERROR_NOT_READY && std::chrono::steady_clock::now() < deadline) {
-      reached = api().cuEventQuery(event);
-    }
-    if (reached == CUDA_SUCCESS) static_cast<void>(api().cuEventSynchronize(event));
+  if (api().cuStreamIsCapturing(stream, &status) != CUDA_SUCCESS) return;
+  if (status != CU_STREAM_CAPTURE_STATUS_NONE) return;
+  const auto deadline = std::chrono::steady_clock::now() + kMoment;
+  CUresult reached = api().cuEventQuery(event);
+  while (reached == CUDA_ERROR_NOT_READY && std::chrono::steady_clock::now() < deadline) {
+    reached = api().cuEventQuery(event);
   }
-  static_cast<void>(api().cuEventDestroy(event));
+  if (reached == CUDA_SUCCESS) static_cast<void>(api().cuEventSynchronize(event));
+}
+
+}  // namespace
+
+void observe_idle(NativeStream stream) noexcept {
+  if (!pools().any.load(std::memory_order_relaxed)) return;
+  try {
+    const ContextScope scope(stream.device);  // events are made in the current context
+    CUevent event = nullptr;
+    if (api().cuEventCreate(&event, CU_EVENT_DISABLE_TIMING) != CUDA_SUCCESS) return;
+    observe(event, static_cast<CUstream>(stream.handle));
+    static_cast<void>(api().cuEventDestroy(event));
+  } catch (...) {
+    // The memory waits for the next look.
+  }
 }
 
 void open_pool(int owner, int peer) {

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 #include <sys/mman.h>
 
+#include <algorithm>
 #include <cstdint>
 #include <functional>
 #include <thread>
@@ -121,24 +122,31 @@ TEST_F(DriverPoolTest, TrimGivesBackWhatIsDoneOnly) {
   testing::expect_free_again(before);
 }
 
-// A query tells that a free is complete, as a wait does.
+// A query tells that a free is complete, as a wait does, on every thread and for every device.
 TEST_F(DriverPoolTest, TrimGivesBackWhatAQueryFound) {
-  const TestStream stream(0);
-  const TestEvent event(0);
-  const std::vector<std::function<bool()>> queries = {
-      [&] { return driver().query_stream(stream); },
-      [&] { return is_idle(stream); },
-      [&] { return driver().query_event(event); },
-      [&] { return driver().event_reached(event); },
-  };
-  for (std::size_t which = 0; which < queries.size(); ++which) {
-    void* data = driver().allocate_async(stream, kMib);
-    ASSERT_NE(data, nullptr);
-    driver().deallocate_async(data, stream);
-    driver().record_event(event, stream);
-    while (!queries[which]()) std::this_thread::yield();
-    driver().trim_pool(0, 0);
-    EXPECT_EQ(driver().pool_memory(0).reserved, 0u) << "query " << which;
+  for (int device = 0; device < std::min(driver().device_count(), 2); ++device) {
+    if (!driver().supports_memory_pools(device)) continue;
+    const TestStream stream(device);
+    const TestEvent event(device);
+    const std::vector<std::function<bool()>> queries = {
+        [&] { return driver().query_stream(stream); },
+        [&] { return is_idle(stream); },
+        [&] { return driver().query_event(event); },
+        [&] { return driver().event_reached(event); },
+    };
+    for (std::size_t which = 0; which < queries.size(); ++which) {
+      void* data = driver().allocate_async(stream, kMib);
+      ASSERT_NE(data, nullptr);
+      driver().deallocate_async(data, stream);
+      driver().record_event(event, stream);
+      // A new thread has no current context.
+      std::thread([&] {
+        while (!queries[which]()) std::this_thread::yield();
+      }).join();
+      driver().trim_pool(device, 0);
+      EXPECT_EQ(driver().pool_memory(device).reserved, 0u)
+          << "device " << device << ", query " << which;
+    }
   }
 }
 
