@@ -11,11 +11,12 @@
 
 namespace gantry::testing {
 
-/// A new folder below the system's one for temporary files, removed with its content.
+/// A new folder below `parent`, the system's one for temporary files, removed with its content.
 class TemporaryFolder {
  public:
-  TemporaryFolder() {
-    std::string name = (std::filesystem::temp_directory_path() / "gantry-XXXXXX").string();
+  TemporaryFolder() : TemporaryFolder(std::filesystem::temp_directory_path()) {}
+  explicit TemporaryFolder(const std::filesystem::path& parent) {
+    std::string name = (parent / "gantry-XXXXXX").string();
     if (mkdtemp(name.data()) == nullptr) {
       throw std::system_error(errno, std::generic_category(), "TemporaryFolder");
     }

@@ -216,6 +216,7 @@ TEST_F(CapturedMismatchTest, EveryReplayOfOtherListsIsAMismatchAndLaterOnesAreRi
     std::vector<Tensor> other{of(f32), of(f16), of(f64)};
     if (group.rank() == 1) other.pop_back();
     synchronize(group.device());
+    group.host_barrier();  // no rank synchronizes while another one captures
     const Stream stream = Stream::from_pool(group.device());
     const StreamGuard guard(stream);
     Graph right;
