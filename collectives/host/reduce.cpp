@@ -11,29 +11,49 @@ namespace {
 // Elements whose accumulators stay in the cache while the inputs pass by.
 constexpr std::int64_t kBlock = 1024;
 
-template <class F>
-typename F::Acc load_scaled(typename F::Stored element, double scale) {
-  if constexpr (F::kIsFloating) {
-    if (scale != 1) return F::load(element) * static_cast<typename F::Acc>(scale);
+// Loops without branches: the compiler makes vector instructions of them.
+template <class F, bool kIsScaled>
+typename F::Acc load(typename F::Stored element, double scale) {
+  if constexpr (kIsScaled) {
+    return F::load(element) * static_cast<typename F::Acc>(scale);
+  } else {
+    return F::load(element);
   }
-  return F::load(element);
+}
+
+template <class F, bool kIsScaled>
+void accumulate(double scale, std::span<const void* const> inputs, std::int64_t first,
+                std::int64_t count, typename F::Acc* accumulators) {
+  const auto* in = static_cast<const typename F::Stored*>(inputs.front()) + first;
+  for (std::int64_t i = 0; i < count; ++i) accumulators[i] = load<F, kIsScaled>(in[i], scale);
+  for (const void* input : inputs.subspan(1)) {
+    in = static_cast<const typename F::Stored*>(input) + first;
+    for (std::int64_t i = 0; i < count; ++i) {
+      accumulators[i] = F::combine(accumulators[i], load<F, kIsScaled>(in[i], scale));
+    }
+  }
+}
+
+template <class F>
+void finish(double divisor, const typename F::Acc* accumulators, std::int64_t count,
+            typename F::Stored* out) {
+  if (divisor == 1) {
+    for (std::int64_t i = 0; i < count; ++i) out[i] = F::finish(accumulators[i], 1);
+  } else {
+    for (std::int64_t i = 0; i < count; ++i) out[i] = F::finish(accumulators[i], divisor);
+  }
 }
 
 template <class F>
 void reduce_block(double divisor, double scale, void* out, std::span<const void* const> inputs,
                   std::int64_t first, std::int64_t count) {
-  using Stored = typename F::Stored;
   typename F::Acc accumulators[kBlock];
-  const auto* in = static_cast<const Stored*>(inputs.front()) + first;
-  for (std::int64_t i = 0; i < count; ++i) accumulators[i] = load_scaled<F>(in[i], scale);
-  for (const void* input : inputs.subspan(1)) {
-    in = static_cast<const Stored*>(input) + first;
-    for (std::int64_t i = 0; i < count; ++i) {
-      accumulators[i] = F::combine(accumulators[i], load_scaled<F>(in[i], scale));
-    }
+  if (F::kIsFloating && scale != 1) {
+    accumulate<F, F::kIsFloating>(scale, inputs, first, count, accumulators);
+  } else {
+    accumulate<F, false>(scale, inputs, first, count, accumulators);
   }
-  auto* result = static_cast<Stored*>(out) + first;
-  for (std::int64_t i = 0; i < count; ++i) result[i] = F::finish(accumulators[i], divisor);
+  finish<F>(divisor, accumulators, count, static_cast<typename F::Stored*>(out) + first);
 }
 
 }  // namespace

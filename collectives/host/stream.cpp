@@ -16,7 +16,7 @@ namespace {
 constexpr std::size_t kLengthBytes = sizeof(std::uint64_t);
 constexpr std::size_t kBufferBytes = std::size_t{64} << 10;
 // Bytes that are sent or received at once: the tag is computed while they are in the cache.
-constexpr std::size_t kTagBytes = std::size_t{256} << 10;
+constexpr std::size_t kTagBytes = std::size_t{512} << 10;
 
 // The parts of a message before its tag.
 struct Segments {
