@@ -113,6 +113,9 @@ class IpcExporter final : public ExportTracker {
   std::vector<std::shared_ptr<IpcConsumer>> consumers_;
 };
 
+/// The connections without a handshake that the service keeps; further ones end the oldest.
+inline constexpr int kMostIpcGuests = 32;
+
 /// Starts the thread that serves this process's exports to importers, unless it runs. Returns the
 /// nonce in its socket's name. Thread safety: any thread. Throws: Error without a socket,
 /// std::system_error without a thread.

@@ -4,6 +4,7 @@
 
 #include <cerrno>
 #include <cstring>
+#include <deque>
 #include <mutex>
 #include <random>
 #include <utility>
@@ -59,6 +60,8 @@ class IpcService {
 
  private:
   void run();
+  // Replies to the guests that have said something.
+  void hear_guests();
   void accept_all();
   void serve(IpcConsumer& consumer);
   // Replies to the first packet of a connection. Returns false once the connection has become a
@@ -71,7 +74,7 @@ class IpcService {
   bool started_ = false;
   std::uint64_t nonce_ = 0;
   UniqueFd listener_;
-  std::vector<UniqueFd> unauthenticated_;  // accepted connections before their handshake
+  std::deque<UniqueFd> guests_;  // accepted connections before their handshake, oldest first
 };
 
 std::uint64_t IpcService::start() {
@@ -91,7 +94,7 @@ void IpcService::run() {
   for (;;) {
     const auto consumers = IpcExporter::instance().consumers();
     polls.assign(1, {listener_.get(), POLLIN, 0});
-    for (const UniqueFd& socket : unauthenticated_) polls.push_back({socket.get(), POLLIN, 0});
+    for (const UniqueFd& socket : guests_) polls.push_back({socket.get(), POLLIN, 0});
     const std::size_t first_consumer = polls.size();
     int timeout_ms = -1;
     for (const auto& consumer : consumers) {
@@ -112,10 +115,7 @@ void IpcService::run() {
                          : polls[first_consumer + 2 * i + 1].revents != 0;
       }
       if (has_ended) IpcExporter::instance().sweep();
-      std::erase_if(unauthenticated_, [this](UniqueFd& socket) {
-        pollfd poll{socket.get(), POLLIN, 0};
-        return ::poll(&poll, 1, 0) > 0 && !handshake(socket);
-      });
+      hear_guests();
       if (polls[0].revents != 0) accept_all();
     } catch (const std::exception&) {
       // Out of memory or descriptors. The importer concerned sees a closed connection or an error.
@@ -123,9 +123,20 @@ void IpcService::run() {
   }
 }
 
+void IpcService::hear_guests() {
+  std::erase_if(guests_, [this](UniqueFd& socket) {
+    pollfd poll{socket.get(), POLLIN, 0};
+    return ::poll(&poll, 1, 0) > 0 && !handshake(socket);
+  });
+}
+
 void IpcService::accept_all() {
   errno = 0;
-  while (UniqueFd socket = accept_ipc(listener_)) unauthenticated_.push_back(std::move(socket));
+  while (UniqueFd socket = accept_ipc(listener_)) {
+    guests_.push_back(std::move(socket));
+    hear_guests();  // an importer among many connections has said who it is
+    if (guests_.size() > kMostIpcGuests) guests_.pop_front();
+  }
   // Out of descriptors: the connection stays in the kernel's queue, so pause before the next try.
   if (errno == EMFILE || errno == ENFILE) ::poll(nullptr, 0, 10);
 }
