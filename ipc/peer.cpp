@@ -148,8 +148,9 @@ IpcPeer::IpcPeer(const IpcHandleFields& fields) : process_(fields.exporter.proce
   handshake.process = this_process();
   IpcPacket packet = send_request(handshake, reply);
   if (packet.is_truncated) throw_resource_error(process_, "receive the tables of", EMFILE);
-  if (!reply.ok || packet.descriptors.size() != 2) {
-    throw_refused(process_, reply.ok ? "malformed reply" : escape_control_characters(reply.error));
+  if (reply.is_ok == 0 || packet.descriptors.size() != 2) {
+    throw_refused(process_,
+                  reply.is_ok != 0 ? "malformed reply" : escape_control_characters(reply.error));
   }
   slots_ = std::make_unique<SlotTable>(std::move(packet.descriptors[0]));
   references_ = std::make_unique<ReferenceTable>(std::move(packet.descriptors[1]));
@@ -222,7 +223,7 @@ std::vector<IpcPeer::Chunk> IpcPeer::fetch_chunks(std::uint32_t slot, std::uint6
   request.first = static_cast<std::uint32_t>(first);
   request.generation = generation;
   IpcPacket packet = send_request(request, reply);
-  if (!reply.ok) {
+  if (reply.is_ok == 0) {
     throw Error(
         fmt::format("import_ipc: failed to get the chunks of a block of exporter process {}: {}",
                     process_.pid, escape_control_characters(reply.error)));

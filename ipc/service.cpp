@@ -168,7 +168,7 @@ bool IpcService::handshake(UniqueFd& socket) {
     return false;
   }
   IpcReply reply;
-  reply.ok = true;
+  reply.is_ok = 1;
   const int tables[] = {exporter.slots().descriptor().get(),
                         consumer->references.descriptor().get()};
   if (const int failed = send_reply(consumer->socket, *request, reply, tables); failed != 0) {
@@ -204,7 +204,7 @@ bool IpcService::reply_to(const IpcRequest& request, IpcConsumer& consumer) {
     return send_reply(consumer.socket, request, error_reply("the block was freed")) == 0;
   }
   IpcReply reply;
-  reply.ok = true;
+  reply.is_ok = 1;
   reply.total = static_cast<std::uint32_t>(chunks->size());
   std::vector<UniqueFd> descriptors;
   std::vector<int> numbers;

@@ -23,7 +23,7 @@ struct IpcRequest {
     chunks,     ///< the chunks of a block from index `first` on; the reply carries descriptors
     released,   ///< a block in limbo lost its last reference of this importer; no reply
   };
-  static constexpr std::uint32_t kProtocol = 2;
+  static constexpr std::uint32_t kProtocol = 3;
 
   std::uint32_t protocol = kProtocol;
   Kind kind = Kind::handshake;
@@ -39,8 +39,8 @@ struct IpcRequest {
 struct IpcReply {
   static constexpr std::size_t kChunks = 250;  ///< Linux passes 253 descriptors in one packet
 
-  std::uint64_t id = 0;  ///< of the request
-  bool ok = false;
+  std::uint64_t id = 0;     ///< of the request
+  std::uint32_t is_ok = 0;  ///< no bool: the other process may send any value
   std::uint32_t total = 0;  ///< chunks of the block
   std::uint32_t count = 0;  ///< chunks in this packet
   std::uint64_t bytes[kChunks] = {};

@@ -270,7 +270,7 @@ class ForgingExporter {
   void answer(const UniqueFd& socket, const IpcRequest& request) {
     IpcReply reply;
     reply.id = request.id;
-    reply.ok = true;
+    reply.is_ok = 1;
     reply.total = reply.count = 1;
     reply.bytes[0] = kChunkBytes;
     std::vector<int> sent{chunk_.get()};
@@ -284,7 +284,7 @@ class ForgingExporter {
           reply.id = number;
           break;
         case 1:
-          reply.ok = false;
+          reply.is_ok = static_cast<std::uint32_t>(number % 3);
           std::memset(reply.error, 0x1b, sizeof reply.error);
           break;
         case 2:

@@ -59,7 +59,7 @@ void await(const UniqueFd& socket) {
       std::memcpy(&request, packet->bytes.data(), sizeof request);
       IpcReply reply;
       reply.id = request.id;
-      reply.ok = true;
+      reply.is_ok = 1;
       reply.total = reply.count = 1;
       reply.bytes[0] = kChunkBytes;
       const int tables[] = {slots.descriptor().get(), references.descriptor().get()};
