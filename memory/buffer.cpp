@@ -12,6 +12,7 @@
 #include <gantry/extend/driver.hpp>
 
 #include "memory/alignment.hpp"
+#include "streams/graphs/capture.hpp"
 
 namespace gantry::memory {
 namespace {
@@ -30,14 +31,22 @@ void check_copy(std::string_view op, const Block& block, std::size_t bytes,
 }
 
 // Copies in the order of the stream. The block may be freed as soon as this returns.
-void copy(void* dst, const void* src, std::size_t bytes, const Block& block,
-          const std::optional<Stream>& stream) {
+void copy(std::string_view op, void* dst, const void* src, std::size_t bytes, const Block& block,
+          const void* host, const std::optional<Stream>& stream) {
   if (bytes == 0) return;
   if (block.device.is_cpu()) {
     std::memcpy(dst, src, bytes);
     return;
   }
   const Stream used = stream ? *stream : Stream::current(block.device);
+  if (is_captured(used.native()) && driver().pointer_info(host).kind == PointerKind::unregistered) {
+    throw CaptureError(
+        fmt::format("{}: expected page-locked host memory in the capture of a graph, but got "
+                    "pageable memory, which each replay would use again; memory::pinned() makes "
+                    "page-locked memory",
+                    op),
+        used.device().str());
+  }
   driver().copy(dst, src, bytes, used.native());
   if (block.allocator != nullptr) block.allocator->record_use(block, used);
 }
@@ -73,13 +82,13 @@ void Buffer::check_elements(std::size_t size, std::size_t alignment) const {
 void Buffer::copy_from_host(const void* host, std::size_t bytes,
                             const std::optional<Stream>& stream) {
   check_copy("Buffer::copy_from", block_, bytes, stream);
-  copy(block_.data, host, bytes, block_, stream);
+  copy("Buffer::copy_from", block_.data, host, bytes, block_, host, stream);
 }
 
 void Buffer::copy_to_host(void* host, std::size_t bytes,
                           const std::optional<Stream>& stream) const {
   check_copy("Buffer::copy_to", block_, bytes, stream);
-  copy(host, block_.data, bytes, block_, stream);
+  copy("Buffer::copy_to", host, block_.data, bytes, block_, host, stream);
 }
 
 }  // namespace gantry::memory

@@ -14,6 +14,7 @@
 #include <gantry/memory/caching_allocator.hpp>
 #include <gantry/memory/cpu_allocator.hpp>
 #include <gantry/memory/pinned_allocator.hpp>
+#include <gantry/streams/graph.hpp>
 #include <gantry/streams/stream_guard.hpp>
 
 #include "tests/support/device_fixture.hpp"
@@ -131,6 +132,24 @@ TEST_F(BufferTest, UsesTheCurrentStreamOfItsDevice) {
   hold.release();
   stream.synchronize();
   EXPECT_EQ(host.as<int>()[99], 100);
+}
+
+// A replay would use the address again, whatever is there by then.
+TEST_F(BufferTest, ACaptureTakesNoPageableMemory) {
+  Buffer buffer = allocate(Stream::current(), 400);
+  std::vector<float> host(100, 7.0F);
+  const Buffer page_locked = pinned(400);
+  Graph graph;
+  GraphCapture capture(graph);
+  EXPECT_THAT([&] { buffer.copy_to(host); },
+              ThrowsMessage<CaptureError>(::testing::HasSubstr(
+                  "Buffer::copy_to: expected page-locked host memory in the capture")));
+  EXPECT_THAT([&] { buffer.copy_from(host); },
+              ThrowsMessage<CaptureError>(::testing::HasSubstr("Buffer::copy_from: ")));
+  buffer.copy_from(std::span(page_locked.as<float>()));
+  capture.end();
+  graph.replay();
+  Stream::current().synchronize();
 }
 
 TEST_F(BufferTest, RefusesBadCopies) {
