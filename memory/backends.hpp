@@ -23,6 +23,8 @@ class DeviceAllocator : public Allocator {
   /// Limits the memory held on the device to a share of its memory.
   virtual void set_fraction(double fraction, int device) = 0;
   [[nodiscard]] virtual double fraction(int device) = 0;
+  /// Asserts what holds between two calls; no other thread may call meanwhile.
+  virtual void verify() = 0;
 };
 
 /// The device allocator of this process, chosen by GANTRY_ALLOC_CONF.

@@ -59,6 +59,12 @@ bool put_into_cache(ThreadCache& cache, HeapBlock& block) noexcept {
 
 }  // namespace
 
+void HeapAllocator::verify() {
+  for (int device = 0; device < heaps_.size(); ++device) {
+    if (DeviceHeap* heap = heaps_.find(device)) heap->verify();
+  }
+}
+
 HeapAllocator::~HeapAllocator() {
   if (in_bad_fork()) return;
   for (int device = 0; device < heaps_.size(); ++device) {
@@ -153,7 +159,7 @@ DeviceHeap& HeapAllocator::heap(int device) {
   const auto outcome =
       cache->take_directly(table, size, bytes, found, [bytes](HeapBlock& taken) noexcept {
         taken.requested.store(bytes, std::memory_order_relaxed);
-        taken.use.store(BlockUse::live, std::memory_order_relaxed);
+        taken.change(BlockUse::cached, BlockUse::live);
         taken.call_site.store(0, std::memory_order_relaxed);
       });
   if (outcome == ThreadCache::Outcome::hit) [[likely]] {
@@ -234,7 +240,7 @@ Block HeapAllocator::allocate_from(Pool& pool, const Stream& stream, std::size_t
   if (bytes == 0) return block;
   const auto hand_out = [bytes](HeapBlock& taken) noexcept {
     taken.requested.store(bytes, std::memory_order_relaxed);
-    taken.use.store(BlockUse::live, std::memory_order_relaxed);
+    taken.change(BlockUse::cached, BlockUse::live);
     std::uint32_t site = 0;
     if (recording_history()) [[unlikely]] {
       site = capture_call_site();

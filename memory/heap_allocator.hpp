@@ -43,6 +43,7 @@ class HeapAllocator final : public DeviceAllocator, public ExportableAllocator {
   void reset_peak_stats(int device) override { heap(device).reset_peak_stats(); }
   void set_fraction(double fraction, int device) override { heap(device).set_fraction(fraction); }
   [[nodiscard]] double fraction(int device) override { return heap(device).fraction(); }
+  void verify() override;
 
   [[nodiscard]] BlockExtent pin(const Block& block) override;
   void unpin(const Block& block) noexcept override;

@@ -100,9 +100,13 @@ Block AsyncAllocator::allocate(const Stream& stream, std::size_t bytes, std::siz
   return block;
 }
 
+// An allocator that forwards to this one gives every block back here, also those of captures.
+bool AsyncAllocator::is_captured_block(const HeapBlock& block) { return block.arena != nullptr; }
+
 void AsyncAllocator::deallocate(Block& block) noexcept {
   if (block.handle != nullptr && !in_bad_fork()) {
     HeapBlock& freed = *static_cast<HeapBlock*>(block.handle);
+    if (is_captured_block(freed)) return captured_.deallocate(block);
     if (sanitizer::is_on()) [[unlikely]] {
       sanitizer::memory_freed(freed.data, freed.bytes, freed.uses.front().clock);
     }
@@ -115,6 +119,7 @@ void AsyncAllocator::deallocate(Block& block) noexcept {
 void AsyncAllocator::record_stream(const Block& block, const Stream& stream) {
   if (block.handle == nullptr || in_bad_fork()) return;
   HeapBlock& used = *static_cast<HeapBlock*>(block.handle);
+  if (is_captured_block(used)) return captured_.record_stream(block, stream);
   pool(block.device.index).record_stream(used, stream);
   if (sanitizer::is_on()) sanitizer::memory_recorded(used.data, stream, true);
 }
@@ -145,6 +150,13 @@ Stats AsyncAllocator::stats(int device) {
 void AsyncAllocator::reset_peak_stats(int device) {
   pool(device).reset_peak_stats();
   if (DeviceHeap* heap = captured_.find_heap(device)) heap->reset_peak_stats();
+}
+
+void AsyncAllocator::verify() {
+  for (int i = 0; i < pools_.size(); ++i) {
+    if (AsyncPool* made = pools_.find(i)) made->verify();
+  }
+  captured_.verify();
 }
 
 void AsyncAllocator::set_fraction(double fraction, int device) {

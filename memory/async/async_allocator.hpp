@@ -53,6 +53,7 @@ class AsyncAllocator final : public DeviceAllocator {
   [[nodiscard]] double fraction(int device) override { return captured_.heap(device).fraction(); }
   /// Limits the pool and the heap for captures, each to `fraction`.
   void set_fraction(double fraction, int device) override;
+  void verify() override;
 
  private:
   [[nodiscard]] AsyncPool& pool(int device);
@@ -60,6 +61,8 @@ class AsyncAllocator final : public DeviceAllocator {
   const AllocConfig config_;
   const std::unique_ptr<HeapAllocator> own_heaps_;
   HeapAllocator& captured_;
+  [[nodiscard]] static bool is_captured_block(const HeapBlock& block);
+
   PerDevice<AsyncPool> pools_;
 };
 

@@ -105,7 +105,7 @@ HeapBlock& AsyncPool::allocate(std::size_t bytes, const Stream& stream, std::siz
   const std::size_t size = block_bytes(padded);
   block.bytes = size;
   block.requested.store(bytes, std::memory_order_relaxed);
-  block.use.store(BlockUse::live, std::memory_order_relaxed);
+  block.change(BlockUse::unused, BlockUse::live);
   reserved_ -= size;
   --pending_transfers_;
   const bool small = is_small(size);

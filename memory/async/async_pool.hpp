@@ -85,6 +85,8 @@ class AsyncPool final : public MemoryNeighbour {
   [[nodiscard]] Stats stats();
   void reset_peak_stats();
   void set_fraction(double fraction);
+  /// Asserts what holds for the deferred frees.
+  void verify();
 
  private:
   /// A descriptor that `stream` uses. Throws: std::bad_alloc.

@@ -32,7 +32,7 @@ void AsyncPool::deallocate(HeapBlock& block) noexcept {
   {
     const std::lock_guard lock(mutex_);
     if (block.use.load(std::memory_order_relaxed) != BlockUse::live) return;
-    block.use.store(BlockUse::in_transition, std::memory_order_relaxed);
+    block.change(BlockUse::live, BlockUse::in_transition);
     const bool small = is_small(block.bytes);
     decrease(stats_.allocation, small, 1);
     decrease(stats_.allocated_bytes, small, block.bytes);
@@ -189,6 +189,11 @@ bool AsyncPool::wait_for_deferred() {
   }
   free_deferred();
   return any;
+}
+
+void AsyncPool::verify() {
+  const std::lock_guard lock(mutex_);
+  deferred_.verify();
 }
 
 }  // namespace gantry::memory

@@ -37,7 +37,8 @@ void DeferredFrees::cover_uses(const HeapBlock& block) noexcept {
 bool DeferredFrees::enqueue(HeapBlock& block) noexcept {
   while (!block.uses.empty() && is_complete(block)) end_use(block);
   if (block.uses.empty()) return false;
-  block.use.store(BlockUse::pending, std::memory_order_relaxed);
+  block.change({BlockUse::live, BlockUse::in_transition, BlockUse::pending, BlockUse::limbo},
+               BlockUse::pending);
   Queue& queue = *std::ranges::find(queues_, block.uses.back().clock, &Queue::clock);
   const std::uint64_t sequence = block.uses.back().sequence;
   HeapBlock** link = &queue.oldest;
@@ -80,6 +81,25 @@ HeapBlock& DeferredFrees::pop(Queue& queue) noexcept {
   if (queue.oldest == nullptr) queue.newest = nullptr;
   --count_;
   return block;
+}
+
+void DeferredFrees::verify() const noexcept {
+  std::size_t count = 0;
+  for (const Queue& queue : queues_) {
+    const HeapBlock* last = nullptr;
+    for (const HeapBlock* block = queue.oldest; block != nullptr; block = block->next_in_bin) {
+      GANTRY_ASSERT(block->use.load(std::memory_order_relaxed) == BlockUse::pending,
+                    "a block that waits for a stream is not pending");
+      GANTRY_ASSERT(!block->uses.empty() && block->uses.back().clock == queue.clock,
+                    "a pending block waits in the queue of another stream");
+      GANTRY_ASSERT(last == nullptr || last->uses.back().sequence <= block->uses.back().sequence,
+                    "a pending block waits behind one whose use ends later");
+      last = block;
+      ++count;
+    }
+    GANTRY_ASSERT(queue.newest == last, "a queue does not know its last block");
+  }
+  GANTRY_ASSERT(count == count_, "the number of pending blocks is wrong");
 }
 
 void DeferredFrees::poll() noexcept {

@@ -83,6 +83,8 @@ class DeferredFrees {
   /// Adds the last pending use of every stream.
   void list_last(std::vector<StreamUse>& uses) const;
   [[nodiscard]] bool empty() const noexcept { return count_ == 0; }
+  /// Asserts that each queue has the pending blocks of its stream in the order of their uses.
+  void verify() const noexcept;
   /// Bytes of the blocks in each queue that has some.
   [[nodiscard]] std::vector<Waiting> waiting() const;
 

@@ -40,7 +40,7 @@ DeviceHeap::DeviceHeap(int device, const AllocConfig& config, HeapBacking backin
   HeapBlock& block = found != nullptr ? *found : recovery_.allocate(lock, arena, request);
   block.stream = &own;
   block.requested.store(bytes, std::memory_order_relaxed);
-  block.use.store(BlockUse::live, std::memory_order_relaxed);
+  block.change(BlockUse::in_transition, BlockUse::live);
   ++pool.live_blocks;
   state_.count_allocation(block, bytes);
   if (stats_.has_deferred()) stats_.update();
@@ -72,7 +72,7 @@ bool DeviceHeap::begin_free(HeapBlock& block) noexcept {
     logging::error("memory: a device block was freed twice; the second free is ignored");
     return false;
   }
-  block.use.store(BlockUse::in_transition, std::memory_order_relaxed);
+  block.change(BlockUse::live, BlockUse::in_transition);
   --block.arena->owner().live_blocks;
   state_.count_free(block);
   if (recording_history()) {
@@ -225,6 +225,25 @@ void DeviceHeap::reset_peak_stats() {
 HeldSegments DeviceHeap::segments() {
   const HeapLock lock(state_.mutex);
   return stats_.segments(pools_);
+}
+
+void DeviceHeap::verify() {
+  const HeapLock lock(state_.mutex);
+  for (const auto& pool : pools_) {
+    for (const auto& arena : pool->arenas) arena->free.verify();
+    pool->deferred.verify();
+  }
+  std::int64_t active = 0;
+  for (const SegmentInfo& segment : stats_.segments(pools_).segments) {
+    [[maybe_unused]] std::uintptr_t end = segment.address;
+    for (const BlockInfo& block : segment.blocks) {
+      GANTRY_ASSERT(block.address == end, "a segment has a gap between its blocks");
+      end += block.bytes;
+      if (block.state != BlockState::inactive) active += static_cast<std::int64_t>(block.bytes);
+    }
+  }
+  GANTRY_ASSERT(active == stats_.collect(pools_).active_bytes.all.current,
+                "the bytes of active blocks are not those of the statistics");
 }
 
 Pool& DeviceHeap::make_pool(const MemPoolOptions& options) {

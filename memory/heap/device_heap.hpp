@@ -99,6 +99,8 @@ class DeviceHeap {
   [[nodiscard]] Stats stats();
   void reset_peak_stats();
   [[nodiscard]] HeldSegments segments();
+  /// Asserts what holds for all parts between two calls; no other thread may call meanwhile.
+  void verify();
 
   /// A new pool, or a destroyed one without live blocks.
   [[nodiscard]] Pool& make_pool(const MemPoolOptions& options);

@@ -125,4 +125,29 @@ std::size_t FreeBlocks::largest() const noexcept {
   return bytes;
 }
 
+void FreeBlocks::verify() const noexcept {
+  const auto verify_list = [](const TlsfIndex& list, [[maybe_unused]] const StreamBlocks* stream) {
+    list.verify();
+    list.for_each(0, [&](const HeapBlock& block) {
+      GANTRY_ASSERT(block.use.load(std::memory_order_relaxed) == BlockUse::free,
+                    "a block of the index is not free");
+      GANTRY_ASSERT(block.stream == stream, "a free block is in the list of another stream");
+      GANTRY_ASSERT(stream == nullptr ||
+                        (stream->earliest <= block.sequence && block.sequence <= stream->latest),
+                    "a free block is outside the range of its stream's list");
+      GANTRY_ASSERT(block.previous == nullptr ||
+                        (block.previous->next == &block && block.previous->end() == block.data),
+                    "a free block does not begin where its neighbour ends");
+      GANTRY_ASSERT(block.next == nullptr ||
+                        (block.next->previous == &block && block.end() == block.next->data),
+                    "a free block does not end where its neighbour begins");
+      return true;
+    });
+  };
+  verify_list(common_, nullptr);
+  for (const auto& stream : streams_) {
+    if (stream != nullptr) verify_list(stream->free, stream.get());
+  }
+}
+
 }  // namespace gantry::memory

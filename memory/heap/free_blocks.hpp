@@ -58,8 +58,13 @@ class FreeBlocks {
  public:
   /// `splits` counts free blocks that are pieces of split memory; may be nullptr. Without
   /// `shares_ordered`, no stream takes blocks of another one.
-  FreeBlocks(BlockSlab<HeapBlock>& slab, SplitCounter* splits, bool shares_ordered)
-      : slab_(slab), splits_(splits), shares_ordered_(shares_ordered) {}
+  /// No block is joined with a neighbour while `*keeps_whole`.
+  FreeBlocks(BlockSlab<HeapBlock>& slab, SplitCounter* splits, bool shares_ordered,
+             const bool* keeps_whole = nullptr)
+      : slab_(slab), splits_(splits), shares_ordered_(shares_ordered), keeps_whole_(keeps_whole) {}
+
+  /// False if blocks stay as they were allocated.
+  [[nodiscard]] bool joins() const { return keeps_whole_ == nullptr || !*keeps_whole_; }
 
   /// The blocks of `stream`; made at its first use. Throws: std::bad_alloc.
   [[nodiscard]] StreamBlocks& of(const Stream& stream) {
@@ -97,7 +102,7 @@ class FreeBlocks {
   void remove(HeapBlock& block) noexcept {
     if (splits_ != nullptr) count(block, false);
     index_of(block).remove(block);
-    block.use.store(BlockUse::in_transition, std::memory_order_relaxed);
+    block.change(BlockUse::free, BlockUse::in_transition);
   }
 
   /// Moves blocks whose sequence numbers are known to be reached to the common list. True if there
@@ -126,6 +131,8 @@ class FreeBlocks {
   void for_each_common_from_largest(Visit&& visit) const {
     common_.for_each_from_largest(visit);
   }
+  /// Asserts that the blocks are free, of the list's stream, and linked with their neighbours.
+  void verify() const noexcept;
   /// Bytes of the largest free block of any stream.
   [[nodiscard]] std::size_t largest() const noexcept;
 
@@ -134,14 +141,15 @@ class FreeBlocks {
     return block.stream != nullptr ? block.stream->free : common_;
   }
 
-  [[nodiscard]] static bool may_absorb(const HeapBlock& block,
-                                       const HeapBlock* neighbour) noexcept {
-    return neighbour != nullptr &&
+  [[nodiscard]] bool may_absorb(const HeapBlock& block, const HeapBlock* neighbour) const noexcept {
+    return neighbour != nullptr && joins() &&
            neighbour->use.load(std::memory_order_relaxed) == BlockUse::free &&
            (neighbour->stream == block.stream || neighbour->stream == nullptr);
   }
   void enter(HeapBlock& block) noexcept {
-    block.use.store(BlockUse::free, std::memory_order_relaxed);
+    block.change({BlockUse::unused, BlockUse::in_transition, BlockUse::mapping, BlockUse::cached,
+                  BlockUse::pending, BlockUse::limbo, BlockUse::free},
+                 BlockUse::free);
     index_of(block).insert(block);
     if (block.stream != nullptr) {
       block.stream->earliest = std::min(block.stream->earliest, block.sequence);
@@ -157,6 +165,7 @@ class FreeBlocks {
   BlockSlab<HeapBlock>& slab_;
   SplitCounter* const splits_;
   const bool shares_ordered_;
+  const bool* const keeps_whole_;
   TlsfIndex common_;
   std::vector<std::unique_ptr<StreamBlocks>> streams_;  ///< by stream id; may have gaps
 };

@@ -1,13 +1,16 @@
 // The descriptor of one block. It is out of line, because device memory cannot hold headers.
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
+#include <initializer_list>
 #include <memory>
 #include <vector>
 
+#include "core/assert.hpp"
 #include "streams/stream_clock.hpp"
 
 namespace gantry {
@@ -68,6 +71,15 @@ struct alignas(64) HeapBlock {
   std::unique_ptr<CaptureList> captures;  ///< while HeldBlocks holds it; else nullptr
 
   [[nodiscard]] std::byte* end() const { return data + bytes; }
+
+  /// Changes `use`, which is `from`. The caller owns the block or holds the lock that guards it.
+  void change(BlockUse from, BlockUse to) noexcept { change({from}, to); }
+  /// Changes `use`, which is one of `from`.
+  void change([[maybe_unused]] std::initializer_list<BlockUse> from, BlockUse to) noexcept {
+    GANTRY_ASSERT(std::ranges::find(from, use.load(std::memory_order_relaxed)) != from.end(),
+                  "a block is not in the state that the change begins with");
+    use.store(to, std::memory_order_relaxed);
+  }
 };
 static_assert(sizeof(HeapBlock) == 128);
 

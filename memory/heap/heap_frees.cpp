@@ -58,7 +58,7 @@ void HeapFrees::free(HeapBlock& block, CaptureList captures) noexcept {
   block.exported.store(false, std::memory_order_relaxed);
   if (!captures.empty() && hold(block, std::move(captures))) [[unlikely]] {
     DeferredFrees::freeze_uses(block);
-    block.use.store(BlockUse::pending, std::memory_order_relaxed);
+    block.change(BlockUse::in_transition, BlockUse::pending);
     stats_.count_deferred(block, true);
     return;
   }
@@ -76,7 +76,7 @@ void HeapFrees::free(HeapBlock& block, CaptureList captures) noexcept {
 void HeapFrees::put_in_limbo(HeapBlock& block, CaptureList captures) noexcept {
   DeferredFrees::freeze_uses(block);
   stats_.count_deferred(block, true);
-  block.use.store(BlockUse::limbo, std::memory_order_relaxed);
+  block.change(BlockUse::in_transition, BlockUse::limbo);
   static_cast<void>(hold(block, std::move(captures)));
   stats_.count_limbo(block, true);
 }
@@ -85,7 +85,7 @@ void HeapFrees::free_from_limbo(HeapBlock& block) noexcept {
   stats_.count_limbo(block, false);
   release_held();
   if (block.captures != nullptr) {
-    block.use.store(BlockUse::pending, std::memory_order_relaxed);
+    block.change(BlockUse::limbo, BlockUse::pending);
     return;
   }
   free_deferred(block);

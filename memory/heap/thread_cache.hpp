@@ -242,7 +242,7 @@ inline bool ThreadCache::put_into(Magazines& table, HeapBlock& block,
   if (fits >= 0 || table.clock->may_be_captured()) return false;
   before_it_is_free();
   block.sequence = table.clock->next_sequence();
-  block.use.store(BlockUse::cached, std::memory_order_relaxed);
+  block.change(BlockUse::live, BlockUse::cached);
   magazine.bytes = bytes;
   magazine.blocks[magazine.count++] = &block;
   kept_bytes_ += kept;

@@ -6,6 +6,7 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "core/assert.hpp"
 #include "memory/heap/heap_block.hpp"
 #include "memory/heap/size_policy.hpp"
 
@@ -120,6 +121,21 @@ class TlsfIndex {
   }
 
   [[nodiscard]] bool empty() const { return top_ == 0; }
+  /// Asserts that every block is in the bin of its size, with links that lead to it.
+  void verify() const noexcept {
+    for (std::size_t bin = 0; bin < heads_.size(); ++bin) {
+      const bool is_marked = (words_[bin / kWordBits] >> (bin % kWordBits) & 1) != 0;
+      GANTRY_ASSERT(bin == kNone || is_marked == (heads_[bin] != &end_),
+                    "the bitmap does not tell which bins have blocks");
+      HeapBlock* const* link = &heads_[bin];
+      for (const HeapBlock* block = *link; block != &end_; block = *link) {
+        GANTRY_ASSERT(block->link_to_this == link, "a free block does not know its link");
+        GANTRY_ASSERT(block->bin == bin && bin_of(block->bytes) == bin,
+                      "a free block is in another bin than that of its size");
+        link = &block->next_in_bin;
+      }
+    }
+  }
   /// A block of the largest bin, nullptr if there is none: within 1/32 of the largest block.
   [[nodiscard]] HeapBlock* largest() const noexcept {
     if (empty()) return nullptr;

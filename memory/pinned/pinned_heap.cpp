@@ -190,7 +190,7 @@ PinnedBlock& PinnedHeap::allocate_from(PinnedBlock& whole, const Request& reques
   if (const std::size_t size = block_bytes(request.bytes); block.bytes - size >= kBlockGrain) {
     insert(split(block, size));
   }
-  block.use.store(BlockUse::live, std::memory_order_relaxed);
+  block.change({BlockUse::free, BlockUse::unused}, BlockUse::live);
   block.requested.store(request.bytes, std::memory_order_relaxed);
   block.uses.clear();
   increase(stats_.active_requests, 1);
@@ -212,7 +212,7 @@ void PinnedHeap::deallocate(PinnedBlock& block) noexcept {
     const std::lock_guard lock(mutex_);
     if (block.use.load(std::memory_order_relaxed) != BlockUse::live) return;
     if (block.uses.empty()) return insert_free(block);
-    block.use.store(BlockUse::pending, std::memory_order_relaxed);
+    block.change(BlockUse::live, BlockUse::pending);
   }
   // Events are recorded, so the driver is called without the lock.
   DeferredFrees::freeze_uses(block);
@@ -273,7 +273,8 @@ void PinnedHeap::insert_free(PinnedBlock& block) noexcept {
 }
 
 void PinnedHeap::insert(PinnedBlock& block) noexcept {
-  block.use.store(BlockUse::free, std::memory_order_relaxed);
+  block.change({BlockUse::unused, BlockUse::free, BlockUse::live, BlockUse::pending},
+               BlockUse::free);
   free_lists_[block.segment->list].free.insert(block);
 }
 
@@ -332,7 +333,7 @@ void PinnedHeap::release_unused_segments(std::size_t bytes) {
         if (taken >= bytes) return false;
         taken += block.bytes;
         numa.free.remove(block);
-        block.use.store(BlockUse::in_transition, std::memory_order_relaxed);
+        block.change(BlockUse::free, BlockUse::in_transition);
         block.next_in_bin = std::exchange(list, &block);
         return true;
       });
@@ -375,6 +376,19 @@ void PinnedHeap::reset_peak_stats() {
 void PinnedHeap::reset_accumulated_stats() {
   const std::lock_guard lock(mutex_);
   reset_accumulated(stats_);
+}
+
+void PinnedHeap::verify() {
+  const std::lock_guard lock(mutex_);
+  for (const NumaFreeList& numa : free_lists_) {
+    numa.free.verify();
+    numa.free.for_each(0, [](const HeapBlock& block) {
+      GANTRY_ASSERT(is_free(&block), "a block of the index is not free");
+      GANTRY_ASSERT(!is_free(block.next), "two free neighbours are not joined");
+      return true;
+    });
+  }
+  deferred_.verify();
 }
 
 }  // namespace gantry::memory

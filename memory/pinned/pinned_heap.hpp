@@ -58,6 +58,8 @@ class PinnedHeap {
   [[nodiscard]] HostStats stats();
   void reset_peak_stats();
   void reset_accumulated_stats();
+  /// Asserts what holds for free blocks and deferred frees.
+  void verify();
 
  private:
   struct NumaFreeList {

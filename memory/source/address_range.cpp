@@ -6,6 +6,7 @@
 #include <gantry/core/error.hpp>
 #include <gantry/core/log.hpp>
 
+#include "core/assert.hpp"
 #include "device/peer_access.hpp"
 
 namespace gantry::memory {
@@ -80,7 +81,9 @@ void AddressRange::map_chunks(std::size_t offset, std::span<const Chunk> chunks)
   std::size_t noted = 0;
   try {
     for (const Chunk& chunk : chunks) {
-      mappings_.emplace(end, Mapping{chunk});
+      GANTRY_ASSERT(end + chunk.bytes <= bytes_, "a chunk is mapped behind the range");
+      [[maybe_unused]] const bool is_new = mappings_.emplace(end, Mapping{chunk}).second;
+      GANTRY_ASSERT(is_new, "a chunk is mapped where another one is");
       ++noted;
       driver().map_chunk(base_ + end, chunk.bytes, chunk.native);
       end += chunk.bytes;
@@ -113,9 +116,13 @@ void AddressRange::unmap(Run run) {
     const std::lock_guard lock(mutex_);
     const auto first = mappings_.find(run.begin);
     auto last = first;
+    GANTRY_ASSERT(first != mappings_.end(), "a run is unmapped where no chunk begins");
     for (; last != mappings_.end() && last->first < run.end; ++last) {
+      GANTRY_ASSERT(last->second.pins == 0, "a chunk is unmapped that other processes may map");
       chunks.push_back(last->second.chunk);
     }
+    GANTRY_ASSERT(std::prev(last)->first + std::prev(last)->second.chunk.bytes == run.end,
+                  "a run is unmapped that ends inside a chunk");
     driver().unmap(base_ + run.begin, run.bytes());
     bool joins_left = false;
     if (first != mappings_.begin()) {
@@ -176,6 +183,7 @@ void AddressRange::unpin(Run block) noexcept {
   const auto first = mapping_of(block.begin);
   std::size_t end = first->first;
   for (auto it = first; it != mappings_.end() && it->first < block.end; ++it) {
+    GANTRY_ASSERT(it->second.pins > 0, "a chunk is unpinned more often than it was pinned");
     --it->second.pins;
     end = it->first + it->second.chunk.bytes;
   }
@@ -201,6 +209,17 @@ std::vector<Run> AddressRange::list_runs() const {
     runs.back().end += mapping.chunk.bytes;
   }
   return runs;
+}
+
+void AddressRange::verify() const {
+  const std::lock_guard lock(mutex_);
+  std::size_t end = 0;
+  for (const auto& [offset, mapping] : mappings_) {
+    GANTRY_ASSERT(offset >= end, "two chunks are mapped at one address");
+    end = offset + mapping.chunk.bytes;
+  }
+  GANTRY_ASSERT(end <= bytes_, "a chunk is mapped behind the range");
+  GANTRY_ASSERT(list_runs().size() == runs_, "the number of mapped runs is wrong");
 }
 
 std::size_t AddressRange::count_runs() const {

@@ -54,6 +54,8 @@ class AddressRange {
   [[nodiscard]] std::vector<Run> mapped_runs() const;
   [[nodiscard]] std::size_t count_runs() const;
 
+  /// Asserts that the chunks lie side by side, and that their runs are counted.
+  void verify() const;
   /// Gives `device` access to all memory that is mapped, now and later.
   void open_to(int device);
 

@@ -31,7 +31,8 @@ BlockState state_of(BlockUse use) {
 
 Arena::Arena(HeapState& state, Pool& pool, bool small, bool splits_freely)
     : splits_{&state.stats.inactive_split, &state.stats.inactive_split_bytes, small},
-      free(state.slab, splits_freely ? nullptr : &splits_, !pool.serves_captures),
+      free(state.slab, splits_freely ? nullptr : &splits_, !pool.serves_captures,
+           &pool.options.no_split),
       state_(state),
       pool_(pool),
       options_(pool.options),
@@ -43,7 +44,7 @@ HeapBlock& Arena::split_head(HeapBlock& block, std::size_t alignment) noexcept {
   if (head == 0) return block;
   HeapBlock* aligned = split(block, head, block.bytes - head);
   if (aligned == nullptr) return block;
-  aligned->use.store(BlockUse::in_transition, std::memory_order_relaxed);
+  aligned->change(BlockUse::unused, BlockUse::in_transition);
   free.insert(block);
   return *aligned;
 }

@@ -62,10 +62,10 @@ bool BlockChain::begin(Growth& growth, std::size_t bytes, std::size_t unit,
     split_block(*found.hole, found.at_the_end ? found.hole->bytes - found.bytes : found.bytes,
                 *unused);
     if (found.at_the_end) std::swap(found.hole, unused);
-    unused->use.store(BlockUse::hole, std::memory_order_relaxed);
+    unused->change({BlockUse::unused, BlockUse::hole}, BlockUse::hole);
     holes_.insert(*unused);
   }
-  found.hole->use.store(BlockUse::mapping, std::memory_order_relaxed);
+  found.hole->change({BlockUse::hole, BlockUse::unused}, BlockUse::mapping);
   found.hole->sequence = 0;
   for (HeapBlock* neighbour : {found.left, found.right}) {
     if (neighbour == nullptr) continue;
@@ -85,6 +85,7 @@ GrowthPlan BlockChain::plan(std::size_t bytes, const StreamBlocks& stream) const
   GrowthPlan best;
   best.bytes = round_up(bytes, kFineChunkBytes);
   best.hole = holes_.find(best.bytes);
+  if (!free_.joins()) return best;
   if (best.hole != nullptr && may_use(best.hole->previous, stream)) {
     improve(best, *best.hole->previous, bytes, stream);
   }
@@ -133,7 +134,7 @@ HeapBlock& BlockChain::extract(HeapBlock& block, std::size_t head, std::size_t b
   if (head > 0) {
     HeapBlock& remainder = slab_.take();
     split_block(*part, head, remainder);
-    remainder.use.store(BlockUse::in_transition, std::memory_order_relaxed);
+    remainder.change(BlockUse::unused, BlockUse::in_transition);
     free_.insert(*std::exchange(part, &remainder));
   }
   if (part->bytes > bytes) {
@@ -158,7 +159,8 @@ void BlockChain::insert_hole(HeapBlock& block) noexcept {
     slab_.recycle(block);
     whole = previous;
   }
-  whole->use.store(BlockUse::hole, std::memory_order_relaxed);
+  whole->change({BlockUse::mapping, BlockUse::in_transition, BlockUse::hole, BlockUse::unused},
+                BlockUse::hole);
   holes_.insert(*whole);
 }
 

@@ -5,6 +5,8 @@
 
 #include <gantry/core/log.hpp>
 
+#include "core/assert.hpp"
+
 namespace gantry::memory {
 namespace {
 
@@ -71,6 +73,7 @@ bool ChunkStore::take_unmapped(std::size_t& missing, std::vector<Chunk>& taken) 
   const std::lock_guard lock(mutex_);
   std::vector<Chunk>* list = missing >= kCoarseChunkBytes && !coarse_.empty() ? &coarse_ : &fine_;
   if (list->empty()) return false;
+  GANTRY_ASSERT(list->back().bytes <= missing, "a request takes a chunk that is larger");
   taken.push_back(list->back());
   list->pop_back();
   missing -= taken.back().bytes;
@@ -112,9 +115,17 @@ bool ChunkStore::create(std::size_t bytes, std::size_t limit, std::vector<Chunk>
 
 void ChunkStore::recycle(std::vector<Chunk> chunks) noexcept {
   const std::lock_guard lock(mutex_);
-  for (const Chunk& chunk : chunks) {
-    (chunk.bytes == kCoarseChunkBytes ? coarse_ : fine_).push_back(chunk);
-  }
+  for (const Chunk& chunk : chunks) add_unmapped(chunk);
+}
+
+// With the lock held. create() made room.
+void ChunkStore::add_unmapped(const Chunk& chunk) noexcept {
+  GANTRY_ASSERT(chunk.native != NativeChunk::none, "a chunk without memory comes back");
+  GANTRY_ASSERT(chunk.bytes == kFineChunkBytes || chunk.bytes == kCoarseChunkBytes,
+                "a chunk has neither of the two sizes");
+  std::vector<Chunk>& list = chunk.bytes == kCoarseChunkBytes ? coarse_ : fine_;
+  GANTRY_ASSERT(list.size() < list.capacity(), "the store has no room for a chunk that it made");
+  list.push_back(chunk);
 }
 
 std::size_t ChunkStore::release_unmapped(std::size_t bytes) noexcept {
@@ -133,9 +144,10 @@ std::size_t ChunkStore::release_unmapped(std::size_t bytes) noexcept {
     } catch (...) {
       logging::warn("memory: failed to release a chunk of device memory; it stays in the cache");
       const std::lock_guard lock(mutex_);
-      (chunk.bytes == kCoarseChunkBytes ? coarse_ : fine_).push_back(chunk);
+      add_unmapped(chunk);
       break;
     }
+    GANTRY_ASSERT(held() >= chunk.bytes, "more memory is released than was held");
     held_.fetch_sub(chunk.bytes, std::memory_order_relaxed);
     released_bytes_.fetch_add(chunk.bytes, std::memory_order_relaxed);
     released_.fetch_add(1, std::memory_order_relaxed);

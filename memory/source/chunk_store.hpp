@@ -66,6 +66,7 @@ class ChunkStore {
  private:
   [[nodiscard]] bool is_available(std::size_t bytes, std::size_t limit) const;
   [[nodiscard]] bool take_unmapped(std::size_t& missing, std::vector<Chunk>& taken);
+  void add_unmapped(const Chunk& chunk) noexcept;
   [[nodiscard]] bool create(std::size_t bytes, std::size_t limit, std::vector<Chunk>& made);
 
   const int device_;

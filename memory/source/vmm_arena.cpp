@@ -170,7 +170,7 @@ std::size_t VmmArena::unmap_free(HeapLock& lock, std::size_t bytes, bool release
         blocks_.extract(*victim, chunks.begin - run_of(*victim).begin, chunks.bytes());
     // Before another thread can map the chunks elsewhere.
     record(TraceAction::segment_unmap, block);
-    block.use.store(BlockUse::mapping, std::memory_order_relaxed);
+    block.change(BlockUse::in_transition, BlockUse::mapping);
     ++unmappings_;
     try {
       const HeapState::ChunkTransfer transfer(state_, lock);

@@ -15,6 +15,7 @@ CONDITIONAL = re.compile(r"^\s*#\s*(if|ifdef|ifndef|elif|else)\b")
 MAY_INCLUDE = {"include/gantry/collectives/mpi.hpp": "mpi.h"}
 # Everything else is written once, or chosen by CMake at link time.
 MAY_BE_CONDITIONAL = [
+    "core/assert.hpp",  # GANTRY_ASSERT, which Release builds leave out
     "core/code_size.hpp",  # nvcc spells its attributes differently
     "include/gantry/core/float16.hpp",  # std::formatter, where the library has it
     "include/gantry/core/macros.hpp",  # GANTRY_HD

@@ -166,6 +166,7 @@ TEST_P(BackendCampaignTest, NothingIsReusedTooEarlyAndAllComesBack) {
   DeviceAllocator& allocator = *owner;
   Campaign campaign(allocator, some_streams());
   campaign.run(steps());
+  allocator.verify();
   EXPECT_EQ(campaign.shadow().violations(), 0);
   EXPECT_EQ(campaign.shadow().taken(), 0u);
   allocator.empty_cache(Device::cuda(0));

@@ -12,7 +12,9 @@
 #include <gantry/memory/stats.hpp>
 #include <gantry/streams/stream.hpp>
 
+#include "memory/backends.hpp"
 #include "memory/heap/poison.hpp"
+#include "memory/heap_allocator.hpp"
 #include "tests/support/device_fixture.hpp"
 #include "tests/support/fault_driver.hpp"
 
@@ -80,6 +82,8 @@ class HeapTest : public DeviceTest {
       EXPECT_EQ(memory::allocated(Device::cuda(i)), 0u);
       expect_stats_add_up(memory::stats(Device::cuda(i)));
     }
+    memory::standard_allocator().verify();
+    memory::heap_allocator().verify();  // with backend async it has what captures allocated
     DeviceTest::TearDown();
   }
 

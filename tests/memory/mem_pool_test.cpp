@@ -137,6 +137,23 @@ TEST_F(MemPoolTest, BlocksThatMayNotBeCutStayWhole) {
   EXPECT_EQ(allocated(), 30 * kMib);
 }
 
+// A block of all neighbours would be handed out whole.
+TEST_F(MemPoolTest, BlocksThatMayNotBeCutAreNotJoined) {
+  const Stream stream = Stream::current();
+  MemPool pool(Device::cuda(0), {.no_split = true});
+  {
+    std::vector<Buffer> buffers;
+    for (int i = 0; i < 10; ++i) buffers.push_back(pool.allocate(stream, 32 * kMib));
+  }
+  const auto held = reserved();
+  for (int i = 0; i < 20; ++i) {
+    const Buffer first = pool.allocate(stream, (4 + i) * kMib);
+    const Buffer second = pool.allocate(stream, 32 * kMib);
+    EXPECT_LE(allocated(), 64 * kMib);
+  }
+  EXPECT_EQ(reserved(), held);
+}
+
 TEST_F(MemPoolTest, BlocksKeepTheirAddressesWithoutPhysicalMemory) {
   const Stream stream = Stream::current();
   const std::size_t free_before = mem_get_info().free;

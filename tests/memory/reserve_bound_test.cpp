@@ -182,7 +182,10 @@ TEST_P(BackendBoundTest, RandomProgramsKeepTheBound) {
       });
     }
     BoundProgram program(source, some_streams(count), static_cast<unsigned>(count));
-    for (std::size_t step = 0; step < steps() / 3; ++step) program.step();
+    for (std::size_t step = 0; step < steps() / 3; ++step) {
+      program.step();
+      if (step % 100 == 0) allocator->verify();
+    }
     program.finish();
     EXPECT_LE(program.most_above(), kPartlyUsed * chunk_of(backend))
         << count << " streams, in use " << program.most_used() << ", reserved "

@@ -194,6 +194,20 @@ TEST_F(AsyncAllocatorTest, RecordedStreamsHoldTheMemoryBackButNotItsOwnStream) {
   EXPECT_EQ(driver().pool_memory(0).reserved, 0u) << "lost after the stream was done";
 }
 
+// What forwards to it gives all blocks back to it, as this test does.
+TEST_F(AsyncAllocatorTest, TakesBackTheBlocksOfCaptures) {
+  const Stream stream = Stream::from_pool();
+  const Stream user = Stream::from_pool();
+  driver().begin_capture(stream.native(), CaptureMode::relaxed);
+  Block block = async().allocate(stream, 4096);
+  block.allocator = nullptr;
+  async().record_stream(block, user);
+  async().record_use(block, stream);
+  async().deallocate(block);
+  EXPECT_EQ(block.handle, nullptr);
+  driver().destroy_graph(driver().end_capture(stream.native()));
+}
+
 TEST_F(AsyncAllocatorTest, StreamsOfOtherDevicesMayBeRecorded) {
   GANTRY_REQUIRE_DEVICES(2);
   const Stream user = Stream::from_pool(Device::cuda(1));

@@ -40,6 +40,7 @@ TEST_P(CaptureCampaignTest, NothingOutsideOfAGraphChanges) {
     gantry::testing::CaptureProgram program(*allocator, static_cast<unsigned>(first), devices);
     for (int step = 0; step < kStepsEach; ++step) {
       program.step();
+      allocator->verify();
       if (HasFailure()) FAIL() << "step " << step;
     }
     program.finish();

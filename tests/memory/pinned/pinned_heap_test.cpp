@@ -50,6 +50,7 @@ void expect_stats_add_up(const HostStats& stats) {
 class PinnedHeapTest : public gantry::testing::DeviceTest {
  protected:
   void TearDown() override {
+    heap_.verify();
     heap_.empty_cache();
     const HostStats stats = heap_.stats();
     expect_stats_add_up(stats);
@@ -277,6 +278,7 @@ TEST_F(PinnedHeapTest, RandomUseAgainstAnOracle) {
   std::size_t live_bytes = 0;
   std::optional<StreamHold> hold;
   for (int step = 0; step < 20000; ++step) {
+    if (step % 100 == 0) heap_.verify();
     const auto dice = random() % 100;
     if (dice < 50 && live.size() < 300) {
       const std::size_t bytes = 1 + (random() % (dice < 5 ? 3000000 : 20000));
