@@ -71,6 +71,15 @@ void check_operand_fits(std::string_view op, const Operand& operand, DType dtype
   if (dtype == DType::u8 && number.to<std::int64_t>() < 0) throw_overflow(op, number, dtype);
 }
 
+bool is_representable(const Scalar& value, DType dtype) {
+  const bool fits = dispatch(dtype, [&]<class T>(TypeTag<T>) { return value.fits<T>(); });
+  return fits && !(dtype == DType::u8 && value.to<double>() < 0);
+}
+
+void check_representable(std::string_view op, const Scalar& value, DType dtype) {
+  if (!is_representable(value, dtype)) throw_overflow(op, value, dtype);
+}
+
 void check_factor_fits(std::string_view op, const Scalar& factor, DType dtype) {
   check_fits(op, factor, is_half(dtype) ? DType::f32 : dtype);
 }

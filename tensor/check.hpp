@@ -26,6 +26,10 @@ void check_fits(std::string_view op, const Scalar& value, DType dtype);
 // The same for a number that is compared with elements of `dtype`, or divides them: unsigned dtypes
 // take no negative number, and f16 and bf16 make a large one infinite. Every tensor passes.
 void check_operand_fits(std::string_view op, const Operand& operand, DType dtype);
+// True if an element of `dtype` can be `value`: no negative number is one of an unsigned dtype.
+[[nodiscard]] bool is_representable(const Scalar& value, DType dtype);
+// Throws as check_fits unless is_representable().
+void check_representable(std::string_view op, const Scalar& value, DType dtype);
 // check_fits for a number that multiplies elements of `dtype`, which f16 and bf16 do in f32.
 void check_factor_fits(std::string_view op, const Scalar& factor, DType dtype);
 

@@ -12,6 +12,7 @@
 #include <gantry/tensor/random.hpp>
 
 #include "device/checked_device_index.hpp"
+#include "streams/graphs/capture.hpp"
 #include "tensor/check.hpp"
 
 namespace gantry {
@@ -118,13 +119,16 @@ const std::vector<Tensor>& Graphed::operator()(std::span<const Tensor> inputs) {
   }
   for (std::size_t i = 0; i < inputs.size(); ++i) check_like(i, inputs[i], state.inputs[i]);
   const Stream stream = Stream::current(state.graph.device());
-  // What is copied here, the last replay may still read.
-  if (state.last_replay && *state.last_replay != stream) stream.wait(*state.last_replay);
+  const bool is_captured = gantry::is_captured(stream.native());
+  // What is copied here, the last replay may still read. A capture copies nothing now.
+  if (!is_captured && state.last_replay && *state.last_replay != stream) {
+    stream.wait(*state.last_replay);
+  }
   for (std::size_t i = 0; i < inputs.size(); ++i) {
     if (inputs[i].data_ptr() != state.inputs[i].data_ptr()) state.inputs[i].copy_(inputs[i]);
   }
   state.graph.replay();
-  state.last_replay = stream;
+  if (!is_captured) state.last_replay = stream;
   return state.outputs;
 }
 

@@ -139,7 +139,7 @@ Tensor& Tensor::fill_as(std::string_view op, const Operand& value) const {
     detail::common_device(op, {{"self", *this, detail::Role::in_place}, {"value", tensor}},
                           detail::CpuScalars::allowed);
     // The number becomes a kernel argument: no host-device copy, which would block the host.
-    return tensor.is_cpu() && is_cuda() ? fill_as(op, tensor.item()) : copy_as(op, tensor);
+    return tensor.is_cpu() ? fill_as(op, tensor.item()) : copy_as(op, tensor);
   }
   detail::check_fits(op, value.number(), dtype());
   if (numel() > 0) kernels::fill(detail::target_of(*this), ref(), value.number());

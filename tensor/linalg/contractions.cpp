@@ -153,6 +153,7 @@ Tensor run_addr(Tensor* out, const Tensor& self, const Tensor& a, const Tensor& 
         "numbers.",
         self.device().str());
   }
+  for (const Scalar& factor : {beta, alpha}) detail::check_factor_fits("addr", factor, dtype);
   const Shape sizes{a.numel(), b.numel()};
   const Tensor addend =
       self.expand(detail::expanded_sizes("addr", self.sizes(), sizes, self.device()));

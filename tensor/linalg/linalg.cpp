@@ -130,6 +130,9 @@ Tensor addend_for(std::string_view op, const Tensor& self, const Shape& sizes) {
 // beta * addend + alpha * a b, in the addend's shape; a and b are 3-D.
 Tensor add_product(const Output& output, const Tensor& addend_in_shape, const Tensor& a,
                    const Tensor& b, const Scalar& beta, const Scalar& alpha) {
+  for (const Scalar& factor : {beta, alpha}) {
+    detail::check_factor_fits(output.op, factor, a.dtype());
+  }
   const Shape sizes = addend_in_shape.sizes();
   Tensor addend = addend_in_shape;
   if (sizes.size() == 1) addend = addend.unsqueeze(1);

@@ -111,10 +111,25 @@ bool check_arguments(std::string_view op, const Tensor& sequence, const Operand&
   return is_right(op, right, side);
 }
 
+// The place of a number before or behind all elements of `dtype`, infinite ones excepted.
+Tensor search_beyond(const Tensor& sequence, const Scalar& number, DType dtype, bool out_int32) {
+  constexpr double kInfinity = std::numeric_limits<double>::infinity();
+  const bool is_behind = number.to<double>() > 0;
+  const DType index = out_int32 ? DType::i32 : DType::i64;
+  if (!is_floating_point(dtype)) {
+    return full({}, is_behind ? sequence.numel() : 0,
+                {.dtype = index, .device = sequence.device()});
+  }
+  return (is_behind ? sequence.lt(kInfinity) : sequence.eq(-kInfinity)).sum().to(index);
+}
+
 Tensor search(const Tensor& sequence, const Operand& values, bool out_int32, bool right,
               const std::optional<Tensor>& sorter) {
   const DType dtype = result_type(sequence, values);
   const Device device = sequence.device();
+  if (!values.is_tensor() && !detail::is_representable(values.number(), dtype)) {
+    return search_beyond(sequence, values.number(), dtype, out_int32);
+  }
   const Tensor looked_up = values.is_tensor()
                                ? values.tensor().to(dtype).contiguous()
                                : full({}, values.number(), {.dtype = dtype, .device = device});

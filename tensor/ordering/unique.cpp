@@ -256,6 +256,11 @@ Tensor isin(const Operand& elements, const Operand& test_elements, bool /*assume
   const kernels::OpScope scope("isin");
   const Device device = isin_device(elements, test_elements);
   const DType dtype = result_type(elements, test_elements);
+  for (const Operand* operand : {&elements, &test_elements}) {
+    // A number that no element can be.
+    if (operand->is_tensor() || detail::is_representable(operand->number(), dtype)) continue;
+    return full(sizes_of(elements), invert, {.dtype = DType::bool_, .device = device});
+  }
   const Tensor tested = tensor_of(test_elements, dtype, device).reshape({-1});
   if (tested.numel() == 0) {
     return full(sizes_of(elements), invert, {.dtype = DType::bool_, .device = device});

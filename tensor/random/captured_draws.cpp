@@ -26,7 +26,8 @@ const GeneratorAccess::State& state_of(const Generator& generator) {
 CapturedDraws::CapturedDraws(Generator generator, std::shared_ptr<CapturedDraws> origin)
     : generator_(std::move(generator)),
       origin_(std::move(origin)),
-      offset_(origin_ == nullptr ? 0 : origin_->offset()) {}
+      offset_(origin_ == nullptr ? 0 : origin_->offset()),
+      family_(origin_ == nullptr ? std::make_shared<Family>() : origin_->family_) {}
 
 const std::uint64_t* CapturedDraws::words(const Stream& stream) {
   if (origin_ != nullptr) return origin_->words(stream);
@@ -52,27 +53,27 @@ std::uint64_t CapturedDraws::offset() const {
 
 void CapturedDraws::hand_out(const Tensor& state, std::uint64_t offset) {
   std::vector<std::uint8_t> bytes = state.to_vector<std::uint8_t>();
-  const std::lock_guard lock(mutex_);
-  handed_out_.push_back({state, std::move(bytes), offset});
+  const std::lock_guard lock(family_->mutex);
+  family_->handed_out.push_back({state, std::move(bytes), offset});
 }
 
-const CapturedDraws::HandedOut* CapturedDraws::find(const Tensor& state) const {
+std::optional<std::uint64_t> CapturedDraws::find(const Tensor& state) const {
   const std::vector<std::uint8_t> bytes = state.to_vector<std::uint8_t>();
-  const auto found =
-      std::find_if(handed_out_.begin(), handed_out_.end(), [&](const HandedOut& known) {
-        return known.state.data_ptr() == state.data_ptr() && known.bytes == bytes;
-      });
-  return found == handed_out_.end() ? nullptr : &*found;
+  const std::lock_guard lock(family_->mutex);
+  const auto found = std::ranges::find_if(family_->handed_out, [&](const HandedOut& known) {
+    return known.state.data_ptr() == state.data_ptr() && known.bytes == bytes;
+  });
+  if (found == family_->handed_out.end()) return std::nullopt;
+  return found->offset;
 }
 
-bool CapturedDraws::has_handed_out(const Tensor& state) const {
-  const std::lock_guard lock(mutex_);
-  return find(state) != nullptr;
-}
+bool CapturedDraws::has_handed_out(const Tensor& state) const { return find(state).has_value(); }
 
 void CapturedDraws::rewind(const Tensor& state) {
+  const std::optional<std::uint64_t> offset = find(state);
+  if (!offset) return;
   const std::lock_guard lock(mutex_);
-  if (const HandedOut* known = find(state)) offset_ = known->offset;
+  offset_ = *offset;
 }
 
 bool CapturedDraws::is_idle() const {

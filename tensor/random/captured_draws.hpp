@@ -47,7 +47,8 @@ class CapturedDraws final : public ReplayAction {
   [[nodiscard]] std::uint64_t offset() const;
   // Remembers `state` as the state at `offset`.
   void hand_out(const Tensor& state, std::uint64_t offset);
-  // True if hand_out() had that tensor, and its bytes have not changed.
+  // True if hand_out() of this generator or of a clone had that tensor, and its bytes have not
+  // changed. The offsets of clones have one beginning.
   [[nodiscard]] bool has_handed_out(const Tensor& state) const;
   // Goes back to the offset of `state`. Precondition: has_handed_out(state).
   void rewind(const Tensor& state);
@@ -66,15 +67,19 @@ class CapturedDraws final : public ReplayAction {
 
   // Device memory with the position of a replay.
   [[nodiscard]] const std::uint64_t* words(const Stream& stream);
-  // The record of `state`; nullptr if there is none.
-  [[nodiscard]] const HandedOut* find(const Tensor& state) const;
+  struct Family {
+    std::mutex mutex;
+    std::vector<HandedOut> handed_out;
+  };
+  // The offset of `state`; none if it is no state of the family.
+  [[nodiscard]] std::optional<std::uint64_t> find(const Tensor& state) const;
 
   Generator generator_;
   const std::shared_ptr<CapturedDraws> origin_;
   mutable std::mutex mutex_;
   std::optional<memory::Buffer> words_;
   std::uint64_t offset_ = 0;
-  std::vector<HandedOut> handed_out_;
+  const std::shared_ptr<Family> family_;  // with the origin and all clones
 };
 
 // The capture of a Graph on the current stream of `device`; nullptr if there is none.

@@ -68,6 +68,30 @@ TEST_F(GraphedTest, CallsOnSeveralStreamsFollowEachOther) {
   EXPECT_EQ(total.to_vector<float>(), std::vector<float>(50'000, 45));
 }
 
+TEST_F(GraphedTest, MayBeCapturedWhetherItRanOrNot) {
+  const Tensor total = zeros({4}, device_);
+  Graphed graphed = make_graphed(
+      [&](std::span<const Tensor> inputs) {
+        total.add_(inputs[0]);
+        return std::vector<Tensor>{};
+      },
+      {total});
+  const Tensor one = ones({4}, device_);
+  total.zero_();
+  for (int round = 1; round <= 3; ++round) {
+    Graph outer;
+    {
+      GraphCapture capture(outer);
+      graphed({one});
+      capture.end();
+    }
+    outer.replay();
+    outer.replay();
+    graphed({one});  // also what it noted of the capture does not matter
+    EXPECT_EQ(total[0].item<float>(), static_cast<float>(3 * round));
+  }
+}
+
 TEST_F(GraphedTest, DrawsAsTheEagerProgram) {
   const auto noise = [](std::span<const Tensor> inputs) {
     return std::vector<Tensor>{inputs[0] + randn_like(inputs[0])};

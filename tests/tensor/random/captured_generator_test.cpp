@@ -159,6 +159,17 @@ TEST_F(CapturedGeneratorTest, ClonesFollowTheirOrigin) {
     Generator other = copy.clone();
     return std::vector{first, draw(other), draw(copy)};
   });
+  // They go back to each other's states.
+  expect_as_eager([&] {
+    Generator copy = generator().clone();
+    const Tensor begin = generator().get_state();
+    const Tensor first = draw(copy);
+    copy.set_state(begin);
+    const Tensor again = draw(copy);
+    const Tensor next = draw(copy);
+    generator().set_state(copy.get_state());
+    return std::vector{first, again, next, draw()};
+  });
   expect_refused("manual_seed: ", [&] { generator().clone().manual_seed(1); });
 }
 
