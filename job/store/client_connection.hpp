@@ -118,9 +118,10 @@ class ClientConnection {
   UniqueFd fd_;
   UniqueFd wake_;
   Splitter splitter_;
-  std::string unproven_;      // why a process that answered is not the store
-  std::mutex send_mutex_;     // guards the outgoing part of seal_
-  std::optional<Seal> seal_;  // of a TCP connection
+  std::string unproven_;                        // why a process that answered is not the store
+  std::chrono::milliseconds proof_time_{3000};  // that the next attempt gives it
+  std::mutex send_mutex_;                       // guards the outgoing part of seal_
+  std::optional<Seal> seal_;                    // of a TCP connection
   std::atomic<std::uint64_t> next_id_{1};
   std::atomic<int> lost_rank_{-1};
   std::atomic<bool> connected_{false};

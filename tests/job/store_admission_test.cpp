@@ -118,6 +118,26 @@ TEST_F(StoreAdmissionTest, ARankWithAnotherTokenNamesTheReasonAtItsDeadline) {
   StoreClient(options(1)).set("key", "value");
 }
 
+// A process may take the port before the store does, and then say nothing for ever.
+TEST_F(StoreAdmissionTest, ASilentProcessAtThePortDoesNotTakeTheStoresTime) {
+  SocketAddress address = parse_socket_address("tcp:127.0.0.1:0");
+  UniqueFd holder = listen_at(address);
+  std::thread rank([&] {
+    StoreClientOptions late = options(1);
+    late.address = address.str();
+    StoreClient(late).set("key", "value");
+  });
+  ASSERT_TRUE(await_ready(holder.get(), POLLIN, std::chrono::steady_clock::now() + kLong));
+  const UniqueFd held(accept4(holder.get(), nullptr, nullptr, SOCK_CLOEXEC));
+  ASSERT_TRUE(held);
+  holder.reset();
+  const StoreServer store({.address = address.str(), .token = kToken});
+  rank.join();
+  StoreClientOptions reader = options(0);
+  reader.address = store.address();
+  EXPECT_EQ(StoreClient(reader).get("key", kLong), "value");
+}
+
 // What a process learns that listens at the port instead of the store, or stands between.
 TEST_F(StoreAdmissionTest, AClientTellsNothingToAServerWithoutProof) {
   const Key lie = random_key();
