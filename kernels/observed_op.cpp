@@ -11,11 +11,20 @@
 
 #include "core/stacks/call_site.hpp"
 #include "core/trace_log.hpp"
+#include "device/platform.hpp"
 #include "kernels/memory_counters.hpp"
+#include "kernels/wanted_trace.hpp"
 #include "streams/profiling/nvtx_calls.hpp"
 
 namespace gantry::kernels {
 namespace {
+
+// A program that links the static library has this file if it has any operation. It would not have
+// the file of traces.
+[[maybe_unused]] const bool kIsTraceRegistered = [] {
+  decorate_driver(DriverLayer::trace, trace::start_if_wanted);
+  return true;
+}();
 
 constexpr std::size_t kMostArrays = 16;  // of a kernel whose arrays are listed
 

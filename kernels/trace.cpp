@@ -25,6 +25,7 @@
 #include "device/profiling.hpp"
 #include "kernels/memory_counters.hpp"
 #include "kernels/trace_file.hpp"
+#include "kernels/wanted_trace.hpp"
 #include "memory/backends.hpp"
 #include "memory/heap_allocator.hpp"
 #include "streams/profiling/op_observers.hpp"
@@ -182,7 +183,8 @@ void start_on(Platform platform, const std::filesystem::path& path, const TraceO
   now.session = std::move(session);
 }
 
-// Starts the trace of GANTRY_TRACE when the first device is used; the driver stays as it is.
+}  // namespace
+
 Driver* start_if_wanted(Driver& driver) {
   static std::atomic<bool> has_started{false};
   const std::string path = env::get("GANTRY_TRACE").value_or("");
@@ -196,13 +198,6 @@ Driver* start_if_wanted(Driver& driver) {
   start_on(driver.platform(), path, {});
   return &driver;
 }
-
-[[maybe_unused]] const bool kIsRegistered = [] {
-  decorate_driver(DriverLayer::trace, start_if_wanted);
-  return true;
-}();
-
-}  // namespace
 
 void start(const std::filesystem::path& path, const TraceOptions& options) {
   start_on(platform(), path, options);

@@ -188,7 +188,7 @@ Part read_part(const std::filesystem::path& path) {
 
 void write_trace(const std::filesystem::path& path, const TraceOrigin& origin, Recorded recorded) {
   nest_device_events(recorded.events);
-  AtomicFile file(path, "trace");
+  AtomicFile file(path, "trace: ");
   file.out() << "{\"displayTimeUnit\": \"ns\", \"gantry\": "
              << Json::object({{"version", kVersion},
                               {"rank", origin.rank},
@@ -224,7 +224,7 @@ void merge(std::span<const std::filesystem::path> parts, const std::filesystem::
   }
   align(read);
   for (const Part& part : read) first = std::min(first, part.start_unix_ns);
-  AtomicFile file(path, "merge");
+  AtomicFile file(path, "merge: ");
   file.out() << "{\"displayTimeUnit\": \"ns\", \"ranks\": "
              << Json(Json::Array(ranks.begin(), ranks.end())).dump() << ", \"traceEvents\": [";
   EventList list(file.out());

@@ -1,6 +1,7 @@
 // The table of gantry-bench: its columns, and what it says of rows that are not there.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/stat.h>
 
 #include <chrono>
 #include <cstddef>
@@ -12,6 +13,7 @@
 
 #include "tests/support/sanitized.hpp"
 #include "tests/support/subprocess.hpp"
+#include "tests/support/temporary_folder.hpp"
 
 namespace gantry::bench {
 namespace {
@@ -49,6 +51,30 @@ TEST(BenchTableTest, AnAlgorithmThatDoesNotServeAnOperationIsNamed) {
     EXPECT_THAT(some.out, HasSubstr(sentence));
     EXPECT_THAT(some.out, HasSubstr("mean bus bandwidth"));
   }
+}
+
+TEST(BenchTableTest, APipeHasNoEarlierResults) {
+  const testing::TemporaryFolder folder;
+  const std::string pipe = (folder / "pipe.json").string();
+  ASSERT_EQ(mkfifo(pipe.c_str(), 0600), 0);
+  for (const char* const option : {"--draw", "--compare"}) {
+    const Outcome outcome = bench({option, pipe, "--svg", (folder / "x.svg").string()});
+    EXPECT_EQ(outcome.exit_code, 2) << outcome.describe();
+    EXPECT_THAT(outcome.err, HasSubstr("cannot read '" + pipe + "': a named pipe")) << option;
+  }
+}
+
+// The program has the static library: no part that nothing names may be needed.
+TEST(BenchTableTest, WritesTheTraceThatTheEnvironmentWants) {
+  const testing::TemporaryFolder folder;
+  const std::string trace = (folder / "trace.json").string();
+  const Outcome outcome =
+      run_command({.argv = {GANTRY_TEST_BENCH, "-o", "all_reduce", "-b", "8K", "-e", "8K", "-n",
+                            "1", "-w", "0", "--batches", "1", "-q"},
+                   .environment = {{"GANTRY_SIM_DEVICES", "2"}, {"GANTRY_TRACE", trace}},
+                   .timeout = std::chrono::seconds(testing::kIsSanitized ? 600 : 60)});
+  EXPECT_EQ(outcome.exit_code, 0) << outcome.describe();
+  EXPECT_THAT(testing::content_of(trace), HasSubstr("all_reduce"));
 }
 
 TEST(BenchTableTest, SizesThatAnAlgorithmDoesNotServeAreCounted) {

@@ -127,7 +127,7 @@ TEST(ReplayCommandTest, LooksAtItsOutputsFirst) {
   EXPECT_EQ(text.str(), "older");
 }
 
-TEST(ReplayCommandTest, APipeIsNoOutput) {
+TEST(ReplayCommandTest, APipeIsNoOutputAndNoInput) {
   const testing::TemporaryFolder folder;
   ASSERT_EQ(mkfifo((folder / "pipe.svg").c_str(), 0600), 0);
   for (const char* option : {"--json", "--picture", "--dump"}) {
@@ -136,6 +136,9 @@ TEST(ReplayCommandTest, APipeIsNoOutput) {
     EXPECT_EQ(outcome.exit_code, 2) << outcome.describe();
     EXPECT_THAT(outcome.err, HasSubstr("/pipe.svg': a named pipe")) << option;
   }
+  const testing::Outcome input = replay({(folder / "pipe.svg").string(), "-b", "bump"});
+  EXPECT_EQ(input.exit_code, 2) << input.describe();
+  EXPECT_THAT(input.err, HasSubstr("/pipe.svg': a named pipe"));
   const testing::Outcome text = replay({"-w", "rmm:1000,1", "-q", "--json", "/dev/stdout"});
   EXPECT_EQ(text.exit_code, 0) << text.describe();
   EXPECT_THAT(text.out, HasSubstr("\"results\""));

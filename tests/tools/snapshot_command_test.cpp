@@ -1,6 +1,7 @@
 // The program gantry-snapshot, from outside.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/stat.h>
 
 #include <filesystem>
 #include <fstream>
@@ -130,13 +131,16 @@ TEST_F(SnapshotCommandTest, RefusesPicklesThatAreNoSnapshots) {
 
 TEST_F(SnapshotCommandTest, SaysWhatIsWrong) {
   expect_refused({}, "FILE is required");
+  const std::string pipe = (folder_ / "pipe.json").string();
+  ASSERT_EQ(mkfifo(pipe.c_str(), 0600), 0);
+  expect_refused({pipe, "-o", output("x.html")}, "failed to read '" + pipe + "': a named pipe");
   expect_refused({input()}, "--output is required");
   expect_refused({input(), "-o", output("x.txt")}, "--output: expected a file .html or .pickle");
   expect_refused({"/none.json", "-o", output("x.html")},
                  "failed to read '/none.json': No such file");
   std::ofstream(folder_ / "bad.json") << content_of(input()).substr(0, 200);
   const std::string bad = (folder_ / "bad.json").string();
-  expect_refused({(folder_ / "output").string(), "-o", output("x.html")}, "': Is a directory");
+  expect_refused({(folder_ / "output").string(), "-o", output("x.html")}, "': a directory");
   expect_refused({bad, "-o", output("x.html")}, "'" + bad + "' is no snapshot: ");
   expect_refused({input(), "-o", "/none/x.html"}, "failed to write '/none/x.html': No such file");
 }

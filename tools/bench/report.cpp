@@ -4,11 +4,10 @@
 
 #include <algorithm>
 #include <cstddef>
-#include <fstream>
-#include <iterator>
 
 #include <gantry/core/error.hpp>
 
+#include "core/files/regular_file.hpp"
 #include "core/text/json.hpp"
 
 namespace gantry::bench {
@@ -162,12 +161,12 @@ std::string report_json(const Report& report) {
 }
 
 Report read_report(const std::string& path) {
-  std::ifstream file(path, std::ios::binary);
-  if (!file) throw InvalidArgument(fmt::format("cannot read '{}'", path));
-  const std::string text{std::istreambuf_iterator<char>(file), {}};
+  constexpr std::size_t kMostBytes = std::size_t{256} << 20;
+  const FileContent file = read_regular_file(path, kMostBytes);
+  if (!file.ok()) throw InvalidArgument(fmt::format("cannot read '{}': {}", path, file.problem));
   std::string problem;
   try {
-    const Json json = Json::parse(text);
+    const Json json = Json::parse(file.text);
     const Json& schema = json.at("schema");
     if (schema == kSchema) return read_json(json, report_in);
     problem = fmt::format("expected the schema {}, but got {}", kSchema, schema.dump());

@@ -10,12 +10,18 @@
 
 #include <gantry/core/error.hpp>
 
+#include "core/files/regular_file.hpp"
 #include "tools/snapshot/pickle_reader.hpp"
 
 namespace gantry::replay {
 namespace {
 
 std::string read_bytes(const std::string& path) {
+  // Opening a pipe would wait for its writer. One that is open already is an input like others.
+  const bool is_open = path.starts_with("/dev/fd/");
+  if (const std::string problem = why_not_regular(path); !is_open && !problem.empty()) {
+    throw Error(fmt::format("cannot read '{}': {}", path, problem));
+  }
   std::ifstream file(path, std::ios::binary);
   std::ostringstream bytes;
   if (file) bytes << file.rdbuf();

@@ -12,6 +12,7 @@
 
 #include "command_line/command_line.hpp"
 #include "core/files/atomic_file.hpp"
+#include "core/files/regular_file.hpp"
 #include "core/text/escaped_text.hpp"
 #include "memory/trace/snapshot_json.hpp"
 #include "tools/program/program.hpp"
@@ -62,6 +63,10 @@ Snapshot read_input(const std::string& path) {
     const std::string name = "standard input";
     return std::cin.peek() == kPickleByte ? read_pickled(std::cin, name)
                                           : memory::read_json(std::cin, name);
+  }
+  // Opening a pipe would wait for its writer. One that is open already is an input like others.
+  if (!path.starts_with("/dev/fd/") && !why_not_regular(path).empty()) {
+    return memory::read_json_file(path);  // says why
   }
   std::ifstream file(path, std::ios::binary);
   const int first = file.peek();
