@@ -178,10 +178,8 @@ class Reader {
     Topology::Nic nic;
     nic.name = std::move(name);
     nic.bus_id = bus_id;
-    PciDevice device = place_;
-    // An interface beside the PCI tree has no place in it.
-    if (bus_id.empty()) device.chain.reset();
-    offer(device, kSource, nic);
+    // One without a PCI device hangs at the CPU itself.
+    offer(place_, kSource, nic);
     topology_.nics.push_back(std::move(nic));
   }
 

@@ -106,6 +106,22 @@ TEST_F(TopologyFileTest, OtherClassesAndVendorsAreNoGpus) {
   EXPECT_EQ(named.nics[0].name, "eth0");
 }
 
+// NCCL's form of an interface without a PCI device.
+TEST_F(TopologyFileTest, AnInterfaceBelowACpuIsNearItsGpus) {
+  const auto cpu = [](int node, const char* bus_id, const char* nic) {
+    return fmt::format(
+        "<cpu numaid=\"{}\" affinity=\"3\"><pci busid=\"{}\" class=\"0x030200\"/>{}</cpu>", node,
+        bus_id, nic);
+  };
+  const Topology topology =
+      read("<system>" + cpu(0, "0001:00:00.0", "<nic><net name=\"eth0\"/></nic>") +
+           cpu(1, "0002:00:00.0", "") + "</system>");
+  ASSERT_EQ(topology.nics.size(), 1U);
+  EXPECT_EQ(topology.nics[0].name, "eth0");
+  EXPECT_EQ(*topology.nic_paths[0][0], PciPath::host_bridge);
+  EXPECT_EQ(*topology.nic_paths[1][0], PciPath::system);
+}
+
 TEST_F(TopologyFileTest, RanksOfACloudAreBoundToTheNodesOfItsFile) {
   TopologyOptions options;
   options.file = write(cloud_file("", "0x020700"));
