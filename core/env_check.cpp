@@ -100,6 +100,7 @@ void check_variables() {
   static_cast<void>(get_int("GANTRY_DEVICE", 0, 1023));
   static_cast<void>(get_int("GANTRY_COLL_TIMEOUT", 1, 1'000'000));
   static_cast<void>(get_choice("GANTRY_HOST_LINKS", {"auto", "tcp", "mpi"}));
+  static_cast<void>(get_choice("GANTRY_HOST_CRYPT", {"off", "on"}));
   static_cast<void>(get_choice("GANTRY_SANITIZER", {"off", "warn", "throw"}));
   static_cast<void>(get_choice("GANTRY_P2P", {"off", "on", "probe"}));
   check_directory("GANTRY_FLIGHT_DIR");

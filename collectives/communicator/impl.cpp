@@ -26,6 +26,7 @@
 #include "job/flight_file.hpp"
 #include "streams/graphs/condition.hpp"
 #include "streams/sanitizer/hooks.hpp"
+#include "streams/stream_clock.hpp"
 
 namespace gantry {
 
@@ -368,7 +369,15 @@ void Communicator::Impl::finish() noexcept {
     // A graph may have launched NCCL kernels, which only this ends.
     if (nccl && (gives_up || is_broken())) nccl->abort();
     const BlockingIsNeeded needed;
-    synchronize(membership.device);
+    if (may_synchronize_devices()) {
+      synchronize(membership.device);
+    } else {
+      // A synchronization would spoil the capture of a stream.
+      while (!is_device_idle(membership.device.index) &&
+             std::chrono::steady_clock::now() < deadline) {
+        std::this_thread::sleep_for(std::chrono::microseconds(100));
+      }
+    }
   } catch (const std::exception& error) {
     logging::debug(fmt::format("leaving the communicator: {}", error.what()));
   }

@@ -10,6 +10,7 @@
 #include <cerrno>
 #include <cstring>
 
+#include <gantry/core/env.hpp>
 #include <gantry/core/error.hpp>
 
 #include "core/sha256.hpp"
@@ -24,6 +25,24 @@ constexpr std::size_t kHashedDigits = 32;
 std::string usual_folder() { return fmt::format("/dev/shm/gantry-{}", geteuid()); }
 // The system makes it, for users that are logged in.
 std::string session_folder() { return fmt::format("/run/user/{}", geteuid()); }
+
+// Below the home that this user owns; "" without one.
+std::string home_folder() {
+  const std::string home = env::get("HOME").value_or("");
+  struct stat facts {};
+  if (!home.starts_with('/') || stat(home.c_str(), &facts) != 0) return {};
+  return S_ISDIR(facts.st_mode) && facts.st_uid == geteuid() ? home + "/.cache/gantry/run" : "";
+}
+
+// False with errno.
+bool make_folder(const std::string& folder) {
+  return mkdir(folder.c_str(), 0700) == 0 || errno == EEXIST;
+}
+bool make_with_parents(const std::string& folder) {
+  if (make_folder(folder)) return true;
+  if (errno != ENOENT) return false;
+  return make_with_parents(folder.substr(0, folder.rfind('/'))) && make_folder(folder);
+}
 
 bool is_plain(std::string_view name) {
   return !name.empty() && name.size() <= kLongestName && name.front() != '.' &&
@@ -66,13 +85,14 @@ std::string own_folder() {
   (void)open_own_folder(folder, failure);
   if (failure.empty()) return folder;
   std::string other_failure;
-  const bool has_session = bool{open_own_folder(session_folder(), other_failure)};
-  return has_session ? session_folder() : folder;
+  if (open_own_folder(session_folder(), other_failure)) return session_folder();
+  const std::string home = home_folder();
+  return home.empty() ? folder : home;
 }
 
 void prepare_own_folder() {
   const std::string folder = own_folder();
-  const bool is_made = mkdir(folder.c_str(), 0700) == 0 || errno == EEXIST;
+  const bool is_made = make_with_parents(folder);
   std::string failure = is_made ? "" : fmt::format("{}: {}", folder, std::strerror(errno));
   if (is_made && open_own_folder(folder, failure)) return;
   throw Error(fmt::format(

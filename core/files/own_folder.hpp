@@ -17,8 +17,8 @@ namespace gantry {
 /// it is not; none without a reason if there is none.
 [[nodiscard]] UniqueFd open_own_folder(const std::string& path, std::string& failure);
 
-/// The folder of this user's sockets and locks: /dev/shm/gantry-UID, or /run/user/UID if another
-/// user has made the first one. prepare_own_folder() makes it.
+/// The folder of this user's sockets and locks: /dev/shm/gantry-UID; if another user has made that,
+/// /run/user/UID, or ~/.cache/gantry/run without a session. prepare_own_folder() makes it.
 [[nodiscard]] std::string own_folder();
 /// Makes own_folder() if need be. Throws: Error if it is not this user's alone.
 void prepare_own_folder();

@@ -1,25 +1,45 @@
 #include "launcher/output/log_files.hpp"
 
 #include <fmt/format.h>
+#include <sys/stat.h>
 
+#include <cerrno>
 #include <cstddef>
+#include <cstring>
 #include <filesystem>
-#include <system_error>
 #include <utility>
 
 #include <gantry/core/error.hpp>
 
 #include "core/files/output_file.hpp"
+#include "core/files/output_place.hpp"
 
 namespace gantry::launcher {
+namespace {
+
+// Makes a folder and those above it; see Note [Files in folders of other users]. Returns why not.
+std::string make_folders(const std::filesystem::path& folder) {
+  std::filesystem::path made;
+  for (const std::filesystem::path& part : folder.lexically_normal()) {
+    made /= part;
+    if (part.empty() || part == "/" || part == "." || part == "..") continue;
+    const OutputPlace place = find_output(made.native());
+    if (!place.ok()) return place.problem;
+    if (place.status) continue;
+    if (mkdirat(place.folder.get(), place.name.c_str(), 0777) != 0 && errno != EEXIST) {
+      return std::strerror(errno);
+    }
+  }
+  return {};
+}
+
+}  // namespace
 
 LogFiles::LogFiles(const Options& options, const Plan& plan)
     : directory_(options.log_dir.value_or("")) {
   if (!options.log_dir) return;
-  std::error_code error;
-  std::filesystem::create_directories(directory_, error);
-  if (error) {
-    throw Error(fmt::format("--log-dir: cannot make '{}': {}", directory_, error.message()));
+  if (const std::string problem = make_folders(directory_); !problem.empty()) {
+    throw Error(fmt::format("--log-dir: cannot make '{}': {}", directory_, problem));
   }
   for (const RankPlan& rank : plan.ranks) {
     for (const Stream stream : {Stream::out, Stream::err}) {

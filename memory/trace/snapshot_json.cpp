@@ -12,6 +12,7 @@
 
 #include <gantry/core/error.hpp>
 
+#include "core/files/regular_file.hpp"
 #include "core/text/json.hpp"
 #include "memory/trace/snapshot_json.hpp"
 #include "memory/trace/snapshot_stacks.hpp"
@@ -294,6 +295,9 @@ Snapshot read_json(std::istream& in, std::string_view name, std::string_view pre
 }
 
 Snapshot read_json_file(const std::filesystem::path& path, std::string_view prefix) {
+  if (const std::string problem = why_not_regular(path.string()); !problem.empty()) {
+    throw Error(fmt::format("{}failed to read '{}': {}", prefix, path.string(), problem));
+  }
   errno = 0;
   std::ifstream file(path, std::ios::binary);
   if (!file) throw_read_error(path.string(), prefix);

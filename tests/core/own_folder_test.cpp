@@ -122,6 +122,29 @@ TEST(OwnFolderTest, AFolderOfAnotherUserIsNamedAndNotUsed) {
   }
 }
 
+// A user that is not logged in has no session: on batch nodes, in containers.
+TEST(OwnFolderTest, AHomeHasTheLastOne) {
+  on_shared_machine(
+      false,
+      {{0,
+        []() -> std::string {
+          return expect(mkdir("/run/home", 0755) == 0 && chown("/run/home", kVictim, kVictim) == 0,
+                        "no home");
+        }},
+       {kOtherUser,
+        []() -> std::string {
+          return expect(mkdir(kVictimsFolder.c_str(), 0777) == 0, "not made");
+        }},
+       {kVictim, []() -> std::string {
+          setenv("HOME", "/run/home", 1);
+          prepare_own_folder();
+          struct stat facts {};
+          const bool is_there = stat("/run/home/.cache/gantry/run", &facts) == 0 &&
+                                facts.st_uid == kVictim && (facts.st_mode & 0777) == 0700;
+          return expect(is_there && own_folder() == "/run/home/.cache/gantry/run", own_folder());
+        }}});
+}
+
 TEST(OwnFolderTest, ASessionHasAnotherOne) {
   on_shared_machine(
       true,

@@ -243,6 +243,22 @@ TEST_F(LaunchOutputTest, FilesOfAnotherUserAreNotWritten) {
   EXPECT_EQ(read_file(path("precious")), "precious");
 }
 
+TEST_F(LaunchOutputTest, NoFolderIsMadeBehindALinkOfAnotherUser) {
+  std::filesystem::create_directory(path("theirs"));
+  std::filesystem::create_symlink(path("theirs"), path("link"));
+  if (lchown(path("link").c_str(), 12345, gid_t(-1)) != 0) {
+    GTEST_SKIP() << "only root gives files away";
+  }
+  const Outcome log = run_command(launch({"-n", "1", "--log-dir", path("link/new/deep"), "true"}));
+  EXPECT_EQ(log.exit_code, 125) << log.describe();
+  EXPECT_THAT(log.err, HasSubstr("--log-dir: cannot make '" + path("link/new/deep") +
+                                 "': the link 'link' belongs to user 12345"));
+  EXPECT_TRUE(std::filesystem::is_empty(path("theirs")));
+  const Outcome own = run_command(launch({"-n", "1", "--log-dir", path("own/new/deep"), "true"}));
+  EXPECT_EQ(own.exit_code, 0) << own.describe();
+  EXPECT_TRUE(std::filesystem::exists(path("own/new/deep/rank0.out")));
+}
+
 TEST_F(LaunchOutputTest, WarnsOfALogDirectoryThatEverybodyMayWrite) {
   std::filesystem::create_directory(path("logs"));
   std::filesystem::permissions(path("logs"), std::filesystem::perms::all);

@@ -177,7 +177,8 @@ std::vector<Socket> listen_for_ranks(RankAddress& address, Neighbourhood where) 
     address.hosts = own_hosts(interfaces);
     if (address.hosts.empty()) {
       throw Error(fmt::format(
-          "GANTRY_HOST_INTERFACE: expected a network interface that is up, but got '{}'",
+          "GANTRY_HOST_INTERFACE: expected a network interface that is up and reaches other "
+          "machines, but got '{}'",
           interfaces));
     }
     listeners = listen_at_hosts(address.hosts, address.port);

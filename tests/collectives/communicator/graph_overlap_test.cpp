@@ -12,6 +12,7 @@
 #include <gantry/collectives/communicator.hpp>
 #include <gantry/core/error.hpp>
 #include <gantry/extend/driver.hpp>
+#include <gantry/streams/graph.hpp>
 #include <gantry/streams/stream_guard.hpp>
 
 #include "job/flight_file.hpp"
@@ -67,6 +68,24 @@ TEST_F(GraphOverlapTest, ACallBesideAReplayIsAnErrorOfAllRanks) {
   expect_throws<InvalidArgument>([&] { (void)group[1].all_reduce(theirs); }, "on rank 0");
   expect_throws<InvalidArgument>([&] { (void)call(); }, "all_reduce sum f32[1000]");
   driver().destroy_graph(graph);
+}
+
+// Its end waits for the device. A synchronization would spoil the capture.
+TEST_F(GraphOverlapTest, AGroupMayEndInACapture) {
+  GANTRY_REQUIRE_DEVICES(2);
+  std::vector<Communicator> older = Communicator::local(devices(2));
+  const Stream stream = Stream::from_pool(Device::cuda(0));
+  const StreamGuard guard(stream);
+  const Tensor made = zeros({4}, {.device = Device::cuda(0)});
+  synchronize(Device::cuda(0));
+  Graph graph;
+  GraphCapture capture(graph);
+  older.clear();
+  if (platform() == Platform::simulated) (void)Communicator::local(devices(2));
+  made.add_(1);
+  capture.end();
+  graph.replay();
+  EXPECT_EQ(made[0].item<float>(), 1);
 }
 
 // A call that was enqueued before the first capture of the group runs once a replay does.

@@ -216,7 +216,8 @@ TEST(HostListenersTest, AnInterfaceThatIsNotThereIsNamed) {
     } catch (const Error& error) {
       const std::string text = error.what();
       const bool is_named =
-          text.find("a network interface that is up, but got 'v7'") != std::string::npos;
+          text.find("a network interface that is up and reaches other machines, but got 'v7'") !=
+          std::string::npos;
       return is_named ? "" : text;
     }
   });
