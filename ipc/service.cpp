@@ -134,6 +134,7 @@ void IpcService::accept_all() {
   errno = 0;
   while (UniqueFd socket = accept_ipc(listener_)) {
     guests_.push_back(std::move(socket));
+    if (guests_.size() <= kMostIpcGuests) continue;
     hear_guests();  // an importer among many connections has said who it is
     if (guests_.size() > kMostIpcGuests) guests_.pop_front();
   }
