@@ -273,7 +273,8 @@ void PinnedHeap::insert_free(PinnedBlock& block) noexcept {
 }
 
 void PinnedHeap::insert(PinnedBlock& block) noexcept {
-  block.change({BlockUse::unused, BlockUse::free, BlockUse::live, BlockUse::pending},
+  block.change({BlockUse::unused, BlockUse::free, BlockUse::live, BlockUse::pending,
+                BlockUse::in_transition},
                BlockUse::free);
   free_lists_[block.segment->list].free.insert(block);
 }

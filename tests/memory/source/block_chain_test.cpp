@@ -45,6 +45,7 @@ class BlockChainTest : public gantry::testing::DeviceTest {
   }
   /// Frees a block for one stream, or for all.
   void release(HeapBlock& block, StreamBlocks* stream, std::uint64_t sequence = 7) {
+    block.use.store(BlockUse::in_transition);
     block.stream = stream;
     block.sequence = sequence;
     slots.insert(block);
