@@ -76,10 +76,6 @@ bool is_representable(const Scalar& value, DType dtype) {
   return fits && !(dtype == DType::u8 && value.to<double>() < 0);
 }
 
-void check_representable(std::string_view op, const Scalar& value, DType dtype) {
-  if (!is_representable(value, dtype)) throw_overflow(op, value, dtype);
-}
-
 void check_factor_fits(std::string_view op, const Scalar& factor, DType dtype) {
   check_fits(op, factor, is_half(dtype) ? DType::f32 : dtype);
 }

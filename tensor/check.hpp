@@ -28,8 +28,6 @@ void check_fits(std::string_view op, const Scalar& value, DType dtype);
 void check_operand_fits(std::string_view op, const Operand& operand, DType dtype);
 // True if an element of `dtype` can be `value`: no negative number is one of an unsigned dtype.
 [[nodiscard]] bool is_representable(const Scalar& value, DType dtype);
-// Throws as check_fits unless is_representable().
-void check_representable(std::string_view op, const Scalar& value, DType dtype);
 // check_fits for a number that multiplies elements of `dtype`, which f16 and bf16 do in f32.
 void check_factor_fits(std::string_view op, const Scalar& factor, DType dtype);
 

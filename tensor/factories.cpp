@@ -197,13 +197,6 @@ Tensor arange(const Scalar& start, const Scalar& end, const Scalar& step,
     }
     count = static_cast<std::int64_t>(steps);
   }
-  if (dtype == DType::u8 && count > 0) {
-    const double last_element =
-        start.to<double>() + static_cast<double>(count - 1) * step.to<double>();
-    for (const Scalar& bound : {start, Scalar(last_element)}) {
-      detail::check_representable("arange", bound, dtype);
-    }
-  }
   const kernels::OpScope scope("arange");
   Tensor result = make("arange", {count}, dtype, options);
   if (count > 0) kernels::arange(detail::target_of(result), result.ref(), start, step);
@@ -246,7 +239,6 @@ Tensor linspace(const Scalar& start, const Scalar& end, std::int64_t steps,
         fmt::format("linspace: number of steps must be non-negative, but got {}", steps));
   }
   const DType dtype = options.dtype.value_or(DType::f32);
-  for (const Scalar& bound : {start, end}) detail::check_representable("linspace", bound, dtype);
   Tensor result = make("linspace", {steps}, dtype, options);
   if (steps == 0) return result;
   if (!is_floating_point(dtype)) {
@@ -282,14 +274,7 @@ Tensor logspace(const Scalar& start, const Scalar& end, std::int64_t steps, doub
     throw InvalidArgument(
         fmt::format("logspace: number of steps must be non-negative, but got {}", steps));
   }
-  const DType dtype = options.dtype.value_or(DType::f32);
-  if (!is_floating_point(dtype)) {
-    for (const Scalar& bound : {start, end}) {
-      const double power = std::trunc(std::pow(base, bound.to<double>()));
-      detail::check_representable("logspace", power, dtype);
-    }
-  }
-  Tensor result = make("logspace", {steps}, dtype, options);
+  Tensor result = make("logspace", {steps}, options.dtype.value_or(DType::f32), options);
   const TensorOptions exponents{.dtype = DType::f64, .device = result.device()};
   return result.copy_(pow(base, linspace(start, end, steps, exponents)));
 }

@@ -263,16 +263,6 @@ GANTRY_BINARY(bitwise_left_shift, shift_left, integral)
 GANTRY_BINARY(bitwise_right_shift, shift_right, integral)
 #undef GANTRY_BINARY
 
-namespace {
-
-// A number as its truth: its dtype may hold it, where that of the elements does not.
-Operand truth_of(const Operand& operand) {
-  if (operand.is_tensor()) return operand;
-  return Scalar(operand.number().to<double>() != 0);
-}
-
-}  // namespace
-
 #define GANTRY_COMPARISON(name)                                         \
   Tensor name(const Operand& a, const Operand& b) {                     \
     return run(#name, CompareOp::name, nullptr, a, b);                  \
@@ -288,20 +278,9 @@ GANTRY_COMPARISON(lt)
 GANTRY_COMPARISON(le)
 GANTRY_COMPARISON(gt)
 GANTRY_COMPARISON(ge)
+GANTRY_COMPARISON(logical_and)
+GANTRY_COMPARISON(logical_or)
+GANTRY_COMPARISON(logical_xor)
 #undef GANTRY_COMPARISON
-
-#define GANTRY_LOGICAL(name)                                               \
-  Tensor name(const Operand& a, const Operand& b) {                        \
-    return run(#name, CompareOp::name, nullptr, truth_of(a), truth_of(b)); \
-  }                                                                        \
-  Tensor& name##_out(Tensor& out, const Operand& a, const Operand& b) {    \
-    run(#name, CompareOp::name, &out, truth_of(a), truth_of(b));           \
-    return out;                                                            \
-  }
-
-GANTRY_LOGICAL(logical_and)
-GANTRY_LOGICAL(logical_or)
-GANTRY_LOGICAL(logical_xor)
-#undef GANTRY_LOGICAL
 
 }  // namespace gantry
