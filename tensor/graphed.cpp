@@ -120,7 +120,7 @@ const std::vector<Tensor>& Graphed::operator()(std::span<const Tensor> inputs) {
   for (std::size_t i = 0; i < inputs.size(); ++i) check_like(i, inputs[i], state.inputs[i]);
   const Stream stream = Stream::current(state.graph.device());
   const bool is_captured = gantry::is_captured(stream.native());
-  // What is copied here, the last replay may still read. A capture copies nothing now.
+  // The last replay may still read the inputs that are copied here. A capture copies nothing now.
   if (!is_captured && state.last_replay && *state.last_replay != stream) {
     stream.wait(*state.last_replay);
   }

@@ -194,7 +194,7 @@ TEST_F(AsyncAllocatorTest, RecordedStreamsHoldTheMemoryBackButNotItsOwnStream) {
   EXPECT_EQ(driver().pool_memory(0).reserved, 0u) << "lost after the stream was done";
 }
 
-// What forwards to it gives all blocks back to it, as this test does.
+// An allocator that forwards to it gives all blocks back to it, as this test does.
 TEST_F(AsyncAllocatorTest, TakesBackTheBlocksOfCaptures) {
   const Stream stream = Stream::from_pool();
   const Stream user = Stream::from_pool();
