@@ -32,17 +32,17 @@ Tensor Tensor::amin(const Axes& dims, bool keepdim) const {
   return gantry::amin(*this, dims, keepdim);
 }
 Tensor Tensor::max() const { return gantry::max(*this); }
-ValuesAndIndices Tensor::max(int dim, bool keepdim) const {
+ValuesAndIndices Tensor::max(Dim dim, bool keepdim) const {
   return gantry::max(*this, dim, keepdim);
 }
 Tensor Tensor::min() const { return gantry::min(*this); }
-ValuesAndIndices Tensor::min(int dim, bool keepdim) const {
+ValuesAndIndices Tensor::min(Dim dim, bool keepdim) const {
   return gantry::min(*this, dim, keepdim);
 }
-Tensor Tensor::argmax(std::optional<int> dim, bool keepdim) const {
+Tensor Tensor::argmax(std::optional<Dim> dim, bool keepdim) const {
   return gantry::argmax(*this, dim, keepdim);
 }
-Tensor Tensor::argmin(std::optional<int> dim, bool keepdim) const {
+Tensor Tensor::argmin(std::optional<Dim> dim, bool keepdim) const {
   return gantry::argmin(*this, dim, keepdim);
 }
 Tensor Tensor::any(const Axes& dims, bool keepdim) const {
@@ -60,16 +60,16 @@ Tensor Tensor::std(const VarianceOptions& options) const { return gantry::std(*t
 Tensor Tensor::logsumexp(const Axes& dims, bool keepdim) const {
   return gantry::logsumexp(*this, dims, keepdim);
 }
-Tensor Tensor::cumsum(int dim, std::optional<DType> dtype) const {
+Tensor Tensor::cumsum(Dim dim, std::optional<DType> dtype) const {
   return gantry::cumsum(*this, dim, dtype);
 }
-Tensor Tensor::cumprod(int dim, std::optional<DType> dtype) const {
+Tensor Tensor::cumprod(Dim dim, std::optional<DType> dtype) const {
   return gantry::cumprod(*this, dim, dtype);
 }
-Tensor Tensor::softmax(int dim, std::optional<DType> dtype) const {
+Tensor Tensor::softmax(Dim dim, std::optional<DType> dtype) const {
   return gantry::softmax(*this, dim, dtype);
 }
-Tensor Tensor::log_softmax(int dim, std::optional<DType> dtype) const {
+Tensor Tensor::log_softmax(Dim dim, std::optional<DType> dtype) const {
   return gantry::log_softmax(*this, dim, dtype);
 }
 Tensor Tensor::matmul(const Tensor& other) const { return gantry::matmul(*this, other); }
@@ -90,32 +90,32 @@ Tensor Tensor::baddbmm(const Tensor& batch1, const Tensor& batch2, const Scalar&
                        const Scalar& alpha) const {
   return gantry::baddbmm(*this, batch1, batch2, beta, alpha);
 }
-Tensor Tensor::index_select(int dim, const Tensor& index) const {
+Tensor Tensor::index_select(Dim dim, const Tensor& index) const {
   return gantry::index_select(*this, dim, index);
 }
-Tensor Tensor::gather(int dim, const Tensor& index) const {
+Tensor Tensor::gather(Dim dim, const Tensor& index) const {
   return gantry::gather(*this, dim, index);
 }
-Tensor Tensor::repeat_interleave(std::int64_t repeats, std::optional<int> dim) const {
+Tensor Tensor::repeat_interleave(std::int64_t repeats, std::optional<Dim> dim) const {
   return gantry::repeat_interleave(*this, repeats, dim);
 }
 
-Tensor Tensor::scatter(int dim, const Tensor& index, const Operand& source) const {
+Tensor Tensor::scatter(Dim dim, const Tensor& index, const Operand& source) const {
   return gantry::scatter(*this, dim, index, source);
 }
 
 bool Tensor::is_floating_point() const { return gantry::is_floating_point(dtype()); }
 Tensor Tensor::view_as(const Tensor& other) const { return gantry::view_as(*this, other); }
 Tensor Tensor::reshape_as(const Tensor& other) const { return gantry::reshape_as(*this, other); }
-Tensor Tensor::swapaxes(int dim0, int dim1) const { return transpose(dim0, dim1); }
-Tensor Tensor::swapdims(int dim0, int dim1) const { return transpose(dim0, dim1); }
+Tensor Tensor::swapaxes(Dim dim0, Dim dim1) const { return transpose(dim0, dim1); }
+Tensor Tensor::swapdims(Dim dim0, Dim dim1) const { return transpose(dim0, dim1); }
 Tensor Tensor::ravel() const { return gantry::ravel(*this); }
 Tensor Tensor::rot90(std::int64_t k, const Axes& dims) const {
   return gantry::rot90(*this, k, dims);
 }
 Tensor Tensor::fliplr() const { return gantry::fliplr(*this); }
 Tensor Tensor::flipud() const { return gantry::flipud(*this); }
-MinMax Tensor::aminmax(std::optional<int> dim, bool keepdim) const {
+MinMax Tensor::aminmax(std::optional<Dim> dim, bool keepdim) const {
   return gantry::aminmax(*this, dim, keepdim);
 }
 Tensor Tensor::trace() const {

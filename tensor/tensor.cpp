@@ -67,8 +67,8 @@ int checked_dim(const Tensor& tensor, std::string_view op, int dim) {
 
 }  // namespace
 
-std::int64_t Tensor::size(int dim) const { return sizes()[checked_dim(*this, "size", dim)]; }
-std::int64_t Tensor::stride(int dim) const { return strides()[checked_dim(*this, "stride", dim)]; }
+std::int64_t Tensor::size(Dim dim) const { return sizes()[checked_dim(*this, "size", dim)]; }
+std::int64_t Tensor::stride(Dim dim) const { return strides()[checked_dim(*this, "stride", dim)]; }
 
 void* Tensor::data() const { return impl().data; }
 

@@ -89,7 +89,7 @@ Tensor gather(const std::vector<Tensor>& tensors, const GatherOptions& options) 
   return out;
 }
 
-void gather(const std::vector<Tensor>& tensors, Tensor& out, int dim, CastOptions options) {
+void gather(const std::vector<Tensor>& tensors, Tensor& out, Dim dim, CastOptions options) {
   const NamedCall named("gather");
   const int axis = gather_dim(tensors, dim);
   const Shape shape = joined_shape(tensors, axis, options.allow_cast);

@@ -124,7 +124,7 @@ std::vector<Tensor> scatter(const Tensor& tensor, const std::vector<Device>& dev
 }
 
 template <class T>
-void scatter(const Tensor& tensor, std::span<std::type_identity_t<T>> out, int dim,
+void scatter(const Tensor& tensor, std::span<std::type_identity_t<T>> out, Dim dim,
              CastOptions options) {
   const NamedCall named("scatter");
   require_defined("scatter", tensor, "argument 'tensor'");
@@ -181,7 +181,7 @@ void scatter(const Tensor& tensor, std::span<std::type_identity_t<T>> out,
   scatter<T>(tensor, out, options.dim, {.allow_cast = options.allow_cast});
 }
 
-template void scatter<Tensor>(const Tensor&, std::span<Tensor>, int, CastOptions);
+template void scatter<Tensor>(const Tensor&, std::span<Tensor>, Dim, CastOptions);
 template void scatter<Tensor>(const Tensor&, std::span<Tensor>, const PieceOptions&);
 
 }  // namespace gantry::comm

@@ -10,6 +10,7 @@
 #include <gantry/collectives/reduce_op.hpp>
 #include <gantry/collectives/window.hpp>
 #include <gantry/collectives/work.hpp>
+#include <gantry/core/dim.hpp>
 #include <gantry/core/dims.hpp>
 #include <gantry/core/dtype.hpp>
 #include <gantry/core/env.hpp>

@@ -178,7 +178,7 @@ void index_reduce_(const Tensor& self, int dim, const Tensor& index, const Tenso
 
 }  // namespace detail
 
-Tensor index_add(const Tensor& self, int dim, const Tensor& index, const Tensor& source,
+Tensor index_add(const Tensor& self, Dim dim, const Tensor& index, const Tensor& source,
                  const Scalar& alpha) {
   const int axis = detail::check_slices("index_add", self, dim, index, source);
   detail::check_alpha(self, alpha);
@@ -187,21 +187,21 @@ Tensor index_add(const Tensor& self, int dim, const Tensor& index, const Tensor&
   return result;
 }
 
-Tensor index_copy(const Tensor& self, int dim, const Tensor& index, const Tensor& source) {
+Tensor index_copy(const Tensor& self, Dim dim, const Tensor& index, const Tensor& source) {
   const int axis = detail::check_slices("index_copy", self, dim, index, source);
   Tensor result = self.clone();
   detail::run_slices({"index_copy"}, result, axis, index, source, kernels::ScatterMode::replace);
   return result;
 }
 
-Tensor index_fill(const Tensor& self, int dim, const Tensor& index, const Operand& value) {
+Tensor index_fill(const Tensor& self, Dim dim, const Tensor& index, const Operand& value) {
   const int axis = detail::check_fill(self, dim, index, value);
   Tensor result = self.clone();
   detail::run_fill(result, axis, index, value);
   return result;
 }
 
-Tensor index_reduce(const Tensor& self, int dim, const Tensor& index, const Tensor& source,
+Tensor index_reduce(const Tensor& self, Dim dim, const Tensor& index, const Tensor& source,
                     std::string_view reduce, bool include_self) {
   const int axis = detail::check_slices("index_reduce", self, dim, index, source);
   const detail::Reduction reduction = detail::index_reduction(reduce, self);

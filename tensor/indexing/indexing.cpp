@@ -134,18 +134,18 @@ Tensor run_take_along_dim(const Tensor* out, const Tensor& given_self, const Ten
 
 }  // namespace
 
-Tensor index_select(const Tensor& self, int dim, const Tensor& index) {
+Tensor index_select(const Tensor& self, Dim dim, const Tensor& index) {
   return run_index_select(nullptr, self, dim, index);
 }
-Tensor& index_select_out(Tensor& out, const Tensor& self, int dim, const Tensor& index) {
+Tensor& index_select_out(Tensor& out, const Tensor& self, Dim dim, const Tensor& index) {
   run_index_select(&out, self, dim, index);
   return out;
 }
 
-Tensor gather(const Tensor& self, int dim, const Tensor& index) {
+Tensor gather(const Tensor& self, Dim dim, const Tensor& index) {
   return run_gather(nullptr, self, dim, index);
 }
-Tensor& gather_out(Tensor& out, const Tensor& self, int dim, const Tensor& index) {
+Tensor& gather_out(Tensor& out, const Tensor& self, Dim dim, const Tensor& index) {
   run_gather(&out, self, dim, index);
   return out;
 }
@@ -156,11 +156,11 @@ Tensor& take_out(Tensor& out, const Tensor& self, const Tensor& index) {
   return out;
 }
 
-Tensor take_along_dim(const Tensor& self, const Tensor& indices, std::optional<int> dim) {
+Tensor take_along_dim(const Tensor& self, const Tensor& indices, std::optional<Dim> dim) {
   return run_take_along_dim(nullptr, self, indices, dim);
 }
 Tensor& take_along_dim_out(Tensor& out, const Tensor& self, const Tensor& indices,
-                           std::optional<int> dim) {
+                           std::optional<Dim> dim) {
   run_take_along_dim(&out, self, indices, dim);
   return out;
 }

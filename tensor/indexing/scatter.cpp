@@ -121,14 +121,14 @@ void scatter_reduce_(const Tensor& self, int dim, const Tensor& index, const Ten
 
 }  // namespace detail
 
-Tensor scatter(const Tensor& self, int dim, const Tensor& index, const Operand& source) {
+Tensor scatter(const Tensor& self, Dim dim, const Tensor& index, const Operand& source) {
   const int axis = check_scatter("scatter", self, dim, index, source);
   Tensor result = self.clone();
   run_scatter("scatter", result, axis, index, source, ScatterMode::replace);
   return result;
 }
 
-Tensor scatter(const Tensor& self, int dim, const Tensor& index, const Operand& source,
+Tensor scatter(const Tensor& self, Dim dim, const Tensor& index, const Operand& source,
                std::string_view reduce) {
   const int axis = check_scatter("scatter", self, dim, index, source);
   const ScatterMode mode = mode_of(reduce, self);
@@ -137,14 +137,14 @@ Tensor scatter(const Tensor& self, int dim, const Tensor& index, const Operand& 
   return result;
 }
 
-Tensor scatter_add(const Tensor& self, int dim, const Tensor& index, const Tensor& source) {
+Tensor scatter_add(const Tensor& self, Dim dim, const Tensor& index, const Tensor& source) {
   const int axis = check_scatter("scatter_add", self, dim, index, source);
   Tensor result = self.clone();
   run_scatter("scatter_add", result, axis, index, source, ScatterMode::add);
   return result;
 }
 
-Tensor scatter_reduce(const Tensor& self, int dim, const Tensor& index, const Tensor& source,
+Tensor scatter_reduce(const Tensor& self, Dim dim, const Tensor& index, const Tensor& source,
                       std::string_view reduce, bool include_self) {
   const int axis = check_scatter(kReduce, self, dim, index, source);
   const detail::Reduction reduction = detail::reduction_named(kReduce, reduce, self);
@@ -153,12 +153,12 @@ Tensor scatter_reduce(const Tensor& self, int dim, const Tensor& index, const Te
   return result;
 }
 
-Tensor& Tensor::scatter_(int dim, const Tensor& index, const Operand& source) const {
+Tensor& Tensor::scatter_(Dim dim, const Tensor& index, const Operand& source) const {
   detail::scatter_(*this, dim, index, source);
   return handle();
 }
 
-Tensor& Tensor::scatter_add_(int dim, const Tensor& index, const Tensor& source) const {
+Tensor& Tensor::scatter_add_(Dim dim, const Tensor& index, const Tensor& source) const {
   detail::scatter_add_(*this, dim, index, source);
   return handle();
 }

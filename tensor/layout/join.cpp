@@ -173,16 +173,16 @@ GANTRY_JOIN(dstack)
 GANTRY_JOIN(column_stack)
 #undef GANTRY_JOIN
 
-Tensor cat(const std::vector<Tensor>& tensors, int dim) { return join("cat", tensors, dim); }
-Tensor& cat_out(Tensor& out, const std::vector<Tensor>& tensors, int dim) {
+Tensor cat(const std::vector<Tensor>& tensors, Dim dim) { return join("cat", tensors, dim); }
+Tensor& cat_out(Tensor& out, const std::vector<Tensor>& tensors, Dim dim) {
   join("cat", tensors, dim, &out);
   return out;
 }
 
-Tensor stack(const std::vector<Tensor>& tensors, int dim) {
+Tensor stack(const std::vector<Tensor>& tensors, Dim dim) {
   return run_stack(tensors, dim, nullptr);
 }
-Tensor& stack_out(Tensor& out, const std::vector<Tensor>& tensors, int dim) {
+Tensor& stack_out(Tensor& out, const std::vector<Tensor>& tensors, Dim dim) {
   run_stack(tensors, dim, &out);
   return out;
 }

@@ -136,7 +136,7 @@ Tensor Tensor::tile(const Dims& repeats) const {
   return repeat_as("tile", *this, padded);
 }
 
-Tensor repeat_interleave(const Tensor& self, std::int64_t repeats, std::optional<int> dim) {
+Tensor repeat_interleave(const Tensor& self, std::int64_t repeats, std::optional<Dim> dim) {
   const kernels::OpScope scope("repeat_interleave");
   detail::check_defined("repeat_interleave", "self", self);
   if (repeats < 0) {

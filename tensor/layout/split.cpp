@@ -24,7 +24,7 @@ int sliceable_dim(std::string_view op, const Tensor& self, int dim) {
 
 }  // namespace
 
-Tensor Tensor::slice(int dim, std::optional<std::int64_t> start, std::optional<std::int64_t> end,
+Tensor Tensor::slice(Dim dim, std::optional<std::int64_t> start, std::optional<std::int64_t> end,
                      std::int64_t step) const {
   const int at = sliceable_dim("slice", *this, dim);
   if (step == 0) throw IndexError("slice: slice step cannot be zero", device().str());
@@ -46,7 +46,7 @@ Tensor Tensor::slice(int dim, std::optional<std::int64_t> start, std::optional<s
   return restride(new_sizes, new_strides, storage_offset() + first * strides()[at]);
 }
 
-Tensor Tensor::narrow(int dim, std::int64_t start, std::int64_t length) const {
+Tensor Tensor::narrow(Dim dim, std::int64_t start, std::int64_t length) const {
   const int at = sliceable_dim("narrow", *this, dim);
   const std::int64_t size = sizes()[at];
   if (length < 0) {
@@ -70,7 +70,7 @@ Tensor Tensor::narrow(int dim, std::int64_t start, std::int64_t length) const {
   return restride(new_sizes, strides(), storage_offset() + first * strides()[at]);
 }
 
-Tensor Tensor::select(int dim, std::int64_t index) const {
+Tensor Tensor::select(Dim dim, std::int64_t index) const {
   const int at = sliceable_dim("select", *this, dim);
   const std::int64_t size = sizes()[at];
   if (index < -size || index >= size) {
@@ -86,7 +86,7 @@ Tensor Tensor::select(int dim, std::int64_t index) const {
   return restride(new_sizes, new_strides, storage_offset() + position * strides()[at]);
 }
 
-std::vector<Tensor> Tensor::split(std::int64_t size, int dim) const {
+std::vector<Tensor> Tensor::split(std::int64_t size, Dim dim) const {
   const int at = sliceable_dim("split", *this, dim);
   const std::int64_t length = sizes()[at];
   if (size < 0) {
@@ -111,7 +111,7 @@ std::vector<Tensor> Tensor::split(std::int64_t size, int dim) const {
   return pieces;
 }
 
-std::vector<Tensor> Tensor::split(const std::vector<std::int64_t>& sizes, int dim) const {
+std::vector<Tensor> Tensor::split(const std::vector<std::int64_t>& sizes, Dim dim) const {
   const int at = sliceable_dim("split", *this, dim);
   const std::int64_t length = this->sizes()[at];
   std::int64_t sum = 0;
@@ -137,7 +137,7 @@ std::vector<Tensor> Tensor::split(const std::vector<std::int64_t>& sizes, int di
   return pieces;
 }
 
-std::vector<Tensor> Tensor::chunk(int chunks, int dim) const {
+std::vector<Tensor> Tensor::chunk(int chunks, Dim dim) const {
   const int at = sliceable_dim("chunk", *this, dim);
   if (chunks <= 0) {
     throw InvalidArgument(
@@ -151,14 +151,14 @@ std::vector<Tensor> Tensor::chunk(int chunks, int dim) const {
   return split((length - 1) / chunks + 1, at);
 }
 
-std::vector<Tensor> Tensor::unbind(int dim) const {
+std::vector<Tensor> Tensor::unbind(Dim dim) const {
   const int at = sliceable_dim("unbind", *this, dim);
   std::vector<Tensor> pieces;
   for (std::int64_t i = 0; i < sizes()[at]; ++i) pieces.push_back(select(at, i));
   return pieces;
 }
 
-std::vector<Tensor> Tensor::split_sections(std::int64_t sections, int dim) const {
+std::vector<Tensor> Tensor::split_sections(std::int64_t sections, Dim dim) const {
   const int at = sliceable_dim("tensor_split", *this, dim);
   if (sections <= 0) {
     throw InvalidArgument(
@@ -173,7 +173,7 @@ std::vector<Tensor> Tensor::split_sections(std::int64_t sections, int dim) const
   return split(sizes, at);
 }
 
-std::vector<Tensor> Tensor::tensor_split(const std::vector<std::int64_t>& indices, int dim) const {
+std::vector<Tensor> Tensor::tensor_split(const std::vector<std::int64_t>& indices, Dim dim) const {
   const int at = sliceable_dim("tensor_split", *this, dim);
   std::vector<Tensor> pieces;
   std::int64_t start = 0;
@@ -185,15 +185,15 @@ std::vector<Tensor> Tensor::tensor_split(const std::vector<std::int64_t>& indice
   return pieces;
 }
 
-std::vector<Tensor> split(const Tensor& self, std::int64_t size, int dim) {
+std::vector<Tensor> split(const Tensor& self, std::int64_t size, Dim dim) {
   return self.split(size, dim);
 }
 
-std::vector<Tensor> split(const Tensor& self, const std::vector<std::int64_t>& sizes, int dim) {
+std::vector<Tensor> split(const Tensor& self, const std::vector<std::int64_t>& sizes, Dim dim) {
   return self.split(sizes, dim);
 }
 
-std::vector<Tensor> chunk(const Tensor& self, int chunks, int dim) {
+std::vector<Tensor> chunk(const Tensor& self, int chunks, Dim dim) {
   return self.chunk(chunks, dim);
 }
 

@@ -13,7 +13,7 @@
 // Views of the same elements: only sizes, strides and offsets change.
 namespace gantry {
 
-Tensor Tensor::transpose(int dim0, int dim1) const {
+Tensor Tensor::transpose(Dim dim0, Dim dim1) const {
   detail::check_defined("transpose", "self", *this);
   const int first = detail::wrap_dim("transpose", dim0, *this);
   const int second = detail::wrap_dim("transpose", dim1, *this);
@@ -100,7 +100,7 @@ Tensor Tensor::squeeze(const Axes& dims) const {
   return restride(new_sizes, new_strides, storage_offset());
 }
 
-Tensor Tensor::unsqueeze(int dim) const {
+Tensor Tensor::unsqueeze(Dim dim) const {
   detail::check_defined("unsqueeze", "self", *this);
   const int at = detail::wrap_dim("unsqueeze", dim, this->dim() + 1, device());
   Shape new_sizes = sizes();
@@ -111,7 +111,7 @@ Tensor Tensor::unsqueeze(int dim) const {
   return restride(new_sizes, new_strides, storage_offset());
 }
 
-Tensor Tensor::flatten(int start_dim, int end_dim) const {
+Tensor Tensor::flatten(Dim start_dim, Dim end_dim) const {
   detail::check_defined("flatten", "self", *this);
   const int first = detail::wrap_dim("flatten", start_dim, *this);
   const int last = detail::wrap_dim("flatten", end_dim, *this);
@@ -132,7 +132,7 @@ Tensor Tensor::flatten(int start_dim, int end_dim) const {
   return reshape(target);
 }
 
-Tensor Tensor::unflatten(int dim, const Shape& sizes) const {
+Tensor Tensor::unflatten(Dim dim, const Shape& sizes) const {
   detail::check_defined("unflatten", "self", *this);
   const int at = detail::wrap_dim("unflatten", dim, *this);
   if (sizes.empty() || this->dim() == 0) {
@@ -169,7 +169,7 @@ Tensor Tensor::expand_as(const Tensor& other) const {
   return expand(other.sizes());
 }
 
-Tensor Tensor::diagonal(std::int64_t offset, int dim1, int dim2) const {
+Tensor Tensor::diagonal(std::int64_t offset, Dim dim1, Dim dim2) const {
   detail::check_defined("diagonal", "self", *this);
   const int row = detail::wrap_dim("diagonal", dim1, *this);
   const int column = detail::wrap_dim("diagonal", dim2, *this);
@@ -196,7 +196,7 @@ Tensor Tensor::diagonal(std::int64_t offset, int dim1, int dim2) const {
   return restride(new_sizes, new_strides, storage_offset() + start);
 }
 
-Tensor Tensor::unfold(int dim, std::int64_t size, std::int64_t step) const {
+Tensor Tensor::unfold(Dim dim, std::int64_t size, std::int64_t step) const {
   detail::check_defined("unfold", "self", *this);
   const int at = detail::wrap_dim("unfold", dim, *this);
   const std::int64_t length = this->dim() == 0 ? 1 : sizes()[at];

@@ -109,7 +109,7 @@ Tensor run_diff(const std::vector<Tensor>& parts, std::int64_t n, int dim) {
 
 }  // namespace
 
-ValuesAndIndices cummax(const Tensor& self, int dim) {
+ValuesAndIndices cummax(const Tensor& self, Dim dim) {
   const kernels::OpScope scope("cummax");
   detail::check_defined("cummax", "self", self);
   OrderedResults results("cummax");
@@ -118,14 +118,14 @@ ValuesAndIndices cummax(const Tensor& self, int dim) {
 }
 
 std::tuple<Tensor&, Tensor&> cummax_out(Tensor& values, Tensor& indices, const Tensor& self,
-                                        int dim) {
+                                        Dim dim) {
   const kernels::OpScope scope("cummax");
   OrderedResults results("cummax", values, indices, self);
   extremum_into(results, true, self, dim);
   return {values, indices};
 }
 
-ValuesAndIndices cummin(const Tensor& self, int dim) {
+ValuesAndIndices cummin(const Tensor& self, Dim dim) {
   const kernels::OpScope scope("cummin");
   detail::check_defined("cummin", "self", self);
   OrderedResults results("cummin");
@@ -134,14 +134,14 @@ ValuesAndIndices cummin(const Tensor& self, int dim) {
 }
 
 std::tuple<Tensor&, Tensor&> cummin_out(Tensor& values, Tensor& indices, const Tensor& self,
-                                        int dim) {
+                                        Dim dim) {
   const kernels::OpScope scope("cummin");
   OrderedResults results("cummin", values, indices, self);
   extremum_into(results, false, self, dim);
   return {values, indices};
 }
 
-Tensor logcumsumexp(const Tensor& self, int dim) {
+Tensor logcumsumexp(const Tensor& self, Dim dim) {
   const kernels::OpScope scope("logcumsumexp");
   detail::check_defined("logcumsumexp", "self", self);
   const int axis = check_logcumsumexp(self, dim);
@@ -150,7 +150,7 @@ Tensor logcumsumexp(const Tensor& self, int dim) {
   return out;
 }
 
-Tensor& logcumsumexp_out(Tensor& out, const Tensor& self, int dim) {
+Tensor& logcumsumexp_out(Tensor& out, const Tensor& self, Dim dim) {
   const kernels::OpScope scope("logcumsumexp");
   detail::common_device("logcumsumexp", {{"out", out, detail::Role::output}, {"self", self}});
   const int axis = check_logcumsumexp(self, dim);
@@ -160,13 +160,13 @@ Tensor& logcumsumexp_out(Tensor& out, const Tensor& self, int dim) {
   return out;
 }
 
-Tensor diff(const Tensor& self, std::int64_t n, int dim, const std::optional<Tensor>& prepend,
+Tensor diff(const Tensor& self, std::int64_t n, Dim dim, const std::optional<Tensor>& prepend,
             const std::optional<Tensor>& append) {
   const kernels::OpScope scope("diff");
   return run_diff(diff_parts(self, n, dim, prepend, append), n, dim);
 }
 
-Tensor& diff_out(Tensor& out, const Tensor& self, std::int64_t n, int dim,
+Tensor& diff_out(Tensor& out, const Tensor& self, std::int64_t n, Dim dim,
                  const std::optional<Tensor>& prepend, const std::optional<Tensor>& append) {
   const kernels::OpScope scope("diff");
   const std::vector<Tensor> parts = diff_parts(self, n, dim, prepend, append);

@@ -156,7 +156,7 @@ void mode_into(OrderedResults& results, const Tensor& self, int dim, bool keepdi
 
 }  // namespace
 
-ValuesAndIndices sort(const Tensor& self, int dim, bool descending, bool /*stable*/) {
+ValuesAndIndices sort(const Tensor& self, Dim dim, bool descending, bool /*stable*/) {
   const kernels::OpScope scope("sort");
   detail::check_defined("sort", "self", self);
   OrderedResults results("sort");
@@ -164,7 +164,7 @@ ValuesAndIndices sort(const Tensor& self, int dim, bool descending, bool /*stabl
   return results.take();
 }
 
-std::tuple<Tensor&, Tensor&> sort_out(Tensor& values, Tensor& indices, const Tensor& self, int dim,
+std::tuple<Tensor&, Tensor&> sort_out(Tensor& values, Tensor& indices, const Tensor& self, Dim dim,
                                       bool descending, bool /*stable*/) {
   const kernels::OpScope scope("sort");
   OrderedResults results("sort", values, indices, self);
@@ -172,7 +172,7 @@ std::tuple<Tensor&, Tensor&> sort_out(Tensor& values, Tensor& indices, const Ten
   return {values, indices};
 }
 
-Tensor argsort(const Tensor& self, int dim, bool descending, bool /*stable*/) {
+Tensor argsort(const Tensor& self, Dim dim, bool descending, bool /*stable*/) {
   const kernels::OpScope scope("argsort");
   detail::check_defined("argsort", "self", self);
   OrderedResults results("argsort", OrderedResults::Only::indices);
@@ -180,7 +180,7 @@ Tensor argsort(const Tensor& self, int dim, bool descending, bool /*stable*/) {
   return results.take().indices;
 }
 
-Tensor& argsort_out(Tensor& out, const Tensor& self, int dim, bool descending, bool /*stable*/) {
+Tensor& argsort_out(Tensor& out, const Tensor& self, Dim dim, bool descending, bool /*stable*/) {
   const kernels::OpScope scope("argsort");
   OrderedResults results("argsort", OrderedResults::Only::indices, out, self);
   order_into(results, self, dim, descending);
@@ -202,7 +202,7 @@ Tensor& msort_out(Tensor& out, const Tensor& self) {
   return out;
 }
 
-ValuesAndIndices topk(const Tensor& self, std::int64_t k, int dim, bool largest, bool /*sorted*/) {
+ValuesAndIndices topk(const Tensor& self, std::int64_t k, Dim dim, bool largest, bool /*sorted*/) {
   const kernels::OpScope scope("topk");
   detail::check_defined("topk", "self", self);
   OrderedResults results("topk");
@@ -211,14 +211,14 @@ ValuesAndIndices topk(const Tensor& self, std::int64_t k, int dim, bool largest,
 }
 
 std::tuple<Tensor&, Tensor&> topk_out(Tensor& values, Tensor& indices, const Tensor& self,
-                                      std::int64_t k, int dim, bool largest, bool /*sorted*/) {
+                                      std::int64_t k, Dim dim, bool largest, bool /*sorted*/) {
   const kernels::OpScope scope("topk");
   OrderedResults results("topk", values, indices, self);
   order_into(results, self, dim, largest, k);
   return {values, indices};
 }
 
-ValuesAndIndices kthvalue(const Tensor& self, std::int64_t k, int dim, bool keepdim) {
+ValuesAndIndices kthvalue(const Tensor& self, std::int64_t k, Dim dim, bool keepdim) {
   const kernels::OpScope scope("kthvalue");
   detail::check_defined("kthvalue", "self", self);
   OrderedResults results("kthvalue");
@@ -227,7 +227,7 @@ ValuesAndIndices kthvalue(const Tensor& self, std::int64_t k, int dim, bool keep
 }
 
 std::tuple<Tensor&, Tensor&> kthvalue_out(Tensor& values, Tensor& indices, const Tensor& self,
-                                          std::int64_t k, int dim, bool keepdim) {
+                                          std::int64_t k, Dim dim, bool keepdim) {
   const kernels::OpScope scope("kthvalue");
   OrderedResults results("kthvalue", values, indices, self);
   kthvalue_into(results, self, k, dim, keepdim);
@@ -239,7 +239,7 @@ Tensor median(const Tensor& self) {
   return median_of_all("median", self, false);
 }
 
-ValuesAndIndices median(const Tensor& self, int dim, bool keepdim) {
+ValuesAndIndices median(const Tensor& self, Dim dim, bool keepdim) {
   const kernels::OpScope scope("median");
   detail::check_defined("median", "self", self);
   OrderedResults results("median");
@@ -248,7 +248,7 @@ ValuesAndIndices median(const Tensor& self, int dim, bool keepdim) {
 }
 
 std::tuple<Tensor&, Tensor&> median_out(Tensor& values, Tensor& indices, const Tensor& self,
-                                        int dim, bool keepdim) {
+                                        Dim dim, bool keepdim) {
   const kernels::OpScope scope("median");
   OrderedResults results("median", values, indices, self);
   median_into(results, self, dim, keepdim, false);
@@ -260,7 +260,7 @@ Tensor nanmedian(const Tensor& self) {
   return median_of_all("nanmedian", self, true);
 }
 
-ValuesAndIndices nanmedian(const Tensor& self, int dim, bool keepdim) {
+ValuesAndIndices nanmedian(const Tensor& self, Dim dim, bool keepdim) {
   const kernels::OpScope scope("nanmedian");
   detail::check_defined("nanmedian", "self", self);
   OrderedResults results("nanmedian");
@@ -269,14 +269,14 @@ ValuesAndIndices nanmedian(const Tensor& self, int dim, bool keepdim) {
 }
 
 std::tuple<Tensor&, Tensor&> nanmedian_out(Tensor& values, Tensor& indices, const Tensor& self,
-                                           int dim, bool keepdim) {
+                                           Dim dim, bool keepdim) {
   const kernels::OpScope scope("nanmedian");
   OrderedResults results("nanmedian", values, indices, self);
   median_into(results, self, dim, keepdim, true);
   return {values, indices};
 }
 
-ValuesAndIndices mode(const Tensor& self, int dim, bool keepdim) {
+ValuesAndIndices mode(const Tensor& self, Dim dim, bool keepdim) {
   const kernels::OpScope scope("mode");
   detail::check_defined("mode", "self", self);
   OrderedResults results("mode");
@@ -284,7 +284,7 @@ ValuesAndIndices mode(const Tensor& self, int dim, bool keepdim) {
   return results.take();
 }
 
-std::tuple<Tensor&, Tensor&> mode_out(Tensor& values, Tensor& indices, const Tensor& self, int dim,
+std::tuple<Tensor&, Tensor&> mode_out(Tensor& values, Tensor& indices, const Tensor& self, Dim dim,
                                       bool keepdim) {
   const kernels::OpScope scope("mode");
   OrderedResults results("mode", values, indices, self);

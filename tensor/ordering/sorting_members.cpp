@@ -5,36 +5,36 @@
 
 namespace gantry {
 
-ValuesAndIndices Tensor::sort(int dim, bool descending, bool stable) const {
+ValuesAndIndices Tensor::sort(Dim dim, bool descending, bool stable) const {
   return gantry::sort(*this, dim, descending, stable);
 }
-Tensor Tensor::argsort(int dim, bool descending, bool stable) const {
+Tensor Tensor::argsort(Dim dim, bool descending, bool stable) const {
   return gantry::argsort(*this, dim, descending, stable);
 }
 Tensor Tensor::msort() const { return gantry::msort(*this); }
-ValuesAndIndices Tensor::topk(std::int64_t k, int dim, bool largest, bool sorted) const {
+ValuesAndIndices Tensor::topk(std::int64_t k, Dim dim, bool largest, bool sorted) const {
   return gantry::topk(*this, k, dim, largest, sorted);
 }
-ValuesAndIndices Tensor::kthvalue(std::int64_t k, int dim, bool keepdim) const {
+ValuesAndIndices Tensor::kthvalue(std::int64_t k, Dim dim, bool keepdim) const {
   return gantry::kthvalue(*this, k, dim, keepdim);
 }
 Tensor Tensor::median() const { return gantry::median(*this); }
-ValuesAndIndices Tensor::median(int dim, bool keepdim) const {
+ValuesAndIndices Tensor::median(Dim dim, bool keepdim) const {
   return gantry::median(*this, dim, keepdim);
 }
 Tensor Tensor::nanmedian() const { return gantry::nanmedian(*this); }
-ValuesAndIndices Tensor::nanmedian(int dim, bool keepdim) const {
+ValuesAndIndices Tensor::nanmedian(Dim dim, bool keepdim) const {
   return gantry::nanmedian(*this, dim, keepdim);
 }
-ValuesAndIndices Tensor::mode(int dim, bool keepdim) const {
+ValuesAndIndices Tensor::mode(Dim dim, bool keepdim) const {
   return gantry::mode(*this, dim, keepdim);
 }
 UniqueElements Tensor::unique(bool sorted, bool return_inverse, bool return_counts,
-                              std::optional<int> dim) const {
+                              std::optional<Dim> dim) const {
   return gantry::unique(*this, sorted, return_inverse, return_counts, dim);
 }
 UniqueElements Tensor::unique_consecutive(bool return_inverse, bool return_counts,
-                                          std::optional<int> dim) const {
+                                          std::optional<Dim> dim) const {
   return gantry::unique_consecutive(*this, return_inverse, return_counts, dim);
 }
 Tensor Tensor::isin(const Operand& test_elements, bool assume_unique, bool invert) const {
@@ -46,10 +46,10 @@ Tensor Tensor::bincount(const std::optional<Tensor>& weights, std::int64_t minle
 Tensor Tensor::histc(std::int64_t bins, const Scalar& min, const Scalar& max) const {
   return gantry::histc(*this, bins, min, max);
 }
-ValuesAndIndices Tensor::cummax(int dim) const { return gantry::cummax(*this, dim); }
-ValuesAndIndices Tensor::cummin(int dim) const { return gantry::cummin(*this, dim); }
-Tensor Tensor::logcumsumexp(int dim) const { return gantry::logcumsumexp(*this, dim); }
-Tensor Tensor::diff(std::int64_t n, int dim, const std::optional<Tensor>& prepend,
+ValuesAndIndices Tensor::cummax(Dim dim) const { return gantry::cummax(*this, dim); }
+ValuesAndIndices Tensor::cummin(Dim dim) const { return gantry::cummin(*this, dim); }
+Tensor Tensor::logcumsumexp(Dim dim) const { return gantry::logcumsumexp(*this, dim); }
+Tensor Tensor::diff(std::int64_t n, Dim dim, const std::optional<Tensor>& prepend,
                     const std::optional<Tensor>& append) const {
   return gantry::diff(*this, n, dim, prepend, append);
 }

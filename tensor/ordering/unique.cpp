@@ -221,7 +221,7 @@ Shape sizes_of(const Operand& operand) {
 }  // namespace
 
 UniqueElements unique(const Tensor& self, bool /*sorted*/, bool return_inverse, bool return_counts,
-                      std::optional<int> dim) {
+                      std::optional<Dim> dim) {
   const kernels::OpScope scope("unique");
   detail::check_defined("unique", "self", self);
   if (dim) {
@@ -240,7 +240,7 @@ UniqueElements unique(const Tensor& self, bool /*sorted*/, bool return_inverse, 
 }
 
 UniqueElements unique_consecutive(const Tensor& self, bool return_inverse, bool return_counts,
-                                  std::optional<int> dim) {
+                                  std::optional<Dim> dim) {
   const kernels::OpScope scope("unique_consecutive");
   constexpr std::string_view kOp = "unique_consecutive";
   detail::check_defined(kOp, "self", self);

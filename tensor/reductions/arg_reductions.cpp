@@ -70,21 +70,21 @@ void run_arg_out(std::string_view name, bool largest, Tensor& values, Tensor& in
 
 }  // namespace
 
-ValuesAndIndices max(const Tensor& self, int dim, bool keepdim) {
+ValuesAndIndices max(const Tensor& self, Dim dim, bool keepdim) {
   return run_arg("max", true, self, dim, keepdim, true);
 }
 
-ValuesAndIndices min(const Tensor& self, int dim, bool keepdim) {
+ValuesAndIndices min(const Tensor& self, Dim dim, bool keepdim) {
   return run_arg("min", false, self, dim, keepdim, true);
 }
 
-std::tuple<Tensor&, Tensor&> max_out(Tensor& values, Tensor& indices, const Tensor& self, int dim,
+std::tuple<Tensor&, Tensor&> max_out(Tensor& values, Tensor& indices, const Tensor& self, Dim dim,
                                      bool keepdim) {
   run_arg_out("max", true, values, indices, self, dim, keepdim);
   return {values, indices};
 }
 
-std::tuple<Tensor&, Tensor&> min_out(Tensor& values, Tensor& indices, const Tensor& self, int dim,
+std::tuple<Tensor&, Tensor&> min_out(Tensor& values, Tensor& indices, const Tensor& self, Dim dim,
                                      bool keepdim) {
   run_arg_out("min", false, values, indices, self, dim, keepdim);
   return {values, indices};
@@ -98,20 +98,20 @@ Tensor& min_out(Tensor& out, const Tensor& self) {
   return detail::copy_result("min", out, min(self));
 }
 
-Tensor argmax(const Tensor& self, std::optional<int> dim, bool keepdim) {
+Tensor argmax(const Tensor& self, std::optional<Dim> dim, bool keepdim) {
   return run_arg_index("argmax", true, self, dim, keepdim);
 }
 
-Tensor argmin(const Tensor& self, std::optional<int> dim, bool keepdim) {
+Tensor argmin(const Tensor& self, std::optional<Dim> dim, bool keepdim) {
   return run_arg_index("argmin", false, self, dim, keepdim);
 }
 
-Tensor& argmax_out(Tensor& out, const Tensor& self, std::optional<int> dim, bool keepdim) {
+Tensor& argmax_out(Tensor& out, const Tensor& self, std::optional<Dim> dim, bool keepdim) {
   const kernels::OpScope scope("argmax");
   return detail::copy_result("argmax", out, argmax(self, dim, keepdim));
 }
 
-Tensor& argmin_out(Tensor& out, const Tensor& self, std::optional<int> dim, bool keepdim) {
+Tensor& argmin_out(Tensor& out, const Tensor& self, std::optional<Dim> dim, bool keepdim) {
   const kernels::OpScope scope("argmin");
   return detail::copy_result("argmin", out, argmin(self, dim, keepdim));
 }

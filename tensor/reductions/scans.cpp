@@ -48,40 +48,40 @@ Tensor run_softmax(std::string_view name, bool logarithm, const Tensor& self, in
 
 }  // namespace
 
-Tensor cumsum(const Tensor& self, int dim, std::optional<DType> dtype) {
+Tensor cumsum(const Tensor& self, Dim dim, std::optional<DType> dtype) {
   return run_scan("cumsum", kernels::ScanOp::sum, self, dim, dtype);
 }
 
-Tensor cumprod(const Tensor& self, int dim, std::optional<DType> dtype) {
+Tensor cumprod(const Tensor& self, Dim dim, std::optional<DType> dtype) {
   return run_scan("cumprod", kernels::ScanOp::product, self, dim, dtype);
 }
 
-Tensor softmax(const Tensor& self, int dim, std::optional<DType> dtype) {
+Tensor softmax(const Tensor& self, Dim dim, std::optional<DType> dtype) {
   return run_softmax("softmax", false, self, dim, dtype);
 }
 
-Tensor log_softmax(const Tensor& self, int dim, std::optional<DType> dtype) {
+Tensor log_softmax(const Tensor& self, Dim dim, std::optional<DType> dtype) {
   return run_softmax("log_softmax", true, self, dim, dtype);
 }
 
-Tensor& cumsum_out(Tensor& out, const Tensor& self, int dim, std::optional<DType> dtype) {
+Tensor& cumsum_out(Tensor& out, const Tensor& self, Dim dim, std::optional<DType> dtype) {
   run_scan("cumsum", kernels::ScanOp::sum, self, dim, detail::dtype_for("cumsum", out, self, dtype),
            &out);
   return out;
 }
 
-Tensor& cumprod_out(Tensor& out, const Tensor& self, int dim, std::optional<DType> dtype) {
+Tensor& cumprod_out(Tensor& out, const Tensor& self, Dim dim, std::optional<DType> dtype) {
   run_scan("cumprod", kernels::ScanOp::product, self, dim,
            detail::dtype_for("cumprod", out, self, dtype), &out);
   return out;
 }
 
-Tensor& softmax_out(Tensor& out, const Tensor& self, int dim, std::optional<DType> dtype) {
+Tensor& softmax_out(Tensor& out, const Tensor& self, Dim dim, std::optional<DType> dtype) {
   run_softmax("softmax", false, self, dim, dtype, &out);
   return out;
 }
 
-Tensor& log_softmax_out(Tensor& out, const Tensor& self, int dim, std::optional<DType> dtype) {
+Tensor& log_softmax_out(Tensor& out, const Tensor& self, Dim dim, std::optional<DType> dtype) {
   run_softmax("log_softmax", true, self, dim, dtype, &out);
   return out;
 }

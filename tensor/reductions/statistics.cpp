@@ -29,7 +29,7 @@ VarMean var_mean(const Tensor& self, const VarianceOptions& options) {
   return {var(self, options), mean(self, options.dims, options.keepdim)};
 }
 
-MinMax aminmax(const Tensor& self, std::optional<int> dim, bool keepdim) {
+MinMax aminmax(const Tensor& self, std::optional<Dim> dim, bool keepdim) {
   const kernels::OpScope scope("aminmax");
   const Axes axes = dim ? Axes(*dim) : Axes();
   return {amin(self, axes, keepdim), amax(self, axes, keepdim)};

@@ -39,6 +39,7 @@ NOT_MOVABLE(memory::MemPoolGuard);
 NOT_MOVABLE(detail::PeerUse);
 
 PLAIN_VALUE(Scalar);
+PLAIN_VALUE(Dim);
 PLAIN_VALUE(Dims);
 PLAIN_VALUE(Axes);
 PLAIN_VALUE(Operand);

@@ -124,6 +124,13 @@ TEST_P(PytorchDifferencesTest, ManyCategoriesAndSlicesWithNan) {
   EXPECT_THAT(found.inverse.to_vector<int>(), ElementsAre(1, 2, 0));
 }
 
+template <class T>
+concept IsDim = requires(Tensor t, T dim) {
+  t.sort(dim, -1);
+  t.sum({dim});
+};
+static_assert(IsDim<int> && !IsDim<bool>);
+
 TEST_P(PytorchDifferencesTest, OrdersAreStable) {
   const Tensor equal = on(tensor({2, 1, 2, 1}));
   EXPECT_THAT(sort(equal).indices.to_vector<int>(), ElementsAre(1, 3, 0, 2));

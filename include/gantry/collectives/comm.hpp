@@ -12,6 +12,7 @@
 #include <vector>
 
 #include <gantry/collectives/reduce_op.hpp>
+#include <gantry/core/dim.hpp>
 #include <gantry/core/export.hpp>
 #include <gantry/device/device.hpp>
 #include <gantry/streams/stream.hpp>
@@ -136,7 +137,7 @@ class StreamList {
 /// Options of scatter().
 struct ScatterOptions {
   std::vector<std::int64_t> chunk_sizes = {};  ///< size of each chunk; empty: as chunk()
-  int dim = 0;                                 ///< dimension to split; negative counts from the end
+  Dim dim = 0;                                 ///< dimension to split; negative counts from the end
   /// Entry i is the stream of devices[i] that copies chunk i. The list may be shorter than
   /// `devices`. The caller orders later use of the chunk on other streams.
   StreamList streams = {};
@@ -155,14 +156,14 @@ struct ScatterOptions {
 
 /// Options of scatter() and gather() into given outputs.
 struct PieceOptions {
-  int dim = 0;              ///< dimension to split or join; negative counts from the end
+  Dim dim = 0;              ///< dimension to split or join; negative counts from the end
   bool allow_cast = false;  ///< convert to the outputs' dtype
 };
 
 /// Splits `tensor` along `dim` into chunks, one per tensor of `out` and of its size. Copies each
 /// chunk into its tensor.
 template <class T = Tensor>  // templates, so that scatter(tensor, {}) means devices
-GANTRY_API void scatter(const Tensor& tensor, std::span<std::type_identity_t<T>> out, int dim = 0,
+GANTRY_API void scatter(const Tensor& tensor, std::span<std::type_identity_t<T>> out, Dim dim = 0,
                         CastOptions options = {});
 /// As above.
 template <class T = Tensor>
@@ -171,7 +172,7 @@ GANTRY_API void scatter(const Tensor& tensor, std::span<std::type_identity_t<T>>
 
 /// Options of gather().
 struct GatherOptions {
-  int dim = 0;                                       ///< dimension to join; negative from the end
+  Dim dim = 0;                                       ///< dimension to join; negative from the end
   std::optional<Device> destination = std::nullopt;  ///< default: the current device
   bool allow_cast = false;                           ///< convert to the first tensor's dtype
 };
@@ -185,7 +186,7 @@ struct GatherOptions {
 
 /// Joins device tensors along `dim` into `out`, which is on any device or the CPU.
 /// Device/stream: as above for a pinned `out`. For a pageable `out` the host blocks.
-GANTRY_API void gather(const std::vector<Tensor>& tensors, Tensor& out, int dim = 0,
+GANTRY_API void gather(const std::vector<Tensor>& tensors, Tensor& out, Dim dim = 0,
                        CastOptions options = {});
 /// As above.
 GANTRY_API void gather(const std::vector<Tensor>& tensors, Tensor& out,

@@ -23,7 +23,7 @@ inline constexpr int kMaxDims = 8;
 /// A short list of up to 8 integers, kept inline: a shape, strides or a list of dimensions.
 ///
 /// Made implicitly from a braced list, a vector, an array, a span or one integer (`zeros(4)`,
-/// `t.view(-1)`). Throws: ShapeError for more than 8 values.
+/// `t.view(-1)`), but not from bools. Throws: ShapeError for more than 8 values.
 class GANTRY_API Dims {
  public:
   /// Type of one value.
@@ -36,6 +36,8 @@ class GANTRY_API Dims {
   Dims() = default;
   /// A copy of the given values. Throws: ShapeError for more than 8.
   Dims(std::initializer_list<std::int64_t> values) { assign(values.begin(), values.size()); }
+  template <std::same_as<bool> T>
+  Dims(std::initializer_list<T> values) = delete;
   Dims(const std::vector<std::int64_t>& values) { assign(values.data(), values.size()); }
   Dims(std::span<const std::int64_t> values) { assign(values.data(), values.size()); }
   template <std::size_t N>

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <gantry/core/dim.hpp>
 #include <gantry/core/export.hpp>
 #include <gantry/tensor/elementwise.hpp>
 #include <gantry/tensor/tensor.hpp>
@@ -57,11 +58,11 @@ inline Tensor& clamp_max_out(Tensor& out, const Tensor& self, const Operand& hig
   return self.reshape(other.sizes());
 }
 /// Same as Tensor::transpose.
-[[nodiscard]] inline Tensor swapaxes(const Tensor& self, int dim0, int dim1) {
+[[nodiscard]] inline Tensor swapaxes(const Tensor& self, Dim dim0, Dim dim1) {
   return self.transpose(dim0, dim1);
 }
 /// Same as Tensor::transpose.
-[[nodiscard]] inline Tensor swapdims(const Tensor& self, int dim0, int dim1) {
+[[nodiscard]] inline Tensor swapdims(const Tensor& self, Dim dim0, Dim dim1) {
   return self.transpose(dim0, dim1);
 }
 /// reshape to one dim: a view if possible, else a copy.

@@ -8,6 +8,7 @@
 #include <span>
 #include <vector>
 
+#include <gantry/core/dim.hpp>
 #include <gantry/core/dims.hpp>
 
 namespace gantry {
@@ -15,15 +16,18 @@ namespace gantry {
 /// The dimensions of an operation: one, several, or all.
 ///
 /// Converts implicitly from an integer (`t.sum(1)`), a list (`t.sum({0, -1})`), a vector, array or
-/// span. Empty (`t.sum()`, `t.sum({})`) means all dimensions. Negative dimensions count from the
-/// end.
+/// span, but not from bools. Empty (`t.sum()`, `t.sum({})`) means all dimensions. Negative
+/// dimensions count from the end.
 class Axes {
  public:
   Axes() = default;
   /// One dimension, or those of a list. The operation that uses them checks them.
   template <std::integral T>
   requires(!std::same_as<T, bool>) Axes(T dim) : dims_({static_cast<std::int64_t>(dim)}) {}
+  Axes(Dim dim) : Axes(int{dim}) {}
   Axes(std::initializer_list<std::int64_t> dims) : dims_(dims) {}
+  template <std::same_as<bool> T>
+  Axes(std::initializer_list<T> dims) = delete;
   Axes(const Dims& dims) : dims_(dims) {}
   Axes(const std::vector<std::int64_t>& dims) : dims_(dims) {}
   Axes(std::span<const std::int64_t> dims) : dims_(dims) {}

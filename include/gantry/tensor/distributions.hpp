@@ -2,6 +2,7 @@
 
 #include <cstdint>
 
+#include <gantry/core/dim.hpp>
 #include <gantry/core/export.hpp>
 #include <gantry/tensor/random.hpp>
 #include <gantry/tensor/tensor.hpp>
@@ -34,7 +35,7 @@ template <TensorOption T>
 
 /// A slice of a tensor along `dim`: `length` indices from `start` on.
 struct Shard {
-  int dim = 0;              ///< negative: from the last
+  Dim dim = 0;              ///< negative: from the last
   std::int64_t start = 0;   ///< first index
   std::int64_t length = 0;  ///< number of indices
 };

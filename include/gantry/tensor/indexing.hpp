@@ -6,6 +6,7 @@
 #include <string_view>
 #include <vector>
 
+#include <gantry/core/dim.hpp>
 #include <gantry/core/export.hpp>
 #include <gantry/tensor/index.hpp>
 #include <gantry/tensor/operand.hpp>
@@ -30,12 +31,12 @@
 namespace gantry {
 
 /// out[.., k, ..] = self[.., index[k], ..] along `dim`. Shapes: index is 1-D.
-[[nodiscard]] GANTRY_API Tensor index_select(const Tensor& self, int dim, const Tensor& index);
-GANTRY_API Tensor& index_select_out(Tensor& out, const Tensor& self, int dim, const Tensor& index);
+[[nodiscard]] GANTRY_API Tensor index_select(const Tensor& self, Dim dim, const Tensor& index);
+GANTRY_API Tensor& index_select_out(Tensor& out, const Tensor& self, Dim dim, const Tensor& index);
 /// out[i][j] = self[index[i][j]][j] for dim 0; other dims likewise. Shapes: index has as many dims
 /// as self and is no larger except along `dim`. The result has index's shape.
-[[nodiscard]] GANTRY_API Tensor gather(const Tensor& self, int dim, const Tensor& index);
-GANTRY_API Tensor& gather_out(Tensor& out, const Tensor& self, int dim, const Tensor& index);
+[[nodiscard]] GANTRY_API Tensor gather(const Tensor& self, Dim dim, const Tensor& index);
+GANTRY_API Tensor& gather_out(Tensor& out, const Tensor& self, Dim dim, const Tensor& index);
 /// The elements of the flattened self at `index`, in index's shape. Negative indices count from the
 /// end.
 [[nodiscard]] GANTRY_API Tensor take(const Tensor& self, const Tensor& index);
@@ -43,9 +44,9 @@ GANTRY_API Tensor& take_out(Tensor& out, const Tensor& self, const Tensor& index
 /// As gather, but self and `indices` are broadcast to each other except along `dim`. Without `dim`,
 /// both are flattened. Negative indices count from the end.
 [[nodiscard]] GANTRY_API Tensor take_along_dim(const Tensor& self, const Tensor& indices,
-                                               std::optional<int> dim = {});
+                                               std::optional<Dim> dim = {});
 GANTRY_API Tensor& take_along_dim_out(Tensor& out, const Tensor& self, const Tensor& indices,
-                                      std::optional<int> dim = {});
+                                      std::optional<Dim> dim = {});
 /// Writes source to the flattened self at `index`; `accumulate` adds it. Negative indices count
 /// from the end. Shapes: index and source have equally many elements.
 [[nodiscard]] GANTRY_API Tensor put(const Tensor& self, const Tensor& index, const Tensor& source,
@@ -62,32 +63,32 @@ GANTRY_API Tensor& take_along_dim_out(Tensor& out, const Tensor& self, const Ten
 /// out[index[i][j]][j] = source[i][j] for dim 0; other dims likewise. With `reduce`, "add" or
 /// "multiply", the element is combined with that of source. Shapes: index has as many dims as self
 /// and source. It is no larger than source in any dim, and no larger than self except along `dim`.
-[[nodiscard]] GANTRY_API Tensor scatter(const Tensor& self, int dim, const Tensor& index,
+[[nodiscard]] GANTRY_API Tensor scatter(const Tensor& self, Dim dim, const Tensor& index,
                                         const Operand& source);
-[[nodiscard]] GANTRY_API Tensor scatter(const Tensor& self, int dim, const Tensor& index,
+[[nodiscard]] GANTRY_API Tensor scatter(const Tensor& self, Dim dim, const Tensor& index,
                                         const Operand& source, std::string_view reduce);
 /// scatter that adds.
-[[nodiscard]] GANTRY_API Tensor scatter_add(const Tensor& self, int dim, const Tensor& index,
+[[nodiscard]] GANTRY_API Tensor scatter_add(const Tensor& self, Dim dim, const Tensor& index,
                                             const Tensor& source);
 /// scatter that combines with "sum", "prod", "mean", "amax" or "amin". Without `include_self`, the
 /// old value of a written element does not take part. A mean of integers is rounded down.
-[[nodiscard]] GANTRY_API Tensor scatter_reduce(const Tensor& self, int dim, const Tensor& index,
+[[nodiscard]] GANTRY_API Tensor scatter_reduce(const Tensor& self, Dim dim, const Tensor& index,
                                                const Tensor& source, std::string_view reduce,
                                                bool include_self = true);
 
 /// out[.., index[k], ..] += alpha * source[.., k, ..] along `dim`. Shapes: index is 1-D; source has
 /// self's shape, but as many slices as index has elements.
-[[nodiscard]] GANTRY_API Tensor index_add(const Tensor& self, int dim, const Tensor& index,
+[[nodiscard]] GANTRY_API Tensor index_add(const Tensor& self, Dim dim, const Tensor& index,
                                           const Tensor& source, const Scalar& alpha = 1);
 /// out[.., index[k], ..] = source[.., k, ..] along `dim`. Shapes: as in index_add.
-[[nodiscard]] GANTRY_API Tensor index_copy(const Tensor& self, int dim, const Tensor& index,
+[[nodiscard]] GANTRY_API Tensor index_copy(const Tensor& self, Dim dim, const Tensor& index,
                                            const Tensor& source);
 /// out[.., index[k], ..] = value along `dim`. Negative indices count from the end. Shapes: index is
 /// 1-D, value a number or 0-dim.
-[[nodiscard]] GANTRY_API Tensor index_fill(const Tensor& self, int dim, const Tensor& index,
+[[nodiscard]] GANTRY_API Tensor index_fill(const Tensor& self, Dim dim, const Tensor& index,
                                            const Operand& value);
 /// index_add that combines with "prod", "mean", "amax" or "amin", as scatter_reduce does.
-[[nodiscard]] GANTRY_API Tensor index_reduce(const Tensor& self, int dim, const Tensor& index,
+[[nodiscard]] GANTRY_API Tensor index_reduce(const Tensor& self, Dim dim, const Tensor& index,
                                              const Tensor& source, std::string_view reduce,
                                              bool include_self = true);
 

@@ -3,6 +3,7 @@
 #include <optional>
 #include <vector>
 
+#include <gantry/core/dim.hpp>
 #include <gantry/core/export.hpp>
 #include <gantry/tensor/linalg.hpp>
 #include <gantry/tensor/rearrangements.hpp>
@@ -40,9 +41,9 @@ GANTRY_API Tensor& any_out(Tensor& out, const Tensor& self, const Axes& dims = {
                            bool keepdim = false);
 GANTRY_API Tensor& all_out(Tensor& out, const Tensor& self, const Axes& dims = {},
                            bool keepdim = false);
-GANTRY_API Tensor& argmax_out(Tensor& out, const Tensor& self, std::optional<int> dim = {},
+GANTRY_API Tensor& argmax_out(Tensor& out, const Tensor& self, std::optional<Dim> dim = {},
                               bool keepdim = false);
-GANTRY_API Tensor& argmin_out(Tensor& out, const Tensor& self, std::optional<int> dim = {},
+GANTRY_API Tensor& argmin_out(Tensor& out, const Tensor& self, std::optional<Dim> dim = {},
                               bool keepdim = false);
 GANTRY_API Tensor& count_nonzero_out(Tensor& out, const Tensor& self, const Axes& dims = {});
 GANTRY_API Tensor& norm_out(Tensor& out, const Tensor& self, double p = 2, const Axes& dims = {},
@@ -51,20 +52,20 @@ GANTRY_API Tensor& var_out(Tensor& out, const Tensor& self, const VarianceOption
 GANTRY_API Tensor& std_out(Tensor& out, const Tensor& self, const VarianceOptions& options = {});
 GANTRY_API Tensor& logsumexp_out(Tensor& out, const Tensor& self, const Axes& dims,
                                  bool keepdim = false);
-GANTRY_API Tensor& cumsum_out(Tensor& out, const Tensor& self, int dim,
+GANTRY_API Tensor& cumsum_out(Tensor& out, const Tensor& self, Dim dim,
                               std::optional<DType> dtype = {});
-GANTRY_API Tensor& cumprod_out(Tensor& out, const Tensor& self, int dim,
+GANTRY_API Tensor& cumprod_out(Tensor& out, const Tensor& self, Dim dim,
                                std::optional<DType> dtype = {});
-GANTRY_API Tensor& softmax_out(Tensor& out, const Tensor& self, int dim,
+GANTRY_API Tensor& softmax_out(Tensor& out, const Tensor& self, Dim dim,
                                std::optional<DType> dtype = {});
-GANTRY_API Tensor& log_softmax_out(Tensor& out, const Tensor& self, int dim,
+GANTRY_API Tensor& log_softmax_out(Tensor& out, const Tensor& self, Dim dim,
                                    std::optional<DType> dtype = {});
 /// @}
 
 /// The join of that name.
 /// @{
-GANTRY_API Tensor& cat_out(Tensor& out, const std::vector<Tensor>& tensors, int dim = 0);
-GANTRY_API Tensor& stack_out(Tensor& out, const std::vector<Tensor>& tensors, int dim = 0);
+GANTRY_API Tensor& cat_out(Tensor& out, const std::vector<Tensor>& tensors, Dim dim = 0);
+GANTRY_API Tensor& stack_out(Tensor& out, const std::vector<Tensor>& tensors, Dim dim = 0);
 GANTRY_API Tensor& hstack_out(Tensor& out, const std::vector<Tensor>& tensors);
 GANTRY_API Tensor& vstack_out(Tensor& out, const std::vector<Tensor>& tensors);
 GANTRY_API Tensor& dstack_out(Tensor& out, const std::vector<Tensor>& tensors);

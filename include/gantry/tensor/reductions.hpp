@@ -7,6 +7,7 @@
 #include <type_traits>
 #include <utility>
 
+#include <gantry/core/dim.hpp>
 #include <gantry/core/export.hpp>
 #include <gantry/tensor/tensor.hpp>
 
@@ -83,21 +84,21 @@ template <std::same_as<DType> T>
 [[nodiscard]] GANTRY_API Tensor max(const Tensor& self);
 GANTRY_API Tensor& max_out(Tensor& out, const Tensor& self);
 /// Largest elements along `dim` and the first index of each. Throws: ShapeError if `dim` is empty.
-[[nodiscard]] GANTRY_API ValuesAndIndices max(const Tensor& self, int dim, bool keepdim = false);
+[[nodiscard]] GANTRY_API ValuesAndIndices max(const Tensor& self, Dim dim, bool keepdim = false);
 GANTRY_API std::tuple<Tensor&, Tensor&> max_out(Tensor& values, Tensor& indices, const Tensor& self,
-                                                int dim, bool keepdim = false);
+                                                Dim dim, bool keepdim = false);
 /// Smallest element of the tensor; NaN propagates. Throws: ShapeError for an empty tensor.
 [[nodiscard]] GANTRY_API Tensor min(const Tensor& self);
 GANTRY_API Tensor& min_out(Tensor& out, const Tensor& self);
 /// Smallest elements along `dim` and the first index of each. Throws: ShapeError if `dim` is empty.
-[[nodiscard]] GANTRY_API ValuesAndIndices min(const Tensor& self, int dim, bool keepdim = false);
+[[nodiscard]] GANTRY_API ValuesAndIndices min(const Tensor& self, Dim dim, bool keepdim = false);
 GANTRY_API std::tuple<Tensor&, Tensor&> min_out(Tensor& values, Tensor& indices, const Tensor& self,
-                                                int dim, bool keepdim = false);
+                                                Dim dim, bool keepdim = false);
 /// First index (i64) of the largest element along `dim`, or in the flattened tensor.
-[[nodiscard]] GANTRY_API Tensor argmax(const Tensor& self, std::optional<int> dim = {},
+[[nodiscard]] GANTRY_API Tensor argmax(const Tensor& self, std::optional<Dim> dim = {},
                                        bool keepdim = false);
 /// First index (i64) of the smallest element along `dim`, or in the flattened tensor.
-[[nodiscard]] GANTRY_API Tensor argmin(const Tensor& self, std::optional<int> dim = {},
+[[nodiscard]] GANTRY_API Tensor argmin(const Tensor& self, std::optional<Dim> dim = {},
                                        bool keepdim = false);
 /// True if any element is non-zero; false for an empty reduction.
 [[nodiscard]] GANTRY_API Tensor any(const Tensor& self, const Axes& dims = {},
@@ -140,17 +141,17 @@ template <std::same_as<bool> T>
 [[nodiscard]] GANTRY_API Tensor logsumexp(const Tensor& self, const Axes& dims,
                                           bool keepdim = false);
 /// Cumulative sum along `dim`. Shapes: the input's. DTypes: as sum.
-[[nodiscard]] GANTRY_API Tensor cumsum(const Tensor& self, int dim,
+[[nodiscard]] GANTRY_API Tensor cumsum(const Tensor& self, Dim dim,
                                        std::optional<DType> dtype = {});
 /// Cumulative product along `dim`. Partial products below the range of f64 (f32 for 16-bit floats)
 /// are 0. Shapes: the input's. DTypes: as sum.
-[[nodiscard]] GANTRY_API Tensor cumprod(const Tensor& self, int dim,
+[[nodiscard]] GANTRY_API Tensor cumprod(const Tensor& self, Dim dim,
                                         std::optional<DType> dtype = {});
 /// exp(x) / sum(exp(x)) along `dim`. Shapes: the input's. DTypes: floating.
-[[nodiscard]] GANTRY_API Tensor softmax(const Tensor& self, int dim,
+[[nodiscard]] GANTRY_API Tensor softmax(const Tensor& self, Dim dim,
                                         std::optional<DType> dtype = {});
 /// log(softmax(x)) along `dim`. Shapes: the input's. DTypes: floating.
-[[nodiscard]] GANTRY_API Tensor log_softmax(const Tensor& self, int dim,
+[[nodiscard]] GANTRY_API Tensor log_softmax(const Tensor& self, Dim dim,
                                             std::optional<DType> dtype = {});
 
 }  // namespace gantry

@@ -6,6 +6,7 @@
 #include <ranges>
 #include <vector>
 
+#include <gantry/core/dim.hpp>
 #include <gantry/core/export.hpp>
 #include <gantry/tensor/axes.hpp>
 #include <gantry/tensor/tensor.hpp>
@@ -32,15 +33,15 @@ template <TensorRange R>
 /// Joins along an existing dim. Shapes: equal except along `dim`; 1-D tensors of size 0 are
 /// skipped. DTypes: promoted. Throws: InvalidArgument for an empty list, ShapeError,
 /// DeviceMismatchError.
-[[nodiscard]] GANTRY_API Tensor cat(const std::vector<Tensor>& tensors, int dim = 0);
+[[nodiscard]] GANTRY_API Tensor cat(const std::vector<Tensor>& tensors, Dim dim = 0);
 template <TensorRange R>
-[[nodiscard]] Tensor cat(const R& tensors, int dim = 0) {
+[[nodiscard]] Tensor cat(const R& tensors, Dim dim = 0) {
   return cat(detail::listed(tensors), dim);
 }
 /// Joins along a new dim. Shapes: all equal.
-[[nodiscard]] GANTRY_API Tensor stack(const std::vector<Tensor>& tensors, int dim = 0);
+[[nodiscard]] GANTRY_API Tensor stack(const std::vector<Tensor>& tensors, Dim dim = 0);
 template <TensorRange R>
-[[nodiscard]] Tensor stack(const R& tensors, int dim = 0) {
+[[nodiscard]] Tensor stack(const R& tensors, Dim dim = 0) {
   return stack(detail::listed(tensors), dim);
 }
 /// cat along dim 1, or along dim 0 for 1-D tensors.
@@ -57,28 +58,28 @@ template <TensorRange R>
 }
 /// Same as Tensor::split.
 [[nodiscard]] GANTRY_API std::vector<Tensor> split(const Tensor& self, std::int64_t size,
-                                                   int dim = 0);
+                                                   Dim dim = 0);
 [[nodiscard]] GANTRY_API std::vector<Tensor> split(const Tensor& self,
                                                    const std::vector<std::int64_t>& sizes,
-                                                   int dim = 0);
+                                                   Dim dim = 0);
 /// Same as Tensor::chunk.
-[[nodiscard]] GANTRY_API std::vector<Tensor> chunk(const Tensor& self, int chunks, int dim = 0);
+[[nodiscard]] GANTRY_API std::vector<Tensor> chunk(const Tensor& self, int chunks, Dim dim = 0);
 /// Same as Tensor::tensor_split.
 template <std::integral T>
-[[nodiscard]] std::vector<Tensor> tensor_split(const Tensor& self, T sections, int dim = 0) {
+[[nodiscard]] std::vector<Tensor> tensor_split(const Tensor& self, T sections, Dim dim = 0) {
   return self.tensor_split(sections, dim);
 }
 [[nodiscard]] inline std::vector<Tensor> tensor_split(const Tensor& self,
                                                       const std::vector<std::int64_t>& indices,
-                                                      int dim = 0) {
+                                                      Dim dim = 0) {
   return self.tensor_split(indices, dim);
 }
 /// Same as Tensor::unbind.
-[[nodiscard]] inline std::vector<Tensor> unbind(const Tensor& self, int dim = 0) {
+[[nodiscard]] inline std::vector<Tensor> unbind(const Tensor& self, Dim dim = 0) {
   return self.unbind(dim);
 }
 /// Same as Tensor::transpose.
-[[nodiscard]] inline Tensor transpose(const Tensor& self, int dim0, int dim1) {
+[[nodiscard]] inline Tensor transpose(const Tensor& self, Dim dim0, Dim dim1) {
   return self.transpose(dim0, dim1);
 }
 /// Same as Tensor::reshape.
@@ -95,12 +96,12 @@ template <std::integral T>
   return self.movedim(source, destination);
 }
 /// Same as Tensor::narrow.
-[[nodiscard]] inline Tensor narrow(const Tensor& self, int dim, std::int64_t start,
+[[nodiscard]] inline Tensor narrow(const Tensor& self, Dim dim, std::int64_t start,
                                    std::int64_t length) {
   return self.narrow(dim, start, length);
 }
 /// Same as Tensor::select.
-[[nodiscard]] inline Tensor select(const Tensor& self, int dim, std::int64_t index) {
+[[nodiscard]] inline Tensor select(const Tensor& self, Dim dim, std::int64_t index) {
   return self.select(dim, index);
 }
 /// Same as Tensor::squeeze.
@@ -108,9 +109,9 @@ template <std::integral T>
   return self.squeeze(dims);
 }
 /// Same as Tensor::unsqueeze.
-[[nodiscard]] inline Tensor unsqueeze(const Tensor& self, int dim) { return self.unsqueeze(dim); }
+[[nodiscard]] inline Tensor unsqueeze(const Tensor& self, Dim dim) { return self.unsqueeze(dim); }
 /// Same as Tensor::unflatten.
-[[nodiscard]] inline Tensor unflatten(const Tensor& self, int dim, const Shape& sizes) {
+[[nodiscard]] inline Tensor unflatten(const Tensor& self, Dim dim, const Shape& sizes) {
   return self.unflatten(dim, sizes);
 }
 /// Same as Tensor::broadcast_to.
@@ -118,8 +119,8 @@ template <std::integral T>
   return self.broadcast_to(sizes);
 }
 /// Same as Tensor::diagonal.
-[[nodiscard]] inline Tensor diagonal(const Tensor& self, std::int64_t offset = 0, int dim1 = 0,
-                                     int dim2 = 1) {
+[[nodiscard]] inline Tensor diagonal(const Tensor& self, std::int64_t offset = 0, Dim dim1 = 0,
+                                     Dim dim2 = 1) {
   return self.diagonal(offset, dim1, dim2);
 }
 /// Same as Tensor::as_strided.
@@ -140,13 +141,13 @@ template <std::integral T>
   return self.tile(repeats);
 }
 /// Same as Tensor::flatten.
-[[nodiscard]] inline Tensor flatten(const Tensor& self, int start_dim = 0, int end_dim = -1) {
+[[nodiscard]] inline Tensor flatten(const Tensor& self, Dim start_dim = 0, Dim end_dim = -1) {
   return self.flatten(start_dim, end_dim);
 }
 /// A copy in which each element occurs `repeats` times in a row, along `dim` or in the flattened
 /// tensor.
 [[nodiscard]] GANTRY_API Tensor repeat_interleave(const Tensor& self, std::int64_t repeats,
-                                                  std::optional<int> dim = {});
+                                                  std::optional<Dim> dim = {});
 /// Views of all tensors, broadcast to their common shape.
 [[nodiscard]] GANTRY_API std::vector<Tensor> broadcast_tensors(const std::vector<Tensor>& tensors);
 /// The common broadcast shape. Throws: ShapeError if there is none.

@@ -4,6 +4,7 @@
 #include <optional>
 #include <tuple>
 
+#include <gantry/core/dim.hpp>
 #include <gantry/core/export.hpp>
 #include <gantry/tensor/reductions.hpp>
 #include <gantry/tensor/tensor.hpp>
@@ -27,15 +28,15 @@ namespace gantry {
 
 /// The elements in ascending (or descending) order along `dim`, and their indices. Shapes: the
 /// input's. The sort is always stable; `stable` has no effect.
-[[nodiscard]] GANTRY_API ValuesAndIndices sort(const Tensor& self, int dim = -1,
+[[nodiscard]] GANTRY_API ValuesAndIndices sort(const Tensor& self, Dim dim = -1,
                                                bool descending = false, bool stable = false);
 GANTRY_API std::tuple<Tensor&, Tensor&> sort_out(Tensor& values, Tensor& indices,
-                                                 const Tensor& self, int dim = -1,
+                                                 const Tensor& self, Dim dim = -1,
                                                  bool descending = false, bool stable = false);
 /// The indices of sort.
-[[nodiscard]] GANTRY_API Tensor argsort(const Tensor& self, int dim = -1, bool descending = false,
+[[nodiscard]] GANTRY_API Tensor argsort(const Tensor& self, Dim dim = -1, bool descending = false,
                                         bool stable = false);
-GANTRY_API Tensor& argsort_out(Tensor& out, const Tensor& self, int dim = -1,
+GANTRY_API Tensor& argsort_out(Tensor& out, const Tensor& self, Dim dim = -1,
                                bool descending = false, bool stable = false);
 /// The values of sort along dim 0.
 [[nodiscard]] GANTRY_API Tensor msort(const Tensor& self);
@@ -43,42 +44,42 @@ GANTRY_API Tensor& msort_out(Tensor& out, const Tensor& self);
 /// The `k` largest (or smallest) elements along `dim`, and their indices. They are always sorted,
 /// the largest (or smallest) first; `sorted` has no effect. Shapes: `dim` has size k. Throws:
 /// IndexError unless 0 <= k <= size(dim).
-[[nodiscard]] GANTRY_API ValuesAndIndices topk(const Tensor& self, std::int64_t k, int dim = -1,
+[[nodiscard]] GANTRY_API ValuesAndIndices topk(const Tensor& self, std::int64_t k, Dim dim = -1,
                                                bool largest = true, bool sorted = true);
 GANTRY_API std::tuple<Tensor&, Tensor&> topk_out(Tensor& values, Tensor& indices,
-                                                 const Tensor& self, std::int64_t k, int dim = -1,
+                                                 const Tensor& self, std::int64_t k, Dim dim = -1,
                                                  bool largest = true, bool sorted = true);
 /// Element k - 1 of the ascending order along `dim`, and its index. Throws: IndexError unless
 /// 1 <= k <= size(dim).
-[[nodiscard]] GANTRY_API ValuesAndIndices kthvalue(const Tensor& self, std::int64_t k, int dim = -1,
+[[nodiscard]] GANTRY_API ValuesAndIndices kthvalue(const Tensor& self, std::int64_t k, Dim dim = -1,
                                                    bool keepdim = false);
 GANTRY_API std::tuple<Tensor&, Tensor&> kthvalue_out(Tensor& values, Tensor& indices,
                                                      const Tensor& self, std::int64_t k,
-                                                     int dim = -1, bool keepdim = false);
+                                                     Dim dim = -1, bool keepdim = false);
 /// The median of all elements; for an even number of elements, the lower of the two middle ones.
 /// NaN if an element is NaN, or if there are no elements. Throws: ShapeError for an empty tensor of
 /// integers.
 [[nodiscard]] GANTRY_API Tensor median(const Tensor& self);
 /// The medians along `dim` and their indices. If the median is NaN, its index is that of the first
 /// NaN. Throws: ShapeError if `dim` is empty.
-[[nodiscard]] GANTRY_API ValuesAndIndices median(const Tensor& self, int dim, bool keepdim = false);
+[[nodiscard]] GANTRY_API ValuesAndIndices median(const Tensor& self, Dim dim, bool keepdim = false);
 GANTRY_API std::tuple<Tensor&, Tensor&> median_out(Tensor& values, Tensor& indices,
-                                                   const Tensor& self, int dim,
+                                                   const Tensor& self, Dim dim,
                                                    bool keepdim = false);
 /// The median of the elements that are not NaN. NaN if there are none.
 [[nodiscard]] GANTRY_API Tensor nanmedian(const Tensor& self);
-[[nodiscard]] GANTRY_API ValuesAndIndices nanmedian(const Tensor& self, int dim,
+[[nodiscard]] GANTRY_API ValuesAndIndices nanmedian(const Tensor& self, Dim dim,
                                                     bool keepdim = false);
 GANTRY_API std::tuple<Tensor&, Tensor&> nanmedian_out(Tensor& values, Tensor& indices,
-                                                      const Tensor& self, int dim,
+                                                      const Tensor& self, Dim dim,
                                                       bool keepdim = false);
 /// The most frequent element along `dim` and its last index. Of equally frequent elements it is the
 /// smallest. A NaN equals no other element, so it counts as an element that occurs once. Throws:
 /// ShapeError if `dim` is empty.
-[[nodiscard]] GANTRY_API ValuesAndIndices mode(const Tensor& self, int dim = -1,
+[[nodiscard]] GANTRY_API ValuesAndIndices mode(const Tensor& self, Dim dim = -1,
                                                bool keepdim = false);
 GANTRY_API std::tuple<Tensor&, Tensor&> mode_out(Tensor& values, Tensor& indices,
-                                                 const Tensor& self, int dim = -1,
+                                                 const Tensor& self, Dim dim = -1,
                                                  bool keepdim = false);
 
 /// The distinct elements of a tensor: `auto [values, inverse, counts] = unique(t, true, true,
@@ -101,13 +102,13 @@ struct UniqueElements {
 [[nodiscard]] GANTRY_API UniqueElements unique(const Tensor& self, bool sorted = true,
                                                bool return_inverse = false,
                                                bool return_counts = false,
-                                               std::optional<int> dim = {});
+                                               std::optional<Dim> dim = {});
 /// The first element of each run of equal elements in the flattened tensor. With `dim`, the first
 /// of each run of equal slices. Device/stream: the host blocks. Throws: as unique.
 [[nodiscard]] GANTRY_API UniqueElements unique_consecutive(const Tensor& self,
                                                            bool return_inverse = false,
                                                            bool return_counts = false,
-                                                           std::optional<int> dim = {});
+                                                           std::optional<Dim> dim = {});
 /// True where an element of `elements` is in `test_elements`; with `invert`, where it is not. One
 /// of the two may be a number. NaN equals no element. `assume_unique` has no effect. Shapes: the
 /// result has that of `elements`; `test_elements` has any. DTypes: the result is bool; elements are

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <gantry/core/dim.hpp>
 #include <gantry/core/export.hpp>
 #include <gantry/tensor/reductions.hpp>
 #include <gantry/tensor/tensor.hpp>
@@ -31,7 +32,7 @@ struct MinMax {
 /// var and mean of the same elements, in one call. DTypes: floating.
 [[nodiscard]] GANTRY_API VarMean var_mean(const Tensor& self, const VarianceOptions& options = {});
 /// amin and amax along `dim`, or of all elements. Throws: ShapeError for an empty reduction.
-[[nodiscard]] GANTRY_API MinMax aminmax(const Tensor& self, std::optional<int> dim = {},
+[[nodiscard]] GANTRY_API MinMax aminmax(const Tensor& self, std::optional<Dim> dim = {},
                                         bool keepdim = false);
 /// sum, where NaN counts as 0. DTypes: as sum.
 [[nodiscard]] GANTRY_API Tensor nansum(const Tensor& self, const Axes& dims = {},

@@ -13,6 +13,7 @@
 #include <utility>
 #include <vector>
 
+#include <gantry/core/dim.hpp>
 #include <gantry/core/dims.hpp>
 #include <gantry/core/dtype.hpp>
 #include <gantry/core/export.hpp>
@@ -77,12 +78,11 @@ class GANTRY_API Tensor {
   // Properties.
   /// False for a default-constructed or moved-from tensor.
   [[nodiscard]] bool defined() const noexcept { return impl_ != nullptr; }
-  [[nodiscard]] const Shape& sizes() const;  ///< shape
-  /// The size of one dimension.
-  [[nodiscard]] std::int64_t size(int dim) const;
+  [[nodiscard]] const Shape& sizes() const;        ///< shape
+  [[nodiscard]] std::int64_t size(Dim dim) const;  ///< of one dimension
   /// The strides in elements.
   [[nodiscard]] const Dims& strides() const;
-  [[nodiscard]] std::int64_t stride(int dim) const;  ///< of one dimension
+  [[nodiscard]] std::int64_t stride(Dim dim) const;  ///< of one dimension
   [[nodiscard]] int dim() const;                     ///< number of dimensions
   [[nodiscard]] std::int64_t numel() const;          ///< number of elements
   [[nodiscard]] DType dtype() const;                 ///< element type
@@ -127,26 +127,26 @@ class GANTRY_API Tensor {
   }
   /// view(sizes) if possible, else a copy in that shape.
   [[nodiscard]] Tensor reshape(const Shape& sizes) const;
-  [[nodiscard]] Tensor transpose(int dim0, int dim1) const;  ///< swaps two dims
+  [[nodiscard]] Tensor transpose(Dim dim0, Dim dim1) const;  ///< swaps two dims
   /// The transpose of a matrix. A tensor of fewer dims is unchanged.
   [[nodiscard]] Tensor t() const;
   [[nodiscard]] Tensor permute(const Dims& dims) const;  ///< reorders: dim i is dims[i] of this one
   /// Moves each dim source[i] to position destination[i]; the others keep their order.
   [[nodiscard]] Tensor movedim(const Axes& source, const Axes& destination) const;
   /// The elements start, start + step, … before end. Bounds are clamped, as in Python.
-  [[nodiscard]] Tensor slice(int dim, std::optional<std::int64_t> start = {},
+  [[nodiscard]] Tensor slice(Dim dim, std::optional<std::int64_t> start = {},
                              std::optional<std::int64_t> end = {}, std::int64_t step = 1) const;
   /// `length` elements from `start`. Bounds are not clamped.
-  [[nodiscard]] Tensor narrow(int dim, std::int64_t start, std::int64_t length) const;
+  [[nodiscard]] Tensor narrow(Dim dim, std::int64_t start, std::int64_t length) const;
   /// The elements at one index of `dim`, without that dim.
-  [[nodiscard]] Tensor select(int dim, std::int64_t index) const;
+  [[nodiscard]] Tensor select(Dim dim, std::int64_t index) const;
   /// Removes dims of size 1: the given ones, or all.
   [[nodiscard]] Tensor squeeze(const Axes& dims = {}) const;
-  [[nodiscard]] Tensor unsqueeze(int dim) const;  ///< inserts a dim of size 1 at `dim`
+  [[nodiscard]] Tensor unsqueeze(Dim dim) const;  ///< inserts a dim of size 1 at `dim`
   /// Merges the dims start_dim … end_dim into one.
-  [[nodiscard]] Tensor flatten(int start_dim = 0, int end_dim = -1) const;
+  [[nodiscard]] Tensor flatten(Dim start_dim = 0, Dim end_dim = -1) const;
   /// Splits `dim` into several dims; one size may be -1.
-  [[nodiscard]] Tensor unflatten(int dim, const Shape& sizes) const;
+  [[nodiscard]] Tensor unflatten(Dim dim, const Shape& sizes) const;
   /// The tensor broadcast to `sizes`: dims of size 1 and new leading dims repeat, with stride 0. A
   /// size of -1 keeps the tensor's size.
   [[nodiscard]] Tensor expand(const Shape& sizes) const;
@@ -155,34 +155,34 @@ class GANTRY_API Tensor {
   [[nodiscard]] Tensor broadcast_to(const Shape& sizes) const { return expand(sizes); }
   /// The diagonal of the matrices in dim1 and dim2, as a new last dim. It has the elements whose
   /// index in dim2 is their index in dim1 plus `offset`.
-  [[nodiscard]] Tensor diagonal(std::int64_t offset = 0, int dim1 = 0, int dim2 = 1) const;
+  [[nodiscard]] Tensor diagonal(std::int64_t offset = 0, Dim dim1 = 0, Dim dim2 = 1) const;
   /// Windows of `size` elements along `dim`, which start `step` elements apart. A new last dim
   /// holds the window.
-  [[nodiscard]] Tensor unfold(int dim, std::int64_t size, std::int64_t step) const;
+  [[nodiscard]] Tensor unfold(Dim dim, std::int64_t size, std::int64_t step) const;
   /// Any layout within the storage. `offset` is a storage offset; default: unchanged.
   [[nodiscard]] Tensor as_strided(const Shape& sizes, const Dims& strides,
                                   std::optional<std::int64_t> offset = {}) const;
   /// Chunks of `size` along `dim`; the last one may be smaller.
-  [[nodiscard]] std::vector<Tensor> split(std::int64_t size, int dim = 0) const;
+  [[nodiscard]] std::vector<Tensor> split(std::int64_t size, Dim dim = 0) const;
   /// Chunks of the given sizes, which add up to the size of `dim`.
   [[nodiscard]] std::vector<Tensor> split(const std::vector<std::int64_t>& sizes,
-                                          int dim = 0) const;
+                                          Dim dim = 0) const;
   /// Exactly `sections` chunks; the first size % sections of them are one longer.
   template <std::integral T>  // a template, so that tensor_split({2}) means indices
-  [[nodiscard]] std::vector<Tensor> tensor_split(T sections, int dim = 0) const {
+  [[nodiscard]] std::vector<Tensor> tensor_split(T sections, Dim dim = 0) const {
     return split_sections(sections, dim);
   }
   /// The chunks between consecutive `indices`.
   [[nodiscard]] std::vector<Tensor> tensor_split(const std::vector<std::int64_t>& indices,
-                                                 int dim = 0) const;
+                                                 Dim dim = 0) const;
   /// At most `chunks` chunks of equal size; the last one may be smaller.
-  [[nodiscard]] std::vector<Tensor> chunk(int chunks, int dim = 0) const;
+  [[nodiscard]] std::vector<Tensor> chunk(int chunks, Dim dim = 0) const;
   /// One tensor for each index of `dim`.
-  [[nodiscard]] std::vector<Tensor> unbind(int dim = 0) const;
+  [[nodiscard]] std::vector<Tensor> unbind(Dim dim = 0) const;
   [[nodiscard]] Tensor view_as(const Tensor& other) const;     ///< view with other's shape
   [[nodiscard]] Tensor reshape_as(const Tensor& other) const;  ///< reshape to other's shape
-  [[nodiscard]] Tensor swapaxes(int dim0, int dim1) const;     ///< same as transpose
-  [[nodiscard]] Tensor swapdims(int dim0, int dim1) const;     ///< same as transpose
+  [[nodiscard]] Tensor swapaxes(Dim dim0, Dim dim1) const;     ///< same as transpose
+  [[nodiscard]] Tensor swapdims(Dim dim0, Dim dim1) const;     ///< same as transpose
   [[nodiscard]] Tensor ravel() const;                          ///< reshape to one dim
   /// A view with the same layout.
   [[nodiscard]] Tensor alias() const;
@@ -217,7 +217,7 @@ class GANTRY_API Tensor {
   /// repeat with leading repeats of 1 where `repeats` has fewer entries than dims.
   [[nodiscard]] Tensor tile(const Dims& repeats) const;
   /// Repeats each element `repeats` times, along `dim` or in the flattened tensor.
-  [[nodiscard]] Tensor repeat_interleave(std::int64_t repeats, std::optional<int> dim = {}) const;
+  [[nodiscard]] Tensor repeat_interleave(std::int64_t repeats, std::optional<Dim> dim = {}) const;
 
   // Transfers and conversions.
   /// The tensor with another dtype or device; the tensor itself if neither changes and `copy` is
@@ -461,13 +461,13 @@ class GANTRY_API Tensor {
   [[nodiscard]] Tensor amax(const Axes& dims = {}, bool keepdim = false) const;
   [[nodiscard]] Tensor amin(const Axes& dims = {}, bool keepdim = false) const;
   [[nodiscard]] Tensor max() const;
-  [[nodiscard]] ValuesAndIndices max(int dim, bool keepdim = false) const;
+  [[nodiscard]] ValuesAndIndices max(Dim dim, bool keepdim = false) const;
   [[nodiscard]] Tensor max(const Tensor& other) const;  ///< maximum(other)
   [[nodiscard]] Tensor min() const;
-  [[nodiscard]] ValuesAndIndices min(int dim, bool keepdim = false) const;
+  [[nodiscard]] ValuesAndIndices min(Dim dim, bool keepdim = false) const;
   [[nodiscard]] Tensor min(const Tensor& other) const;  ///< minimum(other)
-  [[nodiscard]] Tensor argmax(std::optional<int> dim = {}, bool keepdim = false) const;
-  [[nodiscard]] Tensor argmin(std::optional<int> dim = {}, bool keepdim = false) const;
+  [[nodiscard]] Tensor argmax(std::optional<Dim> dim = {}, bool keepdim = false) const;
+  [[nodiscard]] Tensor argmin(std::optional<Dim> dim = {}, bool keepdim = false) const;
   [[nodiscard]] Tensor any(const Axes& dims = {}, bool keepdim = false) const;
   [[nodiscard]] Tensor all(const Axes& dims = {}, bool keepdim = false) const;
   [[nodiscard]] Tensor count_nonzero(const Axes& dims = {}) const;
@@ -494,7 +494,7 @@ class GANTRY_API Tensor {
   }
   [[nodiscard]] Tensor logsumexp(const Axes& dims, bool keepdim = false) const;
   // Statistics (statistics.hpp).
-  [[nodiscard]] MinMax aminmax(std::optional<int> dim = {}, bool keepdim = false) const;
+  [[nodiscard]] MinMax aminmax(std::optional<Dim> dim = {}, bool keepdim = false) const;
   /// Sum of the diagonal of a matrix. There is no free function, because gantry::trace is a
   /// namespace. Shapes: [m, n] → []. DTypes: as sum. Throws: ShapeError.
   [[nodiscard]] Tensor trace() const;
@@ -503,10 +503,10 @@ class GANTRY_API Tensor {
   [[nodiscard]] Tensor nanmean(const Axes& dims = {}, bool keepdim = false,
                                std::optional<DType> dtype = {}) const;
   [[nodiscard]] Tensor dist(const Tensor& other, double p = 2) const;
-  [[nodiscard]] Tensor cumsum(int dim, std::optional<DType> dtype = {}) const;
-  [[nodiscard]] Tensor cumprod(int dim, std::optional<DType> dtype = {}) const;
-  [[nodiscard]] Tensor softmax(int dim, std::optional<DType> dtype = {}) const;
-  [[nodiscard]] Tensor log_softmax(int dim, std::optional<DType> dtype = {}) const;
+  [[nodiscard]] Tensor cumsum(Dim dim, std::optional<DType> dtype = {}) const;
+  [[nodiscard]] Tensor cumprod(Dim dim, std::optional<DType> dtype = {}) const;
+  [[nodiscard]] Tensor softmax(Dim dim, std::optional<DType> dtype = {}) const;
+  [[nodiscard]] Tensor log_softmax(Dim dim, std::optional<DType> dtype = {}) const;
 
   // Linear algebra (linalg.hpp).
   [[nodiscard]] Tensor matmul(const Tensor& other) const;
@@ -536,38 +536,38 @@ class GANTRY_API Tensor {
                    const Scalar& alpha = 1) const;
 
   // Indexing by tensors (indexing.hpp).
-  [[nodiscard]] Tensor index_select(int dim, const Tensor& index) const;
-  [[nodiscard]] Tensor gather(int dim, const Tensor& index) const;
-  [[nodiscard]] Tensor scatter(int dim, const Tensor& index, const Operand& source) const;
-  Tensor& scatter_(int dim, const Tensor& index, const Operand& source) const;
-  Tensor& scatter_add_(int dim, const Tensor& index, const Tensor& source) const;
+  [[nodiscard]] Tensor index_select(Dim dim, const Tensor& index) const;
+  [[nodiscard]] Tensor gather(Dim dim, const Tensor& index) const;
+  [[nodiscard]] Tensor scatter(Dim dim, const Tensor& index, const Operand& source) const;
+  Tensor& scatter_(Dim dim, const Tensor& index, const Operand& source) const;
+  Tensor& scatter_add_(Dim dim, const Tensor& index, const Tensor& source) const;
   [[nodiscard]] Tensor index_put(std::initializer_list<Index> indices, const Operand& value,
                                  bool accumulate = false) const;
   [[nodiscard]] Tensor take(const Tensor& index) const;
-  [[nodiscard]] Tensor take_along_dim(const Tensor& indices, std::optional<int> dim = {}) const;
+  [[nodiscard]] Tensor take_along_dim(const Tensor& indices, std::optional<Dim> dim = {}) const;
   [[nodiscard]] Tensor put(const Tensor& index, const Tensor& source,
                            bool accumulate = false) const;
   Tensor& put_(const Tensor& index, const Tensor& source, bool accumulate = false) const;
-  [[nodiscard]] Tensor scatter(int dim, const Tensor& index, const Operand& source,
+  [[nodiscard]] Tensor scatter(Dim dim, const Tensor& index, const Operand& source,
                                std::string_view reduce) const;
-  Tensor& scatter_(int dim, const Tensor& index, const Operand& source,
+  Tensor& scatter_(Dim dim, const Tensor& index, const Operand& source,
                    std::string_view reduce) const;
-  [[nodiscard]] Tensor scatter_add(int dim, const Tensor& index, const Tensor& source) const;
-  [[nodiscard]] Tensor scatter_reduce(int dim, const Tensor& index, const Tensor& source,
+  [[nodiscard]] Tensor scatter_add(Dim dim, const Tensor& index, const Tensor& source) const;
+  [[nodiscard]] Tensor scatter_reduce(Dim dim, const Tensor& index, const Tensor& source,
                                       std::string_view reduce, bool include_self = true) const;
-  Tensor& scatter_reduce_(int dim, const Tensor& index, const Tensor& source,
+  Tensor& scatter_reduce_(Dim dim, const Tensor& index, const Tensor& source,
                           std::string_view reduce, bool include_self = true) const;
-  [[nodiscard]] Tensor index_add(int dim, const Tensor& index, const Tensor& source,
+  [[nodiscard]] Tensor index_add(Dim dim, const Tensor& index, const Tensor& source,
                                  const Scalar& alpha = 1) const;
-  Tensor& index_add_(int dim, const Tensor& index, const Tensor& source,
+  Tensor& index_add_(Dim dim, const Tensor& index, const Tensor& source,
                      const Scalar& alpha = 1) const;
-  [[nodiscard]] Tensor index_copy(int dim, const Tensor& index, const Tensor& source) const;
-  Tensor& index_copy_(int dim, const Tensor& index, const Tensor& source) const;
-  [[nodiscard]] Tensor index_fill(int dim, const Tensor& index, const Operand& value) const;
-  Tensor& index_fill_(int dim, const Tensor& index, const Operand& value) const;
-  [[nodiscard]] Tensor index_reduce(int dim, const Tensor& index, const Tensor& source,
+  [[nodiscard]] Tensor index_copy(Dim dim, const Tensor& index, const Tensor& source) const;
+  Tensor& index_copy_(Dim dim, const Tensor& index, const Tensor& source) const;
+  [[nodiscard]] Tensor index_fill(Dim dim, const Tensor& index, const Operand& value) const;
+  Tensor& index_fill_(Dim dim, const Tensor& index, const Operand& value) const;
+  [[nodiscard]] Tensor index_reduce(Dim dim, const Tensor& index, const Tensor& source,
                                     std::string_view reduce, bool include_self = true) const;
-  Tensor& index_reduce_(int dim, const Tensor& index, const Tensor& source, std::string_view reduce,
+  Tensor& index_reduce_(Dim dim, const Tensor& index, const Tensor& source, std::string_view reduce,
                         bool include_self = true) const;
   [[nodiscard]] Tensor nonzero() const;
   [[nodiscard]] std::vector<Tensor> nonzero_numpy() const;
@@ -577,34 +577,34 @@ class GANTRY_API Tensor {
   Tensor& masked_scatter_(const Tensor& mask, const Tensor& source) const;
 
   // Sorting (sorting.hpp), searches and counts (binning.hpp), running extrema (cumulative.hpp).
-  [[nodiscard]] ValuesAndIndices sort(int dim = -1, bool descending = false,
+  [[nodiscard]] ValuesAndIndices sort(Dim dim = -1, bool descending = false,
                                       bool stable = false) const;
-  [[nodiscard]] Tensor argsort(int dim = -1, bool descending = false, bool stable = false) const;
+  [[nodiscard]] Tensor argsort(Dim dim = -1, bool descending = false, bool stable = false) const;
   [[nodiscard]] Tensor msort() const;
-  [[nodiscard]] ValuesAndIndices topk(std::int64_t k, int dim = -1, bool largest = true,
+  [[nodiscard]] ValuesAndIndices topk(std::int64_t k, Dim dim = -1, bool largest = true,
                                       bool sorted = true) const;
-  [[nodiscard]] ValuesAndIndices kthvalue(std::int64_t k, int dim = -1, bool keepdim = false) const;
+  [[nodiscard]] ValuesAndIndices kthvalue(std::int64_t k, Dim dim = -1, bool keepdim = false) const;
   [[nodiscard]] Tensor median() const;
-  [[nodiscard]] ValuesAndIndices median(int dim, bool keepdim = false) const;
+  [[nodiscard]] ValuesAndIndices median(Dim dim, bool keepdim = false) const;
   [[nodiscard]] Tensor nanmedian() const;
-  [[nodiscard]] ValuesAndIndices nanmedian(int dim, bool keepdim = false) const;
-  [[nodiscard]] ValuesAndIndices mode(int dim = -1, bool keepdim = false) const;
+  [[nodiscard]] ValuesAndIndices nanmedian(Dim dim, bool keepdim = false) const;
+  [[nodiscard]] ValuesAndIndices mode(Dim dim = -1, bool keepdim = false) const;
   [[nodiscard]] UniqueElements unique(bool sorted = true, bool return_inverse = false,
                                       bool return_counts = false,
-                                      std::optional<int> dim = {}) const;
+                                      std::optional<Dim> dim = {}) const;
   [[nodiscard]] UniqueElements unique_consecutive(bool return_inverse = false,
                                                   bool return_counts = false,
-                                                  std::optional<int> dim = {}) const;
+                                                  std::optional<Dim> dim = {}) const;
   [[nodiscard]] Tensor isin(const Operand& test_elements, bool assume_unique = false,
                             bool invert = false) const;
   [[nodiscard]] Tensor bincount(const std::optional<Tensor>& weights = {},
                                 std::int64_t minlength = 0) const;
   [[nodiscard]] Tensor histc(std::int64_t bins = 100, const Scalar& min = 0,
                              const Scalar& max = 0) const;
-  [[nodiscard]] ValuesAndIndices cummax(int dim) const;
-  [[nodiscard]] ValuesAndIndices cummin(int dim) const;
-  [[nodiscard]] Tensor logcumsumexp(int dim) const;
-  [[nodiscard]] Tensor diff(std::int64_t n = 1, int dim = -1,
+  [[nodiscard]] ValuesAndIndices cummax(Dim dim) const;
+  [[nodiscard]] ValuesAndIndices cummin(Dim dim) const;
+  [[nodiscard]] Tensor logcumsumexp(Dim dim) const;
+  [[nodiscard]] Tensor diff(std::int64_t n = 1, Dim dim = -1,
                             const std::optional<Tensor>& prepend = {},
                             const std::optional<Tensor>& append = {}) const;
 
@@ -623,7 +623,7 @@ class GANTRY_API Tensor {
   [[nodiscard]] Tensor view_dtype(DType dtype) const;
   // A contiguous CPU copy, complete on return.
   [[nodiscard]] Tensor to_host(DType dtype) const;
-  [[nodiscard]] std::vector<Tensor> split_sections(std::int64_t sections, int dim) const;
+  [[nodiscard]] std::vector<Tensor> split_sections(std::int64_t sections, Dim dim) const;
   // copy_ and fill_ with `op` as the operation's name in errors.
   Tensor& copy_as(std::string_view op, const Tensor& source, CopyOptions how = {}) const;
   Tensor& fill_as(std::string_view op, const Operand& value) const;
