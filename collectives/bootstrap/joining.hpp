@@ -84,7 +84,7 @@ struct GrowPlan {
 // The leader's side of a grow(). It leads until it is destroyed.
 class GrowLeader {
  public:
-  // `group` is that of the ranks that grow, to `expected` ranks.
+  // `group` is the group of the ranks that grow, to `expected` ranks.
   GrowLeader(const JobGroup& group, int expected, std::chrono::milliseconds timeout);
   ~GrowLeader();
   GrowLeader(const GrowLeader&) = delete;

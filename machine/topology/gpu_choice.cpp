@@ -148,7 +148,7 @@ void choose_gpus(const Topology& topology, const PlanOptions& options, Plan& pla
       how = "by PCI bus id";
       break;
     case RankOrder::ring: {
-      // With fewer ranks than GPUs the ring is that of the ranks.
+      // With fewer ranks than GPUs the ring has one GPU for each rank.
       const auto ranks = static_cast<std::size_t>(std::min<std::size_t>(
           gpus.size(),
           static_cast<std::size_t>(options.ranks.value_or(static_cast<int>(gpus.size())))));

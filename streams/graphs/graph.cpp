@@ -109,7 +109,7 @@ struct Graph::Impl {
                                               : fmt::format("whose capture failed: {}", failure)));
   }
 
-  // The devices of `made` other than that of this graph's stream.
+  // The devices of `made` other than the device of this graph's stream.
   [[nodiscard]] std::vector<Device> others_in(const GraphRecording& made) const {
     std::vector<Device> found;
     for (const int device : made.devices()) {

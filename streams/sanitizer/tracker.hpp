@@ -101,7 +101,7 @@ class Tracker {
   void clear_findings();
 
  private:
-  /// The program's own timeline, or that of a capture.
+  /// The program's own timeline, or the timeline of a capture.
   struct Line {
     Timeline time;
     AccessHistory history;

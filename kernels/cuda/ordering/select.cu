@@ -1,10 +1,10 @@
 // Note [Radix selection]
 // Finds the element of one rank, with one pass for each byte of the key, from the highest byte. A
-// pass makes a histogram of this byte, over the elements whose higher bytes equal those of the
-// sought key. The bin that contains the rank gives the next byte of the key. After the last pass
-// the key is known, and the rank among the elements with this key. For topk, the elements before it
-// are collected in the order of their positions, and then sorted. All counts are integers, so the
-// order in which blocks add them has no effect.
+// pass makes a histogram of this byte, over the elements whose higher bytes equal the higher
+// bytes of the sought key. The bin that contains the rank gives the next byte of the key. After the
+// last pass the key is known, and the rank among the elements with this key. For topk, the elements
+// before it are collected in the order of their positions, and then sorted. All counts are
+// integers, so the order in which blocks add them has no effect.
 #include <cub/block/block_scan.cuh>
 
 #include "kernels/cuda/launch.cuh"
@@ -167,7 +167,7 @@ __global__ void __launch_bounds__(kThreads)
   if (thread == 0) memory.tiles[blockIdx.x] = totals;
 }
 
-// Replaces the counts of a fibre's tiles by those of all tiles before. A block for each fibre.
+// Replaces the counts of a fibre's tiles by the counts of all tiles before. A block for each fibre.
 __global__ void __launch_bounds__(kThreads)
     select_scan_kernel(const __grid_constant__ SelectMemory memory) {
   using Scan = cub::BlockScan<unsigned long long, kThreads>;

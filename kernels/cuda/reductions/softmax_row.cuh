@@ -70,7 +70,7 @@ class RowEnd {
       return;
     }
     if constexpr (std::is_same_v<Acc, float>) {
-      // No value is below 0; that of a 0 becomes the largest number.
+      // No value is below 0; the key of a 0 becomes the largest number.
       std::uint32_t lowest = UINT32_MAX;
 #pragma unroll
       for (int i = 0; i < N; ++i) {
