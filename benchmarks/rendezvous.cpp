@@ -1,4 +1,4 @@
-// What it costs that many ranks meet: this process serves the store and starts the ranks, each of
+// The cost of a meeting of many ranks: this process serves the store and starts the ranks, each of
 // them a process on one of several pretended hosts.
 //
 //   rendezvous --ranks 1024 --hosts 16 --meet

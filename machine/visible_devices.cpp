@@ -19,7 +19,7 @@ namespace {
 /// invalid device.
 enum class Kind { ordinal, gpu, mig };
 
-/// What one token names: a device, or nothing for a reason.
+/// The meaning of one token: a device, or nothing for a reason.
 struct Match {
   std::optional<int> device;
   std::string reason;

@@ -60,7 +60,7 @@ class JoiningRank {
   std::int64_t last_ = 0;
 };
 
-// What the ranks of a growing group do next.
+// The next step of the ranks of a growing group.
 struct GrowPlan {
   enum class Step {
     form,     // group number `number`, of `members`

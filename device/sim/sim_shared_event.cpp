@@ -26,8 +26,8 @@
 
 namespace gantry::sim {
 
-// What all processes see of one event. Records go to slots in turn; `recorded` is moved once the
-// slot is filled.
+// The part of one event that all processes see. Records go to slots in turn; `recorded` is moved
+// once the slot is filled.
 struct alignas(64) EventPlace {
   static constexpr std::size_t kSlots = 64;
   struct Slot {

@@ -9,7 +9,7 @@
 
 namespace gantry::launcher {
 
-/// What the shim of one rank does.
+/// The plan of the shim of one rank.
 struct ShimPlan {
   RankPlan rank;            ///< its place on this machine
   Environment environment;  ///< the whole one of its program

@@ -1,4 +1,4 @@
-// What the flight files of a job say of its failure.
+// Findings about a job's failure from its flight files.
 #include <fmt/format.h>
 
 #include <algorithm>

@@ -45,7 +45,7 @@ struct NvmlProcess {
   std::optional<std::uint64_t> used_bytes;  ///< none where the driver does not tell (containers)
 };
 
-/// What an NVLink leads to.
+/// The kind of the other end of an NVLink.
 enum class NvmlRemote { gpu, npu, nvswitch, unknown };
 
 /// One NVLink of a device.

@@ -16,7 +16,7 @@
 namespace gantry::machine {
 namespace {
 
-// What an idle GPU may hold: the driver itself takes some memory.
+// An idle GPU may hold this part of its memory: the driver itself takes some memory.
 constexpr std::uint64_t kIdleShare = 20;  // a twentieth
 
 std::string lower(std::string text) {

@@ -241,7 +241,7 @@ void Graph::replay() {
   }
   if (has_others) graph.order.begin(stream);
   if (draws) {
-    // What prepare() writes, the last replay may still read.
+    // The last replay may still read the memory that prepare() writes.
     if (graph.last_replay && *graph.last_replay != stream) stream.wait(*graph.last_replay);
     graph.recording->prepare(stream);
   }

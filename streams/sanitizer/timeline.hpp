@@ -51,7 +51,7 @@ class Timeline {
     return tick <= host_.get(stream);
   }
 
-  /// What is ordered before work behind this point of `stream`.
+  /// The work that is ordered before work behind this point of `stream`.
   [[nodiscard]] Clock release(StreamIndex stream);
   void acquire(StreamIndex stream, const Clock& clock) { own(stream).join(clock); }
   void acquire_on_host(const Clock& clock) { host_.join(clock); }

@@ -1,4 +1,4 @@
-// What the program submitted so far: orders, accesses, captures and graphs.
+// The program's submissions so far: orders, accesses, captures and graphs.
 #pragma once
 
 #include <atomic>

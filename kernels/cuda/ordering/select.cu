@@ -24,7 +24,7 @@ constexpr int kBytes = 256;
 static_assert(kThreads == kBytes);
 constexpr int kWarps = kThreads / 32;
 
-// What is known of a fibre's sought key, and the counts of the current byte. All zero at first.
+// The known bytes of a fibre's sought key, and the counts of the current byte. All zero at first.
 struct SelectState {
   unsigned long long key;   // its higher bytes
   unsigned long long rank;  // among the elements with these bytes

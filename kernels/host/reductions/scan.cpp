@@ -54,7 +54,7 @@ inline void store_batch(float* out, const float* from) {
   }
 }
 
-// What was seen of the results so far: Note [Restarted scans].
+// The state of the results so far: Note [Restarted scans].
 template <class Acc>
 struct ScanState {
   Acc last;  // the last result, not rounded
