@@ -9,7 +9,7 @@ namespace {
 
 Device device() { return Device::cuda(0); }
 
-// What LiveSet asks of a peer.
+// The calls of a peer that LiveSet uses.
 struct BlockPeer {
   using Handle = memory::Block;
   Handle allocate(std::size_t bytes) { return allocator.allocate(stream, bytes); }

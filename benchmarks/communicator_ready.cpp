@@ -28,8 +28,8 @@ double milliseconds_since(Clock::time_point begin) {
   return std::chrono::duration<double, std::milli>(Clock::now() - begin).count();
 }
 
-// What a rank uses anyway, on the device that world() will choose: a context, its allocator, a
-// kernel that has been loaded.
+// Everything that a rank uses anyway, on the device that world() will choose: a context, its
+// allocator, a kernel that has been loaded.
 void make_context() {
   const int local_rank = gantry::detect_process_identity().local_rank;
   gantry::set_device(gantry::Device::cuda(local_rank % gantry::device_count()));

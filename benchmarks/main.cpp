@@ -1,4 +1,4 @@
-// All benchmarks in one program; --benchmark_filter picks. Names are those of peer_torch.*, so that
+// All benchmarks in one program; --benchmark_filter picks. peer_torch.* has the same names, so that
 // compare.py can put both side by side.
 
 #include <cstdio>

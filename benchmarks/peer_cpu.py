@@ -3,7 +3,7 @@
 
 Usage: peer_cpu.py BENCH [--rounds 3] [--record FILE]
 
-BENCH is the program bench of gantry's build; torch is that of this Python. A number is the fastest median of the rounds.
+BENCH is the program bench of gantry's build; torch comes from this Python. A number is the fastest median of the rounds.
 "small" is the time of a call on 16 elements from C++, which Python cannot be compared with: it is printed for gantry only.
 --record writes a file for benchmarks/results.
 """

@@ -81,7 +81,8 @@ class World {
   int local_rank_ = 0;
 };
 
-// What a libnccl of 2.27 or later has for symmetric memory; the one at hand may be older.
+// The functions that a libnccl of 2.27 or later has for symmetric memory; the one at hand may be
+// older.
 struct WindowCalls {
   ncclResult_t (*allocate)(void** memory, std::size_t bytes) = nullptr;
   ncclResult_t (*free)(void* memory) = nullptr;

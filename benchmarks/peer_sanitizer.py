@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Measures the stream sanitizer of gantry beside torch's CUDA sanitizer: host time of one operation, off and on.
 
-Usage: peer_sanitizer.py BENCH        BENCH is the program bench of gantry's build; torch is that of this Python.
+Usage: peer_sanitizer.py BENCH        BENCH is the program bench of gantry's build; torch comes from this Python.
 """
 import json
 import os

@@ -1,4 +1,4 @@
-// What it costs that many ranks meet: this process serves the store and starts the ranks, each of
+// The cost of a meeting of many ranks: this process serves the store and starts the ranks, each of
 // them a process on one of several pretended hosts.
 //
 //   rendezvous --ranks 1024 --hosts 16 --meet
@@ -6,7 +6,7 @@
 //   rendezvous --ranks 1024 --hosts 16 --world
 //     Communicator::world() on the host transport, and its host_barrier()
 //
-// One line of JSON: seconds from the first start to the end of the last rank, those of ranks that
+// One line of JSON: seconds from the first start to the end of the last rank, seconds of ranks that
 // only start, requests of all ranks to the store, and the greatest memory of a rank and of this
 // process, in MiB.
 #include <fcntl.h>

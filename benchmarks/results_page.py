@@ -61,11 +61,11 @@ Numbers in names are bytes. `dispatch` is host time of a call; the rest is time 
 KERNEL_TEXT = """
 ## Kernels beside PyTorch
 
-One GPU, time to completion of calls in a row. Sizes are those of the input, or of the output where there is none.
-Matrices are square, but rows of `softmax_short` have 128 elements and those of `softmax_long` 65,536. `scatter_add`
+One GPU, time to completion of calls in a row. Sizes are input sizes, or output sizes where there is no input.
+Matrices are square, but rows of `softmax_short` have 128 elements and rows of `softmax_long` 65,536. `scatter_add`
 sums in a fixed order, PyTorch's in the order in which its atomic operations happen to come.
 
-Memory of the H200 moves about 4.2 TB/s, that of the H100 3.0: a copy of 256 MiB takes 130 and 180 µs. `scatter_add`
+Memory of the H200 moves about 4.2 TB/s, memory of the H100 3.0: a copy of 256 MiB takes 130 and 180 µs. `scatter_add`
 of 64 Mi elements puts them into a stable order by the 23 bits of their destinations. Three passes of a radix sort
 read and write 8 bytes an element each: 3.2 GB, 770 µs. Another 20 bytes an element are indices, keys and sorted
 elements: 320 µs. PyTorch's unordered additions take less than the three passes.

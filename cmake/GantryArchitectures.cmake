@@ -35,7 +35,7 @@ endfunction()
 
 # gantry_resolve_architectures(<result> <value> <nvcc> <nvidia-smi>)
 #
-# <value> is that of GANTRY_CUDA_ARCHITECTURES:
+# <value> is the value of GANTRY_CUDA_ARCHITECTURES:
 #   native         the GPUs that nvidia-smi shows; an error where there is none
 #   all, all-major every architecture that nvcc knows, or the first of every major version; PTX of the last one for later GPUs
 #   auto           native where a GPU is visible, else all-major

@@ -94,8 +94,8 @@ if(GANTRY_MOLD)
 endif()
 
 # Simple loops of these sources become vector code: -O2 alone does so only where it costs no code size. Vector code gains nothing from paths
-# of their own for the two sides of a selection, as threaded jumps make them: it computes both. No result depends on these flags. They are
-# not those of the precompiled header.
+# of their own for the two sides of a selection, as threaded jumps make them: it computes both. No result depends on these flags. The
+# precompiled header has other ones.
 function(gantry_vectorize_loops)
   set_source_files_properties(${ARGN} PROPERTIES SKIP_PRECOMPILE_HEADERS ON COMPILE_OPTIONS
     "$<$<CONFIG:Debug>:-O1>;-ftree-vectorize;-fvect-cost-model=dynamic;-fno-math-errno;-fno-trapping-math;$<$<CXX_COMPILER_ID:GNU>:-fno-thread-jumps>")

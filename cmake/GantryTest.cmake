@@ -40,7 +40,7 @@ endfunction()
 
 # gantry_add_program(<name> [INTERNAL] SOURCES … [LIBS …] [LAYER layer])
 #
-# A helper executable that tests start (see PROGRAMS below); it is no test itself. The arguments are those of gantry_add_test.
+# A helper executable that tests start (see PROGRAMS below); it is no test itself. The arguments are as for gantry_add_test.
 function(gantry_add_program name)
   cmake_parse_arguments(PARSE_ARGV 1 arg "INTERNAL" "LAYER" "SOURCES;LIBS")
   if(arg_UNPARSED_ARGUMENTS OR NOT arg_SOURCES)

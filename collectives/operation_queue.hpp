@@ -12,7 +12,7 @@
 
 namespace gantry {
 
-// Orders operations: those of one queue run one after the other, on any streams.
+// Orders operations: the operations of one queue run one after the other, on any streams.
 class OperationQueue {
  public:
   explicit OperationQueue(int device) : device_(device) {}

@@ -11,7 +11,7 @@
 
 namespace gantry {
 
-// The facts that ranks exchange first. Each rank receives those of all, so they are short.
+// The facts that ranks exchange first. Each rank receives the facts of all, so they are short.
 struct RankFacts {
   std::string_view boot;
   std::string_view host;

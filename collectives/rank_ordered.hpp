@@ -13,7 +13,7 @@ namespace gantry {
 // Some libraries reduce in another order, or do not reduce at all, but can send messages. Each rank
 // is the reducer of one part of the array. It receives its part of every rank's array, reduces the
 // parts on its device from rank 0 on, and sends the result to all receivers. Each rank sends and
-// receives about twice the size of the array, as in a ring. The bits equal those of every other
+// receives about twice the size of the array, as in a ring. The bits equal the bits of every other
 // transport.
 
 // Runs sends and receives concurrently, as Transport::run_together().

@@ -9,7 +9,7 @@
 namespace gantry {
 
 // The facts of all ranks of a group, as they were exchanged. Texts are made when they are asked
-// for: most ranks of a large group never need those of the others.
+// for: most ranks of a large group never need the texts of the others.
 //
 // Thread safety: any thread, after the constructor.
 class RankTable {

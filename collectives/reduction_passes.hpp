@@ -12,8 +12,8 @@ namespace gantry {
 
 // Note [Passes]
 // A kernel reduces up to 64 arrays. More arrays take several passes, which hand the partial result
-// on through memory. The bits are those of one pass if an element can hold the accumulator. f16 and
-// bf16 accumulate in f32. So more than 64 arrays of these are converted first.
+// on through memory. The bits equal the bits of one pass if an element can hold the accumulator.
+// f16 and bf16 accumulate in f32. So more than 64 arrays of these are converted first.
 
 // True if reduce_in_passes() takes `inputs` arrays of `dtype`.
 bool fits_passes(DType dtype, std::size_t inputs);

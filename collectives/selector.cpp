@@ -31,7 +31,7 @@ bool nccl_may(const Descriptor& what) {
 // Whether a sum may be rounded to an element at any place in between.
 bool accumulates_in_itself(DType dtype) { return dtype != DType::f16 && dtype != DType::bf16; }
 
-// What one peer gets: the count, whatever the kind.
+// Bytes that one peer gets: the count, whatever the kind.
 std::int64_t peer_bytes(const Descriptor& what, std::int64_t message_bytes) {
   return std::min(what.count * static_cast<std::int64_t>(element_size(what.dtype)), message_bytes);
 }

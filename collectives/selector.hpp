@@ -45,8 +45,8 @@ class Selector {
   // field.
   static Selector load(int ranks, std::string_view device_name);
   // From the text of to_json(), or of a list of such. The tables of this device are taken, else
-  // those of device "*", else the first device's; of those the largest one that is not for more
-  // ranks than `ranks`, else the smallest. Throws: InvalidArgument.
+  // the tables of device "*", else the first device's; of these the largest one that is not for
+  // more ranks than `ranks`, else the smallest. Throws: InvalidArgument.
   static Selector parse(std::string_view json, int ranks, std::string_view device_name);
 
   // `message_bytes` as in SelectorRow. A forced algorithm is taken wherever it can serve `what`.

@@ -59,7 +59,7 @@ class CommandLine {
   CommandLine& operator=(const CommandLine&) = delete;
   ~CommandLine();
 
-  /// What follows the program's name in the help's first line.
+  /// The text behind the program's name in the help's first line.
   void set_usage(const std::string& text);
   /// The end of the help.
   void set_footer(const std::string& text);

@@ -1,4 +1,4 @@
-// What help, manual page and completion of a program are made from.
+// The source of help, manual page and completion of a program.
 #pragma once
 
 #include <deque>
@@ -7,7 +7,7 @@
 
 namespace gantry {
 
-/// What an option's value names; a shell completes it accordingly.
+/// The thing that an option's value names; a shell completes it accordingly.
 enum class ValueKind { text, file, directory };
 
 /// One option or argument of a program.
@@ -33,7 +33,7 @@ struct ProgramDescription {
   bool runs_program = false;  ///< the first argument is a program, with arguments of its own
 };
 
-/// What follows the program's name: `usage`, or "[options] [argument]…".
+/// The text behind the program's name: `usage`, or "[options] [argument]…".
 [[nodiscard]] std::string usage_of(const ProgramDescription& program);
 
 /// The titles of the options' groups, in their order.

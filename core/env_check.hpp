@@ -25,9 +25,11 @@ namespace gantry::env {
 /// process, unless glaunch started it and has said so. Throws: InvalidArgument.
 void check_program();
 
-/// Checks every variable that a later call would refuse or quietly leave aside, so that a
-/// malformed one is an error wherever gantry initialises, in a job and in a single process. Also
-/// does what check_program() does. Throws: InvalidArgument.
+/// Checks the numbers of a rank's identity, GANTRY_DEVICE, GANTRY_RDZV, GANTRY_COLL_TIMEOUT,
+/// GANTRY_HOST_LINKS, GANTRY_HOST_CRYPT, GANTRY_SANITIZER, GANTRY_P2P and GANTRY_FLIGHT_DIR. A
+/// malformed one is thus an error when gantry looks for devices, in a job and in a single process.
+/// Other variables are checked where they are used. Also does what check_program() does.
+/// Throws: InvalidArgument.
 void check_variables();
 
 }  // namespace gantry::env

@@ -34,7 +34,7 @@ spdlog::level::level_enum to_spdlog(Level level) {
   __builtin_unreachable();
 }
 
-// What GANTRY_LOG says, and what is wrong with it: nothing if that is empty.
+// The level that GANTRY_LOG names, and the complaint about its value; empty for a valid value.
 struct Setting {
   Level level = Level::warn;
   std::string complaint;

@@ -6,7 +6,7 @@
 
 namespace gantry {
 
-/// What a program may switch on to watch its operations.
+/// Observers of operations that a program may switch on.
 enum class Observer : std::uint8_t {
   allocation_history = 1,  ///< memory::record_history
   sanitizer = 2,           ///< sanitizer::enable

@@ -14,7 +14,7 @@ void call(void* function) { reinterpret_cast<void (*)() noexcept>(function)(); }
 }  // namespace
 
 void at_thread_end(void (*function)() noexcept) noexcept {
-  // What compilers call for the destructor of a thread-local object.
+  // The function that compilers call for the destructor of a thread-local object.
   abi::__cxa_thread_atexit(call, reinterpret_cast<void*>(function), &__dso_handle);
 }
 

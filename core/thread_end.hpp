@@ -1,4 +1,4 @@
-// What a thread does when it ends.
+// Functions that are called when a thread ends.
 #pragma once
 
 namespace gantry {

@@ -38,7 +38,7 @@ struct TraceEvent {
   Json::Object arguments{};
 };
 
-/// What was recorded.
+/// The recorded events.
 struct Recorded {
   std::vector<TraceEvent> events;  ///< in the order in which they were added
   std::uint64_t dropped = 0;       ///< events beyond the limit, or without host memory for them

@@ -13,7 +13,7 @@ namespace gantry {
 
 /// Reads one device of NVML, which is found by its UUID.
 ///
-/// Units and exceptions are those of <gantry/device/monitor.hpp>.
+/// Units and exceptions are as in <gantry/device/monitor.hpp>.
 /// Thread safety: any thread.
 class DeviceMonitor {
  public:

@@ -10,7 +10,7 @@ namespace gantry {
 /// Throws: InvalidArgument if GANTRY_TOPO_FILE cannot be used.
 [[nodiscard]] const machine::Topology& visible_topology();
 
-/// A rank of a job, among those of its machine.
+/// A rank of a job, among the ranks of its machine.
 struct LocalRank {
   int rank = 0;
   int local_rank = 0;

@@ -33,7 +33,7 @@ const PeerMatrix& cached_matrix() {
   return *matrix;
 }
 
-// What enable_peer_access was called for.
+// The pairs that enable_peer_access was called for.
 struct EnabledPeers {
   std::mutex turn;  ///< held over a whole call; taken before `mutex`
   std::mutex mutex;

@@ -29,7 +29,7 @@ namespace {
 
 constexpr int kMaxSimDevices = 64;
 
-/// What was found out about the machine, once per process.
+/// The facts about the machine, found out once per process.
 struct Selection {
   Platform platform = Platform::none;
   int count = 0;

@@ -1,4 +1,4 @@
-// What the CUDA platform does for profilers and for gantry::trace.
+// The part of the CUDA platform for profilers and for gantry::trace.
 #pragma once
 
 #include <string>

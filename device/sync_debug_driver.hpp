@@ -7,7 +7,7 @@
 
 namespace gantry {
 
-/// What happens to a call that blocks the host.
+/// The reaction to a call that blocks the host.
 enum class HostBlocking : int { allowed, warned, refused };
 
 /// The mode of the process. `allowed` takes the decorator out of the driver's way.

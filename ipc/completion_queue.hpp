@@ -81,7 +81,7 @@ class CompletionQueue {
   std::condition_variable changed_;
   bool has_thread_ = false;
   bool has_new_ = false;  ///< entries were added since the thread's last round
-  Entries entries_;       ///< except those of the present round
+  Entries entries_;       ///< except the entries of the present round
 };
 
 }  // namespace gantry::memory

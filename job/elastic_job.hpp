@@ -9,7 +9,7 @@
 
 namespace gantry {
 
-/// What glaunch --elastic tells a rank.
+/// The numbers that glaunch --elastic tells a rank.
 ///
 /// A process of a job has a number in the job's store. A replacement has the rank of the process
 /// before it, and a new number: the store knows the old number as lost.

@@ -103,7 +103,7 @@ std::optional<Copy> copy_file(int descriptor, bool whole) {
       !View::is_valid(front, static_cast<std::size_t>(facts.st_size))) {
     return std::nullopt;
   }
-  // The layout is that of this copy of the header, whatever becomes of the file's.
+  // This copy of the header has the layout, whatever becomes of the file's.
   const std::uint64_t bytes = reinterpret_cast<const Header*>(front)->bytes;
   if (bytes > kMostBytes) return std::nullopt;
   void* base = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);

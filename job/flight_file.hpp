@@ -107,7 +107,7 @@ class BlockCounts {
     return 1 + 2 * static_cast<std::size_t>(ranks);
   }
 
-  /// Overwrites the place by those of call `number`, 1 or more.
+  /// Overwrites the place by the counts of call `number`, 1 or more.
   void put(std::uint64_t number, std::span<const std::int64_t> sends,
            std::span<const std::int64_t> receives) noexcept;
   /// The counts of call `number`; nullopt if they were never put, or are overwritten.
@@ -120,7 +120,7 @@ class BlockCounts {
 /// Numbers of sends and receives carry this bit: the others' stay in step on all ranks.
 inline constexpr std::uint64_t kMessageBit = std::uint64_t{1} << 40;
 
-/// Calls of one queue run one after the other; those of different queues side by side.
+/// Calls of one queue run one after the other; calls of different queues run side by side.
 enum class Queue : std::uint8_t { collective, send, recv };
 inline constexpr int kQueues = 3;
 
@@ -264,7 +264,7 @@ class View {
   [[nodiscard]] Entry* ring(int rank) const {
     return &at<Entry>(header().rings_at, rank * static_cast<int>(kRing));
   }
-  /// Where `rank` puts the counts of call `number`: that of an earlier call, too.
+  /// The place where `rank` puts the counts of call `number`; an earlier call may have the same.
   [[nodiscard]] BlockCounts block_counts(int rank, std::uint64_t number) const;
   [[nodiscard]] Mailbox& mailbox(int rank) const {
     return at<Mailbox>(header().mailboxes_at, rank);

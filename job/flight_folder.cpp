@@ -54,7 +54,7 @@ Opened open_folder(std::string& failure) {
   return Opened(open_own_folder(path, failure).release());
 }
 
-// What `name` in `directory` is, if it is a regular file of this user.
+// The facts about `name` in `directory`, if it is a regular file of this user.
 std::optional<struct stat> own_file(int directory, const char* name) {
   struct stat facts {};
   if (fstatat(directory, name, &facts, AT_SYMLINK_NOFOLLOW) != 0) return std::nullopt;
@@ -275,7 +275,7 @@ std::size_t remove_stale_files(std::size_t keep, std::chrono::seconds max_age) {
   for (const Found& found : find_files(directory)) {
     const bool old = is_old(found);
     const std::optional<OpenFile> file = read_found(directory, found.name, Extent::ranks);
-    // What cannot be read may be a group of another version, or one that is being made.
+    // A file that cannot be read may be a group of another version, or one that is being made.
     if (file && file->has_begun() ? !file->is_over() : !old) continue;
     if (!old && kept < keep) {
       ++kept;

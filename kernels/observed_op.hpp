@@ -1,4 +1,4 @@
-// What profilers and traces see of the kernels of operations.
+// The kernels of operations as profilers and traces see them.
 #pragma once
 
 #include <cstddef>

@@ -4,8 +4,8 @@
 
 namespace gantry::kernels {
 
-// Memory through which kernels of the program may wait for kernels of other ranks, as that of a
-// window. Launches that name it count as launches that wait: see MemoryUses.
+// Memory through which kernels of the program may wait for kernels of other ranks, such as a
+// window's memory. Launches that name it count as launches that wait: see MemoryUses.
 //
 // Thread safety: any thread.
 class SignalMemory {

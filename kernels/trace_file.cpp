@@ -112,7 +112,7 @@ bool is_same_line(const Track& a, const Track& b) {
   return a.device == b.device && a.number == b.number;
 }
 
-// Puts the device events last, by stream and begin, and lets those of each stream nest.
+// Puts the device events last, by stream and begin, and lets the events of each stream nest.
 void nest_device_events(std::vector<TraceEvent>& events) {
   const std::ranges::subrange all = std::ranges::stable_partition(
       events, [](const TraceEvent& event) { return !stands_on_stream(event); });

@@ -12,14 +12,14 @@ namespace gantry {
 namespace {
 
 /// Note [CUDA_VISIBLE_DEVICES]
-/// The rules are those of the CUDA 13.0 driver (tests/device/data holds its answers). The first
+/// The CUDA 13.0 driver has these rules (tests/device/data holds its answers). The first
 /// characters choose the kind: "GPU-" and "MIG-" select UUID prefixes, anything else ordinals.
 /// All tokens of a list must be of one kind. A token that names no device ends the list; the tokens
 /// before it remain valid. If a device is named twice before that end, the driver reports an
 /// invalid device.
 enum class Kind { ordinal, gpu, mig };
 
-/// What one token names: a device, or nothing for a reason.
+/// The meaning of one token: a device, or nothing for a reason.
 struct Match {
   std::optional<int> device;
   std::string reason;

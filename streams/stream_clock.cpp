@@ -208,7 +208,7 @@ std::uint64_t StreamClock::record_external_sequence() noexcept {
   }
 }
 
-// The number is taken before the driver is asked, as that of a record.
+// The number is taken before the driver is asked, as for a record.
 void StreamClock::complete_or_record() {
   if (pending_events_.empty()) {
     const auto timestamp = acquire_timestamp();

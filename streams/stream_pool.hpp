@@ -22,7 +22,7 @@ class StreamPool {
  public:
   static constexpr int kStreamsPerPriority = 32;
 
-  /// What a handle is known as.
+  /// The id and the priority under which a handle is known.
   struct Identity {
     std::uint64_t id = 0;
     StreamPriority priority = StreamPriority::normal;

@@ -15,7 +15,7 @@ using namespace gantry;
 
 const Device kDevice = Device::cuda(0);
 
-// What both ways have in common.
+// The parts that both ways share.
 class Limits {
  public:
   void begin(std::uint64_t limit_bytes) {

@@ -51,7 +51,7 @@ class Bootstrap {
   // "Communicator::world: rank 0 waited 3 s, but rank(s) 1 did not come (…)".
   std::string absence_text(int rank, std::chrono::milliseconds waited,
                            const std::vector<int>& missing) const;
-  // What `all`, in rank order, has for the members of a subset.
+  // The entries of `all`, which is in rank order, for the members of a subset.
   template <class Entry>
   static std::vector<Entry> entries_of(const std::vector<Entry>& all,
                                        const std::vector<int>& members) {

@@ -60,7 +60,7 @@ class JoiningRank {
   std::int64_t last_ = 0;
 };
 
-// What the ranks of a growing group do next.
+// The next step of the ranks of a growing group.
 struct GrowPlan {
   enum class Step {
     form,     // group number `number`, of `members`
@@ -84,7 +84,7 @@ struct GrowPlan {
 // The leader's side of a grow(). It leads until it is destroyed.
 class GrowLeader {
  public:
-  // `group` is that of the ranks that grow, to `expected` ranks.
+  // `group` is the group of the ranks that grow, to `expected` ranks.
   GrowLeader(const JobGroup& group, int expected, std::chrono::milliseconds timeout);
   ~GrowLeader();
   GrowLeader(const GrowLeader&) = delete;

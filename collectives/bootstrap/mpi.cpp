@@ -303,7 +303,7 @@ class MpiBootstrap final : public Bootstrap {
     });
   }
 
-  // Sends the same bytes to all other members, and receives those of member i at place_of(i).
+  // Sends the same bytes to all other members, and receives the bytes of member i at place_of(i).
   template <class PlaceOf>
   void exchange(std::unique_ptr<Exchange>& data, const void* sent, int bytes,
                 PlaceOf place_of) const {

@@ -9,9 +9,9 @@
 
 namespace gantry {
 
-// What the members of a group that forms wrote in JobConnection::agree(): kFormed, "lost R" or
-// "late R" with a rank of the job, or "error TEXT". Another rank writes "lost R" for the lost rank
-// R.
+// The outcomes that the members of a group that forms wrote in JobConnection::agree(): kFormed,
+// "lost R" or "late R" with a rank of the job, or "error TEXT". Another rank writes "lost R" for
+// the lost rank R.
 
 // Returns the ranks in `group` that the outcomes of `speakers` call `what`: "lost" or "late". A
 // speaker whose own outcome is a failure is none of them: it gave up because of that, and ranks

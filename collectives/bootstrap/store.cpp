@@ -135,8 +135,8 @@ class StoreBootstrap final : public Bootstrap {
     return all;
   }
 
-  // Writes this member's value, and gathers those of all, in one request. Nothing where each must
-  // be asked for: after a loss, or because they are too long for one message. Throws as get().
+  // Writes this member's value, and gathers the values of all, in one request. Nothing where each
+  // must be asked for: after a loss, or because they are too long for one message. Throws as get().
   std::vector<std::string> gather(StoreClient& client, std::int64_t round, const std::string& bytes,
                                   SuspendAwareTimeout& countdown) {
     const int count = static_cast<int>(members_.size());

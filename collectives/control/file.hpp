@@ -28,9 +28,9 @@ struct FileHandshake;
 // ranks therefore takes over the whole file, if all ranks were in this process and left in order.
 // Until then the file has a name that readers do not list. Rank 0 of the next group makes all words
 // zero, writes a new header, and gives the file a new name. The other ranks take over their
-// mappings. The exit of the process removes the names of files that are kept. Those of a process
-// that was killed go with the stale files. A file without a name is never taken over, nor one whose
-// folder is not the present one.
+// mappings. The exit of the process removes the names of files that are kept. The names of a
+// process that was killed go with the stale files. A file without a name is never taken over, nor
+// one whose folder is not the present one.
 class ControlFile {
  public:
   // Callbacks of a rank: `begin` after the file is mapped, `end` to undo it if another rank fails.

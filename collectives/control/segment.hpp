@@ -122,7 +122,7 @@ class ControlSegment {
   // naming two ranks and their calls, or the error that require_intact() throws.
   std::optional<CallFault> take_fault();
 
-  // Breaks the group: `rank` is late. `call` and `how` are those of flight::Detail.
+  // Breaks the group: `rank` is late. `call` and `how` are as in flight::Detail.
   void mark_late(int rank, const std::string& text, std::string call,
                  const char* how) const noexcept;
 

@@ -70,7 +70,7 @@ void HierarchicalTransport::Run::run_part(Transport& transport, CollectiveKind k
   part.what.count = count;
   part.what.root = root;
   part.what.scale = scale;
-  part.what.operands = {};  // those of the call, which all ranks have compared
+  part.what.operands = {};  // operands of the call, which all ranks have compared
   transport.run(part, stream);
 }
 

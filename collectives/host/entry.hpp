@@ -35,7 +35,7 @@ namespace gantry {
 // wait for its data: it gives the receiver two seconds. Where a rank entered with messages that are
 // not answered yet, all ranks confirm that they go on, before they transfer large data. A rank that
 // has left declines, and all ranks throw. Frames of a collective carry its number, by which a rank
-// drops those of one that it has left.
+// drops the frames of a collective that it has left.
 
 // The header of every message, and of every chunk of a large one.
 struct HostFrame {

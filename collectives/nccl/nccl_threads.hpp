@@ -14,7 +14,7 @@ namespace gantry {
 //
 // The process waits for them before it exits, because they must not run concurrently with NCCL's
 // and CUDA's shutdown: Note [Background threads at exit]. The exit handler is registered behind
-// those of NCCL, so it has a count of its own beside the lock of the driver. A forked child has
+// NCCL's handlers, so it has a count of its own beside the lock of the driver. A forked child has
 // none of its parent's threads.
 //
 // Thread safety: every member may be called from any thread.

@@ -39,7 +39,7 @@ FileContent read_regular_file(int descriptor, std::size_t max_bytes) {
   struct stat status {};
   if (fstat(descriptor, &status) != 0) return {{}, std::strerror(errno)};
   if (std::string problem = problem_of(status); !problem.empty()) return {{}, std::move(problem)};
-  // The size is a hint: the file may grow meanwhile, and those of /proc say 0.
+  // The size is a hint: the file may grow meanwhile, and files of /proc say 0.
   const auto hint = static_cast<std::size_t>(std::max<off_t>(status.st_size, 0));
   std::string text;
   while (text.size() <= max_bytes && hint <= max_bytes) {

@@ -1,4 +1,4 @@
-// Threads of the library, beside those of the program.
+// Threads of the library, beside the threads of the program.
 #pragma once
 
 #include <signal.h>
@@ -26,9 +26,9 @@ class BlockedSignals {
 /// `name` has at most 15 characters; debuggers and `top -H` show it. Throws: std::system_error.
 [[nodiscard]] std::thread start_background_thread(const char* name, std::function<void()> body);
 
-/// True if the process has no thread but the calling one, those of start_background_thread() and
-/// those of CUDA: nothing that the calling thread waits for can come from the program. False also
-/// if that is unknown.
+/// True if the process has no thread but the calling one, the threads of start_background_thread()
+/// and the threads of CUDA: nothing that the calling thread waits for can come from the program.
+/// False also if that is unknown.
 [[nodiscard]] bool is_only_thread_of_program();
 
 /// Forgets a thread of the parent: a child of a fork can neither join nor detach it.

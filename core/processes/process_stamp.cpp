@@ -125,7 +125,7 @@ ProcessStatus status_of(const ProcessStamp& process) noexcept {
   }
   const Stat& stat = std::get<Stat>(found);
   if (stat.start_time != process.start_time) return {Liveness::ended, 0};
-  // The state is that of the first thread, which may end before the others.
+  // The state belongs to the first thread, which may end before the others.
   if (stat.state == 'X' || (stat.state == 'Z' && stat.threads <= 1)) return {Liveness::ended, 0};
   return {stat.state == 'T' || stat.state == 't' ? Liveness::stopped : Liveness::running, 0};
 }

@@ -28,7 +28,7 @@ struct LoadCounts {
   bool operator==(const LoadCounts&) const = default;
 };
 
-// A loaded file, and those of its functions that stacks may leave out.
+// A loaded file, and the functions of it that stacks may leave out.
 struct Module {
   std::string path;
   std::uintptr_t base = 0;

@@ -21,7 +21,7 @@ struct Activity {
 [[nodiscard]] Activity activity(std::string_view doing, NativeStream stream);
 
 /// For a call that found no memory: true if cached memory was released for it; see Note [Memory of
-/// the driver]. The arguments are those of activity().
+/// the driver]. The arguments are as for activity().
 [[nodiscard]] bool is_worth_repeating(std::string_view doing, int device = -1) noexcept;
 [[nodiscard]] bool is_worth_repeating(std::string_view doing, NativeStream stream) noexcept;
 

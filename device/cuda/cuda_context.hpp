@@ -37,7 +37,7 @@ class ContextScope {
 /// Note [Calls in captures]
 /// While a stream is captured, CUDA refuses "potentially unsafe" calls and spoils the capture:
 /// allocations, frees, queries, mappings, peer access. The mode of the capture says on which
-/// threads. They are unsafe for a program that records what they submit. Those of the driver submit
+/// threads. They are unsafe for a program that records what they submit. The driver's calls submit
 /// nothing, so each one relaxes the mode of its own thread (cudaThreadExchangeStreamCaptureMode).
 /// CUDA still refuses calls that conflict with the capture itself in every mode: to query or
 /// synchronize with a captured stream, a captured event, or a device with a captured stream.

@@ -1,4 +1,4 @@
-// What the address space knows of host memory that the caller page-locks, and of pooled pieces.
+// The address space's knowledge of host memory that the caller page-locks, and of pooled pieces.
 #include <fmt/format.h>
 #include <sys/mman.h>
 

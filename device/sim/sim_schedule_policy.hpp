@@ -38,7 +38,7 @@ struct ScheduledTask {
 
 /// The tasks of one stream.
 struct ScheduledQueue {
-  /// What the first task does.
+  /// The state of the first task.
   enum class State : std::uint8_t {
     waiting,  ///< it did not begin
     running,  ///< it has the turn

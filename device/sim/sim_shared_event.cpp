@@ -26,8 +26,8 @@
 
 namespace gantry::sim {
 
-// What all processes see of one event. Records go to slots in turn; `recorded` is moved once the
-// slot is filled.
+// The part of one event that all processes see. Records go to slots in turn; `recorded` is moved
+// once the slot is filled.
 struct alignas(64) EventPlace {
   static constexpr std::size_t kSlots = 64;
   struct Slot {
@@ -125,7 +125,7 @@ struct HandleBytes {
 };
 static_assert(std::has_unique_object_representations_v<HandleBytes>);
 
-// The files of this process and those of others that are in use here; never destroyed, because
+// The files of this process and the files of others that are in use here; never destroyed, because
 // tasks in streams may hold events until the process ends.
 struct EventFiles {
   using Key = std::tuple<std::int32_t, std::uint64_t, std::int32_t, std::uint64_t>;

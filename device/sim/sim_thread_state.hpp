@@ -1,4 +1,4 @@
-// What a thread of this process is doing.
+// The state of a thread of this process.
 #pragma once
 
 #include <sys/types.h>
@@ -11,7 +11,7 @@ namespace gantry::sim {
 /// Number of the calling thread.
 [[nodiscard]] pid_t this_thread_number();
 
-/// What a thread does now. A thread that waits for a processor computes.
+/// The present work of a thread. A thread that waits for a processor computes.
 enum class ThreadState : std::uint8_t { computes, sleeps, ended };
 [[nodiscard]] ThreadState state_of(pid_t thread);
 

@@ -7,7 +7,7 @@
 
 namespace digits {
 
-// What one forward and backward pass gave. All on the model's device, nothing waited for.
+// The result of one forward and backward pass. All on the model's device, nothing waited for.
 struct Step {
   std::vector<gantry::Tensor> gradients;  // in the order of Model::parameters()
   gantry::Tensor loss;                    // 0-dim: this shard's part of the batch's mean loss

@@ -34,7 +34,7 @@ int main() {
     if (slot.copied.is_created()) slot.copied.synchronize();
     std::copy_n(samples.data() + i * kChunk, kChunk, slot.staging.data_ptr<float>());
 
-    // 3. Copy and kernels of one chunk are in order on the slot's stream. Those of the other slot
+    // 3. Copy and kernels of one chunk are in order on the slot's stream. Work of the other slot
     //    run beside them.
     if (i < 2) slot.stream.wait(Stream::current("cuda:0"));  // for the zeros
     const StreamGuard guard(slot.stream);

@@ -11,7 +11,7 @@ namespace gantry {
 class ByteQueue {
  public:
   void append(std::string_view bytes) {
-    // What was taken is more than what is left: moving that is paid for.
+    // More bytes were taken than are left: moving the rest is paid for.
     if (taken_ > bytes_.size() / 2) {
       bytes_.erase(0, taken_);
       taken_ = 0;

@@ -25,7 +25,7 @@ namespace gantry::store {
 /// Thread safety: none; the serving thread owns it.
 class Connections {
  public:
-  /// What a server does with messages.
+  /// The work of a server on its messages.
   class Handler {
    public:
     /// Answers one message. False: no client of ours would send it, so the connection is closed.

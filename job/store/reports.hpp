@@ -14,7 +14,7 @@ struct Report {
   bool in_order;
 };
 
-/// What other threads tell the serving thread of a StoreServer.
+/// Reports of other threads to the serving thread of a StoreServer.
 ///
 /// Thread safety: any thread.
 class Reports {

@@ -34,7 +34,7 @@ struct Waiter {
 /// malformed.
 [[nodiscard]] std::optional<Waiter> read_waiter(std::uint64_t client, Reader& request);
 
-/// A member's part of an exchange: it writes `value` under `key`, and waits for those of all
+/// A member's part of an exchange: it writes `value` under `key`, and waits for the values of all
 /// members. The key `outdated` is removed before, if there is one. Views refer to the request.
 struct Exchange {
   std::string key;

@@ -46,7 +46,8 @@ bool is_worth_repeating(cudaError_t status) noexcept {
 
 namespace {
 
-// True if the code of `kernel`, and with it that of all others, waits by itself on every device.
+// True if the code of `kernel`, and with it the code of all other kernels, waits by itself on every
+// device.
 bool waits_by_itself(const void* kernel) {
   if (!env::get_bool("GANTRY_OVERLAPPED_LAUNCHES", true) || launches_block()) return false;
   cudaFuncAttributes attributes{};

@@ -4,7 +4,7 @@
 
 #include "kernels/elementwise/elementwise.hpp"
 
-// Elementwise functions of real numbers beyond those of elementwise.hpp.
+// Elementwise functions of real numbers beyond elementwise.hpp.
 //
 // Note [Special functions]
 // These functions compute in f64, on the host and on the GPU, and round once. Exceptions need no

@@ -5,7 +5,7 @@
 #include <cstdint>
 #include <limits>
 
-// f32 functions on the host, in f32: vectors have twice the elements of those of wide_math.hpp.
+// f32 functions on the host, in f32: vectors have twice as many elements as in wide_math.hpp.
 //
 // Note [f32 functions in f32]
 // Each function is within 1 ulp. Where a rounding error would matter, a second number (`…_low`)

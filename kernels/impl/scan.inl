@@ -58,7 +58,7 @@ struct ScanStep {
 };
 
 // The value before each group of Note [Scan order], for groups that come one after the other. All
-// units are those of one level: groups of elements, or groups of groups.
+// units have one level: groups of elements, or groups of groups.
 template <class Step>
 class ScanCarry {
  public:

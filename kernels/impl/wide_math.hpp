@@ -10,7 +10,7 @@
 // Each function takes the value of an f32 and returns its result in f64 with a relative error below
 // 1e-9. That is negligible after rounding to f32. So a composition (silu) is as accurate as a
 // single function. There are no branches and no calls: compilers make vector code of a loop over
-// them. All roundings are those of + - * / and fma, so vector code and scalar code have the same
+// them. Only + - * / and fma round, so vector code and scalar code have the same
 // bits. Polynomials are Taylor's, or fitted at Chebyshev's points with mpmath.
 namespace gantry::kernels::wide {
 

@@ -9,7 +9,7 @@
 
 namespace gantry::kernels {
 
-// What the second pass does with a selected element.
+// The work of the second pass on a selected element.
 enum class CompactionKind : std::uint8_t { coordinates, offsets, pack, unpack };
 
 // The plan of both passes. A POD.

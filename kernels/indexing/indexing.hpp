@@ -30,7 +30,7 @@ struct IndexUse {
   std::int32_t dim = -1;
 };
 
-// What a scatter does with an element and a value.
+// The combination of an element and a value in a scatter.
 enum class ScatterMode : std::uint8_t { replace, add, multiply, largest, smallest };
 
 // out[.., k, ..] = in[.., index[k], ..] along `dim`. `index` is 1-D.

@@ -53,7 +53,7 @@ inline const void* indices_from(const IndexingPlan& plan, std::int64_t offset) {
   return static_cast<const char*>(plan.indices) + offset * (plan.is_wide ? 8 : 4);
 }
 
-// `plan` with its operands and indices from `offsets` on: those of a piece of its loop.
+// `plan` with its operands and indices from `offsets` on: the plan of a piece of its loop.
 inline IndexingPlan plan_from(const IndexingPlan& plan, const std::int64_t (&offsets)[3]) {
   IndexingPlan part = plan;
   part.direct = static_cast<char*>(plan.direct) + offsets[0] * plan.element_bytes;

@@ -1,4 +1,4 @@
-// What the JIT of this process did so far.
+// Counts of the JIT of this process.
 #pragma once
 
 #include <atomic>

@@ -17,7 +17,7 @@ namespace gantry::kernels::jit {
 
 inline constexpr int kMaxOperands = kMaxInputs + kMaxOutputs;
 
-// What a compiled program takes. runtime.cpp declares the same layout for the compilers.
+// The arguments of a compiled program. runtime.cpp declares the same layout for the compilers.
 //
 // Operands are the outputs, then the inputs. Dims are in increasing order of the first output's
 // stride, and merged, as in StridedPlan.

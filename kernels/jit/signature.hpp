@@ -1,4 +1,4 @@
-// What the source of a JIT function says of its inputs and outputs.
+// The inputs and outputs of a JIT function, as its source declares them.
 #pragma once
 
 #include <string>

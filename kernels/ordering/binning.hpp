@@ -13,7 +13,7 @@ namespace gantry::kernels {
 
 // Writes where each value belongs in a sorted sequence: the number of its elements below the value,
 // or with `right` the number of those not above it. Note [Element order]. `sequences` is 1-D, or
-// its other dims are those of `values`. `out` is i32 or i64.
+// it has the other dims of `values`. `out` is i32 or i64.
 void searchsorted(const Target& target, const TensorRef& out, const TensorRef& sequences,
                   const TensorRef& values, bool right);
 

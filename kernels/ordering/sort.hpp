@@ -9,7 +9,7 @@
 
 namespace gantry::kernels {
 
-// The order of elements is that of Note [Element order]. `values` has in's dtype, `indices` is i64;
+// The order of elements: Note [Element order]. `values` has in's dtype, `indices` is i64;
 // a default TensorRef skips one of them. They have in's sizes except along `dim`.
 
 // The longest fibre that sort and select_rank take on a GPU: positions have 32 bits.

@@ -11,7 +11,7 @@ namespace gantry::kernels {
 struct SortPlan {
   FibrePlan fibres;            // `out`: the values
   Fibres indices;              // of the written elements, i64
-  Fibres ranks;                // i64; null data: `first` is that of every fibre
+  Fibres ranks;                // i64; null data: `first` is the rank of every fibre
   bool largest_first = false;  // cumulative_extremum: the maximum
   std::int64_t first = 0;      // the first position of the order that is written
   std::int64_t count = 0;      // positions written
@@ -76,7 +76,7 @@ inline constexpr std::int64_t kMostSelected = kBlockSort;
 
 // One block for each fibre of at most kBlockSort elements. With `candidates`, element i of a fibre
 // has the key candidates.keys[fibre * length + i] and is element candidates.positions[…] of the
-// fibre of `in`; the plan's length is that of the candidates.
+// fibre of `in`; the plan's length is the number of candidates.
 struct SortCandidates {
   const void* keys = nullptr;
   const std::uint32_t* positions = nullptr;

@@ -88,7 +88,7 @@ void arg_reduce(const Target& target, bool largest, const TensorRef& values,
 
 // Inclusive scan along `dim`, in the order of Note [Scan order]: running sum, product, or logarithm
 // of the sum of exponentials. f16 and bf16 accumulate in f32, f32 and f64 in f64, integers and bool
-// in i64 (wrapping). log_sum_exp: `in` is floating; exp and log are those of the platform. `out`
+// in i64 (wrapping). log_sum_exp: `in` is floating; exp and log are the platform's. `out`
 // may be `in`.
 enum class ScanOp : std::uint8_t { sum, product, log_sum_exp };
 void scan(const Target& target, ScanOp op, const TensorRef& out, const TensorRef& in, int dim);

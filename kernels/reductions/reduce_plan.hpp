@@ -82,7 +82,7 @@ struct ReducePlan {
   bool merges = false;
   MergeCounters counters;
 
-  // True if the inputs of neighbouring outputs are closer together than those of one output.
+  // True if the inputs of neighbouring outputs are closer together than the inputs of one output.
   [[nodiscard]] bool is_column_wise() const;
 };
 

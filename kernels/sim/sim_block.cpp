@@ -51,7 +51,7 @@ class SimBlock::Worker {
   Fiber fiber_;
 };
 
-// What an OS thread keeps for its next block.
+// The fibers that an OS thread keeps for its next block.
 struct SimBlock::Stacks {
   Fiber own;
   std::vector<std::unique_ptr<Worker>> workers;  // of thread 1, thread 2, …

@@ -303,7 +303,7 @@ std::optional<double> promised_between(const machine::Topology& machine, std::si
     if (!rate) return std::nullopt;
     return *rate * *link.nvlinks;
   }
-  // What host bridges pass on is nobody's promise.
+  // Nobody promises the bandwidth of host bridges.
   const bool is_below_switches =
       link.path && (*link.path == machine::PciPath::pix || *link.path == machine::PciPath::pxb);
   const auto own = promised_by_pcie(machine.gpus[gpu]);

@@ -1,4 +1,4 @@
-// What measured bandwidths say about a machine.
+// Findings about a machine from measured bandwidths.
 #pragma once
 
 #include <vector>

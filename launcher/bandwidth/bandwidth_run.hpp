@@ -29,7 +29,7 @@ class BandwidthReader {
   /// with code 0. Returns the number of the measurement that another run begins with, if there is
   /// one to make.
   std::optional<std::size_t> end(const std::string& cause);
-  /// What was read. Call it once, after the last end().
+  /// The bandwidths that were read. Call it once, after the last end().
   [[nodiscard]] Bandwidths take() { return std::move(bandwidths_); }
 
  private:

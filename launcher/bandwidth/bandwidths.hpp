@@ -20,7 +20,7 @@ struct Bandwidth {
   std::string failure;            ///< cause, if there is no number
 };
 
-/// What gantry-check-devices measured. GPUs are those of the Topology, by index.
+/// The measurements of gantry-check-devices. GPUs are numbered as in the Topology.
 struct Bandwidths {
   /// Both directions between a GPU and memory of a NUMA node.
   struct Host {

@@ -14,7 +14,7 @@
 
 namespace gantry::launcher {
 
-/// What NVML tells of the state of a GPU, as far as it does.
+/// The state of a GPU, as far as NVML tells it.
 struct GpuState {
   std::vector<unsigned> processes;  ///< process ids
   std::optional<std::uint64_t> throttle_reasons;
@@ -31,7 +31,7 @@ struct Limits {
   rlim_t locked_memory = RLIM_INFINITY;  ///< the soft limit
 };
 
-/// What is looked at before a job.
+/// The facts that are looked at before a job.
 struct CheckInput {
   machine::Topology machine;
   std::vector<GpuState> states;  ///< for each GPU; empty on simulated devices
@@ -46,7 +46,7 @@ struct CheckInput {
 /// Looks at this machine. `options` say where.
 [[nodiscard]] CheckInput look_for_check(const machine::TopologyOptions& options);
 
-/// What `glaunch check` prints, and its exit code.
+/// The output of `glaunch check`, and its exit code.
 struct CheckReport {
   std::string text;
   int exit_code = 0;

@@ -1,4 +1,4 @@
-// What `glaunch dump` shows, and when.
+// The output of `glaunch dump`, and its moments.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -64,7 +64,7 @@ std::string nothing_found() {
                      escape_control_characters(flight::folder()));
 }
 
-// What a follower shows.
+// The text that a follower shows.
 struct Scene {
   std::string text;
   std::string progress;  // the text without ages: it changes when something happened

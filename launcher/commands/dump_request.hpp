@@ -4,7 +4,7 @@
 
 namespace gantry::launcher {
 
-/// What `glaunch dump` is told.
+/// The arguments of `glaunch dump`.
 struct DumpRequest {
   std::string target = {};  ///< a job, a process id, a file (with a slash); empty: see `all`
   bool all = false;         ///< without a target: every group, not only those that matter now

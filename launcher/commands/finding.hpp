@@ -1,4 +1,4 @@
-// What a check of the machine finds.
+// A finding of a check of the machine.
 #pragma once
 
 #include <string>

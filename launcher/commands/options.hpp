@@ -18,7 +18,7 @@ namespace gantry::launcher {
 /// Most ranks of a job.
 inline constexpr int kMaxRanks = 4096;
 
-/// What glaunch is asked to do.
+/// The command line of glaunch.
 enum class Action {
   run,          ///< start the command
   dry_run,      ///< print the plan

@@ -25,7 +25,7 @@ namespace {
 
 constexpr int kCannotExecute = 126;
 
-// What the plan of one machine cannot tell of a job on several.
+// Variables of a job on several machines that the plan of one machine cannot tell.
 constexpr std::array kJobVariables{"GANTRY_RANK",
                                    "GANTRY_WORLD_SIZE",
                                    "GANTRY_LOCAL_RANK",

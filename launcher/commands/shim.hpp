@@ -9,15 +9,15 @@
 
 namespace gantry::launcher {
 
-/// What the shim of one rank does.
+/// The plan of the shim of one rank.
 struct ShimPlan {
   RankPlan rank;            ///< its place on this machine
   Environment environment;  ///< the whole one of its program
 };
 
 /// Plans one task of srun or mpirun, which `identity` describes. Its program inherits `inherited`
-/// and gets the variables of its device; under glaunch those of its identity, too, else the library
-/// finds that itself. Throws: InvalidArgument if the machine has no place for it.
+/// and gets the variables of its device; under glaunch also the variables of its identity, else the
+/// library finds that itself. Throws: InvalidArgument if the machine has no place for it.
 [[nodiscard]] ShimPlan plan_shim(const Options& options, const Machine& machine,
                                  const ProcessIdentity& identity, const Environment& inherited);
 

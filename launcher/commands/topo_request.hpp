@@ -9,13 +9,13 @@ namespace gantry::launcher {
 /// How `glaunch topo` prints the machine.
 enum class TopoForm { matrix, tree, json, svg };
 
-/// What `glaunch topo` is asked for.
+/// The arguments of `glaunch topo`.
 struct TopoRequest {
   TopoForm form = TopoForm::matrix;
   bool redact = false;  ///< JSON without names and UUIDs
 };
 
-/// What `glaunch check` is asked for.
+/// The arguments of `glaunch check`.
 struct CheckRequest {
   std::optional<int> ranks;  ///< of the job that is to run; none: one per GPU
   bool json = false;

@@ -18,7 +18,7 @@ struct Wrapper {
 /// Parses "0='gdb --args'", "0,2-3=valgrind" of --wrap-rank. Throws: InvalidArgument.
 [[nodiscard]] Wrapper parse_rank_wrapper(std::string_view text);
 
-/// What stands in front of the program of `rank`: %r is the rank, %l the rank on its machine, %% a
+/// The words in front of the program of `rank`: %r is the rank, %l the rank on its machine, %% a
 /// percent sign. Nothing without a wrapper for it.
 [[nodiscard]] std::vector<std::string> wrapper_of(const std::vector<Wrapper>& wrappers, int rank,
                                                   int local_rank);

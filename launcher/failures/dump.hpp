@@ -30,11 +30,11 @@ using flight::RankReport;
 /// nothing is amiss.
 [[nodiscard]] std::vector<std::string> findings(const flight::View& view,
                                                 const std::vector<RankReport>& ranks);
-/// What the calls of a group's ranks mean: the findings, or that there are none.
+/// The findings from the calls of a group's ranks, or a sentence that there are none.
 [[nodiscard]] std::vector<std::string> diagnose(const flight::View& view,
                                                 const std::vector<RankReport>& ranks);
 
-/// What is amiss in the groups of the job `job`, for the report of its failure: of groups that
+/// The faults in the groups of the job `job`, for the report of its failure: of groups that
 /// broke if there are such; the most telling sentence of each, at most some.
 [[nodiscard]] std::vector<std::string> diagnose_job(const std::string& job);
 
@@ -43,7 +43,7 @@ using flight::RankReport;
 /// For people; `view` is the one that `report` was made from.
 [[nodiscard]] std::string describe_group(const GroupReport& report, const flight::View& view);
 
-/// What `glaunch dump` prints. Without a target these are the groups with a living rank and those
+/// The output of `glaunch dump`. Without a target these are the groups with a living rank and those
 /// of the newest job that broke. Throws: InvalidArgument.
 [[nodiscard]] std::string dump(const DumpRequest& request);
 

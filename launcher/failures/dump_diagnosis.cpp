@@ -1,4 +1,4 @@
-// What the calls of a group's ranks mean.
+// Findings from the calls of a group's ranks.
 #include <fmt/format.h>
 
 #include <algorithm>

@@ -14,7 +14,7 @@ enum class FailureCause {
   mismatch,   ///< ranks made different calls
 };
 
-/// What a rank wrote to its error file.
+/// The content of a rank's error file.
 struct ErrorNote {
   std::string message;
   FailureCause cause = FailureCause::itself;

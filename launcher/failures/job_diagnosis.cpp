@@ -1,4 +1,4 @@
-// What the flight files of a job say of its failure.
+// Findings about a job's failure from its flight files.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -35,7 +35,7 @@ std::vector<std::string> diagnose_job(const std::string& job) {
     const GroupReport report = look_at(file);
     const std::vector<std::string> found = findings(file.view(), report.ranks);
     if (found.empty()) continue;
-    // Ranks of other groups have other numbers than those of the job.
+    // Ranks of other groups have other numbers than ranks of the job.
     sentences.push_back(report.group == "world"
                             ? found.front()
                             : fmt::format("group {}: {}", report.group, found.front()));

@@ -58,7 +58,7 @@ void add_ranks(std::vector<std::string>& lines, std::string_view title, const Jo
   lines.push_back(fmt::format("{}: {}", title, text));
 }
 
-// What the rank wrote to its error file.
+// The content of the rank's error file.
 void add_error(std::vector<std::string>& lines, const RankResult& rank) {
   if (rank.error.empty()) return;
   lines.push_back(fmt::format("rank {} says:\n{}", rank.rank, indented(rank.error)));
@@ -72,7 +72,7 @@ void add_tail(std::vector<std::string>& lines, const RankResult& rank) {
   lines.push_back(text);
 }
 
-// What glaunch found out: which rank, and what it did or did not do.
+// The findings of glaunch: which rank, and what it did or did not do.
 void add_headline(std::vector<std::string>& lines, const JobResult& job,
                   const RankResult* root_failure) {
   std::vector<std::string> sentences = job.sentences;
@@ -223,7 +223,7 @@ std::vector<std::string> describe_failure(const JobResult& job) {
       break;
   }
   if (!job.launcher.empty()) {
-    // What the ranks said is above. glaunch does not see how each of them ended.
+    // The messages of the ranks are above. glaunch does not see how each of them ended.
     if (job.outcome == Outcome::rank_failed) {
       lines.push_back(fmt::format("{} {}: a rank failed; its messages are above", job.launcher,
                                   job.ranks.front().how()));

@@ -84,7 +84,7 @@ struct JobResult {
   std::vector<EarlierRun> earlier_runs;  ///< those that were followed by a restart
   std::vector<RankResult> replaced;      ///< processes of ranks that have a replacement
 
-  /// What the flight files of the job say of it.
+  /// Findings from the flight files of the job.
   std::vector<std::string> sentences;
 
   /// The first rank to fail: one whose failure is not secondary, if there is one. A null pointer if
@@ -93,7 +93,7 @@ struct JobResult {
   /// The rank that ended the job: the first failure, or the rank that its error names, which need
   /// not have failed.
   [[nodiscard]] const RankResult* root_failure() const;
-  /// What glaunch exits with.
+  /// The exit code of glaunch.
   [[nodiscard]] int exit_code() const;
 };
 

@@ -8,7 +8,7 @@
 
 namespace gantry::launcher {
 
-/// Decides whether and when a job that failed is started again. The pauses are those of Backoff.
+/// Decides whether and when a job that failed is started again. Backoff decides the pauses.
 class RestartPolicy {
  public:
   using Now = Backoff::Now;

@@ -275,7 +275,8 @@ std::string shell_text(const std::vector<std::string>& command) {
       text += word;
       continue;
     }
-    // What a terminal acts on is written by its number, as bash, ksh and zsh read it back.
+    // A character that a terminal acts on is written by its number, as bash, ksh and zsh read it
+    // back.
     if (escape_control_characters(word, LineEnds::keep) != word) {
       text += "$'";
       for (const unsigned char c : word) {

@@ -33,9 +33,9 @@ struct Delegation {
   [[nodiscard]] std::vector<std::string> hosts_of(const std::vector<int>& ranks) const;
 };
 
-/// The hosts of --hosts or --hostfile, else those of the Slurm allocation that glaunch is in if it
-/// has several nodes and glaunch is no task of a step. Empty if the job is for this machine alone.
-/// Throws: InvalidArgument.
+/// The hosts of --hosts or --hostfile, else the hosts of the Slurm allocation that glaunch is in if
+/// it has several nodes and glaunch is no task of a step. Empty if the job is for this machine
+/// alone. Throws: InvalidArgument.
 [[nodiscard]] std::vector<Host> job_hosts(const Options& options, const Environment& environment);
 
 /// Builds the command line for these hosts. Hosts without a number of ranks get an equal share of

@@ -41,7 +41,7 @@ class Output {
   void clear_tails();
   /// Forgets the last lines of one rank: it starts again.
   void clear_tail(int rank);
-  /// Last lines of a rank, oldest first, those of stderr marked.
+  /// Last lines of a rank, oldest first; lines of stderr are marked.
   [[nodiscard]] std::vector<std::string> tail(int rank) const;
   /// Prints a line of glaunch's own to stderr, without anything that a terminal acts on.
   void message(std::string_view line);

@@ -241,7 +241,7 @@ Environment rank_environment(const Environment& inherited, const Plan& plan, con
 }
 
 std::string describe_plan(const Plan& plan, const Environment& inherited, bool json) {
-  // What is chosen when a job starts is no part of the plan.
+  // A choice that is made when a job starts is no part of the plan.
   const JobValues later{"<job>", "<rendezvous>", "<token>", "<fd>", "<directory>/rank", "<port>"};
   std::vector<std::string> unset;
   for (const auto& [name, value] : inherited) {

@@ -11,7 +11,7 @@
 
 namespace gantry::launcher {
 
-/// What the planner knows about the machine.
+/// The facts that the planner knows about the machine.
 struct Machine {
   DeviceInventory inventory;
   std::string host;

@@ -44,7 +44,8 @@ bool is_executable_file(const std::string& path) {
          access(path.c_str(), X_OK) == 0;
 }
 
-// What the child needs, prepared by the parent: between fork and exec nothing may allocate.
+// The data that the child needs, prepared by the parent: between fork and exec nothing may
+// allocate.
 struct ChildPlan {
   const char* executable;
   char* const* arguments;
@@ -59,7 +60,7 @@ struct ChildPlan {
   const machine::Binding* binding;
 };
 
-// What the child reports before it executes, or because it cannot.
+// The report of the child before it executes, or because it cannot.
 struct ChildStatus {
   int exec_error = 0;
   machine::BindingErrors binding;

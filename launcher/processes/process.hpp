@@ -26,7 +26,7 @@ struct ExecFailure {
 [[nodiscard]] std::variant<std::string, ExecFailure> find_program(const std::string& program,
                                                                   const std::string& path);
 
-/// What to start and with which surroundings.
+/// The program to start, and its surroundings.
 struct SpawnRequest {
   std::string executable;
   std::vector<std::string> arguments;  ///< the program's name first

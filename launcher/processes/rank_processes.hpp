@@ -11,7 +11,7 @@
 
 namespace gantry::launcher {
 
-/// The processes of a job: those of its ranks, each with a process group, and what they started.
+/// The processes of a job: its ranks, each with a process group, and the processes they started.
 ///
 /// Thread safety: none.
 class RankProcesses {
@@ -44,7 +44,7 @@ class RankProcesses {
   void signal_groups(int signal);
   /// As signal_groups(), and to the orphans.
   void signal_everyone(int signal);
-  /// Sends the last signal of signal_everyone() to those of `orphans` that did not get it.
+  /// Sends the last signal of signal_everyone() to the `orphans` that did not get it.
   void signal_late(const std::vector<pid_t>& orphans);
 
  private:

@@ -39,13 +39,13 @@ struct NvmlUtilization {
   unsigned memory = 0;  ///< time with memory being read or written
 };
 
-/// A process with a context on a device. The process id is that of the host, not of a container.
+/// A process with a context on a device. The process id is an id of the host, not of a container.
 struct NvmlProcess {
   unsigned pid = 0;
   std::optional<std::uint64_t> used_bytes;  ///< none where the driver does not tell (containers)
 };
 
-/// What an NVLink leads to.
+/// The kind of the other end of an NVLink.
 enum class NvmlRemote { gpu, npu, nvswitch, unknown };
 
 /// One NVLink of a device.

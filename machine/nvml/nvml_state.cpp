@@ -1,4 +1,4 @@
-// What changes while a device works: memory, load, clocks, processes, health.
+// Values that change while a device works: memory, load, clocks, processes, health.
 #include <algorithm>
 #include <array>
 #include <utility>

@@ -88,7 +88,7 @@ class Placement {
     return near;
   }
 
-  // Ranks whose near CPUs overlap with those of `rank`, itself included.
+  // Ranks whose near CPUs overlap with the near CPUs of `rank`, itself included.
   std::size_t sharers(std::size_t rank) const {
     return static_cast<std::size_t>(std::count_if(near_.begin(), near_.end(), [&](const Near& one) {
       return one.cpus.intersects(near_[rank].cpus);
@@ -185,8 +185,8 @@ class Placement {
     }
   }
 
-  // Whole cores for each rank. Ranks with the same near CPUs divide them; where those of others lie
-  // within, they are left to these.
+  // Whole cores for each rank. Ranks with the same near CPUs divide them; where the near
+  // CPUs of others lie within, they are left to these.
   void place_cores() {
     decide("core: whole cores of its own for each rank, near its GPU where that is known");
     std::map<std::vector<int>, std::vector<std::size_t>> groups;

@@ -16,7 +16,7 @@
 namespace gantry::machine {
 namespace {
 
-// What an idle GPU may hold: the driver itself takes some memory.
+// An idle GPU may hold this part of its memory: the driver itself takes some memory.
 constexpr std::uint64_t kIdleShare = 20;  // a twentieth
 
 std::string lower(std::string text) {
@@ -148,7 +148,7 @@ void choose_gpus(const Topology& topology, const PlanOptions& options, Plan& pla
       how = "by PCI bus id";
       break;
     case RankOrder::ring: {
-      // With fewer ranks than GPUs the ring is that of the ranks.
+      // With fewer ranks than GPUs the ring has one GPU for each rank.
       const auto ranks = static_cast<std::size_t>(std::min<std::size_t>(
           gpus.size(),
           static_cast<std::size_t>(options.ranks.value_or(static_cast<int>(gpus.size())))));

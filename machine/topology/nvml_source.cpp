@@ -14,7 +14,7 @@ namespace {
 
 constexpr FactSource kSource = FactSource::nvml;
 
-// A GPU in the list, and the handle that knows its links: of an instance, that of its GPU.
+// A GPU in the list, and the handle that knows its links: for an instance, its GPU's.
 struct Listed {
   NvmlDevice device;
   NvmlDevice whole;

@@ -20,7 +20,7 @@ int count_between(const Topology::Gpu& a, const Topology::Gpu& b) {
   return direct + std::min(switched_a, switched_b);
 }
 
-// Whether the ends of a GPU's links are known: those of an unknown end may lead anywhere.
+// True if the ends of a GPU's links are known: a link with an unknown end may lead anywhere.
 bool tells(const Topology::Gpu& gpu) {
   return gpu.nvlinks &&
          std::none_of(gpu.nvlinks->begin(), gpu.nvlinks->end(), [](const Topology::NvLinks& links) {

@@ -1,4 +1,4 @@
-// What a source tells about PCI devices, and paths between them.
+// Facts of a source about PCI devices, and paths between them.
 #pragma once
 
 #include <optional>

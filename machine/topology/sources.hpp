@@ -27,7 +27,7 @@ inline constexpr const char* kVirtualTopology = "/var/run/nvidia-topologyd/virtu
 /// Throws: InvalidArgument that names the line or the element.
 [[nodiscard]] Topology parse_nccl_xml(std::string_view text);
 
-/// What hwloc tells about a machine.
+/// Facts of hwloc about a machine.
 struct HwlocFacts {
   std::string problem;  ///< why it tells nothing
   std::vector<Topology::NumaNode> nodes;

@@ -1,4 +1,4 @@
-// Topologies from files, and what they change in that of a machine.
+// Topologies from files, and their changes of a machine's topology.
 #pragma once
 
 #include <string>
@@ -19,11 +19,11 @@ namespace gantry::machine {
 /// Escapes every text of the topology, so that none moves a terminal's cursor or the reader's eye.
 void make_printable(Topology& topology);
 
-/// How facts of a file meet those of the machine.
+/// How facts of a file meet facts of the machine.
 enum class Precedence { file, machine };
 
 /// Enters the facts of `file` about the machine and about the GPUs that are in both: with the same
-/// UUID or bus id, or with `by_position` those of the same number.
+/// UUID or bus id, or with `by_position` the same number.
 void merge(const Topology& file, Precedence precedence, bool by_position, Topology& topology);
 
 /// Fills NUMA nodes from CPUs and CPUs from NUMA nodes.

@@ -109,7 +109,7 @@ struct Graph::Impl {
                                               : fmt::format("whose capture failed: {}", failure)));
   }
 
-  // The devices of `made` other than that of this graph's stream.
+  // The devices of `made` other than the device of this graph's stream.
   [[nodiscard]] std::vector<Device> others_in(const GraphRecording& made) const {
     std::vector<Device> found;
     for (const int device : made.devices()) {
@@ -241,7 +241,7 @@ void Graph::replay() {
   }
   if (has_others) graph.order.begin(stream);
   if (draws) {
-    // What prepare() writes, the last replay may still read.
+    // The last replay may still read the memory that prepare() writes.
     if (graph.last_replay && *graph.last_replay != stream) stream.wait(*graph.last_replay);
     graph.recording->prepare(stream);
   }

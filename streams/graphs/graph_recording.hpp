@@ -1,4 +1,4 @@
-// What a graph needs at each replay.
+// The state that a graph needs at each replay.
 #pragma once
 
 #include <functional>

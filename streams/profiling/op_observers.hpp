@@ -5,7 +5,7 @@
 
 namespace gantry {
 
-/// What watches operations.
+/// Observers of operations.
 enum class OpObserver : unsigned {
   nvtx = 1,   ///< ranges for profilers; gantry::nvtx::annotate_ops
   trace = 2,  ///< gantry::trace

@@ -24,7 +24,7 @@ Access access_of(const AccessRecord& record, const StreamName& stream) {
           .captured_at = stacks::name_of_call_site(record.capture_call_site)};
 }
 
-// What would have made the order.
+// The call that would have made the order.
 std::string_view remedy(const Race& race) {
   if (race.second.operation == "free") {
     return "call record_stream() with the first stream before the free, or make the second stream "

@@ -1,4 +1,4 @@
-// What the sanitizer found.
+// Findings of the sanitizer.
 #pragma once
 
 #include <atomic>

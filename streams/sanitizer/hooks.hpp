@@ -31,7 +31,7 @@ class Suspension {
   [[nodiscard]] static bool is_active() noexcept;
 };
 
-/// While it lives, the calling thread's operations have this name in reports: that of the program's
+/// While it lives, the calling thread's operations have this name in reports: the program's
 /// call, not of the kernels and copies that it consists of.
 class OperationName {
  public:

@@ -17,7 +17,7 @@ using StreamIndex = std::uint32_t;
 //   * A stream's own entry is its tick. An access is stamped with (stream, tick).
 //   * A release (event record, synchronization with the stream) copies the clock, then advances the
 //     tick. Accesses after it are not in the copy.
-//   * An acquire (event wait) raises the entries to those of a copy.
+//   * An acquire (event wait) raises the entries to the entries of a copy.
 //   * A host clock takes what a blocking call or a successful query waited for. It applies to all
 //     later submissions of every thread, because the sanitizer does not see the order of host
 //     threads. It thus misses races rather than reporting false ones.
@@ -51,7 +51,7 @@ class Timeline {
     return tick <= host_.get(stream);
   }
 
-  /// What is ordered before work behind this point of `stream`.
+  /// The work that is ordered before work behind this point of `stream`.
   [[nodiscard]] Clock release(StreamIndex stream);
   void acquire(StreamIndex stream, const Clock& clock) { own(stream).join(clock); }
   void acquire_on_host(const Clock& clock) { host_.join(clock); }

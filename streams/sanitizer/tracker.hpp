@@ -1,4 +1,4 @@
-// What the program submitted so far: orders, accesses, captures and graphs.
+// The program's submissions so far: orders, accesses, captures and graphs.
 #pragma once
 
 #include <atomic>
@@ -101,7 +101,7 @@ class Tracker {
   void clear_findings();
 
  private:
-  /// The program's own timeline, or that of a capture.
+  /// The program's own timeline, or the timeline of a capture.
   struct Line {
     Timeline time;
     AccessHistory history;

@@ -23,7 +23,7 @@ function(expect value gpus wanted)
 endfunction()
 
 file(REMOVE_RECURSE "${WORK_DIR}")
-# In nvcc's own order, which is not that of the numbers.
+# In nvcc's own order, which is not the order of the numbers.
 write_program("${WORK_DIR}/nvcc" "compute_75\\ncompute_80\\ncompute_86\\ncompute_90\\ncompute_110\\ncompute_100\\ncompute_120\\n" 0)
 if(CASE STREQUAL "native without a GPU")
   expect(native none "")

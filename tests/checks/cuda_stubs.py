@@ -1,7 +1,7 @@
 """Fails if a build without CUDA or NCCL would not link: if a function that this build defines in a folder cuda or nccl, and that
 other objects use, has no stub in the sources that stand in for that folder.
 
-Usage: cuda_stubs.py NM OBJECTS STUBS, two files with a path on each line: the objects of the library, and those of the stubs.
+Usage: cuda_stubs.py NM OBJECTS STUBS, two files with a path on each line: the objects of the library, and the objects of the stubs.
 """
 
 import pathlib

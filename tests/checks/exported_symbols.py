@@ -107,7 +107,7 @@ class Headers:
             self.complaints.append(f"{where} is a friend without GANTRY_API: declare it before the class")
 
     def declares(self, name, is_class):
-        """True if a symbol of this name is public; `is_class` if the name is that of a class."""
+        """True if a symbol of this name is public; `is_class` if a class has the name."""
         if name in self.functions:
             return not is_class
         for length in range(2, len(name) + 1):

@@ -15,7 +15,7 @@ OWN = re.compile(r"EigenForAvx2|multiply_avx2|^DW\.ref\.")
 
 
 def shared_symbols(nm_output):
-    """The symbols that the linker merges (weak or unique), but for those of OWN."""
+    """The symbols that the linker merges (weak or unique), but for the symbols of OWN."""
     found = []
     for line in nm_output.splitlines():
         match = re.match(r"[0-9a-f]+ ([WVu]) (.+)", line)

@@ -33,7 +33,7 @@ def layer_of_path(name):
 
 
 def path_in_include(path):
-    """The path of a public header as an include names it, without "gantry/"; that of another file as it is."""
+    """The path of a public header as an include names it, without "gantry/"; the path of another file as it is."""
     return path.as_posix().removeprefix("include/gantry/")
 
 

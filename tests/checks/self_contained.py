@@ -13,7 +13,7 @@ import sys
 import tempfile
 
 OUTDATED = "gantry needs C++20"
-# In place of headers of other libraries, which may be absent; that of an MPI whose handles are numbers.
+# In place of headers of other libraries, which may be absent; this MPI has numbers as handles.
 STAND_INS = {"mpi.h": "#pragma once\ntypedef int MPI_Comm;\n"}
 
 

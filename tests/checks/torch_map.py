@@ -1,7 +1,7 @@
 """Fails on a row of docs/reference/torch-cuda-map.md that its test does not run, and on an entry of torch that no row has.
 
 A row has three cells: torch's names, gantry's code, the names of tests. Each piece of code stands in one of these tests. A row without code
-says in the third cell why there is none. The names are those of tests/checks/torch_map_names.txt, whose first line has torch's version: a
+says in the third cell why there is none. The names are listed in tests/checks/torch_map_names.txt, whose first line has torch's version: a
 newer torch on this machine may have more.
 """
 

@@ -32,7 +32,7 @@ inline std::vector<Bytes> inputs_of(int ranks, DType dtype, std::size_t count) {
   return inputs;
 }
 
-/// Runs every reduction on a transport, and compares the bits with those of the definition.
+/// Runs every reduction on a transport, and compares the bits with the bits of the definition.
 inline void check_reductions(HostRank& self, Transport& layered, DType dtype, ReduceOp op,
                              std::size_t count, double scale = 1) {
   const auto ranks = static_cast<std::size_t>(self.size);

@@ -29,7 +29,7 @@ class PageError(Exception):
 
 @dataclasses.dataclass
 class Block:
-    """One fenced block: `line` is that of its first line of code."""
+    """One fenced block: `line` is the number of its first line of code."""
 
     page: str
     line: int

@@ -1,10 +1,10 @@
-"""docs/reference/filter.py: which declarations share a docstring, and which do not."""
+"""docs/doxygen/filter.py: which declarations share a docstring, and which do not."""
 import pathlib
 import sys
 import unittest
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
-sys.path.insert(0, str(ROOT / "docs" / "reference"))
+sys.path.insert(0, str(ROOT / "docs" / "doxygen"))
 from filter import Filter  # noqa: E402
 
 

@@ -47,7 +47,7 @@ run_step("${CMAKE_COMMAND}" -G "${GENERATOR}" -S "${CONSUMER_DIR}" -B "${WORK_DI
   "-DEXPECTED_VERSION=${VERSION}" ${cuda} "${where}")
 run_step("${CMAKE_COMMAND}" --build "${WORK_DIR}/build")
 
-# The programs of the tree that the library is in, not those of PATH, make the files of snapshots.
+# The programs of the tree that the library is in, not the programs of PATH, make the files of snapshots.
 unset(ENV{GANTRY_SNAPSHOT_TOOL})
 function(check_consumer)
   file(REMOVE_RECURSE "${WORK_DIR}/snapshots")

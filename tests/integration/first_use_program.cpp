@@ -1,5 +1,5 @@
 // first_use_program NAME [copied]: runs an operation first inside a capture, replays it, and
-// compares the results with those of an eager run. With "copied" a copy between the devices
+// compares the results with the results of an eager run. With "copied" a copy between the devices
 // precedes. Exit code 77: too few devices.
 #include <cstring>
 #include <exception>

@@ -54,7 +54,7 @@ TEST_F(LaunchBlockingTest, ABadIndexIsAnErrorOfItsCall) {
   synchronize(devices_[0]);
 }
 
-// Each rank's kernels wait for those of the ranks that this thread serves later.
+// Each rank's kernels wait for kernels of the ranks that this thread serves later.
 TEST_F(LaunchBlockingTest, OneThreadServesAllRanks) {
   GANTRY_REQUIRE_DEVICES(2);
   std::vector<Communicator> group = Communicator::local(devices_);
@@ -80,7 +80,7 @@ TEST_F(LaunchBlockingTest, OneThreadServesAllRanks) {
   EXPECT_THAT(received.to_vector<float>(), Each(1.0F));
 }
 
-// Every kernel of every operation waits for those of ranks that are not launched yet.
+// Every kernel of every operation waits for kernels of ranks that are not launched yet.
 TEST_F(LaunchBlockingTest, OneThreadServesEveryOperation) {
   GANTRY_REQUIRE_DEVICES(2);
   for (const char* algorithm :

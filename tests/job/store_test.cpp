@@ -347,7 +347,7 @@ bool is_connected_to_itself(const UniqueFd& fd) {
 
 TEST(StoreClientTest, IsNotItsOwnServer) {
   SocketAddress address = pair_of_free_ports();
-  // Linux gives listeners ports of one parity and connections those of the other.
+  // Linux gives listeners ports of one parity and connections ports of the other.
   for (int parity = 0; parity < 2; ++parity) {
     address.port ^= parity;
     // Among many attempts is one from the very port that it goes to, and TCP connects that one.

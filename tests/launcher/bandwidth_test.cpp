@@ -284,7 +284,7 @@ TEST_F(FullCheckTest, GpusOfAFileAreNotMeasured) {
 }
 
 TEST_F(FullCheckTest, ACrashCostsOneMeasurement) {
-  // Numbers 0 to 5 are those of the host; 6 is write 0 to 1.
+  // Numbers 0 to 5 belong to the host; 6 is write 0 to 1.
   install_program(R"(
 case "$*" in
   "--first 0") "$real" "$@" | while read -r line; do

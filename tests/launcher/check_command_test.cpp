@@ -129,7 +129,7 @@ TEST_F(CheckCommandTest, LooksAtNvml) {
   EXPECT_EQ(json.at("findings").at(0).at("subject"), "GPU 1");
   EXPECT_EQ(json.at("findings").at(0).at("severity"), "error");
   EXPECT_THAT(outcome.out, HasSubstr("in use by a process (4711)"));
-  // The state is that of the GPU, whatever number it has for the program.
+  // The state belongs to the GPU, whatever number it has for the program.
   command.environment["CUDA_VISIBLE_DEVICES"] = "1";
   outcome = run_command(command);
   EXPECT_EQ(Json::parse(outcome.out).at("findings").at(0).at("subject"), "GPU 0");

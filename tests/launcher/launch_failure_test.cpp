@@ -87,7 +87,7 @@ TEST_F(LaunchFailureTest, AnEarlierJobsErrorFileIsNotRead) {
   const Outcome outcome =
       run_command(act({"-n", "1", "--log-dir", path("logs")}, {"fail", "0", "8"}));
   EXPECT_THAT(outcome.err, Not(HasSubstr("old news")));
-  // Nor is it that of a rank which does not start.
+  // Nor is it the note of a rank which does not start.
   run_command(act({"-n", "1", "--log-dir", path("logs")}, {"fail", "0", "8", "old news"}));
   run_command(launch(
       {"-n", "1", "--log-dir", path("logs"), "--report", path("report.json"), "no-such-program"}));

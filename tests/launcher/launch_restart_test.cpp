@@ -67,7 +67,7 @@ TEST_F(LaunchRestartTest, TheLastFailureIsTheJobs) {
   EXPECT_THAT(outcome.err, HasSubstr("glaunch: restart 1 of 1 in 0.01 s\n"));
   EXPECT_THAT(outcome.out, HasSubstr("[1] run 1\n"));
   EXPECT_THAT(outcome.out, Not(HasSubstr("run 2")));
-  // The last lines are those of the last run.
+  // The last lines come from the last run.
   EXPECT_THAT(outcome.err, ::testing::EndsWith("glaunch: last line of rank 1:\n"
                                                "  out| run 1\n"
                                                "glaunch: failed by itself: rank 1 (code 7)\n"

@@ -120,7 +120,7 @@ TEST(PlanTest, PlansOfDiscoveredMachinesEqualTheGoldenFiles) {
     }
   }
   for (const auto& [name, topology] : machines()) {
-    // Its limits are those of a control group: see TopologyTest.AContainerHasPartOfTheMachine.
+    // Its limits come from a control group: see TopologyTest.AContainerHasPartOfTheMachine.
     EXPECT_TRUE(names.contains(name) || name == "container") << name;
   }
 }

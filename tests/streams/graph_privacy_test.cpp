@@ -259,7 +259,7 @@ TEST_F(GraphPrivacyTest, NothingOutsideOfAGraphChanges) {
   EXPECT_GT(replays, 500);
 }
 
-// The memory of a graph that nothing outside holds any more is not that of another graph.
+// Another graph does not get the memory of a graph that nothing outside holds any more.
 TEST_F(GraphPrivacyTest, AGraphWithoutOutputsKeepsItsMemory) {
   constexpr std::int64_t kLarge = 1'000'000;  // past the caches of threads
   const Tensor outside = equal(7, kLarge);

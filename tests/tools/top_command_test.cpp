@@ -118,7 +118,7 @@ TEST(TopCommandTest, TellsScriptsOfARunningJob) {
     EXPECT_EQ(rank.at("call").at("number"), i < 3 ? 2 : 1);
     EXPECT_GT(rank.at("call").at("age_s").as<double>(), 0);
   }
-  // The ranks are those of glaunch's dump.
+  // The ranks come from glaunch's dump.
   const Outcome dump = run_command({.argv = {GANTRY_TEST_GLAUNCH, "dump"}});
   const std::string table = output_of({"--once"});
   for (const Json& rank : ranks.elements()) {

@@ -1,5 +1,5 @@
-// Collectives, messages and copies between devices in traces: their events contain those of their
-// kernels.
+// Collectives, messages and copies between devices in traces: their events contain the events of
+// their kernels.
 #include <gtest/gtest.h>
 
 #include <algorithm>

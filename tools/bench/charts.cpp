@@ -38,7 +38,7 @@ std::string report_svg(const Report& report, const std::vector<Report>& others) 
                            report.ranks, report.device, report.launched_by);
   std::vector<std::string> operations;
   for (const Row& row : report.rows) {
-    // What has no size has no line.
+    // A row without a size has no line.
     if (row.bytes == 0 || row.batches == 0) continue;
     if (std::find(operations.begin(), operations.end(), row.operation) == operations.end()) {
       operations.push_back(row.operation);

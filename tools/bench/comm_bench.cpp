@@ -25,7 +25,7 @@ struct Prepared {
   double bus_factor = 1;
 };
 
-// What every form is made of.
+// The parts of every form.
 class Maker {
  public:
   Maker(const CommCase& what, const std::vector<Device>& devices)

@@ -48,7 +48,7 @@ struct Case {
 /// The case of about `bytes`: parts are at least one element, and whole ones.
 [[nodiscard]] Case make_case(CollectiveKind kind, DType dtype, ReduceOp op, int root,
                              std::int64_t bytes, int ranks);
-/// What the library is told about it.
+/// The library's description of it.
 [[nodiscard]] Descriptor describe(const Case& what);
 
 /// Sizes from `begin` to `end`, each `factor` times the one before, or `step` more if that is not

@@ -28,7 +28,7 @@ like every process is one rank, with one device.
 Exit code: 0; 1 if an element was wrong; 2 for errors; 3 if nothing was
 measured.)";
 
-// What the texts of the command line say, before they are looked at.
+// The texts of the command line, before they are looked at.
 struct Words {
   std::vector<std::string> operations{"all_reduce"};
   std::vector<std::string> algorithms;

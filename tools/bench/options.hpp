@@ -11,7 +11,7 @@
 
 namespace gantry::bench {
 
-/// What was asked for.
+/// The arguments of the command line.
 struct Options {
   std::string text;  ///< not empty: print this and end (--help)
   std::vector<CollectiveKind> operations;

@@ -13,7 +13,7 @@ namespace {
 template <class T>
 constexpr bool kIsHalf = std::is_same_v<T, float16> || std::is_same_v<T, bfloat16>;
 
-// What a reduction computes with: f32 for the half formats, else the type itself.
+// The type that a reduction computes with: f32 for the half formats, else the type itself.
 template <class T>
 using Accumulator = std::conditional_t<kIsHalf<T>, float, T>;
 

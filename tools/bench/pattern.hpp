@@ -1,4 +1,4 @@
-// What ranks send, and what the definition of an operation makes of it.
+// The elements that ranks send, and the results by the definition of an operation.
 #pragma once
 
 #include <cstddef>

@@ -13,7 +13,7 @@
 
 namespace gantry::bench {
 
-// What a rank passes; `output` is the tensor with the result where there is one.
+// The tensors of a rank; `output` is the tensor with the result where there is one.
 struct RankBench::Buffers {
   Tensor input;
   Tensor output;
@@ -68,7 +68,7 @@ RankBench::Buffers RankBench::make_buffers(const Case& what) const {
 }
 
 void RankBench::fill(const Case& what, Buffers& buffers) const {
-  // What an operation overwrites begins as the opposite of what is expected most often.
+  // Memory that an operation overwrites begins as the opposite of what is expected most often.
   if (buffers.output.defined()) buffers.output.fill_(1);
   Tensor source = buffers.source(what.kind);
   if (!source.defined()) return;

@@ -13,7 +13,7 @@
 
 namespace gantry::bench {
 
-/// What a case gave; the same on all ranks.
+/// The result of a case; the same on all ranks.
 struct CaseResult {
   Timing timing;
   /// Elements of all ranks that are not what the definition says; none if it was not checked.

@@ -19,7 +19,7 @@ class RankGroup {
   [[nodiscard]] int ranks() const { return ranks_; }
   /// True if this process is to report.
   [[nodiscard]] bool reports() const { return reports_; }
-  /// What started the ranks: "threads", "openmpi", "glaunch", …
+  /// The launcher of the ranks: "threads", "openmpi", "glaunch", …
   [[nodiscard]] const std::string& launched_by() const { return launched_by_; }
   /// Name of rank 0's device, or of this rank's.
   [[nodiscard]] const std::string& device_name() const { return device_name_; }

@@ -43,7 +43,7 @@ class StopWatch {
   std::chrono::steady_clock::time_point start_ = std::chrono::steady_clock::now();
 };
 
-/// What is timed, on one rank of a group.
+/// The work that is timed, on one rank of a group.
 struct TimedCalls {
   int calls_at_once = 1;         ///< of a launch
   std::function<void()> begin;   ///< returns on all ranks at about the same time

@@ -170,7 +170,7 @@ Bandwidth BandwidthBench::measure_peer(const Measurement& measurement) {
   if (result.is_by_kernel) {
     enable_peer_access(Device::cuda(measurement.device), Device::cuda(measurement.other));
   }
-  // Bytes of an earlier measurement must not pass for those of this one.
+  // Bytes of an earlier measurement must not pass for bytes of this one.
   driver().fill(to.target.data(), 0, bytes_, to.stream.native());
   to.stream.synchronize();
   const CopyRegion region{.from = from.source.data(), .to = to.target.data(), .bytes = bytes_};

@@ -10,7 +10,7 @@
 
 namespace gantry::check {
 
-/// What a measurement gave.
+/// The result of a measurement.
 struct Bandwidth {
   double bytes_per_second = 0;
   std::uint64_t bytes = 0;        ///< of one copy

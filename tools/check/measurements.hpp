@@ -1,4 +1,4 @@
-// What gantry-check-devices measures, and in which order.
+// The measurements of gantry-check-devices, in their order.
 #pragma once
 
 #include <span>

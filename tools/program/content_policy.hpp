@@ -1,4 +1,4 @@
-// What a page in a browser may do.
+// The permissions of a page in a browser.
 #pragma once
 
 #include <initializer_list>

@@ -1,4 +1,4 @@
-// What the main functions of the tools have in common.
+// The common part of the main functions of the tools.
 #pragma once
 
 #include <string>

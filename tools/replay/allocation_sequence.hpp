@@ -1,4 +1,4 @@
-// What a program asked of its allocator, apart from when and why.
+// The requests of a program to its allocator, without their times and reasons.
 #pragma once
 
 #include <cstddef>
@@ -42,7 +42,7 @@ struct AllocationSequence {
   friend bool operator==(const AllocationSequence&, const AllocationSequence&) = default;
 };
 
-/// What a sequence needs at least, whatever the allocator. Bytes as they were asked for.
+/// The least needs of a sequence, whatever the allocator. Bytes as they were asked for.
 struct SequenceFacts {
   std::uint64_t allocations = 0;
   std::uint64_t peak_live_bytes = 0;

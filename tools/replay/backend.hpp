@@ -27,8 +27,8 @@ class Backend {
   virtual void set_limit(std::uint64_t bytes) = 0;
 };
 
-/// What --backend takes: vmm, native and async (the library's), cuda (the driver's own malloc and
-/// free) and bump (hands out addresses and nothing else: the cost of replaying).
+/// The values of --backend: vmm, native and async (the library's), cuda (the driver's own malloc
+/// and free) and bump (hands out addresses and nothing else: the cost of replaying).
 [[nodiscard]] const std::vector<std::string>& backend_names();
 
 /// The backend `name` on `device`. The library has one backend per process, which the first call

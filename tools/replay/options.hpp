@@ -8,7 +8,7 @@
 
 namespace gantry::replay {
 
-/// What was asked for.
+/// The arguments of the command line.
 struct Options {
   std::string text;  ///< not empty: print this and end (--help, --version)
   std::string file;

@@ -33,7 +33,7 @@ struct MemorySample {
   friend bool operator==(const MemorySample&, const MemorySample&) = default;
 };
 
-/// What a replay measured. Bytes; nanoseconds of host time per operation.
+/// The measurements of a replay. Bytes; nanoseconds of host time per operation.
 struct ReplayResult {
   std::string backend;
   std::string error;             ///< why nothing was measured; empty if it was

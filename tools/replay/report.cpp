@@ -206,7 +206,7 @@ std::string summary(const Report& report) {
               [](auto* a, auto* b) { return speed_of(*a) < speed_of(*b); });
     const ReplayResult& fastest = *done[0];
     const ReplayResult& second = *done[1];
-    // What holds exactly what is live has no waste to speak of, and no cache either.
+    // A backend that holds exactly the live bytes has no waste to speak of, and no cache either.
     const auto leanest = std::min_element(done.begin(), done.end(), [](auto* a, auto* b) {
       return std::pair(a->backend == "cuda", a->waste()) <
              std::pair(b->backend == "cuda", b->waste());

@@ -1,4 +1,4 @@
-// What a replay found, for people and for programs.
+// The findings of a replay, for people and for programs.
 #pragma once
 
 #include <cstdint>

@@ -183,7 +183,8 @@ AllocationSequence read_snapshot(const JsonDocument& document, const std::string
   if (trace == nullptr) throw InvalidArgument("snapshot: a device's history is no list");
   const std::vector<Event> events = read_events(document, *trace);
 
-  // What was live before: freed here without an allocation here, or live in the end without one.
+  // Blocks that were live before: freed here without an allocation here, or live in the end without
+  // one.
   std::unordered_set<std::int64_t> allocated;
   std::vector<Resident> residents;
   for (const Event& event : events) {

@@ -168,7 +168,7 @@ class Reader {
     return stack_.back();
   }
   std::size_t floor() const { return marks_.empty() ? 0 : marks_.back(); }
-  // What was pushed since the last mark.
+  // Takes the values pushed since the last mark.
   JsonDocument::List pop_mark() {
     if (marks_.empty()) fail("a mark is missing");
     JsonDocument::List values(stack_.begin() + static_cast<std::ptrdiff_t>(marks_.back()),

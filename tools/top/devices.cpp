@@ -54,7 +54,7 @@ DeviceState read_device(const machine::Nvml& nvml, machine::NvmlDevice gpu,
   return state;
 }
 
-// The position of a simulated device among those of its machine.
+// The position of a simulated device among the devices of its machine.
 std::optional<int> simulated_index(const std::string& uuid) {
   for (int i = 0; i < kMostSimulated; ++i) {
     if (sim_uuid(i) == uuid) return i;

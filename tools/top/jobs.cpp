@@ -94,7 +94,7 @@ bool is_rank(const RankState& state, const RankReport& rank) {
   return state.uuid == rank.uuid || state.uuid.empty() || rank.uuid.empty();
 }
 
-// Adds the ranks of a group to those of the groups before.
+// Adds the ranks of a group to the ranks of the groups before.
 void add_group(const Group& group, std::vector<RankState>& ranks) {
   std::vector<bool> is_taken(ranks.size());
   for (const RankReport& rank : group.report.ranks) {

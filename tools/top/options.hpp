@@ -7,7 +7,7 @@
 
 namespace gantry::top {
 
-/// What was asked for.
+/// The arguments of the command line.
 struct Options {
   std::string text;  ///< not empty: print this and end (--help, --version)
   std::chrono::milliseconds interval{1000};

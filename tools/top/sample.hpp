@@ -10,7 +10,7 @@
 
 namespace gantry::top {
 
-/// A process with a context on a device. The process id is that of the host.
+/// A process with a context on a device. The process id is an id of the host.
 struct DeviceProcess {
   unsigned pid = 0;
   std::string name;  ///< empty if it is unknown

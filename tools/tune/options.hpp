@@ -10,7 +10,7 @@
 
 namespace gantry::tune {
 
-/// What was asked for.
+/// The arguments of the command line.
 struct Options {
   std::string text;  ///< not empty: print this and end (--help)
   std::vector<CollectiveKind> operations;

@@ -13,7 +13,7 @@
 
 namespace gantry::tune {
 
-/// What a sweep found, on rank 0; empty elsewhere.
+/// The findings of a sweep, on rank 0; empty elsewhere.
 struct Findings {
   std::map<CollectiveKind, std::vector<Sample>> samples;
   bench::Report report;  ///< the same with all figures

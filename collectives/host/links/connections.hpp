@@ -181,7 +181,7 @@ class Connections {
   bool stops_ = false;
 
   std::vector<pollfd> polled_;     // of the thread
-  std::vector<int> polled_ranks_;  // those of the control connections
+  std::vector<int> polled_ranks_;  // ranks of the control connections
   std::thread thread_;
 };
 

@@ -91,7 +91,7 @@ class Dial {
 
   // Continues as far as possible without waiting.
   Outcome step();
-  // What poll() should wait for, −1 for nothing, and for how long at most.
+  // The arguments of poll(): a descriptor, −1 for none; its events; the end of the wait.
   int descriptor() const { return phase_ == Phase::paused ? -1 : socket_.get(); }
   short events() const;
   Clock::time_point next_step() const { return next_step_; }

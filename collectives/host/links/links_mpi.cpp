@@ -94,7 +94,7 @@ class MpiLinks final : public HostLinks {
     }
   }
 
-  // Misses one behind that of another rank.
+  // Misses a message behind a message of another rank.
   bool has_message(int rank) noexcept override {
     const std::lock_guard lock(mpi_lock());
     int there = 0;

@@ -134,7 +134,7 @@ void refuse_across_bodies(NativeStream stream, cudaEvent_t event) {
   if (bodies.is_empty()) return;
   const std::uint64_t here = own_capture_id(stream);
   const std::uint64_t there = bodies.body_of(event);
-  if (here == 0 || here == there) return;  // without a capture the stream joins that of the event
+  if (here == 0 || here == there) return;  // without a capture the stream joins the event's capture
   const std::optional<CaptureBody> own = bodies.find(here);
   const std::optional<CaptureBody> other = bodies.find(there);
   if (!own && !other) return;

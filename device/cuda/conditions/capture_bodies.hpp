@@ -1,4 +1,4 @@
-// What CUDA does not tell about conditions in captures.
+// Facts about conditions in captures that CUDA does not tell.
 #pragma once
 
 #include <cuda_runtime_api.h>
@@ -60,7 +60,7 @@ class CaptureBodies {
     bool has_conditions = false;
     bool is_spoilt = false;
   };
-  /// What is known about a capture, which ends.
+  /// The known facts about a capture, which ends.
   Ended forget(std::uint64_t outermost);
   /// True if no capture has conditions.
   [[nodiscard]] bool is_empty() const { return count_.load(std::memory_order_relaxed) == 0; }

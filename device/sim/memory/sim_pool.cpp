@@ -93,7 +93,7 @@ MemoryPool::Pieces::iterator MemoryPool::take(SimStream& stream, std::size_t byt
       made = map(bytes);
     }
     if (made != pieces_.end()) return made;
-    // What is left is not done: the new owner waits for it.
+    // The work on the pieces left is not done: the new owner waits for it.
     found = free_.lower_bound(bytes);
     if (found == free_.end()) return pieces_.end();
   }

@@ -105,8 +105,8 @@ __device__ auto load_row_pack(const Source& source, std::int64_t offset, bool is
   return result;
 }
 
-// Packs along the innermost dim. The plan counts them: its inner size is that of packs. Bit k of
-// `dense` tells whether input k has inner stride 1, else it has 0.
+// Packs along the innermost dim. The plan counts them: its inner size is a number of packs. Bit k
+// of `dense` tells whether input k has inner stride 1, else it has 0.
 template <int V, class Out, class Op, int N, std::size_t... K, class... Sources>
 __device__ void store_row_pack(const Op& op, Out* out, const std::int64_t (&offsets)[N],
                                std::uint32_t dense, std::index_sequence<K...>,

@@ -38,7 +38,7 @@ __device__ inline int list_selected(std::uint32_t word, std::uint16_t (&list)[kC
   __shared__ int warp_counts[kWarps];
   const int warp = static_cast<int>(threadIdx.x) / 32;
   const int lane = static_cast<int>(threadIdx.x) % 32;
-  // Bit kGroup * g + v is that of element v of the thread's group g.
+  // Bit kGroup * g + v belongs to element v of the thread's group g.
   unsigned bits = 0;
 #pragma unroll
   for (int g = 0; g < kGroups; ++g) {

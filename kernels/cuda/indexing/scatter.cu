@@ -4,7 +4,7 @@
 // Otherwise there are two cases:
 //  - many or short fibres: one thread makes all writes of a fibre;
 //  - few long fibres: where writes replace, only the last one is made, Note [Last write]. All other
-//    writes are sorted stably by destination, and one thread makes those of each run of equal
+//    writes are sorted stably by destination, and one thread makes the writes of each run of equal
 //    destinations.
 #include "kernels/cuda/indexing/scatter_keys.cuh"
 

@@ -1,5 +1,5 @@
-// What scatter and index_scatter share: the keys of their writes. Writes of one key go to one
-// destination.
+// A part that scatter and index_scatter share: the keys of their writes. Writes of one key go to
+// one destination.
 #pragma once
 
 #include "kernels/cuda/elementwise/offset_calculator.cuh"

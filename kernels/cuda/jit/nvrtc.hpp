@@ -5,8 +5,8 @@
 
 namespace gantry::kernels::cuda {
 
-// What tells one NVRTC from another without loading it, where its file is known; else its version.
-// Throws: NotSupported if it has to be loaded and that fails.
+// A text that tells one NVRTC from another without loading it, where its file is known; else its
+// version. Throws: NotSupported if it has to be loaded and that fails.
 [[nodiscard]] std::string nvrtc_identity();
 
 // The options of every program: part of what identifies it.

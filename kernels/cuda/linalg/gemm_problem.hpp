@@ -66,7 +66,7 @@ class GemmProblem {
 
   // False if cuBLASLt has no algorithm with the epilogue.
   [[nodiscard]] bool has_algorithm() const { return has_algorithm_; }
-  // Submits the product. Precondition: the key of `plan` is that of the constructor's.
+  // Submits the product. Precondition: `plan` has the key of the constructor's plan.
   // Device/stream: the workspace is memory of `stream`. Throws: CublasError, OutOfMemoryError.
   void run(cublasLtHandle_t handle, const Stream& stream, const GemmPlan& plan);
 

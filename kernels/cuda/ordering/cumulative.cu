@@ -96,7 +96,7 @@ __global__ void __launch_bounds__(kThreads)
   if (threadIdx.x == 0) bests[blockIdx.x] = total;
 }
 
-// Replaces the best of each tile by that of all tiles before. A block for each fibre.
+// Replaces the best of each tile by the best of all tiles before. A block for each fibre.
 template <class U>
 __global__ void __launch_bounds__(kThreads)
     cumulative_scan_kernel(std::int64_t tiles, Best<U>* bests) {

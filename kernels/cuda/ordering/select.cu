@@ -1,10 +1,10 @@
 // Note [Radix selection]
 // Finds the element of one rank, with one pass for each byte of the key, from the highest byte. A
-// pass makes a histogram of this byte, over the elements whose higher bytes equal those of the
-// sought key. The bin that contains the rank gives the next byte of the key. After the last pass
-// the key is known, and the rank among the elements with this key. For topk, the elements before it
-// are collected in the order of their positions, and then sorted. All counts are integers, so the
-// order in which blocks add them has no effect.
+// pass makes a histogram of this byte, over the elements whose higher bytes equal the higher
+// bytes of the sought key. The bin that contains the rank gives the next byte of the key. After the
+// last pass the key is known, and the rank among the elements with this key. For topk, the elements
+// before it are collected in the order of their positions, and then sorted. All counts are
+// integers, so the order in which blocks add them has no effect.
 #include <cub/block/block_scan.cuh>
 
 #include "kernels/cuda/launch.cuh"
@@ -24,7 +24,7 @@ constexpr int kBytes = 256;
 static_assert(kThreads == kBytes);
 constexpr int kWarps = kThreads / 32;
 
-// What is known of a fibre's sought key, and the counts of the current byte. All zero at first.
+// The known bytes of a fibre's sought key, and the counts of the current byte. All zero at first.
 struct SelectState {
   unsigned long long key;   // its higher bytes
   unsigned long long rank;  // among the elements with these bytes
@@ -167,7 +167,7 @@ __global__ void __launch_bounds__(kThreads)
   if (thread == 0) memory.tiles[blockIdx.x] = totals;
 }
 
-// Replaces the counts of a fibre's tiles by those of all tiles before. A block for each fibre.
+// Replaces the counts of a fibre's tiles by the counts of all tiles before. A block for each fibre.
 __global__ void __launch_bounds__(kThreads)
     select_scan_kernel(const __grid_constant__ SelectMemory memory) {
   using Scan = cub::BlockScan<unsigned long long, kThreads>;

@@ -91,8 +91,8 @@ void check(void* stream, cudaError_t status) {
   throw_launch_error("sort_values", stream, status);
 }
 
-// Layout of the scratch memory: an array of keys, the first zero, and CUB's storage. The other
-// array of keys is that of the values.
+// Layout of the scratch memory: an array of keys, the first zero, and CUB's storage. The values
+// are the other array of keys.
 template <class U>
 struct ValueScratch {
   std::size_t keys_bytes;

@@ -17,7 +17,8 @@ constexpr int kBatch = sizeof(T) == 1 ? 2 : 4;
 template <class T>
 constexpr int kTile = kThreads* kVector<T>* kBatch<T>;
 
-// What elements of type T are compared as: a number of at most 32 bits where that holds T.
+// The type as which elements of type T are compared: a number of at most 32 bits where that holds
+// T.
 template <class T>
 using Key = std::conditional_t<is_floating_point(dtype_of<T>) || std::is_same_v<T, std::int64_t>,
                                AccumulatorType<T>, std::int32_t>;

@@ -1,4 +1,4 @@
-// What the reduction kernels of all layouts share.
+// Parts that the reduction kernels of all layouts share.
 #pragma once
 
 #include "kernels/cuda/launch.cuh"

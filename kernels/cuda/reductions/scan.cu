@@ -150,7 +150,7 @@ __global__ void __launch_bounds__(kRowThreads, kRowBlocks<In, kOp>)
   }
   thread_totals[thread] = total;
   __syncthreads();
-  // The threads of a fibre before this one: those of its group of 16, then the groups.
+  // The threads of a fibre before this one: the threads of its group of 16, then the groups.
   const int in_fibre = thread % threads_per_fibre;
   const int in_group = in_fibre % kScanGroup;
   const Acc in_group_before = running_value<Step>(thread_totals + (thread - in_group), in_group);

@@ -30,8 +30,8 @@ __device__ void restart_short_rows(const FibrePlan& plan, std::int64_t first_fib
                            plan.in.stride, plan.length, Step::neutral());
 }
 
-// What is left of an element in a settled running value: the sign of a factor, and everything of an
-// element that is not finite. So no running value of such parts overflows.
+// The part of an element that is left in a settled running value: the sign of a factor, and
+// everything of an element that is not finite. So no running value of such parts overflows.
 template <class Step, ScanOp kOp, class Acc>
 __device__ Acc part_of(Acc element) {
   if (!is_finite(element)) return element;

@@ -12,7 +12,7 @@ constexpr int kGroups = 4;
 constexpr int kLongThreads = kGroups * kAccumulators;
 
 // The tree over the accumulators of each group. Every thread of the block calls; the threads of a
-// group's first warp get its result, of which that of the first is right.
+// group's first warp get a result; the first thread's is right.
 template <class R, class Acc>
 __device__ Acc combine_group_accumulators(const R& reducer, Acc accumulator) {
   __shared__ Acc accumulators[kLongThreads];

@@ -1,4 +1,4 @@
-// What the kernels of softmax for rows share.
+// Parts that the kernels of softmax for rows share.
 #pragma once
 
 #include "kernels/cuda/launch.cuh"
@@ -38,8 +38,8 @@ __device__ __noinline__ StoredPack<Acc, N> divided(StoredPack<Acc, N> dividends,
   return dividends;
 }
 
-// What ends the elements of a row: the difference to the logarithm of the sum, or the quotient by
-// the sum, which is at least 1 (or NaN) and less than 2^41.
+// The last step on the elements of a row: the difference to the logarithm of the sum, or the
+// quotient by the sum, which is at least 1 (or NaN) and less than 2^41.
 //
 // Note [Quotients by one divisor]
 // An f32 quotient is computed from the correctly rounded reciprocal of the divisor. The product of
@@ -70,7 +70,7 @@ class RowEnd {
       return;
     }
     if constexpr (std::is_same_v<Acc, float>) {
-      // No value is below 0; that of a 0 becomes the largest number.
+      // No value is below 0; the key of a 0 becomes the largest number.
       std::uint32_t lowest = UINT32_MAX;
 #pragma unroll
       for (int i = 0; i < N; ++i) {

@@ -99,7 +99,8 @@ __device__ Acc maximum_of_row(const SplitRows<Acc>& rows, std::int64_t row) {
   return combine_in_block(Max{}, maximum);
 }
 
-// A block per chunk. All threads make exponentials; the first 128 each add those of an accumulator.
+// A block per chunk. All threads make exponentials; the first 128 each add the ones of an
+// accumulator.
 template <class T, class Acc>
 __global__ void __launch_bounds__(kLongThreads, 2)
     softmax_chunk_sums(const __grid_constant__ FibrePlan plan, const SplitRows<Acc> rows) {

@@ -54,7 +54,7 @@ inline void store_batch(float* out, const float* from) {
   }
 }
 
-// What was seen of the results so far: Note [Restarted scans].
+// The state of the results so far: Note [Restarted scans].
 template <class Acc>
 struct ScanState {
   Acc last;  // the last result, not rounded
@@ -112,8 +112,8 @@ void scan_batches(float* out, const float* in, ScanCarry<ScanStep<double, kOp>>&
   for (int i = 0; i < kElements; i += kBatch) store_batch(out + i, elements + i);
 }
 
-// Scans `length` elements after those of `carry`, whose units are groups of groups. Rounds each
-// element of the result; the accumulator itself is never rounded.
+// Scans `length` elements after the elements of `carry`, whose units are groups of groups. Rounds
+// each element of the result; the accumulator itself is never rounded.
 template <ScanOp kOp, class In, class Carry>
 void scan_elements(ScanOut<In>* out, std::int64_t out_stride, const In* in, std::int64_t in_stride,
                    std::int64_t length, Carry& carry, ScanState<ScanAccumulator<In>>& state) {

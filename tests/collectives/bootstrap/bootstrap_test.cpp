@@ -45,7 +45,7 @@ void expect_exchange(Bootstrap& bootstrap, int rank, int size, int rounds = 12) 
   }
 }
 
-// Members in an order that is not that of their ranks, twice by the same name, beside the whole.
+// Members in another order than their ranks, twice by the same name, beside the whole.
 void expect_subsets(Bootstrap& bootstrap, int rank) {
   const std::vector<int> members{3, 0, 2};
   for (int times = 0; times < 2; ++times) {

@@ -324,7 +324,7 @@ TEST_F(LockedFileExitTest, TheNameIsStaleWhenTheProcessIsKilled) {
 }
 
 // Rank 0 takes its file over. Rank 1 has one of the same number, which is another file. A file that
-// several processes had is not kept: that of rank 1's own group is, and that of the world is in
+// several processes had is not kept: the file of rank 1's own group is, and the world's file is in
 // use.
 TEST_F(LockedFileExitTest, AGroupOfSeveralProcessesTakesOverTheFileOfRankZero) {
   const FlightFolder folder;

@@ -140,7 +140,7 @@ TEST_F(OperationDeadlinesTest, WithoutALibraryOnlyTheDeadlineEndsTheWait) {
   EXPECT_EQ(await().call, 1u);
 }
 
-// A second object, whose deadline is later, tells when that of the destroyed one is over.
+// A second object, whose deadline is later, tells when the deadline of the destroyed one is over.
 TEST_F(OperationDeadlinesTest, NoActionAfterDestruction) {
   auto destroyed = make(std::chrono::milliseconds(50));
   const std::shared_ptr<Shared> of_destroyed = std::exchange(shared_, std::make_shared<Shared>());

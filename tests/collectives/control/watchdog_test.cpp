@@ -238,7 +238,7 @@ TEST(WatchdogTest, AReplayedMessageWithoutAReceiverIsATimeout) {
   output_of(ranks, 1);
 }
 
-// The sender of a small message has gone on by then; that of a large one waits.
+// The sender of a small message has gone on by then; the sender of a large one waits.
 TEST(WatchdogTest, MessagesThatDifferAreAnErrorAtBothEndsAndBreakTheGroup) {
   for (const int length : {5, 8 << 20}) {
     const FlightFolder folder;

@@ -65,7 +65,7 @@ std::span<const std::byte> bytes_of(const int& value) {
   return std::as_bytes(std::span(&value, 1));
 }
 
-// Sends this rank's number to the ranks `to`, and expects those of the ranks `from`.
+// Sends this rank's number to the ranks `to`, and expects the numbers of the ranks `from`.
 void expect_exchange(HostLinks& links, int rank, const std::vector<int>& to,
                      const std::vector<int>& from) {
   std::vector<Outgoing> sends;

@@ -19,7 +19,7 @@ using namespace gantry;
 namespace {
 
 int made = 0;   // communicators that gantry duplicated
-int freed = 0;  // and freed, with those of this program
+int freed = 0;  // and freed, with the ones of this program
 
 }  // namespace
 

@@ -78,7 +78,7 @@ TEST_F(NcclCommTest, GroupsHaveItsRanksAndLeaveItIntact) {
 }
 
 TEST_F(NcclCommTest, RanksMayBeOnSeveralMachines) {
-  // The exchange stays with NCCL, also that of parts.
+  // The exchange stays with NCCL, also the exchange of parts.
   rank_threads(size(), [&](int rank) {
     const Device device = Device::cuda(rank);
     ForeignBootstrap all = make_nccl_bootstrap(comm(rank), device, std::chrono::seconds(60));

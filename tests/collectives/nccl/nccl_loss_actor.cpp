@@ -165,7 +165,7 @@ void run(const std::string& how) {
   Tensor tensor = ones({kLength}, {.dtype = i32, .device = world.device()});
   if (how == "between hosts") return wait_between_hosts(world, tensor);
   const bool survives = world.rank() == 0;
-  // Kernels of rank 0 wait for those of rank 1, which never begin.
+  // Kernels of rank 0 wait for kernels of rank 1, which never begin.
   if (!survives) new testing::StreamHold(Stream::current(world.device()));
   if (how == "full") {
     Tensor few = tensor.narrow(0, 0, 1000);

@@ -95,8 +95,8 @@ TEST(NcclThreadsTest, WhatOneHoldsGoesBeforeItIsOver) {
   EXPECT_TRUE(threads().await(kEnough));
 }
 
-// Exit handlers run in the opposite order of their registration: that of `threads()` is between the
-// handler that lets the end go on, and the one that tells whether it was waited for.
+// Exit handlers run in the opposite order of their registration: the handler of `threads()` is
+// between the handler that lets the end go on, and the one that tells whether it was waited for.
 std::latch& exiting = *new std::latch(1);
 std::atomic<bool> has_ended{false};
 

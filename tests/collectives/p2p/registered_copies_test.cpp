@@ -104,7 +104,7 @@ TEST_F(RegisteredCopiesTest, ACallThatFailsWaitsForTheCopyBeside) {
   setenv("GANTRY_COLL_ALGO", "copy", 1);
   testing::FaultDriver faults;
   on_ranks(2, [&](CollectiveSuite&, Communicator& group) {
-    // The copies' memory is that of the stream which is to wait for them.
+    // The copies' memory belongs to the stream which is to wait for them.
     const StreamGuard guard(Stream::from_pool(group.device()));
     const TensorOptions options = {.dtype = u8, .device = group.device()};
     const Tensor joined = zeros({2048}, options);

@@ -21,7 +21,7 @@ class ExploredRanks {
  public:
   // Operation queues of a rank. Kernels of one queue run one after the other.
   enum Queue : int { kTogether, kSends, kReceives, kQueues };
-  // Warps of a block: two, two and a signalling warp, or those of two or three roles.
+  // Warps of a block: two, two and a signalling warp, or the warps of two or three roles.
   enum class Warps : int { two = 2, two_and_signalling = 3, two_roles = 6, three_roles = 9 };
 
   struct Kernel {

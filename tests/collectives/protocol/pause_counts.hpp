@@ -25,7 +25,7 @@ class PauseCounts {
   PauseCounts(const PauseCounts&) = delete;
   PauseCounts& operator=(const PauseCounts&) = delete;
 
-  /// Counts the pauses of the calling thread as those of `rank`.
+  /// Counts the pauses of the calling thread as pauses of `rank`.
   static void begin(int rank) { rank_ = rank; }
   /// Returns when `rank` has checked what it waits for at least once more, beside its polls.
   static void await_check(int rank) {

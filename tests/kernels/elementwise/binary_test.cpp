@@ -49,7 +49,8 @@ __int128 floor_divided(__int128 a, __int128 b) {
 __int128 power(__int128 base, __int128 exponent) {
   if (exponent < 0) return base == 1 ? 1 : base == -1 ? (exponent % 2 == 0 ? 1 : -1) : 0;
   __int128 result = 1;
-  // Modulo 2^64 the powers of an even number vanish, those of an odd one have a period below 2^63.
+  // Modulo 2^64 the powers of an even number vanish, the powers of an odd one have a period below
+  // 2^63.
   for (__int128 i = 0; i < exponent % (__int128{1} << 62) && i < 4096; ++i) {
     result = static_cast<std::int64_t>(result * base);
   }

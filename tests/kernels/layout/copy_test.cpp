@@ -110,7 +110,7 @@ TEST(CopyKernelTest, MovesTransposedTiles) {
   }
 }
 
-// Casts of transpositions: the CPU's bits, and those of the cast elements.
+// Casts of transpositions: the CPU's bits, and the bits of the cast elements.
 TEST(CopyKernelTest, ConvertsTransposedTiles) {
   const DType dtypes[] = {DType::f32, DType::f16, DType::bf16, DType::i32};
   for (const DType to : dtypes) {
@@ -419,7 +419,7 @@ TEST(DispatchTest, RejectsHostMemoryOnASimulatedDeviceBeforeItRuns) {
   EXPECT_EQ(host, std::vector<float>(8, 1.0f));
 }
 
-// Sizes around those of the host's tiles and blocks, in words of every size.
+// Sizes around the sizes of the host's tiles and blocks, in words of every size.
 TEST(CopyTest, TranspositionsOfAllSizes) {
   for (const DType dtype : {DType::u8, DType::i16, DType::f32, DType::f64}) {
     for (const Shape& sizes : {Shape{1, 65}, Shape{63, 64}, Shape{64, 257}, Shape{130, 31},

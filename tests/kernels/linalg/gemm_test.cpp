@@ -211,7 +211,7 @@ TEST(GemmKernelTest, AppliesAnActivation) {
 }
 
 // Rows that a GPU adds in the product's kernel, and rows that it does not: misaligned ones, others
-// than one dense row, and those of products of one row or column.
+// than one dense row, and rows of products of one row or column.
 TEST(GemmKernelTest, AddsOneRowToAll) {
   struct Case {
     std::int64_t m, n;

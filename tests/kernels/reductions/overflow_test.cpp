@@ -172,7 +172,7 @@ TEST(OverflowTest, ScansOfManyTilesAreFiniteWhereRunningValuesAre) {
   }
 }
 
-// After a running value that is not finite, the results are those of left to right.
+// After a running value that is not finite, the results equal the results from left to right.
 TEST(OverflowTest, WhatFollowsAnInfinityIsAsLeftToRight) {
   const std::int64_t length = 9000;
   for (const bool product : {false, true}) {

@@ -191,8 +191,8 @@ TEST(ScanKernelTest, ScansMoreTilesThanThereAreBlocks) {
 }
 
 // Rows for the kernel of long rows, which a GPU uses for more tiles than it has blocks: a tile more
-// than those of 132 multiprocessors, ends within a tile and within 16 bytes, several fibres, and
-// memory between them.
+// than the blocks of 132 multiprocessors, ends within a tile and within 16 bytes, several fibres,
+// and memory between them.
 TEST(ScanKernelTest, ScansLongRowsOfEveryLength) {
   const auto scan = [](DType dtype, ScanOp op, const Layout& layout) {
     Array in(dtype, layout);

@@ -133,7 +133,7 @@ TEST(SoftmaxKernelTest, HandlesFewAndManyLongRows) {
   check_everywhere(columns, 1, false);
 }
 
-// Quotients from 1 down to the smallest f32 numbers are those of a division.
+// Quotients from 1 down to the smallest f32 numbers equal the quotients of a division.
 TEST(SoftmaxKernelTest, DividesTinyExponentials) {
   for (const std::int64_t length : {200, 3000, 40000}) {
     Array in(f32, contiguous({length}));

@@ -6,8 +6,8 @@ Usage: filter.py HEADER
 - The names of include/gantry/<layer> belong to the group <layer>.
 - A docstring above `namespace gantry {` describes the functions of the header, which are a subgroup. Its first line is
   the title.
-- A function without a docstring shares that of the function directly above, if it is an overload of it, or its variant
-  `name_out` or `name_`.
+- A function without a docstring shares the docstring of the function directly above, if it is an overload of it, or its
+  variant `name_out` or `name_`.
 - Members below a section comment `// Title (header.hpp).` share a docstring that refers to that header, or to several:
   `// Title (one.hpp), title (two.hpp).`
 - Defaulted and deleted members without a docstring are left out.
@@ -63,7 +63,7 @@ class Filter:
         self.section = None  # text for the members of the section
 
     def name_group(self):
-        """Makes the docstring above the namespace that of a subgroup."""
+        """Makes the docstring above the namespace the docstring of a subgroup."""
         first = self.docstring[0]
         self.group = f"{self.layer}_{self.stem}"
         title = self.lines[first].removeprefix("///").strip().rstrip(".")
