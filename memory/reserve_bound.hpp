@@ -19,7 +19,7 @@ namespace gantry::memory {
 //     driver may wait for the devices then, so they do that only while the devices have no work;
 //   * backend async trims the driver's pool.
 // What cannot be moved or released comes on top: free memory within a chunk or segment that has a
-// block in use, and free memory of captures and of private pools without use_on_oom.
+// block in use, free memory that a graph uses, and that of private pools without use_on_oom.
 // docs/explanation/allocator.md states what follows from this.
 
 /// The most memory that was in use, and the bound that follows from it; see Note [Reserved memory].

@@ -86,6 +86,20 @@ bool FreeBlocks::promote_completed() noexcept {
   return any;
 }
 
+void FreeBlocks::forget_capture() noexcept {
+  for (;;) {
+    HeapBlock* captured = nullptr;
+    common_.for_each(0, [&](HeapBlock& block) {
+      if (block.captured) captured = &block;
+      return captured == nullptr;
+    });
+    if (captured == nullptr) return;
+    remove(*captured);
+    captured->captured = false;
+    insert(*captured);
+  }
+}
+
 bool FreeBlocks::poll() noexcept {
   for (const auto& stream : streams_) {
     if (stream != nullptr && !stream->free.empty()) stream->clock.poll(stream->latest);

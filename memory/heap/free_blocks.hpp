@@ -44,7 +44,7 @@ struct StreamBlocks {
 //
 // Two free neighbours are joined if every stream that may reuse the result could reuse both. A
 // common block joins a stream's block, and the result is the stream's. Blocks of two streams stay
-// apart until their numbers are reached.
+// apart until their numbers are reached. So do blocks that a graph uses and others.
 
 /// How far a search for a free block goes.
 enum class Search : std::uint8_t {
@@ -113,6 +113,8 @@ class FreeBlocks {
     return std::ranges::all_of(
         streams_, [](const auto& stream) { return stream == nullptr || stream->free.empty(); });
   }
+  /// Resets `captured` of the common blocks, and joins those that it kept apart.
+  void forget_capture() noexcept;
   /// As promote_completed(), after asking the driver how far the streams are.
   bool poll() noexcept;
   /// A stream with incomplete free blocks that the host can wait for; nullptr if there is none.
@@ -144,6 +146,7 @@ class FreeBlocks {
   [[nodiscard]] bool may_absorb(const HeapBlock& block, const HeapBlock* neighbour) const noexcept {
     return neighbour != nullptr && joins() &&
            neighbour->use.load(std::memory_order_relaxed) == BlockUse::free &&
+           neighbour->captured == block.captured &&
            (neighbour->stream == block.stream || neighbour->stream == nullptr);
   }
   void enter(HeapBlock& block) noexcept {

@@ -69,6 +69,8 @@ struct alignas(64) HeapBlock {
   std::atomic<std::size_t> requested{0};  ///< bytes that the caller asked for
   std::vector<StreamUse> uses;            ///< by other streams; live or pending
   std::unique_ptr<CaptureList> captures;  ///< while HeldBlocks holds it; else nullptr
+  /// The capture of the pool has used a part of it. Reset when another capture gets the pool.
+  bool captured = false;
 
   [[nodiscard]] std::byte* end() const { return data + bytes; }
 
@@ -103,6 +105,7 @@ class BlockSlab {
   }
   void recycle(Block& block) noexcept {
     block.use.store(BlockUse::unused, std::memory_order_relaxed);
+    block.captured = false;
     block.next = unused_;
     unused_ = &block;
     ++unused_count_;
@@ -131,6 +134,7 @@ inline void split_block(HeapBlock& block, std::size_t bytes, HeapBlock& remainde
   remainder.arena = block.arena;
   remainder.stream = block.stream;
   remainder.sequence = block.sequence;
+  remainder.captured = block.captured;
   remainder.previous = &block;
   remainder.next = block.next;
   if (remainder.next != nullptr) remainder.next->previous = &remainder;
@@ -142,6 +146,7 @@ inline void split_block(HeapBlock& block, std::size_t bytes, HeapBlock& remainde
 inline void absorb_next(HeapBlock& block) noexcept {
   const HeapBlock& absorbed = *block.next;
   block.bytes += absorbed.bytes;
+  block.captured = block.captured || absorbed.captured;
   block.next = absorbed.next;
   if (block.next != nullptr) block.next->previous = &block;
 }

@@ -20,7 +20,8 @@ namespace gantry::memory {
 //     Other captured streams do not get it, even if they have waited: clocks do not advance in a
 //     capture, so the order between its streams is unknown;
 //   * a block that is freed later returns to the pool, from which nothing is allocated any more;
-//   * neither recovery nor empty_cache() takes memory from the pool.
+//   * neither recovery nor empty_cache() takes memory that the capture has used (see captured in
+//     heap_block.hpp). The pool may have more, from an earlier capture.
 // Afterwards recovery takes the pool's free memory, and a later capture takes the pool if it is
 // idle: it has no live block, and all work on its memory is complete. An order is not enough,
 // because the program may launch the later graph on any stream.

@@ -81,11 +81,13 @@ std::size_t HeapStats::bytes_in_use() noexcept {
 
 std::size_t HeapStats::idle_private_bytes(const PoolSet& pools) {
   HeldSegments held;
-  for (const auto& pool : pools) {
-    if (pool->serves_others() || pool->released) continue;
-    for (const auto& arena : pool->arenas) arena->describe(held);
-  }
   std::size_t bytes = 0;
+  for (const auto& pool : pools) {
+    for (const auto& arena : pool->arenas) {
+      if (pool->is_pinned()) bytes += arena->captured_bytes();
+      if (!pool->serves_others() && !pool->released) arena->describe(held);
+    }
+  }
   for (const SegmentInfo& segment : held.segments)
     bytes += segment.total_bytes - segment.active_bytes;
   return bytes;
@@ -138,7 +140,7 @@ OomReport HeapStats::oom_report(const PoolSet& pools) {
       report.pending_by_stream.emplace_back(clock->id(), signed_bytes(bytes));
     }
     for (const auto& arena : pool->arenas) {
-      if (pool->serves_others() && !pool->released) continue;
+      if (pool->serves_others() && !pool->is_pinned() && !pool->released) continue;
       HeldSegments held;
       arena->describe(held);
       for (const SegmentInfo& segment : held.segments) {

@@ -21,6 +21,11 @@ bool Pool::has_incomplete() const noexcept {
          });
 }
 
+void Pool::forget_capture() noexcept {
+  if (!serves_captures) return;
+  for (const auto& arena : arenas) arena->free.forget_capture();
+}
+
 void Pool::throw_without_physical() {
   throw InvalidArgument(
       "allocate: expected a pool with physical memory, but got one that released it");
@@ -71,6 +76,7 @@ Pool* PoolSet::find(const std::shared_ptr<const Capture>& capture) const noexcep
 Pool& PoolSet::assign(const std::shared_ptr<const Capture>& capture) {
   for (const auto& pool : pools_) {
     if (!pool->serves_captures || pool->is_pinned() || !pool->is_idle()) continue;
+    pool->forget_capture();
     pool->capture = capture;
     return *pool;
   }
@@ -108,7 +114,8 @@ std::size_t PoolSet::reclaim(HeapLock& lock, std::size_t bytes, const Pool* only
   for (std::size_t i = 0; i < pools_.size() && taken < bytes; ++i) {
     Pool& pool = *pools_[i];
     const bool is_asked = only != nullptr ? only == &pool : pool.serves_others();
-    if (pool.released || pool.is_pinned() || !is_asked) continue;
+    if (pool.released || !is_asked) continue;
+    if (!pool.is_pinned()) pool.forget_capture();
     for (const auto& arena : pool.arenas) {
       if (taken < bytes) taken += arena->reclaim(lock, bytes - taken);
     }
@@ -118,6 +125,7 @@ std::size_t PoolSet::reclaim(HeapLock& lock, std::size_t bytes, const Pool* only
 
 bool PoolSet::has_releasable() const {
   return std::ranges::any_of(pools_, [](const auto& pool) {
+    if (!pool->is_pinned()) pool->forget_capture();
     return !pool->released && pool->serves_others() &&
            std::ranges::any_of(pool->arenas,
                                [](const auto& arena) { return arena->has_releasable(); });

@@ -45,16 +45,17 @@ struct Pool {
   const bool serves_captures;    ///< one at a time; see Note [Memory of captures]
   std::shared_ptr<const Capture> capture{};
 
-  /// True if a graph may use addresses of free blocks, so that their memory must stay there.
+  /// True if a graph may use addresses of free blocks that are `captured`, so that their memory
+  /// must stay there.
   [[nodiscard]] bool is_pinned() const { return capture != nullptr && capture->is_needed(); }
-  /// True if recovery of other pools may take memory of free blocks.
-  [[nodiscard]] bool serves_others() const {
-    return serves_captures ? !is_pinned() : options.use_on_oom;
-  }
+  /// True if recovery of other pools may take memory of free blocks that no graph uses.
+  [[nodiscard]] bool serves_others() const { return serves_captures || options.use_on_oom; }
   /// True if it has no live blocks, and no stream may still use any of its memory.
   [[nodiscard]] bool is_idle() const noexcept;
   /// True if the host can wait for uses of its free memory.
   [[nodiscard]] bool has_incomplete() const noexcept;
+  /// Free memory is used by no graph from here on. Only for pools that are not pinned.
+  void forget_capture() noexcept;
   /// Throws InvalidArgument if its physical memory is released.
   void check_has_physical() const {
     if (released.load(std::memory_order_relaxed)) [[unlikely]] {

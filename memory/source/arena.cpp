@@ -37,7 +37,10 @@ Arena::Arena(HeapState& state, Pool& pool, bool small, bool splits_freely)
       pool_(pool),
       options_(pool.options),
       small_(small),
-      splits_freely_(splits_freely) {}
+      splits_freely_(splits_freely),
+      serves_captures_(pool.serves_captures) {}
+
+bool Arena::must_stay(const HeapBlock& block) const { return block.captured && pool_.is_pinned(); }
 
 HeapBlock& Arena::split_head(HeapBlock& block, std::size_t alignment) noexcept {
   const std::size_t head = padding_of(block.data, alignment);

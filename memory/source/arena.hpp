@@ -67,6 +67,7 @@ class Arena {
       used = block_bytes(request.bytes) + padding_of(taken->data, request.alignment);
     }
     if (HeapBlock* remainder = split(*taken, used, used)) free.insert_remainder(*remainder);
+    taken->captured = serves_captures_;
     return *taken;
   }
   /// True if a free block may serve a request of `size`.
@@ -80,8 +81,8 @@ class Arena {
   /// Throws: CudaError, std::bad_alloc; nothing has changed then.
   [[nodiscard]] virtual HeapBlock* grow(HeapLock& lock, const BlockRequest& request,
                                         ChunkSource source, Growth& growth) = 0;
-  /// Takes memory from common free blocks until `bytes` of it have no block. Returns the bytes
-  /// taken. Throws: CudaError, std::bad_alloc.
+  /// Takes memory from common free blocks that may lose it, until `bytes` of it have no block.
+  /// Returns the bytes taken. Throws: CudaError, std::bad_alloc.
   virtual std::size_t reclaim(HeapLock& lock, std::size_t bytes) = 0;
 
   /// Bytes by which grow() makes the memory held larger for a block of `size` bytes, at the least.
@@ -90,6 +91,8 @@ class Arena {
   [[nodiscard]] virtual std::size_t growth_slack() const = 0;
   /// True if reclaim() can release memory to the driver, which may wait for the device.
   [[nodiscard]] virtual bool has_releasable() const = 0;
+  /// Bytes of free blocks that reclaim() passes over for the sake of a graph.
+  [[nodiscard]] virtual std::size_t captured_bytes() const = 0;
 
   /// Throws NotSupported if this memory cannot leave its addresses; InvalidArgument if another
   /// process shares it.
@@ -133,6 +136,8 @@ class Arena {
   }
 
   [[nodiscard]] const MemPoolOptions& options() const { return options_; }
+  /// True if a graph may use the memory of this free block, which must stay there.
+  [[nodiscard]] bool must_stay(const HeapBlock& block) const;
 
   /// Counts segments that were added or removed.
   void count_segments(std::size_t before, std::size_t after);
@@ -167,6 +172,7 @@ class Arena {
   const MemPoolOptions& options_;  ///< of the pool
   const bool small_;
   const bool splits_freely_;
+  const bool serves_captures_;
 };
 
 }  // namespace gantry::memory

@@ -109,13 +109,27 @@ void SegmentArena::record(TraceAction action, const Segment& segment,
                0, call_site);
 }
 
-bool SegmentArena::is_unused(const Segment& segment) noexcept {
+bool SegmentArena::is_unused(const Segment& segment) const {
   const HeapBlock& block = *segment.first;
   return block.use.load(std::memory_order_relaxed) == BlockUse::free && block.next == nullptr &&
-         block.stream == nullptr && segment.pins == 0;
+         block.stream == nullptr && segment.pins == 0 && !must_stay(block);
 }
 
-bool SegmentArena::has_releasable() const { return std::ranges::any_of(segments_, is_unused); }
+bool SegmentArena::has_releasable() const {
+  return std::ranges::any_of(segments_,
+                             [this](const Segment& segment) { return is_unused(segment); });
+}
+
+std::size_t SegmentArena::captured_bytes() const {
+  std::size_t bytes = 0;
+  for (const Segment& segment : segments_) {
+    if (is_unused(segment)) continue;
+    for (const HeapBlock* block = segment.first; block != nullptr; block = block->next) {
+      if (block->use.load(std::memory_order_relaxed) == BlockUse::free) bytes += block->bytes;
+    }
+  }
+  return bytes;
+}
 
 std::size_t SegmentArena::reclaim(HeapLock& lock, std::size_t bytes) {
   std::size_t taken = 0;

@@ -37,6 +37,7 @@ class SegmentArena final : public Arena {
   }
   [[nodiscard]] std::size_t growth_slack() const override { return kLargeSegmentBytes; }
   [[nodiscard]] bool has_releasable() const override;
+  [[nodiscard]] std::size_t captured_bytes() const override;
   void describe(HeldSegments& held) const override;
 
   void check_can_release_physical() const override;
@@ -54,8 +55,8 @@ class SegmentArena final : public Arena {
   [[nodiscard]] bool is_close_fit(std::size_t have, std::size_t want) const override;
   [[nodiscard]] bool may_split(std::size_t have, std::size_t want) const override;
   [[nodiscard]] Segment& segment_of(const HeapBlock& block);
-  /// True if the whole segment is a free block that no stream uses.
-  [[nodiscard]] static bool is_unused(const Segment& segment) noexcept;
+  /// True if the whole segment is a free block that no stream and no graph uses.
+  [[nodiscard]] bool is_unused(const Segment& segment) const;
   /// Asks the source for the segment's memory; its base stays nullptr if there is none.
   void allocate(Segment& segment) const;
   void deallocate(Segment& segment) const;

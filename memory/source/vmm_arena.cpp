@@ -97,6 +97,10 @@ bool VmmArena::is_roomy() const {
 // a block tells its age, since recovery records events. Numbers of two streams are compared too: a
 // poor choice costs driver calls, nothing else.
 
+Run VmmArena::whole_chunks(const HeapBlock& block, std::size_t bytes) const {
+  return must_stay(block) ? Run{} : range_->whole_chunks(run_of(block), bytes);
+}
+
 // The common block to reclaim from next, and its first run of `bytes` of whole chunks, or its
 // longest one; nullptr if no common block has a whole chunk.
 HeapBlock* VmmArena::next_victim(std::size_t bytes, Run& chunks) {
@@ -108,7 +112,7 @@ HeapBlock* VmmArena::next_victim(std::size_t bytes, Run& chunks) {
 HeapBlock* VmmArena::smallest_victim(std::size_t enough, std::size_t bytes, Run& chunks) {
   HeapBlock* victim = nullptr;
   free.for_each_common(std::max(enough, kFineChunkBytes), [&](HeapBlock& block) {
-    chunks = range_->whole_chunks(run_of(block), bytes);
+    chunks = whole_chunks(block, bytes);
     if (chunks.bytes() >= enough) victim = &block;
     return victim == nullptr;
   });
@@ -121,7 +125,7 @@ HeapBlock* VmmArena::longest_victim(std::size_t bytes, int most_visits, Run& chu
   int visits = 0;
   chunks = {};
   free.for_each_common_from_largest([&](HeapBlock& block) {
-    const Run found = range_->whole_chunks(run_of(block), bytes);
+    const Run found = whole_chunks(block, bytes);
     if (found.bytes() > chunks.bytes()) {
       victim = &block;
       chunks = found;
@@ -142,7 +146,7 @@ HeapBlock* VmmArena::oldest_victim(std::size_t bytes, Run& chunks) {
   HeapBlock* victim = nullptr;
   int visits = 0;
   free.for_each_common(least, [&](HeapBlock& block) {
-    const Run found = range_->whole_chunks(run_of(block), bytes);
+    const Run found = whole_chunks(block, bytes);
     if (found.bytes() >= least && (victim == nullptr || block.sequence < victim->sequence)) {
       victim = &block;
       chunks = found;
@@ -213,6 +217,16 @@ void VmmArena::describe(HeldSegments& held) const {
     if (has_memory) describe_block(*block, held);
     in_segment = has_memory;
   }
+}
+
+std::size_t VmmArena::captured_bytes() const {
+  std::size_t bytes = 0;
+  for (const HeapBlock* block = blocks_.first(); block != nullptr; block = block->next) {
+    if (block->use.load(std::memory_order_relaxed) == BlockUse::free && must_stay(*block)) {
+      bytes += block->bytes;
+    }
+  }
+  return bytes;
 }
 
 BlockExtent VmmArena::pin(const HeapBlock& block) {

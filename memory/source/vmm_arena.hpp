@@ -25,6 +25,7 @@ class VmmArena final : public Arena {
     return is_roomy() ? kCoarseChunkBytes : 0;
   }
   [[nodiscard]] bool has_releasable() const override { return false; }
+  [[nodiscard]] std::size_t captured_bytes() const override;
   void release_physical(HeapLock& lock) override;
   [[nodiscard]] bool restore_physical(HeapLock& lock) override;
   void discard_unused() override;
@@ -37,6 +38,9 @@ class VmmArena final : public Arena {
   void open_range(std::size_t needed);
   [[nodiscard]] Run run_of(const HeapBlock& block) const noexcept;
   [[nodiscard]] bool is_roomy() const;
+  /// The first run of `bytes` of whole chunks in a free block, or its longest one; empty if the
+  /// block must stay.
+  [[nodiscard]] Run whole_chunks(const HeapBlock& block, std::size_t bytes) const;
   [[nodiscard]] HeapBlock* next_victim(std::size_t bytes, Run& chunks);
   [[nodiscard]] HeapBlock* smallest_victim(std::size_t enough, std::size_t bytes, Run& chunks);
   [[nodiscard]] HeapBlock* longest_victim(std::size_t bytes, int most_visits, Run& chunks);

@@ -238,13 +238,17 @@ class BoundProgram {
   void capture() {
     std::vector<std::size_t> sizes(1 + pick(4));
     std::size_t sum = 0;
+    // Some captures fill all memory that the program may use with large blocks.
+    const bool is_large = pick(2) == 0;
     for (std::size_t& bytes : sizes) {
-      bytes = some_bytes() / 2 + 1;
+      bytes = is_large ? source_.most_used / (2 * sizes.size()) + pick(source_.most_used / 32)
+                       : some_bytes() / 2 + 1;
       sum += memory::block_bytes(bytes);
     }
     make_room(sum);
     synchronize();
-    const Stream& stream = streams_.back();
+    // Not the last one: allocators of tests do not ask a stream about its work before its capture.
+    const Stream& stream = streams_[capturing_ = 1 + capturing_ % (streams_.size() - 1)];
     CapturedGraph graph(stream, Begun::by_gantry);
     is_capturing_ = true;
     std::vector<memory::Buffer> outputs;
@@ -272,6 +276,7 @@ class BoundProgram {
   std::vector<std::unique_ptr<StreamHold>> holds_;
   std::size_t captured_bytes_ = 0;
   bool is_capturing_ = false;
+  std::size_t capturing_ = 1;  // the stream of the last capture
   std::size_t most_used_ = 0;
   std::size_t most_reserved_ = 0;
   std::size_t most_above_ = 0;
