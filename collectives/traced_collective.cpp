@@ -28,9 +28,9 @@ Json::Object arguments_of(const CollectiveCall& call) {
 
 }  // namespace
 
-void TracedCollective::keep(std::span<const CollectiveCall> calls) noexcept {
+void TracedCollective::keep(const CollectiveCall& call) noexcept {
   try {
-    messages_.assign(calls.begin(), calls.end());
+    messages_.push_back(call);
   } catch (...) {  // without host memory the event lacks its messages
   }
 }

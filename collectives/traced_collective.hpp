@@ -21,7 +21,7 @@ class TracedCollective {
       : TracedCollective(gantry::name(call.what.kind), ranks) {
     call_ = &call;
   }
-  // A call of several messages: send_recv() or group().
+  // A call of several messages or transfers: send_recv(), group() or all_reduce_coalesced().
   TracedCollective(std::string_view name, int ranks) noexcept
       : name_(name),
         ranks_(ranks),
@@ -37,14 +37,20 @@ class TracedCollective {
 
   // Tells the messages of the call.
   void note_messages(std::span<const CollectiveCall> calls) noexcept {
-    if (is_on_) keep(calls);
+    if (!is_on_) return;
+    messages_.clear();
+    for (const CollectiveCall& call : calls) keep(call);
+  }
+  // Tells one more transfer of the call.
+  void note_message(const CollectiveCall& call) noexcept {
+    if (is_on_) keep(call);
   }
   // Tells the algorithm of the call that the calling thread submits.
   static void note_algorithm(Algorithm algorithm) noexcept { algorithm_ = algorithm; }
 
  private:
   void end() noexcept;
-  void keep(std::span<const CollectiveCall> calls) noexcept;
+  void keep(const CollectiveCall& call) noexcept;
 
   static inline thread_local Algorithm algorithm_ = Algorithm::automatic;
 

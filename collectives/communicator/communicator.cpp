@@ -23,7 +23,6 @@
 #include "collectives/operands.hpp"
 #include "collectives/reduction.hpp"
 #include "collectives/traced_collective.hpp"
-#include "kernels/op_scope.hpp"
 #include "streams/sanitizer/hooks.hpp"
 #include "tensor/overlap.hpp"
 
@@ -95,23 +94,16 @@ Work Communicator::submit(CollectiveCall& call, const CollectiveOptions& options
       group->check(number, pending || !reports_losses);
     };
   }
-  if (state->done == nullptr && !driver().is_capturing(stream.native())) {
-    state->done = std::make_shared<Event>();
-    state->done->record(stream);
-  }
+  if (state->done == nullptr) state->mark_end(stream);
   if (sanitizer::is_on()) [[unlikely]] {
     sanitizer::lead_queue(impl_.get(), stream);
   }
   return Work(std::move(state));
 }
 
-// Records a new end event after additional work of an operation. The group may still use the
-// previous event. Does nothing in captures.
+// Marks the end after additional work of an operation.
 void Communicator::mark_end(Work& work) {
-  Work::State& state = *work.state_;
-  if (state.done == nullptr) return;
-  state.done = std::make_shared<Event>();
-  state.done->record(Stream::current(state.device));
+  work.state_->mark_end(Stream::current(work.state_->device));
 }
 
 // True if `input` is this rank's own slice of `output` in a gather. Peers never access that slice.
@@ -124,10 +116,16 @@ bool Communicator::is_own_slice(const CollectiveCall& call, const Tensor& output
                              static_cast<std::size_t>(rank()) * input.nbytes();
 }
 
-// Runs an operation that reads `input` and writes `output`; either may be null or strided.
+// As transfer(), with an event in traces.
 Work Communicator::move_between(CollectiveCall& call, const Tensor* output, const Tensor* input,
                                 const CollectiveOptions& options) const {
   const TracedCollective traced(call, size());
+  return transfer(call, output, input, options);
+}
+
+// Runs an operation that reads `input` and writes `output`; either may be null or strided.
+Work Communicator::transfer(CollectiveCall& call, const Tensor* output, const Tensor* input,
+                            const CollectiveOptions& options) const {
   // Only reductions support in-place arrays; other operations read a copy of the input.
   const bool in_place = output == input && (call.what.kind == CollectiveKind::all_reduce ||
                                             call.what.kind == CollectiveKind::reduce);
@@ -189,7 +187,7 @@ Work Communicator::all_reduce_coalesced(std::span<const Tensor> tensors, ReduceO
     require_reducible(op, tensors[i].dtype(), options, "all_reduce_coalesced");
   }
   comm::require_separate("all_reduce_coalesced", tensors);
-  const kernels::OpScope scope("all_reduce_coalesced");
+  TracedCollective traced("all_reduce_coalesced", size());
   std::optional<Work> last;
   std::vector<Tensor> results(tensors.begin(), tensors.end());  // the same memory
   CollectiveCall call{
@@ -198,7 +196,8 @@ Work Communicator::all_reduce_coalesced(std::span<const Tensor> tensors, ReduceO
     Tensor flat = flatten_bucket(bucket, tensors);
     call.what.count = flat.numel();
     call.what.dtype = flat.dtype();
-    last = move_between(call, &flat, &flat, options);
+    last = transfer(call, &flat, &flat, options);
+    traced.note_message(call);
     call.continues = true;
     unflatten_bucket(bucket, flat, results);
   }

@@ -237,12 +237,7 @@ Work Communicator::exchange(std::string_view op, std::vector<Message> messages,
     Tensor(messages[i].tensor).copy_(dense[i]);
     is_more = true;
   }
-  if (driver().is_capturing(stream.native())) {
-    state->done = nullptr;
-  } else if (is_more) {
-    state->done = std::make_shared<Event>();
-    state->done->record(stream);
-  }
+  if (is_more || driver().is_capturing(stream.native())) state->mark_end(stream);
   for (const Stream& other : others) other.wait(stream);
   return Work(std::move(state));
 }

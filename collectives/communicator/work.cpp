@@ -19,16 +19,43 @@ namespace {
       "Work: expected an operation whose group() has ended, but got one that is still collected");
 }
 
+[[noreturn]] void throw_captured(const Device& device) {
+  throw CaptureError(
+      "Work: expected an operation that runs, but got one that a capture took into a graph; "
+      "Graph::replay() runs it, and the stream of the replay tells when it is complete",
+      device.str());
+}
+
 }  // namespace
 
+// The group may still use the event before.
+void Work::State::mark_end(const Stream& stream) {
+  capture = driver().capture_id(stream.native());
+  captured_on.reset();
+  if (capture != 0) captured_on = stream;
+  done = std::make_shared<Event>();
+  done->record(stream);
+}
+
+bool Work::State::is_in_capture() const {
+  return captured_on && driver().capture_id(captured_on->native()) == capture;
+}
+
 void Work::wait() const {
-  if (state_ && state_->is_open) throw_open_group();
-  if (state_ && state_->done) state_->done->wait(Stream::current(state_->device));
+  if (!state_) return;
+  if (state_->is_open) throw_open_group();
+  // Replays of the graph order the operation with later work.
+  if (state_->captured_on && !state_->is_in_capture()) return;
+  if (state_->done) state_->done->wait(Stream::current(state_->device));
 }
 
 bool Work::query() const {
   if (!state_) return true;
   if (state_->is_open) throw_open_group();
+  if (state_->captured_on) {
+    if (state_->check) state_->check(false);
+    throw_captured(state_->device);
+  }
   const std::shared_ptr<Event>& done = state_->done;
   const bool is_reached = !done || driver().event_reached(done->native_handle());
   // Errors of this call take precedence over other faults of its device, which query() throws.

@@ -45,7 +45,7 @@ const std::vector<TracedCall>& calls() {
   static const std::vector<TracedCall> kCalls{
       {"all_reduce", "collective", [](const Rank& r) { r.world.all_reduce(r.one); }},
       {"all_reduce", "collective", [](const Rank& r) { r.world.all_reduce(r.strided); }},
-      {"all_reduce_coalesced", "op",
+      {"all_reduce_coalesced", "collective",
        [](const Rank& r) {
          r.world.all_reduce_coalesced(std::vector<Tensor>{r.one, r.all});
        }},
@@ -131,6 +131,13 @@ TEST_P(TracedCollectivesTest, AnEventLiesInItsCallAndContainsItsKernels) {
       EXPECT_EQ(children.back().arguments.at("bytes").as<int>(), 32);
       EXPECT_NE(list.at(0).at("call").as<std::string>().find("send f32[4]"), std::string::npos);
       EXPECT_NE(list.at(1).at("call").as<std::string>().find("recv f32[4]"), std::string::npos);
+    }
+    if (call.name == "all_reduce_coalesced") {
+      ASSERT_EQ(children.size(), 1u) << "the event contains its packing";
+      const Json& list = children.back().arguments.at("messages");
+      ASSERT_EQ(list.size(), 1u) << "one transfer per dtype";
+      EXPECT_EQ(children.back().arguments.at("bytes").as<int>(), 48);
+      EXPECT_NE(list.at(0).at("call").as<std::string>().find("all_reduce"), std::string::npos);
     }
   }
   EXPECT_EQ(messages, kRanks);

@@ -354,6 +354,8 @@ class GANTRY_API Communicator {
   bool is_own_slice(const CollectiveCall& call, const Tensor& output, const Tensor& input) const;
   Work move_between(CollectiveCall& call, const Tensor* output, const Tensor* input,
                     const CollectiveOptions& options) const;
+  Work transfer(CollectiveCall& call, const Tensor* output, const Tensor* input,
+                const CollectiveOptions& options) const;
 
   struct GANTRY_LOCAL Message;
   struct GANTRY_LOCAL OpenGroup;

@@ -19,11 +19,13 @@ class GANTRY_API Work {
   [[nodiscard]] bool defined() const noexcept { return state_ != nullptr; }
 
   /// Makes the current stream of the operation's device wait for the operation. The host does not
-  /// block.
+  /// block. After a capture that took the operation into a graph it has no effect: replays order
+  /// the operation with later work.
   /// Throws: InvalidArgument inside the group() that the operation belongs to.
   void wait() const;
   /// True if the operation is complete. Does not block. Throws: CollectiveMismatch if ranks made
-  /// different calls; PeerLostError or TimeoutError if it cannot complete.
+  /// different calls; PeerLostError or TimeoutError if it cannot complete; CaptureError if a
+  /// capture took it into a graph.
   [[nodiscard]] bool query() const;
   /// Blocks the host until the operation is complete. Throws: as query().
   void synchronize() const;

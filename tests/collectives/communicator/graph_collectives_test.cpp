@@ -122,6 +122,52 @@ TEST_F(GraphCollectivesTest, EveryRankReplaysItsOwnGraph) {
   }
 }
 
+TEST_F(GraphCollectivesTest, ACapturedOperationOrdersOtherStreamsOfTheCapture) {
+  GANTRY_REQUIRE_DEVICES(2);
+  using Call = std::function<Work(const Communicator&, const Tensor&)>;
+  const std::vector<Call> calls{
+      [](const Communicator& group, const Tensor& tensor) { return group.all_reduce(tensor); },
+      [](const Communicator& group, const Tensor& tensor) {
+        return group.all_reduce_coalesced(std::vector<Tensor>{tensor});
+      },
+      [](const Communicator& group, const Tensor& tensor) {
+        const int other = 1 - group.rank();
+        return group.send_recv(tensor, other, tensor, other);
+      }};
+  on_ranks(2, [&](CollectiveSuite&, Communicator& group) {
+    for (const Call& call : calls) {
+      const Tensor tensor = zeros({1000}, group.device());
+      const Tensor copy = zeros({1000}, group.device());
+      const Stream side = Stream::from_pool(group.device());
+      Graph graph;
+      Work work;
+      {
+        GraphCapture capture(graph);
+        work = call(group, tensor);
+        {
+          const StreamGuard guard(side);
+          work.wait();
+          copy.copy_(tensor);
+        }
+        capture.stream().wait(side);
+        EXPECT_THROW((void)work.query(), CaptureError);
+        EXPECT_THROW(work.synchronize(), CaptureError);
+        capture.end();
+      }
+      EXPECT_NO_THROW(work.wait());
+      EXPECT_THROW((void)work.query(), CaptureError);
+      group.host_barrier();  // no rank synchronizes while another one captures
+      for (int round = 1; round <= kRounds; ++round) {
+        tensor.fill_(group.rank() + round);
+        graph.replay();
+        EXPECT_TRUE(copy.equal(tensor)) << round;
+      }
+      synchronize(group.device());
+      group.host_barrier();
+    }
+  });
+}
+
 TEST_F(GraphCollectivesTest, OneGraphRunsTheOperationsOfAllRanks) {
   GANTRY_REQUIRE_DEVICES(2);
   const std::vector<Device> all = devices(std::min(device_count(), 3));
