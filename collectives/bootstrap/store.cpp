@@ -127,7 +127,8 @@ class StoreBootstrap final : public Bootstrap {
                             .ranks = of_job({error.rank()})});
         throw;
       }
-      if (connection_->server() < 0) throw;
+      // A changed message is no fault of the rank that serves the store.
+      if (connection_->server() < 0 || client->is_forged()) throw;
       throw PeerLostError(fmt::format("{}: rank {}, which served the job's store, has ended",
                                       purpose(), connection_->server()),
                           index_of(connection_->server()));

@@ -83,6 +83,7 @@ StoreClient::~StoreClient() = default;
 int StoreClient::lost_rank() const noexcept { return impl_->lost_rank(); }
 std::vector<int> StoreClient::lost_ranks() const { return impl_->lost_ranks(); }
 bool StoreClient::connected() const noexcept { return impl_->connected(); }
+bool StoreClient::is_forged() const noexcept { return impl_->is_forged(); }
 void StoreClient::abandon() noexcept { impl_->close(); }
 
 void StoreClient::set(std::string_view key, std::string_view value) {

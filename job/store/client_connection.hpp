@@ -82,6 +82,7 @@ class ClientConnection {
   [[nodiscard]] int lost_rank() const noexcept { return lost_rank_.load(); }
   [[nodiscard]] std::vector<int> lost_ranks() const;
   [[nodiscard]] bool connected() const noexcept { return connected_.load(); }
+  [[nodiscard]] bool is_forged() const noexcept { return is_forged_.load(); }
   [[nodiscard]] std::chrono::milliseconds call_timeout() const { return options_.call_timeout; }
 
  private:

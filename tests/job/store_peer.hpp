@@ -38,10 +38,13 @@ class StorePeer {
 
   /// The first message of a client, with this nonce.
   static std::string hello(const Key& nonce) {
-    return store::Writer(store::Message::hello, 1).u32(store::kMagic).text(text_of(nonce)).finish();
+    return store::Writer(store::Message::hello, 1)
+        .u32(store::kMagic)
+        .text(gantry::text_of(nonce))
+        .finish();
   }
   static std::string prove(std::int64_t rank, const Key& proof) {
-    return store::Writer(store::Message::prove, 2).i64(rank).text(text_of(proof)).finish();
+    return store::Writer(store::Message::prove, 2).i64(rank).text(gantry::text_of(proof)).finish();
   }
 
   /// The body of the server's next message; none if it hangs up or is silent.

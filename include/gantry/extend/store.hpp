@@ -179,6 +179,8 @@ class GANTRY_API StoreClient final : public Store {
   [[nodiscard]] std::vector<int> lost_ranks() const;
   /// False once the connection to the server is gone.
   [[nodiscard]] bool connected() const noexcept;
+  /// True once a message came that the server did not send. The connection is gone then.
+  [[nodiscard]] bool is_forged() const noexcept;
   /// Closes the connection without deregistering, as a crash would.
   void abandon() noexcept;
 

@@ -6,11 +6,13 @@
 #include <unistd.h>
 
 #include <functional>
+#include <latch>
 
 #include <gantry/core/error.hpp>
 #include <gantry/extend/store.hpp>
 
 #include "tests/collectives/control/control_group.hpp"
+#include "tests/job/store_peer.hpp"
 #include "tests/support/eventually.hpp"
 #include "tests/support/rank_processes.hpp"
 
@@ -131,6 +133,41 @@ TEST(StoreBootstrapTest, ProcessesRendezvousAtATcpAddressWithoutALauncher) {
     EXPECT_EQ(outcome.exit_code, 0) << rank << outcome.describe();
     EXPECT_THAT(outcome.out, HasSubstr(fmt::format("rank {} of 3 by torchrun", rank)));
   }
+}
+
+// Somebody between two ranks is no fault of the rank that serves the store.
+TEST(StoreBootstrapTest, AChangedMessageIsToldAsSuch) {
+  const std::string address = free_address();
+  const auto identity = [](int rank, const std::string& place) {
+    ProcessIdentity one = member(rank, 2, place);
+    one.rendezvous_token = "4f1c02a97be83d5560e7a1b3c9d8f264";
+    return one;
+  };
+  const testing::StoreRelay relay(
+      address, [](std::string bytes, int) { return bytes; },
+      [](std::string bytes, int) {
+        const auto at = bytes.find("right");
+        return at == std::string::npos ? bytes : bytes.replace(at, 5, "wrong");
+      });
+  std::latch served(1);
+  rank_threads(2, [&](int rank) {
+    if (rank == 1) served.wait();
+    const auto mine = make_store_bootstrap(identity(rank, rank == 0 ? address : relay.address()),
+                                           milliseconds(20'000));
+    if (rank == 0) {
+      served.count_down();
+      try {
+        (void)mine->all_gather("right");
+        (void)mine->all_gather("");  // keeps the store until the other rank is lost
+      } catch (const PeerLostError& error) {
+        EXPECT_EQ(error.rank(), 1);
+      }
+      return;
+    }
+    EXPECT_THAT(text_of<PeerLostError>([&] { (void)mine->all_gather("its own"); }),
+                ::testing::AllOf(HasSubstr("was changed on its way"),
+                                 ::testing::Not(HasSubstr("has ended"))));
+  });
 }
 
 // No rank waits for a rank that threw.
