@@ -166,5 +166,32 @@ TYPED_TEST(Float16Test, RandomFloatsRoundToTheNearest) {
   }
 }
 
+TYPED_TEST(Float16Test, CompoundAssignmentsRoundOnce) {
+  std::mt19937 random(7);
+  const auto some = [&] { return TypeParam(std::uniform_real_distribution<float>(-8, 8)(random)); };
+  const auto check = [](TypeParam value, auto other) {
+    const float a = value;
+    TypeParam result = value;
+    EXPECT_EQ((result += other).bits, TypeParam(a + other).bits);
+    EXPECT_EQ(((result = value) -= other).bits, TypeParam(a - other).bits);
+    EXPECT_EQ(((result = value) *= other).bits, TypeParam(a * other).bits);
+    EXPECT_EQ(((result = value) /= other).bits, TypeParam(a / other).bits);
+  };
+  for (int i = 0; i < 1000; ++i) {
+    const float other = some();
+    check(some(), other);
+    check(some(), static_cast<double>(other) * 1.0009765625);
+    check(some(), 1 + i);
+    check(some(), static_cast<std::uint8_t>(i | 1));
+  }
+  TypeParam own(3.0F);
+  own *= own;
+  EXPECT_EQ(static_cast<float>(own), 9.0F);
+  own -= TypeParam(1.0F);
+  own /= bfloat16(2.0F);
+  own += float16(0.5F);
+  EXPECT_EQ(static_cast<float>(own), 4.5F);
+}
+
 }  // namespace
 }  // namespace gantry

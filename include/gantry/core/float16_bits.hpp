@@ -115,6 +115,20 @@ GANTRY_HD inline float rounded_to_odd(From value) {
 template <class T>
 concept NumberButFloat = std::is_arithmetic_v<T> && !std::is_same_v<T, float>;
 
+// The other operand of a compound assignment: a number, or one of the classes below.
+template <class T>
+concept Operand16 = std::is_arithmetic_v<T> || requires(T value) {
+  value.operator float();
+};
+template <Operand16 T>
+GANTRY_HD inline auto widened(T value) {
+  if constexpr (std::is_arithmetic_v<T>) {
+    return value;
+  } else {
+    return static_cast<float>(value);
+  }
+}
+
 }  // namespace detail
 
 /// IEEE binary16, for storage only: arithmetic converts to float.
@@ -133,6 +147,26 @@ struct float16 {
   GANTRY_HD explicit float16(T value) : float16(detail::rounded_to_odd(value)) {}
   /// The value as a float, which is exact.
   GANTRY_HD operator float() const { return detail::half_bits_to_float(bits); }
+
+  /// The result of the operation in float (or a wider type of `other`), rounded once.
+  /// @{
+  template <detail::Operand16 T>
+  GANTRY_HD float16& operator+=(T other) {
+    return *this = float16(static_cast<float>(*this) + detail::widened(other));
+  }
+  template <detail::Operand16 T>
+  GANTRY_HD float16& operator-=(T other) {
+    return *this = float16(static_cast<float>(*this) - detail::widened(other));
+  }
+  template <detail::Operand16 T>
+  GANTRY_HD float16& operator*=(T other) {
+    return *this = float16(static_cast<float>(*this) * detail::widened(other));
+  }
+  template <detail::Operand16 T>
+  GANTRY_HD float16& operator/=(T other) {
+    return *this = float16(static_cast<float>(*this) / detail::widened(other));
+  }
+  /// @}
 
   /// Reinterprets 16 raw bits.
   GANTRY_HD static constexpr float16 from_bits(std::uint16_t raw) {
@@ -159,6 +193,26 @@ struct bfloat16 {
   GANTRY_HD operator float() const {
     return detail::float_from_bits(static_cast<std::uint32_t>(bits) << 16);
   }
+
+  /// The result of the operation in float (or a wider type of `other`), rounded once.
+  /// @{
+  template <detail::Operand16 T>
+  GANTRY_HD bfloat16& operator+=(T other) {
+    return *this = bfloat16(static_cast<float>(*this) + detail::widened(other));
+  }
+  template <detail::Operand16 T>
+  GANTRY_HD bfloat16& operator-=(T other) {
+    return *this = bfloat16(static_cast<float>(*this) - detail::widened(other));
+  }
+  template <detail::Operand16 T>
+  GANTRY_HD bfloat16& operator*=(T other) {
+    return *this = bfloat16(static_cast<float>(*this) * detail::widened(other));
+  }
+  template <detail::Operand16 T>
+  GANTRY_HD bfloat16& operator/=(T other) {
+    return *this = bfloat16(static_cast<float>(*this) / detail::widened(other));
+  }
+  /// @}
 
   /// Reinterprets 16 raw bits.
   GANTRY_HD static constexpr bfloat16 from_bits(std::uint16_t raw) {
