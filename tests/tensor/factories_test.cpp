@@ -13,6 +13,7 @@
 #include <vector>
 
 #include <gantry/core/error.hpp>
+#include <gantry/tensor/distributions.hpp>
 #include <gantry/tensor/elementwise.hpp>
 #include <gantry/tensor/random.hpp>
 
@@ -359,6 +360,28 @@ TEST(FactoriesTest, NewTensorsAreMadeOfNestedLists) {
     EXPECT_EQ(wide.dtype(), i64);
     EXPECT_TRUE(wide.is_cpu());
     EXPECT_EQ(t.new_tensor({{{1}}}, {.dtype = u8}).dtype(), u8);
+    const std::vector<std::int64_t> values{1, 2};
+    for (const Tensor& made :
+         {t.new_tensor(3, i64), t.new_tensor({1, 2}, i64), t.new_tensor({{1, 2}}, i64),
+          t.new_tensor({{{1, 2}}}, i64), t.new_tensor(values, i64)}) {
+      EXPECT_EQ(made.dtype(), i64);
+      EXPECT_EQ(made.device(), place);
+    }
+    for (const Tensor& made :
+         {t.new_tensor(3, "cpu"), t.new_tensor({1, 2}, Device::cpu()),
+          t.new_tensor({{1, 2}}, "cpu"), t.new_tensor({{{1, 2}}}, Device::cpu()),
+          t.new_tensor(values, "cpu"), t.new_tensor(values, TensorOptions{.device = "cpu"})}) {
+      EXPECT_EQ(made.dtype(), f16);
+      EXPECT_TRUE(made.is_cpu());
+    }
+    const Tensor cube = tensor({{{1, 2}}}, place);
+    EXPECT_EQ(cube.sizes(), (Shape{1, 1, 2}));
+    EXPECT_EQ(cube.device(), place);
+    EXPECT_EQ(tensor({{{1, 2}}}, u8).dtype(), u8);
+    EXPECT_EQ(logspace(0, 1, 2, 2.0, f64).dtype(), f64);
+    EXPECT_EQ(randint_like(t, 4, i32).dtype(), i32);
+    EXPECT_EQ(rand_shard({4}, {.length = 2}, place).device(), place);
+    EXPECT_EQ(randn_shard({4}, {.length = 2}, f16).dtype(), f16);
     EXPECT_THROW((void)t.new_tensor({{1, 2}, {3}}), ShapeError);
     EXPECT_THROW((void)t.new_tensor({{{1}, {2}}, {{3}}}), ShapeError);
   }

@@ -142,6 +142,11 @@ template <TensorOption T>
                               T option) {
   return logspace(start, end, steps, 10, detail::only(option));
 }
+template <TensorOption T>
+[[nodiscard]] Tensor logspace(const Scalar& start, const Scalar& end, std::int64_t steps,
+                              double base, T option) {
+  return logspace(start, end, steps, base, detail::only(option));
+}
 /// A matrix [n, m] (default: [n, n]) with ones on the diagonal, else 0.
 [[nodiscard]] GANTRY_API Tensor eye(std::int64_t n, const TensorOptions& options = {});
 template <TensorOption T>
@@ -296,6 +301,11 @@ template <class T, TensorOption O>
 [[nodiscard]] Tensor tensor(std::initializer_list<std::initializer_list<T>> rows, O option) {
   return tensor(rows, detail::only(option));
 }
+template <class T, TensorOption O>
+[[nodiscard]] Tensor tensor(
+    std::initializer_list<std::initializer_list<std::initializer_list<T>>> matrices, O option) {
+  return tensor(matrices, detail::only(option));
+}
 /// A 1-D tensor of the values of a vector, an array or a span.
 template <class T>
 [[nodiscard]] Tensor tensor(const std::vector<T>& values, const TensorOptions& options = {}) {
@@ -317,24 +327,23 @@ template <class T, TensorOption O>  // a number or one of these
   return tensor(values, detail::only(option));
 }
 
-template <class T>
-Tensor Tensor::new_tensor(const T& values, const TensorOptions& options) const {
-  return gantry::tensor(values, detail::like_options("new_tensor", *this, options));
+template <class T, detail::AnyOptions O>
+Tensor Tensor::new_tensor(const T& values, O options) const {
+  return gantry::tensor(values, detail::like_options("new_tensor", *this, detail::only(options)));
 }
-template <class T>
-Tensor Tensor::new_tensor(std::initializer_list<T> list, TensorOptions options) const {
-  return gantry::tensor(list, detail::like_options("new_tensor", *this, options));
+template <class T, detail::AnyOptions O>
+Tensor Tensor::new_tensor(std::initializer_list<T> list, O options) const {
+  return gantry::tensor(list, detail::like_options("new_tensor", *this, detail::only(options)));
 }
-template <class T>
-Tensor Tensor::new_tensor(std::initializer_list<std::initializer_list<T>> rows,
-                          TensorOptions options) const {
-  return gantry::tensor(rows, detail::like_options("new_tensor", *this, options));
+template <class T, detail::AnyOptions O>
+Tensor Tensor::new_tensor(std::initializer_list<std::initializer_list<T>> rows, O options) const {
+  return gantry::tensor(rows, detail::like_options("new_tensor", *this, detail::only(options)));
 }
-template <class T>
+template <class T, detail::AnyOptions O>
 Tensor Tensor::new_tensor(
     std::initializer_list<std::initializer_list<std::initializer_list<T>>> matrices,
-    TensorOptions options) const {
-  return gantry::tensor(matrices, detail::like_options("new_tensor", *this, options));
+    O options) const {
+  return gantry::tensor(matrices, detail::like_options("new_tensor", *this, detail::only(options)));
 }
 
 }  // namespace gantry

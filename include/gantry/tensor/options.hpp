@@ -34,6 +34,11 @@ concept TensorOption =
 namespace detail {
 [[nodiscard]] inline TensorOptions only(DType dtype) { return {.dtype = dtype}; }
 [[nodiscard]] inline TensorOptions only(const Device& device) { return {.device = device}; }
+[[nodiscard]] inline const TensorOptions& only(const TensorOptions& options) { return options; }
+
+// TensorOptions or one of them. A braced list at such a parameter means TensorOptions, its default.
+template <class T>
+concept AnyOptions = TensorOption<T> || std::same_as<T, TensorOptions>;
 }  // namespace detail
 
 /// The rounding of a quotient: none, toward zero, or down.

@@ -222,5 +222,10 @@ template <TensorOption T>
                                   T option, GeneratorRef generator = {}) {
   return randint_like(other, low, high, detail::only(option), generator);
 }
+template <TensorOption T>
+[[nodiscard]] Tensor randint_like(const Tensor& other, std::int64_t high, T option,
+                                  GeneratorRef generator = {}) {
+  return randint_like(other, 0, high, detail::only(option), generator);
+}
 
 }  // namespace gantry

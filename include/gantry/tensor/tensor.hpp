@@ -323,17 +323,17 @@ class GANTRY_API Tensor {
   [[nodiscard]] Tensor new_full(const Shape& sizes, const Scalar& value, T option) const {
     return new_full(sizes, value, detail::only(option));
   }
-  template <class T>
-  [[nodiscard]] Tensor new_tensor(const T& values, const TensorOptions& options = {}) const;
-  template <class T>
-  [[nodiscard]] Tensor new_tensor(std::initializer_list<T> list, TensorOptions options = {}) const;
-  template <class T>
+  template <class T, detail::AnyOptions O = TensorOptions>
+  [[nodiscard]] Tensor new_tensor(const T& values, O options = {}) const;
+  template <class T, detail::AnyOptions O = TensorOptions>
+  [[nodiscard]] Tensor new_tensor(std::initializer_list<T> list, O options = {}) const;
+  template <class T, detail::AnyOptions O = TensorOptions>
   [[nodiscard]] Tensor new_tensor(std::initializer_list<std::initializer_list<T>> rows,
-                                  TensorOptions options = {}) const;
-  template <class T>
+                                  O options = {}) const;
+  template <class T, detail::AnyOptions O = TensorOptions>
   [[nodiscard]] Tensor new_tensor(
       std::initializer_list<std::initializer_list<std::initializer_list<T>>> matrices,
-      TensorOptions options = {}) const;
+      O options = {}) const;
   /// @}
 
   Tensor& fill_(const Operand& value) const;  ///< sets every element
