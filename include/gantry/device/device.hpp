@@ -63,6 +63,8 @@ struct GANTRY_API Device {
   /// True if `name` names this device ("cpu", "cuda:1"); false for any other text.
   [[nodiscard]] bool is_named(std::string_view name) const noexcept;
 
+  /// True if type and index are equal. The index -1 of Device::cuda() is not resolved:
+  /// `Device::cuda() == current_device()` is false. Compare resolved() devices.
   friend constexpr bool operator==(const Device& a, const Device& b) = default;
   /// Orders the CPU first, then GPUs by index. Devices can thus be keys of a map.
   friend constexpr auto operator<=>(const Device& a, const Device& b) = default;

@@ -38,6 +38,10 @@ GANTRY_API std::shared_ptr<Allocator> set_allocator(Device device,
 /// As allocate(), as a raw pointer for deallocate_raw(). 0 bytes give nullptr.
 [[nodiscard]] GANTRY_API void* allocate_raw(std::size_t bytes,
                                             const Stream& stream = Stream::current());
+/// As allocate_raw(bytes, stream), in the order of allocate().
+[[nodiscard]] inline void* allocate_raw(const Stream& stream, std::size_t bytes) {
+  return allocate_raw(bytes, stream);
+}
 /// Frees memory of allocate_raw(); work that is already submitted to its stream may still use it.
 /// nullptr has no effect. Throws: InvalidArgument for any other pointer.
 GANTRY_API void deallocate_raw(void* data);

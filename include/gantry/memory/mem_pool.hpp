@@ -8,12 +8,12 @@
 #include <gantry/core/export.hpp>
 #include <gantry/device/device.hpp>
 #include <gantry/memory/buffer.hpp>
+#include <gantry/memory/snapshot.hpp>
 #include <gantry/streams/stream.hpp>
 
 namespace gantry::memory {
 
 struct Pool;
-struct Snapshot;
 
 /// Policy of a MemPool.
 struct MemPoolOptions {
@@ -92,7 +92,7 @@ class GANTRY_API MemPool {
   void restore_physical();
   /// False between release_physical() and restore_physical().
   [[nodiscard]] bool has_physical() const;
-  /// As memory::snapshot(*this). The type needs <gantry/memory/snapshot.hpp>.
+  /// As memory::snapshot(*this).
   [[nodiscard]] Snapshot snapshot() const;
 
  private:

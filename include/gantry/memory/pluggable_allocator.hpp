@@ -11,35 +11,6 @@
 
 namespace gantry::memory {
 
-// Note [An allocator of one's own]
-// Functions of a shared object (load_allocator, below) can replace the caching allocator of a
-// device. So can a class of the program. The class below counts allocations and forwards every
-// call. Its blocks name the inner allocator, which frees them.
-//
-//   class CountingAllocator : public memory::Allocator {
-//    public:
-//     explicit CountingAllocator(memory::Allocator& inner) : inner_(inner) {}
-//     memory::Block allocate(const Stream& stream, std::size_t bytes,
-//                            std::size_t alignment) override {
-//       memory::Block block = inner_.allocate(stream, bytes, alignment);
-//       allocations += 1;
-//       allocated_bytes += block.bytes;
-//       return block;
-//     }
-//     void deallocate(memory::Block& block) noexcept override { inner_.deallocate(block); }
-//     void record_stream(const memory::Block& block, const Stream& stream) override {
-//       inner_.record_stream(block, stream);
-//     }
-//     void empty_cache(Device device) override { inner_.empty_cache(device); }
-//     std::string name() const override { return "counting " + inner_.name(); }
-//     std::atomic<std::size_t> allocations{0}, allocated_bytes{0};
-//    private:
-//     memory::Allocator& inner_;
-//   };
-//
-//   auto counting = std::make_shared<CountingAllocator>(memory::allocator(Device::cuda(0)));
-//   memory::set_allocator(Device::cuda(0), counting);   // nullptr restores the caching allocator
-
 /// Returns `size` bytes of memory of `device` for work on `stream` (cudaStream_t, null: the default
 /// stream), or null if there is none. The address is a multiple of kDefaultAlignment, as of
 /// cudaMalloc. Called with `device` current, from any thread.
@@ -56,11 +27,13 @@ struct PluggableHooks {
 };
 
 class PluggableAllocator;
+// The default of `hooks` and the documentation are below.
 [[nodiscard]] GANTRY_API PluggableAllocator
 load_allocator(const std::filesystem::path& shared_object, const std::string& alloc_symbol,
                const std::string& free_symbol, const PluggableHooks& hooks);
 
-/// Device memory from functions of a shared object, as torch's CUDAPluggableAllocator.
+/// Device memory from functions of a shared object, as torch's CUDAPluggableAllocator. A class of
+/// the program can replace the caching allocator too: docs/how-to/plug-in-an-allocator.md.
 ///
 /// For set_allocator(device, std::make_shared<PluggableAllocator>(load_allocator(…))). Its blocks
 /// keep the library loaded, also after this object is destroyed. Without a record_stream function,
