@@ -77,16 +77,17 @@ class CheckTest(unittest.TestCase):
 
     def test_torch_map(self):
         row = "| `device_count` | `device_count()` | Count |"
+        names = "# torch 99.0: names\n"  # newer than the torch of any machine
         tree = {"docs/reference/torch-cuda-map.md": f"# Map\n\n| torch | gantry | test |\n|---|---|---|\n{row}\n| `sparse` | | gantry has none. |\n",
-                "tests/checks/torch_map_names.txt": "# names\ndevice_count\nsparse\n",
+                "tests/checks/torch_map_names.txt": f"{names}device_count\nsparse\n",
                 "tests/torch_map/a_test.cpp": "TEST_F(Map, Count) {\n  EXPECT_EQ(device_count(\n      ), 1);\n}\n"}
         self.assert_passes("torch_map")
         self.assert_passes("torch_map", tree)
         self.assert_fails("torch_map", {**tree, "tests/torch_map/a_test.cpp": "TEST_F(Map, Count) {\n  // device_count()\n}\n"},
                           "torch-cuda-map.md:5: `device_count()` does not stand in test Count")
         self.assert_fails("torch_map", {**tree, "tests/torch_map/a_test.cpp": ""}, "there is no test Count in tests/torch_map")
-        self.assert_fails("torch_map", {**tree, "tests/checks/torch_map_names.txt": "device_count\nsparse\ninit\n"}, "no row has torch's `init`")
-        self.assert_fails("torch_map", {**tree, "tests/checks/torch_map_names.txt": "device_count\n"}, "`sparse` is not in")
+        self.assert_fails("torch_map", {**tree, "tests/checks/torch_map_names.txt": f"{names}device_count\nsparse\ninit\n"}, "no row has torch's `init`")
+        self.assert_fails("torch_map", {**tree, "tests/checks/torch_map_names.txt": f"{names}device_count\n"}, "`sparse` is not in")
         page = tree["docs/reference/torch-cuda-map.md"]
         self.assert_fails("torch_map", {**tree, "docs/reference/torch-cuda-map.md": page.replace("gantry has none.", "")}, "needs a sentence")
         for installed, words in ((None, None), ("2.14.1", None), ("2.15.0+cu130", None), ("2.16.0a0", "names are those of torch 2.15"),

@@ -13,7 +13,6 @@
 #include <vector>
 
 #include <gantry/core/error.hpp>
-#include <gantry/tensor/distributions.hpp>
 #include <gantry/tensor/elementwise.hpp>
 #include <gantry/tensor/random.hpp>
 
@@ -380,8 +379,6 @@ TEST(FactoriesTest, NewTensorsAreMadeOfNestedLists) {
     EXPECT_EQ(tensor({{{1, 2}}}, u8).dtype(), u8);
     EXPECT_EQ(logspace(0, 1, 2, 2.0, f64).dtype(), f64);
     EXPECT_EQ(randint_like(t, 4, i32).dtype(), i32);
-    EXPECT_EQ(rand_shard({4}, {.length = 2}, place).device(), place);
-    EXPECT_EQ(randn_shard({4}, {.length = 2}, f16).dtype(), f16);
     EXPECT_THROW((void)t.new_tensor({{1, 2}, {3}}), ShapeError);
     EXPECT_THROW((void)t.new_tensor({{{1}, {2}}, {{3}}}), ShapeError);
   }

@@ -49,16 +49,6 @@ struct Shard {
 [[nodiscard]] GANTRY_API Tensor randn_shard(const Shape& sizes, const Shard& shard,
                                             const TensorOptions& options = {},
                                             GeneratorRef generator = {});
-template <TensorOption T>
-[[nodiscard]] Tensor rand_shard(const Shape& sizes, const Shard& shard, T option,
-                                GeneratorRef generator = {}) {
-  return rand_shard(sizes, shard, detail::only(option), generator);
-}
-template <TensorOption T>
-[[nodiscard]] Tensor randn_shard(const Shape& sizes, const Shard& shard, T option,
-                                 GeneratorRef generator = {}) {
-  return randn_shard(sizes, shard, detail::only(option), generator);
-}
 
 /// Poisson numbers, element by element with the rate from `rates`. A negative rate gives NaN on a
 /// device, and InvalidArgument on the CPU. Shapes, DTypes, device: those of `rates`, floating.

@@ -34,6 +34,9 @@ constexpr int kBlocks = 32;  // of every operation with unequal counts
 class QuickRank {
  public:
   QuickRank() {
+    for (auto& polls : polls_) polls = 0;
+    is_running_ = has_waited_ = false;
+    signals_ = blocks_ = 0;
     protocol::schedule::set_hook(before_signal);
     protocol::schedule::set_pause_hook(before_poll);
   }
@@ -100,28 +103,38 @@ class QuickRank {
 };
 thread_local int QuickRank::own_rank_ = -1;
 
-using UnevenMismatchTest = testing::LocalGroupTest;
+class UnevenMismatchTest : public testing::LocalGroupTest {
+ protected:
+  static void expect_mismatch_on_all() {
+    on_ranks(kRanks, [](CollectiveSuite&, Communicator& group) {
+      QuickRank::name(Stream::current(group.device()), group.rank());
+      std::vector<std::int64_t> sends(kRanks, 4);
+      const std::vector<std::int64_t> receives(kRanks, 4);
+      if (group.rank() == 3) sends = {8, 6, 4, 4};
+      std::int64_t sent = 0;
+      for (const std::int64_t count : sends) sent += count;
+      const Tensor input = zeros({sent}, {.device = group.device()});
+      Tensor output = zeros({4 * kRanks}, {.device = group.device()});
+      const Work work = group.all_to_all(output, input, receives, sends);
+      expect_throws<CollectiveMismatch>(
+          [&] { work.synchronize(); },
+          "rank 3 sends 8 elements to rank 0, which expects 4, in all_to_all");
+    });
+  }
+};
 
 TEST_F(UnevenMismatchTest, ARankThatAgreesWithAllAndEndsFirstThrowsToo) {
   GANTRY_REQUIRE_SIM();
   GANTRY_REQUIRE_DEVICES(kRanks);
   if (testing::is_scheduled()) GTEST_SKIP() << "the test schedules the kernels itself";
-  const QuickRank quick;
-  on_ranks(kRanks, [](CollectiveSuite&, Communicator& group) {
-    QuickRank::name(Stream::current(group.device()), group.rank());
-    std::vector<std::int64_t> sends(kRanks, 4);
-    const std::vector<std::int64_t> receives(kRanks, 4);
-    if (group.rank() == 3) sends = {8, 6, 4, 4};
-    std::int64_t sent = 0;
-    for (const std::int64_t count : sends) sent += count;
-    const Tensor input = zeros({sent}, {.device = group.device()});
-    Tensor output = zeros({4 * kRanks}, {.device = group.device()});
-    const Work work = group.all_to_all(output, input, receives, sends);
-    expect_throws<CollectiveMismatch>(
-        [&] { work.synchronize(); },
-        "rank 3 sends 8 elements to rank 0, which expects 4, in all_to_all");
-  });
-  EXPECT_EQ(QuickRank::blocks(), kBlocks);
+  // A machine with much else to do may run the kernels in another order. All ranks throw then, too.
+  constexpr int kAttempts = 10;
+  for (int attempt = 1; attempt <= kAttempts; ++attempt) {
+    const QuickRank quick;
+    expect_mismatch_on_all();
+    if (QuickRank::blocks() == kBlocks) return;
+  }
+  ADD_FAILURE() << "no attempt had the order of the test";
 }
 
 }  // namespace
