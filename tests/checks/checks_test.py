@@ -6,6 +6,7 @@ import sys
 import tempfile
 import unittest
 
+import tests_by_name
 import torch_map
 
 HERE = pathlib.Path(__file__).parent
@@ -74,6 +75,19 @@ class CheckTest(unittest.TestCase):
         self.assert_passes("docs_lines", {"docs/a.md": f"| {long} |\n> {long}\n```sh\n{long}\n```\n<!-- {long}\n{long}\n-->\n", "README.md": "short\n"})
         self.assert_fails("docs_lines", {"docs/how-to/a.md": f"# A\n\n{long}\n"}, "docs/how-to/a.md:3: 150 characters")
         self.assert_fails("docs_lines", {"README.md": f"- {long}\n"}, "README.md:1: 152 characters")
+
+    def test_tests_by_name(self):
+        listed = "tests/checks/tests_by_name.txt"
+        classes = "".join(f"{name} tests/all_test.cpp\n" for name in tests_by_name.CLASSES)
+        tests = {f"tests/{noun}_test.cpp": "" for noun in ("all", "error", "device", "gantry", "core/dims")}
+        tree = {**tests, "include/gantry/core/dims.hpp": "", "include/gantry/core/axes.hpp": "",
+                listed: f"# Others.\ncore/axes.hpp tests/core/dims_test.cpp\n{classes}"}
+        self.assert_passes("tests_by_name", tree)
+        self.assert_fails("tests_by_name", {**tree, listed: classes}, "core/axes.hpp: no axes_test below tests/")
+        self.assert_fails("tests_by_name", {**tree, listed: tree[listed].replace("PoolSet tests/all_test.cpp\n", "")}, "PoolSet: no pool_set_test")
+        self.assert_fails("tests_by_name", {**tree, "tests/axes_test.cpp": ""}, "core/axes.hpp has a test of its name and needs no line")
+        self.assert_fails("tests_by_name", {**tree, listed: tree[listed] + "core/gone.hpp tests/all_test.cpp\n"}, "core/gone.hpp is no public header")
+        self.assert_fails("tests_by_name", {**tree, listed: tree[listed] + "core/dims.hpp tests/gone.cpp\n"}, "tests/gone.cpp does not exist")
 
     def test_torch_map(self):
         row = "| `device_count` | `device_count()` | Count |"
