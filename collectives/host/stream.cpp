@@ -8,6 +8,7 @@
 #include <array>
 #include <cerrno>
 #include <cstring>
+#include <utility>
 
 namespace gantry {
 
@@ -17,6 +18,8 @@ constexpr std::size_t kLengthBytes = sizeof(std::uint64_t);
 constexpr std::size_t kBufferBytes = std::size_t{64} << 10;
 // Bytes that are sent or received at once: the tag is computed while they are in the cache.
 constexpr std::size_t kTagBytes = std::size_t{512} << 10;
+// From this size on the tags of a message are computed aside.
+constexpr std::size_t kAsideBytes = std::size_t{128} << 10;
 
 // The parts of a message before its tag.
 struct Segments {
@@ -62,7 +65,20 @@ short HostStream::wanted() const {
   return static_cast<short>((outgoing_.empty() ? 0 : POLLOUT) | (awaited_.empty() ? 0 : POLLIN));
 }
 
+// The bytes of a message are the caller's after progress(), so the thread has none of them then.
 HostStream::Outcome HostStream::progress() {
+  if (thread_ == nullptr) return move_all();
+  try {
+    const Outcome outcome = move_all();
+    thread_->wait();
+    return outcome;
+  } catch (...) {
+    thread_->wait();
+    throw;
+  }
+}
+
+HostStream::Outcome HostStream::move_all() {
   Outcome result = Outcome::blocked;
   bool can_send = true;
   for (bool moves = true; moves;) {
@@ -92,11 +108,24 @@ void HostStream::tag_ahead(const Outgoing& message) {
     return;
   }
   const std::size_t end = std::min(whole, sent_ + kTagBytes);
-  if (tagged_ >= end) return;
-  for_each_part(segments.parts, tagged_, end,
-                [&](std::span<const std::byte> part) { tags_->outgoing.add(part); });
-  tagged_ = end;
-  if (tagged_ == whole) tag_ = tags_->outgoing.finish();
+  const bool is_aside = thread_ != nullptr && message.body.size() >= kAsideBytes;
+  for_each_part(segments.parts, tagged_, std::max(end, tagged_),
+                [&](std::span<const std::byte> part) {
+                  // Length and head may not outlive this call.
+                  const bool is_body = part.data() >= message.body.data() &&
+                                       part.data() < message.body.data() + message.body.size();
+                  if (is_aside && is_body) return thread_->add(tags_->outgoing, part);
+                  tags_->outgoing.add(part);
+                });
+  tagged_ = std::max(end, tagged_);
+  // Aside, the tag is waited for once it is to be sent.
+  if (tagged_ == whole && !has_tag_ && (!is_aside || sent_ == whole)) finish_tag();
+}
+
+void HostStream::finish_tag() {
+  if (thread_ != nullptr) thread_->wait();
+  tag_ = tags_->outgoing.finish();
+  has_tag_ = true;
 }
 
 void HostStream::seal_next_chunk(const Outgoing& message) {
@@ -150,7 +179,10 @@ HostStream::Outcome HostStream::send_some() {
   const std::array<std::span<const std::byte>, 4> all{
       segments.parts[0], segments.parts[1], segments.parts[2], std::as_bytes(std::span(tag_))};
   const std::size_t whole = kLengthBytes + segments.length + tag_bytes();
-  const std::size_t ready = tagged_ == whole - tag_bytes() ? whole : tagged_;
+  const std::size_t bytes = whole - tag_bytes();
+  const std::size_t ready = has_tag_ || tag_bytes() == 0 ? whole
+                            : thread_ != nullptr         ? bytes
+                                                         : tagged_;
   std::array<iovec, all.size()> parts{};
   std::size_t count = 0;
   for_each_part(all, sent_, ready, [&](std::span<const std::byte> part) {
@@ -167,6 +199,7 @@ HostStream::Outcome HostStream::send_some() {
     outgoing_.erase(outgoing_.begin());
     sent_ = 0;
     tagged_ = 0;
+    has_tag_ = false;
   }
   return outcome;
 }
@@ -219,6 +252,9 @@ HostStream::Outcome HostStream::receive_body(Incoming& message) {
   }
   if (encrypts()) {
     tags_->incoming.decrypt(rest.first(count));
+  } else if (thread_ != nullptr && (is_tagged_aside_ || length_ >= kAsideBytes)) {
+    is_tagged_aside_ = true;
+    thread_->add(tags_->incoming, rest.first(count));
   } else if (tags_) {
     tags_->incoming.add(rest.first(count));
   }
@@ -228,6 +264,7 @@ HostStream::Outcome HostStream::receive_body(Incoming& message) {
 
 HostStream::Outcome HostStream::end_message(Incoming& message) {
   if (end_ - begin_ < tag_bytes()) return refill();
+  if (std::exchange(is_tagged_aside_, false)) thread_->wait();
   if (tags_ && !tags_->incoming.accept(take(tag_bytes()))) return Outcome::forged;
   message.bytes = length_;
   awaited_.erase(awaited_.begin());

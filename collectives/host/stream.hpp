@@ -8,6 +8,7 @@
 #include "collectives/host/links/addresses.hpp"
 #include "collectives/host/links/connection_keys.hpp"
 #include "collectives/host/links/links.hpp"
+#include "core/authentication/tag_thread.hpp"
 
 namespace gantry {
 
@@ -24,10 +25,12 @@ class HostStream {
     forged,    // the tag does not belong to the message
   };
 
-  // Messages wait until the stream has its connection.
-  void connect(Socket socket, std::optional<DataTags> tags) {
+  // Messages wait until the stream has its connection. `thread` computes the tags of long messages
+  // during progress(), and lives as long as the stream; nullptr: the caller of progress() does.
+  void connect(Socket socket, std::optional<DataTags> tags, TagThread* thread = nullptr) {
     socket_ = std::move(socket);
     tags_ = std::move(tags);
+    if (tags_ && tags_->secrecy == Secrecy::open) thread_ = thread;
   }
   bool is_connected() const { return bool{socket_}; }
 
@@ -40,7 +43,7 @@ class HostStream {
   // True if bytes have arrived that no message awaits. False at the end of the connection.
   bool has_arrived() const noexcept;
   bool is_pending() const { return !outgoing_.empty() || !awaited_.empty(); }
-  // Sends and receives without waiting.
+  // Sends and receives without waiting for the peer.
   Outcome progress();
 
   int descriptor() const { return socket_.get(); }
@@ -48,6 +51,7 @@ class HostStream {
   short wanted() const;
 
  private:
+  Outcome move_all();
   Outcome send_some();
   // As send_some(), for encrypted messages: chunk by chunk, as they are on the wire.
   Outcome send_sealed();
@@ -60,6 +64,8 @@ class HostStream {
   Outcome end_message(Incoming& message);
   std::span<const std::byte> take(std::size_t bytes);
   void tag_ahead(const Outgoing& message);
+  // Ends the message whose bytes are all tagged.
+  void finish_tag();
   bool encrypts() const { return tags_ && tags_->secrecy == Secrecy::encrypted; }
   std::size_t tag_bytes() const { return tags_ ? sizeof(MessageTag) : 0; }
 
@@ -69,7 +75,9 @@ class HostStream {
   std::vector<Outgoing> outgoing_;
   std::size_t sent_ = 0;    // bytes of the first message, length and tag included
   std::size_t tagged_ = 0;  // bytes of it that its tag covers so far, length included
-  MessageTag tag_{};        // once it covers all
+  bool has_tag_ = false;    // its tag covers all
+  MessageTag tag_{};        // then
+  TagThread* thread_ = nullptr;
   // Of an encrypted message: the chunk of `sealed_bytes_` bytes that ends at byte `tagged_`, or
   // with the tag.
   std::vector<std::byte> sealed_;
@@ -79,6 +87,7 @@ class HostStream {
   std::size_t received_ = 0;  // bytes of the first message
   bool has_length_ = false;
   std::uint64_t length_ = 0;
+  bool is_tagged_aside_ = false;  // the thread has bytes of the first awaited message
   std::vector<std::byte> buffer_;
   std::size_t begin_ = 0;
   std::size_t end_ = 0;

@@ -134,6 +134,7 @@ TEST_F(ReaperTest, TheEndOfTheLauncherIsACleanUp) {
 }
 
 TEST_F(ReaperTest, AReaperThatWasWaitedForElsewhereIsNotWaitedForAgain) {
+  signal(SIGPIPE, SIG_IGN);  // as in the launcher
   Reaper reaper(job_, scratch_);
   const pid_t pid = reaper.pid();
   kill(pid, SIGKILL);

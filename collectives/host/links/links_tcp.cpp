@@ -149,7 +149,7 @@ class TcpLinks final : public HostLinks {
       link_error_.fail(failure->message, failure->text, failure->from);
     }
     for (NewData& made : connections_->take_data()) {
-      stream(made.rank).connect(std::move(made.socket), std::move(made.tags));
+      stream(made.rank).connect(std::move(made.socket), std::move(made.tags), &tag_thread_);
     }
   }
 
@@ -183,6 +183,7 @@ class TcpLinks final : public HostLinks {
 
   LinkGroup group_;
   std::unique_ptr<Connections> connections_;
+  TagThread tag_thread_;
   std::vector<HostStream> streams_;
   std::vector<pollfd> polled_;
   std::atomic<bool> aborted_ = false;

@@ -17,16 +17,28 @@ namespace {
 
 using testing::RelayedStreams;
 
-class HostStreamTest : public ::testing::TestWithParam<Secrecy> {};
+// How messages get their tags. `aside`: those of long messages, by another thread.
+enum class Sealing { open, aside, encrypted };
 
-INSTANTIATE_TEST_SUITE_P(Secrecy, HostStreamTest,
-                         ::testing::Values(Secrecy::open, Secrecy::encrypted),
+class HostStreamTest : public ::testing::TestWithParam<Sealing> {
+ protected:
+  struct Streams : RelayedStreams {
+    Streams()
+        : RelayedStreams(GetParam() == Sealing::encrypted ? Secrecy::encrypted : Secrecy::open,
+                         GetParam() == Sealing::aside) {}
+  };
+};
+
+INSTANTIATE_TEST_SUITE_P(Sealing, HostStreamTest,
+                         ::testing::Values(Sealing::open, Sealing::aside, Sealing::encrypted),
                          [](const auto& test) {
-                           return test.param == Secrecy::open ? "open" : "encrypted";
+                           return test.param == Sealing::open    ? "open"
+                                  : test.param == Sealing::aside ? "aside"
+                                                                 : "encrypted";
                          });
 
 TEST_P(HostStreamTest, MessagesOfAllSizesArriveWithTheirTags) {
-  RelayedStreams streams(GetParam());
+  Streams streams;
   std::mt19937 random(3);
   for (const std::size_t size :
        {std::size_t{0}, std::size_t{1}, std::size_t{15}, std::size_t{4096}, std::size_t{65'536},
@@ -45,13 +57,13 @@ TEST_P(HostStreamTest, MessagesOfAllSizesArriveWithTheirTags) {
 
 // Also a message of which the connection takes a part at a time, between others.
 TEST_P(HostStreamTest, WhatAProcessBetweenTheRanksSees) {
-  RelayedStreams streams(GetParam());
+  Streams streams;
   const std::string secret = "a sentence that stands in every message";
   for (int i = 0; i < 3; ++i) {
     std::string body;
     while (body.size() < 1'000'000) body += secret;
     const std::string bytes = streams.sent(secret, body);
-    EXPECT_EQ(bytes.find(secret) == std::string::npos, GetParam() == Secrecy::encrypted);
+    EXPECT_EQ(bytes.find(secret) == std::string::npos, GetParam() == Sealing::encrypted);
     std::vector<std::byte> buffer(body.size() + secret.size());
     Incoming message{0, buffer};
     EXPECT_EQ(streams.deliver(bytes, message), HostStream::Outcome::moved);
@@ -73,7 +85,7 @@ TEST_P(HostStreamTest, AChangedByteOfAMessageIsNoticed) {
     const std::size_t whole = 8 + size + sizeof(MessageTag);
     for (const std::size_t at :
          {std::size_t{0}, std::size_t{8}, 8 + size / 2, 8 + size - 1, 8 + size, whole - 1}) {
-      RelayedStreams streams(GetParam());
+      Streams streams;
       std::string bytes = streams.sent("", std::string(size, 'x'));
       bytes[at] = static_cast<char>(bytes[at] ^ 1);
       if (at == 0) bytes += std::string(16, 'x');  // a longer message
@@ -86,7 +98,7 @@ TEST_P(HostStreamTest, AChangedByteOfAMessageIsNoticed) {
 }
 
 TEST_P(HostStreamTest, RepeatedReorderedAndLostMessagesAreNoticed) {
-  RelayedStreams streams(GetParam());
+  Streams streams;
   std::vector<std::string> messages;
   for (int i = 0; i < 3; ++i) messages.push_back(streams.sent("", "message"));
   std::array<std::byte, 16> buffer;
@@ -96,10 +108,38 @@ TEST_P(HostStreamTest, RepeatedReorderedAndLostMessagesAreNoticed) {
     Incoming again{0, buffer};
     EXPECT_EQ(streams.deliver(messages[0], again), HostStream::Outcome::forged);
   }
-  RelayedStreams others(GetParam());
+  Streams others;
   (void)others.sent("", "message");
   Incoming second{0, buffer};
   EXPECT_EQ(others.deliver(others.sent("", "message"), second), HostStream::Outcome::forged);
+}
+
+// Long and short messages wait in one queue, in both directions of two connections at once.
+TEST_P(HostStreamTest, QueuedMessagesOfMixedSizesKeepTheirOrder) {
+  Streams streams;
+  std::mt19937 random(5);
+  std::vector<std::string> bodies;
+  for (const std::size_t size : {200'000, 3, 1'500'000, 0, 131'072, 131'071, 70'000, 600'000}) {
+    std::string& body = bodies.emplace_back(size, '\0');
+    for (char& byte : body) byte = static_cast<char>(random());
+  }
+  for (const std::string& body : bodies) {
+    streams.from.queue({1, {}, std::as_bytes(std::span(body))});
+  }
+  const std::string bytes = streams.sent("last", "");
+  std::string_view rest = bytes;
+  std::vector<std::byte> buffer(2'000'000);
+  for (const std::string& body : bodies) {
+    const std::size_t whole = 8 + body.size() + sizeof(MessageTag);
+    Incoming message{0, buffer};
+    ASSERT_EQ(streams.deliver(rest.substr(0, whole), message), HostStream::Outcome::moved);
+    ASSERT_EQ(message.bytes, body.size());
+    EXPECT_EQ(std::memcmp(buffer.data(), body.data(), body.size()), 0);
+    rest.remove_prefix(whole);
+  }
+  Incoming last{0, buffer};
+  EXPECT_EQ(streams.deliver(rest, last), HostStream::Outcome::moved);
+  EXPECT_EQ(last.bytes, 4u);
 }
 
 }  // namespace

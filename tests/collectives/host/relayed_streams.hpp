@@ -16,15 +16,18 @@ namespace gantry::testing {
 /// Two streams over one connection, whose bytes pass through the test.
 class RelayedStreams {
  public:
-  explicit RelayedStreams(Secrecy secrecy = Secrecy::open) {
+  /// `aside`: a thread computes the tags of long messages.
+  explicit RelayedStreams(Secrecy secrecy = Secrecy::open, bool aside = false) {
     std::array<int, 2> left{};
     std::array<int, 2> right{};
     EXPECT_EQ(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, left.data()), 0);
     EXPECT_EQ(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, right.data()), 0);
     const ConnectionKey key(random_key(), Hello{});
     const Key nonce = random_key();
-    from.connect(Socket(left[0]), key.data_tags(LinkSide::dialler, nonce, secrecy));
-    to.connect(Socket(right[0]), key.data_tags(LinkSide::acceptor, nonce, secrecy));
+    from.connect(Socket(left[0]), key.data_tags(LinkSide::dialler, nonce, secrecy),
+                 aside ? &tag_thread_ : nullptr);
+    to.connect(Socket(right[0]), key.data_tags(LinkSide::acceptor, nonce, secrecy),
+               aside ? &tag_thread_ : nullptr);
     left_ = Socket(left[1]);
     right_ = Socket(right[1]);
   }
@@ -54,6 +57,10 @@ class RelayedStreams {
     return outcome;
   }
 
+ private:
+  TagThread tag_thread_;
+
+ public:
   HostStream from;
   HostStream to;
 

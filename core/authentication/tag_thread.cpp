@@ -1,0 +1,111 @@
+#include "core/authentication/tag_thread.hpp"
+
+#include <sched.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <condition_variable>
+#include <deque>
+#include <exception>
+#include <mutex>
+#include <system_error>
+#include <utility>
+
+#include "core/processes/background_thread.hpp"
+
+namespace gantry {
+namespace {
+
+bool has_several_cpus() noexcept {
+  cpu_set_t cpus;
+  return sched_getaffinity(0, sizeof cpus, &cpus) != 0 || CPU_COUNT(&cpus) > 1;
+}
+
+struct Piece {
+  MessageTags* tags;
+  std::span<const std::byte> bytes;
+};
+
+}  // namespace
+
+struct TagThread::State {
+  void run();
+
+  std::atomic<std::uint64_t> done{0};  // pieces
+  std::mutex mutex;                    // guards the members below
+  std::condition_variable changed;
+  std::deque<Piece> pieces;
+  std::exception_ptr error;
+  bool stops = false;
+};
+
+TagThread::TagThread()
+    : owner_(getpid()), is_useful_(has_several_cpus()), state_(std::make_unique<State>()) {}
+
+TagThread::~TagThread() {
+  if (getpid() != owner_) {
+    abandon_after_fork(std::move(thread_));
+    // The parent's thread may wait for the condition, which could not be destroyed here then.
+    static_cast<void>(state_.release());
+    return;
+  }
+  if (!thread_.joinable()) return;
+  {
+    const std::lock_guard lock(state_->mutex);
+    state_->stops = true;
+  }
+  state_->changed.notify_one();
+  thread_.join();
+}
+
+bool TagThread::is_running() {
+  if (thread_.joinable() || !is_useful_) return thread_.joinable();
+  try {
+    thread_ = start_background_thread("gantry-tags", [state = state_.get()] { state->run(); });
+  } catch (const std::system_error&) {  // the caller computes
+  }
+  return thread_.joinable();
+}
+
+void TagThread::add(MessageTags& tags, std::span<const std::byte> bytes) {
+  if (!is_running()) return tags.add(bytes);
+  {
+    const std::lock_guard lock(state_->mutex);
+    state_->pieces.push_back({&tags, bytes});
+  }
+  ++added_;
+  state_->changed.notify_one();
+}
+
+void TagThread::wait() {
+  std::atomic<std::uint64_t>& pieces = state_->done;
+  for (auto done = pieces.load(std::memory_order_acquire); done != added_;
+       done = pieces.load(std::memory_order_acquire)) {
+    pieces.wait(done, std::memory_order_acquire);
+  }
+  const std::lock_guard lock(state_->mutex);
+  if (state_->error) std::rethrow_exception(std::exchange(state_->error, nullptr));
+}
+
+void TagThread::State::run() {
+  std::unique_lock lock(mutex);
+  for (;;) {
+    changed.wait(lock, [this] { return stops || !pieces.empty(); });
+    if (pieces.empty()) return;
+    const Piece piece = pieces.front();
+    pieces.pop_front();
+    lock.unlock();
+    std::exception_ptr failure;
+    try {
+      piece.tags->add(piece.bytes);
+    } catch (...) {
+      failure = std::current_exception();
+    }
+    lock.lock();
+    if (failure && !error) error = failure;
+    done.fetch_add(1, std::memory_order_release);
+    done.notify_one();
+  }
+}
+
+}  // namespace gantry

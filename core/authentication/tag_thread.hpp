@@ -1,0 +1,47 @@
+// A thread that computes tags beside the thread that moves the messages.
+#pragma once
+
+#include <sys/types.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <thread>
+
+#include "core/authentication/message_tags.hpp"
+
+namespace gantry {
+
+/// Adds the bytes of long messages to their tags, in order, on a thread of its own.
+///
+/// The thread starts with the first bytes. Where the process has one CPU, or may start no thread,
+/// the caller adds the bytes itself. Thread safety: one caller at a time. In a child of a fork only
+/// the destructor may be called.
+class TagThread {
+ public:
+  TagThread();
+  ~TagThread();
+  TagThread(const TagThread&) = delete;
+  TagThread& operator=(const TagThread&) = delete;
+
+  /// As tags.add(bytes), some time before wait() returns. Until then `tags` and `bytes` exist and
+  /// stay as they are.
+  void add(MessageTags& tags, std::span<const std::byte> bytes);
+  /// Blocks until all bytes are added. Throws: the first error of an add().
+  void wait();
+
+ private:
+  struct State;
+
+  /// True if the thread runs; starts it if it may.
+  bool is_running();
+
+  const pid_t owner_;
+  const bool is_useful_;  ///< the process has more than one CPU
+  std::uint64_t added_ = 0;
+  std::unique_ptr<State> state_;
+  std::thread thread_;
+};
+
+}  // namespace gantry

@@ -1,0 +1,83 @@
+// Tags that another thread computes, against tags of the calling thread.
+#include "core/authentication/tag_thread.hpp"
+
+#include <gtest/gtest.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cstddef>
+#include <memory>
+#include <random>
+#include <span>
+#include <vector>
+
+#include "core/authentication/keys.hpp"
+
+namespace gantry {
+namespace {
+
+std::vector<std::byte> some_bytes(std::size_t count) {
+  std::mt19937 random(static_cast<unsigned>(count));
+  std::vector<std::byte> bytes(count);
+  for (std::byte& byte : bytes) byte = static_cast<std::byte>(random());
+  return bytes;
+}
+
+TEST(TagThreadTest, TheTagsAreThoseOfTheCallingThread) {
+  const Key key = random_key();
+  MessageTags aside(key, MessageTags::End::sender);
+  MessageTags own(key, MessageTags::End::sender);
+  MessageTags checks(key, MessageTags::End::receiver);
+  TagThread thread;
+  std::mt19937 random(3);
+  const std::vector<std::byte> bytes = some_bytes(1 << 20);
+  for (int message = 0; message < 50; ++message) {
+    const int pieces = static_cast<int>(random() % 5);
+    for (int i = 0; i < pieces; ++i) {
+      const std::size_t begin = random() % bytes.size();
+      const auto piece = std::span(bytes).subspan(begin, random() % (bytes.size() - begin));
+      thread.add(aside, piece);
+      own.add(piece);
+      thread.add(checks, piece);
+    }
+    thread.wait();
+    const MessageTag tag = aside.finish();
+    EXPECT_EQ(tag, own.finish());
+    EXPECT_TRUE(checks.accept(std::as_bytes(std::span(tag))));
+  }
+}
+
+TEST(TagThreadTest, AWaitWithoutBytesReturns) {
+  TagThread thread;
+  thread.wait();
+}
+
+// The destructor lets the thread finish what it has.
+TEST(TagThreadTest, AnEndWithoutAWaitLeavesNothingBehind) {
+  MessageTags tags(random_key(), MessageTags::End::sender);
+  const std::vector<std::byte> bytes = some_bytes(1 << 20);
+  {
+    TagThread thread;
+    for (int i = 0; i < 20; ++i) thread.add(tags, bytes);
+  }
+  (void)tags.finish();
+}
+
+TEST(TagThreadTest, AChildOfAForkEndsWithoutTheThread) {
+  MessageTags tags(random_key(), MessageTags::End::sender);
+  const std::vector<std::byte> bytes = some_bytes(1 << 16);
+  auto thread = std::make_unique<TagThread>();
+  thread->add(tags, bytes);
+  thread->wait();
+  const pid_t child = fork();
+  if (child == 0) {
+    thread.reset();
+    _exit(0);
+  }
+  int status = 0;
+  ASSERT_EQ(waitpid(child, &status, 0), child);
+  EXPECT_EQ(status, 0);
+}
+
+}  // namespace
+}  // namespace gantry
