@@ -19,7 +19,7 @@
 
 #include "device/fault_source.hpp"
 #include "ipc/completion_queue.hpp"
-#include "memory/source/driver_memory.hpp"
+#include "memory/driver_memory.hpp"
 #include "streams/per_device.hpp"
 
 namespace gantry::memory {

@@ -27,7 +27,7 @@
 #include "kernels/trace_file.hpp"
 #include "kernels/wanted_trace.hpp"
 #include "memory/backends.hpp"
-#include "memory/heap_allocator.hpp"
+#include "memory/heap/heap_allocator.hpp"
 #include "streams/profiling/op_observers.hpp"
 
 namespace gantry::trace {

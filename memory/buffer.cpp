@@ -11,7 +11,7 @@
 #include <gantry/core/error.hpp>
 #include <gantry/extend/driver.hpp>
 
-#include "memory/alignment.hpp"
+#include "memory/policy/alignment.hpp"
 #include "streams/graphs/capture.hpp"
 
 namespace gantry::memory {

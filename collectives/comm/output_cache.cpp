@@ -16,7 +16,7 @@
 #include "collectives/peers/reach.hpp"
 #include "memory/backends.hpp"
 #include "memory/heap/memory_pressure.hpp"
-#include "memory/heap_allocator.hpp"
+#include "memory/heap/heap_allocator.hpp"
 #include "streams/stream_clock.hpp"
 #include "tensor/layout/stride_algebra.hpp"
 

@@ -20,7 +20,7 @@
 #include "collectives/control/watchdog.hpp"
 #include "collectives/failure_note.hpp"
 #include "collectives/transport.hpp"
-#include "memory/source/driver_memory.hpp"
+#include "memory/driver_memory.hpp"
 
 namespace gantry {
 

@@ -4,9 +4,9 @@
 #include <mutex>
 
 #include "device/checked_device_index.hpp"
-#include "memory/alignment.hpp"
-#include "memory/counters.hpp"
 #include "memory/heap/memory_pressure.hpp"
+#include "memory/policy/alignment.hpp"
+#include "memory/stats/counters.hpp"
 #include "streams/graphs/capture.hpp"
 #include "streams/sanitizer/hooks.hpp"
 

@@ -6,8 +6,8 @@
 
 #include "device/idle_stream.hpp"
 #include "memory/async/async_pool.hpp"
-#include "memory/counters.hpp"
-#include "memory/heap/size_policy.hpp"
+#include "memory/policy/size_policy.hpp"
+#include "memory/stats/counters.hpp"
 #include "streams/event_pool.hpp"
 #include "streams/graphs/capture.hpp"
 

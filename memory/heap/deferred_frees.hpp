@@ -5,7 +5,7 @@
 #include <utility>
 #include <vector>
 
-#include "memory/heap/heap_block.hpp"
+#include "memory/blocks/heap_block.hpp"
 #include "streams/graphs/capture.hpp"
 
 namespace gantry::memory {

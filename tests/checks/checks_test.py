@@ -50,8 +50,8 @@ class CheckTest(unittest.TestCase):
                      "if (!driver().register_host(a, 1)) {", "cudaMalloc(&data, 1);", "cuMemCreate(&a, 1, &b, 0);"):
             line = line.replace("\\t", "\t")
             self.assert_fails("direct_allocations", {"kernels/gemm.cpp": f"int a;\n{line}\n"},
-                              f"kernels/gemm.cpp:2: {line}: use memory/source/driver_memory.hpp")
-            self.assert_passes("direct_allocations", {"memory/source/driver_memory.cpp": line, "device/cuda/memory.cpp": line})
+                              f"kernels/gemm.cpp:2: {line}: use memory/driver_memory.hpp")
+            self.assert_passes("direct_allocations", {"memory/driver_memory.cpp": line, "device/cuda/memory.cpp": line})
 
     def test_environment_reads(self):
         self.assert_passes("environment_reads")

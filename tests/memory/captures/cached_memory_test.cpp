@@ -16,7 +16,7 @@
 
 #include "device/memory_reclaim.hpp"
 #include "memory/backends.hpp"
-#include "memory/heap_allocator.hpp"
+#include "memory/heap/heap_allocator.hpp"
 #include "tests/memory/captures/capture_fixture.hpp"
 #include "tests/memory/heap_fixture.hpp"
 #include "tests/support/eventually.hpp"
