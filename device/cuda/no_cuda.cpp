@@ -1,7 +1,7 @@
 // Takes the place of the CUDA driver in a build without CUDA.
 #include <gantry/core/error.hpp>
 
-#include "device/cuda/cuda_platform.hpp"
+#include "device/cuda_platform.hpp"
 #include "device/green_partition.hpp"
 #include "device/profiling.hpp"
 

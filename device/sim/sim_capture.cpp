@@ -5,8 +5,8 @@
 #include <utility>
 
 #include "device/capture_devices.hpp"
+#include "device/sim/devices/sim_error.hpp"
 #include "device/sim/sim_driver.hpp"
-#include "device/sim/sim_error.hpp"
 
 namespace gantry::sim {
 

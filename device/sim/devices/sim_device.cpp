@@ -1,4 +1,4 @@
-#include "device/sim/sim_device.hpp"
+#include "device/sim/devices/sim_device.hpp"
 
 #include <fmt/format.h>
 
@@ -10,7 +10,7 @@
 
 #include "device/fault_record.hpp"
 #include "device/fault_source.hpp"
-#include "device/sim/sim_schedule.hpp"
+#include "device/sim/devices/sim_schedule.hpp"
 #include "machine/sim_identity.hpp"
 
 namespace gantry {

@@ -1,3 +1,4 @@
+// What the platform asks of the CUDA driver.
 #pragma once
 
 #include <memory>

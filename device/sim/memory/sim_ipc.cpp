@@ -1,4 +1,4 @@
-#include "device/sim/sim_ipc.hpp"
+#include "device/sim/memory/sim_ipc.hpp"
 
 #include <fcntl.h>
 #include <fmt/format.h>
@@ -10,7 +10,7 @@
 #include <optional>
 #include <type_traits>
 
-#include "device/sim/sim_error.hpp"
+#include "device/sim/devices/sim_error.hpp"
 
 namespace gantry::sim {
 

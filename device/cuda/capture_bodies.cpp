@@ -1,4 +1,4 @@
-#include "device/cuda/conditions/capture_bodies.hpp"
+#include "device/cuda/capture_bodies.hpp"
 
 #include "device/cuda/cuda_check.hpp"
 #include "device/cuda/cuda_context.hpp"

@@ -1,4 +1,4 @@
-#include "device/sim/sim_schedule_policy.hpp"
+#include "device/sim/devices/sim_schedule_policy.hpp"
 
 #include <algorithm>
 #include <limits>
