@@ -15,7 +15,7 @@
 #include <gantry/core/log.hpp>
 #include <gantry/machine/visible_devices.hpp>
 
-#include "core/env_check.hpp"
+#include "core/env/env_check.hpp"
 #include "device/cuda_platform.hpp"
 #include "device/launch_blocking.hpp"
 #include "device/sanitizers.hpp"

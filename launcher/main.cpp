@@ -21,7 +21,7 @@
 #include <gantry/core/error.hpp>
 #include <gantry/core/log.hpp>
 
-#include "core/env_check.hpp"
+#include "core/env/env_check.hpp"
 #include "core/files/output_file.hpp"
 #include "core/files/output_stream.hpp"
 #include "core/text/escaped_text.hpp"

@@ -12,7 +12,7 @@
 #include <gantry/extend/driver.hpp>
 
 #include "memory/policy/alignment.hpp"
-#include "streams/graphs/capture.hpp"
+#include "streams/capture.hpp"
 
 namespace gantry::memory {
 namespace {

@@ -20,7 +20,7 @@
 #include "memory/heap/memory_pressure.hpp"
 #include "memory/policy/config.hpp"
 #include "memory/stats/oom_report.hpp"
-#include "streams/graphs/capture.hpp"
+#include "streams/capture.hpp"
 
 namespace gantry::memory {
 namespace {

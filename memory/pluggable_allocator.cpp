@@ -21,8 +21,8 @@
 #include "memory/policy/active_pool.hpp"
 #include "memory/policy/alignment.hpp"
 #include "memory/stats/oom_report.hpp"
+#include "streams/capture.hpp"
 #include "streams/event_pool.hpp"
-#include "streams/graphs/capture.hpp"
 
 namespace gantry::memory {
 namespace {

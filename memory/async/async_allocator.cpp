@@ -7,7 +7,7 @@
 #include "memory/heap/memory_pressure.hpp"
 #include "memory/policy/alignment.hpp"
 #include "memory/stats/counters.hpp"
-#include "streams/graphs/capture.hpp"
+#include "streams/capture.hpp"
 #include "streams/sanitizer/hooks.hpp"
 
 namespace gantry::memory {

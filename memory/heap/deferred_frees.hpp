@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "memory/blocks/heap_block.hpp"
-#include "streams/graphs/capture.hpp"
+#include "streams/capture.hpp"
 
 namespace gantry::memory {
 

@@ -12,7 +12,7 @@
 #include "memory/heap/deferred_frees.hpp"
 #include "memory/heap/saved_contents.hpp"
 #include "memory/source/arena.hpp"
-#include "streams/graphs/capture.hpp"
+#include "streams/capture.hpp"
 
 namespace gantry::memory {
 

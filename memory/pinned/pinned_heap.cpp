@@ -15,7 +15,7 @@
 #include "memory/policy/size_policy.hpp"
 #include "memory/stats/counters.hpp"
 #include "memory/stats/oom_report.hpp"
-#include "streams/graphs/capture.hpp"
+#include "streams/capture.hpp"
 
 namespace gantry::memory {
 namespace {

@@ -17,7 +17,7 @@
 #include <gantry/core/error.hpp>
 #include <gantry/extend/unique_fd.hpp>
 
-#include "core/env_check.hpp"
+#include "core/env/env_check.hpp"
 #include "core/files/code_file.hpp"
 #include "core/processes/spawn_settings.hpp"
 #include "core/text/escaped_text.hpp"

@@ -15,7 +15,7 @@
 #include "memory/source/exportable.hpp"
 #include "memory/source/heap_state.hpp"
 #include "memory/trace/history.hpp"
-#include "streams/graphs/capture.hpp"
+#include "streams/capture.hpp"
 
 namespace gantry::memory {
 

@@ -20,7 +20,7 @@
 #include "memory/policy/active_pool.hpp"
 #include "tensor/check.hpp"
 #include "tensor/exchange/dlpack_export.hpp"
-#include "tensor/layout/stride_algebra.hpp"
+#include "tensor/impl/stride_algebra.hpp"
 #include "tensor/target_of.hpp"
 
 namespace gantry {

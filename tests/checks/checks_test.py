@@ -148,7 +148,7 @@ class CheckTest(unittest.TestCase):
         self.assert_passes("vocabulary")
         for line in ("int culprit = 0;", "class JobSite {", "// says Goodbye", "void say_goodbye();", "job_site.hpp"):
             self.assert_fails("vocabulary", {"core/stats.cpp": f"int a;\n{line}\n"}, "core/stats.cpp:2: '")
-        self.assert_passes("vocabulary", {"core/env.cpp": '"GANTRY_LIFELINE_FD"', "memory/source/arena.cpp": "int victim;"})
+        self.assert_passes("vocabulary", {"core/env/env.cpp": '"GANTRY_LIFELINE_FD"', "memory/source/arena.cpp": "int victim;"})
 
     def test_layering(self):
         self.assert_passes("layering")

@@ -1,4 +1,4 @@
-#include "streams/graphs/capture_wait.hpp"
+#include "streams/capture_wait.hpp"
 
 #include <fmt/format.h>
 

@@ -1,4 +1,4 @@
-#include "tensor/layout/stride_algebra.hpp"
+#include "tensor/impl/stride_algebra.hpp"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

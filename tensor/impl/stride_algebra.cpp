@@ -1,4 +1,4 @@
-#include "tensor/layout/stride_algebra.hpp"
+#include "tensor/impl/stride_algebra.hpp"
 
 #include <fmt/format.h>
 

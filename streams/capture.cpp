@@ -1,4 +1,4 @@
-#include "streams/graphs/capture.hpp"
+#include "streams/capture.hpp"
 
 #include <algorithm>
 #include <map>

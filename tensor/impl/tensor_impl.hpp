@@ -9,8 +9,8 @@
 #include <gantry/tensor/tensor.hpp>
 
 #include "core/thread_free_list.hpp"
-#include "tensor/layout/buffer_views.hpp"
-#include "tensor/layout/stride_algebra.hpp"
+#include "tensor/impl/buffer_views.hpp"
+#include "tensor/impl/stride_algebra.hpp"
 
 namespace gantry {
 

@@ -1,4 +1,4 @@
-#include "tensor/layout/buffer_views.hpp"
+#include "tensor/impl/buffer_views.hpp"
 
 #include <array>
 #include <bit>
@@ -8,8 +8,8 @@
 #include <new>
 #include <vector>
 
-#include "tensor/layout/stride_algebra.hpp"
-#include "tensor/tensor_impl.hpp"
+#include "tensor/impl/stride_algebra.hpp"
+#include "tensor/impl/tensor_impl.hpp"
 
 namespace gantry {
 

@@ -1,4 +1,4 @@
-#include "core/env_check.hpp"
+#include "core/env/env_check.hpp"
 
 #include <fmt/format.h>
 #include <sys/auxv.h>
