@@ -5,7 +5,7 @@
 
 #include <gantry/core/macros.hpp>
 
-#include "kernels/impl/box_muller.hpp"
+#include "kernels/math/box_muller.hpp"
 
 // Functions of f64 for random numbers, with the same bits on every machine: + - * /, fma, sqrt and
 // rounding only (Note [Normal numbers with the same bits everywhere]).

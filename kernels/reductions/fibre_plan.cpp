@@ -1,4 +1,4 @@
-#include "kernels/fibre_plan.hpp"
+#include "kernels/reductions/fibre_plan.hpp"
 
 #include <algorithm>
 #include <cstdlib>

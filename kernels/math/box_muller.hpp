@@ -6,7 +6,7 @@
 #include <gantry/core/float16.hpp>
 #include <gantry/core/macros.hpp>
 
-#include "kernels/impl/math.hpp"
+#include "kernels/math/math.hpp"
 
 // Note [Normal numbers with the same bits everywhere]
 // Math libraries differ in the last bits of log, sin and cos. Normal numbers made with them would

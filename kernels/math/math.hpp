@@ -7,8 +7,8 @@
 
 #include <gantry/core/macros.hpp>
 
-#include "kernels/impl/narrow_math.hpp"
-#include "kernels/impl/wide_math.hpp"
+#include "kernels/math/narrow_math.hpp"
+#include "kernels/math/wide_math.hpp"
 
 // Scalar functions of the elementwise functors, with the same overloads on host and device.
 namespace gantry::kernels::math {

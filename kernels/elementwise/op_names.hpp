@@ -2,7 +2,6 @@
 #pragma once
 
 #include "kernels/elementwise/elementwise.hpp"
-#include "kernels/reductions/reduce.hpp"
 
 namespace gantry::kernels {
 
@@ -11,7 +10,5 @@ namespace gantry::kernels {
 [[nodiscard]] const char* name_of(BinaryOp op);
 [[nodiscard]] const char* name_of(CompareOp op);
 [[nodiscard]] const char* name_of(TernaryOp op);
-[[nodiscard]] const char* name_of(Reduction op);
-[[nodiscard]] const char* name_of(ScanOp op);
 
 }  // namespace gantry::kernels

@@ -6,7 +6,7 @@
 #include <type_traits>
 
 #include "core/code_size.hpp"
-#include "kernels/impl/math.hpp"
+#include "kernels/math/math.hpp"
 #include "kernels/reductions/accumulator.hpp"
 #include "kernels/reductions/reduce_plan.hpp"
 
