@@ -13,7 +13,7 @@
 
 #include <gantry/gantry.hpp>
 
-#include "collectives/failure_note.hpp"
+#include "collectives/bootstrap/failure_note.hpp"
 #include "core/env/env_check.hpp"
 #include "core/files/code_file.hpp"
 #include "machine/nvml/loaded_nvml.hpp"

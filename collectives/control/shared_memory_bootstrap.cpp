@@ -11,8 +11,8 @@
 
 #include <gantry/core/error.hpp>
 
+#include "collectives/bootstrap/failure_note.hpp"
 #include "collectives/control/segment.hpp"
-#include "collectives/failure_note.hpp"
 #include "core/processes/suspend_aware_timeout.hpp"
 
 namespace gantry {

@@ -1,4 +1,4 @@
-#include "collectives/communicator/call_faults.hpp"
+#include "collectives/control/call_faults.hpp"
 
 #include <algorithm>
 #include <utility>

@@ -1,4 +1,4 @@
-#include "collectives/failure_note.hpp"
+#include "collectives/bootstrap/failure_note.hpp"
 
 #include <fmt/format.h>
 

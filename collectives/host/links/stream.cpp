@@ -1,4 +1,4 @@
-#include "collectives/host/stream.hpp"
+#include "collectives/host/links/stream.hpp"
 
 #include <poll.h>
 #include <sys/socket.h>

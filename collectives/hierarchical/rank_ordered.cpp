@@ -1,4 +1,4 @@
-#include "collectives/rank_ordered.hpp"
+#include "collectives/hierarchical/rank_ordered.hpp"
 
 #include <algorithm>
 #include <numeric>
