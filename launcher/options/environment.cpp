@@ -1,4 +1,4 @@
-#include "launcher/placement/environment.hpp"
+#include "launcher/options/environment.hpp"
 
 #include <fmt/format.h>
 #include <unistd.h>

@@ -1,4 +1,4 @@
-#include "launcher/commands/wrapper.hpp"
+#include "launcher/options/wrapper.hpp"
 
 #include <fmt/format.h>
 

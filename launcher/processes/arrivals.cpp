@@ -1,4 +1,4 @@
-#include "launcher/hosts/arrivals.hpp"
+#include "launcher/processes/arrivals.hpp"
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>

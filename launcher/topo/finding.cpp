@@ -1,4 +1,4 @@
-#include "launcher/commands/finding.hpp"
+#include "launcher/topo/finding.hpp"
 
 #include <fmt/format.h>
 

@@ -4,7 +4,7 @@
 
 #include <gantry/machine/topology.hpp>
 
-#include "launcher/commands/topo_request.hpp"
+#include "launcher/options/topo_request.hpp"
 
 namespace gantry::launcher {
 

@@ -1,4 +1,4 @@
-#include "launcher/processes/event_loop.hpp"
+#include "launcher/events/event_loop.hpp"
 
 #include <sys/epoll.h>
 #include <unistd.h>

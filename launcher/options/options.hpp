@@ -3,15 +3,14 @@
 #include <chrono>
 #include <optional>
 #include <string>
-#include <string_view>
 #include <vector>
 
 #include <gantry/machine/plan.hpp>
 
-#include "launcher/commands/dump_request.hpp"
-#include "launcher/commands/topo_request.hpp"
-#include "launcher/commands/wrapper.hpp"
-#include "launcher/hosts/host.hpp"
+#include "launcher/options/dump_request.hpp"
+#include "launcher/options/host.hpp"
+#include "launcher/options/topo_request.hpp"
+#include "launcher/options/wrapper.hpp"
 
 namespace gantry::launcher {
 
@@ -91,20 +90,5 @@ struct Options {
   std::chrono::milliseconds restart_delay{1000};  ///< pause before the first restart
   std::optional<std::string> report;
 };
-
-/// Parses the arguments after the program name.
-/// Throws: InvalidArgument with a text for the user.
-[[nodiscard]] Options parse_options(const std::vector<std::string>& arguments);
-
-/// Parses "300ms", "15s", "2m", "1h" or plain seconds; `what` names it in the error.
-/// Throws: InvalidArgument.
-[[nodiscard]] std::chrono::milliseconds parse_duration(std::string_view text,
-                                                       std::string_view what);
-
-/// Parses a list such as "USR1,SIGUSR2,10". Throws: InvalidArgument.
-[[nodiscard]] std::vector<int> parse_signals(std::string_view text);
-
-/// "SIGTERM" for 15; "signal 99" for a number without a name.
-[[nodiscard]] std::string signal_name(int signal);
 
 }  // namespace gantry::launcher
