@@ -184,6 +184,21 @@ class CheckTest(unittest.TestCase):
         circle = {"core/a.hpp": '#include "core/b.hpp"\n', "core/b.hpp": '#include "core/a.hpp"\n'}
         self.assert_fails("layering", circle, 'circle of includes: "core/a.hpp → "core/b.hpp → "core/a.hpp')
 
+    def test_layering_of_folders(self):
+        down = {"memory/heap/a.cpp": '#include "memory/source/b.hpp"\n#include <gantry/memory/stats.hpp>\n',
+                "memory/source/b.hpp": '#include "memory/blocks/c.hpp"\n', "memory/blocks/c.hpp": "#pragma once\n",
+                "memory/a.cpp": '#include "memory/heap/d.hpp"\n', "tensor/heap/a.cpp": '#include "memory/heap/d.hpp"\n'}
+        self.assert_passes("layering", down)
+        self.assert_fails("layering", {**down, "memory/source/e.cpp": '#include "memory/heap/d.hpp"\n'},
+                          "circle of folders: memory/heap → memory/source → memory/heap: memory/heap/a.cpp includes memory/source/b.hpp, "
+                          "memory/source/e.cpp includes memory/heap/d.hpp")
+        self.assert_fails("layering", {**down, "memory/blocks/e.inl": '#include "memory/heap/d.hpp"\n'},
+                          "circle of folders: memory/heap → memory/source → memory/blocks → memory/heap: ")
+        self.assert_fails("layering", {**down, "memory/heap/e.cu": '#include "memory/f.hpp"\n'},
+                          "circle of folders: memory → memory/heap → memory: ")
+        self.assert_fails("layering", {**down, "include/gantry/memory/stats.hpp": '#include "memory/heap/d.hpp"\n'},
+                          "circle of folders: include/gantry/memory → memory/heap → include/gantry/memory: ")
+
     def test_file_size(self):
         self.assert_passes("file_size", {"memory/long.cpp": "\n" * 500})
         self.assert_fails("file_size", {"memory/long.cpp": "\n" * 501}, "memory/long.cpp: 501 lines")
