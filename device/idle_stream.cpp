@@ -1,8 +1,8 @@
 #include "device/idle_stream.hpp"
 
-#include "device/cuda_platform.hpp"
+#include "device/drivers/cuda_platform.hpp"
+#include "device/drivers/sim_platform.hpp"
 #include "device/platform.hpp"
-#include "device/sim_platform.hpp"
 
 namespace gantry {
 

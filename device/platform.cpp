@@ -16,10 +16,10 @@
 #include <gantry/machine/visible_devices.hpp>
 
 #include "core/env/env_check.hpp"
-#include "device/cuda_platform.hpp"
-#include "device/launch_blocking.hpp"
+#include "device/drivers/cuda_platform.hpp"
+#include "device/drivers/launch_blocking.hpp"
+#include "device/drivers/sim_platform.hpp"
 #include "device/sanitizers.hpp"
-#include "device/sim_platform.hpp"
 #include "device/sync_debug_driver.hpp"
 #include "machine/sim_identity.hpp"
 

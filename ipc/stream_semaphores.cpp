@@ -17,7 +17,7 @@
 #include <gantry/core/error.hpp>
 #include <gantry/device/device.hpp>
 
-#include "device/fault_source.hpp"
+#include "device/drivers/fault_source.hpp"
 #include "ipc/completion_queue.hpp"
 #include "memory/driver_memory.hpp"
 #include "streams/per_device.hpp"

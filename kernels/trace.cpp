@@ -21,8 +21,8 @@
 
 #include "core/processes/boot_id.hpp"
 #include "core/stacks/call_site.hpp"
+#include "device/drivers/profiling.hpp"
 #include "device/platform.hpp"
-#include "device/profiling.hpp"
 #include "kernels/memory_counters.hpp"
 #include "kernels/trace_file.hpp"
 #include "kernels/wanted_trace.hpp"

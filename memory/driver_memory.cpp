@@ -12,7 +12,7 @@
 #include <gantry/memory/pinned_allocator.hpp>
 #include <gantry/memory/stats.hpp>
 
-#include "device/memory_reclaim.hpp"
+#include "device/drivers/memory_reclaim.hpp"
 #include "device/platform.hpp"
 #include "memory/async/async_allocator.hpp"
 #include "memory/backends.hpp"

@@ -5,7 +5,7 @@
 #include <mutex>
 #include <vector>
 
-#include "device/capture_devices.hpp"
+#include "device/drivers/capture_devices.hpp"
 #include "streams/stream_clock.hpp"
 
 namespace gantry {

@@ -25,7 +25,7 @@
 #include "collectives/rank_table.hpp"
 #include "collectives/selector.hpp"
 #include "collectives/transport.hpp"
-#include "device/fault_source.hpp"
+#include "device/drivers/fault_source.hpp"
 
 namespace gantry {
 

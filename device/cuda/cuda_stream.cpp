@@ -1,4 +1,3 @@
-#include "device/capture_devices.hpp"
 #include "device/cuda/capture_bodies.hpp"
 #include "device/cuda/cuda_api.hpp"
 #include "device/cuda/cuda_check.hpp"
@@ -8,7 +7,8 @@
 #include "device/cuda/cuda_fault.hpp"
 #include "device/cuda/cuda_pool.hpp"
 #include "device/cuda/stream_identities.hpp"
-#include "device/cuda_platform.hpp"
+#include "device/drivers/capture_devices.hpp"
+#include "device/drivers/cuda_platform.hpp"
 
 namespace gantry {
 

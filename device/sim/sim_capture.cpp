@@ -4,7 +4,7 @@
 #include <iterator>
 #include <utility>
 
-#include "device/capture_devices.hpp"
+#include "device/drivers/capture_devices.hpp"
 #include "device/sim/devices/sim_error.hpp"
 #include "device/sim/sim_driver.hpp"
 

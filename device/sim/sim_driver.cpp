@@ -12,9 +12,9 @@
 #include <gantry/core/env.hpp>
 
 #include "core/trace_log.hpp"
-#include "device/background_calls.hpp"
-#include "device/launch_blocking.hpp"
-#include "device/memory_reclaim.hpp"
+#include "device/drivers/background_calls.hpp"
+#include "device/drivers/launch_blocking.hpp"
+#include "device/drivers/memory_reclaim.hpp"
 #include "device/sim/devices/sim_error.hpp"
 #include "device/sim/devices/sim_launch.hpp"
 

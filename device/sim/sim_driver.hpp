@@ -10,13 +10,13 @@
 
 #include <gantry/extend/driver.hpp>
 
+#include "device/drivers/sim_platform.hpp"
 #include "device/sim/devices/sim_device.hpp"
 #include "device/sim/devices/sim_schedule.hpp"
 #include "device/sim/memory/sim_memory.hpp"
 #include "device/sim/memory/sim_pool.hpp"
 #include "device/sim/sim_capture.hpp"
 #include "device/sim/sim_event.hpp"
-#include "device/sim_platform.hpp"
 
 namespace gantry::sim {
 

@@ -13,8 +13,8 @@
 #include <gantry/core/log.hpp>
 #include <gantry/extend/driver.hpp>
 
-#include "device/capture_devices.hpp"
 #include "device/checked_device_index.hpp"
+#include "device/drivers/capture_devices.hpp"
 #include "streams/capture.hpp"
 #include "streams/capture_wait.hpp"
 #include "streams/graphs/graph_recording.hpp"

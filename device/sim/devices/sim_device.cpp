@@ -8,8 +8,8 @@
 
 #include <gantry/core/error.hpp>
 
-#include "device/fault_record.hpp"
-#include "device/fault_source.hpp"
+#include "device/drivers/fault_record.hpp"
+#include "device/drivers/fault_source.hpp"
 #include "device/sim/devices/sim_schedule.hpp"
 #include "machine/sim_identity.hpp"
 

@@ -1,4 +1,4 @@
-#include "device/fault_source.hpp"
+#include "device/drivers/fault_source.hpp"
 
 #include <algorithm>
 #include <atomic>

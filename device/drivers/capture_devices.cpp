@@ -1,4 +1,4 @@
-#include "device/capture_devices.hpp"
+#include "device/drivers/capture_devices.hpp"
 
 #include <algorithm>
 #include <mutex>

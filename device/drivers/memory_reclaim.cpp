@@ -1,4 +1,4 @@
-#include "device/memory_reclaim.hpp"
+#include "device/drivers/memory_reclaim.hpp"
 
 #include <atomic>
 

@@ -1,4 +1,4 @@
-#include "device/background_calls.hpp"
+#include "device/drivers/background_calls.hpp"
 
 #include <unistd.h>
 

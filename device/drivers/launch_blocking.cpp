@@ -1,4 +1,4 @@
-#include "device/launch_blocking.hpp"
+#include "device/drivers/launch_blocking.hpp"
 
 #include <fmt/format.h>
 
