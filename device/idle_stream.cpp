@@ -1,8 +1,8 @@
 #include "device/idle_stream.hpp"
 
-#include "device/cuda/cuda_platform.hpp"
+#include "device/drivers/cuda_platform.hpp"
+#include "device/drivers/sim_platform.hpp"
 #include "device/platform.hpp"
-#include "device/sim/sim_driver.hpp"
 
 namespace gantry {
 
@@ -13,7 +13,7 @@ bool is_idle(const NativeStream& stream) noexcept {
     case Platform::cuda:
       return is_cuda_stream_idle(stream);
     case Platform::simulated:
-      return sim::SimDriver::is_idle(stream);
+      return is_sim_stream_idle(stream);
     case Platform::none:
       break;
   }

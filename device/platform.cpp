@@ -15,11 +15,11 @@
 #include <gantry/core/log.hpp>
 #include <gantry/machine/visible_devices.hpp>
 
-#include "core/env_check.hpp"
-#include "device/cuda/cuda_platform.hpp"
-#include "device/launch_blocking.hpp"
+#include "core/env/env_check.hpp"
+#include "device/drivers/cuda_platform.hpp"
+#include "device/drivers/launch_blocking.hpp"
+#include "device/drivers/sim_platform.hpp"
 #include "device/sanitizers.hpp"
-#include "device/sim/sim_driver.hpp"
 #include "device/sync_debug_driver.hpp"
 #include "machine/sim_identity.hpp"
 

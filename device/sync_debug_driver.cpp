@@ -12,7 +12,7 @@
 #include <gantry/core/error.hpp>
 #include <gantry/core/log.hpp>
 
-#include "core/env_check.hpp"
+#include "core/env/env_check.hpp"
 #include "core/stacks/call_place.hpp"
 #include "device/platform.hpp"
 

@@ -6,7 +6,7 @@
 #include <utility>
 
 #include "core/processes/background_thread.hpp"
-#include "device/background_calls.hpp"
+#include "device/drivers/background_calls.hpp"
 
 namespace gantry::memory {
 namespace {

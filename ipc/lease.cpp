@@ -8,7 +8,7 @@
 #include "device/sync_debug_driver.hpp"
 #include "ipc/completion_queue.hpp"
 #include "ipc/exporter.hpp"
-#include "memory/heap/heap_block.hpp"
+#include "memory/blocks/heap_block.hpp"
 #include "streams/event_pool.hpp"
 #include "streams/per_device.hpp"
 

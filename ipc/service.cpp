@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "core/processes/background_thread.hpp"
-#include "device/background_calls.hpp"
+#include "device/drivers/background_calls.hpp"
 #include "ipc/exporter.hpp"
 
 namespace gantry::memory {

@@ -17,9 +17,9 @@
 #include <gantry/core/error.hpp>
 #include <gantry/device/device.hpp>
 
-#include "device/fault_source.hpp"
+#include "device/drivers/fault_source.hpp"
 #include "ipc/completion_queue.hpp"
-#include "memory/source/driver_memory.hpp"
+#include "memory/driver_memory.hpp"
 #include "streams/per_device.hpp"
 
 namespace gantry::memory {

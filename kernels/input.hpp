@@ -6,7 +6,7 @@
 #include <gantry/kernels/tensor_ref.hpp>
 
 #include "kernels/convert.hpp"
-#include "kernels/elementwise/elementwise.hpp"
+#include "kernels/operand.hpp"
 
 namespace gantry::kernels {
 

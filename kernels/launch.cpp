@@ -10,8 +10,8 @@
 #include <gantry/core/error.hpp>
 #include <gantry/device/properties.hpp>
 
-#include "device/memory_reclaim.hpp"
-#include "device/sim/sim_launch.hpp"
+#include "device/drivers/memory_reclaim.hpp"
+#include "device/sim/devices/sim_launch.hpp"
 #include "kernels/observed_op.hpp"
 #include "kernels/signal_memory.hpp"
 

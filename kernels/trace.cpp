@@ -21,13 +21,13 @@
 
 #include "core/processes/boot_id.hpp"
 #include "core/stacks/call_site.hpp"
+#include "device/drivers/profiling.hpp"
 #include "device/platform.hpp"
-#include "device/profiling.hpp"
 #include "kernels/memory_counters.hpp"
 #include "kernels/trace_file.hpp"
 #include "kernels/wanted_trace.hpp"
 #include "memory/backends.hpp"
-#include "memory/heap_allocator.hpp"
+#include "memory/heap/heap_allocator.hpp"
 #include "streams/profiling/op_observers.hpp"
 
 namespace gantry::trace {

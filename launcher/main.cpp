@@ -21,20 +21,21 @@
 #include <gantry/core/error.hpp>
 #include <gantry/core/log.hpp>
 
-#include "core/env_check.hpp"
+#include "core/env/env_check.hpp"
 #include "core/files/output_file.hpp"
 #include "core/files/output_stream.hpp"
 #include "core/text/escaped_text.hpp"
 #include "launcher/commands/check_command.hpp"
-#include "launcher/commands/options.hpp"
+#include "launcher/commands/parse_options.hpp"
 #include "launcher/commands/shim.hpp"
-#include "launcher/commands/topo_command.hpp"
 #include "launcher/failures/dump.hpp"
 #include "launcher/failures/report.hpp"
 #include "launcher/hosts/delegation.hpp"
+#include "launcher/options/options.hpp"
 #include "launcher/placement/gpu_claims.hpp"
 #include "launcher/placement/plan.hpp"
 #include "launcher/processes/supervisor.hpp"
+#include "launcher/topo/topo_command.hpp"
 
 namespace gantry::launcher {
 namespace {

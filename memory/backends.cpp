@@ -9,8 +9,8 @@
 
 #include "device/platform.hpp"
 #include "memory/async/async_allocator.hpp"
-#include "memory/heap_allocator.hpp"
-#include "memory/source/driver_memory.hpp"
+#include "memory/driver_memory.hpp"
+#include "memory/heap/heap_allocator.hpp"
 #include "memory/trace/history.hpp"
 
 namespace gantry::memory {

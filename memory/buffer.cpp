@@ -11,8 +11,8 @@
 #include <gantry/core/error.hpp>
 #include <gantry/extend/driver.hpp>
 
-#include "memory/alignment.hpp"
-#include "streams/graphs/capture.hpp"
+#include "memory/policy/alignment.hpp"
+#include "streams/capture.hpp"
 
 namespace gantry::memory {
 namespace {

@@ -15,11 +15,11 @@
 
 #include "device/checked_device_index.hpp"
 #include "device/platform.hpp"
-#include "memory/active_pool.hpp"
 #include "memory/backends.hpp"
-#include "memory/heap_allocator.hpp"
-#include "memory/oom_report.hpp"
+#include "memory/heap/heap_allocator.hpp"
 #include "memory/pointer_table.hpp"
+#include "memory/policy/active_pool.hpp"
+#include "memory/stats/oom_report.hpp"
 #include "streams/sanitizer/hooks.hpp"
 
 namespace gantry::memory {
@@ -170,7 +170,7 @@ void deallocate_raw(void* data) {
   }
   Block block{.data = data,
               .bytes = found->requested.load(std::memory_order_relaxed),
-              .device = Device::cuda(found->arena->owner().heap->device()),
+              .device = Device::cuda(owner_of(*found).heap->device()),
               .allocator = &heap_allocator(),
               .handle = found};
   block.allocator->deallocate(block);

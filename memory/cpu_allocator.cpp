@@ -8,9 +8,9 @@
 
 #include <gantry/core/error.hpp>
 
-#include "memory/alignment.hpp"
-#include "memory/heap/poison.hpp"
-#include "memory/oom_report.hpp"
+#include "memory/blocks/poison.hpp"
+#include "memory/policy/alignment.hpp"
+#include "memory/stats/oom_report.hpp"
 
 namespace gantry::memory {
 namespace {

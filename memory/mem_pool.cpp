@@ -14,9 +14,9 @@
 #include "core/thread_end.hpp"
 #include "device/checked_device_index.hpp"
 #include "device/platform.hpp"
-#include "memory/active_pool.hpp"
 #include "memory/backends.hpp"
-#include "memory/heap_allocator.hpp"
+#include "memory/heap/heap_allocator.hpp"
+#include "memory/policy/active_pool.hpp"
 #include "memory/trace/history.hpp"
 
 namespace gantry::memory {

@@ -18,11 +18,11 @@
 #include "core/files/code_file.hpp"
 #include "device/checked_device_index.hpp"
 #include "device/sync_debug_driver.hpp"
-#include "memory/active_pool.hpp"
-#include "memory/alignment.hpp"
-#include "memory/oom_report.hpp"
+#include "memory/policy/active_pool.hpp"
+#include "memory/policy/alignment.hpp"
+#include "memory/stats/oom_report.hpp"
+#include "streams/capture.hpp"
 #include "streams/event_pool.hpp"
-#include "streams/graphs/capture.hpp"
 
 namespace gantry::memory {
 namespace {

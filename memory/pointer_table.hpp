@@ -10,7 +10,7 @@
 #include <thread>
 #include <vector>
 
-#include "memory/heap/heap_block.hpp"
+#include "memory/blocks/heap_block.hpp"
 
 namespace gantry::memory {
 

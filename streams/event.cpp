@@ -6,8 +6,8 @@
 #include <gantry/streams/stream.hpp>
 
 #include "device/checked_device_index.hpp"
+#include "streams/capture_wait.hpp"
 #include "streams/event_pool.hpp"
-#include "streams/graphs/capture_wait.hpp"
 #include "streams/interprocess_events.hpp"
 #include "streams/stream_clock.hpp"
 

@@ -10,7 +10,7 @@
 #include <gantry/streams/owned_stream.hpp>
 
 #include "device/checked_device_index.hpp"
-#include "device/green_partition.hpp"
+#include "device/drivers/green_partition.hpp"
 
 namespace gantry {
 

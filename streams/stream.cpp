@@ -8,9 +8,9 @@
 #include "core/thread_end.hpp"
 #include "device/checked_device_index.hpp"
 #include "device/platform.hpp"
+#include "streams/capture.hpp"
+#include "streams/capture_wait.hpp"
 #include "streams/event_pool.hpp"
-#include "streams/graphs/capture.hpp"
-#include "streams/graphs/capture_wait.hpp"
 #include "streams/stream_clock.hpp"
 #include "streams/stream_pool.hpp"
 

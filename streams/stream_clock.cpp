@@ -5,9 +5,9 @@
 
 #include <gantry/core/error.hpp>
 
-#include "device/capture_devices.hpp"
+#include "device/drivers/capture_devices.hpp"
+#include "device/drivers/memory_reclaim.hpp"
 #include "device/idle_stream.hpp"
-#include "device/memory_reclaim.hpp"
 #include "device/platform.hpp"
 #include "device/sync_debug_driver.hpp"
 #include "streams/clock_registry.hpp"

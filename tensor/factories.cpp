@@ -12,10 +12,10 @@
 #include "kernels/layout/copy.hpp"
 #include "kernels/op_scope.hpp"
 #include "tensor/check.hpp"
-#include "tensor/layout/stride_algebra.hpp"
+#include "tensor/impl/stride_algebra.hpp"
+#include "tensor/impl/tensor_impl.hpp"
 #include "tensor/named_ops.hpp"
 #include "tensor/target_of.hpp"
-#include "tensor/tensor_impl.hpp"
 
 namespace gantry {
 

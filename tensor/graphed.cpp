@@ -12,7 +12,7 @@
 #include <gantry/tensor/random.hpp>
 
 #include "device/checked_device_index.hpp"
-#include "streams/graphs/capture.hpp"
+#include "streams/capture.hpp"
 #include "tensor/check.hpp"
 
 namespace gantry {

@@ -13,7 +13,7 @@
 
 #include "core/address_sanitizer.hpp"
 #include "core/thread_free_list.hpp"
-#include "memory/active_pool.hpp"
+#include "memory/policy/active_pool.hpp"
 
 namespace gantry {
 

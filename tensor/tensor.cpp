@@ -7,8 +7,8 @@
 #include <gantry/core/error.hpp>
 
 #include "tensor/check.hpp"
-#include "tensor/layout/stride_algebra.hpp"
-#include "tensor/tensor_impl.hpp"
+#include "tensor/impl/stride_algebra.hpp"
+#include "tensor/impl/tensor_impl.hpp"
 
 namespace gantry {
 

@@ -11,7 +11,7 @@
 #include <gantry/core/log.hpp>
 
 #include "collectives/bootstrap/bootstrap.hpp"
-#include "collectives/failure_note.hpp"
+#include "collectives/bootstrap/failure_note.hpp"
 #include "core/files/own_folder.hpp"
 #include "core/files/socket.hpp"
 #include "core/processes/suspend_aware_timeout.hpp"

@@ -13,8 +13,8 @@
 #include <gantry/extend/store.hpp>
 
 #include "collectives/bootstrap/bootstrap.hpp"
+#include "collectives/bootstrap/failure_note.hpp"
 #include "collectives/bootstrap/job_connection.hpp"
-#include "collectives/failure_note.hpp"
 #include "core/processes/suspend_aware_timeout.hpp"
 
 namespace gantry {

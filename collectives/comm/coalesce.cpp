@@ -6,7 +6,7 @@
 #include <gantry/tensor/factories.hpp>
 
 #include "kernels/peers/multicast.hpp"
-#include "tensor/layout/buffer_views.hpp"
+#include "tensor/impl/buffer_views.hpp"
 #include "tensor/target_of.hpp"
 
 namespace gantry {

@@ -8,8 +8,8 @@
 
 #include "collectives/comm/checks.hpp"
 #include "collectives/comm/multicast.hpp"
-#include "collectives/comm/partition.hpp"
 #include "collectives/comm/tuning.hpp"
+#include "collectives/partition.hpp"
 #include "collectives/peers/reach.hpp"
 #include "collectives/reduction_passes.hpp"
 

@@ -2,8 +2,8 @@
 
 #include <algorithm>
 
-#include "collectives/comm/partition.hpp"
 #include "collectives/comm/tuning.hpp"
+#include "collectives/partition.hpp"
 #include "collectives/peers/reach.hpp"
 #include "streams/batched_copy.hpp"
 

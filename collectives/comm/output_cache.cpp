@@ -15,10 +15,10 @@
 #include "collectives/comm/tuning.hpp"
 #include "collectives/peers/reach.hpp"
 #include "memory/backends.hpp"
+#include "memory/heap/heap_allocator.hpp"
 #include "memory/heap/memory_pressure.hpp"
-#include "memory/heap_allocator.hpp"
 #include "streams/stream_clock.hpp"
-#include "tensor/layout/stride_algebra.hpp"
+#include "tensor/impl/stride_algebra.hpp"
 
 namespace gantry {
 

@@ -10,10 +10,10 @@
 
 #include <gantry/core/error.hpp>
 
+#include "collectives/bootstrap/failure_note.hpp"
 #include "collectives/bootstrap/joining.hpp"
 #include "collectives/bootstrap/outcomes.hpp"
 #include "collectives/communicator/impl.hpp"
-#include "collectives/failure_note.hpp"
 
 namespace gantry {
 

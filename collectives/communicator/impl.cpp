@@ -17,8 +17,8 @@
 #include <gantry/streams/stream.hpp>
 #include <gantry/streams/stream_guard.hpp>
 
+#include "collectives/bootstrap/failure_note.hpp"
 #include "collectives/communicator/pending_signals.hpp"
-#include "collectives/failure_note.hpp"
 #include "collectives/p2p/plans.hpp"
 #include "collectives/peers/probe.hpp"
 #include "collectives/traced_collective.hpp"

@@ -18,14 +18,14 @@
 #include "collectives/bootstrap/bootstrap.hpp"
 #include "collectives/bootstrap/job_connection.hpp"
 #include "collectives/bootstrap/joining.hpp"
-#include "collectives/communicator/call_faults.hpp"
 #include "collectives/communicator/least_call.hpp"
+#include "collectives/control/call_faults.hpp"
 #include "collectives/control/segment.hpp"
 #include "collectives/p2p/registrations.hpp"
 #include "collectives/rank_table.hpp"
 #include "collectives/selector.hpp"
 #include "collectives/transport.hpp"
-#include "device/fault_source.hpp"
+#include "device/drivers/fault_source.hpp"
 
 namespace gantry {
 

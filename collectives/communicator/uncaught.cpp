@@ -14,7 +14,7 @@
 
 #include <gantry/core/error.hpp>
 
-#include "collectives/failure_note.hpp"
+#include "collectives/bootstrap/failure_note.hpp"
 
 namespace gantry {
 

@@ -6,7 +6,7 @@
 #include <cstdint>
 #include <optional>
 
-#include "collectives/control/device_words.hpp"
+#include "collectives/protocol/device_words.hpp"
 #include "job/flight_file.hpp"
 
 namespace gantry {

@@ -14,7 +14,7 @@
 #include "collectives/bootstrap/bootstrap.hpp"
 #include "core/processes/background_thread.hpp"
 #include "core/processes/suspend_aware_timeout.hpp"
-#include "device/background_calls.hpp"
+#include "device/drivers/background_calls.hpp"
 
 namespace gantry {
 

@@ -15,12 +15,12 @@
 #include <gantry/core/log.hpp>
 #include <gantry/extend/driver.hpp>
 
+#include "collectives/bootstrap/failure_note.hpp"
 #include "collectives/call_style.hpp"
 #include "collectives/control/locked_words.hpp"
 #include "collectives/control/watchdog.hpp"
-#include "collectives/failure_note.hpp"
 #include "collectives/transport.hpp"
-#include "memory/source/driver_memory.hpp"
+#include "memory/driver_memory.hpp"
 
 namespace gantry {
 

@@ -17,13 +17,13 @@
 #include <gantry/core/error.hpp>
 
 #include "collectives/bootstrap/bootstrap.hpp"
-#include "collectives/communicator/call_faults.hpp"
+#include "collectives/control/call_faults.hpp"
 #include "collectives/control/call_timer.hpp"
-#include "collectives/control/device_words.hpp"
 #include "collectives/control/fault_words.hpp"
 #include "collectives/control/file.hpp"
 #include "collectives/descriptor.hpp"
 #include "collectives/peers/process.hpp"
+#include "collectives/protocol/device_words.hpp"
 
 namespace gantry {
 

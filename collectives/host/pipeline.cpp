@@ -4,8 +4,8 @@
 #include <gantry/core/error.hpp>
 #include <gantry/extend/driver.hpp>
 
-#include "collectives/comm/partition.hpp"
 #include "collectives/host/transport.hpp"
+#include "collectives/partition.hpp"
 
 namespace gantry {
 

@@ -13,7 +13,7 @@
 #include "collectives/nccl/check.hpp"
 #include "collectives/nccl/library.hpp"
 #include "collectives/transport.hpp"
-#include "memory/source/driver_memory.hpp"
+#include "memory/driver_memory.hpp"
 
 namespace gantry {
 

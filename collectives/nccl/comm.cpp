@@ -22,7 +22,7 @@
 #include "collectives/nccl/library.hpp"
 #include "collectives/nccl/nccl_threads.hpp"
 #include "device/sync_debug_driver.hpp"
-#include "memory/source/driver_memory.hpp"
+#include "memory/driver_memory.hpp"
 
 namespace gantry {
 

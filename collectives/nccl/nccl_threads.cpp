@@ -12,7 +12,7 @@
 #include <gantry/core/log.hpp>
 
 #include "core/processes/background_thread.hpp"
-#include "device/background_calls.hpp"
+#include "device/drivers/background_calls.hpp"
 
 namespace gantry {
 

@@ -14,12 +14,12 @@
 
 #include "collectives/control/operation_deadlines.hpp"
 #include "collectives/control/segment.hpp"
+#include "collectives/hierarchical/rank_ordered.hpp"
 #include "collectives/nccl/check.hpp"
 #include "collectives/nccl/comm.hpp"
 #include "collectives/nccl/library.hpp"
 #include "collectives/operation_queue.hpp"
 #include "collectives/protocol/launch.hpp"
-#include "collectives/rank_ordered.hpp"
 #include "collectives/selector.hpp"
 #include "collectives/transport.hpp"
 #include "core/processes/suspend_aware_timeout.hpp"

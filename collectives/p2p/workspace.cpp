@@ -18,7 +18,7 @@
 #include "collectives/peers/reach.hpp"
 #include "core/processes/process_stamp.hpp"
 #include "device/sync_debug_driver.hpp"
-#include "memory/source/driver_memory.hpp"
+#include "memory/driver_memory.hpp"
 
 namespace gantry {
 

@@ -6,7 +6,7 @@
 
 #include <gantry/device/peer.hpp>
 
-#include "streams/graphs/capture.hpp"
+#include "streams/capture.hpp"
 
 namespace gantry {
 

@@ -8,7 +8,7 @@
 #include <gantry/core/dtype.hpp>
 #include <gantry/core/macros.hpp>
 
-#include "collectives/control/device_words.hpp"
+#include "collectives/protocol/device_words.hpp"
 #include "collectives/protocol/layout.hpp"
 #include "kernels/peers/nary.hpp"
 

@@ -8,12 +8,12 @@
 #include <gantry/core/log.hpp>
 
 #include "core/files/output_file.hpp"
-#include "device/capture_devices.hpp"
-#include "device/cuda/conditions/capture_bodies.hpp"
+#include "device/cuda/capture_bodies.hpp"
 #include "device/cuda/cuda_api.hpp"
 #include "device/cuda/cuda_check.hpp"
 #include "device/cuda/cuda_context.hpp"
 #include "device/cuda/cuda_driver.hpp"
+#include "device/drivers/capture_devices.hpp"
 
 namespace gantry {
 

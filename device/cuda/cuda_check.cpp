@@ -6,7 +6,7 @@
 #include <gantry/core/log.hpp>
 
 #include "core/stacks/call_place.hpp"
-#include "device/memory_reclaim.hpp"
+#include "device/drivers/memory_reclaim.hpp"
 
 namespace gantry::cuda {
 

@@ -4,9 +4,9 @@
 #include <atomic>
 #include <cstdint>
 
-#include "device/background_calls.hpp"
 #include "device/cuda/cuda_api.hpp"
 #include "device/cuda/cuda_check.hpp"
+#include "device/drivers/background_calls.hpp"
 
 namespace gantry::cuda {
 

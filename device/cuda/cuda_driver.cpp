@@ -11,7 +11,7 @@
 #include "device/architectures.hpp"
 #include "device/cuda/cuda_api.hpp"
 #include "device/cuda/cuda_check.hpp"
-#include "device/cuda/cuda_platform.hpp"
+#include "device/drivers/cuda_platform.hpp"
 
 namespace gantry {
 

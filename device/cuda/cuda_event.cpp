@@ -3,7 +3,7 @@
 #include <mutex>
 #include <unordered_map>
 
-#include "device/cuda/conditions/capture_bodies.hpp"
+#include "device/cuda/capture_bodies.hpp"
 #include "device/cuda/cuda_api.hpp"
 #include "device/cuda/cuda_check.hpp"
 #include "device/cuda/cuda_context.hpp"

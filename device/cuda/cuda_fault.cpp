@@ -11,8 +11,8 @@
 #include "device/cuda/cuda_check.hpp"
 #include "device/cuda/cuda_context.hpp"
 #include "device/cuda/cuda_driver.hpp"
-#include "device/fault_record.hpp"
-#include "device/fault_source.hpp"
+#include "device/drivers/fault_record.hpp"
+#include "device/drivers/fault_source.hpp"
 
 namespace gantry {
 

@@ -1,14 +1,14 @@
-#include "device/capture_devices.hpp"
-#include "device/cuda/conditions/capture_bodies.hpp"
+#include "device/cuda/capture_bodies.hpp"
 #include "device/cuda/cuda_api.hpp"
 #include "device/cuda/cuda_check.hpp"
 #include "device/cuda/cuda_context.hpp"
 #include "device/cuda/cuda_driver.hpp"
 #include "device/cuda/cuda_event.hpp"
 #include "device/cuda/cuda_fault.hpp"
-#include "device/cuda/cuda_platform.hpp"
 #include "device/cuda/cuda_pool.hpp"
 #include "device/cuda/stream_identities.hpp"
+#include "device/drivers/capture_devices.hpp"
+#include "device/drivers/cuda_platform.hpp"
 
 namespace gantry {
 

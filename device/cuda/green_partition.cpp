@@ -1,4 +1,4 @@
-#include "device/green_partition.hpp"
+#include "device/drivers/green_partition.hpp"
 
 #include <fmt/format.h>
 

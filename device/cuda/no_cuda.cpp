@@ -1,9 +1,9 @@
 // Takes the place of the CUDA driver in a build without CUDA.
 #include <gantry/core/error.hpp>
 
-#include "device/cuda/cuda_platform.hpp"
-#include "device/green_partition.hpp"
-#include "device/profiling.hpp"
+#include "device/drivers/cuda_platform.hpp"
+#include "device/drivers/green_partition.hpp"
+#include "device/drivers/profiling.hpp"
 
 namespace gantry {
 

@@ -10,7 +10,7 @@
 #include "core/files/loaded_library.hpp"
 #include "core/trace_log.hpp"
 #include "device/cuda/cuda_check.hpp"
-#include "device/profiling.hpp"
+#include "device/drivers/profiling.hpp"
 
 namespace gantry {
 namespace {

@@ -4,9 +4,9 @@
 #include <iterator>
 #include <utility>
 
-#include "device/capture_devices.hpp"
+#include "device/drivers/capture_devices.hpp"
+#include "device/sim/devices/sim_error.hpp"
 #include "device/sim/sim_driver.hpp"
-#include "device/sim/sim_error.hpp"
 
 namespace gantry::sim {
 

@@ -5,9 +5,9 @@
 #include <string>
 #include <utility>
 
+#include "device/sim/devices/sim_error.hpp"
 #include "device/sim/sim_capture.hpp"
 #include "device/sim/sim_driver.hpp"
-#include "device/sim/sim_error.hpp"
 
 namespace gantry::sim {
 

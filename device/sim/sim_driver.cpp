@@ -12,11 +12,11 @@
 #include <gantry/core/env.hpp>
 
 #include "core/trace_log.hpp"
-#include "device/background_calls.hpp"
-#include "device/launch_blocking.hpp"
-#include "device/memory_reclaim.hpp"
-#include "device/sim/sim_error.hpp"
-#include "device/sim/sim_launch.hpp"
+#include "device/drivers/background_calls.hpp"
+#include "device/drivers/launch_blocking.hpp"
+#include "device/drivers/memory_reclaim.hpp"
+#include "device/sim/devices/sim_error.hpp"
+#include "device/sim/devices/sim_launch.hpp"
 
 namespace gantry {
 
@@ -35,6 +35,8 @@ std::unique_ptr<Driver> make_sim_driver(const std::vector<int>& visible) {
   close_background_calls_at_exit();
   return made;
 }
+
+bool is_sim_stream_idle(NativeStream stream) noexcept { return sim::SimDriver::is_idle(stream); }
 
 namespace sim {
 

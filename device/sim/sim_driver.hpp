@@ -10,22 +10,15 @@
 
 #include <gantry/extend/driver.hpp>
 
+#include "device/drivers/sim_platform.hpp"
+#include "device/sim/devices/sim_device.hpp"
+#include "device/sim/devices/sim_schedule.hpp"
 #include "device/sim/memory/sim_memory.hpp"
 #include "device/sim/memory/sim_pool.hpp"
 #include "device/sim/sim_capture.hpp"
-#include "device/sim/sim_device.hpp"
 #include "device/sim/sim_event.hpp"
-#include "device/sim/sim_schedule.hpp"
 
-namespace gantry {
-
-/// A machine of `devices` simulated devices, all visible. Capacity: GANTRY_SIM_MEMORY.
-/// Throws: InvalidArgument if there are fewer than 1 or more than 64.
-[[nodiscard]] std::unique_ptr<Driver> make_sim_driver(int devices);
-/// A machine of which the devices with these physical indices are visible, in this order.
-[[nodiscard]] std::unique_ptr<Driver> make_sim_driver(const std::vector<int>& visible);
-
-namespace sim {
+namespace gantry::sim {
 
 /// Note [Simulated machine]
 /// A stream is a thread, an event the number of a task, device memory a memfd, and a kernel a
@@ -47,7 +40,7 @@ class SimDriver final : public Driver {
 
   void launch(NativeStream stream, Task task, KernelWaits waits);
   void check_device_access(int device, const void* data, std::size_t bytes);
-  /// As gantry::is_idle(), for a stream of the active driver.
+  /// As is_sim_stream_idle().
   [[nodiscard]] static bool is_idle(NativeStream stream) noexcept;
 
   Platform platform() const noexcept override { return Platform::simulated; }
@@ -175,5 +168,4 @@ class SimDriver final : public Driver {
   std::atomic<bool> is_closing_{false};  ///< ends the waits for words
 };
 
-}  // namespace sim
-}  // namespace gantry
+}  // namespace gantry::sim

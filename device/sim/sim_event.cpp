@@ -4,8 +4,8 @@
 
 #include <chrono>
 
+#include "device/sim/devices/sim_error.hpp"
 #include "device/sim/sim_driver.hpp"
-#include "device/sim/sim_error.hpp"
 
 namespace gantry::sim {
 

@@ -9,9 +9,9 @@
 
 #include "core/files/output_file.hpp"
 #include "core/files/output_stream.hpp"
-#include "device/launch_blocking.hpp"
+#include "device/drivers/launch_blocking.hpp"
+#include "device/sim/devices/sim_error.hpp"
 #include "device/sim/sim_driver.hpp"
-#include "device/sim/sim_error.hpp"
 
 namespace gantry::sim {
 

@@ -4,8 +4,8 @@
 
 #include <mutex>
 
+#include "device/sim/devices/sim_error.hpp"
 #include "device/sim/memory/sim_memory.hpp"
-#include "device/sim/sim_error.hpp"
 
 namespace gantry::sim {
 

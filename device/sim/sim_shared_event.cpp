@@ -18,11 +18,11 @@
 #include <vector>
 
 #include "core/files/sealed_file.hpp"
+#include "device/sim/devices/sim_error.hpp"
+#include "device/sim/devices/sim_futex.hpp"
+#include "device/sim/devices/sim_launch.hpp"
+#include "device/sim/memory/sim_ipc.hpp"
 #include "device/sim/memory/sim_memory.hpp"
-#include "device/sim/sim_error.hpp"
-#include "device/sim/sim_futex.hpp"
-#include "device/sim/sim_ipc.hpp"
-#include "device/sim/sim_launch.hpp"
 
 namespace gantry::sim {
 

@@ -9,8 +9,8 @@
 
 #include "core/stacks/call_place.hpp"
 #include "device/architectures.hpp"
-#include "device/launch_blocking.hpp"
-#include "device/memory_reclaim.hpp"
+#include "device/drivers/launch_blocking.hpp"
+#include "device/drivers/memory_reclaim.hpp"
 #include "kernels/cuda/overlap_limit.hpp"
 
 namespace gantry::kernels::cuda {

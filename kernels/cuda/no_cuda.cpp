@@ -3,21 +3,21 @@
 
 #include <gantry/core/error.hpp>
 
-#include "kernels/cuda/elementwise/elementwise.hpp"
-#include "kernels/cuda/jit/jit.hpp"
-#include "kernels/cuda/layout/copy.hpp"
-#include "kernels/cuda/linalg/blas_handle.hpp"
-#include "kernels/cuda/random/random.hpp"
+#include "kernels/elementwise/cuda_elementwise.hpp"
 #include "kernels/elementwise/special.hpp"
-#include "kernels/fibre_plan.hpp"
 #include "kernels/indexing/compaction_plan.hpp"
 #include "kernels/indexing/indexing_plan.hpp"
+#include "kernels/jit/cuda_jit.hpp"
+#include "kernels/layout/cuda_copy.hpp"
+#include "kernels/linalg/cuda_blas_handle.hpp"
 #include "kernels/linalg/gemm_plan.hpp"
 #include "kernels/ordering/binning_plan.hpp"
 #include "kernels/ordering/sort_plan.hpp"
 #include "kernels/peers/multicast_plan.hpp"
 #include "kernels/peers/nary_plan.hpp"
+#include "kernels/random/cuda_random.hpp"
 #include "kernels/random/distributions.hpp"
+#include "kernels/reductions/fibre_plan.hpp"
 #include "kernels/reductions/reduce_plan.hpp"
 #include "kernels/reductions/variance.hpp"
 

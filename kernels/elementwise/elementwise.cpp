@@ -1,12 +1,12 @@
 #include "kernels/elementwise/elementwise.hpp"
 
-#include "kernels/cuda/elementwise/elementwise.hpp"
 #include "kernels/direct_call.hpp"
 #include "kernels/dispatch.hpp"
-#include "kernels/host/elementwise/elementwise.hpp"
+#include "kernels/elementwise/cuda_elementwise.hpp"
+#include "kernels/elementwise/host_elementwise.hpp"
+#include "kernels/elementwise/op_names.hpp"
 #include "kernels/input.hpp"
 #include "kernels/layout/copy.hpp"
-#include "kernels/op_names.hpp"
 
 namespace gantry::kernels {
 namespace {

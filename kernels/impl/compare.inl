@@ -1,6 +1,7 @@
 // Functors of comparisons and logical ops, and their dispatch to a Loop.
 #pragma once
 
+#include "kernels/elementwise/elementwise.hpp"
 #include "kernels/input.hpp"
 
 namespace gantry::kernels {

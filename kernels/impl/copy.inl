@@ -1,8 +1,8 @@
 // Functors of copies, fills, arange and triangles, and their dispatch to a Loop.
 #pragma once
 
-#include "kernels/impl/math.hpp"
 #include "kernels/impl/raw.inl"
+#include "kernels/math/math.hpp"
 
 namespace gantry::kernels {
 namespace functors {

@@ -1,8 +1,8 @@
 // Functors of the distributions, and their dispatch to a Loop.
 #pragma once
 
-#include "kernels/impl/portable_math.hpp"
 #include "kernels/impl/random.inl"
+#include "kernels/math/portable_math.hpp"
 #include "kernels/random/distributions.hpp"
 
 namespace gantry::kernels {

@@ -7,9 +7,9 @@
 
 #include <gantry/kernels/philox.hpp>
 
-#include "kernels/impl/box_muller.hpp"
-#include "kernels/impl/math.hpp"
 #include "kernels/impl/raw.inl"
+#include "kernels/math/box_muller.hpp"
+#include "kernels/math/math.hpp"
 #include "kernels/random/random.hpp"
 
 namespace gantry::kernels {

@@ -4,9 +4,9 @@
 #include <cstdint>
 #include <type_traits>
 
-#include "kernels/fibre_plan.hpp"
-#include "kernels/impl/math.hpp"
+#include "kernels/math/math.hpp"
 #include "kernels/reductions/accumulator.hpp"
+#include "kernels/reductions/fibre_plan.hpp"
 
 namespace gantry::kernels {
 

@@ -1,8 +1,8 @@
 // Arithmetic of softmax, shared by the host and the GPU.
 #pragma once
 
-#include "kernels/impl/math.hpp"
 #include "kernels/impl/reduce.inl"
+#include "kernels/math/math.hpp"
 
 namespace gantry::kernels {
 

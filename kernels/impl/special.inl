@@ -6,8 +6,8 @@
 #include <type_traits>
 
 #include "kernels/elementwise/special.hpp"
-#include "kernels/impl/math.hpp"
 #include "kernels/input.hpp"
+#include "kernels/math/math.hpp"
 
 namespace gantry::kernels {
 namespace functors {

@@ -3,8 +3,9 @@
 
 #include <type_traits>
 
-#include "kernels/impl/math.hpp"
+#include "kernels/elementwise/elementwise.hpp"
 #include "kernels/input.hpp"
+#include "kernels/math/math.hpp"
 
 namespace gantry::kernels {
 namespace functors {

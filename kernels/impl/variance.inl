@@ -3,7 +3,7 @@
 
 #include <cstdint>
 
-#include "kernels/impl/wide_sum.inl"
+#include "kernels/reductions/wide_sum.inl"
 
 namespace gantry::kernels {
 

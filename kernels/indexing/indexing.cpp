@@ -1,6 +1,6 @@
 #include "kernels/indexing/indexing.hpp"
 
-#include "device/launch_blocking.hpp"
+#include "device/drivers/launch_blocking.hpp"
 #include "kernels/dispatch.hpp"
 #include "kernels/indexing/indexing_plan.hpp"
 #include "kernels/scratch.hpp"

@@ -10,8 +10,8 @@
 #include <gantry/core/dtype.hpp>
 #include <gantry/kernels/tensor_ref.hpp>
 
-#include "kernels/cuda/jit/jit.hpp"
 #include "kernels/elementwise/elementwise.hpp"
+#include "kernels/jit/cuda_jit.hpp"
 #include "kernels/jit/host_program.hpp"
 #include "kernels/jit/program.hpp"
 #include "kernels/target.hpp"

@@ -1,9 +1,9 @@
 #include "kernels/layout/copy.hpp"
 
-#include "kernels/cuda/layout/copy.hpp"
 #include "kernels/direct_call.hpp"
 #include "kernels/dispatch.hpp"
-#include "kernels/host/layout/copy.hpp"
+#include "kernels/layout/cuda_copy.hpp"
+#include "kernels/layout/host_copy.hpp"
 
 namespace gantry::kernels {
 

@@ -5,7 +5,7 @@
 #include <gantry/streams/stream.hpp>
 
 #include "device/checked_device_index.hpp"
-#include "kernels/cuda/linalg/blas_handle.hpp"
+#include "kernels/linalg/cuda_blas_handle.hpp"
 
 namespace gantry {
 

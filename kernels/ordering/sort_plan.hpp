@@ -3,7 +3,7 @@
 #include <cstddef>
 #include <cstdint>
 
-#include "kernels/fibre_plan.hpp"
+#include "kernels/reductions/fibre_plan.hpp"
 
 namespace gantry::kernels {
 

@@ -2,9 +2,9 @@
 
 #include <gantry/memory/caching_allocator.hpp>
 
-#include "kernels/cuda/random/random.hpp"
 #include "kernels/dispatch.hpp"
-#include "kernels/host/random/random.hpp"
+#include "kernels/random/cuda_random.hpp"
+#include "kernels/random/host_random.hpp"
 
 namespace gantry::kernels {
 

@@ -6,12 +6,12 @@
 
 #include "kernels/direct_call.hpp"
 #include "kernels/dispatch.hpp"
-#include "kernels/fibre_plan.hpp"
-#include "kernels/impl/wide_sum.inl"
 #include "kernels/layout/copy.hpp"
-#include "kernels/op_names.hpp"
 #include "kernels/reductions/accumulator.hpp"
+#include "kernels/reductions/fibre_plan.hpp"
 #include "kernels/reductions/reduce_plan.hpp"
+#include "kernels/reductions/reduction_names.hpp"
+#include "kernels/reductions/wide_sum.inl"
 #include "kernels/scratch.hpp"
 
 namespace gantry::kernels {

@@ -6,7 +6,7 @@
 #include <gantry/machine/topology.hpp>
 
 #include "launcher/bandwidth/bandwidths.hpp"
-#include "launcher/commands/finding.hpp"
+#include "launcher/topo/finding.hpp"
 
 namespace gantry::launcher {
 

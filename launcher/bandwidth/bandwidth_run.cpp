@@ -15,7 +15,8 @@
 #include <gantry/extend/unique_fd.hpp>
 
 #include "core/files/code_file.hpp"
-#include "launcher/commands/options.hpp"
+#include "launcher/options/option_values.hpp"
+#include "launcher/options/options.hpp"
 #include "launcher/processes/job_context.hpp"
 #include "launcher/processes/process.hpp"
 #include "launcher/processes/reaper.hpp"

@@ -9,8 +9,8 @@
 
 #include <gantry/machine/topology.hpp>
 
-#include "launcher/commands/finding.hpp"
-#include "launcher/commands/topo_request.hpp"
+#include "launcher/options/topo_request.hpp"
+#include "launcher/topo/finding.hpp"
 
 namespace gantry::launcher {
 

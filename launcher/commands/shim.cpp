@@ -16,8 +16,8 @@
 #include <gantry/core/error.hpp>
 
 #include "core/text/escaped_text.hpp"
-#include "launcher/hosts/arrivals.hpp"
 #include "launcher/hosts/delegation.hpp"
+#include "launcher/processes/arrivals.hpp"
 #include "launcher/processes/process.hpp"
 
 namespace gantry::launcher {

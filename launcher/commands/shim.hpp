@@ -3,8 +3,8 @@
 
 #include <gantry/job/process_identity.hpp>
 
-#include "launcher/commands/options.hpp"
-#include "launcher/placement/environment.hpp"
+#include "launcher/options/environment.hpp"
+#include "launcher/options/options.hpp"
 #include "launcher/placement/plan.hpp"
 
 namespace gantry::launcher {

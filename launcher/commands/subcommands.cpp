@@ -4,6 +4,7 @@
 
 #include <gantry/core/error.hpp>
 
+#include "launcher/options/option_values.hpp"
 #include "launcher/placement/placement_line.hpp"
 #include "launcher/topo/topo_line.hpp"
 

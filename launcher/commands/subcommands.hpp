@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "command_line/command_line.hpp"
-#include "launcher/commands/options.hpp"
+#include "launcher/options/options.hpp"
 
 namespace gantry::launcher {
 

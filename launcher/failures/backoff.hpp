@@ -3,7 +3,7 @@
 #include <chrono>
 #include <functional>
 
-#include "launcher/processes/event_loop.hpp"
+#include "launcher/events/event_loop.hpp"
 
 namespace gantry::launcher {
 

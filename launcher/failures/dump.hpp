@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "job/group_report.hpp"
-#include "launcher/commands/dump_request.hpp"
+#include "launcher/options/dump_request.hpp"
 
 namespace gantry {
 class Json;

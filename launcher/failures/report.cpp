@@ -8,7 +8,8 @@
 
 #include "core/text/escaped_text.hpp"
 #include "core/text/json.hpp"
-#include "launcher/commands/options.hpp"
+#include "launcher/options/option_values.hpp"
+#include "launcher/options/options.hpp"
 
 namespace gantry::launcher {
 namespace {

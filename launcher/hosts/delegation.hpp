@@ -5,9 +5,9 @@
 #include <string>
 #include <vector>
 
-#include "launcher/commands/options.hpp"
 #include "launcher/hosts/hosts.hpp"
-#include "launcher/placement/environment.hpp"
+#include "launcher/options/environment.hpp"
+#include "launcher/options/options.hpp"
 
 namespace gantry::launcher {
 

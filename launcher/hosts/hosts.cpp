@@ -23,7 +23,7 @@
 #include <gantry/extend/unique_fd.hpp>
 
 #include "core/files/regular_file.hpp"
-#include "launcher/commands/options.hpp"
+#include "launcher/options/options.hpp"
 
 namespace gantry::launcher {
 namespace {

@@ -5,7 +5,7 @@
 #include <string_view>
 #include <vector>
 
-#include "launcher/hosts/host.hpp"
+#include "launcher/options/host.hpp"
 
 namespace gantry::launcher {
 

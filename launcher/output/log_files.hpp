@@ -5,7 +5,7 @@
 
 #include <gantry/extend/unique_fd.hpp>
 
-#include "launcher/commands/options.hpp"
+#include "launcher/options/options.hpp"
 #include "launcher/output/stream.hpp"
 #include "launcher/placement/plan.hpp"
 

@@ -8,12 +8,12 @@
 #include <string_view>
 #include <vector>
 
-#include "launcher/commands/options.hpp"
+#include "launcher/events/event_loop.hpp"
+#include "launcher/options/options.hpp"
 #include "launcher/output/console.hpp"
 #include "launcher/output/log_files.hpp"
 #include "launcher/output/stream.hpp"
 #include "launcher/placement/plan.hpp"
-#include "launcher/processes/event_loop.hpp"
 
 namespace gantry::launcher {
 

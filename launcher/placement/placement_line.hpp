@@ -3,7 +3,7 @@
 #include <string>
 
 #include "command_line/command_line.hpp"
-#include "launcher/commands/options.hpp"
+#include "launcher/options/options.hpp"
 
 namespace gantry::launcher {
 

@@ -9,7 +9,7 @@
 
 #include "core/text/escaped_text.hpp"
 #include "core/text/json.hpp"
-#include "launcher/commands/wrapper.hpp"
+#include "launcher/options/wrapper.hpp"
 #include "launcher/topo/topo_text.hpp"
 
 namespace gantry::launcher {

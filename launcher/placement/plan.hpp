@@ -4,10 +4,10 @@
 #include <string>
 #include <vector>
 
-#include "launcher/commands/options.hpp"
 #include "launcher/hosts/delegation.hpp"
+#include "launcher/options/environment.hpp"
+#include "launcher/options/options.hpp"
 #include "launcher/placement/device_inventory.hpp"
-#include "launcher/placement/environment.hpp"
 
 namespace gantry::launcher {
 

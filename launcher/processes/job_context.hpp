@@ -2,7 +2,7 @@
 
 #include <string>
 
-#include "launcher/commands/options.hpp"
+#include "launcher/options/options.hpp"
 #include "launcher/placement/plan.hpp"
 
 namespace gantry::launcher {

@@ -7,7 +7,7 @@
 #include <variant>
 #include <vector>
 
-#include "launcher/placement/environment.hpp"
+#include "launcher/options/environment.hpp"
 #include "launcher/processes/reaper.hpp"
 #include "machine/topology/binding.hpp"
 

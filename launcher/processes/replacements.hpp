@@ -6,9 +6,9 @@
 #include <vector>
 
 #include "job/elastic_job.hpp"
-#include "launcher/commands/options.hpp"
 #include "launcher/failures/backoff.hpp"
 #include "launcher/failures/report.hpp"
+#include "launcher/options/options.hpp"
 
 namespace gantry::launcher {
 

@@ -10,13 +10,13 @@
 
 #include <gantry/extend/store.hpp>
 
+#include "launcher/events/event_loop.hpp"
 #include "launcher/failures/report.hpp"
 #include "launcher/failures/restart_policy.hpp"
 #include "launcher/failures/stall_watch.hpp"
 #include "launcher/output/log_files.hpp"
 #include "launcher/output/output.hpp"
 #include "launcher/output/stdin_relay.hpp"
-#include "launcher/processes/event_loop.hpp"
 #include "launcher/processes/job_context.hpp"
 #include "launcher/processes/process.hpp"
 #include "launcher/processes/rank_processes.hpp"

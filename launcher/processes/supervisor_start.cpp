@@ -9,7 +9,7 @@
 
 #include "core/files/code_file.hpp"
 #include "core/files/output_file.hpp"
-#include "launcher/hosts/arrivals.hpp"
+#include "launcher/processes/arrivals.hpp"
 #include "launcher/processes/supervisor.hpp"
 
 namespace gantry::launcher {

@@ -1,4 +1,5 @@
 #include "launcher/topo/topo_line.hpp"
+#include "launcher/options/option_values.hpp"
 
 #include <fmt/format.h>
 

@@ -4,7 +4,7 @@
 #include <vector>
 
 #include "command_line/description.hpp"
-#include "launcher/commands/options.hpp"
+#include "launcher/options/options.hpp"
 
 namespace gantry::launcher {
 

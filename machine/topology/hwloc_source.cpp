@@ -16,7 +16,7 @@
 #include <utility>
 #include <vector>
 
-#include "core/env_check.hpp"
+#include "core/env/env_check.hpp"
 
 namespace gantry::machine {
 namespace {

@@ -4,10 +4,10 @@
 #include <mutex>
 
 #include "device/checked_device_index.hpp"
-#include "memory/alignment.hpp"
-#include "memory/counters.hpp"
 #include "memory/heap/memory_pressure.hpp"
-#include "streams/graphs/capture.hpp"
+#include "memory/policy/alignment.hpp"
+#include "memory/stats/counters.hpp"
+#include "streams/capture.hpp"
 #include "streams/sanitizer/hooks.hpp"
 
 namespace gantry::memory {

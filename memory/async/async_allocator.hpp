@@ -8,9 +8,9 @@
 #include <gantry/memory/stats.hpp>
 
 #include "memory/async/async_pool.hpp"
-#include "memory/backends.hpp"
-#include "memory/config.hpp"
-#include "memory/heap_allocator.hpp"
+#include "memory/heap/device_allocator.hpp"
+#include "memory/heap/heap_allocator.hpp"
+#include "memory/policy/config.hpp"
 #include "streams/per_device.hpp"
 
 namespace gantry::memory {

@@ -13,11 +13,11 @@
 
 #include "device/idle_stream.hpp"
 #include "device/sync_debug_driver.hpp"
-#include "memory/alignment.hpp"
-#include "memory/counters.hpp"
 #include "memory/heap/memory_pressure.hpp"
-#include "memory/heap/size_policy.hpp"
-#include "memory/oom_report.hpp"
+#include "memory/policy/alignment.hpp"
+#include "memory/policy/size_policy.hpp"
+#include "memory/stats/counters.hpp"
+#include "memory/stats/oom_report.hpp"
 
 namespace gantry::memory {
 namespace {

@@ -6,10 +6,10 @@
 
 #include "device/idle_stream.hpp"
 #include "memory/async/async_pool.hpp"
-#include "memory/counters.hpp"
-#include "memory/heap/size_policy.hpp"
+#include "memory/policy/size_policy.hpp"
+#include "memory/stats/counters.hpp"
+#include "streams/capture.hpp"
 #include "streams/event_pool.hpp"
-#include "streams/graphs/capture.hpp"
 
 namespace gantry::memory {
 namespace {

@@ -7,7 +7,7 @@
 
 #include <gantry/extend/driver.hpp>
 
-#include "memory/heap/heap_block.hpp"
+#include "memory/blocks/heap_block.hpp"
 #include "streams/stream_clock.hpp"
 
 namespace gantry::memory {

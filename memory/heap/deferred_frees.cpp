@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <utility>
 
-#include "memory/heap/free_blocks.hpp"
+#include "memory/blocks/free_blocks.hpp"
 
 namespace gantry::memory {
 

@@ -5,8 +5,8 @@
 #include <utility>
 #include <vector>
 
-#include "memory/heap/heap_block.hpp"
-#include "streams/graphs/capture.hpp"
+#include "memory/blocks/heap_block.hpp"
+#include "streams/capture.hpp"
 
 namespace gantry::memory {
 

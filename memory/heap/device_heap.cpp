@@ -9,10 +9,10 @@
 
 #include <gantry/core/log.hpp>
 
-#include "memory/alignment.hpp"
+#include "memory/blocks/poison.hpp"
 #include "memory/heap/memory_pressure.hpp"
-#include "memory/heap/poison.hpp"
 #include "memory/heap/thread_cache.hpp"
+#include "memory/policy/alignment.hpp"
 #include "memory/trace/history.hpp"
 
 namespace gantry::memory {
@@ -73,7 +73,7 @@ bool DeviceHeap::begin_free(HeapBlock& block) noexcept {
     return false;
   }
   block.change(BlockUse::live, BlockUse::in_transition);
-  --block.arena->owner().live_blocks;
+  --owner_of(block).live_blocks;
   state_.count_free(block);
   if (recording_history()) {
     const std::uint32_t site = capture_call_site(TraceAction::free_requested);
@@ -119,7 +119,7 @@ void DeviceHeap::record_use(HeapBlock& block, const Stream& stream, bool until_f
   if (use != BlockUse::live && use != BlockUse::limbo) return;
   if (&clock == &block.stream->clock) return;
   const bool is_open = until_free && use == BlockUse::live;
-  block.arena->owner().deferred.add_use(block, clock, is_open ? 0 : clock.record_sequence());
+  owner_of(block).deferred.add_use(block, clock, is_open ? 0 : clock.record_sequence());
 }
 
 void DeviceHeap::empty_cache() {

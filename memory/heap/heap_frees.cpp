@@ -6,7 +6,7 @@
 
 #include <gantry/core/log.hpp>
 
-#include "memory/heap/poison.hpp"
+#include "memory/blocks/poison.hpp"
 #include "memory/trace/history.hpp"
 
 namespace gantry::memory {
@@ -67,7 +67,7 @@ void HeapFrees::free(HeapBlock& block, CaptureList captures) noexcept {
     DeferredFrees::freeze_uses(block);
     DeferredFrees::cover_uses(block);
   }
-  if (block.uses.empty() || !block.arena->owner().deferred.enqueue(block)) {
+  if (block.uses.empty() || !owner_of(block).deferred.enqueue(block)) {
     insert(block);
   } else {
     stats_.count_deferred(block, true);
@@ -97,7 +97,7 @@ void HeapFrees::free_deferred(HeapBlock& block) noexcept {
   stats_.count_deferred(block, false);
   block.exported.store(false, std::memory_order_relaxed);
   DeferredFrees::cover_uses(block);
-  if (block.arena->owner().deferred.enqueue(block)) {
+  if (owner_of(block).deferred.enqueue(block)) {
     stats_.count_deferred(block, true);
   } else {
     insert_completed(block);
@@ -106,7 +106,7 @@ void HeapFrees::free_deferred(HeapBlock& block) noexcept {
 
 // False if no graph may use the block. A capture's own pool keeps its blocks.
 bool HeapFrees::hold(HeapBlock& block, CaptureList captures) noexcept {
-  std::erase(captures, block.arena->owner().capture);
+  std::erase(captures, owner_of(block).capture);
   if (captures.empty()) return false;
   try {
     block.captures = std::make_unique<CaptureList>(std::move(captures));
@@ -136,7 +136,7 @@ void HeapFrees::insert(HeapBlock& block) noexcept {
                  block.call_site.load(std::memory_order_relaxed));
   }
   StreamClock& clock = block.stream->clock;
-  const bool is_pinned = block.arena->owner().is_pinned();
+  const bool is_pinned = owner_of(block).is_pinned();
   // Submitted before the sequence number is read, so work that waits for the number runs after it.
   // A graph writes to its blocks, free or not.
   if (!is_pinned) poison(block.data, block.bytes, clock.native());
@@ -154,7 +154,7 @@ void HeapFrees::insert_completed(HeapBlock& block) noexcept {
                  block.call_site.load(std::memory_order_relaxed));
   }
   StreamClock& clock = block.stream->clock;
-  if (poisons_device_memory() && !clock.is_external() && !block.arena->owner().is_pinned()) {
+  if (poisons_device_memory() && !clock.is_external() && !owner_of(block).is_pinned()) {
     poison(block.data, block.bytes, clock.native());
     block.sequence = clock.record_sequence();
   }

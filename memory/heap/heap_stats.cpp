@@ -6,9 +6,9 @@
 #include <functional>
 #include <map>
 
-#include "memory/counters.hpp"
 #include "memory/heap/thread_cache.hpp"
-#include "memory/oom_report.hpp"
+#include "memory/stats/counters.hpp"
+#include "memory/stats/oom_report.hpp"
 
 namespace gantry::memory {
 namespace {

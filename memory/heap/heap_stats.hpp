@@ -10,8 +10,8 @@
 #include <gantry/core/error.hpp>
 #include <gantry/memory/stats.hpp>
 
-#include "memory/heap/heap_state.hpp"
 #include "memory/heap/pool_set.hpp"
+#include "memory/source/heap_state.hpp"
 #include "memory/trace/history.hpp"
 
 namespace gantry::memory {

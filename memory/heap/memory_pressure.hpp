@@ -5,7 +5,7 @@
 #include <mutex>
 #include <vector>
 
-#include "memory/active_pool.hpp"
+#include "memory/policy/active_pool.hpp"
 
 namespace gantry::memory {
 

@@ -10,11 +10,11 @@
 #include <gantry/device/properties.hpp>
 
 #include "device/peer_access.hpp"
-#include "memory/alignment.hpp"
 #include "memory/heap/memory_pressure.hpp"
 #include "memory/heap/thread_cache.hpp"
-#include "memory/oom_report.hpp"
+#include "memory/policy/alignment.hpp"
 #include "memory/source/exportable.hpp"
+#include "memory/stats/oom_report.hpp"
 #include "memory/trace/history.hpp"
 
 namespace gantry::memory {
@@ -88,9 +88,9 @@ HeapBlock& OomRecovery::allocate(HeapLock& lock, Arena& arena, BlockRequest requ
     HeapState::ChunkTransfer::completed_by_thread = 0;
     if (HeapBlock* block = wait_and_take(lock, arena, request)) return *block;
   } while (attempts++ < kRetries && wait_for_transfers(lock, before));
-  arena.owner().check_has_physical();  // another thread may have released it meanwhile
+  owner_of(arena).check_has_physical();  // another thread may have released it meanwhile
   report(lock, request.size, request.stream.clock.id(),
-         arena.owner().serves_captures ? kCapturePurpose : std::string_view());
+         owner_of(arena).serves_captures ? kCapturePurpose : std::string_view());
 }
 
 // Waits for pending transfers. True if other threads completed some since there were `before`.
@@ -110,7 +110,7 @@ bool OomRecovery::wait_for_transfers(HeapLock& lock, std::uint64_t before) {
 }
 
 HeapBlock* OomRecovery::take_with_wait(Arena& arena, const BlockRequest& request) {
-  if (arena.owner().serves_captures) return nullptr;
+  if (owner_of(arena).serves_captures) return nullptr;
   HeapBlock* block = arena.free.find_with_event_wait(request.size, request.stream);
   if (block == nullptr || !arena.may_serve(*block, request.size)) return nullptr;
   if (!block->stream->clock.make_wait(request.stream.clock, block->sequence)) return nullptr;
@@ -121,7 +121,7 @@ HeapBlock* OomRecovery::take_with_wait(Arena& arena, const BlockRequest& request
 // See Note [Reserved memory]. A block made of memory that the heap holds; nullptr if it may grow.
 HeapBlock* OomRecovery::keep_bound(HeapLock& lock, Arena& arena, const BlockRequest& request) {
   if (request.size > state_.limit()) return nullptr;  // it will fail, and would raise the bound
-  const bool has_chunks = arena.owner().backing == HeapBacking::vmm;
+  const bool has_chunks = owner_of(arena).backing == HeapBacking::vmm;
   // A segment or a coarse chunk may be larger than its block, once.
   std::size_t kept = arena.growth_slack();
   const auto excess = [&] {
@@ -179,7 +179,7 @@ HeapBlock* OomRecovery::grow(HeapLock& lock, Arena& arena, const BlockRequest& r
 HeapBlock* OomRecovery::remap(HeapLock& lock, Arena& arena, const BlockRequest& request) {
   Growth growth;
   HeapBlock* block = arena.grow(lock, request, ChunkSource::unmapped, growth);
-  for (const Pool* const only : std::initializer_list<const Pool*>{&arena.owner(), kAllPools}) {
+  for (const Pool* const only : std::initializer_list<const Pool*>{&owner_of(arena), kAllPools}) {
     if (block != nullptr || growth.missing == 0) break;
     if (pools_.reclaim(lock, growth.missing, only) == 0) continue;
     block = arena.grow(lock, request, ChunkSource::unmapped, growth);
@@ -197,7 +197,7 @@ HeapBlock* OomRecovery::reclaim_and_grow(HeapLock& lock, Arena& arena,
   {
     Growth growth;
     HeapBlock* block = arena.grow(lock, request, ChunkSource::unmapped, growth);
-    for (const Pool* const only : std::initializer_list<const Pool*>{&arena.owner(), kAllPools}) {
+    for (const Pool* const only : std::initializer_list<const Pool*>{&owner_of(arena), kAllPools}) {
       if (block != nullptr || growth.missing == 0) break;
       pools_.reclaim(lock, growth.missing, only);
       block = arena.grow(lock, request, ChunkSource::driver, growth);
@@ -221,7 +221,7 @@ bool OomRecovery::wait_for_neighbour(HeapLock& lock, HostWait wait) const {
 HeapBlock* OomRecovery::wait_and_take(HeapLock& lock, Arena& arena, const BlockRequest& request) {
   bool waited = false;
   // Other waits may synchronize the device, which would invalidate the capture.
-  const HostWait wait = arena.owner().serves_captures ? HostWait::behind_event : HostWait::anyhow;
+  const HostWait wait = owner_of(arena).serves_captures ? HostWait::behind_event : HostWait::anyhow;
   for (;;) {
     // Blocks that other threads freed meanwhile may be in their magazines.
     ThreadCache::flush_blocks(state_);

@@ -9,11 +9,11 @@
 #include <gantry/core/error.hpp>
 
 #include "memory/heap/heap_frees.hpp"
-#include "memory/heap/heap_state.hpp"
 #include "memory/heap/heap_stats.hpp"
+#include "memory/heap/memory_neighbour.hpp"
 #include "memory/heap/pool_set.hpp"
-#include "memory/memory_neighbour.hpp"
-#include "memory/reserve_bound.hpp"
+#include "memory/policy/reserve_bound.hpp"
+#include "memory/source/heap_state.hpp"
 
 namespace gantry::memory {
 

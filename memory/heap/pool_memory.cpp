@@ -6,8 +6,8 @@
 #include <gantry/core/error.hpp>
 
 #include "device/peer_access.hpp"
-#include "memory/active_pool.hpp"
 #include "memory/heap/thread_cache.hpp"
+#include "memory/policy/active_pool.hpp"
 
 namespace gantry::memory {
 

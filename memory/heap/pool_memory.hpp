@@ -2,9 +2,9 @@
 #pragma once
 
 #include "memory/heap/heap_frees.hpp"
-#include "memory/heap/heap_state.hpp"
 #include "memory/heap/oom_recovery.hpp"
 #include "memory/heap/pool_set.hpp"
+#include "memory/source/heap_state.hpp"
 
 namespace gantry::memory {
 

@@ -1,7 +1,6 @@
 // Pools of blocks.
 #pragma once
 
-#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -13,7 +12,7 @@
 #include "memory/heap/deferred_frees.hpp"
 #include "memory/heap/saved_contents.hpp"
 #include "memory/source/arena.hpp"
-#include "streams/graphs/capture.hpp"
+#include "streams/capture.hpp"
 
 namespace gantry::memory {
 
@@ -24,15 +23,12 @@ class DeviceHeap;
 enum class HeapBacking : std::uint8_t { vmm, segments };
 
 /// A set of blocks that is never mixed with another pool's.
-struct Pool {
+struct Pool : ArenaOwner {
   Pool(DeviceHeap& of_heap, HeapState& heap_state, bool captures)
-      : heap(&of_heap), state(&heap_state), serves_captures(captures) {}
+      : ArenaOwner(captures), heap(&of_heap), state(&heap_state) {}
 
   DeviceHeap* const heap;  ///< for the allocator; no part of the heap calls it
   HeapState* const state;  ///< of the heap
-  std::uint64_t id = 0;    ///< 0: the common pool
-  MemPoolOptions options;
-  std::atomic<bool> released{false};  ///< its physical memory; written under the heap's lock
   std::vector<std::unique_ptr<Arena>> arenas;
   Arena* small = nullptr;  ///< of `arenas`, for small blocks; may be `large`
   Arena* large = nullptr;
@@ -42,12 +38,7 @@ struct Pool {
   std::mutex physical_mutex;     ///< held by release and restore; taken before the heap's lock
   SavedContents saved;           ///< of live blocks, while released
   HeapBacking backing{};         ///< of its arenas
-  const bool serves_captures;    ///< one at a time; see Note [Memory of captures]
-  std::shared_ptr<const Capture> capture{};
 
-  /// True if a graph may use addresses of free blocks that are `captured`, so that their memory
-  /// must stay there.
-  [[nodiscard]] bool is_pinned() const { return capture != nullptr && capture->is_needed(); }
   /// True if recovery of other pools may take memory of free blocks that no graph uses.
   [[nodiscard]] bool serves_others() const { return serves_captures || options.use_on_oom; }
   /// True if it has no live blocks, and no stream may still use any of its memory.
@@ -69,6 +60,12 @@ struct Pool {
  private:
   [[noreturn]] static void throw_without_physical();
 };
+
+/// The pool of an arena, and of a block that has one. Every ArenaOwner is a Pool.
+[[nodiscard]] inline Pool& owner_of(const Arena& arena) {
+  return static_cast<Pool&>(arena.owner());
+}
+[[nodiscard]] inline Pool& owner_of(const HeapBlock& block) { return owner_of(*block.arena); }
 
 /// The pools of one heap. They live as long as the heap; make() reuses destroyed ones.
 ///

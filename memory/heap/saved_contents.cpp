@@ -6,7 +6,7 @@
 #include <gantry/extend/driver.hpp>
 #include <gantry/memory/pinned_allocator.hpp>
 
-#include "memory/heap/poison.hpp"
+#include "memory/blocks/poison.hpp"
 #include "memory/heap/pool_set.hpp"
 #include "memory/trace/history.hpp"
 

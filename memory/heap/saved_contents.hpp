@@ -7,7 +7,7 @@
 
 #include <gantry/memory/buffer.hpp>
 
-#include "memory/heap/heap_mutex.hpp"
+#include "memory/source/heap_mutex.hpp"
 
 namespace gantry::memory {
 

@@ -114,7 +114,7 @@ void ThreadCache::set_route(const Pool& pool, std::uint64_t stream_id) noexcept 
 // know which of its blocks are free.
 Magazines* ThreadCache::find_or_open(const HeapBlock& block) noexcept {
   StreamBlocks& stream = *block.stream;
-  Pool& pool = block.arena->owner();
+  Pool& pool = owner_of(block);
   Magazines* table = find(pool, stream.clock.id());
   if (table == nullptr) {
     if (stream.clock.is_external() || pool.serves_captures) return nullptr;

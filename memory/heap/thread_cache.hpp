@@ -8,11 +8,11 @@
 #include <cstdint>
 #include <vector>
 
+#include "memory/blocks/heap_block.hpp"
 #include "memory/heap/asymmetric_fence.hpp"
-#include "memory/heap/heap_block.hpp"
 #include "memory/heap/pool_set.hpp"
-#include "memory/heap/size_policy.hpp"
-#include "memory/heap/stats_delta.hpp"
+#include "memory/policy/size_policy.hpp"
+#include "memory/stats/stats_delta.hpp"
 
 namespace gantry::memory {
 

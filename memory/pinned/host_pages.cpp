@@ -16,8 +16,8 @@
 
 #include <gantry/extend/driver.hpp>
 
-#include "memory/config.hpp"
-#include "memory/heap/size_policy.hpp"
+#include "memory/policy/config.hpp"
+#include "memory/policy/size_policy.hpp"
 
 namespace gantry::memory {
 namespace {

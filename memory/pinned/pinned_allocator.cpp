@@ -7,9 +7,9 @@
 
 #include "device/own_placement.hpp"
 #include "device/platform.hpp"
-#include "memory/alignment.hpp"
-#include "memory/counters.hpp"
 #include "memory/pinned/pinned_heap.hpp"
+#include "memory/policy/alignment.hpp"
+#include "memory/stats/counters.hpp"
 #include "streams/sanitizer/hooks.hpp"
 
 namespace gantry::memory {

@@ -10,12 +10,12 @@
 
 #include <gantry/core/error.hpp>
 
-#include "memory/config.hpp"
-#include "memory/counters.hpp"
-#include "memory/heap/poison.hpp"
-#include "memory/heap/size_policy.hpp"
-#include "memory/oom_report.hpp"
-#include "streams/graphs/capture.hpp"
+#include "memory/blocks/poison.hpp"
+#include "memory/policy/config.hpp"
+#include "memory/policy/size_policy.hpp"
+#include "memory/stats/counters.hpp"
+#include "memory/stats/oom_report.hpp"
+#include "streams/capture.hpp"
 
 namespace gantry::memory {
 namespace {

@@ -11,13 +11,13 @@
 #include <gantry/memory/host_stats.hpp>
 #include <gantry/streams/stream.hpp>
 
-#include "memory/alignment.hpp"
+#include "memory/blocks/heap_block.hpp"
+#include "memory/blocks/tlsf_index.hpp"
 #include "memory/heap/deferred_frees.hpp"
-#include "memory/heap/heap_block.hpp"
-#include "memory/heap/size_policy.hpp"
-#include "memory/heap/tlsf_index.hpp"
 #include "memory/pinned/host_pages.hpp"
-#include "memory/reserve_bound.hpp"
+#include "memory/policy/alignment.hpp"
+#include "memory/policy/reserve_bound.hpp"
+#include "memory/policy/size_policy.hpp"
 #include "streams/stream_clock.hpp"
 
 namespace gantry::memory {

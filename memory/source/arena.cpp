@@ -2,9 +2,8 @@
 
 #include <utility>
 
-#include "memory/alignment.hpp"
-#include "memory/counters.hpp"
-#include "memory/heap/pool_set.hpp"
+#include "memory/policy/alignment.hpp"
+#include "memory/stats/counters.hpp"
 
 namespace gantry::memory {
 namespace {
@@ -29,18 +28,18 @@ BlockState state_of(BlockUse use) {
 
 }  // namespace
 
-Arena::Arena(HeapState& state, Pool& pool, bool small, bool splits_freely)
+Arena::Arena(HeapState& state, ArenaOwner& owner, bool small, bool splits_freely)
     : splits_{&state.stats.inactive_split, &state.stats.inactive_split_bytes, small},
-      free(state.slab, splits_freely ? nullptr : &splits_, !pool.serves_captures,
-           &pool.options.no_split),
+      free(state.slab, splits_freely ? nullptr : &splits_, !owner.serves_captures,
+           &owner.options.no_split),
       state_(state),
-      pool_(pool),
-      options_(pool.options),
+      owner_(owner),
+      options_(owner.options),
       small_(small),
       splits_freely_(splits_freely),
-      serves_captures_(pool.serves_captures) {}
+      serves_captures_(owner.serves_captures) {}
 
-bool Arena::must_stay(const HeapBlock& block) const { return block.captured && pool_.is_pinned(); }
+bool Arena::must_stay(const HeapBlock& block) const { return block.captured && owner_.is_pinned(); }
 
 HeapBlock& Arena::split_head(HeapBlock& block, std::size_t alignment) noexcept {
   const std::size_t head = padding_of(block.data, alignment);
@@ -65,9 +64,9 @@ void Arena::describe_segment(const void* base, std::uint32_t call_site, HeldSegm
   segment.device = state_.device;
   segment.address = reinterpret_cast<std::uintptr_t>(base);
   segment.small = small_;
-  const auto pool = static_cast<std::int64_t>(pool_.id);
+  const auto pool = static_cast<std::int64_t>(owner_.id);
   segment.pool_id =
-      pool_.serves_captures ? std::pair{pool, std::int64_t{0}} : std::pair{std::int64_t{0}, pool};
+      owner_.serves_captures ? std::pair{pool, std::int64_t{0}} : std::pair{std::int64_t{0}, pool};
   held.call_sites.push_back(call_site);
 }
 

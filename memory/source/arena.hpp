@@ -1,22 +1,39 @@
 // The source of a heap's blocks: memory that grows and shrinks, split into blocks.
 #pragma once
 
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <new>
 
 #include <gantry/memory/mem_pool.hpp>
 
-#include "memory/alignment.hpp"
-#include "memory/heap/free_blocks.hpp"
-#include "memory/heap/heap_state.hpp"
-#include "memory/source/block_chain.hpp"
+#include "memory/blocks/block_chain.hpp"
+#include "memory/blocks/free_blocks.hpp"
+#include "memory/policy/alignment.hpp"
 #include "memory/source/exportable.hpp"
+#include "memory/source/heap_state.hpp"
 #include "memory/trace/history.hpp"
+#include "streams/capture.hpp"
 
 namespace gantry::memory {
 
-struct Pool;
+/// A set of blocks that is never mixed with another one's, as its sources see it. Each is a Pool
+/// (memory/heap/pool_set.hpp).
+struct ArenaOwner {
+  explicit ArenaOwner(bool captures) : serves_captures(captures) {}
+
+  std::uint64_t id = 0;  ///< 0: the common pool
+  MemPoolOptions options;
+  std::atomic<bool> released{false};  ///< its physical memory; written under the heap's lock
+  const bool serves_captures;         ///< one at a time; see Note [Memory of captures]
+  std::shared_ptr<const Capture> capture{};
+
+  /// True if a graph may use addresses of free blocks that are `captured`, so that their memory
+  /// must stay there.
+  [[nodiscard]] bool is_pinned() const { return capture != nullptr && capture->is_needed(); }
+};
 
 /// A request for a block.
 struct BlockRequest {
@@ -45,7 +62,7 @@ class Arena {
  public:
   /// `splits_freely`: any free block may serve any request that fits, and is split to its size.
   /// Else statistics count the free pieces of split memory, which are of no use elsewhere.
-  Arena(HeapState& state, Pool& pool, bool small, bool splits_freely);
+  Arena(HeapState& state, ArenaOwner& owner, bool small, bool splits_freely);
   virtual ~Arena() = default;
   Arena(const Arena&) = delete;
   Arena& operator=(const Arena&) = delete;
@@ -117,7 +134,7 @@ class Arena {
 
   /// True if it serves small blocks only.
   [[nodiscard]] bool is_small() const { return small_; }
-  [[nodiscard]] Pool& owner() const { return pool_; }
+  [[nodiscard]] ArenaOwner& owner() const { return owner_; }
 
  private:
   SplitCounter splits_;
@@ -168,8 +185,8 @@ class Arena {
   /// whole block, if it may not be split there.
   [[nodiscard]] HeapBlock& split_head(HeapBlock& block, std::size_t alignment) noexcept;
 
-  Pool& pool_;
-  const MemPoolOptions& options_;  ///< of the pool
+  ArenaOwner& owner_;
+  const MemPoolOptions& options_;  ///< of the owner
   const bool small_;
   const bool splits_freely_;
   const bool serves_captures_;

@@ -10,17 +10,12 @@
 #include <gantry/extend/driver.hpp>
 #include <gantry/memory/stats.hpp>
 
+#include "memory/policy/size_policy.hpp"
+
 namespace gantry::memory {
 
 /// The code of a CudaError for want of device memory.
 inline constexpr int kCudaOutOfMemory = 2;
-
-/// Fine chunks let recovery reclaim nearly every free byte between blocks. Coarse chunks keep the
-/// number of mappings of large blocks small. See docs/explanation/allocator.md.
-inline constexpr std::size_t kFineChunkBytes = std::size_t{2} << 20;
-inline constexpr std::size_t kCoarseChunkBytes = std::size_t{32} << 20;
-/// Blocks from this size on are made of coarse chunks in any case.
-inline constexpr std::size_t kCoarseBlockBytes = std::size_t{512} << 20;
 
 /// One piece of physical memory.
 struct Chunk {

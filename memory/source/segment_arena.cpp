@@ -5,9 +5,9 @@
 
 #include <gantry/core/error.hpp>
 
-#include "memory/active_pool.hpp"
-#include "memory/counters.hpp"
-#include "memory/heap/poison.hpp"
+#include "memory/blocks/poison.hpp"
+#include "memory/policy/active_pool.hpp"
+#include "memory/stats/counters.hpp"
 #include "memory/trace/history.hpp"
 
 namespace gantry::memory {

@@ -22,11 +22,12 @@ struct Segment {
   Block block{};                             ///< of `source`
 };
 
-/// Segments of PyTorch's sizes; see memory/heap/size_policy.hpp. A segment is released as a whole.
-/// Its memory cannot leave its addresses.
+/// Segments of PyTorch's sizes; see memory/policy/size_policy.hpp. A segment is released as a
+/// whole. Its memory cannot leave its addresses.
 class SegmentArena final : public Arena {
  public:
-  SegmentArena(HeapState& state, Pool& pool, bool small) : Arena(state, pool, small, false) {}
+  SegmentArena(HeapState& state, ArenaOwner& owner, bool small)
+      : Arena(state, owner, small, false) {}
 
   /// Adds a segment. Unmapped chunks do not help, so growth.missing stays 0.
   [[nodiscard]] HeapBlock* grow(HeapLock& lock, const BlockRequest& request, ChunkSource source,

@@ -6,8 +6,7 @@
 #include <gantry/core/error.hpp>
 #include <gantry/device/properties.hpp>
 
-#include "memory/heap/poison.hpp"
-#include "memory/heap/pool_set.hpp"
+#include "memory/blocks/poison.hpp"
 #include "memory/trace/history.hpp"
 
 namespace gantry::memory {
@@ -162,7 +161,8 @@ std::size_t VmmArena::reclaim(HeapLock& lock, std::size_t bytes) {
   return taken;
 }
 
-// Unmaps whole chunks of common blocks until they are `bytes`, while Pool::released is `released`.
+// Unmaps whole chunks of common blocks until they are `bytes`, while ArenaOwner::released is
+// `released`.
 std::size_t VmmArena::unmap_free(HeapLock& lock, std::size_t bytes, bool released) {
   if (range_ == nullptr) return 0;
   std::size_t taken = 0;

@@ -3,16 +3,16 @@
 
 #include <memory>
 
+#include "memory/blocks/block_chain.hpp"
 #include "memory/source/address_range.hpp"
 #include "memory/source/arena.hpp"
-#include "memory/source/block_chain.hpp"
 
 namespace gantry::memory {
 
 /// Blocks in an address range to which chunks are mapped where blocks need them; see Note [Holes].
 class VmmArena final : public Arena {
  public:
-  VmmArena(HeapState& state, Pool& pool) : Arena(state, pool, false, true) {}
+  VmmArena(HeapState& state, ArenaOwner& owner) : Arena(state, owner, false, true) {}
 
   [[nodiscard]] HeapBlock* grow(HeapLock& lock, const BlockRequest& request, ChunkSource source,
                                 Growth& growth) override;

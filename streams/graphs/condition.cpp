@@ -9,7 +9,7 @@
 #include <gantry/core/error.hpp>
 #include <gantry/streams/owned_stream.hpp>
 
-#include "streams/graphs/capture.hpp"
+#include "streams/capture.hpp"
 #include "streams/stream_clock.hpp"
 
 namespace gantry {

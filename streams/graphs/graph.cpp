@@ -13,10 +13,10 @@
 #include <gantry/core/log.hpp>
 #include <gantry/extend/driver.hpp>
 
-#include "device/capture_devices.hpp"
 #include "device/checked_device_index.hpp"
-#include "streams/graphs/capture.hpp"
-#include "streams/graphs/capture_wait.hpp"
+#include "device/drivers/capture_devices.hpp"
+#include "streams/capture.hpp"
+#include "streams/capture_wait.hpp"
 #include "streams/graphs/graph_recording.hpp"
 #include "streams/graphs/replay_order.hpp"
 #include "streams/stream_order.hpp"

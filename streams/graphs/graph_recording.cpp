@@ -7,7 +7,7 @@
 
 #include <gantry/extend/driver.hpp>
 
-#include "device/capture_devices.hpp"
+#include "device/drivers/capture_devices.hpp"
 
 namespace gantry {
 namespace {

@@ -7,8 +7,8 @@
 #include <gantry/core/error.hpp>
 #include <gantry/extend/driver.hpp>
 
-#include "device/capture_devices.hpp"
-#include "streams/graphs/capture_wait.hpp"
+#include "device/drivers/capture_devices.hpp"
+#include "streams/capture_wait.hpp"
 #include "streams/graphs/condition.hpp"
 #include "streams/stream_order.hpp"
 

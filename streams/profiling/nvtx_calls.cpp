@@ -8,7 +8,7 @@
 
 #include <gantry/core/env.hpp>
 
-#include "core/env_check.hpp"
+#include "core/env/env_check.hpp"
 #include "core/files/code_file.hpp"
 #include "core/files/regular_file.hpp"
 

@@ -6,7 +6,7 @@
 #include <gantry/core/log.hpp>
 #include <gantry/device/device.hpp>
 
-#include "device/profiling.hpp"
+#include "device/drivers/profiling.hpp"
 
 namespace gantry::profiler {
 

@@ -9,7 +9,7 @@
 
 #include <gantry/extend/driver.hpp>
 
-#include "core/env_check.hpp"
+#include "core/env/env_check.hpp"
 #include "core/stacks/call_site.hpp"
 #include "device/platform.hpp"
 #include "streams/sanitizer/hooks.hpp"

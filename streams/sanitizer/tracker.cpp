@@ -5,7 +5,7 @@
 
 #include <gantry/core/log.hpp>
 
-#include "device/cuda/cuda_platform.hpp"
+#include "device/drivers/cuda_platform.hpp"
 #include "streams/sanitizer/captured_call_site.hpp"
 #include "streams/sanitizer/hooks.hpp"
 

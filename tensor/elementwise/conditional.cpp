@@ -5,7 +5,7 @@
 #include <gantry/core/error.hpp>
 #include <gantry/streams/stream_guard.hpp>
 
-#include "streams/graphs/capture.hpp"
+#include "streams/capture.hpp"
 #include "streams/graphs/condition.hpp"
 #include "tensor/check.hpp"
 

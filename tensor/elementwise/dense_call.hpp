@@ -8,7 +8,7 @@
 
 #include "kernels/direct_call.hpp"
 #include "kernels/elementwise/elementwise.hpp"
-#include "tensor/tensor_impl.hpp"
+#include "tensor/impl/tensor_impl.hpp"
 
 namespace gantry::detail {
 

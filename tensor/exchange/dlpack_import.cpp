@@ -17,10 +17,10 @@
 
 #include "kernels/layout/copy.hpp"
 #include "kernels/op_scope.hpp"
-#include "memory/active_pool.hpp"
+#include "memory/policy/active_pool.hpp"
 #include "tensor/check.hpp"
 #include "tensor/exchange/dlpack_export.hpp"
-#include "tensor/layout/stride_algebra.hpp"
+#include "tensor/impl/stride_algebra.hpp"
 #include "tensor/target_of.hpp"
 
 namespace gantry {

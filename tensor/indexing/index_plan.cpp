@@ -7,15 +7,15 @@
 #include <gantry/tensor/indexing.hpp>
 
 #include "tensor/check.hpp"
+#include "tensor/impl/stride_algebra.hpp"
+#include "tensor/impl/tensor_impl.hpp"
 #include "tensor/indexing/index_checks.hpp"
 #include "tensor/indexing/index_list.hpp"
 #include "tensor/indexing/indexed_access.hpp"
 #include "tensor/layout/broadcast.hpp"
-#include "tensor/layout/stride_algebra.hpp"
 #include "tensor/named_ops.hpp"
 #include "tensor/overlap.hpp"
 #include "tensor/same_device.hpp"
-#include "tensor/tensor_impl.hpp"
 
 namespace gantry {
 

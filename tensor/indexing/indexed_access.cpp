@@ -12,9 +12,9 @@
 
 #include "kernels/indexing/compaction.hpp"
 #include "kernels/indexing/indexing.hpp"
+#include "tensor/impl/stride_algebra.hpp"
 #include "tensor/indexing/mask_count.hpp"
 #include "tensor/layout/broadcast.hpp"
-#include "tensor/layout/stride_algebra.hpp"
 #include "tensor/target_of.hpp"
 
 namespace gantry::detail {

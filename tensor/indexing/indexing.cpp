@@ -8,10 +8,10 @@
 
 #include "kernels/indexing/indexing.hpp"
 #include "tensor/check.hpp"
+#include "tensor/impl/stride_algebra.hpp"
 #include "tensor/indexing/in_place_indexing.hpp"
 #include "tensor/indexing/index_checks.hpp"
 #include "tensor/layout/broadcast.hpp"
-#include "tensor/layout/stride_algebra.hpp"
 #include "tensor/overlap.hpp"
 #include "tensor/same_device.hpp"
 #include "tensor/target_of.hpp"

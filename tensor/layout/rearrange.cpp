@@ -9,7 +9,7 @@
 #include "kernels/layout/copy.hpp"
 #include "kernels/op_scope.hpp"
 #include "tensor/check.hpp"
-#include "tensor/layout/stride_algebra.hpp"
+#include "tensor/impl/stride_algebra.hpp"
 #include "tensor/target_of.hpp"
 
 // Copies with elements reordered or repeated.

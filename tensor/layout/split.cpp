@@ -6,7 +6,7 @@
 #include <gantry/tensor/shape_ops.hpp>
 
 #include "tensor/check.hpp"
-#include "tensor/layout/stride_algebra.hpp"
+#include "tensor/impl/stride_algebra.hpp"
 
 // Views of parts of a tensor.
 namespace gantry {

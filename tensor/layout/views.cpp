@@ -7,8 +7,8 @@
 #include <gantry/tensor/tensor.hpp>
 
 #include "tensor/check.hpp"
+#include "tensor/impl/stride_algebra.hpp"
 #include "tensor/layout/broadcast.hpp"
-#include "tensor/layout/stride_algebra.hpp"
 
 // Views of the same elements: only sizes, strides and offsets change.
 namespace gantry {

@@ -7,7 +7,7 @@
 
 #include <gantry/core/error.hpp>
 
-#include "streams/graphs/capture.hpp"
+#include "streams/capture.hpp"
 #include "streams/graphs/condition.hpp"
 #include "tensor/random/generator_state.hpp"
 #include "tensor/target_of.hpp"

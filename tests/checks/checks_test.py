@@ -51,8 +51,8 @@ class CheckTest(unittest.TestCase):
                      "if (!driver().register_host(a, 1)) {", "cudaMalloc(&data, 1);", "cuMemCreate(&a, 1, &b, 0);"):
             line = line.replace("\\t", "\t")
             self.assert_fails("direct_allocations", {"kernels/gemm.cpp": f"int a;\n{line}\n"},
-                              f"kernels/gemm.cpp:2: {line}: use memory/source/driver_memory.hpp")
-            self.assert_passes("direct_allocations", {"memory/source/driver_memory.cpp": line, "device/cuda/memory.cpp": line})
+                              f"kernels/gemm.cpp:2: {line}: use memory/driver_memory.hpp")
+            self.assert_passes("direct_allocations", {"memory/driver_memory.cpp": line, "device/cuda/memory.cpp": line})
 
     def test_environment_reads(self):
         self.assert_passes("environment_reads")
@@ -163,7 +163,7 @@ class CheckTest(unittest.TestCase):
         self.assert_passes("vocabulary")
         for line in ("int culprit = 0;", "class JobSite {", "// says Goodbye", "void say_goodbye();", "job_site.hpp"):
             self.assert_fails("vocabulary", {"core/stats.cpp": f"int a;\n{line}\n"}, "core/stats.cpp:2: '")
-        self.assert_passes("vocabulary", {"core/env.cpp": '"GANTRY_LIFELINE_FD"', "memory/source/arena.cpp": "int victim;"})
+        self.assert_passes("vocabulary", {"core/env/env.cpp": '"GANTRY_LIFELINE_FD"', "memory/source/arena.cpp": "int victim;"})
 
     def test_layering(self):
         self.assert_passes("layering")
@@ -198,6 +198,21 @@ class CheckTest(unittest.TestCase):
                                         "core/a.hpp": "#include <gantry/core/a.hpp>\n"})
         circle = {"core/a.hpp": '#include "core/b.hpp"\n', "core/b.hpp": '#include "core/a.hpp"\n'}
         self.assert_fails("layering", circle, 'circle of includes: "core/a.hpp → "core/b.hpp → "core/a.hpp')
+
+    def test_layering_of_folders(self):
+        down = {"memory/heap/a.cpp": '#include "memory/source/b.hpp"\n#include <gantry/memory/stats.hpp>\n',
+                "memory/source/b.hpp": '#include "memory/blocks/c.hpp"\n', "memory/blocks/c.hpp": "#pragma once\n",
+                "memory/a.cpp": '#include "memory/heap/d.hpp"\n', "tensor/heap/a.cpp": '#include "memory/heap/d.hpp"\n'}
+        self.assert_passes("layering", down)
+        self.assert_fails("layering", {**down, "memory/source/e.cpp": '#include "memory/heap/d.hpp"\n'},
+                          "circle of folders: memory/heap → memory/source → memory/heap: memory/heap/a.cpp includes memory/source/b.hpp, "
+                          "memory/source/e.cpp includes memory/heap/d.hpp")
+        self.assert_fails("layering", {**down, "memory/blocks/e.inl": '#include "memory/heap/d.hpp"\n'},
+                          "circle of folders: memory/heap → memory/source → memory/blocks → memory/heap: ")
+        self.assert_fails("layering", {**down, "memory/heap/e.cu": '#include "memory/f.hpp"\n'},
+                          "circle of folders: memory → memory/heap → memory: ")
+        self.assert_fails("layering", {**down, "include/gantry/memory/stats.hpp": '#include "memory/heap/d.hpp"\n'},
+                          "circle of folders: include/gantry/memory → memory/heap → include/gantry/memory: ")
 
     def test_file_size(self):
         self.assert_passes("file_size", {"memory/long.cpp": "\n" * 500})

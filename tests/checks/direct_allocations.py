@@ -1,6 +1,6 @@
 """Fails on an allocation from the driver that the caches of the process do not make room for.
 
-memory/source/driver_memory.hpp has the functions that do; Note [Direct allocations] says why.
+memory/driver_memory.hpp has the functions that do; Note [Direct allocations] says why.
 """
 
 import re
@@ -14,7 +14,7 @@ CUDA_CALL = re.compile(r"\b(?:cudaMalloc\w*|cudaHostAlloc|cudaHostRegister|cuMem
 ALLOCATORS = {
     "memory/async/async_pool.cpp",
     "memory/source/chunk_store.cpp",
-    "memory/source/driver_memory.cpp",
+    "memory/driver_memory.cpp",
     "memory/pinned/host_pages.cpp",
     "memory/source/segment_arena.cpp",
     "tools/replay/backend.cpp",
@@ -29,7 +29,7 @@ def violations(root):
         for number, line in enumerate(read_lines(root / path), 1):
             code = line.split("//")[0]
             if DRIVER_CALL.search(code) or CUDA_CALL.search(code):
-                found.append(f"{path}:{number}: {line.strip()}: use memory/source/driver_memory.hpp")
+                found.append(f"{path}:{number}: {line.strip()}: use memory/driver_memory.hpp")
     return found
 
 

@@ -1,4 +1,4 @@
-"""Fails on an include that leaves the allowed edges between the layers, and on circles of includes within a layer.
+"""Fails on an include that leaves the allowed edges between the layers, and on circles of files or folders within a layer.
 
     core → machine → device → streams → memory → ipc → kernels → tensor → collectives
     core → job → collectives, launcher
@@ -6,8 +6,11 @@
     machine → launcher
 
 Includes between the project's own files are written from the repository root, never relative.
+
+The folders of a layer depend on each other in one direction. Its public headers are one more folder, include/gantry/<layer>.
 """
 
+import pathlib
 import re
 
 from source_tree import LAYERS, code_files, read_lines, run_check
@@ -61,14 +64,13 @@ def complaint(layer, quote, name):
 
 
 def circles(includes):
-    """One path through each circle of the graph {file: {included file: line}}."""
+    """One path through each circle of the graph {file: included files}, with its first file at both ends."""
     found = []
     finished = set()
 
     def visit(file, trail):
         if file in trail:
-            circle = trail[trail.index(file):]
-            found.append(" → ".join([*circle, file]))
+            found.append([*trail[trail.index(file):], file])
             return
         if file in finished:
             return
@@ -79,6 +81,24 @@ def circles(includes):
     for file in sorted(includes):
         visit(file, [])
     return found
+
+
+def folder_of(file):
+    """The folder of a file that is given with its quote; public headers of a layer have one folder."""
+    folder = pathlib.PurePosixPath(file[1:]).parent
+    return f"include/gantry/{folder.parts[0]}" if file[0] == "<" else folder.as_posix()
+
+
+def folder_circles(includes):
+    """One text for each circle of folders of a layer: the folders, then an include for each arrow."""
+    arrows = {}
+    for file, targets in sorted(includes.items()):
+        for target in sorted(targets):
+            here, there = folder_of(file), folder_of(target)
+            if here != there and layer_of_path(file[1:]) == layer_of_path(target[1:]):
+                arrows.setdefault(here, {}).setdefault(there, f"{file[1:]} includes {target[1:]}")
+    return [f"{' → '.join(circle)}: {', '.join(arrows[here][there] for here, there in zip(circle, circle[1:]))}"
+            for circle in circles(arrows)]
 
 
 def violations(root):
@@ -102,7 +122,8 @@ def violations(root):
                 found.append(f"{path}:{number}: {line.strip()}: {problem}")
             elif target := included_project_path(*match.groups()):
                 includes.setdefault(quote_of_path + path_in_include(path), set()).add(match[1] + target)
-    found += [f"circle of includes: {circle}" for circle in circles(includes)]
+    found += [f"circle of includes: {' → '.join(circle)}" for circle in circles(includes)]
+    found += [f"circle of folders: {circle}" for circle in folder_circles(includes)]
     return found
 
 

@@ -1,5 +1,5 @@
 // glaunch reads the content of a rank's error file unchanged, for any bytes.
-#include "collectives/failure_note.hpp"
+#include "collectives/bootstrap/failure_note.hpp"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

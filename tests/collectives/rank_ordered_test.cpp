@@ -1,5 +1,5 @@
 // Reductions of a transport that only sends messages.
-#include "collectives/rank_ordered.hpp"
+#include "collectives/hierarchical/rank_ordered.hpp"
 
 #include <gtest/gtest.h>
 

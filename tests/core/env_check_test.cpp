@@ -1,4 +1,4 @@
-#include "core/env_check.hpp"
+#include "core/env/env_check.hpp"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -17,7 +17,7 @@
 
 #include <gantry/gantry.hpp>
 
-#include "device/fault_source.hpp"
+#include "device/drivers/fault_source.hpp"
 #include "memory/heap/memory_pressure.hpp"
 #include "tests/memory/heap_fixture.hpp"
 

@@ -13,8 +13,8 @@
 
 #include <gantry/gantry.hpp>
 
-#include "collectives/failure_note.hpp"
-#include "core/env_check.hpp"
+#include "collectives/bootstrap/failure_note.hpp"
+#include "core/env/env_check.hpp"
 #include "core/files/code_file.hpp"
 #include "machine/nvml/loaded_nvml.hpp"
 

@@ -6,6 +6,7 @@
 #include <gantry/core/error.hpp>
 
 #include "core/text/json.hpp"
+#include "launcher/commands/parse_options.hpp"
 #include "launcher/commands/shim.hpp"
 
 namespace gantry::launcher {

@@ -19,7 +19,8 @@
 
 #include "core/processes/process_stamp.hpp"
 #include "core/text/json.hpp"
-#include "launcher/commands/options.hpp"
+#include "launcher/commands/parse_options.hpp"
+#include "launcher/options/options.hpp"
 #include "tests/support/rank_processes.hpp"
 
 namespace gantry::launcher {

@@ -11,8 +11,9 @@
 #include <gantry/core/error.hpp>
 
 #include "core/text/json.hpp"
-#include "launcher/commands/options.hpp"
-#include "launcher/commands/wrapper.hpp"
+#include "launcher/commands/parse_options.hpp"
+#include "launcher/options/options.hpp"
+#include "launcher/options/wrapper.hpp"
 #include "tests/launcher/launch_fixture.hpp"
 
 namespace gantry::testing {

@@ -4,6 +4,7 @@
 #include <gantry/core/error.hpp>
 
 #include "core/text/json.hpp"
+#include "launcher/commands/parse_options.hpp"
 #include "launcher/failures/report.hpp"
 #include "launcher/output/output.hpp"
 #include "launcher/placement/plan.hpp"

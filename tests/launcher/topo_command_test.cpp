@@ -1,4 +1,4 @@
-#include "launcher/commands/topo_command.hpp"
+#include "launcher/topo/topo_command.hpp"
 
 #include <gmock/gmock.h>
 

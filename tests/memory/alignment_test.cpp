@@ -1,6 +1,6 @@
 // Alignments of every allocator: aligned addresses, no overlap, exact statistics, and all memory
 // comes back.
-#include "memory/alignment.hpp"
+#include "memory/policy/alignment.hpp"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -1,4 +1,4 @@
-#include "memory/config.hpp"
+#include "memory/policy/config.hpp"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

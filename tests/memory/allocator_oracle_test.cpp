@@ -13,7 +13,7 @@
 
 #include <gantry/memory/caching_allocator.hpp>
 
-#include "memory/heap/size_policy.hpp"
+#include "memory/policy/size_policy.hpp"
 #include "tests/memory/heap_fixture.hpp"
 
 namespace gantry::memory {

@@ -17,7 +17,7 @@
 #include <gantry/memory/buffer.hpp>
 #include <gantry/streams/stream.hpp>
 
-#include "memory/heap/size_policy.hpp"
+#include "memory/policy/size_policy.hpp"
 #include "tests/memory/captures/capture_fixture.hpp"
 #include "tests/support/stream_hold.hpp"
 

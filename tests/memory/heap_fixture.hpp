@@ -13,8 +13,8 @@
 #include <gantry/streams/stream.hpp>
 
 #include "memory/backends.hpp"
-#include "memory/heap/poison.hpp"
-#include "memory/heap_allocator.hpp"
+#include "memory/blocks/poison.hpp"
+#include "memory/heap/heap_allocator.hpp"
 #include "tests/support/device_fixture.hpp"
 #include "tests/support/fault_driver.hpp"
 

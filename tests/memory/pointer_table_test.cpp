@@ -8,7 +8,7 @@
 #include <thread>
 #include <vector>
 
-#include "memory/heap/size_policy.hpp"
+#include "memory/policy/size_policy.hpp"
 
 namespace gantry::memory {
 namespace {

@@ -14,8 +14,8 @@
 #include <gantry/memory/pinned_allocator.hpp>
 
 #include "memory/backends.hpp"
-#include "memory/heap_allocator.hpp"
-#include "memory/reserve_bound.hpp"
+#include "memory/heap/heap_allocator.hpp"
+#include "memory/policy/reserve_bound.hpp"
 #include "tests/memory/bound_program.hpp"
 #include "tests/memory/heap_fixture.hpp"
 #include "tests/support/stream_hold.hpp"

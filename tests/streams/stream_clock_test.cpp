@@ -9,7 +9,7 @@
 
 #include <gantry/core/error.hpp>
 
-#include "device/sim/sim_launch.hpp"
+#include "device/sim/devices/sim_launch.hpp"
 #include "tests/support/device_fixture.hpp"
 #include "tests/support/fault_driver.hpp"
 #include "tests/support/stream_hold.hpp"

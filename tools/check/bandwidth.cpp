@@ -22,8 +22,8 @@
 
 #include "kernels/peers/multicast.hpp"
 #include "machine/topology/binding.hpp"
+#include "memory/driver_memory.hpp"
 #include "memory/pinned/host_pages.hpp"
-#include "memory/source/driver_memory.hpp"
 #include "tools/bench/timing.hpp"
 
 namespace gantry::check {

@@ -12,7 +12,7 @@
 
 #include <gantry/core/error.hpp>
 
-#include "core/env_check.hpp"
+#include "core/env/env_check.hpp"
 #include "core/text/escaped_text.hpp"
 
 namespace gantry {

@@ -13,7 +13,7 @@
 
 #include <gantry/core/error.hpp>
 
-#include "memory/trace/snapshot_json.hpp"
+#include "memory/snapshot/snapshot_json.hpp"
 
 namespace gantry::snapshot {
 namespace {

@@ -4,7 +4,7 @@
 #include <string>
 #include <vector>
 
-#include "collectives/host/control_message.hpp"
+#include "collectives/host/links/control_message.hpp"
 #include "core/authentication/keys.hpp"
 #include "core/authentication/message_tags.hpp"
 

@@ -8,9 +8,9 @@
 #include <string>
 #include <vector>
 
-#include "collectives/host/control_message.hpp"
 #include "collectives/host/links/addresses.hpp"
 #include "collectives/host/links/connection_keys.hpp"
+#include "collectives/host/links/control_message.hpp"
 
 namespace gantry {
 

@@ -6,7 +6,7 @@
 #include <utility>
 #include <vector>
 
-#include "collectives/host/control_message.hpp"
+#include "collectives/host/links/control_message.hpp"
 #include "collectives/host/links/links.hpp"
 
 namespace gantry {

@@ -8,7 +8,7 @@
 #include <gantry/core/log.hpp>
 
 #include "collectives/host/links/addresses.hpp"
-#include "core/env_check.hpp"
+#include "core/env/env_check.hpp"
 #include "core/text/escaped_text.hpp"
 
 namespace gantry {

@@ -11,7 +11,7 @@
 
 #include "collectives/host/links/connections.hpp"
 #include "collectives/host/links/link_error.hpp"
-#include "collectives/host/stream.hpp"
+#include "collectives/host/links/stream.hpp"
 #include "core/processes/suspend_aware_timeout.hpp"
 
 namespace gantry {

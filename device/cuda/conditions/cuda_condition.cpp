@@ -10,7 +10,7 @@
 #include <gantry/core/error.hpp>
 #include <gantry/core/log.hpp>
 
-#include "device/cuda/conditions/capture_bodies.hpp"
+#include "device/cuda/capture_bodies.hpp"
 #include "device/cuda/conditions/set_condition.cuh"
 #include "device/cuda/cuda_api.hpp"
 #include "device/cuda/cuda_check.hpp"

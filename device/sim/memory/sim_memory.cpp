@@ -12,7 +12,7 @@
 #include <optional>
 
 #include "core/files/sealed_file.hpp"
-#include "device/sim/sim_error.hpp"
+#include "device/sim/devices/sim_error.hpp"
 
 namespace gantry::sim {
 

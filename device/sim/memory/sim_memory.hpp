@@ -14,8 +14,8 @@
 
 #include <gantry/extend/driver.hpp>
 
-#include "device/sim/sim_device.hpp"
-#include "device/sim/sim_ipc.hpp"
+#include "device/sim/devices/sim_device.hpp"
+#include "device/sim/memory/sim_ipc.hpp"
 
 namespace gantry::sim {
 

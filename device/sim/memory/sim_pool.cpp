@@ -8,8 +8,7 @@
 #include <cstring>
 #include <stdexcept>
 
-#include "device/sim/sim_driver.hpp"
-#include "device/sim/sim_error.hpp"
+#include "device/sim/devices/sim_error.hpp"
 
 namespace gantry::sim {
 
@@ -148,39 +147,6 @@ void MemoryPool::reset_peaks() {
   const std::lock_guard lock(mutex_);
   usage_.used_high = usage_.used;
   usage_.reserved_high = usage_.reserved;
-}
-
-bool SimDriver::supports_memory_pools(int device) {
-  (void)device_of(device, "asking for memory pools");
-  return true;
-}
-
-void* SimDriver::allocate_async(NativeStream stream, std::size_t bytes) {
-  SimStream& s = stream_of(stream, "allocating in order of a stream");
-  captures_.refuse(s, fmt::format("allocating {} bytes on {}", bytes, s.name()));
-  return pools_[static_cast<std::size_t>(stream.device)]->allocate(s, bytes);
-}
-
-void SimDriver::deallocate_async(void* data, NativeStream stream) {
-  if (data == nullptr) return;
-  SimStream& s = stream_of(stream, "freeing in order of a stream");
-  captures_.refuse(s, fmt::format("freeing {} on {}", data, s.name()));
-  pools_[static_cast<std::size_t>(stream.device)]->deallocate(data, s);
-}
-
-void SimDriver::trim_pool(int device, std::size_t bytes_to_keep) {
-  const SimDevice& d = device_of(device, "trimming the memory pool");
-  pools_[static_cast<std::size_t>(d.index())]->trim(bytes_to_keep);
-}
-
-NativePoolMemory SimDriver::pool_memory(int device) {
-  const SimDevice& d = device_of(device, "reading the memory pool");
-  return pools_[static_cast<std::size_t>(d.index())]->usage();
-}
-
-void SimDriver::reset_pool_peaks(int device) {
-  const SimDevice& d = device_of(device, "resetting the peaks of the memory pool");
-  pools_[static_cast<std::size_t>(d.index())]->reset_peaks();
 }
 
 }  // namespace gantry::sim

@@ -9,8 +9,8 @@
 
 #include <gantry/extend/driver.hpp>
 
+#include "device/sim/devices/sim_device.hpp"
 #include "device/sim/memory/sim_memory.hpp"
-#include "device/sim/sim_device.hpp"
 
 namespace gantry::sim {
 

@@ -1,5 +1,5 @@
-#include "kernels/cuda/elementwise/elementwise.hpp"
 #include "kernels/cuda/elementwise/loop.cuh"
+#include "kernels/elementwise/cuda_elementwise.hpp"
 #include "kernels/impl/binary.inl"
 
 namespace gantry::kernels::cuda {

@@ -1,4 +1,4 @@
-#include "kernels/cuda/jit/jit.hpp"
+#include "kernels/jit/cuda_jit.hpp"
 
 #include <fmt/format.h>
 

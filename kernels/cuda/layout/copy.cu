@@ -1,4 +1,4 @@
-#include "kernels/cuda/layout/copy.hpp"
+#include "kernels/layout/cuda_copy.hpp"
 
 #include "kernels/cuda/elementwise/loop.cuh"
 #include "kernels/cuda/layout/transpose.cuh"

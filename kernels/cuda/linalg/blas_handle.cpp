@@ -1,4 +1,4 @@
-#include "kernels/cuda/linalg/blas_handle.hpp"
+#include "kernels/linalg/cuda_blas_handle.hpp"
 
 #include <cublas_v2.h>
 #include <fmt/format.h>

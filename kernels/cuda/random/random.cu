@@ -1,4 +1,4 @@
-#include "kernels/cuda/random/random.hpp"
+#include "kernels/random/cuda_random.hpp"
 
 #include "kernels/cuda/elementwise/loop.cuh"
 #include "kernels/cuda/random/paired_blocks.cuh"

@@ -1,8 +1,8 @@
 #include <cub/device/device_radix_sort.cuh>
 
 #include "kernels/cuda/launch.cuh"
-#include "kernels/cuda/random/random.hpp"
 #include "kernels/impl/random.inl"
+#include "kernels/random/cuda_random.hpp"
 
 namespace gantry::kernels::cuda {
 namespace {

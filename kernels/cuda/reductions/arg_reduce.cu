@@ -1,8 +1,8 @@
 #include "kernels/cuda/launch.cuh"
 #include "kernels/cuda/reductions/last_block.cuh"
-#include "kernels/fibre_plan.hpp"
 #include "kernels/impl/arg_reduce.inl"
 #include "kernels/input.hpp"
+#include "kernels/reductions/fibre_plan.hpp"
 
 namespace gantry::kernels::cuda {
 

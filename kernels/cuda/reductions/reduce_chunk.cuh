@@ -6,7 +6,7 @@
 #include "kernels/cuda/reductions/device_reducers.cuh"
 #include "kernels/cuda/reductions/distant_offset.cuh"
 #include "kernels/cuda/reductions/last_block.cuh"
-#include "kernels/impl/wide_sum.inl"
+#include "kernels/reductions/wide_sum.inl"
 
 namespace gantry::kernels::cuda {
 

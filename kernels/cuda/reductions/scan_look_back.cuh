@@ -1,8 +1,8 @@
 // The look-back of scans on the GPU: how a tile learns the value before it.
 #pragma once
 
-#include "kernels/fibre_plan.hpp"
 #include "kernels/impl/scan.inl"
+#include "kernels/reductions/fibre_plan.hpp"
 
 namespace gantry::kernels::cuda {
 

@@ -4,9 +4,9 @@
 #include "kernels/cuda/launch.cuh"
 #include "kernels/cuda/reductions/accumulators.cuh"
 #include "kernels/cuda/reductions/distant_offset.cuh"
-#include "kernels/fibre_plan.hpp"
 #include "kernels/impl/softmax.inl"
 #include "kernels/input.hpp"
+#include "kernels/reductions/fibre_plan.hpp"
 
 namespace gantry::kernels::cuda {
 

@@ -1,7 +1,7 @@
 #include "kernels/impl/binary.inl"
 
+#include "kernels/elementwise/host_elementwise.hpp"
 #include "kernels/elementwise/line.hpp"
-#include "kernels/host/elementwise/elementwise.hpp"
 #include "kernels/host/launch.hpp"
 
 namespace gantry::kernels {

@@ -1,5 +1,5 @@
 #include "kernels/impl/ternary.inl"
-#include "kernels/host/elementwise/elementwise.hpp"
+#include "kernels/elementwise/host_elementwise.hpp"
 #include "kernels/host/launch.hpp"
 
 namespace gantry::kernels::host {

@@ -1,4 +1,4 @@
-#include "kernels/host/layout/copy.hpp"
+#include "kernels/layout/host_copy.hpp"
 
 #include <cstring>
 

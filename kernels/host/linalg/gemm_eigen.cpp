@@ -3,8 +3,8 @@
 #include <vector>
 
 #include "kernels/host/linalg/matrix_product.hpp"
-#include "kernels/impl/math.hpp"
 #include "kernels/linalg/gemm_plan.hpp"
+#include "kernels/math/math.hpp"
 #include "kernels/reductions/accumulator.hpp"
 
 namespace gantry::kernels::host {

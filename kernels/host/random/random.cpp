@@ -1,4 +1,4 @@
-#include "kernels/host/random/random.hpp"
+#include "kernels/random/host_random.hpp"
 
 #include <algorithm>
 #include <numeric>

@@ -1,5 +1,5 @@
 #include "kernels/impl/arg_reduce.inl"
-#include "kernels/fibre_plan.hpp"
+#include "kernels/reductions/fibre_plan.hpp"
 
 namespace gantry::kernels::host {
 

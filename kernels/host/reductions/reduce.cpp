@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "kernels/host/reductions/chunks.hpp"
-#include "kernels/impl/wide_sum.inl"
+#include "kernels/reductions/wide_sum.inl"
 
 namespace gantry::kernels::host {
 

@@ -3,8 +3,8 @@
 #include <type_traits>
 #include <vector>
 
-#include "kernels/fibre_plan.hpp"
 #include "kernels/host/reductions/chunks.hpp"
+#include "kernels/reductions/fibre_plan.hpp"
 
 namespace gantry::kernels::host {
 

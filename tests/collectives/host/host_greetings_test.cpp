@@ -16,7 +16,7 @@
 #include <gantry/core/error.hpp>
 
 #include "collectives/host/links/connections.hpp"
-#include "collectives/host/stream.hpp"
+#include "collectives/host/links/stream.hpp"
 #include "tests/collectives/throws.hpp"
 
 namespace gantry {

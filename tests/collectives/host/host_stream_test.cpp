@@ -1,5 +1,5 @@
 // Messages on a data connection, and what a process between two ranks can do to them.
-#include "collectives/host/stream.hpp"
+#include "collectives/host/links/stream.hpp"
 
 #include <gtest/gtest.h>
 

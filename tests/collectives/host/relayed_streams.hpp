@@ -9,7 +9,7 @@
 #include <string_view>
 
 #include "collectives/host/links/handshake.hpp"
-#include "collectives/host/stream.hpp"
+#include "collectives/host/links/stream.hpp"
 
 namespace gantry::testing {
 

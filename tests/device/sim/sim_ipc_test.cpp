@@ -10,7 +10,7 @@
 #include <sstream>
 #include <vector>
 
-#include "device/sim/sim_ipc.hpp"
+#include "device/sim/memory/sim_ipc.hpp"
 #include "tests/device/handle_text.hpp"
 #include "tests/device/sim/sim_machine.hpp"
 #include "tests/support/descriptor_limit.hpp"

@@ -14,9 +14,9 @@
 #include <gantry/core/error.hpp>
 #include <gantry/memory/caching_allocator.hpp>
 
-#include "device/memory_reclaim.hpp"
+#include "device/drivers/memory_reclaim.hpp"
 #include "memory/backends.hpp"
-#include "memory/heap_allocator.hpp"
+#include "memory/heap/heap_allocator.hpp"
 #include "tests/memory/captures/capture_fixture.hpp"
 #include "tests/memory/heap_fixture.hpp"
 #include "tests/support/eventually.hpp"

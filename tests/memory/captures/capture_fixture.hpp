@@ -14,7 +14,7 @@
 #include <gantry/memory/buffer.hpp>
 #include <gantry/streams/stream.hpp>
 
-#include "streams/graphs/capture.hpp"
+#include "streams/capture.hpp"
 #include "tests/support/eventually.hpp"
 
 namespace gantry::testing {

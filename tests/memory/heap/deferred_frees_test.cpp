@@ -12,7 +12,7 @@
 
 #include <gantry/streams/stream.hpp>
 
-#include "memory/heap/free_blocks.hpp"
+#include "memory/blocks/free_blocks.hpp"
 #include "tests/memory/heap_fixture.hpp"
 #include "tests/support/stream_hold.hpp"
 

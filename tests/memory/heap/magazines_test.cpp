@@ -17,7 +17,7 @@
 #include <gantry/memory/snapshot.hpp>
 
 #include "memory/backends.hpp"
-#include "memory/heap_allocator.hpp"
+#include "memory/heap/heap_allocator.hpp"
 #include "tests/memory/heap_fixture.hpp"
 
 namespace gantry::memory {

@@ -9,8 +9,8 @@
 #include <gantry/memory/caching_allocator.hpp>
 
 #include "memory/backends.hpp"
-#include "memory/heap_allocator.hpp"
-#include "memory/source/driver_memory.hpp"
+#include "memory/driver_memory.hpp"
+#include "memory/heap/heap_allocator.hpp"
 #include "tests/memory/heap_fixture.hpp"
 #include "tests/support/stream_hold.hpp"
 

@@ -16,7 +16,7 @@
 
 #include "tests/memory/heap/native_backend.hpp"
 #include "tests/memory/heap_fixture.hpp"
-#include "tests/memory/trace/snapshot_replay.hpp"
+#include "tests/memory/snapshot/snapshot_replay.hpp"
 #include "tests/support/stream_hold.hpp"
 
 namespace gantry::memory {

@@ -12,7 +12,7 @@
 #include <gantry/memory/caching_allocator.hpp>
 
 #include "memory/backends.hpp"
-#include "memory/heap_allocator.hpp"
+#include "memory/heap/heap_allocator.hpp"
 #include "tests/memory/heap_fixture.hpp"
 
 namespace gantry::memory {

@@ -19,7 +19,7 @@
 #include <gantry/tensor/elementwise.hpp>
 #include <gantry/tensor/factories.hpp>
 
-#include "kernels/impl/portable_math.hpp"
+#include "kernels/math/portable_math.hpp"
 #include "tensor/random/draws.hpp"
 #include "tests/support/device_fixture.hpp"
 #include "tests/support/expect_error.hpp"

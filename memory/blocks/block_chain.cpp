@@ -1,0 +1,166 @@
+#include "memory/blocks/block_chain.hpp"
+
+#include <utility>
+
+#include "memory/policy/size_policy.hpp"
+
+namespace gantry::memory {
+namespace {
+
+bool is_hole(const HeapBlock* block) {
+  return block != nullptr && block->use.load(std::memory_order_relaxed) == BlockUse::hole;
+}
+
+// True for a free block that work of `stream` may use at once.
+bool may_use(const HeapBlock* block, const StreamBlocks& stream) {
+  return block != nullptr && block->use.load(std::memory_order_relaxed) == BlockUse::free &&
+         (block->stream == nullptr || block->stream == &stream);
+}
+
+}  // namespace
+
+void Growth::cancel() noexcept {
+  if (!has_begun()) return;
+  BlockChain& chain = *chain_;
+  chain.insert_hole(end());
+}
+
+HeapBlock& Growth::end() noexcept {
+  BlockChain& chain = *std::exchange(chain_, nullptr);
+  const GrowthPlan plan = std::exchange(plan_, {});
+  --chain.growths_;
+  if (plan.left != nullptr) chain.free_.insert(*plan.left);
+  if (plan.right != nullptr) chain.free_.insert(*plan.right);
+  return *plan.hole;
+}
+
+void BlockChain::open(Arena* arena, std::byte* base, std::size_t bytes) {
+  slab_.reserve(1);
+  HeapBlock& all = slab_.take();
+  all.data = base;
+  all.bytes = bytes;
+  all.arena = arena;
+  all.previous = nullptr;
+  first_ = &all;
+  insert_hole(all);
+}
+
+bool BlockChain::begin(Growth& growth, std::size_t bytes, std::size_t unit,
+                       const StreamBlocks& stream) {
+  slab_.reserve(1);
+  GrowthPlan found = plan(bytes, stream);
+  if (found.hole == nullptr) return false;
+  const bool fills_hole = found.left != nullptr && found.right != nullptr;
+  if (const std::size_t whole = round_up(found.bytes, unit);
+      !fills_hole && whole <= found.hole->bytes) {
+    found.bytes = whole;
+  }
+  holes_.remove(*found.hole);
+  if (found.hole->bytes > found.bytes) {
+    HeapBlock* unused = &slab_.take();
+    split_block(*found.hole, found.at_the_end ? found.hole->bytes - found.bytes : found.bytes,
+                *unused);
+    if (found.at_the_end) std::swap(found.hole, unused);
+    unused->change({BlockUse::unused, BlockUse::hole}, BlockUse::hole);
+    holes_.insert(*unused);
+  }
+  found.hole->change({BlockUse::hole, BlockUse::unused}, BlockUse::mapping);
+  found.hole->sequence = 0;
+  for (HeapBlock* neighbour : {found.left, found.right}) {
+    if (neighbour == nullptr) continue;
+    free_.remove(*neighbour);
+    // It may belong to the stream of the request. Then the whole block will.
+    if (neighbour->stream != nullptr) found.hole->stream = neighbour->stream;
+  }
+  growth.chain_ = this;
+  growth.plan_ = found;
+  ++growths_;
+  return true;
+}
+
+// The growth that maps the least: in a hole that is large enough by itself, or between free blocks
+// that this stream may use.
+GrowthPlan BlockChain::plan(std::size_t bytes, const StreamBlocks& stream) const noexcept {
+  GrowthPlan best;
+  best.bytes = round_up(bytes, kFineChunkBytes);
+  best.hole = holes_.find(best.bytes);
+  if (!free_.joins()) return best;
+  if (best.hole != nullptr && may_use(best.hole->previous, stream)) {
+    improve(best, *best.hole->previous, bytes, stream);
+  }
+  // Small blocks save too little to look at all of them.
+  constexpr int kCandidates = 32;
+  int candidates = 0;
+  const auto consider = [&](HeapBlock& block) {
+    improve(best, block, bytes, stream);
+    return ++candidates < kCandidates;
+  };
+  free_.for_each_common_from_largest(consider);
+  candidates = 0;
+  stream.free.for_each_from_largest(consider);
+  return best;
+}
+
+// Replaces `best` if growing `block`, which the stream may use, into a hole next to it maps less.
+void BlockChain::improve(GrowthPlan& best, HeapBlock& block, std::size_t bytes,
+                         const StreamBlocks& stream) noexcept {
+  const auto consider = [&](const GrowthPlan& place) {
+    const std::size_t there = (place.left != nullptr ? place.left->bytes : 0) +
+                              (place.right != nullptr ? place.right->bytes : 0);
+    const std::size_t need =
+        there >= bytes ? kFineChunkBytes : round_up(bytes - there, kFineChunkBytes);
+    // With a block on both sides, everything between them has to be mapped.
+    const bool both = place.left != nullptr && place.right != nullptr;
+    const std::size_t mapped = both ? place.hole->bytes : need;
+    if (need > place.hole->bytes || (best.hole != nullptr && mapped >= best.bytes)) return;
+    best = place;
+    best.bytes = mapped;
+    best.at_the_end = place.left == nullptr;
+  };
+  if (HeapBlock* hole = block.next; is_hole(hole)) {
+    consider({.left = &block, .hole = hole});
+    if (may_use(hole->next, stream)) consider({.left = &block, .hole = hole, .right = hole->next});
+  }
+  if (HeapBlock* hole = block.previous; is_hole(hole)) {
+    consider({.hole = hole, .right = &block});
+  }
+}
+
+HeapBlock& BlockChain::extract(HeapBlock& block, std::size_t head, std::size_t bytes) {
+  slab_.reserve(2);
+  HeapBlock* part = &block;
+  free_.remove(*part);
+  if (head > 0) {
+    HeapBlock& remainder = slab_.take();
+    split_block(*part, head, remainder);
+    remainder.change(BlockUse::unused, BlockUse::in_transition);
+    free_.insert(*std::exchange(part, &remainder));
+  }
+  if (part->bytes > bytes) {
+    HeapBlock& remainder = slab_.take();
+    split_block(*part, bytes, remainder);
+    free_.insert(remainder);
+  }
+  return *part;
+}
+
+void BlockChain::insert_hole(HeapBlock& block) noexcept {
+  HeapBlock* whole = &block;
+  block.stream = nullptr;
+  if (HeapBlock* next = block.next; is_hole(next)) {
+    holes_.remove(*next);
+    absorb_next(block);
+    slab_.recycle(*next);
+  }
+  if (HeapBlock* previous = block.previous; is_hole(previous)) {
+    holes_.remove(*previous);
+    absorb_next(*previous);
+    slab_.recycle(block);
+    whole = previous;
+  }
+  whole->change({BlockUse::mapping, BlockUse::in_transition, BlockUse::hole, BlockUse::unused},
+                BlockUse::hole);
+  holes_.insert(*whole);
+}
+
+}  // namespace gantry::memory

@@ -1,0 +1,64 @@
+#include "memory/source/heap_mutex.hpp"
+
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <thread>
+#include <vector>
+
+#include "tests/support/process_state.hpp"
+
+namespace gantry::memory {
+namespace {
+
+TEST(HeapMutexTest, Excludes) {
+  HeapMutex mutex;
+  constexpr int kThreads = 8;
+  constexpr int kRounds = 20000;
+  std::int64_t count = 0;
+  std::vector<std::thread> threads;
+  for (int t = 0; t < kThreads; ++t) {
+    threads.emplace_back([&, t] {
+      for (int i = 0; i < kRounds; ++i) {
+        const HeapLock lock(mutex);
+        ++count;
+        if (i % 1000 == t) std::this_thread::yield();
+      }
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  EXPECT_EQ(count, std::int64_t{kThreads} * kRounds);
+}
+
+// A thread that wakes does not know whether others still sleep.
+TEST(HeapMutexTest, WakesAllThatFellAsleep) {
+  HeapMutex mutex;
+  HeapLock lock(mutex);
+  std::vector<std::thread> threads;
+  for (int t = 0; t < 3; ++t) {
+    std::atomic<pid_t> id{0};
+    threads.emplace_back([&] {
+      id = gettid();
+      const HeapLock own(mutex);
+    });
+    while (id == 0 || testing::state_of(id) != 'S') std::this_thread::yield();
+  }
+  lock.unlock();
+  for (std::thread& thread : threads) thread.join();
+  EXPECT_TRUE(mutex.try_lock());
+}
+
+TEST(HeapMutexTest, TriesWithoutWaiting) {
+  HeapMutex mutex;
+  HeapLock lock(mutex);
+  bool taken = true;
+  std::thread([&] { taken = mutex.try_lock(); }).join();
+  EXPECT_FALSE(taken);
+  lock.unlock();
+  ASSERT_TRUE(mutex.try_lock());
+  mutex.unlock();
+}
+
+}  // namespace
+}  // namespace gantry::memory
