@@ -1,5 +1,5 @@
 // The launcher's wait for descriptors and a deadline.
-#include "launcher/processes/event_loop.hpp"
+#include "launcher/events/event_loop.hpp"
 
 #include <fcntl.h>
 #include <gtest/gtest.h>
