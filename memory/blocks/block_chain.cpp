@@ -66,9 +66,14 @@ bool BlockChain::begin(Growth& growth, std::size_t bytes, std::size_t unit,
   }
   found.hole->change({BlockUse::hole, BlockUse::unused}, BlockUse::mapping);
   found.hole->sequence = 0;
+  // Only blocks that are alike in this become one.
+  const bool captured = (found.left != nullptr && found.left->captured) ||
+                        (found.right != nullptr && found.right->captured);
+  found.hole->captured = captured;
   for (HeapBlock* neighbour : {found.left, found.right}) {
     if (neighbour == nullptr) continue;
     free_.remove(*neighbour);
+    neighbour->captured = captured;
     // It may belong to the stream of the request. Then the whole block will.
     if (neighbour->stream != nullptr) found.hole->stream = neighbour->stream;
   }

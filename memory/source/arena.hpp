@@ -76,6 +76,7 @@ class Arena {
   }
   /// Takes this free block, which may serve the request, and splits it.
   [[nodiscard]] HeapBlock& take(HeapBlock& block, const BlockRequest& request) noexcept {
+    GANTRY_ASSERT(block.bytes >= request.size, "a block is smaller than the request");
     free.remove(block);
     HeapBlock* taken = &block;
     std::size_t used = request.size;

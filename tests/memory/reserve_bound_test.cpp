@@ -214,6 +214,32 @@ TEST_P(BackendBoundTest, AGraphPinsWhatItsCaptureUsed) {
   small.destroy_and_wait();
 }
 
+// Memory that the capture has used grows into a hole, between it and memory that is not used.
+TEST_P(BackendBoundTest, ABlockOfACaptureGrowsAsAWhole) {
+  const auto allocator = make(GetParam());
+  const Stream first = Stream::from_pool();
+  const Stream second = Stream::from_pool();
+  const auto capture = [&](const Stream& stream, const std::vector<std::size_t>& sizes) {
+    CapturedGraph graph(stream, Begun::by_gantry);
+    for (const std::size_t bytes : sizes) {
+      const Buffer block(allocator->allocate(stream, bytes));
+      ASSERT_GE(block.bytes(), bytes);
+      driver().fill(block.data(), 1, bytes, stream.native());
+    }
+    graph.end();
+    graph.replay(stream);
+    driver().synchronize_stream(stream.native());
+    allocator->verify();
+    graph.destroy_and_wait();
+  };
+  for (int round = 0; round < 3; ++round) {
+    capture(first, {2 * kMib, 6 * kMib, 20 * kMib, 7 * kMib, 50 * kMib});
+    capture(second, {kMib, 3 * kMib, 4 * kMib, 30 * kMib, 70 * kMib});
+    driver().synchronize_device(0);
+    if (round == 1) allocator->empty_cache(Device::cuda(0));
+  }
+}
+
 TEST_P(BackendBoundTest, RandomProgramsKeepTheBound) {
   const auto allocator = make(GetParam());
   const std::string_view backend = GetParam();
