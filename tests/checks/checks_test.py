@@ -113,6 +113,14 @@ class CheckTest(unittest.TestCase):
         more = tree["tests/torch_map/a_test.cpp"] + "TEST_F(Map, Other) {\n}\n"
         self.assert_fails("torch_map", {**tree, "tests/torch_map/a_test.cpp": more}, "no row names test Other")
 
+    def test_mutants(self):
+        tree = {"tests/CMakeLists.txt": "gantry_add_test(heap)\n",
+                "tests/mutants/memory.toml": "[[mutant]]\nname = 'No include'\nbreaks = 'all'\nfile = 'memory/heap.cpp'\n"
+                                             "old = '#include <fmt/format.h>'\nnew = ''\ntests = ['heap.sim']\n"}
+        self.assert_passes("mutants", tree)
+        self.assert_fails("mutants", {**tree, "memory/heap.cpp": ""}, "memory.toml: 'No include': memory/heap.cpp has its old text 0 times")
+        self.assert_fails("mutants", {**tree, "tests/CMakeLists.txt": ""}, "memory.toml: 'No include': no test is called heap.sim")
+
     def test_docs_links(self):
         pages = {"docs/index.md": "# Index\n\n[one](a/one.md#a-heading-of-one) [out](https://example.org/x)\n",
                  "docs/a/one.md": "# A heading of `one`\n\nsee [the\nindex](../index.md#index), [here](#a-heading-of-one)\n"
