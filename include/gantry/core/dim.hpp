@@ -5,6 +5,8 @@
 #include <limits>
 #include <type_traits>
 
+#include <gantry/core/macros.hpp>
+
 namespace gantry {
 
 /// The number of one dimension; negative numbers count from the end.
