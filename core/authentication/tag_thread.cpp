@@ -16,9 +16,10 @@
 namespace gantry {
 namespace {
 
-bool has_several_cpus() noexcept {
+bool has_spare_cpus() noexcept {
+  constexpr int kFewest = 4;
   cpu_set_t cpus;
-  return sched_getaffinity(0, sizeof cpus, &cpus) != 0 || CPU_COUNT(&cpus) > 1;
+  return sched_getaffinity(0, sizeof cpus, &cpus) != 0 || CPU_COUNT(&cpus) >= kFewest;
 }
 
 struct Piece {
@@ -39,8 +40,10 @@ struct TagThread::State {
   bool stops = false;
 };
 
-TagThread::TagThread()
-    : owner_(getpid()), is_useful_(has_several_cpus()), state_(std::make_unique<State>()) {}
+TagThread::TagThread(Start start)
+    : owner_(getpid()),
+      is_useful_(start == Start::always || has_spare_cpus()),
+      state_(std::make_unique<State>()) {}
 
 TagThread::~TagThread() {
   if (getpid() != owner_) {

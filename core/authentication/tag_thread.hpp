@@ -15,12 +15,14 @@ namespace gantry {
 
 /// Adds the bytes of long messages to their tags, in order, on a thread of its own.
 ///
-/// The thread starts with the first bytes. Where the process has one CPU, or may start no thread,
+/// The thread starts with the first bytes. Where the process has few CPUs, or may start no thread,
 /// the caller adds the bytes itself. Thread safety: one caller at a time. In a child of a fork only
 /// the destructor may be called.
 class TagThread {
  public:
-  TagThread();
+  enum class Start : std::uint8_t { with_spare_cpus, always };
+
+  explicit TagThread(Start start = Start::with_spare_cpus);
   ~TagThread();
   TagThread(const TagThread&) = delete;
   TagThread& operator=(const TagThread&) = delete;
@@ -38,7 +40,7 @@ class TagThread {
   bool is_running();
 
   const pid_t owner_;
-  const bool is_useful_;  ///< the process has more than one CPU
+  const bool is_useful_;
   std::uint64_t added_ = 0;
   std::unique_ptr<State> state_;
   std::thread thread_;

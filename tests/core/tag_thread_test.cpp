@@ -28,7 +28,7 @@ TEST(TagThreadTest, TheTagsAreThoseOfTheCallingThread) {
   MessageTags aside(key, MessageTags::End::sender);
   MessageTags own(key, MessageTags::End::sender);
   MessageTags checks(key, MessageTags::End::receiver);
-  TagThread thread;
+  TagThread thread(TagThread::Start::always);
   std::mt19937 random(3);
   const std::vector<std::byte> bytes = some_bytes(1 << 20);
   for (int message = 0; message < 50; ++message) {
@@ -48,7 +48,7 @@ TEST(TagThreadTest, TheTagsAreThoseOfTheCallingThread) {
 }
 
 TEST(TagThreadTest, AWaitWithoutBytesReturns) {
-  TagThread thread;
+  TagThread thread(TagThread::Start::always);
   thread.wait();
 }
 
@@ -57,7 +57,7 @@ TEST(TagThreadTest, AnEndWithoutAWaitLeavesNothingBehind) {
   MessageTags tags(random_key(), MessageTags::End::sender);
   const std::vector<std::byte> bytes = some_bytes(1 << 20);
   {
-    TagThread thread;
+    TagThread thread(TagThread::Start::always);
     for (int i = 0; i < 20; ++i) thread.add(tags, bytes);
   }
   (void)tags.finish();
@@ -66,7 +66,7 @@ TEST(TagThreadTest, AnEndWithoutAWaitLeavesNothingBehind) {
 TEST(TagThreadTest, AChildOfAForkEndsWithoutTheThread) {
   MessageTags tags(random_key(), MessageTags::End::sender);
   const std::vector<std::byte> bytes = some_bytes(1 << 16);
-  auto thread = std::make_unique<TagThread>();
+  auto thread = std::make_unique<TagThread>(TagThread::Start::always);
   thread->add(tags, bytes);
   thread->wait();
   const pid_t child = fork();

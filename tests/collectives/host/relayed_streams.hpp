@@ -58,7 +58,7 @@ class RelayedStreams {
   }
 
  private:
-  TagThread tag_thread_;
+  TagThread tag_thread_{TagThread::Start::always};
 
  public:
   HostStream from;
