@@ -27,6 +27,8 @@ class TagThread {
   TagThread(const TagThread&) = delete;
   TagThread& operator=(const TagThread&) = delete;
 
+  /// False if the caller adds all bytes itself, because the process has few CPUs.
+  [[nodiscard]] bool is_useful() const { return is_useful_; }
   /// As tags.add(bytes), some time before wait() returns. Until then `tags` and `bytes` exist and
   /// stay as they are.
   void add(MessageTags& tags, std::span<const std::byte> bytes);

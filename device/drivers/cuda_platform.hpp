@@ -1,4 +1,4 @@
-// What the platform asks of the CUDA driver.
+// The functions of the CUDA driver that the platform calls.
 #pragma once
 
 #include <memory>

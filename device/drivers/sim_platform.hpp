@@ -1,4 +1,4 @@
-// What the platform asks of simulated devices.
+// The functions of simulated devices that the platform calls.
 #pragma once
 
 #include <memory>

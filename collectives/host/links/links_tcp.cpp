@@ -140,6 +140,9 @@ class TcpLinks final : public HostLinks {
     return link;
   }
 
+  // nullptr where the thread would not run: each chunk is then tagged just before it is sent.
+  TagThread* tag_thread() { return tag_thread_.is_useful() ? &tag_thread_ : nullptr; }
+
   // Takes new connections. Throws the error of a broken group.
   void take_news() {
     link_error_.require_intact();
@@ -149,7 +152,7 @@ class TcpLinks final : public HostLinks {
       link_error_.fail(failure->message, failure->text, failure->from);
     }
     for (NewData& made : connections_->take_data()) {
-      stream(made.rank).connect(std::move(made.socket), std::move(made.tags), &tag_thread_);
+      stream(made.rank).connect(std::move(made.socket), std::move(made.tags), tag_thread());
     }
   }
 
