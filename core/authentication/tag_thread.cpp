@@ -31,6 +31,7 @@ struct Piece {
 
 struct TagThread::State {
   void run();
+  void throw_error();
 
   std::atomic<std::uint64_t> done{0};  // pieces
   std::mutex mutex;                    // guards the members below
@@ -70,24 +71,41 @@ bool TagThread::is_running() {
   return thread_.joinable();
 }
 
-void TagThread::add(MessageTags& tags, std::span<const std::byte> bytes) {
-  if (!is_running()) return tags.add(bytes);
+std::uint64_t TagThread::add(MessageTags& tags, std::span<const std::byte> bytes) {
+  if (!is_running()) {
+    tags.add(bytes);
+    return added_;
+  }
   {
     const std::lock_guard lock(state_->mutex);
     state_->pieces.push_back({&tags, bytes});
   }
-  ++added_;
   state_->changed.notify_one();
+  return ++added_;
+}
+
+bool TagThread::has_added(std::uint64_t added) {
+  if (state_->done.load(std::memory_order_acquire) < added) return false;
+  state_->throw_error();
+  return true;
 }
 
 void TagThread::wait() {
+  drain();
+  state_->throw_error();
+}
+
+void TagThread::drain() noexcept {
   std::atomic<std::uint64_t>& pieces = state_->done;
   for (auto done = pieces.load(std::memory_order_acquire); done != added_;
        done = pieces.load(std::memory_order_acquire)) {
     pieces.wait(done, std::memory_order_acquire);
   }
-  const std::lock_guard lock(state_->mutex);
-  if (state_->error) std::rethrow_exception(std::exchange(state_->error, nullptr));
+}
+
+void TagThread::State::throw_error() {
+  const std::lock_guard lock(mutex);
+  if (error) std::rethrow_exception(std::exchange(error, nullptr));
 }
 
 void TagThread::State::run() {

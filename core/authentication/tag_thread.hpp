@@ -29,11 +29,16 @@ class TagThread {
 
   /// False if the caller adds all bytes itself, because the process has few CPUs.
   [[nodiscard]] bool is_useful() const { return is_useful_; }
-  /// As tags.add(bytes), some time before wait() returns. Until then `tags` and `bytes` exist and
-  /// stay as they are.
-  void add(MessageTags& tags, std::span<const std::byte> bytes);
+  /// As tags.add(bytes), some time before has_added(result) is true or wait() returns. Until then
+  /// `tags` and `bytes` exist and stay as they are. Each result is at least the one before.
+  std::uint64_t add(MessageTags& tags, std::span<const std::byte> bytes);
+  /// True if the bytes of the add() with this result, and of all before it, are added. Throws: the
+  /// first error of an add().
+  [[nodiscard]] bool has_added(std::uint64_t added);
   /// Blocks until all bytes are added. Throws: the first error of an add().
   void wait();
+  /// As wait(), without its errors: nobody needs the tags any more.
+  void drain() noexcept;
 
  private:
   struct State;

@@ -6,9 +6,11 @@
 #include <unistd.h>
 
 #include <cstddef>
+#include <cstdint>
 #include <memory>
 #include <random>
 #include <span>
+#include <thread>
 #include <vector>
 
 #include "core/authentication/keys.hpp"
@@ -45,6 +47,34 @@ TEST(TagThreadTest, TheTagsAreThoseOfTheCallingThread) {
     EXPECT_EQ(tag, own.finish());
     EXPECT_TRUE(checks.accept(std::as_bytes(std::span(tag))));
   }
+}
+
+TEST(TagThreadTest, BytesAreAddedInTheOrderOfTheirNumbers) {
+  for (const auto start : {TagThread::Start::always, TagThread::Start::with_spare_cpus}) {
+    MessageTags tags(random_key(), MessageTags::End::sender);
+    TagThread thread(start);
+    EXPECT_TRUE(thread.has_added(0));
+    const std::vector<std::byte> bytes = some_bytes(1 << 20);
+    std::uint64_t last = 0;
+    for (int i = 0; i < 20; ++i) {
+      const std::uint64_t added = thread.add(tags, bytes);
+      EXPECT_GE(added, last);
+      if (thread.has_added(added)) EXPECT_TRUE(thread.has_added(last));
+      last = added;
+    }
+    while (!thread.has_added(last)) std::this_thread::yield();
+    (void)tags.finish();
+  }
+}
+
+TEST(TagThreadTest, AfterADrainAllBytesAreAdded) {
+  MessageTags tags(random_key(), MessageTags::End::sender);
+  const std::vector<std::byte> bytes = some_bytes(1 << 20);
+  TagThread thread(TagThread::Start::always);
+  std::uint64_t last = 0;
+  for (int i = 0; i < 20; ++i) last = thread.add(tags, bytes);
+  thread.drain();
+  EXPECT_TRUE(thread.has_added(last));
 }
 
 TEST(TagThreadTest, AWaitWithoutBytesReturns) {

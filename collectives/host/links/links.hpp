@@ -14,6 +14,7 @@
 #include "collectives/bootstrap/bootstrap.hpp"
 #include "collectives/host/links/addresses.hpp"
 #include "core/authentication/keys.hpp"
+#include "core/authentication/tag_thread.hpp"
 
 namespace gantry {
 
@@ -102,6 +103,8 @@ struct LinkGroup {
   // Derived from the job's secret; zero if it has none.
   Key key{};
   Neighbourhood where = Neighbourhood::machines;
+  // Of the thread that computes the tags of long messages over TCP.
+  TagThread::Start tags = TagThread::Start::with_spare_cpus;
 };
 
 // Note [Links between hosts]

@@ -31,6 +31,7 @@ class TcpLinks final : public HostLinks {
   TcpLinks(const LinkGroup& group, std::unique_ptr<Connections> connections)
       : group_(group),
         connections_(std::move(connections)),
+        tag_thread_(group.tags),
         streams_(static_cast<std::size_t>(group.size)) {}
 
   ~TcpLinks() override { TcpLinks::leave(); }
@@ -90,9 +91,20 @@ class TcpLinks final : public HostLinks {
   }
 
  private:
-  // Runs until nothing is pending. Calls `on_progress(rank)`, which may queue more.
+  // Runs until nothing is pending. Calls `on_progress(rank)`, which may queue more. The bytes of
+  // messages are the caller's afterwards, so the thread of tags has none of them then.
   template <class OnProgress>
   void move_all(OnProgress on_progress) {
+    try {
+      move_until_done(on_progress);
+    } catch (...) {
+      tag_thread_.drain();
+      throw;
+    }
+  }
+
+  template <class OnProgress>
+  void move_until_done(OnProgress& on_progress) {
     SuspendAwareTimeout countdown(group_.timeout);
     Clock::time_point last_progress = Clock::now();
     for (;;) {
@@ -121,6 +133,11 @@ class TcpLinks final : public HostLinks {
       if (moved) {
         countdown.restart();
         last_progress = Clock::now();
+        continue;
+      }
+      const auto waits_for_tag = [](const HostStream& link) { return link.waits_for_tag(); };
+      if (std::any_of(streams_.begin(), streams_.end(), waits_for_tag)) {
+        tag_thread_.wait();
         continue;
       }
       if (Clock::now() - last_progress > kStall) {

@@ -65,20 +65,7 @@ short HostStream::wanted() const {
   return static_cast<short>((outgoing_.empty() ? 0 : POLLOUT) | (awaited_.empty() ? 0 : POLLIN));
 }
 
-// The bytes of a message are the caller's after progress(), so the thread has none of them then.
 HostStream::Outcome HostStream::progress() {
-  if (thread_ == nullptr) return move_all();
-  try {
-    const Outcome outcome = move_all();
-    thread_->wait();
-    return outcome;
-  } catch (...) {
-    thread_->wait();
-    throw;
-  }
-}
-
-HostStream::Outcome HostStream::move_all() {
   Outcome result = Outcome::blocked;
   bool can_send = true;
   for (bool moves = true; moves;) {
@@ -100,6 +87,10 @@ HostStream::Outcome HostStream::move_all() {
   return can_send ? result : Outcome::ended;
 }
 
+bool HostStream::has_added(std::uint64_t aside) {
+  return thread_ == nullptr || thread_->has_added(aside);
+}
+
 void HostStream::tag_ahead(const Outgoing& message) {
   const Segments segments(message);
   const std::size_t whole = kLengthBytes + segments.length;
@@ -114,18 +105,17 @@ void HostStream::tag_ahead(const Outgoing& message) {
                   // Length and head may not outlive this call.
                   const bool is_body = part.data() >= message.body.data() &&
                                        part.data() < message.body.data() + message.body.size();
-                  if (is_aside && is_body) return thread_->add(tags_->outgoing, part);
-                  tags_->outgoing.add(part);
+                  if (is_aside && is_body) {
+                    outgoing_aside_ = thread_->add(tags_->outgoing, part);
+                  } else {
+                    tags_->outgoing.add(part);
+                  }
                 });
   tagged_ = std::max(end, tagged_);
-  // Aside, the tag is waited for once it is to be sent.
-  if (tagged_ == whole && !has_tag_ && (!is_aside || sent_ == whole)) finish_tag();
-}
-
-void HostStream::finish_tag() {
-  if (thread_ != nullptr) thread_->wait();
-  tag_ = tags_->outgoing.finish();
-  has_tag_ = true;
+  if (tagged_ == whole && !has_tag_ && has_added(outgoing_aside_)) {
+    tag_ = tags_->outgoing.finish();
+    has_tag_ = true;
+  }
 }
 
 void HostStream::seal_next_chunk(const Outgoing& message) {
@@ -183,6 +173,8 @@ HostStream::Outcome HostStream::send_some() {
   const std::size_t ready = has_tag_ || tag_bytes() == 0 ? whole
                             : thread_ != nullptr         ? bytes
                                                          : tagged_;
+  sends_wait_for_tag_ = sent_ == ready;
+  if (sends_wait_for_tag_) return Outcome::blocked;
   std::array<iovec, all.size()> parts{};
   std::size_t count = 0;
   for_each_part(all, sent_, ready, [&](std::span<const std::byte> part) {
@@ -252,9 +244,8 @@ HostStream::Outcome HostStream::receive_body(Incoming& message) {
   }
   if (encrypts()) {
     tags_->incoming.decrypt(rest.first(count));
-  } else if (thread_ != nullptr && (is_tagged_aside_ || length_ >= kAsideBytes)) {
-    is_tagged_aside_ = true;
-    thread_->add(tags_->incoming, rest.first(count));
+  } else if (thread_ != nullptr && length_ >= kAsideBytes) {
+    incoming_aside_ = thread_->add(tags_->incoming, rest.first(count));
   } else if (tags_) {
     tags_->incoming.add(rest.first(count));
   }
@@ -264,7 +255,8 @@ HostStream::Outcome HostStream::receive_body(Incoming& message) {
 
 HostStream::Outcome HostStream::end_message(Incoming& message) {
   if (end_ - begin_ < tag_bytes()) return refill();
-  if (std::exchange(is_tagged_aside_, false)) thread_->wait();
+  receives_wait_for_tag_ = !has_added(incoming_aside_);
+  if (receives_wait_for_tag_) return Outcome::blocked;
   if (tags_ && !tags_->incoming.accept(take(tag_bytes()))) return Outcome::forged;
   message.bytes = length_;
   awaited_.erase(awaited_.begin());

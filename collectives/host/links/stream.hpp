@@ -25,8 +25,8 @@ class HostStream {
     forged,    // the tag does not belong to the message
   };
 
-  // Messages wait until the stream has its connection. `thread` computes the tags of long messages
-  // during progress(), and lives as long as the stream; nullptr: the caller of progress() does.
+  // Messages wait until the stream has its connection. `thread` computes the tags of long messages,
+  // and lives as long as the stream; nullptr: the caller of progress() does.
   void connect(Socket socket, std::optional<DataTags> tags, TagThread* thread = nullptr) {
     socket_ = std::move(socket);
     tags_ = std::move(tags);
@@ -34,7 +34,8 @@ class HostStream {
   }
   bool is_connected() const { return bool{socket_}; }
 
-  // The arguments stay valid until the message is sent or received. It may be empty.
+  // The arguments stay valid until the message is sent or received, or the stream is given up and
+  // the thread of tags has ended its work. The message may be empty.
   void queue(const Outgoing& message) { outgoing_.push_back(message); }
   void await(Incoming& message) { awaited_.push_back(&message); }
 
@@ -43,15 +44,16 @@ class HostStream {
   // True if bytes have arrived that no message awaits. False at the end of the connection.
   bool has_arrived() const noexcept;
   bool is_pending() const { return !outgoing_.empty() || !awaited_.empty(); }
-  // Sends and receives without waiting for the peer.
+  // Sends and receives without waiting for the peer or for the thread of tags.
   Outcome progress();
+  // True if a message needs the thread of tags to move on, not its peer.
+  bool waits_for_tag() const { return sends_wait_for_tag_ || receives_wait_for_tag_; }
 
   int descriptor() const { return socket_.get(); }
   // The events that poll() should wait for.
   short wanted() const;
 
  private:
-  Outcome move_all();
   Outcome send_some();
   // As send_some(), for encrypted messages: chunk by chunk, as they are on the wire.
   Outcome send_sealed();
@@ -64,8 +66,8 @@ class HostStream {
   Outcome end_message(Incoming& message);
   std::span<const std::byte> take(std::size_t bytes);
   void tag_ahead(const Outgoing& message);
-  // Ends the message whose bytes are all tagged.
-  void finish_tag();
+  // True if the thread has added the bytes of this TagThread::add().
+  bool has_added(std::uint64_t aside);
   bool encrypts() const { return tags_ && tags_->secrecy == Secrecy::encrypted; }
   std::size_t tag_bytes() const { return tags_ ? sizeof(MessageTag) : 0; }
 
@@ -78,6 +80,11 @@ class HostStream {
   bool has_tag_ = false;    // its tag covers all
   MessageTag tag_{};        // then
   TagThread* thread_ = nullptr;
+  // Results of TagThread::add() for the last bytes that the thread got.
+  std::uint64_t outgoing_aside_ = 0;
+  std::uint64_t incoming_aside_ = 0;
+  bool sends_wait_for_tag_ = false;
+  bool receives_wait_for_tag_ = false;
   // Of an encrypted message: the chunk of `sealed_bytes_` bytes that ends at byte `tagged_`, or
   // with the tag.
   std::vector<std::byte> sealed_;
@@ -87,7 +94,6 @@ class HostStream {
   std::size_t received_ = 0;  // bytes of the first message
   bool has_length_ = false;
   std::uint64_t length_ = 0;
-  bool is_tagged_aside_ = false;  // the thread has bytes of the first awaited message
   std::vector<std::byte> buffer_;
   std::size_t begin_ = 0;
   std::size_t end_ = 0;
