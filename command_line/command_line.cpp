@@ -165,6 +165,7 @@ INSTANTIATE(double);
 INSTANTIATE(bool);
 INSTANTIATE(std::optional<int>);
 INSTANTIATE(std::optional<double>);
+INSTANTIATE(std::optional<std::string>);
 INSTANTIATE(std::vector<std::string>);
 INSTANTIATE(std::vector<int>);
 #undef INSTANTIATE

@@ -78,8 +78,7 @@ class CommandLine {
   /// Adds an option without a value. `names`: "-q,--quiet".
   CommandLineOption add_flag(const std::string& names, bool& value, const std::string& help);
   /// Adds an option with a value. A name without dashes is an argument's. Value: std::string, int,
-  /// double, bool, std::optional<int>, std::optional<double>, std::vector<std::string> or
-  /// std::vector<int>.
+  /// double, bool, std::optional of the first three, std::vector<std::string> or std::vector<int>.
   template <class Value>
   CommandLineOption add_option(const std::string& names, Value& value, const std::string& help);
 

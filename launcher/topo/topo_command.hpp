@@ -1,22 +1,25 @@
 #pragma once
 
+#include <optional>
 #include <string>
+#include <vector>
 
-#include <gantry/machine/topology.hpp>
-
-#include "launcher/options/topo_request.hpp"
+#include "launcher/command/command.hpp"
+#include "launcher/topo/topo_print.hpp"
 
 namespace gantry::launcher {
 
-/// The text of `glaunch topo` in the form that is asked for.
-[[nodiscard]] std::string describe_topology(const machine::Topology& topology,
-                                            const TopoRequest& request);
+/// The command line of `glaunch topo`.
+struct TopoOptions {
+  std::string help;  ///< the text that --help asks for; empty: the machine is to be printed
+  TopoRequest request;
+  std::optional<std::string> topo_file;  ///< in place of GANTRY_TOPO_FILE
+};
 
-/// The machine as nvidia-smi draws it: a matrix of connections, then one line for each GPU.
-[[nodiscard]] std::string topology_matrix(const machine::Topology& topology);
-/// The machine as a tree: packages, NUMA nodes, PCI bridges, GPUs and network interfaces.
-[[nodiscard]] std::string topology_tree(const machine::Topology& topology);
-/// The machine as an SVG picture.
-[[nodiscard]] std::string topology_picture(const machine::Topology& topology);
+/// Parses the arguments behind `glaunch topo`. Throws: InvalidArgument.
+[[nodiscard]] TopoOptions parse_topo(const std::vector<std::string>& arguments);
+
+/// `glaunch topo`: prints the machine.
+extern const Command kTopoCommand;
 
 }  // namespace gantry::launcher

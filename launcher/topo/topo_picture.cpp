@@ -12,7 +12,7 @@
 #include <vector>
 
 #include "core/text/escaped_text.hpp"
-#include "launcher/topo/topo_command.hpp"
+#include "launcher/topo/topo_print.hpp"
 #include "launcher/topo/topo_text.hpp"
 
 namespace gantry::launcher {

@@ -16,7 +16,7 @@ ALLOWED = {
     "job/flight_folder.cpp",
     "kernels/jit/file_cache.cpp",
     "kernels/jit/work_folder.cpp",
-    "launcher/placement/gpu_claims.cpp",
+    "launcher/run/plan/gpu_claims.cpp",
 }
 
 

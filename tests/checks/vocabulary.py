@@ -63,7 +63,7 @@ WORDS = [
     ("meetings?", "rendezvous", COLLECTIVES),
     ("fold(?:s|ed|ings?|_\\w+)?", "rank-ordered reduction, reduce", EVERYWHERE),
     ("combinations?", "Reduction, ReducePlan", COLLECTIVES),
-    ("lanes?(?!\")|all_lanes", "operation queue, track", ["core", "job", "streams", *HOST_SIDE, "launcher/failures", "tools/top"]),
+    ("lanes?(?!\")|all_lanes", "operation queue, track", ["core", "job", "streams", *HOST_SIDE, "launcher/run/failures", "launcher/dump", "tools/top"]),
     ("fan_(?:out|shared|group)s?", "multicast", COLLECTIVES),
     ("sharers?", "helper device", COLLECTIVES),
     ("hubs?", "root stream", COLLECTIVES),

@@ -15,7 +15,7 @@
 #include <utility>
 #include <vector>
 
-#include "launcher/failures/error_note.hpp"
+#include "launcher/run/failures/error_note.hpp"
 #include "tests/support/temporary_folder.hpp"
 
 namespace gantry {

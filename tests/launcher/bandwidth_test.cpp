@@ -6,8 +6,8 @@
 #include <fstream>
 
 #include "core/text/json.hpp"
-#include "launcher/bandwidth/bandwidth_findings.hpp"
-#include "launcher/bandwidth/bandwidth_run.hpp"
+#include "launcher/check/bandwidth_findings.hpp"
+#include "launcher/check/bandwidth_run.hpp"
 #include "tests/launcher/launch_fixture.hpp"
 #include "tests/machine/machines.hpp"
 

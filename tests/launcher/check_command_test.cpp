@@ -1,4 +1,4 @@
-#include "launcher/commands/check_command.hpp"
+#include "launcher/check/check_command.hpp"
 
 #include <gmock/gmock.h>
 

@@ -10,7 +10,7 @@
 #include <string>
 #include <thread>
 
-#include "launcher/processes/process.hpp"
+#include "launcher/run/processes/process.hpp"
 #include "tests/support/eventually.hpp"
 #include "tests/support/process_state.hpp"
 #include "tests/support/temporary_folder.hpp"

@@ -1,4 +1,4 @@
-#include "launcher/hosts/delegation.hpp"
+#include "launcher/run/hosts/delegation.hpp"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -6,8 +6,8 @@
 #include <gantry/core/error.hpp>
 
 #include "core/text/json.hpp"
-#include "launcher/commands/parse_options.hpp"
-#include "launcher/commands/shim.hpp"
+#include "launcher/run/job_line.hpp"
+#include "launcher/shim/shim_command.hpp"
 
 namespace gantry::launcher {
 namespace {
@@ -19,14 +19,14 @@ using ::testing::Not;
 
 const Environment kAllocation{{"SLURM_JOB_ID", "7"}, {"SLURM_JOB_NODELIST", "gpu[1-2]"}};
 
-Options options_for(std::vector<std::string> arguments) {
+JobOptions options_for(std::vector<std::string> arguments) {
   arguments.insert(arguments.end(), {"--", "app", "--flag"});
-  return parse_options(arguments);
+  return parse_job(arguments);
 }
 
 Delegation delegate(const std::vector<std::string>& arguments, const Environment& environment,
                     int ranks_per_host = 8) {
-  const Options options = options_for(arguments);
+  const JobOptions options = options_for(arguments);
   return make_delegation(options, environment, job_hosts(options, environment), ranks_per_host,
                          "/bin/glaunch");
 }
@@ -196,12 +196,34 @@ TEST(ShimTest, UnderAnotherLauncherOnlyTheDeviceIsChosen) {
                InvalidArgument);
 }
 
+TEST(ShimTest, TheCommandLineIsChecked) {
+  const ShimOptions options =
+      parse_shim({"--cpu-only", "--wrap", "nice", "--wrap-rank", "1=gdb", "--", "app", "--flag"});
+  EXPECT_TRUE(options.placement.cpu_only);
+  EXPECT_THAT(options.command, ElementsAre("app", "--flag"));
+  ASSERT_EQ(options.placement.wrappers.size(), 2U);
+  EXPECT_THAT(options.placement.wrappers[1].ranks, ElementsAre(1));
+  EXPECT_THAT(parse_shim({"--help"}).help, HasSubstr("--wrap-rank"));
+  for (const auto& [arguments, text] :
+       std::vector<std::pair<std::vector<std::string>, std::string>>{
+           {{}, "shim: no program to start"},
+           {{"--cpu-onl", "app"}, "shim: unknown option '--cpu-onl' (did you mean '--cpu-only'?)"},
+           {{"--gpus", "best:x", "app"}, "(to start a program called shim: glaunch -- shim)"}}) {
+    try {
+      (void)parse_shim(arguments);
+      ADD_FAILURE() << "accepted: " << ::testing::PrintToString(arguments);
+    } catch (const InvalidArgument& error) {
+      EXPECT_THAT(error.what(), HasSubstr(text));
+    }
+  }
+}
+
 TEST(ShimTest, UnderGlaunchTheIdentityIsSet) {
   const Environment inherited{
       {"GANTRY_JOB_ID", "job"}, {"GANTRY_RDZV", "tcp:h:1"},     {"GANTRY_RDZV_TOKEN", "secret"},
       {"GANTRY_RESTART", "1"},  {"GANTRY_SHIM_RANKS", "4,2,2"}, {"MASTER_ADDR", "a"},
       {"MASTER_PORT", "2"},     {"OMP_NUM_THREADS", "3"}};
-  Options options;
+  PlacementOptions options;
   options.cpu_only = true;
   const ShimPlan plan = plan_shim(options, machine_with({}), task(5, 8, 1, 2), inherited);
   EXPECT_EQ(plan.environment, (Environment{{"GANTRY_RANK", "5"},

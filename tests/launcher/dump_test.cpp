@@ -1,4 +1,4 @@
-#include "launcher/failures/dump.hpp"
+#include "launcher/dump/dump.hpp"
 
 #include <fmt/format.h>
 #include <gmock/gmock.h>
@@ -19,8 +19,8 @@
 
 #include "core/processes/process_stamp.hpp"
 #include "core/text/json.hpp"
-#include "launcher/commands/parse_options.hpp"
-#include "launcher/options/options.hpp"
+#include "launcher/dump/dump_command.hpp"
+#include "launcher/run/job_line.hpp"
 #include "tests/support/rank_processes.hpp"
 
 namespace gantry::launcher {
@@ -421,34 +421,32 @@ TEST(DumpTest, AGroupThatIsBeingMadeIsNotOver) {
 }
 
 TEST(DumpTest, TheCommandLineIsChecked) {
-  const Options options = parse_options({"dump", "--json", "--clear", "4711"});
-  EXPECT_EQ(options.action, Action::dump);
-  EXPECT_TRUE(options.dump.json);
-  EXPECT_TRUE(options.dump.clear);
-  EXPECT_EQ(options.dump.target, "4711");
-  EXPECT_EQ(parse_options({"dump"}).dump.target, "");
-  EXPECT_FALSE(parse_options({"dump"}).dump.all);
-  EXPECT_TRUE(parse_options({"dump", "--all"}).dump.all);
-  EXPECT_EQ(parse_options({"dump", "--follow", "--interval", "20ms"}).interval,
-            std::chrono::milliseconds(20));
+  const DumpOptions options = parse_dump({"--json", "--clear", "4711"});
+  EXPECT_TRUE(options.request.json);
+  EXPECT_TRUE(options.request.clear);
+  EXPECT_EQ(options.request.target, "4711");
+  EXPECT_EQ(parse_dump({}).request.target, "");
+  EXPECT_FALSE(parse_dump({}).request.all);
+  EXPECT_TRUE(parse_dump({"--all"}).request.all);
+  EXPECT_EQ(parse_dump({"--follow", "--interval", "20ms"}).interval, std::chrono::milliseconds(20));
   for (const auto& [arguments, text] :
        std::vector<std::pair<std::vector<std::string>, std::string>>{
-           {{"dump", "--follow", "--json"}, "dump: --follow and --json contradict each other"},
-           {{"dump", "--follow", "--clear"}, "dump: --follow and --clear contradict each other"},
-           {{"dump", "--all", "4711"}, "dump: --all and a target contradict each other"},
-           {{"dump", "--interval", "1s"}, "dump: --interval needs --follow"},
-           {{"dump", "--folow"}, "dump: unknown option '--folow' (did you mean '--follow'?)"}}) {
+           {{"--follow", "--json"}, "dump: --follow and --json contradict each other"},
+           {{"--follow", "--clear"}, "dump: --follow and --clear contradict each other"},
+           {{"--all", "4711"}, "dump: --all and a target contradict each other"},
+           {{"--interval", "1s"}, "dump: --interval needs --follow"},
+           {{"--folow"}, "dump: unknown option '--folow' (did you mean '--follow'?)"}}) {
     try {
-      (void)parse_options(arguments);
+      (void)parse_dump(arguments);
       ADD_FAILURE() << "accepted: " << ::testing::PrintToString(arguments);
     } catch (const InvalidArgument& error) {
       EXPECT_THAT(error.what(), HasSubstr(text));
     }
   }
-  EXPECT_EQ(parse_options({"--", "dump", "x"}).command, (std::vector<std::string>{"dump", "x"}));
-  EXPECT_THAT(parse_options({"dump", "--help"}).text, HasSubstr("--clear"));
-  EXPECT_THROW((void)parse_options({"dump", "--fast"}), InvalidArgument);
-  EXPECT_THROW((void)parse_options({"dump", "one", "two"}), InvalidArgument);
+  EXPECT_EQ(parse_job({"--", "dump", "x"}).command, (std::vector<std::string>{"dump", "x"}));
+  EXPECT_THAT(parse_dump({"--help"}).help, HasSubstr("--clear"));
+  EXPECT_THROW((void)parse_dump({"--fast"}), InvalidArgument);
+  EXPECT_THROW((void)parse_dump({"one", "two"}), InvalidArgument);
 }
 
 }  // namespace

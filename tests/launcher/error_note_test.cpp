@@ -1,5 +1,5 @@
 // What ranks say about their failures.
-#include "launcher/failures/error_note.hpp"
+#include "launcher/run/failures/error_note.hpp"
 
 #include <gtest/gtest.h>
 #include <sys/stat.h>
@@ -9,7 +9,7 @@
 #include <fstream>
 #include <string>
 
-#include "launcher/failures/report.hpp"
+#include "launcher/run/failures/report.hpp"
 #include "tests/support/temporary_folder.hpp"
 
 namespace gantry::launcher {

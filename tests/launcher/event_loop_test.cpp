@@ -1,5 +1,5 @@
 // The launcher's wait for descriptors and a deadline.
-#include "launcher/events/event_loop.hpp"
+#include "launcher/run/events/event_loop.hpp"
 
 #include <fcntl.h>
 #include <gtest/gtest.h>

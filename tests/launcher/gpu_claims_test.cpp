@@ -1,4 +1,4 @@
-#include "launcher/placement/gpu_claims.hpp"
+#include "launcher/run/plan/gpu_claims.hpp"
 
 #include <gmock/gmock.h>
 #include <signal.h>

@@ -1,4 +1,4 @@
-#include "launcher/hosts/hosts.hpp"
+#include "launcher/run/hosts/hosts.hpp"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

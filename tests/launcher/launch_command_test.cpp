@@ -11,9 +11,9 @@
 #include <gantry/core/error.hpp>
 
 #include "core/text/json.hpp"
-#include "launcher/commands/parse_options.hpp"
-#include "launcher/options/options.hpp"
-#include "launcher/options/wrapper.hpp"
+#include "launcher/run/job_line.hpp"
+#include "launcher/run/options/job_options.hpp"
+#include "launcher/run/options/wrapper.hpp"
 #include "tests/launcher/launch_fixture.hpp"
 
 namespace gantry::testing {
@@ -31,7 +31,7 @@ class LaunchCommandTest : public LaunchTest {};
 
 std::string refusal(const std::vector<std::string>& arguments) {
   try {
-    (void)launcher::parse_options(arguments);
+    (void)launcher::parse_job(arguments);
   } catch (const InvalidArgument& error) {
     return error.what();
   }
@@ -156,7 +156,7 @@ TEST_F(LaunchCommandTest, OptionsOfOtherLaunchersGetAHint) {
   }
   // A misspelled option of glaunch's own still gets its name.
   EXPECT_EQ(refusal({"--gpsu", "2", "app"}), "unknown option '--gpsu' (did you mean '--gpus'?)");
-  EXPECT_EQ(launcher::parse_options({"--nproc-per-node", "2", "app"}).ranks, 2);
+  EXPECT_EQ(launcher::parse_job({"--nproc-per-node", "2", "app"}).placement.ranks, 2);
 }
 
 TEST_F(LaunchCommandTest, MisspelledVariablesAreNamedOnce) {

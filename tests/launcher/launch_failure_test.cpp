@@ -4,7 +4,7 @@
 #include <fstream>
 
 #include "core/text/json.hpp"
-#include "launcher/failures/report.hpp"
+#include "launcher/run/failures/report.hpp"
 #include "tests/launcher/launch_fixture.hpp"
 #include "tests/support/eventually.hpp"
 

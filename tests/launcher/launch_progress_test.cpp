@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "core/text/json.hpp"
-#include "launcher/failures/stall_watch.hpp"
+#include "launcher/run/failures/stall_watch.hpp"
 #include "tests/launcher/launch_fixture.hpp"
 #include "tests/support/rank_processes.hpp"
 

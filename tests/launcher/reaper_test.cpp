@@ -1,6 +1,6 @@
 // The process that cleans up after a launcher. It is started as the launcher does: by a process
 // with one thread.
-#include "launcher/processes/reaper.hpp"
+#include "launcher/run/processes/reaper.hpp"
 
 #include <gtest/gtest.h>
 #include <signal.h>

@@ -1,4 +1,4 @@
-#include "launcher/processes/replacements.hpp"
+#include "launcher/run/processes/replacements.hpp"
 
 #include <fmt/format.h>
 #include <gmock/gmock.h>
@@ -13,8 +13,8 @@ using namespace std::chrono_literals;
 using ::testing::ElementsAre;
 using ::testing::IsEmpty;
 
-Options elastic_options(int most_replacements) {
-  Options options;
+FailureOptions elastic_options(int most_replacements) {
+  FailureOptions options;
   options.elastic = ElasticRange{1, 3};
   options.max_restarts = most_replacements;
   options.restart_delay = 1s;
@@ -107,7 +107,7 @@ TEST_F(ReplacementsTest, SomeFailuresAreNotReplaced) {
 }
 
 TEST_F(ReplacementsTest, WithoutTheOptionRanksKeepTheirNumbers) {
-  const Replacements none(Options(), 3);
+  const Replacements none(FailureOptions(), 3);
   EXPECT_FALSE(none.is_elastic());
   EXPECT_EQ(none.id_of(2), 2);
 }

@@ -1,4 +1,4 @@
-#include "launcher/failures/restart_policy.hpp"
+#include "launcher/run/failures/restart_policy.hpp"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
