@@ -9,8 +9,6 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <array>
-#include <cerrno>
 #include <system_error>
 #include <utility>
 
@@ -43,10 +41,12 @@ Supervisor::Supervisor(const JobOptions& options, const Plan& plan, const Enviro
       reaper_(context_.job_id(), context_.scratch_directory()),
       processes_(reaper_),
       output_(options.output, plan, logs_, context_.scratch_directory()),
+      outputs_(loop_, output_),
       // Elastic ranks are replaced; their job is never started again.
       restarts_(options.failure.elastic ? 0 : options.failure.max_restarts,
                 options.failure.restart_delay),
-      replacements_(options.failure, static_cast<int>(plan.ranks.size())) {
+      replacements_(options.failure, static_cast<int>(plan.ranks.size())),
+      progress_(options.failure) {
   // Orphans of the ranks become this process's children, wherever they went.
   prctl(PR_SET_CHILD_SUBREAPER, 1);
   context_.make_scratch_directory();
@@ -88,7 +88,7 @@ void Supervisor::prepare_run() {
   result_ = std::move(fresh);
   result_.job_id = context_.job_id();
   processes_.reset(plan_.ranks.size());
-  outputs_.assign(plan_.ranks.size(), {-1, -1});
+  outputs_.reset(plan_.ranks.size());
   phase_deadline_.reset();
   running_ = 0;
   ended_ = 0;
@@ -127,18 +127,19 @@ void Supervisor::run_once() {
   start_ = Clock::now();
   oom_kills_at_start_ = oom_kills();
   restarts_.begin_run();
-  begin_progress();
+  // Other launchers' ranks leave their records on other machines.
+  if (!plan_.delegation) progress_.begin(start_);
   if (!start_ranks()) kill_all();
   children_changed_ = true;
   while (look_for_the_end(), !over_) {
     loop_.wait(next_deadline());
-    output_.flush_partial_lines([this](int rank, Stream stream) { read_output(rank, stream); });
+    output_.flush_partial_lines([this](int rank, Stream stream) { outputs_.read(rank, stream); });
     if (stdin_) stdin_->look_again();
     pass_deadlines();
   }
   std::vector<ErrorNote> notes;
   for (RankResult& rank : result_.ranks) {
-    for (const Stream stream : {Stream::out, Stream::err}) close_output(rank.rank, stream);
+    outputs_.close(rank.rank);
     notes.push_back(rank.started ? read_error_note(context_.error_file(rank.rank)) : ErrorNote{});
     rank.tail = output_.tail(rank.rank);
   }
@@ -162,35 +163,6 @@ void Supervisor::watch_end(pid_t pid) {
   });
 }
 
-void Supervisor::watch_output(int rank, Stream stream, int fd) {
-  output_of(rank, stream) = fd;
-  loop_.watch_input(fd, [this, rank, stream] { read_output(rank, stream); });
-}
-
-void Supervisor::read_output(int rank, Stream stream) {
-  const int fd = output_of(rank, stream);
-  if (fd < 0) return;
-  std::array<char, 65536> chunk;
-  const ssize_t got = read(fd, chunk.data(), chunk.size());
-  if (got > 0) {
-    output_.receive(rank, stream, {chunk.data(), static_cast<std::size_t>(got)});
-  } else if (got == 0 || (errno != EAGAIN && errno != EINTR)) {
-    close_output(rank, stream);
-  }
-}
-
-void Supervisor::close_output(int rank, Stream stream) {
-  int& fd = output_of(rank, stream);
-  if (fd < 0) return;
-  std::array<char, 65536> chunk;
-  for (ssize_t got = 0; (got = read(fd, chunk.data(), chunk.size())) > 0;) {
-    output_.receive(rank, stream, {chunk.data(), static_cast<std::size_t>(got)});
-  }
-  output_.finish(rank, stream);
-  loop_.forget(fd);
-  close(std::exchange(fd, -1));
-}
-
 void Supervisor::take_signals() {
   signalfd_siginfo info{};
   while (read(signal_fd_, &info, sizeof info) == sizeof info) take_signal(info);
@@ -206,7 +178,7 @@ void Supervisor::take_signal(const signalfd_siginfo& info) {
       processes_.signal_groups(SIGSTOP);
       stop_here();
       processes_.signal_groups(SIGCONT);
-      stall_.reset();  // the ranks stood still meanwhile
+      progress_.forgive();
       return;
     case SIGCONT:
       processes_.signal_groups(SIGCONT);
@@ -332,7 +304,7 @@ void Supervisor::pass_deadlines() {
     }
   }
   if (phase_ == Phase::running) start_replacements();
-  if (phase_ == Phase::running) pass_progress_deadlines(now);
+  if (phase_ == Phase::running) look_at_progress(now);
   if (!phase_deadline_ || *phase_deadline_ > now) return;
   phase_deadline_.reset();
   switch (phase_) {
@@ -352,6 +324,29 @@ void Supervisor::pass_deadlines() {
       over_ = true;
       return;
   }
+}
+
+void Supervisor::look_at_progress(Clock::time_point now) {
+  ProgressWatch::Look found =
+      progress_.look(now, context_.job_id(), [this] { return ranks_without_group(); });
+  for (const std::string& text : found.messages) output_.message(text);
+  if (!found.stop_cause) return;
+  replacements_.cancel();
+  result_.outcome = Outcome::stalled;
+  result_.stop_cause = std::move(*found.stop_cause);
+  stop(SIGTERM, options_.failure.grace);
+}
+
+// Ranks that are there and not in the job's store, which Communicator::world() enters.
+std::vector<int> Supervisor::ranks_without_group() const {
+  const std::vector<int> connected = store_->connected_ranks();
+  std::vector<int> late;
+  for (const RankResult& rank : result_.ranks) {
+    const int id = replacements_.id_of(rank.rank);
+    const bool is_there = std::find(connected.begin(), connected.end(), id) != connected.end();
+    if (rank.started && !rank.ended && !is_there) late.push_back(rank.rank);
+  }
+  return late;
 }
 
 // The job is over when its ranks and everything that they started are gone.
@@ -375,13 +370,11 @@ void Supervisor::look_for_the_end() {
 
 std::optional<Clock::time_point> Supervisor::next_deadline() const {
   std::optional<Clock::time_point> first;
-  const auto input = stdin_ ? stdin_->deadline() : std::nullopt;
-  const auto replacement =
-      phase_ == Phase::running ? replacements_.deadline() : std::optional<Clock::time_point>();
   const bool is_running = phase_ == Phase::running;
   const auto none = std::optional<Clock::time_point>();
-  for (const auto& deadline : {phase_deadline_, timeout_, output_.deadline(), input, replacement,
-                               is_running ? init_deadline_ : none, is_running ? look_ : none}) {
+  for (const auto& deadline :
+       {phase_deadline_, timeout_, output_.deadline(), stdin_ ? stdin_->deadline() : none,
+        is_running ? replacements_.deadline() : none, is_running ? progress_.deadline() : none}) {
     if (deadline && (!first || *deadline < *first)) first = deadline;
   }
   return first;

@@ -2,7 +2,6 @@
 
 #include <sys/signalfd.h>
 
-#include <array>
 #include <chrono>
 #include <optional>
 #include <string>
@@ -11,11 +10,12 @@
 #include <gantry/extend/store.hpp>
 
 #include "launcher/run/events/event_loop.hpp"
+#include "launcher/run/failures/progress_watch.hpp"
 #include "launcher/run/failures/report.hpp"
 #include "launcher/run/failures/restart_policy.hpp"
-#include "launcher/run/failures/stall_watch.hpp"
 #include "launcher/run/output/log_files.hpp"
 #include "launcher/run/output/output.hpp"
+#include "launcher/run/output/rank_outputs.hpp"
 #include "launcher/run/output/stdin_relay.hpp"
 #include "launcher/run/processes/job_context.hpp"
 #include "launcher/run/processes/process.hpp"
@@ -60,12 +60,6 @@ class Supervisor {
   Environment environment_of(const RankPlan& rank, const JobValues& values) const;
   void look_for_missing_ranks();
   void watch_end(pid_t pid);
-  void watch_output(int rank, Stream stream, int fd);
-  int& output_of(int rank, Stream stream) {
-    return outputs_[static_cast<std::size_t>(rank)][static_cast<std::size_t>(stream)];
-  }
-  void read_output(int rank, Stream stream);
-  void close_output(int rank, Stream stream);
 
   void take_signals();
   void take_signal(const signalfd_siginfo& info);
@@ -81,11 +75,8 @@ class Supervisor {
   void start_replacement(int rank);
   void restore_replaced();
 
-  void begin_progress();
-  [[nodiscard]] std::chrono::milliseconds look_interval() const;
-  void pass_progress_deadlines(Clock::time_point now);
+  void look_at_progress(Clock::time_point now);
   [[nodiscard]] std::vector<int> ranks_without_group() const;
-  void stop_stalled(std::string cause);
 
   void stop(int signal, std::chrono::milliseconds grace);
   void kill_all();
@@ -104,22 +95,19 @@ class Supervisor {
   RankProcesses processes_;
   EventLoop loop_;
   Output output_;
+  RankOutputs outputs_;
   std::optional<StoreServer> store_;  // another one for each start of the job
   RestartPolicy restarts_;
   Replacements replacements_;
+  ProgressWatch progress_;
   JobValues values_;                      // of this start of the job
   std::vector<std::string> executables_;  // of each rank
   std::optional<StdinRelay> stdin_;
 
-  std::vector<std::array<int, 2>> outputs_;  // descriptors of each rank's streams; -1: closed
   JobResult result_;
   Phase phase_ = Phase::running;
   std::optional<Clock::time_point> phase_deadline_;
   std::optional<Clock::time_point> timeout_;
-  std::optional<Clock::time_point> init_deadline_;
-  std::optional<Clock::time_point> look_;  // when the progress of the job is looked at next
-  StallWatch stall_;
-  bool is_stall_told_ = false;
   Clock::time_point first_start_;
   Clock::time_point start_;
   std::optional<std::int64_t> oom_kills_at_start_;

@@ -46,7 +46,7 @@ void Supervisor::go_on_without(RankResult& entry) {
 void Supervisor::replace(RankResult& entry) {
   // Processes that the rank has started must not use its device any more.
   processes_.kill_group(entry.rank);
-  for (const Stream stream : {Stream::out, Stream::err}) close_output(entry.rank, stream);
+  outputs_.close(entry.rank);
   enter_note(entry, read_error_note(context_.error_file(entry.rank)), result_.ranks.size());
   entry.tail = output_.tail(entry.rank);
   output_.report(describe_rank(entry));

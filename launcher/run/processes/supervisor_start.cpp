@@ -77,8 +77,8 @@ std::optional<ExecFailure> Supervisor::start_rank(const RankPlan& rank, const Jo
   result_.ranks[index].started = true;
   ++running_;
   watch_end(process.pid);
-  watch_output(rank.rank, Stream::out, process.stdout_fd);
-  watch_output(rank.rank, Stream::err, process.stderr_fd);
+  outputs_.watch(rank.rank, Stream::out, process.stdout_fd);
+  outputs_.watch(rank.rank, Stream::err, process.stderr_fd);
   return std::nullopt;
 }
 
