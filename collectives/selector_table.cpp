@@ -5,10 +5,10 @@
 #include <optional>
 #include <utility>
 
-#include <gantry/core/env.hpp>
 #include <gantry/core/error.hpp>
 
 #include "collectives/selector.hpp"
+#include "core/env/settings.hpp"
 #include "core/files/regular_file.hpp"
 #include "core/text/json.hpp"
 
@@ -204,7 +204,7 @@ Selector Selector::parse(std::string_view json, int ranks, std::string_view devi
 }
 
 Selector Selector::load(int ranks, std::string_view device_name) {
-  const std::string path = env::get("GANTRY_COLL_TABLE").value_or("");
+  const std::string path = env::kCollTable.text();
   Selector selector;
   if (path.empty()) {
     selector = parse(kShippedTables, ranks, device_name);
@@ -217,7 +217,7 @@ Selector Selector::load(int ranks, std::string_view device_name) {
       throw InvalidArgument(fmt::format("GANTRY_COLL_TABLE={}: {}", path, error.what()));
     }
   }
-  selector.rule(env::get("GANTRY_COLL_ALGO").value_or("auto"));
+  selector.rule(env::kCollAlgo.text());
   return selector;
 }
 

@@ -7,9 +7,9 @@
 #include <string>
 #include <utility>
 
-#include <gantry/core/env.hpp>
 #include <gantry/core/error.hpp>
 
+#include "core/env/settings.hpp"
 #include "core/text/escaped_text.hpp"
 
 namespace gantry::logging {
@@ -41,17 +41,18 @@ struct Setting {
 };
 
 Setting read_setting() {
-  const auto text = env::get("GANTRY_LOG");
-  if (!text || text->empty()) return {};
   constexpr std::pair<std::string_view, Level> kLevels[] = {
       {"trace", Level::trace}, {"debug", Level::debug}, {"info", Level::info},
       {"warn", Level::warn},   {"error", Level::error}, {"off", Level::off}};
-  for (const auto& [name, value] : kLevels) {
-    if (*text == name) return {.level = value, .complaint = {}};
+  try {
+    const std::string wanted = env::kLog.get();
+    for (const auto& [name, value] : kLevels) {
+      if (wanted == name) return {.level = value, .complaint = {}};
+    }
+    return {};
+  } catch (const InvalidArgument& error) {
+    return {.level = Level::warn, .complaint = error.what()};
   }
-  return {.level = Level::warn,
-          .complaint = "GANTRY_LOG: expected trace, debug, info, warn, error or off, but got '" +
-                       *text + "'"};
 }
 
 // Never destroyed: static destructors of other libraries may still want to log.

@@ -6,11 +6,11 @@
 #include <string>
 #include <utility>
 
-#include <gantry/core/env.hpp>
 #include <gantry/core/error.hpp>
 #include <gantry/core/log.hpp>
 #include <gantry/device/properties.hpp>
 
+#include "core/env/settings.hpp"
 #include "machine/topology/binding.hpp"
 
 namespace gantry {
@@ -73,7 +73,7 @@ const machine::Topology& visible_topology() {
 }
 
 void place_process(const LocalRank& rank, Device device) {
-  const std::string wish = env::get("GANTRY_BIND").value_or("");
+  const std::string wish = env::kBind.text();
   if (rank.is_placed) return;
   if (!wish.empty()) {
     bind(rank, wish);

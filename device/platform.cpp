@@ -16,6 +16,7 @@
 #include <gantry/machine/visible_devices.hpp>
 
 #include "core/env/env_check.hpp"
+#include "core/env/settings.hpp"
 #include "device/drivers/cuda_platform.hpp"
 #include "device/drivers/launch_blocking.hpp"
 #include "device/drivers/sim_platform.hpp"
@@ -26,8 +27,6 @@
 namespace gantry {
 
 namespace {
-
-constexpr int kMaxSimDevices = 64;
 
 /// The facts about the machine, found out once per process.
 struct Selection {
@@ -116,7 +115,7 @@ Selection select_simulated(int physical) {
 
 Selection select_platform() {
   env::check_variables();
-  if (const auto simulated = env::get_int("GANTRY_SIM_DEVICES", 1, kMaxSimDevices)) {
+  if (const auto simulated = env::kSimDevices.get()) {
     return select_simulated(static_cast<int>(*simulated));
   }
   pass_launch_blocking_to_cuda();

@@ -8,11 +8,10 @@
 #include <unordered_map>
 #include <unordered_set>
 
-#include <gantry/core/env.hpp>
 #include <gantry/core/error.hpp>
 #include <gantry/core/log.hpp>
 
-#include "core/env/env_check.hpp"
+#include "core/env/settings.hpp"
 #include "core/stacks/call_place.hpp"
 #include "device/platform.hpp"
 
@@ -158,7 +157,7 @@ void SyncDebugDriver::close_memory(void* base) {
 
 void apply_sync_debug_variable() {
   if (is_mode_set.load(std::memory_order_relaxed)) return;
-  const std::string value = env::get_choice("GANTRY_SYNC_DEBUG", {"off", "warn", "error"});
+  const std::string value = env::kSyncDebug.get();
   if (value == "warn") set_host_blocking(HostBlocking::warned);
   if (value == "error") set_host_blocking(HostBlocking::refused);
 }

@@ -8,26 +8,26 @@
 #include <gantry/core/env.hpp>
 #include <gantry/extend/parse_number.hpp>
 
+#include "core/env/settings.hpp"
+
 namespace gantry {
 namespace {
 
-constexpr int kMostReplacements = 1'000'000;
 constexpr const char* kArrivalsKey = "gantry/elastic/arrivals";
 constexpr const char* kJoinedKey = "gantry/elastic/joined";
 
 }  // namespace
 
 std::optional<ElasticTerms> elastic_terms(const ProcessIdentity& identity) {
-  const auto text = env::get("GANTRY_ELASTIC");
-  if (!text || text->empty() || identity.source != "glaunch") return std::nullopt;
-  const std::size_t colon = text->find(':');
-  const std::string fewest = text->substr(0, colon);
-  const std::string most = colon == std::string::npos ? "" : text->substr(colon + 1);
+  const std::string text = env::kElastic.text();
+  if (text.empty() || identity.source != "glaunch") return std::nullopt;
+  const std::size_t colon = text.find(':');
+  const std::string fewest = text.substr(0, colon);
+  const std::string most = colon == std::string::npos ? "" : text.substr(colon + 1);
   const int size = identity.world_size;
-  return ElasticTerms{
-      static_cast<int>(env::parse_int(fewest, "GANTRY_ELASTIC", 1, size)),
-      static_cast<int>(env::parse_int(most, "GANTRY_ELASTIC", size, size)),
-      static_cast<int>(env::get_int("GANTRY_RESTART", 0, kMostReplacements).value_or(0))};
+  return ElasticTerms{static_cast<int>(env::parse_int(fewest, env::kElastic.name(), 1, size)),
+                      static_cast<int>(env::parse_int(most, env::kElastic.name(), size, size)),
+                      static_cast<int>(env::kRestart.get().value_or(0))};
 }
 
 void announce_arrival(Store& store, const Arrival& arrival) {

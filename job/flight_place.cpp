@@ -12,9 +12,9 @@
 #include <cstring>
 #include <string_view>
 
-#include <gantry/core/env.hpp>
 #include <gantry/core/log.hpp>
 
+#include "core/env/settings.hpp"
 #include "job/flight_file.hpp"
 
 namespace gantry::flight {
@@ -22,7 +22,7 @@ namespace gantry::flight {
 namespace {
 
 std::string parent_folder() {
-  std::string parent = env::get("GANTRY_FLIGHT_DIR").value_or("");
+  std::string parent = env::kFlightDir.text();
   return parent.empty() ? "/dev/shm" : parent;
 }
 

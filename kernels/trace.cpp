@@ -19,6 +19,7 @@
 #include <gantry/core/log.hpp>
 #include <gantry/device/device.hpp>
 
+#include "core/env/settings.hpp"
 #include "core/processes/boot_id.hpp"
 #include "core/stacks/call_site.hpp"
 #include "device/drivers/profiling.hpp"
@@ -187,7 +188,7 @@ void start_on(Platform platform, const std::filesystem::path& path, const TraceO
 
 Driver* start_if_wanted(Driver& driver) {
   static std::atomic<bool> has_started{false};
-  const std::string path = env::get("GANTRY_TRACE").value_or("");
+  const std::string path = env::kTrace.text();
   if (path.empty() || has_started.exchange(true)) return &driver;
   const bool is_job = world_size_of_job() > 1;
   if (is_job && path.find("{rank}") == std::string::npos &&

@@ -13,6 +13,7 @@
 #include <gantry/core/error.hpp>
 #include <gantry/core/log.hpp>
 
+#include "core/env/settings.hpp"
 #include "core/files/output_file.hpp"
 #include "core/text/json.hpp"
 
@@ -67,7 +68,7 @@ void withdraw(const FailureKind* kind) noexcept {
   if (!state.any || (kind != nullptr && state.kind != *kind)) return;
   state.any = false;
   try {
-    if (const auto path = env::get("GANTRY_ERROR_FILE")) remove_output(*path);
+    if (const std::string path = env::kErrorFile.text(); !path.empty()) remove_output(path);
   } catch (const std::exception&) {
     // Out of memory: the launcher reports a failure that was overcome.
   }
@@ -90,12 +91,12 @@ std::string to_json(const FailureNote& note) {
 
 void report_to_launcher(const FailureNote& note) noexcept {
   try {
-    const auto path = env::get("GANTRY_ERROR_FILE");
-    if (!path || path->empty()) return;
+    const std::string path = env::kErrorFile.text();
+    if (path.empty()) return;
     const std::string text = to_json(note);
     WrittenNote& state = written_note();
     const std::lock_guard lock(state.mutex);
-    write_file(*path, text);
+    write_file(path, text);
     state.message = note.message;
     state.kind = note.kind;
     state.any = true;

@@ -8,7 +8,6 @@
 #include <thread>
 #include <utility>
 
-#include <gantry/core/env.hpp>
 #include <gantry/core/error.hpp>
 #include <gantry/core/log.hpp>
 #include <gantry/device/properties.hpp>
@@ -22,6 +21,7 @@
 #include "collectives/p2p/plans.hpp"
 #include "collectives/peers/probe.hpp"
 #include "collectives/traced_collective.hpp"
+#include "core/env/settings.hpp"
 #include "device/sync_debug_driver.hpp"
 #include "job/flight_file.hpp"
 #include "streams/graphs/condition.hpp"
@@ -45,8 +45,7 @@ std::string own_host_name() {
 }  // namespace
 
 std::chrono::milliseconds collective_timeout() {
-  return std::chrono::seconds(
-      env::get_int("GANTRY_COLL_TIMEOUT", 1, 1'000'000).value_or(kDefaultTimeoutSeconds));
+  return std::chrono::seconds(env::kCollTimeout.get().value_or(kDefaultTimeoutSeconds));
 }
 
 Communicator::Impl::Impl(Seed seed)

@@ -5,25 +5,21 @@
 #include <algorithm>
 #include <string>
 
-#include <gantry/core/env.hpp>
 #include <gantry/core/error.hpp>
 
 #include "collectives/communicator/uncaught.hpp"
+#include "core/env/settings.hpp"
 #include "device/own_placement.hpp"
 
 namespace gantry {
 
-namespace {
-
-constexpr int kMaxSimDevices = 64;
-
-}  // namespace
+namespace {}  // namespace
 
 Device choose_device(const ProcessIdentity& identity, std::string_view maker) {
   init();
   const int count = device_count();
   if (count == 1) return Device::cuda(0);
-  if (const auto named = env::get_int("GANTRY_DEVICE", 0, 1023)) {
+  if (const auto named = env::kDevice.get()) {
     if (*named >= count) {
       throw InvalidArgument(fmt::format("{}: GANTRY_DEVICE is {}, but rank {} sees only {} devices",
                                         maker, *named, identity.rank, count));
@@ -33,7 +29,7 @@ Device choose_device(const ProcessIdentity& identity, std::string_view maker) {
   if (identity.local_rank >= count) {
     std::string remedy = fmt::format("start at most {} ranks per node", count);
     const int wanted = std::max(identity.local_size, identity.local_rank + 1);
-    if (platform() == Platform::simulated && wanted <= kMaxSimDevices) {
+    if (platform() == Platform::simulated && wanted <= env::kSimDevices.most()) {
       remedy += fmt::format(", or set GANTRY_SIM_DEVICES={}", wanted);
     }
     throw InvalidArgument(fmt::format(

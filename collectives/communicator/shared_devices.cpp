@@ -16,6 +16,7 @@
 #include <gantry/core/log.hpp>
 #include <gantry/device/device.hpp>
 
+#include "core/env/settings.hpp"
 #include "core/text/escaped_text.hpp"
 
 namespace gantry {
@@ -24,7 +25,6 @@ namespace {
 
 // Devices that one line names.
 constexpr std::size_t kMostNamed = 4;
-constexpr std::int64_t kMaxSimDevices = 64;
 
 // True if a server of MPS, which divides a GPU between processes, is set up.
 bool has_mps() {
@@ -36,14 +36,14 @@ bool has_mps() {
 bool is_asked_for(const ProcessIdentity& identity) {
   if (identity.source == "glaunch") return true;  // it has its own check
   if (platform() == Platform::simulated) {
-    return env::get_int("GANTRY_SIM_DEVICES", 1, kMaxSimDevices).value_or(1) <= device_count();
+    return env::kSimDevices.get().value_or(1) <= device_count();
   }
   return has_mps();
 }
 
 // The variable that the launcher or the user has set, and the remedy.
 std::string cause() {
-  const std::optional<std::string> device = env::get("GANTRY_DEVICE");
+  const std::string device = env::kDevice.text();
   const std::optional<std::string> visible = env::get("CUDA_VISIBLE_DEVICES");
   if (visible) {
     return fmt::format(
@@ -51,11 +51,11 @@ std::string cause() {
         "takes a GPU of its own, or set another one for each rank",
         escape_control_characters(*visible));
   }
-  if (device && device_count() > 1) {
+  if (!device.empty() && device_count() > 1) {
     return fmt::format(
         "GANTRY_DEVICE={} is set for rank 0; unset it, or set another one for each "
         "rank",
-        escape_control_characters(*device));
+        escape_control_characters(device));
   }
   return "rank 0 sees no other GPU; start fewer ranks on its machine";
 }

@@ -11,12 +11,12 @@
 #include <cstring>
 #include <string>
 
-#include <gantry/core/env.hpp>
 #include <gantry/core/error.hpp>
 #include <gantry/core/log.hpp>
 
 #include "collectives/control/file_handshake.hpp"
 #include "collectives/control/locked_words.hpp"
+#include "core/env/settings.hpp"
 #include "core/text/escaped_text.hpp"
 #include "job/flight_folder.hpp"
 
@@ -26,7 +26,7 @@ namespace {
 
 // Returns the rank of the job as flight::Rank::job_rank stores it.
 std::uint32_t job_rank_number() {
-  const std::string text = env::get("GANTRY_RANK").value_or("");
+  const std::string text = env::kRank.text();
   std::uint32_t rank = 0;
   const auto [end, status] = std::from_chars(text.data(), text.data() + text.size(), rank);
   return status == std::errc{} && end == text.data() + text.size() && rank < INT_MAX ? rank + 1 : 0;

@@ -16,13 +16,13 @@
 #include <cstring>
 #include <string>
 
-#include <gantry/core/env.hpp>
 #include <gantry/core/error.hpp>
 #include <gantry/core/log.hpp>
 #include <gantry/device/device.hpp>
 
 #include "collectives/call_style.hpp"
 #include "collectives/peers/process.hpp"
+#include "core/env/settings.hpp"
 #include "core/files/sealed_file.hpp"
 #include "core/processes/process_stamp.hpp"
 #include "job/flight_file.hpp"
@@ -43,7 +43,7 @@ void put(flight::Name& field, std::string_view text, std::uint8_t style) {
 
 // Returns the job's name as a part of a file name.
 std::string job_name() {
-  std::string job = env::get("GANTRY_JOB_ID").value_or("").substr(0, 48);
+  std::string job = env::kJobId.text().substr(0, 48);
   std::erase_if(job, [](unsigned char c) { return std::isalnum(c) == 0 && c != '-' && c != '_'; });
   return job.empty() ? "job" : job;
 }
@@ -56,7 +56,7 @@ void fill_header(flight::Header& header, std::chrono::milliseconds timeout, std:
   header.created_ns = std::int64_t{now.tv_sec} * 1'000'000'000 + now.tv_nsec;
   header.timeout_ms = timeout.count();
   put_text(header.boot, boot_id());
-  put_text(header.job, env::get("GANTRY_JOB_ID").value_or(""));
+  put_text(header.job, env::kJobId.text());
   put_text(header.group, group);
   put_text(header.path, path);
   for (int i = 0; i < kCollectiveKinds; ++i) {
@@ -83,7 +83,7 @@ bool is_lockable(int descriptor) {
 void log_no_recorder(const std::string& why) {
   static std::atomic<bool> has_warned{false};
   const std::string text = fmt::format("no flight recorder for glaunch dump: {}", why);
-  const bool was_chosen = !env::get("GANTRY_FLIGHT_DIR").value_or("").empty();
+  const bool was_chosen = !env::kFlightDir.text().empty();
   was_chosen && !has_warned.exchange(true) ? logging::warn(text) : logging::info(text);
 }
 

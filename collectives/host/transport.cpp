@@ -5,13 +5,13 @@
 #include <algorithm>
 #include <cstring>
 
-#include <gantry/core/env.hpp>
 #include <gantry/core/error.hpp>
 #include <gantry/core/log.hpp>
 #include <gantry/extend/driver.hpp>
 
 #include "collectives/control/segment.hpp"
 #include "collectives/host/reduce.hpp"
+#include "core/env/settings.hpp"
 #include "core/processes/background_thread.hpp"
 #include "device/sync_debug_driver.hpp"
 
@@ -300,8 +300,8 @@ std::unique_ptr<HostTransport> make_host_transport_over_links(const Membership& 
 
 std::unique_ptr<Transport> make_host_transport(const Membership& membership, Bootstrap& bootstrap,
                                                bool in_one_process) {
-  const auto timeout = std::chrono::seconds(
-      env::get_int("GANTRY_COLL_TIMEOUT", 1, 1'000'000).value_or(kDefaultTimeoutSeconds));
+  const auto timeout =
+      std::chrono::seconds(env::kCollTimeout.get().value_or(kDefaultTimeoutSeconds));
   if (!in_one_process) return make_host_transport_over_links(membership, bootstrap, timeout);
   // One thread that serves several ranks would wait for itself.
   return make_host_transport_over_links(membership, bootstrap, timeout, [membership] {

@@ -20,6 +20,7 @@
 #include <gantry/streams/stream.hpp>
 
 #include "collectives/peers/cache.hpp"
+#include "core/env/settings.hpp"
 #include "device/sync_debug_driver.hpp"
 #include "kernels/op_scope.hpp"
 #include "kernels/peers/nary.hpp"
@@ -271,14 +272,12 @@ bool PeerReachability::all() const {
 }
 
 PeerMode peer_mode() {
-  const std::string wanted = env::get("GANTRY_P2P").value_or("");
-  if (wanted.empty()) {
-    return env::get("NCCL_P2P_DISABLE").value_or("") == "1" ? PeerMode::off : PeerMode::probe;
-  }
-  for (const PeerMode mode : {PeerMode::off, PeerMode::on, PeerMode::probe}) {
-    if (wanted == name_of(mode)) return mode;
-  }
-  throw InvalidArgument(fmt::format("GANTRY_P2P: expected off, on or probe, but got '{}'", wanted));
+  // NCCL's variable counts where gantry's own is unset.
+  const bool is_default = env::kP2p.text().empty();
+  if (is_default && env::get("NCCL_P2P_DISABLE").value_or("") == "1") return PeerMode::off;
+  const std::string wanted = env::kP2p.get();
+  if (wanted == name_of(PeerMode::off)) return PeerMode::off;
+  return wanted == name_of(PeerMode::on) ? PeerMode::on : PeerMode::probe;
 }
 
 PeerReachability probe_peers(Bootstrap& bootstrap, int rank, int size, int device,

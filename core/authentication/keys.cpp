@@ -14,7 +14,7 @@
 #include <gantry/core/error.hpp>
 
 #include "core/bytes.hpp"
-#include "core/sha256.hpp"
+#include "core/text/sha256.hpp"
 
 namespace gantry {
 namespace {

@@ -13,7 +13,7 @@
 #include <gantry/core/env.hpp>
 #include <gantry/core/error.hpp>
 
-#include "core/sha256.hpp"
+#include "core/text/sha256.hpp"
 
 namespace gantry {
 namespace {

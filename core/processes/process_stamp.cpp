@@ -17,9 +17,9 @@
 #include <utility>
 #include <variant>
 
-#include <gantry/core/env.hpp>
 #include <gantry/core/error.hpp>
 
+#include "core/env/settings.hpp"
 #include "core/files/regular_file.hpp"
 #include "core/processes/boot_id.hpp"
 
@@ -139,7 +139,7 @@ bool is_stopped(const ProcessStamp& process) noexcept {
 }
 
 std::string boot_id() {
-  if (const auto pretended = env::get("GANTRY_BOOT_ID")) return *pretended;
+  if (std::string pretended = env::kBootId.text(); !pretended.empty()) return pretended;
   return kernel_boot_id();
 }
 

@@ -5,10 +5,10 @@
 #include <cstdlib>
 #include <string>
 
-#include <gantry/core/env.hpp>
 #include <gantry/core/error.hpp>
 #include <gantry/extend/driver.hpp>
 
+#include "core/env/settings.hpp"
 #include "core/stacks/call_place.hpp"
 
 namespace gantry {
@@ -23,8 +23,8 @@ std::string with_call_place(const Error& error) {
 }  // namespace
 
 bool reads_launch_blocking() {
-  const bool of_cuda = env::get_bool("CUDA_LAUNCH_BLOCKING", false);
-  return env::get_bool("GANTRY_LAUNCH_BLOCKING", false) || of_cuda;
+  const bool of_cuda = env::kCudaLaunchBlocking.get();
+  return env::kLaunchBlocking.get() || of_cuda;
 }
 
 bool launches_block() {
@@ -33,7 +33,7 @@ bool launches_block() {
 }
 
 void pass_launch_blocking_to_cuda() {
-  if (env::get_bool("GANTRY_LAUNCH_BLOCKING", false)) ::setenv("CUDA_LAUNCH_BLOCKING", "1", 1);
+  if (env::kLaunchBlocking.get()) ::setenv("CUDA_LAUNCH_BLOCKING", "1", 1);
 }
 
 void rethrow_with_call_place() {

@@ -9,8 +9,7 @@
 #include <numeric>
 #include <optional>
 
-#include <gantry/core/env.hpp>
-
+#include "core/env/settings.hpp"
 #include "core/trace_log.hpp"
 #include "device/drivers/background_calls.hpp"
 #include "device/drivers/launch_blocking.hpp"
@@ -88,16 +87,16 @@ bool SimDriver::launch_blocks(const SimStream& stream, KernelWaits waits) const 
 
 SimDriver::SimDriver(const std::vector<int>& visible)
     : launch_blocking_(reads_launch_blocking()),
-      stream_bytes_(env::get_bytes("GANTRY_SIM_STREAM_MEMORY").value_or(0)) {
+      stream_bytes_(env::kSimStreamMemory.get().value_or(0)) {
   if (visible.empty() || visible.size() > kMaxDevices) {
     throw InvalidArgument(fmt::format("simulated devices: expected 1 to {}, but got {}",
                                       kMaxDevices, visible.size()));
   }
-  const std::size_t capacity = env::get_bytes("GANTRY_SIM_MEMORY").value_or(kDefaultCapacity);
+  const std::size_t capacity = env::kSimMemory.get().value_or(kDefaultCapacity);
   if (capacity < AddressSpace::kGranularity) {
     throw InvalidArgument(fmt::format(
         "GANTRY_SIM_MEMORY: expected at least 2M, the least that a device hands out, but got '{}'",
-        env::get("GANTRY_SIM_MEMORY").value_or("")));
+        env::kSimMemory.text()));
   }
   if (const std::optional<ScheduleChoice> choice = read_schedule_choice()) {
     schedule_ = std::make_unique<Schedule>(*choice);

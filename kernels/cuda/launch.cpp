@@ -3,10 +3,10 @@
 
 #include <string>
 
-#include <gantry/core/env.hpp>
 #include <gantry/core/error.hpp>
 #include <gantry/device/properties.hpp>
 
+#include "core/env/settings.hpp"
 #include "core/stacks/call_place.hpp"
 #include "device/architectures.hpp"
 #include "device/drivers/launch_blocking.hpp"
@@ -49,7 +49,7 @@ namespace {
 // True if the code of `kernel`, and with it the code of all other kernels, waits by itself on every
 // device.
 bool waits_by_itself(const void* kernel) {
-  if (!env::get_bool("GANTRY_OVERLAPPED_LAUNCHES", true) || launches_block()) return false;
+  if (!env::kOverlappedLaunches.get() || launches_block()) return false;
   cudaFuncAttributes attributes{};
   int count = 0;
   if (cudaFuncGetAttributes(&attributes, kernel) != cudaSuccess ||

@@ -19,8 +19,8 @@
 #include <gantry/extend/unique_fd.hpp>
 
 #include "core/files/output_file.hpp"
-#include "core/sha256.hpp"
 #include "core/text/escaped_text.hpp"
+#include "core/text/sha256.hpp"
 #include "kernels/jit/counts.hpp"
 
 namespace gantry::kernels::jit {

@@ -14,7 +14,7 @@
 #include <gantry/core/error.hpp>
 #include <gantry/extend/unique_fd.hpp>
 
-#include "core/sha256.hpp"
+#include "core/text/sha256.hpp"
 #include "kernels/jit/file_cache.hpp"
 #include "kernels/jit/host_compiler.hpp"
 #include "kernels/jit/program_table.hpp"

@@ -1,11 +1,16 @@
 #include "machine/nvml/loaded_nvml.hpp"
 
-#include <gantry/core/env.hpp>
+#include <string>
+
+#include "core/env/settings.hpp"
 
 namespace gantry::machine {
 
 const Nvml& loaded_nvml() {
-  static const Nvml& loaded = *new Nvml(env::get("GANTRY_NVML_PATH").value_or(Nvml::kDefaultPath));
+  static const Nvml& loaded = *[] {
+    const std::string named = env::kNvmlPath.text();
+    return new Nvml(named.empty() ? Nvml::kDefaultPath : named);
+  }();
   return loaded;
 }
 

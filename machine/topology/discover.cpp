@@ -5,10 +5,10 @@
 #include <system_error>
 #include <utility>
 
-#include <gantry/core/env.hpp>
 #include <gantry/core/error.hpp>
 #include <gantry/machine/topology.hpp>
 
+#include "core/env/settings.hpp"
 #include "machine/nvml/nvml.hpp"
 #include "machine/sim_identity.hpp"
 #include "machine/topology/pci_facts.hpp"
@@ -17,8 +17,6 @@
 
 namespace gantry::machine {
 namespace {
-
-constexpr int kMaxSimulated = 64;
 
 void add_gpus(const std::vector<DeviceIdentity>& identities, FactSource source,
               Topology& topology) {
@@ -92,11 +90,10 @@ void read_virtual_topology(Topology& topology) {
 
 TopologyOptions topology_options_from_environment() {
   TopologyOptions options;
-  options.file = env::get("GANTRY_TOPO_FILE").value_or("");
-  options.sysfs_root = env::get("GANTRY_SYSFS_ROOT").value_or("");
-  options.nvml_path = env::get("GANTRY_NVML_PATH").value_or("");
-  options.simulated_gpus =
-      static_cast<int>(env::get_int("GANTRY_SIM_DEVICES", 1, kMaxSimulated).value_or(0));
+  options.file = env::kTopoFile.text();
+  options.sysfs_root = env::kSysfsRoot.text();
+  options.nvml_path = env::kNvmlPath.text();
+  options.simulated_gpus = static_cast<int>(env::kSimDevices.get().value_or(0));
   return options;
 }
 
@@ -106,7 +103,7 @@ namespace {
 int count_simulated_gpus(const TopologyOptions& options) {
   if (options.simulated_gpus > 0) return options.simulated_gpus;
   if (options.skip_gpus || !options.known_gpus.empty() || !options.nvml_path.empty()) return 0;
-  return static_cast<int>(env::get_int("GANTRY_SIM_DEVICES", 1, kMaxSimulated).value_or(0));
+  return static_cast<int>(env::kSimDevices.get().value_or(0));
 }
 
 Topology gather(const TopologyOptions& options) {

@@ -17,13 +17,13 @@
 #include <string_view>
 #include <utility>
 
-#include <gantry/core/env.hpp>
 #include <gantry/core/error.hpp>
 #include <gantry/device/device.hpp>
 #include <gantry/extend/driver.hpp>
 #include <gantry/extend/unique_fd.hpp>
 #include <gantry/memory/caching_allocator.hpp>
 
+#include "core/env/settings.hpp"
 #include "core/files/atomic_file.hpp"
 #include "core/files/output_stream.hpp"
 #include "memory/pinned/host_pages.hpp"
@@ -133,7 +133,7 @@ std::map<std::string, SettingValue> current_settings() {
     roundup[std::to_string(megabytes)] = 0;
   }
   return {
-      {"PYTORCH_CUDA_ALLOC_CONF", env::get("GANTRY_ALLOC_CONF").value_or("")},
+      {"PYTORCH_CUDA_ALLOC_CONF", env::kAllocConf.text()},
       {"backend", backend},
       {"expandable_segments", expands_segments(backend)},
       {"garbage_collection_threshold", config.gc_threshold},

@@ -13,11 +13,11 @@
 #include <string>
 #include <string_view>
 
-#include <gantry/core/env.hpp>
 #include <gantry/core/error.hpp>
 #include <gantry/extend/unique_fd.hpp>
 
 #include "core/env/env_check.hpp"
+#include "core/env/settings.hpp"
 #include "core/files/code_file.hpp"
 #include "core/processes/spawn_settings.hpp"
 #include "core/text/escaped_text.hpp"
@@ -28,7 +28,6 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr const char* kTool = "gantry-snapshot";
-constexpr const char* kToolVariable = "GANTRY_SNAPSHOT_TOOL";
 constexpr std::string_view kDone = "wrote ";  // begins the tool's line on stdout
 
 // Where gantry's programs are, seen from the folder of the file that contains gantry: a library in
@@ -98,14 +97,15 @@ bool reports_success(std::string_view text) {
 }  // namespace
 
 fs::path find_snapshot_tool(const fs::path& gantry_file) {
-  const std::string named = env::get(kToolVariable).value_or("");
+  const std::string named = env::kSnapshotTool.text();
   if (!named.empty()) {
     if (!is_program(named)) {
-      throw Error(
-          fmt::format("{}: expected an executable file, but got '{}'", kToolVariable, named));
+      throw Error(fmt::format("{}: expected an executable file, but got '{}'",
+                              env::kSnapshotTool.name(), named));
     }
     if (const CodeFile file = check_code_file(named, CodeOrigin::named); !file.ok()) {
-      throw Error(fmt::format("{}: failed to use '{}': {}", kToolVariable, named, file.problem));
+      throw Error(fmt::format("{}: failed to use '{}': {}", env::kSnapshotTool.name(), named,
+                              file.problem));
     }
     return named;
   }
@@ -114,7 +114,7 @@ fs::path find_snapshot_tool(const fs::path& gantry_file) {
   throw Error(fmt::format(
       "the program {} is neither beside '{}' nor in PATH; install gantry's programs or set {} to "
       "its path, or save a .json file, which needs no program",
-      kTool, gantry_file.string(), kToolVariable));
+      kTool, gantry_file.string(), env::kSnapshotTool.name()));
 }
 
 void run_snapshot_tool(const fs::path& tool, int json, const fs::path& output) {

@@ -9,7 +9,7 @@
 
 #include <gantry/extend/driver.hpp>
 
-#include "core/env/env_check.hpp"
+#include "core/env/settings.hpp"
 #include "core/stacks/call_site.hpp"
 #include "device/platform.hpp"
 #include "streams/sanitizer/hooks.hpp"
@@ -54,7 +54,7 @@ Driver* decorated(Driver& driver) {
 
 // Asks the environment when the first device is used. Later changes are enable()'s.
 Driver* decorated_if_wanted(Driver& driver) {
-  const std::string value = env::get_choice("GANTRY_SANITIZER", {"off", "warn", "throw"});
+  const std::string value = env::kSanitizer.get();
   if (value == "off") return &driver;
   static std::atomic<bool> has_started{false};
   if (!has_started.exchange(true)) {

@@ -6,7 +6,7 @@
 #include <set>
 #include <string>
 
-#include "core/sha256.hpp"
+#include "core/text/sha256.hpp"
 
 namespace gantry {
 namespace {

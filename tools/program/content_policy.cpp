@@ -5,7 +5,7 @@
 #include <cstddef>
 #include <cstdint>
 
-#include "core/sha256.hpp"
+#include "core/text/sha256.hpp"
 
 namespace gantry {
 namespace {

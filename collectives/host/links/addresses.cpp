@@ -18,11 +18,11 @@
 #include <sstream>
 #include <string_view>
 
-#include <gantry/core/env.hpp>
 #include <gantry/core/error.hpp>
 
 #include "collectives/peers/process.hpp"
 #include "core/authentication/keys.hpp"
+#include "core/env/settings.hpp"
 
 namespace gantry {
 
@@ -161,8 +161,8 @@ std::vector<Socket> listen_for_ranks(RankAddress& address, Neighbourhood where) 
   address.machine = this_machine();
   address.cookie = random_cookie();
   address.port = 0;
-  address.encrypts = env::get_bool("GANTRY_HOST_CRYPT", false);
-  const std::string interfaces = env::get("GANTRY_HOST_INTERFACE").value_or("");
+  address.encrypts = env::kHostCrypt.get() == "on";
+  const std::string interfaces = env::kHostInterface.text();
   std::vector<Socket> listeners;
   if (where == Neighbourhood::one_user) {
     SocketAddress local{.kind = SocketAddress::Kind::unix_abstract,

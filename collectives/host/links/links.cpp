@@ -8,13 +8,13 @@
 #include <gantry/core/log.hpp>
 
 #include "collectives/host/links/addresses.hpp"
-#include "core/env/env_check.hpp"
+#include "core/env/settings.hpp"
 #include "core/text/escaped_text.hpp"
 
 namespace gantry {
 
 std::unique_ptr<HostLinks> make_host_links(Bootstrap& bootstrap, LinkGroup group) {
-  const std::string wanted = env::get_choice("GANTRY_HOST_LINKS", {"auto", "tcp", "mpi"});
+  const std::string wanted = env::kHostLinks.get();
   const bool may_link_by_mpi = wanted != "tcp" && can_link_by_mpi();
   const std::string here = this_machine();
   const std::string mine = fmt::format("{} {} {} {}", wanted, here, this_machine_and_user(),

@@ -10,6 +10,8 @@
 #include <gantry/core/error.hpp>
 #include <gantry/extend/parse_number.hpp>
 
+#include "core/env/settings.hpp"
+
 namespace gantry::sim {
 
 namespace {
@@ -61,18 +63,14 @@ void mark_needed(const ScheduledQueues& queues, std::vector<std::uint64_t>& need
 }  // namespace
 
 std::optional<ScheduleChoice> read_schedule_choice() {
-  const std::string value = env::get("GANTRY_SIM_SCHEDULE").value_or("");
+  const std::string value = env::kSimSchedule.text();
   if (value.empty()) return std::nullopt;
   if (value == "earliest") return ScheduleChoice{.kind = Kind::earliest};
   if (value == "latest") return ScheduleChoice{.kind = Kind::latest};
+  env::kSimSchedule.check();
   constexpr std::int64_t kMost = std::numeric_limits<std::int64_t>::max();
-  try {
-    const std::int64_t seed = env::parse_int(value, "GANTRY_SIM_SCHEDULE", 0, kMost);
-    return ScheduleChoice{.kind = Kind::random, .seed = static_cast<std::uint64_t>(seed)};
-  } catch (const InvalidArgument&) {
-    throw InvalidArgument(fmt::format(
-        "GANTRY_SIM_SCHEDULE: expected earliest, latest or a whole number, but got '{}'", value));
-  }
+  const std::int64_t seed = env::parse_int(value, env::kSimSchedule.name(), 0, kMost);
+  return ScheduleChoice{.kind = Kind::random, .seed = static_cast<std::uint64_t>(seed)};
 }
 
 bool ScheduledQueue::is_permitted() const {

@@ -8,7 +8,7 @@
 
 #include <gantry/device/properties.hpp>
 
-#include "core/sha256.hpp"
+#include "core/text/sha256.hpp"
 #include "device/cuda/cuda_api.hpp"
 #include "device/cuda/cuda_check.hpp"
 #include "device/cuda/cuda_context.hpp"

@@ -22,6 +22,7 @@
 #include <gantry/extend/parse_number.hpp>
 #include <gantry/extend/unique_fd.hpp>
 
+#include "core/env/settings.hpp"
 #include "core/files/regular_file.hpp"
 #include "launcher/run/options/placement_options.hpp"
 
@@ -121,8 +122,8 @@ std::string source_address(const std::string& host) {
 
 // The first address of an interface that is up; of one of GANTRY_HOST_INTERFACE if that is set.
 std::string interface_address() {
-  const std::optional<std::string> named = env::get("GANTRY_HOST_INTERFACE");
-  const std::string names = named ? fmt::format(",{},", *named) : "";
+  const std::string named = env::kHostInterface.text();
+  const std::string names = named.empty() ? "" : fmt::format(",{},", named);
   ifaddrs* list = nullptr;
   if (getifaddrs(&list) != 0) return {};
   std::string address;
@@ -233,7 +234,7 @@ std::string address_for(const std::vector<Host>& hosts) {
                                   [](const Host& host) { return !is_this_machine(host.name); });
   if (other == hosts.end()) return std::string(kLoopback);
   std::string address;
-  if (!env::get("GANTRY_HOST_INTERFACE")) address = source_address(other->name);
+  if (env::kHostInterface.text().empty()) address = source_address(other->name);
   if (address.empty()) address = interface_address();
   return address.empty() ? std::string(kLoopback) : address;
 }
