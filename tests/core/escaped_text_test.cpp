@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <string>
+#include <utility>
 
 namespace gantry {
 namespace {
@@ -28,6 +29,22 @@ TEST(EscapedTextTest, ShowsWhatATerminalWouldActOn) {
             "\\u202eabc")
       << "right to left";
   EXPECT_EQ(escape_control_characters("\xe2\x80\xa8"), "\\u2028") << "a line end";
+}
+
+TEST(EscapedTextTest, RangesOfControlsEndWhereUnicodeEndsThem) {
+  const std::pair<const char*, const char*> controls[] = {
+      {"\x1f", "\\x1f"},     {"\x7f", "\\x7f"},     {"\u0080", "\\x80"},   {"\u009f", "\\x9f"},
+      {"\u061c", "\\u061c"}, {"\u200e", "\\u200e"}, {"\u200f", "\\u200f"}, {"\u2028", "\\u2028"},
+      {"\u202e", "\\u202e"}, {"\u2066", "\\u2066"}, {"\u2069", "\\u2069"}};
+  for (const auto& [text, escaped] : controls) {
+    EXPECT_EQ(escape_control_characters(text), escaped);
+    EXPECT_EQ(has_hidden_controls(text), *text != '\x1f') << escaped << ": JSON escapes C0";
+  }
+  for (const char* const text : {" ", "~", "\u00a0", "\u061b", "\u061d", "\u200d", "\u2010",
+                                 "\u2027", "\u202f", "\u2065", "\u206a"}) {
+    EXPECT_EQ(escape_control_characters(text), text);
+    EXPECT_FALSE(has_hidden_controls(text)) << text;
+  }
 }
 
 TEST(EscapedTextTest, ShowsBytesThatAreNoText) {

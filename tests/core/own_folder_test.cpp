@@ -19,6 +19,7 @@
 #include <gantry/core/error.hpp>
 
 #include "core/files/socket.hpp"
+#include "tests/support/temporary_folder.hpp"
 
 namespace gantry {
 namespace {
@@ -119,6 +120,20 @@ TEST(OwnFolderTest, AFolderOfAnotherUserIsNamedAndNotUsed) {
                          text.find("belongs to user 60002; remove it") != std::string::npos, text);
                    }
                  }}});
+  }
+}
+
+TEST(OwnFolderTest, AFolderThatGroupOrOthersMayUseInAnyWayIsRefused) {
+  const testing::TemporaryFolder folder;
+  const std::string path = (folder / "own").string();
+  ASSERT_EQ(mkdir(path.c_str(), 0700), 0);
+  std::string failure;
+  EXPECT_TRUE(open_own_folder(path, failure)) << failure;
+  for (const mode_t bit : {0040, 0020, 0010, 0004, 0002, 0001}) {
+    ASSERT_EQ(chmod(path.c_str(), 0700 | bit), 0);
+    failure.clear();
+    EXPECT_FALSE(open_own_folder(path, failure)) << std::oct << bit;
+    EXPECT_EQ(failure, path + " is open to other users") << std::oct << bit;
   }
 }
 

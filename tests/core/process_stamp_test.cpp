@@ -4,6 +4,7 @@
 #include <fcntl.h>
 #include <gtest/gtest.h>
 #include <signal.h>
+#include <sys/prctl.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -84,6 +85,21 @@ TEST(ProcessStampTest, KnowsWhoIsStopped) {
   EXPECT_FALSE(has_ended(stamp));
   kill(pid, SIGKILL);
   EXPECT_EQ(waitpid(pid, nullptr, 0), pid);
+}
+
+TEST(ProcessStampTest, ParenthesesInANameAreNotItsEnd) {
+  for (const char* const name : {")", "(", "a) b", "a (b)", ") Z 1 1 1 1 1"}) {
+    ProcessStamp stamp;
+    const pid_t pid = start(stamp, [&] {
+      prctl(PR_SET_NAME, name);
+      for (;;) raise(SIGSTOP);
+    });
+    await_state(pid, 'T');
+    EXPECT_EQ(find_process(pid), stamp) << name;
+    EXPECT_TRUE(is_stopped(stamp)) << name;
+    kill(pid, SIGKILL);
+    EXPECT_EQ(waitpid(pid, nullptr, 0), pid);
+  }
 }
 
 // A child that waits for its end.
