@@ -3,15 +3,19 @@
 
 #include <algorithm>
 #include <filesystem>
+#include <limits>
 #include <numeric>
+#include <optional>
 #include <random>
 #include <set>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include <gantry/core/error.hpp>
 #include <gantry/machine/topology.hpp>
 
+#include "machine/topology/gpu_order.hpp"
 #include "tests/machine/machine_file.hpp"
 #include "tests/machine/machines.hpp"
 #include "tests/support/temporary_folder.hpp"
@@ -252,6 +256,86 @@ TEST(PlanTest, TheWorstConnectionDecidesBeforeTheSum) {
   connect(1, 3, 2);
   connect(2, 3, 2);
   EXPECT_THAT(plan(topology, Asked{.gpus = "best:3"}.options()).gpus, ElementsAre(1, 2, 3));
+}
+
+TEST(PlanTest, ARingIsTheBestOfAllRings) {
+  std::mt19937 random(11);
+  for (int round = 0; round < 60; ++round) {
+    const std::size_t count = 4 + static_cast<std::size_t>(round) % 3;
+    Topology topology = testing::host_of({1, 1, 8, 1});
+    std::vector<int> order(count);
+    std::iota(order.begin(), order.end(), 0);
+    for (const int gpu : order) {
+      topology.gpus.emplace_back().bus_id = "0000:0" + std::to_string(gpu) + ":00.0";
+    }
+    topology.links.assign(count, std::vector<Topology::Link>(count));
+    topology.nic_paths.resize(count);
+    for (std::size_t i = 0; i < count; ++i) {
+      for (std::size_t j = 0; j < i; ++j) {
+        topology.links[i][j].nvlinks.value = static_cast<int>(random() % 4);
+        topology.links[j][i] = topology.links[i][j];
+      }
+    }
+    // The least connection, then all of them.
+    const auto quality_of = [&](const std::vector<int>& ring) {
+      std::pair<int, int> result{std::numeric_limits<int>::max(), 0};
+      for (std::size_t i = 0; i < count; ++i) {
+        const auto from = static_cast<std::size_t>(ring[i]);
+        const auto to = static_cast<std::size_t>(ring[(i + 1) % count]);
+        const int link = link_quality(topology.links[from][to]);
+        result = {std::min(result.first, link), result.second + link};
+      }
+      return result;
+    };
+    const std::vector<int> ring = plan(topology, Asked{.order = "ring"}.options()).gpus;
+    EXPECT_EQ(ring.front(), 0);
+    EXPECT_EQ(std::set<int>(ring.begin(), ring.end()).size(), count);
+    std::pair<int, int> best;
+    do best = std::max(best, quality_of(order));
+    while (std::next_permutation(order.begin() + 1, order.end()));
+    EXPECT_EQ(quality_of(ring), best) << "round " << round;
+  }
+}
+
+TEST(PlanTest, AccessToAPeerCountsMoreThanTheWay) {
+  Topology topology = machine_named("four_sockets");
+  const auto connect = [&](std::size_t a, std::size_t b, PciPath path, std::optional<bool> access) {
+    for (Topology::Link* const link : {&topology.links[a][b], &topology.links[b][a]}) {
+      link->path.value = path;
+      link->peer_access.value = access;
+    }
+  };
+  for (std::size_t i = 0; i < 4; ++i) {
+    for (std::size_t j = 0; j < i; ++j) connect(i, j, PciPath::pix, false);
+  }
+  connect(1, 3, PciPath::system, true);
+  EXPECT_THAT(plan(topology, Asked{.gpus = "best:2"}.options()).gpus, ElementsAre(1, 3));
+  connect(0, 2, PciPath::node, std::nullopt);
+  EXPECT_THAT(plan(topology, Asked{.gpus = "best:2"}.options()).gpus, ElementsAre(0, 2))
+      << "access that nobody denies";
+}
+
+TEST(PlanTest, RanksTakeTurnsOnTheirNearestInterfaces) {
+  // Interfaces of the 4 ranks, each of which has these ways to all of them.
+  const auto chosen = [](const std::vector<std::optional<PciPath>>& ways) {
+    Topology topology = machine_named("four_sockets");
+    topology.nics.resize(ways.size());
+    for (auto& row : topology.nic_paths) {
+      row.clear();
+      for (const auto& way : ways) row.push_back({way, FactSource::hwloc});
+    }
+    std::vector<int> nics;
+    for (const RankPlacement& rank : plan(topology).ranks) nics.push_back(rank.nic.value_or(-1));
+    return nics;
+  };
+  const std::optional<PciPath> unknown;
+  EXPECT_THAT(chosen({PciPath::node, PciPath::node}), ElementsAre(0, 1, 0, 1));
+  EXPECT_THAT(chosen({PciPath::pix, PciPath::pix, PciPath::pix}), ElementsAre(0, 1, 2, 0));
+  EXPECT_THAT(chosen({PciPath::system, unknown, PciPath::node, PciPath::node}),
+              ElementsAre(2, 3, 2, 3));
+  EXPECT_THAT(chosen({PciPath::pxb, PciPath::pix}), ElementsAre(1, 1, 1, 1));
+  EXPECT_THAT(chosen({unknown, PciPath::system}), ElementsAre(1, 1, 1, 1));
+  EXPECT_THAT(chosen({unknown}), ElementsAre(-1, -1, -1, -1));
 }
 
 TEST(PlanTest, RanksOfUnknownPlaceTakeTheCoresThatOthersLeave) {

@@ -16,6 +16,7 @@
 #include <gantry/machine/plan.hpp>
 
 #include "machine/topology/gpu_order.hpp"
+#include "tests/machine/machines.hpp"
 #include "tests/support/temporary_folder.hpp"
 
 namespace gantry::machine {
@@ -430,6 +431,19 @@ TEST_F(TopologyFileTest, ALargeFileIsRefusedBeforeItIsRead) {
     FAIL() << "nothing was thrown";
   } catch (const InvalidArgument& error) {
     EXPECT_THAT(error.what(), HasSubstr("it is larger than 64 MiB"));
+  }
+}
+
+TEST_F(TopologyFileTest, NumbersOfNvLinksHaveABound) {
+  for (const int count : {-1, 1024, 1025, 2'000'000'000}) {
+    Topology one_way = testing::machine_named("flat_vm");
+    Topology other_way = one_way;
+    one_way.links[0][1].nvlinks.value = other_way.links[1][0].nvlinks.value = count;
+    const std::string expected =
+        count == 1024 ? "nothing was thrown"
+                      : fmt::format("NVLinks: expected 0 to 1024, but got {}", count);
+    EXPECT_THAT(error_of(topology_json(one_way)), HasSubstr(expected));
+    EXPECT_THAT(error_of(topology_json(other_way)), HasSubstr(expected));
   }
 }
 

@@ -142,6 +142,21 @@ TEST(VisibleDevicesTest, ReasonsTellWhatIsWrong) {
   EXPECT_EQ(reason(""), "nothing dropped");
 }
 
+TEST(VisibleDevicesTest, OrdinalsOfAnySizeDoNotWrapAround) {
+  // Powers of two end in the first device, if a number of their bits wraps.
+  for (const char* const ordinal :
+       {"2147483648", "4294967296", "4294967297", "9223372036854775808", "18446744073709551616",
+        "18446744073709551617", "340282366920938463463374607431768211456"}) {
+    for (const std::string sign : {"", "+", "-"}) {
+      const VisibleDevices result = parse_visible_devices(sign + ordinal, two_devices());
+      EXPECT_THAT(result.visible, IsEmpty()) << sign << ordinal;
+      ASSERT_EQ(result.dropped.size(), 1u) << sign << ordinal;
+      EXPECT_EQ(result.dropped[0].reason,
+                sign == "-" ? "a negative number ends the list" : "there are only 2 devices");
+    }
+  }
+}
+
 TEST(VisibleDevicesTest, NamingADeviceTwiceHidesAll) {
   const VisibleDevices result = parse_visible_devices("1,0,1", two_devices());
   EXPECT_TRUE(result.invalid());
