@@ -3,6 +3,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <cstdint>
+
 #include <gantry/core/error.hpp>
 
 #include "core/text/nearest_name.hpp"
@@ -104,6 +106,44 @@ TEST(CommandLineTest, UnknownOptionsNameTheNearest) {
   EXPECT_EQ(nearest_name("--log_dri", {"--log-dir"}), "--log-dir");
   EXPECT_EQ(nearest_name("--nproc", {"--np", "--nproc-per-node"}), "--nproc-per-node");
   EXPECT_EQ(nearest_name("", {"--np"}), std::nullopt);
+}
+
+TEST(CommandLineTest, AnOptionGreaterThanZeroTakesFiniteNumbersAlone) {
+  CommandLine line("Waits.", "wait");
+  double seconds = 0;
+  line.add_option("--timeout", seconds, "how long").greater_than_zero();
+  const auto error = [&](const std::string& text) -> std::string {
+    try {
+      (void)line.parse({"--timeout=" + text});
+    } catch (const InvalidArgument& error) {
+      return error.what();
+    }
+    return "(nothing was thrown)";
+  };
+  for (const char* const text : {"0.5", "7", "1e300", "1e-300"}) {
+    EXPECT_EQ(error(text), "(nothing was thrown)") << text;
+    EXPECT_GT(seconds, 0) << text;
+  }
+  for (const char* const text :
+       {"0", "0.0", "-0", "-1", "inf", "-inf", "infinity", "nan", "1e999", "1x", "x"}) {
+    EXPECT_THAT(error(text),
+                HasSubstr(std::string("expected a number greater than 0, but got '") + text + "'"));
+  }
+}
+
+TEST(CommandLineTest, SizesAreWhatASignedNumberHolds) {
+  EXPECT_EQ(parse_size("0", "--end"), 0);
+  EXPECT_EQ(parse_size("9223372036854775807", "--end"), INT64_MAX);
+  for (const char* const text :
+       {"9223372036854775808", "18446744073709551614", "18446744073709551615"}) {
+    try {
+      (void)parse_size(text, "--end");
+      FAIL() << text;
+    } catch (const InvalidArgument& error) {
+      EXPECT_EQ(error.what(),
+                "--end: expected less than 2^63 bytes, but got '" + std::string(text) + "'");
+    }
+  }
 }
 
 TEST(CommandLineTest, EveryProgramHasAVersion) {

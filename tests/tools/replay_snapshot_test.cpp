@@ -244,6 +244,14 @@ TEST(PickleTest, NumbersOf64BitsAreReadAsInJson) {
   EXPECT_EQ(std::get<std::int64_t>(value(std::string(7, '\0') + '\x80')), INT64_MIN);
   EXPECT_EQ(std::get<std::int64_t>(value(ones + '\xff')), -1);
   EXPECT_EQ(std::get<std::int64_t>(value("")), 0);
+  // The last byte has the sign of a number of any length.
+  for (std::size_t length = 1; length <= 8; ++length) {
+    const std::string low(length - 1, '\0');
+    const auto top = static_cast<int>(8 * length - 1);
+    EXPECT_EQ(std::get<std::int64_t>(value(low + '\x80')), INT64_MIN >> (63 - top)) << length;
+    EXPECT_EQ(std::get<std::int64_t>(value(std::string(length, '\xff'))), -1) << length;
+    EXPECT_EQ(std::get<std::int64_t>(value(low + '\x40')), std::int64_t{1} << (top - 1)) << length;
+  }
   // A frame without a line, as torch writes it.
   const JsonDocument json = parse_json(R"({"line": 18446744073709551615})");
   EXPECT_EQ(std::get<std::uint64_t>(*json.find(json.at(json.root()), "line")), UINT64_MAX);
@@ -297,6 +305,23 @@ TEST(PickleTest, RefusesDamage) {
   EXPECT_THAT(pickle_error("\x80\x02\xff."s), HasSubstr("unknown opcode 0xff"));
   EXPECT_THAT(pickle_error("\x80\x02\x8a\x0a\x01\x02\x03\x04\x05\x06\x07\x08\x09\x01."s),
               HasSubstr("more than 64 bits"));
+}
+
+TEST(PickleTest, ValuesBelowAMarkAreOutOfReach) {
+  // Every opcode that takes or reads a value of the stack.
+  for (const std::string& opcode : {"0"s, "2"s, "a"s, "s"s, "\x85"s, "\x86"s, "\x87"s, "q\x00"s,
+                                    "r\x00\x00\x00\x00"s, "\x94"s, "."s}) {
+    EXPECT_THAT(pickle_error("\x80\x04]}NNN(" + opcode + "1."),
+                HasSubstr("the stack is empty at byte 8"))
+        << opcode;
+  }
+  // One value lies above the mark, and the list or dictionary for it below.
+  EXPECT_THAT(pickle_error("\x80\x02](Na1."s), HasSubstr("the stack is empty at byte 5"));
+  EXPECT_THAT(pickle_error("\x80\x02}(NNs1."s), HasSubstr("the stack is empty at byte 6"));
+  EXPECT_THAT(pickle_error("\x80\x02N(N\x86"
+                           "1."s),
+              HasSubstr("the stack is empty at byte 5"));
+  EXPECT_EQ(pickle_error("\x80\x02N(N01."s), "no error");
 }
 
 TEST(PickleTest, EveryCutIsAnErrorAndNoCrash) {
