@@ -5,17 +5,23 @@
 
 #include <algorithm>
 #include <sstream>
+#include <stdexcept>
+#include <utility>
+#include <vector>
 
 #include <gantry/core/error.hpp>
 #include <gantry/extend/driver.hpp>
 
+#include "device/peer_access.hpp"
 #include "tests/support/device_fixture.hpp"
 #include "tests/support/fault_driver.hpp"
 
 namespace gantry {
 namespace {
 
+using ::testing::Contains;
 using ::testing::HasSubstr;
+using ::testing::Not;
 
 class PeerTest : public testing::DeviceTest {};
 
@@ -66,6 +72,39 @@ TEST_F(PeerTest, TheDriverIsAskedOnceForAPair) {
   enable_peer_access(Device::cuda(1), Device::cuda(0));
   enable_peer_access(Device::cuda(1), Device::cuda(0));
   EXPECT_EQ(faults.calls("enable_peer_access"), 2U) << "the failed call and one more";
+}
+
+// What two listeners of one test are told; the second one fails when it is told to.
+struct Listeners {
+  std::vector<std::pair<int, int>> first;
+  std::vector<std::pair<int, int>> second;
+  bool fails = true;
+};
+
+TEST_F(PeerTest, AccessThatAListenerDidNotActOnIsGivenAnew) {
+  GANTRY_REQUIRE_DEVICES(3);
+  const Device from = Device::cuda(2);
+  const Device to = Device::cuda(0);
+  if (!can_access_peer(from, to)) GTEST_SKIP() << "no peer access 2 -> 0";
+  // Listeners are never removed.
+  static auto& heard = *new Listeners;
+  on_peer_access([](int source, int target) { heard.first.emplace_back(source, target); });
+  on_peer_access([](int source, int target) {
+    heard.second.emplace_back(source, target);
+    if (heard.fails) throw std::runtime_error("the second listener fails");
+  });
+  for (int i = 0; i < 2; ++i) {
+    EXPECT_THROW(enable_peer_access(from, to), std::runtime_error);
+    EXPECT_THAT(devices_with_access_to(0), Not(Contains(2)));
+  }
+  heard.fails = false;
+  enable_peer_access(from, to);
+  EXPECT_THAT(devices_with_access_to(0), Contains(2));
+  EXPECT_THAT(devices_with_access_to(2), Not(Contains(0))) << "access has a direction";
+  enable_peer_access(from, to);
+  const std::vector<std::pair<int, int>> thrice(3, {2, 0});
+  EXPECT_EQ(heard.first, thrice);
+  EXPECT_EQ(heard.second, thrice) << "two failures and the success";
 }
 
 TEST_F(PeerTest, RejectsWhatIsNoDevice) {

@@ -116,6 +116,30 @@ TEST_F(SimEventTest, LongChainsOfRecordsStayInOrder) {
   EXPECT_EQ(counter, 3000);
 }
 
+TEST_F(SimEventTest, TasksOfTwoStreamsAlternateWhereEachWaitsForTheOther) {
+  for (const NativeStream other : {second_, driver_.create_stream(3, 0)}) {
+    const NativeEvent back = driver_.create_event(other.device, {});
+    int turn = 0;
+    int wrong = 0;
+    {
+      // All are queued before the first one runs, and fit into the queues.
+      const Gate gate(first_);
+      for (int i = 0; i < 200; ++i) {
+        sim::launch(first_, [&, i] { wrong += turn++ == 2 * i ? 0 : 1; });
+        driver_.record_event(event_, first_);
+        driver_.wait_event(other, event_);
+        sim::launch(other, [&, i] { wrong += turn++ == 2 * i + 1 ? 0 : 1; });
+        driver_.record_event(back, other);
+        driver_.wait_event(first_, back);
+      }
+    }
+    driver_.synchronize_stream(first_);
+    EXPECT_EQ(wrong, 0);
+    EXPECT_EQ(turn, 400);
+    driver_.destroy_event(back);
+  }
+}
+
 TEST_F(SimEventTest, RefusesTheWrongDeviceAndDeadEvents) {
   const NativeStream far = driver_.create_stream(1, 0);
   expect_cuda_error(400, "recording an event on stream 1 of cuda:1",

@@ -1,7 +1,10 @@
 #include <atomic>
 #include <filesystem>
+#include <future>
+#include <memory>
 #include <stdexcept>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "tests/device/sim/sim_machine.hpp"
@@ -66,6 +69,21 @@ TEST_F(SimStreamTest, QueryCountsTheRunningTask) {
     leave.get_future().wait();
   });
   entered.get_future().wait();  // the queue is empty now, the task is not done
+  EXPECT_FALSE(driver_.query_stream(stream_));
+  leave.set_value();
+  driver_.synchronize_stream(stream_);
+  EXPECT_TRUE(driver_.query_stream(stream_));
+}
+
+TEST_F(SimStreamTest, ATaskEndsBehindTheObjectsThatItOwns) {
+  std::promise<void> entered;
+  std::promise<void> leave;
+  std::shared_ptr<void> owned(nullptr, [&](void*) {
+    entered.set_value();
+    leave.get_future().wait();
+  });
+  sim::launch(stream_, [owned = std::move(owned)] {});
+  entered.get_future().wait();  // the task has run, and its object is being destroyed
   EXPECT_FALSE(driver_.query_stream(stream_));
   leave.set_value();
   driver_.synchronize_stream(stream_);
