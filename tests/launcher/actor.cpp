@@ -210,6 +210,18 @@ int lose_peer(const Arguments&) {
   return 0;
 }
 
+// Rank 1 ends well without a word to the store, in which rank 0 waits for it.
+int wait_for_the_silent(const Arguments&) {
+  if (identity().rank == 1) return 0;
+  try {
+    (void)connect()->get("never", kLong);
+  } catch (const gantry::PeerLostError& error) {
+    say(std::string(error.what()) + "\n");
+    return 0;
+  }
+  return 1;
+}
+
 int count_signal(const Arguments&) {
   static volatile sig_atomic_t seen = 0;
   signal(SIGUSR1, [](int) { seen = 1; });
@@ -343,6 +355,7 @@ const std::map<std::string, std::function<int(const Arguments&)>> kActs{
     {"echo-input", echo_input},
     {"hold-liveness-pipe", hold_liveness_pipe},
     {"lose-peer", lose_peer},
+    {"wait-for-the-silent", wait_for_the_silent},
     {"count-signal", count_signal},
     {"survive-interrupt", survive_interrupt},
     {"connect-often", connect_often},

@@ -5,9 +5,11 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <cstddef>
 #include <filesystem>
 #include <fstream>
 #include <string>
+#include <vector>
 
 #include "launcher/run/failures/report.hpp"
 #include "tests/support/temporary_folder.hpp"
@@ -30,6 +32,26 @@ TEST(ErrorNoteTest, ARanksMessageKeepsItsLinesAndNothingElseThatATerminalActsOn)
   std::ofstream(path) << "plain \x1b]0;title\x07 \xff\n";
   EXPECT_EQ(reported(), "plain \\x1b]0;title\\x07 \\xff");
   unlink(path.c_str());
+}
+
+TEST(ErrorNoteTest, RanksThatTheJobDoesNotHaveAreNotNamed) {
+  ErrorNote note;
+  note.cause = FailureCause::timed_out;
+  note.ranks = {-2147483647 - 1, -1, 0, 2, 3, 4, 2147483647, 1};
+  JobResult job;
+  job.outcome = Outcome::rank_failed;
+  job.ranks.resize(3);
+  for (int rank = 0; rank < 3; ++rank) job.ranks[static_cast<std::size_t>(rank)].rank = rank;
+  RankResult& failed = job.ranks[1];
+  failed.started = failed.ended = true;
+  failed.exit_code = 9;
+  enter_notes(job, {ErrorNote{}, note, ErrorNote{}});
+  EXPECT_EQ(failed.named_ranks, (std::vector{0, 2, 1}));
+  // A note that names strangers alone names nobody.
+  note.ranks = {-1, 3};
+  enter_note(failed, note, 3);
+  EXPECT_EQ(failed.named_ranks, std::vector<int>{});
+  EXPECT_EQ(job.root_failure(), &failed);
 }
 
 TEST(ErrorNoteTest, WhatIsNoRegularFileIsNoMessage) {

@@ -2,11 +2,15 @@
 #include <signal.h>
 
 #include <fstream>
+#include <string>
+#include <utility>
+#include <vector>
 
 #include "core/text/json.hpp"
 #include "launcher/run/failures/report.hpp"
 #include "tests/launcher/launch_fixture.hpp"
 #include "tests/support/eventually.hpp"
+#include "tests/support/process_state.hpp"
 
 namespace gantry::testing {
 namespace {
@@ -56,6 +60,37 @@ TEST_F(LaunchFailureTest, ARankMayEndWellWhenItIsStopped) {
   const Outcome outcome = run_command(act({"-n", "2"}, {"end-on-term"}));
   EXPECT_EQ(outcome.exit_code, 4) << outcome.describe();
   EXPECT_THAT(outcome.err, HasSubstr("stopped by glaunch: rank 1 (code 0)"));
+}
+
+// glaunch stands still meanwhile: it learns of the end and of the signal at once.
+TEST_F(LaunchFailureTest, ARankThatEndedBeforeASignalWasNotStopped) {
+  Subprocess job(launch({"--cpu-only", "-n", "3", "sh", "-c",
+                         "echo pid rank $$; [ $RANK = 0 ] && exec sleep 1000; until [ -e " +
+                             path("go") + " ]; do sleep 0.01; done; exit $((3 * RANK))"}));
+  for (const char* rank : {"[0]", "[1]", "[2]"}) {
+    ASSERT_TRUE(job.wait_for_output(std::string(rank) + " pid rank "));
+  }
+  std::vector<int> ranks;
+  ASSERT_TRUE(eventually([&] {
+    ranks.clear();
+    for (const auto& [pid, name] : children_of(job.pid())) {
+      if (name == "sh") ranks.push_back(pid);
+    }
+    return ranks.size() == 2;  // the other one has become sleep
+  }));
+  job.send_signal(SIGSTOP);
+  ASSERT_TRUE(eventually([&] { return state_of(job.pid()) == 'T'; }));
+  job.send_signal(SIGTERM);
+  std::ofstream(path("go")) << "now";
+  for (const int pid : ranks) {
+    EXPECT_TRUE(eventually([&] { return state_of(pid) == 'Z'; }));
+  }
+  job.send_signal(SIGCONT);
+  const Outcome outcome = job.wait();
+  EXPECT_EQ(outcome.exit_code, 128 + SIGTERM) << outcome.describe();
+  EXPECT_THAT(outcome.err,
+              AllOf(HasSubstr("glaunch: failed by itself: rank 1 (code 3), rank 2 (code 6)\n"),
+                    HasSubstr("glaunch: stopped by glaunch: rank 0 (SIGTERM)\n")));
 }
 
 TEST_F(LaunchFailureTest, KeepGoingWaitsForEveryRank) {
@@ -144,6 +179,12 @@ TEST_F(LaunchFailureTest, ASecondaryFailureIsNotTheRoot) {
   EXPECT_EQ(outcome.exit_code, 9) << outcome.describe();
   EXPECT_THAT(outcome.err, HasSubstr("failed by itself: rank 1 (code 9)"));
   EXPECT_THAT(outcome.err, HasSubstr("failed because of another rank: rank 0 (code 6)"));
+}
+
+TEST_F(LaunchFailureTest, WhoWaitsForARankLearnsThatItEndedWithCodeZero) {
+  const Outcome outcome = run_command(act({"-n", "2"}, {"wait-for-the-silent"}));
+  EXPECT_EQ(outcome.exit_code, 0) << outcome.describe();
+  EXPECT_THAT(outcome.out, HasSubstr("rank 1")) << outcome.describe();
 }
 
 TEST_F(LaunchFailureTest, TailLimitsTheLinesShown) {

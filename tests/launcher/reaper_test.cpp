@@ -4,12 +4,16 @@
 
 #include <gtest/gtest.h>
 #include <signal.h>
+#include <sys/ptrace.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include <cerrno>
+#include <cstring>
 #include <filesystem>
 #include <string>
+#include <system_error>
 
 #include "tests/support/eventually.hpp"
 #include "tests/support/temporary_folder.hpp"
@@ -42,6 +46,13 @@ pid_t start_stray(const std::string& job_id) {
     _exit(127);
   }
   return pid;
+}
+
+// True once a process executes another program than this one.
+bool has_begun(pid_t pid) {
+  std::error_code ignored;
+  return std::filesystem::read_symlink("/proc/" + std::to_string(pid) + "/exe", ignored)
+             .filename() != std::filesystem::read_symlink("/proc/self/exe").filename();
 }
 
 int end_of(pid_t pid) {
@@ -106,11 +117,6 @@ TEST_F(ReaperTest, ADismissalTouchesNothing) {
 TEST_F(ReaperTest, ProcessesOfTheJobInOtherGroupsAreFoundByTheirEnvironment) {
   const pid_t stray = start_stray(job_ + ".1");
   const pid_t foreign = start_stray(job_ + "0");
-  const auto has_begun = [](pid_t pid) {
-    std::error_code ignored;
-    return std::filesystem::read_symlink("/proc/" + std::to_string(pid) + "/exe", ignored)
-               .filename() != std::filesystem::read_symlink("/proc/self/exe").filename();
-  };
   ASSERT_TRUE(eventually([&] { return has_begun(stray) && has_begun(foreign); }));
   Reaper reaper(job_, scratch_);
   reaper.clean_up();
@@ -118,6 +124,48 @@ TEST_F(ReaperTest, ProcessesOfTheJobInOtherGroupsAreFoundByTheirEnvironment) {
   EXPECT_TRUE(is_alive(foreign));
   kill(foreign, SIGTERM);
   EXPECT_EQ(end_of(foreign), SIGTERM);
+}
+
+// Lets a traced process run until it begins to sleep `times` times; false if it ends.
+bool run_until_it_sleeps(pid_t pid, int times) {
+  while (times > 0) {
+    if (ptrace(PTRACE_SYSCALL, pid, nullptr, nullptr) != 0) return false;
+    int status = 0;
+    if (waitpid(pid, &status, 0) != pid || !WIFSTOPPED(status)) return false;
+    __ptrace_syscall_info info{};
+    ptrace(PTRACE_GET_SYSCALL_INFO, pid, sizeof info, &info);
+    const bool sleeps =
+        info.op == PTRACE_SYSCALL_INFO_ENTRY && info.entry.nr == SYS_clock_nanosleep;
+    if (sleeps) --times;
+  }
+  return true;
+}
+
+TEST_F(ReaperTest, ProcessesThatBeginDuringACleanUpAreFound) {
+  Reaper reaper(job_, scratch_);
+  const pid_t pid = reaper.pid();
+  if (ptrace(PTRACE_SEIZE, pid, nullptr, long{PTRACE_O_TRACESYSGOOD}) != 0) {
+    GTEST_SKIP() << "the system allows no ptrace: " << std::strerror(errno);
+  }
+  EXPECT_EQ(ptrace(PTRACE_INTERRUPT, pid, nullptr, nullptr), 0);
+  EXPECT_EQ(waitpid(pid, nullptr, 0), pid);
+  EXPECT_EQ(ptrace(PTRACE_SYSCALL, pid, nullptr, nullptr), 0);
+  reaper.clean_up();  // returns at the first stop, which it takes for the end
+  const auto begin = [&] {
+    const pid_t stray = start_stray(job_);
+    EXPECT_TRUE(eventually([&] { return has_begun(stray); }));
+    return stray;
+  };
+  EXPECT_TRUE(run_until_it_sleeps(pid, 1)) << "the first look finds nothing";
+  const pid_t first = begin();
+  EXPECT_TRUE(run_until_it_sleeps(pid, 3)) << "a look finds it, and two more find nothing";
+  const pid_t second = begin();
+  EXPECT_EQ(ptrace(PTRACE_DETACH, pid, nullptr, nullptr), 0);
+  EXPECT_EQ(waitpid(pid, nullptr, 0), pid);
+  for (const pid_t stray : {first, second}) {
+    kill(stray, SIGTERM);  // for one that was not found
+    EXPECT_EQ(end_of(stray), SIGKILL);
+  }
 }
 
 TEST_F(ReaperTest, TheEndOfTheLauncherIsACleanUp) {
