@@ -38,6 +38,10 @@ int write_all(int fd, std::string_view text) {
   return 0;
 }
 
+std::string gap(std::uint64_t bytes) {
+  return fmt::format("\nglaunch: {} bytes of output are missing here: the disk is full\n", bytes);
+}
+
 }  // namespace
 
 struct Console::State {
@@ -71,12 +75,23 @@ struct Console::State {
   void put(std::string_view text) {
     const std::lock_guard lock(mutex);
     if (failure != 0) return;
-    if (spill_read == spill_written && memory.size() + text.size() <= memory_limit) {
-      memory += text;
-    } else if (!spill(text)) {
+    // The sentence about a gap stands in the gap, in front of the text behind it.
+    const std::string behind_gap = dropped == 0 ? "" : gap(dropped).append(text);
+    if (keep(dropped == 0 ? text : behind_gap)) {
+      dropped = 0;
+    } else {
       dropped += text.size();
     }
     changed.notify_one();
+  }
+
+  // Appends to what waits; false if there is no place for it.
+  bool keep(std::string_view text) {
+    if (spill_read == spill_written && memory.size() + text.size() <= memory_limit) {
+      memory += text;
+      return true;
+    }
+    return spill(text);
   }
 
   // Appends to the spill file; false if the disk does not take it.
@@ -121,8 +136,7 @@ struct Console::State {
       }
       return text;
     }
-    return fmt::format("\nglaunch: {} bytes of output are missing here: the disk is full\n",
-                       std::exchange(dropped, 0));
+    return gap(std::exchange(dropped, 0));
   }
 
   void run() {
