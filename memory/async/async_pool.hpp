@@ -85,7 +85,7 @@ class AsyncPool final : public MemoryNeighbour {
   [[nodiscard]] Stats stats();
   void reset_peak_stats();
   void set_fraction(double fraction);
-  /// Asserts what holds for the deferred frees.
+  /// Asserts what holds between two calls; no other thread may call meanwhile.
   void verify();
 
  private:

@@ -4,6 +4,7 @@
 #include <utility>
 #include <vector>
 
+#include "core/assert.hpp"
 #include "device/idle_stream.hpp"
 #include "memory/async/async_pool.hpp"
 #include "memory/policy/size_policy.hpp"
@@ -194,6 +195,8 @@ bool AsyncPool::wait_for_deferred() {
 void AsyncPool::verify() {
   const std::lock_guard lock(mutex_);
   deferred_.verify();
+  GANTRY_ASSERT(pending_transfers_ == 0, "a transfer is pending after its call");
+  GANTRY_ASSERT(reserved_ == 0, "bytes of a request are reserved after its call");
 }
 
 }  // namespace gantry::memory

@@ -34,6 +34,7 @@ class AsyncPoolTest : public gantry::testing::DeviceTest {
     if (!IsSkipped()) {
       async().set_fraction(1, 0);
       async().empty_cache(Device::cuda(0));
+      async().verify();
       EXPECT_EQ(stats().active_bytes.all.current, 0);
       EXPECT_EQ(stats().reserved_bytes.all.current, 0);
     }
@@ -61,6 +62,17 @@ TEST_F(AsyncPoolTest, FreesOnCapturedStreamsWaitForTheGraph) {
   graph.destroy_and_wait();
   async().empty_cache(Device::cuda(0));
   EXPECT_EQ(stats().active.all.current, 0);
+}
+
+TEST_F(AsyncPoolTest, RequestsThatFailAreOver) {
+  const Stream stream = Stream::from_pool();
+  FaultDriver driver;
+  driver.fail_on("allocate_async", 1, gantry::testing::kOutOfMemory, 1000);
+  EXPECT_THROW(static_cast<void>(make(4096, stream)), OutOfMemoryError);
+  async().verify();
+  driver.fail_on("allocate_async", 1);
+  EXPECT_THROW(static_cast<void>(make(4096, stream)), CudaError);
+  async().verify();
 }
 
 // Begins a capture of `stream` right before an event is recorded there.
