@@ -32,6 +32,13 @@ TEST(AllocConfigTest, ReadsEveryKey) {
   EXPECT_DOUBLE_EQ(config.fraction, 0.5);
 }
 
+TEST(AllocConfigTest, AShareMayBeTheWhole) {
+  const AllocConfig whole = parse_alloc_config("fraction:1,gc_threshold:1.0");
+  EXPECT_EQ(whole.fraction, 1);
+  EXPECT_EQ(whole.gc_threshold, 1);
+  EXPECT_DOUBLE_EQ(parse_alloc_config("fraction:0.001").fraction, 0.001);
+}
+
 TEST(AllocConfigTest, TakesTorchsSpellings) {
   const AllocConfig config = parse_alloc_config(
       "garbage_collection_threshold:0.6,per_process_memory_fraction:0.25,"
@@ -127,6 +134,8 @@ TEST(AllocConfigTest, NamesWhatIsWrong) {
            Case{"fraction:0",
                 "GANTRY_ALLOC_CONF: fraction: expected a number above 0 and at most 1, but got "
                 "'0'"},
+           Case{"fraction:-0.5", "fraction: expected a number above 0 and at most 1"},
+           Case{"fraction:1.001", "fraction: expected a number above 0 and at most 1"},
            Case{"fraction:nan", "fraction: expected a number above 0 and at most 1"},
            Case{"fraction:", "fraction: expected a number above 0 and at most 1"},
            Case{"gc_threshold:1.5", "gc_threshold: expected a number above 0 and at most 1"},

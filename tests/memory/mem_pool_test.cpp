@@ -373,6 +373,24 @@ TEST_F(MemPoolTest, BlocksThatOutliveAParkedPoolInAShortageLeaveItClean) {
   stream.synchronize();
 }
 
+TEST_F(MemPoolTest, ADestroyedPoolIsUsedAgainOnlyWithoutLiveBlocks) {
+  const Stream stream = Stream::current();
+  for (const std::size_t bytes : {std::size_t{1000}, 3 * kMib}) {
+    std::optional<MemPool> pool(std::in_place);
+    const std::uint64_t id = pool->id();
+    std::vector<Buffer> left;
+    for (int i = 0; i < 2; ++i) left.push_back(pool->allocate(stream, bytes));
+    pool.reset();
+    for (; !left.empty(); left.pop_back()) {
+      const MemPool other;
+      EXPECT_NE(other.id(), id) << left.size() << " blocks of " << bytes << " bytes live";
+      EXPECT_EQ(other.use_count(), 0u);
+    }
+    empty_cache();
+    EXPECT_EQ(MemPool().id(), id);
+  }
+}
+
 TEST_F(MemPoolTest, AppearsInTheSnapshot) {
   const Stream stream = Stream::current();
   MemPool pool;

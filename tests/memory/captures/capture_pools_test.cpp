@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <utility>
 #include <vector>
@@ -11,10 +12,13 @@
 #include <gantry/memory/mem_pool.hpp>
 #include <gantry/memory/pinned_allocator.hpp>
 #include <gantry/memory/snapshot.hpp>
+#include <gantry/streams/graph.hpp>
 #include <gantry/streams/sanitizer.hpp>
 
+#include "streams/capture.hpp"
 #include "tests/memory/captures/capture_fixture.hpp"
 #include "tests/memory/heap_fixture.hpp"
+#include "tests/support/stream_hold.hpp"
 
 namespace gantry::memory {
 namespace {
@@ -26,6 +30,7 @@ using gantry::testing::FaultDriver;
 using gantry::testing::fill;
 using gantry::testing::holds;
 using gantry::testing::kKib;
+using gantry::testing::StreamHold;
 
 constexpr std::size_t kBytes = 64 * kKib;
 
@@ -103,6 +108,77 @@ TEST_F(CapturePoolsTest, IdleMemoryOfAGraphGoesToNoOtherCapture) {
   third.end();
   EXPECT_EQ(stats().num_pools, 1);
   third.destroy_and_wait();
+}
+
+// The program may launch the later graph on any stream, so the order of one stream is not enough.
+TEST_F(CapturePoolsTest, ACaptureTakesNoPoolThatIsStillInUse) {
+  enum class Left { live_block, own_work, work_of_another_stream };
+  for (const Left left : {Left::live_block, Left::own_work, Left::work_of_another_stream}) {
+    SCOPED_TRACE(static_cast<int>(left));
+    const Stream stream = Stream::from_pool();
+    const Stream user = Stream::from_pool();
+    std::optional<Buffer> output;
+    {
+      CapturedGraph first(stream);
+      output = allocate(stream, kBytes);
+      first.end();
+      first.destroy_and_wait();
+    }
+    const AddressSpan span(*output);
+    StreamHold work(left == Left::own_work ? stream : user);
+    if (left == Left::work_of_another_stream) {
+      allocator(Device::cuda(0)).record_stream(output->block(), user);
+    }
+    if (left != Left::live_block) output.reset();
+    CapturedGraph second(stream);
+    std::vector<Buffer> buffers;
+    buffers.push_back(allocate(stream, kBytes));
+    output.reset();
+    buffers.push_back(allocate(stream, kBytes));
+    for (const Buffer& buffer : buffers) EXPECT_FALSE(span.overlaps(buffer));
+    second.end();
+    buffers.clear();
+    work.release();
+    user.synchronize();
+    if (left == Left::work_of_another_stream) {
+      static_cast<void>(allocate(user, kBytes));  // looks at what is over by now
+      EXPECT_EQ(stats().pending_bytes, 0) << "kept for the second graph";
+    }
+    second.destroy_and_wait();
+    stream.synchronize();
+    empty_cache();
+  }
+}
+
+TEST_F(CapturePoolsTest, CapturesOfOneHandleShareMemory) {
+  const Stream stream = Stream::from_pool();
+  const MemPoolId handle = graph_pool_handle();
+  std::vector<std::shared_ptr<Capture>> captures;
+  std::vector<AddressSpan> spans;
+  std::vector<NativeGraph> graphs;
+  for (const MemPoolId pool :
+       {handle, handle, graph_pool_handle(), MemPoolId::none, MemPoolId::none, handle}) {
+    captures.push_back(begin_capture(stream, CaptureMode::relaxed, pool));
+    {
+      const Buffer temporary = allocate(stream, kBytes);
+      fill(temporary, 1, stream);
+      spans.emplace_back(temporary);
+    }
+    graphs.push_back(driver().end_capture(stream.native()));
+  }
+  for (const std::size_t sharing : {1, 5}) {
+    EXPECT_EQ(captures[sharing], captures[0]);
+    EXPECT_EQ(spans[sharing].begin, spans[0].begin);
+  }
+  for (const std::size_t alone : {2, 3, 4})
+    EXPECT_EQ(std::ranges::count(captures, captures[alone]), 1);
+  EXPECT_EQ(stats().num_pools, 4);
+  for (const NativeGraph graph : graphs) {
+    EXPECT_TRUE(captures[0]->is_needed()) << "the last graph is there";
+    driver().destroy_graph(graph);
+  }
+  EXPECT_TRUE(gantry::testing::eventually([&] { return !captures[0]->is_needed(); }));
+  empty_cache();
 }
 
 TEST_F(CapturePoolsTest, SnapshotsShowWhichMemoryIsACaptures) {

@@ -4,16 +4,20 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <array>
+#include <cstdint>
 #include <deque>
 #include <memory>
 #include <random>
 #include <set>
 #include <vector>
 
+#include <gantry/streams/event.hpp>
 #include <gantry/streams/stream.hpp>
 
 #include "memory/blocks/free_blocks.hpp"
 #include "tests/memory/heap_fixture.hpp"
+#include "tests/support/foreign_stream.hpp"
 #include "tests/support/stream_hold.hpp"
 
 namespace gantry::memory {
@@ -25,8 +29,11 @@ class DeferredFreesTest : public gantry::testing::DeviceTest {
  protected:
   /// A block of `own` that streams use up to its free, which is now. False: no use is left.
   bool free_block(HeapBlock& block, const std::vector<Stream>& users) {
+    return free_block_of(own, block, users);
+  }
+  bool free_block_of(StreamBlocks& owner, HeapBlock& block, const std::vector<Stream>& users) {
     block.bytes = 512;
-    block.stream = &own;
+    block.stream = &owner;
     block.use.store(BlockUse::in_transition);
     for (const Stream& user : users) deferred.add_use(block, StreamClock::of(user), 0);
     DeferredFrees::freeze_uses(block);
@@ -85,6 +92,21 @@ TEST_F(DeferredFreesTest, ASlowStreamHoldsBackItsOwnBlocksOnly) {
   EXPECT_THAT(promoted(), ::testing::ElementsAre(&late));
 }
 
+TEST_F(DeferredFreesTest, EveryStreamIsAskedForTheEndOfItsUses) {
+  const std::array<Stream, 3> users{Stream::from_pool(), Stream::from_pool(), Stream::from_pool()};
+  std::array<HeapBlock, 3> freed;
+  std::deque<StreamHold> holds;
+  for (std::size_t i = 0; i < users.size(); ++i) {
+    holds.emplace_back(users[i]);
+    ASSERT_TRUE(free_block(freed[i], {users[i]}));
+  }
+  for (std::size_t i = 0; i < users.size(); ++i) {
+    holds[i].release();
+    driver().synchronize_stream(users[i].native());  // clocks learn nothing from it
+  }
+  EXPECT_THAT(promoted(), ::testing::UnorderedElementsAre(&freed[0], &freed[1], &freed[2]));
+}
+
 TEST_F(DeferredFreesTest, AUseThatTheOwnStreamFollowsIsNoReasonToWait) {
   const Stream user = Stream::from_pool();
   const StreamHold hold(user);
@@ -96,6 +118,87 @@ TEST_F(DeferredFreesTest, AUseThatTheOwnStreamFollowsIsNoReasonToWait) {
     return timestamp;
   }());
   EXPECT_FALSE(free_block(block, {}));
+}
+
+// The blocks are freed in another order than their uses end.
+TEST_F(DeferredFreesTest, BlocksLeaveAQueueInTheOrderOfTheirUses) {
+  const Stream user = Stream::from_pool();
+  StreamClock& clock = StreamClock::of(user);
+  constexpr std::size_t kUses = 4;
+  std::deque<StreamHold> holds;
+  std::array<Event, kUses> ends;
+  std::array<HeapBlock, kUses> freed;
+  for (std::size_t i = 0; i < kUses; ++i) {
+    holds.emplace_back(user);
+    deferred.add_use(freed[i], clock, clock.next_sequence());
+    ends[i].record(user);
+  }
+  for (const std::size_t i : {2, 0, 3, 1}) ASSERT_TRUE(free_block(freed[i], {}));
+  deferred.verify();
+  for (std::size_t i = 0; i < kUses; ++i) {
+    EXPECT_THAT(promoted(), ::testing::IsEmpty());
+    holds[i].release();
+    ends[i].synchronize();
+    EXPECT_THAT(promoted(), ::testing::ElementsAre(&freed[i]));
+  }
+  EXPECT_TRUE(deferred.empty());
+}
+
+// The block's stream still has work from before the free when the use by another one is over.
+TEST_F(DeferredFreesTest, ABlockThatWaitedIsOpenToOthersBehindItsFree) {
+  const Stream user = Stream::from_pool();
+  for (int round = 0; round < 2; ++round) {
+    StreamHold use(user);
+    StreamHold own_work(own.clock.native());
+    HeapBlock block;
+    ASSERT_TRUE(free_block(block, {user}));
+    use.release();
+    user.synchronize();
+    ASSERT_THAT(promoted(), ::testing::ElementsAre(&block));
+    EXPECT_GT(block.sequence, own.clock.completed()) << "others would not wait";
+    own_work.release();
+    driver().synchronize_stream(own.clock.native());
+    own.clock.poll();
+    EXPECT_LE(block.sequence, own.clock.completed()) << "others would wait for later work";
+  }
+}
+
+TEST_F(DeferredFreesTest, ABlockWhoseStreamWaitedForAUseIsOpenToOthersBehindThatWait) {
+  for (const bool waits : {true, false}) {
+    const Stream user = Stream::from_pool();
+    StreamHold use(user);
+    HeapBlock block;
+    ASSERT_TRUE(free_block(block, {user}));
+    driver().synchronize_stream(own.clock.native());
+    own.clock.poll();
+    ASSERT_LE(block.sequence, own.clock.completed());
+    if (waits) {
+      ASSERT_TRUE(StreamClock::of(user).make_wait(own.clock));
+    } else {
+      use.release();
+      user.synchronize();
+    }
+    ASSERT_THAT(promoted(), ::testing::ElementsAre(&block));
+    EXPECT_EQ(block.sequence > own.clock.completed(), waits);
+  }
+}
+
+// The stream may be destroyed by then, and nobody waits for what it was given after the free.
+TEST_F(DeferredFreesTest, AnExternalStreamsLaterWaitsEndNoUse) {
+  const Stream user = Stream::from_pool();
+  const gantry::testing::ForeignStream foreign;
+  StreamBlocks& owner = blocks.of(foreign.stream());
+  StreamHold use(user);
+  HeapBlock block;
+  ASSERT_TRUE(free_block_of(owner, block, {user}));
+  const std::uint64_t freed_at = block.sequence;
+  foreign.stream().wait(user);
+  EXPECT_THAT(promoted(), ::testing::IsEmpty());
+  use.release();
+  user.synchronize();
+  EXPECT_THAT(promoted(), ::testing::ElementsAre(&block));
+  EXPECT_EQ(block.sequence, freed_at);
+  foreign.stream().synchronize();
 }
 
 // An oracle: a block is free exactly when every stream that used it has been let go.

@@ -5,11 +5,14 @@
 #include <chrono>
 #include <functional>
 #include <latch>
+#include <memory>
 #include <optional>
+#include <string>
 #include <thread>
 #include <utility>
 
 #include <gantry/memory/caching_allocator.hpp>
+#include <gantry/memory/mem_pool.hpp>
 
 #include "memory/backends.hpp"
 #include "memory/heap/heap_allocator.hpp"
@@ -117,6 +120,29 @@ TEST_F(TransferWaitTest, AThreadThatStaysInTheDriverIsNotWaitedForWithoutEnd) {
   };
   EXPECT_THROW(static_cast<void>(allocate(stream(), 40 * kMib)), OutOfMemoryError);
   EXPECT_EQ(clock.pauses(), 5);
+}
+
+// An allocator of a pool that asks gantry for more memory than there is.
+class GreedyAllocator final : public Allocator {
+ public:
+  Block allocate(const Stream& stream, std::size_t, std::size_t) override {
+    return memory::allocate(stream, 60 * kMib).release();
+  }
+  void deallocate(Block& block) noexcept override { block.allocator->deallocate(block); }
+  [[nodiscard]] std::string name() const override { return "greedy"; }
+};
+
+class NestedTransferTest : public gantry::testing::HeapTest {};
+
+TEST_F(NestedTransferTest, AThreadDoesNotWaitForItself) {
+  limit_to(32 * kMib);
+  const Stream stream = Stream::current();
+  MemPool nested(Device::cuda(0), {.allocator = std::make_shared<GreedyAllocator>()});
+  StepClock clock(std::chrono::seconds(1));
+  EXPECT_THROW(static_cast<void>(allocate(stream, 60 * kMib)), OutOfMemoryError);
+  EXPECT_EQ(clock.pauses(), 0) << "no transfer is pending";
+  EXPECT_THROW(static_cast<void>(nested.allocate(stream, kMib)), OutOfMemoryError);
+  EXPECT_EQ(clock.pauses(), 0) << "the pending transfer is its own";
 }
 
 }  // namespace

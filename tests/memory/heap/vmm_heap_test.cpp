@@ -10,6 +10,7 @@
 #include <gantry/device/peer.hpp>
 #include <gantry/memory/caching_allocator.hpp>
 
+#include "streams/event_pool.hpp"
 #include "tests/memory/heap_fixture.hpp"
 #include "tests/support/stream_hold.hpp"
 
@@ -153,6 +154,30 @@ TEST_F(VmmHeapTest, RecordStreamHoldsTheBlockUntilTheStreamIsDone) {
   user.synchronize();
   EXPECT_EQ(allocate(own, 12 * kMib).data(), data);
   EXPECT_EQ(stats().pending_bytes, 0);
+}
+
+TEST_F(VmmHeapTest, WorkAfterTheFreeDelaysNoBlock) {
+  const Stream own = Stream::current();
+  const std::array<Stream, 2> users{Stream::from_pool(), Stream::from_pool()};
+  // The events are the driver's: clocks learn nothing from them.
+  const std::array<PooledEvent, 2> ends{PooledEvent(0), PooledEvent(0)};
+  const auto follow = [&users] {
+    const PooledEvent event(0);
+    driver().record_event(event.get(), users[0].native());
+    driver().wait_event(users[1].native(), event.get());
+  };
+  Buffer buffer = allocate(own, 12 * kMib);
+  void* data = buffer.data();
+  StreamHold use(users[0]);
+  follow();
+  for (const Stream& user : users) allocator(Device::cuda(0)).record_stream(buffer.block(), user);
+  buffer.reset();
+  for (std::size_t i : {0, 1}) driver().record_event(ends[i].get(), users[i].native());
+  const StreamHold later(users[0]);
+  follow();
+  use.release();
+  for (const PooledEvent& end : ends) driver().synchronize_event(end.get());
+  EXPECT_EQ(allocate(own, 12 * kMib).data(), data);
 }
 
 TEST_F(VmmHeapTest, ABlockWhoseStreamWaitedForTheUserIsNotHeld) {

@@ -1,12 +1,17 @@
 #include "memory/source/address_range.hpp"
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <cstddef>
+#include <map>
 #include <random>
+#include <set>
+#include <span>
 #include <vector>
 
 #include <gantry/core/error.hpp>
+#include <gantry/device/peer.hpp>
 
 #include "tests/memory/heap_fixture.hpp"
 #include "tests/support/fault_driver.hpp"
@@ -15,6 +20,7 @@ namespace gantry::memory {
 namespace {
 
 using gantry::testing::FaultDriver;
+using ::testing::IsSupersetOf;
 
 constexpr std::size_t kNoLimit = ~std::size_t{0} / 2;
 constexpr std::size_t kChunk = kFineChunkBytes;
@@ -78,6 +84,51 @@ TEST_F(AddressRangeTest, PinnedChunksStayWhereTheyAre) {
   EXPECT_NE(range.pin(block).extent_id, extent.extent_id) << "of another export";
   range.unpin(block);
   range.unmap(run_of(0, 6));
+  store.release_unmapped();
+}
+
+// Notes which devices get access to which addresses.
+class AccessDriver final : public FaultDriver {
+ public:
+  void set_access(void* address, std::size_t bytes, std::span<const int> devices) override {
+    FaultDriver::set_access(address, bytes, devices);
+    for (std::size_t at = 0; at < bytes; at += kChunk) {
+      open[static_cast<std::byte*>(address) + at].insert(devices.begin(), devices.end());
+    }
+  }
+
+  std::map<std::byte*, std::set<int>> open;  ///< by chunk
+};
+
+TEST_F(AddressRangeTest, EveryPeerReachesWhatIsMappedBeforeAndAfterItsAccess) {
+  GANTRY_REQUIRE_DEVICES(4);
+  AccessDriver driver;
+  ChunkStore others_store(3);
+  AddressRange other(others_store, kChunk);
+  ASSERT_TRUE(other.map(run_of(0, 1), kNoLimit, false));
+  std::set<int> expected{0};
+  ASSERT_TRUE(range.map(run_of(0, 2), kNoLimit, false));
+  ASSERT_TRUE(range.map(run_of(5, 1), kNoLimit, false));
+  std::size_t next = 8;
+  for (const int peer : {1, 2}) {
+    enable_peer_access(Device::cuda(peer), Device::cuda(0));
+    expected.insert(peer);
+    ASSERT_TRUE(range.map(run_of(next, 2), kNoLimit, false));
+    next += 4;
+    for (const memory::Run& run : range.mapped_runs()) {
+      for (std::size_t at = run.begin; at < run.end; at += kChunk) {
+        EXPECT_THAT(driver.open[range.base() + at], IsSupersetOf(expected)) << at / kChunk;
+      }
+    }
+  }
+  AddressRange later(store, kChunk);
+  ASSERT_TRUE(later.map(run_of(0, 1), kNoLimit, false));
+  EXPECT_THAT(driver.open[later.base()], IsSupersetOf(expected));
+  EXPECT_THAT(driver.open[other.base()], ::testing::ElementsAre(3)) << "memory of another device";
+  later.unmap(run_of(0, 1));
+  other.unmap(run_of(0, 1));
+  others_store.release_unmapped();
+  for (const memory::Run& run : range.mapped_runs()) range.unmap(run);
   store.release_unmapped();
 }
 

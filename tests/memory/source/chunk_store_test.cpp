@@ -103,6 +103,24 @@ TEST_F(ChunkStoreTest, NoChunkIsLostWhicheverDriverCallFails) {
   }
 }
 
+TEST_F(ChunkStoreTest, WhatTheDeviceRefusesDoesNotCount) {
+  FaultDriver driver;
+  constexpr std::size_t kLimit = kCoarseChunkBytes + kFineChunkBytes;
+  for (const bool coarse : {false, true}) {
+    for (const std::uint64_t nth : {1, 2}) {  // with some chunk, or none, made before
+      driver.fail_on("create_chunk", nth, gantry::testing::kOutOfMemory, 1000);
+      EXPECT_TRUE(store.acquire(kLimit, kLimit, coarse).empty());
+      EXPECT_EQ(store.held(), 0U);
+      driver.fail_nothing();
+    }
+    std::vector<Chunk> all = store.acquire(kLimit, kLimit, coarse);
+    EXPECT_EQ(bytes_of(all), kLimit);
+    EXPECT_EQ(store.held(), kLimit);
+    store.recycle(std::move(all));
+    store.release_unmapped();
+  }
+}
+
 TEST_F(ChunkStoreTest, ThreadsTogetherStayWithinTheLimit) {
   static constexpr std::size_t kLimit = 16 * kFineChunkBytes;
   std::vector<std::thread> threads;
