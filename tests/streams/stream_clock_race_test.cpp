@@ -4,15 +4,21 @@
 #include <algorithm>
 #include <atomic>
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <random>
 #include <thread>
+#include <utility>
 #include <vector>
+
+#include <gantry/streams/event.hpp>
 
 #include "streams/stream_clock.hpp"
 #include "tests/support/device_fixture.hpp"
+#include "tests/support/fault_driver.hpp"
 #include "tests/support/stream_hold.hpp"
 
 namespace gantry {
@@ -292,6 +298,70 @@ TEST_F(StreamClockRaceTest, ClaimedOrderIsTheOrderOfExecution) {
   for (const Stream& stream : streams) stream.synchronize();
   EXPECT_GT(claims.load(), 100);
   EXPECT_EQ(wrong.load(), 0) << "of " << claims.load();
+}
+
+// A driver whose first call submits work, as another thread may, after it has looked at the stream.
+class LateWork final : public testing::FaultDriver {
+ public:
+  explicit LateWork(const Stream& stream) : stream_(stream) {}
+
+  void record_event(NativeEvent event, NativeStream stream) override {
+    FaultDriver::record_event(event, stream);
+    submit();
+  }
+  void synchronize_stream(NativeStream stream) override {
+    FaultDriver::synchronize_stream(stream);
+    submit();
+  }
+  bool query_stream(NativeStream stream) override {
+    const bool is_complete = FaultDriver::query_stream(stream);
+    submit();
+    return is_complete;
+  }
+  void synchronize_device(int device) override {
+    FaultDriver::synchronize_device(device);
+    submit();
+  }
+
+  void let_go() {
+    hold_->release();
+    stream_.synchronize();
+  }
+  /// The number of the work; 0 if no call has come.
+  [[nodiscard]] std::uint64_t sequence() const { return sequence_; }
+
+ private:
+  void submit() {
+    if (hold_) return;
+    hold_.emplace(stream_);
+    sequence_ = StreamClock::of(stream_).next_sequence();
+  }
+
+  const Stream stream_;
+  std::optional<testing::StreamHold> hold_;
+  std::uint64_t sequence_ = 0;
+};
+
+TEST_F(StreamClockRaceTest, WorkThatComesDuringACallOfTheDriverIsNotComplete) {
+  for (const int device : {0, device_count() - 1}) {
+    const Stream stream = Stream::from_pool(Device::cuda(device));
+    StreamClock& clock = StreamClock::of(stream);
+    const std::vector<std::pair<const char*, std::function<void()>>> calls{
+        {"record", [&] { stream.record().synchronize(); }},
+        {"wait of the host", [&] { clock.wait_for(clock.next_sequence()); }},
+        {"synchronize", [&] { stream.synchronize(); }},
+        {"query", [&] { EXPECT_TRUE(stream.query()); }},
+        {"synchronize the device", [&] { synchronize(Device::cuda(device)); }},
+    };
+    for (const auto& [what, call] : calls) {
+      LateWork late(stream);
+      call();
+      ASSERT_NE(late.sequence(), 0u) << what;
+      EXPECT_LT(clock.completed(), late.sequence()) << what << ", device " << device;
+      late.let_go();
+      EXPECT_GE(clock.completed(), late.sequence()) << what;
+    }
+  }
 }
 
 }  // namespace
