@@ -52,22 +52,30 @@ class IpcDescriptorsTest : public gantry::testing::HeapTest {
 // An importer's connection after its handshake, without the rest of the importer.
 class Connection {
  public:
-  explicit Connection(const IpcHandleFields& fields) {
-    const ProcessStamp& exporter = fields.exporter.process;
-    socket_ = connect_ipc(ipc_socket_name(exporter, fields.nonce));
+  explicit Connection(const IpcHandleFields& fields) : Connection(fields, handshake_for(fields)) {}
+  Connection(const IpcHandleFields& fields, const IpcRequest& handshake)
+      : socket_(connect_ipc(ipc_socket_name(fields.exporter.process, fields.nonce))) {
     EXPECT_TRUE(socket_) << std::strerror(errno);
+    packet_ = ask(handshake);
+  }
+  [[nodiscard]] static IpcRequest handshake_for(const IpcHandleFields& fields) {
     IpcRequest handshake;
     handshake.nonce = fields.nonce;
     handshake.process = this_process();
-    EXPECT_EQ(send_packet(socket_, std::as_bytes(std::span(&handshake, 1))), 0);
-    const auto deadline = std::chrono::steady_clock::now() + std::chrono::minutes(1);
-    EXPECT_TRUE(wait_readable(socket_, -1, deadline));
-    auto packet = receive_packet(socket_, sizeof(IpcReply));
-    if (packet) packet_ = std::move(*packet);
+    return handshake;
   }
 
   /// The exporter's table and the importer's own.
   [[nodiscard]] std::vector<UniqueFd>& tables() { return packet_.descriptors; }
+  [[nodiscard]] const IpcPacket& reply() const { return packet_; }
+  /// The reply to a request.
+  [[nodiscard]] IpcPacket ask(const IpcRequest& request) {
+    send(request);
+    const auto deadline = std::chrono::steady_clock::now() + std::chrono::minutes(1);
+    EXPECT_TRUE(wait_readable(socket_, -1, deadline));
+    auto packet = receive_packet(socket_, sizeof(IpcReply));
+    return packet ? std::move(*packet) : IpcPacket{};
+  }
   int send(std::span<const std::byte> bytes, std::span<const int> descriptors) {
     return send_packet(socket_, bytes, descriptors);
   }
@@ -79,6 +87,16 @@ class Connection {
   UniqueFd socket_;
   IpcPacket packet_;
 };
+
+// Expects an error without descriptors.
+void expect_refusal(const IpcPacket& packet, const char* text) {
+  IpcReply reply;
+  ASSERT_EQ(packet.bytes.size(), sizeof reply);
+  std::memcpy(&reply, packet.bytes.data(), sizeof reply);
+  EXPECT_EQ(reply.is_ok, 0u);
+  EXPECT_EQ(packet.descriptors.size(), 0u);
+  EXPECT_THAT(reply.error, HasSubstr(text));
+}
 
 // Descriptors to send.
 std::vector<int> copies_of_null(int count) {
@@ -168,11 +186,57 @@ TEST_F(IpcDescriptorsTest, ImportersThatHoldAReferenceAreKept) {
   {
     const ReferenceTable references(std::move(connection->tables()[1]));
     references[fields.slot].fetch_add(1);
-    connection.reset();  // a killed process closes its sockets first
+    connection.reset();              // a killed process closes its sockets first
+    const Connection later(fields);  // its reply comes after the exporter has noticed that
     EXPECT_EQ(producer.free_blocks(), in_limbo(kBytes)) << "this process has not ended";
     references[fields.slot].fetch_sub(1);
   }
   EXPECT_EQ(producer.collect(), nothing_held());
+}
+
+TEST_F(IpcDescriptorsTest, OnlyImportersThatHaveAHandleAndAreWhoTheySayGetTables) {
+  IpcWorker producer("heap", 0);
+  const auto handles = producer.export_blocks(1, kBytes, 7);
+  const IpcHandleFields fields = decode(from_text(handles.at(0)));
+  const IpcRequest right = Connection::handshake_for(fields);
+  std::vector<IpcRequest> wrong(4, right);
+  wrong[0].nonce = fields.nonce + 1;
+  wrong[1].nonce = fields.nonce ^ std::uint64_t{1} << 63;
+  wrong[2].process = fields.exporter.process;
+  ++wrong[3].process.start_time;  // one that has ended
+  for (const IpcRequest& handshake : wrong) {
+    const Connection stranger(fields, handshake);
+    expect_refusal(stranger.reply(), "expected credentials that match the handshake");
+  }
+  Connection importer(fields, right);
+  EXPECT_EQ(importer.tables().size(), 2u);
+}
+
+TEST_F(IpcDescriptorsTest, ChunksGoOnlyToHoldersOfAReference) {
+  for (const char* kind : {"heap", "chunks"}) {
+    IpcWorker producer(kind, 0);
+    const auto handles = producer.export_blocks(2, kBytes, 7);
+    const IpcHandleFields fields = decode(from_text(handles.at(0)));
+    const IpcHandleFields other = decode(from_text(handles.at(1)));
+    Connection connection(fields);
+    ASSERT_EQ(connection.tables().size(), 2u);
+    const ReferenceTable references(std::move(connection.tables()[1]));
+    IpcRequest request;
+    request.kind = IpcRequest::Kind::chunks;
+    request.slot = fields.slot;
+    request.generation = fields.generation;
+    expect_refusal(connection.ask(request), "the block was freed");
+    references[other.slot].fetch_add(1);
+    expect_refusal(connection.ask(request), "the block was freed");
+    references[fields.slot].fetch_add(1);
+    EXPECT_EQ(connection.ask(request).descriptors.size(), 1u) << kind;
+    ++request.generation;
+    expect_refusal(connection.ask(request), "the block was freed");
+    --request.generation;
+    references[fields.slot].fetch_sub(1);
+    expect_refusal(connection.ask(request), "the block was freed");
+    references[other.slot].fetch_sub(1);
+  }
 }
 
 TEST_F(IpcDescriptorsTest, TheExportersTableCannotBeWrittenByImporters) {

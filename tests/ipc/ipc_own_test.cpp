@@ -1,12 +1,19 @@
 // Exports that are imported in their own process, and exports that cannot be made or opened.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <signal.h>
+#include <sys/mman.h>
+#include <unistd.h>
 
+#include <atomic>
 #include <chrono>
+#include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <optional>
 #include <string>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include <gantry/device/peer.hpp>
@@ -16,7 +23,9 @@
 #include <gantry/streams/stream_guard.hpp>
 
 #include "ipc/events.hpp"
+#include "ipc/exporter.hpp"
 #include "ipc/handle.hpp"
+#include "streams/event_pool.hpp"
 #include "tests/ipc/vmm_source.hpp"
 #include "tests/memory/heap_fixture.hpp"
 #include "tests/support/eventually.hpp"
@@ -146,6 +155,140 @@ TEST_F(IpcOwnTest, ImportsKeepFreedMemoryInLimbo) {
   EXPECT_EQ(ipc_stats().exports, 0u);
   EXPECT_EQ(allocated(), 0u);
   expect_refused<InvalidArgument>(handle, "but got a freed one");
+}
+
+TEST_F(IpcOwnTest, DroppingWaitsForTheCurrentStream) {
+  const Stream own = Stream::current();
+  const Stream user = Stream::from_pool();
+  for (const bool is_freed_first : {false, true}) {
+    Buffer buffer = allocate(own, 3 * kMib);
+    std::optional<ImportedBlock> import = import_ipc(export_ipc(buffer.block()), Device::cuda(0));
+    own.synchronize();
+    StreamHold hold(user);
+    if (is_freed_first) buffer.reset();
+    {
+      const StreamGuard guard(user);
+      import.reset();
+    }
+    buffer.reset();
+    EXPECT_EQ(ipc_stats().limbo_blocks, 0u);
+    EXPECT_EQ(stats().pending_bytes, static_cast<std::int64_t>(3 * kMib)) << "free at once";
+    const PooledEvent end(0);  // of the driver: clocks learn nothing from it
+    driver().record_event(end.get(), user.native());
+    StreamHold later(user);
+    hold.release();
+    driver().synchronize_event(end.get());
+    EXPECT_EQ(allocate(own, 30 * kMib).bytes(), 30 * kMib);  // looks at what is over by now
+    EXPECT_EQ(stats().pending_bytes, 0) << "waits for work after the drop";
+    later.release();
+    user.synchronize();
+    empty_cache();
+  }
+}
+
+TEST_F(IpcOwnTest, ASecondFreeOfAnExportIsIgnored) {
+  VmmSource source(0, 2);
+  for (Allocator* allocator :
+       {static_cast<Allocator*>(&source), &memory::allocator(Device::cuda(0))}) {
+    Block block = allocator->allocate(Stream::current(), 3 << 20);
+    Block copy = block;
+    const IpcHandle handle = export_ipc(block);
+    {
+      const ImportedBlock import = import_ipc(handle, Device::cuda(0));
+      allocator->deallocate(block);
+      allocator->deallocate(copy);
+      EXPECT_EQ(ipc_stats().limbo_blocks, 1u);
+      EXPECT_EQ(import_ipc(handle, Device::cuda(0)).data(), import.data());
+      EXPECT_EQ(source.live_bytes(), allocator == &source ? 3u << 20 : 0u)
+          << "freed under the import";
+      EXPECT_EQ(stats().limbo_bytes > 0, allocator != &source);
+    }
+    EXPECT_EQ(ipc_stats().limbo_blocks, 0u);
+    EXPECT_EQ(source.live_bytes(), 0u);
+  }
+}
+
+// Closes the page of a count. Whoever reads the count next opens the page, and calls a function
+// before it reads.
+class ReadTrap {
+ public:
+  ReadTrap(std::atomic<std::uint32_t>& count, std::function<void()> before_read)
+      : before_read_(std::move(before_read)) {
+    const auto address = reinterpret_cast<std::uintptr_t>(&count);
+    page_ = reinterpret_cast<std::byte*>(&count) - address % bytes_;
+    armed_ = this;
+    struct sigaction action {};
+    action.sa_sigaction = &spring;
+    action.sa_flags = SA_SIGINFO;
+    sigaction(SIGSEGV, &action, &before_);
+    mprotect(page_, bytes_, PROT_NONE);
+  }
+  ~ReadTrap() {
+    mprotect(page_, bytes_, PROT_READ | PROT_WRITE);
+    sigaction(SIGSEGV, &before_, nullptr);
+    armed_ = nullptr;
+  }
+  ReadTrap(const ReadTrap&) = delete;
+  ReadTrap& operator=(const ReadTrap&) = delete;
+
+  [[nodiscard]] bool has_sprung() const { return has_sprung_; }
+
+ private:
+  static void spring(int, siginfo_t* info, void*) {
+    ReadTrap& trap = *armed_;
+    const auto* at = static_cast<std::byte*>(info->si_addr);
+    if (trap.has_sprung_ || at < trap.page_ || at >= trap.page_ + trap.bytes_) {
+      sigaction(SIGSEGV, &trap.before_, nullptr);  // another fault, which comes again
+      return;
+    }
+    trap.has_sprung_ = true;
+    mprotect(trap.page_, trap.bytes_, PROT_READ | PROT_WRITE);
+    trap.before_read_();
+  }
+
+  inline static ReadTrap* armed_ = nullptr;
+
+  const std::function<void()> before_read_;
+  const std::size_t bytes_ = static_cast<std::size_t>(sysconf(_SC_PAGESIZE));
+  std::byte* page_ = nullptr;
+  struct sigaction before_ {};
+  bool has_sprung_ = false;
+};
+
+// The exporter has seen that the first importer has no reference when it reads the second one's.
+TEST_F(IpcOwnTest, AReferenceThatIsTakenWhileTheExporterLooksKeepsTheBlock) {
+  IpcExporter& exporter = IpcExporter::instance();
+  UniqueFd no_socket;
+  const auto first = exporter.add_consumer(no_socket, this_process());
+  const auto second = exporter.add_consumer(no_socket, this_process());
+  Buffer buffer = allocate(Stream::current(), 1000);
+  const std::uint32_t slot = decode(export_ipc(buffer.block())).slot;
+  const auto state = [&] { return SlotState::of(exporter.slots()[slot].load()); };
+  bool is_taken = false;
+  for (const bool is_free : {true, false}) {
+    {
+      const ReadTrap trap(second->references[slot], [&] {
+        first->references[slot].fetch_add(1);
+        is_taken = state().is_open && state().in_limbo;
+      });
+      if (is_free) {
+        buffer.reset();
+      } else {
+        ipc_collect();
+      }
+      ASSERT_TRUE(trap.has_sprung()) << is_free;
+    }
+    ASSERT_TRUE(is_taken);
+    EXPECT_TRUE(state().is_open) << is_free;
+    EXPECT_TRUE(state().in_limbo) << "the importer would not tell of its release";
+    EXPECT_EQ(ipc_stats().limbo_blocks, 1u) << "freed under the reference";
+    first->references[slot].fetch_sub(1);
+  }
+  ipc_collect();
+  EXPECT_FALSE(state().is_open);
+  EXPECT_EQ(ipc_stats().limbo_blocks, 0u);
+  for (const auto& consumer : {first, second}) exporter.disconnect(*consumer);
+  EXPECT_TRUE(exporter.consumers().empty());
 }
 
 TEST_F(IpcOwnTest, ChunksOfExportsArePinned) {

@@ -228,6 +228,32 @@ TEST_P(IpcTest, DroppingWaitsForTheStreamsButNotTheHost) {
   EXPECT_EQ(static_cast<std::uint8_t*>(host.data())[0], kExportedValue);
 }
 
+// Work of the current stream on an import needs no record_stream().
+TEST_P(IpcTest, DroppingWaitsForTheCurrentStream) {
+  ExporterProcess process(GetParam());
+  process.release();
+  for (const int device : {0, device_count() - 1}) {
+    if (device != 0 && !can_access_peer(Device::cuda(device), Device::cuda(0))) continue;
+    const Stream user = Stream::from_pool(Device::cuda(device));
+    FaultDriver driver;
+    std::optional<ImportedBlock> block = import_ipc(process.handle, Device::cuda(device));
+    Stream::current(Device::cuda(device)).synchronize();
+    StreamHold hold(user);
+    {
+      const StreamGuard guard(user);
+      std::optional<StreamGuard> elsewhere;  // another device is current
+      if (device_count() > 1) elsewhere.emplace(Stream::current(Device::cuda(device == 0 ? 1 : 0)));
+      block.reset();
+    }
+    ipc_collect();
+    EXPECT_EQ(unmaps(driver), 0u) << "unmapped under queued work of device " << device;
+    EXPECT_EQ(ipc_stats(Device::cuda(device)).pending_releases, 1u);
+    hold.release();
+    settle();
+    EXPECT_EQ(unmaps(driver), 1u);
+  }
+}
+
 // The stream of the import may be destroyed after the drop, with work still queued.
 TEST_P(IpcTest, ExternalStreamsMayBeDestroyedAfterTheDrop) {
   ExporterProcess process(GetParam());

@@ -130,5 +130,35 @@ TEST_F(IpcTrustTest, AnExporterOfAnotherUserIsRefusedWhateverItsHandleSays) {
                                                 HasSubstr("run both processes as one user"))));
 }
 
+// A file with these seals, as a process may send it in place of a table.
+UniqueFd file_of(std::size_t bytes, int seals) {
+  UniqueFd file(memfd_create("table", MFD_CLOEXEC | MFD_ALLOW_SEALING));
+  EXPECT_EQ(ftruncate(file.get(), static_cast<off_t>(bytes)), 0);
+  EXPECT_EQ(fcntl(file.get(), F_ADD_SEALS, seals), 0);
+  return file;
+}
+
+template <class Table, class Number>
+void expect_that_only_tables_are_mapped() {
+  constexpr std::size_t kBytes = kIpcSlots * sizeof(Number);
+  const auto expect_refused = [](std::size_t bytes, int seals) {
+    EXPECT_THAT([&] { const Table table(file_of(bytes, seals)); },
+                ThrowsMessage<Error>(HasSubstr("ipc: failed to open a table in shared memory")))
+        << bytes << " bytes, seals " << seals;
+  };
+  for (const int seals : {0, F_SEAL_GROW, F_SEAL_GROW | F_SEAL_SEAL}) expect_refused(kBytes, seals);
+  for (const std::size_t bytes : {std::size_t{0}, kBytes - sizeof(Number), kBytes + 1}) {
+    expect_refused(bytes, F_SEAL_SHRINK);
+  }
+  const Table table(file_of(kBytes, F_SEAL_SHRINK));
+  EXPECT_EQ(table[kIpcSlots - 1].load(), 0u);
+}
+
+// The process that sent it could end this one by a cut.
+TEST_F(IpcTrustTest, ATableThatMayShrinkIsNotMapped) {
+  expect_that_only_tables_are_mapped<SlotTable, std::uint64_t>();
+  expect_that_only_tables_are_mapped<ReferenceTable, std::uint32_t>();
+}
+
 }  // namespace
 }  // namespace gantry::memory
