@@ -251,6 +251,21 @@ INSTANTIATE_TEST_SUITE_P(
              {9, 11, 1, 3, 2, 3},
              "77.3",
              "tcp:gpu003:20542"},
+        // Ranks of the first two nodes, which share an entry of the list.
+        Case{"SlurmFirstOfThreeNodes",
+             kSlurmThreeNodes +
+                 Environment{{"SLURM_PROCID", "3"}, {"SLURM_LOCALID", "3"}, {"SLURM_NODEID", "0"}},
+             "slurm",
+             {3, 11, 3, 4, 0, 3},
+             "77.3",
+             "tcp:gpu003:20542"},
+        Case{"SlurmSecondOfThreeNodes",
+             kSlurmThreeNodes +
+                 Environment{{"SLURM_PROCID", "7"}, {"SLURM_LOCALID", "3"}, {"SLURM_NODEID", "1"}},
+             "slurm",
+             {7, 11, 3, 4, 1, 3},
+             "77.3",
+             "tcp:gpu003:20542"},
         Case{"SlurmBatchScript",
              kSlurm + Environment{{"SLURM_STEP_ID", "4294967291"}},
              "single",

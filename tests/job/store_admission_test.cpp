@@ -217,6 +217,23 @@ TEST_F(StoreAdmissionTest, WrongProofsAreAnsweredLateAndDelayNobody) {
   EXPECT_THAT(outsiders.front().read_to_end(), HasSubstr("its token is not this job's"));
 }
 
+TEST(StoreWrongProofTest, EachOneOfAHostIsAnsweredAfterTwiceThePauseUpToALimit) {
+  SocketAddress place = parse_socket_address("tcp:127.0.0.1:0");
+  const UniqueFd listener = listen_at(place);
+  const auto deadline = std::chrono::steady_clock::now() + kLong;
+  auto guesser = connect_to(place, deadline);
+  ASSERT_TRUE(guesser);
+  store::Admission admission(place, kToken);
+  for (const int pause : {100, 200, 400, 800, 1600, 3200, 5000, 5000}) {
+    EXPECT_EQ(admission.note_failure(guesser->get()), milliseconds(pause));
+  }
+  for (int i = 0; i < 100; ++i) {
+    EXPECT_EQ(admission.note_failure(guesser->get()), milliseconds(5000));
+  }
+  // A descriptor without an address is another host.
+  EXPECT_EQ(admission.note_failure(-1), milliseconds(100));
+}
+
 TEST_F(StoreAdmissionTest, AClientOfAnotherVersionIsToldSo) {
   Outsider old(server_.address());
   // As version 3 did.

@@ -126,6 +126,11 @@ TEST_P(StoreTest, CompareAndSetHasOneWinner) {
   }
   for (auto& thread : threads) thread.join();
   EXPECT_EQ(winners, 1);
+  const auto client = connect(0);
+  const std::string winner = client->get("leader", kLong);
+  EXPECT_EQ(client->compare_and_set("leader", "nobody", "late"), winner);
+  EXPECT_EQ(client->get("leader", kLong), winner);
+  EXPECT_EQ(client->compare_and_set("leader", winner, "next"), "next");
 }
 
 TEST_P(StoreTest, WaitAndBarrierLetEverybodyThroughTogether) {
