@@ -257,21 +257,25 @@ TEST_F(PeerOperandsTest, MemoryOfAnotherStreamIsKeptUntilTheOperationIsDone) {
     const StreamGuard guard(third);
     return full({5000}, 3, {.dtype = f32, .device = far_});
   };
-  const Tensor a = ones({5000}, {.dtype = f32, .device = near_});
-  std::optional<Tensor> b = make();
-  const void* const address = b->data();
-  synchronize(far_);
-  synchronize(near_);
-  StreamHold hold(Stream::current(near_));
-  std::optional<Tensor> sum;
-  {
-    const PeerOperands peers;
-    sum = a.add(*b);
-    b.reset();
+  // The whole memory, and views that begin behind its first byte.
+  for (const std::int64_t first : {0, 1, 4999}) {
+    const Tensor a = ones({5000 - first}, {.dtype = f32, .device = near_});
+    std::optional<Tensor> b = make();
+    const void* const address = b->data();
+    synchronize(far_);
+    synchronize(near_);
+    StreamHold hold(Stream::current(near_));
+    std::optional<Tensor> sum;
+    {
+      const PeerOperands peers;
+      sum = a.add(b->narrow(0, first, 5000 - first));
+      b.reset();
+    }
+    EXPECT_NE(make().data(), address) << first;
+    hold.release();
+    EXPECT_EQ(sum->to_vector<float>(),
+              std::vector<float>(static_cast<std::size_t>(5000 - first), 4));
   }
-  EXPECT_NE(make().data(), address);
-  hold.release();
-  EXPECT_EQ(sum->to_vector<float>(), std::vector<float>(5000, 4));
 }
 
 TEST_F(PeerOperandsTest, AScopeKeepsNoMemoryBeyondTheNextOperand) {
@@ -308,6 +312,32 @@ TEST_F(PeerOperandsTest, TheSanitizerSeesTheOrder) {
     EXPECT_EQ(sum.mul(b).to_vector<float>(), std::vector<float>(64, 9));
   }
   synchronize(far_);
+  sanitizer::enable(before);
+}
+
+TEST_F(PeerOperandsTest, TheOperationIsOrderedWithEveryOtherDevice) {
+  GANTRY_REQUIRE_DEVICES(3);
+  const Device third = Device::cuda(2);
+  if (!can_access_peer(near_, third)) GTEST_SKIP() << "needs peer access to cuda:2";
+  const StreamGuard near(Stream::from_pool(near_));
+  const StreamGuard far(Stream::from_pool(far_));
+  const StreamGuard farther(Stream::from_pool(third));
+  const Tensor a = ones({64}, {.device = near_});
+  const Tensor b = ones({64}, {.device = far_});
+  const Tensor c = ones({64}, {.device = third});
+  for (const Device device : {near_, far_, third}) synchronize(device);
+  const sanitizer::Mode before = sanitizer::mode();
+  sanitizer::enable(sanitizer::Mode::throw_);
+  {
+    const PeerOperands peers;
+    b.fill_(2);
+    c.fill_(3);
+    const Tensor sum = a.addcmul(b, c);
+    b.fill_(0);
+    c.fill_(0);
+    EXPECT_EQ(sum.to_vector<float>(), std::vector<float>(64, 7));
+  }
+  for (const Device device : {far_, third}) synchronize(device);
   sanitizer::enable(before);
 }
 

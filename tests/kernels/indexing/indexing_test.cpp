@@ -286,6 +286,23 @@ TEST(IndexFaultTest, IsThrownAtTheNextSynchronizationOfADevice) {
   EXPECT_EQ(arrays[0].bits(4), in.bits(8));
 }
 
+TEST(IndexFaultTest, NamesTheFirstOperationThatFailed) {
+  GANTRY_REQUIRE_DEVICES(1);
+  std::vector<Array> arrays{Array(f32, contiguous({1})), Array(f32, contiguous({3})),
+                            Array(i64, contiguous({1})), Array(i64, contiguous({1}))};
+  fill_range(arrays[1], 1, 1, 2);
+  arrays[2].set<std::int64_t>(0, 7);
+  arrays[3].set<std::int64_t>(0, 8);
+  EXPECT_THAT(message_of([&] {
+                testing::run_on_device(
+                    arrays, [](const Target& target, const std::vector<TensorRef>& t) {
+                      kernels::gather({"gather"}, target, t[0], t[1], 0, t[2]);
+                      kernels::index_select({"index_select"}, target, t[0], t[1], 0, t[3]);
+                    });
+              }),
+              ::testing::HasSubstr("gather on cuda:0: index 7 is out of bounds for dimension 0"));
+}
+
 TEST(IndexFaultTest, DoesNotAffectOtherElements) {
   GANTRY_REQUIRE_DEVICES(1);
   for (const bool gathers : {true, false}) {

@@ -8,6 +8,7 @@
 #include <type_traits>
 #include <vector>
 
+#include "kernels/reductions/fibre_plan.hpp"
 #include "kernels/reductions/reduce.hpp"
 #include "tests/kernels/reductions/reduction_oracle.hpp"
 
@@ -140,6 +141,40 @@ TEST(OverflowTest, ScansOfSeveralTilesAreFiniteWhereRunningValuesAre) {
   expect_scans<double>(false, contiguous({2, 70001}), 1);
   expect_scans<bfloat16>(false, contiguous({2, 70001}), 1);
   expect_scans<float>(true, contiguous({1, 70001}), 1);
+}
+
+// The tiles before the one that fails end with a value that is not 0.
+template <class T>
+void expect_tiles_continue() {
+  const double large = std::ldexp(1.5, largest_exponent<T>());
+  const std::int64_t length = 3 * kernels::kScanTile;
+  for (const std::int64_t failing : {kernels::kScanTile, 2 * kernels::kScanTile}) {
+    std::vector<double> elements(static_cast<std::size_t>(length), 0.0);
+    elements[10] = -large;
+    // The total of these two exceeds the range.
+    elements[static_cast<std::size_t>(failing) + 5] = large;
+    elements[static_cast<std::size_t>(failing) + 6] = large;
+    for (const Shape& sizes : {Shape{1, length}, Shape{length, 1}}) {
+      const int dim = sizes[0] == 1 ? 1 : 0;
+      const std::vector<Array> arrays = run_everywhere(
+          {Array(dtype_of<T>, contiguous(sizes)),
+           array_of<T>(contiguous(sizes), members(sizes, 1U << dim), {elements})},
+          [&](const Target& target, const std::vector<TensorRef>& t) {
+            kernels::scan(target, ScanOp::sum, t[0], t[1], dim);
+          },
+          "continued");
+      double running = 0;
+      for (std::int64_t k = 0; k < length; ++k) {
+        running += elements[static_cast<std::size_t>(k)];
+        ASSERT_EQ(arrays[0].value(k), running) << dtype_of<T> << " " << failing << " at " << k;
+      }
+    }
+  }
+}
+
+TEST(OverflowTest, ATileThatFailsContinuesFromTheTileBefore) {
+  expect_tiles_continue<double>();
+  expect_tiles_continue<bfloat16>();
 }
 
 // The kernel of long rows, which a GPU uses for more tiles than it has blocks.
