@@ -2,17 +2,21 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <functional>
 #include <numeric>
 #include <span>
 #include <string>
+#include <vector>
 
 #include <gantry/core/error.hpp>
+#include <gantry/ipc/ipc.hpp>
 #include <gantry/tensor/factories.hpp>
 
 #include "core/bytes.hpp"
 #include "tests/ipc/ipc_text.hpp"
 #include "tests/support/device_fixture.hpp"
 #include "tests/support/pipe_process.hpp"
+#include "tests/support/stream_hold.hpp"
 #include "tests/tensor/raw_tensor.hpp"
 
 namespace gantry {
@@ -21,6 +25,7 @@ namespace {
 using testing::from_text;
 using ::testing::HasSubstr;
 using testing::PipeProcess;
+using testing::StreamHold;
 using ::testing::ThrowsMessage;
 
 class TensorIpcTest : public testing::DeviceTest {
@@ -64,6 +69,28 @@ TEST_F(TensorIpcTest, TheSameProcessGetsTheOriginalMemory) {
   EXPECT_EQ(view.data(), original.data());
   view.fill_(4);
   EXPECT_EQ(original.to_vector<int>(), std::vector<int>(6, 4));
+}
+
+// An import of this process's own memory: its allocator tells whether a stream was recorded.
+TEST_F(TensorIpcTest, ImportedMemoryIsKeptForTheStreamsThatUseIt) {
+  const Device device = Device::cuda(0);
+  const Stream user = Stream::from_pool(device);
+  using Record = std::function<void(const Tensor&)>;
+  const std::vector<Record> records{[](const Tensor&) {},
+                                    [&](const Tensor& t) { t.record_stream(user); },
+                                    [&](const Tensor& t) { t.storage().record_use(user); }};
+  for (std::size_t i = 0; i < records.size(); ++i) {
+    Tensor original = zeros({12345}, {.device = device});
+    Tensor view = Tensor::from_ipc(original.ipc_handle());
+    const void* const data = view.data();
+    synchronize(device);
+    const StreamHold hold(user);
+    records[i](view);
+    original = Tensor();
+    view = Tensor();
+    memory::ipc_collect();
+    EXPECT_EQ(empty({12345}, {.device = device}).data() == data, i == 0) << i;
+  }
 }
 
 TEST_F(TensorIpcTest, EmptyTensorsCanBeImported) {

@@ -12,6 +12,7 @@
 #include <gantry/core/error.hpp>
 #include <gantry/extend/driver.hpp>
 #include <gantry/memory/stats.hpp>
+#include <gantry/streams/sanitizer.hpp>
 #include <gantry/streams/stream_guard.hpp>
 #include <gantry/tensor/elementwise.hpp>
 #include <gantry/tensor/factories.hpp>
@@ -383,6 +384,30 @@ TEST_F(DlpackDeviceTest, TheConsumersStreamWaits) {
   consumer.synchronize();
   EXPECT_EQ(host[999].item<float>(), 7);
   array->deleter(array);
+}
+
+TEST_F(DlpackDeviceTest, TheSanitizerSeesThatTheConsumersStreamWaits) {
+  const Device device = Device::cuda(0);
+  const Stream own = Stream::from_pool(device);
+  const Stream consumer = Stream::from_pool(device);
+  const sanitizer::Mode before = sanitizer::mode();
+  sanitizer::enable(sanitizer::Mode::throw_);
+  const auto export_to = [&](const Tensor& tensor, bool is_versioned) {
+    const StreamGuard guard(own);
+    if (is_versioned) return from_dlpack(to_dlpack(tensor, consumer));
+    return from_dlpack(to_dlpack_unversioned(tensor, consumer));
+  };
+  for (const bool is_versioned : {true, false}) {
+    Tensor tensor;
+    {
+      const StreamGuard guard(own);
+      tensor = full({1000}, 7.0, {.device = device});
+    }
+    const Tensor array = export_to(tensor, is_versioned);
+    const StreamGuard guard(consumer);
+    EXPECT_EQ(array.add(1).to_vector<float>(), std::vector<float>(1000, 8)) << is_versioned;
+  }
+  sanitizer::enable(before);
 }
 
 TEST_F(DlpackDeviceTest, TheMemoryWaitsForTheConsumer) {

@@ -4,15 +4,20 @@
 
 #include <functional>
 #include <optional>
+#include <utility>
 #include <vector>
 
 #include <gantry/core/error.hpp>
 #include <gantry/streams/graph.hpp>
+#include <gantry/streams/stream_guard.hpp>
 #include <gantry/tensor/factories.hpp>
 #include <gantry/tensor/random.hpp>
 
 #include "tests/support/device_fixture.hpp"
 #include "tests/support/expect_error.hpp"
+#include "tests/support/fault_driver.hpp"
+#include "tests/support/stream_hold.hpp"
+#include "tests/support/stream_position.hpp"
 
 namespace gantry {
 namespace {
@@ -188,6 +193,75 @@ TEST_F(CapturedRandomTest, EveryDeviceOfACaptureDraws) {
     EXPECT_EQ(here.to_vector<float>(), first) << i;
     EXPECT_EQ(there.to_vector<float>(), second) << i;
   }
+}
+
+// Notes how two streams are ordered where a graph is launched.
+class LaunchOrder : public testing::FaultDriver {
+ public:
+  LaunchOrder(Stream launching, Stream drawing)
+      : launching_(std::move(launching)), drawing_(std::move(drawing)), launched_(launching_) {}
+
+  void wait_event(NativeStream stream, NativeEvent event) override {
+    testing::FaultDriver::wait_event(stream, event);
+    // The next work of the drawing stream comes behind its wait.
+    if (stream.handle == drawing_.native().handle) stored_.emplace(drawing_);
+  }
+  void launch_graph(NativeGraph graph, NativeStream stream) override {
+    waits_for_last_launch = launched_.precedes(drawing_);
+    is_behind_store = stored_ && stored_->precedes(launching_);
+    testing::FaultDriver::launch_graph(graph, stream);
+    launched_ = testing::StreamPosition(launching_);
+  }
+
+  bool waits_for_last_launch = false;
+  bool is_behind_store = false;
+
+ private:
+  const Stream launching_;
+  const Stream drawing_;
+  testing::StreamPosition launched_;
+  std::optional<testing::StreamPosition> stored_;
+};
+
+// The second replay begins while the first one may still read its position.
+TEST_F(CapturedRandomTest, APositionOnAnotherDeviceIsStoredBetweenTwoReplays) {
+  GANTRY_REQUIRE_DEVICES(2);
+  const Device other = Device::cuda(1);
+  const Tensor drawn = empty({1000}, other);
+  const Tensor sum = zeros({1000}, other);
+  const Stream side = Stream::from_pool(other);
+  Graph graph;
+  {
+    const GraphCapture capture(graph);
+    side.wait(capture.stream());
+    {
+      const StreamGuard guard(side);
+      drawn.uniform_();
+      sum.add_(drawn);
+    }
+    capture.stream().wait(side);
+  }
+  const std::uint64_t offset = default_generator(other).offset();
+  const Tensor expected = rand({1000}, other).add(rand({1000}, other));
+  default_generator(other).set_offset(offset);
+  for (const Device device : {device_, other}) synchronize(device);
+  const StreamGuard launching(Stream::from_pool(device_));
+  const Stream second = Stream::from_pool(other);
+  {
+    LaunchOrder order(Stream::current(device_), second);
+    testing::StreamHold hold(Stream::current(device_));
+    {
+      const StreamGuard first(Stream::from_pool(other));
+      graph.replay();
+    }
+    const StreamGuard guard(second);
+    graph.replay();
+    EXPECT_TRUE(order.waits_for_last_launch);
+    EXPECT_TRUE(order.is_behind_store);
+    hold.release();
+    for (const Device device : {device_, other}) synchronize(device);
+  }
+  EXPECT_EQ(sum.to_vector<float>(), expected.to_vector<float>());
 }
 
 TEST_F(CapturedRandomTest, AGraphThatDrawsIsNoPartOfAnother) {
