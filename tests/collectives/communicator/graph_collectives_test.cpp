@@ -2,6 +2,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <array>
+#include <cmath>
 #include <functional>
 #include <memory>
 #include <vector>
@@ -165,6 +167,36 @@ TEST_F(GraphCollectivesTest, ACapturedOperationOrdersOtherStreamsOfTheCapture) {
       synchronize(group.device());
       group.host_barrier();
     }
+  });
+}
+
+// The capture would refuse to end with a branch that nothing waits for.
+TEST_F(GraphCollectivesTest, OperationsOnTwoBranchesFollowEachOther) {
+  GANTRY_REQUIRE_DEVICES(2);
+  on_ranks(2, [&](CollectiveSuite&, Communicator& group) {
+    std::vector<Tensor> sums;
+    for (int i = 0; i < 3; ++i) sums.push_back(ones({1000}, group.device()));
+    const Stream first = Stream::from_pool(group.device());
+    const Stream second = Stream::from_pool(group.device());
+    synchronize(group.device());
+    group.host_barrier();  // no rank synchronizes while another one captures
+    Graph graph;
+    {
+      GraphCapture capture(graph);
+      for (const Stream* branch : {&first, &second}) branch->wait(capture.stream());
+      const std::array order{first, second, capture.stream()};
+      for (std::size_t i = 0; i < order.size(); ++i) {
+        const StreamGuard guard(order[i]);
+        group.all_reduce(sums[i]);
+      }
+      capture.end();
+    }
+    group.host_barrier();
+    for (int round = 0; round < kRounds; ++round) graph.replay();
+    for (const Tensor& sum : sums) {
+      EXPECT_EQ(sum.to_vector<float>(), std::vector<float>(1000, std::exp2f(kRounds)));
+    }
+    group.host_barrier();
   });
 }
 

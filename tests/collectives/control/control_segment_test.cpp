@@ -384,7 +384,13 @@ TEST(ControlSegmentTest, TheFileGoesWithTheLastRankAndStaysAfterALoss) {
     ASSERT_TRUE(file);
     EXPECT_EQ(file->view().rank(1).pid, getpid());
     EXPECT_FALSE(file->is_over());
+    EXPECT_EQ(file->view().rank(0).closed, 0U);
     group[0].finish(milliseconds(0));
+    // Ranks of other processes wait for this.
+    const auto later = flight::OpenFile::open(files[0]);
+    ASSERT_TRUE(later);
+    EXPECT_EQ(later->view().rank(0).closed, 1U);
+    EXPECT_EQ(later->view().rank(1).closed, 0U);
     EXPECT_EQ(flight::list_files().size(), 1U);
     group[1].finish(milliseconds(0));
     EXPECT_TRUE(flight::list_files().empty());

@@ -4,6 +4,7 @@
 #include <atomic>
 #include <cstdint>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "collectives/control/fault_words.hpp"
@@ -62,6 +63,28 @@ TEST(FaultWordsTest, TheFirstFaultStaysUntilItIsTaken) {
   EXPECT_FALSE(host.has_fault());
   report_fault(block, &words, Outcome::aborted, 2, 8, 2);
   EXPECT_EQ(host.peek()->call, 8u);
+}
+
+// Words repeat. Another thread may take a fault, and a kernel report the next one, before take().
+TEST(FaultWordsTest, AFaultThatCameAfterTheOneSeenStays) {
+  DeviceWords words;
+  SimBlock block(0, 1);
+  FaultWords host(words);
+  for (const auto& [call, peer] : {std::pair(8, 3), std::pair(7, 2)}) {
+    report_fault(block, &words, Outcome::mismatch, 3, 7, 1);
+    const auto seen = host.peek();
+    ASSERT_TRUE(seen.has_value());
+    ASSERT_TRUE(host.take(*seen));
+    report_fault(block, &words, Outcome::mismatch, peer, static_cast<std::uint64_t>(call), 1);
+    EXPECT_FALSE(host.take(*seen));
+    const auto newer = host.peek();
+    ASSERT_TRUE(newer.has_value());
+    EXPECT_EQ(newer->word, seen->word);
+    EXPECT_EQ(newer->call, static_cast<std::uint64_t>(call));
+    EXPECT_EQ(newer->peer, peer);
+    EXPECT_TRUE(host.take(*newer));
+    EXPECT_FALSE(host.has_fault());
+  }
 }
 
 // A fault that is being written or taken is not visible.

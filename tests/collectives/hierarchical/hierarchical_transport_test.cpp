@@ -4,6 +4,9 @@
 #include <gtest/gtest.h>
 
 #include <cstdlib>
+#include <map>
+#include <mutex>
+#include <utility>
 
 #include <gantry/core/error.hpp>
 
@@ -13,6 +16,7 @@
 #include "tests/collectives/reduction_checks.hpp"
 #include "tests/collectives/throws.hpp"
 #include "tests/support/device_fixture.hpp"
+#include "tests/support/fault_driver.hpp"
 
 namespace gantry {
 namespace {
@@ -225,6 +229,72 @@ TEST(HierarchicalTransportTest, BytesOverTheNetworkAreThoseOfTheModel) {
       EXPECT_NEAR(links->bytes, expected.bytes, 0.01 * s) << what.str();
     }
   });
+}
+
+// Notes copies that begin in a watched array and end behind it.
+class ReadWatch final : public testing::FaultDriver {
+ public:
+  void watch(int rank, const Tensor& tensor, std::size_t bytes) {
+    const std::lock_guard lock(mutex_);
+    const auto* const first = static_cast<const std::byte*>(tensor.data());
+    arrays_[rank] = {first, first + bytes};
+  }
+  void forget(int rank) {
+    const std::lock_guard lock(mutex_);
+    arrays_.erase(rank);
+  }
+  void copy(void* dst, const void* src, std::size_t bytes, NativeStream stream) override {
+    {
+      const std::lock_guard lock(mutex_);
+      const auto* const from = static_cast<const std::byte*>(src);
+      for (const auto& [rank, array] : arrays_) {
+        if (from < array.first || from >= array.second) continue;
+        ++reads_;
+        if (from + bytes > array.second) ++reads_behind_;
+      }
+    }
+    testing::FaultDriver::copy(dst, src, bytes, stream);
+  }
+  int reads() const { return reads_; }
+  int reads_behind() const { return reads_behind_; }
+
+ private:
+  using Array = std::pair<const std::byte*, const std::byte*>;
+
+  std::mutex mutex_;
+  std::map<int, Array> arrays_;
+  int reads_ = 0;
+  int reads_behind_ = 0;
+};
+
+TEST(HierarchicalTransportTest, NothingBehindAnArrayIsReadOrWritten) {
+  GANTRY_REQUIRE_DEVICES(1);
+  ReadWatch watch;
+  layered_ranks(kTwoByThree, [&](HostRank& self, Transport& layered) {
+    constexpr std::size_t kBehind = 4096;
+    for (const auto kind :
+         {CollectiveKind::broadcast, CollectiveKind::all_reduce, CollectiveKind::reduce}) {
+      for (const std::size_t count : {std::size_t{1}, kCount}) {
+        for (const int root : {0, 4}) {
+          const std::size_t bytes = count * 4;
+          const Tensor input = self.on_device(Bytes(bytes + kBehind, std::byte{1}));
+          const Tensor output = self.on_device(Bytes(bytes + kBehind, std::byte{0x5a}));
+          const bool is_rooted = kind != CollectiveKind::all_reduce;
+          const bool reads = kind != CollectiveKind::broadcast || self.rank == root;
+          if (reads) watch.watch(self.rank, input, bytes);
+          Descriptor what = describe(kind, count, DType::i32, is_rooted ? root : -1);
+          what.call = ++self.calls;
+          layered.run({what, input.data(), output.data(), {}, {}}, self.stream);
+          self.stream.synchronize();
+          watch.forget(self.rank);
+          const Bytes out = self.on_host(output);
+          EXPECT_EQ(slice(out, bytes, kBehind), Bytes(kBehind, std::byte{0x5a})) << what.str();
+        }
+      }
+    }
+  });
+  EXPECT_GT(watch.reads(), 0);
+  EXPECT_EQ(watch.reads_behind(), 0);
 }
 
 TEST(HierarchicalTransportTest, RanksOfOneMachineUseItsPeerMemory) {

@@ -304,6 +304,59 @@ TEST(HostGreetingsTest, AnAnswerWithoutProofIsNone) {
   EXPECT_TRUE(rank->take_data().empty());
 }
 
+// The rank accepted the connection, or made it.
+TEST(HostGreetingsTest, ALastWordOfAConfirmedConnectionHasItsSendersTag) {
+  const auto expect_refused = [](LonelyConnections& rank) {
+    const LinkFailure failure = await_failure(rank);
+    EXPECT_EQ(failure.message.kind, ControlMessage::Kind::aborted);
+    EXPECT_EQ(failure.message.failed_rank, 0);
+    EXPECT_THAT(failure.text, ::testing::HasSubstr("a message of rank 1 was changed on its way"));
+  };
+  const auto deadline = std::chrono::steady_clock::now() + kLong;
+  for (const auto kind : {ControlMessage::Kind::lost, ControlMessage::Kind::left}) {
+    {
+      LonelyConnections rank(1);
+      const Hello hello = rank.greeting(rank.key(), 1);
+      const ConnectionKey key(rank.key(), hello);
+      const auto socket = connect_to(
+          {.kind = SocketAddress::Kind::tcp, .name = "127.0.0.1", .port = rank.port()}, deadline);
+      ASSERT_TRUE(socket);
+      ASSERT_GT(send(socket->get(), &hello, sizeof hello, MSG_NOSIGNAL), 0);
+      Answer answer;
+      ASSERT_TRUE(await_ready(socket->get(), POLLIN, deadline));
+      ASSERT_EQ(recv(socket->get(), &answer, sizeof answer, 0),
+                static_cast<ssize_t>(sizeof answer));
+      const std::array words{key.last_word(LinkSide::dialler, {ControlMessage::Kind::confirmed, 1}),
+                             key.last_word(LinkSide::acceptor, {kind, 1})};
+      ASSERT_GT(send(socket->get(), words.data(), sizeof words, MSG_NOSIGNAL), 0);
+      expect_refused(rank);
+    }
+    {
+      SocketAddress other{.kind = SocketAddress::Kind::tcp, .name = "127.0.0.1", .port = 0};
+      const Socket listener = listen_at(other);
+      LonelyConnections rank(other.port);
+      rank->request(1);
+      ASSERT_TRUE(await_ready(listener.get(), POLLIN, deadline));
+      const Socket accepted(accept4(listener.get(), nullptr, nullptr, SOCK_CLOEXEC));
+      Hello hello;
+      ASSERT_EQ(recv(accepted.get(), &hello, sizeof hello, MSG_WAITALL),
+                static_cast<ssize_t>(sizeof hello));
+      const ConnectionKey key(rank.key(), hello);
+      Answer answer{Answer::Kind::welcome, {}};
+      answer.nonce = random_key();
+      answer.proof = key.proof_of(answer);
+      ASSERT_GT(send(accepted.get(), &answer, sizeof answer, MSG_NOSIGNAL), 0);
+      LastWord word;
+      ASSERT_EQ(recv(accepted.get(), &word, sizeof word, MSG_WAITALL),
+                static_cast<ssize_t>(sizeof word));
+      EXPECT_EQ(word.message.kind, ControlMessage::Kind::confirmed);
+      word = key.last_word(LinkSide::dialler, {kind, 1});
+      ASSERT_GT(send(accepted.get(), &word, sizeof word, MSG_NOSIGNAL), 0);
+      expect_refused(rank);
+    }
+  }
+}
+
 // A last word that this rank's peer did not send fails this rank alone.
 TEST(HostGreetingsTest, ALastWordWithoutItsTagFailsThisRankAlone) {
   LonelyConnections rank(1);

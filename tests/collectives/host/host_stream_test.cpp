@@ -6,6 +6,7 @@
 #include <array>
 #include <cstring>
 #include <random>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -94,6 +95,27 @@ TEST_P(HostStreamTest, AChangedByteOfAMessageIsNoticed) {
       EXPECT_EQ(streams.deliver(bytes, message), HostStream::Outcome::forged) << at;
       EXPECT_EQ(streams.to.awaited(), 1u);
     }
+  }
+}
+
+TEST_P(HostStreamTest, AMessageThatDoesNotFitIsRefusedAndWritesNothing) {
+  for (const std::size_t size : {std::size_t{1}, std::size_t{40}, std::size_t{1'000'000}}) {
+    for (const std::size_t room : {size - 1, size / 2, std::size_t{0}}) {
+      Streams streams;
+      const std::string bytes = streams.sent("", std::string(size, 'x'));
+      std::vector<std::byte> memory(size + 16, std::byte{0x5a});
+      const std::vector<std::byte> before = memory;
+      Incoming message{0, std::span(memory).first(room)};
+      // The stream is of no use behind it.
+      const std::string_view first = std::string_view(bytes).substr(0, 1000);
+      EXPECT_EQ(streams.deliver(first, message), HostStream::Outcome::too_long) << size << room;
+      EXPECT_EQ(memory, before);
+    }
+    Streams streams;
+    std::vector<std::byte> memory(size);
+    Incoming message{0, memory};
+    EXPECT_EQ(streams.deliver(streams.sent("", std::string(size, 'x')), message),
+              HostStream::Outcome::moved);
   }
 }
 

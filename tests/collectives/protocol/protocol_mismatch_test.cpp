@@ -103,6 +103,28 @@ TEST(ProtocolMismatchTest, WhoLeavesAMismatchDoesNotRunAhead) {
   }
 }
 
+// The others send the units of the second operation before rank 2 reads the first one's.
+TEST(ProtocolMismatchTest, UnitsOfTheNextOperationReplaceNoneThatWasNotRead) {
+  for (const auto& [algorithm, signals] :
+       {std::pair(Algorithm::ll, 4), std::pair(Algorithm::ll128_two_shot, 3)}) {
+    Hold hold;
+    const PauseCounts counts;
+    Ranks ranks(3);
+    std::thread watcher([&] {
+      await_rank_0_in(ranks, 2);
+      hold.release();
+    });
+    testing::rank_threads(ranks.size(), [&, algorithm = algorithm, signals = signals](int rank) {
+      PauseCounts::begin(rank);
+      if (rank == 2) Hold::before(signals);
+      for (std::int64_t number = 1; number <= 3; ++number) {
+        all_reduce(ranks, rank, algorithm, number, 2, 1);
+      }
+    });
+    watcher.join();
+  }
+}
+
 // Elements that rank `from` sends to rank `to`: the last of three ranks has several chunks with
 // each.
 std::int64_t uneven_count(int from, int to) {

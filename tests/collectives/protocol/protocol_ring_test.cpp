@@ -61,6 +61,35 @@ void reduce(Ranks& ranks, int rank, std::int64_t number, std::int64_t count, int
   }
 }
 
+// Every sum is a multiple of the number of ranks, so each mean is exact.
+void average(Ranks& ranks, int rank, std::int64_t number, std::int64_t count, int root) {
+  const auto size = static_cast<float>(ranks.size());
+  std::vector<float> in(static_cast<std::size_t>(count));
+  for (std::size_t i = 0; i < in.size(); ++i) {
+    in[i] = size * static_cast<float>(rank + 1) * static_cast<float>(i % 97);
+  }
+  std::vector<float> out(in.size(), -7);
+  CollectiveCall call = call_of_kind(CollectiveKind::reduce, number, count, root);
+  call.what.op = ReduceOp::avg;
+  call.what.dtype = DType::f32;
+  call.in = in.data();
+  call.out = rank == root ? out.data() : nullptr;
+  run(Algorithm::ring, ranks.group(rank), call, 3);
+  for (std::size_t i = 0; i < out.size(); ++i) {
+    const float mean = size * (size + 1) / 2 * static_cast<float>(i % 97);
+    ASSERT_EQ(out[i], rank == root ? mean : -7) << "root " << root << " rank " << rank << " " << i;
+  }
+}
+
+TEST(ProtocolRingTest, AnAverageIsTheSumDividedOnce) {
+  for (const int size : {3, 4, 5}) {
+    Ranks ranks(size);
+    testing::rank_threads(size, [&](int rank) {
+      for (int root = 0; root < size; ++root) average(ranks, rank, root + 1, 4099, root);
+    });
+  }
+}
+
 TEST(ProtocolRingTest, EveryRootNumberOfBlocksAndSize) {
   for (const int size : {3, 4, 5, 8}) {
     Ranks ranks(size);
