@@ -221,9 +221,10 @@ HostStream::Outcome HostStream::receive_some() {
     const auto length = take(kLengthBytes);
     std::memcpy(&length_, length.data(), kLengthBytes);
     has_length_ = true;
-    if (length_ > message.buffer.size()) return Outcome::too_long;
     if (tags_) tags_->incoming.add(length);
   }
+  // At each call: the message stays the first one.
+  if (length_ > message.buffer.size()) return Outcome::too_long;
   return received_ < length_ ? receive_body(message) : end_message(message);
 }
 

@@ -110,6 +110,8 @@ TEST_P(HostStreamTest, AMessageThatDoesNotFitIsRefusedAndWritesNothing) {
       const std::string_view first = std::string_view(bytes).substr(0, 1000);
       EXPECT_EQ(streams.deliver(first, message), HostStream::Outcome::too_long) << size << room;
       EXPECT_EQ(memory, before);
+      EXPECT_EQ(streams.to.progress(), HostStream::Outcome::too_long);
+      EXPECT_EQ(memory, before);
     }
     Streams streams;
     std::vector<std::byte> memory(size);
