@@ -104,8 +104,8 @@ constinit const ChoiceSetting kHostLinks{
 constinit const TextSetting kHostInterface{
     "GANTRY_HOST_INTERFACE", "name,…",
     "network interfaces whose addresses ranks on other machines connect to"};
-constinit const ChoiceSetting kHostCrypt{
-    "GANTRY_HOST_CRYPT", "off|on (off)",
+constinit const SwitchSetting kHostCrypt{
+    "GANTRY_HOST_CRYPT", false, "off|on (off)",
     "on: what ranks send each other by TCP is encrypted; one of two ranks is enough"};
 constinit const ChoiceSetting kP2p{
     "GANTRY_P2P", "off|on|probe (probe)",

@@ -27,7 +27,7 @@ extern const NumberSetting kCollTimeout;
 extern const TextSetting kFlightDir;
 extern const ChoiceSetting kHostLinks;
 extern const TextSetting kHostInterface;
-extern const ChoiceSetting kHostCrypt;
+extern const SwitchSetting kHostCrypt;
 extern const ChoiceSetting kP2p;
 extern const TextSetting kBootId;
 extern const NumberSetting kRank;

@@ -161,7 +161,7 @@ std::vector<Socket> listen_for_ranks(RankAddress& address, Neighbourhood where) 
   address.machine = this_machine();
   address.cookie = random_cookie();
   address.port = 0;
-  address.encrypts = env::kHostCrypt.get() == "on";
+  address.encrypts = env::kHostCrypt.get();
   const std::string interfaces = env::kHostInterface.text();
   std::vector<Socket> listeners;
   if (where == Neighbourhood::one_user) {
