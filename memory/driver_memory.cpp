@@ -33,7 +33,7 @@ constexpr auto kLook = std::chrono::milliseconds(1);
 
 // Of the driver's pool, which only backend async uses.
 DriverRelease release_pool(int device) noexcept {
-  if (alloc_config().backend != "async") return DriverRelease::none;
+  if (!alloc_config().backend->is_of_driver) return DriverRelease::none;
   return async_allocator().release_for_driver(device);
 }
 
@@ -144,7 +144,7 @@ void offer_cached_memory() noexcept {
   set_memory_reclaimer(release_for_driver);
   call_before_captures([]() noexcept {
     for_each_heap([](DeviceHeap& heap) noexcept { heap.find_completed(); });
-    if (alloc_config().backend == "async") async_allocator().prepare_for_capture();
+    if (alloc_config().backend->is_of_driver) async_allocator().prepare_for_capture();
   });
 }
 

@@ -15,6 +15,7 @@
 #include "collectives/p2p/plans.hpp"
 #include "collectives/peers/probe.hpp"
 #include "core/text/escaped_text.hpp"
+#include "memory/policy/backend.hpp"
 
 namespace gantry {
 
@@ -37,8 +38,9 @@ void Communicator::Impl::make_transports() {
                                                timeout_, name);
     control->describe_device(ranks->description(membership.rank),
                              device_properties(membership.device).uuid);
-    // The backend async asks the driver for its figures, which a watchdog must not.
-    if (memory::allocator_backend() != "async") {
+    // Backends of the driver ask it for their figures, which a watchdog must not.
+    const memory::Backend* backend = memory::find_backend(memory::allocator_backend());
+    if (backend == nullptr || !backend->is_of_driver) {
       control->publish_memory([device = membership.device] {
         const memory::Stats stats = memory::stats(device);
         return MemoryUse{stats.allocated_bytes.all.current, stats.reserved_bytes.all.current};

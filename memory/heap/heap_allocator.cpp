@@ -111,7 +111,7 @@ Pool& HeapAllocator::make_pool(int device, const MemPoolOptions& options) {
 
 DeviceHeap& HeapAllocator::heap(int device) {
   return heaps_.get(device, [this](int index) {
-    const bool vmm = config_.backend != "native" && driver().supports_virtual_memory(index);
+    const bool vmm = config_.backend->maps_chunks && driver().supports_virtual_memory(index);
     return new DeviceHeap(index, config_, vmm ? HeapBacking::vmm : HeapBacking::segments);
   });
 }
@@ -322,7 +322,7 @@ void HeapAllocator::empty_cache(Device device) {
   if (DeviceHeap* made = heaps_.find(index)) made->empty_cache();
 }
 
-std::string HeapAllocator::name() const { return config_.backend; }
+std::string HeapAllocator::name() const { return std::string(config_.backend->name); }
 
 BlockExtent HeapAllocator::pin(const Block& block) {
   HeapBlock& pinned = block_of(block);

@@ -47,31 +47,40 @@ bool parse_switch(std::string_view key, std::string_view text) {
 
 // What the variable says about the backend. torch has two keys for it.
 struct BackendChoice {
-  std::string name;
+  const Backend* named = nullptr;
   std::optional<bool> expandable_segments;
 
   // torch's expandable segments are vmm, also of its backend native; its backend native without
   // them is native.
-  [[nodiscard]] std::string resolved(std::string_view fallback) const {
-    if (name == "async" || !expandable_segments) return name.empty() ? std::string(fallback) : name;
-    if (*expandable_segments) return "vmm";
-    if (name == "vmm") {
+  [[nodiscard]] const Backend* resolved(const Backend* fallback) const {
+    if (!expandable_segments || (named != nullptr && named->is_of_driver)) {
+      return named == nullptr ? fallback : named;
+    }
+    if (*expandable_segments) return find_backend("vmm");
+    if (named != nullptr && named->maps_chunks) {
       throw InvalidArgument(fmt::format(
           "{}: expandable_segments: expected True with backend vmm, but got 'False'", kVariable));
     }
-    return "native";
+    return find_backend("native");
   }
 };
 
-void parse_backend(BackendChoice& choice, std::string_view value) {
-  if (value == "cudaMallocAsync") value = "async";
-  if (value != "vmm" && value != "native" && value != "async") {
-    throw InvalidArgument(
-        fmt::format("{}: backend: expected one of vmm, native, async, cudaMallocAsync, but got "
-                    "'{}'",
-                    kVariable, value));
+// "vmm, native, async, cudaMallocAsync".
+std::string backend_names() {
+  std::string names;
+  for (const Backend& backend : kBackends) {
+    for (const std::string_view name : {backend.name, backend.of_torch}) {
+      if (!name.empty()) names += fmt::format("{}{}", names.empty() ? "" : ", ", name);
+    }
   }
-  choice.name = value;
+  return names;
+}
+
+void parse_backend(BackendChoice& choice, std::string_view value) {
+  choice.named = find_backend(value);
+  if (choice.named != nullptr) return;
+  throw InvalidArgument(fmt::format("{}: backend: expected one of {}, but got '{}'", kVariable,
+                                    backend_names(), value));
 }
 
 // "4", or "[256:1,512:2,>:4]": powers of two, for all sizes or for sizes in MiB.

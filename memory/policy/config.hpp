@@ -8,13 +8,13 @@
 #include <string_view>
 #include <vector>
 
+#include "memory/policy/backend.hpp"
+
 namespace gantry::memory {
 
 /// How the caching allocator behaves.
 struct AllocConfig {
-  /// "vmm": chunks mapped into address ranges, "native" where the device cannot; "native": driver
-  /// allocations; "async": the driver's stream-ordered pools.
-  std::string backend = "vmm";
+  const Backend* backend = &kBackends.front();
   /// Larger blocks are never split, and smaller requests never take them. In bytes.
   std::size_t max_split_bytes = std::numeric_limits<std::size_t>::max();
   /// Fraction of the limit above which old cached segments are given back; 0: never.

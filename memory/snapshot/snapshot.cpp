@@ -57,7 +57,8 @@ std::vector<HeldSegments> ask_source() {
 
 // Devices without virtual memory calls have segments with any backend.
 bool expands_segments(std::string_view backend) {
-  if (backend != "vmm") return false;
+  const Backend* known = find_backend(backend);
+  if (known == nullptr || !known->maps_chunks) return false;
   for (int device = 0; device < device_count(); ++device) {
     if (driver().supports_virtual_memory(device)) return true;
   }

@@ -21,7 +21,7 @@ TEST(AllocConfigTest, HasDefaults) {
   EXPECT_EQ(config.max_split_bytes, AllocConfig{}.max_split_bytes);
   EXPECT_EQ(config.gc_threshold, 0);
   EXPECT_EQ(config.fraction, 1);
-  EXPECT_EQ(config.backend, "vmm");
+  EXPECT_EQ(config.backend->name, "vmm");
 }
 
 TEST(AllocConfigTest, ReadsEveryKey) {
@@ -96,7 +96,7 @@ TEST(AllocConfigTest, UnderstandsBothKeysOfTheBackend) {
            Case{"backend:cudaMallocAsync,expandable_segments:True", "async"},
            Case{"backend:async,expandable_segments:False", "async"},
        }) {
-    EXPECT_EQ(parse_alloc_config(c.text).backend, c.backend) << c.text;
+    EXPECT_EQ(parse_alloc_config(c.text).backend->name, c.backend) << c.text;
   }
 }
 

@@ -12,6 +12,8 @@
 #include <gantry/memory/caching_allocator.hpp>
 #include <gantry/memory/stats.hpp>
 
+#include "memory/policy/backend.hpp"
+
 namespace gantry::replay {
 namespace {
 
@@ -116,7 +118,12 @@ class BumpBackend final : public ExactBackend {
 }  // namespace
 
 const std::vector<std::string>& backend_names() {
-  static const std::vector<std::string> names = {"vmm", "native", "async", "cuda", "bump"};
+  static const auto& names = *new std::vector<std::string>([] {
+    std::vector<std::string> all;
+    for (const memory::Backend& backend : memory::kBackends) all.emplace_back(backend.name);
+    all.insert(all.end(), {"cuda", "bump"});
+    return all;
+  }());
   return names;
 }
 

@@ -1,0 +1,34 @@
+#pragma once
+
+#include <algorithm>
+#include <array>
+#include <string_view>
+
+namespace gantry::memory {
+
+/// A way to get the memory of devices, which GANTRY_ALLOC_CONF=backend:… selects.
+///
+/// A new backend is a row here, and a row of the makers in memory/backends.cpp.
+struct Backend {
+  std::string_view name;
+  bool maps_chunks;           ///< into address ranges, where the device can; else it has segments
+  bool is_of_driver;          ///< the driver keeps the memory: no segments, no events, slow figures
+  std::string_view of_torch;  ///< another name of it, in torch's configuration; empty: none
+};
+
+inline constexpr std::array kBackends{
+    Backend{.name = "vmm", .maps_chunks = true, .is_of_driver = false, .of_torch = ""},
+    Backend{.name = "native", .maps_chunks = false, .is_of_driver = false, .of_torch = ""},
+    Backend{
+        .name = "async", .maps_chunks = false, .is_of_driver = true, .of_torch = "cudaMallocAsync"},
+};
+
+/// The backend with this name, or this name in torch; nullptr if there is none.
+[[nodiscard]] constexpr const Backend* find_backend(std::string_view name) {
+  const auto found = std::find_if(kBackends.begin(), kBackends.end(), [&](const Backend& backend) {
+    return backend.name == name || (!name.empty() && backend.of_torch == name);
+  });
+  return found == kBackends.end() ? nullptr : found;
+}
+
+}  // namespace gantry::memory
