@@ -13,8 +13,6 @@
 
 namespace gantry {
 
-namespace {}  // namespace
-
 Device choose_device(const ProcessIdentity& identity, std::string_view maker) {
   init();
   const int count = device_count();

@@ -97,7 +97,7 @@ class SwitchSetting final : public Setting {
   bool fallback_;
 };
 
-/// One of few words: those of values(), "off|warn|error (off)".
+/// One of the few words that values() names: "off|warn|error (off)".
 class ChoiceSetting final : public Setting {
  public:
   using Setting::Setting;

@@ -155,8 +155,9 @@ constexpr const char* kFooter = R"(
   mpirun -n 8 --bind-to none glaunch shim -- ./app
   srun -N2 --ntasks-per-node=8 --gpus-per-node=8 glaunch shim -- ./app
 
-It chooses the device of its rank among those of its machine, and then executes
-the program in its own place. To start a program called shim: glaunch -- shim)";
+It chooses the device of its rank among the devices of its machine. Then it
+executes the program in its own place.
+To start a program called shim: glaunch -- shim)";
 
 struct ShimLine {
   CommandLine line{"Becomes one rank of a job of srun or mpirun.", "glaunch shim"};

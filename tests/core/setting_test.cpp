@@ -81,7 +81,7 @@ TEST(SettingTest, ValuesAreThoseOfTheDescription) {
   EXPECT_THAT(refusal(kBytes, "much"), HasSubstr("GANTRY_TEST_BYTES: expected a byte count"));
 }
 
-// A default that is none of the words would be taken without a check.
+// A default is taken without a check.
 TEST(SettingsTest, EveryChoiceHasOneOfItsWordsAsDefault) {
   for (const Setting* setting : settings()) {
     const auto* choice = dynamic_cast<const ChoiceSetting*>(setting);

@@ -74,7 +74,7 @@ TEST_F(PeerTest, TheDriverIsAskedOnceForAPair) {
   EXPECT_EQ(faults.calls("enable_peer_access"), 2U) << "the failed call and one more";
 }
 
-// What two listeners of one test are told; the second one fails when it is told to.
+// The calls of two listeners of one test. The second one fails when it is told to.
 struct Listeners {
   std::vector<std::pair<int, int>> first;
   std::vector<std::pair<int, int>> second;

@@ -205,8 +205,8 @@ TEST_F(IpcDescriptorsTest, OnlyImportersThatHaveAHandleAndAreWhoTheySayGetTables
   wrong[2].process = fields.exporter.process;
   ++wrong[3].process.start_time;  // one that has ended
   for (const IpcRequest& handshake : wrong) {
-    const Connection stranger(fields, handshake);
-    expect_refusal(stranger.reply(), "expected credentials that match the handshake");
+    const Connection other(fields, handshake);
+    expect_refusal(other.reply(), "expected credentials that match the handshake");
   }
   Connection importer(fields, right);
   EXPECT_EQ(importer.tables().size(), 2u);

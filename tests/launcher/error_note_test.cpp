@@ -47,7 +47,7 @@ TEST(ErrorNoteTest, RanksThatTheJobDoesNotHaveAreNotNamed) {
   failed.exit_code = 9;
   enter_notes(job, {ErrorNote{}, note, ErrorNote{}});
   EXPECT_EQ(failed.named_ranks, (std::vector{0, 2, 1}));
-  // A note that names strangers alone names nobody.
+  // A note that names no rank of the job names nobody.
   note.ranks = {-1, 3};
   enter_note(failed, note, 3);
   EXPECT_EQ(failed.named_ranks, std::vector<int>{});

@@ -157,12 +157,12 @@ TEST_F(RankProcessesTest, SignalsReachRanksOrTheirGroups) {
 }
 
 TEST_F(RankProcessesTest, ARankInAnotherGroupGetsTheSignalsOfItsOwn) {
-  const Listener stranger;
-  const Listener rank(stranger.pid());
+  const Listener outsider;
+  const Listener rank(outsider.pid());
   processes_.add(1, rank.pid());
   processes_.signal_groups(SIGUSR1);
   EXPECT_THAT(rank.heard(), ElementsAre(SIGUSR1));
-  EXPECT_THAT(stranger.heard(), IsEmpty());
+  EXPECT_THAT(outsider.heard(), IsEmpty());
 }
 
 TEST_F(RankProcessesTest, TheGroupOfAReplacedRankIsKilled) {

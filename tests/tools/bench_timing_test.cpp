@@ -58,7 +58,7 @@ TEST(BenchTimingTest, BatchesShrinkBeforeCalls) {
   EXPECT_EQ((Repetitions{.calls = 20, .batches = 1}.fitted(64).batches), 1);
 }
 
-// What measure() does, where a call takes `seconds` according to the slowest rank.
+// The calls of measure(), where a call takes `seconds` according to the slowest rank.
 struct Course {
   explicit Course(const Repetitions& repetitions, int at_once = 1, double seconds = 0) {
     TimedCalls timed;
