@@ -18,7 +18,7 @@ namespace gantry {
 // tag of ChaCha20-Poly1305 (RFC 8439) with the message as additional data and nothing to encrypt.
 // Its nonce is the number of the message on its connection. So a message that is changed, repeated
 // or missing has another tag than the receiver expects. Each direction of each connection has its
-// own key. libcrypto computes tags of long messages at 5 to 10 GB/s; a thread does so aside. It is
+// own key. libcrypto computes tags of long messages at 5 to 10 GB/s; threads do so aside. It is
 // loaded when it is needed.
 // Where a message is secret as well, ChaCha20 encrypts its bytes, and the tag covers the encrypted
 // bytes. The receiver uses no decrypted byte before the tag is accepted.

@@ -4,6 +4,7 @@
 #include <unistd.h>
 
 #include <atomic>
+#include <chrono>
 #include <condition_variable>
 #include <deque>
 #include <exception>
@@ -11,6 +12,7 @@
 #include <system_error>
 #include <utility>
 
+#include "core/cpu_pause.hpp"
 #include "core/processes/background_thread.hpp"
 
 namespace gantry {
@@ -20,6 +22,21 @@ bool has_spare_cpus() noexcept {
   constexpr int kFewest = 4;
   cpu_set_t cpus;
   return sched_getaffinity(0, sizeof cpus, &cpus) != 0 || CPU_COUNT(&cpus) >= kFewest;
+}
+
+// Returns once `is_true()`, or after a time that is longer than most waits and than waking a
+// thread.
+template <class Condition>
+void spin_until(Condition is_true) {
+  constexpr auto kLongest = std::chrono::microseconds(50);
+  constexpr int kPollsPerCheck = 20;
+  const auto end = std::chrono::steady_clock::now() + kLongest;
+  do {
+    for (int i = 0; i < kPollsPerCheck; ++i) {
+      if (is_true()) return;
+      cpu_pause();
+    }
+  } while (std::chrono::steady_clock::now() < end);
 }
 
 struct Piece {
@@ -33,8 +50,9 @@ struct TagThread::State {
   void run();
   void throw_error();
 
-  std::atomic<std::uint64_t> done{0};  // pieces
-  std::mutex mutex;                    // guards the members below
+  std::atomic<std::uint64_t> queued{0};  // pieces so far
+  std::atomic<std::uint64_t> done{0};    // of them
+  std::mutex mutex;                      // guards the members below
   std::condition_variable changed;
   std::deque<Piece> pieces;
   std::exception_ptr error;
@@ -79,6 +97,7 @@ std::uint64_t TagThread::add(MessageTags& tags, std::span<const std::byte> bytes
   {
     const std::lock_guard lock(state_->mutex);
     state_->pieces.push_back({&tags, bytes});
+    state_->queued.fetch_add(1, std::memory_order_relaxed);
   }
   state_->changed.notify_one();
   return ++added_;
@@ -97,6 +116,7 @@ void TagThread::wait() {
 
 void TagThread::drain() noexcept {
   std::atomic<std::uint64_t>& pieces = state_->done;
+  spin_until([&] { return pieces.load(std::memory_order_relaxed) == added_; });
   for (auto done = pieces.load(std::memory_order_acquire); done != added_;
        done = pieces.load(std::memory_order_acquire)) {
     pieces.wait(done, std::memory_order_acquire);
@@ -124,8 +144,12 @@ void TagThread::State::run() {
     }
     lock.lock();
     if (failure && !error) error = failure;
-    done.fetch_add(1, std::memory_order_release);
+    const std::uint64_t now_done = done.fetch_add(1, std::memory_order_release) + 1;
     done.notify_one();
+    if (!pieces.empty()) continue;
+    lock.unlock();  // the next bytes of a long message come soon
+    spin_until([&] { return queued.load(std::memory_order_relaxed) > now_done; });
+    lock.lock();
   }
 }
 

@@ -1,4 +1,4 @@
-// A thread that computes tags beside the thread that moves the messages.
+// Threads that compute tags beside the thread that moves the messages.
 #pragma once
 
 #include <sys/types.h>
@@ -51,6 +51,27 @@ class TagThread {
   std::uint64_t added_ = 0;
   std::unique_ptr<State> state_;
   std::thread thread_;
+};
+
+/// A thread for each direction: tags take about as long as the messages, so one would be late.
+struct TagThreads {
+  explicit TagThreads(TagThread::Start start = TagThread::Start::with_spare_cpus)
+      : outgoing(start), incoming(start) {}
+
+  [[nodiscard]] bool is_useful() const { return outgoing.is_useful(); }
+  /// As TagThread::wait(), of both.
+  void wait() {
+    outgoing.wait();
+    incoming.wait();
+  }
+  /// As TagThread::drain(), of both.
+  void drain() noexcept {
+    outgoing.drain();
+    incoming.drain();
+  }
+
+  TagThread outgoing;
+  TagThread incoming;
 };
 
 }  // namespace gantry

@@ -13,7 +13,8 @@ namespace gantry::testing {
 /// While it lives, the stream that it was made for stands at this point: work submitted later
 /// waits.
 ///
-/// The destructor releases the stream. Thread safety: any thread.
+/// The destructor releases the stream. CUDA runs one host function at a time, in the order in which
+/// their streams reach them: release the oldest hold first. Thread safety: any thread.
 class StreamHold {
  public:
   explicit StreamHold(const Stream& stream) : StreamHold(stream.native()) {}

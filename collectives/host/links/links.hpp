@@ -103,7 +103,7 @@ struct LinkGroup {
   // Derived from the job's secret; zero if it has none.
   Key key{};
   Neighbourhood where = Neighbourhood::machines;
-  // Of the thread that computes the tags of long messages over TCP.
+  // Of the threads that compute the tags of long messages over TCP.
   TagThread::Start tags = TagThread::Start::with_spare_cpus;
 };
 

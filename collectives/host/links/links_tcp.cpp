@@ -31,7 +31,7 @@ class TcpLinks final : public HostLinks {
   TcpLinks(const LinkGroup& group, std::unique_ptr<Connections> connections)
       : group_(group),
         connections_(std::move(connections)),
-        tag_thread_(group.tags),
+        tag_threads_(group.tags),
         streams_(static_cast<std::size_t>(group.size)) {}
 
   ~TcpLinks() override { TcpLinks::leave(); }
@@ -92,13 +92,13 @@ class TcpLinks final : public HostLinks {
 
  private:
   // Runs until nothing is pending. Calls `on_progress(rank)`, which may queue more. The bytes of
-  // messages are the caller's afterwards, so the thread of tags has none of them then.
+  // messages are the caller's afterwards, so the threads of tags have none of them then.
   template <class OnProgress>
   void move_all(OnProgress on_progress) {
     try {
       move_until_done(on_progress);
     } catch (...) {
-      tag_thread_.drain();
+      tag_threads_.drain();
       throw;
     }
   }
@@ -137,7 +137,7 @@ class TcpLinks final : public HostLinks {
       }
       const auto waits_for_tag = [](const HostStream& link) { return link.waits_for_tag(); };
       if (std::any_of(streams_.begin(), streams_.end(), waits_for_tag)) {
-        tag_thread_.wait();
+        tag_threads_.wait();
         continue;
       }
       if (Clock::now() - last_progress > kStall) {
@@ -157,8 +157,8 @@ class TcpLinks final : public HostLinks {
     return link;
   }
 
-  // nullptr where the thread would not run: each chunk is then tagged just before it is sent.
-  TagThread* tag_thread() { return tag_thread_.is_useful() ? &tag_thread_ : nullptr; }
+  // nullptr where the threads would not run: each chunk is then tagged just before it is sent.
+  TagThreads* tag_threads() { return tag_threads_.is_useful() ? &tag_threads_ : nullptr; }
 
   // Takes new connections. Throws the error of a broken group.
   void take_news() {
@@ -169,7 +169,7 @@ class TcpLinks final : public HostLinks {
       link_error_.fail(failure->message, failure->text, failure->from);
     }
     for (NewData& made : connections_->take_data()) {
-      stream(made.rank).connect(std::move(made.socket), std::move(made.tags), tag_thread());
+      stream(made.rank).connect(std::move(made.socket), std::move(made.tags), tag_threads());
     }
   }
 
@@ -203,7 +203,7 @@ class TcpLinks final : public HostLinks {
 
   LinkGroup group_;
   std::unique_ptr<Connections> connections_;
-  TagThread tag_thread_;
+  TagThreads tag_threads_;
   std::vector<HostStream> streams_;
   std::vector<pollfd> polled_;
   std::atomic<bool> aborted_ = false;

@@ -16,8 +16,10 @@ namespace {
 
 constexpr std::size_t kLengthBytes = sizeof(std::uint64_t);
 constexpr std::size_t kBufferBytes = std::size_t{64} << 10;
-// Bytes that are sent or received at once: the tag is computed while they are in the cache.
+// Bytes that are sent or received at once: the tag is computed while they are in the cache. Less at
+// a time is received, since nothing overlaps the tag of a message's last bytes.
 constexpr std::size_t kTagBytes = std::size_t{512} << 10;
+constexpr std::size_t kReceivedTagBytes = std::size_t{128} << 10;
 // From this size on the tags of a message are computed aside.
 constexpr std::size_t kAsideBytes = std::size_t{128} << 10;
 
@@ -87,10 +89,6 @@ HostStream::Outcome HostStream::progress() {
   return can_send ? result : Outcome::ended;
 }
 
-bool HostStream::has_added(std::uint64_t aside) {
-  return thread_ == nullptr || thread_->has_added(aside);
-}
-
 void HostStream::tag_ahead(const Outgoing& message) {
   const Segments segments(message);
   const std::size_t whole = kLengthBytes + segments.length;
@@ -99,20 +97,21 @@ void HostStream::tag_ahead(const Outgoing& message) {
     return;
   }
   const std::size_t end = std::min(whole, sent_ + kTagBytes);
-  const bool is_aside = thread_ != nullptr && message.body.size() >= kAsideBytes;
+  const bool is_aside = threads_ != nullptr && message.body.size() >= kAsideBytes;
   for_each_part(segments.parts, tagged_, std::max(end, tagged_),
                 [&](std::span<const std::byte> part) {
                   // Length and head may not outlive this call.
                   const bool is_body = part.data() >= message.body.data() &&
                                        part.data() < message.body.data() + message.body.size();
                   if (is_aside && is_body) {
-                    outgoing_aside_ = thread_->add(tags_->outgoing, part);
+                    outgoing_aside_ = threads_->outgoing.add(tags_->outgoing, part);
                   } else {
                     tags_->outgoing.add(part);
                   }
                 });
   tagged_ = std::max(end, tagged_);
-  if (tagged_ == whole && !has_tag_ && has_added(outgoing_aside_)) {
+  const bool is_added = threads_ == nullptr || threads_->outgoing.has_added(outgoing_aside_);
+  if (tagged_ == whole && !has_tag_ && is_added) {
     tag_ = tags_->outgoing.finish();
     has_tag_ = true;
   }
@@ -171,7 +170,7 @@ HostStream::Outcome HostStream::send_some() {
   const std::size_t whole = kLengthBytes + segments.length + tag_bytes();
   const std::size_t bytes = whole - tag_bytes();
   const std::size_t ready = has_tag_ || tag_bytes() == 0 ? whole
-                            : thread_ != nullptr         ? bytes
+                            : threads_ != nullptr        ? bytes
                                                          : tagged_;
   sends_wait_for_tag_ = sent_ == ready;
   if (sends_wait_for_tag_) return Outcome::blocked;
@@ -237,16 +236,17 @@ HostStream::Outcome HostStream::receive_body(Incoming& message) {
     return refill();
   } else {
     // Receive long messages directly into their buffer.
-    const ssize_t got = recv(socket_.get(), rest.data(),
-                             tags_ ? std::min(rest.size(), kTagBytes) : rest.size(), MSG_DONTWAIT);
+    const ssize_t got =
+        recv(socket_.get(), rest.data(),
+             tags_ ? std::min(rest.size(), kReceivedTagBytes) : rest.size(), MSG_DONTWAIT);
     const Outcome outcome = outcome_of(got);
     if (outcome != Outcome::moved) return outcome;
     count = static_cast<std::size_t>(got);
   }
   if (encrypts()) {
     tags_->incoming.decrypt(rest.first(count));
-  } else if (thread_ != nullptr && length_ >= kAsideBytes) {
-    incoming_aside_ = thread_->add(tags_->incoming, rest.first(count));
+  } else if (threads_ != nullptr && length_ >= kAsideBytes) {
+    incoming_aside_ = threads_->incoming.add(tags_->incoming, rest.first(count));
   } else if (tags_) {
     tags_->incoming.add(rest.first(count));
   }
@@ -256,7 +256,7 @@ HostStream::Outcome HostStream::receive_body(Incoming& message) {
 
 HostStream::Outcome HostStream::end_message(Incoming& message) {
   if (end_ - begin_ < tag_bytes()) return refill();
-  receives_wait_for_tag_ = !has_added(incoming_aside_);
+  receives_wait_for_tag_ = threads_ != nullptr && !threads_->incoming.has_added(incoming_aside_);
   if (receives_wait_for_tag_) return Outcome::blocked;
   if (tags_ && !tags_->incoming.accept(take(tag_bytes()))) return Outcome::forged;
   message.bytes = length_;

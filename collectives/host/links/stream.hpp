@@ -25,17 +25,17 @@ class HostStream {
     forged,    // the tag does not belong to the message
   };
 
-  // Messages wait until the stream has its connection. `thread` computes the tags of long messages,
-  // and lives as long as the stream; nullptr: the caller of progress() does.
-  void connect(Socket socket, std::optional<DataTags> tags, TagThread* thread = nullptr) {
+  // Messages wait until the stream has its connection. `threads` compute the tags of long messages,
+  // and live as long as the stream; nullptr: the caller of progress() does.
+  void connect(Socket socket, std::optional<DataTags> tags, TagThreads* threads = nullptr) {
     socket_ = std::move(socket);
     tags_ = std::move(tags);
-    if (tags_ && tags_->secrecy == Secrecy::open) thread_ = thread;
+    if (tags_ && tags_->secrecy == Secrecy::open) threads_ = threads;
   }
   bool is_connected() const { return bool{socket_}; }
 
   // The arguments stay valid until the message is sent or received, or the stream is given up and
-  // the thread of tags has ended its work. The message may be empty.
+  // the threads of tags have ended their work. The message may be empty.
   void queue(const Outgoing& message) { outgoing_.push_back(message); }
   void await(Incoming& message) { awaited_.push_back(&message); }
 
@@ -44,9 +44,9 @@ class HostStream {
   // True if bytes have arrived that no message awaits. False at the end of the connection.
   bool has_arrived() const noexcept;
   bool is_pending() const { return !outgoing_.empty() || !awaited_.empty(); }
-  // Sends and receives without waiting for the peer or for the thread of tags.
+  // Sends and receives without waiting for the peer or for the threads of tags.
   Outcome progress();
-  // True if a message needs the thread of tags to move on, not its peer.
+  // True if a message needs the threads of tags to move on, not its peer.
   bool waits_for_tag() const { return sends_wait_for_tag_ || receives_wait_for_tag_; }
 
   int descriptor() const { return socket_.get(); }
@@ -66,8 +66,6 @@ class HostStream {
   Outcome end_message(Incoming& message);
   std::span<const std::byte> take(std::size_t bytes);
   void tag_ahead(const Outgoing& message);
-  // True if the thread has added the bytes of this TagThread::add().
-  bool has_added(std::uint64_t aside);
   bool encrypts() const { return tags_ && tags_->secrecy == Secrecy::encrypted; }
   std::size_t tag_bytes() const { return tags_ ? sizeof(MessageTag) : 0; }
 
@@ -79,8 +77,8 @@ class HostStream {
   std::size_t tagged_ = 0;  // bytes of it that its tag covers so far, length included
   bool has_tag_ = false;    // its tag covers all
   MessageTag tag_{};        // then
-  TagThread* thread_ = nullptr;
-  // Results of TagThread::add() for the last bytes that the thread got.
+  TagThreads* threads_ = nullptr;
+  // Results of TagThread::add() for the last bytes that each thread got.
   std::uint64_t outgoing_aside_ = 0;
   std::uint64_t incoming_aside_ = 0;
   bool sends_wait_for_tag_ = false;

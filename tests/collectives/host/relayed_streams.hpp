@@ -25,9 +25,9 @@ class RelayedStreams {
     const ConnectionKey key(random_key(), Hello{});
     const Key nonce = random_key();
     from.connect(Socket(left[0]), key.data_tags(LinkSide::dialler, nonce, secrecy),
-                 aside ? &tag_thread_ : nullptr);
+                 aside ? &tag_threads_ : nullptr);
     to.connect(Socket(right[0]), key.data_tags(LinkSide::acceptor, nonce, secrecy),
-               aside ? &tag_thread_ : nullptr);
+               aside ? &tag_threads_ : nullptr);
     left_ = Socket(left[1]);
     right_ = Socket(right[1]);
   }
@@ -36,7 +36,7 @@ class RelayedStreams {
     from.queue({1, std::as_bytes(std::span(head)), std::as_bytes(std::span(body))});
     std::string bytes;
     while (from.outgoing() > 0 || bytes.empty()) {
-      if (from.waits_for_tag()) tag_thread_.wait();
+      if (from.waits_for_tag()) tag_threads_.wait();
       (void)from.progress();
       std::array<char, 65536> chunk;
       ssize_t got = 0;
@@ -53,7 +53,7 @@ class RelayedStreams {
     do {
       const ssize_t put = send(right_.get(), bytes.data(), bytes.size(), MSG_NOSIGNAL);
       if (put > 0) bytes.remove_prefix(static_cast<std::size_t>(put));
-      if (to.waits_for_tag()) tag_thread_.wait();
+      if (to.waits_for_tag()) tag_threads_.wait();
       outcome = to.progress();
     } while (to.awaited() > 0 &&
              (!bytes.empty() || to.waits_for_tag() || outcome == HostStream::Outcome::moved));
@@ -61,7 +61,7 @@ class RelayedStreams {
   }
 
  private:
-  TagThread tag_thread_{TagThread::Start::always};
+  TagThreads tag_threads_{TagThread::Start::always};
 
  public:
   HostStream from;

@@ -74,14 +74,13 @@ TEST_F(DeferredFreesTest, ABlockWaitsForEachOfItsStreams) {
 TEST_F(DeferredFreesTest, ASlowStreamHoldsBackItsOwnBlocksOnly) {
   const Stream slow = Stream::from_pool();
   const Stream quick = Stream::from_pool();
+  StreamHold short_hold(quick);
   StreamHold hold(slow);
   HeapBlock late;
   HeapBlock early;
   ASSERT_TRUE(free_block(late, {slow}));
-  {
-    StreamHold short_hold(quick);
-    ASSERT_TRUE(free_block(early, {quick}));
-  }
+  ASSERT_TRUE(free_block(early, {quick}));
+  short_hold.release();
   quick.synchronize();
   EXPECT_THAT(promoted(), ::testing::ElementsAre(&early));
   EXPECT_EQ(deferred.oldest().clock, &StreamClock::of(slow));
