@@ -6,6 +6,7 @@
 
 #include <gantry/core/error.hpp>
 
+#include "ipc/lifetime.hpp"
 #include "memory/heap/memory_pressure.hpp"
 
 namespace gantry::memory {
@@ -65,7 +66,7 @@ IpcExporter::Entry IpcExporter::add(ExportableAllocator& allocator, const Block&
     added.extent = std::move(extent);
     ++added.generation;
     added.in_use = true;
-    slots_[slot].store(SlotState{added.generation, true, false}.word());
+    open_slot(slots_[slot], added.generation);
     return entry_of(slot);
   } catch (const std::bad_alloc&) {
     fail(std::bad_alloc());
@@ -79,16 +80,9 @@ bool IpcExporter::is_referenced(std::uint32_t slot) const {
       consumers_, [slot](const auto& consumer) { return consumer->references[slot].load() > 0; });
 }
 
-// Closes the slot of a freed block if no reference exists; else the slot is open and in limbo.
 bool IpcExporter::close_unless_referenced(std::uint32_t slot) {
-  const std::uint64_t generation = exports_[slot].generation;
-  // Limbo first: from now on an importer that releases its last reference sends a request.
-  slots_[slot].store(SlotState{generation, true, true}.word());
-  if (is_referenced(slot)) return false;
-  slots_[slot].store(SlotState{generation, false, true}.word());
-  if (!is_referenced(slot)) return true;
-  slots_[slot].store(SlotState{generation, true, true}.word());
-  return false;
+  return close_slot(slots_[slot], exports_[slot].generation,
+                    [this, slot] { return is_referenced(slot); });
 }
 
 IpcExporter::Export IpcExporter::remove(std::uint32_t slot) {

@@ -12,6 +12,7 @@
 #include <gantry/core/error.hpp>
 
 #include "core/text/escaped_text.hpp"
+#include "ipc/lifetime.hpp"
 #include "ipc/stream_semaphores.hpp"
 
 namespace gantry::memory {
@@ -167,16 +168,15 @@ IpcPeer::~IpcPeer() {
 
 bool IpcPeer::acquire(std::uint32_t slot, std::uint64_t generation) {
   if (slot >= kIpcSlots) return false;
-  (*references_)[slot].fetch_add(1);
-  const SlotState state = SlotState::of((*slots_)[slot].load());
-  if (state.is_open && state.generation == generation) return true;
-  release(slot);
-  return false;
+  return acquire_reference((*slots_)[slot], (*references_)[slot], generation,
+                           [this, slot] { send_released(slot); });
 }
 
 void IpcPeer::release(std::uint32_t slot) noexcept {
-  if ((*references_)[slot].fetch_sub(1) != 1) return;
-  if (!SlotState::of((*slots_)[slot].load()).in_limbo) return;
+  release_reference((*slots_)[slot], (*references_)[slot], [this, slot] { send_released(slot); });
+}
+
+void IpcPeer::send_released(std::uint32_t slot) noexcept {
   IpcRequest request;
   request.kind = IpcRequest::Kind::released;
   request.slot = slot;

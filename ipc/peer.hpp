@@ -62,6 +62,8 @@ class IpcPeer : public std::enable_shared_from_this<IpcPeer> {
 
  private:
   [[nodiscard]] NativeEvent open(const NativeEventHandle& event, int device);
+  // Tells the exporter that this process holds no reference to a slot any more.
+  void send_released(std::uint32_t slot) noexcept;
   [[nodiscard]] IpcPacket send_request(IpcRequest request, IpcReply& reply);
   [[nodiscard]] bool is_lost() const { return is_disconnected(socket_) || has_ended(); }
   void connect(std::uint64_t nonce);

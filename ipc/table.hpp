@@ -20,36 +20,8 @@
 
 namespace gantry::memory {
 
-/// Note [Lifetime of shared blocks]
-/// An exporter has a table with one slot per exported block. A slot holds the block's generation
-/// and two flags: open (it can be imported) and limbo (it was freed). Each importer has a table for
-/// each exporter, with its number of references to each slot. Both tables are shared memory;
-/// importers map the exporter's table read-only. A process that dies leaves only its own counts
-/// behind. The exporter drops an importer's table together with the importer.
-///
-/// Acquire: increment the count, then read the slot. If the slot is not open in the expected
-/// generation, decrement again.
-/// Free: close the slot, then add up the counts. If there are references, open the slot again, in
-/// limbo.
-/// All accesses are sequentially consistent. Of a concurrent acquire and free, at least one
-/// therefore sees the other.
-/// Release: decrement, then read the slot. If it is in limbo, send a request to the exporter, which
-/// checks that slot again. A lost request delays the free only until the next sweep.
+/// Exported blocks of a process at one time.
 inline constexpr std::size_t kIpcSlots = std::size_t{1} << 20;
-
-/// A slot of an exporter's table, stored as one word.
-struct SlotState {
-  std::uint64_t generation = 0;
-  bool is_open = false;
-  bool in_limbo = false;
-
-  [[nodiscard]] std::uint64_t word() const {
-    return generation << 2 | (is_open ? 1u : 0u) | (in_limbo ? 2u : 0u);
-  }
-  [[nodiscard]] static SlotState of(std::uint64_t word) {
-    return {word >> 2, (word & 1) != 0, (word & 2) != 0};
-  }
-};
 
 /// The processes that may write a table: its creator, or every process that maps it.
 enum class TableWriters { creator, all };

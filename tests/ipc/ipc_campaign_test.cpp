@@ -21,6 +21,7 @@
 
 #include "ipc/exporter.hpp"
 #include "ipc/handle.hpp"
+#include "ipc/lifetime.hpp"
 #include "ipc/socket.hpp"
 #include "ipc/table.hpp"
 #include "tests/ipc/ipc_text.hpp"

@@ -25,6 +25,7 @@
 #include "ipc/events.hpp"
 #include "ipc/exporter.hpp"
 #include "ipc/handle.hpp"
+#include "ipc/lifetime.hpp"
 #include "streams/event_pool.hpp"
 #include "tests/ipc/vmm_source.hpp"
 #include "tests/memory/heap_fixture.hpp"

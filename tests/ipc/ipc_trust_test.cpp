@@ -17,6 +17,7 @@
 #include <gantry/ipc/ipc.hpp>
 
 #include "ipc/handle.hpp"
+#include "ipc/lifetime.hpp"
 #include "ipc/socket.hpp"
 #include "ipc/table.hpp"
 #include "tests/memory/heap_fixture.hpp"
