@@ -22,7 +22,7 @@ class PropertiesCache {
  public:
   explicit PropertiesCache(int devices) : slots_(static_cast<std::size_t>(devices)) {}
 
-  const DeviceProperties& get(Driver& driver, int device) {
+  const DeviceProperties& get(DeviceCalls& driver, int device) {
     std::atomic<const DeviceProperties*>& slot = slots_[static_cast<std::size_t>(device)];
     if (const auto* known = slot.load(std::memory_order_acquire)) return *known;
     const std::lock_guard lock(mutex_);

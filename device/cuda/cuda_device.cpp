@@ -23,6 +23,8 @@ std::string uuid_text(const cudaUUID_t& uuid, const std::string& name) {
 
 }  // namespace
 
+int CudaDriver::device_count() { return device_count_; }
+
 DeviceProperties CudaDriver::properties(int device) {
   cudaDeviceProp found{};
   GANTRY_CUDA_CHECK(cudaGetDeviceProperties(&found, device), "reading the properties", device);

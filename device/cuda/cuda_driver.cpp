@@ -39,7 +39,7 @@ int attribute(cudaDeviceAttr which, int device) {
 }
 
 // Kernel launches on such a device fail; memory, copies and streams work, so this is no error yet.
-void warn_of_missing_code(Driver& driver, int device_count) {
+void warn_of_missing_code(DeviceCalls& driver, int device_count) {
   const std::vector<std::string> built = arch_list();
   for (int device = 0; device < device_count; ++device) {
     const int major = attribute(cudaDevAttrComputeCapabilityMajor, device);

@@ -93,6 +93,8 @@ void CaptureTable::refuse_in_body(SimStream& stream, const std::string& doing) {
   if (depth_of(stream) != 0) refuse(stream, doing + " in the body of a condition");
 }
 
+bool SimDriver::supports_conditions(int /*device*/) { return true; }
+
 void SimDriver::begin_condition(NativeStream stream, const NativeCondition& condition,
                                 NativeStream body) {
   const std::string_view doing = "beginning a condition";

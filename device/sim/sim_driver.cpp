@@ -196,6 +196,8 @@ void SimDriver::check_device_access(int device, const void* data, std::size_t by
   memory_->check_access(device, data, bytes, kDoing);
 }
 
+int SimDriver::device_count() { return static_cast<int>(devices_.size()); }
+
 DeviceProperties SimDriver::properties(int device) {
   return device_of(device, "reading device properties").properties();
 }
@@ -388,6 +390,8 @@ bool SimDriver::can_access_peer(int from, int to) {
   (void)device_of(to, "asking for peer access");
   return from == to || peers_.allowed(from, to);
 }
+
+bool SimDriver::has_peer_atomics(int from, int to) { return can_access_peer(from, to); }
 
 void SimDriver::enable_peer_access(int from, int to) {
   const std::string doing = fmt::format("enabling peer access from cuda:{} to cuda:{}", from, to);

@@ -10,6 +10,7 @@ Usage: filter.py HEADER
   variant `name_out` or `name_`.
 - Members below a section comment `// Title (header.hpp).` share a docstring that refers to that header, or to several:
   `// Title (one.hpp), title (two.hpp).`
+- A line that includes a list of driver calls (Note [Driver calls]) becomes the members that its rows declare.
 - Defaulted and deleted members without a docstring are left out.
 - "Throws:" and the other labels of docstrings begin a paragraph.
 
@@ -29,6 +30,8 @@ CLOSES_NAMESPACE = re.compile(r"\}  // namespace gantry(::\w+)*$")
 MEMBERS_OF_MACRO = re.compile(r"GANTRY_\w+\(GANTRY_\w+\)$")
 LABEL = re.compile(r"(?<=[.;)] )(Shapes|DTypes|Device/stream|Aliasing|Thread safety|Throws): |"
                    r"(?<=/// )(Shapes|DTypes|Device/stream|Aliasing|Thread safety|Throws): ")
+ROWS = re.compile(r"#include <(gantry/extend/driver/\w+_calls\.inc)>$")
+ROW = re.compile(r"((?:^///.*\n)+)GANTRY_DRIVER_(VALUE|CALL|OWNING_CALL)\(([^;]*?)\)$", re.MULTILINE)
 LEFT_OUT = re.compile(r"\) ?(const|noexcept|&|&&| )*= (default|delete);$")
 
 
@@ -43,6 +46,29 @@ def declared_name(code):
     """Name of the function that `code` declares; None if it declares none."""
     names = [match[1].replace(" ", "") for match in NAME.finditer(code)]
     return next((name for name in names if name not in NOT_NAMES), None)
+
+
+def split_row(text):
+    """The arguments of a row's macro."""
+    parts, depth, begin = [], 0, 0
+    for i, char in enumerate(text):
+        depth += (char in "(<") - (char in ")>")
+        if char == "," and depth == 0:
+            parts.append(text[begin:i].strip())
+            begin = i + 1
+    return [*parts, text[begin:].strip()]
+
+
+def members_of(rows):
+    """The text of a list of driver calls as members, with their docstrings, in one line."""
+    members = []
+    for doc, kind, text in ROW.findall(rows):
+        what = " ".join(line.removeprefix("///").strip() for line in doc.splitlines())
+        parts = split_row(" ".join(text.split()))
+        result = f"[[nodiscard]] virtual {parts.pop(0)}" if kind == "VALUE" else "virtual void"
+        name, parameters, _, *qualifiers = parts
+        members.append(f"/** {what} */ {' '.join([result, name + parameters, *qualifiers])} = 0;")
+    return " ".join(members)
 
 
 def is_complete(code):
@@ -135,6 +161,9 @@ class Filter:
 def main():
     path = pathlib.Path(sys.argv[1])
     lines = path.read_text(encoding="utf-8").splitlines()
+    include = next((folder for folder in path.parents if folder.name == "include"), path.parent)
+    lines = [members_of((include / match[1]).read_text(encoding="utf-8")) if (match := ROWS.match(line)) else line
+             for line in lines]
     if path.suffix == ".hpp":
         Filter(lines, path.parent.name, path.stem).run()
     print("\n".join(LABEL.sub(lambda match: f"<p><b>{match[0].strip()}</b> ", line) for line in lines))

@@ -5,7 +5,7 @@ import unittest
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT / "docs" / "doxygen"))
-from filter import Filter  # noqa: E402
+from filter import Filter, members_of  # noqa: E402
 
 
 def filtered(text):
@@ -51,6 +51,12 @@ class FilterTest(unittest.TestCase):
         lines = filtered("class A {\n  A(const A&) = delete;\n  A& operator=(A&&) noexcept = default;\n  /// None.\n  A() = default;\n};\n")
         self.assertEqual(lines[1:3], ["", ""])
         self.assertEqual(lines[4], "  A() = default;")
+
+    def test_rows_of_driver_calls_become_members(self):
+        rows = ("// A list.\n\n/// Waits.\n/// Long.\nGANTRY_DRIVER_CALL(wait, (Stream stream, void (*run)(void*)),\n"
+                "                   (stream, run), noexcept)\n\n/// Asks.\nGANTRY_DRIVER_VALUE(std::pair<int, bool>, query, (), ())\n")
+        self.assertEqual(members_of(rows), "/** Waits. Long. */ virtual void wait(Stream stream, void (*run)(void*)) noexcept = 0; "
+                         "/** Asks. */ [[nodiscard]] virtual std::pair<int, bool> query() = 0;")
 
     def test_lines_keep_their_numbers(self):
         for header in sorted((ROOT / "include" / "gantry").rglob("*.hpp")):

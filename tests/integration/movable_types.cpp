@@ -48,6 +48,15 @@ PLAIN_VALUE(Stream);
 PLAIN_VALUE(Block);
 PLAIN_VALUE(detail::Float16Limits);
 
+BASE_WITHOUT_DATA(DeviceCalls);
+BASE_WITHOUT_DATA(MemoryCalls);
+BASE_WITHOUT_DATA(PoolCalls);
+BASE_WITHOUT_DATA(VirtualMemoryCalls);
+BASE_WITHOUT_DATA(StreamCalls);
+BASE_WITHOUT_DATA(EventCalls);
+BASE_WITHOUT_DATA(PeerCalls);
+BASE_WITHOUT_DATA(IpcCalls);
+BASE_WITHOUT_DATA(CaptureCalls);
 BASE_WITHOUT_DATA(Driver);
 BASE_WITHOUT_DATA(memory::Allocator);
 
