@@ -10,6 +10,7 @@
 
 #include <gantry/core/error.hpp>
 
+#include "core/callbacks.hpp"
 #include "device/checked_device_index.hpp"
 #include "device/peer_access.hpp"
 #include "device/platform.hpp"
@@ -39,7 +40,7 @@ struct EnabledPeers {
   std::mutex mutex;
   std::set<std::pair<int, int>> pairs;
   std::set<std::pair<int, int>> complete;  ///< those that every listener has acted on
-  std::vector<std::function<void(int, int)>> listeners;
+  Callbacks<std::function<void(int, int)>> listeners;
 };
 
 EnabledPeers& enabled_peers() {
@@ -72,14 +73,12 @@ void enable_peer_access(Device from, Device to) {
   driver().enable_peer_access(source, target);
   // One caller at a time: the second one may use the access only after the listeners acted on it.
   const std::lock_guard turn(enabled.turn);
-  std::vector<std::function<void(int, int)>> listeners;
   {
     const std::lock_guard lock(enabled.mutex);
     if (!enabled.pairs.emplace(source, target).second) return;
-    listeners = enabled.listeners;
   }
   try {
-    for (const auto& listener : listeners) listener(source, target);
+    enabled.listeners.for_each([&](const auto& listener) { listener(source, target); });
   } catch (...) {
     const std::lock_guard lock(enabled.mutex);
     enabled.pairs.erase({source, target});
@@ -100,9 +99,7 @@ std::vector<int> devices_with_access_to(int owner) {
 }
 
 void on_peer_access(std::function<void(int from, int to)> listener) {
-  EnabledPeers& enabled = enabled_peers();
-  const std::lock_guard lock(enabled.mutex);
-  enabled.listeners.push_back(std::move(listener));
+  enabled_peers().listeners.add(std::move(listener));
 }
 
 PeerMatrix peer_matrix() {

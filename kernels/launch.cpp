@@ -63,7 +63,7 @@ struct LaunchCall {
 
 }  // namespace
 
-bool ObservedLaunch::is_observed() noexcept { return ops_are_observed(); }
+bool ObservedLaunch::is_observed() noexcept { return has_observer(kOpObservers); }
 
 void ObservedLaunch::begin(const char* op, const char* functor, const Stream& stream,
                            std::string operands) noexcept {

@@ -82,7 +82,7 @@ void ObservedOp::begin(const Target& target, std::span<const TensorRef* const> o
     made->op = scope == nullptr ? made->kernel : std::string(scope->name());
     made->operands = arrays.empty() ? describe(operands) : describe(arrays);
     made->range = fmt::format("{} {}", made->op, made->operands);
-    if (has_op_observer(OpObserver::trace)) made->label.emplace(made->op);
+    if (has_observer(Observer::trace)) made->label.emplace(made->op);
     enter(target, std::move(made), now);
   } catch (...) {  // without host memory the operation is not observed
   }
@@ -97,7 +97,7 @@ void ObservedOp::begin(const Target& target, std::string kernel, std::string ope
     made->op = scope == nullptr ? made->kernel : std::string(scope->name());
     made->operands = std::move(operands);
     made->range = fmt::format("{} {}", made->op, made->kernel);
-    if (has_op_observer(OpObserver::trace)) made->label.emplace(made->kernel);
+    if (has_observer(Observer::trace)) made->label.emplace(made->kernel);
     enter(target, std::move(made), now);
   } catch (...) {  // without host memory the kernel is not observed
   }
@@ -105,10 +105,10 @@ void ObservedOp::begin(const Target& target, std::string kernel, std::string ope
 
 void ObservedOp::enter(const Target& target, std::unique_ptr<Details> details, std::int64_t now) {
   details->device = target.device();
-  if (has_op_observer(OpObserver::trace)) {
+  if (has_observer(Observer::trace)) {
     details->call_site = stacks::intern_call_stack(stacks::StackDepth::call_site);
   }
-  if (has_op_observer(OpObserver::nvtx)) {
+  if (has_observer(Observer::nvtx)) {
     nvtx::call_push(details->range.c_str());
     has_range_ = true;
   }
@@ -123,7 +123,7 @@ void ObservedOp::end() noexcept {
   const std::unique_ptr<Details> details(details_);
   if (has_range_) nvtx::call_pop();
   details->label.reset();
-  if (!has_op_observer(OpObserver::trace)) return;
+  if (!has_observer(Observer::trace)) return;
   try {
     auto event = std::make_unique<trace::TraceEvent>();
     event->name = std::move(details->op);

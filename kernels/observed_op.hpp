@@ -31,13 +31,13 @@ class ObservedOp {
   // `kernel` is its name. Its operands are tensors, or groups of arrays.
   ObservedOp(const Target& target, std::span<const TensorRef* const> operands, const char* kernel,
              std::span<const ArrayOperands> arrays = {}) {
-    if (ops_are_observed()) [[unlikely]] {
+    if (has_observer(kOpObservers)) [[unlikely]] {
       begin(target, operands, kernel, arrays);
     }
   }
   // A kernel of the program, which also names its work on the device.
   ObservedOp(const Target& target, std::string kernel, std::string operands) {
-    if (ops_are_observed()) [[unlikely]] {
+    if (has_observer(kOpObservers)) [[unlikely]] {
       begin(target, std::move(kernel), std::move(operands));
     }
   }

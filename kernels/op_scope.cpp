@@ -40,7 +40,7 @@ void OpScope::take_event(std::unique_ptr<trace::TraceEvent> event) noexcept {
 void OpScope::leave() noexcept {
   innermost = outer_;
   std::unique_ptr<trace::TraceEvent> event(std::exchange(event_, nullptr));
-  if (kind_ == Event::external || !has_op_observer(OpObserver::trace)) return;
+  if (kind_ == Event::external || !has_observer(Observer::trace)) return;
   const std::int64_t end_ns = trace::now_ns();
   try {
     if (event == nullptr) {

@@ -8,7 +8,7 @@
 
 #include <gantry/device/device.hpp>
 
-#include "streams/profiling/op_observers.hpp"
+#include "core/observers.hpp"
 
 namespace gantry::trace {
 struct TraceEvent;
@@ -36,7 +36,7 @@ class OpScope {
 
   // `name` outlives the scope. A scope inside one of the same name is a part of that one.
   explicit OpScope(std::string_view name, Event event = Event::own) noexcept {
-    if (ops_are_observed()) [[unlikely]] {
+    if (has_observer(kOpObservers)) [[unlikely]] {
       enter(name, event);
     }
   }

@@ -20,6 +20,7 @@
 #include <gantry/device/device.hpp>
 
 #include "core/env/settings.hpp"
+#include "core/observers.hpp"
 #include "core/processes/boot_id.hpp"
 #include "core/stacks/call_site.hpp"
 #include "device/drivers/profiling.hpp"
@@ -29,7 +30,6 @@
 #include "kernels/wanted_trace.hpp"
 #include "memory/backends.hpp"
 #include "memory/heap/heap_allocator.hpp"
-#include "streams/profiling/op_observers.hpp"
 
 namespace gantry::trace {
 namespace {
@@ -110,7 +110,7 @@ void write_at_exit() {
     session = std::exchange(now.session, std::nullopt);
   }
   if (!session || session->origin.pid != ::getpid()) return;  // a fork has no trace of its own
-  set_op_observer(OpObserver::trace, false);
+  set_observer(Observer::trace, false);
   try {
     write_trace(session->path, session->origin, TraceLog::instance().end());
   } catch (const std::exception& error) {
@@ -180,7 +180,7 @@ void start_on(Platform platform, const std::filesystem::path& path, const TraceO
     session.has_device_activity = problem.empty();
     if (!problem.empty()) logging::warn("trace: no work of the devices is recorded: " + problem);
   }
-  set_op_observer(OpObserver::trace, true);
+  set_observer(Observer::trace, true);
   now.session = std::move(session);
 }
 
@@ -212,7 +212,7 @@ TraceSummary stop() {
     session = std::exchange(now.session, std::nullopt);
   }
   if (!session) throw InvalidArgument("trace::stop: expected a trace to be recorded, but got none");
-  set_op_observer(OpObserver::trace, false);
+  set_observer(Observer::trace, false);
   const std::exception_ptr error = wait_for_devices();
   if (session->has_device_activity) stop_device_activity();
   Recorded recorded = TraceLog::instance().end();

@@ -58,7 +58,7 @@ void multicast(const Target& target, std::span<const CopyRegion> regions,
     checked.emplace("multicast", target, uses_of(filled, shifts));
   }
   std::vector<ArrayOperands> arrays;
-  if (ops_are_observed()) [[unlikely]] {
+  if (has_observer(kOpObservers)) [[unlikely]] {
     for (const CopyRegion& region : filled) {
       arrays.push_back({shifts.size() + 2, static_cast<std::int64_t>(region.bytes), DType::u8});
     }

@@ -133,7 +133,7 @@ void nary_batched(const Target& target, NaryOp op, std::span<const NaryItem> ite
     checked.emplace("nary", target, uses_of(arrays, dtype));
   }
   std::vector<ArrayOperands> arrays;
-  if (ops_are_observed()) [[unlikely]] {
+  if (has_observer(kOpObservers)) [[unlikely]] {
     for (const NaryItem& item : items) arrays.push_back({each + 1, item.count, dtype});
   }
   const KernelName kernel("nary", arrays);

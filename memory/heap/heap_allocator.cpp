@@ -142,7 +142,7 @@ DeviceHeap& HeapAllocator::heap(int device) {
                                                                        std::size_t alignment) {
   ThreadCache* const cache = ThreadCache::find_current();
   const NativeStream& native = stream.native();
-  if (cache == nullptr || has_observers() ||
+  if (cache == nullptr || has_observer(kMemoryObservers) ||
       (alignment != kDefaultAlignment && !divides_grain(alignment, kBlockGrain))) [[unlikely]] {
     return allocate_generally(stream, bytes, alignment);
   }
@@ -267,7 +267,7 @@ Block HeapAllocator::allocate_from(Pool& pool, const Stream& stream, std::size_t
 
 [[gnu::flatten]] void HeapAllocator::deallocate(Block& block) noexcept {
   ThreadCache* const cache = ThreadCache::find_current();
-  if (cache == nullptr || block.handle == nullptr || has_observers()) [[unlikely]] {
+  if (cache == nullptr || block.handle == nullptr || has_observer(kMemoryObservers)) [[unlikely]] {
     return deallocate_generally(block);
   }
   HeapBlock& freed = block_of(block);

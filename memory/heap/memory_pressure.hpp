@@ -3,9 +3,8 @@
 
 #include <cstdint>
 #include <mutex>
-#include <vector>
 
-#include "memory/policy/active_pool.hpp"
+#include "core/callbacks.hpp"
 
 namespace gantry::memory {
 
@@ -22,35 +21,17 @@ using MemoryPressureCallback = bool (*)(int device, Waiting waiting) noexcept;
 class MemoryPressureCallbacks {
  public:
   /// Never destroyed: recovery may run while the process exits.
-  [[nodiscard]] static MemoryPressureCallbacks& instance() {
-    static auto& callbacks = *new MemoryPressureCallbacks();
-    return callbacks;
-  }
+  [[nodiscard]] static MemoryPressureCallbacks& instance();
 
   /// Adds a callback for out-of-memory recovery and empty_cache(). Throws: std::bad_alloc.
-  void add(MemoryPressureCallback callback) {
-    const std::lock_guard lock(mutex_);
-    all_.push_back(callback);
-  }
+  void add(MemoryPressureCallback callback) { all_.add(callback); }
   /// Calls all callbacks; true if any freed memory. Does nothing within a callback, whose own
   /// frees or allocations may be short of memory, too.
-  bool run(int device, Waiting waiting) noexcept {
-    static thread_local constinit bool is_running = false;
-    if (is_running) return false;
-    is_running = true;
-    bool any = false;
-    {
-      const NoActivePool scope;
-      const std::lock_guard lock(mutex_);
-      for (const MemoryPressureCallback callback : all_) any = callback(device, waiting) || any;
-    }
-    is_running = false;
-    return any;
-  }
+  bool run(int device, Waiting waiting) noexcept;
 
  private:
-  std::mutex mutex_;
-  std::vector<MemoryPressureCallback> all_;
+  std::mutex mutex_;  // held while they run
+  Callbacks<MemoryPressureCallback> all_;
 };
 
 }  // namespace gantry::memory

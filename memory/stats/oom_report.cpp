@@ -11,20 +11,14 @@
 
 #include <gantry/core/log.hpp>
 
+#include "core/callbacks.hpp"
 #include "memory/policy/active_pool.hpp"
 
 namespace gantry::memory {
 namespace {
 
-using Observer = std::function<void(Device, const OomReport&)>;
-
-struct Observers {
-  std::mutex mutex;
-  std::vector<Observer> list;
-};
-
-Observers& observers() {
-  static auto& instance = *new Observers();
+Callbacks<OomObserver>& oom_observers() {
+  static auto& instance = *new Callbacks<OomObserver>();
   return instance;
 }
 
@@ -111,11 +105,11 @@ std::string advice(const OomReport& report, bool may_split_less, std::string_vie
 }
 
 // Observers may allocate. An error of theirs is theirs: it is not observed.
-void notify(const std::vector<Observer>& list, int device, const OomReport& report) {
+void notify(int device, const OomReport& report) {
   static thread_local constinit bool is_notifying = false;
   if (std::exchange(is_notifying, true)) return;
   const NoActivePool scope;
-  for (const Observer& observer : list) {
+  oom_observers().for_each([&](const OomObserver& observer) {
     try {
       observer(Device::cuda(device), report);
     } catch (const std::exception& error) {
@@ -123,7 +117,7 @@ void notify(const std::vector<Observer>& list, int device, const OomReport& repo
     } catch (...) {
       logging::warn("an out-of-memory observer failed with an exception of unknown type");
     }
-  }
+  });
   is_notifying = false;
 }
 
@@ -166,19 +160,11 @@ void throw_out_of_memory(int device, const OomReport& report, bool may_split_les
     const std::lock_guard lock(rejections().mutex);
     ++rejections().by_device[device];
   }
-  std::vector<Observer> list;
-  {
-    const std::lock_guard lock(observers().mutex);
-    list = observers().list;
-  }
-  notify(list, device, report);
+  notify(device, report);
   throw OutOfMemoryError(out_of_memory_text(device, report, may_split_less, purpose), report,
                          Device::cuda(device).str());
 }
 
-void register_oom_observer(Observer observer) {
-  const std::lock_guard lock(observers().mutex);
-  observers().list.push_back(std::move(observer));
-}
+void register_oom_observer(OomObserver observer) { oom_observers().add(std::move(observer)); }
 
 }  // namespace gantry::memory

@@ -38,7 +38,8 @@ inline constexpr std::string_view kCapturePurpose = "a capture";
 /// this process, which is below what the device has.
 [[nodiscard]] std::int64_t limit_rejections(int device);
 
+using OomObserver = std::function<void(Device, const OomReport&)>;
 /// Adds an observer until the process ends.
-void register_oom_observer(std::function<void(Device, const OomReport&)> observer);
+void register_oom_observer(OomObserver observer);
 
 }  // namespace gantry::memory

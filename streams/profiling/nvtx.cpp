@@ -12,8 +12,8 @@
 #include <gantry/core/error.hpp>
 #include <gantry/core/log.hpp>
 
+#include "core/observers.hpp"
 #include "streams/profiling/nvtx_calls.hpp"
-#include "streams/profiling/op_observers.hpp"
 
 namespace gantry::nvtx {
 namespace {
@@ -104,9 +104,9 @@ Range::~Range() {
 
 void annotate_ops(bool enabled) {
   if (enabled) check_profiler();
-  set_op_observer(OpObserver::nvtx, enabled);
+  set_observer(Observer::nvtx, enabled);
 }
 
-bool annotates_ops() noexcept { return has_op_observer(OpObserver::nvtx); }
+bool annotates_ops() noexcept { return has_observer(Observer::nvtx); }
 
 }  // namespace gantry::nvtx
