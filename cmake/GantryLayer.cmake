@@ -74,3 +74,27 @@ function(gantry_add_library)
   endif()
   set_property(GLOBAL APPEND PROPERTY GANTRY_EXPORTED_TARGETS gantry)
 endfunction()
+
+# gantry_add_internal_library(): the target gantry_internal, a shared library of the same objects in which all names are visible. Tests that
+# reach inside link it: an archive would put the device code of all kernels, and half of the debug information, into each of them.
+function(gantry_add_internal_library)
+  get_property(objects GLOBAL PROPERTY GANTRY_LIBRARY_OBJECTS)
+  get_property(libs GLOBAL PROPERTY GANTRY_LIBRARY_LIBS)
+  list(REMOVE_DUPLICATES libs)
+  set(objects "$<FILTER:${objects},EXCLUDE,[.]gch$>")  # a layer with flags of its own has a precompiled header
+  set(object "${PROJECT_BINARY_DIR}/gantry_internal.o")
+  add_custom_command(OUTPUT "${object}"
+    COMMAND "${CMAKE_CXX_COMPILER}" -r -nostdlib -o "${object}" "${objects}"
+    COMMAND Python3::Interpreter -B "${PROJECT_SOURCE_DIR}/cmake/expose.py" "${object}"
+    DEPENDS "${objects}" "${PROJECT_SOURCE_DIR}/cmake/expose.py"
+    COMMAND_EXPAND_LISTS VERBATIM COMMENT "Joining the objects of libgantry with visible names")
+  add_library(gantry_internal SHARED EXCLUDE_FROM_ALL "${object}")
+  set_target_properties(gantry_internal PROPERTIES LINKER_LANGUAGE CXX)
+  target_include_directories(gantry_internal INTERFACE "${PROJECT_SOURCE_DIR}/include")
+  target_compile_features(gantry_internal INTERFACE cxx_std_20)
+  # Else an executable would have copies of its variables.
+  target_compile_options(gantry_internal INTERFACE -fPIC)
+  # The objects were compiled for names that nobody replaces.
+  target_link_options(gantry_internal PRIVATE LINKER:-z,nodelete LINKER:-Bsymbolic)
+  target_link_libraries(gantry_internal PRIVATE gantry_flags Threads::Threads ${libs})
+endfunction()

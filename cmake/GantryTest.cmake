@@ -24,17 +24,23 @@ set(GANTRY_FAST_TESTS
   comm comm_broadcast comm_capture comm_chunks comm_closed_memory graph_overlap rank_ordered registered_copies)
 
 # What a test or helper links: libgantry, as a user does, or with INTERNAL the archive of a layer and those on its left. The layer is `layer`
-# or the folder's name; all of them in any other folder.
-function(_gantry_tested result is_internal layer)
+# or the folder's name; all of them in any other folder. From the layer with the kernels on, gantry_internal has them all, unless `libs` has a
+# library of gantry's that links archives.
+function(_gantry_tested result is_internal layer libs)
   if(NOT layer)
     get_filename_component(layer "${CMAKE_CURRENT_SOURCE_DIR}" NAME)
   endif()
+  if(NOT layer IN_LIST GANTRY_LAYERS)
+    set(layer collectives)
+  endif()
+  list(FIND GANTRY_LAYERS ${layer} at)
+  list(FIND GANTRY_LAYERS kernels with_kernels)
   if(NOT is_internal)
     set(${result} gantry::gantry PARENT_SCOPE)
-  elseif(layer IN_LIST GANTRY_LAYERS)
+  elseif(at LESS with_kernels OR libs MATCHES "gantry_")
     set(${result} gantry_${layer} PARENT_SCOPE)
   else()
-    set(${result} gantry_collectives PARENT_SCOPE)
+    set(${result} gantry_internal PARENT_SCOPE)
   endif()
 endfunction()
 
@@ -46,7 +52,7 @@ function(gantry_add_program name)
   if(arg_UNPARSED_ARGUMENTS OR NOT arg_SOURCES)
     message(FATAL_ERROR "gantry_add_program(${name}): SOURCES expected, but got '${ARGN}'")
   endif()
-  _gantry_tested(tested "${arg_INTERNAL}" "${arg_LAYER}")
+  _gantry_tested(tested "${arg_INTERNAL}" "${arg_LAYER}" "${arg_LIBS}")
   add_executable(${name} ${arg_SOURCES})
   target_include_directories(${name} PRIVATE "${PROJECT_SOURCE_DIR}")
   target_link_libraries(${name} PRIVATE ${arg_LIBS} ${tested} gantry_flags Threads::Threads)
@@ -82,7 +88,7 @@ function(gantry_add_test path)
   endif()
   math(EXPR timeout "${arg_TIMEOUT} * ${GANTRY_TEST_TIMEOUT_FACTOR}")
 
-  _gantry_tested(tested "${arg_INTERNAL}" "${arg_LAYER}")
+  _gantry_tested(tested "${arg_INTERNAL}" "${arg_LAYER}" "${arg_LIBS}")
   get_filename_component(folder "${CMAKE_CURRENT_SOURCE_DIR}" NAME)
   set(main gantry_test_main)
   if(folder MATCHES "^(core|job)$")  # which know no devices

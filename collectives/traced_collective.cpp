@@ -28,6 +28,8 @@ Json::Object arguments_of(const CollectiveCall& call) {
 
 }  // namespace
 
+constinit thread_local Algorithm TracedCollective::algorithm_ = Algorithm::automatic;
+
 void TracedCollective::keep(const CollectiveCall& call) noexcept {
   try {
     messages_.push_back(call);

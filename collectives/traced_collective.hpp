@@ -52,7 +52,7 @@ class TracedCollective {
   void end() noexcept;
   void keep(const CollectiveCall& call) noexcept;
 
-  static inline thread_local Algorithm algorithm_ = Algorithm::automatic;
+  static constinit thread_local Algorithm algorithm_;
 
   const std::string_view name_;
   const int ranks_;

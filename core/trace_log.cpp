@@ -8,6 +8,9 @@
 
 namespace gantry::trace {
 
+constinit std::atomic<bool> log_is_on{false};
+constinit thread_local std::string_view Label::current;
+
 TraceLog& TraceLog::instance() {
   static auto& log = *new TraceLog();
   return log;

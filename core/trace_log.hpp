@@ -15,7 +15,7 @@
 namespace gantry::trace {
 
 /// Set by TraceLog; read through is_on().
-inline constinit std::atomic<bool> log_is_on{false};
+extern constinit std::atomic<bool> log_is_on;
 
 /// True while events are recorded. Costs one load: hot paths call it before anything else here.
 [[nodiscard]] inline bool is_on() noexcept { return log_is_on.load(std::memory_order_relaxed); }
@@ -78,7 +78,7 @@ class Label {
   Label(const Label&) = delete;
   Label& operator=(const Label&) = delete;
 
-  static inline thread_local std::string_view current;
+  static constinit thread_local std::string_view current;
 
  private:
   std::string_view before_;

@@ -7,6 +7,8 @@
 
 namespace gantry::memory {
 
+constinit std::atomic<std::size_t> IpcEvents::count_{0};
+
 IpcEvents& IpcEvents::of(int device) {
   static auto& events = *new PerDevice<IpcEvents>();
   return events.get(device, [](int index) { return new IpcEvents(index); });

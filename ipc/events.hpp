@@ -57,7 +57,7 @@ class IpcEvents {
   /// By Driver::stream_identity. The default streams of all threads share one handle, and an event
   /// that another stream records again would complete too early.
   std::map<std::uint64_t, Slots> streams_;
-  inline static std::atomic<std::size_t> count_ = 0;
+  static constinit std::atomic<std::size_t> count_;
 };
 
 }  // namespace gantry::memory

@@ -11,6 +11,8 @@ thread_local constinit PeerScope* own_scope = nullptr;
 
 }  // namespace
 
+constinit std::atomic<int> open_peer_scopes{0};
+
 PeerScope* peer_scope() noexcept { return own_scope; }
 void set_peer_scope(PeerScope* scope) noexcept {
   open_peer_scopes.fetch_add((scope != nullptr) - (own_scope != nullptr),

@@ -24,7 +24,7 @@ class PeerScope {
 };
 
 // The number of scopes of all threads. While it is 0, a kernel's submission costs one load more.
-inline constinit std::atomic<int> open_peer_scopes{0};
+extern constinit std::atomic<int> open_peer_scopes;
 
 // The calling thread's scope; null if it has none.
 [[nodiscard]] PeerScope* peer_scope() noexcept;

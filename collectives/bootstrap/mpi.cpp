@@ -29,6 +29,16 @@
 
 namespace gantry {
 
+std::mutex& mpi_lock() {
+  static std::mutex lock;
+  return lock;
+}
+
+MpiComm& mpi_links_comm() {
+  static MpiComm comm;
+  return comm;
+}
+
 namespace {
 
 void check(int status, const char* call) {

@@ -6,9 +6,6 @@ namespace gantry {
 
 // The lock around every MPI call. MPI is initialized with MPI_THREAD_SERIALIZED, but several
 // threads may use communicators of one process.
-inline std::mutex& mpi_lock() {
-  static std::mutex lock;
-  return lock;
-}
+std::mutex& mpi_lock();
 
 }  // namespace gantry

@@ -6,9 +6,6 @@ namespace gantry {
 
 // The communicator of all ranks, in which groups pass messages between hosts. Null before
 // the MPI bootstrap. Guarded by mpi_lock().
-inline MpiComm& mpi_links_comm() {
-  static MpiComm comm;
-  return comm;
-}
+MpiComm& mpi_links_comm();
 
 }  // namespace gantry

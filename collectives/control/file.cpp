@@ -34,6 +34,8 @@ std::uint32_t job_rank_number() {
 
 }  // namespace
 
+constinit std::atomic<std::uint64_t> ControlFile::order_{0};
+
 FileHandshake ControlFile::renew(int size, std::chrono::milliseconds timeout,
                                  std::string_view group) {
   const std::string retired = path();

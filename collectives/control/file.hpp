@@ -72,7 +72,7 @@ class ControlFile {
   bool is_retired() const noexcept;
   std::string path() const;
 
-  static inline std::atomic<std::uint64_t> order_{0};
+  static constinit std::atomic<std::uint64_t> order_;
 
   void* base_ = nullptr;
   std::size_t bytes_ = 0;

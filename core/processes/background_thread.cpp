@@ -6,10 +6,12 @@
 
 #include <cstdlib>
 #include <fstream>
+#include <list>
 #include <memory>
 #include <mutex>
 #include <set>
 #include <string>
+#include <utility>
 
 namespace gantry {
 
@@ -78,6 +80,12 @@ std::thread start_background_thread(const char* name, std::function<void()> body
     const RunningThread running;
     body();
   });
+}
+
+void abandon_after_fork(std::thread thread) {
+  // Never destroyed: that would end the process.
+  static auto& kept = *new std::list<std::thread>();
+  if (thread.joinable()) kept.push_back(std::move(thread));
 }
 
 }  // namespace gantry

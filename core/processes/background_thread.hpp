@@ -4,9 +4,7 @@
 #include <signal.h>
 
 #include <functional>
-#include <list>
 #include <thread>
-#include <utility>
 
 namespace gantry {
 
@@ -32,10 +30,6 @@ class BlockedSignals {
 [[nodiscard]] bool is_only_thread_of_program();
 
 /// Forgets a thread of the parent: a child of a fork can neither join nor detach it.
-inline void abandon_after_fork(std::thread thread) {
-  // Never destroyed: that would end the process.
-  static auto& kept = *new std::list<std::thread>();
-  if (thread.joinable()) kept.push_back(std::move(thread));
-}
+void abandon_after_fork(std::thread thread);
 
 }  // namespace gantry

@@ -12,9 +12,6 @@ struct Counts {
   std::atomic<std::int64_t> refused{0};   // files that did not count
 };
 
-inline Counts& count() {
-  static Counts counts;
-  return counts;
-}
+[[nodiscard]] Counts& count();
 
 }  // namespace gantry::kernels::jit

@@ -114,6 +114,11 @@ std::string read_checked(int file, const std::string& key, std::string& problem)
 
 }  // namespace
 
+Counts& count() {
+  static Counts counts;
+  return counts;
+}
+
 std::string cache_folder() {
   if (const auto named = env::get("GANTRY_JIT_CACHE")) return *named;
   // Relative paths are invalid there, says the XDG specification.

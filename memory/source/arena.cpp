@@ -28,6 +28,9 @@ BlockState state_of(BlockUse use) {
 
 }  // namespace
 
+constinit thread_local std::uint64_t HeapState::ChunkTransfer::completed_by_thread = 0;
+constinit thread_local HeapState::ChunkTransfer* HeapState::ChunkTransfer::innermost = nullptr;
+
 Arena::Arena(HeapState& state, ArenaOwner& owner, bool small, bool splits_freely)
     : splits_{&state.stats.inactive_split, &state.stats.inactive_split_bytes, small},
       free(state.slab, splits_freely ? nullptr : &splits_, !owner.serves_captures,

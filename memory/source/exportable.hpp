@@ -30,10 +30,7 @@ struct BlockExtent {
 };
 
 /// Returns an `extent_id` that this process has not used.
-[[nodiscard]] inline std::uint64_t new_extent_id() noexcept {
-  static constinit std::atomic<std::uint64_t> next{1};
-  return next.fetch_add(1, std::memory_order_relaxed);
-}
+[[nodiscard]] std::uint64_t new_extent_id() noexcept;
 
 /// An allocator whose blocks can be exported. export_ipc() finds it by a cast of Block::allocator.
 ///
@@ -67,7 +64,7 @@ class ExportTracker {
 };
 
 /// The tracker of this process, set before its first pin(). It lives as long as the process.
-inline constinit std::atomic<ExportTracker*> export_tracker{nullptr};
+extern constinit std::atomic<ExportTracker*> export_tracker;
 
 /// Calls ExportTracker::defer_free; false without a tracker.
 [[nodiscard]] inline bool defer_exported_free(Block& block) noexcept {

@@ -73,10 +73,10 @@ struct HeapState {
       return count;
     }
 
-    static inline thread_local std::uint64_t completed_by_thread = 0;
+    static constinit thread_local std::uint64_t completed_by_thread;
 
    private:
-    static inline thread_local constinit ChunkTransfer* innermost = nullptr;
+    static constinit thread_local ChunkTransfer* innermost;
 
     HeapState& state_;
     HeapLock& lock_;

@@ -61,8 +61,8 @@ class HistoryLog {
   [[nodiscard]] Chunk* pop_full_locked() noexcept;
   static void put(Chunk& chunk, std::uint32_t at, const RecordedEvent& event) noexcept;
 
-  static thread_local constinit Chunk* own_chunk;
-  static thread_local constinit bool thread_has_ended;
+  static constinit thread_local Chunk* own_chunk;
+  static constinit thread_local bool thread_has_ended;
 
   mutable std::mutex mutex_;
   std::size_t capacity_ = 0;

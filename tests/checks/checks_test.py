@@ -61,6 +61,15 @@ class CheckTest(unittest.TestCase):
             self.assert_passes("environment_reads", {"tests/a_test.cpp": line, "examples/a.cpp": line})
         self.assert_passes("environment_reads", {"core/a.cpp": "secure_getenv(name);  // not getenv(name)"})
 
+    def test_inline_state(self):
+        self.assert_passes("inline_state", {"core/a.hpp": "inline constexpr int kA = 1;\ninline int f(int a = 1) { return a; }\n"
+                                            "class A {\n  static std::atomic<int> count_;\n  static constinit thread_local A* innermost;\n"
+                                            "  static const int kB = 2;\n  static A make();\n};\n",
+                                            "core/a.cpp": "  static int calls = 0;\n"})
+        for line in ("inline std::atomic<int> calls{0};", "inline constinit A* first = nullptr;", "  static inline thread_local int depth = 0;",
+                     "  static std::mutex lock;", "  static auto& all = *new A();", "  static thread_local constinit bool runs = false;"):
+            self.assert_fails("inline_state", {"core/a.hpp": f"int a;\n{line}\n"}, "core/a.hpp:2: ")
+
     def test_output_files(self):
         self.assert_passes("output_files")
         for line in ("std::ofstream out(path);", "std::FILE* f = std::fopen(path, mode);", "freopen(path, mode, stdout);",
@@ -285,6 +294,29 @@ class CheckTest(unittest.TestCase):
                 self.assertEqual(result.returncode, code, result.stdout + result.stderr)
                 if code == 1:
                     self.assertIn("exit() destroys a[abi:cxx11]()::kText", result.stdout)
+
+    def test_expose(self):
+        expose = [sys.executable, HERE.parents[1] / "cmake" / "expose.py"]
+        with tempfile.TemporaryDirectory() as folder:
+            root = pathlib.Path(folder)
+            texts = {"own": "namespace gantry {\nstatic int local() { return 1; }\nint hidden() { return local(); }\n"
+                            "inline int shared() { static int calls; return ++calls; }\nint use() { return shared(); }\n}\n",
+                     "other": "namespace other {\nint hidden() { return 2; }\n}\n"}
+            for name, text in texts.items():
+                (root / f"{name}.cpp").write_text(text, encoding="utf-8")
+                subprocess.run([*COMPILER, "-fPIC", "-fvisibility=hidden", "-c", root / f"{name}.cpp", "-o", root / f"{name}.o"], check=True)
+            subprocess.run([*COMPILER, "-r", "-nostdlib", "-o", root / "all.o", root / "own.o", root / "other.o"], check=True)
+            subprocess.run([*expose, root / "all.o"], check=True)
+            symbols = subprocess.run(["readelf", "-sW", root / "all.o"], capture_output=True, text=True, check=True).stdout
+            found = {line.split()[-1]: line.split()[-3] for line in symbols.splitlines() if "_Z" in line}
+            self.assertEqual(found["_ZN6gantry6hiddenEv"], "DEFAULT")
+            self.assertEqual(found["_ZN6gantry6sharedEv"], "DEFAULT")
+            self.assertEqual(found["_ZN5other6hiddenEv"], "HIDDEN")
+            if " UNIQUE " in symbols:  # which not all linkers bind to this library
+                self.assertEqual(found["_ZZN6gantry6sharedEvE5calls"], "HIDDEN")
+            subprocess.run([*COMPILER, "-shared", "-Wl,-Bsymbolic", "-o", root / "all.so", root / "all.o"], check=True)
+            result = subprocess.run([*expose, root / "other.o"], capture_output=True, text=True, check=False)
+            self.assertEqual((result.returncode, result.stderr), (1, f"{root / 'other.o'}: no hidden name of gantry\n"))
 
     def test_cuda_stubs(self):
         with tempfile.TemporaryDirectory() as folder:
