@@ -8,7 +8,7 @@ install(TARGETS ${_targets} EXPORT gantryTargets FILE_SET HEADERS)
 
 configure_package_config_file("${CMAKE_CURRENT_LIST_DIR}/gantryConfig.cmake.in"
   "${PROJECT_BINARY_DIR}/gantryConfig.cmake" INSTALL_DESTINATION "${_package_dir}")
-write_basic_package_version_file("${PROJECT_BINARY_DIR}/gantryConfigVersion.cmake" COMPATIBILITY SameMinorVersion)
+configure_file("${CMAKE_CURRENT_LIST_DIR}/gantryConfigVersion.cmake.in" "${PROJECT_BINARY_DIR}/gantryConfigVersion.cmake" @ONLY)
 
 install(EXPORT gantryTargets NAMESPACE gantry:: DESTINATION "${_package_dir}")
 install(FILES "${PROJECT_BINARY_DIR}/gantryConfig.cmake" "${PROJECT_BINARY_DIR}/gantryConfigVersion.cmake"
