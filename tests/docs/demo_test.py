@@ -5,6 +5,7 @@
 
 import os
 import pathlib
+import re
 import shutil
 import subprocess
 import sys
@@ -53,12 +54,15 @@ class DemoTest(unittest.TestCase):
         self.assertEqual(code, 0, output)
         self.assertLessEqual(len(output.splitlines()), MOST_LINES, output)
         self.assertIn("--preset demo -DGANTRY_CUDA=OFF", calls)
-        first, last = output.splitlines()[0], output.splitlines()[-1]
+        first, last, following = output.splitlines()[0], *output.splitlines()[-2:]
         self.assertIn("builds the simulated platform only", first)
         self.assertRegex(output, r"expect about \d+ min with \d+ compiler\(s\) at once and \d+ MB in build/demo")
         self.assertIn("training on 4 simulated devices, since no GPU is visible", output)
         self.assertIn("all ways end with the same bits", output)
         self.assertRegex(last, r"^took \d+ min \d+ s; build/demo holds [\d.]+[KMG]B$")
+        self.assertRegex(following, "^next: ")
+        for path in re.findall(r"\b(?:docs|scripts|examples)/\S*\w", following):
+            self.assertTrue((SOURCE / path).is_file(), following)
         log = (self.root / "build/demo/demo.log").read_text(encoding="utf-8")
         self.assertIn("Setting up package 235", log)
         self.assertIn("[300/300] Building", log)
