@@ -1,9 +1,20 @@
-# Every preset that needs no CUDA toolkit configures.
+# Every preset that needs no CUDA toolkit configures, and so do builds with other options.
 #
 #   cmake -D SOURCE_DIR=… -D WORK_DIR=… -P presets_test.cmake
 #
 # Nobody builds with a sanitizer each day. A line that only such a build reads may be broken for long.
 cmake_minimum_required(VERSION 3.25)
+
+# expect(<name> <status> <text> <arguments of cmake…>): the configuration ends so, and says this.
+function(expect name wanted_status text)
+  execute_process(
+    COMMAND "${CMAKE_COMMAND}" -G Ninja -S "${SOURCE_DIR}" -B "${WORK_DIR}/${name}" -D GANTRY_CUDA=OFF ${ARGN}
+    RESULT_VARIABLE status OUTPUT_VARIABLE output ERROR_VARIABLE output)
+  string(REGEX REPLACE "[ \n]+" " " line "${output}")
+  if(NOT status EQUAL wanted_status OR NOT line MATCHES "${text}")
+    message(SEND_ERROR "${name}: expected ${wanted_status} and '${text}', but got ${status}:\n${output}")
+  endif()
+endfunction()
 
 file(REMOVE_RECURSE "${WORK_DIR}")
 foreach(preset sim asan tsan demo)
@@ -13,5 +24,13 @@ foreach(preset sim asan tsan demo)
   if(NOT status EQUAL 0)
     message(SEND_ERROR "preset ${preset} does not configure:\n${output}")
   endif()
+endforeach()
+
+# A ccache that does not start, and one that does not compile.
+foreach(line "exit 127" "test \"$1\" = --version")
+  file(WRITE "${WORK_DIR}/ccache" "#!/bin/sh\n${line}\n")
+  file(CHMOD "${WORK_DIR}/ccache" PERMISSIONS OWNER_READ OWNER_WRITE OWNER_EXECUTE)
+  expect("broken ccache" 0 "/ccache does not work, so gantry is built without it.* ccache none "
+    -D "GANTRY_CCACHE=${WORK_DIR}/ccache")
 endforeach()
 file(REMOVE_RECURSE "${WORK_DIR}")
