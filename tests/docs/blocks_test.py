@@ -78,9 +78,13 @@ class RunTest(unittest.TestCase):
         with tempfile.TemporaryDirectory() as folder:
             root = pathlib.Path(folder)
             (root / "page.md").write_text(text, encoding="utf-8")
+            (root / "bin").mkdir()
+            (root / "bin" / "large").write_bytes(bytes(range(256)) * 1024)
+            (root / "bin" / "small").write_bytes(b"#")
             result = subprocess.run(
                 [sys.executable, "-B", HERE / "run_page.py", "page.md", "--source", root, "--build", root, "--work", root / "work", *arguments],
                 capture_output=True, text=True, check=False)
+            self.kept = sorted(path.name for path in (root / "work" / "home").rglob("*") if path.is_file())
             return result.returncode, result.stdout + result.stderr
 
     def assert_passes(self, text, words, *arguments):
@@ -116,6 +120,19 @@ class RunTest(unittest.TestCase):
     def test_files(self):
         self.assert_passes(page("<!-- file: a/b.cpp -->", "```cpp", "int x;", "```", "```sh", "grep -q 'int x' a/b.cpp", "```"),
                            "1 run, 1 saved")
+
+    def test_an_installation_shares_its_large_files_with_the_build(self):
+        self.assert_passes(page("```sh", 'mkdir "$HOME/bin"', 'cp build/auto/bin/* "$HOME/bin"',
+                                'tr "\\000" 1 < build/auto/bin/large > "$HOME/large"', "```",
+                                "```sh", 'cd "$HOME/bin"; build=$OLDPWD/build/auto/bin', '[[ large -ef $build/large ]]',
+                                '[[ ! small -ef $build/small ]]', '[[ ! ../large -ef $build/large ]]', "```"), "2 run")
+
+    def test_an_installation_stays_only_where_the_page_fails(self):
+        install = 'cp build/auto/bin/large "$HOME"'
+        self.assert_passes(page("```sh", install, "```"), "1 run")
+        self.assertEqual(self.kept, [])
+        self.assert_fails(page("```sh", install, "```", "```sh", "false", "```"), "exit code 1")
+        self.assertEqual(self.kept, ["large"])
 
     def test_conditions(self):
         self.assert_passes(page("<!-- needs: gantry-no-such-program -->", "```sh", "false", "```"),

@@ -1,10 +1,12 @@
 """Runs the blocks of one Markdown page as a reader would, in their order, in an empty folder.
 
 The folder looks like a checkout that is built: build/<preset> is this build, and its programs are in PATH. GANTRY_SIM_DEVICES is 4.
+An installation of a page shares its programs with the build, and goes when the page has passed.
 Fails on a block that fails, and on one that is of no known language. How blocks are marked: blocks.py.
 """
 
 import argparse
+import filecmp
 import os
 import pathlib
 import re
@@ -19,6 +21,8 @@ from generated import PROJECT, write_project
 BUILDS = ("auto", "sim", "cuda", "release", "asan", "tsan", "demo", "package")
 MOST_LINES = 60  # of what a failed block printed
 SOURCE_FOLDERS = ("benchmarks", "docs", "examples", "scripts", "tests")
+BINARY_FOLDERS = ("bin", "lib", "lib64", "libexec")  # of a build; all but some MB of an installation comes from them
+LEAST_SHARED_BYTES = 1 << 16
 
 
 class BlockError(Exception):
@@ -35,6 +39,27 @@ def matches_output(shown, printed):
         if not any(pattern.fullmatch(row.strip()) for row in rows):
             return False
     return True
+
+
+def share_installed(home, build):
+    """Makes each large file below `home` that a page copied from `build` a hard link to it, where both are on one file system."""
+    built = {}
+    for folder in BINARY_FOLDERS:
+        for path in (build / folder).rglob("*"):
+            if path.is_file() and not path.is_symlink():
+                built.setdefault((path.name, path.stat().st_size), []).append(path)
+    for copy in list(home.rglob("*")):
+        if copy.is_symlink() or not copy.is_file() or copy.stat().st_size < LEAST_SHARED_BYTES:
+            continue
+        for path in built.get((copy.name, copy.stat().st_size), []):
+            if not copy.samefile(path) and filecmp.cmp(path, copy, shallow=False):
+                link = copy.with_name(copy.name + ".shared")
+                try:
+                    link.hardlink_to(path)
+                except OSError:
+                    return
+                link.replace(copy)
+                break
 
 
 class PageRun:
@@ -148,6 +173,7 @@ class PageRun:
     def run_sh(self, block):
         script = "set -euo pipefail\n" + block.markers.get("before", "") + "\n" + "\n".join(block.runnable_lines())
         self.start(["bash", "-c", script], block.place)
+        share_installed(self.folder / "home", self.options.build)
         self.count("run")
         if block.left_out:
             self.count("run in part", block.markers["not run"])
@@ -165,6 +191,8 @@ class PageRun:
                 self.run_block(block)
             except BlockError as error:
                 complaints.append(str(error))
+        if not complaints:
+            shutil.rmtree(self.folder / "home")
         return complaints
 
 

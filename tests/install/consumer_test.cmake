@@ -77,3 +77,5 @@ if(INSTALL)  # a moved tree
   set(ENV{LD_LIBRARY_PATH} "${WORK_DIR}/moved/${LIBRARY_FOLDER}:$ENV{LD_LIBRARY_PATH}")
   check_consumer()
 endif()
+
+file(REMOVE_RECURSE "${WORK_DIR}")  # some hundred MB, for which nobody looks after a pass
