@@ -19,18 +19,25 @@ else()
   set(CMAKE_CXX_FLAGS_RELWITHDEBINFO "-O2 -g1")
 endif()
 
-if(PROJECT_IS_TOP_LEVEL)
-  set(CMAKE_LIBRARY_OUTPUT_DIRECTORY "${CMAKE_BINARY_DIR}/${CMAKE_INSTALL_LIBDIR}")
-  set(CMAKE_ARCHIVE_OUTPUT_DIRECTORY "${CMAKE_BINARY_DIR}/${CMAKE_INSTALL_LIBDIR}")
-  set(CMAKE_RUNTIME_OUTPUT_DIRECTORY "${CMAKE_BINARY_DIR}/${CMAKE_INSTALL_BINDIR}")
+# The flags, not the build type: CMake installs the package of the project's build type alone.
+if(GANTRY_OWN_BUILD_TYPE)
+  string(APPEND CMAKE_CXX_FLAGS " ${CMAKE_CXX_FLAGS_${GANTRY_OWN_BUILD_TYPE}}")
 endif()
+
+# The library and libgantry_mpi.so lie in one folder, where the one finds the other.
+foreach(_kind LIBRARY:LIB ARCHIVE:LIB RUNTIME:BIN)
+  string(REPLACE ":" ";" _kind ${_kind})
+  list(GET _kind 0 _output)
+  list(GET _kind 1 _folder)
+  if(PROJECT_IS_TOP_LEVEL OR NOT CMAKE_${_output}_OUTPUT_DIRECTORY)
+    set(CMAKE_${_output}_OUTPUT_DIRECTORY "${PROJECT_BINARY_DIR}/${CMAKE_INSTALL_${_folder}DIR}")
+  endif()
+endforeach()
 
 # The tree of libraries and programs can be moved: everything is found relative to the binary.
 file(RELATIVE_PATH _bin_to_lib "/prefix/${CMAKE_INSTALL_BINDIR}" "/prefix/${CMAKE_INSTALL_LIBDIR}")
 set(CMAKE_BUILD_RPATH_USE_ORIGIN ON)
-if(PROJECT_IS_TOP_LEVEL)
-  set(CMAKE_BUILD_RPATH "${CMAKE_LIBRARY_OUTPUT_DIRECTORY}")  # programs that link archives load libgantry_mpi.so
-endif()
+set(CMAKE_BUILD_RPATH "${CMAKE_LIBRARY_OUTPUT_DIRECTORY}")  # programs that link archives load libgantry_mpi.so
 set(CMAKE_INSTALL_RPATH "$ORIGIN;$ORIGIN/${_bin_to_lib}")
 set(CMAKE_INSTALL_RPATH_USE_LINK_PATH ON)
 

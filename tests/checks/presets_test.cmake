@@ -26,11 +26,21 @@ foreach(preset sim asan tsan demo)
   endif()
 endforeach()
 
+expect("without tools" 0 "-- tools OFF -- tests OFF -- benchmarks OFF -- examples ON " -D GANTRY_BUILD_TOOLS=OFF)
+file(READ "${WORK_DIR}/without tools/build.ninja" rules)
+file(READ "${WORK_DIR}/without tools/cmake_install.cmake" installed)
+if("${rules}${installed}" MATCHES "build bin/(glaunch|gantry)|gantry_launcher|gantry_command_line|/(tools|launcher)/[^\n]*cmake_install")
+  message(SEND_ERROR "without tools: expected no rule for a tool, but got '${CMAKE_MATCH_0}'")
+endif()
+foreach(part TESTS BENCHMARKS)
+  expect("${part} without tools" 1 "GANTRY_BUILD_TOOLS=OFF: GANTRY_BUILD_${part}=OFF expected" -D GANTRY_BUILD_TOOLS=OFF -D GANTRY_BUILD_${part}=ON)
+endforeach()
+
 # A ccache that does not start, and one that does not compile.
 foreach(line "exit 127" "test \"$1\" = --version")
   file(WRITE "${WORK_DIR}/ccache" "#!/bin/sh\n${line}\n")
   file(CHMOD "${WORK_DIR}/ccache" PERMISSIONS OWNER_READ OWNER_WRITE OWNER_EXECUTE)
   expect("broken ccache" 0 "/ccache does not work, so gantry is built without it.* ccache none "
-    -D "GANTRY_CCACHE=${WORK_DIR}/ccache")
+    -D "GANTRY_CCACHE=${WORK_DIR}/ccache" -D GANTRY_BUILD_TOOLS=OFF)
 endforeach()
 file(REMOVE_RECURSE "${WORK_DIR}")
