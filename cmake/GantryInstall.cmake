@@ -12,8 +12,6 @@ configure_file("${CMAKE_CURRENT_LIST_DIR}/gantryConfigVersion.cmake.in" "${PROJE
 
 install(EXPORT gantryTargets NAMESPACE gantry:: DESTINATION "${_package_dir}")
 install(FILES "${PROJECT_BINARY_DIR}/gantryConfig.cmake" "${PROJECT_BINARY_DIR}/gantryConfigVersion.cmake"
-              "${PROJECT_SOURCE_DIR}/cmake/FindNCCL.cmake"
   DESTINATION "${_package_dir}")
 install(FILES "${PROJECT_SOURCE_DIR}/LICENSE" DESTINATION "${CMAKE_INSTALL_DOCDIR}")
-file(COPY "${PROJECT_SOURCE_DIR}/cmake/FindNCCL.cmake" DESTINATION "${PROJECT_BINARY_DIR}")
 export(EXPORT gantryTargets NAMESPACE gantry:: FILE "${PROJECT_BINARY_DIR}/gantryTargets.cmake")

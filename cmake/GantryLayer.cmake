@@ -1,4 +1,5 @@
-# gantry_add_layer(<name> SOURCES … [CUDA_SOURCES …] [DEPENDS layer…] [EXTEND_HEADERS …] [LIBS …] [CXX_FLAGS …])
+# gantry_add_layer(<name> SOURCES … [CUDA_SOURCES …] [DEPENDS layer…] [EXTEND_HEADERS …] [LIBS …]
+#                  [HEADER_LIBS …] [CXX_FLAGS …])
 #
 # Compiles one layer: target gantry_<name>_objects, whose objects gantry_add_library() collects in libgantry, and the archive gantry_<name>
 # of the same objects. Programs and tests that use more than the public API link archives instead of the library. The layer's public headers
@@ -7,10 +8,11 @@
 #   SOURCES       listed one by one, relative to the layer's folder
 #   CUDA_SOURCES  .cu files (and .cpp files that need the toolkit's headers); ignored without CUDA
 #   DEPENDS       layers to the left of this one
-#   LIBS          third-party libraries, hidden from users of the library
+#   LIBS          third-party libraries, hidden from users of the library; programs that link a static libgantry link them, too
+#   HEADER_LIBS   third-party libraries of which the objects need the headers alone
 #   CXX_FLAGS     of GCC and Clang, for the C++ sources of this layer alone
 function(gantry_add_layer name)
-  cmake_parse_arguments(PARSE_ARGV 1 arg "" "" "SOURCES;CUDA_SOURCES;DEPENDS;EXTEND_HEADERS;LIBS;CXX_FLAGS")
+  cmake_parse_arguments(PARSE_ARGV 1 arg "" "" "SOURCES;CUDA_SOURCES;DEPENDS;EXTEND_HEADERS;LIBS;HEADER_LIBS;CXX_FLAGS")
   if(arg_UNPARSED_ARGUMENTS OR NOT arg_SOURCES)
     message(FATAL_ERROR "gantry_add_layer(${name}): SOURCES expected, but got '${ARGN}'")
   endif()
@@ -21,7 +23,7 @@ function(gantry_add_layer name)
     target_include_directories(${objects} SYSTEM PRIVATE ${CUDAToolkit_INCLUDE_DIRS})
   endif()
   target_include_directories(${objects} PRIVATE "${PROJECT_SOURCE_DIR}/include" "${PROJECT_SOURCE_DIR}")
-  target_link_libraries(${objects} PRIVATE gantry_flags Threads::Threads ${arg_LIBS})
+  target_link_libraries(${objects} PRIVATE gantry_flags Threads::Threads ${arg_LIBS} ${arg_HEADER_LIBS})
   if(arg_CXX_FLAGS)
     target_compile_options(${objects} PRIVATE "$<$<COMPILE_LANG_AND_ID:CXX,GNU,Clang>:${arg_CXX_FLAGS}>")
     gantry_precompile(${objects} OWN)
@@ -54,13 +56,14 @@ function(gantry_add_library)
   target_sources(gantry PUBLIC FILE_SET HEADERS
     BASE_DIRS "${PROJECT_SOURCE_DIR}/include" FILES "${PROJECT_SOURCE_DIR}/include/gantry/gantry.hpp" ${headers})
   target_compile_features(gantry PUBLIC cxx_std_20)
-  target_link_libraries(gantry PRIVATE $<BUILD_INTERFACE:gantry_flags> Threads::Threads ${libs})
+  target_link_libraries(gantry PRIVATE Threads::Threads ${libs})
   set_target_properties(gantry PROPERTIES
     LINKER_LANGUAGE CXX
     VERSION ${PROJECT_VERSION}
     SOVERSION ${PROJECT_VERSION_MAJOR}.${PROJECT_VERSION_MINOR})
   # Threads of gantry run its code until the process ends, so dlclose must leave the code where it is.
   if(BUILD_SHARED_LIBS)
+    target_link_libraries(gantry PRIVATE gantry_flags)
     set(map "${PROJECT_SOURCE_DIR}/cmake/gantry.map")
     target_link_options(gantry PRIVATE LINKER:-z,nodelete LINKER:--version-script=${map})
     set_property(TARGET gantry APPEND PROPERTY LINK_DEPENDS "${map}")
@@ -71,6 +74,12 @@ function(gantry_add_library)
     foreach(type SHARED_LIBRARY MODULE_LIBRARY)
       target_link_options(gantry INTERFACE $<$<STREQUAL:$<TARGET_PROPERTY:TYPE>,${type}>:LINKER:-z,nodelete>)
     endforeach()
+    # The file that gantry is linked into loads libgantry_mpi.so.
+    if(GANTRY_WITH_MPI)
+      target_link_options(gantry INTERFACE
+        "$<BUILD_INTERFACE:LINKER:-rpath,${CMAKE_LIBRARY_OUTPUT_DIRECTORY}>"
+        "$<INSTALL_INTERFACE:LINKER:-rpath,$<INSTALL_PREFIX>/${CMAKE_INSTALL_LIBDIR}>")
+    endif()
   endif()
   set_property(GLOBAL APPEND PROPERTY GANTRY_EXPORTED_TARGETS gantry)
 endfunction()

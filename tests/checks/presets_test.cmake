@@ -26,6 +26,7 @@ foreach(preset sim asan tsan demo)
   endif()
 endforeach()
 
+expect("static library" 0 "-- tools ON -- tests ON .*Build files have been written" -D BUILD_SHARED_LIBS=OFF)
 expect("without tools" 0 "-- tools OFF -- tests OFF -- benchmarks OFF -- examples ON " -D GANTRY_BUILD_TOOLS=OFF)
 file(READ "${WORK_DIR}/without tools/build.ninja" rules)
 file(READ "${WORK_DIR}/without tools/cmake_install.cmake" installed)

@@ -12,7 +12,7 @@ import sys
 import tempfile
 import unittest
 
-# What the script itself calls.
+# The script itself calls these.
 SYSTEM_PROGRAMS = ("bash", "cat", "chmod", "dirname", "env", "head", "mktemp", "rm", "sed", "sort")
 PROGRAMS = ("c++", "ninja", "make", "pkg-config", "python3", "ccache", "ip")
 FAKE_CMAKE = """#!/bin/sh

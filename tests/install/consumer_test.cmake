@@ -1,14 +1,7 @@
 # Builds consumer/ against gantry's install tree (INSTALL=ON) or build tree, runs it and checks what it prints.
 cmake_minimum_required(VERSION 3.25)
 
-function(run_step)
-  execute_process(COMMAND ${ARGN} RESULT_VARIABLE status OUTPUT_VARIABLE output ERROR_VARIABLE output)
-  if(NOT status EQUAL 0)
-    list(JOIN ARGN " " command)
-    message(FATAL_ERROR "failed (${status}): ${command}\n${output}")
-  endif()
-  set(step_output "${output}" PARENT_SCOPE)
-endfunction()
+include("${CMAKE_CURRENT_LIST_DIR}/run_step.cmake")
 
 file(REMOVE_RECURSE "${WORK_DIR}")
 if(INSTALL)
@@ -47,9 +40,13 @@ run_step("${CMAKE_COMMAND}" -G "${GENERATOR}" -S "${CONSUMER_DIR}" -B "${WORK_DI
   "-DEXPECTED_VERSION=${VERSION}" ${cuda} "${where}")
 run_step("${CMAKE_COMMAND}" --build "${WORK_DIR}/build")
 
-# The programs of the tree that the library is in, not the programs of PATH, make the files of snapshots.
-unset(ENV{GANTRY_SNAPSHOT_TOOL})
-function(check_consumer)
+# The programs of the tree that the library is in, not the programs of PATH, make the files of snapshots. A static library is in the program.
+function(check_consumer tree)
+  if(SHARED)
+    unset(ENV{GANTRY_SNAPSHOT_TOOL})
+  else()
+    set(ENV{GANTRY_SNAPSHOT_TOOL} "${tree}/bin/gantry-snapshot")
+  endif()
   file(REMOVE_RECURSE "${WORK_DIR}/snapshots")
   file(MAKE_DIRECTORY "${WORK_DIR}/snapshots")
   run_step("${WORK_DIR}/build/consumer" "${WORK_DIR}/snapshots")
@@ -62,7 +59,11 @@ function(check_consumer)
     message(FATAL_ERROR "the program should save three snapshots, but saved '${snapshots}'")
   endif()
 endfunction()
-check_consumer()
+if(INSTALL)
+  check_consumer("${WORK_DIR}/prefix")
+else()
+  check_consumer("${BUILD_DIR}")
+endif()
 
 if(CUDA_COMPILER)
   run_step("${CMAKE_COMMAND}" -E env --unset=GANTRY_SIM_DEVICES "${WORK_DIR}/build/kernel_consumer")
@@ -75,7 +76,7 @@ endif()
 if(INSTALL)  # a moved tree
   file(RENAME "${WORK_DIR}/prefix" "${WORK_DIR}/moved")
   set(ENV{LD_LIBRARY_PATH} "${WORK_DIR}/moved/${LIBRARY_FOLDER}:$ENV{LD_LIBRARY_PATH}")
-  check_consumer()
+  check_consumer("${WORK_DIR}/moved")
 endif()
 
 file(REMOVE_RECURSE "${WORK_DIR}")  # some hundred MB, for which nobody looks after a pass
