@@ -63,8 +63,6 @@ std::string_view name(Algorithm algorithm) {
       return "one_shot";
     case Algorithm::two_shot:
       return "two_shot";
-    case Algorithm::ring:
-      return "ring";
     case Algorithm::zero_copy:
       return "zero_copy";
     case Algorithm::copy:

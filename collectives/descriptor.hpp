@@ -49,7 +49,6 @@ enum class Algorithm : std::uint8_t {
   ll128_two_shot,  // as two_shot, in LL128 lines
   one_shot,        // every rank writes its data to the staging of the ranks that need it
   two_shot,        // reduce-scatter to the reducers, then all-gather from them
-  ring,            // every rank forwards its partial result to the next rank
   zero_copy,       // registered memory: kernels read and write the tensors of all ranks
   copy,            // registered memory: copy engines send data that is only moved
   nccl,

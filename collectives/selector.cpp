@@ -28,9 +28,6 @@ bool nccl_may(const Descriptor& what) {
   return known && (!is_floating_point(what.dtype) || what.reproducible == 0);
 }
 
-// Whether a sum may be rounded to an element at any place in between.
-bool accumulates_in_itself(DType dtype) { return dtype != DType::f16 && dtype != DType::bf16; }
-
 // Bytes that one peer gets: the count, whatever the kind.
 std::int64_t peer_bytes(const Descriptor& what, std::int64_t message_bytes) {
   return std::min(what.count * static_cast<std::int64_t>(element_size(what.dtype)), message_bytes);
@@ -66,8 +63,6 @@ bool can_serve(Algorithm algorithm, CollectiveKind kind) {
     case Algorithm::two_shot:
       return kind == CollectiveKind::all_reduce || kind == CollectiveKind::reduce ||
              kind == CollectiveKind::broadcast;
-    case Algorithm::ring:
-      return kind == CollectiveKind::reduce || kind == CollectiveKind::broadcast;
     case Algorithm::zero_copy:
       return kind == CollectiveKind::all_reduce || kind == CollectiveKind::reduce ||
              kind == CollectiveKind::broadcast || kind == CollectiveKind::reduce_scatter;
@@ -92,9 +87,6 @@ bool can_serve(Algorithm algorithm, const Descriptor& what, std::int64_t message
     return !uneven && peer_bytes(what, message_bytes) <= ll128_limit_bytes(2);
   }
   if (algorithm == Algorithm::ll128_two_shot) return message_bytes <= kLl128TwoShotLimitBytes;
-  if (algorithm == Algorithm::ring && reduces(what.kind)) {
-    return what.scale == 1 && accumulates_in_itself(what.dtype);
-  }
   if (needs_registration(algorithm)) return what.window_offset != 0;
   return algorithm != Algorithm::nccl || nccl_may(what);
 }
@@ -104,8 +96,7 @@ bool needs_registration(Algorithm algorithm) {
 }
 
 bool needs_three_ranks(Algorithm algorithm) {
-  return algorithm == Algorithm::ll128_two_shot || algorithm == Algorithm::two_shot ||
-         algorithm == Algorithm::ring;
+  return algorithm == Algorithm::ll128_two_shot || algorithm == Algorithm::two_shot;
 }
 
 bool uses_ll128(Algorithm algorithm) {
@@ -209,7 +200,6 @@ std::string Selector::why_not(Algorithm algorithm, const Descriptor& what,
     return "its result may differ in bits ({.reproducible = false} allows that), or it does not "
            "know the operation";
   }
-  if (algorithm == Algorithm::ring) return "it would round this result at every rank";
   return fmt::format("{} bytes are more than it carries", message_bytes);
 }
 
@@ -217,10 +207,9 @@ void Selector::rule(std::string_view text, std::string_view what) {
   forced_ = Algorithm::automatic;
   p2p_only_ = text == "p2p";
   if (text.empty() || text == "auto" || p2p_only_) return;
-  for (const Algorithm algorithm :
-       {Algorithm::ll, Algorithm::ll128, Algorithm::ll128_two_shot, Algorithm::one_shot,
-        Algorithm::two_shot, Algorithm::ring, Algorithm::zero_copy, Algorithm::copy,
-        Algorithm::nccl, Algorithm::host}) {
+  for (const Algorithm algorithm : {Algorithm::ll, Algorithm::ll128, Algorithm::ll128_two_shot,
+                                    Algorithm::one_shot, Algorithm::two_shot, Algorithm::zero_copy,
+                                    Algorithm::copy, Algorithm::nccl, Algorithm::host}) {
     if (text == name(algorithm)) {
       forced_ = algorithm;
       return;
@@ -228,8 +217,7 @@ void Selector::rule(std::string_view text, std::string_view what) {
   }
   throw InvalidArgument(
       fmt::format("{}: expected auto, p2p, ll, ll128, ll128_two_shot, one_shot, "
-                  "two_shot, ring, zero_copy, "
-                  "copy, nccl or host, but got '{}'",
+                  "two_shot, zero_copy, copy, nccl or host, but got '{}'",
                   what, text));
 }
 

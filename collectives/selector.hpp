@@ -116,14 +116,13 @@ extern const std::string_view kShippedTables;
 bool can_serve(Algorithm algorithm, CollectiveKind kind);
 // True if ranks read or write each other's tensors.
 bool needs_registration(Algorithm algorithm);
-// True for two-shots and rings, which gain nothing with two ranks.
+// True for two-shots, which gain nothing with two ranks.
 bool needs_three_ranks(Algorithm algorithm);
 // True if all links must deliver stores in order, as NVLink: see Note [LL and LL128].
 bool uses_ll128(Algorithm algorithm);
-// True if `algorithm` can carry out `what`: ll, ll128 and ll128_two_shot up to their limits; ring
-// if a sum may be rounded at every rank; zero_copy and copy in registered memory; nccl if it knows
-// the operation and its bits are not promised, or if it is forced. An all_to_all of unequal blocks
-// has a count below 1.
+// True if `algorithm` can carry out `what`: ll, ll128 and ll128_two_shot up to their limits;
+// zero_copy and copy in registered memory; nccl if it knows the operation and its bits are not
+// promised, or if it is forced. An all_to_all of unequal blocks has a count below 1.
 bool can_serve(Algorithm algorithm, const Descriptor& what, std::int64_t message_bytes);
 
 }  // namespace gantry

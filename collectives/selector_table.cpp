@@ -59,8 +59,8 @@ Algorithm algorithm_of(const Json& value, CollectiveKind kind, bool registered,
   std::vector<std::string_view> allowed;
   for (const Algorithm algorithm :
        {Algorithm::automatic, Algorithm::ll, Algorithm::ll128, Algorithm::ll128_two_shot,
-        Algorithm::one_shot, Algorithm::two_shot, Algorithm::ring, Algorithm::zero_copy,
-        Algorithm::copy, Algorithm::nccl, Algorithm::host}) {
+        Algorithm::one_shot, Algorithm::two_shot, Algorithm::zero_copy, Algorithm::copy,
+        Algorithm::nccl, Algorithm::host}) {
     const bool is_any = algorithm == Algorithm::automatic;
     if (is_any ? !registered : !can_serve(algorithm, kind)) continue;
     if (!is_any && needs_registration(algorithm) != registered) continue;

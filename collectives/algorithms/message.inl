@@ -13,8 +13,8 @@ namespace gantry::protocol {
 // in words that have one writer. A slot begins with the digest of its message, by which the
 // receiver detects a mismatch.
 //
-// Signals do not stall the copies, as in Note [Ring]. Every warp waits for its slot on its own. A
-// signalling warp signals to the peer while the other warps continue. Data in flight are limited to
+// Signals do not stall the copies. Every warp waits for its slot on its own. A signalling warp
+// signals to the peer while the other warps continue. Data in flight are limited to
 // the size of the connection, which limits the messages of large groups.
 
 inline constexpr std::int64_t kSlotHeader = 16;

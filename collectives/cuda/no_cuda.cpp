@@ -11,7 +11,6 @@ void ll(void*, const LlOneShot&, int) { std::abort(); }
 void ll128(void*, const LlOneShot&, int) { std::abort(); }
 void ll128_two_shot(void*, const Ll128TwoShot&, int) { std::abort(); }
 void two_shot(void*, const TwoShot&, int) { std::abort(); }
-void ring(void*, const Ring&, int) { std::abort(); }
 void zero_copy(void*, const ZeroCopy&, int) { std::abort(); }
 void send(void*, const Message&) { std::abort(); }
 void receive(void*, const Message&) { std::abort(); }
@@ -24,7 +23,6 @@ void preload_ll() { std::abort(); }
 void preload_ll128() { std::abort(); }
 void preload_ll128_two_shot() { std::abort(); }
 void preload_two_shot() { std::abort(); }
-void preload_ring() { std::abort(); }
 void preload_zero_copy() { std::abort(); }
 void preload_message() { std::abort(); }
 void preload_message_group() { std::abort(); }

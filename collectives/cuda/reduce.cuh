@@ -104,11 +104,7 @@ __device__ void reduce(const ReducePlan& how, const Targets& to, std::int64_t by
   kernels::with_nary_functor<T>(how.op, [&](auto functor) {
     using F = typename decltype(functor)::type;
     if constexpr (F::kIsDefined) {
-      if constexpr (std::is_same_v<From, Pair>) {
-        // In a ring every rank reduces all of the array.
-        constexpr int kWords = sizeof(T) >= 4 ? 4 : 1;
-        return reduce_words<F, Threads, 2, kWords>(how, to, bytes, from, thread);
-      } else if constexpr (From::kLeast <= 2) {
+      if constexpr (From::kLeast <= 2) {
         constexpr int kWords = sizeof(T) >= 2 ? 2 : 1;  // of bytes, one fills as many accumulators
         if (from.count <= 2)
           return reduce_words<F, Threads, 2, kWords>(how, to, bytes, from, thread);

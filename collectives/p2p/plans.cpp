@@ -28,12 +28,6 @@ std::int64_t width_of(const Descriptor& what) {
 
 std::uint32_t bit(int rank) { return std::uint32_t{1} << rank; }
 
-// Bytes of a ring's chunk: large enough that signals cost little in comparison; smaller for small
-// arrays, because the last rank waits for a chunk of every other rank.
-constexpr std::int64_t kMaxRingChunk = 32 << 10;
-constexpr std::int64_t kMinRingChunk = 4 << 10;
-constexpr std::int64_t kRingChunks = 16;
-
 // Bytes of a staging slot of one block and writer.
 std::int64_t slot_capacity(const Group& group, bool both_buffers, int slots, int blocks) {
   const std::int64_t bytes = std::int64_t{group.layout.staging_bytes} * (both_buffers ? 2 : 1);
@@ -173,43 +167,6 @@ TwoShot plan_two_shot(const Group& group, const CollectiveCall& call, int blocks
   plan.chunk_bytes =
       std::min(most(plan.both_buffers), rounded_up((plan.bytes + blocks - 1) / blocks));
   plan.slice_bytes = rounded_up((plan.chunk_bytes + reducers - 1) / reducers);
-  return plan;
-}
-
-protocol::Ring plan_ring(const Group& group, const CollectiveCall& call, int blocks) {
-  const Descriptor& what = call.what;
-  const int rank = group.rank;
-  const int last = group.size - 1;
-  protocol::Ring plan;
-  describe(plan, group, call);
-  plan.bytes = what.count * width_of(what);
-  int slots = protocol::kRingSlots;
-  if (what.kind == CollectiveKind::broadcast) {
-    const int position = (rank - what.root + group.size) % group.size;
-    plan.previous = position == 0 ? -1 : (rank + last) % group.size;
-    plan.next = position == last ? -1 : (rank + 1) % group.size;
-  } else {
-    // No rank sends to the first one, so its FIFO is free for the result.
-    plan.fifos = what.root == 0 ? 1 : 2;
-    slots = plan.fifos * protocol::kRingSlots + 1;
-    plan.previous = rank - 1;
-    plan.next = rank == last ? what.root : rank + 1;
-    plan.origin = rank == what.root && rank != last ? last : -1;
-    plan.is_last = rank == last;
-    // With a longer lag the root would wait for slots that only its own receiving frees.
-    const int hops = last - what.root;
-    plan.lag = std::min(2 * group.size, protocol::kRingSlots * (hops + 1) - 1);
-    // The last rank divides an average.
-    if (rank != last) plan.how.divisor = 1;
-  }
-  const auto most = [&](bool both_buffers) {
-    const std::int64_t bytes = std::int64_t{group.layout.staging_bytes} * (both_buffers ? 2 : 1);
-    return std::min(kMaxRingChunk, rounded_down(bytes / (slots * blocks)));
-  };
-  plan.both_buffers = needs_both_buffers(plan.bytes, most(false), protocol::kRingSlots, blocks);
-  const std::int64_t wanted = rounded_up(plan.bytes / (kRingChunks * blocks));
-  const std::int64_t all = rounded_up((plan.bytes + blocks - 1) / blocks);
-  plan.chunk_bytes = std::min({most(plan.both_buffers), std::max(wanted, kMinRingChunk), all});
   return plan;
 }
 

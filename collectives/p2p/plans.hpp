@@ -20,9 +20,6 @@ protocol::LlOneShot plan_ll_one_shot(const protocol::Group& group, const Collect
 // The plan of a two-shot: all_reduce, reduce, broadcast among three ranks or more.
 protocol::TwoShot plan_two_shot(const protocol::Group& group, const CollectiveCall& call,
                                 int blocks);
-// The plan of a ring: reduce of elements that are their own accumulators, and broadcast, among
-// three ranks or more.
-protocol::Ring plan_ring(const protocol::Group& group, const CollectiveCall& call, int blocks);
 // The plan of a two-shot by LL128, up to kMaxLl128TwoShot bytes.
 protocol::Ll128TwoShot plan_ll128_two_shot(const protocol::Group& group,
                                            const CollectiveCall& call);

@@ -192,8 +192,6 @@ class P2pTransport final : public Transport {
           return protocol::launch_ll128_two_shot(plan_ll128_two_shot(group_, call), blocks, stream);
         case Algorithm::two_shot:
           return protocol::launch_two_shot(plan_two_shot(group_, call, blocks), blocks, stream);
-        case Algorithm::ring:
-          return protocol::launch_ring(plan_ring(group_, call, blocks), blocks, stream);
         case Algorithm::zero_copy:
           return registered_.run_zero_copy(call, blocks, stream);
         case Algorithm::copy:

@@ -53,12 +53,6 @@ void launch_two_shot(const TwoShot& plan, int blocks, const Stream& stream) {
       [&](void* handle) { cuda::two_shot(handle, plan, blocks); });
 }
 
-void launch_ring(const Ring& plan, int blocks, const Stream& stream) {
-  enqueue<Ring>(
-      stream, [plan, blocks] { sim::ring(plan, blocks); },
-      [&](void* handle) { cuda::ring(handle, plan, blocks); });
-}
-
 void launch_zero_copy(const ZeroCopy& plan, int blocks, const Stream& stream) {
   enqueue<ZeroCopy>(
       stream, [plan, blocks] { sim::zero_copy(plan, blocks); },
@@ -120,7 +114,6 @@ void preload() {
   cuda::preload_ll128();
   cuda::preload_ll128_two_shot();
   cuda::preload_two_shot();
-  cuda::preload_ring();
   cuda::preload_zero_copy();
   cuda::preload_message();
   cuda::preload_message_group();

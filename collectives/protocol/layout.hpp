@@ -18,10 +18,9 @@ inline constexpr std::int64_t kMaxLlPayload = 64 << 10;
 inline constexpr std::int64_t kMaxLl128TwoShot = 1 << 20;
 // Rows of LL128 lines that each sender has: one for each shot of a two-shot.
 inline constexpr int kLl128Shots = 2;
-// Slots of each staging FIFO; see Note [Chunks], Note [Two-shot] and Note [Ring].
+// Slots of each staging FIFO; see Note [Chunks] and Note [Two-shot].
 inline constexpr int kOneShotSlots = 4;
 inline constexpr int kTwoShotSlots = 4;
-inline constexpr int kRingSlots = 4;
 // Blocks that move one message between two ranks, and slots of each block in the connection.
 inline constexpr int kConnectionBlocks = 16;
 inline constexpr int kConnectionSlots = 4;

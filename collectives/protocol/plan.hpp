@@ -129,26 +129,6 @@ struct Ll128TwoShot {
   Group group;
 };
 
-// A reduce or broadcast of `bytes` in which every rank forwards to the next one.
-struct Ring {
-  static constexpr bool kWaitsForPeers = true;
-  Group group;
-  std::uint64_t call = 0;
-  std::uint32_t digest = 0;
-  ReducePlan how;
-  const std::byte* in = nullptr;
-  std::byte* out = nullptr;
-  std::int64_t bytes = 0;
-  std::int64_t chunk_bytes = 0;  // that one block moves at a time
-  std::int32_t fifos = 1;        // of slots; the last one holds the result of a reduce
-  bool both_buffers = false;     // see Note [Double buffering]
-  std::int32_t previous = -1;    // the rank that sends to this one; -1: this is the first
-  std::int32_t next = -1;        // the rank that this one sends to, maybe itself; -1: none
-  bool is_last = false;          // the last rank that reduces: it sends the result
-  std::int32_t origin = -1;      // the other rank that sends the result to this one; -1: none
-  std::int32_t lag = 0;          // chunks by which receiving the result lags behind forwarding
-};
-
 // One kernel of a zero-copy operation, which is on registered memory. It reduces `bytes` of
 // `inputs` arrays to the arrays of `targets`, and then waits for all ranks at a barrier. Copy
 // engines may move data between the kernels of one operation.

@@ -400,15 +400,6 @@ struct StridedArrays {
   GANTRY_HD const std::byte* at(int i) const { return first + i * stride; }
 };
 
-// Two arrays, in this order; aligned to 16 bytes.
-struct Pair {
-  const std::byte* first;
-  const std::byte* second;
-  static constexpr int count = 2;
-
-  GANTRY_HD const std::byte* at(int i) const { return i == 0 ? first : second; }
-};
-
 // `count` arrays, each at `offset` from its own base; aligned to 16 bytes.
 struct Arrays {
   static constexpr int kLeast = 1;

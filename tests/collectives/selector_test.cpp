@@ -172,26 +172,6 @@ TEST(SelectorTest, ForcedAlgorithmIsTakenWhereItCanServe) {
   EXPECT_EQ(all_reduce(selector, 8), (Choice{Algorithm::ll, 8}));
 }
 
-TEST(SelectorTest, ChainsMakeOnlySumsThatMayBeRoundedInBetween) {
-  const auto serves = [](CollectiveKind kind, DType dtype, double scale = 1) {
-    Descriptor what = call(kind, 1000, dtype);
-    what.scale = scale;
-    return can_serve(Algorithm::ring, what, 4000);
-  };
-  EXPECT_TRUE(serves(CollectiveKind::reduce, DType::f32));
-  EXPECT_TRUE(serves(CollectiveKind::reduce, DType::f64));
-  EXPECT_TRUE(serves(CollectiveKind::reduce, DType::u8));
-  EXPECT_FALSE(serves(CollectiveKind::reduce, DType::f16));
-  EXPECT_FALSE(serves(CollectiveKind::reduce, DType::bf16));
-  EXPECT_FALSE(serves(CollectiveKind::reduce, DType::f32, 0.5));
-  EXPECT_TRUE(serves(CollectiveKind::broadcast, DType::bf16));
-  EXPECT_FALSE(serves(CollectiveKind::all_reduce, DType::f32));
-  // Then another row serves.
-  Selector selector = Selector::load(4, "Simulated GPU");
-  const Descriptor sum = call(CollectiveKind::reduce, 1 << 20, DType::bf16);
-  EXPECT_EQ(selector.choose(sum, 2 << 20).algorithm, Algorithm::two_shot);
-}
-
 TEST(SelectorTest, NcclCarriesOnlyWhatHasOneResultOrNeedsNone) {
   for (const ReduceOp op : {ReduceOp::sum, ReduceOp::prod, ReduceOp::min, ReduceOp::max}) {
     Descriptor what{
@@ -242,7 +222,7 @@ TEST(SelectorTest, RuleReadsWhatTheVariableAllows) {
   EXPECT_EQ(all_reduce(selector, 4 << 20), (Choice{Algorithm::nccl, 1}));
   expect_throws<InvalidArgument>([&] { selector.rule("fast"); },
                                  "GANTRY_COLL_ALGO: expected auto, p2p, ll, ll128, "
-                                 "ll128_two_shot, one_shot, two_shot, ring, "
+                                 "ll128_two_shot, one_shot, two_shot, "
                                  "zero_copy, copy, nccl or host, but got 'fast'");
 }
 
@@ -251,8 +231,8 @@ TEST(SelectorTest, NcclIsLookedForOnlyIfItMayBeChosen) {
   EXPECT_TRUE(selector.may_choose_nccl()) << "a row has it";
   selector.rule("p2p");
   EXPECT_FALSE(selector.may_choose_nccl());
-  selector.rule("ring");
-  EXPECT_TRUE(selector.may_choose_nccl()) << "of calls that ring does not serve";
+  selector.rule("two_shot");
+  EXPECT_TRUE(selector.may_choose_nccl()) << "of calls that two_shot does not serve";
   selector.rule("auto");
   const std::vector<SelectorRow> rows = selector.rows(CollectiveKind::all_gather);
   selector.set(CollectiveKind::all_reduce, rows);
@@ -474,7 +454,7 @@ TEST(SelectorTest, ShippedTablesServeEveryOperationAtEverySize) {
           EXPECT_TRUE(can_serve(choice.algorithm, what, bytes)) << what.str();
           EXPECT_TRUE(ranks > 2 || !needs_three_ranks(choice.algorithm));
           EXPECT_GE(static_cast<int>(choice.algorithm), before)
-              << "sizes go ll, ll128, ll128_two_shot, one_shot, two_shot, ring";
+              << "sizes go ll, ll128, ll128_two_shot, one_shot, two_shot";
           before = static_cast<int>(choice.algorithm);
         }
       }
@@ -492,7 +472,7 @@ TEST(SelectorTest, SimulatedDevicesReachEveryAlgorithmOfOneMachine) {
     }
   }
   EXPECT_EQ(met, (std::set<Algorithm>{Algorithm::ll, Algorithm::ll128, Algorithm::ll128_two_shot,
-                                      Algorithm::one_shot, Algorithm::two_shot, Algorithm::ring}));
+                                      Algorithm::one_shot, Algorithm::two_shot}));
 }
 
 }  // namespace

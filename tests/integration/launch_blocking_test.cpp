@@ -84,7 +84,7 @@ TEST_F(LaunchBlockingTest, OneThreadServesAllRanks) {
 TEST_F(LaunchBlockingTest, OneThreadServesEveryOperation) {
   GANTRY_REQUIRE_DEVICES(2);
   for (const char* algorithm :
-       {"", "ll", "ll128", "ll128_two_shot", "one_shot", "two_shot", "ring", "zero_copy", "host"}) {
+       {"", "ll", "ll128", "ll128_two_shot", "one_shot", "two_shot", "zero_copy", "host"}) {
     SCOPED_TRACE(algorithm);
     setenv("GANTRY_COLL_ALGO", algorithm, 1);
     std::vector<Communicator> group = Communicator::local(devices_);

@@ -116,7 +116,7 @@ TEST(BenchTest, MeasuresEveryOperationUnderALauncher) {
 TEST(BenchTest, EveryAlgorithmHasALineOfItsOwn) {
   const TemporaryFile json(".json");
   const TemporaryFile svg(".svg");
-  const std::string algorithms = "auto,p2p,ll,ll128,ll128_two_shot,one_shot,two_shot,ring,host";
+  const std::string algorithms = "auto,p2p,ll,ll128,ll128_two_shot,one_shot,two_shot,host";
   const Outcome outcome = run(Words{kBench, "-o", "all", "-a", algorithms, "-d", "bf16", "-J",
                                     json.path(), "--svg", svg.path()} +
                               kShort);
@@ -140,7 +140,6 @@ TEST(BenchTest, EveryAlgorithmHasALineOfItsOwn) {
       {"ll", {"ll"}},
       {"one_shot", {"one_shot"}},
       {"two_shot", {"two_shot"}},
-      {"ring", {"ring"}},
       {"host", {"host"}}};
   EXPECT_EQ(taken, expected);
   const std::string picture = text_of(svg.path());
@@ -390,7 +389,7 @@ TEST(TuneTest, WritesATableThatIsTaken) {
       tried.insert(row.algorithm);
     }
     EXPECT_EQ(tried, (std::set<std::string>{"ll", "ll128", "ll128_two_shot", "one_shot", "two_shot",
-                                            "ring", "zero_copy", "copy"}));
+                                            "zero_copy", "copy"}));
     // The library accepts it, and says so by taking what it holds.
     const TemporaryFile results(".json");
     const Outcome used = run(Words{kBench, "-g", "3", "-J", results.path()} + kShort,

@@ -152,7 +152,7 @@ TEST_P(TracedCollectivesTest, AnEventLiesInItsCallAndContainsItsKernels) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Algorithms, TracedCollectivesTest,
-                         ::testing::Values("", "one_shot", "two_shot", "ring", "host"),
+                         ::testing::Values("", "one_shot", "two_shot", "host"),
                          [](const auto& info) {
                            return *info.param == '\0' ? std::string("automatic")
                                                       : std::string(info.param);

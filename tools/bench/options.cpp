@@ -82,7 +82,7 @@ void add_options(CommandLine& line, Options& options, Words& words) {
       .range(1, 10'000);
   line.add_flag("--graph-only", words.graph_only, "no eager calls beside --graph");
   line.add_option("-a,--algo", words.algorithms,
-                  "auto p2p ll ll128 ll128_two_shot one_shot two_shot ring zero_copy copy "
+                  "auto p2p ll ll128 ll128_two_shot one_shot two_shot zero_copy copy "
                   "nccl host; several give a line "
                   "each (auto, or "
                   "GANTRY_COLL_ALGO)")

@@ -74,7 +74,7 @@ TEST_P(EveryAlgorithm, GivesTheDefinedBitsForManySteps) {
 
 INSTANTIATE_TEST_SUITE_P(Algorithms, EveryAlgorithm,
                          ::testing::Values("auto", "ll", "ll128", "ll128_two_shot", "one_shot",
-                                           "two_shot", "ring"),
+                                           "two_shot"),
                          [](const auto& info) { return std::string(info.param); });
 
 // Gives way, or not, before a signal: another order of all kernels for every seed.
@@ -95,7 +95,7 @@ TEST_F(CommunicatorLocalTest, NoOrderOfSignalsChangesAnything) {
   for (std::uint64_t seed = 1; seed <= 10; ++seed) {
     SCOPED_TRACE(seed);
     schedule_seed = seed << 32;
-    const char* algorithms[] = {"ll", "ll128", "ll128_two_shot", "one_shot", "two_shot", "ring"};
+    const char* algorithms[] = {"ll", "ll128", "ll128_two_shot", "one_shot", "two_shot"};
     setenv("GANTRY_COLL_ALGO", algorithms[seed % std::size(algorithms)], 1);
     on_ranks(3, [](CollectiveSuite& suite, Communicator&) {
       suite.all(f32, 1001);

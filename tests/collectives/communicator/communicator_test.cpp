@@ -199,7 +199,7 @@ TEST_F(CommunicatorTest, MalformedSurroundingsAreErrors) {
   };
   EXPECT_THAT(run({{"GANTRY_COLL_ALGO", "fast"}}),
               HasSubstr("GANTRY_COLL_ALGO: expected auto, p2p, ll, ll128, ll128_two_shot, "
-                        "one_shot, two_shot, ring, "
+                        "one_shot, two_shot, "
                         "zero_copy, copy, "
                         "nccl or host, but got 'fast'"));
   const Outcome allocator =

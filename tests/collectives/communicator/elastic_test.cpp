@@ -169,7 +169,7 @@ TEST_F(ElasticTest, AReplacementWithOtherSettingsIsRefusedByAll) {
   GANTRY_REQUIRE_DEVICES(4);
   const Outcome outcome =
       glaunch({"--elastic", "1:4", "--max-restarts", "1"},
-              "[ $GANTRY_RESTART = 1 ] && export GANTRY_COLL_ALGO=ring; exec $actor die joins");
+              "[ $GANTRY_RESTART = 1 ] && export GANTRY_COLL_ALGO=one_shot; exec $actor die joins");
   expect_said(outcome, {{"grow: InvalidArgument: Communicator::world.grow1: expected one platform, "
                          "one GANTRY_COLL_ALGO",
                          3}});

@@ -112,7 +112,7 @@ std::string content(const ControlSegment& segment) {
 void use(ControlGroup& group) {
   const std::vector<std::int64_t> counts(static_cast<std::size_t>(group.size()), 7);
   rank_threads(group.size(), [&](int rank) {
-    group[rank].record({.call = 1, .kind = CollectiveKind::all_to_all}, Algorithm::ring, 28, 1,
+    group[rank].record({.call = 1, .kind = CollectiveKind::all_to_all}, Algorithm::two_shot, 28, 1,
                        counts, counts);
     group[rank].await(group[rank].announce());
     group[rank].describe_device("a device", "uuid");

@@ -377,8 +377,7 @@ TEST(WatchdogTest, SurvivorsGoOnWhereverARankWasKilled) {
                         {"all_reduce", "two_shot"}, {"all_gather", "auto"},
                         {"messages", "auto"},       {"all_reduce", "copy"},
                         {"all_gather", "copy"},     {"all_reduce", "zero_copy"},
-                        {"rooted", "two_shot"},     {"rooted", "ring"},
-                        {"rooted", "copy"}};
+                        {"rooted", "two_shot"},     {"rooted", "copy"}};
   const std::int64_t rounds =
       env::get_int("GANTRY_TEST_ROUNDS", 1, 1'000'000).value_or(is_scheduled() ? 13 : 40);
   std::mt19937 random(

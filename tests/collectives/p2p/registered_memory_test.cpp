@@ -80,7 +80,7 @@ TEST_P(EveryChoice, GivesTheDefinedBitsForEveryOperation) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Choices, EveryChoice,
-                         ::testing::Values("auto", "zero_copy", "copy", "two_shot", "ring"),
+                         ::testing::Values("auto", "zero_copy", "copy", "two_shot"),
                          [](const auto& info) { return std::string(info.param); });
 
 TEST_F(RegisteredMemoryTest, LargeOperations) {

@@ -14,8 +14,8 @@
 namespace gantry::protocol {
 namespace {
 
-constexpr Algorithm kAll[] = {Algorithm::ll,       Algorithm::ll128,    Algorithm::ll128_two_shot,
-                              Algorithm::one_shot, Algorithm::two_shot, Algorithm::ring};
+constexpr Algorithm kAll[] = {Algorithm::ll, Algorithm::ll128, Algorithm::ll128_two_shot,
+                              Algorithm::one_shot, Algorithm::two_shot};
 constexpr CollectiveKind kKinds[] = {CollectiveKind::all_reduce,     CollectiveKind::reduce,
                                      CollectiveKind::broadcast,      CollectiveKind::all_gather,
                                      CollectiveKind::reduce_scatter, CollectiveKind::gather,
@@ -273,9 +273,8 @@ INSTANTIATE_TEST_SUITE_P(
     Kernels, ExplorationOfFaultsTest,
     ::testing::Values(
         std::pair("one_shot", Weakness::releases), std::pair("two_shot", Weakness::releases),
-        std::pair("ring", Weakness::releases), std::pair("messages", Weakness::releases),
-        std::pair("registered", Weakness::releases), std::pair("one_shot", Weakness::roles),
-        std::pair("two_shot", Weakness::roles), std::pair("ring", Weakness::barriers),
+        std::pair("messages", Weakness::releases), std::pair("registered", Weakness::releases),
+        std::pair("one_shot", Weakness::roles), std::pair("two_shot", Weakness::roles),
         std::pair("messages", Weakness::barriers), std::pair("registered", Weakness::barriers),
         std::pair("ll", Weakness::ll), std::pair("ll128", Weakness::ll128),
         std::pair("ll128_two_shot", Weakness::ll128), std::pair("ll128", Weakness::rereads),

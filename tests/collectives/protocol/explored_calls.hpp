@@ -11,7 +11,6 @@
 #include "collectives/algorithms/ll128_two_shot.inl"
 #include "collectives/algorithms/ll_one_shot.inl"
 #include "collectives/algorithms/message.inl"
-#include "collectives/algorithms/ring.inl"
 #include "collectives/algorithms/two_shot.inl"
 #include "collectives/algorithms/zero_copy.inl"
 #include "collectives/selector.hpp"
@@ -255,11 +254,6 @@ class ExploredCalls {
         return kernel(Warps::three_roles, blocks, plan_two_shot(group, call, blocks),
                       [](auto tag, auto& block, const auto& plan) {
                         two_shot<typename decltype(tag)::type>(block, plan);
-                      });
-      case Algorithm::ring:
-        return kernel(Warps::two_and_signalling, blocks, plan_ring(group, call, blocks),
-                      [](auto tag, auto& block, const auto& plan) {
-                        ring<typename decltype(tag)::type>(block, plan);
                       });
       default:
         return kernel(Warps::two_roles, blocks, plan_one_shot(group, call, blocks),

@@ -90,8 +90,6 @@ inline void run(Algorithm algorithm, const Group& group, const CollectiveCall& c
       return sim::ll128_two_shot(plan_ll128_two_shot(group, call), blocks);
     case Algorithm::two_shot:
       return sim::two_shot(plan_two_shot(group, call, blocks), blocks);
-    case Algorithm::ring:
-      return sim::ring(plan_ring(group, call, blocks), blocks);
     default:
       return sim::one_shot(plan_one_shot(group, call, blocks), blocks);
   }
