@@ -1,4 +1,4 @@
-#include "launcher/run/processes/replacements.hpp"
+#include "launcher/run/failures/replacements.hpp"
 
 #include <fmt/format.h>
 #include <gmock/gmock.h>

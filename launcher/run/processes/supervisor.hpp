@@ -11,6 +11,7 @@
 
 #include "launcher/run/events/event_loop.hpp"
 #include "launcher/run/failures/progress_watch.hpp"
+#include "launcher/run/failures/replacements.hpp"
 #include "launcher/run/failures/report.hpp"
 #include "launcher/run/failures/restart_policy.hpp"
 #include "launcher/run/output/log_files.hpp"
@@ -21,7 +22,6 @@
 #include "launcher/run/processes/process.hpp"
 #include "launcher/run/processes/rank_processes.hpp"
 #include "launcher/run/processes/reaper.hpp"
-#include "launcher/run/processes/replacements.hpp"
 
 namespace gantry::launcher {
 
