@@ -5,6 +5,7 @@
 #include <mutex>
 #include <vector>
 
+#include "core/assert.hpp"
 #include "device/drivers/capture_devices.hpp"
 #include "streams/stream_clock.hpp"
 
@@ -50,7 +51,9 @@ class CaptureRegistry {
   static void release(void* data) {
     const std::unique_ptr<std::shared_ptr<Capture>> retained(
         static_cast<std::shared_ptr<Capture>*>(data));
-    (*retained)->graphs_.fetch_sub(1, std::memory_order_release);
+    [[maybe_unused]] const auto before =
+        (*retained)->graphs_.fetch_sub(1, std::memory_order_release);
+    GANTRY_ASSERT(before > 0, "more graphs of a capture end than were made");
   }
 
   std::mutex mutex_;

@@ -3,6 +3,7 @@
 #include <memory>
 #include <utility>
 
+#include "core/assert.hpp"
 #include "core/thread_end.hpp"
 #include "device/synchronizer.hpp"
 
@@ -97,6 +98,9 @@ StreamClock& ClockRegistry::make(const Stream& stream) {
   } else {
     streams.by_id.set(id, made.get());
   }
+  GANTRY_ASSERT(
+      made->slot() == next_slot_ && made->id() == id && made->device() == stream.native().device,
+      "the clock of a stream is that of another one");
   ++next_slot_;
   streams.all.push_back(made.get());
   return *made.release();
@@ -106,6 +110,26 @@ StreamClock* ClockRegistry::find_in_overflow(const Streams& streams, std::uint64
   const std::lock_guard lock(mutex_);
   const auto known = streams.overflow.find(id);
   return known == streams.overflow.end() ? nullptr : known->second;
+}
+
+void ClockRegistry::verify() const {
+  for (int device = 0; device < devices_.size(); ++device) {
+    const std::vector<StreamClock*> clocks = clocks_of(device);
+    for (StreamClock* const clock : clocks) {
+      GANTRY_ASSERT(clock->device() == device, "a device has a stream of another one");
+      GANTRY_ASSERT(find(device, clock->id()) == clock, "two clocks are of one stream");
+      GANTRY_ASSERT(clock->slot() >= ClockTable::kSize || at(clock->slot()) == clock,
+                    "two clocks have one slot");
+      clock->verify();
+    }
+  }
+  const std::lock_guard lock(mutex_);
+  [[maybe_unused]] std::size_t count = 0;
+  for (int device = 0; device < devices_.size(); ++device) {
+    const Streams* streams = devices_.find(device);
+    if (streams != nullptr) count += streams->all.size();
+  }
+  GANTRY_ASSERT(count == next_slot_, "a slot has no clock");
 }
 
 std::vector<StreamClock*> ClockRegistry::clocks_of(int device) const {

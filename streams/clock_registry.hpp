@@ -55,6 +55,9 @@ class ClockRegistry {
   /// The clock of a slot that has an entry in a vector clock.
   [[nodiscard]] StreamClock* at(std::uint32_t slot) const { return slots_.get(slot); }
   [[nodiscard]] std::vector<StreamClock*> clocks_of(int device) const;
+  /// Asserts that streams, slots and clocks agree, and what holds for each clock. Any thread may
+  /// call meanwhile.
+  void verify() const;
 
  private:
   struct Streams {

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "core/assert.hpp"
 #include "streams/per_device.hpp"
 
 namespace gantry {
@@ -14,6 +15,7 @@ EventPool& EventPool::of(int device) {
 NativeEvent EventPool::acquire() {
   {
     const std::lock_guard lock(mutex_);
+    GANTRY_ASSERT(cached_.size() <= created_, "a pool has more events than it created");
     if (!cached_.empty()) {
       NativeEvent event = cached_.back();
       cached_.pop_back();
@@ -34,6 +36,9 @@ NativeEvent EventPool::acquire() {
 
 void EventPool::release(NativeEvent event) noexcept {
   const std::lock_guard lock(mutex_);
+  GANTRY_ASSERT(event != nullptr, "a pool gets an event that is none");
+  GANTRY_ASSERT(cached_.size() < created_, "a pool gets an event that it did not create");
+  GANTRY_ASSERT(cached_.size() < cached_.capacity(), "a pool has no room for an event of its own");
   cached_.push_back(event);
 }
 

@@ -5,6 +5,7 @@
 
 #include <gantry/core/error.hpp>
 
+#include "core/assert.hpp"
 #include "device/drivers/capture_devices.hpp"
 #include "device/drivers/memory_reclaim.hpp"
 #include "device/idle_stream.hpp"
@@ -145,6 +146,8 @@ void StreamClock::join(const Timestamp& timestamp) {
     return;
   }
   if (timestamp.clock == this) return;
+  GANTRY_ASSERT(timestamp.sequence < timestamp.clock->next_sequence(),
+                "a stream waits for a record that was not made");
   if (timestamp.sequence <= vector_clock_.get(timestamp.clock->slot_)) return;
   for (std::size_t slot = 0; slot < timestamp.entries.size(); ++slot) {
     vector_clock_.raise(static_cast<std::uint32_t>(slot), timestamp.entries[slot]);
@@ -157,12 +160,17 @@ void StreamClock::complete(const Timestamp& timestamp) {
   const ClockRegistry& registry = ClockRegistry::instance();
   for (std::size_t slot = 0; slot < timestamp.entries.size(); ++slot) {
     if (timestamp.entries[slot] == 0) continue;
-    registry.at(static_cast<std::uint32_t>(slot))->complete(timestamp.entries[slot]);
+    StreamClock* const waited_for = registry.at(static_cast<std::uint32_t>(slot));
+    GANTRY_ASSERT(waited_for != nullptr, "a record was behind a stream that has no clock");
+    waited_for->complete(timestamp.entries[slot]);
   }
   timestamp.clock->complete(timestamp.sequence);
 }
 
-void StreamClock::complete(std::uint64_t sequence) { raise_to(completed_, sequence); }
+void StreamClock::complete(std::uint64_t sequence) {
+  GANTRY_ASSERT(sequence < next_sequence(), "a record is complete that was not made");
+  raise_to(completed_, sequence);
+}
 
 bool StreamClock::is_captured() const {
   const bool captured = driver().is_capturing(native_);
@@ -177,6 +185,9 @@ std::shared_ptr<StreamClock::PendingEvent> StreamClock::record_event() {
   driver().record_event(pending->event.get(), native_);
   // Another thread may have begun a capture meanwhile. A question about the event would spoil it.
   if (is_captured()) throw_captured(*this);
+  GANTRY_ASSERT(pending_events_.empty() ||
+                    pending_events_.back()->timestamp.sequence < pending->timestamp.sequence,
+                "the events of a stream are not in the order of their records");
   pending_events_.push_back(pending);
   return pending;
 }
@@ -190,6 +201,9 @@ bool StreamClock::retire_completed() {
       break;
     complete(pending.timestamp);
   }
+  GANTRY_ASSERT(completed_events == 0 ||
+                    pending_events_[completed_events - 1]->timestamp.sequence <= completed(),
+                "an event is dropped that is not reached");
   pending_events_.erase(pending_events_.begin(),
                         pending_events_.begin() + static_cast<std::ptrdiff_t>(completed_events));
   return completed_events != 0;
@@ -216,6 +230,32 @@ void StreamClock::complete_or_record() {
     if (is_idle(native_)) return complete(*timestamp);
   }
   record_event();
+}
+
+void StreamClock::verify() {
+  const ClockRegistry& registry = ClockRegistry::instance();
+  const std::lock_guard lock(mutex_);
+  // Read first: both numbers may grow meanwhile.
+  [[maybe_unused]] const std::uint64_t reached = completed();
+  GANTRY_ASSERT(reached < next_sequence(), "a stream is complete up to a record that is none");
+  std::vector<std::uint64_t> entries;
+  vector_clock_.copy_to(entries);
+  for (std::size_t slot = 0; slot < entries.size(); ++slot) {
+    if (entries[slot] == 0) continue;
+    [[maybe_unused]] const StreamClock* const other = registry.at(static_cast<std::uint32_t>(slot));
+    GANTRY_ASSERT(other != nullptr && other->slot_ == slot,
+                  "a stream waited for one that has no clock");
+    GANTRY_ASSERT(entries[slot] < other->next_sequence(),
+                  "a stream waited for a record that was not made");
+  }
+  [[maybe_unused]] std::uint64_t last = 0;
+  for (const auto& pending : pending_events_) {
+    GANTRY_ASSERT(pending->timestamp.clock == this, "a stream keeps the event of another one");
+    GANTRY_ASSERT(
+        pending->timestamp.sequence > last && pending->timestamp.sequence < next_sequence(),
+        "the events of a stream are not in the order of their records");
+    last = pending->timestamp.sequence;
+  }
 }
 
 bool StreamClock::is_covered(std::uint64_t sequence) const {

@@ -187,6 +187,8 @@ class StreamClock {
   /// False if the stream has work. External streams may be destroyed, and captured ones cannot be
   /// asked: they have none if all of their numbers are reached. Throws: CudaError.
   [[nodiscard]] bool has_no_work() const;
+  /// Asserts that every number that the clock knows was handed out. Any thread may call meanwhile.
+  void verify();
 
  private:
   friend class ClockRegistry;

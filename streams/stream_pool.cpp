@@ -1,5 +1,6 @@
 #include "streams/stream_pool.hpp"
 
+#include "core/assert.hpp"
 #include "streams/per_device.hpp"
 #include "streams/stream_clock.hpp"
 
@@ -20,6 +21,7 @@ StreamPool::Entry StreamPool::next(StreamPriority priority) {
     fill();
     handle = slot.load(std::memory_order_acquire);
   }
+  GANTRY_ASSERT(handle != nullptr, "a full pool lacks a stream");
   return {{device_, handle}, {id_of(priority, index), priority}};
 }
 
@@ -49,7 +51,10 @@ void StreamPool::fill() {
 void StreamPool::make(std::atomic<void*>& slot, Identity identity, int priority) {
   if (slot.load(std::memory_order_relaxed) != nullptr) return;
   const NativeStream made = driver().create_stream(device_, priority);
+  GANTRY_ASSERT(owns(identity.id), "a pool makes a stream with the id of a foreign one");
   Known& known = identities_[made.handle];
+  GANTRY_ASSERT(known.identity.id == 0 || !owns(known.identity.id),
+                "two streams of a pool have one handle");
   // The handle of a foreign stream that was destroyed.
   if (known.identity.id != 0) retire(known.identity);
   known = Known{identity};
@@ -80,6 +85,7 @@ StreamPool::Identity StreamPool::identify(void* handle) {
   const auto [entry, is_new] = identities_.try_emplace(handle);
   Known& known = entry->second;
   if (!is_new && known.native == native) return known.identity;
+  GANTRY_ASSERT(!owns(next_external_id_), "a foreign stream gets the id of one of the pool");
   if (!is_new) retire(known.identity);
   known = {{next_external_id_++, StreamPriority::normal}, native};
   return known.identity;

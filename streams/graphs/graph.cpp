@@ -13,6 +13,7 @@
 #include <gantry/core/log.hpp>
 #include <gantry/extend/driver.hpp>
 
+#include "core/assert.hpp"
 #include "device/checked_device_index.hpp"
 #include "device/drivers/capture_devices.hpp"
 #include "streams/capture.hpp"
@@ -101,6 +102,8 @@ struct Graph::Impl {
 
   // Throws CaptureError unless the graph is captured.
   void require_captured(std::string_view member) const {
+    GANTRY_ASSERT((state == State::captured) == (native != nullptr),
+                  "a graph is captured without one of the driver");
     if (state == State::captured) return;
     throw CaptureError(
         fmt::format("Graph::{}: expected a captured graph, but got one {}", member,
@@ -199,6 +202,8 @@ void Graph::capture_end() {
     throw InvalidArgument(
         "Graph::capture_end: expected a capture under way, but got a graph without one");
   }
+  GANTRY_ASSERT(graph.recording != nullptr && graph.devices != nullptr && graph.native == nullptr,
+                "a capture under way has no recording, or a graph already");
   std::string failure = graph.join();
   note_current_streams(*graph.stream);
   GraphRecording::forget(*graph.recording);

@@ -7,6 +7,7 @@
 
 #include <gantry/extend/driver.hpp>
 
+#include "core/assert.hpp"
 #include "device/drivers/capture_devices.hpp"
 
 namespace gantry {
@@ -45,6 +46,8 @@ std::shared_ptr<GraphRecording> GraphRecording::of(const Stream& stream) {
 void GraphRecording::announce(std::uint64_t capture, std::shared_ptr<GraphRecording> recording) {
   Recordings& all = Recordings::instance();
   const std::lock_guard lock(all.mutex);
+  GANTRY_ASSERT(recording != nullptr && capture != 0, "a recording begins outside of a capture");
+  GANTRY_ASSERT(!all.by_capture.contains(capture), "two recordings are of one capture");
   all.by_capture[capture] = std::move(recording);
   all.count.store(static_cast<int>(all.by_capture.size()), std::memory_order_relaxed);
 }
@@ -62,6 +65,7 @@ std::shared_ptr<ReplayAction> GraphRecording::find_or_add(
   const std::lock_guard lock(mutex_);
   auto found = actions_.find(key);
   if (found == actions_.end()) found = actions_.emplace(key, make()).first;
+  GANTRY_ASSERT(found->second != nullptr, "a recording has an action that is none");
   return found->second;
 }
 

@@ -4,6 +4,8 @@
 #include <iterator>
 #include <utility>
 
+#include "core/assert.hpp"
+
 namespace gantry::sanitizer {
 
 AccessHistory::Buckets::const_iterator AccessHistory::first_behind(std::uintptr_t begin) const {
@@ -45,6 +47,8 @@ AccessHistory::Bucket& AccessHistory::bucket_of(const Footprint& bytes) {
                            at->second.accesses.end());
     at = buckets_.erase(at);
   }
+  GANTRY_ASSERT(at == buckets_.begin() || std::prev(at)->second.end <= begin,
+                "two buckets of accesses overlap");
   return buckets_.insert_or_assign(begin, std::move(joined)).first->second;
 }
 

@@ -8,6 +8,7 @@
 
 #include <gantry/core/error.hpp>
 
+#include "streams/clock_registry.hpp"
 #include "streams/stream_clock.hpp"
 #include "tests/support/device_fixture.hpp"
 #include "tests/support/fault_driver.hpp"
@@ -17,7 +18,13 @@
 namespace gantry {
 namespace {
 
-class StreamClockCaptureTest : public testing::DeviceTest {};
+class StreamClockCaptureTest : public testing::DeviceTest {
+ protected:
+  void TearDown() override {
+    ClockRegistry::instance().verify();
+    DeviceTest::TearDown();
+  }
+};
 
 TEST_F(StreamClockCaptureTest, CapturedRecordsAndWaitsOrderNobody) {
   const Stream first = Stream::from_pool();

@@ -16,6 +16,7 @@
 
 #include <gantry/streams/event.hpp>
 
+#include "streams/clock_registry.hpp"
 #include "streams/stream_clock.hpp"
 #include "tests/support/device_fixture.hpp"
 #include "tests/support/fault_driver.hpp"
@@ -28,6 +29,10 @@ constexpr int kThreads = 4;
 
 class StreamClockRaceTest : public testing::DeviceTest {
  protected:
+  void TearDown() override {
+    ClockRegistry::instance().verify();
+    DeviceTest::TearDown();
+  }
   template <class Body>
   static void run_threads(Body body) {
     std::vector<std::thread> threads;

@@ -10,6 +10,7 @@
 #include <gantry/core/error.hpp>
 
 #include "device/sim/devices/sim_launch.hpp"
+#include "streams/clock_registry.hpp"
 #include "tests/support/device_fixture.hpp"
 #include "tests/support/fault_driver.hpp"
 #include "tests/support/stream_hold.hpp"
@@ -41,6 +42,10 @@ class FreshStream {
 
 class StreamClockTest : public testing::DeviceTest {
  protected:
+  void TearDown() override {
+    ClockRegistry::instance().verify();
+    DeviceTest::TearDown();
+  }
   static void poll_until(StreamClock& clock, std::uint64_t sequence) {
     while (clock.completed() < sequence) {
       clock.poll(sequence);
