@@ -10,6 +10,7 @@
 #include <thread>
 #include <vector>
 
+#include "core/assert.hpp"
 #include "memory/blocks/heap_block.hpp"
 
 namespace gantry::memory {
@@ -82,6 +83,7 @@ class PointerTable {
       }
       HeapBlock* block = entries_[at].block;
       erase(at);
+      GANTRY_ASSERT(count_ > 0, "more addresses leave a table than entered it");
       --count_;
       return block;
     }
@@ -94,6 +96,7 @@ class PointerTable {
       return (hash(data) >> kShardBits) & (entries_.size() - 1);
     }
     void put(Entry entry) {
+      GANTRY_ASSERT(entry.data != nullptr, "an empty entry is inserted");
       std::size_t at = home(entry.data);
       while (entries_[at].data != nullptr) at = next(at);
       entries_[at] = entry;

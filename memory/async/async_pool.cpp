@@ -11,6 +11,7 @@
 #include <gantry/core/log.hpp>
 #include <gantry/device/properties.hpp>
 
+#include "core/assert.hpp"
 #include "device/idle_stream.hpp"
 #include "device/sync_debug_driver.hpp"
 #include "memory/heap/memory_pressure.hpp"
@@ -82,6 +83,8 @@ HeapBlock& AsyncPool::make_block(const Stream& stream) {
 
 void AsyncPool::recycle(HeapBlock& block) noexcept {
   const std::lock_guard lock(mutex_);
+  GANTRY_ASSERT(block.use.load(std::memory_order_relaxed) != BlockUse::live,
+                "the descriptor of a live block is recycled");
   block.data = nullptr;
   block.uses.clear();
   block.captures.reset();
@@ -106,6 +109,8 @@ HeapBlock& AsyncPool::allocate(std::size_t bytes, const Stream& stream, std::siz
   block.bytes = size;
   block.requested.store(bytes, std::memory_order_relaxed);
   block.change(BlockUse::unused, BlockUse::live);
+  GANTRY_ASSERT(reserved_ >= size, "a request takes bytes that were not reserved");
+  GANTRY_ASSERT(pending_transfers_ > 0, "a request ends that is not pending");
   reserved_ -= size;
   --pending_transfers_;
   const bool small = is_small(size);
@@ -130,6 +135,7 @@ bool AsyncPool::reserve_budget(std::size_t bytes) {
 
 void AsyncPool::cancel_reservation(std::size_t bytes) noexcept {
   const std::lock_guard lock(mutex_);
+  GANTRY_ASSERT(reserved_ >= bytes, "a request returns bytes that were not reserved");
   reserved_ -= bytes;
   --pending_transfers_;
   complete_transfer();

@@ -174,6 +174,7 @@ void AsyncPool::free_deferred() noexcept {
     block.next_in_bin = std::exchange(completed_, &block);
   }
   const std::lock_guard lock(mutex_);
+  GANTRY_ASSERT(pending_transfers_ > 0, "frees end that are not pending");
   --pending_transfers_;
   transfer_completed_.notify_all();
 }
@@ -195,6 +196,12 @@ bool AsyncPool::wait_for_deferred() {
 void AsyncPool::verify() {
   const std::lock_guard lock(mutex_);
   deferred_.verify();
+  held_.verify();
+  for (const HeapBlock* block = completed_; block != nullptr; block = block->next_in_bin) {
+    GANTRY_ASSERT(block->uses.empty(), "a block that no stream uses any more has a use");
+  }
+  GANTRY_ASSERT(stats_.active_bytes.all.current >= stats_.allocated_bytes.all.current,
+                "allocated blocks are not active");
   GANTRY_ASSERT(pending_transfers_ == 0, "a transfer is pending after its call");
   GANTRY_ASSERT(reserved_ == 0, "bytes of a request are reserved after its call");
 }

@@ -5,6 +5,7 @@
 
 #include <gantry/core/log.hpp>
 
+#include "core/assert.hpp"
 #include "device/idle_stream.hpp"
 #include "streams/per_device.hpp"
 
@@ -32,6 +33,7 @@ std::optional<NativeStream> PoolFrees::made_stream() const {
 }
 
 void PoolFrees::note(StreamClock& clock) noexcept {
+  GANTRY_ASSERT(clock.device() == device_, "a pool notes a free on a stream of another device");
   const std::uint64_t sequence = clock.record_sequence();
   const std::lock_guard lock(mutex_);
   const auto known = std::ranges::find(last_, &clock, &StreamUse::clock);

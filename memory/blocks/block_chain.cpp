@@ -2,6 +2,7 @@
 
 #include <utility>
 
+#include "core/assert.hpp"
 #include "memory/policy/size_policy.hpp"
 
 namespace gantry::memory {
@@ -28,6 +29,9 @@ void Growth::cancel() noexcept {
 HeapBlock& Growth::end() noexcept {
   BlockChain& chain = *std::exchange(chain_, nullptr);
   const GrowthPlan plan = std::exchange(plan_, {});
+  GANTRY_ASSERT(chain.growths_ > 0, "more growths end than began");
+  GANTRY_ASSERT(plan.hole->use.load(std::memory_order_relaxed) == BlockUse::mapping,
+                "the hole of a growth has another owner");
   --chain.growths_;
   if (plan.left != nullptr) chain.free_.insert(*plan.left);
   if (plan.right != nullptr) chain.free_.insert(*plan.right);
@@ -35,6 +39,7 @@ HeapBlock& Growth::end() noexcept {
 }
 
 void BlockChain::open(Arena* arena, std::byte* base, std::size_t bytes) {
+  GANTRY_ASSERT(first_ == nullptr, "an address range is opened twice");
   slab_.reserve(1);
   HeapBlock& all = slab_.take();
   all.data = base;
@@ -47,6 +52,7 @@ void BlockChain::open(Arena* arena, std::byte* base, std::size_t bytes) {
 
 bool BlockChain::begin(Growth& growth, std::size_t bytes, std::size_t unit,
                        const StreamBlocks& stream) {
+  GANTRY_ASSERT(!growth.has_begun(), "a growth begins a second time");
   slab_.reserve(1);
   GrowthPlan found = plan(bytes, stream);
   if (found.hole == nullptr) return false;
@@ -55,6 +61,9 @@ bool BlockChain::begin(Growth& growth, std::size_t bytes, std::size_t unit,
       !fills_hole && whole <= found.hole->bytes) {
     found.bytes = whole;
   }
+  GANTRY_ASSERT(found.bytes <= found.hole->bytes, "a growth maps more than its hole");
+  GANTRY_ASSERT(!fills_hole || found.bytes == found.hole->bytes,
+                "a growth between two blocks leaves a hole there");
   holes_.remove(*found.hole);
   if (found.hole->bytes > found.bytes) {
     HeapBlock* unused = &slab_.take();
@@ -66,6 +75,10 @@ bool BlockChain::begin(Growth& growth, std::size_t bytes, std::size_t unit,
   }
   found.hole->change({BlockUse::hole, BlockUse::unused}, BlockUse::mapping);
   found.hole->sequence = 0;
+  GANTRY_ASSERT(found.left == nullptr || found.left == found.hole->previous,
+                "a growth joins a left block that is not beside its hole");
+  GANTRY_ASSERT(found.right == nullptr || found.right == found.hole->next,
+                "a growth joins a right block that is not beside its hole");
   // Only blocks that are alike in this become one.
   const bool captured = (found.left != nullptr && found.left->captured) ||
                         (found.right != nullptr && found.right->captured);
@@ -132,6 +145,8 @@ void BlockChain::improve(GrowthPlan& best, HeapBlock& block, std::size_t bytes,
 }
 
 HeapBlock& BlockChain::extract(HeapBlock& block, std::size_t head, std::size_t bytes) {
+  GANTRY_ASSERT(head <= block.bytes && bytes <= block.bytes - head,
+                "more is taken out of a block than it has");
   slab_.reserve(2);
   HeapBlock* part = &block;
   free_.remove(*part);
@@ -166,6 +181,19 @@ void BlockChain::insert_hole(HeapBlock& block) noexcept {
   whole->change({BlockUse::mapping, BlockUse::in_transition, BlockUse::hole, BlockUse::unused},
                 BlockUse::hole);
   holes_.insert(*whole);
+}
+
+void BlockChain::verify() const noexcept {
+  holes_.verify();
+  [[maybe_unused]] int mapping = 0;
+  for (const HeapBlock* block = first_; block != nullptr; block = block->next) {
+    GANTRY_ASSERT(block->next == nullptr ||
+                      (block->next->previous == block && block->next->data == block->end()),
+                  "an address range has a gap between its blocks");
+    GANTRY_ASSERT(!is_hole(block) || !is_hole(block->next), "two holes side by side are not one");
+    if (block->use.load(std::memory_order_relaxed) == BlockUse::mapping) ++mapping;
+  }
+  GANTRY_ASSERT(mapping == growths_, "a block is being mapped for no growth");
 }
 
 }  // namespace gantry::memory

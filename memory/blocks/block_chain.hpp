@@ -87,6 +87,9 @@ class BlockChain {
   [[nodiscard]] HeapBlock& extract(HeapBlock& block, std::size_t head, std::size_t bytes);
   /// Makes a hole of a block whose memory is gone.
   void insert_hole(HeapBlock& block) noexcept;
+  /// Asserts that the blocks lie side by side, each hole is one block, and every block that is
+  /// being mapped belongs to a growth. No chunk is being unmapped meanwhile.
+  void verify() const noexcept;
 
  private:
   friend class Growth;

@@ -4,6 +4,7 @@
 #include <climits>
 #include <utility>
 
+#include "core/assert.hpp"
 #include "memory/stats/counters.hpp"
 
 namespace gantry::memory {
@@ -13,6 +14,7 @@ StreamBlocks& FreeBlocks::make(const Stream& stream) {
   if (id >= streams_.size()) streams_.resize(id + 1);
   if (streams_[id] == nullptr)
     streams_[id] = std::make_unique<StreamBlocks>(StreamClock::of(stream));
+  GANTRY_ASSERT(streams_[id]->clock.id() == stream.id(), "a stream has the clock of another one");
   return *streams_[id];
 }
 
@@ -81,6 +83,8 @@ bool FreeBlocks::promote_completed() noexcept {
       any = true;
       return true;
     });
+    GANTRY_ASSERT(stream->free.empty() == (earliest == StreamBlocks::kNoSequence),
+                  "the list of a stream does not know its earliest block");
     stream->earliest = earliest;
   }
   return any;

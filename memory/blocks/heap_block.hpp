@@ -97,13 +97,17 @@ class BlockSlab {
   }
   /// An unused descriptor, of which only `next` is set, to nullptr. Call reserve() first.
   [[nodiscard]] Block& take() noexcept {
+    GANTRY_ASSERT(unused_count_ > 0, "a descriptor is taken that was not reserved");
     Block& block = *unused_;
+    GANTRY_ASSERT(block.use.load(std::memory_order_relaxed) == BlockUse::unused,
+                  "a descriptor in the slab describes a block");
     unused_ = static_cast<Block*>(block.next);
     --unused_count_;
     block.next = nullptr;
     return block;
   }
   void recycle(Block& block) noexcept {
+    GANTRY_ASSERT(&block != unused_, "a descriptor is recycled twice");
     block.use.store(BlockUse::unused, std::memory_order_relaxed);
     block.captured = false;
     block.next = unused_;
@@ -129,6 +133,9 @@ class BlockSlab {
 
 /// Splits `block` after `bytes`. `remainder`, an unused descriptor, becomes its right neighbour.
 inline void split_block(HeapBlock& block, std::size_t bytes, HeapBlock& remainder) noexcept {
+  GANTRY_ASSERT(0 < bytes && bytes < block.bytes, "a split leaves a part without bytes");
+  GANTRY_ASSERT(remainder.use.load(std::memory_order_relaxed) == BlockUse::unused,
+                "the remainder of a split takes the descriptor of a block");
   remainder.data = block.data + bytes;
   remainder.bytes = block.bytes - bytes;
   remainder.arena = block.arena;
@@ -145,6 +152,9 @@ inline void split_block(HeapBlock& block, std::size_t bytes, HeapBlock& remainde
 /// Joins `block` with its right neighbour, whose descriptor the caller recycles.
 inline void absorb_next(HeapBlock& block) noexcept {
   const HeapBlock& absorbed = *block.next;
+  GANTRY_ASSERT(absorbed.previous == &block && absorbed.data == block.end(),
+                "a block absorbs one that does not begin where it ends");
+  GANTRY_ASSERT(absorbed.arena == block.arena, "a block absorbs one of another arena");
   block.bytes += absorbed.bytes;
   block.captured = block.captured || absorbed.captured;
   block.next = absorbed.next;

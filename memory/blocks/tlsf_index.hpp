@@ -54,6 +54,7 @@ class TlsfIndex {
   void remove(HeapBlock& block) noexcept {
     const std::size_t bin = block.bin;
     HeapBlock* const next = block.next_in_bin;
+    GANTRY_ASSERT(*block.link_to_this == &block, "a block leaves a bin that it is not in");
     *block.link_to_this = next;
     next->link_to_this = block.link_to_this;
     const auto is_empty = static_cast<std::uint64_t>(heads_[bin] == &end_);

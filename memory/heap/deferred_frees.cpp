@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "core/assert.hpp"
 #include "memory/blocks/free_blocks.hpp"
 
 namespace gantry::memory {
@@ -39,8 +40,11 @@ bool DeferredFrees::enqueue(HeapBlock& block) noexcept {
   if (block.uses.empty()) return false;
   block.change({BlockUse::live, BlockUse::in_transition, BlockUse::pending, BlockUse::limbo},
                BlockUse::pending);
-  Queue& queue = *std::ranges::find(queues_, block.uses.back().clock, &Queue::clock);
+  const auto waiting = std::ranges::find(queues_, block.uses.back().clock, &Queue::clock);
+  GANTRY_ASSERT(waiting != queues_.end(), "a block waits for a stream that has no queue");
+  Queue& queue = *waiting;
   const std::uint64_t sequence = block.uses.back().sequence;
+  GANTRY_ASSERT(sequence != 0, "a block waits for a use that has no end");
   HeapBlock** link = &queue.oldest;
   if (queue.newest != nullptr && queue.newest->uses.back().sequence <= sequence) {
     link = &queue.newest->next_in_bin;
@@ -77,6 +81,9 @@ bool DeferredFrees::is_complete(const HeapBlock& block) const noexcept {
 
 HeapBlock& DeferredFrees::pop(Queue& queue) noexcept {
   HeapBlock& block = *queue.oldest;
+  GANTRY_ASSERT(count_ > 0, "more blocks leave the queues than entered them");
+  GANTRY_ASSERT(!block.uses.empty() && block.uses.back().clock == queue.clock,
+                "a block leaves the queue of another stream");
   queue.oldest = block.next_in_bin;
   if (queue.oldest == nullptr) queue.newest = nullptr;
   --count_;
@@ -170,6 +177,16 @@ bool HeldBlocks::hold(HeapBlock& block) noexcept {
   }
   block.next_in_bin = std::exchange(first_, &block);
   return true;
+}
+
+void HeldBlocks::verify() const noexcept {
+  for (const HeapBlock* block = first_; block != nullptr; block = block->next_in_bin) {
+    [[maybe_unused]] const BlockUse use = block->use.load(std::memory_order_relaxed);
+    GANTRY_ASSERT(use == BlockUse::pending || use == BlockUse::limbo,
+                  "a block that a graph may use is not a freed one");
+    GANTRY_ASSERT(block->captures != nullptr && !block->captures->empty(),
+                  "a block is held for no graph");
+  }
 }
 
 }  // namespace gantry::memory

@@ -125,6 +125,8 @@ class HeldBlocks {
     }
   }
   [[nodiscard]] bool empty() const noexcept { return first_ == nullptr; }
+  /// Asserts that every block is a freed one, and may be used by a graph.
+  void verify() const noexcept;
 
  private:
   HeapBlock* first_ = nullptr;  ///< linked through next_in_bin

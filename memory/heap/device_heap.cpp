@@ -9,6 +9,7 @@
 
 #include <gantry/core/log.hpp>
 
+#include "core/assert.hpp"
 #include "memory/blocks/poison.hpp"
 #include "memory/heap/memory_pressure.hpp"
 #include "memory/heap/thread_cache.hpp"
@@ -38,6 +39,7 @@ DeviceHeap::DeviceHeap(int device, const AllocConfig& config, HeapBacking backin
   const BlockRequest request{bytes, alignment, size, own};
   HeapBlock* found = arena.take(request, Search::own);
   HeapBlock& block = found != nullptr ? *found : recovery_.allocate(lock, arena, request);
+  GANTRY_ASSERT(&owner_of(block) == &pool, "a request gets a block of another pool");
   block.stream = &own;
   block.requested.store(bytes, std::memory_order_relaxed);
   block.change(BlockUse::in_transition, BlockUse::live);
@@ -229,10 +231,20 @@ HeldSegments DeviceHeap::segments() {
 
 void DeviceHeap::verify() {
   const HeapLock lock(state_.mutex);
+  ThreadCache::flush_counts(state_);
+  pools_.verify();
+  frees_.verify();
+  [[maybe_unused]] std::size_t mapped = 0;
+  [[maybe_unused]] std::size_t in_segments = 0;
   for (const auto& pool : pools_) {
-    for (const auto& arena : pool->arenas) arena->free.verify();
-    pool->deferred.verify();
+    for (const auto& arena : pool->arenas) {
+      (pool->backing == HeapBacking::vmm ? mapped : in_segments) += arena->verify();
+    }
   }
+  GANTRY_ASSERT(state_.chunks.held() == mapped + state_.chunks.unmapped(),
+                "the heap holds chunks that are neither mapped nor unmapped");
+  GANTRY_ASSERT(state_.segment_bytes == in_segments, "the heap does not know its segments");
+  GANTRY_ASSERT(state_.pending_transfers == 0, "a transfer is pending after its call");
   std::int64_t active = 0;
   for (const SegmentInfo& segment : stats_.segments(pools_).segments) {
     [[maybe_unused]] std::uintptr_t end = segment.address;
@@ -262,6 +274,7 @@ Pool& DeviceHeap::pool_of(const std::shared_ptr<const Capture>& capture) {
 std::int64_t DeviceHeap::live_blocks(Pool& pool) {
   const HeapLock lock(state_.mutex);
   ThreadCache::flush_counts(state_);
+  GANTRY_ASSERT(pool.live_blocks >= 0, "more blocks of a pool are freed than were allocated");
   return pool.live_blocks;
 }
 

@@ -6,6 +6,7 @@
 
 #include <gantry/core/log.hpp>
 
+#include "core/assert.hpp"
 #include "memory/blocks/poison.hpp"
 #include "memory/trace/history.hpp"
 
@@ -56,6 +57,7 @@ CaptureList HeapFrees::captures_of(const HeapBlock& block) noexcept {
 }
 
 void HeapFrees::free(HeapBlock& block, CaptureList captures) noexcept {
+  GANTRY_ASSERT(block.captures == nullptr, "a live block is held for a graph");
   block.exported.store(false, std::memory_order_relaxed);
   if (!captures.empty() && hold(block, std::move(captures))) [[unlikely]] {
     DeferredFrees::freeze_uses(block);
@@ -83,6 +85,8 @@ void HeapFrees::put_in_limbo(HeapBlock& block, CaptureList captures) noexcept {
 }
 
 void HeapFrees::free_from_limbo(HeapBlock& block) noexcept {
+  GANTRY_ASSERT(block.use.load(std::memory_order_relaxed) == BlockUse::limbo,
+                "a block leaves limbo that is not there");
   stats_.count_limbo(block, false);
   release_held();
   if (block.captures != nullptr) {
@@ -94,6 +98,7 @@ void HeapFrees::free_from_limbo(HeapBlock& block) noexcept {
 
 // After the caller's free, which froze the uses. An external stream may be destroyed by now.
 void HeapFrees::free_deferred(HeapBlock& block) noexcept {
+  GANTRY_ASSERT(block.captures == nullptr, "a block becomes free that a graph may use");
   stats_.count_deferred(block, false);
   block.exported.store(false, std::memory_order_relaxed);
   DeferredFrees::cover_uses(block);
@@ -106,6 +111,7 @@ void HeapFrees::free_deferred(HeapBlock& block) noexcept {
 
 // False if no graph may use the block. A capture's own pool keeps its blocks.
 bool HeapFrees::hold(HeapBlock& block, CaptureList captures) noexcept {
+  GANTRY_ASSERT(block.captures == nullptr, "a block is held for two frees");
   std::erase(captures, owner_of(block).capture);
   if (captures.empty()) return false;
   try {

@@ -42,6 +42,8 @@ class HeapFrees {
   /// Likewise for all uses that exist now. Later ones are left out, since waiting for them might
   /// never end.
   void wait_for_all(HeapLock& lock);
+  /// Asserts what holds for the blocks that wait for the end of graphs.
+  void verify() const noexcept { held_.verify(); }
 
  private:
   [[nodiscard]] StreamUse oldest_use(const Pool* only, HostWait wait) const noexcept;

@@ -9,6 +9,7 @@
 
 #include <gantry/device/properties.hpp>
 
+#include "core/assert.hpp"
 #include "device/peer_access.hpp"
 #include "memory/heap/memory_pressure.hpp"
 #include "memory/heap/thread_cache.hpp"
@@ -56,6 +57,7 @@ void RecoveryClock::pause() noexcept { std::this_thread::sleep_for(std::chrono::
 // steps 1 and 5, and in step 8 they wait only for events from before the capture; see Note [Memory
 // of captures].
 HeapBlock& OomRecovery::allocate(HeapLock& lock, Arena& arena, BlockRequest request) {
+  GANTRY_ASSERT(lock.owns_lock(), "recovery begins without the lock of its heap");
   if (HeapBlock* block = arena.take(request, Search::ordered)) return *block;
   frees_.poll();
   if (HeapBlock* block = arena.take(request, Search::ordered)) return *block;
@@ -102,6 +104,7 @@ bool OomRecovery::wait_for_transfers(HeapLock& lock, std::uint64_t before) {
     return state_.completed_transfers - before != HeapState::ChunkTransfer::completed_by_thread;
   };
   const int own = HeapState::ChunkTransfer::count_of_thread(state_);
+  GANTRY_ASSERT(own <= state_.pending_transfers, "a thread has more transfers than its heap");
   while (!completed() && state_.pending_transfers > own && clock.now() < deadline) {
     const Unlocked unlocked(lock);
     clock.pause();

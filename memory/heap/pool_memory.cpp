@@ -1,10 +1,12 @@
 #include "memory/heap/pool_memory.hpp"
 
+#include <algorithm>
 #include <exception>
 #include <memory>
 
 #include <gantry/core/error.hpp>
 
+#include "core/assert.hpp"
 #include "device/peer_access.hpp"
 #include "memory/heap/thread_cache.hpp"
 #include "memory/policy/active_pool.hpp"
@@ -100,6 +102,9 @@ void PoolMemory::restore(HeapLock& lock, Pool& pool) {
     }
     throw;
   }
+  GANTRY_ASSERT(std::ranges::all_of(pool.arenas,
+                                    [](const auto& arena) { return arena->released_bytes() == 0; }),
+                "a pool is restored that lacks some of its memory");
   pool.saved.clear();
   pool.released = false;
 }

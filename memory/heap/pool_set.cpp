@@ -5,6 +5,7 @@
 
 #include <gantry/core/error.hpp>
 
+#include "core/assert.hpp"
 #include "memory/source/segment_arena.hpp"
 #include "memory/source/vmm_arena.hpp"
 
@@ -57,6 +58,7 @@ Pool& PoolSet::make(const MemPoolOptions& options) {
     if (!pool->destroyed || pool->serves_captures || pool->backing != backing) continue;
     if (pool->released) pool->discard_unused();
     if (pool->live_blocks != 0 || pool->released) continue;
+    GANTRY_ASSERT(pool->capture == nullptr, "a program gets the pool of a capture");
     pool->destroyed = false;
     pool->options = options;
     pool->saved.clear();
@@ -74,6 +76,7 @@ Pool* PoolSet::find(const std::shared_ptr<const Capture>& capture) const noexcep
 }
 
 Pool& PoolSet::assign(const std::shared_ptr<const Capture>& capture) {
+  GANTRY_ASSERT(find(capture) == nullptr, "a capture gets a second pool");
   for (const auto& pool : pools_) {
     if (!pool->serves_captures || pool->is_pinned() || !pool->is_idle()) continue;
     pool->forget_capture();
@@ -130,6 +133,27 @@ bool PoolSet::has_releasable() const {
            std::ranges::any_of(pool->arenas,
                                [](const auto& arena) { return arena->has_releasable(); });
   });
+}
+
+void PoolSet::verify() const noexcept {
+  for (std::size_t id = 0; id < pools_.size(); ++id) {
+    const Pool& pool = *pools_[id];
+    GANTRY_ASSERT(pool.id == id, "a pool has the number of another one");
+    GANTRY_ASSERT(pool.capture == nullptr || (pool.serves_captures && find(pool.capture) == &pool),
+                  "a capture has a pool that is not the only one for it");
+    GANTRY_ASSERT(pool.released || pool.saved.empty(), "a pool with its memory has a backup of it");
+    [[maybe_unused]] std::int64_t live = 0;
+    HeldSegments held;
+    for (const auto& arena : pool.arenas) {
+      GANTRY_ASSERT(&owner_of(*arena) == &pool, "an arena belongs to another pool");
+      arena->describe(held);
+    }
+    for (const SegmentInfo& segment : held.segments) {
+      live += std::ranges::count(segment.blocks, BlockState::active_allocated, &BlockInfo::state);
+    }
+    GANTRY_ASSERT(live == pool.live_blocks, "a pool does not know how many blocks are live");
+    pool.deferred.verify();
+  }
 }
 
 std::size_t PoolSet::largest_free() const noexcept {

@@ -94,6 +94,9 @@ class PoolSet {
   [[nodiscard]] bool has_releasable() const;
   /// Bytes of the largest free block with memory.
   [[nodiscard]] std::size_t largest_free() const noexcept;
+  /// Asserts that pools and captures know each other, and what holds for deferred frees. Counts of
+  /// magazines are flushed.
+  void verify() const noexcept;
 
   [[nodiscard]] auto begin() const noexcept { return pools_.begin(); }
   [[nodiscard]] auto end() const noexcept { return pools_.end(); }

@@ -6,6 +6,7 @@
 #include <gantry/extend/driver.hpp>
 #include <gantry/memory/pinned_allocator.hpp>
 
+#include "core/assert.hpp"
 #include "memory/blocks/poison.hpp"
 #include "memory/heap/pool_set.hpp"
 #include "memory/trace/history.hpp"
@@ -57,6 +58,7 @@ void unpoison_all(const Extent& block) {
 }  // namespace
 
 void SavedContents::save(HeapLock& lock, const Pool& pool) {
+  GANTRY_ASSERT(empty(), "contents are saved in place of others that were not restored");
   std::vector<Saved> blocks;
   std::size_t total = 0;
   for (const Extent& block : live_blocks(pool)) {

@@ -7,6 +7,8 @@
 #include <new>
 #include <thread>
 
+#include "core/assert.hpp"
+
 namespace gantry::memory {
 namespace {
 
@@ -87,6 +89,7 @@ ThreadCache::~ThreadCache() {
     leave();
     free_cached(blocks);
   }
+  GANTRY_ASSERT(kept_bytes_ == 0, "an empty cache counts bytes of blocks");
   {
     const std::lock_guard lock(registry().mutex);
     std::erase(registry().caches, this);
@@ -154,8 +157,13 @@ std::size_t ThreadCache::empty(HeapState& heap, HeapBlock** blocks) noexcept {
     for (Magazines::Magazine& magazine : table->by_grains) {
       for (std::size_t i = 0; i < magazine.count; ++i) {
         HeapBlock& block = *magazine.blocks[i];
+        GANTRY_ASSERT(block.use.load(std::memory_order_relaxed) == BlockUse::cached,
+                      "a block of a magazine is not cached");
+        GANTRY_ASSERT(table->serves(block), "a block is in the magazine of another stream");
         kept += block.bytes;
         if (blocks == nullptr) continue;
+        GANTRY_ASSERT(kept_bytes_ >= Magazines::kept(block.bytes),
+                      "more bytes leave a cache than entered it");
         kept_bytes_ -= Magazines::kept(block.bytes);
         block.next_in_bin = *blocks;
         *blocks = &block;
@@ -166,7 +174,10 @@ std::size_t ThreadCache::empty(HeapState& heap, HeapBlock** blocks) noexcept {
   return kept;
 }
 
-void ThreadCache::claim() noexcept { gate_.fetch_or(kClaimed, std::memory_order_seq_cst); }
+void ThreadCache::claim() noexcept {
+  [[maybe_unused]] const std::uint8_t before = gate_.fetch_or(kClaimed, std::memory_order_seq_cst);
+  GANTRY_ASSERT((before & kClaimed) == 0, "two threads work on the cache of a third one");
+}
 
 void ThreadCache::unclaim() noexcept {
   gate_.fetch_and(static_cast<std::uint8_t>(~kClaimed), std::memory_order_release);

@@ -10,6 +10,7 @@
 
 #include <gantry/core/error.hpp>
 
+#include "core/assert.hpp"
 #include "memory/blocks/poison.hpp"
 #include "memory/policy/config.hpp"
 #include "memory/policy/size_policy.hpp"
@@ -187,6 +188,8 @@ PinnedBlock& PinnedHeap::allocate_from(PinnedBlock& whole, const Request& reques
     insert(whole);
   }
   PinnedBlock& block = *taken;
+  GANTRY_ASSERT(block.segment != nullptr, "a pinned block is in no segment");
+  GANTRY_ASSERT(block.bytes >= block_bytes(request.bytes), "a block is smaller than the request");
   if (const std::size_t size = block_bytes(request.bytes); block.bytes - size >= kBlockGrain) {
     insert(split(block, size));
   }
@@ -280,6 +283,7 @@ void PinnedHeap::insert(PinnedBlock& block) noexcept {
 }
 
 void PinnedHeap::recycle(PinnedBlock& block) noexcept {
+  GANTRY_ASSERT(block.segment != nullptr, "a descriptor without a segment is recycled");
   block.segment = nullptr;
   slab_.recycle(block);
 }
@@ -332,6 +336,8 @@ void PinnedHeap::release_unused_segments(std::size_t bytes) {
       numa.free.for_each(0, [&](HeapBlock& block) {
         if (block.previous != nullptr || block.next != nullptr) return true;
         if (taken >= bytes) return false;
+        GANTRY_ASSERT(block.bytes == pinned(block).segment->pages.bytes,
+                      "a segment without live blocks is not one block");
         taken += block.bytes;
         numa.free.remove(block);
         block.change(BlockUse::free, BlockUse::in_transition);
@@ -381,15 +387,20 @@ void PinnedHeap::reset_accumulated_stats() {
 
 void PinnedHeap::verify() {
   const std::lock_guard lock(mutex_);
+  std::int64_t free = 0;
   for (const NumaFreeList& numa : free_lists_) {
     numa.free.verify();
-    numa.free.for_each(0, [](const HeapBlock& block) {
+    numa.free.for_each(0, [&free](const HeapBlock& block) {
+      free += static_cast<std::int64_t>(block.bytes);
       GANTRY_ASSERT(is_free(&block), "a block of the index is not free");
       GANTRY_ASSERT(!is_free(block.next), "two free neighbours are not joined");
       return true;
     });
   }
   deferred_.verify();
+  held_.verify();
+  GANTRY_ASSERT(free + stats_.active_bytes.current == stats_.allocated_bytes.current,
+                "segments have other bytes than their free and active blocks");
 }
 
 }  // namespace gantry::memory

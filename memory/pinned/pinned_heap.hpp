@@ -58,7 +58,8 @@ class PinnedHeap {
   [[nodiscard]] HostStats stats();
   void reset_peak_stats();
   void reset_accumulated_stats();
-  /// Asserts what holds for free blocks and deferred frees.
+  /// Asserts what holds for free blocks and deferred frees, and that their bytes sum up. No other
+  /// thread may call meanwhile.
   void verify();
 
  private:

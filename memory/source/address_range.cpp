@@ -164,6 +164,8 @@ Run AddressRange::whole_chunks(Run within, std::size_t enough) const {
 BlockExtent AddressRange::pin(Run block) {
   const std::lock_guard lock(mutex_);
   const auto first = mapping_of(block.begin);
+  GANTRY_ASSERT(block.begin < first->first + first->second.chunk.bytes,
+                "a block is pinned where no chunk is mapped");
   BlockExtent extent;
   extent.offset = block.begin - first->first;
   for (auto it = first; it != mappings_.end() && it->first < block.end; ++it) {
@@ -171,6 +173,8 @@ BlockExtent AddressRange::pin(Run block) {
     extent.chunks.push_back({chunk.native, chunk.bytes});
     extent.bytes += chunk.bytes;
   }
+  GANTRY_ASSERT(extent.offset + block.bytes() <= extent.bytes,
+                "a block is pinned that ends where no chunk is mapped");
   PinnedExtent& known = pinned_[{first->first, first->first + extent.bytes}];
   if (known.pins++ == 0) known.id = new_extent_id();
   extent.extent_id = known.id;
@@ -188,6 +192,7 @@ void AddressRange::unpin(Run block) noexcept {
     end = it->first + it->second.chunk.bytes;
   }
   const auto known = pinned_.find({first->first, end});
+  GANTRY_ASSERT(known != pinned_.end(), "chunks are unpinned that were not pinned together");
   if (known != pinned_.end() && --known->second.pins == 0) pinned_.erase(known);
 }
 
@@ -220,6 +225,14 @@ void AddressRange::verify() const {
   }
   GANTRY_ASSERT(end <= bytes_, "a chunk is mapped behind the range");
   GANTRY_ASSERT(list_runs().size() == runs_, "the number of mapped runs is wrong");
+  for (const auto& [offset, mapping] : mappings_) {
+    [[maybe_unused]] int pins = 0;
+    for (const auto& [extent, known] : pinned_) {
+      GANTRY_ASSERT(known.pins > 0, "an extent that no process may map is kept");
+      if (extent.first <= offset && offset < extent.second) pins += known.pins;
+    }
+    GANTRY_ASSERT(mapping.pins == pins, "a chunk has other pins than the extents that it is in");
+  }
 }
 
 std::size_t AddressRange::count_runs() const {

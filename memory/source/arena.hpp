@@ -132,6 +132,9 @@ class Arena {
 
   /// Adds the ranges without gap, with their blocks in address order.
   virtual void describe(HeldSegments& held) const = 0;
+  /// Asserts that blocks and memory agree. Returns the bytes of memory that it has, those of chunks
+  /// included. No other thread may work on the heap meanwhile.
+  virtual std::size_t verify() const noexcept = 0;
 
   /// True if it serves small blocks only.
   [[nodiscard]] bool is_small() const { return small_; }

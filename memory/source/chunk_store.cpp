@@ -45,6 +45,7 @@ std::vector<Chunk> ChunkStore::acquire(std::size_t bytes, std::size_t limit, boo
     throw;
   }
   if (missing == 0) {
+    GANTRY_ASSERT(held() >= bytes, "a request has more chunks than the store holds");
     std::size_t peak = peak_.load(std::memory_order_relaxed);
     while (peak < held() && !peak_.compare_exchange_weak(peak, held(), std::memory_order_relaxed)) {
     }

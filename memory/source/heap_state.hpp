@@ -8,6 +8,7 @@
 #include <gantry/device/properties.hpp>
 #include <gantry/memory/stats.hpp>
 
+#include "core/assert.hpp"
 #include "memory/blocks/heap_block.hpp"
 #include "memory/policy/config.hpp"
 #include "memory/policy/size_policy.hpp"
@@ -49,11 +50,15 @@ struct HeapState {
    public:
     ChunkTransfer(HeapState& state, HeapLock& lock)
         : state_(state), lock_(lock), outer_(std::exchange(innermost, this)) {
+      GANTRY_ASSERT(lock_.owns_lock() && lock_.mutex() == &state_.mutex,
+                    "a transfer begins without the lock of its heap");
       ++state_.pending_transfers;
       lock_.unlock();
     }
     ~ChunkTransfer() {
       lock_.lock();
+      GANTRY_ASSERT(innermost == this, "a transfer ends before one that it encloses");
+      GANTRY_ASSERT(state_.pending_transfers > 0, "more transfers end than began");
       innermost = outer_;
       --state_.pending_transfers;
       ++state_.completed_transfers;

@@ -6,6 +6,8 @@
 #include <iterator>
 #include <map>
 
+#include "core/assert.hpp"
+
 namespace gantry::memory {
 
 /// The bytes [begin, end).
@@ -42,11 +44,16 @@ class RunSet {
   }
 
   /// Adds a run that overlaps none of this set. Throws: std::bad_alloc.
-  void add(Run run) { ends_.emplace(run.begin, run.end); }
+  void add(Run run) {
+    GANTRY_ASSERT(first_inside(run).bytes() == 0, "a run is added that overlaps another one");
+    ends_.emplace(run.begin, run.end);
+  }
   /// Removes `part`, which lies inside one run. Throws: std::bad_alloc, unless `part` ends with
   /// that run; nothing has changed then.
   void remove(Run part) {
     const auto run = std::prev(ends_.upper_bound(part.begin));
+    GANTRY_ASSERT(part.begin < part.end && part.end <= run->second,
+                  "a part is removed that is not inside one run");
     if (part.end < run->second) ends_.emplace(part.end, run->second);
     run->second = part.begin;
     if (run->first == run->second) ends_.erase(run);

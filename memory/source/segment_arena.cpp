@@ -5,6 +5,7 @@
 
 #include <gantry/core/error.hpp>
 
+#include "core/assert.hpp"
 #include "memory/blocks/poison.hpp"
 #include "memory/policy/active_pool.hpp"
 #include "memory/stats/counters.hpp"
@@ -95,6 +96,8 @@ HeapBlock& SegmentArena::add(Segments& made) {
 }
 
 void SegmentArena::count_released(const Segment& segment) noexcept {
+  GANTRY_ASSERT(segment.pins == 0, "a segment is released that other processes may map");
+  GANTRY_ASSERT(state_.segment_bytes >= segment.bytes, "more is released than the segments have");
   state_.segment_bytes -= segment.bytes;
   ++state_.segments_freed;
   decrease(state_.stats.reserved_bytes, is_small(), segment.bytes);
@@ -140,6 +143,8 @@ std::size_t SegmentArena::reclaim(HeapLock& lock, std::size_t bytes) {
       ++it;
       continue;
     }
+    GANTRY_ASSERT(block.data == it->base && block.bytes == it->bytes,
+                  "an unused segment is not one block");
     free.remove(block);
     // Snapshots do not show it from here on: as soon as the driver has it, another thread may get
     // its addresses for a new segment. Its bytes count until then, because the driver has not
@@ -200,9 +205,11 @@ void SegmentArena::check_can_release_physical() const {
 }
 
 Segment& SegmentArena::segment_of(const HeapBlock& block) {
-  return *std::ranges::find_if(segments_, [&block](const Segment& segment) {
+  const auto found = std::ranges::find_if(segments_, [&block](const Segment& segment) {
     return block.data >= segment.base && block.data < segment.base + segment.bytes;
   });
+  GANTRY_ASSERT(found != segments_.end(), "a block is in no segment of its arena");
+  return *found;
 }
 
 BlockExtent SegmentArena::pin(const HeapBlock& block) {
@@ -225,6 +232,26 @@ BlockExtent SegmentArena::pin(const HeapBlock& block) {
   return extent;
 }
 
-void SegmentArena::unpin(const HeapBlock& block) noexcept { --segment_of(block).pins; }
+void SegmentArena::unpin(const HeapBlock& block) noexcept {
+  Segment& segment = segment_of(block);
+  GANTRY_ASSERT(segment.pins > 0, "a segment is unpinned more often than it was pinned");
+  --segment.pins;
+}
+
+std::size_t SegmentArena::verify() const noexcept {
+  free.verify();
+  std::size_t held = 0;
+  for (const Segment& segment : segments_) {
+    const std::byte* end = segment.base;
+    for (const HeapBlock* block = segment.first; block != nullptr; block = block->next) {
+      GANTRY_ASSERT(block->arena == this, "a segment has a block of another arena");
+      GANTRY_ASSERT(block->data == end, "a segment has a gap between its blocks");
+      end = block->end();
+    }
+    GANTRY_ASSERT(end == segment.base + segment.bytes, "the blocks of a segment do not fill it");
+    held += segment.bytes;
+  }
+  return held;
+}
 
 }  // namespace gantry::memory

@@ -46,6 +46,7 @@ class SegmentArena final : public Arena {
   [[nodiscard]] bool restore_physical(HeapLock&) override { return true; }
   void discard_unused() override {}
   [[nodiscard]] std::size_t released_bytes() const override { return 0; }
+  std::size_t verify() const noexcept override;
 
   [[nodiscard]] BlockExtent pin(const HeapBlock& block) override;
   void unpin(const HeapBlock& block) noexcept override;

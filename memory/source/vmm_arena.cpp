@@ -6,6 +6,7 @@
 #include <gantry/core/error.hpp>
 #include <gantry/device/properties.hpp>
 
+#include "core/assert.hpp"
 #include "memory/blocks/poison.hpp"
 #include "memory/trace/history.hpp"
 
@@ -39,6 +40,8 @@ void VmmArena::open_range(std::size_t needed) {
 }
 
 Run VmmArena::run_of(const HeapBlock& block) const noexcept {
+  GANTRY_ASSERT(range_->base() <= block.data && block.end() <= range_->base() + range_->bytes(),
+                "a block is outside of the address range of its arena");
   const auto begin = static_cast<std::size_t>(block.data - range_->base());
   return {begin, begin + block.bytes};
 }
@@ -185,6 +188,7 @@ std::size_t VmmArena::unmap_free(HeapLock& lock, std::size_t bytes, bool release
       free.insert(block);
       throw;
     }
+    GANTRY_ASSERT(unmappings_ > 0, "more chunks are unmapped than were begun");
     --unmappings_;
     blocks_.insert_hole(block);
     count_runs();
@@ -268,10 +272,12 @@ void VmmArena::release_physical(HeapLock& lock) {
     }
     count_runs();
   }
+  GANTRY_ASSERT(range_->count_runs() == 0, "a pool without physical memory has mapped chunks");
   state_.release_unmapped(lock, ~std::size_t{0});
 }
 
 bool VmmArena::restore_physical(HeapLock& lock) {
+  GANTRY_ASSERT(owner().released || released_.empty(), "a pool with its memory lacks some of it");
   while (!released_.empty()) {
     const Run run = released_.last();
     const std::size_t limit = state_.limit();
@@ -301,6 +307,24 @@ void VmmArena::discard_unused() {
     released_.remove(part);
     blocks_.insert_hole(blocks_.extract(*block, part.begin - run_of(*block).begin, part.bytes()));
   }
+}
+
+std::size_t VmmArena::verify() const noexcept {
+  free.verify();
+  if (range_ == nullptr) return 0;
+  blocks_.verify();
+  range_->verify();
+  std::size_t in_blocks = 0;
+  for (const HeapBlock* block = blocks_.first(); block != nullptr; block = block->next) {
+    const BlockUse use = block->use.load(std::memory_order_relaxed);
+    if (use != BlockUse::hole && use != BlockUse::mapping) in_blocks += block->bytes;
+  }
+  std::size_t mapped = 0;
+  for (const Run& run : range_->mapped_runs()) mapped += run.bytes();
+  GANTRY_ASSERT(in_blocks == mapped + released_.bytes(),
+                "the blocks of an address range have other memory than is mapped there");
+  GANTRY_ASSERT(counted_runs_ == range_->count_runs(), "mapped runs are not counted as segments");
+  return mapped;
 }
 
 }  // namespace gantry::memory

@@ -30,6 +30,7 @@ class VmmArena final : public Arena {
   [[nodiscard]] bool restore_physical(HeapLock& lock) override;
   void discard_unused() override;
   [[nodiscard]] std::size_t released_bytes() const override { return released_.bytes(); }
+  std::size_t verify() const noexcept override;
 
   [[nodiscard]] BlockExtent pin(const HeapBlock& block) override;
   void unpin(const HeapBlock& block) noexcept override;

@@ -9,6 +9,8 @@
 #include <gantry/memory/host_stats.hpp>
 #include <gantry/memory/stats.hpp>
 
+#include "core/assert.hpp"
+
 namespace gantry::memory {
 
 inline void increase(Stat& stat, std::size_t amount) {
@@ -20,6 +22,7 @@ inline void increase(Stat& stat, std::size_t amount) {
 
 inline void decrease(Stat& stat, std::size_t amount) {
   const auto value = static_cast<std::int64_t>(amount);
+  GANTRY_ASSERT(stat.current >= value, "a statistic falls below zero");
   stat.current -= value;
   stat.freed += value;
 }

@@ -15,6 +15,7 @@
 #include "memory/backends.hpp"
 #include "memory/blocks/poison.hpp"
 #include "memory/heap/heap_allocator.hpp"
+#include "streams/clock_registry.hpp"
 #include "tests/support/device_fixture.hpp"
 #include "tests/support/fault_driver.hpp"
 
@@ -84,6 +85,7 @@ class HeapTest : public DeviceTest {
     }
     memory::standard_allocator().verify();
     memory::heap_allocator().verify();  // with backend async it has what captures allocated
+    ClockRegistry::instance().verify();
     DeviceTest::TearDown();
   }
 
