@@ -2,6 +2,7 @@
 
 #include <gantry/core/error.hpp>
 
+#include "core/assert.hpp"
 #include "device/sync_debug_driver.hpp"
 #include "streams/per_device.hpp"
 
@@ -68,6 +69,7 @@ std::optional<IpcEvents::Slot> IpcEvents::take_completed(Slots& slots) const {
   if (slots.size() < kEventsPerStream || !driver().event_reached(slots.front().local)) {
     return std::nullopt;
   }
+  GANTRY_ASSERT(count_ >= slots.size(), "a stream has events that were not made");
   const Slot slot = slots.front();
   slots.pop_front();
   return slot;

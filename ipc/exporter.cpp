@@ -6,6 +6,7 @@
 
 #include <gantry/core/error.hpp>
 
+#include "core/assert.hpp"
 #include "ipc/lifetime.hpp"
 #include "memory/heap/memory_pressure.hpp"
 
@@ -61,6 +62,7 @@ IpcExporter::Entry IpcExporter::add(ExportableAllocator& allocator, const Block&
     by_block_.emplace(key, slot);
     free_slots_.pop_back();
     Export& added = exports_[slot];
+    GANTRY_ASSERT(!added.in_use && added.local_references == 0, "an export takes a slot in use");
     added.allocator = &allocator;
     added.block = block;
     added.extent = std::move(extent);
@@ -75,6 +77,7 @@ IpcExporter::Entry IpcExporter::add(ExportableAllocator& allocator, const Block&
 }
 
 bool IpcExporter::is_referenced(std::uint32_t slot) const {
+  GANTRY_ASSERT(exports_[slot].in_use, "references are counted to a slot without a block");
   if (exports_[slot].local_references > 0) return true;
   return std::ranges::any_of(
       consumers_, [slot](const auto& consumer) { return consumer->references[slot].load() > 0; });
@@ -87,9 +90,15 @@ bool IpcExporter::close_unless_referenced(std::uint32_t slot) {
 
 IpcExporter::Export IpcExporter::remove(std::uint32_t slot) {
   Export removed = std::exchange(exports_[slot], {});
+  GANTRY_ASSERT(removed.in_use, "a slot without a block is removed");
+  GANTRY_ASSERT(removed.local_references == 0, "an export is removed that this process uses");
   exports_[slot].generation = removed.generation;
-  by_block_.erase({removed.block.allocator, removed.block.handle});
-  limbo_.erase(slot);
+  [[maybe_unused]] const std::size_t blocks =
+      by_block_.erase({removed.block.allocator, removed.block.handle});
+  GANTRY_ASSERT(blocks == 1, "an export is removed that belongs to no block");
+  [[maybe_unused]] const bool was_in_limbo = limbo_.erase(slot) == 1;
+  GANTRY_ASSERT(was_in_limbo == removed.in_limbo, "a slot and the list of limbo disagree");
+  GANTRY_ASSERT(free_slots_.size() < free_slots_.capacity(), "a removed slot has no room");
   free_slots_.push_back(slot);
   return removed;
 }
@@ -166,6 +175,8 @@ std::optional<Block> IpcExporter::add_local_reference(std::uint32_t slot,
 void IpcExporter::release_local_reference(std::uint32_t slot) noexcept {
   {
     const std::lock_guard lock(mutex_);
+    GANTRY_ASSERT(slot < exports_.size() && exports_[slot].local_references > 0,
+                  "a reference of this process is released that it does not hold");
     --exports_[slot].local_references;
   }
   sweep_slot(slot);
@@ -183,6 +194,7 @@ std::shared_ptr<IpcConsumer> IpcExporter::add_consumer(UniqueFd& socket,
 void IpcExporter::disconnect(IpcConsumer& consumer) noexcept {
   {
     const std::lock_guard lock(mutex_);
+    GANTRY_ASSERT(!consumer.is_disconnected, "an importer is disconnected twice");
     consumer.is_disconnected = true;
     consumer.socket.reset();
   }
@@ -237,6 +249,38 @@ void IpcExporter::add_to(IpcStats& stats, int device) const {
       }
     }
   }
+}
+
+void IpcExporter::verify() const noexcept {
+  const std::lock_guard lock(mutex_);
+  [[maybe_unused]] std::size_t in_limbo = 0;
+  for (std::uint32_t slot = 0; slot < exports_.size(); ++slot) {
+    const Export& one = exports_[slot];
+    [[maybe_unused]] const SlotState seen = SlotState::of(slots_[slot].load());
+    GANTRY_ASSERT(seen.generation == one.generation, "importers see another generation of a slot");
+    GANTRY_ASSERT(seen.is_open == one.in_use, "importers see an export that is none, or miss one");
+    if (!one.in_use) {
+      GANTRY_ASSERT(one.local_references == 0, "this process uses a slot without a block");
+      continue;
+    }
+    GANTRY_ASSERT(seen.in_limbo == one.in_limbo, "importers do not see that a block was freed");
+    const auto known = by_block_.find({one.block.allocator, one.block.handle});
+    GANTRY_ASSERT(known != by_block_.end() && known->second == slot,
+                  "the block of an export has another slot");
+    if (!one.in_limbo) continue;
+    ++in_limbo;
+    const auto freed = limbo_.find(slot);
+    GANTRY_ASSERT(freed != limbo_.end() && freed->second == one.block.bytes,
+                  "a block in limbo is not in the list of limbo");
+  }
+  GANTRY_ASSERT(limbo_.size() == in_limbo, "the list of limbo has a block that is not there");
+  std::vector<bool> is_free(exports_.size());
+  for (const std::uint32_t slot : free_slots_) {
+    GANTRY_ASSERT(!exports_[slot].in_use, "a slot in use is free");
+    GANTRY_ASSERT(!is_free[slot], "a slot is free twice");
+    is_free[slot] = true;
+  }
+  GANTRY_ASSERT(by_block_.size() + free_slots_.size() == exports_.size(), "a slot is lost");
 }
 
 std::map<int, std::size_t> IpcExporter::limbo_by_consumer(int device) const {

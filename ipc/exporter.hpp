@@ -80,6 +80,8 @@ class IpcExporter final : public ExportTracker {
 
   /// Adds the exports of `device` to `stats`.
   void add_to(IpcStats& stats, int device) const;
+  /// Asserts that exports, blocks, limbo, free slots and the table that importers see agree.
+  void verify() const noexcept;
 
  private:
   struct Export {

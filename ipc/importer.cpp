@@ -12,6 +12,7 @@
 #include <gantry/core/error.hpp>
 #include <gantry/device/peer.hpp>
 
+#include "core/assert.hpp"
 #include "device/peer_access.hpp"
 
 namespace gantry::memory {
@@ -143,6 +144,8 @@ void ImportedExtent::open_to_peers() {
   std::vector<int> users = users_of(device_, owner_);
   std::vector<int> added = users;
   std::erase_if(added, [&](int user) { return std::ranges::find(users_, user) != users_.end(); });
+  GANTRY_ASSERT(added.size() + users_.size() == users.size(),
+                "a device that may use an extent is no peer any more");
   if (added.empty()) return;
   driver().set_access(base_, bytes_, added);
   users_ = std::move(users);
@@ -184,6 +187,7 @@ std::shared_ptr<ImportedExtent> import_extent(IpcPeer& peer, const IpcHandleFiel
   auto extent = std::make_shared<ImportedExtent>(peer, fields, device, owner);
   {
     const std::lock_guard lock(table.mutex);
+    GANTRY_ASSERT(entry->extent.expired(), "an extent is mapped twice for one device");
     entry->extent = extent;
   }
   extent->open_to_peers();  // peers that got access while it was not in the table

@@ -5,6 +5,7 @@
 #include <chrono>
 #include <list>
 
+#include "core/assert.hpp"
 #include "device/sync_debug_driver.hpp"
 #include "ipc/completion_queue.hpp"
 #include "ipc/exporter.hpp"
@@ -45,7 +46,10 @@ class Release final : public Completion {
     for (StreamClock* stream : streams) wait_for(*stream);
     ++counts_.pending;
   }
-  ~Release() override { --counts_.pending; }
+  ~Release() override {
+    [[maybe_unused]] const std::size_t before = counts_.pending.fetch_sub(1);
+    GANTRY_ASSERT(before > 0, "more releases end than began");
+  }
 
   bool is_complete() override {
     return std::ranges::all_of(events_,
@@ -55,6 +59,7 @@ class Release final : public Completion {
            });
   }
   void perform() noexcept override {
+    GANTRY_ASSERT(extent_ != nullptr, "a lease is released twice");
     extent_.reset();
     peer_->release(slot_);
   }
@@ -120,15 +125,18 @@ void ImportLease::add_stream(const Stream& stream) {
     streams_.push_back(&clock);
   }
   // The allocator of a local block orders its reuse behind the recorded streams.
+  GANTRY_ASSERT(peer_ != nullptr || own_.allocator != nullptr, "a lease is of no block");
   if (peer_ == nullptr) own_.allocator->record_stream(own_, stream);
 }
 
 ImportLease::~ImportLease() {
   if (in_bad_fork()) return;
-  --counts_of(device_).leases;
+  [[maybe_unused]] const std::size_t before = counts_of(device_).leases.fetch_sub(1);
+  GANTRY_ASSERT(before > 0, "more leases end than began");
   try {
     add_stream(Stream::current(Device::cuda(device_)));
     if (extent_ != nullptr) {
+      GANTRY_ASSERT(peer_ != nullptr, "an own block is mapped as that of another process");
       pending_releases().start();
       CompletionQueue::Entries entries;
       entries.push_back(std::make_unique<Release>(extent_, peer_, slot_, streams_));

@@ -10,6 +10,7 @@
 
 #include <gantry/ipc/ipc.hpp>
 
+#include "core/assert.hpp"
 #include "ipc/importer.hpp"
 #include "ipc/peer.hpp"
 #include "streams/stream_clock.hpp"
@@ -43,7 +44,10 @@ class ImportLease {
   ImportLease(const ImportLease&) = delete;
   ImportLease& operator=(const ImportLease&) = delete;
 
-  void map(std::shared_ptr<ImportedExtent> extent) { extent_ = std::move(extent); }
+  void map(std::shared_ptr<ImportedExtent> extent) {
+    GANTRY_ASSERT(extent_ == nullptr && peer_ != nullptr, "a lease gets a mapping that it has");
+    extent_ = std::move(extent);
+  }
   [[nodiscard]] const std::shared_ptr<ImportedExtent>& extent() const { return extent_; }
   /// Records that work on `stream` uses the block.
   void add_stream(const Stream& stream);

@@ -11,6 +11,7 @@
 
 #include <gantry/core/error.hpp>
 
+#include "core/assert.hpp"
 #include "core/text/escaped_text.hpp"
 #include "ipc/lifetime.hpp"
 #include "ipc/stream_semaphores.hpp"
@@ -91,6 +92,7 @@ std::shared_ptr<IpcPeer> IpcPeer::of(const IpcHandleFields& fields) {
   }
   auto connected = std::make_shared<IpcPeer>(fields);
   const std::lock_guard lock(table.mutex);
+  GANTRY_ASSERT(entry->peer == nullptr, "one exporter has two connections");
   entry->peer = connected;
   return connected;
 }

@@ -17,6 +17,7 @@
 #include <gantry/core/error.hpp>
 #include <gantry/device/device.hpp>
 
+#include "core/assert.hpp"
 #include "device/drivers/fault_source.hpp"
 #include "ipc/completion_queue.hpp"
 #include "memory/driver_memory.hpp"
@@ -46,11 +47,13 @@ class HostSemaphorePool {
     HostSemaphore semaphore = unused_.back();
     unused_.pop_back();
     ++semaphore.value;
+    GANTRY_ASSERT(*semaphore.word < semaphore.value, "a stream would not wait for a semaphore");
     return semaphore;
   }
   // Recycles a semaphore that was signalled, or that no stream waits for.
   void recycle(HostSemaphore semaphore) noexcept {
     const std::lock_guard lock(mutex_);
+    GANTRY_ASSERT(unused_.size() < count_, "a semaphore is recycled that was not acquired");
     unused_.push_back(semaphore);  // has room
   }
 
@@ -148,6 +151,7 @@ class SemaphoreWait final : public Completion {
     return has_ended;
   }
   void perform() noexcept override {
+    GANTRY_ASSERT(peer_ != nullptr, "a wait is ended twice");
     // The peer is released first: after the signal, this thread calls no driver on its behalf.
     peer_.reset();
     semaphore_.signal();

@@ -97,6 +97,7 @@ class IpcCampaignTest : public gantry::testing::HeapTest {
   void expect_undisturbed() {
     EXPECT_EQ(importer_->import_blocks({handle_}), imported({7}));
     EXPECT_EQ(importer_->drop_imports().status, "ok");
+    EXPECT_EQ(exporter_->collect().status, "ok");
   }
   [[nodiscard]] UniqueFd connect() const {
     for (;;) {

@@ -46,6 +46,10 @@ using ::testing::ThrowsMessage;
 
 class IpcOwnTest : public gantry::testing::HeapTest {
  protected:
+  void TearDown() override {
+    IpcExporter::instance().verify();
+    HeapTest::TearDown();
+  }
   // Changes the fields of a handle.
   template <class Change>
   static IpcHandle changed(const IpcHandle& handle, Change&& change) {

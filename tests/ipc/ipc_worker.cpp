@@ -35,6 +35,7 @@
 #include <gantry/memory/stats.hpp>
 #include <gantry/streams/stream_guard.hpp>
 
+#include "ipc/exporter.hpp"
 #include "tests/ipc/ipc_text.hpp"
 #include "tests/ipc/ipc_worker_reply.hpp"
 #include "tests/ipc/vmm_source.hpp"
@@ -107,6 +108,7 @@ class Worker {
 
   WorkerReply collect() {
     memory::ipc_collect();
+    memory::IpcExporter::instance().verify();
     const std::size_t live =
         source_ != nullptr
             ? source_->live_bytes()
