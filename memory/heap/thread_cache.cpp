@@ -124,7 +124,10 @@ Magazines* ThreadCache::find_or_open(const HeapBlock& block) noexcept {
     table = open(pool, stream.clock);
     if (table == nullptr) return nullptr;
   }
-  (table->streams[0] == nullptr ? table->streams[0] : table->streams[1]) = &stream;
+  if (!table->serves(block)) {
+    GANTRY_ASSERT(table->streams[1] == nullptr, "a pool has more than two arenas");
+    (table->streams[0] == nullptr ? table->streams[0] : table->streams[1]) = &stream;
+  }
   return table;
 }
 

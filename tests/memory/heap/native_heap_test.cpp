@@ -197,6 +197,22 @@ TEST_F(NativeHeapTest, RecordStreamWorksForStreamsOfOtherDevices) {
   EXPECT_EQ(reserved(), 0u);
 }
 
+// verify() looks at the caches, too. None of these frees calls the heap, which would empty them.
+TEST_F(NativeHeapTest, AThreadKeepsSmallAndLargeBlocksOfSeveralStreams) {
+  const std::vector<Stream> streams{Stream::current(), Stream::from_pool(), Stream::from_pool()};
+  std::vector<Buffer> blocks;
+  for (const Stream& stream : streams) {
+    for (const std::size_t bytes : {2 * kMib, 2 * kKib, 4 * kKib}) {
+      blocks.push_back(allocate(stream, bytes));
+    }
+  }
+  FaultDriver driver;
+  for (const std::size_t i : {0, 1, 4, 3, 7, 6, 2, 5, 8}) blocks[i].reset();
+  EXPECT_EQ(allocator_calls(driver), 0u);
+  EXPECT_EQ(stats().cached_bytes, static_cast<std::int64_t>(3 * (2 * kMib + 6 * kKib)));
+  heap_allocator().verify();
+}
+
 TEST_F(NativeHeapTest, EmptyCacheGivesBackUnusedSegmentsOnly) {
   const Stream stream = Stream::current();
   const Buffer live = allocate(stream, 1000);
