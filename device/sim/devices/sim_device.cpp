@@ -8,6 +8,7 @@
 
 #include <gantry/core/error.hpp>
 
+#include "core/assert.hpp"
 #include "device/drivers/fault_record.hpp"
 #include "device/drivers/fault_source.hpp"
 #include "device/sim/devices/sim_schedule.hpp"
@@ -75,7 +76,8 @@ NativeMemoryInfo SimDevice::memory_info() const {
 SimStream& SimDevice::create_stream() {
   const std::lock_guard lock(mutex_);
   SimStream& stream = take_stream();
-  live_.insert(&stream);
+  [[maybe_unused]] const bool is_new = live_.insert(&stream).second;
+  GANTRY_ASSERT(is_new, "a stream is made that is in use");
   return stream;
 }
 

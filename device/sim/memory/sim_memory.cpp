@@ -6,11 +6,13 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstring>
 #include <mutex>
 #include <optional>
 
+#include "core/assert.hpp"
 #include "core/files/sealed_file.hpp"
 #include "device/sim/devices/sim_error.hpp"
 
@@ -79,6 +81,7 @@ void* AddressSpace::allocate(int device, std::size_t bytes) {
     void* data = ::mmap(nullptr, rounded, PROT_READ | PROT_WRITE, MAP_SHARED, descriptor, 0);
     if (data == MAP_FAILED) fail(kOperatingSystem, doing, device, std::strerror(errno));
     const std::lock_guard lock(mutex_);
+    GANTRY_ASSERT(find(as_address(data)) == extents_.end(), "new memory lies in memory in use");
     extents_[as_address(data)] = {Kind::allocation, rounded, device, descriptor};
     return data;
   } catch (...) {
@@ -151,6 +154,7 @@ void AddressSpace::deallocate_pinned(void* data) {
 void AddressSpace::retire(Extents::const_iterator extent) {
   const Address base = extent->first;
   const std::size_t bytes = extent->second.bytes;
+  GANTRY_ASSERT(std::ranges::find(freed_, base) == freed_.end(), "memory is freed twice");
   if (extent->second.descriptor >= 0) ::close(extent->second.descriptor);
   const void* guard = ::mmap(as_pointer(base), bytes, PROT_NONE,
                              MAP_FIXED | MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
@@ -164,6 +168,9 @@ void AddressSpace::retire(Extents::const_iterator extent) {
   freed_bytes_ += bytes;
   while (freed_.size() > kMaxFreedExtents || freed_bytes_ > kMaxFreedBytes) {
     const auto oldest = extents_.find(freed_.front());
+    GANTRY_ASSERT(oldest != extents_.end() && oldest->second.kind == Kind::freed,
+                  "the list of freed memory has memory in use");
+    GANTRY_ASSERT(freed_bytes_ >= oldest->second.bytes, "freed memory is not counted");
     ::munmap(as_pointer(oldest->first), oldest->second.bytes);
     freed_bytes_ -= oldest->second.bytes;
     extents_.erase(oldest);
@@ -301,6 +308,7 @@ void AddressSpace::close_memory(void* base) {
   const std::lock_guard lock(mutex_);
   const auto it =
       find_base(base, Kind::imported, "closing another process's memory at " + text_of(base));
+  GANTRY_ASSERT(it->second.references > 0, "memory is open that nobody opened");
   if (--extents_[it->first].references == 0) retire(it);
 }
 

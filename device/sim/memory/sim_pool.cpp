@@ -8,6 +8,7 @@
 #include <cstring>
 #include <stdexcept>
 
+#include "core/assert.hpp"
 #include "device/sim/devices/sim_error.hpp"
 
 namespace gantry::sim {
@@ -58,6 +59,7 @@ void MemoryPool::deallocate(void* data, SimStream& stream) {
       fail(kInvalidValue, fmt::format("freeing {} on {}", data, stream.name()), device_.index(),
            "the address is no live stream-ordered memory of this device");
     }
+    GANTRY_ASSERT(usage_.used >= piece->second.bytes, "more bytes of a pool are freed than used");
     piece->second.live = false;
     usage_.used -= piece->second.bytes;
     memory_.set_pooled(data, false);
@@ -97,6 +99,8 @@ MemoryPool::Pieces::iterator MemoryPool::take(SimStream& stream, std::size_t byt
     if (found == free_.end()) return pieces_.end();
   }
   const auto piece = found->second;
+  GANTRY_ASSERT(!piece->second.live && piece->second.bytes == found->first,
+                "the list of free pieces has one in use, or of another size");
   free_.erase(found);
   return piece;
 }
@@ -125,6 +129,8 @@ void MemoryPool::release_done(std::size_t bytes_to_keep) {
       continue;
     }
     piece->second.freed_on->acquire(piece->second.ticket);
+    GANTRY_ASSERT(!piece->second.live, "a pool releases a piece in use");
+    GANTRY_ASSERT(usage_.reserved >= it->first, "a pool releases more bytes than it holds");
     memory_.remove_pooled(piece->first);
     device_.give_back(it->first);
     usage_.reserved -= it->first;

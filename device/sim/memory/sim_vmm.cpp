@@ -11,6 +11,7 @@
 #include <cstring>
 #include <mutex>
 
+#include "core/assert.hpp"
 #include "core/files/sealed_file.hpp"
 #include "device/sim/devices/sim_error.hpp"
 #include "device/sim/memory/sim_memory.hpp"
@@ -185,6 +186,8 @@ UniqueFd AddressSpace::export_chunk(NativeChunk chunk) const {
 
 void AddressSpace::drop_if_unused(std::uint64_t id) {
   const auto it = chunks_.find(id);
+  GANTRY_ASSERT(it != chunks_.end() && it->second.mappings >= 0,
+                "a chunk was dropped while in use");
   const Chunk& chunk = it->second;
   if (!chunk.released || chunk.mappings > 0) return;
   ::close(chunk.descriptor);
@@ -244,6 +247,7 @@ void AddressSpace::unmap(void* address, std::size_t bytes) {
   for (const Address base : bases) {
     const std::uint64_t id = mappings_.at(base).chunk;
     mappings_.erase(base);
+    GANTRY_ASSERT(chunks_.at(id).mappings > 0, "a chunk is unmapped more often than it was mapped");
     --chunks_.at(id).mappings;
     drop_if_unused(id);
   }
