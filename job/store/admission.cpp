@@ -12,6 +12,8 @@
 #include <gantry/core/log.hpp>
 #include <gantry/extend/store.hpp>
 
+#include "core/assert.hpp"
+
 namespace gantry::store {
 namespace {
 
@@ -119,17 +121,20 @@ void Admission::log_refusal(int fd, std::string_view why) {
 }
 
 void Admission::add(std::uint64_t connection) {
+  GANTRY_ASSERT(!places_.contains(connection), "a connection is new twice");
   places_[connection] = unintroduced_.insert(unintroduced_.end(), connection);
 }
 
 void Admission::remove(std::uint64_t connection) {
   const auto found = places_.find(connection);
   if (found == places_.end()) return;
+  GANTRY_ASSERT(*found->second == connection, "a connection is in the place of another one");
   unintroduced_.erase(found->second);
   places_.erase(found);
 }
 
 std::optional<std::uint64_t> Admission::oldest_beyond(std::size_t kept) const {
+  GANTRY_ASSERT(unintroduced_.size() == places_.size(), "an unintroduced connection has no place");
   if (unintroduced_.size() <= kept) return std::nullopt;
   return unintroduced_.front();
 }

@@ -4,6 +4,8 @@
 #include <string>
 #include <string_view>
 
+#include "core/assert.hpp"
+
 namespace gantry {
 
 /// Bytes that wait, first in, first out. What is put in is moved at most once on average, however
@@ -25,7 +27,10 @@ class ByteQueue {
   [[nodiscard]] std::size_t size() const { return bytes_.size() - taken_; }
   [[nodiscard]] bool empty() const { return size() == 0; }
   /// Takes out the first `count` bytes, at most size().
-  void take(std::size_t count) { taken_ += count; }
+  void take(std::size_t count) {
+    GANTRY_ASSERT(count <= size(), "more bytes are taken out than wait");
+    taken_ += count;
+  }
   void clear() { take(size()); }
 
  private:

@@ -13,6 +13,8 @@
 
 #include <gantry/core/error.hpp>
 
+#include "core/assert.hpp"
+
 namespace gantry::store {
 namespace {
 
@@ -101,6 +103,7 @@ bool Connections::read_rest(int rank) {
 }
 
 void Connections::introduce(Connection& client) {
+  GANTRY_ASSERT(!client.introduced, "a client introduces itself twice");
   client.introduced = true;
   admission_.remove(client.serial);
 }
@@ -141,7 +144,10 @@ void Connections::accept_clients() {
 bool Connections::drop_silent_client(std::size_t kept) {
   const auto oldest = admission_.oldest_beyond(kept);
   if (!oldest) return false;
-  Connection& client = clients_.find(*oldest)->second;
+  const auto found = clients_.find(*oldest);
+  GANTRY_ASSERT(found != clients_.end() && !found->second.introduced,
+                "an unintroduced client is none, or has introduced itself");
+  Connection& client = found->second;
   // Its hello may lie there.
   receive(client);
   if (!client.introduced) close(client);
@@ -229,6 +235,8 @@ void Connections::drop_dead_clients() {
     const std::uint64_t serial = *dead_.begin();
     dead_.erase(dead_.begin());
     const auto client = clients_.extract(serial);
+    GANTRY_ASSERT(client.empty() || client.mapped().serial == serial,
+                  "a client has the serial number of another one");
     if (client.empty()) continue;
     admission_.remove(serial);
     if (client.mapped().is_refused) {

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "core/assert.hpp"
+
 namespace gantry::store {
 
 void JobMembership::connect(int rank) {
@@ -11,7 +13,9 @@ void JobMembership::connect(int rank) {
 
 void JobMembership::disconnect(int rank) {
   const std::lock_guard lock(mutex_);
-  if (const auto found = connected_.find(rank); found != connected_.end()) connected_.erase(found);
+  const auto found = connected_.find(rank);
+  GANTRY_ASSERT(found != connected_.end(), "a rank disconnects that was not connected");
+  if (found != connected_.end()) connected_.erase(found);
 }
 
 bool JobMembership::is_connected(int rank) const {

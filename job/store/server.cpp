@@ -46,6 +46,7 @@ class StoreServer::Impl final : private store::Connections::Handler {
     }
     reports_.stop();
     thread_.join();
+    table_.verify();
     const SocketAddress& address = connections_.address();
     if (address.kind == SocketAddress::Kind::unix_path) unlink(address.name.c_str());
   }

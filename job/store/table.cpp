@@ -7,6 +7,7 @@
 
 #include <gantry/extend/store.hpp>
 
+#include "core/assert.hpp"
 #include "core/bytes.hpp"
 
 namespace gantry::store {
@@ -30,6 +31,7 @@ const std::string* Table::find(std::string_view key) const {
 bool Table::write(std::string_view key, std::string_view value) {
   const std::string* old = find(key);
   const std::size_t before = old == nullptr ? 0 : key.size() + old->size();
+  GANTRY_ASSERT(bytes_ >= before, "a table has more bytes in a value than in all");
   const std::size_t after = bytes_ - before + key.size() + value.size();
   if (after > kMaxTableBytes) return false;
   if (gather_.has(key)) gather_.count = 0;
@@ -54,6 +56,8 @@ bool Table::erase(std::string_view key) {
   const auto found = values_.find(std::string(key));
   if (found == values_.end()) return false;
   if (gather_.has(key)) gather_ = {};
+  GANTRY_ASSERT(bytes_ >= found->first.size() + found->second.size(),
+                "more bytes leave a table than entered it");
   bytes_ -= found->first.size() + found->second.size();
   values_.erase(found);
   if (const auto gather = gathers_.find(prefix_of(key)); gather != gathers_.end()) {
@@ -123,7 +127,11 @@ bool Table::park(Waiter waiter) {
 }
 
 void Table::count_taken(const std::vector<Waiter>& waiters) {
-  for (const Waiter& waiter : waiters) --waiters_of_[waiter.client];
+  for (const Waiter& waiter : waiters) {
+    std::size_t& count = waiters_of_[waiter.client];
+    GANTRY_ASSERT(count > 0, "a client has fewer waiters than are taken");
+    --count;
+  }
 }
 
 template <class Pick>
@@ -176,6 +184,7 @@ std::vector<Waiter> Table::take_all() {
   for (auto& [prefix, waiting] : std::exchange(gathers_, {})) {
     for (Waiter& waiter : waiting.waiters) all.push_back(std::move(waiter));
   }
+  GANTRY_ASSERT(all.size() == count_waiters(), "a waiter is counted for no client");
   waiters_of_.clear();
   return all;
 }
@@ -194,7 +203,50 @@ void Table::forget(std::uint64_t client, std::uint64_t id) {
     found->second -= std::erase_if(entry->second.waiters, is_it);
     entry = entry->second.waiters.empty() ? gathers_.erase(entry) : std::next(entry);
   }
+  GANTRY_ASSERT(id != 0 || found->second == 0, "a client is forgotten, and its waiters are not");
   if (id == 0) waiters_of_.erase(found);
+}
+
+std::size_t Table::count_waiters() const {
+  std::size_t all = 0;
+  for (const auto& [client, count] : waiters_of_) all += count;
+  return all;
+}
+
+void Table::verify() const noexcept {
+  [[maybe_unused]] std::size_t bytes = 0;
+  for (const auto& [key, value] : values_) bytes += key.size() + value.size();
+  GANTRY_ASSERT(bytes == bytes_, "a table does not know how many bytes it has");
+  std::unordered_map<std::uint64_t, std::size_t> parked;
+  for (const auto& [key, waiters] : waiting_) {
+    GANTRY_ASSERT(!waiters.empty(), "a key is kept that nobody waits for");
+    for (const Waiter& waiter : waiters) {
+      GANTRY_ASSERT(waiter.count == 0 && !waiter.keys.empty() && waiter.keys.back() == key,
+                    "a waiter waits for another key than it is parked at");
+      ++parked[waiter.client];
+    }
+  }
+  for (const auto& [prefix, gather] : gathers_) {
+    GANTRY_ASSERT(!gather.waiters.empty(), "a gather is kept that nobody waits for");
+    for (const Waiter& waiter : gather.waiters) {
+      GANTRY_ASSERT(waiter.count > 0 && waiter.prefix == prefix,
+                    "a waiter waits for another gather than it is parked at");
+      ++parked[waiter.client];
+    }
+    for (std::uint32_t i = 0; i < gather.found; ++i) {
+      GANTRY_ASSERT(find(gather_key(prefix, i)) != nullptr,
+                    "a gather counts a key that is missing");
+    }
+  }
+  for (const auto& [client, count] : waiters_of_) {
+    const auto found = parked.find(client);
+    GANTRY_ASSERT(count == (found == parked.end() ? 0 : found->second),
+                  "a client has other waiters than are counted");
+  }
+  for (std::uint32_t i = 0; i < gather_.found; ++i) {
+    GANTRY_ASSERT(find(gather_key(gather_.prefix, i)) != nullptr,
+                  "the newest gather counts a key that is missing");
+  }
 }
 
 }  // namespace gantry::store

@@ -42,6 +42,8 @@ class Table {
   [[nodiscard]] std::vector<Waiter> take_all();
   /// Forgets a client's waiter `id`, or all of its waiters if `id` is 0.
   void forget(std::uint64_t client, std::uint64_t id);
+  /// Asserts that bytes and waiters are counted, and that every waiter is parked at its key.
+  void verify() const noexcept;
 
  private:
   std::unordered_map<std::string, std::string> values_;
@@ -74,6 +76,7 @@ class Table {
   template <class Pick>
   std::vector<Waiter> take_gathers(GatherWaiters& of, Pick pick);
   void count_taken(const std::vector<Waiter>& waiters);
+  [[nodiscard]] std::size_t count_waiters() const;
 
   Gather gather_;
   std::unordered_map<std::string, GatherWaiters> gathers_;  // by prefix

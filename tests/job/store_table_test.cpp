@@ -28,10 +28,16 @@ Waiter waiter_for_two(const std::string& prefix, std::uint32_t ends = 0) {
           .ends = ends};
 }
 
-TEST(StoreTableTest, AReplacedOrErasedValueMakesRoom) {
+class StoreTableTest : public ::testing::Test {
+ protected:
+  void TearDown() override { table.verify(); }
+
+  Table table;
+};
+
+TEST_F(StoreTableTest, AReplacedOrErasedValueMakesRoom) {
   constexpr int kParts = 16;
   const std::string part(kMaxTableBytes / kParts, 'x');
-  Table table;
   for (int i = 0; i <= kParts; ++i) ASSERT_TRUE(table.write("key", part)) << i;
   for (int i = 0; i <= kParts; ++i) {
     ASSERT_TRUE(table.write("other key", part)) << i;
@@ -40,8 +46,7 @@ TEST(StoreTableTest, AReplacedOrErasedValueMakesRoom) {
   EXPECT_EQ(table.find("key")->size(), part.size());
 }
 
-TEST(StoreTableTest, AClientHasABoundedNumberOfWaiters) {
-  Table table;
+TEST_F(StoreTableTest, AClientHasABoundedNumberOfWaiters) {
   for (int i = 1; i <= kMostWaiters; ++i) {
     ASSERT_TRUE(table.park(waiter_for("key", static_cast<std::uint64_t>(i)))) << i;
   }
@@ -55,8 +60,7 @@ TEST(StoreTableTest, AClientHasABoundedNumberOfWaiters) {
   EXPECT_FALSE(table.park(waiter_for("key")));
 }
 
-TEST(StoreTableTest, AWaiterThatIsTakenOutCountsNoMore) {
-  Table table;
+TEST_F(StoreTableTest, AWaiterThatIsTakenOutCountsNoMore) {
   for (int i = 0; i <= kMostWaiters; ++i) {
     ASSERT_TRUE(table.park(waiter_for("key"))) << i;
     ASSERT_EQ(table.take("key").size(), 1u);
