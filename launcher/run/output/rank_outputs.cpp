@@ -4,6 +4,8 @@
 
 #include <cerrno>
 
+#include "core/assert.hpp"
+
 namespace gantry::launcher {
 
 void RankOutputs::reset(std::size_t ranks) {
@@ -12,6 +14,7 @@ void RankOutputs::reset(std::size_t ranks) {
 }
 
 void RankOutputs::watch(int rank, Stream stream, int fd) {
+  GANTRY_ASSERT(!pipe(rank, stream), "a rank gets a second pipe for one stream");
   pipe(rank, stream) = UniqueFd(fd);
   loop_.watch_input(fd, [this, rank, stream] { read(rank, stream); });
 }

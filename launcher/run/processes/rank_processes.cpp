@@ -6,6 +6,7 @@
 #include <cerrno>
 #include <utility>
 
+#include "core/assert.hpp"
 #include "launcher/run/processes/process.hpp"
 
 namespace gantry::launcher {
@@ -20,10 +21,17 @@ void RankProcesses::reset(std::size_t ranks) {
   last_signal_ = 0;
 }
 
-void RankProcesses::add(int rank, pid_t pid) { ranks_[static_cast<std::size_t>(rank)].pid = pid; }
+void RankProcesses::add(int rank, pid_t pid) {
+  Rank& process = ranks_[static_cast<std::size_t>(rank)];
+  GANTRY_ASSERT(pid > 0 && process.pid <= 0, "a rank gets a second process");
+  GANTRY_ASSERT(!running_rank(pid), "two ranks have one process");
+  process.pid = pid;
+}
 
 void RankProcesses::mark_ended(int rank) {
-  ranks_[static_cast<std::size_t>(rank)].has_ended = true;
+  Rank& process = ranks_[static_cast<std::size_t>(rank)];
+  GANTRY_ASSERT(process.pid > 0 && !process.has_ended, "the end of a rank has no process to end");
+  process.has_ended = true;
 }
 
 void RankProcesses::forget(pid_t pid) {
@@ -37,6 +45,9 @@ void RankProcesses::kill_group(int rank) const {
 }
 
 void RankProcesses::replace(int rank) {
+  GANTRY_ASSERT(ranks_[static_cast<std::size_t>(rank)].pid <= 0 ||
+                    ranks_[static_cast<std::size_t>(rank)].has_ended,
+                "a rank is replaced that runs");
   kill_group(rank);
   const Rank before = std::exchange(ranks_[static_cast<std::size_t>(rank)], Rank());
   if (before.pid > 0 && !before.is_group_gone) replaced_groups_.push_back(before.pid);

@@ -12,6 +12,7 @@
 #include <system_error>
 #include <utility>
 
+#include "core/assert.hpp"
 #include "launcher/dump/dump.hpp"
 #include "launcher/run/processes/cgroup.hpp"
 #include "launcher/run/processes/job_signals.hpp"
@@ -83,6 +84,7 @@ JobResult Supervisor::run() {
 
 // Forgets the processes of the run before.
 void Supervisor::prepare_run() {
+  GANTRY_ASSERT(running_ == 0, "a job starts again while ranks of it run");
   JobResult fresh;
   fresh.earlier_runs = std::move(result_.earlier_runs);
   result_ = std::move(fresh);
@@ -233,6 +235,8 @@ void Supervisor::reap() {
 
 void Supervisor::rank_ended(int rank, int status) {
   RankResult& entry = result_.ranks[static_cast<std::size_t>(rank)];
+  GANTRY_ASSERT(entry.started && !entry.ended, "a process is reaped for a rank that does not run");
+  GANTRY_ASSERT(running_ > 0, "more ranks end than run");
   entry.ended = true;
   processes_.mark_ended(rank);
   entry.order = ended_++;
@@ -359,6 +363,10 @@ void Supervisor::look_for_the_end() {
     // One whose parent ended during the search was passed over as another process's child.
     if (left.empty()) reap();
     over_ = left.empty() && !children_changed_;
+    GANTRY_ASSERT(!over_ || std::ranges::none_of(
+                                result_.ranks,
+                                [](const RankResult& rank) { return rank.started && !rank.ended; }),
+                  "a job is over while a rank runs");
   }
   if (phase_ == Phase::running || phase_ == Phase::collecting) {
     stop(SIGTERM, std::min(options_.failure.grace, kLeftoverGrace));

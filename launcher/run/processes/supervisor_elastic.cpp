@@ -8,6 +8,7 @@
 
 #include <gantry/core/error.hpp>
 
+#include "core/assert.hpp"
 #include "launcher/command/rank_list.hpp"
 #include "launcher/run/processes/supervisor.hpp"
 
@@ -66,6 +67,7 @@ void Supervisor::start_replacements() {
 
 void Supervisor::start_replacement(int rank) {
   const auto index = static_cast<std::size_t>(rank);
+  GANTRY_ASSERT(result_.ranks[index].ended, "a rank is replaced that runs");
   StoreClient store = observe_store();
   result_.ranks[index].is_outside = replacements_.is_outside(rank, store);
   RankResult fresh;

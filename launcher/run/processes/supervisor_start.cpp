@@ -7,6 +7,7 @@
 #include <string>
 #include <variant>
 
+#include "core/assert.hpp"
 #include "core/files/code_file.hpp"
 #include "core/files/output_file.hpp"
 #include "launcher/run/processes/arrivals.hpp"
@@ -54,6 +55,8 @@ bool Supervisor::start_ranks() {
     if (rank.rank == 0 && stdin_) stdin_->handed_over();
     if (failure) return fail(*failure);
   }
+  GANTRY_ASSERT(running_ + ended_ == static_cast<int>(plan_.ranks.size()),
+                "the ranks of a job have not one process each");
   return true;
 }
 
@@ -72,6 +75,7 @@ std::optional<ExecFailure> Supervisor::start_rank(const RankPlan& rank, const Jo
   const Process& process = std::get<Process>(started);
   for (const auto& text : warnings_.add(process.binding_errors)) message("warning: " + text);
   const auto index = static_cast<std::size_t>(rank.rank);
+  GANTRY_ASSERT(!result_.ranks[index].started, "a rank is started twice");
   processes_.add(rank.rank, process.pid);
   result_.ranks[index].pid = process.pid;
   result_.ranks[index].started = true;
