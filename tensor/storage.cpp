@@ -12,6 +12,7 @@
 #include <gantry/memory/pinned_allocator.hpp>
 
 #include "core/address_sanitizer.hpp"
+#include "core/assert.hpp"
 #include "core/thread_free_list.hpp"
 #include "memory/policy/active_pool.hpp"
 
@@ -30,6 +31,7 @@ struct Storage::Impl {
   Impl(const Impl&) = delete;
   Impl& operator=(const Impl&) = delete;
   ~Impl() {
+    GANTRY_ASSERT(!deleter || (buffer.owner() == nullptr && !imported), "memory has two owners");
     if (!deleter && buffer.owner() == nullptr) return;
     const memory::NoActivePool scope;
     if (deleter) deleter(data);
@@ -118,6 +120,8 @@ bool Storage::is_peer_accessible() const {
 
 const memory::Block* Storage::block() const noexcept {
   if (!impl_ || impl_->buffer.block().allocator == nullptr) return nullptr;
+  GANTRY_ASSERT(impl_->buffer.block().data == impl_->data && !impl_->imported,
+                "a storage is of other memory than its block");
   return &impl_->buffer.block();
 }
 

@@ -7,6 +7,8 @@
 #include <optional>
 #include <utility>
 
+#include "core/assert.hpp"
+
 namespace gantry {
 
 // Note [Freeing beside waiting kernels]
@@ -32,6 +34,7 @@ class KeptResources {
   }
   void end_sharing() noexcept {
     const std::lock_guard lock(mutex_);
+    GANTRY_ASSERT(shared_ > 0, "more uses of shared resources end than began");
     --shared_;
   }
 

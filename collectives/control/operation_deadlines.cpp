@@ -12,6 +12,7 @@
 #include <gantry/extend/driver.hpp>
 
 #include "collectives/bootstrap/bootstrap.hpp"
+#include "core/assert.hpp"
 #include "core/processes/background_thread.hpp"
 #include "core/processes/suspend_aware_timeout.hpp"
 #include "device/drivers/background_calls.hpp"
@@ -78,6 +79,8 @@ struct OperationDeadlines::State {
       lock.lock();
       ++answers;
       has_begun = begun && !ended;
+      GANTRY_ASSERT(!operations.empty() && operations.front().ended == oldest.ended,
+                    "the oldest operation has left the queue elsewhere");
       if (ended) {
         operations.pop_front();
         ++first;
@@ -182,6 +185,8 @@ void OperationDeadlines::end(const Stream& stream) {
   NativeEvent ended = nullptr;
   {
     const std::lock_guard lock(state_->mutex);
+    GANTRY_ASSERT(!state_->operations.empty() && !state_->operations.back().is_enclosed,
+                  "an operation ends that did not begin");
     ended = state_->operations.back().ended;
   }
   driver().record_event(ended, stream.native());

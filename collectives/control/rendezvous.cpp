@@ -11,6 +11,7 @@
 #include <gantry/core/error.hpp>
 
 #include "collectives/control/segment.hpp"
+#include "core/assert.hpp"
 #include "core/processes/suspend_aware_timeout.hpp"
 
 namespace gantry {
@@ -69,6 +70,8 @@ std::string_view name(HostCall call) {
 
 std::uint64_t ControlSegment::announce(HostCall call, std::uint64_t collectives) {
   flight::Rank& mine = view().rank(rank_);
+  GANTRY_ASSERT(mine.fence.load(std::memory_order_relaxed) == fence_,
+                "this rank's fence was announced elsewhere");
   // No rank is two fences behind, so two words are enough.
   mine.host_calls[++fence_ % 2].store(pack(call, collectives), std::memory_order_relaxed);
   ControlFile::publish();

@@ -20,6 +20,7 @@
 #include "collectives/control/locked_words.hpp"
 #include "collectives/control/watchdog.hpp"
 #include "collectives/transport.hpp"
+#include "core/assert.hpp"
 #include "memory/driver_memory.hpp"
 
 namespace gantry {
@@ -76,6 +77,9 @@ ControlSegment::ControlSegment(Bootstrap& bootstrap, int rank, int size,
     for (const ProcessStamp& process : file_->processes()) {
       peers_.push_back(process == self ? nullptr : share_peer(process));
     }
+    GANTRY_ASSERT(peers_.size() == static_cast<std::size_t>(size_) &&
+                      peers_[static_cast<std::size_t>(rank_)] == nullptr,
+                  "a rank is its own peer, or a peer is missing");
     Watchdog::add(*this);
   } catch (...) {
     Watchdog::remove(*this);
@@ -116,6 +120,8 @@ void ControlSegment::record(const Descriptor& what, Algorithm algorithm, std::in
   withdraw_note(FailureKind::mismatch);  // the program has survived it
   flight::Rank& mine = view().rank(rank_);
   const std::uint64_t position = mine.recorded.load(std::memory_order_relaxed) + 1;
+  GANTRY_ASSERT(sends.size() == receives.size(),
+                "a call sends and receives other numbers of blocks");
   const flight::Record record{.call = to_call(what),
                               .bytes = bytes,
                               .stream = stream,
@@ -238,6 +244,7 @@ std::function<bool()> ControlSegment::closing() const {
 // stands in memory that only the author writes, and only before the word is there.
 void ControlSegment::mark_failed(int rank, Reason reason,
                                  const flight::Detail& detail) const noexcept {
+  GANTRY_ASSERT(0 <= rank && rank < size_, "a rank failed that the group does not have");
   publish_diagnosis(rank, reason, detail);
   wake_kernels();
 }

@@ -21,6 +21,7 @@
 
 #include "collectives/control/segment.hpp"
 #include "collectives/peers/process.hpp"
+#include "core/assert.hpp"
 #include "core/processes/background_thread.hpp"
 
 namespace gantry {
@@ -55,6 +56,7 @@ class WatchdogThread {
 
   void add(ControlSegment& group) {
     const std::lock_guard lock(mutex_);
+    GANTRY_ASSERT(std::ranges::find(groups_, &group) == groups_.end(), "a group is watched twice");
     groups_.push_back(&group);
     if (!thread_.joinable() && !stopped_) {
       thread_ = start_background_thread("gantry-watchdog", [this] { run(); });
@@ -132,6 +134,8 @@ class WatchdogThread {
     watched.clear();
     int timeout_ms = groups_.empty() ? kNoGroupMs : kIdleMs;
     for (ControlSegment* group : groups_) {
+      GANTRY_ASSERT(group->peers().size() == static_cast<std::size_t>(group->size()),
+                    "a group is watched that is not whole");
       for (int rank = 0; rank < group->size(); ++rank) {
         const Peer& peer = group->peers()[static_cast<std::size_t>(rank)];
         if (!peer) continue;

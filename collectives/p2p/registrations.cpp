@@ -10,6 +10,7 @@
 #include <gantry/core/error.hpp>
 #include <gantry/ipc/ipc.hpp>
 
+#include "core/assert.hpp"
 #include "job/flight_file.hpp"
 
 namespace gantry {
@@ -100,6 +101,8 @@ void Registrations::add(Bootstrap& bootstrap, const Storage& storage, std::strin
     throw InvalidArgument(
         fmt::format("{}: rank {} could not open the others' memory", op, failed - states.begin()));
   }
+  GANTRY_ASSERT(!opens_ || entry->bases.size() == exports.size(),
+                "registered memory is not open on every rank");
   const auto free = std::ranges::find_if(entries_, [](const auto& e) { return e == nullptr; });
   if (free != entries_.end()) {
     *free = std::move(entry);
@@ -138,7 +141,12 @@ std::uint64_t Registrations::find(const void* data, std::int64_t bytes) const {
 }
 
 std::byte* Registrations::address(std::uint64_t window_offset, int rank) const {
+  GANTRY_ASSERT(flight::registration_of(window_offset) - 1 < entries_.size() &&
+                    entries_[flight::registration_of(window_offset) - 1] != nullptr,
+                "an address is asked for memory that is not registered");
   const Entry& entry = *entries_[flight::registration_of(window_offset) - 1];
+  GANTRY_ASSERT(static_cast<std::size_t>(rank) < entry.bases.size(),
+                "an address is asked of a rank that the group does not have");
   return entry.bases[static_cast<std::size_t>(rank)] + flight::offset_of(window_offset);
 }
 

@@ -16,6 +16,7 @@
 #include "collectives/peers/line_order.hpp"
 #include "collectives/peers/probe.hpp"
 #include "collectives/peers/reach.hpp"
+#include "core/assert.hpp"
 #include "core/processes/process_stamp.hpp"
 #include "device/sync_debug_driver.hpp"
 #include "memory/driver_memory.hpp"
@@ -222,6 +223,11 @@ std::shared_ptr<WorkspaceMemory> Workspace::open(const Export& exported, int pee
   return memory;
 }
 
-std::byte* Workspace::of(int rank) const { return memory_[static_cast<std::size_t>(rank)]->data(); }
+std::byte* Workspace::of(int rank) const {
+  GANTRY_ASSERT(static_cast<std::size_t>(rank) < memory_.size() &&
+                    memory_[static_cast<std::size_t>(rank)] != nullptr,
+                "the workspace of a rank is not open");
+  return memory_[static_cast<std::size_t>(rank)]->data();
+}
 
 }  // namespace gantry

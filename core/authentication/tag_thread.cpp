@@ -12,6 +12,7 @@
 #include <system_error>
 #include <utility>
 
+#include "core/assert.hpp"
 #include "core/cpu_pause.hpp"
 #include "core/processes/background_thread.hpp"
 
@@ -145,6 +146,8 @@ void TagThread::State::run() {
     lock.lock();
     if (failure && !error) error = failure;
     const std::uint64_t now_done = done.fetch_add(1, std::memory_order_release) + 1;
+    GANTRY_ASSERT(now_done + pieces.size() == queued.load(std::memory_order_relaxed),
+                  "a piece of a message is lost");
     done.notify_one();
     if (!pieces.empty()) continue;
     lock.unlock();  // the next bytes of a long message come soon

@@ -2,6 +2,8 @@
 
 #include <thread>
 
+#include "core/assert.hpp"
+
 namespace gantry {
 
 namespace {
@@ -23,6 +25,7 @@ bool ExitLock::enter() noexcept {
 }
 
 void ExitLock::leave() noexcept {
+  GANTRY_ASSERT(held_by_thread > 0, "a thread leaves a lock that it does not hold");
   --held_by_thread;
   state_.fetch_sub(kHolder, std::memory_order_release);
 }

@@ -10,6 +10,8 @@
 #include <cstring>
 #include <utility>
 
+#include "core/assert.hpp"
+
 namespace gantry {
 
 namespace {
@@ -151,6 +153,7 @@ HostStream::Outcome HostStream::send_sealed() {
   const Outcome outcome = outcome_of(moved);
   if (outcome != Outcome::moved) return outcome;
   sealed_sent_ += static_cast<std::size_t>(moved);
+  GANTRY_ASSERT(sealed_sent_ <= sealed_bytes_, "more sealed bytes are sent than there are");
   const std::size_t whole = kLengthBytes + message.head.size() + message.body.size();
   if (tagged_ == whole && sealed_sent_ == sealed_bytes_) {
     outgoing_.erase(outgoing_.begin());
@@ -186,6 +189,7 @@ HostStream::Outcome HostStream::send_some() {
   const Outcome outcome = outcome_of(moved);
   if (outcome != Outcome::moved) return outcome;
   sent_ += static_cast<std::size_t>(moved);
+  GANTRY_ASSERT(sent_ <= whole, "more bytes of a message are sent than it has");
   if (sent_ == whole) {
     outgoing_.erase(outgoing_.begin());
     sent_ = 0;
@@ -208,6 +212,7 @@ HostStream::Outcome HostStream::refill() {
 }
 
 std::span<const std::byte> HostStream::take(std::size_t bytes) {
+  GANTRY_ASSERT(bytes <= end_ - begin_, "more bytes are taken than have arrived");
   const std::span<const std::byte> taken(buffer_.data() + begin_, bytes);
   begin_ += bytes;
   return taken;
@@ -255,6 +260,7 @@ HostStream::Outcome HostStream::receive_body(Incoming& message) {
 }
 
 HostStream::Outcome HostStream::end_message(Incoming& message) {
+  GANTRY_ASSERT(received_ == length_, "a message ends before its last byte");
   if (end_ - begin_ < tag_bytes()) return refill();
   receives_wait_for_tag_ = threads_ != nullptr && !threads_->incoming.has_added(incoming_aside_);
   if (receives_wait_for_tag_) return Outcome::blocked;
