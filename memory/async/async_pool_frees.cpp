@@ -46,7 +46,8 @@ void AsyncPool::deallocate(HeapBlock& block) noexcept {
   DeferredFrees::freeze_uses(block);  // while the streams live
   if (is_shared && !is_captured && free_behind_uses(block)) return;
   const std::lock_guard lock(mutex_);
-  if (!held_.hold(block)) enqueue(block);
+  if (!held_.hold(block)) return enqueue(block);
+  block.change(BlockUse::in_transition, BlockUse::pending);
 }
 
 // See Note [Frees in captures].
