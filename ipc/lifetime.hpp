@@ -3,8 +3,6 @@
 
 #include <cstdint>
 
-#include "core/assert.hpp"
-
 namespace gantry::memory {
 
 /// Note [Lifetime of shared blocks]
@@ -62,9 +60,7 @@ template <class SlotWord, class IsReferenced>
 /// Releases a reference of an importer. Calls `request()` if the exporter waits for the last one.
 template <class SlotWord, class CountWord, class Request>
 void release_reference(const SlotWord& slot, CountWord& count, const Request& request) {
-  const auto before = count.fetch_sub(1);
-  GANTRY_ASSERT(before > 0, "a reference is released that is not held");
-  if (before != 1) return;
+  if (count.fetch_sub(1) != 1) return;
   if (SlotState::of(slot.load()).in_limbo) request();
 }
 
