@@ -17,7 +17,10 @@ gantry::Tensor make() { return gantry::ones({2}, gantry::Device::cuda()); }
 
 int main() {
   using namespace gantry;
-  std::cout << "devices: " << (device_count() >= 2) << "\n";
+  if (device_count() < 2) {
+    std::cout << "this example needs two devices\n";
+    return 77;
+  }
 
   // 1. A guard for a scope, and one inside.
   {
@@ -60,7 +63,6 @@ int main() {
   std::thread([] { std::cout << "a new thread: " << current_device() << "\n"; }).join();
 }
 // Output:
-// devices: 1
 // in the scope: cuda:1
 // in the inner one: cuda:0
 // behind it: cuda:1
