@@ -86,7 +86,7 @@ def known_types(root):
             for operation in re.findall(r"\bTENSOR_(?:UNARY|BINARY)\((\w+)\)", part):
                 calls |= {operation, f"{operation}_"}
             movable[name or error] = movable.get(name or error, set()) | calls
-        names = re.findall(r"\b(?:NOT_MOVABLE|PLAIN_VALUE|BASE_WITHOUT_DATA)\(([\w:]+)\)", text)
+        names = re.findall(r"\b(?:NOT_MOVABLE|PLAIN_VALUE|BASE_WITHOUT_DATA|BASE_OF_FACETS)\(([\w:]+)(?:, \d+)?\)", text)
         listed |= {name.split("::")[-1] for name in names}
     return movable, listed
 

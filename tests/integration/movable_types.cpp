@@ -13,6 +13,8 @@ namespace {
 // A move is a copy.
 #define PLAIN_VALUE(T) static_assert(std::is_trivially_copyable_v<T>)
 // What derives from it is tested.
+#define BASE_OF_FACETS(T, count) \
+  static_assert(std::is_abstract_v<T> && sizeof(T) == (count) * sizeof(void*))
 #define BASE_WITHOUT_DATA(T) static_assert(std::is_abstract_v<T> && sizeof(T) == sizeof(void*))
 
 NOT_MOVABLE(Store);
@@ -57,7 +59,7 @@ BASE_WITHOUT_DATA(EventCalls);
 BASE_WITHOUT_DATA(PeerCalls);
 BASE_WITHOUT_DATA(IpcCalls);
 BASE_WITHOUT_DATA(CaptureCalls);
-BASE_WITHOUT_DATA(Driver);
+BASE_OF_FACETS(Driver, 9);
 BASE_WITHOUT_DATA(memory::Allocator);
 
 }  // namespace
