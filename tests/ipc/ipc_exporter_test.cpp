@@ -19,6 +19,7 @@
 #include <gantry/memory/cpu_allocator.hpp>
 
 #include "core/processes/process_stamp.hpp"
+#include "ipc/lifetime.hpp"
 
 namespace gantry::memory {
 namespace {

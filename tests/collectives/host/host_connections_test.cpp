@@ -26,7 +26,8 @@ std::atomic<rlim_t> hard_limit{0};
 }  // namespace
 
 // Replaces the system's function in this process.
-extern "C" int getrlimit(__rlimit_resource_t resource, rlimit* limit) noexcept {
+extern "C" [[gnu::visibility("default")]] int getrlimit(__rlimit_resource_t resource,
+                                                        rlimit* limit) noexcept {
   const long code = syscall(SYS_prlimit64, 0, resource, nullptr, limit);
   const rlim_t hard = hard_limit;
   if (code == 0 && resource == RLIMIT_NOFILE && hard > 0) limit->rlim_max = hard;

@@ -27,7 +27,7 @@ thread_local bool lacks_eventfds = false;
 }  // namespace
 
 // Replaces the system's function in this process.
-extern "C" int eventfd(unsigned count, int flags) noexcept {
+extern "C" [[gnu::visibility("default")]] int eventfd(unsigned count, int flags) noexcept {
   if (lacks_eventfds) {
     errno = EMFILE;
     return -1;
