@@ -88,7 +88,7 @@ constinit const TextSetting kJitCache{"GANTRY_JIT_CACHE", "path (~/.cache/gantry
                                       "XDG_CACHE_HOME if that is set; empty keeps none"};
 constinit const ChoiceSetting kCollAlgo{
     "GANTRY_COLL_ALGO",
-    "auto|p2p|ll|ll128|ll128_two_shot|one_shot|two_shot|ring|zero_copy|copy|nccl|host (auto)",
+    "auto|p2p|ll|ll128|ll128_two_shot|one_shot|two_shot|zero_copy|copy|nccl|host (auto)",
     "algorithm that collectives take wherever it can serve"};
 constinit const TextSetting kCollTable{"GANTRY_COLL_TABLE", "path",
                                        "table of gantry-tune that algorithms are chosen from"};
