@@ -150,6 +150,17 @@ class SetupTest(unittest.TestCase):
         self.assertEqual(self.setup()[0], 0)
         self.assertEqual(self.calls().count("sudo"), 2)
 
+    def test_continues_where_the_package_manager_fails_and_nothing_is_needed(self):
+        self.be_root_with_apt()
+        self.write_program("apt-get", "#!/bin/sh\nexit 100\n")
+        self.set_missing_libraries("hwloc")
+        code, output = self.setup()
+        self.assertEqual(code, 0, output)
+        self.assertIn("setup: apt-get failed\n", output)
+        self.assertIn("  hwloc (without it: no topology by hwloc)", output)
+        self.set_missing_libraries("fmt")
+        self.assert_fails("setup: apt-get failed", "  fmt: Debian and Ubuntu libfmt-dev")
+
     def test_fails_where_the_package_manager_brings_nothing_new(self):
         self.be_root_with_apt()
         self.assert_fails("  cmake (3.25 or newer)", CMAKE_RELEASE="3.22.1")
