@@ -103,7 +103,7 @@ struct FaultRecord {
 // Each call of a driver is one row of a list in driver/*.inc, below its documentation:
 //   GANTRY_DRIVER_CALL(name, (parameters), (arguments) [, noexcept])
 //   GANTRY_DRIVER_VALUE(result, name, (parameters), (arguments) [, noexcept])
-//   GANTRY_DRIVER_OWNING_CALL(…)   which calls its parameter `release` with `data` even if it throws
+//   GANTRY_DRIVER_OWNING_CALL(…): calls its parameter `release` with `data` even if it throws
 // The rows declare the facets here, what CudaDriver and SimDriver override, and what
 // ForwardingDriver forwards. So a new call is a row and its two implementations.
 
