@@ -77,6 +77,26 @@ TEST(TagThreadTest, AfterADrainAllBytesAreAdded) {
   EXPECT_TRUE(thread.has_added(last));
 }
 
+TEST(TagThreadTest, AWaitForBothDirectionsAwaitsEach) {
+  MessageTags sent(random_key(), MessageTags::End::sender);
+  MessageTags received(random_key(), MessageTags::End::receiver);
+  const std::vector<std::byte> bytes = some_bytes(1 << 20);
+  for (const bool drains : {false, true}) {
+    for (const bool sends_more : {false, true}) {
+      TagThreads threads(TagThread::Start::always);
+      std::uint64_t outgoing = 0;
+      std::uint64_t incoming = 0;
+      for (int i = 0; i < (sends_more ? 20 : 1); ++i) outgoing = threads.outgoing.add(sent, bytes);
+      for (int i = 0; i < (sends_more ? 1 : 20); ++i) {
+        incoming = threads.incoming.add(received, bytes);
+      }
+      drains ? threads.drain() : threads.wait();
+      EXPECT_TRUE(threads.outgoing.has_added(outgoing));
+      EXPECT_TRUE(threads.incoming.has_added(incoming));
+    }
+  }
+}
+
 TEST(TagThreadTest, AWaitWithoutBytesReturns) {
   TagThread thread(TagThread::Start::always);
   thread.wait();
