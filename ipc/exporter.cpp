@@ -258,7 +258,8 @@ void IpcExporter::verify() const noexcept {
     const Export& one = exports_[slot];
     [[maybe_unused]] const SlotState seen = SlotState::of(slots_[slot].load());
     GANTRY_ASSERT(seen.generation == one.generation, "importers see another generation of a slot");
-    GANTRY_ASSERT(seen.is_open == one.in_use, "importers see an export that is none, or miss one");
+    GANTRY_ASSERT(seen.is_open == one.in_use,
+                  "the slot of an export is closed, or an unused slot is open");
     if (!one.in_use) {
       GANTRY_ASSERT(one.local_references == 0, "this process uses a slot without a block");
       continue;

@@ -36,7 +36,7 @@ NativeEvent EventPool::acquire() {
 
 void EventPool::release(NativeEvent event) noexcept {
   const std::lock_guard lock(mutex_);
-  GANTRY_ASSERT(event != nullptr, "a pool gets an event that is none");
+  GANTRY_ASSERT(event != nullptr, "a pool gets a null event");
   GANTRY_ASSERT(cached_.size() < created_, "a pool gets an event that it did not create");
   GANTRY_ASSERT(cached_.size() < cached_.capacity(), "a pool has no room for an event of its own");
   cached_.push_back(event);

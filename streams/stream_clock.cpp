@@ -237,7 +237,7 @@ void StreamClock::verify() {
   const std::lock_guard lock(mutex_);
   // Read first: both numbers may grow meanwhile.
   [[maybe_unused]] const std::uint64_t reached = completed();
-  GANTRY_ASSERT(reached < next_sequence(), "a stream is complete up to a record that is none");
+  GANTRY_ASSERT(reached < next_sequence(), "a stream is complete beyond its last record");
   std::vector<std::uint64_t> entries;
   vector_clock_.copy_to(entries);
   for (std::size_t slot = 0; slot < entries.size(); ++slot) {

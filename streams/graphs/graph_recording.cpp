@@ -65,7 +65,7 @@ std::shared_ptr<ReplayAction> GraphRecording::find_or_add(
   const std::lock_guard lock(mutex_);
   auto found = actions_.find(key);
   if (found == actions_.end()) found = actions_.emplace(key, make()).first;
-  GANTRY_ASSERT(found->second != nullptr, "a recording has an action that is none");
+  GANTRY_ASSERT(found->second != nullptr, "a recording has a null action");
   return found->second;
 }
 
