@@ -25,13 +25,16 @@ bool has_spare_cpus() noexcept {
   return sched_getaffinity(0, sizeof cpus, &cpus) != 0 || CPU_COUNT(&cpus) >= kFewest;
 }
 
-// Returns once `is_true()`, or after a time that is longer than most waits and than waking a
-// thread.
+// Longer than most waits and than waking a thread.
+constexpr std::chrono::microseconds kSpin{50};
+// Shorter than a rank sends what the socket of its peer takes.
+constexpr std::chrono::microseconds kBriefSpin{5};
+
+// Returns once `is_true()`, or after `longest`.
 template <class Condition>
-void spin_until(Condition is_true) {
-  constexpr auto kLongest = std::chrono::microseconds(50);
+void spin_until(Condition is_true, std::chrono::microseconds longest = kSpin) {
   constexpr int kPollsPerCheck = 20;
-  const auto end = std::chrono::steady_clock::now() + kLongest;
+  const auto end = std::chrono::steady_clock::now() + longest;
   do {
     for (int i = 0; i < kPollsPerCheck; ++i) {
       if (is_true()) return;
@@ -110,18 +113,23 @@ bool TagThread::has_added(std::uint64_t added) {
   return true;
 }
 
-void TagThread::wait() {
-  drain();
-  state_->throw_error();
+bool TagThread::is_idle() const noexcept {
+  return state_->done.load(std::memory_order_relaxed) == added_;
 }
 
 void TagThread::drain() noexcept {
   std::atomic<std::uint64_t>& pieces = state_->done;
-  spin_until([&] { return pieces.load(std::memory_order_relaxed) == added_; });
+  spin_until([this] { return is_idle(); });
   for (auto done = pieces.load(std::memory_order_acquire); done != added_;
        done = pieces.load(std::memory_order_acquire)) {
     pieces.wait(done, std::memory_order_acquire);
   }
+}
+
+void TagThreads::wait_briefly() const noexcept {
+  const auto are_idle = [this] { return outgoing.is_idle() && incoming.is_idle(); };
+  spin_until(are_idle, kBriefSpin);
+  if (!are_idle()) std::this_thread::yield();  // they may need this CPU
 }
 
 void TagThread::State::throw_error() {

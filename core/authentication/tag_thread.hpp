@@ -29,15 +29,15 @@ class TagThread {
 
   /// False if the caller adds all bytes itself, because the process has few CPUs.
   [[nodiscard]] bool is_useful() const { return is_useful_; }
-  /// As tags.add(bytes), some time before has_added(result) is true or wait() returns. Until then
+  /// As tags.add(bytes), some time before has_added(result) is true or drain() returns. Until then
   /// `tags` and `bytes` exist and stay as they are. Each result is at least the one before.
   std::uint64_t add(MessageTags& tags, std::span<const std::byte> bytes);
   /// True if the bytes of the add() with this result, and of all before it, are added. Throws: the
   /// first error of an add().
   [[nodiscard]] bool has_added(std::uint64_t added);
-  /// Blocks until all bytes are added. Throws: the first error of an add().
-  void wait();
-  /// As wait(), without its errors: nobody needs the tags any more.
+  /// True if all bytes are added, or if that failed.
+  [[nodiscard]] bool is_idle() const noexcept;
+  /// Blocks until all bytes are added, or that failed. has_added() throws the error.
   void drain() noexcept;
 
  private:
@@ -59,11 +59,8 @@ struct TagThreads {
       : outgoing(start), incoming(start) {}
 
   [[nodiscard]] bool is_useful() const { return outgoing.is_useful(); }
-  /// As TagThread::wait(), of both.
-  void wait() {
-    outgoing.wait();
-    incoming.wait();
-  }
+  /// Returns when both are idle, or after some microseconds: messages may move on before.
+  void wait_briefly() const noexcept;
   /// As TagThread::drain(), of both.
   void drain() noexcept {
     outgoing.drain();

@@ -42,7 +42,7 @@ TEST(TagThreadTest, TheTagsAreThoseOfTheCallingThread) {
       own.add(piece);
       thread.add(checks, piece);
     }
-    thread.wait();
+    thread.drain();
     const MessageTag tag = aside.finish();
     EXPECT_EQ(tag, own.finish());
     EXPECT_TRUE(checks.accept(std::as_bytes(std::span(tag))));
@@ -77,29 +77,42 @@ TEST(TagThreadTest, AfterADrainAllBytesAreAdded) {
   EXPECT_TRUE(thread.has_added(last));
 }
 
-TEST(TagThreadTest, AWaitForBothDirectionsAwaitsEach) {
+TEST(TagThreadTest, ADrainOfBothDirectionsAwaitsEach) {
   MessageTags sent(random_key(), MessageTags::End::sender);
   MessageTags received(random_key(), MessageTags::End::receiver);
   const std::vector<std::byte> bytes = some_bytes(1 << 20);
-  for (const bool drains : {false, true}) {
-    for (const bool sends_more : {false, true}) {
-      TagThreads threads(TagThread::Start::always);
-      std::uint64_t outgoing = 0;
-      std::uint64_t incoming = 0;
-      for (int i = 0; i < (sends_more ? 20 : 1); ++i) outgoing = threads.outgoing.add(sent, bytes);
-      for (int i = 0; i < (sends_more ? 1 : 20); ++i) {
-        incoming = threads.incoming.add(received, bytes);
-      }
-      drains ? threads.drain() : threads.wait();
-      EXPECT_TRUE(threads.outgoing.has_added(outgoing));
-      EXPECT_TRUE(threads.incoming.has_added(incoming));
+  for (const bool sends_more : {false, true}) {
+    TagThreads threads(TagThread::Start::always);
+    std::uint64_t outgoing = 0;
+    std::uint64_t incoming = 0;
+    for (int i = 0; i < (sends_more ? 20 : 1); ++i) outgoing = threads.outgoing.add(sent, bytes);
+    for (int i = 0; i < (sends_more ? 1 : 20); ++i) {
+      incoming = threads.incoming.add(received, bytes);
     }
+    threads.drain();
+    EXPECT_TRUE(threads.outgoing.has_added(outgoing));
+    EXPECT_TRUE(threads.incoming.has_added(incoming));
   }
 }
 
-TEST(TagThreadTest, AWaitWithoutBytesReturns) {
+// Brief waits end also while there are bytes, and some later one finds none.
+TEST(TagThreadTest, BriefWaitsEndInAnIdleThread) {
+  MessageTags sent(random_key(), MessageTags::End::sender);
+  MessageTags received(random_key(), MessageTags::End::receiver);
+  const std::vector<std::byte> bytes = some_bytes(1 << 20);
+  for (const bool sends : {false, true}) {
+    TagThreads threads(TagThread::Start::always);
+    threads.wait_briefly();
+    TagThread& busy = sends ? threads.outgoing : threads.incoming;
+    for (int i = 0; i < 20; ++i) busy.add(sends ? sent : received, bytes);
+    while (!busy.is_idle()) threads.wait_briefly();
+    EXPECT_TRUE(busy.has_added(20));
+  }
+}
+
+TEST(TagThreadTest, ADrainWithoutBytesReturns) {
   TagThread thread(TagThread::Start::always);
-  thread.wait();
+  thread.drain();
 }
 
 // The destructor lets the thread finish what it has.
@@ -118,7 +131,7 @@ TEST(TagThreadTest, AChildOfAForkEndsWithoutTheThread) {
   const std::vector<std::byte> bytes = some_bytes(1 << 16);
   auto thread = std::make_unique<TagThread>(TagThread::Start::always);
   thread->add(tags, bytes);
-  thread->wait();
+  thread->drain();
   const pid_t child = fork();
   if (child == 0) {
     thread.reset();

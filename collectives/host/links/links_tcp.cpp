@@ -137,7 +137,7 @@ class TcpLinks final : public HostLinks {
       }
       const auto waits_for_tag = [](const HostStream& link) { return link.waits_for_tag(); };
       if (std::any_of(streams_.begin(), streams_.end(), waits_for_tag)) {
-        tag_threads_.wait();
+        tag_threads_.wait_briefly();  // the peer may send or receive meanwhile
         continue;
       }
       if (Clock::now() - last_progress > kStall) {

@@ -36,7 +36,7 @@ class RelayedStreams {
     from.queue({1, std::as_bytes(std::span(head)), std::as_bytes(std::span(body))});
     std::string bytes;
     while (from.outgoing() > 0 || bytes.empty()) {
-      if (from.waits_for_tag()) tag_threads_.wait();
+      if (from.waits_for_tag()) tag_threads_.drain();
       (void)from.progress();
       std::array<char, 65536> chunk;
       ssize_t got = 0;
@@ -53,7 +53,7 @@ class RelayedStreams {
     do {
       const ssize_t put = send(right_.get(), bytes.data(), bytes.size(), MSG_NOSIGNAL);
       if (put > 0) bytes.remove_prefix(static_cast<std::size_t>(put));
-      if (to.waits_for_tag()) tag_threads_.wait();
+      if (to.waits_for_tag()) tag_threads_.drain();
       outcome = to.progress();
     } while (to.awaited() > 0 &&
              (!bytes.empty() || to.waits_for_tag() || outcome == HostStream::Outcome::moved));
