@@ -23,8 +23,8 @@ __device__ Acc scaled(Acc value, double scale) {
 }
 
 // Reduces the 16-byte words of `bytes` in turns of `Threads`. A thread has `Words` words of `Ranks`
-// ranks in flight: they may be a microsecond away.
-template <class F, int Threads, int Ranks, int Words, class From>
+// ranks in flight: they may be a microsecond away. `IsOneRound`: there are no more ranks.
+template <class F, int Threads, int Ranks, int Words, bool IsOneRound, class From>
 __device__ void reduce_words(const ReducePlan& how, const Targets& to, std::int64_t bytes,
                              const From& from, int thread) {
   using Element = typename F::Stored;
@@ -38,58 +38,79 @@ __device__ void reduce_words(const ReducePlan& how, const Targets& to, std::int6
   const int ranks = from.count;
   const double scale = how.scale;
   const double divisor = how.divisor;
+
+  const auto load = [&](uint4(&loaded)[Words][Ranks], int at, int first) {
+#pragma unroll
+    for (int r = 0; r < Ranks; ++r) {
+      if (first + r >= ranks) continue;
+      const auto* in = reinterpret_cast<const uint4*>(from.at(first + r));
+#pragma unroll
+      for (int w = 0; w < Words; ++w) {
+        if (at + w * Threads < words) loaded[w][r] = in[at + w * Threads];
+      }
+    }
+  };
+  const auto add = [&](Acc(&acc)[V], const uint4& loaded, bool is_first) {
+    Element elements[V];
+    memcpy(static_cast<void*>(elements), &loaded, 16);
+#pragma unroll
+    for (int i = 0; i < V; ++i) {
+      const Acc value = scaled(F::load(elements[i]), scale);
+      acc[i] = is_first ? value : F::combine(acc[i], value);
+    }
+  };
+  const auto store = [&](int word, const Acc(&acc)[V]) {
+    if (word >= words) return;
+    Element elements[V];
+    F::finish(acc, divisor, elements);
+    const std::int64_t begin = std::int64_t{word} * 16;
+    const std::int64_t count = (bytes - begin) / static_cast<std::int64_t>(sizeof(Element));
+#pragma unroll 1
+    for (std::uint32_t left = to.ranks; left != 0; left &= left - 1) {
+      std::byte* at_word = to.bases[__ffs(static_cast<int>(left)) - 1] + to.offset + begin;
+      if (aligned && count >= V) {
+        memcpy(__builtin_assume_aligned(at_word, 16), elements, 16);
+        continue;
+      }
+      auto* out = reinterpret_cast<Element*>(at_word);
+#pragma unroll
+      for (int i = 0; i < V; ++i) {
+        if (i < count) out[i] = elements[i];
+      }
+    }
+  };
+
   // Unrolled further, loads would not fit into registers.
 #pragma unroll 1
   for (int at = thread; at < words; at += Threads * Words) {
-    Acc acc[Words][V];
-#pragma unroll 1
-    for (int first = 0; first < ranks; first += Ranks) {
+    if constexpr (IsOneRound) {
+      // Word by word, so that the results of one word at a time need registers.
       uint4 loaded[Words][Ranks];
+      load(loaded, at, 0);
 #pragma unroll
-      for (int r = 0; r < Ranks; ++r) {
-        if (first + r >= ranks) continue;
-        const auto* in = reinterpret_cast<const uint4*>(from.at(first + r));
+      for (int w = 0; w < Words; ++w) {
+        Acc acc[V];
 #pragma unroll
-        for (int w = 0; w < Words; ++w) {
-          if (at + w * Threads < words) loaded[w][r] = in[at + w * Threads];
+        for (int r = 0; r < Ranks; ++r) {
+          if (r < ranks) add(acc, loaded[w][r], r == 0);
         }
+        store(at + w * Threads, acc);
       }
-#pragma unroll
-      for (int r = 0; r < Ranks; ++r) {
-        if (first + r >= ranks) continue;
-#pragma unroll
-        for (int w = 0; w < Words; ++w) {
-          Element elements[V];
-          memcpy(static_cast<void*>(elements), &loaded[w][r], 16);
-#pragma unroll
-          for (int i = 0; i < V; ++i) {
-            const Acc value = scaled(F::load(elements[i]), scale);
-            acc[w][i] = first + r == 0 ? value : F::combine(acc[w][i], value);
-          }
-        }
-      }
-    }
-#pragma unroll
-    for (int w = 0; w < Words; ++w) {
-      const int word = at + w * Threads;
-      if (word >= words) continue;
-      Element elements[V];
-      F::finish(acc[w], divisor, elements);
-      const std::int64_t begin = std::int64_t{word} * 16;
-      const std::int64_t count = (bytes - begin) / static_cast<std::int64_t>(sizeof(Element));
+    } else {
+      Acc acc[Words][V];
 #pragma unroll 1
-      for (std::uint32_t left = to.ranks; left != 0; left &= left - 1) {
-        std::byte* at_word = to.bases[__ffs(static_cast<int>(left)) - 1] + to.offset + begin;
-        if (aligned && count >= V) {
-          memcpy(__builtin_assume_aligned(at_word, 16), elements, 16);
-          continue;
-        }
-        auto* out = reinterpret_cast<Element*>(at_word);
+      for (int first = 0; first < ranks; first += Ranks) {
+        uint4 loaded[Words][Ranks];
+        load(loaded, at, first);
 #pragma unroll
-        for (int i = 0; i < V; ++i) {
-          if (i < count) out[i] = elements[i];
+        for (int r = 0; r < Ranks; ++r) {
+          if (first + r >= ranks) continue;
+#pragma unroll
+          for (int w = 0; w < Words; ++w) add(acc[w], loaded[w][r], first + r == 0);
         }
       }
+#pragma unroll
+      for (int w = 0; w < Words; ++w) store(at + w * Threads, acc[w]);
     }
   }
 }
@@ -107,12 +128,13 @@ __device__ void reduce(const ReducePlan& how, const Targets& to, std::int64_t by
       if constexpr (From::kLeast <= 2) {
         constexpr int kWords = sizeof(T) >= 2 ? 2 : 1;  // of bytes, one fills as many accumulators
         if (from.count <= 2)
-          return reduce_words<F, Threads, 2, kWords>(how, to, bytes, from, thread);
+          return reduce_words<F, Threads, 2, kWords, true>(how, to, bytes, from, thread);
       }
       if constexpr (std::is_same_v<F, kernels::NaryFunctor<T, NaryOp::sum>> && sizeof(T) >= 2) {
-        if (from.count <= 4) return reduce_words<F, Threads, 4, 1>(how, to, bytes, from, thread);
+        if (from.count <= 4)
+          return reduce_words<F, Threads, 4, 1, true>(how, to, bytes, from, thread);
       }
-      reduce_words<F, Threads, 8, 1>(how, to, bytes, from, thread);
+      reduce_words<F, Threads, 8, 1, false>(how, to, bytes, from, thread);
     }
   });
 }
