@@ -6,24 +6,36 @@
 
 #include <gantry/core/dtype.hpp>
 
+#include "collectives/protocol/route.hpp"
 #include "collectives/transport.hpp"
 
 namespace gantry {
 
-// A slice: bytes [at, at + bytes) of the input or the output.
-struct ByteSlice {
-  std::int64_t at = 0;
-  std::int64_t bytes = 0;
-};
+// The ranks that play one role in an operation. The others are all but the root.
+enum class Ranks : std::uint8_t { none, all, root, others };
+constexpr bool includes(Ranks ranks, int root, int rank) {
+  return ranks == Ranks::all || (ranks == Ranks::root && rank == root) ||
+         (ranks == Ranks::others && rank != root);
+}
 
-// The slices between a rank and one peer: sent to the peer, received from it.
-struct PeerSlices {
-  ByteSlice send;
-  ByteSlice receive;
+// Who sends, reduces and receives. Every sender sends a slice to each reducer, which reduces or
+// keeps what it gets. In a two-shot every reducer then sends its result to each receiver. A rank's
+// slice for itself takes this way, too.
+struct Roles {
+  Ranks senders = Ranks::none;
+  Ranks reducers = Ranks::none;
+  Ranks receivers = Ranks::none;
 };
+// The roles in one shot; none in messages.
+Roles one_shot_roles(CollectiveKind kind);
+// The roles in the two shots of an all_reduce, reduce or broadcast. The link of a root carries no
+// slice twice.
+Roles two_shot_roles(CollectiveKind kind);
 
-// True if a rank sends the same slice to all ranks that it sends to.
+// True if a rank sends the same slice to all ranks that it sends to, and if a rank receives one
+// slice, or slices that it reduces to one.
 bool sends_one_slice(CollectiveKind kind);
+bool receives_one_slice(CollectiveKind kind);
 
 // The slices between `rank` and `peer`, which may be `rank`, when all blocks have one size. Empty
 // for barriers and messages.

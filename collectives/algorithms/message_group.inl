@@ -19,7 +19,7 @@ namespace gantry::protocol {
 // receiver does. Nothing proceeds only while every message lacks one end: the program has not
 // enqueued that end, or has enqueued it after work that itself waits. All blocks of the kernel are
 // on the device at once: half of the 2 * kConnectionBlocks blocks send and half receive, as many as
-// a send and a recv on two streams have. Simulated blocks take turns, see sim/message_group.cpp.
+// a send and a recv on two streams have. Simulated blocks take turns, see sim/kernels.cpp.
 //
 // A block counts the slots of each connection in its cursors, because other threads may be about to
 // write the counters in memory. It reports one incomplete message in each direction to the host:
@@ -190,11 +190,5 @@ class MessageGroupTask {
   std::uint64_t reported_ = 0;
   Cursor cursors_[kMaxRanks];
 };
-
-// Blocks of the kernel.
-template <class List>
-GANTRY_HD int blocks_of(const List& plan, int count) {
-  return plan.sends > 0 && plan.sends < count ? 2 * kConnectionBlocks : kConnectionBlocks;
-}
 
 }  // namespace gantry::protocol

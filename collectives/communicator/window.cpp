@@ -144,10 +144,11 @@ class Window::State final : public detail::PeerUse, public std::enable_shared_fr
     plan.awaited = sends ? 0 : 1;
     pad_.record_stream(stream);
     memory_.record_stream(stream);
-    if (driver().is_capturing(stream.native())) return protocol::launch_peer_signal(plan, stream);
+    if (driver().is_capturing(stream.native()))
+      return protocol::launch<protocol::kernel::peer_signal>(plan, 1, stream);
     signals_->begin(stream, peer, sends,
                     fmt::format("rank {}: {}({}) on channel {}", rank(), op, peer, channel));
-    protocol::launch_peer_signal(plan, stream);
+    protocol::launch<protocol::kernel::peer_signal>(plan, 1, stream);
     signals_->end(stream);
   }
 

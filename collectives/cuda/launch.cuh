@@ -9,13 +9,6 @@
 
 namespace gantry::protocol::cuda {
 
-// Calls run(TypeTag<T>) for the elements that are combined; Moved if they are not.
-template <class Run>
-void with_element(const ReducePlan& how, Run&& run) {
-  if (how.copies) return run(TypeTag<Moved>{});
-  dispatch(how.dtype, run);
-}
-
 template <class Run>
 void for_each_element(Run&& run) {
   run(TypeTag<Moved>{});

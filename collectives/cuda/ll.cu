@@ -1,11 +1,10 @@
-#include "collectives/cuda/ll_one_shot.cuh"
+#include "collectives/cuda/flagged.cuh"
 
-namespace gantry::protocol::cuda {
+namespace gantry::protocol::kernel {
 
-void ll(void* stream, const LlOneShot& plan, int blocks) {
-  launch_ll_one_shot<Ll>("ll", stream, plan, blocks);
+void ll::enqueue(void* stream, const FlaggedPlan& plan, int blocks) {
+  cuda::enqueue_flagged<Ll, 1>("ll", stream, plan, blocks);
 }
+void ll::preload() { cuda::preload_flagged<Ll, 1>(); }
 
-void preload_ll() { preload_ll_one_shot<Ll>(); }
-
-}  // namespace gantry::protocol::cuda
+}  // namespace gantry::protocol::kernel

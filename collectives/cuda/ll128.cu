@@ -1,11 +1,15 @@
-#include "collectives/cuda/ll_one_shot.cuh"
+#include "collectives/cuda/flagged.cuh"
 
-namespace gantry::protocol::cuda {
+namespace gantry::protocol::kernel {
 
-void ll128(void* stream, const LlOneShot& plan, int blocks) {
-  launch_ll_one_shot<Ll128>("ll128", stream, plan, blocks);
+void ll128::enqueue(void* stream, const FlaggedPlan& plan, int blocks) {
+  cuda::enqueue_flagged<Ll128, 1>("ll128", stream, plan, blocks);
 }
+void ll128::preload() { cuda::preload_flagged<Ll128, 1>(); }
 
-void preload_ll128() { preload_ll_one_shot<Ll128>(); }
+void ll128_two_shot::enqueue(void* stream, const FlaggedPlan& plan, int blocks) {
+  cuda::enqueue_flagged<Ll128, 2>("ll128_two_shot", stream, plan, blocks);
+}
+void ll128_two_shot::preload() { cuda::preload_flagged<Ll128, 2>(); }
 
-}  // namespace gantry::protocol::cuda
+}  // namespace gantry::protocol::kernel

@@ -2,7 +2,7 @@
 #include "collectives/cuda/block.cuh"
 #include "collectives/cuda/launch.cuh"
 
-namespace gantry::protocol::cuda {
+namespace gantry::protocol {
 
 namespace {
 
@@ -20,19 +20,17 @@ __global__ void __launch_bounds__(kThreads + kSignallingThreads, 1)
 
 }  // namespace
 
-void send(void* stream, const Message& plan) {
-  kernels::cuda::launch("send", stream, kConnectionBlocks, kThreads + kSignallingThreads, 0,
-                        send_kernel, plan);
+void kernel::send::enqueue(void* stream, const Message& plan, int blocks) {
+  kernels::cuda::launch("send", stream, blocks, kThreads + kSignallingThreads, 0, send_kernel,
+                        plan);
 }
 
-void receive(void* stream, const Message& plan) {
-  kernels::cuda::launch("receive", stream, kConnectionBlocks, kThreads + kSignallingThreads, 0,
-                        receive_kernel, plan);
+void kernel::receive::enqueue(void* stream, const Message& plan, int blocks) {
+  kernels::cuda::launch("receive", stream, blocks, kThreads + kSignallingThreads, 0, receive_kernel,
+                        plan);
 }
 
-void preload_message() {
-  preload_kernel(send_kernel);
-  preload_kernel(receive_kernel);
-}
+void kernel::send::preload() { cuda::preload_kernel(send_kernel); }
+void kernel::receive::preload() { cuda::preload_kernel(receive_kernel); }
 
-}  // namespace gantry::protocol::cuda
+}  // namespace gantry::protocol

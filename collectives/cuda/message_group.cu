@@ -1,8 +1,11 @@
 #include "collectives/algorithms/message_group.inl"
+
+#include <algorithm>
+
 #include "collectives/cuda/block.cuh"
 #include "collectives/cuda/launch.cuh"
 
-namespace gantry::protocol::cuda {
+namespace gantry::protocol {
 
 namespace {
 
@@ -15,23 +18,29 @@ __global__ void __launch_bounds__(kThreads + kSignallingThreads, 1)
 }
 
 template <int Most>
-void launch_messages(void* stream, const MessageList<Most>& plan) {
-  kernels::cuda::launch("messages", stream, static_cast<unsigned>(blocks_of(plan, plan.count)),
-                        kThreads + kSignallingThreads, 0, messages_kernel<Most>, plan);
+void enqueue_list(void* stream, const MessagePlan& plan, int blocks) {
+  MessageList<Most> list;
+  list.group = plan.group;
+  list.sends = plan.sends;
+  list.count = static_cast<std::int32_t>(plan.messages.size());
+  std::copy(plan.messages.begin(), plan.messages.end(), list.messages);
+  kernels::cuda::launch("messages", stream, blocks, kThreads + kSignallingThreads, 0,
+                        messages_kernel<Most>, list);
 }
 
 }  // namespace
 
-void messages(void* stream, const MessageList<kFewMessages>& plan) {
-  launch_messages(stream, plan);
-}
-void messages(void* stream, const MessageList<kMostMessages>& plan) {
-  launch_messages(stream, plan);
-}
-
-void preload_message_group() {
-  preload_kernel(messages_kernel<kFewMessages>);
-  preload_kernel(messages_kernel<kMostMessages>);
+void kernel::messages::enqueue(void* stream, const MessagePlan& plan, int blocks) {
+  if (plan.messages.size() <= kFewMessages) {
+    enqueue_list<kFewMessages>(stream, plan, blocks);
+  } else {
+    enqueue_list<kMostMessages>(stream, plan, blocks);
+  }
 }
 
-}  // namespace gantry::protocol::cuda
+void kernel::messages::preload() {
+  cuda::preload_kernel(messages_kernel<kFewMessages>);
+  cuda::preload_kernel(messages_kernel<kMostMessages>);
+}
+
+}  // namespace gantry::protocol

@@ -1,32 +1,16 @@
-#include "collectives/algorithms/one_shot.inl"
-#include "collectives/cuda/block.cuh"
-#include "collectives/cuda/launch.cuh"
+#include "collectives/cuda/staged.cuh"
 
-namespace gantry::protocol::cuda {
+namespace gantry::protocol::kernel {
 
-namespace {
-
-template <class T>
-__global__ void __launch_bounds__(kThreads, 1)
-    one_shot_kernel(const __grid_constant__ OneShot plan) {
-  CudaBlock<> block;
-  protocol::one_shot<T>(block, plan);
+void one_shot::enqueue(void* stream, const StagedPlan& plan, int blocks) {
+  cuda::enqueue_staged<1>("one_shot", stream, plan, blocks);
 }
+void one_shot::preload() { cuda::preload_staged<1>(); }
 
-}  // namespace
-
-void one_shot(void* stream, const OneShot& plan, int blocks) {
-  with_element(plan.how, [&](auto tag) {
-    using T = typename decltype(tag)::type;
-    kernels::cuda::launch("one_shot", stream, blocks, kThreads, 0, one_shot_kernel<T>, plan);
-  });
+void uneven_one_shot::enqueue(void* stream, const UnevenPlan& plan, int blocks) {
+  kernels::cuda::launch("uneven_one_shot", stream, blocks, kThreads, 0,
+                        cuda::staged_kernel<Moved, 1, UnevenPlan>, plan);
 }
+void uneven_one_shot::preload() { cuda::preload_kernel(cuda::staged_kernel<Moved, 1, UnevenPlan>); }
 
-void preload_one_shot() {
-  for_each_element([](auto tag) {
-    using T = typename decltype(tag)::type;
-    preload_kernel(one_shot_kernel<T>);
-  });
-}
-
-}  // namespace gantry::protocol::cuda
+}  // namespace gantry::protocol::kernel

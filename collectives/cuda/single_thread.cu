@@ -4,7 +4,7 @@
 #include "collectives/cuda/block.cuh"
 #include "collectives/cuda/launch.cuh"
 
-namespace gantry::protocol::cuda {
+namespace gantry::protocol {
 
 namespace {
 
@@ -20,20 +20,22 @@ __global__ void single_thread_kernel(const __grid_constant__ Plan plan) {
 }
 
 template <class Plan>
-void launch_single_thread(const char* name, void* stream, const Plan& plan) {
-  kernels::cuda::launch(name, stream, 1, 1, 0, single_thread_kernel<Plan>, plan);
+void enqueue_single_thread(const char* name, void* stream, const Plan& plan, int blocks) {
+  kernels::cuda::launch(name, stream, blocks, 1, 0, single_thread_kernel<Plan>, plan);
 }
 
 }  // namespace
 
-void peer_signal(void* stream, const PeerSignal& plan) {
-  launch_single_thread("peer_signal", stream, plan);
+void kernel::peer_signal::enqueue(void* stream, const PeerSignal& plan, int blocks) {
+  enqueue_single_thread("peer_signal", stream, plan, blocks);
 }
-void report_progress(void* stream, const ProgressReport& plan) {
-  launch_single_thread("progress_report", stream, plan);
+void kernel::progress_report::enqueue(void* stream, const ProgressReport& plan, int blocks) {
+  enqueue_single_thread("progress_report", stream, plan, blocks);
 }
 
-void preload_peer_signal() { preload_kernel(single_thread_kernel<PeerSignal>); }
-void preload_progress_report() { preload_kernel(single_thread_kernel<ProgressReport>); }
+void kernel::peer_signal::preload() { cuda::preload_kernel(single_thread_kernel<PeerSignal>); }
+void kernel::progress_report::preload() {
+  cuda::preload_kernel(single_thread_kernel<ProgressReport>);
+}
 
-}  // namespace gantry::protocol::cuda
+}  // namespace gantry::protocol

@@ -2,7 +2,7 @@
 #include "collectives/cuda/block.cuh"
 #include "collectives/cuda/launch.cuh"
 
-namespace gantry::protocol::cuda {
+namespace gantry::protocol {
 
 namespace {
 
@@ -19,7 +19,7 @@ __global__ void __launch_bounds__(kZeroCopyThreads<T>, 1)
 
 }  // namespace
 
-void zero_copy(void* stream, const ZeroCopy& plan, int blocks) {
+void kernel::zero_copy::enqueue(void* stream, const ZeroCopy& plan, int blocks) {
   with_element(plan.how, [&](auto tag) {
     using T = typename decltype(tag)::type;
     kernels::cuda::launch("zero_copy", stream, blocks, kZeroCopyThreads<T>, 0, zero_copy_kernel<T>,
@@ -27,11 +27,11 @@ void zero_copy(void* stream, const ZeroCopy& plan, int blocks) {
   });
 }
 
-void preload_zero_copy() {
-  for_each_element([](auto tag) {
+void kernel::zero_copy::preload() {
+  cuda::for_each_element([](auto tag) {
     using T = typename decltype(tag)::type;
-    preload_kernel(zero_copy_kernel<T>);
+    cuda::preload_kernel(zero_copy_kernel<T>);
   });
 }
 
-}  // namespace gantry::protocol::cuda
+}  // namespace gantry::protocol

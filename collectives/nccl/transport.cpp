@@ -86,7 +86,7 @@ class NcclTransport final : public Transport {
         reports_progress_(reports_progress && control != nullptr) {
     if (reports_progress_) {
       const DeviceGuard guard(device_);
-      protocol::cuda::preload_progress_report();
+      protocol::kernel::progress_report::preload();
     }
     if (control_ != nullptr) {
       control_->on_loss([this] { comm_.abort(); });
@@ -225,13 +225,13 @@ class NcclTransport final : public Transport {
     DeviceWords& words = *control_->device_words();
     const int direction = what.kind == CollectiveKind::recv ? 1 : 0;
     const bool is_message = gantry::is_message(what.kind);
-    protocol::launch_progress_report(
+    protocol::launch<protocol::kernel::progress_report>(
         {.started = is_message ? &words.message_started[direction] : &words.started,
          .finished = is_message ? &words.message_finished[direction] : &words.finished,
          .runs = runs_,
          .call = static_cast<std::uint64_t>(what.call),
          .begins = begins},
-        stream);
+        1, stream);
   }
 
   void submit(const CollectiveCall& call, ncclComm_t comm, cudaStream_t on) {

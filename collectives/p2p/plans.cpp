@@ -1,6 +1,7 @@
 #include "collectives/p2p/plans.hpp"
 
 #include <algorithm>
+#include <bit>
 #include <numeric>
 #include <utility>
 #include <vector>
@@ -12,9 +13,10 @@ namespace gantry {
 
 namespace {
 
+using protocol::FlaggedPlan;
 using protocol::Group;
-using protocol::OneShot;
-using protocol::TwoShot;
+using protocol::StagedPlan;
+using protocol::UnevenPlan;
 
 // Slices in staging are aligned to this, so that kernels read aligned words.
 constexpr std::int64_t kGrain = 16;
@@ -25,8 +27,6 @@ std::int64_t rounded_down(std::int64_t bytes) { return bytes / kGrain * kGrain; 
 std::int64_t width_of(const Descriptor& what) {
   return static_cast<std::int64_t>(element_size(what.dtype));
 }
-
-std::uint32_t bit(int rank) { return std::uint32_t{1} << rank; }
 
 // Bytes of a staging slot of one block and writer.
 std::int64_t slot_capacity(const Group& group, bool both_buffers, int slots, int blocks) {
@@ -57,25 +57,31 @@ void describe(Plan& plan, const Group& group, const CollectiveCall& call) {
   plan.out = static_cast<std::byte*>(call.out);
 }
 
-void set_slices(OneShot& plan, const CollectiveCall& call) {
-  const CollectiveKind kind = call.what.kind;
-  const auto width = width_of(call.what);
-  for_each_peer(call, plan.group.rank, plan.group.size, [&](int p, PeerSlices slices) {
-    if (p == plan.group.rank) {
-      // The root's own slice is in place (broadcast), or is copied from `in` (gather).
-      if (kind == CollectiveKind::broadcast) slices = {};
-      if (kind == CollectiveKind::gather) slices.send = {};
-    }
-    plan.send_offset[p] = slices.send.at;
-    plan.send_bytes[p] = slices.send.bytes;
-    plan.receive_offset[p] = slices.receive.at;
-    plan.receive_bytes[p] = slices.receive.bytes;
-    if (!call.is_uneven()) return;
-    const std::int64_t sends = slices.send.bytes / width;
-    const std::int64_t gets = slices.receive.bytes / width;
-    plan.digests[p] = pair_digest(plan.digests[p], sends, gets);
-    plan.expected[p] = pair_digest(plan.expected[p], gets, sends);
-  });
+RankSet set_of(Ranks ranks, int root, int size) {
+  RankSet set = 0;
+  for (int rank = 0; rank < size; ++rank) {
+    if (includes(ranks, root, rank)) set |= only(rank);
+  }
+  return set;
+}
+
+Route route_of(const Roles& roles, const Descriptor& what, int size) {
+  return {set_of(roles.senders, what.root, size), set_of(roles.reducers, what.root, size),
+          set_of(roles.receivers, what.root, size)};
+}
+
+Route one_shot_route(const Descriptor& what, int size) {
+  Route route = route_of(one_shot_roles(what.kind), what, size);
+  // The root of a broadcast has its bytes in place.
+  if (what.kind == CollectiveKind::broadcast) route.reducers &= ~route.senders;
+  return route;
+}
+
+// Slices of one size are adjacent, or all the same.
+template <class Plan>
+void set_strides(Plan& plan, CollectiveKind kind) {
+  if (!sends_one_slice(kind)) plan.send_stride = plan.bytes;
+  if (!receives_one_slice(kind)) plan.receive_stride = plan.bytes;
 }
 
 }  // namespace
@@ -92,73 +98,49 @@ protocol::ReducePlan reduce_plan(const Descriptor& what, int ranks) {
   return how;
 }
 
-OneShot plan_one_shot(const Group& group, const CollectiveCall& call, int blocks) {
-  OneShot plan;
-  plan.group = group;
-  plan.call = static_cast<std::uint64_t>(call.what.call);
-  plan.how = reduce_plan(call.what, group.size);
-  plan.in = static_cast<const std::byte*>(call.in);
-  plan.out = static_cast<std::byte*>(call.out);
-  const std::uint32_t digest = call.what.hash();
-  std::fill_n(plan.digests, group.size, digest);
-  std::fill_n(plan.expected, group.size, digest);
+StagedPlan plan_one_shot(const Group& group, const CollectiveCall& call, int blocks) {
+  StagedPlan plan;
+  describe(plan, group, call);
+  plan.bytes = call.what.count * width_of(call.what);
+  plan.route = one_shot_route(call.what, group.size);
+  set_strides(plan, call.what.kind);
   const auto most = [&](bool both_buffers) {
     return slot_capacity(group, both_buffers, protocol::kOneShotSlots, blocks);
   };
-  plan.chunk_bytes = most(false);
-  set_slices(plan, call);
-  plan.uneven = call.is_uneven();
-  if (plan.uneven) return plan;
-  const std::int64_t bytes = call.what.count * width_of(call.what);
-  plan.both_buffers = needs_both_buffers(bytes, plan.chunk_bytes, protocol::kOneShotSlots, blocks);
-  plan.chunk_bytes = std::min(most(plan.both_buffers), rounded_up((bytes + blocks - 1) / blocks));
+  plan.both_buffers = needs_both_buffers(plan.bytes, most(false), protocol::kOneShotSlots, blocks);
+  plan.chunk_bytes =
+      std::min(most(plan.both_buffers), rounded_up((plan.bytes + blocks - 1) / blocks));
+  plan.slice_bytes = plan.chunk_bytes;
   return plan;
 }
 
-protocol::LlOneShot plan_ll_one_shot(const Group& group, const CollectiveCall& call) {
-  protocol::LlOneShot plan;
+UnevenPlan plan_uneven(const Group& group, const CollectiveCall& call, int blocks) {
+  UnevenPlan plan;
   describe(plan, group, call);
-  plan.bytes = static_cast<std::int32_t>(call.what.count * width_of(call.what));
-  for_each_peer(call, group.rank, group.size, [&](int p, PeerSlices slices) {
-    // Slices of one size are adjacent, or all the same.
-    if (slices.send.bytes > 0 && p != group.rank) {
-      plan.send_to |= bit(p);
-    }
-    if (slices.send.at > 0) plan.send_stride = plan.bytes;
-    // The root of a broadcast has its bytes in place.
-    const bool in_place = p == group.rank && call.what.kind == CollectiveKind::broadcast;
-    if (slices.receive.bytes > 0 && !in_place) plan.receive_from |= bit(p);
-    if (slices.receive.at > 0) plan.receive_stride = plan.bytes;
+  const auto width = width_of(call.what);
+  for_each_peer(call, group.rank, group.size, [&](int p, const PeerSlices& slices) {
+    plan.peers[p] = slices;
+    const std::int64_t sends = slices.send.bytes / width;
+    const std::int64_t gets = slices.receive.bytes / width;
+    plan.digests[p] = pair_digest(plan.digest, sends, gets);
+    plan.expected[p] = pair_digest(plan.digest, gets, sends);
+    plan.bytes = std::max({plan.bytes, slices.send.bytes, slices.receive.bytes});
   });
+  plan.chunk_bytes = slot_capacity(group, false, protocol::kOneShotSlots, blocks);
+  plan.slice_bytes = plan.chunk_bytes;
   return plan;
 }
 
-namespace {
-
-// Sets the senders, reducers and receivers of a two-shot; returns the number of reducers.
-template <class Plan>
-int assign_roles(Plan& plan, const Descriptor& what) {
-  const int ranks = plan.group.size;
-  const std::uint32_t all = protocol::all_ranks(ranks);
-  plan.senders = plan.reducers = plan.receivers = all;
-  if (what.kind == CollectiveKind::all_reduce) return ranks;
-  const std::uint32_t root = bit(what.root);
-  plan.reducers = all & ~root;
-  (what.kind == CollectiveKind::broadcast ? plan.senders : plan.receivers) = root;
-  if (what.kind == CollectiveKind::broadcast) plan.receivers = plan.reducers;
-  return ranks - 1;
-}
-
-}  // namespace
-
-TwoShot plan_two_shot(const Group& group, const CollectiveCall& call, int blocks) {
-  const Descriptor& what = call.what;
-  TwoShot plan;
+StagedPlan plan_two_shot(const Group& group, const CollectiveCall& call, int blocks) {
+  StagedPlan plan;
   describe(plan, group, call);
-  plan.bytes = what.count * width_of(what);
-  const int reducers = assign_roles(plan, what);
-  const bool both = (plan.senders & plan.reducers) != 0 && (plan.receivers & plan.reducers) != 0;
+  plan.bytes = call.what.count * width_of(call.what);
+  plan.route = route_of(two_shot_roles(call.what.kind), call.what, group.size);
+  const Route& route = plan.route;
+  const bool both =
+      (route.senders & route.reducers) != 0 && (route.receivers & route.reducers) != 0;
   plan.slot_slices = both ? 2 : 1;
+  const std::int64_t reducers = std::popcount(route.reducers);
   const auto most = [&](bool both_buffers) {
     const auto capacity = slot_capacity(group, both_buffers, protocol::kTwoShotSlots, blocks);
     return rounded_down(capacity / plan.slot_slices) * reducers;
@@ -170,15 +152,32 @@ TwoShot plan_two_shot(const Group& group, const CollectiveCall& call, int blocks
   return plan;
 }
 
-protocol::Ll128TwoShot plan_ll128_two_shot(const Group& group, const CollectiveCall& call) {
-  const Descriptor& what = call.what;
-  protocol::Ll128TwoShot plan;
+FlaggedPlan plan_flagged_one_shot(const Group& group, const CollectiveCall& call) {
+  FlaggedPlan plan;
   describe(plan, group, call);
-  plan.bytes = static_cast<std::int32_t>(what.count * width_of(what));
-  const int reducers = assign_roles(plan, what);
-  const std::int32_t lines =
-      (plan.bytes + protocol::kLl128PayloadBytes - 1) / protocol::kLl128PayloadBytes;
-  plan.slice_lines = (lines + reducers - 1) / reducers;
+  plan.bytes = static_cast<std::int32_t>(call.what.count * width_of(call.what));
+  set_strides(plan, call.what.kind);
+  if (plan.bytes == 0) return plan;  // the entries do all
+  const Route route = one_shot_route(call.what, group.size);
+  plan.send_to = route.sends_to(group.rank) & ~only(group.rank);
+  plan.receive_from = route.receives_from(group.rank);
+  return plan;
+}
+
+FlaggedPlan plan_flagged_two_shot(const Group& group, const CollectiveCall& call) {
+  constexpr std::int32_t kUnitBytes = protocol::kLl128PayloadBytes;
+  FlaggedPlan plan;
+  describe(plan, group, call);
+  const Route route = route_of(two_shot_roles(call.what.kind), call.what, group.size);
+  plan.array_bytes = static_cast<std::int32_t>(call.what.count * width_of(call.what));
+  const std::int32_t units = (plan.array_bytes + kUnitBytes - 1) / kUnitBytes;
+  const std::int32_t reducers = std::popcount(route.reducers);
+  plan.bytes = (units + reducers - 1) / reducers * kUnitBytes;
+  plan.send_stride = plan.receive_stride = plan.bytes;
+  plan.send_to = route.sends_to(group.rank) & ~only(group.rank);
+  plan.receive_from = route.receives_from(group.rank);
+  plan.reducers = route.reducers;
+  plan.receivers = route.receivers;
   return plan;
 }
 

@@ -11,18 +11,22 @@ namespace gantry {
 // The reduction of an operation's elements.
 protocol::ReducePlan reduce_plan(const Descriptor& what, int ranks);
 
-// The plan of a one-shot in `blocks` blocks, for all kinds except send and recv.
-protocol::OneShot plan_one_shot(const protocol::Group& group, const CollectiveCall& call,
-                                int blocks);
+// The plan of a one-shot in `blocks` blocks, for all kinds except send and recv; and of one with
+// slices of different sizes.
+protocol::StagedPlan plan_one_shot(const protocol::Group& group, const CollectiveCall& call,
+                                   int blocks);
+protocol::UnevenPlan plan_uneven(const protocol::Group& group, const CollectiveCall& call,
+                                 int blocks);
+// The plan of a two-shot: all_reduce, reduce, broadcast among three ranks or more.
+protocol::StagedPlan plan_two_shot(const protocol::Group& group, const CollectiveCall& call,
+                                   int blocks);
 // The plan of a one-shot by LL or LL128, for slices of one size: at most kMaxLlPayload by LL, and
 // at most the rows of both shots by LL128.
-protocol::LlOneShot plan_ll_one_shot(const protocol::Group& group, const CollectiveCall& call);
-// The plan of a two-shot: all_reduce, reduce, broadcast among three ranks or more.
-protocol::TwoShot plan_two_shot(const protocol::Group& group, const CollectiveCall& call,
-                                int blocks);
+protocol::FlaggedPlan plan_flagged_one_shot(const protocol::Group& group,
+                                            const CollectiveCall& call);
 // The plan of a two-shot by LL128, up to kMaxLl128TwoShot bytes.
-protocol::Ll128TwoShot plan_ll128_two_shot(const protocol::Group& group,
-                                           const CollectiveCall& call);
+protocol::FlaggedPlan plan_flagged_two_shot(const protocol::Group& group,
+                                            const CollectiveCall& call);
 protocol::Message plan_message(const protocol::Group& group, const CollectiveCall& call);
 // The plan of the messages of one kernel, kMostMessages at most.
 protocol::MessagePlan plan_messages(const protocol::Group& group,

@@ -14,8 +14,6 @@ namespace gantry {
 
 namespace {
 
-using protocol::all_ranks;
-using protocol::has;
 using protocol::ZeroCopy;
 
 // Alignment of registered memory: kernels read and write words of 16 bytes.
@@ -124,7 +122,7 @@ RegisteredOperations::Partition RegisteredOperations::partition_of(const Descrip
   if (what.kind != CollectiveKind::all_reduce) {
     // The root's link carries all of the array in any case. Of two ranks the root reduces: then no
     // stores run against its loads.
-    const std::uint32_t root = std::uint32_t{1} << what.root;
+    const RankSet root = only(what.root);
     const bool root_owns = what.kind == CollectiveKind::reduce && group_.size == 2;
     partition.reducers = root_owns ? root : partition.reducers & ~root;
   }
@@ -164,7 +162,7 @@ ZeroCopy RegisteredOperations::begin_reduction(const CollectiveCall& call,
     plan.inputs = group_.size;
     for (int rank = 0; rank < group_.size; ++rank) plan.ins[rank] = at(rank);
   }
-  plan.targets = std::uint32_t{1} << group_.rank;
+  plan.targets = only(group_.rank);
   plan.outs[group_.rank] = at(group_.rank);
   if (what.kind == CollectiveKind::reduce_scatter) {
     plan.outs[group_.rank] = static_cast<std::byte*>(call.out);
@@ -180,14 +178,15 @@ void RegisteredOperations::run_zero_copy(const CollectiveCall& call, int blocks,
   plan.barrier = 1;
   plan.ends = true;
   if (what.kind != CollectiveKind::reduce_scatter) {
-    const std::uint32_t root = what.root < 0 ? 0 : std::uint32_t{1} << what.root;
+    const RankSet root = what.root < 0 ? 0 : only(what.root);
     plan.targets = what.kind == CollectiveKind::reduce ? root : all_ranks(group_.size) & ~root;
     const std::int64_t begin = partition.begin_of(group_.rank);
     for (int rank = 0; rank < group_.size; ++rank) {
       plan.outs[rank] = registrations_.address(what.window_offset, rank) + begin;
     }
   }
-  protocol::launch_zero_copy(plan, std::min(blocks, max_blocks(partition.slice_bytes)), stream);
+  protocol::launch<protocol::kernel::zero_copy>(
+      plan, std::min(blocks, max_blocks(partition.slice_bytes)), stream);
 }
 
 void RegisteredOperations::run_copy(const CollectiveCall& call, const Stream& stream) {
@@ -196,13 +195,13 @@ void RegisteredOperations::run_copy(const CollectiveCall& call, const Stream& st
     case CollectiveKind::all_reduce: {
       // No other rank reads this rank's slice, so its copies may follow without a barrier.
       const Partition partition = partition_of(what);
-      protocol::launch_zero_copy(begin_reduction(call, partition),
-                                 max_blocks(partition.slice_bytes), stream);
+      protocol::launch<protocol::kernel::zero_copy>(begin_reduction(call, partition),
+                                                    max_blocks(partition.slice_bytes), stream);
       send_array(call, partition.begin_of(group_.rank), partition.bytes_of(group_.rank), stream);
       break;
     }
     case CollectiveKind::broadcast:
-      protocol::launch_zero_copy(zero_copy(call, 0), 1, stream);
+      protocol::launch<protocol::kernel::zero_copy>(zero_copy(call, 0), 1, stream);
       if (group_.rank == what.root) send_array(call, 0, bytes_of(what), stream);
       break;
     default:
@@ -210,7 +209,7 @@ void RegisteredOperations::run_copy(const CollectiveCall& call, const Stream& st
   }
   ZeroCopy last = zero_copy(call, 1);
   last.ends = true;
-  protocol::launch_zero_copy(last, 1, stream);
+  protocol::launch<protocol::kernel::zero_copy>(last, 1, stream);
 }
 
 void RegisteredOperations::send_array(const CollectiveCall& call, std::int64_t begin,
@@ -242,7 +241,7 @@ void RegisteredOperations::send_slices(const CollectiveCall& call, const Stream&
                     static_cast<std::size_t>(send_slice.bytes)});
   }
   const auto send = [&] {
-    protocol::launch_zero_copy(zero_copy(call, 0), 1, stream);
+    protocol::launch<protocol::kernel::zero_copy>(zero_copy(call, 0), 1, stream);
     copy_batch(stream, runs);
   };
   if (own_output == in + own.send.at) return send();

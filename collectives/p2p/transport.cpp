@@ -145,10 +145,10 @@ class P2pTransport final : public Transport {
     switch (call.what.kind) {
       case CollectiveKind::send:
         return enqueue(sends_, call, Algorithm::one_shot, stream,
-                       [&] { protocol::launch_send(plan_message(group_, call), stream); });
+                       [&] { launch_message<protocol::kernel::send>(call, stream); });
       case CollectiveKind::recv:
         return enqueue(receives_, call, Algorithm::one_shot, stream,
-                       [&] { protocol::launch_receive(plan_message(group_, call), stream); });
+                       [&] { launch_message<protocol::kernel::receive>(call, stream); });
       default:
         return run_collective(call, stream);
     }
@@ -158,17 +158,24 @@ class P2pTransport final : public Transport {
     sends_.enter(stream);
     receives_.enter(stream);
     TracedCollective::note_algorithm(Algorithm::one_shot);
+    const protocol::MessagePlan plan = plan_messages(group_, messages);
     for (const CollectiveCall& call : messages) {
       warn_if_forced(call);
       control_.record(call.what, Algorithm::one_shot, message_bytes(call.what, group_.size),
                       stream.id(), {}, {}, /*is_grouped=*/true);
     }
-    protocol::launch_messages(plan_messages(group_, messages), stream);
+    protocol::launch<protocol::kernel::messages>(
+        plan, protocol::blocks_of(plan, static_cast<int>(plan.messages.size())), stream);
     (void)sends_.leave(stream);
     end_ = receives_.leave(stream);
   }
 
  private:
+  template <class Kernel>
+  void launch_message(const CollectiveCall& call, const Stream& stream) {
+    protocol::launch<Kernel>(plan_message(group_, call), protocol::kConnectionBlocks, stream);
+  }
+
   void run_collective(CollectiveCall call, const Stream& stream) {
     const std::int64_t bytes = message_bytes(call.what, group_.size);
     Choice choice{Algorithm::one_shot, kUnevenBlocks};
@@ -183,21 +190,27 @@ class P2pTransport final : public Transport {
     }
     const int blocks = choice.blocks;
     enqueue(operations_, call, choice.algorithm, stream, [&] {
+      using namespace protocol;
       switch (choice.algorithm) {
         case Algorithm::ll:
-          return protocol::launch_ll(plan_ll_one_shot(group_, call), blocks, stream);
+          return launch<kernel::ll>(plan_flagged_one_shot(group_, call), blocks, stream);
         case Algorithm::ll128:
-          return protocol::launch_ll128(plan_ll_one_shot(group_, call), blocks, stream);
+          return launch<kernel::ll128>(plan_flagged_one_shot(group_, call), blocks, stream);
         case Algorithm::ll128_two_shot:
-          return protocol::launch_ll128_two_shot(plan_ll128_two_shot(group_, call), blocks, stream);
+          return launch<kernel::ll128_two_shot>(plan_flagged_two_shot(group_, call), blocks,
+                                                stream);
         case Algorithm::two_shot:
-          return protocol::launch_two_shot(plan_two_shot(group_, call, blocks), blocks, stream);
+          return launch<kernel::two_shot>(plan_two_shot(group_, call, blocks), blocks, stream);
         case Algorithm::zero_copy:
           return registered_.run_zero_copy(call, blocks, stream);
         case Algorithm::copy:
           return registered_.run_copy(call, stream);
         default:
-          return protocol::launch_one_shot(plan_one_shot(group_, call, blocks), blocks, stream);
+          if (call.is_uneven()) {
+            return launch<kernel::uneven_one_shot>(plan_uneven(group_, call, blocks), blocks,
+                                                   stream);
+          }
+          return launch<kernel::one_shot>(plan_one_shot(group_, call, blocks), blocks, stream);
       }
     });
   }

@@ -10,6 +10,7 @@
 
 #include "collectives/protocol/device_words.hpp"
 #include "collectives/protocol/layout.hpp"
+#include "collectives/protocol/route.hpp"
 #include "kernels/peers/nary.hpp"
 
 namespace gantry::protocol {
@@ -27,15 +28,6 @@ struct Group {
   std::byte* workspaces[kMaxRanks] = {};  // addresses on this rank's device
 };
 
-// Note [Waiting kernels]
-// Every plan says by kWaitsForPeers whether its kernel waits for kernels of other ranks. A launch
-// of a plan without it does not compile. Simulated devices block the launching thread, or order
-// tasks, by it: one thread may launch the kernels of several ranks.
-
-// Sets of ranks, one bit each.
-GANTRY_HD constexpr bool has(std::uint32_t ranks, int rank) { return (ranks >> rank & 1) != 0; }
-GANTRY_HD constexpr std::uint32_t all_ranks(int ranks) { return ~std::uint32_t{0} >> (32 - ranks); }
-
 // The reduction of received elements; `copies` means that they are not reduced.
 struct ReducePlan {
   DType dtype = DType::u8;
@@ -45,56 +37,40 @@ struct ReducePlan {
   double scale = 1;
 };
 
-// A one-shot: every rank sends a slice to each peer and receives a slice from each.
-//
-// The send slice for rank p, which may be this rank, is in[send_offset[p], + send_bytes[p]). The
-// receive slice of p has receive_bytes[p]. It is copied to out[receive_offset[p]); or, if elements
-// are reduced, all receive slices have one size and are reduced in rank order to out[0).
-struct OneShot {
-  static constexpr bool kWaitsForPeers = true;
-  Group group;
-  std::uint64_t call = 0;
-  ReducePlan how;
-  const std::byte* in = nullptr;
-  std::byte* out = nullptr;
-  bool both_buffers = false;               // see Note [Double buffering]
-  bool uneven = false;                     // ranks have different numbers of chunks
-  std::int64_t chunk_bytes = 0;            // that one block moves of each slice at a time
-  std::uint32_t digests[kMaxRanks] = {};   // of this rank's call, for each peer
-  std::uint32_t expected[kMaxRanks] = {};  // of each peer's call
-  std::int64_t send_offset[kMaxRanks] = {};
-  std::int64_t send_bytes[kMaxRanks] = {};
-  std::int64_t receive_offset[kMaxRanks] = {};
-  std::int64_t receive_bytes[kMaxRanks] = {};
-};
-
-// A small one-shot with slices of one size, by LL or LL128 (Note [LL and LL128]).
+// A small one-shot or two-shot with slices of one size, by LL or LL128 (Note [LL and LL128]).
 //
 // Send slices are in[p * send_stride, + bytes) for the ranks of `send_to`. Receive slices come from
 // the ranks of `receive_from`, to out[p * receive_stride), or are reduced to out[0). This rank's
-// own slice is read from `in`.
+// own slice is read from `in`. In a two-shot p counts the reducers, and the last slices may be
+// shorter.
 //
 // The members that every thread needs come first. Kernel arguments arrive by the cache line, and
 // each line costs as much as a third of a small operation.
-struct LlOneShot {
-  static constexpr bool kWaitsForPeers = true;
+struct FlaggedPlan {
   const std::byte* in = nullptr;
   std::byte* out = nullptr;
-  std::int32_t bytes = 0;
+  std::int32_t bytes = 0;  // of a slice
   std::int32_t send_stride = 0;
   std::int32_t receive_stride = 0;
   std::uint32_t digest = 0;
-  std::uint32_t send_to = 0;  // ranks, one bit each
-  std::uint32_t receive_from = 0;
+  RankSet send_to = 0;  // of the first shot
+  RankSet receive_from = 0;
   std::uint64_t call = 0;
   ReducePlan how;
+  // Of a two-shot.
+  std::int32_t array_bytes = 0;
+  RankSet reducers = 0;
+  RankSet receivers = 0;
   Group group;
 };
 
-// A two-shot on one array of `bytes`: senders stage the array, every reducer makes its slice of the
-// result, and receivers copy all slices. With one sender the slice is a copy.
-struct TwoShot {
-  static constexpr bool kWaitsForPeers = true;
+// A one-shot or two-shot through staging, in chunks (Note [Chunks]).
+//
+// One-shot: `bytes` are of a slice. The slice for rank p is in[p * send_stride). A received slice
+// goes to out[p * receive_stride), or is reduced to out[0).
+// Two-shot: `bytes` are of the array, and each reducer makes `slice_bytes` of every chunk.
+struct StagedPlan {
+  static constexpr bool kIsUneven = false;
   Group group;
   std::uint64_t call = 0;
   std::uint32_t digest = 0;
@@ -102,38 +78,40 @@ struct TwoShot {
   const std::byte* in = nullptr;
   std::byte* out = nullptr;
   std::int64_t bytes = 0;
-  std::int64_t chunk_bytes = 0;  // of the array, that one block moves at a time
-  std::int64_t slice_bytes = 0;  // of a chunk, that one reducer makes
+  std::int64_t chunk_bytes = 0;  // that one block moves of `bytes` at a time
+  std::int64_t slice_bytes = 0;  // of a chunk, for one rank
+  std::int64_t send_stride = 0;
+  std::int64_t receive_stride = 0;
   std::int32_t slot_slices = 1;  // slices in a slot: 2 if a rank gets data and result of a peer
   bool both_buffers = false;     // see Note [Double buffering]
-  // Ranks, one bit each.
-  std::uint32_t senders = 0;
-  std::uint32_t reducers = 0;
-  std::uint32_t receivers = 0;
+  Route route;
+
+  // The digests of this rank's call for `peer`, and of the call of `peer`.
+  GANTRY_HD std::uint32_t digest_for(int /*peer*/) const { return digest; }
+  GANTRY_HD std::uint32_t digest_of(int /*peer*/) const { return digest; }
+  // The slices of a one-shot between this rank and `peer`.
+  GANTRY_HD PeerSlices slices(int peer) const {
+    return {{peer * send_stride, has(route.sends_to(group.rank), peer) ? bytes : 0},
+            {peer * receive_stride, has(route.receives_from(group.rank), peer) ? bytes : 0}};
+  }
 };
 
-// A small two-shot, by LL128.
-struct Ll128TwoShot {
-  static constexpr bool kWaitsForPeers = true;
-  const std::byte* in = nullptr;
-  std::byte* out = nullptr;
-  std::int32_t bytes = 0;
-  std::int32_t slice_lines = 0;
-  std::uint32_t digest = 0;
-  // Ranks, one bit each.
-  std::uint32_t senders = 0;
-  std::uint32_t reducers = 0;
-  std::uint32_t receivers = 0;
-  std::uint64_t call = 0;
-  ReducePlan how;
-  Group group;
+// A one-shot that moves slices of different sizes; `bytes` is the largest of this rank's.
+struct UnevenPlan : StagedPlan {
+  static constexpr bool kIsUneven = true;
+  std::uint32_t digests[kMaxRanks] = {};   // of this rank's call, for each peer
+  std::uint32_t expected[kMaxRanks] = {};  // of each peer's call
+  PeerSlices peers[kMaxRanks] = {};
+
+  GANTRY_HD std::uint32_t digest_for(int peer) const { return digests[peer]; }
+  GANTRY_HD std::uint32_t digest_of(int peer) const { return expected[peer]; }
+  GANTRY_HD PeerSlices slices(int peer) const { return peers[peer]; }
 };
 
 // One kernel of a zero-copy operation, which is on registered memory. It reduces `bytes` of
 // `inputs` arrays to the arrays of `targets`, and then waits for all ranks at a barrier. Copy
 // engines may move data between the kernels of one operation.
 struct ZeroCopy {
-  static constexpr bool kWaitsForPeers = true;
   Group group;
   std::uint64_t call = 0;
   std::uint32_t digest = 0;
@@ -150,7 +128,6 @@ struct ZeroCopy {
 
 // One side of a message between two ranks, by slots of the receiver's connection.
 struct Message {
-  static constexpr bool kWaitsForPeers = true;
   Group group;
   std::uint64_t call = 0;
   std::uint32_t digest = 0;
@@ -183,16 +160,20 @@ static_assert(sizeof(MessageList<kMostMessages>) < 32'764);  // a kernel's argum
 
 // A MessageList of any size, on the host.
 struct MessagePlan {
-  static constexpr bool kWaitsForPeers = true;
   Group group;
   std::int32_t sends = 0;
   std::vector<GroupedMessage> messages;
 };
 
+// Blocks of the kernel of `count` messages: half of them send and half receive, where both exist.
+template <class List>
+GANTRY_HD int blocks_of(const List& plan, int count) {
+  return plan.sends > 0 && plan.sends < count ? 2 * kConnectionBlocks : kConnectionBlocks;
+}
+
 // A signal between two ranks through a word of a signal pad: see Window. It waits until the word is
 // `awaited`, 0 to send or 1 to receive, and then writes the other value.
 struct PeerSignal {
-  static constexpr bool kWaitsForPeers = true;
   std::uint64_t* word = nullptr;
   DeviceWords* words = nullptr;  // of this rank
   std::uint64_t call = 0;        // in the report of an abort
@@ -203,7 +184,6 @@ struct PeerSignal {
 
 // A report to the host that a call begins or has ended, for kernels that do not report themselves.
 struct ProgressReport {
-  static constexpr bool kWaitsForPeers = false;
   std::uint64_t* started = nullptr;  // of DeviceWords
   std::uint64_t* finished = nullptr;
   std::uint64_t* runs = nullptr;  // in device memory: the runs begun, as graphs repeat calls

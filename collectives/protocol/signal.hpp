@@ -382,6 +382,13 @@ struct Moved {};
 template <class T>
 inline constexpr bool kReduces = !std::is_same_v<T, Moved>;
 
+// Calls run(TypeTag<T>) for the elements that are combined; Moved if they are not.
+template <class Run>
+void with_element(const ReducePlan& how, Run&& run) {
+  if (how.copies) return run(TypeTag<Moved>{});
+  dispatch(how.dtype, run);
+}
+
 // Bytes to copy; any alignment, any rank's workspace.
 struct Run {
   std::byte* to;

@@ -7,7 +7,7 @@
 #include <cstring>
 #include <vector>
 
-#include "collectives/protocol/launch.hpp"
+#include "collectives/protocol/plan.hpp"
 #include "collectives/protocol/signal.hpp"
 #include "collectives/sim/schedule.hpp"
 #include "kernels/impl/nary.inl"
@@ -210,25 +210,5 @@ class SimBlock {
   bool reported_ = false;
   std::array<std::int64_t, 3> ended_ = {};  // chunks that each role has ended
 };
-
-namespace sim {
-
-// Runs the blocks of a kernel one after the other.
-template <class Run>
-void for_each_block(int blocks, Run run) {
-  for (int index = 0; index < blocks; ++index) {
-    SimBlock block(index, blocks);
-    run(block);
-  }
-}
-
-// Calls run(TypeTag<T>) for the elements that are combined; Moved if they are not.
-template <class Run>
-void with_element(const ReducePlan& how, Run&& run) {
-  if (how.copies) return run(TypeTag<Moved>{});
-  dispatch(how.dtype, run);
-}
-
-}  // namespace sim
 
 }  // namespace gantry::protocol

@@ -8,10 +8,9 @@
 #include <utility>
 #include <vector>
 
-#include "collectives/algorithms/ll128_two_shot.inl"
-#include "collectives/algorithms/ll_one_shot.inl"
+#include "collectives/algorithms/flagged.inl"
 #include "collectives/algorithms/message.inl"
-#include "collectives/algorithms/two_shot.inl"
+#include "collectives/algorithms/staged.inl"
 #include "collectives/algorithms/zero_copy.inl"
 #include "collectives/selector.hpp"
 #include "tests/collectives/protocol/explored_ranks.hpp"
@@ -236,29 +235,33 @@ class ExploredCalls {
     const Group& group = ranks_.group(rank);
     switch (algorithm) {
       case Algorithm::ll:
-        return kernel(Warps::two, blocks, plan_ll_one_shot(group, call),
+        return kernel(Warps::two, blocks, plan_flagged_one_shot(group, call),
                       [](auto tag, auto& block, const auto& plan) {
-                        ll_one_shot<typename decltype(tag)::type, Ll, 2>(block, plan);
+                        flagged<typename decltype(tag)::type, Ll, 2, 1>(block, plan);
                       });
       case Algorithm::ll128:
-        return kernel(Warps::two, blocks, plan_ll_one_shot(group, call),
+        return kernel(Warps::two, blocks, plan_flagged_one_shot(group, call),
                       [](auto tag, auto& block, const auto& plan) {
-                        ll_one_shot<typename decltype(tag)::type, Ll128, 2>(block, plan);
+                        flagged<typename decltype(tag)::type, Ll128, 2, 1>(block, plan);
                       });
       case Algorithm::ll128_two_shot:
-        return kernel(Warps::two, blocks, plan_ll128_two_shot(group, call),
+        return kernel(Warps::two, blocks, plan_flagged_two_shot(group, call),
                       [](auto tag, auto& block, const auto& plan) {
-                        ll128_two_shot<typename decltype(tag)::type, 2>(block, plan);
+                        flagged<typename decltype(tag)::type, Ll128, 2, 2>(block, plan);
                       });
       case Algorithm::two_shot:
         return kernel(Warps::three_roles, blocks, plan_two_shot(group, call, blocks),
                       [](auto tag, auto& block, const auto& plan) {
-                        two_shot<typename decltype(tag)::type>(block, plan);
+                        staged<typename decltype(tag)::type, 2>(block, plan);
                       });
       default:
+        if (call.is_uneven()) {
+          return kernel(Warps::two_roles, blocks, plan_uneven(group, call, blocks),
+                        [](auto, auto& block, const auto& plan) { staged<Moved, 1>(block, plan); });
+        }
         return kernel(Warps::two_roles, blocks, plan_one_shot(group, call, blocks),
                       [](auto tag, auto& block, const auto& plan) {
-                        one_shot<typename decltype(tag)::type>(block, plan);
+                        staged<typename decltype(tag)::type, 1>(block, plan);
                       });
     }
   }

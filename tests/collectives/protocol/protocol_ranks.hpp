@@ -83,15 +83,18 @@ inline constexpr Algorithm kAlgorithms[] = {Algorithm::ll, Algorithm::ll128,
 inline void run(Algorithm algorithm, const Group& group, const CollectiveCall& call, int blocks) {
   switch (algorithm) {
     case Algorithm::ll:
-      return sim::ll(plan_ll_one_shot(group, call), blocks);
+      return kernel::ll::simulate(plan_flagged_one_shot(group, call), blocks);
     case Algorithm::ll128:
-      return sim::ll128(plan_ll_one_shot(group, call), blocks);
+      return kernel::ll128::simulate(plan_flagged_one_shot(group, call), blocks);
     case Algorithm::ll128_two_shot:
-      return sim::ll128_two_shot(plan_ll128_two_shot(group, call), blocks);
+      return kernel::ll128_two_shot::simulate(plan_flagged_two_shot(group, call), blocks);
     case Algorithm::two_shot:
-      return sim::two_shot(plan_two_shot(group, call, blocks), blocks);
+      return kernel::two_shot::simulate(plan_two_shot(group, call, blocks), blocks);
     default:
-      return sim::one_shot(plan_one_shot(group, call, blocks), blocks);
+      if (call.is_uneven()) {
+        return kernel::uneven_one_shot::simulate(plan_uneven(group, call, blocks), blocks);
+      }
+      return kernel::one_shot::simulate(plan_one_shot(group, call, blocks), blocks);
   }
 }
 

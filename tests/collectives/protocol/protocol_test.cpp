@@ -257,14 +257,14 @@ TEST(ProtocolTest, ReportedCallsAreUnderWayUntilTheyEnd) {
   for (int run = 0; run < 3; ++run) {
     EXPECT_FALSE(progress().is_under_way());
     call.begins = true;
-    sim::report_progress(call);
+    kernel::progress_report::simulate(call, 1);
     EXPECT_TRUE(progress().is_under_way());
     EXPECT_EQ(progress().started, 7U);
     EXPECT_LT(progress().finished, 7U);
     EXPECT_NE(progress().run, run_before);
     run_before = progress().run;
     call.begins = false;
-    sim::report_progress(call);
+    kernel::progress_report::simulate(call, 1);
   }
   EXPECT_FALSE(progress().is_under_way());
   EXPECT_EQ(progress().finished, 7U);
