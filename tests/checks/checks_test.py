@@ -146,16 +146,17 @@ class CheckTest(unittest.TestCase):
         load, add = "/*0010*/ LDG.E.128 R4, desc[UR4][R2.64] ;", "/*{:04x}*/ FADD R0, R0, R4 ;"
         branch = "/*0100*/ @P0 BRA 0x10 ;"
         loop = [load, *(add.format(0x20 + 16 * i) for i in range(4)), branch]
-        row = "sum.cu.o | sum_kernel | LDG.E.128 | 4 | 2 | 32 | 0 | a reason\n"
+        row = "sum.cu.o | sum_kernel | LDG.E.128 | 4 | 2 | 32 | 0 | 272 | a reason\n"
         for code, usage, text, words in (
                 (loop, "REG:32 STACK:0", row, None),
                 ([*loop[:5], *(add.format(0x60 + 16 * i) for i in range(3)), branch], "REG:32 STACK:0", row, "but got 2.25; a reason"),
                 (loop, "REG:33 STACK:0", row, "expected at most 32 registers, but got 33"),
                 (loop, "REG:32 STACK:8", row, "expected at most 0 bytes of stack, but got 8"),
+                (loop, "REG:32 STACK:0", row.replace("272", "256"), "expected at most 256 bytes of code, but got 272"),
                 ([*loop[:5], "/*0060*/ LDL R1, [R1] ;", branch], "REG:32 STACK:0", row, "got LDL or STL"),
                 (loop[:5], "REG:32 STACK:0", row, "expected a loop with LDG.E.128"),
                 (loop, "REG:32 STACK:0", row.replace("sum_kernel", "max_kernel"), "expected one kernel of the name, but got 0"),
-                (loop, "REG:32 STACK:0", row.replace(" | a reason", ""), "expected 8 cells")):
+                (loop, "REG:32 STACK:0", row.replace(" | a reason", ""), "expected 9 cells")):
             with tempfile.TemporaryDirectory() as folder:
                 root = pathlib.Path(folder)
                 (root / "sum.cu.o").write_text("")
@@ -165,7 +166,7 @@ class CheckTest(unittest.TestCase):
                 tool = root / "cuobjdump"
                 tool.write_text(f'#!/bin/sh\ncase "$3" in -sass) cat "{root}/sass";; *) cat "{root}/usage";; esac\n')
                 tool.chmod(0o755)
-                command = [sys.executable, HERE / "instruction_budgets.py", tool, root, root / "table.txt"]
+                command = [sys.executable, HERE / "instruction_budgets.py", tool, root / "empty", root, "--table", root / "table.txt"]
                 result = subprocess.run(command, capture_output=True, text=True, check=False)
                 output = result.stdout + result.stderr
                 if words is None:

@@ -1,12 +1,13 @@
-"""Holds the hot GPU kernels to budgets of instructions, registers and stack, from their compiled objects.
+"""Holds the hot GPU kernels to budgets of instructions, registers, stack and code, from their compiled objects.
 
-Usage: instruction_budgets.py CUOBJDUMP OBJECTS [TABLE]
+Usage: instruction_budgets.py CUOBJDUMP OBJECTS… [--table TABLE]
 
-OBJECTS is the folder of the .cu.o files. TABLE (instruction_budgets.txt) has a row per kernel:
-  object | kernel, a regular expression of its C++ name | access | elements | instructions | registers | stack | reason
+OBJECTS are folders of .cu.o files. TABLE (instruction_budgets.txt) has a row per kernel:
+  object | kernel, a regular expression of its C++ name | access | elements | instructions | registers | stack | code | reason
 `access` is a regular expression of the memory instruction of the loop that counts, and `elements` how many elements one of
 these moves. The loop is the innermost one that has the instruction; of several, the one that has it most often. Its length
-divided by its elements must not exceed `instructions`. A loop must not touch local memory. "-" leaves a figure open.
+divided by its elements must not exceed `instructions`. A loop must not touch local memory. `code` are the bytes of the whole
+kernel, which small operations fetch. "-" leaves a figure open.
 Exits with 77 (skipped) where the objects have no code for sm_90 or a tool is missing.
 """
 import pathlib
@@ -25,13 +26,13 @@ def skip(reason):
 
 
 def rows_of(table):
-    """The rows of the table, as lists of eight cells."""
+    """The rows of the table, as lists of nine cells."""
     for number, line in enumerate(table.read_text(encoding="utf-8").splitlines(), 1):
         if not line.strip() or line.startswith("#"):
             continue
         cells = [cell.strip() for cell in line.split(" | ")]
-        if len(cells) != 8 or not cells[7]:
-            sys.exit(f"{table.name}:{number}: expected 8 cells, the last of them a reason, but got: {line}")
+        if len(cells) != 9 or not cells[8]:
+            sys.exit(f"{table.name}:{number}: expected 9 cells, the last of them a reason, but got: {line}")
         yield cells
 
 
@@ -90,19 +91,23 @@ def counted_loop(code, access):
 
 def faults_of(cells, kernels):
     """What is wrong with the kernels of one row."""
-    name, pattern, access, elements, most, registers, stack, _ = cells
+    name, pattern, access, elements, most, registers, stack, most_code, _ = cells
     found = [kernel for kernel in kernels.instructions if re.search(pattern, kernel)]
     if len(found) != 1:
         return [f"expected one kernel of the name, but got {len(found)}"]
     faults = []
     used_registers, used_stack = kernels.resources[found[0]]
-    text = f"{used_registers} registers, {used_stack} bytes of stack"
+    code = kernels.instructions[found[0]]
+    code_bytes = code[-1][0] + 16
+    text = f"{used_registers} registers, {used_stack} bytes of stack, {code_bytes} of code"
+    if most_code != "-" and code_bytes > int(most_code):
+        faults.append(f"expected at most {most_code} bytes of code, but got {code_bytes}")
     if used_registers > int(registers):
         faults.append(f"expected at most {registers} registers, but got {used_registers}")
     if used_stack > int(stack):
         faults.append(f"expected at most {stack} bytes of stack, but got {used_stack}")
     if access != "-":
-        loop = counted_loop(kernels.instructions[found[0]], access)
+        loop = counted_loop(code, access)
         if loop is None:
             return [*faults, f"expected a loop with {access}, but got none"]
         per_element = loop[2] / (loop[1] * int(elements))
@@ -116,24 +121,29 @@ def faults_of(cells, kernels):
 
 
 def main():
-    cuobjdump, folder = sys.argv[1], pathlib.Path(sys.argv[2])
-    table = pathlib.Path(sys.argv[3]) if len(sys.argv) > 3 else pathlib.Path(__file__).with_name("instruction_budgets.txt")
+    arguments = sys.argv[1:]
+    table = pathlib.Path(__file__).with_name("instruction_budgets.txt")
+    if "--table" in arguments:
+        at = arguments.index("--table")
+        table = pathlib.Path(arguments[at + 1])
+        del arguments[at:at + 2]
+    cuobjdump, folders = arguments[0], [pathlib.Path(folder) for folder in arguments[1:]]
     for tool in (cuobjdump, "c++filt"):
         if shutil.which(tool) is None:
             skip(f"{tool} was not found")
     objects = {}
     failed = False
     for cells in rows_of(table):
-        path = folder / cells[0]
         if cells[0] not in objects:
-            if not path.exists():
-                skip(f"{path} was not built")
+            path = next((folder / cells[0] for folder in folders if (folder / cells[0]).exists()), None)
+            if path is None:
+                skip(f"{cells[0]} was not built")
             objects[cells[0]] = Object(cuobjdump, path)
             if not objects[cells[0]].instructions:
                 skip(f"{path} has no code for {ARCHITECTURE}")
         for fault in faults_of(cells, objects[cells[0]]):
             failed = True
-            print(f"{cells[0]} {cells[1]}: {fault}; {cells[7]}")
+            print(f"{cells[0]} {cells[1]}: {fault}; {cells[8]}")
     sys.exit(1 if failed else 0)
 
 
