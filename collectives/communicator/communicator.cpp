@@ -31,7 +31,8 @@ namespace gantry {
 Communicator::Impl& Communicator::group(std::string_view member) const {
   if (impl_) return *impl_;
   throw InvalidArgument(
-      fmt::format("{}: expected a defined communicator, but got an undefined one (split() with a "
+      fmt::format("{}: expected a defined communicator, but "
+                  "got an undefined one (split() with a "
                   "negative color?)",
                   member));
 }
@@ -57,7 +58,8 @@ std::string Communicator::transport() const {
 
 namespace {
 
-// Runs an operation of a group with one rank: a reduction of one input, or a copy.
+// Runs an operation of a group with one rank: a reduction of one input, or a
+// copy.
 void run_alone(const CollectiveCall& call, Tensor& output, const Tensor& input) {
   const Descriptor& what = call.what;
   if (!reduces(what.kind)) {
@@ -86,11 +88,13 @@ Work Communicator::submit(CollectiveCall& call, const CollectiveOptions& options
   auto state = std::make_shared<Work::State>();
   state->device = device();
   if (size() > 1) {
-    Impl::Submitted submitted = impl_->run(call, stream);
-    state->done = std::move(submitted.end);
-    // If the transport does not report losses, an operation of a broken group counts as failed.
-    state->check = [group = impl_->shared_from_this(), number = submitted.call,
-                    reports_losses = submitted.reports_losses](bool pending) {
+    End end = impl_->run(call, stream);
+    state->done = std::move(end.event);
+    // If the transport does not report losses, an operation of a broken group
+    // counts as failed.
+    state->check = [group = impl_->shared_from_this(),
+                    number = static_cast<std::uint64_t>(call.what.call),
+                    reports_losses = end.reports_losses](bool pending) {
       group->check(number, pending || !reports_losses);
     };
   }
@@ -106,7 +110,8 @@ void Communicator::mark_end(Work& work) {
   work.state_->mark_end(Stream::current(work.state_->device));
 }
 
-// True if `input` is this rank's own slice of `output` in a gather. Peers never access that slice.
+// True if `input` is this rank's own slice of `output` in a gather. Peers never
+// access that slice.
 bool Communicator::is_own_slice(const CollectiveCall& call, const Tensor& output,
                                 const Tensor& input) const {
   const CollectiveKind kind = call.what.kind;
@@ -123,10 +128,12 @@ Work Communicator::move_between(CollectiveCall& call, const Tensor* output, cons
   return transfer(call, output, input, options);
 }
 
-// Runs an operation that reads `input` and writes `output`; either may be null or strided.
+// Runs an operation that reads `input` and writes `output`; either may be null
+// or strided.
 Work Communicator::transfer(CollectiveCall& call, const Tensor* output, const Tensor* input,
                             const CollectiveOptions& options) const {
-  // Only reductions support in-place arrays; other operations read a copy of the input.
+  // Only reductions support in-place arrays; other operations read a copy of
+  // the input.
   const bool in_place = output == input && (call.what.kind == CollectiveKind::all_reduce ||
                                             call.what.kind == CollectiveKind::reduce);
   const bool overlap = output != nullptr && input != nullptr && !in_place &&
@@ -189,7 +196,8 @@ Work Communicator::all_reduce_coalesced(std::span<const Tensor> tensors, ReduceO
   comm::require_separate("all_reduce_coalesced", tensors);
   TracedCollective traced("all_reduce_coalesced", size());
   std::optional<Work> last;
-  std::vector<Tensor> results(tensors.begin(), tensors.end());  // the same memory
+  std::vector<Tensor> results(tensors.begin(),
+                              tensors.end());  // the same memory
   CollectiveCall call{
       .what = {.kind = CollectiveKind::all_reduce, .op = op, .operands = list_operands(tensors)}};
   for (const Bucket& bucket : make_buckets(tensors, SIZE_MAX)) {

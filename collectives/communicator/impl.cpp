@@ -18,9 +18,7 @@
 
 #include "collectives/bootstrap/failure_note.hpp"
 #include "collectives/communicator/pending_signals.hpp"
-#include "collectives/p2p/plans.hpp"
 #include "collectives/peers/probe.hpp"
-#include "collectives/traced_collective.hpp"
 #include "core/env/settings.hpp"
 #include "device/sync_debug_driver.hpp"
 #include "job/flight_file.hpp"
@@ -62,7 +60,8 @@ Communicator::Impl::Impl(Seed seed)
   selector_ = Selector::load(membership.size, properties.name);
   if (platform() != Platform::cuda) selector_.forbid_nccl("it needs real GPUs");
   if (membership.rank == 0) selector_.warn_ignored();
-  // A wrong GANTRY_ALLOC_CONF throws here; in the probe it would look like links that do not work.
+  // A wrong GANTRY_ALLOC_CONF throws here; in the probe it would look like
+  // links that do not work.
   (void)memory::allocator(membership.device);
   exchange_facts();
   if (membership.size > 1) make_transports();
@@ -148,19 +147,21 @@ void Communicator::Impl::require_ready(CollectiveKind kind, const Stream& stream
   }
   if (is_suspended_) {
     throw InvalidArgument(
-        fmt::format("{}: expected a communicator in use, but got a suspended one; call resume()",
+        fmt::format("{}: expected a communicator in use, but "
+                    "got a suspended one; call resume()",
                     gantry::name(kind)));
   }
   if (is_in_condition(stream)) {
-    throw CaptureError(fmt::format(
-        "{}: expected a stream outside of graph_if and graph_while, since every rank has to run "
-        "the operation, but got one inside",
-        gantry::name(kind)));
+    throw CaptureError(
+        fmt::format("{}: expected a stream outside of graph_if and "
+                    "graph_while, since every rank has to run "
+                    "the operation, but got one inside",
+                    gantry::name(kind)));
   }
   raise_next_failure();
   if (!control) return;
-  // An earlier mismatch of all ranks is not thrown here: ranks that have not detected it yet make
-  // this call, so this rank must make it too.
+  // An earlier mismatch of all ranks is not thrown here: ranks that have not
+  // detected it yet make this call, so this rank must make it too.
   const auto reported = control->fault();
   const bool is_fatal = reported && (control->broken() || flight::is_message(reported->call) ||
                                      reported->fault() == OperationFault::overlap);
@@ -203,69 +204,57 @@ void Communicator::Impl::guarded(const Descriptor& what, Submit submit) {
   }
 }
 
-Communicator::Impl::Submitted Communicator::Impl::run(CollectiveCall& call, const Stream& stream) {
+End Communicator::Impl::run(CollectiveCall& call, const Stream& stream) {
   require_ready(call.what.kind, stream);
   // Ranks send and receive independently, so messages are numbered separately.
   const CollectiveKind kind = call.what.kind;
-  const std::uint64_t number = call.continues     ? static_cast<std::uint64_t>(call.what.call)
-                               : is_message(kind) ? flight::kMessageBit | ++messages_
-                                                  : ++calls_;
-  call.what.call = static_cast<std::int64_t>(number);
+  if (!call.continues) {
+    call.what.call =
+        static_cast<std::int64_t>(is_message(kind) ? flight::kMessageBit | ++messages_ : ++calls_);
+  }
   // The root's array is in its place already.
   if (kind == CollectiveKind::broadcast && call.out == nullptr) {
     call.out = const_cast<void*>(call.in);
   }
-  Submitted result{number, true, nullptr};
+  End end;
   guarded(call.what, [&] {
-    Transport& transport = transport_for(call);
+    const ResolvedCall resolved = resolve(call);
+    Transport& transport = begin(resolved, stream);
     last_transport_ = &transport;
-    if (&transport == nccl.get()) record(call, Algorithm::nccl);
-    if (&transport == host.get()) record(call, Algorithm::host);
-    transport.run(call, stream);
-    result.reports_losses = transport.reports_losses();
-    result.end = transport.take_end();
+    end = transport.run(resolved, stream);
   });
-  return result;
+  return end;
 }
 
-Communicator::Impl::Submitted Communicator::Impl::run_together(std::span<CollectiveCall> calls,
-                                                               const Stream& stream) {
+End Communicator::Impl::run_together(std::span<CollectiveCall> calls, const Stream& stream) {
   require_ready(calls.front().what.kind, stream);
   for (CollectiveCall& call : calls) {
     call.what.call = static_cast<std::int64_t>(flight::kMessageBit | ++messages_);
   }
-  Submitted result{static_cast<std::uint64_t>(calls.back().what.call), true, nullptr};
+  End end;
   guarded(calls.front().what, [&] {
-    // Both ends of a message choose the same transport, but messages may use different ones.
-    std::vector<std::pair<Transport*, std::vector<CollectiveCall>>> parts;
-    for (const CollectiveCall& call : calls) {
-      Transport* const transport = &transport_for(call);
-      auto part = std::ranges::find(parts, transport, [](const auto& one) { return one.first; });
-      if (part == parts.end()) part = parts.insert(parts.end(), {transport, {}});
-      part->second.push_back(call);
+    std::vector<ResolvedCall> resolved;
+    resolved.reserve(calls.size());
+    for (const CollectiveCall& call : calls) resolved.push_back(resolve(call));
+    for (ResolvedCall& call : resolved) call.via = &begin(call, stream, /*is_grouped=*/true);
+    Transport* const first = resolved.front().via;
+    const auto uses_first = [&](const ResolvedCall& call) { return call.via == first; };
+    if (std::ranges::all_of(resolved, uses_first)) {
+      end = first->run_together(resolved, stream);
+      return;
     }
-    std::vector<Stream> streams{stream};
-    while (streams.size() < parts.size()) {
-      streams.push_back(Stream::from_pool(membership.device));
-      streams.back().wait(stream);
-    }
-    for (std::size_t i = 0; i < parts.size(); ++i) {
-      auto& [transport, part] = parts[i];
-      const StreamGuard guard(streams[i]);
-      if (transport == nccl.get() || transport == host.get()) {
-        for (const CollectiveCall& call : part) {
-          record(call, transport == nccl.get() ? Algorithm::nccl : Algorithm::host);
-        }
-      }
-      transport->run_together(part, streams[i]);
-      result.reports_losses = result.reports_losses && transport->reports_losses();
-      result.end = transport->take_end();
-    }
-    if (parts.size() == 1) return;
-    for (std::size_t i = 1; i < parts.size(); ++i) stream.wait(streams[i]);
-    result.end = nullptr;
+    // Both ends of a message choose the same transport, but the messages use
+    // p2p and NCCL.
+    const auto others = std::ranges::stable_partition(resolved, uses_first);
+    const Stream side = Stream::from_pool(membership.device);
+    side.wait(stream);
+    const End one = first->run_together({resolved.begin(), others.begin()}, stream);
+    const StreamGuard guard(side);
+    const End other = others.front().via->run_together(others, side);
+    stream.wait(side);
+    end.reports_losses = one.reports_losses && other.reports_losses;
   });
-  return result;
+  return end;
 }
 
 void Communicator::Impl::rendezvous(HostCall call) {
@@ -275,21 +264,16 @@ void Communicator::Impl::rendezvous(HostCall call) {
   try {
     control->rendezvous(call, calls_);
   } catch (const CollectiveMismatch&) {
-    // After a mismatch between ranks that all came, none waits over links, and the group is intact.
+    // After a mismatch between ranks that all came, none waits over links, and
+    // the group is intact.
     if (host && control->broken()) host->abort();
     throw;
   } catch (...) {
-    if (host) host->abort();  // ranks that wait over links do not read the control segment
+    if (host)
+      host->abort();  // ranks that wait over links do not read the control
+                      // segment
     throw;
   }
-}
-
-void Communicator::Impl::record(const CollectiveCall& call, Algorithm algorithm) {
-  TracedCollective::note_algorithm(algorithm);
-  if (!control || recorded_ == call.what.call) return;
-  recorded_ = call.what.call;
-  control->record(call.what, algorithm, message_bytes(call.what, membership.size),
-                  Stream::current(membership.device).id(), call.send_counts, call.recv_counts);
 }
 
 std::optional<std::uint64_t> Communicator::Impl::take_fault() {
@@ -324,8 +308,8 @@ void Communicator::Impl::check(std::uint64_t call, bool pending) {
   faults_.raise_unreported();
   if (pending || call >= first_lost_.get()) require_intact();
   if (pending || flight::is_message(call)) return;
-  // A device reports no second mismatch before its first one is taken, and none of blocks between
-  // other ranks.
+  // A device reports no second mismatch before its first one is taken, and none
+  // of blocks between other ranks.
   if (call > first_mismatch_.get() || control->has_block_counts(call)) control->verify(call);
 }
 
@@ -350,8 +334,8 @@ void Communicator::Impl::finish() noexcept {
   if (finished_) return;
   finished_ = true;
   try {
-    // Kernels that wait for an absent rank must not block this process. Graph launches are visible
-    // only once their kernels wait.
+    // Kernels that wait for an absent rank must not block this process. Graph
+    // launches are visible only once their kernels wait.
     if (control) control->abort_after(kFinishTimeout);
     const auto deadline = std::chrono::steady_clock::now() + kFinishTimeout;
     const auto is_waiting = [&] {

@@ -114,7 +114,8 @@ MessageGroup Communicator::group() const {
 
 namespace {
 
-// Matches the k-th message to this rank itself with its k-th receive. Returns their indices.
+// Matches the k-th message to this rank itself with its k-th receive. Returns
+// their indices.
 template <class Messages>
 std::vector<std::pair<std::size_t, std::size_t>> pair_own(const Messages& messages, int rank) {
   std::vector<std::size_t> sends;
@@ -125,7 +126,8 @@ std::vector<std::pair<std::size_t, std::size_t>> pair_own(const Messages& messag
   }
   if (sends.size() != receives.size()) {
     throw InvalidArgument(
-        fmt::format("group: expected as many receives as sends between rank {} and itself, but got "
+        fmt::format("group: expected as many receives as sends between rank {} "
+                    "and itself, but got "
                     "{} and {}",
                     rank, receives.size(), sends.size()));
   }
@@ -134,11 +136,12 @@ std::vector<std::pair<std::size_t, std::size_t>> pair_own(const Messages& messag
     const Tensor& sent = messages[sends[k]].tensor;
     const Tensor& received = messages[receives[k]].tensor;
     if (sent.dtype() != received.dtype() || sent.numel() != received.numel()) {
-      throw InvalidArgument(fmt::format(
-          "group: expected a recv of what is sent, but rank {} sends {}[{}] to itself and receives "
-          "{}[{}]",
-          rank, gantry::name(sent.dtype()), sent.numel(), gantry::name(received.dtype()),
-          received.numel()));
+      throw InvalidArgument(
+          fmt::format("group: expected a recv of what is sent, but rank {} "
+                      "sends {}[{}] to itself and receives "
+                      "{}[{}]",
+                      rank, gantry::name(sent.dtype()), sent.numel(),
+                      gantry::name(received.dtype()), received.numel()));
     }
     pairs.emplace_back(sends[k], receives[k]);
   }
@@ -164,7 +167,8 @@ Work Communicator::exchange(std::string_view op, std::vector<Message> messages,
       if (i == j || !is_receive(messages[j]) || !overlaps(messages[i], messages[j])) continue;
       if (is_receive(messages[i])) {
         throw InvalidArgument(
-            "group: expected receives into memory of their own, but two of them share some");
+            "group: expected receives into memory of their "
+            "own, but two of them share some");
       }
       needs_clone[i] = true;
     }
@@ -210,15 +214,15 @@ Work Communicator::exchange(std::string_view op, std::vector<Message> messages,
     const std::lock_guard lock(impl_->mutex);
     const sanitizer::Suspension parts;
     if (!calls.empty()) {
-      Impl::Submitted submitted = impl_->run_together(calls, stream);
+      End end = impl_->run_together(calls, stream);
       traced.note_messages(calls);  // with their numbers
-      state->done = std::move(submitted.end);
+      state->done = std::move(end.event);
       std::vector<std::uint64_t> numbers;
       for (const CollectiveCall& call : calls) {
         numbers.push_back(static_cast<std::uint64_t>(call.what.call));
       }
       state->check = [group = impl_->shared_from_this(), numbers = std::move(numbers),
-                      reports_losses = submitted.reports_losses](bool pending) {
+                      reports_losses = end.reports_losses](bool pending) {
         for (const std::uint64_t number : numbers) group->check(number, pending || !reports_losses);
       };
     }
@@ -254,7 +258,8 @@ Work MessageGroup::end() {
   }
   if (open_->thread != std::this_thread::get_id()) {
     throw InvalidArgument(
-        "group: expected the thread that opened the group to end it, but got another one");
+        "group: expected the thread that opened the group to "
+        "end it, but got another one");
   }
   const auto open = std::exchange(open_, nullptr);
   communicator_.impl_->close(*open);
@@ -279,9 +284,10 @@ MessageGroup::~MessageGroup() {
       impl->close(*open);
       open->state->is_open = false;
       open->state->check = [count = open->messages.size()](bool) {
-        throw Error(fmt::format(
-            "group: failed to submit {} message(s): an exception left the scope of the group",
-            count));
+        throw Error(
+            fmt::format("group: failed to submit {} message(s): an "
+                        "exception left the scope of the group",
+                        count));
       };
       return;
     }

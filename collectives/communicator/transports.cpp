@@ -12,14 +12,16 @@
 
 #include "collectives/communicator/impl.hpp"
 #include "collectives/hierarchical/transport.hpp"
-#include "collectives/p2p/plans.hpp"
 #include "collectives/peers/probe.hpp"
+#include "collectives/protocol/layout.hpp"
+#include "collectives/traced_collective.hpp"
 #include "core/text/escaped_text.hpp"
 #include "memory/policy/backend.hpp"
 
 namespace gantry {
 
-// All ranks must decide alike, but the library may be absent from some machines.
+// All ranks must decide alike, but the library may be absent from some
+// machines.
 bool Communicator::Impl::agree_on_nccl() {
   if (agreed_on_nccl_ || !selector_.has_nccl()) return selector_.has_nccl();
   const std::vector<std::string> all = bootstrap->all_gather(nccl_problem());
@@ -38,7 +40,8 @@ void Communicator::Impl::make_transports() {
                                                timeout_, name);
     control->describe_device(ranks->description(membership.rank),
                              device_properties(membership.device).uuid);
-    // Backends of the driver ask it for their figures, which a watchdog must not.
+    // Backends of the driver ask it for their figures, which a watchdog must
+    // not.
     const memory::Backend* backend = memory::find_backend(memory::allocator_backend());
     if (backend == nullptr || !backend->is_of_driver) {
       control->publish_memory([device = membership.device] {
@@ -67,8 +70,8 @@ void Communicator::Impl::make_transports() {
   }
   if (p2p) return;
   if (wanted != Algorithm::host && agree_on_nccl()) {
-    nccl = make_nccl_transport(membership, *bootstrap, control.get(), /*reports_progress=*/true,
-                               timeout_);
+    nccl = make_nccl_transport(membership, *bootstrap, control.get(),
+                               /*reports_progress=*/true, timeout_);
   } else {
     host = make_host_transport(membership, *bootstrap, identity.source == "local");
   }
@@ -78,34 +81,45 @@ bool Communicator::Impl::forces_nccl() const {
   return selector_.forced() == Algorithm::nccl && selector_.has_nccl();
 }
 
-// Starting NCCL waits for all ranks, so calls are compared first.
-Transport& Communicator::Impl::start_nccl(const CollectiveCall& call) {
-  if (nccl) return *nccl;
-  bootstrap->set_purpose(gantry::name(call.what.kind));
-  if (control) {
-    record(call, Algorithm::nccl);
-    control->rendezvous(HostCall::none, static_cast<std::uint64_t>(call.what.call));
-    control->verify(static_cast<std::uint64_t>(call.what.call));
+ResolvedCall Communicator::Impl::resolve(const CollectiveCall& call) {
+  if (p2p) {
+    // Ranks that differ in a list leave it after its first transfer, but their
+    // hosts do not know: none may wait for another one.
+    const bool stays = call.continues && last_transport_ == p2p.get();
+    ResolvedCall resolved = resolve_over_peers(call, membership.size, selector_, *p2p, stays);
+    if (resolved.via == nullptr) resolved.via = nccl.get();
+    return resolved;
   }
-  nccl = make_nccl_transport(membership, *bootstrap, control.get(), /*reports_progress=*/false,
-                             timeout_);
+  ResolvedCall resolved(call, membership.size);
+  resolved.via = nccl ? nccl.get() : host.get();
+  resolved.choice.algorithm = nccl ? Algorithm::nccl : Algorithm::host;
+  if (!nccl) selector_.warn_unless_forced(call.what, resolved.message_bytes, Algorithm::host);
+  return resolved;
+}
+
+Transport& Communicator::Impl::begin(const ResolvedCall& call, const Stream& stream,
+                                     bool is_grouped) {
+  if (!call.continues) {
+    TracedCollective::note_algorithm(call.choice.algorithm);
+    if (control) {
+      control->record(call.what, call.choice.algorithm, call.message_bytes, stream.id(),
+                      call.send_counts, call.recv_counts, is_grouped);
+    }
+  }
+  if (call.via != nullptr) return *call.via;
+  if (!nccl) start_nccl(call);
   return *nccl;
 }
 
-Transport& Communicator::Impl::transport_for(const CollectiveCall& call) {
-  if (p2p == nullptr) {
-    if (nccl) return *nccl;
-    selector_.warn_unless_forced(call.what, message_bytes(call.what, membership.size),
-                                 Algorithm::host);
-    return *host;
+// Starting NCCL waits for all ranks, so calls are compared first.
+void Communicator::Impl::start_nccl(const ResolvedCall& call) {
+  bootstrap->set_purpose(gantry::name(call.what.kind));
+  if (control) {
+    control->rendezvous(HostCall::none, static_cast<std::uint64_t>(call.what.call));
+    control->verify(static_cast<std::uint64_t>(call.what.call));
   }
-  if (selector_.is_p2p_only() || call.is_uneven() || !selector_.has_nccl()) return *p2p;
-  // Ranks that differ in the list leave it after its first transfer, but their hosts do not know:
-  // none may wait for another one.
-  if (call.continues && last_transport_ == p2p.get()) return *p2p;
-  const Choice choice = selector_.choose(call.what, message_bytes(call.what, membership.size));
-  if (choice.algorithm != Algorithm::nccl) return *p2p;
-  return start_nccl(call);
+  nccl = make_nccl_transport(membership, *bootstrap, control.get(),
+                             /*reports_progress=*/false, timeout_);
 }
 
 }  // namespace gantry

@@ -3,7 +3,7 @@
 #include <cstdint>
 #include <vector>
 
-#include "collectives/slices.hpp"
+#include "collectives/call.hpp"
 
 namespace gantry {
 

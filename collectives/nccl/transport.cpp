@@ -107,36 +107,35 @@ class NcclTransport final : public Transport {
 
   bool supports(const Descriptor&) const override { return true; }
 
-  void run(const CollectiveCall& call, const Stream& stream) override {
+  End run(const ResolvedCall& call, const Stream& stream) override {
     enter(call);
-    enqueue({&call, 1}, stream, [&](ncclComm_t comm) {
+    return enqueue({&call, 1}, stream, [&](ncclComm_t comm) {
       if (can_serve(Algorithm::nccl, call.what, 0)) return submit(call, comm, cuda_stream(stream));
-      const auto moves = [&](std::span<const CollectiveCall> messages) {
+      const auto moves = [&](std::span<const ResolvedCall> messages) {
         exchange(messages, comm, cuda_stream(stream));
       };
       reduce_in_rank_order(call, {rank_, size_, device_}, stream, moves);
     });
   }
-  void run_together(std::span<const CollectiveCall> messages, const Stream& stream) override {
-    enqueue(messages, stream,
-            [&](ncclComm_t comm) { exchange(messages, comm, cuda_stream(stream)); });
+  End run_together(std::span<const ResolvedCall> messages, const Stream& stream) override {
+    return enqueue(messages, stream,
+                   [&](ncclComm_t comm) { exchange(messages, comm, cuda_stream(stream)); });
   }
 
-  std::shared_ptr<Event> take_end() override { return std::exchange(end_, nullptr); }
   bool is_waiting() const override { return comm_.is_waiting(); }
   void abort() noexcept override { comm_.abort(); }
   void await_abort() noexcept override { comm_.await_abort(); }
   void require_intact() const override { comm_.require_intact(); }
-  bool reports_losses() const override { return false; }
 
  private:
   // Enqueues the work of `submit` between the progress reports of `calls`: one collective, or
   // messages, of which the first of each direction is reported.
   template <class Submit>
-  void enqueue(std::span<const CollectiveCall> calls, const Stream& stream, Submit submit) {
+  End enqueue(std::span<const ResolvedCall> calls, const Stream& stream, Submit submit) {
     const DeviceGuard guard(device_);
+    End end{.event = nullptr, .reports_losses = false};
     std::vector<Descriptor> reported;
-    for (const CollectiveCall& call : calls) {
+    for (const ResolvedCall& call : calls) {
       const auto same = [&](const Descriptor& other) { return other.kind == call.what.kind; };
       if (reports_progress_ && std::none_of(reported.begin(), reported.end(), same))
         reported.push_back(call.what);
@@ -166,12 +165,13 @@ class NcclTransport final : public Transport {
         }
         comm_.require_intact();
         report_all(/*begins=*/false);
-        end_ = queue_.leave(stream);
+        end.event = queue_.leave(stream);
       });
     } catch (const NcclError&) {
       if (control_ != nullptr) control_->await_diagnosis();
       throw;
     }
+    return end;
   }
 
   std::string text_of(const Descriptor& what) const {
@@ -325,10 +325,10 @@ class NcclTransport final : public Transport {
   }
 
   // Concurrent sends and receives.
-  static void exchange(std::span<const CollectiveCall> messages, ncclComm_t comm, cudaStream_t on) {
+  static void exchange(std::span<const ResolvedCall> messages, ncclComm_t comm, cudaStream_t on) {
     check_nccl(nccl().group_start(), "ncclGroupStart", "beginning messages");
     ncclResult_t failure = ncclSuccess;
-    for (const CollectiveCall& call : messages) {
+    for (const ResolvedCall& call : messages) {
       if (failure != ncclSuccess) break;
       const std::size_t bytes =
           static_cast<std::size_t>(call.what.count) * element_size(call.what.dtype);
@@ -352,7 +352,6 @@ class NcclTransport final : public Transport {
   OperationQueue queue_;  // one for all operations, as in NCCL
   bool reports_progress_;
   std::optional<OperationDeadlines> deadlines_;  // used without a control segment
-  std::shared_ptr<Event> end_;                   // the end of the last call, until it is taken
 };
 
 }  // namespace

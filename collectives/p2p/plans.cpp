@@ -5,8 +5,8 @@
 #include <utility>
 #include <vector>
 
+#include "collectives/call.hpp"
 #include "collectives/reduction.hpp"
-#include "collectives/slices.hpp"
 
 namespace gantry {
 
@@ -198,10 +198,10 @@ protocol::Message plan_message(const Group& group, const CollectiveCall& call) {
   return plan;
 }
 
-protocol::MessagePlan plan_messages(const Group& group, std::span<const CollectiveCall> calls) {
+protocol::MessagePlan plan_messages(const Group& group, std::span<const ResolvedCall> calls) {
   protocol::MessagePlan plan;
   plan.group = group;
-  for (const CollectiveCall& call : calls) {
+  for (const ResolvedCall& call : calls) {
     const protocol::Message one = plan_message(group, call);
     plan.messages.push_back({one.call, one.data, one.bytes, one.digest, one.peer});
   }
@@ -219,26 +219,6 @@ protocol::MessagePlan plan_messages(const Group& group, std::span<const Collecti
   }
   plan.messages = std::move(sorted);
   return plan;
-}
-
-std::int64_t message_bytes(const Descriptor& what, int ranks) {
-  const std::int64_t bytes = what.count * width_of(what);
-  switch (what.kind) {
-    case CollectiveKind::all_gather:
-    case CollectiveKind::reduce_scatter:
-    case CollectiveKind::gather:
-    case CollectiveKind::scatter:
-    case CollectiveKind::all_to_all:
-      return bytes * ranks;
-    case CollectiveKind::barrier:
-    case CollectiveKind::all_reduce:
-    case CollectiveKind::reduce:
-    case CollectiveKind::broadcast:
-    case CollectiveKind::send:
-    case CollectiveKind::recv:
-      return bytes;
-  }
-  __builtin_unreachable();
 }
 
 }  // namespace gantry

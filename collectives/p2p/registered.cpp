@@ -3,10 +3,10 @@
 #include <algorithm>
 #include <bit>
 
+#include "collectives/call.hpp"
 #include "collectives/p2p/plans.hpp"
 #include "collectives/protocol/launch.hpp"
 #include "collectives/protocol/signal.hpp"
-#include "collectives/slices.hpp"
 #include "job/flight_file.hpp"
 #include "streams/batched_copy.hpp"
 

@@ -1,0 +1,102 @@
+#include "collectives/call.hpp"
+
+#include "collectives/transport.hpp"
+
+namespace gantry {
+
+namespace {
+
+std::int64_t message_bytes_of(const Descriptor& what, int ranks) {
+  const std::int64_t bytes = what.count * static_cast<std::int64_t>(element_size(what.dtype));
+  switch (what.kind) {
+    case CollectiveKind::all_gather:
+    case CollectiveKind::reduce_scatter:
+    case CollectiveKind::gather:
+    case CollectiveKind::scatter:
+    case CollectiveKind::all_to_all:
+      return bytes * ranks;
+    case CollectiveKind::barrier:
+    case CollectiveKind::all_reduce:
+    case CollectiveKind::reduce:
+    case CollectiveKind::broadcast:
+    case CollectiveKind::send:
+    case CollectiveKind::recv:
+      return bytes;
+  }
+  __builtin_unreachable();
+}
+
+}  // namespace
+
+ResolvedCall::ResolvedCall(const CollectiveCall& call, int ranks)
+    : CollectiveCall(call), message_bytes(message_bytes_of(what, ranks)) {
+  if (reduces(what.kind)) how = reduction_for(what.op, what.dtype, ranks, name(what.kind));
+}
+
+ResolvedCall resolve_over_peers(const CollectiveCall& call, int ranks, const Selector& selector,
+                                Transport& peers, bool without_nccl) {
+  ResolvedCall resolved(call, ranks);
+  Descriptor& what = resolved.what;
+  resolved.via = &peers;
+  if (call.is_uneven()) {  // the ranks do not know each other's sizes
+    selector.warn_unless_forced(what, resolved.message_bytes, resolved.choice.algorithm);
+    return resolved;
+  }
+  what.window_offset = peers.window_offset_of(call);
+  resolved.choice = selector.choose(what, resolved.message_bytes, without_nccl);
+  // Other algorithms ignore registrations.
+  if (!needs_registration(resolved.choice.algorithm)) what.window_offset = 0;
+  if (resolved.choice.algorithm == Algorithm::nccl) resolved.via = nullptr;
+  return resolved;
+}
+
+bool sends_one_slice(CollectiveKind kind) {
+  switch (kind) {
+    case CollectiveKind::scatter:
+    case CollectiveKind::reduce_scatter:
+    case CollectiveKind::all_to_all:
+      return false;
+    case CollectiveKind::barrier:
+    case CollectiveKind::all_reduce:
+    case CollectiveKind::reduce:
+    case CollectiveKind::broadcast:
+    case CollectiveKind::all_gather:
+    case CollectiveKind::gather:
+    case CollectiveKind::send:
+    case CollectiveKind::recv:
+      return true;
+  }
+  __builtin_unreachable();
+}
+
+PeerSlices even_slices(const Descriptor& what, int rank, int peer) {
+  const std::int64_t bytes = what.count * static_cast<std::int64_t>(element_size(what.dtype));
+  const ByteSlice all{0, bytes};
+  const ByteSlice own_slice{peer * bytes, bytes};
+  const ByteSlice with_root = peer == what.root ? all : ByteSlice{};
+  switch (what.kind) {
+    case CollectiveKind::all_reduce:
+      return {all, all};
+    case CollectiveKind::reduce:
+      return {with_root, rank == what.root ? all : ByteSlice{}};
+    case CollectiveKind::broadcast:
+      return {rank == what.root ? all : ByteSlice{}, with_root};
+    case CollectiveKind::all_gather:
+      return {all, own_slice};
+    case CollectiveKind::reduce_scatter:
+      return {own_slice, all};
+    case CollectiveKind::gather:
+      return {with_root, rank == what.root ? own_slice : ByteSlice{}};
+    case CollectiveKind::scatter:
+      return {rank == what.root ? own_slice : ByteSlice{}, with_root};
+    case CollectiveKind::all_to_all:
+      return {own_slice, own_slice};
+    case CollectiveKind::barrier:
+    case CollectiveKind::send:
+    case CollectiveKind::recv:
+      return {};
+  }
+  __builtin_unreachable();
+}
+
+}  // namespace gantry

@@ -1,0 +1,103 @@
+// A call of an operation between ranks, and all that follows from it.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+
+#include <gantry/core/dtype.hpp>
+
+#include "collectives/descriptor.hpp"
+#include "collectives/reduction.hpp"
+#include "collectives/selector.hpp"
+
+namespace gantry {
+
+class Transport;
+
+// One operation with its arrays: contiguous, on the membership's device, checked by the
+// communicator. `count` is the descriptor's.
+//
+//   kind            in                      out
+//   all_reduce      count                   count (may be in)
+//   reduce          count                   count on root (may be in), else null
+//   broadcast       count on root           count on every rank (root: may be in)
+//   all_gather      count                   size·count
+//   reduce_scatter  size·count              count
+//   gather          count                   size·count on root, else null
+//   scatter         size·count on root      count
+//   all_to_all      size·count, or blocks of send_counts     likewise recv_counts
+//   send, recv      count (send)            count (recv)
+//   barrier         null                    null
+struct CollectiveCall {
+  Descriptor what;
+  const void* in = nullptr;
+  void* out = nullptr;
+  // Elements to and from each rank, in rank order without gaps: all_to_all with blocks of unequal
+  // size, else empty.
+  std::span<const std::int64_t> send_counts = {};
+  std::span<const std::int64_t> recv_counts = {};
+  // A further transfer of the call before it, which had a list of tensors. See Note [Lists].
+  bool continues = false;
+
+  bool is_uneven() const { return !send_counts.empty(); }
+};
+
+// Note [Lists]
+// A list of tensors takes one transfer per dtype. All of them are one call: they have its number
+// and its operands, and the flight recorder has the first one. If another rank gives another list,
+// it may make another number of transfers. All ranks detect the mismatch in the first one, and none
+// makes a further one. On the host the first transfer throws. Kernels of further transfers are
+// enqueued already, and do nothing if the one before them reported a mismatch: see
+// Group::continues. So all ranks stay in step.
+
+// A call with all that its group decides for it, found once.
+struct ResolvedCall : CollectiveCall {
+  // A call of `ranks` ranks, for a transport that has no choice. Throws: as reduction_for().
+  ResolvedCall(const CollectiveCall& call, int ranks);
+
+  // Bytes of one rank's message as nccl-tests count them: the larger of its input and its output.
+  std::int64_t message_bytes;
+  Reduction how{};  // of an operation that reduces
+  Choice choice{};
+  Transport* via = nullptr;  // null until NCCL, the choice, has started
+};
+
+// A slice: bytes [at, at + bytes) of the input or the output.
+struct ByteSlice {
+  std::int64_t at = 0;
+  std::int64_t bytes = 0;
+};
+
+// The slices between a rank and one peer: sent to the peer, received from it.
+struct PeerSlices {
+  ByteSlice send;
+  ByteSlice receive;
+};
+
+// True if a rank sends the same slice to all ranks that it sends to.
+bool sends_one_slice(CollectiveKind kind);
+
+// The slices between `rank` and `peer`, which may be `rank`, when all blocks have one size. Empty
+// for barriers and messages.
+PeerSlices even_slices(const Descriptor& what, int rank, int peer);
+
+// Calls visit(peer, slices) for all ranks, in order.
+template <class Visit>
+void for_each_peer(const CollectiveCall& call, int rank, int size, Visit visit) {
+  const auto width = static_cast<std::int64_t>(element_size(call.what.dtype));
+  PeerSlices uneven;
+  for (int p = 0; p < size; ++p) {
+    if (!call.is_uneven()) {
+      visit(p, even_slices(call.what, rank, p));
+      continue;
+    }
+    uneven.send.bytes = call.send_counts[static_cast<std::size_t>(p)] * width;
+    uneven.receive.bytes = call.recv_counts[static_cast<std::size_t>(p)] * width;
+    visit(p, uneven);
+    uneven.send.at += uneven.send.bytes;
+    uneven.receive.at += uneven.receive.bytes;
+  }
+}
+
+}  // namespace gantry
