@@ -95,7 +95,7 @@ ResolvedCall resolve_over_peers(const CollectiveCall& call, int ranks, const Sel
                                 Transport& peers, bool without_nccl = false);
 
 // Why NCCL cannot be used: this build lacks it, or its library cannot be loaded. Empty if it can.
-// The first call loads the library. See Communicator::Impl::agree_on_nccl().
+// The first call loads the library. See TransportSet::agree_on_nccl().
 const std::string& nccl_problem();
 inline bool has_nccl() { return nccl_problem().empty(); }
 // Makes the NCCL transport. `control` may be null if ranks are on several machines. If it

@@ -31,35 +31,30 @@ namespace gantry {
 Communicator::Impl& Communicator::group(std::string_view member) const {
   if (impl_) return *impl_;
   throw InvalidArgument(
-      fmt::format("{}: expected a defined communicator, but "
-                  "got an undefined one (split() with a "
+      fmt::format("{}: expected a defined communicator, but got an undefined one (split() with a "
                   "negative color?)",
                   member));
 }
 
-int Communicator::rank() const { return group("rank").membership.rank; }
-int Communicator::size() const { return group("size").membership.size; }
-int Communicator::local_rank() const { return group("local_rank").identity.local_rank; }
-int Communicator::local_size() const { return group("local_size").identity.local_size; }
-Device Communicator::device() const { return group("device").membership.device; }
+int Communicator::rank() const { return group("rank").members.self.rank; }
+int Communicator::size() const { return group("size").members.self.size; }
+int Communicator::local_rank() const { return group("local_rank").members.identity.local_rank; }
+int Communicator::local_size() const { return group("local_size").members.identity.local_size; }
+Device Communicator::device() const { return group("device").members.self.device; }
 const std::string& Communicator::launched_by() const {
-  return group("launched_by").identity.source;
+  return group("launched_by").members.identity.source;
 }
 const std::vector<std::string>& Communicator::device_map() const {
-  return group("device_map").ranks->descriptions();
+  return group("device_map").members.ranks->descriptions();
 }
 
 std::string Communicator::transport() const {
-  const Impl& mine = group("transport");
-  if (mine.p2p) return "p2p";
-  if (mine.nccl) return "nccl";
-  return mine.host ? "host" : "none";
+  return std::string(group("transport").transports.name());
 }
 
 namespace {
 
-// Runs an operation of a group with one rank: a reduction of one input, or a
-// copy.
+// Runs an operation of a group with one rank: a reduction of one input, or a copy.
 void run_alone(const CollectiveCall& call, Tensor& output, const Tensor& input) {
   const Descriptor& what = call.what;
   if (!reduces(what.kind)) {
@@ -77,7 +72,7 @@ void run_alone(const CollectiveCall& call, Tensor& output, const Tensor& input) 
 
 // Enqueues one operation on the current stream and records its end.
 Work Communicator::submit(CollectiveCall& call, const CollectiveOptions& options) const {
-  impl_->require_no_open_group(call.what.kind);
+  impl_->open_groups.require_none(call.what.kind);
   const std::lock_guard lock(impl_->mutex);
   const sanitizer::Suspension parts;
   const Stream stream = Stream::current(device());
@@ -90,12 +85,11 @@ Work Communicator::submit(CollectiveCall& call, const CollectiveOptions& options
   if (size() > 1) {
     End end = impl_->run(call, stream);
     state->done = std::move(end.event);
-    // If the transport does not report losses, an operation of a broken group
-    // counts as failed.
+    // If the transport does not report losses, an operation of a broken group counts as failed.
     state->check = [group = impl_->shared_from_this(),
                     number = static_cast<std::uint64_t>(call.what.call),
                     reports_losses = end.reports_losses](bool pending) {
-      group->check(number, pending || !reports_losses);
+      group->ledger.check(number, pending || !reports_losses);
     };
   }
   if (state->done == nullptr) state->mark_end(stream);
@@ -110,13 +104,12 @@ void Communicator::mark_end(Work& work) {
   work.state_->mark_end(Stream::current(work.state_->device));
 }
 
-// True if `input` is this rank's own slice of `output` in a gather. Peers never
-// access that slice.
+// True if `input` is this rank's own slice of `output` in a gather. Peers never access that slice.
 bool Communicator::is_own_slice(const CollectiveCall& call, const Tensor& output,
                                 const Tensor& input) const {
   const CollectiveKind kind = call.what.kind;
   if (kind != CollectiveKind::all_gather && kind != CollectiveKind::gather) return false;
-  return impl_->p2p && output.is_contiguous() && input.is_contiguous() &&
+  return impl_->transports.p2p() != nullptr && output.is_contiguous() && input.is_contiguous() &&
          input.data() == static_cast<std::byte*>(output.data()) +
                              static_cast<std::size_t>(rank()) * input.nbytes();
 }
@@ -128,12 +121,10 @@ Work Communicator::move_between(CollectiveCall& call, const Tensor* output, cons
   return transfer(call, output, input, options);
 }
 
-// Runs an operation that reads `input` and writes `output`; either may be null
-// or strided.
+// Runs an operation that reads `input` and writes `output`; either may be null or strided.
 Work Communicator::transfer(CollectiveCall& call, const Tensor* output, const Tensor* input,
                             const CollectiveOptions& options) const {
-  // Only reductions support in-place arrays; other operations read a copy of
-  // the input.
+  // Only reductions support in-place arrays; other operations read a copy of the input.
   const bool in_place = output == input && (call.what.kind == CollectiveKind::all_reduce ||
                                             call.what.kind == CollectiveKind::reduce);
   const bool overlap = output != nullptr && input != nullptr && !in_place &&
@@ -169,7 +160,7 @@ Work Communicator::transfer(CollectiveCall& call, const Tensor* output, const Te
 }
 
 Work Communicator::all_reduce(const Tensor& tensor, ReduceOp op, CollectiveOptions options) const {
-  const Membership& me = group("all_reduce").membership;
+  const Membership& me = group("all_reduce").members.self;
   require_tensor(tensor, me.device, "all_reduce", "tensor");
   require_writable(tensor, "all_reduce", "tensor");
   require_reducible(op, tensor.dtype(), options, "all_reduce");
@@ -183,7 +174,7 @@ Work Communicator::all_reduce(const Tensor& tensor, ReduceOp op, CollectiveOptio
 
 Work Communicator::all_reduce_coalesced(std::span<const Tensor> tensors, ReduceOp op,
                                         CollectiveOptions options) const {
-  const Membership& me = group("all_reduce_coalesced").membership;
+  const Membership& me = group("all_reduce_coalesced").members.self;
   if (tensors.empty()) {
     throw InvalidArgument("all_reduce_coalesced: expected at least one tensor, but got none");
   }
@@ -196,8 +187,7 @@ Work Communicator::all_reduce_coalesced(std::span<const Tensor> tensors, ReduceO
   comm::require_separate("all_reduce_coalesced", tensors);
   TracedCollective traced("all_reduce_coalesced", size());
   std::optional<Work> last;
-  std::vector<Tensor> results(tensors.begin(),
-                              tensors.end());  // the same memory
+  std::vector<Tensor> results(tensors.begin(), tensors.end());  // the same memory
   CollectiveCall call{
       .what = {.kind = CollectiveKind::all_reduce, .op = op, .operands = list_operands(tensors)}};
   for (const Bucket& bucket : make_buckets(tensors, SIZE_MAX)) {
@@ -215,7 +205,7 @@ Work Communicator::all_reduce_coalesced(std::span<const Tensor> tensors, ReduceO
 
 Work Communicator::reduce(const Tensor& tensor, int root, ReduceOp op,
                           CollectiveOptions options) const {
-  const Membership& me = group("reduce").membership;
+  const Membership& me = group("reduce").members.self;
   require_tensor(tensor, me.device, "reduce", "tensor");
   require_writable(tensor, "reduce", "tensor");
   require_root(root, me.size, "reduce");
@@ -231,7 +221,7 @@ Work Communicator::reduce(const Tensor& tensor, int root, ReduceOp op,
 
 Work Communicator::reduce_scatter(const Tensor& output, const Tensor& input, ReduceOp op,
                                   CollectiveOptions options) const {
-  const Membership& me = group("reduce_scatter").membership;
+  const Membership& me = group("reduce_scatter").members.self;
   require_pair(output, input, me.device, "reduce_scatter");
   require_joined(input, output, me.size, "reduce_scatter", "input");
   require_reducible(op, input.dtype(), options, "reduce_scatter");
@@ -252,34 +242,32 @@ Work Communicator::barrier(CollectiveOptions options) const {
 
 void Communicator::register_memory(const Tensor& tensor) const {
   Impl& mine = group("register_memory");
-  require_tensor(tensor, mine.membership.device, "register_memory", "tensor");
+  require_tensor(tensor, mine.members.self.device, "register_memory", "tensor");
   const std::lock_guard lock(mine.mutex);
   mine.rendezvous(HostCall::register_memory);
-  if (mine.p2p) return mine.p2p->add_memory(tensor.storage());
-  mine.registrations.add(*mine.bootstrap, tensor.storage());
+  mine.transports.add_memory(tensor.storage());
 }
 
 void Communicator::deregister_memory(const Tensor& tensor) const {
   Impl& mine = group("deregister_memory");
-  const Device device = mine.membership.device;
+  const Device device = mine.members.self.device;
   require_tensor(tensor, device, "deregister_memory", "tensor");
   const std::lock_guard lock(mine.mutex);
-  if (mine.p2p) return mine.p2p->remove_memory(tensor.storage(), Stream::current(device));
-  mine.registrations.remove(tensor.storage());
+  mine.transports.remove_memory(tensor.storage(), Stream::current(device));
 }
 
 void Communicator::host_barrier() const {
   Impl& mine = group("host_barrier");
   const std::lock_guard lock(mine.mutex);
   mine.rendezvous(HostCall::host_barrier);
-  if (!mine.control) (void)mine.bootstrap->all_gather("");
+  if (!mine.members.control) (void)mine.members.bootstrap->all_gather("");
 }
 
 std::vector<std::string> Communicator::all_gather_bytes(const std::string& bytes) const {
   Impl& mine = group("all_gather_bytes");
   const std::lock_guard lock(mine.mutex);
   mine.rendezvous(HostCall::all_gather_bytes);
-  return mine.bootstrap->all_gather(bytes);
+  return mine.members.bootstrap->all_gather(bytes);
 }
 
 void Communicator::abort() const noexcept {

@@ -36,9 +36,9 @@ void require_rank(int peer, int size, std::string_view op, std::string_view argu
 
 Work Communicator::send(const Tensor& tensor, int destination, CollectiveOptions options) const {
   Impl& mine = group("send");
-  const Membership& me = mine.membership;
+  const Membership& me = mine.members.self;
   require_tensor(tensor, me.device, "send", "tensor");
-  const bool is_collected = mine.open_group() != nullptr;
+  const bool is_collected = mine.open_groups.mine() != nullptr;
   if (is_collected) {
     require_rank(destination, me.size, "send", "destination");
   } else {
@@ -49,10 +49,10 @@ Work Communicator::send(const Tensor& tensor, int destination, CollectiveOptions
 
 Work Communicator::recv(const Tensor& tensor, int source, CollectiveOptions options) const {
   Impl& mine = group("recv");
-  const Membership& me = mine.membership;
+  const Membership& me = mine.members.self;
   require_tensor(tensor, me.device, "recv", "tensor");
   require_writable(tensor, "recv", "tensor");
-  const bool is_collected = mine.open_group() != nullptr;
+  const bool is_collected = mine.open_groups.mine() != nullptr;
   if (is_collected) {
     require_rank(source, me.size, "recv", "source");
   } else {
@@ -63,7 +63,7 @@ Work Communicator::recv(const Tensor& tensor, int source, CollectiveOptions opti
 
 // Adds the message to this thread's open group, else submits it.
 Work Communicator::post(const Message& message) const {
-  if (const auto open = impl_->open_group()) {
+  if (const auto open = impl_->open_groups.mine()) {
     if (open->messages.size() >= kMostGroupMessages) {
       throw InvalidArgument(
           fmt::format("{}: expected at most {} messages in one group(), but got "
@@ -85,7 +85,7 @@ Work Communicator::post(const Message& message) const {
 Work Communicator::send_recv(const Tensor& out, int to, const Tensor& in, int from,
                              CollectiveOptions options) const {
   Impl& mine = group("send_recv");
-  const Membership& me = mine.membership;
+  const Membership& me = mine.members.self;
   require_tensor(out, me.device, "send_recv", "out");
   require_tensor(in, me.device, "send_recv", "in");
   require_writable(in, "send_recv", "in");
@@ -94,7 +94,7 @@ Work Communicator::send_recv(const Tensor& out, int to, const Tensor& in, int fr
   const Stream stream = Stream::current(me.device);
   std::vector<Message> both{{CollectiveKind::send, out, to, options, stream},
                             {CollectiveKind::recv, in, from, options, stream}};
-  if (mine.open_group() == nullptr) {
+  if (mine.open_groups.mine() == nullptr) {
     return exchange("send_recv", std::move(both), std::make_shared<Work::State>());
   }
   (void)post(both[0]);
@@ -108,14 +108,13 @@ MessageGroup Communicator::group() const {
   open->state = std::make_shared<Work::State>();
   open->state->device = device();
   open->state->is_open = true;
-  mine.open(open);
+  mine.open_groups.open(open);
   return MessageGroup(*this, std::move(open));
 }
 
 namespace {
 
-// Matches the k-th message to this rank itself with its k-th receive. Returns
-// their indices.
+// Matches the k-th message to this rank itself with its k-th receive. Returns their indices.
 template <class Messages>
 std::vector<std::pair<std::size_t, std::size_t>> pair_own(const Messages& messages, int rank) {
   std::vector<std::size_t> sends;
@@ -126,8 +125,7 @@ std::vector<std::pair<std::size_t, std::size_t>> pair_own(const Messages& messag
   }
   if (sends.size() != receives.size()) {
     throw InvalidArgument(
-        fmt::format("group: expected as many receives as sends between rank {} "
-                    "and itself, but got "
+        fmt::format("group: expected as many receives as sends between rank {} and itself, but got "
                     "{} and {}",
                     rank, receives.size(), sends.size()));
   }
@@ -136,12 +134,11 @@ std::vector<std::pair<std::size_t, std::size_t>> pair_own(const Messages& messag
     const Tensor& sent = messages[sends[k]].tensor;
     const Tensor& received = messages[receives[k]].tensor;
     if (sent.dtype() != received.dtype() || sent.numel() != received.numel()) {
-      throw InvalidArgument(
-          fmt::format("group: expected a recv of what is sent, but rank {} "
-                      "sends {}[{}] to itself and receives "
-                      "{}[{}]",
-                      rank, gantry::name(sent.dtype()), sent.numel(),
-                      gantry::name(received.dtype()), received.numel()));
+      throw InvalidArgument(fmt::format(
+          "group: expected a recv of what is sent, but rank {} sends {}[{}] to itself and receives "
+          "{}[{}]",
+          rank, gantry::name(sent.dtype()), sent.numel(), gantry::name(received.dtype()),
+          received.numel()));
     }
     pairs.emplace_back(sends[k], receives[k]);
   }
@@ -154,7 +151,7 @@ std::vector<std::pair<std::size_t, std::size_t>> pair_own(const Messages& messag
 Work Communicator::exchange(std::string_view op, std::vector<Message> messages,
                             std::shared_ptr<Work::State> state) const {
   TracedCollective traced(op, size());
-  const Membership& me = impl_->membership;
+  const Membership& me = impl_->members.self;
   state->device = me.device;
   const auto own = pair_own(messages, me.rank);
   const auto is_receive = [](const Message& one) { return one.kind == CollectiveKind::recv; };
@@ -167,8 +164,7 @@ Work Communicator::exchange(std::string_view op, std::vector<Message> messages,
       if (i == j || !is_receive(messages[j]) || !overlaps(messages[i], messages[j])) continue;
       if (is_receive(messages[i])) {
         throw InvalidArgument(
-            "group: expected receives into memory of their "
-            "own, but two of them share some");
+            "group: expected receives into memory of their own, but two of them share some");
       }
       needs_clone[i] = true;
     }
@@ -223,7 +219,8 @@ Work Communicator::exchange(std::string_view op, std::vector<Message> messages,
       }
       state->check = [group = impl_->shared_from_this(), numbers = std::move(numbers),
                       reports_losses = end.reports_losses](bool pending) {
-        for (const std::uint64_t number : numbers) group->check(number, pending || !reports_losses);
+        for (const std::uint64_t number : numbers)
+          group->ledger.check(number, pending || !reports_losses);
       };
     }
   }
@@ -258,11 +255,10 @@ Work MessageGroup::end() {
   }
   if (open_->thread != std::this_thread::get_id()) {
     throw InvalidArgument(
-        "group: expected the thread that opened the group to "
-        "end it, but got another one");
+        "group: expected the thread that opened the group to end it, but got another one");
   }
   const auto open = std::exchange(open_, nullptr);
-  communicator_.impl_->close(*open);
+  communicator_.impl_->open_groups.close(*open);
   open->state->is_open = false;
   try {
     return communicator_.exchange("group", std::move(open->messages), open->state);
@@ -281,20 +277,19 @@ MessageGroup::~MessageGroup() {
   const auto open = open_;
   try {
     if (std::uncaught_exceptions() > exceptions_) {
-      impl->close(*open);
+      impl->open_groups.close(*open);
       open->state->is_open = false;
       open->state->check = [count = open->messages.size()](bool) {
-        throw Error(
-            fmt::format("group: failed to submit {} message(s): an "
-                        "exception left the scope of the group",
-                        count));
+        throw Error(fmt::format(
+            "group: failed to submit {} message(s): an exception left the scope of the group",
+            count));
       };
       return;
     }
     (void)end();
   } catch (const std::exception& error) {
-    impl->close(*open);
-    impl->fail_next(std::current_exception());
+    impl->open_groups.close(*open);
+    impl->open_groups.fail_next(std::current_exception());
     logging::warn(fmt::format("group: {}; end() throws it", error.what()));
   }
 }

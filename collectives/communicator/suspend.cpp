@@ -34,17 +34,18 @@ void Communicator::Impl::suspend() {
   rendezvous(HostCall::suspend);
   {
     const BlockingIsNeeded needed;
-    synchronize(membership.device);
+    synchronize(members.self.device);
   }
   // Another rank's kernel may still write here when this rank's is done.
-  (void)bootstrap->all_gather("idle");
+  (void)members.bootstrap->all_gather("idle");
+  Transport* const p2p = transports.p2p();
   const std::vector<std::string> problems =
-      bootstrap->all_gather(p2p ? p2p->suspension_problem() : std::string());
+      members.bootstrap->all_gather(p2p != nullptr ? p2p->suspension_problem() : std::string());
   for (std::size_t rank = 0; rank < problems.size(); ++rank) {
     if (problems[rank].empty()) continue;
     throw InvalidArgument(fmt::format("suspend: expected {} on rank {}", problems[rank], rank));
   }
-  if (p2p) p2p->suspend();
+  if (p2p != nullptr) p2p->suspend();
   is_suspended_ = true;
 }
 
@@ -53,7 +54,7 @@ void Communicator::Impl::resume() {
     throw InvalidArgument("resume: expected a suspended communicator, but got one in use");
   }
   rendezvous(HostCall::resume);
-  if (p2p) p2p->resume();
+  if (Transport* const p2p = transports.p2p()) p2p->resume();
   is_suspended_ = false;
 }
 

@@ -81,6 +81,7 @@ End HierarchicalTransport::run(const ResolvedCall& call, const Stream& stream) {
     case CollectiveKind::all_to_all:
       return by_levels(&Run::all_to_all);
   }
+  __builtin_unreachable();
 }
 
 }  // namespace gantry
