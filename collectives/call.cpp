@@ -1,5 +1,7 @@
 #include "collectives/call.hpp"
 
+#include <fmt/format.h>
+
 #include "collectives/transport.hpp"
 
 namespace gantry {
@@ -97,6 +99,28 @@ PeerSlices even_slices(const Descriptor& what, int rank, int peer) {
       return {};
   }
   __builtin_unreachable();
+}
+
+std::string BlockDifference::text(std::int64_t number, std::string_view call) const {
+  return fmt::format(
+      "collective #{}: expected blocks of the sizes that the receiver expects, but rank {} sends "
+      "{} "
+      "elements to rank {}, which expects {}, in {}",
+      number, from, sent, to, expected, call);
+}
+
+std::optional<BlockDifference> compare_blocks(std::span<const std::vector<std::int64_t>> counts) {
+  const std::size_t ranks = counts.size();
+  for (std::size_t from = 0; from < ranks; ++from) {
+    for (std::size_t to = 0; to < ranks; ++to) {
+      if (counts[from].empty() || counts[to].empty()) continue;
+      const std::int64_t sent = counts[from][to];
+      const std::int64_t expected = counts[to][ranks + from];
+      if (sent == expected) continue;
+      return BlockDifference{static_cast<int>(from), static_cast<int>(to), sent, expected};
+    }
+  }
+  return std::nullopt;
 }
 
 }  // namespace gantry

@@ -3,7 +3,11 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <span>
+#include <string>
+#include <string_view>
+#include <vector>
 
 #include <gantry/core/dtype.hpp>
 
@@ -99,5 +103,20 @@ void for_each_peer(const CollectiveCall& call, int rank, int size, Visit visit) 
     uneven.receive.at += uneven.receive.bytes;
   }
 }
+
+// A block of an all_to_all with unequal blocks, to which two ranks give other sizes, in elements.
+struct BlockDifference {
+  int from;
+  int to;
+  std::int64_t sent;
+  std::int64_t expected;
+
+  // The error's text; `call` describes the call.
+  std::string text(std::int64_t number, std::string_view call) const;
+};
+
+// Compares the counts of all ranks: what each sends to each rank, then what it expects of each.
+// Skips ranks without counts. Returns the first difference.
+std::optional<BlockDifference> compare_blocks(std::span<const std::vector<std::int64_t>> counts);
 
 }  // namespace gantry

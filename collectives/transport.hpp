@@ -39,15 +39,12 @@ inline constexpr const char* kSendRemedy =
     "; ranks that send to each other before they receive need send_recv(), group() or two streams";
 
 // Transfers contiguous arrays between the ranks of a communicator, in stream order. Every rank
-// makes the same calls, except for send and recv. Throws: PeerLostError, TimeoutError; NotSupported
-// if supports() is false.
+// makes the same calls, except for send and recv. Throws: PeerLostError, TimeoutError.
 class Transport {
  public:
   virtual ~Transport() = default;
 
   virtual std::string_view name() const = 0;
-  // Depends only on the descriptor, so that all ranks agree.
-  virtual bool supports(const Descriptor& what) const = 0;
   virtual End run(const ResolvedCall& call, const Stream& stream) = 0;
   // Runs sends and receives concurrently: at least one, and none to this rank. Those between the
   // same ranks keep their order. See Note [Groups of messages].

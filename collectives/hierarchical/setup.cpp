@@ -56,7 +56,6 @@ class NodeTransport final : public Transport {
   }
 
   std::string_view name() const override { return p2p_->name(); }
-  bool supports(const Descriptor& what) const override { return p2p_->supports(what); }
   bool is_waiting() const override { return p2p_->is_waiting(); }
   void abort() noexcept override { control_->abort(); }
   void close() noexcept override { leave(); }

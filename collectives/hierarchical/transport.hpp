@@ -60,7 +60,6 @@ class HierarchicalTransport final : public Transport {
   explicit HierarchicalTransport(HierarchyParts layers);
 
   std::string_view name() const override { return "hierarchical"; }
-  bool supports(const Descriptor&) const override { return true; }
   // Throws as HostTransport::run().
   End run(const ResolvedCall& call, const Stream& stream) override;
   End run_together(std::span<const ResolvedCall> messages, const Stream& stream) override {

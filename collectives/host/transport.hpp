@@ -23,7 +23,6 @@ class HostTransport final : public Transport {
   ~HostTransport() override;
 
   std::string_view name() const override { return "host"; }
-  bool supports(const Descriptor&) const override { return true; }
   // Throws also: CollectiveMismatch, on all ranks of the call; CaptureError. If a rank throws any
   // other exception, all other ranks throw PeerLostError.
   End run(const ResolvedCall& call, const Stream& stream) override;

@@ -93,8 +93,6 @@ class P2pTransport final : public Transport {
   // Closes and frees the memory of the constructor; collective.
   void give_back() { workspace_->give_back(bootstrap_); }
 
-  bool supports(const Descriptor&) const override { return true; }
-
   std::string suspension_problem() const override {
     if (operations_.has_graphs() || sends_.has_graphs() || receives_.has_graphs()) {
       return "no captured operations, since their graphs use the workspace, but got some";

@@ -23,7 +23,6 @@ class RankOrderedTransport final : public Transport {
  public:
   RankOrderedTransport(HostTransport& wrapped, const Membership& me) : wrapped_(wrapped), me_(me) {}
   std::string_view name() const override { return "rank-ordered"; }
-  bool supports(const Descriptor& what) const override { return reduces(what.kind); }
   End run(const ResolvedCall& call, const Stream& stream) override {
     constexpr std::int64_t kScratchBytes = 9000;  // several rounds, and a last one that is shorter
     reduce_in_rank_order(

@@ -39,7 +39,6 @@ class FailingTransport final : public Transport {
  public:
   explicit FailingTransport(std::unique_ptr<Transport> wrapped) : wrapped_(std::move(wrapped)) {}
   std::string_view name() const override { return "failing"; }
-  bool supports(const Descriptor& what) const override { return wrapped_->supports(what); }
   End run(const ResolvedCall& call, const Stream& stream) override {
     if (fails) throw OutOfMemoryError("no scratch memory", {});
     return wrapped_->run(call, stream);
