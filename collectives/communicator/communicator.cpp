@@ -85,12 +85,9 @@ Work Communicator::submit(CollectiveCall& call, const CollectiveOptions& options
   if (size() > 1) {
     End end = impl_->run(call, stream);
     state->done = std::move(end.event);
-    // If the transport does not report losses, an operation of a broken group counts as failed.
-    state->check = [group = impl_->shared_from_this(),
-                    number = static_cast<std::uint64_t>(call.what.call),
-                    reports_losses = end.reports_losses](bool pending) {
-      group->ledger.check(number, pending || !reports_losses);
-    };
+    state->ledger = impl_->shared_ledger();
+    state->first_call = state->last_call = static_cast<std::uint64_t>(call.what.call);
+    state->reports_losses = end.reports_losses;
   }
   if (state->done == nullptr) state->mark_end(stream);
   if (sanitizer::is_on()) [[unlikely]] {

@@ -74,6 +74,9 @@ class Communicator::Impl final : public std::enable_shared_from_this<Communicato
   // until they have closed this rank's memory. Afterwards only the ledger may be asked.
   void finish() noexcept;
 
+  // Keeps the group's state.
+  std::shared_ptr<CallLedger> shared_ledger() { return {shared_from_this(), &ledger}; }
+
   Members members;
   TransportSet transports{members};
   CallLedger ledger{members, transports};

@@ -155,19 +155,20 @@ Work Communicator::exchange(std::string_view op, std::vector<Message> messages,
   state->device = me.device;
   const auto own = pair_own(messages, me.rank);
   const auto is_receive = [](const Message& one) { return one.kind == CollectiveKind::recv; };
-  const auto overlaps = [](const Message& a, const Message& b) {
-    return detail::overlap_of(a.tensor, b.tensor) != detail::Overlap::none;
-  };
-  std::vector<bool> needs_clone(messages.size(), false);
-  for (std::size_t i = 0; i < messages.size(); ++i) {
+  // Whether another message receives into the memory of messages[i].
+  const auto is_received_into = [&](std::size_t i) {
     for (std::size_t j = 0; j < messages.size(); ++j) {
-      if (i == j || !is_receive(messages[j]) || !overlaps(messages[i], messages[j])) continue;
-      if (is_receive(messages[i])) {
-        throw InvalidArgument(
-            "group: expected receives into memory of their own, but two of them share some");
+      if (i != j && is_receive(messages[j]) &&
+          detail::overlap_of(messages[i].tensor, messages[j].tensor) != detail::Overlap::none) {
+        return true;
       }
-      needs_clone[i] = true;
     }
+    return false;
+  };
+  for (std::size_t i = 0; i < messages.size(); ++i) {
+    if (!is_receive(messages[i]) || !is_received_into(i)) continue;
+    throw InvalidArgument(
+        "group: expected receives into memory of their own, but two of them share some");
   }
   const Stream stream = messages.empty() ? Stream::current(me.device) : messages.front().stream;
   std::vector<Stream> others;
@@ -180,11 +181,14 @@ Work Communicator::exchange(std::string_view op, std::vector<Message> messages,
   const StreamGuard guard(stream);
 
   std::vector<Tensor> dense;
+  dense.reserve(messages.size());
   for (std::size_t i = 0; i < messages.size(); ++i) {
     const Tensor& tensor = messages[i].tensor;
-    dense.push_back(needs_clone[i] ? tensor.clone() : tensor.contiguous());
+    const bool is_source = !is_receive(messages[i]) && is_received_into(i);
+    dense.push_back(is_source ? tensor.clone() : tensor.contiguous());
   }
   std::vector<CollectiveCall> calls;
+  calls.reserve(messages.size());
   for (std::size_t i = 0; i < messages.size(); ++i) {
     const Message& one = messages[i];
     if (one.peer == me.rank) continue;
@@ -213,15 +217,10 @@ Work Communicator::exchange(std::string_view op, std::vector<Message> messages,
       End end = impl_->run_together(calls, stream);
       traced.note_messages(calls);  // with their numbers
       state->done = std::move(end.event);
-      std::vector<std::uint64_t> numbers;
-      for (const CollectiveCall& call : calls) {
-        numbers.push_back(static_cast<std::uint64_t>(call.what.call));
-      }
-      state->check = [group = impl_->shared_from_this(), numbers = std::move(numbers),
-                      reports_losses = end.reports_losses](bool pending) {
-        for (const std::uint64_t number : numbers)
-          group->ledger.check(number, pending || !reports_losses);
-      };
+      state->ledger = impl_->shared_ledger();
+      state->first_call = static_cast<std::uint64_t>(calls.front().what.call);
+      state->last_call = static_cast<std::uint64_t>(calls.back().what.call);
+      state->reports_losses = end.reports_losses;
     }
   }
   checked.commit();
@@ -264,9 +263,7 @@ Work MessageGroup::end() {
     return communicator_.exchange("group", std::move(open->messages), open->state);
   } catch (...) {
     open->state->done = nullptr;
-    open->state->check = [error = std::current_exception()](bool) {
-      std::rethrow_exception(error);
-    };
+    open->state->failure = std::current_exception();
     throw;
   }
 }
@@ -279,11 +276,9 @@ MessageGroup::~MessageGroup() {
     if (std::uncaught_exceptions() > exceptions_) {
       impl->open_groups.close(*open);
       open->state->is_open = false;
-      open->state->check = [count = open->messages.size()](bool) {
-        throw Error(fmt::format(
-            "group: failed to submit {} message(s): an exception left the scope of the group",
-            count));
-      };
+      open->state->failure = std::make_exception_ptr(Error(fmt::format(
+          "group: failed to submit {} message(s): an exception left the scope of the group",
+          open->messages.size())));
       return;
     }
     (void)end();

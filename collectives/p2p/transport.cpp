@@ -155,8 +155,7 @@ class P2pTransport final : public Transport {
     sends_.enter(stream);
     receives_.enter(stream);
     protocol::launch_messages(plan_messages(group_, messages), stream);
-    (void)sends_.leave(stream);
-    return {receives_.leave(stream)};
+    return {receives_.leave(stream, sends_.leave(stream))};
   }
 
  private:

@@ -85,7 +85,7 @@ void launch_list(void* handle, const MessagePlan& plan) {
 
 void launch_messages(const MessagePlan& plan, const Stream& stream) {
   enqueue<MessagePlan>(
-      stream, [plan] { sim::messages(plan); },
+      stream, [plan = plan] { sim::messages(plan); },  // not const, so that it moves
       [&](void* handle) {
         if (plan.messages.size() <= kFewMessages) {
           launch_list<kFewMessages>(handle, plan);
