@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include "collectives/operands.hpp"
 #include "collectives/transport.hpp"
 
 namespace gantry {
@@ -29,6 +30,15 @@ std::int64_t message_bytes_of(const Descriptor& what, int ranks) {
 }
 
 }  // namespace
+
+CollectiveCall call_on(CollectiveKind kind, const Tensor& tensor, int root, ReduceOp op) {
+  return {.what = {.count = tensor.numel(),
+                   .root = root,
+                   .kind = kind,
+                   .op = op,
+                   .dtype = tensor.dtype(),
+                   .operands = operands_of(tensor)}};
+}
 
 ResolvedCall::ResolvedCall(const CollectiveCall& call, int ranks)
     : CollectiveCall(call), message_bytes(message_bytes_of(what, ranks)) {

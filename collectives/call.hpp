@@ -10,6 +10,7 @@
 #include <vector>
 
 #include <gantry/core/dtype.hpp>
+#include <gantry/tensor/tensor.hpp>
 
 #include "collectives/descriptor.hpp"
 #include "collectives/reduction.hpp"
@@ -46,6 +47,10 @@ struct CollectiveCall {
 
   bool is_uneven() const { return !send_counts.empty(); }
 };
+
+// A call of one tensor on each rank.
+CollectiveCall call_on(CollectiveKind kind, const Tensor& tensor, int root = -1,
+                       ReduceOp op = ReduceOp::sum);
 
 // Note [Lists]
 // A list of tensors takes one transfer per dtype. All of them are one call: they have its number

@@ -161,11 +161,7 @@ Work Communicator::all_reduce(const Tensor& tensor, ReduceOp op, CollectiveOptio
   require_tensor(tensor, me.device, "all_reduce", "tensor");
   require_writable(tensor, "all_reduce", "tensor");
   require_reducible(op, tensor.dtype(), options, "all_reduce");
-  CollectiveCall call{.what = {.count = tensor.numel(),
-                               .kind = CollectiveKind::all_reduce,
-                               .op = op,
-                               .dtype = tensor.dtype(),
-                               .operands = operands_of(tensor)}};
+  CollectiveCall call = call_on(CollectiveKind::all_reduce, tensor, -1, op);
   return move_between(call, &tensor, &tensor, options);
 }
 
@@ -207,12 +203,7 @@ Work Communicator::reduce(const Tensor& tensor, int root, ReduceOp op,
   require_writable(tensor, "reduce", "tensor");
   require_root(root, me.size, "reduce");
   require_reducible(op, tensor.dtype(), options, "reduce");
-  CollectiveCall call{.what = {.count = tensor.numel(),
-                               .root = root,
-                               .kind = CollectiveKind::reduce,
-                               .op = op,
-                               .dtype = tensor.dtype(),
-                               .operands = operands_of(tensor)}};
+  CollectiveCall call = call_on(CollectiveKind::reduce, tensor, root, op);
   return move_between(call, me.rank == root ? &tensor : nullptr, &tensor, options);
 }
 
@@ -222,11 +213,7 @@ Work Communicator::reduce_scatter(const Tensor& output, const Tensor& input, Red
   require_pair(output, input, me.device, "reduce_scatter");
   require_joined(input, output, me.size, "reduce_scatter", "input");
   require_reducible(op, input.dtype(), options, "reduce_scatter");
-  CollectiveCall call{.what = {.count = output.numel(),
-                               .kind = CollectiveKind::reduce_scatter,
-                               .op = op,
-                               .dtype = input.dtype(),
-                               .operands = operands_of(output)}};
+  CollectiveCall call = call_on(CollectiveKind::reduce_scatter, output, -1, op);
   return move_between(call, &output, &input, options);
 }
 
@@ -266,6 +253,20 @@ std::vector<std::string> Communicator::all_gather_bytes(const std::string& bytes
   mine.rendezvous(HostCall::all_gather_bytes);
   return mine.members.bootstrap->all_gather(bytes);
 }
+
+void Communicator::suspend() const {
+  Impl& mine = group("suspend");
+  const std::lock_guard lock(mine.mutex);
+  mine.suspend();
+}
+
+void Communicator::resume() const {
+  Impl& mine = group("resume");
+  const std::lock_guard lock(mine.mutex);
+  mine.resume();
+}
+
+bool Communicator::is_suspended() const { return group("is_suspended").is_suspended(); }
 
 void Communicator::abort() const noexcept {
   if (impl_) impl_->abort();

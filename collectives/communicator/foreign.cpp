@@ -10,8 +10,7 @@
 #include <gantry/device/properties.hpp>
 
 #include "collectives/communicator/impl.hpp"
-#include "collectives/communicator/own_device.hpp"
-#include "collectives/communicator/shared_devices.hpp"
+#include "collectives/communicator/rank_devices.hpp"
 #include "collectives/communicator/uncaught.hpp"
 #include "core/processes/process_stamp.hpp"
 

@@ -33,11 +33,7 @@ Work Communicator::broadcast(const Tensor& tensor, int root, CollectiveOptions o
   require_tensor(tensor, me.device, "broadcast", "tensor");
   require_writable(tensor, "broadcast", "tensor");
   require_root(root, me.size, "broadcast");
-  CollectiveCall call{.what = {.count = tensor.numel(),
-                               .root = root,
-                               .kind = CollectiveKind::broadcast,
-                               .dtype = tensor.dtype(),
-                               .operands = operands_of(tensor)}};
+  CollectiveCall call = call_on(CollectiveKind::broadcast, tensor, root);
   return me.rank == root ? move_between(call, nullptr, &tensor, options)
                          : move_between(call, &tensor, nullptr, options);
 }
@@ -47,10 +43,7 @@ Work Communicator::all_gather(const Tensor& output, const Tensor& input,
   const Membership& me = group("all_gather").members.self;
   require_pair(output, input, me.device, "all_gather");
   require_joined(output, input, me.size, "all_gather", "output");
-  CollectiveCall call{.what = {.count = input.numel(),
-                               .kind = CollectiveKind::all_gather,
-                               .dtype = input.dtype(),
-                               .operands = operands_of(input)}};
+  CollectiveCall call = call_on(CollectiveKind::all_gather, input);
   return move_between(call, &output, &input, options);
 }
 
@@ -66,11 +59,7 @@ Work Communicator::gather(const Tensor& output, const Tensor& input, int root,
     require_same_dtype(output, input, "gather");
     require_joined(output, input, me.size, "gather", "output");
   }
-  CollectiveCall call{.what = {.count = input.numel(),
-                               .root = root,
-                               .kind = CollectiveKind::gather,
-                               .dtype = input.dtype(),
-                               .operands = operands_of(input)}};
+  CollectiveCall call = call_on(CollectiveKind::gather, input, root);
   return move_between(call, receives ? &output : nullptr, &input, options);
 }
 
@@ -86,11 +75,7 @@ Work Communicator::scatter(const Tensor& output, const Tensor& input, int root,
     require_same_dtype(output, input, "scatter");
     require_joined(input, output, me.size, "scatter", "input");
   }
-  CollectiveCall call{.what = {.count = output.numel(),
-                               .root = root,
-                               .kind = CollectiveKind::scatter,
-                               .dtype = output.dtype(),
-                               .operands = operands_of(output)}};
+  CollectiveCall call = call_on(CollectiveKind::scatter, output, root);
   return move_between(call, &output, sends ? &input : nullptr, options);
 }
 

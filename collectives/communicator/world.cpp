@@ -13,8 +13,7 @@
 #include <gantry/extend/driver.hpp>
 
 #include "collectives/communicator/impl.hpp"
-#include "collectives/communicator/own_device.hpp"
-#include "collectives/communicator/shared_devices.hpp"
+#include "collectives/communicator/rank_devices.hpp"
 #include "collectives/communicator/uncaught.hpp"
 #include "job/elastic_job.hpp"
 
