@@ -3,7 +3,6 @@
 #include <cstddef>
 #include <cstring>
 
-#include "collectives/call_style.hpp"
 #include "collectives/operands.hpp"
 #include "collectives/protocol/layout.hpp"
 

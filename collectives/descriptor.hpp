@@ -8,6 +8,7 @@
 #include <gantry/collectives/reduce_op.hpp>
 #include <gantry/core/dtype.hpp>
 
+#include "job/flight_file.hpp"
 #include "job/operands.hpp"
 
 namespace gantry {
@@ -84,5 +85,10 @@ struct Descriptor {
   }
 };
 static_assert(sizeof(Descriptor) == 104);
+
+// Returns the style of a call's text, for flight files.
+std::uint8_t style_of(CollectiveKind kind);
+// Converts a descriptor to the flight file's type, which has the same bytes.
+flight::Call to_call(const Descriptor& descriptor);
 
 }  // namespace gantry

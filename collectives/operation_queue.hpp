@@ -35,15 +35,17 @@ class OperationQueue {
     }
   }
   // Records the end of the operation that entered. Returns the event, or nullptr in a capture. The
-  // event must not be recorded on another stream.
-  std::shared_ptr<Event> leave(const Stream& stream) {
+  // event must not be recorded on another stream. `end`: what another queue returned for it.
+  std::shared_ptr<Event> leave(const Stream& stream, std::shared_ptr<Event> end = nullptr) {
     if (capture_ != nullptr) {
       driver().record_event(capture_->event, stream.native());
       capture_->last_stream = stream.id();
       return nullptr;
     }
-    auto end = std::make_shared<Event>();
-    end->record(stream);
+    if (end == nullptr) {
+      end = std::make_shared<Event>();
+      end->record(stream);
+    }
     last_ = end;
     last_stream_ = stream.id();
     return end;

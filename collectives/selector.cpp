@@ -131,7 +131,8 @@ bool Selector::serves(Algorithm algorithm, const Descriptor& what,
   return can_serve(algorithm, what, message_bytes);
 }
 
-Choice Selector::choose(const Descriptor& what, std::int64_t message_bytes) const {
+Choice Selector::choose(const Descriptor& what, std::int64_t message_bytes,
+                        bool without_nccl) const {
   if (what.window_offset != 0 && forced_ == Algorithm::automatic) {
     const std::vector<SelectorRow>& rows = registered_rows_[index_of(what.kind)];
     const std::size_t row = row_for(rows, message_bytes);
@@ -160,7 +161,8 @@ Choice Selector::choose(const Descriptor& what, std::int64_t message_bytes) cons
     return {forced_, row != nullptr ? row->choice.blocks : kFallback.blocks};
   }
   const auto is_allowed = [&](Algorithm algorithm) {
-    return !p2p_only_ || (algorithm != Algorithm::nccl && algorithm != Algorithm::host);
+    const bool is_nccl = algorithm == Algorithm::nccl;
+    return algorithm != Algorithm::host && !(is_nccl && (p2p_only_ || without_nccl));
   };
   const SelectorRow* row = nearest(false, is_allowed);
   const Choice choice = row != nullptr ? row->choice : kFallback;

@@ -50,14 +50,16 @@ class Selector {
   static Selector parse(std::string_view json, int ranks, std::string_view device_name);
 
   // `message_bytes` as in SelectorRow. A forced algorithm is taken wherever it can serve `what`.
-  Choice choose(const Descriptor& what, std::int64_t message_bytes) const;
+  // Else host, which carries all operations of a group or none, is not taken.
+  Choice choose(const Descriptor& what, std::int64_t message_bytes,
+                bool without_nccl = false) const;
   // Makes choose() take `algorithm` wherever it can serve; automatic undoes it.
   void force(Algorithm algorithm) { forced_ = algorithm; }
   Algorithm forced() const { return forced_; }
   // As GANTRY_COLL_ALGO says it: auto, an algorithm to force, or p2p (all but nccl and host).
   // Throws: InvalidArgument, which says where the text is from.
   void rule(std::string_view text, std::string_view what = "GANTRY_COLL_ALGO");
-  // Makes choose() take neither nccl nor host.
+  // Makes choose() take no nccl.
   void keep_to_p2p() { p2p_only_ = true; }
   // Makes choose() take no LL128 algorithm. All ranks must call it.
   void forbid_ll128() { allows_ll128_ = false; }
@@ -76,7 +78,7 @@ class Selector {
       warn(forced_, "GANTRY_COLL_ALGO", what, message_bytes, used);
     }
   }
-  // True if neither nccl nor host is taken.
+  // True if choose() takes no nccl, though the group may have it.
   bool is_p2p_only() const { return p2p_only_; }
 
   // Sets the rows for `kind`. Rows for registered memory choose algorithms that need it, or

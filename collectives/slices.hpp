@@ -6,8 +6,8 @@
 
 #include <gantry/core/dtype.hpp>
 
+#include "collectives/call.hpp"
 #include "collectives/protocol/route.hpp"
-#include "collectives/transport.hpp"
 
 namespace gantry {
 

@@ -36,23 +36,20 @@ Communicator::Impl& Communicator::group(std::string_view member) const {
                   member));
 }
 
-int Communicator::rank() const { return group("rank").membership.rank; }
-int Communicator::size() const { return group("size").membership.size; }
-int Communicator::local_rank() const { return group("local_rank").identity.local_rank; }
-int Communicator::local_size() const { return group("local_size").identity.local_size; }
-Device Communicator::device() const { return group("device").membership.device; }
+int Communicator::rank() const { return group("rank").members.self.rank; }
+int Communicator::size() const { return group("size").members.self.size; }
+int Communicator::local_rank() const { return group("local_rank").members.identity.local_rank; }
+int Communicator::local_size() const { return group("local_size").members.identity.local_size; }
+Device Communicator::device() const { return group("device").members.self.device; }
 const std::string& Communicator::launched_by() const {
-  return group("launched_by").identity.source;
+  return group("launched_by").members.identity.source;
 }
 const std::vector<std::string>& Communicator::device_map() const {
-  return group("device_map").ranks->descriptions();
+  return group("device_map").members.ranks->descriptions();
 }
 
 std::string Communicator::transport() const {
-  const Impl& mine = group("transport");
-  if (mine.p2p) return "p2p";
-  if (mine.nccl) return "nccl";
-  return mine.host ? "host" : "none";
+  return std::string(group("transport").transports.name());
 }
 
 namespace {
@@ -75,7 +72,7 @@ void run_alone(const CollectiveCall& call, Tensor& output, const Tensor& input) 
 
 // Enqueues one operation on the current stream and records its end.
 Work Communicator::submit(CollectiveCall& call, const CollectiveOptions& options) const {
-  impl_->require_no_open_group(call.what.kind);
+  impl_->open_groups.require_none(call.what.kind);
   const std::lock_guard lock(impl_->mutex);
   const sanitizer::Suspension parts;
   const Stream stream = Stream::current(device());
@@ -86,13 +83,11 @@ Work Communicator::submit(CollectiveCall& call, const CollectiveOptions& options
   auto state = std::make_shared<Work::State>();
   state->device = device();
   if (size() > 1) {
-    Impl::Submitted submitted = impl_->run(call, stream);
-    state->done = std::move(submitted.end);
-    // If the transport does not report losses, an operation of a broken group counts as failed.
-    state->check = [group = impl_->shared_from_this(), number = submitted.call,
-                    reports_losses = submitted.reports_losses](bool pending) {
-      group->check(number, pending || !reports_losses);
-    };
+    End end = impl_->run(call, stream);
+    state->done = std::move(end.event);
+    state->ledger = impl_->shared_ledger();
+    state->first_call = state->last_call = static_cast<std::uint64_t>(call.what.call);
+    state->reports_losses = end.reports_losses;
   }
   if (state->done == nullptr) state->mark_end(stream);
   if (sanitizer::is_on()) [[unlikely]] {
@@ -111,7 +106,7 @@ bool Communicator::is_own_slice(const CollectiveCall& call, const Tensor& output
                                 const Tensor& input) const {
   const CollectiveKind kind = call.what.kind;
   if (kind != CollectiveKind::all_gather && kind != CollectiveKind::gather) return false;
-  return impl_->p2p && output.is_contiguous() && input.is_contiguous() &&
+  return impl_->transports.p2p() != nullptr && output.is_contiguous() && input.is_contiguous() &&
          input.data() == static_cast<std::byte*>(output.data()) +
                              static_cast<std::size_t>(rank()) * input.nbytes();
 }
@@ -162,21 +157,17 @@ Work Communicator::transfer(CollectiveCall& call, const Tensor* output, const Te
 }
 
 Work Communicator::all_reduce(const Tensor& tensor, ReduceOp op, CollectiveOptions options) const {
-  const Membership& me = group("all_reduce").membership;
+  const Membership& me = group("all_reduce").members.self;
   require_tensor(tensor, me.device, "all_reduce", "tensor");
   require_writable(tensor, "all_reduce", "tensor");
   require_reducible(op, tensor.dtype(), options, "all_reduce");
-  CollectiveCall call{.what = {.count = tensor.numel(),
-                               .kind = CollectiveKind::all_reduce,
-                               .op = op,
-                               .dtype = tensor.dtype(),
-                               .operands = operands_of(tensor)}};
+  CollectiveCall call = call_on(CollectiveKind::all_reduce, tensor, -1, op);
   return move_between(call, &tensor, &tensor, options);
 }
 
 Work Communicator::all_reduce_coalesced(std::span<const Tensor> tensors, ReduceOp op,
                                         CollectiveOptions options) const {
-  const Membership& me = group("all_reduce_coalesced").membership;
+  const Membership& me = group("all_reduce_coalesced").members.self;
   if (tensors.empty()) {
     throw InvalidArgument("all_reduce_coalesced: expected at least one tensor, but got none");
   }
@@ -207,31 +198,22 @@ Work Communicator::all_reduce_coalesced(std::span<const Tensor> tensors, ReduceO
 
 Work Communicator::reduce(const Tensor& tensor, int root, ReduceOp op,
                           CollectiveOptions options) const {
-  const Membership& me = group("reduce").membership;
+  const Membership& me = group("reduce").members.self;
   require_tensor(tensor, me.device, "reduce", "tensor");
   require_writable(tensor, "reduce", "tensor");
   require_root(root, me.size, "reduce");
   require_reducible(op, tensor.dtype(), options, "reduce");
-  CollectiveCall call{.what = {.count = tensor.numel(),
-                               .root = root,
-                               .kind = CollectiveKind::reduce,
-                               .op = op,
-                               .dtype = tensor.dtype(),
-                               .operands = operands_of(tensor)}};
+  CollectiveCall call = call_on(CollectiveKind::reduce, tensor, root, op);
   return move_between(call, me.rank == root ? &tensor : nullptr, &tensor, options);
 }
 
 Work Communicator::reduce_scatter(const Tensor& output, const Tensor& input, ReduceOp op,
                                   CollectiveOptions options) const {
-  const Membership& me = group("reduce_scatter").membership;
+  const Membership& me = group("reduce_scatter").members.self;
   require_pair(output, input, me.device, "reduce_scatter");
   require_joined(input, output, me.size, "reduce_scatter", "input");
   require_reducible(op, input.dtype(), options, "reduce_scatter");
-  CollectiveCall call{.what = {.count = output.numel(),
-                               .kind = CollectiveKind::reduce_scatter,
-                               .op = op,
-                               .dtype = input.dtype(),
-                               .operands = operands_of(output)}};
+  CollectiveCall call = call_on(CollectiveKind::reduce_scatter, output, -1, op);
   return move_between(call, &output, &input, options);
 }
 
@@ -244,35 +226,47 @@ Work Communicator::barrier(CollectiveOptions options) const {
 
 void Communicator::register_memory(const Tensor& tensor) const {
   Impl& mine = group("register_memory");
-  require_tensor(tensor, mine.membership.device, "register_memory", "tensor");
+  require_tensor(tensor, mine.members.self.device, "register_memory", "tensor");
   const std::lock_guard lock(mine.mutex);
   mine.rendezvous(HostCall::register_memory);
-  if (mine.p2p) return mine.p2p->add_memory(tensor.storage());
-  mine.registrations.add(*mine.bootstrap, tensor.storage());
+  mine.transports.add_memory(tensor.storage());
 }
 
 void Communicator::deregister_memory(const Tensor& tensor) const {
   Impl& mine = group("deregister_memory");
-  const Device device = mine.membership.device;
+  const Device device = mine.members.self.device;
   require_tensor(tensor, device, "deregister_memory", "tensor");
   const std::lock_guard lock(mine.mutex);
-  if (mine.p2p) return mine.p2p->remove_memory(tensor.storage(), Stream::current(device));
-  mine.registrations.remove(tensor.storage());
+  mine.transports.remove_memory(tensor.storage(), Stream::current(device));
 }
 
 void Communicator::host_barrier() const {
   Impl& mine = group("host_barrier");
   const std::lock_guard lock(mine.mutex);
   mine.rendezvous(HostCall::host_barrier);
-  if (!mine.control) (void)mine.bootstrap->all_gather("");
+  if (!mine.members.control) (void)mine.members.bootstrap->all_gather("");
 }
 
 std::vector<std::string> Communicator::all_gather_bytes(const std::string& bytes) const {
   Impl& mine = group("all_gather_bytes");
   const std::lock_guard lock(mine.mutex);
   mine.rendezvous(HostCall::all_gather_bytes);
-  return mine.bootstrap->all_gather(bytes);
+  return mine.members.bootstrap->all_gather(bytes);
 }
+
+void Communicator::suspend() const {
+  Impl& mine = group("suspend");
+  const std::lock_guard lock(mine.mutex);
+  mine.suspend();
+}
+
+void Communicator::resume() const {
+  Impl& mine = group("resume");
+  const std::lock_guard lock(mine.mutex);
+  mine.resume();
+}
+
+bool Communicator::is_suspended() const { return group("is_suspended").is_suspended(); }
 
 void Communicator::abort() const noexcept {
   if (impl_) impl_->abort();

@@ -10,8 +10,7 @@
 #include <gantry/device/properties.hpp>
 
 #include "collectives/communicator/impl.hpp"
-#include "collectives/communicator/own_device.hpp"
-#include "collectives/communicator/shared_devices.hpp"
+#include "collectives/communicator/rank_devices.hpp"
 #include "collectives/communicator/uncaught.hpp"
 #include "core/processes/process_stamp.hpp"
 
@@ -48,11 +47,11 @@ std::shared_ptr<Communicator::Impl> Communicator::Impl::adopt(ForeignBootstrap r
                                                               const char* maker) {
   identity.rank = ranks.rank;
   identity.world_size = ranks.size;
-  return until_left(std::make_shared<Impl>(Seed{.identity = std::move(identity),
-                                                .device = device,
-                                                .bootstrap = std::move(ranks.bootstrap),
-                                                .name = name,
-                                                .maker = maker}));
+  return until_left(std::make_shared<Impl>(GroupSeed{.identity = std::move(identity),
+                                                     .device = device,
+                                                     .bootstrap = std::move(ranks.bootstrap),
+                                                     .name = name,
+                                                     .maker = maker}));
 }
 
 Communicator Communicator::from_mpi(std::uintptr_t comm, std::optional<Device> device) {
@@ -72,7 +71,7 @@ Communicator Communicator::from_mpi(std::uintptr_t comm, std::optional<Device> d
   if (!device) device = choose_device(identity, kFromMpi);
   settle_process(identity, *device);
   auto group = Impl::adopt(std::move(ranks), std::move(identity), *device, "mpi", kFromMpi);
-  if (is_chosen_here) warn_shared_devices(*group->ranks, group->identity, kFromMpi);
+  if (is_chosen_here) warn_shared_devices(*group->members.ranks, group->members.identity, kFromMpi);
   return Communicator(std::move(group));
 }
 

@@ -36,9 +36,9 @@ void require_rank(int peer, int size, std::string_view op, std::string_view argu
 
 Work Communicator::send(const Tensor& tensor, int destination, CollectiveOptions options) const {
   Impl& mine = group("send");
-  const Membership& me = mine.membership;
+  const Membership& me = mine.members.self;
   require_tensor(tensor, me.device, "send", "tensor");
-  const bool is_collected = mine.open_group() != nullptr;
+  const bool is_collected = mine.open_groups.mine() != nullptr;
   if (is_collected) {
     require_rank(destination, me.size, "send", "destination");
   } else {
@@ -49,10 +49,10 @@ Work Communicator::send(const Tensor& tensor, int destination, CollectiveOptions
 
 Work Communicator::recv(const Tensor& tensor, int source, CollectiveOptions options) const {
   Impl& mine = group("recv");
-  const Membership& me = mine.membership;
+  const Membership& me = mine.members.self;
   require_tensor(tensor, me.device, "recv", "tensor");
   require_writable(tensor, "recv", "tensor");
-  const bool is_collected = mine.open_group() != nullptr;
+  const bool is_collected = mine.open_groups.mine() != nullptr;
   if (is_collected) {
     require_rank(source, me.size, "recv", "source");
   } else {
@@ -63,7 +63,7 @@ Work Communicator::recv(const Tensor& tensor, int source, CollectiveOptions opti
 
 // Adds the message to this thread's open group, else submits it.
 Work Communicator::post(const Message& message) const {
-  if (const auto open = impl_->open_group()) {
+  if (const auto open = impl_->open_groups.mine()) {
     if (open->messages.size() >= kMostGroupMessages) {
       throw InvalidArgument(
           fmt::format("{}: expected at most {} messages in one group(), but got "
@@ -85,7 +85,7 @@ Work Communicator::post(const Message& message) const {
 Work Communicator::send_recv(const Tensor& out, int to, const Tensor& in, int from,
                              CollectiveOptions options) const {
   Impl& mine = group("send_recv");
-  const Membership& me = mine.membership;
+  const Membership& me = mine.members.self;
   require_tensor(out, me.device, "send_recv", "out");
   require_tensor(in, me.device, "send_recv", "in");
   require_writable(in, "send_recv", "in");
@@ -94,7 +94,7 @@ Work Communicator::send_recv(const Tensor& out, int to, const Tensor& in, int fr
   const Stream stream = Stream::current(me.device);
   std::vector<Message> both{{CollectiveKind::send, out, to, options, stream},
                             {CollectiveKind::recv, in, from, options, stream}};
-  if (mine.open_group() == nullptr) {
+  if (mine.open_groups.mine() == nullptr) {
     return exchange("send_recv", std::move(both), std::make_shared<Work::State>());
   }
   (void)post(both[0]);
@@ -108,7 +108,7 @@ MessageGroup Communicator::group() const {
   open->state = std::make_shared<Work::State>();
   open->state->device = device();
   open->state->is_open = true;
-  mine.open(open);
+  mine.open_groups.open(open);
   return MessageGroup(*this, std::move(open));
 }
 
@@ -151,23 +151,24 @@ std::vector<std::pair<std::size_t, std::size_t>> pair_own(const Messages& messag
 Work Communicator::exchange(std::string_view op, std::vector<Message> messages,
                             std::shared_ptr<Work::State> state) const {
   TracedCollective traced(op, size());
-  const Membership& me = impl_->membership;
+  const Membership& me = impl_->members.self;
   state->device = me.device;
   const auto own = pair_own(messages, me.rank);
   const auto is_receive = [](const Message& one) { return one.kind == CollectiveKind::recv; };
-  const auto overlaps = [](const Message& a, const Message& b) {
-    return detail::overlap_of(a.tensor, b.tensor) != detail::Overlap::none;
-  };
-  std::vector<bool> needs_clone(messages.size(), false);
-  for (std::size_t i = 0; i < messages.size(); ++i) {
+  // Whether another message receives into the memory of messages[i].
+  const auto is_received_into = [&](std::size_t i) {
     for (std::size_t j = 0; j < messages.size(); ++j) {
-      if (i == j || !is_receive(messages[j]) || !overlaps(messages[i], messages[j])) continue;
-      if (is_receive(messages[i])) {
-        throw InvalidArgument(
-            "group: expected receives into memory of their own, but two of them share some");
+      if (i != j && is_receive(messages[j]) &&
+          detail::overlap_of(messages[i].tensor, messages[j].tensor) != detail::Overlap::none) {
+        return true;
       }
-      needs_clone[i] = true;
     }
+    return false;
+  };
+  for (std::size_t i = 0; i < messages.size(); ++i) {
+    if (!is_receive(messages[i]) || !is_received_into(i)) continue;
+    throw InvalidArgument(
+        "group: expected receives into memory of their own, but two of them share some");
   }
   const Stream stream = messages.empty() ? Stream::current(me.device) : messages.front().stream;
   std::vector<Stream> others;
@@ -180,11 +181,14 @@ Work Communicator::exchange(std::string_view op, std::vector<Message> messages,
   const StreamGuard guard(stream);
 
   std::vector<Tensor> dense;
+  dense.reserve(messages.size());
   for (std::size_t i = 0; i < messages.size(); ++i) {
     const Tensor& tensor = messages[i].tensor;
-    dense.push_back(needs_clone[i] ? tensor.clone() : tensor.contiguous());
+    const bool is_source = !is_receive(messages[i]) && is_received_into(i);
+    dense.push_back(is_source ? tensor.clone() : tensor.contiguous());
   }
   std::vector<CollectiveCall> calls;
+  calls.reserve(messages.size());
   for (std::size_t i = 0; i < messages.size(); ++i) {
     const Message& one = messages[i];
     if (one.peer == me.rank) continue;
@@ -210,17 +214,13 @@ Work Communicator::exchange(std::string_view op, std::vector<Message> messages,
     const std::lock_guard lock(impl_->mutex);
     const sanitizer::Suspension parts;
     if (!calls.empty()) {
-      Impl::Submitted submitted = impl_->run_together(calls, stream);
+      End end = impl_->run_together(calls, stream);
       traced.note_messages(calls);  // with their numbers
-      state->done = std::move(submitted.end);
-      std::vector<std::uint64_t> numbers;
-      for (const CollectiveCall& call : calls) {
-        numbers.push_back(static_cast<std::uint64_t>(call.what.call));
-      }
-      state->check = [group = impl_->shared_from_this(), numbers = std::move(numbers),
-                      reports_losses = submitted.reports_losses](bool pending) {
-        for (const std::uint64_t number : numbers) group->check(number, pending || !reports_losses);
-      };
+      state->done = std::move(end.event);
+      state->ledger = impl_->shared_ledger();
+      state->first_call = static_cast<std::uint64_t>(calls.front().what.call);
+      state->last_call = static_cast<std::uint64_t>(calls.back().what.call);
+      state->reports_losses = end.reports_losses;
     }
   }
   checked.commit();
@@ -257,15 +257,13 @@ Work MessageGroup::end() {
         "group: expected the thread that opened the group to end it, but got another one");
   }
   const auto open = std::exchange(open_, nullptr);
-  communicator_.impl_->close(*open);
+  communicator_.impl_->open_groups.close(*open);
   open->state->is_open = false;
   try {
     return communicator_.exchange("group", std::move(open->messages), open->state);
   } catch (...) {
     open->state->done = nullptr;
-    open->state->check = [error = std::current_exception()](bool) {
-      std::rethrow_exception(error);
-    };
+    open->state->failure = std::current_exception();
     throw;
   }
 }
@@ -276,19 +274,17 @@ MessageGroup::~MessageGroup() {
   const auto open = open_;
   try {
     if (std::uncaught_exceptions() > exceptions_) {
-      impl->close(*open);
+      impl->open_groups.close(*open);
       open->state->is_open = false;
-      open->state->check = [count = open->messages.size()](bool) {
-        throw Error(fmt::format(
-            "group: failed to submit {} message(s): an exception left the scope of the group",
-            count));
-      };
+      open->state->failure = std::make_exception_ptr(Error(fmt::format(
+          "group: failed to submit {} message(s): an exception left the scope of the group",
+          open->messages.size())));
       return;
     }
     (void)end();
   } catch (const std::exception& error) {
-    impl->close(*open);
-    impl->fail_next(std::current_exception());
+    impl->open_groups.close(*open);
+    impl->open_groups.fail_next(std::current_exception());
     logging::warn(fmt::format("group: {}; end() throws it", error.what()));
   }
 }

@@ -29,34 +29,27 @@ std::vector<std::int64_t> elements_of(std::span<const std::int64_t> rows, const 
 }  // namespace
 
 Work Communicator::broadcast(const Tensor& tensor, int root, CollectiveOptions options) const {
-  const Membership& me = group("broadcast").membership;
+  const Membership& me = group("broadcast").members.self;
   require_tensor(tensor, me.device, "broadcast", "tensor");
   require_writable(tensor, "broadcast", "tensor");
   require_root(root, me.size, "broadcast");
-  CollectiveCall call{.what = {.count = tensor.numel(),
-                               .root = root,
-                               .kind = CollectiveKind::broadcast,
-                               .dtype = tensor.dtype(),
-                               .operands = operands_of(tensor)}};
+  CollectiveCall call = call_on(CollectiveKind::broadcast, tensor, root);
   return me.rank == root ? move_between(call, nullptr, &tensor, options)
                          : move_between(call, &tensor, nullptr, options);
 }
 
 Work Communicator::all_gather(const Tensor& output, const Tensor& input,
                               CollectiveOptions options) const {
-  const Membership& me = group("all_gather").membership;
+  const Membership& me = group("all_gather").members.self;
   require_pair(output, input, me.device, "all_gather");
   require_joined(output, input, me.size, "all_gather", "output");
-  CollectiveCall call{.what = {.count = input.numel(),
-                               .kind = CollectiveKind::all_gather,
-                               .dtype = input.dtype(),
-                               .operands = operands_of(input)}};
+  CollectiveCall call = call_on(CollectiveKind::all_gather, input);
   return move_between(call, &output, &input, options);
 }
 
 Work Communicator::gather(const Tensor& output, const Tensor& input, int root,
                           CollectiveOptions options) const {
-  const Membership& me = group("gather").membership;
+  const Membership& me = group("gather").members.self;
   require_tensor(input, me.device, "gather", "input");
   require_root(root, me.size, "gather");
   const bool receives = me.rank == root;
@@ -66,17 +59,13 @@ Work Communicator::gather(const Tensor& output, const Tensor& input, int root,
     require_same_dtype(output, input, "gather");
     require_joined(output, input, me.size, "gather", "output");
   }
-  CollectiveCall call{.what = {.count = input.numel(),
-                               .root = root,
-                               .kind = CollectiveKind::gather,
-                               .dtype = input.dtype(),
-                               .operands = operands_of(input)}};
+  CollectiveCall call = call_on(CollectiveKind::gather, input, root);
   return move_between(call, receives ? &output : nullptr, &input, options);
 }
 
 Work Communicator::scatter(const Tensor& output, const Tensor& input, int root,
                            CollectiveOptions options) const {
-  const Membership& me = group("scatter").membership;
+  const Membership& me = group("scatter").members.self;
   require_tensor(output, me.device, "scatter", "output");
   require_writable(output, "scatter", "output");
   require_root(root, me.size, "scatter");
@@ -86,17 +75,13 @@ Work Communicator::scatter(const Tensor& output, const Tensor& input, int root,
     require_same_dtype(output, input, "scatter");
     require_joined(input, output, me.size, "scatter", "input");
   }
-  CollectiveCall call{.what = {.count = output.numel(),
-                               .root = root,
-                               .kind = CollectiveKind::scatter,
-                               .dtype = output.dtype(),
-                               .operands = operands_of(output)}};
+  CollectiveCall call = call_on(CollectiveKind::scatter, output, root);
   return move_between(call, &output, sends ? &input : nullptr, options);
 }
 
 Work Communicator::all_to_all(const Tensor& output, const Tensor& input,
                               CollectiveOptions options) const {
-  const Membership& me = group("all_to_all").membership;
+  const Membership& me = group("all_to_all").members.self;
   require_pair(output, input, me.device, "all_to_all");
   require_same_row_shape(output, input, "all_to_all");
   const std::vector<std::int64_t> rows(static_cast<std::size_t>(me.size), input.size(0) / me.size);
@@ -113,7 +98,7 @@ Work Communicator::all_to_all(const Tensor& output, const Tensor& input,
                               std::span<const std::int64_t> output_rows,
                               std::span<const std::int64_t> input_rows,
                               CollectiveOptions options) const {
-  const Membership& me = group("all_to_all").membership;
+  const Membership& me = group("all_to_all").members.self;
   require_pair(output, input, me.device, "all_to_all");
   require_same_row_shape(output, input, "all_to_all");
   require_row_counts(output_rows, output, me.size, "all_to_all", "output_rows");

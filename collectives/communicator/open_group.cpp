@@ -1,5 +1,3 @@
-// Open groups of messages, and their submission.
-
 #include "collectives/communicator/open_group.hpp"
 
 #include <fmt/format.h>
@@ -9,38 +7,36 @@
 
 #include <gantry/core/error.hpp>
 
-#include "collectives/communicator/impl.hpp"
-
 namespace gantry {
 
-std::shared_ptr<Communicator::OpenGroup> Communicator::Impl::open_group() const {
-  if (!has_open_groups_.load(std::memory_order_acquire)) return nullptr;
-  const std::lock_guard lock(open_mutex_);
-  const auto found = std::ranges::find(open_groups_, std::this_thread::get_id(),
+std::shared_ptr<Communicator::OpenGroup> Communicator::OpenGroup::List::mine() const {
+  if (!has_groups_.load(std::memory_order_acquire)) return nullptr;
+  const std::lock_guard lock(mutex_);
+  const auto found = std::ranges::find(groups_, std::this_thread::get_id(),
                                        [](const auto& group) { return group->thread; });
-  return found != open_groups_.end() ? *found : nullptr;
+  return found != groups_.end() ? *found : nullptr;
 }
 
-void Communicator::Impl::open(std::shared_ptr<OpenGroup> group) {
-  if (const auto other = open_group()) {
+void Communicator::OpenGroup::List::open(std::shared_ptr<OpenGroup> group) {
+  if (const auto other = mine()) {
     throw InvalidArgument(fmt::format(
         "group: expected no open group of this communicator on this thread, but got one "
         "with {} message(s)",
         other->messages.size()));
   }
-  const std::lock_guard lock(open_mutex_);
-  open_groups_.push_back(std::move(group));
-  has_open_groups_.store(true, std::memory_order_release);
+  const std::lock_guard lock(mutex_);
+  groups_.push_back(std::move(group));
+  has_groups_.store(true, std::memory_order_release);
 }
 
-void Communicator::Impl::close(const OpenGroup& group) noexcept {
-  const std::lock_guard lock(open_mutex_);
-  std::erase_if(open_groups_, [&](const auto& open) { return open.get() == &group; });
-  has_open_groups_.store(!open_groups_.empty(), std::memory_order_release);
+void Communicator::OpenGroup::List::close(const OpenGroup& group) noexcept {
+  const std::lock_guard lock(mutex_);
+  std::erase_if(groups_, [&](const auto& open) { return open.get() == &group; });
+  has_groups_.store(!groups_.empty(), std::memory_order_release);
 }
 
-void Communicator::Impl::require_no_open_group(CollectiveKind kind) const {
-  const auto open = open_group();
+void Communicator::OpenGroup::List::require_none(CollectiveKind kind) const {
+  const auto open = mine();
   if (open == nullptr) return;
   throw InvalidArgument(
       fmt::format("{}: expected send, recv or send_recv inside group(), but got {} after {} "
@@ -48,19 +44,19 @@ void Communicator::Impl::require_no_open_group(CollectiveKind kind) const {
                   gantry::name(kind), gantry::name(kind), open->messages.size()));
 }
 
-void Communicator::Impl::fail_next(std::exception_ptr error) noexcept {
-  const std::lock_guard lock(open_mutex_);
-  if (!next_failure_) next_failure_ = std::move(error);
-  has_next_failure_.store(true, std::memory_order_release);
+void Communicator::OpenGroup::List::fail_next(std::exception_ptr error) noexcept {
+  const std::lock_guard lock(mutex_);
+  if (!failure_) failure_ = std::move(error);
+  has_failure_.store(true, std::memory_order_release);
 }
 
-void Communicator::Impl::raise_next_failure() {
-  if (!has_next_failure_.load(std::memory_order_acquire)) return;
+void Communicator::OpenGroup::List::raise_failure() {
+  if (!has_failure_.load(std::memory_order_acquire)) return;
   std::exception_ptr failure;
   {
-    const std::lock_guard lock(open_mutex_);
-    has_next_failure_.store(false, std::memory_order_release);
-    failure = std::exchange(next_failure_, nullptr);
+    const std::lock_guard lock(mutex_);
+    has_failure_.store(false, std::memory_order_release);
+    failure = std::exchange(failure_, nullptr);
   }
   if (failure) std::rethrow_exception(failure);
 }

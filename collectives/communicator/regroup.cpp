@@ -60,6 +60,25 @@ std::string wish_text(int expected, milliseconds timeout) {
   return fmt::format("grow({}, {} ms)", expected, timeout.count());
 }
 
+[[noreturn]] void raise_no_growth(const GrowPlan& plan, const JobGroup& group) {
+  const std::string text = "grow: " + plan.text;
+  switch (plan.step) {
+    case GrowPlan::Step::form:
+      break;
+    case GrowPlan::Step::lost:
+      raise_lost_member("grow", group.index_of(plan.rank), group);
+    case GrowPlan::Step::too_few:
+      raise_timeout(text, {}, {});
+    case GrowPlan::Step::refused:
+      throw InvalidArgument(text);
+    case GrowPlan::Step::busy:
+      throw Error(text);
+    case GrowPlan::Step::ended:
+      throw PeerLostError(text);
+  }
+  throw Error(text);
+}
+
 }  // namespace
 
 Communicator Communicator::shrink(const std::vector<int>& failed) const {
@@ -80,18 +99,19 @@ Communicator Communicator::shrink(const std::vector<int>& failed) const {
   for (int rank = 0; rank < size(); ++rank) {
     if (!gone.contains(rank)) ranks.push_back(rank);
   }
-  mine.abandon();
-  const int number = ++mine.shrinks;
-  const std::string name = fmt::format("{}.shrink{}", mine.name, number);
+  mine.ledger.abandon();
+  const int number = ++mine.members.shrinks;
+  const std::string name = fmt::format("{}.shrink{}", mine.members.name, number);
   const auto make = [&] {
     // The store or MPI may be unusable after a loss; shared memory is not.
     std::unique_ptr<Bootstrap> bootstrap =
-        mine.control
-            ? make_shared_memory_bootstrap(*mine.control, ranks, static_cast<std::uint64_t>(number))
-            : mine.bootstrap->subset(ranks, name);
-    return mine.subgroup(ranks, name, std::move(bootstrap), "shrink, making " + name);
+        mine.members.control ? make_shared_memory_bootstrap(*mine.members.control, ranks,
+                                                            static_cast<std::uint64_t>(number))
+                             : mine.members.bootstrap->subset(ranks, name);
+    return std::make_shared<Impl>(
+        mine.members.subgroup(ranks, name, std::move(bootstrap), "shrink, making " + name));
   };
-  if (!is_elastic(mine.job_group)) return Communicator(Impl::until_left(make()));
+  if (!is_elastic(mine.members.job_group)) return Communicator(Impl::until_left(make()));
   return Communicator(Impl::until_left(mine.agree_on_subgroup(ranks, name, make)));
 }
 
@@ -99,10 +119,7 @@ Communicator Communicator::shrink(const std::vector<int>& failed) const {
 std::shared_ptr<Communicator::Impl> Communicator::Impl::agree_on_subgroup(
     const std::vector<int>& ranks, const std::string& group,
     const std::function<std::shared_ptr<Impl>()>& make) {
-  JobGroup members{job_group.job, {}};
-  for (const int rank : ranks) {
-    members.members.push_back(job_group.members[static_cast<std::size_t>(rank)]);
-  }
+  const JobGroup subgroup = members.job_group_of(ranks);
   std::shared_ptr<Impl> made;
   std::exception_ptr failure;
   std::string outcome = kFormed;
@@ -110,21 +127,21 @@ std::shared_ptr<Communicator::Impl> Communicator::Impl::agree_on_subgroup(
     made = make();
   } catch (const std::exception& error) {
     failure = std::current_exception();
-    outcome = formation_failure(error, members);
+    outcome = formation_failure(error, subgroup);
   }
-  const std::vector<std::string> outcomes =
-      members.job->agree("gantry/elastic/shrunk/" + group, members.members, outcome, timeout_);
+  const std::vector<std::string> outcomes = subgroup.job->agree(
+      "gantry/elastic/shrunk/" + group, subgroup.members, outcome, members.timeout);
   if (all_formed(outcomes)) return made;
   if (made) made->abort();
   // Between machines the ranks may know of different losses.
   std::set<int> known;
-  for (int rank = 0; rank < membership.size; ++rank) {
+  for (int rank = 0; rank < members.self.size; ++rank) {
     if (std::find(ranks.begin(), ranks.end(), rank) == ranks.end()) known.insert(rank);
   }
-  require_members("shrink", outcomes, members.members, job_group, known);
+  require_members("shrink", outcomes, subgroup.members, members.job_group, known);
   // A loss that nobody confirms is of a rank that gave up; its number is that of the new group.
   if (failure && !outcome.starts_with("lost ")) std::rethrow_exception(failure);
-  const std::string text = own_error(outcomes, members);
+  const std::string text = own_error(outcomes, subgroup);
   throw Error(fmt::format("shrink: failed to make {}: {}", group,
                           text.empty() ? "another rank gave up" : text));
 }
@@ -142,11 +159,11 @@ std::shared_ptr<Communicator::Impl> Communicator::Impl::form(const JobGroup& gro
   std::exception_ptr failure;
   std::string outcome = kFormed;
   try {
-    made = std::make_shared<Impl>(Seed{.identity = std::move(who),
-                                       .device = device,
-                                       .bootstrap = make_formation_bootstrap(group, key),
-                                       .name = fmt::format("world.grow{}", number),
-                                       .maker = maker});
+    made = std::make_shared<Impl>(GroupSeed{.identity = std::move(who),
+                                            .device = device,
+                                            .bootstrap = make_formation_bootstrap(group, key),
+                                            .name = fmt::format("world.grow{}", number),
+                                            .maker = maker});
   } catch (const std::exception& error) {
     failure = std::current_exception();
     outcome = formation_failure(error, group);
@@ -178,17 +195,18 @@ std::shared_ptr<Communicator::Impl> Communicator::Impl::join(const ProcessIdenti
 Communicator Communicator::grow(int expected, std::chrono::milliseconds timeout) const {
   Impl& mine = group("grow");
   const std::lock_guard lock(mine.mutex);
-  if (!is_elastic(mine.job_group)) {
-    throw NotSupported(fmt::format(
-        "grow: expected a job of glaunch --elastic, but this process was started by {}",
-        mine.job_group.job && mine.identity.source == "glaunch" ? "glaunch without that option"
-                                                                : mine.identity.source));
+  if (!is_elastic(mine.members.job_group)) {
+    throw NotSupported(
+        fmt::format("grow: expected a job of glaunch --elastic, but this process was started by {}",
+                    mine.members.job_group.job && mine.members.identity.source == "glaunch"
+                        ? "glaunch without that option"
+                        : mine.members.identity.source));
   }
   if (timeout.count() < 0) {
     throw InvalidArgument(
         fmt::format("grow: expected a timeout of 0 or more, but got {} ms", timeout.count()));
   }
-  const JobConnection& job = *mine.job_group.job;
+  const JobConnection& job = *mine.members.job_group.job;
   if (expected <= size() || expected > job.terms()->most) {
     throw InvalidArgument(fmt::format(
         "grow: expected more than the {} rank(s) of the group, and at most the {} of the job, but "
@@ -200,8 +218,10 @@ Communicator Communicator::grow(int expected, std::chrono::milliseconds timeout)
 }
 
 std::shared_ptr<Communicator::Impl> Communicator::Impl::grow(int expected, milliseconds timeout) {
-  const JobConnection& job = *job_group.job;
-  const std::string call = fmt::format("gantry/elastic/grow/{}/{}", name, grows + 1);
+  const JobGroup& group = members.job_group;
+  const JobConnection& job = *group.job;
+  const std::string call =
+      fmt::format("gantry/elastic/grow/{}/{}", members.name, members.grows + 1);
   const std::string wish = wish_text(expected, timeout);
   try {
     rendezvous(HostCall::grow);
@@ -210,15 +230,15 @@ std::shared_ptr<Communicator::Impl> Communicator::Impl::grow(int expected, milli
   } catch (const std::exception& error) {
     // The other ranks must not wait for this one.
     (void)job.write_once(JobConnection::register_key(call, job.self()),
-                         formation_failure(error, job_group));
+                         formation_failure(error, group));
     throw;
   }
-  ++grows;
-  const std::vector<std::string> wishes = job.agree(call, job_group.members, wish, timeout_);
-  require_members("grow", wishes, job_group.members, job_group);
+  ++members.grows;
+  const std::vector<std::string> wishes = job.agree(call, group.members, wish, members.timeout);
+  require_members("grow", wishes, group.members, group);
   // All ranks have read what they wrote in the call before.
-  for (const std::string& key : old_registers_) job.client()->erase(key);
-  old_registers_ = {JobConnection::register_key(call, job.self())};
+  for (const std::string& key : members.old_registers) job.client()->erase(key);
+  members.old_registers = {JobConnection::register_key(call, job.self())};
   for (std::size_t rank = 0; rank < wishes.size(); ++rank) {
     if (wishes[rank] == wishes[0]) continue;
     throw InvalidArgument(
@@ -227,49 +247,31 @@ std::shared_ptr<Communicator::Impl> Communicator::Impl::grow(int expected, milli
                     wishes[0], rank, wishes[rank]));
   }
   std::optional<GrowLeader> leader;
-  if (membership.rank == 0) leader.emplace(job_group, expected, timeout);
+  if (members.self.rank == 0) leader.emplace(group, expected, timeout);
   for (int attempt = 1;; ++attempt) {
     const std::string plan_key = fmt::format("{}/plan{}", call, attempt);
     if (leader) {
-      old_registers_.push_back(plan_key);
+      members.old_registers.push_back(plan_key);
       const GrowPlan plan = leader->collect();
       if (job.write_once(plan_key, plan.str()) == plan.str() && plan.step == GrowPlan::Step::form) {
         leader->invite(plan);
       }
     }
-    const GrowPlan plan = GrowPlan::parse(
-        job.read_register(plan_key, job_group.members.front(), timeout + kPlanDelay));
-    if (plan.step != GrowPlan::Step::form) raise_no_growth(plan);
+    const GrowPlan plan =
+        GrowPlan::parse(job.read_register(plan_key, group.members.front(), timeout + kPlanDelay));
+    if (plan.step != GrowPlan::Step::form) raise_no_growth(plan, group);
     std::vector<std::string> outcomes;
-    const JobGroup grown{job_group.job, plan.members};
-    if (auto made = form(grown, plan.number, membership.device, identity, "grow", outcomes)) {
+    const JobGroup grown{group.job, plan.members};
+    if (auto made =
+            form(grown, plan.number, members.self.device, members.identity, "grow", outcomes)) {
       return made;
     }
     if (const std::string text = own_error(outcomes, grown); !text.empty()) {
       throw Error("grow: failed to form a group: " + text);
     }
     // A replacement that was lost is replaced itself.
-    require_members("grow", outcomes, grown.members, job_group);
+    require_members("grow", outcomes, grown.members, group);
   }
-}
-
-void Communicator::Impl::raise_no_growth(const GrowPlan& plan) const {
-  const std::string text = "grow: " + plan.text;
-  switch (plan.step) {
-    case GrowPlan::Step::form:
-      break;
-    case GrowPlan::Step::lost:
-      raise_lost_member("grow", job_group.index_of(plan.rank), job_group);
-    case GrowPlan::Step::too_few:
-      raise_timeout(text, {}, {});
-    case GrowPlan::Step::refused:
-      throw InvalidArgument(text);
-    case GrowPlan::Step::busy:
-      throw Error(text);
-    case GrowPlan::Step::ended:
-      throw PeerLostError(text);
-  }
-  throw Error(text);
 }
 
 }  // namespace gantry

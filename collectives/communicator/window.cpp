@@ -51,16 +51,16 @@ class Window::State final : public detail::PeerUse, public std::enable_shared_fr
       : communicator_(group),
         group_(*group.impl_),
         tensor_(tensor),
-        memory_(group_.membership.rank, group_.membership.device),
+        memory_(group_.members.self.rank, group_.members.self.device),
         signals_(std::make_shared<PendingSignals>(
             device(), [weak = group_.weak_from_this()](int peer, bool sends, const auto& text) {
               const auto group = weak.lock();
               if (!group) return;
-              group->control->mark_late(peer, text, "signal",
-                                        sends ? flight::kLateToReceive : flight::kLateToSend);
+              group->members.control->mark_late(
+                  peer, text, "signal", sends ? flight::kLateToReceive : flight::kLateToSend);
             })) {
     agree(make_pad());
-    Bootstrap& bootstrap = *group_.bootstrap;
+    Bootstrap& bootstrap = *group_.members.bootstrap;
     memory_.add(bootstrap, tensor_.storage(), "window");
     memory_.add(bootstrap, pad_.storage(), "window");
     const std::uint64_t data = memory_.find(tensor_.data(), 0);
@@ -77,9 +77,9 @@ class Window::State final : public detail::PeerUse, public std::enable_shared_fr
     unchecked_pad_.emplace(pad_.storage().data(), pad_.storage().bytes());
   }
 
-  int rank() const { return group_.membership.rank; }
-  int size() const { return group_.membership.size; }
-  Device device() const { return group_.membership.device; }
+  int rank() const { return group_.members.self.rank; }
+  int size() const { return group_.members.self.size; }
+  Device device() const { return group_.members.self.device; }
   const Communicator& communicator() const { return communicator_; }
   const std::vector<void*>& pointers() const { return pointers_; }
   const std::shared_ptr<PendingSignals>& signals() const { return signals_; }
@@ -111,7 +111,7 @@ class Window::State final : public detail::PeerUse, public std::enable_shared_fr
 
   void check(const char* op, const Stream& stream) const override {
     require_stream(stream, op);
-    if (group_.control) group_.control->require_intact();
+    if (group_.members.control) group_.members.control->require_intact();
   }
   void record(const Stream& stream) const override {
     tensor_.record_use(stream);
@@ -131,13 +131,13 @@ class Window::State final : public detail::PeerUse, public std::enable_shared_fr
                                         kChannels - 1, channel));
     }
     require_stream(stream, op);
-    group_.control->require_intact();
+    group_.members.control->require_intact();
     const std::int64_t at = std::int64_t{channel} * size() + (sends ? rank() : peer);
     const std::uint64_t word = memory_.find(pad_.data_ptr<std::int64_t>() + at, sizeof(at));
     const std::lock_guard lock(mutex_);
     protocol::PeerSignal plan;
     plan.word = reinterpret_cast<std::uint64_t*>(memory_.address(word, sends ? peer : rank()));
-    plan.words = group_.control->device_words();
+    plan.words = group_.members.control->device_words();
     plan.call = flight::kMessageBit;
     plan.sequence = ++sequence_;
     plan.peer = peer;
@@ -171,7 +171,7 @@ class Window::State final : public detail::PeerUse, public std::enable_shared_fr
   // Throws on all ranks if one of them cannot take part, or has another tensor.
   void agree(const std::string& problem) {
     const std::string mine = problem.empty() ? "+" + layout_of(tensor_) : "-" + problem;
-    const std::vector<std::string> all = group_.bootstrap->all_gather(mine);
+    const std::vector<std::string> all = group_.members.bootstrap->all_gather(mine);
     if (failure_) std::rethrow_exception(failure_);
     for (std::size_t rank = 0; rank < all.size(); ++rank) {
       if (all[rank].starts_with('-')) {
@@ -205,7 +205,7 @@ Window Communicator::window(const Tensor& tensor) const {
   Impl& mine = group("window");
   const std::lock_guard lock(mine.mutex);
   mine.rendezvous(HostCall::window);
-  if (size() > 1 && !mine.p2p) {
+  if (size() > 1 && mine.transports.p2p() == nullptr) {
     throw NotSupported(
         fmt::format("window: expected ranks that reach each other's memory, but the transport "
                     "between them is '{}'",

@@ -7,6 +7,7 @@
 #include <gantry/extend/driver.hpp>
 #include <gantry/streams/stream.hpp>
 
+#include "collectives/communicator/call_ledger.hpp"
 #include "collectives/communicator/work_state.hpp"
 #include "device/sync_debug_driver.hpp"
 
@@ -27,6 +28,15 @@ namespace {
 }
 
 }  // namespace
+
+void Work::State::check(bool pending) const {
+  if (failure) std::rethrow_exception(failure);
+  if (!ledger) return;
+  for (std::uint64_t call = first_call; call <= last_call; ++call) {
+    // A call of a broken group counts as failed, if its transport does not report losses.
+    ledger->check(call, pending || !reports_losses);
+  }
+}
 
 // The group may still use the event before.
 void Work::State::mark_end(const Stream& stream) {
@@ -53,13 +63,13 @@ bool Work::query() const {
   if (!state_) return true;
   if (state_->is_open) throw_open_group();
   if (state_->captured_on) {
-    if (state_->check) state_->check(false);
+    state_->check(false);
     throw_captured(state_->device);
   }
   const std::shared_ptr<Event>& done = state_->done;
   const bool is_reached = !done || driver().event_reached(done->native_handle());
   // Errors of this call take precedence over other faults of its device, which query() throws.
-  if (state_->check) state_->check(!is_reached);
+  state_->check(!is_reached);
   return (!done || done->query()) && is_reached;
 }
 

@@ -13,8 +13,7 @@
 #include <gantry/extend/driver.hpp>
 
 #include "collectives/communicator/impl.hpp"
-#include "collectives/communicator/own_device.hpp"
-#include "collectives/communicator/shared_devices.hpp"
+#include "collectives/communicator/rank_devices.hpp"
 #include "collectives/communicator/uncaught.hpp"
 #include "job/elastic_job.hpp"
 
@@ -59,9 +58,7 @@ std::shared_ptr<Communicator::Impl> Communicator::Impl::until_left(std::shared_p
               return;
             }
             impl->finish();
-            impl->p2p.reset();
-            impl->nccl.reset();
-            impl->host.reset();
+            impl->transports.clear();
           }};
 }
 
@@ -72,11 +69,11 @@ Communicator Communicator::world() {
   static std::shared_ptr<Impl>* world = nullptr;
   const std::lock_guard lock(mutex);
   if (world == nullptr) {
-    Impl::Seed seed{.identity = detect_process_identity(),
-                    .device = {},
-                    .bootstrap = nullptr,
-                    .name = "world",
-                    .maker = "Communicator::world"};
+    GroupSeed seed{.identity = detect_process_identity(),
+                   .device = {},
+                   .bootstrap = nullptr,
+                   .name = "world",
+                   .maker = "Communicator::world"};
     report_uncaught_errors(seed.identity.rank);
     seed.device = choose_device(seed.identity, seed.maker);
     settle_process(seed.identity, seed.device);
@@ -86,17 +83,18 @@ Communicator Communicator::world() {
     } else {
       seed.bootstrap = make_bootstrap(seed.identity, collective_timeout());
       world = new std::shared_ptr<Impl>(std::make_shared<Impl>(std::move(seed)));
-      warn_shared_devices(*(*world)->ranks, (*world)->identity, "Communicator::world");
-      const JobGroup& group = (*world)->job_group;
+      warn_shared_devices(*(*world)->members.ranks, (*world)->members.identity,
+                          "Communicator::world");
+      const JobGroup& group = (*world)->members.job_group;
       if (terms && group.job) group.job->client()->set(kFormedKey, "");
     }
     std::atexit([] {
       (*world)->finish();
       // The bootstrap of a group that was joined does not deregister.
-      if (const auto& job = (*world)->job_group.job) job->leave();
+      if (const auto& job = (*world)->members.job_group.job) job->leave();
     });
   } else {
-    set_device((*world)->membership.device);
+    set_device((*world)->members.self.device);
   }
   return Communicator(*world);
 }
@@ -133,11 +131,11 @@ std::vector<Communicator> Communicator::local(const std::vector<Device>& devices
       identity.rank = identity.local_rank = rank;
       identity.world_size = identity.local_size = size;
       identity.source = "local";
-      impls[at] = std::make_shared<Impl>(Impl::Seed{.identity = std::move(identity),
-                                                    .device = devices[at],
-                                                    .bootstrap = std::move(bootstraps[at]),
-                                                    .name = "local",
-                                                    .maker = "Communicator::local"});
+      impls[at] = std::make_shared<Impl>(GroupSeed{.identity = std::move(identity),
+                                                   .device = devices[at],
+                                                   .bootstrap = std::move(bootstraps[at]),
+                                                   .name = "local",
+                                                   .maker = "Communicator::local"});
     } catch (...) {
       failures[at] = std::current_exception();
     }
@@ -163,8 +161,9 @@ Communicator Communicator::split(int color, int key) const {
   Impl& mine = group("split");
   const std::lock_guard lock(mine.mutex);
   mine.rendezvous(HostCall::split);
-  const int number = ++mine.splits;
-  const std::vector<std::string> all = mine.bootstrap->all_gather(fmt::format("{} {}", color, key));
+  const int number = ++mine.members.splits;
+  const std::vector<std::string> all =
+      mine.members.bootstrap->all_gather(fmt::format("{} {}", color, key));
   struct Member {
     int key;
     int rank;
@@ -185,9 +184,9 @@ Communicator Communicator::split(int color, int key) const {
                    [](const Member& a, const Member& b) { return a.key < b.key; });
   std::vector<int> ranks;
   for (const Member& member : members) ranks.push_back(member.rank);
-  const std::string name = fmt::format("{}.{}.{}", mine.name, number, color);
-  return Communicator(Impl::until_left(
-      mine.subgroup(ranks, name, mine.bootstrap->subset(ranks, name), "split, making " + name)));
+  const std::string name = fmt::format("{}.{}.{}", mine.members.name, number, color);
+  return Communicator(Impl::until_left(std::make_shared<Impl>(mine.members.subgroup(
+      ranks, name, mine.members.bootstrap->subset(ranks, name), "split, making " + name))));
 }
 
 }  // namespace gantry

@@ -9,6 +9,7 @@
 
 #include <gantry/core/error.hpp>
 
+#include "collectives/call.hpp"
 #include "collectives/control/segment.hpp"
 
 namespace gantry {
@@ -155,24 +156,16 @@ bool ControlSegment::has_block_counts(std::uint64_t call) const {
 void ControlSegment::verify_block_counts(const flight::Call& call) const {
   if (call.count >= 0) return;
   const auto number = static_cast<std::uint64_t>(call.number);
-  const auto ranks = static_cast<std::size_t>(size_);
-  std::vector<std::optional<std::vector<std::int64_t>>> counts;
+  std::vector<std::vector<std::int64_t>> counts;
   for (int i = 0; i < size_; ++i) {
-    counts.push_back(view().block_counts(i, number).get(number, size_));
+    counts.push_back(
+        view().block_counts(i, number).get(number, size_).value_or(std::vector<std::int64_t>{}));
   }
-  for (std::size_t from = 0; from < ranks; ++from) {
-    for (std::size_t to = 0; to < ranks; ++to) {
-      if (!counts[from] || !counts[to]) continue;
-      const std::int64_t sent = (*counts[from])[to];
-      const std::int64_t expected = (*counts[to])[ranks + from];
-      if (sent == expected) continue;
-      throw_mismatch(
-          fmt::format("collective #{}: expected blocks of the sizes that the receiver expects, but "
-                      "rank {} sends {} elements to rank {}, which expects {}, in {}",
-                      number, from, sent, to, expected, view().text(call)),
-          {static_cast<int>(from), static_cast<int>(to)}, {view().text(call), view().text(call)});
-    }
-  }
+  const auto difference = compare_blocks(counts);
+  if (!difference) return;
+  const std::string text = view().text(call);
+  throw_mismatch(difference->text(call.number, text), {difference->from, difference->to},
+                 {text, text});
 }
 
 std::optional<flight::Detail> ControlSegment::different_messages(std::uint64_t call,

@@ -20,7 +20,7 @@
 #include <gantry/core/log.hpp>
 #include <gantry/device/device.hpp>
 
-#include "collectives/call_style.hpp"
+#include "collectives/descriptor.hpp"
 #include "collectives/peers/process.hpp"
 #include "core/env/settings.hpp"
 #include "core/files/sealed_file.hpp"

@@ -16,7 +16,6 @@
 #include <gantry/extend/driver.hpp>
 
 #include "collectives/bootstrap/failure_note.hpp"
-#include "collectives/call_style.hpp"
 #include "collectives/control/locked_words.hpp"
 #include "collectives/control/watchdog.hpp"
 #include "collectives/transport.hpp"

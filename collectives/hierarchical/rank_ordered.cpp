@@ -58,12 +58,14 @@ class RankOrdered {
   }
 
   void send(int peer, const void* from, std::int64_t count) {
-    if (count > 0)
-      messages_.push_back({.what = message(CollectiveKind::send, peer, count), .in = from});
+    if (count == 0) return;
+    messages_.emplace_back(
+        CollectiveCall{.what = message(CollectiveKind::send, peer, count), .in = from}, me_.size);
   }
   void receive(int peer, void* to, std::int64_t count) {
-    if (count > 0)
-      messages_.push_back({.what = message(CollectiveKind::recv, peer, count), .out = to});
+    if (count == 0) return;
+    messages_.emplace_back(
+        CollectiveCall{.what = message(CollectiveKind::recv, peer, count), .out = to}, me_.size);
   }
   Descriptor message(CollectiveKind kind, int peer, std::int64_t count) const {
     return {.call = call_.what.call,
@@ -133,7 +135,7 @@ class RankOrdered {
   std::int64_t width_;
   std::int64_t max_part_;  // in elements
   std::vector<int> order_;
-  std::vector<CollectiveCall> messages_;
+  std::vector<ResolvedCall> messages_;
 };
 
 }  // namespace

@@ -17,7 +17,7 @@ namespace gantry {
 // transport.
 
 // Runs sends and receives concurrently, as Transport::run_together().
-using MessageExchange = std::function<void(std::span<const CollectiveCall>)>;
+using MessageExchange = std::function<void(std::span<const ResolvedCall>)>;
 
 // Runs an all_reduce, reduce or reduce_scatter through `exchange` on `stream`. Uses about
 // `scratch_bytes` of memory at a time. Throws: OutOfMemoryError; as `exchange`.

@@ -62,26 +62,26 @@ Tensor HierarchicalTransport::Run::by_columns(const std::byte* from, std::int64_
   return result;
 }
 
-void HierarchicalTransport::Run::run_part(Transport& transport, CollectiveKind kind,
-                                          std::int64_t count, const void* from, void* to, int root,
-                                          double scale) const {
+void HierarchicalTransport::Run::run_part(Transport& transport, std::int64_t size,
+                                          CollectiveKind kind, std::int64_t count, const void* from,
+                                          void* to, int root, double scale) const {
   CollectiveCall part{.what = what, .in = from, .out = to};
   part.what.kind = kind;
   part.what.count = count;
   part.what.root = root;
   part.what.scale = scale;
   part.what.operands = {};  // operands of the call, which all ranks have compared
-  transport.run(part, stream);
+  (void)transport.run(ResolvedCall(part, static_cast<int>(size)), stream);
 }
 
 void HierarchicalTransport::Run::in_node(CollectiveKind kind, std::int64_t count, const void* from,
                                          void* to, int root, bool scales) const {
-  run_part(*owner.node_, kind, count, from, to, root, scales ? what.scale : 1);
+  run_part(*owner.node_, ranks, kind, count, from, to, root, scales ? what.scale : 1);
 }
 
 void HierarchicalTransport::Run::in_column(CollectiveKind kind, std::int64_t count,
                                            const void* from, void* to, int root) const {
-  run_part(*owner.column_, kind, count, from, to, root, 1);
+  run_part(*owner.column_, nodes, kind, count, from, to, root, 1);
 }
 
 Tensor HierarchicalTransport::Run::reduce_in_any_order(const std::byte* chunk,

@@ -50,8 +50,9 @@ struct HierarchicalTransport::Run {
                bool scales = false) const;
   void in_column(CollectiveKind kind, std::int64_t count, const void* from, void* to,
                  int root = -1) const;
-  void run_part(Transport& transport, CollectiveKind kind, std::int64_t count, const void* from,
-                void* to, int root, double scale) const;
+  // `size`: the ranks of `transport`.
+  void run_part(Transport& transport, std::int64_t size, CollectiveKind kind, std::int64_t count,
+                const void* from, void* to, int root, double scale) const;
 
   // Reduces all ranks' chunks, laid out by columns. Returns this rank's part.
   Tensor reduce_chunk(const std::byte* chunk, std::int64_t count) const;

@@ -33,6 +33,7 @@ class NodeTransport final : public Transport {
         members_(std::move(members)),
         bootstrap_(std::move(bootstrap)),
         selector_(Selector::load(static_cast<int>(members_.size()), device_name)) {
+    selector_.keep_to_p2p();
     if (members_.front() == everyone.rank) selector_.warn_ignored();
     const auto own = std::find(members_.begin(), members_.end(), everyone.rank);
     const Membership here{static_cast<int>(own - members_.begin()),
@@ -55,21 +56,21 @@ class NodeTransport final : public Transport {
   }
 
   std::string_view name() const override { return p2p_->name(); }
-  bool supports(const Descriptor& what) const override { return p2p_->supports(what); }
   bool is_waiting() const override { return p2p_->is_waiting(); }
   void abort() noexcept override { control_->abort(); }
   void close() noexcept override { leave(); }
 
-  void run(const CollectiveCall& call, const Stream& stream) override {
+  End run(const ResolvedCall& call, const Stream& stream) override {
     check();
-    CollectiveCall numbered = call;
-    numbered.what.call = ++calls_;
-    p2p_->run(numbered, stream);
+    ResolvedCall here = resolve_over_peers(call, control_->size(), selector_, *p2p_);
+    here.what.call = ++calls_;
+    control_->record(here.what, here.choice.algorithm, here.message_bytes, stream.id());
+    return p2p_->run(here, stream);
   }
   // Messages use the flat transport's links.
-  void run_together(std::span<const CollectiveCall> messages, const Stream& stream) override {
+  End run_together(std::span<const ResolvedCall> messages, const Stream& stream) override {
     check();
-    p2p_->run_together(messages, stream);
+    return p2p_->run_together(messages, stream);
   }
 
   void check() {

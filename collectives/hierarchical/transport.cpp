@@ -25,7 +25,7 @@ HierarchicalTransport::HierarchicalTransport(HierarchyParts layers)
   if (!column_) column_ = all_->among(map_.column(map_.index_of(everyone_.rank)));
 }
 
-void HierarchicalTransport::run(const CollectiveCall& call, const Stream& stream) {
+End HierarchicalTransport::run(const ResolvedCall& call, const Stream& stream) {
   const Descriptor& what = call.what;
   if (call.is_uneven() || all_->is_small(what)) return all_->run(call, stream);
   // Scratch memory belongs to the stream that uses it.
@@ -57,6 +57,7 @@ void HierarchicalTransport::run(const CollectiveCall& call, const Stream& stream
       throw;
     }
     all_->throw_rejection();
+    return End{};
   };
   switch (what.kind) {
     case CollectiveKind::barrier:
@@ -80,6 +81,7 @@ void HierarchicalTransport::run(const CollectiveCall& call, const Stream& stream
     case CollectiveKind::all_to_all:
       return by_levels(&Run::all_to_all);
   }
+  __builtin_unreachable();
 }
 
 }  // namespace gantry

@@ -60,11 +60,10 @@ class HierarchicalTransport final : public Transport {
   explicit HierarchicalTransport(HierarchyParts layers);
 
   std::string_view name() const override { return "hierarchical"; }
-  bool supports(const Descriptor&) const override { return true; }
   // Throws as HostTransport::run().
-  void run(const CollectiveCall& call, const Stream& stream) override;
-  void run_together(std::span<const CollectiveCall> messages, const Stream& stream) override {
-    all_->run_together(messages, stream);
+  End run(const ResolvedCall& call, const Stream& stream) override;
+  End run_together(std::span<const ResolvedCall> messages, const Stream& stream) override {
+    return all_->run_together(messages, stream);
   }
   bool is_waiting() const override { return node_->is_waiting() || column_->is_waiting(); }
 

@@ -10,6 +10,7 @@
 
 #include <gantry/core/error.hpp>
 
+#include "collectives/call.hpp"
 #include "collectives/control/segment.hpp"
 #include "job/flight_file.hpp"
 
@@ -336,23 +337,20 @@ void HostEntry::enter_uneven(const Descriptor& what, std::span<const std::int64_
   compare(what);
   std::vector<std::vector<std::int64_t>> table;
   for (int rank = 0; rank < size_; ++rank) {
-    std::vector<std::int64_t> row(2 * ranks, 0);
+    std::vector<std::int64_t>& row = table.emplace_back(2 * ranks, 0);
     const auto bytes = rank == rank_ ? bodies[0] : body(rank);
-    if (!bytes.empty()) {
-      std::memcpy(row.data(), bytes.data(),
-                  std::min(bytes.size(), row.size() * sizeof(std::int64_t)));
-    }
-    table.push_back(std::move(row));
+    if (bytes.empty()) continue;
+    std::memcpy(row.data(), bytes.data(),
+                std::min(bytes.size(), row.size() * sizeof(std::int64_t)));
   }
-  for (std::size_t from = 0; from < ranks; ++from) {
-    for (std::size_t to = 0; to < ranks; ++to) {
-      if (table[from][to] == table[to][ranks + from]) continue;
-      throw CollectiveMismatch(
-          fmt::format("collective #{}: expected blocks of one size, but rank {} sends {} elements "
-                      "to rank {}, which expects {}",
-                      what.call, from, table[from][to], to, table[to][ranks + from]),
-          {static_cast<int>(from), static_cast<int>(to)}, {calls_[from].str(), calls_[to].str()});
-    }
+  if (const auto block = compare_blocks(table)) {
+    throw CollectiveMismatch(
+        fmt::format("collective #{}: expected blocks of one size, but rank {} sends {} elements "
+                    "to rank {}, which expects {}",
+                    what.call, block->from, block->sent, block->to, block->expected),
+        {block->from, block->to},
+        {calls_[static_cast<std::size_t>(block->from)].str(),
+         calls_[static_cast<std::size_t>(block->to)].str()});
   }
   confirm_entries();
 }

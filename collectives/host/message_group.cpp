@@ -286,10 +286,10 @@ class MessageGroupHandler final : public ExchangeHandler {
 
 }  // namespace
 
-void HostTransport::exchange_messages(std::span<const CollectiveCall> messages,
+void HostTransport::exchange_messages(std::span<const ResolvedCall> messages,
                                       const Stream& stream) {
   MessageGroupHandler handler(entry_, membership_.rank, membership_.size, stream);
-  for (const CollectiveCall& call : messages) handler.add(call);
+  for (const ResolvedCall& call : messages) handler.add(call);
   handler.begin();
   entry_.links().drive(handler);
   handler.finish();

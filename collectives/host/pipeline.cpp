@@ -4,6 +4,7 @@
 #include <gantry/core/error.hpp>
 #include <gantry/extend/driver.hpp>
 
+#include "collectives/host/reduce.hpp"
 #include "collectives/host/transport.hpp"
 #include "collectives/partition.hpp"
 
@@ -56,7 +57,7 @@ std::size_t as_size(std::int64_t bytes) { return static_cast<std::size_t>(bytes)
 
 }  // namespace
 
-void HostTransport::run_direct(const CollectiveCall& call, const HostPlan& plan,
+void HostTransport::run_direct(const ResolvedCall& call, const HostPlan& plan,
                                const Stream& stream) {
   enter(call);
   const int ranks = membership_.size;
@@ -111,8 +112,9 @@ void HostTransport::run_direct(const CollectiveCall& call, const HostPlan& plan,
                                    : staging.inbound() + p * chunk_bytes);
       }
       std::byte* const result = staging.inbound() + rank * chunk_bytes;
-      reduce(call.what, result, inputs,
-             bytes / static_cast<std::int64_t>(element_size(call.what.dtype)));
+      reduce_on_host(call.how, call.what.scale, result, inputs,
+                     bytes / static_cast<std::int64_t>(element_size(call.what.dtype)),
+                     call.what.dtype);
       staging.deliver(out + begin, result, as_size(bytes), stream);
     } else {
       for (int p = 0; p < ranks; ++p) {
@@ -131,7 +133,7 @@ void HostTransport::run_direct(const CollectiveCall& call, const HostPlan& plan,
 // It receives its part from all senders, reduces it, and sends the result to all receivers. So each
 // rank sends and receives about twice the size of the array for any number of ranks, and all links
 // carry the same load.
-void HostTransport::run_two_shot(const CollectiveCall& call, const Stream& stream) {
+void HostTransport::run_two_shot(const ResolvedCall& call, const Stream& stream) {
   enter(call);
   const Descriptor& what = call.what;
   const int ranks = membership_.size;
@@ -185,7 +187,7 @@ void HostTransport::run_two_shot(const CollectiveCall& call, const Stream& strea
       for (int p = 0; p < ranks; ++p) {
         inputs.push_back(p == rank ? address(rank) : staging.inbound() + p * own_bytes);
       }
-      reduce(what, address(rank), inputs, part(rank).count);
+      reduce_on_host(call.how, what.scale, address(rank), inputs, part(rank).count, what.dtype);
     }
     for (int turn = 1; turn < ranks; ++turn) {
       const int to = (rank + turn) % ranks;

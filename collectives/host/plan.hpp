@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <vector>
 
+#include "collectives/call.hpp"
 #include "collectives/slices.hpp"
 
 namespace gantry {

@@ -139,13 +139,13 @@ void HostTransport::guarded(Run run) {
 }
 
 template <class Exchange>
-void HostTransport::exchange_between_answers(std::span<const CollectiveCall> messages,
+void HostTransport::exchange_between_answers(std::span<const ResolvedCall> messages,
                                              Exchange exchange) {
   entry_.take_answers();
   exchange();
   // A small send does not throw its own rejection, however early the receiver answers.
   std::vector<int> receivers;
-  for (const CollectiveCall& call : messages) {
+  for (const ResolvedCall& call : messages) {
     if (call.what.kind == CollectiveKind::send) receivers.push_back(call.what.root);
   }
   entry_.take_answers(receivers);
@@ -158,12 +158,8 @@ void HostTransport::require_no_capture(const CollectiveCall& call, const Stream&
                      "between machines, but got one that is");
 }
 
-void HostTransport::run(const CollectiveCall& call, const Stream& stream) {
+End HostTransport::run(const ResolvedCall& call, const Stream& stream) {
   require_no_capture(call, stream);
-  if (reduces(call.what.kind)) {
-    (void)reduction_for(call.what.op, call.what.dtype, membership_.size,
-                        gantry::name(call.what.kind));
-  }
   announce_host_wait(kDoing);
   const BlockingIsNeeded needed;  // a refused step would leave the other ranks waiting
   guarded([&] {
@@ -171,15 +167,17 @@ void HostTransport::run(const CollectiveCall& call, const Stream& stream) {
     exchange_between_answers({&call, 1}, [&] { dispatch(call, stream); });
   });
   throw_rejection();
+  return {};
 }
 
-void HostTransport::run_together(std::span<const CollectiveCall> messages, const Stream& stream) {
+End HostTransport::run_together(std::span<const ResolvedCall> messages, const Stream& stream) {
   require_no_capture(messages.front(), stream);
   announce_host_wait(kDoing);
   const BlockingIsNeeded needed;
   guarded(
       [&] { exchange_between_answers(messages, [&] { exchange_messages(messages, stream); }); });
   throw_rejection();
+  return {};
 }
 
 void HostTransport::verify(const CollectiveCall& call, const Stream& stream) {
@@ -199,7 +197,7 @@ void HostTransport::enter(const CollectiveCall& call) {
   }
 }
 
-void HostTransport::dispatch(const CollectiveCall& call, const Stream& stream) {
+void HostTransport::dispatch(const ResolvedCall& call, const Stream& stream) {
   const bool is_small = !call.is_uneven() && this->is_small(call.what);
   switch (call.what.kind) {
     case CollectiveKind::barrier:
@@ -236,7 +234,7 @@ void HostTransport::synchronize(const Stream& stream) {
   small_.await();
 }
 
-void HostTransport::run_small(const CollectiveCall& call, const HostPlan& plan,
+void HostTransport::run_small(const ResolvedCall& call, const HostPlan& plan,
                               const Stream& stream) {
   const auto ranks = static_cast<std::size_t>(membership_.size);
   small_.begin(stream);
@@ -263,16 +261,11 @@ void HostTransport::run_small(const CollectiveCall& call, const HostPlan& plan,
       std::memcpy(result + plan.receives[p].at, body.data(), bytes);
     }
   }
-  if (!inputs.empty()) reduce(call.what, result, inputs, call.what.count);
+  if (!inputs.empty()) {
+    reduce_on_host(call.how, call.what.scale, result, inputs, call.what.count, call.what.dtype);
+  }
   small_.deliver(call.out, result, static_cast<std::size_t>(plan.out_bytes()), stream);
   small_.finish(stream);
-}
-
-void HostTransport::reduce(const Descriptor& what, void* out, std::span<const void* const> inputs,
-                           std::int64_t count) const {
-  const Reduction how =
-      reduction_for(what.op, what.dtype, membership_.size, gantry::name(what.kind));
-  reduce_on_host(how, what.scale, out, inputs, count, what.dtype);
 }
 
 HostStaging& HostTransport::staging(std::int64_t chunk) {

@@ -7,7 +7,6 @@
 #include "collectives/host/entry.hpp"
 #include "collectives/host/plan.hpp"
 #include "collectives/host/staging.hpp"
-#include "collectives/reduction.hpp"
 #include "collectives/transport.hpp"
 
 namespace gantry {
@@ -24,11 +23,10 @@ class HostTransport final : public Transport {
   ~HostTransport() override;
 
   std::string_view name() const override { return "host"; }
-  bool supports(const Descriptor&) const override { return true; }
   // Throws also: CollectiveMismatch, on all ranks of the call; CaptureError. If a rank throws any
   // other exception, all other ranks throw PeerLostError.
-  void run(const CollectiveCall& call, const Stream& stream) override;
-  void run_together(std::span<const CollectiveCall> messages, const Stream& stream) override;
+  End run(const ResolvedCall& call, const Stream& stream) override;
+  End run_together(std::span<const ResolvedCall> messages, const Stream& stream) override;
 
   // Compares the calls of all ranks without running them. Throws as run(), but for rejections.
   void verify(const CollectiveCall& call, const Stream& stream);
@@ -49,19 +47,17 @@ class HostTransport final : public Transport {
   void guarded(Run run);
   // Runs `exchange` for `messages`. Takes answers before it, and answers of other ranks behind it.
   template <class Exchange>
-  void exchange_between_answers(std::span<const CollectiveCall> messages, Exchange exchange);
+  void exchange_between_answers(std::span<const ResolvedCall> messages, Exchange exchange);
   void enter(const CollectiveCall& call);
   void require_no_capture(const CollectiveCall& call, const Stream& stream) const;
-  void dispatch(const CollectiveCall& call, const Stream& stream);
+  void dispatch(const ResolvedCall& call, const Stream& stream);
   void synchronize(const Stream& stream);
-  void run_small(const CollectiveCall& call, const HostPlan& plan, const Stream& stream);
-  void run_direct(const CollectiveCall& call, const HostPlan& plan, const Stream& stream);
-  void run_two_shot(const CollectiveCall& call, const Stream& stream);
+  void run_small(const ResolvedCall& call, const HostPlan& plan, const Stream& stream);
+  void run_direct(const ResolvedCall& call, const HostPlan& plan, const Stream& stream);
+  void run_two_shot(const ResolvedCall& call, const Stream& stream);
   void send(const CollectiveCall& call, const Stream& stream);
   void receive(const CollectiveCall& call, const Stream& stream);
-  void exchange_messages(std::span<const CollectiveCall> messages, const Stream& stream);
-  void reduce(const Descriptor& what, void* out, std::span<const void* const> inputs,
-              std::int64_t count) const;
+  void exchange_messages(std::span<const ResolvedCall> messages, const Stream& stream);
   HostStaging& staging(std::int64_t chunk);
 
   Membership membership_;

@@ -21,6 +21,7 @@
 #include "collectives/operation_queue.hpp"
 #include "collectives/protocol/launch.hpp"
 #include "collectives/selector.hpp"
+#include "collectives/slices.hpp"
 #include "collectives/transport.hpp"
 #include "core/processes/suspend_aware_timeout.hpp"
 #include "job/flight_file.hpp"
@@ -105,38 +106,35 @@ class NcclTransport final : public Transport {
 
   std::string_view name() const override { return "nccl"; }
 
-  bool supports(const Descriptor&) const override { return true; }
-
-  void run(const CollectiveCall& call, const Stream& stream) override {
+  End run(const ResolvedCall& call, const Stream& stream) override {
     enter(call);
-    enqueue({&call, 1}, stream, [&](ncclComm_t comm) {
+    return enqueue({&call, 1}, stream, [&](ncclComm_t comm) {
       if (can_serve(Algorithm::nccl, call.what, 0)) return submit(call, comm, cuda_stream(stream));
-      const auto moves = [&](std::span<const CollectiveCall> messages) {
+      const auto moves = [&](std::span<const ResolvedCall> messages) {
         exchange(messages, comm, cuda_stream(stream));
       };
       reduce_in_rank_order(call, {rank_, size_, device_}, stream, moves);
     });
   }
-  void run_together(std::span<const CollectiveCall> messages, const Stream& stream) override {
-    enqueue(messages, stream,
-            [&](ncclComm_t comm) { exchange(messages, comm, cuda_stream(stream)); });
+  End run_together(std::span<const ResolvedCall> messages, const Stream& stream) override {
+    return enqueue(messages, stream,
+                   [&](ncclComm_t comm) { exchange(messages, comm, cuda_stream(stream)); });
   }
 
-  std::shared_ptr<Event> take_end() override { return std::exchange(end_, nullptr); }
   bool is_waiting() const override { return comm_.is_waiting(); }
   void abort() noexcept override { comm_.abort(); }
   void await_abort() noexcept override { comm_.await_abort(); }
   void require_intact() const override { comm_.require_intact(); }
-  bool reports_losses() const override { return false; }
 
  private:
   // Enqueues the work of `submit` between the progress reports of `calls`: one collective, or
   // messages, of which the first of each direction is reported.
   template <class Submit>
-  void enqueue(std::span<const CollectiveCall> calls, const Stream& stream, Submit submit) {
+  End enqueue(std::span<const ResolvedCall> calls, const Stream& stream, Submit submit) {
     const DeviceGuard guard(device_);
+    End end{.event = nullptr, .reports_losses = false};
     std::vector<Descriptor> reported;
-    for (const CollectiveCall& call : calls) {
+    for (const ResolvedCall& call : calls) {
       const auto same = [&](const Descriptor& other) { return other.kind == call.what.kind; };
       if (reports_progress_ && std::none_of(reported.begin(), reported.end(), same))
         reported.push_back(call.what);
@@ -166,12 +164,13 @@ class NcclTransport final : public Transport {
         }
         comm_.require_intact();
         report_all(/*begins=*/false);
-        end_ = queue_.leave(stream);
+        end.event = queue_.leave(stream);
       });
     } catch (const NcclError&) {
       if (control_ != nullptr) control_->await_diagnosis();
       throw;
     }
+    return end;
   }
 
   std::string text_of(const Descriptor& what) const {
@@ -187,37 +186,28 @@ class NcclTransport final : public Transport {
       const auto number = static_cast<std::uint64_t>(call.what.call);
       control_->rendezvous(HostCall::none, number);
       control_->verify(number);
+    } else if (call.is_uneven()) {
+      verify_blocks(call);
     }
-    if (call.is_uneven()) compare_blocks(call);
   }
 
   // A receiver that expects more than its sender sends would never end.
-  void compare_blocks(const CollectiveCall& call) {
-    const auto size = static_cast<std::size_t>(size_);
+  void verify_blocks(const CollectiveCall& call) {
     std::vector<std::int64_t> mine(call.send_counts.begin(), call.send_counts.end());
     mine.insert(mine.end(), call.recv_counts.begin(), call.recv_counts.end());
     const std::size_t bytes = mine.size() * sizeof mine[0];
     bootstrap_.set_purpose(gantry::name(call.what.kind));
-    const std::vector<std::string> all =
-        bootstrap_.all_gather({reinterpret_cast<const char*>(mine.data()), bytes});
-    // The elements that rank a sends to rank b (`end` 0), or receives from it (1).
-    const auto count = [&](std::size_t a, std::size_t b, std::size_t end) {
-      std::int64_t value = -1;
-      const std::size_t at = (end * size + b) * sizeof value;
-      if (all[a].size() == bytes) std::memcpy(&value, all[a].data() + at, sizeof value);
-      return value;
-    };
-    for (std::size_t a = 0; a < size; ++a) {
-      for (std::size_t b = 0; b < size; ++b) {
-        if (count(a, b, 0) == count(b, a, 1)) continue;
-        throw CollectiveMismatch(
-            fmt::format("collective #{}: expected blocks of the sizes that the receiver expects, "
-                        "but rank {} "
-                        "sends {} elements to rank {}, which expects {}, in {}",
-                        call.what.call, a, count(a, b, 0), b, count(b, a, 1), call.what.str()),
-            {static_cast<int>(a), static_cast<int>(b)}, {call.what.str(), call.what.str()});
-      }
+    std::vector<std::vector<std::int64_t>> counts;
+    for (const std::string& row :
+         bootstrap_.all_gather({reinterpret_cast<const char*>(mine.data()), bytes})) {
+      counts.emplace_back(mine.size(), -1);
+      if (row.size() == bytes) std::memcpy(counts.back().data(), row.data(), bytes);
     }
+    const auto difference = compare_blocks(counts);
+    if (!difference) return;
+    const std::string text = call.what.str();
+    throw CollectiveMismatch(difference->text(call.what.call, text),
+                             {difference->from, difference->to}, {text, text});
   }
 
   // NCCL kernels report no progress. Kernels before and after them report it to the watchdog.
@@ -234,7 +224,7 @@ class NcclTransport final : public Transport {
         1, stream);
   }
 
-  void submit(const CollectiveCall& call, ncclComm_t comm, cudaStream_t on) {
+  void submit(const ResolvedCall& call, ncclComm_t comm, cudaStream_t on) {
     const auto count = static_cast<std::size_t>(call.what.count);
     const std::size_t bytes = count * element_size(call.what.dtype);
     const int root = call.what.root;
@@ -271,75 +261,58 @@ class NcclTransport final : public Transport {
       case CollectiveKind::gather:
       case CollectiveKind::scatter:
       case CollectiveKind::all_to_all:
+        exchange_slices(call, comm, on);
+        return;
       case CollectiveKind::send:
       case CollectiveKind::recv:
-        exchange(call, comm, on);
+        exchange({&call, 1}, comm, on);
         return;
     }
   }
 
-  // One message between every pair of ranks, most of which may be empty.
-  void exchange(const CollectiveCall& call, ncclComm_t comm, cudaStream_t on) {
-    const CollectiveKind kind = call.what.kind;
-    const std::size_t width = element_size(call.what.dtype);
-    const std::size_t bytes = static_cast<std::size_t>(call.what.count) * width;
-    const int root = call.what.root;
-    const auto* in = static_cast<const std::byte*>(call.in);
-    auto* out = static_cast<std::byte*>(call.out);
-    std::size_t sent = 0;
-    std::size_t received = 0;
+  // Passes the messages that `name_all(send, receive)` names, side by side.
+  template <class NameAll>
+  static void pass_together(ncclComm_t comm, cudaStream_t on, NameAll name_all) {
     check_nccl(nccl().group_start(), "ncclGroupStart", "beginning messages");
     // An exception would leave the NCCL group of this thread open.
     ncclResult_t failure = ncclSuccess;
-    for (int p = 0; p < size_; ++p) {
-      const auto at = static_cast<std::size_t>(p);
-      std::size_t send = 0;
-      std::size_t receive = 0;
-      if (call.is_uneven()) {
-        send = static_cast<std::size_t>(call.send_counts[at]) * width;
-        receive = static_cast<std::size_t>(call.recv_counts[at]) * width;
-      } else if (kind == CollectiveKind::all_to_all) {
-        send = receive = bytes;
-      } else if (kind == CollectiveKind::gather) {
-        send = p == root ? bytes : 0;
-        receive = rank_ == root ? bytes : 0;
-      } else if (kind == CollectiveKind::scatter) {
-        send = rank_ == root ? bytes : 0;
-        receive = p == root ? bytes : 0;
-      } else if (p == root) {
-        (kind == CollectiveKind::send ? send : receive) = bytes;
-      }
-      if (send > 0 && failure == ncclSuccess) {
-        failure = nccl().send(in + sent, send, ncclUint8, p, comm, on);
-      }
-      if (receive > 0 && failure == ncclSuccess) {
-        failure = nccl().recv(out + received, receive, ncclUint8, p, comm, on);
-      }
-      // Advance only if each rank has its own block.
-      if (kind == CollectiveKind::all_to_all || kind == CollectiveKind::scatter) sent += send;
-      if (kind == CollectiveKind::all_to_all || kind == CollectiveKind::gather) received += receive;
-    }
+    const auto send = [&](const void* in, const ByteSlice& slice, int peer) {
+      if (slice.bytes == 0 || failure != ncclSuccess) return;
+      failure = nccl().send(static_cast<const std::byte*>(in) + slice.at,
+                            static_cast<std::size_t>(slice.bytes), ncclUint8, peer, comm, on);
+    };
+    const auto receive = [&](void* out, const ByteSlice& slice, int peer) {
+      if (slice.bytes == 0 || failure != ncclSuccess) return;
+      failure = nccl().recv(static_cast<std::byte*>(out) + slice.at,
+                            static_cast<std::size_t>(slice.bytes), ncclUint8, peer, comm, on);
+    };
+    name_all(send, receive);
     const ncclResult_t end = nccl().group_end();
     check_nccl(failure, "ncclSend, ncclRecv", "passing messages");
     check_nccl(end, "ncclGroupEnd()", "passing messages");
   }
 
-  // Concurrent sends and receives.
-  static void exchange(std::span<const CollectiveCall> messages, ncclComm_t comm, cudaStream_t on) {
-    check_nccl(nccl().group_start(), "ncclGroupStart", "beginning messages");
-    ncclResult_t failure = ncclSuccess;
-    for (const CollectiveCall& call : messages) {
-      if (failure != ncclSuccess) break;
-      const std::size_t bytes =
-          static_cast<std::size_t>(call.what.count) * element_size(call.what.dtype);
-      if (bytes == 0) continue;
-      failure = call.what.kind == CollectiveKind::send
-                    ? nccl().send(call.in, bytes, ncclUint8, call.what.root, comm, on)
-                    : nccl().recv(call.out, bytes, ncclUint8, call.what.root, comm, on);
-    }
-    const ncclResult_t end = nccl().group_end();
-    check_nccl(failure, "ncclSend, ncclRecv", "passing messages");
-    check_nccl(end, "ncclGroupEnd()", "passing messages");
+  // One message between every pair of ranks, most of which may be empty.
+  void exchange_slices(const CollectiveCall& call, ncclComm_t comm, cudaStream_t on) const {
+    pass_together(comm, on, [&](const auto& send, const auto& receive) {
+      for_each_peer(call, rank_, size_, [&](int peer, const PeerSlices& slices) {
+        send(call.in, slices.send, peer);
+        receive(call.out, slices.receive, peer);
+      });
+    });
+  }
+
+  static void exchange(std::span<const ResolvedCall> messages, ncclComm_t comm, cudaStream_t on) {
+    pass_together(comm, on, [&](const auto& send, const auto& receive) {
+      for (const ResolvedCall& call : messages) {
+        const ByteSlice whole{0, call.message_bytes};
+        if (call.what.kind == CollectiveKind::send) {
+          send(call.in, whole, call.what.root);
+        } else {
+          receive(call.out, whole, call.what.root);
+        }
+      }
+    });
   }
 
   int rank_;
@@ -352,7 +325,6 @@ class NcclTransport final : public Transport {
   OperationQueue queue_;  // one for all operations, as in NCCL
   bool reports_progress_;
   std::optional<OperationDeadlines> deadlines_;  // used without a control segment
-  std::shared_ptr<Event> end_;                   // the end of the last call, until it is taken
 };
 
 }  // namespace

@@ -2,10 +2,8 @@
 
 #include <algorithm>
 #include <bit>
-#include <numeric>
-#include <utility>
-#include <vector>
 
+#include "collectives/call.hpp"
 #include "collectives/reduction.hpp"
 #include "collectives/slices.hpp"
 
@@ -197,47 +195,22 @@ protocol::Message plan_message(const Group& group, const CollectiveCall& call) {
   return plan;
 }
 
-protocol::MessagePlan plan_messages(const Group& group, std::span<const CollectiveCall> calls) {
+protocol::MessagePlan plan_messages(const Group& group, std::span<const ResolvedCall> calls) {
   protocol::MessagePlan plan;
   plan.group = group;
-  for (const CollectiveCall& call : calls) {
-    const protocol::Message one = plan_message(group, call);
-    plan.messages.push_back({one.call, one.data, one.bytes, one.digest, one.peer});
-  }
+  plan.messages.reserve(calls.size());
   // Sends first; messages of one pair stay in order, side by side.
-  std::vector<std::size_t> order(calls.size());
-  std::iota(order.begin(), order.end(), std::size_t{0});
-  const auto key = [&](std::size_t i) {
-    return std::pair(calls[i].what.kind == CollectiveKind::send ? 0 : 1, calls[i].what.root);
-  };
-  std::ranges::stable_sort(order, {}, key);
-  std::vector<protocol::GroupedMessage> sorted;
-  for (const std::size_t i : order) {
-    sorted.push_back(plan.messages[i]);
-    plan.sends += calls[i].what.kind == CollectiveKind::send ? 1 : 0;
+  for (const CollectiveKind kind : {CollectiveKind::send, CollectiveKind::recv}) {
+    for (int peer = 0; peer < group.size; ++peer) {
+      for (const ResolvedCall& call : calls) {
+        if (call.what.kind != kind || call.what.root != peer) continue;
+        const protocol::Message one = plan_message(group, call);
+        plan.messages.push_back({one.call, one.data, one.bytes, one.digest, one.peer});
+      }
+    }
+    if (kind == CollectiveKind::send) plan.sends = static_cast<std::int32_t>(plan.messages.size());
   }
-  plan.messages = std::move(sorted);
   return plan;
-}
-
-std::int64_t message_bytes(const Descriptor& what, int ranks) {
-  const std::int64_t bytes = what.count * width_of(what);
-  switch (what.kind) {
-    case CollectiveKind::all_gather:
-    case CollectiveKind::reduce_scatter:
-    case CollectiveKind::gather:
-    case CollectiveKind::scatter:
-    case CollectiveKind::all_to_all:
-      return bytes * ranks;
-    case CollectiveKind::barrier:
-    case CollectiveKind::all_reduce:
-    case CollectiveKind::reduce:
-    case CollectiveKind::broadcast:
-    case CollectiveKind::send:
-    case CollectiveKind::recv:
-      return bytes;
-  }
-  __builtin_unreachable();
 }
 
 }  // namespace gantry

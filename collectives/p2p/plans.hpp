@@ -3,8 +3,8 @@
 
 #include <span>
 
+#include "collectives/call.hpp"
 #include "collectives/protocol/plan.hpp"
-#include "collectives/transport.hpp"
 
 namespace gantry {
 
@@ -30,9 +30,6 @@ protocol::FlaggedPlan plan_flagged_two_shot(const protocol::Group& group,
 protocol::Message plan_message(const protocol::Group& group, const CollectiveCall& call);
 // The plan of the messages of one kernel, kMostMessages at most.
 protocol::MessagePlan plan_messages(const protocol::Group& group,
-                                    std::span<const CollectiveCall> calls);
-
-// Bytes of one rank's message as nccl-tests count them: the larger of what a rank gives and gets.
-std::int64_t message_bytes(const Descriptor& what, int ranks);
+                                    std::span<const ResolvedCall> calls);
 
 }  // namespace gantry

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <bit>
 
+#include "collectives/call.hpp"
 #include "collectives/p2p/plans.hpp"
 #include "collectives/protocol/launch.hpp"
 #include "collectives/protocol/signal.hpp"

@@ -24,7 +24,6 @@
 #include "collectives/peers/probe.hpp"
 #include "collectives/protocol/launch.hpp"
 #include "collectives/selector.hpp"
-#include "collectives/traced_collective.hpp"
 #include "collectives/transport.hpp"
 #include "device/sync_debug_driver.hpp"
 
@@ -62,9 +61,8 @@ static_assert(kMostTableBlocks <= protocol::kMaxBlocks);
 class P2pTransport final : public Transport {
  public:
   P2pTransport(const Membership& membership, Bootstrap& bootstrap, ControlSegment& control,
-               const Selector& selector)
+               Selector& selector)
       : control_(control),
-        selector_(selector),
         bootstrap_(bootstrap),
         workspace_(std::in_place, bootstrap, control, membership.device.index),
         device_(membership.device),
@@ -73,8 +71,7 @@ class P2pTransport final : public Transport {
         operations_(membership.device.index),
         sends_(membership.device.index),
         receives_(membership.device.index) {
-    selector_.keep_to_p2p();
-    if (!workspace_->keeps_ll128_order()) selector_.forbid_ll128();
+    if (!workspace_->keeps_ll128_order()) selector.forbid_ll128();
     group_.rank = membership.rank;
     group_.size = membership.size;
     group_.layout = protocol::layout_for(membership.size);
@@ -95,9 +92,6 @@ class P2pTransport final : public Transport {
 
   // Closes and frees the memory of the constructor; collective.
   void give_back() { workspace_->give_back(bootstrap_); }
-
-  bool supports(const Descriptor&) const override { return true; }
-  std::shared_ptr<Event> take_end() override { return std::exchange(end_, nullptr); }
 
   std::string suspension_problem() const override {
     if (operations_.has_graphs() || sends_.has_graphs() || receives_.has_graphs()) {
@@ -140,34 +134,30 @@ class P2pTransport final : public Transport {
     registrations_.remove(storage);
   }
 
-  void run(const CollectiveCall& call, const Stream& stream) override {
-    if (is_message(call.what.kind)) warn_if_forced(call);
+  std::uint64_t window_offset_of(const CollectiveCall& call) const override {
+    return registered_.window_offset_of(call);
+  }
+
+  End run(const ResolvedCall& call, const Stream& stream) override {
     switch (call.what.kind) {
       case CollectiveKind::send:
-        return enqueue(sends_, call, Algorithm::one_shot, stream,
+        return enqueue(sends_, call, stream,
                        [&] { launch_message<protocol::kernel::send>(call, stream); });
       case CollectiveKind::recv:
-        return enqueue(receives_, call, Algorithm::one_shot, stream,
+        return enqueue(receives_, call, stream,
                        [&] { launch_message<protocol::kernel::receive>(call, stream); });
       default:
-        return run_collective(call, stream);
+        return enqueue(operations_, call, stream, [&] { run_kernel(call, stream); });
     }
   }
 
-  void run_together(std::span<const CollectiveCall> messages, const Stream& stream) override {
+  End run_together(std::span<const ResolvedCall> messages, const Stream& stream) override {
     sends_.enter(stream);
     receives_.enter(stream);
-    TracedCollective::note_algorithm(Algorithm::one_shot);
     const protocol::MessagePlan plan = plan_messages(group_, messages);
-    for (const CollectiveCall& call : messages) {
-      warn_if_forced(call);
-      control_.record(call.what, Algorithm::one_shot, message_bytes(call.what, group_.size),
-                      stream.id(), {}, {}, /*is_grouped=*/true);
-    }
     protocol::launch<protocol::kernel::messages>(
         plan, protocol::blocks_of(plan, static_cast<int>(plan.messages.size())), stream);
-    (void)sends_.leave(stream);
-    end_ = receives_.leave(stream);
+    return {receives_.leave(stream, sends_.leave(stream))};
   }
 
  private:
@@ -176,64 +166,45 @@ class P2pTransport final : public Transport {
     protocol::launch<Kernel>(plan_message(group_, call), protocol::kConnectionBlocks, stream);
   }
 
-  void run_collective(CollectiveCall call, const Stream& stream) {
-    const std::int64_t bytes = message_bytes(call.what, group_.size);
-    Choice choice{Algorithm::one_shot, kUnevenBlocks};
-    if (call.is_uneven()) warn_if_forced(call);
-    if (!call.is_uneven()) {
-      call.what.window_offset = registered_.window_offset_of(call);
-      choice = selector_.choose(call.what, bytes);
-      // Other algorithms ignore registrations.
-      if (!needs_registration(choice.algorithm)) call.what.window_offset = 0;
-      const std::int64_t most = std::max<std::int64_t>(1, bytes / kMinBlockBytes);
-      choice.blocks = static_cast<std::uint16_t>(std::clamp<std::int64_t>(choice.blocks, 1, most));
-    }
-    const int blocks = choice.blocks;
-    enqueue(operations_, call, choice.algorithm, stream, [&] {
-      using namespace protocol;
-      switch (choice.algorithm) {
-        case Algorithm::ll:
-          return launch<kernel::ll>(plan_flagged_one_shot(group_, call), blocks, stream);
-        case Algorithm::ll128:
-          return launch<kernel::ll128>(plan_flagged_one_shot(group_, call), blocks, stream);
-        case Algorithm::ll128_two_shot:
-          return launch<kernel::ll128_two_shot>(plan_flagged_two_shot(group_, call), blocks,
-                                                stream);
-        case Algorithm::two_shot:
-          return launch<kernel::two_shot>(plan_two_shot(group_, call, blocks), blocks, stream);
-        case Algorithm::zero_copy:
-          return registered_.run_zero_copy(call, blocks, stream);
-        case Algorithm::copy:
-          return registered_.run_copy(call, stream);
-        default:
-          if (call.is_uneven()) {
-            return launch<kernel::uneven_one_shot>(plan_uneven(group_, call, blocks), blocks,
-                                                   stream);
-          }
-          return launch<kernel::one_shot>(plan_one_shot(group_, call, blocks), blocks, stream);
-      }
-    });
-  }
-
-  void warn_if_forced(const CollectiveCall& call) const {
-    selector_.warn_unless_forced(call.what, message_bytes(call.what, group_.size),
-                                 Algorithm::one_shot);
-  }
-
   template <class Launch>
-  void enqueue(OperationQueue& queue, const CollectiveCall& call, Algorithm algorithm,
-               const Stream& stream, Launch launch) {
+  End enqueue(OperationQueue& queue, const ResolvedCall& call, const Stream& stream,
+              Launch launch) {
     queue.enter(stream);
     group_.has_graphs = operations_.has_graphs();
     group_.continues = call.continues && last_call_ == call.what.call;
     if (!is_message(call.what.kind)) last_call_ = call.what.call;
-    if (!call.continues) {
-      TracedCollective::note_algorithm(algorithm);
-      control_.record(call.what, algorithm, message_bytes(call.what, group_.size), stream.id(),
-                      call.send_counts, call.recv_counts);
-    }
     launch();
-    end_ = queue.leave(stream);
+    return {queue.leave(stream)};
+  }
+
+  void run_kernel(const ResolvedCall& call, const Stream& stream) {
+    using namespace protocol;
+    const int blocks = blocks_of(call);
+    if (call.is_uneven()) {
+      return launch<kernel::uneven_one_shot>(plan_uneven(group_, call, blocks), blocks, stream);
+    }
+    switch (call.choice.algorithm) {
+      case Algorithm::ll:
+        return launch<kernel::ll>(plan_flagged_one_shot(group_, call), blocks, stream);
+      case Algorithm::ll128:
+        return launch<kernel::ll128>(plan_flagged_one_shot(group_, call), blocks, stream);
+      case Algorithm::ll128_two_shot:
+        return launch<kernel::ll128_two_shot>(plan_flagged_two_shot(group_, call), blocks, stream);
+      case Algorithm::two_shot:
+        return launch<kernel::two_shot>(plan_two_shot(group_, call, blocks), blocks, stream);
+      case Algorithm::zero_copy:
+        return registered_.run_zero_copy(call, blocks, stream);
+      case Algorithm::copy:
+        return registered_.run_copy(call, stream);
+      default:
+        return launch<kernel::one_shot>(plan_one_shot(group_, call, blocks), blocks, stream);
+    }
+  }
+
+  static int blocks_of(const ResolvedCall& call) {
+    if (call.is_uneven()) return kUnevenBlocks;
+    const std::int64_t most = std::max<std::int64_t>(1, call.message_bytes / kMinBlockBytes);
+    return static_cast<int>(std::clamp<std::int64_t>(call.choice.blocks, 1, most));
   }
 
   void address_workspaces() {
@@ -250,7 +221,6 @@ class P2pTransport final : public Transport {
   }
 
   ControlSegment& control_;
-  Selector selector_;
   Bootstrap& bootstrap_;
   std::optional<Workspace> workspace_;  // none while suspended
   Device device_;
@@ -260,14 +230,13 @@ class P2pTransport final : public Transport {
   OperationQueue operations_;
   OperationQueue sends_;
   OperationQueue receives_;
-  std::shared_ptr<Event> end_;  // of the last call, until take_end()
   std::int64_t last_call_ = 0;  // the number of the last collective
 };
 
 }  // namespace
 
 std::unique_ptr<Transport> make_p2p_transport(const Membership& membership, Bootstrap& bootstrap,
-                                              ControlSegment& control, const Selector& selector) {
+                                              ControlSegment& control, Selector& selector) {
   static std::array<std::once_flag, 64> loaded;
   const auto device = static_cast<std::size_t>(membership.device.index);
   const DeviceGuard guard(membership.device);

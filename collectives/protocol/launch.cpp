@@ -8,8 +8,10 @@ template <class Kernel>
 void launch(const typename Kernel::Plan& plan, int blocks, const Stream& stream) {
   // The communicator enters the operands of the whole operation.
   constexpr const char* kName = "collective";
+  // A copy that is not const moves.
   kernels::submit(
-      kName, kernels::Target::on(stream), {}, [plan, blocks] { Kernel::simulate(plan, blocks); },
+      kName, kernels::Target::on(stream), {},
+      [plan = plan, blocks] { Kernel::simulate(plan, blocks); },
       [&](void* handle) { Kernel::enqueue(handle, plan, blocks); }, Kernel::kWaits);
 }
 

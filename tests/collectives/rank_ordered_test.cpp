@@ -23,16 +23,16 @@ class RankOrderedTransport final : public Transport {
  public:
   RankOrderedTransport(HostTransport& wrapped, const Membership& me) : wrapped_(wrapped), me_(me) {}
   std::string_view name() const override { return "rank-ordered"; }
-  bool supports(const Descriptor& what) const override { return reduces(what.kind); }
-  void run(const CollectiveCall& call, const Stream& stream) override {
+  End run(const ResolvedCall& call, const Stream& stream) override {
     constexpr std::int64_t kScratchBytes = 9000;  // several rounds, and a last one that is shorter
     reduce_in_rank_order(
         call, me_, stream,
-        [&](std::span<const CollectiveCall> messages) { run_together(messages, stream); },
+        [&](std::span<const ResolvedCall> messages) { run_together(messages, stream); },
         kScratchBytes);
+    return {};
   }
-  void run_together(std::span<const CollectiveCall> messages, const Stream& stream) override {
-    wrapped_.run_together(messages, stream);
+  End run_together(std::span<const ResolvedCall> messages, const Stream& stream) override {
+    return wrapped_.run_together(messages, stream);
   }
 
  private:

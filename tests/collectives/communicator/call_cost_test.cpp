@@ -1,15 +1,33 @@
-// The driver calls of a communicator's operation beside its kernel.
+// What a communicator's operation costs beside its kernel: calls of the driver, and allocations.
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <array>
 #include <chrono>
 #include <cstdint>
+#include <cstdlib>
+#include <new>
 #include <tuple>
 #include <vector>
 
 #include <gantry/streams/stream_guard.hpp>
 
+#include "device/sim/devices/sim_launch.hpp"
 #include "tests/collectives/communicator/local_group.hpp"
 #include "tests/support/fault_driver.hpp"
+
+namespace {
+// Allocations of the calling thread by `new`.
+thread_local std::uint64_t allocations = 0;
+}  // namespace
+
+void* operator new(std::size_t bytes) {
+  ++allocations;
+  if (void* const memory = std::malloc(bytes)) return memory;
+  throw std::bad_alloc();
+}
+void operator delete(void* memory) noexcept { std::free(memory); }
+void operator delete(void* memory, std::size_t) noexcept { std::free(memory); }
 
 namespace gantry {
 namespace {
@@ -47,6 +65,53 @@ TEST_F(CallCostTest, RecordsOneEventAndOneMoreBehindAResultThatIsCopiedBack) {
   EXPECT_EQ(recorded(group, dense), 2u * 1u);
   EXPECT_EQ(recorded(group, strided), 2u * 2u);
   EXPECT_EQ(strided[0].amax().item<int>(), 2);
+}
+
+// The allocations of `call`, but for those of growing containers.
+template <class Call>
+std::uint64_t allocations_of(Call call) {
+  std::uint64_t least = UINT64_MAX;
+  for (int i = 0; i < 20; ++i) {
+    const std::uint64_t before = allocations;
+    call();
+    least = std::min(least, allocations - before);
+  }
+  return least;
+}
+
+TEST_F(CallCostTest, ACallAllocatesItsWorkItsEventAndLittleElse) {
+  GANTRY_REQUIRE_SIM();
+  GANTRY_REQUIRE_DEVICES(2);
+  const std::vector<Communicator> group = Communicator::local(devices(2));
+  std::vector<Tensor> sent;
+  std::vector<Tensor> received;
+  for (const Device device : devices(2)) {
+    sent.push_back(ones({100}, {.device = device}));
+    received.push_back(ones({100}, {.device = device}));
+  }
+  // The simulator keeps a kernel's arguments, and names events.
+  const Stream stream = Stream::current(devices(1).front());
+  Event event;
+  const std::uint64_t record = allocations_of([&] { event.record(stream); });
+  const std::uint64_t launch = allocations_of(
+      [&] { sim::launch(stream.native(), [plan = std::array<char, 64>()] { (void)plan; }); });
+  const std::uint64_t launch_of_list = allocations_of(
+      [&] { sim::launch(stream.native(), [list = std::vector<int>(2)] { (void)list; }); });
+  const auto of_both_ranks = [&](auto call) {
+    const std::uint64_t both = allocations_of([&] {
+      for (std::size_t rank = 0; rank < 2; ++rank) call(rank, 1 - static_cast<int>(rank));
+    });
+    for (const Device device : devices(2)) synchronize(device);
+    return both;
+  };
+  EXPECT_EQ(of_both_ranks([&](std::size_t rank, int) { group[rank].all_reduce(sent[rank]); }),
+            2 * (launch + record + 2));
+  EXPECT_EQ(of_both_ranks([&](std::size_t rank, int) { group[rank].broadcast(sent[rank]); }),
+            2 * (launch + record + 2));
+  EXPECT_LE(of_both_ranks([&](std::size_t rank, int other) {
+              group[rank].send_recv(sent[rank], other, received[rank], other);
+            }),
+            2 * (launch_of_list + record + 8));
 }
 
 TEST_F(CallCostTest, BranchesOfAGraphWaitForEachOtherAlsoIfAnotherIsCapturedMeanwhile) {

@@ -39,13 +39,12 @@ class FailingTransport final : public Transport {
  public:
   explicit FailingTransport(std::unique_ptr<Transport> wrapped) : wrapped_(std::move(wrapped)) {}
   std::string_view name() const override { return "failing"; }
-  bool supports(const Descriptor& what) const override { return wrapped_->supports(what); }
-  void run(const CollectiveCall& call, const Stream& stream) override {
+  End run(const ResolvedCall& call, const Stream& stream) override {
     if (fails) throw OutOfMemoryError("no scratch memory", {});
-    wrapped_->run(call, stream);
+    return wrapped_->run(call, stream);
   }
-  void run_together(std::span<const CollectiveCall> messages, const Stream& stream) override {
-    wrapped_->run_together(messages, stream);
+  End run_together(std::span<const ResolvedCall> messages, const Stream& stream) override {
+    return wrapped_->run_together(messages, stream);
   }
 
   bool fails = false;
@@ -106,7 +105,7 @@ class HierarchicalRank {
   void all_reduce() {
     Descriptor what = describe(CollectiveKind::all_reduce, kCount, DType::f32);
     what.call = ++rank_.calls;
-    transport_->run({what, tensor_.data(), tensor_.data(), {}, {}}, rank_.stream);
+    transport_->run({{what, tensor_.data(), tensor_.data()}, rank_.size}, rank_.stream);
   }
 
  private:

@@ -284,7 +284,7 @@ TEST(HierarchicalTransportTest, NothingBehindAnArrayIsReadOrWritten) {
           if (reads) watch.watch(self.rank, input, bytes);
           Descriptor what = describe(kind, count, DType::i32, is_rooted ? root : -1);
           what.call = ++self.calls;
-          layered.run({what, input.data(), output.data(), {}, {}}, self.stream);
+          layered.run({{what, input.data(), output.data()}, self.size}, self.stream);
           self.stream.synchronize();
           watch.forget(self.rank);
           const Bytes out = self.on_host(output);

@@ -147,7 +147,7 @@ TEST(HostFailureTest, AMismatchChangesNothing) {
       const Tensor in = self.on_device(Bytes(count * 8, std::byte{1}));
       const Tensor out = self.on_device(Bytes(count * 8, std::byte{7}));
       const Descriptor what = sum_of(self.rank == 0 ? count : count * 2);
-      EXPECT_THROW(self.transport->run({what, in.data(), out.data()}, self.stream),
+      EXPECT_THROW(self.transport->run({{what, in.data(), out.data()}, self.size}, self.stream),
                    CollectiveMismatch);
       EXPECT_EQ(self.on_host(out), Bytes(count * 8, std::byte{7}));
     }
@@ -313,7 +313,7 @@ TEST(HostFailureTest, ASendDoesNotThrowItsOwnRejectionHoweverEarlyTheAnswer) {
         links->is_slow = true;
         const Tensor in = self.on_device(Bytes(20));
         const Descriptor send = describe(CollectiveKind::send, 5, 1);
-        const CollectiveCall call{send, in.data(), nullptr};
+        const ResolvedCall call({send, in.data(), nullptr}, self.size);
         if (together) {
           self.transport->run_together({&call, 1}, self.stream);
         } else {
@@ -346,7 +346,7 @@ TEST(HostFailureTest, MessagesBehindASendToARankInACollectiveThrow) {
           run(self, describe(CollectiveKind::send, 5, 1));
           links->is_slow = false;
           const Tensor data = self.on_device(Bytes(kLarge * 4));
-          const CollectiveCall call{message, data.data(), data.data()};
+          const ResolvedCall call({message, data.data(), data.data()}, self.size);
           expect_throws<CollectiveMismatch>(
               [&] {
                 if (together) {
@@ -451,8 +451,9 @@ TEST(HostFailureTest, ARankThatFailsBringsDownTheOthers) {
     begin_together(self);
     if (self.rank == 1) {
       void* const too_short = driver().allocate(self.device.index, 4096);
-      EXPECT_THROW(self.transport->run({sum_of(kLarge), too_short, too_short}, self.stream),
-                   CudaError);
+      EXPECT_THROW(
+          self.transport->run({{sum_of(kLarge), too_short, too_short}, self.size}, self.stream),
+          CudaError);
       driver().deallocate(self.device.index, too_short);
       return;
     }

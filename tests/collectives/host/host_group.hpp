@@ -60,7 +60,7 @@ class HostRank {
     what.call = ++calls;
     const Tensor input = on_device(in);
     const Tensor output = on_device(Bytes(out_bytes, std::byte{0x5a}));
-    by.run({what, input.data(), output.data(), send_counts, recv_counts}, stream);
+    by.run({{what, input.data(), output.data(), send_counts, recv_counts}, size}, stream);
     return on_host(output);
   }
 

@@ -196,8 +196,8 @@ TEST(HostTransportTest, ReducesInPlaceBehindTheWorkOfItsStream) {
       driver().copy(tensor.data(), source.data(), tensor.nbytes(), self.stream.native());
       Descriptor what = describe(CollectiveKind::all_reduce, count, DType::f32);
       what.call = ++self.calls;
-      self.transport->run({what, tensor.data(), tensor.data()}, self.stream);
-      self.transport->run({what, tensor.data(), tensor.data()}, self.stream);
+      self.transport->run({{what, tensor.data(), tensor.data()}, self.size}, self.stream);
+      self.transport->run({{what, tensor.data(), tensor.data()}, self.size}, self.stream);
       const Bytes once = reduce_scalars(ReduceOp::sum, DType::f32, inputs, 0, count);
       EXPECT_EQ(self.on_host(tensor),
                 reduce_scalars(ReduceOp::sum, DType::f32, {once, once, once}, 0, count));
@@ -248,9 +248,9 @@ TEST(HostTransportTest, RefusesAStreamThatIsBeingCaptured) {
   host_ranks(2, [](HostRank& self) {
     driver().begin_capture(self.stream.native(), CaptureMode::thread_local_);
     const Descriptor what = describe(CollectiveKind::barrier, 0, DType::u8);
-    EXPECT_THROW(self.transport->run({what}, self.stream), CaptureError);
+    EXPECT_THROW(self.transport->run({{what}, self.size}, self.stream), CaptureError);
     driver().destroy_graph(driver().end_capture(self.stream.native()));
-    self.transport->run({what}, self.stream);
+    self.transport->run({{what}, self.size}, self.stream);
   });
 }
 

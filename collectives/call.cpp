@@ -1,0 +1,87 @@
+#include "collectives/call.hpp"
+
+#include <fmt/format.h>
+
+#include "collectives/operands.hpp"
+#include "collectives/transport.hpp"
+
+namespace gantry {
+
+namespace {
+
+std::int64_t message_bytes_of(const Descriptor& what, int ranks) {
+  const std::int64_t bytes = what.count * static_cast<std::int64_t>(element_size(what.dtype));
+  switch (what.kind) {
+    case CollectiveKind::all_gather:
+    case CollectiveKind::reduce_scatter:
+    case CollectiveKind::gather:
+    case CollectiveKind::scatter:
+    case CollectiveKind::all_to_all:
+      return bytes * ranks;
+    case CollectiveKind::barrier:
+    case CollectiveKind::all_reduce:
+    case CollectiveKind::reduce:
+    case CollectiveKind::broadcast:
+    case CollectiveKind::send:
+    case CollectiveKind::recv:
+      return bytes;
+  }
+  __builtin_unreachable();
+}
+
+}  // namespace
+
+CollectiveCall call_on(CollectiveKind kind, const Tensor& tensor, int root, ReduceOp op) {
+  return {.what = {.count = tensor.numel(),
+                   .root = root,
+                   .kind = kind,
+                   .op = op,
+                   .dtype = tensor.dtype(),
+                   .operands = operands_of(tensor)}};
+}
+
+ResolvedCall::ResolvedCall(const CollectiveCall& call, int ranks)
+    : CollectiveCall(call), message_bytes(message_bytes_of(what, ranks)) {
+  if (reduces(what.kind)) how = reduction_for(what.op, what.dtype, ranks, name(what.kind));
+}
+
+ResolvedCall resolve_over_peers(const CollectiveCall& call, int ranks, const Selector& selector,
+                                Transport& peers, bool without_nccl) {
+  ResolvedCall resolved(call, ranks);
+  Descriptor& what = resolved.what;
+  resolved.via = &peers;
+  if (call.is_uneven()) {  // the ranks do not know each other's sizes
+    selector.warn_unless_forced(what, resolved.message_bytes, resolved.choice.algorithm);
+    return resolved;
+  }
+  what.window_offset = peers.window_offset_of(call);
+  resolved.choice = selector.choose(what, resolved.message_bytes, without_nccl);
+  // Other algorithms ignore registrations.
+  if (!needs_registration(resolved.choice.algorithm)) what.window_offset = 0;
+  if (resolved.choice.algorithm == Algorithm::nccl) resolved.via = nullptr;
+  return resolved;
+}
+
+std::string BlockDifference::text(std::int64_t number, std::string_view call) const {
+  return fmt::format(
+      "collective #{}: expected blocks of the sizes that the receiver expects, but rank {} sends "
+      "{} "
+      "elements to rank {}, which expects {}, in {}",
+      number, from, sent, to, expected, call);
+}
+
+std::optional<BlockDifference> compare_blocks(std::span<const std::vector<std::int64_t>> counts) {
+  const std::size_t ranks = counts.size();
+  for (std::size_t from = 0; from < ranks; ++from) {
+    for (std::size_t to = 0; to < ranks; ++to) {
+      if (counts[from].empty() || counts[to].empty()) continue;
+      const std::int64_t sent = counts[from][to];
+      const std::int64_t expected = counts[to][ranks + from];
+      if (sent == expected) continue;
+      return BlockDifference{static_cast<int>(from), static_cast<int>(to), sent, expected};
+    }
+  }
+  return std::nullopt;
+}
+
+}  // namespace gantry

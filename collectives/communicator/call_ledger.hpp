@@ -1,0 +1,79 @@
+// The calls of one group on this rank.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <optional>
+
+#include <gantry/streams/stream.hpp>
+
+#include "collectives/communicator/least_call.hpp"
+#include "collectives/communicator/members.hpp"
+#include "collectives/communicator/transport_set.hpp"
+#include "collectives/control/call_faults.hpp"
+#include "collectives/transport.hpp"
+#include "device/drivers/fault_source.hpp"
+
+namespace gantry {
+
+// Numbers the calls of a group, and knows which of them failed.
+// Thread safety: number(), record() and guarded() one at a time; the rest any thread.
+class CallLedger final : public FaultSource {
+ public:
+  // Both outlive it. Device calls throw the group's faults from now on.
+  CallLedger(const Members& members, const TransportSet& transports);
+  ~CallLedger() override;
+  CallLedger(const CallLedger&) = delete;
+  CallLedger& operator=(const CallLedger&) = delete;
+
+  // Gives the call its number, unless it continues the call before it. Ranks send and receive
+  // independently, so messages have their own numbers.
+  void number(CollectiveCall& call);
+  // The number of the last collective.
+  [[nodiscard]] std::uint64_t collectives() const { return collectives_; }
+  // Writes the call to the flight recorder, and its algorithm to the trace.
+  void record(const ResolvedCall& call, const Stream& stream, bool is_grouped = false) const;
+  // Runs `submit`, and tells the other ranks if it throws.
+  template <class Submit>
+  void guarded(const Descriptor& what, Submit submit) {
+    try {
+      submit();
+    } catch (...) {
+      tell_failure(what);
+      throw;
+    }
+  }
+
+  // Throws an earlier error that is known to prevent every further operation.
+  void require_usable();
+  // Throws if the group is lost.
+  void require_intact();
+  // Throws the error of a failed call up to `call`. If `pending`, also throws if the group is
+  // broken.
+  void check(std::uint64_t call, bool pending);
+  // Stops device calls from throwing the loss of this group, which the caller knows.
+  void abandon() noexcept { loss_is_known_ = true; }
+
+  int fault_device() const noexcept override { return members_.self.device.index; }
+  // Once the caller knows that the group is lost, later failed calls are not reported.
+  bool has_fault() const noexcept override;
+  void raise_fault() override;
+
+ private:
+  // Handles the exception that is being caught.
+  void tell_failure(const Descriptor& what);
+  // Moves the control segment's pending fault to faults_, if there is one. Returns its call.
+  std::optional<std::uint64_t> take_fault();
+  ControlSegment* control() const { return members_.control.get(); }
+
+  const Members& members_;
+  const TransportSet& transports_;
+  std::uint64_t collectives_ = 0;
+  std::uint64_t messages_ = 0;
+  CallFaults faults_;
+  LeastCall first_lost_;  // calls from this one on failed
+  LeastCall first_mismatch_;
+  std::atomic<bool> loss_is_known_{false};
+};
+
+}  // namespace gantry

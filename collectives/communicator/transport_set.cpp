@@ -1,0 +1,167 @@
+#include "collectives/communicator/transport_set.hpp"
+
+#include <fmt/format.h>
+
+#include <string>
+#include <utility>
+#include <vector>
+
+#include <gantry/device/properties.hpp>
+#include <gantry/extend/driver.hpp>
+#include <gantry/memory/caching_allocator.hpp>
+
+#include "collectives/hierarchical/transport.hpp"
+#include "collectives/peers/probe.hpp"
+#include "collectives/protocol/layout.hpp"
+#include "core/text/escaped_text.hpp"
+
+namespace gantry {
+
+TransportSet::TransportSet(Members& members)
+    : members_(members), registrations_(members.self.rank, members.self.device, /*opens=*/false) {
+  const Membership& self = members_.self;
+  selector_ = Selector::load(self.size, device_properties(self.device).name);
+  if (platform() != Platform::cuda) selector_.forbid_nccl("it needs real GPUs");
+  if (self.rank == 0) selector_.warn_ignored();
+  // A wrong GANTRY_ALLOC_CONF throws here; in the probe it would look like links that do not work.
+  (void)memory::allocator(self.device);
+  members_.exchange_facts(selector_);
+  if (self.size > 1) make();
+}
+
+// All ranks must decide alike, but the library may be absent from some machines.
+bool TransportSet::agree_on_nccl() {
+  if (agreed_on_nccl_ || !selector_.has_nccl()) return selector_.has_nccl();
+  const std::vector<std::string> all = members_.bootstrap->all_gather(nccl_problem());
+  for (std::size_t rank = 0; rank < all.size() && selector_.has_nccl(); ++rank) {
+    if (!all[rank].empty())
+      selector_.forbid_nccl(fmt::format("rank {}: {}", rank, escape_control_characters(all[rank])));
+  }
+  agreed_on_nccl_ = true;
+  return selector_.has_nccl();
+}
+
+void TransportSet::make() {
+  const Membership& self = members_.self;
+  if (selector_.may_choose_nccl()) agree_on_nccl();
+  members_.open_control();
+  const Algorithm wanted = selector_.forced();
+  const auto make_host = [&] {
+    return make_host_transport(self, *members_.bootstrap, members_.identity.source == "local");
+  };
+  if (!members_.are_on_one_machine && wanted == Algorithm::host) {
+    host_ = make_host();
+    return;
+  }
+  if (!members_.are_on_one_machine && !forces_nccl()) {
+    host_ = make_hierarchical_transport(self, *members_.bootstrap, members_.ranks->machines(),
+                                        device_properties(self.device).name, members_.timeout,
+                                        members_.name);
+    return;
+  }
+  const bool wants_peers =
+      !forces_nccl() && wanted != Algorithm::host && peer_mode() != PeerMode::off;
+  if (members_.are_on_one_machine && wants_peers && self.size <= protocol::kMaxRanks) {
+    p2p_ = make_p2p_transport(self, *members_.bootstrap, *members_.control, selector_);
+  }
+  if (p2p_) return;
+  if (wanted != Algorithm::host && agree_on_nccl()) {
+    nccl_ = make_nccl_transport(self, *members_.bootstrap, members_.control.get(),
+                                /*reports_progress=*/true, members_.timeout);
+  } else {
+    host_ = make_host();
+  }
+}
+
+bool TransportSet::forces_nccl() const {
+  return selector_.forced() == Algorithm::nccl && selector_.has_nccl();
+}
+
+ResolvedCall TransportSet::resolve(const CollectiveCall& call) {
+  const int size = members_.self.size;
+  if (p2p_) {
+    // Ranks that differ in a list leave it after its first transfer, but their hosts do not know:
+    // none may wait for another one.
+    const bool stays = call.continues && last_collective_ == p2p_.get();
+    ResolvedCall resolved = resolve_over_peers(call, size, selector_, *p2p_, stays);
+    if (resolved.via == nullptr) resolved.via = nccl_.get();
+    return resolved;
+  }
+  ResolvedCall resolved(call, size);
+  resolved.via = nccl_ ? nccl_.get() : host_.get();
+  resolved.choice.algorithm = nccl_ ? Algorithm::nccl : Algorithm::host;
+  if (!nccl_) selector_.warn_unless_forced(call.what, resolved.message_bytes, Algorithm::host);
+  return resolved;
+}
+
+Transport& TransportSet::open(const ResolvedCall& call) {
+  if (call.via == nullptr && nccl_ == nullptr) start_nccl(call);
+  Transport& via = call.via != nullptr ? *call.via : *nccl_;
+  if (!is_message(call.what.kind)) last_collective_ = &via;
+  return via;
+}
+
+// Starting NCCL waits for all ranks, so calls are compared first.
+void TransportSet::start_nccl(const ResolvedCall& call) {
+  ControlSegment* const control = members_.control.get();
+  members_.bootstrap->set_purpose(gantry::name(call.what.kind));
+  if (control != nullptr) {
+    const auto number = static_cast<std::uint64_t>(call.what.call);
+    control->rendezvous(HostCall::none, number);
+    control->verify(number);
+  }
+  nccl_ = make_nccl_transport(members_.self, *members_.bootstrap, control,
+                              /*reports_progress=*/false, members_.timeout);
+}
+
+std::string_view TransportSet::name() const {
+  if (p2p_) return "p2p";
+  if (nccl_) return "nccl";
+  return host_ ? "host" : "none";
+}
+
+void TransportSet::add_memory(const Storage& storage) {
+  if (p2p_) return p2p_->add_memory(storage);
+  registrations_.add(*members_.bootstrap, storage);
+}
+
+void TransportSet::remove_memory(const Storage& storage, const Stream& stream) {
+  if (p2p_) return p2p_->remove_memory(storage, stream);
+  registrations_.remove(storage);
+}
+
+void TransportSet::require_intact() const {
+  if (nccl_) nccl_->require_intact();
+}
+
+bool TransportSet::is_waiting() const {
+  return (p2p_ && p2p_->is_waiting()) || (nccl_ && nccl_->is_waiting());
+}
+
+void TransportSet::abort() noexcept {
+  if (!members_.control) abort_nccl();  // which the loss callback of the control segment does
+  abort_links();
+}
+
+void TransportSet::abort_links() noexcept {
+  if (host_) host_->abort();
+}
+
+void TransportSet::abort_nccl() noexcept {
+  if (nccl_) nccl_->abort();
+}
+
+void TransportSet::close() noexcept {
+  // An abort must not run concurrently with CUDA's shutdown.
+  if (nccl_) nccl_->await_abort();
+  if (p2p_) p2p_->close();
+  if (host_) host_->close();
+}
+
+void TransportSet::clear() noexcept {
+  p2p_.reset();
+  nccl_.reset();
+  host_.reset();
+}
+
+}  // namespace gantry
