@@ -1,4 +1,4 @@
-#include "collectives/comm/tuning.hpp"
+#include "collectives/multi_gpu/tuning.hpp"
 
 namespace gantry {
 

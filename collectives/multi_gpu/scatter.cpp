@@ -7,11 +7,11 @@
 #include <gantry/core/error.hpp>
 #include <gantry/streams/stream_guard.hpp>
 
-#include "collectives/comm/checks.hpp"
-#include "collectives/comm/chunk_copies.hpp"
-#include "collectives/comm/named_call.hpp"
-#include "collectives/comm/output_cache.hpp"
 #include "collectives/ignored_choice.hpp"
+#include "collectives/multi_gpu/checks.hpp"
+#include "collectives/multi_gpu/chunk_copies.hpp"
+#include "collectives/multi_gpu/named_call.hpp"
+#include "collectives/multi_gpu/output_cache.hpp"
 #include "collectives/peers/reach.hpp"
 
 namespace gantry::comm {

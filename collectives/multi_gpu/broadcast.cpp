@@ -6,11 +6,11 @@
 #include <gantry/core/error.hpp>
 #include <gantry/streams/stream.hpp>
 
-#include "collectives/comm/checks.hpp"
-#include "collectives/comm/multicast.hpp"
-#include "collectives/comm/named_call.hpp"
-#include "collectives/comm/output_cache.hpp"
 #include "collectives/ignored_choice.hpp"
+#include "collectives/multi_gpu/checks.hpp"
+#include "collectives/multi_gpu/multicast.hpp"
+#include "collectives/multi_gpu/named_call.hpp"
+#include "collectives/multi_gpu/output_cache.hpp"
 #include "collectives/nccl/clique.hpp"
 #include "collectives/peers/reach.hpp"
 

@@ -8,11 +8,11 @@
 #include <gantry/streams/stream.hpp>
 #include <gantry/tensor/factories.hpp>
 
-#include "collectives/comm/checks.hpp"
-#include "collectives/comm/coalesced_operands.hpp"
-#include "collectives/comm/device_reduce.hpp"
-#include "collectives/comm/multicast.hpp"
-#include "collectives/comm/named_call.hpp"
+#include "collectives/multi_gpu/checks.hpp"
+#include "collectives/multi_gpu/coalesced_operands.hpp"
+#include "collectives/multi_gpu/device_reduce.hpp"
+#include "collectives/multi_gpu/multicast.hpp"
+#include "collectives/multi_gpu/named_call.hpp"
 #include "collectives/nccl/clique.hpp"
 #include "collectives/peers/reach.hpp"
 #include "collectives/reduction_passes.hpp"

@@ -1,4 +1,4 @@
-#include "collectives/comm/output_cache.hpp"
+#include "collectives/multi_gpu/output_cache.hpp"
 
 #include <algorithm>
 #include <cstddef>
@@ -12,7 +12,7 @@
 #include <gantry/streams/stream_guard.hpp>
 #include <gantry/tensor/factories.hpp>
 
-#include "collectives/comm/tuning.hpp"
+#include "collectives/multi_gpu/tuning.hpp"
 #include "collectives/peers/reach.hpp"
 #include "memory/backends.hpp"
 #include "memory/heap/heap_allocator.hpp"

@@ -8,7 +8,7 @@
 
 #include <gantry/collectives/comm.hpp>
 
-#include "collectives/comm/coalesce.hpp"
+#include "collectives/multi_gpu/coalesce.hpp"
 
 // Note [Coalesced operations]
 // broadcast_coalesced and reduce_add_coalesced do not pack: kernels read the tensors and write the

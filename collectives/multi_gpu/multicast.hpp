@@ -8,7 +8,7 @@
 #include <gantry/streams/stream.hpp>
 #include <gantry/tensor/tensor.hpp>
 
-#include "collectives/comm/output_cache.hpp"
+#include "collectives/multi_gpu/output_cache.hpp"
 #include "kernels/peers/multicast.hpp"
 
 namespace gantry {

@@ -1,8 +1,8 @@
-#include "collectives/comm/multicast.hpp"
+#include "collectives/multi_gpu/multicast.hpp"
 
 #include <algorithm>
 
-#include "collectives/comm/tuning.hpp"
+#include "collectives/multi_gpu/tuning.hpp"
 #include "collectives/partition.hpp"
 #include "collectives/peers/reach.hpp"
 #include "streams/batched_copy.hpp"

@@ -6,10 +6,10 @@
 #include <gantry/streams/stream.hpp>
 #include <gantry/tensor/factories.hpp>
 
-#include "collectives/comm/checks.hpp"
-#include "collectives/comm/coalesced_operands.hpp"
-#include "collectives/comm/multicast.hpp"
-#include "collectives/comm/named_call.hpp"
+#include "collectives/multi_gpu/checks.hpp"
+#include "collectives/multi_gpu/coalesced_operands.hpp"
+#include "collectives/multi_gpu/multicast.hpp"
+#include "collectives/multi_gpu/named_call.hpp"
 #include "collectives/nccl/clique.hpp"
 #include "collectives/peers/reach.hpp"
 

@@ -4,10 +4,10 @@
 #include <gantry/core/error.hpp>
 #include <gantry/tensor/factories.hpp>
 
-#include "collectives/comm/checks.hpp"
-#include "collectives/comm/chunk_copies.hpp"
-#include "collectives/comm/named_call.hpp"
 #include "collectives/ignored_choice.hpp"
+#include "collectives/multi_gpu/checks.hpp"
+#include "collectives/multi_gpu/chunk_copies.hpp"
+#include "collectives/multi_gpu/named_call.hpp"
 #include "collectives/peers/reach.hpp"
 
 namespace gantry::comm {

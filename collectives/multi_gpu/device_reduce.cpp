@@ -1,4 +1,4 @@
-#include "collectives/comm/device_reduce.hpp"
+#include "collectives/multi_gpu/device_reduce.hpp"
 
 #include <algorithm>
 #include <cstddef>
@@ -6,9 +6,9 @@
 #include <gantry/streams/stream.hpp>
 #include <gantry/tensor/factories.hpp>
 
-#include "collectives/comm/checks.hpp"
-#include "collectives/comm/multicast.hpp"
-#include "collectives/comm/tuning.hpp"
+#include "collectives/multi_gpu/checks.hpp"
+#include "collectives/multi_gpu/multicast.hpp"
+#include "collectives/multi_gpu/tuning.hpp"
 #include "collectives/partition.hpp"
 #include "collectives/peers/reach.hpp"
 #include "collectives/reduction_passes.hpp"

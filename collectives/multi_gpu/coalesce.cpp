@@ -1,4 +1,4 @@
-#include "collectives/comm/coalesce.hpp"
+#include "collectives/multi_gpu/coalesce.hpp"
 
 #include <array>
 #include <utility>

@@ -3,13 +3,13 @@
 #include <gantry/collectives/comm.hpp>
 #include <gantry/core/error.hpp>
 
-#include "collectives/comm/checks.hpp"
-#include "collectives/comm/chunk_copies.hpp"
-#include "collectives/comm/device_reduce.hpp"
-#include "collectives/comm/multicast.hpp"
-#include "collectives/comm/named_call.hpp"
-#include "collectives/comm/tuning.hpp"
 #include "collectives/ignored_choice.hpp"
+#include "collectives/multi_gpu/checks.hpp"
+#include "collectives/multi_gpu/chunk_copies.hpp"
+#include "collectives/multi_gpu/device_reduce.hpp"
+#include "collectives/multi_gpu/multicast.hpp"
+#include "collectives/multi_gpu/named_call.hpp"
+#include "collectives/multi_gpu/tuning.hpp"
 #include "collectives/nccl/clique.hpp"
 #include "collectives/peers/reach.hpp"
 #include "collectives/reduction_passes.hpp"

@@ -1,4 +1,4 @@
-#include "collectives/comm/coalesced_operands.hpp"
+#include "collectives/multi_gpu/coalesced_operands.hpp"
 
 #include <fmt/format.h>
 

@@ -6,10 +6,10 @@
 #include <gantry/core/error.hpp>
 #include <gantry/tensor/factories.hpp>
 
-#include "collectives/comm/checks.hpp"
-#include "collectives/comm/device_reduce.hpp"
-#include "collectives/comm/named_call.hpp"
 #include "collectives/ignored_choice.hpp"
+#include "collectives/multi_gpu/checks.hpp"
+#include "collectives/multi_gpu/device_reduce.hpp"
+#include "collectives/multi_gpu/named_call.hpp"
 #include "collectives/nccl/clique.hpp"
 #include "collectives/peers/reach.hpp"
 

@@ -1,4 +1,4 @@
-#include "collectives/comm/checks.hpp"
+#include "collectives/multi_gpu/checks.hpp"
 
 #include <fmt/format.h>
 

@@ -1,10 +1,10 @@
-#include "collectives/comm/chunk_copies.hpp"
+#include "collectives/multi_gpu/chunk_copies.hpp"
 
 #include <algorithm>
 #include <cstdint>
 
-#include "collectives/comm/multicast.hpp"
-#include "collectives/comm/tuning.hpp"
+#include "collectives/multi_gpu/multicast.hpp"
+#include "collectives/multi_gpu/tuning.hpp"
 #include "collectives/peers/reach.hpp"
 
 namespace gantry {
