@@ -1,60 +1,162 @@
+#include "collectives/multi_gpu/broadcast.hpp"
+
 #include <fmt/format.h>
 
 #include <algorithm>
 
 #include <gantry/collectives/comm.hpp>
 #include <gantry/core/error.hpp>
-#include <gantry/streams/stream.hpp>
 
 #include "collectives/ignored_choice.hpp"
 #include "collectives/multi_gpu/checks.hpp"
-#include "collectives/multi_gpu/multicast.hpp"
-#include "collectives/multi_gpu/named_call.hpp"
-#include "collectives/multi_gpu/output_cache.hpp"
 #include "collectives/nccl/clique.hpp"
+#include "collectives/partition.hpp"
 #include "collectives/peers/reach.hpp"
+#include "streams/batched_copy.hpp"
 
-namespace gantry::comm {
+namespace gantry {
 
 namespace {
 
-// Copies `tensor` to every tensor of `out`: device tensors of its shape that are not `tensor`.
-void fill_from(const Tensor& tensor, std::vector<Tensor> out, CachedOutputs* cached) {
-  if (out.empty() || tensor.numel() == 0) return;
-  const bool casts = std::any_of(out.begin(), out.end(), [&](const Tensor& receiver) {
-    return receiver.dtype() != tensor.dtype();
-  });
-  if (tensor.is_cpu() && casts) {
-    for (Tensor& receiver : out) receiver.copy_(tensor);
-    return;
-  }
-  if (tensor.is_cpu()) {
-    // Copy from the host once, then between devices.
-    out.front().copy_(tensor);
-    const Tensor first = out.front();
-    out.erase(out.begin());
-    fill_from(first, std::move(out), cached);
-    return;
-  }
-  const Tensor source = tensor.contiguous();
-  std::vector<Device> devices{source.device()};
-  bool dense = true;
-  bool reach = true;
-  for (const Tensor& receiver : out) {
-    devices.push_back(receiver.device());
-    dense = dense && receiver.is_contiguous() && receiver.dtype() == source.dtype();
-    reach = reach && reaches(source.device(), receiver);
-  }
-  // The multicast is as fast as NCCL's ring between peers.
-  const bool nccl = wants_nccl("comm::broadcast", devices, source.nbytes(), /*same_bits=*/!reach);
-  if (nccl && !dense) warn_without_nccl("comm::broadcast", "NCCL neither casts nor strides");
-  if (nccl && dense) {
-    std::vector<Tensor> ring{source};
-    ring.insert(ring.end(), out.begin(), out.end());
-    nccl_broadcast(ring, 0);
+std::size_t bytes_of(std::span<const CopyRegion> runs) {
+  std::size_t sum = 0;
+  for (const CopyRegion& run : runs) sum += run.bytes;
+  return sum;
+}
+
+// Sends from one device to its receivers. Copy engines serve one receiver and few runs: each run
+// takes 0.6 us of host time.
+void send(const Stream& root, const MulticastBatch& batch) {
+  constexpr std::size_t kFewRuns = 16;
+  if (batch.shifts.empty() && batch.runs.size() <= kFewRuns) {
+    copy_by_size(root, batch.runs, comm_tuning().send_by_engines_bytes);
   } else {
-    broadcast_into(source, out, cached);
+    kernels::multicast(kernels::Target::on(root), batch.runs, batch.shifts);
   }
+}
+
+// Reads part i of n, and writes it to all receivers; see Note [Helper devices].
+void send_part(const Stream& helper, const MulticastBatch& batch, int i, int n,
+               std::pmr::memory_resource* memory) {
+  std::pmr::vector<CopyRegion> runs(memory);
+  for_each_range(
+      batch.runs.size(),
+      [&](std::size_t r) { return static_cast<std::int64_t>(batch.runs[r].bytes); },
+      partition(static_cast<std::int64_t>(batch.bytes()), n, i),
+      [&](std::size_t r, std::int64_t begin, std::int64_t count) {
+        runs.push_back({static_cast<const std::byte*>(batch.runs[r].from) + begin,
+                        static_cast<std::byte*>(batch.runs[r].to) + begin,
+                        static_cast<std::size_t>(count)});
+      });
+  kernels::multicast(kernels::Target::on(helper), runs, batch.shifts);
+}
+
+}  // namespace
+
+std::size_t MulticastBatch::bytes() const { return bytes_of(runs); }
+
+void copy_by_size(const Stream& stream, std::span<const CopyRegion> runs,
+                  std::size_t by_engines_from) {
+  if (bytes_of(runs) >= by_engines_from) {
+    copy_batch(stream, runs);
+  } else {
+    kernels::multicast(kernels::Target::on(stream), runs);
+  }
+}
+
+void multicast(MultiDeviceCall& call, std::span<const MulticastBatch> batches,
+               MultiDeviceCall::Operands operands, CachedOutputs* cached) {
+  std::size_t bytes = 0;
+  for (const MulticastBatch& batch : batches) bytes += batch.bytes();
+  if (bytes == 0) return;
+  const std::span<const Stream> helpers = call.helpers(bytes);
+  call.run(
+      operands, helpers,
+      [&](const Stream& stream, int i, int n) {
+        for (const MulticastBatch& batch : batches) {
+          if (helpers.empty()) {
+            send(stream, batch);
+          } else {
+            send_part(stream, batch, i, n, call.memory());
+          }
+        }
+      },
+      cached);
+}
+
+namespace comm {
+
+namespace {
+
+// Multicasts the source, which is contiguous, to contiguous receivers that the root reaches.
+void send(MultiDeviceCall& call, const Tensor& source, std::span<const Tensor> receivers,
+          CachedOutputs* cached) {
+  constexpr std::size_t kMost = kernels::kMaxMulticastCopies;
+  std::pmr::vector<MulticastBatch> batches(call.memory());
+  for (std::size_t first = 0; first < receivers.size(); first += kMost) {
+    const auto batch_receivers =
+        receivers.subspan(first, std::min(receivers.size() - first, kMost));
+    auto* const base = static_cast<std::byte*>(batch_receivers.front().data());
+    MulticastBatch& batch = batches.emplace_back(call.memory());
+    batch.runs.push_back({source.data(), base, source.nbytes()});
+    for (const Tensor& receiver : batch_receivers.subspan(1)) {
+      batch.shifts.push_back(static_cast<std::byte*>(receiver.data()) - base);
+    }
+  }
+  multicast(call, batches, {std::span(&source, 1), receivers}, cached);
+}
+
+bool shares_memory(const Tensor& tensor, std::span<const Tensor> others) {
+  return std::ranges::any_of(others, [&](const Tensor& other) { return tensor.is_view_of(other); });
+}
+
+// Copies `tensor` to all receivers: device tensors of its shape that are not `tensor`. The root of
+// the call is the tensor's device, or the first receiver's for a tensor of the CPU.
+void fill(MultiDeviceCall& call, const Tensor& tensor, std::span<const Tensor> receivers,
+          CachedOutputs* cached) {
+  if (receivers.empty() || tensor.numel() == 0) return;
+  Tensor source = tensor;
+  if (tensor.is_cpu()) {
+    const bool casts = std::ranges::any_of(
+        receivers, [&](const Tensor& receiver) { return receiver.dtype() != tensor.dtype(); });
+    // Copy from the host once, then between devices.
+    const std::size_t from_host = casts ? receivers.size() : 1;
+    for (const Tensor& receiver : receivers.first(from_host)) receiver.copy_(tensor);
+    if (receivers.size() == from_host) return;
+    source = receivers.front();
+    receivers = receivers.subspan(1);
+  }
+  source = source.contiguous();
+  call.add(source);
+  const auto is_dense = [&](const Tensor& receiver) {
+    return receiver.is_contiguous() && receiver.dtype() == source.dtype();
+  };
+  for (const Tensor& receiver : receivers) call.add(receiver);
+  // The multicast is as fast as NCCL's ring between peers.
+  if (wants_nccl("comm::broadcast", call.devices(), source.nbytes(),
+                 /*same_bits=*/!call.is_direct())) {
+    if (std::ranges::all_of(receivers, is_dense)) {
+      std::vector<Tensor> ring{source};
+      ring.insert(ring.end(), receivers.begin(), receivers.end());
+      return nccl_broadcast(ring, 0);
+    }
+    warn_without_nccl("comm::broadcast", "NCCL neither casts nor strides");
+  }
+  std::pmr::vector<Tensor> direct(call.memory());
+  std::pmr::vector<Tensor> others(call.memory());
+  direct.reserve(receivers.size());
+  for (const Tensor& receiver : receivers) {
+    const bool is_plain = is_dense(receiver) && !receiver.is_view_of(source) &&
+                          !shares_memory(receiver, direct) &&
+                          (call.is_direct() || reaches(source.device(), receiver));
+    (is_plain ? direct : others).push_back(receiver);
+  }
+  if (others.empty()) return send(call, source, direct, cached);
+  MultiDeviceCall reached(call.root());
+  reached.add(source);
+  for (const Tensor& receiver : direct) reached.add(receiver);
+  send(reached, source, direct, cached);
+  for (const Tensor& receiver : others) receiver.copy_(source);
 }
 
 }  // namespace
@@ -63,9 +165,10 @@ std::vector<Tensor> broadcast(const Tensor& tensor, const std::vector<Device>& d
   const NamedCall named("broadcast");
   require_defined("broadcast", tensor, "argument 'tensor'");
   const std::vector<Device> resolved = checked_devices("broadcast", devices);
-  CachedOutputs cached(Stream::current(tensor.is_cpu() ? resolved.front() : tensor.device()));
+  MultiDeviceCall call(Stream::current(tensor.is_cpu() ? resolved.front() : tensor.device()));
+  CachedOutputs cached(call.root());
   std::vector<Tensor> result;
-  std::vector<Tensor> receivers;
+  std::pmr::vector<Tensor> receivers(call.memory());
   result.reserve(resolved.size());
   receivers.reserve(resolved.size());
   for (const Device device : resolved) {
@@ -76,7 +179,7 @@ std::vector<Tensor> broadcast(const Tensor& tensor, const std::vector<Device>& d
     receivers.push_back(cached.make(tensor.sizes(), tensor.dtype(), Stream::current(device)));
     result.push_back(receivers.back());
   }
-  fill_from(tensor, std::move(receivers), &cached);
+  fill(call, tensor, receivers, &cached);
   return result;
 }
 
@@ -100,15 +203,18 @@ void broadcast(const Tensor& tensor, std::span<std::type_identity_t<T>> out, Cas
           name(tensor.dtype()), i, name(out[i].dtype())));
     }
   }
-  std::vector<Tensor> receivers;
+  MultiDeviceCall call(Stream::current(tensor.is_cpu() ? out.front().device() : tensor.device()));
+  std::pmr::vector<Tensor> receivers(call.memory());
+  receivers.reserve(out.size());
   for (const Tensor& tensor_out : out) {
     if (tensor_out.data() != tensor.data() || tensor_out.strides() != tensor.strides()) {
       receivers.push_back(tensor_out);
     }
   }
-  fill_from(tensor, std::move(receivers), nullptr);
+  fill(call, tensor, receivers, nullptr);
 }
 
 template void broadcast<Tensor>(const Tensor&, std::span<Tensor>, CastOptions);
 
-}  // namespace gantry::comm
+}  // namespace comm
+}  // namespace gantry
