@@ -106,10 +106,6 @@ void send(MultiDeviceCall& call, const Tensor& source, std::span<const Tensor> r
   multicast(call, batches, {std::span(&source, 1), receivers}, cached);
 }
 
-bool shares_memory(const Tensor& tensor, std::span<const Tensor> others) {
-  return std::ranges::any_of(others, [&](const Tensor& other) { return tensor.is_view_of(other); });
-}
-
 // Copies `tensor` to all receivers: device tensors of its shape that are not `tensor`. The root of
 // the call is the tensor's device, or the first receiver's for a tensor of the CPU.
 void fill(MultiDeviceCall& call, const Tensor& tensor, std::span<const Tensor> receivers,

@@ -204,6 +204,10 @@ void require_apart(std::string_view op, std::span<const Tensor> outputs,
   }
 }
 
+bool shares_memory(const Tensor& tensor, std::span<const Tensor> others) {
+  return std::ranges::any_of(others, [&](const Tensor& other) { return tensor.is_view_of(other); });
+}
+
 int checked_dim(std::string_view op, int dim, const Tensor& tensor) {
   if (tensor.dim() > 0) return detail::wrap_dim(op, dim, tensor);
   throw ShapeError(

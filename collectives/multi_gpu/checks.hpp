@@ -52,6 +52,9 @@ void require_result(std::string_view op, const Tensor& out, const Shape& shape, 
 void require_own_place(std::string_view op, std::span<const Tensor> outputs,
                        std::span<const Tensor> inputs);
 
+// True if the tensor and one of `others` are views of one storage.
+bool shares_memory(const Tensor& tensor, std::span<const Tensor> others);
+
 // `dim` of `tensor` counted from the front. Throws: IndexError; ShapeError for tensors without
 // dimensions.
 int checked_dim(std::string_view op, int dim, const Tensor& tensor);

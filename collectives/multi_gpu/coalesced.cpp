@@ -178,9 +178,30 @@ void require_lists(std::string_view op, const Lists& inputs, const CoalesceOptio
   }
 }
 
-// Checks hundreds of tensors per device in one pass, in memory order. raise_invalid_inputs() makes
-// the error texts.
-bool are_summable(const std::vector<std::vector<Tensor>>& inputs, bool allow_cast) {
+std::vector<Tensor> across_lists(const Lists& inputs, std::size_t i) {
+  std::vector<Tensor> across;
+  for (const std::vector<Tensor>& list : inputs) across.push_back(list[i]);
+  return across;
+}
+
+// Throws for tensor i of list d, which does not fit the others.
+[[noreturn]] void raise_invalid_input(const Lists& inputs, std::size_t d, std::size_t i,
+                                      bool allow_cast) {
+  const std::vector<Tensor> across = across_lists(inputs, i);
+  require_device_tensors(kOp, across, "input");
+  require_equal_shapes(kOp, across, "input");
+  if (!allow_cast) require_alike(kOp, across, "input");
+  const std::string device = inputs[d][i].device().str();
+  throw DeviceMismatchError(
+      fmt::format("{}: expected one device per list, but list {} has tensors on {} and {}", kOp, d,
+                  inputs[d][0].device().str(), device),
+      device);
+}
+
+// Checks hundreds of tensors per device in one pass, in memory order. Returns the devices of all
+// lists that have tensors.
+std::vector<Device> checked_lists(const Lists& inputs, const CoalesceOptions& options) {
+  require_lists(kOp, inputs, options);
   struct Expected {
     const Shape* sizes;
     DType dtype;
@@ -188,54 +209,21 @@ bool are_summable(const std::vector<std::vector<Tensor>>& inputs, bool allow_cas
   std::vector<Expected> expected;
   expected.reserve(inputs.front().size());
   for (const Tensor& tensor : inputs.front()) {
-    if (!tensor.defined()) return false;
+    if (!tensor.defined()) raise_invalid_input(inputs, 0, expected.size(), options.allow_cast);
     expected.push_back({&tensor.sizes(), tensor.dtype()});
   }
-  for (const std::vector<Tensor>& list : inputs) {
-    if (list.empty()) continue;
-    if (!list.front().defined() || !list.front().is_cuda()) return false;
-    const Device device = list.front().device();
-    for (std::size_t i = 0; i < list.size(); ++i) {
-      const Tensor& tensor = list[i];
-      if (!tensor.defined() || tensor.device() != device || tensor.sizes() != *expected[i].sizes ||
-          (!allow_cast && tensor.dtype() != expected[i].dtype)) {
-        return false;
+  std::vector<Device> devices;
+  devices.reserve(inputs.size());
+  for (std::size_t d = 0; d < inputs.size(); ++d) {
+    for (std::size_t i = 0; i < inputs[d].size(); ++i) {
+      const Tensor& tensor = inputs[d][i];
+      if (i == 0 && tensor.defined() && tensor.is_cuda()) devices.push_back(tensor.device());
+      if (!tensor.defined() || devices.empty() || tensor.device() != devices.back() ||
+          tensor.sizes() != *expected[i].sizes ||
+          (!options.allow_cast && tensor.dtype() != expected[i].dtype)) {
+        raise_invalid_input(inputs, d, i, options.allow_cast);
       }
     }
-  }
-  return true;
-}
-
-void raise_invalid_inputs(std::string_view op, const std::vector<std::vector<Tensor>>& inputs,
-                          bool allow_cast) {
-  for (std::size_t i = 0; i < inputs.front().size(); ++i) {
-    std::vector<Tensor> across;
-    for (const std::vector<Tensor>& list : inputs) across.push_back(list[i]);
-    require_device_tensors(op, across, "input");
-    require_equal_shapes(op, across, "input");
-    if (!allow_cast) require_alike(op, across, "input");
-  }
-  for (std::size_t d = 0; d < inputs.size(); ++d) {
-    for (std::size_t i = 1; i < inputs[d].size(); ++i) {
-      if (inputs[d][i].device() == inputs[d][0].device()) continue;
-      throw DeviceMismatchError(
-          fmt::format("{}: expected one device per list, but list {} has tensors on {} and {}", op,
-                      d, inputs[d][0].device().str(), inputs[d][i].device().str()),
-          inputs[d][i].device().str());
-    }
-  }
-}
-
-// Checks the lists, and returns the devices of all that have tensors.
-std::vector<Device> checked_lists(const std::vector<std::vector<Tensor>>& inputs,
-                                  const CoalesceOptions& options) {
-  require_lists(kOp, inputs, options);
-  if (!are_summable(inputs, options.allow_cast)) {
-    raise_invalid_inputs(kOp, inputs, options.allow_cast);
-  }
-  std::vector<Device> devices;
-  for (const std::vector<Tensor>& list : inputs) {
-    if (!list.empty()) devices.push_back(list.front().device());
   }
   return devices;
 }
@@ -325,14 +313,7 @@ bool are_direct(const MultiDeviceCall& call, const Lists& inputs) {
          !wants_nccl("comm::reduce_add_coalesced", call.devices(), bytes, /*same_bits=*/false);
 }
 
-std::vector<Tensor> across_lists(const std::vector<std::vector<Tensor>>& inputs, std::size_t i) {
-  std::vector<Tensor> across;
-  for (const std::vector<Tensor>& list : inputs) across.push_back(list[i]);
-  return across;
-}
-
-void check_outputs(const std::vector<std::vector<Tensor>>& inputs, std::span<const Tensor> out,
-                   bool allow_cast) {
+void check_outputs(const Lists& inputs, std::span<const Tensor> out, bool allow_cast) {
   const std::vector<Tensor>& shapes = inputs.front();
   if (out.size() != shapes.size()) {
     throw InvalidArgument(
@@ -370,8 +351,7 @@ bool are_written_in_place(const std::vector<Tensor>& shapes, std::span<const Ten
 }
 
 // True if several passes would read inputs that the first one has overwritten.
-bool passes_read_outputs(const std::vector<std::vector<Tensor>>& inputs,
-                         std::span<const Tensor> out) {
+bool passes_read_outputs(const Lists& inputs, std::span<const Tensor> out) {
   if (inputs.size() <= static_cast<std::size_t>(kernels::kMaxNaryInputs)) return false;
   return std::ranges::any_of(inputs, [&](const std::vector<Tensor>& list) {
     for (std::size_t i = 0; i < list.size(); ++i) {

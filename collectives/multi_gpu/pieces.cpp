@@ -82,15 +82,6 @@ void check_extents(const Tensor& tensor, int dim, const std::vector<std::int64_t
   }
 }
 
-bool share_memory(std::span<const Tensor> tensors) {
-  for (std::size_t i = 0; i < tensors.size(); ++i) {
-    for (std::size_t j = 0; j < i; ++j) {
-      if (tensors[i].is_view_of(tensors[j])) return true;
-    }
-  }
-  return false;
-}
-
 }  // namespace
 
 std::vector<Tensor> scatter(const Tensor& tensor, const std::vector<Device>& devices,
@@ -189,7 +180,10 @@ void scatter(const Tensor& tensor, std::span<std::type_identity_t<T>> out, Dim d
   }
   warn_without_nccl("comm::scatter", kOwnCopies);
   // Outputs that may overlap are written one after the other.
-  const bool in_turn = tensor.is_cpu() || share_memory(out);
+  bool in_turn = tensor.is_cpu();
+  for (std::size_t i = 0; i < out.size(); ++i) {
+    in_turn = in_turn || shares_memory(out[i], out.first(i));
+  }
   MultiDeviceCall call(Stream::current(in_turn ? out.front().device() : tensor.device()));
   std::pmr::vector<CopyRegion> runs(call.memory());
   runs.reserve(out.size());
