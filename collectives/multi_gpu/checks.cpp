@@ -110,6 +110,7 @@ struct Extent {
   std::uintptr_t begin;
   std::uintptr_t end;
   std::size_t index;
+  std::uintptr_t reach = 0;  // the last end of all extents up to this one
 };
 
 Extent extent_of(const Tensor& tensor, std::size_t index) {
@@ -130,16 +131,18 @@ std::vector<Extent> sorted_extents(std::span<const Tensor> tensors) {
     if (tensors[i].numel() > 0) extents.push_back(extent_of(tensors[i], i));
   }
   std::ranges::sort(extents, {}, &Extent::begin);
+  std::uintptr_t reach = 0;
+  for (Extent& extent : extents) extent.reach = reach = std::max(reach, extent.end);
   return extents;
 }
 
 }  // namespace
 
 void require_separate(std::string_view op, std::span<const Tensor> tensors) {
+  if (tensors.size() < 2) return;
   const std::vector<Extent> extents = sorted_extents(tensors);
-  std::uintptr_t reach = 0;
-  for (std::size_t i = 0; i < extents.size(); reach = std::max(reach, extents[i++].end)) {
-    if (extents[i].begin >= reach) continue;
+  for (std::size_t i = 1; i < extents.size(); ++i) {
+    if (extents[i].begin >= extents[i - 1].reach) continue;
     for (std::size_t j = 0; j < i; ++j) {
       if (extents[j].end <= extents[i].begin) continue;
       const auto [first, second] = std::minmax(extents[i].index, extents[j].index);
@@ -159,16 +162,12 @@ void require_own_place(std::string_view op, std::span<const Tensor> outputs,
   require_separate(op, outputs);
   const std::vector<Extent> extents = sorted_extents(outputs);
   // Extents of interleaved outputs may overlap; so all that begin early enough are compared.
-  std::vector<std::uintptr_t> reach;
-  for (const Extent& extent : extents) {
-    reach.push_back(reach.empty() ? extent.end : std::max(reach.back(), extent.end));
-  }
   for (std::size_t k = 0; k < inputs.size(); ++k) {
     if (inputs[k].numel() == 0) continue;
     const Extent input = extent_of(inputs[k], k);
     const auto behind = std::ranges::lower_bound(extents, input.end, {}, &Extent::begin);
     for (auto at = static_cast<std::size_t>(behind - extents.begin());
-         at > 0 && reach[at - 1] > input.begin; --at) {
+         at > 0 && extents[at - 1].reach > input.begin; --at) {
       const std::size_t i = extents[at - 1].index;
       const detail::Overlap overlap = detail::overlap_of(outputs[i], inputs[k]);
       const bool is_itself = overlap == detail::Overlap::full && k % outputs.size() == i;
