@@ -35,7 +35,8 @@ void send(const Stream& root, const MulticastBatch& batch) {
   }
 }
 
-// Reads part i of n, and writes it to all receivers; see Note [Helper devices].
+// Reads part i of n of the concatenated runs, and writes it to all receivers; see Note [Helper
+// devices].
 void send_part(const Stream& helper, const MulticastBatch& batch, int i, int n,
                std::pmr::memory_resource* memory) {
   std::pmr::vector<CopyRegion> runs(memory);

@@ -78,13 +78,13 @@ class MultiDeviceCall {
 
   // Adds an operand, on its device's current stream.
   void add(const Tensor& operand);
-  // Adds another stream, whose memory needs no question.
+  // Adds another stream. The caller knows that the root reaches its memory.
   void add(const Stream& stream) { add_stream(streams_, stream); }
 
   [[nodiscard]] const Stream& root() const { return streams_.front(); }
-  // Of all operands, the root's first. Each occurs once.
+  // The distinct streams of all operands, the root's first.
   [[nodiscard]] std::span<const Stream> streams() const { return streams_; }
-  // Of each operand.
+  // The device of each operand.
   [[nodiscard]] std::span<const Device> devices() const { return devices_; }
   // True if kernels of the root reach all operands.
   [[nodiscard]] bool is_direct() const { return is_direct_; }
@@ -95,7 +95,7 @@ class MultiDeviceCall {
   // The streams of the devices that each handle one part of `bytes`. None if the root is faster
   // alone. See Note [Helper devices].
   [[nodiscard]] std::span<const Stream> helpers(std::size_t bytes) const;
-  // For lists that do not outlive the call.
+  // Memory for lists that do not outlive the call.
   [[nodiscard]] std::pmr::memory_resource* memory() { return &memory_; }
 
   // Makes the root join the capture of another stream, if there is one. Later allocations for the
@@ -149,8 +149,8 @@ class MultiDeviceCall {
   mutable std::optional<bool> is_mesh_;
 };
 
-// Returns the tensors themselves if all are contiguous. Else `copies` owns contiguous copies of
-// those that are not, and the others.
+// Returns the tensors themselves if all are contiguous. Else fills `copies` with contiguous tensors
+// of the same elements, and returns these.
 std::span<const Tensor> contiguous_of(std::span<const Tensor> tensors, std::vector<Tensor>& copies);
 
 // The address of an element of `tensor`, `index` elements behind the first one.

@@ -247,7 +247,7 @@ int gather_dim(const std::vector<Tensor>& tensors, int dim) {
   return checked_dim("gather", dim, tensors.front());
 }
 
-// Joins the tensors, the call's operands, in `out`. That is on the root's device or the CPU.
+// Joins the tensors, the call's operands, in `out`, which is on the root's device or the CPU.
 void join(MultiDeviceCall& call, const std::vector<Tensor>& tensors, const Tensor& out, int dim) {
   warn_without_nccl("comm::gather", kOwnCopies);
   const bool dense = out.is_cuda() && has_dense_ranges(out, dim);

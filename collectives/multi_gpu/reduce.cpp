@@ -96,7 +96,7 @@ void reduce_into_all(MultiDeviceCall& call, std::span<const Tensor> tensors, con
                how);
 }
 
-// Part i of n of every run.
+// Returns part i of n of the concatenated runs.
 ReduceBatch slice(const ReduceBatch& batch, int i, int n, std::pmr::memory_resource* memory) {
   const std::size_t each = batch.inputs.size() / batch.runs.size();
   const auto width = static_cast<std::int64_t>(element_size(batch.dtype));
