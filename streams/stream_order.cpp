@@ -1,17 +1,10 @@
 #include "streams/stream_order.hpp"
 
-#include <algorithm>
 #include <optional>
 
 #include <gantry/streams/event.hpp>
 
 namespace gantry {
-
-void add_stream(std::vector<Stream>& streams, const Stream& stream) {
-  if (std::find(streams.begin(), streams.end(), stream) == streams.end()) {
-    streams.push_back(stream);
-  }
-}
 
 void order_behind(const Stream& root, std::span<const Stream> others) {
   for (const Stream& other : others) root.wait(other);

@@ -1,8 +1,8 @@
 // Orders between one stream and several others.
 #pragma once
 
+#include <algorithm>
 #include <span>
-#include <vector>
 
 #include <gantry/streams/stream.hpp>
 
@@ -14,7 +14,10 @@ namespace gantry {
 // This orders n streams with 2 (n - 1) waits instead of n (n - 1).
 
 // Appends `stream` unless `streams` has it.
-void add_stream(std::vector<Stream>& streams, const Stream& stream);
+template <class Streams>
+void add_stream(Streams& streams, const Stream& stream) {
+  if (std::ranges::find(streams, stream) == streams.end()) streams.push_back(stream);
+}
 // Makes `root` wait for all work submitted to `others`.
 void order_behind(const Stream& root, std::span<const Stream> others);
 // Makes `others` wait for all work submitted to `root`.

@@ -15,11 +15,11 @@
 #include <gantry/streams/stream.hpp>
 #include <gantry/tensor/factories.hpp>
 
-#include "collectives/comm/checks.hpp"
-#include "collectives/comm/coalesce.hpp"
 #include "collectives/communicator/checks.hpp"
 #include "collectives/communicator/impl.hpp"
 #include "collectives/communicator/work_state.hpp"
+#include "collectives/multi_gpu/buckets.hpp"
+#include "collectives/multi_gpu/checks.hpp"
 #include "collectives/operands.hpp"
 #include "collectives/reduction.hpp"
 #include "collectives/traced_collective.hpp"

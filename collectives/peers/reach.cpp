@@ -6,8 +6,6 @@
 
 #include <gantry/device/peer.hpp>
 
-#include "streams/capture.hpp"
-
 namespace gantry {
 
 namespace {
@@ -40,20 +38,6 @@ bool reaches(Device from, const Tensor& tensor) {
 bool are_open_to_peers(std::span<const Tensor> tensors) {
   return std::ranges::all_of(
       tensors, [](const Tensor& tensor) { return tensor.storage().is_peer_accessible(); });
-}
-
-std::vector<Stream> current_streams(std::span<const Tensor> tensors) {
-  std::vector<Stream> streams;
-  streams.reserve(tensors.size());
-  for (const Tensor& tensor : tensors) add_stream(streams, Stream::current(tensor.device()));
-  return streams;
-}
-
-void join_capture(const Stream& root, std::span<const Tensor> tensors) {
-  if (is_captured(root.native())) return;
-  for (const Stream& stream : current_streams(tensors)) {
-    if (is_captured(stream.native())) return root.wait(stream);
-  }
 }
 
 }  // namespace gantry

@@ -1,13 +1,9 @@
 #pragma once
 
 #include <span>
-#include <vector>
 
 #include <gantry/device/device.hpp>
-#include <gantry/streams/stream.hpp>
 #include <gantry/tensor/tensor.hpp>
-
-#include "streams/stream_order.hpp"
 
 namespace gantry {
 
@@ -18,12 +14,5 @@ bool reaches(Device from, Device to);
 bool reaches(Device from, const Tensor& tensor);
 // See Storage::is_peer_accessible.
 bool are_open_to_peers(std::span<const Tensor> tensors);
-
-// The current streams of the tensors' devices.
-std::vector<Stream> current_streams(std::span<const Tensor> tensors);
-
-// Makes `root` join the capture of a current stream of the tensors, if there is one. Later
-// allocations for the root are in the capture's memory pool.
-void join_capture(const Stream& root, std::span<const Tensor> tensors);
 
 }  // namespace gantry

@@ -1,4 +1,4 @@
-#include "collectives/comm/checks.hpp"
+#include "collectives/multi_gpu/checks.hpp"
 
 #include <fmt/format.h>
 
@@ -8,6 +8,7 @@
 
 #include <gantry/core/error.hpp>
 
+#include "tensor/check.hpp"
 #include "tensor/overlap.hpp"
 
 namespace gantry::comm {
@@ -17,6 +18,7 @@ std::vector<Device> checked_devices(std::string_view op, const std::vector<Devic
     throw InvalidArgument(fmt::format("{}: expected at least one device, but got none", op));
   }
   std::vector<Device> resolved;
+  resolved.reserve(devices.size());
   for (std::size_t i = 0; i < devices.size(); ++i) {
     if (!devices[i].is_cuda()) {
       throw InvalidArgument(fmt::format("{}: expected CUDA devices, but device at index {} is {}",
@@ -28,10 +30,15 @@ std::vector<Device> checked_devices(std::string_view op, const std::vector<Devic
 }
 
 void require_defined(std::string_view op, const Tensor& tensor, std::string_view what) {
-  if (!tensor.defined()) {
-    throw InvalidArgument(
-        fmt::format("{}: expected a defined tensor for {}, but got an undefined tensor", op, what));
-  }
+  if (tensor.defined()) return;
+  throw InvalidArgument(
+      fmt::format("{}: expected a defined tensor for {}, but got an undefined tensor", op, what));
+}
+
+void require_defined(std::string_view op, std::span<const Tensor> tensors, std::string_view what) {
+  const auto found = std::ranges::find_if_not(tensors, &Tensor::defined);
+  if (found == tensors.end()) return;
+  require_defined(op, *found, fmt::format("{} at index {}", what, found - tensors.begin()));
 }
 
 void require_device_tensors(std::string_view op, std::span<const Tensor> tensors,
@@ -41,10 +48,8 @@ void require_device_tensors(std::string_view op, std::span<const Tensor> tensors
         fmt::format("{}: Expected at least one {} tensor, but got none", op, what));
   }
   for (std::size_t i = 0; i < tensors.size(); ++i) {
-    if (!tensors[i].defined()) {
-      require_defined(op, tensors[i], fmt::format("{} tensor at index {}", what, i));
-    }
-    if (tensors[i].is_cuda()) continue;
+    if (tensors[i].defined() && tensors[i].is_cuda()) continue;
+    require_defined(op, tensors.first(i + 1), fmt::format("{} tensor", what));
     const std::string device = tensors[i].device().str();
     // PyTorch words the two differently.
     throw InvalidArgument(
@@ -68,12 +73,33 @@ void require_equal_shapes(std::string_view op, std::span<const Tensor> tensors,
   }
 }
 
+void require_dtype(std::string_view op, std::span<const Tensor> tensors, DType dtype,
+                   std::string_view what) {
+  for (std::size_t i = 0; i < tensors.size(); ++i) {
+    if (tensors[i].dtype() == dtype) continue;
+    throw DTypeError(fmt::format("{}: {} tensor at index {} has dtype {}, but expected {}", op,
+                                 what, i, name(tensors[i].dtype()), name(dtype)));
+  }
+}
+
 void require_alike(std::string_view op, std::span<const Tensor> tensors, std::string_view what) {
   require_equal_shapes(op, tensors, what);
-  for (std::size_t i = 1; i < tensors.size(); ++i) {
-    if (tensors[i].dtype() == tensors[0].dtype()) continue;
-    throw DTypeError(fmt::format("{}: {} tensor at index {} has dtype {}, but expected {}", op,
-                                 what, i, name(tensors[i].dtype()), name(tensors[0].dtype())));
+  require_dtype(op, tensors, tensors.front().dtype(), what);
+}
+
+void require_result(std::string_view op, const Tensor& out, const Shape& shape, DType dtype,
+                    bool allow_cast) {
+  require_defined(op, out, "argument 'out'");
+  require_writable(op, std::span(&out, 1));
+  if (out.sizes() != shape) {
+    throw ShapeError(fmt::format("{}: Expected out tensor to have shape {}, but got {}", op,
+                                 shape.str(), out.sizes().str()),
+                     out.device().str());
+  }
+  if (!allow_cast && out.dtype() != dtype) {
+    throw DTypeError(
+        fmt::format("{}: expected out of dtype {}, but got {}", op, name(dtype), name(out.dtype())),
+        out.device().str());
   }
 }
 
@@ -84,6 +110,7 @@ struct Extent {
   std::uintptr_t begin;
   std::uintptr_t end;
   std::size_t index;
+  std::uintptr_t reach = 0;  // the last end of all extents up to this one
 };
 
 Extent extent_of(const Tensor& tensor, std::size_t index) {
@@ -104,16 +131,18 @@ std::vector<Extent> sorted_extents(std::span<const Tensor> tensors) {
     if (tensors[i].numel() > 0) extents.push_back(extent_of(tensors[i], i));
   }
   std::ranges::sort(extents, {}, &Extent::begin);
+  std::uintptr_t reach = 0;
+  for (Extent& extent : extents) extent.reach = reach = std::max(reach, extent.end);
   return extents;
 }
 
 }  // namespace
 
 void require_separate(std::string_view op, std::span<const Tensor> tensors) {
+  if (tensors.size() < 2) return;
   const std::vector<Extent> extents = sorted_extents(tensors);
-  std::uintptr_t reach = 0;
-  for (std::size_t i = 0; i < extents.size(); reach = std::max(reach, extents[i++].end)) {
-    if (extents[i].begin >= reach) continue;
+  for (std::size_t i = 1; i < extents.size(); ++i) {
+    if (extents[i].begin >= extents[i - 1].reach) continue;
     for (std::size_t j = 0; j < i; ++j) {
       if (extents[j].end <= extents[i].begin) continue;
       const auto [first, second] = std::minmax(extents[i].index, extents[j].index);
@@ -133,16 +162,12 @@ void require_own_place(std::string_view op, std::span<const Tensor> outputs,
   require_separate(op, outputs);
   const std::vector<Extent> extents = sorted_extents(outputs);
   // Extents of interleaved outputs may overlap; so all that begin early enough are compared.
-  std::vector<std::uintptr_t> reach;
-  for (const Extent& extent : extents) {
-    reach.push_back(reach.empty() ? extent.end : std::max(reach.back(), extent.end));
-  }
   for (std::size_t k = 0; k < inputs.size(); ++k) {
     if (inputs[k].numel() == 0) continue;
     const Extent input = extent_of(inputs[k], k);
     const auto behind = std::ranges::lower_bound(extents, input.end, {}, &Extent::begin);
     for (auto at = static_cast<std::size_t>(behind - extents.begin());
-         at > 0 && reach[at - 1] > input.begin; --at) {
+         at > 0 && extents[at - 1].reach > input.begin; --at) {
       const std::size_t i = extents[at - 1].index;
       const detail::Overlap overlap = detail::overlap_of(outputs[i], inputs[k]);
       const bool is_itself = overlap == detail::Overlap::full && k % outputs.size() == i;
@@ -178,24 +203,14 @@ void require_apart(std::string_view op, std::span<const Tensor> outputs,
   }
 }
 
-int checked_dim(std::string_view op, int dim, int ndim) {
-  if (ndim == 0) {
-    throw ShapeError(
-        fmt::format("{}: expected tensors of at least one dimension, but got a 0-dim tensor", op));
-  }
-  const int counted = dim < 0 ? dim + ndim : dim;
-  if (counted < 0 || counted >= ndim) {
-    throw IndexError(
-        fmt::format("{}: Dimension out of range (expected to be in range of [{}, {}], but got {})",
-                    op, -ndim, ndim - 1, dim));
-  }
-  return counted;
+bool shares_memory(const Tensor& tensor, std::span<const Tensor> others) {
+  return std::ranges::any_of(others, [&](const Tensor& other) { return tensor.is_view_of(other); });
 }
 
-std::vector<Device> devices_of(std::span<const Tensor> tensors) {
-  std::vector<Device> devices;
-  for (const Tensor& tensor : tensors) devices.push_back(tensor.device());
-  return devices;
+int checked_dim(std::string_view op, int dim, const Tensor& tensor) {
+  if (tensor.dim() > 0) return detail::wrap_dim(op, dim, tensor);
+  throw ShapeError(
+      fmt::format("{}: expected tensors of at least one dimension, but got a 0-dim tensor", op));
 }
 
 }  // namespace gantry::comm

@@ -9,7 +9,7 @@
 #include <gantry/extend/driver.hpp>
 
 #include "tests/collectives/collective_oracle.hpp"
-#include "tests/collectives/comm/comm_fixture.hpp"
+#include "tests/collectives/multi_gpu/comm_fixture.hpp"
 #include "tests/collectives/throws.hpp"
 
 namespace gantry {

@@ -1,4 +1,4 @@
-#include "collectives/comm/output_cache.hpp"
+#include "collectives/multi_gpu/output_cache.hpp"
 
 #include <algorithm>
 #include <cstddef>
@@ -12,12 +12,13 @@
 #include <gantry/streams/stream_guard.hpp>
 #include <gantry/tensor/factories.hpp>
 
-#include "collectives/comm/tuning.hpp"
+#include "collectives/multi_gpu/call.hpp"
 #include "collectives/peers/reach.hpp"
 #include "memory/backends.hpp"
 #include "memory/heap/heap_allocator.hpp"
 #include "memory/heap/memory_pressure.hpp"
 #include "streams/stream_clock.hpp"
+#include "streams/stream_order.hpp"
 #include "tensor/impl/stride_algebra.hpp"
 
 namespace gantry {
@@ -183,31 +184,24 @@ Tensor CachedOutputs::make(const Shape& sizes, DType dtype, const Stream& owner)
   };
   if (owner == writer_ || bytes == 0) return shaped(allocate_for(owner, bytes));
   const std::size_t count = std::min(kMaxCachedOutputs, comm_tuning().cached_output_bytes / bytes);
-  if (count < 2 || !is_eligible_ || !is_lasting(owner) || !has_own_allocator(owner.device())) {
-    add_stream(owners_, owner);
-    return shaped(allocate_for(owner, bytes));
-  }
-  for (Reserve& reserve : reserves_) {
-    if (reserve.bytes != bytes || reserve.owner != owner || reserve.storages.empty()) continue;
-    const Storage storage = std::move(reserve.storages.back());
-    reserve.storages.pop_back();
-    return shaped(storage);
-  }
-  Storage output;
-  const bool has_bin = output_cache().take(key_of(bytes, owner, writer_), output);
-  if (output.defined()) return shaped(output);
-  if (!has_bin) {
-    add_stream(owners_, owner);
-    return shaped(allocate_for(owner, bytes));
+  if (count >= 2 && is_eligible_ && is_lasting(owner) && has_own_allocator(owner.device())) {
+    for (Reserve& reserve : reserves_) {
+      if (reserve.bytes != bytes || reserve.owner != owner || reserve.storages.empty()) continue;
+      const Storage storage = std::move(reserve.storages.back());
+      reserve.storages.pop_back();
+      return shaped(storage);
+    }
+    Storage output;
+    const bool has_bin = output_cache().take(key_of(bytes, owner, writer_), output);
+    if (output.defined()) return shaped(output);
+    if (has_bin) {
+      Reserve reserve{bytes, owner, std::vector<Storage>(count - 1)};
+      for (Storage& storage : reserve.storages) storage = allocate_for(owner, bytes);
+      reserves_.push_back(std::move(reserve));
+    }
   }
   add_stream(owners_, owner);
-  Storage own = allocate_for(owner, bytes);
-  Reserve reserve{bytes, owner, {}};
-  reserve.storages.reserve(count - 1);
-  while (reserve.storages.size() + 1 < count)
-    reserve.storages.push_back(allocate_for(owner, bytes));
-  reserves_.push_back(std::move(reserve));
-  return shaped(own);
+  return shaped(allocate_for(owner, bytes));
 }
 
 void CachedOutputs::order() {

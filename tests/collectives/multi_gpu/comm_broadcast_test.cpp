@@ -13,7 +13,7 @@
 #include <gantry/memory/stats.hpp>
 #include <gantry/tensor/random.hpp>
 
-#include "tests/collectives/comm/comm_fixture.hpp"
+#include "tests/collectives/multi_gpu/comm_fixture.hpp"
 #include "tests/collectives/throws.hpp"
 #include "tests/support/fault_driver.hpp"
 

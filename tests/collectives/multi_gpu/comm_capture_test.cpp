@@ -8,7 +8,7 @@
 #include <gantry/extend/driver.hpp>
 #include <gantry/streams/event.hpp>
 
-#include "tests/collectives/comm/comm_fixture.hpp"
+#include "tests/collectives/multi_gpu/comm_fixture.hpp"
 #include "tests/support/fault_driver.hpp"
 
 namespace gantry {

@@ -12,7 +12,7 @@
 #include <gantry/tensor/random.hpp>
 #include <gantry/tensor/shape_ops.hpp>
 
-#include "tests/collectives/comm/comm_fixture.hpp"
+#include "tests/collectives/multi_gpu/comm_fixture.hpp"
 #include "tests/collectives/reduce_oracle.hpp"
 #include "tests/collectives/throws.hpp"
 #include "tests/support/fault_driver.hpp"

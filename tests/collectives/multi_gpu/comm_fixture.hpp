@@ -12,8 +12,8 @@
 #include <gantry/tensor/elementwise.hpp>
 #include <gantry/tensor/factories.hpp>
 
-#include "collectives/comm/output_cache.hpp"
-#include "collectives/comm/tuning.hpp"
+#include "collectives/multi_gpu/call.hpp"
+#include "collectives/multi_gpu/output_cache.hpp"
 #include "tests/support/device_fixture.hpp"
 
 namespace gantry::testing {

@@ -11,7 +11,7 @@
 #include <gantry/core/error.hpp>
 #include <gantry/tensor/shape_ops.hpp>
 
-#include "tests/collectives/comm/comm_fixture.hpp"
+#include "tests/collectives/multi_gpu/comm_fixture.hpp"
 #include "tests/collectives/throws.hpp"
 #include "tests/support/fault_driver.hpp"
 

@@ -10,7 +10,7 @@
 #include <gantry/extend/driver.hpp>
 #include <gantry/memory/caching_allocator.hpp>
 
-#include "tests/collectives/comm/comm_fixture.hpp"
+#include "tests/collectives/multi_gpu/comm_fixture.hpp"
 #include "tests/support/closed_memory.hpp"
 
 namespace gantry {

@@ -6,7 +6,7 @@
 #include <gantry/core/error.hpp>
 #include <gantry/tensor/random.hpp>
 
-#include "tests/collectives/comm/comm_fixture.hpp"
+#include "tests/collectives/multi_gpu/comm_fixture.hpp"
 #include "tests/collectives/throws.hpp"
 #include "tests/support/fault_driver.hpp"
 
