@@ -17,9 +17,9 @@
 #include "memory/async/async_allocator.hpp"
 #include "memory/backends.hpp"
 #include "memory/heap/heap_allocator.hpp"
-#include "memory/heap/memory_pressure.hpp"
+#include "memory/oom/memory_pressure.hpp"
+#include "memory/oom/oom_report.hpp"
 #include "memory/policy/config.hpp"
-#include "memory/stats/oom_report.hpp"
 #include "streams/capture.hpp"
 
 namespace gantry::memory {

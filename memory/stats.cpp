@@ -11,8 +11,8 @@
 
 #include "device/checked_device_index.hpp"
 #include "memory/backends.hpp"
+#include "memory/oom/oom_report.hpp"
 #include "memory/stats/counters.hpp"
-#include "memory/stats/oom_report.hpp"
 
 namespace gantry::memory {
 namespace {

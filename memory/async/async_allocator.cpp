@@ -4,8 +4,8 @@
 #include <mutex>
 
 #include "device/checked_device_index.hpp"
-#include "memory/heap/memory_pressure.hpp"
-#include "memory/policy/alignment.hpp"
+#include "memory/oom/memory_pressure.hpp"
+#include "memory/policy/size_policy.hpp"
 #include "memory/stats/counters.hpp"
 #include "streams/capture.hpp"
 #include "streams/sanitizer/hooks.hpp"

@@ -14,11 +14,10 @@
 #include "core/assert.hpp"
 #include "device/idle_stream.hpp"
 #include "device/sync_debug_driver.hpp"
-#include "memory/heap/memory_pressure.hpp"
-#include "memory/policy/alignment.hpp"
+#include "memory/oom/memory_pressure.hpp"
+#include "memory/oom/oom_report.hpp"
 #include "memory/policy/size_policy.hpp"
 #include "memory/stats/counters.hpp"
-#include "memory/stats/oom_report.hpp"
 
 namespace gantry::memory {
 namespace {

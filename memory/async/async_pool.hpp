@@ -13,10 +13,10 @@
 #include <gantry/memory/stats.hpp>
 
 #include "memory/async/pool_frees.hpp"
+#include "memory/blocks/deferred_frees.hpp"
 #include "memory/blocks/heap_block.hpp"
-#include "memory/heap/deferred_frees.hpp"
-#include "memory/heap/memory_neighbour.hpp"
-#include "memory/policy/reserve_bound.hpp"
+#include "memory/oom/memory_pressure.hpp"
+#include "memory/oom/reserve_bound.hpp"
 #include "streams/stream_clock.hpp"
 
 namespace gantry::memory {

@@ -11,10 +11,10 @@
 
 #include "core/assert.hpp"
 #include "memory/blocks/poison.hpp"
-#include "memory/heap/memory_pressure.hpp"
 #include "memory/heap/thread_cache.hpp"
-#include "memory/policy/alignment.hpp"
-#include "memory/trace/history.hpp"
+#include "memory/history/history.hpp"
+#include "memory/oom/memory_pressure.hpp"
+#include "memory/policy/size_policy.hpp"
 
 namespace gantry::memory {
 

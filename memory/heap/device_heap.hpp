@@ -9,13 +9,13 @@
 #include <gantry/memory/mem_pool.hpp>
 #include <gantry/memory/stats.hpp>
 
+#include "memory/arenas/heap_state.hpp"
 #include "memory/heap/heap_frees.hpp"
 #include "memory/heap/heap_stats.hpp"
 #include "memory/heap/oom_recovery.hpp"
 #include "memory/heap/pool_memory.hpp"
 #include "memory/heap/pool_set.hpp"
 #include "memory/heap/thread_cache.hpp"
-#include "memory/source/heap_state.hpp"
 
 namespace gantry::memory {
 

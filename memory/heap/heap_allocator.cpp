@@ -14,8 +14,8 @@
 #include "device/checked_device_index.hpp"
 #include "device/platform.hpp"
 #include "memory/blocks/poison.hpp"
-#include "memory/policy/alignment.hpp"
-#include "memory/trace/history.hpp"
+#include "memory/history/history.hpp"
+#include "memory/policy/size_policy.hpp"
 #include "streams/sanitizer/hooks.hpp"
 
 namespace gantry::memory {

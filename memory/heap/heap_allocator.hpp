@@ -6,10 +6,10 @@
 
 #include <gantry/memory/allocator.hpp>
 
-#include "memory/heap/device_allocator.hpp"
+#include "memory/arenas/exportable.hpp"
 #include "memory/heap/device_heap.hpp"
 #include "memory/policy/active_pool.hpp"
-#include "memory/source/exportable.hpp"
+#include "memory/policy/backend.hpp"
 #include "streams/per_device.hpp"
 
 namespace gantry::memory {

@@ -8,7 +8,7 @@
 
 #include "core/assert.hpp"
 #include "memory/blocks/poison.hpp"
-#include "memory/trace/history.hpp"
+#include "memory/history/history.hpp"
 
 namespace gantry::memory {
 

@@ -5,7 +5,7 @@
 #include <memory>
 #include <vector>
 
-#include "memory/heap/deferred_frees.hpp"
+#include "memory/blocks/deferred_frees.hpp"
 #include "memory/heap/heap_stats.hpp"
 #include "memory/heap/pool_set.hpp"
 

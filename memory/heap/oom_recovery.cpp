@@ -11,12 +11,12 @@
 
 #include "core/assert.hpp"
 #include "device/peer_access.hpp"
-#include "memory/heap/memory_pressure.hpp"
+#include "memory/arenas/exportable.hpp"
 #include "memory/heap/thread_cache.hpp"
-#include "memory/policy/alignment.hpp"
-#include "memory/source/exportable.hpp"
-#include "memory/stats/oom_report.hpp"
-#include "memory/trace/history.hpp"
+#include "memory/history/history.hpp"
+#include "memory/oom/memory_pressure.hpp"
+#include "memory/oom/oom_report.hpp"
+#include "memory/policy/size_policy.hpp"
 
 namespace gantry::memory {
 namespace {

@@ -8,12 +8,12 @@
 
 #include <gantry/core/error.hpp>
 
+#include "memory/arenas/heap_state.hpp"
 #include "memory/heap/heap_frees.hpp"
 #include "memory/heap/heap_stats.hpp"
-#include "memory/heap/memory_neighbour.hpp"
 #include "memory/heap/pool_set.hpp"
-#include "memory/policy/reserve_bound.hpp"
-#include "memory/source/heap_state.hpp"
+#include "memory/oom/memory_pressure.hpp"
+#include "memory/oom/reserve_bound.hpp"
 
 namespace gantry::memory {
 

@@ -1,10 +1,10 @@
 // The physical memory of pools.
 #pragma once
 
+#include "memory/arenas/heap_state.hpp"
 #include "memory/heap/heap_frees.hpp"
 #include "memory/heap/oom_recovery.hpp"
 #include "memory/heap/pool_set.hpp"
-#include "memory/source/heap_state.hpp"
 
 namespace gantry::memory {
 
@@ -29,6 +29,12 @@ class PoolMemory {
  private:
   void restore(HeapLock& lock, Pool& pool);
   static void release_arenas(HeapLock& lock, Pool& pool);
+  /// Copies all live blocks of the pool, whose memory no work uses. The heap's lock is released
+  /// meanwhile. Throws, with the strong guarantee: OutOfMemoryError, CudaError, std::bad_alloc.
+  void save_contents(HeapLock& lock, Pool& pool);
+  /// Copies them back to the blocks that are still live and have memory. The copy is kept.
+  /// Throws: CudaError, std::bad_alloc.
+  void restore_contents(HeapLock& lock, const Pool& pool) const;
 
   HeapState& state_;
   PoolSet& pools_;

@@ -7,11 +7,11 @@
 #include <mutex>
 #include <vector>
 
+#include <gantry/memory/buffer.hpp>
 #include <gantry/memory/mem_pool.hpp>
 
-#include "memory/heap/deferred_frees.hpp"
-#include "memory/heap/saved_contents.hpp"
-#include "memory/source/arena.hpp"
+#include "memory/arenas/arena.hpp"
+#include "memory/blocks/deferred_frees.hpp"
 #include "streams/capture.hpp"
 
 namespace gantry::memory {
@@ -21,6 +21,19 @@ class DeviceHeap;
 /// Source of blocks: chunks mapped into address ranges, or segments of the driver or of an
 /// allocator.
 enum class HeapBacking : std::uint8_t { vmm, segments };
+
+/// A copy of a pool's live blocks in page-locked host memory, kept while the pool has no physical
+/// memory. PoolMemory makes it.
+struct SavedContents {
+  struct Saved {
+    std::uintptr_t address;
+    std::size_t bytes;
+    std::size_t offset;  ///< in `host`
+  };
+
+  std::vector<Saved> blocks;  ///< by address
+  Buffer host;
+};
 
 /// A set of blocks that is never mixed with another pool's.
 struct Pool : ArenaOwner {
@@ -36,7 +49,7 @@ struct Pool : ArenaOwner {
   std::int64_t live_blocks = 0;  ///< without the changes that magazines still hold
   bool destroyed = false;        ///< reused once it has no live blocks
   std::mutex physical_mutex;     ///< held by release and restore; taken before the heap's lock
-  SavedContents saved;           ///< of live blocks, while released
+  SavedContents saved;           ///< while released; guarded by `physical_mutex`
   HeapBacking backing{};         ///< of its arenas
 
   /// True if recovery of other pools may take memory of free blocks that no graph uses.

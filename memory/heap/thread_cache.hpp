@@ -8,8 +8,8 @@
 #include <cstdint>
 #include <vector>
 
+#include "core/asymmetric_fence.hpp"
 #include "memory/blocks/heap_block.hpp"
-#include "memory/heap/asymmetric_fence.hpp"
 #include "memory/heap/pool_set.hpp"
 #include "memory/policy/size_policy.hpp"
 #include "memory/stats/stats_delta.hpp"

@@ -8,7 +8,7 @@
 #include "device/own_placement.hpp"
 #include "device/platform.hpp"
 #include "memory/pinned/pinned_heap.hpp"
-#include "memory/policy/alignment.hpp"
+#include "memory/policy/size_policy.hpp"
 #include "memory/stats/counters.hpp"
 #include "streams/sanitizer/hooks.hpp"
 

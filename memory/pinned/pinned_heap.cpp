@@ -12,10 +12,10 @@
 
 #include "core/assert.hpp"
 #include "memory/blocks/poison.hpp"
+#include "memory/oom/oom_report.hpp"
 #include "memory/policy/config.hpp"
 #include "memory/policy/size_policy.hpp"
 #include "memory/stats/counters.hpp"
-#include "memory/stats/oom_report.hpp"
 #include "streams/capture.hpp"
 
 namespace gantry::memory {

@@ -11,12 +11,11 @@
 #include <gantry/memory/host_stats.hpp>
 #include <gantry/streams/stream.hpp>
 
+#include "memory/blocks/deferred_frees.hpp"
 #include "memory/blocks/heap_block.hpp"
 #include "memory/blocks/tlsf_index.hpp"
-#include "memory/heap/deferred_frees.hpp"
+#include "memory/oom/reserve_bound.hpp"
 #include "memory/pinned/host_pages.hpp"
-#include "memory/policy/alignment.hpp"
-#include "memory/policy/reserve_bound.hpp"
 #include "memory/policy/size_policy.hpp"
 #include "streams/stream_clock.hpp"
 

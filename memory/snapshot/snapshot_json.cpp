@@ -15,7 +15,6 @@
 #include "core/files/regular_file.hpp"
 #include "core/text/json.hpp"
 #include "memory/snapshot/snapshot_json.hpp"
-#include "memory/snapshot/snapshot_stacks.hpp"
 
 namespace gantry::memory {
 namespace {

@@ -9,7 +9,7 @@
 
 #include <gantry/streams/stream.hpp>
 
-#include "memory/source/chunk_store.hpp"
+#include "memory/arenas/chunk_store.hpp"
 #include "tests/memory/heap_fixture.hpp"
 
 namespace gantry::memory {
