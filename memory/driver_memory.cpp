@@ -104,11 +104,7 @@ Result recovering(int device, std::size_t bytes, std::string_view purpose, Resul
 
 void throw_out_of_memory(int device, std::size_t bytes, std::string_view purpose) {
   if (DeviceHeap* heap = heap_of(device)) heap->report_out_of_memory(bytes, purpose);
-  const NativeMemoryInfo info = driver().memory_info(device);
-  OomReport breakdown;
-  breakdown.requested = signed_bytes(bytes);
-  breakdown.total = breakdown.limit = signed_bytes(info.total);
-  breakdown.free = signed_bytes(info.free);
+  OomReport breakdown = report_of_driver(device, bytes);
   breakdown.allocated = signed_bytes(allocated(Device::cuda(device)));
   breakdown.reserved = signed_bytes(reserved(Device::cuda(device)));
   throw_out_of_memory(device, breakdown, /*may_split_less=*/false, purpose);

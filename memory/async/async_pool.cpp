@@ -288,11 +288,7 @@ void AsyncPool::keep_bound() {
 }
 
 void AsyncPool::throw_oom(std::size_t bytes) {
-  OomReport report;
-  const NativeMemoryInfo info = driver().memory_info(device_);
-  report.requested = signed_bytes(block_bytes(bytes));
-  report.total = signed_bytes(info.total);
-  report.free = signed_bytes(info.free);
+  OomReport report = report_of_driver(device_, block_bytes(bytes));
   report.reserved = signed_bytes(driver().pool_memory(device_).reserved);
   report.limit = signed_bytes(limit_.load(std::memory_order_relaxed));
   {

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include <gantry/core/log.hpp>
+#include <gantry/extend/driver.hpp>
 
 #include "core/callbacks.hpp"
 #include "memory/policy/active_pool.hpp"
@@ -130,6 +131,15 @@ std::string format_bytes(std::int64_t bytes) {
   if (bytes < kKib * kKib) return fmt::format("{:.2f} KiB", value / 1024);
   if (bytes < kKib * kKib * kKib) return fmt::format("{:.2f} MiB", value / (1024 * 1024));
   return fmt::format("{:.2f} GiB", value / (1024.0 * 1024 * 1024));
+}
+
+OomReport report_of_driver(int device, std::size_t bytes) {
+  const NativeMemoryInfo info = driver().memory_info(device);
+  OomReport report;
+  report.requested = signed_bytes(bytes);
+  report.total = report.limit = signed_bytes(info.total);
+  report.free = signed_bytes(info.free);
+  return report;
 }
 
 std::string out_of_memory_text(int device, const OomReport& report, bool may_split_less,

@@ -25,6 +25,9 @@ inline constexpr std::string_view kCapturePurpose = "a capture";
 /// `bytes` with a unit: "512 bytes", "1.50 KiB", "20.00 MiB", "1.95 GiB".
 [[nodiscard]] std::string format_bytes(std::int64_t bytes);
 
+/// A report of `device` for a request of `bytes`, with the driver's numbers and without a limit.
+[[nodiscard]] OomReport report_of_driver(int device, std::size_t bytes);
+
 /// The text of an OutOfMemoryError. `may_split_less`: max_split_size_mb is not set yet. `purpose`
 /// names the memory of a direct allocation, or is kCapturePurpose; else it is empty.
 [[nodiscard]] std::string out_of_memory_text(int device, const OomReport& report,
