@@ -1,4 +1,4 @@
-// A lock that is held for a short time.
+// A mutex that is held for a short time, and scopes without a lock.
 #pragma once
 
 #include <algorithm>
@@ -58,6 +58,19 @@ class AdaptiveMutex {
   }
 
   std::atomic<std::uint32_t> state_{kFree};
+};
+
+/// A scope in which the caller does not hold its lock.
+template <class Lock>
+class Unlocked {
+ public:
+  explicit Unlocked(Lock& lock) : lock_(lock) { lock_.unlock(); }
+  ~Unlocked() { lock_.lock(); }
+  Unlocked(const Unlocked&) = delete;
+  Unlocked& operator=(const Unlocked&) = delete;
+
+ private:
+  Lock& lock_;
 };
 
 }  // namespace gantry

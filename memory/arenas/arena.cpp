@@ -28,7 +28,6 @@ BlockState state_of(BlockUse use) {
 
 }  // namespace
 
-constinit thread_local std::uint64_t HeapState::ChunkTransfer::completed_by_thread = 0;
 constinit thread_local HeapState::ChunkTransfer* HeapState::ChunkTransfer::innermost = nullptr;
 
 constinit std::atomic<ExportTracker*> export_tracker{nullptr};

@@ -13,6 +13,7 @@
 #include "core/assert.hpp"
 #include "memory/arenas/chunk_store.hpp"
 #include "memory/blocks/heap_block.hpp"
+#include "memory/oom/transfers.hpp"
 #include "memory/policy/config.hpp"
 #include "memory/policy/size_policy.hpp"
 #include "memory/stats/counters.hpp"
@@ -21,18 +22,6 @@
 namespace gantry::memory {
 
 using HeapLock = std::unique_lock<AdaptiveMutex>;
-
-/// A scope in which the caller does not hold its lock.
-class Unlocked {
- public:
-  explicit Unlocked(HeapLock& lock) : lock_(lock) { lock_.unlock(); }
-  ~Unlocked() { lock_.lock(); }
-  Unlocked(const Unlocked&) = delete;
-  Unlocked& operator=(const Unlocked&) = delete;
-
- private:
-  HeapLock& lock_;
-};
 
 /// The lock of a heap, and the memory and the counters behind it. The lock guards everything but
 /// `chunks`, which has its own; see Note [Parts of a heap].
@@ -55,29 +44,26 @@ struct HeapState {
   std::int64_t segments_made = 0;
   std::int64_t segments_freed = 0;
   std::size_t reclaimed_bytes = 0;  ///< taken from free blocks to be used elsewhere
-  int pending_transfers = 0;
-  std::uint64_t completed_transfers = 0;
+  Transfers transfers;
 
   /// A scope without the lock in which this thread moves memory between driver, chunk store and
-  /// blocks. Other threads do not find that memory meanwhile: before they report out of memory,
-  /// they wait for the end of the scope. Scopes nest: an allocator of the program may call gantry.
+  /// blocks; see Note [Memory in transition]. Scopes nest: an allocator of the program may call
+  /// gantry.
   class ChunkTransfer {
    public:
     ChunkTransfer(HeapState& state, HeapLock& lock)
         : state_(state), lock_(lock), outer_(std::exchange(innermost, this)) {
       GANTRY_ASSERT(lock_.owns_lock() && lock_.mutex() == &state_.mutex,
                     "a transfer begins without the lock of its heap");
-      ++state_.pending_transfers;
+      state_.transfers.begin();
       lock_.unlock();
     }
     ~ChunkTransfer() {
       lock_.lock();
       GANTRY_ASSERT(innermost == this, "a transfer ends before one that it encloses");
-      GANTRY_ASSERT(state_.pending_transfers > 0, "more transfers end than began");
       innermost = outer_;
-      --state_.pending_transfers;
-      ++state_.completed_transfers;
-      ++completed_by_thread;
+      state_.transfers.end();
+      state_.transfers.complete();
     }
     ChunkTransfer(const ChunkTransfer&) = delete;
     ChunkTransfer& operator=(const ChunkTransfer&) = delete;
@@ -92,8 +78,6 @@ struct HeapState {
       }
       return count;
     }
-
-    static constinit thread_local std::uint64_t completed_by_thread;
 
    private:
     static constinit thread_local ChunkTransfer* innermost;

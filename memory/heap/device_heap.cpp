@@ -244,7 +244,7 @@ void DeviceHeap::verify() {
   GANTRY_ASSERT(state_.chunks.held() == mapped + state_.chunks.unmapped(),
                 "the heap holds chunks that are neither mapped nor unmapped");
   GANTRY_ASSERT(state_.segment_bytes == in_segments, "the heap does not know its segments");
-  GANTRY_ASSERT(state_.pending_transfers == 0, "a transfer is pending after its call");
+  GANTRY_ASSERT(state_.transfers.pending() == 0, "a transfer is pending after its call");
   std::int64_t active = 0;
   for (const SegmentInfo& segment : stats_.segments(pools_).segments) {
     [[maybe_unused]] std::uintptr_t end = segment.address;

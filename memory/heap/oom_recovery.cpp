@@ -25,17 +25,8 @@ namespace {
 constexpr int kRetries = 64;
 constexpr std::size_t kEverything = ~std::size_t{0};
 constexpr const Pool* kAllPools = nullptr;
-// A thread may lose its processor within a driver call. It is waited for before memory is called
-// exhausted.
-constexpr auto kTransferTimeout = std::chrono::seconds(5);
 
 }  // namespace
-
-std::chrono::steady_clock::time_point RecoveryClock::now() noexcept {
-  return std::chrono::steady_clock::now();
-}
-
-void RecoveryClock::pause() noexcept { std::this_thread::sleep_for(std::chrono::microseconds(50)); }
 
 // Note [Out-of-memory recovery]
 // If no free block of the stream fits, the steps go from cheap to expensive:
@@ -86,30 +77,14 @@ HeapBlock& OomRecovery::allocate(HeapLock& lock, Arena& arena, BlockRequest requ
   std::uint64_t before = 0;
   int attempts = 0;
   do {
-    before = state_.completed_transfers;
-    HeapState::ChunkTransfer::completed_by_thread = 0;
+    before = state_.transfers.begin_attempt();
     if (HeapBlock* block = wait_and_take(lock, arena, request)) return *block;
-  } while (attempts++ < kRetries && wait_for_transfers(lock, before));
+  } while (attempts++ < kRetries &&
+           state_.transfers.wait(lock, before, HeapState::ChunkTransfer::count_of_thread(state_),
+                                 clock_));
   owner_of(arena).check_has_physical();  // another thread may have released it meanwhile
   report(lock, request.size, request.stream.clock.id(),
          owner_of(arena).serves_captures ? kCapturePurpose : std::string_view());
-}
-
-// Waits for pending transfers. True if other threads completed some since there were `before`.
-bool OomRecovery::wait_for_transfers(HeapLock& lock, std::uint64_t before) {
-  RecoveryClock of_system;
-  RecoveryClock& clock = clock_ != nullptr ? *clock_ : of_system;
-  const auto deadline = clock.now() + kTransferTimeout;
-  const auto completed = [&] {
-    return state_.completed_transfers - before != HeapState::ChunkTransfer::completed_by_thread;
-  };
-  const int own = HeapState::ChunkTransfer::count_of_thread(state_);
-  GANTRY_ASSERT(own <= state_.pending_transfers, "a thread has more transfers than its heap");
-  while (!completed() && state_.pending_transfers > own && clock.now() < deadline) {
-    const Unlocked unlocked(lock);
-    clock.pause();
-  }
-  return completed();
 }
 
 HeapBlock* OomRecovery::take_with_wait(Arena& arena, const BlockRequest& request) {

@@ -1,7 +1,6 @@
 // Recovery of a heap that has no free block for a request.
 #pragma once
 
-#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <string_view>
@@ -14,18 +13,9 @@
 #include "memory/heap/pool_set.hpp"
 #include "memory/oom/memory_pressure.hpp"
 #include "memory/oom/reserve_bound.hpp"
+#include "memory/oom/transfers.hpp"
 
 namespace gantry::memory {
-
-/// The time by which recovery limits its waits for other threads. Tests put another one in its
-/// place.
-class RecoveryClock {
- public:
-  virtual ~RecoveryClock() = default;
-  [[nodiscard]] virtual std::chrono::steady_clock::time_point now() noexcept;
-  /// Lets other threads run for a moment.
-  virtual void pause() noexcept;
-};
 
 /// The steps by which a heap finds memory for a request that its free blocks do not serve; see Note
 /// [Out-of-memory recovery].
@@ -67,7 +57,6 @@ class OomRecovery {
                                             const BlockRequest& request);
   [[nodiscard]] HeapBlock* wait_and_take(HeapLock& lock, Arena& arena, const BlockRequest& request);
   [[nodiscard]] bool wait_for_neighbour(HeapLock& lock, HostWait wait) const;
-  [[nodiscard]] bool wait_for_transfers(HeapLock& lock, std::uint64_t before);
   void collect_garbage(HeapLock& lock);
   [[noreturn]] void throw_oom(OomReport report, std::string_view purpose) const;
 

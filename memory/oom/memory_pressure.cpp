@@ -1,8 +1,11 @@
 #include "memory/oom/memory_pressure.hpp"
 
+#include "memory/oom/transfers.hpp"
 #include "memory/policy/active_pool.hpp"
 
 namespace gantry::memory {
+
+constinit thread_local Transfers::Own Transfers::own_;
 
 MemoryPressureCallbacks& MemoryPressureCallbacks::instance() {
   static auto& callbacks = *new MemoryPressureCallbacks();
