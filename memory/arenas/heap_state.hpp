@@ -36,7 +36,7 @@ struct HeapState {
   const AllocConfig config;
   mutable AdaptiveMutex mutex;
   StatsDelta account;  ///< changes that `stats` does not have yet
-  BlockSlab<HeapBlock> slab;
+  BlockSlab slab;
   ChunkStore chunks;
   Stats stats;
   double fraction;

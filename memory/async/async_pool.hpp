@@ -127,7 +127,7 @@ class AsyncPool final : public MemoryNeighbour {
   PoolFrees& frees_;
 
   std::mutex mutex_;
-  BlockSlab<HeapBlock> slab_;
+  BlockSlab slab_;
   HeldBlocks held_;
   DeferredFrees deferred_{frees_.order()};
   HeapBlock* completed_ = nullptr;  ///< blocks whose uses are ordered; linked through next_in_bin

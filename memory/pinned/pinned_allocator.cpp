@@ -40,7 +40,7 @@ class PinnedAllocator final : public Allocator {
     if (in_bad_fork()) static_cast<void>(driver());
     Block block{.bytes = bytes, .device = Device::cpu()};
     if (bytes == 0) return block;
-    PinnedBlock& made = heap_.allocate(bytes, alignment);
+    HeapBlock& made = heap_.allocate(bytes, alignment);
     if (sanitizer::is_on()) sanitizer::memory_allocated(made.data, bytes);
     block.data = made.data;
     block.allocator = this;
@@ -50,19 +50,19 @@ class PinnedAllocator final : public Allocator {
   void deallocate(Block& block) noexcept override {
     if (block.handle != nullptr && !in_bad_fork()) {
       if (sanitizer::is_on()) sanitizer::memory_freed(block.data, block.bytes, nullptr);
-      heap_.deallocate(*static_cast<PinnedBlock*>(block.handle));
+      heap_.deallocate(*static_cast<HeapBlock*>(block.handle));
     }
     block = {};
   }
   void record_stream(const Block& block, const Stream& stream) override {
     if (block.handle != nullptr && !in_bad_fork()) {
-      heap_.record_stream(*static_cast<PinnedBlock*>(block.handle), stream);
+      heap_.record_stream(*static_cast<HeapBlock*>(block.handle), stream);
       if (sanitizer::is_on()) sanitizer::memory_recorded(block.data, stream, true);
     }
   }
   void record_use(const Block& block, const Stream& stream) override {
     if (block.handle != nullptr && !in_bad_fork()) {
-      heap_.record_use(*static_cast<PinnedBlock*>(block.handle), stream);
+      heap_.record_use(*static_cast<HeapBlock*>(block.handle), stream);
       if (sanitizer::is_on()) sanitizer::memory_recorded(block.data, stream, false);
     }
   }

@@ -48,7 +48,7 @@ class DeferredFreesTest : public gantry::testing::DeviceTest {
     return done;
   }
 
-  BlockSlab<HeapBlock> slab;
+  BlockSlab slab;
   FreeBlocks blocks{slab, nullptr, true};
   StreamBlocks& own = blocks.of(Stream::from_pool());
   DeferredFrees deferred;
