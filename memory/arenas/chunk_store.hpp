@@ -45,7 +45,7 @@ class ChunkStore {
   void recycle(std::vector<Chunk> chunks) noexcept;
   /// Releases unmapped chunks to the driver until `bytes` are released or none is left. Returns the
   /// bytes released. A chunk that the driver does not take stays here.
-  std::size_t release_unmapped(std::size_t bytes = ~std::size_t{0}) noexcept;
+  std::size_t release_unmapped(std::size_t bytes = kEverything) noexcept;
 
   /// Bytes of all chunks, as statistics.
   [[nodiscard]] Stat reserved() const;

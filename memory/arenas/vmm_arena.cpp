@@ -260,7 +260,7 @@ void VmmArena::release_physical(HeapLock& lock) {
     std::this_thread::yield();
   }
   // Only the memory of live blocks is to be restored.
-  unmap_free(lock, ~std::size_t{0}, true);
+  unmap_free(lock, kEverything, true);
   for (const Run& run : range_->mapped_runs()) {
     released_.add(run);  // before it is unmapped: nothing may fail afterwards
     try {
@@ -273,7 +273,7 @@ void VmmArena::release_physical(HeapLock& lock) {
     count_runs();
   }
   GANTRY_ASSERT(range_->count_runs() == 0, "a pool without physical memory has mapped chunks");
-  state_.release_unmapped(lock, ~std::size_t{0});
+  state_.release_unmapped(lock, kEverything);
 }
 
 bool VmmArena::restore_physical(HeapLock& lock) {

@@ -140,16 +140,13 @@ void DeviceHeap::release_after_waits() {
   // After the first round, blocks that other streams used wait for their own stream.
   frees_.wait_for_all(lock);
   frees_.wait_for_all(lock);
-  pools_.reclaim(lock, ~std::size_t{0});
-  state_.release_unmapped(lock, ~std::size_t{0});
+  pools_.release(lock);
 }
 
 bool DeviceHeap::release_unused() {
   HeapLock lock(state_.mutex);
-  ThreadCache::flush_blocks(state_);
-  frees_.poll();
-  pools_.reclaim(lock, ~std::size_t{0});
-  state_.release_unmapped(lock, ~std::size_t{0});
+  poll();
+  pools_.release(lock);
   return has_incomplete();
 }
 
@@ -162,10 +159,8 @@ DriverRelease DeviceHeap::release_for_driver() noexcept {
   if (!lock.owns_lock()) return DriverRelease::none;
   const std::size_t before = state_.reserved();
   try {
-    ThreadCache::flush_blocks(state_);
-    frees_.poll();
-    pools_.reclaim(lock, ~std::size_t{0});
-    state_.release_unmapped(lock, ~std::size_t{0});
+    poll();
+    pools_.release(lock);
   } catch (const std::exception& error) {
     logging::debug(std::string("releasing cached memory for the driver: ") + error.what());
   }
@@ -178,10 +173,15 @@ bool DeviceHeap::has_incomplete() const noexcept {
   return std::ranges::any_of(pools_, [](const auto& pool) { return pool->has_incomplete(); });
 }
 
-void DeviceHeap::find_completed() noexcept {
-  const HeapLock lock(state_.mutex);
+// Finds what is free by now; the lock is held.
+void DeviceHeap::poll() noexcept {
   ThreadCache::flush_blocks(state_);
   frees_.poll();
+}
+
+void DeviceHeap::find_completed() noexcept {
+  const HeapLock lock(state_.mutex);
+  poll();
 }
 
 void DeviceHeap::report_out_of_memory(std::size_t bytes, std::string_view purpose) {

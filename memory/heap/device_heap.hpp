@@ -117,6 +117,7 @@ class DeviceHeap {
  private:
   [[nodiscard]] bool begin_free(HeapBlock& block) noexcept;
   [[nodiscard]] bool has_incomplete() const noexcept;
+  void poll() noexcept;
 
   HeapState state_;
   PoolSet pools_;

@@ -23,7 +23,6 @@ namespace {
 
 // Attempts of a request while other threads hold memory in transition.
 constexpr int kRetries = 64;
-constexpr std::size_t kEverything = ~std::size_t{0};
 constexpr const Pool* kAllPools = nullptr;
 
 }  // namespace
@@ -153,34 +152,35 @@ HeapBlock* OomRecovery::grow(HeapLock& lock, Arena& arena, const BlockRequest& r
   return arena.grow(lock, request, ChunkSource::driver, growth);
 }
 
-// Grows by chunks of free blocks as far as there are some, else by new ones.
-HeapBlock* OomRecovery::remap(HeapLock& lock, Arena& arena, const BlockRequest& request) {
-  Growth growth;
+// Grows by unmapped chunks, then by `source` with chunks of free blocks: of this pool, then of all.
+// The growth keeps the free blocks that become part of the new block, so that their chunks are not
+// reclaimed.
+HeapBlock* OomRecovery::grow_from_free(HeapLock& lock, Arena& arena, const BlockRequest& request,
+                                       ChunkSource source, Growth& growth) {
   HeapBlock* block = arena.grow(lock, request, ChunkSource::unmapped, growth);
   for (const Pool* const only : std::initializer_list<const Pool*>{&owner_of(arena), kAllPools}) {
     if (block != nullptr || growth.missing == 0) break;
-    if (pools_.reclaim(lock, growth.missing, only) == 0) continue;
-    block = arena.grow(lock, request, ChunkSource::unmapped, growth);
-  }
-  if (block == nullptr && growth.missing != 0) {
-    block = arena.grow(lock, request, ChunkSource::driver, growth);
+    const bool helps = pools_.reclaim(lock, growth.missing, only) != 0;
+    if (helps || source == ChunkSource::driver) block = arena.grow(lock, request, source, growth);
   }
   return block;
 }
 
-// Grows by chunks of free blocks: of this pool, then of all. The growth keeps the free blocks that
-// become part of the new block, so that their chunks are not reclaimed.
+// Grows by chunks of free blocks as far as there are some, else by new ones.
+HeapBlock* OomRecovery::remap(HeapLock& lock, Arena& arena, const BlockRequest& request) {
+  Growth growth;
+  HeapBlock* block = grow_from_free(lock, arena, request, ChunkSource::unmapped, growth);
+  if (block != nullptr || growth.missing == 0) return block;
+  return arena.grow(lock, request, ChunkSource::driver, growth);
+}
+
+// Grows by chunks of free blocks and by new ones.
 HeapBlock* OomRecovery::reclaim_and_grow(HeapLock& lock, Arena& arena,
                                          const BlockRequest& request) {
   {
     Growth growth;
-    HeapBlock* block = arena.grow(lock, request, ChunkSource::unmapped, growth);
-    for (const Pool* const only : std::initializer_list<const Pool*>{&owner_of(arena), kAllPools}) {
-      if (block != nullptr || growth.missing == 0) break;
-      pools_.reclaim(lock, growth.missing, only);
-      block = arena.grow(lock, request, ChunkSource::driver, growth);
-    }
-    if (block != nullptr) return block;
+    if (HeapBlock* block = grow_from_free(lock, arena, request, ChunkSource::driver, growth))
+      return block;
   }
   const std::size_t wanted = round_up(request.size, kFineChunkBytes);
   const std::size_t unmapped = state_.chunks.unmapped();
@@ -213,8 +213,7 @@ HeapBlock* OomRecovery::wait_and_take(HeapLock& lock, Arena& arena, const BlockR
   }
   // No use is left to wait for. Unmapped chunks may be too coarse, so all free memory is released
   // to the driver, which then makes new chunks.
-  pools_.reclaim(lock, kEverything);
-  state_.release_unmapped(lock, kEverything);
+  pools_.release(lock);
   if (HeapBlock* block = grow(lock, arena, request)) return block;
   return arena.take(request, Search::exhaustive);
 }
@@ -225,9 +224,7 @@ void OomRecovery::collect_garbage(HeapLock& lock) {
   const auto target = static_cast<std::size_t>(
       state_.config.gc_threshold * static_cast<double>(std::min(state_.limit(), total)));
   const std::size_t held = state_.reserved();
-  if (held <= target) return;
-  pools_.reclaim(lock, held - target);
-  state_.release_unmapped(lock, held - target);
+  if (held > target) pools_.release(lock, held - target);
 }
 
 void OomRecovery::report(HeapLock& lock, std::size_t bytes, std::uint64_t stream,

@@ -49,6 +49,8 @@ class OomRecovery {
  private:
   [[nodiscard]] HeapBlock* take_with_wait(Arena& arena, const BlockRequest& request);
   [[nodiscard]] HeapBlock* keep_bound(HeapLock& lock, Arena& arena, const BlockRequest& request);
+  [[nodiscard]] HeapBlock* grow_from_free(HeapLock& lock, Arena& arena, const BlockRequest& request,
+                                          ChunkSource source, Growth& growth);
   [[nodiscard]] HeapBlock* remap(HeapLock& lock, Arena& arena, const BlockRequest& request);
   [[nodiscard]] HeapBlock* await_completion(HeapLock& lock, Arena& arena,
                                             const BlockRequest& request);

@@ -77,8 +77,7 @@ void PoolMemory::destroy(Pool& pool) {
     }
     if (pool.released) pool.discard_unused();
     if (pool.released) restore(lock, pool);
-    pools_.reclaim(lock, ~std::size_t{0}, &pool);
-    state_.release_unmapped(lock, ~std::size_t{0});
+    pools_.release(lock, kEverything, &pool);
   } catch (...) {
     if (!lock.owns_lock()) lock.lock();
     pool.saved = {};

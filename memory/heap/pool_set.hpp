@@ -12,6 +12,7 @@
 
 #include "memory/arenas/arena.hpp"
 #include "memory/blocks/deferred_frees.hpp"
+#include "memory/policy/size_policy.hpp"
 #include "streams/capture.hpp"
 
 namespace gantry::memory {
@@ -103,6 +104,11 @@ class PoolSet {
   /// Takes chunks or segments from free blocks: of `only` if it is not nullptr, else of all pools
   /// that allow it, the common pool first. Returns the bytes taken. Throws: CudaError.
   std::size_t reclaim(HeapLock& lock, std::size_t bytes, const Pool* only = nullptr);
+  /// Likewise, and releases unmapped chunks of as many bytes to the driver.
+  void release(HeapLock& lock, std::size_t bytes = kEverything, const Pool* only = nullptr) {
+    reclaim(lock, bytes, only);
+    state_.release_unmapped(lock, bytes);
+  }
   /// True if reclaim() can release memory to the driver, which may wait for the device.
   [[nodiscard]] bool has_releasable() const;
   /// Bytes of the largest free block with memory.

@@ -24,7 +24,6 @@ namespace {
 constexpr std::size_t kLeastSegment = std::size_t{1} << 20;
 constexpr std::size_t kMostGrowth = std::size_t{64} << 20;
 constexpr std::size_t kPage = 4096;
-constexpr std::size_t kEverything = ~std::size_t{0};
 
 // The free list of each device: one list per different node.
 std::vector<std::size_t> lists_of(const std::vector<int>& nodes) {

@@ -28,6 +28,9 @@ inline constexpr std::size_t kCoarseChunkBytes = std::size_t{32} << 20;
 /// Blocks from this size on are made of coarse chunks in any case.
 inline constexpr std::size_t kCoarseBlockBytes = std::size_t{512} << 20;
 
+/// A number of bytes that stands for all there are.
+inline constexpr std::size_t kEverything = ~std::size_t{0};
+
 /// `bytes` rounded up to a multiple of `grain`; for sizes near the end of the range, the largest
 /// multiple there is, which no device can satisfy.
 [[nodiscard]] constexpr std::size_t round_up(std::size_t bytes, std::size_t grain) {
