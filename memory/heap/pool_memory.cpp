@@ -1,4 +1,4 @@
-#include "memory/heap/pool_memory.hpp"
+// The physical memory of whole pools.
 
 #include <algorithm>
 #include <exception>
@@ -13,6 +13,7 @@
 #include "core/assert.hpp"
 #include "device/peer_access.hpp"
 #include "memory/blocks/poison.hpp"
+#include "memory/heap/device_heap.hpp"
 #include "memory/heap/thread_cache.hpp"
 #include "memory/history/history.hpp"
 #include "memory/policy/active_pool.hpp"

@@ -6,11 +6,28 @@
 #include <unordered_map>
 #include <utility>
 
+#include "core/thread_log.hpp"
+#include "core/trace_log.hpp"
 #include "device/checked_device_index.hpp"
-#include "memory/history/history_log.hpp"
+
+namespace gantry {
+
+using EventLog = ThreadLog<memory::RecordedEvent>;
+
+template <>
+constinit thread_local EventLog::Chunk* EventLog::own_chunk = nullptr;
+template <>
+constinit thread_local bool EventLog::thread_has_ended = false;
+
+template <>
+EventLog& EventLog::instance() {
+  static auto& log = *new EventLog();
+  return log;
+}
+
+}  // namespace gantry
 
 namespace gantry::memory {
-
 namespace {
 
 using Stacks = HistoryOptions::Stacks;
@@ -42,13 +59,13 @@ std::int64_t epoch_us() {
   static const std::int64_t kEpoch = [] {
     const auto now = std::chrono::system_clock::now().time_since_epoch();
     return std::chrono::duration_cast<std::chrono::microseconds>(now).count() -
-           history_clock_ns() / 1000;
+           trace::now_ns() / 1000;
   }();
   return kEpoch;
 }
 
 void forget_everything() {
-  HistoryLog::instance().clear();
+  EventLog::instance().clear(trace::now_ns());
   Notes& kept = notes();
   const std::lock_guard lock(kept.mutex);
   kept.annotations.clear();
@@ -57,7 +74,7 @@ void forget_everything() {
 void append(RecordedEvent event) {
   if (kept_contexts.load(std::memory_order_relaxed) < Contexts::alloc) event.call_site = 0;
   event.metadata = own_metadata;
-  HistoryLog::instance().append(event);
+  EventLog::instance().append(event);
 }
 
 bool keeps_events() { return recording_history() && keeps_trace.load(std::memory_order_relaxed); }
@@ -81,7 +98,7 @@ void record_history(const HistoryOptions& options) {
   static_cast<void>(epoch_us());
   // A thread that was recording while history was switched off may have left an event.
   if (options.clear || !recording_history()) forget_everything();
-  HistoryLog::instance().set_capacity(options.max_entries);
+  EventLog::instance().set_capacity(options.max_entries);
   {
     Notes& kept = notes();
     const std::lock_guard notes_lock(kept.mutex);
@@ -111,7 +128,7 @@ std::uint32_t capture_call_site(TraceAction action) noexcept {
 void record_trace(int device, TraceAction action, std::uintptr_t address, std::size_t bytes,
                   std::uint64_t stream, std::uint32_t call_site, std::size_t requested) noexcept {
   if (!keeps_events()) return;
-  append({.time_ns = history_clock_ns(),
+  append({.time_ns = trace::now_ns(),
           .address = address,
           .bytes = bytes,
           .requested = requested,
@@ -121,6 +138,17 @@ void record_trace(int device, TraceAction action, std::uintptr_t address, std::s
           .action = action});
 }
 
+std::int64_t history_moment_ns() {
+  const auto later_than = [](std::int64_t time) {
+    std::int64_t now = trace::now_ns();
+    while (now <= time) now = trace::now_ns();
+    return now;
+  };
+  const std::int64_t moment = later_than(trace::now_ns());
+  static_cast<void>(later_than(moment));
+  return moment;
+}
+
 void record_snapshot(int device, std::int64_t time_ns) noexcept {
   if (!keeps_events()) return;
   append({.time_ns = time_ns, .device = device, .action = TraceAction::snapshot});
@@ -128,7 +156,7 @@ void record_snapshot(int device, std::int64_t time_ns) noexcept {
 
 RecordedHistory recorded_history() {
   RecordedHistory history;
-  history.events = HistoryLog::instance().events();
+  history.events = EventLog::instance().events();
   history.epoch_us = epoch_us();
   Notes& kept = notes();
   const std::lock_guard lock(kept.mutex);
@@ -155,7 +183,7 @@ std::string history_metadata() {
 void annotate_history(std::map<std::string, std::string> values, Device device) {
   if (!recording_history()) return;
   const int index = checked_device_index(device, "annotate_history");
-  const std::int64_t time_us = epoch_us() + history_clock_ns() / 1000;
+  const std::int64_t time_us = epoch_us() + trace::now_ns() / 1000;
   Notes& kept = notes();
   const std::lock_guard lock(kept.mutex);
   if (kept.max_annotations == 0) return;
