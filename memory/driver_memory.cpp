@@ -152,10 +152,9 @@ void make_room(int device, std::size_t bytes) noexcept {
   }
 }
 
-void DriverMemory::reset() noexcept {
-  if (data_ == nullptr) return;
+void DriverMemory::Deallocate::operator()(void* data) const noexcept {
   try {
-    driver().deallocate(device_, std::exchange(data_, nullptr));
+    driver().deallocate(device, data);
   } catch (const std::exception& error) {
     logging::warn(fmt::format("releasing device memory: {}", error.what()));
   }

@@ -291,16 +291,11 @@ Block HeapAllocator::allocate_from(Pool& pool, const Stream& stream, std::size_t
   block = {};
 }
 
-void HeapAllocator::record_stream(const Block& block, const Stream& stream) {
+void HeapAllocator::record(const Block& block, const Stream& stream, bool until_free) {
   if (block.handle == nullptr || in_bad_fork()) return;
-  owner_of(block_of(block)).heap->record_use(block_of(block), stream, true);
-  if (sanitizer::is_on()) sanitizer::memory_recorded(block_of(block).data, stream, true);
-}
-
-void HeapAllocator::record_use(const Block& block, const Stream& stream) {
-  if (block.handle == nullptr || in_bad_fork()) return;
-  owner_of(block_of(block)).heap->record_use(block_of(block), stream, false);
-  if (sanitizer::is_on()) sanitizer::memory_recorded(block_of(block).data, stream, false);
+  HeapBlock& used = block_of(block);
+  owner_of(used).heap->record_use(used, stream, until_free);
+  if (sanitizer::is_on()) sanitizer::memory_recorded(used.data, stream, until_free);
 }
 
 void HeapAllocator::empty_cache(Device device) {

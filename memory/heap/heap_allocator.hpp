@@ -31,8 +31,12 @@ class HeapAllocator final : public DeviceAllocator, public ExportableAllocator {
   [[nodiscard]] Block allocate(const Stream& stream, std::size_t bytes,
                                std::size_t alignment = kDefaultAlignment) override;
   void deallocate(Block& block) noexcept override;
-  void record_stream(const Block& block, const Stream& stream) override;
-  void record_use(const Block& block, const Stream& stream) override;
+  void record_stream(const Block& block, const Stream& stream) override {
+    record(block, stream, true);
+  }
+  void record_use(const Block& block, const Stream& stream) override {
+    record(block, stream, false);
+  }
   void empty_cache(Device device) override;
   /// False while a pool has, or had and still uses, memory that peers cannot
   /// use.
@@ -77,6 +81,7 @@ class HeapAllocator final : public DeviceAllocator, public ExportableAllocator {
             .handle = &made};
   }
   void deallocate_slow(Block& block) noexcept;
+  void record(const Block& block, const Stream& stream, bool until_free);
   [[nodiscard]] Pool& pool_of_thread(const Stream& stream);
   [[nodiscard]] Pool& pool_of_capture(const Stream& stream, std::size_t bytes);
 

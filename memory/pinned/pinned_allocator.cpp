@@ -55,16 +55,10 @@ class PinnedAllocator final : public Allocator {
     block = {};
   }
   void record_stream(const Block& block, const Stream& stream) override {
-    if (block.handle != nullptr && !in_bad_fork()) {
-      heap_.record_stream(*static_cast<HeapBlock*>(block.handle), stream);
-      if (sanitizer::is_on()) sanitizer::memory_recorded(block.data, stream, true);
-    }
+    record(block, stream, true);
   }
   void record_use(const Block& block, const Stream& stream) override {
-    if (block.handle != nullptr && !in_bad_fork()) {
-      heap_.record_use(*static_cast<HeapBlock*>(block.handle), stream);
-      if (sanitizer::is_on()) sanitizer::memory_recorded(block.data, stream, false);
-    }
+    record(block, stream, false);
   }
   void empty_cache(Device /*device*/) override {
     if (!in_bad_fork()) heap_.empty_cache();
@@ -74,6 +68,12 @@ class PinnedAllocator final : public Allocator {
   [[nodiscard]] PinnedHeap& heap() { return heap_; }
 
  private:
+  void record(const Block& block, const Stream& stream, bool until_free) {
+    if (block.handle == nullptr || in_bad_fork()) return;
+    heap_.record_use(*static_cast<HeapBlock*>(block.handle), stream, until_free);
+    if (sanitizer::is_on()) sanitizer::memory_recorded(block.data, stream, until_free);
+  }
+
   PinnedHeap heap_;
 };
 

@@ -222,17 +222,9 @@ void PinnedHeap::finish_free(HeapBlock& block) noexcept {
   if (!deferred_.enqueue(block)) insert_free(block);
 }
 
-void PinnedHeap::record_stream(HeapBlock& block, const Stream& stream) {
-  add_use(block, stream, StreamClock::of(stream), 0);
-}
-
-void PinnedHeap::record_use(HeapBlock& block, const Stream& stream) {
+void PinnedHeap::record_use(HeapBlock& block, const Stream& stream, bool until_free) {
   StreamClock& clock = StreamClock::of(stream);
-  add_use(block, stream, clock, clock.record_sequence());
-}
-
-void PinnedHeap::add_use(HeapBlock& block, const Stream& stream, StreamClock& clock,
-                         std::uint64_t sequence) {
+  const std::uint64_t sequence = until_free ? 0 : clock.record_sequence();
   std::shared_ptr<const Capture> capture =
       is_captured(stream.native()) ? capture_of(stream) : nullptr;
   const std::lock_guard lock(mutex_);

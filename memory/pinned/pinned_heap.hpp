@@ -43,10 +43,9 @@ class PinnedHeap {
   /// A block whose address is a multiple of `alignment`, a power of two. Throws: OutOfMemoryError.
   [[nodiscard]] HeapBlock& allocate(std::size_t bytes, std::size_t alignment = kBlockGrain);
   void deallocate(HeapBlock& block) noexcept;
-  /// All work of the stream that is submitted before the free uses the block.
-  void record_stream(HeapBlock& block, const Stream& stream);
-  /// The stream's work submitted so far uses the block; later work does not.
-  void record_use(HeapBlock& block, const Stream& stream);
+  /// Records that `stream` uses the block: all work submitted before its free, or only the work
+  /// submitted so far.
+  void record_use(HeapBlock& block, const Stream& stream, bool until_free);
   /// Waits for deferred frees, then releases segments without a live block to the system.
   void empty_cache();
 
@@ -76,7 +75,6 @@ class PinnedHeap {
     }
   };
 
-  void add_use(HeapBlock& block, const Stream& stream, StreamClock& clock, std::uint64_t sequence);
   [[nodiscard]] std::size_t list_of_current_device() const;
   /// Promotes completed frees, then takes the best fit; nullptr if there is none.
   [[nodiscard]] HeapBlock* try_take(const Request& request, NumaScope scope);

@@ -100,8 +100,8 @@ TEST_F(PinnedHeapTest, ALateStreamHoldsBackItsOwnBlocksOnly) {
   HeapBlock& second = heap_.allocate(kMib);
   void* free_soon = second.data;
   StreamHold hold(late);
-  heap_.record_stream(first, late);
-  heap_.record_stream(second, other);
+  heap_.record_use(first, late, true);
+  heap_.record_use(second, other, true);
   heap_.deallocate(first);
   heap_.deallocate(second);
   EXPECT_EQ(heap_.stats().active_requests.current, 2);
@@ -120,7 +120,7 @@ TEST_F(PinnedHeapTest, ABlockWaitsForAllItsStreams) {
     HeapBlock& block = heap_.allocate(kMib);
     void* data = block.data;
     StreamHold hold(streams[last]);
-    for (const Stream& stream : streams) heap_.record_stream(block, stream);
+    for (const Stream& stream : streams) heap_.record_use(block, stream, true);
     heap_.deallocate(block);
     for (std::size_t i = 0; i < streams.size(); ++i) {
       if (i != last) streams[i].synchronize();
@@ -142,9 +142,9 @@ TEST_F(PinnedHeapTest, AUseEndsWithTheWorkSubmittedBeforeIt) {
   HeapBlock& used = heap_.allocate(kMib);
   HeapBlock& recorded = heap_.allocate(kMib);
   void* free_soon = used.data;
-  heap_.record_use(used, stream);
-  heap_.record_use(recorded, stream);
-  heap_.record_stream(recorded, stream);  // up to the free: the longer one counts
+  heap_.record_use(used, stream, false);
+  heap_.record_use(recorded, stream, false);
+  heap_.record_use(recorded, stream, true);  // up to the free: the longer one counts
   stream.synchronize();
   StreamHold hold(stream);
   heap_.deallocate(used);
@@ -159,7 +159,7 @@ TEST_F(PinnedHeapTest, AUseEndsWithTheWorkSubmittedBeforeIt) {
 TEST_F(PinnedHeapTest, ForeignStreamsMayBeDestroyedAfterTheFree) {
   const NativeStream native = driver().create_stream(0, 0);
   HeapBlock& block = heap_.allocate(kMib);
-  heap_.record_stream(block, Stream::external(native.handle, Device::cuda(0)));
+  heap_.record_use(block, Stream::external(native.handle, Device::cuda(0)), true);
   heap_.deallocate(block);
   driver().synchronize_stream(native);
   driver().destroy_stream(native);
@@ -171,7 +171,7 @@ TEST_F(PinnedHeapTest, PollingRaisesNobodysErrors) {
   GANTRY_REQUIRE_SIM();
   const Stream stream = Stream::from_pool();
   HeapBlock& block = heap_.allocate(kMib);
-  heap_.record_stream(block, stream);
+  heap_.record_use(block, stream, true);
   driver().launch_host_function(
       stream.native(), [](void*) { throw std::runtime_error("a failing task"); }, nullptr);
   heap_.deallocate(block);
@@ -195,9 +195,9 @@ TEST_F(PinnedHeapTest, EveryDriverCallMayFail) {
     };
     try {
       for (int i = 0; i < 3; ++i) blocks.push_back(&heap_.allocate(kMib));
-      heap_.record_stream(*blocks[0], user);
-      heap_.record_stream(*blocks[1], user);
-      heap_.record_stream(*blocks[1], foreign);
+      heap_.record_use(*blocks[0], user, true);
+      heap_.record_use(*blocks[1], user, true);
+      heap_.record_use(*blocks[1], foreign, true);
       free_all();
       blocks.push_back(&heap_.allocate(5 * kMib));
       blocks.push_back(&heap_.allocate(kMib));
@@ -301,12 +301,12 @@ TEST_F(PinnedHeapTest, RandomUseAgainstAnOracle) {
       live_bytes -= block.bytes;
       const bool is_held = hold && random() % 4 == 0;
       if (is_held) {
-        heap_.record_stream(block, streams[0]);
+        heap_.record_use(block, streams[0], true);
         held.push_back(block.data);
       } else {
         in_use.erase(block.data);
       }
-      if (random() % 8 == 0) heap_.record_stream(block, streams[1 + random() % 2]);
+      if (random() % 8 == 0) heap_.record_use(block, streams[1 + random() % 2], true);
       heap_.deallocate(block);
     } else if (dice == 97 && !hold) {
       hold.emplace(streams[0]);
@@ -347,7 +347,7 @@ TEST_F(PinnedHeapTest, ServesManyThreads) {
           HeapBlock& last = *live.back();
           EXPECT_EQ(last.data[0], static_cast<std::byte>(seed));
           EXPECT_EQ(last.data[last.requested.load() - 1], static_cast<std::byte>(seed));
-          if (random() % 3 == 0) heap_.record_stream(last, stream);
+          if (random() % 3 == 0) heap_.record_use(last, stream, true);
           heap_.deallocate(last);
           live.pop_back();
         }
