@@ -8,7 +8,7 @@
 
 #include "core/assert.hpp"
 #include "ipc/lifetime.hpp"
-#include "memory/heap/memory_pressure.hpp"
+#include "memory/oom/memory_pressure.hpp"
 
 namespace gantry::memory {
 

@@ -12,7 +12,7 @@
 #include <gantry/ipc/ipc.hpp>
 
 #include "ipc/table.hpp"
-#include "memory/source/exportable.hpp"
+#include "memory/arenas/exportable.hpp"
 
 namespace gantry::memory {
 

@@ -13,7 +13,7 @@
 #include "memory/async/async_allocator.hpp"
 #include "memory/driver_memory.hpp"
 #include "memory/heap/heap_allocator.hpp"
-#include "memory/trace/history.hpp"
+#include "memory/history/history.hpp"
 
 namespace gantry::memory {
 namespace {

@@ -4,7 +4,7 @@
 #include <memory>
 #include <string_view>
 
-#include "memory/heap/device_allocator.hpp"
+#include "memory/policy/backend.hpp"
 #include "memory/policy/config.hpp"
 
 namespace gantry::memory {

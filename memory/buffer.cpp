@@ -11,7 +11,7 @@
 #include <gantry/core/error.hpp>
 #include <gantry/extend/driver.hpp>
 
-#include "memory/policy/alignment.hpp"
+#include "memory/policy/size_policy.hpp"
 #include "streams/capture.hpp"
 
 namespace gantry::memory {

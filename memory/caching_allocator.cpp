@@ -13,13 +13,13 @@
 #include <gantry/core/error.hpp>
 #include <gantry/memory/cpu_allocator.hpp>
 
+#include "core/pointer_table.hpp"
 #include "device/checked_device_index.hpp"
 #include "device/platform.hpp"
 #include "memory/backends.hpp"
 #include "memory/heap/heap_allocator.hpp"
-#include "memory/pointer_table.hpp"
+#include "memory/oom/oom_report.hpp"
 #include "memory/policy/active_pool.hpp"
-#include "memory/stats/oom_report.hpp"
 #include "streams/sanitizer/hooks.hpp"
 
 namespace gantry::memory {
@@ -71,7 +71,7 @@ Replacements& replacements() {
 // What allocate_raw() gave out. Blocks of heaps are found by address; the map is for other
 // allocators'.
 struct RawBlocks {
-  PointerTable heap_blocks;
+  PointerTable<HeapBlock> heap_blocks;
   std::mutex mutex;
   std::unordered_map<void*, Buffer> others;
 };

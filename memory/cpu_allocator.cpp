@@ -9,8 +9,8 @@
 #include <gantry/core/error.hpp>
 
 #include "memory/blocks/poison.hpp"
-#include "memory/policy/alignment.hpp"
-#include "memory/stats/oom_report.hpp"
+#include "memory/oom/oom_report.hpp"
+#include "memory/policy/size_policy.hpp"
 
 namespace gantry::memory {
 namespace {

@@ -17,9 +17,9 @@
 #include "memory/async/async_allocator.hpp"
 #include "memory/backends.hpp"
 #include "memory/heap/heap_allocator.hpp"
-#include "memory/heap/memory_pressure.hpp"
+#include "memory/oom/memory_pressure.hpp"
+#include "memory/oom/oom_report.hpp"
 #include "memory/policy/config.hpp"
-#include "memory/stats/oom_report.hpp"
 #include "streams/capture.hpp"
 
 namespace gantry::memory {
@@ -104,11 +104,7 @@ Result recovering(int device, std::size_t bytes, std::string_view purpose, Resul
 
 void throw_out_of_memory(int device, std::size_t bytes, std::string_view purpose) {
   if (DeviceHeap* heap = heap_of(device)) heap->report_out_of_memory(bytes, purpose);
-  const NativeMemoryInfo info = driver().memory_info(device);
-  OomReport breakdown;
-  breakdown.requested = signed_bytes(bytes);
-  breakdown.total = breakdown.limit = signed_bytes(info.total);
-  breakdown.free = signed_bytes(info.free);
+  OomReport breakdown = report_of_driver(device, bytes);
   breakdown.allocated = signed_bytes(allocated(Device::cuda(device)));
   breakdown.reserved = signed_bytes(reserved(Device::cuda(device)));
   throw_out_of_memory(device, breakdown, /*may_split_less=*/false, purpose);
@@ -156,10 +152,9 @@ void make_room(int device, std::size_t bytes) noexcept {
   }
 }
 
-void DriverMemory::reset() noexcept {
-  if (data_ == nullptr) return;
+void DriverMemory::Deallocate::operator()(void* data) const noexcept {
   try {
-    driver().deallocate(device_, std::exchange(data_, nullptr));
+    driver().deallocate(device, data);
   } catch (const std::exception& error) {
     logging::warn(fmt::format("releasing device memory: {}", error.what()));
   }

@@ -2,8 +2,8 @@
 #pragma once
 
 #include <cstddef>
+#include <memory>
 #include <string_view>
-#include <utility>
 
 #include <gantry/extend/driver.hpp>
 
@@ -47,28 +47,21 @@ class DriverMemory {
   DriverMemory() = default;
   /// Throws: as allocate_from_driver().
   DriverMemory(int device, std::size_t bytes, std::string_view purpose)
-      : device_(device), data_(allocate_from_driver(device, bytes, purpose)) {}
-  DriverMemory(DriverMemory&& other) noexcept
-      : device_(other.device_), data_(std::exchange(other.data_, nullptr)) {}
-  DriverMemory& operator=(DriverMemory&& other) noexcept {
-    if (this != &other) {
-      reset();
-      device_ = other.device_;
-      data_ = std::exchange(other.data_, nullptr);
-    }
-    return *this;
-  }
-  ~DriverMemory() { reset(); }
+      : data_(allocate_from_driver(device, bytes, purpose), Deallocate{device}) {}
 
-  [[nodiscard]] void* data() const { return data_; }
+  [[nodiscard]] void* data() const { return data_.get(); }
   /// Releases the memory, after all work of the device. A failure is logged.
-  void reset() noexcept;
+  void reset() noexcept { data_.reset(); }
   /// Returns the memory and gives up ownership.
-  void* release() noexcept { return std::exchange(data_, nullptr); }
+  void* release() noexcept { return data_.release(); }
 
  private:
-  int device_ = 0;
-  void* data_ = nullptr;
+  struct Deallocate {
+    int device;
+    void operator()(void* data) const noexcept;
+  };
+
+  std::unique_ptr<void, Deallocate> data_;
 };
 
 }  // namespace gantry::memory

@@ -16,8 +16,8 @@
 #include "device/platform.hpp"
 #include "memory/backends.hpp"
 #include "memory/heap/heap_allocator.hpp"
+#include "memory/history/history.hpp"
 #include "memory/policy/active_pool.hpp"
-#include "memory/trace/history.hpp"
 
 namespace gantry::memory {
 namespace {

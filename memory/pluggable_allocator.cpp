@@ -18,9 +18,9 @@
 #include "core/files/code_file.hpp"
 #include "device/checked_device_index.hpp"
 #include "device/sync_debug_driver.hpp"
+#include "memory/oom/oom_report.hpp"
 #include "memory/policy/active_pool.hpp"
-#include "memory/policy/alignment.hpp"
-#include "memory/stats/oom_report.hpp"
+#include "memory/policy/size_policy.hpp"
 #include "streams/capture.hpp"
 #include "streams/event_pool.hpp"
 
@@ -173,14 +173,8 @@ class PluggableAllocator::Library final : public Allocator,
 };
 
 void PluggableAllocator::Library::throw_oom(std::size_t bytes, int device) const {
-  const NativeMemoryInfo info = driver().memory_info(device);
-  OomReport report;
-  report.requested = signed_bytes(bytes);
-  report.total = signed_bytes(info.total);
-  report.free = signed_bytes(info.free);
-  report.allocated = signed_bytes(live_bytes());
-  report.reserved = report.allocated;
-  report.limit = report.total;
+  OomReport report = report_of_driver(device, bytes);
+  report.allocated = report.reserved = signed_bytes(live_bytes());
   throw_out_of_memory(device, report, false);
 }
 

@@ -3,7 +3,6 @@
 
 #include <fmt/format.h>
 
-#include <array>
 #include <map>
 #include <mutex>
 #include <string_view>
@@ -11,53 +10,11 @@
 
 #include "device/checked_device_index.hpp"
 #include "memory/backends.hpp"
+#include "memory/oom/oom_report.hpp"
 #include "memory/stats/counters.hpp"
-#include "memory/stats/oom_report.hpp"
 
 namespace gantry::memory {
 namespace {
-
-struct NamedPoolStat {
-  std::string_view name;
-  PoolStat Stats::*member;
-};
-
-constexpr std::array kPoolStats = {
-    NamedPoolStat{"allocation", &Stats::allocation},
-    NamedPoolStat{"segment", &Stats::segment},
-    NamedPoolStat{"active", &Stats::active},
-    NamedPoolStat{"inactive_split", &Stats::inactive_split},
-    NamedPoolStat{"allocated_bytes", &Stats::allocated_bytes},
-    NamedPoolStat{"reserved_bytes", &Stats::reserved_bytes},
-    NamedPoolStat{"active_bytes", &Stats::active_bytes},
-    NamedPoolStat{"inactive_split_bytes", &Stats::inactive_split_bytes},
-    NamedPoolStat{"requested_bytes", &Stats::requested_bytes},
-};
-
-// What torch has no name for.
-struct NamedNumber {
-  std::string_view name;
-  std::int64_t Stats::*member;
-  bool bytes;
-};
-
-constexpr std::array kNumbers = {
-    NamedNumber{"pending_bytes", &Stats::pending_bytes, true},
-    NamedNumber{"limbo_bytes", &Stats::limbo_bytes, true},
-    NamedNumber{"cached_bytes", &Stats::cached_bytes, true},
-    NamedNumber{"unmapped_bytes", &Stats::unmapped_bytes, true},
-    NamedNumber{"reclaimed_bytes", &Stats::reclaimed_bytes, true},
-    NamedNumber{"largest_free", &Stats::largest_free, true},
-    NamedNumber{"num_stream_waits", &Stats::num_stream_waits, false},
-    NamedNumber{"num_pools", &Stats::num_pools, false},
-};
-
-// The numbers that reset_accumulated_stats() sets to 0.
-constexpr std::array kEventCounts = {
-    &Stats::num_alloc_retries, &Stats::num_ooms,        &Stats::num_sync_all_streams,
-    &Stats::num_device_alloc,  &Stats::num_device_free, &Stats::reclaimed_bytes,
-    &Stats::num_stream_waits,
-};
 
 void subtract(Stat& stat, const Stat& before) {
   stat.allocated -= before.allocated;
@@ -94,7 +51,9 @@ void subtract_baseline(Stats& stats, int device) {
   }
   subtract(stats.oversize_allocations, before.oversize_allocations);
   subtract(stats.oversize_segments, before.oversize_segments);
-  for (std::int64_t Stats::*const count : kEventCounts) stats.*count -= before.*count;
+  for (const NamedNumber& entry : kNumbers) {
+    if (entry.accumulates) stats.*entry.member -= before.*entry.member;
+  }
 }
 
 Stats stats_for(Device device, std::string_view op) {
@@ -136,14 +95,9 @@ std::map<std::string, std::int64_t> stats_map(Device device) {
   }
   add(map, "oversize_allocations", stats.oversize_allocations);
   add(map, "oversize_segments", stats.oversize_segments);
-  map["num_alloc_retries"] = stats.num_alloc_retries;
-  map["num_ooms"] = stats.num_ooms;
   map["num_oom_rejections"] =
       limit_rejections_since_reset(checked_device_index(device, "stats_map"));
   map["max_split_size"] = stats.max_split_size;
-  map["num_sync_all_streams"] = stats.num_sync_all_streams;
-  map["num_device_alloc"] = stats.num_device_alloc;
-  map["num_device_free"] = stats.num_device_free;
   for (const NamedNumber& entry : kNumbers) map[std::string(entry.name)] = stats.*entry.member;
   return map;
 }
@@ -163,9 +117,10 @@ std::string summary(Device device) {
     text += row("  large blocks", stat.large_pool, bytes);
   }
   for (const NamedNumber& entry : kNumbers) {
+    if (entry.is_of_torch) continue;
     const std::int64_t value = stats.*entry.member;
     text += fmt::format("| {:<22} | {:>12} |\n", entry.name,
-                        entry.bytes ? format_bytes(value) : fmt::format("{}", value));
+                        entry.is_bytes() ? format_bytes(value) : fmt::format("{}", value));
   }
   return text;
 }

@@ -11,7 +11,7 @@
 #include <gantry/extend/driver.hpp>
 
 #include "collectives/control/file.hpp"
-#include "memory/heap/memory_pressure.hpp"
+#include "memory/oom/memory_pressure.hpp"
 
 namespace gantry {
 

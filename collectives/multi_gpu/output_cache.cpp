@@ -16,7 +16,7 @@
 #include "collectives/peers/reach.hpp"
 #include "memory/backends.hpp"
 #include "memory/heap/heap_allocator.hpp"
-#include "memory/heap/memory_pressure.hpp"
+#include "memory/oom/memory_pressure.hpp"
 #include "streams/stream_clock.hpp"
 #include "streams/stream_order.hpp"
 #include "tensor/impl/stride_algebra.hpp"

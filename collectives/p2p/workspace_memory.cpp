@@ -12,7 +12,7 @@
 #include <gantry/extend/driver.hpp>
 
 #include "collectives/control/locked_words.hpp"
-#include "memory/heap/memory_pressure.hpp"
+#include "memory/oom/memory_pressure.hpp"
 
 namespace gantry {
 

@@ -4,8 +4,8 @@
 #include <mutex>
 
 #include "device/checked_device_index.hpp"
-#include "memory/heap/memory_pressure.hpp"
-#include "memory/policy/alignment.hpp"
+#include "memory/oom/memory_pressure.hpp"
+#include "memory/policy/size_policy.hpp"
 #include "memory/stats/counters.hpp"
 #include "streams/capture.hpp"
 #include "streams/sanitizer/hooks.hpp"
@@ -22,27 +22,6 @@ bool trim_pool(int device, Waiting /*waiting*/) noexcept {
   } catch (...) {
     return false;  // the caller reports out of memory
   }
-}
-
-void add(Stats& sum, const Stats& other) {
-  for (PoolStat Stats::*const member :
-       {&Stats::allocation, &Stats::segment, &Stats::active, &Stats::inactive_split,
-        &Stats::allocated_bytes, &Stats::reserved_bytes, &Stats::active_bytes,
-        &Stats::inactive_split_bytes, &Stats::requested_bytes}) {
-    add((sum.*member).all, (other.*member).all);
-    add((sum.*member).small_pool, (other.*member).small_pool);
-    add((sum.*member).large_pool, (other.*member).large_pool);
-  }
-  add(sum.oversize_allocations, other.oversize_allocations);
-  add(sum.oversize_segments, other.oversize_segments);
-  for (std::int64_t Stats::*const member :
-       {&Stats::num_alloc_retries, &Stats::num_ooms, &Stats::num_sync_all_streams,
-        &Stats::num_device_alloc, &Stats::num_device_free, &Stats::pending_bytes,
-        &Stats::limbo_bytes, &Stats::cached_bytes, &Stats::unmapped_bytes, &Stats::reclaimed_bytes,
-        &Stats::num_stream_waits, &Stats::num_pools}) {
-    sum.*member += other.*member;
-  }
-  sum.largest_free = std::max(sum.largest_free, other.largest_free);
 }
 
 }  // namespace

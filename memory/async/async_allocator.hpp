@@ -8,8 +8,8 @@
 #include <gantry/memory/stats.hpp>
 
 #include "memory/async/async_pool.hpp"
-#include "memory/heap/device_allocator.hpp"
 #include "memory/heap/heap_allocator.hpp"
+#include "memory/policy/backend.hpp"
 #include "memory/policy/config.hpp"
 #include "streams/per_device.hpp"
 

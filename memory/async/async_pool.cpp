@@ -14,23 +14,18 @@
 #include "core/assert.hpp"
 #include "device/idle_stream.hpp"
 #include "device/sync_debug_driver.hpp"
-#include "memory/heap/memory_pressure.hpp"
-#include "memory/policy/alignment.hpp"
+#include "memory/oom/memory_pressure.hpp"
+#include "memory/oom/oom_report.hpp"
 #include "memory/policy/size_policy.hpp"
 #include "memory/stats/counters.hpp"
-#include "memory/stats/oom_report.hpp"
 
 namespace gantry::memory {
 namespace {
 
-// How often a request that other threads disturbed is tried again, and how long it waits for them.
+// How often a request that other threads disturbed is tried again.
 constexpr int kRetries = 16;
 // The driver's pools hold memory in pieces of this size.
 constexpr std::size_t kPoolPiece = std::size_t{32} << 20;
-constexpr auto kTimeout = std::chrono::milliseconds(500);
-
-// Transfers that the calling thread completed itself.
-thread_local std::uint64_t own_transfers = 0;
 
 std::size_t share_of(std::size_t total, double fraction) {
   return fraction >= 1 ? total : static_cast<std::size_t>(static_cast<double>(total) * fraction);
@@ -110,9 +105,8 @@ HeapBlock& AsyncPool::allocate(std::size_t bytes, const Stream& stream, std::siz
   block.requested.store(bytes, std::memory_order_relaxed);
   block.change(BlockUse::unused, BlockUse::live);
   GANTRY_ASSERT(reserved_ >= size, "a request takes bytes that were not reserved");
-  GANTRY_ASSERT(pending_transfers_ > 0, "a request ends that is not pending");
   reserved_ -= size;
-  --pending_transfers_;
+  transfers_.end();
   const bool small = is_small(size);
   increase(stats_.allocation, small, 1);
   increase(stats_.active, small, 1);
@@ -129,7 +123,7 @@ bool AsyncPool::reserve_budget(std::size_t bytes) {
   const std::size_t used = static_cast<std::size_t>(stats_.active_bytes.all.current) + reserved_;
   if (used > limit - bytes) return false;
   reserved_ += bytes;
-  ++pending_transfers_;
+  transfers_.begin();
   return true;
 }
 
@@ -137,21 +131,8 @@ void AsyncPool::cancel_reservation(std::size_t bytes) noexcept {
   const std::lock_guard lock(mutex_);
   GANTRY_ASSERT(reserved_ >= bytes, "a request returns bytes that were not reserved");
   reserved_ -= bytes;
-  --pending_transfers_;
-  complete_transfer();
-}
-
-void AsyncPool::complete_transfer() noexcept {
-  ++completed_transfers_;
-  ++own_transfers;
-  transfer_completed_.notify_all();
-}
-
-bool AsyncPool::wait_for_transfers(std::uint64_t before) {
-  std::unique_lock lock(mutex_);
-  const auto passed = [&] { return completed_transfers_ - before != own_transfers; };
-  transfer_completed_.wait_for(lock, kTimeout, [&] { return passed() || pending_transfers_ == 0; });
-  return passed();
+  transfers_.end();
+  transfers_.complete();
 }
 
 // Allocates from the driver and reserves the budget for it. nullptr if there is no memory after all
@@ -160,14 +141,13 @@ void* AsyncPool::allocate_slow(std::size_t bytes, NativeStream stream) {
   // Past the device's size nothing that is freed helps, and the driver need not see odd numbers.
   if (block_bytes(bytes) > total_) return nullptr;
   for (int retry = 0;; ++retry) {
-    std::uint64_t before = 0;
+    std::unique_lock lock(mutex_);
+    const std::uint64_t before = transfers_.begin_attempt();
     {
-      const std::lock_guard lock(mutex_);
-      before = completed_transfers_;
-      own_transfers = 0;
+      const Unlocked unlocked(lock);
+      if (void* data = try_to_find(bytes, stream)) return data;
     }
-    if (void* data = try_to_find(bytes, stream)) return data;
-    if (retry == kRetries || !wait_for_transfers(before)) return nullptr;
+    if (retry == kRetries || !transfers_.wait(lock, before)) return nullptr;
   }
 }
 
@@ -289,11 +269,7 @@ void AsyncPool::keep_bound() {
 }
 
 void AsyncPool::throw_oom(std::size_t bytes) {
-  OomReport report;
-  const NativeMemoryInfo info = driver().memory_info(device_);
-  report.requested = signed_bytes(block_bytes(bytes));
-  report.total = signed_bytes(info.total);
-  report.free = signed_bytes(info.free);
+  OomReport report = report_of_driver(device_, block_bytes(bytes));
   report.reserved = signed_bytes(driver().pool_memory(device_).reserved);
   report.limit = signed_bytes(limit_.load(std::memory_order_relaxed));
   {

@@ -2,7 +2,6 @@
 #pragma once
 
 #include <atomic>
-#include <condition_variable>
 #include <cstddef>
 #include <cstdint>
 #include <functional>
@@ -13,10 +12,11 @@
 #include <gantry/memory/stats.hpp>
 
 #include "memory/async/pool_frees.hpp"
+#include "memory/blocks/deferred_frees.hpp"
 #include "memory/blocks/heap_block.hpp"
-#include "memory/heap/deferred_frees.hpp"
-#include "memory/heap/memory_neighbour.hpp"
-#include "memory/policy/reserve_bound.hpp"
+#include "memory/oom/memory_pressure.hpp"
+#include "memory/oom/reserve_bound.hpp"
+#include "memory/oom/transfers.hpp"
 #include "streams/stream_clock.hpp"
 
 namespace gantry::memory {
@@ -42,13 +42,6 @@ namespace gantry::memory {
 // freed while one of its streams is captured was probably used by the capture. So its free waits
 // until the program cannot run the graph again. No call here touches a captured stream, nor
 // synchronizes with a device while one is captured; see Note [Waits for frees].
-
-// Note [Memory in transition]
-// Memory can look exhausted for a moment, for two reasons. A thread may be freeing deferred blocks,
-// which are in no list during that time. Or another thread's allocation counts against the limit
-// before the driver has answered. A third thread that finds too little memory must not report out
-// of memory then. It waits until one of them has finished, and tries again. The wait has a limit:
-// the other threads may wait for the device, and the device may wait for work of this thread.
 
 /// The memory of one device under the backend "async": the driver's pool, and deferred frees.
 ///
@@ -94,10 +87,6 @@ class AsyncPool final : public MemoryNeighbour {
   void recycle(HeapBlock& block) noexcept;
   [[nodiscard]] void* allocate_slow(std::size_t bytes, NativeStream stream);
   [[nodiscard]] void* try_to_find(std::size_t bytes, NativeStream stream);
-  /// Waits for pending transfers. True if other threads completed some since there were `before`.
-  [[nodiscard]] bool wait_for_transfers(std::uint64_t before);
-  /// Counts the end of a transfer, after which memory may be available; the lock is held.
-  void complete_transfer() noexcept;
   [[nodiscard]] void* ask_driver(std::size_t bytes, NativeStream stream);
   [[nodiscard]] void* ask_driver_once(std::size_t bytes, NativeStream stream) const;
   /// Counts a pending request of `bytes` against the limit; false if the limit does not allow it.
@@ -138,18 +127,14 @@ class AsyncPool final : public MemoryNeighbour {
   PoolFrees& frees_;
 
   std::mutex mutex_;
-  BlockSlab<HeapBlock> slab_;
+  BlockSlab slab_;
   HeldBlocks held_;
   DeferredFrees deferred_{frees_.order()};
   HeapBlock* completed_ = nullptr;  ///< blocks whose uses are ordered; linked through next_in_bin
   Stats stats_;
   std::size_t reserved_ = 0;  ///< of pending requests, which the statistics do not have yet
   ReserveBound bound_;
-
-  // See Note [Memory in transition].
-  std::condition_variable transfer_completed_;
-  std::uint64_t completed_transfers_ = 0;
-  int pending_transfers_ = 0;  ///< threads that free deferred blocks, and requests
+  Transfers transfers_;  ///< threads that free deferred blocks, and requests
 };
 
 }  // namespace gantry::memory

@@ -105,7 +105,7 @@ void AsyncPool::note_freed(HeapBlock& block) noexcept {
     const std::lock_guard lock(mutex_);
     decrease(stats_.active, is_small(block.bytes), 1);
     decrease(stats_.active_bytes, is_small(block.bytes), block.bytes);
-    complete_transfer();
+    transfers_.complete();
   }
   recycle(block);
 }
@@ -166,7 +166,7 @@ void AsyncPool::free_deferred() noexcept {
         [this](HeapBlock& block) { block.next_in_bin = std::exchange(completed_, &block); });
     list = std::exchange(completed_, nullptr);
     if (list == nullptr) return;
-    ++pending_transfers_;
+    transfers_.begin();
   }
   while (list != nullptr) {
     HeapBlock& block = *std::exchange(list, list->next_in_bin);
@@ -175,9 +175,7 @@ void AsyncPool::free_deferred() noexcept {
     block.next_in_bin = std::exchange(completed_, &block);
   }
   const std::lock_guard lock(mutex_);
-  GANTRY_ASSERT(pending_transfers_ > 0, "frees end that are not pending");
-  --pending_transfers_;
-  transfer_completed_.notify_all();
+  transfers_.end();
 }
 
 bool AsyncPool::wait_for_deferred() {
@@ -203,7 +201,7 @@ void AsyncPool::verify() {
   }
   GANTRY_ASSERT(stats_.active_bytes.all.current >= stats_.allocated_bytes.all.current,
                 "allocated blocks are not active");
-  GANTRY_ASSERT(pending_transfers_ == 0, "a transfer is pending after its call");
+  GANTRY_ASSERT(transfers_.pending() == 0, "a transfer is pending after its call");
   GANTRY_ASSERT(reserved_ == 0, "bytes of a request are reserved after its call");
 }
 

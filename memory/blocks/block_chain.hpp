@@ -65,7 +65,7 @@ class Growth {
 /// Not thread-safe: the heap's lock protects it.
 class BlockChain {
  public:
-  BlockChain(BlockSlab<HeapBlock>& slab, FreeBlocks& free) : slab_(slab), free_(free) {}
+  BlockChain(BlockSlab& slab, FreeBlocks& free) : slab_(slab), free_(free) {}
   BlockChain(const BlockChain&) = delete;
   BlockChain& operator=(const BlockChain&) = delete;
 
@@ -98,7 +98,7 @@ class BlockChain {
   static void improve(GrowthPlan& best, HeapBlock& block, std::size_t bytes,
                       const StreamBlocks& stream) noexcept;
 
-  BlockSlab<HeapBlock>& slab_;
+  BlockSlab& slab_;
   FreeBlocks& free_;
   HeapBlock* first_ = nullptr;
   TlsfIndex holes_;

@@ -59,7 +59,7 @@ class FreeBlocks {
   /// `splits` counts free blocks that are pieces of split memory; may be nullptr. Without
   /// `shares_ordered`, no stream takes blocks of another one.
   /// No block is joined with a neighbour while `*keeps_whole`.
-  FreeBlocks(BlockSlab<HeapBlock>& slab, SplitCounter* splits, bool shares_ordered,
+  FreeBlocks(BlockSlab& slab, SplitCounter* splits, bool shares_ordered,
              const bool* keeps_whole = nullptr)
       : slab_(slab), splits_(splits), shares_ordered_(shares_ordered), keeps_whole_(keeps_whole) {}
 
@@ -83,6 +83,10 @@ class FreeBlocks {
     if (own == nullptr || (common != nullptr && common->bytes < own->bytes)) best = common;
     if (best == nullptr && search != Search::own) return find_elsewhere(bytes, stream, search);
     return best;
+  }
+  /// The best fit of at least `bytes` among the common blocks; nullptr if there is none.
+  [[nodiscard]] HeapBlock* find_common(std::size_t bytes) const noexcept {
+    return common_.find(bytes);
   }
   /// The smallest sufficient block of another stream that an event can order.
   [[nodiscard]] HeapBlock* find_with_event_wait(std::size_t bytes,
@@ -165,7 +169,7 @@ class FreeBlocks {
                                           Search search) const noexcept;
   void count(const HeapBlock& block, bool appears) noexcept;
 
-  BlockSlab<HeapBlock>& slab_;
+  BlockSlab& slab_;
   SplitCounter* const splits_;
   const bool shares_ordered_;
   const bool* const keeps_whole_;

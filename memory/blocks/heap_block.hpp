@@ -22,6 +22,7 @@ class Capture;
 namespace gantry::memory {
 
 class Arena;
+struct PinnedSegment;
 struct StreamBlocks;
 
 /// The state of a block.
@@ -65,7 +66,10 @@ struct alignas(64) HeapBlock {
 
   /// Free: other streams may reuse it once its stream has reached this sequence number.
   std::uint64_t sequence = 0;
-  Arena* arena = nullptr;
+  union {
+    Arena* arena = nullptr;
+    PinnedSegment* segment;  ///< of a block of page-locked memory
+  };
   std::atomic<std::size_t> requested{0};  ///< bytes that the caller asked for
   std::vector<StreamUse> uses;            ///< by other streams; live or pending
   std::unique_ptr<CaptureList> captures;  ///< while HeldBlocks holds it; else nullptr
@@ -86,7 +90,6 @@ struct alignas(64) HeapBlock {
 static_assert(sizeof(HeapBlock) == 128);
 
 /// A free list of descriptors. Descriptors never move, and live as long as the slab.
-template <class Block>
 class BlockSlab {
  public:
   /// Makes sure that the next `count` take() cannot fail. Throws: std::bad_alloc.
@@ -96,17 +99,17 @@ class BlockSlab {
     }
   }
   /// An unused descriptor, of which only `next` is set, to nullptr. Call reserve() first.
-  [[nodiscard]] Block& take() noexcept {
+  [[nodiscard]] HeapBlock& take() noexcept {
     GANTRY_ASSERT(unused_count_ > 0, "a descriptor is taken that was not reserved");
-    Block& block = *unused_;
+    HeapBlock& block = *unused_;
     GANTRY_ASSERT(block.use.load(std::memory_order_relaxed) == BlockUse::unused,
                   "a descriptor in the slab describes a block");
-    unused_ = static_cast<Block*>(block.next);
+    unused_ = block.next;
     --unused_count_;
     block.next = nullptr;
     return block;
   }
-  void recycle(Block& block) noexcept {
+  void recycle(HeapBlock& block) noexcept {
     GANTRY_ASSERT(&block != unused_, "a descriptor is recycled twice");
     block.use.store(BlockUse::unused, std::memory_order_relaxed);
     block.captured = false;
@@ -116,7 +119,7 @@ class BlockSlab {
   }
 
  private:
-  using Page = std::array<Block, 64>;
+  using Page = std::array<HeapBlock, 64>;
 
   [[gnu::noinline]] void grow(std::size_t count) {
     while (unused_count_ < count) {
@@ -127,7 +130,7 @@ class BlockSlab {
   }
 
   std::vector<std::unique_ptr<Page>> pages_;
-  Block* unused_ = nullptr;  ///< linked through next
+  HeapBlock* unused_ = nullptr;  ///< linked through next
   std::size_t unused_count_ = 0;
 };
 

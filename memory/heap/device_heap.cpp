@@ -11,10 +11,10 @@
 
 #include "core/assert.hpp"
 #include "memory/blocks/poison.hpp"
-#include "memory/heap/memory_pressure.hpp"
 #include "memory/heap/thread_cache.hpp"
-#include "memory/policy/alignment.hpp"
-#include "memory/trace/history.hpp"
+#include "memory/history/history.hpp"
+#include "memory/oom/memory_pressure.hpp"
+#include "memory/policy/size_policy.hpp"
 
 namespace gantry::memory {
 
@@ -140,16 +140,13 @@ void DeviceHeap::release_after_waits() {
   // After the first round, blocks that other streams used wait for their own stream.
   frees_.wait_for_all(lock);
   frees_.wait_for_all(lock);
-  pools_.reclaim(lock, ~std::size_t{0});
-  state_.release_unmapped(lock, ~std::size_t{0});
+  pools_.release(lock);
 }
 
 bool DeviceHeap::release_unused() {
   HeapLock lock(state_.mutex);
-  ThreadCache::flush_blocks(state_);
-  frees_.poll();
-  pools_.reclaim(lock, ~std::size_t{0});
-  state_.release_unmapped(lock, ~std::size_t{0});
+  poll();
+  pools_.release(lock);
   return has_incomplete();
 }
 
@@ -162,10 +159,8 @@ DriverRelease DeviceHeap::release_for_driver() noexcept {
   if (!lock.owns_lock()) return DriverRelease::none;
   const std::size_t before = state_.reserved();
   try {
-    ThreadCache::flush_blocks(state_);
-    frees_.poll();
-    pools_.reclaim(lock, ~std::size_t{0});
-    state_.release_unmapped(lock, ~std::size_t{0});
+    poll();
+    pools_.release(lock);
   } catch (const std::exception& error) {
     logging::debug(std::string("releasing cached memory for the driver: ") + error.what());
   }
@@ -178,10 +173,15 @@ bool DeviceHeap::has_incomplete() const noexcept {
   return std::ranges::any_of(pools_, [](const auto& pool) { return pool->has_incomplete(); });
 }
 
-void DeviceHeap::find_completed() noexcept {
-  const HeapLock lock(state_.mutex);
+// Finds what is free by now; the lock is held.
+void DeviceHeap::poll() noexcept {
   ThreadCache::flush_blocks(state_);
   frees_.poll();
+}
+
+void DeviceHeap::find_completed() noexcept {
+  const HeapLock lock(state_.mutex);
+  poll();
 }
 
 void DeviceHeap::report_out_of_memory(std::size_t bytes, std::string_view purpose) {
@@ -244,7 +244,7 @@ void DeviceHeap::verify() {
   GANTRY_ASSERT(state_.chunks.held() == mapped + state_.chunks.unmapped(),
                 "the heap holds chunks that are neither mapped nor unmapped");
   GANTRY_ASSERT(state_.segment_bytes == in_segments, "the heap does not know its segments");
-  GANTRY_ASSERT(state_.pending_transfers == 0, "a transfer is pending after its call");
+  GANTRY_ASSERT(state_.transfers.pending() == 0, "a transfer is pending after its call");
   std::int64_t active = 0;
   for (const SegmentInfo& segment : stats_.segments(pools_).segments) {
     [[maybe_unused]] std::uintptr_t end = segment.address;

@@ -9,13 +9,12 @@
 #include <gantry/memory/mem_pool.hpp>
 #include <gantry/memory/stats.hpp>
 
+#include "memory/arenas/heap_state.hpp"
 #include "memory/heap/heap_frees.hpp"
 #include "memory/heap/heap_stats.hpp"
 #include "memory/heap/oom_recovery.hpp"
-#include "memory/heap/pool_memory.hpp"
 #include "memory/heap/pool_set.hpp"
 #include "memory/heap/thread_cache.hpp"
-#include "memory/source/heap_state.hpp"
 
 namespace gantry::memory {
 
@@ -39,6 +38,40 @@ namespace gantry::memory {
 // Its caller must expect that pools and blocks have changed. Locks are taken in this order:
 // Pool::physical_mutex, HeapState::mutex, the registry of thread caches, locks of stream clocks or
 // of the chunk store.
+
+/// Takes physical memory from whole pools, and restores it.
+///
+/// Thread safety: every member may be called from any thread, without the heap's lock. Calls for
+/// one pool run one after the other: Pool::physical_mutex is taken before the heap's lock.
+class PoolMemory {
+ public:
+  PoolMemory(HeapState& state, PoolSet& pools, HeapFrees& frees, OomRecovery& recovery)
+      : state_(state), pools_(pools), frees_(frees), recovery_(recovery) {}
+  PoolMemory(const PoolMemory&) = delete;
+  PoolMemory& operator=(const PoolMemory&) = delete;
+
+  /// Destroys a pool: releases its unused memory. Live blocks stay valid.
+  void destroy(Pool& pool);
+  /// See MemPool::release_physical.
+  void release(Pool& pool, PoolBackup backup);
+  /// See MemPool::restore_physical.
+  void restore(Pool& pool);
+
+ private:
+  void restore(HeapLock& lock, Pool& pool);
+  static void release_arenas(HeapLock& lock, Pool& pool);
+  /// Copies all live blocks of the pool, whose memory no work uses. The heap's lock is released
+  /// meanwhile. Throws, with the strong guarantee: OutOfMemoryError, CudaError, std::bad_alloc.
+  void save_contents(HeapLock& lock, Pool& pool);
+  /// Copies them back to the blocks that are still live and have memory. The copy is kept.
+  /// Throws: CudaError, std::bad_alloc.
+  void restore_contents(HeapLock& lock, const Pool& pool) const;
+
+  HeapState& state_;
+  PoolSet& pools_;
+  HeapFrees& frees_;
+  OomRecovery& recovery_;
+};
 
 /// The heap of one device: pools of blocks over one store of physical memory.
 ///
@@ -117,6 +150,7 @@ class DeviceHeap {
  private:
   [[nodiscard]] bool begin_free(HeapBlock& block) noexcept;
   [[nodiscard]] bool has_incomplete() const noexcept;
+  void poll() noexcept;
 
   HeapState state_;
   PoolSet pools_;

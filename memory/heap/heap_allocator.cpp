@@ -1,5 +1,6 @@
 #include "memory/heap/heap_allocator.hpp"
 
+#include <algorithm>
 #include <exception>
 #include <memory>
 #include <mutex>
@@ -13,8 +14,8 @@
 #include "device/checked_device_index.hpp"
 #include "device/platform.hpp"
 #include "memory/blocks/poison.hpp"
-#include "memory/policy/alignment.hpp"
-#include "memory/trace/history.hpp"
+#include "memory/history/history.hpp"
+#include "memory/policy/size_policy.hpp"
 #include "streams/sanitizer/hooks.hpp"
 
 namespace gantry::memory {
@@ -22,7 +23,8 @@ namespace {
 
 HeapBlock& block_of(const Block& block) { return *static_cast<HeapBlock*>(block.handle); }
 
-// Keeps the heap of a destroyed allocator reachable: magazines of threads may still point to it.
+// Keeps the heap of a destroyed allocator reachable: magazines of threads may
+// still point to it.
 void retain_heap(DeviceHeap& heap) {
   static auto& mutex = *new std::mutex();
   static auto& retained = *new std::vector<DeviceHeap*>();
@@ -42,10 +44,12 @@ bool is_used_by_one(const HeapBlock& block) noexcept {
          !block.exported.load(std::memory_order_relaxed) && block.uses.empty();
 }
 
-// Puts a freed block into the thread's cache; false if it has to go to its heap.
+// Puts a freed block into the thread's cache; false if it has to go to its
+// heap.
 bool put_into_cache(ThreadCache& cache, HeapBlock& block) noexcept {
-  if (!is_used_by_one(block)) return false;
-  return cache.put(block, [&block]() noexcept {
+  Magazines* const table = is_used_by_one(block) ? cache.find_or_open(block) : nullptr;
+  if (table == nullptr) return false;
+  const auto outcome = cache.put(ThreadCache::Way::general, *table, block, [&block]() noexcept {
     const StreamClock& clock = block.stream->clock;
     poison(block.data, block.bytes, clock.native());
     if (!recording_history()) return;
@@ -55,6 +59,7 @@ bool put_into_cache(ThreadCache& cache, HeapBlock& block) noexcept {
                    site != 0 ? site : block.call_site.load(std::memory_order_relaxed));
     }
   });
+  return outcome == ThreadCache::Outcome::hit;
 }
 
 }  // namespace
@@ -74,7 +79,8 @@ HeapAllocator::~HeapAllocator() {
       retain_heap(*heap);
       heap->empty_cache();
     } catch (const std::exception& error) {
-      logging::warn(std::string("memory: failed to release the memory of a destroyed allocator: ") +
+      logging::warn(std::string("memory: failed to release the memory of a "
+                                "destroyed allocator: ") +
                     error.what());
     }
   }
@@ -82,7 +88,8 @@ HeapAllocator::~HeapAllocator() {
 
 namespace {
 
-// An allocator of a pool, counted in `closed_pools` until the pool's last segment is freed.
+// An allocator of a pool, counted in `closed_pools` until the pool's last
+// segment is freed.
 struct ClosedSource {
   ClosedSource(std::shared_ptr<Allocator> allocator, std::shared_ptr<std::atomic<int>> closed_pools)
       : allocator(std::move(allocator)), closed_pools(std::move(closed_pools)) {
@@ -116,128 +123,104 @@ DeviceHeap& HeapAllocator::heap(int device) {
   });
 }
 
-// Note [The direct way]
-// Most allocations and frees are served by the thread's magazines, where every instruction counts.
-// For these, allocate() and deallocate() make no call, so they save few registers. Everything else
-// is left to functions that do the whole work in the general way.
+// Note [The fast way]
+// Most allocations and frees are served by the thread's magazines, where every
+// instruction counts. For these, allocate() and deallocate() make no call, so
+// they save few registers. Everything else is left to allocate_slow() and
+// deallocate_slow(). A miss alone has a short way to the heap.
 
 [[gnu::flatten]] Block HeapAllocator::allocate(const Stream& stream, std::size_t bytes,
                                                std::size_t alignment) {
-  // Only these streams can be captured.
-  if (stream.native().handle != nullptr) return allocate_on_made(stream, bytes, alignment);
-  return allocate_uncaptured(stream, bytes, alignment);
+  // Only a created stream can be captured.
+  if (stream.native().handle != nullptr) return allocate_on_created(stream, bytes, alignment);
+  return allocate_fast(stream, bytes, alignment);
 }
 
-[[gnu::noinline, gnu::flatten]] Block HeapAllocator::allocate_on_made(const Stream& stream,
-                                                                      std::size_t bytes,
-                                                                      std::size_t alignment) {
+[[gnu::noinline, gnu::flatten]] Block HeapAllocator::allocate_on_created(const Stream& stream,
+                                                                         std::size_t bytes,
+                                                                         std::size_t alignment) {
   if (is_captured(stream.native())) [[unlikely]] {
-    return allocate_captured(bytes, stream, alignment);
+    return allocate_slow(&pool_of_capture(stream, bytes), stream, bytes, alignment);
   }
-  return allocate_uncaptured(stream, bytes, alignment);
-}
-
-[[gnu::always_inline]] inline Block HeapAllocator::allocate_uncaptured(const Stream& stream,
-                                                                       std::size_t bytes,
-                                                                       std::size_t alignment) {
-  ThreadCache* const cache = ThreadCache::find_current();
-  const NativeStream& native = stream.native();
-  if (cache == nullptr || has_observer(kMemoryObservers) ||
-      (alignment != kDefaultAlignment && !divides_grain(alignment, kBlockGrain))) [[unlikely]] {
-    return allocate_generally(stream, bytes, alignment);
-  }
-  if (!cache->has_route(heaps_.find(native.device), stream.id())) [[unlikely]] {
-    return allocate_generally(stream, bytes, alignment);
-  }
-  Magazines& table = cache->route();
-  // 0 also for sizes that no block has.
-  const std::size_t size = (bytes + (kBlockGrain - 1)) & ~(kBlockGrain - 1);
-  if (size == 0 || table.pool->released.load(std::memory_order_relaxed)) [[unlikely]] {
-    return allocate_generally(stream, bytes, alignment);
-  }
-  HeapBlock* found = nullptr;
-  const auto outcome =
-      cache->take_directly(table, size, bytes, found, [bytes](HeapBlock& taken) noexcept {
-        taken.requested.store(bytes, std::memory_order_relaxed);
-        taken.change(BlockUse::cached, BlockUse::live);
-        taken.call_site.store(0, std::memory_order_relaxed);
-      });
-  if (outcome == ThreadCache::Outcome::hit) [[likely]] {
-    unpoison(found->data, bytes, native);
-    return {.data = found->data,
-            .bytes = bytes,
-            .device = Device::cuda(native.device),
-            .allocator = this,
-            .handle = found};
-  }
-  if (outcome == ThreadCache::Outcome::miss) return allocate_missed(*table.pool, bytes, stream);
-  return allocate_generally(stream, bytes, alignment);
-}
-
-[[gnu::noinline]] Block HeapAllocator::allocate_missed(Pool& pool, std::size_t bytes,
-                                                       const Stream& stream) {
-  HeapBlock& made = pool.heap->allocate(bytes, stream, pool);
-  if (sanitizer::is_on()) [[unlikely]] {
-    sanitizer::memory_allocated(made.data, made.bytes);
-  }
-  return {.data = made.data,
-          .bytes = bytes,
-          .device = Device::cuda(stream.native().device),
-          .allocator = this,
-          .handle = &made};
-}
-
-[[gnu::noinline]] Block HeapAllocator::allocate_generally(const Stream& stream, std::size_t bytes,
-                                                          std::size_t alignment) {
-  const int device = stream.native().device;
-  Pool* const active = active_pool(device);
-  Pool& pool = active != nullptr ? *active : heap(device).common_pool();
-  if (ThreadCache* cache = ThreadCache::find_current()) cache->set_route(pool, stream.id());
-  return allocate_in(pool, bytes, stream, alignment);
+  return allocate_fast(stream, bytes, alignment);
 }
 
 Block HeapAllocator::allocate_from(Pool& pool, const Stream& stream, std::size_t bytes,
                                    std::size_t alignment) {
-  return is_captured(stream.native()) ? allocate_captured(bytes, stream, alignment)
-                                      : allocate_in(pool, bytes, stream, alignment);
+  Pool& used = is_captured(stream.native()) ? pool_of_capture(stream, bytes) : pool;
+  return allocate_slow(&used, stream, bytes, alignment);
 }
 
-[[gnu::noinline]] Block HeapAllocator::allocate_captured(std::size_t bytes, const Stream& stream,
-                                                         std::size_t alignment) {
+[[gnu::always_inline]] inline Block HeapAllocator::allocate_fast(const Stream& stream,
+                                                                 std::size_t bytes,
+                                                                 std::size_t alignment) {
+  ThreadCache* const cache = ThreadCache::find_current();
+  const NativeStream& native = stream.native();
+  if (cache != nullptr && !has_observer(kMemoryObservers) &&
+      (alignment == kDefaultAlignment || divides_grain(alignment, kBlockGrain)) &&
+      cache->has_route(heaps_.find(native.device), stream.id())) [[likely]] {
+    Magazines& table = cache->route();
+    // 0 also for sizes that no block has.
+    const std::size_t size = (bytes + (kBlockGrain - 1)) & ~(kBlockGrain - 1);
+    if (size != 0 && !table.pool->released.load(std::memory_order_relaxed)) [[likely]] {
+      HeapBlock* found = nullptr;
+      const auto outcome = cache->take(ThreadCache::Way::direct, table, size, bytes, found,
+                                       [bytes](HeapBlock& taken) noexcept {
+                                         taken.requested.store(bytes, std::memory_order_relaxed);
+                                         taken.change(BlockUse::cached, BlockUse::live);
+                                         taken.call_site.store(0, std::memory_order_relaxed);
+                                       });
+      if (outcome == ThreadCache::Outcome::hit) [[likely]] {
+        unpoison(found->data, bytes, native);
+        return block_for(*found, found->data, bytes, native.device);
+      }
+      if (outcome == ThreadCache::Outcome::miss) return allocate_missed(*table.pool, stream, bytes);
+    }
+  }
+  return allocate_slow(nullptr, stream, bytes, alignment);
+}
+
+[[gnu::noinline]] Block HeapAllocator::allocate_missed(Pool& pool, const Stream& stream,
+                                                       std::size_t bytes) {
+  HeapBlock& made = pool.heap->allocate(bytes, stream, pool);
+  if (sanitizer::is_on()) [[unlikely]] {
+    sanitizer::memory_allocated(made.data, made.bytes);
+  }
+  return block_for(made, made.data, bytes, stream.native().device);
+}
+
+// The pool that the thread has chosen. Later requests of the thread find its
+// magazines directly.
+[[gnu::noinline]] Pool& HeapAllocator::pool_of_thread(const Stream& stream) {
+  const int device = stream.native().device;
+  Pool* const active = active_pool(device);
+  Pool& pool = active != nullptr ? *active : heap(device).common_pool();
+  if (ThreadCache* cache = ThreadCache::find_current()) cache->set_route(pool, stream.id());
+  return pool;
+}
+
+[[gnu::noinline]] Pool& HeapAllocator::pool_of_capture(const Stream& stream, std::size_t bytes) {
   DeviceHeap& own = heap(stream.native().device);
   const std::shared_ptr<const Capture> capture = bytes == 0 ? nullptr : capture_of(stream);
   // An invalidated capture makes no graph.
-  Pool& pool = capture == nullptr ? own.common_pool() : own.pool_of(capture);
-  return allocate_in(pool, bytes, stream, alignment);
+  return capture == nullptr ? own.common_pool() : own.pool_of(capture);
 }
 
-// Past the magazines: their blocks are aligned to kBlockGrain only.
-[[gnu::noinline]] Block HeapAllocator::allocate_aligned(Pool& pool, std::size_t bytes,
-                                                        const Stream& stream,
-                                                        std::size_t alignment) {
-  check_alignment(alignment);
-  if (bytes == 0) return allocate_in(pool, bytes, stream, kBlockGrain);
-  if (in_bad_fork()) static_cast<void>(driver());
-  HeapBlock& made = pool.heap->allocate(bytes, stream, pool, alignment);
-  if (sanitizer::is_on()) sanitizer::memory_allocated(made.data, made.bytes);
-  return {.data = align_up(made.data, alignment),
-          .bytes = bytes,
-          .device = Device::cuda(stream.native().device),
-          .allocator = this,
-          .handle = &made};
-}
-
-[[gnu::flatten]] Block HeapAllocator::allocate_in(Pool& pool, std::size_t bytes,
-                                                  const Stream& stream, std::size_t alignment) {
-  if (!divides_grain(alignment, kBlockGrain)) [[unlikely]] {
-    return allocate_aligned(pool, bytes, stream, alignment);
-  }
+// A block of `chosen`, nullptr: of the thread's pool. Magazines have no blocks
+// of a larger alignment than kBlockGrain.
+[[gnu::noinline, gnu::flatten]] Block HeapAllocator::allocate_slow(Pool* chosen,
+                                                                   const Stream& stream,
+                                                                   std::size_t bytes,
+                                                                   std::size_t alignment) {
   const NativeStream& native = stream.native();
-  ThreadCache* cache = ThreadCache::current();
-  // A hit makes no driver call, so it would not notice a bad fork; driver() throws.
+  Pool& pool = chosen != nullptr ? *chosen : pool_of_thread(stream);
+  const bool divides = divides_grain(alignment, kBlockGrain);
+  if (!divides) check_alignment(alignment);
+  ThreadCache* const cache = ThreadCache::current();
+  // A hit makes no driver call, so it would not notice a bad fork; driver()
+  // throws.
   if (cache == nullptr && in_bad_fork()) static_cast<void>(driver());
-  Block block{.bytes = bytes, .device = Device::cuda(native.device)};
-  if (bytes == 0) return block;
+  if (bytes == 0) return {.device = Device::cuda(native.device)};
   const auto hand_out = [bytes](HeapBlock& taken) noexcept {
     taken.requested.store(bytes, std::memory_order_relaxed);
     taken.change(BlockUse::cached, BlockUse::live);
@@ -248,41 +231,45 @@ Block HeapAllocator::allocate_from(Pool& pool, const Stream& stream, std::size_t
     }
     taken.call_site.store(site, std::memory_order_relaxed);
   };
-  HeapBlock* found = cache != nullptr && !pool.released.load(std::memory_order_relaxed)
-                         ? cache->take(pool, stream.id(), block_bytes(bytes), bytes, hand_out)
-                         : nullptr;
+  HeapBlock* found = nullptr;
+  if (cache != nullptr && divides && !pool.released.load(std::memory_order_relaxed)) {
+    if (Magazines* const table = cache->find(pool, stream.id())) {
+      static_cast<void>(cache->take(ThreadCache::Way::general, *table, block_bytes(bytes), bytes,
+                                    found, hand_out));
+    }
+  }
   if (found != nullptr) {
     unpoison(found->data, bytes, native);
   } else {
-    found = &pool.heap->allocate(bytes, stream, pool);
+    found = &pool.heap->allocate(bytes, stream, pool, std::max(alignment, kBlockGrain));
   }
   if (sanitizer::is_on()) [[unlikely]] {
     sanitizer::memory_allocated(found->data, found->bytes);
   }
-  block.data = found->data;
-  block.allocator = this;
-  block.handle = found;
-  return block;
+  return block_for(*found, align_up(found->data, alignment), bytes, native.device);
 }
 
 [[gnu::flatten]] void HeapAllocator::deallocate(Block& block) noexcept {
   ThreadCache* const cache = ThreadCache::find_current();
   if (cache == nullptr || block.handle == nullptr || has_observer(kMemoryObservers)) [[unlikely]] {
-    return deallocate_generally(block);
+    return deallocate_slow(block);
   }
   HeapBlock& freed = block_of(block);
-  // Loads for the join with its neighbours. (Other threads may change `previous` now.)
+  // Loads for the join with its neighbours. (Other threads may change
+  // `previous` now.)
   __builtin_prefetch(freed.next);
-  if (!is_used_by_one(freed)) return deallocate_generally(block);
-  const auto outcome = cache->put_directly(freed, [&freed]() noexcept {
+  if (!is_used_by_one(freed)) return deallocate_slow(block);
+  Magazines* const table = cache->last();
+  if (table == nullptr || !table->serves(freed)) return deallocate_slow(block);
+  const auto outcome = cache->put(ThreadCache::Way::direct, *table, freed, [&freed]() noexcept {
     poison(freed.data, freed.bytes, freed.stream->clock.native());
   });
-  if (outcome == ThreadCache::Outcome::unknown) return deallocate_generally(block);
+  if (outcome == ThreadCache::Outcome::unknown) return deallocate_slow(block);
   block = {};
   if (outcome == ThreadCache::Outcome::miss) owner_of(freed).heap->deallocate(freed);
 }
 
-[[gnu::noinline]] void HeapAllocator::deallocate_generally(Block& block) noexcept {
+[[gnu::noinline]] void HeapAllocator::deallocate_slow(Block& block) noexcept {
   ThreadCache* cache = ThreadCache::current();
   if (block.handle == nullptr || (cache == nullptr && in_bad_fork())) {
     block = {};
@@ -304,16 +291,11 @@ Block HeapAllocator::allocate_from(Pool& pool, const Stream& stream, std::size_t
   block = {};
 }
 
-void HeapAllocator::record_stream(const Block& block, const Stream& stream) {
+void HeapAllocator::record(const Block& block, const Stream& stream, bool until_free) {
   if (block.handle == nullptr || in_bad_fork()) return;
-  owner_of(block_of(block)).heap->record_use(block_of(block), stream, true);
-  if (sanitizer::is_on()) sanitizer::memory_recorded(block_of(block).data, stream, true);
-}
-
-void HeapAllocator::record_use(const Block& block, const Stream& stream) {
-  if (block.handle == nullptr || in_bad_fork()) return;
-  owner_of(block_of(block)).heap->record_use(block_of(block), stream, false);
-  if (sanitizer::is_on()) sanitizer::memory_recorded(block_of(block).data, stream, false);
+  HeapBlock& used = block_of(block);
+  owner_of(used).heap->record_use(used, stream, until_free);
+  if (sanitizer::is_on()) sanitizer::memory_recorded(used.data, stream, until_free);
 }
 
 void HeapAllocator::empty_cache(Device device) {

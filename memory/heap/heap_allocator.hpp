@@ -6,23 +6,24 @@
 
 #include <gantry/memory/allocator.hpp>
 
-#include "memory/heap/device_allocator.hpp"
+#include "memory/arenas/exportable.hpp"
 #include "memory/heap/device_heap.hpp"
 #include "memory/policy/active_pool.hpp"
-#include "memory/source/exportable.hpp"
+#include "memory/policy/backend.hpp"
 #include "streams/per_device.hpp"
 
 namespace gantry::memory {
 
 /// Backends "vmm" and "native".
 ///
-/// The allocator of the process is never destroyed, because static destructors of the program may
-/// still free device memory. In a bad fork frees do nothing.
+/// The allocator of the process is never destroyed, because static destructors
+/// of the program may still free device memory. In a bad fork frees do nothing.
 /// Thread safety: every member may be called from any thread.
 class HeapAllocator final : public DeviceAllocator, public ExportableAllocator {
  public:
   explicit HeapAllocator(const AllocConfig& config) : config_(config) {}
-  /// Releases unused memory. Its heaps stay: magazines of threads may point to them.
+  /// Releases unused memory. Its heaps stay: magazines of threads may point to
+  /// them.
   ~HeapAllocator() override;
   HeapAllocator(const HeapAllocator&) = delete;
   HeapAllocator& operator=(const HeapAllocator&) = delete;
@@ -30,10 +31,15 @@ class HeapAllocator final : public DeviceAllocator, public ExportableAllocator {
   [[nodiscard]] Block allocate(const Stream& stream, std::size_t bytes,
                                std::size_t alignment = kDefaultAlignment) override;
   void deallocate(Block& block) noexcept override;
-  void record_stream(const Block& block, const Stream& stream) override;
-  void record_use(const Block& block, const Stream& stream) override;
+  void record_stream(const Block& block, const Stream& stream) override {
+    record(block, stream, true);
+  }
+  void record_use(const Block& block, const Stream& stream) override {
+    record(block, stream, false);
+  }
   void empty_cache(Device device) override;
-  /// False while a pool has, or had and still uses, memory that peers cannot use.
+  /// False while a pool has, or had and still uses, memory that peers cannot
+  /// use.
   [[nodiscard]] bool is_peer_accessible() const override {
     return closed_pools_->load(std::memory_order_relaxed) == 0;
   }
@@ -52,7 +58,8 @@ class HeapAllocator final : public DeviceAllocator, public ExportableAllocator {
   /// As allocate, from one pool. In a capture both take the capture's pool.
   [[nodiscard]] Block allocate_from(Pool& pool, const Stream& stream, std::size_t bytes,
                                     std::size_t alignment);
-  /// The heap of `device`, a checked index; find_heap: nullptr if it was never used.
+  /// The heap of `device`, a checked index; find_heap: nullptr if it was never
+  /// used.
   [[nodiscard]] DeviceHeap& heap(int device);
   [[nodiscard]] DeviceHeap* find_heap(int device) const { return heaps_.find(device); }
   [[nodiscard]] const AllocConfig& config() const { return config_; }
@@ -60,24 +67,28 @@ class HeapAllocator final : public DeviceAllocator, public ExportableAllocator {
   [[nodiscard]] Pool& make_pool(int device, const MemPoolOptions& options);
 
  private:
-  [[nodiscard]] Block allocate_on_made(const Stream& stream, std::size_t bytes,
-                                       std::size_t alignment);
-  [[nodiscard]] Block allocate_uncaptured(const Stream& stream, std::size_t bytes,
+  [[nodiscard]] Block allocate_on_created(const Stream& stream, std::size_t bytes,
                                           std::size_t alignment);
-  [[nodiscard]] Block allocate_missed(Pool& pool, std::size_t bytes, const Stream& stream);
-  [[nodiscard]] Block allocate_generally(const Stream& stream, std::size_t bytes,
-                                         std::size_t alignment);
-  void deallocate_generally(Block& block) noexcept;
-  [[nodiscard]] Block allocate_in(Pool& pool, std::size_t bytes, const Stream& stream,
-                                  std::size_t alignment);
-  [[nodiscard]] Block allocate_aligned(Pool& pool, std::size_t bytes, const Stream& stream,
-                                       std::size_t alignment);
-  [[nodiscard]] Block allocate_captured(std::size_t bytes, const Stream& stream,
-                                        std::size_t alignment);
+  [[nodiscard]] Block allocate_fast(const Stream& stream, std::size_t bytes, std::size_t alignment);
+  [[nodiscard]] Block allocate_missed(Pool& pool, const Stream& stream, std::size_t bytes);
+  [[nodiscard]] Block allocate_slow(Pool* chosen, const Stream& stream, std::size_t bytes,
+                                    std::size_t alignment);
+  [[nodiscard]] Block block_for(HeapBlock& made, std::byte* data, std::size_t bytes, int device) {
+    return {.data = data,
+            .bytes = bytes,
+            .device = Device::cuda(device),
+            .allocator = this,
+            .handle = &made};
+  }
+  void deallocate_slow(Block& block) noexcept;
+  void record(const Block& block, const Stream& stream, bool until_free);
+  [[nodiscard]] Pool& pool_of_thread(const Stream& stream);
+  [[nodiscard]] Pool& pool_of_capture(const Stream& stream, std::size_t bytes);
 
   const AllocConfig config_;
   PerDevice<DeviceHeap> heaps_;
-  // Pools whose memory peers cannot use. Shared with these pools, which may live longer.
+  // Pools whose memory peers cannot use. Shared with these pools, which may
+  // live longer.
   const std::shared_ptr<std::atomic<int>> closed_pools_ = std::make_shared<std::atomic<int>>(0);
 };
 

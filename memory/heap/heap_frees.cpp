@@ -8,7 +8,7 @@
 
 #include "core/assert.hpp"
 #include "memory/blocks/poison.hpp"
-#include "memory/trace/history.hpp"
+#include "memory/history/history.hpp"
 
 namespace gantry::memory {
 
@@ -134,13 +134,16 @@ bool HeapFrees::release_held() noexcept {
   return any;
 }
 
+// The end of a free; the caller inserts the block.
+void HeapFrees::complete(HeapBlock& block) noexcept {
+  block.uses.clear();
+  if (!recording_history()) return;
+  record_block(TraceAction::free_completed, block, block.call_site.load(std::memory_order_relaxed));
+}
+
 // Makes a block free for its own stream, which exists.
 void HeapFrees::insert(HeapBlock& block) noexcept {
-  block.uses.clear();
-  if (recording_history()) {
-    record_block(TraceAction::free_completed, block,
-                 block.call_site.load(std::memory_order_relaxed));
-  }
+  complete(block);
   StreamClock& clock = block.stream->clock;
   const bool is_pinned = owner_of(block).is_pinned();
   // Submitted before the sequence number is read, so work that waits for the number runs after it.
@@ -154,11 +157,7 @@ void HeapFrees::insert(HeapBlock& block) noexcept {
 // Makes a block free whose deferred uses are complete. Its sequence number is that of its free or,
 // if its stream waited for a use since then, of that wait: the stream's later work does not use it.
 void HeapFrees::insert_completed(HeapBlock& block) noexcept {
-  block.uses.clear();
-  if (recording_history()) {
-    record_block(TraceAction::free_completed, block,
-                 block.call_site.load(std::memory_order_relaxed));
-  }
+  complete(block);
   StreamClock& clock = block.stream->clock;
   if (poisons_device_memory() && !clock.is_external() && !owner_of(block).is_pinned()) {
     poison(block.data, block.bytes, clock.native());
@@ -167,33 +166,24 @@ void HeapFrees::insert_completed(HeapBlock& block) noexcept {
   block.arena->free.insert(block);
 }
 
-bool HeapFrees::promote_completed() noexcept {
+bool HeapFrees::promote_completed(Asking asking) noexcept {
+  const bool asks = asking == Asking::driver;
   bool any = release_held();
-  for (const auto& pool : pools_) {
-    if (pool->is_pinned()) continue;
-    pool->deferred.promote_completed([&](HeapBlock& block) {
-      stats_.count_deferred(block, false);
-      insert_completed(block);
-      any = true;
-    });
-    for (const auto& arena : pool->arenas) any |= arena->free.promote_completed();
-  }
-  return any;
-}
-
-void HeapFrees::poll() noexcept {
-  release_held();
-  const auto promote = [this](HeapBlock& block) {
+  const auto promote = [&](HeapBlock& block) {
     stats_.count_deferred(block, false);
     insert_completed(block);
+    any = true;
   };
   for (const auto& pool : pools_) {
     if (pool->is_pinned()) continue;
     do {
-      pool->deferred.poll();
-    } while (pool->deferred.promote_completed(promote));
-    for (const auto& arena : pool->arenas) arena->free.poll();
+      if (asks) pool->deferred.poll();
+    } while (pool->deferred.promote_completed(promote) && asks);
+    for (const auto& arena : pool->arenas) {
+      any |= asks ? arena->free.poll() : arena->free.promote_completed();
+    }
   }
+  return any;
 }
 
 // The oldest pending use whose end frees a block, or opens it to more streams. `clock` is nullptr

@@ -5,7 +5,7 @@
 #include <memory>
 #include <vector>
 
-#include "memory/heap/deferred_frees.hpp"
+#include "memory/blocks/deferred_frees.hpp"
 #include "memory/heap/heap_stats.hpp"
 #include "memory/heap/pool_set.hpp"
 
@@ -30,11 +30,12 @@ class HeapFrees {
   void put_in_limbo(HeapBlock& block, CaptureList captures) noexcept;
   void free_from_limbo(HeapBlock& block) noexcept;
 
-  /// Completes the frees that are known to be complete without asking the driver. True if blocks
-  /// became free, or free for more streams.
-  bool promote_completed() noexcept;
-  /// As promote_completed(), after asking the driver how far the streams are.
-  void poll() noexcept;
+  /// Whether the driver is asked how far the streams are.
+  enum class Asking : std::uint8_t { nobody, driver };
+  /// Completes the frees that are known to be complete. True if blocks became free, or free for
+  /// more streams.
+  bool promote_completed(Asking asking = Asking::nobody) noexcept;
+  void poll() noexcept { promote_completed(Asking::driver); }
   /// Waits for the oldest use, of `only` if it is not nullptr, without the lock. False if there is
   /// none for which the host can `wait`. Throws: CudaError.
   bool wait_for_oldest(HeapLock& lock, const Pool* only = nullptr,
@@ -52,6 +53,7 @@ class HeapFrees {
   void free_deferred(HeapBlock& block) noexcept;
   [[nodiscard]] bool hold(HeapBlock& block, CaptureList captures) noexcept;
   bool release_held() noexcept;
+  static void complete(HeapBlock& block) noexcept;
   void insert(HeapBlock& block) noexcept;
   void insert_completed(HeapBlock& block) noexcept;
 

@@ -7,8 +7,8 @@
 #include <map>
 
 #include "memory/heap/thread_cache.hpp"
+#include "memory/oom/oom_report.hpp"
 #include "memory/stats/counters.hpp"
-#include "memory/stats/oom_report.hpp"
 
 namespace gantry::memory {
 namespace {

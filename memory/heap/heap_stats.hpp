@@ -10,9 +10,9 @@
 #include <gantry/core/error.hpp>
 #include <gantry/memory/stats.hpp>
 
+#include "memory/arenas/heap_state.hpp"
 #include "memory/heap/pool_set.hpp"
-#include "memory/source/heap_state.hpp"
-#include "memory/trace/history.hpp"
+#include "memory/history/history.hpp"
 
 namespace gantry::memory {
 

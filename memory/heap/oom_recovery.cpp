@@ -11,31 +11,21 @@
 
 #include "core/assert.hpp"
 #include "device/peer_access.hpp"
-#include "memory/heap/memory_pressure.hpp"
+#include "memory/arenas/exportable.hpp"
 #include "memory/heap/thread_cache.hpp"
-#include "memory/policy/alignment.hpp"
-#include "memory/source/exportable.hpp"
-#include "memory/stats/oom_report.hpp"
-#include "memory/trace/history.hpp"
+#include "memory/history/history.hpp"
+#include "memory/oom/memory_pressure.hpp"
+#include "memory/oom/oom_report.hpp"
+#include "memory/policy/size_policy.hpp"
 
 namespace gantry::memory {
 namespace {
 
 // Attempts of a request while other threads hold memory in transition.
 constexpr int kRetries = 64;
-constexpr std::size_t kEverything = ~std::size_t{0};
 constexpr const Pool* kAllPools = nullptr;
-// A thread may lose its processor within a driver call. It is waited for before memory is called
-// exhausted.
-constexpr auto kTransferTimeout = std::chrono::seconds(5);
 
 }  // namespace
-
-std::chrono::steady_clock::time_point RecoveryClock::now() noexcept {
-  return std::chrono::steady_clock::now();
-}
-
-void RecoveryClock::pause() noexcept { std::this_thread::sleep_for(std::chrono::microseconds(50)); }
 
 // Note [Out-of-memory recovery]
 // If no free block of the stream fits, the steps go from cheap to expensive:
@@ -86,30 +76,14 @@ HeapBlock& OomRecovery::allocate(HeapLock& lock, Arena& arena, BlockRequest requ
   std::uint64_t before = 0;
   int attempts = 0;
   do {
-    before = state_.completed_transfers;
-    HeapState::ChunkTransfer::completed_by_thread = 0;
+    before = state_.transfers.begin_attempt();
     if (HeapBlock* block = wait_and_take(lock, arena, request)) return *block;
-  } while (attempts++ < kRetries && wait_for_transfers(lock, before));
+  } while (attempts++ < kRetries &&
+           state_.transfers.wait(lock, before, HeapState::ChunkTransfer::count_of_thread(state_),
+                                 clock_));
   owner_of(arena).check_has_physical();  // another thread may have released it meanwhile
   report(lock, request.size, request.stream.clock.id(),
          owner_of(arena).serves_captures ? kCapturePurpose : std::string_view());
-}
-
-// Waits for pending transfers. True if other threads completed some since there were `before`.
-bool OomRecovery::wait_for_transfers(HeapLock& lock, std::uint64_t before) {
-  RecoveryClock of_system;
-  RecoveryClock& clock = clock_ != nullptr ? *clock_ : of_system;
-  const auto deadline = clock.now() + kTransferTimeout;
-  const auto completed = [&] {
-    return state_.completed_transfers - before != HeapState::ChunkTransfer::completed_by_thread;
-  };
-  const int own = HeapState::ChunkTransfer::count_of_thread(state_);
-  GANTRY_ASSERT(own <= state_.pending_transfers, "a thread has more transfers than its heap");
-  while (!completed() && state_.pending_transfers > own && clock.now() < deadline) {
-    const Unlocked unlocked(lock);
-    clock.pause();
-  }
-  return completed();
 }
 
 HeapBlock* OomRecovery::take_with_wait(Arena& arena, const BlockRequest& request) {
@@ -178,34 +152,35 @@ HeapBlock* OomRecovery::grow(HeapLock& lock, Arena& arena, const BlockRequest& r
   return arena.grow(lock, request, ChunkSource::driver, growth);
 }
 
-// Grows by chunks of free blocks as far as there are some, else by new ones.
-HeapBlock* OomRecovery::remap(HeapLock& lock, Arena& arena, const BlockRequest& request) {
-  Growth growth;
+// Grows by unmapped chunks, then by `source` with chunks of free blocks: of this pool, then of all.
+// The growth keeps the free blocks that become part of the new block, so that their chunks are not
+// reclaimed.
+HeapBlock* OomRecovery::grow_from_free(HeapLock& lock, Arena& arena, const BlockRequest& request,
+                                       ChunkSource source, Growth& growth) {
   HeapBlock* block = arena.grow(lock, request, ChunkSource::unmapped, growth);
   for (const Pool* const only : std::initializer_list<const Pool*>{&owner_of(arena), kAllPools}) {
     if (block != nullptr || growth.missing == 0) break;
-    if (pools_.reclaim(lock, growth.missing, only) == 0) continue;
-    block = arena.grow(lock, request, ChunkSource::unmapped, growth);
-  }
-  if (block == nullptr && growth.missing != 0) {
-    block = arena.grow(lock, request, ChunkSource::driver, growth);
+    const bool helps = pools_.reclaim(lock, growth.missing, only) != 0;
+    if (helps || source == ChunkSource::driver) block = arena.grow(lock, request, source, growth);
   }
   return block;
 }
 
-// Grows by chunks of free blocks: of this pool, then of all. The growth keeps the free blocks that
-// become part of the new block, so that their chunks are not reclaimed.
+// Grows by chunks of free blocks as far as there are some, else by new ones.
+HeapBlock* OomRecovery::remap(HeapLock& lock, Arena& arena, const BlockRequest& request) {
+  Growth growth;
+  HeapBlock* block = grow_from_free(lock, arena, request, ChunkSource::unmapped, growth);
+  if (block != nullptr || growth.missing == 0) return block;
+  return arena.grow(lock, request, ChunkSource::driver, growth);
+}
+
+// Grows by chunks of free blocks and by new ones.
 HeapBlock* OomRecovery::reclaim_and_grow(HeapLock& lock, Arena& arena,
                                          const BlockRequest& request) {
   {
     Growth growth;
-    HeapBlock* block = arena.grow(lock, request, ChunkSource::unmapped, growth);
-    for (const Pool* const only : std::initializer_list<const Pool*>{&owner_of(arena), kAllPools}) {
-      if (block != nullptr || growth.missing == 0) break;
-      pools_.reclaim(lock, growth.missing, only);
-      block = arena.grow(lock, request, ChunkSource::driver, growth);
-    }
-    if (block != nullptr) return block;
+    if (HeapBlock* block = grow_from_free(lock, arena, request, ChunkSource::driver, growth))
+      return block;
   }
   const std::size_t wanted = round_up(request.size, kFineChunkBytes);
   const std::size_t unmapped = state_.chunks.unmapped();
@@ -238,8 +213,7 @@ HeapBlock* OomRecovery::wait_and_take(HeapLock& lock, Arena& arena, const BlockR
   }
   // No use is left to wait for. Unmapped chunks may be too coarse, so all free memory is released
   // to the driver, which then makes new chunks.
-  pools_.reclaim(lock, kEverything);
-  state_.release_unmapped(lock, kEverything);
+  pools_.release(lock);
   if (HeapBlock* block = grow(lock, arena, request)) return block;
   return arena.take(request, Search::exhaustive);
 }
@@ -250,9 +224,7 @@ void OomRecovery::collect_garbage(HeapLock& lock) {
   const auto target = static_cast<std::size_t>(
       state_.config.gc_threshold * static_cast<double>(std::min(state_.limit(), total)));
   const std::size_t held = state_.reserved();
-  if (held <= target) return;
-  pools_.reclaim(lock, held - target);
-  state_.release_unmapped(lock, held - target);
+  if (held > target) pools_.release(lock, held - target);
 }
 
 void OomRecovery::report(HeapLock& lock, std::size_t bytes, std::uint64_t stream,

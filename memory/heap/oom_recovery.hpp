@@ -1,31 +1,21 @@
 // Recovery of a heap that has no free block for a request.
 #pragma once
 
-#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <string_view>
 
 #include <gantry/core/error.hpp>
 
+#include "memory/arenas/heap_state.hpp"
 #include "memory/heap/heap_frees.hpp"
 #include "memory/heap/heap_stats.hpp"
-#include "memory/heap/memory_neighbour.hpp"
 #include "memory/heap/pool_set.hpp"
-#include "memory/policy/reserve_bound.hpp"
-#include "memory/source/heap_state.hpp"
+#include "memory/oom/memory_pressure.hpp"
+#include "memory/oom/reserve_bound.hpp"
+#include "memory/oom/transfers.hpp"
 
 namespace gantry::memory {
-
-/// The time by which recovery limits its waits for other threads. Tests put another one in its
-/// place.
-class RecoveryClock {
- public:
-  virtual ~RecoveryClock() = default;
-  [[nodiscard]] virtual std::chrono::steady_clock::time_point now() noexcept;
-  /// Lets other threads run for a moment.
-  virtual void pause() noexcept;
-};
 
 /// The steps by which a heap finds memory for a request that its free blocks do not serve; see Note
 /// [Out-of-memory recovery].
@@ -59,6 +49,8 @@ class OomRecovery {
  private:
   [[nodiscard]] HeapBlock* take_with_wait(Arena& arena, const BlockRequest& request);
   [[nodiscard]] HeapBlock* keep_bound(HeapLock& lock, Arena& arena, const BlockRequest& request);
+  [[nodiscard]] HeapBlock* grow_from_free(HeapLock& lock, Arena& arena, const BlockRequest& request,
+                                          ChunkSource source, Growth& growth);
   [[nodiscard]] HeapBlock* remap(HeapLock& lock, Arena& arena, const BlockRequest& request);
   [[nodiscard]] HeapBlock* await_completion(HeapLock& lock, Arena& arena,
                                             const BlockRequest& request);
@@ -67,7 +59,6 @@ class OomRecovery {
                                             const BlockRequest& request);
   [[nodiscard]] HeapBlock* wait_and_take(HeapLock& lock, Arena& arena, const BlockRequest& request);
   [[nodiscard]] bool wait_for_neighbour(HeapLock& lock, HostWait wait) const;
-  [[nodiscard]] bool wait_for_transfers(HeapLock& lock, std::uint64_t before);
   void collect_garbage(HeapLock& lock);
   [[noreturn]] void throw_oom(OomReport report, std::string_view purpose) const;
 

@@ -1,17 +1,68 @@
-#include "memory/heap/pool_memory.hpp"
+// The physical memory of whole pools.
 
 #include <algorithm>
 #include <exception>
 #include <memory>
+#include <utility>
+#include <vector>
 
 #include <gantry/core/error.hpp>
+#include <gantry/extend/driver.hpp>
+#include <gantry/memory/pinned_allocator.hpp>
 
 #include "core/assert.hpp"
 #include "device/peer_access.hpp"
+#include "memory/blocks/poison.hpp"
+#include "memory/heap/device_heap.hpp"
 #include "memory/heap/thread_cache.hpp"
+#include "memory/history/history.hpp"
 #include "memory/policy/active_pool.hpp"
 
 namespace gantry::memory {
+namespace {
+
+struct Extent {
+  std::uintptr_t address;
+  std::size_t bytes;
+};
+
+std::vector<Extent> live_blocks(const Pool& pool) {
+  HeldSegments held;
+  for (const auto& arena : pool.arenas) arena->describe(held);
+  std::vector<Extent> live;
+  for (const SegmentInfo& segment : held.segments) {
+    for (const BlockInfo& block : segment.blocks) {
+      if (block.state == BlockState::active_allocated) live.push_back({block.address, block.bytes});
+    }
+  }
+  std::ranges::sort(live, {}, &Extent::address);
+  return live;
+}
+
+void* pointer(std::uintptr_t address) { return reinterpret_cast<void*>(address); }
+
+// Waits for the stream's copies. If one of them failed, the others may still run: the caller frees
+// their memory next. To wait for the device would spoil a capture.
+template <class Submit>
+void copy_all(NativeStream stream, Submit submit) {
+  try {
+    submit(stream);
+    driver().synchronize_stream(stream);
+  } catch (...) {
+    try {
+      driver().synchronize_stream(stream);
+    } catch (...) {  // the first error is the cause
+    }
+    throw;
+  }
+}
+
+// The end of a block is poisoned; from here on it is not.
+void unpoison_all(const Extent& block) {
+  if (poisons_device_memory()) unpoison_now(pointer(block.address), block.bytes);
+}
+
+}  // namespace
 
 void PoolMemory::destroy(Pool& pool) {
   const NoActivePool scope;  // for the allocator of the program
@@ -27,15 +78,14 @@ void PoolMemory::destroy(Pool& pool) {
     }
     if (pool.released) pool.discard_unused();
     if (pool.released) restore(lock, pool);
-    pools_.reclaim(lock, ~std::size_t{0}, &pool);
-    state_.release_unmapped(lock, ~std::size_t{0});
+    pools_.release(lock, kEverything, &pool);
   } catch (...) {
     if (!lock.owns_lock()) lock.lock();
-    pool.saved.clear();
+    pool.saved = {};
     pool.destroyed = true;
     throw;
   }
-  pool.saved.clear();
+  pool.saved = {};
   pool.destroyed = true;
 }
 
@@ -59,7 +109,7 @@ void PoolMemory::release(Pool& pool, PoolBackup backup) {
       for (const int peer : devices_with_access_to(state_.device)) synchronize_device_clocks(peer);
     }
     frees_.poll();
-    if (backup == PoolBackup::host) pool.saved.save(lock, pool);
+    if (backup == PoolBackup::host) save_contents(lock, pool);
     release_arenas(lock, pool);
   } catch (...) {
     try {
@@ -93,7 +143,7 @@ void PoolMemory::restore(HeapLock& lock, Pool& pool) {
         }
       }
     }
-    pool.saved.restore(lock, pool);
+    restore_contents(lock, pool);
   } catch (...) {
     if (!lock.owns_lock()) lock.lock();
     try {
@@ -105,8 +155,52 @@ void PoolMemory::restore(HeapLock& lock, Pool& pool) {
   GANTRY_ASSERT(std::ranges::all_of(pool.arenas,
                                     [](const auto& arena) { return arena->released_bytes() == 0; }),
                 "a pool is restored that lacks some of its memory");
-  pool.saved.clear();
+  pool.saved = {};
   pool.released = false;
+}
+
+void PoolMemory::save_contents(HeapLock& lock, Pool& pool) {
+  GANTRY_ASSERT(pool.saved.blocks.empty(),
+                "contents are saved in place of others that were not restored");
+  std::vector<SavedContents::Saved> blocks;
+  std::size_t total = 0;
+  for (const Extent& block : live_blocks(pool)) {
+    blocks.push_back({block.address, block.bytes, total});
+    total += block.bytes;
+  }
+  if (blocks.empty()) return;
+  Buffer host;
+  {
+    const Unlocked unlocked(lock);
+    host = pinned(total);
+    copy_all({.device = state_.device}, [&](NativeStream stream) {
+      for (const SavedContents::Saved& block : blocks) {
+        unpoison_all({block.address, block.bytes});
+        driver().copy(static_cast<std::byte*>(host.data()) + block.offset, pointer(block.address),
+                      block.bytes, stream);
+      }
+    });
+  }
+  pool.saved = {std::move(blocks), std::move(host)};
+}
+
+void PoolMemory::restore_contents(HeapLock& lock, const Pool& pool) const {
+  const auto& [blocks, host] = pool.saved;
+  if (blocks.empty()) return;
+  const std::vector<Extent> live = live_blocks(pool);
+  const Unlocked unlocked(lock);
+  copy_all({.device = state_.device}, [&](NativeStream stream) {
+    auto saved = blocks.begin();
+    for (const Extent& block : live) {
+      while (saved != blocks.end() && saved->address < block.address) ++saved;
+      if (saved == blocks.end()) break;
+      if (saved->address != block.address || saved->bytes != block.bytes) continue;
+      unpoison_all(block);
+      driver().copy(pointer(block.address),
+                    static_cast<const std::byte*>(host.data()) + saved->offset, block.bytes,
+                    stream);
+    }
+  });
 }
 
 }  // namespace gantry::memory

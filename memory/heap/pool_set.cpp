@@ -6,8 +6,8 @@
 #include <gantry/core/error.hpp>
 
 #include "core/assert.hpp"
-#include "memory/source/segment_arena.hpp"
-#include "memory/source/vmm_arena.hpp"
+#include "memory/arenas/segment_arena.hpp"
+#include "memory/arenas/vmm_arena.hpp"
 
 namespace gantry::memory {
 
@@ -61,7 +61,7 @@ Pool& PoolSet::make(const MemPoolOptions& options) {
     GANTRY_ASSERT(pool->capture == nullptr, "a program gets the pool of a capture");
     pool->destroyed = false;
     pool->options = options;
-    pool->saved.clear();
+    pool->saved = {};
     return *pool;
   }
   Pool& pool = add(false, backing);
@@ -141,7 +141,8 @@ void PoolSet::verify() const noexcept {
     GANTRY_ASSERT(pool.id == id, "a pool has the number of another one");
     GANTRY_ASSERT(pool.capture == nullptr || (pool.serves_captures && find(pool.capture) == &pool),
                   "a capture has a pool that is not the only one for it");
-    GANTRY_ASSERT(pool.released || pool.saved.empty(), "a pool with its memory has a backup of it");
+    GANTRY_ASSERT(pool.released || pool.saved.blocks.empty(),
+                  "a pool with its memory has a backup of it");
     [[maybe_unused]] std::int64_t live = 0;
     HeldSegments held;
     for (const auto& arena : pool.arenas) {

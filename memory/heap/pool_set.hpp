@@ -7,11 +7,12 @@
 #include <mutex>
 #include <vector>
 
+#include <gantry/memory/buffer.hpp>
 #include <gantry/memory/mem_pool.hpp>
 
-#include "memory/heap/deferred_frees.hpp"
-#include "memory/heap/saved_contents.hpp"
-#include "memory/source/arena.hpp"
+#include "memory/arenas/arena.hpp"
+#include "memory/blocks/deferred_frees.hpp"
+#include "memory/policy/size_policy.hpp"
 #include "streams/capture.hpp"
 
 namespace gantry::memory {
@@ -21,6 +22,19 @@ class DeviceHeap;
 /// Source of blocks: chunks mapped into address ranges, or segments of the driver or of an
 /// allocator.
 enum class HeapBacking : std::uint8_t { vmm, segments };
+
+/// A copy of a pool's live blocks in page-locked host memory, kept while the pool has no physical
+/// memory. PoolMemory makes it.
+struct SavedContents {
+  struct Saved {
+    std::uintptr_t address;
+    std::size_t bytes;
+    std::size_t offset;  ///< in `host`
+  };
+
+  std::vector<Saved> blocks;  ///< by address
+  Buffer host;
+};
 
 /// A set of blocks that is never mixed with another pool's.
 struct Pool : ArenaOwner {
@@ -36,7 +50,7 @@ struct Pool : ArenaOwner {
   std::int64_t live_blocks = 0;  ///< without the changes that magazines still hold
   bool destroyed = false;        ///< reused once it has no live blocks
   std::mutex physical_mutex;     ///< held by release and restore; taken before the heap's lock
-  SavedContents saved;           ///< of live blocks, while released
+  SavedContents saved;           ///< while released; guarded by `physical_mutex`
   HeapBacking backing{};         ///< of its arenas
 
   /// True if recovery of other pools may take memory of free blocks that no graph uses.
@@ -90,6 +104,11 @@ class PoolSet {
   /// Takes chunks or segments from free blocks: of `only` if it is not nullptr, else of all pools
   /// that allow it, the common pool first. Returns the bytes taken. Throws: CudaError.
   std::size_t reclaim(HeapLock& lock, std::size_t bytes, const Pool* only = nullptr);
+  /// Likewise, and releases unmapped chunks of as many bytes to the driver.
+  void release(HeapLock& lock, std::size_t bytes = kEverything, const Pool* only = nullptr) {
+    reclaim(lock, bytes, only);
+    state_.release_unmapped(lock, bytes);
+  }
   /// True if reclaim() can release memory to the driver, which may wait for the device.
   [[nodiscard]] bool has_releasable() const;
   /// Bytes of the largest free block with memory.

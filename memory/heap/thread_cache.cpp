@@ -23,7 +23,8 @@ CacheRegistry& registry() {
   return instance;
 }
 
-// Frees blocks of magazines, linked through next_in_bin. Their frees were counted and numbered.
+// Frees blocks of magazines, linked through next_in_bin. Their frees were
+// counted and numbered.
 void free_cached(HeapBlock* blocks) noexcept {
   while (blocks != nullptr) {
     HeapBlock& block = *blocks;
@@ -42,7 +43,8 @@ void Magazines::flush_account() noexcept {
 
 constinit thread_local ThreadCache* ThreadCache::current_ = nullptr;
 
-// Ends the cache with its thread; other thread-local objects may still free blocks afterwards.
+// Ends the cache with its thread; other thread-local objects may still free
+// blocks afterwards.
 struct ThreadCacheOwner {
   ~ThreadCacheOwner() {
     ended = true;
@@ -60,8 +62,8 @@ thread_local ThreadCacheOwner owner;
 
 ThreadCache::ThreadCache() : gate_(AsymmetricFence::is_free() ? 0 : kFenced) {}
 
-// The parent's other threads may have been using their caches. A child has no cache, so a hit needs
-// no check for a fork.
+// The parent's other threads may have been using their caches. A child has no
+// cache, so a hit needs no check for a fork.
 void ThreadCache::abandon_in_child() { current_ = nullptr; }
 
 ThreadCache* ThreadCache::make() noexcept {
@@ -98,10 +100,13 @@ ThreadCache::~ThreadCache() {
 }
 
 Magazines* ThreadCache::find(const Pool& pool, std::uint64_t stream_id) noexcept {
-  for (Magazines* table : tables_) {
-    if (table->pool == &pool && table->stream_id == stream_id) return table;
-  }
-  return nullptr;
+  const auto is_meant = [&](const Magazines* table) {
+    return table->pool == &pool && table->stream_id == stream_id;
+  };
+  if (last_ != nullptr && is_meant(last_)) return last_;
+  const auto found = std::ranges::find_if(tables_, is_meant);
+  if (found == tables_.end()) return nullptr;
+  return last_ = *found;
 }
 
 void ThreadCache::set_route(const Pool& pool, std::uint64_t stream_id) noexcept {
@@ -112,10 +117,11 @@ void ThreadCache::set_route(const Pool& pool, std::uint64_t stream_id) noexcept 
   route_stream_ = stream_id;
 }
 
-// The magazines for a block's stream. nullptr without memory for them, and in two more cases. An
-// external stream may be destroyed before the block leaves the magazine. The pool of a capture must
-// know which of its blocks are free.
+// The magazines for a block's stream. nullptr without memory for them, and in
+// two more cases. An external stream may be destroyed before the block leaves
+// the magazine. The pool of a capture must know which of its blocks are free.
 Magazines* ThreadCache::find_or_open(const HeapBlock& block) noexcept {
+  if (last_ != nullptr && last_->serves(block)) return last_;
   StreamBlocks& stream = *block.stream;
   Pool& pool = owner_of(block);
   Magazines* table = find(pool, stream.clock.id());
@@ -128,7 +134,7 @@ Magazines* ThreadCache::find_or_open(const HeapBlock& block) noexcept {
     GANTRY_ASSERT(table->streams[1] == nullptr, "a pool has more than two arenas");
     (table->streams[0] == nullptr ? table->streams[0] : table->streams[1]) = &stream;
   }
-  return table;
+  return last_ = table;
 }
 
 Magazines* ThreadCache::open(Pool& pool, const StreamClock& clock) noexcept {

@@ -8,7 +8,7 @@
 #include "device/own_placement.hpp"
 #include "device/platform.hpp"
 #include "memory/pinned/pinned_heap.hpp"
-#include "memory/policy/alignment.hpp"
+#include "memory/policy/size_policy.hpp"
 #include "memory/stats/counters.hpp"
 #include "streams/sanitizer/hooks.hpp"
 
@@ -40,7 +40,7 @@ class PinnedAllocator final : public Allocator {
     if (in_bad_fork()) static_cast<void>(driver());
     Block block{.bytes = bytes, .device = Device::cpu()};
     if (bytes == 0) return block;
-    PinnedBlock& made = heap_.allocate(bytes, alignment);
+    HeapBlock& made = heap_.allocate(bytes, alignment);
     if (sanitizer::is_on()) sanitizer::memory_allocated(made.data, bytes);
     block.data = made.data;
     block.allocator = this;
@@ -50,21 +50,15 @@ class PinnedAllocator final : public Allocator {
   void deallocate(Block& block) noexcept override {
     if (block.handle != nullptr && !in_bad_fork()) {
       if (sanitizer::is_on()) sanitizer::memory_freed(block.data, block.bytes, nullptr);
-      heap_.deallocate(*static_cast<PinnedBlock*>(block.handle));
+      heap_.deallocate(*static_cast<HeapBlock*>(block.handle));
     }
     block = {};
   }
   void record_stream(const Block& block, const Stream& stream) override {
-    if (block.handle != nullptr && !in_bad_fork()) {
-      heap_.record_stream(*static_cast<PinnedBlock*>(block.handle), stream);
-      if (sanitizer::is_on()) sanitizer::memory_recorded(block.data, stream, true);
-    }
+    record(block, stream, true);
   }
   void record_use(const Block& block, const Stream& stream) override {
-    if (block.handle != nullptr && !in_bad_fork()) {
-      heap_.record_use(*static_cast<PinnedBlock*>(block.handle), stream);
-      if (sanitizer::is_on()) sanitizer::memory_recorded(block.data, stream, false);
-    }
+    record(block, stream, false);
   }
   void empty_cache(Device /*device*/) override {
     if (!in_bad_fork()) heap_.empty_cache();
@@ -74,6 +68,12 @@ class PinnedAllocator final : public Allocator {
   [[nodiscard]] PinnedHeap& heap() { return heap_; }
 
  private:
+  void record(const Block& block, const Stream& stream, bool until_free) {
+    if (block.handle == nullptr || in_bad_fork()) return;
+    heap_.record_use(*static_cast<HeapBlock*>(block.handle), stream, until_free);
+    if (sanitizer::is_on()) sanitizer::memory_recorded(block.data, stream, until_free);
+  }
+
   PinnedHeap heap_;
 };
 

@@ -12,10 +12,10 @@
 
 #include "core/assert.hpp"
 #include "memory/blocks/poison.hpp"
+#include "memory/oom/oom_report.hpp"
 #include "memory/policy/config.hpp"
 #include "memory/policy/size_policy.hpp"
 #include "memory/stats/counters.hpp"
-#include "memory/stats/oom_report.hpp"
 #include "streams/capture.hpp"
 
 namespace gantry::memory {
@@ -24,7 +24,6 @@ namespace {
 constexpr std::size_t kLeastSegment = std::size_t{1} << 20;
 constexpr std::size_t kMostGrowth = std::size_t{64} << 20;
 constexpr std::size_t kPage = 4096;
-constexpr std::size_t kEverything = ~std::size_t{0};
 
 // The free list of each device: one list per different node.
 std::vector<std::size_t> lists_of(const std::vector<int>& nodes) {
@@ -36,12 +35,6 @@ std::vector<std::size_t> lists_of(const std::vector<int>& nodes) {
     if (found == different.end()) different.push_back(node);
   }
   return lists;
-}
-
-PinnedBlock& pinned(HeapBlock& block) { return static_cast<PinnedBlock&>(block); }
-
-bool is_free(const HeapBlock* block) {
-  return block != nullptr && block->use.load(std::memory_order_relaxed) == BlockUse::free;
 }
 
 class Stopwatch {
@@ -60,11 +53,15 @@ class Stopwatch {
 
 PinnedHeap::PinnedHeap(const std::vector<int>& nodes) : list_of_device_(lists_of(nodes)) {
   for (std::size_t device = 0; device < nodes.size(); ++device) {
-    if (list_of_device_[device] == free_lists_.size()) {
-      free_lists_.emplace_back().node = nodes[device];
-    }
+    if (list_of_device_[device] == free_lists_.size())
+      free_lists_.emplace_back(nodes[device], slab_);
   }
-  if (free_lists_.empty()) free_lists_.emplace_back();
+  if (free_lists_.empty()) free_lists_.emplace_back(-1, slab_);
+}
+
+FreeBlocks& PinnedHeap::list_of(const HeapBlock& block) noexcept {
+  GANTRY_ASSERT(block.segment != nullptr, "a pinned block is in no segment");
+  return free_lists_[block.segment->list].free;
 }
 
 std::size_t PinnedHeap::list_of_current_device() const {
@@ -72,23 +69,23 @@ std::size_t PinnedHeap::list_of_current_device() const {
   return list_of_device_[static_cast<std::size_t>(driver().current_device())];
 }
 
-PinnedBlock& PinnedHeap::allocate(std::size_t bytes, std::size_t alignment) {
+HeapBlock& PinnedHeap::allocate(std::size_t bytes, std::size_t alignment) {
   const Request request{bytes, std::max(alignment, kBlockGrain), list_of_current_device()};
   const std::size_t size = request.size();
-  if (PinnedBlock* block = try_take(request, NumaScope::own_node)) return *block;
+  if (HeapBlock* block = try_take(request, NumaScope::own_node)) return *block;
   poll();
-  if (PinnedBlock* block = try_take(request, NumaScope::own_node)) return *block;
+  if (HeapBlock* block = try_take(request, NumaScope::own_node)) return *block;
   const std::size_t least = round_up(size, kPage);
   const std::size_t wanted = keep_bound(size, least, segment_bytes_for(size));
-  if (PinnedBlock* block = grow(request, wanted)) return *block;
-  if (PinnedBlock* block = try_take(request, NumaScope::all_nodes)) return *block;
+  if (HeapBlock* block = grow(request, wanted)) return *block;
+  if (HeapBlock* block = try_take(request, NumaScope::all_nodes)) return *block;
   if (wanted > least) {
-    if (PinnedBlock* block = grow(request, least)) return *block;
+    if (HeapBlock* block = grow(request, least)) return *block;
   }
   wait_for_all();
-  if (PinnedBlock* block = try_take(request, NumaScope::all_nodes)) return *block;
+  if (HeapBlock* block = try_take(request, NumaScope::all_nodes)) return *block;
   release_unused_segments(kEverything);
-  if (PinnedBlock* block = grow(request, least)) return *block;
+  if (HeapBlock* block = grow(request, least)) return *block;
   OomReport report;
   report.requested = signed_bytes(size);
   {
@@ -101,22 +98,21 @@ PinnedBlock& PinnedHeap::allocate(std::size_t bytes, std::size_t alignment) {
                          report, "cpu");
 }
 
-PinnedBlock* PinnedHeap::try_take(const Request& request, NumaScope scope) {
+HeapBlock* PinnedHeap::try_take(const Request& request, NumaScope scope) {
   const std::size_t size = request.size();
   const std::lock_guard lock(mutex_);
   promote_completed();
-  HeapBlock* found = free_lists_[request.list].free.find(size);
+  HeapBlock* found = free_lists_[request.list].free.find_common(size);
   if (scope == NumaScope::all_nodes) {
     for (auto other = free_lists_.begin(); found == nullptr && other != free_lists_.end();
          ++other) {
-      found = other->free.find(size);
+      found = other->free.find_common(size);
     }
   }
   if (found == nullptr) return nullptr;
   slab_.reserve(2);
-  PinnedBlock& block = pinned(*found);
-  free_lists_[block.segment->list].free.remove(block);
-  return &allocate_from(block, request);
+  list_of(*found).remove(*found);
+  return &allocate_from(*found, request);
 }
 
 // Segments grow with the memory that is held.
@@ -149,7 +145,7 @@ std::size_t PinnedHeap::keep_bound(std::size_t size, std::size_t least, std::siz
 }
 
 // A block of a new segment; nullptr if the system has no memory.
-PinnedBlock* PinnedHeap::grow(const Request& request, std::size_t segment_bytes) {
+HeapBlock* PinnedHeap::grow(const Request& request, std::size_t segment_bytes) {
   auto segment = std::make_unique<PinnedSegment>();
   const Stopwatch watch;
   segment->pages = allocate_host_pages(
@@ -166,7 +162,7 @@ PinnedBlock* PinnedHeap::grow(const Request& request, std::size_t segment_bytes)
     release_host_pages(segment->pages);
     throw;
   }
-  PinnedBlock& block = slab_.take();
+  HeapBlock& block = slab_.take();
   increase(stats_.allocations, 1);
   increase(stats_.allocated_bytes, segment->pages.bytes);
   ++stats_.num_host_alloc;
@@ -181,19 +177,18 @@ PinnedBlock* PinnedHeap::grow(const Request& request, std::size_t segment_bytes)
 
 // Allocates the aligned part of `whole`. The parts before and behind it become free. Takes two
 // descriptors, which are reserved.
-PinnedBlock& PinnedHeap::allocate_from(PinnedBlock& whole, const Request& request) noexcept {
-  PinnedBlock* taken = &whole;
+HeapBlock& PinnedHeap::allocate_from(HeapBlock& whole, const Request& request) noexcept {
+  HeapBlock* taken = &whole;
   if (const std::size_t head = padding_of(whole.data, request.alignment); head != 0) {
     taken = &split(whole, head);
-    insert(whole);
+    list_of(whole).insert(whole);
   }
-  PinnedBlock& block = *taken;
-  GANTRY_ASSERT(block.segment != nullptr, "a pinned block is in no segment");
+  HeapBlock& block = *taken;
   GANTRY_ASSERT(block.bytes >= block_bytes(request.bytes), "a block is smaller than the request");
   if (const std::size_t size = block_bytes(request.bytes); block.bytes - size >= kBlockGrain) {
-    insert(split(block, size));
+    list_of(block).insert(split(block, size));
   }
-  block.change({BlockUse::free, BlockUse::unused}, BlockUse::live);
+  block.change({BlockUse::in_transition, BlockUse::unused}, BlockUse::live);
   block.requested.store(request.bytes, std::memory_order_relaxed);
   block.uses.clear();
   increase(stats_.active_requests, 1);
@@ -203,19 +198,18 @@ PinnedBlock& PinnedHeap::allocate_from(PinnedBlock& whole, const Request& reques
 }
 
 // Splits `block` after `bytes`; returns its new right neighbour.
-PinnedBlock& PinnedHeap::split(PinnedBlock& block, std::size_t bytes) noexcept {
-  PinnedBlock& remainder = slab_.take();
+HeapBlock& PinnedHeap::split(HeapBlock& block, std::size_t bytes) noexcept {
+  HeapBlock& remainder = slab_.take();
   split_block(block, bytes, remainder);
-  remainder.segment = block.segment;
   return remainder;
 }
 
-void PinnedHeap::deallocate(PinnedBlock& block) noexcept {
+void PinnedHeap::deallocate(HeapBlock& block) noexcept {
   {
     const std::lock_guard lock(mutex_);
     if (block.use.load(std::memory_order_relaxed) != BlockUse::live) return;
+    block.change(BlockUse::live, block.uses.empty() ? BlockUse::in_transition : BlockUse::pending);
     if (block.uses.empty()) return insert_free(block);
-    block.change(BlockUse::live, BlockUse::pending);
   }
   // Events are recorded, so the driver is called without the lock.
   DeferredFrees::freeze_uses(block);
@@ -224,21 +218,13 @@ void PinnedHeap::deallocate(PinnedBlock& block) noexcept {
   if (!held_.hold(block)) finish_free(block);
 }
 
-void PinnedHeap::finish_free(PinnedBlock& block) noexcept {
+void PinnedHeap::finish_free(HeapBlock& block) noexcept {
   if (!deferred_.enqueue(block)) insert_free(block);
 }
 
-void PinnedHeap::record_stream(PinnedBlock& block, const Stream& stream) {
-  add_use(block, stream, StreamClock::of(stream), 0);
-}
-
-void PinnedHeap::record_use(PinnedBlock& block, const Stream& stream) {
+void PinnedHeap::record_use(HeapBlock& block, const Stream& stream, bool until_free) {
   StreamClock& clock = StreamClock::of(stream);
-  add_use(block, stream, clock, clock.record_sequence());
-}
-
-void PinnedHeap::add_use(PinnedBlock& block, const Stream& stream, StreamClock& clock,
-                         std::uint64_t sequence) {
+  const std::uint64_t sequence = until_free ? 0 : clock.record_sequence();
   std::shared_ptr<const Capture> capture =
       is_captured(stream.native()) ? capture_of(stream) : nullptr;
   const std::lock_guard lock(mutex_);
@@ -248,44 +234,15 @@ void PinnedHeap::add_use(PinnedBlock& block, const Stream& stream, StreamClock& 
 }
 
 bool PinnedHeap::promote_completed() noexcept {
-  held_.release([this](HeapBlock& block) { finish_free(pinned(block)); });
-  return deferred_.promote_completed([this](HeapBlock& block) { insert_free(pinned(block)); });
+  held_.release([this](HeapBlock& block) { finish_free(block); });
+  return deferred_.promote_completed([this](HeapBlock& block) { insert_free(block); });
 }
 
-void PinnedHeap::insert_free(PinnedBlock& block) noexcept {
+void PinnedHeap::insert_free(HeapBlock& block) noexcept {
   decrease(stats_.active_requests, 1);
   decrease(stats_.active_bytes, block.bytes);
   poison_now(block.data, block.bytes);
-  TlsfIndex& index = free_lists_[block.segment->list].free;
-  PinnedBlock* whole = &block;
-  const auto absorb = [&](PinnedBlock& left) {
-    PinnedBlock& right = pinned(*left.next);
-    absorb_next(left);
-    recycle(right);
-    whole = &left;
-  };
-  if (is_free(block.next)) {
-    index.remove(*block.next);
-    absorb(block);
-  }
-  if (is_free(block.previous)) {
-    index.remove(*block.previous);
-    absorb(pinned(*block.previous));
-  }
-  insert(*whole);
-}
-
-void PinnedHeap::insert(PinnedBlock& block) noexcept {
-  block.change({BlockUse::unused, BlockUse::free, BlockUse::live, BlockUse::pending,
-                BlockUse::in_transition},
-               BlockUse::free);
-  free_lists_[block.segment->list].free.insert(block);
-}
-
-void PinnedHeap::recycle(PinnedBlock& block) noexcept {
-  GANTRY_ASSERT(block.segment != nullptr, "a descriptor without a segment is recycled");
-  block.segment = nullptr;
-  slab_.recycle(block);
+  list_of(block).insert(block);
 }
 
 // Completes all frees whose uses are complete.
@@ -333,21 +290,20 @@ void PinnedHeap::release_unused_segments(std::size_t bytes) {
     const std::lock_guard lock(mutex_);
     std::size_t taken = 0;
     for (NumaFreeList& numa : free_lists_) {
-      numa.free.for_each(0, [&](HeapBlock& block) {
+      numa.free.for_each_common(0, [&](HeapBlock& block) {
         if (block.previous != nullptr || block.next != nullptr) return true;
         if (taken >= bytes) return false;
-        GANTRY_ASSERT(block.bytes == pinned(block).segment->pages.bytes,
+        GANTRY_ASSERT(block.bytes == block.segment->pages.bytes,
                       "a segment without live blocks is not one block");
         taken += block.bytes;
         numa.free.remove(block);
-        block.change(BlockUse::free, BlockUse::in_transition);
         block.next_in_bin = std::exchange(list, &block);
         return true;
       });
     }
   }
   while (list != nullptr) {
-    PinnedBlock& block = pinned(*list);
+    HeapBlock& block = *list;
     unpoison_now(block.data, block.bytes);
     const Stopwatch watch;
     try {
@@ -355,7 +311,10 @@ void PinnedHeap::release_unused_segments(std::size_t bytes) {
     } catch (...) {
       poison_now(block.data, block.bytes);
       const std::lock_guard lock(mutex_);
-      while (list != nullptr) insert(pinned(*std::exchange(list, list->next_in_bin)));
+      while (list != nullptr) {
+        HeapBlock& kept = *std::exchange(list, list->next_in_bin);
+        list_of(kept).insert(kept);
+      }
       throw;
     }
     const std::int64_t us = watch.us();
@@ -366,7 +325,7 @@ void PinnedHeap::release_unused_segments(std::size_t bytes) {
     decrease(stats_.allocated_bytes, segment->pages.bytes);
     ++stats_.num_host_free;
     add(stats_.host_free_time, us);
-    recycle(block);
+    slab_.recycle(block);
   }
 }
 
@@ -390,10 +349,11 @@ void PinnedHeap::verify() {
   std::int64_t free = 0;
   for (const NumaFreeList& numa : free_lists_) {
     numa.free.verify();
-    numa.free.for_each(0, [&free](const HeapBlock& block) {
+    numa.free.for_each_common(0, [&free](const HeapBlock& block) {
       free += static_cast<std::int64_t>(block.bytes);
-      GANTRY_ASSERT(is_free(&block), "a block of the index is not free");
-      GANTRY_ASSERT(!is_free(block.next), "two free neighbours are not joined");
+      GANTRY_ASSERT(block.next == nullptr ||
+                        block.next->use.load(std::memory_order_relaxed) != BlockUse::free,
+                    "two free neighbours are not joined");
       return true;
     });
   }

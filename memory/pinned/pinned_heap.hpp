@@ -11,26 +11,21 @@
 #include <gantry/memory/host_stats.hpp>
 #include <gantry/streams/stream.hpp>
 
+#include "memory/blocks/deferred_frees.hpp"
+#include "memory/blocks/free_blocks.hpp"
 #include "memory/blocks/heap_block.hpp"
-#include "memory/blocks/tlsf_index.hpp"
-#include "memory/heap/deferred_frees.hpp"
+#include "memory/oom/reserve_bound.hpp"
 #include "memory/pinned/host_pages.hpp"
-#include "memory/policy/alignment.hpp"
-#include "memory/policy/reserve_bound.hpp"
 #include "memory/policy/size_policy.hpp"
 #include "streams/stream_clock.hpp"
 
 namespace gantry::memory {
 
-/// One allocation of host memory from the system.
+/// One allocation of host memory from the system. Its blocks have no stream of their own; `uses`
+/// are the uses by recorded streams.
 struct PinnedSegment {
   HostPages pages;
   std::size_t list = 0;  ///< index of its NumaFreeList
-};
-
-/// A part of a segment. It has no stream of its own; `uses` are the uses by recorded streams.
-struct PinnedBlock : HeapBlock {
-  PinnedSegment* segment = nullptr;
 };
 
 /// The heap of page-locked host memory, in segments from the system.
@@ -46,12 +41,11 @@ class PinnedHeap {
   PinnedHeap& operator=(const PinnedHeap&) = delete;
 
   /// A block whose address is a multiple of `alignment`, a power of two. Throws: OutOfMemoryError.
-  [[nodiscard]] PinnedBlock& allocate(std::size_t bytes, std::size_t alignment = kBlockGrain);
-  void deallocate(PinnedBlock& block) noexcept;
-  /// All work of the stream that is submitted before the free uses the block.
-  void record_stream(PinnedBlock& block, const Stream& stream);
-  /// The stream's work submitted so far uses the block; later work does not.
-  void record_use(PinnedBlock& block, const Stream& stream);
+  [[nodiscard]] HeapBlock& allocate(std::size_t bytes, std::size_t alignment = kBlockGrain);
+  void deallocate(HeapBlock& block) noexcept;
+  /// Records that `stream` uses the block: all work submitted before its free, or only the work
+  /// submitted so far.
+  void record_use(HeapBlock& block, const Stream& stream, bool until_free);
   /// Waits for deferred frees, then releases segments without a live block to the system.
   void empty_cache();
 
@@ -64,8 +58,10 @@ class PinnedHeap {
 
  private:
   struct NumaFreeList {
-    int node = -1;
-    TlsfIndex free;
+    NumaFreeList(int at, BlockSlab& slab) : node(at), free(slab, nullptr, false) {}
+
+    const int node;
+    FreeBlocks free;
   };
   enum class NumaScope : std::uint8_t { own_node, all_nodes };
   struct Request {
@@ -79,12 +75,10 @@ class PinnedHeap {
     }
   };
 
-  void add_use(PinnedBlock& block, const Stream& stream, StreamClock& clock,
-               std::uint64_t sequence);
   [[nodiscard]] std::size_t list_of_current_device() const;
   /// Promotes completed frees, then takes the best fit; nullptr if there is none.
-  [[nodiscard]] PinnedBlock* try_take(const Request& request, NumaScope scope);
-  [[nodiscard]] PinnedBlock* grow(const Request& request, std::size_t segment_bytes);
+  [[nodiscard]] HeapBlock* try_take(const Request& request, NumaScope scope);
+  [[nodiscard]] HeapBlock* grow(const Request& request, std::size_t segment_bytes);
   [[nodiscard]] std::size_t segment_bytes_for(std::size_t size);
   void poll();
   void wait_for_all();
@@ -95,18 +89,17 @@ class PinnedHeap {
   void release_unused_segments(std::size_t bytes);
 
   // With the lock held.
-  PinnedBlock& allocate_from(PinnedBlock& block, const Request& request) noexcept;
-  PinnedBlock& split(PinnedBlock& block, std::size_t bytes) noexcept;
+  HeapBlock& allocate_from(HeapBlock& block, const Request& request) noexcept;
+  HeapBlock& split(HeapBlock& block, std::size_t bytes) noexcept;
   bool promote_completed() noexcept;
-  void finish_free(PinnedBlock& block) noexcept;
-  void insert_free(PinnedBlock& block) noexcept;
-  void insert(PinnedBlock& block) noexcept;
-  void recycle(PinnedBlock& block) noexcept;
+  void finish_free(HeapBlock& block) noexcept;
+  void insert_free(HeapBlock& block) noexcept;
+  [[nodiscard]] FreeBlocks& list_of(const HeapBlock& block) noexcept;
 
   const std::vector<std::size_t> list_of_device_;
   std::mutex mutex_;
-  std::deque<NumaFreeList> free_lists_;
-  BlockSlab<PinnedBlock> slab_;
+  BlockSlab slab_;
+  std::deque<NumaFreeList> free_lists_;  ///< all of their blocks are common
   DeferredFrees deferred_;
   HeldBlocks held_;
   HostStats stats_;

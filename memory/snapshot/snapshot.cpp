@@ -26,11 +26,11 @@
 #include "core/env/settings.hpp"
 #include "core/files/atomic_file.hpp"
 #include "core/files/output_stream.hpp"
+#include "memory/history/history.hpp"
 #include "memory/pinned/host_pages.hpp"
 #include "memory/policy/config.hpp"
 #include "memory/snapshot/snapshot_json.hpp"
 #include "memory/snapshot/snapshot_tool.hpp"
-#include "memory/trace/history.hpp"
 
 namespace gantry::memory {
 namespace {

@@ -2,6 +2,8 @@
 // `stacks`, whose elements are numbers in `frames`.
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <array>
 #include <cerrno>
 #include <cstring>
 #include <fstream>
@@ -15,7 +17,6 @@
 #include "core/files/regular_file.hpp"
 #include "core/text/json.hpp"
 #include "memory/snapshot/snapshot_json.hpp"
-#include "memory/snapshot/snapshot_stacks.hpp"
 
 namespace gantry::memory {
 namespace {
@@ -78,12 +79,21 @@ Json to_json(const TraceEntry& entry, SnapshotStacks& stacks) {
   return json;
 }
 
+// In the order of the enumerators.
+constexpr std::array<std::string_view, 9> kActionNames{
+    "alloc",         "free_requested", "free_completed",
+    "segment_alloc", "segment_free",   "segment_map",
+    "segment_unmap", "snapshot",       "oom"};
+static_assert(kActionNames.size() == static_cast<std::size_t>(TraceAction::oom) + 1);
+constexpr std::array<std::string_view, 3> kStateNames{"active_allocated", "active_pending_free",
+                                                      "inactive"};
+static_assert(kStateNames.size() == static_cast<std::size_t>(BlockState::inactive) + 1);
+
 // The enumerator that has this name.
-template <class Enum>
-Enum named(const std::string& name, Enum last) {
-  for (int value = 0; value <= static_cast<int>(last); ++value) {
-    if (name_of(static_cast<Enum>(value)) == name) return static_cast<Enum>(value);
-  }
+template <class Enum, class Names>
+Enum named(const std::string& name, const Names& names) {
+  const auto found = std::ranges::find(names, name);
+  if (found != names.end()) return static_cast<Enum>(found - names.begin());
   throw InvalidArgument(
       fmt::format("expected the name of an action or a state, but got '{}'", name));
 }
@@ -128,7 +138,7 @@ class Reader {
           {.address = block.at("address").as<std::uintptr_t>(),
            .bytes = block.at("size").as<std::size_t>(),
            .requested = block.at("requested_size").as<std::size_t>(),
-           .state = named(block.at("state").as<std::string>(), BlockState::inactive),
+           .state = named<BlockState>(block.at("state").as<std::string>(), kStateNames),
            .stream = block.at("stream").as<std::uint64_t>(),
            .frames = frames_in(block)});
     }
@@ -136,7 +146,8 @@ class Reader {
   }
 
   [[nodiscard]] TraceEntry entry(const Json& json) const {
-    const TraceAction action = named(json.at("action").as<std::string>(), TraceAction::oom);
+    const TraceAction action =
+        named<TraceAction>(json.at("action").as<std::string>(), kActionNames);
     const char* address = action == TraceAction::oom ? "device_free" : "addr";
     return {.action = action,
             .address = json.at(address).as<std::uintptr_t>(),
@@ -213,39 +224,11 @@ std::string text_of(std::istream& in, std::string_view name, std::string_view pr
 }  // namespace
 
 std::string_view name_of(TraceAction action) {
-  switch (action) {
-    case TraceAction::alloc:
-      return "alloc";
-    case TraceAction::free_requested:
-      return "free_requested";
-    case TraceAction::free_completed:
-      return "free_completed";
-    case TraceAction::segment_alloc:
-      return "segment_alloc";
-    case TraceAction::segment_free:
-      return "segment_free";
-    case TraceAction::segment_map:
-      return "segment_map";
-    case TraceAction::segment_unmap:
-      return "segment_unmap";
-    case TraceAction::snapshot:
-      return "snapshot";
-    case TraceAction::oom:
-      return "oom";
-  }
-  return "unknown";
+  return kActionNames.at(static_cast<std::size_t>(action));
 }
 
 std::string_view name_of(BlockState state) {
-  switch (state) {
-    case BlockState::active_allocated:
-      return "active_allocated";
-    case BlockState::active_pending_free:
-      return "active_pending_free";
-    case BlockState::inactive:
-      return "inactive";
-  }
-  return "unknown";
+  return kStateNames.at(static_cast<std::size_t>(state));
 }
 
 void write_json(const Snapshot& snapshot, std::ostream& out) {

@@ -1,10 +1,12 @@
-// Arithmetic of the statistics, and their entries in maps.
+// The statistics by name, and their arithmetic.
 #pragma once
 
 #include <algorithm>
+#include <array>
 #include <cstdint>
 #include <map>
 #include <string>
+#include <string_view>
 
 #include <gantry/memory/host_stats.hpp>
 #include <gantry/memory/stats.hpp>
@@ -12,6 +14,47 @@
 #include "core/assert.hpp"
 
 namespace gantry::memory {
+
+struct NamedPoolStat {
+  std::string_view name;
+  PoolStat Stats::*member;
+};
+inline constexpr std::array kPoolStats{
+    NamedPoolStat{"allocation", &Stats::allocation},
+    NamedPoolStat{"segment", &Stats::segment},
+    NamedPoolStat{"active", &Stats::active},
+    NamedPoolStat{"inactive_split", &Stats::inactive_split},
+    NamedPoolStat{"allocated_bytes", &Stats::allocated_bytes},
+    NamedPoolStat{"reserved_bytes", &Stats::reserved_bytes},
+    NamedPoolStat{"active_bytes", &Stats::active_bytes},
+    NamedPoolStat{"inactive_split_bytes", &Stats::inactive_split_bytes},
+    NamedPoolStat{"requested_bytes", &Stats::requested_bytes},
+};
+
+struct NamedNumber {
+  std::string_view name;
+  std::int64_t Stats::*member;
+  bool is_of_torch;  ///< torch has it, too
+  bool accumulates;  ///< reset_accumulated_stats() sets it to 0
+
+  [[nodiscard]] constexpr bool is_bytes() const { return !name.starts_with("num_"); }
+};
+/// All but max_split_size, which is a setting.
+inline constexpr std::array kNumbers{
+    NamedNumber{"num_alloc_retries", &Stats::num_alloc_retries, true, true},
+    NamedNumber{"num_ooms", &Stats::num_ooms, true, true},
+    NamedNumber{"num_sync_all_streams", &Stats::num_sync_all_streams, true, true},
+    NamedNumber{"num_device_alloc", &Stats::num_device_alloc, true, true},
+    NamedNumber{"num_device_free", &Stats::num_device_free, true, true},
+    NamedNumber{"pending_bytes", &Stats::pending_bytes, false, false},
+    NamedNumber{"limbo_bytes", &Stats::limbo_bytes, false, false},
+    NamedNumber{"cached_bytes", &Stats::cached_bytes, false, false},
+    NamedNumber{"unmapped_bytes", &Stats::unmapped_bytes, false, false},
+    NamedNumber{"reclaimed_bytes", &Stats::reclaimed_bytes, false, true},
+    NamedNumber{"largest_free", &Stats::largest_free, false, false},
+    NamedNumber{"num_stream_waits", &Stats::num_stream_waits, false, true},
+    NamedNumber{"num_pools", &Stats::num_pools, false, false},
+};
 
 inline void increase(Stat& stat, std::size_t amount) {
   const auto value = static_cast<std::int64_t>(amount);
@@ -44,6 +87,20 @@ inline void add(Stat& sum, const Stat& other) {
   sum.freed += other.freed;
 }
 
+/// Adds the statistics of another allocator of the device.
+inline void add(Stats& sum, const Stats& other) {
+  const std::int64_t largest = std::max(sum.largest_free, other.largest_free);
+  for (const NamedPoolStat& entry : kPoolStats) {
+    add((sum.*entry.member).all, (other.*entry.member).all);
+    add((sum.*entry.member).small_pool, (other.*entry.member).small_pool);
+    add((sum.*entry.member).large_pool, (other.*entry.member).large_pool);
+  }
+  add(sum.oversize_allocations, other.oversize_allocations);
+  add(sum.oversize_segments, other.oversize_segments);
+  for (const NamedNumber& entry : kNumbers) sum.*entry.member += other.*entry.member;
+  sum.largest_free = largest;
+}
+
 /// Counts a call that took `us` microseconds.
 inline void add(HostTimes& times, std::int64_t us) {
   times.min = times.count == 0 ? us : std::min(times.min, us);
@@ -70,12 +127,7 @@ inline void reset_peak(PoolStat& stat) {
 }
 
 inline void reset_peaks(Stats& stats) {
-  for (PoolStat Stats::*const member :
-       {&Stats::allocation, &Stats::segment, &Stats::active, &Stats::inactive_split,
-        &Stats::allocated_bytes, &Stats::reserved_bytes, &Stats::active_bytes,
-        &Stats::inactive_split_bytes, &Stats::requested_bytes}) {
-    reset_peak(stats.*member);
-  }
+  for (const NamedPoolStat& entry : kPoolStats) reset_peak(stats.*entry.member);
   reset_peak(stats.oversize_allocations);
   reset_peak(stats.oversize_segments);
 }

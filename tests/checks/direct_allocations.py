@@ -13,10 +13,10 @@ CUDA_CALL = re.compile(r"\b(?:cudaMalloc\w*|cudaHostAlloc|cudaHostRegister|cuMem
 # The allocators themselves, which have recoveries of their own, and a benchmark of the driver.
 ALLOCATORS = {
     "memory/async/async_pool.cpp",
-    "memory/source/chunk_store.cpp",
+    "memory/arenas/chunk_store.cpp",
     "memory/driver_memory.cpp",
     "memory/pinned/host_pages.cpp",
-    "memory/source/segment_arena.cpp",
+    "memory/arenas/segment_arena.cpp",
     "tools/replay/backend.cpp",
 }
 

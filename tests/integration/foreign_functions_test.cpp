@@ -18,7 +18,7 @@
 #include <gantry/gantry.hpp>
 
 #include "device/drivers/fault_source.hpp"
-#include "memory/heap/memory_pressure.hpp"
+#include "memory/oom/memory_pressure.hpp"
 #include "tests/memory/heap_fixture.hpp"
 
 namespace gantry {

@@ -11,7 +11,7 @@
 
 #include <gantry/core/error.hpp>
 
-#include "memory/source/exportable.hpp"
+#include "memory/arenas/exportable.hpp"
 
 namespace gantry::testing {
 

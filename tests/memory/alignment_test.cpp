@@ -1,6 +1,6 @@
 // Alignments of every allocator: aligned addresses, no overlap, exact statistics, and all memory
 // comes back.
-#include "memory/policy/alignment.hpp"
+#include "memory/policy/size_policy.hpp"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -28,8 +28,8 @@
 #include <gantry/memory/pinned_allocator.hpp>
 #include <gantry/memory/pluggable_allocator.hpp>
 
+#include "memory/arenas/exportable.hpp"
 #include "memory/backends.hpp"
-#include "memory/source/exportable.hpp"
 #include "tests/memory/heap_fixture.hpp"
 
 namespace gantry::memory {

@@ -15,7 +15,7 @@
 
 #include "memory/backends.hpp"
 #include "memory/heap/heap_allocator.hpp"
-#include "memory/policy/reserve_bound.hpp"
+#include "memory/oom/reserve_bound.hpp"
 #include "tests/memory/bound_program.hpp"
 #include "tests/memory/heap_fixture.hpp"
 #include "tests/support/stream_hold.hpp"

@@ -16,7 +16,7 @@
 #include <gantry/extend/driver.hpp>
 
 #include "job/flight_folder.hpp"
-#include "memory/heap/memory_pressure.hpp"
+#include "memory/oom/memory_pressure.hpp"
 #include "tests/collectives/control/control_group.hpp"
 #include "tests/support/fault_driver.hpp"
 

@@ -9,7 +9,7 @@
 
 #include <gantry/streams/stream.hpp>
 
-#include "memory/source/chunk_store.hpp"
+#include "memory/arenas/chunk_store.hpp"
 #include "tests/memory/heap_fixture.hpp"
 
 namespace gantry::memory {
@@ -52,7 +52,7 @@ class BlockChainTest : public gantry::testing::DeviceTest {
   }
 
   std::byte* const base = reinterpret_cast<std::byte*>(std::uintptr_t{1} << 40);
-  BlockSlab<HeapBlock> slab;
+  BlockSlab slab;
   FreeBlocks slots{slab, nullptr, true};
   BlockChain chain{slab, slots};
   StreamBlocks& own = slots.of(Stream::current());

@@ -84,7 +84,7 @@ class HeapParts {
       for (const auto& arena : pool->arenas) held += arena->verify();
     }
     EXPECT_EQ(state.reserved(), held + state.chunks.unmapped());
-    EXPECT_EQ(state.pending_transfers, 0);
+    EXPECT_EQ(state.transfers.pending(), 0);
   }
 
   memory::HeapState state;

@@ -160,9 +160,12 @@ TEST_F(MagazinesTest, SegmentsAreNotCopiedAmidAHit) {
     copied_meanwhile = copied;
     taken.use.store(BlockUse::live);
   };
-  HeapBlock* block =
-      ThreadCache::current()->take(heap.common_pool(), stream.id(), 4 * kKib, 4 * kKib, hand_out);
-  ASSERT_NE(block, nullptr);
+  ThreadCache& cache = *ThreadCache::current();
+  Magazines* const table = cache.find(heap.common_pool(), stream.id());
+  ASSERT_NE(table, nullptr);
+  HeapBlock* block = nullptr;
+  ASSERT_EQ(cache.take(ThreadCache::Way::general, *table, 4 * kKib, 4 * kKib, block, hand_out),
+            ThreadCache::Outcome::hit);
   other.join();
   EXPECT_FALSE(copied_meanwhile);
   ASSERT_EQ(held.segments.size(), 1U);

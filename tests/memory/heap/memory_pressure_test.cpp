@@ -1,5 +1,5 @@
 // Callbacks of layers that cache allocations: when recovery calls them, and what they may do.
-#include "memory/heap/memory_pressure.hpp"
+#include "memory/oom/memory_pressure.hpp"
 
 #include <gtest/gtest.h>
 
@@ -59,7 +59,7 @@ class CachingLayer {
   }
 
   static inline CachingLayer* instance_ = nullptr;
-  HeapMutex* mutex_ = nullptr;
+  AdaptiveMutex* mutex_ = nullptr;
 };
 
 class MemoryPressureTest : public gantry::testing::HeapTest {

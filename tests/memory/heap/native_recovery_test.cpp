@@ -11,7 +11,7 @@
 #include <gantry/memory/caching_allocator.hpp>
 
 #include "memory/heap/device_heap.hpp"
-#include "memory/stats/oom_report.hpp"
+#include "memory/oom/oom_report.hpp"
 #include "tests/memory/heap/native_backend.hpp"
 #include "tests/memory/heap_fixture.hpp"
 #include "tests/support/stream_hold.hpp"

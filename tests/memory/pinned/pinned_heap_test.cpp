@@ -65,8 +65,8 @@ class PinnedHeapTest : public gantry::testing::DeviceTest {
 };
 
 TEST_F(PinnedHeapTest, CountsSegmentsAndBlocks) {
-  PinnedBlock& small = heap_.allocate(1000);
-  PinnedBlock& large = heap_.allocate(3 * kMib);
+  HeapBlock& small = heap_.allocate(1000);
+  HeapBlock& large = heap_.allocate(3 * kMib);
   HostStats stats = heap_.stats();
   expect_stats_add_up(stats);
   EXPECT_EQ(stats.active_requests.current, 2);
@@ -86,27 +86,27 @@ TEST_F(PinnedHeapTest, CountsSegmentsAndBlocks) {
 }
 
 TEST_F(PinnedHeapTest, SegmentsGrowWithWhatIsHeld) {
-  std::vector<PinnedBlock*> blocks;
+  std::vector<HeapBlock*> blocks;
   for (int i = 0; i < 4096; ++i) blocks.push_back(&heap_.allocate(16384));
   EXPECT_LE(heap_.stats().num_host_alloc, 10);
   EXPECT_LE(heap_.stats().allocated_bytes.current, static_cast<std::int64_t>(128 * kMib));
-  for (PinnedBlock* block : blocks) heap_.deallocate(*block);
+  for (HeapBlock* block : blocks) heap_.deallocate(*block);
 }
 
 TEST_F(PinnedHeapTest, ALateStreamHoldsBackItsOwnBlocksOnly) {
   const Stream late = Stream::from_pool();
   const Stream other = Stream::from_pool();
-  PinnedBlock& first = heap_.allocate(kMib);
-  PinnedBlock& second = heap_.allocate(kMib);
+  HeapBlock& first = heap_.allocate(kMib);
+  HeapBlock& second = heap_.allocate(kMib);
   void* free_soon = second.data;
   StreamHold hold(late);
-  heap_.record_stream(first, late);
-  heap_.record_stream(second, other);
+  heap_.record_use(first, late, true);
+  heap_.record_use(second, other, true);
   heap_.deallocate(first);
   heap_.deallocate(second);
   EXPECT_EQ(heap_.stats().active_requests.current, 2);
   other.synchronize();
-  PinnedBlock& reused = heap_.allocate(kMib);
+  HeapBlock& reused = heap_.allocate(kMib);
   EXPECT_EQ(reused.data, free_soon);
   EXPECT_EQ(heap_.stats().active_requests.current, 2) << "the late stream's block was given out";
   hold.release();
@@ -117,19 +117,19 @@ TEST_F(PinnedHeapTest, ABlockWaitsForAllItsStreams) {
   const std::vector<Stream> streams = {Stream::from_pool(), Stream::from_pool(),
                                        Stream::from_pool()};
   for (std::size_t last = 0; last < streams.size(); ++last) {
-    PinnedBlock& block = heap_.allocate(kMib);
+    HeapBlock& block = heap_.allocate(kMib);
     void* data = block.data;
     StreamHold hold(streams[last]);
-    for (const Stream& stream : streams) heap_.record_stream(block, stream);
+    for (const Stream& stream : streams) heap_.record_use(block, stream, true);
     heap_.deallocate(block);
     for (std::size_t i = 0; i < streams.size(); ++i) {
       if (i != last) streams[i].synchronize();
     }
-    PinnedBlock& other = heap_.allocate(kMib);
+    HeapBlock& other = heap_.allocate(kMib);
     EXPECT_NE(other.data, data);
     hold.release();
     streams[last].synchronize();
-    PinnedBlock& again = heap_.allocate(kMib);
+    HeapBlock& again = heap_.allocate(kMib);
     EXPECT_EQ(again.data, data) << "not given back after the last stream";
     heap_.deallocate(other);
     heap_.deallocate(again);
@@ -139,18 +139,18 @@ TEST_F(PinnedHeapTest, ABlockWaitsForAllItsStreams) {
 
 TEST_F(PinnedHeapTest, AUseEndsWithTheWorkSubmittedBeforeIt) {
   const Stream stream = Stream::from_pool();
-  PinnedBlock& used = heap_.allocate(kMib);
-  PinnedBlock& recorded = heap_.allocate(kMib);
+  HeapBlock& used = heap_.allocate(kMib);
+  HeapBlock& recorded = heap_.allocate(kMib);
   void* free_soon = used.data;
-  heap_.record_use(used, stream);
-  heap_.record_use(recorded, stream);
-  heap_.record_stream(recorded, stream);  // up to the free: the longer one counts
+  heap_.record_use(used, stream, false);
+  heap_.record_use(recorded, stream, false);
+  heap_.record_use(recorded, stream, true);  // up to the free: the longer one counts
   stream.synchronize();
   StreamHold hold(stream);
   heap_.deallocate(used);
   heap_.deallocate(recorded);
   EXPECT_EQ(heap_.stats().active_requests.current, 1);
-  PinnedBlock& again = heap_.allocate(kMib);
+  HeapBlock& again = heap_.allocate(kMib);
   EXPECT_EQ(again.data, free_soon);
   heap_.deallocate(again);
   hold.release();
@@ -158,8 +158,8 @@ TEST_F(PinnedHeapTest, AUseEndsWithTheWorkSubmittedBeforeIt) {
 
 TEST_F(PinnedHeapTest, ForeignStreamsMayBeDestroyedAfterTheFree) {
   const NativeStream native = driver().create_stream(0, 0);
-  PinnedBlock& block = heap_.allocate(kMib);
-  heap_.record_stream(block, Stream::external(native.handle, Device::cuda(0)));
+  HeapBlock& block = heap_.allocate(kMib);
+  heap_.record_use(block, Stream::external(native.handle, Device::cuda(0)), true);
   heap_.deallocate(block);
   driver().synchronize_stream(native);
   driver().destroy_stream(native);
@@ -170,13 +170,13 @@ TEST_F(PinnedHeapTest, ForeignStreamsMayBeDestroyedAfterTheFree) {
 TEST_F(PinnedHeapTest, PollingRaisesNobodysErrors) {
   GANTRY_REQUIRE_SIM();
   const Stream stream = Stream::from_pool();
-  PinnedBlock& block = heap_.allocate(kMib);
-  heap_.record_stream(block, stream);
+  HeapBlock& block = heap_.allocate(kMib);
+  heap_.record_use(block, stream, true);
   driver().launch_host_function(
       stream.native(), [](void*) { throw std::runtime_error("a failing task"); }, nullptr);
   heap_.deallocate(block);
   for (int i = 0; i < 10; ++i) {
-    PinnedBlock& other = heap_.allocate(kMib);
+    HeapBlock& other = heap_.allocate(kMib);
     heap_.deallocate(other);
   }
   EXPECT_THROW(stream.synchronize(), std::runtime_error) << "somebody else consumed the error";
@@ -188,16 +188,16 @@ TEST_F(PinnedHeapTest, EveryDriverCallMayFail) {
   const NativeStream native = driver().create_stream(0, 0);
   const Stream foreign = Stream::external(native.handle, Device::cuda(0));
   const auto scenario = [&] {
-    std::vector<PinnedBlock*> blocks;
+    std::vector<HeapBlock*> blocks;
     const auto free_all = [&] {
-      for (PinnedBlock* block : blocks) heap_.deallocate(*block);
+      for (HeapBlock* block : blocks) heap_.deallocate(*block);
       blocks.clear();
     };
     try {
       for (int i = 0; i < 3; ++i) blocks.push_back(&heap_.allocate(kMib));
-      heap_.record_stream(*blocks[0], user);
-      heap_.record_stream(*blocks[1], user);
-      heap_.record_stream(*blocks[1], foreign);
+      heap_.record_use(*blocks[0], user, true);
+      heap_.record_use(*blocks[1], user, true);
+      heap_.record_use(*blocks[1], foreign, true);
       free_all();
       blocks.push_back(&heap_.allocate(5 * kMib));
       blocks.push_back(&heap_.allocate(kMib));
@@ -243,14 +243,14 @@ TEST_F(PinnedHeapTest, DevicesOfOneNodeShareTheirMemoryOthersDoNot) {
   nodes[1] = 1;
   PinnedHeap heap(nodes);
   set_device(Device::cuda(0));
-  PinnedBlock& block = heap.allocate(kMib);
+  HeapBlock& block = heap.allocate(kMib);
   void* data = block.data;
   heap.deallocate(block);
   set_device(Device::cuda(1));
-  PinnedBlock& far = heap.allocate(kMib);
+  HeapBlock& far = heap.allocate(kMib);
   EXPECT_NE(far.data, data);
   set_device(Device::cuda(2));
-  PinnedBlock& near = heap.allocate(kMib);
+  HeapBlock& near = heap.allocate(kMib);
   EXPECT_EQ(near.data, data);
   heap.deallocate(near);
   {
@@ -258,7 +258,7 @@ TEST_F(PinnedHeapTest, DevicesOfOneNodeShareTheirMemoryOthersDoNot) {
     set_device(Device::cuda(1));
     FaultDriver driver;
     driver.fail_on("allocate_pinned", 1, gantry::testing::kOutOfMemory, 100);
-    PinnedBlock& any = heap.allocate(kMib);
+    HeapBlock& any = heap.allocate(kMib);
     EXPECT_EQ(any.data, data);
     heap.deallocate(any);
   }
@@ -273,7 +273,7 @@ TEST_F(PinnedHeapTest, RandomUseAgainstAnOracle) {
   const std::vector<Stream> streams = {Stream::from_pool(), Stream::from_pool(),
                                        Stream::from_pool()};
   std::map<std::byte*, std::size_t> in_use;  // live, and freed under a held stream
-  std::vector<PinnedBlock*> live;
+  std::vector<HeapBlock*> live;
   std::vector<std::byte*> held;
   std::size_t live_bytes = 0;
   std::optional<StreamHold> hold;
@@ -282,7 +282,7 @@ TEST_F(PinnedHeapTest, RandomUseAgainstAnOracle) {
     const auto dice = random() % 100;
     if (dice < 50 && live.size() < 300) {
       const std::size_t bytes = 1 + (random() % (dice < 5 ? 3000000 : 20000));
-      PinnedBlock& block = heap_.allocate(bytes);
+      HeapBlock& block = heap_.allocate(bytes);
       const auto after = in_use.lower_bound(block.data);
       ASSERT_TRUE(after == in_use.end() || block.data + bytes <= after->first) << "overlap";
       if (after != in_use.begin()) {
@@ -296,17 +296,17 @@ TEST_F(PinnedHeapTest, RandomUseAgainstAnOracle) {
       live_bytes += block.bytes;
     } else if (dice < 97 && !live.empty()) {
       std::swap(live[random() % live.size()], live.back());
-      PinnedBlock& block = *live.back();
+      HeapBlock& block = *live.back();
       live.pop_back();
       live_bytes -= block.bytes;
       const bool is_held = hold && random() % 4 == 0;
       if (is_held) {
-        heap_.record_stream(block, streams[0]);
+        heap_.record_use(block, streams[0], true);
         held.push_back(block.data);
       } else {
         in_use.erase(block.data);
       }
-      if (random() % 8 == 0) heap_.record_stream(block, streams[1 + random() % 2]);
+      if (random() % 8 == 0) heap_.record_use(block, streams[1 + random() % 2], true);
       heap_.deallocate(block);
     } else if (dice == 97 && !hold) {
       hold.emplace(streams[0]);
@@ -325,7 +325,7 @@ TEST_F(PinnedHeapTest, RandomUseAgainstAnOracle) {
     ASSERT_LE(stats.active_bytes.current, stats.allocated_bytes.current);
   }
   hold.reset();
-  for (PinnedBlock* block : live) heap_.deallocate(*block);
+  for (HeapBlock* block : live) heap_.deallocate(*block);
   heap_.empty_cache();
   EXPECT_EQ(heap_.stats().allocated_bytes.current, 0) << "segments did not become whole";
 }
@@ -336,24 +336,24 @@ TEST_F(PinnedHeapTest, ServesManyThreads) {
     threads.emplace_back([this, seed] {
       std::mt19937 random(seed);
       const Stream stream = Stream::from_pool(Device::cuda(0));
-      std::vector<PinnedBlock*> live;
+      std::vector<HeapBlock*> live;
       for (int step = 0; step < 1500; ++step) {
         const std::size_t bytes = 1 + random() % 50000;
-        PinnedBlock& block = heap_.allocate(bytes);
+        HeapBlock& block = heap_.allocate(bytes);
         std::memset(block.data, static_cast<int>(seed), bytes);
         live.push_back(&block);
         if (live.size() > 12) {
           std::swap(live[random() % live.size()], live.back());
-          PinnedBlock& last = *live.back();
+          HeapBlock& last = *live.back();
           EXPECT_EQ(last.data[0], static_cast<std::byte>(seed));
           EXPECT_EQ(last.data[last.requested.load() - 1], static_cast<std::byte>(seed));
-          if (random() % 3 == 0) heap_.record_stream(last, stream);
+          if (random() % 3 == 0) heap_.record_use(last, stream, true);
           heap_.deallocate(last);
           live.pop_back();
         }
         if (step % 500 == 499 && seed == 0) heap_.empty_cache();
       }
-      for (PinnedBlock* block : live) heap_.deallocate(*block);
+      for (HeapBlock* block : live) heap_.deallocate(*block);
     });
   }
   for (std::thread& thread : threads) thread.join();

@@ -13,8 +13,8 @@
 #include <gantry/memory/history.hpp>
 #include <gantry/memory/snapshot.hpp>
 
-#include "memory/trace/history.hpp"
-#include "tests/memory/trace/recorded_heap.hpp"
+#include "memory/history/history.hpp"
+#include "tests/memory/history/recorded_heap.hpp"
 #include "tests/support/temporary_folder.hpp"
 
 namespace gantry::testing {

@@ -20,9 +20,9 @@
 #include <gantry/memory/caching_allocator.hpp>
 #include <gantry/memory/history.hpp>
 
-#include "memory/trace/history.hpp"
+#include "memory/history/history.hpp"
+#include "tests/memory/history/recorded_heap.hpp"
 #include "tests/memory/snapshot/snapshot_samples.hpp"
-#include "tests/memory/trace/recorded_heap.hpp"
 #include "tests/support/device_fixture.hpp"
 #include "tests/support/fault_driver.hpp"
 
