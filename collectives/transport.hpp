@@ -106,6 +106,7 @@ std::unique_ptr<Transport> make_nccl_transport(const Membership& membership, Boo
 // Makes the host transport: host memory, and messages between hosts over TCP or MPI. Collective.
 // `in_one_process`: all ranks are in this process, so that one thread may call several of them.
 std::unique_ptr<Transport> make_host_transport(const Membership& membership, Bootstrap& bootstrap,
-                                               bool in_one_process);
+                                               bool in_one_process,
+                                               std::chrono::milliseconds timeout);
 
 }  // namespace gantry

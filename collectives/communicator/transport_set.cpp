@@ -47,7 +47,8 @@ void TransportSet::make() {
   members_.open_control();
   const Algorithm wanted = selector_.forced();
   const auto make_host = [&] {
-    return make_host_transport(self, *members_.bootstrap, members_.identity.source == "local");
+    return make_host_transport(self, *members_.bootstrap, members_.identity.source == "local",
+                               members_.timeout);
   };
   if (!members_.are_on_one_machine && wanted == Algorithm::host) {
     host_ = make_host();

@@ -11,7 +11,6 @@
 
 #include "collectives/control/segment.hpp"
 #include "collectives/host/reduce.hpp"
-#include "core/env/settings.hpp"
 #include "core/processes/background_thread.hpp"
 #include "device/sync_debug_driver.hpp"
 
@@ -25,8 +24,6 @@ constexpr std::int64_t kAllSmallBytes = std::int64_t{512} << 10;
 constexpr std::int64_t kLeastSmallBytes = std::int64_t{1} << 10;
 // One area of a staging. Two stagings with two areas each take 32 MiB per rank.
 constexpr std::size_t kStagingBytes = std::size_t{8} << 20;
-
-constexpr std::int64_t kDefaultTimeoutSeconds = 600;
 
 constexpr const char* kDoing = "a collective operation through the host";
 
@@ -292,9 +289,8 @@ std::unique_ptr<HostTransport> make_host_transport_over_links(const Membership& 
 }
 
 std::unique_ptr<Transport> make_host_transport(const Membership& membership, Bootstrap& bootstrap,
-                                               bool in_one_process) {
-  const auto timeout =
-      std::chrono::seconds(env::kCollTimeout.get().value_or(kDefaultTimeoutSeconds));
+                                               bool in_one_process,
+                                               std::chrono::milliseconds timeout) {
   if (!in_one_process) return make_host_transport_over_links(membership, bootstrap, timeout);
   // One thread that serves several ranks would wait for itself.
   return make_host_transport_over_links(membership, bootstrap, timeout, [membership] {
