@@ -5,8 +5,6 @@
 #include <array>
 #include <chrono>
 #include <cstdint>
-#include <cstdlib>
-#include <new>
 #include <tuple>
 #include <vector>
 
@@ -14,20 +12,8 @@
 
 #include "device/sim/devices/sim_launch.hpp"
 #include "tests/collectives/communicator/local_group.hpp"
+#include "tests/support/counted_new.hpp"
 #include "tests/support/fault_driver.hpp"
-
-namespace {
-// Allocations of the calling thread by `new`.
-thread_local std::uint64_t allocations = 0;
-}  // namespace
-
-void* operator new(std::size_t bytes) {
-  ++allocations;
-  if (void* const memory = std::malloc(bytes)) return memory;
-  throw std::bad_alloc();
-}
-void operator delete(void* memory) noexcept { std::free(memory); }
-void operator delete(void* memory, std::size_t) noexcept { std::free(memory); }
 
 namespace gantry {
 namespace {
@@ -72,15 +58,16 @@ template <class Call>
 std::uint64_t allocations_of(Call call) {
   std::uint64_t least = UINT64_MAX;
   for (int i = 0; i < 20; ++i) {
-    const std::uint64_t before = allocations;
+    const std::uint64_t before = testing::allocations;
     call();
-    least = std::min(least, allocations - before);
+    least = std::min(least, testing::allocations - before);
   }
   return least;
 }
 
 TEST_F(CallCostTest, ACallAllocatesItsWorkItsEventAndLittleElse) {
   GANTRY_REQUIRE_SIM();
+  GANTRY_REQUIRE_COUNTED_NEW();
   GANTRY_REQUIRE_DEVICES(2);
   const std::vector<Communicator> group = Communicator::local(devices(2));
   std::vector<Tensor> sent;

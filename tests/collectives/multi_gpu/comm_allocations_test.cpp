@@ -2,37 +2,16 @@
 #include <gtest/gtest.h>
 
 #include <array>
-#include <cstddef>
-#include <cstdlib>
+#include <cstdint>
 #include <functional>
-#include <new>
-#include <utility>
 #include <vector>
 
 #include <gantry/collectives/comm.hpp>
 #include <gantry/extend/forwarding_driver.hpp>
 
 #include "tests/collectives/multi_gpu/comm_fixture.hpp"
+#include "tests/support/counted_new.hpp"
 #include "tests/support/scheduled.hpp"
-
-namespace {
-
-// Allocations of this thread, while it counts them.
-thread_local bool counts = false;
-thread_local int allocations = 0;
-
-void* allocate(std::size_t bytes) {
-  if (counts) ++allocations;
-  void* const memory = std::malloc(bytes);
-  if (memory == nullptr) throw std::bad_alloc();
-  return memory;
-}
-
-}  // namespace
-
-void* operator new(std::size_t bytes) { return allocate(bytes); }
-void operator delete(void* memory) noexcept { std::free(memory); }
-void operator delete(void* memory, std::size_t /*bytes*/) noexcept { std::free(memory); }
 
 namespace gantry {
 namespace {
@@ -46,30 +25,29 @@ class UncountedEvents : public ForwardingDriver {
   ~UncountedEvents() override { exchange_driver(&wrapped()); }
 
   void record_event(NativeEvent event, NativeStream stream) override {
-    const bool counted = std::exchange(counts, false);
+    const std::uint64_t before = testing::allocations;
     wrapped().record_event(event, stream);
-    counts = counted;
+    testing::allocations = before;
   }
   void wait_event(NativeStream stream, NativeEvent event) override {
-    const bool counted = std::exchange(counts, false);
+    const std::uint64_t before = testing::allocations;
     wrapped().wait_event(stream, event);
-    counts = counted;
+    testing::allocations = before;
   }
 };
 
 class CommAllocationsTest : public testing::CommFixture {
  protected:
   // The allocations of one call, whose caches are warm.
-  static int allocations_of(const std::function<void()>& call) {
+  static std::uint64_t allocations_of(const std::function<void()>& call) {
     for (int i = 0; i < 3; ++i) call();
     const UncountedEvents driver;
     call();
-    allocations = 0;
-    counts = true;
+    const std::uint64_t before = testing::allocations;
     call();
-    counts = false;
+    const std::uint64_t made = testing::allocations - before;
     for (const Device device : devices()) synchronize(device);
-    return allocations;
+    return made;
   }
 
   // 4 KiB on each of the first `count` devices.
@@ -85,6 +63,7 @@ class CommAllocationsTest : public testing::CommFixture {
 TEST_F(CommAllocationsTest, SmallCallsMakeFew) {
   GANTRY_REQUIRE_SIM();
   GANTRY_REQUIRE_DEVICES(2);
+  GANTRY_REQUIRE_COUNTED_NEW();
   if (testing::is_scheduled()) GTEST_SKIP() << "a schedule allocates for its own decisions";
   const TuningScope scope({.cached_output_bytes = 0});
   const std::vector<Device> pair = devices(2);
@@ -95,7 +74,7 @@ TEST_F(CommAllocationsTest, SmallCallsMakeFew) {
   const Tensor rows = wide[0].view({2, 1024});
   struct Row {
     const char* name;
-    int most;
+    std::uint64_t most;
     std::function<void()> call;
   };
   const std::array rows_of_calls{
