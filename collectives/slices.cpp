@@ -40,6 +40,14 @@ bool receives_one_slice(CollectiveKind kind) {
   __builtin_unreachable();
 }
 
+RankSet set_of(Ranks ranks, int root, int size) {
+  RankSet set = 0;
+  for (int rank = 0; rank < size; ++rank) {
+    if (includes(ranks, root, rank)) set |= only(rank);
+  }
+  return set;
+}
+
 Roles one_shot_roles(CollectiveKind kind) {
   switch (kind) {
     case CollectiveKind::barrier:

@@ -18,6 +18,8 @@ constexpr bool includes(Ranks ranks, int root, int rank) {
          (ranks == Ranks::others && rank != root);
 }
 
+RankSet set_of(Ranks ranks, int root, int size);
+
 // Who sends, reduces and receives. Every sender sends a slice to each reducer, which reduces or
 // keeps what it gets. In a two-shot every reducer then sends its result to each receiver. A rank's
 // slice for itself takes this way, too.

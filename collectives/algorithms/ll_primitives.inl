@@ -15,7 +15,7 @@ class WordReducer {
  public:
   static constexpr int kElements = 8 * Words / static_cast<int>(sizeof(typename F::Stored));
 
-  GANTRY_HD explicit WordReducer(const ReducePlan& how) : how_(how) {}
+  GANTRY_HD explicit WordReducer(const ReduceBy& how) : how_(how) {}
   GANTRY_HD void add(const std::uint64_t (&words)[Words], bool first) {
     typename F::Stored elements[kElements];
     memcpy(static_cast<void*>(elements), words, sizeof words);
@@ -31,7 +31,7 @@ class WordReducer {
   }
 
  private:
-  const ReducePlan& how_;
+  const ReduceBy& how_;
   typename F::Acc acc_[kElements] = {};
 };
 

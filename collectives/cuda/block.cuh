@@ -80,7 +80,7 @@ class CudaBlock : public CudaWords {
   }
 
   template <class T, class From>
-  __device__ void reduce(const ReducePlan& how, const Targets& to, std::int64_t bytes,
+  __device__ void reduce(const ReduceBy& how, const Targets& to, std::int64_t bytes,
                          const From& from) {
     if (is_signalling()) return;
     cuda::reduce<T, Threads>(how, to, bytes, from, static_cast<int>(threadIdx.x));

@@ -25,7 +25,7 @@ __device__ Acc scaled(Acc value, double scale) {
 // Reduces the 16-byte words of `bytes` in turns of `Threads`. A thread has `Words` words of `Ranks`
 // ranks in flight: they may be a microsecond away. `IsOneRound`: there are no more ranks.
 template <class F, int Threads, int Ranks, int Words, bool IsOneRound, class From>
-__device__ void reduce_words(const ReducePlan& how, const Targets& to, std::int64_t bytes,
+__device__ void reduce_words(const ReduceBy& how, const Targets& to, std::int64_t bytes,
                              const From& from, int thread) {
   using Element = typename F::Stored;
   using Acc = typename F::Acc;
@@ -119,8 +119,8 @@ __device__ void reduce_words(const ReducePlan& how, const Targets& to, std::int6
 // instantiation with as many bytes in flight as eight; sums, the most frequent operation, also have
 // one for four ranks.
 template <class T, int Threads, class From>
-__device__ void reduce(const ReducePlan& how, const Targets& to, std::int64_t bytes,
-                       const From& from, int thread) {
+__device__ void reduce(const ReduceBy& how, const Targets& to, std::int64_t bytes, const From& from,
+                       int thread) {
   using kernels::NaryOp;
   kernels::with_nary_functor<T>(how.op, [&](auto functor) {
     using F = typename decltype(functor)::type;

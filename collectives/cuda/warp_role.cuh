@@ -86,7 +86,7 @@ class CudaWarpRole : public CudaWords {
 
   // Reduces this warp's pieces, in the same order.
   template <class T, class From>
-  __device__ void reduce(const ReducePlan& how, const Targets& to, std::int64_t bytes,
+  __device__ void reduce(const ReduceBy& how, const Targets& to, std::int64_t bytes,
                          const From& from) {
     cuda::reduce<T, Warps * 32>(how, to, bytes, from, (warp_ + turn_) % Warps * 32 + lane());
     pass_turn(static_cast<int>((bytes + 511) / 512));

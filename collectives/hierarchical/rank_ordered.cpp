@@ -9,6 +9,7 @@
 #include <gantry/tensor/factories.hpp>
 
 #include "collectives/hierarchical/transport.hpp"
+#include "collectives/slices.hpp"
 
 namespace gantry {
 
@@ -115,9 +116,8 @@ class RankOrdered {
       return std::clamp<std::int64_t>(count - p * each, 0, each);
     };
     const Tensor result = reduce_part(part_of, count_of);
-    const auto receives = [&](int p) {
-      return call_.what.kind == CollectiveKind::all_reduce || p == call_.what.root;
-    };
+    const Ranks receivers = two_shot_roles(call_.what.kind).receivers;
+    const auto receives = [&](int p) { return includes(receivers, call_.what.root, p); };
     for (int turn = 1; turn < me_.size; ++turn) {
       const int to = (me_.rank + turn) % me_.size;
       const int from = (me_.rank + me_.size - turn) % me_.size;

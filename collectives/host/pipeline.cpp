@@ -7,6 +7,7 @@
 #include "collectives/host/reduce.hpp"
 #include "collectives/host/transport.hpp"
 #include "collectives/partition.hpp"
+#include "collectives/slices.hpp"
 
 namespace gantry {
 
@@ -142,10 +143,9 @@ void HostTransport::run_two_shot(const ResolvedCall& call, const Stream& stream)
   const auto* in = static_cast<const std::byte*>(call.in);
   auto* out = static_cast<std::byte*>(call.out);
   const bool copies = what.kind == CollectiveKind::broadcast;
-  const auto is_sender = [&](int p) { return !copies || p == what.root; };
-  const auto is_receiver = [&](int p) {
-    return copies ? p != what.root : what.kind == CollectiveKind::all_reduce || p == what.root;
-  };
+  const Roles roles = two_shot_roles(what.kind);
+  const auto is_sender = [&](int p) { return includes(roles.senders, what.root, p); };
+  const auto is_receiver = [&](int p) { return includes(roles.receivers, what.root, p); };
   if (copies && rank == what.root && in != out) {
     driver().copy(out, in, as_size(what.count * width), stream.native());
   }

@@ -50,17 +50,9 @@ void describe(Plan& plan, const Group& group, const CollectiveCall& call) {
   plan.group = group;
   plan.call = static_cast<std::uint64_t>(call.what.call);
   plan.digest = call.what.hash();
-  plan.how = reduce_plan(call.what, group.size);
+  plan.how = reduce_by(call.what, group.size);
   plan.in = static_cast<const std::byte*>(call.in);
   plan.out = static_cast<std::byte*>(call.out);
-}
-
-RankSet set_of(Ranks ranks, int root, int size) {
-  RankSet set = 0;
-  for (int rank = 0; rank < size; ++rank) {
-    if (includes(ranks, root, rank)) set |= only(rank);
-  }
-  return set;
 }
 
 Route route_of(const Roles& roles, const Descriptor& what, int size) {
@@ -84,8 +76,8 @@ void set_strides(Plan& plan, CollectiveKind kind) {
 
 }  // namespace
 
-protocol::ReducePlan reduce_plan(const Descriptor& what, int ranks) {
-  protocol::ReducePlan how;
+protocol::ReduceBy reduce_by(const Descriptor& what, int ranks) {
+  protocol::ReduceBy how;
   how.dtype = what.dtype;
   how.copies = !reduces(what.kind);
   if (how.copies) return how;

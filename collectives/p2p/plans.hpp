@@ -9,7 +9,7 @@
 namespace gantry {
 
 // The reduction of an operation's elements.
-protocol::ReducePlan reduce_plan(const Descriptor& what, int ranks);
+protocol::ReduceBy reduce_by(const Descriptor& what, int ranks);
 
 // The plan of a one-shot in `blocks` blocks, for all kinds except send and recv; and of one with
 // slices of different sizes.

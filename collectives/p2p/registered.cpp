@@ -114,19 +114,16 @@ std::int64_t RegisteredOperations::Partition::bytes_of(int rank) const {
 RegisteredOperations::Partition RegisteredOperations::partition_of(const Descriptor& what) const {
   Partition partition;
   partition.bytes = bytes_of(what);
-  partition.reducers = all_ranks(group_.size);
   if (what.kind == CollectiveKind::reduce_scatter) {
+    partition.reducers = all_ranks(group_.size);
     partition.slice_bytes = partition.bytes;
     partition.bytes *= group_.size;
     return partition;
   }
-  if (what.kind != CollectiveKind::all_reduce) {
-    // The root's link carries all of the array in any case. Of two ranks the root reduces: then no
-    // stores run against its loads.
-    const RankSet root = only(what.root);
-    const bool root_owns = what.kind == CollectiveKind::reduce && group_.size == 2;
-    partition.reducers = root_owns ? root : partition.reducers & ~root;
-  }
+  // Of two ranks the root reduces: then no stores run against its loads.
+  const bool root_reduces = what.kind == CollectiveKind::reduce && group_.size == 2;
+  const Ranks ranks = root_reduces ? Ranks::root : two_shot_roles(what.kind).reducers;
+  partition.reducers = set_of(ranks, what.root, group_.size);
   const std::int64_t reducers = std::popcount(partition.reducers);
   const std::int64_t even = (partition.bytes + reducers - 1) / reducers;
   partition.slice_bytes = (even + kWord - 1) / kWord * kWord;
@@ -159,7 +156,7 @@ ZeroCopy RegisteredOperations::begin_reduction(const CollectiveCall& call,
     plan.inputs = 1;
     plan.ins[0] = at(what.root);
   } else {
-    plan.how = reduce_plan(what, group_.size);
+    plan.how = reduce_by(what, group_.size);
     plan.inputs = group_.size;
     for (int rank = 0; rank < group_.size; ++rank) plan.ins[rank] = at(rank);
   }
@@ -179,8 +176,7 @@ void RegisteredOperations::run_zero_copy(const CollectiveCall& call, int blocks,
   plan.barrier = 1;
   plan.ends = true;
   if (what.kind != CollectiveKind::reduce_scatter) {
-    const RankSet root = what.root < 0 ? 0 : only(what.root);
-    plan.targets = what.kind == CollectiveKind::reduce ? root : all_ranks(group_.size) & ~root;
+    plan.targets = set_of(two_shot_roles(what.kind).receivers, what.root, group_.size);
     const std::int64_t begin = partition.begin_of(group_.rank);
     for (int rank = 0; rank < group_.size; ++rank) {
       plan.outs[rank] = registrations_.address(what.window_offset, rank) + begin;

@@ -29,7 +29,7 @@ struct Group {
 };
 
 // The reduction of received elements; `copies` means that they are not reduced.
-struct ReducePlan {
+struct ReduceBy {
   DType dtype = DType::u8;
   kernels::NaryOp op = kernels::NaryOp::sum;
   bool copies = true;
@@ -56,7 +56,7 @@ struct FlaggedPlan {
   RankSet send_to = 0;  // of the first shot
   RankSet receive_from = 0;
   std::uint64_t call = 0;
-  ReducePlan how;
+  ReduceBy how;
   // Of a two-shot.
   std::int32_t array_bytes = 0;
   RankSet reducers = 0;
@@ -74,7 +74,7 @@ struct StagedPlan {
   Group group;
   std::uint64_t call = 0;
   std::uint32_t digest = 0;
-  ReducePlan how;
+  ReduceBy how;
   const std::byte* in = nullptr;
   std::byte* out = nullptr;
   std::int64_t bytes = 0;
@@ -118,7 +118,7 @@ struct ZeroCopy {
   std::uint32_t barrier = 0;  // grows from kernel to kernel; 0: no barrier
   bool begins = false;        // runs the entry barrier; a mismatch ends the operation
   bool ends = false;
-  ReducePlan how;
+  ReduceBy how;
   std::int64_t bytes = 0;
   std::int32_t inputs = 0;
   std::uint32_t targets = 0;             // of outs, one bit each

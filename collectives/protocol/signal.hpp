@@ -384,7 +384,7 @@ inline constexpr bool kReduces = !std::is_same_v<T, Moved>;
 
 // Calls run(TypeTag<T>) for the elements that are combined; Moved if they are not.
 template <class Run>
-void with_element(const ReducePlan& how, Run&& run) {
+void with_element(const ReduceBy& how, Run&& run) {
   if (how.copies) return run(TypeTag<Moved>{});
   dispatch(how.dtype, run);
 }

@@ -169,7 +169,7 @@ class SimBlock {
   bool is_stopped() const { return false; }
 
   template <class T, class From>
-  void reduce(const ReducePlan& how, const Targets& to, std::int64_t bytes, const From& from) {
+  void reduce(const ReduceBy& how, const Targets& to, std::int64_t bytes, const From& from) {
     using Element = typename kernels::NaryFunctor<T, kernels::NaryOp::sum>::Stored;
     const std::int64_t count = bytes / static_cast<std::int64_t>(sizeof(Element));
     kernels::with_nary_functor<T>(how.op, [&](auto functor) {

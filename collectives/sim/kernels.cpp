@@ -27,7 +27,7 @@ void for_each_block(int blocks, Run run) {
 
 // As above, for the type of elements that `how` combines: run(block, TypeTag<T>).
 template <class Run>
-void for_each_block(int blocks, const ReducePlan& how, Run run) {
+void for_each_block(int blocks, const ReduceBy& how, Run run) {
   with_element(how, [&](auto element) {
     for_each_block(blocks, [&](SimBlock& block) { run(block, element); });
   });

@@ -158,7 +158,7 @@ class ExploredWords {
     return pieces;
   }
   template <class T, class From>
-  int reduce_slice(int first, int workers, const ReducePlan& how, const Targets& to,
+  int reduce_slice(int first, int workers, const ReduceBy& how, const Targets& to,
                    std::int64_t bytes, const From& from) {
     const std::int64_t piece = piece_of(bytes);
     const int pieces = static_cast<int>((bytes + piece - 1) / piece);
@@ -267,7 +267,7 @@ class ExploredRole : public ExploredWords {
     pass_turn(copy_share((warp_ + turn_) % workers_, workers_, runs, most, run_of));
   }
   template <class T, class From>
-  void reduce(const ReducePlan& how, const Targets& to, std::int64_t bytes, const From& from) {
+  void reduce(const ReduceBy& how, const Targets& to, std::int64_t bytes, const From& from) {
     pass_turn(reduce_slice<T>((warp_ + turn_) % workers_, workers_, how, to, bytes, from));
   }
 
@@ -343,7 +343,7 @@ class ExploredBlock : public ExploredWords {
     if (!is_signalling()) copy_share(warp_, workers(), runs, most, run_of);
   }
   template <class T, class From>
-  void reduce(const ReducePlan& how, const Targets& to, std::int64_t bytes, const From& from) {
+  void reduce(const ReduceBy& how, const Targets& to, std::int64_t bytes, const From& from) {
     if (!is_signalling()) reduce_slice<T>(warp_, workers(), how, to, bytes, from);
   }
 
