@@ -29,7 +29,7 @@ struct GroupSeed {
   std::unique_ptr<Bootstrap> bootstrap;
   std::string name;
   std::string maker;        // the public function, for error texts
-  JobGroup job_group = {};  // without a connection: that of the bootstrap
+  JobGroup job_group = {};  // the bootstrap has its connection
 };
 
 // The members of one group: who they are, and how their hosts meet.

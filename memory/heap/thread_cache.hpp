@@ -131,7 +131,7 @@ class ThreadCache {
   }
   /// The magazines that set_route() chose.
   [[nodiscard]] Magazines& route() const noexcept { return *route_; }
-  /// Makes those of the pool and the stream the route(), if there are any.
+  /// Makes the magazines of the pool and the stream the route(), if any.
   /// Until forget_route(), allocations on that stream that name no pool take
   /// that pool.
   void set_route(const Pool& pool, std::uint64_t stream_id) noexcept;

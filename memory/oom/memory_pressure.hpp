@@ -36,7 +36,7 @@ class MemoryPressureCallbacks {
   Callbacks<MemoryPressureCallback> all_;
 };
 
-/// What a release of memory for the driver came to.
+/// The outcome of a release of memory for the driver.
 enum class DriverRelease : std::uint8_t {
   none,      ///< no memory is free
   none_yet,  ///< streams still work with the memory that is free

@@ -1,4 +1,4 @@
-// What a communicator's operation costs beside its kernel: calls of the driver, and allocations.
+// Costs of a communicator's operation beside its kernel: calls of the driver, and allocations.
 #include <gtest/gtest.h>
 
 #include <algorithm>
