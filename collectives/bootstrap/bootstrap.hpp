@@ -92,9 +92,15 @@ std::unique_ptr<Bootstrap> make_shared_memory_bootstrap(const ControlSegment& co
                                                         const std::vector<int>& members,
                                                         std::uint64_t generation);
 
-// Makes a bootstrap over a key/value store. Serves the store if the identity has that role.
+// Makes a bootstrap over a key/value store. `role` tells who serves it.
 std::unique_ptr<Bootstrap> make_store_bootstrap(const ProcessIdentity& identity,
+                                                const StoreRole& role,
                                                 std::chrono::milliseconds timeout);
+// As above, in the role that the variables of a launcher give.
+inline std::unique_ptr<Bootstrap> make_store_bootstrap(const ProcessIdentity& identity,
+                                                       std::chrono::milliseconds timeout) {
+  return make_store_bootstrap(identity, StoreRole::of(identity), timeout);
+}
 
 // The outcome of a rank that formed its group.
 inline constexpr const char* kFormed = "ok";

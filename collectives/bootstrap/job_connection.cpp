@@ -35,7 +35,8 @@ std::string left_key(int rank) { return fmt::format("gantry/left/{}", rank); }
 
 }  // namespace
 
-JobConnection::JobConnection(const ProcessIdentity& identity, std::chrono::milliseconds timeout)
+JobConnection::JobConnection(const ProcessIdentity& identity, const StoreRole& role,
+                             std::chrono::milliseconds timeout)
     : timeout_(timeout),
       size_(identity.world_size),
       has_launcher_(identity.source == "glaunch"),
@@ -52,9 +53,11 @@ JobConnection::JobConnection(const ProcessIdentity& identity, std::chrono::milli
   const bool is_in_own_folder = address.kind == SocketAddress::Kind::unix_path &&
                                 address.name.starts_with(own_folder() + "/");
   if (is_in_own_folder) prepare_own_folder();
-  if (identity.serves_rendezvous()) {
-    server_ = std::make_unique<StoreServer>(
-        StoreServerOptions{.address = identity.rendezvous, .token = identity.rendezvous_token});
+  if (role.serves) {
+    server_ = role.server ? role.server
+                          : std::make_shared<StoreServer>(
+                                StoreServerOptions{.address = identity.rendezvous,
+                                                   .token = identity.rendezvous_token});
   }
   // glaunch listens before it starts a rank.
   const auto connect_timeout = has_launcher_ ? std::min(timeout, kLauncherTimeout) : timeout;
@@ -64,22 +67,21 @@ JobConnection::JobConnection(const ProcessIdentity& identity, std::chrono::milli
                                                                .token = identity.rendezvous_token,
                                                                .connect_timeout = connect_timeout});
   } catch (const store::UnprovenServerError& error) {
-    raise_timeout(fmt::format("Communicator::world: rank {} waited {} for the job's store at {}, "
-                              "but {}",
-                              self_.rank, duration_text(connect_timeout), identity.rendezvous,
+    raise_timeout(fmt::format("{}: rank {} waited {} for the job's store at {}, but {}",
+                              role.maker, self_.rank, duration_text(connect_timeout), identity.rendezvous,
                               error.reason()),
                   {}, {});
   } catch (const TimeoutError&) {
     if (has_launcher_) {
       throw TimeoutError(fmt::format(
-          "Communicator::world: rank {} waited {}, but the job's store at {}, which glaunch "
-          "serves, did not answer; unset GANTRY_* if glaunch has not started this process",
-          self_.rank, duration_text(connect_timeout), identity.rendezvous));
+          "{}: rank {} waited {}, but the job's store at {}, which glaunch serves, did not answer; "
+          "unset GANTRY_* if glaunch has not started this process",
+          role.maker, self_.rank, duration_text(connect_timeout), identity.rendezvous));
     }
     raise_timeout(
-        fmt::format("Communicator::world: rank {} waited {}, but rank(s) 0, which serves the "
-                    "job's store at {}, did not come (GANTRY_COLL_TIMEOUT sets the deadline)",
-                    self_.rank, duration_text(timeout), identity.rendezvous),
+        fmt::format("{}: rank {} waited {}, but rank(s) 0, which serves the job's store at {}, did "
+                    "not come (GANTRY_COLL_TIMEOUT sets the deadline)",
+                    role.maker, self_.rank, duration_text(timeout), identity.rendezvous),
         {0}, {0});
   }
 }

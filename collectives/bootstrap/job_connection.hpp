@@ -25,14 +25,29 @@ struct JobMember {
   friend bool operator==(const JobMember&, const JobMember&) = default;
 };
 
+// Who serves the store of a job, and for whom this process looks for it.
+struct StoreRole {
+  // True if this process serves the store; false if another one does.
+  bool serves = false;
+  // The server that this process serves with; null: a new one.
+  std::shared_ptr<StoreServer> server = {};
+  std::string maker = "Communicator::world";  // the public function, for error texts
+
+  // The role that the variables of a launcher give. glaunch serves the store of its jobs.
+  static StoreRole of(const ProcessIdentity& identity) {
+    return {.serves = identity.serves_rendezvous()};
+  }
+};
+
 // The connection of this process to its job's store, which its groups share.
 //
 // Thread safety: any thread.
 class JobConnection {
  public:
-  // Connects, and serves the store if the identity has that role. Throws: InvalidArgument;
-  // TimeoutError; PeerLostError.
-  JobConnection(const ProcessIdentity& identity, std::chrono::milliseconds timeout);
+  // Connects, and serves the store if `role` says so. Throws: InvalidArgument; TimeoutError;
+  // PeerLostError.
+  JobConnection(const ProcessIdentity& identity, const StoreRole& role,
+                std::chrono::milliseconds timeout);
 
   std::chrono::milliseconds timeout() const { return timeout_; }
   // The key of the links between the job's hosts, which the secret of its store gives.
@@ -83,7 +98,7 @@ class JobConnection {
   const Key link_key_;
   const std::optional<ElasticTerms> terms_;
   const JobMember self_;
-  std::unique_ptr<StoreServer> server_;
+  std::shared_ptr<StoreServer> server_;
   mutable std::mutex mutex_;  // guards client_
   std::shared_ptr<StoreClient> client_;
 };

@@ -329,10 +329,11 @@ class StoreBootstrap final : public Bootstrap {
 }  // namespace
 
 std::unique_ptr<Bootstrap> make_store_bootstrap(const ProcessIdentity& identity,
+                                                const StoreRole& role,
                                                 std::chrono::milliseconds timeout) {
   std::vector<JobMember> members;
   for (int rank = 0; rank < identity.world_size; ++rank) members.push_back({rank, rank});
-  return std::make_unique<StoreBootstrap>(std::make_shared<JobConnection>(identity, timeout),
+  return std::make_unique<StoreBootstrap>(std::make_shared<JobConnection>(identity, role, timeout),
                                           std::move(members), identity.rank,
                                           StoreBootstrap::kWorldPrefix);
 }

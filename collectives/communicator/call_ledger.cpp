@@ -95,6 +95,20 @@ std::optional<std::uint64_t> CallLedger::take_fault() {
   return call;
 }
 
+std::exception_ptr CallLedger::failure() noexcept {
+  try {
+    if (!control()) {
+      transports_.require_intact();
+      return nullptr;
+    }
+    if (control()->broken()) control()->require_intact();
+    (void)take_fault();
+    return faults_.oldest();
+  } catch (...) {
+    return std::current_exception();
+  }
+}
+
 bool CallLedger::has_fault() const noexcept {
   return control() && (control()->has_fault() || faults_.has_unreported()) &&
          !(loss_is_known_ && control()->broken());

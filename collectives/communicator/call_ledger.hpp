@@ -3,6 +3,7 @@
 
 #include <atomic>
 #include <cstdint>
+#include <exception>
 #include <optional>
 
 #include <gantry/streams/stream.hpp>
@@ -51,6 +52,8 @@ class CallLedger final : public FaultSource {
   // Throws the error of a failed call up to `call`. If `pending`, also throws if the group is
   // broken.
   void check(std::uint64_t call, bool pending);
+  // The error that broke the group, or the oldest of its failed calls; null: none. Reports nothing.
+  [[nodiscard]] std::exception_ptr failure() noexcept;
   // Stops device calls from throwing the loss of this group, which the caller knows.
   void abandon() noexcept { loss_is_known_ = true; }
 

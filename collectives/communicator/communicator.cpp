@@ -268,6 +268,10 @@ void Communicator::resume() const {
 
 bool Communicator::is_suspended() const { return group("is_suspended").is_suspended(); }
 
+std::exception_ptr Communicator::failure() const noexcept {
+  return impl_ ? impl_->ledger.failure() : nullptr;
+}
+
 void Communicator::abort() const noexcept {
   if (impl_) impl_->abort();
 }

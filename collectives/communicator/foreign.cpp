@@ -1,4 +1,5 @@
-// Groups of the ranks of communicators that the program made, with MPI or NCCL.
+// Groups that no launcher describes: of ranks that the program names, or of its communicators of
+// MPI and NCCL.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -18,6 +19,7 @@ namespace gantry {
 
 namespace {
 
+constexpr const char* kConnect = "Communicator::connect";
 constexpr const char* kFromMpi = "Communicator(MPI_Comm)";
 constexpr const char* kFromNccl = "Communicator::from_nccl";
 
@@ -35,6 +37,9 @@ void count_local_ranks(Bootstrap& bootstrap, int rank, ProcessIdentity& identity
   const std::string& mine = boots[static_cast<std::size_t>(rank)];
   identity.rank = rank;
   identity.world_size = static_cast<int>(boots.size());
+  if (std::ranges::count(boots, mine) < std::ssize(boots)) {
+    identity.node_rank = identity.node_count = -1;
+  }
   identity.local_size = static_cast<int>(std::count(boots.begin(), boots.end(), mine));
   identity.local_rank = static_cast<int>(std::count(boots.begin(), boots.begin() + rank, mine));
 }
@@ -52,6 +57,40 @@ std::shared_ptr<Communicator::Impl> Communicator::Impl::adopt(ForeignBootstrap r
                                                      .bootstrap = std::move(ranks.bootstrap),
                                                      .name = name,
                                                      .maker = maker}));
+}
+
+Communicator Communicator::connect(const ConnectOptions& options) {
+  if (options.size < 1 || options.rank < 0 || options.rank >= options.size) {
+    throw InvalidArgument(
+        fmt::format("{}: expected a rank from 0 to size - 1, but got rank {} of {}", kConnect,
+                    options.rank, options.size));
+  }
+  if (options.address.empty() && options.size > 1) {
+    throw InvalidArgument(fmt::format(
+        "{}: expected an address where {} ranks meet (tcp:HOST:PORT, or unix:@NAME), but got none",
+        kConnect, options.size));
+  }
+  const Device device = options.device.value_or(Device::cuda()).resolved();
+  require_device(device, kConnect);
+  ProcessIdentity identity;
+  identity.rank = options.rank;
+  identity.world_size = options.size;
+  identity.source = "connect";
+  identity.rendezvous = options.address;
+  identity.rendezvous_token = options.token;
+  const bool serves = options.rank == 0 && (options.serves || options.server != nullptr);
+  ForeignBootstrap ranks{.bootstrap = nullptr, .rank = options.rank, .size = options.size};
+  ranks.bootstrap =
+      options.size == 1
+          ? make_single_bootstrap()
+          : make_store_bootstrap(
+                identity, {.serves = serves, .server = options.server, .maker = kConnect},
+                collective_timeout());
+  ranks.bootstrap->set_purpose(kConnect);
+  count_local_ranks(*ranks.bootstrap, ranks.rank, identity);
+  set_device(device);
+  return Communicator(
+      Impl::adopt(std::move(ranks), std::move(identity), device, "connect", kConnect));
 }
 
 Communicator Communicator::from_mpi(std::uintptr_t comm, std::optional<Device> device) {

@@ -13,6 +13,11 @@ void CallFaults::add(CallFault fault, bool is_unreported) {
   update_unreported();
 }
 
+std::exception_ptr CallFaults::oldest() {
+  const std::lock_guard lock(mutex_);
+  return faults_.empty() ? nullptr : faults_.begin()->second.error;
+}
+
 void CallFaults::raise(std::uint64_t call) {
   const std::lock_guard lock(mutex_);
   if (const auto found = faults_.find(call); found != faults_.end()) report(found->second);

@@ -23,6 +23,8 @@ class CallFaults {
   // `is_unreported`: raise_unreported() has to throw this fault.
   void add(CallFault fault, bool is_unreported);
   bool has_unreported() const noexcept { return has_unreported_.load(std::memory_order_acquire); }
+  // The error of the lowest call that failed; null: none.
+  std::exception_ptr oldest();
   // Throws the fault of `call`, if there is one.
   void raise(std::uint64_t call);
   // Throws the unreported fault of the lowest call, if there is one.

@@ -4,6 +4,7 @@
 #include <concepts>
 #include <cstdint>
 #include <cstring>
+#include <exception>
 #include <initializer_list>
 #include <memory>
 #include <optional>
@@ -26,6 +27,7 @@ struct ompi_communicator_t;  // Open MPI's MPI_Comm points to it
 namespace gantry {
 
 class MessageGroup;
+class StoreServer;
 class Window;
 struct CollectiveCall;
 
@@ -45,6 +47,25 @@ struct CollectiveOptions {
   /// Factor of every input of a floating sum or avg. The product is rounded to the accumulator's
   /// type.
   double scale = 1;
+};
+
+/// The place of one rank in a group that no launcher describes: see Communicator::connect().
+struct ConnectOptions {
+  /// Where the ranks meet, equal on all of them: "tcp:HOST:PORT", or "unix:@NAME" on one machine.
+  std::string address;
+  /// Rank of the caller, 0 to size - 1.
+  int rank = 0;
+  /// Number of ranks, equal on all of them.
+  int size = 1;
+  /// Secret of the ranks, at least 16 bytes. Required for "tcp:".
+  std::string token = {};
+  /// Device of the caller. None: its current device.
+  std::optional<Device> device = {};
+  /// True lets rank 0 listen at `address`. False on rank 0 if another process listens there.
+  bool serves = true;
+  /// A server that this process has started at `address`, see <gantry/extend/store.hpp>. The group
+  /// of the caller keeps it. Null: rank 0 starts one, if it serves.
+  std::shared_ptr<StoreServer> server = {};
 };
 
 /// A group of processes with one device each that run collectives.
@@ -116,6 +137,15 @@ class GANTRY_API Communicator {
   /// Throws: InvalidArgument for no device, the CPU, or a device that occurs twice; Error if the
   /// system has no thread for a rank.
   [[nodiscard]] static std::vector<Communicator> local(const std::vector<Device>& devices);
+  /// Makes a group of callers that know an address and their ranks. They are processes, or threads
+  /// of a process, without the variables of a launcher.
+  ///
+  /// Device/stream: the device becomes the calling thread's current device. Blocks the host until
+  /// all ranks have come. The first rank to come may wait for the server.
+  /// Throws: InvalidArgument for a rank outside of the size, a malformed address, a token that is
+  /// missing or too short, or ranks with other sizes; TimeoutError that names the absent ranks,
+  /// after GANTRY_COLL_TIMEOUT seconds; PeerLostError.
+  [[nodiscard]] static Communicator connect(const ConnectOptions& options);
   /// Makes a group of the ranks of an MPI communicator, `MPI_Comm`. Every rank of `comm` calls it.
   /// The program has initialized MPI. Other libraries than Open MPI need
   /// <gantry/collectives/mpi.hpp>.
@@ -335,6 +365,11 @@ class GANTRY_API Communicator {
   /// False for the result of split() with a negative color and for a default-constructed one.
   [[nodiscard]] bool defined() const noexcept { return impl_ != nullptr; }
 
+  /// The error that broke the group, or else that of its oldest failed operation. Null if there is
+  /// none. The error stays where it is: a Work or a later call throws it as before.
+  /// Device/stream: touches no device. May wait two seconds for the cause of a loss, and never for
+  /// an operation.
+  [[nodiscard]] std::exception_ptr failure() const noexcept;
   /// Breaks the group. Pending and later calls of every rank throw PeerLostError. Where NCCL
   /// carries data between machines, this holds for ranks of this machine. The others detect it at
   /// their deadline. Does not block the host. Has no effect on an undefined communicator.
