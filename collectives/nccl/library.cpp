@@ -37,6 +37,10 @@ std::string version_text(int version) {
 NcclLibrary::NcclLibrary(const std::vector<std::string>& candidates)
     : library_(candidates, kRemedy) {
   if (!problem().empty()) return;
+  if (is_own()) {
+    library_.reject("this process has gantry's own library in its place: libgantry_nccl.so");
+    return;
+  }
   check_version();
   bind(library_, functions_.get_unique_id, "ncclGetUniqueId");
   bind(library_, functions_.get_error_string, "ncclGetErrorString");
@@ -57,6 +61,12 @@ NcclLibrary::NcclLibrary(const std::vector<std::string>& candidates)
   bind(library_, functions_.reduce_scatter, "ncclReduceScatter");
   bind(library_, functions_.send, "ncclSend");
   bind(library_, functions_.recv, "ncclRecv");
+}
+
+// Its functions call this library's own.
+bool NcclLibrary::is_own() const {
+  constexpr const char* kMark = "gantry_nccl_marker";
+  return ::dlsym(RTLD_DEFAULT, kMark) != nullptr || library_.find(kMark) != nullptr;
 }
 
 void NcclLibrary::check_version() {

@@ -48,6 +48,8 @@ class NcclLibrary {
   const NcclFunctions& functions() const;
 
  private:
+  // True if libgantry_nccl.so stands in NCCL's place.
+  [[nodiscard]] bool is_own() const;
   void check_version();
 
   SharedLibrary library_;

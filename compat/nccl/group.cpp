@@ -1,0 +1,71 @@
+#include "compat/nccl/group.hpp"
+
+#include <algorithm>
+#include <exception>
+#include <thread>
+#include <utility>
+
+#include <gantry/core/error.hpp>
+
+namespace gantry::nccl_api {
+
+namespace {
+
+// Runs the calls beside each other. Throws the first error, once all have ended.
+void run_beside(const std::vector<std::function<void()>>& calls) {
+  if (calls.size() == 1) return calls.front()();
+  std::vector<std::exception_ptr> errors(calls.size());
+  std::vector<std::thread> threads;
+  for (std::size_t i = 0; i < calls.size(); ++i) {
+    threads.emplace_back([&, i] {
+      try {
+        calls[i]();
+      } catch (...) {
+        errors[i] = std::current_exception();
+      }
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  for (const std::exception_ptr& error : errors) {
+    if (error) std::rethrow_exception(error);
+  }
+}
+
+}  // namespace
+
+CallGroup& CallGroup::mine() {
+  thread_local CallGroup group;
+  return group;
+}
+
+void CallGroup::end() {
+  if (depth_ == 0) throw InvalidArgument("expected an open group, but ncclGroupStart opened none");
+  if (--depth_ > 0) return;
+  const auto host_calls = std::exchange(host_calls_, {});
+  const auto submissions = std::exchange(submissions_, {});
+  if (!host_calls.empty()) run_beside(host_calls);
+  std::vector<std::function<void()>> blocking;
+  for (const Submission& one : submissions) {
+    if (submissions.size() > 1 && one.rank->group().transport() == "host") {
+      blocking.emplace_back([&one] { run_group(*one.rank, one.operations); });
+    } else {
+      run_group(*one.rank, one.operations);
+    }
+  }
+  if (!blocking.empty()) run_beside(blocking);
+}
+
+void CallGroup::submit(const std::shared_ptr<Rank>& rank, const Operation& operation) {
+  check(*rank, operation);
+  if (!is_open()) return run(*rank, operation);
+  auto found = std::ranges::find(submissions_, rank, &Submission::rank);
+  if (found == submissions_.end()) found = submissions_.insert(found, {rank, {}});
+  found->operations.push_back(operation);
+}
+
+void CallGroup::submit_host_call(std::function<void()> call) {
+  if (!is_open()) return call();
+  host_calls_.push_back(std::move(call));
+}
+
+}  // namespace gantry::nccl_api

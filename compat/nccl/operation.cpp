@@ -1,0 +1,240 @@
+#include "compat/nccl/operation.hpp"
+
+#include <algorithm>
+#include <cstdint>
+#include <limits>
+#include <map>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include <gantry/core/error.hpp>
+#include <gantry/streams/stream_guard.hpp>
+#include <gantry/tensor/factories.hpp>
+
+#include "compat/nccl/arithmetic.hpp"
+#include "compat/nccl/data_type.hpp"
+
+namespace gantry::nccl_api {
+
+namespace {
+
+// The most messages that Communicator::group() takes.
+constexpr std::size_t kMostMessages = 512;
+
+// The array of an operation at an address of the program.
+Tensor array_at(const void* data, std::int64_t count, DType dtype, Device device) {
+  const TensorOptions options{.dtype = dtype, .device = device};
+  if (count == 0) return empty({0}, options);
+  return from_blob(const_cast<void*>(data), {count}, options);
+}
+
+// A reduction whose inputs and results may need work around it. See Arithmetic.
+class Reduction {
+ public:
+  Reduction(const Rank& rank, const Operation& operation, const Stream& stream)
+      : rank_(rank),
+        operation_(operation),
+        stream_(stream),
+        type_(data_type(operation.type)),
+        factor_(rank.find_operator(operation.op)),
+        op_(factor_ ? ReduceOp::sum : rank_operator(operation.op, type_)) {
+    const bool orders = op_ == ReduceOp::min || op_ == ReduceOp::max;
+    flips_ = type_.arithmetic == Arithmetic::unsigned_ && orders;
+    widens_ = type_.arithmetic == Arithmetic::small_float;
+    divides_ = operation.op == ncclAvg && !type_.is_floating;
+    if (factor_ && factor_->type != operation.type) {
+      throw InvalidArgument(std::string("expected elements of the operator's type ") +
+                            data_type(factor_->type).name + ", but got " + type_.name);
+    }
+  }
+
+  [[nodiscard]] ReduceOp op() const { return op_; }
+  // True if ranks reduce the program's own inputs.
+  [[nodiscard]] bool reads_inputs() const { return !flips_ && !widens_ && !factor_; }
+
+  // Writes what the ranks reduce: to `place`, or to memory of its own if that has other elements.
+  [[nodiscard]] Tensor prepared(const void* input, std::int64_t count, void* place) const {
+    const bool fits = place != nullptr && !widens_;
+    const Tensor work = fits ? array_at(place, count, type_.reduced_as, rank_.device)
+                             : empty({count}, {.dtype = type_.reduced_as, .device = rank_.device});
+    if (count == 0) return work;
+    const void* source = input;
+    std::optional<Tensor> product;
+    if (factor_) {
+      product = widens_ ? empty({count}, {.dtype = DType::u8, .device = rank_.device}) : work;
+      multiply(stream_, input, product->data(), count, operation_.type, factor_->factor);
+      source = product->data();
+    }
+    if (widens_) {
+      widen(stream_, source, work.data_ptr<float>(), count, operation_.type);
+    } else if (flips_) {
+      flip_sign(stream_, source, work.data(), count, element_bytes(operation_.type));
+    } else if (!factor_ && work.data() != input) {
+      Tensor(work).copy_(array_at(input, count, type_.reduced_as, rank_.device));
+    }
+    return work;
+  }
+
+  // Writes the result of the ranks, `work`, to `output`.
+  void complete(const Tensor& work, void* output, std::int64_t count) const {
+    if (count == 0) return;
+    if (widens_) narrow(stream_, work.data_ptr<float>(), output, count, operation_.type);
+    if (flips_) flip_sign(stream_, work.data(), output, count, element_bytes(operation_.type));
+    if (divides_) divide(stream_, output, count, operation_.type, rank_.size);
+  }
+
+ private:
+  const Rank& rank_;
+  const Operation& operation_;
+  const Stream& stream_;
+  const DataType& type_;
+  std::optional<PreMulSum> factor_;
+  ReduceOp op_;
+  bool flips_ = false;
+  bool widens_ = false;
+  bool divides_ = false;
+};
+
+void run_reduction(const Communicator& group, const Rank& rank, const Operation& call,
+                   const Stream& stream) {
+  const Reduction reduction(rank, call, stream);
+  const auto count = static_cast<std::int64_t>(call.count);
+  switch (call.kind) {
+    case OperationKind::all_reduce: {
+      const Tensor work = reduction.prepared(call.send, count, call.recv);
+      group.all_reduce(work, reduction.op());
+      return reduction.complete(work, call.recv, count);
+    }
+    case OperationKind::reduce: {
+      const bool is_root = rank.rank == call.peer;
+      if (!is_root && reduction.reads_inputs()) {
+        const DType dtype = data_type(call.type).reduced_as;
+        group.reduce(array_at(call.send, count, dtype, rank.device), call.peer, reduction.op());
+        return;
+      }
+      const Tensor work = reduction.prepared(call.send, count, is_root ? call.recv : nullptr);
+      group.reduce(work, call.peer, reduction.op());
+      if (is_root) reduction.complete(work, call.recv, count);
+      return;
+    }
+    default: {
+      const std::int64_t all = count * rank.size;
+      const DType dtype = data_type(call.type).reduced_as;
+      const Tensor inputs = reduction.reads_inputs() ? array_at(call.send, all, dtype, rank.device)
+                                                     : reduction.prepared(call.send, all, nullptr);
+      const bool fits = element_size(dtype) == element_bytes(call.type);
+      const Tensor output = fits ? array_at(call.recv, count, dtype, rank.device)
+                                 : empty({count}, {.dtype = dtype, .device = rank.device});
+      group.reduce_scatter(output, inputs, reduction.op());
+      return reduction.complete(output, call.recv, count);
+    }
+  }
+}
+
+// Sends and receives, alone or into the open group() of this thread.
+void run_message(const Communicator& group, const Rank& rank, const Operation& call) {
+  const DType dtype = data_type(call.type).moved_as;
+  const auto count = static_cast<std::int64_t>(call.count);
+  if (call.kind == OperationKind::send) {
+    group.send(array_at(call.send, count, dtype, rank.device), call.peer);
+  } else {
+    group.recv(array_at(call.recv, count, dtype, rank.device), call.peer);
+  }
+}
+
+// Messages in the order of a rank's calls, in parts that Communicator::group() takes. Each part has
+// the next few messages of each pair of ranks and direction, so all ranks make equal parts.
+std::vector<std::vector<Operation>> parts_of(std::span<const Operation> messages, int ranks) {
+  if (messages.size() <= kMostMessages) return {{messages.begin(), messages.end()}};
+  const std::size_t each =
+      std::max<std::size_t>(1, kMostMessages / 2 / static_cast<std::size_t>(ranks));
+  std::map<std::pair<OperationKind, int>, std::size_t> seen;
+  std::vector<std::vector<Operation>> parts;
+  for (const Operation& message : messages) {
+    const std::size_t part = seen[{message.kind, message.peer}]++ / each;
+    if (parts.size() <= part) parts.resize(part + 1);
+    parts[part].push_back(message);
+  }
+  return parts;
+}
+
+}  // namespace
+
+void check(const Rank& rank, const Operation& operation) {
+  (void)data_type(operation.type);
+  (void)rank.find_operator(operation.op);
+  const bool has_peer = operation.kind == OperationKind::reduce ||
+                        operation.kind == OperationKind::broadcast ||
+                        operation.kind == OperationKind::gather ||
+                        operation.kind == OperationKind::scatter || operation.is_message();
+  if (has_peer && (operation.peer < 0 || operation.peer >= rank.size)) {
+    throw InvalidArgument("expected a rank from 0 to " + std::to_string(rank.size - 1) +
+                          ", but got " + std::to_string(operation.peer));
+  }
+  const std::size_t most = std::numeric_limits<std::int64_t>::max() / sizeof(double);
+  if (operation.count > most / static_cast<std::size_t>(rank.size)) {
+    throw InvalidArgument("expected a number of elements that memory can have, but got " +
+                          std::to_string(operation.count));
+  }
+}
+
+void run(Rank& rank, const Operation& call) {
+  const Communicator group = rank.group();
+  const Stream stream = Stream::external(call.stream, rank.device);
+  const StreamGuard guard(stream);
+  if (call.is_message()) return run_message(group, rank, call);
+  const auto count = static_cast<std::int64_t>(call.count);
+  const std::int64_t all = count * rank.size;
+  const DType dtype = data_type(call.type).moved_as;
+  const auto array = [&](const void* data, std::int64_t elements) {
+    return array_at(data, elements, dtype, rank.device);
+  };
+  const bool is_root = rank.rank == call.peer;
+  switch (call.kind) {
+    case OperationKind::broadcast: {
+      Tensor output = array(call.recv, count);
+      if (is_root && call.send != call.recv) output.copy_(array(call.send, count));
+      group.broadcast(output, call.peer);
+      return;
+    }
+    case OperationKind::all_gather:
+      group.all_gather(array(call.recv, all), array(call.send, count));
+      return;
+    case OperationKind::gather:
+      group.gather(is_root ? array(call.recv, all) : Tensor(), array(call.send, count), call.peer);
+      return;
+    case OperationKind::scatter:
+      group.scatter(array(call.recv, count), is_root ? array(call.send, all) : Tensor(), call.peer);
+      return;
+    case OperationKind::all_to_all:
+      group.all_to_all(array(call.recv, all), array(call.send, all));
+      return;
+    default:
+      return run_reduction(group, rank, call, stream);
+  }
+}
+
+void run_group(Rank& rank, std::span<const Operation> operations) {
+  std::vector<Operation> messages;
+  for (const Operation& operation : operations) {
+    if (operation.is_message()) {
+      messages.push_back(operation);
+    } else {
+      run(rank, operation);
+    }
+  }
+  if (messages.empty()) return;
+  const Communicator group = rank.group();
+  for (const std::vector<Operation>& part : parts_of(messages, rank.size)) {
+    MessageGroup together = group.group();
+    for (const Operation& message : part) {
+      const StreamGuard guard(Stream::external(message.stream, rank.device));
+      run_message(group, rank, message);
+    }
+    (void)together.end();
+  }
+}
+
+}  // namespace gantry::nccl_api

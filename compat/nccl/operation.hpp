@@ -1,0 +1,52 @@
+// One operation of NCCL's interface, and its run over a Communicator.
+#pragma once
+
+#include <cstddef>
+#include <memory>
+#include <span>
+
+#include "compat/nccl/api.hpp"
+#include "compat/nccl/rank.hpp"
+
+namespace gantry::nccl_api {
+
+enum class OperationKind {
+  all_reduce,
+  reduce,
+  broadcast,
+  all_gather,
+  reduce_scatter,
+  gather,
+  scatter,
+  all_to_all,
+  send,
+  recv,
+};
+
+// The arguments of a call. `count` is the call's own: elements of the larger or the smaller array,
+// as the function has it.
+struct Operation {
+  OperationKind kind;
+  const void* send = nullptr;
+  void* recv = nullptr;
+  std::size_t count = 0;
+  ncclDataType_t type = ncclInt8;
+  ncclRedOp_t op = ncclSum;
+  int peer = -1;  // root, destination or source
+  void* stream = nullptr;
+
+  [[nodiscard]] bool is_message() const {
+    return kind == OperationKind::send || kind == OperationKind::recv;
+  }
+};
+
+// Throws InvalidArgument for arguments that no call has. Enqueues nothing.
+void check(const Rank& rank, const Operation& operation);
+// Enqueues the operation on its stream. The host waits for other ranks only where Communicator
+// does. Throws: as Communicator's operation.
+void run(Rank& rank, const Operation& operation);
+// Enqueues the operations of one group: first its collectives in their order, then its messages
+// together. Throws: as run().
+void run_group(Rank& rank, std::span<const Operation> operations);
+
+}  // namespace gantry::nccl_api

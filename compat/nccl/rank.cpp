@@ -1,0 +1,223 @@
+#include "compat/nccl/rank.hpp"
+
+#include <chrono>
+#include <cstdlib>
+#include <string>
+#include <thread>
+#include <utility>
+
+#include <gantry/core/error.hpp>
+#include <gantry/core/log.hpp>
+
+#include "compat/nccl/watch.hpp"
+
+// A handle outlives its rank: a program that uses it after its end is told so.
+struct ncclComm {
+  static constexpr std::uint64_t kMagic = 0x67616e7472796e63;
+
+  std::uint64_t magic = kMagic;
+  std::mutex mutex;  // guards what follows
+  std::shared_ptr<gantry::nccl_api::Rank> rank;
+  const char* ended_by = nullptr;
+};
+
+namespace gantry::nccl_api {
+
+namespace {
+
+// The threads in which ranks leave their groups.
+class Departures {
+ public:
+  void add(Communicator group) {
+    const std::lock_guard lock(mutex_);
+    threads_.emplace_back([group = std::move(group)]() mutable { group = {}; });
+  }
+  void join() {
+    std::vector<std::thread> threads;
+    {
+      const std::lock_guard lock(mutex_);
+      threads.swap(threads_);
+    }
+    for (std::thread& thread : threads) thread.join();
+  }
+  // Never destroyed: the exit handler joins the threads.
+  static Departures& all() {
+    static Departures* const departures = [] {
+      std::atexit([] { all().join(); });
+      return new Departures;
+    }();
+    return *departures;
+  }
+
+ private:
+  std::mutex mutex_;
+  std::vector<std::thread> threads_;
+};
+
+}  // namespace
+
+Communicator Rank::group() const {
+  std::shared_future<void> making;
+  {
+    const std::lock_guard lock(mutex_);
+    making = making_;
+  }
+  if (making.valid()) making.get();
+  const std::lock_guard lock(mutex_);
+  if (!has_left_) return group_;
+  throw InvalidArgument("expected a communicator in use, but got one that was finalized");
+}
+
+bool Rank::is_being_made() const {
+  const std::lock_guard lock(mutex_);
+  return making_.valid() && making_.wait_for(std::chrono::seconds(0)) != std::future_status::ready;
+}
+
+std::exception_ptr Rank::failure() const noexcept {
+  try {
+    if (is_being_made()) return nullptr;
+    std::shared_future<void> making;
+    Communicator group;
+    {
+      const std::lock_guard lock(mutex_);
+      making = making_;
+      group = group_;
+    }
+    if (making.valid()) making.get();
+    return group.failure();
+  } catch (...) {
+    return std::current_exception();
+  }
+}
+
+void Rank::set_group(Communicator group) {
+  const std::lock_guard lock(mutex_);
+  if (!has_left_) group_ = std::move(group);
+}
+
+void Rank::make_in_background(std::function<Communicator()> make) {
+  std::packaged_task<void()> task(
+      [self = shared_from_this(), make = std::move(make)] { self->set_group(make()); });
+  const std::lock_guard lock(mutex_);
+  making_ = task.get_future().share();
+  std::thread(std::move(task)).detach();
+}
+
+void Rank::abort() noexcept {
+  Communicator group;
+  {
+    const std::lock_guard lock(mutex_);
+    group = group_;
+  }
+  group.abort();
+}
+
+void Rank::leave() noexcept {
+  try {
+    Communicator group;
+    std::map<ncclWindow_t, OpenMemory> windows;
+    {
+      const std::lock_guard lock(mutex_);
+      has_left_ = true;
+      windows.swap(windows_);
+      signals_ = {};
+      group = std::exchange(group_, Communicator());
+    }
+    windows.clear();
+    if (group.defined()) Departures::all().add(std::move(group));
+  } catch (const std::exception& error) {
+    logging::warn(std::string("failed to leave a communicator: ") + error.what());
+  }
+}
+
+ncclRedOp_t Rank::add_operator(const PreMulSum& op) {
+  const std::lock_guard lock(mutex_);
+  operators_.emplace_back(op);
+  return static_cast<ncclRedOp_t>(ncclNumOps + static_cast<int>(operators_.size()) - 1);
+}
+
+void Rank::remove_operator(ncclRedOp_t op) {
+  if (!find_operator(op)) {
+    throw InvalidArgument("expected an operator that ncclRedOpCreatePreMulSum made, but got " +
+                          std::to_string(static_cast<int>(op)));
+  }
+  const std::lock_guard lock(mutex_);
+  operators_[static_cast<std::size_t>(op - ncclNumOps)].reset();
+}
+
+std::optional<PreMulSum> Rank::find_operator(ncclRedOp_t op) const {
+  if (op >= 0 && op < ncclNumOps) return std::nullopt;
+  const std::lock_guard lock(mutex_);
+  const auto at = static_cast<std::size_t>(op - ncclNumOps);
+  if (op >= ncclNumOps && at < operators_.size() && operators_[at]) return operators_[at];
+  throw InvalidArgument("expected an operator of this communicator, but got number " +
+                        std::to_string(static_cast<int>(op)));
+}
+
+ncclWindow_t Rank::add_window(OpenMemory memory) {
+  // The address is a name alone, which no other window of the process has.
+  auto* const name = reinterpret_cast<ncclWindow_t>(new char);
+  const std::lock_guard lock(mutex_);
+  windows_.emplace(name, std::move(memory));
+  return name;
+}
+
+OpenMemory Rank::take_window(ncclWindow_t window) {
+  OpenMemory found = find_window(window);
+  const std::lock_guard lock(mutex_);
+  windows_.erase(window);
+  delete reinterpret_cast<char*>(window);
+  return found;
+}
+
+OpenMemory Rank::find_window(ncclWindow_t window) const {
+  const std::lock_guard lock(mutex_);
+  if (const auto found = windows_.find(window); found != windows_.end()) return found->second;
+  throw InvalidArgument("expected a window of this communicator");
+}
+
+void Rank::set_signals(Window signals) {
+  const std::lock_guard lock(mutex_);
+  signals_ = std::move(signals);
+}
+
+bool Rank::has_signals() const {
+  const std::lock_guard lock(mutex_);
+  return signals_.defined();
+}
+
+Window Rank::signals() const {
+  const std::lock_guard lock(mutex_);
+  if (signals_.defined()) return signals_;
+  throw InvalidArgument("expected a communicator with a window that its ranks can reach");
+}
+
+std::shared_ptr<Rank> rank_of(ncclComm_t handle) {
+  if (handle == nullptr) {
+    throw InvalidArgument("expected a communicator, but got a null one");
+  }
+  if (handle->magic != ncclComm::kMagic) {
+    throw InvalidArgument("expected a communicator, but got another address");
+  }
+  const std::lock_guard lock(handle->mutex);
+  if (handle->rank) return handle->rank;
+  throw InvalidArgument(std::string("expected a communicator in use, but ") + handle->ended_by +
+                        " has ended it");
+}
+
+ncclComm_t make_handle(std::shared_ptr<Rank> rank) {
+  watch(rank);
+  auto* const handle = new ncclComm;
+  handle->rank = std::move(rank);
+  return handle;
+}
+
+std::shared_ptr<Rank> end_handle(ncclComm_t handle, const char* function) {
+  std::shared_ptr<Rank> rank = rank_of(handle);
+  const std::lock_guard lock(handle->mutex);
+  handle->rank.reset();
+  handle->ended_by = function;
+  return rank;
+}
+
+}  // namespace gantry::nccl_api
