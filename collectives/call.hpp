@@ -44,6 +44,8 @@ struct CollectiveCall {
   std::span<const std::int64_t> recv_counts = {};
   // A further transfer of the call before it, which had a list of tensors. See Note [Lists].
   bool continues = false;
+  // A reduction whose output may be another array than its input, on any rank: it is staged.
+  bool is_apart = false;
 
   bool is_uneven() const { return !send_counts.empty(); }
 };

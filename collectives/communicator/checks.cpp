@@ -45,6 +45,13 @@ void require_pair(const Tensor& output, const Tensor& input, Device device, std:
   require_same_dtype(output, input, op);
 }
 
+void require_same_shape(const Tensor& output, const Tensor& input, std::string_view op) {
+  if (output.sizes() == input.sizes()) return;
+  throw ShapeError(fmt::format("{}: expected 'output' of shape {}, but got {}", op,
+                               input.sizes().str(), output.sizes().str()),
+                   output.device().str());
+}
+
 void require_joined(const Tensor& large, const Tensor& small, int ranks, std::string_view op,
                     std::string_view argument) {
   Shape expected = small.sizes();

@@ -54,6 +54,11 @@ std::string Communicator::transport() const {
 
 namespace {
 
+// True for two tensors of the same elements in the same order.
+bool is_same_array(const Tensor& a, const Tensor& b) {
+  return a.data() == b.data() && a.sizes() == b.sizes() && a.strides() == b.strides();
+}
+
 // Runs an operation of a group with one rank: a reduction of one input, or a copy.
 void run_alone(const CollectiveCall& call, Tensor& output, const Tensor& input) {
   const Descriptor& what = call.what;
@@ -122,8 +127,10 @@ Work Communicator::move_between(CollectiveCall& call, const Tensor* output, cons
 Work Communicator::transfer(CollectiveCall& call, const Tensor* output, const Tensor* input,
                             const CollectiveOptions& options) const {
   // Only reductions support in-place arrays; other operations read a copy of the input.
-  const bool in_place = output == input && (call.what.kind == CollectiveKind::all_reduce ||
-                                            call.what.kind == CollectiveKind::reduce);
+  const bool is_one =
+      output != nullptr && input != nullptr && (output == input || is_same_array(*output, *input));
+  const bool in_place = is_one && (call.what.kind == CollectiveKind::all_reduce ||
+                                   call.what.kind == CollectiveKind::reduce);
   const bool overlap = output != nullptr && input != nullptr && !in_place &&
                        !is_own_slice(call, *output, *input) &&
                        detail::overlap_of(*output, *input) != detail::Overlap::none;
@@ -163,6 +170,17 @@ Work Communicator::all_reduce(const Tensor& tensor, ReduceOp op, CollectiveOptio
   require_reducible(op, tensor.dtype(), options, "all_reduce");
   CollectiveCall call = call_on(CollectiveKind::all_reduce, tensor, -1, op);
   return move_between(call, &tensor, &tensor, options);
+}
+
+Work Communicator::all_reduce(const Tensor& output, const Tensor& input, ReduceOp op,
+                              CollectiveOptions options) const {
+  const Membership& me = group("all_reduce").members.self;
+  require_pair(output, input, me.device, "all_reduce");
+  require_same_shape(output, input, "all_reduce");
+  require_reducible(op, input.dtype(), options, "all_reduce");
+  CollectiveCall call = call_on(CollectiveKind::all_reduce, input, -1, op);
+  call.is_apart = true;
+  return move_between(call, &output, &input, options);
 }
 
 Work Communicator::all_reduce_coalesced(std::span<const Tensor> tensors, ReduceOp op,
@@ -205,6 +223,22 @@ Work Communicator::reduce(const Tensor& tensor, int root, ReduceOp op,
   require_reducible(op, tensor.dtype(), options, "reduce");
   CollectiveCall call = call_on(CollectiveKind::reduce, tensor, root, op);
   return move_between(call, me.rank == root ? &tensor : nullptr, &tensor, options);
+}
+
+Work Communicator::reduce(const Tensor& output, const Tensor& input, int root, ReduceOp op,
+                          CollectiveOptions options) const {
+  const Membership& me = group("reduce").members.self;
+  require_root(root, me.size, "reduce");
+  if (me.rank == root) {
+    require_pair(output, input, me.device, "reduce");
+    require_same_shape(output, input, "reduce");
+  } else {
+    require_tensor(input, me.device, "reduce", "input");
+  }
+  require_reducible(op, input.dtype(), options, "reduce");
+  CollectiveCall call = call_on(CollectiveKind::reduce, input, root, op);
+  call.is_apart = true;
+  return move_between(call, me.rank == root ? &output : nullptr, &input, options);
 }
 
 Work Communicator::reduce_scatter(const Tensor& output, const Tensor& input, ReduceOp op,

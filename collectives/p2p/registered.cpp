@@ -80,7 +80,7 @@ RegisteredOperations::RegisteredOperations(const protocol::Group& group,
 std::uint64_t RegisteredOperations::window_offset_of(const CollectiveCall& call) const {
   const Descriptor& what = call.what;
   const std::int64_t bytes = bytes_of(what);
-  if (call.is_uneven() || bytes <= 0) return 0;
+  if (call.is_uneven() || call.is_apart || bytes <= 0) return 0;
   std::uint64_t window_offset = 0;
   switch (what.kind) {
     case CollectiveKind::all_reduce:

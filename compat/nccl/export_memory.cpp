@@ -31,7 +31,8 @@ struct OpenWindows {
   }
 };
 
-// Opens memory of the program on every rank, where all ranks' memory can be opened.
+// Opens memory of the program on every rank, where all ranks' memory can be opened. Collectives on
+// it are staged: registered memory needs one offset on all ranks, and NCCL's programs have any.
 void open_window(const std::shared_ptr<Rank>& rank, void* data, std::size_t bytes,
                  ncclWindow_t* place) {
   const DeviceGuard guard(rank->device);
@@ -51,7 +52,6 @@ void open_window(const std::shared_ptr<Rank>& rank, void* data, std::size_t byte
   if (is_equal && group.transport() == "p2p") {
     memory.bytes = whole->narrow(
         0, static_cast<std::byte*>(data) - static_cast<std::byte*>(whole->data()), count);
-    group.register_memory(*whole);
     memory.window = group.window(memory.bytes);
     if (!rank->has_signals()) {
       rank->set_signals(group.window(zeros({1}, {.dtype = DType::u8, .device = rank->device})));
@@ -147,8 +147,7 @@ GANTRY_NCCL_API ncclResult_t ncclCommWindowDeregister(ncclComm_t comm, ncclWindo
       const std::lock_guard lock(all.mutex);
       all.ranks.erase(window);
     }
-    const OpenMemory memory = rank->take_window(window);
-    if (memory.window.defined()) rank->group().deregister_memory(memory.bytes);
+    (void)rank->take_window(window);
     return ncclSuccess;
   });
 }

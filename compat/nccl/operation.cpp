@@ -23,6 +23,9 @@ namespace {
 // The most messages that Communicator::group() takes.
 constexpr std::size_t kMostMessages = 512;
 
+// A shorter copy takes less time than the order between two streams.
+constexpr std::size_t kLeastBesideBytes = std::size_t{4} << 20;
+
 // The array of an operation at an address of the program.
 Tensor array_at(const void* data, std::int64_t count, DType dtype, Device device) {
   const TensorOptions options{.dtype = dtype, .device = device};
@@ -54,7 +57,8 @@ class Reduction {
   // True if ranks reduce the program's own inputs.
   [[nodiscard]] bool reads_inputs() const { return !flips_ && !widens_ && !factor_; }
 
-  // Writes what the ranks reduce: to `place`, or to memory of its own if that has other elements.
+  // What the ranks reduce in place of `input`: at `place`, or in memory of its own if that is null
+  // or has other elements.
   [[nodiscard]] Tensor prepared(const void* input, std::int64_t count, void* place) const {
     const bool fits = place != nullptr && !widens_;
     const Tensor work = fits ? array_at(place, count, type_.reduced_as, rank_.device)
@@ -71,8 +75,6 @@ class Reduction {
       widen(stream_, source, work.data_ptr<float>(), count, operation_.type);
     } else if (flips_) {
       flip_sign(stream_, source, work.data(), count, element_bytes(operation_.type));
-    } else if (!factor_ && work.data() != input) {
-      Tensor(work).copy_(array_at(input, count, type_.reduced_as, rank_.device));
     }
     return work;
   }
@@ -100,37 +102,60 @@ class Reduction {
 void run_reduction(const Communicator& group, const Rank& rank, const Operation& call,
                    const Stream& stream) {
   const Reduction reduction(rank, call, stream);
+  const DataType& type = data_type(call.type);
   const auto count = static_cast<std::int64_t>(call.count);
-  switch (call.kind) {
-    case OperationKind::all_reduce: {
-      const Tensor work = reduction.prepared(call.send, count, call.recv);
-      group.all_reduce(work, reduction.op());
-      return reduction.complete(work, call.recv, count);
-    }
-    case OperationKind::reduce: {
-      const bool is_root = rank.rank == call.peer;
-      if (!is_root && reduction.reads_inputs()) {
-        const DType dtype = data_type(call.type).reduced_as;
-        group.reduce(array_at(call.send, count, dtype, rank.device), call.peer, reduction.op());
-        return;
-      }
-      const Tensor work = reduction.prepared(call.send, count, is_root ? call.recv : nullptr);
-      group.reduce(work, call.peer, reduction.op());
-      if (is_root) reduction.complete(work, call.recv, count);
-      return;
-    }
-    default: {
-      const std::int64_t all = count * rank.size;
-      const DType dtype = data_type(call.type).reduced_as;
-      const Tensor inputs = reduction.reads_inputs() ? array_at(call.send, all, dtype, rank.device)
-                                                     : reduction.prepared(call.send, all, nullptr);
-      const bool fits = element_size(dtype) == element_bytes(call.type);
-      const Tensor output = fits ? array_at(call.recv, count, dtype, rank.device)
-                                 : empty({count}, {.dtype = dtype, .device = rank.device});
-      group.reduce_scatter(output, inputs, reduction.op());
-      return reduction.complete(output, call.recv, count);
-    }
+  const bool scatters = call.kind == OperationKind::reduce_scatter;
+  const bool receives = call.kind != OperationKind::reduce || rank.rank == call.peer;
+  const std::int64_t inputs = scatters ? count * rank.size : count;
+  // Inputs that need no work are the program's own. Others are prepared where the result goes.
+  const bool has_room = receives && !scatters;
+  const Tensor input = reduction.reads_inputs()
+                           ? array_at(call.send, inputs, type.reduced_as, rank.device)
+                           : reduction.prepared(call.send, inputs, has_room ? call.recv : nullptr);
+  Tensor output;
+  if (receives && type.arithmetic != Arithmetic::small_float) {
+    output = array_at(call.recv, count, type.reduced_as, rank.device);
+  } else if (receives) {
+    output = has_room ? input : empty({count}, {.dtype = DType::f32, .device = rank.device});
   }
+  switch (call.kind) {
+    case OperationKind::all_reduce:
+      group.all_reduce(output, input, reduction.op());
+      break;
+    case OperationKind::reduce:
+      group.reduce(output, input, call.peer, reduction.op());
+      break;
+    default:
+      group.reduce_scatter(output, input, reduction.op());
+      break;
+  }
+  if (receives) reduction.complete(output, call.recv, count);
+}
+
+// Broadcasts `data`, which is the input on the root. The root's copy of it runs beside the
+// transfer.
+void run_broadcast(const Communicator& group, const Tensor& data, const Operation& call,
+                   const Stream& stream) {
+  const bool copies = group.rank() == call.peer && call.send != call.recv && call.count > 0;
+  if (!copies) {
+    group.broadcast(data, call.peer);
+    return;
+  }
+  const auto copy = [&] {
+    array_at(call.recv, data.numel(), data.dtype(), data.device()).copy_(data);
+  };
+  if (data.nbytes() < kLeastBesideBytes) {
+    group.broadcast(data, call.peer);
+    return copy();
+  }
+  const Stream side = Stream::from_pool(data.device());
+  side.wait(stream);
+  {
+    const StreamGuard guard(side);
+    copy();
+  }
+  group.broadcast(data, call.peer);
+  stream.wait(side);
 }
 
 // Sends and receives, alone or into the open group() of this thread.
@@ -193,12 +218,8 @@ void run(Rank& rank, const Operation& call) {
   };
   const bool is_root = rank.rank == call.peer;
   switch (call.kind) {
-    case OperationKind::broadcast: {
-      Tensor output = array(call.recv, count);
-      if (is_root && call.send != call.recv) output.copy_(array(call.send, count));
-      group.broadcast(output, call.peer);
-      return;
-    }
+    case OperationKind::broadcast:
+      return run_broadcast(group, array(is_root ? call.send : call.recv, count), call, stream);
     case OperationKind::all_gather:
       group.all_gather(array(call.recv, all), array(call.send, count));
       return;

@@ -44,6 +44,22 @@ class CollectiveSuite {
     expect(tensor, expected, "reduce", op, dtype, count);
   }
 
+  // Reductions into another tensor.
+  void reductions_apart(ReduceOp op, DType dtype, std::int64_t count, int root,
+                        std::int64_t skew = 0, CollectiveOptions options = {}) {
+    const Tensor input = mine(dtype, count, skew);
+    const Tensor output = blank(dtype, count, skew);
+    group_.all_reduce(output, input, op, options);
+    const Bytes expected = reduce_elements(op, dtype, everyones(dtype, count), options.scale);
+    expect(output, expected, "all_reduce apart", op, dtype, count);
+    expect(input, elements(group_.rank(), dtype, count), "all_reduce's input", op, dtype, count);
+    const bool is_root = group_.rank() == root;
+    const Tensor result = blank(dtype, count, skew);  // on every rank, as places in the arena
+    group_.reduce(is_root ? result : Tensor(), input, root, op, options);
+    if (is_root) expect(result, expected, "reduce apart", op, dtype, count);
+    expect(input, elements(group_.rank(), dtype, count), "reduce's input", op, dtype, count);
+  }
+
   void reduce_scatter(ReduceOp op, DType dtype, std::int64_t count, std::int64_t skew = 0) {
     const Tensor input = mine(dtype, count * group_.size(), skew);
     Tensor output = blank(dtype, count, skew);
@@ -185,6 +201,8 @@ class CollectiveSuite {
       reduce(ReduceOp::sum, dtype, count, last, skew, {.scale = 0.3});
     }
     reduce_scatter(ReduceOp::sum, dtype, count, skew);
+    reductions_apart(ReduceOp::sum, dtype, count, last, skew);
+    if (floating) reductions_apart(ReduceOp::avg, dtype, count, 0, skew, {.scale = 0.3});
     moves(dtype, count, skew);
   }
 

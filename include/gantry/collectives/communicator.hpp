@@ -202,6 +202,10 @@ class GANTRY_API Communicator {
   Work all_reduce(const Tensor& tensor, CollectiveOptions options) const {
     return all_reduce(tensor, ReduceOp::sum, options);
   }
+  /// Reduces `input` over all ranks into `output`, which has its shape and dtype. The bits are those
+  /// of the call in place. Registered memory is staged. Aliasing: both may be one tensor.
+  Work all_reduce(const Tensor& output, const Tensor& input, ReduceOp op = ReduceOp::sum,
+                  CollectiveOptions options = {}) const;
   /// Reduces several tensors in place, as one transfer per dtype. The bits are those of all_reduce.
   /// Shapes, DTypes: equal on all ranks, tensor by tensor in list order. Another order is a
   /// CollectiveMismatch that names the lists: "f32[3]+f32[5]".
@@ -217,6 +221,10 @@ class GANTRY_API Communicator {
   Work reduce(const Tensor& tensor, int root, CollectiveOptions options) const {
     return reduce(tensor, root, ReduceOp::sum, options);
   }
+  /// Reduces `input` over all ranks into the `output` of rank `root`. On other ranks `output` is
+  /// ignored and may be undefined. Shapes, DTypes: as for all_reduce.
+  Work reduce(const Tensor& output, const Tensor& input, int root = 0, ReduceOp op = ReduceOp::sum,
+              CollectiveOptions options = {}) const;
   /// Overwrites `tensor` with that of rank `root`. Shapes, DTypes: equal on all ranks.
   Work broadcast(const Tensor& tensor, int root = 0, CollectiveOptions options = {}) const;
   /// Writes every rank's `input` into `output`, joined along dim 0 in rank order.

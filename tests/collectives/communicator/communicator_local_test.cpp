@@ -61,6 +61,7 @@ TEST_P(EveryAlgorithm, GivesTheDefinedBitsForManySteps) {
     const std::int64_t large = (testing::kIsSanitized ? 512 << 10 : 4 << 20) + 77;
     suite.all_reduce(ReduceOp::sum, f32, large);
     suite.reduce(ReduceOp::sum, f32, large, 1);
+    suite.reductions_apart(ReduceOp::sum, f32, large, 1);
     suite.broadcast(f32, large, 1);
     suite.reduce(ReduceOp::sum, bf16, large / 4, 1, 1);
     suite.broadcast(u8, large, 1, 5);
