@@ -1,0 +1,146 @@
+#!/usr/bin/env python3
+"""Runs programs that others wrote for NCCL on libgantry_nccl.so, and tells which of their cases are right.
+
+Usage: run.py BUILD WORK nccl-tests [--source DIR] [--gpus N] [--types all] [--sizes 8 256M 32] [--beside-nccl]
+       run.py BUILD WORK torch [--ranks N]
+
+BUILD is a build tree of gantry with CUDA; WORK is a folder for clones, builds and logs. clients.toml has the commits.
+
+  nccl-tests  all its programs, with its own check of every element: in one process with N GPUs, and in N processes of one GPU
+              under mpirun, if MPI is there. --beside-nccl runs them on NCCL as well, and prints the ratio of the times.
+  torch       torch_training.py in N processes. Ranks share GPUs if there are fewer.
+
+Exit code 1 if an element is wrong or a program fails.
+"""
+import argparse
+import os
+import pathlib
+import re
+import shutil
+import statistics
+import subprocess
+import sys
+import tomllib
+
+HERE = pathlib.Path(__file__).resolve().parent
+# size, count, type, redop, root, then time, algbw, busbw and wrong elements, out of place and in place
+ROW = re.compile(r"^\s*(\d+)\s+\d+\s+(\w+)\s+(\w+)\s+(-?\d+)\s+([\d.]+)\s+[\d.]+\s+[\d.]+\s+(\d+|N/A)\s+([\d.]+)\s+[\d.]+\s+[\d.]+\s+(\d+|N/A)")
+
+
+def preload(build):
+    """The beginning of a command whose program has gantry in NCCL's place."""
+    return ["env", f"LD_PRELOAD={build / 'lib' / 'libgantry_nccl.so'}"]
+
+
+def fetch(client, work, source):
+    """The source of a client: a copy of `source`, or a clone."""
+    folder = work / "source"
+    if folder.exists():
+        return folder
+    if source:
+        return shutil.copytree(source, folder)
+    subprocess.run(["git", "clone", "--quiet", client["repository"], folder], check=True)
+    subprocess.run(["git", "-C", folder, "checkout", "--quiet", client["commit"]], check=True)
+    return folder
+
+
+def build_nccl_tests(folder, work, architectures):
+    out = work / "build"
+    if out.exists():
+        return out
+    compiler = shutil.which("mpicc")
+    mpi = ["MPI=1", f"MPI_HOME={pathlib.Path(compiler).resolve().parent.parent}"] if compiler else []
+    flags = dict(os.environ)
+    if compiler:
+        shown = subprocess.run([compiler, "--showme:incdirs"], capture_output=True, text=True, check=False).stdout.split()
+        flags["CPLUS_INCLUDE_PATH"] = ":".join(shown)
+    codes = " ".join(f"-gencode=arch=compute_{a},code=sm_{a}" for a in architectures)
+    subprocess.run(["make", "-C", folder / "src", f"-j{os.cpu_count()}", f"BUILDDIR={out}", f"NVCC_GENCODE={codes}",
+                    "CUDA_HOME=/usr/local/cuda", *mpi], check=True, stdout=subprocess.DEVNULL, env=flags)
+    return out
+
+
+def rows_of(text):
+    """{(size, type, operator, root, place): (µs, wrong elements)} of a program's output."""
+    rows = {}
+    for line in text.splitlines():
+        if found := ROW.match(line):
+            size, dtype, op, root, out_time, out_wrong, in_time, in_wrong = found.groups()
+            for place, time, wrong in (("out", out_time, out_wrong), ("in", in_time, in_wrong)):
+                if wrong != "N/A":
+                    rows[int(size), dtype, op, int(root), place] = (float(time), int(wrong))
+    return rows
+
+
+def run_program(command, log):
+    environment = dict(os.environ, NCCL_NVLS_ENABLE="0")  # multicast stays off
+    done = subprocess.run([str(part) for part in command], env=environment, text=True, capture_output=True, check=False)
+    log.write_text(done.stdout + done.stderr, encoding="utf-8")
+    return done.returncode, rows_of(done.stdout)
+
+
+def run_nccl_tests(client, args):
+    programs = build_nccl_tests(fetch(client, args.work, args.source), args.work, args.architectures)
+    begin, end, factor = args.sizes
+    ways = {"one process": ["-g", str(args.gpus)]}
+    starts = {"one process": []}
+    if shutil.which("mpirun") and args.gpus > 1:
+        ways["processes"] = ["-g", "1"]
+        starts["processes"] = ["mpirun", "--oversubscribe", "--allow-run-as-root", "-n", str(args.gpus)]
+    bad = 0
+    for program in client["programs"]:
+        for way, option in ways.items():
+            command = [programs / f"{program}_perf", "-b", begin, "-e", end, "-f", factor, "-d", args.types, "-o", args.types, *option]
+            log = args.work / f"{program}-{way.replace(' ', '-')}.txt"
+            code, rows = run_program([*starts[way], *preload(args.build), *command], log)
+            wrong = sum(count for _, count in rows.values())
+            bad += code != 0 or wrong > 0 or not rows
+            line = f"{program:16} {way:12} exit code {code}, {len(rows)} rows, {wrong} wrong elements"
+            if args.beside_nccl:
+                _, peers = run_program([*starts[way], *command], log.with_suffix(".nccl.txt"))
+                line += beside(rows, peers)
+            print(line, flush=True)
+    return bad
+
+
+def beside(rows, peers):
+    """NCCL's times ÷ gantry's: geometric means of small, middle and large messages, and the least ratio."""
+    ratios = {key: peers[key][0] / rows[key][0] for key in rows if key in peers and rows[key][0] > 0}
+    text = ""
+    for name, least, most in (("≤1M", 0, 1 << 20), ("<16M", (1 << 20) + 1, (16 << 20) - 1), ("≥16M", 16 << 20, 1 << 62)):
+        part = {key: ratio for key, ratio in ratios.items() if least <= key[0] <= most}
+        if part:
+            worst = min(part, key=part.get)
+            text += f"; {name} {statistics.geometric_mean(part.values()):.2f}, least {part[worst]:.2f} at {' '.join(map(str, worst))}"
+    return text
+
+
+def run_torch(args):
+    command = [*preload(args.build), sys.executable, HERE / "torch_training.py", str(args.ranks)]
+    code, _ = run_program(command, args.work / "torch.txt")
+    print((args.work / "torch.txt").read_text(encoding="utf-8").rstrip())
+    return code != 0
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("build", type=pathlib.Path)
+    parser.add_argument("work", type=pathlib.Path)
+    parser.add_argument("client", choices=["nccl-tests", "torch"])
+    parser.add_argument("--source", type=pathlib.Path, help="a copy of the client's source, where nothing can be fetched")
+    parser.add_argument("--gpus", type=int, default=2)
+    parser.add_argument("--ranks", type=int, default=2)
+    parser.add_argument("--types", default="all", help="types and operators: all, or one type")
+    parser.add_argument("--sizes", nargs=3, default=["8", "256M", "32"], metavar=("FIRST", "LAST", "FACTOR"))
+    parser.add_argument("--architectures", nargs="+", default=["90"], help="compute capabilities without a dot")
+    parser.add_argument("--beside-nccl", action="store_true")
+    args = parser.parse_args()
+    args.build, args.work = args.build.resolve(), args.work.resolve()
+    args.work.mkdir(parents=True, exist_ok=True)
+    clients = tomllib.loads((HERE / "clients.toml").read_text(encoding="utf-8"))
+    bad = run_torch(args) if args.client == "torch" else run_nccl_tests(clients["nccl-tests"], args)
+    sys.exit(1 if bad else 0)
+
+
+if __name__ == "__main__":
+    main()
