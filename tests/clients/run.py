@@ -2,12 +2,14 @@
 """Runs programs that others wrote for NCCL on libgantry_nccl.so, and tells which of their cases are right.
 
 Usage: run.py BUILD WORK nccl-tests [--source DIR] [--gpus N] [--types all] [--sizes 8 256M 32] [--beside-nccl]
+       run.py BUILD WORK jacobi [--source DIR] [--ranks N]
        run.py BUILD WORK torch [--ranks N]
 
 BUILD is a build tree of gantry with CUDA; WORK is a folder for clones, builds and logs. clients.toml has the commits.
 
   nccl-tests  all its programs, with its own check of every element: in one process with N GPUs, and in N processes of one GPU
               under mpirun, if MPI is there. --beside-nccl runs them on NCCL as well, and prints the ratio of the times.
+  jacobi      a solver in N processes under mpirun, which compares its result with one GPU's. Ranks share the GPU if there is one.
   torch       torch_training.py in N processes. Ranks share GPUs if there are fewer.
 
 Exit code 1 if an element is wrong or a program fails.
@@ -115,6 +117,22 @@ def beside(rows, peers):
     return text
 
 
+def run_jacobi(client, args):
+    folder = fetch(client, args.work, args.source)
+    home = next(path.parent.parent for path in map(pathlib.Path, args.nccl_headers) if path.exists())
+    bad = 0
+    for program in client["programs"]:
+        subprocess.run(["make", "-C", folder / program, f"BUILD_SM_ARCH={args.architectures[0]}", f"NCCL_HOME={home}"], check=True,
+                       stdout=subprocess.DEVNULL)
+        command = ["mpirun", "--oversubscribe", "--allow-run-as-root", "-n", str(args.ranks), *preload(args.build),
+                   folder / program / "jacobi", "-niter", "500", "-nx", "2048", "-ny", "2048"]
+        log = args.work / f"jacobi-{program}.txt"
+        code, _ = run_program(command, log)
+        bad += code != 0
+        print(f"{program:16} exit code {code}: {log.read_text(encoding='utf-8').strip().splitlines()[-1]}", flush=True)
+    return bad
+
+
 def run_torch(args):
     command = [*preload(args.build), sys.executable, HERE / "torch_training.py", str(args.ranks)]
     code, _ = run_program(command, args.work / "torch.txt")
@@ -126,19 +144,23 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("build", type=pathlib.Path)
     parser.add_argument("work", type=pathlib.Path)
-    parser.add_argument("client", choices=["nccl-tests", "torch"])
+    parser.add_argument("client", choices=["nccl-tests", "jacobi", "torch"])
     parser.add_argument("--source", type=pathlib.Path, help="a copy of the client's source, where nothing can be fetched")
     parser.add_argument("--gpus", type=int, default=2)
     parser.add_argument("--ranks", type=int, default=2)
     parser.add_argument("--types", default="all", help="types and operators: all, or one type")
     parser.add_argument("--sizes", nargs=3, default=["8", "256M", "32"], metavar=("FIRST", "LAST", "FACTOR"))
     parser.add_argument("--architectures", nargs="+", default=["90"], help="compute capabilities without a dot")
+    parser.add_argument("--nccl-headers", nargs="+", default=["/usr/include/nccl.h", "/usr/local/include/nccl.h"])
     parser.add_argument("--beside-nccl", action="store_true")
     args = parser.parse_args()
     args.build, args.work = args.build.resolve(), args.work.resolve()
     args.work.mkdir(parents=True, exist_ok=True)
     clients = tomllib.loads((HERE / "clients.toml").read_text(encoding="utf-8"))
-    bad = run_torch(args) if args.client == "torch" else run_nccl_tests(clients["nccl-tests"], args)
+    if args.client == "torch":
+        bad = run_torch(args)
+    else:
+        bad = {"nccl-tests": run_nccl_tests, "jacobi": run_jacobi}[args.client](clients[args.client], args)
     sys.exit(1 if bad else 0)
 
 
