@@ -23,7 +23,7 @@
 #include "collectives/control/file.hpp"
 #include "collectives/descriptor.hpp"
 #include "collectives/peers/process.hpp"
-#include "collectives/protocol/device_words.hpp"
+#include "collectives/protocol/layout.hpp"
 
 namespace gantry {
 

@@ -8,7 +8,6 @@
 #include <gantry/core/dtype.hpp>
 #include <gantry/core/macros.hpp>
 
-#include "collectives/protocol/device_words.hpp"
 #include "collectives/protocol/layout.hpp"
 #include "collectives/protocol/route.hpp"
 #include "kernels/peers/nary.hpp"

@@ -3,8 +3,7 @@
 
 #include "collectives/algorithms/flagged.inl"
 #include "collectives/algorithms/message_group.inl"
-#include "collectives/algorithms/peer_signal.inl"
-#include "collectives/algorithms/progress_report.inl"
+#include "collectives/algorithms/single_thread.inl"
 #include "collectives/algorithms/staged.inl"
 #include "collectives/algorithms/zero_copy.inl"
 #include "collectives/protocol/launch.hpp"

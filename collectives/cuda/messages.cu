@@ -1,3 +1,4 @@
+// The kernels of sends and receives.
 #include "collectives/algorithms/message_group.inl"
 
 #include <algorithm>
@@ -8,6 +9,18 @@
 namespace gantry::protocol {
 
 namespace {
+
+__global__ void __launch_bounds__(kThreads + kSignallingThreads, 1)
+    send_kernel(const __grid_constant__ Message plan) {
+  CudaBlock<kThreads, kSignallingThreads> block;
+  send_message(block, plan);
+}
+
+__global__ void __launch_bounds__(kThreads + kSignallingThreads, 1)
+    receive_kernel(const __grid_constant__ Message plan) {
+  CudaBlock<kThreads, kSignallingThreads> block;
+  receive_message(block, plan);
+}
 
 template <int Most>
 __global__ void __launch_bounds__(kThreads + kSignallingThreads, 1)
@@ -30,6 +43,16 @@ void enqueue_list(void* stream, const MessagePlan& plan, int blocks) {
 
 }  // namespace
 
+void kernel::send::enqueue(void* stream, const Message& plan, int blocks) {
+  kernels::cuda::launch("send", stream, blocks, kThreads + kSignallingThreads, 0, send_kernel,
+                        plan);
+}
+
+void kernel::receive::enqueue(void* stream, const Message& plan, int blocks) {
+  kernels::cuda::launch("receive", stream, blocks, kThreads + kSignallingThreads, 0, receive_kernel,
+                        plan);
+}
+
 void kernel::messages::enqueue(void* stream, const MessagePlan& plan, int blocks) {
   if (plan.messages.size() <= kFewMessages) {
     enqueue_list<kFewMessages>(stream, plan, blocks);
@@ -38,6 +61,8 @@ void kernel::messages::enqueue(void* stream, const MessagePlan& plan, int blocks
   }
 }
 
+void kernel::send::preload() { cuda::preload_kernel(send_kernel); }
+void kernel::receive::preload() { cuda::preload_kernel(receive_kernel); }
 void kernel::messages::preload() {
   cuda::preload_kernel(messages_kernel<kFewMessages>);
   cuda::preload_kernel(messages_kernel<kMostMessages>);
