@@ -2,8 +2,13 @@
 
 #include <fmt/format.h>
 
-#include "collectives/operands.hpp"
+#include <utility>
+
+#include <gantry/collectives/collective_mismatch.hpp>
+
+#include "collectives/descriptor.hpp"
 #include "collectives/transport.hpp"
+#include "core/error_payload.hpp"
 
 namespace gantry {
 
@@ -82,6 +87,23 @@ std::optional<BlockDifference> compare_blocks(std::span<const std::vector<std::i
     }
   }
   return std::nullopt;
+}
+
+struct CollectiveMismatch::Sides {
+  std::vector<int> ranks;
+  std::vector<std::string> calls;
+};
+
+CollectiveMismatch::CollectiveMismatch(const std::string& message, std::vector<int> ranks,
+                                       std::vector<std::string> calls, std::source_location where)
+    : InvalidArgument(message, {}, where),
+      sides_(std::make_shared<const Sides>(Sides{std::move(ranks), std::move(calls)})) {}
+
+const std::vector<int>& CollectiveMismatch::ranks() const noexcept {
+  return detail::payload_or_empty(sides_).ranks;
+}
+const std::vector<std::string>& CollectiveMismatch::calls() const noexcept {
+  return detail::payload_or_empty(sides_).calls;
 }
 
 }  // namespace gantry

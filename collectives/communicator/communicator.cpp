@@ -17,10 +17,9 @@
 
 #include "collectives/communicator/checks.hpp"
 #include "collectives/communicator/impl.hpp"
-#include "collectives/communicator/work_state.hpp"
+#include "collectives/descriptor.hpp"
 #include "collectives/multi_gpu/buckets.hpp"
 #include "collectives/multi_gpu/checks.hpp"
-#include "collectives/operands.hpp"
 #include "collectives/reduction.hpp"
 #include "collectives/traced_collective.hpp"
 #include "streams/sanitizer/hooks.hpp"

@@ -10,7 +10,7 @@
 
 #include "collectives/communicator/checks.hpp"
 #include "collectives/communicator/impl.hpp"
-#include "collectives/operands.hpp"
+#include "collectives/descriptor.hpp"
 #include "collectives/transport.hpp"
 
 namespace gantry {

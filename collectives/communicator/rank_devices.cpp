@@ -17,7 +17,7 @@
 #include <gantry/core/error.hpp>
 #include <gantry/core/log.hpp>
 
-#include "collectives/communicator/uncaught.hpp"
+#include "collectives/bootstrap/failure_note.hpp"
 #include "core/env/settings.hpp"
 #include "core/text/escaped_text.hpp"
 #include "device/own_placement.hpp"

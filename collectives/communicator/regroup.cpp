@@ -11,8 +11,8 @@
 #include <gantry/core/error.hpp>
 
 #include "collectives/bootstrap/failure_note.hpp"
+#include "collectives/bootstrap/job_connection.hpp"
 #include "collectives/bootstrap/joining.hpp"
-#include "collectives/bootstrap/outcomes.hpp"
 #include "collectives/communicator/impl.hpp"
 
 namespace gantry {

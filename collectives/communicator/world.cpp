@@ -12,9 +12,9 @@
 #include <gantry/core/error.hpp>
 #include <gantry/extend/driver.hpp>
 
+#include "collectives/bootstrap/failure_note.hpp"
 #include "collectives/communicator/impl.hpp"
 #include "collectives/communicator/rank_devices.hpp"
-#include "collectives/communicator/uncaught.hpp"
 #include "job/elastic_job.hpp"
 
 namespace gantry {

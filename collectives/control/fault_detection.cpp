@@ -58,7 +58,7 @@ void ControlSegment::detect_lost_rank() const noexcept {
   std::int64_t since = 0;
   if (lost_since_ns_.compare_exchange_strong(since, now)) since = now;
   const auto& peer = peers_[static_cast<std::size_t>(lost)];
-  const bool dead = peer && !peer->alive();
+  const bool dead = peer && peer->has_ended();
   if (dead && state_of(view().rank(lost)) == State::running) return mark_failed(lost, Reason::died);
   if (now - since > kLostTimeoutNs) mark_failed(lost, Reason::lost);
 }

@@ -9,7 +9,7 @@
 #include <gantry/extend/driver.hpp>
 #include <gantry/memory/pinned_allocator.hpp>
 
-#include "collectives/host/chunk.hpp"
+#include "collectives/host/staging.hpp"
 #include "collectives/host/transport.hpp"
 
 namespace gantry {

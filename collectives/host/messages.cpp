@@ -5,7 +5,7 @@
 
 #include <gantry/core/error.hpp>
 
-#include "collectives/host/chunk.hpp"
+#include "collectives/host/staging.hpp"
 #include "collectives/host/transport.hpp"
 
 namespace gantry {

@@ -6,12 +6,11 @@
 #include <gantry/collectives/comm.hpp>
 #include <gantry/core/error.hpp>
 
-#include "collectives/ignored_choice.hpp"
-#include "collectives/multi_gpu/broadcast.hpp"
+#include "collectives/multi_gpu/batches.hpp"
 #include "collectives/multi_gpu/call.hpp"
 #include "collectives/multi_gpu/checks.hpp"
-#include "collectives/multi_gpu/reduce.hpp"
-#include "collectives/reduction_passes.hpp"
+#include "collectives/reduction.hpp"
+#include "collectives/selector.hpp"
 
 namespace gantry::comm {
 

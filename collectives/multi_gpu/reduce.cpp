@@ -1,4 +1,4 @@
-#include "collectives/multi_gpu/reduce.hpp"
+#include "collectives/multi_gpu/batches.hpp"
 
 #include <fmt/format.h>
 
@@ -9,12 +9,12 @@
 #include <gantry/core/error.hpp>
 #include <gantry/tensor/factories.hpp>
 
-#include "collectives/ignored_choice.hpp"
 #include "collectives/multi_gpu/checks.hpp"
 #include "collectives/nccl/clique.hpp"
 #include "collectives/partition.hpp"
 #include "collectives/peers/reach.hpp"
-#include "collectives/reduction_passes.hpp"
+#include "collectives/reduction.hpp"
+#include "collectives/selector.hpp"
 
 namespace gantry {
 

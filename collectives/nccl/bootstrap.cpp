@@ -21,7 +21,6 @@
 
 #include "collectives/bootstrap/bootstrap.hpp"
 #include "collectives/control/segment.hpp"
-#include "collectives/nccl/check.hpp"
 #include "collectives/nccl/library.hpp"
 #include "collectives/nccl/nccl_threads.hpp"
 #include "core/processes/suspend_aware_timeout.hpp"

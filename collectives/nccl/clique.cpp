@@ -9,9 +9,8 @@
 #include <gantry/core/error.hpp>
 #include <gantry/streams/stream.hpp>
 
-#include "collectives/ignored_choice.hpp"
-#include "collectives/nccl/check.hpp"
 #include "collectives/nccl/library.hpp"
+#include "collectives/selector.hpp"
 #include "collectives/transport.hpp"
 #include "memory/driver_memory.hpp"
 

@@ -15,7 +15,6 @@
 #include "collectives/control/operation_deadlines.hpp"
 #include "collectives/control/segment.hpp"
 #include "collectives/hierarchical/rank_ordered.hpp"
-#include "collectives/nccl/check.hpp"
 #include "collectives/nccl/comm.hpp"
 #include "collectives/nccl/library.hpp"
 #include "collectives/operation_queue.hpp"

@@ -12,9 +12,9 @@
 #include <gantry/core/error.hpp>
 #include <gantry/core/log.hpp>
 
-#include "collectives/bootstrap/mpi_lock.hpp"
+#include "collectives/bootstrap/mpi.hpp"
 #include "collectives/host/links/connection_mpi.hpp"
-#include "collectives/host/links/link_error.hpp"
+#include "collectives/host/links/links.hpp"
 #include "collectives/mpi/library.hpp"
 #include "core/processes/suspend_aware_timeout.hpp"
 
