@@ -6,35 +6,11 @@
 
 #include <gantry/collectives/collective_mismatch.hpp>
 
-#include "collectives/descriptor.hpp"
+#include "collectives/slices.hpp"
 #include "collectives/transport.hpp"
 #include "core/error_payload.hpp"
 
 namespace gantry {
-
-namespace {
-
-std::int64_t message_bytes_of(const Descriptor& what, int ranks) {
-  const std::int64_t bytes = what.count * static_cast<std::int64_t>(element_size(what.dtype));
-  switch (what.kind) {
-    case CollectiveKind::all_gather:
-    case CollectiveKind::reduce_scatter:
-    case CollectiveKind::gather:
-    case CollectiveKind::scatter:
-    case CollectiveKind::all_to_all:
-      return bytes * ranks;
-    case CollectiveKind::barrier:
-    case CollectiveKind::all_reduce:
-    case CollectiveKind::reduce:
-    case CollectiveKind::broadcast:
-    case CollectiveKind::send:
-    case CollectiveKind::recv:
-      return bytes;
-  }
-  __builtin_unreachable();
-}
-
-}  // namespace
 
 CollectiveCall call_on(CollectiveKind kind, const Tensor& tensor, int root, ReduceOp op) {
   return {.what = {.count = tensor.numel(),
@@ -46,7 +22,10 @@ CollectiveCall call_on(CollectiveKind kind, const Tensor& tensor, int root, Redu
 }
 
 ResolvedCall::ResolvedCall(const CollectiveCall& call, int ranks)
-    : CollectiveCall(call), message_bytes(message_bytes_of(what, ranks)) {
+    : CollectiveCall(call),
+      message_bytes(what.count * static_cast<std::int64_t>(element_size(what.dtype))) {
+  const Roles& roles = one_shot_roles(what.kind);
+  if (!roles.sends_one || !roles.receives_one) message_bytes *= ranks;
   if (reduces(what.kind)) how = reduction_for(what.op, what.dtype, ranks, name(what.kind));
 }
 

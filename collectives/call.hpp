@@ -67,7 +67,7 @@ struct ResolvedCall : CollectiveCall {
 
   // Bytes of one rank's message as nccl-tests count them: the larger of its input and its output.
   std::int64_t message_bytes;
-  Reduction how{};  // of an operation that reduces
+  NaryReduction how{};  // of an operation that reduces
   Choice choice{};
   Transport* via = nullptr;  // null until NCCL, the choice, has started
 };

@@ -24,80 +24,32 @@ static_assert(sizeof(Descriptor) == sizeof(flight::Call) &&
               offsetof(Descriptor, operands) == offsetof(flight::Call, operands));
 
 std::string_view name(CollectiveKind kind) {
-  switch (kind) {
-    case CollectiveKind::barrier:
-      return "barrier";
-    case CollectiveKind::all_reduce:
-      return "all_reduce";
-    case CollectiveKind::reduce:
-      return "reduce";
-    case CollectiveKind::broadcast:
-      return "broadcast";
-    case CollectiveKind::all_gather:
-      return "all_gather";
-    case CollectiveKind::reduce_scatter:
-      return "reduce_scatter";
-    case CollectiveKind::gather:
-      return "gather";
-    case CollectiveKind::scatter:
-      return "scatter";
-    case CollectiveKind::all_to_all:
-      return "all_to_all";
-    case CollectiveKind::send:
-      return "send";
-    case CollectiveKind::recv:
-      return "recv";
-  }
-  __builtin_unreachable();
+  static constexpr std::string_view kNames[] = {
+#define KIND(name, ...) #name,
+#include "collectives/kinds.def"
+#undef KIND
+  };
+  return kNames[static_cast<std::size_t>(kind)];
 }
 
 std::string_view name(Algorithm algorithm) {
-  switch (algorithm) {
-    case Algorithm::automatic:
-      return "auto";
-    case Algorithm::ll:
-      return "ll";
-    case Algorithm::ll128:
-      return "ll128";
-    case Algorithm::ll128_two_shot:
-      return "ll128_two_shot";
-    case Algorithm::one_shot:
-      return "one_shot";
-    case Algorithm::two_shot:
-      return "two_shot";
-    case Algorithm::zero_copy:
-      return "zero_copy";
-    case Algorithm::copy:
-      return "copy";
-    case Algorithm::nccl:
-      return "nccl";
-    case Algorithm::host:
-      return "host";
-  }
-  __builtin_unreachable();
+  static constexpr std::string_view kNames[] = {
+      "auto",
+#define ALGORITHM(name, ...) #name,
+#include "collectives/algorithms.def"
+#undef ALGORITHM
+  };
+  return kNames[static_cast<std::size_t>(algorithm)];
 }
 
 std::uint8_t style_of(CollectiveKind kind) {
-  std::uint8_t style = kind == CollectiveKind::barrier ? flight::kBare : flight::kTyped;
-  if (reduces(kind)) style |= flight::kReduces;
-  switch (kind) {
-    case CollectiveKind::reduce:
-    case CollectiveKind::broadcast:
-    case CollectiveKind::gather:
-    case CollectiveKind::scatter:
-      return style | flight::kRooted;
-    case CollectiveKind::send:
-      return style | flight::kTo;
-    case CollectiveKind::recv:
-      return style | flight::kFrom;
-    case CollectiveKind::barrier:
-    case CollectiveKind::all_reduce:
-    case CollectiveKind::all_gather:
-    case CollectiveKind::reduce_scatter:
-    case CollectiveKind::all_to_all:
-      return style;
-  }
-  __builtin_unreachable();
+  using namespace flight;
+  static constexpr std::uint8_t kStyles[] = {
+#define KIND(name, senders, reducers, sent, received, style) style,
+#include "collectives/kinds.def"
+#undef KIND
+  };
+  return kStyles[static_cast<std::size_t>(kind)];
 }
 
 flight::Call to_call(const Descriptor& descriptor) {

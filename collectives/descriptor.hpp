@@ -16,21 +16,13 @@
 
 namespace gantry {
 
-// Kinds of collective operation.
+// The kinds of operations between ranks.
 enum class CollectiveKind : std::uint8_t {
-  barrier,
-  all_reduce,
-  reduce,
-  broadcast,
-  all_gather,
-  reduce_scatter,
-  gather,
-  scatter,
-  all_to_all,
-  send,
-  recv,
+#define KIND(name, ...) name,
+#include "collectives/kinds.def"
+#undef KIND
 };
-inline constexpr int kCollectiveKinds = 11;
+inline constexpr int kCollectiveKinds = static_cast<int>(CollectiveKind::recv) + 1;
 
 std::string_view name(CollectiveKind kind);
 
@@ -48,15 +40,15 @@ constexpr bool is_message(CollectiveKind kind) {
 // The algorithms of operations between ranks, on one machine or across machines.
 enum class Algorithm : std::uint8_t {
   automatic,
-  ll,              // small sizes: 8 bytes of data and two flags in one store, no barrier
-  ll128,           // as ll, with 120 bytes of data and one flag in 128 bytes
-  ll128_two_shot,  // as two_shot, in LL128 lines
-  one_shot,        // every rank writes its data to the staging of the ranks that need it
-  two_shot,        // reduce-scatter to the reducers, then all-gather from them
-  zero_copy,       // registered memory: kernels read and write the tensors of all ranks
-  copy,            // registered memory: copy engines send data that is only moved
-  nccl,
-  host,  // through host memory and messages between hosts
+#define ALGORITHM(name, ...) name,
+#include "collectives/algorithms.def"
+#undef ALGORITHM
+};
+// All that can be chosen, in the order in which tables and texts list them.
+inline constexpr Algorithm kAllAlgorithms[] = {
+#define ALGORITHM(name, ...) Algorithm::name,
+#include "collectives/algorithms.def"
+#undef ALGORITHM
 };
 
 std::string_view name(Algorithm algorithm);

@@ -33,7 +33,7 @@ std::string_view name(ReduceOp op) noexcept {
 
 std::ostream& operator<<(std::ostream& out, ReduceOp op) { return out << name(op); }
 
-Reduction reduction_for(ReduceOp op, DType dtype, int count, std::string_view where) {
+NaryReduction reduction_for(ReduceOp op, DType dtype, int count, std::string_view where) {
   const auto require = [&](bool allowed, std::string_view wanted) {
     if (!allowed) {
       throw DTypeError(
@@ -86,7 +86,7 @@ bool fits_passes(DType dtype, std::size_t inputs) {
   return inputs <= kMost || (dtype != DType::f16 && dtype != DType::bf16);
 }
 
-void reduce_in_passes(const kernels::Target& target, const Reduction& how, void* out,
+void reduce_in_passes(const kernels::Target& target, const NaryReduction& how, void* out,
                       std::span<const void* const> inputs, std::int64_t count, DType dtype) {
   std::vector<const void*> with_partial;
   for_each_pass(inputs.size(), [&](std::size_t first, std::size_t end, bool is_last) {
@@ -100,7 +100,7 @@ void reduce_in_passes(const kernels::Target& target, const Reduction& how, void*
   });
 }
 
-void reduce_items_in_passes(const kernels::Target& target, const Reduction& how,
+void reduce_items_in_passes(const kernels::Target& target, const NaryReduction& how,
                             std::span<const kernels::NaryItem> items,
                             std::span<const void* const> inputs, DType dtype) {
   if (items.empty()) return;

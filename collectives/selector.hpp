@@ -114,6 +114,8 @@ class Selector {
 // The shipped tables, as a JSON list.
 extern const std::string_view kShippedTables;
 
+// The names of kAllAlgorithms.
+std::string algorithm_names(std::string_view between);
 // True if `algorithm` can carry out operations of `kind` at all, among enough ranks.
 bool can_serve(Algorithm algorithm, CollectiveKind kind);
 // True if ranks read or write each other's tensors.

@@ -16,7 +16,7 @@ namespace {
 
 // Reduces any number of arrays. Requires fits_passes().
 void reduce_arrays(const Tensor& out, const Tensor& contributions, std::span<const int> order,
-                   const Reduction& how) {
+                   const NaryReduction& how) {
   const auto* base = static_cast<const std::byte*>(contributions.data());
   std::vector<const void*> inputs;
   inputs.reserve(order.size());
@@ -50,7 +50,7 @@ bool is_free_order(const Descriptor& what) {
 void reduce_ordered(const Tensor& out, const Tensor& contributions, std::span<const int> order,
                     const Descriptor& what) {
   if (out.numel() == 0) return;
-  const Reduction how =
+  const NaryReduction how =
       reduction_for(what.op, what.dtype, static_cast<int>(order.size()), name(what.kind));
   const bool is_narrow = what.dtype == DType::f16 || what.dtype == DType::bf16;
   const bool scales = what.scale != 1 && is_floating_point(what.dtype);

@@ -38,7 +38,7 @@ std::int64_t HostPlan::longest(int rank) const {
 
 HostPlan plan_on_host(const CollectiveCall& call, int rank, int size) {
   HostPlan plan;
-  plan.sends_one = sends_one_slice(call.what.kind);
+  plan.sends_one = one_shot_roles(call.what.kind).sends_one;
   plan.reduces = reduces(call.what.kind);
   for_each_peer(call, rank, size, [&](int, const PeerSlices& slices) {
     plan.sends.push_back(slices.send);
@@ -51,8 +51,6 @@ namespace {
 
 // The alignment of chunks, in bytes.
 constexpr std::int64_t kGrain = 64;
-// The granularity of reducers' parts, in elements; as in partition().
-constexpr std::int64_t kPartGrain = 256;
 // Bytes of one chunk_bytes between two ranks.
 constexpr std::int64_t kChunkBytes = std::int64_t{1} << 20;
 

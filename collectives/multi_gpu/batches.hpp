@@ -40,7 +40,7 @@ void multicast(MultiDeviceCall& call, std::span<const MulticastBatch> batches,
 // out's device is its root. Ordered as MultiDeviceCall::run(): inputs may be overwritten on their
 // own streams at once.
 void reduce_into(MultiDeviceCall& call, const Tensor& out, std::span<const Tensor> inputs,
-                 const Reduction& how);
+                 const NaryReduction& how);
 
 // Several reductions with equally many inputs and one dtype. Requires fits_passes().
 struct ReduceBatch {
@@ -56,6 +56,6 @@ struct ReduceBatch {
 // Runs all batches, which read memory of the call's devices and write to `outputs` of its root,
 // with shared stream waits. Requires: is_direct() and is_open(), also for the outputs.
 void reduce_batches(MultiDeviceCall& call, std::span<const ReduceBatch> batches,
-                    std::span<const Tensor> outputs, const Reduction& how);
+                    std::span<const Tensor> outputs, const NaryReduction& how);
 
 }  // namespace gantry

@@ -164,7 +164,7 @@ void reduce_scatter(std::span<Tensor> shares, std::span<const Tensor> inputs, Re
   Shape share = inputs.front().sizes();
   share[0] /= parts;
   require_outputs("reduce_scatter", outputs, share);
-  const Reduction how =
+  const NaryReduction how =
       reduction_for(op, inputs.front().dtype(), static_cast<int>(inputs.size()), "reduce_scatter");
   if (outputs.front().numel() == 0) return;
   warn_without_nccl("comm::reduce_scatter", kOwnCopies);

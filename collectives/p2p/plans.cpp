@@ -70,8 +70,9 @@ Route one_shot_route(const Descriptor& what, int size) {
 // Slices of one size are adjacent, or all the same.
 template <class Plan>
 void set_strides(Plan& plan, CollectiveKind kind) {
-  if (!sends_one_slice(kind)) plan.send_stride = plan.bytes;
-  if (!receives_one_slice(kind)) plan.receive_stride = plan.bytes;
+  const Roles& roles = one_shot_roles(kind);
+  if (!roles.sends_one) plan.send_stride = plan.bytes;
+  if (!roles.receives_one) plan.receive_stride = plan.bytes;
 }
 
 }  // namespace
@@ -81,7 +82,7 @@ protocol::ReduceBy reduce_by(const Descriptor& what, int ranks) {
   how.dtype = what.dtype;
   how.copies = !reduces(what.kind);
   if (how.copies) return how;
-  const Reduction reduction = reduction_for(what.op, what.dtype, ranks, name(what.kind));
+  const NaryReduction reduction = reduction_for(what.op, what.dtype, ranks, name(what.kind));
   how.op = reduction.op;
   how.divisor = reduction.divisor;
   how.scale = what.scale;
