@@ -22,8 +22,7 @@ CollectiveCall call_on(CollectiveKind kind, const Tensor& tensor, int root, Redu
 }
 
 ResolvedCall::ResolvedCall(const CollectiveCall& call, int ranks)
-    : CollectiveCall(call),
-      message_bytes(what.count * static_cast<std::int64_t>(element_size(what.dtype))) {
+    : CollectiveCall(call), message_bytes(what.bytes()) {
   const Roles& roles = one_shot_roles(what.kind);
   if (!roles.sends_one || !roles.receives_one) message_bytes *= ranks;
   if (reduces(what.kind)) how = reduction_for(what.op, what.dtype, ranks, name(what.kind));

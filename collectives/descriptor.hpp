@@ -71,6 +71,8 @@ struct Descriptor {
   // for a part of another call.
   flight::Operands operands = {};
 
+  // Of `count` elements.
+  std::int64_t bytes() const { return count * static_cast<std::int64_t>(element_size(dtype)); }
   // "all_reduce sum f32[4096]".
   std::string str() const;
   // A hash of all fields but the number.

@@ -60,7 +60,7 @@ bool nccl_may(const Descriptor& what) {
 
 // Bytes that one peer gets: the count, whatever the kind.
 std::int64_t peer_bytes(const Descriptor& what, std::int64_t message_bytes) {
-  return std::min(what.count * static_cast<std::int64_t>(element_size(what.dtype)), message_bytes);
+  return std::min(what.bytes(), message_bytes);
 }
 
 std::size_t index_of(CollectiveKind kind) { return static_cast<std::size_t>(kind); }

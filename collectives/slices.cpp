@@ -30,7 +30,7 @@ Roles two_shot_roles(CollectiveKind kind) {
 
 PeerSlices even_slices(const Descriptor& what, int rank, int peer) {
   const Roles& roles = one_shot_roles(what.kind);
-  const std::int64_t bytes = what.count * static_cast<std::int64_t>(element_size(what.dtype));
+  const std::int64_t bytes = what.bytes();
   const auto goes = [&](int from, int to) {
     return includes(roles.senders, what.root, from) && includes(roles.reducers, what.root, to);
   };

@@ -27,7 +27,7 @@
 
 namespace gantry {
 
-Communicator::Impl& Communicator::group(std::string_view member) const {
+Communicator::Impl& Communicator::impl(std::string_view member) const {
   if (impl_) return *impl_;
   throw InvalidArgument(
       fmt::format("{}: expected a defined communicator, but got an undefined one (split() with a "
@@ -35,20 +35,20 @@ Communicator::Impl& Communicator::group(std::string_view member) const {
                   member));
 }
 
-int Communicator::rank() const { return group("rank").members.self.rank; }
-int Communicator::size() const { return group("size").members.self.size; }
-int Communicator::local_rank() const { return group("local_rank").members.identity.local_rank; }
-int Communicator::local_size() const { return group("local_size").members.identity.local_size; }
-Device Communicator::device() const { return group("device").members.self.device; }
+int Communicator::rank() const { return impl("rank").members.self.rank; }
+int Communicator::size() const { return impl("size").members.self.size; }
+int Communicator::local_rank() const { return impl("local_rank").members.identity.local_rank; }
+int Communicator::local_size() const { return impl("local_size").members.identity.local_size; }
+Device Communicator::device() const { return impl("device").members.self.device; }
 const std::string& Communicator::launched_by() const {
-  return group("launched_by").members.identity.source;
+  return impl("launched_by").members.identity.source;
 }
 const std::vector<std::string>& Communicator::device_map() const {
-  return group("device_map").members.ranks->descriptions();
+  return impl("device_map").members.ranks->descriptions();
 }
 
 std::string Communicator::transport() const {
-  return std::string(group("transport").transports.name());
+  return std::string(impl("transport").transports.name());
 }
 
 namespace {
@@ -71,7 +71,7 @@ void run_alone(const CollectiveCall& call, Tensor& output, const Tensor& input) 
 
 // Enqueues one operation on the current stream and records its end.
 Work Communicator::submit(CollectiveCall& call, const CollectiveOptions& options) const {
-  impl_->open_groups.require_none(call.what.kind);
+  impl_->open_messages.require_none(call.what.kind);
   const std::lock_guard lock(impl_->mutex);
   const sanitizer::Suspension parts;
   const Stream stream = Stream::current(device());
@@ -156,7 +156,7 @@ Work Communicator::transfer(CollectiveCall& call, const Tensor* output, const Te
 }
 
 Work Communicator::all_reduce(const Tensor& tensor, ReduceOp op, CollectiveOptions options) const {
-  const Membership& me = group("all_reduce").members.self;
+  const Membership& me = impl("all_reduce").members.self;
   require_tensor(tensor, me.device, "all_reduce", "tensor");
   require_writable(tensor, "all_reduce", "tensor");
   require_reducible(op, tensor.dtype(), options, "all_reduce");
@@ -166,7 +166,7 @@ Work Communicator::all_reduce(const Tensor& tensor, ReduceOp op, CollectiveOptio
 
 Work Communicator::all_reduce_coalesced(std::span<const Tensor> tensors, ReduceOp op,
                                         CollectiveOptions options) const {
-  const Membership& me = group("all_reduce_coalesced").members.self;
+  const Membership& me = impl("all_reduce_coalesced").members.self;
   if (tensors.empty()) {
     throw InvalidArgument("all_reduce_coalesced: expected at least one tensor, but got none");
   }
@@ -197,7 +197,7 @@ Work Communicator::all_reduce_coalesced(std::span<const Tensor> tensors, ReduceO
 
 Work Communicator::reduce(const Tensor& tensor, int root, ReduceOp op,
                           CollectiveOptions options) const {
-  const Membership& me = group("reduce").members.self;
+  const Membership& me = impl("reduce").members.self;
   require_tensor(tensor, me.device, "reduce", "tensor");
   require_writable(tensor, "reduce", "tensor");
   require_root(root, me.size, "reduce");
@@ -208,7 +208,7 @@ Work Communicator::reduce(const Tensor& tensor, int root, ReduceOp op,
 
 Work Communicator::reduce_scatter(const Tensor& output, const Tensor& input, ReduceOp op,
                                   CollectiveOptions options) const {
-  const Membership& me = group("reduce_scatter").members.self;
+  const Membership& me = impl("reduce_scatter").members.self;
   require_pair(output, input, me.device, "reduce_scatter");
   require_joined(input, output, me.size, "reduce_scatter", "input");
   require_reducible(op, input.dtype(), options, "reduce_scatter");
@@ -217,14 +217,14 @@ Work Communicator::reduce_scatter(const Tensor& output, const Tensor& input, Red
 }
 
 Work Communicator::barrier(CollectiveOptions options) const {
-  (void)group("barrier");
+  (void)impl("barrier");
   CollectiveCall call{.what = {.kind = CollectiveKind::barrier}};
   const TracedCollective traced(call, size());
   return submit(call, options);
 }
 
 void Communicator::register_memory(const Tensor& tensor) const {
-  Impl& mine = group("register_memory");
+  Impl& mine = impl("register_memory");
   require_tensor(tensor, mine.members.self.device, "register_memory", "tensor");
   const std::lock_guard lock(mine.mutex);
   mine.rendezvous(HostCall::register_memory);
@@ -232,7 +232,7 @@ void Communicator::register_memory(const Tensor& tensor) const {
 }
 
 void Communicator::deregister_memory(const Tensor& tensor) const {
-  Impl& mine = group("deregister_memory");
+  Impl& mine = impl("deregister_memory");
   const Device device = mine.members.self.device;
   require_tensor(tensor, device, "deregister_memory", "tensor");
   const std::lock_guard lock(mine.mutex);
@@ -240,32 +240,32 @@ void Communicator::deregister_memory(const Tensor& tensor) const {
 }
 
 void Communicator::host_barrier() const {
-  Impl& mine = group("host_barrier");
+  Impl& mine = impl("host_barrier");
   const std::lock_guard lock(mine.mutex);
   mine.rendezvous(HostCall::host_barrier);
   if (!mine.members.control) (void)mine.members.bootstrap->all_gather("");
 }
 
 std::vector<std::string> Communicator::all_gather_bytes(const std::string& bytes) const {
-  Impl& mine = group("all_gather_bytes");
+  Impl& mine = impl("all_gather_bytes");
   const std::lock_guard lock(mine.mutex);
   mine.rendezvous(HostCall::all_gather_bytes);
   return mine.members.bootstrap->all_gather(bytes);
 }
 
 void Communicator::suspend() const {
-  Impl& mine = group("suspend");
+  Impl& mine = impl("suspend");
   const std::lock_guard lock(mine.mutex);
   mine.suspend();
 }
 
 void Communicator::resume() const {
-  Impl& mine = group("resume");
+  Impl& mine = impl("resume");
   const std::lock_guard lock(mine.mutex);
   mine.resume();
 }
 
-bool Communicator::is_suspended() const { return group("is_suspended").is_suspended(); }
+bool Communicator::is_suspended() const { return impl("is_suspended").is_suspended(); }
 
 void Communicator::abort() const noexcept {
   if (impl_) impl_->abort();

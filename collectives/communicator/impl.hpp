@@ -56,9 +56,6 @@ struct Work::State {
   [[nodiscard]] bool is_in_capture() const;
 };
 
-// The most sends and receives of one group, which are a kernel argument.
-inline constexpr std::size_t kMostGroupMessages = protocol::kMostMessages;
-
 // A send or receive whose own arguments are checked.
 struct Communicator::Message {
   CollectiveKind kind;
@@ -70,7 +67,7 @@ struct Communicator::Message {
 
 // The messages of an open group() scope.
 // Thread safety: only its thread uses it.
-struct Communicator::OpenGroup {
+struct Communicator::OpenMessages {
   class List;
 
   std::thread::id thread;
@@ -80,13 +77,13 @@ struct Communicator::OpenGroup {
 
 // The open groups of one communicator, one per thread at most, and the error of the last one.
 // Thread safety: any thread.
-class Communicator::OpenGroup::List {
+class Communicator::OpenMessages::List {
  public:
   // The group of the calling thread; null: none.
-  [[nodiscard]] std::shared_ptr<OpenGroup> mine() const;
+  [[nodiscard]] std::shared_ptr<OpenMessages> mine() const;
   // Throws: InvalidArgument if the calling thread has an open group.
-  void open(std::shared_ptr<OpenGroup> group);
-  void close(const OpenGroup& group) noexcept;
+  void open(std::shared_ptr<OpenMessages> group);
+  void close(const OpenMessages& group) noexcept;
   // Throws: InvalidArgument if the calling thread has an open group that cannot collect `kind`.
   void require_none(CollectiveKind kind) const;
   // Makes the next operation throw `error`, which a group's destructor caught.
@@ -96,10 +93,10 @@ class Communicator::OpenGroup::List {
 
  private:
   mutable std::mutex mutex_;  // guards the next two members
-  std::vector<std::shared_ptr<OpenGroup>> groups_;
+  std::vector<std::shared_ptr<OpenMessages>> open_;
   std::exception_ptr failure_;
   // Whether they are set: operations look without the lock.
-  std::atomic<bool> has_groups_{false};
+  std::atomic<bool> has_open_{false};
   std::atomic<bool> has_failure_{false};
 };
 
@@ -161,7 +158,7 @@ class Communicator::Impl final : public std::enable_shared_from_this<Communicato
   Members members;
   TransportSet transports{members};
   CallLedger ledger{members, transports};
-  OpenGroup::List open_groups;
+  OpenMessages::List open_messages;
   std::vector<std::shared_ptr<PendingSignals>> window_signals;
   std::mutex mutex;
 

@@ -158,7 +158,7 @@ std::vector<Communicator> Communicator::local(const std::vector<Device>& devices
 }
 
 Communicator Communicator::split(int color, int key) const {
-  Impl& mine = group("split");
+  Impl& mine = impl("split");
   const std::lock_guard lock(mine.mutex);
   mine.rendezvous(HostCall::split);
   const int number = ++mine.members.splits;

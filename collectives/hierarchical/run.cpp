@@ -69,7 +69,7 @@ void reduce_ordered(const Tensor& out, const Tensor& contributions, std::span<co
 namespace {
 
 // Bytes of one chunk. A few chunks of scratch memory are in use at a time.
-constexpr std::int64_t kChunkBytes = std::int64_t{16} << 20;
+constexpr std::int64_t kScratchBytes = std::int64_t{16} << 20;
 // Parts are multiples of this many elements.
 constexpr std::int64_t kGrain = 64;
 
@@ -81,7 +81,7 @@ std::int64_t rounded_up(std::int64_t value, std::int64_t grain) {
 
 std::int64_t HierarchicalTransport::Run::part_elements(std::int64_t parts,
                                                        std::int64_t total) const {
-  const std::int64_t most = std::max(kGrain, kChunkBytes / width / parts / kGrain * kGrain);
+  const std::int64_t most = std::max(kGrain, kScratchBytes / width / parts / kGrain * kGrain);
   return std::min(most, rounded_up((total + parts - 1) / parts, kGrain));
 }
 

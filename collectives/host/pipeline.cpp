@@ -51,8 +51,6 @@ namespace {
 
 // The alignment of chunks, in bytes.
 constexpr std::int64_t kGrain = 64;
-// Bytes of one chunk_bytes between two ranks.
-constexpr std::int64_t kChunkBytes = std::int64_t{1} << 20;
 
 std::int64_t chunks_of(std::int64_t bytes, std::int64_t each) { return (bytes + each - 1) / each; }
 

@@ -42,25 +42,9 @@ NcclLibrary::NcclLibrary(const std::vector<std::string>& candidates)
     : library_(candidates, kRemedy) {
   if (!problem().empty()) return;
   check_version();
-  bind(library_, functions_.get_unique_id, "ncclGetUniqueId");
-  bind(library_, functions_.get_error_string, "ncclGetErrorString");
-  bind(library_, functions_.get_last_error, "ncclGetLastError");
-  bind(library_, functions_.comm_init_all, "ncclCommInitAll");
-  bind(library_, functions_.comm_init_rank, "ncclCommInitRank");
-  bind(library_, functions_.comm_count, "ncclCommCount");
-  bind(library_, functions_.comm_user_rank, "ncclCommUserRank");
-  bind(library_, functions_.comm_cu_device, "ncclCommCuDevice");
-  bind(library_, functions_.comm_abort, "ncclCommAbort");
-  bind(library_, functions_.comm_get_async_error, "ncclCommGetAsyncError");
-  bind(library_, functions_.group_start, "ncclGroupStart");
-  bind(library_, functions_.group_end, "ncclGroupEnd");
-  bind(library_, functions_.all_gather, "ncclAllGather");
-  bind(library_, functions_.all_reduce, "ncclAllReduce");
-  bind(library_, functions_.broadcast, "ncclBroadcast");
-  bind(library_, functions_.reduce, "ncclReduce");
-  bind(library_, functions_.reduce_scatter, "ncclReduceScatter");
-  bind(library_, functions_.send, "ncclSend");
-  bind(library_, functions_.recv, "ncclRecv");
+#define GANTRY_NCCL_BIND(member, symbol) bind(library_, functions_.member, #symbol);
+  GANTRY_NCCL_FUNCTIONS(GANTRY_NCCL_BIND)
+#undef GANTRY_NCCL_BIND
 }
 
 void NcclLibrary::check_version() {

@@ -22,10 +22,6 @@ constexpr std::int64_t kGrain = 16;
 std::int64_t rounded_up(std::int64_t bytes) { return (bytes + kGrain - 1) / kGrain * kGrain; }
 std::int64_t rounded_down(std::int64_t bytes) { return bytes / kGrain * kGrain; }
 
-std::int64_t width_of(const Descriptor& what) {
-  return static_cast<std::int64_t>(element_size(what.dtype));
-}
-
 // Bytes of a staging slot of one block and writer.
 std::int64_t slot_capacity(const Group& group, bool both_buffers, int slots, int blocks) {
   const std::int64_t bytes = std::int64_t{group.layout.staging_bytes} * (both_buffers ? 2 : 1);
@@ -92,7 +88,7 @@ protocol::ReduceBy reduce_by(const Descriptor& what, int ranks) {
 StagedPlan plan_one_shot(const Group& group, const CollectiveCall& call, int blocks) {
   StagedPlan plan;
   describe(plan, group, call);
-  plan.bytes = call.what.count * width_of(call.what);
+  plan.bytes = call.what.bytes();
   plan.route = one_shot_route(call.what, group.size);
   set_strides(plan, call.what.kind);
   const auto most = [&](bool both_buffers) {
@@ -108,7 +104,7 @@ StagedPlan plan_one_shot(const Group& group, const CollectiveCall& call, int blo
 UnevenPlan plan_uneven(const Group& group, const CollectiveCall& call, int blocks) {
   UnevenPlan plan;
   describe(plan, group, call);
-  const auto width = width_of(call.what);
+  const auto width = static_cast<std::int64_t>(element_size(call.what.dtype));
   for_each_peer(call, group.rank, group.size, [&](int p, const PeerSlices& slices) {
     plan.peers[p] = slices;
     const std::int64_t sends = slices.send.bytes / width;
@@ -125,7 +121,7 @@ UnevenPlan plan_uneven(const Group& group, const CollectiveCall& call, int block
 StagedPlan plan_two_shot(const Group& group, const CollectiveCall& call, int blocks) {
   StagedPlan plan;
   describe(plan, group, call);
-  plan.bytes = call.what.count * width_of(call.what);
+  plan.bytes = call.what.bytes();
   plan.route = route_of(two_shot_roles(call.what.kind), call.what, group.size);
   const Route& route = plan.route;
   const bool both =
@@ -146,7 +142,7 @@ StagedPlan plan_two_shot(const Group& group, const CollectiveCall& call, int blo
 FlaggedPlan plan_flagged_one_shot(const Group& group, const CollectiveCall& call) {
   FlaggedPlan plan;
   describe(plan, group, call);
-  plan.bytes = static_cast<std::int32_t>(call.what.count * width_of(call.what));
+  plan.bytes = static_cast<std::int32_t>(call.what.bytes());
   set_strides(plan, call.what.kind);
   if (plan.bytes == 0) return plan;  // the entries do all
   const Route route = one_shot_route(call.what, group.size);
@@ -160,7 +156,7 @@ FlaggedPlan plan_flagged_two_shot(const Group& group, const CollectiveCall& call
   FlaggedPlan plan;
   describe(plan, group, call);
   const Route route = route_of(two_shot_roles(call.what.kind), call.what, group.size);
-  plan.array_bytes = static_cast<std::int32_t>(call.what.count * width_of(call.what));
+  plan.array_bytes = static_cast<std::int32_t>(call.what.bytes());
   const std::int32_t units = (plan.array_bytes + kUnitBytes - 1) / kUnitBytes;
   const std::int32_t reducers = std::popcount(route.reducers);
   plan.bytes = (units + reducers - 1) / reducers * kUnitBytes;
@@ -177,7 +173,7 @@ protocol::Message plan_message(const Group& group, const CollectiveCall& call) {
   plan.group = group;
   plan.call = static_cast<std::uint64_t>(call.what.call);
   plan.peer = call.what.root;
-  plan.bytes = call.what.count * width_of(call.what);
+  plan.bytes = call.what.bytes();
   plan.data = call.what.kind == CollectiveKind::send
                   ? static_cast<std::byte*>(const_cast<void*>(call.in))
                   : static_cast<std::byte*>(call.out);

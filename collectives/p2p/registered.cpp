@@ -22,10 +22,6 @@ constexpr std::int64_t kWord = 16;
 // Smaller slices of a block cost less than its signals.
 constexpr std::int64_t kMinBlockBytes = 2048;
 
-std::int64_t bytes_of(const Descriptor& what) {
-  return what.count * static_cast<std::int64_t>(element_size(what.dtype));
-}
-
 int max_blocks(std::int64_t slice_bytes) {
   return static_cast<int>(
       std::clamp<std::int64_t>(slice_bytes / kMinBlockBytes, 1, protocol::kMaxBlocks));
@@ -33,7 +29,7 @@ int max_blocks(std::int64_t slice_bytes) {
 
 // Integers of an element's width: the reduction of one array of them is a bitwise copy.
 DType integers_for(const Descriptor& what) {
-  if (bytes_of(what) % 8 == 0) return i64;
+  if (what.bytes() % 8 == 0) return i64;
   switch (element_size(what.dtype)) {
     case 8:
       return i64;
@@ -79,7 +75,7 @@ RegisteredOperations::RegisteredOperations(const protocol::Group& group,
 
 std::uint64_t RegisteredOperations::window_offset_of(const CollectiveCall& call) const {
   const Descriptor& what = call.what;
-  const std::int64_t bytes = bytes_of(what);
+  const std::int64_t bytes = what.bytes();
   if (call.is_uneven() || bytes <= 0) return 0;
   std::uint64_t window_offset = 0;
   switch (what.kind) {
@@ -111,12 +107,12 @@ Part RegisteredOperations::Partition::slice_of(int rank) const {
 
 RegisteredOperations::Partition RegisteredOperations::partition_of(const Descriptor& what) const {
   if (what.kind == CollectiveKind::reduce_scatter) {
-    return {bytes_of(what) * group_.size, all_ranks(group_.size)};
+    return {what.bytes() * group_.size, all_ranks(group_.size)};
   }
   // Of two ranks the root reduces: then no stores run against its loads.
   const bool root_reduces = what.kind == CollectiveKind::reduce && group_.size == 2;
   const Ranks ranks = root_reduces ? Ranks::root : two_shot_roles(what.kind).reducers;
-  return {bytes_of(what), set_of(ranks, what.root, group_.size)};
+  return {what.bytes(), set_of(ranks, what.root, group_.size)};
 }
 
 ZeroCopy RegisteredOperations::zero_copy(const CollectiveCall& call, std::uint32_t barrier) const {
@@ -189,7 +185,7 @@ void RegisteredOperations::run_copy(const CollectiveCall& call, const Stream& st
     }
     case CollectiveKind::broadcast:
       protocol::launch<protocol::kernel::zero_copy>(zero_copy(call, 0), 1, stream);
-      if (group_.rank == what.root) send_array(call, 0, bytes_of(what), stream);
+      if (group_.rank == what.root) send_array(call, 0, what.bytes(), stream);
       break;
     default:
       send_slices(call, stream);
