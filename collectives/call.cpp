@@ -9,6 +9,7 @@
 #include "collectives/slices.hpp"
 #include "collectives/transport.hpp"
 #include "core/error_payload.hpp"
+#include "job/flight_file.hpp"
 
 namespace gantry {
 
@@ -43,6 +44,21 @@ ResolvedCall resolve_over_peers(const CollectiveCall& call, int ranks, const Sel
   if (!needs_registration(resolved.choice.algorithm)) what.window_offset = 0;
   if (resolved.choice.algorithm == Algorithm::nccl) resolved.via = nullptr;
   return resolved;
+}
+
+std::string different_calls_text(std::uint64_t number, int first, std::string_view first_call,
+                                 int other, std::string_view other_call) {
+  return fmt::format(
+      "collective #{}: expected the same call on every rank, but rank {} called {} and rank {} "
+      "called {}",
+      flight::plain_number(number), first, first_call, other, other_call);
+}
+
+std::string different_messages_text(std::uint64_t number, int sender, std::string_view sent,
+                                    int receiver, std::string_view received) {
+  return fmt::format(
+      "message #{}: expected a recv of what is sent, but rank {} called {} and rank {} called {}",
+      flight::plain_number(number), sender, sent, receiver, received);
 }
 
 std::string BlockDifference::text(std::int64_t number, std::string_view call) const {

@@ -28,11 +28,6 @@ std::int64_t slot_capacity(const Group& group, bool both_buffers, int slots, int
   return rounded_down(rounded_down(bytes / group.size) / (slots * blocks));
 }
 
-// True if an operation has more chunks than its FIFO has slots: see Note [Double buffering].
-bool needs_both_buffers(std::int64_t bytes, std::int64_t chunk_bytes, int slots, int blocks) {
-  return bytes > chunk_bytes * slots * blocks;
-}
-
 // A digest of a call, and of what one rank sends to and receives from one peer.
 std::uint32_t pair_digest(std::uint32_t digest, std::int64_t sends, std::int64_t gets) {
   std::uint64_t mixed = (static_cast<std::uint64_t>(sends) ^ digest) * 0x9e3779b97f4a7c15ULL;
@@ -63,6 +58,18 @@ Route one_shot_route(const Descriptor& what, int size) {
   return route;
 }
 
+// Divides an operation into chunks of `parts` slices: see Notes [Chunks] and [Double buffering].
+void set_chunks(StagedPlan& plan, int slots, int blocks, std::int64_t parts) {
+  const auto most = [&](bool both_buffers) {
+    const std::int64_t capacity = slot_capacity(plan.group, both_buffers, slots, blocks);
+    return rounded_down(capacity / plan.slot_slices) * parts;
+  };
+  plan.both_buffers = plan.bytes > most(false) * slots * blocks;
+  plan.chunk_bytes =
+      std::min(most(plan.both_buffers), rounded_up((plan.bytes + blocks - 1) / blocks));
+  plan.slice_bytes = rounded_up((plan.chunk_bytes + parts - 1) / parts);
+}
+
 // Slices of one size are adjacent, or all the same.
 template <class Plan>
 void set_strides(Plan& plan, CollectiveKind kind) {
@@ -91,13 +98,7 @@ StagedPlan plan_one_shot(const Group& group, const CollectiveCall& call, int blo
   plan.bytes = call.what.bytes();
   plan.route = one_shot_route(call.what, group.size);
   set_strides(plan, call.what.kind);
-  const auto most = [&](bool both_buffers) {
-    return slot_capacity(group, both_buffers, protocol::kOneShotSlots, blocks);
-  };
-  plan.both_buffers = needs_both_buffers(plan.bytes, most(false), protocol::kOneShotSlots, blocks);
-  plan.chunk_bytes =
-      std::min(most(plan.both_buffers), rounded_up((plan.bytes + blocks - 1) / blocks));
-  plan.slice_bytes = plan.chunk_bytes;
+  set_chunks(plan, protocol::kOneShotSlots, blocks, /*parts=*/1);
   return plan;
 }
 
@@ -127,15 +128,7 @@ StagedPlan plan_two_shot(const Group& group, const CollectiveCall& call, int blo
   const bool both =
       (route.senders & route.reducers) != 0 && (route.receivers & route.reducers) != 0;
   plan.slot_slices = both ? 2 : 1;
-  const std::int64_t reducers = std::popcount(route.reducers);
-  const auto most = [&](bool both_buffers) {
-    const auto capacity = slot_capacity(group, both_buffers, protocol::kTwoShotSlots, blocks);
-    return rounded_down(capacity / plan.slot_slices) * reducers;
-  };
-  plan.both_buffers = needs_both_buffers(plan.bytes, most(false), protocol::kTwoShotSlots, blocks);
-  plan.chunk_bytes =
-      std::min(most(plan.both_buffers), rounded_up((plan.bytes + blocks - 1) / blocks));
-  plan.slice_bytes = rounded_up((plan.chunk_bytes + reducers - 1) / reducers);
+  set_chunks(plan, protocol::kTwoShotSlots, blocks, std::popcount(route.reducers));
   return plan;
 }
 
