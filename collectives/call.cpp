@@ -2,34 +2,16 @@
 
 #include <fmt/format.h>
 
-#include "collectives/operands.hpp"
+#include <utility>
+
+#include <gantry/collectives/collective_mismatch.hpp>
+
+#include "collectives/slices.hpp"
 #include "collectives/transport.hpp"
+#include "core/error_payload.hpp"
+#include "job/flight_file.hpp"
 
 namespace gantry {
-
-namespace {
-
-std::int64_t message_bytes_of(const Descriptor& what, int ranks) {
-  const std::int64_t bytes = what.count * static_cast<std::int64_t>(element_size(what.dtype));
-  switch (what.kind) {
-    case CollectiveKind::all_gather:
-    case CollectiveKind::reduce_scatter:
-    case CollectiveKind::gather:
-    case CollectiveKind::scatter:
-    case CollectiveKind::all_to_all:
-      return bytes * ranks;
-    case CollectiveKind::barrier:
-    case CollectiveKind::all_reduce:
-    case CollectiveKind::reduce:
-    case CollectiveKind::broadcast:
-    case CollectiveKind::send:
-    case CollectiveKind::recv:
-      return bytes;
-  }
-  __builtin_unreachable();
-}
-
-}  // namespace
 
 CollectiveCall call_on(CollectiveKind kind, const Tensor& tensor, int root, ReduceOp op) {
   return {.what = {.count = tensor.numel(),
@@ -41,7 +23,9 @@ CollectiveCall call_on(CollectiveKind kind, const Tensor& tensor, int root, Redu
 }
 
 ResolvedCall::ResolvedCall(const CollectiveCall& call, int ranks)
-    : CollectiveCall(call), message_bytes(message_bytes_of(what, ranks)) {
+    : CollectiveCall(call), message_bytes(what.bytes()) {
+  const Roles& roles = one_shot_roles(what.kind);
+  if (!roles.sends_one || !roles.receives_one) message_bytes *= ranks;
   if (reduces(what.kind)) how = reduction_for(what.op, what.dtype, ranks, name(what.kind));
 }
 
@@ -60,6 +44,21 @@ ResolvedCall resolve_over_peers(const CollectiveCall& call, int ranks, const Sel
   if (!needs_registration(resolved.choice.algorithm)) what.window_offset = 0;
   if (resolved.choice.algorithm == Algorithm::nccl) resolved.via = nullptr;
   return resolved;
+}
+
+std::string different_calls_text(std::uint64_t number, int first, std::string_view first_call,
+                                 int other, std::string_view other_call) {
+  return fmt::format(
+      "collective #{}: expected the same call on every rank, but rank {} called {} and rank {} "
+      "called {}",
+      flight::plain_number(number), first, first_call, other, other_call);
+}
+
+std::string different_messages_text(std::uint64_t number, int sender, std::string_view sent,
+                                    int receiver, std::string_view received) {
+  return fmt::format(
+      "message #{}: expected a recv of what is sent, but rank {} called {} and rank {} called {}",
+      flight::plain_number(number), sender, sent, receiver, received);
 }
 
 std::string BlockDifference::text(std::int64_t number, std::string_view call) const {
@@ -82,6 +81,23 @@ std::optional<BlockDifference> compare_blocks(std::span<const std::vector<std::i
     }
   }
   return std::nullopt;
+}
+
+struct CollectiveMismatch::Sides {
+  std::vector<int> ranks;
+  std::vector<std::string> calls;
+};
+
+CollectiveMismatch::CollectiveMismatch(const std::string& message, std::vector<int> ranks,
+                                       std::vector<std::string> calls, std::source_location where)
+    : InvalidArgument(message, {}, where),
+      sides_(std::make_shared<const Sides>(Sides{std::move(ranks), std::move(calls)})) {}
+
+const std::vector<int>& CollectiveMismatch::ranks() const noexcept {
+  return detail::payload_or_empty(sides_).ranks;
+}
+const std::vector<std::string>& CollectiveMismatch::calls() const noexcept {
+  return detail::payload_or_empty(sides_).calls;
 }
 
 }  // namespace gantry

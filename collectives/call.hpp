@@ -69,10 +69,17 @@ struct ResolvedCall : CollectiveCall {
 
   // Bytes of one rank's message as nccl-tests count them: the larger of its input and its output.
   std::int64_t message_bytes;
-  Reduction how{};  // of an operation that reduces
+  NaryReduction how{};  // of an operation that reduces
   Choice choice{};
   Transport* via = nullptr;  // null until NCCL, the choice, has started
 };
+
+// Texts of mismatches, of the calls with this number: two ranks called different collectives, or a
+// receiver does not expect what its sender sends.
+std::string different_calls_text(std::uint64_t number, int first, std::string_view first_call,
+                                 int other, std::string_view other_call);
+std::string different_messages_text(std::uint64_t number, int sender, std::string_view sent,
+                                    int receiver, std::string_view received);
 
 // A block of an all_to_all with unequal blocks, to which two ranks give other sizes, in elements.
 struct BlockDifference {

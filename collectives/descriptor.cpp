@@ -1,9 +1,12 @@
 #include "collectives/descriptor.hpp"
 
+#include <charconv>
 #include <cstddef>
 #include <cstring>
+#include <string_view>
 
-#include "collectives/operands.hpp"
+#include <gantry/core/dtype.hpp>
+
 #include "collectives/protocol/layout.hpp"
 
 namespace gantry {
@@ -21,80 +24,32 @@ static_assert(sizeof(Descriptor) == sizeof(flight::Call) &&
               offsetof(Descriptor, operands) == offsetof(flight::Call, operands));
 
 std::string_view name(CollectiveKind kind) {
-  switch (kind) {
-    case CollectiveKind::barrier:
-      return "barrier";
-    case CollectiveKind::all_reduce:
-      return "all_reduce";
-    case CollectiveKind::reduce:
-      return "reduce";
-    case CollectiveKind::broadcast:
-      return "broadcast";
-    case CollectiveKind::all_gather:
-      return "all_gather";
-    case CollectiveKind::reduce_scatter:
-      return "reduce_scatter";
-    case CollectiveKind::gather:
-      return "gather";
-    case CollectiveKind::scatter:
-      return "scatter";
-    case CollectiveKind::all_to_all:
-      return "all_to_all";
-    case CollectiveKind::send:
-      return "send";
-    case CollectiveKind::recv:
-      return "recv";
-  }
-  __builtin_unreachable();
+  static constexpr std::string_view kNames[] = {
+#define KIND(name, ...) #name,
+#include "collectives/kinds.def"
+#undef KIND
+  };
+  return kNames[static_cast<std::size_t>(kind)];
 }
 
 std::string_view name(Algorithm algorithm) {
-  switch (algorithm) {
-    case Algorithm::automatic:
-      return "auto";
-    case Algorithm::ll:
-      return "ll";
-    case Algorithm::ll128:
-      return "ll128";
-    case Algorithm::ll128_two_shot:
-      return "ll128_two_shot";
-    case Algorithm::one_shot:
-      return "one_shot";
-    case Algorithm::two_shot:
-      return "two_shot";
-    case Algorithm::zero_copy:
-      return "zero_copy";
-    case Algorithm::copy:
-      return "copy";
-    case Algorithm::nccl:
-      return "nccl";
-    case Algorithm::host:
-      return "host";
-  }
-  __builtin_unreachable();
+  static constexpr std::string_view kNames[] = {
+      "auto",
+#define ALGORITHM(name, ...) #name,
+#include "collectives/algorithms.def"
+#undef ALGORITHM
+  };
+  return kNames[static_cast<std::size_t>(algorithm)];
 }
 
 std::uint8_t style_of(CollectiveKind kind) {
-  std::uint8_t style = kind == CollectiveKind::barrier ? flight::kBare : flight::kTyped;
-  if (reduces(kind)) style |= flight::kReduces;
-  switch (kind) {
-    case CollectiveKind::reduce:
-    case CollectiveKind::broadcast:
-    case CollectiveKind::gather:
-    case CollectiveKind::scatter:
-      return style | flight::kRooted;
-    case CollectiveKind::send:
-      return style | flight::kTo;
-    case CollectiveKind::recv:
-      return style | flight::kFrom;
-    case CollectiveKind::barrier:
-    case CollectiveKind::all_reduce:
-    case CollectiveKind::all_gather:
-    case CollectiveKind::reduce_scatter:
-    case CollectiveKind::all_to_all:
-      return style;
-  }
-  __builtin_unreachable();
+  using namespace flight;
+  static constexpr std::uint8_t kStyles[] = {
+#define KIND(name, senders, reducers, sent, received, style) style,
+#include "collectives/kinds.def"
+#undef KIND
+  };
+  return kStyles[static_cast<std::size_t>(kind)];
 }
 
 flight::Call to_call(const Descriptor& descriptor) {
@@ -119,5 +74,113 @@ std::uint32_t Descriptor::hash() const {
   state = mixed(state, operands.list_size);
   return protocol::digest_of(static_cast<std::uint32_t>(state ^ state >> 32));
 }
+
+namespace {
+
+// Stands for a number of rows that may differ between ranks.
+constexpr std::int64_t kUneven = -1;
+
+// Appends to the text while it fits. Costs no allocation.
+class ShapeText {
+ public:
+  explicit ShapeText(flight::Operands& operands) : at_(operands.shapes), begin_(operands.shapes) {}
+
+  void add(std::string_view text) {
+    if (!is_cut_ && text.size() <= room()) {
+      std::memcpy(at_, text.data(), text.size());
+      at_ += text.size();
+    } else {
+      is_cut_ = true;
+    }
+  }
+  void add(std::int64_t number) {
+    if (is_cut_) return;
+    char digits[24];
+    const auto [end, status] = std::to_chars(digits, digits + sizeof digits, number);
+    add({digits, static_cast<std::size_t>(end - digits)});
+  }
+  // Begins a tensor of a list.
+  void begin_tensor() {
+    tensor_ = at_;
+    if (at_ != begin_) add("+");
+  }
+  // Replaces what did not fit by the sign for it.
+  void end_tensor() {
+    if (!is_cut_ || has_ended_) return;
+    has_ended_ = true;
+    at_ = tensor_;
+    for (const std::string_view text : {std::string_view(at_ == begin_ ? "" : "+"), kMore}) {
+      std::memcpy(at_, text.data(), text.size());
+      at_ += text.size();
+    }
+    std::memset(at_, 0, sizeof(flight::Operands::shapes) - static_cast<std::size_t>(at_ - begin_));
+  }
+
+ private:
+  static constexpr std::string_view kMore = flight::kMoreOperands;
+  // For "+…" and the null byte.
+  static constexpr std::size_t kReserved = kMore.size() + 2;
+
+  std::size_t room() const {
+    return sizeof(flight::Operands::shapes) - kReserved - static_cast<std::size_t>(at_ - begin_);
+  }
+
+  char* at_;
+  char* const begin_;
+  char* tensor_ = at_;
+  bool is_cut_ = false;
+  bool has_ended_ = false;
+};
+
+std::int64_t rows_of(const Tensor& tensor) { return tensor.dim() > 0 ? tensor.size(0) : 0; }
+
+// Adds a shape whose dim 0 is `rows`.
+void add_shape(const Tensor& tensor, std::int64_t rows, std::uint64_t& hash, ShapeText& text) {
+  hash = mixed(hash, static_cast<std::uint64_t>(tensor.dim()));
+  text.add("[");
+  for (int dim = 0; dim < tensor.dim(); ++dim) {
+    const std::int64_t size = dim == 0 ? rows : tensor.size(dim);
+    hash = mixed(hash, static_cast<std::uint64_t>(size));
+    if (dim > 0) text.add(",");
+    if (size == kUneven) {
+      text.add("uneven");
+    } else {
+      text.add(size);
+    }
+  }
+  text.add("]");
+}
+
+flight::Operands one_shape(const Tensor& tensor, std::int64_t rows) {
+  flight::Operands operands{.hash = kHashSeed, .list_size = 0, .shapes = {}};
+  ShapeText text(operands);
+  add_shape(tensor, rows, operands.hash, text);
+  text.end_tensor();
+  return operands;
+}
+
+}  // namespace
+
+flight::Operands operands_of(const Tensor& tensor) { return one_shape(tensor, rows_of(tensor)); }
+
+flight::Operands list_operands(std::span<const Tensor> tensors) {
+  flight::Operands operands{
+      .hash = kHashSeed, .list_size = static_cast<std::uint32_t>(tensors.size()), .shapes = {}};
+  ShapeText text(operands);
+  for (const Tensor& tensor : tensors) {
+    operands.hash = mixed(operands.hash, static_cast<std::uint64_t>(tensor.dtype()));
+    text.begin_tensor();
+    text.add(name(tensor.dtype()));
+    add_shape(tensor, rows_of(tensor), operands.hash, text);
+    text.end_tensor();
+  }
+  return operands;
+}
+
+flight::Operands block_operands(const Tensor& tensor, int ranks) {
+  return one_shape(tensor, tensor.size(0) / ranks);
+}
+
+flight::Operands row_operands(const Tensor& tensor) { return one_shape(tensor, kUneven); }
 
 }  // namespace gantry

@@ -1,33 +1,28 @@
+// The description of a call, which ranks compare.
 #pragma once
 
 #include <cstdint>
 #include <cstring>
+#include <span>
 #include <string>
 #include <string_view>
 
 #include <gantry/collectives/reduce_op.hpp>
 #include <gantry/core/dtype.hpp>
+#include <gantry/tensor/tensor.hpp>
 
 #include "job/flight_file.hpp"
 #include "job/operands.hpp"
 
 namespace gantry {
 
-// Kinds of collective operation.
+// The kinds of operations between ranks.
 enum class CollectiveKind : std::uint8_t {
-  barrier,
-  all_reduce,
-  reduce,
-  broadcast,
-  all_gather,
-  reduce_scatter,
-  gather,
-  scatter,
-  all_to_all,
-  send,
-  recv,
+#define KIND(name, ...) name,
+#include "collectives/kinds.def"
+#undef KIND
 };
-inline constexpr int kCollectiveKinds = 11;
+inline constexpr int kCollectiveKinds = static_cast<int>(CollectiveKind::recv) + 1;
 
 std::string_view name(CollectiveKind kind);
 
@@ -45,15 +40,15 @@ constexpr bool is_message(CollectiveKind kind) {
 // The algorithms of operations between ranks, on one machine or across machines.
 enum class Algorithm : std::uint8_t {
   automatic,
-  ll,              // small sizes: 8 bytes of data and two flags in one store, no barrier
-  ll128,           // as ll, with 120 bytes of data and one flag in 128 bytes
-  ll128_two_shot,  // as two_shot, in LL128 lines
-  one_shot,        // every rank writes its data to the staging of the ranks that need it
-  two_shot,        // reduce-scatter to the reducers, then all-gather from them
-  zero_copy,       // registered memory: kernels read and write the tensors of all ranks
-  copy,            // registered memory: copy engines send data that is only moved
-  nccl,
-  host,  // through host memory and messages between hosts
+#define ALGORITHM(name, ...) name,
+#include "collectives/algorithms.def"
+#undef ALGORITHM
+};
+// All that can be chosen, in the order in which tables and texts list them.
+inline constexpr Algorithm kAllAlgorithms[] = {
+#define ALGORITHM(name, ...) Algorithm::name,
+#include "collectives/algorithms.def"
+#undef ALGORITHM
 };
 
 std::string_view name(Algorithm algorithm);
@@ -76,6 +71,8 @@ struct Descriptor {
   // for a part of another call.
   flight::Operands operands = {};
 
+  // Of `count` elements.
+  std::int64_t bytes() const { return count * static_cast<std::int64_t>(element_size(dtype)); }
   // "all_reduce sum f32[4096]".
   std::string str() const;
   // A hash of all fields but the number.
@@ -90,5 +87,31 @@ static_assert(sizeof(Descriptor) == 104);
 std::uint8_t style_of(CollectiveKind kind);
 // Converts a descriptor to the flight file's type, which has the same bytes.
 flight::Call to_call(const Descriptor& descriptor);
+
+// Note [Operands]
+// Calls match if the ranks give equal numbers of tensors of equal dtypes and shapes, in one order.
+// Sizes alone are not enough: a list in another order has as many elements, and so has a transposed
+// tensor. A 0-dim tensor differs from one of shape [1]. Strides and addresses do not count. Where
+// the arrays of a call have two shapes, such as the input and the output of an all_gather, the
+// smaller one counts: the larger one follows from it, but for the way in which ranks are joined.
+// A call's digest covers the list as given, also if dtypes split it into several transfers.
+
+// The operands of a call on one tensor.
+flight::Operands operands_of(const Tensor& tensor);
+// The operands of a coalesced call.
+flight::Operands list_operands(std::span<const Tensor> tensors);
+// The operands of an all_to_all of equal blocks: one of the `ranks` blocks of `tensor`.
+flight::Operands block_operands(const Tensor& tensor, int ranks);
+// The operands of an all_to_all of unequal blocks: rows of `tensor`, whose number may differ.
+flight::Operands row_operands(const Tensor& tensor);
+
+inline constexpr std::uint64_t kHashSeed = 0x9e37'79b9'7f4a'7c15;
+// The state of a hash after one more word.
+constexpr std::uint64_t mixed(std::uint64_t state, std::uint64_t word) {
+  state ^= word;
+  state = (state ^ state >> 33) * 0xff51'afd7'ed55'8ccd;
+  state = (state ^ state >> 33) * 0xc4ce'b9fe'1a85'ec53;
+  return state ^ state >> 33;
+}
 
 }  // namespace gantry

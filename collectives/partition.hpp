@@ -12,12 +12,13 @@ struct Part {
   std::int64_t count = 0;
 };
 
+inline constexpr std::int64_t kPartGrain = 256;
+
 // Returns part i of `count` elements in `parts` ranges. All but the last have equal lengths,
-// multiples of 256 elements, so that every range is aligned for the widest loads. The last ones may
-// be empty.
-inline Part partition(std::int64_t count, int parts, int i) {
-  constexpr std::int64_t kGrain = 256;
-  const std::int64_t each = (count + parts * kGrain - 1) / (parts * kGrain) * kGrain;
+// multiples of `grain` elements, so that every range is aligned for the widest loads. The last ones
+// may be empty.
+inline Part partition(std::int64_t count, int parts, int i, std::int64_t grain = kPartGrain) {
+  const std::int64_t each = (count + parts * grain - 1) / (parts * grain) * grain;
   const std::int64_t begin = std::min(count, each * i);
   return {begin, std::min(each, count - begin)};
 }

@@ -2,6 +2,9 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <vector>
+
 #include <gantry/core/error.hpp>
 
 namespace gantry {
@@ -30,7 +33,7 @@ std::string_view name(ReduceOp op) noexcept {
 
 std::ostream& operator<<(std::ostream& out, ReduceOp op) { return out << name(op); }
 
-Reduction reduction_for(ReduceOp op, DType dtype, int count, std::string_view where) {
+NaryReduction reduction_for(ReduceOp op, DType dtype, int count, std::string_view where) {
   const auto require = [&](bool allowed, std::string_view wanted) {
     if (!allowed) {
       throw DTypeError(
@@ -60,6 +63,60 @@ Reduction reduction_for(ReduceOp op, DType dtype, int count, std::string_view wh
       return {kernels::NaryOp::bxor, 1};
   }
   __builtin_unreachable();
+}
+
+namespace {
+
+constexpr auto kMost = static_cast<std::size_t>(kernels::kMaxNaryInputs);
+
+// Calls pass(first, end, is_last) for each pass: inputs [first, end), behind the partial result
+// unless `first` is 0.
+template <class Pass>
+void for_each_pass(std::size_t inputs, Pass pass) {
+  for (std::size_t first = 0; first < inputs;) {
+    const std::size_t end = std::min(inputs, first + kMost - (first > 0 ? 1 : 0));
+    pass(first, end, end == inputs);
+    first = end;
+  }
+}
+
+}  // namespace
+
+bool fits_passes(DType dtype, std::size_t inputs) {
+  return inputs <= kMost || (dtype != DType::f16 && dtype != DType::bf16);
+}
+
+void reduce_in_passes(const kernels::Target& target, const NaryReduction& how, void* out,
+                      std::span<const void* const> inputs, std::int64_t count, DType dtype) {
+  std::vector<const void*> with_partial;
+  for_each_pass(inputs.size(), [&](std::size_t first, std::size_t end, bool is_last) {
+    std::span<const void* const> part = inputs.subspan(first, end - first);
+    if (first > 0) {
+      with_partial.assign(1, out);
+      with_partial.insert(with_partial.end(), part.begin(), part.end());
+      part = with_partial;
+    }
+    kernels::nary(target, how.op, out, part, count, dtype, is_last ? how.divisor : 1);
+  });
+}
+
+void reduce_items_in_passes(const kernels::Target& target, const NaryReduction& how,
+                            std::span<const kernels::NaryItem> items,
+                            std::span<const void* const> inputs, DType dtype) {
+  if (items.empty()) return;
+  const std::size_t each = inputs.size() / items.size();
+  if (each <= kMost) {
+    return kernels::nary_batched(target, how.op, items, inputs, dtype, how.divisor);
+  }
+  std::vector<const void*> part;
+  for_each_pass(each, [&](std::size_t first, std::size_t end, bool is_last) {
+    part.clear();
+    for (std::size_t r = 0; r < items.size(); ++r) {
+      if (first > 0) part.push_back(items[r].out);
+      for (std::size_t k = first; k < end; ++k) part.push_back(inputs[r * each + k]);
+    }
+    kernels::nary_batched(target, how.op, items, part, dtype, is_last ? how.divisor : 1);
+  });
 }
 
 }  // namespace gantry

@@ -4,10 +4,15 @@
 
 #include <algorithm>
 #include <bit>
+#include <mutex>
+#include <new>
+#include <set>
+#include <string>
+#include <utility>
 
+#include <gantry/core/env.hpp>
 #include <gantry/core/error.hpp>
-
-#include "collectives/ignored_choice.hpp"
+#include <gantry/core/log.hpp>
 
 namespace gantry {
 
@@ -15,8 +20,33 @@ namespace {
 
 constexpr Choice kFallback{Algorithm::one_shot, 16};
 
-bool moves_elements_between_all(CollectiveKind kind) {
-  return kind != CollectiveKind::barrier && !is_message(kind);
+using Kinds = std::uint32_t;  // one bit each
+constexpr Kinds only(CollectiveKind kind) { return Kinds{1} << static_cast<int>(kind); }
+constexpr Kinds kAll = (Kinds{1} << kCollectiveKinds) - 1;
+constexpr Kinds kElements = kAll & ~only(CollectiveKind::barrier) & ~only(CollectiveKind::send) &
+                            ~only(CollectiveKind::recv);
+constexpr Kinds kArrays = only(CollectiveKind::all_reduce) | only(CollectiveKind::reduce) |
+                          only(CollectiveKind::broadcast);
+constexpr Kinds kCopied = only(CollectiveKind::all_reduce) | only(CollectiveKind::broadcast) |
+                          only(CollectiveKind::all_gather) | only(CollectiveKind::all_to_all);
+
+constexpr int kNothing = 0;
+constexpr int kRegistration = 1;
+constexpr int kThreeRanks = 2;
+constexpr int kLineOrder = 4;
+
+struct AlgorithmTraits {
+  Kinds kinds = 0;
+  int needs = kNothing;
+};
+constexpr AlgorithmTraits kTraits[] = {
+    {},  // automatic
+#define ALGORITHM(name, kinds, needs) {kinds, needs},
+#include "collectives/algorithms.def"
+#undef ALGORITHM
+};
+const AlgorithmTraits& traits_of(Algorithm algorithm) {
+  return kTraits[static_cast<std::size_t>(algorithm)];
 }
 
 // NCCL knows neither the bitwise operations nor 16-bit integers, and its order of sums is its own,
@@ -30,7 +60,7 @@ bool nccl_may(const Descriptor& what) {
 
 // Bytes that one peer gets: the count, whatever the kind.
 std::int64_t peer_bytes(const Descriptor& what, std::int64_t message_bytes) {
-  return std::min(what.count * static_cast<std::int64_t>(element_size(what.dtype)), message_bytes);
+  return std::min(what.bytes(), message_bytes);
 }
 
 std::size_t index_of(CollectiveKind kind) { return static_cast<std::size_t>(kind); }
@@ -53,28 +83,7 @@ std::uint64_t mix(std::uint64_t state, std::uint64_t value) {
 }  // namespace
 
 bool can_serve(Algorithm algorithm, CollectiveKind kind) {
-  switch (algorithm) {
-    case Algorithm::automatic:
-      return false;
-    case Algorithm::ll:
-    case Algorithm::ll128:
-      return moves_elements_between_all(kind);
-    case Algorithm::ll128_two_shot:
-    case Algorithm::two_shot:
-      return kind == CollectiveKind::all_reduce || kind == CollectiveKind::reduce ||
-             kind == CollectiveKind::broadcast;
-    case Algorithm::zero_copy:
-      return kind == CollectiveKind::all_reduce || kind == CollectiveKind::reduce ||
-             kind == CollectiveKind::broadcast || kind == CollectiveKind::reduce_scatter;
-    case Algorithm::copy:
-      return kind == CollectiveKind::all_reduce || kind == CollectiveKind::broadcast ||
-             kind == CollectiveKind::all_gather || kind == CollectiveKind::all_to_all;
-    case Algorithm::one_shot:
-    case Algorithm::nccl:
-    case Algorithm::host:
-      return true;
-  }
-  __builtin_unreachable();
+  return (traits_of(algorithm).kinds & only(kind)) != 0;
 }
 
 bool can_serve(Algorithm algorithm, const Descriptor& what, std::int64_t message_bytes) {
@@ -92,15 +101,19 @@ bool can_serve(Algorithm algorithm, const Descriptor& what, std::int64_t message
 }
 
 bool needs_registration(Algorithm algorithm) {
-  return algorithm == Algorithm::zero_copy || algorithm == Algorithm::copy;
+  return (traits_of(algorithm).needs & kRegistration) != 0;
 }
-
 bool needs_three_ranks(Algorithm algorithm) {
-  return algorithm == Algorithm::ll128_two_shot || algorithm == Algorithm::two_shot;
+  return (traits_of(algorithm).needs & kThreeRanks) != 0;
 }
+bool uses_ll128(Algorithm algorithm) { return (traits_of(algorithm).needs & kLineOrder) != 0; }
 
-bool uses_ll128(Algorithm algorithm) {
-  return algorithm == Algorithm::ll128 || algorithm == Algorithm::ll128_two_shot;
+std::string algorithm_names(std::string_view between) {
+  std::string names;
+  for (const Algorithm algorithm : kAllAlgorithms) {
+    names.append(names.empty() ? "" : between).append(name(algorithm));
+  }
+  return names;
 }
 
 bool Selector::may_choose_nccl() const {
@@ -209,18 +222,15 @@ void Selector::rule(std::string_view text, std::string_view what) {
   forced_ = Algorithm::automatic;
   p2p_only_ = text == "p2p";
   if (text.empty() || text == "auto" || p2p_only_) return;
-  for (const Algorithm algorithm : {Algorithm::ll, Algorithm::ll128, Algorithm::ll128_two_shot,
-                                    Algorithm::one_shot, Algorithm::two_shot, Algorithm::zero_copy,
-                                    Algorithm::copy, Algorithm::nccl, Algorithm::host}) {
+  for (const Algorithm algorithm : kAllAlgorithms) {
     if (text == name(algorithm)) {
       forced_ = algorithm;
       return;
     }
   }
-  throw InvalidArgument(
-      fmt::format("{}: expected auto, p2p, ll, ll128, ll128_two_shot, one_shot, "
-                  "two_shot, zero_copy, copy, nccl or host, but got '{}'",
-                  what, text));
+  std::string words = "auto, p2p, " + algorithm_names(", ");
+  words.replace(words.rfind(", "), 2, " or ");
+  throw InvalidArgument(fmt::format("{}: expected {}, but got '{}'", what, words, text));
 }
 
 void Selector::set(CollectiveKind kind, std::vector<SelectorRow> rows, bool registered) {
@@ -269,6 +279,47 @@ std::uint32_t Selector::hash() const {
     }
   }
   return static_cast<std::uint32_t>(state ^ (state >> 32));
+}
+
+namespace {
+
+// True at the first call with `key`.
+bool is_first(std::string key) {
+  // Never destroyed: groups may outlive static objects.
+  static auto& mutex = *new std::mutex;
+  static auto& warned = *new std::set<std::string>;
+  const std::lock_guard lock(mutex);
+  return warned.insert(std::move(key)).second;
+}
+
+constexpr const char* kVariable = "GANTRY_COLL_ALGO";
+
+}  // namespace
+
+void warn_ignored_choice(std::string_view source, std::string_view value,
+                         std::string_view operation, std::string_view instead,
+                         std::string_view why) noexcept {
+  try {
+    if (!is_first(fmt::format("{}={} {}", source, value, operation))) return;
+    logging::warn(fmt::format("{}={}: {} goes by {}: {}", source, value, operation, instead, why));
+  } catch (const std::bad_alloc&) {  // the next call warns
+  }
+}
+
+CommChoice comm_choice(std::string_view operation) {
+  const std::string wanted = env::get(kVariable).value_or("auto");
+  if (wanted == "auto" || wanted.empty()) return CommChoice::automatic;
+  if (wanted == "p2p") return CommChoice::p2p;
+  if (wanted == "nccl") return CommChoice::nccl;
+  Selector().rule(wanted);  // throws for an unknown value
+  warn_ignored_choice(kVariable, wanted, operation, "p2p",
+                      "operations inside one process have auto, p2p and nccl");
+  return CommChoice::p2p;
+}
+
+void warn_without_nccl(std::string_view operation, std::string_view why) {
+  if (comm_choice(operation) != CommChoice::nccl) return;
+  warn_ignored_choice(kVariable, "nccl", operation, "p2p", why);
 }
 
 }  // namespace gantry

@@ -114,6 +114,8 @@ class Selector {
 // The shipped tables, as a JSON list.
 extern const std::string_view kShippedTables;
 
+// The names of kAllAlgorithms.
+std::string algorithm_names(std::string_view between);
 // True if `algorithm` can carry out operations of `kind` at all, among enough ranks.
 bool can_serve(Algorithm algorithm, CollectiveKind kind);
 // True if ranks read or write each other's tensors.
@@ -126,5 +128,23 @@ bool uses_ll128(Algorithm algorithm);
 // zero_copy and copy in registered memory; nccl if it knows the operation and its bits are not
 // promised, or if it is forced. An all_to_all of unequal blocks has a count below 1.
 bool can_serve(Algorithm algorithm, const Descriptor& what, std::int64_t message_bytes);
+
+// Warns, once in this process for each choice and operation: "GANTRY_COLL_ALGO=nccl: comm::scatter
+// goes by p2p: <why>". `source` is the variable, `value` its value.
+void warn_ignored_choice(std::string_view source, std::string_view value,
+                         std::string_view operation, std::string_view instead,
+                         std::string_view why) noexcept;
+
+// The values of GANTRY_COLL_ALGO for operations of comm::*.
+enum class CommChoice { automatic, p2p, nccl };
+
+// Returns the choice for `operation`. Warns about an algorithm that comm::* does not have.
+// Throws: InvalidArgument for an unknown value.
+[[nodiscard]] CommChoice comm_choice(std::string_view operation);
+// Warns that `operation` does not use NCCL, if the user chose NCCL.
+void warn_without_nccl(std::string_view operation, std::string_view why);
+// The reason for operations that only copy between devices of one process.
+inline constexpr std::string_view kOwnCopies =
+    "inside one process kernels and copy engines of gantry carry it";
 
 }  // namespace gantry

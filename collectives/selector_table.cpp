@@ -57,15 +57,14 @@ std::int64_t whole_number(const Json& value, std::int64_t least, std::int64_t mo
 Algorithm algorithm_of(const Json& value, CollectiveKind kind, bool registered,
                        const std::string& where) {
   std::vector<std::string_view> allowed;
-  for (const Algorithm algorithm :
-       {Algorithm::automatic, Algorithm::ll, Algorithm::ll128, Algorithm::ll128_two_shot,
-        Algorithm::one_shot, Algorithm::two_shot, Algorithm::zero_copy, Algorithm::copy,
-        Algorithm::nccl, Algorithm::host}) {
-    const bool is_any = algorithm == Algorithm::automatic;
-    if (is_any ? !registered : !can_serve(algorithm, kind)) continue;
-    if (!is_any && needs_registration(algorithm) != registered) continue;
-    if (value == name(algorithm)) return algorithm;
+  const auto is_it = [&](Algorithm algorithm) {
     allowed.push_back(name(algorithm));
+    return value == name(algorithm);
+  };
+  if (registered && is_it(Algorithm::automatic)) return Algorithm::automatic;
+  for (const Algorithm algorithm : kAllAlgorithms) {
+    if (!can_serve(algorithm, kind) || needs_registration(algorithm) != registered) continue;
+    if (is_it(algorithm)) return algorithm;
   }
   fail(where, fmt::format("one of {}", fmt::join(allowed, ", ")), shown(value));
 }

@@ -2,44 +2,6 @@
 
 namespace gantry {
 
-bool sends_one_slice(CollectiveKind kind) {
-  switch (kind) {
-    case CollectiveKind::scatter:
-    case CollectiveKind::reduce_scatter:
-    case CollectiveKind::all_to_all:
-      return false;
-    case CollectiveKind::barrier:
-    case CollectiveKind::all_reduce:
-    case CollectiveKind::reduce:
-    case CollectiveKind::broadcast:
-    case CollectiveKind::all_gather:
-    case CollectiveKind::gather:
-    case CollectiveKind::send:
-    case CollectiveKind::recv:
-      return true;
-  }
-  __builtin_unreachable();
-}
-
-bool receives_one_slice(CollectiveKind kind) {
-  switch (kind) {
-    case CollectiveKind::all_gather:
-    case CollectiveKind::gather:
-    case CollectiveKind::all_to_all:
-      return false;
-    case CollectiveKind::barrier:
-    case CollectiveKind::all_reduce:
-    case CollectiveKind::reduce:
-    case CollectiveKind::broadcast:
-    case CollectiveKind::reduce_scatter:
-    case CollectiveKind::scatter:
-    case CollectiveKind::send:
-    case CollectiveKind::recv:
-      return true;
-  }
-  __builtin_unreachable();
-}
-
 RankSet set_of(Ranks ranks, int root, int size) {
   RankSet set = 0;
   for (int rank = 0; rank < size; ++rank) {
@@ -48,25 +10,16 @@ RankSet set_of(Ranks ranks, int root, int size) {
   return set;
 }
 
-Roles one_shot_roles(CollectiveKind kind) {
-  switch (kind) {
-    case CollectiveKind::barrier:
-    case CollectiveKind::all_reduce:
-    case CollectiveKind::all_gather:
-    case CollectiveKind::reduce_scatter:
-    case CollectiveKind::all_to_all:
-      return {.senders = Ranks::all, .reducers = Ranks::all};
-    case CollectiveKind::reduce:
-    case CollectiveKind::gather:
-      return {.senders = Ranks::all, .reducers = Ranks::root};
-    case CollectiveKind::broadcast:
-    case CollectiveKind::scatter:
-      return {.senders = Ranks::root, .reducers = Ranks::all};
-    case CollectiveKind::send:
-    case CollectiveKind::recv:
-      return {};
-  }
-  __builtin_unreachable();
+const Roles& one_shot_roles(CollectiveKind kind) {
+  constexpr bool one = true;
+  constexpr bool many = false;
+  static constexpr Roles kRoles[] = {
+#define KIND(name, from, to, sent, received, style) \
+  {.senders = Ranks::from, .reducers = Ranks::to, .sends_one = sent, .receives_one = received},
+#include "collectives/kinds.def"
+#undef KIND
+  };
+  return kRoles[static_cast<std::size_t>(kind)];
 }
 
 Roles two_shot_roles(CollectiveKind kind) {
@@ -76,15 +29,15 @@ Roles two_shot_roles(CollectiveKind kind) {
 }
 
 PeerSlices even_slices(const Descriptor& what, int rank, int peer) {
-  const Roles roles = one_shot_roles(what.kind);
-  const std::int64_t bytes = what.count * static_cast<std::int64_t>(element_size(what.dtype));
+  const Roles& roles = one_shot_roles(what.kind);
+  const std::int64_t bytes = what.bytes();
   const auto goes = [&](int from, int to) {
     return includes(roles.senders, what.root, from) && includes(roles.reducers, what.root, to);
   };
   const auto slice = [&](bool is_one) { return ByteSlice{is_one ? 0 : peer * bytes, bytes}; };
   PeerSlices slices;
-  if (goes(rank, peer)) slices.send = slice(sends_one_slice(what.kind));
-  if (goes(peer, rank)) slices.receive = slice(receives_one_slice(what.kind));
+  if (goes(rank, peer)) slices.send = slice(roles.sends_one);
+  if (goes(peer, rank)) slices.receive = slice(roles.receives_one);
   return slices;
 }
 

@@ -27,17 +27,16 @@ struct Roles {
   Ranks senders = Ranks::none;
   Ranks reducers = Ranks::none;
   Ranks receivers = Ranks::none;
+  // True if a sender sends the same slice to all, and if a reducer gets one slice, or slices that
+  // it reduces to one. Else there is one for each rank.
+  bool sends_one = true;
+  bool receives_one = true;
 };
 // The roles in one shot; none in messages.
-Roles one_shot_roles(CollectiveKind kind);
+const Roles& one_shot_roles(CollectiveKind kind);
 // The roles in the two shots of an all_reduce, reduce or broadcast. The link of a root carries no
 // slice twice.
 Roles two_shot_roles(CollectiveKind kind);
-
-// True if a rank sends the same slice to all ranks that it sends to, and if a rank receives one
-// slice, or slices that it reduces to one.
-bool sends_one_slice(CollectiveKind kind);
-bool receives_one_slice(CollectiveKind kind);
 
 // The slices between `rank` and `peer`, which may be `rank`, when all blocks have one size. Empty
 // for barriers and messages.

@@ -21,8 +21,7 @@
 #include <gantry/core/error.hpp>
 
 #include "collectives/bootstrap/bootstrap.hpp"
-#include "collectives/bootstrap/mpi_lock.hpp"
-#include "collectives/bootstrap/mpi_world.hpp"
+#include "collectives/bootstrap/mpi.hpp"
 #include "collectives/mpi/library.hpp"
 #include "core/processes/background_thread.hpp"
 #include "core/processes/suspend_aware_timeout.hpp"

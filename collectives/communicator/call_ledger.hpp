@@ -2,20 +2,68 @@
 #pragma once
 
 #include <atomic>
+#include <cstddef>
 #include <cstdint>
 #include <exception>
+#include <map>
+#include <mutex>
 #include <optional>
 
 #include <gantry/streams/stream.hpp>
 
-#include "collectives/communicator/least_call.hpp"
 #include "collectives/communicator/members.hpp"
 #include "collectives/communicator/transport_set.hpp"
-#include "collectives/control/call_faults.hpp"
 #include "collectives/transport.hpp"
 #include "device/drivers/fault_source.hpp"
 
 namespace gantry {
+
+// The least of the calls' numbers that threads have reported.
+//
+// Thread safety: any thread.
+class LeastCall {
+ public:
+  // Threads that report at one time lose no number.
+  void lower(std::uint64_t call) noexcept {
+    std::uint64_t seen = call_.load();
+    while (call < seen && !call_.compare_exchange_weak(seen, call)) {
+    }
+  }
+  // UINT64_MAX before the first report.
+  [[nodiscard]] std::uint64_t get() const noexcept { return call_.load(); }
+
+ private:
+  std::atomic<std::uint64_t> call_{UINT64_MAX};
+};
+
+// Keeps the latest faults. raise_unreported() throws each fault once; raise() throws it for its
+// call at any time. Thread safety: any thread may call every member.
+class CallFaults {
+ public:
+  // `is_unreported`: raise_unreported() has to throw this fault.
+  void add(CallFault fault, bool is_unreported);
+  bool has_unreported() const noexcept { return has_unreported_.load(std::memory_order_acquire); }
+  // The error of the lowest call that failed; null: none.
+  std::exception_ptr oldest();
+  // Throws the fault of `call`, if there is one.
+  void raise(std::uint64_t call);
+  // Throws the unreported fault of the lowest call, if there is one.
+  void raise_unreported();
+
+ private:
+  struct Entry {
+    std::exception_ptr error;
+    bool is_unreported;
+  };
+  static constexpr std::size_t kKept = 64;
+
+  void update_unreported();
+  [[noreturn]] void report(Entry& entry);
+
+  std::mutex mutex_;
+  std::map<std::uint64_t, Entry> faults_;  // by call
+  std::atomic<bool> has_unreported_{false};
+};
 
 // Numbers the calls of a group, and knows which of them failed.
 // Thread safety: number(), record() and guarded() one at a time; the rest any thread.

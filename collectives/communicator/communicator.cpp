@@ -17,10 +17,9 @@
 
 #include "collectives/communicator/checks.hpp"
 #include "collectives/communicator/impl.hpp"
-#include "collectives/communicator/work_state.hpp"
+#include "collectives/descriptor.hpp"
 #include "collectives/multi_gpu/buckets.hpp"
 #include "collectives/multi_gpu/checks.hpp"
-#include "collectives/operands.hpp"
 #include "collectives/reduction.hpp"
 #include "collectives/traced_collective.hpp"
 #include "streams/sanitizer/hooks.hpp"
@@ -28,7 +27,7 @@
 
 namespace gantry {
 
-Communicator::Impl& Communicator::group(std::string_view member) const {
+Communicator::Impl& Communicator::impl(std::string_view member) const {
   if (impl_) return *impl_;
   throw InvalidArgument(
       fmt::format("{}: expected a defined communicator, but got an undefined one (split() with a "
@@ -36,20 +35,20 @@ Communicator::Impl& Communicator::group(std::string_view member) const {
                   member));
 }
 
-int Communicator::rank() const { return group("rank").members.self.rank; }
-int Communicator::size() const { return group("size").members.self.size; }
-int Communicator::local_rank() const { return group("local_rank").members.identity.local_rank; }
-int Communicator::local_size() const { return group("local_size").members.identity.local_size; }
-Device Communicator::device() const { return group("device").members.self.device; }
+int Communicator::rank() const { return impl("rank").members.self.rank; }
+int Communicator::size() const { return impl("size").members.self.size; }
+int Communicator::local_rank() const { return impl("local_rank").members.identity.local_rank; }
+int Communicator::local_size() const { return impl("local_size").members.identity.local_size; }
+Device Communicator::device() const { return impl("device").members.self.device; }
 const std::string& Communicator::launched_by() const {
-  return group("launched_by").members.identity.source;
+  return impl("launched_by").members.identity.source;
 }
 const std::vector<std::string>& Communicator::device_map() const {
-  return group("device_map").members.ranks->descriptions();
+  return impl("device_map").members.ranks->descriptions();
 }
 
 std::string Communicator::transport() const {
-  return std::string(group("transport").transports.name());
+  return std::string(impl("transport").transports.name());
 }
 
 namespace {
@@ -77,7 +76,7 @@ void run_alone(const CollectiveCall& call, Tensor& output, const Tensor& input) 
 
 // Enqueues one operation on the current stream and records its end.
 Work Communicator::submit(CollectiveCall& call, const CollectiveOptions& options) const {
-  impl_->open_groups.require_none(call.what.kind);
+  impl_->open_messages.require_none(call.what.kind);
   const std::lock_guard lock(impl_->mutex);
   const sanitizer::Suspension parts;
   const Stream stream = Stream::current(device());
@@ -164,7 +163,7 @@ Work Communicator::transfer(CollectiveCall& call, const Tensor* output, const Te
 }
 
 Work Communicator::all_reduce(const Tensor& tensor, ReduceOp op, CollectiveOptions options) const {
-  const Membership& me = group("all_reduce").members.self;
+  const Membership& me = impl("all_reduce").members.self;
   require_tensor(tensor, me.device, "all_reduce", "tensor");
   require_writable(tensor, "all_reduce", "tensor");
   require_reducible(op, tensor.dtype(), options, "all_reduce");
@@ -174,7 +173,7 @@ Work Communicator::all_reduce(const Tensor& tensor, ReduceOp op, CollectiveOptio
 
 Work Communicator::all_reduce(const Tensor& output, const Tensor& input, ReduceOp op,
                               CollectiveOptions options) const {
-  const Membership& me = group("all_reduce").members.self;
+  const Membership& me = impl("all_reduce").members.self;
   require_pair(output, input, me.device, "all_reduce");
   require_same_shape(output, input, "all_reduce");
   require_reducible(op, input.dtype(), options, "all_reduce");
@@ -185,7 +184,7 @@ Work Communicator::all_reduce(const Tensor& output, const Tensor& input, ReduceO
 
 Work Communicator::all_reduce_coalesced(std::span<const Tensor> tensors, ReduceOp op,
                                         CollectiveOptions options) const {
-  const Membership& me = group("all_reduce_coalesced").members.self;
+  const Membership& me = impl("all_reduce_coalesced").members.self;
   if (tensors.empty()) {
     throw InvalidArgument("all_reduce_coalesced: expected at least one tensor, but got none");
   }
@@ -216,7 +215,7 @@ Work Communicator::all_reduce_coalesced(std::span<const Tensor> tensors, ReduceO
 
 Work Communicator::reduce(const Tensor& tensor, int root, ReduceOp op,
                           CollectiveOptions options) const {
-  const Membership& me = group("reduce").members.self;
+  const Membership& me = impl("reduce").members.self;
   require_tensor(tensor, me.device, "reduce", "tensor");
   require_writable(tensor, "reduce", "tensor");
   require_root(root, me.size, "reduce");
@@ -227,7 +226,7 @@ Work Communicator::reduce(const Tensor& tensor, int root, ReduceOp op,
 
 Work Communicator::reduce(const Tensor& output, const Tensor& input, int root, ReduceOp op,
                           CollectiveOptions options) const {
-  const Membership& me = group("reduce").members.self;
+  const Membership& me = impl("reduce").members.self;
   require_root(root, me.size, "reduce");
   if (me.rank == root) {
     require_pair(output, input, me.device, "reduce");
@@ -243,7 +242,7 @@ Work Communicator::reduce(const Tensor& output, const Tensor& input, int root, R
 
 Work Communicator::reduce_scatter(const Tensor& output, const Tensor& input, ReduceOp op,
                                   CollectiveOptions options) const {
-  const Membership& me = group("reduce_scatter").members.self;
+  const Membership& me = impl("reduce_scatter").members.self;
   require_pair(output, input, me.device, "reduce_scatter");
   require_joined(input, output, me.size, "reduce_scatter", "input");
   require_reducible(op, input.dtype(), options, "reduce_scatter");
@@ -252,14 +251,14 @@ Work Communicator::reduce_scatter(const Tensor& output, const Tensor& input, Red
 }
 
 Work Communicator::barrier(CollectiveOptions options) const {
-  (void)group("barrier");
+  (void)impl("barrier");
   CollectiveCall call{.what = {.kind = CollectiveKind::barrier}};
   const TracedCollective traced(call, size());
   return submit(call, options);
 }
 
 void Communicator::register_memory(const Tensor& tensor) const {
-  Impl& mine = group("register_memory");
+  Impl& mine = impl("register_memory");
   require_tensor(tensor, mine.members.self.device, "register_memory", "tensor");
   const std::lock_guard lock(mine.mutex);
   mine.rendezvous(HostCall::register_memory);
@@ -267,7 +266,7 @@ void Communicator::register_memory(const Tensor& tensor) const {
 }
 
 void Communicator::deregister_memory(const Tensor& tensor) const {
-  Impl& mine = group("deregister_memory");
+  Impl& mine = impl("deregister_memory");
   const Device device = mine.members.self.device;
   require_tensor(tensor, device, "deregister_memory", "tensor");
   const std::lock_guard lock(mine.mutex);
@@ -275,32 +274,32 @@ void Communicator::deregister_memory(const Tensor& tensor) const {
 }
 
 void Communicator::host_barrier() const {
-  Impl& mine = group("host_barrier");
+  Impl& mine = impl("host_barrier");
   const std::lock_guard lock(mine.mutex);
   mine.rendezvous(HostCall::host_barrier);
   if (!mine.members.control) (void)mine.members.bootstrap->all_gather("");
 }
 
 std::vector<std::string> Communicator::all_gather_bytes(const std::string& bytes) const {
-  Impl& mine = group("all_gather_bytes");
+  Impl& mine = impl("all_gather_bytes");
   const std::lock_guard lock(mine.mutex);
   mine.rendezvous(HostCall::all_gather_bytes);
   return mine.members.bootstrap->all_gather(bytes);
 }
 
 void Communicator::suspend() const {
-  Impl& mine = group("suspend");
+  Impl& mine = impl("suspend");
   const std::lock_guard lock(mine.mutex);
   mine.suspend();
 }
 
 void Communicator::resume() const {
-  Impl& mine = group("resume");
+  Impl& mine = impl("resume");
   const std::lock_guard lock(mine.mutex);
   mine.resume();
 }
 
-bool Communicator::is_suspended() const { return group("is_suspended").is_suspended(); }
+bool Communicator::is_suspended() const { return impl("is_suspended").is_suspended(); }
 
 std::exception_ptr Communicator::failure() const noexcept {
   return impl_ ? impl_->ledger.failure() : nullptr;

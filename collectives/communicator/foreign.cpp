@@ -10,9 +10,9 @@
 #include <gantry/core/error.hpp>
 #include <gantry/device/properties.hpp>
 
+#include "collectives/bootstrap/failure_note.hpp"
 #include "collectives/communicator/impl.hpp"
 #include "collectives/communicator/rank_devices.hpp"
-#include "collectives/communicator/uncaught.hpp"
 #include "core/processes/process_stamp.hpp"
 
 namespace gantry {

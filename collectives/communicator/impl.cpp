@@ -62,7 +62,7 @@ void Communicator::Impl::require_ready(CollectiveKind kind, const Stream& stream
         "the operation, but got one inside",
         gantry::name(kind)));
   }
-  open_groups.raise_failure();
+  open_messages.raise_failure();
   ledger.require_usable();
 }
 

@@ -2,25 +2,103 @@
 
 #include <atomic>
 #include <chrono>
+#include <cstddef>
 #include <cstdint>
+#include <exception>
 #include <functional>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <span>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include <gantry/collectives/communicator.hpp>
+#include <gantry/collectives/work.hpp>
 #include <gantry/job/process_identity.hpp>
+#include <gantry/streams/event.hpp>
+#include <gantry/streams/stream.hpp>
 
 #include "collectives/bootstrap/bootstrap.hpp"
 #include "collectives/bootstrap/job_connection.hpp"
 #include "collectives/communicator/call_ledger.hpp"
 #include "collectives/communicator/members.hpp"
-#include "collectives/communicator/open_group.hpp"
 #include "collectives/communicator/transport_set.hpp"
+#include "collectives/descriptor.hpp"
+#include "collectives/protocol/plan.hpp"
 
 namespace gantry {
+
+class CallLedger;
+
+// The shared state of the handles of one operation.
+struct Work::State {
+  Device device;
+  std::shared_ptr<Event> done;
+  // The stream of a call that was captured into a graph, where `done` is recorded in the capture.
+  std::optional<Stream> captured_on{};
+  std::uint64_t capture = 0;  // Driver::capture_id of that capture
+  // The calls of the operation, which have consecutive numbers, in the ledger of their group; null:
+  // no other rank takes part.
+  std::shared_ptr<CallLedger> ledger;
+  std::uint64_t first_call = 0;
+  std::uint64_t last_call = 0;
+  bool reports_losses = true;  // see End
+  std::exception_ptr failure;  // of an operation that was not submitted
+  bool is_open = false;        // its group() scope is open
+
+  // Throws the error of the operation, if it failed. `pending`: it still runs.
+  void check(bool pending) const;
+  // Marks the end of the call in `stream`, also in a capture.
+  void mark_end(const Stream& stream);
+  // True while the capture of the call goes on.
+  [[nodiscard]] bool is_in_capture() const;
+};
+
+// A send or receive whose own arguments are checked.
+struct Communicator::Message {
+  CollectiveKind kind;
+  Tensor tensor;
+  int peer;
+  CollectiveOptions options;
+  Stream stream;  // the current stream at the call
+};
+
+// The messages of an open group() scope.
+// Thread safety: only its thread uses it.
+struct Communicator::OpenMessages {
+  class List;
+
+  std::thread::id thread;
+  std::vector<Message> messages;
+  std::shared_ptr<Work::State> state;  // of every Work that its calls return
+};
+
+// The open groups of one communicator, one per thread at most, and the error of the last one.
+// Thread safety: any thread.
+class Communicator::OpenMessages::List {
+ public:
+  // The group of the calling thread; null: none.
+  [[nodiscard]] std::shared_ptr<OpenMessages> mine() const;
+  // Throws: InvalidArgument if the calling thread has an open group.
+  void open(std::shared_ptr<OpenMessages> group);
+  void close(const OpenMessages& group) noexcept;
+  // Throws: InvalidArgument if the calling thread has an open group that cannot collect `kind`.
+  void require_none(CollectiveKind kind) const;
+  // Makes the next operation throw `error`, which a group's destructor caught.
+  void fail_next(std::exception_ptr error) noexcept;
+  // Throws the error of fail_next() once.
+  void raise_failure();
+
+ private:
+  mutable std::mutex mutex_;  // guards the next two members
+  std::vector<std::shared_ptr<OpenMessages>> open_;
+  std::exception_ptr failure_;
+  // Whether they are set: operations look without the lock.
+  std::atomic<bool> has_open_{false};
+  std::atomic<bool> has_failure_{false};
+};
 
 class PendingSignals;
 
@@ -80,7 +158,7 @@ class Communicator::Impl final : public std::enable_shared_from_this<Communicato
   Members members;
   TransportSet transports{members};
   CallLedger ledger{members, transports};
-  OpenGroup::List open_groups;
+  OpenMessages::List open_messages;
   std::vector<std::shared_ptr<PendingSignals>> window_signals;
   std::mutex mutex;
 

@@ -16,13 +16,64 @@
 
 #include "collectives/communicator/checks.hpp"
 #include "collectives/communicator/impl.hpp"
-#include "collectives/communicator/open_group.hpp"
 #include "collectives/traced_collective.hpp"
 #include "collectives/transport.hpp"
 #include "streams/sanitizer/hooks.hpp"
 #include "tensor/overlap.hpp"
 
 namespace gantry {
+
+std::shared_ptr<Communicator::OpenMessages> Communicator::OpenMessages::List::mine() const {
+  if (!has_open_.load(std::memory_order_acquire)) return nullptr;
+  const std::lock_guard lock(mutex_);
+  const auto found = std::ranges::find(open_, std::this_thread::get_id(),
+                                       [](const auto& group) { return group->thread; });
+  return found != open_.end() ? *found : nullptr;
+}
+
+void Communicator::OpenMessages::List::open(std::shared_ptr<OpenMessages> group) {
+  if (const auto other = mine()) {
+    throw InvalidArgument(fmt::format(
+        "group: expected no open group of this communicator on this thread, but got one "
+        "with {} message(s)",
+        other->messages.size()));
+  }
+  const std::lock_guard lock(mutex_);
+  open_.push_back(std::move(group));
+  has_open_.store(true, std::memory_order_release);
+}
+
+void Communicator::OpenMessages::List::close(const OpenMessages& group) noexcept {
+  const std::lock_guard lock(mutex_);
+  std::erase_if(open_, [&](const auto& open) { return open.get() == &group; });
+  has_open_.store(!open_.empty(), std::memory_order_release);
+}
+
+void Communicator::OpenMessages::List::require_none(CollectiveKind kind) const {
+  const auto open = mine();
+  if (open == nullptr) return;
+  throw InvalidArgument(
+      fmt::format("{}: expected send, recv or send_recv inside group(), but got {} after {} "
+                  "message(s); end the group first",
+                  gantry::name(kind), gantry::name(kind), open->messages.size()));
+}
+
+void Communicator::OpenMessages::List::fail_next(std::exception_ptr error) noexcept {
+  const std::lock_guard lock(mutex_);
+  if (!failure_) failure_ = std::move(error);
+  has_failure_.store(true, std::memory_order_release);
+}
+
+void Communicator::OpenMessages::List::raise_failure() {
+  if (!has_failure_.load(std::memory_order_acquire)) return;
+  std::exception_ptr failure;
+  {
+    const std::lock_guard lock(mutex_);
+    has_failure_.store(false, std::memory_order_release);
+    failure = std::exchange(failure_, nullptr);
+  }
+  if (failure) std::rethrow_exception(failure);
+}
 
 namespace {
 
@@ -35,10 +86,10 @@ void require_rank(int peer, int size, std::string_view op, std::string_view argu
 }  // namespace
 
 Work Communicator::send(const Tensor& tensor, int destination, CollectiveOptions options) const {
-  Impl& mine = group("send");
+  Impl& mine = impl("send");
   const Membership& me = mine.members.self;
   require_tensor(tensor, me.device, "send", "tensor");
-  const bool is_collected = mine.open_groups.mine() != nullptr;
+  const bool is_collected = mine.open_messages.mine() != nullptr;
   if (is_collected) {
     require_rank(destination, me.size, "send", "destination");
   } else {
@@ -48,11 +99,11 @@ Work Communicator::send(const Tensor& tensor, int destination, CollectiveOptions
 }
 
 Work Communicator::recv(const Tensor& tensor, int source, CollectiveOptions options) const {
-  Impl& mine = group("recv");
+  Impl& mine = impl("recv");
   const Membership& me = mine.members.self;
   require_tensor(tensor, me.device, "recv", "tensor");
   require_writable(tensor, "recv", "tensor");
-  const bool is_collected = mine.open_groups.mine() != nullptr;
+  const bool is_collected = mine.open_messages.mine() != nullptr;
   if (is_collected) {
     require_rank(source, me.size, "recv", "source");
   } else {
@@ -63,12 +114,12 @@ Work Communicator::recv(const Tensor& tensor, int source, CollectiveOptions opti
 
 // Adds the message to this thread's open group, else submits it.
 Work Communicator::post(const Message& message) const {
-  if (const auto open = impl_->open_groups.mine()) {
-    if (open->messages.size() >= kMostGroupMessages) {
+  if (const auto open = impl_->open_messages.mine()) {
+    if (open->messages.size() >= protocol::kMostMessages) {
       throw InvalidArgument(
           fmt::format("{}: expected at most {} messages in one group(), but got "
                       "one more",
-                      name(message.kind), kMostGroupMessages));
+                      name(message.kind), protocol::kMostMessages));
     }
     open->messages.push_back(message);
     return Work(open->state);
@@ -84,7 +135,7 @@ Work Communicator::post(const Message& message) const {
 
 Work Communicator::send_recv(const Tensor& out, int to, const Tensor& in, int from,
                              CollectiveOptions options) const {
-  Impl& mine = group("send_recv");
+  Impl& mine = impl("send_recv");
   const Membership& me = mine.members.self;
   require_tensor(out, me.device, "send_recv", "out");
   require_tensor(in, me.device, "send_recv", "in");
@@ -94,7 +145,7 @@ Work Communicator::send_recv(const Tensor& out, int to, const Tensor& in, int fr
   const Stream stream = Stream::current(me.device);
   std::vector<Message> both{{CollectiveKind::send, out, to, options, stream},
                             {CollectiveKind::recv, in, from, options, stream}};
-  if (mine.open_groups.mine() == nullptr) {
+  if (mine.open_messages.mine() == nullptr) {
     return exchange("send_recv", std::move(both), std::make_shared<Work::State>());
   }
   (void)post(both[0]);
@@ -102,13 +153,13 @@ Work Communicator::send_recv(const Tensor& out, int to, const Tensor& in, int fr
 }
 
 MessageGroup Communicator::group() const {
-  Impl& mine = group("group");
-  auto open = std::make_shared<OpenGroup>();
+  Impl& mine = impl("group");
+  auto open = std::make_shared<OpenMessages>();
   open->thread = std::this_thread::get_id();
   open->state = std::make_shared<Work::State>();
   open->state->device = device();
   open->state->is_open = true;
-  mine.open_groups.open(open);
+  mine.open_messages.open(open);
   return MessageGroup(*this, std::move(open));
 }
 
@@ -243,7 +294,7 @@ Work Communicator::exchange(std::string_view op, std::vector<Message> messages,
 }
 
 MessageGroup::MessageGroup(const Communicator& communicator,
-                           std::shared_ptr<Communicator::OpenGroup> open)
+                           std::shared_ptr<Communicator::OpenMessages> open)
     : communicator_(communicator),
       open_(std::move(open)),
       exceptions_(std::uncaught_exceptions()) {}
@@ -257,7 +308,7 @@ Work MessageGroup::end() {
         "group: expected the thread that opened the group to end it, but got another one");
   }
   const auto open = std::exchange(open_, nullptr);
-  communicator_.impl_->open_groups.close(*open);
+  communicator_.impl_->open_messages.close(*open);
   open->state->is_open = false;
   try {
     return communicator_.exchange("group", std::move(open->messages), open->state);
@@ -274,7 +325,7 @@ MessageGroup::~MessageGroup() {
   const auto open = open_;
   try {
     if (std::uncaught_exceptions() > exceptions_) {
-      impl->open_groups.close(*open);
+      impl->open_messages.close(*open);
       open->state->is_open = false;
       open->state->failure = std::make_exception_ptr(Error(fmt::format(
           "group: failed to submit {} message(s): an exception left the scope of the group",
@@ -283,8 +334,8 @@ MessageGroup::~MessageGroup() {
     }
     (void)end();
   } catch (const std::exception& error) {
-    impl->open_groups.close(*open);
-    impl->open_groups.fail_next(std::current_exception());
+    impl->open_messages.close(*open);
+    impl->open_messages.fail_next(std::current_exception());
     logging::warn(fmt::format("group: {}; end() throws it", error.what()));
   }
 }

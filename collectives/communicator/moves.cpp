@@ -10,7 +10,7 @@
 
 #include "collectives/communicator/checks.hpp"
 #include "collectives/communicator/impl.hpp"
-#include "collectives/operands.hpp"
+#include "collectives/descriptor.hpp"
 #include "collectives/transport.hpp"
 
 namespace gantry {
@@ -29,7 +29,7 @@ std::vector<std::int64_t> elements_of(std::span<const std::int64_t> rows, const 
 }  // namespace
 
 Work Communicator::broadcast(const Tensor& tensor, int root, CollectiveOptions options) const {
-  const Membership& me = group("broadcast").members.self;
+  const Membership& me = impl("broadcast").members.self;
   require_tensor(tensor, me.device, "broadcast", "tensor");
   require_writable(tensor, "broadcast", "tensor");
   require_root(root, me.size, "broadcast");
@@ -40,7 +40,7 @@ Work Communicator::broadcast(const Tensor& tensor, int root, CollectiveOptions o
 
 Work Communicator::all_gather(const Tensor& output, const Tensor& input,
                               CollectiveOptions options) const {
-  const Membership& me = group("all_gather").members.self;
+  const Membership& me = impl("all_gather").members.self;
   require_pair(output, input, me.device, "all_gather");
   require_joined(output, input, me.size, "all_gather", "output");
   CollectiveCall call = call_on(CollectiveKind::all_gather, input);
@@ -49,7 +49,7 @@ Work Communicator::all_gather(const Tensor& output, const Tensor& input,
 
 Work Communicator::gather(const Tensor& output, const Tensor& input, int root,
                           CollectiveOptions options) const {
-  const Membership& me = group("gather").members.self;
+  const Membership& me = impl("gather").members.self;
   require_tensor(input, me.device, "gather", "input");
   require_root(root, me.size, "gather");
   const bool receives = me.rank == root;
@@ -65,7 +65,7 @@ Work Communicator::gather(const Tensor& output, const Tensor& input, int root,
 
 Work Communicator::scatter(const Tensor& output, const Tensor& input, int root,
                            CollectiveOptions options) const {
-  const Membership& me = group("scatter").members.self;
+  const Membership& me = impl("scatter").members.self;
   require_tensor(output, me.device, "scatter", "output");
   require_writable(output, "scatter", "output");
   require_root(root, me.size, "scatter");
@@ -81,7 +81,7 @@ Work Communicator::scatter(const Tensor& output, const Tensor& input, int root,
 
 Work Communicator::all_to_all(const Tensor& output, const Tensor& input,
                               CollectiveOptions options) const {
-  const Membership& me = group("all_to_all").members.self;
+  const Membership& me = impl("all_to_all").members.self;
   require_pair(output, input, me.device, "all_to_all");
   require_same_row_shape(output, input, "all_to_all");
   const std::vector<std::int64_t> rows(static_cast<std::size_t>(me.size), input.size(0) / me.size);
@@ -98,7 +98,7 @@ Work Communicator::all_to_all(const Tensor& output, const Tensor& input,
                               std::span<const std::int64_t> output_rows,
                               std::span<const std::int64_t> input_rows,
                               CollectiveOptions options) const {
-  const Membership& me = group("all_to_all").members.self;
+  const Membership& me = impl("all_to_all").members.self;
   require_pair(output, input, me.device, "all_to_all");
   require_same_row_shape(output, input, "all_to_all");
   require_row_counts(output_rows, output, me.size, "all_to_all", "output_rows");

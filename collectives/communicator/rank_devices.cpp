@@ -17,7 +17,7 @@
 #include <gantry/core/error.hpp>
 #include <gantry/core/log.hpp>
 
-#include "collectives/communicator/uncaught.hpp"
+#include "collectives/bootstrap/failure_note.hpp"
 #include "core/env/settings.hpp"
 #include "core/text/escaped_text.hpp"
 #include "device/own_placement.hpp"
@@ -97,8 +97,8 @@ std::string cause() {
   return "rank 0 sees no other GPU; start fewer ranks on its machine";
 }
 
-}  // namespace
-
+// The devices that several ranks of a machine use, with these ranks: "ranks 0, 1 use GPU-…; …".
+// Empty if every rank has a device of its own.
 std::string shared_devices_text(const RankTable& ranks) {
   std::map<std::pair<std::string_view, std::string_view>, std::vector<int>> by_device;
   for (int rank = 0; rank < ranks.size(); ++rank) {
@@ -121,6 +121,8 @@ std::string shared_devices_text(const RankTable& ranks) {
   }
   return fmt::format("{}", fmt::join(texts, "; "));
 }
+
+}  // namespace
 
 void warn_shared_devices(const RankTable& ranks, const ProcessIdentity& identity,
                          std::string_view maker) {

@@ -20,10 +20,6 @@ Device choose_device(const ProcessIdentity& identity, std::string_view maker);
 // Throws: InvalidArgument if GANTRY_BIND cannot be met.
 void settle_process(const ProcessIdentity& identity, Device device);
 
-// The devices that several ranks of a machine use, with these ranks: "ranks 0, 1 use GPU-…; …".
-// Empty if every rank has a device of its own.
-std::string shared_devices_text(const RankTable& ranks);
-
 // Rank 0 warns, in one line, if ranks whose devices were chosen for them use one device. `maker` is
 // the public function. Silent where sharing is the user's choice: under glaunch, beside a server of
 // MPS, and on simulated devices unless CUDA_VISIBLE_DEVICES hides some.

@@ -11,8 +11,8 @@
 #include <gantry/core/error.hpp>
 
 #include "collectives/bootstrap/failure_note.hpp"
+#include "collectives/bootstrap/job_connection.hpp"
 #include "collectives/bootstrap/joining.hpp"
-#include "collectives/bootstrap/outcomes.hpp"
 #include "collectives/communicator/impl.hpp"
 
 namespace gantry {
@@ -82,7 +82,7 @@ std::string wish_text(int expected, milliseconds timeout) {
 }  // namespace
 
 Communicator Communicator::shrink(const std::vector<int>& failed) const {
-  Impl& mine = group("shrink");
+  Impl& mine = impl("shrink");
   const std::lock_guard lock(mine.mutex);
   const std::set<int> gone(failed.begin(), failed.end());
   for (const int rank : gone) {
@@ -193,7 +193,7 @@ std::shared_ptr<Communicator::Impl> Communicator::Impl::join(const ProcessIdenti
 }
 
 Communicator Communicator::grow(int expected, std::chrono::milliseconds timeout) const {
-  Impl& mine = group("grow");
+  Impl& mine = impl("grow");
   const std::lock_guard lock(mine.mutex);
   if (!is_elastic(mine.members.job_group)) {
     throw NotSupported(

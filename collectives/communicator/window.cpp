@@ -202,7 +202,7 @@ class Window::State final : public detail::PeerUse, public std::enable_shared_fr
 };
 
 Window Communicator::window(const Tensor& tensor) const {
-  Impl& mine = group("window");
+  Impl& mine = impl("window");
   const std::lock_guard lock(mine.mutex);
   mine.rendezvous(HostCall::window);
   if (size() > 1 && mine.transports.p2p() == nullptr) {

@@ -8,7 +8,7 @@
 #include <gantry/streams/stream.hpp>
 
 #include "collectives/communicator/call_ledger.hpp"
-#include "collectives/communicator/work_state.hpp"
+#include "collectives/communicator/impl.hpp"
 #include "device/sync_debug_driver.hpp"
 
 namespace gantry {

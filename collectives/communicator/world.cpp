@@ -12,9 +12,9 @@
 #include <gantry/core/error.hpp>
 #include <gantry/extend/driver.hpp>
 
+#include "collectives/bootstrap/failure_note.hpp"
 #include "collectives/communicator/impl.hpp"
 #include "collectives/communicator/rank_devices.hpp"
-#include "collectives/communicator/uncaught.hpp"
 #include "job/elastic_job.hpp"
 
 namespace gantry {
@@ -158,7 +158,7 @@ std::vector<Communicator> Communicator::local(const std::vector<Device>& devices
 }
 
 Communicator Communicator::split(int color, int key) const {
-  Impl& mine = group("split");
+  Impl& mine = impl("split");
   const std::lock_guard lock(mine.mutex);
   mine.rendezvous(HostCall::split);
   const int number = ++mine.members.splits;

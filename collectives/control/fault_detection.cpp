@@ -58,7 +58,7 @@ void ControlSegment::detect_lost_rank() const noexcept {
   std::int64_t since = 0;
   if (lost_since_ns_.compare_exchange_strong(since, now)) since = now;
   const auto& peer = peers_[static_cast<std::size_t>(lost)];
-  const bool dead = peer && !peer->alive();
+  const bool dead = peer && peer->has_ended();
   if (dead && state_of(view().rank(lost)) == State::running) return mark_failed(lost, Reason::died);
   if (now - since > kLostTimeoutNs) mark_failed(lost, Reason::lost);
 }
@@ -140,9 +140,7 @@ void ControlSegment::verify(std::uint64_t call) const {
     } else if (!same_call(reference->call, other->call)) {
       const std::string first = view().text(reference->call);
       const std::string second = view().text(other->call);
-      throw_mismatch(fmt::format("collective #{}: expected the same call on every rank, but rank "
-                                 "{} called {} and rank {} called {}",
-                                 call, reference_rank, first, i, second),
+      throw_mismatch(different_calls_text(call, reference_rank, first, i, second),
                      {reference_rank, i}, {first, second});
     }
   }
@@ -186,10 +184,8 @@ std::optional<flight::Detail> ControlSegment::different_messages(std::uint64_t c
       std::swap(detail.ranks[0], detail.ranks[1]);
       std::swap(detail.calls[0], detail.calls[1]);
     }
-    detail.text = fmt::format(
-        "message #{}: expected a recv of what is sent, but rank {} called {} and rank {} called {}",
-        flight::plain_number(call), detail.ranks[0], detail.calls[0], detail.ranks[1],
-        detail.calls[1]);
+    detail.text = different_messages_text(call, detail.ranks[0], detail.calls[0], detail.ranks[1],
+                                          detail.calls[1]);
     return detail;
   }
   return std::nullopt;

@@ -6,7 +6,7 @@
 #include <cstdint>
 #include <optional>
 
-#include "collectives/protocol/device_words.hpp"
+#include "collectives/protocol/layout.hpp"
 #include "job/flight_file.hpp"
 
 namespace gantry {

@@ -14,7 +14,6 @@
 #include <gantry/core/error.hpp>
 #include <gantry/core/log.hpp>
 
-#include "collectives/control/file_handshake.hpp"
 #include "collectives/control/locked_words.hpp"
 #include "core/env/settings.hpp"
 #include "core/text/escaped_text.hpp"

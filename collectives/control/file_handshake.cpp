@@ -1,4 +1,4 @@
-#include "collectives/control/file_handshake.hpp"
+#include "collectives/control/file.hpp"
 
 #include <fcntl.h>
 #include <fmt/format.h>
@@ -21,7 +21,6 @@
 #include <gantry/device/device.hpp>
 
 #include "collectives/descriptor.hpp"
-#include "collectives/peers/process.hpp"
 #include "core/env/settings.hpp"
 #include "core/files/sealed_file.hpp"
 #include "core/processes/process_stamp.hpp"

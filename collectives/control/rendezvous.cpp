@@ -10,6 +10,7 @@
 
 #include <gantry/core/error.hpp>
 
+#include "collectives/call.hpp"
 #include "collectives/control/segment.hpp"
 #include "core/assert.hpp"
 #include "core/processes/suspend_aware_timeout.hpp"
@@ -32,14 +33,6 @@ std::uint64_t pack(HostCall call, std::uint64_t collectives) {
 
 std::pair<HostCall, std::uint64_t> unpack(std::uint64_t word) {
   return {static_cast<HostCall>(word & ((1U << kKindBits) - 1)), word >> kKindBits};
-}
-
-std::string other_call_text(std::uint64_t number, int first, std::string_view first_call, int other,
-                            std::string_view other_call) {
-  return fmt::format(
-      "collective #{}: expected the same call on every rank, but rank {} called {} and rank {} "
-      "called {}",
-      number, first, first_call, other, other_call);
 }
 
 }  // namespace
@@ -161,7 +154,7 @@ void ControlSegment::detect_other_calls(std::uint64_t fence, HostCall call,
     flight::Detail detail{.ranks = {rank_, i},
                           .calls = {call_text(rank_, number, call, collectives),
                                     call_text(i, number, HostCall::none, newest)}};
-    detail.text = other_call_text(number, rank_, detail.calls[0], i, detail.calls[1]);
+    detail.text = different_calls_text(number, rank_, detail.calls[0], i, detail.calls[1]);
     mark_failed(i, Reason::mismatch, detail);
     require_intact();
   }
@@ -178,7 +171,7 @@ void ControlSegment::compare_host_calls(std::uint64_t fence) const {
     const std::uint64_t mismatched = std::min(first_number, number) + 1;
     const std::string first = call_text(0, mismatched, first_call, first_number);
     const std::string other = call_text(i, mismatched, call, number);
-    throw_mismatch(other_call_text(mismatched, 0, first, i, other), {0, i}, {first, other});
+    throw_mismatch(different_calls_text(mismatched, 0, first, i, other), {0, i}, {first, other});
   }
 }
 

@@ -17,7 +17,6 @@
 
 #include "collectives/bootstrap/failure_note.hpp"
 #include "collectives/control/locked_words.hpp"
-#include "collectives/control/watchdog.hpp"
 #include "collectives/transport.hpp"
 #include "core/assert.hpp"
 #include "memory/driver_memory.hpp"
@@ -74,7 +73,7 @@ ControlSegment::ControlSegment(Bootstrap& bootstrap, int rank, int size,
   try {
     const ProcessStamp self = this_process();
     for (const ProcessStamp& process : file_->processes()) {
-      peers_.push_back(process == self ? nullptr : share_peer(process));
+      peers_.push_back(process == self ? nullptr : share_watch(process));
     }
     GANTRY_ASSERT(peers_.size() == static_cast<std::size_t>(size_) &&
                       peers_[static_cast<std::size_t>(rank_)] == nullptr,
@@ -176,7 +175,8 @@ void ControlSegment::mark_failed_peers(std::uint64_t fence) const {
     }
     const auto& peer = peers_[static_cast<std::size_t>(i)];
     // It may have finished between the two checks.
-    if (peer && !peer->alive() && state_of(other) != State::finished) mark_failed(i, Reason::died);
+    if (peer && peer->has_ended() && state_of(other) != State::finished)
+      mark_failed(i, Reason::died);
   }
   detect_lost_rank();
 }
@@ -217,7 +217,8 @@ void ControlSegment::finish(std::chrono::milliseconds timeout) noexcept {
       const flight::Rank& other = view().rank(i);
       return broken() ? state_of(other) == State::running && is_busy(i) : !has_closed(other);
     };
-    while (peer && needs_others() && peer->alive() && std::chrono::steady_clock::now() < deadline) {
+    while (peer && needs_others() && !peer->has_ended() &&
+           std::chrono::steady_clock::now() < deadline) {
       std::this_thread::sleep_for(std::chrono::milliseconds(1));
     }
   }
@@ -230,7 +231,7 @@ std::function<bool()> ControlSegment::closing() const {
   return [file = file_, peers = peers_] {
     for (std::size_t i = 0; i < peers.size(); ++i) {
       const flight::Rank& other = file->view().rank(static_cast<int>(i));
-      if (peers[i] && !has_closed(other) && peers[i]->alive()) return false;
+      if (peers[i] && !has_closed(other) && !peers[i]->has_ended()) return false;
     }
     return true;
   };

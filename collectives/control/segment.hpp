@@ -4,6 +4,7 @@
 #include <atomic>
 #include <chrono>
 #include <cstdint>
+#include <exception>
 #include <functional>
 #include <memory>
 #include <mutex>
@@ -17,15 +18,36 @@
 #include <gantry/core/error.hpp>
 
 #include "collectives/bootstrap/bootstrap.hpp"
-#include "collectives/control/call_faults.hpp"
-#include "collectives/control/call_timer.hpp"
 #include "collectives/control/fault_words.hpp"
 #include "collectives/control/file.hpp"
 #include "collectives/descriptor.hpp"
-#include "collectives/peers/process.hpp"
-#include "collectives/protocol/device_words.hpp"
+#include "collectives/protocol/layout.hpp"
+#include "core/processes/process_watch.hpp"
+#include "job/flight_file.hpp"
 
 namespace gantry {
+
+// The time for which a rank's device has been inside one run of a call.
+// Thread safety: none.
+class CallTimer {
+ public:
+  // Adds `elapsed_ns` if `progress` shows the run of the last update; else starts from zero.
+  // Returns the time so far; 0 if no call is in progress.
+  std::int64_t update(const flight::Progress& progress, std::int64_t elapsed_ns) {
+    const bool is_same = is_running_ && call_ == progress.started && run_ == progress.run;
+    is_running_ = progress.is_under_way();
+    call_ = progress.started;
+    run_ = progress.run;
+    waited_ns_ = is_same && is_running_ ? waited_ns_ + elapsed_ns : 0;
+    return waited_ns_;
+  }
+
+ private:
+  bool is_running_ = false;
+  std::uint64_t call_ = 0;
+  std::uint32_t run_ = 0;
+  std::int64_t waited_ns_ = 0;
+};
 
 // Calls in which the hosts of all ranks wait for each other.
 // Flight files hold these values: add new ones at the end.
@@ -47,6 +69,12 @@ std::string_view name(HostCall call);
 struct MemoryUse {
   std::int64_t allocated = 0;
   std::int64_t reserved = 0;
+};
+
+// A failed call and its error.
+struct CallFault {
+  std::uint64_t call = 0;
+  std::exception_ptr error;
 };
 
 // The control segment of a group: memory that its ranks on one machine share.
@@ -161,7 +189,7 @@ class ControlSegment {
   bool watch() noexcept;
   // Marks `rank`, whose process has ended, failed, unless it had finished before.
   void mark_dead(int rank) noexcept;
-  const std::vector<std::shared_ptr<const PeerProcess>>& peers() const { return peers_; }
+  const std::vector<std::shared_ptr<const ProcessWatch>>& peers() const { return peers_; }
 
  private:
   // Marks a rank failed that died, aborted, or left before `fence`.
@@ -225,8 +253,8 @@ class ControlSegment {
   std::shared_ptr<ControlFile> file_;
   std::uint64_t fence_ = 0;
   bool has_finished_ = false;
-  std::vector<std::shared_ptr<const PeerProcess>> peers_;  // null for ranks of this process
-  std::array<CallTimer, flight::kQueues> timers_;          // used by the watchdog
+  std::vector<std::shared_ptr<const ProcessWatch>> peers_;  // null for ranks of this process
+  std::array<CallTimer, flight::kQueues> timers_;           // used by the watchdog
   std::int64_t last_scan_ns_ = 0;
   std::atomic<std::int64_t> abort_after_ns_{INT64_MAX};
   mutable std::atomic<std::int64_t> lost_since_ns_{0};  // 0: no rank is lost
@@ -237,6 +265,16 @@ class ControlSegment {
   std::mutex memory_mutex_;
   std::function<MemoryUse()> read_memory_;
   std::int64_t last_memory_ns_ = 0;
+};
+
+// The thread of this process that checks all its groups. It wakes kernels and host calls when a
+// rank dies, leaves, or is late. It starts with the first group and never calls the driver. Thread
+// safety: any thread may call every member.
+class Watchdog {
+ public:
+  // Checks `group` periodically until remove(), which waits for a check in progress.
+  static void add(ControlSegment& group);
+  static void remove(ControlSegment& group) noexcept;
 };
 
 }  // namespace gantry

@@ -34,8 +34,8 @@ constexpr auto kLivenessPeriod = std::chrono::milliseconds(5);
 class SharedMemoryBootstrap final : public Bootstrap {
  public:
   struct Member {
-    int rank;                                    // in the group of the file
-    std::shared_ptr<const PeerProcess> process;  // null: this process
+    int rank;                                     // in the group of the file
+    std::shared_ptr<const ProcessWatch> process;  // null: this process
   };
 
   SharedMemoryBootstrap(std::shared_ptr<ControlFile> file, std::vector<Member> members,
@@ -165,7 +165,7 @@ class SharedMemoryBootstrap final : public Bootstrap {
       next_check = now + kLivenessPeriod;
       for (std::size_t i = 0; i < members_.size(); ++i) {
         // It may have done its part just before it ended.
-        if (members_[i].process && !members_[i].process->alive() && !done(waiting)) {
+        if (members_[i].process && members_[i].process->has_ended() && !done(waiting)) {
           raise(FailureKind::peer_lost, fmt::format("{}: rank {} died", purpose(), i),
                 {static_cast<int>(i)});
         }

@@ -1,4 +1,4 @@
-#include "collectives/control/watchdog.hpp"
+#include "collectives/control/segment.hpp"
 
 #include <fmt/format.h>
 #include <poll.h>
@@ -19,10 +19,9 @@
 
 #include <gantry/core/error.hpp>
 
-#include "collectives/control/segment.hpp"
-#include "collectives/peers/process.hpp"
 #include "core/assert.hpp"
 #include "core/processes/background_thread.hpp"
+#include "core/processes/process_watch.hpp"
 
 namespace gantry {
 
@@ -37,7 +36,7 @@ constexpr int kPollMs = 50;
 // Between two scans without groups. It bounds the delay if the program closed the wake descriptor.
 constexpr int kNoGroupMs = 1000;
 
-using Peer = std::shared_ptr<const PeerProcess>;
+using Peer = std::shared_ptr<const ProcessWatch>;
 
 // Throws: Error.
 int make_wake() {
@@ -81,11 +80,11 @@ class WatchdogThread {
  private:
   using Stamp = std::pair<std::int32_t, std::uint64_t>;
 
-  static Stamp stamp_of(const PeerProcess& peer) {
+  static Stamp stamp_of(const ProcessWatch& peer) {
     return {peer.stamp().pid, peer.stamp().start_time};
   }
 
-  bool is_polled(const PeerProcess& peer) const {
+  bool is_polled(const ProcessWatch& peer) const {
     return peer.descriptor() < 0 || polled_.contains(stamp_of(peer));
   }
 
@@ -118,9 +117,9 @@ class WatchdogThread {
         wake_is_open_ = false;
       }
       for (std::size_t i = 0; i < watched.size(); ++i) {
-        const PeerProcess& peer = *watched[i];
+        const ProcessWatch& peer = *watched[i];
         if (!is_polled(peer) && entries[i + 1].revents == 0) continue;
-        if (!peer.alive()) {
+        if (peer.has_ended()) {
           dead_.insert(stamp_of(peer));
         } else {
           polled_.insert(stamp_of(peer));  // the program closed the descriptor

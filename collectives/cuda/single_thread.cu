@@ -1,6 +1,5 @@
 // Kernels of one thread.
-#include "collectives/algorithms/peer_signal.inl"
-#include "collectives/algorithms/progress_report.inl"
+#include "collectives/algorithms/single_thread.inl"
 #include "collectives/cuda/block.cuh"
 #include "collectives/cuda/launch.cuh"
 

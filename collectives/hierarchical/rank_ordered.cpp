@@ -9,6 +9,7 @@
 #include <gantry/tensor/factories.hpp>
 
 #include "collectives/hierarchical/transport.hpp"
+#include "collectives/partition.hpp"
 #include "collectives/slices.hpp"
 
 namespace gantry {
@@ -110,11 +111,9 @@ class RankOrdered {
   }
 
   void reduce(std::int64_t begin, std::int64_t count) {
-    const std::int64_t each = (count + me_.size - 1) / me_.size;
-    const auto part_of = [&](int p) { return begin + std::min(count, p * each); };
-    const auto count_of = [&](int p) {
-      return std::clamp<std::int64_t>(count - p * each, 0, each);
-    };
+    const auto part = [&](int p) { return partition(count, me_.size, p, 1); };
+    const auto part_of = [&](int p) { return begin + part(p).begin; };
+    const auto count_of = [&](int p) { return part(p).count; };
     const Tensor result = reduce_part(part_of, count_of);
     const Ranks receivers = two_shot_roles(call_.what.kind).receivers;
     const auto receives = [&](int p) { return includes(receivers, call_.what.root, p); };

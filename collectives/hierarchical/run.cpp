@@ -1,16 +1,75 @@
 #include "collectives/hierarchical/run.hpp"
 
 #include <algorithm>
+#include <cstddef>
+#include <vector>
 
 #include <gantry/extend/driver.hpp>
 #include <gantry/tensor/factories.hpp>
+
+#include "collectives/hierarchical/transport.hpp"
+#include "collectives/reduction.hpp"
 
 namespace gantry {
 
 namespace {
 
+// Reduces any number of arrays. Requires fits_passes().
+void reduce_arrays(const Tensor& out, const Tensor& contributions, std::span<const int> order,
+                   const NaryReduction& how) {
+  const auto* base = static_cast<const std::byte*>(contributions.data());
+  std::vector<const void*> inputs;
+  inputs.reserve(order.size());
+  for (const int place : order) {
+    inputs.push_back(base + static_cast<std::size_t>(place) * out.nbytes());
+  }
+  reduce_in_passes(kernels::Target::on(Stream::current(out.device())), how, out.data(), inputs,
+                   out.numel(), out.dtype());
+}
+
+}  // namespace
+
+bool is_free_order(const Descriptor& what) {
+  if (what.reproducible == 0 || !is_floating_point(what.dtype)) return true;
+  switch (what.op) {
+    case ReduceOp::min:
+    case ReduceOp::max:
+      return true;
+    case ReduceOp::sum:
+    case ReduceOp::prod:
+    case ReduceOp::avg:
+      return false;
+    case ReduceOp::band:
+    case ReduceOp::bor:
+    case ReduceOp::bxor:
+      return true;
+  }
+  __builtin_unreachable();
+}
+
+void reduce_ordered(const Tensor& out, const Tensor& contributions, std::span<const int> order,
+                    const Descriptor& what) {
+  if (out.numel() == 0) return;
+  const NaryReduction how =
+      reduction_for(what.op, what.dtype, static_cast<int>(order.size()), name(what.kind));
+  const bool is_narrow = what.dtype == DType::f16 || what.dtype == DType::bf16;
+  const bool scales = what.scale != 1 && is_floating_point(what.dtype);
+  if (!scales && fits_passes(what.dtype, order.size())) {
+    return reduce_arrays(out, contributions, order, how);
+  }
+  // The kernel does not scale, and rounds its output: accumulate in the accumulator's dtype.
+  const DType wide_type = is_narrow ? DType::f32 : what.dtype;
+  Tensor wide = contributions.to(wide_type, {.copy = true});
+  if (scales) wide.mul_(what.scale);
+  const Tensor sum = wide.new_empty(out.sizes());
+  reduce_arrays(sum, wide, order, how);
+  Tensor(out).copy_(sum);
+}
+
+namespace {
+
 // Bytes of one chunk. A few chunks of scratch memory are in use at a time.
-constexpr std::int64_t kChunkBytes = std::int64_t{16} << 20;
+constexpr std::int64_t kScratchBytes = std::int64_t{16} << 20;
 // Parts are multiples of this many elements.
 constexpr std::int64_t kGrain = 64;
 
@@ -22,7 +81,7 @@ std::int64_t rounded_up(std::int64_t value, std::int64_t grain) {
 
 std::int64_t HierarchicalTransport::Run::part_elements(std::int64_t parts,
                                                        std::int64_t total) const {
-  const std::int64_t most = std::max(kGrain, kChunkBytes / width / parts / kGrain * kGrain);
+  const std::int64_t most = std::max(kGrain, kScratchBytes / width / parts / kGrain * kGrain);
   return std::min(most, rounded_up((total + parts - 1) / parts, kGrain));
 }
 

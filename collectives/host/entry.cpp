@@ -30,22 +30,16 @@ bool same_call(Descriptor a, Descriptor b) {
 
 CollectiveMismatch different_calls(std::int64_t number, int first, const Descriptor& first_call,
                                    int other, const Descriptor& other_call) {
-  return CollectiveMismatch(
-      fmt::format("collective #{}: expected the same call on every rank, but rank {} called {} and "
-                  "rank {} called {}",
-                  flight::plain_number(static_cast<std::uint64_t>(number)), first, first_call.str(),
-                  other, other_call.str()),
-      {first, other}, {first_call.str(), other_call.str()});
+  return CollectiveMismatch(different_calls_text(static_cast<std::uint64_t>(number), first,
+                                                 first_call.str(), other, other_call.str()),
+                            {first, other}, {first_call.str(), other_call.str()});
 }
 
 CollectiveMismatch different_messages(int sender, const Descriptor& sent, int receiver,
                                       const Descriptor& received) {
-  return CollectiveMismatch(
-      fmt::format("message #{}: expected a recv of what is sent, but rank {} called {} and rank {} "
-                  "called {}",
-                  flight::plain_number(static_cast<std::uint64_t>(sent.call)), sender, sent.str(),
-                  receiver, received.str()),
-      {sender, receiver}, {sent.str(), received.str()});
+  return CollectiveMismatch(different_messages_text(static_cast<std::uint64_t>(sent.call), sender,
+                                                    sent.str(), receiver, received.str()),
+                            {sender, receiver}, {sent.str(), received.str()});
 }
 
 }  // namespace

@@ -5,22 +5,14 @@
 
 #include <gantry/core/error.hpp>
 
-#include "collectives/host/chunk.hpp"
+#include "collectives/host/staging.hpp"
 #include "collectives/host/transport.hpp"
 
 namespace gantry {
 
-namespace {
-
-std::int64_t bytes_of(const Descriptor& what) {
-  return what.count * static_cast<std::int64_t>(element_size(what.dtype));
-}
-
-}  // namespace
-
 void HostTransport::send(const CollectiveCall& call, const Stream& stream) {
   const auto* in = static_cast<const std::byte*>(call.in);
-  const std::int64_t bytes = bytes_of(call.what);
+  const std::int64_t bytes = call.what.bytes();
   if (static_cast<std::size_t>(bytes) <= entry_.body_limit()) {
     const auto size = static_cast<std::size_t>(bytes);
     small_.begin(stream);
@@ -61,7 +53,7 @@ void HostTransport::send(const CollectiveCall& call, const Stream& stream) {
 
 void HostTransport::receive(const CollectiveCall& call, const Stream& stream) {
   auto* out = static_cast<std::byte*>(call.out);
-  const std::int64_t bytes = bytes_of(call.what);
+  const std::int64_t bytes = call.what.bytes();
   synchronize(stream);
   if (const auto body = entry_.receive_message(call.what)) {
     if (body->size() != static_cast<std::size_t>(bytes)) {

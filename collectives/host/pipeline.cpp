@@ -1,4 +1,5 @@
 // Large operations of the host transport, chunk by chunk through two stagings.
+
 #include <algorithm>
 
 #include <gantry/core/error.hpp>
@@ -13,12 +14,43 @@ namespace gantry {
 
 namespace {
 
+std::int64_t end_of(const std::vector<ByteSlice>& slices) {
+  std::int64_t end = 0;
+  for (const ByteSlice& slice : slices) {
+    if (slice.bytes > 0) end = std::max(end, slice.at + slice.bytes);
+  }
+  return end;
+}
+
+}  // namespace
+
+std::int64_t HostPlan::in_bytes() const { return end_of(sends); }
+std::int64_t HostPlan::out_bytes() const { return end_of(receives); }
+
+std::int64_t HostPlan::longest(int rank) const {
+  std::int64_t most = 0;
+  for (std::size_t p = 0; p < sends.size(); ++p) {
+    if (static_cast<int>(p) == rank && !reduces) continue;
+    most = std::max({most, sends[p].bytes, receives[p].bytes});
+  }
+  return most;
+}
+
+HostPlan plan_on_host(const CollectiveCall& call, int rank, int size) {
+  HostPlan plan;
+  plan.sends_one = one_shot_roles(call.what.kind).sends_one;
+  plan.reduces = reduces(call.what.kind);
+  for_each_peer(call, rank, size, [&](int, const PeerSlices& slices) {
+    plan.sends.push_back(slices.send);
+    plan.receives.push_back(slices.receive);
+  });
+  return plan;
+}
+
+namespace {
+
 // The alignment of chunks, in bytes.
 constexpr std::int64_t kGrain = 64;
-// The granularity of reducers' parts, in elements; as in partition().
-constexpr std::int64_t kPartGrain = 256;
-// Bytes of one chunk_bytes between two ranks.
-constexpr std::int64_t kChunkBytes = std::int64_t{1} << 20;
 
 std::int64_t chunks_of(std::int64_t bytes, std::int64_t each) { return (bytes + each - 1) / each; }
 

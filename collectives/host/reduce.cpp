@@ -58,7 +58,7 @@ void reduce_block(double divisor, double scale, void* out, std::span<const void*
 
 }  // namespace
 
-void reduce_on_host(const Reduction& how, double scale, void* out,
+void reduce_on_host(const NaryReduction& how, double scale, void* out,
                     std::span<const void* const> inputs, std::int64_t count, DType dtype) {
   dispatch(dtype, [&](auto tag) {
     using T = typename decltype(tag)::type;

@@ -32,10 +32,6 @@ std::size_t small_limit(int ranks) {
       std::clamp(kAllSmallBytes / ranks, kLeastSmallBytes, kMostSmallBytes));
 }
 
-std::int64_t width_of(const Descriptor& what) {
-  return static_cast<std::int64_t>(element_size(what.dtype));
-}
-
 // Translates the ranks of a subset for another handler.
 class RemappedHandler final : public ExchangeHandler {
  public:
@@ -183,7 +179,7 @@ void HostTransport::verify(const CollectiveCall& call, const Stream& stream) {
 }
 
 bool HostTransport::is_small(const Descriptor& what) const {
-  return what.count * width_of(what) <= static_cast<std::int64_t>(entry_.body_limit());
+  return what.bytes() <= static_cast<std::int64_t>(entry_.body_limit());
 }
 
 void HostTransport::enter(const CollectiveCall& call) {

@@ -1,4 +1,4 @@
-#include "collectives/multi_gpu/broadcast.hpp"
+#include "collectives/multi_gpu/batches.hpp"
 
 #include <fmt/format.h>
 
@@ -7,11 +7,11 @@
 #include <gantry/collectives/comm.hpp>
 #include <gantry/core/error.hpp>
 
-#include "collectives/ignored_choice.hpp"
 #include "collectives/multi_gpu/checks.hpp"
 #include "collectives/nccl/clique.hpp"
 #include "collectives/partition.hpp"
 #include "collectives/peers/reach.hpp"
+#include "collectives/selector.hpp"
 #include "streams/batched_copy.hpp"
 
 namespace gantry {

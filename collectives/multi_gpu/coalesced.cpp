@@ -7,14 +7,13 @@
 #include <gantry/core/error.hpp>
 #include <gantry/tensor/factories.hpp>
 
-#include "collectives/multi_gpu/broadcast.hpp"
+#include "collectives/multi_gpu/batches.hpp"
 #include "collectives/multi_gpu/buckets.hpp"
 #include "collectives/multi_gpu/call.hpp"
 #include "collectives/multi_gpu/checks.hpp"
-#include "collectives/multi_gpu/reduce.hpp"
 #include "collectives/nccl/clique.hpp"
 #include "collectives/peers/reach.hpp"
-#include "collectives/reduction_passes.hpp"
+#include "collectives/reduction.hpp"
 
 // Note [Coalesced operations]
 // broadcast_coalesced and reduce_add_coalesced do not pack: kernels read the tensors and write the

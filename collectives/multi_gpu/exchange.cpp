@@ -6,12 +6,11 @@
 #include <gantry/collectives/comm.hpp>
 #include <gantry/core/error.hpp>
 
-#include "collectives/ignored_choice.hpp"
-#include "collectives/multi_gpu/broadcast.hpp"
+#include "collectives/multi_gpu/batches.hpp"
 #include "collectives/multi_gpu/call.hpp"
 #include "collectives/multi_gpu/checks.hpp"
-#include "collectives/multi_gpu/reduce.hpp"
-#include "collectives/reduction_passes.hpp"
+#include "collectives/reduction.hpp"
+#include "collectives/selector.hpp"
 
 namespace gantry::comm {
 
@@ -165,7 +164,7 @@ void reduce_scatter(std::span<Tensor> shares, std::span<const Tensor> inputs, Re
   Shape share = inputs.front().sizes();
   share[0] /= parts;
   require_outputs("reduce_scatter", outputs, share);
-  const Reduction how =
+  const NaryReduction how =
       reduction_for(op, inputs.front().dtype(), static_cast<int>(inputs.size()), "reduce_scatter");
   if (outputs.front().numel() == 0) return;
   warn_without_nccl("comm::reduce_scatter", kOwnCopies);

@@ -10,11 +10,11 @@
 #include <gantry/streams/stream_guard.hpp>
 #include <gantry/tensor/factories.hpp>
 
-#include "collectives/ignored_choice.hpp"
-#include "collectives/multi_gpu/broadcast.hpp"
+#include "collectives/multi_gpu/batches.hpp"
 #include "collectives/multi_gpu/call.hpp"
 #include "collectives/multi_gpu/checks.hpp"
 #include "collectives/peers/reach.hpp"
+#include "collectives/selector.hpp"
 
 namespace gantry::comm {
 

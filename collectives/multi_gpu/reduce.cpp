@@ -1,4 +1,4 @@
-#include "collectives/multi_gpu/reduce.hpp"
+#include "collectives/multi_gpu/batches.hpp"
 
 #include <fmt/format.h>
 
@@ -9,12 +9,12 @@
 #include <gantry/core/error.hpp>
 #include <gantry/tensor/factories.hpp>
 
-#include "collectives/ignored_choice.hpp"
 #include "collectives/multi_gpu/checks.hpp"
 #include "collectives/nccl/clique.hpp"
 #include "collectives/partition.hpp"
 #include "collectives/peers/reach.hpp"
-#include "collectives/reduction_passes.hpp"
+#include "collectives/reduction.hpp"
+#include "collectives/selector.hpp"
 
 namespace gantry {
 
@@ -26,7 +26,7 @@ constexpr auto kMostInputs = static_cast<std::size_t>(kernels::kMaxNaryInputs);
 // Each worker reduces one part, and only it accesses that part: outputs may be inputs.
 void reduce_parts(MultiDeviceCall& call, std::span<const Stream> workers,
                   std::span<const Tensor> outs, std::span<const Tensor> inputs,
-                  const Reduction& how) {
+                  const NaryReduction& how) {
   const Tensor& first = inputs.front();
   std::pmr::vector<const void*> from(inputs.size(), call.memory());
   std::pmr::vector<void*> to(outs.size(), call.memory());
@@ -47,7 +47,7 @@ void reduce_parts(MultiDeviceCall& call, std::span<const Stream> workers,
 }
 
 // Reduces inputs of 16 bits in f32, chunk by chunk. `out` may be one of the inputs.
-void reduce_widened(const Tensor& out, std::span<const Tensor> inputs, const Reduction& how) {
+void reduce_widened(const Tensor& out, std::span<const Tensor> inputs, const NaryReduction& how) {
   constexpr std::int64_t kRows = kernels::kMaxNaryInputs;
   constexpr std::int64_t kMostElements = (std::int64_t{64} << 20) / (kRows * 4);
   const auto target = kernels::Target::on(Stream::current(out.device()));
@@ -83,7 +83,8 @@ bool is_late_input(const Tensor& out, std::span<const Tensor> inputs) {
 
 // Reduces all tensors in place, so that each holds the result. They are contiguous, and are the
 // call's operands.
-void reduce_into_all(MultiDeviceCall& call, std::span<const Tensor> tensors, const Reduction& how) {
+void reduce_into_all(MultiDeviceCall& call, std::span<const Tensor> tensors,
+                     const NaryReduction& how) {
   const Tensor& first = tensors.front();
   if (first.numel() == 0) return;
   if (tensors.size() > kMostInputs || !call.is_mesh()) {
@@ -117,7 +118,7 @@ ReduceBatch slice(const ReduceBatch& batch, int i, int n, std::pmr::memory_resou
 }  // namespace
 
 void reduce_into(MultiDeviceCall& call, const Tensor& out, std::span<const Tensor> inputs,
-                 const Reduction& how) {
+                 const NaryReduction& how) {
   if (out.numel() == 0) return;
   if (!fits_passes(out.dtype(), inputs.size())) return reduce_widened(out, inputs, how);
   if (is_late_input(out, inputs)) {
@@ -146,7 +147,7 @@ std::int64_t ReduceBatch::elements() const {
 }
 
 void reduce_batches(MultiDeviceCall& call, std::span<const ReduceBatch> batches,
-                    std::span<const Tensor> outputs, const Reduction& how) {
+                    std::span<const Tensor> outputs, const NaryReduction& how) {
   std::size_t bytes = 0;
   for (const ReduceBatch& batch : batches) {
     bytes += static_cast<std::size_t>(batch.elements()) * element_size(batch.dtype);
@@ -270,7 +271,8 @@ void all_reduce(std::span<Tensor> tensors, ReduceOp op) {
   require_writable("all_reduce", tensors);
   require_separate("all_reduce", tensors);
   const DType dtype = tensors.front().dtype();
-  const Reduction how = reduction_for(op, dtype, static_cast<int>(tensors.size()), "all_reduce");
+  const NaryReduction how =
+      reduction_for(op, dtype, static_cast<int>(tensors.size()), "all_reduce");
   std::vector<Tensor> copies;
   const std::span<const Tensor> dense = contiguous_of(tensors, copies);
   MultiDeviceCall call(dense.front().device(), {dense});

@@ -21,7 +21,6 @@
 
 #include "collectives/bootstrap/bootstrap.hpp"
 #include "collectives/control/segment.hpp"
-#include "collectives/nccl/check.hpp"
 #include "collectives/nccl/library.hpp"
 #include "collectives/nccl/nccl_threads.hpp"
 #include "core/processes/suspend_aware_timeout.hpp"
@@ -87,17 +86,16 @@ struct Exchange {
                  "ncclAllGather", "exchanging addresses", shared.comm);
       return;
     }
-    check_nccl(nccl().group_start(), "ncclGroupStart", "exchanging addresses");
-    // An exception would leave the NCCL group of this thread open.
-    ncclResult_t failure = ncclSuccess;
-    for (std::size_t i = 0; i < members.size() && failure == ncclSuccess; ++i) {
-      failure = nccl().send(own, width, ncclUint8, members[i], shared.comm, stream);
-      if (failure != ncclSuccess) break;
-      failure = nccl().recv(others + i * width, width, ncclUint8, members[i], shared.comm, stream);
-    }
-    const ncclResult_t end = nccl().group_end();
-    check_nccl(failure, "ncclSend, ncclRecv", "exchanging addresses", shared.comm);
-    check_nccl(end, "ncclGroupEnd", "exchanging addresses", shared.comm);
+    in_nccl_group("ncclSend, ncclRecv", "exchanging addresses", shared.comm, [&] {
+      ncclResult_t failure = ncclSuccess;
+      for (std::size_t i = 0; i < members.size() && failure == ncclSuccess; ++i) {
+        failure = nccl().send(own, width, ncclUint8, members[i], shared.comm, stream);
+        if (failure != ncclSuccess) break;
+        failure =
+            nccl().recv(others + i * width, width, ncclUint8, members[i], shared.comm, stream);
+      }
+      return failure;
+    });
   }
 };
 

@@ -9,9 +9,8 @@
 #include <gantry/core/error.hpp>
 #include <gantry/streams/stream.hpp>
 
-#include "collectives/ignored_choice.hpp"
-#include "collectives/nccl/check.hpp"
 #include "collectives/nccl/library.hpp"
+#include "collectives/selector.hpp"
 #include "collectives/transport.hpp"
 #include "memory/driver_memory.hpp"
 
@@ -57,20 +56,18 @@ template <class Call>
 void grouped(std::span<const Tensor> tensors, Call call) {
   Clique& clique = clique_of(tensors);
   const std::lock_guard lock(clique.mutex);
-  // Only NCCL calls between start and end: an exception would leave the group open.
   std::vector<cudaStream_t> streams;
   for (const Tensor& tensor : tensors) {
     streams.push_back(static_cast<cudaStream_t>(Stream::current(tensor.device()).native_handle()));
   }
-  check_nccl(nccl().group_start(), "ncclGroupStart", "opening an NCCL group");
-  ncclResult_t first_failure = ncclSuccess;
-  for (std::size_t i = 0; i < tensors.size(); ++i) {
-    const ncclResult_t status = call(i, clique.comms[i], streams[i]);
-    if (first_failure == ncclSuccess) first_failure = status;
-  }
-  const ncclResult_t end = nccl().group_end();
-  check_nccl(first_failure, "call in a group", "submitting to NCCL");
-  check_nccl(end, "ncclGroupEnd()", "closing an NCCL group");
+  in_nccl_group("call in a group", "submitting to NCCL", nullptr, [&] {
+    ncclResult_t failure = ncclSuccess;
+    for (std::size_t i = 0; i < tensors.size(); ++i) {
+      const ncclResult_t status = call(i, clique.comms[i], streams[i]);
+      if (failure == ncclSuccess) failure = status;
+    }
+    return failure;
+  });
 }
 
 bool are_distinct(std::span<const Device> devices) {

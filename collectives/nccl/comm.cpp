@@ -18,7 +18,6 @@
 #include <gantry/extend/driver.hpp>
 
 #include "collectives/control/locked_words.hpp"
-#include "collectives/nccl/check.hpp"
 #include "collectives/nccl/library.hpp"
 #include "collectives/nccl/nccl_threads.hpp"
 #include "device/sync_debug_driver.hpp"

@@ -2,8 +2,8 @@
 
 #include <gantry/core/error.hpp>
 
-#include "collectives/ignored_choice.hpp"
 #include "collectives/nccl/clique.hpp"
+#include "collectives/selector.hpp"
 #include "collectives/transport.hpp"
 
 namespace gantry {

@@ -15,7 +15,6 @@
 #include "collectives/control/operation_deadlines.hpp"
 #include "collectives/control/segment.hpp"
 #include "collectives/hierarchical/rank_ordered.hpp"
-#include "collectives/nccl/check.hpp"
 #include "collectives/nccl/comm.hpp"
 #include "collectives/nccl/library.hpp"
 #include "collectives/operation_queue.hpp"
@@ -226,7 +225,7 @@ class NcclTransport final : public Transport {
 
   void submit(const ResolvedCall& call, ncclComm_t comm, cudaStream_t on) {
     const auto count = static_cast<std::size_t>(call.what.count);
-    const std::size_t bytes = count * element_size(call.what.dtype);
+    const auto bytes = static_cast<std::size_t>(call.what.bytes());
     const int root = call.what.root;
     switch (call.what.kind) {
       case CollectiveKind::barrier:
@@ -273,23 +272,21 @@ class NcclTransport final : public Transport {
   // Passes the messages that `name_all(send, receive)` names, side by side.
   template <class NameAll>
   static void pass_together(ncclComm_t comm, cudaStream_t on, NameAll name_all) {
-    check_nccl(nccl().group_start(), "ncclGroupStart", "beginning messages");
-    // An exception would leave the NCCL group of this thread open.
-    ncclResult_t failure = ncclSuccess;
-    const auto send = [&](const void* in, const ByteSlice& slice, int peer) {
-      if (slice.bytes == 0 || failure != ncclSuccess) return;
-      failure = nccl().send(static_cast<const std::byte*>(in) + slice.at,
-                            static_cast<std::size_t>(slice.bytes), ncclUint8, peer, comm, on);
-    };
-    const auto receive = [&](void* out, const ByteSlice& slice, int peer) {
-      if (slice.bytes == 0 || failure != ncclSuccess) return;
-      failure = nccl().recv(static_cast<std::byte*>(out) + slice.at,
-                            static_cast<std::size_t>(slice.bytes), ncclUint8, peer, comm, on);
-    };
-    name_all(send, receive);
-    const ncclResult_t end = nccl().group_end();
-    check_nccl(failure, "ncclSend, ncclRecv", "passing messages");
-    check_nccl(end, "ncclGroupEnd()", "passing messages");
+    in_nccl_group("ncclSend, ncclRecv", "passing messages", nullptr, [&] {
+      ncclResult_t failure = ncclSuccess;
+      const auto send = [&](const void* in, const ByteSlice& slice, int peer) {
+        if (slice.bytes == 0 || failure != ncclSuccess) return;
+        failure = nccl().send(static_cast<const std::byte*>(in) + slice.at,
+                              static_cast<std::size_t>(slice.bytes), ncclUint8, peer, comm, on);
+      };
+      const auto receive = [&](void* out, const ByteSlice& slice, int peer) {
+        if (slice.bytes == 0 || failure != ncclSuccess) return;
+        failure = nccl().recv(static_cast<std::byte*>(out) + slice.at,
+                              static_cast<std::size_t>(slice.bytes), ncclUint8, peer, comm, on);
+      };
+      name_all(send, receive);
+      return failure;
+    });
   }
 
   // One message between every pair of ranks, most of which may be empty.

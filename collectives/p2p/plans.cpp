@@ -22,19 +22,10 @@ constexpr std::int64_t kGrain = 16;
 std::int64_t rounded_up(std::int64_t bytes) { return (bytes + kGrain - 1) / kGrain * kGrain; }
 std::int64_t rounded_down(std::int64_t bytes) { return bytes / kGrain * kGrain; }
 
-std::int64_t width_of(const Descriptor& what) {
-  return static_cast<std::int64_t>(element_size(what.dtype));
-}
-
 // Bytes of a staging slot of one block and writer.
 std::int64_t slot_capacity(const Group& group, bool both_buffers, int slots, int blocks) {
   const std::int64_t bytes = std::int64_t{group.layout.staging_bytes} * (both_buffers ? 2 : 1);
   return rounded_down(rounded_down(bytes / group.size) / (slots * blocks));
-}
-
-// True if an operation has more chunks than its FIFO has slots: see Note [Double buffering].
-bool needs_both_buffers(std::int64_t bytes, std::int64_t chunk_bytes, int slots, int blocks) {
-  return bytes > chunk_bytes * slots * blocks;
 }
 
 // A digest of a call, and of what one rank sends to and receives from one peer.
@@ -67,11 +58,37 @@ Route one_shot_route(const Descriptor& what, int size) {
   return route;
 }
 
+// Divides an operation into chunks of `parts` slices: see Notes [Chunks] and [Double buffering].
+void set_chunks(StagedPlan& plan, int slots, int blocks, std::int64_t parts) {
+  const auto most = [&](bool both_buffers) {
+    const std::int64_t capacity = slot_capacity(plan.group, both_buffers, slots, blocks);
+    return rounded_down(capacity / plan.slot_slices) * parts;
+  };
+  plan.both_buffers = plan.bytes > most(false) * slots * blocks;
+  plan.chunk_bytes =
+      std::min(most(plan.both_buffers), rounded_up((plan.bytes + blocks - 1) / blocks));
+  plan.slice_bytes = rounded_up((plan.chunk_bytes + parts - 1) / parts);
+}
+
 // Slices of one size are adjacent, or all the same.
 template <class Plan>
 void set_strides(Plan& plan, CollectiveKind kind) {
-  if (!sends_one_slice(kind)) plan.send_stride = plan.bytes;
-  if (!receives_one_slice(kind)) plan.receive_stride = plan.bytes;
+  const Roles& roles = one_shot_roles(kind);
+  if (!roles.sends_one) plan.send_stride = plan.bytes;
+  if (!roles.receives_one) plan.receive_stride = plan.bytes;
+}
+
+protocol::Message message_of(const CollectiveCall& call) {
+  // Both sides must agree on the message, not on their own numbers.
+  const Descriptor travels{
+      .count = call.what.count, .kind = CollectiveKind::send, .dtype = call.what.dtype};
+  return {.call = static_cast<std::uint64_t>(call.what.call),
+          .data = call.what.kind == CollectiveKind::send
+                      ? static_cast<std::byte*>(const_cast<void*>(call.in))
+                      : static_cast<std::byte*>(call.out),
+          .bytes = call.what.bytes(),
+          .digest = travels.hash(),
+          .peer = call.what.root};
 }
 
 }  // namespace
@@ -81,7 +98,7 @@ protocol::ReduceBy reduce_by(const Descriptor& what, int ranks) {
   how.dtype = what.dtype;
   how.copies = !reduces(what.kind);
   if (how.copies) return how;
-  const Reduction reduction = reduction_for(what.op, what.dtype, ranks, name(what.kind));
+  const NaryReduction reduction = reduction_for(what.op, what.dtype, ranks, name(what.kind));
   how.op = reduction.op;
   how.divisor = reduction.divisor;
   how.scale = what.scale;
@@ -91,23 +108,17 @@ protocol::ReduceBy reduce_by(const Descriptor& what, int ranks) {
 StagedPlan plan_one_shot(const Group& group, const CollectiveCall& call, int blocks) {
   StagedPlan plan;
   describe(plan, group, call);
-  plan.bytes = call.what.count * width_of(call.what);
+  plan.bytes = call.what.bytes();
   plan.route = one_shot_route(call.what, group.size);
   set_strides(plan, call.what.kind);
-  const auto most = [&](bool both_buffers) {
-    return slot_capacity(group, both_buffers, protocol::kOneShotSlots, blocks);
-  };
-  plan.both_buffers = needs_both_buffers(plan.bytes, most(false), protocol::kOneShotSlots, blocks);
-  plan.chunk_bytes =
-      std::min(most(plan.both_buffers), rounded_up((plan.bytes + blocks - 1) / blocks));
-  plan.slice_bytes = plan.chunk_bytes;
+  set_chunks(plan, protocol::kOneShotSlots, blocks, /*parts=*/1);
   return plan;
 }
 
 UnevenPlan plan_uneven(const Group& group, const CollectiveCall& call, int blocks) {
   UnevenPlan plan;
   describe(plan, group, call);
-  const auto width = width_of(call.what);
+  const auto width = static_cast<std::int64_t>(element_size(call.what.dtype));
   for_each_peer(call, group.rank, group.size, [&](int p, const PeerSlices& slices) {
     plan.peers[p] = slices;
     const std::int64_t sends = slices.send.bytes / width;
@@ -124,28 +135,20 @@ UnevenPlan plan_uneven(const Group& group, const CollectiveCall& call, int block
 StagedPlan plan_two_shot(const Group& group, const CollectiveCall& call, int blocks) {
   StagedPlan plan;
   describe(plan, group, call);
-  plan.bytes = call.what.count * width_of(call.what);
+  plan.bytes = call.what.bytes();
   plan.route = route_of(two_shot_roles(call.what.kind), call.what, group.size);
   const Route& route = plan.route;
   const bool both =
       (route.senders & route.reducers) != 0 && (route.receivers & route.reducers) != 0;
   plan.slot_slices = both ? 2 : 1;
-  const std::int64_t reducers = std::popcount(route.reducers);
-  const auto most = [&](bool both_buffers) {
-    const auto capacity = slot_capacity(group, both_buffers, protocol::kTwoShotSlots, blocks);
-    return rounded_down(capacity / plan.slot_slices) * reducers;
-  };
-  plan.both_buffers = needs_both_buffers(plan.bytes, most(false), protocol::kTwoShotSlots, blocks);
-  plan.chunk_bytes =
-      std::min(most(plan.both_buffers), rounded_up((plan.bytes + blocks - 1) / blocks));
-  plan.slice_bytes = rounded_up((plan.chunk_bytes + reducers - 1) / reducers);
+  set_chunks(plan, protocol::kTwoShotSlots, blocks, std::popcount(route.reducers));
   return plan;
 }
 
 FlaggedPlan plan_flagged_one_shot(const Group& group, const CollectiveCall& call) {
   FlaggedPlan plan;
   describe(plan, group, call);
-  plan.bytes = static_cast<std::int32_t>(call.what.count * width_of(call.what));
+  plan.bytes = static_cast<std::int32_t>(call.what.bytes());
   set_strides(plan, call.what.kind);
   if (plan.bytes == 0) return plan;  // the entries do all
   const Route route = one_shot_route(call.what, group.size);
@@ -159,7 +162,7 @@ FlaggedPlan plan_flagged_two_shot(const Group& group, const CollectiveCall& call
   FlaggedPlan plan;
   describe(plan, group, call);
   const Route route = route_of(two_shot_roles(call.what.kind), call.what, group.size);
-  plan.array_bytes = static_cast<std::int32_t>(call.what.count * width_of(call.what));
+  plan.array_bytes = static_cast<std::int32_t>(call.what.bytes());
   const std::int32_t units = (plan.array_bytes + kUnitBytes - 1) / kUnitBytes;
   const std::int32_t reducers = std::popcount(route.reducers);
   plan.bytes = (units + reducers - 1) / reducers * kUnitBytes;
@@ -171,36 +174,17 @@ FlaggedPlan plan_flagged_two_shot(const Group& group, const CollectiveCall& call
   return plan;
 }
 
-protocol::Message plan_message(const Group& group, const CollectiveCall& call) {
-  protocol::Message plan;
-  plan.group = group;
-  plan.call = static_cast<std::uint64_t>(call.what.call);
-  plan.peer = call.what.root;
-  plan.bytes = call.what.count * width_of(call.what);
-  plan.data = call.what.kind == CollectiveKind::send
-                  ? static_cast<std::byte*>(const_cast<void*>(call.in))
-                  : static_cast<std::byte*>(call.out);
-  // Both sides must agree on the message, not on their own numbers.
-  Descriptor travels{
-      .count = call.what.count, .kind = CollectiveKind::send, .dtype = call.what.dtype};
-  plan.digest = travels.hash();
-  return plan;
-}
-
 protocol::MessagePlan plan_messages(const Group& group, std::span<const ResolvedCall> calls) {
   protocol::MessagePlan plan;
   plan.group = group;
-  plan.messages.reserve(calls.size());
   // Sends first; messages of one pair stay in order, side by side.
   for (const CollectiveKind kind : {CollectiveKind::send, CollectiveKind::recv}) {
     for (int peer = 0; peer < group.size; ++peer) {
       for (const ResolvedCall& call : calls) {
-        if (call.what.kind != kind || call.what.root != peer) continue;
-        const protocol::Message one = plan_message(group, call);
-        plan.messages.push_back({one.call, one.data, one.bytes, one.digest, one.peer});
+        if (call.what.kind == kind && call.what.root == peer) plan.add(message_of(call));
       }
     }
-    if (kind == CollectiveKind::send) plan.sends = static_cast<std::int32_t>(plan.messages.size());
+    if (kind == CollectiveKind::send) plan.sends = plan.count;
   }
   return plan;
 }

@@ -22,10 +22,6 @@ constexpr std::int64_t kWord = 16;
 // Smaller slices of a block cost less than its signals.
 constexpr std::int64_t kMinBlockBytes = 2048;
 
-std::int64_t bytes_of(const Descriptor& what) {
-  return what.count * static_cast<std::int64_t>(element_size(what.dtype));
-}
-
 int max_blocks(std::int64_t slice_bytes) {
   return static_cast<int>(
       std::clamp<std::int64_t>(slice_bytes / kMinBlockBytes, 1, protocol::kMaxBlocks));
@@ -33,7 +29,7 @@ int max_blocks(std::int64_t slice_bytes) {
 
 // Integers of an element's width: the reduction of one array of them is a bitwise copy.
 DType integers_for(const Descriptor& what) {
-  if (bytes_of(what) % 8 == 0) return i64;
+  if (what.bytes() % 8 == 0) return i64;
   switch (element_size(what.dtype)) {
     case 8:
       return i64;
@@ -79,7 +75,7 @@ RegisteredOperations::RegisteredOperations(const protocol::Group& group,
 
 std::uint64_t RegisteredOperations::window_offset_of(const CollectiveCall& call) const {
   const Descriptor& what = call.what;
-  const std::int64_t bytes = bytes_of(what);
+  const std::int64_t bytes = what.bytes();
   if (call.is_uneven() || call.is_apart || bytes <= 0) return 0;
   std::uint64_t window_offset = 0;
   switch (what.kind) {
@@ -103,31 +99,20 @@ std::uint64_t RegisteredOperations::window_offset_of(const CollectiveCall& call)
   return window_offset % kWord == 0 ? window_offset : 0;
 }
 
-std::int64_t RegisteredOperations::Partition::begin_of(int rank) const {
-  return std::popcount(reducers & ((std::uint32_t{1} << rank) - 1)) * slice_bytes;
-}
-
-std::int64_t RegisteredOperations::Partition::bytes_of(int rank) const {
-  return has(reducers, rank) ? protocol::clipped(bytes, begin_of(rank), slice_bytes) : 0;
+Part RegisteredOperations::Partition::slice_of(int rank) const {
+  if (!has(reducers, rank)) return {};
+  const int index = std::popcount(reducers & (only(rank) - 1));
+  return partition(bytes, std::popcount(reducers), index, kWord);
 }
 
 RegisteredOperations::Partition RegisteredOperations::partition_of(const Descriptor& what) const {
-  Partition partition;
-  partition.bytes = bytes_of(what);
   if (what.kind == CollectiveKind::reduce_scatter) {
-    partition.reducers = all_ranks(group_.size);
-    partition.slice_bytes = partition.bytes;
-    partition.bytes *= group_.size;
-    return partition;
+    return {what.bytes() * group_.size, all_ranks(group_.size)};
   }
   // Of two ranks the root reduces: then no stores run against its loads.
   const bool root_reduces = what.kind == CollectiveKind::reduce && group_.size == 2;
   const Ranks ranks = root_reduces ? Ranks::root : two_shot_roles(what.kind).reducers;
-  partition.reducers = set_of(ranks, what.root, group_.size);
-  const std::int64_t reducers = std::popcount(partition.reducers);
-  const std::int64_t even = (partition.bytes + reducers - 1) / reducers;
-  partition.slice_bytes = (even + kWord - 1) / kWord * kWord;
-  return partition;
+  return {what.bytes(), set_of(ranks, what.root, group_.size)};
 }
 
 ZeroCopy RegisteredOperations::zero_copy(const CollectiveCall& call, std::uint32_t barrier) const {
@@ -144,12 +129,12 @@ ZeroCopy RegisteredOperations::zero_copy(const CollectiveCall& call, std::uint32
 ZeroCopy RegisteredOperations::begin_reduction(const CollectiveCall& call,
                                                const Partition& partition) const {
   const Descriptor& what = call.what;
-  const std::int64_t begin = partition.begin_of(group_.rank);
+  const Part slice = partition.slice_of(group_.rank);
   const auto at = [&](int rank) {
-    return registrations_.address(what.window_offset, rank) + begin;
+    return registrations_.address(what.window_offset, rank) + slice.begin;
   };
   ZeroCopy plan = zero_copy(call, 0);
-  plan.bytes = partition.bytes_of(group_.rank);
+  plan.bytes = slice.count;
   if (what.kind == CollectiveKind::broadcast) {
     plan.how.copies = false;
     plan.how.dtype = integers_for(what);
@@ -177,13 +162,13 @@ void RegisteredOperations::run_zero_copy(const CollectiveCall& call, int blocks,
   plan.ends = true;
   if (what.kind != CollectiveKind::reduce_scatter) {
     plan.targets = set_of(two_shot_roles(what.kind).receivers, what.root, group_.size);
-    const std::int64_t begin = partition.begin_of(group_.rank);
+    const std::int64_t begin = partition.slice_of(group_.rank).begin;
     for (int rank = 0; rank < group_.size; ++rank) {
       plan.outs[rank] = registrations_.address(what.window_offset, rank) + begin;
     }
   }
   protocol::launch<protocol::kernel::zero_copy>(
-      plan, std::min(blocks, max_blocks(partition.slice_bytes)), stream);
+      plan, std::min(blocks, max_blocks(partition.longest())), stream);
 }
 
 void RegisteredOperations::run_copy(const CollectiveCall& call, const Stream& stream) {
@@ -193,13 +178,14 @@ void RegisteredOperations::run_copy(const CollectiveCall& call, const Stream& st
       // No other rank reads this rank's slice, so its copies may follow without a barrier.
       const Partition partition = partition_of(what);
       protocol::launch<protocol::kernel::zero_copy>(begin_reduction(call, partition),
-                                                    max_blocks(partition.slice_bytes), stream);
-      send_array(call, partition.begin_of(group_.rank), partition.bytes_of(group_.rank), stream);
+                                                    max_blocks(partition.longest()), stream);
+      const Part slice = partition.slice_of(group_.rank);
+      send_array(call, slice.begin, slice.count, stream);
       break;
     }
     case CollectiveKind::broadcast:
       protocol::launch<protocol::kernel::zero_copy>(zero_copy(call, 0), 1, stream);
-      if (group_.rank == what.root) send_array(call, 0, bytes_of(what), stream);
+      if (group_.rank == what.root) send_array(call, 0, what.bytes(), stream);
       break;
     default:
       send_slices(call, stream);

@@ -1,12 +1,14 @@
 #pragma once
 
 #include <array>
+#include <bit>
 #include <cstdint>
 
 #include <gantry/extend/driver.hpp>
 #include <gantry/streams/stream.hpp>
 
 #include "collectives/p2p/registrations.hpp"
+#include "collectives/partition.hpp"
 #include "collectives/protocol/plan.hpp"
 #include "collectives/transport.hpp"
 
@@ -33,12 +35,13 @@ class RegisteredOperations {
  private:
   // The division of an array into one slice for each reducer.
   struct Partition {
-    std::int64_t bytes = 0;        // of the array
-    std::int64_t slice_bytes = 0;  // of all slices but the last ones, which may be shorter
-    std::uint32_t reducers = 0;    // ranks, one bit each
+    std::int64_t bytes = 0;  // of the array
+    RankSet reducers = 0;
 
-    std::int64_t begin_of(int rank) const;
-    std::int64_t bytes_of(int rank) const;
+    // The slice of a rank in bytes, empty unless it is a reducer.
+    Part slice_of(int rank) const;
+    // The slice of the first reducer: no other is longer.
+    std::int64_t longest() const { return slice_of(std::countr_zero(reducers)).count; }
   };
 
   // A side stream for one copy of an operation.

@@ -1,4 +1,4 @@
-#include "collectives/peers/cache.hpp"
+#include "collectives/peers/probe.hpp"
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
@@ -10,10 +10,10 @@
 #include <gantry/core/log.hpp>
 #include <gantry/device/device.hpp>
 
-#include "collectives/peers/process.hpp"
 #include "core/bytes.hpp"
 #include "core/files/atomic_file.hpp"
 #include "core/files/regular_file.hpp"
+#include "core/processes/process_stamp.hpp"
 #include "core/text/json.hpp"
 
 namespace gantry {

@@ -19,7 +19,6 @@
 #include <gantry/streams/event.hpp>
 #include <gantry/streams/stream.hpp>
 
-#include "collectives/peers/cache.hpp"
 #include "core/env/settings.hpp"
 #include "device/sync_debug_driver.hpp"
 #include "kernels/op_scope.hpp"

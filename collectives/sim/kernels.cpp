@@ -1,10 +1,9 @@
 // The collective kernels on simulated devices.
-#include <deque>
+#include <vector>
 
 #include "collectives/algorithms/flagged.inl"
-#include "collectives/algorithms/message_group.inl"
-#include "collectives/algorithms/peer_signal.inl"
-#include "collectives/algorithms/progress_report.inl"
+#include "collectives/algorithms/messages.inl"
+#include "collectives/algorithms/single_thread.inl"
 #include "collectives/algorithms/staged.inl"
 #include "collectives/algorithms/zero_copy.inl"
 #include "collectives/protocol/launch.hpp"
@@ -36,12 +35,14 @@ void for_each_block(int blocks, const ReduceBy& how, Run run) {
 template <class Tag>
 using Element = typename Tag::type;
 
-// The members of a MessageList, for MessageGroupTask.
+// The members of a MessageList, for MessagesTask.
 struct AnyList {
+  static constexpr int kMost = kMaxRanks;
+
   const Group& group;
   std::int32_t sends;
   std::int32_t count;
-  const GroupedMessage* messages;
+  const Message* messages;
 };
 
 }  // namespace
@@ -88,20 +89,13 @@ void zero_copy::simulate(const ZeroCopy& plan, int blocks) {
   });
 }
 
-void send::simulate(const Message& plan, int blocks) {
-  for_each_block(blocks, [&](SimBlock& block) { send_message(block, plan); });
-}
-
-void receive::simulate(const Message& plan, int blocks) {
-  for_each_block(blocks, [&](SimBlock& block) { receive_message(block, plan); });
-}
-
 // Runs the blocks in turns: one of them may wait for a peer that waits for another one.
 void messages::simulate(const MessagePlan& plan, int blocks) {
-  const AnyList list{plan.group, plan.sends, static_cast<std::int32_t>(plan.messages.size()),
-                     plan.messages.data()};
-  std::deque<SimBlock> running;
-  std::deque<MessageGroupTask<SimBlock, AnyList>> tasks;
+  const AnyList list{plan.group, plan.sends, plan.count, plan.all()};
+  std::vector<SimBlock> running;
+  std::vector<MessagesTask<SimBlock, AnyList>> tasks;
+  running.reserve(static_cast<std::size_t>(blocks));
+  tasks.reserve(static_cast<std::size_t>(blocks));
   for (int index = 0; index < blocks; ++index) {
     running.emplace_back(index, blocks);
     tasks.emplace_back(running.back(), list);

@@ -5,6 +5,10 @@
 #include <unistd.h>
 
 #include <cerrno>
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <mutex>
 #include <utility>
 
 namespace gantry {
@@ -45,6 +49,21 @@ bool ProcessWatch::has_ended() const noexcept {
       ready > 0 && (watched.revents & POLLIN) != 0 &&
       (syscall(SYS_pidfd_send_signal, descriptor_, 0, nullptr, 0) == 0 || errno != EBADF);
   return is_ours || gantry::has_ended(process_);
+}
+
+std::shared_ptr<const ProcessWatch> share_watch(const ProcessStamp& process) {
+  using Key = std::pair<std::int32_t, std::uint64_t>;
+  struct Known {
+    std::mutex mutex;
+    std::map<Key, std::weak_ptr<const ProcessWatch>> watches;
+  };
+  static auto* const known = new Known;  // never destroyed: groups may end after static objects
+  const std::lock_guard lock(known->mutex);
+  std::erase_if(known->watches, [](const auto& entry) { return entry.second.expired(); });
+  auto& place = known->watches[{process.pid, process.start_time}];
+  std::shared_ptr<const ProcessWatch> watch = place.lock();
+  if (!watch) place = watch = std::make_shared<const ProcessWatch>(process);
+  return watch;
 }
 
 }  // namespace gantry

@@ -1,6 +1,8 @@
 // A lasting look at another process.
 #pragma once
 
+#include <memory>
+
 #include "core/processes/process_stamp.hpp"
 
 namespace gantry {
@@ -28,5 +30,8 @@ class ProcessWatch {
   ProcessStamp process_;
   int descriptor_ = -1;
 };
+
+/// The watch on `process` that its callers in this process share.
+[[nodiscard]] std::shared_ptr<const ProcessWatch> share_watch(const ProcessStamp& process);
 
 }  // namespace gantry

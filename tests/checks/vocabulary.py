@@ -62,7 +62,7 @@ WORDS = [
     ("blame[sd]?(?![\"`])", "mark failed, failed rank, cause", EVERYWHERE),  # "blames" is a key of glaunch's report
     ("meetings?", "rendezvous", COLLECTIVES),
     ("fold(?:s|ed|ings?|_\\w+)?", "rank-ordered reduction, reduce", EVERYWHERE),
-    ("combinations?", "Reduction, ReducePlan", COLLECTIVES),
+    ("combinations?", "NaryReduction, ReducePlan", COLLECTIVES),
     ("lanes?(?!\")|all_lanes", "operation queue, track", ["core", "job", "streams", *HOST_SIDE, "launcher/run/failures", "launcher/dump", "tools/top"]),
     ("fan_(?:out|shared|group)s?", "multicast", COLLECTIVES),
     ("sharers?", "helper device", COLLECTIVES),

@@ -11,6 +11,7 @@
 
 #include <gantry/core/error.hpp>
 
+#include "core/env/settings.hpp"
 #include "tests/collectives/throws.hpp"
 
 namespace gantry {
@@ -206,13 +207,14 @@ TEST(SelectorTest, MoreRanksLeaveLessRoomForTheLinesOfEach) {
 
 TEST(SelectorTest, RuleReadsWhatTheVariableAllows) {
   Selector selector = Selector::parse(kTable, 4, "Test GPU");
-  for (const Algorithm algorithm :
-       {Algorithm::ll, Algorithm::ll128, Algorithm::ll128_two_shot, Algorithm::one_shot,
-        Algorithm::two_shot, Algorithm::nccl, Algorithm::host}) {
+  std::vector<std::string_view> words{"auto", "p2p"};
+  for (const Algorithm algorithm : kAllAlgorithms) {
+    words.push_back(name(algorithm));
     selector.rule(name(algorithm));
     EXPECT_EQ(selector.forced(), algorithm);
     EXPECT_FALSE(selector.is_p2p_only());
   }
+  EXPECT_EQ(env::kCollAlgo.choices(), words);
   selector.rule("p2p");
   EXPECT_EQ(selector.forced(), Algorithm::automatic);
   EXPECT_TRUE(selector.is_p2p_only());

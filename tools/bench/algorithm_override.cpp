@@ -12,7 +12,7 @@
 #include <gantry/device/device.hpp>
 #include <gantry/extend/unique_fd.hpp>
 
-#include "collectives/peers/line_order.hpp"
+#include "collectives/peers/reach.hpp"
 #include "core/files/output_file.hpp"
 
 namespace gantry::bench {

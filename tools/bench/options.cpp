@@ -82,10 +82,8 @@ void add_options(CommandLine& line, Options& options, Words& words) {
       .range(1, 10'000);
   line.add_flag("--graph-only", words.graph_only, "no eager calls beside --graph");
   line.add_option("-a,--algo", words.algorithms,
-                  "auto p2p ll ll128 ll128_two_shot one_shot two_shot zero_copy copy "
-                  "nccl host; several give a line "
-                  "each (auto, or "
-                  "GANTRY_COLL_ALGO)")
+                  "auto p2p " + algorithm_names(" ") +
+                      "; several give a line each (auto, or GANTRY_COLL_ALGO)")
       .value("ALGO,…")
       .comma_separated();
   line.add_option("--transport", words.transport, "auto p2p nccl host")

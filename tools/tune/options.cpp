@@ -1,6 +1,7 @@
 #include "tools/tune/options.hpp"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <gantry/core/error.hpp>
 
@@ -60,8 +61,11 @@ Options parse_options(const std::vector<std::string>& arguments) {
   Options options;
   options.repetitions = {.calls = 20, .batches = 7, .warm_up = 5, .max_seconds = 0.2};
   std::vector<std::string> operations{"all"};
-  std::vector<std::string> algorithms{
-      "ll", "ll128", "ll128_two_shot", "one_shot", "two_shot", "zero_copy", "copy"};
+  std::vector<std::string> algorithms;
+  for (const Algorithm algorithm : kAllAlgorithms) {
+    if (algorithm == Algorithm::nccl || algorithm == Algorithm::host) continue;
+    algorithms.emplace_back(name(algorithm));
+  }
   std::string begin = "64";
   std::string end = "64M";
   std::string dtype = "f32";
@@ -72,7 +76,7 @@ Options parse_options(const std::vector<std::string>& arguments) {
   line.set_footer(kFooter);
   line.add_option("-o,--op", operations, "operations (all)").value("OP,…").comma_separated();
   line.add_option("-a,--algo", algorithms,
-                  "algorithms (ll,ll128,ll128_two_shot,one_shot,two_shot,zero_copy,copy)")
+                  fmt::format("algorithms ({})", fmt::join(algorithms, ",")))
       .value("ALGO,…")
       .comma_separated();
   line.add_option("--blocks", options.blocks, "thread blocks (4,8,16,32,64)")

@@ -20,9 +20,9 @@
 
 #include <gantry/core/error.hpp>
 
-#include "collectives/peers/process.hpp"
 #include "core/authentication/keys.hpp"
 #include "core/env/settings.hpp"
+#include "core/processes/process_stamp.hpp"
 
 namespace gantry {
 

@@ -9,8 +9,7 @@
 
 #include <gantry/core/error.hpp>
 
-#include "collectives/bootstrap/mpi_lock.hpp"
-#include "collectives/bootstrap/mpi_world.hpp"
+#include "collectives/bootstrap/mpi.hpp"
 #include "collectives/mpi/library.hpp"
 
 namespace gantry {

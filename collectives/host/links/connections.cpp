@@ -14,7 +14,7 @@
 
 #include <gantry/core/error.hpp>
 
-#include "collectives/host/links/link_error.hpp"
+#include "collectives/host/links/links.hpp"
 #include "core/processes/background_thread.hpp"
 #include "core/processes/descriptor_limit.hpp"
 

@@ -190,8 +190,4 @@ class Connections {
 LinkDescriptors open_descriptors(RankAddress& address,
                                  Neighbourhood where = Neighbourhood::machines);
 
-// Connects a group. Collective: it succeeds on all ranks or on none.
-// Throws: Error that names the failed ranks and causes; PeerLostError, TimeoutError.
-std::unique_ptr<Connections> connect_group(Bootstrap& bootstrap, const LinkGroup& group);
-
 }  // namespace gantry

@@ -12,9 +12,9 @@
 #include <gantry/core/error.hpp>
 #include <gantry/core/log.hpp>
 
-#include "collectives/bootstrap/mpi_lock.hpp"
+#include "collectives/bootstrap/mpi.hpp"
 #include "collectives/host/links/connection_mpi.hpp"
-#include "collectives/host/links/link_error.hpp"
+#include "collectives/host/links/links.hpp"
 #include "collectives/mpi/library.hpp"
 #include "core/processes/suspend_aware_timeout.hpp"
 
@@ -73,25 +73,16 @@ class MpiLinks final : public HostLinks {
   std::string_view name() const override { return "mpi"; }
 
   void exchange(std::span<const Outgoing> sends, std::span<Incoming> receives) override {
-    try {
-      read_control();
+    guarded([&] {
       start(sends, receives);
       finish(receives);
-    } catch (const Failure& failure) {
-      link_error_.fail({ControlMessage::Kind::lost, failure.rank},
-                       fmt::format("was lost ({})", failure.text));
-    }
+    });
   }
-
   void drive(ExchangeHandler& handler) override {
-    try {
-      read_control();
+    guarded([&] {
       start({}, {});
       drive_requests(handler);
-    } catch (const Failure& failure) {
-      link_error_.fail({ControlMessage::Kind::lost, failure.rank},
-                       fmt::format("was lost ({})", failure.text));
-    }
+    });
   }
 
   // Misses a message behind a message of another rank.
@@ -141,6 +132,18 @@ class MpiLinks final : public HostLinks {
     int rank;
     std::string text;
   };
+
+  // Runs `move`, unless the links are broken, and throws the error of a rank where MPI fails.
+  template <class Move>
+  void guarded(Move move) {
+    try {
+      read_control();
+      move();
+    } catch (const Failure& failure) {
+      link_error_.fail({ControlMessage::Kind::lost, failure.rank},
+                       fmt::format("was lost ({})", failure.text));
+    }
+  }
 
   Peer& peer(int rank) { return peers_[static_cast<std::size_t>(rank)]; }
   int member(int rank) const { return connection_.members[static_cast<std::size_t>(rank)]; }

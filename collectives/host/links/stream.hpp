@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "collectives/host/links/addresses.hpp"
-#include "collectives/host/links/connection_keys.hpp"
+#include "collectives/host/links/handshake.hpp"
 #include "collectives/host/links/links.hpp"
 #include "core/authentication/tag_thread.hpp"
 

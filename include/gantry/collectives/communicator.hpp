@@ -391,7 +391,7 @@ class GANTRY_API Communicator {
   // `comm` has the bytes of an MPI_Comm. Throws: see the public constructor.
   static Communicator from_mpi(std::uintptr_t comm, std::optional<Device> device);
   // The group. Throws: InvalidArgument that names `member` if there is none.
-  Impl& group(std::string_view member) const;
+  Impl& impl(std::string_view member) const;
   Work submit(CollectiveCall& call, const CollectiveOptions& options) const;
   static void mark_end(Work& work);
   bool is_own_slice(const CollectiveCall& call, const Tensor& output, const Tensor& input) const;
@@ -401,7 +401,7 @@ class GANTRY_API Communicator {
                 const CollectiveOptions& options) const;
 
   struct GANTRY_LOCAL Message;
-  struct GANTRY_LOCAL OpenGroup;
+  struct GANTRY_LOCAL OpenMessages;
   Work post(const Message& message) const;
   Work exchange(std::string_view op, std::vector<Message> messages,
                 std::shared_ptr<Work::State> state) const;
@@ -445,10 +445,10 @@ class GANTRY_API MessageGroup {
 
  private:
   friend class Communicator;
-  MessageGroup(const Communicator& communicator, std::shared_ptr<Communicator::OpenGroup> open);
+  MessageGroup(const Communicator& communicator, std::shared_ptr<Communicator::OpenMessages> open);
 
   Communicator communicator_;
-  std::shared_ptr<Communicator::OpenGroup> open_;
+  std::shared_ptr<Communicator::OpenMessages> open_;
   int exceptions_;
 };
 

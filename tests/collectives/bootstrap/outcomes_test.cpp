@@ -1,5 +1,5 @@
 // What ranks conclude from the outcomes of members of a group that did not form.
-#include "collectives/bootstrap/outcomes.hpp"
+#include "collectives/bootstrap/job_connection.hpp"
 
 #include <fmt/format.h>
 #include <gmock/gmock.h>

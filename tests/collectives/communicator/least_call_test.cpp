@@ -1,4 +1,4 @@
-#include "collectives/communicator/least_call.hpp"
+#include "collectives/communicator/call_ledger.hpp"
 
 #include <gtest/gtest.h>
 

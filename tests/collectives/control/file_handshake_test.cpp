@@ -1,5 +1,5 @@
 // Which files of another rank are mapped as a control segment.
-#include "collectives/control/file_handshake.hpp"
+#include "collectives/control/file.hpp"
 
 #include <fcntl.h>
 #include <gtest/gtest.h>

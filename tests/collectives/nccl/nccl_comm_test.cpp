@@ -12,7 +12,6 @@
 #include <gantry/device/guard.hpp>
 #include <gantry/tensor/factories.hpp>
 
-#include "collectives/nccl/check.hpp"
 #include "collectives/nccl/library.hpp"
 #include "collectives/transport.hpp"
 #include "tests/collectives/throws.hpp"

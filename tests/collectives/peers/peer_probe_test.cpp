@@ -20,7 +20,6 @@
 #include <gantry/device/guard.hpp>
 #include <gantry/device/properties.hpp>
 
-#include "collectives/peers/cache.hpp"
 #include "collectives/peers/reach.hpp"
 #include "tests/collectives/losing_driver.hpp"
 #include "tests/collectives/throws.hpp"

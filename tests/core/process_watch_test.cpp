@@ -1,4 +1,4 @@
-#include "collectives/peers/process.hpp"
+#include "core/processes/process_watch.hpp"
 
 #include <gtest/gtest.h>
 #include <signal.h>
@@ -12,16 +12,16 @@
 namespace gantry {
 namespace {
 
-TEST(PeerProcessTest, ASignalIsNotTakenForADeath) {
-  const PeerProcess self(this_process());
+TEST(ProcessWatchTest, ASignalIsNotTakenForADeath) {
+  const ProcessWatch self(this_process());
   ASSERT_GE(self.descriptor(), 0);
   const testing::SignalStorm storm;
   int deaths = 0;
-  while (testing::SignalStorm::count() < 2000) deaths += self.alive() ? 0 : 1;
+  while (testing::SignalStorm::count() < 2000) deaths += self.has_ended() ? 1 : 0;
   EXPECT_EQ(deaths, 0);
 }
 
-TEST(PeerProcessTest, ADescriptorThatTheProgramClosedIsNotTakenForADeath) {
+TEST(ProcessWatchTest, ADescriptorThatTheProgramClosedIsNotTakenForADeath) {
   std::array<int, 2> ends{};
   ASSERT_EQ(pipe(ends.data()), 0);
   const pid_t child = fork();
@@ -34,19 +34,19 @@ TEST(PeerProcessTest, ADescriptorThatTheProgramClosedIsNotTakenForADeath) {
   ProcessStamp stamp;
   ASSERT_EQ(read(ends[0], &stamp, sizeof stamp), static_cast<ssize_t>(sizeof stamp));
   {
-    const PeerProcess peer(stamp);
+    const ProcessWatch peer(stamp);
     ASSERT_GE(peer.descriptor(), 0);
-    EXPECT_TRUE(peer.alive());
+    EXPECT_FALSE(peer.has_ended());
     close(peer.descriptor());
-    EXPECT_TRUE(peer.alive());
+    EXPECT_FALSE(peer.has_ended());
     // Its number is another file's, where something waits to be read.
     ASSERT_EQ(write(ends[1], "x", 1), 1);
     ASSERT_EQ(dup2(ends[0], peer.descriptor()), peer.descriptor());
-    EXPECT_TRUE(peer.alive());
+    EXPECT_FALSE(peer.has_ended());
     kill(child, SIGKILL);
     siginfo_t ended{};
     ASSERT_EQ(waitid(P_PID, static_cast<id_t>(child), &ended, WEXITED | WNOWAIT), 0);
-    EXPECT_FALSE(peer.alive());
+    EXPECT_TRUE(peer.has_ended());
   }
   waitpid(child, nullptr, 0);
   close(ends[0]);

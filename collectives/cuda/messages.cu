@@ -1,4 +1,5 @@
-#include "collectives/algorithms/message_group.inl"
+// The kernels of messages.
+#include "collectives/algorithms/messages.inl"
 
 #include <algorithm>
 
@@ -13,7 +14,7 @@ template <int Most>
 __global__ void __launch_bounds__(kThreads + kSignallingThreads, 1)
     messages_kernel(const __grid_constant__ MessageList<Most> plan) {
   CudaBlock<kThreads, kSignallingThreads> block;
-  MessageGroupTask<CudaBlock<kThreads, kSignallingThreads>, MessageList<Most>> task(block, plan);
+  MessagesTask<CudaBlock<kThreads, kSignallingThreads>, MessageList<Most>> task(block, plan);
   while (!task.is_done()) task.advance();
 }
 
@@ -22,8 +23,8 @@ void enqueue_list(void* stream, const MessagePlan& plan, int blocks) {
   MessageList<Most> list;
   list.group = plan.group;
   list.sends = plan.sends;
-  list.count = static_cast<std::int32_t>(plan.messages.size());
-  std::copy(plan.messages.begin(), plan.messages.end(), list.messages);
+  list.count = plan.count;
+  std::copy(plan.all(), plan.all() + plan.count, list.messages);
   kernels::cuda::launch("messages", stream, blocks, kThreads + kSignallingThreads, 0,
                         messages_kernel<Most>, list);
 }
@@ -31,7 +32,9 @@ void enqueue_list(void* stream, const MessagePlan& plan, int blocks) {
 }  // namespace
 
 void kernel::messages::enqueue(void* stream, const MessagePlan& plan, int blocks) {
-  if (plan.messages.size() <= kFewMessages) {
+  if (plan.count == 1) {
+    enqueue_list<1>(stream, plan, blocks);
+  } else if (plan.count <= kFewMessages) {
     enqueue_list<kFewMessages>(stream, plan, blocks);
   } else {
     enqueue_list<kMostMessages>(stream, plan, blocks);
@@ -39,6 +42,7 @@ void kernel::messages::enqueue(void* stream, const MessagePlan& plan, int blocks
 }
 
 void kernel::messages::preload() {
+  cuda::preload_kernel(messages_kernel<1>);
   cuda::preload_kernel(messages_kernel<kFewMessages>);
   cuda::preload_kernel(messages_kernel<kMostMessages>);
 }

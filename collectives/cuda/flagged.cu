@@ -1,21 +1,21 @@
-// Kernels by LL and LL128, and their launch parameters.
-#pragma once
-
+// The kernels by LL and LL128.
 #include <cstdint>
 
 #include "collectives/algorithms/flagged.inl"
 #include "collectives/cuda/block.cuh"
 #include "collectives/cuda/launch.cuh"
 
-namespace gantry::protocol::cuda {
+namespace gantry::protocol {
+
+namespace {
 
 // Ranks whose units a thread waits for at once. In larger groups, more ranks would need more code,
 // which takes longer to fetch than another round of waiting.
-inline constexpr int kTwoRanks = 2;
-inline constexpr int kMoreRanks = 4;
+constexpr int kTwoRanks = 2;
+constexpr int kMoreRanks = 4;
 // LL packets that are only moved need little code. If a thread waits for all ranks at once, it need
 // not wait for entries. LL128 lines of as many ranks would not fit into registers.
-inline constexpr int kManyRanks = 8;
+constexpr int kManyRanks = 8;
 
 template <class T, template <class> class Proto, int Batch, int Shots>
 __global__ void __launch_bounds__(kThreads, 1)
@@ -61,12 +61,28 @@ void enqueue_flagged(const char* name, void* stream, const FlaggedPlan& plan, in
 
 template <template <class> class Proto, int Shots>
 void preload_flagged() {
-  for_each_element([](auto tag) {
+  cuda::for_each_element([](auto tag) {
     using T = typename decltype(tag)::type;
     for (const int ranks : {kTwoRanks, kMoreRanks, kManyRanks}) {
-      preload_kernel(flagged_kernel_for<T, Proto, Shots>(ranks));
+      cuda::preload_kernel(flagged_kernel_for<T, Proto, Shots>(ranks));
     }
   });
 }
 
-}  // namespace gantry::protocol::cuda
+}  // namespace
+
+void kernel::ll::enqueue(void* stream, const FlaggedPlan& plan, int blocks) {
+  enqueue_flagged<Ll, 1>("ll", stream, plan, blocks);
+}
+void kernel::ll128::enqueue(void* stream, const FlaggedPlan& plan, int blocks) {
+  enqueue_flagged<Ll128, 1>("ll128", stream, plan, blocks);
+}
+void kernel::ll128_two_shot::enqueue(void* stream, const FlaggedPlan& plan, int blocks) {
+  enqueue_flagged<Ll128, 2>("ll128_two_shot", stream, plan, blocks);
+}
+
+void kernel::ll::preload() { preload_flagged<Ll, 1>(); }
+void kernel::ll128::preload() { preload_flagged<Ll128, 1>(); }
+void kernel::ll128_two_shot::preload() { preload_flagged<Ll128, 2>(); }
+
+}  // namespace gantry::protocol

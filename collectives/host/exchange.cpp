@@ -1,4 +1,4 @@
-// Groups of sends and receives, through the host.
+// Concurrent sends and receives, through the host.
 #include <cstring>
 #include <deque>
 #include <optional>
@@ -9,7 +9,7 @@
 #include <gantry/extend/driver.hpp>
 #include <gantry/memory/pinned_allocator.hpp>
 
-#include "collectives/host/chunk.hpp"
+#include "collectives/host/staging.hpp"
 #include "collectives/host/transport.hpp"
 
 namespace gantry {
@@ -22,14 +22,14 @@ namespace {
 // message, and the others complete. A peer that is in a collective instead sends no more messages.
 // Once the other messages are done, this rank enters that collective with its own call, so that all
 // ranks find the mismatch.
-class MessageGroupHandler final : public ExchangeHandler {
+class MessageHandler final : public ExchangeHandler {
  public:
-  MessageGroupHandler(HostEntry& entry, int rank, int size, const Stream& stream)
+  MessageHandler(HostEntry& entry, int rank, int size, const Stream& stream)
       : entry_(entry), rank_(rank), stream_(stream), peers_(static_cast<std::size_t>(size)) {}
 
   void add(const CollectiveCall& call) {
     Peer& other = peer(call.what.root);
-    const auto bytes = static_cast<std::size_t>(call.what.count) * element_size(call.what.dtype);
+    const auto bytes = static_cast<std::size_t>(call.what.bytes());
     if (call.what.kind == CollectiveKind::recv) {
       other.receives.push_back({call, bytes, {}});
     } else {
@@ -288,7 +288,7 @@ class MessageGroupHandler final : public ExchangeHandler {
 
 void HostTransport::exchange_messages(std::span<const ResolvedCall> messages,
                                       const Stream& stream) {
-  MessageGroupHandler handler(entry_, membership_.rank, membership_.size, stream);
+  MessageHandler handler(entry_, membership_.rank, membership_.size, stream);
   for (const ResolvedCall& call : messages) handler.add(call);
   handler.begin();
   entry_.links().drive(handler);
