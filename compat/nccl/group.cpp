@@ -56,11 +56,11 @@ void CallGroup::end() {
 }
 
 void CallGroup::submit(const std::shared_ptr<Rank>& rank, const Operation& operation) {
-  check(*rank, operation);
-  if (!is_open()) return run(*rank, operation);
+  Operation known = checked(*rank, operation);
+  if (!is_open()) return run(*rank, known);
   auto found = std::ranges::find(submissions_, rank, &Submission::rank);
   if (found == submissions_.end()) found = submissions_.insert(found, {rank, {}});
-  found->operations.push_back(operation);
+  found->operations.push_back(std::move(known));
 }
 
 void CallGroup::submit_host_call(std::function<void()> call) {

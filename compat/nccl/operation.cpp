@@ -38,16 +38,12 @@ class Reduction {
         operation_(operation),
         stream_(stream),
         type_(data_type(operation.type)),
-        factor_(rank.find_operator(operation.op)),
+        factor_(operation.factor),
         op_(factor_ ? ReduceOp::sum : rank_operator(operation.op, type_)) {
     const bool orders = op_ == ReduceOp::min || op_ == ReduceOp::max;
     flips_ = type_.arithmetic == Arithmetic::unsigned_ && orders;
     widens_ = type_.arithmetic == Arithmetic::small_float;
     divides_ = operation.op == ncclAvg && !type_.is_floating;
-    if (factor_ && factor_->type != operation.type) {
-      throw InvalidArgument(std::string("expected elements of the operator's type ") +
-                            data_type(factor_->type).name + ", but got " + type_.name);
-    }
   }
 
   [[nodiscard]] ReduceOp op() const { return op_; }
@@ -90,7 +86,7 @@ class Reduction {
   const Operation& operation_;
   const Stream& stream_;
   const DataType& type_;
-  std::optional<PreMulSum> factor_;
+  const std::optional<PreMulSum>& factor_;
   ReduceOp op_;
   bool flips_ = false;
   bool widens_ = false;
@@ -162,9 +158,13 @@ std::vector<std::vector<Operation>> parts_of(std::span<const Operation> messages
 
 }  // namespace
 
-void check(const Rank& rank, const Operation& operation) {
-  (void)data_type(operation.type);
-  (void)rank.find_operator(operation.op);
+Operation checked(const Rank& rank, Operation operation) {
+  const DataType& type = data_type(operation.type);
+  operation.factor = rank.find_operator(operation.op);
+  if (operation.factor && operation.factor->type != operation.type) {
+    throw InvalidArgument(std::string("expected elements of the operator's type ") +
+                          data_type(operation.factor->type).name + ", but got " + type.name);
+  }
   const bool has_peer = operation.kind == OperationKind::reduce ||
                         operation.kind == OperationKind::broadcast ||
                         operation.kind == OperationKind::gather ||
@@ -178,6 +178,7 @@ void check(const Rank& rank, const Operation& operation) {
     throw InvalidArgument("expected a number of elements that memory can have, but got " +
                           std::to_string(operation.count));
   }
+  return operation;
 }
 
 void run(Rank& rank, const Operation& call) {

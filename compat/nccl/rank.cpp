@@ -1,5 +1,6 @@
 #include "compat/nccl/rank.hpp"
 
+#include <algorithm>
 #include <chrono>
 #include <cstdlib>
 #include <string>
@@ -132,8 +133,11 @@ void Rank::leave() noexcept {
 
 ncclRedOp_t Rank::add_operator(const PreMulSum& op) {
   const std::lock_guard lock(mutex_);
-  operators_.emplace_back(op);
-  return static_cast<ncclRedOp_t>(ncclNumOps + static_cast<int>(operators_.size()) - 1);
+  // Programs make an operator for each call, so the numbers of destroyed ones come again.
+  auto place = std::ranges::find(operators_, false, &std::optional<PreMulSum>::has_value);
+  if (place == operators_.end()) place = operators_.emplace(place);
+  *place = op;
+  return static_cast<ncclRedOp_t>(ncclNumOps + (place - operators_.begin()));
 }
 
 void Rank::remove_operator(ncclRedOp_t op) {
