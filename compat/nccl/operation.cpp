@@ -1,6 +1,7 @@
 #include "compat/nccl/operation.hpp"
 
 #include <algorithm>
+#include <array>
 #include <cstdint>
 #include <limits>
 #include <map>
@@ -30,6 +31,42 @@ Tensor array_at(const void* data, std::int64_t count, DType dtype, Device device
   return from_blob(const_cast<void*>(data), {count}, options);
 }
 
+// An array of a call: its address, and the number of its elements.
+struct Place {
+  const void* data;
+  std::size_t count;
+};
+
+// The arrays that a call reads and writes on this rank; others have no elements.
+std::array<Place, 2> places_of(const Rank& rank, const Operation& call) {
+  const std::size_t count = call.count;
+  const std::size_t all = count * static_cast<std::size_t>(rank.size);
+  const bool is_root = rank.rank == call.peer;
+  switch (call.kind) {
+    case OperationKind::all_reduce:
+      return {{{call.send, count}, {call.recv, count}}};
+    case OperationKind::reduce:
+      return {{{call.send, count}, {call.recv, is_root ? count : 0}}};
+    case OperationKind::broadcast:
+      return {{{call.send, is_root ? count : 0}, {call.recv, count}}};
+    case OperationKind::all_gather:
+      return {{{call.send, count}, {call.recv, all}}};
+    case OperationKind::reduce_scatter:
+      return {{{call.send, all}, {call.recv, count}}};
+    case OperationKind::gather:
+      return {{{call.send, count}, {call.recv, is_root ? all : 0}}};
+    case OperationKind::scatter:
+      return {{{call.send, is_root ? all : 0}, {call.recv, count}}};
+    case OperationKind::all_to_all:
+      return {{{call.send, all}, {call.recv, all}}};
+    case OperationKind::send:
+      return {{{call.send, count}, {nullptr, 0}}};
+    case OperationKind::recv:
+      return {{{nullptr, 0}, {call.recv, count}}};
+  }
+  __builtin_unreachable();
+}
+
 // A reduction whose inputs and results may need work around it. See Arithmetic.
 class Reduction {
  public:
@@ -44,6 +81,8 @@ class Reduction {
     flips_ = type_.arithmetic == Arithmetic::unsigned_ && orders;
     widens_ = type_.arithmetic == Arithmetic::small_float;
     divides_ = operation.op == ncclAvg && !type_.is_floating;
+    // Kernels that get a wrong address destroy the device's context.
+    if (!reads_inputs() || divides_) check_memory(rank, operation);
   }
 
   [[nodiscard]] ReduceOp op() const { return op_; }
@@ -178,7 +217,19 @@ Operation checked(const Rank& rank, Operation operation) {
     throw InvalidArgument("expected a number of elements that memory can have, but got " +
                           std::to_string(operation.count));
   }
+  for (const Place& place : places_of(rank, operation)) {
+    if (place.data != nullptr || place.count == 0) continue;
+    throw InvalidArgument("expected memory for " + std::to_string(place.count) +
+                          " elements, but got null");
+  }
   return operation;
+}
+
+void check_memory(const Rank& rank, const Operation& operation) {
+  const DType dtype = data_type(operation.type).moved_as;
+  for (const Place& place : places_of(rank, operation)) {
+    (void)array_at(place.data, static_cast<std::int64_t>(place.count), dtype, rank.device);
+  }
 }
 
 void run(Rank& rank, const Operation& call) {

@@ -45,6 +45,9 @@ struct Operation {
 // Returns `operation` with the factor of its operator, which the program may destroy afterwards.
 // Throws InvalidArgument for arguments that no call has. Enqueues nothing.
 Operation checked(const Rank& rank, Operation operation);
+// Throws InvalidArgument for memory that is not of the rank's device. Calls that do not run now
+// need it: their errors belong to the call.
+void check_memory(const Rank& rank, const Operation& operation);
 // Enqueues the operation on its stream. The host waits for other ranks only where Communicator
 // does. Throws: as Communicator's operation.
 void run(Rank& rank, const Operation& operation);
