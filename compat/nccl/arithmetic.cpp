@@ -2,7 +2,7 @@
 #include "compat/nccl/arithmetic.hpp"
 
 #include <cstring>
-#include <stdexcept>
+#include <type_traits>
 
 #include <gantry/core/error.hpp>
 #include <gantry/core/float16.hpp>
@@ -63,9 +63,13 @@ struct FlipSign {
 template <class T>
 struct Divide {
   T* data;
-  T divisor;
+  std::int64_t divisor;
 
-  GANTRY_HD void operator()(std::int64_t i) const { data[i] = static_cast<T>(data[i] / divisor); }
+  // The number of ranks may be one that T does not have.
+  GANTRY_HD void operator()(std::int64_t i) const {
+    using Wide = std::conditional_t<std::is_signed_v<T>, std::int64_t, std::uint64_t>;
+    data[i] = static_cast<T>(static_cast<Wide>(data[i]) / static_cast<Wide>(divisor));
+  }
 };
 
 template <class F>
@@ -96,7 +100,7 @@ void multiply_as(const Stream& stream, const void* in, void* out, std::int64_t c
 
 template <class T>
 void divide_as(const Stream& stream, void* data, std::int64_t count, std::int64_t divisor) {
-  parallel_for(stream, count, Divide<T>{static_cast<T*>(data), static_cast<T>(divisor)});
+  parallel_for(stream, count, Divide<T>{static_cast<T*>(data), divisor});
 }
 
 }  // namespace

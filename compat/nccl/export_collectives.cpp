@@ -14,7 +14,7 @@ namespace gantry::nccl_api {
 namespace {
 
 ncclResult_t submit(Tally& tally, ncclComm_t comm, const Operation& operation) noexcept {
-  return guarded(tally, [&] {
+  return collected(tally, [&] {
     CallGroup::mine().submit(rank_of(comm), operation);
     tally.add_bytes(operation.count * element_bytes(operation.type));
     return ncclSuccess;

@@ -1,6 +1,8 @@
 // Exported: the making and the end of communicators, and questions about them.
+#include <algorithm>
 #include <functional>
 #include <memory>
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -21,7 +23,7 @@ void require_place(const T* place) {
   if (place == nullptr) throw InvalidArgument("expected a place for the result, but got null");
 }
 
-// True if the call returns before the group is made, as the program's settings say.
+// True if the call waits until the group is made, as the program's settings say.
 bool is_blocking(const ncclConfig_t* config) {
   if (config == nullptr) return true;
   if (config->magic != kConfigMagic || config->size < sizeof(ncclConfig_t)) {
@@ -32,14 +34,15 @@ bool is_blocking(const ncclConfig_t* config) {
 
 // Makes the group of a new rank by `make`, and writes its handle to `place`: now, when the open
 // group ends, or in the background.
-ncclResult_t make_rank(ncclComm_t* place, const ncclConfig_t* config, std::shared_ptr<Rank> rank,
+ncclResult_t make_rank(ncclComm_t* place, bool is_blocking, std::shared_ptr<Rank> rank,
                        std::function<Communicator()> make) {
   report_at_exit();
+  *place = nullptr;
   auto in_place = [rank, make = std::move(make)] {
     const DeviceGuard guard(rank->device);
     return make();
   };
-  if (!is_blocking(config)) {
+  if (!is_blocking) {
     rank->make_in_background(std::move(in_place));
     *place = make_handle(std::move(rank));
     return ncclInProgress;
@@ -51,16 +54,15 @@ ncclResult_t make_rank(ncclComm_t* place, const ncclConfig_t* config, std::share
   return ncclSuccess;
 }
 
-ncclResult_t connect(ncclComm_t* place, const ncclConfig_t* config, int size, int rank,
-                     const ncclUniqueId& id) {
+ncclResult_t connect(ncclComm_t* place, bool is_blocking, int size, int rank,
+                     const ncclUniqueId& id, Device device) {
   require_place(place);
   if (size < 1 || rank < 0 || rank >= size) {
     throw InvalidArgument("expected a rank below the number of ranks, but got rank " +
                           std::to_string(rank) + " of " + std::to_string(size));
   }
   const MeetingPlace meeting = MeetingPlace::parse(id);
-  const Device device = current_device();
-  return make_rank(place, config, std::make_shared<Rank>(device, rank, size), [=] {
+  return make_rank(place, is_blocking, std::make_shared<Rank>(device, rank, size), [=] {
     ConnectOptions options{.address = meeting.address,
                            .rank = rank,
                            .size = size,
@@ -95,22 +97,24 @@ GANTRY_NCCL_API ncclResult_t ncclGetUniqueId(ncclUniqueId* id) {
 GANTRY_NCCL_API ncclResult_t ncclCommInitRankConfig(ncclComm_t* comm, int size, ncclUniqueId id,
                                                     int rank, ncclConfig_t* config) {
   GANTRY_NCCL_TALLY("ncclCommInitRankConfig");
-  return guarded(tally, [&] { return connect(comm, config, size, rank, id); });
+  return collected(
+      tally, [&] { return connect(comm, is_blocking(config), size, rank, id, current_device()); });
 }
 
 GANTRY_NCCL_API ncclResult_t ncclCommInitRank(ncclComm_t* comm, int size, ncclUniqueId id,
                                               int rank) {
   GANTRY_NCCL_TALLY("ncclCommInitRank");
-  return guarded(tally, [&] { return connect(comm, nullptr, size, rank, id); });
+  return collected(tally, [&] { return connect(comm, true, size, rank, id, current_device()); });
 }
 
 GANTRY_NCCL_API ncclResult_t ncclCommInitRankScalable(ncclComm_t* comm, int size, int rank,
                                                       int ids_count, ncclUniqueId* ids,
                                                       ncclConfig_t* config) {
   GANTRY_NCCL_TALLY("ncclCommInitRankScalable");
-  return guarded(tally, [&] {
+  return collected(tally, [&] {
     if (ids_count < 1 || ids == nullptr) throw InvalidArgument("expected an id, but got none");
-    return connect(comm, config, size, rank, ids[0]);  // one place is enough
+    // One place is enough.
+    return connect(comm, is_blocking(config), size, rank, ids[0], current_device());
   });
 }
 
@@ -139,7 +143,7 @@ GANTRY_NCCL_API ncclResult_t ncclCommInitAll(ncclComm_t* comms, int count, const
 GANTRY_NCCL_API ncclResult_t ncclCommSplit(ncclComm_t comm, int color, int key, ncclComm_t* made,
                                            ncclConfig_t* config) {
   GANTRY_NCCL_TALLY("ncclCommSplit");
-  return guarded(tally, [&] {
+  return collected(tally, [&] {
     require_place(made);
     if (color < 0 && color != kNoColor) {
       throw InvalidArgument("expected a color of 0 or more, or NCCL_SPLIT_NOCOLOR, but got " +
@@ -163,7 +167,7 @@ GANTRY_NCCL_API ncclResult_t ncclCommSplit(ncclComm_t comm, int color, int key, 
 GANTRY_NCCL_API ncclResult_t ncclCommShrink(ncclComm_t comm, int* excluded, int count,
                                             ncclComm_t* made, ncclConfig_t* config, int flags) {
   GANTRY_NCCL_TALLY("ncclCommShrink");
-  return guarded(tally, [&] {
+  return collected(tally, [&] {
     require_place(made);
     (void)is_blocking(config);
     if (count > 0 && excluded == nullptr) throw InvalidArgument("expected ranks, but got null");
@@ -195,22 +199,27 @@ GANTRY_NCCL_API ncclResult_t ncclCommGetUniqueId(ncclComm_t comm, ncclUniqueId* 
 GANTRY_NCCL_API ncclResult_t ncclCommGrow(ncclComm_t comm, int size, const ncclUniqueId* id,
                                           int rank, ncclComm_t* made, ncclConfig_t* config) {
   GANTRY_NCCL_TALLY("ncclCommGrow");
-  return guarded(tally, [&] {
+  return collected(tally, [&] {
+    const bool waits = is_blocking(config);
+    require_place(made);
     if (comm == nullptr) {
       require_place(id);
-      return connect(made, config, size, rank, *id);
+      return connect(made, waits, size, rank, *id, current_device());
     }
     const std::shared_ptr<Rank> parent = rank_of(comm);
     const std::string mine = id == nullptr ? std::string() : std::string(id->internal, sizeof *id);
-    const std::vector<std::string> all = parent->group().all_gather_bytes(mine);
-    for (const std::string& one : all) {
-      if (one.size() != sizeof(ncclUniqueId)) continue;
+    CallGroup::mine().submit_host_call([=] {
+      const std::vector<std::string> all = parent->group().all_gather_bytes(mine);
+      const auto found = std::ranges::find(all, sizeof(ncclUniqueId), &std::string::size);
+      if (found == all.end()) {
+        throw InvalidArgument(
+            "expected an id of ncclCommGetUniqueId on one of the ranks, but got none");
+      }
       ncclUniqueId known{};
-      one.copy(known.internal, one.size());
-      return connect(made, config, size, parent->rank, known);
-    }
-    throw InvalidArgument(
-        "expected an id of ncclCommGetUniqueId on one of the ranks, but got none");
+      found->copy(known.internal, found->size());
+      (void)connect(made, waits, size, parent->rank, known, parent->device);
+    });
+    return ncclSuccess;
   });
 }
 
@@ -252,7 +261,7 @@ GANTRY_NCCL_API ncclResult_t ncclCommRevoke(ncclComm_t comm, int /*flags*/) {
 
 GANTRY_NCCL_API ncclResult_t ncclCommSuspend(ncclComm_t comm, int /*flags*/) {
   GANTRY_NCCL_TALLY("ncclCommSuspend");
-  return guarded(tally, [&] {
+  return collected(tally, [&] {
     const std::shared_ptr<Rank> rank = rank_of(comm);
     CallGroup::mine().submit_host_call([rank] { rank->group().suspend(); });
     return ncclSuccess;
@@ -261,7 +270,7 @@ GANTRY_NCCL_API ncclResult_t ncclCommSuspend(ncclComm_t comm, int /*flags*/) {
 
 GANTRY_NCCL_API ncclResult_t ncclCommResume(ncclComm_t comm) {
   GANTRY_NCCL_TALLY("ncclCommResume");
-  return guarded(tally, [&] {
+  return collected(tally, [&] {
     const std::shared_ptr<Rank> rank = rank_of(comm);
     CallGroup::mine().submit_host_call([rank] { rank->group().resume(); });
     return ncclSuccess;

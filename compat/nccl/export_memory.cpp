@@ -129,7 +129,7 @@ GANTRY_NCCL_API ncclResult_t ncclCommDeregister(const ncclComm_t comm, void* /*h
 GANTRY_NCCL_API ncclResult_t ncclCommWindowRegister(ncclComm_t comm, void* data, std::size_t bytes,
                                                     ncclWindow_t* window, int /*flags*/) {
   GANTRY_NCCL_TALLY("ncclCommWindowRegister");
-  return guarded(tally, [&] {
+  return collected(tally, [&] {
     if (window == nullptr) throw InvalidArgument("expected a place for the window, but got null");
     const std::shared_ptr<Rank> rank = rank_of(comm);
     CallGroup::mine().submit_host_call([=] { open_window(rank, data, bytes, window); });

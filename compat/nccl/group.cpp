@@ -43,6 +43,7 @@ void CallGroup::end() {
   if (--depth_ > 0) return;
   const auto host_calls = std::exchange(host_calls_, {});
   const auto submissions = std::exchange(submissions_, {});
+  if (const auto error = std::exchange(error_, nullptr)) std::rethrow_exception(error);
   if (!host_calls.empty()) run_beside(host_calls);
   std::vector<std::function<void()>> blocking;
   for (const Submission& one : submissions) {
@@ -55,12 +56,17 @@ void CallGroup::end() {
   if (!blocking.empty()) run_beside(blocking);
 }
 
+void CallGroup::fail(const std::exception_ptr& error) {
+  if (is_open() && !error_) error_ = error;
+}
+
 void CallGroup::submit(const std::shared_ptr<Rank>& rank, const Operation& operation) {
-  check(*rank, operation);
-  if (!is_open()) return run(*rank, operation);
+  Operation known = checked(*rank, operation);
+  if (!is_open()) return run(*rank, known);
+  check_memory(*rank, known);
   auto found = std::ranges::find(submissions_, rank, &Submission::rank);
   if (found == submissions_.end()) found = submissions_.insert(found, {rank, {}});
-  found->operations.push_back(operation);
+  found->operations.push_back(std::move(known));
 }
 
 void CallGroup::submit_host_call(std::function<void()> call) {

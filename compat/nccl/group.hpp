@@ -1,11 +1,13 @@
 // ncclGroupStart() and ncclGroupEnd(): the calls between them run together.
 #pragma once
 
+#include <exception>
 #include <functional>
 #include <memory>
 #include <vector>
 
 #include "compat/nccl/operation.hpp"
+#include "compat/nccl/outcome.hpp"
 #include "compat/nccl/rank.hpp"
 
 namespace gantry::nccl_api {
@@ -15,6 +17,9 @@ namespace gantry::nccl_api {
 // that make groups, and others in which hosts wait for each other, run in threads of their own, so
 // one thread may make them for several ranks. Operations are enqueued afterwards, rank by rank. The
 // hosts of "host" wait for each other in them, so these ranks have threads as well.
+//
+// A call that is refused makes its group fail: the end runs nothing. Part of a group would let
+// other ranks wait for the rest of it.
 
 // The open group of the calling thread.
 class CallGroup {
@@ -26,6 +31,8 @@ class CallGroup {
   // error of a call.
   void end();
   [[nodiscard]] bool is_open() const { return depth_ > 0; }
+  // Makes the open group fail, if there is one. Its end throws its first error.
+  void fail(const std::exception_ptr& error);
 
   // Runs `operation` now, or when the group ends.
   void submit(const std::shared_ptr<Rank>& rank, const Operation& operation);
@@ -41,6 +48,20 @@ class CallGroup {
   int depth_ = 0;
   std::vector<std::function<void()>> host_calls_;
   std::vector<Submission> submissions_;  // in order of each rank's first operation
+  std::exception_ptr error_;
 };
+
+// Runs the body of a function whose work an open group collects. See guarded().
+template <class Body>
+ncclResult_t collected(Tally& tally, Body body) noexcept {
+  return guarded(tally, [&] {
+    try {
+      return body();
+    } catch (...) {
+      CallGroup::mine().fail(std::current_exception());
+      throw;
+    }
+  });
+}
 
 }  // namespace gantry::nccl_api

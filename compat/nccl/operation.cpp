@@ -1,6 +1,7 @@
 #include "compat/nccl/operation.hpp"
 
 #include <algorithm>
+#include <array>
 #include <cstdint>
 #include <limits>
 #include <map>
@@ -33,6 +34,42 @@ Tensor array_at(const void* data, std::int64_t count, DType dtype, Device device
   return from_blob(const_cast<void*>(data), {count}, options);
 }
 
+// An array of a call: its address, and the number of its elements.
+struct Place {
+  const void* data;
+  std::size_t count;
+};
+
+// The arrays that a call reads and writes on this rank; others have no elements.
+std::array<Place, 2> places_of(const Rank& rank, const Operation& call) {
+  const std::size_t count = call.count;
+  const std::size_t all = count * static_cast<std::size_t>(rank.size);
+  const bool is_root = rank.rank == call.peer;
+  switch (call.kind) {
+    case OperationKind::all_reduce:
+      return {{{call.send, count}, {call.recv, count}}};
+    case OperationKind::reduce:
+      return {{{call.send, count}, {call.recv, is_root ? count : 0}}};
+    case OperationKind::broadcast:
+      return {{{call.send, is_root ? count : 0}, {call.recv, count}}};
+    case OperationKind::all_gather:
+      return {{{call.send, count}, {call.recv, all}}};
+    case OperationKind::reduce_scatter:
+      return {{{call.send, all}, {call.recv, count}}};
+    case OperationKind::gather:
+      return {{{call.send, count}, {call.recv, is_root ? all : 0}}};
+    case OperationKind::scatter:
+      return {{{call.send, is_root ? all : 0}, {call.recv, count}}};
+    case OperationKind::all_to_all:
+      return {{{call.send, all}, {call.recv, all}}};
+    case OperationKind::send:
+      return {{{call.send, count}, {nullptr, 0}}};
+    case OperationKind::recv:
+      return {{{nullptr, 0}, {call.recv, count}}};
+  }
+  __builtin_unreachable();
+}
+
 // A reduction whose inputs and results may need work around it. See Arithmetic.
 class Reduction {
  public:
@@ -41,16 +78,14 @@ class Reduction {
         operation_(operation),
         stream_(stream),
         type_(data_type(operation.type)),
-        factor_(rank.find_operator(operation.op)),
+        factor_(operation.factor),
         op_(factor_ ? ReduceOp::sum : rank_operator(operation.op, type_)) {
     const bool orders = op_ == ReduceOp::min || op_ == ReduceOp::max;
     flips_ = type_.arithmetic == Arithmetic::unsigned_ && orders;
     widens_ = type_.arithmetic == Arithmetic::small_float;
     divides_ = operation.op == ncclAvg && !type_.is_floating;
-    if (factor_ && factor_->type != operation.type) {
-      throw InvalidArgument(std::string("expected elements of the operator's type ") +
-                            data_type(factor_->type).name + ", but got " + type_.name);
-    }
+    // Kernels that get a wrong address destroy the device's context.
+    if (!reads_inputs() || divides_) check_memory(rank, operation);
   }
 
   [[nodiscard]] ReduceOp op() const { return op_; }
@@ -92,7 +127,7 @@ class Reduction {
   const Operation& operation_;
   const Stream& stream_;
   const DataType& type_;
-  std::optional<PreMulSum> factor_;
+  const std::optional<PreMulSum>& factor_;
   ReduceOp op_;
   bool flips_ = false;
   bool widens_ = false;
@@ -187,9 +222,13 @@ std::vector<std::vector<Operation>> parts_of(std::span<const Operation> messages
 
 }  // namespace
 
-void check(const Rank& rank, const Operation& operation) {
-  (void)data_type(operation.type);
-  (void)rank.find_operator(operation.op);
+Operation checked(const Rank& rank, Operation operation) {
+  const DataType& type = data_type(operation.type);
+  operation.factor = rank.find_operator(operation.op);
+  if (operation.factor && operation.factor->type != operation.type) {
+    throw InvalidArgument(std::string("expected elements of the operator's type ") +
+                          data_type(operation.factor->type).name + ", but got " + type.name);
+  }
   const bool has_peer = operation.kind == OperationKind::reduce ||
                         operation.kind == OperationKind::broadcast ||
                         operation.kind == OperationKind::gather ||
@@ -202,6 +241,19 @@ void check(const Rank& rank, const Operation& operation) {
   if (operation.count > most / static_cast<std::size_t>(rank.size)) {
     throw InvalidArgument("expected a number of elements that memory can have, but got " +
                           std::to_string(operation.count));
+  }
+  for (const Place& place : places_of(rank, operation)) {
+    if (place.data != nullptr || place.count == 0) continue;
+    throw InvalidArgument("expected memory for " + std::to_string(place.count) +
+                          " elements, but got null");
+  }
+  return operation;
+}
+
+void check_memory(const Rank& rank, const Operation& operation) {
+  const DType dtype = data_type(operation.type).moved_as;
+  for (const Place& place : places_of(rank, operation)) {
+    (void)array_at(place.data, static_cast<std::int64_t>(place.count), dtype, rank.device);
   }
 }
 

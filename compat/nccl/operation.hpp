@@ -3,6 +3,7 @@
 
 #include <cstddef>
 #include <memory>
+#include <optional>
 #include <span>
 
 #include "compat/nccl/api.hpp"
@@ -34,14 +35,19 @@ struct Operation {
   ncclRedOp_t op = ncclSum;
   int peer = -1;  // root, destination or source
   void* stream = nullptr;
+  std::optional<PreMulSum> factor = {};  // see checked()
 
   [[nodiscard]] bool is_message() const {
     return kind == OperationKind::send || kind == OperationKind::recv;
   }
 };
 
+// Returns `operation` with the factor of its operator, which the program may destroy afterwards.
 // Throws InvalidArgument for arguments that no call has. Enqueues nothing.
-void check(const Rank& rank, const Operation& operation);
+Operation checked(const Rank& rank, Operation operation);
+// Throws InvalidArgument for memory that is not of the rank's device. Calls that do not run now
+// need it: their errors belong to the call.
+void check_memory(const Rank& rank, const Operation& operation);
 // Enqueues the operation on its stream. The host waits for other ranks only where Communicator
 // does. Throws: as Communicator's operation.
 void run(Rank& rank, const Operation& operation);

@@ -1,9 +1,11 @@
 #include "compat/nccl/rank.hpp"
 
+#include <algorithm>
 #include <chrono>
 #include <cstdlib>
 #include <string>
 #include <thread>
+#include <unordered_set>
 #include <utility>
 
 #include <gantry/core/error.hpp>
@@ -13,9 +15,6 @@
 
 // A handle outlives its rank: a program that uses it after its end is told so.
 struct ncclComm {
-  static constexpr std::uint64_t kMagic = 0x67616e7472796e63;
-
-  std::uint64_t magic = kMagic;
   std::mutex mutex;  // guards what follows
   std::shared_ptr<gantry::nccl_api::Rank> rank;
   const char* ended_by = nullptr;
@@ -25,20 +24,50 @@ namespace gantry::nccl_api {
 
 namespace {
 
+// All handles of the process, so that any other address is none.
+class Handles {
+ public:
+  void add(ncclComm_t handle) {
+    const std::lock_guard lock(mutex_);
+    all_.insert(handle);
+  }
+  [[nodiscard]] bool has(ncclComm_t handle) {
+    thread_local ncclComm_t last = nullptr;  // calls of one thread mostly have one handle
+    if (handle == last) return true;
+    const std::lock_guard lock(mutex_);
+    if (!all_.contains(handle)) return false;
+    last = handle;
+    return true;
+  }
+  // Never destroyed: the program may call at its exit.
+  static Handles& all() {
+    static auto* const handles = new Handles;
+    return *handles;
+  }
+
+ private:
+  std::mutex mutex_;
+  std::unordered_set<ncclComm_t> all_;
+};
+
 // The threads in which ranks leave their groups.
 class Departures {
  public:
   void add(Communicator group) {
     const std::lock_guard lock(mutex_);
-    threads_.emplace_back([group = std::move(group)]() mutable { group = {}; });
+    std::erase_if(threads_, [](const std::future<void>& one) {
+      return one.wait_for(std::chrono::seconds(0)) == std::future_status::ready;
+    });
+    threads_.push_back(
+        std::async(std::launch::async, [group = std::move(group)]() mutable { group = {}; }));
   }
   void join() {
-    std::vector<std::thread> threads;
+    std::vector<std::future<void>> threads;
     {
       const std::lock_guard lock(mutex_);
       threads.swap(threads_);
     }
-    for (std::thread& thread : threads) thread.join();
+    // Their futures wait for them.
   }
   // Never destroyed: the exit handler joins the threads.
   static Departures& all() {
@@ -51,7 +80,7 @@ class Departures {
 
  private:
   std::mutex mutex_;
-  std::vector<std::thread> threads_;
+  std::vector<std::future<void>> threads_;
 };
 
 }  // namespace
@@ -132,8 +161,11 @@ void Rank::leave() noexcept {
 
 ncclRedOp_t Rank::add_operator(const PreMulSum& op) {
   const std::lock_guard lock(mutex_);
-  operators_.emplace_back(op);
-  return static_cast<ncclRedOp_t>(ncclNumOps + static_cast<int>(operators_.size()) - 1);
+  // Programs make an operator for each call, so the numbers of destroyed ones come again.
+  auto place = std::ranges::find(operators_, false, &std::optional<PreMulSum>::has_value);
+  if (place == operators_.end()) place = operators_.emplace(place);
+  *place = op;
+  return static_cast<ncclRedOp_t>(ncclNumOps + (place - operators_.begin()));
 }
 
 void Rank::remove_operator(ncclRedOp_t op) {
@@ -196,7 +228,7 @@ std::shared_ptr<Rank> rank_of(ncclComm_t handle) {
   if (handle == nullptr) {
     throw InvalidArgument("expected a communicator, but got a null one");
   }
-  if (handle->magic != ncclComm::kMagic) {
+  if (!Handles::all().has(handle)) {
     throw InvalidArgument("expected a communicator, but got another address");
   }
   const std::lock_guard lock(handle->mutex);
@@ -209,6 +241,7 @@ ncclComm_t make_handle(std::shared_ptr<Rank> rank) {
   watch(rank);
   auto* const handle = new ncclComm;
   handle->rank = std::move(rank);
+  Handles::all().add(handle);
   return handle;
 }
 

@@ -1,44 +1,19 @@
 // Operations of NCCL's interface, by one thread for all ranks, by a thread a rank, and in groups.
 #include <gtest/gtest.h>
 
-#include <cstring>
-#include <functional>
-#include <limits>
-#include <numeric>
 #include <thread>
 #include <vector>
 
 #include <gantry/gantry.hpp>
 
 #include "tests/compat/nccl_functions.hpp"
+#include "tests/compat/nccl_ranks.hpp"
 
 namespace gantry {
 namespace {
 
-// The ranks of one group in this process, one device each.
-class NcclRanks {
- public:
-  explicit NcclRanks(int size) : comms(static_cast<std::size_t>(size)) {
-    EXPECT_EQ(ncclCommInitAll(comms.data(), size, nullptr), ncclSuccess)
-        << ncclGetLastError(nullptr);
-  }
-  ~NcclRanks() {
-    for (ncclComm_t comm : comms) EXPECT_EQ(ncclCommDestroy(comm), ncclSuccess);
-  }
-  // Runs `call` for each rank in one group.
-  void grouped(const std::function<ncclResult_t(int rank, ncclComm_t comm)>& call) const {
-    ASSERT_EQ(ncclGroupStart(), ncclSuccess);
-    for (int rank = 0; rank < std::ssize(comms); ++rank) {
-      ASSERT_EQ(call(rank, comms[static_cast<std::size_t>(rank)]), ncclSuccess)
-          << ncclGetLastError(nullptr);
-    }
-    ASSERT_EQ(ncclGroupEnd(), ncclSuccess) << ncclGetLastError(nullptr);
-  }
-
-  std::vector<ncclComm_t> comms;
-};
-
-int ranks() { return std::min(device_count(), 4); }
+using testing::NcclRanks;
+using testing::ranks;
 
 TEST(NcclOperations, OneThreadReducesForAllRanks) {
   const NcclRanks group(ranks());
