@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
 """Runs programs that others wrote for NCCL on libgantry_nccl.so, and tells which of their cases are right.
 
-Usage: run.py BUILD WORK nccl-tests [--source DIR] [--gpus N] [--types all] [--sizes 8 256M 32] [--beside-nccl]
+Usage: run.py BUILD WORK nccl-tests [--source DIR] [--gpus N] [--types all] [--operators all] [--sizes 8 256M 32]
+                                          [--beside-nccl]
        run.py BUILD WORK jacobi [--source DIR] [--ranks N]
        run.py BUILD WORK torch [--ranks N]
 
@@ -92,7 +93,8 @@ def run_nccl_tests(client, args):
     bad = 0
     for program in client["programs"]:
         for way, option in ways.items():
-            command = [programs / f"{program}_perf", "-b", begin, "-e", end, "-f", factor, "-d", args.types, "-o", args.types, *option]
+            command = [programs / f"{program}_perf", "-b", begin, "-e", end, "-f", factor, "-d", args.types, "-o", args.operators, *option,
+                       *args.options.split()]
             log = args.work / f"{program}-{way.replace(' ', '-')}.txt"
             code, rows = run_program([*starts[way], *preload(args.build), *command], log)
             wrong = sum(count for _, count in rows.values())
@@ -148,7 +150,9 @@ def main():
     parser.add_argument("--source", type=pathlib.Path, help="a copy of the client's source, where nothing can be fetched")
     parser.add_argument("--gpus", type=int, default=2)
     parser.add_argument("--ranks", type=int, default=2)
-    parser.add_argument("--types", default="all", help="types and operators: all, or one type")
+    parser.add_argument("--types", default="all")
+    parser.add_argument("--operators", default="all")
+    parser.add_argument("--options", default="", help="further options of the programs, in one argument")
     parser.add_argument("--sizes", nargs=3, default=["8", "256M", "32"], metavar=("FIRST", "LAST", "FACTOR"))
     parser.add_argument("--architectures", nargs="+", default=["90"], help="compute capabilities without a dot")
     parser.add_argument("--nccl-headers", nargs="+", default=["/usr/include/nccl.h", "/usr/local/include/nccl.h"])
