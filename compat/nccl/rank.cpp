@@ -208,6 +208,14 @@ OpenMemory Rank::find_window(ncclWindow_t window) const {
   throw InvalidArgument("expected a window of this communicator");
 }
 
+bool Rank::has_window_on(const Tensor& memory) const {
+  const std::lock_guard lock(mutex_);
+  return std::ranges::any_of(windows_, [&](const auto& entry) {
+    const OpenMemory& open = entry.second;
+    return open.window.defined() && open.bytes.storage().data() == memory.storage().data();
+  });
+}
+
 void Rank::set_signals(Window signals) {
   const std::lock_guard lock(mutex_);
   signals_ = std::move(signals);
@@ -222,6 +230,21 @@ Window Rank::signals() const {
   const std::lock_guard lock(mutex_);
   if (signals_.defined()) return signals_;
   throw InvalidArgument("expected a communicator with a window that its ranks can reach");
+}
+
+int Rank::next_signal_to(int peer) { return next_channel(signals_to_, peer); }
+
+int Rank::next_signal_from(int peer) { return next_channel(signals_from_, peer); }
+
+int Rank::next_channel(std::vector<int>& turns, int peer) {
+  if (peer < 0 || peer >= size) {
+    throw InvalidArgument("expected a rank from 0 to " + std::to_string(size - 1) + ", but got " +
+                          std::to_string(peer));
+  }
+  const std::lock_guard lock(mutex_);
+  turns.resize(static_cast<std::size_t>(size));
+  int& turn = turns[static_cast<std::size_t>(peer)];
+  return std::exchange(turn, (turn + 1) % Window::kChannels);
 }
 
 std::shared_ptr<Rank> rank_of(ncclComm_t handle) {
