@@ -63,6 +63,15 @@ void open_window(const std::shared_ptr<Rank>& rank, void* data, std::size_t byte
   all.ranks[*place] = rank;
 }
 
+// NCCL has one signal for each pair of ranks, and no flags yet.
+void check_signal(int signal, int context, unsigned int flags) {
+  if (signal != 0 || context != 0 || flags != 0) {
+    throw InvalidArgument("expected signal 0 of context 0 without flags, but got signal " +
+                          std::to_string(signal) + " of context " + std::to_string(context) +
+                          " with flags " + std::to_string(flags));
+  }
+}
+
 void* peer_pointer(ncclWindow_t window, std::size_t offset, int peer) {
   std::shared_ptr<Rank> rank;
   {
@@ -184,11 +193,12 @@ GANTRY_NCCL_API ncclResult_t ncclGetLsaDevicePointer(ncclWindow_t window, std::s
 
 GANTRY_NCCL_API ncclResult_t ncclPutSignal(const void* data, std::size_t count, ncclDataType_t type,
                                            int peer, ncclWindow_t window, std::size_t offset,
-                                           int signal, int /*context*/, unsigned int /*flags*/,
+                                           int signal, int context, unsigned int flags,
                                            ncclComm_t comm, cudaStream_t stream) {
   GANTRY_NCCL_TALLY("ncclPutSignal");
   return guarded(tally, [&] {
     const std::shared_ptr<Rank> rank = rank_of(comm);
+    check_signal(signal, context, flags);
     const OpenMemory memory = rank->find_window(window);
     if (!memory.window.defined())
       throw NotSupported("ranks cannot reach the memory of this window");
@@ -206,19 +216,20 @@ GANTRY_NCCL_API ncclResult_t ncclPutSignal(const void* data, std::size_t count, 
           .narrow(0, static_cast<std::int64_t>(offset), bytes)
           .copy_(from_blob(const_cast<void*>(data), {bytes}, options));
     }
-    rank->signals().put_signal(peer, on, signal);
+    rank->signals().put_signal(peer, on, rank->next_signal_to(peer));
     tally.add_bytes(static_cast<std::size_t>(bytes));
     return ncclSuccess;
   });
 }
 
-GANTRY_NCCL_API ncclResult_t ncclSignal(int peer, int signal, int /*context*/,
-                                        unsigned int /*flags*/, ncclComm_t comm,
-                                        cudaStream_t stream) {
+GANTRY_NCCL_API ncclResult_t ncclSignal(int peer, int signal, int context, unsigned int flags,
+                                        ncclComm_t comm, cudaStream_t stream) {
   GANTRY_NCCL_TALLY("ncclSignal");
   return guarded(tally, [&] {
     const std::shared_ptr<Rank> rank = rank_of(comm);
-    rank->signals().put_signal(peer, Stream::external(stream, rank->device), signal);
+    check_signal(signal, context, flags);
+    rank->signals().put_signal(peer, Stream::external(stream, rank->device),
+                               rank->next_signal_to(peer));
     return ncclSuccess;
   });
 }
@@ -231,9 +242,10 @@ GANTRY_NCCL_API ncclResult_t ncclWaitSignal(int count, ncclWaitSignalDesc_t* sig
     const std::shared_ptr<Rank> rank = rank_of(comm);
     const Stream on = Stream::external(stream, rank->device);
     const Window pads = rank->signals();
+    for (int i = 0; i < count; ++i) check_signal(signals[i].sigIdx, signals[i].ctx, 0);
     for (int i = 0; i < count; ++i) {
       for (int k = 0; k < signals[i].opCnt; ++k) {
-        pads.wait_signal(signals[i].peer, on, signals[i].sigIdx);
+        pads.wait_signal(signals[i].peer, on, rank->next_signal_from(signals[i].peer));
       }
     }
     return ncclSuccess;

@@ -7,6 +7,8 @@
 
 #include <gantry/core/error.hpp>
 
+#include "compat/nccl/run.hpp"
+
 namespace gantry::nccl_api {
 
 namespace {
@@ -45,15 +47,36 @@ void CallGroup::end() {
   const auto submissions = std::exchange(submissions_, {});
   if (const auto error = std::exchange(error_, nullptr)) std::rethrow_exception(error);
   if (!host_calls.empty()) run_beside(host_calls);
+  const bool has_several = submissions.size() > 1;
+  std::vector<const Submission*> ready;
   std::vector<std::function<void()>> blocking;
   for (const Submission& one : submissions) {
-    if (submissions.size() > 1 && one.rank->group().transport() == "host") {
-      blocking.emplace_back([&one] { run_group(*one.rank, one.operations); });
+    if (has_several && one.rank->group().transport() == "host") {
+      blocking.emplace_back([&one] { run_all({&one}); });
     } else {
-      run_group(*one.rank, one.operations);
+      ready.push_back(&one);
     }
   }
+  run_all(ready);
   if (!blocking.empty()) run_beside(blocking);
+}
+
+// Runs the first collective of each rank, then the second, and so on; then their messages. See Note
+// [Steps of a collective].
+void CallGroup::run_all(const std::vector<const Submission*>& submissions) {
+  std::size_t most = 0;
+  for (const Submission* one : submissions) most = std::max(most, one->operations.size());
+  for (std::size_t i = 0; i < most; ++i) {
+    std::vector<CollectiveRun> runs;
+    for (const Submission* one : submissions) {
+      if (i >= one->operations.size() || one->operations[i].is_message()) continue;
+      runs.emplace_back(*one->rank, one->operations[i]);
+    }
+    for (CollectiveRun& run : runs) run.prepare();
+    for (CollectiveRun& run : runs) run.submit();
+    for (CollectiveRun& run : runs) run.complete();
+  }
+  for (const Submission* one : submissions) run_messages(*one->rank, one->operations);
 }
 
 void CallGroup::fail(const std::exception_ptr& error) {

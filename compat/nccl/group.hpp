@@ -44,6 +44,7 @@ class CallGroup {
     std::shared_ptr<Rank> rank;
     std::vector<Operation> operations;
   };
+  static void run_all(const std::vector<const Submission*>& submissions);
 
   int depth_ = 0;
   std::vector<std::function<void()>> host_calls_;

@@ -1,10 +1,12 @@
-// One operation of NCCL's interface, and its run over a Communicator.
+// One operation of NCCL's interface.
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <memory>
 #include <optional>
-#include <span>
+
+#include <gantry/tensor/tensor.hpp>
 
 #include "compat/nccl/api.hpp"
 #include "compat/nccl/rank.hpp"
@@ -48,11 +50,8 @@ Operation checked(const Rank& rank, Operation operation);
 // Throws InvalidArgument for memory that is not of the rank's device. Calls that do not run now
 // need it: their errors belong to the call.
 void check_memory(const Rank& rank, const Operation& operation);
-// Enqueues the operation on its stream. The host waits for other ranks only where Communicator
-// does. Throws: as Communicator's operation.
-void run(Rank& rank, const Operation& operation);
-// Enqueues the operations of one group: first its collectives in their order, then its messages
-// together. Throws: as run().
-void run_group(Rank& rank, std::span<const Operation> operations);
+// The array of an operation at an address of the program. Throws: InvalidArgument for memory that
+// is not of `device`.
+Tensor array_at(const void* data, std::int64_t count, DType dtype, Device device);
 
 }  // namespace gantry::nccl_api

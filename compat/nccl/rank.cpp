@@ -224,6 +224,21 @@ Window Rank::signals() const {
   throw InvalidArgument("expected a communicator with a window that its ranks can reach");
 }
 
+int Rank::next_signal_to(int peer) { return next_channel(signals_to_, peer); }
+
+int Rank::next_signal_from(int peer) { return next_channel(signals_from_, peer); }
+
+int Rank::next_channel(std::vector<int>& turns, int peer) {
+  if (peer < 0 || peer >= size) {
+    throw InvalidArgument("expected a rank from 0 to " + std::to_string(size - 1) + ", but got " +
+                          std::to_string(peer));
+  }
+  const std::lock_guard lock(mutex_);
+  turns.resize(static_cast<std::size_t>(size));
+  int& turn = turns[static_cast<std::size_t>(peer)];
+  return std::exchange(turn, (turn + 1) % Window::kChannels);
+}
+
 std::shared_ptr<Rank> rank_of(ncclComm_t handle) {
   if (handle == nullptr) {
     throw InvalidArgument("expected a communicator, but got a null one");

@@ -70,12 +70,19 @@ class Rank : public std::enable_shared_from_this<Rank> {
   void set_signals(Window signals);
   [[nodiscard]] bool has_signals() const;
   [[nodiscard]] Window signals() const;
+  // The channels of the next signal to `peer`, and of the next one from it. They take turns, since
+  // a signal of NCCL's does not wait until the previous ones are awaited. Throws: InvalidArgument
+  // for a rank that there is not.
+  int next_signal_to(int peer);
+  int next_signal_from(int peer);
 
   const Device device;
   const int rank;
   const int size;
 
  private:
+  int next_channel(std::vector<int>& turns, int peer);
+
   mutable std::mutex mutex_;  // guards what follows
   Communicator group_;
   std::shared_future<void> making_;  // of group_, in the background
@@ -83,6 +90,8 @@ class Rank : public std::enable_shared_from_this<Rank> {
   std::vector<std::optional<PreMulSum>> operators_;
   std::map<ncclWindow_t, OpenMemory> windows_;
   Window signals_;
+  std::vector<int> signals_to_;
+  std::vector<int> signals_from_;
 };
 
 // The rank of a handle. `function` stands in the errors of handles that have ended.

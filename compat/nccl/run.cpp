@@ -1,0 +1,187 @@
+#include "compat/nccl/run.hpp"
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <utility>
+
+#include <gantry/extend/driver.hpp>
+#include <gantry/streams/stream_guard.hpp>
+
+#include "compat/nccl/data_type.hpp"
+
+namespace gantry::nccl_api {
+
+namespace {
+
+// The most messages that Communicator::group() takes.
+constexpr std::size_t kMostMessages = 512;
+// A shorter copy takes less time than the order between two streams.
+constexpr std::size_t kLeastBesideBytes = std::size_t{4} << 20;
+
+bool reduces(OperationKind kind) {
+  return kind == OperationKind::all_reduce || kind == OperationKind::reduce ||
+         kind == OperationKind::reduce_scatter;
+}
+
+// True for the root of a broadcast into another array.
+bool copies_own(const Rank& rank, const Operation& call) {
+  return call.kind == OperationKind::broadcast && rank.rank == call.peer && call.send != call.recv;
+}
+
+// Sends and receives, alone or into the open group() of this thread.
+void run_message(const Communicator& group, const Rank& rank, const Operation& call) {
+  const DType dtype = data_type(call.type).moved_as;
+  const auto count = static_cast<std::int64_t>(call.count);
+  if (call.kind == OperationKind::send) {
+    group.send(array_at(call.send, count, dtype, rank.device), call.peer);
+  } else {
+    group.recv(array_at(call.recv, count, dtype, rank.device), call.peer);
+  }
+}
+
+// Messages in the order of a rank's calls, in parts that Communicator::group() takes. Each part has
+// the next few messages of each pair of ranks and direction, so all ranks make equal parts.
+std::vector<std::vector<Operation>> parts_of(std::span<const Operation> messages, int ranks) {
+  if (messages.size() <= kMostMessages) return {{messages.begin(), messages.end()}};
+  const std::size_t each =
+      std::max<std::size_t>(1, kMostMessages / 2 / static_cast<std::size_t>(ranks));
+  std::map<std::pair<OperationKind, int>, std::size_t> seen;
+  std::vector<std::vector<Operation>> parts;
+  for (const Operation& message : messages) {
+    const std::size_t part = seen[{message.kind, message.peer}]++ / each;
+    if (parts.size() <= part) parts.resize(part + 1);
+    parts[part].push_back(message);
+  }
+  return parts;
+}
+
+}  // namespace
+
+CollectiveRun::CollectiveRun(const Rank& rank, const Operation& operation)
+    : rank_(rank),
+      call_(operation),
+      group_(rank.group()),
+      stream_(Stream::external(operation.stream, rank.device)) {}
+
+void CollectiveRun::prepare() {
+  if (call_.count == 0) return;  // as NCCL, which does not ask other ranks either
+  const StreamGuard guard(stream_);
+  const auto count = static_cast<std::int64_t>(call_.count);
+  if (reduces(call_.kind)) {
+    reduction_.emplace(rank_, call_, stream_);
+    input_ = reduction_->input();
+    output_ = reduction_->output(input_);
+    return;
+  }
+  const std::int64_t all = count * rank_.size;
+  const DType dtype = data_type(call_.type).moved_as;
+  const auto array = [&](const void* data, std::int64_t elements) {
+    return array_at(data, elements, dtype, rank_.device);
+  };
+  const bool is_root = rank_.rank == call_.peer;
+  switch (call_.kind) {
+    case OperationKind::broadcast:
+      output_ = array(is_root ? call_.send : call_.recv, count);
+      break;
+    case OperationKind::all_gather:
+      input_ = array(call_.send, count);
+      output_ = array(call_.recv, all);
+      break;
+    case OperationKind::gather:
+      input_ = array(call_.send, count);
+      if (is_root) output_ = array(call_.recv, all);
+      break;
+    case OperationKind::scatter:
+      if (is_root) input_ = array(call_.send, all);
+      output_ = array(call_.recv, count);
+      break;
+    default:
+      input_ = array(call_.send, all);
+      output_ = array(call_.recv, all);
+      break;
+  }
+  if (!copies_own(rank_, call_)) return;
+  (void)array(call_.recv, count);
+  if (output_.nbytes() < kLeastBesideBytes) return;
+  side_ = Stream::from_pool(rank_.device);
+  side_->wait(stream_);
+}
+
+void CollectiveRun::submit() {
+  if (call_.count == 0) return;
+  const StreamGuard guard(stream_);
+  switch (call_.kind) {
+    case OperationKind::all_reduce:
+      group_.all_reduce(output_, input_, reduction_->op());
+      break;
+    case OperationKind::reduce:
+      group_.reduce(output_, input_, call_.peer, reduction_->op());
+      break;
+    case OperationKind::reduce_scatter:
+      group_.reduce_scatter(output_, input_, reduction_->op());
+      break;
+    default:
+      submit_move();
+      break;
+  }
+}
+
+void CollectiveRun::submit_move() {
+  switch (call_.kind) {
+    case OperationKind::broadcast:
+      group_.broadcast(output_, call_.peer);
+      break;
+    case OperationKind::all_gather:
+      group_.all_gather(output_, input_);
+      break;
+    case OperationKind::gather:
+      group_.gather(output_, input_, call_.peer);
+      break;
+    case OperationKind::scatter:
+      group_.scatter(output_, input_, call_.peer);
+      break;
+    default:
+      group_.all_to_all(output_, input_);
+      break;
+  }
+}
+
+void CollectiveRun::complete() {
+  if (call_.count == 0) return;
+  const StreamGuard guard(stream_);
+  if (reduction_) reduction_->complete(output_);
+  if (!copies_own(rank_, call_)) return;
+  // The root's copy of a long array runs beside the transfer.
+  driver().copy(call_.recv, call_.send, output_.nbytes(), side_.value_or(stream_).native());
+  if (side_) stream_.wait(*side_);
+}
+
+void run(const Rank& rank, const Operation& operation) {
+  if (operation.is_message()) {
+    const StreamGuard guard(Stream::external(operation.stream, rank.device));
+    return run_message(rank.group(), rank, operation);
+  }
+  CollectiveRun collective(rank, operation);
+  collective.prepare();
+  collective.submit();
+  collective.complete();
+}
+
+void run_messages(const Rank& rank, std::span<const Operation> operations) {
+  std::vector<Operation> messages;
+  std::ranges::copy_if(operations, std::back_inserter(messages), &Operation::is_message);
+  if (messages.empty()) return;
+  const Communicator group = rank.group();
+  for (const std::vector<Operation>& part : parts_of(messages, rank.size)) {
+    MessageGroup together = group.group();
+    for (const Operation& message : part) {
+      const StreamGuard guard(Stream::external(message.stream, rank.device));
+      run_message(group, rank, message);
+    }
+    (void)together.end();
+  }
+}
+
+}  // namespace gantry::nccl_api
