@@ -105,14 +105,26 @@ void Communicator::mark_end(Work& work) {
   work.state_->mark_end(Stream::current(work.state_->device));
 }
 
-// True if `input` is this rank's own slice of `output` in a gather. Peers never access that slice.
+// True if the smaller array is this rank's own slice of the larger one. Peers never access that
+// slice, and this rank reads each element before it writes it.
 bool Communicator::is_own_slice(const CollectiveCall& call, const Tensor& output,
                                 const Tensor& input) const {
-  const CollectiveKind kind = call.what.kind;
-  if (kind != CollectiveKind::all_gather && kind != CollectiveKind::gather) return false;
-  return impl_->transports.p2p() != nullptr && output.is_contiguous() && input.is_contiguous() &&
-         input.data() == static_cast<std::byte*>(output.data()) +
-                             static_cast<std::size_t>(rank()) * input.nbytes();
+  if (impl_->transports.p2p() == nullptr) return false;
+  const auto is_slice = [&](const Tensor& whole, const Tensor& slice) {
+    return whole.is_contiguous() && slice.is_contiguous() &&
+           slice.data() == static_cast<std::byte*>(whole.data()) +
+                               static_cast<std::size_t>(rank()) * slice.nbytes();
+  };
+  switch (call.what.kind) {
+    case CollectiveKind::all_gather:
+    case CollectiveKind::gather:
+      return is_slice(output, input);
+    case CollectiveKind::reduce_scatter:
+    case CollectiveKind::scatter:
+      return is_slice(input, output);
+    default:
+      return false;
+  }
 }
 
 // As transfer(), with an event in traces.

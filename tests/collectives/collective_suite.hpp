@@ -68,6 +68,25 @@ class CollectiveSuite {
     expect(output, block(all, group_.rank(), group_.size()), "reduce_scatter", op, dtype, count);
   }
 
+  // Operations whose output is this rank's slice of the input.
+  void into_slices(ReduceOp op, DType dtype, std::int64_t count, int root, std::int64_t skew = 0) {
+    const std::int64_t all_count = count * group_.size();
+    const std::int64_t begin = count * group_.rank();
+    const Tensor input = mine(dtype, all_count, skew);
+    const Tensor slice = input.narrow(0, begin, count);
+    group_.reduce_scatter(slice, input, op);
+    const Bytes all = reduce_elements(op, dtype, everyones(dtype, all_count));
+    expect(slice, block(all, group_.rank(), group_.size()), "reduce_scatter into a slice", op,
+           dtype, count);
+    const Tensor parts = mine(dtype, all_count, skew);  // on every rank, as places in the arena
+    const Tensor own = parts.narrow(0, begin, count);
+    group_.scatter(own, group_.rank() == root ? parts : Tensor(), root);
+    const Bytes sent = elements(root, dtype, all_count);
+    expect(own, block(sent, group_.rank(), group_.size()), "scatter into a slice", op, dtype,
+           count);
+    if (group_.rank() == root) expect(parts, sent, "scatter's input", op, dtype, all_count);
+  }
+
   void broadcast(DType dtype, std::int64_t count, int root, std::int64_t skew = 0) {
     Tensor tensor = mine(dtype, count, skew);
     group_.broadcast(tensor, root);
@@ -202,6 +221,7 @@ class CollectiveSuite {
     }
     reduce_scatter(ReduceOp::sum, dtype, count, skew);
     reductions_apart(ReduceOp::sum, dtype, count, last, skew);
+    into_slices(ReduceOp::sum, dtype, count, last / 2, skew);
     if (floating) reductions_apart(ReduceOp::avg, dtype, count, 0, skew, {.scale = 0.3});
     moves(dtype, count, skew);
   }

@@ -235,7 +235,7 @@ class GANTRY_API Communicator {
   /// Reduces `input` over all ranks and writes rows rank()·m … (rank()+1)·m-1 of the result to
   /// `output`.
   /// Shapes: `output` has m rows and `input` size()·m, or `input` is [size(), …] for an output […].
-  /// Outputs are equal on all ranks.
+  /// Outputs are equal on all ranks. Aliasing: `output` may be this rank's slice of `input`.
   Work reduce_scatter(const Tensor& output, const Tensor& input, ReduceOp op = ReduceOp::sum,
                       CollectiveOptions options = {}) const;
   Work reduce_scatter(const Tensor& output, const Tensor& input, CollectiveOptions options) const {
@@ -246,7 +246,7 @@ class GANTRY_API Communicator {
   Work gather(const Tensor& output, const Tensor& input, int root = 0,
               CollectiveOptions options = {}) const;
   /// Sends rows r·m … (r+1)·m-1 of the `input` of rank `root` to the `output` of rank r. On other
-  /// ranks `input` is ignored and may be undefined. Shapes: as for reduce_scatter.
+  /// ranks `input` is ignored and may be undefined. Shapes, Aliasing: as for reduce_scatter.
   Work scatter(const Tensor& output, const Tensor& input, int root = 0,
                CollectiveOptions options = {}) const;
   /// Sends block r of `input` to rank r, where it becomes block rank() of `output`. Blocks are

@@ -62,6 +62,7 @@ TEST_P(EveryAlgorithm, GivesTheDefinedBitsForManySteps) {
     suite.all_reduce(ReduceOp::sum, f32, large);
     suite.reduce(ReduceOp::sum, f32, large, 1);
     suite.reductions_apart(ReduceOp::sum, f32, large, 1);
+    suite.into_slices(ReduceOp::sum, f32, large / 8, 1, 1);
     suite.broadcast(f32, large, 1);
     suite.reduce(ReduceOp::sum, bf16, large / 4, 1, 1);
     suite.broadcast(u8, large, 1, 5);
