@@ -18,7 +18,17 @@ void copy_async(void* dst, const void* src, std::size_t bytes, cudaMemcpyKind ki
   submit(stream, [&](NativeStream native) { driver().copy(dst, src, bytes, native); });
 }
 
+// Waits for earlier work of the default stream of another device that owns `data`.
+void await_owner(const void* data) {
+  const PointerInfo info = driver().pointer_info(data);
+  if (info.kind != PointerKind::device || info.device == driver().current_device()) return;
+  await_blocking_streams(info.device);
+  driver().synchronize_stream({info.device, nullptr});
+}
+
 void copy(cudaStream_t stream, void* dst, const void* src, std::size_t bytes, cudaMemcpyKind kind) {
+  await_owner(dst);
+  await_owner(src);
   copy_async(dst, src, bytes, kind, stream);
   synchronize(stream);
 }
@@ -39,6 +49,8 @@ void copy_rows_async(void* dst, std::size_t dst_pitch, const void* src, std::siz
 
 void copy_rows(cudaStream_t stream, void* dst, std::size_t dst_pitch, const void* src,
                std::size_t src_pitch, std::size_t width, std::size_t height, cudaMemcpyKind kind) {
+  await_owner(dst);
+  await_owner(src);
   copy_rows_async(dst, dst_pitch, src, src_pitch, width, height, kind, stream);
   synchronize(stream);
 }
@@ -50,10 +62,9 @@ void copy_peer_async(void* dst, int dst_device, const void* src, int src_device,
   });
 }
 
-// Ordered after all earlier work of both devices.
 void copy_peer(void* dst, int dst_device, const void* src, int src_device, std::size_t bytes) {
-  driver().synchronize_device(dst_device);
-  driver().synchronize_device(src_device);
+  await_owner(dst);
+  await_owner(src);
   copy_peer_async(dst, dst_device, src, src_device, bytes, nullptr);
   synchronize(nullptr);
 }

@@ -50,6 +50,12 @@ TEST(CudartPrograms, AKernelIsRefusedByItsNameOnce) {
       << outcome.describe();
 }
 
+TEST(CudartPrograms, ProcessesShareMemoryAndEvents) {
+  const Outcome outcome = run_preloaded("cudart_ipc_program", "2");
+  EXPECT_EQ(outcome.exit_code, 0) << outcome.describe();
+  EXPECT_EQ(outcome.out, "the child read 5\nthe parent reads 6\n") << outcome.describe();
+}
+
 // Without simulated devices the CUDA runtime answers: with results, or that it has no GPU.
 TEST(CudartPrograms, WithoutSimulatedDevicesTheRuntimeAnswers) {
   const Outcome outcome = run_preloaded("cudart_kernel_program", std::nullopt);

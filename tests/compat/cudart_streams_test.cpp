@@ -1,7 +1,8 @@
 // The CUDA runtime's streams, events and graphs, by a program of CUDA's.
-#include <atomic>
+#include <chrono>
 #include <future>
 #include <string>
+#include <thread>
 
 #include "tests/compat/cudart_checks.hpp"
 #include "tests/support/device_fixture.hpp"
@@ -147,6 +148,27 @@ TEST_F(CudartStreams, TheDefaultStreamWaitsForADestroyedStream) {
     EXPECT_CUDA(cudaMemsetAsync(memory.data(), 3, 100, nullptr));
   }
   EXPECT_EQ(memory.read(), bytes_of(100, 3));
+}
+
+TEST_F(CudartStreams, ACopyComesAfterTheDefaultStreamsOfBothDevices) {
+  GANTRY_REQUIRE_DEVICES(2);
+  GANTRY_REQUIRE_SIM();  // CUDA promises it for cudaMemcpyPeer() alone
+  const OwnStream blocking(cudaStreamDefault);
+  const DeviceBytes memory(100, 1);
+  std::vector<unsigned char> out(100);
+  Hold hold(blocking);
+  EXPECT_CUDA(cudaMemsetAsync(memory.data(), 2, 100, blocking));
+  std::promise<void> copied;
+  std::future<void> end = copied.get_future();
+  std::thread copier([&] {
+    EXPECT_CUDA(cudaSetDevice(1));
+    EXPECT_CUDA(cudaMemcpy(out.data(), memory.data(), 100, cudaMemcpyDeviceToHost));
+    copied.set_value();
+  });
+  EXPECT_EQ(end.wait_for(std::chrono::milliseconds(100)), std::future_status::timeout);
+  hold.release();
+  copier.join();
+  EXPECT_EQ(out, bytes_of(100, 2));
 }
 
 TEST_F(CudartStreams, EventsOrderStreamsAndMeasureTime) {
