@@ -1,5 +1,6 @@
 // Devices, their order, and access to each other's memory.
-#include <algorithm>
+#include <array>
+#include <atomic>
 #include <cstring>
 #include <mutex>
 #include <set>
@@ -16,20 +17,14 @@ namespace gantry::cudart_api {
 
 namespace {
 
-int checked(int device) {
-  expect(device >= 0 && device < driver().device_count(), cudaErrorInvalidDevice,
-         "there is no such device");
-  return device;
-}
-
 cudaError_t count(int* place) {
   expect_place(place);
   *place = device_count();
   return *place > 0 ? cudaSuccess : cudaErrorNoDevice;
 }
 
-void set_device(int device) { driver().set_device(checked(device)); }
-void init_device(int device, unsigned, unsigned) { (void)checked(device); }
+void set_device(int device) { driver().set_device(checked_device(device)); }
+void init_device(int device, unsigned, unsigned) { (void)checked_device(device); }
 
 void current(int* place) {
   expect_place(place);
@@ -38,18 +33,18 @@ void current(int* place) {
 
 void properties(cudaDeviceProp* place, int device) {
   expect_place(place);
-  *place = runtime_properties(checked(device));
+  *place = runtime_properties(checked_device(device));
 }
 
 void attribute(int* place, cudaDeviceAttr which, int device) {
   expect_place(place);
   expect(which > 0 && which < cudaDevAttrMax, cudaErrorInvalidValue, "expected a cudaDeviceAttr");
-  *place = runtime_attribute(which, checked(device));
+  *place = runtime_attribute(which, checked_device(device));
 }
 
 void pci_bus_id(char* place, int length, int device) {
   expect_place(place);
-  const std::string id = driver().properties(checked(device)).pci_bus_id;
+  const std::string id = driver().properties(checked_device(device)).pci_bus_id;
   expect(length > static_cast<int>(id.size()), cudaErrorInvalidValue, "the place is too short");
   std::memcpy(place, id.c_str(), id.size() + 1);
 }
@@ -91,6 +86,24 @@ void get_flags(unsigned* place) {
   *place = device_flags | cudaDeviceMapHost;
 }
 
+// Limits of kernels, which simulated devices do not run.
+std::array<std::atomic<std::size_t>, cudaLimitPersistingL2CacheSize + 1> limits{};
+
+std::atomic<std::size_t>& limit_of(cudaLimit which) {
+  expect(static_cast<std::size_t>(which) < limits.size(), cudaErrorUnsupportedLimit,
+         "expected a cudaLimit");
+  return limits.at(static_cast<std::size_t>(which));
+}
+
+void set_limit(cudaLimit which, std::size_t value) { limit_of(which) = value; }
+
+void get_limit(std::size_t* place, cudaLimit which) {
+  expect_place(place);
+  *place = limit_of(which);
+}
+
+void profile() {}  // there is no profiler to tell
+
 // The pairs that the program has enabled. Access itself stays: gantry's collectives use it.
 struct EnabledPairs {
   std::mutex mutex;
@@ -104,13 +117,15 @@ struct EnabledPairs {
 
 void can_access_peer(int* place, int device, int peer) {
   expect_place(place);
-  *place = checked(device) != checked(peer) && driver().can_access_peer(device, peer) ? 1 : 0;
+  *place = checked_device(device) != checked_device(peer) && driver().can_access_peer(device, peer)
+               ? 1
+               : 0;
 }
 
 void enable_peer_access(int peer, unsigned flags) {
   const int device = driver().current_device();
   expect(flags == 0, cudaErrorInvalidValue, "expected flags 0");
-  expect(checked(peer) != device, cudaErrorInvalidDevice, "a device is no peer of its own");
+  expect(checked_device(peer) != device, cudaErrorInvalidDevice, "a device is no peer of its own");
   EnabledPairs& enabled = EnabledPairs::all();
   const std::lock_guard lock(enabled.mutex);
   expect(!enabled.pairs.contains({device, peer}), cudaErrorPeerAccessAlreadyEnabled,
@@ -123,13 +138,14 @@ void disable_peer_access(int peer) {
   const int device = driver().current_device();
   EnabledPairs& enabled = EnabledPairs::all();
   const std::lock_guard lock(enabled.mutex);
-  expect(enabled.pairs.erase({device, checked(peer)}) == 1, cudaErrorPeerAccessNotEnabled,
+  expect(enabled.pairs.erase({device, checked_device(peer)}) == 1, cudaErrorPeerAccessNotEnabled,
          "access was not enabled");
 }
 
 void peer_attribute(int* place, cudaDeviceP2PAttr which, int from, int to) {
   expect_place(place);
-  expect(checked(from) != checked(to), cudaErrorInvalidDevice, "a device is no peer of its own");
+  expect(checked_device(from) != checked_device(to), cudaErrorInvalidDevice,
+         "a device is no peer of its own");
   *place = 0;
   if (which == cudaDevP2PAttrAccessSupported) *place = driver().can_access_peer(from, to) ? 1 : 0;
   if (which == cudaDevP2PAttrNativeAtomicSupported) {
@@ -169,6 +185,12 @@ GANTRY_CUDART_CALL(cudaDriverGetVersion, (int* place), (place), version)
 GANTRY_CUDART_CALL(cudaRuntimeGetVersion, (int* place), (place), version)
 GANTRY_CUDART_CALL(cudaSetDeviceFlags, (unsigned flags), (flags), set_flags)
 GANTRY_CUDART_CALL(cudaGetDeviceFlags, (unsigned* place), (place), get_flags)
+GANTRY_CUDART_CALL(cudaDeviceSetLimit, (cudaLimit which, std::size_t value), (which, value),
+                   set_limit)
+GANTRY_CUDART_CALL(cudaDeviceGetLimit, (std::size_t * place, cudaLimit which), (place, which),
+                   get_limit)
+GANTRY_CUDART_CALL(cudaProfilerStart, (), (), profile)
+GANTRY_CUDART_CALL(cudaProfilerStop, (), (), profile)
 GANTRY_CUDART_CALL(cudaDeviceCanAccessPeer, (int* place, int device, int peer),
                    (place, device, peer), can_access_peer)
 GANTRY_CUDART_CALL(cudaDeviceEnablePeerAccess, (int peer, unsigned flags), (peer, flags),

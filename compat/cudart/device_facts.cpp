@@ -8,6 +8,8 @@
 
 #include <gantry/extend/driver.hpp>
 
+#include "compat/cudart/error.hpp"
+
 namespace gantry::cudart_api {
 
 namespace {
@@ -32,6 +34,12 @@ cudaUUID_t uuid_of(const std::string& text) {
 }
 
 }  // namespace
+
+int checked_device(int device) {
+  expect(device >= 0 && device < driver().device_count(), cudaErrorInvalidDevice,
+         "there is no such device");
+  return device;
+}
 
 cudaDeviceProp runtime_properties(int device) {
   const DeviceProperties facts = driver().properties(device);

@@ -5,6 +5,8 @@
 
 namespace gantry::cudart_api {
 
+// Throws: Refusal if there is no such device.
+int checked_device(int device);
 // Properties that the driver does not know are zero: the device does not have them.
 cudaDeviceProp runtime_properties(int device);
 // As runtime_properties().

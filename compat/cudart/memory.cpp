@@ -4,23 +4,16 @@
 #include <cstdint>
 #include <cstring>
 
-#include "compat/cudart/handles.hpp"
+#include <gantry/extend/driver.hpp>
+
 #include "compat/cudart/next.hpp"
-#include "compat/cudart/streams.hpp"
+#include "compat/cudart/pools.hpp"
 
 namespace gantry::cudart_api {
 
 namespace {
 
 constexpr std::size_t kPitch = 512;
-
-struct AsyncFacts {};
-
-// Memory of cudaMallocAsync().
-Handles<AsyncFacts>& async_memory() {
-  static auto* const all = new Handles<AsyncFacts>;
-  return *all;
-}
 
 // Stores what the driver allocated.
 void store(void** place, void* data) {
@@ -54,30 +47,7 @@ void deallocate(void* data) {
   if (data == nullptr) return;
   const PointerInfo info = driver().pointer_info(data);
   expect(info.kind == PointerKind::device, cudaErrorInvalidValue, "this is no memory of a device");
-  if (async_memory().take(data)) {
-    driver().synchronize_device(info.device);
-    driver().deallocate_async(data, {info.device, nullptr});
-  } else {
-    driver().deallocate(info.device, data);
-  }
-}
-
-void allocate_async(void** place, std::size_t bytes, cudaStream_t stream) {
-  expect_place(place);
-  *place = nullptr;
-  if (bytes == 0) return;
-  submit(stream, [&](NativeStream native) {
-    store(place, driver().allocate_async(native, bytes));
-    async_memory().add(*place, {});
-  });
-}
-
-void deallocate_async(void* data, cudaStream_t stream) {
-  submit(stream, [data](NativeStream native) {
-    expect(async_memory().take(data).has_value(), cudaErrorInvalidValue,
-           "this is no memory of cudaMallocAsync");
-    driver().deallocate_async(data, native);
-  });
+  if (!deallocate_pooled(info.device, data)) driver().deallocate(info.device, data);
 }
 
 void allocate_host(void** place, std::size_t bytes) {
@@ -198,10 +168,6 @@ GANTRY_CUDART_CALL(cudaMallocPitch,
                    (void** place, std::size_t* pitch, std::size_t width, std::size_t height),
                    (place, pitch, width, height), allocate_rows)
 GANTRY_CUDART_CALL(cudaFree, (void* data), (data), deallocate)
-GANTRY_CUDART_STREAM_CALL(cudaMallocAsync, (void** place, std::size_t bytes, cudaStream_t stream),
-                          (place, bytes, stream), allocate_async)
-GANTRY_CUDART_STREAM_CALL(cudaFreeAsync, (void* data, cudaStream_t stream), (data, stream),
-                          deallocate_async)
 GANTRY_CUDART_CALL(cudaMallocHost, (void** place, std::size_t bytes), (place, bytes), allocate_host)
 GANTRY_CUDART_CALL(cudaHostAlloc, (void** place, std::size_t bytes, unsigned flags),
                    (place, bytes, flags), allocate_host_with_flags)

@@ -101,7 +101,9 @@ TEST_F(CudartStreams, TheDefaultStreamComesAfterBlockingStreams) {
   {
     Hold hold(blocking);
     EXPECT_CUDA(cudaMemsetAsync(memory.data(), 2, 100, blocking));
-    EXPECT_EQ(cudaStreamQuery(nullptr), cudaErrorNotReady);
+    if (platform() == Platform::simulated) {  // CUDA promises nothing about such a query
+      EXPECT_EQ(cudaStreamQuery(nullptr), cudaErrorNotReady);
+    }
     EXPECT_CUDA(cudaMemsetAsync(memory.data(), 3, 100, nullptr));
     EXPECT_CUDA(cudaEventRecord(event, nullptr));
     EXPECT_EQ(cudaEventQuery(event), cudaErrorNotReady);

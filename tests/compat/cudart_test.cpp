@@ -1,5 +1,6 @@
 // The CUDA runtime's calls for devices and memory, and its errors, by a program of CUDA's.
 #include <array>
+#include <cstdint>
 #include <cstring>
 #include <numeric>
 #include <string>
@@ -79,6 +80,22 @@ TEST_F(Cudart, AnUuidIsTheOneOfTheDevice) {
   std::string expected = device_properties(Device::cuda(0)).uuid.substr(4);
   std::erase(expected, '-');
   EXPECT_EQ(digits, expected);
+}
+
+TEST_F(Cudart, KeepsFlagsAndLimits) {
+  GANTRY_REQUIRE_SIM();  // GPUs round limits
+  unsigned flags = 0;
+  EXPECT_CUDA(cudaSetDeviceFlags(cudaDeviceScheduleYield));
+  EXPECT_CUDA(cudaGetDeviceFlags(&flags));
+  EXPECT_EQ(flags, unsigned{cudaDeviceScheduleYield | cudaDeviceMapHost});
+  EXPECT_CUDA(cudaSetDeviceFlags(cudaDeviceScheduleAuto));
+  std::size_t limit = 0;
+  EXPECT_CUDA(cudaDeviceSetLimit(cudaLimitStackSize, 4096));
+  EXPECT_CUDA(cudaDeviceGetLimit(&limit, cudaLimitStackSize));
+  EXPECT_EQ(limit, 4096U);
+  EXPECT_CUDA_ERROR(cudaDeviceGetLimit(&limit, static_cast<cudaLimit>(100)),
+                    cudaErrorUnsupportedLimit);
+  EXPECT_CUDA(cudaDeviceReset());
 }
 
 TEST_F(Cudart, AWrongDeviceChangesNothing) {
@@ -194,6 +211,30 @@ TEST_F(Cudart, AllocatesInOrderOfAStream) {
   ASSERT_CUDA(cudaMallocAsync(&data, 100, stream));
   EXPECT_CUDA(cudaFree(data));
   EXPECT_CUDA(cudaStreamDestroy(stream));
+}
+
+TEST_F(Cudart, ADeviceHasAPoolOfMemory) {
+  cudaMemPool_t pool = nullptr;
+  cudaMemPool_t current = nullptr;
+  ASSERT_CUDA(cudaDeviceGetDefaultMemPool(&pool, 0));
+  EXPECT_CUDA(cudaDeviceGetMemPool(&current, 0));
+  EXPECT_EQ(current, pool);
+  std::uint64_t threshold = 1 << 20;
+  EXPECT_CUDA(cudaMemPoolSetAttribute(pool, cudaMemPoolAttrReleaseThreshold, &threshold));
+  threshold = 0;
+  EXPECT_CUDA(cudaMemPoolGetAttribute(pool, cudaMemPoolAttrReleaseThreshold, &threshold));
+  EXPECT_EQ(threshold, 1U << 20);
+  void* data = nullptr;
+  ASSERT_CUDA(cudaMallocFromPoolAsync(&data, 5000, pool, nullptr));
+  std::uint64_t used = 0;
+  EXPECT_CUDA(cudaMemPoolGetAttribute(pool, cudaMemPoolAttrUsedMemCurrent, &used));
+  EXPECT_GE(used, 5000U);
+  EXPECT_CUDA(cudaFreeAsync(data, nullptr));
+  EXPECT_CUDA(cudaStreamSynchronize(nullptr));
+  EXPECT_CUDA(cudaMemPoolTrimTo(pool, 0));
+  EXPECT_CUDA(cudaMemPoolGetAttribute(pool, cudaMemPoolAttrUsedMemCurrent, &used));
+  EXPECT_EQ(used, 0U);
+  EXPECT_CUDA_ERROR(cudaDeviceGetDefaultMemPool(&pool, device_count()), cudaErrorInvalidDevice);
 }
 
 TEST_F(Cudart, KnowsThePlaceOfAPointer) {
