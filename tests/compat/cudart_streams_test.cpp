@@ -1,5 +1,7 @@
 // The CUDA runtime's streams, events and graphs, by a program of CUDA's.
+#include <algorithm>
 #include <chrono>
+#include <functional>
 #include <future>
 #include <string>
 #include <thread>
@@ -8,6 +10,7 @@
 #include "tests/support/device_fixture.hpp"
 
 extern "C" {
+cudaError_t cudaMemset_ptds(void* data, int value, std::size_t bytes);
 cudaError_t cudaMemsetAsync_ptsz(void* data, int value, std::size_t bytes, cudaStream_t stream);
 cudaError_t cudaStreamSynchronize_ptsz(cudaStream_t stream);
 }
@@ -233,15 +236,46 @@ TEST_F(CudartStreams, CallbacksRunInOrderOfTheStream) {
   EXPECT_EQ(record.status, cudaSuccess);
 }
 
+// Which is the reason why the blocking stream does not hold it back.
 TEST_F(CudartStreams, EachThreadHasADefaultStream) {
   const DeviceBytes memory(100, 1);
-  const OwnStream held(cudaStreamNonBlocking);
-  const Hold hold(held);
-  EXPECT_CUDA(cudaMemsetAsync_ptsz(memory.data(), 2, 100, nullptr));
-  EXPECT_CUDA(cudaStreamSynchronize_ptsz(nullptr));
-  EXPECT_CUDA(cudaMemsetAsync(memory.data(), 3, 100, cudaStreamPerThread));
-  EXPECT_CUDA(cudaStreamSynchronize(cudaStreamPerThread));
-  EXPECT_EQ(memory.read(), bytes_of(100, 3));
+  const OwnStream held(cudaStreamDefault);
+  {
+    const Hold hold(held);
+    EXPECT_CUDA(cudaMemsetAsync_ptsz(memory.data(), 2, 50, nullptr));
+    EXPECT_CUDA(cudaStreamSynchronize_ptsz(nullptr));
+    EXPECT_CUDA(cudaMemset_ptds(memory.data(), 3, 20));
+    EXPECT_CUDA(cudaMemsetAsync(memory.data(), 4, 10, cudaStreamPerThread));
+    EXPECT_CUDA(cudaStreamSynchronize(cudaStreamPerThread));
+  }
+  std::vector<unsigned char> expected = bytes_of(100, 1);
+  std::fill_n(expected.begin(), 50, 2);
+  std::fill_n(expected.begin(), 20, 3);
+  std::fill_n(expected.begin(), 10, 4);
+  EXPECT_EQ(memory.read(), expected);
+}
+
+TEST_F(CudartStreams, CallsWithoutAStreamBlockTheHost) {
+  GANTRY_REQUIRE_SIM();  // on a GPU only some do
+  const OwnStream blocking(cudaStreamDefault);
+  const DeviceBytes memory(100, 1);
+  const DeviceBytes other(100, 2);
+  std::vector<std::function<void()>> calls;
+  calls.emplace_back([&] { EXPECT_CUDA(cudaMemset(memory.data(), 3, 100)); });
+  calls.emplace_back([&] { EXPECT_CUDA(cudaMemset2D(memory.data(), 10, 3, 10, 10)); });
+  calls.emplace_back(
+      [&] { EXPECT_CUDA(cudaMemcpy(memory.data(), other.data(), 100, cudaMemcpyDeviceToDevice)); });
+  calls.emplace_back([&] {
+    EXPECT_CUDA(cudaMemcpy2D(memory.data(), 10, other.data(), 10, 10, 10, cudaMemcpyDefault));
+  });
+  calls.emplace_back([&] { EXPECT_CUDA(cudaMemcpyPeer(memory.data(), 0, other.data(), 0, 100)); });
+  for (const auto& call : calls) {
+    Hold hold(blocking);
+    std::future<void> end = std::async(std::launch::async, call);
+    EXPECT_EQ(end.wait_for(std::chrono::milliseconds(50)), std::future_status::timeout);
+    hold.release();
+    end.get();
+  }
 }
 
 TEST_F(CudartStreams, AGraphRunsWhatWasCaptured) {

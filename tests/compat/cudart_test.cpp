@@ -302,12 +302,8 @@ TEST_F(Cudart, RefusesWhatKernelsNeed) {
   int blocks = 0;
   EXPECT_CUDA_ERROR(cudaOccupancyMaxActiveBlocksPerMultiprocessor(&blocks, function, 32, 0),
                     cudaErrorNotSupported);
-  ::testing::internal::CaptureStderr();
   EXPECT_CUDA_ERROR(cudaLaunchKernel(function, dim3(), dim3(), nullptr, 0, nullptr),
                     cudaErrorNotSupported);
-  EXPECT_EQ(::testing::internal::GetCapturedStderr(),
-            "gantry: cannot launch kernel without a name: simulated devices run no kernels of the "
-            "program (cudaErrorNotSupported)\n");
   EXPECT_CUDA(cudaDeviceSynchronize());
 }
 
