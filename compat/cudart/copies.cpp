@@ -1,4 +1,9 @@
 // Copies and fills. Those without a stream run on the default stream and block the host.
+#include <cstddef>
+#include <cstdint>
+
+#include <gantry/extend/driver.hpp>
+
 #include "compat/cudart/next.hpp"
 #include "compat/cudart/streams.hpp"
 

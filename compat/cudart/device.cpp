@@ -1,6 +1,7 @@
 // Devices, their order, and access to each other's memory.
 #include <array>
 #include <atomic>
+#include <cstddef>
 #include <cstring>
 #include <mutex>
 #include <set>
@@ -8,6 +9,7 @@
 #include <utility>
 
 #include <gantry/device/device.hpp>
+#include <gantry/extend/driver.hpp>
 
 #include "compat/cudart/device_facts.hpp"
 #include "compat/cudart/next.hpp"

@@ -1,6 +1,8 @@
 // Events, those of other processes among them.
 #include <cstring>
 
+#include <gantry/extend/driver.hpp>
+
 #include "compat/cudart/handles.hpp"
 #include "compat/cudart/next.hpp"
 #include "compat/cudart/streams.hpp"

@@ -1,7 +1,11 @@
 // Captures and graphs.
 #include <atomic>
+#include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <utility>
+
+#include <gantry/extend/driver.hpp>
 
 #include "compat/cudart/handles.hpp"
 #include "compat/cudart/next.hpp"

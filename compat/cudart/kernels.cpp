@@ -1,6 +1,7 @@
 // Kernels, which simulated devices cannot run: launches are refused by name.
 #include <cxxabi.h>
 
+#include <cstddef>
 #include <cstdio>
 #include <cstdlib>
 #include <memory>

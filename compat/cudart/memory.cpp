@@ -1,6 +1,7 @@
 // Memory of devices and page-locked memory of the host.
 #include <unistd.h>
 
+#include <cstddef>
 #include <cstdint>
 #include <cstring>
 

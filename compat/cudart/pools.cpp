@@ -2,7 +2,10 @@
 
 #include <array>
 #include <atomic>
+#include <cstddef>
 #include <cstdint>
+
+#include <gantry/extend/driver.hpp>
 
 #include "compat/cudart/device_facts.hpp"
 #include "compat/cudart/handles.hpp"

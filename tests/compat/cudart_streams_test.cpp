@@ -4,7 +4,6 @@
 #include <functional>
 #include <future>
 #include <string>
-#include <thread>
 
 #include "tests/compat/cudart_checks.hpp"
 #include "tests/support/device_fixture.hpp"
@@ -107,9 +106,9 @@ TEST_F(CudartStreams, TheDefaultStreamComesAfterBlockingStreams) {
     if (platform() == Platform::simulated) {  // CUDA promises nothing about such a query
       EXPECT_EQ(cudaStreamQuery(nullptr), cudaErrorNotReady);
     }
-    EXPECT_CUDA(cudaMemsetAsync(memory.data(), 3, 100, nullptr));
     EXPECT_CUDA(cudaEventRecord(event, nullptr));
     EXPECT_EQ(cudaEventQuery(event), cudaErrorNotReady);
+    EXPECT_CUDA(cudaMemsetAsync(memory.data(), 3, 100, nullptr));
   }
   EXPECT_CUDA(cudaEventQuery(event));
   EXPECT_CUDA(cudaStreamQuery(nullptr));
@@ -160,20 +159,23 @@ TEST_F(CudartStreams, ACopyComesAfterTheDefaultStreamsOfBothDevices) {
   GANTRY_REQUIRE_SIM();  // CUDA promises it for cudaMemcpyPeer() alone
   const OwnStream blocking(cudaStreamDefault);
   const DeviceBytes memory(100, 1);
-  std::vector<unsigned char> out(100);
-  Hold hold(blocking);
-  EXPECT_CUDA(cudaMemsetAsync(memory.data(), 2, 100, blocking));
-  std::promise<void> copied;
-  std::future<void> end = copied.get_future();
-  std::thread copier([&] {
+  std::vector<unsigned char> host(100, 3);
+  const auto copy_on_other = [&](void* dst, const void* src) {
     EXPECT_CUDA(cudaSetDevice(1));
-    EXPECT_CUDA(cudaMemcpy(out.data(), memory.data(), 100, cudaMemcpyDeviceToHost));
-    copied.set_value();
-  });
-  EXPECT_EQ(end.wait_for(std::chrono::milliseconds(100)), std::future_status::timeout);
-  hold.release();
-  copier.join();
-  EXPECT_EQ(out, bytes_of(100, 2));
+    EXPECT_CUDA(cudaMemcpy(dst, src, 100, cudaMemcpyDefault));
+  };
+  const auto copy_meanwhile = [&](void* dst, const void* src) {
+    Hold hold(blocking);
+    EXPECT_CUDA(cudaMemsetAsync(memory.data(), 2, 100, blocking));
+    std::future<void> end = std::async(std::launch::async, copy_on_other, dst, src);
+    EXPECT_EQ(end.wait_for(std::chrono::milliseconds(50)), std::future_status::timeout);
+    hold.release();
+    end.get();
+  };
+  copy_meanwhile(memory.data(), host.data());
+  EXPECT_EQ(memory.read(), bytes_of(100, 3));
+  copy_meanwhile(host.data(), memory.data());
+  EXPECT_EQ(host, bytes_of(100, 2));
 }
 
 TEST_F(CudartStreams, EventsOrderStreamsAndMeasureTime) {
@@ -269,6 +271,7 @@ TEST_F(CudartStreams, CallsWithoutAStreamBlockTheHost) {
     EXPECT_CUDA(cudaMemcpy2D(memory.data(), 10, other.data(), 10, 10, 10, cudaMemcpyDefault));
   });
   calls.emplace_back([&] { EXPECT_CUDA(cudaMemcpyPeer(memory.data(), 0, other.data(), 0, 100)); });
+  calls.emplace_back([] { EXPECT_CUDA(cudaStreamSynchronize(nullptr)); });
   for (const auto& call : calls) {
     Hold hold(blocking);
     std::future<void> end = std::async(std::launch::async, call);

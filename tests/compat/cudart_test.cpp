@@ -1,6 +1,7 @@
 // The CUDA runtime's calls for devices and memory, and its errors, by a program of CUDA's.
 #include <array>
 #include <cstdint>
+#include <cstdio>
 #include <cstring>
 #include <numeric>
 #include <string>
