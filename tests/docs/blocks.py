@@ -9,7 +9,7 @@ A marker is an HTML comment above the fence, with nothing but other markers and 
     <!-- file: name -->             the reader saves this block under that name
     <!-- output -->                 a text block that shows what the block above prints, or the commands of its own `before`;
                                     "…" stands for any text
-    <!-- needs: program -->         runs only where that program is installed
+    <!-- needs: program, dir/file --> runs only where those programs are installed, and those files are there
     <!-- build: thread, none -->    runs only in a build with one of these sanitizers, or with none
 """
 

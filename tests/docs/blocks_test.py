@@ -137,6 +137,9 @@ class RunTest(unittest.TestCase):
     def test_conditions(self):
         self.assert_passes(page("<!-- needs: gantry-no-such-program -->", "```sh", "false", "```"),
                            "1 × gantry-no-such-program is not installed")
+        self.assert_passes(page("<!-- needs: true, build/auto/lib/none.so -->", "```sh", "false", "```"),
+                           "1 × build/auto/lib/none.so is not there")
+        self.assert_fails(page("<!-- needs: true, build/auto/bin/large -->", "```sh", "false", "```"), "exit code 1")
         block = page("<!-- build: address -->", "```sh", "false", "```")
         self.assert_passes(block, "1 × needs a build with the sanitizer address")
         self.assert_fails(block, "exit code 1", "--sanitize", "address,undefined")

@@ -109,9 +109,10 @@ class PageRun:
 
     def missing(self, block):
         """Why this build or this machine cannot run the block, or None."""
-        program = block.markers.get("needs")
-        if program and shutil.which(program, path=self.environment["PATH"]) is None:
-            return f"{program} is not installed"
+        for need in filter(None, (need.strip() for need in block.markers.get("needs", "").split(","))):
+            is_file = "/" in need
+            if not (self.folder / need).exists() if is_file else shutil.which(need, path=self.environment["PATH"]) is None:
+                return f"{need} is not {'there' if is_file else 'installed'}"
         builds = [build.strip() for build in block.markers.get("build", "").split(",")]
         if builds != [""] and not set(builds) & set((self.options.sanitize or "none").split(",")):
             return f"needs a build with the sanitizer {' or '.join(builds)}"

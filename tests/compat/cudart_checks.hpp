@@ -1,0 +1,51 @@
+// The CUDA runtime as its tests call it.
+#pragma once
+
+#include <cuda_runtime_api.h>
+#include <gtest/gtest.h>
+
+#include <cstddef>
+#include <utility>
+#include <vector>
+
+// A call that must succeed.
+#define EXPECT_CUDA(call) EXPECT_EQ(call, cudaSuccess)
+#define ASSERT_CUDA(call) ASSERT_EQ(call, cudaSuccess)
+// A call that must fail with `number`, which becomes the last error once.
+#define EXPECT_CUDA_ERROR(call, number)  \
+  EXPECT_EQ(call, number);               \
+  EXPECT_EQ(cudaGetLastError(), number); \
+  EXPECT_EQ(cudaGetLastError(), cudaSuccess)
+
+namespace gantry::testing {
+
+// Memory of the current device, full of one byte.
+class DeviceBytes {
+ public:
+  explicit DeviceBytes(std::size_t size, int value = 0) : size_(size) {
+    EXPECT_CUDA(cudaMalloc(&data_, size));
+    EXPECT_CUDA(cudaMemset(data_, value, size));
+  }
+  ~DeviceBytes() { EXPECT_CUDA(cudaFree(data_)); }
+  DeviceBytes(const DeviceBytes&) = delete;
+  DeviceBytes& operator=(const DeviceBytes&) = delete;
+
+  [[nodiscard]] void* data() const { return data_; }
+  [[nodiscard]] std::size_t size() const { return size_; }
+  // A copy on the host, by cudaMemcpy().
+  [[nodiscard]] std::vector<unsigned char> read() const {
+    std::vector<unsigned char> bytes(size_);
+    EXPECT_CUDA(cudaMemcpy(bytes.data(), data_, size_, cudaMemcpyDeviceToHost));
+    return bytes;
+  }
+
+ private:
+  void* data_ = nullptr;
+  std::size_t size_;
+};
+
+inline std::vector<unsigned char> bytes_of(std::size_t size, int value) {
+  return std::vector<unsigned char>(size, static_cast<unsigned char>(value));
+}
+
+}  // namespace gantry::testing
