@@ -70,7 +70,13 @@ ncclResult_t connect(ncclComm_t* place, bool is_blocking, int size, int rank,
                            .device = device,
                            .serves = false};
     if (rank == 0) options.server = meeting.take_server();
-    return Communicator::connect(options);
+    try {
+      return Communicator::connect(options);
+    } catch (...) {
+      // The other ranks read there who is absent.
+      if (options.server) meeting.keep_server(options.server);
+      throw;
+    }
   });
 }
 

@@ -117,6 +117,12 @@ ncclUniqueId MeetingPlace::id() const {
   return id;
 }
 
+void MeetingPlace::keep_server(std::shared_ptr<StoreServer> server) const {
+  OpenStores& stores = OpenStores::all();
+  const std::lock_guard lock(stores.mutex);
+  stores.by_address.emplace(address, std::move(server));
+}
+
 std::shared_ptr<StoreServer> MeetingPlace::take_server() const {
   OpenStores& stores = OpenStores::all();
   const std::lock_guard lock(stores.mutex);

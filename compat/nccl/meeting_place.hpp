@@ -23,6 +23,8 @@ struct MeetingPlace {
   [[nodiscard]] ncclUniqueId id() const;
   // The store of open(), which the caller keeps from now on; null if another process has it.
   [[nodiscard]] std::shared_ptr<StoreServer> take_server() const;
+  // Keeps a store again whose group was not made.
+  void keep_server(std::shared_ptr<StoreServer> server) const;
 };
 
 }  // namespace gantry::nccl_api

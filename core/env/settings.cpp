@@ -111,6 +111,9 @@ constinit const ChoiceSetting kP2p{
     "GANTRY_P2P", "off|on|probe (probe)",
     "whether ranks of one machine use each other's device memory, or try it first; where it is "
     "unset, NCCL_P2P_DISABLE=1 means off"};
+constinit const SwitchSetting kNcclReport{
+    "GANTRY_NCCL_REPORT", false, "0|1 (0)",
+    "libgantry_nccl.so prints at exit how often each function of NCCL's was called"};
 constinit const TextSetting kBootId{"GANTRY_BOOT_ID", "text",
                                     "tests: takes this process for one on a machine of that name"};
 constinit const NumberSetting kRank{"GANTRY_RANK", 0, kMostProcesses - 1, "0..",
@@ -165,7 +168,7 @@ constinit const TextSetting kErrorFile{"GANTRY_ERROR_FILE", "path",
                                        "where a rank writes what made it fail, set by glaunch"};
 
 std::span<const Setting* const> settings() {
-  static constexpr std::array<const Setting*, 45> kAll{&kSimDevices,
+  static constexpr std::array<const Setting*, 46> kAll{&kSimDevices,
                                                        &kSimMemory,
                                                        &kSimStreamMemory,
                                                        &kSimSchedule,
@@ -187,6 +190,7 @@ std::span<const Setting* const> settings() {
                                                        &kHostInterface,
                                                        &kHostCrypt,
                                                        &kP2p,
+                                                       &kNcclReport,
                                                        &kBootId,
                                                        &kRank,
                                                        &kWorldSize,

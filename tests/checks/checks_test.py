@@ -6,6 +6,7 @@ import sys
 import tempfile
 import unittest
 
+import nccl_exports
 import tests_by_name
 import torch_map
 
@@ -206,6 +207,9 @@ class CheckTest(unittest.TestCase):
         self.assert_fails("layering", {"launcher/a.cpp": "#include <gantry/device/device.hpp>\n"},
                           "launcher must not know device")
         self.assert_passes("layering", {"launcher/a.cpp": "#include <gantry/machine/topology.hpp>\n"})
+        self.assert_passes("layering", {"compat/nccl/a.cpp": '#include <gantry/collectives/window.hpp>\n#include "compat/nccl/b.hpp"\n'})
+        self.assert_fails("layering", {"compat/nccl/a.cpp": '#include "collectives/window.hpp"\n'}, "compat knows public headers alone")
+        self.assert_fails("layering", {"tensor/a.cpp": '#include "compat/nccl/api.hpp"\n'}, "tensor must not know compat")
         self.assert_fails("layering", {"command_line/a.cpp": '#include "job/flight_file.hpp"\n'}, "command_line must not know job")
         self.assert_fails("layering", {"memory/a.cpp": '#include "command_line/command_line.hpp"\n'}, "memory must not know command_line")
         self.assert_fails("layering", {"device/a.cpp": '#include "job/flight_file.hpp"\n'}, "device must not know job")
@@ -337,6 +341,11 @@ class CheckTest(unittest.TestCase):
                 command = [sys.executable, HERE / "cuda_stubs.py", "nm", root / "objects.txt", root / "stubs.txt"]
                 result = subprocess.run(command, capture_output=True, text=True, check=False)
                 self.assertEqual((result.returncode, result.stdout + result.stderr), expected)
+
+    def test_nccl_exports(self):
+        header = "/* ncclNone(int); */\n#define ncclMacro(x) x\nncclResult_t  ncclOne(int* a);\nconst char* pncclTwo(int a,\n  int b);\n"
+        self.assertEqual(nccl_exports.missing(header, []), ["ncclOne", "pncclTwo"])
+        self.assertEqual(nccl_exports.missing(header, ["ncclOne", "pncclTwo", "ncclMore"]), [])
 
     def exported_symbols(self, header, source, *flags):
         """Exit code and output of the check of a small library with one public header."""

@@ -4,6 +4,7 @@
     core → job → collectives, launcher
     core → command_line → launcher, tools
     machine → launcher
+    public headers of all layers → compat
 
 Includes between the project's own files are written from the repository root, never relative.
 
@@ -20,6 +21,7 @@ STACK = ["core", "machine", "device", "streams", "memory", "ipc", "kernels", "te
 USES = {layer: set(STACK[:at]) for at, layer in enumerate(STACK)} | {"job": {"core"}, "command_line": {"core"}}
 USES["launcher"] = {"command_line", "core", "job", "machine"}
 USES["collectives"].add("job")
+USES["compat"] = {*STACK, "job"}
 # The layer that implements a header in include/gantry/extend/.
 EXTEND = {"driver.hpp": "device", "forwarding_driver.hpp": "device", "parse_number.hpp": "core", "store.hpp": "job",
           "unique_fd.hpp": "core"}
@@ -58,6 +60,8 @@ def complaint(layer, quote, name):
     target_layer = layer_of_path(target)
     if target_layer not in USES or "/" not in target:
         return "an include of the project is written from the repository root"
+    if layer == "compat" != target_layer and quote == '"':
+        return "compat knows public headers alone"
     if target_layer == layer or target_layer in USES[layer]:
         return None
     return f"{layer} must not know {target_layer}"
@@ -104,7 +108,7 @@ def folder_circles(includes):
 def violations(root):
     found = []
     includes = {}
-    for path in code_files(root, ["include/gantry", *LAYERS, "command_line", "launcher"]):
+    for path in code_files(root, ["include/gantry", *LAYERS, "compat", "command_line", "launcher"]):
         # The umbrella header, and names that are easy to guess for headers of layers.
         if path.parts[0] == "include" and len(path.parts) == 3:
             continue

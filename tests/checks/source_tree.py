@@ -6,7 +6,7 @@ import sys
 
 LAYERS = ["core", "job", "machine", "device", "streams", "memory", "ipc", "kernels", "tensor", "collectives"]
 CODE_SUFFIXES = {".hpp", ".cpp", ".inl", ".cu", ".cuh", ".h", ".c"}
-CODE_FOLDERS = ["include", *LAYERS, "command_line", "launcher", "tools", "tests", "examples", "benchmarks"]
+CODE_FOLDERS = ["include", *LAYERS, "compat", "command_line", "launcher", "tools", "tests", "examples", "benchmarks"]
 
 
 def code_files(root, folders=CODE_FOLDERS, suffixes=CODE_SUFFIXES):

@@ -189,7 +189,7 @@ class NcclReductions : public ::testing::TestWithParam<int> {
 };
 INSTANTIATE_TEST_SUITE_P(Ranks, NcclReductions, ::testing::Values(1, 2, 3, 4));
 
-TEST_P(NcclReductions, AllReduceIsTheFoldOverRanks) {
+TEST_P(NcclReductions, AllReduceCombinesInRankOrder) {
   const NcclRanks group(GetParam());
   for_each_case(group, {0, 1, 7, 1000}, [](auto& one) {
     one.all_reduce(false);
@@ -215,7 +215,7 @@ TEST_P(NcclReductions, ReduceScatterWritesEachRanksPart) {
   });
 }
 
-TEST_P(NcclReductions, LargeArraysAreTheFoldAsWell) {
+TEST_P(NcclReductions, LargeArraysAreReducedAsWell) {
   const NcclRanks group(GetParam());
   for_each_case(group, {70'001}, [&](auto& one) {
     one.all_reduce(false);

@@ -355,6 +355,7 @@ struct Movable<Communicator> {
             REFUSES(window, o.window(t())),
             REFUSES(host_barrier, o.host_barrier()),
             REFUSES(all_gather_bytes, o.all_gather_bytes("a")),
+            ANSWERS(failure, o.failure() == nullptr),
             REFUSES(suspend, o.suspend()),
             REFUSES(resume, o.resume()),
             REFUSES(is_suspended, o.is_suspended()),

@@ -17,7 +17,7 @@ import re
 import tomllib
 
 LAYERS = ["core", "machine", "job", "device", "streams", "memory", "ipc", "kernels", "tensor", "collectives",
-          "launcher", "tools"]
+          "compat", "launcher", "tools"]
 KEYS = {"name", "breaks", "file", "old", "new", "tests"}
 OPTIONAL_KEYS = {"survives"}
 
