@@ -59,6 +59,7 @@ void binary(const Target& target, BinaryOp op, const TensorRef& out, const Opera
     if (exponent == 2) return unary(target, UnaryOp::square, out, a.tensor);
     if (exponent == 0.5) return unary(target, UnaryOp::sqrt, out, a.tensor);
     if (exponent == -1) return unary(target, UnaryOp::reciprocal, out, a.tensor);
+    if (exponent == -0.5) return unary(target, UnaryOp::rsqrt, out, a.tensor);
   }
   if (is_direct_call(target)) return host::binary(op, out, a, b, alpha);
   submit(

@@ -3,6 +3,7 @@
 
 #include <type_traits>
 
+#include "kernels/impl/power.inl"
 #include "kernels/impl/unary.inl"
 
 namespace gantry::kernels {
@@ -81,6 +82,7 @@ struct Fmod {
 template <class C>
 struct Pow {
   static constexpr bool kSlow = true;
+  static constexpr bool kWide = std::is_same_v<C, float>;
   GANTRY_HD C operator()(C a, C b) const {
     if constexpr (std::is_integral_v<C>)
       return math::integer_power(a, b);
@@ -196,6 +198,14 @@ void run_binary(const Loop& loop, BinaryOp op, const TensorRef& out, const Opera
                 const Operand& b, const Scalar& alpha) {
   dispatch(out.dtype, [&](auto tag) {
     using T = typename decltype(tag)::type;
+    if constexpr (!std::is_same_v<T, bool>) {
+      if (op == BinaryOp::pow && b.is_number && !b.is_element && !a.is_number &&
+          detail::with_fixed_power(number_as<T>(b.number), [&](auto functor) {
+            loop.template run<T>("binary", functor, out, tensor_input<T>(a.tensor));
+          })) {
+        return;
+      }
+    }
     const bool chooses = op == BinaryOp::minimum || op == BinaryOp::maximum;
     const auto left = chooses ? element_input<T>(a) : operand_input<T>(a);
     const auto right = chooses ? element_input<T>(b) : operand_input<T>(b);

@@ -80,12 +80,12 @@ struct Reducer {
       return wrapping_multiply(a, b);
     } else if constexpr (op == Reduction::min || op == Reduction::all) {
       if constexpr (kIsFloating)
-        return a < b || a != a ? a : b;
+        return ((a < b) | (a != a)) ? a : b;  // no branch, for vector code
       else
         return a < b ? a : b;
     } else if constexpr (op == Reduction::max || op == Reduction::any) {
       if constexpr (kIsFloating)
-        return a > b || a != a ? a : b;
+        return ((a > b) | (a != a)) ? a : b;
       else
         return a > b ? a : b;
     } else {

@@ -36,8 +36,17 @@ GANTRY_SPECIAL_FUNCTOR(Sinc, x == 0
 GANTRY_SPECIAL_FUNCTOR(LogSigmoid, (x < 0 ? x : 0) - ::log1p(::exp(-::fabs(x))))
 GANTRY_SPECIAL_FUNCTOR(Softplus, x* p.a > p.b ? x : ::log1p(::exp(x * p.a)) / p.a)
 GANTRY_SPECIAL_FUNCTOR(Elu, x > 0 ? p.b * x : p.a * ::expm1(p.c * x))
-GANTRY_SPECIAL_FUNCTOR(GeluTanh, math::gelu_tanh(x))
 #undef GANTRY_SPECIAL_FUNCTOR
+
+struct GeluTanh {
+  static constexpr bool kSlow = true;
+  static constexpr bool kWide = true;
+  SpecialParameters p;
+  template <class C>
+  GANTRY_HD C operator()(C x) const {
+    return math::gelu_tanh(x);
+  }
+};
 
 struct LeakyRelu {
   static constexpr bool kSlow = true;

@@ -62,14 +62,20 @@ inline IndexingPlan plan_from(const IndexingPlan& plan, const std::int64_t (&off
   return part;
 }
 
-// The position that `index` names: negative ones count from the end if the rule says so.
+// The position that `index` names in a dim: negative ones count from the end if the rule says so.
+GANTRY_HD inline std::int64_t position_of(IndexRule rule, std::int64_t size, std::int64_t index) {
+  return index < 0 && rule == IndexRule::wrapping ? index + size : index;
+}
 GANTRY_HD inline std::int64_t position_of(const IndexingPlan& plan, std::int64_t index) {
-  return index < 0 && plan.rule == IndexRule::wrapping ? index + plan.index_size : index;
+  return position_of(plan.rule, plan.index_size, index);
 }
 
 // True if `position` is in range.
+GANTRY_HD inline bool is_inside(std::int64_t size, std::int64_t position) {
+  return (position >= 0) & (position < size);  // no branch, for vector code
+}
 GANTRY_HD inline bool is_inside(const IndexingPlan& plan, std::int64_t position) {
-  return position >= 0 && position < plan.index_size;
+  return is_inside(plan.index_size, position);
 }
 
 // The plan of index_offsets: a loop over the positions of the output, operand 0. Operands 1 and 2

@@ -101,6 +101,10 @@ GANTRY_HD inline double gelu(double x) { return 0.5 * x * ::erfc(x * -0.70710678
 GANTRY_HD inline double gelu_tanh(double x) {
   return 0.5 * x * (1.0 + ::tanh(0.79788456080286535588 * (x + 0.044715 * x * x * x)));
 }
+GANTRY_HD inline float gelu_tanh(float x) {
+  return GANTRY_HOST_OR_GPU(wide::gelu_tanh(static_cast<double>(x)),
+                            gelu_tanh(static_cast<double>(x)));
+}
 GANTRY_HD inline float sigmoid(float x) {
   return GANTRY_HOST_OR_GPU(narrow::sigmoid(x), sigmoid(static_cast<double>(x)));
 }
@@ -110,12 +114,13 @@ GANTRY_HD inline float silu(float x) {
 GANTRY_HD inline float gelu(float x) {
   return GANTRY_HOST_OR_GPU(narrow::gelu(x), gelu(static_cast<double>(x)));
 }
-#undef GANTRY_HOST_OR_GPU
 
 GANTRY_HD inline double pow(double x, double y) { return ::pow(x, y); }
 GANTRY_HD inline float pow(float x, float y) {
-  return static_cast<float>(::pow(static_cast<double>(x), static_cast<double>(y)));
+  return GANTRY_HOST_OR_GPU(wide::pow(static_cast<double>(x), static_cast<double>(y)),
+                            ::pow(static_cast<double>(x), static_cast<double>(y)));
 }
+#undef GANTRY_HOST_OR_GPU
 GANTRY_HD inline double atan2(double y, double x) { return ::atan2(y, x); }
 GANTRY_HD inline float atan2(float y, float x) {
   return static_cast<float>(::atan2(static_cast<double>(y), static_cast<double>(x)));

@@ -162,6 +162,48 @@ inline double silu(double x) {
   return x == -kInfinity ? kNan : value;
 }
 
+// x P(X < x) by tanh: (1 + tanh u) / 2 is 1 / (1 + e^(-2 u)), which keeps small results accurate.
+inline double gelu_tanh(double x) {
+  const double u = 0.79788456080286535588 * fma(0.044715 * x * x, x, x);
+  const double value = x / (1.0 + exp(-2.0 * u));
+  return x == -kInfinity ? kNan : value;
+}
+
+// x^y with the limits of C's pow.
+//
+// log2 has more terms than above, because y enlarges its error.
+inline double pow(double x, double y) {
+  const double a = absolute(x);
+  constexpr std::uint64_t kRootHalf = 0x3fe6a09e667f3bcd;
+  const std::uint64_t bits = std::bit_cast<std::uint64_t>(a);
+  const std::uint64_t n = (bits - kRootHalf + (std::uint64_t{1024} << 52)) >> 52;
+  const double m = std::bit_cast<double>(bits - ((n - 1024) << 52));
+  const double s = (m - 1.0) / (m + 1.0);
+  const double z = s * s;
+  const double whole = std::bit_cast<double>(n | 0x4330000000000000u) - 0x1p52 - 1024.0;
+  const double log_m = s * polynomial(z, 2.0, 2.0 / 3, 2.0 / 5, 2.0 / 7, 2.0 / 9, 2.0 / 11,
+                                      2.0 / 13, 2.0 / 15, 2.0 / 17);
+  double power = y * fma(whole, kLog2, log_m);
+  power = a == 0 ? -y * kInfinity : power;
+  power = a == kInfinity ? y * kInfinity : power;
+  // Masks, because of a constant y compilers make branches otherwise. Large numbers are even.
+  constexpr std::uint64_t kSign = std::uint64_t{1} << 63;
+  const double size = clamped(absolute(y), 0, 0x1p52);
+  const double half = 0.5 * size;
+  const std::uint64_t odd_sign = (half + 0x1p52) - 0x1p52 == half ? 0 : kSign;
+  const bool is_whole = (size + 0x1p52) - 0x1p52 == size;
+  const std::uint64_t value = std::bit_cast<std::uint64_t>(exp(power));
+  const std::uint64_t sign = std::bit_cast<std::uint64_t>(x) & (is_whole ? odd_sign : 0);
+  const double odd = std::bit_cast<double>(value | sign);
+  // Numbers between this bound and 0 have no power.
+  const double bound = is_whole ? 0.0 : -kInfinity;
+  double result = x < 0 ? (bound < x ? kNan : odd) : odd;
+  result = a == 1 ? (absolute(y) == kInfinity ? 1.0 : result) : result;
+  result = x == x ? result : kNan;
+  result = x == 1 ? 1.0 : result;
+  return y == 0 ? 1.0 : result;
+}
+
 // erfc(a) for a >= 0.
 //
 // Source of the form: t exp(-a^2) P(t), t = 1 / (1 + a / 2); Press et al., "Numerical Recipes",

@@ -50,10 +50,12 @@ struct KeyOrder {
     if constexpr (kKind == KeyKind::boolean) bits = bits != 0;
     if constexpr (kKind == KeyKind::signed_integer) bits = static_cast<U>(bits ^ kSign);
     if constexpr (kKind == KeyKind::floating) {
+      // Without a branch on the sign, which no processor predicts.
       const U magnitude = static_cast<U>(bits & static_cast<U>(~kSign));
-      if (magnitude > infinity) return nan;
-      if (magnitude == 0) bits = 0;
-      bits = static_cast<U>((bits & kSign) != 0 ? ~bits : bits | kSign);
+      const U number = magnitude == 0 ? U(0) : bits;
+      const U negative = static_cast<U>(U(0) - static_cast<U>(number >> (sizeof(U) * 8 - 1)));
+      const U key = static_cast<U>(number ^ (negative | kSign) ^ flip);
+      return magnitude > infinity ? nan : key;
     }
     return static_cast<U>(bits ^ flip);
   }

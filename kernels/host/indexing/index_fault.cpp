@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <atomic>
 #include <mutex>
 
@@ -33,10 +34,19 @@ void check_indices(const IndexingPlan& plan, const TensorRef& index) {
   if (plan.rule == IndexRule::offsets) return;
   StridedIndex positions;
   for (int d = 0; d < index.ndim; ++d) positions.append(index.sizes[d], index.strides[d]);
+  const IndexReader indices(plan);
   const std::int64_t count = positions.count();
-  for (std::int64_t i = 0; i < count; ++i) {
-    const std::int64_t given = load_index(plan, positions.offset(i));
-    if (!is_inside(plan, position_of(plan, given))) report_fault(plan, given);
+  const int inner = positions.ndim - 1;
+  const std::int64_t length = inner < 0 ? 1 : positions.sizes[inner];
+  const std::int64_t stride = inner < 0 ? 0 : positions.strides[inner];
+  std::int64_t found[kPositions];
+  for (std::int64_t first = 0; first < count; first += length) {
+    const std::int64_t begin = positions.offset(first);
+    for (std::int64_t done = 0; done < length; done += kPositions) {
+      const auto n = static_cast<int>(std::min<std::int64_t>(kPositions, length - done));
+      const std::int64_t at = begin + done * stride;
+      if (!indices.read(found, at, stride, n)) report_faults(plan, found, at, stride, n);
+    }
   }
 }
 

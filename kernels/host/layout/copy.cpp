@@ -1,5 +1,7 @@
 #include "kernels/layout/host_copy.hpp"
 
+#include <algorithm>
+#include <cstdint>
 #include <cstring>
 
 #include "kernels/host/launch.hpp"
@@ -10,17 +12,51 @@ namespace gantry::kernels::host {
 
 namespace {
 
-// Copies words of one size if that is a transposition; else returns false.
-bool try_transpose(const TensorRef& out, const TensorRef& in) {
+// `n` words. Rows of either direction are vector code.
+template <class W>
+void copy_row(W* __restrict__ to, std::int64_t to_stride, const W* __restrict__ from,
+              std::int64_t from_stride, std::int64_t n) {
+  if (to_stride == 1 && from_stride == 1) {
+    std::copy_n(from, n, to);
+  } else if (to_stride == 1 && from_stride == 0) {
+    std::fill_n(to, n, *from);
+  } else if (to_stride == 1 && from_stride == -1) {
+    const W* const first = from - (n - 1);
+    for (std::int64_t i = 0; i < n; ++i) to[i] = first[n - 1 - i];
+  } else {
+    for (std::int64_t i = 0; i < n; ++i) to[i * to_stride] = from[i * from_stride];
+  }
+}
+
+// Copies as `plan` says, row by row.
+template <class W>
+void copy_rows(const StridedPlan<2>& plan, W* out, const W* in) {
+  std::int64_t index[kMaxDims] = {};
+  for (std::int64_t done = 0; done < plan.numel; done += plan.sizes[0]) {
+    copy_row(out, plan.strides[0][0], in, plan.strides[0][1], plan.sizes[0]);
+    for (int dim = 1; dim < plan.ndim; ++dim) {
+      out += plan.strides[dim][0];
+      in += plan.strides[dim][1];
+      if (++index[dim] < plan.sizes[dim]) break;
+      out -= plan.strides[dim][0] * plan.sizes[dim];
+      in -= plan.strides[dim][1] * plan.sizes[dim];
+      index[dim] = 0;
+    }
+  }
+}
+
+// Copies words of one size.
+void copy_words(const TensorRef& out, const TensorRef& in) {
   const std::int64_t* const strides[2] = {out.strides, in.strides};
   const StridedPlan<2> plan = make_plan<2>(out.ndim, out.sizes, strides);
   const int dim = transposed_dim(plan);
-  if (dim == 0) return false;
   dispatch_words(out.dtype, [&](auto tag) {
     using W = typename decltype(tag)::type;
-    copy_transposed(plan, dim, static_cast<W*>(out.data), static_cast<const W*>(in.data));
+    W* const to = static_cast<W*>(out.data);
+    const W* const from = static_cast<const W*>(in.data);
+    if (dim > 0) return copy_transposed(plan, dim, to, from);
+    with_fma([&] { copy_rows(plan, to, from); });
   });
-  return true;
 }
 
 }  // namespace
@@ -31,7 +67,7 @@ void copy(const TensorRef& out, const TensorRef& in) {
                  static_cast<std::size_t>(out.numel()) * element_size(out.dtype));
     return;
   }
-  if (out.dtype == in.dtype && try_transpose(out, in)) return;
+  if (out.dtype == in.dtype) return copy_words(out, in);
   run_copy(Loop{}, out, in);
 }
 

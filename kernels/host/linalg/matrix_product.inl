@@ -13,29 +13,42 @@ namespace gantry::kernels::host {
 
 namespace {
 
-template <class T>
-using Matrix = ::Eigen::Matrix<T, ::Eigen::Dynamic, ::Eigen::Dynamic, ::Eigen::RowMajor>;
-template <class T, class M = Matrix<T>>
+template <class T, int kOrder>
+using Matrix = ::Eigen::Matrix<T, ::Eigen::Dynamic, ::Eigen::Dynamic, kOrder>;
+template <class M>
 using MatrixMap = ::Eigen::Map<M, ::Eigen::Unaligned, ::Eigen::OuterStride<>>;
 
+// Calls f with a map of `matrix` in its order.
+template <class T, class F>
+void with_map(const MatrixView<const T>& matrix, const F& f) {
+  const ::Eigen::OuterStride<> stride(matrix.stride);
+  if (matrix.transposed) {
+    using Columns = const Matrix<T, ::Eigen::ColMajor>;
+    f(MatrixMap<Columns>(matrix.data, matrix.rows, matrix.columns, stride));
+  } else {
+    using Rows = const Matrix<T, ::Eigen::RowMajor>;
+    f(MatrixMap<Rows>(matrix.data, matrix.rows, matrix.columns, stride));
+  }
+}
+
 template <class T>
-void eigen_product(const RowMajor<T>& out, const RowMajor<const T>& a, const RowMajor<const T>& b) {
-  const MatrixMap<T, const Matrix<T>> left(a.data, a.rows, a.columns,
-                                           ::Eigen::OuterStride<>(a.stride));
-  const MatrixMap<T, const Matrix<T>> right(b.data, b.rows, b.columns,
-                                            ::Eigen::OuterStride<>(b.stride));
-  MatrixMap<T> product(out.data, out.rows, out.columns, ::Eigen::OuterStride<>(out.stride));
-  product.noalias() = left * right;
+void eigen_product(const MatrixView<T>& out, const MatrixView<const T>& a,
+                   const MatrixView<const T>& b) {
+  MatrixMap<Matrix<T, ::Eigen::RowMajor>> product(out.data, out.rows, out.columns,
+                                                  ::Eigen::OuterStride<>(out.stride));
+  with_map(a, [&](const auto& left) {
+    with_map(b, [&](const auto& right) { product.noalias() = left * right; });
+  });
 }
 
 }  // namespace
 
-void GANTRY_PRODUCT(const RowMajor<float>& out, const RowMajor<const float>& a,
-                    const RowMajor<const float>& b) {
+void GANTRY_PRODUCT(const MatrixView<float>& out, const MatrixView<const float>& a,
+                    const MatrixView<const float>& b) {
   eigen_product(out, a, b);
 }
-void GANTRY_PRODUCT(const RowMajor<double>& out, const RowMajor<const double>& a,
-                    const RowMajor<const double>& b) {
+void GANTRY_PRODUCT(const MatrixView<double>& out, const MatrixView<const double>& a,
+                    const MatrixView<const double>& b) {
   eigen_product(out, a, b);
 }
 

@@ -30,30 +30,30 @@ struct LongVector {
 template <class T>
 using AccumulatorLanes = typename LongVector<T>::Type;
 
-// The operation of R on vectors of elements. A Reducer would take and return them by value, which
-// no function may that is not compiled for long vectors.
-template <Reduction op, class Acc, class In>
-constexpr bool has_lanes(Reducer<op, Acc>, In) {
-  return std::is_same_v<In, Acc> && std::is_floating_point_v<Acc> &&
-         (op == Reduction::sum || op == Reduction::sum_squares || op == Reduction::prod ||
-          op == Reduction::min || op == Reduction::max);
-}
+// The operation of R on vectors of accumulators. A Reducer would take and return them by value,
+// which no function may that is not compiled for long vectors.
 template <class Lanes, Reduction op, class Acc>
 void combine_lanes(Reducer<op, Acc>, Lanes& a, const Lanes& b) {
-  if constexpr (op == Reduction::min) {
+  if constexpr (op == Reduction::min || op == Reduction::all) {
     a = ((a < b) | (a != a)) ? a : b;
-  } else if constexpr (op == Reduction::max) {
+  } else if constexpr (op == Reduction::max || op == Reduction::any) {
     a = ((a > b) | (a != a)) ? a : b;
+  } else if constexpr (std::is_same_v<Acc, std::int64_t>) {
+    using Wrapping = AccumulatorLanes<std::uint64_t>;
+    const auto x = (Wrapping)a;
+    const auto y = (Wrapping)b;
+    a = op == Reduction::prod ? (Lanes)(x * y) : (Lanes)(x + y);
   } else if constexpr (op == Reduction::prod) {
     a = a * b;
   } else {
     a = a + b;
   }
 }
-template <class Lanes, Reduction op, class Acc>
-void load_lanes(Reducer<op, Acc>, Lanes& to, const Acc* from) {
-  std::memcpy(&to, from, sizeof to);
-  if constexpr (op == Reduction::sum_squares) to = to * to;
+
+// Elements as the accumulators that `R::load` makes of them.
+template <class R, class Acc, class In>
+void load_elements(Acc* to, const In* from, int count) {
+  for (int i = 0; i < count; ++i) to[i] = R::load(from[i]);
 }
 
 // Combines `rows` rows of kAccumulators contiguous elements into the accumulators, kHeld vectors of
@@ -77,7 +77,8 @@ void combine_rows(Acc* accumulators, const Acc* in, std::int64_t rows) {
 #pragma GCC unroll 16
         for (int i = 0; i < kHeld; ++i) {
           Lanes value;
-          load_lanes(R{}, value, from + i * kLanes);
+          std::memcpy(&value, from + i * kLanes, sizeof value);
+          if constexpr (R::kOp == Reduction::sum_squares) value = value * value;
           combine_lanes(R{}, held[i], value);
         }
       }
@@ -114,27 +115,49 @@ auto merge_lanes(Lanes& lanes, std::integer_sequence<int, k...> sequence) {
   }
 }
 
-// The tree over kAccumulators accumulators.
-template <class R, class Acc>
+// The tree over `kWidth` accumulators, a power of two.
+template <class R, int kWidth, class Acc>
 Acc merge_accumulators(const Acc* accumulators) {
   using Lanes = AccumulatorLanes<Acc>;
   constexpr int kLanes = kLaneBytes / sizeof(Acc);
-  constexpr int kVectors = kAccumulators / kLanes;
-  Lanes lanes[kVectors / 2];
+  if constexpr (kWidth <= kLanes) {
+    Acc values[kWidth];
+    std::copy_n(accumulators, kWidth, values);
+    for (int half = kWidth / 2; half > 0; half /= 2) {
+      for (int j = 0; j < half; ++j) values[j] = R::combine(values[j], values[j + half]);
+    }
+    return values[0];
+  } else {
+    constexpr int kVectors = kWidth / kLanes;
+    Lanes lanes[kVectors / 2];
 #pragma GCC unroll 16
-  for (int i = 0; i < kVectors / 2; ++i) {
-    Lanes high;
-    std::memcpy(&lanes[i], accumulators + i * kLanes, sizeof high);
-    std::memcpy(&high, accumulators + (i + kVectors / 2) * kLanes, sizeof high);
-    combine_lanes(R{}, lanes[i], high);
-  }
+    for (int i = 0; i < kVectors / 2; ++i) {
+      Lanes high;
+      std::memcpy(&lanes[i], accumulators + i * kLanes, sizeof high);
+      std::memcpy(&high, accumulators + (i + kVectors / 2) * kLanes, sizeof high);
+      combine_lanes(R{}, lanes[i], high);
+    }
 #pragma GCC unroll 4
-  for (int half = kVectors / 4; half > 0; half /= 2) {
+    for (int half = kVectors / 4; half > 0; half /= 2) {
 #pragma GCC unroll 8
-    for (int i = 0; i < half; ++i) combine_lanes(R{}, lanes[i], lanes[i + half]);
+      for (int i = 0; i < half; ++i) combine_lanes(R{}, lanes[i], lanes[i + half]);
+    }
+    return merge_lanes<R, kLanes / 2>(lanes[0], std::make_integer_sequence<int, kLanes>{});
   }
-  return merge_lanes<R, kLanes / 2>(lanes[0], std::make_integer_sequence<int, kLanes>{});
 }
+template <class R, class Acc, int kWidth = kAccumulators>
+Acc merge_accumulators(const Acc* accumulators, int width) {
+  if constexpr (kWidth > 1) {
+    if (width < kWidth) return merge_accumulators<R, Acc, kWidth / 2>(accumulators, width);
+  }
+  return merge_accumulators<R, kWidth>(accumulators);
+}
+
+// True if elements of type In are their own accumulators, but for a square.
+template <class R, class Acc, class In>
+inline constexpr bool kIsAccumulator =
+    std::is_same_v<In, Acc>&& R::kOp != Reduction::sum_abs&& R::kOp != Reduction::any&& R::kOp !=
+    Reduction::all&& R::kOp != Reduction::count_nonzero;
 
 // Reduces one chunk whose element k is in[k * stride].
 template <class R, class Acc, class In>
@@ -143,20 +166,23 @@ Acc reduce_chunk(const In* in, std::int64_t count, std::int64_t stride) {
   with_fma([=, &result] {
     Acc accumulators[kAccumulators];
     const int width = accumulator_count(count);
-    std::fill_n(accumulators, width, R::neutral());
     std::int64_t k = 0;
-    constexpr bool kHasLanes = has_lanes(R{}, In{});
-    if constexpr (kHasLanes) {
-      if (stride == 1) {
-        k = count - count % kAccumulators;
+    if (stride == 1 && count >= kAccumulators) {
+      k = count - count % kAccumulators;
+      if constexpr (kIsAccumulator<R, Acc, In>) {
+        std::fill_n(accumulators, kAccumulators, R::neutral());
         combine_rows<R>(accumulators, in, count / kAccumulators);
-      }
-    } else if (stride == 1) {
-      for (; k + kAccumulators <= count; k += kAccumulators) {
-        for (int j = 0; j < kAccumulators; ++j) {
-          accumulators[j] = R::combine(accumulators[j], R::load(in[k + j]));
+      } else {
+        load_elements<R>(accumulators, in, kAccumulators);
+        for (std::int64_t first = kAccumulators; first < k; first += kAccumulators) {
+          const In* const row = in + first;
+          for (int j = 0; j < kAccumulators; ++j) {
+            accumulators[j] = R::combine(accumulators[j], R::load(row[j]));
+          }
         }
       }
+    } else {
+      std::fill_n(accumulators, width, R::neutral());
     }
     if (stride == 1) {
       const auto rest = static_cast<int>(count - k);
@@ -169,18 +195,7 @@ Acc reduce_chunk(const In* in, std::int64_t count, std::int64_t stride) {
         accumulator = R::combine(accumulator, R::load(in[k * stride]));
       }
     }
-    if constexpr (kHasLanes) {
-      if (width == kAccumulators) {
-        result = merge_accumulators<R>(accumulators);
-        return;
-      }
-    }
-    for (int half = width / 2; half > 0; half /= 2) {
-      for (int j = 0; j < half; ++j) {
-        accumulators[j] = R::combine(accumulators[j], accumulators[j + half]);
-      }
-    }
-    result = accumulators[0];
+    result = merge_accumulators<R>(accumulators, width);
   });
   return result;
 }

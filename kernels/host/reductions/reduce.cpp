@@ -4,18 +4,13 @@
 #include <utility>
 #include <vector>
 
-#include "kernels/host/reductions/chunks.hpp"
+#include "kernels/host/layout/transpose.hpp"
+#include "kernels/host/reductions/columns.hpp"
 #include "kernels/reductions/wide_sum.inl"
 
 namespace gantry::kernels::host {
 
 namespace {
-
-// The number of columns that are reduced side by side.
-constexpr int kTile = 512;
-// The levels of the tree over accumulators.
-constexpr int kLevels = 7;
-static_assert(1 << kLevels == kAccumulators);
 
 // A result that is not finite, computed again: Note [Overflowing chunks].
 template <class R, class Merge, class Acc, class In>
@@ -52,26 +47,63 @@ Acc repeat_output(const ReducePlan& plan, std::int64_t output, Acc value) {
       {results.data(), wide.data(), 1, static_cast<std::int64_t>(results.size())}, value);
 }
 
-template <class R, class Merge, class Acc, class In>
-void write_output(const ReducePlan& plan, std::int64_t output, Acc value) {
-  if constexpr (R::kIsRepeated) {
-    if (is_repeated<R>(plan, value)) value = repeat_output<R, Merge, Acc, In>(plan, output, value);
+// Stores results of neighbouring outputs from `first` on.
+template <class Acc>
+void store_results(const ReducePlan& plan, std::int64_t first, int count, Acc* values) {
+  if constexpr (!std::is_same_v<Acc, std::int64_t>) {
+    if (plan.divisor != 1) {
+      for (int i = 0; i < count; ++i) values[i] = values[i] / static_cast<Acc>(plan.divisor);
+    }
   }
-  store_reduced<Acc>(plan.out, plan.kept_out.offset(output), plan.out_dtype, value, plan.divisor);
+  const StridedIndex& kept = plan.kept_out;
+  const std::int64_t width = kept.ndim > 0 ? kept.sizes[kept.ndim - 1] : 1;
+  const std::int64_t stride = kept.ndim > 0 ? kept.strides[kept.ndim - 1] : 1;
+  dispatch(plan.out_dtype, [&](auto tag) {
+    using T = typename decltype(tag)::type;
+    if constexpr (std::is_same_v<T, bool> ||
+                  is_floating_point(dtype_of<T>) == is_floating_point(dtype_of<Acc>)) {
+      for (int done = 0; done < count;) {
+        const std::int64_t output = first + done;
+        T* const to = static_cast<T*>(plan.out) + kept.offset(output);
+        const auto run =
+            static_cast<int>(std::min<std::int64_t>(count - done, width - output % width));
+        const Acc* const from = values + done;
+        if (stride == 1) {
+          for (int i = 0; i < run; ++i) to[i] = from_accumulator<T>(from[i]);
+        } else {
+          for (int i = 0; i < run; ++i) to[i * stride] = from_accumulator<T>(from[i]);
+        }
+        done += run;
+      }
+    }
+  });
+}
+
+// Writes the results of neighbouring outputs from `first` on. Repeats those that have to be.
+template <class R, class Merge, class Acc, class In>
+void write_outputs(const ReducePlan& plan, std::int64_t first, int count, Acc* values) {
+  if constexpr (R::kIsRepeated) {
+    for (int i = 0; i < count; ++i) {
+      if (is_repeated<R>(plan, values[i])) {
+        values[i] = repeat_output<R, Merge, Acc, In>(plan, first + i, values[i]);
+      }
+    }
+  }
+  store_results(plan, first, count, values);
 }
 
 // Reduces one output at a time.
 template <class R, class Merge, class Acc, class In>
 void reduce_rows(const ReducePlan& plan) {
+  constexpr int kBlock = 64;  // results that are written together
+  Acc results[kBlock];
   std::vector<In> gathered;
   if (plan.reduced.ndim > 1) gathered.resize(std::min(plan.length, kReduceChunk));
+  const std::int64_t stride = plan.reduced.ndim > 0 ? plan.reduced.strides[0] : 1;
   std::vector<Acc> partials;
-  for (std::int64_t output = 0; output < plan.outputs; ++output) {
-    const In* row = static_cast<const In*>(plan.in) + plan.kept.offset(output);
-    if (plan.chunks == 1 && plan.reduced.ndim == 1) {
-      write_output<R, Merge, Acc, In>(
-          plan, output, reduce_chunk<R, Acc>(row, plan.length, plan.reduced.strides[0]));
-      continue;
+  const auto reduce_row = [&](const In* row) {
+    if (plan.chunks == 1 && plan.reduced.ndim <= 1) {
+      return reduce_chunk<R, Acc>(row, plan.length, stride);
     }
     partials.clear();
     for (std::int64_t first = 0; first < plan.length; first += kReduceChunk) {
@@ -80,94 +112,100 @@ void reduce_rows(const ReducePlan& plan) {
         for (std::int64_t k = 0; k < count; ++k) gathered[k] = row[plan.reduced.offset(first + k)];
         partials.push_back(reduce_chunk<R, Acc>(gathered.data(), count, 1));
       } else {
-        const std::int64_t stride = plan.reduced.strides[0];
         partials.push_back(reduce_chunk<R, Acc>(row + first * stride, count, stride));
       }
     }
-    write_output<R, Merge, Acc, In>(plan, output, merge_partials<Merge>(partials));
-  }
-}
-
-// Combines `rows` rows into `into`. Row k of column c is in[k * stride + c].
-template <class R, class Acc, class In>
-void combine_columns(Acc* __restrict__ into, const In* in, std::int64_t rows, std::int64_t stride,
-                     int columns) {
-  std::int64_t k = 0;
-  for (; k + 4 <= rows; k += 4) {
-    const In* row = in + k * stride;
-    for (int c = 0; c < columns; ++c) {
-      Acc value = R::combine(into[c], R::load(row[c]));
-      value = R::combine(value, R::load(row[c + stride]));
-      value = R::combine(value, R::load(row[c + 2 * stride]));
-      into[c] = R::combine(value, R::load(row[c + 3 * stride]));
+    return merge_partials<Merge>(partials);
+  };
+  for (std::int64_t first = 0; first < plan.outputs; first += kBlock) {
+    const auto count = static_cast<int>(std::min<std::int64_t>(kBlock, plan.outputs - first));
+    for (int i = 0; i < count; ++i) {
+      results[i] = reduce_row(static_cast<const In*>(plan.in) + plan.kept.offset(first + i));
     }
-  }
-  for (; k < rows; ++k) {
-    const In* row = in + k * stride;
-    for (int c = 0; c < columns; ++c) into[c] = R::combine(into[c], R::load(row[c]));
+    write_outputs<R, Merge, Acc, In>(plan, first, count, results);
   }
 }
 
-// The bits of `i` < `width`, a power of two, in reverse.
-int reversed(int i, int width) {
-  int result = 0;
-  for (int bit = 1; bit < width; bit *= 2) result = 2 * result + ((i & bit) != 0);
-  return result;
+// The longest rows that are reduced as columns of their transpose.
+constexpr std::int64_t kShortRow = 64;
+
+// The word of an element's size, which transpose_words() moves.
+template <class T>
+using WordOf = std::conditional_t<
+    sizeof(T) == 1, std::uint8_t,
+    std::conditional_t<sizeof(T) == 2, std::uint16_t,
+                       std::conditional_t<sizeof(T) == 4, std::uint32_t, std::uint64_t>>>;
+
+// True if outputs have short contiguous rows that are evenly spaced.
+bool has_short_rows(const ReducePlan& plan) {
+  return plan.reduced.ndim == 1 && plan.reduced.strides[0] == 1 && plan.length <= kShortRow &&
+         plan.kept.ndim > 0 && plan.kept.sizes[plan.kept.ndim - 1] >= kShortRow;
 }
 
-// Reduces one chunk of `columns` neighbouring outputs to `out`. Element k of column c is
-// in[k * stride + c]. `levels` has kLevels + 1 rows of scratch.
-//
-// Accumulators come in the order in which the tree combines them, so that one of each of its levels
-// is enough, which stay in the cache.
-template <class R, class Acc, class In>
-void reduce_tile(const In* in, std::int64_t count, std::int64_t stride, int columns, Acc* out,
-                 Acc (*levels)[kTile]) {
-  const int width = accumulator_count(count);
-  with_fma([=] {
-    for (int i = 0; i < width; ++i) {
-      const int j = reversed(i, width);
-      Acc* const into = levels[kLevels];
-      std::fill_n(into, columns, R::neutral());
-      if (j < count) {
-        combine_columns<R>(into, in + j * stride, (count - j - 1) / kAccumulators + 1,
-                           kAccumulators * stride, columns);
-      }
-      int level = 0;
-      for (; (i >> level & 1) != 0; ++level) {
-        for (int c = 0; c < columns; ++c) into[c] = R::combine(levels[level][c], into[c]);
-      }
-      std::copy_n(into, columns, i + 1 < width ? levels[level] : out);
-    }
-  });
+// Reduces short rows side by side.
+template <class R, class Merge, class Acc, class In>
+void reduce_short_rows(const ReducePlan& plan) {
+  using Word = WordOf<In>;
+  const int last = plan.kept.ndim - 1;
+  const std::int64_t width = plan.kept.sizes[last];
+  std::vector<Acc> scratch((kLevels + 2) * kTile);
+  auto* levels = reinterpret_cast<Acc(*)[kTile]>(scratch.data());
+  Acc* const results = levels[kLevels + 1];
+  std::vector<In> transposed(static_cast<std::size_t>(plan.length * kTile));
+  for (std::int64_t output = 0; output < plan.outputs;) {
+    const auto rows = static_cast<int>(std::min<std::int64_t>(kTile, width - output % width));
+    const Word* const in = static_cast<const Word*>(plan.in) + plan.kept.offset(output);
+    transpose_words(Transposition<Word>{reinterpret_cast<Word*>(transposed.data()), kTile, in,
+                                        plan.kept.strides[last], rows, plan.length});
+    reduce_tile<R>(Columns<In>{transposed.data(), kTile, rows}, plan.length, results, levels);
+    write_outputs<R, Merge, Acc, In>(plan, output, rows, results);
+    output += rows;
+  }
 }
 
 // Reduces outputs whose elements are adjacent in the input, one tile at a time.
 template <class R, class Merge, class Acc, class In>
 void reduce_columns(const ReducePlan& plan) {
-  const std::int64_t width = plan.kept.sizes[plan.kept.ndim - 1];
+  const int last = plan.kept.ndim - 1;
+  const std::int64_t width = plan.kept.sizes[last];
   const std::int64_t stride = plan.reduced.strides[0];
-  std::vector<Acc> scratch((kLevels + 1) * kTile);
+  const std::int64_t slices = last > 0 ? plan.kept.sizes[last - 1] : 1;
+  const std::int64_t slice_stride = last > 0 ? plan.kept.strides[last - 1] : 0;
+  const bool is_narrow = width <= kNarrow && stride == width && plan.length >= kAccumulators;
+  // Slices whose rows are one row of a tile.
+  const std::int64_t together = is_narrow ? 1 : std::clamp<std::int64_t>(kTile / width, 1, slices);
+  std::vector<Acc> scratch((kLevels + 1 + plan.chunks) * kTile +
+                           (is_narrow ? kAccumulators * kNarrow : 0));
   auto* levels = reinterpret_cast<Acc(*)[kTile]>(scratch.data());
-  std::vector<Acc> tile_partials(plan.chunks * kTile);
-  std::vector<Acc> partials;
-  for (std::int64_t base = 0; base < plan.outputs; base += width) {
-    for (std::int64_t column = 0; column < width; column += kTile) {
-      const int columns = static_cast<int>(std::min<std::int64_t>(kTile, width - column));
-      const In* in = static_cast<const In*>(plan.in) + plan.kept.offset(base + column);
-      for (std::int64_t chunk = 0; chunk < plan.chunks; ++chunk) {
-        const std::int64_t first = chunk * kReduceChunk;
-        reduce_tile<R, Acc>(in + first * stride, std::min(kReduceChunk, plan.length - first),
-                            stride, columns, tile_partials.data() + chunk * kTile, levels);
-      }
-      for (int c = 0; c < columns; ++c) {
-        partials.clear();
-        for (std::int64_t chunk = 0; chunk < plan.chunks; ++chunk) {
-          partials.push_back(tile_partials[chunk * kTile + c]);
-        }
-        write_output<R, Merge, Acc, In>(plan, base + column + c, merge_partials<Merge>(partials));
-      }
+  auto* const partials = levels + kLevels + 1;
+  std::vector<In> gathered(together > 1 ? SlicedColumns<In>::kGathered * kTile : 0);
+  const auto reduce_columns_of = [&](const In* in, int columns, std::int64_t count, Acc* out) {
+    if (is_narrow && count >= kAccumulators) {
+      reduce_narrow<R, Merge>(in, count, columns, out, levels, partials[plan.chunks]);
+    } else if (columns > width) {
+      reduce_tile<R>(SlicedColumns<In>{in, stride, slice_stride, static_cast<int>(width), columns,
+                                       reinterpret_cast<In(*)[kTile]>(gathered.data())},
+                     count, out, levels);
+    } else {
+      reduce_tile<R>(Columns<In>{in, stride, columns}, count, out, levels);
     }
+  };
+  std::int64_t output = 0;
+  while (output < plan.outputs) {
+    const std::int64_t column = output % width;
+    const std::int64_t slice = output / width % slices;
+    const auto columns =
+        static_cast<int>(together > 1 ? std::min(together, slices - slice) * width
+                                      : std::min<std::int64_t>(kTile, width - column));
+    const In* in = static_cast<const In*>(plan.in) + plan.kept.offset(output);
+    for (std::int64_t chunk = 0; chunk < plan.chunks; ++chunk) {
+      const std::int64_t first = chunk * kReduceChunk;
+      reduce_columns_of(in + first * stride, columns, std::min(kReduceChunk, plan.length - first),
+                        partials[chunk]);
+    }
+    merge_tiles<Merge>(partials, plan.chunks, columns, levels);
+    write_outputs<R, Merge, Acc, In>(plan, output, columns, partials[0]);
+    output += columns;
   }
 }
 
@@ -181,6 +219,8 @@ void reduce_with(const ReducePlan& plan) {
       const bool tiled = plan.is_column_wise() && plan.kept.strides[plan.kept.ndim - 1] == 1;
       if (tiled) {
         reduce_columns<R, Merge, Acc, In>(plan);
+      } else if (has_short_rows(plan)) {
+        reduce_short_rows<R, Merge, Acc, In>(plan);
       } else {
         reduce_rows<R, Merge, Acc, In>(plan);
       }

@@ -1,9 +1,10 @@
 #include "kernels/impl/softmax.inl"
 
+#include <algorithm>
 #include <type_traits>
 #include <vector>
 
-#include "kernels/host/reductions/chunks.hpp"
+#include "kernels/host/reductions/columns.hpp"
 #include "kernels/reductions/fibre_plan.hpp"
 
 namespace gantry::kernels::host {
@@ -73,9 +74,89 @@ void softmax_fibres(bool logarithm, const FibrePlan& plan) {
         continue;
       }
     }
-    read_fibre(values.data(), in, plan.in.stride, length);
+    with_fma([&] { read_fibre(values.data(), in, plan.in.stride, length); });
     softmax_dense(logarithm, values.data(), values.data(), length, exponentials.data());
-    write_fibre(out, plan.out.stride, values.data(), length);
+    with_fma([&] { write_fibre(out, plan.out.stride, values.data(), length); });
+  }
+}
+
+// exponentials[c] = e^(in[c] - maximum[c]).
+template <class Acc, class T>
+void exponentiate(Acc* __restrict__ exponentials, const T* __restrict__ in,
+                  const Acc* __restrict__ maximum, int columns) {
+  for (int c = 0; c < columns; ++c) {
+    exponentials[c] = exponential(static_cast<Acc>(in[c]) - maximum[c]);
+  }
+}
+
+// One row of results of neighbouring fibres. `out` may be `in`.
+template <class Acc, class T>
+void write_row(bool logarithm, T* out, const T* in, const Acc* __restrict__ exponentials,
+               const Acc* __restrict__ maximum, const Acc* __restrict__ tail, int columns) {
+  if (logarithm) {
+#pragma GCC ivdep
+    for (int c = 0; c < columns; ++c) {
+      const Acc value = softmax_element(true, static_cast<Acc>(in[c]), maximum[c], tail[c]);
+      out[c] = from_accumulator<T>(value);
+    }
+  } else {
+    for (int c = 0; c < columns; ++c) out[c] = from_accumulator<T>(exponentials[c] / tail[c]);
+  }
+}
+
+// Fibres whose elements are adjacent, one tile at a time.
+template <class T>
+void softmax_columns(bool logarithm, const FibrePlan& plan) {
+  using Acc = AccumulatorType<T>;
+  using Max = SoftmaxMax<Acc>;
+  using Sum = SoftmaxSum<Acc>;
+  // The exponentials of a tile stay in the second cache.
+  constexpr std::int64_t kTileBytes = std::int64_t{1} << 18;
+  constexpr std::int64_t kFewest = 16;
+  const std::int64_t length = plan.length;
+  const std::int64_t width = plan.in.outer.sizes[plan.in.outer.ndim - 1];
+  const std::int64_t fitting = kTileBytes / (length * static_cast<std::int64_t>(sizeof(Acc)));
+  const std::int64_t tile =
+      std::min(width, std::clamp<std::int64_t>(fitting / kFewest * kFewest, kFewest, kTile));
+  const std::int64_t chunks = (length + kReduceChunk - 1) / kReduceChunk;
+  std::vector<Acc> scratch((kLevels + 2 + chunks) * kTile + length * tile);
+  auto* levels = reinterpret_cast<Acc(*)[kTile]>(scratch.data());
+  Acc* const maximum = levels[kLevels + 1];
+  auto* const sums = levels + kLevels + 2;
+  Acc* const exponentials = sums[chunks];
+  for (std::int64_t fibre = 0; fibre < plan.count;) {
+    const auto columns = static_cast<int>(std::min(tile, width - fibre % width));
+    const T* const in = static_cast<const T*>(plan.in.data) + plan.in.outer.offset(fibre);
+    T* const out = static_cast<T*>(plan.out.data) + plan.out.outer.offset(fibre);
+    const Columns<T> rows{in, plan.in.stride, columns};
+    with_fma([=] {
+      // Any order gives the same value, as in largest().
+      std::fill_n(maximum, columns, Max::neutral());
+      for (std::int64_t k = 0; k < length; ++k) {
+        const T* const row = rows.row(k);
+        for (int c = 0; c < columns; ++c) maximum[c] = Max::combine(maximum[c], Max::load(row[c]));
+      }
+      for (std::int64_t k = 0; k < length; ++k) {
+        exponentiate(exponentials + k * columns, rows.row(k), maximum, columns);
+      }
+    });
+    for (std::int64_t chunk = 0; chunk < chunks; ++chunk) {
+      const std::int64_t first = chunk * kReduceChunk;
+      reduce_tile<Sum>(Columns<Acc>{exponentials + first * columns, columns, columns},
+                       std::min(kReduceChunk, length - first), sums[chunk], levels);
+    }
+    merge_tiles<Sum>(sums, chunks, columns, levels);
+    with_fma([=] {
+      Acc* const tail = sums[0];
+      if (logarithm) {
+        for (int c = 0; c < columns; ++c) tail[c] = natural_logarithm(tail[c]);
+      }
+      for (std::int64_t k = 0; k < length; ++k) {
+        write_row(logarithm, out + k * plan.out.stride, rows.row(k), exponentials + k * columns,
+                  maximum, tail, columns);
+      }
+    });
+    fibre += columns;
   }
 }
 
@@ -85,7 +166,15 @@ void softmax(bool logarithm, const FibrePlan& plan) {
   if (plan.length == 0) return;
   dispatch_stored(plan.dtype, [&](auto tag) {
     using T = typename decltype(tag)::type;
-    if constexpr (is_floating_point(dtype_of<T>)) softmax_fibres<T>(logarithm, plan);
+    if constexpr (is_floating_point(dtype_of<T>)) {
+      const int last = plan.in.outer.ndim - 1;
+      if (plan.is_column_wise() && plan.in.outer.strides[last] == 1 &&
+          plan.out.outer.strides[last] == 1) {
+        softmax_columns<T>(logarithm, plan);
+      } else {
+        softmax_fibres<T>(logarithm, plan);
+      }
+    }
   });
 }
 

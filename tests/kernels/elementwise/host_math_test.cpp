@@ -5,8 +5,10 @@
 #include <cmath>
 #include <functional>
 #include <limits>
+#include <vector>
 
 #include "kernels/elementwise/elementwise.hpp"
+#include "kernels/elementwise/special.hpp"
 #include "tests/kernels/kernel_arrays.hpp"
 
 namespace gantry::testing {
@@ -126,6 +128,48 @@ TEST_P(HostMathTest, InPlace) {
   for (std::int64_t i = 0; i < in.numel(); ++i) {
     ASSERT_EQ(arrays[0].bits(i), expected.bits(i)) << in.get<float>(i);
   }
+}
+
+TEST(HostPowTest, HasTheLimitsAndTheAccuracyOfC) {
+  const float infinity = std::numeric_limits<float>::infinity();
+  std::vector<float> numbers = {0.0f,    -0.0f,   1.0f,        -1.0f,       infinity, -infinity,
+                                NAN,     2.0f,    -2.0f,       0.5f,        -0.5f,    3.0f,
+                                -3.0f,   1e-45f,  -7.0f,       2.5f,        -2.5f,    1e-38f,
+                                3e38f,   -3e38f,  1.0000001f,  1e9f,        -1e9f,    0.9999f,
+                                126.99f, -148.9f, 16777215.0f, -16777216.0f};
+  const auto n = static_cast<std::int64_t>(numbers.size());
+  for (const Layout& layout : {contiguous({n, n}), testing::transposed({n, n})}) {
+    std::vector<Array> arrays(3, Array(DType::f32, layout));
+    for (std::int64_t i = 0; i < n * n; ++i) {
+      arrays[1].set<float>(i, numbers[static_cast<std::size_t>(i / n)]);
+      arrays[2].set<float>(i, numbers[static_cast<std::size_t>(i % n)]);
+    }
+    testing::run_on_cpu(arrays, [](const Target& target, const std::vector<TensorRef>& t) {
+      kernels::binary(target, kernels::BinaryOp::pow, t[0], t[1], t[2]);
+    });
+    for (std::int64_t i = 0; i < n * n; ++i) {
+      const double base = arrays[1].get<float>(i);
+      const auto exact = static_cast<float>(std::pow(base, arrays[2].get<float>(i)));
+      const float got = arrays[0].get<float>(i);
+      ASSERT_LE(ulp_distance(arrays[0].bits(i), std::bit_cast<std::uint32_t>(exact), DType::f32),
+                1u)
+          << base << " to the power of " << arrays[2].get<float>(i) << ": " << got;
+      ASSERT_TRUE(std::isnan(exact) || std::signbit(got) == std::signbit(exact)) << base;
+    }
+  }
+}
+
+TEST(HostGeluTanhTest, IsWithinOneUlpAtEveryExponent) {
+  const Array in = all_exponents(37, contiguous);
+  std::vector<Array> arrays{Array(DType::f32, in.layout()), in};
+  testing::run_on_cpu(arrays, [](const Target& target, const std::vector<TensorRef>& t) {
+    kernels::special(target, kernels::SpecialOp::gelu_tanh, t[0], t[1]);
+  });
+  const Exact exact = [](long double x) {
+    const long double u = 0.79788456080286535588L * (x + 0.044715L * x * x * x);
+    return std::isinf(x) && x < 0 ? NAN : x / (1 + expl(-2 * u));
+  };
+  expect_exact({"gelu_tanh", UnaryOp::gelu, exact}, in, arrays[0]);
 }
 
 INSTANTIATE_TEST_SUITE_P(Functions, HostMathTest, ::testing::ValuesIn(functions()),

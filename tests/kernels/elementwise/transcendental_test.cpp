@@ -138,7 +138,7 @@ TEST(BinaryAccuracyTest, PowAndAtan2AreCloseToTheExactValue) {
 TEST(BinaryAccuracyTest, SpecialExponentsAreExact) {
   std::vector<Array> input(2, Array(f32, contiguous({1027})));
   fill_range(input[1], 3, 0.001, 1000);
-  for (const double exponent : {2.0, 0.5, -1.0}) {
+  for (const double exponent : {2.0, 0.5, -1.0, 3.0, 4.0, -2.0}) {
     const std::vector<Array> arrays = testing::run_everywhere(
         input,
         [&](const Target& target, const std::vector<TensorRef>& t) {
@@ -148,6 +148,24 @@ TEST(BinaryAccuracyTest, SpecialExponentsAreExact) {
     for (std::int64_t i = 0; i < arrays[0].numel(); ++i) {
       const auto expected = static_cast<float>(std::pow(arrays[1].value(i), exponent));
       ASSERT_EQ(arrays[0].get<float>(i), expected) << exponent;
+    }
+  }
+}
+
+// A number of an integer dtype has the wrapped powers of a tensor of that number.
+TEST(BinaryAccuracyTest, PowersOfIntegersByNumbersWrap) {
+  for (const DType dtype : {DType::u8, DType::i16, DType::i32, DType::i64}) {
+    for (const int exponent : {1, 2, 3, 4, 5}) {
+      std::vector<Array> arrays(4, Array(dtype, contiguous({1027})));
+      fill_range(arrays[2], 5, 0, 120);
+      fill_range(arrays[3], 5, exponent, exponent);
+      testing::run_on_cpu(arrays, [&](const Target& target, const std::vector<TensorRef>& t) {
+        kernels::binary(target, BinaryOp::pow, t[0], t[2], Scalar(exponent));
+        kernels::binary(target, BinaryOp::pow, t[1], t[2], t[3]);
+      });
+      for (std::int64_t i = 0; i < arrays[0].numel(); ++i) {
+        ASSERT_EQ(arrays[0].bits(i), arrays[1].bits(i)) << dtype << " " << exponent;
+      }
     }
   }
 }

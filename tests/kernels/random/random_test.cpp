@@ -182,7 +182,7 @@ TEST(RandomKernelTest, ElementsDependOnTheirIndexOnly) {
 }
 
 TEST(RandpermKernelTest, SortsPositionsByTheirDraw) {
-  for (const std::int64_t n : {1, 2, 3, 1000, 70001}) {
+  for (const std::int64_t n : {1, 2, 3, 1000, 8192, 8193, 70001}) {
     const Array numbers = run_everywhere(
         {Array(i64, contiguous({n}))},
         [](const Target& target, const std::vector<TensorRef>& t) {

@@ -268,7 +268,7 @@ TEST(ReduceKernelTest, AnyAndAllLookAtEveryElement) {
 
 template <class T>
 void expect_every_operation() {
-  for (const Shape& sizes : {Shape{3, 300}, Shape{20001}, Shape{140, 40}}) {
+  for (const Shape& sizes : {Shape{3, 300}, Shape{20001}, Shape{140, 40}, Shape{300, 7}}) {
     for (const unsigned mask : {1u, 2u}) {
       if (sizes.size() == 1 && mask == 2) continue;
       Array in(dtype_of<T>, contiguous(sizes));

@@ -82,6 +82,17 @@ TEST(SoftmaxKernelTest, MatchesItsDefinitionInEveryLayoutAndType) {
   }
 }
 
+// Columns of one tile and of several, in one chunk and in several.
+TEST(SoftmaxKernelTest, HandlesColumnsOfEveryWidth) {
+  for (const DType dtype : testing::kFloatingTypes) {
+    for (const Shape& sizes : {Shape{3, 1100}, Shape{300, 70}, Shape{2, 40, 5}, Shape{17000, 3}}) {
+      Array in(dtype, contiguous(sizes));
+      fill_range(in, 6, -4, 4);
+      for (const bool logarithm : {false, true}) check_everywhere(in, sizes.size() - 2, logarithm);
+    }
+  }
+}
+
 TEST(SoftmaxKernelTest, HandlesShortAndLongFibres) {
   for (const Shape& sizes : {Shape{3, 1}, Shape{2, 1000}, Shape{2, 5000}, Shape{1, 40001},
                              Shape{700, 40}, Shape{40001, 1}}) {

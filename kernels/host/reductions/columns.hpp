@@ -1,0 +1,157 @@
+// Reductions of neighbouring columns side by side.
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+#include <vector>
+
+#include "kernels/host/reductions/chunks.hpp"
+
+namespace gantry::kernels::host {
+
+// The most columns that are reduced side by side.
+inline constexpr int kTile = 512;
+// The levels of the tree over accumulators.
+inline constexpr int kLevels = 7;
+static_assert(1 << kLevels == kAccumulators);
+
+// The elements of `columns` neighbouring columns: element k of column c is in[k * stride + c].
+template <class In>
+struct Columns {
+  const In* in;
+  std::int64_t stride;
+  int columns;
+
+  const In* row(std::int64_t k) const { return in + k * stride; }
+};
+
+// Columns of several slices, one after the other, whose rows are shorter than a tile: slice s
+// begins at in + s * slice_stride. Rows are gathered as they are needed.
+template <class In>
+struct SlicedColumns {
+  const In* in;
+  std::int64_t stride;
+  std::int64_t slice_stride;
+  int width;  // of a slice
+  int columns;
+  In (*rows)[kTile];  // memory for kGathered rows
+
+  static constexpr int kGathered = 2;
+
+  // The row, which the kGathered-th next call overwrites.
+  const In* row(std::int64_t k) const {
+    In* const to = rows[next];
+    next = (next + 1) % kGathered;
+    const In* from = in + k * stride;
+    for (int c = 0; c < columns; c += width, from += slice_stride) {
+      for (int i = 0; i < width; ++i) to[c + i] = from[i];
+    }
+    return to;
+  }
+
+  mutable int next = 0;
+};
+
+// The bits of `i` < `width`, a power of two, in reverse.
+inline int reversed(int i, int width) {
+  int result = 0;
+  for (int bit = 1; bit < width; bit *= 2) result = 2 * result + ((i & bit) != 0);
+  return result;
+}
+
+// Combines the elements of every column whose number is j modulo kAccumulators, up to `count`.
+template <class R, class Acc, class Rows>
+void combine_columns(Acc* __restrict__ into, const Rows& rows, std::int64_t j, std::int64_t count) {
+  const int columns = rows.columns;
+  const auto* first = rows.row(j);
+  for (int c = 0; c < columns; ++c) into[c] = R::load(first[c]);
+  for (std::int64_t k = j + kAccumulators; k < count; k += kAccumulators) {
+    const auto* row = rows.row(k);
+    for (int c = 0; c < columns; ++c) into[c] = R::combine(into[c], R::load(row[c]));
+  }
+}
+
+// out = a combined with b, for every column. `out` may be one of them.
+template <class R, class Acc>
+void merge_columns(Acc* out, const Acc* a, const Acc* b, int columns) {
+#pragma GCC ivdep
+  for (int c = 0; c < columns; ++c) out[c] = R::combine(a[c], b[c]);
+}
+
+// Reduces one chunk of `count` elements of each column to `out`. `levels` has kLevels + 1 rows of
+// scratch.
+//
+// Pairs of accumulators come in the order in which the tree combines them, so that one result of
+// each of its levels is enough, which stay in the cache.
+template <class R, class Acc, class Rows>
+void reduce_tile(const Rows& rows, std::int64_t count, Acc* out, Acc (*levels)[kTile]) {
+  const int width = accumulator_count(count);
+  with_fma([=, &rows] {
+    const int columns = rows.columns;
+    if (width == 1) return combine_columns<R>(out, rows, 0, count);
+    const int pairs = width / 2;
+    for (int i = 0; i < pairs; ++i) {
+      int merged = 0;  // levels that end with this pair
+      while ((i >> merged & 1) != 0) ++merged;
+      Acc* const result = i + 1 < pairs ? levels[merged + 1] : out;
+      Acc* const scratch = levels[0];
+      Acc* pair = merged == 0 ? result : scratch;
+      const int left = reversed(i, pairs);
+      const int right = left + pairs;
+      if (right >= count) {
+        combine_columns<R>(pair, rows, left, count);
+      } else if (left + kAccumulators >= count) {
+        const auto* a = rows.row(left);
+        const auto* b = rows.row(right);
+        for (int c = 0; c < columns; ++c) pair[c] = R::combine(R::load(a[c]), R::load(b[c]));
+      } else {
+        combine_columns<R>(scratch, rows, left, count);
+        combine_columns<R>(levels[kLevels], rows, right, count);
+        merge_columns<R>(pair, scratch, levels[kLevels], columns);
+      }
+      for (int level = 1; level <= merged; ++level) {
+        Acc* const to = level == merged ? result : scratch;
+        merge_columns<R>(to, levels[level], pair, columns);
+        pair = to;
+      }
+    }
+  });
+}
+
+// Reduces the chunk results of every column, level by level, to partials[0].
+template <class Merge, class Acc>
+void merge_tiles(Acc (*partials)[kTile], std::int64_t count, int columns, Acc (*levels)[kTile]) {
+  Acc result[kTile];
+  while (count > 1) {
+    std::int64_t merged = 0;
+    for (std::int64_t first = 0; first < count; first += kReduceChunk) {
+      reduce_tile<Merge>(Columns<Acc>{partials[first], kTile, columns},
+                         std::min(kReduceChunk, count - first), result, levels);
+      std::copy_n(result, columns, partials[merged++]);
+    }
+    count = merged;
+  }
+}
+
+// The most columns of reduce_narrow().
+inline constexpr int kNarrow = 32;
+
+// reduce_tile() of `count` >= kAccumulators contiguous rows of at most kNarrow columns, in the
+// order of memory.
+template <class R, class Merge, class Acc, class In>
+void reduce_narrow(const In* in, std::int64_t count, int columns, Acc* out, Acc (*levels)[kTile],
+                   Acc* accumulators) {
+  const int size = kAccumulators * columns;
+  with_fma([=] {
+    for (int i = 0; i < size; ++i) accumulators[i] = R::load(in[i]);
+    const std::int64_t total = count * columns;
+    for (std::int64_t first = size; first < total; first += size) {
+      const In* const from = in + first;
+      const auto n = static_cast<int>(std::min<std::int64_t>(size, total - first));
+      for (int i = 0; i < n; ++i) accumulators[i] = R::combine(accumulators[i], R::load(from[i]));
+    }
+  });
+  reduce_tile<Merge>(Columns<Acc>{accumulators, columns, columns}, kAccumulators, out, levels);
+}
+
+}  // namespace gantry::kernels::host
