@@ -358,6 +358,7 @@ TEST(NcclEnd, RevokeBreaksTheGroupOnEveryRank) {
 }
 
 TEST(NcclSuspend, HasNoOperationsUntilResume) {
+  REQUIRE_RANKS(2);
   const NcclRanks group;
   group.grouped([](int, ncclComm_t comm) { return ncclCommSuspend(comm, 0); });
   const DeviceArray data(0, std::vector<float>(4));
