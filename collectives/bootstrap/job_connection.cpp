@@ -54,10 +54,10 @@ JobConnection::JobConnection(const ProcessIdentity& identity, const StoreRole& r
                                 address.name.starts_with(own_folder() + "/");
   if (is_in_own_folder) prepare_own_folder();
   if (role.serves) {
-    server_ = role.server ? role.server
-                          : std::make_shared<StoreServer>(
-                                StoreServerOptions{.address = identity.rendezvous,
-                                                   .token = identity.rendezvous_token});
+    server_ = role.server
+                  ? role.server
+                  : std::make_shared<StoreServer>(StoreServerOptions{
+                        .address = identity.rendezvous, .token = identity.rendezvous_token});
   }
   // glaunch listens before it starts a rank.
   const auto connect_timeout = has_launcher_ ? std::min(timeout, kLauncherTimeout) : timeout;
@@ -67,8 +67,8 @@ JobConnection::JobConnection(const ProcessIdentity& identity, const StoreRole& r
                                                                .token = identity.rendezvous_token,
                                                                .connect_timeout = connect_timeout});
   } catch (const store::UnprovenServerError& error) {
-    raise_timeout(fmt::format("{}: rank {} waited {} for the job's store at {}, but {}",
-                              role.maker, self_.rank, duration_text(connect_timeout), identity.rendezvous,
+    raise_timeout(fmt::format("{}: rank {} waited {} for the job's store at {}, but {}", role.maker,
+                              self_.rank, duration_text(connect_timeout), identity.rendezvous,
                               error.reason()),
                   {}, {});
   } catch (const TimeoutError&) {

@@ -83,9 +83,9 @@ Communicator Communicator::connect(const ConnectOptions& options) {
   ranks.bootstrap =
       options.size == 1
           ? make_single_bootstrap()
-          : make_store_bootstrap(
-                identity, {.serves = serves, .server = options.server, .maker = kConnect},
-                collective_timeout());
+          : make_store_bootstrap(identity,
+                                 {.serves = serves, .server = options.server, .maker = kConnect},
+                                 collective_timeout());
   ranks.bootstrap->set_purpose(kConnect);
   count_local_ranks(*ranks.bootstrap, ranks.rank, identity);
   set_device(device);

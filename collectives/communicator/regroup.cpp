@@ -177,7 +177,8 @@ std::shared_ptr<Communicator::Impl> Communicator::Impl::form(const JobGroup& gro
 
 std::shared_ptr<Communicator::Impl> Communicator::Impl::join(const ProcessIdentity& identity,
                                                              Device device) {
-  JobGroup group{std::make_shared<JobConnection>(identity, StoreRole::of(identity), collective_timeout()), {}};
+  JobGroup group{
+      std::make_shared<JobConnection>(identity, StoreRole::of(identity), collective_timeout()), {}};
   JoiningRank self(*group.job);
   for (;;) {
     Invitation invitation = self.await();
