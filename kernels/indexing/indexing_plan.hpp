@@ -64,15 +64,15 @@ inline IndexingPlan plan_from(const IndexingPlan& plan, const std::int64_t (&off
 
 // The position that `index` names in a dim: negative ones count from the end if the rule says so.
 GANTRY_HD inline std::int64_t position_of(IndexRule rule, std::int64_t size, std::int64_t index) {
-  return index < 0 && rule == IndexRule::wrapping ? index + size : index;
+  return index + ((index < 0) & (rule == IndexRule::wrapping) ? size : 0);
 }
 GANTRY_HD inline std::int64_t position_of(const IndexingPlan& plan, std::int64_t index) {
   return position_of(plan.rule, plan.index_size, index);
 }
 
-// True if `position` is in range.
+// True if `position` is in range. Neither function has a branch, for vector code.
 GANTRY_HD inline bool is_inside(std::int64_t size, std::int64_t position) {
-  return (position >= 0) & (position < size);  // no branch, for vector code
+  return (position >= 0) & (position < size);
 }
 GANTRY_HD inline bool is_inside(const IndexingPlan& plan, std::int64_t position) {
   return is_inside(plan.index_size, position);

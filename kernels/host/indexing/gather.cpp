@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "kernels/host/host_fma.hpp"
 #include "kernels/host/indexing/index_fault.hpp"
 #include "kernels/impl/scatter.inl"
 
@@ -47,8 +48,9 @@ void gather_rows(const IndexingPlan& plan) {
 }  // namespace
 
 void gather(const IndexingPlan& plan) {
-  dispatch_word(plan.element_bytes,
-                [&](auto tag) { gather_rows<typename decltype(tag)::type>(plan); });
+  dispatch_word(plan.element_bytes, [&](auto tag) {
+    with_fma([&] { gather_rows<typename decltype(tag)::type>(plan); });
+  });
 }
 
 void index_offsets(const OffsetsPlan& plan) {

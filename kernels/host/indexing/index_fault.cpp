@@ -8,6 +8,7 @@
 
 #include <gantry/core/error.hpp>
 
+#include "kernels/host/host_fma.hpp"
 #include "kernels/strided_index.hpp"
 
 namespace gantry::kernels::host {
@@ -45,7 +46,9 @@ void check_indices(const IndexingPlan& plan, const TensorRef& index) {
     for (std::int64_t done = 0; done < length; done += kPositions) {
       const auto n = static_cast<int>(std::min<std::int64_t>(kPositions, length - done));
       const std::int64_t at = begin + done * stride;
-      if (!indices.read(found, at, stride, n)) report_faults(plan, found, at, stride, n);
+      bool inside = true;
+      with_fma([&] { inside = indices.read(found, at, stride, n); });
+      if (!inside) report_faults(plan, found, at, stride, n);
     }
   }
 }

@@ -32,12 +32,14 @@ class IndexReader {
     } else {
       copy(positions, static_cast<const std::int32_t*>(indices_) + offset, stride, n);
     }
-    std::int64_t outside = 0;
+    const IndexRule rule = rule_;  // copies, because a position may be a member
+    const std::int64_t size = size_;
     for (int i = 0; i < n; ++i) {
-      const std::int64_t position = position_of(rule_, size_, positions[i]);
-      positions[i] = is_inside(size_, position) ? position : -1;
-      outside |= positions[i];
+      const std::int64_t position = position_of(rule, size, positions[i]);
+      positions[i] = is_inside(size, position) ? position : -1;
     }
+    std::int64_t outside = 0;
+    for (int i = 0; i < n; ++i) outside |= positions[i];
     return outside >= 0;
   }
 
