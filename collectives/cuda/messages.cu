@@ -1,5 +1,5 @@
-// The kernels of messages.
-#include "collectives/algorithms/messages.inl"
+// The kernels of sends and receives.
+#include "collectives/algorithms/message_group.inl"
 
 #include <algorithm>
 
@@ -10,11 +10,23 @@ namespace gantry::protocol {
 
 namespace {
 
+__global__ void __launch_bounds__(kThreads + kSignallingThreads, 1)
+    send_kernel(const __grid_constant__ Message plan) {
+  CudaBlock<kThreads, kSignallingThreads> block;
+  send_message(block, plan);
+}
+
+__global__ void __launch_bounds__(kThreads + kSignallingThreads, 1)
+    receive_kernel(const __grid_constant__ Message plan) {
+  CudaBlock<kThreads, kSignallingThreads> block;
+  receive_message(block, plan);
+}
+
 template <int Most>
 __global__ void __launch_bounds__(kThreads + kSignallingThreads, 1)
     messages_kernel(const __grid_constant__ MessageList<Most> plan) {
   CudaBlock<kThreads, kSignallingThreads> block;
-  MessagesTask<CudaBlock<kThreads, kSignallingThreads>, MessageList<Most>> task(block, plan);
+  MessageGroupTask<CudaBlock<kThreads, kSignallingThreads>, MessageList<Most>> task(block, plan);
   while (!task.is_done()) task.advance();
 }
 
@@ -23,26 +35,35 @@ void enqueue_list(void* stream, const MessagePlan& plan, int blocks) {
   MessageList<Most> list;
   list.group = plan.group;
   list.sends = plan.sends;
-  list.count = plan.count;
-  std::copy(plan.all(), plan.all() + plan.count, list.messages);
+  list.count = static_cast<std::int32_t>(plan.messages.size());
+  std::copy(plan.messages.begin(), plan.messages.end(), list.messages);
   kernels::cuda::launch("messages", stream, blocks, kThreads + kSignallingThreads, 0,
                         messages_kernel<Most>, list);
 }
 
 }  // namespace
 
+void kernel::send::enqueue(void* stream, const Message& plan, int blocks) {
+  kernels::cuda::launch("send", stream, blocks, kThreads + kSignallingThreads, 0, send_kernel,
+                        plan);
+}
+
+void kernel::receive::enqueue(void* stream, const Message& plan, int blocks) {
+  kernels::cuda::launch("receive", stream, blocks, kThreads + kSignallingThreads, 0, receive_kernel,
+                        plan);
+}
+
 void kernel::messages::enqueue(void* stream, const MessagePlan& plan, int blocks) {
-  if (plan.count == 1) {
-    enqueue_list<1>(stream, plan, blocks);
-  } else if (plan.count <= kFewMessages) {
+  if (plan.messages.size() <= kFewMessages) {
     enqueue_list<kFewMessages>(stream, plan, blocks);
   } else {
     enqueue_list<kMostMessages>(stream, plan, blocks);
   }
 }
 
+void kernel::send::preload() { cuda::preload_kernel(send_kernel); }
+void kernel::receive::preload() { cuda::preload_kernel(receive_kernel); }
 void kernel::messages::preload() {
-  cuda::preload_kernel(messages_kernel<1>);
   cuda::preload_kernel(messages_kernel<kFewMessages>);
   cuda::preload_kernel(messages_kernel<kMostMessages>);
 }

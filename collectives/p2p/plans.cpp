@@ -78,19 +78,6 @@ void set_strides(Plan& plan, CollectiveKind kind) {
   if (!roles.receives_one) plan.receive_stride = plan.bytes;
 }
 
-protocol::Message message_of(const CollectiveCall& call) {
-  // Both sides must agree on the message, not on their own numbers.
-  const Descriptor travels{
-      .count = call.what.count, .kind = CollectiveKind::send, .dtype = call.what.dtype};
-  return {.call = static_cast<std::uint64_t>(call.what.call),
-          .data = call.what.kind == CollectiveKind::send
-                      ? static_cast<std::byte*>(const_cast<void*>(call.in))
-                      : static_cast<std::byte*>(call.out),
-          .bytes = call.what.bytes(),
-          .digest = travels.hash(),
-          .peer = call.what.root};
-}
-
 }  // namespace
 
 protocol::ReduceBy reduce_by(const Descriptor& what, int ranks) {
@@ -174,17 +161,36 @@ FlaggedPlan plan_flagged_two_shot(const Group& group, const CollectiveCall& call
   return plan;
 }
 
+protocol::Message plan_message(const Group& group, const CollectiveCall& call) {
+  protocol::Message plan;
+  plan.group = group;
+  plan.call = static_cast<std::uint64_t>(call.what.call);
+  plan.peer = call.what.root;
+  plan.bytes = call.what.bytes();
+  plan.data = call.what.kind == CollectiveKind::send
+                  ? static_cast<std::byte*>(const_cast<void*>(call.in))
+                  : static_cast<std::byte*>(call.out);
+  // Both sides must agree on the message, not on their own numbers.
+  Descriptor travels{
+      .count = call.what.count, .kind = CollectiveKind::send, .dtype = call.what.dtype};
+  plan.digest = travels.hash();
+  return plan;
+}
+
 protocol::MessagePlan plan_messages(const Group& group, std::span<const ResolvedCall> calls) {
   protocol::MessagePlan plan;
   plan.group = group;
+  plan.messages.reserve(calls.size());
   // Sends first; messages of one pair stay in order, side by side.
   for (const CollectiveKind kind : {CollectiveKind::send, CollectiveKind::recv}) {
     for (int peer = 0; peer < group.size; ++peer) {
       for (const ResolvedCall& call : calls) {
-        if (call.what.kind == kind && call.what.root == peer) plan.add(message_of(call));
+        if (call.what.kind != kind || call.what.root != peer) continue;
+        const protocol::Message one = plan_message(group, call);
+        plan.messages.push_back({one.call, one.data, one.bytes, one.digest, one.peer});
       }
     }
-    if (kind == CollectiveKind::send) plan.sends = plan.count;
+    if (kind == CollectiveKind::send) plan.sends = static_cast<std::int32_t>(plan.messages.size());
   }
   return plan;
 }

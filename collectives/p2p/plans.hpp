@@ -27,6 +27,7 @@ protocol::FlaggedPlan plan_flagged_one_shot(const protocol::Group& group,
 // The plan of a two-shot by LL128, up to kMaxLl128TwoShot bytes.
 protocol::FlaggedPlan plan_flagged_two_shot(const protocol::Group& group,
                                             const CollectiveCall& call);
+protocol::Message plan_message(const protocol::Group& group, const CollectiveCall& call);
 // The plan of the messages of one kernel, kMostMessages at most.
 protocol::MessagePlan plan_messages(const protocol::Group& group,
                                     std::span<const ResolvedCall> calls);

@@ -139,28 +139,44 @@ class P2pTransport final : public Transport {
   }
 
   End run(const ResolvedCall& call, const Stream& stream) override {
-    if (is_message(call.what.kind)) return run_together({&call, 1}, stream);
-    operations_.enter(stream);
-    group_.has_graphs = operations_.has_graphs();
-    group_.continues = call.continues && last_call_ == call.what.call;
-    last_call_ = call.what.call;
-    run_kernel(call, stream);
-    return {operations_.leave(stream)};
+    switch (call.what.kind) {
+      case CollectiveKind::send:
+        return enqueue(sends_, call, stream,
+                       [&] { launch_message<protocol::kernel::send>(call, stream); });
+      case CollectiveKind::recv:
+        return enqueue(receives_, call, stream,
+                       [&] { launch_message<protocol::kernel::receive>(call, stream); });
+      default:
+        return enqueue(operations_, call, stream, [&] { run_kernel(call, stream); });
+    }
   }
+
   End run_together(std::span<const ResolvedCall> messages, const Stream& stream) override {
+    sends_.enter(stream);
+    receives_.enter(stream);
     const protocol::MessagePlan plan = plan_messages(group_, messages);
-    const bool sends = plan.sends > 0;
-    const bool receives = plan.sends < plan.count;
-    if (sends) sends_.enter(stream);
-    if (receives) receives_.enter(stream);
-    protocol::launch<protocol::kernel::messages>(plan, protocol::blocks_of(plan), stream);
-    End end;
-    if (sends) end.event = sends_.leave(stream);
-    if (receives) end.event = receives_.leave(stream, std::move(end.event));
-    return end;
+    protocol::launch<protocol::kernel::messages>(
+        plan, protocol::blocks_of(plan, static_cast<int>(plan.messages.size())), stream);
+    return {receives_.leave(stream, sends_.leave(stream))};
   }
 
  private:
+  template <class Kernel>
+  void launch_message(const CollectiveCall& call, const Stream& stream) {
+    protocol::launch<Kernel>(plan_message(group_, call), protocol::kConnectionBlocks, stream);
+  }
+
+  template <class Launch>
+  End enqueue(OperationQueue& queue, const ResolvedCall& call, const Stream& stream,
+              Launch launch) {
+    queue.enter(stream);
+    group_.has_graphs = operations_.has_graphs();
+    group_.continues = call.continues && last_call_ == call.what.call;
+    if (!is_message(call.what.kind)) last_call_ = call.what.call;
+    launch();
+    return {queue.leave(stream)};
+  }
+
   void run_kernel(const ResolvedCall& call, const Stream& stream) {
     using namespace protocol;
     const int blocks = blocks_of(call);

@@ -127,8 +127,18 @@ struct ZeroCopy {
 
 // One side of a message between two ranks, by slots of the receiver's connection.
 struct Message {
+  Group group;
   std::uint64_t call = 0;
+  std::uint32_t digest = 0;
+  std::int32_t peer = 0;
   std::byte* data = nullptr;  // read by the sender, written by the receiver
+  std::int64_t bytes = 0;
+};
+
+// One side of a message of a group.
+struct GroupedMessage {
+  std::uint64_t call = 0;
+  std::byte* data = nullptr;
   std::int64_t bytes = 0;
   std::uint32_t digest = 0;
   std::int32_t peer = 0;
@@ -138,39 +148,26 @@ struct Message {
 // and in order. A kernel argument. See Note [Groups of messages].
 template <int Most>
 struct MessageList {
-  static constexpr int kMost = Most;
-
   Group group;
   std::int32_t sends = 0;
   std::int32_t count = 0;
-  Message messages[Most];
+  GroupedMessage messages[Most];
 };
 inline constexpr int kFewMessages = 8;
 inline constexpr int kMostMessages = 512;
 static_assert(sizeof(MessageList<kMostMessages>) < 32'764);  // a kernel's arguments
 
-// A MessageList of any size, on the host. A few messages need no heap.
+// A MessageList of any size, on the host.
 struct MessagePlan {
   Group group;
   std::int32_t sends = 0;
-  std::int32_t count = 0;
-  Message few[kFewMessages];
-  std::vector<Message> many;  // all of them, if they are no few
-
-  void add(const Message& message) {
-    if (count == kFewMessages) many.assign(few, few + count);
-    if (count < kFewMessages) {
-      few[count] = message;
-    } else {
-      many.push_back(message);
-    }
-    ++count;
-  }
-  const Message* all() const { return count <= kFewMessages ? few : many.data(); }
+  std::vector<GroupedMessage> messages;
 };
-// Blocks of the kernel of a plan: half of them send and half receive, where both exist.
-inline int blocks_of(const MessagePlan& plan) {
-  return plan.sends > 0 && plan.sends < plan.count ? 2 * kConnectionBlocks : kConnectionBlocks;
+
+// Blocks of the kernel of `count` messages: half of them send and half receive, where both exist.
+template <class List>
+GANTRY_HD int blocks_of(const List& plan, int count) {
+  return plan.sends > 0 && plan.sends < count ? 2 * kConnectionBlocks : kConnectionBlocks;
 }
 
 // A signal between two ranks through a word of a signal pad: see Window. It waits until the word is

@@ -1,8 +1,8 @@
 // The collective kernels on simulated devices.
-#include <vector>
+#include <deque>
 
 #include "collectives/algorithms/flagged.inl"
-#include "collectives/algorithms/messages.inl"
+#include "collectives/algorithms/message_group.inl"
 #include "collectives/algorithms/single_thread.inl"
 #include "collectives/algorithms/staged.inl"
 #include "collectives/algorithms/zero_copy.inl"
@@ -35,14 +35,12 @@ void for_each_block(int blocks, const ReduceBy& how, Run run) {
 template <class Tag>
 using Element = typename Tag::type;
 
-// The members of a MessageList, for MessagesTask.
+// The members of a MessageList, for MessageGroupTask.
 struct AnyList {
-  static constexpr int kMost = kMaxRanks;
-
   const Group& group;
   std::int32_t sends;
   std::int32_t count;
-  const Message* messages;
+  const GroupedMessage* messages;
 };
 
 }  // namespace
@@ -89,13 +87,20 @@ void zero_copy::simulate(const ZeroCopy& plan, int blocks) {
   });
 }
 
+void send::simulate(const Message& plan, int blocks) {
+  for_each_block(blocks, [&](SimBlock& block) { send_message(block, plan); });
+}
+
+void receive::simulate(const Message& plan, int blocks) {
+  for_each_block(blocks, [&](SimBlock& block) { receive_message(block, plan); });
+}
+
 // Runs the blocks in turns: one of them may wait for a peer that waits for another one.
 void messages::simulate(const MessagePlan& plan, int blocks) {
-  const AnyList list{plan.group, plan.sends, plan.count, plan.all()};
-  std::vector<SimBlock> running;
-  std::vector<MessagesTask<SimBlock, AnyList>> tasks;
-  running.reserve(static_cast<std::size_t>(blocks));
-  tasks.reserve(static_cast<std::size_t>(blocks));
+  const AnyList list{plan.group, plan.sends, static_cast<std::int32_t>(plan.messages.size()),
+                     plan.messages.data()};
+  std::deque<SimBlock> running;
+  std::deque<MessageGroupTask<SimBlock, AnyList>> tasks;
   for (int index = 0; index < blocks; ++index) {
     running.emplace_back(index, blocks);
     tasks.emplace_back(running.back(), list);

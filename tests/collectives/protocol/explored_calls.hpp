@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "collectives/algorithms/flagged.inl"
-#include "collectives/algorithms/messages.inl"
+#include "collectives/algorithms/message.inl"
 #include "collectives/algorithms/staged.inl"
 #include "collectives/algorithms/zero_copy.inl"
 #include "collectives/selector.hpp"
@@ -80,18 +80,14 @@ class ExploredCalls {
       call.what.root = rank == from ? to : from;
       call.in = kept.in.data();
       call.out = kept.out.data();
-      const ResolvedCall resolved(call, size());
-      const MessagePlan plan = plan_messages(ranks_.group(rank), {&resolved, 1});
-      const MessageList<1> list{plan.group, plan.sends, plan.count, {plan.few[0]}};
+      const Message plan = plan_message(ranks_.group(rank), call);
+      const bool sends = rank == from;
       ranks_.add(rank, queue,
                  {.blocks = blocks,
                   .warps = ExploredRanks::Warps::two_and_signalling,
                   .run =
-                      [list = std::make_shared<MessageList<1>>(list)](ExploredBlock& block) {
-                        MessagesTask<ExploredBlock, MessageList<1>> task(block, *list);
-                        while (!task.is_done()) {
-                          if (!task.advance()) block.pause(1);
-                        }
+                      [plan = std::make_shared<Message>(plan), sends](ExploredBlock& block) {
+                        sends ? send_message(block, *plan) : receive_message(block, *plan);
                       },
                   .check =
                       [this, rank, &kept, name = "message " + std::to_string(messages_)] {

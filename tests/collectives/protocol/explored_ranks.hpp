@@ -9,7 +9,7 @@
 #include <utility>
 #include <vector>
 
-#include "collectives/algorithms/messages.inl"
+#include "collectives/algorithms/message.inl"
 #include "tests/collectives/protocol/explored_block.hpp"
 #include "tests/collectives/protocol/protocol_ranks.hpp"
 

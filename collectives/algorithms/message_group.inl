@@ -1,56 +1,10 @@
-// Messages between ranks, through the FIFOs of their connections, which one kernel moves.
+// Messages that one kernel moves concurrently.
 #pragma once
 
-#include "collectives/protocol/signal.hpp"
+#include "collectives/algorithms/message.inl"
 #include "core/code_size.hpp"
 
 namespace gantry::protocol {
-
-// Note [Connections]
-// Each block of a sender has a FIFO of slots in the receiver's workspace: together they are the
-// connection. The block waits only when all slots are full. A message that fits into the slots of
-// all blocks is sent at once, before the peer receives it. Both sides count slots without a reset,
-// in words that have one writer. A slot begins with the digest of its message, by which the
-// receiver detects a mismatch.
-//
-// Signals do not stall the copies: a signalling warp signals to the peer while the other warps
-// continue. Data in flight are limited to the size of the connection, which limits the messages of
-// large groups.
-
-inline constexpr std::int64_t kSlotHeader = 16;
-// Smaller chunks cost less than their signals.
-inline constexpr std::int64_t kMinMessageChunk = 2048;
-
-GANTRY_HD inline std::int64_t slot_bytes_of(const Layout& layout) {
-  return layout.connection_bytes / (kConnectionBlocks * kConnectionSlots) / 16 * 16;
-}
-
-// The chunks of a message; equal on both sides.
-struct Chunks {
-  std::int64_t bytes;  // of each but the last
-  std::int64_t count;  // at least 1: an empty message is one empty slot
-};
-
-// Divides a message into chunks of one size; all blocks have as many of them.
-GANTRY_NOINLINE GANTRY_HD inline Chunks chunks_of(const Layout& layout, std::int64_t bytes) {
-  constexpr auto divided_up = [](std::int64_t bytes, std::int64_t by) {
-    return bytes > 0 ? (bytes + by - 1) / by : 1;
-  };
-  const std::int64_t payload = slot_bytes_of(layout) - kSlotHeader;
-  const std::int64_t turns = divided_up(bytes, payload * kConnectionBlocks);
-  const std::int64_t even = divided_up(bytes, 16 * turns * kConnectionBlocks) * 16;
-  const std::int64_t each = even > kMinMessageChunk ? even : kMinMessageChunk;
-  return {each, divided_up(bytes, each)};
-}
-
-// The slot of chunk number `count` from block `block` of `sender` to `receiver`.
-GANTRY_HD inline std::byte* slot_of(const Group& group, int receiver, int sender, int block,
-                                    std::uint64_t count) {
-  const auto slot = static_cast<std::int64_t>(count % kConnectionSlots) * kConnectionBlocks + block;
-  return group.workspaces[receiver] + group.layout.connections +
-         static_cast<std::int64_t>(sender) * group.layout.connection_bytes +
-         slot * slot_bytes_of(group.layout);
-}
 
 // Note [Groups of messages]
 // If all ranks send first and then receive, they deadlock once messages are larger than a
@@ -65,32 +19,30 @@ GANTRY_HD inline std::byte* slot_of(const Group& group, int receiver, int sender
 // receiver does. Nothing proceeds only while every message lacks one end: the program has not
 // enqueued that end, or has enqueued it after work that itself waits. All blocks of the kernel are
 // on the device at once: half of the 2 * kConnectionBlocks blocks send and half receive, as many as
-// a send and a recv on two streams have. A single message is a group of one. Simulated blocks take
-// turns, see sim/kernels.cpp.
+// a send and a recv on two streams have. Simulated blocks take turns, see sim/kernels.cpp.
 //
 // A block counts the slots of each connection in its cursors, because other threads may be about to
 // write the counters in memory. It reports one incomplete message in each direction to the host:
 // the oldest call.
 
 template <class Block, class List>
-class MessagesTask {
+class MessageGroupTask {
  public:
-  GANTRY_HD MessagesTask(Block& block, const List& plan)
+  GANTRY_HD MessageGroupTask(Block& block, const List& plan)
       : block_(block),
         plan_(plan),
-        blocks_(plan.sends > 0 && plan.sends < plan.count ? block.count() / 2 : block.count()),
-        sends_(plan.sends > 0 && block.index() < blocks_),
-        index_(block.index() % blocks_),
+        sends_(plan.sends > 0 && block.index() < kConnectionBlocks),
+        index_(block.index() % kConnectionBlocks),
         end_(sends_ ? plan.sends : plan.count) {
     GANTRY_ROLLED
     for (int i = sends_ ? 0 : plan.sends; i < end_; ++i) {
       if (connections_ > 0 && plan.messages[i].peer == plan.messages[i - 1].peer) continue;
-      cursor(connections_) = {block.own(own_word(plan.messages[i].peer)), i, index_};
+      cursors_[connections_] = {block.own(own_word(plan.messages[i].peer)), i, index_};
       ++connections_;
     }
     remaining_ = connections_;
     GANTRY_ROLLED
-    for (int c = 0; c < connections_; ++c) advance_cursor(cursor(c));
+    for (int c = 0; c < connections_; ++c) advance_cursor(cursors_[c]);
     report_oldest();
   }
 
@@ -101,7 +53,7 @@ class MessagesTask {
     bool moved = false;
     GANTRY_ROLLED
     for (int c = 0; c < connections_ && remaining_ > 0; ++c) {
-      if (cursor(c).message < 0 || !move_chunk(cursor(c))) continue;
+      if (cursors_[c].message < 0 || !move_chunk(cursors_[c])) continue;
       moved = true;
     }
     if (!moved && remaining_ > 0 && ++idle_polls_ % kPollsPerCheck == 0) stop_if_aborted();
@@ -110,16 +62,12 @@ class MessagesTask {
   }
 
  private:
-  static constexpr int kCursors = List::kMost < kMaxRanks ? List::kMost : kMaxRanks;
-
   struct Cursor {
     std::uint64_t count = 0;    // slots of the connection so far
     std::int32_t message = -1;  // −1: the connection is done
     std::int32_t chunk = 0;
   };
 
-  // The cursor of one message is in registers.
-  GANTRY_HD Cursor& cursor(int c) { return cursors_[kCursors == 1 ? 0 : c]; }
   GANTRY_HD bool reports() const { return index_ == 0 && block_.is_leader(); }
   GANTRY_HD SignalPad& mine() const { return pad_of(plan_.group, plan_.group.rank); }
   GANTRY_HD std::uint64_t* own_word(int peer) const {
@@ -132,7 +80,7 @@ class MessagesTask {
   // Advances to the next message in which this block has a chunk, if the current one has no more.
   GANTRY_HD void advance_cursor(Cursor& cursor) {
     for (;;) {
-      const Message& message = plan_.messages[cursor.message];
+      const GroupedMessage& message = plan_.messages[cursor.message];
       if (cursor.chunk < chunks_of(plan_.group.layout, message.bytes).count) return;
       const int next = cursor.message + 1;
       if (next == end_ || plan_.messages[next].peer != message.peer) {
@@ -152,7 +100,7 @@ class MessagesTask {
   }
 
   GANTRY_HD bool move_chunk(Cursor& cursor) {
-    const Message& message = plan_.messages[cursor.message];
+    const GroupedMessage& message = plan_.messages[cursor.message];
     const std::uint64_t count = cursor.count;
     const int peer = message.peer;
     const int rank = plan_.group.rank;
@@ -183,7 +131,7 @@ class MessagesTask {
       block_.release(peer_counter, count + 1);
     });
     ++cursor.count;
-    cursor.chunk += blocks_;
+    cursor.chunk += kConnectionBlocks;
     const int before = cursor.message;
     advance_cursor(cursor);
     if (cursor.message != before && plan_.messages[before].call == reported_call_) report_oldest();
@@ -191,7 +139,7 @@ class MessagesTask {
   }
 
   // False if the peer sent another message.
-  GANTRY_HD bool is_same(const std::byte* slot, const Message& message) {
+  GANTRY_HD bool is_same(const std::byte* slot, const GroupedMessage& message) {
     if (*reinterpret_cast<const std::uint64_t*>(slot) == std::uint64_t{message.digest}) return true;
     report_fault(block_, plan_.group.words, Outcome::mismatch, message.peer, message.call, 0);
     return false;
@@ -202,8 +150,8 @@ class MessagesTask {
     if (!block_.any(block_.is_aborted(plan_.group.words))) return;
     GANTRY_ROLLED
     for (int c = 0; c < connections_; ++c) {
-      if (cursor(c).message < 0) continue;
-      const Message& message = plan_.messages[cursor(c).message];
+      if (cursors_[c].message < 0) continue;
+      const GroupedMessage& message = plan_.messages[cursors_[c].message];
       if (block_.is_leader()) {
         report_fault(block_, plan_.group.words, Outcome::aborted, message.peer, message.call, 0);
       }
@@ -214,33 +162,24 @@ class MessagesTask {
 
   // Reports the oldest incomplete message to the host.
   GANTRY_HD void report_oldest() {
-    if constexpr (kCursors == 1) {
-      if (cursors_[0].message >= 0) report(cursors_[0]);
-    } else {
-      const Cursor* first = nullptr;
-      GANTRY_ROLLED
-      for (int c = 0; c < connections_; ++c) {
-        const Cursor& other = cursors_[c];
-        if (other.message < 0 || (first != nullptr && call_of(*first) < call_of(other))) continue;
-        first = &other;
-      }
-      if (first != nullptr) report(*first);
+    const Cursor* first = nullptr;
+    GANTRY_ROLLED
+    for (int c = 0; c < connections_; ++c) {
+      const Cursor& cursor = cursors_[c];
+      if (cursor.message < 0) continue;
+      const std::uint64_t call = plan_.messages[cursor.message].call;
+      if (first != nullptr && plan_.messages[first->message].call < call) continue;
+      first = &cursor;
     }
-  }
-  GANTRY_HD void report(const Cursor& cursor) {
-    reported_call_ = call_of(cursor);
+    if (first == nullptr) return;
+    reported_call_ = plan_.messages[first->message].call;
     if (!reports()) return;
-    reported_ = run_word(reported_call_, cursor.count);
+    reported_ = run_word(reported_call_, first->count);
     block_.publish(&plan_.group.words->message_started[sends_ ? 0 : 1], reported_);
-  }
-  // The call of a connection's current message.
-  GANTRY_HD std::uint64_t call_of(const Cursor& cursor) const {
-    return plan_.messages[cursor.message].call;
   }
 
   Block& block_;
   const List& plan_;
-  int blocks_;  // of this direction
   bool sends_;
   int index_;
   int end_;
@@ -249,7 +188,7 @@ class MessagesTask {
   std::uint32_t idle_polls_ = 0;
   std::uint64_t reported_call_ = 0;
   std::uint64_t reported_ = 0;
-  Cursor cursors_[kCursors];
+  Cursor cursors_[kMaxRanks];
 };
 
 }  // namespace gantry::protocol

@@ -1,0 +1,173 @@
+// A message from one rank to another, through the FIFOs of their connection.
+#pragma once
+
+#include "collectives/protocol/signal.hpp"
+#include "core/code_size.hpp"
+
+namespace gantry::protocol {
+
+// Note [Connections]
+// Each block of a sender has a FIFO of slots in the receiver's workspace: together they are the
+// connection. The block waits only when all slots are full. A message that fits into the slots of
+// all blocks is sent at once, before the peer receives it. Both sides count slots without a reset,
+// in words that have one writer. A slot begins with the digest of its message, by which the
+// receiver detects a mismatch.
+//
+// Signals do not stall the copies. Every warp waits for its slot on its own. A signalling warp
+// signals to the peer while the other warps continue. Data in flight are limited to
+// the size of the connection, which limits the messages of large groups.
+
+inline constexpr std::int64_t kSlotHeader = 16;
+// Smaller chunks cost less than their signals.
+inline constexpr std::int64_t kMinMessageChunk = 2048;
+
+GANTRY_HD inline std::int64_t slot_bytes_of(const Layout& layout) {
+  return layout.connection_bytes / (kConnectionBlocks * kConnectionSlots) / 16 * 16;
+}
+
+// The chunks of a message; equal on both sides.
+struct Chunks {
+  std::int64_t bytes;  // of each but the last
+  std::int64_t count;  // at least 1: an empty message is one empty slot
+};
+
+// Divides a message into chunks of one size; all blocks have as many of them.
+GANTRY_HD inline Chunks chunks_of(const Layout& layout, std::int64_t bytes) {
+  constexpr auto divided_up = [](std::int64_t bytes, std::int64_t by) {
+    return bytes > 0 ? (bytes + by - 1) / by : 1;
+  };
+  const std::int64_t payload = slot_bytes_of(layout) - kSlotHeader;
+  const std::int64_t turns = divided_up(bytes, payload * kConnectionBlocks);
+  const std::int64_t even = divided_up(bytes, 16 * turns * kConnectionBlocks) * 16;
+  const std::int64_t each = even > kMinMessageChunk ? even : kMinMessageChunk;
+  return {each, divided_up(bytes, each)};
+}
+
+// The slot of chunk number `count` from block `block` of `sender` to `receiver`.
+GANTRY_HD inline std::byte* slot_of(const Group& group, int receiver, int sender, int block,
+                                    std::uint64_t count) {
+  const auto slot = static_cast<std::int64_t>(count % kConnectionSlots) * kConnectionBlocks + block;
+  return group.workspaces[receiver] + group.layout.connections +
+         static_cast<std::int64_t>(sender) * group.layout.connection_bytes +
+         slot * slot_bytes_of(group.layout);
+}
+
+template <class Block>
+class MessageTask {
+ public:
+  GANTRY_HD MessageTask(Block& block, const Message& plan)
+      : block_(block), plan_(plan), chunks_(chunks_of(plan.group.layout, plan.bytes)) {}
+
+  GANTRY_HD void send() {
+    SignalPad& mine = pad_of(plan_.group, plan_.group.rank);
+    SignalPad& theirs = pad_of(plan_.group, plan_.peer);
+    run(
+        &mine.fills[block_.index()][plan_.peer], &theirs.filled[block_.index()][plan_.group.rank],
+        [&](std::uint64_t count) {
+          return count < kConnectionSlots ||
+                 wait(&mine.emptied[block_.index()][plan_.peer], count - kConnectionSlots + 1);
+        },
+        [&](std::uint64_t count, std::byte* data, std::int64_t bytes) {
+          std::byte* slot = slot_at(plan_.peer, plan_.group.rank, count);
+          if (block_.is_leader()) *reinterpret_cast<std::uint64_t*>(slot) = plan_.digest;
+          return Run{slot + kSlotHeader, data, bytes};
+        });
+  }
+
+  GANTRY_HD void receive() {
+    SignalPad& mine = pad_of(plan_.group, plan_.group.rank);
+    SignalPad& theirs = pad_of(plan_.group, plan_.peer);
+    run(
+        &mine.empties[block_.index()][plan_.peer],
+        &theirs.emptied[block_.index()][plan_.group.rank],
+        [&](std::uint64_t count) {
+          return wait(&mine.filled[block_.index()][plan_.peer], count + 1) && matches(count);
+        },
+        [&](std::uint64_t count, std::byte* data, std::int64_t bytes) {
+          return Run{data, slot_at(plan_.group.rank, plan_.peer, count) + kSlotHeader, bytes};
+        });
+  }
+
+ private:
+  // Copies this block's chunks, each by run_of(slot, data, bytes) once is_ready(slot). Counts the
+  // slots in `own` and, for the peer, in `peer_counter`.
+  template <class IsReady, class RunOf>
+  GANTRY_HD void run(std::uint64_t* own, std::uint64_t* peer_counter, const IsReady& is_ready,
+                     const RunOf& run_of) {
+    std::uint64_t count = block_.own(own);
+    GANTRY_ROLLED
+    for (std::int64_t chunk = block_.index(); chunk < chunks_.count;
+         chunk += block_.count(), ++count) {
+      const bool goes_on = block_.each_finds(1, [&](int) { return is_ready(count); });
+      if (goes_on) {
+        const std::int64_t begin = chunk * chunks_.bytes;
+        const Run run =
+            run_of(count, plan_.data + begin, clipped(plan_.bytes, begin, chunks_.bytes));
+        block_.copy(1, chunks_.bytes, [&](int) { return run; });
+      }
+      if (block_.any(!goes_on)) return;
+      block_.for_each_rank(1, [&](int) {
+        block_.set_own(own, count + 1);
+        block_.release(peer_counter, count + 1);
+      });
+    }
+  }
+
+  // Waits until `word` is at least `count`.
+  GANTRY_HD bool wait(const std::uint64_t* word, std::uint64_t count) {
+    for (std::uint32_t spins = 1; block_.acquire(word) < count; ++spins) {
+      if (spins % kPollsPerCheck == 0 && block_.is_aborted(plan_.group.words)) {
+        report_fault(block_, plan_.group.words, Outcome::aborted, plan_.peer, plan_.call, 0);
+        return false;
+      }
+      block_.pause(spins);
+    }
+    return true;
+  }
+
+  // False if the peer sent another message.
+  GANTRY_HD bool matches(std::uint64_t count) {
+    const std::byte* slot = slot_at(plan_.group.rank, plan_.peer, count);
+    if (*reinterpret_cast<const std::uint64_t*>(slot) == std::uint64_t{plan_.digest}) return true;
+    report_fault(block_, plan_.group.words, Outcome::mismatch, plan_.peer, plan_.call, 0);
+    return false;
+  }
+
+  GANTRY_HD std::byte* slot_at(int receiver, int sender, std::uint64_t count) const {
+    return slot_of(plan_.group, receiver, sender, block_.index(), count);
+  }
+
+  Block& block_;
+  const Message& plan_;
+  Chunks chunks_;
+};
+
+// Runs `body` and reports its progress to the host. `slots` counts block 0's slots of this
+// connection; every message has one or more.
+template <class Block, class Body>
+GANTRY_HD void run_message(Block& block, const Message& plan, int direction,
+                           const std::uint64_t& slots, Body body) {
+  DeviceWords* words = plan.group.words;
+  const bool reports = block.index() == 0 && block.is_leader();
+  const std::uint64_t word = reports ? run_word(plan.call, block.own(&slots)) : 0;
+  if (reports) block.publish(&words->message_started[direction], word);
+  body();
+  // Block 0 has the first chunk of each turn. It ends with the other blocks, or one chunk later.
+  if (reports) block.publish(&words->message_finished[direction], word);
+}
+
+template <class Block>
+GANTRY_HD void send_message(Block& block, const Message& plan) {
+  MessageTask<Block> task(block, plan);
+  const SignalPad& pad = pad_of(plan.group, plan.group.rank);
+  run_message(block, plan, 0, pad.fills[0][plan.peer], [&] { task.send(); });
+}
+
+template <class Block>
+GANTRY_HD void receive_message(Block& block, const Message& plan) {
+  MessageTask<Block> task(block, plan);
+  const SignalPad& pad = pad_of(plan.group, plan.group.rank);
+  run_message(block, plan, 1, pad.empties[0][plan.peer], [&] { task.receive(); });
+}
+
+}  // namespace gantry::protocol
