@@ -45,7 +45,7 @@ class JoiningTest : public ::testing::Test {
     identity.world_size = 4;
     identity.source = "glaunch";
     identity.rendezvous = server_.address();
-    return std::make_shared<JobConnection>(identity, kLong);
+    return std::make_shared<JobConnection>(identity, StoreRole::of(identity), kLong);
   }
 
   static inline int jobs_ = 0;

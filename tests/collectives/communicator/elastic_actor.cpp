@@ -205,7 +205,7 @@ int die(const Arguments& arguments) {
   const std::string how = arguments[0];
   if (replacement() == 1 && how != "joins") {
     const ProcessIdentity identity = detect_process_identity();
-    JobConnection job(identity, std::chrono::seconds(60));
+    JobConnection job(identity, StoreRole::of(identity), std::chrono::seconds(60));
     if (how == "is-old") {
       announce_arrival(*job.client(), {job.self().rank, job.self().id, "gantry-0"});
     }
