@@ -1,4 +1,4 @@
-// What the CUDA runtime tells about a simulated device.
+// The facts of a simulated device, as the CUDA runtime tells them.
 #pragma once
 
 #include <cuda_runtime_api.h>

@@ -1,4 +1,4 @@
-// Events, those of other processes among them.
+// Events of this process and of others.
 #include <cstring>
 
 #include <gantry/extend/driver.hpp>

@@ -16,7 +16,7 @@ namespace gantry::cudart_api {
 namespace {
 
 // A captured graph, which the driver can launch as it is. cudaGraph_t and each cudaGraphExec_t made
-// of it share it. Launches of one graph do not overlap, those of its several instances included.
+// of it share it. Launches of one graph do not overlap, nor do launches of its instances.
 class CapturedGraph {
  public:
   explicit CapturedGraph(NativeGraph native) : native_(native) {}

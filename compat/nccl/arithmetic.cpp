@@ -108,7 +108,7 @@ void divide_as(const Stream& stream, void* data, std::int64_t count, std::int64_
 void multiply(const Stream& stream, const void* in, void* out, std::int64_t count,
               ncclDataType_t type, const Factor& factor) {
   const auto as = [&]<class E>(E) { multiply_as<E>(stream, in, out, count, factor); };
-  // Products of signed numbers have the bits of those of unsigned ones, which may wrap.
+  // Products of signed and of unsigned numbers have the same bits, and unsigned ones may wrap.
   switch (type) {
     case ncclInt8:
     case ncclUint8:

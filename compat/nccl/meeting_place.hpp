@@ -1,4 +1,4 @@
-// What a ncclUniqueId says: where the ranks of a group meet.
+// The contents of a ncclUniqueId: where the ranks of a group meet.
 #pragma once
 
 #include <memory>

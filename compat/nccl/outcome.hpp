@@ -9,7 +9,7 @@
 
 namespace gantry::nccl_api {
 
-// What NCCL calls an error, and its text.
+// NCCL's number of an error, and the error's text.
 struct Outcome {
   ncclResult_t result = ncclSuccess;
   std::string text = {};

@@ -95,7 +95,7 @@ class Rank : public std::enable_shared_from_this<Rank> {
 };
 
 // The rank of a handle. `function` stands in the errors of handles that have ended.
-// Throws: InvalidArgument for a null handle, one that is none, and one that has ended.
+// Throws: InvalidArgument for null, for an address that is no handle, and for an ended handle.
 std::shared_ptr<Rank> rank_of(ncclComm_t handle);
 // Makes a handle.
 ncclComm_t make_handle(std::shared_ptr<Rank> rank);

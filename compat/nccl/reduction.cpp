@@ -39,7 +39,7 @@ Tensor Reduction::output(const Tensor& input) const {
   return scatters() ? empty({count}, {.dtype = DType::f32, .device = rank_.device}) : input;
 }
 
-// What the ranks reduce in place of the program's input: at `place`, or in memory of its own if
+// The input of the ranks, which stands for the program's: at `place`, or in memory of its own if
 // that is null or has other elements.
 Tensor Reduction::prepared(std::int64_t count, void* place) const {
   const bool fits = place != nullptr && !widens_;

@@ -82,7 +82,7 @@ void for_each_type(With with) {
   with(ncclFloat8e5m2, "f8e5m2", E5m2{});
 }
 
-/// The type in which elements of T are added: f32 for those of 16 and 8 bits.
+/// The type in which elements of T are added: f32 for elements of 16 and 8 bits.
 template <class T>
 using Accumulator = std::conditional_t<std::is_arithmetic_v<T>, T, float>;
 
