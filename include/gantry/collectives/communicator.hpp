@@ -202,8 +202,8 @@ class GANTRY_API Communicator {
   Work all_reduce(const Tensor& tensor, CollectiveOptions options) const {
     return all_reduce(tensor, ReduceOp::sum, options);
   }
-  /// Reduces `input` over all ranks into `output`, which has its shape and dtype. The result has the
-  /// bits of the call in place. Registered memory is staged. Aliasing: both may be one tensor.
+  /// Reduces `input` over all ranks into `output`, which has its shape and dtype. The result has
+  /// the bits of the call in place. Registered memory is staged. Aliasing: both may be one tensor.
   Work all_reduce(const Tensor& output, const Tensor& input, ReduceOp op = ReduceOp::sum,
                   CollectiveOptions options = {}) const;
   /// Reduces several tensors in place, as one transfer per dtype. The bits are those of all_reduce.
