@@ -3,7 +3,7 @@
 
 Usage: run.py BUILD WORK nccl-tests [--source DIR] [--gpus N] [--types all] [--operators all] [--sizes 8 256M 32]
                                           [--beside-nccl]
-       run.py BUILD WORK jacobi [--source DIR] [--ranks N]
+       run.py BUILD WORK jacobi [--source DIR] [--ranks N] [--beside-nccl]
        run.py BUILD WORK torch [--ranks N]
 
 BUILD is a build tree of gantry with CUDA; WORK is a folder for clones, builds and logs. clients.toml has the commits.
@@ -119,19 +119,29 @@ def beside(rows, peers):
     return text
 
 
+def last_line(log):
+    return (log.read_text(encoding="utf-8").strip().splitlines() or ["no output"])[-1]
+
+
 def run_jacobi(client, args):
     folder = fetch(client, args.work, args.source)
     home = next(path.parent.parent for path in map(pathlib.Path, args.nccl_headers) if path.exists())
     bad = 0
+    # The Makefiles' C++14 is too old for the CUB of CUDA 13.
+    flags = f"-DHAVE_CUB -lineinfo -std=c++17 -gencode=arch=compute_{args.architectures[0]},code=sm_{args.architectures[0]}"
     for program in client["programs"]:
-        subprocess.run(["make", "-C", folder / program, f"BUILD_SM_ARCH={args.architectures[0]}", f"NCCL_HOME={home}"], check=True,
-                       stdout=subprocess.DEVNULL)
-        command = ["mpirun", "--oversubscribe", "--allow-run-as-root", "-n", str(args.ranks), *preload(args.build),
-                   folder / program / "jacobi", "-niter", "500", "-nx", "2048", "-ny", "2048"]
+        subprocess.run(["make", "-C", folder / program, f"NVCC_FLAGS={flags}", f"NCCL_HOME={home}"], check=True, stdout=subprocess.DEVNULL)
+        start = ["mpirun", "--oversubscribe", "--allow-run-as-root", "-n", str(args.ranks)]
+        jacobi = [folder / program / "jacobi", "-niter", "1000", "-nx", "4096", "-ny", "4096"]
         log = args.work / f"jacobi-{program}.txt"
-        code, _ = run_program(command, log)
+        code, _ = run_program([*start, *preload(args.build), *jacobi], log)
         bad += code != 0
-        print(f"{program:16} exit code {code}: {log.read_text(encoding='utf-8').strip().splitlines()[-1]}", flush=True)
+        line = f"{program:16} exit code {code}: {last_line(log)}"
+        if args.beside_nccl:
+            peer = log.with_suffix(".nccl.txt")
+            run_program([*start, *jacobi], peer)
+            line += f"; on NCCL: {last_line(peer)}"
+        print(line, flush=True)
     return bad
 
 
