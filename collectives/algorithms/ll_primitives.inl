@@ -42,7 +42,8 @@ class WordReducer {
 // (Note [Signals]).
 template <class Block>
 GANTRY_NOINLINE GANTRY_HD bool should_give_up(Block block, const Group& group, std::uint64_t call,
-                                              std::uint32_t epoch, std::uint32_t digest) {
+                                              std::uint32_t epoch, std::uint32_t digest,
+                                              std::uint32_t checks) {
   int absent = -1;
   int other = -1;
   GANTRY_ROLLED
@@ -53,7 +54,7 @@ GANTRY_NOINLINE GANTRY_HD bool should_give_up(Block block, const Group& group, s
     if (entry == Entry::absent) absent = p;
     if (entry == Entry::differs) other = p;
   }
-  Outcome outcome = check_abort(block, group, call, epoch);
+  Outcome outcome = check_abort(block, group, call, epoch, checks);
   if (outcome == Outcome::done && absent < 0 && other >= 0) outcome = Outcome::mismatch;
   if (outcome == Outcome::done) return false;
   fail(block, group, outcome, outcome == Outcome::mismatch ? other : absent, call, epoch);

@@ -116,7 +116,7 @@ class MessageTask {
   // Waits until `word` is at least `count`.
   GANTRY_HD bool wait(const std::uint64_t* word, std::uint64_t count) {
     for (std::uint32_t spins = 1; block_.acquire(word) < count; ++spins) {
-      if (spins % kPollsPerCheck == 0 && block_.is_aborted(plan_.group.words)) {
+      if (spins % kPollsPerCheck == 0 && must_end(block_, plan_.group, spins / kPollsPerCheck)) {
         report_fault(block_, plan_.group.words, Outcome::aborted, plan_.peer, plan_.call, 0);
         return false;
       }

@@ -147,7 +147,7 @@ class MessageGroupTask {
 
   // Ends this block's part if the host has aborted the group.
   GANTRY_HD void stop_if_aborted() {
-    if (!block_.any(block_.is_aborted(plan_.group.words))) return;
+    if (!block_.any(must_end(block_, plan_.group, idle_polls_ / kPollsPerCheck))) return;
     GANTRY_ROLLED
     for (int c = 0; c < connections_; ++c) {
       if (cursors_[c].message < 0) continue;

@@ -105,6 +105,9 @@ class CudaWords {
   __device__ void pause(std::uint32_t) {}
 
   template <class Acc>
+  __device__ bool takes_turn(std::uint32_t checks) {
+    return (checks + blockIdx.x) % gridDim.x == 0;
+  }
   __device__ static Acc scaled(Acc value, double scale) {
     return cuda::scaled(value, scale);
   }

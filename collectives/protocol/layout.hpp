@@ -116,7 +116,9 @@ struct SignalPad {
   std::uint32_t ended[kMaxBlocks];       // last epoch that each block ended
   std::uint32_t reported[kMaxBlocks];    // last epoch that each block reported to the host
   std::uint32_t mismatched[kMaxBlocks];  // last epoch in which each block found a mismatch
-  std::uint32_t opened;  // last epoch of several kernels whose entry barrier all ranks passed
+  std::uint32_t opened;     // last epoch of several kernels whose entry barrier all ranks passed
+  std::uint32_t aborted;    // not 0 if a block found the abort word set
+  std::uint64_t clearance;  // {epoch, 1 or 2}: block 0 found the abort word unset, or set
 };
 
 // An LL packet: 8 bytes of payload. A half is valid when its flag is the operation's.

@@ -34,7 +34,9 @@ namespace gantry::protocol {
 //   count_own(word)          adds 1 to a word in this rank's memory, returns its old value. Costs
 //                            nothing if the value is not used
 //   from_leader(value)       the leader's value, to all threads
-//   pause(spins)             between polls
+//   takes_turn(checks)       true if this block may read the host's memory now: Note [Turns]
+//   pause(spins)             between polls; kPatience: polls to wait for what should take
+//                            milliseconds
 //   copy(n, most, run)       all of run(0) … run(n - 1), each a Run of at most `most` bytes
 //   reduce(how, to, bytes, from)            reduces `from`, in its order, into all of `to`
 //   pipeline<W…>(n, stages…) see Note [Warp roles]
@@ -169,13 +171,33 @@ GANTRY_NOINLINE GANTRY_HD void fail(Block block, const Group& group, Outcome out
   report_fault(block, group.words, outcome, peer, call, epoch);
 }
 
-// Reports progress after a long wait, and checks whether the operation must end.
+// Note [Turns]
+// Reads of one word of the host's memory by the blocks of a kernel are served one after the other,
+// a microsecond each. If all blocks of a rank that waits looked at its abort word at once, a signal
+// that arrives meanwhile would be seen up to 64 us later. So they take turns, and the block that
+// finds the word set tells the others through the rank's own memory.
+
+// True if the rank's kernels must end. `checks` counts the checks of one wait.
+template <class Block>
+GANTRY_HD bool must_end(Block& block, const Group& group, std::uint32_t checks) {
+  SignalPad& pad = pad_of(group, group.rank);
+  if (block.takes_turn(checks) && block.is_aborted(group.words)) {
+    block.set_own(&pad.aborted, std::uint32_t{1});
+  }
+  return block.own(&pad.aborted) != 0;
+}
+
+// Reports progress after a long wait, and checks whether the operation must end. `checks` counts
+// the checks of one wait.
 template <class Block>
 GANTRY_NOINLINE GANTRY_HD Outcome check_abort(Block block, const Group& group, std::uint64_t call,
-                                              std::uint32_t epoch) {
-  report_progress(block, group, call, epoch);
+                                              std::uint32_t epoch, std::uint32_t checks) {
+  if (block.takes_turn(checks) ||
+      block.own(&pad_of(group, group.rank).reported[block.index()]) != epoch) {
+    report_progress(block, group, call, epoch);
+  }
   if (block.is_stopped()) return Outcome::stopped;
-  if (block.is_aborted(group.words)) return Outcome::aborted;
+  if (must_end(block, group, checks)) return Outcome::aborted;
   return is_overlapped(block, group, epoch) ? Outcome::overlaps : Outcome::done;
 }
 
@@ -183,20 +205,21 @@ GANTRY_NOINLINE GANTRY_HD Outcome check_abort(Block block, const Group& group, s
 template <class Block>
 GANTRY_NOINLINE GANTRY_HD Outcome check_entry(Block block, const Group& group, int peer,
                                               std::uint64_t call, std::uint32_t epoch,
-                                              std::uint32_t expected) {
+                                              std::uint32_t expected, std::uint32_t checks) {
   const std::uint64_t word =
       block.acquire(&pad_of(group, group.rank).entry_barrier[epoch & 1][0][peer]);
-  const Outcome outcome = check_abort(block, group, call, epoch);
+  const Outcome outcome = check_abort(block, group, call, epoch, checks);
   return entry_in(word, epoch, expected) == Entry::differs ? Outcome::mismatch : outcome;
 }
 
 // As check_abort(), and checks the entry of `peer`; mismatch if the peer has withdrawn it.
 template <class Block>
 GANTRY_NOINLINE GANTRY_HD Outcome check_withdrawal(Block block, const Group& group, int peer,
-                                                   std::uint64_t call, std::uint32_t epoch) {
+                                                   std::uint64_t call, std::uint32_t epoch,
+                                                   std::uint32_t checks) {
   const std::uint64_t word =
       block.acquire(&pad_of(group, group.rank).entry_barrier[epoch & 1][block.index()][peer]);
-  const Outcome outcome = check_abort(block, group, call, epoch);
+  const Outcome outcome = check_abort(block, group, call, epoch, checks);
   return word == signal_word(epoch, kWithdrawn) ? Outcome::mismatch : outcome;
 }
 

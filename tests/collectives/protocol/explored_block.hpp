@@ -134,6 +134,9 @@ class ExploredWords {
   template <class Acc>
   static Acc scaled(Acc value, double scale) {
     return SimBlock::scaled(value, scale);
+  bool takes_turn(std::uint32_t checks) const {
+    return (static_cast<int>(checks) + index_) % count_ == 0;
+  }
   }
 
  protected:
