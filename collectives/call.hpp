@@ -20,6 +20,11 @@ namespace gantry {
 
 class Transport;
 
+// Bytes of a message, as Choice counts them, from which on ranks of one process may use each
+// other's arrays in place. Smaller operations are faster through staging, where ranks need not wait
+// for all others first.
+inline constexpr std::int64_t kLeastOpenBytes = std::int64_t{2} << 20;
+
 // One operation with its arrays: contiguous, on the membership's device, checked by the
 // communicator. `count` is the descriptor's.
 //
@@ -46,6 +51,9 @@ struct CollectiveCall {
   bool continues = false;
   // A reduction whose output may be another array than its input, on any rank: it is staged.
   bool is_apart = false;
+  // Devices with peer access to this rank's device can access `in` and `out`; not asked for arrays
+  // of messages below kLeastOpenBytes.
+  bool is_open = false;
 
   bool is_uneven() const { return !send_counts.empty(); }
 };

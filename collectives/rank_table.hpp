@@ -23,12 +23,15 @@ struct RankFacts {
   std::int32_t platform = 0;
   std::int32_t algorithm = 0;
   std::uint32_t table = 0;
+  // A number that only ranks of one process have in common; 0: they do not open arrays.
+  std::uint64_t address_space = 0;
 
   std::string bytes() const {
     ByteWriter<std::string> writer;
     writer.fixed_text(kGroupVersion, kVersionBytes);
     writer.text(boot).text(host).text(device).text(uuid);
     writer.number(pid).number(platform).number(algorithm).number(table);
+    writer.number(address_space);
     return writer.bytes();
   }
   // Nothing if another version wrote the bytes, to which the result refers.
@@ -44,6 +47,7 @@ struct RankFacts {
     facts.platform = reader.number<std::int32_t>();
     facts.algorithm = reader.number<std::int32_t>();
     facts.table = reader.number<std::uint32_t>();
+    facts.address_space = reader.number<std::uint64_t>();
     return reader.finished() ? std::optional(facts) : std::nullopt;
   }
 

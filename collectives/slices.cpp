@@ -1,5 +1,7 @@
 #include "collectives/slices.hpp"
 
+#include <bit>
+
 namespace gantry {
 
 RankSet set_of(Ranks ranks, int root, int size) {
@@ -26,6 +28,23 @@ Roles two_shot_roles(CollectiveKind kind) {
   if (kind == CollectiveKind::all_reduce) return {Ranks::all, Ranks::all, Ranks::all};
   if (kind == CollectiveKind::reduce) return {Ranks::all, Ranks::others, Ranks::root};
   return {Ranks::root, Ranks::others, Ranks::others};
+}
+
+Part ReducedSlices::of(int rank) const {
+  constexpr std::int64_t kWord = 16;
+  if (!has(reducers, rank)) return {};
+  const int index = std::popcount(reducers & (only(rank) - 1));
+  return partition(bytes, std::popcount(reducers), index, kWord);
+}
+
+std::int64_t ReducedSlices::longest() const { return of(std::countr_zero(reducers)).count; }
+
+ReducedSlices reduced_slices(const Descriptor& what, int size) {
+  if (what.kind == CollectiveKind::reduce_scatter) return {what.bytes() * size, all_ranks(size)};
+  // Of two ranks the root reduces: then no stores run against its loads.
+  const bool root_reduces = what.kind == CollectiveKind::reduce && size == 2;
+  const Ranks ranks = root_reduces ? Ranks::root : two_shot_roles(what.kind).reducers;
+  return {what.bytes(), set_of(ranks, what.root, size)};
 }
 
 PeerSlices even_slices(const Descriptor& what, int rank, int peer) {

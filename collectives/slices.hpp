@@ -7,6 +7,7 @@
 #include <gantry/core/dtype.hpp>
 
 #include "collectives/call.hpp"
+#include "collectives/partition.hpp"
 #include "collectives/protocol/route.hpp"
 
 namespace gantry {
@@ -37,6 +38,20 @@ const Roles& one_shot_roles(CollectiveKind kind);
 // The roles in the two shots of an all_reduce, reduce or broadcast. The link of a root carries no
 // slice twice.
 Roles two_shot_roles(CollectiveKind kind);
+
+// The slices of an array that ranks reduce, or fetch from a root, where they access each other's
+// arrays: one for each reducer, in bytes.
+struct ReducedSlices {
+  std::int64_t bytes = 0;  // of the array
+  RankSet reducers = 0;
+
+  // The slice of a rank, aligned for 16-byte words; empty unless it is a reducer.
+  Part of(int rank) const;
+  // The bytes of the first reducer's slice: no other is longer.
+  std::int64_t longest() const;
+};
+// Of an all_reduce, reduce, broadcast or reduce_scatter among `size` ranks.
+ReducedSlices reduced_slices(const Descriptor& what, int size);
 
 // The slices between `rank` and `peer`, which may be `rank`, when all blocks have one size. Empty
 // for barriers and messages.

@@ -79,12 +79,14 @@ class Transport {
 };
 
 // Makes the transport of kernels and copy engines over peer memory on one machine. Forbids LL128 in
-// the selector if the links do not keep the order of stores. Collective.
+// the selector if the links do not keep the order of stores. `shares_addresses`: all ranks are in
+// one process, and operations may use their arrays in place. Collective.
 // Returns nullptr, with a warning, if a probe finds unusable peer memory. Operations do not block
 // the host. Throws: OutOfMemoryError, CudaError; NotSupported for a device that is hidden from this
 // process; PeerLostError.
 std::unique_ptr<Transport> make_p2p_transport(const Membership& membership, Bootstrap& bootstrap,
-                                              ControlSegment& control, Selector& selector);
+                                              ControlSegment& control, Selector& selector,
+                                              bool shares_addresses = false);
 
 // Resolves a call of `ranks` ranks that reach each other's memory, through `peers`. The result has
 // no `via` if the selector chooses NCCL, which it does not `without_nccl`.

@@ -124,7 +124,8 @@ class LlPrimitives {
       }
       if (spins % kPollsPerCheck == 0 && Proto::agree(block_, waiting != 0)) [[unlikely]] {
         block_.note_reported();
-        if (Proto::agree(block_, should_give_up(block_, group_, call_, epoch_, digest_))) {
+        if (Proto::agree(block_, should_give_up(block_, group_, call_, epoch_, digest_,
+                                                spins / kPollsPerCheck))) {
           return false;
         }
       }

@@ -1,6 +1,7 @@
 // One-shots and two-shots through staging, in chunks.
 #pragma once
 
+#include "collectives/algorithms/open.inl"
 #include "collectives/protocol/signal.hpp"
 #include "core/code_size.hpp"
 
@@ -31,7 +32,7 @@ namespace gantry::protocol {
 // as large, because each signal that is ordered after data costs microseconds. It needs the
 // previous operation's buffer to be free. All ranks therefore enter before data is sent, and no
 // rank leaves before all ranks have received everything, because the next operation may use either
-// buffer.
+// buffer. An operation that may be on open arrays does so, too.
 
 // More chunks than any operation has.
 inline constexpr std::int64_t kAllChunks = INT32_MAX;
@@ -287,7 +288,7 @@ GANTRY_NOINLINE GANTRY_HD void withdraw(Block block, const UnevenPlan& plan, std
          !has_reached(block.acquire(&pad.empty[index][p]), epoch, kAllChunks);
          ++spins) {
       if (spins % kPollsPerCheck == 0 &&
-          check_abort(block, group, plan.call, epoch) != Outcome::done) {
+          check_abort(block, group, plan.call, epoch, spins / kPollsPerCheck) != Outcome::done) {
         return;
       }
       block.pause(spins);
@@ -300,9 +301,15 @@ GANTRY_HD void staged(Block& block, const Plan& plan) {
   static_assert(!Plan::kIsUneven || (Shots == 1 && !kReduces<T>));
   std::uint32_t epoch = 0;
   if (!begin(block, plan.group, plan.call, epoch)) return;
+  if constexpr (!Plan::kIsUneven) {
+    if (plan.open.is_possible) {
+      const OpenOutcome outcome = run_on_open_arrays<T, Shots>(block, plan, epoch);
+      if (outcome != OpenOutcome::closed) return end(block, plan.group, plan.call, epoch);
+    }
+  }
   StagedTask<T, Shots, Plan> task(plan, block.index(), block.count(), epoch);
   bool complete = true;
-  if (plan.both_buffers) {
+  if (plan.both_buffers && !plan.open.is_possible) {
     task.signal_entry(block);
     complete = task.wait_all_entries(block);
   }

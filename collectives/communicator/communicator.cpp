@@ -154,6 +154,13 @@ Work Communicator::transfer(CollectiveCall& call, const Tensor* output, const Te
   }
   call.in = source ? source->data() : nullptr;
   call.out = dense ? dense->data() : nullptr;
+  // Small operations need not know, and the answer can be a question to the driver.
+  const auto is_open = [&](const std::optional<Tensor>& array) {
+    const auto ranks = static_cast<std::size_t>(size());
+    return !array || array->nbytes() * ranks < static_cast<std::size_t>(kLeastOpenBytes) ||
+           array->storage().is_peer_accessible();
+  };
+  call.is_open = is_open(source) && is_open(dense);
   std::vector<sanitizer::Use> uses;
   if (sanitizer::is_on()) [[unlikely]] {
     if (source) uses.push_back(sanitizer::reads(*source));

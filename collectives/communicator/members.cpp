@@ -4,6 +4,8 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cstdint>
+#include <random>
 #include <utility>
 
 #include <gantry/core/error.hpp>
@@ -27,6 +29,15 @@ std::string own_host_name() {
   char buffer[72] = {};
   gethostname(buffer, sizeof buffer - 1);
   return buffer;
+}
+
+// Differs between processes, but for a process and its forks, whose pids differ.
+std::uint64_t own_address_space() {
+  static const std::uint64_t drawn = [] {
+    std::random_device random;
+    return std::uint64_t{random()} << 32 | random() | 1;
+  }();
+  return drawn;
 }
 
 }  // namespace
@@ -61,9 +72,11 @@ void Members::exchange_facts(const Selector& selector) {
                    (selector.is_p2p_only() ? 100 : 0) +
                    1000 * static_cast<std::int32_t>(peer_mode());
   mine.table = selector.hash();
+  mine.address_space = env::kCollOpen.get() ? own_address_space() : 0;
   ranks.emplace(bootstrap->all_gather(mine.bytes()), "Communicator::" + name);
   int local_rank = 0;
   int local_size = 0;
+  share_addresses = mine.address_space != 0;
   for (int rank = 0; rank < ranks->size(); ++rank) {
     const RankFacts facts = ranks->facts(rank);
     if (facts.platform != mine.platform || facts.algorithm != mine.algorithm ||
@@ -76,6 +89,8 @@ void Members::exchange_facts(const Selector& selector) {
     }
     const bool here = facts.boot == mine.boot;
     are_on_one_machine = are_on_one_machine && here;
+    share_addresses = share_addresses && here && facts.pid == mine.pid &&
+                      facts.address_space == mine.address_space;
     local_size += here ? 1 : 0;
     local_rank += here && rank < self.rank ? 1 : 0;
   }

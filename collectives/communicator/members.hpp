@@ -53,6 +53,7 @@ class Members {
   std::string name;
   std::chrono::milliseconds timeout;
   bool are_on_one_machine = true;              // after exchange_facts()
+  bool share_addresses = false;                // likewise: all ranks are in one process
   std::optional<RankTable> ranks;              // likewise
   JobGroup job_group;                          // without a connection if there is no store
   std::unique_ptr<Bootstrap> first_bootstrap;  // the bootstrap of `control`, if it is another one

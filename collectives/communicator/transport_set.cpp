@@ -63,7 +63,8 @@ void TransportSet::make() {
   const bool wants_peers =
       !forces_nccl() && wanted != Algorithm::host && peer_mode() != PeerMode::off;
   if (members_.are_on_one_machine && wants_peers && self.size <= protocol::kMaxRanks) {
-    p2p_ = make_p2p_transport(self, *members_.bootstrap, *members_.control, selector_);
+    p2p_ = make_p2p_transport(self, *members_.bootstrap, *members_.control, selector_,
+                              members_.share_addresses);
   }
   if (p2p_) return;
   if (wanted != Algorithm::host && agree_on_nccl()) {

@@ -19,6 +19,9 @@ inline constexpr int kSignallingThreads = 32;
 template <int Threads = kThreads, int SignallingThreads = 0>
 class CudaBlock : public CudaWords {
  public:
+  // Polls that take tenths of a second: see Note [Open arrays].
+  static constexpr std::uint32_t kPatience = 1 << 18;
+
   __device__ int index() const { return static_cast<int>(blockIdx.x); }
   __device__ int count() const { return static_cast<int>(gridDim.x); }
   __device__ bool is_leader() const { return threadIdx.x == 0; }

@@ -21,6 +21,9 @@ class CudaWords {
   __device__ void post(std::uint64_t* word, std::uint64_t value) {
     asm volatile("st.relaxed.sys.global.u64 [%0], %1;" ::"l"(word), "l"(value) : "memory");
   }
+  __device__ void post(std::byte** word, std::byte* address) {
+    asm volatile("st.relaxed.sys.global.u64 [%0], %1;" ::"l"(word), "l"(address) : "memory");
+  }
 
   // A packet travels as one 16-byte access.
   __device__ LlPacket read_ll(const LlPacket* packet) {
@@ -102,12 +105,12 @@ class CudaWords {
   __device__ bool is_aborted(const DeviceWords* words) {
     return *static_cast<const volatile std::uint32_t*>(&words->abort) != 0;
   }
-  __device__ void pause(std::uint32_t) {}
-
-  template <class Acc>
   __device__ bool takes_turn(std::uint32_t checks) {
     return (checks + blockIdx.x) % gridDim.x == 0;
   }
+  __device__ void pause(std::uint32_t) {}
+
+  template <class Acc>
   __device__ static Acc scaled(Acc value, double scale) {
     return cuda::scaled(value, scale);
   }

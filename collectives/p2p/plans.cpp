@@ -13,6 +13,7 @@ namespace {
 
 using protocol::FlaggedPlan;
 using protocol::Group;
+using protocol::OpenPlan;
 using protocol::StagedPlan;
 using protocol::UnevenPlan;
 
@@ -64,7 +65,7 @@ void set_chunks(StagedPlan& plan, int slots, int blocks, std::int64_t parts) {
     const std::int64_t capacity = slot_capacity(plan.group, both_buffers, slots, blocks);
     return rounded_down(capacity / plan.slot_slices) * parts;
   };
-  plan.both_buffers = plan.bytes > most(false) * slots * blocks;
+  plan.both_buffers = plan.open.is_possible || plan.bytes > most(false) * slots * blocks;
   plan.chunk_bytes =
       std::min(most(plan.both_buffers), rounded_up((plan.bytes + blocks - 1) / blocks));
   plan.slice_bytes = rounded_up((plan.chunk_bytes + parts - 1) / parts);
@@ -76,6 +77,39 @@ void set_strides(Plan& plan, CollectiveKind kind) {
   const Roles& roles = one_shot_roles(kind);
   if (!roles.sends_one) plan.send_stride = plan.bytes;
   if (!roles.receives_one) plan.receive_stride = plan.bytes;
+}
+
+// Access to the arrays of all ranks, in place of `shots` shots through staging.
+OpenPlan open_plan(const Group& group, const CollectiveCall& call, int shots) {
+  const Descriptor& what = call.what;
+  const bool is_reduced = reduces(what.kind);
+  // Else each rank writes its slices to the ranks that they are for.
+  const bool has_slices = is_reduced || shots == 2;
+  const bool is_scattered = what.kind == CollectiveKind::reduce_scatter;
+  OpenPlan plan;
+  const std::int64_t words = is_scattered ? kGrain
+                             : is_reduced ? 1
+                                          : std::int64_t{sizeof(std::int64_t)};
+  plan.is_possible = what.bytes() > 0 && (!has_slices || what.bytes() % words == 0);
+  if (!plan.is_possible) return plan;
+  const auto is_aligned = [](const void* data) {
+    return reinterpret_cast<std::uintptr_t>(data) % kGrain == 0;
+  };
+  plan.is_open = call.is_open && (!has_slices || (is_aligned(call.in) && is_aligned(call.out)));
+  if (!has_slices) {
+    plan.stores =
+        what.kind == CollectiveKind::all_gather || what.kind == CollectiveKind::all_to_all;
+    return plan;
+  }
+  const Part slice = reduced_slices(what, group.size).of(group.rank);
+  plan.bytes = slice.count;
+  plan.from = slice.begin;
+  plan.to = is_scattered ? 0 : slice.begin;
+  plan.receivers = is_scattered
+                       ? only(group.rank)
+                       : set_of(two_shot_roles(what.kind).receivers, what.root, group.size);
+  if (!is_reduced) plan.root = what.root;
+  return plan;
 }
 
 }  // namespace
@@ -92,9 +126,11 @@ protocol::ReduceBy reduce_by(const Descriptor& what, int ranks) {
   return how;
 }
 
-StagedPlan plan_one_shot(const Group& group, const CollectiveCall& call, int blocks) {
+StagedPlan plan_one_shot(const Group& group, const CollectiveCall& call, int blocks,
+                         bool may_open) {
   StagedPlan plan;
   describe(plan, group, call);
+  if (may_open) plan.open = open_plan(group, call, /*shots=*/1);
   plan.bytes = call.what.bytes();
   plan.route = one_shot_route(call.what, group.size);
   set_strides(plan, call.what.kind);
@@ -119,9 +155,11 @@ UnevenPlan plan_uneven(const Group& group, const CollectiveCall& call, int block
   return plan;
 }
 
-StagedPlan plan_two_shot(const Group& group, const CollectiveCall& call, int blocks) {
+StagedPlan plan_two_shot(const Group& group, const CollectiveCall& call, int blocks,
+                         bool may_open) {
   StagedPlan plan;
   describe(plan, group, call);
+  if (may_open) plan.open = open_plan(group, call, /*shots=*/2);
   plan.bytes = call.what.bytes();
   plan.route = route_of(two_shot_roles(call.what.kind), call.what, group.size);
   const Route& route = plan.route;

@@ -99,22 +99,6 @@ std::uint64_t RegisteredOperations::window_offset_of(const CollectiveCall& call)
   return window_offset % kWord == 0 ? window_offset : 0;
 }
 
-Part RegisteredOperations::Partition::slice_of(int rank) const {
-  if (!has(reducers, rank)) return {};
-  const int index = std::popcount(reducers & (only(rank) - 1));
-  return partition(bytes, std::popcount(reducers), index, kWord);
-}
-
-RegisteredOperations::Partition RegisteredOperations::partition_of(const Descriptor& what) const {
-  if (what.kind == CollectiveKind::reduce_scatter) {
-    return {what.bytes() * group_.size, all_ranks(group_.size)};
-  }
-  // Of two ranks the root reduces: then no stores run against its loads.
-  const bool root_reduces = what.kind == CollectiveKind::reduce && group_.size == 2;
-  const Ranks ranks = root_reduces ? Ranks::root : two_shot_roles(what.kind).reducers;
-  return {what.bytes(), set_of(ranks, what.root, group_.size)};
-}
-
 ZeroCopy RegisteredOperations::zero_copy(const CollectiveCall& call, std::uint32_t barrier) const {
   ZeroCopy plan;
   plan.group = group_;
@@ -127,9 +111,9 @@ ZeroCopy RegisteredOperations::zero_copy(const CollectiveCall& call, std::uint32
 
 // The first kernel: reduces this rank's slice, into this rank's memory only.
 ZeroCopy RegisteredOperations::begin_reduction(const CollectiveCall& call,
-                                               const Partition& partition) const {
+                                               const ReducedSlices& slices) const {
   const Descriptor& what = call.what;
-  const Part slice = partition.slice_of(group_.rank);
+  const Part slice = slices.of(group_.rank);
   const auto at = [&](int rank) {
     return registrations_.address(what.window_offset, rank) + slice.begin;
   };
@@ -156,19 +140,19 @@ ZeroCopy RegisteredOperations::begin_reduction(const CollectiveCall& call,
 void RegisteredOperations::run_zero_copy(const CollectiveCall& call, int blocks,
                                          const Stream& stream) {
   const Descriptor& what = call.what;
-  const Partition partition = partition_of(what);
-  ZeroCopy plan = begin_reduction(call, partition);
+  const ReducedSlices slices = reduced_slices(what, group_.size);
+  ZeroCopy plan = begin_reduction(call, slices);
   plan.barrier = 1;
   plan.ends = true;
   if (what.kind != CollectiveKind::reduce_scatter) {
     plan.targets = set_of(two_shot_roles(what.kind).receivers, what.root, group_.size);
-    const std::int64_t begin = partition.slice_of(group_.rank).begin;
+    const std::int64_t begin = slices.of(group_.rank).begin;
     for (int rank = 0; rank < group_.size; ++rank) {
       plan.outs[rank] = registrations_.address(what.window_offset, rank) + begin;
     }
   }
   protocol::launch<protocol::kernel::zero_copy>(
-      plan, std::min(blocks, max_blocks(partition.longest())), stream);
+      plan, std::min(blocks, max_blocks(slices.longest())), stream);
 }
 
 void RegisteredOperations::run_copy(const CollectiveCall& call, const Stream& stream) {
@@ -176,10 +160,10 @@ void RegisteredOperations::run_copy(const CollectiveCall& call, const Stream& st
   switch (what.kind) {
     case CollectiveKind::all_reduce: {
       // No other rank reads this rank's slice, so its copies may follow without a barrier.
-      const Partition partition = partition_of(what);
-      protocol::launch<protocol::kernel::zero_copy>(begin_reduction(call, partition),
-                                                    max_blocks(partition.longest()), stream);
-      const Part slice = partition.slice_of(group_.rank);
+      const ReducedSlices slices = reduced_slices(what, group_.size);
+      protocol::launch<protocol::kernel::zero_copy>(begin_reduction(call, slices),
+                                                    max_blocks(slices.longest()), stream);
+      const Part slice = slices.of(group_.rank);
       send_array(call, slice.begin, slice.count, stream);
       break;
     }

@@ -1,15 +1,14 @@
 #pragma once
 
 #include <array>
-#include <bit>
 #include <cstdint>
 
 #include <gantry/extend/driver.hpp>
 #include <gantry/streams/stream.hpp>
 
 #include "collectives/p2p/registrations.hpp"
-#include "collectives/partition.hpp"
 #include "collectives/protocol/plan.hpp"
+#include "collectives/slices.hpp"
 #include "collectives/transport.hpp"
 
 namespace gantry {
@@ -33,17 +32,6 @@ class RegisteredOperations {
   void run_copy(const CollectiveCall& call, const Stream& stream);
 
  private:
-  // The division of an array into one slice for each reducer.
-  struct Partition {
-    std::int64_t bytes = 0;  // of the array
-    RankSet reducers = 0;
-
-    // The slice of a rank in bytes, empty unless it is a reducer.
-    Part slice_of(int rank) const;
-    // The slice of the first reducer: no other is longer.
-    std::int64_t longest() const { return slice_of(std::countr_zero(reducers)).count; }
-  };
-
   // A side stream for one copy of an operation.
   class Side {
    public:
@@ -65,9 +53,8 @@ class RegisteredOperations {
     NativeEvent joined_;
   };
 
-  Partition partition_of(const Descriptor& what) const;
   protocol::ZeroCopy zero_copy(const CollectiveCall& call, std::uint32_t barrier) const;
-  protocol::ZeroCopy begin_reduction(const CollectiveCall& call, const Partition& partition) const;
+  protocol::ZeroCopy begin_reduction(const CollectiveCall& call, const ReducedSlices& slices) const;
   // Enqueues the copies of run_copy() between its two kernels, to one peer after the other. Ranks
   // begin with different peers, so that no link serves all at once.
   void send_slices(const CollectiveCall& call, const Stream& stream);

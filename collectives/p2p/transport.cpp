@@ -33,6 +33,9 @@ namespace {
 
 // Blocks that move less than this cost less than their signals.
 constexpr std::int64_t kMinBlockBytes = 1024;
+// kLeastOpenBytes for operations of one shot in which some ranks only send, or only receive.
+constexpr std::int64_t kLeastOneWayOpenBytes = std::int64_t{8} << 20;
+static_assert(kLeastOneWayOpenBytes >= kLeastOpenBytes);
 // Blocks of an operation with unequal counts, whose size is not known to all ranks.
 constexpr int kUnevenBlocks = 32;
 constexpr auto kProbeTimeout = std::chrono::seconds(5);
@@ -61,8 +64,10 @@ static_assert(kMostTableBlocks <= protocol::kMaxBlocks);
 class P2pTransport final : public Transport {
  public:
   P2pTransport(const Membership& membership, Bootstrap& bootstrap, ControlSegment& control,
-               Selector& selector)
+               Selector& selector, bool shares_addresses)
       : control_(control),
+        selector_(selector),
+        shares_addresses_(shares_addresses),
         bootstrap_(bootstrap),
         workspace_(std::in_place, bootstrap, control, membership.device.index),
         device_(membership.device),
@@ -191,14 +196,26 @@ class P2pTransport final : public Transport {
       case Algorithm::ll128_two_shot:
         return launch<kernel::ll128_two_shot>(plan_flagged_two_shot(group_, call), blocks, stream);
       case Algorithm::two_shot:
-        return launch<kernel::two_shot>(plan_two_shot(group_, call, blocks), blocks, stream);
+        return launch<kernel::two_shot>(plan_two_shot(group_, call, blocks, may_open(call)), blocks,
+                                        stream);
       case Algorithm::zero_copy:
         return registered_.run_zero_copy(call, blocks, stream);
       case Algorithm::copy:
         return registered_.run_copy(call, stream);
       default:
-        return launch<kernel::one_shot>(plan_one_shot(group_, call, blocks), blocks, stream);
+        return launch<kernel::one_shot>(plan_one_shot(group_, call, blocks, may_open(call)), blocks,
+                                        stream);
     }
+  }
+
+  // The same on all ranks. A forced algorithm is what the user wants to see.
+  bool may_open(const ResolvedCall& call) const {
+    const CollectiveKind kind = call.what.kind;
+    const bool is_both_ways = call.choice.algorithm == Algorithm::two_shot ||
+                              kind == CollectiveKind::all_reduce ||
+                              kind == CollectiveKind::reduce_scatter;
+    return shares_addresses_ && selector_.forced() == Algorithm::automatic &&
+           call.message_bytes >= (is_both_ways ? kLeastOpenBytes : kLeastOneWayOpenBytes);
   }
 
   static int blocks_of(const ResolvedCall& call) {
@@ -221,6 +238,8 @@ class P2pTransport final : public Transport {
   }
 
   ControlSegment& control_;
+  const Selector& selector_;
+  const bool shares_addresses_;
   Bootstrap& bootstrap_;
   std::optional<Workspace> workspace_;  // none while suspended
   Device device_;
@@ -236,12 +255,14 @@ class P2pTransport final : public Transport {
 }  // namespace
 
 std::unique_ptr<Transport> make_p2p_transport(const Membership& membership, Bootstrap& bootstrap,
-                                              ControlSegment& control, Selector& selector) {
+                                              ControlSegment& control, Selector& selector,
+                                              bool shares_addresses) {
   static std::array<std::once_flag, 64> loaded;
   const auto device = static_cast<std::size_t>(membership.device.index);
   const DeviceGuard guard(membership.device);
   if (device < loaded.size()) std::call_once(loaded[device], protocol::preload);
-  auto transport = std::make_unique<P2pTransport>(membership, bootstrap, control, selector);
+  auto transport =
+      std::make_unique<P2pTransport>(membership, bootstrap, control, selector, shares_addresses);
   const PeerReachability reachability = transport->probe(bootstrap, membership.device.index);
   if (reachability.all()) return transport;
   if (membership.rank == 0) {

@@ -96,11 +96,17 @@ inline constexpr int kConnectionSlots = 4;
 // others detect it. So it, too, ends only after it has seen the entries of all ranks, matching or
 // not.
 using Semaphores = std::uint64_t[kMaxBlocks][kMaxRanks];  // [block][peer] {epoch, chunks}
+// Addresses of every rank's arrays; see Note [Open arrays].
+struct OpenArrays {
+  std::byte* ins[kMaxRanks];
+  std::byte* outs[kMaxRanks];
+};
 struct SignalPad {
   std::uint64_t entry_barrier[2][kMaxBlocks][kMaxRanks];  // [buffer] {epoch, digest}
   Semaphores full;     // chunks that the peer wrote to this rank's staging
   Semaphores reduced;  // chunks that the peer reduced, with the result in this rank's staging
   Semaphores empty;    // chunks of this rank's data that the peer received: the slots are free
+  OpenArrays open_arrays[2][kMaxBlocks];  // [buffer]
   // Slots of a connection that the peer filled, and that it emptied, since the beginning.
   std::uint64_t filled[kConnectionBlocks][kMaxRanks];
   std::uint64_t emptied[kConnectionBlocks][kMaxRanks];
@@ -139,9 +145,13 @@ inline constexpr int kLl128PayloadBytes = 8 * (kLl128Words - 1);
 // An entry with this digest is withdrawn: the rank failed and ends the operation, see
 // Note [Withdrawal].
 inline constexpr std::uint32_t kWithdrawn = UINT32_MAX;
-// The digest of a call whose hash is `mixed`. An entry that is absent holds 0.
+// The bit of an entry's digest by which a rank opens its arrays to the others; see
+// Note [Open arrays].
+inline constexpr std::uint32_t kOpens = 1;
+// The digest of a call whose hash is `mixed`, without kOpens. An entry that is absent holds 0.
 constexpr std::uint32_t digest_of(std::uint32_t mixed) {
-  return mixed == 0 || mixed == kWithdrawn ? 1 : mixed;
+  const std::uint32_t digest = mixed & ~kOpens;
+  return digest == 0 || digest == (kWithdrawn & ~kOpens) ? 2 : digest;
 }
 
 // Offsets in every rank's workspace; equal on all ranks.

@@ -63,7 +63,21 @@ struct FlaggedPlan {
   Group group;
 };
 
-// A one-shot or two-shot through staging, in chunks (Note [Chunks]).
+// An operation on open arrays: see Note [Open arrays]. This rank reduces, or fetches from the root,
+// `bytes` at `from` of the inputs, to `to` of the outputs of `receivers`. Slices that move to one
+// rank each are those of the StagedPlan.
+struct OpenPlan {
+  bool is_possible = false;  // the same on all ranks
+  bool is_open = false;      // all ranks can access this rank's arrays
+  bool stores = false;       // slices for one rank each are stored by their sender, not fetched
+  RankSet receivers = 0;
+  std::int32_t root = -1;  // whose input is fetched; -1: all inputs are reduced
+  std::int64_t from = 0;
+  std::int64_t to = 0;
+  std::int64_t bytes = 0;
+};
+
+// A one-shot or two-shot through staging, in chunks (Note [Chunks]), or on open arrays.
 //
 // One-shot: `bytes` are of a slice. The slice for rank p is in[p * send_stride). A received slice
 // goes to out[p * receive_stride), or is reduced to out[0).
@@ -84,6 +98,7 @@ struct StagedPlan {
   std::int32_t slot_slices = 1;  // slices in a slot: 2 if a rank gets data and result of a peer
   bool both_buffers = false;     // see Note [Double buffering]
   Route route;
+  OpenPlan open;
 
   // The digests of this rank's call for `peer`, and of the call of `peer`.
   GANTRY_HD std::uint32_t digest_for(int /*peer*/) const { return digest; }

@@ -24,7 +24,7 @@ namespace gantry::protocol {
 //                            or reduces evaluates f itself, and may get another result
 //   sync(), any(flag)        barrier; any: true for all if true for one
 //   acquire(word), release(word, value)     64-bit signals, ordered for all ranks
-//   post(word, value)        a signal that orders nothing
+//   post(word, value)        a signal, or an address, that orders nothing
 //   read_ll(packet) write_ll(packet, …)     16 bytes with flags
 //   read_ll128(…) write_ll128(…) read_ll128_flag(line), for_each_ll128_line(n, f), kLl128WordsHeld,
 //   first_ll128_word(), any_of_ll128_line(flag), any_of_warp(flag)    see Note [LL and LL128]
@@ -91,7 +91,7 @@ GANTRY_HD constexpr Entry entry_in(std::uint64_t word, std::uint32_t epoch,
                                    std::uint32_t expected) {
   if (static_cast<std::uint32_t>(word >> 32) != epoch) return Entry::absent;
   const auto digest = static_cast<std::uint32_t>(word);
-  if (digest == expected) return Entry::agrees;
+  if ((digest & ~kOpens) == expected) return Entry::agrees;
   return digest == 0 ? Entry::absent : Entry::differs;
 }
 
@@ -235,7 +235,8 @@ GANTRY_HD Outcome wait_entry(Block& block, const Group& group, int peer, std::ui
     if (entry == Entry::differs) return Outcome::mismatch;
     if (spins % kPollsPerCheck == 0) {
       block.note_reported();
-      const Outcome outcome = check_entry(block, group, peer, call, epoch, expected);
+      const Outcome outcome =
+          check_entry(block, group, peer, call, epoch, expected, spins / kPollsPerCheck);
       if (outcome != Outcome::done) return outcome;
     }
     block.pause(spins);
@@ -251,7 +252,8 @@ GANTRY_HD Outcome wait_chunk(Block& block, const Group& group, int peer, const s
     if (has_reached(block.acquire(word), epoch, chunk)) return Outcome::done;
     if (spins % kPollsPerCheck == 0) {
       block.note_reported();
-      const Outcome outcome = check_withdrawal(block, group, peer, call, epoch);
+      const Outcome outcome =
+          check_withdrawal(block, group, peer, call, epoch, spins / kPollsPerCheck);
       if (outcome != Outcome::done) return outcome;
     }
     block.pause(spins);

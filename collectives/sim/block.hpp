@@ -17,6 +17,8 @@ namespace gantry::protocol {
 
 class SimBlock {
  public:
+  static constexpr std::uint32_t kPatience = 1 << 11;
+
   SimBlock(int index, int count) : index_(index), count_(count) {}
 
   int index() const { return index_; }
@@ -50,6 +52,10 @@ class SimBlock {
   }
 
   void post(std::uint64_t* word, std::uint64_t value) { release(word, value); }
+  void post(std::byte** word, std::byte* address) {
+    schedule::point();
+    std::atomic_ref(*word).store(address, std::memory_order_relaxed);
+  }
 
   // The low half is written last and read first, so that both halves are of one packet.
   LlPacket read_ll(const LlPacket* packet) {
@@ -130,13 +136,13 @@ class SimBlock {
     return std::atomic_ref(const_cast<DeviceWords*>(words)->abort)
                .load(std::memory_order_acquire) != 0;
   }
+  bool takes_turn(std::uint32_t) { return true; }
   void pause(std::uint32_t spins) { schedule::pause(spins); }
 
   template <class RunOf>
   void copy(int runs, std::int64_t, const RunOf& run_of) {
     for (int k = 0; k < runs; ++k) {
       const Run run = run_of(k);
-  bool takes_turn(std::uint32_t) { return true; }
       if (run.bytes > 0) std::memcpy(run.to, run.from, static_cast<std::size_t>(run.bytes));
     }
   }

@@ -92,6 +92,9 @@ constinit const ChoiceSetting kCollAlgo{
     "algorithm that collectives take wherever it can serve"};
 constinit const TextSetting kCollTable{"GANTRY_COLL_TABLE", "path",
                                        "table of gantry-tune that algorithms are chosen from"};
+constinit const SwitchSetting kCollOpen{
+    "GANTRY_COLL_OPEN", true, "off|on (on)",
+    "whether ranks of one process use each other's arrays in place in large operations"};
 constinit const NumberSetting kCollTimeout{"GANTRY_COLL_TIMEOUT", 1, 1'000'000, "seconds (600)",
                                            "deadline of a collective operation"};
 constinit const TextSetting kFlightDir{
@@ -168,7 +171,7 @@ constinit const TextSetting kErrorFile{"GANTRY_ERROR_FILE", "path",
                                        "where a rank writes what made it fail, set by glaunch"};
 
 std::span<const Setting* const> settings() {
-  static constexpr std::array<const Setting*, 46> kAll{&kSimDevices,
+  static constexpr std::array<const Setting*, 47> kAll{&kSimDevices,
                                                        &kSimMemory,
                                                        &kSimStreamMemory,
                                                        &kSimSchedule,
@@ -184,6 +187,7 @@ std::span<const Setting* const> settings() {
                                                        &kJitCache,
                                                        &kCollAlgo,
                                                        &kCollTable,
+                                                       &kCollOpen,
                                                        &kCollTimeout,
                                                        &kFlightDir,
                                                        &kHostLinks,

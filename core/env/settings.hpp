@@ -23,6 +23,7 @@ extern const TextSetting kTrace;
 extern const TextSetting kJitCache;
 extern const ChoiceSetting kCollAlgo;
 extern const TextSetting kCollTable;
+extern const SwitchSetting kCollOpen;
 extern const NumberSetting kCollTimeout;
 extern const TextSetting kFlightDir;
 extern const ChoiceSetting kHostLinks;

@@ -56,6 +56,12 @@ ExploredCall drawn(Exploration& exploration, Algorithm algorithm, int ranks) {
   call.root = drawn_rank(exploration, ranks);
   call.blocks = 1 + static_cast<int>(exploration.draw(2));
   call.in_place = exploration.draw(2) == 0;
+  // A weakness would make addresses of anything.
+  call.may_open = exploration.weakness == Weakness::none && exploration.draw(2) == 0;
+  if (call.may_open) {
+    if (exploration.draw(2) == 0) call.count = call.count / 4 * 4;  // slices of whole words
+    if (exploration.draw(3) == 0) call.closed = drawn_rank(exploration, ranks);
+  }
   const bool is_uneven = algorithm == Algorithm::one_shot && exploration.draw(2) == 0;
   if (call.kind == CollectiveKind::all_to_all && is_uneven) {
     call.counts.resize(static_cast<std::size_t>(ranks));

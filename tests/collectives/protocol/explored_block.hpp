@@ -42,6 +42,9 @@ struct ExploredWarps {
 // The Block functions that warps of blocks and of roles have in common.
 class ExploredWords {
  public:
+  // The polls of a rank that is told to end, for what peers have begun.
+  static constexpr std::uint32_t kPatience = 300;
+
   ExploredWords(Exploration& exploration, int index, int count)
       : exploration_(&exploration), index_(index), count_(count) {}
 
@@ -57,6 +60,7 @@ class ExploredWords {
     put(word, &value, sizeof value, orders);
   }
   void post(std::uint64_t* word, std::uint64_t value) { put(word, &value, sizeof value, false); }
+  void post(std::byte** word, std::byte* address) { put(word, &address, sizeof address, false); }
 
   LlPacket read_ll(const LlPacket* packet) {
     exploration_->point();
@@ -130,13 +134,13 @@ class ExploredWords {
     return true;
   }
   bool is_aborted(const DeviceWords* words) { return words->abort != 0; }
+  bool takes_turn(std::uint32_t checks) const {
+    return (static_cast<int>(checks) + index_) % count_ == 0;
+  }
   void pause(std::uint32_t) { exploration_->wait(); }
   template <class Acc>
   static Acc scaled(Acc value, double scale) {
     return SimBlock::scaled(value, scale);
-  bool takes_turn(std::uint32_t checks) const {
-    return (static_cast<int>(checks) + index_) % count_ == 0;
-  }
   }
 
  protected:

@@ -54,7 +54,9 @@ struct ExploredCall {
   bool in_place = false;
   // For an all_to_all of unequal blocks: elements from each rank (first) to each.
   std::vector<std::vector<std::int64_t>> counts = {};
-  int mismatched = -1;  // the rank that makes another call; -1: none
+  int mismatched = -1;    // the rank that makes another call; -1: none
+  bool may_open = false;  // see Note [Open arrays]
+  int closed = -1;        // the rank whose arrays are not open; -1: none
 };
 
 // Adds calls to ranks: arrays, plans as the library makes them, and checks.
@@ -195,11 +197,16 @@ class ExploredCalls {
     }
     made.send_counts = sends;
     made.recv_counts = receives;
+    made.is_open = rank != call.closed;
+    if (call.may_open) {
+      own(rank, arrays.in);
+      own(rank, arrays.out);
+    }
     const bool differs = call.mismatched >= 0;
     // What a mismatch leaves as it is; ranks that agree on uneven blocks may have moved theirs.
     if (differs) arrays.wanted = arrays.in_place ? arrays.in : arrays.out;
     const bool is_open = differs && !call.counts.empty();
-    ExploredRanks::Kernel kernel = kernel_of(call.algorithm, rank, call.blocks, made);
+    ExploredRanks::Kernel kernel = kernel_of(call, rank, made);
     kernel.check = [this, rank, &arrays, differs, is_open,
                     name = "call " + std::to_string(calls_)] {
       std::uint32_t& fault = ranks_.words(rank).fault;
@@ -229,11 +236,17 @@ class ExploredCalls {
                 },
             .check = {}};
   }
-  ExploredRanks::Kernel kernel_of(Algorithm algorithm, int rank, int blocks,
+  // Lets the ranks access an array of one of them.
+  void own(int rank, Elements& array) {
+    if (!array.empty()) ranks_.own(rank, array.data(), array.size() * sizeof array[0]);
+  }
+
+  ExploredRanks::Kernel kernel_of(const ExploredCall& explored, int rank,
                                   const CollectiveCall& call) const {
     using Warps = ExploredRanks::Warps;
     const Group& group = ranks_.group(rank);
-    switch (algorithm) {
+    const int blocks = explored.blocks;
+    switch (explored.algorithm) {
       case Algorithm::ll:
         return kernel(Warps::two, blocks, plan_flagged_one_shot(group, call),
                       [](auto tag, auto& block, const auto& plan) {
@@ -250,7 +263,8 @@ class ExploredCalls {
                         flagged<typename decltype(tag)::type, Ll128, 2, 2>(block, plan);
                       });
       case Algorithm::two_shot:
-        return kernel(Warps::three_roles, blocks, plan_two_shot(group, call, blocks),
+        return kernel(Warps::three_roles, blocks,
+                      plan_two_shot(group, call, blocks, explored.may_open),
                       [](auto tag, auto& block, const auto& plan) {
                         staged<typename decltype(tag)::type, 2>(block, plan);
                       });
@@ -259,7 +273,8 @@ class ExploredCalls {
           return kernel(Warps::two_roles, blocks, plan_uneven(group, call, blocks),
                         [](auto, auto& block, const auto& plan) { staged<Moved, 1>(block, plan); });
         }
-        return kernel(Warps::two_roles, blocks, plan_one_shot(group, call, blocks),
+        return kernel(Warps::two_roles, blocks,
+                      plan_one_shot(group, call, blocks, explored.may_open),
                       [](auto tag, auto& block, const auto& plan) {
                         staged<typename decltype(tag)::type, 1>(block, plan);
                       });
