@@ -6,10 +6,11 @@
 namespace gantry::protocol {
 
 // Note [Open arrays]
-// Where all ranks are in one process, a rank's memory has one address for all of them. An operation
-// needs no staging if every rank can access the arrays of all others. Only the owner of an array
-// knows whether they can, so the ranks decide in band. A rank whose arrays are open writes their
-// addresses to every peer and sets kOpens in its entry. After the entry barrier every rank has seen
+// An operation needs no staging if every rank can access the arrays of all others: arrays of ranks
+// of one process, which have one address for all of them, and registered arrays, of which each rank
+// knows where the others have them. Only the owner of an array knows whether they can, so the ranks
+// decide in band. A rank whose arrays are open writes their addresses to every peer and sets kOpens
+// in its entry. After the entry barrier every rank has seen
 // the entries of all ranks, so all ranks decide alike: if all arrays are open, ranks read inputs
 // and write outputs in place, else the data goes through staging. Bits are the same either way. The
 // host waits for nothing, and a graph's replay decides anew.
@@ -54,15 +55,14 @@ GANTRY_HD void enter_open(Block& block, const Plan& plan, std::uint32_t epoch) {
   block.for_each_rank(group.size, [&](int p) {
     SignalPad& pad = pad_of(group, p);
     OpenArrays& arrays = pad.open_arrays[epoch & 1][index];
-    std::byte* const in = const_cast<std::byte*>(plan.in);
     if (p == group.rank) {
-      block.set_own(&arrays.ins[p], in);
+      block.set_own(&arrays.ins[p], const_cast<std::byte*>(plan.in));
       block.set_own(&arrays.outs[p], plan.out);
       return;
     }
     if (plan.open.is_open) {
-      block.post(&arrays.ins[group.rank], in);
-      block.post(&arrays.outs[group.rank], plan.out);
+      block.post(&arrays.ins[group.rank], plan.open.at_peers.ins[p]);
+      block.post(&arrays.outs[group.rank], plan.open.at_peers.outs[p]);
     }
     block.release(&pad.entry_barrier[epoch & 1][index][group.rank],
                   signal_word(epoch, plan.digest | (plan.open.is_open ? kOpens : 0)));

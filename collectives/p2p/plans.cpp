@@ -80,7 +80,8 @@ void set_strides(Plan& plan, CollectiveKind kind) {
 }
 
 // Access to the arrays of all ranks, in place of `shots` shots through staging.
-OpenPlan open_plan(const Group& group, const CollectiveCall& call, int shots) {
+OpenPlan open_plan(const Group& group, const CollectiveCall& call, const Opening& opening,
+                   int shots) {
   const Descriptor& what = call.what;
   const bool is_reduced = reduces(what.kind);
   // Else each rank writes its slices to the ranks that they are for.
@@ -95,7 +96,8 @@ OpenPlan open_plan(const Group& group, const CollectiveCall& call, int shots) {
   const auto is_aligned = [](const void* data) {
     return reinterpret_cast<std::uintptr_t>(data) % kGrain == 0;
   };
-  plan.is_open = call.is_open && (!has_slices || (is_aligned(call.in) && is_aligned(call.out)));
+  plan.is_open = opening.arrays && (!has_slices || (is_aligned(call.in) && is_aligned(call.out)));
+  if (plan.is_open) plan.at_peers = *opening.arrays;
   if (!has_slices) {
     plan.stores =
         what.kind == CollectiveKind::all_gather || what.kind == CollectiveKind::all_to_all;
@@ -110,6 +112,14 @@ OpenPlan open_plan(const Group& group, const CollectiveCall& call, int shots) {
                        : set_of(two_shot_roles(what.kind).receivers, what.root, group.size);
   if (!is_reduced) plan.root = what.root;
   return plan;
+}
+
+// Ranks that disagree on `is_possible`, because one gave up its registrations, have different
+// calls.
+void set_open(StagedPlan& plan, const CollectiveCall& call, const Opening& opening, int shots) {
+  constexpr std::uint32_t kMixed = 0x9e3779b8;
+  plan.open = open_plan(plan.group, call, opening, shots);
+  if (plan.open.is_possible) plan.digest = protocol::digest_of(plan.digest ^ kMixed);
 }
 
 }  // namespace
@@ -127,10 +137,10 @@ protocol::ReduceBy reduce_by(const Descriptor& what, int ranks) {
 }
 
 StagedPlan plan_one_shot(const Group& group, const CollectiveCall& call, int blocks,
-                         bool may_open) {
+                         const Opening& opening) {
   StagedPlan plan;
   describe(plan, group, call);
-  if (may_open) plan.open = open_plan(group, call, /*shots=*/1);
+  if (opening.is_possible) set_open(plan, call, opening, /*shots=*/1);
   plan.bytes = call.what.bytes();
   plan.route = one_shot_route(call.what, group.size);
   set_strides(plan, call.what.kind);
@@ -156,10 +166,10 @@ UnevenPlan plan_uneven(const Group& group, const CollectiveCall& call, int block
 }
 
 StagedPlan plan_two_shot(const Group& group, const CollectiveCall& call, int blocks,
-                         bool may_open) {
+                         const Opening& opening) {
   StagedPlan plan;
   describe(plan, group, call);
-  if (may_open) plan.open = open_plan(group, call, /*shots=*/2);
+  if (opening.is_possible) set_open(plan, call, opening, /*shots=*/2);
   plan.bytes = call.what.bytes();
   plan.route = route_of(two_shot_roles(call.what.kind), call.what, group.size);
   const Route& route = plan.route;

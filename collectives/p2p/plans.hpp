@@ -1,6 +1,7 @@
 // Plans of operations, for the kernels of one group.
 #pragma once
 
+#include <optional>
 #include <span>
 
 #include "collectives/call.hpp"
@@ -11,16 +12,22 @@ namespace gantry {
 // The reduction of an operation's elements.
 protocol::ReduceBy reduce_by(const Descriptor& what, int ranks);
 
+// What a rank opens of its arrays in a call.
+struct Opening {
+  bool is_possible = false;  // the same on all ranks
+  // They are open: their addresses on each rank.
+  std::optional<protocol::OpenArrays> arrays = {};
+};
+
 // The plan of a one-shot in `blocks` blocks, for all kinds except send and recv; and of one with
-// slices of different sizes. `may_open`, the same on all ranks, lets it use open arrays instead of
-// staging: see Note [Open arrays].
+// slices of different sizes. It may use open arrays instead of staging: see Note [Open arrays].
 protocol::StagedPlan plan_one_shot(const protocol::Group& group, const CollectiveCall& call,
-                                   int blocks, bool may_open = false);
+                                   int blocks, const Opening& opening = {});
 protocol::UnevenPlan plan_uneven(const protocol::Group& group, const CollectiveCall& call,
                                  int blocks);
 // The plan of a two-shot: all_reduce, reduce, broadcast among three ranks or more.
 protocol::StagedPlan plan_two_shot(const protocol::Group& group, const CollectiveCall& call,
-                                   int blocks, bool may_open = false);
+                                   int blocks, const Opening& opening = {});
 // The plan of a one-shot by LL or LL128, for slices of one size: at most kMaxLlPayload by LL, and
 // at most the rows of both shots by LL128.
 protocol::FlaggedPlan plan_flagged_one_shot(const protocol::Group& group,

@@ -18,7 +18,8 @@ namespace gantry {
 struct Registrations::Entry {
   Storage mine;
   std::vector<memory::ImportedBlock> others;
-  std::vector<std::byte*> bases;  // by rank
+  std::vector<std::byte*> bases;     // by rank
+  std::vector<std::byte*> at_peers;  // of `mine`, by rank: at that rank's addresses
 };
 
 namespace {
@@ -41,6 +42,19 @@ std::uint64_t bytes_of(const std::string& exported) {
 memory::IpcHandle handle_of(const std::string& exported) {
   const auto* data = reinterpret_cast<const std::byte*>(exported.data());
   return {{data + sizeof(std::uint64_t), data + exported.size()}};
+}
+
+// A rank's last message: where it has the memory of all ranks open.
+std::string text_of(const std::vector<std::byte*>& bases) {
+  std::string text = "opened";
+  return text.append(reinterpret_cast<const char*>(bases.data()), bases.size() * sizeof bases[0]);
+}
+
+std::byte* base_in(const std::string& text, int rank) {
+  std::byte* base = nullptr;
+  const std::size_t at = sizeof "opened" - 1 + static_cast<std::size_t>(rank) * sizeof base;
+  std::memcpy(&base, text.data() + at, sizeof base);
+  return base;
 }
 
 }  // namespace
@@ -95,7 +109,8 @@ void Registrations::add(Bootstrap& bootstrap, const Storage& storage, std::strin
     failure = std::current_exception();
   }
   // It counts only if everyone has it.
-  const std::vector<std::string> states = bootstrap.all_gather(failure ? "" : "opened");
+  const std::vector<std::string> states =
+      bootstrap.all_gather(failure ? "" : text_of(entry->bases));
   if (failure) std::rethrow_exception(failure);
   if (const auto failed = std::ranges::find(states, ""); failed != states.end()) {
     throw InvalidArgument(
@@ -103,6 +118,9 @@ void Registrations::add(Bootstrap& bootstrap, const Storage& storage, std::strin
   }
   GANTRY_ASSERT(!opens_ || entry->bases.size() == exports.size(),
                 "registered memory is not open on every rank");
+  for (const std::string& state : states) {
+    if (opens_) entry->at_peers.push_back(base_in(state, rank_));
+  }
   const auto free = std::ranges::find_if(entries_, [](const auto& e) { return e == nullptr; });
   if (free != entries_.end()) {
     *free = std::move(entry);
@@ -127,17 +145,40 @@ void Registrations::record_stream(const Stream& stream) const {
   }
 }
 
-std::uint64_t Registrations::find(const void* data, std::int64_t bytes) const {
+bool Registrations::empty() const {
+  return std::ranges::all_of(entries_, [](const auto& entry) { return entry == nullptr; });
+}
+
+std::size_t Registrations::number_of(const void* data, std::int64_t bytes) const {
   const auto at = reinterpret_cast<std::uintptr_t>(data);
   for (std::size_t i = 0; i < entries_.size(); ++i) {
     if (!entries_[i]) continue;
     const auto base = reinterpret_cast<std::uintptr_t>(entries_[i]->mine.data());
-    if (at < base || at + static_cast<std::uint64_t>(bytes) > base + entries_[i]->mine.bytes()) {
-      continue;
+    if (at >= base && at + static_cast<std::uint64_t>(bytes) <= base + entries_[i]->mine.bytes()) {
+      return i + 1;
     }
-    return flight::pack_window_offset(i + 1, at - base);
   }
   return 0;
+}
+
+std::uint64_t Registrations::find(const void* data, std::int64_t bytes) const {
+  const std::size_t number = number_of(data, bytes);
+  if (number == 0) return 0;
+  const auto* base = static_cast<const std::byte*>(entries_[number - 1]->mine.data());
+  const std::ptrdiff_t offset = static_cast<const std::byte*>(data) - base;
+  return flight::pack_window_offset(number, static_cast<std::uint64_t>(offset));
+}
+
+bool Registrations::find_at_peers(const void* data, std::int64_t bytes,
+                                  std::span<std::byte*> places) const {
+  const std::size_t number = number_of(data, bytes);
+  if (number == 0) return false;
+  const Entry& entry = *entries_[number - 1];
+  const auto* base = static_cast<const std::byte*>(entry.mine.data());
+  const std::ptrdiff_t offset = static_cast<const std::byte*>(data) - base;
+  std::ranges::transform(entry.at_peers, places.begin(),
+                         [&](std::byte* place) { return place + offset; });
+  return true;
 }
 
 std::byte* Registrations::address(std::uint64_t window_offset, int rank) const {

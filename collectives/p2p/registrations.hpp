@@ -3,6 +3,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <span>
 #include <string_view>
 #include <vector>
 
@@ -36,11 +37,18 @@ class Registrations {
 
   // The window offset of `bytes` at `data`, see flight::pack_window_offset(); 0 if not registered.
   std::uint64_t find(const void* data, std::int64_t bytes) const;
+  // Writes where each rank has the `bytes` at `data` open, at that rank's addresses. False, and
+  // nothing written, if they are not registered.
+  bool find_at_peers(const void* data, std::int64_t bytes, std::span<std::byte*> places) const;
+  bool empty() const;
   // The address of a window offset in the memory of `rank`, on this rank's device.
   std::byte* address(std::uint64_t window_offset, int rank) const;
 
  private:
   struct Entry;
+
+  // The entry that has all of the bytes; its number, from 1, or 0.
+  std::size_t number_of(const void* data, std::int64_t bytes) const;
 
   int rank_;
   Device device_;

@@ -6,6 +6,7 @@
 #include <memory>
 #include <mutex>
 #include <optional>
+#include <span>
 #include <string>
 #include <utility>
 #include <vector>
@@ -24,6 +25,7 @@
 #include "collectives/peers/probe.hpp"
 #include "collectives/protocol/launch.hpp"
 #include "collectives/selector.hpp"
+#include "collectives/slices.hpp"
 #include "collectives/transport.hpp"
 #include "device/sync_debug_driver.hpp"
 
@@ -196,14 +198,14 @@ class P2pTransport final : public Transport {
       case Algorithm::ll128_two_shot:
         return launch<kernel::ll128_two_shot>(plan_flagged_two_shot(group_, call), blocks, stream);
       case Algorithm::two_shot:
-        return launch<kernel::two_shot>(plan_two_shot(group_, call, blocks, may_open(call)), blocks,
+        return launch<kernel::two_shot>(plan_two_shot(group_, call, blocks, opening(call)), blocks,
                                         stream);
       case Algorithm::zero_copy:
         return registered_.run_zero_copy(call, blocks, stream);
       case Algorithm::copy:
         return registered_.run_copy(call, stream);
       default:
-        return launch<kernel::one_shot>(plan_one_shot(group_, call, blocks, may_open(call)), blocks,
+        return launch<kernel::one_shot>(plan_one_shot(group_, call, blocks, opening(call)), blocks,
                                         stream);
     }
   }
@@ -214,8 +216,29 @@ class P2pTransport final : public Transport {
     const bool is_both_ways = call.choice.algorithm == Algorithm::two_shot ||
                               kind == CollectiveKind::all_reduce ||
                               kind == CollectiveKind::reduce_scatter;
-    return shares_addresses_ && selector_.forced() == Algorithm::automatic &&
+    return (shares_addresses_ || !registrations_.empty()) &&
+           selector_.forced() == Algorithm::automatic &&
            call.message_bytes >= (is_both_ways ? kLeastOpenBytes : kLeastOneWayOpenBytes);
+  }
+
+  Opening opening(const ResolvedCall& call) const {
+    Opening opening{.is_possible = may_open(call)};
+    if (!opening.is_possible) return opening;
+    protocol::OpenArrays& arrays = opening.arrays.emplace();
+    const Roles& roles = one_shot_roles(call.what.kind);
+    const auto open = [&](const void* data, bool is_one, std::span<std::byte*> places) {
+      if (data == nullptr) return true;
+      const std::int64_t bytes = call.what.bytes() * (is_one ? 1 : group_.size);
+      if (registrations_.find_at_peers(data, bytes, places)) return true;
+      std::ranges::fill(places, static_cast<std::byte*>(const_cast<void*>(data)));
+      return shares_addresses_ && call.is_open;
+    };
+    const auto ranks = static_cast<std::size_t>(group_.size);
+    if (!open(call.in, roles.sends_one, std::span(arrays.ins).first(ranks)) ||
+        !open(call.out, roles.receives_one, std::span(arrays.outs).first(ranks))) {
+      opening.arrays.reset();
+    }
+    return opening;
   }
 
   static int blocks_of(const ResolvedCall& call) {

@@ -96,7 +96,7 @@ inline constexpr int kConnectionSlots = 4;
 // others detect it. So it, too, ends only after it has seen the entries of all ranks, matching or
 // not.
 using Semaphores = std::uint64_t[kMaxBlocks][kMaxRanks];  // [block][peer] {epoch, chunks}
-// Addresses of every rank's arrays; see Note [Open arrays].
+// Addresses of arrays, by rank; see Note [Open arrays].
 struct OpenArrays {
   std::byte* ins[kMaxRanks];
   std::byte* outs[kMaxRanks];

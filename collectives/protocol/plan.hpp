@@ -75,6 +75,7 @@ struct OpenPlan {
   std::int64_t from = 0;
   std::int64_t to = 0;
   std::int64_t bytes = 0;
+  OpenArrays at_peers = {};  // this rank's arrays, at the addresses of each rank
 };
 
 // A one-shot or two-shot through staging, in chunks (Note [Chunks]), or on open arrays.

@@ -361,6 +361,50 @@ int run_bad_input(Communicator& world) {
   return 0;
 }
 
+// Large operations on registered memory, which each rank has at other addresses and offsets.
+int run_registered(Communicator& world) {
+  const int rank = world.rank();
+  const int size = world.size();
+  const std::int64_t count = (std::int64_t{8} << 20) / 4 / size + 12;
+  const Tensor memory = empty({count * (2 * size + 3)}, {.dtype = i32, .device = world.device()});
+  world.register_memory(memory);
+  const auto places = memory.narrow(0, 16 * rank, count * (2 * size + 2));
+  const Tensor mine = places.narrow(0, 0, count);
+  const Tensor other = places.narrow(0, count, count);
+  const Tensor all = places.narrow(0, 2 * count, count * size);
+  const auto is = [](const Tensor& tensor, int value) {
+    return tensor.amin().item<int>() == value && tensor.amax().item<int>() == value;
+  };
+  for (int round = 0; round < 3; ++round) {
+    const int root = round % size;
+    mine.fill_(rank + round);
+    all.fill_(-1);
+    world.gather(rank == root ? all : Tensor(), mine, root);
+    for (int p = 0; p < size; ++p) {
+      const int expected = rank == root ? p + round : -1;
+      require(is(all.narrow(0, p * count, count), expected), fmt::format("gather of {}", p));
+      all.narrow(0, p * count, count).fill_(10 * p + rank);
+    }
+    world.scatter(other, rank == root ? all : Tensor(), root);
+    require(is(other, 10 * rank + root), "scatter");
+  }
+  // All of it is one array, so that the messages are large.
+  const Tensor input = places.narrow(0, 0, count * size);
+  const Tensor output = places.narrow(0, count * size, count * size);
+  input.fill_(rank + 1);
+  world.all_reduce(output, input);
+  require(is(output, size * (size + 1) / 2), "all_reduce");
+  require(is(input, rank + 1), "input of all_reduce");
+  // One rank's array is not registered.
+  const Tensor apart = rank == 0 ? empty_like(output) : output;
+  world.all_reduce(apart, input, ReduceOp::max);
+  require(is(apart, size), "all_reduce to memory that is not registered");
+  synchronize(world.device());
+  world.deregister_memory(memory);
+  fmt::print("in step\n");
+  return 0;
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
@@ -372,6 +416,7 @@ int main(int argc, char** argv) {
     if (what == "loss") return run_loss(world, argv[2]);
     if (what == "timeout") return run_timeout(world, argv[2]);
     if (what == "bad-input") return run_bad_input(world);
+    if (what == "registered") return run_registered(world);
     fmt::print(stderr, "unknown command '{}'\n", what);
     return 2;
   } catch (const std::exception& error) {

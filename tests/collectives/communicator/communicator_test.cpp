@@ -68,6 +68,15 @@ TEST_F(CommunicatorTest, EveryOperationWithoutEachOthersMemory) {
   EXPECT_EQ(count_of(outcome.out, "ok by glaunch over host"), ranks()) << outcome.out;
 }
 
+TEST_F(CommunicatorTest, RegisteredMemoryIsUsedInPlaceWhereverItIs) {
+  GANTRY_REQUIRE_DEVICES(2);
+  for (const int count : {2, std::min(ranks(), 4)}) {
+    const Outcome outcome = glaunch({"registered"}, count);
+    EXPECT_EQ(outcome.exit_code, 0) << outcome.describe();
+    EXPECT_EQ(count_of(outcome.out, "in step"), count) << outcome.out;
+  }
+}
+
 // Simulated devices can be reached where they are hidden, as GPUs can by the driver's IPC.
 TEST_F(CommunicatorTest, EveryRankMaySeeNoDeviceButItsOwn) {
   GANTRY_REQUIRE_SIM();

@@ -1,6 +1,7 @@
 // Calls of a few elements for ranks that are explored, and what they must give.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <deque>
 #include <memory>
@@ -197,7 +198,6 @@ class ExploredCalls {
     }
     made.send_counts = sends;
     made.recv_counts = receives;
-    made.is_open = rank != call.closed;
     if (call.may_open) {
       own(rank, arrays.in);
       own(rank, arrays.out);
@@ -236,6 +236,14 @@ class ExploredCalls {
                 },
             .check = {}};
   }
+  static Opening opening(const ExploredCall& explored, int rank, const CollectiveCall& call) {
+    Opening opening{.is_possible = explored.may_open};
+    if (rank == explored.closed) return opening;
+    OpenArrays& arrays = opening.arrays.emplace();
+    std::ranges::fill(arrays.ins, static_cast<std::byte*>(const_cast<void*>(call.in)));
+    std::ranges::fill(arrays.outs, static_cast<std::byte*>(call.out));
+    return opening;
+  }
   // Lets the ranks access an array of one of them.
   void own(int rank, Elements& array) {
     if (!array.empty()) ranks_.own(rank, array.data(), array.size() * sizeof array[0]);
@@ -264,7 +272,7 @@ class ExploredCalls {
                       });
       case Algorithm::two_shot:
         return kernel(Warps::three_roles, blocks,
-                      plan_two_shot(group, call, blocks, explored.may_open),
+                      plan_two_shot(group, call, blocks, opening(explored, rank, call)),
                       [](auto tag, auto& block, const auto& plan) {
                         staged<typename decltype(tag)::type, 2>(block, plan);
                       });
@@ -274,7 +282,7 @@ class ExploredCalls {
                         [](auto, auto& block, const auto& plan) { staged<Moved, 1>(block, plan); });
         }
         return kernel(Warps::two_roles, blocks,
-                      plan_one_shot(group, call, blocks, explored.may_open),
+                      plan_one_shot(group, call, blocks, opening(explored, rank, call)),
                       [](auto tag, auto& block, const auto& plan) {
                         staged<typename decltype(tag)::type, 1>(block, plan);
                       });
