@@ -17,7 +17,22 @@ namespace gantry::protocol {
 // signals to the peer while the other warps continue. Data in flight are limited to
 // the size of the connection, which limits the messages of large groups.
 
-inline constexpr std::int64_t kSlotHeader = 16;
+// Note [Open messages]
+// A sender whose data the receiver can access (Note [Open arrays]) puts the address of a block's
+// part into the first slot, in place of data. The receiver fetches the part, and the sender ends
+// when the slot is empty again. So the receiver need not know in advance, and only the sender's
+// arrays must be open. It is for large messages only: smaller ones are sent before they are
+// received.
+//
+// A receiver looks at its abort word before it fetches, and an aborted sender gives it time to
+// complete.
+
+struct SlotHeader {
+  std::uint64_t digest;
+  const std::byte* part;  // of an open message; null: data follows
+};
+inline constexpr std::int64_t kSlotHeader = sizeof(SlotHeader);
+static_assert(kSlotHeader == 16);
 // Smaller chunks cost less than their signals.
 inline constexpr std::int64_t kMinMessageChunk = 2048;
 
@@ -43,6 +58,20 @@ GANTRY_HD inline Chunks chunks_of(const Layout& layout, std::int64_t bytes) {
   return {each, divided_up(bytes, each)};
 }
 
+// Bytes of a block's part of an open message, a multiple of 16.
+GANTRY_HD inline std::int64_t open_part(std::int64_t bytes) {
+  constexpr std::int64_t kWords = 16 * std::int64_t{kConnectionBlocks};
+  return (bytes + kWords - 1) / kWords * 16;
+}
+
+// Waits for a while until `word` is at least `count`: a peer has read this rank's data.
+template <class Block>
+GANTRY_HD void await_reader(Block& block, const std::uint64_t* word, std::uint64_t count) {
+  for (std::uint32_t spins = 1; spins < Block::kPatience && block.acquire(word) < count; ++spins) {
+    block.pause(spins);
+  }
+}
+
 // The slot of chunk number `count` from block `block` of `sender` to `receiver`.
 GANTRY_HD inline std::byte* slot_of(const Group& group, int receiver, int sender, int block,
                                     std::uint64_t count) {
@@ -50,6 +79,13 @@ GANTRY_HD inline std::byte* slot_of(const Group& group, int receiver, int sender
   return group.workspaces[receiver] + group.layout.connections +
          static_cast<std::int64_t>(sender) * group.layout.connection_bytes +
          slot * slot_bytes_of(group.layout);
+}
+
+GANTRY_HD inline std::uint64_t digest_in(const std::byte* slot) {
+  return reinterpret_cast<const SlotHeader*>(slot)->digest;
+}
+GANTRY_HD inline const std::byte* part_in(const std::byte* slot) {
+  return reinterpret_cast<const SlotHeader*>(slot)->part;
 }
 
 template <class Block>
@@ -61,34 +97,87 @@ class MessageTask {
   GANTRY_HD void send() {
     SignalPad& mine = pad_of(plan_.group, plan_.group.rank);
     SignalPad& theirs = pad_of(plan_.group, plan_.peer);
-    run(
-        &mine.fills[block_.index()][plan_.peer], &theirs.filled[block_.index()][plan_.group.rank],
-        [&](std::uint64_t count) {
-          return count < kConnectionSlots ||
-                 wait(&mine.emptied[block_.index()][plan_.peer], count - kConnectionSlots + 1);
-        },
-        [&](std::uint64_t count, std::byte* data, std::int64_t bytes) {
-          std::byte* slot = slot_at(plan_.peer, plan_.group.rank, count);
-          if (block_.is_leader()) *reinterpret_cast<std::uint64_t*>(slot) = plan_.digest;
-          return Run{slot + kSlotHeader, data, bytes};
-        });
+    const std::uint64_t* emptied = &mine.emptied[block_.index()][plan_.peer];
+    std::uint64_t* const own = &mine.fills[block_.index()][plan_.peer];
+    std::uint64_t* const filled = &theirs.filled[block_.index()][plan_.group.rank];
+    const auto is_free = [&](std::uint64_t count) {
+      return count < kConnectionSlots || wait(emptied, count - kConnectionSlots + 1);
+    };
+    if (plan_.at_peer != nullptr) return send_address(own, filled, emptied, is_free);
+    run(own, filled, is_free, [&](std::uint64_t count, std::byte* data, std::int64_t bytes) {
+      std::byte* slot = slot_at(plan_.peer, plan_.group.rank, count);
+      if (block_.is_leader()) *reinterpret_cast<SlotHeader*>(slot) = {plan_.digest, nullptr};
+      return Run{slot + kSlotHeader, data, bytes};
+    });
   }
 
   GANTRY_HD void receive() {
     SignalPad& mine = pad_of(plan_.group, plan_.group.rank);
     SignalPad& theirs = pad_of(plan_.group, plan_.peer);
-    run(
-        &mine.empties[block_.index()][plan_.peer],
-        &theirs.emptied[block_.index()][plan_.group.rank],
-        [&](std::uint64_t count) {
-          return wait(&mine.filled[block_.index()][plan_.peer], count + 1) && matches(count);
-        },
-        [&](std::uint64_t count, std::byte* data, std::int64_t bytes) {
-          return Run{data, slot_at(plan_.group.rank, plan_.peer, count) + kSlotHeader, bytes};
-        });
+    std::uint64_t* const own = &mine.empties[block_.index()][plan_.peer];
+    std::uint64_t* const emptied = &theirs.emptied[block_.index()][plan_.group.rank];
+    const auto is_filled = [&](std::uint64_t count) {
+      return wait(&mine.filled[block_.index()][plan_.peer], count + 1) && matches(count);
+    };
+    if (plan_.bytes >= kLeastOpenMessage && fetch(own, emptied, is_filled)) return;
+    run(own, emptied, is_filled, [&](std::uint64_t count, std::byte* data, std::int64_t bytes) {
+      return Run{data, slot_at(plan_.group.rank, plan_.peer, count) + kSlotHeader, bytes};
+    });
   }
 
  private:
+  // Sends the address of this block's part, and waits until the peer has fetched it.
+  template <class IsFree>
+  GANTRY_HD void send_address(std::uint64_t* own, std::uint64_t* filled,
+                              const std::uint64_t* emptied, const IsFree& is_free) {
+    const std::uint64_t count = block_.own(own);
+    const bool is_ready = block_.each_finds(1, [&](int) { return is_free(count); });
+    if (is_ready && block_.is_leader()) {
+      const std::byte* part = plan_.at_peer + block_.index() * open_part(plan_.bytes);
+      *reinterpret_cast<SlotHeader*>(slot_at(plan_.peer, plan_.group.rank, count)) = {plan_.digest,
+                                                                                      part};
+    }
+    if (block_.any(!is_ready)) return;
+    block_.for_each_rank(1, [&](int) {
+      block_.set_own(own, count + 1);
+      block_.release(filled, count + 1);
+    });
+    block_.for_each_rank(1, [&](int) {
+      if (!wait(emptied, count + 1)) await_reader(block_, emptied, count + 1);
+    });
+  }
+
+  // Fetches this block's part if the first slot has its address; false, and nothing done, if it has
+  // data.
+  template <class IsFilled>
+  GANTRY_HD bool fetch(std::uint64_t* own, std::uint64_t* emptied, const IsFilled& is_filled) {
+    const std::uint64_t count = block_.own(own);
+    const std::byte* part = nullptr;
+    const bool has_data = block_.each_finds(1, [&](int) {
+      if (!is_filled(count)) return true;
+      part = part_in(slot_at(plan_.group.rank, plan_.peer, count));
+      return part == nullptr;
+    });
+    if (!block_.any(!has_data)) return false;
+    if (block_.any(block_.is_leader() && block_.is_aborted(plan_.group.words))) {
+      if (block_.is_leader()) {
+        report_fault(block_, plan_.group.words, Outcome::aborted, plan_.peer, plan_.call, 0);
+      }
+      return true;
+    }
+    const std::int64_t most = open_part(plan_.bytes);
+    const std::int64_t begin = block_.index() * most;
+    block_.copy(1, most, [&](int) {
+      return Run{plan_.data + begin, part, clipped(plan_.bytes, begin, most)};
+    });
+    (void)block_.any(false);
+    block_.for_each_rank(1, [&](int) {
+      block_.set_own(own, count + 1);
+      block_.release(emptied, count + 1);
+    });
+    return true;
+  }
+
   // Copies this block's chunks, each by run_of(slot, data, bytes) once is_ready(slot). Counts the
   // slots in `own` and, for the peer, in `peer_counter`.
   template <class IsReady, class RunOf>
@@ -128,7 +217,7 @@ class MessageTask {
   // False if the peer sent another message.
   GANTRY_HD bool matches(std::uint64_t count) {
     const std::byte* slot = slot_at(plan_.group.rank, plan_.peer, count);
-    if (*reinterpret_cast<const std::uint64_t*>(slot) == std::uint64_t{plan_.digest}) return true;
+    if (digest_in(slot) == plan_.digest) return true;
     report_fault(block_, plan_.group.words, Outcome::mismatch, plan_.peer, plan_.call, 0);
     return false;
   }

@@ -65,8 +65,11 @@ class MessageGroupTask {
   struct Cursor {
     std::uint64_t count = 0;    // slots of the connection so far
     std::int32_t message = -1;  // −1: the connection is done
-    std::int32_t chunk = 0;
+    std::int32_t chunk = 0;     // or a state of an open message
   };
+  // The peer has not fetched this block's part yet; it has.
+  static constexpr std::int32_t kFetching = -1;
+  static constexpr std::int32_t kFetched = INT32_MAX;
 
   GANTRY_HD bool reports() const { return index_ == 0 && block_.is_leader(); }
   GANTRY_HD SignalPad& mine() const { return pad_of(plan_.group, plan_.group.rank); }
@@ -93,31 +96,61 @@ class MessageGroupTask {
     }
   }
 
-  GANTRY_HD bool is_ready(int peer, std::uint64_t count) {
+  GANTRY_HD bool is_ready(int peer, const Cursor& cursor) {
+    const std::uint64_t count = cursor.count;
     if (!sends_) return block_.acquire(&mine().filled[index_][peer]) >= count + 1;
+    if (cursor.chunk == kFetching) return block_.acquire(&mine().emptied[index_][peer]) >= count;
     return count < kConnectionSlots ||
            block_.acquire(&mine().emptied[index_][peer]) >= count - kConnectionSlots + 1;
   }
 
   GANTRY_HD bool move_chunk(Cursor& cursor) {
     const GroupedMessage& message = plan_.messages[cursor.message];
+    const bool is_here = block_.each_finds(1, [&](int) { return is_ready(message.peer, cursor); });
+    if (block_.any(!is_here)) return false;
+    if (sends_ && cursor.chunk == kFetching) {
+      cursor.chunk = kFetched;
+    } else if (!pass_chunk(cursor, message)) {
+      return false;
+    }
+    if (cursor.chunk == kFetching) return true;
+    const int before = cursor.message;
+    advance_cursor(cursor);
+    if (cursor.message != before && plan_.messages[before].call == reported_call_) report_oldest();
+    return true;
+  }
+
+  // Fills or empties a slot. False, with the fault reported, if the block's part must end.
+  GANTRY_HD bool pass_chunk(Cursor& cursor, const GroupedMessage& message) {
     const std::uint64_t count = cursor.count;
     const int peer = message.peer;
     const int rank = plan_.group.rank;
-    const bool is_here = block_.each_finds(1, [&](int) { return is_ready(peer, count); });
-    if (block_.any(!is_here)) return false;
     std::byte* const slot =
         slot_of(plan_.group, sends_ ? peer : rank, sends_ ? rank : peer, index_, count);
     const bool agrees = sends_ || block_.each_finds(1, [&](int) { return is_same(slot, message); });
+    bool is_open = false;
+    if (message.bytes >= kLeastOpenMessage) {
+      if (block_.any(!agrees)) {
+        remaining_ = 0;
+        return false;
+      }
+      is_open = opens(slot, message);
+      if (is_open && is_broken(message)) return false;
+    }
     if (agrees) {
       const Chunks chunks = chunks_of(plan_.group.layout, message.bytes);
-      const std::int64_t begin = cursor.chunk * chunks.bytes;
-      const std::int64_t bytes = clipped(message.bytes, begin, chunks.bytes);
-      if (sends_ && block_.is_leader()) *reinterpret_cast<std::uint64_t*>(slot) = message.digest;
+      const std::int64_t most = is_open ? open_part(message.bytes) : chunks.bytes;
+      const std::int64_t begin = is_open ? index_ * most : cursor.chunk * most;
+      const std::int64_t bytes = clipped(message.bytes, begin, most);
       std::byte* const data = message.data + begin;
+      if (sends_ && block_.is_leader()) {
+        *reinterpret_cast<SlotHeader*>(slot) = {message.digest,
+                                                is_open ? message.at_peer + begin : nullptr};
+      }
+      const std::byte* from = is_open ? part_in(slot) : slot + kSlotHeader;
       const Run run =
-          sends_ ? Run{slot + kSlotHeader, data, bytes} : Run{data, slot + kSlotHeader, bytes};
-      block_.copy(1, chunks.bytes, [&](int) { return run; });
+          sends_ ? Run{slot + kSlotHeader, data, is_open ? 0 : bytes} : Run{data, from, bytes};
+      block_.copy(1, most, [&](int) { return run; });
     }
     if (block_.any(!agrees)) {
       remaining_ = 0;
@@ -131,16 +164,33 @@ class MessageGroupTask {
       block_.release(peer_counter, count + 1);
     });
     ++cursor.count;
-    cursor.chunk += kConnectionBlocks;
-    const int before = cursor.message;
-    advance_cursor(cursor);
-    if (cursor.message != before && plan_.messages[before].call == reported_call_) report_oldest();
+    cursor.chunk = !is_open ? cursor.chunk + kConnectionBlocks : sends_ ? kFetching : kFetched;
+    return true;
+  }
+
+  // True if this block's part of the message is fetched: see Note [Open messages]. The same for all
+  // threads.
+  GANTRY_HD bool opens(const std::byte* slot, const GroupedMessage& message) {
+    if (sends_) return message.at_peer != nullptr;
+    const bool has_data = block_.each_finds(1, [&](int) { return part_in(slot) == nullptr; });
+    return block_.any(!has_data);
+  }
+
+  // True, with the fault reported, if a receiver may fetch nothing any more.
+  GANTRY_HD bool is_broken(const GroupedMessage& message) {
+    if (sends_ || !block_.any(block_.is_leader() && block_.is_aborted(plan_.group.words))) {
+      return false;
+    }
+    if (block_.is_leader()) {
+      report_fault(block_, plan_.group.words, Outcome::aborted, message.peer, message.call, 0);
+    }
+    remaining_ = 0;
     return true;
   }
 
   // False if the peer sent another message.
   GANTRY_HD bool is_same(const std::byte* slot, const GroupedMessage& message) {
-    if (*reinterpret_cast<const std::uint64_t*>(slot) == std::uint64_t{message.digest}) return true;
+    if (digest_in(slot) == message.digest) return true;
     report_fault(block_, plan_.group.words, Outcome::mismatch, message.peer, message.call, 0);
     return false;
   }
@@ -156,6 +206,14 @@ class MessageGroupTask {
         report_fault(block_, plan_.group.words, Outcome::aborted, message.peer, message.call, 0);
       }
       break;
+    }
+    GANTRY_ROLLED
+    for (int c = 0; c < connections_; ++c) {
+      const Cursor& cursor = cursors_[c];
+      if (cursor.message < 0 || cursor.chunk != kFetching) continue;
+      const int peer = plan_.messages[cursor.message].peer;
+      block_.for_each_rank(
+          1, [&](int) { await_reader(block_, &mine().emptied[index_][peer], cursor.count); });
     }
     remaining_ = 0;
   }

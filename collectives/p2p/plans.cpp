@@ -209,12 +209,13 @@ FlaggedPlan plan_flagged_two_shot(const Group& group, const CollectiveCall& call
   return plan;
 }
 
-protocol::Message plan_message(const Group& group, const CollectiveCall& call) {
+protocol::Message plan_message(const Group& group, const CollectiveCall& call, std::byte* at_peer) {
   protocol::Message plan;
   plan.group = group;
   plan.call = static_cast<std::uint64_t>(call.what.call);
   plan.peer = call.what.root;
   plan.bytes = call.what.bytes();
+  plan.at_peer = at_peer;
   plan.data = call.what.kind == CollectiveKind::send
                   ? static_cast<std::byte*>(const_cast<void*>(call.in))
                   : static_cast<std::byte*>(call.out);
@@ -225,17 +226,18 @@ protocol::Message plan_message(const Group& group, const CollectiveCall& call) {
   return plan;
 }
 
-protocol::MessagePlan plan_messages(const Group& group, std::span<const ResolvedCall> calls) {
+protocol::MessagePlan plan_messages(const Group& group, std::span<const ResolvedCall> calls,
+                                    std::span<std::byte* const> at_peers) {
   protocol::MessagePlan plan;
   plan.group = group;
   plan.messages.reserve(calls.size());
   // Sends first; messages of one pair stay in order, side by side.
   for (const CollectiveKind kind : {CollectiveKind::send, CollectiveKind::recv}) {
     for (int peer = 0; peer < group.size; ++peer) {
-      for (const ResolvedCall& call : calls) {
-        if (call.what.kind != kind || call.what.root != peer) continue;
-        const protocol::Message one = plan_message(group, call);
-        plan.messages.push_back({one.call, one.data, one.bytes, one.digest, one.peer});
+      for (std::size_t i = 0; i < calls.size(); ++i) {
+        if (calls[i].what.kind != kind || calls[i].what.root != peer) continue;
+        const protocol::Message one = plan_message(group, calls[i], at_peers[i]);
+        plan.messages.push_back({one.call, one.data, one.bytes, one.digest, one.peer, one.at_peer});
       }
     }
     if (kind == CollectiveKind::send) plan.sends = static_cast<std::int32_t>(plan.messages.size());

@@ -161,7 +161,10 @@ class P2pTransport final : public Transport {
   End run_together(std::span<const ResolvedCall> messages, const Stream& stream) override {
     sends_.enter(stream);
     receives_.enter(stream);
-    const protocol::MessagePlan plan = plan_messages(group_, messages);
+    std::vector<std::byte*> at_peers;
+    at_peers.reserve(messages.size());
+    for (const ResolvedCall& message : messages) at_peers.push_back(at_receiver(message));
+    const protocol::MessagePlan plan = plan_messages(group_, messages, at_peers);
     protocol::launch<protocol::kernel::messages>(
         plan, protocol::blocks_of(plan, static_cast<int>(plan.messages.size())), stream);
     return {receives_.leave(stream, sends_.leave(stream))};
@@ -170,7 +173,23 @@ class P2pTransport final : public Transport {
  private:
   template <class Kernel>
   void launch_message(const CollectiveCall& call, const Stream& stream) {
-    protocol::launch<Kernel>(plan_message(group_, call), protocol::kConnectionBlocks, stream);
+    protocol::launch<Kernel>(plan_message(group_, call, at_receiver(call)),
+                             protocol::kConnectionBlocks, stream);
+  }
+
+  // Where the receiver of a large send can access its data; null: nowhere, or it is none.
+  std::byte* at_receiver(const CollectiveCall& call) const {
+    const std::int64_t bytes = call.what.bytes();
+    if (call.what.kind != CollectiveKind::send || bytes < protocol::kLeastOpenMessage ||
+        selector_.forced() != Algorithm::automatic) {
+      return nullptr;
+    }
+    std::array<std::byte*, protocol::kMaxRanks> places{};
+    if (registrations_.find_at_peers(call.in, bytes, places)) {
+      return places[static_cast<std::size_t>(call.what.root)];
+    }
+    const bool is_open = shares_addresses_ && call.is_open;
+    return is_open ? static_cast<std::byte*>(const_cast<void*>(call.in)) : nullptr;
   }
 
   template <class Launch>

@@ -78,6 +78,8 @@ inline constexpr int kTwoShotSlots = 4;
 // Blocks that move one message between two ranks, and slots of each block in the connection.
 inline constexpr int kConnectionBlocks = 16;
 inline constexpr int kConnectionSlots = 4;
+// Smaller messages are not open: see Note [Open messages]. They fit into no connection.
+inline constexpr std::int64_t kLeastOpenMessage = std::int64_t{16} << 20;
 
 // Note [Signals]
 // A word in a rank's signal pad has one writer: the peer of its last index, or the rank itself. No

@@ -289,15 +289,18 @@ class GANTRY_API Communicator {
   /// Moves no data. The host does not wait.
   Work barrier(CollectiveOptions options = {}) const;
   /// Opens the whole storage of `tensor` to every rank. Large operations on tensors in it then need
-  /// no staging: kernels and copy engines access the ranks' tensors directly. The tensors must be
-  /// at the same offset on every rank.
+  /// no staging: kernels and copy engines access the ranks' tensors directly. Ranks of one process
+  /// need no registration: their large operations use all tensors so, unless GANTRY_COLL_OPEN=off.
   ///
   /// The tensor that counts is the only one of all_reduce, reduce and broadcast. It is the output
-  /// of all_gather and all_to_all, and the input of reduce_scatter. Small operations are staged as
-  /// before, and so are all if ranks cannot reach each other's memory.
+  /// of all_gather and all_to_all, and the input of reduce_scatter; it must be at the same offset
+  /// on every rank. In gather, scatter and reductions into another tensor all tensors count, and in
+  /// a send its tensor, at any offset. Small operations are staged as before, and so are all if
+  /// ranks cannot reach each other's memory.
   ///
   /// Collective: every rank calls it in the same order with memory of one size. Blocks the host. A
-  /// later operation has registered tensors on all ranks or on none; otherwise it is a mismatch.
+  /// later operation has registered tensors on all ranks or on none; otherwise it is a mismatch,
+  /// or staged where tensors may be at any offset.
   /// After a mismatch or a loss, outputs are undefined on all ranks. Other ranks may write to them
   /// until those ranks' devices have completed their work. The group holds the memory until
   /// deregister_memory() or its end. Groups made by split() and shrink() do not have the

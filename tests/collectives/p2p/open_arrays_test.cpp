@@ -137,6 +137,93 @@ TEST_F(OpenArraysTest, GraphsFindTheArraysOfEachReplay) {
   });
 }
 
+// Messages whose receivers fetch them, between others and in order.
+TEST_F(OpenArraysTest, LargeMessages) {
+  GANTRY_REQUIRE_DEVICES(2);
+  const int ranks = std::min(device_count(), 3);
+  const std::int64_t large = (std::int64_t{16} << 20) / 4 + 3;
+  for (const bool is_open : {true, false}) {
+    setenv("GANTRY_COLL_OPEN", is_open ? "on" : "off", 1);
+    on_ranks(ranks, [&](CollectiveSuite&, Communicator& group) {
+      const int next = (group.rank() + 1) % ranks;
+      const int last = (group.rank() + ranks - 1) % ranks;
+      const auto make = [&](std::int64_t count, int value) {
+        return full({count}, value, {.dtype = i32, .device = group.device()});
+      };
+      const auto require = [](const Tensor& tensor, int value, const char* what) {
+        if (!(tensor == value).all().item<bool>()) throw std::runtime_error(what);
+      };
+      const auto rank_values = [](int rank, int round) { return 100 * round + rank; };
+      for (int round = 0; round < 3; ++round) {
+        const Tensor in = make(large, rank_values(group.rank(), round));
+        const Tensor out = make(large, -1);
+        (void)group.send_recv(in, next, out, last);
+        require(out, rank_values(last, round), "send_recv");
+        // One way, and a small one behind it.
+        const Tensor one = make(large, rank_values(group.rank(), round + 3));
+        const Tensor small = make(5, rank_values(group.rank(), round + 6));
+        if (group.rank() == 0) {
+          (void)group.send(one, 1);
+          (void)group.send(small, 1);
+          one.fill_(-2);  // after the receiver has it
+        } else if (group.rank() == 1) {
+          (void)group.recv(one, 0);
+          (void)group.recv(small, 0);
+          require(one, rank_values(0, round + 3), "recv");
+          require(small, rank_values(0, round + 6), "small recv");
+        }
+        // Several to one peer, in order, in both directions.
+        const std::vector<std::int64_t> counts{7, large, large + 1, 40'000};
+        std::vector<Tensor> sent;
+        std::vector<Tensor> got;
+        for (std::size_t i = 0; i < counts.size(); ++i) {
+          sent.push_back(make(counts[i], rank_values(group.rank(), static_cast<int>(i))));
+          got.push_back(make(counts[i], -1));
+        }
+        MessageGroup messages = group.group();
+        for (std::size_t i = 0; i < counts.size(); ++i) {
+          (void)group.send(sent[i], next);
+          (void)group.recv(got[i], last);
+        }
+        (void)messages.end();
+        for (const Tensor& tensor : sent) tensor.fill_(-2);  // after the receivers have them
+        for (std::size_t i = 0; i < counts.size(); ++i) {
+          require(got[i], rank_values(last, static_cast<int>(i)), "group");
+        }
+      }
+    });
+  }
+  unsetenv("GANTRY_COLL_OPEN");
+}
+
+TEST_F(OpenArraysTest, LargeMessagesThatDifferAreAnError) {
+  GANTRY_REQUIRE_DEVICES(2);
+  const std::int64_t large = (std::int64_t{16} << 20) / 4;
+  for (const bool in_group : {false, true}) {
+    std::vector<Communicator> group = Communicator::local(devices(2));
+    testing::rank_threads(2, [&](int rank) {
+      const Communicator& mine = group[static_cast<std::size_t>(rank)];
+      const DeviceGuard guard(mine.device());
+      const Tensor data = full({large + rank}, rank, {.dtype = i32, .device = mine.device()});
+      const Tensor other = empty_like(data);
+      synchronize(mine.device());
+      try {
+        if (in_group) {
+          (void)mine.send_recv(data, 1 - rank, other, 1 - rank);
+        } else if (rank == 0) {
+          (void)mine.send(data, 1);
+        } else {
+          (void)mine.recv(data, 0);
+        }
+        synchronize(mine.device());
+      } catch (const CollectiveMismatch&) {
+        return;
+      }
+      throw std::runtime_error("nothing was thrown");
+    });
+  }
+}
+
 TEST_F(OpenArraysTest, TheSettingKeepsThemClosed) {
   GANTRY_REQUIRE_DEVICES(2);
   setenv("GANTRY_COLL_OPEN", "off", 1);
