@@ -67,7 +67,8 @@ GANTRY_HD inline std::int64_t open_part(std::int64_t bytes) {
 // Waits for a while until `word` is at least `count`: a peer has read this rank's data.
 template <class Block>
 GANTRY_HD void await_reader(Block& block, const std::uint64_t* word, std::uint64_t count) {
-  for (std::uint32_t spins = 1; spins < Block::kPatience && block.acquire(word) < count; ++spins) {
+  for (std::uint32_t spins = 1; spins < Block::kSettlingPolls && block.acquire(word) < count;
+       ++spins) {
     block.pause(spins);
   }
 }

@@ -41,7 +41,7 @@ GANTRY_NOINLINE GANTRY_HD void await_accesses(Block block, const Group& group,
     if (p == group.rank) return;
     const std::uint64_t* word = &pad.full[block.index()][p];
     for (std::uint32_t spins = 1;
-         spins < Block::kPatience && !has_reached(block.acquire(word), epoch, 1); ++spins) {
+         spins < Block::kSettlingPolls && !has_reached(block.acquire(word), epoch, 1); ++spins) {
       block.pause(spins);
     }
   });

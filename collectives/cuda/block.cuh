@@ -20,7 +20,7 @@ template <int Threads = kThreads, int SignallingThreads = 0>
 class CudaBlock : public CudaWords {
  public:
   // Polls that take tenths of a second: see Note [Open arrays].
-  static constexpr std::uint32_t kPatience = 1 << 18;
+  static constexpr std::uint32_t kSettlingPolls = 1 << 18;
 
   __device__ int index() const { return static_cast<int>(blockIdx.x); }
   __device__ int count() const { return static_cast<int>(gridDim.x); }

@@ -35,7 +35,7 @@ namespace gantry::protocol {
 //                            nothing if the value is not used
 //   from_leader(value)       the leader's value, to all threads
 //   takes_turn(checks)       true if this block may read the host's memory now: Note [Turns]
-//   pause(spins)             between polls; kPatience: polls to wait for what should take
+//   pause(spins)             between polls; kSettlingPolls: polls to wait for what should take
 //                            milliseconds
 //   copy(n, most, run)       all of run(0) … run(n - 1), each a Run of at most `most` bytes
 //   reduce(how, to, bytes, from)            reduces `from`, in its order, into all of `to`

@@ -17,7 +17,7 @@ namespace gantry::protocol {
 
 class SimBlock {
  public:
-  static constexpr std::uint32_t kPatience = 1 << 11;
+  static constexpr std::uint32_t kSettlingPolls = 1 << 11;
 
   SimBlock(int index, int count) : index_(index), count_(count) {}
 

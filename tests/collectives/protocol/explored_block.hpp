@@ -43,7 +43,7 @@ struct ExploredWarps {
 class ExploredWords {
  public:
   // The polls of a rank that is told to end, for what peers have begun.
-  static constexpr std::uint32_t kPatience = 300;
+  static constexpr std::uint32_t kSettlingPolls = 300;
 
   ExploredWords(Exploration& exploration, int index, int count)
       : exploration_(&exploration), index_(index), count_(count) {}
