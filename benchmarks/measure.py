@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Measures the collectives on this machine beside their peers, records a run, or writes docs/performance.md.
 
-Usage: measure.py BUILD OUT --ranks N [--steps tune nccl any registered comm alloc ready] [--begin 4K] [--end 256M] [--quick]
+Usage: measure.py BUILD OUT --ranks N [--steps tune nccl any registered local comm alloc ready] [--begin 4K] [--end 256M] [--quick]
        measure.py record OUT        the figures of a run, with machine, date and commands, to benchmarks/results
        measure.py page [--check]    docs/performance.md from benchmarks/results; --check compares only
 
@@ -9,6 +9,7 @@ Usage: measure.py BUILD OUT --ranks N [--steps tune nccl any registered comm all
   nccl        NCCL, plain memory and symmetric windows: OUT/nccl.json
   any         Communicator, memory as it comes: OUT/any.json, any.svg (beside NCCL, if that was measured)
   registered  Communicator, registered memory: OUT/registered.json, registered.svg
+  local       Communicator, all ranks in one process, memory as it comes: OUT/local.json, local.svg
   comm        comm::* in one process beside torch.cuda.comm: OUT/comm.md
   alloc       the allocator on one GPU beside PyTorch and cudaMallocAsync, by alloc_peers.py: OUT/alloc.json
   ready       how long Communicator::world() and split take, under glaunch and mpirun
@@ -34,7 +35,7 @@ import results_page
 import supervised_run
 
 HERE = pathlib.Path(__file__).resolve().parent
-STEPS = ["tune", "nccl", "any", "registered", "comm", "alloc", "ready"]
+STEPS = ["tune", "nccl", "any", "registered", "local", "comm", "alloc", "ready"]
 OPERATIONS = ["all_reduce", "reduce", "broadcast", "all_gather", "reduce_scatter", "gather", "scatter", "all_to_all",
               "send_recv"]  # and barrier, which has no size
 FACTOR = 4
@@ -107,12 +108,17 @@ class Machine:
                              "-J", self.out / "tune.json", "-O", table]):
             self.environment["GANTRY_COLL_TABLE"] = str(table)
 
-    def rows(self, step, program, variants):
-        """Measures all operations and sizes; `variants`: the options of each. Returns how many rows are bad, or None."""
+    def rows(self, step, program, variants, start=None):
+        """Measures all operations and sizes; `variants`: the options of each. Returns how many rows are bad, or None.
+
+        `start` begins the command; mpirun, if it is None.
+        """
+        start = self.mpirun if start is None else start
+
         def run_part(part, path):
             modes = MODES["graph"] if part["mode"] == ["graph"] else ["-G", "8"] if "graph" in part["mode"] else []
             chosen = [option for variant in part["variant"] for option in variants[variant]]
-            return self.start(step, [*self.mpirun, self.bin / program, "-o", ",".join(part["operation"]),
+            return self.start(step, [*start, self.bin / program, "-o", ",".join(part["operation"]),
                                      "-b", part["bytes"][0], "-e", part["bytes"][-1], "-f", FACTOR, *self.rounds,
                                      *modes, *chosen, "-J", path])
 
@@ -140,8 +146,8 @@ class Machine:
         elif self.has("nccl", "peer_nccl"):
             self.rows("nccl", "peer_nccl", {name: [f"--variant={name}"] for name in ("default", "symmetric")})
 
-    def gantry(self, step, extra):
-        bad = self.rows(step, "gantry-bench", {"auto registered" if extra else "auto": extra})
+    def gantry(self, step, extra, variant="auto", start=None):
+        bad = self.rows(step, "gantry-bench", {variant: extra}, start)
         if bad != 0:
             self.fail(step)
         if bad is None:
@@ -154,7 +160,10 @@ class Machine:
         self.gantry("any", [])
 
     def registered(self):
-        self.gantry("registered", ["--register"])
+        self.gantry("registered", ["--register"], "auto registered")
+
+    def local(self):
+        self.gantry("local", ["-g", self.ranks], start=[])
 
     def bench_comm(self, path):
         """gantry's own single-process operations, one by one if they do not run together; False if none ran."""
@@ -210,7 +219,7 @@ class Machine:
             self.run("ready", [*launcher, self.bin / "communicator_ready", "--at", str(int(time.time()) + 15)])
 
     def tables(self):
-        files = [self.out / f"{name}.json" for name in ("registered", "any", "nccl")]
+        files = [self.out / f"{name}.json" for name in ("registered", "any", "local", "nccl")]
         files = [file for file in files if file.exists()]
         if files:
             with open(self.out / "tables.md", "w", encoding="utf-8") as file:

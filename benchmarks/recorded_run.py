@@ -23,7 +23,7 @@ import result_files
 
 FACTS = "run.json"  # what only the measuring machine knows
 HOW = {"collectives": "A process per device under mpirun; graphs of captured calls; medians of the slowest rank. Every element was compared "
-                      "with the definition.",
+                      "with the definition. Rows with memory \"one process\": gantry's ranks are threads of one process.",
        "process": "One process; time to completion of calls in a row.",
        "allocator": "Host time of an allocation and its free; times of 8 threads are elapsed time divided by all pairs. Medians of the rounds, "
                     "each on another core, on which all peers took turns.",
@@ -99,7 +99,7 @@ def collective_rows(out):
     peers = times_of(nccl, ["default"])
     symmetric = times_of(nccl, ["symmetric"])
     rows = []
-    for step, memory, variant in (("any", "any", "auto"), ("registered", "registered", "auto registered")):
+    for step, memory, variant in (("any", "any", "auto"), ("registered", "registered", "auto registered"), ("local", "one process", "auto")):
         for key, ours in times_of(read_json(out / f"{step}.json"), [variant]).items():
             if key not in peers:
                 continue
@@ -192,7 +192,7 @@ def results_of(out, notes):
     nccl = read_json(out / "nccl.json")
     if nccl is not None:
         add("collectives", "collectives", nccl["device"], nccl["ranks"], f"{nccl['library']}, multicast off",
-            ["tune", "nccl", "any", "registered"], collective_rows(out))
+            ["tune", "nccl", "any", "registered", "local"], collective_rows(out))
     comm, torch = read_json(out / "comm.json"), read_json(out / "torch.json")
     if comm is not None and torch is not None:
         add("comm", "process", comm["context"]["device"], int(comm["context"]["devices"]), f"PyTorch {torch['torch']}", ["comm"],

@@ -27,6 +27,7 @@ parser = argparse.ArgumentParser()
 for names in ("-o", "-b", "-e", "-f", "-n", "--batches", "--max-seconds", "-J", "--svg", "--draw", "--compare"):
     parser.add_argument(names)
 parser.add_argument("-G", type=int, default=0)
+parser.add_argument("-g", type=int, default=0)
 parser.add_argument("--graph-only", action="store_true")
 parser.add_argument("--register", action="store_true")
 parser.add_argument("--variant", action="append", default=[])
@@ -177,7 +178,7 @@ class MeasureTest(unittest.TestCase):
 
     def test_a_run_is_recorded_with_machine_date_and_commands(self):
         self.program("gantry-tune", "#!/bin/sh\nexit 0\n")
-        self.run_steps(steps=("tune", "nccl", "any", "registered"), peer=[["gather", "*", 4096, "graph", "wrong"]])
+        self.run_steps(steps=("tune", "nccl", "any", "registered", "local"), peer=[["gather", "*", 4096, "graph", "wrong"]])
         (self.out / "comm.json").write_text(json.dumps({"context": {"device": "GPU H1", "devices": "2"}, "benchmarks": [
             {"name": "comm/gather/4/iterations:9", "real_time": 2000, "time_unit": "ns"}, {"name": "x", "real_time": 1, "time_unit": "ns"}]}))
         (self.out / "torch.json").write_text(json.dumps({"torch": "2.0", "results": {"comm/gather/4": 5.0}}))
@@ -198,6 +199,9 @@ class MeasureTest(unittest.TestCase):
                "ratio": 2, "symmetric_us": 20, "symmetric_ratio": 2}
         self.assertIn(row, collectives["rows"])
         self.assertIn({**row, "memory": "registered"}, collectives["rows"])
+        self.assertIn({**row, "memory": "one process"}, collectives["rows"])
+        self.assertIn(f"GANTRY_COLL_TABLE=table.json gantry-bench -o {','.join(measure.OPERATIONS)} -b 4096 -e 16384 -f 4 -n 4 --batches 3 "
+                      "--max-seconds 0.02 -G 8 -g 2", collectives["commands"])
         self.assertNotIn(("gather", 4096), [(row["operation"], row["bytes"]) for row in collectives["rows"]])
         self.assertEqual(process["commands"], ["bench --benchmark_filter=comm/", "benchmarks/peer_torch.py"])
         self.assertEqual(process["rows"], [{"name": "comm/gather/4", "gantry_us": 2, "peer_us": 5, "ratio": 2.5}])
