@@ -74,16 +74,6 @@ void Communicator::OpenMessages::List::raise_failure() {
   if (failure) std::rethrow_exception(failure);
 }
 
-namespace {
-
-void require_rank(int peer, int size, std::string_view op, std::string_view argument) {
-  if (peer >= 0 && peer < size) return;
-  throw InvalidArgument(fmt::format("{}: expected a rank from 0 to {} for '{}', but got {}", op,
-                                    size - 1, argument, peer));
-}
-
-}  // namespace
-
 Work Communicator::send(const Tensor& tensor, int destination, CollectiveOptions options) const {
   const Membership& me = impl("send").members.self;
   require_tensor(tensor, me.device, "send", "tensor");
