@@ -78,8 +78,8 @@ class HostTransport final : public Transport {
   void receive(const CollectiveCall& call, const Stream& stream);
   void exchange_messages(std::span<const ResolvedCall> messages, const Stream& stream);
   HostStaging& staging(std::int64_t chunk);
-  // Calls fetch(staging, chunk), which submits copies from the device, and once they are done
-  // process(staging, chunk), for every chunk. Fetches the next chunk meanwhile.
+  // Calls fetch(staging, chunk) for every chunk, which submits copies from the device. When they
+  // are done it calls process(staging, chunk), while the next chunk is fetched.
   template <class Fetch, class Process>
   void for_each_chunk(std::int64_t chunks, const Stream& stream, Fetch fetch, Process process) {
     const auto begin = [&](std::int64_t chunk) {

@@ -28,8 +28,8 @@ struct Place {
   }
 };
 
-/// One thread calls for all ranks. Bytes that no call may change are compared, too: those between
-/// places, and those of inputs.
+/// One thread calls for all ranks. Bytes that no call may change are compared, too: inputs, and the
+/// bytes between places.
 class CallBatch {
  public:
   static constexpr std::int64_t kArrayBytes = std::int64_t{2} << 20;
@@ -60,13 +60,12 @@ class CallBatch {
   /// True if places of so many bytes, with what lies between them, might not fit.
   [[nodiscard]] bool is_full(std::int64_t bytes) const { return end_ + bytes > kArrayBytes; }
 
-  /// Sets what a place of `rank` holds before and, unless expect() says something else, after the
-  /// calls.
+  /// Sets the bytes of a place of `rank` before the calls, and after them unless expect() does.
   void give(int rank, const Place& place, const std::byte* bytes) {
     write(before_, rank, place, bytes);
     write(after_, rank, place, bytes);
   }
-  /// Sets what it holds after the calls.
+  /// Sets the bytes of a place of `rank` after the calls.
   void expect(int rank, const Place& place, const std::byte* bytes) {
     write(after_, rank, place, bytes);
   }

@@ -3,9 +3,11 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cstdint>
 #include <cstdlib>
 #include <string>
+#include <string_view>
 #include <tuple>
 #include <utility>
 #include <vector>
@@ -34,8 +36,6 @@ struct Sizes {
   std::int64_t array = 0;
   std::int64_t slice = 0;
   std::int64_t skew = 0;  // elements between an aligned address and the arrays
-
-  auto operator<=>(const Sizes&) const = default;
 };
 
 // One element, less than there are reducers; some elements at odd addresses; several blocks with a
@@ -304,7 +304,7 @@ class Operations {
     });
   }
 
-  // Rank i sends (i + 2 j) % 4 elements of a slice's size to rank j, at most what a slice has.
+  // Rank i sends (i + 2 j) % 4 thirds of a slice to rank j.
   void add_uneven_all_to_all() {
     const std::int64_t size = sizes_.slice;
     const auto count = [size](int from, int to) { return (from + 2 * to) % 4 * size / 3; };

@@ -7,14 +7,12 @@
 #include <deque>
 #include <random>
 #include <string>
-#include <string_view>
 #include <tuple>
 #include <utility>
 #include <vector>
 
 #include "collectives/selector.hpp"
 #include "collectives/sim/schedule.hpp"
-#include "collectives/slices.hpp"
 #include "tests/collectives/protocol/protocol_ranks.hpp"
 #include "tests/collectives/rank_inputs.hpp"
 #include "tests/support/fiber.hpp"
