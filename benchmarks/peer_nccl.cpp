@@ -17,8 +17,8 @@
 
 #include <gantry/core/error.hpp>
 
-#include "collectives/nccl/clique.hpp"
 #include "collectives/nccl/library.hpp"
+#include "collectives/selector.hpp"
 #include "tools/bench/options.hpp"
 #include "tools/bench/pattern.hpp"
 #include "tools/bench/rank_slice.hpp"

@@ -1,7 +1,6 @@
 // A call of an operation between ranks, and all that follows from it.
 #pragma once
 
-#include <cstddef>
 #include <cstdint>
 #include <optional>
 #include <span>

@@ -49,12 +49,11 @@ const AlgorithmTraits& traits_of(Algorithm algorithm) {
   return kTraits[static_cast<std::size_t>(algorithm)];
 }
 
-// NCCL knows neither the bitwise operations nor 16-bit integers, and its order of sums is its own,
-// as are its minima and maxima of NaN and of zeros.
+// NCCL does not scale. Its order of sums is its own, as are its minima and maxima of NaN and of
+// zeros.
 bool nccl_may(const Descriptor& what) {
   if (!reduces(what.kind)) return true;
-  const bool known = what.dtype != DType::i16 && what.op != ReduceOp::band &&
-                     what.op != ReduceOp::bor && what.op != ReduceOp::bxor && what.scale == 1;
+  const bool known = nccl_supports(what.op, what.dtype) && what.scale == 1;
   return known && (!is_floating_point(what.dtype) || what.reproducible == 0);
 }
 
@@ -81,6 +80,10 @@ std::uint64_t mix(std::uint64_t state, std::uint64_t value) {
 }
 
 }  // namespace
+
+bool nccl_supports(ReduceOp op, DType dtype) {
+  return dtype != DType::i16 && op != ReduceOp::band && op != ReduceOp::bor && op != ReduceOp::bxor;
+}
 
 bool can_serve(Algorithm algorithm, CollectiveKind kind) {
   return (traits_of(algorithm).kinds & only(kind)) != 0;

@@ -124,6 +124,8 @@ bool needs_registration(Algorithm algorithm);
 bool needs_three_ranks(Algorithm algorithm);
 // True if all links must deliver stores in order, as NVLink: see Note [LL and LL128].
 bool uses_ll128(Algorithm algorithm);
+// True if NCCL has the op for the dtype: it has neither bitwise operations nor 16-bit integers.
+bool nccl_supports(ReduceOp op, DType dtype);
 // True if `algorithm` can carry out `what`: ll, ll128 and ll128_two_shot up to their limits;
 // zero_copy and copy in registered memory; nccl if it knows the operation and its bits are not
 // promised, or if it is forced. An all_to_all of unequal blocks has a count below 1.

@@ -21,7 +21,6 @@ namespace {
 class SingleBootstrap final : public Bootstrap {
  public:
   std::vector<std::string> all_gather(const std::string& bytes) override { return {bytes}; }
-  int lost_rank() const noexcept override { return -1; }
   std::unique_ptr<Bootstrap> subset(const std::vector<int>& /*members*/,
                                     std::string_view /*name*/) override {
     return make_single_bootstrap();

@@ -29,8 +29,9 @@ class Bootstrap {
   // Gathers every rank's bytes in rank order. All ranks make the same sequence of calls.
   // Throws: PeerLostError, TimeoutError.
   virtual std::vector<std::string> all_gather(const std::string& bytes) = 0;
-  // The first lost rank, else -1. Cheap.
-  virtual int lost_rank() const noexcept = 0;
+  // The first lost rank, else -1. Cheap. Most bootstraps leave the detection of losses to others:
+  // to mpirun, or to the watchdog of a group on one machine.
+  virtual int lost_rank() const noexcept { return -1; }
   // Makes a bootstrap of `members`, in this order. Only they call this, with the same arguments.
   // This bootstrap stays usable. If possible, losses of other ranks do not affect the subset.
   // Throws: PeerLostError, TimeoutError.

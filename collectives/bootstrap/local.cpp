@@ -113,9 +113,6 @@ class LocalBootstrap final : public Bootstrap {
     return all;
   }
 
-  // Threads end with their process.
-  int lost_rank() const noexcept override { return -1; }
-
   std::unique_ptr<Bootstrap> subset(const std::vector<int>& members,
                                     std::string_view name) override {
     std::string key = fmt::format("{}/{}", name, fmt::join(members, "/"));

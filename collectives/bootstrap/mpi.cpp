@@ -1,4 +1,3 @@
-#include <algorithm>
 #include <atomic>
 #include <chrono>
 #include <climits>
@@ -225,9 +224,6 @@ class MpiBootstrap final : public Bootstrap {
     }
     return all;
   }
-
-  // mpirun itself ends the job when a rank dies.
-  int lost_rank() const noexcept override { return -1; }
 
   std::unique_ptr<Bootstrap> subset(const std::vector<int>& members,
                                     std::string_view name) override {

@@ -83,6 +83,13 @@ void require_peer(int peer, int rank, int size, std::string_view op) {
                                     size - 1, peer, peer == rank ? ", this rank itself" : ""));
 }
 
+void require_rank(int rank, int size, std::string_view op, std::string_view argument) {
+  if (rank >= 0 && rank < size) return;
+  throw InvalidArgument(fmt::format("{}: expected a rank from 0 to {}{}, but got {}", op, size - 1,
+                                    argument.empty() ? "" : fmt::format(" for '{}'", argument),
+                                    rank));
+}
+
 void require_row_counts(std::span<const std::int64_t> rows, const Tensor& tensor, int ranks,
                         std::string_view op, std::string_view argument) {
   if (rows.size() != static_cast<std::size_t>(ranks)) {

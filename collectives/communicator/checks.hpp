@@ -24,6 +24,8 @@ void require_joined(const Tensor& large, const Tensor& small, int ranks, std::st
                     std::string_view argument);
 void require_root(int root, int size, std::string_view op);
 void require_peer(int peer, int rank, int size, std::string_view op);
+// `argument` may be empty.
+void require_rank(int rank, int size, std::string_view op, std::string_view argument = {});
 // Requires one count per rank, not negative, with the sum of tensor's rows.
 void require_row_counts(std::span<const std::int64_t> rows, const Tensor& tensor, int ranks,
                         std::string_view op, std::string_view argument);

@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <exception>
-#include <optional>
 #include <utility>
 #include <vector>
 
@@ -75,46 +74,24 @@ void Communicator::OpenMessages::List::raise_failure() {
   if (failure) std::rethrow_exception(failure);
 }
 
-namespace {
-
-void require_rank(int peer, int size, std::string_view op, std::string_view argument) {
-  if (peer >= 0 && peer < size) return;
-  throw InvalidArgument(fmt::format("{}: expected a rank from 0 to {} for '{}', but got {}", op,
-                                    size - 1, argument, peer));
-}
-
-}  // namespace
-
 Work Communicator::send(const Tensor& tensor, int destination, CollectiveOptions options) const {
-  Impl& mine = impl("send");
-  const Membership& me = mine.members.self;
+  const Membership& me = impl("send").members.self;
   require_tensor(tensor, me.device, "send", "tensor");
-  const bool is_collected = mine.open_messages.mine() != nullptr;
-  if (is_collected) {
-    require_rank(destination, me.size, "send", "destination");
-  } else {
-    require_peer(destination, me.rank, me.size, "send");
-  }
   return post({CollectiveKind::send, tensor, destination, options, Stream::current(me.device)});
 }
 
 Work Communicator::recv(const Tensor& tensor, int source, CollectiveOptions options) const {
-  Impl& mine = impl("recv");
-  const Membership& me = mine.members.self;
+  const Membership& me = impl("recv").members.self;
   require_tensor(tensor, me.device, "recv", "tensor");
   require_writable(tensor, "recv", "tensor");
-  const bool is_collected = mine.open_messages.mine() != nullptr;
-  if (is_collected) {
-    require_rank(source, me.size, "recv", "source");
-  } else {
-    require_peer(source, me.rank, me.size, "recv");
-  }
   return post({CollectiveKind::recv, tensor, source, options, Stream::current(me.device)});
 }
 
 // Adds the message to this thread's open group, else submits it.
 Work Communicator::post(const Message& message) const {
+  const bool sends = message.kind == CollectiveKind::send;
   if (const auto open = impl_->open_messages.mine()) {
+    require_rank(message.peer, size(), name(message.kind), sends ? "destination" : "source");
     if (open->messages.size() >= protocol::kMostMessages) {
       throw InvalidArgument(
           fmt::format("{}: expected at most {} messages in one group(), but got "
@@ -124,11 +101,11 @@ Work Communicator::post(const Message& message) const {
     open->messages.push_back(message);
     return Work(open->state);
   }
+  require_peer(message.peer, rank(), size(), name(message.kind));
   CollectiveCall call{.what = {.count = message.tensor.numel(),
                                .root = message.peer,
                                .kind = message.kind,
                                .dtype = message.tensor.dtype()}};
-  const bool sends = message.kind == CollectiveKind::send;
   return move_between(call, sends ? nullptr : &message.tensor, sends ? &message.tensor : nullptr,
                       message.options);
 }

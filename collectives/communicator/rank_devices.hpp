@@ -1,7 +1,6 @@
 // The devices of the ranks.
 #pragma once
 
-#include <string>
 #include <string_view>
 
 #include <gantry/device/device.hpp>

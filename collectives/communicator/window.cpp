@@ -84,12 +84,6 @@ class Window::State final : public detail::PeerUse, public std::enable_shared_fr
   const std::vector<void*>& pointers() const { return pointers_; }
   const std::shared_ptr<PendingSignals>& signals() const { return signals_; }
 
-  void require_rank(int rank, std::string_view op) const {
-    if (rank >= 0 && rank < size()) return;
-    throw InvalidArgument(
-        fmt::format("{}: expected a rank from 0 to {}, but got {}", op, size() - 1, rank));
-  }
-
   void require_stream(const Stream& stream, std::string_view op) const {
     if (stream.device() == device()) return;
     throw InvalidArgument(fmt::format("{}: expected a stream of {}, but got one of {}", op,
@@ -122,7 +116,7 @@ class Window::State final : public detail::PeerUse, public std::enable_shared_fr
   // Enqueues a signal to `peer`, or the wait for one of it.
   void pass_signal(int peer, const Stream& stream, int channel, bool sends, std::string_view op) {
     const kernels::OpScope scope(op);
-    require_rank(peer, op);
+    require_rank(peer, size(), op);
     if (peer == rank()) {
       throw InvalidArgument(fmt::format("{}: expected another rank than this one, {}", op, peer));
     }
@@ -236,7 +230,7 @@ int Window::size() const { return state("size").size(); }
 
 Tensor Window::peer(int rank) const {
   State& mine = state("peer");
-  mine.require_rank(rank, "peer");
+  require_rank(rank, mine.size(), "peer");
   return mine.tensor_of(rank, mine.tensor());
 }
 
@@ -248,7 +242,7 @@ Tensor Window::signal_pad() const { return state("signal_pad").pad(); }
 
 Tensor Window::signal_pad(int rank) const {
   State& mine = state("signal_pad");
-  mine.require_rank(rank, "signal_pad");
+  require_rank(rank, mine.size(), "signal_pad");
   return mine.tensor_of(rank, mine.pad());
 }
 

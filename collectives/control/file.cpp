@@ -37,7 +37,7 @@ constinit std::atomic<std::uint64_t> ControlFile::order_{0};
 
 FileHandshake ControlFile::renew(int size, std::chrono::milliseconds timeout,
                                  std::string_view group) {
-  const std::string retired = path();
+  const std::string retired(path());
   const std::string renewed = new_control_path();
   FileHandshake mine;
   std::memset(base_, 0, bytes_);
@@ -159,16 +159,12 @@ ControlFile::~ControlFile() {
   munmap(base_, bytes_);
 }
 
-std::string ControlFile::path() const {
+std::string_view ControlFile::path() const noexcept {
   const char* const path = view_.header().path;
   return {path, strnlen(path, sizeof view_.header().path)};
 }
 
-bool ControlFile::is_retired() const noexcept {
-  const char* const path = view_.header().path;
-  return std::string_view(path, strnlen(path, sizeof view_.header().path))
-      .ends_with(flight::kRetiredSuffix);
-}
+bool ControlFile::is_retired() const noexcept { return path().ends_with(flight::kRetiredSuffix); }
 
 bool ControlFile::is_reusable(int ranks) const {
   return number_ != 0 && is_retired() && view_.header().ranks == ranks &&
@@ -177,7 +173,7 @@ bool ControlFile::is_reusable(int ranks) const {
 
 void ControlFile::retire() noexcept {
   try {
-    const std::string listed = path();
+    const std::string listed(path());
     if (listed.empty()) return;
     if (number_ != 0 && LockedWords::instance().has_several_ranks()) {
       std::string retired = listed;
@@ -197,7 +193,7 @@ void ControlFile::retire() noexcept {
 void ControlFile::remove_retired() noexcept {
   if (owner_ != getpid() || !is_retired()) return;
   try {
-    flight::remove_file(path());
+    flight::remove_file(std::string(path()));
   } catch (const std::exception& error) {
     logging::debug(fmt::format("leaving a communicator: {}", error.what()));
   }

@@ -52,8 +52,6 @@ std::string new_control_path();
 void write_control_header(void* base, int size, std::chrono::milliseconds timeout,
                           std::string_view group, std::string_view path);
 
-struct FileHandshake;
-
 // The flight file of a group, mapped by one of its ranks. It has a name in the user's folder of
 // flight files, so that other processes can read it, also after a crash. It has no name if that
 // folder cannot be used.
@@ -106,7 +104,7 @@ class ControlFile {
   // Maps rank 0's file, or takes over a mapping that was kept. Returns why that failed, or "".
   std::string map(const FileHandshake& owner, int rank, std::shared_ptr<ControlFile> kept);
   bool is_retired() const noexcept;
-  std::string path() const;
+  std::string_view path() const noexcept;
 
   static constinit std::atomic<std::uint64_t> order_;
 

@@ -66,9 +66,6 @@ class SharedMemoryBootstrap final : public Bootstrap {
     return all;
   }
 
-  // The watchdog of the group that is made over this bootstrap detects losses.
-  int lost_rank() const noexcept override { return -1; }
-
   std::unique_ptr<Bootstrap> move_to(const ControlSegment& own) override {
     return through(own, members_.size());
   }

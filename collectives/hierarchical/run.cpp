@@ -121,6 +121,14 @@ Tensor HierarchicalTransport::Run::by_columns(const std::byte* from, std::int64_
   return result;
 }
 
+void HierarchicalTransport::Run::to_ranks(const Tensor& chunk, std::int64_t begin,
+                                          std::int64_t count) const {
+  for (int rank = 0; rank < map.ranks(); ++rank) {
+    copy(out + (rank * what.count + begin) * width,
+         at(chunk, (map.index_of(rank) * nodes + map.node_of(rank)) * count), count);
+  }
+}
+
 void HierarchicalTransport::Run::run_part(Transport& transport, std::int64_t size,
                                           CollectiveKind kind, std::int64_t count, const void* from,
                                           void* to, int root, double scale) const {
@@ -239,54 +247,51 @@ void HierarchicalTransport::Run::broadcast() {
   }
 }
 
-void HierarchicalTransport::Run::all_gather() {
+template <class Visit>
+void HierarchicalTransport::Run::for_each_chunk(Visit visit) const {
   const std::int64_t most = part_elements(nodes * ranks, what.count * nodes * ranks);
   for (std::int64_t begin = 0; begin < what.count; begin += most) {
-    const std::int64_t count = std::min(most, what.count - begin);
+    visit(begin, std::min(most, what.count - begin));
+  }
+}
+
+void HierarchicalTransport::Run::all_gather() {
+  for_each_chunk([&](std::int64_t begin, std::int64_t count) {
     const Tensor share = scratch(nodes * count);
     in_column(CollectiveKind::all_gather, count, in + begin * width, share.data());
     const Tensor whole = scratch(ranks * nodes * count);
     in_node(CollectiveKind::all_gather, nodes * count, share.data(), whole.data());
-    for (int rank = 0; rank < map.ranks(); ++rank) {
-      copy(out + (rank * what.count + begin) * width,
-           at(whole, (map.index_of(rank) * nodes + map.node_of(rank)) * count), count);
-    }
-  }
+    to_ranks(whole, begin, count);
+  });
 }
 
 void HierarchicalTransport::Run::reduce_scatter() {
-  const std::int64_t most = part_elements(nodes * ranks, what.count * nodes * ranks);
-  for (std::int64_t begin = 0; begin < what.count; begin += most) {
-    const std::int64_t count = std::min(most, what.count - begin);
+  for_each_chunk([&](std::int64_t begin, std::int64_t count) {
     const Tensor chunk = by_columns(in + begin * width, what.count, count);
     copy(out + begin * width, at(reduce_chunk(at(chunk, 0), count), 0), count);
-  }
+  });
 }
 
 void HierarchicalTransport::Run::gather() {
   const int root_node = map.node_of(what.root);
   const int root_index = map.index_of(what.root);
-  const std::int64_t most = part_elements(nodes * ranks, what.count * nodes * ranks);
-  for (std::int64_t begin = 0; begin < what.count; begin += most) {
-    const std::int64_t count = std::min(most, what.count - begin);
+  for_each_chunk([&](std::int64_t begin, std::int64_t count) {
     const Tensor row = scratch(index == root_index ? ranks * count : 0);
     in_node(CollectiveKind::gather, count, in + begin * width, row.data(), root_index);
-    if (index != root_index) continue;
+    if (index != root_index) return;
     const Tensor whole = scratch(is_root ? nodes * ranks * count : 0);
     in_column(CollectiveKind::gather, ranks * count, row.data(), whole.data(), root_node);
     for (int rank = 0; is_root && rank < map.ranks(); ++rank) {
       copy(out + (rank * what.count + begin) * width,
            at(whole, (map.node_of(rank) * ranks + map.index_of(rank)) * count), count);
     }
-  }
+  });
 }
 
 void HierarchicalTransport::Run::scatter() {
   const int root_node = map.node_of(what.root);
   const int root_index = map.index_of(what.root);
-  const std::int64_t most = part_elements(nodes * ranks, what.count * nodes * ranks);
-  for (std::int64_t begin = 0; begin < what.count; begin += most) {
-    const std::int64_t count = std::min(most, what.count - begin);
+  for_each_chunk([&](std::int64_t begin, std::int64_t count) {
     const Tensor row = scratch(index == root_index ? ranks * count : 0);
     if (index == root_index) {
       const Tensor whole = scratch(is_root ? nodes * ranks * count : 0);
@@ -297,13 +302,11 @@ void HierarchicalTransport::Run::scatter() {
       in_column(CollectiveKind::scatter, ranks * count, whole.data(), row.data(), root_node);
     }
     in_node(CollectiveKind::scatter, count, row.data(), out + begin * width, root_index);
-  }
+  });
 }
 
 void HierarchicalTransport::Run::all_to_all() {
-  const std::int64_t most = part_elements(nodes * ranks, what.count * nodes * ranks);
-  for (std::int64_t begin = 0; begin < what.count; begin += most) {
-    const std::int64_t count = std::min(most, what.count - begin);
+  for_each_chunk([&](std::int64_t begin, std::int64_t count) {
     const Tensor by_column = by_columns(in + begin * width, what.count, count);
     const Tensor outbound = transposed(by_column, ranks, nodes, count);
     // [K][L]: from this column's rank of every node, for every rank of this node.
@@ -312,11 +315,8 @@ void HierarchicalTransport::Run::all_to_all() {
     const Tensor dealt = transposed(arrived, nodes, ranks, count);
     const Tensor whole = scratch(ranks * nodes * count);
     in_node(CollectiveKind::all_to_all, nodes * count, dealt.data(), whole.data());
-    for (int rank = 0; rank < map.ranks(); ++rank) {
-      copy(out + (rank * what.count + begin) * width,
-           at(whole, (map.index_of(rank) * nodes + map.node_of(rank)) * count), count);
-    }
-  }
+    to_ranks(whole, begin, count);
+  });
 }
 
 }  // namespace gantry

@@ -44,6 +44,8 @@ struct HierarchicalTransport::Run {
                     std::int64_t count) const;
   // Copies a part of every rank, `stride` elements apart in rank order, to a chunk by columns.
   Tensor by_columns(const std::byte* from, std::int64_t stride, std::int64_t count) const;
+  // Copies a chunk by columns to elements [begin, begin + count) of every rank's part of `out`.
+  void to_ranks(const Tensor& chunk, std::int64_t begin, std::int64_t count) const;
 
   // Run one collective in the node or in the column. `root` is an index or a node.
   void in_node(CollectiveKind kind, std::int64_t count, const void* from, void* to, int root = -1,
@@ -62,6 +64,9 @@ struct HierarchicalTransport::Run {
   // rank's part of a chunk; `to` is null unless `receives`.
   template <class Collect>
   void reduce_chunks(bool receives, Collect collect);
+  // Calls visit(begin, count) for the elements of a part of every rank, in chunks.
+  template <class Visit>
+  void for_each_chunk(Visit visit) const;
 };
 
 }  // namespace gantry

@@ -5,7 +5,6 @@
 #include <algorithm>
 #include <chrono>
 #include <cstring>
-#include <numeric>
 #include <thread>
 
 #include <gantry/core/error.hpp>
@@ -121,12 +120,16 @@ HostEntry::UnexpectedMessage HostEntry::copy_message(int rank) const {
   return {frame(rank), {bytes.begin(), bytes.end()}};
 }
 
+void HostEntry::settle(int rank, std::uint64_t number) {
+  std::uint64_t& settled = settled_[static_cast<std::size_t>(rank)];
+  settled = std::max(settled, number);
+}
+
 void HostEntry::record_rejection(int rank) {
   Descriptor sent;
   const auto bytes = body(rank);
   std::memcpy(&sent, bytes.data(), std::min(bytes.size(), sizeof sent));
-  std::uint64_t& settled = settled_[static_cast<std::size_t>(rank)];
-  settled = std::max(settled, frame(rank).number);
+  settle(rank, frame(rank).number);
   if (!rejection_) rejection_ = Rejection{rank, sent, frame(rank).what};
 }
 
@@ -233,7 +236,7 @@ void HostEntry::exchange_entries(const HostFrame& mine, Bodies bodies, bool move
     calls_[at] = entry.what;
     uneven_[at] = entry.is_uneven != 0;
     if (rank == rank_) continue;
-    settled_[at] = std::max(settled_[at], entry.number);
+    settle(rank, entry.number);
     is_any_unsettled_ = is_any_unsettled_ || entry.is_unsettled != 0;
     drop_withdrawn(rank, entry);
   }
@@ -381,14 +384,14 @@ void HostEntry::send_message(const Descriptor& what, std::span<const std::byte> 
     switch (frame(to).kind) {
       case HostFrame::Kind::accept:
         if (!answers_this) break;
-        settled_[static_cast<std::size_t>(to)] = number;
+        settle(to, number);
         return;
       case HostFrame::Kind::reject:
         if (!answers_this) {
           record_rejection(to);
           break;
         }
-        settled_[static_cast<std::size_t>(to)] = number;
+        settle(to, number);
         throw different_messages(rank_, what, to, frame(to).what);
       case HostFrame::Kind::message:
         unexpected_[static_cast<std::size_t>(to)].push_back(copy_message(to));

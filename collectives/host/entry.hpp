@@ -131,6 +131,8 @@ class HostEntry {
   std::span<std::byte> buffer(int rank);
   // Returns the frame that arrived there. Throws: Error if it is not a frame.
   const HostFrame& check_frame(int rank, std::size_t bytes);
+  // The receiver `rank` has taken or rejected all messages up to this number.
+  void settle(int rank, std::uint64_t number);
   // Buffers that frame for its operation. Returns false if it is the entry of a collective.
   bool keep_frame(int rank);
   struct UnexpectedMessage {

@@ -26,6 +26,9 @@ class MessageHandler final : public ExchangeHandler {
  public:
   MessageHandler(HostEntry& entry, int rank, int size, const Stream& stream)
       : entry_(entry), rank_(rank), stream_(stream), peers_(static_cast<std::size_t>(size)) {}
+  ~MessageHandler() override {
+    if (!is_over_) abandon();
+  }
 
   void add(const CollectiveCall& call) {
     Peer& other = peer(call.what.root);
@@ -87,6 +90,7 @@ class MessageHandler final : public ExchangeHandler {
   void finish() {
     // Copies must not read or write freed memory.
     stream_.record().synchronize();
+    is_over_ = true;
     for (int rank = 0; rank < static_cast<int>(peers_.size()); ++rank) {
       if (!peer(rank).in_collective) continue;
       std::vector<int> withdrawn;
@@ -142,6 +146,16 @@ class MessageHandler final : public ExchangeHandler {
 
   void copy(void* to, const void* from, std::size_t bytes) {
     if (bytes > 0) driver().copy(to, from, bytes, stream_.native());
+  }
+
+  // After a failure copies may be under way, and links may still use the messages' memory.
+  void abandon() noexcept {
+    try {
+      stream_.record().synchronize();
+    } catch (...) {
+      // A device in error no longer copies.
+    }
+    if (!entry_.links().release_memory()) new std::vector<Peer>(std::move(peers_));
   }
 
   void send_frame(int rank, const HostFrame& frame, const void* body, std::size_t bytes) {
@@ -208,12 +222,14 @@ class MessageHandler final : public ExchangeHandler {
     const HostFrame frame = entry_.check_frame(rank, bytes);
     const bool answers = other.awaits_accept && frame.number == other.number;
     if (frame.kind == HostFrame::Kind::accept && answers) {
+      entry_.settle(rank, frame.number);
       other.awaits_accept = false;
       other.sends_data = true;
       other.sent_bytes = 0;
       return send_chunk(rank);
     }
     if (frame.kind == HostFrame::Kind::reject && answers) {
+      entry_.settle(rank, frame.number);
       record_rejection({rank_, other.sends.front().call.what, rank, frame.what});
       other.awaits_accept = false;
       other.sends.pop_front();
@@ -282,6 +298,7 @@ class MessageHandler final : public ExchangeHandler {
   std::vector<Peer> peers_;
   std::vector<memory::Buffer> kept_;
   std::optional<Rejection> rejected_;
+  bool is_over_ = false;  // nothing uses the messages' memory any more
 };
 
 }  // namespace

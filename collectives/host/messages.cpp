@@ -10,6 +10,12 @@
 
 namespace gantry {
 
+namespace {
+
+std::int64_t chunks_of(std::int64_t bytes) { return (bytes + kChunkBytes - 1) / kChunkBytes; }
+
+}  // namespace
+
 void HostTransport::send(const CollectiveCall& call, const Stream& stream) {
   const auto* in = static_cast<const std::byte*>(call.in);
   const std::int64_t bytes = call.what.bytes();
@@ -23,32 +29,23 @@ void HostTransport::send(const CollectiveCall& call, const Stream& stream) {
     small_.finish(stream);
     return;
   }
-  const auto stage = [&](std::int64_t chunk) {
-    HostStaging& staging = this->staging(chunk);
-    const std::int64_t begin = chunk * kChunkBytes;
-    staging.begin(stream);
-    staging.fetch(kChunkDataOffset, in + begin, chunk_bytes(bytes, begin), stream);
-    staging.fetched(stream);
-  };
   try {
     entry_.send_message(call.what, {}, false);
   } catch (const TimeoutError& error) {
     throw TimeoutError(std::string(error.what()) + kSendRemedy, error.ranks());
   }
-  const std::int64_t chunks = (bytes + kChunkBytes - 1) / kChunkBytes;
-  stage(0);
-  for (std::int64_t chunk = 0; chunk < chunks; ++chunk) {
-    if (chunk + 1 < chunks) stage(chunk + 1);
-    HostStaging& staging = this->staging(chunk);
-    staging.await();
+  const auto fetch = [&](HostStaging& staging, std::int64_t chunk) {
+    const std::int64_t begin = chunk * kChunkBytes;
+    staging.fetch(kChunkDataOffset, in + begin, chunk_bytes(bytes, begin), stream);
+  };
+  for_each_chunk(chunks_of(bytes), stream, fetch, [&](HostStaging& staging, std::int64_t chunk) {
     write_chunk_frame(staging.outbound(), call.what);
     const Outgoing message{
         call.what.root,
         {},
         chunk_range(staging.outbound(), chunk_bytes(bytes, chunk * kChunkBytes))};
     entry_.links().exchange({&message, 1}, {});
-    staging.finish(stream);
-  }
+  });
 }
 
 void HostTransport::receive(const CollectiveCall& call, const Stream& stream) {
@@ -65,12 +62,8 @@ void HostTransport::receive(const CollectiveCall& call, const Stream& stream) {
     return;
   }
   const int from = call.what.root;
-  const std::int64_t chunks = (bytes + kChunkBytes - 1) / kChunkBytes;
-  for (std::int64_t chunk = 0; chunk < chunks; ++chunk) {
-    HostStaging& staging = this->staging(chunk);
-    staging.begin(stream);
-    staging.fetched(stream);
-    staging.await();
+  const auto fetch = [](HostStaging&, std::int64_t) {};
+  for_each_chunk(chunks_of(bytes), stream, fetch, [&](HostStaging& staging, std::int64_t chunk) {
     const std::size_t part = chunk_bytes(bytes, chunk * kChunkBytes);
     // Other frames may arrive here too.
     const auto range = chunk_range(staging.inbound(), std::max(part, entry_.body_limit()));
@@ -86,8 +79,7 @@ void HostTransport::receive(const CollectiveCall& call, const Stream& stream) {
       if (!entry_.keep_frame(from)) throw Error("recv: expected data, but got another call");
     }
     staging.deliver(out + chunk * kChunkBytes, staging.inbound() + kChunkDataOffset, part, stream);
-    staging.finish(stream);
-  }
+  });
 }
 
 }  // namespace gantry

@@ -108,9 +108,7 @@ void HostTransport::run_direct(const ResolvedCall& call, const HostPlan& plan,
   const std::int64_t chunks = chunks_of(plan.longest(rank), chunk_bytes);
   const auto at = [&](int p) { return plan.sends_one ? 0 : p * chunk_bytes; };
 
-  const auto stage = [&](std::int64_t chunk) {
-    HostStaging& staging = this->staging(chunk);
-    staging.begin(stream);
+  const auto fetch = [&](HostStaging& staging, std::int64_t chunk) {
     for (int p = 0; p < ranks; ++p) {
       if (p == rank && !plan.reduces) continue;
       const ByteSlice& send = plan.sends[as_size(p)];
@@ -118,15 +116,10 @@ void HostTransport::run_direct(const ResolvedCall& call, const HostPlan& plan,
                     as_size(clipped(send.bytes, chunk * chunk_bytes, chunk_bytes)), stream);
       if (plan.sends_one && send.bytes > 0) break;
     }
-    staging.fetched(stream);
   };
   Batch batch;
-  if (chunks > 0) stage(0);
-  for (std::int64_t chunk = 0; chunk < chunks; ++chunk) {
-    if (chunk + 1 < chunks) stage(chunk + 1);
-    HostStaging& staging = this->staging(chunk);
+  for_each_chunk(chunks, stream, fetch, [&](HostStaging& staging, std::int64_t chunk) {
     const std::int64_t begin = chunk * chunk_bytes;
-    staging.await();
     for (int turn = 1; turn < ranks; ++turn) {
       // Each rank starts with a different peer.
       const int to = (rank + turn) % ranks;
@@ -157,8 +150,7 @@ void HostTransport::run_direct(const ResolvedCall& call, const HostPlan& plan,
                         as_size(clipped(receive.bytes, begin, chunk_bytes)), stream);
       }
     }
-    staging.finish(stream);
-  }
+  });
 }
 
 // Note [Two-shot on the host]
@@ -185,25 +177,17 @@ void HostTransport::run_two_shot(const ResolvedCall& call, const Stream& stream)
   const std::int64_t each = static_cast<std::int64_t>(staging(0).bytes()) / width / grain * grain;
   const std::int64_t chunks = chunks_of(what.count, each);
 
-  const auto stage = [&](std::int64_t chunk) {
-    HostStaging& staging = this->staging(chunk);
-    staging.begin(stream);
-    if (is_sender(rank)) {
-      staging.fetch(0, in + chunk * each * width,
-                    as_size(clipped(what.count, chunk * each, each) * width), stream);
-    }
-    staging.fetched(stream);
+  const auto fetch = [&](HostStaging& staging, std::int64_t chunk) {
+    if (!is_sender(rank)) return;
+    staging.fetch(0, in + chunk * each * width,
+                  as_size(clipped(what.count, chunk * each, each) * width), stream);
   };
   Batch batch;
-  stage(0);
-  for (std::int64_t chunk = 0; chunk < chunks; ++chunk) {
-    if (chunk + 1 < chunks) stage(chunk + 1);
-    HostStaging& staging = this->staging(chunk);
+  for_each_chunk(chunks, stream, fetch, [&](HostStaging& staging, std::int64_t chunk) {
     const std::int64_t count = clipped(what.count, chunk * each, each);
     const auto part = [&](int p) { return partition(count, ranks, p); };
     const auto address = [&](int p) { return staging.outbound() + part(p).begin * width; };
     const std::int64_t own_bytes = part(rank).count * width;
-    staging.await();
     for (int turn = 1; turn < ranks; ++turn) {
       const int to = (rank + turn) % ranks;
       const int from = (rank + ranks - turn) % ranks;
@@ -232,8 +216,7 @@ void HostTransport::run_two_shot(const ResolvedCall& call, const Stream& stream)
       staging.deliver(out + chunk * each * width, staging.outbound(), as_size(count * width),
                       stream);
     }
-    staging.finish(stream);
-  }
+  });
 }
 
 }  // namespace gantry

@@ -78,6 +78,25 @@ class HostTransport final : public Transport {
   void receive(const CollectiveCall& call, const Stream& stream);
   void exchange_messages(std::span<const ResolvedCall> messages, const Stream& stream);
   HostStaging& staging(std::int64_t chunk);
+  // Calls fetch(staging, chunk) for every chunk, which submits copies from the device. When they
+  // are done it calls process(staging, chunk), while the next chunk is fetched.
+  template <class Fetch, class Process>
+  void for_each_chunk(std::int64_t chunks, const Stream& stream, Fetch fetch, Process process) {
+    const auto begin = [&](std::int64_t chunk) {
+      HostStaging& staging = this->staging(chunk);
+      staging.begin(stream);
+      fetch(staging, chunk);
+      staging.fetched(stream);
+    };
+    if (chunks > 0) begin(0);
+    for (std::int64_t chunk = 0; chunk < chunks; ++chunk) {
+      if (chunk + 1 < chunks) begin(chunk + 1);
+      HostStaging& staging = this->staging(chunk);
+      staging.await();
+      process(staging, chunk);
+      staging.finish(stream);
+    }
+  }
 
   Membership membership_;
   HostEntry entry_;

@@ -2,7 +2,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <optional>
 
 #include <gantry/collectives/comm.hpp>
 #include <gantry/core/error.hpp>

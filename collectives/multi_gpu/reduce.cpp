@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <utility>
 
 #include <gantry/collectives/comm.hpp>
 #include <gantry/core/error.hpp>

@@ -142,9 +142,6 @@ class NcclBootstrap final : public Bootstrap {
     return all;
   }
 
-  // The watchdog of the group on one machine detects losses.
-  int lost_rank() const noexcept override { return -1; }
-
   std::unique_ptr<Bootstrap> subset(const std::vector<int>& members,
                                     std::string_view /*name*/) override {
     if (members.size() == 1) return make_single_bootstrap();

@@ -1,7 +1,5 @@
 #include "collectives/nccl/clique.hpp"
 
-#include <fmt/format.h>
-
 #include <map>
 #include <mutex>
 #include <vector>
@@ -21,9 +19,6 @@ namespace {
 // Starting NCCL takes more than a second once. From this size on its ring is several times as fast
 // as gantry's two-step transfer.
 constexpr std::size_t kLeastBytes = std::size_t{8} << 20;
-
-// The approximate device memory that NCCL allocates.
-constexpr std::size_t kNcclBytes = std::size_t{1} << 30;
 
 // The communicators of one device list. Never destroyed: ending NCCL from a static destructor is
 // not safe.

@@ -13,9 +13,6 @@ namespace gantry {
 // NCCL between devices of this process. Communicators are made at the first use of a device list
 // and cached. `wants_nccl` selects the calls of comm::* that use it.
 
-// True if NCCL supports the op for the dtype.
-bool nccl_supports(ReduceOp op, DType dtype);
-
 // True if this call should use NCCL: with GANTRY_COLL_ALGO=nccl, or for sizes where NCCL's ring is
 // faster and `same_bits`. Never on simulated devices, for repeated devices, or without NCCL, which
 // this call loads if it is wanted. Warns if the user chose NCCL and it does not support

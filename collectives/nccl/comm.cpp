@@ -36,9 +36,6 @@ constexpr auto kStartPollPeriod = std::chrono::milliseconds(10);
 // The timeout of an abort, which ends only after graphs with NCCL kernels are destroyed.
 constexpr auto kEndTimeout = std::chrono::seconds(5);
 
-// The approximate device memory that NCCL allocates.
-constexpr std::size_t kNcclBytes = std::size_t{1} << 30;
-
 }  // namespace
 
 struct NcclComm::State {

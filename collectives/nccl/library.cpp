@@ -8,7 +8,6 @@
 #include <gantry/core/error.hpp>
 #include <gantry/core/log.hpp>
 
-#include "collectives/nccl/clique.hpp"
 #include "collectives/transport.hpp"
 
 namespace gantry {
@@ -137,10 +136,6 @@ ncclRedOp_t nccl_op(ReduceOp op, DType dtype) {
       break;
   }
   throw NotSupported(fmt::format("NCCL has no operation {}: it needs the p2p transport", name(op)));
-}
-
-bool nccl_supports(ReduceOp op, DType dtype) {
-  return dtype != DType::i16 && op != ReduceOp::band && op != ReduceOp::bor && op != ReduceOp::bxor;
 }
 
 void prepare_nccl_environment() { setenv("NCCL_NVLS_ENABLE", "0", /*overwrite=*/0); }

@@ -2,6 +2,7 @@
 
 #include <nccl.h>
 
+#include <cstddef>
 #include <source_location>
 #include <string>
 #include <string_view>
@@ -13,6 +14,9 @@
 #include "core/files/shared_library.hpp"
 
 namespace gantry {
+
+// The approximate device memory that a communicator of NCCL allocates.
+inline constexpr std::size_t kNcclBytes = std::size_t{1} << 30;
 
 // The functions of NCCL that gantry uses: FUNCTION(member, symbol).
 #define GANTRY_NCCL_FUNCTIONS(FUNCTION)                 \

@@ -1,8 +1,6 @@
 // Threads for calls of NCCL that may block.
 #pragma once
 
-#include <sys/types.h>
-
 #include <atomic>
 #include <chrono>
 #include <functional>

@@ -19,7 +19,6 @@ const std::string& nccl_problem() {
       *new std::string("this build of gantry has no NCCL (GANTRY_NCCL=OFF)");
   return problem;
 }
-bool nccl_supports(ReduceOp, DType) { return false; }
 std::unique_ptr<Transport> make_nccl_transport(const Membership&, Bootstrap&, ControlSegment*, bool,
                                                std::chrono::milliseconds) {
   throw_no_nccl();

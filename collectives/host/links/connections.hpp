@@ -5,13 +5,11 @@
 #include <chrono>
 #include <condition_variable>
 #include <list>
-#include <memory>
 #include <mutex>
 #include <optional>
 #include <set>
 #include <string>
 #include <thread>
-#include <utility>
 #include <vector>
 
 #include "collectives/host/links/handshake.hpp"

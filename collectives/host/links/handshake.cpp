@@ -211,7 +211,7 @@ bool Dial::has_connected() {
   return code_ == 0;
 }
 
-Dial::Outcome Dial::leave_address(int code) {
+std::optional<Dial::Outcome> Dial::leave_address(int code) {
   code_ = code;
   refusals_ += code == ECONNREFUSED ? 1 : 0;
   socket_.reset();
@@ -219,7 +219,7 @@ Dial::Outcome Dial::leave_address(int code) {
   phase_ = Phase::paused;
   const Clock::time_point now = Clock::now();
   next_step_ = now;
-  if (next_host_ < hosts_.size()) return Outcome::pending;
+  if (next_host_ < hosts_.size()) return std::nullopt;
   const bool all_refuse = refusals_ == static_cast<int>(hosts_.size());
   // A rank that was stopped answers late, and is not lost.
   const bool may_answer = std::exchange(is_silent_, false);
@@ -228,78 +228,70 @@ Dial::Outcome Dial::leave_address(int code) {
   next_host_ = 0;
   refusals_ = 0;
   next_step_ = now + kPause;
-  return Outcome::pending;
+  return std::nullopt;
 }
 
 Dial::Outcome Dial::step() {
   for (;;) {
-    const Clock::time_point now = Clock::now();
-    switch (phase_) {
-      case Phase::paused: {
-        if (now < next_step_) return Outcome::pending;
-        if (hosts_.empty()) return Outcome::failed;
-        if (!begin_next() && leave_address(code_) == Outcome::failed) return Outcome::failed;
-        continue;
-      }
-      case Phase::connecting: {
-        if (!has_connected()) {
-          if (code_ == ETIMEDOUT && now < next_step_) return Outcome::pending;
-          if (leave_address(code_) == Outcome::failed) return Outcome::failed;
-          continue;
-        }
-        hello_.nonce = random_key();
-        key_ = ConnectionKey(group_key_, hello_);
-        hello_.proof = key_.proof_of(hello_);
-        // A new connection has room for the whole of it.
-        if (send(socket_.get(), &hello_, sizeof hello_, MSG_NOSIGNAL | MSG_DONTWAIT) !=
-            static_cast<ssize_t>(sizeof hello_)) {
-          if (leave_address(errno) == Outcome::failed) return Outcome::failed;
-          continue;
-        }
-        phase_ = Phase::greeted;
-        next_step_ = hosts_.size() > 1 ? now + kAnswerTimeout : Clock::time_point::max();
-        continue;
-      }
-      case Phase::greeted: {
-        bool ended = false;
-        const std::optional<Answer> answer = reading_.read(socket_, ended);
-        if (!answer && !ended && now < next_step_) return Outcome::pending;
-        if (!answer && !ended) {
-          is_silent_ = true;
-          if (leave_address(ETIMEDOUT) == Outcome::failed) return Outcome::failed;
-          continue;
-        }
-        if (!answer) {
-          // Another process listens there, or the rank is ending.
-          if (leave_address(ECONNREFUSED) == Outcome::failed) return Outcome::failed;
-          continue;
-        }
-        answer_ = *answer;
-        if (!is_proof(key_.proof_of(answer_), answer_.proof)) {
-          if (leave_address(EKEYREJECTED) == Outcome::failed) return Outcome::failed;
-          continue;
-        }
-        switch (answer->kind) {
-          case Answer::Kind::welcome:
-            if (!send_word({ControlMessage::Kind::confirmed, hello_.from})) {
-              if (leave_address(ECONNREFUSED) == Outcome::failed) return Outcome::failed;
-              continue;
-            }
-            if (hello_.purpose == Purpose::data) wait_patiently(socket_);
-            return Outcome::connected;
-          case Answer::Kind::crossed:
-            (void)leave_address(0);
-            next_host_ = 0;
-            refusals_ = 0;
-            next_step_ = Clock::now() + kCrossedPause;
-            return Outcome::crossed;
-          case Answer::Kind::ended:
-            return Outcome::ended;
-        }
-        if (leave_address(EPROTO) == Outcome::failed) return Outcome::failed;
-      }
-    }
+    if (const std::optional<Outcome> outcome = advance()) return *outcome;
   }
+}
+
+std::optional<Dial::Outcome> Dial::advance() {
+  const Clock::time_point now = Clock::now();
+  switch (phase_) {
+    case Phase::paused:
+      if (now < next_step_) return Outcome::pending;
+      if (hosts_.empty()) return Outcome::failed;
+      if (!begin_next()) return leave_address(code_);
+      return std::nullopt;
+    case Phase::connecting:
+      if (!has_connected()) {
+        if (code_ == ETIMEDOUT && now < next_step_) return Outcome::pending;
+        return leave_address(code_);
+      }
+      hello_.nonce = random_key();
+      key_ = ConnectionKey(group_key_, hello_);
+      hello_.proof = key_.proof_of(hello_);
+      // A new connection has room for the whole of it.
+      if (send(socket_.get(), &hello_, sizeof hello_, MSG_NOSIGNAL | MSG_DONTWAIT) !=
+          static_cast<ssize_t>(sizeof hello_)) {
+        return leave_address(errno);
+      }
+      phase_ = Phase::greeted;
+      next_step_ = hosts_.size() > 1 ? now + kAnswerTimeout : Clock::time_point::max();
+      return std::nullopt;
+    case Phase::greeted:
+      break;
+  }
+  bool ended = false;
+  const std::optional<Answer> answer = reading_.read(socket_, ended);
+  if (!answer && !ended) {
+    if (now < next_step_) return Outcome::pending;
+    is_silent_ = true;
+    return leave_address(ETIMEDOUT);
+  }
+  // Another process listens there, or the rank is ending.
+  if (!answer) return leave_address(ECONNREFUSED);
+  answer_ = *answer;
+  if (!is_proof(key_.proof_of(answer_), answer_.proof)) return leave_address(EKEYREJECTED);
+  switch (answer->kind) {
+    case Answer::Kind::welcome:
+      if (!send_word({ControlMessage::Kind::confirmed, hello_.from})) {
+        return leave_address(ECONNREFUSED);
+      }
+      if (hello_.purpose == Purpose::data) wait_patiently(socket_);
+      return Outcome::connected;
+    case Answer::Kind::crossed:
+      (void)leave_address(0);
+      next_host_ = 0;
+      refusals_ = 0;
+      next_step_ = Clock::now() + kCrossedPause;
+      return Outcome::crossed;
+    case Answer::Kind::ended:
+      return Outcome::ended;
+  }
+  return leave_address(EPROTO);
 }
 
 void Dial::send_last(const ControlMessage& message) const noexcept {

@@ -180,7 +180,10 @@ class Dial {
   // Begins with the next address; false if that is not possible now.
   bool begin_next();
   bool open_socket(int family);
-  Outcome leave_address(int code);
+  // Takes one step. Nothing if another one may follow at once.
+  std::optional<Outcome> advance();
+  // Goes on with the next address, after a pause or at once; fails if none is left.
+  std::optional<Outcome> leave_address(int code);
   bool send_word(const ControlMessage& message) const noexcept;
   bool has_connected();
 
