@@ -10,6 +10,7 @@
 #include <gantry/streams/stream_guard.hpp>
 
 #include "compat/nccl/data_type.hpp"
+#include "compat/nccl/program_order.hpp"
 
 namespace gantry::nccl_api {
 
@@ -32,6 +33,7 @@ bool copies_own(const Rank& rank, const Operation& call) {
 
 // Sends and receives, alone or into the open group() of this thread.
 void run_message(const Communicator& group, const Rank& rank, const Operation& call) {
+  order_later_work(call.stream, rank.device);
   const DType dtype = data_type(call.type).moved_as;
   const auto count = static_cast<std::int64_t>(call.count);
   if (call.kind == OperationKind::send) {
@@ -67,6 +69,7 @@ CollectiveRun::CollectiveRun(const Rank& rank, const Operation& operation)
 
 void CollectiveRun::prepare() {
   if (call_.count == 0) return;  // as NCCL, which does not ask other ranks either
+  order_later_work(call_.stream, rank_.device);
   const StreamGuard guard(stream_);
   const auto count = static_cast<std::int64_t>(call_.count);
   if (reduces(call_.kind)) {

@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 
 #include <cstddef>
+#include <future>
 #include <utility>
 #include <vector>
 
@@ -25,6 +26,8 @@ class DeviceBytes {
   explicit DeviceBytes(std::size_t size, int value = 0) : size_(size) {
     EXPECT_CUDA(cudaMalloc(&data_, size));
     EXPECT_CUDA(cudaMemset(data_, value, size));
+    // On a GPU the fill does not block the host, and non-blocking streams do not wait for it.
+    EXPECT_CUDA(cudaStreamSynchronize(nullptr));
   }
   ~DeviceBytes() { EXPECT_CUDA(cudaFree(data_)); }
   DeviceBytes(const DeviceBytes&) = delete;
@@ -42,6 +45,42 @@ class DeviceBytes {
  private:
   void* data_ = nullptr;
   std::size_t size_;
+};
+
+// A stream of the current device, for as long as the object lives.
+class OwnStream {
+ public:
+  explicit OwnStream(unsigned flags) { EXPECT_CUDA(cudaStreamCreateWithFlags(&stream_, flags)); }
+  ~OwnStream() { EXPECT_CUDA(cudaStreamDestroy(stream_)); }
+  OwnStream(const OwnStream&) = delete;
+  OwnStream& operator=(const OwnStream&) = delete;
+  operator cudaStream_t() const { return stream_; }  // NOLINT(google-explicit-constructor)
+
+ private:
+  cudaStream_t stream_ = nullptr;
+};
+
+// Holds back the later work of a stream, until release() or the end.
+class Hold {
+ public:
+  explicit Hold(cudaStream_t stream) : released_(release_.get_future()) {
+    EXPECT_CUDA(cudaLaunchHostFunc(
+        stream, [](void* hold) { static_cast<Hold*>(hold)->released_.wait(); }, this));
+  }
+  ~Hold() {
+    release();
+    EXPECT_CUDA(cudaDeviceSynchronize());  // the function needs this object
+  }
+  Hold(const Hold&) = delete;
+  Hold& operator=(const Hold&) = delete;
+  void release() {
+    if (!std::exchange(is_released_, true)) release_.set_value();
+  }
+
+ private:
+  bool is_released_ = false;
+  std::promise<void> release_;
+  std::future<void> released_;
 };
 
 inline std::vector<unsigned char> bytes_of(std::size_t size, int value) {
