@@ -7,6 +7,7 @@
 
 #include <gantry/core/error.hpp>
 
+#include "compat/nccl/fallback.hpp"
 #include "compat/nccl/run.hpp"
 
 namespace gantry::nccl_api {
@@ -43,6 +44,18 @@ CallGroup& CallGroup::mine() {
 void CallGroup::end() {
   if (depth_ == 0) throw InvalidArgument("expected an open group, but ncclGroupStart opened none");
   if (--depth_ > 0) return;
+  if (!std::exchange(has_theirs_, false)) return run_own();
+  std::exception_ptr error;
+  try {
+    run_own();
+  } catch (...) {
+    error = std::current_exception();
+  }
+  theirs::end_group();
+  if (error) std::rethrow_exception(error);
+}
+
+void CallGroup::run_own() {
   const auto host_calls = std::exchange(host_calls_, {});
   const auto submissions = std::exchange(submissions_, {});
   if (const auto error = std::exchange(error_, nullptr)) std::rethrow_exception(error);
@@ -83,13 +96,25 @@ void CallGroup::fail(const std::exception_ptr& error) {
   if (is_open() && !error_) error_ = error;
 }
 
-void CallGroup::submit(const std::shared_ptr<Rank>& rank, const Operation& operation) {
+bool CallGroup::submit(const std::shared_ptr<Rank>& rank, const Operation& operation) {
+  if (ncclComm_t const theirs = rank->theirs()) {
+    if (is_open() && !has_theirs_) {
+      theirs::start_group();
+      has_theirs_ = true;
+    }
+    theirs::run(theirs, operation);
+    return true;
+  }
   Operation known = checked(*rank, operation);
-  if (!is_open()) return run(*rank, known);
+  if (!is_open()) {
+    run(*rank, known);
+    return false;
+  }
   check_memory(*rank, known);
   auto found = std::ranges::find(submissions_, rank, &Submission::rank);
   if (found == submissions_.end()) found = submissions_.insert(found, {rank, {}});
   found->operations.push_back(std::move(known));
+  return false;
 }
 
 void CallGroup::submit_host_call(std::function<void()> call) {

@@ -45,8 +45,13 @@ class Rank : public std::enable_shared_from_this<Rank> {
   [[nodiscard]] bool is_being_made() const;
   // The error of the group, if there is one. Does not wait for its making.
   [[nodiscard]] std::exception_ptr failure() const noexcept;
-  // Takes the group that was made for this rank, which leaves it at once if leave() was called.
+  // NCCL's communicator, if the group was handed over; else null. Waits and throws as group().
+  [[nodiscard]] ncclComm_t theirs() const;
+  // Takes the group that was made for this rank, which leaves it at once if leave() was called. All
+  // ranks meet where it may be handed over.
   void set_group(Communicator group);
+  // As set_group(), with NCCL's communicator.
+  void set_group(Communicator group, ncclComm_t theirs);
   // Makes the group in a thread of its own.
   void make_in_background(std::function<Communicator()> make);
   // Breaks the group on every rank.
@@ -85,6 +90,7 @@ class Rank : public std::enable_shared_from_this<Rank> {
 
   mutable std::mutex mutex_;  // guards what follows
   Communicator group_;
+  ncclComm_t theirs_ = nullptr;  // see Note [Communicators handed over]
   std::shared_future<void> making_;  // of group_, in the background
   bool has_left_ = false;
   std::vector<std::optional<PreMulSum>> operators_;
