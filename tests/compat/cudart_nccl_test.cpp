@@ -34,6 +34,9 @@ class CudartNccl : public DeviceTest {
     ASSERT_NCCL(ncclCommInitAll(comms_.data(), 2, nullptr));
     run([&] { all_reduce({nullptr, nullptr}); });  // loads the kernels
     EXPECT_EQ(out_[0]->read(), bytes_of(kSize, 11));
+    EXPECT_CUDA(cudaSetDevice(1));
+    EXPECT_CUDA(cudaDeviceSynchronize());
+    EXPECT_CUDA(cudaSetDevice(0));
   }
   void TearDown() override {
     for (ncclComm_t comm : comms_) EXPECT_NCCL(ncclCommDestroy(comm));
