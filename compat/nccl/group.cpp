@@ -57,14 +57,21 @@ void CallGroup::end() {
 
 void CallGroup::run_own() {
   const auto host_calls = std::exchange(host_calls_, {});
-  const auto submissions = std::exchange(submissions_, {});
+  auto submissions = std::exchange(submissions_, std::exchange(spare_, {}));
   if (const auto error = std::exchange(error_, nullptr)) std::rethrow_exception(error);
   if (!host_calls.empty()) run_beside(host_calls);
+  run_all(submissions);
+  submissions.clear();
+  spare_ = std::move(submissions);
+}
+
+void CallGroup::run_all(const std::vector<Submission>& submissions) {
   const bool has_several = submissions.size() > 1;
   std::vector<const Submission*> ready;
   std::vector<std::function<void()>> blocking;
+  ready.reserve(submissions.size());
   for (const Submission& one : submissions) {
-    if (has_several && one.rank->group().transport() == "host") {
+    if (has_several && one.rank->blocks_host()) {
       blocking.emplace_back([&one] { run_all({&one}); });
     } else {
       ready.push_back(&one);
@@ -81,9 +88,10 @@ void CallGroup::run_all(const std::vector<const Submission*>& submissions) {
   for (const Submission* one : submissions) most = std::max(most, one->operations.size());
   for (std::size_t i = 0; i < most; ++i) {
     std::vector<CollectiveRun> runs;
+    runs.reserve(submissions.size());
     for (const Submission* one : submissions) {
-      if (i >= one->operations.size() || one->operations[i].is_message()) continue;
-      runs.emplace_back(*one->rank, one->operations[i]);
+      if (i >= one->operations.size() || one->operations[i].call.is_message()) continue;
+      runs.emplace_back(*one->rank, one->operations[i].call, one->operations[i].arrays);
     }
     for (CollectiveRun& run : runs) run.prepare();
     for (CollectiveRun& run : runs) run.submit();
@@ -105,15 +113,15 @@ bool CallGroup::submit(const std::shared_ptr<Rank>& rank, const Operation& opera
     theirs::run(theirs, operation);
     return true;
   }
-  Operation known = checked(*rank, operation);
+  const Operation known = checked(*rank, operation);
   if (!is_open()) {
     run(*rank, known);
     return false;
   }
-  check_memory(*rank, known);
+  Arrays arrays = arrays_of(*rank, known);
   auto found = std::ranges::find(submissions_, rank, &Submission::rank);
   if (found == submissions_.end()) found = submissions_.insert(found, {rank, {}});
-  found->operations.push_back(std::move(known));
+  found->operations.push_back({known, std::move(arrays)});
   return false;
 }
 

@@ -9,6 +9,7 @@
 #include "compat/nccl/operation.hpp"
 #include "compat/nccl/outcome.hpp"
 #include "compat/nccl/rank.hpp"
+#include "compat/nccl/run.hpp"
 
 namespace gantry::nccl_api {
 
@@ -45,15 +46,17 @@ class CallGroup {
  private:
   struct Submission {
     std::shared_ptr<Rank> rank;
-    std::vector<Operation> operations;
+    std::vector<KnownOperation> operations;
   };
   void run_own();
+  static void run_all(const std::vector<Submission>& submissions);
   static void run_all(const std::vector<const Submission*>& submissions);
 
   int depth_ = 0;
   bool has_theirs_ = false;  // NCCL's group is open
   std::vector<std::function<void()>> host_calls_;
   std::vector<Submission> submissions_;  // in order of each rank's first operation
+  std::vector<Submission> spare_;        // empty: memory of the group before
   std::exception_ptr error_;
 };
 

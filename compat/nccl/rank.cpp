@@ -90,15 +90,21 @@ class Departures {
 }  // namespace
 
 Communicator Rank::group() const {
-  std::shared_future<void> making;
-  {
-    const std::lock_guard lock(mutex_);
-    making = making_;
+  std::unique_lock lock(mutex_);
+  if (making_.valid()) {
+    const std::shared_future<void> making = making_;
+    lock.unlock();
+    making.get();
+    lock.lock();
   }
-  if (making.valid()) making.get();
-  const std::lock_guard lock(mutex_);
   if (!has_left_) return group_;
   throw InvalidArgument("expected a communicator in use, but got one that was finalized");
+}
+
+bool Rank::blocks_host() const {
+  (void)group();
+  const std::lock_guard lock(mutex_);
+  return blocks_host_;
 }
 
 ncclComm_t Rank::theirs() const {
@@ -143,6 +149,7 @@ void Rank::set_group(Communicator group, ncclComm_t theirs) {
     if (theirs != nullptr) theirs::leave(theirs, /*aborts=*/true);
     return;
   }
+  blocks_host_ = group.transport() == "host";
   group_ = std::move(group);
   theirs_ = theirs;
 }

@@ -41,6 +41,8 @@ class Rank : public std::enable_shared_from_this<Rank> {
   // The group. Waits until it is made. Throws: the error that its making had; PeerLostError after
   // revoke() and leave().
   [[nodiscard]] Communicator group() const;
+  // True if operations of the group block the host for other ranks. Waits and throws as group().
+  [[nodiscard]] bool blocks_host() const;
   // True until a rank that is made in the background is made, or has failed.
   [[nodiscard]] bool is_being_made() const;
   // The error of the group, if there is one. Does not wait for its making.
@@ -93,6 +95,7 @@ class Rank : public std::enable_shared_from_this<Rank> {
   ncclComm_t theirs_ = nullptr;  // see Note [Communicators handed over]
   std::shared_future<void> making_;  // of group_, in the background
   bool has_left_ = false;
+  bool blocks_host_ = false;
   std::vector<std::optional<PreMulSum>> operators_;
   std::map<ncclWindow_t, OpenMemory> windows_;
   Window signals_;
