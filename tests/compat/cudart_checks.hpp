@@ -4,6 +4,7 @@
 #include <cuda_runtime_api.h>
 #include <gtest/gtest.h>
 
+#include <chrono>
 #include <cstddef>
 #include <future>
 #include <utility>
@@ -82,6 +83,15 @@ class Hold {
   std::promise<void> release_;
   std::future<void> released_;
 };
+
+// Expects that the work of `stream` ends with the hold alone, which is released.
+inline void expect_held_back(cudaStream_t stream, Hold& hold) {
+  std::future<cudaError_t> end =
+      std::async(std::launch::async, [stream] { return cudaStreamSynchronize(stream); });
+  EXPECT_EQ(end.wait_for(std::chrono::milliseconds(50)), std::future_status::timeout);
+  hold.release();
+  EXPECT_CUDA(end.get());
+}
 
 inline std::vector<unsigned char> bytes_of(std::size_t size, int value) {
   return std::vector<unsigned char>(size, static_cast<unsigned char>(value));
