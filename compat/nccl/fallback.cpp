@@ -24,7 +24,7 @@ void check(ncclResult_t result, const char* function, ncclComm_t comm) {
                                  (detail != nullptr ? detail : ""));
 }
 
-// What was decided about communicators, and how often.
+// Decisions about communicators, and how often each was made.
 struct Decisions {
   std::mutex mutex;
   std::map<std::string, int> counts;
@@ -52,7 +52,7 @@ void note_kept(int rank, const std::string& why) {
   if (Decisions::all().add(text)) logging::warn("GANTRY_NCCL_FALLBACK: communicator " + text);
 }
 
-// What a rank tells the others: a version, and rank 0's id; or why it has no library.
+// The words of a rank to the others: a version, and rank 0's id; or why it has no library.
 struct Offer {
   static Offer mine(bool has_id) {
     const TheirLibrary& library = TheirLibrary::get();

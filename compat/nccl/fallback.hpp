@@ -17,11 +17,11 @@ namespace gantry::nccl_api {
 
 // Note [Communicators handed over]
 // GANTRY_NCCL_FALLBACK names NCCL's library. A communicator is then NCCL's from its creation if its
-// ranks do not reach each other's device memory, so that gantry would move their data over the
-// hosts. All ranks agree first: each tells the others the version of its library, or why it has
-// none, and one rank without it leaves the communicator to gantry. NCCL has the operations of such
-// a communicator. gantry's group stays beside it. It makes parts of the communicator, each of which
-// is gantry's or NCCL's by the same rule, and it tells lost ranks.
+// ranks do not reach each other's device memory. gantry would move their data over the hosts. All
+// ranks agree first: each tells the others the version of its library, or why it has none. One rank
+// without it leaves the communicator to gantry. NCCL has the operations of such a communicator.
+// gantry's group stays beside it, and tells lost ranks. It makes parts of the communicator, each of
+// which is gantry's or NCCL's by the same rule.
 
 // An error that NCCL returned.
 class TheirFailure : public std::runtime_error {

@@ -39,8 +39,8 @@ Tensor Reduction::output(const Tensor& input) const {
                {.dtype = DType::f32, .device = rank_.device});
 }
 
-// The input of the ranks, which stands for the program's: where the result goes, or in memory of
-// its own if this rank receives none or fewer elements, or other ones.
+// The input of the ranks, which stands for the program's, where the result goes. If this rank
+// receives none, fewer or other elements, it is in memory of its own.
 Tensor Reduction::prepared() const {
   const StreamGuard guard(stream_);
   const std::int64_t count = arrays_.send.numel();

@@ -47,7 +47,7 @@ class Calls {
   std::atomic<bool> has_failed_{false};
 };
 
-// The memory and the streams of one rank. What a stream's operations write is its own.
+// The memory and the streams of one rank. Each stream's operations write to memory of their own.
 struct Place {
   explicit Place(int rank) : device(Device::cuda(rank)) {
     const TensorOptions options{.dtype = DType::i32, .device = device};
