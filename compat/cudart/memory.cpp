@@ -162,9 +162,7 @@ void open_memory(void** place, cudaIpcMemHandle_t exported, unsigned flags) {
          "expected cudaIpcMemLazyEnablePeerAccess");
   NativeMemoryHandle handle;
   std::memcpy(handle.bytes.data(), &exported, sizeof(exported));
-  const int device = driver().current_device();
-  *place = driver().open_memory(device, handle);
-  enable_lazily(device, driver().pointer_info(*place).device);
+  *place = driver().open_memory(driver().current_device(), handle);
 }
 
 void close_memory(void* data) { driver().close_memory(data); }

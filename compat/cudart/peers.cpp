@@ -17,7 +17,6 @@ namespace {
 struct EnabledPairs {
   std::mutex mutex;
   std::set<std::pair<int, int>> pairs;
-  std::set<std::pair<int, int>> lazy_pairs;  // by memory of other processes
 
   static EnabledPairs& all() {
     static auto* const pairs = new EnabledPairs;
@@ -69,21 +68,13 @@ bool reaches(int device, int peer) {
   if (device == peer) return true;
   EnabledPairs& enabled = EnabledPairs::all();
   const std::lock_guard lock(enabled.mutex);
-  return enabled.pairs.contains({device, peer}) || enabled.lazy_pairs.contains({device, peer});
-}
-
-void enable_lazily(int device, int peer) {
-  EnabledPairs& enabled = EnabledPairs::all();
-  const std::lock_guard lock(enabled.mutex);
-  enabled.lazy_pairs.emplace(device, peer);
+  return enabled.pairs.contains({device, peer});
 }
 
 void reset_access(int device) {
   EnabledPairs& enabled = EnabledPairs::all();
   const std::lock_guard lock(enabled.mutex);
-  const auto is_its_own = [device](const auto& pair) { return pair.first == device; };
-  std::erase_if(enabled.pairs, is_its_own);
-  std::erase_if(enabled.lazy_pairs, is_its_own);
+  std::erase_if(enabled.pairs, [device](const auto& pair) { return pair.first == device; });
 }
 
 GANTRY_CUDART_CALL(cudaDeviceCanAccessPeer, (int* place, int device, int peer),

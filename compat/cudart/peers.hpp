@@ -5,8 +5,6 @@ namespace gantry::cudart_api {
 
 // True for equal devices, and for a pair whose access the program has enabled.
 bool reaches(int device, int peer);
-// Enables access as cudaIpcOpenMemHandle() does, beside cudaDeviceEnablePeerAccess().
-void enable_lazily(int device, int peer);
 // Takes all access of `device` away.
 void reset_access(int device);
 
