@@ -49,9 +49,8 @@ void destroy(cudaEvent_t event) {
 }
 
 void record(cudaEvent_t event, cudaStream_t stream) {
-  const NativeStream native = native_stream(stream);
-  if (is_legacy(stream)) await_blocking_streams(native.device);
-  driver().record_event(native_event(event), native);
+  const NativeEvent recorded = native_event(event);
+  submit(stream, [recorded](NativeStream native) { driver().record_event(recorded, native); });
 }
 
 void record_with_flags(cudaEvent_t event, cudaStream_t stream, unsigned flags) {

@@ -1,6 +1,7 @@
 // The handles that the program has, with what is known of each.
 #pragma once
 
+#include <iterator>
 #include <map>
 #include <mutex>
 #include <optional>
@@ -22,6 +23,14 @@ class Handles {
     const std::lock_guard lock(mutex_);
     const auto found = facts_.find(handle);
     return found == facts_.end() ? std::nullopt : std::optional(found->second);
+  }
+
+  // The last handle that is not above `address`, if there is one.
+  [[nodiscard]] std::optional<std::pair<const void*, Facts>> find_below(const void* address) const {
+    const std::lock_guard lock(mutex_);
+    const auto after = facts_.upper_bound(address);
+    if (after == facts_.begin()) return std::nullopt;
+    return *std::prev(after);
   }
 
   // As find(); the program does not have the handle any more.

@@ -8,6 +8,7 @@
 #include <gantry/extend/driver.hpp>
 
 #include "compat/cudart/next.hpp"
+#include "compat/cudart/peers.hpp"
 #include "compat/cudart/pools.hpp"
 
 namespace gantry::cudart_api {
@@ -119,6 +120,12 @@ void memory_info(std::size_t* free, std::size_t* total) {
   *total = info.total;
 }
 
+// True if work of the current device may use the memory at `data` of device `owner`.
+bool is_reached(const void* data, int owner) {
+  const int device = driver().current_device();
+  return is_pooled(data) ? reaches_pool(device, owner) : reaches(device, owner);
+}
+
 void attributes(cudaPointerAttributes* place, const void* data) {
   expect_place(place);
   const PointerInfo info = driver().pointer_info(data);
@@ -137,7 +144,7 @@ void attributes(cudaPointerAttributes* place, const void* data) {
     case PointerKind::device:
       place->type = cudaMemoryTypeDevice;
       place->device = info.device;
-      place->devicePointer = address;
+      if (is_reached(data, info.device)) place->devicePointer = address;
       break;
   }
 }

@@ -20,6 +20,7 @@ namespace {
 // the threshold.
 struct Pool {
   std::atomic<std::uint64_t> release_threshold{0};
+  std::atomic<std::uint64_t> readers{0};  // a bit for each other device with access
 };
 
 // As many as there can be simulated devices.
@@ -28,7 +29,9 @@ std::array<Pool, 64>& pools() {
   return *all;
 }
 
-struct PooledFacts {};
+struct PooledFacts {
+  std::size_t bytes;
+};
 
 // Memory of cudaMallocAsync().
 Handles<PooledFacts>& pooled_memory() {
@@ -55,7 +58,7 @@ void allocate_async(void** place, std::size_t bytes, cudaStream_t stream) {
   submit(stream, [&](NativeStream native) {
     *place = driver().allocate_async(native, bytes);
     expect(*place != nullptr, cudaErrorMemoryAllocation, "out of memory");
-    pooled_memory().add(*place, {});
+    pooled_memory().add(*place, {bytes});
   });
 }
 
@@ -147,7 +150,14 @@ void set_access(cudaMemPool_t pool, const cudaMemAccessDesc* access, std::size_t
     expect(access[i].location.type == cudaMemLocationTypeDevice, cudaErrorNotSupported,
            "expected devices");
     (void)pool_of(peer);
-    if (access[i].flags != cudaMemAccessFlagsProtNone) driver().enable_peer_access(peer, device);
+    std::atomic<std::uint64_t>& readers = pools().at(static_cast<std::size_t>(device)).readers;
+    const std::uint64_t bit = std::uint64_t{1} << peer;
+    if (access[i].flags == cudaMemAccessFlagsProtNone) {
+      readers &= ~bit;
+    } else {
+      driver().enable_peer_access(peer, device);
+      readers |= bit;
+    }
   }
 }
 
@@ -158,6 +168,19 @@ bool deallocate_pooled(int device, void* data) {
   driver().synchronize_device(device);
   driver().deallocate_async(data, {device, nullptr});
   return true;
+}
+
+bool is_pooled(const void* data) {
+  const auto below = pooled_memory().find_below(data);
+  if (!below) return false;
+  const auto* const begin = static_cast<const std::byte*>(below->first);
+  return static_cast<const std::byte*>(data) - begin <
+         static_cast<std::ptrdiff_t>(below->second.bytes);
+}
+
+bool reaches_pool(int device, int peer) {
+  const std::uint64_t readers = pools().at(static_cast<std::size_t>(peer)).readers;
+  return device == peer || (readers >> device & 1) != 0;
 }
 
 GANTRY_CUDART_STREAM_CALL(cudaMallocAsync, (void** place, std::size_t bytes, cudaStream_t stream),

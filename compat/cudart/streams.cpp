@@ -159,24 +159,36 @@ NativeStream native_stream(cudaStream_t stream) {
 void await_blocking_streams(int device) {
   std::optional<OrderEvent> event;
   for_each_blocking(device, [&](NativeStream one) {
+    // A captured stream refuses the question, and the wait refuses a captured stream.
+    if (!driver().is_capturing(one) && driver().query_stream(one)) return;
     if (!event) event.emplace(device);
     event->record(one);
     event->await({device, nullptr});
   });
 }
 
-void hold_blocking_streams(int device) {
-  std::optional<OrderEvent> event;
-  for_each_blocking(device, [&](NativeStream one) {
-    if (!event) event.emplace(device).record({device, nullptr});
-    event->await(one);
-  });
+void order_later_work(cudaStream_t stream, NativeStream native) {
+  if (is_legacy(stream)) return await_blocking_streams(native.device);
+  const auto facts = streams().find(stream);
+  if (!facts || !is_blocking(*facts) || driver().is_capturing(native)) return;
+  const NativeStream legacy{native.device, nullptr};
+  if (driver().query_stream(legacy)) return;
+  const OrderEvent event(native.device);
+  event.record(legacy);
+  event.await(native);
 }
 
 void synchronize(cudaStream_t stream) {
   const NativeStream native = native_stream(stream);
   if (is_legacy(stream)) await_blocking_streams(native.device);
   driver().synchronize_stream(native);
+}
+
+// For work that the program submits to `stream` by other libraries. The legacy default stream is the
+// one of `device`. Throws: as order_later_work().
+extern "C" __attribute__((visibility("default"))) void gantry_cudart_before_work(
+    cudaStream_t stream, int device) {
+  if (is_simulated()) order_later_work(stream, {device, stream});
 }
 
 GANTRY_CUDART_CALL(cudaStreamCreate, (cudaStream_t * place), (place), create_plain)

@@ -16,23 +16,23 @@ bool is_legacy(cudaStream_t stream);
 // Note [Legacy default stream]
 // Work of the legacy default stream begins after all earlier work of the device's blocking streams,
 // which are those without cudaStreamNonBlocking. Their later work begins after it. The driver knows
-// no such order, so events make it here. Work that NCCL's functions submit to the legacy default
-// stream has half of it: it does not wait for the blocking streams.
+// no such order, so each submission makes its part with events. A blocking stream that gets no new
+// work waits for nothing, and a query finds it complete, as on GPUs. gantry's library for NCCL's
+// programs asks for the order of its own work by gantry_cudart_before_work().
 
 // Makes the legacy default stream of `device` wait for the work of its blocking streams.
 // Throws: CudaError 906 if one of them is being captured.
 void await_blocking_streams(int device);
-// Makes the blocking streams of `device` wait for the work of its legacy default stream.
-void hold_blocking_streams(int device);
+// Makes later work of `stream`, the driver's `native`, wait for the work that must come before it.
+// Throws: as await_blocking_streams().
+void order_later_work(cudaStream_t stream, NativeStream native);
 
 // Calls `work(native_stream(stream))`, which submits work to that stream.
 template <class Work>
 void submit(cudaStream_t stream, Work work) {
   const NativeStream native = native_stream(stream);
-  if (!is_legacy(stream)) return work(native);
-  await_blocking_streams(native.device);
+  order_later_work(stream, native);
   work(native);
-  hold_blocking_streams(native.device);
 }
 
 // Blocks the host until all work of `stream` is complete.

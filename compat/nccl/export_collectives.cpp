@@ -1,10 +1,11 @@
 // Exported: collectives, messages, groups and operators.
 #include <cstring>
-#include <optional>
+#include <memory>
 
 #include <gantry/core/error.hpp>
 
 #include "compat/nccl/data_type.hpp"
+#include "compat/nccl/fallback.hpp"
 #include "compat/nccl/group.hpp"
 #include "compat/nccl/outcome.hpp"
 #include "compat/nccl/rank.hpp"
@@ -15,7 +16,7 @@ namespace {
 
 ncclResult_t submit(Tally& tally, ncclComm_t comm, const Operation& operation) noexcept {
   return collected(tally, [&] {
-    CallGroup::mine().submit(rank_of(comm), operation);
+    if (CallGroup::mine().submit(rank_of(comm), operation)) tally.count_theirs();
     tally.add_bytes(operation.count * element_bytes(operation.type));
     return ncclSuccess;
   });
@@ -200,6 +201,11 @@ GANTRY_NCCL_API ncclResult_t ncclRedOpCreatePreMulSum(ncclRedOp_t* op, void* sca
     if (op == nullptr || scalar == nullptr) {
       throw InvalidArgument("expected a place for the operator, and a factor, but got null");
     }
+    const std::shared_ptr<Rank> rank = rank_of(comm);
+    if (ncclComm_t const theirs = rank->theirs()) {
+      *op = theirs::add_operator(theirs, type, scalar, residence);
+      return ncclSuccess;
+    }
     PreMulSum made{.type = type, .factor = {}};
     const std::size_t bytes = element_bytes(type);
     if (residence == ncclScalarDevice) {
@@ -207,7 +213,7 @@ GANTRY_NCCL_API ncclResult_t ncclRedOpCreatePreMulSum(ncclRedOp_t* op, void* sca
     } else {
       std::memcpy(&made.factor.bits, scalar, bytes);
     }
-    *op = rank_of(comm)->add_operator(made);
+    *op = rank->add_operator(made);
     return ncclSuccess;
   });
 }
@@ -215,7 +221,12 @@ GANTRY_NCCL_API ncclResult_t ncclRedOpCreatePreMulSum(ncclRedOp_t* op, void* sca
 GANTRY_NCCL_API ncclResult_t ncclRedOpDestroy(ncclRedOp_t op, ncclComm_t comm) {
   GANTRY_NCCL_TALLY("ncclRedOpDestroy");
   return guarded(tally, [&] {
-    rank_of(comm)->remove_operator(op);
+    const std::shared_ptr<Rank> rank = rank_of(comm);
+    if (ncclComm_t const theirs = rank->theirs()) {
+      theirs::remove_operator(theirs, op);
+    } else {
+      rank->remove_operator(op);
+    }
     return ncclSuccess;
   });
 }

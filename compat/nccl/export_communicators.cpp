@@ -9,6 +9,7 @@
 #include <gantry/core/error.hpp>
 #include <gantry/device/guard.hpp>
 
+#include "compat/nccl/fallback.hpp"
 #include "compat/nccl/group.hpp"
 #include "compat/nccl/meeting_place.hpp"
 #include "compat/nccl/outcome.hpp"
@@ -136,10 +137,12 @@ GANTRY_NCCL_API ncclResult_t ncclCommInitAll(ncclComm_t* comms, int count, const
     }
     const DeviceGuard guard(current_device());
     std::vector<Communicator> groups = Communicator::local(places);
+    std::vector<ncclComm_t> theirs = hand_over_all(groups);
+    theirs.resize(groups.size());  // null: gantry's
     for (int i = 0; i < count; ++i) {
       const auto at = static_cast<std::size_t>(i);
       auto rank = std::make_shared<Rank>(places[at], i, count);
-      rank->set_group(std::move(groups[at]));
+      rank->set_group(std::move(groups[at]), theirs[at]);
       comms[i] = make_handle(std::move(rank));
     }
     return ncclSuccess;

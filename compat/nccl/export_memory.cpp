@@ -14,6 +14,7 @@
 #include "compat/nccl/group.hpp"
 #include "compat/nccl/memory.hpp"
 #include "compat/nccl/outcome.hpp"
+#include "compat/nccl/program_order.hpp"
 #include "compat/nccl/rank.hpp"
 
 namespace gantry::nccl_api {
@@ -208,6 +209,7 @@ GANTRY_NCCL_API ncclResult_t ncclPutSignal(const void* data, std::size_t count, 
       throw InvalidArgument("expected a place within the window, but got offset " +
                             std::to_string(offset) + " for " + std::to_string(bytes) + " bytes");
     }
+    order_later_work(stream, rank->device);
     const Stream on = Stream::external(stream, rank->device);
     const StreamGuard guard(on);
     if (bytes > 0) {
@@ -228,6 +230,7 @@ GANTRY_NCCL_API ncclResult_t ncclSignal(int peer, int signal, int context, unsig
   return guarded(tally, [&] {
     const std::shared_ptr<Rank> rank = rank_of(comm);
     check_signal(signal, context, flags);
+    order_later_work(stream, rank->device);
     rank->signals().put_signal(peer, Stream::external(stream, rank->device),
                                rank->next_signal_to(peer));
     return ncclSuccess;
@@ -243,6 +246,7 @@ GANTRY_NCCL_API ncclResult_t ncclWaitSignal(int count, ncclWaitSignalDesc_t* sig
     const Stream on = Stream::external(stream, rank->device);
     const Window pads = rank->signals();
     for (int i = 0; i < count; ++i) check_signal(signals[i].sigIdx, signals[i].ctx, 0);
+    order_later_work(stream, rank->device);
     for (int i = 0; i < count; ++i) {
       for (int k = 0; k < signals[i].opCnt; ++k) {
         pads.wait_signal(signals[i].peer, on, rank->next_signal_from(signals[i].peer));

@@ -7,6 +7,7 @@
 
 #include <gantry/core/error.hpp>
 
+#include "compat/nccl/fallback.hpp"
 #include "compat/nccl/run.hpp"
 
 namespace gantry::nccl_api {
@@ -43,15 +44,34 @@ CallGroup& CallGroup::mine() {
 void CallGroup::end() {
   if (depth_ == 0) throw InvalidArgument("expected an open group, but ncclGroupStart opened none");
   if (--depth_ > 0) return;
+  if (!std::exchange(has_theirs_, false)) return run_own();
+  std::exception_ptr error;
+  try {
+    run_own();
+  } catch (...) {
+    error = std::current_exception();
+  }
+  theirs::end_group();
+  if (error) std::rethrow_exception(error);
+}
+
+void CallGroup::run_own() {
   const auto host_calls = std::exchange(host_calls_, {});
-  const auto submissions = std::exchange(submissions_, {});
+  auto submissions = std::exchange(submissions_, std::exchange(spare_, {}));
   if (const auto error = std::exchange(error_, nullptr)) std::rethrow_exception(error);
   if (!host_calls.empty()) run_beside(host_calls);
+  run_all(submissions);
+  submissions.clear();
+  spare_ = std::move(submissions);
+}
+
+void CallGroup::run_all(const std::vector<Submission>& submissions) {
   const bool has_several = submissions.size() > 1;
   std::vector<const Submission*> ready;
   std::vector<std::function<void()>> blocking;
+  ready.reserve(submissions.size());
   for (const Submission& one : submissions) {
-    if (has_several && one.rank->group().transport() == "host") {
+    if (has_several && one.rank->blocks_host()) {
       blocking.emplace_back([&one] { run_all({&one}); });
     } else {
       ready.push_back(&one);
@@ -68,9 +88,10 @@ void CallGroup::run_all(const std::vector<const Submission*>& submissions) {
   for (const Submission* one : submissions) most = std::max(most, one->operations.size());
   for (std::size_t i = 0; i < most; ++i) {
     std::vector<CollectiveRun> runs;
+    runs.reserve(submissions.size());
     for (const Submission* one : submissions) {
-      if (i >= one->operations.size() || one->operations[i].is_message()) continue;
-      runs.emplace_back(*one->rank, one->operations[i]);
+      if (i >= one->operations.size() || one->operations[i].call.is_message()) continue;
+      runs.emplace_back(*one->rank, one->operations[i].call, one->operations[i].arrays);
     }
     for (CollectiveRun& run : runs) run.prepare();
     for (CollectiveRun& run : runs) run.submit();
@@ -83,13 +104,25 @@ void CallGroup::fail(const std::exception_ptr& error) {
   if (is_open() && !error_) error_ = error;
 }
 
-void CallGroup::submit(const std::shared_ptr<Rank>& rank, const Operation& operation) {
-  Operation known = checked(*rank, operation);
-  if (!is_open()) return run(*rank, known);
-  check_memory(*rank, known);
+bool CallGroup::submit(const std::shared_ptr<Rank>& rank, const Operation& operation) {
+  if (ncclComm_t const theirs = rank->theirs()) {
+    if (is_open() && !has_theirs_) {
+      theirs::start_group();
+      has_theirs_ = true;
+    }
+    theirs::run(theirs, operation);
+    return true;
+  }
+  const Operation known = checked(*rank, operation);
+  if (!is_open()) {
+    run(*rank, known);
+    return false;
+  }
+  Arrays arrays = arrays_of(*rank, known);
   auto found = std::ranges::find(submissions_, rank, &Submission::rank);
   if (found == submissions_.end()) found = submissions_.insert(found, {rank, {}});
-  found->operations.push_back(std::move(known));
+  found->operations.push_back({known, std::move(arrays)});
+  return false;
 }
 
 void CallGroup::submit_host_call(std::function<void()> call) {

@@ -9,6 +9,7 @@
 #include "compat/nccl/operation.hpp"
 #include "compat/nccl/outcome.hpp"
 #include "compat/nccl/rank.hpp"
+#include "compat/nccl/run.hpp"
 
 namespace gantry::nccl_api {
 
@@ -20,6 +21,9 @@ namespace gantry::nccl_api {
 //
 // A call that is refused makes its group fail: the end runs nothing. Part of a group would let
 // other ranks wait for the rest of it.
+//
+// NCCL collects the operations of communicators that are its own, in a group of its own. It runs
+// them after all of gantry's, even if those fail.
 
 // The open group of the calling thread.
 class CallGroup {
@@ -34,21 +38,25 @@ class CallGroup {
   // Makes the open group fail, if there is one. Its end throws its first error.
   void fail(const std::exception_ptr& error);
 
-  // Runs `operation` now, or when the group ends.
-  void submit(const std::shared_ptr<Rank>& rank, const Operation& operation);
+  // Runs `operation` now, or when the group ends. True if it is NCCL's.
+  bool submit(const std::shared_ptr<Rank>& rank, const Operation& operation);
   // Runs a call in which the hosts of all ranks meet, now or when the group ends.
   void submit_host_call(std::function<void()> call);
 
  private:
   struct Submission {
     std::shared_ptr<Rank> rank;
-    std::vector<Operation> operations;
+    std::vector<KnownOperation> operations;
   };
+  void run_own();
+  static void run_all(const std::vector<Submission>& submissions);
   static void run_all(const std::vector<const Submission*>& submissions);
 
   int depth_ = 0;
+  bool has_theirs_ = false;  // NCCL's group is open
   std::vector<std::function<void()>> host_calls_;
   std::vector<Submission> submissions_;  // in order of each rank's first operation
+  std::vector<Submission> spare_;        // empty: memory of the group before
   std::exception_ptr error_;
 };
 

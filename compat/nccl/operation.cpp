@@ -51,12 +51,6 @@ std::array<Place, 2> places_of(const Rank& rank, const Operation& call) {
 
 }  // namespace
 
-Tensor array_at(const void* data, std::int64_t count, DType dtype, Device device) {
-  const TensorOptions options{.dtype = dtype, .device = device};
-  if (count == 0) return empty({0}, options);
-  return from_blob(const_cast<void*>(data), {count}, options);
-}
-
 Operation checked(const Rank& rank, Operation operation) {
   const DataType& type = data_type(operation.type);
   operation.factor = rank.find_operator(operation.op);
@@ -85,11 +79,18 @@ Operation checked(const Rank& rank, Operation operation) {
   return operation;
 }
 
-void check_memory(const Rank& rank, const Operation& operation) {
-  const DType dtype = data_type(operation.type).moved_as;
-  for (const Place& place : places_of(rank, operation)) {
-    (void)array_at(place.data, static_cast<std::int64_t>(place.count), dtype, rank.device);
-  }
+Arrays arrays_of(const Rank& rank, const Operation& operation) {
+  const TensorOptions options{.dtype = data_type(operation.type).moved_as, .device = rank.device};
+  const auto array = [&](const Place& place) {
+    if (place.count == 0) return Tensor();
+    return from_blob(const_cast<void*>(place.data), {static_cast<std::int64_t>(place.count)},
+                     options);
+  };
+  const auto [send, recv] = places_of(rank, operation);
+  Arrays arrays{.send = array(send), .recv = {}};
+  const bool is_in_place = send.data == recv.data && send.count == recv.count;
+  arrays.recv = is_in_place ? arrays.send : array(recv);
+  return arrays;
 }
 
 }  // namespace gantry::nccl_api

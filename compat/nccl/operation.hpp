@@ -47,11 +47,14 @@ struct Operation {
 // Returns `operation` with the factor of its operator, which the program may destroy afterwards.
 // Throws InvalidArgument for arguments that no call has. Enqueues nothing.
 Operation checked(const Rank& rank, Operation operation);
+// The program's arrays of a call. Undefined where the call has none on this rank.
+struct Arrays {
+  Tensor send;
+  Tensor recv;
+};
+
 // Throws InvalidArgument for memory that is not of the rank's device. Calls that do not run now
 // need it: their errors belong to the call.
-void check_memory(const Rank& rank, const Operation& operation);
-// The array of an operation at an address of the program. Throws: InvalidArgument for memory that
-// is not of `device`.
-Tensor array_at(const void* data, std::int64_t count, DType dtype, Device device);
+Arrays arrays_of(const Rank& rank, const Operation& operation);
 
 }  // namespace gantry::nccl_api

@@ -8,6 +8,8 @@
 #include <gantry/core/error.hpp>
 #include <gantry/core/log.hpp>
 
+#include "compat/nccl/fallback.hpp"
+
 namespace gantry::nccl_api {
 
 namespace {
@@ -21,6 +23,8 @@ Outcome Outcome::of(const std::exception_ptr& error) noexcept {
     if (!error) return {};
     try {
       std::rethrow_exception(error);
+    } catch (const TheirFailure& caught) {
+      return {caught.result(), caught.what()};
     } catch (const CollectiveMismatch& caught) {
       return {ncclInvalidUsage, caught.what()};
     } catch (const InvalidArgument& caught) {

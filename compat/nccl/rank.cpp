@@ -11,6 +11,7 @@
 #include <gantry/core/error.hpp>
 #include <gantry/core/log.hpp>
 
+#include "compat/nccl/fallback.hpp"
 #include "compat/nccl/watch.hpp"
 
 // A handle outlives its rank: a program that uses it after its end is told so.
@@ -53,13 +54,16 @@ class Handles {
 // The threads in which ranks leave their groups.
 class Departures {
  public:
-  void add(Communicator group) {
+  void add(Communicator group, ncclComm_t theirs) {
     const std::lock_guard lock(mutex_);
     std::erase_if(threads_, [](const std::future<void>& one) {
       return one.wait_for(std::chrono::seconds(0)) == std::future_status::ready;
     });
     threads_.push_back(
-        std::async(std::launch::async, [group = std::move(group)]() mutable { group = {}; }));
+        std::async(std::launch::async, [group = std::move(group), theirs]() mutable {
+          if (theirs != nullptr) theirs::leave(theirs, /*aborts=*/false);
+          group = {};
+        }));
   }
   void join() {
     std::vector<std::future<void>> threads;
@@ -86,15 +90,28 @@ class Departures {
 }  // namespace
 
 Communicator Rank::group() const {
-  std::shared_future<void> making;
-  {
-    const std::lock_guard lock(mutex_);
-    making = making_;
+  std::unique_lock lock(mutex_);
+  if (making_.valid()) {
+    const std::shared_future<void> making = making_;
+    lock.unlock();
+    making.get();
+    lock.lock();
   }
-  if (making.valid()) making.get();
-  const std::lock_guard lock(mutex_);
   if (!has_left_) return group_;
   throw InvalidArgument("expected a communicator in use, but got one that was finalized");
+}
+
+bool Rank::blocks_host() const {
+  (void)group();
+  const std::lock_guard lock(mutex_);
+  return blocks_host_;
+}
+
+ncclComm_t Rank::theirs() const {
+  if (!has_fallback()) return nullptr;
+  (void)group();
+  const std::lock_guard lock(mutex_);
+  return theirs_;
 }
 
 bool Rank::is_being_made() const {
@@ -113,15 +130,28 @@ std::exception_ptr Rank::failure() const noexcept {
       group = group_;
     }
     if (making.valid()) making.get();
-    return group.failure();
+    if (std::exception_ptr failure = group.failure()) return failure;
+    const std::lock_guard lock(mutex_);  // for as long as NCCL's communicator must live
+    return theirs_ == nullptr ? nullptr : theirs::failure(theirs_);
   } catch (...) {
     return std::current_exception();
   }
 }
 
 void Rank::set_group(Communicator group) {
+  ncclComm_t const theirs = hand_over(group);
+  set_group(std::move(group), theirs);
+}
+
+void Rank::set_group(Communicator group, ncclComm_t theirs) {
   const std::lock_guard lock(mutex_);
-  if (!has_left_) group_ = std::move(group);
+  if (has_left_) {
+    if (theirs != nullptr) theirs::leave(theirs, /*aborts=*/true);
+    return;
+  }
+  blocks_host_ = group.transport() == "host";
+  group_ = std::move(group);
+  theirs_ = theirs;
 }
 
 void Rank::make_in_background(std::function<Communicator()> make) {
@@ -134,16 +164,20 @@ void Rank::make_in_background(std::function<Communicator()> make) {
 
 void Rank::abort() noexcept {
   Communicator group;
+  ncclComm_t theirs = nullptr;
   {
     const std::lock_guard lock(mutex_);
     group = group_;
+    theirs = std::exchange(theirs_, nullptr);
   }
   group.abort();
+  if (theirs != nullptr) theirs::leave(theirs, /*aborts=*/true);
 }
 
 void Rank::leave() noexcept {
   try {
     Communicator group;
+    ncclComm_t theirs = nullptr;
     std::map<ncclWindow_t, OpenMemory> windows;
     {
       const std::lock_guard lock(mutex_);
@@ -151,9 +185,10 @@ void Rank::leave() noexcept {
       windows.swap(windows_);
       signals_ = {};
       group = std::exchange(group_, Communicator());
+      theirs = std::exchange(theirs_, nullptr);
     }
     windows.clear();
-    if (group.defined()) Departures::all().add(std::move(group));
+    if (group.defined()) Departures::all().add(std::move(group), theirs);
   } catch (const std::exception& error) {
     logging::warn(std::string("failed to leave a communicator: ") + error.what());
   }

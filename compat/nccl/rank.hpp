@@ -41,12 +41,19 @@ class Rank : public std::enable_shared_from_this<Rank> {
   // The group. Waits until it is made. Throws: the error that its making had; PeerLostError after
   // revoke() and leave().
   [[nodiscard]] Communicator group() const;
+  // True if operations of the group block the host for other ranks. Waits and throws as group().
+  [[nodiscard]] bool blocks_host() const;
   // True until a rank that is made in the background is made, or has failed.
   [[nodiscard]] bool is_being_made() const;
   // The error of the group, if there is one. Does not wait for its making.
   [[nodiscard]] std::exception_ptr failure() const noexcept;
-  // Takes the group that was made for this rank, which leaves it at once if leave() was called.
+  // NCCL's communicator, if the group was handed over; else null. Waits and throws as group().
+  [[nodiscard]] ncclComm_t theirs() const;
+  // Takes the group that was made for this rank, which leaves it at once if leave() was called. All
+  // ranks meet where it may be handed over.
   void set_group(Communicator group);
+  // As set_group(), with NCCL's communicator.
+  void set_group(Communicator group, ncclComm_t theirs);
   // Makes the group in a thread of its own.
   void make_in_background(std::function<Communicator()> make);
   // Breaks the group on every rank.
@@ -85,8 +92,10 @@ class Rank : public std::enable_shared_from_this<Rank> {
 
   mutable std::mutex mutex_;  // guards what follows
   Communicator group_;
+  ncclComm_t theirs_ = nullptr;  // see Note [Communicators handed over]
   std::shared_future<void> making_;  // of group_, in the background
   bool has_left_ = false;
+  bool blocks_host_ = false;
   std::vector<std::optional<PreMulSum>> operators_;
   std::map<ncclWindow_t, OpenMemory> windows_;
   Window signals_;

@@ -17,7 +17,7 @@ namespace gantry::nccl_api {
 class Reduction {
  public:
   // `operation` outlives it. Throws: InvalidArgument for an operator that the type does not have.
-  Reduction(const Rank& rank, const Operation& operation, const Stream& stream);
+  Reduction(const Rank& rank, const Operation& operation, Arrays arrays, const Stream& stream);
 
   [[nodiscard]] ReduceOp op() const { return op_; }
   // Enqueues the work before it. Returns what the ranks reduce: the program's input, or what is
@@ -33,10 +33,11 @@ class Reduction {
   [[nodiscard]] bool receives() const;
   // True if ranks reduce the program's own inputs.
   [[nodiscard]] bool reads_inputs() const { return !flips_ && !widens_ && !call_.factor; }
-  [[nodiscard]] Tensor prepared(std::int64_t count, void* place) const;
+  [[nodiscard]] Tensor prepared() const;
 
   const Rank& rank_;
   const Operation& call_;
+  const Arrays arrays_;
   const Stream stream_;
   const DataType& type_;
   ReduceOp op_;

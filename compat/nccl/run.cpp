@@ -2,14 +2,15 @@
 
 #include <algorithm>
 #include <cstddef>
-#include <cstdint>
 #include <map>
 #include <utility>
 
 #include <gantry/extend/driver.hpp>
 #include <gantry/streams/stream_guard.hpp>
+#include <gantry/tensor/factories.hpp>
 
 #include "compat/nccl/data_type.hpp"
+#include "compat/nccl/program_order.hpp"
 
 namespace gantry::nccl_api {
 
@@ -31,26 +32,33 @@ bool copies_own(const Rank& rank, const Operation& call) {
 }
 
 // Sends and receives, alone or into the open group() of this thread.
-void run_message(const Communicator& group, const Rank& rank, const Operation& call) {
-  const DType dtype = data_type(call.type).moved_as;
-  const auto count = static_cast<std::int64_t>(call.count);
+void run_message(const Communicator& group, const Rank& rank, const KnownOperation& operation) {
+  const Operation& call = operation.call;
+  order_later_work(call.stream, rank.device);
+  const StreamGuard guard(Stream::external(call.stream, rank.device));
+  const auto array = [&](const Tensor& known) {
+    return known.defined() ? known
+                           : empty({0}, {.dtype = data_type(call.type).moved_as, .device = rank.device});
+  };
   if (call.kind == OperationKind::send) {
-    group.send(array_at(call.send, count, dtype, rank.device), call.peer);
+    group.send(array(operation.arrays.send), call.peer);
   } else {
-    group.recv(array_at(call.recv, count, dtype, rank.device), call.peer);
+    group.recv(array(operation.arrays.recv), call.peer);
   }
 }
 
+using Messages = std::vector<const KnownOperation*>;
+
 // Messages in the order of a rank's calls, in parts that Communicator::group() takes. Each part has
 // the next few messages of each pair of ranks and direction, so all ranks make equal parts.
-std::vector<std::vector<Operation>> parts_of(std::span<const Operation> messages, int ranks) {
-  if (messages.size() <= kMostMessages) return {{messages.begin(), messages.end()}};
+std::vector<Messages> parts_of(Messages messages, int ranks) {
+  if (messages.size() <= kMostMessages) return {std::move(messages)};
   const std::size_t each =
       std::max<std::size_t>(1, kMostMessages / 2 / static_cast<std::size_t>(ranks));
   std::map<std::pair<OperationKind, int>, std::size_t> seen;
-  std::vector<std::vector<Operation>> parts;
-  for (const Operation& message : messages) {
-    const std::size_t part = seen[{message.kind, message.peer}]++ / each;
+  std::vector<Messages> parts;
+  for (const KnownOperation* message : messages) {
+    const std::size_t part = seen[{message->call.kind, message->call.peer}]++ / each;
     if (parts.size() <= part) parts.resize(part + 1);
     parts[part].push_back(message);
   }
@@ -59,52 +67,33 @@ std::vector<std::vector<Operation>> parts_of(std::span<const Operation> messages
 
 }  // namespace
 
-CollectiveRun::CollectiveRun(const Rank& rank, const Operation& operation)
+CollectiveRun::CollectiveRun(const Rank& rank, const Operation& operation, Arrays arrays)
     : rank_(rank),
       call_(operation),
       group_(rank.group()),
+      arrays_(std::move(arrays)),
       stream_(Stream::external(operation.stream, rank.device)) {}
+
+// The group's end is told before wrong memory.
+CollectiveRun::CollectiveRun(const Rank& rank, const Operation& operation)
+    : CollectiveRun(rank, operation, Arrays{}) {
+  arrays_ = arrays_of(rank, operation);
+}
 
 void CollectiveRun::prepare() {
   if (call_.count == 0) return;  // as NCCL, which does not ask other ranks either
-  const StreamGuard guard(stream_);
-  const auto count = static_cast<std::int64_t>(call_.count);
+  order_later_work(call_.stream, rank_.device);
   if (reduces(call_.kind)) {
-    reduction_.emplace(rank_, call_, stream_);
+    reduction_.emplace(rank_, call_, arrays_, stream_);
     input_ = reduction_->input();
     output_ = reduction_->output(input_);
     return;
   }
-  const std::int64_t all = count * rank_.size;
-  const DType dtype = data_type(call_.type).moved_as;
-  const auto array = [&](const void* data, std::int64_t elements) {
-    return array_at(data, elements, dtype, rank_.device);
-  };
-  const bool is_root = rank_.rank == call_.peer;
-  switch (call_.kind) {
-    case OperationKind::broadcast:
-      output_ = array(is_root ? call_.send : call_.recv, count);
-      break;
-    case OperationKind::all_gather:
-      input_ = array(call_.send, count);
-      output_ = array(call_.recv, all);
-      break;
-    case OperationKind::gather:
-      input_ = array(call_.send, count);
-      if (is_root) output_ = array(call_.recv, all);
-      break;
-    case OperationKind::scatter:
-      if (is_root) input_ = array(call_.send, all);
-      output_ = array(call_.recv, count);
-      break;
-    default:
-      input_ = array(call_.send, all);
-      output_ = array(call_.recv, all);
-      break;
-  }
-  if (!copies_own(rank_, call_)) return;
-  (void)array(call_.recv, count);
-  if (output_.nbytes() < kLeastBesideBytes) return;
+  input_ = arrays_.send;
+  output_ = arrays_.recv;
+  if (call_.kind != OperationKind::broadcast) return;
+  if (rank_.rank == call_.peer) output_ = arrays_.send;
+  if (!copies_own(rank_, call_) || output_.nbytes() < kLeastBesideBytes) return;
   side_ = Stream::from_pool(rank_.device);
   side_->wait(stream_);
 }
@@ -150,7 +139,6 @@ void CollectiveRun::submit_move() {
 
 void CollectiveRun::complete() {
   if (call_.count == 0) return;
-  const StreamGuard guard(stream_);
   if (reduction_) reduction_->complete(output_);
   if (!copies_own(rank_, call_)) return;
   // The root's copy of a long array runs beside the transfer.
@@ -160,8 +148,8 @@ void CollectiveRun::complete() {
 
 void run(const Rank& rank, const Operation& operation) {
   if (operation.is_message()) {
-    const StreamGuard guard(Stream::external(operation.stream, rank.device));
-    return run_message(rank.group(), rank, operation);
+    const Communicator group = rank.group();
+    return run_message(group, rank, {.call = operation, .arrays = arrays_of(rank, operation)});
   }
   CollectiveRun collective(rank, operation);
   collective.prepare();
@@ -169,17 +157,16 @@ void run(const Rank& rank, const Operation& operation) {
   collective.complete();
 }
 
-void run_messages(const Rank& rank, std::span<const Operation> operations) {
-  std::vector<Operation> messages;
-  std::ranges::copy_if(operations, std::back_inserter(messages), &Operation::is_message);
+void run_messages(const Rank& rank, std::span<const KnownOperation> operations) {
+  Messages messages;
+  for (const KnownOperation& one : operations) {
+    if (one.call.is_message()) messages.push_back(&one);
+  }
   if (messages.empty()) return;
   const Communicator group = rank.group();
-  for (const std::vector<Operation>& part : parts_of(messages, rank.size)) {
+  for (const Messages& part : parts_of(std::move(messages), rank.size)) {
     MessageGroup together = group.group();
-    for (const Operation& message : part) {
-      const StreamGuard guard(Stream::external(message.stream, rank.device));
-      run_message(group, rank, message);
-    }
+    for (const KnownOperation* message : part) run_message(group, rank, *message);
     (void)together.end();
   }
 }

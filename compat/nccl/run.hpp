@@ -24,10 +24,12 @@ namespace gantry::nccl_api {
 // One collective of one rank, in three steps, each of which enqueues work.
 class CollectiveRun {
  public:
-  // `operation` outlives it. Throws: InvalidArgument; the error of the group.
+  // `operation` outlives it. Throws: the error of the group.
+  CollectiveRun(const Rank& rank, const Operation& operation, Arrays arrays);
+  // As above; throws as arrays_of(), too.
   CollectiveRun(const Rank& rank, const Operation& operation);
 
-  // The work before, and memory.
+  // The work before, and memory. Throws: InvalidArgument.
   void prepare();
   // The collective. The host waits for other ranks only where Communicator does.
   void submit();
@@ -40,6 +42,7 @@ class CollectiveRun {
   const Rank& rank_;
   const Operation& call_;
   Communicator group_;
+  Arrays arrays_;
   Stream stream_;
   std::optional<Reduction> reduction_;
   std::optional<Stream> side_;  // of the root's own copy
@@ -47,9 +50,15 @@ class CollectiveRun {
   Tensor output_;
 };
 
-// Runs one operation of one rank now. Throws: as Communicator's operation.
+// An operation whose arrays are known.
+struct KnownOperation {
+  Operation call;
+  Arrays arrays;
+};
+
+// Runs one operation of one rank now. Throws: as arrays_of() and Communicator's operation.
 void run(const Rank& rank, const Operation& operation);
 // Runs the sends and receives among `operations` together. Throws: as Communicator::group().
-void run_messages(const Rank& rank, std::span<const Operation> operations);
+void run_messages(const Rank& rank, std::span<const KnownOperation> operations);
 
 }  // namespace gantry::nccl_api

@@ -10,6 +10,8 @@
 #include <gantry/core/env.hpp>
 #include <gantry/core/log.hpp>
 
+#include "compat/nccl/fallback.hpp"
+
 namespace gantry::nccl_api {
 
 namespace {
@@ -21,9 +23,12 @@ void print_report() {
                static_cast<int>(getpid()));
   for (const Tally* tally = newest.load(); tally != nullptr; tally = tally->next()) {
     if (tally->calls() == 0) continue;
-    std::fprintf(stderr, "  %-28s %12" PRIu64 " calls %16" PRIu64 " bytes\n", tally->name(),
+    std::fprintf(stderr, "  %-28s %12" PRIu64 " calls %16" PRIu64 " bytes", tally->name(),
                  tally->calls(), tally->bytes());
+    if (tally->theirs() > 0) std::fprintf(stderr, ", %" PRIu64 " by NCCL", tally->theirs());
+    std::fprintf(stderr, "\n");
   }
+  print_fallback_report();
 }
 
 }  // namespace

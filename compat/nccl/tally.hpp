@@ -17,14 +17,18 @@ class Tally {
 
   [[nodiscard]] const char* name() const noexcept { return function_; }
   void count() noexcept { calls_.fetch_add(1, std::memory_order_relaxed); }
+  // The call is one of those that NCCL carries.
+  void count_theirs() noexcept { theirs_.fetch_add(1, std::memory_order_relaxed); }
   void add_bytes(std::size_t bytes) noexcept { bytes_.fetch_add(bytes, std::memory_order_relaxed); }
   [[nodiscard]] std::uint64_t calls() const noexcept { return calls_.load(); }
+  [[nodiscard]] std::uint64_t theirs() const noexcept { return theirs_.load(); }
   [[nodiscard]] std::uint64_t bytes() const noexcept { return bytes_.load(); }
   [[nodiscard]] const Tally* next() const noexcept { return next_; }
 
  private:
   const char* function_;
   std::atomic<std::uint64_t> calls_{0};
+  std::atomic<std::uint64_t> theirs_{0};
   std::atomic<std::uint64_t> bytes_{0};
   Tally* next_ = nullptr;
 };

@@ -117,6 +117,9 @@ constinit const ChoiceSetting kP2p{
 constinit const SwitchSetting kNcclReport{
     "GANTRY_NCCL_REPORT", false, "0|1 (0)",
     "libgantry_nccl.so prints at exit how often each function of NCCL's was called"};
+constinit const TextSetting kNcclFallback{
+    "GANTRY_NCCL_FALLBACK", "path",
+    "NCCL's library, which takes communicators that libgantry_nccl.so would carry over the hosts"};
 constinit const TextSetting kBootId{"GANTRY_BOOT_ID", "text",
                                     "tests: takes this process for one on a machine of that name"};
 constinit const NumberSetting kRank{"GANTRY_RANK", 0, kMostProcesses - 1, "0..",
@@ -195,6 +198,7 @@ std::span<const Setting* const> settings() {
                                                        &kHostCrypt,
                                                        &kP2p,
                                                        &kNcclReport,
+                                                       &kNcclFallback,
                                                        &kBootId,
                                                        &kRank,
                                                        &kWorldSize,

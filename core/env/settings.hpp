@@ -31,6 +31,7 @@ extern const TextSetting kHostInterface;
 extern const SwitchSetting kHostCrypt;
 extern const ChoiceSetting kP2p;
 extern const SwitchSetting kNcclReport;
+extern const TextSetting kNcclFallback;
 extern const TextSetting kBootId;
 extern const NumberSetting kRank;
 extern const NumberSetting kWorldSize;

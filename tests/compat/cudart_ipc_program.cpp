@@ -32,6 +32,9 @@ void be_child(int input) {
   CHECK(cudaIpcOpenMemHandle(&data, handles.memory, cudaIpcMemLazyEnablePeerAccess));
   CHECK(cudaIpcOpenEventHandle(&event, handles.event));
   CHECK(cudaStreamWaitEvent(nullptr, event, 0));
+  cudaPointerAttributes facts{};
+  CHECK(cudaPointerGetAttributes(&facts, data));
+  if (facts.devicePointer != data) std::exit(6);
   unsigned char byte = 0;
   CHECK(cudaMemcpy(&byte, data, 1, cudaMemcpyDeviceToHost));
   std::printf("the child read %d\n", byte++);

@@ -208,8 +208,9 @@ TEST_F(Cudart, AllocatesInOrderOfAStream) {
   EXPECT_CUDA(cudaFreeAsync(data, stream));
   EXPECT_CUDA(cudaStreamSynchronize(stream));
   EXPECT_EQ(out, bytes_of(100, 3));
-  // cudaFree() takes such memory, too.
+  // cudaFree() takes such memory, too. It does not wait for the stream.
   ASSERT_CUDA(cudaMallocAsync(&data, 100, stream));
+  EXPECT_CUDA(cudaStreamSynchronize(stream));
   EXPECT_CUDA(cudaFree(data));
   EXPECT_CUDA(cudaStreamDestroy(stream));
 }
@@ -225,16 +226,19 @@ TEST_F(Cudart, ADeviceHasAPoolOfMemory) {
   threshold = 0;
   EXPECT_CUDA(cudaMemPoolGetAttribute(pool, cudaMemPoolAttrReleaseThreshold, &threshold));
   EXPECT_EQ(threshold, 1U << 20);
+  std::uint64_t used_before = 0;  // by earlier work of the process
+  EXPECT_CUDA(cudaDeviceSynchronize());
+  EXPECT_CUDA(cudaMemPoolGetAttribute(pool, cudaMemPoolAttrUsedMemCurrent, &used_before));
   void* data = nullptr;
   ASSERT_CUDA(cudaMallocFromPoolAsync(&data, 5000, pool, nullptr));
   std::uint64_t used = 0;
   EXPECT_CUDA(cudaMemPoolGetAttribute(pool, cudaMemPoolAttrUsedMemCurrent, &used));
-  EXPECT_GE(used, 5000U);
+  EXPECT_GE(used, used_before + 5000);
   EXPECT_CUDA(cudaFreeAsync(data, nullptr));
   EXPECT_CUDA(cudaStreamSynchronize(nullptr));
   EXPECT_CUDA(cudaMemPoolTrimTo(pool, 0));
   EXPECT_CUDA(cudaMemPoolGetAttribute(pool, cudaMemPoolAttrUsedMemCurrent, &used));
-  EXPECT_EQ(used, 0U);
+  EXPECT_EQ(used, used_before);
   EXPECT_CUDA_ERROR(cudaDeviceGetDefaultMemPool(&pool, device_count()), cudaErrorInvalidDevice);
 }
 
@@ -249,7 +253,6 @@ TEST_F(Cudart, KnowsThePlaceOfAPointer) {
   EXPECT_CUDA(cudaPointerGetAttributes(&facts, static_cast<std::byte*>(memory.data()) + 50));
   EXPECT_EQ(facts.type, cudaMemoryTypeDevice);
   EXPECT_EQ(facts.device, 1);
-  EXPECT_EQ(facts.devicePointer, static_cast<std::byte*>(memory.data()) + 50);
   EXPECT_EQ(facts.hostPointer, nullptr);
   EXPECT_CUDA(cudaPointerGetAttributes(&facts, pinned));
   EXPECT_EQ(facts.type, cudaMemoryTypeHost);
@@ -261,6 +264,63 @@ TEST_F(Cudart, KnowsThePlaceOfAPointer) {
   EXPECT_CUDA(cudaHostGetDevicePointer(&mapped, pinned, 0));
   EXPECT_EQ(mapped, pinned);
   EXPECT_CUDA(cudaFreeHost(pinned));
+}
+
+// The address at which work of the current device uses the memory; null if it cannot.
+void* reached_at(const void* data) {
+  cudaPointerAttributes facts{};
+  EXPECT_CUDA(cudaPointerGetAttributes(&facts, data));
+  EXPECT_EQ(facts.type, cudaMemoryTypeDevice);
+  EXPECT_EQ(facts.device, 1);
+  return facts.devicePointer;
+}
+
+TEST_F(Cudart, APointerIsNullOnADeviceWithoutAccess) {
+  GANTRY_REQUIRE_DEVICES(2);
+  int can = 0;
+  ASSERT_CUDA(cudaDeviceCanAccessPeer(&can, 0, 1));
+  if (can == 0) GTEST_SKIP() << "needs access between peers, but the devices have none";
+  ASSERT_CUDA(cudaSetDevice(1));
+  const DeviceBytes memory(100);
+  void* const inside = static_cast<std::byte*>(memory.data()) + 50;
+  EXPECT_EQ(reached_at(inside), inside);
+  ASSERT_CUDA(cudaSetDevice(0));
+  // libgantry itself may have enabled access between GPUs.
+  const bool was_enabled = cudaDeviceDisablePeerAccess(1) == cudaSuccess;
+  (void)cudaGetLastError();
+  EXPECT_EQ(reached_at(inside), nullptr);
+  EXPECT_CUDA(cudaDeviceEnablePeerAccess(1, 0));
+  EXPECT_EQ(reached_at(inside), inside);
+  if (!was_enabled) {
+    EXPECT_CUDA(cudaDeviceDisablePeerAccess(1));
+    EXPECT_EQ(reached_at(inside), nullptr);
+  }
+}
+
+TEST_F(Cudart, APoolGrantsAccessOfItsOwn) {
+  GANTRY_REQUIRE_DEVICES(2);
+  GANTRY_REQUIRE_SIM();  // CUDA's text says it of all memory, and nobody has asked a GPU
+  ASSERT_CUDA(cudaSetDevice(1));
+  cudaMemPool_t pool = nullptr;
+  ASSERT_CUDA(cudaDeviceGetDefaultMemPool(&pool, 1));
+  void* data = nullptr;
+  ASSERT_CUDA(cudaMallocAsync(&data, 100, nullptr));
+  void* const inside = static_cast<std::byte*>(data) + 99;
+  ASSERT_CUDA(cudaStreamSynchronize(nullptr));
+  EXPECT_EQ(reached_at(inside), inside);
+  ASSERT_CUDA(cudaSetDevice(0));
+  ASSERT_CUDA(cudaDeviceEnablePeerAccess(1, 0));
+  EXPECT_EQ(reached_at(inside), nullptr);
+  EXPECT_CUDA(cudaDeviceDisablePeerAccess(1));
+  cudaMemAccessDesc access{};
+  access.location = {.type = cudaMemLocationTypeDevice, .id = 0};
+  access.flags = cudaMemAccessFlagsProtReadWrite;
+  EXPECT_CUDA(cudaMemPoolSetAccess(pool, &access, 1));
+  EXPECT_EQ(reached_at(inside), inside);
+  access.flags = cudaMemAccessFlagsProtNone;
+  EXPECT_CUDA(cudaMemPoolSetAccess(pool, &access, 1));
+  EXPECT_EQ(reached_at(inside), nullptr);
+  EXPECT_CUDA(cudaFree(data));
 }
 
 TEST_F(Cudart, RegistersAnyRangeOfTheHost) {
