@@ -174,7 +174,7 @@ constinit const TextSetting kErrorFile{"GANTRY_ERROR_FILE", "path",
                                        "where a rank writes what made it fail, set by glaunch"};
 
 std::span<const Setting* const> settings() {
-  static constexpr std::array<const Setting*, 47> kAll{&kSimDevices,
+  static constexpr std::array<const Setting*, 48> kAll{&kSimDevices,
                                                        &kSimMemory,
                                                        &kSimStreamMemory,
                                                        &kSimSchedule,
