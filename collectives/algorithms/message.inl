@@ -22,7 +22,7 @@ namespace gantry::protocol {
 // part into the first slot, in place of data. The receiver fetches the part, and the sender ends
 // when the slot is empty again. So the receiver need not know in advance, and only the sender's
 // arrays must be open. It is for large messages only: smaller ones are sent before they are
-// received.
+// received. The kernel of groups does it, and carries single messages of that size, too.
 //
 // A receiver looks at its abort word before it fetches, and an aborted sender gives it time to
 // complete.
@@ -104,7 +104,6 @@ class MessageTask {
     const auto is_free = [&](std::uint64_t count) {
       return count < kConnectionSlots || wait(emptied, count - kConnectionSlots + 1);
     };
-    if (plan_.at_peer != nullptr) return send_address(own, filled, emptied, is_free);
     run(own, filled, is_free, [&](std::uint64_t count, std::byte* data, std::int64_t bytes) {
       std::byte* slot = slot_at(plan_.peer, plan_.group.rank, count);
       if (block_.is_leader()) *reinterpret_cast<SlotHeader*>(slot) = {plan_.digest, nullptr};
@@ -120,65 +119,12 @@ class MessageTask {
     const auto is_filled = [&](std::uint64_t count) {
       return wait(&mine.filled[block_.index()][plan_.peer], count + 1) && matches(count);
     };
-    if (plan_.bytes >= kLeastOpenMessage && fetch(own, emptied, is_filled)) return;
     run(own, emptied, is_filled, [&](std::uint64_t count, std::byte* data, std::int64_t bytes) {
       return Run{data, slot_at(plan_.group.rank, plan_.peer, count) + kSlotHeader, bytes};
     });
   }
 
  private:
-  // Sends the address of this block's part, and waits until the peer has fetched it.
-  template <class IsFree>
-  GANTRY_HD void send_address(std::uint64_t* own, std::uint64_t* filled,
-                              const std::uint64_t* emptied, const IsFree& is_free) {
-    const std::uint64_t count = block_.own(own);
-    const bool is_ready = block_.each_finds(1, [&](int) { return is_free(count); });
-    if (is_ready && block_.is_leader()) {
-      const std::byte* part = plan_.at_peer + block_.index() * open_part(plan_.bytes);
-      *reinterpret_cast<SlotHeader*>(slot_at(plan_.peer, plan_.group.rank, count)) = {plan_.digest,
-                                                                                      part};
-    }
-    if (block_.any(!is_ready)) return;
-    block_.for_each_rank(1, [&](int) {
-      block_.set_own(own, count + 1);
-      block_.release(filled, count + 1);
-    });
-    block_.for_each_rank(1, [&](int) {
-      if (!wait(emptied, count + 1)) await_reader(block_, emptied, count + 1);
-    });
-  }
-
-  // Fetches this block's part if the first slot has its address; false, and nothing done, if it has
-  // data.
-  template <class IsFilled>
-  GANTRY_HD bool fetch(std::uint64_t* own, std::uint64_t* emptied, const IsFilled& is_filled) {
-    const std::uint64_t count = block_.own(own);
-    const std::byte* part = nullptr;
-    const bool has_data = block_.each_finds(1, [&](int) {
-      if (!is_filled(count)) return true;
-      part = part_in(slot_at(plan_.group.rank, plan_.peer, count));
-      return part == nullptr;
-    });
-    if (!block_.any(!has_data)) return false;
-    if (block_.any(block_.is_leader() && block_.is_aborted(plan_.group.words))) {
-      if (block_.is_leader()) {
-        report_fault(block_, plan_.group.words, Outcome::aborted, plan_.peer, plan_.call, 0);
-      }
-      return true;
-    }
-    const std::int64_t most = open_part(plan_.bytes);
-    const std::int64_t begin = block_.index() * most;
-    block_.copy(1, most, [&](int) {
-      return Run{plan_.data + begin, part, clipped(plan_.bytes, begin, most)};
-    });
-    (void)block_.any(false);
-    block_.for_each_rank(1, [&](int) {
-      block_.set_own(own, count + 1);
-      block_.release(emptied, count + 1);
-    });
-    return true;
-  }
-
   // Copies this block's chunks, each by run_of(slot, data, bytes) once is_ready(slot). Counts the
   // slots in `own` and, for the peer, in `peer_counter`.
   template <class IsReady, class RunOf>

@@ -161,20 +161,25 @@ class P2pTransport final : public Transport {
   End run_together(std::span<const ResolvedCall> messages, const Stream& stream) override {
     sends_.enter(stream);
     receives_.enter(stream);
+    launch_messages(messages, stream);
+    return {receives_.leave(stream, sends_.leave(stream))};
+  }
+
+ private:
+  template <class Kernel>
+  void launch_message(const ResolvedCall& call, const Stream& stream) {
+    if (call.what.bytes() >= protocol::kLeastOpenMessage)
+      return launch_messages({&call, 1}, stream);
+    protocol::launch<Kernel>(plan_message(group_, call), protocol::kConnectionBlocks, stream);
+  }
+
+  void launch_messages(std::span<const ResolvedCall> messages, const Stream& stream) {
     std::vector<std::byte*> at_peers;
     at_peers.reserve(messages.size());
     for (const ResolvedCall& message : messages) at_peers.push_back(at_receiver(message));
     const protocol::MessagePlan plan = plan_messages(group_, messages, at_peers);
     protocol::launch<protocol::kernel::messages>(
         plan, protocol::blocks_of(plan, static_cast<int>(plan.messages.size())), stream);
-    return {receives_.leave(stream, sends_.leave(stream))};
-  }
-
- private:
-  template <class Kernel>
-  void launch_message(const CollectiveCall& call, const Stream& stream) {
-    protocol::launch<Kernel>(plan_message(group_, call, at_receiver(call)),
-                             protocol::kConnectionBlocks, stream);
   }
 
   // Where the receiver of a large send can access its data; null: nowhere, or it is none.

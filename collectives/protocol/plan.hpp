@@ -149,9 +149,6 @@ struct Message {
   std::int32_t peer = 0;
   std::byte* data = nullptr;  // read by the sender, written by the receiver
   std::int64_t bytes = 0;
-  // The sender's data at the receiver's addresses; null: they go through slots. See
-  // Note [Open messages].
-  std::byte* at_peer = nullptr;
 };
 
 // One side of a message of a group.
@@ -161,6 +158,8 @@ struct GroupedMessage {
   std::int64_t bytes = 0;
   std::uint32_t digest = 0;
   std::int32_t peer = 0;
+  // The sender's data at the receiver's addresses; null: they go through slots. See
+  // Note [Open messages].
   std::byte* at_peer = nullptr;
 };
 
