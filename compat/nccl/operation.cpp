@@ -1,17 +1,24 @@
 #include "compat/nccl/operation.hpp"
 
 #include <array>
+#include <cstddef>
 #include <limits>
+#include <optional>
 #include <string>
 
 #include <gantry/core/error.hpp>
 #include <gantry/tensor/factories.hpp>
 
 #include "compat/nccl/data_type.hpp"
+#include "compat/nccl/memory.hpp"
 
 namespace gantry::nccl_api {
 
 namespace {
+
+// From here on gantry asks whether peers can access an array. Memory of ncclMemAlloc() is virtual
+// memory, of which only its own tensor knows that they can.
+constexpr std::size_t kAskedBytes = std::size_t{1} << 20;
 
 // An array of a call: its address, and the number of its elements.
 struct Place {
@@ -83,6 +90,14 @@ Arrays arrays_of(const Rank& rank, const Operation& operation) {
   const TensorOptions options{.dtype = data_type(operation.type).moved_as, .device = rank.device};
   const auto array = [&](const Place& place) {
     if (place.count == 0) return Tensor();
+    const std::size_t bytes = place.count * element_size(options.dtype.value_or(DType::u8));
+    if (bytes >= kAskedBytes) {
+      if (const std::optional<Tensor> memory = allocation_of(place.data, bytes)) {
+        const std::ptrdiff_t begin = static_cast<const std::byte*>(place.data) -
+                                     static_cast<const std::byte*>(memory->data());
+        return memory->narrow(0, begin, static_cast<std::int64_t>(bytes)).view(*options.dtype);
+      }
+    }
     return from_blob(const_cast<void*>(place.data), {static_cast<std::int64_t>(place.count)},
                      options);
   };
