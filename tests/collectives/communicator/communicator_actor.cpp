@@ -365,7 +365,7 @@ int run_bad_input(Communicator& world) {
 int run_registered(Communicator& world) {
   const int rank = world.rank();
   const int size = world.size();
-  const std::int64_t count = (std::int64_t{8} << 20) / 4 / size + 12;
+  const std::int64_t count = (std::int64_t{16} << 20) / 4 / size + 12;
   const Tensor memory = empty({count * (2 * size + 3)}, {.dtype = i32, .device = world.device()});
   world.register_memory(memory);
   const auto places = memory.narrow(0, 16 * rank, count * (2 * size + 2));
@@ -395,6 +395,8 @@ int run_registered(Communicator& world) {
   world.all_reduce(output, input);
   require(is(output, size * (size + 1) / 2), "all_reduce");
   require(is(input, rank + 1), "input of all_reduce");
+  world.send_recv(input, (rank + 1) % size, output, (rank + size - 1) % size);
+  require(is(output, (rank + size - 1) % size + 1), "send_recv");
   // One rank's array is not registered.
   const Tensor apart = rank == 0 ? empty_like(output) : output;
   world.all_reduce(apart, input, ReduceOp::max);
