@@ -21,7 +21,8 @@ namespace gantry::protocol {
 //   for_each(n, f)           f(i) for i in [0, n), by all threads
 //   for_each_rank(n, f)      as for_each; a thread per rank, so that waits overlap
 //   each_finds(n, f)         true if all of f(0) … f(n - 1) are; f may wait. Every warp that copies
-//                            or reduces evaluates f itself, and may get another result
+//                            or reduces evaluates f itself, each by one thread, and may get another
+//                            result; f changes no variables, which other threads would not see
 //   sync(), any(flag)        barrier; any: true for all if true for one
 //   acquire(word), release(word, value)     64-bit signals, ordered for all ranks
 //   post(word, value)        a signal, or an address, that orders nothing
