@@ -12,7 +12,7 @@ namespace gantry {
 // The reduction of an operation's elements.
 protocol::ReduceBy reduce_by(const Descriptor& what, int ranks);
 
-// What a rank opens of its arrays in a call.
+// The arrays that a rank opens in a call.
 struct Opening {
   bool is_possible = false;  // the same on all ranks
   // They are open: their addresses on each rank.

@@ -64,8 +64,8 @@ struct FlaggedPlan {
 };
 
 // An operation on open arrays: see Note [Open arrays]. This rank reduces, or fetches from the root,
-// `bytes` at `from` of the inputs, to `to` of the outputs of `receivers`. Slices that move to one
-// rank each are those of the StagedPlan.
+// `bytes` at `from` of the inputs, to `to` of the outputs of `receivers`. The StagedPlan has the
+// slices that move to one rank each.
 struct OpenPlan {
   bool is_possible = false;  // the same on all ranks
   bool is_open = false;      // all ranks can access this rank's arrays

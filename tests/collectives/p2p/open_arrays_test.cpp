@@ -268,5 +268,36 @@ TEST_F(OpenArraysTest, ALateRankLeavesTheArraysOfABrokenGroupAlone) {
   }
 }
 
+// A receiver that comes after the group is broken fetches nothing.
+TEST_F(OpenArraysTest, ALateReceiverLeavesTheSendersDataAlone) {
+  GANTRY_REQUIRE_DEVICES(2);
+  const std::int64_t large = (std::int64_t{16} << 20) / 4;
+  std::vector<Communicator> group = Communicator::local(devices(2));
+  std::vector<Tensor> data;
+  std::optional<testing::StreamHold> hold;
+  for (int rank = 0; rank < 2; ++rank) {
+    const Device device = Device::cuda(rank);
+    const DeviceGuard guard(device);
+    data.push_back(full({large}, rank + 1, {.dtype = i32, .device = device}));
+    synchronize(device);
+    if (rank == 1) hold.emplace(Stream::current(device));
+    if (rank == 0) {
+      (void)group[0].send(data[0], 1);
+    } else {
+      (void)group[1].recv(data[1], 0);
+    }
+  }
+  group[0].abort();
+  {
+    const DeviceGuard guard(Device::cuda(0));
+    EXPECT_THROW(synchronize(Device::cuda(0)), PeerLostError);
+  }
+  hold->release();
+  const DeviceGuard guard(Device::cuda(1));
+  EXPECT_THROW(synchronize(Device::cuda(1)), PeerLostError);
+  synchronize(Device::cuda(1));
+  EXPECT_TRUE((data[1] == 2).all().item<bool>());
+}
+
 }  // namespace
 }  // namespace gantry
