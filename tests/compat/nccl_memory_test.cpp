@@ -70,19 +70,19 @@ void close(const NcclRanks& group, const std::vector<ncclWindow_t>& windows) {
 }
 
 // Reduces the floats at `offset` of all ranks' memory, in place.
-void expect_sum_in(const NcclRanks& group, const OwnMemory& memory, std::size_t offset) {
-  constexpr std::size_t kCount = 200'000;
+void expect_sum_in(const NcclRanks& group, const OwnMemory& memory, std::size_t offset,
+                   std::size_t count = 200'000) {
   std::vector<std::vector<float>> inputs;
   for (int rank = 0; rank < group.size(); ++rank) {
-    inputs.push_back(elements_of<float>(rank, kCount));
-    memory.floats(rank, offset, kCount).copy_(tensor(inputs.back()));
+    inputs.push_back(elements_of<float>(rank, count));
+    memory.floats(rank, offset, count).copy_(tensor(inputs.back()));
   }
   group.grouped([&](int rank, ncclComm_t comm) {
     void* const place = memory.at(rank, offset);
-    return ncclAllReduce(place, place, kCount, ncclFloat32, ncclSum, comm, nullptr);
+    return ncclAllReduce(place, place, count, ncclFloat32, ncclSum, comm, nullptr);
   });
   for (int rank = 0; rank < group.size(); ++rank) {
-    EXPECT_EQ(memory.floats(rank, offset, kCount).to_vector<float>(), reduced(ncclSum, inputs));
+    EXPECT_EQ(memory.floats(rank, offset, count).to_vector<float>(), reduced(ncclSum, inputs));
   }
 }
 
@@ -105,6 +105,15 @@ TEST(NcclMemory, IsOfTheCurrentDeviceUntilItIsFreed) {
   EXPECT_EQ(ncclMemAlloc(nullptr, 8), ncclInvalidArgument);
   void* place = nullptr;
   EXPECT_NE(ncclMemAlloc(&place, std::size_t{1} << 60), ncclSuccess);
+}
+
+// Peers use large arrays of it in place, from any element of the allocation to its last one.
+TEST(NcclMemory, HasLargeArraysAnywhere) {
+  const NcclRanks group;
+  const OwnMemory memory(group.size());
+  for (const std::size_t offset : {std::size_t{0}, std::size_t{12}, kBytes / 4}) {
+    expect_sum_in(group, memory, offset, (kBytes - offset) / sizeof(float));
+  }
 }
 
 TEST(NcclMemory, RegistrationChangesNoResult) {
