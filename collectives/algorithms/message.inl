@@ -22,10 +22,11 @@ namespace gantry::protocol {
 // part into the first slot, in place of data. The receiver fetches the part, and the sender ends
 // when the slot is empty again. So the receiver need not know in advance, and only the sender's
 // arrays must be open. It is for large messages only: smaller ones are sent before they are
-// received. The kernel of groups does it, and carries single messages of that size, too.
+// received.
 //
 // A receiver looks at its abort word before it fetches, and an aborted sender gives it time to
-// complete.
+// complete. The kernel of a single message looks once, as it begins: block 0 for all, see
+// Note [Open arrays]. From then on it fetches as soon as the address is there.
 
 struct SlotHeader {
   std::uint64_t digest;
@@ -96,6 +97,7 @@ class MessageTask {
       : block_(block), plan_(plan), chunks_(chunks_of(plan.group.layout, plan.bytes)) {}
 
   GANTRY_HD void send() {
+    if (plan_.at_peer != nullptr) return send_address();
     SignalPad& mine = pad_of(plan_.group, plan_.group.rank);
     SignalPad& theirs = pad_of(plan_.group, plan_.peer);
     const std::uint64_t* emptied = &mine.emptied[block_.index()][plan_.peer];
@@ -119,12 +121,91 @@ class MessageTask {
     const auto is_filled = [&](std::uint64_t count) {
       return wait(&mine.filled[block_.index()][plan_.peer], count + 1) && matches(count);
     };
+    if (plan_.bytes >= kLeastOpenMessage && fetch(own, emptied, is_filled)) return;
     run(own, emptied, is_filled, [&](std::uint64_t count, std::byte* data, std::int64_t bytes) {
       return Run{data, slot_at(plan_.group.rank, plan_.peer, count) + kSlotHeader, bytes};
     });
   }
 
  private:
+  // Tells the peer where this block's part is, and waits until the peer has fetched it.
+  GANTRY_HD void send_address() {
+    SignalPad& mine = pad_of(plan_.group, plan_.group.rank);
+    SignalPad& theirs = pad_of(plan_.group, plan_.peer);
+    const std::uint64_t* emptied = &mine.emptied[block_.index()][plan_.peer];
+    std::uint64_t* const own = &mine.fills[block_.index()][plan_.peer];
+    const std::uint64_t count = block_.own(own);
+    const bool is_free = block_.each_finds(1, [&](int) {
+      return count < kConnectionSlots || wait(emptied, count - kConnectionSlots + 1);
+    });
+    if (is_free && block_.is_leader()) {
+      auto* slot = reinterpret_cast<SlotHeader*>(slot_at(plan_.peer, plan_.group.rank, count));
+      *slot = {plan_.digest, plan_.at_peer + block_.index() * open_part(plan_.bytes)};
+    }
+    if (block_.any(!is_free)) return;
+    block_.for_each_rank(1, [&](int) {
+      block_.set_own(own, count + 1);
+      block_.release(&theirs.filled[block_.index()][plan_.group.rank], count + 1);
+    });
+    const bool is_fetched = block_.each_finds(1, [&](int) {
+      if (wait(emptied, count + 1)) return true;
+      await_reader(block_, emptied, count + 1);
+      return false;
+    });
+    block_.any(!is_fetched);
+  }
+
+  // Fetches this block's part of the message if the sender opened it. True if the message has
+  // ended: it is fetched, or the fault is reported. The same for all threads.
+  template <class IsFilled>
+  GANTRY_HD bool fetch(std::uint64_t* own, std::uint64_t* peer_counter, const IsFilled& is_filled) {
+    const std::uint32_t number = give_clearance();
+    const std::uint64_t count = block_.own(own);
+    const bool is_here =
+        block_.each_finds(1, [&](int) { return is_filled(count) && has_clearance(number); });
+    if (block_.any(!is_here)) return true;
+    const std::byte* slot = slot_at(plan_.group.rank, plan_.peer, count);
+    const std::byte* part = part_in(slot);
+    if (part == nullptr) return false;
+    const std::int64_t most = open_part(plan_.bytes);
+    const std::int64_t begin = block_.index() * most;
+    const Run run{plan_.data + begin, part, clipped(plan_.bytes, begin, most)};
+    block_.copy(1, most, [&](int) { return run; });
+    block_.sync();
+    block_.for_each_rank(1, [&](int) {
+      block_.set_own(own, count + 1);
+      block_.release(peer_counter, count + 1);
+    });
+    return true;
+  }
+
+  // Looks at the rank's abort word, for all blocks. Returns the number of this receive.
+  GANTRY_HD std::uint32_t give_clearance() {
+    SignalPad& mine = pad_of(plan_.group, plan_.group.rank);
+    const std::uint32_t number = block_.own(&mine.large_receives[block_.index()]) + 1;
+    block_.sync();
+    if (!block_.is_leader()) return number;
+    block_.set_own(&mine.large_receives[block_.index()], number);
+    if (block_.index() == 0) {
+      const std::uint32_t found = block_.is_aborted(plan_.group.words) ? 2 : 1;
+      block_.set_own(&mine.message_clearance, signal_word(number, found));
+    }
+    return number;
+  }
+
+  // False, with the fault reported, if the abort word was set when this receive began.
+  GANTRY_HD bool has_clearance(std::uint32_t number) {
+    const std::uint64_t* word = &pad_of(plan_.group, plan_.group.rank).message_clearance;
+    std::uint64_t found = block_.own(word);
+    for (std::uint32_t spins = 1; found >> 32 != number; ++spins) {
+      block_.pause(spins);
+      found = block_.own(word);
+    }
+    if (static_cast<std::uint32_t>(found) == 1) return true;
+    report_fault(block_, plan_.group.words, Outcome::aborted, plan_.peer, plan_.call, 0);
+    return false;
+  }
+
   // Copies this block's chunks, each by run_of(slot, data, bytes) once is_ready(slot). Counts the
   // slots in `own` and, for the peer, in `peer_counter`.
   template <class IsReady, class RunOf>

@@ -209,7 +209,8 @@ FlaggedPlan plan_flagged_two_shot(const Group& group, const CollectiveCall& call
   return plan;
 }
 
-protocol::Message plan_message(const Group& group, const CollectiveCall& call) {
+protocol::Message plan_message(const Group& group, const CollectiveCall& call,
+                               std::byte* at_peer) {
   protocol::Message plan;
   plan.group = group;
   plan.call = static_cast<std::uint64_t>(call.what.call);
@@ -222,6 +223,7 @@ protocol::Message plan_message(const Group& group, const CollectiveCall& call) {
   Descriptor travels{
       .count = call.what.count, .kind = CollectiveKind::send, .dtype = call.what.dtype};
   plan.digest = travels.hash();
+  plan.at_peer = at_peer;
   return plan;
 }
 
@@ -235,8 +237,8 @@ protocol::MessagePlan plan_messages(const Group& group, std::span<const Resolved
     for (int peer = 0; peer < group.size; ++peer) {
       for (std::size_t i = 0; i < calls.size(); ++i) {
         if (calls[i].what.kind != kind || calls[i].what.root != peer) continue;
-        const protocol::Message one = plan_message(group, calls[i]);
-        plan.messages.push_back({one.call, one.data, one.bytes, one.digest, one.peer, at_peers[i]});
+        const protocol::Message one = plan_message(group, calls[i], at_peers[i]);
+        plan.messages.push_back({one.call, one.data, one.bytes, one.digest, one.peer, one.at_peer});
       }
     }
     if (kind == CollectiveKind::send) plan.sends = static_cast<std::int32_t>(plan.messages.size());

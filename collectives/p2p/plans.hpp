@@ -35,8 +35,9 @@ protocol::FlaggedPlan plan_flagged_one_shot(const protocol::Group& group,
 // The plan of a two-shot by LL128, up to kMaxLl128TwoShot bytes.
 protocol::FlaggedPlan plan_flagged_two_shot(const protocol::Group& group,
                                             const CollectiveCall& call);
-// The plan of a message below kLeastOpenMessage bytes.
-protocol::Message plan_message(const protocol::Group& group, const CollectiveCall& call);
+// The plan of a message. `at_peer`: where the receiver of a send has its data open; null: nowhere.
+protocol::Message plan_message(const protocol::Group& group, const CollectiveCall& call,
+                               std::byte* at_peer);
 // The plan of the messages of one kernel, kMostMessages at most. `at_peers` belong to the calls:
 // where the receiver of a send has its data open; null: nowhere.
 protocol::MessagePlan plan_messages(const protocol::Group& group,

@@ -168,10 +168,8 @@ class P2pTransport final : public Transport {
  private:
   template <class Kernel>
   void launch_message(const ResolvedCall& call, const Stream& stream) {
-    if (call.what.bytes() >= protocol::kLeastOpenMessage) {
-      return launch_messages({&call, 1}, stream);
-    }
-    protocol::launch<Kernel>(plan_message(group_, call), protocol::kConnectionBlocks, stream);
+    protocol::launch<Kernel>(plan_message(group_, call, at_receiver(call)),
+                             protocol::kConnectionBlocks, stream);
   }
 
   void launch_messages(std::span<const ResolvedCall> messages, const Stream& stream) {

@@ -127,6 +127,10 @@ struct SignalPad {
   std::uint32_t opened;     // last epoch of several kernels whose entry barrier all ranks passed
   std::uint32_t aborted;    // not 0 if a block found the abort word set
   std::uint64_t clearance;  // {epoch, 1 or 2}: block 0 found the abort word unset, or set
+  // The same for a single message of kLeastOpenMessage bytes or more. Each block counts those it
+  // has received.
+  std::uint64_t message_clearance;
+  std::uint32_t large_receives[kConnectionBlocks];
 };
 
 // An LL packet: 8 bytes of payload. A half is valid when its flag is the operation's.

@@ -149,6 +149,8 @@ struct Message {
   std::int32_t peer = 0;
   std::byte* data = nullptr;  // read by the sender, written by the receiver
   std::int64_t bytes = 0;
+  // Where the receiver has the data open, if the sender knows: see Note [Open messages].
+  std::byte* at_peer = nullptr;
 };
 
 // One side of a message of a group.

@@ -83,7 +83,7 @@ class ExploredCalls {
       call.what.root = rank == from ? to : from;
       call.in = kept.in.data();
       call.out = kept.out.data();
-      const Message plan = plan_message(ranks_.group(rank), call);
+      const Message plan = plan_message(ranks_.group(rank), call, nullptr);
       const bool sends = rank == from;
       ranks_.add(rank, queue,
                  {.blocks = blocks,
