@@ -8,6 +8,7 @@
 
 #include "core/assert.hpp"
 #include "device/peer_access.hpp"
+#include "memory/arenas/mapping_callbacks.hpp"
 
 namespace gantry::memory {
 namespace {
@@ -33,6 +34,11 @@ Ranges& ranges() {
 }
 
 }  // namespace
+
+MappingCallbacks& MappingCallbacks::instance() noexcept {
+  static auto& callbacks = *new MappingCallbacks();
+  return callbacks;
+}
 
 AddressRange::AddressRange(ChunkStore& chunks, std::size_t bytes)
     : chunks_(chunks),
@@ -63,7 +69,6 @@ bool AddressRange::map(Run run, std::size_t limit, bool coarse) {
     chunks = chunks_.acquire(run.bytes(), limit, coarse);
     if (chunks.empty()) return false;
     map_chunks(run.begin, chunks);
-    return true;
   } catch (const CudaError& error) {
     chunks_.recycle(std::move(chunks));
     if (error.code() != kCudaOutOfMemory) throw;
@@ -72,6 +77,12 @@ bool AddressRange::map(Run run, std::size_t limit, bool coarse) {
     chunks_.recycle(std::move(chunks));
     throw;
   }
+  const MappedChunks mapped{base_, bytes_, base_ + run.begin, chunks};
+  bool is_usable = true;
+  MappingCallbacks::instance().mapped.for_each(
+      [&](MapCallback callback) { is_usable = callback(mapped) && is_usable; });
+  if (!is_usable) unmap(run);
+  return is_usable;
 }
 
 // Maps `chunks` side by side. Throws: CudaError, std::bad_alloc; nothing is mapped then.
@@ -123,6 +134,8 @@ void AddressRange::unmap(Run run) {
     }
     GANTRY_ASSERT(std::prev(last)->first + std::prev(last)->second.chunk.bytes == run.end,
                   "a run is unmapped that ends inside a chunk");
+    MappingCallbacks::instance().unmapping.for_each(
+        [&](UnmapCallback callback) { callback(base_ + run.begin, run.bytes()); });
     driver().unmap(base_ + run.begin, run.bytes());
     bool joins_left = false;
     if (first != mappings_.begin()) {
@@ -168,6 +181,8 @@ BlockExtent AddressRange::pin(Run block) {
                 "a block is pinned where no chunk is mapped");
   BlockExtent extent;
   extent.offset = block.begin - first->first;
+  extent.range = base_;
+  extent.range_bytes = bytes_;
   for (auto it = first; it != mappings_.end() && it->first < block.end; ++it) {
     const Chunk& chunk = it->second.chunk;
     extent.chunks.push_back({chunk.native, chunk.bytes});

@@ -27,6 +27,8 @@ struct BlockExtent {
   std::size_t offset = 0;                     ///< of the block in the extent, in bytes
   std::optional<NativeMemoryHandle> segment;  ///< the driver's name for a segment
   std::size_t bytes = 0;                      ///< of the whole extent
+  std::byte* range = nullptr;                 ///< the addresses that chunks are mapped in
+  std::size_t range_bytes = 0;
 };
 
 /// Returns an `extent_id` that this process has not used.

@@ -12,6 +12,7 @@
 #include "core/adaptive_mutex.hpp"
 #include "core/assert.hpp"
 #include "memory/arenas/chunk_store.hpp"
+#include "memory/arenas/mapping_callbacks.hpp"
 #include "memory/blocks/heap_block.hpp"
 #include "memory/oom/transfers.hpp"
 #include "memory/policy/config.hpp"
@@ -108,6 +109,7 @@ struct HeapState {
   void release_unmapped(HeapLock& lock, std::size_t bytes) {
     const ChunkTransfer transfer(*this, lock);
     chunks.release_unmapped(bytes);
+    MappingCallbacks::instance().released.for_each([](ReleaseCallback callback) { callback(); });
   }
 };
 
