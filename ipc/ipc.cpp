@@ -14,6 +14,7 @@
 #include "ipc/exporter.hpp"
 #include "ipc/handle.hpp"
 #include "ipc/lease.hpp"
+#include "ipc/mirrors.hpp"
 #include "streams/sanitizer/hooks.hpp"
 
 namespace gantry::memory {
@@ -187,7 +188,7 @@ IpcStats ipc_stats(Device device) {
   IpcStats stats;
   IpcExporter::instance().add_to(stats, index);
   stats.imports = ImportLease::count(index);
-  stats.mapped_bytes = imported_bytes(index);
+  stats.mapped_bytes = imported_bytes(index) + mirrored_bytes(index);
   stats.pending_releases = ImportLease::count_pending(index);
   return stats;
 }

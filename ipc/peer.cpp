@@ -187,6 +187,11 @@ void IpcPeer::send_released(std::uint32_t slot) noexcept {
 }
 
 IpcPacket IpcPeer::send_request(IpcRequest request, IpcReply& reply) {
+  return send_request(request, std::as_bytes(std::span(&request, 1)), {}, reply);
+}
+
+IpcPacket IpcPeer::send_request(IpcRequest& request, std::span<const std::byte> bytes,
+                                std::span<const int> descriptors, IpcReply& reply) {
   const std::lock_guard lock(request_mutex_);
   const std::chrono::milliseconds timeout = reply_timeout.load();
   const auto deadline = std::chrono::steady_clock::now() + timeout;
@@ -195,7 +200,7 @@ IpcPacket IpcPeer::send_request(IpcRequest request, IpcReply& reply) {
     check_running(process_);
     throw PeerLostError(fmt::format("import_ipc: exporter process {} {}", process_.pid, event));
   };
-  if (const int error = send_packet(socket_, std::as_bytes(std::span(&request, 1))); error != 0) {
+  if (const int error = send_packet(socket_, bytes, descriptors); error != 0) {
     if (is_local_resource_error(error)) throw_resource_error(process_, "send a request to", error);
     if (error == EAGAIN) throw_timeout(process_, std::chrono::milliseconds(0));
     throw_lost("closed the connection");
@@ -243,6 +248,17 @@ std::vector<IpcPeer::Chunk> IpcPeer::fetch_chunks(std::uint32_t slot, std::uint6
     chunks.push_back({std::move(packet.descriptors[i]), reply.bytes[i]});
   }
   return chunks;
+}
+
+std::byte* IpcPeer::send_offer(IpcOffer offer, std::span<const int> descriptors) {
+  IpcReply reply;
+  const auto bytes = std::as_bytes(std::span(&offer, 1));
+  static_cast<void>(send_request(offer.request, bytes, descriptors, reply));
+  if (reply.is_ok == 0) {
+    throw Error(fmt::format("process {} could not map memory of this one: {}", process_.pid,
+                            escape_control_characters(reply.error)));
+  }
+  return reinterpret_cast<std::byte*>(reply.address);
 }
 
 NativeEvent IpcPeer::open(const NativeEventHandle& event, int device) {

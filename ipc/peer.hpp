@@ -7,12 +7,14 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <span>
 #include <utility>
 #include <vector>
 
 #include <gantry/extend/driver.hpp>
 
 #include "ipc/handle.hpp"
+#include "ipc/socket.hpp"
 #include "ipc/table.hpp"
 
 namespace gantry::memory {
@@ -53,6 +55,9 @@ class IpcPeer : public std::enable_shared_from_this<IpcPeer> {
   /// Throws: PeerLostError, TimeoutError, Error.
   [[nodiscard]] std::vector<Chunk> fetch_chunks(std::uint32_t slot, std::uint64_t generation,
                                                 std::size_t first, std::size_t& total);
+  /// Sends `offer` with the descriptors of its chunks. Returns where the process has the range;
+  /// null for a withdrawal. Throws: PeerLostError, TimeoutError, Error.
+  std::byte* send_offer(IpcOffer offer, std::span<const int> descriptors);
   /// Makes later work on `stream` wait for an event of the exporter, or for the exporter's end; see
   /// Note [Waiting for another process]. A stream that is being captured waits for the event
   /// itself. Throws: CudaError, OutOfMemoryError, std::system_error; nothing waits then.
@@ -65,6 +70,9 @@ class IpcPeer : public std::enable_shared_from_this<IpcPeer> {
   // Tells the exporter that this process holds no reference to a slot any more.
   void send_released(std::uint32_t slot) noexcept;
   [[nodiscard]] IpcPacket send_request(IpcRequest request, IpcReply& reply);
+  // As above, of a request that is the beginning of `bytes`.
+  [[nodiscard]] IpcPacket send_request(IpcRequest& request, std::span<const std::byte> bytes,
+                                       std::span<const int> descriptors, IpcReply& reply);
   [[nodiscard]] bool is_lost() const { return is_disconnected(socket_) || has_ended(); }
   void connect(std::uint64_t nonce);
 

@@ -13,6 +13,7 @@
 #include "core/processes/background_thread.hpp"
 #include "device/drivers/background_calls.hpp"
 #include "ipc/exporter.hpp"
+#include "ipc/mirrors.hpp"
 
 namespace gantry::memory {
 namespace {
@@ -20,16 +21,25 @@ namespace {
 // The interval between checks of importers whose end no descriptor signals.
 constexpr int kWatchIntervalMs = 100;
 
-std::optional<IpcRequest> receive_request(const UniqueFd& socket, bool& is_open) {
-  const auto packet = receive_packet(socket, sizeof(IpcRequest));
+struct ReceivedRequest {
+  IpcOffer offer;  // a request that is no offer is its beginning
+  std::vector<UniqueFd> descriptors;
+};
+
+std::optional<ReceivedRequest> receive_request(const UniqueFd& socket, bool& is_open) {
+  auto packet = receive_packet(socket, sizeof(IpcOffer));
   if (!packet) return std::nullopt;
-  IpcRequest request;
-  if (packet->bytes.size() != sizeof request) {
-    is_open = false;
-    return std::nullopt;
-  }
-  std::memcpy(&request, packet->bytes.data(), sizeof request);
-  return request;
+  ReceivedRequest received{.offer = {}, .descriptors = std::move(packet->descriptors)};
+  IpcRequest& request = received.offer.request;
+  const std::size_t bytes = packet->bytes.size();
+  is_open = bytes == sizeof request || bytes == sizeof received.offer;
+  if (!is_open) return std::nullopt;
+  std::memcpy(&received.offer, packet->bytes.data(), bytes);
+  const bool is_offer =
+      request.kind == IpcRequest::Kind::offer || request.kind == IpcRequest::Kind::withdrawal;
+  is_open = is_offer == (bytes == sizeof received.offer);
+  if (!is_open) return std::nullopt;
+  return received;
 }
 
 int send_reply(const UniqueFd& socket, const IpcRequest& request, IpcReply reply,
@@ -47,6 +57,27 @@ IpcReply error_reply(const std::string& error) {
 IpcReply send_error_reply(int error) {
   return error_reply(
       fmt::format("failed to send descriptors: {}{}", std::strerror(error), remedy_for(error)));
+}
+
+IpcReply reply_to_offer(const ProcessStamp& sender, const ReceivedRequest& received) {
+  IpcReply reply;
+  try {
+    const IpcOffer& offer = received.offer;
+    const auto mirrors = Mirrors::find(offer.mirrors);
+    // A group that has ended has unmapped everything.
+    if (offer.request.kind == IpcRequest::Kind::withdrawal) {
+      if (mirrors != nullptr) mirrors->unmap(sender, offer);
+    } else if (mirrors != nullptr) {
+      reply.address =
+          reinterpret_cast<std::uint64_t>(mirrors->map(sender, offer, received.descriptors));
+    } else {
+      return error_reply("the group has ended");
+    }
+    reply.is_ok = 1;
+  } catch (const std::exception& failure) {
+    return error_reply(failure.what());
+  }
+  return reply;
 }
 
 // Serves this process's exports to other processes.
@@ -68,7 +99,7 @@ class IpcService {
   // consumer or was refused.
   [[nodiscard]] bool handshake(UniqueFd& socket);
   // Returns false if the connection must be closed.
-  [[nodiscard]] bool reply_to(const IpcRequest& request, IpcConsumer& consumer);
+  [[nodiscard]] bool reply_to(const ReceivedRequest& received, IpcConsumer& consumer);
 
   std::mutex mutex_;
   bool started_ = false;
@@ -144,8 +175,9 @@ void IpcService::accept_all() {
 
 bool IpcService::handshake(UniqueFd& socket) {
   bool is_open = true;
-  const auto request = receive_request(socket, is_open);
-  if (!request) return is_open;
+  const auto received = receive_request(socket, is_open);
+  if (!received) return is_open;
+  const IpcRequest* const request = &received->offer.request;
   const auto credentials = credentials_of(socket);
   std::string error;
   if (request->protocol != IpcRequest::kProtocol || request->kind != IpcRequest::Kind::handshake) {
@@ -182,14 +214,15 @@ bool IpcService::handshake(UniqueFd& socket) {
 void IpcService::serve(IpcConsumer& consumer) {
   bool is_open = true;
   while (is_open) {
-    const auto request = receive_request(consumer.socket, is_open);
-    if (!request) break;
-    is_open = reply_to(*request, consumer);
+    const auto received = receive_request(consumer.socket, is_open);
+    if (!received) break;
+    is_open = reply_to(*received, consumer);
   }
   if (!is_open) IpcExporter::instance().disconnect(consumer);
 }
 
-bool IpcService::reply_to(const IpcRequest& request, IpcConsumer& consumer) {
+bool IpcService::reply_to(const ReceivedRequest& received, IpcConsumer& consumer) {
+  const IpcRequest& request = received.offer.request;
   if (request.slot >= kIpcSlots) return false;
   switch (request.kind) {
     case IpcRequest::Kind::handshake:
@@ -197,6 +230,10 @@ bool IpcService::reply_to(const IpcRequest& request, IpcConsumer& consumer) {
     case IpcRequest::Kind::released:
       IpcExporter::instance().sweep_slot(request.slot);
       return true;
+    case IpcRequest::Kind::offer:
+    case IpcRequest::Kind::withdrawal:
+      return send_reply(consumer.socket, request, reply_to_offer(consumer.process(), received)) ==
+             0;
     case IpcRequest::Kind::chunks:
       break;
   }

@@ -22,8 +22,10 @@ struct IpcRequest {
     handshake,  ///< the first packet: `nonce` and `process`; the reply carries the two tables
     chunks,     ///< the chunks of a block from index `first` on; the reply carries descriptors
     released,   ///< a block in limbo lost its last reference of this importer; no reply
+    offer,      ///< an IpcOffer with descriptors: chunks to be mapped; the reply carries an address
+    withdrawal,  ///< an IpcOffer without descriptors: addresses to be unmapped
   };
-  static constexpr std::uint32_t kProtocol = 3;
+  static constexpr std::uint32_t kProtocol = 4;
 
   std::uint32_t protocol = kProtocol;
   Kind kind = Kind::handshake;
@@ -35,14 +37,31 @@ struct IpcRequest {
   std::uint64_t generation = 0;
 };
 
+/// Linux passes 253 descriptors in one packet.
+inline constexpr std::size_t kChunksPerPacket = 250;
+
+/// A request about memory of its sender, which the receiver maps: see Note [Mirrors].
+struct IpcOffer {
+  IpcRequest request;
+  std::uint64_t mirrors = 0;                    ///< the receiver's number of a Mirrors
+  std::uint64_t range = 0;                      ///< the sender's number of an address range
+  std::uint64_t range_bytes = 0;                ///< of the whole range
+  std::uint64_t offset = 0;                     ///< of the chunks in the range
+  std::uint64_t bytes = 0;                      ///< of all chunks
+  std::uint32_t count = 0;                      ///< chunks in this packet
+  std::uint64_t chunks[kChunksPerPacket] = {};  ///< the bytes of each
+};
+static_assert(std::is_trivially_copyable_v<IpcOffer>);
+
 /// The reply to a request.
 struct IpcReply {
-  static constexpr std::size_t kChunks = 250;  ///< Linux passes 253 descriptors in one packet
+  static constexpr std::size_t kChunks = kChunksPerPacket;
 
-  std::uint64_t id = 0;     ///< of the request
-  std::uint32_t is_ok = 0;  ///< no bool: the other process may send any value
-  std::uint32_t total = 0;  ///< chunks of the block
-  std::uint32_t count = 0;  ///< chunks in this packet
+  std::uint64_t id = 0;       ///< of the request
+  std::uint64_t address = 0;  ///< of an offer: where the range begins in the receiver's addresses
+  std::uint32_t is_ok = 0;    ///< no bool: the other process may send any value
+  std::uint32_t total = 0;    ///< chunks of the block
+  std::uint32_t count = 0;    ///< chunks in this packet
   std::uint64_t bytes[kChunks] = {};
   char error[256] = {};  ///< the reason if not ok
 };
