@@ -53,6 +53,9 @@ struct CollectiveCall {
   // Devices with peer access to this rank's device can access `in` and `out`; not asked for arrays
   // of messages below kLeastOpenBytes.
   bool is_open = false;
+  // The blocks that hold `in` and `out`; null for memory of others, and for messages as above.
+  const memory::Block* in_block = nullptr;
+  const memory::Block* out_block = nullptr;
 
   bool is_uneven() const { return !send_counts.empty(); }
 };

@@ -155,12 +155,14 @@ Work Communicator::transfer(CollectiveCall& call, const Tensor* output, const Te
   call.in = source ? source->data() : nullptr;
   call.out = dense ? dense->data() : nullptr;
   // Small operations need not know, and the answer can be a question to the driver.
-  const auto is_open = [&](const std::optional<Tensor>& array) {
+  const auto may_open = [&](const std::optional<Tensor>& array) {
     const auto ranks = static_cast<std::size_t>(size());
-    return !array || array->nbytes() * ranks < static_cast<std::size_t>(kLeastOpenBytes) ||
-           array->storage().is_peer_accessible();
+    return array && array->nbytes() * ranks >= static_cast<std::size_t>(kLeastOpenBytes);
   };
-  call.is_open = is_open(source) && is_open(dense);
+  call.is_open = (!may_open(source) || source->storage().is_peer_accessible()) &&
+                 (!may_open(dense) || dense->storage().is_peer_accessible());
+  if (may_open(source)) call.in_block = source->storage().block();
+  if (may_open(dense)) call.out_block = dense->storage().block();
   std::vector<sanitizer::Use> uses;
   if (sanitizer::is_on()) [[unlikely]] {
     if (source) uses.push_back(sanitizer::reads(*source));

@@ -72,6 +72,7 @@ End Communicator::Impl::run(CollectiveCall& call, const Stream& stream) {
   // The root's array is in its place already.
   if (call.what.kind == CollectiveKind::broadcast && call.out == nullptr) {
     call.out = const_cast<void*>(call.in);
+    call.out_block = call.in_block;
   }
   End end;
   ledger.guarded(call.what, [&] {

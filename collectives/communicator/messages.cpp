@@ -228,8 +228,9 @@ Work Communicator::exchange(std::string_view op, std::vector<Message> messages,
                  .dtype = one.tensor.dtype(),
                  .reproducible = one.options.reproducible ? std::uint8_t{1} : std::uint8_t{0}}});
     (is_receive(one) ? call.out : const_cast<void*&>(call.in)) = dense[i].data();
-    call.is_open = dense[i].nbytes() >= static_cast<std::size_t>(kLeastOpenBytes) &&
-                   dense[i].storage().is_peer_accessible();
+    if (dense[i].nbytes() < static_cast<std::size_t>(kLeastOpenBytes)) continue;
+    call.is_open = dense[i].storage().is_peer_accessible();
+    if (!is_receive(one)) call.in_block = dense[i].storage().block();
   }
   traced.note_messages(calls);
   std::vector<sanitizer::Use> uses;

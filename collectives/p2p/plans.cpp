@@ -209,8 +209,7 @@ FlaggedPlan plan_flagged_two_shot(const Group& group, const CollectiveCall& call
   return plan;
 }
 
-protocol::Message plan_message(const Group& group, const CollectiveCall& call,
-                               std::byte* at_peer) {
+protocol::Message plan_message(const Group& group, const CollectiveCall& call, std::byte* at_peer) {
   protocol::Message plan;
   plan.group = group;
   plan.call = static_cast<std::uint64_t>(call.what.call);

@@ -27,7 +27,9 @@
 #include "collectives/selector.hpp"
 #include "collectives/slices.hpp"
 #include "collectives/transport.hpp"
+#include "core/env/settings.hpp"
 #include "device/sync_debug_driver.hpp"
+#include "ipc/open_memory.hpp"
 
 namespace gantry {
 
@@ -84,6 +86,7 @@ class P2pTransport final : public Transport {
     group_.layout = protocol::layout_for(membership.size);
     group_.words = control.device_words();
     address_workspaces();
+    if (!shares_addresses_) open_memory();
   }
 
   std::string_view name() const override { return "p2p"; }
@@ -127,6 +130,7 @@ class P2pTransport final : public Transport {
   }
 
   void close() noexcept override {
+    if (mirrors_) mirrors_->close();
     if (workspace_) workspace_->close();
   }
 
@@ -168,32 +172,43 @@ class P2pTransport final : public Transport {
  private:
   template <class Kernel>
   void launch_message(const ResolvedCall& call, const Stream& stream) {
-    protocol::launch<Kernel>(plan_message(group_, call, at_receiver(call)),
+    protocol::launch<Kernel>(plan_message(group_, call, at_receiver(call, stream)),
                              protocol::kConnectionBlocks, stream);
   }
 
   void launch_messages(std::span<const ResolvedCall> messages, const Stream& stream) {
     std::vector<std::byte*> at_peers;
     at_peers.reserve(messages.size());
-    for (const ResolvedCall& message : messages) at_peers.push_back(at_receiver(message));
+    for (const ResolvedCall& message : messages) at_peers.push_back(at_receiver(message, stream));
     const protocol::MessagePlan plan = plan_messages(group_, messages, at_peers);
     protocol::launch<protocol::kernel::messages>(
         plan, protocol::blocks_of(plan, static_cast<int>(plan.messages.size())), stream);
   }
 
   // Where the receiver of a large send can access its data; null: nowhere, or it is none.
-  std::byte* at_receiver(const CollectiveCall& call) const {
+  std::byte* at_receiver(const CollectiveCall& call, const Stream& stream) {
     const std::int64_t bytes = call.what.bytes();
     if (call.what.kind != CollectiveKind::send || bytes < protocol::kLeastOpenMessage ||
         selector_.forced() != Algorithm::automatic) {
       return nullptr;
     }
     std::array<std::byte*, protocol::kMaxRanks> places{};
-    if (registrations_.find_at_peers(call.in, bytes, places)) {
-      return places[static_cast<std::size_t>(call.what.root)];
+    const bool is_open = is_open_at(call, call.in, call.in_block, bytes, places, stream);
+    return is_open ? places[static_cast<std::size_t>(call.what.root)] : nullptr;
+  }
+
+  // Whether all ranks can access the `bytes` at `data`, and where, by rank.
+  bool is_open_at(const CollectiveCall& call, const void* data, const memory::Block* block,
+                  std::int64_t bytes, std::span<std::byte*> places, const Stream& stream) {
+    if (registrations_.find_at_peers(data, bytes, places)) return true;
+    if (open_memory_) {
+      const auto use = driver().is_capturing(stream.native()) ? memory::OpenMemory::Use::in_graph
+                                                              : memory::OpenMemory::Use::now;
+      return block != nullptr &&
+             open_memory_->find(*block, data, static_cast<std::size_t>(bytes), use, places);
     }
-    const bool is_open = shares_addresses_ && call.is_open;
-    return is_open ? static_cast<std::byte*>(const_cast<void*>(call.in)) : nullptr;
+    std::ranges::fill(places, static_cast<std::byte*>(const_cast<void*>(data)));
+    return shares_addresses_ && call.is_open;
   }
 
   template <class Launch>
@@ -221,15 +236,15 @@ class P2pTransport final : public Transport {
       case Algorithm::ll128_two_shot:
         return launch<kernel::ll128_two_shot>(plan_flagged_two_shot(group_, call), blocks, stream);
       case Algorithm::two_shot:
-        return launch<kernel::two_shot>(plan_two_shot(group_, call, blocks, opening(call)), blocks,
-                                        stream);
+        return launch<kernel::two_shot>(plan_two_shot(group_, call, blocks, opening(call, stream)),
+                                        blocks, stream);
       case Algorithm::zero_copy:
         return registered_.run_zero_copy(call, blocks, stream);
       case Algorithm::copy:
         return registered_.run_copy(call, stream);
       default:
-        return launch<kernel::one_shot>(plan_one_shot(group_, call, blocks, opening(call)), blocks,
-                                        stream);
+        return launch<kernel::one_shot>(plan_one_shot(group_, call, blocks, opening(call, stream)),
+                                        blocks, stream);
     }
   }
 
@@ -239,29 +254,49 @@ class P2pTransport final : public Transport {
     const bool is_both_ways = call.choice.algorithm == Algorithm::two_shot ||
                               kind == CollectiveKind::all_reduce ||
                               kind == CollectiveKind::reduce_scatter;
-    return (shares_addresses_ || !registrations_.empty()) &&
+    return (shares_addresses_ || open_memory_ || !registrations_.empty()) &&
            selector_.forced() == Algorithm::automatic &&
            call.message_bytes >= (is_both_ways ? kLeastOpenBytes : kLeastOneWayOpenBytes);
   }
 
-  Opening opening(const ResolvedCall& call) const {
+  Opening opening(const ResolvedCall& call, const Stream& stream) {
     Opening opening{.is_possible = may_open(call)};
     if (!opening.is_possible) return opening;
     protocol::OpenArrays& arrays = opening.arrays.emplace();
     const Roles& roles = one_shot_roles(call.what.kind);
-    const auto open = [&](const void* data, bool is_one, std::span<std::byte*> places) {
-      if (data == nullptr) return true;
+    const auto open = [&](const void* data, const memory::Block* block, bool is_one,
+                          std::span<std::byte*> places) {
       const std::int64_t bytes = call.what.bytes() * (is_one ? 1 : group_.size);
-      if (registrations_.find_at_peers(data, bytes, places)) return true;
-      std::ranges::fill(places, static_cast<std::byte*>(const_cast<void*>(data)));
-      return shares_addresses_ && call.is_open;
+      return data == nullptr || is_open_at(call, data, block, bytes, places, stream);
     };
     const auto ranks = static_cast<std::size_t>(group_.size);
-    if (!open(call.in, roles.sends_one, std::span(arrays.ins).first(ranks)) ||
-        !open(call.out, roles.receives_one, std::span(arrays.outs).first(ranks))) {
-      opening.arrays.reset();
-    }
+    // Both are asked: the answer for one may offer it to the others.
+    const bool is_in_open =
+        open(call.in, call.in_block, roles.sends_one, std::span(arrays.ins).first(ranks));
+    const bool is_out_open =
+        open(call.out, call.out_block, roles.receives_one, std::span(arrays.outs).first(ranks));
+    if (!is_in_open || !is_out_open) opening.arrays.reset();
     return opening;
+  }
+
+  // Lets ranks of several processes map each other's memory, if all of them can. Collective.
+  void open_memory() {
+    std::string mine;
+    try {
+      if (env::kCollOpen.get() && driver().supports_virtual_memory(device_.index)) {
+        mirrors_ = memory::Mirrors::make(device_.index);
+        mine = memory::MirrorPlace::of(*mirrors_).bytes();
+      }
+    } catch (const Error& error) {
+      logging::debug(fmt::format("memory for other processes: {}", error.what()));
+    }
+    std::vector<memory::MirrorPlace> places;
+    for (const std::string& one : bootstrap_.all_gather(mine)) {
+      const auto place = memory::MirrorPlace::from(one);
+      if (!place) return mirrors_.reset();
+      places.push_back(*place);
+    }
+    open_memory_.emplace(group_.rank, std::move(places));
   }
 
   static int blocks_of(const ResolvedCall& call) {
@@ -291,6 +326,8 @@ class P2pTransport final : public Transport {
   Device device_;
   protocol::Group group_;
   Registrations registrations_;
+  std::shared_ptr<memory::Mirrors> mirrors_;       // none if ranks cannot map memory
+  std::optional<memory::OpenMemory> open_memory_;  // likewise
   RegisteredOperations registered_;
   OperationQueue operations_;
   OperationQueue sends_;

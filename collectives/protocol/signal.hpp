@@ -343,8 +343,8 @@ GANTRY_HD void end(Block& block, const Group& group, std::uint64_t call, std::ui
   block.sync();
   bool is_running = false;
   block.for_each(block.count(), [&](std::int64_t i) {
-    is_running = is_running || (block.own(&pad.reported[i]) == epoch &&
-                                block.own(&pad.ended[i]) != epoch);
+    is_running =
+        is_running || (block.own(&pad.reported[i]) == epoch && block.own(&pad.ended[i]) != epoch);
   });
   if (block.any(is_running) || !block.is_leader()) return;
   block.publish(&group.words->finished, run_word(call, epoch));
