@@ -11,22 +11,17 @@
 #include <exception>
 #include <filesystem>
 #include <fstream>
-#include <optional>
 #include <string>
 #include <thread>
 
 #include <gantry/collectives/communicator.hpp>
 #include <gantry/core/error.hpp>
-#include <gantry/memory/mem_pool.hpp>
-#include <gantry/streams/graph.hpp>
 #include <gantry/streams/stream_guard.hpp>
 #include <gantry/tensor/factories.hpp>
 #include <gantry/tensor/random.hpp>
 #include <gantry/tensor/shape_ops.hpp>
 
 #include "tests/collectives/collective_suite.hpp"
-#include "tests/collectives/communicator/captured_operations.hpp"
-#include "tests/collectives/communicator/opened_program.hpp"
 #include "tests/collectives/reduce_oracle.hpp"
 #include "tests/support/eventually.hpp"
 
@@ -412,68 +407,6 @@ int run_registered(Communicator& world) {
   return 0;
 }
 
-int run_opened(Communicator& world, unsigned seed, int steps) {
-  testing::OpenedProgram program(world, seed);
-  std::size_t most = 0;
-  for (int step = 0; step < steps; ++step) {
-    program.step();
-    most = std::max(most, program.mirrored());
-  }
-  // Nobody keeps what the others gave back.
-  program.free_all();
-  const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(20);
-  while (program.mirrored() != 0 && std::chrono::steady_clock::now() < deadline) {
-    std::this_thread::yield();
-  }
-  require(program.mirrored() == 0, fmt::format("mapped {} bytes", program.mirrored()));
-  fmt::print("in step, mirrored {}\n", most);
-  return 0;
-}
-
-// A graph on memory that is released and restored between replays: other chunks, one address.
-int run_opened_graph(Communicator& world) {
-  memory::MemPool pool(world.device());
-  std::optional<testing::CapturedOperations> operations;
-  Tensor sent;
-  Tensor received;
-  {
-    const memory::MemPoolGuard guard(pool);
-    operations.emplace(world, (std::int64_t{1} << 20) + 12);
-    sent = empty({std::int64_t{5} << 20}, {.dtype = i32, .device = world.device()});
-    received = empty_like(sent);
-  }
-  const int size = world.size();
-  const int from = (world.rank() + size - 1) % size;
-  Graph graph;
-  {
-    GraphCapture capture(graph);
-    operations->run();
-    world.send_recv(sent, (world.rank() + 1) % size, received, from);
-    capture.end();
-  }
-  world.host_barrier();  // no rank synchronizes while another one captures
-  require(memory::ipc_stats(world.device()).mapped_bytes != 0, "nothing is mapped");
-  for (int round = 0; round < 4; ++round) {
-    operations->set(round);
-    sent.fill_(world.rank() + 10 * round);
-    graph.replay();
-    operations->check(round);
-    require(received.amin().item<int>() == from + 10 * round, "send_recv");
-    require(received.amax().item<int>() == from + 10 * round, "send_recv");
-    synchronize(world.device());
-    world.host_barrier();
-    if (round % 2 == 1) continue;
-    pool.release_physical();
-    // Takes the chunks of the pool.
-    const Tensor other = zeros({std::int64_t{30} << 20}, {.dtype = i32, .device = world.device()});
-    pool.restore_physical();
-    require(other.amax().item<int>() == 0, "other memory");
-    world.host_barrier();
-  }
-  fmt::print("in step\n");
-  return 0;
-}
-
 }  // namespace
 
 int main(int argc, char** argv) {
@@ -486,8 +419,6 @@ int main(int argc, char** argv) {
     if (what == "timeout") return run_timeout(world, argv[2]);
     if (what == "bad-input") return run_bad_input(world);
     if (what == "registered") return run_registered(world);
-    if (what == "opened-graph") return run_opened_graph(world);
-    if (what == "opened") return run_opened(world, std::stoul(argv[2]), std::stoi(argv[3]));
     fmt::print(stderr, "unknown command '{}'\n", what);
     return 2;
   } catch (const std::exception& error) {

@@ -77,36 +77,6 @@ TEST_F(CommunicatorTest, RegisteredMemoryIsUsedInPlaceWhereverItIs) {
   }
 }
 
-// Memory comes and goes while the program runs, on each rank at other times.
-TEST_F(CommunicatorTest, ProcessesUseEachOthersMemoryInPlace) {
-  GANTRY_REQUIRE_DEVICES(2);
-  for (const int count : {2, std::min(ranks(), 4)}) {
-    const Outcome outcome = glaunch({"opened", std::to_string(count), "60"}, count);
-    EXPECT_EQ(outcome.exit_code, 0) << outcome.describe();
-    EXPECT_EQ(count_of(outcome.out, "in step, mirrored"), count) << outcome.out;
-    EXPECT_EQ(count_of(outcome.out, "mirrored 0"), 0) << outcome.out;
-  }
-}
-
-TEST_F(CommunicatorTest, GraphsFollowMemoryThatIsReleasedAndRestored) {
-  GANTRY_REQUIRE_DEVICES(2);
-  for (const int count : {2, std::min(ranks(), 3)}) {
-    const Outcome outcome = glaunch({"opened-graph"}, count);
-    EXPECT_EQ(outcome.exit_code, 0) << outcome.describe();
-    EXPECT_EQ(count_of(outcome.out, "in step"), count) << outcome.out;
-  }
-}
-
-TEST_F(CommunicatorTest, MemoryStaysClosedIfOneRankWantsIt) {
-  GANTRY_REQUIRE_DEVICES(2);
-  const Outcome outcome =
-      run_command({.argv = {GLAUNCH_PROGRAM, "-n", "2", "--", "sh", "-c",
-                            "test $GANTRY_RANK = 0 || export GANTRY_COLL_OPEN=off; exec " + kActor +
-                                " opened 1 10"}});
-  EXPECT_EQ(outcome.exit_code, 0) << outcome.describe();
-  EXPECT_EQ(count_of(outcome.out, "in step, mirrored 0"), 2) << outcome.out;
-}
-
 // Simulated devices can be reached where they are hidden, as GPUs can by the driver's IPC.
 TEST_F(CommunicatorTest, EveryRankMaySeeNoDeviceButItsOwn) {
   GANTRY_REQUIRE_SIM();
