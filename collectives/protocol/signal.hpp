@@ -320,6 +320,24 @@ GANTRY_HD bool begin(Block& block, const Group& group, std::uint64_t call, std::
   return false;
 }
 
+// Reports the end of an operation that has reported its begin, unless another block that did is
+// still running. All threads look, since the words of 64 blocks, read one after the other, cost
+// 20 us.
+template <class Block>
+GANTRY_NOINLINE GANTRY_HD void report_end(Block block, const Group& group, std::uint64_t call,
+                                          std::uint32_t epoch) {
+  const SignalPad& pad = pad_of(group, group.rank);
+  block.fence();
+  block.sync();
+  bool is_running = false;
+  block.for_each(block.count(), [&](std::int64_t i) {
+    is_running =
+        is_running || (block.own(&pad.reported[i]) == epoch && block.own(&pad.ended[i]) != epoch);
+  });
+  if (block.any(is_running) || !block.is_leader()) return;
+  block.publish(&group.words->finished, run_word(call, epoch));
+}
+
 // Ends this block's part of an operation. Every block calls it, also after a fault, so that the
 // epochs of all ranks stay equal. Blocks of the kernel also count for the blocks that were not
 // launched. Of the blocks that reported the beginning, the last one reports the end. Of two blocks
@@ -337,17 +355,7 @@ GANTRY_HD void end(Block& block, const Group& group, std::uint64_t call, std::ui
   if (group.has_graphs && block.is_leader() && is_overlapped(block, group, epoch)) {
     report_overlap(block, group, call, epoch);
   }
-  if (!reported) return;
-  // All threads look, since the words of 64 blocks, read one after the other, cost 20 us.
-  block.fence();
-  block.sync();
-  bool is_running = false;
-  block.for_each(block.count(), [&](std::int64_t i) {
-    is_running =
-        is_running || (block.own(&pad.reported[i]) == epoch && block.own(&pad.ended[i]) != epoch);
-  });
-  if (block.any(is_running) || !block.is_leader()) return;
-  block.publish(&group.words->finished, run_word(call, epoch));
+  if (reported) report_end(block, group, call, epoch);
 }
 
 // Signals the entry of this rank to all peers: digest_for(peer) to each.
