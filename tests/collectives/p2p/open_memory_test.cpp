@@ -31,7 +31,9 @@ const std::string kActor = std::string(GANTRY_TEST_PROGRAM_DIR) + "/open_memory_
 class OpenMemoryTest : public testing::DeviceTest {
  protected:
   static Outcome glaunch(int ranks, const std::vector<std::string>& arguments) {
-    std::vector<std::string> argv{GLAUNCH_PROGRAM, "-n", std::to_string(ranks), "--", kActor};
+    // Ranks that outlive another one are to say so: the launcher does not stop them.
+    std::vector<std::string> argv{GLAUNCH_PROGRAM, "-n", std::to_string(ranks),
+                                  "--keep-going",  "--", kActor};
     argv.insert(argv.end(), arguments.begin(), arguments.end());
     return run_command({.argv = argv, .timeout = std::chrono::seconds(900)});
   }
