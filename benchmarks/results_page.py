@@ -5,12 +5,9 @@ from result_files import PROJECT, RESULTS, read_results, require
 
 PAGE = PROJECT / "docs" / "performance.md"
 KIB, MIB = 1 << 10, 1 << 20
-SIZES = (64 * KIB, MIB, 16 * MIB, 256 * MIB)
-LOCAL_SIZES = (4 * MIB, 16 * MIB, 64 * MIB, 256 * MIB)
-LOCAL = {name: LOCAL_SIZES for name in ("all_reduce", "reduce", "broadcast", "all_gather", "reduce_scatter", "gather", "scatter",
-                                        "all_to_all", "send_recv")}
-COLLECTIVES = {"all_reduce": (4 * KIB, *SIZES), "reduce": SIZES, "broadcast": SIZES, "all_gather": SIZES, "reduce_scatter": SIZES,
-               "all_to_all": SIZES, "send_recv": SIZES}
+SIZES = (64 * KIB, MIB, 4 * MIB, 16 * MIB, 64 * MIB, 256 * MIB)
+COLLECTIVES = {"all_reduce": (4 * KIB, *SIZES),
+               **dict.fromkeys(("reduce", "broadcast", "all_gather", "reduce_scatter", "gather", "scatter", "all_to_all", "send_recv"), SIZES)}
 PROCESS = ("comm/broadcast/4096", "comm/broadcast/1048576", "comm/broadcast/268435456",
            "comm/reduce_add/4096", "comm/reduce_add/1048576", "comm/reduce_add/268435456",
            "comm/scatter/4096", "comm/scatter/1048576", "comm/scatter/268435456",
@@ -44,13 +41,10 @@ machine, ratios less so.
 COLLECTIVES_TEXT = """
 ## Communicator beside NCCL
 
-Graphs of captured calls, f32, sums, one process per device, default NCCL; in brackets NCCL with symmetric windows. From
-1 MiB on the memory is registered (`Communicator::register_memory`), except in the rows "any memory".
-"""
-
-LOCAL_TEXT = """
-Ranks of one process use each other's tensors [in place](explanation/collectives.md#open-arrays), without a
-registration. NCCL has a process per device, as above:
+Graphs of captured calls, f32, sums, one process per device, memory of the allocator without a registration, default
+NCCL; in brackets NCCL with symmetric windows. Ranks of one process take as long. The figures of 8 GPUs are older than
+memory that is used [in place](explanation/collectives.md#open-arrays) by itself: from 1 MiB on it is registered, but
+for all_reduce.
 """
 
 PICTURE = """
@@ -185,14 +179,14 @@ def table(head, rows):
         yield "| " + " | ".join(row) + " |"
 
 
-def collectives_table(results, in_one_process=False):
-    """The Communicator beside NCCL; ranks that are processes, or `in_one_process`."""
+def collectives_table(results):
+    """The Communicator beside NCCL."""
     rows = [(result, row) for result, row in rows_of(results, "collectives") if row["dtype"] == "f32" and row["redop"] in ("sum", None)]
     counts = sorted({result["devices"] for result, _ in rows})
 
-    def cells(operation, size, memories):
+    def cells(operation, size):
         for count in counts:
-            found = [row for memory in memories for result, row in rows
+            found = [row for memory in ("any", "registered") for result, row in rows
                      if (result["devices"], row["operation"], row["bytes"], row["memory"]) == (count, operation, size, memory)]
             if not found:
                 yield from ("—", "—")
@@ -201,16 +195,10 @@ def collectives_table(results, in_one_process=False):
             yield number_text(found[0]["gantry_us"])
             yield ratio_text(found[0]["ratio"]) + symmetric
 
-    if in_one_process:
-        rows = [(result, row) for result, row in rows if row["memory"] == "one process"]
-        counts = sorted({result["devices"] for result, _ in rows})
     lines = []
-    for operation, sizes in LOCAL.items() if in_one_process else COLLECTIVES.items():
+    for operation, sizes in COLLECTIVES.items():
         for size in sizes:
-            memories = ("one process",) if in_one_process else ("registered", "any") if size >= MIB else ("any", "registered")
-            lines.append([f"{operation}, {size_text(size)}", *cells(operation, size, memories)])
-    for size in () if in_one_process else (16 * MIB, 256 * MIB):
-        lines.append([f"all_reduce, {size_text(size)}, any memory", *cells("all_reduce", size, ("any",))])
+            lines.append([f"{operation}, {size_text(size)}", *cells(operation, size)])
     head = ratio_head((f"{count} GPUs" for count in counts), "NCCL")
     return table(["operation", *head], [line for line in lines if set(line[1:]) != {"—"}])
 
@@ -360,7 +348,7 @@ def sources(results):
 def page(results):
     """The text of the page."""
     parts = [HEAD, COLLECTIVES_TEXT, "\n".join(collectives_table(results)),
-             notes_text(results, "collectives"), LOCAL_TEXT, "\n".join(collectives_table(results, in_one_process=True)), PICTURE, PROCESS_TEXT,
+             notes_text(results, "collectives"), PICTURE, PROCESS_TEXT,
              "\n".join(process_table(results)), KERNEL_TEXT, "\n".join(kernel_table(results, "kernel", KERNELS, KERNEL_COLUMNS)),
              ORDERING_TEXT, "\n".join(kernel_table(results, "kernel", ORDERINGS, ORDERING_COLUMNS)),
              wrapped(LARGE_TEXT.format(machine=machine_of(results, f"kernel/add/{1024 * MIB}"))),

@@ -61,11 +61,10 @@ class ResultsPageTest(unittest.TestCase):
         lines = list(results_page.collectives_table(self.read(newer, RESULT)))
         self.assertIn("| all_reduce, 4 KiB | 1 | 4.00 |", lines)
 
-    def test_ranks_of_one_process_have_their_own_table(self):
+    def test_ranks_of_one_process_are_not_in_the_table(self):
         row = {**RESULT["rows"][0], "operation": "broadcast", "bytes": 16 << 20, "memory": "one process", "gantry_us": 2.0, "ratio": 1.5}
         results = self.read({**RESULT, "rows": [RESULT["rows"][0], row]})
         self.assertNotIn("| broadcast, 16 MiB | 2 | 1.50 |", list(results_page.collectives_table(results)))
-        self.assertIn("| broadcast, 16 MiB | 2 | 1.50 |", list(results_page.collectives_table(results, in_one_process=True)))
 
     def test_ratios_are_those_of_the_times(self):
         for result, row in results_page.rows_of(result_files.read_results(), "collectives"):
