@@ -6,14 +6,14 @@
 namespace gantry::protocol {
 
 // Note [Open arrays]
-// An operation needs no staging if every rank can access the arrays of all others: arrays of ranks
-// of one process, which have one address for all of them, and registered arrays, of which each rank
-// knows where the others have them. Only the owner of an array knows whether they can, so the ranks
-// decide in band. A rank whose arrays are open writes their addresses to every peer and sets kOpens
-// in its entry. After the entry barrier every rank has seen
-// the entries of all ranks, so all ranks decide alike: if all arrays are open, ranks read inputs
-// and write outputs in place, else the data goes through staging. Bits are the same either way. The
-// host waits for nothing, and a graph's replay decides anew.
+// An operation needs no staging if every rank can access the arrays of all others. Arrays of ranks
+// of one process have one address for all of them. Of registered arrays, and of memory that other
+// processes have mapped (ipc/mirrors.hpp), each rank knows where the others have it. Only the owner
+// of an array knows whether they can access it, so the ranks decide in band. A rank whose arrays
+// are open writes their addresses to every peer and sets kOpens in its entry. After the entry
+// barrier every rank has seen the entries of all ranks, so all ranks decide alike: if all arrays
+// are open, ranks read inputs and write outputs in place, else the data goes through staging. Bits
+// are the same either way. The host waits for nothing.
 //
 // A rank reads and writes a peer's arrays between its entry and its "full" signal, and the peer
 // leaves after it has seen that signal. The peer's stream therefore orders these accesses.

@@ -94,7 +94,7 @@ constinit const TextSetting kCollTable{"GANTRY_COLL_TABLE", "path",
                                        "table of gantry-tune that algorithms are chosen from"};
 constinit const SwitchSetting kCollOpen{
     "GANTRY_COLL_OPEN", true, "off|on (on)",
-    "whether ranks of one process use each other's arrays in place in large operations"};
+    "whether ranks use each other's arrays in place in large operations"};
 constinit const NumberSetting kCollTimeout{"GANTRY_COLL_TIMEOUT", 1, 1'000'000, "seconds (600)",
                                            "deadline of a collective operation"};
 constinit const TextSetting kFlightDir{
