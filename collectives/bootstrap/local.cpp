@@ -30,11 +30,9 @@ class Rendezvous {
     Round& round = rounds_[number];
     round.bytes.resize(gone_.size());
     round.bytes[static_cast<std::size_t>(rank)] = bytes;
-    changed_.notify_all();
-    const auto is_complete = [&] {
-      return std::all_of(round.bytes.begin(), round.bytes.end(),
-                         [](const auto& part) { return part.has_value(); });
-    };
+    const auto is_complete = [&] { return round.givers == gone_.size(); };
+    // An earlier call would wake all that wait, for nothing.
+    if (++round.givers == gone_.size()) changed_.notify_all();
     const auto lost = [&] {
       for (std::size_t i = 0; i < gone_.size(); ++i) {
         if (gone_[i] && !round.bytes[i]) return static_cast<int>(i);
@@ -83,6 +81,7 @@ class Rendezvous {
  private:
   struct Round {
     std::vector<std::optional<std::string>> bytes;
+    std::size_t givers = 0;
     std::size_t takers = 0;
   };
   struct Part {
