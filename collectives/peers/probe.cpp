@@ -28,9 +28,16 @@ namespace gantry {
 
 namespace {
 
-// A pattern has a short part and a long part.
+// A pattern has a short part and a long part. A rank writes as many bytes to all others together in
+// a large group as in one of eight ranks.
 constexpr std::size_t kShortBytes = std::size_t{4} << 10;
-constexpr std::size_t kPatternBytes = kProbeBytes / 2;
+constexpr std::size_t kMostPatternBytes = kProbeBytes / 2;
+constexpr std::size_t kRanksOfMostBytes = 8;
+std::size_t pattern_bytes_for(int size) {
+  const auto others = static_cast<std::size_t>(std::max(size - 1, 1));
+  const std::size_t fair = kMostPatternBytes * (kRanksOfMostBytes - 1) / others;
+  return std::clamp(fair / kShortBytes * kShortBytes, 2 * kShortBytes, kMostPatternBytes);
+}
 // The offset between two writers' patterns in one random array.
 constexpr std::size_t kShift = 64;
 constexpr std::size_t kMostLines = 8;
@@ -73,6 +80,7 @@ class Probe {
         rank_(rank),
         size_(size),
         device_(device),
+        pattern_bytes_(pattern_bytes_for(size)),
         memory_(memory),
         deadline_(deadline),
         clock_(clock),
@@ -110,11 +118,11 @@ class Probe {
   void prepare() {
     // All ranks use rank 0's seed, so that owners know the expected patterns.
     const std::string seed = bootstrap_.all_gather(std::to_string(std::random_device{}()))[0];
-    const std::size_t bytes = kPatternBytes + kShift * as_index(size_);
+    const std::size_t bytes = pattern_bytes_ + kShift * as_index(size_);
     std::string nowhere(1, kUntried);
     attempt(nowhere, 0, [&] {
       pattern_ = memory::pinned(bytes);
-      landing_ = memory::pinned(kPatternBytes);
+      landing_ = memory::pinned(pattern_bytes_);
       source_ = memory::allocate(stream_, bytes);
       std::mt19937_64 random(std::stoull(seed));
       auto* words = static_cast<std::uint64_t*>(pattern_.data());
@@ -171,10 +179,10 @@ class Probe {
                     static_cast<std::int64_t>(bytes / sizeof(std::int64_t)), DType::i64);
     };
     store(0, kShortBytes);
-    store(kShortBytes, kPatternBytes - kShortBytes);
-    at += kPatternBytes;
+    store(kShortBytes, pattern_bytes_ - kShortBytes);
+    at += pattern_bytes_;
     driver().copy(at, from, kShortBytes, stream_.native());
-    driver().copy(at + kShortBytes, from + kShortBytes, kPatternBytes - kShortBytes,
+    driver().copy(at + kShortBytes, from + kShortBytes, pattern_bytes_ - kShortBytes,
                   stream_.native());
     finish();
   }
@@ -185,10 +193,10 @@ class Probe {
     const std::byte* wanted =
         static_cast<const std::byte*>(pattern_.data()) + kShift * as_index(writer);
     for (const char lost : {kKernelLost, kCopyLost}) {
-      driver().copy(landing_.data(), at, kPatternBytes, stream_.native());
+      driver().copy(landing_.data(), at, pattern_bytes_, stream_.native());
       finish();
-      if (std::memcmp(landing_.data(), wanted, kPatternBytes) != 0) return lost;
-      at += kPatternBytes;
+      if (std::memcmp(landing_.data(), wanted, pattern_bytes_) != 0) return lost;
+      at += pattern_bytes_;
     }
     return kFine;
   }
@@ -230,6 +238,7 @@ class Probe {
   int rank_;
   int size_;
   int device_;
+  const std::size_t pattern_bytes_;
   std::span<void* const> memory_;
   std::chrono::milliseconds deadline_;
   const ProbeClock& clock_;
