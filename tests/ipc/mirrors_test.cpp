@@ -23,6 +23,7 @@ class MirrorsTest : public ::testing::Test {
  protected:
   void SetUp() override {
     if (!driver().supports_virtual_memory(0)) GTEST_SKIP() << "needs virtual memory";
+    free_before_ = driver().memory_info(0).free;
     chunk_bytes_ = driver().chunk_granularity(0);
     base_ = static_cast<std::byte*>(driver().reserve_address(kChunks * chunk_bytes_, 0));
     for (int i = 0; i < kChunks; ++i) {
@@ -39,6 +40,10 @@ class MirrorsTest : public ::testing::Test {
     driver().unmap(base_, kChunks * chunk_bytes_);
     for (const NativeChunk chunk : chunks_) driver().release_chunk(chunk);
     driver().free_address(base_, kChunks * chunk_bytes_);
+    // A mapping that is left keeps its chunk. Other processes may use a GPU.
+    if (platform() == Platform::simulated) {
+      EXPECT_EQ(driver().memory_info(0).free, free_before_);
+    }
   }
 
   std::byte* at(int chunk) const { return base_ + static_cast<std::size_t>(chunk) * chunk_bytes_; }
@@ -74,6 +79,7 @@ class MirrorsTest : public ::testing::Test {
   }
 
   static constexpr int kChunks = 6;
+  std::size_t free_before_ = 0;
   std::size_t chunk_bytes_ = 0;
   std::byte* base_ = nullptr;
   std::vector<NativeChunk> chunks_;
