@@ -8,6 +8,7 @@
 #include <deque>
 #include <exception>
 #include <mutex>
+#include <set>
 #include <utility>
 
 #include <gantry/core/error.hpp>
@@ -29,6 +30,8 @@ using namespace std::chrono_literals;
 constexpr auto kWithdrawalTimeout = 1s;
 // As long for a capture, which then goes without.
 constexpr auto kCaptureTimeout = 10s;
+// The blocks of which it is known that they cannot be offered; others are looked at once more.
+constexpr std::size_t kMostClosed = 1024;
 
 // The offer or withdrawal of a part.
 IpcOffer packet_of(const RangePart& part, IpcRequest::Kind kind) {
@@ -92,7 +95,7 @@ class OpenMemory::State : public std::enable_shared_from_this<State> {
   std::mutex mutex_;
   std::condition_variable changed_;
   OfferedRanges ranges_;
-  const Allocator* without_ranges_ = nullptr;  ///< its blocks are in segments of the driver
+  std::set<const void*> closed_;  ///< beginnings of blocks that cannot be offered
   std::deque<Job> jobs_;
   bool has_thread_ = false;
   bool is_exporting_ = false;  ///< the thread uses chunks, which must stay in this process
@@ -105,7 +108,7 @@ bool OpenMemory::State::find(const Block& block, const std::byte* data, std::siz
   std::unique_lock lock(mutex_);
   if (use == Use::in_graph) return find_for_graph(lock, block, data, bytes, addresses);
   if (ranges_.find(data, bytes, addresses)) return true;
-  if (is_lost_ || block.allocator == without_ranges_) return false;
+  if (is_lost_ || closed_.contains(block.data)) return false;
   lock.unlock();
   static_cast<void>(offer(block));
   return false;
@@ -116,7 +119,7 @@ bool OpenMemory::State::find_for_graph(std::unique_lock<std::mutex>& lock, const
                                        std::span<std::byte*> addresses) {
   const auto deadline = std::chrono::steady_clock::now() + kCaptureTimeout;
   while (!ranges_.find(data, bytes, addresses)) {
-    if (is_lost_ || block.allocator == without_ranges_) return false;
+    if (is_lost_ || closed_.contains(block.data)) return false;
     lock.unlock();
     const bool is_offered = offer(block);
     lock.lock();
@@ -133,12 +136,18 @@ bool OpenMemory::State::find_for_graph(std::unique_lock<std::mutex>& lock, const
 bool OpenMemory::State::offer(const Block& block) {
   auto* allocator = dynamic_cast<ExportableAllocator*>(block.allocator);
   if (allocator == nullptr) return false;
-  const BlockExtent extent = allocator->pin(block);
-  // The block is live: its chunks stay, or leave by withdraw().
-  allocator->unpin(block);
+  BlockExtent extent;
+  try {
+    extent = allocator->pin(block);
+    // The block is live: its chunks stay, or leave by withdraw().
+    allocator->unpin(block);
+  } catch (const Error& error) {
+    log_failure(error);
+  }
   const std::lock_guard lock(mutex_);
-  if (extent.range == nullptr) {
-    without_ranges_ = block.allocator;
+  if (extent.range == nullptr) {  // memory of the driver, or of another allocator
+    if (closed_.size() >= kMostClosed) closed_.clear();
+    closed_.insert(block.data);
     return false;
   }
   auto offers = ranges_.offer(extent, static_cast<std::byte*>(block.data) - extent.offset);

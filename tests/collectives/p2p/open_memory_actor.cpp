@@ -9,6 +9,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <deque>
+#include <memory>
 #include <optional>
 #include <random>
 #include <stdexcept>
@@ -27,6 +28,7 @@
 #include <gantry/tensor/tensor.hpp>
 
 #include "tests/collectives/communicator/captured_operations.hpp"
+#include "tests/support/closed_memory.hpp"
 
 using namespace gantry;
 
@@ -275,12 +277,45 @@ int run_graph(Communicator& world) {
   return 0;
 }
 
+// A pool over another allocator, whose memory cannot be offered, and other memory, which can.
+int run_closed(Communicator& world) {
+  const auto sums = [&world](const Tensor& tensor, const char* what) {
+    tensor.fill_(world.rank() + 1);
+    world.all_reduce(tensor);
+    const int wanted = world.size() * (world.size() + 1) / 2;
+    require(tensor.amin().item<int>() == wanted && tensor.amax().item<int>() == wanted, what);
+  };
+  const TensorOptions options{.dtype = i32, .device = world.device()};
+  const auto source = std::make_shared<testing::ClosedMemory>(world.device());
+  memory::MemPool pool(world.device(), {.allocator = source});
+  {
+    const memory::MemPoolGuard guard(pool);
+    const Tensor closed = empty({std::int64_t{1} << 19}, options);
+    for (int i = 0; i < 3; ++i) sums(closed, "a sum in closed memory");
+  }
+  const Tensor open = empty({std::int64_t{1} << 20}, options);
+  const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(20);
+  const auto is_mapped = [&] {
+    Tensor all = full({1}, memory::ipc_stats(world.device()).mapped_bytes != 0 ? 1 : 0, options);
+    all.fill_(std::chrono::steady_clock::now() > deadline ? 1 : all.item<int>());
+    world.all_reduce(all, ReduceOp::min);
+    return all.item<int>() == 1;
+  };
+  do sums(open, "a sum");
+  while (!is_mapped());
+  require(memory::ipc_stats(world.device()).mapped_bytes != 0, "other memory stays closed");
+  synchronize(world.device());
+  fmt::print("in step\n");
+  return 0;
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
   try {
     Communicator world = Communicator::world();
     if (argc == 2 && std::string(argv[1]) == "graph") return run_graph(world);
+    if (argc == 2 && std::string(argv[1]) == "closed") return run_closed(world);
     if (argc < 3) return 2;
     return run_program(world, static_cast<unsigned>(std::stoul(argv[1])), std::stoi(argv[2]),
                        argc > 3 ? std::stoi(argv[3]) : -1);

@@ -71,6 +71,13 @@ TEST_F(OpenMemoryTest, GraphsFollowMemoryThatIsReleasedAndRestored) {
   }
 }
 
+TEST_F(OpenMemoryTest, MemoryOfAnotherAllocatorIsStaged) {
+  GANTRY_REQUIRE_DEVICES(2);
+  const Outcome outcome = glaunch(2, {"closed"});
+  EXPECT_EQ(outcome.exit_code, 0) << outcome.describe();
+  EXPECT_EQ(count_of(outcome.out, "in step"), 2) << outcome.out;
+}
+
 TEST_F(OpenMemoryTest, MemoryStaysClosedIfOneRankWantsIt) {
   GANTRY_REQUIRE_DEVICES(2);
   const Outcome outcome = run_command(
