@@ -117,7 +117,7 @@ Tensor Tensor::flatten(Dim start_dim, Dim end_dim) const {
   const int last = detail::wrap_dim("flatten", end_dim, *this);
   if (first > last) {
     throw ShapeError(fmt::format("flatten: start_dim cannot come after end_dim, but got {} and {}",
-                                 start_dim, end_dim),
+                                 static_cast<int>(start_dim), static_cast<int>(end_dim)),
                      device().str());
   }
   if (dim() == 0) return reshape({1});
@@ -174,9 +174,9 @@ Tensor Tensor::diagonal(std::int64_t offset, Dim dim1, Dim dim2) const {
   const int row = detail::wrap_dim("diagonal", dim1, *this);
   const int column = detail::wrap_dim("diagonal", dim2, *this);
   if (row == column) {
-    throw ShapeError(
-        fmt::format("diagonal: diagonal dimensions cannot be identical {}, {}", dim1, dim2),
-        device().str());
+    throw ShapeError(fmt::format("diagonal: diagonal dimensions cannot be identical {}, {}",
+                                 static_cast<int>(dim1), static_cast<int>(dim2)),
+                     device().str());
   }
   const std::int64_t rows = sizes()[row];
   const std::int64_t columns = sizes()[column];
