@@ -124,9 +124,9 @@ TEST_F(MirrorsTest, RangesOfOtherProcessesAndOtherNumbersHaveTheirOwnMirrors) {
   IpcOffer other = offer_of(0, 1);
   other.range = 8;
   EXPECT_NE(mirrors_->map(owner_, other, descriptors_of(0, 1)), mirror);
-  const ProcessStamp stranger{owner_.pid, owner_.start_time + 1};
-  EXPECT_NE(mirrors_->map(stranger, offer_of(0, 1), descriptors_of(0, 1)), mirror);
-  mirrors_->unmap(stranger, offer_of(0, kChunks));
+  const ProcessStamp other_process{owner_.pid, owner_.start_time + 1};
+  EXPECT_NE(mirrors_->map(other_process, offer_of(0, 1), descriptors_of(0, 1)), mirror);
+  mirrors_->unmap(other_process, offer_of(0, kChunks));
   EXPECT_EQ(mirrors_->bytes(), 2 * chunk_bytes_);
 }
 

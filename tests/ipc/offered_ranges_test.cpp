@@ -37,7 +37,7 @@ class OfferedRangesTest : public ::testing::Test {
   bool finds(std::size_t first, std::size_t last) {
     return ranges_.find(base_ + first, last - first, places_);
   }
-  // What the other members do with an offer.
+  // The other members map an offer.
   void accept(const ChunkOffer& offer) { ranges_.accept(offer.part, {base_, mirror_}); }
 
   static constexpr std::size_t kRangeBytes = 1000 * kChunkBytes;
