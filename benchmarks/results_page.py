@@ -42,9 +42,8 @@ COLLECTIVES_TEXT = """
 ## Communicator beside NCCL
 
 Graphs of captured calls, f32, sums, one process per device, memory of the allocator without a registration, default
-NCCL; in brackets NCCL with symmetric windows. Ranks of one process take as long. The figures of 8 GPUs are older than
-memory that is used [in place](explanation/collectives.md#open-arrays) by itself: from 1 MiB on it is registered, but
-for all_reduce.
+NCCL; in brackets NCCL with symmetric windows. The figures of 8 GPUs are older than memory that is used
+[in place](explanation/collectives.md#open-arrays) by itself: from 1 MiB on it is registered, but for all_reduce.
 """
 
 PICTURE = """
