@@ -6,6 +6,7 @@
 
 #include "kernels/host/layout/transpose.hpp"
 #include "kernels/host/reductions/columns.hpp"
+#include "kernels/host/reductions/state_families.hpp"
 #include "kernels/reductions/wide_sum.inl"
 
 namespace gantry::kernels::host {
@@ -231,6 +232,8 @@ void reduce_with(const ReducePlan& plan) {
 }  // namespace
 
 void reduce(const ReducePlan& plan) {
+  if (plan.op == Reduction::log_sum_exp) return reduce_log_sum_exp(plan);
+  if (has_state(plan.op)) return reduce_moments(plan);
   dispatch_stored(plan.in_dtype, [&](auto tag) {
     using In = typename decltype(tag)::type;
     if constexpr (is_floating_point(dtype_of<In>)) {
