@@ -2,8 +2,9 @@
 #pragma once
 
 #include <algorithm>
+#include <cstddef>
 #include <cstdint>
-#include <cstring>
+#include <utility>
 #include <vector>
 
 #include "kernels/host/reductions/columns.hpp"
@@ -20,17 +21,24 @@ class NumberArrays {
 
   template <class S>
   [[nodiscard]] S get(std::int64_t at) const {
-    Acc numbers[sizeof(S) / sizeof(Acc)];
-    for (std::size_t i = 0; i < std::size(numbers); ++i) numbers[i] = memory_[i * count_ + at];
-    S result;
-    std::memcpy(&result, numbers, sizeof result);
-    return result;
+    return [&]<std::size_t... i>(std::index_sequence<i...>) {
+      return S{memory_[i * count_ + at]...};
+    }
+    (std::make_index_sequence<sizeof(S) / sizeof(Acc)>{});
   }
   template <class S>
   void set(std::int64_t at, const S& value) const {
-    Acc numbers[sizeof(S) / sizeof(Acc)];
-    std::memcpy(numbers, &value, sizeof value);
-    for (std::size_t i = 0; i < std::size(numbers); ++i) memory_[i * count_ + at] = numbers[i];
+    if constexpr (sizeof(S) == 4 * sizeof(Acc)) {
+      const auto& [a, b, c, d] = value;
+      memory_[at] = a;
+      memory_[count_ + at] = b;
+      memory_[2 * count_ + at] = c;
+      memory_[3 * count_ + at] = d;
+    } else {
+      const auto& [a, b] = value;
+      memory_[at] = a;
+      memory_[count_ + at] = b;
+    }
   }
 
  private:
