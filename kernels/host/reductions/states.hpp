@@ -7,7 +7,7 @@
 #include <utility>
 #include <vector>
 
-#include "kernels/host/reductions/columns.hpp"
+#include "kernels/host/reductions/short_rows.hpp"
 #include "kernels/input.hpp"
 
 namespace gantry::kernels::host {
@@ -187,6 +187,26 @@ void reduce_state_columns(const ReducePlan& plan) {
   }
 }
 
+// Reduces short rows side by side.
+template <class R, class Acc, class In>
+void reduce_state_short_rows(const ReducePlan& plan) {
+  using Word = WordOf<In>;
+  const int last = plan.kept.ndim - 1;
+  const std::int64_t width = plan.kept.sizes[last];
+  std::vector<Acc> memory(kAccumulators * kStateColumns * sizeof(typename R::State) / sizeof(Acc));
+  std::vector<In> transposed(static_cast<std::size_t>(plan.length * kStateColumns));
+  std::vector<typename R::State> results(kStateColumns);
+  for (std::int64_t output = 0; output < plan.outputs;) {
+    const auto rows = static_cast<int>(std::min(kStateColumns, width - output % width));
+    const Word* const in = static_cast<const Word*>(plan.in) + plan.kept.offset(output);
+    transpose_words(Transposition<Word>{reinterpret_cast<Word*>(transposed.data()), kStateColumns,
+                                        in, plan.kept.strides[last], rows, plan.length});
+    reduce_state_tile<R>(Columns<In>{transposed.data(), kStateColumns, rows}, plan.length,
+                         results.data(), memory.data());
+    for (int row = 0; row < rows; ++row, ++output) R::write(plan, output, results[row]);
+  }
+}
+
 // Reduces one output at a time.
 template <class R, class Acc, class In>
 void reduce_state_rows(const ReducePlan& plan) {
@@ -219,6 +239,8 @@ void reduce_states(const ReducePlan& plan) {
     using Acc = AccumulatorType<In>;
     if (plan.is_column_wise() && plan.kept.strides[plan.kept.ndim - 1] == 1) {
       reduce_state_columns<R<Acc>, Acc, In>(plan);
+    } else if (has_short_rows(plan)) {
+      reduce_state_short_rows<R<Acc>, Acc, In>(plan);
     } else {
       reduce_state_rows<R<Acc>, Acc, In>(plan);
     }
