@@ -88,7 +88,8 @@ void categorical(void*, const TensorRef&, const TensorRef&, RandomPosition) {
 std::int64_t merge_counter_count(const ReducePlan&) { refuse("reduce"); }
 void clear_counters(void*, std::uint32_t*, std::int64_t) { refuse("reduce"); }
 void reduce(void*, const ReducePlan&) { refuse("reduce"); }
-void repeat_variances(void*, const ReducePlan&, bool) { refuse("var"); }
+void repeat_variances(void*, const ReducePlan&) { refuse("var"); }
+bool has_long_rows(const ReducePlan&) { refuse("arg_reduce"); }
 std::int64_t arg_chunk_length(const FibrePlan&) { refuse("arg_reduce"); }
 void arg_reduce(void*, bool, const FibrePlan&, const Fibres&, const ArgPartials&) {
   refuse("arg_reduce");

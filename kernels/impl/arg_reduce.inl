@@ -22,16 +22,6 @@ struct ArgReduceState {
   std::int64_t index;
 };
 
-// The preferred one of two states; of equal values, the one with the lower index.
-template <class T>
-GANTRY_HD ArgReduceState<T> combine(bool largest, const ArgReduceState<T>& a,
-                                    const ArgReduceState<T>& b) {
-  if (b.index < 0) return a;
-  if (a.index < 0 || precedes(largest, b.value, a.value)) return b;
-  if (precedes(largest, a.value, b.value)) return a;
-  return a.index < b.index ? a : b;
-}
-
 // The element to store: unchanged, except that a bool byte becomes 0 or 1.
 template <class T>
 GANTRY_HD T stored_value(T element) {

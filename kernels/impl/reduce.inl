@@ -122,6 +122,12 @@ GANTRY_HD void with_reduction(Reduction op, Run&& run) {
       return run(ReductionTag<Reduction::sum_abs>{});
     case Reduction::count_nonzero:
       return run(ReductionTag<Reduction::count_nonzero>{});
+    case Reduction::variance:
+    case Reduction::deviation:
+    case Reduction::log_sum_exp:
+    case Reduction::argmax:
+    case Reduction::argmin:
+      return;  // no Reducer, whose state is one number
   }
 }
 

@@ -35,10 +35,13 @@ class ScaledVariance {
     return sum;
   }
   // The result for the sum of squared distances.
-  GANTRY_HD double result(double squares, bool is_root) const {
+  GANTRY_HD double result(double squares) const {
     const double variance = squares / plan_.divisor;
-    return is_root ? math::sqrt(variance) / scale_ : variance / scale_ / scale_;
+    if (plan_.op == Reduction::deviation) return math::sqrt(variance) / scale_;
+    return variance / scale_ / scale_;
   }
+  // The mean of the elements as they are.
+  GANTRY_HD double unscaled(double mean) const { return (mean + first_) / scale_; }
 
  private:
   template <class F>
@@ -63,6 +66,28 @@ class ScaledVariance {
   std::int64_t base_;  // of the output's elements
   double scale_;
   double first_;  // the first element
+};
+
+// The results of a plan: a variance or deviation, and beside it a mean or none.
+template <class T>
+struct VarianceResults {
+  T* spread;
+  T* mean;
+
+  GANTRY_HD VarianceResults(const ReducePlan& plan, std::int64_t output) {
+    const std::int64_t at = plan.kept_out.offset(output);
+    spread = static_cast<T*>(plan.out) + at;
+    mean = plan.second_out == nullptr ? nullptr : static_cast<T*>(plan.second_out) + at;
+  }
+  // True if all are as they should be.
+  [[nodiscard]] GANTRY_HD bool are_finite() const {
+    return is_finite(*spread) && (mean == nullptr || is_finite(*mean));
+  }
+  // Replaces each that is not finite.
+  GANTRY_HD void replace(const ScaledVariance& by, double squares, double by_mean) const {
+    if (!is_finite(*spread)) *spread = from_accumulator<T>(by.result(squares));
+    if (mean != nullptr && !is_finite(*mean)) *mean = from_accumulator<T>(by.unscaled(by_mean));
+  }
 };
 
 }  // namespace gantry::kernels

@@ -67,14 +67,12 @@ void softmax(bool logarithm, const FibrePlan& plan);
 }  // namespace host
 
 namespace cuda {
-// Elements of a fibre that one block of arg_reduce reduces: of columns and short fibres, and of any
-// plan.
-inline constexpr std::int64_t kArgChunk = 8192;
+// Elements of a fibre that one block of arg_reduce reduces.
 [[nodiscard]] std::int64_t arg_chunk_length(const FibrePlan& plan);
 
 // The results of chunks, which the last block of a fibre merges. Unused if a fibre has one chunk.
 struct ArgPartials {
-  std::int64_t chunk_length = kArgChunk;
+  std::int64_t chunk_length = 0;
   std::int64_t chunks = 1;             // per fibre
   std::int64_t* candidates = nullptr;  // the index of chunk c of fibre f is [f * chunks + c]
   MergeCounters counters;

@@ -32,6 +32,11 @@ Scalar empty_result(Reduction op, DType dtype, double divisor) {
       return divisor == 1 ? Scalar(1) : Scalar(1.0 / divisor);
     case Reduction::min:
     case Reduction::max:
+    case Reduction::log_sum_exp:
+    case Reduction::variance:  // these do not ask
+    case Reduction::deviation:
+    case Reduction::argmax:
+    case Reduction::argmin:
       break;
   }
   const double infinity = std::numeric_limits<double>::infinity();
@@ -64,20 +69,40 @@ TensorRef contiguous_like(const TensorRef& tensor, DType dtype, void* data) {
   return result;
 }
 
-// Runs one pass per level of Note [Reduction order]. A pass of few chunks does the next level, too.
+// Bytes of a chunk's result.
+std::size_t result_bytes(const ReducePlan& plan) {
+  switch (plan.op) {
+    case Reduction::variance:
+    case Reduction::deviation:
+      return 4 * element_size(plan.accumulator);
+    case Reduction::log_sum_exp:
+      return 2 * element_size(plan.accumulator);
+    case Reduction::argmax:
+    case Reduction::argmin:
+      return 2 * sizeof(std::int64_t);
+    default:
+      return element_size(plan.accumulator);
+  }
+}
+
+// True if there is nothing to write.
+bool is_empty(const TensorRef& out) { return out.numel() == 0; }
+
+}  // namespace
+
 void reduce_on_gpu(const Target& target, void* stream, const ReducePlan& plan) {
   ReducePlan pass = plan;
   Scratch partials;  // the previous pass's results
   while (pass.chunks > 1) {
     const std::int64_t count = pass.outputs * pass.chunks;
     const std::size_t wide = is_repeated(pass.op, pass.accumulator) ? sizeof(WideSum) : 0;
-    Scratch next(target, static_cast<std::size_t>(count) * (wide + element_size(pass.accumulator)));
+    Scratch next(target, static_cast<std::size_t>(count) * (wide + result_bytes(pass)));
     if (wide > 0) pass.wide_partials = static_cast<WideSum*>(next.data());
     pass.partials = static_cast<std::byte*>(next.data()) + static_cast<std::size_t>(count) * wide;
     const bool by_column = pass.is_column_wise();
     pass.partial_output_stride = by_column ? 1 : pass.chunks;
     pass.partial_chunk_stride = by_column ? pass.outputs : 1;
-    pass.merges = pass.chunks <= kReduceChunk;
+    pass.merges = pass.chunks <= kReduceChunk || has_state(pass.op);
     Scratch counters;
     if (pass.merges) {
       pass.counters = merge_counters(target, cuda::merge_counter_count(pass), counters);
@@ -89,11 +114,6 @@ void reduce_on_gpu(const Target& target, void* stream, const ReducePlan& plan) {
   }
   cuda::reduce(stream, pass);
 }
-
-// True if there is nothing to write.
-bool is_empty(const TensorRef& out) { return out.numel() == 0; }
-
-}  // namespace
 
 void reduce(const Target& target, Reduction op, const TensorRef& out, const TensorRef& in,
             double divisor) {
@@ -126,6 +146,10 @@ void arg_reduce(const Target& target, bool largest, const TensorRef& values,
       {largest ? "argmax" : "argmin", 2}, target, {&values, &indices, &in},
       [largest, plan, index_fibres] { host::arg_reduce(largest, plan, index_fibres); },
       [&](void* stream) {
+        ReducePlan states =
+            make_reduce_plan(largest ? Reduction::argmax : Reduction::argmin, indices, in, 1);
+        states.second_out = values.data;
+        if (!cuda::has_long_rows(states)) return reduce_on_gpu(target, stream, states);
         cuda::ArgPartials partials;
         Scratch candidates;
         Scratch counters;

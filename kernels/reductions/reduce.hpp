@@ -44,22 +44,29 @@ enum class Reduction : std::uint8_t {
   all,
   sum_squares,
   sum_abs,
-  count_nonzero
+  count_nonzero,
+  variance,
+  deviation,
+  log_sum_exp,
+  argmax,
+  argmin
 };
 
 // Reduces `in` along every dim in which `out` has size 1. Both have the same ndim. A reduction's
 // elements are combined in row-major order of the reduced dims.
 // DTypes of `out`: sum, prod: in's dtype, i64 for integers and bool, or any floating dtype (`in` is
 // converted first); min, max: in's dtype, NaN propagates; any, all: bool; sum_squares, sum_abs:
-// floating; count_nonzero: i64.
+// floating; count_nonzero: i64; log_sum_exp: in's dtype, floating. variance() and
+// arg_reduce() have the others.
 // A floating accumulator is divided by `divisor` before it is rounded (mean: the number of
 // elements). An empty reduction gives the identity of `op`.
+// The state of log_sum_exp is two numbers, as ExponentialSum says; exp and log are the platform's.
 void reduce(const Target& target, Reduction op, const TensorRef& out, const TensorRef& in,
             double divisor = 1);
 
 // Writes the largest (or smallest) value along `dim` and its first index. NaN counts as larger (or
 // smaller) than every number. `values` has in's dtype; null data skips it. `indices` is i64. Both
-// have in's sizes, with size 1 at `dim`. `dim` is not empty.
+// have in's sizes, with size 1 at `dim`, and the same strides. `dim` is not empty.
 void arg_reduce(const Target& target, bool largest, const TensorRef& values,
                 const TensorRef& indices, const TensorRef& in, int dim);
 

@@ -23,6 +23,11 @@ DType accumulator_dtype(Reduction op, DType dtype) {
     case Reduction::max:
     case Reduction::sum_squares:
     case Reduction::sum_abs:
+    case Reduction::variance:
+    case Reduction::deviation:
+    case Reduction::log_sum_exp:
+    case Reduction::argmax:
+    case Reduction::argmin:
       break;
   }
   if (!is_floating_point(dtype)) return DType::i64;

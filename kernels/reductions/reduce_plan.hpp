@@ -8,6 +8,7 @@
 #include "kernels/reductions/merge_counters.hpp"
 #include "kernels/reductions/reduce.hpp"
 #include "kernels/strided_index.hpp"
+#include "kernels/target.hpp"
 
 namespace gantry::kernels {
 
@@ -59,10 +60,11 @@ struct ReducePlan {
   double divisor = 1;
   const void* in = nullptr;
   void* out = nullptr;
-  StridedIndex kept;      // strides of the input
-  StridedIndex kept_out;  // the same sizes, strides of the output
-  StridedIndex reduced;   // strides of the input
-  ReduceSource source;    // the elements, also in a pass over the results of another
+  void* second_out = nullptr;  // means beside variances, values beside indices, laid out like `out`
+  StridedIndex kept;           // strides of the input
+  StridedIndex kept_out;       // the same sizes, strides of the output
+  StridedIndex reduced;        // strides of the input
+  ReduceSource source;         // the elements, also in a pass over the results of another
   std::int64_t outputs = 0;
   std::int64_t length = 0;
   std::int64_t chunks = 0;  // per output
@@ -105,15 +107,28 @@ struct ReducePlan {
     case Reduction::max:
     case Reduction::any:
       return Reduction::max;
+    case Reduction::variance:
+    case Reduction::deviation:
+    case Reduction::log_sum_exp:
+    case Reduction::argmax:
+    case Reduction::argmin:
+      break;  // a merge of states
   }
   return op;
 }
+
+// True if the state of `op` is several numbers. Such results are merged in one launch.
+[[nodiscard]] constexpr bool has_state(Reduction op) { return op >= Reduction::variance; }
 
 [[nodiscard]] ReducePlan make_reduce_plan(Reduction op, const TensorRef& out, const TensorRef& in,
                                           double divisor);
 
 // The plan that reduces the partials of `pass`. Its own `partials` is null.
 [[nodiscard]] ReducePlan make_merge_plan(const ReducePlan& pass);
+
+// Runs `plan` on a stream of a GPU, one pass per level of Note [Reduction order]. A pass of few
+// chunks does the next level, too.
+void reduce_on_gpu(const Target& target, void* stream, const ReducePlan& plan);
 
 namespace host {
 void reduce(const ReducePlan& plan);
@@ -123,6 +138,8 @@ namespace cuda {
 // The number of counters that a launch of `plan` with `merges` needs.
 [[nodiscard]] std::int64_t merge_counter_count(const ReducePlan& plan);
 void reduce(void* stream, const ReducePlan& plan);
+// True if rows of argmax or argmin are so long that arg_reduce() is for them.
+[[nodiscard]] bool has_long_rows(const ReducePlan& plan);
 }  // namespace cuda
 
 }  // namespace gantry::kernels

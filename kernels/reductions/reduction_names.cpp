@@ -23,6 +23,16 @@ const char* name_of(Reduction op) {
       return "sum_abs";
     case count_nonzero:
       return "count_nonzero";
+    case variance:
+      return "var";
+    case deviation:
+      return "std";
+    case log_sum_exp:
+      return "logsumexp";
+    case argmax:
+      return "argmax";
+    case argmin:
+      return "argmin";
   }
   return "kernel";
 }

@@ -1,36 +1,43 @@
 #include "kernels/reductions/variance.hpp"
 
-#include <algorithm>
+#include <limits>
 
 #include "kernels/direct_call.hpp"
 #include "kernels/dispatch.hpp"
-#include "kernels/reductions/accumulator.hpp"
+#include "kernels/layout/copy.hpp"
+#include "kernels/reductions/reduction_names.hpp"
 
 namespace gantry::kernels {
 
 namespace {
 
-// True if the elements of a contiguous tensor on the CPU are finite.
-bool are_finite(const TensorRef& tensor) {
-  const auto all = [&tensor](const auto* elements) {
-    return std::all_of(elements, elements + tensor.numel(),
-                       [](auto element) { return is_finite(element); });
-  };
-  return tensor.dtype == DType::f64 ? all(static_cast<const double*>(tensor.data))
-                                    : all(static_cast<const float*>(tensor.data));
+void compute_on_host(const ReducePlan& plan) {
+  host::reduce(plan);
+  host::repeat_variances(plan);
 }
 
 }  // namespace
 
-void repeat_variances(const Target& target, const TensorRef& out, const TensorRef& in,
-                      double divisor, bool is_root) {
-  if (out.numel() == 0 || in.numel() == 0) return;
-  if (is_direct_call(target) && are_finite(out)) return;
-  const ReducePlan plan = make_reduce_plan(Reduction::sum_squares, out, in, divisor);
-  if (is_direct_call(target)) return host::repeat_variances(plan, is_root);
+void variance(const Target& target, bool is_root, const TensorRef& out, const TensorRef& means,
+              const TensorRef& in, double divisor) {
+  if (out.numel() == 0) return;
+  if (in.numel() == 0) {
+    constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
+    fill(target, out, kNan);
+    if (means.data != nullptr) fill(target, means, kNan);
+    return;
+  }
+  const Reduction op = is_root ? Reduction::deviation : Reduction::variance;
+  ReducePlan plan = make_reduce_plan(op, out, in, divisor);
+  plan.second_out = means.data;
+  if (is_direct_call(target)) return compute_on_host(plan);
   submit(
-      "var", target, {&out, &in}, [plan, is_root] { host::repeat_variances(plan, is_root); },
-      [&](void* stream) { cuda::repeat_variances(stream, plan, is_root); });
+      {name_of(op), 2}, target, {&out, means.data == nullptr ? nullptr : &means, &in},
+      [plan] { compute_on_host(plan); },
+      [&](void* stream) {
+        reduce_on_gpu(target, stream, plan);
+        cuda::repeat_variances(stream, plan);
+      });
 }
 
 }  // namespace gantry::kernels

@@ -1,13 +1,29 @@
 #pragma once
 
+#include <cstdint>
 #include <optional>
 #include <string_view>
 
+#include <gantry/core/dims.hpp>
 #include <gantry/core/dtype.hpp>
+#include <gantry/kernels/tensor_ref.hpp>
 #include <gantry/tensor/tensor.hpp>
 
 // Checks and result types that reductions, extrema with indices and scans share.
 namespace gantry::detail {
+
+/// The dims that a reduction removes, and the result's shapes.
+struct ReducedDims {
+  Shape kept;     // with keepdim: 1 in place of the reduced sizes
+  Shape removed;  // without keepdim
+  std::int64_t length = 1;
+  Dims dims;
+};
+
+[[nodiscard]] ReducedDims reduced_dims(std::string_view op, const Tensor& self, const Axes& axes);
+
+/// The elements of a new tensor as an array of another shape.
+[[nodiscard]] TensorRef dense_ref(const Tensor& tensor, const Shape& sizes);
 
 /// The dtype of sums and products of `dtype`.
 [[nodiscard]] inline DType summed(DType dtype) {

@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <array>
 #include <cmath>
 
 #include <gantry/core/error.hpp>
@@ -14,7 +13,6 @@
 
 #include "kernels/op_scope.hpp"
 #include "kernels/reductions/reduce.hpp"
-#include "kernels/reductions/variance.hpp"
 #include "tensor/check.hpp"
 #include "tensor/destination.hpp"
 #include "tensor/reductions/reduction_rules.hpp"
@@ -24,57 +22,16 @@ namespace gantry {
 
 namespace {
 
+using detail::dense_ref;
+using detail::reduced_dims;
+using detail::ReducedDims;
 using kernels::Reduction;
-
-// The dims that a reduction removes, and the result's shapes.
-struct ReducedDims {
-  Shape kept;     // with keepdim: 1 in place of the reduced sizes
-  Shape removed;  // without keepdim
-  std::int64_t length = 1;
-  Dims dims;
-};
-
-ReducedDims reduced_dims(std::string_view op, const Tensor& self, const Axes& axes) {
-  ReducedDims result;
-  result.dims = detail::wrap_dims(op, axes, self);
-  if (self.dim() == 0) return result;
-  const Shape& sizes = self.sizes();
-  for (int d = 0; d < sizes.size(); ++d) {
-    const bool is_reduced =
-        std::find(result.dims.begin(), result.dims.end(), d) != result.dims.end();
-    result.kept.push_back(is_reduced ? 1 : sizes[d]);
-    if (is_reduced) {
-      result.length *= sizes[d];
-    } else {
-      result.removed.push_back(sizes[d]);
-    }
-  }
-  return result;
-}
-
-constexpr std::array<std::string_view, 9> kReductionNames{
-    "sum", "prod", "min", "max", "any", "all", "sum_squares", "sum_abs", "count_nonzero"};
 
 // The caller's output, if any, and the operation's name for its errors.
 struct Output {
   std::string_view op;
   Tensor* out = nullptr;
 };
-
-// The elements of a new tensor as an array of another shape.
-TensorRef dense_ref(const Tensor& tensor, const Shape& sizes) {
-  TensorRef ref;
-  ref.data = tensor.data();
-  ref.dtype = tensor.dtype();
-  ref.ndim = sizes.size();
-  std::int64_t stride = 1;
-  for (int d = ref.ndim - 1; d >= 0; --d) {
-    ref.sizes[d] = sizes[d];
-    ref.strides[d] = stride;
-    stride *= std::max<std::int64_t>(sizes[d], 1);
-  }
-  return ref;
-}
 
 Tensor run(Reduction op, const Tensor& self, const ReducedDims& how, bool keepdim, DType dtype,
            double divisor = 1, const Output& output = {}) {
@@ -118,25 +75,6 @@ Tensor extremum(std::string_view name, Reduction op, const Tensor& self, const A
   const ReducedDims how = reduced_dims(name, self, axes);
   detail::check_not_empty(name, self, axes, how.dims);
   return run(op, self, how, keepdim, self.dtype(), 1, {name, out});
-}
-
-// The variance or the standard deviation in the dtype of intermediate results.
-Tensor run_moment(std::string_view name, const Tensor& self, const VarianceOptions& options,
-                  bool is_root) {
-  detail::check_defined(name, "self", self);
-  detail::check_floating(name, self.dtype(), self.device());
-  const ReducedDims how = reduced_dims(name, self, options.dims);
-  const DType dtype = computing(self.dtype());
-  const Tensor source = self.to(dtype);
-  const auto length = static_cast<double>(how.length);
-  const double divisor = std::max(0.0, length - options.correction);
-  const Tensor center = run(Reduction::sum, source, how, true, dtype, length);
-  Tensor result =
-      run(Reduction::sum_squares, source.sub(center), how, options.keepdim, dtype, divisor);
-  if (is_root) result = result.sqrt();
-  kernels::repeat_variances(detail::target_of(self), dense_ref(result, how.kept), source.ref(),
-                            divisor, is_root);
-  return result;
 }
 
 }  // namespace
@@ -229,32 +167,20 @@ Tensor norm(const Tensor& self, double p, const Axes& dims, bool keepdim) {
   return run(Reduction::sum, powers, how, keepdim, dtype).pow(1 / p).to(self.dtype());
 }
 
-Tensor var(const Tensor& self, const VarianceOptions& options) {
-  const kernels::OpScope scope("var");
-  return run_moment("var", self, options, false).to(self.dtype());
-}
+namespace {
 
-Tensor std(const Tensor& self, const VarianceOptions& options) {
-  const kernels::OpScope scope("std");
-  return run_moment("std", self, options, true).to(self.dtype());
-}
-
-Tensor logsumexp(const Tensor& self, const Axes& dims, bool keepdim) {
+Tensor run_log_sum_exp(const Tensor& self, const Axes& dims, bool keepdim, Tensor* out) {
   const kernels::OpScope scope("logsumexp");
   detail::check_defined("logsumexp", "self", self);
   const DType result = is_floating_point(self.dtype()) ? self.dtype() : DType::f32;
   const ReducedDims how = reduced_dims("logsumexp", self, dims);
-  const Shape& sizes = keepdim ? how.kept : how.removed;
-  if (how.length == 0) {
-    return full(sizes, -INFINITY, {.dtype = result, .device = self.device()});
-  }
-  const DType dtype = computing(result);
-  const Tensor source = self.to(dtype);
-  const Tensor largest = run(Reduction::max, source, how, true, dtype);
-  // An infinite maximum would make the exponents NaN.
-  const Tensor shift = where(largest.isinf(), 0, largest);
-  const Tensor total = run(Reduction::sum, source.sub(shift).exp_(), how, true, dtype);
-  return total.log().add(shift).view(sizes).to(result);
+  return run(Reduction::log_sum_exp, self.to(result), how, keepdim, result, 1, {"logsumexp", out});
+}
+
+}  // namespace
+
+Tensor logsumexp(const Tensor& self, const Axes& dims, bool keepdim) {
+  return run_log_sum_exp(self, dims, keepdim, nullptr);
 }
 
 // With an output.
@@ -306,16 +232,9 @@ Tensor& norm_out(Tensor& out, const Tensor& self, double p, const Axes& dims, bo
   return detail::copy_result("norm", out, norm(self, p, dims, keepdim));
 }
 
-Tensor& var_out(Tensor& out, const Tensor& self, const VarianceOptions& options) {
-  return detail::copy_result("var", out, var(self, options));
-}
-
-Tensor& std_out(Tensor& out, const Tensor& self, const VarianceOptions& options) {
-  return detail::copy_result("std", out, gantry::std(self, options));
-}
-
 Tensor& logsumexp_out(Tensor& out, const Tensor& self, const Axes& dims, bool keepdim) {
-  return detail::copy_result("logsumexp", out, logsumexp(self, dims, keepdim));
+  run_log_sum_exp(self, dims, keepdim, &out);
+  return out;
 }
 
 }  // namespace gantry

@@ -19,16 +19,6 @@ Tensor without_nan(const Tensor& self) {
 
 }  // namespace
 
-StdMean std_mean(const Tensor& self, const VarianceOptions& options) {
-  const kernels::OpScope scope("std_mean");
-  return {gantry::std(self, options), mean(self, options.dims, options.keepdim)};
-}
-
-VarMean var_mean(const Tensor& self, const VarianceOptions& options) {
-  const kernels::OpScope scope("var_mean");
-  return {var(self, options), mean(self, options.dims, options.keepdim)};
-}
-
 MinMax aminmax(const Tensor& self, std::optional<Dim> dim, bool keepdim) {
   const kernels::OpScope scope("aminmax");
   const Axes axes = dim ? Axes(*dim) : Axes();

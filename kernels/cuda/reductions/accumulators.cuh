@@ -3,6 +3,8 @@
 #include <cuda_runtime.h>
 
 #include <cstdint>
+#include <cstring>
+#include <type_traits>
 
 #include "kernels/reductions/reduce_plan.hpp"
 
@@ -22,14 +24,74 @@ __device__ void combine_own(const R& reducer, Acc (&values)[N]) {
   if constexpr (kHalf > 1) combine_own<kHalf / 2>(reducer, values);
 }
 
+// A value of another thread, number by number: `shuffle` moves one.
+template <class Acc, class Shuffle>
+__device__ Acc shuffled(const Acc& value, const Shuffle& shuffle) {
+  if constexpr (std::is_arithmetic_v<Acc>) {
+    return shuffle(value);
+  } else {
+    constexpr int kWords = sizeof(Acc) / 4;
+    std::uint32_t words[kWords];
+    memcpy(words, &value, sizeof value);
+#pragma unroll
+    for (int i = 0; i < kWords; ++i) words[i] = shuffle(words[i]);
+    Acc result;
+    memcpy(&result, words, sizeof result);
+    return result;
+  }
+}
+
+// The value of the thread that is `half` threads further on in the group of `group`.
+template <class Acc>
+__device__ Acc shuffle_down(const Acc& value, int half, int group) {
+  return shuffled(value, [=](auto x) { return __shfl_down_sync(0xffffffffu, x, half, group); });
+}
+
 // Combines value j with value j + 16, 8, 4, 2, 1 in groups of `group` threads of a warp. Every
 // thread of the warp calls; the group's first thread gets the result.
 template <class R, class Acc>
 __device__ Acc reduce_in_group(const R& reducer, Acc value, int group) {
   for (int half = group / 2; half > 0; half /= 2) {
-    value = reducer.combine(value, __shfl_down_sync(0xffffffffu, value, half, group));
+    value = reducer.combine(value, shuffle_down(value, half, group));
   }
   return value;
+}
+
+// Combines `low`, of the thread without bit `half` in its lane, with `high`, of the thread with it.
+// The thread passes its own one of the two and `given`, which the other thread takes for its own.
+template <class R, class Acc>
+__device__ Acc combine_across(const R& reducer, const Acc& own, const Acc& given, int lane,
+                              int half) {
+  const Acc other = shuffled(given, [=](auto x) { return __shfl_xor_sync(0xffffffffu, x, half); });
+  return (lane & half) == 0 ? reducer.combine(own, other) : reducer.combine(other, own);
+}
+
+// The tree over 4 * group states, of which thread t of a group has 4 t … 4 t + 3; as
+// reduce_in_group, which leaves most threads without work, for states of several numbers: a group
+// of 4 or more first shares out the four trees.
+template <class R, class Acc>
+__device__ Acc reduce_four_in_group(const R& reducer, Acc (&states)[4], int lane, int group) {
+  if (group < 4) {
+#pragma unroll
+    for (int i = 0; i < 4; ++i) states[i] = reduce_in_group(reducer, states[i], group);
+    return reducer.combine(reducer.combine(states[0], states[2]),
+                           reducer.combine(states[1], states[3]));
+  }
+  const bool has_upper = (lane & group / 2) != 0;
+  Acc pair[2];
+#pragma unroll
+  for (int i = 0; i < 2; ++i) {
+    pair[i] = combine_across(reducer, has_upper ? states[i + 2] : states[i],
+                             has_upper ? states[i] : states[i + 2], lane, group / 2);
+  }
+  const bool has_odd = (lane & group / 4) != 0;
+  Acc result = combine_across(reducer, has_odd ? pair[1] : pair[0], has_odd ? pair[0] : pair[1],
+                              lane, group / 4);
+  for (int half = group / 8; half > 0; half /= 2) {
+    result = combine_across(reducer, result, result, lane, half);
+  }
+  result = combine_across(reducer, result, result, lane, group / 2);
+  return combine_across(reducer, result, result, lane, group / 4);
 }
 
 // Thread t of 32 has the accumulators t, t + 32, t + 64, t + 96. With fewer threads only the first

@@ -1,6 +1,6 @@
 #include "kernels/cuda/launch.cuh"
+#include "kernels/cuda/reductions/arg_key.cuh"
 #include "kernels/cuda/reductions/last_block.cuh"
-#include "kernels/impl/arg_reduce.inl"
 #include "kernels/input.hpp"
 #include "kernels/reductions/fibre_plan.hpp"
 
@@ -17,45 +17,12 @@ constexpr int kBatch = sizeof(T) == 1 ? 2 : 4;
 template <class T>
 constexpr int kTile = kThreads* kVector<T>* kBatch<T>;
 
-// The type as which elements of type T are compared: a number of at most 32 bits where that holds
-// T.
-template <class T>
-using Key = std::conditional_t<is_floating_point(dtype_of<T>) || std::is_same_v<T, std::int64_t>,
-                               AccumulatorType<T>, std::int32_t>;
-
-// Makes keys such that the largest is preferred: the smallest of mirrored values is the largest.
-// The mirror flips the sign bit of a floating key and every bit of an integer.
-template <class T>
-struct KeyOf {
-  bool largest;
-
-  __device__ Key<T> operator()(T element) const {
-    const auto key = static_cast<Key<T>>(element);
-    if constexpr (is_floating_point(dtype_of<T>)) {
-      return largest ? key : -key;
-    } else {
-      return largest ? key : ~key;
-    }
-  }
-};
-
 // The best element so far: its key, and its position in the chunk. Position -1: none.
 template <class K>
 struct Best {
   K key;
   std::int32_t at;
 };
-
-template <class K>
-__device__ K lowest_key() {
-  if constexpr (std::is_same_v<K, std::int64_t>) {
-    return INT64_MIN;
-  } else if constexpr (std::is_same_v<K, std::int32_t>) {
-    return INT32_MIN;
-  } else {
-    return static_cast<K>(-HUGE_VAL);
-  }
-}
 
 // Of elements in increasing order of position, the first of the largest stays. Precondition: `best`
 // was made by start().
@@ -222,78 +189,6 @@ __global__ void __launch_bounds__(kThreads, 4)
   }
 }
 
-// The distribution of a block's kThreads threads: `fibres` fibres at a time, kThreads / fibres
-// threads per fibre. Both are powers of two.
-struct ArgShape {
-  int fibres = 1;
-  bool fibres_are_fastest = false;  // neighbouring threads have neighbouring fibres, not elements
-};
-
-// A block finds the best elements of one chunk of `shape.fibres` fibres.
-template <class T>
-__global__ void __launch_bounds__(kThreads)
-    arg_reduce_tiles(const __grid_constant__ FibrePlan plan, const __grid_constant__ Fibres indices,
-                     const KeyOf<T> key_of, ArgShape shape,
-                     const __grid_constant__ ArgPartials partials) {
-  using K = Key<T>;
-  __shared__ Best<K> shared[kThreads];
-  const int threads_per_fibre = kThreads / shape.fibres;
-  const int thread = static_cast<int>(threadIdx.x);
-  const int fibre_in_block =
-      shape.fibres_are_fastest ? thread % shape.fibres : thread / threads_per_fibre;
-  const int thread_in_fibre =
-      shape.fibres_are_fastest ? thread / shape.fibres : thread % threads_per_fibre;
-  const int neighbour = shape.fibres_are_fastest ? shape.fibres : 1;
-  // The best of the threads of one fibre, in the fibre's first thread.
-  const auto best_of_fibre = [&](const Best<K>& best) {
-    __syncthreads();  // the previous call may still read the shared array
-    shared[thread] = best;
-    for (int half = threads_per_fibre / 2; half > 0; half /= 2) {
-      __syncthreads();
-      if (thread_in_fibre < half) {
-        shared[thread] = better(shared[thread], shared[thread + half * neighbour]);
-      }
-    }
-    return shared[thread];
-  };
-  const std::int64_t tiles = (plan.count + shape.fibres - 1) / shape.fibres;
-  for (std::int64_t task = blockIdx.x; task < tiles * partials.chunks; task += gridDim.x) {
-    const std::int64_t chunk = task / tiles;
-    const std::int64_t tile = task - chunk * tiles;
-    const std::int64_t fibre = tile * shape.fibres + fibre_in_block;
-    const bool is_present = fibre < plan.count;
-    const bool writes = is_present && thread_in_fibre == 0;
-    const T* in = static_cast<const T*>(plan.in.data);
-    if (is_present) in += plan.in.outer.offset(fibre);
-    const std::int64_t first = chunk * partials.chunk_length;
-    const std::int64_t rest = is_present ? plan.length - first : 0;
-    const int count = static_cast<int>(rest < partials.chunk_length ? rest : partials.chunk_length);
-    Best<K> best = start<K>(thread_in_fibre, count);
-    const T* element = in + (first + thread_in_fibre) * plan.in.stride;
-#pragma unroll 8
-    for (int k = thread_in_fibre; k < count; k += threads_per_fibre) {
-      take(best, key_of(*element), k);
-      element += threads_per_fibre * plan.in.stride;
-    }
-    best = best_of_fibre(best);
-    if (partials.chunks == 1) {
-      if (writes) write_result(plan, indices, fibre, in, best.at);
-      continue;
-    }
-    if (writes) partials.candidates[fibre * partials.chunks + chunk] = first + best.at;
-    if (!is_last_block(partials.counters, tile, static_cast<std::uint32_t>(partials.chunks))) {
-      continue;
-    }
-    best = best_of_fibre(is_present ? best_candidate(key_of, partials, fibre, in, plan.in.stride,
-                                                     thread_in_fibre, threads_per_fibre)
-                                    : Best<K>{lowest_key<K>(), -1});
-    if (writes) {
-      write_result(plan, indices, fibre, in,
-                   __ldcg(partials.candidates + fibre * partials.chunks + best.at));
-    }
-  }
-}
-
 // True if every fibre is dense and begins on a multiple of a vector.
 template <class T>
 bool has_vectors(const FibrePlan& plan) {
@@ -312,14 +207,9 @@ constexpr std::int64_t kRowBlocks = 2 * 4 * 132;
 constexpr std::int64_t kRowChunk = 4096;
 constexpr std::int64_t kMostArgChunk = std::int64_t{1} << 30;  // positions have 32 bits
 
-bool is_by_row(const FibrePlan& plan) {
-  return !(plan.is_column_wise() && plan.count >= 8) && plan.length >= 1024;
-}
-
 }  // namespace
 
 std::int64_t arg_chunk_length(const FibrePlan& plan) {
-  if (!is_by_row(plan)) return kArgChunk;
   // Even shares, so that no block ends much later than the others.
   const std::int64_t share = plan.length / kRowBlocks * plan.count;
   const std::int64_t length = (share + kRowChunk - 1) / kRowChunk * kRowChunk;
@@ -331,23 +221,9 @@ void arg_reduce(void* stream, bool largest, const FibrePlan& plan, const Fibres&
   dispatch_stored(plan.dtype, [&](auto tag) {
     using T = typename decltype(tag)::type;
     const KeyOf<T> key_of{largest};
-    if (is_by_row(plan)) {
-      const auto kernel =
-          has_vectors<T>(plan) ? arg_reduce_rows<T, true> : arg_reduce_rows<T, false>;
-      launch("arg_reduce_rows", stream, blocks_for(plan.count * partials.chunks * kThreads),
-             kThreads, 0, kernel, plan, indices, key_of, partials);
-      return;
-    }
-    ArgShape shape{32, true};
-    if (!(plan.is_column_wise() && plan.count >= 8)) {
-      int threads_per_fibre = 1;
-      while (threads_per_fibre < kThreads && threads_per_fibre < plan.length)
-        threads_per_fibre *= 2;
-      shape = {kThreads / threads_per_fibre, false};
-    }
-    const std::int64_t tiles = (plan.count + shape.fibres - 1) / shape.fibres;
-    launch("arg_reduce_tiles", stream, blocks_for(tiles * partials.chunks * kThreads), kThreads, 0,
-           arg_reduce_tiles<T>, plan, indices, key_of, shape, partials);
+    const auto kernel = has_vectors<T>(plan) ? arg_reduce_rows<T, true> : arg_reduce_rows<T, false>;
+    launch("arg_reduce_rows", stream, blocks_for(plan.count * partials.chunks * kThreads), kThreads,
+           0, kernel, plan, indices, key_of, partials);
   });
 }
 

@@ -8,11 +8,64 @@
 
 namespace gantry::kernels::cuda {
 
-// Each reducer has load(element), combine(a, b), neutral() and finish(result) for accumulators of
-// type Acc. Its Merge reduces the finished results.
+// Note [Reducers]
+// A chunk has 128 accumulators. Each takes in its elements and is then closed, which makes a State
+// of it; a tree combines the states. A reducer has
+//  - start(), an Accumulator without an element; take(into, element, k) for element k of a chunk;
+//    close(accumulator, count, first), the State of `count` elements of the chunk that begins at
+//    element `first` of the reduction;
+//  - neutral(), the State of no element, and combine(a, b), of which only b or both may be neutral;
+//  - finish(state), and Merge, which reduces the finished results of chunks;
+//  - write(plan, output, state), if the State is several numbers.
+
+// The members of a reducer whose Accumulator and State are one number.
+template <class R, class Acc>
+struct NumberReducer {
+  using Accumulator = Acc;
+  using State = Acc;
+
+  __device__ Acc start() const { return R::neutral(); }
+  template <class In>
+  __device__ void take(Acc& into, In element, int) const {
+    const R& self = static_cast<const R&>(*this);
+    into = self.combine(into, self.load(element));
+  }
+  __device__ Acc close(Acc accumulator, int, std::int64_t) const { return accumulator; }
+};
+
+// True if the State of R is several numbers.
+template <class R>
+constexpr bool kHasState = !std::is_arithmetic_v<typename R::State>;
+
+// Combines states of R, the results of chunks.
+template <class R>
+struct StateMerge : R {
+  using Accumulator = typename R::State;
+  using Merge = StateMerge;
+
+  StateMerge() = default;
+  explicit StateMerge(const ReducePlan& plan) : R(plan) {}
+  __device__ Merge merge() const { return *this; }
+  __device__ static Accumulator start() { return R::neutral(); }
+  __device__ static void take(Accumulator& into, const Accumulator& state, int k) {
+    into = k < kReduceAccumulators ? state : R::combine(into, state);
+  }
+  __device__ static Accumulator close(const Accumulator& state, int, std::int64_t) { return state; }
+  __device__ static Accumulator finish(const Accumulator& state) { return state; }
+};
+
+// Reduces elements to states of R.
+template <class R>
+struct StateReducer : R {
+  using Merge = StateMerge<R>;
+
+  explicit StateReducer(const ReducePlan& plan) : R(plan) {}
+  __device__ Merge merge() const { return {}; }
+  __device__ static typename R::State finish(const typename R::State& state) { return state; }
+};
 
 template <class Acc>
-struct SumReducer : Reducer<Reduction::sum, Acc> {
+struct SumReducer : Reducer<Reduction::sum, Acc>, NumberReducer<SumReducer<Acc>, Acc> {
   using Merge = SumReducer;
 
   SumReducer() = default;
@@ -26,7 +79,7 @@ struct SumReducer : Reducer<Reduction::sum, Acc> {
 };
 
 template <class Acc>
-struct ProductReducer : Reducer<Reduction::prod, Acc> {
+struct ProductReducer : Reducer<Reduction::prod, Acc>, NumberReducer<ProductReducer<Acc>, Acc> {
   using Merge = ProductReducer;
 
   explicit ProductReducer(const ReducePlan&) {}
@@ -41,7 +94,8 @@ struct ProductReducer : Reducer<Reduction::prod, Acc> {
 // The maximum, and the minimum as the maximum of mirrored values: the sign bit of a floating value
 // flipped, every bit of an integer. Both mirrors reverse the order and are their own inverse.
 template <class Acc>
-class ExtremeReducer : public Reducer<Reduction::max, Acc> {
+class ExtremeReducer : public Reducer<Reduction::max, Acc>,
+                       public NumberReducer<ExtremeReducer<Acc>, Acc> {
  public:
   using Merge = ExtremeReducer;
 
@@ -72,7 +126,8 @@ class ExtremeReducer : public Reducer<Reduction::max, Acc> {
 
 // The sum of squares or of magnitudes.
 template <class Acc>
-class NormReducer : public Reducer<Reduction::sum, Acc> {
+class NormReducer : public Reducer<Reduction::sum, Acc>,
+                    public NumberReducer<NormReducer<Acc>, Acc> {
  public:
   static constexpr bool kIsRepeated = false;  // such sums only grow
   using Merge = SumReducer<Acc>;
@@ -91,7 +146,8 @@ class NormReducer : public Reducer<Reduction::sum, Acc> {
 };
 
 // The number of elements with a bit of `mask` set. any and all follow from it.
-class NonzeroReducer : public Reducer<Reduction::sum, std::int64_t> {
+class NonzeroReducer : public Reducer<Reduction::sum, std::int64_t>,
+                       public NumberReducer<NonzeroReducer, std::int64_t> {
  public:
   using Merge = SumReducer<std::int64_t>;
 

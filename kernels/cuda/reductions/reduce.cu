@@ -39,6 +39,14 @@ void reduce(void* stream, const ReducePlan& plan) {
     case Reduction::all:
     case Reduction::count_nonzero:
       return reduce_nonzero(stream, plan);
+    case Reduction::variance:
+    case Reduction::deviation:
+      return reduce_moments(stream, plan);
+    case Reduction::log_sum_exp:
+      return reduce_log_sum_exp(stream, plan);
+    case Reduction::argmax:
+    case Reduction::argmin:
+      return reduce_arg(stream, plan);
   }
 }
 

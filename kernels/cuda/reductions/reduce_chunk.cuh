@@ -18,10 +18,17 @@ constexpr int kRowThreads = kAccumulators;
 // Loads in flight per thread.
 constexpr int kBatch = 16;
 constexpr int kVectorBatch = 8;
-template <class In>
-constexpr int kDenseBatch = sizeof(In) == 8 ? 32 : 64;
-// Longest column that one thread reduces, with every element in a register.
-constexpr int kFew = 16;
+template <class In, class R>
+constexpr int kDenseBatch = sizeof(In) == 8 || kHasState<R> ? 32 : 64;
+// Accumulators of a column that one thread holds.
+constexpr int kFew = 8;
+// Longest column that one thread reduces, and longest if there are so many columns that their
+// threads fill a GPU.
+constexpr int kShortColumn = 16;
+constexpr int kFewRows = 511;
+constexpr std::int64_t kManyColumns = 65536;
+// Bytes of the longest row that one thread reduces.
+constexpr std::int64_t kTinyRowBytes = 32;
 // Longest row that a warp, or a part of one, reduces without vector loads.
 constexpr int kShortRow = 1024;
 // Block shape of reduce_columns: columns x threads that share one column's accumulators.
@@ -90,7 +97,7 @@ __device__ __noinline__ void write_wide_result(const ReducePlan& plan, std::int6
 }
 
 template <class R, class Acc>
-__device__ __noinline__ void write_output(const ReducePlan& plan, std::int64_t output, Acc value) {
+__device__ __noinline__ void write_number(const ReducePlan& plan, std::int64_t output, Acc value) {
   if constexpr (R::kIsRepeated) {
     if (is_repeated<R>(plan, value)) value = repeated_output<R>(plan, output, value);
   }
@@ -98,9 +105,24 @@ __device__ __noinline__ void write_output(const ReducePlan& plan, std::int64_t o
                 plan.divisor);
 }
 
+template <class R, class State>
+__device__ __noinline__ void write_state(const ReducePlan& plan, std::int64_t output,
+                                         const State& state) {
+  R::write(plan, output, state);
+}
+
+template <class R, class Acc>
+__device__ void write_output(const ReducePlan& plan, std::int64_t output, const Acc& value) {
+  if constexpr (kHasState<R>) {
+    write_state<R>(plan, output, value);
+  } else {
+    write_number<R>(plan, output, value);
+  }
+}
+
 template <class R, class Acc>
 __device__ void write_result(const ReducePlan& plan, std::int64_t output, std::int64_t chunk,
-                             Acc value) {
+                             const Acc& value) {
   if (plan.chunks == 1) {
     write_output<R>(plan, output, value);
   } else {
@@ -112,6 +134,27 @@ __device__ void write_result(const ReducePlan& plan, std::int64_t output, std::i
         write_wide_result<Acc>(plan, output, chunk);
       }
     }
+  }
+}
+
+// Lets the compiler know that the elements behind k are not the first of their accumulators, as far
+// as they are behind.
+__device__ inline void assume_position(int k) { __builtin_assume(k >= 0); }
+
+// The elements of accumulator `j` in a chunk of `count` elements.
+__device__ inline int elements_of(int count, int j) {
+  return count > j ? (count - j + kAccumulators - 1) / kAccumulators : 0;
+}
+
+// The states of accumulators `j`, `j + step`, … of a chunk of `count` elements, which begins at
+// element `first` of the reduction.
+template <class R, int kOwn>
+__device__ void close_all(const R& reducer, const typename R::Accumulator (&own)[kOwn],
+                          typename R::State (&states)[kOwn], int j, int step, int count,
+                          std::int64_t first) {
+#pragma unroll
+  for (int i = 0; i < kOwn; ++i) {
+    states[i] = reducer.close(own[i], elements_of(count, j + i * step), first);
   }
 }
 

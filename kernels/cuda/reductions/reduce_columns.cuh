@@ -8,54 +8,103 @@ namespace gantry::kernels::cuda {
 
 namespace {
 
-// One thread reduces one output of at most kFew elements.
-template <class In, class Acc, class R>
-__global__ void __launch_bounds__(kThreads, kBlocksOf<R, kThreads, sizeof(Acc) == 8 ? 80 : 64>)
-    reduce_few(const __grid_constant__ ReducePlan plan, const R reducer) {
+// The number whose lowest `bits` bits are those of `i` in reverse.
+__device__ inline int reversed(int i, int bits) {
+  return static_cast<int>(__brev(static_cast<unsigned>(i)) >> 1 >> (31 - bits));
+}
+
+// One thread reduces V neighbouring outputs of at most a chunk. It has kFew accumulators at a time,
+// a subtree of the tree over all of them, and one result of each of the tree's levels above. There
+// are 2^bits such subtrees.
+template <class In, class Acc, class R, int V>
+__global__ void __launch_bounds__(kThreads, kBlocksOf<R, kThreads, sizeof(Acc) * V >= 8 ? 80 : 64>)
+    reduce_few(const __grid_constant__ ReducePlan plan, const R reducer, int bits) {
+  constexpr int kLevels = 5;
+  static_assert(kFew << (kLevels - 1) == kAccumulators);
+  using Vector = StoredPack<In, V>;
   const int count = static_cast<int>(plan.length);
   const std::int64_t stride = plan.reduced.strides[0];
-  for (std::int64_t output = first_index(); output < plan.outputs; output += index_step()) {
-    const In* column = static_cast<const In*>(plan.in) + distant_offset(plan.kept, output);
-    In batch[kFew];
+  for (std::int64_t pack = first_index(); pack * V < plan.outputs; pack += index_step()) {
+    const In* column = static_cast<const In*>(plan.in) + distant_offset(plan.kept, pack * V);
+    Acc levels[kLevels][V];
+#pragma unroll 1
+    for (int subtree = 0; subtree < 1 << bits; ++subtree) {
+      const int first = reversed(subtree, bits);
+      typename R::Accumulator own[kFew][V];
 #pragma unroll
-    for (int k = 0; k < kFew; ++k) {
-      if (k < count) batch[k] = column[k * stride];
-    }
-    Acc accumulators[kFew];
+      for (int i = 0; i < kFew; ++i) {
 #pragma unroll
-    for (int k = 0; k < kFew; ++k) {
-      accumulators[k] = k < count ? reducer.load(batch[k]) : reducer.neutral();
+        for (int v = 0; v < V; ++v) own[i][v] = reducer.start();
+      }
+#pragma unroll 1
+      for (int k = first; k < count; k += kAccumulators) {
+        Vector batch[kFew];
+#pragma unroll
+        for (int i = 0; i < kFew; ++i) {
+          const int at = k + (i << bits);
+          if (at < count) batch[i] = *reinterpret_cast<const Vector*>(column + at * stride);
+        }
+#pragma unroll
+        for (int i = 0; i < kFew; ++i) {
+          const int at = k + (i << bits);
+#pragma unroll
+          for (int v = 0; v < V; ++v) {
+            if (at < count) reducer.take(own[i][v], batch[i].values[v], at);
+          }
+        }
+      }
+#pragma unroll
+      for (int v = 0; v < V; ++v) {
+        Acc states[kFew];
+#pragma unroll
+        for (int i = 0; i < kFew; ++i) {
+          states[i] = reducer.close(own[i][v], elements_of(count, first + (i << bits)), 0);
+        }
+        combine_own<kFew / 2>(reducer, states);
+        // As a binary counter: a subtree completes the levels whose bits are set in its number.
+        int level = 0;
+        for (; (subtree >> level & 1) != 0; ++level) {
+          states[0] = reducer.combine(levels[level][v], states[0]);
+        }
+        levels[level][v] = states[0];
+      }
     }
-    combine_own<kFew / 2>(reducer, accumulators);
-    write_output<R>(plan, output, reducer.finish(accumulators[0]));
+#pragma unroll
+    for (int v = 0; v < V; ++v) {
+      write_output<R>(plan, pack * V + v, reducer.finish(levels[bits][v]));
+    }
   }
 }
 
-// kColumnThreads threads reduce `count` elements of one column, which are `stride` apart. Thread
-// `part` has the accumulators part, part + 8, …; column `c` of the block's kColumns. Every thread
-// of the block calls; the threads with part 0 get the results.
+// kColumnThreads threads reduce the chunk of one column that begins at element `first` of the
+// column: `count` elements, which are `stride` apart. Thread `part` has the accumulators part,
+// part + 8, …; column `c` of the block's kColumns. Every thread of the block calls; the threads
+// with part 0 get the results.
 template <class In, class Acc, class R>
 __device__ Acc reduce_column(const R& reducer, const In* column, std::int64_t stride, int count,
-                             int c, int part) {
+                             std::int64_t first, int c, int part) {
   constexpr int kOwn = kAccumulators / kColumnThreads;
   __shared__ Acc shared[kColumnThreads][kColumns];
-  Acc own[kOwn];
+  typename R::Accumulator own[kOwn];
 #pragma unroll
-  for (int i = 0; i < kOwn; ++i) own[i] = reducer.neutral();
+  for (int i = 0; i < kOwn; ++i) own[i] = reducer.start();
   int k = part;
   for (; k + (kOwn - 1) * kColumnThreads < count; k += kAccumulators) {
+    assume_position(k);
     In batch[kOwn];
 #pragma unroll
     for (int i = 0; i < kOwn; ++i) batch[i] = column[(k + i * kColumnThreads) * stride];
 #pragma unroll
-    for (int i = 0; i < kOwn; ++i) own[i] = reducer.combine(own[i], reducer.load(batch[i]));
+    for (int i = 0; i < kOwn; ++i) reducer.take(own[i], batch[i], k + i * kColumnThreads);
   }
 #pragma unroll
   for (int i = 0; i < kOwn; ++i) {
     const int at = k + i * kColumnThreads;
-    if (at < count) own[i] = reducer.combine(own[i], reducer.load(column[at * stride]));
+    if (at < count) reducer.take(own[i], column[at * stride], at);
   }
-  return reducer.finish(combine_column_accumulators(reducer, own, shared, c, part));
+  Acc states[kOwn];
+  close_all(reducer, own, states, part, kColumnThreads, count, first);
+  return reducer.finish(combine_column_accumulators(reducer, states, shared, c, part));
 }
 
 // Ends a block of a column kernel with kTile columns and 256 threads: the last of the tile's blocks
@@ -72,11 +121,20 @@ __device__ void finish_columns(const R& reducer, const ReducePlan& plan, std::in
   for (int first = 0; first < kTile; first += kColumns) {
     const std::int64_t output = tile * kTile + first + c;
     const bool is_present = output < plan.outputs && first + c < kTile;
-    const Acc* partials = static_cast<const Acc*>(plan.partials);
+    Acc* partials = static_cast<Acc*>(plan.partials);
     if (is_present) partials += output * plan.partial_output_stride;
-    const int count = is_present ? static_cast<int>(plan.chunks) : 0;
-    const Acc result = reduce_column<Acc, Acc>(reducer.merge(), partials, plan.partial_chunk_stride,
-                                               count, c, part);
+    int count = static_cast<int>(plan.chunks);
+    const auto merge = [&](std::int64_t from, int n) {
+      return reduce_column<Acc, Acc>(reducer.merge(), partials + from * plan.partial_chunk_stride,
+                                     plan.partial_chunk_stride, is_present ? n : 0, from, c, part);
+    };
+    if constexpr (kHasState<R>) {
+      count = merge_levels(count, [&](std::int64_t chunk, int n) {
+        const Acc result = merge(chunk * kReduceChunk, n);
+        if (is_present && part == 0) partials[chunk * plan.partial_chunk_stride] = result;
+      });
+    }
+    const Acc result = merge(0, count);
     if (is_present && part == 0) write_output<R>(plan, output, result);
   }
 }
@@ -98,7 +156,8 @@ __global__ void __launch_bounds__(kColumns* kColumnThreads, kBlocksOf<R, 256, 64
     const In* column = static_cast<const In*>(plan.in) + chunk * kReduceChunk * stride;
     if (is_present) column += distant_offset(plan.kept, output);
     const int count = is_present ? chunk_length(plan, chunk) : 0;
-    const Acc result = reduce_column<In, Acc>(reducer, column, stride, count, c, part);
+    const Acc result =
+        reduce_column<In, Acc>(reducer, column, stride, count, chunk * kReduceChunk, c, part);
     if (is_present && part == 0) write_result<R>(plan, output, chunk, result);
     finish_columns<kColumns, Acc>(reducer, plan, tile);
   }
@@ -117,8 +176,8 @@ constexpr int kNarrowTilePacks = 4;
 template <class In>
 constexpr bool kHasNarrowTiles = sizeof(In) == 2;
 // True if the accumulators of a thread of the wider tiles fit into registers.
-template <class Acc>
-constexpr bool kHasWideTiles = sizeof(Acc) == 4;
+template <class R>
+constexpr bool kHasWideTiles = sizeof(typename R::Accumulator) == 4;
 // Blocks of reduce_wide_columns that a multiprocessor is to hold; 0 leaves it to the compiler.
 template <class In, class R, int kPacks>
 constexpr int kTileBlocks = kHasNarrowTiles<In>&& kPacks == kTilePacks ? 4 : kBlocksOf<R, 256, 64>;
@@ -150,41 +209,46 @@ __global__ void __launch_bounds__(256, kTileBlocks<In, R, kPacks>)
     const bool is_present = first_output < plan.outputs;
     const In* column = static_cast<const In*>(plan.in) + (chunk * kReduceChunk + part) * stride;
     if (is_present) column += distant_offset(plan.kept, first_output);
-    Acc own[kOwn][V];
+    typename R::Accumulator own[kOwn][V];
 #pragma unroll
     for (int i = 0; i < kOwn; ++i) {
 #pragma unroll
-      for (int v = 0; v < V; ++v) own[i][v] = reducer.neutral();
+      for (int v = 0; v < V; ++v) own[i][v] = reducer.start();
     }
-    const auto add = [&](int i, const Vector& vector) {
+    const auto add = [&](int i, const Vector& vector, int k) {
 #pragma unroll
-      for (int v = 0; v < V; ++v)
-        own[i][v] = reducer.combine(own[i][v], reducer.load(vector.values[v]));
+      for (int v = 0; v < V; ++v) reducer.take(own[i][v], vector.values[v], k);
     };
     const auto load = [&](int i) {
       return *reinterpret_cast<const Vector*>(column + i * kPackThreads * stride);
     };
-    int rest = is_present ? chunk_length(plan, chunk) - part : 0;
+    const int count = is_present ? chunk_length(plan, chunk) : 0;
+    int k = part;
+    int rest = count - part;
     for (; rest > (kInFlight - 1) * kPackThreads; rest -= kInFlight * kPackThreads) {
+      assume_position(k);
       Vector batch[kInFlight];
 #pragma unroll
       for (int i = 0; i < kInFlight; ++i) batch[i] = load(i);
 #pragma unroll
-      for (int i = 0; i < kInFlight; ++i) add(i % kOwn, batch[i]);
+      for (int i = 0; i < kInFlight; ++i) add(i % kOwn, batch[i], k + i * kPackThreads);
       column += kInFlight * kPackThreads * stride;
+      k += kInFlight * kPackThreads;
     }
 #pragma unroll
     for (int i = 0; i < kInFlight; ++i) {
-      if (i * kPackThreads < rest) add(i % kOwn, load(i));
+      if (i * kPackThreads < rest) add(i % kOwn, load(i), k + i * kPackThreads);
     }
     __syncthreads();  // the previous task may still read the shared array
 #pragma unroll
     for (int v = 0; v < V; ++v) {
-      Acc column_own[kOwn];
+      typename R::Accumulator column_own[kOwn];
 #pragma unroll
       for (int i = 0; i < kOwn; ++i) column_own[i] = own[i][v];
-      combine_own<kOwn / 2>(reducer, column_own);
-      shared[part][pack * V + v] = column_own[0];
+      Acc states[kOwn];
+      close_all(reducer, column_own, states, part, kPackThreads, count, chunk * kReduceChunk);
+      combine_own<kOwn / 2>(reducer, states);
+      shared[part][pack * V + v] = states[0];
     }
     for (int half = kPackThreads / 2; half > 0; half /= 2) {
       __syncthreads();

@@ -23,10 +23,9 @@ bool is_aligned(const ReducePlan& plan, int elements) {
   return true;
 }
 
-// True if neighbouring columns form aligned packs.
-template <class In>
+// True if V neighbouring columns form aligned packs.
+template <class In, int V>
 bool has_packs(const ReducePlan& plan) {
-  constexpr int V = kPackColumns<In>;
   const int last = plan.kept.ndim - 1;
   if (last < 0 || plan.kept.strides[last] != 1 || plan.kept.sizes[last] % V != 0 ||
       plan.reduced.strides[0] % V != 0) {
@@ -51,6 +50,22 @@ void launch_wide_columns(void* stream, const ReducePlan& plan, const R& reducer)
 }
 
 template <class In, class Acc, class R>
+void launch_few(void* stream, const ReducePlan& plan, const R& reducer) {
+  int bits = 0;
+  while (kFew << bits < plan.length && kFew << bits < kAccumulators) ++bits;
+  if constexpr (!kHasState<R>) {
+    constexpr int V = sizeof(In) < 4 ? 4 : 2;
+    if (has_packs<In, V>(plan)) {
+      launch("reduce_few", stream, blocks_for(plan.outputs / V), kThreads, 0,
+             reduce_few<In, Acc, R, V>, plan, reducer, bits);
+      return;
+    }
+  }
+  launch("reduce_few", stream, blocks_for(plan.outputs), kThreads, 0, reduce_few<In, Acc, R, 1>,
+         plan, reducer, bits);
+}
+
+template <class In, class Acc, class R>
 void launch_dense_chunks(void* stream, const ReducePlan& plan, const R& reducer) {
   const std::int64_t tasks = plan.outputs * plan.chunks;
   const std::int64_t per_warp = (tasks + kMostWarps - 1) / kMostWarps;
@@ -61,52 +76,82 @@ void launch_dense_chunks(void* stream, const ReducePlan& plan, const R& reducer)
          static_cast<int>(per_warp));
 }
 
+// Reduces outputs that are closer together than the elements of one.
 template <class In, class Acc, class R>
-void reduce_with(void* stream, const ReducePlan& plan) {
-  const R reducer(plan);
-  const std::int64_t tasks = plan.outputs * plan.chunks;
-  const bool is_dense = plan.reduced.ndim == 0 || plan.reduced.strides[0] == 1;
-  if (plan.reduced.ndim > 1) {
-    launch("reduce_rows", stream, limited(tasks), kRowThreads, 0,
-           reduce_rows<In, Acc, R, RowLayout::dims>, plan, reducer);
-  } else if (plan.is_column_wise() && plan.length <= kFew) {
-    launch("reduce_few", stream, blocks_for(plan.outputs), kThreads, 0, reduce_few<In, Acc, R>,
-           plan, reducer);
-  } else if (plan.is_column_wise() && has_packs<In>(plan)) {
+void launch_columns(void* stream, const ReducePlan& plan, const R& reducer) {
+  if (plan.length <= kShortColumn || (plan.length <= kFewRows && plan.outputs >= kManyColumns)) {
+    launch_few<In, Acc>(stream, plan, reducer);
+  } else if (has_packs<In, kPackColumns<In>>(plan)) {
     if constexpr (kHasNarrowTiles<In>) {
-      if (!kHasWideTiles<Acc> || tile_count<In>(plan, kTilePacks) < kManyTiles) {
+      if (!kHasWideTiles<R> || tile_count<In>(plan, kTilePacks) < kManyTiles) {
         launch_wide_columns<In, Acc, R, kNarrowTilePacks>(stream, plan, reducer);
         return;
       }
     }
-    if constexpr (!kHasNarrowTiles<In> || kHasWideTiles<Acc>) {
+    if constexpr (!kHasNarrowTiles<In> || kHasWideTiles<R>) {
       launch_wide_columns<In, Acc, R, kTilePacks>(stream, plan, reducer);
     }
-  } else if (plan.is_column_wise()) {
+  } else {
     const std::int64_t tiles = (plan.outputs + kColumns - 1) / kColumns;
     launch("reduce_columns", stream, limited(tiles * plan.chunks), dim3(kColumns, kColumnThreads),
            0, reduce_columns<In, Acc, R>, plan, reducer);
-  } else if (is_dense && plan.chunks == 1 && is_aligned<In>(plan, 4) &&
-             (plan.length <= kShortRow || plan.outputs >= kManyRows)) {
+  }
+}
+
+// True if the elements of an output are contiguous.
+inline bool is_dense(const ReducePlan& plan) {
+  return plan.reduced.ndim == 0 || plan.reduced.strides[0] == 1;
+}
+
+// Reduces rows of one dim with a warp or less for each. Returns false if a block is better.
+template <class In, class Acc, class R>
+bool launch_short_rows(void* stream, const ReducePlan& plan, const R& reducer) {
+  // The threads of a warp find neighbouring rows of a few bytes in the same lines of the cache.
+  if (is_dense(plan) && plan.length * static_cast<std::int64_t>(sizeof(In)) <= kTinyRowBytes) {
+    launch_few<In, Acc>(stream, plan, reducer);
+    return true;
+  }
+  if (is_dense(plan) && plan.chunks == 1 && is_aligned<In>(plan, 4) &&
+      (plan.length <= kShortRow || plan.outputs >= kManyRows)) {
     int group = 1;
     while (group < 32 && 4 * group < plan.length) group *= 2;
     const std::int64_t threads = plan.outputs * group;
     launch("reduce_dense_rows", stream, limited((threads + kRowThreads - 1) / kRowThreads),
            kRowThreads, 0, reduce_dense_rows<In, Acc, R>, plan, reducer, group);
-  } else if (sizeof(In) < 4 && is_dense && plan.chunks > 1 && is_aligned<In>(plan, 4) &&
+    return true;
+  }
+  if (plan.length > kShortRow) return false;
+  int group = 1;
+  while (group < 32 && group < plan.length) group *= 2;
+  launch("reduce_short_rows", stream, blocks_for(plan.outputs * group), kThreads, 0,
+         reduce_short_rows<In, Acc, R>, plan, reducer, group);
+  return true;
+}
+
+template <class In, class Acc, class R>
+void launch_rows(void* stream, const ReducePlan& plan, const R& reducer) {
+  const std::int64_t tasks = plan.outputs * plan.chunks;
+  if (plan.reduced.ndim > 1) {
+    launch("reduce_rows", stream, limited(tasks), kRowThreads, 0,
+           reduce_rows<In, Acc, R, RowLayout::dims>, plan, reducer);
+  } else if (sizeof(In) < 4 && is_dense(plan) && plan.chunks > 1 && is_aligned<In>(plan, 4) &&
              tasks >= kManyRows && tasks < (std::int64_t{1} << 31)) {
     if constexpr (sizeof(In) < 4) launch_dense_chunks<In, Acc, R>(stream, plan, reducer);
-  } else if (plan.length <= kShortRow) {
-    int group = 1;
-    while (group < 32 && group < plan.length) group *= 2;
-    launch("reduce_short_rows", stream, blocks_for(plan.outputs * group), kThreads, 0,
-           reduce_short_rows<In, Acc, R>, plan, reducer, group);
-  } else if (is_dense) {
+  } else if (is_dense(plan)) {
     launch("reduce_rows", stream, limited(tasks), kRowThreads, 0,
            reduce_rows<In, Acc, R, RowLayout::dense>, plan, reducer);
   } else {
     launch("reduce_rows", stream, limited(tasks), kRowThreads, 0,
            reduce_rows<In, Acc, R, RowLayout::strided>, plan, reducer);
+  }
+}
+
+template <class In, class Acc, class R>
+void reduce_with(void* stream, const ReducePlan& plan) {
+  const R reducer(plan);
+  if (plan.is_column_wise()) return launch_columns<In, Acc>(stream, plan, reducer);
+  if (plan.reduced.ndim > 1 || !launch_short_rows<In, Acc>(stream, plan, reducer)) {
+    launch_rows<In, Acc>(stream, plan, reducer);
   }
 }
 
@@ -116,6 +161,16 @@ void reduce_elements(void* stream, const ReducePlan& plan) {
   dispatch_stored(plan.in_dtype, [&](auto tag) {
     using In = typename decltype(tag)::type;
     reduce_with<In, AccumulatorType<In>, R<AccumulatorType<In>>>(stream, plan);
+  });
+}
+
+// Calls reduce_with for a floating dtype of plan.in, with states of R.
+template <template <class> class R>
+void reduce_states(void* stream, const ReducePlan& plan) {
+  dispatch_floating("reduce", plan.in_dtype, [&](auto tag) {
+    using In = typename decltype(tag)::type;
+    using Reducer = StateReducer<R<AccumulatorType<In>>>;
+    reduce_with<In, typename Reducer::State, Reducer>(stream, plan);
   });
 }
 

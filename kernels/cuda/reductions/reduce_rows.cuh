@@ -12,7 +12,7 @@ namespace {
 // result.
 template <class R, class Acc>
 __device__ Acc merge_row(const R& reducer, const Acc* partials, std::int64_t stride, int count) {
-  Acc accumulator = reducer.neutral();
+  Acc accumulator = reducer.start();
   int k = static_cast<int>(threadIdx.x);
   const auto merge = [&](auto in_flight, int end) {
     constexpr int kInFlight = decltype(in_flight)::value;
@@ -21,12 +21,12 @@ __device__ Acc merge_row(const R& reducer, const Acc* partials, std::int64_t str
 #pragma unroll
       for (int i = 0; i < kInFlight; ++i) {
         const int at = k + i * kAccumulators;
-        batch[i] = at < count ? __ldcg(partials + at * stride) : Acc(0);
+        batch[i] = at < count ? load_result(partials + at * stride) : Acc{};
       }
 #pragma unroll
       for (int i = 0; i < kInFlight; ++i) {
-        if (k + i * kAccumulators < count)
-          accumulator = reducer.combine(accumulator, reducer.load(batch[i]));
+        const int at = k + i * kAccumulators;
+        if (at < count) reducer.take(accumulator, batch[i], at);
       }
     }
   };
@@ -44,29 +44,41 @@ template <class R, class Acc>
 __device__ void finish_row(const R& reducer, const ReducePlan& plan, std::int64_t output,
                            std::uint32_t blocks) {
   if (!plan.merges || !is_last_block(plan.counters, output, blocks)) return;
-  const Acc* partials =
-      static_cast<const Acc*>(plan.partials) + output * plan.partial_output_stride;
-  const Acc result = merge_row(reducer.merge(), partials, plan.partial_chunk_stride,
-                               static_cast<int>(plan.chunks));
+  Acc* partials = static_cast<Acc*>(plan.partials) + output * plan.partial_output_stride;
+  const std::int64_t stride = plan.partial_chunk_stride;
+  int count = static_cast<int>(plan.chunks);
+  if constexpr (kHasState<R>) {
+    count = merge_levels(count, [&](std::int64_t chunk, int n) {
+      const Acc result =
+          merge_row(reducer.merge(), partials + chunk * kReduceChunk * stride, stride, n);
+      if (threadIdx.x == 0) partials[chunk * stride] = result;
+    });
+  }
+  const Acc result = merge_row(reducer.merge(), partials, stride, count);
   if (threadIdx.x == 0) write_output<R>(plan, output, result);
 }
 
 // `group` threads of a warp (a power of two) reduce `count` dense elements. Thread t has the
 // accumulators 4 t … 4 t + 3, which one vector load fills. With fewer than 32 threads, `count` is
-// at most 4 * group. Every thread of the warp calls; the group's first thread gets the result.
+// at most 4 * group. Every thread of the warp calls; the group's first thread gets the result. The
+// chunk begins at element `first` of the row.
 template <class R, class In, class Acc>
-__device__ Acc reduce_dense_chunk(const R& reducer, const In* in, int count, int lane, int group) {
+__device__ Acc reduce_dense_chunk(const R& reducer, const In* in, int count, std::int64_t first,
+                                  int lane, int group) {
   using Vector = StoredPack<In, 4>;
   const Vector* vectors = reinterpret_cast<const Vector*>(in) + lane;
-  Acc own[4];
+  typename R::Accumulator own[4];
 #pragma unroll
-  for (int i = 0; i < 4; ++i) own[i] = reducer.neutral();
+  for (int i = 0; i < 4; ++i) own[i] = reducer.start();
+  int k = 4 * lane;
   const auto add = [&](const Vector& vector) {
 #pragma unroll
-    for (int i = 0; i < 4; ++i) own[i] = reducer.combine(own[i], reducer.load(vector.values[i]));
+    for (int i = 0; i < 4; ++i) reducer.take(own[i], vector.values[i], k + i);
+    k += kAccumulators;
   };
   int rest = count;
   for (; rest >= kVectorBatch * kAccumulators; rest -= kVectorBatch * kAccumulators) {
+    assume_position(k);
     Vector batch[kVectorBatch];
 #pragma unroll
     for (int i = 0; i < kVectorBatch; ++i) batch[i] = vectors[i * 32];
@@ -84,14 +96,20 @@ __device__ Acc reduce_dense_chunk(const R& reducer, const In* in, int count, int
     for (int i = 0; i < 3; ++i) {
       if (i < rest) {
         const In element = reinterpret_cast<const In*>(vectors)[i];
-        own[i] = reducer.combine(own[i], reducer.load(element));
+        reducer.take(own[i], element, k + i);
       }
     }
   }
+  Acc states[4];
+  close_all(reducer, own, states, 4 * lane, 1, count, first);
+  if constexpr (kHasState<R>) {
+    return reducer.finish(reduce_four_in_group(reducer, states, lane, group));
+  } else {
 #pragma unroll
-  for (int i = 0; i < 4; ++i) own[i] = reduce_in_group(reducer, own[i], group);
-  return reducer.finish(
-      reducer.combine(reducer.combine(own[0], own[2]), reducer.combine(own[1], own[3])));
+    for (int i = 0; i < 4; ++i) states[i] = reduce_in_group(reducer, states[i], group);
+    return reducer.finish(reducer.combine(reducer.combine(states[0], states[2]),
+                                          reducer.combine(states[1], states[3])));
+  }
 }
 
 // A group of threads per dense row of at most one chunk: a warp, or fewer threads for rows of fewer
@@ -110,7 +128,7 @@ __global__ void __launch_bounds__(kRowThreads, kBlocksOf<R, kRowThreads, 48>)
     const In* row = static_cast<const In*>(plan.in);
     if (is_present) row += distant_offset(plan.kept, output);
     const int count = is_present ? static_cast<int>(plan.length) : 0;
-    const Acc result = reduce_dense_chunk<R, In, Acc>(reducer, row, count, lane, group);
+    const Acc result = reduce_dense_chunk<R, In, Acc>(reducer, row, count, 0, lane, group);
     if (is_present && lane == 0) write_output<R>(plan, output, result);
   }
 }
@@ -130,8 +148,8 @@ __global__ void __launch_bounds__(kRowThreads, kChunkBlocks)
     const In* in =
         static_cast<const In*>(plan.in) + distant_offset(plan.kept, output) + chunk * kReduceChunk;
     const int lane = static_cast<int>(threadIdx.x) % 32;
-    const Acc result =
-        reduce_dense_chunk<R, In, Acc>(reducer, in, chunk_length(plan, chunk), lane, 32);
+    const Acc result = reduce_dense_chunk<R, In, Acc>(reducer, in, chunk_length(plan, chunk),
+                                                      chunk * kReduceChunk, lane, 32);
     if (lane == 0) write_result<R>(plan, output, chunk, result);
   }
   finish_row<R, Acc>(reducer, plan, output, blocks_per_row);
@@ -139,21 +157,20 @@ __global__ void __launch_bounds__(kRowThreads, kChunkBlocks)
 
 // The elements of one chunk for a thread that takes every 128th. Offset(i) is the position of
 // element i of the chunk.
-template <int kInFlight, class In, class R, class Acc, class Offset>
-__device__ void reduce_every_128th(const R& reducer, const In* in, int count, Acc& accumulator,
-                                   const Offset& offset) {
+template <int kInFlight, class In, class R, class Offset>
+__device__ void reduce_every_128th(const R& reducer, const In* in, int count,
+                                   typename R::Accumulator& accumulator, const Offset& offset) {
   int k = static_cast<int>(threadIdx.x);
   for (; k + (kInFlight - 1) * kAccumulators < count; k += kInFlight * kAccumulators) {
+    assume_position(k);
     In batch[kInFlight];
 #pragma unroll
     for (int i = 0; i < kInFlight; ++i) batch[i] = in[offset(k, i)];
 #pragma unroll
-    for (int i = 0; i < kInFlight; ++i)
-      accumulator = reducer.combine(accumulator, reducer.load(batch[i]));
+    for (int i = 0; i < kInFlight; ++i) reducer.take(accumulator, batch[i], k + i * kAccumulators);
   }
 #pragma unroll 4
-  for (; k < count; k += kAccumulators)
-    accumulator = reducer.combine(accumulator, reducer.load(in[offset(k, 0)]));
+  for (; k < count; k += kAccumulators) reducer.take(accumulator, in[offset(k, 0)], k);
 }
 
 // How a block of reduce_rows finds the elements of a chunk.
@@ -161,7 +178,7 @@ enum class RowLayout { dense, strided, dims };
 
 // Blocks of reduce_rows that a multiprocessor is to hold; 0 leaves it to the compiler.
 template <class In, class R, RowLayout kLayout>
-constexpr int kRowBlocks = kLayout == RowLayout::dense && sizeof(In) <= 4
+constexpr int kRowBlocks = kLayout == RowLayout::dense && sizeof(In) <= 4 && !kHasState<R>
                                ? 10
                                : kBlocksOf<R, kRowThreads, 56>;
 
@@ -180,11 +197,11 @@ __global__ void __launch_bounds__(kRowThreads, kRowBlocks<In, R, kLayout>)
     const std::int64_t chunk = plan.chunks == 1 ? 0 : task - output * plan.chunks;
     const std::int64_t first = chunk * kReduceChunk;
     const In* row = static_cast<const In*>(plan.in) + distant_offset(plan.kept, output);
-    Acc accumulator = reducer.neutral();
+    auto accumulator = reducer.start();
     const int count = chunk_length(plan, chunk);
     if constexpr (kLayout == RowLayout::dense) {
-      reduce_every_128th<kDenseBatch<In>>(reducer, row + first, count, accumulator,
-                                          [](int k, int i) { return k + i * kAccumulators; });
+      reduce_every_128th<kDenseBatch<In, R>>(reducer, row + first, count, accumulator,
+                                             [](int k, int i) { return k + i * kAccumulators; });
     } else if constexpr (kLayout == RowLayout::strided) {
       const std::int64_t step = stride * kAccumulators;
       reduce_every_128th<kBatch>(reducer, row + first * stride, count, accumulator,
@@ -194,7 +211,9 @@ __global__ void __launch_bounds__(kRowThreads, kRowBlocks<In, R, kLayout>)
         return distant_offset(plan.reduced, first + k + i * kAccumulators);
       });
     }
-    const Acc result = reducer.finish(combine_block_accumulators(reducer, accumulator));
+    const Acc state =
+        reducer.close(accumulator, elements_of(count, static_cast<int>(threadIdx.x)), first);
+    const Acc result = reducer.finish(combine_block_accumulators(reducer, state));
     if (threadIdx.x == 0) write_result<R>(plan, output, chunk, result);
     finish_row<R, Acc>(reducer, plan, output, static_cast<std::uint32_t>(plan.chunks));
   }
@@ -218,11 +237,13 @@ __global__ void __launch_bounds__(kThreads, kBlocksOf<R, kThreads, 64>)
     const bool is_present = output < plan.outputs;
     const In* row = static_cast<const In*>(plan.in) + lane * stride;
     if (is_present) row += distant_offset(plan.kept, output);
-    Acc own[kOwn];
+    typename R::Accumulator own[kOwn];
 #pragma unroll
-    for (int i = 0; i < kOwn; ++i) own[i] = reducer.neutral();
-    for (int rest = is_present ? static_cast<int>(plan.length) - lane : 0; rest > 0;
-         rest -= kInFlight * 32) {
+    for (int i = 0; i < kOwn; ++i) own[i] = reducer.start();
+    const int count = is_present ? static_cast<int>(plan.length) : 0;
+    int k = lane;
+    for (int rest = count - lane; rest > 0; rest -= kInFlight * 32) {
+      assume_position(k);
       In batch[kInFlight];
 #pragma unroll
       for (int i = 0; i < kInFlight; ++i) {
@@ -230,13 +251,14 @@ __global__ void __launch_bounds__(kThreads, kBlocksOf<R, kThreads, 64>)
       }
 #pragma unroll
       for (int i = 0; i < kInFlight; ++i) {
-        if (i * 32 < rest) {
-          own[i % kOwn] = reducer.combine(own[i % kOwn], reducer.load(batch[i]));
-        }
+        if (i * 32 < rest) reducer.take(own[i % kOwn], batch[i], k + i * 32);
       }
       row += kInFlight * 32 * stride;
+      k += kInFlight * 32;
     }
-    const Acc result = reducer.finish(combine_warp_accumulators(reducer, own, group));
+    Acc states[kOwn];
+    close_all(reducer, own, states, lane, 32, count, 0);
+    const Acc result = reducer.finish(combine_warp_accumulators(reducer, states, group));
     if (is_present && lane == 0) write_output<R>(plan, output, result);
   }
 }

@@ -4,6 +4,7 @@
 #include "kernels/cuda/reductions/accumulators.cuh"
 #include "kernels/cuda/reductions/device_reducers.cuh"
 #include "kernels/impl/variance.inl"
+#include "kernels/input.hpp"
 
 namespace gantry::kernels::cuda {
 
@@ -24,14 +25,13 @@ __device__ double merge_lanes(double value) {
 // thread.
 template <class T>
 __global__ void __launch_bounds__(kVarianceLanes)
-    repeat_variances_kernel(const __grid_constant__ ReducePlan plan, bool is_root) {
+    repeat_variances_kernel(const __grid_constant__ ReducePlan plan) {
   __shared__ bool repeats[kVarianceLanes];
   const int lane = static_cast<int>(threadIdx.x);
-  T* out = static_cast<T*>(plan.out);
   for (std::int64_t first = static_cast<std::int64_t>(blockIdx.x) * kVarianceLanes;
        first < plan.outputs; first += static_cast<std::int64_t>(gridDim.x) * kVarianceLanes) {
     const std::int64_t own = first + lane;
-    const bool repeats_own = own < plan.outputs && !is_finite(out[plan.kept_out.offset(own)]);
+    const bool repeats_own = own < plan.outputs && !VarianceResults<T>(plan, own).are_finite();
     repeats[lane] = repeats_own;
     if (__syncthreads_or(repeats_own) == 0) continue;
     for (int i = 0; i < kVarianceLanes; ++i) {
@@ -39,11 +39,9 @@ __global__ void __launch_bounds__(kVarianceLanes)
       const ScaledVariance variance(plan, first + i);
       const double sum = merge_lanes(variance.lane_sum(lane));
       if (!is_finite(sum)) continue;
-      const double squares = merge_lanes(variance.lane_squares(lane, variance.mean(sum)));
-      if (lane == 0) {
-        out[plan.kept_out.offset(first + i)] =
-            from_accumulator<T>(variance.result(squares, is_root));
-      }
+      const double mean = variance.mean(sum);
+      const double squares = merge_lanes(variance.lane_squares(lane, mean));
+      if (lane == 0) VarianceResults<T>(plan, first + i).replace(variance, squares, mean);
     }
     __syncthreads();  // every thread has read which outputs are repeated
   }
@@ -51,16 +49,13 @@ __global__ void __launch_bounds__(kVarianceLanes)
 
 }  // namespace
 
-void repeat_variances(void* stream, const ReducePlan& plan, bool is_root) {
+void repeat_variances(void* stream, const ReducePlan& plan) {
   const std::int64_t needed = (plan.outputs + kVarianceLanes - 1) / kVarianceLanes;
   const auto blocks = static_cast<unsigned>(needed < kMaxBlocks ? needed : kMaxBlocks);
-  if (plan.out_dtype == DType::f64) {
-    launch("repeat_variances", stream, blocks, kVarianceLanes, 0, repeat_variances_kernel<double>,
-           plan, is_root);
-  } else {
-    launch("repeat_variances", stream, blocks, kVarianceLanes, 0, repeat_variances_kernel<float>,
-           plan, is_root);
-  }
+  dispatch_floating("var", plan.out_dtype, [&](auto tag) {
+    using T = typename decltype(tag)::type;
+    launch("repeat_variances", stream, blocks, kVarianceLanes, 0, repeat_variances_kernel<T>, plan);
+  });
 }
 
 }  // namespace gantry::kernels::cuda

@@ -4,8 +4,8 @@
 #include <utility>
 #include <vector>
 
-#include "kernels/host/layout/transpose.hpp"
-#include "kernels/host/reductions/columns.hpp"
+#include "kernels/host/reductions/short_rows.hpp"
+#include "kernels/host/reductions/state_families.hpp"
 #include "kernels/reductions/wide_sum.inl"
 
 namespace gantry::kernels::host {
@@ -126,22 +126,6 @@ void reduce_rows(const ReducePlan& plan) {
   }
 }
 
-// The longest rows that are reduced as columns of their transpose.
-constexpr std::int64_t kShortRow = 64;
-
-// The word of an element's size, which transpose_words() moves.
-template <class T>
-using WordOf = std::conditional_t<
-    sizeof(T) == 1, std::uint8_t,
-    std::conditional_t<sizeof(T) == 2, std::uint16_t,
-                       std::conditional_t<sizeof(T) == 4, std::uint32_t, std::uint64_t>>>;
-
-// True if outputs have short contiguous rows that are evenly spaced.
-bool has_short_rows(const ReducePlan& plan) {
-  return plan.reduced.ndim == 1 && plan.reduced.strides[0] == 1 && plan.length <= kShortRow &&
-         plan.kept.ndim > 0 && plan.kept.sizes[plan.kept.ndim - 1] >= kShortRow;
-}
-
 // Reduces short rows side by side.
 template <class R, class Merge, class Acc, class In>
 void reduce_short_rows(const ReducePlan& plan) {
@@ -231,6 +215,8 @@ void reduce_with(const ReducePlan& plan) {
 }  // namespace
 
 void reduce(const ReducePlan& plan) {
+  if (plan.op == Reduction::log_sum_exp) return reduce_log_sum_exp(plan);
+  if (has_state(plan.op)) return reduce_moments(plan);
   dispatch_stored(plan.in_dtype, [&](auto tag) {
     using In = typename decltype(tag)::type;
     if constexpr (is_floating_point(dtype_of<In>)) {

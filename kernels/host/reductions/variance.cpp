@@ -23,19 +23,19 @@ double merge_lanes(const Value& value_of) {
 
 }  // namespace
 
-void repeat_variances(const ReducePlan& plan, bool is_root) {
+void repeat_variances(const ReducePlan& plan) {
   dispatch_floating("var", plan.out_dtype, [&](auto tag) {
     using T = typename decltype(tag)::type;
     for (std::int64_t output = 0; output < plan.outputs; ++output) {
-      T& result = static_cast<T*>(plan.out)[plan.kept_out.offset(output)];
-      if (is_finite(static_cast<AccumulatorType<T>>(result))) continue;
+      const VarianceResults<T> results(plan, output);
+      if (results.are_finite()) continue;
       const ScaledVariance variance(plan, output);
       const double sum = merge_lanes([&](int lane) { return variance.lane_sum(lane); });
       if (!is_finite(sum)) continue;
       const double mean = variance.mean(sum);
       const double squares =
           merge_lanes([&](int lane) { return variance.lane_squares(lane, mean); });
-      result = from_accumulator<T>(variance.result(squares, is_root));
+      results.replace(variance, squares, mean);
     }
   });
 }

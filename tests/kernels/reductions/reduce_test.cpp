@@ -54,6 +54,12 @@ Operation<Acc> operation(Reduction op) {
       return {[](Acc x) { return Acc(x != 0); }, [](Acc a, Acc b) { return a < b ? a : b; }};
     case Reduction::count_nonzero:
       return {[](Acc x) { return Acc(x != 0); }, add<Acc>};
+    case Reduction::variance:
+    case Reduction::deviation:
+    case Reduction::log_sum_exp:
+    case Reduction::argmax:
+    case Reduction::argmin:
+      break;  // their states are several numbers
   }
   return {};
 }
@@ -210,6 +216,20 @@ TEST(ReduceKernelTest, ReducesColumnsOfEveryLengthAndWidth) {
   }
   // As many columns of 16-bit elements as fill a GPU with the wider tiles, and a tile cut short.
   for (const std::int64_t width : {16384, 16392, 16328}) expect(bfloat16(0.0f), 33, width);
+}
+
+// So many columns that a GPU is full with a thread per column or two.
+TEST(ReduceKernelTest, ReducesFewRowsOfManyColumns) {
+  for (const Layout& layout : {contiguous({17, 65536}), contiguous({100, 65536}),
+                               contiguous({300, 65536}), testing::shifted({64, 65539})}) {
+    Array in(bf16, layout);
+    fill_range(in, 3, -1, 1);
+    expect_in_order<bfloat16, bfloat16>(Reduction::sum, in, 1);
+  }
+  Array batched(f32, contiguous({130, 70, 512}));
+  fill_range(batched, 3, -1, 1);
+  expect_in_order<float, float>(Reduction::sum, batched, 2);
+  expect_in_order<float, float>(Reduction::min, batched, 2);
 }
 
 // So many rows that a GPU is full with a warp per row or chunk.
