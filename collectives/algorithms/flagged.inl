@@ -256,9 +256,9 @@ class FlaggedTask {
 
 template <class T, template <class> class Proto, int Batch, int Shots, class Block>
 GANTRY_HD void flagged(Block& block, const FlaggedPlan& plan) {
-  std::uint32_t epoch = 0;
-  if (!begin(block, plan.group, plan.call, epoch)) return;
-  FlaggedTask<T, Proto<Block>, Batch, Shots, Block> task(block, plan, epoch);
+  Begun begun;
+  if (!begin<false>(block, plan.group, plan.call, begun)) return;
+  FlaggedTask<T, Proto<Block>, Batch, Shots, Block> task(block, plan, begun.epoch);
   task.send_slices();
   task.primitives().signal_entry();
   // Where units do not imply it, the entries show that all ranks make this call.
@@ -266,7 +266,8 @@ GANTRY_HD void flagged(Block& block, const FlaggedPlan& plan) {
       task.receive_slices()) {
     if constexpr (Shots == 2) task.receive_results();
   }
-  end(block, plan.group, plan.call, epoch);
+  end(block, plan.group, plan.call, begun.epoch);
+  check_begun(block, plan.group, plan.call, begun);
 }
 
 }  // namespace gantry::protocol

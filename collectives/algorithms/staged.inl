@@ -299,8 +299,9 @@ GANTRY_NOINLINE GANTRY_HD void withdraw(Block block, const UnevenPlan& plan, std
 template <class T, int Shots, class Plan, class Block>
 GANTRY_HD void staged(Block& block, const Plan& plan) {
   static_assert(!Plan::kIsUneven || (Shots == 1 && !kReduces<T>));
-  std::uint32_t epoch = 0;
-  if (!begin(block, plan.group, plan.call, epoch)) return;
+  Begun begun;
+  if (!begin(block, plan.group, plan.call, begun)) return;
+  const std::uint32_t epoch = begun.epoch;
   if constexpr (!Plan::kIsUneven) {
     if (plan.open.is_possible) {
       const OpenOutcome outcome = run_on_open_arrays<T, Shots>(block, plan, epoch);

@@ -41,7 +41,9 @@ GANTRY_HD void zero_copy(Block& block, const ZeroCopy& plan) {
   const int index = block.index();
   std::uint32_t epoch = current(block, group);
   if (plan.begins) {
-    if (!begin(block, group, plan.call, epoch)) return;
+    Begun begun;
+    if (!begin(block, group, plan.call, begun)) return;
+    epoch = begun.epoch;
     signal_entries(block, group, index, epoch, [&](int) { return plan.digest; });
     if (!wait_entries(block, group, plan.call, index, epoch, [&](int) { return plan.digest; })) {
       return end(block, group, plan.call, epoch);

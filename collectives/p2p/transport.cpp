@@ -215,7 +215,6 @@ class P2pTransport final : public Transport {
   End enqueue(OperationQueue& queue, const ResolvedCall& call, const Stream& stream,
               Launch launch) {
     queue.enter(stream);
-    group_.has_graphs = operations_.has_graphs();
     group_.continues = call.continues && last_call_ == call.what.call;
     if (!is_message(call.what.kind)) last_call_ = call.what.call;
     launch();

@@ -117,11 +117,7 @@ struct SignalPad {
   std::uint64_t fills[kConnectionBlocks][kMaxRanks];    // slots this rank filled at the peer
   std::uint64_t empties[kConnectionBlocks][kMaxRanks];  // slots of the peer this rank emptied
   std::uint32_t begun[kMaxBlocks];                      // last epoch that each block began
-  // Operations that each block began and that do not check for overlaps: until now, and until the
-  // last operation that does. See Note [Operations that overlap].
-  std::uint32_t unchecked[kMaxBlocks];
-  std::uint32_t unchecked_before[kMaxBlocks];
-  std::uint32_t ended[kMaxBlocks];       // last epoch that each block ended
+  std::uint32_t ended[kMaxBlocks];                      // last epoch that each block ended
   std::uint32_t reported[kMaxBlocks];    // last epoch that each block reported to the host
   std::uint32_t mismatched[kMaxBlocks];  // last epoch in which each block found a mismatch
   std::uint32_t opened;     // last epoch of several kernels whose entry barrier all ranks passed

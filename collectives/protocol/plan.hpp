@@ -19,7 +19,6 @@ struct Group {
   DeviceWords* words = nullptr;  // of this rank
   std::int32_t rank = 0;
   std::int32_t size = 1;
-  bool has_graphs = false;  // see Note [Operations that overlap]
   // The operation is a further transfer of the one before it, and does nothing if that one reported
   // a mismatch: see Note [Lists]. It then takes no epoch.
   bool continues = false;

@@ -32,8 +32,8 @@ namespace gantry::protocol {
 //   note_reported() has_reported()   sets, tells: this thread reported the operation to the host
 //   publish(word, value)     a store to host memory; publish_last(…): after all before it
 //   claim(word)              true for the one thread of the device that changes it from 0
-//   count_own(word)          adds 1 to a word in this rank's memory, returns its old value. Costs
-//                            nothing if the value is not used
+//   count_own(word)          adds 1 to a word in this rank's memory, returns its old value, which
+//                            costs nothing until it is used
 //   from_leader(value)       the leader's value, to all threads
 //   takes_turn(checks)       true if this block may read the host's memory now: Note [Turns]
 //   pause(spins)             between polls; kSettlingPolls: polls to wait for what should take
@@ -137,23 +137,21 @@ GANTRY_HD void report_fault(Block& block, DeviceWords* words, Outcome outcome, i
 // Kernels of one rank's operations run one after the other. Their operation queue orders calls, and
 // also the calls within one graph. It cannot order the replay of a graph with other work: the
 // library does not see the launch. Two concurrent operations would use the same epoch, and read
-// each other's data. Once a group has calls in graphs, a block therefore begins with an atomic
-// increment in this rank's memory. If the previous operation has not ended there, the block reports
-// the overlap and touches nothing. The host then breaks the group, which ends the other blocks.
+// each other's data. Each block therefore counts the operations that it begins and ends, in this
+// rank's memory. If the previous operation has not ended, the block reports the overlap and touches
+// nothing. The host then breaks the group, which ends the other blocks.
 //
-// A call that was enqueued before the group's first capture does not check, since the round trip to
-// memory would cost latency. Such a call may run once a graph does. It counts itself without
-// waiting for the result. The operation that checks compares that count at its end, and before it
-// reports another fault: its peers may have met the other operation in its place.
+// Of two operations that begin within a microsecond, both may see that none is running. The counter
+// is atomic, so the operation that counts itself last gets a number that is not its epoch. A short
+// operation has no time to wait for that number, and looks at it when it ends. Before an operation
+// reports another fault, it compares the counter, too: its peers may have met the other operation
+// in its place.
 
 // True if another operation of the rank has begun since this one began.
 template <class Block>
 GANTRY_HD bool is_overlapped(Block& block, const Group& group, std::uint32_t epoch) {
-  const SignalPad& pad = pad_of(group, group.rank);
-  const int index = block.index();
-  if (block.own(&pad.begun[index]) == epoch + 1) return true;
-  return group.has_graphs &&
-         block.own(&pad.unchecked[index]) != block.own(&pad.unchecked_before[index]);
+  return static_cast<std::int32_t>(block.own(&pad_of(group, group.rank).begun[block.index()]) -
+                                   epoch) > 0;
 }
 
 // Reports the fault of an operation that has no result; other threads may report the same.
@@ -277,10 +275,10 @@ GANTRY_NOINLINE GANTRY_HD void report_overlap(Block block, const Group& group, s
   report_fault(block, group.words, Outcome::overlaps, group.rank, call, epoch);
 }
 
-// True if a block of the operation before `epoch` found a mismatch. The same for all threads.
+// True if a block of the operation before found a mismatch. The same for all threads.
 template <class Block>
-GANTRY_NOINLINE GANTRY_HD bool follows_mismatch(Block block, const Group& group,
-                                                std::uint32_t epoch) {
+GANTRY_NOINLINE GANTRY_HD bool follows_mismatch(Block block, const Group& group) {
+  const std::uint32_t epoch = current(block, group);
   bool found = false;
   block.for_each(kMaxBlocks, [&](std::int64_t i) {
     found = found || block.own(&pad_of(group, group.rank).mismatched[i]) == epoch - 1;
@@ -288,36 +286,44 @@ GANTRY_NOINLINE GANTRY_HD bool follows_mismatch(Block block, const Group& group,
   return block.any(found);
 }
 
-// Begins this block's part of an operation and sets `epoch`. Returns false if there is none:
-// another operation of the rank is running, which is reported, or the operation continues one that
-// reported a mismatch.
-template <class Block>
-GANTRY_HD bool begin(Block& block, const Group& group, std::uint64_t call, std::uint32_t& epoch) {
-  epoch = current(block, group);
-  if (group.continues && follows_mismatch(block, group, epoch)) return false;
-  SignalPad& pad = pad_of(group, group.rank);
-  const int index = block.index();
-  if (!group.has_graphs) {
-    if (block.is_leader()) {
-      block.set_own(&pad.begun[index], epoch);
-      (void)block.count_own(&pad.unchecked[index]);
-    }
-    return true;
-  }
+// The begin of one block's part of an operation.
+struct Begun {
+  std::uint32_t epoch = 0;
+  std::uint32_t before = 0;  // the last one counted before; known to the leader, after a while
+};
+
+// Begins this block's part of an operation. Returns false if there is none: another operation of
+// the rank is running, which is reported, or the operation continues one that reported a mismatch.
+// Unless it waits for the count of operations, check_begun() must follow.
+template <bool Waits = true, class Block>
+GANTRY_HD bool begin(Block& block, const Group& group, std::uint64_t call, Begun& begun) {
+  if (group.continues && follows_mismatch(block, group)) return false;
   // Inline, because the code of a function would be fetched first. All threads take the leader's
   // epoch: theirs may be from before or after the end of another operation.
   std::uint64_t number = 0;
   if (block.is_leader()) {
-    const std::uint32_t unchecked = block.own(&pad.unchecked[index]);
-    number = block.count_own(&pad.begun[index]) + 1;
-    block.set_own(&pad.unchecked_before[index], unchecked);
-    if (number != epoch) number |= kOverlaps;
+    SignalPad& pad = pad_of(group, group.rank);
+    const std::uint32_t ended = block.own(&pad.ended[block.index()]);
+    const bool is_running = block.own(&pad.begun[block.index()]) != ended;
+    begun.before = block.count_own(&pad.begun[block.index()]);
+    number = ended + 1;
+    if (is_running || (Waits && begun.before != ended)) number |= kOverlaps;
   }
   number = block.from_leader(number);
-  epoch = static_cast<std::uint32_t>(number);
+  begun.epoch = static_cast<std::uint32_t>(number);
   if (number < kOverlaps) return true;
-  report_overlap(block, group, call, epoch);
+  report_overlap(block, group, call, begun.epoch);
   return false;
+}
+
+// Reports an operation that began at the same time as this one and was counted before it. Called
+// when it no longer matters that the leader waits for the count.
+template <class Block>
+GANTRY_HD void check_begun(Block& block, const Group& group, std::uint64_t call,
+                           const Begun& begun) {
+  if (block.is_leader() && begun.before != begun.epoch - 1) {
+    report_overlap(block, group, call, begun.epoch);
+  }
 }
 
 // Reports the end of an operation that has reported its begin, unless another block that did is
@@ -352,9 +358,6 @@ GANTRY_HD void end(Block& block, const Group& group, std::uint64_t call, std::ui
     if (i > 0) block.set_own(&pad.begun[at], epoch);
     block.set_own(&pad.ended[at], epoch);
   });
-  if (group.has_graphs && block.is_leader() && is_overlapped(block, group, epoch)) {
-    report_overlap(block, group, call, epoch);
-  }
   if (reported) report_end(block, group, call, epoch);
 }
 

@@ -39,7 +39,6 @@ class ExploredRanks {
     for (int rank = 0; rank < size; ++rank) {
       Group& group = groups_.emplace_back(ranks_.group(rank));
       group.layout.staging_bytes = 2048;
-      group.has_graphs = seed / 6 % 2 == 0;  // apart from how seeds choose numbers of ranks
       group.layout.connection_bytes =
           kConnectionBlocks * kConnectionSlots * (kSlotHeader + kMinMessageChunk);
     }

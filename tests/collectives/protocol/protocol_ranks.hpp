@@ -60,7 +60,7 @@ class Ranks {
     for (int rank = 0; rank < size(); ++rank) {
       SignalPad& words = pad(rank);
       for (int block = 0; block < kMaxBlocks; ++block) {
-        words.ended[block] = epoch;
+        words.begun[block] = words.ended[block] = epoch;
         for (int p = 0; p < size(); ++p) {
           words.full[block][p] = words.reduced[block][p] = words.empty[block][p] =
               signal_word(epoch, 0);

@@ -1,6 +1,7 @@
 // The kernels' protocol by itself: host threads as ranks, without streams and communicators.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <atomic>
 #include <chrono>
 #include <cstdint>
@@ -19,16 +20,13 @@
 namespace gantry::protocol {
 namespace {
 
-// Begins another operation of a rank, once, in the middle of one that the thread runs.
+// Begins another operation of a rank, once, at a moment that is chosen.
 class Intruder {
  public:
   explicit Intruder(Ranks& ranks) {
     ranks_ = &ranks;
     schedule::set_hook([] {
-      if (!std::exchange(is_due_, false)) return;
-      SimBlock block(0, 1);
-      std::uint32_t epoch = 0;
-      EXPECT_TRUE(begin(block, ranks_->group(0), 9, epoch));
+      if (std::exchange(is_due_, false)) EXPECT_FALSE(begins());
     });
     // As the host does after a fault. Who found it may have left the others alone.
     schedule::set_pause_hook([] {
@@ -45,19 +43,32 @@ class Intruder {
 
   // At the next signal of the calling thread.
   static void make_due() { is_due_ = true; }
+  static bool begins() {
+    SimBlock block(0, 1);
+    Begun begun;
+    return begin(block, ranks_->group(0), 9, begun);
+  }
 
  private:
   inline static Ranks* ranks_ = nullptr;
   inline static thread_local bool is_due_ = false;
 };
 
-// Note [Operations that overlap]: the one that checks finds the one that does not.
-TEST(ProtocolTest, ACheckedOperationFindsAnUncheckedOneThatBeginsMeanwhile) {
+// A block that another operation overtakes after it has seen that none is running.
+class OvertakenBlock : public SimBlock {
+ public:
+  using SimBlock::SimBlock;
+  std::uint32_t count_own(std::uint32_t* word) {
+    EXPECT_TRUE(Intruder::begins());
+    return SimBlock::count_own(word);
+  }
+};
+
+// Note [Operations that overlap]: the one that begins later touches nothing.
+TEST(ProtocolTest, AnOperationFindsThatAnotherOneIsRunning) {
   for (const Algorithm algorithm : kAlgorithms) {
     for (const bool is_intruded : {false, true}) {
       Ranks ranks(2);
-      Group checked = ranks.group(0);
-      checked.has_graphs = true;
       const Intruder intruder(ranks);
       testing::rank_threads(ranks.size(), [&](int rank) {
         std::vector<std::int32_t> data(3001, rank);
@@ -66,12 +77,35 @@ TEST(ProtocolTest, ACheckedOperationFindsAnUncheckedOneThatBeginsMeanwhile) {
             .call = 4, .count = 3001, .kind = CollectiveKind::all_reduce, .dtype = DType::i32};
         call.in = call.out = data.data();
         if (is_intruded && rank == 0) Intruder::make_due();
-        run(algorithm, rank == 0 ? checked : ranks.group(rank), call, 3);
+        run(algorithm, ranks.group(rank), call, 3);
       });
       const auto expected = is_intruded ? OperationFault::overlap : OperationFault::none;
       EXPECT_EQ(fault_of(ranks.words(0).fault), expected) << name(algorithm);
       EXPECT_NE(fault_of(ranks.words(1).fault), OperationFault::overlap) << name(algorithm);
     }
+  }
+}
+
+// Both begin before either of them is counted.
+TEST(ProtocolTest, AnOperationFindsAtItsEndThatAnotherOneBeganWithIt) {
+  for (const std::uint32_t before : {0u, 7u, UINT32_MAX - 1, UINT32_MAX}) {
+    Ranks ranks(2);
+    ranks.set_epoch(before);
+    const Intruder intruder(ranks);
+    const Group group = ranks.group(0);
+    OvertakenBlock block(0, 1);
+    Begun begun;
+    ASSERT_TRUE(begin<false>(block, group, 4, begun));
+    EXPECT_EQ(begun.epoch, before + 1);
+    EXPECT_TRUE(is_overlapped(block, group, begun.epoch));
+    end(block, group, 4, begun.epoch);
+    EXPECT_EQ(ranks.words(0).fault, 0u);
+    check_begun(block, group, 4, begun);
+    EXPECT_EQ(fault_of(ranks.words(0).fault), OperationFault::overlap);
+    EXPECT_EQ(ranks.words(0).fault_call, 4u);
+    // Nor does a later one begin.
+    SimBlock later(0, 1);
+    EXPECT_FALSE(begin(later, group, 5, begun));
   }
 }
 
@@ -97,7 +131,8 @@ TEST(ProtocolTest, OldWordsAreNotTakenForNewOnes) {
     Ranks ranks(3);
     ranks.set_epoch(77);
     for (int rank = 0; rank < ranks.size(); ++rank) {
-      for (std::uint32_t& ended : ranks.pad(rank).ended) ended = 77 + distance - 1;
+      std::ranges::fill(ranks.pad(rank).begun, 77 + distance - 1);
+      std::ranges::fill(ranks.pad(rank).ended, 77 + distance - 1);
     }
     testing::rank_threads(ranks.size(), [&](int rank) {
       if (rank == 2) std::this_thread::yield();
