@@ -145,26 +145,30 @@ class NormReducer : public Reducer<Reduction::sum, Acc>,
   bool squares_;
 };
 
-// The number of elements with a bit of `mask` set. any and all follow from it.
+// The bits of an element of which one is set unless it is zero: all but the sign of a floating
+// element, so that -0 is zero.
+constexpr std::uint64_t nonzero_mask(DType dtype) {
+  if (!is_floating_point(dtype)) return ~std::uint64_t{0};
+  return (std::uint64_t{1} << (element_size(dtype) * 8 - 1)) - 1;
+}
+static_assert(nonzero_mask(DType::f64) == INT64_MAX && nonzero_mask(DType::bf16) == INT16_MAX);
+
+// The number of elements that are not zero. any and all follow from it.
 class NonzeroReducer : public Reducer<Reduction::sum, std::int64_t>,
                        public NumberReducer<NonzeroReducer, std::int64_t> {
  public:
   using Merge = SumReducer<std::int64_t>;
 
-  // The mask leaves out the sign of floating elements, so that -0 is zero.
-  explicit NonzeroReducer(const ReducePlan& plan)
-      : mask_(!is_floating_point(plan.in_dtype)
-                  ? -1
-                  : (std::int64_t{1} << (element_size(plan.in_dtype) * 8 - 1)) - 1) {}
+  explicit NonzeroReducer(const ReducePlan& plan) : mask_(nonzero_mask(plan.in_dtype)) {}
   __device__ Merge merge() const { return {}; }
   template <class In>
   __device__ std::int64_t load(In element) const {
-    return (static_cast<std::int64_t>(element) & mask_) != 0;
+    return (static_cast<std::uint64_t>(element) & mask_) != 0;
   }
   __device__ static std::int64_t finish(std::int64_t result) { return result; }
 
  private:
-  std::int64_t mask_;
+  std::uint64_t mask_;
 };
 
 }  // namespace gantry::kernels::cuda
