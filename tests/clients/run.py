@@ -2,7 +2,7 @@
 """Runs programs that others wrote for NCCL on libgantry_nccl.so, and tells which of their cases are right.
 
 Usage: run.py BUILD WORK nccl-tests [--source DIR] [--gpus N] [--types all] [--operators all] [--sizes 8 256M 32]
-                                          [--beside-nccl]
+                                          [--beside-nccl | --simulated]
        run.py BUILD WORK jacobi [--source DIR] [--ranks N] [--beside-nccl]
        run.py BUILD WORK torch [--ranks N]
 
@@ -10,6 +10,7 @@ BUILD is a build tree of gantry with CUDA; WORK is a folder for clones, builds a
 
   nccl-tests  all its programs, with its own check of every element: in one process with N GPUs, and in N processes of one GPU
               under mpirun, if MPI is there. --beside-nccl runs them on NCCL as well, and prints the ratio of the times.
+              --simulated runs them on N simulated devices; the host makes and checks the elements (host_kernels.py).
   jacobi      a solver in N processes under mpirun, which compares its result with one GPU's. Ranks share the GPU if there is one.
   torch       torch_training.py in N processes. Ranks share GPUs if there are fewer.
 
@@ -25,14 +26,18 @@ import subprocess
 import sys
 import tomllib
 
+import host_kernels
+
 HERE = pathlib.Path(__file__).resolve().parent
-# size, count, type, redop, root, then time, algbw, busbw and wrong elements, out of place and in place
-ROW = re.compile(r"^\s*(\d+)\s+\d+\s+(\w+)\s+(\w+)\s+(-?\d+)\s+([\d.]+)\s+[\d.]+\s+[\d.]+\s+(\d+|N/A)\s+([\d.]+)\s+[\d.]+\s+[\d.]+\s+(\d+|N/A)")
+# size, count, type, perhaps redop, root, then time, algbw, busbw and wrong elements, out of place and in place
+ROW = re.compile(r"^\s*(\d+)\s+\d+\s+(\w+)\s+(?:([a-z]\w*)\s+)?(-?\d+)\s+([\d.]+)\s+[\d.]+\s+[\d.]+\s+(\d+|N/A)\s+([\d.]+)\s+[\d.]+\s+[\d.]+\s+(\d+|N/A)")
 
 
-def preload(build):
-    """The beginning of a command whose program has gantry in NCCL's place."""
-    return ["env", f"LD_PRELOAD={build / 'lib' / 'libgantry_nccl.so'}"]
+def preload(build, simulated=0):
+    """The beginning of a command whose program has gantry in NCCL's place, and CUDA's on so many simulated devices."""
+    libraries = ["libgantry_cudart.so", "libgantry_nccl.so"] if simulated else ["libgantry_nccl.so"]
+    devices = [f"GANTRY_SIM_DEVICES={simulated}"] if simulated else []
+    return ["env", f"LD_PRELOAD={':'.join(str(build / 'lib' / name) for name in libraries)}", *devices]
 
 
 def fetch(client, work, source):
@@ -47,7 +52,7 @@ def fetch(client, work, source):
     return folder
 
 
-def build_nccl_tests(folder, work, architectures):
+def build_nccl_tests(folder, work, architectures, simulated):
     out = work / "build"
     if out.exists():
         return out
@@ -58,7 +63,14 @@ def build_nccl_tests(folder, work, architectures):
         shown = subprocess.run([compiler, "--showme:incdirs"], capture_output=True, text=True, check=False).stdout.split()
         flags["CPLUS_INCLUDE_PATH"] = ":".join(shown)
     codes = " ".join(f"-gencode=arch=compute_{a},code=sm_{a}" for a in architectures)
-    subprocess.run(["make", "-C", folder / "src", f"-j{os.cpu_count()}", f"BUILDDIR={out}", f"NVCC_GENCODE={codes}",
+    if simulated:  # in the place of the object that make would build
+        host_object = out / "verifiable" / "verifiable.o"
+        host_object.parent.mkdir(parents=True)
+        source = work / "verifiable.cpp"
+        source.write_text(host_kernels.host_kernels((folder / "verifiable" / "verifiable.cu").read_text(encoding="utf-8")), encoding="utf-8")
+        subprocess.run(["g++", "-std=c++17", "-O2", "-DNCCL_OS_LINUX", "-I/usr/local/cuda/include", f"-I{folder / 'verifiable'}",
+                        f"-I{folder / 'src'}", "-include", HERE / "kernels_on_host.hpp", "-c", source, "-o", host_object], check=True)
+    subprocess.run(["make", "-C", folder / "src", f"-j{os.cpu_count()}", f"BUILDDIR={out}", f"NVCC_GENCODE={codes} -cudart shared",
                     "CUDA_HOME=/usr/local/cuda", *mpi], check=True, stdout=subprocess.DEVNULL, env=flags)
     return out
 
@@ -83,7 +95,8 @@ def run_program(command, log):
 
 
 def run_nccl_tests(client, args):
-    programs = build_nccl_tests(fetch(client, args.work, args.source), args.work, args.architectures)
+    programs = build_nccl_tests(fetch(client, args.work, args.source), args.work, args.architectures, args.simulated)
+    simulated = args.gpus if args.simulated else 0
     begin, end, factor = args.sizes
     ways = {"one process": ["-g", str(args.gpus)]}
     starts = {"one process": []}
@@ -93,10 +106,12 @@ def run_nccl_tests(client, args):
     bad = 0
     for program in client["programs"]:
         for way, option in ways.items():
+            if way == "one process" and args.gpus > 2 and program in client["rounds"]:
+                continue
             command = [programs / f"{program}_perf", "-b", begin, "-e", end, "-f", factor, "-d", args.types, "-o", args.operators, *option,
                        *args.options.split()]
             log = args.work / f"{program}-{way.replace(' ', '-')}.txt"
-            code, rows = run_program([*starts[way], *preload(args.build), *command], log)
+            code, rows = run_program([*starts[way], *preload(args.build, simulated), *command], log)
             wrong = sum(count for _, count in rows.values())
             bad += code != 0 or wrong > 0 or not rows
             line = f"{program:16} {way:12} exit code {code}, {len(rows)} rows, {wrong} wrong elements"
@@ -167,6 +182,7 @@ def main():
     parser.add_argument("--architectures", nargs="+", default=["90"], help="compute capabilities without a dot")
     parser.add_argument("--nccl-headers", nargs="+", default=["/usr/include/nccl.h", "/usr/local/include/nccl.h"])
     parser.add_argument("--beside-nccl", action="store_true")
+    parser.add_argument("--simulated", action="store_true")
     args = parser.parse_args()
     args.build, args.work = args.build.resolve(), args.work.resolve()
     args.work.mkdir(parents=True, exist_ok=True)
