@@ -25,9 +25,9 @@
 #include "core/stacks/call_site.hpp"
 #include "device/drivers/profiling.hpp"
 #include "device/platform.hpp"
-#include "kernels/memory_counters.hpp"
-#include "kernels/trace_file.hpp"
-#include "kernels/wanted_trace.hpp"
+#include "kernels/trace/memory_counters.hpp"
+#include "kernels/trace/trace_file.hpp"
+#include "kernels/trace/wanted_trace.hpp"
 #include "memory/backends.hpp"
 #include "memory/heap/heap_allocator.hpp"
 
