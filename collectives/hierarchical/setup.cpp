@@ -15,7 +15,7 @@
 #include "collectives/protocol/layout.hpp"
 #include "collectives/selector.hpp"
 #include "core/text/escaped_text.hpp"
-#include "device/sync_debug_driver.hpp"
+#include "device/platform/sync_debug_driver.hpp"
 
 namespace gantry {
 

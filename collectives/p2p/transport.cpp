@@ -28,7 +28,7 @@
 #include "collectives/slices.hpp"
 #include "collectives/transport.hpp"
 #include "core/env/settings.hpp"
-#include "device/sync_debug_driver.hpp"
+#include "device/platform/sync_debug_driver.hpp"
 #include "ipc/open_memory.hpp"
 
 namespace gantry {

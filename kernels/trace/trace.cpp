@@ -24,7 +24,7 @@
 #include "core/processes/boot_id.hpp"
 #include "core/stacks/call_site.hpp"
 #include "device/drivers/profiling.hpp"
-#include "device/platform.hpp"
+#include "device/platform/platform.hpp"
 #include "kernels/trace/memory_counters.hpp"
 #include "kernels/trace/trace_file.hpp"
 #include "kernels/trace/wanted_trace.hpp"
