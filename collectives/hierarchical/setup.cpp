@@ -13,7 +13,7 @@
 #include "collectives/hierarchical/transport.hpp"
 #include "collectives/peers/probe.hpp"
 #include "collectives/protocol/layout.hpp"
-#include "collectives/selector.hpp"
+#include "collectives/selection/selector.hpp"
 #include "core/text/escaped_text.hpp"
 #include "device/platform/sync_debug_driver.hpp"
 

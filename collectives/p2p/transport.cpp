@@ -24,7 +24,7 @@
 #include "collectives/p2p/workspace.hpp"
 #include "collectives/peers/probe.hpp"
 #include "collectives/protocol/launch.hpp"
-#include "collectives/selector.hpp"
+#include "collectives/selection/selector.hpp"
 #include "collectives/slices.hpp"
 #include "collectives/transport.hpp"
 #include "core/env/settings.hpp"

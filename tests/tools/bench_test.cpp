@@ -7,7 +7,7 @@
 #include <set>
 #include <sstream>
 
-#include "collectives/selector.hpp"
+#include "collectives/selection/selector.hpp"
 #include "core/text/json.hpp"
 #include "tests/support/sanitized.hpp"
 #include "tests/support/scheduled.hpp"
