@@ -18,7 +18,7 @@
 #include <gantry/core/error.hpp>
 
 #include "collectives/nccl/library.hpp"
-#include "collectives/selector.hpp"
+#include "collectives/selection/selector.hpp"
 #include "tools/bench/options.hpp"
 #include "tools/bench/pattern.hpp"
 #include "tools/bench/rank_slice.hpp"

@@ -11,9 +11,9 @@
 #include <gantry/core/dtype.hpp>
 #include <gantry/tensor/tensor.hpp>
 
-#include "collectives/descriptor.hpp"
 #include "collectives/reduction.hpp"
-#include "collectives/selector.hpp"
+#include "collectives/selection/descriptor.hpp"
+#include "collectives/selection/selector.hpp"
 
 namespace gantry {
 

@@ -18,7 +18,7 @@ const Roles& one_shot_roles(CollectiveKind kind) {
   static constexpr Roles kRoles[] = {
 #define KIND(name, from, to, sent, received, style) \
   {.senders = Ranks::from, .reducers = Ranks::to, .sends_one = sent, .receives_one = received},
-#include "collectives/kinds.def"
+#include "collectives/selection/kinds.def"
 #undef KIND
   };
   return kRoles[static_cast<std::size_t>(kind)];

@@ -9,6 +9,7 @@
 #include <cmath>
 #include <limits>
 #include <optional>
+#include <type_traits>
 
 #include <gantry/core/error.hpp>
 #include <gantry/extend/parse_number.hpp>
@@ -34,12 +35,46 @@ constexpr const char* kValueName<std::optional<Element>> = kValueName<Element>;
 template <class Element>
 constexpr const char* kValueName<std::vector<Element>> = kValueName<Element>;
 
-// CLI11's own check lets nan pass, and answers with 309 digits.
-std::string problem_unless_positive(const std::string& text) {
+template <class Value>
+constexpr bool kIsWholeNumber = false;
+template <>
+constexpr bool kIsWholeNumber<int> = true;
+template <class Element>
+constexpr bool kIsWholeNumber<std::optional<Element>> = kIsWholeNumber<Element>;
+template <class Element>
+constexpr bool kIsWholeNumber<std::vector<Element>> = kIsWholeNumber<Element>;
+
+template <class Value>
+constexpr bool kIsNumber =
+    std::is_same_v<Value, double> || std::is_same_v<Value, std::optional<double>>;
+
+constexpr const char* kNumber = "number";  // the name of an option's check of its numbers
+
+// Numbers are checked here, before CLI11 converts them. CLI11 2.4 takes 1_0, 0b11 and true for
+// integers where 2.3 does not, and the texts about ranges differ. CLI11 gets plain decimal digits.
+auto whole_number(const CLI::Option& option, int least, int most) {
+  return [&option, least, most](std::string& text) {
+    text = std::to_string(env::parse_int(text, option.get_name(), least, most));
+    return std::string();
+  };
+}
+
+std::optional<double> parse_number(const std::string& text) {
   double value = 0;
   const char* const last = text.data() + text.size();
   const auto [end, status] = std::from_chars(text.data(), last, value);
-  if (status == std::errc{} && end == last && value > 0 && std::isfinite(value)) return {};
+  if (status == std::errc{} && end == last) return value;
+  return std::nullopt;
+}
+
+std::string problem_unless_number(const std::string& text) {
+  return parse_number(text) ? "" : fmt::format("expected a number, but got '{}'", text);
+}
+
+// CLI11's own check lets nan pass, and its text has 309 digits.
+std::string problem_unless_positive(const std::string& text) {
+  const std::optional<double> value = parse_number(text);
+  if (value && *value > 0 && std::isfinite(*value)) return {};
   return fmt::format("expected a number greater than 0, but got '{}'", text);
 }
 
@@ -52,12 +87,12 @@ CommandLineOption& CommandLineOption::value(const std::string& name, ValueKind k
 }
 
 CommandLineOption& CommandLineOption::range(int least, int most) {
-  option_->check(CLI::Range(least, most));
+  option_->get_validator(kNumber)->operation(whole_number(*option_, least, most));
   return *this;
 }
 
 CommandLineOption& CommandLineOption::greater_than_zero() {
-  option_->check(CLI::Validator(problem_unless_positive, "> 0"));
+  option_->get_validator(kNumber)->operation(problem_unless_positive);
   return *this;
 }
 
@@ -151,7 +186,15 @@ CommandLineOption CommandLine::add_flag(const std::string& names, bool& value,
 template <class Value>
 CommandLineOption CommandLine::add_option(const std::string& names, Value& value,
                                           const std::string& help) {
-  CommandLineOption option(*app_->add_option(names, value, help), describe(names, help));
+  CLI::Option& parsed = *app_->add_option(names, value, help);
+  if constexpr (kIsWholeNumber<Value>) {
+    using Limits = std::numeric_limits<int>;
+    parsed.transform(
+        CLI::Validator(whole_number(parsed, Limits::min(), Limits::max()), "", kNumber));
+  } else if constexpr (kIsNumber<Value>) {
+    parsed.check(CLI::Validator(problem_unless_number, "", kNumber));
+  }
+  CommandLineOption option(parsed, describe(names, help));
   if (names.starts_with('-')) option.value(kValueName<Value>);
   return option;
 }

@@ -26,9 +26,9 @@ class CommandLineOption {
   /// Names the value in the help: "N", "FILE". Shells complete it as a `kind`.
   CommandLineOption& value(const std::string& name, ValueKind kind = ValueKind::text);
 
-  /// Allows integers from `least` to `most`.
+  /// Allows integers from `least` to `most`, for an option of integers.
   CommandLineOption& range(int least, int most);
-  /// Allows finite numbers greater than 0.
+  /// Allows finite numbers greater than 0, for an option of fractions.
   CommandLineOption& greater_than_zero();
   CommandLineOption& one_of(const std::vector<std::string>& values);
   CommandLineOption& required();
@@ -79,12 +79,13 @@ class CommandLine {
   CommandLineOption add_flag(const std::string& names, bool& value, const std::string& help);
   /// Adds an option with a value. A name without dashes is an argument's. Value: std::string, int,
   /// double, bool, std::optional of the first three, std::vector<std::string> or std::vector<int>.
+  /// Numbers are decimal: 0x10, 1_0 and +1 are errors.
   template <class Value>
   CommandLineOption add_option(const std::string& names, Value& value, const std::string& help);
 
   /// Reads the arguments after the program's name. Returns the text of --help, --version or
   /// --generate man|bash|zsh if one is there, else nothing.
-  /// Throws: InvalidArgument; for a bad value in CLI11's words.
+  /// Throws: InvalidArgument; except for numbers in CLI11's words.
   [[nodiscard]] std::string parse(const std::vector<std::string>& arguments);
   /// The arguments from the one where the options ended.
   [[nodiscard]] std::vector<std::string> rest() const;

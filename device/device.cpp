@@ -8,7 +8,7 @@
 
 #include <gantry/core/error.hpp>
 
-#include "device/platform.hpp"
+#include "device/platform/platform.hpp"
 #include "device/synchronizer.hpp"
 
 namespace gantry {

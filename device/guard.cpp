@@ -1,6 +1,6 @@
 #include <gantry/device/guard.hpp>
 
-#include "device/platform.hpp"
+#include "device/platform/platform.hpp"
 
 namespace gantry {
 

@@ -2,7 +2,7 @@
 
 #include "device/drivers/cuda_platform.hpp"
 #include "device/drivers/sim_platform.hpp"
-#include "device/platform.hpp"
+#include "device/platform/platform.hpp"
 
 namespace gantry {
 

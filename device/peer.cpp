@@ -13,7 +13,7 @@
 #include "core/callbacks.hpp"
 #include "device/checked_device_index.hpp"
 #include "device/peer_access.hpp"
-#include "device/platform.hpp"
+#include "device/platform/platform.hpp"
 
 namespace gantry {
 

@@ -10,7 +10,7 @@
 
 #include <gantry/core/error.hpp>
 
-#include "device/platform.hpp"
+#include "device/platform/platform.hpp"
 
 namespace gantry {
 

@@ -3,7 +3,7 @@
 #include <gantry/core/error.hpp>
 
 #include "core/assert.hpp"
-#include "device/sync_debug_driver.hpp"
+#include "device/platform/sync_debug_driver.hpp"
 #include "streams/per_device.hpp"
 
 namespace gantry::memory {

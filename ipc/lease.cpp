@@ -6,7 +6,7 @@
 #include <list>
 
 #include "core/assert.hpp"
-#include "device/sync_debug_driver.hpp"
+#include "device/platform/sync_debug_driver.hpp"
 #include "ipc/completion_queue.hpp"
 #include "ipc/exporter.hpp"
 #include "memory/blocks/heap_block.hpp"

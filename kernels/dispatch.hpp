@@ -10,7 +10,7 @@
 #include <gantry/device/guard.hpp>
 #include <gantry/kernels/tensor_ref.hpp>
 
-#include "device/sim/devices/sim_launch.hpp"
+#include "device/sim/streams/sim_launch.hpp"
 #include "kernels/observed_op.hpp"
 #include "kernels/peer_order.hpp"
 #include "kernels/target.hpp"

@@ -11,7 +11,7 @@
 #include <gantry/device/properties.hpp>
 
 #include "device/drivers/memory_reclaim.hpp"
-#include "device/sim/devices/sim_launch.hpp"
+#include "device/sim/streams/sim_launch.hpp"
 #include "kernels/observed_op.hpp"
 #include "kernels/signal_memory.hpp"
 

@@ -11,9 +11,9 @@
 
 #include "core/stacks/call_site.hpp"
 #include "core/trace_log.hpp"
-#include "device/platform.hpp"
-#include "kernels/memory_counters.hpp"
-#include "kernels/wanted_trace.hpp"
+#include "device/platform/platform.hpp"
+#include "kernels/trace/memory_counters.hpp"
+#include "kernels/trace/wanted_trace.hpp"
 #include "streams/profiling/nvtx_calls.hpp"
 
 namespace gantry::kernels {

@@ -9,7 +9,7 @@
 
 #include <gantry/core/error.hpp>
 
-#include "device/platform.hpp"
+#include "device/platform/platform.hpp"
 #include "memory/async/async_allocator.hpp"
 #include "memory/driver_memory.hpp"
 #include "memory/heap/heap_allocator.hpp"

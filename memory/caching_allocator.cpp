@@ -15,7 +15,7 @@
 
 #include "core/pointer_table.hpp"
 #include "device/checked_device_index.hpp"
-#include "device/platform.hpp"
+#include "device/platform/platform.hpp"
 #include "memory/backends.hpp"
 #include "memory/heap/heap_allocator.hpp"
 #include "memory/oom/oom_report.hpp"

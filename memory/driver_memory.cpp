@@ -13,7 +13,7 @@
 #include <gantry/memory/stats.hpp>
 
 #include "device/drivers/memory_reclaim.hpp"
-#include "device/platform.hpp"
+#include "device/platform/platform.hpp"
 #include "memory/async/async_allocator.hpp"
 #include "memory/backends.hpp"
 #include "memory/heap/heap_allocator.hpp"

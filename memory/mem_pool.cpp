@@ -13,7 +13,7 @@
 
 #include "core/thread_end.hpp"
 #include "device/checked_device_index.hpp"
-#include "device/platform.hpp"
+#include "device/platform/platform.hpp"
 #include "memory/backends.hpp"
 #include "memory/heap/heap_allocator.hpp"
 #include "memory/history/history.hpp"

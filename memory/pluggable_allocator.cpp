@@ -17,7 +17,7 @@
 
 #include "core/files/code_file.hpp"
 #include "device/checked_device_index.hpp"
-#include "device/sync_debug_driver.hpp"
+#include "device/platform/sync_debug_driver.hpp"
 #include "memory/oom/oom_report.hpp"
 #include "memory/policy/active_pool.hpp"
 #include "memory/policy/size_policy.hpp"

@@ -1,6 +1,6 @@
 #include "streams/batched_copy.hpp"
 
-#include "device/sync_debug_driver.hpp"
+#include "device/platform/sync_debug_driver.hpp"
 #include "streams/stream_pool.hpp"
 
 namespace gantry {

@@ -6,7 +6,7 @@
 #include <memory>
 #include <mutex>
 
-#include "device/platform.hpp"
+#include "device/platform/platform.hpp"
 
 namespace gantry {
 

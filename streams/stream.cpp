@@ -7,7 +7,7 @@
 
 #include "core/thread_end.hpp"
 #include "device/checked_device_index.hpp"
-#include "device/platform.hpp"
+#include "device/platform/platform.hpp"
 #include "streams/capture.hpp"
 #include "streams/capture_wait.hpp"
 #include "streams/event_pool.hpp"

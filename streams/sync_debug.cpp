@@ -7,7 +7,7 @@
 #include <gantry/core/error.hpp>
 #include <gantry/core/log.hpp>
 
-#include "device/sync_debug_driver.hpp"
+#include "device/platform/sync_debug_driver.hpp"
 
 namespace gantry {
 

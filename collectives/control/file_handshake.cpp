@@ -19,7 +19,7 @@
 #include <gantry/core/log.hpp>
 #include <gantry/device/device.hpp>
 
-#include "collectives/descriptor.hpp"
+#include "collectives/selection/descriptor.hpp"
 #include "core/env/settings.hpp"
 #include "core/files/sealed_file.hpp"
 #include "core/processes/process_stamp.hpp"

@@ -20,8 +20,8 @@
 #include "collectives/bootstrap/bootstrap.hpp"
 #include "collectives/control/fault_words.hpp"
 #include "collectives/control/file.hpp"
-#include "collectives/descriptor.hpp"
 #include "collectives/protocol/layout.hpp"
+#include "collectives/selection/descriptor.hpp"
 #include "core/processes/process_watch.hpp"
 #include "job/flight_file.hpp"
 

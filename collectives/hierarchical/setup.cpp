@@ -13,9 +13,9 @@
 #include "collectives/hierarchical/transport.hpp"
 #include "collectives/peers/probe.hpp"
 #include "collectives/protocol/layout.hpp"
-#include "collectives/selector.hpp"
+#include "collectives/selection/selector.hpp"
 #include "core/text/escaped_text.hpp"
-#include "device/sync_debug_driver.hpp"
+#include "device/platform/sync_debug_driver.hpp"
 
 namespace gantry {
 

@@ -7,7 +7,7 @@
 
 #include "collectives/control/segment.hpp"
 #include "collectives/hierarchical/run.hpp"
-#include "device/sync_debug_driver.hpp"
+#include "device/platform/sync_debug_driver.hpp"
 
 namespace gantry {
 

@@ -13,8 +13,8 @@
 
 #include <gantry/collectives/collective_mismatch.hpp>
 
-#include "collectives/descriptor.hpp"
 #include "collectives/host/links/links.hpp"
+#include "collectives/selection/descriptor.hpp"
 
 namespace gantry {
 

@@ -3,7 +3,7 @@
 #include <gantry/extend/driver.hpp>
 #include <gantry/memory/pinned_allocator.hpp>
 
-#include "device/sync_debug_driver.hpp"
+#include "device/platform/sync_debug_driver.hpp"
 
 namespace gantry {
 

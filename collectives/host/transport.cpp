@@ -12,7 +12,7 @@
 #include "collectives/control/segment.hpp"
 #include "collectives/host/reduce.hpp"
 #include "core/processes/background_thread.hpp"
-#include "device/sync_debug_driver.hpp"
+#include "device/platform/sync_debug_driver.hpp"
 
 namespace gantry {
 

@@ -11,7 +11,7 @@
 #include "collectives/nccl/clique.hpp"
 #include "collectives/partition.hpp"
 #include "collectives/peers/reach.hpp"
-#include "collectives/selector.hpp"
+#include "collectives/selection/selector.hpp"
 #include "streams/batched_copy.hpp"
 
 namespace gantry {

@@ -10,7 +10,7 @@
 #include "collectives/multi_gpu/call.hpp"
 #include "collectives/multi_gpu/checks.hpp"
 #include "collectives/reduction.hpp"
-#include "collectives/selector.hpp"
+#include "collectives/selection/selector.hpp"
 
 namespace gantry::comm {
 

@@ -13,7 +13,7 @@
 #include "collectives/multi_gpu/call.hpp"
 #include "collectives/multi_gpu/checks.hpp"
 #include "collectives/peers/reach.hpp"
-#include "collectives/selector.hpp"
+#include "collectives/selection/selector.hpp"
 
 namespace gantry::comm {
 

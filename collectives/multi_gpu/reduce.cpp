@@ -13,7 +13,7 @@
 #include "collectives/partition.hpp"
 #include "collectives/peers/reach.hpp"
 #include "collectives/reduction.hpp"
-#include "collectives/selector.hpp"
+#include "collectives/selection/selector.hpp"
 
 namespace gantry {
 

@@ -8,7 +8,7 @@
 #include <gantry/streams/stream.hpp>
 
 #include "collectives/nccl/library.hpp"
-#include "collectives/selector.hpp"
+#include "collectives/selection/selector.hpp"
 #include "collectives/transport.hpp"
 #include "memory/driver_memory.hpp"
 

@@ -20,7 +20,7 @@
 #include "collectives/control/locked_words.hpp"
 #include "collectives/nccl/library.hpp"
 #include "collectives/nccl/nccl_threads.hpp"
-#include "device/sync_debug_driver.hpp"
+#include "device/platform/sync_debug_driver.hpp"
 #include "memory/driver_memory.hpp"
 
 namespace gantry {

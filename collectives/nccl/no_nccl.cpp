@@ -3,7 +3,7 @@
 #include <gantry/core/error.hpp>
 
 #include "collectives/nccl/clique.hpp"
-#include "collectives/selector.hpp"
+#include "collectives/selection/selector.hpp"
 #include "collectives/transport.hpp"
 
 namespace gantry {

@@ -19,7 +19,7 @@
 #include "collectives/nccl/library.hpp"
 #include "collectives/operation_queue.hpp"
 #include "collectives/protocol/launch.hpp"
-#include "collectives/selector.hpp"
+#include "collectives/selection/selector.hpp"
 #include "collectives/slices.hpp"
 #include "collectives/transport.hpp"
 #include "core/processes/suspend_aware_timeout.hpp"

@@ -24,11 +24,11 @@
 #include "collectives/p2p/workspace.hpp"
 #include "collectives/peers/probe.hpp"
 #include "collectives/protocol/launch.hpp"
-#include "collectives/selector.hpp"
+#include "collectives/selection/selector.hpp"
 #include "collectives/slices.hpp"
 #include "collectives/transport.hpp"
 #include "core/env/settings.hpp"
-#include "device/sync_debug_driver.hpp"
+#include "device/platform/sync_debug_driver.hpp"
 #include "ipc/open_memory.hpp"
 
 namespace gantry {

@@ -21,7 +21,7 @@
 #include "collectives/peers/reach.hpp"
 #include "core/assert.hpp"
 #include "core/processes/process_stamp.hpp"
-#include "device/sync_debug_driver.hpp"
+#include "device/platform/sync_debug_driver.hpp"
 #include "memory/driver_memory.hpp"
 #include "memory/oom/memory_pressure.hpp"
 

@@ -20,7 +20,7 @@
 #include <gantry/streams/stream.hpp>
 
 #include "core/env/settings.hpp"
-#include "device/sync_debug_driver.hpp"
+#include "device/platform/sync_debug_driver.hpp"
 #include "kernels/op_scope.hpp"
 #include "kernels/peers/nary.hpp"
 

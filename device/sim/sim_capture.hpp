@@ -14,8 +14,8 @@
 
 #include <gantry/extend/driver.hpp>
 
-#include "device/sim/devices/sim_stream.hpp"
 #include "device/sim/sim_graph.hpp"
+#include "device/sim/streams/sim_stream.hpp"
 
 namespace gantry::sim {
 

@@ -15,7 +15,7 @@
 #include "device/drivers/launch_blocking.hpp"
 #include "device/drivers/memory_reclaim.hpp"
 #include "device/sim/devices/sim_error.hpp"
-#include "device/sim/devices/sim_launch.hpp"
+#include "device/sim/streams/sim_launch.hpp"
 
 namespace gantry {
 

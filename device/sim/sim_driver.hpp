@@ -12,11 +12,11 @@
 
 #include "device/drivers/sim_platform.hpp"
 #include "device/sim/devices/sim_device.hpp"
-#include "device/sim/devices/sim_schedule.hpp"
 #include "device/sim/memory/sim_memory.hpp"
 #include "device/sim/memory/sim_pool.hpp"
 #include "device/sim/sim_capture.hpp"
 #include "device/sim/sim_event.hpp"
+#include "device/sim/streams/sim_schedule.hpp"
 
 namespace gantry::sim {
 

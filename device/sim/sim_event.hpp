@@ -12,8 +12,8 @@
 
 #include <gantry/extend/driver.hpp>
 
-#include "device/sim/devices/sim_stream.hpp"
 #include "device/sim/sim_shared_event.hpp"
+#include "device/sim/streams/sim_stream.hpp"
 
 namespace gantry::sim {
 

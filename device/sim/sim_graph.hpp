@@ -15,7 +15,7 @@
 
 #include <gantry/extend/driver.hpp>
 
-#include "device/sim/devices/sim_stream.hpp"
+#include "device/sim/streams/sim_stream.hpp"
 
 namespace gantry::sim {
 

@@ -19,10 +19,10 @@
 
 #include "core/files/sealed_file.hpp"
 #include "device/sim/devices/sim_error.hpp"
-#include "device/sim/devices/sim_futex.hpp"
-#include "device/sim/devices/sim_launch.hpp"
 #include "device/sim/memory/sim_ipc.hpp"
 #include "device/sim/memory/sim_memory.hpp"
+#include "device/sim/streams/sim_futex.hpp"
+#include "device/sim/streams/sim_launch.hpp"
 
 namespace gantry::sim {
 

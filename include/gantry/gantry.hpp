@@ -19,6 +19,7 @@
 #include <gantry/core/frames.hpp>
 #include <gantry/core/log.hpp>
 #include <gantry/core/macros.hpp>
+#include <gantry/core/promotion.hpp>
 #include <gantry/core/scalar.hpp>
 #include <gantry/device/capture_mode.hpp>
 #include <gantry/device/device.hpp>

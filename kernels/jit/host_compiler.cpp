@@ -30,7 +30,7 @@
 #include "core/files/regular_file.hpp"
 #include "core/processes/spawn_settings.hpp"
 #include "core/text/escaped_text.hpp"
-#include "device/sanitizers.hpp"
+#include "device/platform/sanitizers.hpp"
 #include "kernels/jit/counts.hpp"
 #include "kernels/jit/program.hpp"
 #include "kernels/jit/work_folder.hpp"

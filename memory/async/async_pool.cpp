@@ -13,7 +13,7 @@
 
 #include "core/assert.hpp"
 #include "device/idle_stream.hpp"
-#include "device/sync_debug_driver.hpp"
+#include "device/platform/sync_debug_driver.hpp"
 #include "memory/oom/memory_pressure.hpp"
 #include "memory/oom/oom_report.hpp"
 #include "memory/policy/size_policy.hpp"

@@ -6,7 +6,7 @@
 #include <gantry/memory/host_stats.hpp>
 
 #include "device/own_placement.hpp"
-#include "device/platform.hpp"
+#include "device/platform/platform.hpp"
 #include "memory/pinned/pinned_heap.hpp"
 #include "memory/policy/size_policy.hpp"
 #include "memory/stats/counters.hpp"

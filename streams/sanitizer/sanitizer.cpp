@@ -11,7 +11,7 @@
 
 #include "core/env/settings.hpp"
 #include "core/stacks/call_site.hpp"
-#include "device/platform.hpp"
+#include "device/platform/platform.hpp"
 #include "streams/sanitizer/hooks.hpp"
 #include "streams/sanitizer/sanitizing_driver.hpp"
 

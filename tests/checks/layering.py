@@ -2,6 +2,7 @@
 
     core → machine → device → streams → memory → ipc → kernels → tensor → collectives
     core → job → collectives, launcher
+    memory → snapshots → tools
     core → command_line → launcher, tools
     machine → launcher
     public headers of all layers → compat
@@ -19,6 +20,7 @@ from source_tree import LAYERS, code_files, read_lines, run_check
 INCLUDE = re.compile(r'^\s*#\s*include\s*([<"])([^>"]+)[>"]')
 STACK = ["core", "machine", "device", "streams", "memory", "ipc", "kernels", "tensor", "collectives"]
 USES = {layer: set(STACK[:at]) for at, layer in enumerate(STACK)} | {"job": {"core"}, "command_line": {"core"}}
+USES["snapshots"] = USES["ipc"]
 USES["launcher"] = {"command_line", "core", "job", "machine"}
 USES["collectives"].add("job")
 USES["compat"] = {*STACK, "job"}

@@ -4,7 +4,7 @@ import argparse
 import pathlib
 import sys
 
-LAYERS = ["core", "job", "machine", "device", "streams", "memory", "ipc", "kernels", "tensor", "collectives"]
+LAYERS = ["core", "job", "machine", "device", "streams", "memory", "snapshots", "ipc", "kernels", "tensor", "collectives"]
 CODE_SUFFIXES = {".hpp", ".cpp", ".inl", ".cu", ".cuh", ".h", ".c"}
 CODE_FOLDERS = ["include", *LAYERS, "compat", "command_line", "launcher", "tools", "tests", "examples", "benchmarks"]
 

@@ -15,7 +15,7 @@
 #include <gantry/collectives/communicator.hpp>
 #include <gantry/core/env.hpp>
 
-#include "collectives/selector.hpp"
+#include "collectives/selection/selector.hpp"
 #include "tests/collectives/call_batch.hpp"
 #include "tests/collectives/communicator/local_group.hpp"
 #include "tests/collectives/rank_inputs.hpp"

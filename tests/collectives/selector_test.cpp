@@ -1,4 +1,4 @@
-#include "collectives/selector.hpp"
+#include "collectives/selection/selector.hpp"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

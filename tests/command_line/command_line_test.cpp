@@ -4,6 +4,9 @@
 #include <gtest/gtest.h>
 
 #include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
 
 #include <gantry/core/error.hpp>
 
@@ -106,6 +109,61 @@ TEST(CommandLineTest, UnknownOptionsNameTheNearest) {
   EXPECT_EQ(nearest_name("--log_dri", {"--log-dir"}), "--log-dir");
   EXPECT_EQ(nearest_name("--nproc", {"--np", "--nproc-per-node"}), "--nproc-per-node");
   EXPECT_EQ(nearest_name("", {"--np"}), std::nullopt);
+}
+
+// The same with each CLI11: 2.4 by itself takes 1_0, 0b11, '5' and true, and has another text.
+TEST(CommandLineTest, WholeNumbersAreDecimalDigitsInTheirRange) {
+  CommandLine line("Counts.", "count");
+  int device = -1;
+  int steps = -1;
+  std::optional<int> rank;
+  std::vector<int> blocks;
+  line.add_option("--device", device, "which one").range(0, 63);
+  line.add_option("--steps", steps, "how many");
+  line.add_option("--rank", rank, "its number").range(0, 7);
+  line.add_option("--blocks", blocks, "how many").comma_separated().range(1, 64);
+  const auto error = [&](const std::vector<std::string>& arguments) -> std::string {
+    try {
+      (void)line.parse(arguments);
+    } catch (const InvalidArgument& error) {
+      return error.what();
+    }
+    return "(nothing was thrown)";
+  };
+  for (const char* const text : {"-1", "64", "x", "", "1_0", "1'0", "0b11", "0o17", "0x10", "+3",
+                                 " 3", "3 ", "1.0", "1e1", "true", "'5'", "99999999999999999999"}) {
+    EXPECT_EQ(
+        error({"--device", text}),
+        std::string("--device: expected a whole number from 0 to 63, but got '") + text + "'");
+  }
+  EXPECT_EQ(error({"--steps", "1_0"}),
+            "--steps: expected a whole number from -2147483648 to 2147483647, but got '1_0'");
+  EXPECT_EQ(error({"--rank", "8"}), "--rank: expected a whole number from 0 to 7, but got '8'");
+  EXPECT_EQ(error({"--blocks", "4,0"}),
+            "--blocks: expected a whole number from 1 to 64, but got '0'");
+  EXPECT_EQ(error({"--device"}), "--device: 1 required INT missing");
+  EXPECT_EQ(error({"--device", "63", "--steps", "-010", "--rank", "0", "--blocks", "64,1"}),
+            "(nothing was thrown)");
+  EXPECT_EQ(device, 63);
+  EXPECT_EQ(steps, -10);
+  EXPECT_EQ(rank, 0);
+  EXPECT_THAT(blocks, ElementsAre(64, 1));
+}
+
+TEST(CommandLineTest, FractionsAreDecimal) {
+  CommandLine line("Scales.", "scale");
+  double factor = 0;
+  line.add_option("--factor", factor, "how much");
+  for (const char* const text : {"x", "", "1_0.5", "0x1p3", " 1", "1 ", "+1", "1e999"}) {
+    try {
+      (void)line.parse({"--factor", text});
+      ADD_FAILURE() << "accepted: " << text;
+    } catch (const InvalidArgument& error) {
+      EXPECT_EQ(error.what(), std::string("--factor: expected a number, but got '") + text + "'");
+    }
+  }
+  EXPECT_EQ(line.parse({"--factor", "-1.5e2"}), "");
+  EXPECT_EQ(factor, -150);
 }
 
 TEST(CommandLineTest, AnOptionGreaterThanZeroTakesFiniteNumbersAlone) {

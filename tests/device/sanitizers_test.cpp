@@ -1,5 +1,5 @@
 // The warning to programs that are instrumented when the library is not.
-#include "device/sanitizers.hpp"
+#include "device/platform/sanitizers.hpp"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

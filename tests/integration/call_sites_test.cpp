@@ -15,7 +15,7 @@
 #include <gantry/memory/snapshot.hpp>
 
 #include "core/text/json.hpp"
-#include "tests/memory/snapshot/snapshot_samples.hpp"
+#include "tests/snapshots/snapshot_samples.hpp"
 #include "tests/support/device_fixture.hpp"
 #include "tests/support/subprocess.hpp"
 

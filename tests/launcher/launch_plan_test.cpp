@@ -409,8 +409,8 @@ TEST(LaunchOptionsTest, MalformedOptionsAreErrors) {
       {{"-np", "2", "-n", "2", "app"}, "--ranks: At Most 1 required but received 2"},
       {{"-n", "3", "--hosts", "a:2", "app"}, "-n 3 and 2 ranks on a contradict each other"},
       {{"--color", "red", "app"}, "red not in {auto,always,never}"},
-      {{"-n", "0", "app"}, "Value 0 not in range 1 to 4096"},
-      {{"-n", "-3", "app"}, "Value -3 not in range 1 to 4096"},
+      {{"-n", "0", "app"}, "expected a whole number from 1 to 4096, but got '0'"},
+      {{"-n", "-3", "app"}, "from 1 to 4096, but got '-3'"},
       {{"-n", "two", "app"}, "two"},
       {{"-n"}, "--ranks: 1 required"},
       {{"-n", "1", "-n", "2", "app"}, "--ranks: At Most 1 required but received 2"},
@@ -436,7 +436,7 @@ TEST(LaunchOptionsTest, MalformedOptionsAreErrors) {
        "--cpu-only and --gpus contradict each other"},
       {{"--cpu-only", "-n", "1", "--order", "pci", "app"},
        "--cpu-only and --order contradict each other"},
-      {{"--tail", "-1", "app"}, "Value -1 not in range"},
+      {{"--tail", "-1", "app"}, "from 0 to 100000, but got '-1'"},
   };
   for (const auto& [arguments, text] : cases) {
     try {

@@ -16,7 +16,7 @@ import dataclasses
 import re
 import tomllib
 
-LAYERS = ["core", "machine", "job", "device", "streams", "memory", "ipc", "kernels", "tensor", "collectives",
+LAYERS = ["core", "machine", "job", "device", "streams", "memory", "snapshots", "ipc", "kernels", "tensor", "collectives",
           "compat", "launcher", "tools"]
 KEYS = {"name", "breaks", "file", "old", "new", "tests"}
 OPTIONAL_KEYS = {"survives"}

@@ -9,7 +9,7 @@
 
 #include <gantry/core/error.hpp>
 
-#include "device/sim/devices/sim_launch.hpp"
+#include "device/sim/streams/sim_launch.hpp"
 #include "streams/clock_registry.hpp"
 #include "tests/support/device_fixture.hpp"
 #include "tests/support/fault_driver.hpp"

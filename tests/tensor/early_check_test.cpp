@@ -17,7 +17,7 @@
 #include <gantry/tensor/reductions.hpp>
 #include <gantry/tensor/shape_ops.hpp>
 
-#include "device/sim/devices/sim_stream.hpp"
+#include "device/sim/streams/sim_stream.hpp"
 #include "tests/support/device_fixture.hpp"
 #include "tests/tensor/refusal.hpp"
 

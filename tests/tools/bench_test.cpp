@@ -7,7 +7,7 @@
 #include <set>
 #include <sstream>
 
-#include "collectives/selector.hpp"
+#include "collectives/selection/selector.hpp"
 #include "core/text/json.hpp"
 #include "tests/support/sanitized.hpp"
 #include "tests/support/scheduled.hpp"
@@ -336,8 +336,10 @@ INSTANTIATE_TEST_SUITE_P(
             "End", kBench, {"-e", "9223372036854775808"}, "--end: expected less than 2^63 bytes"},
         Refusal{"MaxSeconds", kBench, {"--max-seconds", "nan"}, "expected a number greater than 0"},
         Refusal{"NoSeconds", kTune, {"--max-seconds", "0"}, "but got '0'\n"},
-        Refusal{
-            "RootBelow", kBench, {"--root", "-1"}, "--root: Value -1 not in range 0 to 2147483647"},
+        Refusal{"RootBelow",
+                kBench,
+                {"--root", "-1"},
+                "--root: expected a whole number from 0 to 2147483647, but got '-1'"},
         Refusal{"StepAndFactor", kBench, {"-i", "8", "-f", "2"}, "excludes"},
         Refusal{"Devices", kBench, {"-g", "5"}, "--gpus: expected at most the 4 visible devices"},
         Refusal{"Root", kBench, {"--root", "4"}, "--root: expected a rank below 4, but got 4"},

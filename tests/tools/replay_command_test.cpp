@@ -102,8 +102,8 @@ TEST(ReplayCommandTest, RefusesNumbersThatMakeNoSense) {
       {{"--limit", "0"}, "--limit: expected a number of bytes greater than 0, but got 0\n"},
       {{"--max-seconds", "nan"},
        "--max-seconds: expected a number greater than 0, but got 'nan'\n"},
-      {{"--device", "-1"}, "--device: Value -1 not in range 0 to 63\n"},
-      {{"--device", "2147483647", "-s", "4G"}, "not in range 0 to 63\n"}};
+      {{"--device", "-1"}, "--device: expected a whole number from 0 to 63, but got '-1'\n"},
+      {{"--device", "2147483647", "-s", "4G"}, "from 0 to 63, but got '2147483647'\n"}};
   for (const auto& [arguments, text] : cases) {
     std::vector<std::string> words{"-w", "rmm:10,1"};
     words.insert(words.end(), arguments.begin(), arguments.end());

@@ -11,7 +11,7 @@
 
 #include <gantry/memory/snapshot.hpp>
 
-#include "tests/memory/snapshot/snapshot_samples.hpp"
+#include "tests/snapshots/snapshot_samples.hpp"
 #include "tests/support/subprocess.hpp"
 
 namespace gantry::snapshot {

@@ -8,7 +8,7 @@
 #include <string>
 #include <string_view>
 
-#include "tests/memory/snapshot/snapshot_samples.hpp"
+#include "tests/snapshots/snapshot_samples.hpp"
 #include "tools/program/content_policy.hpp"
 
 namespace gantry::snapshot {

@@ -10,7 +10,7 @@
 
 #include <gantry/memory/snapshot.hpp>
 
-#include "tests/memory/snapshot/snapshot_samples.hpp"
+#include "tests/snapshots/snapshot_samples.hpp"
 #include "tests/support/subprocess.hpp"
 #include "tools/snapshot/pickle_writer.hpp"
 #include "tools/snapshot/torch_pickle.hpp"

@@ -1,5 +1,5 @@
 // Writes snapshots for the browser test into the folder of its argument: NAME.json.
-#include "tests/memory/snapshot/snapshot_samples.hpp"
+#include "tests/snapshots/snapshot_samples.hpp"
 
 #include <cstddef>
 #include <cstdint>

@@ -4,7 +4,7 @@
 #include <optional>
 #include <string>
 
-#include "collectives/selector.hpp"
+#include "collectives/selection/selector.hpp"
 
 namespace gantry::bench {
 

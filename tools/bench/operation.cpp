@@ -7,7 +7,7 @@
 
 #include <gantry/core/error.hpp>
 
-#include "collectives/selector.hpp"
+#include "collectives/selection/selector.hpp"
 #include "job/flight_file.hpp"
 
 namespace gantry::bench {

@@ -9,7 +9,7 @@
 #include <gantry/collectives/reduce_op.hpp>
 #include <gantry/core/dtype.hpp>
 
-#include "collectives/descriptor.hpp"
+#include "collectives/selection/descriptor.hpp"
 
 namespace gantry::bench {
 

@@ -8,7 +8,7 @@
 #include <gantry/core/env.hpp>
 #include <gantry/core/error.hpp>
 
-#include "collectives/selector.hpp"
+#include "collectives/selection/selector.hpp"
 #include "command_line/command_line.hpp"
 #include "tools/bench/comm_bench.hpp"
 

@@ -14,7 +14,7 @@
 #include "core/files/atomic_file.hpp"
 #include "core/files/regular_file.hpp"
 #include "core/text/escaped_text.hpp"
-#include "memory/snapshot/snapshot_json.hpp"
+#include "snapshots/snapshot_json.hpp"
 #include "tools/program/program.hpp"
 #include "tools/snapshot/page.hpp"
 #include "tools/snapshot/pickle_reader.hpp"

@@ -8,7 +8,7 @@
 #include <string>
 
 #include "core/text/json.hpp"
-#include "memory/snapshot/snapshot_json.hpp"
+#include "snapshots/snapshot_json.hpp"
 #include "tools/program/content_policy.hpp"
 #include "tools/snapshot/page_template.hpp"
 

@@ -4,7 +4,7 @@
 #include <unordered_map>
 #include <variant>
 
-#include "memory/snapshot/snapshot_json.hpp"
+#include "snapshots/snapshot_json.hpp"
 #include "tools/snapshot/pickle_writer.hpp"
 
 namespace gantry::snapshot {

@@ -13,7 +13,7 @@
 
 #include <gantry/core/error.hpp>
 
-#include "memory/snapshot/snapshot_json.hpp"
+#include "snapshots/snapshot_json.hpp"
 
 namespace gantry::snapshot {
 namespace {

@@ -9,7 +9,7 @@
 
 #include <gantry/core/error.hpp>
 
-#include "collectives/selector.hpp"
+#include "collectives/selection/selector.hpp"
 #include "core/files/regular_file.hpp"
 #include "tools/program/output_file.hpp"
 #include "tools/program/program.hpp"

@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "collectives/selector.hpp"
+#include "collectives/selection/selector.hpp"
 #include "tools/bench/timing.hpp"
 
 namespace gantry::tune {

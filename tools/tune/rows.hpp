@@ -4,7 +4,7 @@
 #include <cstdint>
 #include <vector>
 
-#include "collectives/selector.hpp"
+#include "collectives/selection/selector.hpp"
 
 namespace gantry::tune {
 

@@ -11,7 +11,7 @@
 #include "core/assert.hpp"
 #include "device/drivers/fault_record.hpp"
 #include "device/drivers/fault_source.hpp"
-#include "device/sim/devices/sim_schedule.hpp"
+#include "device/sim/streams/sim_schedule.hpp"
 #include "machine/sim_identity.hpp"
 
 namespace gantry {

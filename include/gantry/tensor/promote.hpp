@@ -1,18 +1,10 @@
 #pragma once
 
 #include <gantry/core/export.hpp>
+#include <gantry/core/promotion.hpp>
 #include <gantry/tensor/tensor.hpp>
 
 namespace gantry {
-
-/// The promoted type of two dtypes, by PyTorch's table. Two integers give the wider one; i8 and u8
-/// give i16. An integer and a floating type give the floating type. f16 and bf16 give f32. bool is
-/// lowest.
-[[nodiscard]] GANTRY_API DType promote_types(DType a, DType b) noexcept;
-
-/// True if an in-place operation may write a result of dtype `from` to a tensor of dtype `to`. The
-/// category of `to` is at least that of `from` (floating > integral > bool).
-[[nodiscard]] GANTRY_API bool can_cast(DType from, DType to) noexcept;
 
 /// The dtype in which an operation computes: the promoted type of its operands.
 ///

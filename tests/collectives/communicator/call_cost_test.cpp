@@ -10,7 +10,7 @@
 
 #include <gantry/streams/stream_guard.hpp>
 
-#include "device/sim/devices/sim_launch.hpp"
+#include "device/sim/streams/sim_launch.hpp"
 #include "tests/collectives/communicator/local_group.hpp"
 #include "tests/support/counted_new.hpp"
 #include "tests/support/fault_driver.hpp"

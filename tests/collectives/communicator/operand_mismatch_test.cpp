@@ -14,7 +14,7 @@
 #include <gantry/core/error.hpp>
 #include <gantry/streams/graph.hpp>
 
-#include "collectives/descriptor.hpp"
+#include "collectives/selection/descriptor.hpp"
 #include "collectives/transport.hpp"
 #include "tests/collectives/communicator/local_group.hpp"
 #include "tests/collectives/communicator/random_calls.hpp"

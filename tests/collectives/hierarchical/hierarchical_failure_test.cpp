@@ -14,7 +14,7 @@
 #include <gantry/core/error.hpp>
 
 #include "collectives/hierarchical/transport.hpp"
-#include "device/sim/devices/sim_stream.hpp"
+#include "device/sim/streams/sim_stream.hpp"
 #include "tests/collectives/host/host_group.hpp"
 #include "tests/collectives/reduction_checks.hpp"
 #include "tests/collectives/throws.hpp"

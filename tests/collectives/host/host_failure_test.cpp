@@ -14,8 +14,8 @@
 #include <gantry/core/error.hpp>
 
 #include "collectives/control/segment.hpp"
-#include "collectives/descriptor.hpp"
 #include "collectives/host/links/links.hpp"
+#include "collectives/selection/descriptor.hpp"
 #include "tests/collectives/host/host_group.hpp"
 #include "tests/collectives/throws.hpp"
 #include "tests/support/device_fixture.hpp"

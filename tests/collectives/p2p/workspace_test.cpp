@@ -23,8 +23,8 @@
 #include <gantry/memory/stats.hpp>
 #include <gantry/tensor/factories.hpp>
 
-#include "collectives/descriptor.hpp"
 #include "collectives/protocol/layout.hpp"
+#include "collectives/selection/descriptor.hpp"
 #include "job/flight_file.hpp"
 #include "job/flight_folder.hpp"
 #include "tests/collectives/communicator/local_group.hpp"

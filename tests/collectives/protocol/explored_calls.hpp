@@ -13,7 +13,7 @@
 #include "collectives/algorithms/message.inl"
 #include "collectives/algorithms/staged.inl"
 #include "collectives/algorithms/zero_copy.inl"
-#include "collectives/selector.hpp"
+#include "collectives/selection/selector.hpp"
 #include "tests/collectives/protocol/explored_ranks.hpp"
 
 namespace gantry::protocol {

@@ -11,7 +11,7 @@
 #include <utility>
 #include <vector>
 
-#include "collectives/selector.hpp"
+#include "collectives/selection/selector.hpp"
 #include "collectives/sim/schedule.hpp"
 #include "tests/collectives/protocol/protocol_ranks.hpp"
 #include "tests/collectives/rank_inputs.hpp"

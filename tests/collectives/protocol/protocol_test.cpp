@@ -10,7 +10,7 @@
 #include <utility>
 #include <vector>
 
-#include "collectives/selector.hpp"
+#include "collectives/selection/selector.hpp"
 #include "collectives/sim/block.hpp"
 #include "job/flight_file.hpp"
 #include "tests/collectives/protocol/pause_counts.hpp"

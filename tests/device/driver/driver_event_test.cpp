@@ -4,7 +4,7 @@
 #include <atomic>
 #include <thread>
 
-#include "device/sim/devices/sim_launch.hpp"
+#include "device/sim/streams/sim_launch.hpp"
 #include "tests/device/driver/driver_fixture.hpp"
 
 namespace gantry {

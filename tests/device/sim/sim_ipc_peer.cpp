@@ -14,8 +14,8 @@
 #include <string>
 #include <vector>
 
-#include "device/sim/devices/sim_launch.hpp"
 #include "device/sim/sim_driver.hpp"
+#include "device/sim/streams/sim_launch.hpp"
 #include "tests/device/handle_text.hpp"
 #include "tests/support/descriptor_limit.hpp"
 

@@ -9,8 +9,8 @@
 
 #include <gantry/core/error.hpp>
 
-#include "device/sim/devices/sim_launch.hpp"
 #include "device/sim/sim_driver.hpp"
+#include "device/sim/streams/sim_launch.hpp"
 
 namespace gantry::testing {
 

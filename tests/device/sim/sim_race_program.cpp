@@ -8,8 +8,8 @@
 #include <memory>
 #include <string>
 
-#include "device/sim/devices/sim_launch.hpp"
 #include "device/sim/sim_driver.hpp"
+#include "device/sim/streams/sim_launch.hpp"
 
 namespace {
 

@@ -1,4 +1,4 @@
-#include "device/sim/devices/sim_schedule_policy.hpp"
+#include "device/sim/streams/sim_schedule_policy.hpp"
 
 #include <algorithm>
 #include <limits>

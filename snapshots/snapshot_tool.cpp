@@ -1,4 +1,4 @@
-#include "memory/snapshot/snapshot_tool.hpp"
+#include "snapshots/snapshot_tool.hpp"
 
 #include <fcntl.h>
 #include <fmt/format.h>

@@ -1,11 +1,11 @@
-#include "device/sim/devices/sim_stream.hpp"
+#include "device/sim/streams/sim_stream.hpp"
 
 #include <fmt/format.h>
 
 #include <memory>
 
 #include "core/processes/background_thread.hpp"
-#include "device/sim/devices/sim_schedule.hpp"
+#include "device/sim/streams/sim_schedule.hpp"
 
 namespace gantry::sim {
 

@@ -22,7 +22,7 @@
 
 #include "memory/history/history.hpp"
 #include "tests/memory/history/recorded_heap.hpp"
-#include "tests/memory/snapshot/snapshot_samples.hpp"
+#include "tests/snapshots/snapshot_samples.hpp"
 #include "tests/support/device_fixture.hpp"
 #include "tests/support/fault_driver.hpp"
 

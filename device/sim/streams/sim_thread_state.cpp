@@ -1,4 +1,4 @@
-#include "device/sim/devices/sim_thread_state.hpp"
+#include "device/sim/streams/sim_thread_state.hpp"
 
 #include <fcntl.h>
 #include <unistd.h>

@@ -1,4 +1,4 @@
-#include "device/sanitizers.hpp"
+#include "device/platform/sanitizers.hpp"
 
 #include <gantry/core/log.hpp>
 

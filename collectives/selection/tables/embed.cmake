@@ -10,8 +10,8 @@ foreach(name h200 simulated)  # the first device's tables also serve unknown one
   endif()
   string(APPEND tables "${text}")
 endforeach()
-file(WRITE "${OUTPUT}" "// Made from collectives/tables by embed.cmake.
-#include \"collectives/selector.hpp\"
+file(WRITE "${OUTPUT}" "// Made from collectives/selection/tables by embed.cmake.
+#include \"collectives/selection/selector.hpp\"
 
 namespace gantry {
 

@@ -1,4 +1,4 @@
-#include "device/sync_debug_driver.hpp"
+#include "device/platform/sync_debug_driver.hpp"
 
 #include <fmt/format.h>
 
@@ -13,7 +13,7 @@
 
 #include "core/env/settings.hpp"
 #include "core/stacks/call_place.hpp"
-#include "device/platform.hpp"
+#include "device/platform/platform.hpp"
 
 namespace gantry {
 

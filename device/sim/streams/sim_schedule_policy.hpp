@@ -13,7 +13,7 @@
 
 #include <sys/types.h>
 
-#include "device/sim/devices/sim_stream.hpp"
+#include "device/sim/streams/sim_stream.hpp"
 
 namespace gantry::sim {
 

@@ -1,5 +1,5 @@
 // How save_snapshot finds and runs gantry-snapshot, in programs with habits of their own.
-#include "memory/snapshot/snapshot_tool.hpp"
+#include "snapshots/snapshot_tool.hpp"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -23,7 +23,7 @@
 #include <gantry/memory/history.hpp>
 #include <gantry/memory/snapshot.hpp>
 
-#include "tests/memory/snapshot/snapshot_samples.hpp"
+#include "tests/snapshots/snapshot_samples.hpp"
 #include "tests/support/descriptor_limit.hpp"
 
 namespace gantry::memory {

@@ -1,4 +1,4 @@
-#include "kernels/trace_file.hpp"
+#include "kernels/trace/trace_file.hpp"
 
 #include <fmt/format.h>
 

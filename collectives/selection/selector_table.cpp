@@ -7,7 +7,7 @@
 
 #include <gantry/core/error.hpp>
 
-#include "collectives/selector.hpp"
+#include "collectives/selection/selector.hpp"
 #include "core/env/settings.hpp"
 #include "core/files/regular_file.hpp"
 #include "core/text/json.hpp"

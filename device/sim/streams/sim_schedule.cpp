@@ -1,4 +1,4 @@
-#include "device/sim/devices/sim_schedule.hpp"
+#include "device/sim/streams/sim_schedule.hpp"
 
 #include <fmt/format.h>
 
@@ -9,7 +9,7 @@
 #include <gantry/core/log.hpp>
 
 #include "core/processes/background_thread.hpp"
-#include "device/sim/devices/sim_thread_state.hpp"
+#include "device/sim/streams/sim_thread_state.hpp"
 
 namespace gantry::sim {
 

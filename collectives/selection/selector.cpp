@@ -1,4 +1,4 @@
-#include "collectives/selector.hpp"
+#include "collectives/selection/selector.hpp"
 
 #include <fmt/format.h>
 
@@ -42,7 +42,7 @@ struct AlgorithmTraits {
 constexpr AlgorithmTraits kTraits[] = {
     {},  // automatic
 #define ALGORITHM(name, kinds, needs) {kinds, needs},
-#include "collectives/algorithms.def"
+#include "collectives/selection/algorithms.def"
 #undef ALGORITHM
 };
 const AlgorithmTraits& traits_of(Algorithm algorithm) {

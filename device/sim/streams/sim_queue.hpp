@@ -8,7 +8,7 @@
 #include <cstdint>
 #include <memory>
 
-#include "device/sim/devices/sim_futex.hpp"
+#include "device/sim/streams/sim_futex.hpp"
 
 namespace gantry::sim {
 

@@ -10,8 +10,8 @@
 #include <string>
 #include <thread>
 
-#include "device/sim/devices/sim_launch.hpp"
-#include "device/sim/devices/sim_queue.hpp"
+#include "device/sim/streams/sim_launch.hpp"
+#include "device/sim/streams/sim_queue.hpp"
 
 namespace gantry::sim {
 

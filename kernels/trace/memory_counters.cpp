@@ -1,4 +1,4 @@
-#include "kernels/memory_counters.hpp"
+#include "kernels/trace/memory_counters.hpp"
 
 #include <map>
 #include <mutex>

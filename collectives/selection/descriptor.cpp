@@ -1,4 +1,4 @@
-#include "collectives/descriptor.hpp"
+#include "collectives/selection/descriptor.hpp"
 
 #include <charconv>
 #include <cstddef>
@@ -26,7 +26,7 @@ static_assert(sizeof(Descriptor) == sizeof(flight::Call) &&
 std::string_view name(CollectiveKind kind) {
   static constexpr std::string_view kNames[] = {
 #define KIND(name, ...) #name,
-#include "collectives/kinds.def"
+#include "collectives/selection/kinds.def"
 #undef KIND
   };
   return kNames[static_cast<std::size_t>(kind)];
@@ -36,7 +36,7 @@ std::string_view name(Algorithm algorithm) {
   static constexpr std::string_view kNames[] = {
       "auto",
 #define ALGORITHM(name, ...) #name,
-#include "collectives/algorithms.def"
+#include "collectives/selection/algorithms.def"
 #undef ALGORITHM
   };
   return kNames[static_cast<std::size_t>(algorithm)];
@@ -46,7 +46,7 @@ std::uint8_t style_of(CollectiveKind kind) {
   using namespace flight;
   static constexpr std::uint8_t kStyles[] = {
 #define KIND(name, senders, reducers, sent, received, style) style,
-#include "collectives/kinds.def"
+#include "collectives/selection/kinds.def"
 #undef KIND
   };
   return kStyles[static_cast<std::size_t>(kind)];

@@ -16,7 +16,7 @@
 
 #include "core/files/regular_file.hpp"
 #include "core/text/json.hpp"
-#include "memory/snapshot/snapshot_json.hpp"
+#include "snapshots/snapshot_json.hpp"
 
 namespace gantry::memory {
 namespace {

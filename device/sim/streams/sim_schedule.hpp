@@ -9,7 +9,7 @@
 #include <thread>
 #include <vector>
 
-#include "device/sim/devices/sim_schedule_policy.hpp"
+#include "device/sim/streams/sim_schedule_policy.hpp"
 
 namespace gantry::sim {
 

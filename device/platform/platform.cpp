@@ -1,4 +1,4 @@
-#include "device/platform.hpp"
+#include "device/platform/platform.hpp"
 
 #include <fmt/format.h>
 #include <pthread.h>
@@ -20,8 +20,8 @@
 #include "device/drivers/cuda_platform.hpp"
 #include "device/drivers/launch_blocking.hpp"
 #include "device/drivers/sim_platform.hpp"
-#include "device/sanitizers.hpp"
-#include "device/sync_debug_driver.hpp"
+#include "device/platform/sanitizers.hpp"
+#include "device/platform/sync_debug_driver.hpp"
 #include "machine/sim_identity.hpp"
 
 namespace gantry {
