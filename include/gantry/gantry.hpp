@@ -6,6 +6,7 @@
 #include <gantry/collectives/collective_mismatch.hpp>
 #include <gantry/collectives/comm.hpp>
 #include <gantry/collectives/communicator.hpp>
+#include <gantry/collectives/gradient_buckets.hpp>
 #include <gantry/collectives/nccl.hpp>
 #include <gantry/collectives/reduce_op.hpp>
 #include <gantry/collectives/window.hpp>
