@@ -53,7 +53,8 @@ class Window::State final : public detail::PeerUse, public std::enable_shared_fr
         tensor_(tensor),
         memory_(group_.members.self.rank, group_.members.self.device),
         signals_(std::make_shared<PendingSignals>(
-            device(), [weak = group_.weak_from_this()](int peer, bool sends, const auto& text) {
+            device(), group_.members.timeout,
+            [weak = group_.weak_from_this()](int peer, bool sends, const auto& text) {
               const auto group = weak.lock();
               if (!group) return;
               group->members.control->mark_late(

@@ -4,8 +4,10 @@
 // <gantry/extend/…> is separate.
 
 #include <gantry/collectives/collective_mismatch.hpp>
+#include <gantry/collectives/collective_options.hpp>
 #include <gantry/collectives/comm.hpp>
 #include <gantry/collectives/communicator.hpp>
+#include <gantry/collectives/connect_options.hpp>
 #include <gantry/collectives/gradient_buckets.hpp>
 #include <gantry/collectives/nccl.hpp>
 #include <gantry/collectives/reduce_op.hpp>

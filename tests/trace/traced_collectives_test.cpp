@@ -103,7 +103,9 @@ TEST_P(TracedCollectivesTest, AnEventLiesInItsCallAndContainsItsKernels) {
       call.call(rank);
     }
     const trace::Range range("message");
-    rank.world.rank() == 0 ? rank.world.send(rank.one, 1) : rank.world.recv(rank.one, 0);
+    const CollectiveOptions options{.tag = "last"};
+    rank.world.rank() == 0 ? rank.world.send(rank.one, 1, options)
+                           : rank.world.recv(rank.one, 0, options);
   });
   trace::stop();
   const std::vector<TracedEvent> events = traced_events(folder_ / "trace.json");
@@ -120,6 +122,7 @@ TEST_P(TracedCollectivesTest, AnEventLiesInItsCallAndContainsItsKernels) {
       EXPECT_TRUE(children.back().name == "send" || children.back().name == "recv");
       EXPECT_EQ(children.back().arguments.at("bytes").as<int>(), 16);
       EXPECT_LE(children.back().arguments.at("number").as<std::int64_t>(), 100);
+      EXPECT_EQ(children.back().arguments.at("tag").as<std::string>(), "last");
       continue;
     }
     const TracedCall& call = calls()[place[event.line]++];
