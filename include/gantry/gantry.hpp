@@ -53,6 +53,7 @@
 #include <gantry/memory/history.hpp>
 #include <gantry/memory/host_stats.hpp>
 #include <gantry/memory/mem_pool.hpp>
+#include <gantry/memory/oom_handler.hpp>
 #include <gantry/memory/pinned_allocator.hpp>
 #include <gantry/memory/pluggable_allocator.hpp>
 #include <gantry/memory/snapshot.hpp>

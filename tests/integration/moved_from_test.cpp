@@ -107,6 +107,18 @@ struct Movable<Event> {
 };
 
 template <>
+struct Movable<memory::OomHandler> {
+  static constexpr std::string_view kRefusal = "";
+  static memory::OomHandler make() {
+    return memory::add_oom_handler([](Device, std::size_t) { return false; });
+  }
+  static bool works(memory::OomHandler& o) { return (o.remove(), true); }
+  static std::vector<MovedFromCall<memory::OomHandler>> calls() {
+    return {ANSWERS(remove, (o.remove(), true))};
+  }
+};
+
+template <>
 struct Movable<machine::CpuSet> {
   static constexpr std::string_view kRefusal = "";
   static machine::CpuSet make() { return {1, 3}; }
@@ -411,10 +423,11 @@ class MovedFromTest : public ::testing::Test {
 using MovableTypes =
     ::testing::Types<Tensor, Storage, Generator, Event, machine::CpuSet, Graph, Graphed,
                      OwnedStream, memory::MemPool, memory::Buffer, UniqueFd, memory::ImportedBlock,
-                     memory::PluggableAllocator, memory::Frames, comm::StreamList, Work,
-                     Communicator, Window, Error, InvalidArgument, CudaError, OutOfMemoryError,
-                     PeerLostError, TimeoutError, CollectiveMismatch, RaceError, jit::Elementwise,
-                     jit::CompileError, TensorUses, Index, IndexPlan, SafetensorsReader>;
+                     memory::PluggableAllocator, memory::OomHandler, memory::Frames,
+                     comm::StreamList, Work, Communicator, Window, Error, InvalidArgument,
+                     CudaError, OutOfMemoryError, PeerLostError, TimeoutError, CollectiveMismatch,
+                     RaceError, jit::Elementwise, jit::CompileError, TensorUses, Index, IndexPlan,
+                     SafetensorsReader>;
 TYPED_TEST_SUITE(MovedFromTest, MovableTypes);
 
 TYPED_TEST(MovedFromTest, MembersThrowOrAnswerHarmlessly) {
