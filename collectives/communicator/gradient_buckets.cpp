@@ -105,9 +105,7 @@ class GradientBuckets::Impl {
     is_ready_[index] = true;
     GradientBucket& bucket = buckets_[bucket_of_[index]];
     const Stream writer = Stream::current(stream_.device());
-    if (std::ranges::find(bucket.writers, writer) == bucket.writers.end()) {
-      bucket.writers.push_back(writer);
-    }
+    if (std::ranges::count(bucket.writers, writer) == 0) bucket.writers.push_back(writer);
     --bucket.absent;
     while (started_ < buckets_.size() && buckets_[started_].absent == 0) start(started_++);
   }

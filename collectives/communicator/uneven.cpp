@@ -176,10 +176,11 @@ Work Communicator::reduce_scatter(const Tensor& output, const Tensor& input,
   }
   Counts own(sent.size(), 0);
   own[as_index(me.rank)] = output.numel();
-  call.send_counts = call.recv_counts = own;
-  call.continues = true;
+  CollectiveCall rest = call;
+  rest.send_counts = rest.recv_counts = own;
+  rest.continues = true;
   const Tensor shaped = result.view(output.sizes());
-  return transfer(call, &output, &shaped, options);
+  return transfer(rest, &output, &shaped, options);
 }
 
 Work Communicator::all_to_all(const Tensor& output, const Tensor& input,
