@@ -3,6 +3,8 @@
 #include <chrono>
 #include <string>
 
+#include <gantry/core/export.hpp>
+
 namespace gantry {
 
 /// Choices for one collective call or message. All but `tag` and `timeout` are equal on all ranks.
