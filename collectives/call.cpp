@@ -35,11 +35,14 @@ ResolvedCall resolve_over_peers(const CollectiveCall& call, int ranks, const Sel
   Descriptor& what = resolved.what;
   resolved.via = &peers;
   if (call.is_uneven()) {  // the ranks do not know each other's sizes
+    selector.require_served(what, resolved.message_bytes);
     selector.warn_unless_forced(what, resolved.message_bytes, resolved.choice.algorithm);
     return resolved;
   }
   what.window_offset = peers.window_offset_of(call);
+  selector.require_served(what, resolved.message_bytes);
   resolved.choice = selector.choose(what, resolved.message_bytes, without_nccl);
+  if (what.blocks != 0) resolved.choice.blocks = what.blocks;
   // Other algorithms ignore registrations.
   if (!needs_registration(resolved.choice.algorithm)) what.window_offset = 0;
   if (resolved.choice.algorithm == Algorithm::nccl) resolved.via = nullptr;

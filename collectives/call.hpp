@@ -1,6 +1,7 @@
 // A call of an operation between ranks, and all that follows from it.
 #pragma once
 
+#include <chrono>
 #include <cstdint>
 #include <optional>
 #include <span>
@@ -42,12 +43,16 @@ struct CollectiveCall {
   Descriptor what;
   const void* in = nullptr;
   void* out = nullptr;
-  // Elements to and from each rank, in rank order without gaps: all_to_all with blocks of unequal
-  // size, else empty.
+  // Elements to and from each rank, of operations on blocks of unequal size; else empty. Blocks are
+  // in rank order without gaps, unless a rank sends one block to all. `count` is −1. A
+  // reduce_scatter only moves its blocks, and its caller reduces them: see Note [Uneven sums].
   std::span<const std::int64_t> send_counts = {};
   std::span<const std::int64_t> recv_counts = {};
   // A further transfer of the call before it, which had a list of tensors. See Note [Lists].
   bool continues = false;
+  // As the caller gave them, see CollectiveOptions; 0: the group's timeout.
+  std::string_view tag = {};
+  std::chrono::milliseconds timeout = {};
   // A reduction whose output may be another array than its input, on any rank: it is staged.
   bool is_apart = false;
   // Devices with peer access to this rank's device can access `in` and `out`; not asked for arrays
@@ -91,7 +96,7 @@ std::string different_calls_text(std::uint64_t number, int first, std::string_vi
 std::string different_messages_text(std::uint64_t number, int sender, std::string_view sent,
                                     int receiver, std::string_view received);
 
-// A block of an all_to_all with unequal blocks, to which two ranks give other sizes, in elements.
+// A block of an operation on unequal blocks, to which two ranks give other sizes, in elements.
 struct BlockDifference {
   int from;
   int to;

@@ -10,7 +10,8 @@
 
 namespace gantry {
 
-RankTable::RankTable(std::vector<std::string> all, const std::string& op) : all_(std::move(all)) {
+RankTable::RankTable(std::vector<std::string> all, const std::string& op, std::string name)
+    : all_(std::move(all)), name_(std::move(name)) {
   for (std::size_t rank = 0; rank < all_.size(); ++rank) {
     if (RankFacts::parse(all_[rank])) continue;
     throw InvalidArgument(fmt::format("{}: rank {} runs another version of gantry", op, rank));
@@ -39,10 +40,32 @@ const std::vector<std::string>& RankTable::descriptions() const {
   if (descriptions_.empty()) {
     std::vector<std::string> made;
     made.reserve(all_.size());
-    for (int rank = 0; rank < size(); ++rank) made.push_back(description(rank));
+    const std::string own = fmt::format("of {}: ", name_);
+    for (int rank = 0; rank < size(); ++rank) {
+      made.push_back(description(rank));
+      if (name_.empty()) continue;
+      // "rank 3 of pairs: host …"
+      made.back().replace(made.back().find(": "), 2, " " + own);
+    }
     descriptions_ = std::move(made);
   }
   return descriptions_;
+}
+
+std::optional<int> RankTable::find(const RankFacts& facts) const {
+  std::vector<int> found;
+  const auto is_place = [&](const RankFacts& one) {
+    return one.boot == facts.boot && one.host == facts.host && one.pid == facts.pid &&
+           one.uuid == facts.uuid;
+  };
+  for (int rank = 0; rank < size(); ++rank) {
+    if (is_place(this->facts(rank))) found.push_back(rank);
+  }
+  if (found.size() > 1) {
+    std::erase_if(found, [&](int rank) { return this->facts(rank).member != facts.member; });
+  }
+  if (found.size() != 1) return std::nullopt;
+  return found.front();
 }
 
 }  // namespace gantry

@@ -25,13 +25,15 @@ struct RankFacts {
   std::uint32_t table = 0;
   // A number that only ranks of one process have in common; 0: they do not open arrays.
   std::uint64_t address_space = 0;
+  // A number of the rank, in all groups that are made from one.
+  std::uint64_t member = 0;
 
   std::string bytes() const {
     ByteWriter<std::string> writer;
     writer.fixed_text(kGroupVersion, kVersionBytes);
     writer.text(boot).text(host).text(device).text(uuid);
     writer.number(pid).number(platform).number(algorithm).number(table);
-    writer.number(address_space);
+    writer.number(address_space).number(member);
     return writer.bytes();
   }
   // Nothing if another version wrote the bytes, to which the result refers.
@@ -48,6 +50,7 @@ struct RankFacts {
     facts.algorithm = reader.number<std::int32_t>();
     facts.table = reader.number<std::uint32_t>();
     facts.address_space = reader.number<std::uint64_t>();
+    facts.member = reader.number<std::uint64_t>();
     return reader.finished() ? std::optional(facts) : std::nullopt;
   }
 
@@ -64,7 +67,8 @@ class RankTable {
   RankTable() = default;
   // `all` has RankFacts::bytes() of every rank.
   // Throws: InvalidArgument if another version wrote some; the error begins with `op`.
-  RankTable(std::vector<std::string> all, const std::string& op);
+  // `name`: of the group, for descriptions(); empty: none.
+  RankTable(std::vector<std::string> all, const std::string& op, std::string name = {});
 
   int size() const { return static_cast<int>(all_.size()); }
   RankFacts facts(int rank) const;
@@ -72,11 +76,15 @@ class RankTable {
   std::vector<std::string> machines() const;
   // "rank 3: host pid 4711 device uuid".
   std::string description(int rank) const;
-  // The descriptions of all ranks.
+  // The descriptions of all ranks, with the name of the group.
   const std::vector<std::string>& descriptions() const;
+  // The rank whose process and device `facts` has. Threads of a process may share a device: then
+  // the rank with the same member number. None: no rank, or several.
+  std::optional<int> find(const RankFacts& facts) const;
 
  private:
   std::vector<std::string> all_;
+  std::string name_;
   mutable std::mutex mutex_;
   mutable std::vector<std::string> descriptions_;  // empty until they are asked for
 };

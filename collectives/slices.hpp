@@ -61,6 +61,7 @@ PeerSlices even_slices(const Descriptor& what, int rank, int peer);
 template <class Visit>
 void for_each_peer(const CollectiveCall& call, int rank, int size, Visit visit) {
   const auto width = static_cast<std::int64_t>(element_size(call.what.dtype));
+  const bool sends_one = one_shot_roles(call.what.kind).sends_one;
   PeerSlices uneven;
   for (int p = 0; p < size; ++p) {
     if (!call.is_uneven()) {
@@ -70,7 +71,7 @@ void for_each_peer(const CollectiveCall& call, int rank, int size, Visit visit) 
     uneven.send.bytes = call.send_counts[static_cast<std::size_t>(p)] * width;
     uneven.receive.bytes = call.recv_counts[static_cast<std::size_t>(p)] * width;
     visit(p, uneven);
-    uneven.send.at += uneven.send.bytes;
+    if (!sends_one) uneven.send.at += uneven.send.bytes;
     uneven.receive.at += uneven.receive.bytes;
   }
 }

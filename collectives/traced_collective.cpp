@@ -21,9 +21,12 @@ std::uint64_t bytes_of(const CollectiveCall& call) {
 }
 
 Json::Object arguments_of(const CollectiveCall& call) {
-  return {{"call", call.what.str()},
-          {"bytes", bytes_of(call)},
-          {"number", flight::plain_number(static_cast<std::uint64_t>(call.what.call))}};
+  Json::Object arguments{
+      {"call", call.what.str()},
+      {"bytes", bytes_of(call)},
+      {"number", flight::plain_number(static_cast<std::uint64_t>(call.what.call))}};
+  if (!call.tag.empty()) arguments.emplace_back("tag", std::string(call.tag));
+  return arguments;
 }
 
 }  // namespace

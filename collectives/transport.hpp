@@ -13,6 +13,7 @@
 #include <gantry/tensor/storage.hpp>
 
 #include "collectives/bootstrap/bootstrap.hpp"
+#include "collectives/bootstrap/group_timeout.hpp"
 #include "collectives/call.hpp"
 
 namespace gantry {
@@ -103,12 +104,11 @@ inline bool has_nccl() { return nccl_problem().empty(); }
 // without NCCL; NcclError; TimeoutError for late ranks; PeerLostError.
 std::unique_ptr<Transport> make_nccl_transport(const Membership& membership, Bootstrap& bootstrap,
                                                ControlSegment* control, bool reports_progress,
-                                               std::chrono::milliseconds timeout);
+                                               GroupTimeout timeout);
 
 // Makes the host transport: host memory, and messages between hosts over TCP or MPI. Collective.
 // `in_one_process`: all ranks are in this process, so that one thread may call several of them.
 std::unique_ptr<Transport> make_host_transport(const Membership& membership, Bootstrap& bootstrap,
-                                               bool in_one_process,
-                                               std::chrono::milliseconds timeout);
+                                               bool in_one_process, GroupTimeout timeout);
 
 }  // namespace gantry

@@ -253,7 +253,13 @@ std::uint8_t View::style(const Call& call) const {
 
 std::string View::text(const Call& call) const {
   const Header& names = header();
-  return call_text(name_of(names.kinds, call.kind), style(call), name_of(names.ops, call.op), call);
+  return call_text(name_of(names.kinds, call.kind), style(call), name_of(names.ops, call.op),
+                   name_of(names.algorithms, call.algorithm), call);
+}
+
+std::string View::text(const Record& record) const {
+  const std::string tag = escaped_field(record.tag);
+  return tag.empty() ? text(record.call) : fmt::format("{} tag={}", text(record.call), tag);
 }
 
 std::vector<int> job_ranks(const View& view, const std::vector<int>& ranks) {
@@ -267,7 +273,7 @@ std::vector<int> job_ranks(const View& view, const std::vector<int>& ranks) {
 }
 
 std::string call_text(std::string_view kind, std::uint8_t style, std::string_view op,
-                      const Call& call) {
+                      std::string_view algorithm, const Call& call) {
   std::string text(kind);
   const bool is_list = call.operands.list_size > 0;
   if (is_list) text += "_coalesced";
@@ -290,6 +296,8 @@ std::string call_text(std::string_view kind, std::uint8_t style, std::string_vie
                         offset_of(call.window_offset));
   }
   if (call.reproducible == 0) text += " reproducible=false";
+  if (call.algorithm != 0) text += fmt::format(" algorithm={}", algorithm);
+  if (call.blocks != 0) text += fmt::format(" blocks={}", call.blocks);
   return text;
 }
 

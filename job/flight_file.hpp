@@ -21,7 +21,7 @@
 namespace gantry::flight {
 
 inline constexpr std::uint64_t kMagic = 0x3154'4847'494c'4647;  // "GFLIGHT1"
-inline constexpr std::uint32_t kVersion = 5;
+inline constexpr std::uint32_t kVersion = 6;
 inline constexpr std::size_t kRing = 1024;
 inline constexpr std::size_t kPieceBytes = 4032;
 inline constexpr const char* kSuffix = ".flight";
@@ -52,9 +52,12 @@ struct Call {
   std::uint8_t op;
   std::uint8_t dtype;
   std::uint8_t reproducible;
+  std::uint8_t algorithm;  ///< that the caller wants, and blocks; 0: none
+  std::uint8_t blocks;
+  std::uint8_t reserved[6];
   Operands operands;
 };
-static_assert(sizeof(Call) == 104);
+static_assert(sizeof(Call) == 112);
 
 /// Call::window_offset: the begin, in registered memory, of the tensor that other ranks access. It
 /// packs the number of the registration, from 1, and a byte offset. 0: the tensor is not
@@ -78,9 +81,11 @@ struct Record {
   std::int64_t enqueued_ns;  ///< CLOCK_MONOTONIC
   std::uint8_t algorithm;
   std::uint8_t is_grouped;  ///< 1: a message that runs beside others of its group
-  std::uint8_t reserved[6];
+  std::uint8_t reserved[2];
+  std::uint32_t timeout_ms;  ///< deadline of this call; 0: the group's
+  char tag[32];              ///< of the caller, for people; not always null-terminated
 };
-static_assert(sizeof(Record) == 136);
+static_assert(sizeof(Record) == 176);
 
 /// A place for a Record that one thread writes while others may read.
 class Entry {
@@ -97,8 +102,8 @@ class Entry {
   std::atomic<std::uint64_t> words_[sizeof(Record) / 8];
 };
 
-/// Elements that one rank sends to each rank (first) and expects of each, in an all_to_all of
-/// blocks of unequal sizes. One thread writes a place while others may read.
+/// Elements that one rank sends to each rank (first) and expects of each, in an operation on blocks
+/// of unequal sizes. One thread writes a place while others may read.
 class BlockCounts {
  public:
   /// Of `words` words, see words_for().
@@ -280,6 +285,8 @@ class View {
   [[nodiscard]] std::optional<Record> find_message(int rank, Queue queue, int peer) const;
   /// "all_reduce sum f32[4096]".
   [[nodiscard]] std::string text(const Call& call) const;
+  /// The same with the caller's tag: "all_reduce sum f32[4096] tag=loss".
+  [[nodiscard]] std::string text(const Record& record) const;
   [[nodiscard]] Queue queue(const Call& call) const;
 
  private:
@@ -297,10 +304,10 @@ class View {
 /// The ranks of glaunch's job that these ranks of a group are, where that is known.
 [[nodiscard]] std::vector<int> job_ranks(const View& view, const std::vector<int>& ranks);
 
-/// "all_reduce sum f32[4096]" or "all_reduce_coalesced sum f32[3]+f32[5]" from the names of kind
-/// and op.
+/// "all_reduce sum f32[4096]" or "all_reduce_coalesced sum f32[3]+f32[5]" from the names of kind,
+/// op and wanted algorithm.
 [[nodiscard]] std::string call_text(std::string_view kind, std::uint8_t style, std::string_view op,
-                                    const Call& call);
+                                    std::string_view algorithm, const Call& call);
 
 /// Whether a call is a send or receive, which are numbered apart.
 [[nodiscard]] constexpr bool is_message(std::uint64_t number) {

@@ -55,9 +55,8 @@ std::string duration_text(std::chrono::milliseconds duration) {
 
 std::string Bootstrap::absence_text(int rank, std::chrono::milliseconds waited,
                                     const std::vector<int>& missing) const {
-  return fmt::format(
-      "{}: rank {} waited {}, but rank(s) {} did not come (GANTRY_COLL_TIMEOUT sets the deadline)",
-      purpose_, rank, duration_text(waited), fmt::join(missing, ", "));
+  return fmt::format("{}: rank {} waited {}, but rank(s) {} did not come ({})", purpose_, rank,
+                     duration_text(waited), fmt::join(missing, ", "), deadline_source_);
 }
 
 int Bootstrap::rank_among(const std::vector<int>& members, int rank) {

@@ -3,6 +3,7 @@
 #include <chrono>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -10,6 +11,7 @@
 #include <gantry/device/device.hpp>
 #include <gantry/job/process_identity.hpp>
 
+#include "collectives/bootstrap/group_timeout.hpp"
 #include "collectives/bootstrap/job_connection.hpp"
 
 struct ncclComm;  // NCCL's ncclComm_t points to it
@@ -19,7 +21,7 @@ namespace gantry {
 class ControlSegment;
 
 // The version of what ranks tell each other when they make a group.
-inline constexpr const char* kGroupVersion = "gantry-8";
+inline constexpr const char* kGroupVersion = "gantry-9";
 
 // The exchange of small byte strings between the ranks of a job, before they share memory.
 class Bootstrap {
@@ -44,6 +46,8 @@ class Bootstrap {
   virtual JobGroup job_group() const { return {}; }
   // Sets the purpose of later exchanges; errors begin with it.
   void set_purpose(std::string_view purpose) { purpose_ = purpose; }
+  // Sets what sets the deadline, for errors.
+  void set_deadline_source(std::string_view source) { deadline_source_ = source; }
   // Deregisters this rank: its end is not a loss. Only lost_rank() may be called afterwards.
   virtual void leave() noexcept {}
 
@@ -67,6 +71,7 @@ class Bootstrap {
 
  private:
   std::string purpose_ = "Communicator";
+  std::string deadline_source_ = "GANTRY_COLL_TIMEOUT sets the deadline";
 };
 
 // "3 s" or "50 ms".
@@ -124,6 +129,8 @@ struct ForeignBootstrap {
   std::unique_ptr<Bootstrap> bootstrap;
   int rank = 0;
   int size = 1;
+  std::string label = {};                    // the name of the group; empty: none
+  std::optional<GroupTimeout> timeout = {};  // none: GANTRY_COLL_TIMEOUT
 };
 // Makes a bootstrap over a duplicate of an MPI communicator, whose bytes `comm` has. Collective.
 // Throws: InvalidArgument unless MPI and `comm` are in use; NotSupported; TimeoutError.

@@ -69,8 +69,7 @@ void CallLedger::record(const ResolvedCall& call, const Stream& stream, bool is_
   if (call.continues) return;
   TracedCollective::note_algorithm(call.choice.algorithm);
   if (!control()) return;
-  control()->record(call.what, call.choice.algorithm, call.message_bytes, stream.id(),
-                    call.send_counts, call.recv_counts, is_grouped);
+  control()->record(call, call.choice.algorithm, call.message_bytes, stream.id(), is_grouped);
 }
 
 void CallLedger::tell_failure(const Descriptor& what) {

@@ -2,8 +2,6 @@
 
 #include <fmt/format.h>
 
-#include <cmath>
-#include <limits>
 #include <memory>
 #include <optional>
 #include <string>
@@ -15,12 +13,13 @@
 #include <gantry/streams/stream.hpp>
 #include <gantry/tensor/factories.hpp>
 
+#include "collectives/communicator/call_options.hpp"
 #include "collectives/communicator/checks.hpp"
 #include "collectives/communicator/impl.hpp"
-#include "collectives/descriptor.hpp"
 #include "collectives/multi_gpu/buckets.hpp"
 #include "collectives/multi_gpu/checks.hpp"
 #include "collectives/reduction.hpp"
+#include "collectives/selection/descriptor.hpp"
 #include "collectives/traced_collective.hpp"
 #include "streams/sanitizer/hooks.hpp"
 #include "tensor/overlap.hpp"
@@ -45,6 +44,26 @@ const std::string& Communicator::launched_by() const {
 }
 const std::vector<std::string>& Communicator::device_map() const {
   return impl("device_map").members.ranks->descriptions();
+}
+const std::string& Communicator::name() const { return impl("name").members.label; }
+
+std::optional<int> Communicator::rank_in(const Communicator& other, int rank) const {
+  const Members& mine = impl("rank_in").members;
+  const Members& theirs = other.impl("rank_in").members;
+  require_rank(rank, mine.self.size, "rank_in");
+  return theirs.ranks->find(mine.ranks->facts(rank));
+}
+
+std::chrono::milliseconds Communicator::timeout() const {
+  return impl("timeout").members.timeout.get();
+}
+void Communicator::set_timeout(std::chrono::milliseconds timeout) const {
+  Impl& mine = impl("set_timeout");
+  if (timeout.count() <= 0) {
+    throw InvalidArgument(
+        fmt::format("set_timeout: expected a positive timeout, but got {} ms", timeout.count()));
+  }
+  mine.members.timeout.set(timeout);
 }
 
 std::string Communicator::transport() const {
@@ -75,15 +94,11 @@ void run_alone(const CollectiveCall& call, Tensor& output, const Tensor& input) 
 }  // namespace
 
 // Enqueues one operation on the current stream and records its end.
-Work Communicator::submit(CollectiveCall& call, const CollectiveOptions& options) const {
+Work Communicator::submit(CollectiveCall& call) const {
   impl_->open_messages.require_none(call.what.kind);
   const std::lock_guard lock(impl_->mutex);
   const sanitizer::Suspension parts;
   const Stream stream = Stream::current(device());
-  call.what.reproducible = options.reproducible ? 1 : 0;
-  // A NaN has many bit patterns, and ranks compare bits.
-  call.what.scale =
-      std::isnan(options.scale) ? std::numeric_limits<double>::quiet_NaN() : options.scale;
   auto state = std::make_shared<Work::State>();
   state->device = device();
   if (size() > 1) {
@@ -109,7 +124,7 @@ void Communicator::mark_end(Work& work) {
 // slice, and this rank reads each element before it writes it.
 bool Communicator::is_own_slice(const CollectiveCall& call, const Tensor& output,
                                 const Tensor& input) const {
-  if (impl_->transports.p2p() == nullptr) return false;
+  if (impl_->transports.p2p() == nullptr || call.is_uneven()) return false;
   const auto is_slice = [&](const Tensor& whole, const Tensor& slice) {
     return whole.is_contiguous() && slice.is_contiguous() &&
            slice.data() == static_cast<std::byte*>(whole.data()) +
@@ -137,6 +152,8 @@ Work Communicator::move_between(CollectiveCall& call, const Tensor* output, cons
 // Runs an operation that reads `input` and writes `output`; either may be null or strided.
 Work Communicator::transfer(CollectiveCall& call, const Tensor* output, const Tensor* input,
                             const CollectiveOptions& options) const {
+  set_options(call, options, gantry::name(call.what.kind));
+  impl_->transports.require_served(call);
   // Only reductions support in-place arrays; other operations read a copy of the input.
   const bool is_one =
       output != nullptr && input != nullptr && (output == input || is_same_array(*output, *input));
@@ -172,8 +189,8 @@ Work Communicator::transfer(CollectiveCall& call, const Tensor* output, const Te
   if (sanitizer::is_on()) [[unlikely]] {
     sanitizer::follow_queue(impl_.get(), stream);
   }
-  sanitizer::Submission checked(name(call.what.kind), stream, uses);
-  Work work = submit(call, options);
+  sanitizer::Submission checked(gantry::name(call.what.kind), stream, uses);
+  Work work = submit(call);
   checked.commit();
   const bool is_alone = size() == 1 && dense && source;
   const bool comes_back = output != nullptr && !output->is_contiguous();
@@ -221,7 +238,14 @@ Work Communicator::all_reduce_coalesced(std::span<const Tensor> tensors, ReduceO
   std::vector<Tensor> results(tensors.begin(), tensors.end());  // the same memory
   CollectiveCall call{
       .what = {.kind = CollectiveKind::all_reduce, .op = op, .operands = list_operands(tensors)}};
-  for (const Bucket& bucket : make_buckets(tensors, SIZE_MAX)) {
+  const std::vector<Bucket> buckets = make_buckets(tensors, SIZE_MAX);
+  set_options(call, options, "all_reduce_coalesced");
+  for (const Bucket& bucket : buckets) {
+    call.what.count = bucket.elements;
+    call.what.dtype = bucket.dtype;
+    impl_->transports.require_served(call);
+  }
+  for (const Bucket& bucket : buckets) {
     Tensor flat = flatten_bucket(bucket, tensors);
     call.what.count = flat.numel();
     call.what.dtype = flat.dtype();
@@ -275,7 +299,9 @@ Work Communicator::barrier(CollectiveOptions options) const {
   (void)impl("barrier");
   CollectiveCall call{.what = {.kind = CollectiveKind::barrier}};
   const TracedCollective traced(call, size());
-  return submit(call, options);
+  set_options(call, options, "barrier");
+  impl_->transports.require_served(call);
+  return submit(call);
 }
 
 void Communicator::register_memory(const Tensor& tensor) const {

@@ -11,9 +11,11 @@
 #include <gantry/device/properties.hpp>
 
 #include "collectives/bootstrap/failure_note.hpp"
+#include "collectives/communicator/group_name.hpp"
 #include "collectives/communicator/impl.hpp"
 #include "collectives/communicator/rank_devices.hpp"
 #include "core/processes/process_stamp.hpp"
+#include "core/text/escaped_text.hpp"
 
 namespace gantry {
 
@@ -29,6 +31,18 @@ void require_device(Device device, const char* maker) {
     throw InvalidArgument(fmt::format("{}: expected a device, but got {}", maker, device.str()));
   }
   (void)device_properties(device);
+}
+
+// Throws: InvalidArgument, on every rank alike, if the ranks named their group differently.
+// Collective.
+void require_one_name(Bootstrap& bootstrap, const std::string& name) {
+  const std::vector<std::string> names = bootstrap.all_gather(name);
+  for (std::size_t rank = 1; rank < names.size(); ++rank) {
+    if (names[rank] == names[0]) continue;
+    throw InvalidArgument(fmt::format(
+        "{}: expected one name on all ranks, but rank 0 has '{}' and rank {} has '{}'", kConnect,
+        escape_control_characters(names[0]), rank, escape_control_characters(names[rank])));
+  }
 }
 
 // The ranks of this machine, for a process whose launcher left no variables. Collective.
@@ -56,7 +70,9 @@ std::shared_ptr<Communicator::Impl> Communicator::Impl::adopt(ForeignBootstrap r
                                                      .device = device,
                                                      .bootstrap = std::move(ranks.bootstrap),
                                                      .name = name,
-                                                     .maker = maker}));
+                                                     .maker = maker,
+                                                     .label = std::move(ranks.label),
+                                                     .timeout = std::move(ranks.timeout)}));
 }
 
 Communicator Communicator::connect(const ConnectOptions& options) {
@@ -70,8 +86,15 @@ Communicator Communicator::connect(const ConnectOptions& options) {
         "{}: expected an address where {} ranks meet (tcp:HOST:PORT, or unix:@NAME), but got none",
         kConnect, options.size));
   }
+  require_group_name(options.name, kConnect);
+  if (options.timeout.count() < 0) {
+    throw InvalidArgument(fmt::format("{}: expected a timeout of 0 or more, but got {} ms",
+                                      kConnect, options.timeout.count()));
+  }
   const Device device = options.device.value_or(Device::cuda()).resolved();
   require_device(device, kConnect);
+  GroupTimeout timeout = collective_timeout();
+  if (options.timeout.count() > 0) timeout.set(options.timeout);
   ProcessIdentity identity;
   identity.rank = options.rank;
   identity.world_size = options.size;
@@ -79,14 +102,22 @@ Communicator Communicator::connect(const ConnectOptions& options) {
   identity.rendezvous = options.address;
   identity.rendezvous_token = options.token;
   const bool serves = options.rank == 0 && (options.serves || options.server != nullptr);
-  ForeignBootstrap ranks{.bootstrap = nullptr, .rank = options.rank, .size = options.size};
+  ForeignBootstrap ranks{.bootstrap = nullptr,
+                         .rank = options.rank,
+                         .size = options.size,
+                         .label = options.name,
+                         .timeout = timeout};
   ranks.bootstrap =
       options.size == 1
           ? make_single_bootstrap()
           : make_store_bootstrap(identity,
                                  {.serves = serves, .server = options.server, .maker = kConnect},
-                                 collective_timeout());
+                                 timeout.get());
   ranks.bootstrap->set_purpose(kConnect);
+  if (timeout.is_set()) {
+    ranks.bootstrap->set_deadline_source("ConnectOptions::timeout sets the deadline");
+  }
+  require_one_name(*ranks.bootstrap, options.name);
   count_local_ranks(*ranks.bootstrap, ranks.rank, identity);
   set_device(device);
   return Communicator(

@@ -18,7 +18,7 @@
 
 #include "collectives/bootstrap/failure_note.hpp"
 #include "collectives/communicator/pending_signals.hpp"
-#include "device/sync_debug_driver.hpp"
+#include "device/platform/sync_debug_driver.hpp"
 #include "streams/graphs/condition.hpp"
 #include "streams/sanitizer/hooks.hpp"
 #include "streams/stream_clock.hpp"
@@ -26,6 +26,14 @@
 namespace gantry {
 
 namespace {
+
+// The call with the longest timeout of its own; the first one if one of them has none.
+const ResolvedCall& longest_of(std::span<const ResolvedCall> calls) {
+  const auto own =
+      std::ranges::max_element(calls, {}, [](const ResolvedCall& call) { return call.timeout; });
+  const auto none = std::ranges::find(calls, std::chrono::milliseconds(0), &ResolvedCall::timeout);
+  return none != calls.end() ? *none : *own;
+}
 
 // How long a finishing rank waits for the others to stop using its memory.
 constexpr auto kFinishTimeout = std::chrono::seconds(10);
@@ -36,7 +44,7 @@ Communicator::Impl::Impl(GroupSeed seed) : members(std::move(seed)) {
   withdraw_note();  // the note of a lost group
   if (!logging::enabled(logging::Level::info)) return;
   logging::info(fmt::format("{}: rank {} of {} on {} ({}), started by {}, transport {}",
-                            members.name, members.self.rank, members.self.size,
+                            members.label, members.self.rank, members.self.size,
                             members.self.device.str(), device_properties(members.self.device).name,
                             members.identity.source, transports.name()));
 }
@@ -68,17 +76,20 @@ void Communicator::Impl::require_ready(CollectiveKind kind, const Stream& stream
 
 End Communicator::Impl::run(CollectiveCall& call, const Stream& stream) {
   require_ready(call.what.kind, stream);
-  ledger.number(call);
   // The root's array is in its place already.
   if (call.what.kind == CollectiveKind::broadcast && call.out == nullptr) {
     call.out = const_cast<void*>(call.in);
     call.out_block = call.in_block;
   }
+  transports.require_registered(call);
+  ledger.number(call);
   End end;
   ledger.guarded(call.what, [&] {
     const ResolvedCall resolved = transports.resolve(call);
     ledger.record(resolved, stream);
-    end = transports.open(resolved).run(resolved, stream);
+    Transport& via = transports.open(resolved);
+    const auto deadline = transports.call_scope(via, resolved);
+    end = via.run(resolved, stream);
   });
   return end;
 }
@@ -98,6 +109,7 @@ End Communicator::Impl::run_together(std::span<CollectiveCall> calls, const Stre
     Transport* const first = resolved.front().via;
     const auto uses_first = [&](const ResolvedCall& call) { return call.via == first; };
     if (std::ranges::all_of(resolved, uses_first)) {
+      const auto deadline = transports.call_scope(*first, longest_of(resolved));
       end = first->run_together(resolved, stream);
       return;
     }

@@ -24,8 +24,8 @@
 #include "collectives/communicator/call_ledger.hpp"
 #include "collectives/communicator/members.hpp"
 #include "collectives/communicator/transport_set.hpp"
-#include "collectives/descriptor.hpp"
 #include "collectives/protocol/plan.hpp"
+#include "collectives/selection/descriptor.hpp"
 
 namespace gantry {
 

@@ -31,12 +31,15 @@ std::string own_host_name() {
   return buffer;
 }
 
+// Not 0.
+std::uint64_t random_number() {
+  std::random_device random;
+  return std::uint64_t{random()} << 32 | random() | 1;
+}
+
 // Differs between processes, but for a process and its forks, whose pids differ.
 std::uint64_t own_address_space() {
-  static const std::uint64_t drawn = [] {
-    std::random_device random;
-    return std::uint64_t{random()} << 32 | random() | 1;
-  }();
+  static const std::uint64_t drawn = random_number();
   return drawn;
 }
 
@@ -50,7 +53,10 @@ Members::Members(GroupSeed seed)
     : identity(std::move(seed.identity)),
       self{identity.rank, identity.world_size, seed.device},
       name(std::move(seed.name)),
-      timeout(collective_timeout()),
+      is_named(!seed.label.empty()),
+      label(is_named ? std::move(seed.label) : name),
+      timeout(seed.timeout.value_or(GroupTimeout(collective_timeout()))),
+      member(seed.member != 0 ? seed.member : random_number()),
       job_group(seed.job_group.job ? std::move(seed.job_group) : seed.bootstrap->job_group()),
       bootstrap(std::move(seed.bootstrap)) {
   (void)logging::enabled(logging::Level::info);  // throws if GANTRY_LOG is invalid
@@ -73,7 +79,9 @@ void Members::exchange_facts(const Selector& selector) {
                    1000 * static_cast<std::int32_t>(peer_mode());
   mine.table = selector.hash();
   mine.address_space = env::kCollOpen.get() ? own_address_space() : 0;
-  ranks.emplace(bootstrap->all_gather(mine.bytes()), "Communicator::" + name);
+  mine.member = member;
+  ranks.emplace(bootstrap->all_gather(mine.bytes()), "Communicator::" + name,
+                is_named ? label : std::string());
   int local_rank = 0;
   int local_size = 0;
   share_addresses = mine.address_space != 0;
@@ -101,7 +109,8 @@ void Members::exchange_facts(const Selector& selector) {
 
 void Members::open_control() {
   if (!are_on_one_machine) return;
-  control = std::make_unique<ControlSegment>(*bootstrap, self.rank, self.size, timeout, name);
+  control = std::make_unique<ControlSegment>(*bootstrap, self.rank, self.size, timeout, label);
+  if (is_named) control->name_in_errors();
   control->describe_device(ranks->description(self.rank), device_properties(self.device).uuid);
   // Backends of the driver ask it for their figures, which a watchdog must not.
   const memory::Backend* backend = memory::find_backend(memory::allocator_backend());
@@ -135,7 +144,9 @@ GroupSeed Members::subgroup(const std::vector<int>& ranks, const std::string& gr
           .bootstrap = std::move(boot),
           .name = group,
           .maker = maker,
-          .job_group = job_group_of(ranks)};
+          .job_group = job_group_of(ranks),
+          .timeout = timeout.copy(),
+          .member = member};
 }
 
 }  // namespace gantry

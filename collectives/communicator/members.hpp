@@ -11,10 +11,11 @@
 #include <gantry/job/process_identity.hpp>
 
 #include "collectives/bootstrap/bootstrap.hpp"
+#include "collectives/bootstrap/group_timeout.hpp"
 #include "collectives/bootstrap/job_connection.hpp"
 #include "collectives/control/segment.hpp"
 #include "collectives/rank_table.hpp"
-#include "collectives/selector.hpp"
+#include "collectives/selection/selector.hpp"
 #include "collectives/transport.hpp"
 
 namespace gantry {
@@ -28,8 +29,11 @@ struct GroupSeed {
   Device device;
   std::unique_ptr<Bootstrap> bootstrap;
   std::string name;
-  std::string maker;        // the public function, for error texts
-  JobGroup job_group = {};  // the bootstrap has its connection
+  std::string maker;                         // the public function, for error texts
+  JobGroup job_group = {};                   // the bootstrap has its connection
+  std::string label = {};                    // the name that the program gave; empty: none
+  std::optional<GroupTimeout> timeout = {};  // none: GANTRY_COLL_TIMEOUT
+  std::uint64_t member = 0;                  // of the group from which this one is made; 0: of none
 };
 
 // The members of one group: who they are, and how their hosts meet.
@@ -50,12 +54,15 @@ class Members {
 
   ProcessIdentity identity;
   Membership self;
-  std::string name;
-  std::chrono::milliseconds timeout;
-  bool are_on_one_machine = true;              // after exchange_facts()
-  bool share_addresses = false;                // likewise: all ranks are in one process
-  std::optional<RankTable> ranks;              // likewise
-  JobGroup job_group;                          // without a connection if there is no store
+  std::string name;   // unique: a path from the first group on
+  bool is_named;      // by the program
+  std::string label;  // that name, else `name`
+  GroupTimeout timeout;
+  std::uint64_t member;            // a number of this rank in all groups that are made from one
+  bool are_on_one_machine = true;  // after exchange_facts()
+  bool share_addresses = false;    // likewise: all ranks are in one process
+  std::optional<RankTable> ranks;  // likewise
+  JobGroup job_group;              // without a connection if there is no store
   std::unique_ptr<Bootstrap> first_bootstrap;  // the bootstrap of `control`, if it is another one
   std::unique_ptr<Bootstrap> bootstrap;
   std::unique_ptr<ControlSegment> control;  // null with one rank, or ranks on several machines

@@ -13,6 +13,7 @@
 #include <gantry/extend/driver.hpp>
 #include <gantry/streams/stream_guard.hpp>
 
+#include "collectives/communicator/call_options.hpp"
 #include "collectives/communicator/checks.hpp"
 #include "collectives/communicator/impl.hpp"
 #include "collectives/traced_collective.hpp"
@@ -87,25 +88,35 @@ Work Communicator::recv(const Tensor& tensor, int source, CollectiveOptions opti
   return post({CollectiveKind::recv, tensor, source, options, Stream::current(me.device)});
 }
 
-// Adds the message to this thread's open group, else submits it.
-Work Communicator::post(const Message& message) const {
-  const bool sends = message.kind == CollectiveKind::send;
-  if (const auto open = impl_->open_messages.mine()) {
-    require_rank(message.peer, size(), name(message.kind), sends ? "destination" : "source");
-    if (open->messages.size() >= protocol::kMostMessages) {
-      throw InvalidArgument(
-          fmt::format("{}: expected at most {} messages in one group(), but got "
-                      "one more",
-                      name(message.kind), protocol::kMostMessages));
-    }
-    open->messages.push_back(message);
-    return Work(open->state);
-  }
-  require_peer(message.peer, rank(), size(), name(message.kind));
+// The call of a message, with its options. Throws: InvalidArgument.
+CollectiveCall Communicator::call_of(const Message& message) const {
   CollectiveCall call{.what = {.count = message.tensor.numel(),
                                .root = message.peer,
                                .kind = message.kind,
                                .dtype = message.tensor.dtype()}};
+  set_options(call, message.options, gantry::name(message.kind));
+  impl_->transports.require_served(call);
+  return call;
+}
+
+// Adds the message to this thread's open group, else submits it.
+Work Communicator::post(const Message& message) const {
+  const bool sends = message.kind == CollectiveKind::send;
+  if (const auto open = impl_->open_messages.mine()) {
+    require_rank(message.peer, size(), gantry::name(message.kind),
+                 sends ? "destination" : "source");
+    if (open->messages.size() >= protocol::kMostMessages) {
+      throw InvalidArgument(
+          fmt::format("{}: expected at most {} messages in one group(), but got "
+                      "one more",
+                      gantry::name(message.kind), protocol::kMostMessages));
+    }
+    (void)call_of(message);
+    open->messages.push_back(message);
+    return Work(open->state);
+  }
+  require_peer(message.peer, rank(), size(), gantry::name(message.kind));
+  CollectiveCall call = call_of(message);
   return move_between(call, sends ? nullptr : &message.tensor, sends ? &message.tensor : nullptr,
                       message.options);
 }
@@ -183,6 +194,7 @@ Work Communicator::exchange(std::string_view op, std::vector<Message> messages,
   state->device = me.device;
   const auto own = pair_own(messages, me.rank);
   const auto is_receive = [](const Message& one) { return one.kind == CollectiveKind::recv; };
+  for (const Message& one : messages) (void)call_of(one);
   // Whether another message receives into the memory of messages[i].
   const auto is_received_into = [&](std::size_t i) {
     for (std::size_t j = 0; j < messages.size(); ++j) {
@@ -220,13 +232,7 @@ Work Communicator::exchange(std::string_view op, std::vector<Message> messages,
   for (std::size_t i = 0; i < messages.size(); ++i) {
     const Message& one = messages[i];
     if (one.peer == me.rank) continue;
-    CollectiveCall& call = calls.emplace_back(CollectiveCall{
-        .what = {.count = one.tensor.numel(),
-                 .scale = one.options.scale,
-                 .root = one.peer,
-                 .kind = one.kind,
-                 .dtype = one.tensor.dtype(),
-                 .reproducible = one.options.reproducible ? std::uint8_t{1} : std::uint8_t{0}}});
+    CollectiveCall& call = calls.emplace_back(call_of(one));
     (is_receive(one) ? call.out : const_cast<void*&>(call.in)) = dense[i].data();
     if (dense[i].nbytes() < static_cast<std::size_t>(kLeastOpenBytes)) continue;
     call.is_open = dense[i].storage().is_peer_accessible();

@@ -2,31 +2,16 @@
 
 #include <gantry/collectives/communicator.hpp>
 
-#include <fmt/format.h>
-
 #include <vector>
 
 #include <gantry/core/error.hpp>
 
 #include "collectives/communicator/checks.hpp"
 #include "collectives/communicator/impl.hpp"
-#include "collectives/descriptor.hpp"
+#include "collectives/selection/descriptor.hpp"
 #include "collectives/transport.hpp"
 
 namespace gantry {
-
-namespace {
-
-// Returns the number of elements per rank for `rows` rows of `tensor`.
-std::vector<std::int64_t> elements_of(std::span<const std::int64_t> rows, const Tensor& tensor) {
-  std::int64_t width = 1;
-  for (int dim = 1; dim < tensor.dim(); ++dim) width *= tensor.size(dim);
-  std::vector<std::int64_t> counts(rows.begin(), rows.end());
-  for (std::int64_t& count : counts) count *= width;
-  return counts;
-}
-
-}  // namespace
 
 Work Communicator::broadcast(const Tensor& tensor, int root, CollectiveOptions options) const {
   const Membership& me = impl("broadcast").members.self;
@@ -91,34 +76,6 @@ Work Communicator::all_to_all(const Tensor& output, const Tensor& input,
                                .kind = CollectiveKind::all_to_all,
                                .dtype = input.dtype(),
                                .operands = block_operands(input, me.size)}};
-  return move_between(call, &output, &input, options);
-}
-
-Work Communicator::all_to_all(const Tensor& output, const Tensor& input,
-                              std::span<const std::int64_t> output_rows,
-                              std::span<const std::int64_t> input_rows,
-                              CollectiveOptions options) const {
-  const Membership& me = impl("all_to_all").members.self;
-  require_pair(output, input, me.device, "all_to_all");
-  require_same_row_shape(output, input, "all_to_all");
-  require_row_counts(output_rows, output, me.size, "all_to_all", "output_rows");
-  require_row_counts(input_rows, input, me.size, "all_to_all", "input_rows");
-  const auto self = static_cast<std::size_t>(me.rank);
-  if (input_rows[self] != output_rows[self]) {
-    throw InvalidArgument(
-        fmt::format("all_to_all: expected as many rows from this rank as it sends to itself, {}, "
-                    "but got {} in 'output_rows'",
-                    input_rows[self], output_rows[self]));
-  }
-  const std::vector<std::int64_t> sent = elements_of(input_rows, input);
-  const std::vector<std::int64_t> received = elements_of(output_rows, output);
-  // Counts differ between ranks, so the descriptor only marks the call as uneven.
-  CollectiveCall call{.what = {.count = -1,
-                               .kind = CollectiveKind::all_to_all,
-                               .dtype = input.dtype(),
-                               .operands = row_operands(input)},
-                      .send_counts = sent,
-                      .recv_counts = received};
   return move_between(call, &output, &input, options);
 }
 

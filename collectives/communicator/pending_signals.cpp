@@ -48,7 +48,7 @@ OperationDeadlines& PendingSignals::started_deadlines() {
     }
     on_late(static_cast<int>(number >> 1), (number & 1) != 0, text);
   };
-  deadlines_.emplace(device_.index, collective_timeout(),
+  deadlines_.emplace(device_.index, timeout_,
                      OperationDeadlines::Actions{.find_error = nullptr,
                                                  .on_failure = on_failure,
                                                  .cause = "the other rank did not do its part"});

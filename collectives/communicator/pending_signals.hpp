@@ -25,7 +25,9 @@ class PendingSignals {
   // May run when this object is no more.
   using OnLate = std::function<void(int peer, bool sends, const std::string& text)>;
 
-  PendingSignals(Device device, OnLate on_late) : device_(device), on_late_(std::move(on_late)) {}
+  // `timeout`: of the group.
+  PendingSignals(Device device, GroupTimeout timeout, OnLate on_late)
+      : device_(device), timeout_(std::move(timeout)), on_late_(std::move(on_late)) {}
 
   // Enclose the submission of a signal to `peer`, or of the wait for one of it. `text` describes
   // it. Throws: CudaError; std::system_error at the first call.
@@ -38,6 +40,7 @@ class PendingSignals {
   OperationDeadlines& started_deadlines();
 
   const Device device_;
+  const GroupTimeout timeout_;
   const OnLate on_late_;
   mutable std::mutex mutex_;  // guards events_
   std::vector<std::shared_ptr<Event>> events_;

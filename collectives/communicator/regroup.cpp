@@ -108,8 +108,10 @@ Communicator Communicator::shrink(const std::vector<int>& failed) const {
         mine.members.control ? make_shared_memory_bootstrap(*mine.members.control, ranks,
                                                             static_cast<std::uint64_t>(number))
                              : mine.members.bootstrap->subset(ranks, name);
-    return std::make_shared<Impl>(
-        mine.members.subgroup(ranks, name, std::move(bootstrap), "shrink, making " + name));
+    GroupSeed seed =
+        mine.members.subgroup(ranks, name, std::move(bootstrap), "shrink, making " + name);
+    if (mine.members.is_named) seed.label = fmt::format("{}.shrink{}", mine.members.label, number);
+    return std::make_shared<Impl>(std::move(seed));
   };
   if (!is_elastic(mine.members.job_group)) return Communicator(Impl::until_left(make()));
   return Communicator(Impl::until_left(mine.agree_on_subgroup(ranks, name, make)));
@@ -130,7 +132,7 @@ std::shared_ptr<Communicator::Impl> Communicator::Impl::agree_on_subgroup(
     outcome = formation_failure(error, subgroup);
   }
   const std::vector<std::string> outcomes = subgroup.job->agree(
-      "gantry/elastic/shrunk/" + group, subgroup.members, outcome, members.timeout);
+      "gantry/elastic/shrunk/" + group, subgroup.members, outcome, members.timeout.get());
   if (all_formed(outcomes)) return made;
   if (made) made->abort();
   // Between machines the ranks may know of different losses.
@@ -235,7 +237,8 @@ std::shared_ptr<Communicator::Impl> Communicator::Impl::grow(int expected, milli
     throw;
   }
   ++members.grows;
-  const std::vector<std::string> wishes = job.agree(call, group.members, wish, members.timeout);
+  const std::vector<std::string> wishes =
+      job.agree(call, group.members, wish, members.timeout.get());
   require_members("grow", wishes, group.members, group);
   // All ranks have read what they wrote in the call before.
   for (const std::string& key : members.old_registers) job.client()->erase(key);
@@ -265,6 +268,7 @@ std::shared_ptr<Communicator::Impl> Communicator::Impl::grow(int expected, milli
     const JobGroup grown{group.job, plan.members};
     if (auto made =
             form(grown, plan.number, members.self.device, members.identity, "grow", outcomes)) {
+      if (members.timeout.is_set()) made->members.timeout.set(members.timeout.of_group());
       return made;
     }
     if (const std::string text = own_error(outcomes, grown); !text.empty()) {

@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include <gantry/core/error.hpp>
 #include <gantry/device/properties.hpp>
 #include <gantry/extend/driver.hpp>
 #include <gantry/memory/caching_allocator.hpp>
@@ -56,7 +57,7 @@ void TransportSet::make() {
   if (!members_.are_on_one_machine && !forces_nccl()) {
     host_ = make_hierarchical_transport(self, *members_.bootstrap, members_.ranks->machines(),
                                         device_properties(self.device).name, members_.timeout,
-                                        members_.name);
+                                        members_.label);
     return;
   }
   const bool wants_peers =
@@ -76,6 +77,29 @@ void TransportSet::make() {
 
 bool TransportSet::forces_nccl() const {
   return selector_.forced() == Algorithm::nccl && selector_.has_nccl();
+}
+
+void TransportSet::require_served(const CollectiveCall& call) const {
+  const Algorithm wanted = call.what.algorithm;
+  if (wanted == Algorithm::automatic || members_.self.size == 1) return;
+  if (p2p_) {
+    if (needs_registration(wanted)) return;
+    return selector_.require_served(call.what,
+                                    ResolvedCall(call, members_.self.size).message_bytes);
+  }
+  const Algorithm only = nccl_ ? Algorithm::nccl : Algorithm::host;
+  if (wanted == only) return;
+  throw InvalidArgument(
+      fmt::format("{}: expected an algorithm that serves the call, but got {}: "
+                  "{} carries all operations of this group",
+                  gantry::name(call.what.kind), gantry::name(wanted), gantry::name(only)));
+}
+
+void TransportSet::require_registered(const CollectiveCall& call) const {
+  if (!p2p_ || !needs_registration(call.what.algorithm)) return;
+  Descriptor what = call.what;
+  what.window_offset = p2p_->window_offset_of(call);
+  selector_.require_served(what, ResolvedCall(call, members_.self.size).message_bytes);
 }
 
 ResolvedCall TransportSet::resolve(const CollectiveCall& call) {
@@ -102,15 +126,23 @@ Transport& TransportSet::open(const ResolvedCall& call) {
   return via;
 }
 
+GroupTimeout::CallScope TransportSet::call_scope(const Transport& via,
+                                                 const CollectiveCall& call) const {
+  const bool blocks = &via == host_.get();
+  return {members_.timeout, blocks ? call.timeout : std::chrono::milliseconds(0)};
+}
+
 // Starting NCCL waits for all ranks, so calls are compared first.
 void TransportSet::start_nccl(const ResolvedCall& call) {
   ControlSegment* const control = members_.control.get();
   members_.bootstrap->set_purpose(gantry::name(call.what.kind));
   if (control != nullptr) {
     const auto number = static_cast<std::uint64_t>(call.what.call);
-    control->rendezvous(HostCall::none, number);
+    control->rendezvous(HostCall::none, number, call.timeout);
     control->verify(number);
   }
+  // A call may want NCCL in a group whose table has none.
+  if (!agree_on_nccl()) selector_.require_served(call.what, call.message_bytes);
   nccl_ = make_nccl_transport(members_.self, *members_.bootstrap, control,
                               /*reports_progress=*/false, members_.timeout);
 }

@@ -9,7 +9,7 @@
 
 #include "collectives/communicator/members.hpp"
 #include "collectives/p2p/registrations.hpp"
-#include "collectives/selector.hpp"
+#include "collectives/selection/selector.hpp"
 #include "collectives/transport.hpp"
 
 namespace gantry {
@@ -22,11 +22,21 @@ class TransportSet {
   // Collective. Throws: see Communicator::world().
   explicit TransportSet(Members& members);
 
-  // Finds what follows from a call: the only place that asks the selector.
+  // Requires that the algorithm that the call wants, if any, serves it. The arrays of the call may
+  // be unknown; require_registered() then looks for those of an algorithm for registered memory.
+  // Throws: InvalidArgument.
+  void require_served(const CollectiveCall& call) const;
+  void require_registered(const CollectiveCall& call) const;
+  // Finds what follows from a call.
   [[nodiscard]] ResolvedCall resolve(const CollectiveCall& call);
   // The transport of a call. Starts NCCL at its first call, which compares the ranks' calls.
   // Throws: CollectiveMismatch; as make_nccl_transport().
   [[nodiscard]] Transport& open(const ResolvedCall& call);
+
+  // Gives a call of the host transport, which blocks the host, its own timeout while the result
+  // lives.
+  [[nodiscard]] GroupTimeout::CallScope call_scope(const Transport& via,
+                                                   const CollectiveCall& call) const;
 
   // Null if ranks cannot reach each other's memory.
   [[nodiscard]] Transport* p2p() const { return p2p_.get(); }

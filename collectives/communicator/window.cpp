@@ -21,7 +21,7 @@
 #include "collectives/communicator/pending_signals.hpp"
 #include "collectives/p2p/registrations.hpp"
 #include "collectives/protocol/launch.hpp"
-#include "device/sync_debug_driver.hpp"
+#include "device/platform/sync_debug_driver.hpp"
 #include "job/flight_file.hpp"
 #include "kernels/op_scope.hpp"
 #include "kernels/signal_memory.hpp"
@@ -53,7 +53,8 @@ class Window::State final : public detail::PeerUse, public std::enable_shared_fr
         tensor_(tensor),
         memory_(group_.members.self.rank, group_.members.self.device),
         signals_(std::make_shared<PendingSignals>(
-            device(), [weak = group_.weak_from_this()](int peer, bool sends, const auto& text) {
+            device(), group_.members.timeout,
+            [weak = group_.weak_from_this()](int peer, bool sends, const auto& text) {
               const auto group = weak.lock();
               if (!group) return;
               group->members.control->mark_late(

@@ -9,7 +9,7 @@
 
 #include "collectives/communicator/call_ledger.hpp"
 #include "collectives/communicator/impl.hpp"
-#include "device/sync_debug_driver.hpp"
+#include "device/platform/sync_debug_driver.hpp"
 
 namespace gantry {
 
@@ -73,16 +73,34 @@ bool Work::query() const {
   return (!done || done->query()) && is_reached;
 }
 
+namespace {
+
+// Waits a short time, longer after many polls.
+void pause_between_polls(int polls) {
+  if (polls < 1000) {
+    std::this_thread::yield();
+  } else {
+    std::this_thread::sleep_for(std::chrono::microseconds(20));
+  }
+}
+
+}  // namespace
+
 void Work::synchronize() const {
   announce_host_wait("waiting for a collective operation");
   // Polls rather than blocks: kernels of other libraries may wait for a dead rank.
+  for (int polls = 0; !query(); ++polls) pause_between_polls(polls);
+}
+
+bool Work::wait_for(std::chrono::milliseconds timeout) const {
+  announce_host_wait("waiting for a collective operation");
+  const auto begin = std::chrono::steady_clock::now();
   for (int polls = 0; !query(); ++polls) {
-    if (polls < 1000) {
-      std::this_thread::yield();
-    } else {
-      std::this_thread::sleep_for(std::chrono::microseconds(20));
-    }
+    // Not begin + timeout, which may not fit the clock.
+    if (std::chrono::steady_clock::now() - begin >= timeout) return false;
+    pause_between_polls(polls);
   }
+  return true;
 }
 
 }  // namespace gantry

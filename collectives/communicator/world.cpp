@@ -1,7 +1,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <cstdio>
 #include <cstdlib>
 #include <exception>
 #include <set>
@@ -155,38 +154,6 @@ std::vector<Communicator> Communicator::local(const std::vector<Device>& devices
   for (std::shared_ptr<Impl>& impl : impls)
     group.push_back(Communicator(Impl::until_left(std::move(impl))));
   return group;
-}
-
-Communicator Communicator::split(int color, int key) const {
-  Impl& mine = impl("split");
-  const std::lock_guard lock(mine.mutex);
-  mine.rendezvous(HostCall::split);
-  const int number = ++mine.members.splits;
-  const std::vector<std::string> all =
-      mine.members.bootstrap->all_gather(fmt::format("{} {}", color, key));
-  struct Member {
-    int key;
-    int rank;
-  };
-  std::vector<Member> members;
-  for (int rank = 0; rank < size(); ++rank) {
-    int other_color = 0;
-    int other_key = 0;
-    if (std::sscanf(all[static_cast<std::size_t>(rank)].c_str(), "%d %d", &other_color,
-                    &other_key) != 2) {
-      throw InvalidArgument(fmt::format(
-          "split: expected a split on every rank, but rank {} does something else", rank));
-    }
-    if (other_color == color) members.push_back({other_key, rank});
-  }
-  if (color < 0) return {};
-  std::stable_sort(members.begin(), members.end(),
-                   [](const Member& a, const Member& b) { return a.key < b.key; });
-  std::vector<int> ranks;
-  for (const Member& member : members) ranks.push_back(member.rank);
-  const std::string name = fmt::format("{}.{}.{}", mine.members.name, number, color);
-  return Communicator(Impl::until_left(std::make_shared<Impl>(mine.members.subgroup(
-      ranks, name, mine.members.bootstrap->subset(ranks, name), "split, making " + name))));
 }
 
 }  // namespace gantry

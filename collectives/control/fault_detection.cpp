@@ -116,7 +116,7 @@ void ControlSegment::raise_mismatch(std::uint64_t call, int peer) const {
     throw_mismatch(
         fmt::format("collective #{}: expected blocks of the sizes that the receiver expects, but "
                     "those of two ranks, which are no longer recorded, differ in {}",
-                    call, view().text(mine->call)),
+                    call, view().text(*mine)),
         {}, {});
   }
   // A graph ran a call whose record was overwritten, or that its peer did not make.
@@ -138,8 +138,8 @@ void ControlSegment::verify(std::uint64_t call) const {
       reference = other;
       reference_rank = i;
     } else if (!same_call(reference->call, other->call)) {
-      const std::string first = view().text(reference->call);
-      const std::string second = view().text(other->call);
+      const std::string first = view().text(*reference);
+      const std::string second = view().text(*other);
       throw_mismatch(different_calls_text(call, reference_rank, first, i, second),
                      {reference_rank, i}, {first, second});
     }
@@ -176,10 +176,10 @@ std::optional<flight::Detail> ControlSegment::different_messages(std::uint64_t c
     const std::uint64_t current = view().words(peer).progress(theirs).started;
     std::optional<flight::Record> other = view().find(peer, theirs, current);
     if (!other || other->call.root != rank_) other = view().find_message(peer, theirs, rank_);
-    flight::Detail detail{.ranks = {rank_, peer},
-                          .calls = {view().text(record->call),
-                                    other ? view().text(other->call)
-                                          : std::string("a call that is no longer recorded")}};
+    flight::Detail detail{
+        .ranks = {rank_, peer},
+        .calls = {view().text(*record),
+                  other ? view().text(*other) : std::string("a call that is no longer recorded")}};
     if (mine == Queue::recv) {
       std::swap(detail.ranks[0], detail.ranks[1]);
       std::swap(detail.calls[0], detail.calls[1]);
@@ -286,7 +286,9 @@ void ControlSegment::detect_absent_ranks(Queue queue, std::uint64_t call, std::i
       (is_inside ? inside : others).push_back(i);
     }
   }
-  if (waited_ns < std::chrono::nanoseconds(timeout_).count()) return;
+  const std::chrono::nanoseconds waited(waited_ns);
+  const std::chrono::milliseconds own = timeout_of(queue, call);
+  if (waited < timeout_.or_of_call(own)) return;
   std::vector<int> missing;
   std::sort(behind.begin(), behind.end());
   for (const auto& [started, rank] : behind) missing.push_back(rank);
@@ -299,9 +301,14 @@ void ControlSegment::detect_absent_ranks(Queue queue, std::uint64_t call, std::i
                     : has_entered          ? flight::kLateToFinish
                                            : flight::kLateToCall;
   mark_failed(missing.front(), Reason::timed_out,
-              {.text = timeout_text(missing, has_entered ? "finish" : "enter", call, queue),
+              {.text = timeout_text(missing, has_entered ? "finish" : "enter", call, own, queue),
                .ranks = missing,
                .calls = {call_suffix(call, queue).substr(1), how}});
+}
+
+std::chrono::milliseconds ControlSegment::timeout_of(Queue queue, std::uint64_t call) const {
+  const std::optional<flight::Record> record = view().find(rank_, queue, call);
+  return std::chrono::milliseconds(record ? record->timeout_ms : 0);
 }
 
 void ControlSegment::await_diagnosis(int rank) const {

@@ -28,8 +28,8 @@ constexpr auto kAnswerTimeout = std::chrono::milliseconds(200);
 }  // namespace
 
 struct OperationDeadlines::State {
-  State(int device, std::chrono::milliseconds timeout, Actions actions)
-      : device(device), timeout(timeout), actions(std::move(actions)) {}
+  State(int device, GroupTimeout timeout, Actions actions)
+      : device(device), timeout(std::move(timeout)), actions(std::move(actions)) {}
   // A background thread may be the last holder. Events that remain at exit end with the process.
   ~State() {
     const ExitLock::Shared held(background_calls());
@@ -42,13 +42,14 @@ struct OperationDeadlines::State {
   struct Operation {
     std::uint64_t call = 0;
     std::string text;
+    std::chrono::milliseconds timeout = {};  // of the call; 0: the group's
     NativeEvent begun = nullptr;
     NativeEvent ended = nullptr;
     bool is_enclosed = false;  // end() was called
   };
 
   const int device;
-  const std::chrono::milliseconds timeout;
+  const GroupTimeout timeout;
   const Actions actions;
 
   std::mutex mutex;  // guards the following members
@@ -99,7 +100,7 @@ struct OperationDeadlines::State {
       changed.wait(lock, [&] { return is_over || is_ready(); });
       const std::uint64_t watched = first;
       std::uint64_t answered = answers;
-      SuspendAwareTimeout waited(timeout);
+      SuspendAwareTimeout waited(timeout.or_of_call(operations.front().timeout));
       SuspendAwareTimeout unanswered(kAnswerTimeout);
       while (!is_over && is_ready() && first == watched) {
         changed.wait_for(lock, kPollPeriod, [&] { return is_over; });
@@ -131,15 +132,16 @@ struct OperationDeadlines::State {
   }
 
   std::exception_ptr lateness() const {
-    return std::make_exception_ptr(TimeoutError(
-        fmt::format("{} did not finish within {}: {} (GANTRY_COLL_TIMEOUT sets the deadline)",
-                    operations.front().text, duration_text(timeout), actions.cause)));
+    const Operation& late = operations.front();
+    return std::make_exception_ptr(
+        TimeoutError(fmt::format("{} did not finish within {}: {} ({})", late.text,
+                                 duration_text(timeout.or_of_call(late.timeout)), actions.cause,
+                                 timeout.source(late.timeout))));
   }
 };
 
-OperationDeadlines::OperationDeadlines(int device, std::chrono::milliseconds timeout,
-                                       Actions actions)
-    : state_(std::make_shared<State>(device, timeout, std::move(actions))) {
+OperationDeadlines::OperationDeadlines(int device, GroupTimeout timeout, Actions actions)
+    : state_(std::make_shared<State>(device, std::move(timeout), std::move(actions))) {
   start_background_thread("gantry-op-query", [state = state_] { state->ask(); }).detach();
   try {
     start_background_thread("gantry-op-due", [state = state_] { state->count(); }).detach();
@@ -157,8 +159,9 @@ OperationDeadlines::~OperationDeadlines() {
   state_->changed.notify_all();
 }
 
-void OperationDeadlines::begin(const Stream& stream, std::uint64_t call, std::string text) {
-  State::Operation operation{.call = call, .text = std::move(text)};
+void OperationDeadlines::begin(const Stream& stream, std::uint64_t call, std::string text,
+                               std::chrono::milliseconds timeout) {
+  State::Operation operation{.call = call, .text = std::move(text), .timeout = timeout};
   {
     const std::lock_guard lock(state_->mutex);
     for (NativeEvent* event : {&operation.begun, &operation.ended}) {

@@ -10,6 +10,8 @@
 
 #include <gantry/streams/stream.hpp>
 
+#include "collectives/bootstrap/group_timeout.hpp"
+
 namespace gantry {
 
 // Note [Deadlines of foreign kernels]
@@ -34,14 +36,16 @@ class OperationDeadlines {
   };
 
   // Starts the threads. Throws: std::system_error.
-  OperationDeadlines(int device, std::chrono::milliseconds timeout, Actions actions);
+  OperationDeadlines(int device, GroupTimeout timeout, Actions actions);
   // Does not block. No action begins afterwards.
   ~OperationDeadlines();
   OperationDeadlines(const OperationDeadlines&) = delete;
   OperationDeadlines& operator=(const OperationDeadlines&) = delete;
 
-  // Enclose the submission of `call`, which `text` describes. Throws: CudaError.
-  void begin(const Stream& stream, std::uint64_t call, std::string text);
+  // Enclose the submission of `call`, which `text` describes. `timeout`: of the call; 0: the
+  // group's. Throws: CudaError.
+  void begin(const Stream& stream, std::uint64_t call, std::string text,
+             std::chrono::milliseconds timeout = {});
   void end(const Stream& stream);
 
  private:

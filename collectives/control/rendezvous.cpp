@@ -71,17 +71,19 @@ std::uint64_t ControlSegment::announce(HostCall call, std::uint64_t collectives)
   return fence_;
 }
 
-void ControlSegment::await(std::uint64_t fence) { await(fence, HostCall::none, 0); }
+void ControlSegment::await(std::uint64_t fence) { await(fence, HostCall::none, 0, {}); }
 
-void ControlSegment::rendezvous(HostCall call, std::uint64_t collectives) {
+void ControlSegment::rendezvous(HostCall call, std::uint64_t collectives,
+                                std::chrono::milliseconds timeout) {
   const std::uint64_t fence = announce(call, collectives);
-  await(fence, call, collectives);
+  await(fence, call, collectives, timeout);
   compare_host_calls(fence);
 }
 
-void ControlSegment::await(std::uint64_t fence, HostCall call, std::uint64_t collectives) {
+void ControlSegment::await(std::uint64_t fence, HostCall call, std::uint64_t collectives,
+                           std::chrono::milliseconds timeout) {
   using Clock = std::chrono::steady_clock;
-  SuspendAwareTimeout countdown(timeout_);
+  SuspendAwareTimeout countdown(timeout_.or_of_call(timeout));
   Clock::time_point next_check = Clock::now() + kLivenessPeriod;
   const auto has_arrived = [&](int rank) {
     return view().rank(rank).fence.load(std::memory_order_acquire) >= fence;
@@ -113,25 +115,25 @@ void ControlSegment::await(std::uint64_t fence, HostCall call, std::uint64_t col
     }
     if (missing.empty()) continue;
     mark_failed(missing.front(), Reason::timed_out,
-                {.text = host_timeout_text(missing, call),
+                {.text = host_timeout_text(missing, call, timeout),
                  .ranks = missing,
                  .calls = {std::string(name(call)), flight::kLateToCall}});
     require_intact();
   }
 }
 
-std::string ControlSegment::host_timeout_text(const std::vector<int>& missing,
-                                              HostCall call) const {
-  if (call == HostCall::none) return timeout_text(missing, "enter", 0);
-  std::string text = fmt::format(
-      "{}: rank {} waited {}, but rank(s) {} did not come (GANTRY_COLL_TIMEOUT sets the deadline)",
-      name(call), rank_, duration_text(timeout_), fmt::join(missing, ", "));
+std::string ControlSegment::host_timeout_text(const std::vector<int>& missing, HostCall call,
+                                              std::chrono::milliseconds timeout) const {
+  if (call == HostCall::none) return timeout_text(missing, "enter", 0, timeout);
+  std::string text = fmt::format("{}: rank {} waited {}, but rank(s) {} did not come ({})",
+                                 name(call), rank_, duration_text(timeout_.or_of_call(timeout)),
+                                 fmt::join(missing, ", "), timeout_.source(timeout));
   for (std::size_t i = 0; i < std::min(missing.size(), kMostNamedCalls); ++i) {
     const auto newest = view().newest(missing[i]);
     if (!newest) continue;
     text += fmt::format("; rank {}'s last call is #{} {}", missing[i],
                         flight::plain_number(static_cast<std::uint64_t>(newest->call.number)),
-                        view().text(newest->call));
+                        view().text(*newest));
   }
   return text;
 }
@@ -178,7 +180,7 @@ std::string ControlSegment::call_text(int rank, std::uint64_t number, HostCall c
                                       std::uint64_t collectives) const {
   if (collectives < number) return std::string(name(call));
   const auto record = view().find(rank, Queue::collective, number);
-  return record ? view().text(record->call) : std::string("a call that is no longer recorded");
+  return record ? view().text(*record) : std::string("a call that is no longer recorded");
 }
 
 }  // namespace gantry

@@ -19,6 +19,7 @@
 #include "collectives/control/locked_words.hpp"
 #include "collectives/transport.hpp"
 #include "core/assert.hpp"
+#include "core/text/escaped_text.hpp"
 #include "memory/driver_memory.hpp"
 
 namespace gantry {
@@ -59,14 +60,14 @@ bool has_closed(const flight::Rank& rank) {
 
 }  // namespace
 
-ControlSegment::ControlSegment(Bootstrap& bootstrap, int rank, int size,
-                               std::chrono::milliseconds timeout, std::string_view group)
+ControlSegment::ControlSegment(Bootstrap& bootstrap, int rank, int size, GroupTimeout timeout,
+                               std::string_view group)
     : bootstrap_(bootstrap),
       rank_(rank),
       size_(size),
-      timeout_(timeout),
+      timeout_(std::move(timeout)),
       file_(std::make_shared<ControlFile>(
-          bootstrap, rank, size, timeout, group,
+          bootstrap, rank, size, timeout_.of_group(), group,
           ControlFile::Use{
               .begin = [rank](const flight::View& view) { lock_words(view, rank); },
               .end = [rank](const flight::View& view) { LockedWords::unlock(view, rank); }})) {
@@ -100,6 +101,16 @@ bool ControlSegment::shares_process() const noexcept {
 
 bool ControlSegment::is_owner() const noexcept { return view().rank(rank_).pid == getpid(); }
 
+void ControlSegment::name_in_errors() { name_ = escaped_field(view().header().group); }
+
+std::string ControlSegment::with_name(std::string text) const {
+  constexpr std::string_view kSubject = "collective";
+  if (!name_.empty() && text.starts_with(kSubject)) {
+    text.insert(kSubject.size(), fmt::format(" of group '{}'", name_));
+  }
+  return text;
+}
+
 void ControlSegment::describe_device(std::string_view text, std::string_view uuid) {
   flight::Rank& mine = view().rank(rank_);
   std::memcpy(mine.device, text.data(), std::min(text.size(), sizeof mine.device - 1));
@@ -112,25 +123,27 @@ void ControlSegment::publish_memory(std::function<MemoryUse()> read) {
   last_memory_ns_ = 0;
 }
 
-void ControlSegment::record(const Descriptor& what, Algorithm algorithm, std::int64_t bytes,
-                            std::uint64_t stream, std::span<const std::int64_t> sends,
-                            std::span<const std::int64_t> receives, bool is_grouped) noexcept {
+void ControlSegment::record(const CollectiveCall& call, Algorithm algorithm, std::int64_t bytes,
+                            std::uint64_t stream, bool is_grouped) noexcept {
   withdraw_note(FailureKind::mismatch);  // the program has survived it
   flight::Rank& mine = view().rank(rank_);
   const std::uint64_t position = mine.recorded.load(std::memory_order_relaxed) + 1;
-  GANTRY_ASSERT(sends.size() == receives.size(),
+  GANTRY_ASSERT(call.send_counts.size() == call.recv_counts.size(),
                 "a call sends and receives other numbers of blocks");
-  const flight::Record record{.call = to_call(what),
-                              .bytes = bytes,
-                              .stream = stream,
-                              .enqueued_ns = flight::monotonic_ns(),
-                              .algorithm = static_cast<std::uint8_t>(algorithm),
-                              .is_grouped = is_grouped ? std::uint8_t{1} : std::uint8_t{0},
-                              .reserved = {}};
+  flight::Record record{.call = to_call(call.what),
+                        .bytes = bytes,
+                        .stream = stream,
+                        .enqueued_ns = flight::monotonic_ns(),
+                        .algorithm = static_cast<std::uint8_t>(algorithm),
+                        .is_grouped = is_grouped ? std::uint8_t{1} : std::uint8_t{0},
+                        .reserved = {},
+                        .timeout_ms = static_cast<std::uint32_t>(call.timeout.count()),
+                        .tag = {}};
+  std::memcpy(record.tag, call.tag.data(), std::min(call.tag.size(), sizeof record.tag));
   // Before the record, through which other ranks find them.
-  if (!sends.empty()) {
-    const auto number = static_cast<std::uint64_t>(what.call);
-    view().block_counts(rank_, number).put(number, sends, receives);
+  if (call.is_uneven()) {
+    const auto number = static_cast<std::uint64_t>(call.what.call);
+    view().block_counts(rank_, number).put(number, call.send_counts, call.recv_counts);
   }
   view().ring(rank_)[position % flight::kRing].put(position, record);
   mine.recorded.store(position, std::memory_order_release);
@@ -306,7 +319,7 @@ void ControlSegment::raise() const {
 
 void ControlSegment::throw_mismatch(const std::string& text, std::vector<int> ranks,
                                     std::vector<std::string> calls) const {
-  const CollectiveMismatch error(text, std::move(ranks), std::move(calls));
+  const CollectiveMismatch error(with_name(text), std::move(ranks), std::move(calls));
   report_mismatch(error);
   throw error;
 }
@@ -325,21 +338,21 @@ std::string ControlSegment::call_suffix(std::uint64_t call, flight::Queue queue)
   if (call == 0) return {};
   for (int i = 0; i < size_; ++i) {
     if (const auto record = view().find(i, queue, call)) {
-      return fmt::format(" #{} {}", flight::plain_number(call), view().text(record->call));
+      return fmt::format(" #{} {}", flight::plain_number(call), view().text(*record));
     }
   }
   return fmt::format(" #{}", flight::plain_number(call));
 }
 
 std::string ControlSegment::timeout_text(const std::vector<int>& missing, std::string_view verb,
-                                         std::uint64_t call, flight::Queue queue) const {
+                                         std::uint64_t call, std::chrono::milliseconds timeout,
+                                         flight::Queue queue) const {
   const std::optional<flight::Record> mine = view().find(rank_, queue, call);
   const bool is_lone_send = queue == flight::Queue::send && mine && mine->is_grouped == 0;
-  return fmt::format(
-      "collective: rank {} waited {}, but rank(s) {} did not {} the operation{} "
-      "(GANTRY_COLL_TIMEOUT sets the deadline){}",
-      rank_, duration_text(timeout_), fmt::join(missing, ", "), verb, call_suffix(call, queue),
-      is_lone_send ? kSendRemedy : "");
+  return with_name(fmt::format(
+      "collective: rank {} waited {}, but rank(s) {} did not {} the operation{} ({}){}", rank_,
+      duration_text(timeout_.or_of_call(timeout)), fmt::join(missing, ", "), verb,
+      call_suffix(call, queue), timeout_.source(timeout), is_lone_send ? kSendRemedy : ""));
 }
 
 std::string ControlSegment::describe_diagnosis(const Diagnosis& diagnosis) const {
@@ -371,8 +384,9 @@ std::string ControlSegment::describe_diagnosis(const Diagnosis& diagnosis) const
     case Reason::none:
       break;
   }
-  std::string text = fmt::format("rank {} {}; the communicator of {} ranks is unusable",
-                                 diagnosis.rank, how, size_);
+  std::string text =
+      fmt::format("rank {} {}; the communicator{} of {} ranks is unusable", diagnosis.rank, how,
+                  name_.empty() ? "" : fmt::format(" '{}'", name_), size_);
   if (diagnosis.call != 0) {
     text += fmt::format(" (during collective{})", call_suffix(diagnosis.call));
   }

@@ -18,6 +18,7 @@
 #include <gantry/core/error.hpp>
 
 #include "collectives/bootstrap/bootstrap.hpp"
+#include "collectives/bootstrap/group_timeout.hpp"
 #include "collectives/control/fault_words.hpp"
 #include "collectives/control/file.hpp"
 #include "collectives/protocol/layout.hpp"
@@ -26,6 +27,8 @@
 #include "job/flight_file.hpp"
 
 namespace gantry {
+
+struct CollectiveCall;
 
 // The time for which a rank's device has been inside one run of a call.
 // Thread safety: none.
@@ -88,7 +91,7 @@ class ControlSegment {
  public:
   // Maps the segment, page-locks this rank's words, and adds the group to the watchdog.
   // Collective over `bootstrap`. Throws: PeerLostError, TimeoutError, Error.
-  ControlSegment(Bootstrap& bootstrap, int rank, int size, std::chrono::milliseconds timeout,
+  ControlSegment(Bootstrap& bootstrap, int rank, int size, GroupTimeout timeout,
                  std::string_view group = "world");
   ~ControlSegment();
   ControlSegment(const ControlSegment&) = delete;
@@ -96,19 +99,19 @@ class ControlSegment {
 
   int rank() const { return rank_; }
   int size() const { return size_; }
-  std::chrono::milliseconds timeout() const { return timeout_; }
+  const GroupTimeout& timeout() const { return timeout_; }
   const flight::View& view() const { return file_->view(); }
   const std::shared_ptr<ControlFile>& file() const { return file_; }
+  // Makes errors of the group have its name, which the program gave.
+  void name_in_errors();
   // Sets the device name that `glaunch dump` prints, and the UUID by which gantry-top finds it.
   void describe_device(std::string_view text, std::string_view uuid);
   // Makes the watchdog publish what `read` returns, once a second. `read` must not call the driver.
   void publish_memory(std::function<MemoryUse()> read);
 
-  // Records the call that this rank is about to enqueue. `sends` and `receives` are the elements
-  // per rank of an all_to_all with unequal blocks. `is_grouped`: a message of a group.
-  void record(const Descriptor& what, Algorithm algorithm, std::int64_t bytes, std::uint64_t stream,
-              std::span<const std::int64_t> sends = {}, std::span<const std::int64_t> receives = {},
-              bool is_grouped = false) noexcept;
+  // Records the call that this rank is about to enqueue. `is_grouped`: a message of a group.
+  void record(const CollectiveCall& call, Algorithm algorithm, std::int64_t bytes,
+              std::uint64_t stream, bool is_grouped = false) noexcept;
   // The device words of a rank, at this process's mapping.
   DeviceWords* words(int rank) const;
   // This rank's device words. Its device reads and writes them at the same address.
@@ -124,7 +127,8 @@ class ControlSegment {
   // Throws: as await(); CollectiveMismatch on all ranks if their calls differ. The group stays
   // intact if every rank reached the fence. It breaks if one called a collective instead, whose
   // kernel waits for the others.
-  void rendezvous(HostCall call, std::uint64_t collectives);
+  // `timeout`: of the call; 0: the group's.
+  void rendezvous(HostCall call, std::uint64_t collectives, std::chrono::milliseconds timeout = {});
   // The number of the last fence that this rank announced.
   std::uint64_t last_fence() const { return fence_; }
 
@@ -194,9 +198,11 @@ class ControlSegment {
  private:
   // Marks a rank failed that died, aborted, or left before `fence`.
   void mark_failed_peers(std::uint64_t fence) const;
-  std::string host_timeout_text(const std::vector<int>& missing, HostCall call) const;
+  std::string host_timeout_text(const std::vector<int>& missing, HostCall call,
+                                std::chrono::milliseconds timeout) const;
   // Waits until every rank announced `fence`; `call` and `collectives` as given to announce().
-  void await(std::uint64_t fence, HostCall call, std::uint64_t collectives);
+  void await(std::uint64_t fence, HostCall call, std::uint64_t collectives,
+             std::chrono::milliseconds timeout);
   // Throws CollectiveMismatch if the ranks announced `fence` for different calls.
   void compare_host_calls(std::uint64_t fence) const;
   // Marks a rank failed that called a collective instead of the call of `fence`.
@@ -229,9 +235,14 @@ class ControlSegment {
   // or overlapping operations.
   void detect_fatal_faults() const;
   std::string describe_diagnosis(const flight::Diagnosis& diagnosis) const;
+  // `timeout`: of the call; 0: the group's.
   std::string timeout_text(const std::vector<int>& missing, std::string_view verb,
-                           std::uint64_t call,
+                           std::uint64_t call, std::chrono::milliseconds timeout,
                            flight::Queue queue = flight::Queue::collective) const;
+  // The text of an error with the group's name, if it is in errors.
+  std::string with_name(std::string text) const;
+  // The timeout that this rank gave a call; 0: none.
+  std::chrono::milliseconds timeout_of(flight::Queue queue, std::uint64_t call) const;
   // " #41 all_reduce sum f32[4096]"; empty for 0.
   std::string call_suffix(std::uint64_t call,
                           flight::Queue queue = flight::Queue::collective) const;
@@ -249,7 +260,8 @@ class ControlSegment {
   Bootstrap& bootstrap_;
   int rank_;
   int size_;
-  std::chrono::milliseconds timeout_;
+  GroupTimeout timeout_;
+  std::string name_;  // of the group, in errors; empty: it is not
   std::shared_ptr<ControlFile> file_;
   std::uint64_t fence_ = 0;
   bool has_finished_ = false;

@@ -39,12 +39,12 @@ class SharedMemoryBootstrap final : public Bootstrap {
   };
 
   SharedMemoryBootstrap(std::shared_ptr<ControlFile> file, std::vector<Member> members,
-                        std::size_t me, std::uint64_t generation, std::chrono::milliseconds timeout)
+                        std::size_t me, std::uint64_t generation, GroupTimeout timeout)
       : file_(std::move(file)),
         members_(std::move(members)),
         me_(me),
         generation_(generation),
-        timeout_(timeout) {}
+        timeout_(std::move(timeout)) {}
 
   std::vector<std::string> all_gather(const std::string& bytes) override {
     std::vector<std::string> all(members_.size());
@@ -145,7 +145,7 @@ class SharedMemoryBootstrap final : public Bootstrap {
   template <class Done>
   void await(Done done) const {
     using Clock = std::chrono::steady_clock;
-    SuspendAwareTimeout countdown(timeout_);
+    SuspendAwareTimeout countdown(timeout_.get());
     Clock::time_point next_check = Clock::now() + kLivenessPeriod;
     for (std::uint64_t spins = 0;; ++spins) {
       std::size_t waiting = 0;
@@ -174,7 +174,7 @@ class SharedMemoryBootstrap final : public Bootstrap {
           const bool is_missing = waiting == me_ ? i != me_ : !done(i);
           if (is_missing) missing.push_back(static_cast<int>(i));
         }
-        raise(FailureKind::timed_out, absence_text(static_cast<int>(me_), timeout_, missing),
+        raise(FailureKind::timed_out, absence_text(static_cast<int>(me_), timeout_.get(), missing),
               missing);
       }
     }
@@ -184,7 +184,7 @@ class SharedMemoryBootstrap final : public Bootstrap {
   std::vector<Member> members_;
   std::size_t me_;
   std::uint64_t generation_;
-  std::chrono::milliseconds timeout_;
+  GroupTimeout timeout_;
   std::uint64_t steps_ = 0;
   std::uint64_t offset_ = 0;  // of the chunk in the round
   std::map<std::string, int> subsets_;

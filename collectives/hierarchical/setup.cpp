@@ -52,7 +52,7 @@ class NodeTransport final : public Transport {
   // Collective over `members`. Throws: as make_p2p_transport(); NotSupported if that returns null.
   NodeTransport(const Membership& everyone, std::vector<int> members,
                 std::unique_ptr<Bootstrap> bootstrap, std::string_view device_name,
-                std::chrono::milliseconds timeout, std::string_view group)
+                GroupTimeout timeout, std::string_view group)
       : everyone_(everyone),
         members_(std::move(members)),
         bootstrap_(std::move(bootstrap)),
@@ -88,7 +88,7 @@ class NodeTransport final : public Transport {
     check();
     ResolvedCall here = resolve_over_peers(call, control_->size(), selector_, *p2p_);
     here.what.call = ++calls_;
-    control_->record(here.what, here.choice.algorithm, here.message_bytes, stream.id());
+    control_->record(here, here.choice.algorithm, here.message_bytes, stream.id());
     return p2p_->run(here, stream);
   }
   // Messages use the flat transport's links.
@@ -142,7 +142,7 @@ class NodeTransport final : public Transport {
 
 std::unique_ptr<Transport> make_hierarchical_transport(
     const Membership& everyone, Bootstrap& bootstrap, std::span<const std::string> machines,
-    std::string_view device_name, std::chrono::milliseconds timeout, std::string_view group) {
+    std::string_view device_name, GroupTimeout timeout, std::string_view group) {
   const NodeMap map(machines);
   auto all = make_host_transport_over_links(everyone, bootstrap, timeout);
   if (!map.is_hierarchical() || map.width() > protocol::kMaxRanks) return all;

@@ -135,7 +135,7 @@ class HierarchicalTransport final : public Transport {
 // table inside a machine. Collective. Throws: Error, PeerLostError, TimeoutError.
 std::unique_ptr<Transport> make_hierarchical_transport(
     const Membership& everyone, Bootstrap& bootstrap, std::span<const std::string> machines,
-    std::string_view device_name, std::chrono::milliseconds timeout, std::string_view group);
+    std::string_view device_name, GroupTimeout timeout, std::string_view group);
 
 // True if the result does not depend on the order of ranks, or if the caller allows any order.
 bool is_free_order(const Descriptor& what);

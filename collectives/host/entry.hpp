@@ -89,12 +89,12 @@ struct HostFrame {
   std::uint64_t number = 0;
   // Entry, confirm: the number of the collective on these links.
   std::uint64_t collective = 0;
-  // Entry: an all_to_all with unequal blocks.
+  // Entry: an operation on unequal blocks.
   std::uint32_t is_uneven = 0;
   // Entry: the sender has sent messages of which it does not know that they were taken.
   std::uint32_t is_unsettled = 0;
 };
-static_assert(sizeof(HostFrame) == 144);
+static_assert(sizeof(HostFrame) == 152);
 
 // Exchanges HostFrames over links, and buffers unexpected messages.
 class HostEntry {

@@ -39,7 +39,7 @@ std::int64_t HostPlan::longest(int rank) const {
 HostPlan plan_on_host(const CollectiveCall& call, int rank, int size) {
   HostPlan plan;
   plan.sends_one = one_shot_roles(call.what.kind).sends_one;
-  plan.reduces = reduces(call.what.kind);
+  plan.reduces = reduces(call.what.kind) && !call.is_uneven();
   for_each_peer(call, rank, size, [&](int, const PeerSlices& slices) {
     plan.sends.push_back(slices.send);
     plan.receives.push_back(slices.receive);

@@ -272,7 +272,7 @@ HostStaging& HostTransport::staging(std::int64_t chunk) {
 
 std::unique_ptr<HostTransport> make_host_transport_over_links(const Membership& membership,
                                                               Bootstrap& bootstrap,
-                                                              std::chrono::milliseconds timeout,
+                                                              GroupTimeout timeout,
                                                               std::function<void()> on_stall) {
   LinkGroup group{membership.rank, membership.size, timeout, std::move(on_stall)};
   if (const JobGroup job = bootstrap.job_group(); job.job) group.key = job.job->link_key();
@@ -285,8 +285,7 @@ std::unique_ptr<HostTransport> make_host_transport_over_links(const Membership& 
 }
 
 std::unique_ptr<Transport> make_host_transport(const Membership& membership, Bootstrap& bootstrap,
-                                               bool in_one_process,
-                                               std::chrono::milliseconds timeout) {
+                                               bool in_one_process, GroupTimeout timeout) {
   if (!in_one_process) return make_host_transport_over_links(membership, bootstrap, timeout);
   // One thread that serves several ranks would wait for itself.
   return make_host_transport_over_links(membership, bootstrap, timeout, [membership] {

@@ -106,7 +106,7 @@ class HostTransport final : public Transport {
 
 // A HostTransport over make_host_links(). Collective.
 std::unique_ptr<HostTransport> make_host_transport_over_links(
-    const Membership& membership, Bootstrap& bootstrap, std::chrono::milliseconds timeout,
+    const Membership& membership, Bootstrap& bootstrap, GroupTimeout timeout,
     std::function<void()> on_stall = [] {});
 
 }  // namespace gantry

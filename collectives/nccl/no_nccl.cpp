@@ -20,7 +20,7 @@ const std::string& nccl_problem() {
   return problem;
 }
 std::unique_ptr<Transport> make_nccl_transport(const Membership&, Bootstrap&, ControlSegment*, bool,
-                                               std::chrono::milliseconds) {
+                                               GroupTimeout) {
   throw_no_nccl();
 }
 

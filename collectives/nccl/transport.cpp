@@ -74,13 +74,14 @@ NcclComm::CheckPeers start_check(const ControlSegment* control, std::chrono::mil
 class NcclTransport final : public Transport {
  public:
   NcclTransport(const Membership& membership, Bootstrap& bootstrap, ControlSegment* control,
-                bool reports_progress, std::chrono::milliseconds timeout)
+                bool reports_progress, GroupTimeout timeout)
       : rank_(membership.rank),
         size_(membership.size),
         device_(membership.device),
         bootstrap_(bootstrap),
         control_(control),
-        comm_(membership, bootstrap, loss_reporter(control), start_check(control, timeout)),
+        comm_(membership, bootstrap, loss_reporter(control),
+              start_check(control, timeout.of_group())),
         runs_(comm_.word(1)),
         queue_(device_.index),
         reports_progress_(reports_progress && control != nullptr) {
@@ -92,7 +93,7 @@ class NcclTransport final : public Transport {
       control_->on_loss([this] { comm_.abort(); });
     } else {
       deadlines_.emplace(
-          device_.index, timeout,
+          device_.index, std::move(timeout),
           OperationDeadlines::Actions{
               .find_error = as_exceptions(comm_.error_finder()),
               .on_failure = comm_.failer(),
@@ -108,6 +109,7 @@ class NcclTransport final : public Transport {
   End run(const ResolvedCall& call, const Stream& stream) override {
     enter(call);
     return enqueue({&call, 1}, stream, [&](ncclComm_t comm) {
+      if (call.is_uneven()) return exchange_slices(call, comm, cuda_stream(stream));
       if (can_serve(Algorithm::nccl, call.what, 0)) return submit(call, comm, cuda_stream(stream));
       const auto moves = [&](std::span<const ResolvedCall> messages) {
         exchange(messages, comm, cuda_stream(stream));
@@ -146,7 +148,8 @@ class NcclTransport final : public Transport {
       comm_.enqueue(newest, stream, [&](ncclComm_t comm) {
         if (!reports_progress_) {
           const bool has_deadline = deadlines_ && !driver().is_capturing(stream.native());
-          if (has_deadline) deadlines_->begin(stream, newest, text_of(calls.back().what));
+          if (has_deadline)
+            deadlines_->begin(stream, newest, text_of(calls.back().what), calls.back().timeout);
           submit(comm);
           if (has_deadline) deadlines_->end(stream);
           return;
@@ -183,7 +186,7 @@ class NcclTransport final : public Transport {
     if (is_message(call.what.kind)) return;
     if (control_ != nullptr) {
       const auto number = static_cast<std::uint64_t>(call.what.call);
-      control_->rendezvous(HostCall::none, number);
+      control_->rendezvous(HostCall::none, number, call.timeout);
       control_->verify(number);
     } else if (call.is_uneven()) {
       verify_blocks(call);
@@ -328,7 +331,7 @@ class NcclTransport final : public Transport {
 
 std::unique_ptr<Transport> make_nccl_transport(const Membership& membership, Bootstrap& bootstrap,
                                                ControlSegment* control, bool reports_progress,
-                                               std::chrono::milliseconds timeout) {
+                                               GroupTimeout timeout) {
   if (platform() != Platform::cuda) {
     throw NotSupported(
         "Communicator::world: ranks on several machines need NCCL, which needs real GPUs");

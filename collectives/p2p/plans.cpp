@@ -151,6 +151,7 @@ StagedPlan plan_one_shot(const Group& group, const CollectiveCall& call, int blo
 UnevenPlan plan_uneven(const Group& group, const CollectiveCall& call, int blocks) {
   UnevenPlan plan;
   describe(plan, group, call);
+  plan.how = {.copies = true};
   const auto width = static_cast<std::int64_t>(element_size(call.what.dtype));
   for_each_peer(call, group.rank, group.size, [&](int p, const PeerSlices& slices) {
     plan.peers[p] = slices;

@@ -189,7 +189,7 @@ class P2pTransport final : public Transport {
   std::byte* at_receiver(const CollectiveCall& call, const Stream& stream) {
     const std::int64_t bytes = call.what.bytes();
     if (call.what.kind != CollectiveKind::send || bytes < protocol::kLeastOpenMessage ||
-        selector_.forced() != Algorithm::automatic) {
+        selector_.forced_for(call.what) != Algorithm::automatic) {
       return nullptr;
     }
     std::array<std::byte*, protocol::kMaxRanks> places{};
@@ -254,7 +254,7 @@ class P2pTransport final : public Transport {
                               kind == CollectiveKind::all_reduce ||
                               kind == CollectiveKind::reduce_scatter;
     return (shares_addresses_ || open_memory_ || !registrations_.empty()) &&
-           selector_.forced() == Algorithm::automatic &&
+           selector_.forced_for(call.what) == Algorithm::automatic &&
            call.message_bytes >= (is_both_ways ? kLeastOpenBytes : kLeastOneWayOpenBytes);
   }
 
@@ -299,7 +299,9 @@ class P2pTransport final : public Transport {
   }
 
   static int blocks_of(const ResolvedCall& call) {
-    if (call.is_uneven()) return kUnevenBlocks;
+    if (call.is_uneven()) {
+      return call.what.blocks != 0 ? std::min<int>(call.what.blocks, kUnevenBlocks) : kUnevenBlocks;
+    }
     const std::int64_t most = std::max<std::int64_t>(1, call.message_bytes / kMinBlockBytes);
     return static_cast<int>(std::clamp<std::int64_t>(call.choice.blocks, 1, most));
   }

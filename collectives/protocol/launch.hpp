@@ -4,7 +4,7 @@
 #include <gantry/streams/stream.hpp>
 
 #include "collectives/protocol/plan.hpp"
-#include "device/sim/devices/sim_launch.hpp"
+#include "device/sim/streams/sim_launch.hpp"
 
 namespace gantry::protocol {
 

@@ -21,6 +21,8 @@ static_assert(sizeof(Descriptor) == sizeof(flight::Call) &&
               offsetof(Descriptor, op) == offsetof(flight::Call, op) &&
               offsetof(Descriptor, dtype) == offsetof(flight::Call, dtype) &&
               offsetof(Descriptor, reproducible) == offsetof(flight::Call, reproducible) &&
+              offsetof(Descriptor, algorithm) == offsetof(flight::Call, algorithm) &&
+              offsetof(Descriptor, blocks) == offsetof(flight::Call, blocks) &&
               offsetof(Descriptor, operands) == offsetof(flight::Call, operands));
 
 std::string_view name(CollectiveKind kind) {
@@ -59,7 +61,8 @@ flight::Call to_call(const Descriptor& descriptor) {
 }
 
 std::string Descriptor::str() const {
-  return flight::call_text(gantry::name(kind), style_of(kind), gantry::name(op), to_call(*this));
+  return flight::call_text(gantry::name(kind), style_of(kind), gantry::name(op),
+                           gantry::name(algorithm), to_call(*this));
 }
 
 std::uint32_t Descriptor::hash() const {
@@ -182,5 +185,24 @@ flight::Operands block_operands(const Tensor& tensor, int ranks) {
 }
 
 flight::Operands row_operands(const Tensor& tensor) { return one_shape(tensor, kUneven); }
+
+flight::Operands block_operands(const Tensor& tensor, std::span<const std::int64_t> rows) {
+  flight::Operands operands{.hash = mixed(kHashSeed, rows.size()), .list_size = 0, .shapes = {}};
+  ShapeText text(operands);
+  text.add("[");
+  for (std::size_t rank = 0; rank < rows.size(); ++rank) {
+    operands.hash = mixed(operands.hash, static_cast<std::uint64_t>(rows[rank]));
+    if (rank > 0) text.add("+");
+    text.add(rows[rank]);
+  }
+  for (int dim = 1; dim < tensor.dim(); ++dim) {
+    operands.hash = mixed(operands.hash, static_cast<std::uint64_t>(tensor.size(dim)));
+    text.add(",");
+    text.add(tensor.size(dim));
+  }
+  text.add("]");
+  text.end_tensor();
+  return operands;
+}
 
 }  // namespace gantry

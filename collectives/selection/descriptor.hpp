@@ -67,6 +67,10 @@ struct Descriptor {
   ReduceOp op = ReduceOp::sum;
   DType dtype = DType::u8;
   std::uint8_t reproducible = 1;
+  // The algorithm and the blocks that the caller wants; automatic, 0: it wants none.
+  Algorithm algorithm = Algorithm::automatic;
+  std::uint8_t blocks = 0;
+  std::uint8_t reserved[6] = {};
   // The tensors as the caller gave them, see operands.hpp. All zero for messages and barriers, and
   // for a part of another call.
   flight::Operands operands = {};
@@ -81,7 +85,7 @@ struct Descriptor {
     return std::memcmp(&a, &b, sizeof a) == 0;
   }
 };
-static_assert(sizeof(Descriptor) == 104);
+static_assert(sizeof(Descriptor) == 112);
 
 // Returns the style of a call's text, for flight files.
 std::uint8_t style_of(CollectiveKind kind);
@@ -104,6 +108,9 @@ flight::Operands list_operands(std::span<const Tensor> tensors);
 flight::Operands block_operands(const Tensor& tensor, int ranks);
 // The operands of an all_to_all of unequal blocks: rows of `tensor`, whose number may differ.
 flight::Operands row_operands(const Tensor& tensor);
+// The operands of another operation on blocks of unequal sizes: `rows` of `tensor` of each rank,
+// which all ranks give alike. Its text is "[2+0+3,5]".
+flight::Operands block_operands(const Tensor& tensor, std::span<const std::int64_t> rows);
 
 inline constexpr std::uint64_t kHashSeed = 0x9e37'79b9'7f4a'7c15;
 // The state of a hash after one more word.

@@ -57,6 +57,11 @@ bool nccl_may(const Descriptor& what) {
   return known && (!is_floating_point(what.dtype) || what.reproducible == 0);
 }
 
+// True for blocks of unequal sizes, and for an all_to_all of empty blocks.
+bool is_uneven(const Descriptor& what) {
+  return what.count < (what.kind == CollectiveKind::all_to_all ? 1 : 0);
+}
+
 // Bytes that one peer gets: the count, whatever the kind.
 std::int64_t peer_bytes(const Descriptor& what, std::int64_t message_bytes) {
   return std::min(what.bytes(), message_bytes);
@@ -91,7 +96,10 @@ bool can_serve(Algorithm algorithm, CollectiveKind kind) {
 
 bool can_serve(Algorithm algorithm, const Descriptor& what, std::int64_t message_bytes) {
   if (!can_serve(algorithm, what.kind)) return false;
-  const bool uneven = what.kind == CollectiveKind::all_to_all && what.count < 1;
+  const bool uneven = is_uneven(what);
+  if (what.count < 0 && algorithm != Algorithm::one_shot) {
+    return algorithm == Algorithm::nccl || algorithm == Algorithm::host;
+  }
   if (algorithm == Algorithm::ll) {
     return !uneven && peer_bytes(what, message_bytes) <= kLlLimitBytes;
   }
@@ -138,7 +146,7 @@ bool Selector::serves(Algorithm algorithm, const Descriptor& what,
   if (uses_ll128(algorithm) && !allows_ll128_) return false;
   // NCCL reduces or, where its order of sums differs from gantry's, moves data for gantry to
   // reduce.
-  if (algorithm == Algorithm::nccl && forced_ == algorithm) return has_nccl();
+  if (algorithm == Algorithm::nccl && forced_for(what) == algorithm) return has_nccl();
   if (algorithm == Algorithm::nccl && !has_nccl()) return false;
   if (algorithm == Algorithm::ll128 &&
       peer_bytes(what, message_bytes) > ll128_limit_bytes(group_ranks_)) {
@@ -149,7 +157,8 @@ bool Selector::serves(Algorithm algorithm, const Descriptor& what,
 
 Choice Selector::choose(const Descriptor& what, std::int64_t message_bytes,
                         bool without_nccl) const {
-  if (what.window_offset != 0 && forced_ == Algorithm::automatic) {
+  const Algorithm forced = forced_for(what);
+  if (what.window_offset != 0 && forced == Algorithm::automatic) {
     const std::vector<SelectorRow>& rows = registered_rows_[index_of(what.kind)];
     const std::size_t row = row_for(rows, message_bytes);
     if (row < rows.size() && serves(rows[row].choice.algorithm, what, message_bytes)) {
@@ -171,10 +180,10 @@ Choice Selector::choose(const Descriptor& what, std::int64_t message_bytes,
     }
     return nullptr;
   };
-  if (forced_ != Algorithm::automatic && serves(forced_, what, message_bytes)) {
-    const SelectorRow* row = nearest(needs_registration(forced_),
-                                     [&](Algorithm algorithm) { return algorithm == forced_; });
-    return {forced_, row != nullptr ? row->choice.blocks : kFallback.blocks};
+  if (forced != Algorithm::automatic && serves(forced, what, message_bytes)) {
+    const SelectorRow* row = nearest(needs_registration(forced),
+                                     [&](Algorithm algorithm) { return algorithm == forced; });
+    return {forced, row != nullptr ? row->choice.blocks : kFallback.blocks};
   }
   const auto is_allowed = [&](Algorithm algorithm) {
     const bool is_nccl = algorithm == Algorithm::nccl;
@@ -196,6 +205,17 @@ Choice Selector::choose(const Descriptor& what, std::int64_t message_bytes,
   return choice;
 }
 
+void Selector::require_served(const Descriptor& what, std::int64_t message_bytes) const {
+  const Algorithm wanted = what.algorithm;
+  if (wanted == Algorithm::automatic) return;
+  const bool is_carried =
+      wanted != Algorithm::host && (wanted != Algorithm::nccl || what.count >= 0);
+  if (is_carried && serves(wanted, what, message_bytes)) return;
+  throw InvalidArgument(
+      fmt::format("{}: expected an algorithm that serves the call, but got {}: {}", name(what.kind),
+                  name(wanted), why_not(wanted, what, message_bytes)));
+}
+
 void Selector::warn(Algorithm wanted, std::string_view source, const Descriptor& what,
                     std::int64_t message_bytes, Algorithm used) const {
   warn_ignored_choice(source, name(wanted), name(what.kind), name(used),
@@ -204,7 +224,7 @@ void Selector::warn(Algorithm wanted, std::string_view source, const Descriptor&
 
 std::string Selector::why_not(Algorithm algorithm, const Descriptor& what,
                               std::int64_t message_bytes) const {
-  const bool uneven = what.kind == CollectiveKind::all_to_all && what.count < 1;
+  const bool uneven = is_uneven(what);
   if (algorithm == Algorithm::nccl && !has_nccl()) return why_no_nccl_;
   if (algorithm == Algorithm::host) return "it carries all operations of a group, or none";
   if (!can_serve(algorithm, what.kind)) return "it does not do this operation";

@@ -56,6 +56,13 @@ class Selector {
   // Makes choose() take `algorithm` wherever it can serve; automatic undoes it.
   void force(Algorithm algorithm) { forced_ = algorithm; }
   Algorithm forced() const { return forced_; }
+  // The algorithm that the call wants, else the forced one.
+  Algorithm forced_for(const Descriptor& what) const {
+    return what.algorithm != Algorithm::automatic ? what.algorithm : forced_;
+  }
+  // Requires that the algorithm that the call wants, if any, serves it among ranks that reach each
+  // other's memory. Throws: InvalidArgument with the reason.
+  void require_served(const Descriptor& what, std::int64_t message_bytes) const;
   // As GANTRY_COLL_ALGO says it: auto, an algorithm to force, or p2p (all but nccl and host).
   // Throws: InvalidArgument, which says where the text is from.
   void rule(std::string_view text, std::string_view what = "GANTRY_COLL_ALGO");
@@ -74,7 +81,8 @@ class Selector {
   // is forced.
   void warn_unless_forced(const Descriptor& what, std::int64_t message_bytes,
                           Algorithm used) const {
-    if (warns_ && forced_ != Algorithm::automatic && forced_ != used) {
+    if (warns_ && forced_ != Algorithm::automatic && forced_ != used &&
+        what.algorithm == Algorithm::automatic) {
       warn(forced_, "GANTRY_COLL_ALGO", what, message_bytes, used);
     }
   }

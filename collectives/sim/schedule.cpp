@@ -6,7 +6,7 @@
 #include <chrono>
 #include <thread>
 
-#include "device/sim/devices/sim_launch.hpp"
+#include "device/sim/streams/sim_launch.hpp"
 
 namespace gantry::protocol::schedule {
 

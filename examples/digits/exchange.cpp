@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstdlib>
+#include <optional>
 
 #include <gantry/job/process_identity.hpp>
 
@@ -26,10 +27,22 @@ class SingleProcess final : public Exchange {
   int first_local() const override { return 0; }
   const std::vector<gantry::Device>& devices() const override { return devices_; }
 
-  void all_reduce(std::vector<std::vector<Tensor>>& lists) override {
-    if (lists.size() == 1) return;
-    const std::vector<Tensor> sums = gantry::comm::reduce_add_coalesced(lists, devices_.front());
-    lists = gantry::comm::broadcast_coalesced(sums, devices_);
+  void all_reduce(std::span<Tensor> tensors) override {
+    if (tensors.size() > 1) gantry::comm::all_reduce(tensors);
+  }
+  void set_gradients(const std::vector<std::vector<Tensor>>& gradients) override {
+    gradients_ = gradients;
+  }
+  void ready(std::size_t /*replica*/, std::size_t /*gradient*/) override {}
+  void finish() override {
+    if (gradients_.size() == 1) return;
+    const std::vector<Tensor> sums =
+        gantry::comm::reduce_add_coalesced(gradients_, devices_.front());
+    const std::vector<std::vector<Tensor>> copies =
+        gantry::comm::broadcast_coalesced(sums, devices_);
+    for (std::size_t r = 0; r < gradients_.size(); ++r) {
+      for (std::size_t i = 0; i < sums.size(); ++i) gradients_[r][i].copy_(copies[r][i]);
+    }
   }
 
   std::vector<std::string> all_gather(const std::vector<std::string>& local) override {
@@ -38,6 +51,7 @@ class SingleProcess final : public Exchange {
 
  private:
   std::vector<gantry::Device> devices_;
+  std::vector<std::vector<Tensor>> gradients_;
 };
 
 class ManyProcesses final : public Exchange {
@@ -53,9 +67,16 @@ class ManyProcesses final : public Exchange {
   int first_local() const override { return communicator_.rank(); }
   const std::vector<gantry::Device>& devices() const override { return devices_; }
 
-  void all_reduce(std::vector<std::vector<Tensor>>& lists) override {
-    communicator_.all_reduce_coalesced(lists.front());
+  void all_reduce(std::span<Tensor> tensors) override { communicator_.all_reduce(tensors.front()); }
+  void set_gradients(const std::vector<std::vector<Tensor>>& gradients) override {
+    // Small buckets: the gradients of the last layer are reduced while the first one's are
+    // computed.
+    buckets_.emplace(communicator_, gradients.front(),
+                     gantry::GradientBucketOptions{.bucket_bytes = std::size_t{64} << 10,
+                                                   .op = gantry::ReduceOp::sum});
   }
+  void ready(std::size_t /*replica*/, std::size_t gradient) override { buckets_->ready(gradient); }
+  void finish() override { buckets_->finish(); }
 
   std::vector<std::string> all_gather(const std::vector<std::string>& local) override {
     return communicator_.all_gather_bytes(local.front());
@@ -64,6 +85,7 @@ class ManyProcesses final : public Exchange {
   void recover(const gantry::PeerLostError& error) override {
     if (std::getenv("GANTRY_ELASTIC") == nullptr || error.rank() < 0) throw error;
     const int all = gantry::detect_process_identity().world_size;
+    buckets_.reset();
     for (std::vector<int> lost{error.rank()};;) {
       try {
         communicator_ = communicator_.shrink(lost);
@@ -80,6 +102,7 @@ class ManyProcesses final : public Exchange {
  private:
   gantry::Communicator communicator_;
   std::vector<gantry::Device> devices_;
+  std::optional<gantry::GradientBuckets> buckets_;  // of communicator_
 };
 
 }  // namespace

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <memory>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -23,9 +24,14 @@ class Exchange {
   // One process prints.
   bool speaks() const { return first_local() == 0; }
 
-  // Replaces every local replica's tensors by the sums over all replicas. lists[r][i] is tensor i
-  // of local replica r.
-  virtual void all_reduce(std::vector<std::vector<gantry::Tensor>>& lists) = 0;
+  // Replaces every local replica's tensor by the sum over all replicas.
+  virtual void all_reduce(std::span<gantry::Tensor> tensors) = 0;
+  // Names the gradients of the steps. gradients[r][i] is gradient i of local replica r.
+  virtual void set_gradients(const std::vector<std::vector<gantry::Tensor>>& gradients) = 0;
+  // Gradient i of local replica r is written on the current stream. Its sum may begin.
+  virtual void ready(std::size_t replica, std::size_t gradient) = 0;
+  // Ends a step: later work reads the sums over all replicas.
+  virtual void finish() = 0;
   // Every replica's line of text, in order.
   virtual std::vector<std::string> all_gather(const std::vector<std::string>& local) = 0;
 

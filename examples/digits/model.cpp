@@ -26,7 +26,10 @@ Model::Model(std::int64_t hidden, std::uint64_t seed, gantry::Device device) : d
                  gantry::zeros({hidden}, {.device = device}),
                  initial_weights(hidden, kClasses, generator).to(device),
                  gantry::zeros({kClasses}, {.device = device})};
-  for (const Tensor& parameter : parameters_) velocities_.push_back(gantry::zeros_like(parameter));
+  for (const Tensor& parameter : parameters_) {
+    gradients_.push_back(gantry::zeros_like(parameter));
+    velocities_.push_back(gantry::zeros_like(parameter));
+  }
 }
 
 Tensor Model::forward(const Tensor& pixels) const {
@@ -34,7 +37,12 @@ Tensor Model::forward(const Tensor& pixels) const {
   return gantry::addmm(parameters_[3], hidden, parameters_[2]);
 }
 
-Step Model::backward(const Tensor& pixels, const Tensor& labels, std::int64_t batch) const {
+Tensor Model::backward(const Tensor& pixels, const Tensor& labels, std::int64_t batch,
+                       const std::function<void(std::size_t)>& ready) {
+  const auto set = [&](std::size_t i, const Tensor& gradient) {
+    gradients_[i].copy_(gradient);
+    ready(i);
+  };
   const Tensor hidden = gantry::addmm(parameters_[1], pixels, parameters_[0]).relu();
   const Tensor scores = gantry::addmm(parameters_[3], hidden, parameters_[2]);
   const double weight = 1.0 / static_cast<double>(batch);
@@ -45,15 +53,17 @@ Step Model::backward(const Tensor& pixels, const Tensor& labels, std::int64_t ba
   const Tensor truth = labels.unsqueeze(1).eq(classes).to(gantry::f32);
 
   const Tensor d_scores = (log_probabilities.exp() - truth) * weight;
+  set(3, d_scores.sum(0));
+  set(2, hidden.t().matmul(d_scores));
   const Tensor d_hidden = d_scores.matmul(parameters_[2].t()) * hidden.gt(0).to(gantry::f32);
-  return {
-      {pixels.t().matmul(d_hidden), d_hidden.sum(0), hidden.t().matmul(d_scores), d_scores.sum(0)},
-      picked.sum() * -weight};
+  set(1, d_hidden.sum(0));
+  set(0, pixels.t().matmul(d_hidden));
+  return picked.sum() * -weight;
 }
 
-void Model::update(const std::vector<Tensor>& gradients, double rate, double momentum) {
+void Model::update(double rate, double momentum) {
   for (std::size_t i = 0; i < parameters_.size(); ++i) {
-    velocities_[i].mul_(momentum).add_(gradients[i]);
+    velocities_[i].mul_(momentum).add_(gradients_[i]);
     parameters_[i].sub_(velocities_[i], rate);
   }
 }

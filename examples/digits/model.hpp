@@ -1,17 +1,13 @@
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <vector>
 
 #include <gantry/gantry.hpp>
 
 namespace digits {
-
-// The result of one forward and backward pass. All on the model's device, nothing waited for.
-struct Step {
-  std::vector<gantry::Tensor> gradients;  // in the order of Model::parameters()
-  gantry::Tensor loss;                    // 0-dim: this shard's part of the batch's mean loss
-};
 
 // 64 -> hidden -> 10 with ReLU, cross entropy and hand-written derivatives, trained by SGD with
 // momentum.
@@ -25,11 +21,15 @@ class Model {
 
   // Scores [n, 10] of images [n, 64].
   gantry::Tensor forward(const gantry::Tensor& pixels) const;
-  // Gradients of the batch's mean loss from this shard of it; `batch` is the size of the whole.
-  Step backward(const gantry::Tensor& pixels, const gantry::Tensor& labels,
-                std::int64_t batch) const;
+  // Writes the gradients of the batch's mean loss from this shard of it; `batch` is the size of the
+  // whole. Calls ready(i) as soon as gradient i is written, the last layer's first. Returns this
+  // shard's part of the loss, 0-dim. All on the model's device, nothing waited for.
+  gantry::Tensor backward(const gantry::Tensor& pixels, const gantry::Tensor& labels,
+                          std::int64_t batch, const std::function<void(std::size_t)>& ready);
+  // In the order of parameters(); the same tensors in every step.
+  const std::vector<gantry::Tensor>& gradients() const { return gradients_; }
   // One step of SGD: v = momentum v + g; p -= rate v.
-  void update(const std::vector<gantry::Tensor>& gradients, double rate, double momentum);
+  void update(double rate, double momentum);
   // Weights, then velocities.
   std::vector<gantry::Tensor> state() const;
   // Takes over what state() of another model of this size told.
@@ -40,6 +40,7 @@ class Model {
  private:
   gantry::Device device_;
   std::vector<gantry::Tensor> parameters_;  // w1 [64, h], b1 [h], w2 [h, 10], b2 [10]
+  std::vector<gantry::Tensor> gradients_;
   std::vector<gantry::Tensor> velocities_;
 };
 

@@ -14,9 +14,12 @@ Trainer::Trainer(const Settings& settings, const Split& data, Exchange& exchange
     models_.emplace_back(settings.hidden, settings.seed, device);
   }
   test_ = data.test.to(exchange.devices().front());
+  std::vector<std::vector<Tensor>> gradients;
   for (const Model& model : models_) {
-    losses_.push_back({gantry::zeros({}, {.device = model.device()})});
+    losses_.push_back(gantry::zeros({}, {.device = model.device()}));
+    gradients.push_back(model.gradients());
   }
+  exchange_.set_gradients(gradients);
 }
 
 double Trainer::train_epoch(int epoch) {
@@ -26,13 +29,12 @@ double Trainer::train_epoch(int epoch) {
   const Tensor order = gantry::randperm(samples_, {}, &generator);
   std::vector<Tensor> orders;
   for (const Model& model : models_) orders.push_back(order.to(model.device()));
-  for (const std::vector<Tensor>& loss : losses_) loss[0].zero_();
+  for (const Tensor& loss : losses_) loss.zero_();
   for (std::int64_t begin = 0; begin < samples_; begin += settings_.batch) {
     run(select(orders, begin, std::min(settings_.batch, samples_ - begin)));
   }
-  std::vector<std::vector<Tensor>> sums = losses_;
-  exchange_.all_reduce(sums);
-  return sums[0][0].item<double>() / static_cast<double>(samples_);
+  exchange_.all_reduce(losses_);
+  return losses_.front().item<double>() / static_cast<double>(samples_);
 }
 
 Trainer::Batch& Trainer::select(const std::vector<Tensor>& orders, std::int64_t begin,
@@ -62,18 +64,15 @@ void Trainer::run(Batch& batch) {
 }
 
 void Trainer::step(const Batch& batch) {
-  std::vector<std::vector<Tensor>> gradients;
   for (std::size_t r = 0; r < models_.size(); ++r) {
-    const Step step =
+    const Tensor loss =
         models_[r].backward(train_[r].pixels.index_select(0, batch.samples[r]),
-                            train_[r].labels.index_select(0, batch.samples[r]), batch.size);
-    losses_[r][0].add_(step.loss, static_cast<double>(batch.size));
-    gradients.push_back(step.gradients);
+                            train_[r].labels.index_select(0, batch.samples[r]), batch.size,
+                            [&](std::size_t gradient) { exchange_.ready(r, gradient); });
+    losses_[r].add_(loss, static_cast<double>(batch.size));
   }
-  exchange_.all_reduce(gradients);
-  for (std::size_t r = 0; r < models_.size(); ++r) {
-    models_[r].update(gradients[r], settings_.rate, settings_.momentum);
-  }
+  exchange_.finish();
+  for (Model& model : models_) model.update(settings_.rate, settings_.momentum);
 }
 
 void Trainer::load(const std::vector<Tensor>& state) {

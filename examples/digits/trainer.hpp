@@ -62,8 +62,8 @@ class Trainer {
   std::vector<Dataset> train_;  // one for each local replica
   std::vector<Model> models_;
   Dataset test_;
-  std::vector<std::vector<gantry::Tensor>> losses_;  // of the epoch, for each local replica
-  std::map<std::int64_t, Batch> batches_;            // by size
+  std::vector<gantry::Tensor> losses_;     // of the epoch, for each local replica
+  std::map<std::int64_t, Batch> batches_;  // by size
   std::int64_t replays_ = 0;
 };
 

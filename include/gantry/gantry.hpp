@@ -4,8 +4,11 @@
 // <gantry/extend/…> is separate.
 
 #include <gantry/collectives/collective_mismatch.hpp>
+#include <gantry/collectives/collective_options.hpp>
 #include <gantry/collectives/comm.hpp>
 #include <gantry/collectives/communicator.hpp>
+#include <gantry/collectives/connect_options.hpp>
+#include <gantry/collectives/gradient_buckets.hpp>
 #include <gantry/collectives/nccl.hpp>
 #include <gantry/collectives/reduce_op.hpp>
 #include <gantry/collectives/window.hpp>
@@ -51,6 +54,7 @@
 #include <gantry/memory/history.hpp>
 #include <gantry/memory/host_stats.hpp>
 #include <gantry/memory/mem_pool.hpp>
+#include <gantry/memory/oom_handler.hpp>
 #include <gantry/memory/pinned_allocator.hpp>
 #include <gantry/memory/pluggable_allocator.hpp>
 #include <gantry/memory/snapshot.hpp>

@@ -36,7 +36,7 @@ Json to_json(const Record& record, const View& view, std::int64_t now_ns) {
   Json call = Json::object(
       {{"number", flight::plain_number(static_cast<std::uint64_t>(record.call.number))},
        {"lane", kQueueNames[static_cast<std::size_t>(view.queue(record.call))]},
-       {"call", view.text(record.call)},
+       {"call", view.text(record)},
        {"algorithm", algorithm_of(view, record)},
        {"bytes", record.bytes},
        {"stream", record.stream}});
@@ -136,7 +136,7 @@ std::string describe_group(const GroupReport& report, const View& view) {
       const Record& record = *calls.current;
       text += fmt::format(", {} #{} {} by {}", calls.progress.is_under_way() ? "waits in" : "last",
                           flight::plain_number(static_cast<std::uint64_t>(record.call.number)),
-                          view.text(record.call), algorithm_of(view, record));
+                          view.text(record), algorithm_of(view, record));
       if (report.now_ns != 0) {
         text += fmt::format(", called {} ago",
                             flight::duration_text(report.now_ns - record.enqueued_ns));

@@ -40,7 +40,7 @@ std::string call_text(const View& view, const std::vector<RankReport>& ranks,
                       std::uint64_t number) {
   for (const RankReport& rank : ranks) {
     if (const Record* record = find(rank, view, Queue::collective, number)) {
-      return fmt::format("#{} {}", number, view.text(record->call));
+      return fmt::format("#{} {}", number, view.text(*record));
     }
   }
   return fmt::format("#{}", number);
@@ -162,8 +162,8 @@ void diagnose_differences(const View& view, const std::vector<RankReport>& ranks
       } else if (std::memcmp(&first->call, &record->call, sizeof first->call) != 0) {
         lines.push_back(fmt::format(
             "ranks {} and {} made different calls as #{}: rank {} called {}, rank {} called {}",
-            first_rank, rank.rank, number, first_rank, view.text(first->call), rank.rank,
-            view.text(record->call)));
+            first_rank, rank.rank, number, first_rank, view.text(*first), rank.rank,
+            view.text(*record)));
         return;
       }
     }

@@ -15,6 +15,7 @@
 #include "device/idle_stream.hpp"
 #include "device/platform/sync_debug_driver.hpp"
 #include "memory/oom/memory_pressure.hpp"
+#include "memory/oom/oom_handlers.hpp"
 #include "memory/oom/oom_report.hpp"
 #include "memory/policy/size_policy.hpp"
 #include "memory/stats/counters.hpp"
@@ -90,7 +91,9 @@ HeapBlock& AsyncPool::allocate(std::size_t bytes, const Stream& stream, std::siz
   const std::size_t padded = add_saturated(bytes, padding);
   HeapBlock& block = make_block(stream);
   try {
-    block.data = static_cast<std::byte*>(allocate_slow(padded, stream.native()));
+    do {
+      block.data = static_cast<std::byte*>(allocate_slow(padded, stream.native()));
+    } while (block.data == nullptr && ask_program(padded));
   } catch (...) {
     recycle(block);
     throw;
@@ -114,6 +117,12 @@ HeapBlock& AsyncPool::allocate(std::size_t bytes, const Stream& stream, std::siz
   increase(stats_.active_bytes, small, size);
   increase(stats_.requested_bytes, small, bytes);
   return block;
+}
+
+// True if a function of the program freed memory, or asks for another attempt.
+bool AsyncPool::ask_program(std::size_t bytes) const {
+  const std::size_t most = std::min(total_, limit_.load(std::memory_order_relaxed));
+  return block_bytes(bytes) <= most && run_oom_handlers(device_, bytes);
 }
 
 bool AsyncPool::reserve_budget(std::size_t bytes) {

@@ -90,6 +90,7 @@ class AsyncPool final : public MemoryNeighbour {
   [[nodiscard]] void* ask_driver(std::size_t bytes, NativeStream stream);
   [[nodiscard]] void* ask_driver_once(std::size_t bytes, NativeStream stream) const;
   /// Counts a pending request of `bytes` against the limit; false if the limit does not allow it.
+  [[nodiscard]] bool ask_program(std::size_t bytes) const;
   [[nodiscard]] bool reserve_budget(std::size_t bytes);
   void cancel_reservation(std::size_t bytes) noexcept;
   [[noreturn]] void throw_oom(std::size_t bytes);

@@ -15,6 +15,7 @@
 #include "memory/heap/thread_cache.hpp"
 #include "memory/history/history.hpp"
 #include "memory/oom/memory_pressure.hpp"
+#include "memory/oom/oom_handlers.hpp"
 #include "memory/oom/oom_report.hpp"
 #include "memory/policy/size_policy.hpp"
 
@@ -41,29 +42,46 @@ constexpr const Pool* kAllPools = nullptr;
 //      async) gives memory back; at last, all free memory is released to the driver, which then
 //      gives new chunks;
 //   9. another attempt, if other threads had memory in transition meanwhile;
-//  10. an OutOfMemoryError.
+//  10. functions of the program (oom_handlers.hpp), which may ask for another attempt;
+//  11. an OutOfMemoryError.
 // The lock is not held while waiting: the work may depend on threads that allocate.
 // A captured stream cannot be waited for, so its blocks stay in use. Requests of captures skip
 // steps 1 and 5, and in step 8 they wait only for events from before the capture; see Note [Memory
 // of captures].
 HeapBlock& OomRecovery::allocate(HeapLock& lock, Arena& arena, BlockRequest request) {
   GANTRY_ASSERT(lock.owns_lock(), "recovery begins without the lock of its heap");
-  if (HeapBlock* block = arena.take(request, Search::ordered)) return *block;
+  do {
+    if (HeapBlock* block = search(lock, arena, request)) return *block;
+    owner_of(arena).check_has_physical();  // another thread may have released it meanwhile
+  } while (ask_program(lock, request.size));
+  owner_of(arena).check_has_physical();
+  report(lock, request.size, request.stream.clock.id(),
+         owner_of(arena).serves_captures ? kCapturePurpose : std::string_view());
+}
+
+bool OomRecovery::ask_program(HeapLock& lock, std::size_t bytes) const {
+  if (bytes > state_.limit()) return false;
+  const Unlocked unlocked(lock);
+  return run_oom_handlers(state_.device, bytes);
+}
+
+HeapBlock* OomRecovery::search(HeapLock& lock, Arena& arena, const BlockRequest& request) {
+  if (HeapBlock* block = arena.take(request, Search::ordered)) return block;
   frees_.poll();
-  if (HeapBlock* block = arena.take(request, Search::ordered)) return *block;
+  if (HeapBlock* block = arena.take(request, Search::ordered)) return block;
   ThreadCache::flush_blocks(state_);
   frees_.poll();
-  if (HeapBlock* block = arena.take(request, Search::ordered)) return *block;
+  if (HeapBlock* block = arena.take(request, Search::ordered)) return block;
   if (state_.config.gc_threshold > 0) collect_garbage(lock);
-  if (HeapBlock* block = keep_bound(lock, arena, request)) return *block;
-  if (HeapBlock* block = grow(lock, arena, request)) return *block;
+  if (HeapBlock* block = keep_bound(lock, arena, request)) return block;
+  if (HeapBlock* block = grow(lock, arena, request)) return block;
 
   ++state_.stats.num_alloc_retries;
   ThreadCache::flush_blocks(state_);
   frees_.poll();
-  if (HeapBlock* block = arena.take(request, Search::ordered)) return *block;
-  if (HeapBlock* block = take_with_wait(arena, request)) return *block;
-  if (HeapBlock* block = reclaim_and_grow(lock, arena, request)) return *block;
+  if (HeapBlock* block = arena.take(request, Search::ordered)) return block;
+  if (HeapBlock* block = take_with_wait(arena, request)) return block;
+  if (HeapBlock* block = reclaim_and_grow(lock, arena, request)) return block;
   bool freed = false;
   {
     const Unlocked unlocked(lock);
@@ -71,19 +89,17 @@ HeapBlock& OomRecovery::allocate(HeapLock& lock, Arena& arena, BlockRequest requ
   }
   if (freed) {
     ThreadCache::flush_blocks(state_);
-    if (HeapBlock* block = arena.take(request, Search::ordered)) return *block;
+    if (HeapBlock* block = arena.take(request, Search::ordered)) return block;
   }
   std::uint64_t before = 0;
   int attempts = 0;
   do {
     before = state_.transfers.begin_attempt();
-    if (HeapBlock* block = wait_and_take(lock, arena, request)) return *block;
+    if (HeapBlock* block = wait_and_take(lock, arena, request)) return block;
   } while (attempts++ < kRetries &&
            state_.transfers.wait(lock, before, HeapState::ChunkTransfer::count_of_thread(state_),
                                  clock_));
-  owner_of(arena).check_has_physical();  // another thread may have released it meanwhile
-  report(lock, request.size, request.stream.clock.id(),
-         owner_of(arena).serves_captures ? kCapturePurpose : std::string_view());
+  return nullptr;
 }
 
 HeapBlock* OomRecovery::take_with_wait(Arena& arena, const BlockRequest& request) {

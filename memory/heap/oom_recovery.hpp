@@ -47,6 +47,10 @@ class OomRecovery {
   void reset_bound() noexcept { bound_.reset(); }
 
  private:
+  // One run of the steps; nullptr if they find nothing.
+  [[nodiscard]] HeapBlock* search(HeapLock& lock, Arena& arena, const BlockRequest& request);
+  // True if a function of the program freed memory, or asks for another attempt.
+  [[nodiscard]] bool ask_program(HeapLock& lock, std::size_t bytes) const;
   [[nodiscard]] HeapBlock* take_with_wait(Arena& arena, const BlockRequest& request);
   [[nodiscard]] HeapBlock* keep_bound(HeapLock& lock, Arena& arena, const BlockRequest& request);
   [[nodiscard]] HeapBlock* grow_from_free(HeapLock& lock, Arena& arena, const BlockRequest& request,

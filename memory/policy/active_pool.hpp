@@ -13,10 +13,10 @@ struct Pool;
 
 // Note [Functions of the program]
 // gantry calls functions of the program at moments that the program does not choose: allocators,
-// deleters, observers. Such a function may call gantry again. It gets memory of the common pool
-// then, never of the pool that the thread's own code has chosen: that pool may be the one that
-// waits for the function. So each of these calls is made in a scope of NoActivePool, and without a
-// lock of gantry. The test foreign_functions lists them all.
+// deleters, observers, handlers. Such a function may call gantry again. It gets memory of the
+// common pool then, never of the pool that the thread's own code has chosen: that pool may be the
+// one that waits for the function. So each of these calls is made in a scope of NoActivePool, and
+// without a lock of gantry. The test foreign_functions lists them all.
 
 /// A scope in which the calling thread has no active pool on any device; for calls of functions of
 /// the program. Scopes of MemPoolGuard in it end before it.

@@ -162,6 +162,47 @@ class CollectiveSuite {
     expect(output, expected, "uneven all_to_all", ReduceOp::sum, dtype, unit);
   }
 
+  /// The other operations on blocks of unequal sizes, some of them empty.
+  void uneven(DType dtype, std::int64_t unit, int root) {
+    std::vector<std::int64_t> rows;
+    for (int p = 0; p < group_.size(); ++p) rows.push_back((p + 1) % 3 * unit + p / 3);
+    uneven(dtype, rows, root, ReduceOp::sum);
+  }
+  void uneven(DType dtype, const std::vector<std::int64_t>& rows, int root, ReduceOp op,
+              CollectiveOptions options = {}) {
+    const auto at = static_cast<std::size_t>(group_.rank());
+    const std::int64_t total = std::accumulate(rows.begin(), rows.end(), std::int64_t{0});
+    const std::int64_t before =
+        std::accumulate(rows.begin(), rows.begin() + group_.rank(), std::int64_t{0});
+    const auto width = static_cast<std::int64_t>(element_size(dtype));
+    const auto own = [&](const Bytes& all) {
+      return Bytes(all.begin() + before * width, all.begin() + (before + rows[at]) * width);
+    };
+    const bool is_root = group_.rank() == root;
+    const Tensor mine = apart(dtype, rows[at], 0);
+    const Tensor whole = apart(dtype, total, 0);
+    Bytes joined;
+    for (int p = 0; p < group_.size(); ++p) {
+      append(joined, elements(p, dtype, rows[static_cast<std::size_t>(p)]));
+    }
+    Tensor all = blank_apart(dtype, total, 0);
+    group_.all_gather(all, mine, rows);
+    expect(all, joined, "uneven all_gather", op, dtype, total);
+    all = blank_apart(dtype, total, 0);
+    group_.gather(is_root ? all : Tensor(), mine, rows, root);
+    if (is_root) expect(all, joined, "uneven gather", op, dtype, total);
+    Tensor part = blank_apart(dtype, rows[at], 0);
+    group_.scatter(part, is_root ? whole : Tensor(), rows, root);
+    expect(part, own(elements(root, dtype, total)), "uneven scatter", op, dtype, total);
+    part = blank_apart(dtype, rows[at], 0);
+    group_.reduce_scatter(part, whole, rows, op, options);
+    expect(part, own(reduce_elements(op, dtype, everyones(dtype, total), options.scale)),
+           "uneven reduce_scatter", op, dtype, total);
+    group_.all_reduce(whole, op, options);
+    expect(part, bytes_of(whole.narrow(0, before, rows[at])), "uneven reduce_scatter, all_reduce",
+           op, dtype, total);
+  }
+
   /// Every rank sends to the next one, the even ones first.
   void ring(DType dtype, std::int64_t count) {
     const int n = group_.size();
@@ -236,6 +277,7 @@ class CollectiveSuite {
     all_to_all(dtype, count, skew);
     group_.barrier();
     uneven_all_to_all(dtype, count);
+    uneven(dtype, count, last);
     ring(dtype, count);
     ring_at_once(dtype, count);
   }

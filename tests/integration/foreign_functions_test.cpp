@@ -261,6 +261,19 @@ TEST_F(ForeignFunctionsTest, OutOfMemoryObservers) {
   EXPECT_EQ(calls("observer"), 2);
 }
 
+TEST_F(ForeignFunctionsTest, OutOfMemoryHandlers) {
+  const std::size_t total = device_properties(device).total_memory;
+  const memory::OomHandler handler = memory::add_oom_handler([&](Device, std::size_t) {
+    reenter("handler");
+    // Its own requests call no handler.
+    EXPECT_THROW(static_cast<void>(memory::allocate(Stream::current(), total)), OutOfMemoryError);
+    return false;
+  });
+  const memory::Buffer some = memory::allocate(Stream::current(), std::size_t{4} << 20);
+  EXPECT_THROW(static_cast<void>(memory::allocate(Stream::current(), total)), OutOfMemoryError);
+  EXPECT_EQ(calls("handler"), 1);
+}
+
 TEST_F(ForeignFunctionsTest, MemoryPressureCallbacks) {
   static bool is_on = false;
   memory::MemoryPressureCallbacks::instance().add([](int, memory::Waiting) noexcept {

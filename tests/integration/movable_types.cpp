@@ -36,6 +36,7 @@ NOT_MOVABLE(trace::Range);
 NOT_MOVABLE(trace::Recording);
 NOT_MOVABLE(detail::ObservedLaunch);
 NOT_MOVABLE(MessageGroup);
+NOT_MOVABLE(GradientBuckets);
 NOT_MOVABLE(memory::HistoryAnnotation);
 NOT_MOVABLE(memory::MemPoolGuard);
 NOT_MOVABLE(detail::PeerUse);

@@ -107,6 +107,18 @@ struct Movable<Event> {
 };
 
 template <>
+struct Movable<memory::OomHandler> {
+  static constexpr std::string_view kRefusal = "";
+  static memory::OomHandler make() {
+    return memory::add_oom_handler([](Device, std::size_t) { return false; });
+  }
+  static bool works(memory::OomHandler& o) { return (o.remove(), true); }
+  static std::vector<MovedFromCall<memory::OomHandler>> calls() {
+    return {ANSWERS(remove, (o.remove(), true))};
+  }
+};
+
+template <>
 struct Movable<machine::CpuSet> {
   static constexpr std::string_view kRefusal = "";
   static machine::CpuSet make() { return {1, 3}; }
@@ -297,7 +309,8 @@ struct Movable<Work> {
   }
   static std::vector<MovedFromCall<Work>> calls() {
     return {ANSWERS(defined, !o.defined()), ANSWERS(wait, (o.wait(), true)),
-            ANSWERS(query, o.query()), ANSWERS(synchronize, (o.synchronize(), true))};
+            ANSWERS(query, o.query()), ANSWERS(synchronize, (o.synchronize(), true)),
+            ANSWERS(wait_for, o.wait_for(std::chrono::milliseconds(0)))};
   }
 };
 
@@ -335,11 +348,16 @@ struct Movable<Communicator> {
             REFUSES(launched_by, o.launched_by()),
             REFUSES(transport, o.transport()),
             REFUSES(device_map, o.device_map()),
+            REFUSES(name, o.name()),
+            REFUSES(rank_in, o.rank_in(o, 0)),
+            REFUSES(timeout, o.timeout()),
+            REFUSES(set_timeout, o.set_timeout(std::chrono::seconds(1))),
             REFUSES(all_reduce, o.all_reduce(t())),
             REFUSES(all_reduce_coalesced, o.all_reduce_coalesced({})),
             REFUSES(reduce, o.reduce(t())),
             REFUSES(broadcast, o.broadcast(t())),
             REFUSES(all_gather, o.all_gather(t(), t())),
+            REFUSES(all_gather, o.all_gather(t(), t(), {4})),
             REFUSES(reduce_scatter, o.reduce_scatter(t(), t())),
             REFUSES(gather, o.gather(t(), t())),
             REFUSES(scatter, o.scatter(t(), t())),
@@ -360,6 +378,7 @@ struct Movable<Communicator> {
             REFUSES(resume, o.resume()),
             REFUSES(is_suspended, o.is_suspended()),
             REFUSES(split, o.split(0)),
+            REFUSES(split, o.split({0})),
             REFUSES(shrink, o.shrink({})),
             REFUSES(grow, o.grow(2)),
             ANSWERS(defined, !o.defined()),
@@ -404,10 +423,11 @@ class MovedFromTest : public ::testing::Test {
 using MovableTypes =
     ::testing::Types<Tensor, Storage, Generator, Event, machine::CpuSet, Graph, Graphed,
                      OwnedStream, memory::MemPool, memory::Buffer, UniqueFd, memory::ImportedBlock,
-                     memory::PluggableAllocator, memory::Frames, comm::StreamList, Work,
-                     Communicator, Window, Error, InvalidArgument, CudaError, OutOfMemoryError,
-                     PeerLostError, TimeoutError, CollectiveMismatch, RaceError, jit::Elementwise,
-                     jit::CompileError, TensorUses, Index, IndexPlan, SafetensorsReader>;
+                     memory::PluggableAllocator, memory::OomHandler, memory::Frames,
+                     comm::StreamList, Work, Communicator, Window, Error, InvalidArgument,
+                     CudaError, OutOfMemoryError, PeerLostError, TimeoutError, CollectiveMismatch,
+                     RaceError, jit::Elementwise, jit::CompileError, TensorUses, Index, IndexPlan,
+                     SafetensorsReader>;
 TYPED_TEST_SUITE(MovedFromTest, MovableTypes);
 
 TYPED_TEST(MovedFromTest, MembersThrowOrAnswerHarmlessly) {

@@ -174,7 +174,8 @@ class WrittenGroup {
 
   flight::View view() const { return flight::View(base_); }
   /// Writes the rank down with its call of a kind above.
-  void call(int rank, std::uint8_t kind, std::uint64_t number, int partner = -1) {
+  void call(int rank, std::uint8_t kind, std::uint64_t number, int partner = -1,
+            std::string_view tag = {}) {
     const ProcessStamp self = this_process();
     view().rank(rank).pid = self.pid;
     view().rank(rank).start_time = self.start_time;
@@ -184,6 +185,7 @@ class WrittenGroup {
     record.call.root = partner;
     record.call.scale = 1;
     record.call.reproducible = 1;
+    std::memcpy(record.tag, tag.data(), tag.size());
     view().ring(rank)[1].put(1, record);
     view().rank(rank).recorded.store(1);
   }
@@ -207,6 +209,18 @@ class WrittenGroup {
 
 std::uint64_t run_of(std::uint64_t number, std::uint64_t run) {
   return run << flight::kRunShift | number;
+}
+
+TEST(DumpTest, ACallHasTheTagOfItsCaller) {
+  const FlightFolder folder;
+  WrittenGroup group("tagged", 2);
+  group.call(0, 0, 1, -1, "end of step 7");
+  group.call(1, 0, 1, -1, "a tag that takes up all 32 bytes");
+  group.view().words(0).started = 1;
+  EXPECT_THAT(group.describe(), HasSubstr("waits in #1 barrier tag=end of step 7 by "));
+  EXPECT_THAT(group.describe(), HasSubstr("#1 barrier tag=a tag that takes up all 32 bytes by "));
+  const Json rank = group.json().at("ranks").at(0);
+  EXPECT_EQ(rank.at("calls").at(0).at("call").as<std::string>(), "barrier tag=end of step 7");
 }
 
 TEST(DumpTest, ACallThatAGraphRunsAgainIsUnderWay) {

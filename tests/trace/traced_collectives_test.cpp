@@ -30,6 +30,9 @@ struct Rank {
         all(ones({8}, world.device())),
         strided(ones({4, 2}, world.device()).select(1, 0)) {}
 
+  // This rank's block of `all`, whose blocks have 3 and 5 elements.
+  Tensor uneven() const { return ones({world.rank() == 0 ? 3 : 5}, world.device()); }
+
   const Communicator& world;
   int other;
   Tensor one, all, strided;
@@ -54,6 +57,14 @@ const std::vector<TracedCall>& calls() {
       {"all_gather", "collective", [](const Rank& r) { r.world.all_gather(r.all, r.one); }},
       {"all_gather", "collective", [](const Rank& r) { r.world.all_gather(r.all, r.strided); }},
       {"reduce_scatter", "collective", [](const Rank& r) { r.world.reduce_scatter(r.one, r.all); }},
+      {"reduce_scatter", "collective",
+       [](const Rank& r) {
+         r.world.reduce_scatter(r.uneven(), r.all, {3, 5});
+       }},
+      {"all_gather", "collective",
+       [](const Rank& r) {
+         r.world.all_gather(zeros_like(r.all), r.uneven(), {3, 5});
+       }},
       {"gather", "collective", [](const Rank& r) { r.world.gather(r.all, r.one); }},
       {"scatter", "collective", [](const Rank& r) { r.world.scatter(r.one, r.all); }},
       {"all_to_all", "collective",
@@ -103,7 +114,9 @@ TEST_P(TracedCollectivesTest, AnEventLiesInItsCallAndContainsItsKernels) {
       call.call(rank);
     }
     const trace::Range range("message");
-    rank.world.rank() == 0 ? rank.world.send(rank.one, 1) : rank.world.recv(rank.one, 0);
+    const CollectiveOptions options{.tag = "last"};
+    rank.world.rank() == 0 ? rank.world.send(rank.one, 1, options)
+                           : rank.world.recv(rank.one, 0, options);
   });
   trace::stop();
   const std::vector<TracedEvent> events = traced_events(folder_ / "trace.json");
@@ -120,6 +133,7 @@ TEST_P(TracedCollectivesTest, AnEventLiesInItsCallAndContainsItsKernels) {
       EXPECT_TRUE(children.back().name == "send" || children.back().name == "recv");
       EXPECT_EQ(children.back().arguments.at("bytes").as<int>(), 16);
       EXPECT_LE(children.back().arguments.at("number").as<std::int64_t>(), 100);
+      EXPECT_EQ(children.back().arguments.at("tag").as<std::string>(), "last");
       continue;
     }
     const TracedCall& call = calls()[place[event.line]++];
@@ -131,6 +145,12 @@ TEST_P(TracedCollectivesTest, AnEventLiesInItsCallAndContainsItsKernels) {
       EXPECT_EQ(children.back().arguments.at("bytes").as<int>(), 32);
       EXPECT_NE(list.at(0).at("call").as<std::string>().find("send f32[4]"), std::string::npos);
       EXPECT_NE(list.at(1).at("call").as<std::string>().find("recv f32[4]"), std::string::npos);
+    }
+    const Json& arguments = children.back().arguments;
+    if (call.name == "reduce_scatter") {
+      const bool is_uneven =
+          arguments.at("call").as<std::string>() == "reduce_scatter sum f32[3+5]";
+      EXPECT_EQ(arguments.at("bytes").as<int>(), is_uneven ? 32 : 16);
     }
     if (call.name == "all_reduce_coalesced") {
       ASSERT_EQ(children.size(), 1u) << "the event contains its packing";

@@ -47,7 +47,7 @@ CallState call_of(const Group& group, const QueueReport& queue, const flight::Re
   CallState call;
   call.group = group.report.group;
   call.number = flight::plain_number(static_cast<std::uint64_t>(record.call.number));
-  call.text = view.text(record.call);
+  call.text = view.text(record);
   call.algorithm = algorithm_of(view, record);
   call.bytes = record.bytes;
   call.age_ns = std::max<std::int64_t>(0, group.report.now_ns - record.enqueued_ns);

@@ -31,12 +31,12 @@ void LinkError::fail(const ControlMessage& why, std::string text, int from) {
 }
 
 void LinkError::fail_late(const std::vector<int>& missing) {
-  const std::chrono::duration<double> waited = group_.timeout;
+  const std::chrono::duration<double> waited = group_.timeout.get();
   late_ = missing;
   fail({ControlMessage::Kind::late, missing.front()},
        fmt::format("collective: rank {} waited {} s, but rank(s) {} did not enter the operation "
-                   "(GANTRY_COLL_TIMEOUT sets the deadline)",
-                   group_.rank, waited.count(), fmt::join(missing, ", ")));
+                   "({})",
+                   group_.rank, waited.count(), fmt::join(missing, ", "), group_.timeout.source()));
 }
 
 void LinkError::raise() const {

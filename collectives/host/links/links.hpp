@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "collectives/bootstrap/bootstrap.hpp"
+#include "collectives/bootstrap/group_timeout.hpp"
 #include "collectives/host/links/addresses.hpp"
 #include "collectives/host/links/handshake.hpp"
 #include "core/authentication/keys.hpp"
@@ -98,7 +99,7 @@ class HostLinks {
 struct LinkGroup {
   int rank = 0;
   int size = 1;
-  std::chrono::milliseconds timeout{600'000};
+  GroupTimeout timeout{std::chrono::milliseconds(600'000)};
   // Called now and then while the rank waits without progress. May throw, which ends the wait.
   std::function<void()> on_stall = [] {};
   // Derived from the job's secret; zero if it has none.

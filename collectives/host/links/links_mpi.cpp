@@ -194,7 +194,7 @@ class MpiLinks final : public HostLinks {
 
   // Runs the handler's messages until none is left.
   void drive_requests(ExchangeHandler& handler) {
-    SuspendAwareTimeout countdown(group_.timeout);
+    SuspendAwareTimeout countdown(group_.timeout.get());
     for (int polls = 0;; ++polls) {
       {
         const std::lock_guard lock(mpi_lock());
@@ -263,7 +263,7 @@ class MpiLinks final : public HostLinks {
 
   // Waits until all requests are done.
   void finish(std::span<Incoming> receives) {
-    SuspendAwareTimeout countdown(group_.timeout);
+    SuspendAwareTimeout countdown(group_.timeout.get());
     for (int polls = 0;; ++polls) {
       const int before = pending_;
       test(receives);

@@ -47,7 +47,7 @@ std::unique_ptr<Connections> connect_group(Bootstrap& bootstrap, const LinkGroup
                                        [](const std::string& text) { return text.empty(); });
   std::unique_ptr<Connections> connections;
   if (all_listen) {
-    const auto deadline = Connections::Clock::now() + std::min(group.timeout, kMostTimeout);
+    const auto deadline = Connections::Clock::now() + std::min(group.timeout.get(), kMostTimeout);
     try {
       connections =
           std::make_unique<Connections>(group, std::move(addresses), std::move(descriptors));
@@ -160,7 +160,7 @@ class TcpLinks final : public HostLinks {
 
   template <class OnProgress>
   void move_until_done(OnProgress& on_progress) {
-    SuspendAwareTimeout countdown(group_.timeout);
+    SuspendAwareTimeout countdown(group_.timeout.get());
     Clock::time_point last_progress = Clock::now();
     for (;;) {
       bool moved = false;

@@ -12,9 +12,12 @@
 #include <string>
 #include <string_view>
 #include <type_traits>
+#include <utility>
 #include <vector>
 
 #include <gantry/collectives/collective_mismatch.hpp>
+#include <gantry/collectives/collective_options.hpp>
+#include <gantry/collectives/connect_options.hpp>
 #include <gantry/collectives/reduce_op.hpp>
 #include <gantry/collectives/work.hpp>
 #include <gantry/core/export.hpp>
@@ -27,7 +30,6 @@ struct ompi_communicator_t;  // Open MPI's MPI_Comm points to it
 namespace gantry {
 
 class MessageGroup;
-class StoreServer;
 class Window;
 struct CollectiveCall;
 
@@ -38,35 +40,6 @@ struct IsMpiComm : std::is_same<T, ompi_communicator_t*> {};
 template <class T>
 concept MpiHandle = IsMpiComm<T>::value && sizeof(T) <= sizeof(std::uintptr_t);
 }  // namespace detail
-
-/// Choices for one collective call; equal on all ranks.
-struct CollectiveOptions {
-  /// True adds in rank order. False permits NCCL for floating sums, where GANTRY_COLL_ALGO or the
-  /// table of algorithms selects it. NCCL adds in another order.
-  bool reproducible = true;
-  /// Factor of every input of a floating sum or avg. The product is rounded to the accumulator's
-  /// type.
-  double scale = 1;
-};
-
-/// The place of one rank in a group that no launcher describes: see Communicator::connect().
-struct ConnectOptions {
-  /// Where the ranks meet, equal on all of them: "tcp:HOST:PORT", or "unix:@NAME" on one machine.
-  std::string address;
-  /// Rank of the caller, 0 to size - 1.
-  int rank = 0;
-  /// Number of ranks, equal on all of them.
-  int size = 1;
-  /// Secret of the ranks, at least 16 bytes. Required for "tcp:".
-  std::string token = {};
-  /// Device of the caller. None: its current device.
-  std::optional<Device> device = {};
-  /// True lets rank 0 listen at `address`. False on rank 0 if another process listens there.
-  bool serves = true;
-  /// A server that this process has started at `address`, see <gantry/extend/store.hpp>. The group
-  /// of the caller keeps it. Null: rank 0 starts one, if it serves.
-  std::shared_ptr<StoreServer> server = {};
-};
 
 /// A group of processes with one device each that run collectives.
 ///
@@ -97,8 +70,8 @@ struct ConnectOptions {
 ///  * A rank that dies or leaves is a PeerLostError on every other rank within a second. The
 ///    communicator is unusable from then on. shrink() makes a new one, and its grow() adds
 ///    replacements.
-///  * A rank that does not make the call is a TimeoutError that names it, after GANTRY_COLL_TIMEOUT
-///    seconds. Between machines this also holds if hosts wait in different calls.
+///  * A rank that does not make the call is a TimeoutError that names it, after timeout(). Between
+///    machines this also holds if hosts wait in different calls.
 ///  * A send and a recv that differ are a CollectiveMismatch that names both calls. Both ranks
 ///    throw it, from the next call at the latest. Over "p2p" it breaks the group, over "host" not.
 ///    There the sender's next send or collective throws it. If the receiver does not come to that
@@ -143,8 +116,8 @@ class GANTRY_API Communicator {
   /// Device/stream: the device becomes the calling thread's current device. Blocks the host until
   /// all ranks have come. The first rank to come may wait for the server.
   /// Throws: InvalidArgument for a rank outside of the size, a malformed address, a token that is
-  /// missing or too short, or ranks with other sizes; TimeoutError that names the absent ranks,
-  /// after GANTRY_COLL_TIMEOUT seconds; PeerLostError.
+  /// missing or too short, a bad name, or ranks with other sizes or names; TimeoutError that names
+  /// the absent ranks; PeerLostError.
   [[nodiscard]] static Communicator connect(const ConnectOptions& options);
   /// Makes a group of the ranks of an MPI communicator, `MPI_Comm`. Every rank of `comm` calls it.
   /// The program has initialized MPI. Other libraries than Open MPI need
@@ -193,14 +166,29 @@ class GANTRY_API Communicator {
   [[nodiscard]] const std::string& launched_by() const;
   /// The transport between ranks: "p2p", "nccl", "host" or "none" (one rank).
   [[nodiscard]] std::string transport() const;
-  /// One line per rank: rank, host, process, device. The same on every rank.
+  /// Name of the group: as given to split() or connect(), else a path such as "world.1.0". Errors,
+  /// flight records and logs show it. At most 47 printable bytes.
+  [[nodiscard]] const std::string& name() const;
+  /// The rank in `other`, a group of the same job, of rank `rank` of this group. None if `other`
+  /// does not have it. Throws: InvalidArgument for a rank that this group does not have.
+  [[nodiscard]] std::optional<int> rank_in(const Communicator& other, int rank) const;
+  /// The deadline of operations and host calls: set_timeout(), ConnectOptions::timeout, the parent
+  /// group's, or GANTRY_COLL_TIMEOUT.
+  [[nodiscard]] std::chrono::milliseconds timeout() const;
+  /// Sets the deadline of this rank's operations, also of those on the device now, and of its later
+  /// host calls. Between machines, host calls keep the deadline with which the group was made.
+  /// Groups that are made from this one start with it. Throws: InvalidArgument unless it is
+  /// positive.
+  void set_timeout(std::chrono::milliseconds timeout) const;
+  /// One line per rank: rank, host, process, device. The same on every rank. A group with a name of
+  /// the program has it in each line.
   [[nodiscard]] const std::vector<std::string>& device_map() const;
 
   /// Reduces `tensor` over all ranks, in place. Shapes, DTypes: equal on all ranks; see ReduceOp.
   Work all_reduce(const Tensor& tensor, ReduceOp op = ReduceOp::sum,
                   CollectiveOptions options = {}) const;
   Work all_reduce(const Tensor& tensor, CollectiveOptions options) const {
-    return all_reduce(tensor, ReduceOp::sum, options);
+    return all_reduce(tensor, ReduceOp::sum, std::move(options));
   }
   /// Reduces `input` over all ranks into `output`, which has its shape and dtype. The result has
   /// the bits of the call in place. Registered memory is staged. Aliasing: both may be one tensor.
@@ -212,14 +200,14 @@ class GANTRY_API Communicator {
   Work all_reduce_coalesced(std::span<const Tensor> tensors, ReduceOp op = ReduceOp::sum,
                             CollectiveOptions options = {}) const;
   Work all_reduce_coalesced(std::span<const Tensor> tensors, CollectiveOptions options) const {
-    return all_reduce_coalesced(tensors, ReduceOp::sum, options);
+    return all_reduce_coalesced(tensors, ReduceOp::sum, std::move(options));
   }
   /// Reduces `tensor` over all ranks into the tensor of rank `root`. The other ranks' tensors are
   /// unchanged. Shapes, DTypes: as for all_reduce.
   Work reduce(const Tensor& tensor, int root = 0, ReduceOp op = ReduceOp::sum,
               CollectiveOptions options = {}) const;
   Work reduce(const Tensor& tensor, int root, CollectiveOptions options) const {
-    return reduce(tensor, root, ReduceOp::sum, options);
+    return reduce(tensor, root, ReduceOp::sum, std::move(options));
   }
   /// Reduces `input` over all ranks into the `output` of rank `root`. On other ranks `output` is
   /// ignored and may be undefined. Shapes, DTypes: as for all_reduce.
@@ -232,6 +220,15 @@ class GANTRY_API Communicator {
   /// Shapes: inputs are equal on all ranks. `output` has size() times the rows of `input`, or is
   /// [size(), …] for an input […]; ranks may differ in that. A 0-dim input gives [size()].
   Work all_gather(const Tensor& output, const Tensor& input, CollectiveOptions options = {}) const;
+  /// As above, with `rows[r]` rows of rank r, which may be 0.
+  /// Shapes: `input` has rows[rank()] rows, `output` has all of them. `rows` is equal on all ranks;
+  /// otherwise every rank gets a CollectiveMismatch. Throws: ShapeError if the rows do not fit.
+  Work all_gather(const Tensor& output, const Tensor& input, std::span<const std::int64_t> rows,
+                  CollectiveOptions options = {}) const;
+  Work all_gather(const Tensor& output, const Tensor& input,
+                  std::initializer_list<std::int64_t> rows, CollectiveOptions options = {}) const {
+    return all_gather(output, input, std::span(rows.begin(), rows.size()), std::move(options));
+  }
   /// Reduces `input` over all ranks and writes rows rank()·m … (rank()+1)·m-1 of the result to
   /// `output`.
   /// Shapes: `output` has m rows and `input` size()·m, or `input` is [size(), …] for an output […].
@@ -239,16 +236,38 @@ class GANTRY_API Communicator {
   Work reduce_scatter(const Tensor& output, const Tensor& input, ReduceOp op = ReduceOp::sum,
                       CollectiveOptions options = {}) const;
   Work reduce_scatter(const Tensor& output, const Tensor& input, CollectiveOptions options) const {
-    return reduce_scatter(output, input, ReduceOp::sum, options);
+    return reduce_scatter(output, input, ReduceOp::sum, std::move(options));
+  }
+  /// As above, but rank r gets the next `rows[r]` rows of the result. `rows`: as for all_gather.
+  Work reduce_scatter(const Tensor& output, const Tensor& input, std::span<const std::int64_t> rows,
+                      ReduceOp op = ReduceOp::sum, CollectiveOptions options = {}) const;
+  Work reduce_scatter(const Tensor& output, const Tensor& input,
+                      std::initializer_list<std::int64_t> rows, ReduceOp op = ReduceOp::sum,
+                      CollectiveOptions options = {}) const {
+    return reduce_scatter(output, input, std::span(rows.begin(), rows.size()), op,
+                          std::move(options));
   }
   /// As all_gather, but only rank `root` receives. On other ranks `output` is ignored and may be
   /// undefined.
   Work gather(const Tensor& output, const Tensor& input, int root = 0,
               CollectiveOptions options = {}) const;
+  Work gather(const Tensor& output, const Tensor& input, std::span<const std::int64_t> rows,
+              int root = 0, CollectiveOptions options = {}) const;
+  Work gather(const Tensor& output, const Tensor& input, std::initializer_list<std::int64_t> rows,
+              int root = 0, CollectiveOptions options = {}) const {
+    return gather(output, input, std::span(rows.begin(), rows.size()), root, std::move(options));
+  }
   /// Sends rows r·m … (r+1)·m-1 of the `input` of rank `root` to the `output` of rank r. On other
   /// ranks `input` is ignored and may be undefined. Shapes, Aliasing: as for reduce_scatter.
   Work scatter(const Tensor& output, const Tensor& input, int root = 0,
                CollectiveOptions options = {}) const;
+  /// As above, but rank r gets the next `rows[r]` rows of the input. `rows`: as for all_gather.
+  Work scatter(const Tensor& output, const Tensor& input, std::span<const std::int64_t> rows,
+               int root = 0, CollectiveOptions options = {}) const;
+  Work scatter(const Tensor& output, const Tensor& input, std::initializer_list<std::int64_t> rows,
+               int root = 0, CollectiveOptions options = {}) const {
+    return scatter(output, input, std::span(rows.begin(), rows.size()), root, std::move(options));
+  }
   /// Sends block r of `input` to rank r, where it becomes block rank() of `output`. Blocks are
   /// equal parts of dim 0.
   Work all_to_all(const Tensor& output, const Tensor& input, CollectiveOptions options = {}) const;
@@ -264,7 +283,7 @@ class GANTRY_API Communicator {
                   std::initializer_list<std::int64_t> input_rows,
                   CollectiveOptions options = {}) const {
     return all_to_all(output, input, std::span(output_rows.begin(), output_rows.size()),
-                      std::span(input_rows.begin(), input_rows.size()), options);
+                      std::span(input_rows.begin(), input_rows.size()), std::move(options));
   }
   /// Sends `tensor` to rank `destination`, which receives it by its next recv() from this rank. A
   /// small message leaves at once, a larger one when the peer receives it. Two ranks that both send
@@ -344,9 +363,20 @@ class GANTRY_API Communicator {
   [[nodiscard]] std::vector<std::string> all_gather_bytes(const std::string& bytes) const;
 
   /// Makes one group per `color` (0 or more) of the ranks that pass it, ordered by `key`, then
-  /// rank. A rank with a negative color takes part and gets an undefined communicator. Collective.
-  /// Blocks the host. Throws: as host_barrier(); OutOfMemoryError for the new workspaces.
-  [[nodiscard]] Communicator split(int color, int key = 0) const;
+  /// rank. A rank with a negative color takes part and gets an undefined communicator. `name` is
+  /// equal on the ranks of a color, see name(). Collective. Blocks the host.
+  /// Throws: InvalidArgument for a bad name; as host_barrier(), also if names differ;
+  /// OutOfMemoryError for the new workspaces.
+  [[nodiscard]] Communicator split(int color, int key = 0, std::string_view name = {}) const;
+  /// Makes a group of the listed ranks of this group, in the order of the list. Every rank of this
+  /// group calls it with the same list. The others get an undefined communicator.
+  /// Throws: InvalidArgument for an empty list, or a rank that is not there or occurs twice; as
+  /// above, also if lists differ.
+  [[nodiscard]] Communicator split(std::span<const int> ranks, std::string_view name = {}) const;
+  [[nodiscard]] Communicator split(std::initializer_list<int> ranks,
+                                   std::string_view name = {}) const {
+    return split(std::span(ranks.begin(), ranks.size()), name);
+  }
   /// Makes a group of all ranks but `failed`, in their order, with new workspaces. Every survivor
   /// calls it with the same list, also after a PeerLostError. Blocks the host. Inputs of the failed
   /// operation are unchanged unless it was in place.
@@ -395,8 +425,9 @@ class GANTRY_API Communicator {
   static Communicator from_mpi(std::uintptr_t comm, std::optional<Device> device);
   // The group. Throws: InvalidArgument that names `member` if there is none.
   Impl& impl(std::string_view member) const;
-  Work submit(CollectiveCall& call, const CollectiveOptions& options) const;
+  Work submit(CollectiveCall& call) const;
   static void mark_end(Work& work);
+  Communicator split_by(std::string_view call, int color, int key, std::string_view name) const;
   bool is_own_slice(const CollectiveCall& call, const Tensor& output, const Tensor& input) const;
   Work move_between(CollectiveCall& call, const Tensor* output, const Tensor* input,
                     const CollectiveOptions& options) const;
@@ -405,6 +436,7 @@ class GANTRY_API Communicator {
 
   struct GANTRY_LOCAL Message;
   struct GANTRY_LOCAL OpenMessages;
+  CollectiveCall call_of(const Message& message) const;
   Work post(const Message& message) const;
   Work exchange(std::string_view op, std::vector<Message> messages,
                 std::shared_ptr<Work::State> state) const;

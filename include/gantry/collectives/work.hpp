@@ -1,5 +1,6 @@
 #pragma once
 
+#include <chrono>
 #include <memory>
 
 #include <gantry/core/export.hpp>
@@ -29,6 +30,9 @@ class GANTRY_API Work {
   [[nodiscard]] bool query() const;
   /// Blocks the host until the operation is complete. Throws: as query().
   void synchronize() const;
+  /// Blocks the host until the operation is complete, at most `timeout`. Returns false if it is not
+  /// complete then; the operation and its group go on. Throws: as query().
+  [[nodiscard]] bool wait_for(std::chrono::milliseconds timeout) const;
 
  private:
   friend class Communicator;

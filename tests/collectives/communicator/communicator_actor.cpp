@@ -221,6 +221,27 @@ void check_groups(Communicator& world) {
   }
 }
 
+// Groups of a list of ranks, with names, and their ranks in the world.
+void check_lists(const Communicator& world) {
+  const int last = world.size() - 1;
+  const std::vector<int> ends = last == 0 ? std::vector<int>{0} : std::vector<int>{last, 0};
+  const Communicator pair = world.split(ends, "both ends");
+  const bool is_end = world.rank() == 0 || world.rank() == last;
+  require(pair.defined() == is_end, "a listed rank");
+  if (!is_end) return;
+  require(pair.name() == "both ends", "the name of a group");
+  require(pair.device_map()[0].starts_with("rank 0 of both ends: "), "a name in a device map");
+  for (int rank = 0; rank < pair.size(); ++rank) {
+    const int in_world = ends[static_cast<std::size_t>(rank)];
+    require(pair.rank_in(world, rank) == in_world, "rank in the world");
+    require(world.rank_in(pair, in_world) == rank, "rank in a group");
+  }
+  if (last > 1) require(!world.rank_in(pair, 1), "a rank that is not listed");
+  const Tensor tensor = full({10}, pair.rank() + 1, {.dtype = i32, .device = world.device()});
+  pair.all_reduce(tensor, {.tag = "ends"});
+  require(tensor.amax().item<int>() == pair.size() * (pair.size() + 1) / 2, "sum of a list");
+}
+
 int run_all(Communicator& world) {
   check_all_reduce(world);
   check_coalesced(world);
@@ -234,6 +255,7 @@ int run_all(Communicator& world) {
     require(texts[static_cast<std::size_t>(rank)] == fmt::format("rank {}", rank), "bytes");
   }
   check_groups(world);
+  check_lists(world);
   fmt::print("rank {} of {} ok by {} over {}\n", world.rank(), world.size(), world.launched_by(),
              world.transport());
   return 0;
@@ -416,7 +438,10 @@ int main(int argc, char** argv) {
     if (what == "all") return run_all(world);
     if (what == "mismatch") return run_mismatch(world, argv[2]);
     if (what == "loss") return run_loss(world, argv[2]);
-    if (what == "timeout") return run_timeout(world, argv[2]);
+    if (what == "timeout") {
+      if (argc > 3) world.set_timeout(std::chrono::milliseconds(std::stoi(argv[3])));
+      return run_timeout(world, argv[2]);
+    }
     if (what == "bad-input") return run_bad_input(world);
     if (what == "registered") return run_registered(world);
     fmt::print(stderr, "unknown command '{}'\n", what);

@@ -196,6 +196,21 @@ TEST_F(CommunicatorTest, ALateRankIsATimeoutThatNamesIt) {
   }
 }
 
+TEST_F(CommunicatorTest, TheGroupsDeadlineTakesPrecedenceOverTheVariable) {
+  GANTRY_REQUIRE_DEVICES(2);
+  for (const char* algorithm : {"auto", "host"}) {
+    const testing::FlightFolder folder;
+    const Outcome outcome =
+        glaunch({"timeout", folder.path() + "/given-up", "700"}, 2,
+                {{"GANTRY_COLL_TIMEOUT", "100"}, {"GANTRY_COLL_ALGO", algorithm}});
+    EXPECT_EQ(outcome.exit_code, 0) << outcome.describe();
+    for (const char* rank : {"timeout: ", "late: "}) {
+      EXPECT_THAT(outcome.out, HasSubstr(std::string(rank) + "collective: rank 0 waited "));
+    }
+    EXPECT_THAT(outcome.out, HasSubstr("the group's timeout sets the deadline")) << algorithm;
+  }
+}
+
 TEST_F(CommunicatorTest, BadInputOnOneRankLeavesTheGroupInStep) {
   const Outcome outcome = glaunch({"bad-input"});
   EXPECT_EQ(outcome.exit_code, 0) << outcome.describe();

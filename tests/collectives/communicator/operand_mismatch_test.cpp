@@ -295,7 +295,7 @@ TEST(ComparedOperandsTest, HostsFindEveryDifferenceAndRefuseNoEqualCall) {
                             .operands = is_list     ? list_operands(tensors)
                                         : is_uneven ? row_operands(tensors.front())
                                                     : operands_of(tensors.front())};
-      group[rank].record(what, Algorithm::nccl, 0, 0);
+      group[rank].record({.what = what}, Algorithm::nccl, 0, 0);
       group[rank].rendezvous(HostCall::none, number);
       const std::string text =
           testing::text_of<CollectiveMismatch>([&] { group[rank].verify(number); });

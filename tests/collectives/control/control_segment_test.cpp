@@ -15,6 +15,7 @@
 
 #include <gantry/extend/driver.hpp>
 
+#include "collectives/call.hpp"
 #include "job/flight_folder.hpp"
 #include "memory/oom/memory_pressure.hpp"
 #include "tests/collectives/control/control_group.hpp"
@@ -36,7 +37,7 @@ Descriptor sum_of(std::int64_t call, std::int64_t count) {
 }
 
 void record(ControlSegment& block, const Descriptor& what) {
-  block.record(what, Algorithm::one_shot, what.count * 4, 7);
+  block.record({.what = what}, Algorithm::one_shot, what.count * 4, 7);
 }
 
 TEST(DescriptorTest, TextDescribesTheCall) {
@@ -242,7 +243,8 @@ TEST(ControlSegmentTest, AMismatchOfUnevenBlocksNamesTheTwoRanksThatDisagree) {
                                  const Counts& receives) {
     const Descriptor what{
         .call = call, .count = -1, .kind = CollectiveKind::all_to_all, .dtype = f32};
-    group[rank].record(what, Algorithm::one_shot, 0, 7, sends, receives);
+    group[rank].record({.what = what, .send_counts = sends, .recv_counts = receives},
+                       Algorithm::one_shot, 0, 7);
   };
   record_uneven(0, 1, {1, 2, 3}, {1, 4, 7});
   record_uneven(1, 1, {4, 5, 6}, {2, 5, 9});

@@ -21,6 +21,7 @@
 #include <gantry/memory/caching_allocator.hpp>
 #include <gantry/tensor/factories.hpp>
 
+#include "collectives/call.hpp"
 #include "job/flight_folder.hpp"
 #include "tests/collectives/communicator/local_group.hpp"
 #include "tests/collectives/control/control_group.hpp"
@@ -112,8 +113,10 @@ std::string content(const ControlSegment& segment) {
 void use(ControlGroup& group) {
   const std::vector<std::int64_t> counts(static_cast<std::size_t>(group.size()), 7);
   rank_threads(group.size(), [&](int rank) {
-    group[rank].record({.call = 1, .kind = CollectiveKind::all_to_all}, Algorithm::two_shot, 28, 1,
-                       counts, counts);
+    group[rank].record({.what = {.call = 1, .kind = CollectiveKind::all_to_all},
+                        .send_counts = counts,
+                        .recv_counts = counts},
+                       Algorithm::two_shot, 28, 1);
     group[rank].await(group[rank].announce());
     group[rank].describe_device("a device", "uuid");
     const flight::View& view = group[rank].view();
