@@ -293,5 +293,10 @@ void all_reduce(std::span<Tensor> tensors, ReduceOp op) {
   }
 }
 
+void all_reduce(std::initializer_list<Tensor> tensors, ReduceOp op) {
+  std::vector<Tensor> handles(tensors);
+  all_reduce(std::span(handles), op);
+}
+
 }  // namespace comm
 }  // namespace gantry

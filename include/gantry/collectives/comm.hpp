@@ -196,6 +196,8 @@ GANTRY_API void gather(const std::vector<Tensor>& tensors, Tensor& out,
 /// each of them. GANTRY_COLL_ALGO=nccl uses another order for floating dtypes. Throws:
 /// InvalidArgument also for tensors that share memory.
 GANTRY_API void all_reduce(std::span<Tensor> tensors, ReduceOp op = ReduceOp::sum);
+/// As above, for `all_reduce({a, b})`. The list has handles, whose elements are written.
+GANTRY_API void all_reduce(std::initializer_list<Tensor> tensors, ReduceOp op = ReduceOp::sum);
 
 /// Writes all n inputs, joined along dim 0 in list order, into every output.
 /// Shapes: outputs have n times the rows of the inputs, or are [n, …] for inputs […].

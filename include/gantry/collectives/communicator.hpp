@@ -229,6 +229,8 @@ class GANTRY_API Communicator {
                   std::initializer_list<std::int64_t> rows, CollectiveOptions options = {}) const {
     return all_gather(output, input, std::span(rows.begin(), rows.size()), std::move(options));
   }
+  /// Returns what all_gather() writes, in new memory: [size()·m, …] for an input [m, …].
+  [[nodiscard]] Tensor all_gather(const Tensor& input, CollectiveOptions options = {}) const;
   /// Reduces `input` over all ranks and writes rows rank()·m … (rank()+1)·m-1 of the result to
   /// `output`.
   /// Shapes: `output` has m rows and `input` size()·m, or `input` is [size(), …] for an output […].
@@ -247,6 +249,9 @@ class GANTRY_API Communicator {
     return reduce_scatter(output, input, std::span(rows.begin(), rows.size()), op,
                           std::move(options));
   }
+  /// Returns what reduce_scatter() writes, in new memory: [m, …] for an input [size()·m, …].
+  [[nodiscard]] Tensor reduce_scatter(const Tensor& input, ReduceOp op = ReduceOp::sum,
+                                      CollectiveOptions options = {}) const;
   /// As all_gather, but only rank `root` receives. On other ranks `output` is ignored and may be
   /// undefined.
   Work gather(const Tensor& output, const Tensor& input, int root = 0,
@@ -257,6 +262,9 @@ class GANTRY_API Communicator {
               int root = 0, CollectiveOptions options = {}) const {
     return gather(output, input, std::span(rows.begin(), rows.size()), root, std::move(options));
   }
+  /// Returns what gather() writes on rank `root`, in new memory; an undefined tensor on the others.
+  [[nodiscard]] Tensor gather(const Tensor& input, int root = 0,
+                              CollectiveOptions options = {}) const;
   /// Sends rows r·m … (r+1)·m-1 of the `input` of rank `root` to the `output` of rank r. On other
   /// ranks `input` is ignored and may be undefined. Shapes, Aliasing: as for reduce_scatter.
   Work scatter(const Tensor& output, const Tensor& input, int root = 0,
@@ -285,6 +293,8 @@ class GANTRY_API Communicator {
     return all_to_all(output, input, std::span(output_rows.begin(), output_rows.size()),
                       std::span(input_rows.begin(), input_rows.size()), std::move(options));
   }
+  /// Returns what all_to_all() with equal blocks writes, in new memory.
+  [[nodiscard]] Tensor all_to_all(const Tensor& input, CollectiveOptions options = {}) const;
   /// Sends `tensor` to rank `destination`, which receives it by its next recv() from this rank. A
   /// small message leaves at once, a larger one when the peer receives it. Two ranks that both send
   /// a larger message before they receive wait for each other: use send_recv(), group() or two
