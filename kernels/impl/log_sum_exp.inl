@@ -29,9 +29,11 @@ class LogSumExpReducer {
   GANTRY_HD explicit LogSumExpReducer(const ReducePlan&) {}
 
   GANTRY_HD static Accumulator start() { return neutral(); }
+  // The first element of an accumulator needs no exponential.
   template <class In>
-  GANTRY_HD static void take(Accumulator& into, In element, int) {
-    into = combine(into, {static_cast<Acc>(element), 1});
+  GANTRY_HD static void take(Accumulator& into, In element, int k) {
+    const State one{static_cast<Acc>(element), 1};
+    into = k < kReduceAccumulators ? one : combine(into, one);
   }
   GANTRY_HD static State close(const Accumulator& sum, int, std::int64_t) { return sum; }
 
