@@ -1,7 +1,7 @@
 // Softmax of many long rows: a block has a part of a row in its shared memory.
 #pragma once
 
-#include "kernels/cuda/reductions/softmax_row.cuh"
+#include "kernels/cuda/softmax/softmax_row.cuh"
 
 namespace gantry::kernels::cuda {
 

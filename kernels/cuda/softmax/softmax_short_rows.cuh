@@ -1,7 +1,7 @@
 // Softmax of rows of at most 1024 elements: a warp has a row in its registers.
 #pragma once
 
-#include "kernels/cuda/reductions/softmax_row.cuh"
+#include "kernels/cuda/softmax/softmax_row.cuh"
 
 namespace gantry::kernels::cuda {
 

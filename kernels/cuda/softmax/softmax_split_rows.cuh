@@ -4,8 +4,8 @@
 // Note [Reduction order], the third combines them in every block and writes a part of the row.
 #pragma once
 
-#include "kernels/cuda/reductions/softmax_held_rows.cuh"
-#include "kernels/cuda/reductions/softmax_long_rows.cuh"
+#include "kernels/cuda/softmax/softmax_held_rows.cuh"
+#include "kernels/cuda/softmax/softmax_long_rows.cuh"
 
 namespace gantry::kernels::cuda {
 

@@ -1,7 +1,7 @@
-#include "kernels/cuda/reductions/softmax_held_rows.cuh"
-#include "kernels/cuda/reductions/softmax_long_rows.cuh"
-#include "kernels/cuda/reductions/softmax_short_rows.cuh"
-#include "kernels/cuda/reductions/softmax_split_rows.cuh"
+#include "kernels/cuda/softmax/softmax_held_rows.cuh"
+#include "kernels/cuda/softmax/softmax_long_rows.cuh"
+#include "kernels/cuda/softmax/softmax_short_rows.cuh"
+#include "kernels/cuda/softmax/softmax_split_rows.cuh"
 
 namespace gantry::kernels::cuda {
 
