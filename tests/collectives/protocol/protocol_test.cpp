@@ -26,7 +26,9 @@ class Intruder {
   explicit Intruder(Ranks& ranks) {
     ranks_ = &ranks;
     schedule::set_hook([] {
-      if (std::exchange(is_due_, false)) EXPECT_FALSE(begins());
+      if (!std::exchange(is_due_, false)) return;
+      EXPECT_FALSE(begins<false>());
+      EXPECT_FALSE(begins<true>());
     });
     // As the host does after a fault. Who found it may have left the others alone.
     schedule::set_pause_hook([] {
@@ -43,10 +45,11 @@ class Intruder {
 
   // At the next signal of the calling thread.
   static void make_due() { is_due_ = true; }
+  template <bool kWaits>
   static bool begins() {
     SimBlock block(0, 1);
     Begun begun;
-    return begin(block, ranks_->group(0), 9, begun);
+    return begin<kWaits>(block, ranks_->group(0), 9, begun);
   }
 
  private:
@@ -59,7 +62,7 @@ class OvertakenBlock : public SimBlock {
  public:
   using SimBlock::SimBlock;
   std::uint32_t count_own(std::uint32_t* word) {
-    EXPECT_TRUE(Intruder::begins());
+    EXPECT_TRUE(Intruder::begins<true>());
     return SimBlock::count_own(word);
   }
 };
