@@ -8,6 +8,8 @@
 #include <cstddef>
 #include <cstring>
 #include <new>
+#include <numeric>
+#include <span>
 #include <thread>
 #include <utility>
 
@@ -56,6 +58,15 @@ void lock_words(const flight::View& view, int rank) {
 
 bool has_closed(const flight::Rank& rank) {
   return rank.closed.load(std::memory_order_acquire) != 0;
+}
+
+// Bytes of a rank's blocks of unequal sizes: those that it sends or, if they are more, receives.
+std::int64_t block_bytes(const CollectiveCall& call) {
+  const auto sum = [](std::span<const std::int64_t> counts) {
+    return std::accumulate(counts.begin(), counts.end(), std::int64_t{0});
+  };
+  return std::max(sum(call.send_counts), sum(call.recv_counts)) *
+         static_cast<std::int64_t>(element_size(call.what.dtype));
 }
 
 }  // namespace
@@ -131,7 +142,7 @@ void ControlSegment::record(const CollectiveCall& call, Algorithm algorithm, std
   GANTRY_ASSERT(call.send_counts.size() == call.recv_counts.size(),
                 "a call sends and receives other numbers of blocks");
   flight::Record record{.call = to_call(call.what),
-                        .bytes = bytes,
+                        .bytes = call.is_uneven() ? block_bytes(call) : bytes,
                         .stream = stream,
                         .enqueued_ns = flight::monotonic_ns(),
                         .algorithm = static_cast<std::uint8_t>(algorithm),

@@ -109,7 +109,8 @@ class ControlSegment {
   // Makes the watchdog publish what `read` returns, once a second. `read` must not call the driver.
   void publish_memory(std::function<MemoryUse()> read);
 
-  // Records the call that this rank is about to enqueue. `is_grouped`: a message of a group.
+  // Records the call that this rank is about to enqueue. `bytes`: of its message, unless blocks of
+  // the call have unequal sizes. `is_grouped`: a message of a group.
   void record(const CollectiveCall& call, Algorithm algorithm, std::int64_t bytes,
               std::uint64_t stream, bool is_grouped = false) noexcept;
   // The device words of a rank, at this process's mapping.

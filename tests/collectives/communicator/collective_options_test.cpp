@@ -33,13 +33,15 @@ struct NewestCall {
   std::string text;
   std::string algorithm;
   std::int64_t number = 0;
+  std::int64_t bytes = 0;
 
   static NewestCall find() {
     const flight::Listing listing = flight::read_files();
     const flight::View view = listing.files.at(0).view();
     const auto record = view.newest(0);
     if (!record) return {};
-    return {view.text(*record), flight::algorithm_of(view, *record), record->call.number};
+    return {view.text(*record), flight::algorithm_of(view, *record), record->call.number,
+            record->bytes};
   }
 };
 
@@ -265,6 +267,33 @@ class IdleTransport final : public Transport {
   End run(const ResolvedCall&, const Stream&) override { return {}; }
   End run_together(std::span<const ResolvedCall>, const Stream&) override { return {}; }
 };
+
+TEST_F(CollectiveOptionsTest, TheRecordOfUnevenBlocksHasTheBytesOfItsRank) {
+  GANTRY_REQUIRE_DEVICES(2);
+  on_ranks(2, [](CollectiveSuite&, Communicator& group) {
+    const auto rank = static_cast<std::size_t>(group.rank());
+    const auto recorded = [&] {
+      group.host_barrier();
+      const std::int64_t bytes = NewestCall::find().bytes;
+      group.host_barrier();
+      return bytes;
+    };
+    const std::vector<std::int64_t> rows{3, 7};
+    group.all_gather(ones_on(group, 10), ones_on(group, rows[rank]), rows);
+    EXPECT_EQ(recorded(), 40);  // rank 0 receives more than it sends
+    group.reduce_scatter(ones_on(group, rows[rank]), ones_on(group, 10), rows);
+    EXPECT_EQ(recorded(), 40);
+    const std::vector<std::int64_t> sent =
+        rank == 0 ? std::vector<std::int64_t>{1, 5} : std::vector<std::int64_t>{2, 0};
+    const std::vector<std::int64_t> received =
+        rank == 0 ? std::vector<std::int64_t>{1, 2} : std::vector<std::int64_t>{5, 0};
+    const std::int64_t out = received[0] + received[1];
+    group.all_to_all(ones_on(group, out), ones_on(group, sent[0] + sent[1]), received, sent);
+    EXPECT_EQ(recorded(), 24);
+    group.all_to_all(ones_on(group, 6), ones_on(group, 6));
+    EXPECT_EQ(recorded(), 24);
+  });
+}
 
 TEST(ResolvedOptionsTest, BlocksTakeThePlaceOfTheTables) {
   IdleTransport peers;
