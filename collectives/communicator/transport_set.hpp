@@ -23,7 +23,7 @@ class TransportSet {
   explicit TransportSet(Members& members);
 
   // Requires that the algorithm that the call wants, if any, serves it. The arrays of the call may
-  // be unknown; require_registered() then looks for those of an algorithm for registered memory.
+  // be unknown; require_registered() then checks an algorithm for registered memory.
   // Throws: InvalidArgument.
   void require_served(const CollectiveCall& call) const;
   void require_registered(const CollectiveCall& call) const;

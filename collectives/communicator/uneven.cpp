@@ -2,7 +2,7 @@
 //
 // Note [Uneven sums]
 // A reduce_scatter of unequal blocks first moves the blocks, as an all_to_all does. Then each rank
-// reduces the blocks that it got, in rank order: the bits equal those of every other reduction. A
+// reduces the blocks that it got, in rank order: the bits equal the ones of all_reduce(). A
 // mismatch moves nothing, but the host does not know, and the reduction runs all the same. So the
 // result goes to memory of its own. A further transfer of the call copies it to the output, and
 // does nothing after a mismatch: see Note [Lists].

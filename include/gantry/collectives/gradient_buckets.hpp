@@ -68,7 +68,7 @@ class GANTRY_API GradientBuckets {
   /// bucket the step cannot be finished.
   void ready(std::size_t index);
   /// As above, by the tensor, or by another handle of the same elements.
-  /// Throws: InvalidArgument also for a tensor that is none of the gradients.
+  /// Throws: InvalidArgument also for a tensor that was not given to the constructor.
   void ready(const Tensor& gradient);
   /// Makes the current stream wait for the reductions of this step, and begins the next step.
   /// Throws, before anything changes: InvalidArgument that names the first gradient that is not
