@@ -21,7 +21,7 @@
 namespace gantry::flight {
 
 inline constexpr std::uint64_t kMagic = 0x3154'4847'494c'4647;  // "GFLIGHT1"
-inline constexpr std::uint32_t kVersion = 6;
+inline constexpr std::uint32_t kVersion = 7;
 inline constexpr std::size_t kRing = 1024;
 inline constexpr std::size_t kPieceBytes = 4032;
 inline constexpr const char* kSuffix = ".flight";
@@ -154,10 +154,11 @@ struct Words {
   std::uint64_t fault_call;
   std::int32_t fault_peer;
   std::uint32_t fault;
+  std::uint32_t awaited[32];
 
   [[nodiscard]] Progress progress(Queue queue) const noexcept;
 };
-static_assert(sizeof(Words) == 128);
+static_assert(sizeof(Words) == 256);
 
 /// One rank's words that its host writes.
 struct alignas(64) Rank {

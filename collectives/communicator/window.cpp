@@ -1,4 +1,4 @@
-#include <gantry/collectives/window.hpp>
+#include <gantry/collectives/channel.hpp>
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
@@ -46,7 +46,7 @@ std::string layout_of(const Tensor& tensor) {
 // The memory and the pads of one window on this rank.
 class Window::State final : public detail::PeerUse, public std::enable_shared_from_this<State> {
  public:
-  // `pad` is zeroed; null: `failure` says why this rank has none. Collective.
+  // Collective.
   State(const Communicator& group, const Tensor& tensor)
       : communicator_(group),
         group_(*group.impl_),
@@ -63,10 +63,12 @@ class Window::State final : public detail::PeerUse, public std::enable_shared_fr
     agree(make_pad());
     Bootstrap& bootstrap = *group_.members.bootstrap;
     memory_.add(bootstrap, tensor_.storage(), "window");
-    memory_.add(bootstrap, pad_.storage(), "window");
+    memory_.add(bootstrap, words_.storage(), "window");
     const std::uint64_t data = memory_.find(tensor_.data(), 0);
     for (int rank = 0; rank < size(); ++rank) pointers_.push_back(memory_.address(data, rank));
-    for (const Tensor* tensor : {&tensor_, &pad_}) {
+    const std::uint64_t counts = memory_.find(words_.data_ptr<std::int64_t>() + pad_.numel(), 0);
+    for (int rank = 0; rank < size(); ++rank) counts_.push_back(memory_.address(counts, rank));
+    for (const Tensor* tensor : {&tensor_, &words_}) {
       const Storage& storage = tensor->storage();
       const std::uint64_t at = memory_.find(storage.data(), 0);
       for (int rank = 0; rank < size(); ++rank) {
@@ -75,7 +77,7 @@ class Window::State final : public detail::PeerUse, public std::enable_shared_fr
     }
     // Ranks of one process use it in the order of signals.
     unchecked_tensor_.emplace(tensor_.storage().data(), tensor_.storage().bytes());
-    unchecked_pad_.emplace(pad_.storage().data(), pad_.storage().bytes());
+    unchecked_words_.emplace(words_.storage().data(), words_.storage().bytes());
   }
 
   int rank() const { return group_.members.self.rank; }
@@ -84,6 +86,7 @@ class Window::State final : public detail::PeerUse, public std::enable_shared_fr
   const Communicator& communicator() const { return communicator_; }
   const std::vector<void*>& pointers() const { return pointers_; }
   const std::shared_ptr<PendingSignals>& signals() const { return signals_; }
+  PeerView view() const;
 
   void require_stream(const Stream& stream, std::string_view op) const {
     if (stream.device() == device()) return;
@@ -110,7 +113,7 @@ class Window::State final : public detail::PeerUse, public std::enable_shared_fr
   }
   void record(const Stream& stream) const override {
     tensor_.record_use(stream);
-    pad_.record_use(stream);
+    words_.record_use(stream);
     memory_.record_stream(stream);
   }
 
@@ -152,7 +155,10 @@ class Window::State final : public detail::PeerUse, public std::enable_shared_fr
   std::string make_pad() noexcept {
     try {
       require_tensor(tensor_, device(), "window", "tensor");
-      pad_ = zeros({kChannels, size()}, {.dtype = DType::i64, .device = device()});
+      const std::int64_t pad = std::int64_t{kChannels} * size();
+      const auto counts = static_cast<std::int64_t>(PeerView::words_for(size()));
+      words_ = zeros({pad + counts}, {.dtype = DType::i64, .device = device()});
+      pad_ = words_.narrow(0, 0, pad).view({kChannels, size()});
       // Other ranks may signal as soon as they have the pad.
       const BlockingIsNeeded needed;
       Stream::current(device()).synchronize();
@@ -184,17 +190,42 @@ class Window::State final : public detail::PeerUse, public std::enable_shared_fr
   Communicator communicator_;
   Communicator::Impl& group_;
   Tensor tensor_;
+  Tensor words_;  // the pad, and the counts of views
   Tensor pad_;
   Registrations memory_;
   std::vector<void*> pointers_;
+  std::vector<void*> counts_;                        // of views, by rank
   std::deque<kernels::SignalMemory> signal_memory_;  // of all ranks
   std::optional<sanitizer::UncheckedMemory> unchecked_tensor_;
-  std::optional<sanitizer::UncheckedMemory> unchecked_pad_;
+  std::optional<sanitizer::UncheckedMemory> unchecked_words_;
   std::exception_ptr failure_;
   std::shared_ptr<PendingSignals> signals_;
   std::mutex mutex_;  // guards the following member, and the order of signals
   std::uint32_t sequence_ = kFirstSequence;
 };
+
+PeerView Window::State::view() const {
+  static_assert(PeerView::kMaxRanks == kMaxRanks && detail::kClaimedFault == kFaultClaimed &&
+                detail::kAbortedFault == fault_word(OperationFault::aborted, 0) &&
+                detail::kFaultOfMessage == flight::kMessageBit);
+  PeerView view;
+  view.rank_ = rank();
+  view.size_ = size();
+  for (int rank = 0; rank < size(); ++rank) {
+    const auto at = static_cast<std::size_t>(rank);
+    view.data_[rank] = pointers_[at];
+    view.words_[rank] = static_cast<std::uint64_t*>(counts_[at]);
+  }
+  if (group_.members.control) {
+    DeviceWords& words = *group_.members.control->device_words();
+    view.host_ = {.abort = &words.abort,
+                  .fault = &words.fault,
+                  .fault_call = &words.fault_call,
+                  .fault_peer = &words.fault_peer,
+                  .awaited = words.awaited};
+  }
+  return view;
+}
 
 Window Communicator::window(const Tensor& tensor) const {
   Impl& mine = impl("window");
@@ -271,5 +302,7 @@ void Window::wait_signal(int rank, const Stream& stream, int channel) const {
 void Window::wait_signal(int rank, int channel) const {
   wait_signal(rank, Stream::current(state("wait_signal").device()), channel);
 }
+
+PeerView Window::view() const { return state("view").view(); }
 
 }  // namespace gantry

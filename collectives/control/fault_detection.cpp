@@ -247,6 +247,7 @@ bool ControlSegment::watch() noexcept {
       if (!broken()) detect_absent_ranks(queue, progress.started, waited_ns);
       if (!broken() && waited_ns >= abort_after_ns_) abort();
     }
+    if (watch_own_kernels(scan_ns)) in_progress = true;
     if (broken()) wake_kernels();
   } catch (const std::exception&) {
     // Out of memory for a text; the next check retries.

@@ -40,7 +40,8 @@ static_assert(sizeof(DeviceWords) == sizeof(flight::Words) &&
                   offsetof(flight::Words, message_finished) &&
               offsetof(DeviceWords, fault_call) == offsetof(flight::Words, fault_call) &&
               offsetof(DeviceWords, fault_peer) == offsetof(flight::Words, fault_peer) &&
-              offsetof(DeviceWords, fault) == offsetof(flight::Words, fault));
+              offsetof(DeviceWords, fault) == offsetof(flight::Words, fault) &&
+              offsetof(DeviceWords, awaited) == offsetof(flight::Words, awaited));
 static_assert(run_word(0, 1) == std::uint64_t{1} << flight::kRunShift);
 
 namespace {

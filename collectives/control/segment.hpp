@@ -52,6 +52,12 @@ class CallTimer {
   std::int64_t waited_ns_ = 0;
 };
 
+// The wait of a kernel of the program for one rank; see Note [Waits of own kernels].
+struct AwaitedPeer {
+  std::uint32_t note = 0;  // 0: no kernel waits
+  std::int64_t waited_ns = 0;
+};
+
 // Calls in which the hosts of all ranks wait for each other.
 // Flight files hold these values: add new ones at the end.
 enum class HostCall : std::uint8_t {
@@ -255,6 +261,12 @@ class ControlSegment {
   bool is_busy(int rank) const noexcept;
   // The latest collective that a rank has started and not finished, else 0.
   std::uint64_t running_call() const noexcept;
+  // Marks a rank failed that a kernel of the program on this rank waits for too long. Returns true
+  // while one waits.
+  bool watch_own_kernels(std::int64_t scan_ns);
+  // The rank that does not wait itself, behind `peer` in the chain of waits; -1: all wait.
+  int late_behind(int peer) const;
+  void mark_late_to_signal(int peer, int channel);
   // Marks a rank failed that `call` of this rank has waited for longer than the timeout.
   void detect_absent_ranks(flight::Queue queue, std::uint64_t call, std::int64_t waited_ns);
 
@@ -268,6 +280,7 @@ class ControlSegment {
   bool has_finished_ = false;
   std::vector<std::shared_ptr<const ProcessWatch>> peers_;  // null for ranks of this process
   std::array<CallTimer, flight::kQueues> timers_;           // used by the watchdog
+  std::array<AwaitedPeer, kMaxRanks> awaited_{};            // by rank; used by the watchdog
   std::int64_t last_scan_ns_ = 0;
   std::atomic<std::int64_t> abort_after_ns_{INT64_MAX};
   mutable std::atomic<std::int64_t> lost_since_ns_{0};  // 0: no rank is lost

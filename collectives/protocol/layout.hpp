@@ -8,6 +8,9 @@
 
 namespace gantry {
 
+// Of a group on one machine.
+inline constexpr int kMaxRanks = 32;
+
 // Why an operation ended without a result.
 enum class OperationFault : std::uint32_t {
   none = 0,
@@ -55,14 +58,17 @@ struct alignas(64) DeviceWords {
   std::uint64_t fault_call = 0;
   std::int32_t fault_peer = -1;
   std::uint32_t fault = 0;  // fault_word()
+  // For each rank the wait of a kernel of the program for it that lasts, else 0; see Note [Waits of
+  // own kernels].
+  std::uint32_t awaited[kMaxRanks] = {};
 };
-static_assert(sizeof(DeviceWords) == 128);
+static_assert(sizeof(DeviceWords) == 256);
 
 }  // namespace gantry
 
 namespace gantry::protocol {
 
-inline constexpr int kMaxRanks = 32;
+inline constexpr int kMaxRanks = gantry::kMaxRanks;
 // A block fills a multiprocessor. Half of the multiprocessors remain for a second group.
 inline constexpr int kMaxBlocks = 64;
 // Device memory of a communicator on each rank.

@@ -3,6 +3,7 @@
 // The whole stable interface of gantry. Programs may include single headers instead;
 // <gantry/extend/…> is separate.
 
+#include <gantry/collectives/channel.hpp>
 #include <gantry/collectives/collective_mismatch.hpp>
 #include <gantry/collectives/collective_options.hpp>
 #include <gantry/collectives/comm.hpp>

@@ -39,7 +39,7 @@ class SimBlock::Worker {
     for (;;) {
       SimBlock* block = block_.load(std::memory_order_relaxed);
       const std::uint32_t number = number_.load(std::memory_order_relaxed);
-      block->run_thread(number);
+      block->run_thread(number, /*is_on_own=*/false);
       Fiber& next = block->next_after(number);
       order_release(&block->end_);  // behind the last look at the block
       fiber_.switch_to(next);
@@ -49,6 +49,21 @@ class SimBlock::Worker {
   std::atomic<SimBlock*> block_{nullptr};
   std::atomic<std::uint32_t> number_{0};
   Fiber fiber_;
+};
+
+// Atomic, since no order exists between two fibers for ThreadSanitizer.
+struct SimBlock::Running {
+  std::atomic<SimBlock*> block{nullptr};
+  std::atomic<std::uint32_t> number{0};
+
+  static Running& here() {
+    thread_local Running running;
+    return running;
+  }
+  void set(SimBlock* of, std::uint32_t thread) {
+    block.store(of, std::memory_order_relaxed);
+    number.store(thread, std::memory_order_relaxed);
+  }
 };
 
 // The fibers that an OS thread keeps for its next block.
@@ -90,27 +105,35 @@ void SimBlock::run(Index3 index) {
   }
   finished_.store(0, std::memory_order_relaxed);
   last_barrier_.store(0, std::memory_order_relaxed);
+  arrivals_.store(0, std::memory_order_relaxed);
   std::memset(shared_.get(), kGarbage, shared_bytes_);
   order_release(&begin_);
-  run_thread(0);
-  for (std::uint32_t t = 1; t < count_; ++t) {
-    if (!can_run(t)) continue;
-    const bool is_fresh = threads_[t].state.load(std::memory_order_relaxed) == kUnstarted;
-    if (is_fresh && !is_race_detector_active()) {
-      run_thread(t);
-    } else {
-      stacks().own.switch_to(stacks().workers[t - 1]->fiber_of(this, t));
+  run_thread(0, /*is_on_own=*/true);
+  for (bool can_end = false; !can_end;) {
+    can_end = true;
+    for (std::uint32_t t = 1; t < count_; ++t) {
+      if (!can_run(t)) continue;
+      const bool is_fresh = threads_[t].state.load(std::memory_order_relaxed) == kUnstarted;
+      if (is_fresh && !is_race_detector_active()) {
+        run_thread(t, /*is_on_own=*/true);
+      } else {
+        stacks().own.switch_to(fiber_of(t));
+      }
+      can_end = can_end && !can_run(t);
     }
   }
+  Running::here().set(nullptr, 0);
   order_acquire(&end_);
   if (!failed_.load(std::memory_order_relaxed)) return;
   std::exception_ptr error = std::exchange(error_, nullptr);
   std::rethrow_exception(std::move(error));
 }
 
-void SimBlock::run_thread(std::uint32_t number) {
+void SimBlock::run_thread(std::uint32_t number, bool is_on_own) {
   order_acquire(&begin_);
+  Running::here().set(this, number);
   Thread& self = threads_[number];
+  self.is_on_own.store(is_on_own, std::memory_order_relaxed);
   self.state.store(kRunning, std::memory_order_relaxed);
   SimThread thread;
   thread.block = this;
@@ -155,11 +178,32 @@ bool SimBlock::can_run(std::uint32_t number) const {
   }
 }
 
+Fiber& SimBlock::fiber_of(std::uint32_t number) {
+  if (threads_[number].is_on_own.load(std::memory_order_relaxed)) return stacks().own;
+  return stacks().workers[number - 1]->fiber_of(this, number);
+}
+
 Fiber& SimBlock::next_after(std::uint32_t number) {
   for (std::uint32_t t = number + 1; t < count_; ++t) {
-    if (can_run(t)) return stacks().workers[t - 1]->fiber_of(this, t);
+    if (can_run(t)) return fiber_of(t);
   }
   return stacks().own;
+}
+
+void SimBlock::switch_from(std::uint32_t number) {
+  make_workers();
+  Fiber& own = fiber_of(number);
+  Fiber& next = next_after(number);
+  if (&next != &own) own.switch_to(next);
+  Running::here().set(this, number);
+  if (failed_.load(std::memory_order_relaxed)) throw Unwind{};
+}
+
+void SimBlock::yield() {
+  const Running& running = Running::here();
+  SimBlock* const block = running.block.load(std::memory_order_relaxed);
+  if (block == nullptr || block->count_ == 1) return;
+  block->switch_from(running.number.load(std::memory_order_relaxed));
 }
 
 void SimBlock::wait_at_barrier(std::uint32_t number) {
@@ -174,12 +218,24 @@ void SimBlock::wait_at_barrier(std::uint32_t number) {
   if (count_ == 1) return;
   self.barriers.store(barrier, std::memory_order_relaxed);
   last_barrier_.store(barrier, std::memory_order_relaxed);
-  make_workers();
+  arrivals_.fetch_add(1, std::memory_order_relaxed);
   order_release(&barrier_[barrier % 2]);
-  Fiber& own = number == 0 ? stacks().own : stacks().workers[number - 1]->fiber_of(this, number);
-  own.switch_to(next_after(number));
-  if (failed_.load(std::memory_order_relaxed)) throw Unwind{};
+  do {
+    switch_from(number);
+  } while (arrivals_.load(std::memory_order_relaxed) < std::uint64_t{barrier} * count_);
   order_acquire(&barrier_[barrier % 2]);
+}
+
+bool SimBlock::any_at_barrier(std::uint32_t number, bool flag) {
+  if (count_ == 1) return flag;
+  const std::uint32_t barrier = threads_[number].barriers.load(std::memory_order_relaxed) + 1;
+  std::atomic<bool>& votes = votes_[barrier % 2];
+  // The first thread to arrive removes the votes of the barrier before the last one.
+  const bool is_first =
+      arrivals_.load(std::memory_order_relaxed) == std::uint64_t{barrier - 1} * count_;
+  if (is_first || flag) votes.store(flag, std::memory_order_relaxed);
+  wait_at_barrier(number);
+  return votes.load(std::memory_order_relaxed);
 }
 
 void* SimBlock::shared_memory(std::size_t offset, std::size_t bytes) {
@@ -193,6 +249,10 @@ void* SimBlock::shared_memory(std::size_t offset, std::size_t bytes) {
 }
 
 void wait_at_barrier(SimBlock* block, std::uint32_t thread) { block->wait_at_barrier(thread); }
+
+bool any_at_barrier(SimBlock* block, std::uint32_t thread, bool flag) {
+  return block->any_at_barrier(thread, flag);
+}
 
 void* shared_memory(SimBlock* block, std::size_t offset, std::size_t bytes) {
   return block->shared_memory(offset, bytes);

@@ -23,6 +23,7 @@ MAY_BE_CONDITIONAL = [
     "include/gantry/kernels/atomic.hpp",
     "include/gantry/kernels/block.hpp",
     "include/gantry/kernels/gpu_launch.hpp",
+    "include/gantry/collectives/channel.hpp",
     "kernels/math/math.hpp",  # the host's functions or the GPU's, in one functor
     "kernels/host/host_fma.hpp",  # processors differ
     "core/cpu_pause.hpp",  # likewise

@@ -7,6 +7,7 @@
 #include <dlfcn.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <functional>
 #include <map>
 #include <memory>
@@ -262,16 +263,22 @@ TEST_F(ForeignFunctionsTest, OutOfMemoryObservers) {
 }
 
 TEST_F(ForeignFunctionsTest, OutOfMemoryHandlers) {
-  const std::size_t total = device_properties(device).total_memory;
+  // Requests above the limit call no handler, and the memory of a GPU takes seconds to fill.
+  constexpr std::size_t kLimit = 64 * kMib;
+  constexpr std::size_t kMost = kLimit - 2 * kMib;
+  const auto total = static_cast<double>(device_properties(device).total_memory);
+  memory::empty_cache();
+  memory::set_fraction(std::min(1.0, static_cast<double>(kLimit) / total), device);
   const memory::OomHandler handler = memory::add_oom_handler([&](Device, std::size_t) {
     reenter("handler");
     // Its own requests call no handler.
-    EXPECT_THROW(static_cast<void>(memory::allocate(Stream::current(), total)), OutOfMemoryError);
+    EXPECT_THROW(static_cast<void>(memory::allocate(Stream::current(), kMost)), OutOfMemoryError);
     return false;
   });
   const memory::Buffer some = memory::allocate(Stream::current(), std::size_t{4} << 20);
-  EXPECT_THROW(static_cast<void>(memory::allocate(Stream::current(), total)), OutOfMemoryError);
+  EXPECT_THROW(static_cast<void>(memory::allocate(Stream::current(), kMost)), OutOfMemoryError);
   EXPECT_EQ(calls("handler"), 1);
+  memory::set_fraction(1, device);
 }
 
 TEST_F(ForeignFunctionsTest, MemoryPressureCallbacks) {

@@ -41,6 +41,7 @@ NOT_MOVABLE(memory::HistoryAnnotation);
 NOT_MOVABLE(memory::MemPoolGuard);
 NOT_MOVABLE(detail::PeerUse);
 
+PLAIN_VALUE(PeerView);
 PLAIN_VALUE(Scalar);
 PLAIN_VALUE(Dim);
 PLAIN_VALUE(Dims);

@@ -325,6 +325,7 @@ struct Movable<Window> {
             REFUSES(size, o.size()),
             REFUSES(peer, o.peer(0)),
             REFUSES(peer_pointers, o.peer_pointers()),
+            REFUSES(view, o.view()),
             REFUSES(signal_pad, o.signal_pad()),
             REFUSES(signal_pad, o.signal_pad(0)),
             REFUSES(barrier, o.barrier()),

@@ -12,6 +12,8 @@
 
 namespace gantry {
 
+class PeerView;
+
 /// One tensor per rank, open to the kernels of all ranks, and signals between the ranks.
 /// Communicator::window() makes it.
 ///
@@ -58,6 +60,8 @@ class GANTRY_API Window {
   /// The address of every rank's tensor for kernels of this rank's device, in rank order. Valid as
   /// long as a handle of the window exists.
   [[nodiscard]] const std::vector<void*>& peer_pointers() const;
+  /// The memory of all ranks and signals between them, for kernels of the program; see channel.hpp.
+  [[nodiscard]] PeerView view() const;
   /// This rank's pad. i64, [kChannels, size()], contiguous.
   [[nodiscard]] Tensor signal_pad() const;
   /// The pad of `rank`, as peer(). Throws: InvalidArgument for a rank that the group does not have.

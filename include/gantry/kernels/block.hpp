@@ -47,6 +47,7 @@ namespace detail {
 // A simulated block, which its threads share.
 class SimBlock;
 GANTRY_API void wait_at_barrier(SimBlock* block, std::uint32_t thread);
+GANTRY_API bool any_at_barrier(SimBlock* block, std::uint32_t thread, bool flag);
 GANTRY_API void* shared_memory(SimBlock* block, std::size_t offset, std::size_t bytes);
 
 // The state of a Block on the simulator. On a GPU these are special registers.
@@ -127,6 +128,15 @@ class Block {
     __syncthreads();
 #else
     detail::wait_at_barrier(sim_.block, sim_.number);
+#endif
+  }
+
+  /// As barrier(). True, in every thread, if a thread of the block passes true.
+  [[nodiscard]] GANTRY_HD bool any(bool flag) {
+#ifdef __CUDA_ARCH__
+    return __syncthreads_or(static_cast<int>(flag)) != 0;
+#else
+    return detail::any_at_barrier(sim_.block, sim_.number, flag);
 #endif
   }
 

@@ -1,5 +1,6 @@
 // One rank of a group of processes with a window. The argument is the scenario.
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 #include <signal.h>
 #include <unistd.h>
 
@@ -12,6 +13,8 @@
 #include <gantry/collectives/window.hpp>
 #include <gantry/core/error.hpp>
 #include <gantry/tensor/factories.hpp>
+
+#include "tests/collectives/windows/view_kernels.hpp"
 
 using namespace gantry;
 
@@ -52,6 +55,26 @@ void end_with_a_pending_wait(const Communicator& world, const Window& window,
   std::exit(0);  // with the window, and so the group
 }
 
+// Kernels of all ranks meet for ever. Rank 1 dies, or stops, inside its kernel.
+void meet_until(const Communicator& world, const Window& window, const std::string& what) {
+  constexpr int kBlocks = 2;
+  constexpr int kThreads = 32;
+  const Tensor results = zeros({kBlocks * kThreads}, {.dtype = i32, .device = world.device()});
+  constexpr int kForEver = 1 << 30;
+  Tensor pid = full({1}, getpid(), {.dtype = i32, .device = world.device()});
+  world.broadcast(pid, 1);
+  const pid_t pid_of_1 = pid.item<std::int32_t>();
+  view_kernels::meet(Stream::current(world.device()), window, results, kBlocks, kThreads, kForEver);
+  world.host_barrier();
+  if (world.rank() == 1) raise(what == "kernel-dies" ? SIGKILL : SIGSTOP);
+  try {
+    synchronize(world.device());
+  } catch (const TimeoutError&) {
+    if (world.rank() == 0) kill(pid_of_1, SIGKILL);  // the launcher waits for it
+    throw;
+  }
+}
+
 void run(const std::string& what) {
   const Communicator world = Communicator::world();
   const Tensor mine = zeros({1000}, {.dtype = i32, .device = world.device()});
@@ -61,6 +84,7 @@ void run(const std::string& what) {
   if (what == "returns" || what == "exits") return end_with_a_pending_wait(world, window, what);
   synchronize(world.device());
   world.host_barrier();
+  if (what.starts_with("kernel-")) return meet_until(world, window, what);
   if (world.rank() == 1) {
     if (what == "dies") raise(SIGKILL);
     return;  // it leaves
@@ -78,6 +102,8 @@ int main(int argc, char** argv) {
     return 0;
   } catch (const PeerLostError& error) {
     fmt::print("lost rank {}: {}\n", error.rank(), error.what());
+  } catch (const TimeoutError& error) {
+    fmt::print("late rank {}: {}\n", fmt::join(error.ranks(), " "), error.what());
   } catch (const std::exception& error) {
     fmt::print("failed: {}\n", error.what());
   }

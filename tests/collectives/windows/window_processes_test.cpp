@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <optional>
 #include <string>
 #include <utility>
 
@@ -20,10 +21,12 @@ using testing::run_command;
 class WindowProcessesTest : public testing::DeviceTest {
  protected:
   static int ranks() { return std::min(device_count(), 4); }
-  static Outcome glaunch(const std::string& what) {
+  static Outcome glaunch(const std::string& what, const char* timeout = nullptr) {
     return run_command(
         {.argv = {GLAUNCH_PROGRAM, "--keep-going", "-n", std::to_string(ranks()), "--",
                   std::string(GANTRY_TEST_PROGRAM_DIR) + "/window_actor", what},
+         .environment = {{"GANTRY_COLL_TIMEOUT",
+                          timeout == nullptr ? std::optional<std::string>() : timeout}},
          .timeout = std::chrono::seconds(60)});
   }
 };
@@ -43,6 +46,29 @@ TEST_F(WindowProcessesTest, AWaitForARankThatDiesNamesIt) {
   for (int rank = 0; rank < ranks(); ++rank) {
     if (rank == 1) continue;
     EXPECT_THAT(outcome.out, HasSubstr("[" + std::to_string(rank) + "] lost rank 1: "))
+        << outcome.describe();
+  }
+}
+
+TEST_F(WindowProcessesTest, AKernelLeavesWhenARankDiesInsideItsOwn) {
+  GANTRY_REQUIRE_DEVICES(2);
+  for (int round = 0; round < 5; ++round) {
+    const Outcome outcome = glaunch("kernel-dies");
+    for (int rank = 0; rank < ranks(); ++rank) {
+      if (rank == 1) continue;
+      EXPECT_THAT(outcome.out, HasSubstr("[" + std::to_string(rank) + "] lost rank 1: "))
+          << outcome.describe();
+    }
+  }
+}
+
+TEST_F(WindowProcessesTest, AKernelLeavesWhenARankStopsInsideItsOwn) {
+  GANTRY_REQUIRE_DEVICES(2);
+  GANTRY_REQUIRE_SIM();  // a GPU's kernel goes on without its process
+  const Outcome outcome = glaunch("kernel-stops", "1");
+  for (int rank = 0; rank < ranks(); ++rank) {
+    if (rank == 1) continue;
+    EXPECT_THAT(outcome.out, HasSubstr("[" + std::to_string(rank) + "] late rank 1: PeerView: "))
         << outcome.describe();
   }
 }

@@ -1,0 +1,86 @@
+// Detects ranks that kernels of the program wait for too long; see Note [Waits of own kernels].
+#include <fmt/format.h>
+
+#include <chrono>
+#include <deque>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include <gantry/collectives/channel.hpp>
+
+#include "collectives/control/segment.hpp"
+
+namespace gantry {
+
+using flight::Reason;
+
+namespace {
+
+// As for operations: a rank that left sends no signal.
+constexpr std::int64_t kLeftBehindNs = 5'000'000'000;
+
+std::uint32_t awaited(const DeviceWords& words, int peer) {
+  return __atomic_load_n(&words.awaited[peer], __ATOMIC_ACQUIRE);
+}
+
+}  // namespace
+
+bool ControlSegment::watch_own_kernels(std::int64_t scan_ns) {
+  bool waits = false;
+  for (int peer = 0; peer < size_; ++peer) {
+    AwaitedPeer& wait = awaited_[static_cast<std::size_t>(peer)];
+    const std::uint32_t note = awaited(*device_words(), peer);
+    wait.waited_ns = note != 0 && note == wait.note ? wait.waited_ns + scan_ns : 0;
+    wait.note = note;
+    if (note == 0) continue;
+    waits = true;
+    if (broken()) continue;
+    const auto state = view().rank(peer).state.load(std::memory_order_acquire);
+    if (state == static_cast<std::uint32_t>(flight::State::finished) &&
+        wait.waited_ns > kLeftBehindNs) {
+      mark_failed(peer, Reason::left);
+    } else if (std::chrono::nanoseconds(wait.waited_ns) >= timeout_.of_group()) {
+      mark_late_to_signal(peer, static_cast<int>(note >> detail::kAwaitedNumberBits));
+    }
+  }
+  return waits;
+}
+
+int ControlSegment::late_behind(int peer) const {
+  std::vector<bool> seen(static_cast<std::size_t>(size_), false);
+  seen[static_cast<std::size_t>(rank_)] = true;
+  seen[static_cast<std::size_t>(peer)] = true;
+  std::deque<int> next{peer};
+  for (; !next.empty(); next.pop_front()) {
+    const int rank = next.front();
+    bool waits = false;
+    for (int other = 0; other < size_; ++other) {
+      if (awaited(*words(rank), other) == 0) continue;
+      waits = true;
+      if (seen[static_cast<std::size_t>(other)]) continue;
+      seen[static_cast<std::size_t>(other)] = true;
+      next.push_back(other);
+    }
+    if (!waits) return rank;
+  }
+  return -1;
+}
+
+void ControlSegment::mark_late_to_signal(int peer, int channel) {
+  const int late = late_behind(peer);
+  std::string text = fmt::format(
+      "PeerView: rank {} waited {} in a kernel, but rank {} did not signal on channel {} ({})",
+      rank_, duration_text(timeout_.of_group()), peer, channel, timeout_.source());
+  if (late < 0) {
+    text += "; the ranks wait for each other";
+  } else if (late != peer) {
+    text += fmt::format("; it waits for other ranks, and at last for rank {}", late);
+  }
+  mark_failed(late < 0 ? peer : late, Reason::timed_out,
+              {.text = with_name(std::move(text)),
+               .ranks = {late < 0 ? peer : late},
+               .calls = {"a kernel of the program", flight::kLateToSend}});
+}
+
+}  // namespace gantry

@@ -1,0 +1,293 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include <gantry/collectives/window.hpp>
+#include <gantry/core/export.hpp>
+#include <gantry/core/macros.hpp>
+#include <gantry/kernels/block.hpp>
+
+namespace gantry {
+
+namespace detail {
+
+// The host's words by which a kernel that waits learns that it must leave, and reports it. They lie
+// in page-locked memory, and are null in a group of one rank.
+struct WaitWords {
+  std::uint32_t* abort = nullptr;
+  std::uint32_t* fault = nullptr;
+  std::uint64_t* fault_call = nullptr;
+  std::int32_t* fault_peer = nullptr;
+  std::uint32_t* awaited = nullptr;  // [rank]: see Note [Waits of own kernels]
+};
+
+// Bits of `WaitWords::awaited`: the channel above a part of the number of the wait, which is not 0.
+inline constexpr int kAwaitedNumberBits = 20;
+GANTRY_HD constexpr std::uint32_t awaited_note(int channel, std::uint64_t number) {
+  constexpr std::uint32_t kNumbers = 1U << (kAwaitedNumberBits - 1);
+  return static_cast<std::uint32_t>(channel) << kAwaitedNumberBits | kNumbers |
+         static_cast<std::uint32_t>(number % kNumbers);
+}
+// Values of the fault words.
+inline constexpr std::uint32_t kClaimedFault = ~std::uint32_t{3};
+inline constexpr std::uint32_t kAbortedFault = 1;
+inline constexpr std::uint64_t kFaultOfMessage = std::uint64_t{1} << 40;
+
+// Accesses to words that other ranks or the host see. The host's functions belong to simulated
+// devices.
+GANTRY_API std::uint64_t load_signal(const std::uint64_t* word);
+GANTRY_API void store_signal(std::uint64_t* word, std::uint64_t value);
+GANTRY_API std::uint64_t count_signal(std::uint64_t* counter);
+GANTRY_API std::uint32_t load_host_word(const std::uint32_t* word);
+GANTRY_API bool claim_fault(std::uint32_t* word);
+GANTRY_API void pause_wait(std::uint32_t polls);
+// Throws: InvalidArgument.
+GANTRY_API void check_signal(int rank, int size, int channel);
+
+}  // namespace detail
+
+/// The memory of all ranks in a window, for kernels of the program. Window::view() makes it.
+///
+/// Trivially copyable: the functor of a launch() or parallel_for() holds it. The launch names the
+/// window: `launch(stream, grid, block, uses(window, out), functor)`. The same source runs on GPUs
+/// and on simulated devices. Valid as long as a handle of the window exists.
+///
+///     struct Shift {                        // every rank writes to the next one
+///       PeerView view;
+///       float* out;
+///       GANTRY_HD void operator()(Block& block) const {
+///         const int next = (view.rank() + 1) % view.size();
+///         const auto i = static_cast<std::size_t>(block.flat_thread());
+///         view.at<float>(next)[i] = static_cast<float>(view.rank());
+///         if (!view.barrier(block)) return;  // a rank is lost
+///         out[i] = view.at<float>(view.rank())[i];
+///       }
+///     };
+///
+/// Signals: each rank counts its signals to each rank on each channel, and its waits. wait() takes
+/// one signal. Signals need not alternate with waits: several may be under way. They are no words
+/// of Window::signal_pad(). Replays of a graph go on counting.
+///
+/// Failure: a wait never hangs. It returns false when a rank of the group is lost, when it has
+/// waited for GANTRY_COLL_TIMEOUT seconds, or when the group is broken otherwise. The kernel then
+/// returns. The next synchronizing call of the device throws PeerLostError, or a TimeoutError that
+/// names the late rank. This holds in replays of graphs, too. Signals of a broken group have no
+/// effect.
+///
+/// Blocks: a block that waits must be on the device together with the blocks that it waits for.
+/// Every rank launches as many blocks as its GPU runs at once, or fewer. A simulated device runs
+/// the blocks of a launch one after the other: a block waits there only for blocks of other ranks
+/// with its own number, or a lower one. Threads of one block may wait for each other's peers.
+class PeerView {
+ public:
+  /// Channels for signals, and for barriers.
+  static constexpr int kChannels = 1024;
+
+  /// A view of no ranks.
+  PeerView() = default;
+
+  /// Rank of this process in the window's group.
+  [[nodiscard]] GANTRY_HD int rank() const { return rank_; }
+  /// Number of ranks.
+  [[nodiscard]] GANTRY_HD int size() const { return size_; }
+  /// The first element of the tensor of `rank`, as Window::peer_pointers(). Writes to it are
+  /// visible to the rank's work after a wait for a later signal, or after a later barrier.
+  template <class T>
+  [[nodiscard]] GANTRY_HD T* at(int rank) const {
+    return static_cast<T*>(data_[rank]);
+  }
+
+  /// Signals `rank` on `channel`: this thread's earlier writes are visible behind the wait. For
+  /// writes of the whole block, call Block::barrier() first. One thread makes the call; other
+  /// threads may signal the same rank and channel. `rank` may be this rank.
+  /// On a simulated device a rank or channel that does not exist is an InvalidArgument of the
+  /// stream. A GPU ignores the signal.
+  GANTRY_HD void signal(int rank, int channel = 0) const {
+    if (!is_valid(rank, channel)) return;
+    const std::size_t slot = slot_of(rank, channel);
+    // Threads store their counts in the order of the counts.
+    const std::uint64_t count = count_of(&words(rank_, kSent)[slot]);
+    std::uint64_t* const stored = &words(rank_, kStored)[slot];
+    for (std::uint32_t polls = 1; load(stored) != count; ++polls) pause(polls);
+    store(&words(rank, kArrived)[slot_of(rank_, channel)], count + 1);
+    store(stored, count + 1);
+  }
+  /// Waits for a signal of `rank` on `channel`, and takes it. Later work of this thread sees the
+  /// writes before the signal; Block::barrier() passes them on to the block. One thread makes the
+  /// call; others may wait for the same rank and channel, and take a signal each.
+  /// Returns false if the group is lost or late, or for a rank or channel that does not exist: the
+  /// kernel then returns. On a simulated device the latter is an InvalidArgument of the stream.
+  [[nodiscard]] GANTRY_HD bool wait(int rank, int channel = 0) const {
+    if (!is_valid(rank, channel)) return false;
+    const std::size_t slot = slot_of(rank, channel);
+    const std::uint64_t number = count_of(&words(rank_, kAwaited)[slot]) + 1;
+    return wait_until(&words(rank_, kArrived)[slot], number, rank, channel);
+  }
+  /// Waits until a block of every rank has made the call on `channel`. Writes before the call are
+  /// visible to all these blocks after it. Every thread of the block calls it. One block of a rank
+  /// uses a channel at a time.
+  /// Returns false, in every thread of the block, as wait().
+  [[nodiscard]] GANTRY_HD bool barrier(Block& block, int channel) const {
+    if (!is_valid(rank_, channel)) return false;
+    std::uint64_t* const counter = words(rank_, kBarriers) + channel;
+    block.barrier();  // thread 0 has counted the barrier before
+    const std::uint64_t number = load(counter) + 1;
+    bool failed = false;
+    const Index3 threads = block.size();
+    const int step = static_cast<int>(threads.x * threads.y * threads.z);
+    const int first = static_cast<int>(block.flat_thread());
+    for (int peer = first; peer < size_; peer += step) {
+      store(&words(peer, kMet)[slot_of(rank_, channel)], number);
+    }
+    for (int peer = first; peer < size_; peer += step) {
+      failed =
+          !wait_until(&words(rank_, kMet)[slot_of(peer, channel)], number, peer, channel) || failed;
+    }
+    if (block.any(failed)) return false;
+    if (first == 0) store(counter, number);
+    return true;
+  }
+  /// As above, on the channel of the block's number in its grid: blocks with the same number meet.
+  [[nodiscard]] GANTRY_HD bool barrier(Block& block) const {
+    const Index3 at = block.index();
+    const Index3 blocks = block.grid();
+    return barrier(block, static_cast<int>(at.x + blocks.x * (at.y + blocks.y * at.z)));
+  }
+  /// Copies `n` elements of `from` to elements [offset, offset + n) of the tensor of `rank`, by all
+  /// threads of the block, in 16 bytes where both addresses permit it. Does not wait, and signals
+  /// nothing: call Block::barrier() and signal() behind it.
+  template <class T>
+  GANTRY_HD void put(Block& block, int rank, std::size_t offset, const T* from,
+                     std::size_t n) const {
+    const Index3 threads = block.size();
+    const std::size_t step = std::size_t{threads.x} * threads.y * threads.z;
+    const auto first = static_cast<std::size_t>(block.flat_thread());
+    T* const to = at<T>(rank) + offset;
+    std::size_t done = 0;
+    if constexpr (16 % sizeof(T) == 0) {
+      const auto both =
+          reinterpret_cast<std::uintptr_t>(to) | reinterpret_cast<std::uintptr_t>(from);
+      if (both % sizeof(Words16) == 0) {
+        const std::size_t words = n * sizeof(T) / sizeof(Words16);
+        for (std::size_t i = first; i < words; i += step) {
+          reinterpret_cast<Words16*>(to)[i] = reinterpret_cast<const Words16*>(from)[i];
+        }
+        done = words * (sizeof(Words16) / sizeof(T));
+      }
+    }
+    for (std::size_t i = done + first; i < n; i += step) to[i] = from[i];
+  }
+
+ private:
+  friend class Window;
+
+  static constexpr int kMaxRanks = 32;
+  // Polls between two looks at the host's words.
+  static constexpr std::uint32_t kPollsPerCheck = 2048;
+
+  struct [[gnu::may_alias]] alignas(16) Words16 {
+    std::uint64_t halves[2];
+  };
+
+  // The words of a rank: arrays [channel][rank], then one count for each channel. The first two are
+  // written by peers, each word by one rank. The others are private to the rank.
+  enum Array { kArrived, kMet, kSent, kStored, kAwaited, kBarriers };
+  [[nodiscard]] GANTRY_HD std::uint64_t* words(int rank, Array array) const {
+    return words_[rank] +
+           static_cast<std::size_t>(array) * kChannels * static_cast<std::size_t>(size_);
+  }
+  [[nodiscard]] static constexpr std::size_t words_for(int size) {
+    return static_cast<std::size_t>(kBarriers) * kChannels * static_cast<std::size_t>(size) +
+           kChannels;
+  }
+  [[nodiscard]] GANTRY_HD std::size_t slot_of(int rank, int channel) const {
+    return static_cast<std::size_t>(channel) * static_cast<std::size_t>(size_) +
+           static_cast<std::size_t>(rank);
+  }
+  [[nodiscard]] GANTRY_HD bool is_valid(int rank, int channel) const {
+#ifndef __CUDA_ARCH__
+    detail::check_signal(rank, size_, channel);
+#endif
+    return rank >= 0 && rank < size_ && channel >= 0 && channel < kChannels;
+  }
+
+  // Note [Waits of own kernels]
+  // A kernel that waits for long notes in a word of the host for which rank it waits, on which
+  // channel, and in which wait. The watchdog measures how long a note stays, so that deadlines need
+  // no events and hold in graphs. It follows the notes from rank to rank: a rank that waits itself
+  // is not late. The kernel also looks at the abort word, and leaves if it is set.
+  GANTRY_HD bool wait_until(const std::uint64_t* word, std::uint64_t number, int peer,
+                            int channel) const {
+    bool has_note = false;
+    for (std::uint32_t polls = 1; static_cast<std::int64_t>(load(word) - number) < 0; ++polls) {
+      if (polls % kPollsPerCheck == 0 && host_.abort != nullptr) {
+        if (load_host(host_.abort) != 0) {
+          report_abort(peer, number);
+          return false;
+        }
+        has_note = true;
+        note(peer, detail::awaited_note(channel, number));
+      }
+      pause(polls);
+    }
+    if (has_note) note(peer, 0);
+    return true;
+  }
+
+#ifdef __CUDA_ARCH__
+  __device__ static std::uint64_t load(const std::uint64_t* word) {
+    std::uint64_t value;
+    asm volatile("ld.acquire.sys.global.u64 %0, [%1];" : "=l"(value) : "l"(word) : "memory");
+    return value;
+  }
+  __device__ static void store(std::uint64_t* word, std::uint64_t value) {
+    asm volatile("st.release.sys.global.u64 [%0], %1;" ::"l"(word), "l"(value) : "memory");
+  }
+  __device__ static std::uint64_t count_of(std::uint64_t* counter) {
+    return atomicAdd(reinterpret_cast<unsigned long long*>(counter), 1ULL);
+  }
+  __device__ static std::uint32_t load_host(const std::uint32_t* word) {
+    return *static_cast<const volatile std::uint32_t*>(word);
+  }
+  __device__ void note(int peer, std::uint32_t value) const {
+    *static_cast<volatile std::uint32_t*>(&host_.awaited[peer]) = value;
+  }
+  __device__ void report_abort(int peer, std::uint64_t number) const {
+    if (load_host(host_.fault) != 0) return;
+    if (atomicCAS_system(host_.fault, 0U, detail::kClaimedFault) != 0) return;
+    *static_cast<volatile std::int32_t*>(host_.fault_peer) = peer;
+    *static_cast<volatile std::uint64_t*>(host_.fault_call) = detail::kFaultOfMessage;
+    asm volatile("st.release.sys.global.u32 [%0], %1;" ::"l"(host_.fault), "r"(fault_of(number))
+                 : "memory");
+  }
+  __device__ static void pause(std::uint32_t) {}
+#else
+  static std::uint64_t load(const std::uint64_t* word) { return detail::load_signal(word); }
+  static void store(std::uint64_t* word, std::uint64_t value) { detail::store_signal(word, value); }
+  static std::uint64_t count_of(std::uint64_t* counter) { return detail::count_signal(counter); }
+  static std::uint32_t load_host(const std::uint32_t* word) { return detail::load_host_word(word); }
+  void note(int peer, std::uint32_t value) const {
+    __atomic_store_n(&host_.awaited[peer], value, __ATOMIC_RELEASE);
+  }
+  void report_abort(int peer, std::uint64_t number) const {
+    if (!detail::claim_fault(host_.fault)) return;
+    __atomic_store_n(host_.fault_peer, peer, __ATOMIC_RELAXED);
+    __atomic_store_n(host_.fault_call, detail::kFaultOfMessage, __ATOMIC_RELAXED);
+    __atomic_store_n(host_.fault, fault_of(number), __ATOMIC_RELEASE);
+  }
+  static void pause(std::uint32_t polls) { detail::pause_wait(polls); }
+#endif
+  // The fault with a number that differs from wait to wait.
+  GANTRY_HD static std::uint32_t fault_of(std::uint64_t number) {
+    return (1U << 28 | static_cast<std::uint32_t>(number % (1 << 28))) << 2 | detail::kAbortedFault;
+  }
+
+  int rank_ = 0;
+  int size_ = 0;
+  detail::WaitWords host_;
+  void* data_[kMaxRanks] = {};
+  std::uint64_t* words_[kMaxRanks] = {};
+};
+
+}  // namespace gantry

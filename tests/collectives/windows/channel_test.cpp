@@ -1,0 +1,386 @@
+// Kernels of the program that read, write, signal and await peers.
+#include <gantry/collectives/channel.hpp>
+
+#include <fmt/format.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <atomic>
+#include <cstdlib>
+#include <functional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include <gantry/core/error.hpp>
+#include <gantry/streams/graph.hpp>
+#include <gantry/streams/stream_guard.hpp>
+#include <gantry/tensor/activations.hpp>
+#include <gantry/tensor/conditional.hpp>
+#include <gantry/tensor/elementwise.hpp>
+#include <gantry/tensor/factories.hpp>
+
+#include "tests/collectives/communicator/local_group.hpp"
+#include "tests/collectives/throws.hpp"
+#include "tests/collectives/windows/view_kernels.hpp"
+
+namespace gantry {
+namespace {
+
+using testing::CollectiveSuite;
+using testing::expect_throws;
+
+class PeerViewTest : public testing::LocalGroupTest {
+ protected:
+  void TearDown() override {
+    unsetenv("GANTRY_COLL_TIMEOUT");
+    LocalGroupTest::TearDown();
+  }
+  static int most_ranks() { return std::min(device_count(), 4); }
+
+  template <class Body>
+  static void on_groups(int least, Body body) {
+    for (int count = least; count <= most_ranks(); ++count) {
+      on_ranks(count, [&](CollectiveSuite&, Communicator& group) { body(group); });
+    }
+  }
+};
+
+Stream stream_of(const Communicator& group) { return Stream::current(group.device()); }
+
+Tensor words(const Communicator& group, std::int64_t count = 1) {
+  return zeros({count}, {.dtype = i32, .device = group.device()});
+}
+
+Window some_window(const Communicator& group, std::int64_t count = 1000) {
+  return group.window(zeros({count}, {.dtype = f32, .device = group.device()}));
+}
+
+// Ends a rank's part once another rank has come to a place.
+class Step {
+ public:
+  void finish() {
+    is_done_ = true;
+    is_done_.notify_all();
+  }
+  void await() const { is_done_.wait(false); }
+
+ private:
+  std::atomic<bool> is_done_{false};
+};
+
+TEST_F(PeerViewTest, AFusedKernelHasTheBitsOfTheUnfusedForm) {
+  on_groups(1, [](const Communicator& group) {
+    constexpr std::int64_t kRows = 37;
+    constexpr std::int64_t kColumns = 29;
+    const TensorOptions options{.dtype = f32, .device = group.device()};
+    const Tensor mine = zeros({kRows, kColumns}, options);
+    const Tensor bias = arange(kColumns, options).mul(0.37).sub(3.1);
+    const Window window = group.window(mine);
+    for (int round = 0; round < 6; ++round) {
+      const Tensor values = arange(kRows * kColumns, options)
+                                .mul(0.11 + 0.013 * group.rank() + round)
+                                .sub(20.0 + 0.7 * group.rank())
+                                .sin()
+                                .view({kRows, kColumns});
+      mine.copy_(values);
+      group.all_reduce(values);
+      const Tensor expected = relu(values.add(bias));
+      const Tensor out = empty_like(values);
+      view_kernels::fused(stream_of(group), window, bias, out, 1 + round % 3, 1 + 31 * round);
+      EXPECT_EQ(out.to_vector<float>(), expected.to_vector<float>()) << round;
+    }
+    window.barrier();
+  });
+}
+
+TEST_F(PeerViewTest, SignalsOrderWritesAndReads) {
+  on_groups(1, [](const Communicator& group) {
+    const Window window = some_window(group);
+    const Tensor wrong = words(group);
+    for (int launches = 0; launches < 3; ++launches) {
+      view_kernels::ring(stream_of(group), window, wrong, 20);
+    }
+    EXPECT_EQ(wrong.item<int>(), 0);
+    window.barrier();
+  });
+}
+
+TEST_F(PeerViewTest, EveryThreadMaySignalAndWaitOnOneChannel) {
+  on_groups(1, [](const Communicator& group) {
+    const Window window = some_window(group);
+    for (const auto& [blocks, threads] : {std::pair(1, 1), std::pair(1, 96), std::pair(5, 33)}) {
+      const Tensor taken = words(group, std::int64_t{blocks} * threads);
+      for (int round = 0; round < 3; ++round) {
+        view_kernels::crowd(stream_of(group), window, taken, blocks, threads);
+      }
+      EXPECT_EQ(taken.amin().item<int>(), 3);
+      EXPECT_EQ(taken.amax().item<int>(), 3);
+    }
+    window.barrier();
+  });
+}
+
+TEST_F(PeerViewTest, AThreadWaitsWhileAnotherOneOfItsBlockSignals) {
+  on_groups(1, [](const Communicator& group) {
+    const Window window = some_window(group);
+    const Tensor taken = words(group);
+    for (const int threads : {2, 64, 257}) {
+      view_kernels::roles(stream_of(group), window, taken, threads);
+    }
+    EXPECT_EQ(taken.item<int>(), 3);
+    window.barrier();
+  });
+}
+
+TEST_F(PeerViewTest, SeveralSignalsAreUnderWayAndNoneIsLost) {
+  GANTRY_REQUIRE_DEVICES(2);
+  on_ranks(2, [](CollectiveSuite&, Communicator& group) {
+    const Window window = some_window(group);
+    const Tensor taken = words(group);
+    view_kernels::counts(stream_of(group), window, taken, 7, 3);
+    if (group.rank() == 0) synchronize(group.device());  // signals do not wait
+    group.host_barrier();
+    view_kernels::counts(stream_of(group), window, taken, 0, 4);
+    EXPECT_EQ(taken.item<int>(), group.rank() == 1 ? 7 : 0);
+    window.barrier();
+  });
+}
+
+TEST_F(PeerViewTest, PutWritesTheElementsAndNoOthers) {
+  on_groups(1, [](const Communicator& group) {
+    for (const DType dtype : {u8, i32, f64}) {
+      const TensorOptions options{.dtype = dtype, .device = group.device()};
+      const Tensor mine = zeros({300}, options);
+      const Window window = group.window(mine);
+      const int previous = (group.rank() + group.size() - 1) % group.size();
+      for (const int skip : {0, 1, 3, 16}) {
+        for (const int offset : {0, 1, 5, 16}) {
+          for (const int n : {0, 1, 2, 15, 16, 17, 100, 200}) {
+            mine.zero_();
+            const Tensor source = arange(300, options).remainder(100).add(group.rank() + 1);
+            window.barrier();
+            view_kernels::put(stream_of(group), window, source.narrow(0, skip, n), offset, n);
+            std::vector<double> expected(300, 0.0);
+            for (int i = 0; i < n; ++i) {
+              expected[static_cast<std::size_t>(offset + i)] = (skip + i) % 100 + previous + 1;
+            }
+            ASSERT_EQ(mine.to(f64).to_vector<double>(), expected)
+                << name(dtype) << " " << skip << " " << offset << " " << n;
+            window.barrier();
+          }
+        }
+      }
+    }
+  });
+}
+
+TEST_F(PeerViewTest, GraphsGoOnCounting) {
+  on_groups(1, [](const Communicator& group) {
+    const Window window = some_window(group);
+    const Tensor results = words(group, 3 * 8);
+    const Tensor wrong = words(group);
+    const auto step = [&] {
+      view_kernels::meet(stream_of(group), window, results, 3, 8, 2);
+      view_kernels::ring(stream_of(group), window, wrong, 2);
+    };
+    step();
+    Graph graph;
+    {
+      GraphCapture capture(graph);
+      step();
+      capture.end();
+    }
+    for (int round = 0; round < 4; ++round) {
+      graph.replay();
+      step();
+    }
+    EXPECT_EQ(results.amin().item<int>(), 18);
+    EXPECT_EQ(results.amax().item<int>(), 18);
+    EXPECT_EQ(wrong.item<int>(), 0);
+    window.barrier();
+  });
+}
+
+TEST_F(PeerViewTest, BarriersMeetInsideALoopOnTheDevice) {
+  on_groups(1, [](const Communicator& group) {
+    const Window window = some_window(group);
+    const Tensor results = words(group, 16);
+    const Tensor turns = words(group);
+    Graph graph;
+    {
+      GraphCapture capture(graph);
+      graph_while(turns, [&] {
+        view_kernels::meet(stream_of(group), window, results, 1, 16, 1);
+        turns.sub_(1);
+      });
+      capture.end();
+    }
+    for (int round = 1; round <= 3; ++round) {
+      turns.fill_(5);
+      graph.replay();
+      EXPECT_EQ(results.amin().item<int>(), 5 * round);
+    }
+    window.barrier();
+  });
+}
+
+TEST_F(PeerViewTest, WindowsOfOneGroupCountForThemselves) {
+  GANTRY_REQUIRE_DEVICES(2);
+  on_ranks(2, [](CollectiveSuite&, Communicator& group) {
+    const Window first = some_window(group);
+    const Window second = some_window(group);
+    const Tensor taken = words(group, 2);
+    if (group.rank() == 0) {
+      view_kernels::signal(stream_of(group), second, 1, 9);
+      synchronize(group.device());
+    }
+    group.host_barrier();
+    if (group.rank() == 1) {
+      const Stream other = Stream::from_pool(group.device());
+      other.wait(stream_of(group));
+      view_kernels::wait(other, first, taken.narrow(0, 0, 1), 0, 9);
+      view_kernels::wait(stream_of(group), second, taken.narrow(0, 1, 1), 0, 9);
+      stream_of(group).synchronize();
+      EXPECT_FALSE(other.query());
+      group.host_barrier();
+      other.synchronize();
+      EXPECT_EQ(taken.amin().item<int>(), 1);
+    } else {
+      group.host_barrier();
+      view_kernels::signal(stream_of(group), first, 1, 9);
+      synchronize(group.device());
+    }
+    group.host_barrier();
+  });
+}
+
+TEST_F(PeerViewTest, AWaitReturnsFalseWhenTheGroupIsAborted) {
+  GANTRY_REQUIRE_DEVICES(2);
+  Step waits;
+  on_ranks(2, [&](CollectiveSuite&, Communicator& group) {
+    const Window window = some_window(group);
+    const Tensor taken = words(group);
+    const Tensor results = words(group, 64);
+    synchronize(group.device());
+    if (group.rank() == 1) {
+      waits.await();
+      group.abort();
+      return;
+    }
+    const Stream other = Stream::from_pool(group.device());
+    view_kernels::wait(stream_of(group), window, taken, 1, 0);
+    view_kernels::meet(other, window, results, 2, 32, 3);
+    waits.finish();
+    expect_throws<PeerLostError>([&] { synchronize(group.device()); }, "rank 1 aborted");
+    EXPECT_EQ(taken.item<int>(), -1);
+    EXPECT_EQ(results.amax().item<int>(), 0);
+    expect_throws<PeerLostError>([&] { view_kernels::signal(stream_of(group), window, 1, 0); },
+                                 "rank 1 aborted");
+  });
+}
+
+// The text of the TimeoutError and its late ranks.
+std::pair<std::string, std::vector<int>> timeout_of(const std::function<void()>& call) {
+  try {
+    call();
+  } catch (const TimeoutError& error) {
+    return {error.what(), error.ranks()};
+  }
+  return {"nothing was thrown", {}};
+}
+
+TEST_F(PeerViewTest, ASignalThatDoesNotComeIsATimeoutThatNamesTheRank) {
+  GANTRY_REQUIRE_DEVICES(2);
+  setenv("GANTRY_COLL_TIMEOUT", "1", 1);
+  for (const bool replays : {false, true}) {
+    Step late;
+    on_ranks(2, [&](CollectiveSuite&, Communicator& group) {
+      const Window window = some_window(group);
+      const Tensor taken = words(group);
+      if (group.rank() == 1) return late.await();
+      Graph graph;
+      if (replays) {
+        GraphCapture capture(graph);
+        view_kernels::wait(stream_of(group), window, taken, 1, 300);
+        capture.end();
+      }
+      const auto [text, ranks] = timeout_of([&] {
+        replays ? graph.replay() : view_kernels::wait(stream_of(group), window, taken, 1, 300);
+        synchronize(group.device());
+      });
+      late.finish();
+      EXPECT_EQ(ranks, std::vector<int>{1}) << text;
+      EXPECT_THAT(text, ::testing::HasSubstr(
+                            "PeerView: rank 0 waited 1 s in a kernel, but rank 1 did not signal on "
+                            "channel 300 (GANTRY_COLL_TIMEOUT sets the deadline)"));
+      EXPECT_EQ(taken.item<int>(), -1);
+    });
+  }
+}
+
+TEST_F(PeerViewTest, ARankThatWaitsItselfIsNotLate) {
+  GANTRY_REQUIRE_DEVICES(3);
+  setenv("GANTRY_COLL_TIMEOUT", "1", 1);
+  std::atomic<int> ended{0};
+  on_ranks(3, [&](CollectiveSuite&, Communicator& group) {
+    const Window window = some_window(group);
+    const Tensor taken = words(group);
+    synchronize(group.device());
+    group.host_barrier();
+    if (group.rank() == 2) {
+      for (int seen = ended; seen < 2; seen = ended) ended.wait(seen);
+      return;
+    }
+    const auto [text, ranks] = timeout_of([&] {
+      view_kernels::wait(stream_of(group), window, taken, group.rank() + 1, 0);
+      synchronize(group.device());
+    });
+    EXPECT_EQ(ranks, std::vector<int>{2}) << text;
+    ++ended;
+    ended.notify_all();
+  });
+}
+
+TEST_F(PeerViewTest, RanksThatWaitForEachOtherAreAnError) {
+  GANTRY_REQUIRE_DEVICES(2);
+  setenv("GANTRY_COLL_TIMEOUT", "1", 1);
+  on_ranks(2, [&](CollectiveSuite&, Communicator& group) {
+    const Window window = some_window(group);
+    const Tensor taken = words(group);
+    const auto [text, ranks] = timeout_of([&] {
+      view_kernels::wait(stream_of(group), window, taken, 1 - group.rank(), 0);
+      synchronize(group.device());
+    });
+    EXPECT_EQ(ranks.size(), 1U) << text;
+    EXPECT_THAT(text, ::testing::HasSubstr("the ranks wait for each other"));
+  });
+}
+
+TEST_F(PeerViewTest, RanksAndChannelsThatDoNotExist) {
+  GANTRY_REQUIRE_DEVICES(1);
+  GANTRY_REQUIRE_SIM();  // a GPU ignores them
+  const Communicator group = Communicator::local({Device::cuda(0)}).front();
+  const Window window = some_window(group);
+  const Tensor taken = words(group);
+  const auto fails = [&](auto launch, const std::string& text) {
+    expect_throws<InvalidArgument>(
+        [&] {
+          launch();
+          stream_of(group).synchronize();
+        },
+        text);
+  };
+  fails([&] { view_kernels::signal(stream_of(group), window, 1, 0); },
+        "PeerView: expected a rank from 0 to 0, but got 1");
+  fails([&] { view_kernels::signal(stream_of(group), window, -1, 0); }, "but got -1");
+  fails([&] { view_kernels::wait(stream_of(group), window, taken, 0, PeerView::kChannels); },
+        "PeerView: expected a channel from 0 to 1023, but got 1024");
+  EXPECT_EQ(taken.item<int>(), 0);
+  expect_throws<InvalidArgument>([] { static_cast<void>(Window().view()); },
+                                 "Window::view: expected a window");
+}
+
+}  // namespace
+}  // namespace gantry

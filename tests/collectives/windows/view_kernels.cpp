@@ -1,0 +1,1 @@
+#include "tests/collectives/windows/view_kernels.inl"
