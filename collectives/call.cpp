@@ -29,6 +29,9 @@ ResolvedCall::ResolvedCall(const CollectiveCall& call, int ranks)
   if (reduces(what.kind)) how = reduction_for(what.op, what.dtype, ranks, name(what.kind));
 }
 
+// Blocks of an operation in a condition in place of copies.
+constexpr int kBlocksInCondition = 32;
+
 ResolvedCall resolve_over_peers(const CollectiveCall& call, int ranks, const Selector& selector,
                                 Transport& peers, bool without_nccl) {
   ResolvedCall resolved(call, ranks);
@@ -42,6 +45,9 @@ ResolvedCall resolve_over_peers(const CollectiveCall& call, int ranks, const Sel
   what.window_offset = peers.window_offset_of(call);
   selector.require_served(what, resolved.message_bytes);
   resolved.choice = selector.choose(what, resolved.message_bytes, without_nccl);
+  if (call.in_condition && resolved.choice.algorithm == Algorithm::copy) {
+    resolved.choice = {Algorithm::zero_copy, kBlocksInCondition};  // bodies are of one device
+  }
   if (what.blocks != 0) resolved.choice.blocks = what.blocks;
   // Other algorithms ignore registrations.
   if (!needs_registration(resolved.choice.algorithm)) what.window_offset = 0;

@@ -55,6 +55,8 @@ struct CollectiveCall {
   std::chrono::milliseconds timeout = {};
   // A reduction whose output may be another array than its input, on any rank: it is staged.
   bool is_apart = false;
+  // Captured in the body of graph_if() or graph_while().
+  bool in_condition = false;
   // Devices with peer access to this rank's device can access `in` and `out`; not asked for arrays
   // of messages below kLeastOpenBytes.
   bool is_open = false;

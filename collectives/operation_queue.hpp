@@ -4,11 +4,15 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <vector>
 
+#include <gantry/core/error.hpp>
 #include <gantry/extend/driver.hpp>
 #include <gantry/streams/event.hpp>
 #include <gantry/streams/stream.hpp>
+
+#include "streams/graphs/condition.hpp"
 
 namespace gantry {
 
@@ -24,13 +28,28 @@ class OperationQueue {
 
   // Makes `stream` wait for the previous operation. Operations in one capture are ordered, too, on
   // all branches. The program orders graphs among each other and with other work, because a capture
-  // cannot wait for an event from outside.
+  // cannot wait for an event from outside. An operation in the body of a condition is a part of the
+  // stream around the body.
+  // Throws: CaptureError in a body, if the previous operation is on a branch that the body does not
+  // follow: a body cannot wait for an event from outside.
   void enter(const Stream& stream) {
     const bool is_captured = driver().is_capturing(stream.native());
     capture_ = is_captured ? &capture_of(driver().capture_id(stream.native())) : nullptr;
     if (capture_ == nullptr) {
       if (last_ && last_stream_ != stream.id()) last_->wait(stream);
-    } else if (capture_->last_stream != kNone && capture_->last_stream != stream.id()) {
+      return;
+    }
+    const std::optional<Stream> around = stream_around(stream);
+    const std::optional<Stream>& last = capture_->last;
+    if (last && *last != around.value_or(stream)) {
+      if (around) {
+        capture_ = nullptr;
+        throw CaptureError(
+            "collective: expected graph_if or graph_while behind the capture's earlier operations "
+            "of the group, but got it on another branch; let its stream wait for theirs",
+            stream.device().str());
+      }
+      if (!capture_->is_recorded) driver().record_event(capture_->event, last->native());
       driver().wait_event(stream.native(), capture_->event);
     }
   }
@@ -38,8 +57,11 @@ class OperationQueue {
   // event must not be recorded on another stream. `end`: what another queue returned for it.
   std::shared_ptr<Event> leave(const Stream& stream, std::shared_ptr<Event> end = nullptr) {
     if (capture_ != nullptr) {
-      driver().record_event(capture_->event, stream.native());
-      capture_->last_stream = stream.id();
+      const std::optional<Stream> around = stream_around(stream);
+      // Of a body, the event is recorded behind it, once another branch needs it.
+      if (!around) driver().record_event(capture_->event, stream.native());
+      capture_->is_recorded = !around;
+      capture_->last = around.value_or(stream);
       return nullptr;
     }
     if (end == nullptr) {
@@ -67,8 +89,9 @@ class OperationQueue {
   // The last operation in one capture.
   struct Capture {
     NativeEvent event = nullptr;
-    std::uint64_t last_stream = kNone;
     std::uint64_t id = 0;
+    std::optional<Stream> last = {};  // outside of bodies
+    bool is_recorded = false;         // the event, behind the operation
   };
 
   Capture& capture_of(std::uint64_t id) {
@@ -76,11 +99,10 @@ class OperationQueue {
     if (known != captures_.end()) return *known;
     if (captures_.size() < kMostCaptures) {
       captures_.reserve(kMostCaptures);
-      return captures_.emplace_back(Capture{driver().create_event(device_, {}), kNone, id});
+      return captures_.emplace_back(Capture{driver().create_event(device_, {}), id});
     }
     Capture& oldest = *std::ranges::min_element(captures_, {}, &Capture::id);
-    oldest.last_stream = kNone;
-    oldest.id = id;
+    oldest = {.event = oldest.event, .id = id};
     return oldest;
   }
 

@@ -274,6 +274,7 @@ std::vector<int> job_ranks(const View& view, const std::vector<int>& ranks) {
 
 std::string call_text(std::string_view kind, std::uint8_t style, std::string_view op,
                       std::string_view algorithm, const Call& call) {
+  if (call.ends_condition != 0) return "the end of graph_if or graph_while";
   std::string text(kind);
   const bool is_list = call.operands.list_size > 0;
   if (is_list) text += "_coalesced";

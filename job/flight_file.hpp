@@ -54,7 +54,8 @@ struct Call {
   std::uint8_t reproducible;
   std::uint8_t algorithm;  ///< that the caller wants, and blocks; 0: none
   std::uint8_t blocks;
-  std::uint8_t reserved[6];
+  std::uint8_t ends_condition;  ///< 1: of a graph, behind a body that has operations of the group
+  std::uint8_t reserved[5];
   Operands operands;
 };
 static_assert(sizeof(Call) == 112);
@@ -80,8 +81,9 @@ struct Record {
   std::uint64_t stream;
   std::int64_t enqueued_ns;  ///< CLOCK_MONOTONIC
   std::uint8_t algorithm;
-  std::uint8_t is_grouped;  ///< 1: a message that runs beside others of its group
-  std::uint8_t reserved[2];
+  std::uint8_t is_grouped;    ///< 1: a message that runs beside others of its group
+  std::uint8_t in_condition;  ///< 1: in the body of a condition
+  std::uint8_t reserved;
   std::uint32_t timeout_ms;  ///< deadline of this call; 0: the group's
   char tag[32];              ///< of the caller, for people; not always null-terminated
 };

@@ -18,6 +18,14 @@ GANTRY_HD void pass_signal(Block& block, const PeerSignal& plan) {
   block.release(plan.word, 1 - plan.awaited);
 }
 
+template <class Block>
+GANTRY_HD void report_abort(Block& block, const AbortReport& plan) {
+  constexpr int kUnknownPeer = -1;
+  constexpr std::uint32_t kSequence = 1U << 27;  // of no operation
+  if (!block.is_aborted(plan.words)) return;
+  report_fault(block, plan.words, Outcome::aborted, kUnknownPeer, plan.call, kSequence);
+}
+
 // As Note [Progress reports], but before and after a call whose own kernels report none.
 template <class Block>
 GANTRY_HD void report_progress(Block& block, const ProgressReport& plan) {

@@ -18,6 +18,7 @@
 
 #include "collectives/bootstrap/failure_note.hpp"
 #include "collectives/communicator/pending_signals.hpp"
+#include "collectives/protocol/launch.hpp"
 #include "device/platform/sync_debug_driver.hpp"
 #include "streams/graphs/condition.hpp"
 #include "streams/sanitizer/hooks.hpp"
@@ -64,18 +65,57 @@ void Communicator::Impl::require_ready(CollectiveKind kind, const Stream& stream
         fmt::format("{}: expected a communicator in use, but got a suspended one; call resume()",
                     gantry::name(kind)));
   }
-  if (is_in_condition(stream)) {
-    throw CaptureError(fmt::format(
-        "{}: expected a stream outside of graph_if and graph_while, since every rank has to run "
-        "the operation, but got one inside",
-        gantry::name(kind)));
-  }
+  if (is_in_condition(stream)) require_in_condition(kind, stream);
   open_messages.raise_failure();
   ledger.require_usable();
 }
 
+void Communicator::Impl::require_in_condition(CollectiveKind kind, const Stream& stream) const {
+  const std::string_view carrier = transports.name();
+  if (carrier != "p2p" && carrier != "none") {
+    throw CaptureError(fmt::format(
+        "{}: expected a stream outside of graph_if and graph_while, since '{}' carries the "
+        "operations of the group, but got one inside",
+        gantry::name(kind), carrier));
+  }
+  if (!stream_around(stream)) {
+    throw CaptureError(
+        fmt::format("{}: expected the current stream of the body of graph_if or "
+                    "graph_while, but got another one",
+                    gantry::name(kind)));
+  }
+}
+
+// Note [Operations in conditions]
+// The flags of a condition must be equal on all ranks, which run its body equally often. Behind the
+// condition every rank runs a barrier that differs from all other calls. If ranks disagree, the
+// barrier of one meets an operation of the body of another: a mismatch on all ranks. Data in the
+// body are wrong then, so a loop might never end by its flag. Hence a mismatch in a body breaks the
+// group. A loop also ends when the group is broken, and a kernel behind it reports that.
+void Communicator::Impl::note_in_condition(const Stream& stream, bool is_collective) {
+  if (members.control == nullptr) return;
+  DeviceWords* const words = members.control->device_words();
+  driver().stop_condition(stream.native(), &words->abort);
+  if (is_collective) {
+    at_end_of_condition(stream, &ledger, [weak = weak_from_this()](const Stream& around) {
+      const auto self = weak.lock();
+      if (self == nullptr) return;
+      const std::lock_guard lock(self->mutex);
+      CollectiveCall end{.what = {.kind = CollectiveKind::barrier, .ends_condition = 1}};
+      (void)self->run(end, around);
+    });
+  }
+  at_end_of_condition(stream, this, [weak = weak_from_this(), words](const Stream& around) {
+    const auto self = weak.lock();
+    if (self == nullptr) return;
+    protocol::launch<protocol::kernel::abort_report>({words, flight::kMessageBit}, 1, around);
+    if (is_in_condition(around)) self->note_in_condition(around, /*is_collective=*/false);
+  });
+}
+
 End Communicator::Impl::run(CollectiveCall& call, const Stream& stream) {
   require_ready(call.what.kind, stream);
+  call.in_condition = is_in_condition(stream);
   // The root's array is in its place already.
   if (call.what.kind == CollectiveKind::broadcast && call.out == nullptr) {
     call.out = const_cast<void*>(call.in);
@@ -86,17 +126,27 @@ End Communicator::Impl::run(CollectiveCall& call, const Stream& stream) {
   End end;
   ledger.guarded(call.what, [&] {
     const ResolvedCall resolved = transports.resolve(call);
+    if (call.in_condition && resolved.choice.algorithm == Algorithm::nccl) {
+      throw CaptureError(fmt::format(
+          "{}: expected an algorithm of gantry in graph_if and graph_while, but got nccl",
+          gantry::name(call.what.kind)));
+    }
     ledger.record(resolved, stream);
     Transport& via = transports.open(resolved);
     const auto deadline = transports.call_scope(via, resolved);
     end = via.run(resolved, stream);
   });
+  if (call.in_condition) note_in_condition(stream, !is_message(call.what.kind));
   return end;
 }
 
 End Communicator::Impl::run_together(std::span<CollectiveCall> calls, const Stream& stream) {
   require_ready(calls.front().what.kind, stream);
-  for (CollectiveCall& call : calls) ledger.number(call);
+  const bool in_condition = is_in_condition(stream);
+  for (CollectiveCall& call : calls) {
+    call.in_condition = in_condition;
+    ledger.number(call);
+  }
   End end;
   ledger.guarded(calls.front().what, [&] {
     std::vector<ResolvedCall> resolved;
@@ -123,6 +173,7 @@ End Communicator::Impl::run_together(std::span<CollectiveCall> calls, const Stre
     stream.wait(side);
     end.reports_losses = one.reports_losses && other.reports_losses;
   });
+  if (in_condition) note_in_condition(stream, /*is_collective=*/false);
   return end;
 }
 

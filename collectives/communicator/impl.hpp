@@ -136,6 +136,9 @@ class Communicator::Impl final : public std::enable_shared_from_this<Communicato
   End run(CollectiveCall& call, const Stream& stream);
   // As run(), for concurrent sends and receives; at least one. Their numbers follow each other.
   End run_together(std::span<CollectiveCall> calls, const Stream& stream);
+  // Behind the submission of work in a body, that waits for other ranks: Note [Operations in
+  // conditions]. `is_collective`: all ranks have the condition.
+  void note_in_condition(const Stream& stream, bool is_collective);
   // Waits for the other ranks' hosts in `call`, and compares the calls. Between machines the
   // exchange that follows does this instead. Requires: `mutex` held. Throws: InvalidArgument naming
   // both calls if another rank makes another call; PeerLostError; TimeoutError.
@@ -164,6 +167,7 @@ class Communicator::Impl final : public std::enable_shared_from_this<Communicato
  private:
   // Throws an error that is known to prevent an operation.
   void require_ready(CollectiveKind kind, const Stream& stream);
+  void require_in_condition(CollectiveKind kind, const Stream& stream) const;
 
   bool finished_ = false;
   std::atomic<bool> is_suspended_{false};

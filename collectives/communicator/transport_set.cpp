@@ -106,8 +106,8 @@ ResolvedCall TransportSet::resolve(const CollectiveCall& call) {
   const int size = members_.self.size;
   if (p2p_) {
     // Ranks that differ in a list leave it after its first transfer, but their hosts do not know:
-    // none may wait for another one.
-    const bool stays = call.continues && last_collective_ == p2p_.get();
+    // none may wait for another one. Bodies of conditions cannot have NCCL's kernels.
+    const bool stays = call.in_condition || (call.continues && last_collective_ == p2p_.get());
     ResolvedCall resolved = resolve_over_peers(call, size, selector_, *p2p_, stays);
     if (resolved.via == nullptr) resolved.via = nccl_.get();
     return resolved;

@@ -25,6 +25,7 @@
 #include "job/flight_file.hpp"
 #include "kernels/op_scope.hpp"
 #include "kernels/signal_memory.hpp"
+#include "streams/graphs/condition.hpp"
 #include "streams/sanitizer/hooks.hpp"
 
 namespace gantry {
@@ -110,6 +111,7 @@ class Window::State final : public detail::PeerUse, public std::enable_shared_fr
   void check(const char* op, const Stream& stream) const override {
     require_stream(stream, op);
     if (group_.members.control) group_.members.control->require_intact();
+    if (is_in_condition(stream)) group_.note_in_condition(stream, /*is_collective=*/false);
   }
   void record(const Stream& stream) const override {
     tensor_.record_use(stream);
@@ -142,8 +144,11 @@ class Window::State final : public detail::PeerUse, public std::enable_shared_fr
     plan.awaited = sends ? 0 : 1;
     pad_.record_stream(stream);
     memory_.record_stream(stream);
-    if (driver().is_capturing(stream.native()))
-      return protocol::launch<protocol::kernel::peer_signal>(plan, 1, stream);
+    if (driver().is_capturing(stream.native())) {
+      protocol::launch<protocol::kernel::peer_signal>(plan, 1, stream);
+      if (is_in_condition(stream)) group_.note_in_condition(stream, /*is_collective=*/false);
+      return;
+    }
     signals_->begin(stream, peer, sends,
                     fmt::format("rank {}: {}({}) on channel {}", rank(), op, peer, channel));
     protocol::launch<protocol::kernel::peer_signal>(plan, 1, stream);

@@ -27,6 +27,10 @@ constexpr std::int64_t kLeftBehindNs = 5'000'000'000;
 constexpr std::int64_t kLostTimeoutNs = 500'000'000;
 // From the end of a connection to the end of its process, which frees device memory before.
 constexpr auto kDiagnosisTimeout = std::chrono::seconds(2);
+// From a fault of this rank to the report of the other rank's kernel.
+constexpr auto kReportTimeout = std::chrono::milliseconds(200);
+// Operations that the other rank's loop may have begun since.
+constexpr std::uint32_t kMostAhead = 1024;
 // The most time that counts between two checks: a job that was stopped has not timed out.
 constexpr std::int64_t kMaxScanNs = 1'000'000'000;
 
@@ -90,6 +94,10 @@ std::optional<CallFault> ControlSegment::take_fault() {
     require_intact();
     if (seen->fault() == OperationFault::overlap) {
       mark_overlap(call);
+      require_intact();
+    }
+    if (const auto different = different_conditions(*seen)) {
+      mark_failed(peer, Reason::mismatch, *different);
       require_intact();
     }
     if (seen->fault() == OperationFault::mismatch) raise_mismatch(call, peer);
@@ -191,6 +199,38 @@ std::optional<flight::Detail> ControlSegment::different_messages(std::uint64_t c
   return std::nullopt;
 }
 
+// See Note [Operations in conditions]. The kernels of both ranks have the same epoch, which they
+// report before the fault; the other rank's loop may have gone on.
+std::optional<flight::Detail> ControlSegment::different_conditions(
+    const ReportedFault& fault) const {
+  if (fault.fault() != OperationFault::mismatch || flight::is_message(fault.call)) return {};
+  const auto mine = view().find(rank_, Queue::collective, fault.call);
+  const auto is_of_condition = [](const flight::Record& record) {
+    return record.in_condition != 0 || record.call.ends_condition != 0;
+  };
+  if (!mine || !is_of_condition(*mine)) return {};
+  const std::uint32_t epoch = fault.word >> 2;
+  constexpr std::uint32_t kRunMask = (1U << (64 - flight::kRunShift)) - 1;
+  const auto deadline = std::chrono::steady_clock::now() + kReportTimeout;
+  std::string theirs = " another one";
+  do {
+    const flight::Progress progress = view().words(fault.peer).progress(Queue::collective);
+    const std::uint32_t ahead = (progress.run - epoch) & kRunMask;
+    if (progress.started != fault.call && ahead < kMostAhead) {
+      theirs = call_suffix(progress.started);
+      break;
+    }
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  } while (std::chrono::steady_clock::now() < deadline);
+  return flight::Detail{
+      .text = with_name(fmt::format(
+          "collective: expected the same call on every rank, but rank {} called{} and rank {} "
+          "called{}; the flags of graph_if and graph_while must be equal on all ranks",
+          rank_, call_suffix(fault.call), fault.peer, theirs)),
+      .ranks = {rank_, fault.peer},
+      .calls = {call_suffix(fault.call), theirs}};
+}
+
 // Overlapping operations break the group: peers may have matched data of one call to another call.
 void ControlSegment::mark_overlap(std::uint64_t call) const {
   flight::Detail detail;
@@ -207,7 +247,11 @@ void ControlSegment::mark_overlap(std::uint64_t call) const {
 void ControlSegment::detect_fatal_faults() const {
   const std::optional<ReportedFault> seen = fault();
   if (seen && seen->fault() == OperationFault::overlap) return mark_overlap(seen->call);
-  if (!seen || seen->fault() != OperationFault::mismatch || !flight::is_message(seen->call)) return;
+  if (!seen || seen->fault() != OperationFault::mismatch) return;
+  if (const auto different = different_conditions(*seen)) {
+    return mark_failed(seen->peer, Reason::mismatch, *different);
+  }
+  if (!flight::is_message(seen->call)) return;
   if (const auto different = different_messages(seen->call, seen->peer)) {
     mark_failed(seen->peer, Reason::mismatch, *different);
   }

@@ -148,7 +148,8 @@ void ControlSegment::record(const CollectiveCall& call, Algorithm algorithm, std
                         .enqueued_ns = flight::monotonic_ns(),
                         .algorithm = static_cast<std::uint8_t>(algorithm),
                         .is_grouped = is_grouped ? std::uint8_t{1} : std::uint8_t{0},
-                        .reserved = {},
+                        .in_condition = call.in_condition ? std::uint8_t{1} : std::uint8_t{0},
+                        .reserved = 0,
                         .timeout_ms = static_cast<std::uint32_t>(call.timeout.count()),
                         .tag = {}};
   std::memcpy(record.tag, call.tag.data(), std::min(call.tag.size(), sizeof record.tag));

@@ -236,6 +236,9 @@ class ControlSegment {
   [[noreturn]] void raise_mismatch(std::uint64_t call, int peer) const;
   // The mismatch of `call`, a message between this rank and `peer`; nullopt if it is no message.
   std::optional<flight::Detail> different_messages(std::uint64_t call, int peer) const;
+  // The mismatch of `fault`, of a call in the body of a condition or behind it, with the other
+  // rank's call if its device has reported it; nullopt for other faults.
+  std::optional<flight::Detail> different_conditions(const ReportedFault& fault) const;
   // Marks this rank failed: `call` began while another operation was running.
   void mark_overlap(std::uint64_t call) const;
   // Marks a rank failed if a kernel reported a fault that breaks the group: a mismatched message

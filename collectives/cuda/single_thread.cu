@@ -12,6 +12,8 @@ __device__ void run(CudaBlock<1>& block, const ProgressReport& plan) {
   protocol::report_progress(block, plan);
 }
 
+__device__ void run(CudaBlock<1>& block, const AbortReport& plan) { report_abort(block, plan); }
+
 template <class Plan>
 __global__ void single_thread_kernel(const __grid_constant__ Plan plan) {
   CudaBlock<1> block;
@@ -32,9 +34,14 @@ void kernel::progress_report::enqueue(void* stream, const ProgressReport& plan, 
   enqueue_single_thread("progress_report", stream, plan, blocks);
 }
 
+void kernel::abort_report::enqueue(void* stream, const AbortReport& plan, int blocks) {
+  enqueue_single_thread("abort_report", stream, plan, blocks);
+}
+
 void kernel::peer_signal::preload() { cuda::preload_kernel(single_thread_kernel<PeerSignal>); }
 void kernel::progress_report::preload() {
   cuda::preload_kernel(single_thread_kernel<ProgressReport>);
 }
+void kernel::abort_report::preload() { cuda::preload_kernel(single_thread_kernel<AbortReport>); }
 
 }  // namespace gantry::protocol

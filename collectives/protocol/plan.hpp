@@ -201,6 +201,12 @@ struct PeerSignal {
   std::uint64_t awaited = 0;
 };
 
+// A report that the group is aborted, if it is: behind a loop that ends for this reason.
+struct AbortReport {
+  DeviceWords* words = nullptr;
+  std::uint64_t call = 0;
+};
+
 // A report to the host that a call begins or has ended, for kernels that do not report themselves.
 struct ProgressReport {
   std::uint64_t* started = nullptr;  // of DeviceWords

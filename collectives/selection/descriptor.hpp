@@ -70,7 +70,9 @@ struct Descriptor {
   // The algorithm and the blocks that the caller wants; automatic, 0: it wants none.
   Algorithm algorithm = Algorithm::automatic;
   std::uint8_t blocks = 0;
-  std::uint8_t reserved[6] = {};
+  // 1: a barrier behind a body of graph_if() or graph_while() that has operations of the group.
+  std::uint8_t ends_condition = 0;
+  std::uint8_t reserved[5] = {};
   // The tensors as the caller gave them, see operands.hpp. All zero for messages and barriers, and
   // for a part of another call.
   flight::Operands operands = {};

@@ -127,5 +127,9 @@ void progress_report::simulate(const ProgressReport& plan, int blocks) {
   for_each_block(blocks, [&](SimBlock& block) { report_progress(block, plan); });
 }
 
+void abort_report::simulate(const AbortReport& plan, int blocks) {
+  for_each_block(blocks, [&](SimBlock& block) { report_abort(block, plan); });
+}
+
 }  // namespace kernel
 }  // namespace gantry::protocol

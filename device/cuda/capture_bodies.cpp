@@ -1,5 +1,7 @@
 #include "device/cuda/capture_bodies.hpp"
 
+#include <algorithm>
+
 #include "device/cuda/cuda_check.hpp"
 #include "device/cuda/cuda_context.hpp"
 
@@ -80,6 +82,19 @@ std::vector<CaptureBody> CaptureBodies::open_in(std::uint64_t outermost) const {
     if (body.outermost == outermost) open.push_back(body);
   }
   return open;
+}
+
+bool CaptureBodies::add_stop(std::uint64_t outermost, const std::uint32_t* word) {
+  const std::lock_guard lock(mutex_);
+  for (auto& [id, body] : bodies_) {
+    if (body.outermost != outermost) continue;
+    StopWords& stops = body.stops;
+    const auto end = stops.words + stops.count;
+    if (std::find(stops.words, end, word) != end) continue;
+    if (stops.count == StopWords::kMost) return false;
+    stops.words[stops.count++] = word;
+  }
+  return true;
 }
 
 void CaptureBodies::spoil(std::uint64_t outermost) {

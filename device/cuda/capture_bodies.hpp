@@ -15,6 +15,14 @@
 
 namespace gantry::cuda {
 
+/// Words of which each ends a loop once it is not 0.
+struct StopWords {
+  static constexpr int kMost = 8;
+
+  const std::uint32_t* words[kMost] = {};
+  int count = 0;
+};
+
 /// A body that is being captured. For CUDA it is a capture of its own.
 struct CaptureBody {
   std::uint64_t id = 0;         ///< CUDA's number of it
@@ -26,6 +34,7 @@ struct CaptureBody {
   cudaGraphConditionalHandle handle = 0;
   const void* flag = nullptr;
   std::size_t flag_bytes = 1;
+  StopWords stops;
 };
 
 /// The bodies that are being captured, and the captures that have conditions. Never destroyed.
@@ -47,6 +56,8 @@ class CaptureBodies {
   [[nodiscard]] std::optional<CaptureBody> find_by_stream(cudaStream_t stream) const;
   /// The bodies of a capture that have not ended.
   [[nodiscard]] std::vector<CaptureBody> open_in(std::uint64_t outermost) const;
+  /// Adds the word to the open bodies of a capture. False if one of them has StopWords::kMost.
+  [[nodiscard]] bool add_stop(std::uint64_t outermost, const std::uint32_t* word);
   /// Lets forget() tell that the capture cannot become a graph.
   void spoil(std::uint64_t outermost);
   [[nodiscard]] bool is_spoilt(std::uint64_t outermost) const;

@@ -147,9 +147,6 @@ bool CaptureTable::append(SimStream& stream, Task& task, KernelWaits waits) {
   const std::lock_guard lock(mutex_);
   CaptureSession* session = session_to_append(stream);
   if (session == nullptr) return false;
-  if (waits == KernelWaits::for_peers && session->around != nullptr) {
-    spoil(*session, kCaptureUnsupported, "capturing a wait for other ranks into a body", stream);
-  }
   NodeList& frontier = session->frontiers[&stream];
   session->nodes.push_back({.task = std::move(task),
                             .after = std::exchange(frontier, {session->nodes.size()}),

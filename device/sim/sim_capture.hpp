@@ -82,6 +82,8 @@ class CaptureTable {
   void begin_body(SimStream& stream, SimStream& body_stream, std::shared_ptr<ConditionBody> body);
   /// Ends the body that began on the stream.
   void end_body(SimStream& stream);
+  /// Adds the word to all bodies around the work that is captured on `stream`.
+  void stop_bodies(SimStream& stream, const std::uint32_t* word);
   /// Ends it, if there is one, and spoils the capture around it.
   void abandon_body(SimStream& stream) noexcept;
   /// Number of bodies around the next work of `stream`.

@@ -1,6 +1,7 @@
 // Conditions in captures: bodies are captured apart and run as one task of their stream.
 #include <algorithm>
 #include <cstddef>
+#include <cstdint>
 #include <memory>
 #include <string>
 #include <utility>
@@ -17,11 +18,17 @@ bool ConditionBody::is_set() const {
                      [](std::byte byte) { return byte != std::byte{0}; });
 }
 
+bool ConditionBody::is_stopped() const {
+  return std::ranges::any_of(stops_, [](const std::uint32_t* word) {
+    return __atomic_load_n(word, __ATOMIC_ACQUIRE) != 0;
+  });
+}
+
 void ConditionBody::run() const {
   const bool is_loop = condition_.kind == ConditionKind::while_;
   while (is_set() && !is_closing_.load(std::memory_order_relaxed)) {
     for (const GraphNode& node : nodes_) node.task();
-    if (!is_loop) return;
+    if (!is_loop || is_stopped()) return;
   }
 }
 
@@ -50,6 +57,14 @@ void CaptureTable::begin_body(SimStream& stream, SimStream& body_stream,
   body_stream.capture.store(session.get(), std::memory_order_relaxed);
   sessions_[id] = std::move(session);
   open_.fetch_add(1, std::memory_order_relaxed);
+}
+
+void CaptureTable::stop_bodies(SimStream& stream, const std::uint32_t* word) {
+  const std::lock_guard lock(mutex_);
+  CaptureSession* session = stream.capture.load(std::memory_order_relaxed);
+  for (; session != nullptr && session->around != nullptr; session = session->around) {
+    session->body->add_stop(word);
+  }
 }
 
 void CaptureTable::end_body(SimStream& stream) {
@@ -108,6 +123,10 @@ void SimDriver::begin_condition(NativeStream stream, const NativeCondition& cond
   }
   memory_->check_access(s.device(), condition.flag, condition.flag_bytes, std::string(doing));
   captures_.begin_body(s, b, std::make_shared<ConditionBody>(condition, is_closing_));
+}
+
+void SimDriver::stop_condition(NativeStream stream, const std::uint32_t* word) {
+  captures_.stop_bodies(stream_of(stream, "adding a stop to a condition"), word);
 }
 
 void SimDriver::end_condition(NativeStream body) {

@@ -55,15 +55,19 @@ class ConditionBody {
       : condition_(condition), is_closing_(is_closing) {}
   /// The nodes that were captured into the body.
   void set_nodes(std::vector<GraphNode> nodes) { nodes_ = std::move(nodes); }
+  /// Lets a loop end, too, once the word is not 0 behind a round.
+  void add_stop(const std::uint32_t* word) { stops_.push_back(word); }
   /// Runs the nodes as often as the flag says.
   void run() const;
 
  private:
   [[nodiscard]] bool is_set() const;
+  [[nodiscard]] bool is_stopped() const;
 
   const NativeCondition condition_;
   const std::atomic<bool>& is_closing_;
   std::vector<GraphNode> nodes_;
+  std::vector<const std::uint32_t*> stops_;
 };
 
 // Note [Branches of a graph]

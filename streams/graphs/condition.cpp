@@ -2,9 +2,11 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <map>
 #include <mutex>
 #include <utility>
+#include <vector>
 
 #include <gantry/core/error.hpp>
 #include <gantry/streams/owned_stream.hpp>
@@ -15,15 +17,47 @@
 namespace gantry {
 namespace {
 
+using StreamKey = std::pair<int, std::uint64_t>;
+
+StreamKey key_of(const Stream& stream) { return {stream.device().index, stream.id()}; }
+
 // The stream of the bodies in captures of `around`. Never destroyed: blocks may be on it.
 Stream body_stream(const Stream& around) {
   static auto& mutex = *new std::mutex();
-  static auto& streams = *new std::map<std::pair<int, std::uint64_t>, OwnedStream>();
-  const std::pair key(around.device().index, around.id());
+  static auto& streams = *new std::map<StreamKey, OwnedStream>();
+  const StreamKey key = key_of(around);
   const std::lock_guard lock(mutex);
   const auto known = streams.find(key);
   if (known != streams.end()) return known->second.stream();
   return streams.emplace(key, OwnedStream(around.device())).first->second.stream();
+}
+
+struct AtEnd {
+  const void* key;
+  std::function<void(const Stream&)> submit;
+};
+
+// A body that is being captured.
+struct OpenBody {
+  Stream around;
+  std::vector<AtEnd> at_end = {};
+};
+
+struct OpenBodies {
+  std::mutex mutex;
+  std::map<StreamKey, OpenBody> by_stream;  // of the body
+
+  // Never destroyed: as the streams of bodies.
+  static OpenBodies& instance() {
+    static auto& bodies = *new OpenBodies();
+    return bodies;
+  }
+};
+
+OpenBody take_open(const Stream& body) {
+  OpenBodies& bodies = OpenBodies::instance();
+  const std::lock_guard lock(bodies.mutex);
+  return std::move(bodies.by_stream.extract(key_of(body)).mapped());
 }
 
 }  // namespace
@@ -41,6 +75,9 @@ ConditionScope::ConditionScope(const Stream& around, const NativeCondition& cond
   driver().begin_condition(around.native(), condition, body_.native());
   try {
     static_cast<void>(StreamClock::of(body_).is_captured());  // notes it, for frees
+    OpenBodies& bodies = OpenBodies::instance();
+    const std::lock_guard lock(bodies.mutex);
+    bodies.by_stream.insert_or_assign(key_of(body_), OpenBody{around});
   } catch (...) {
     driver().abandon_condition(body_.native());
     throw;
@@ -48,12 +85,37 @@ ConditionScope::ConditionScope(const Stream& around, const NativeCondition& cond
 }
 
 ConditionScope::~ConditionScope() {
-  if (is_open_) driver().abandon_condition(body_.native());
+  if (!is_open_) return;
+  driver().abandon_condition(body_.native());
+  static_cast<void>(take_open(body_));
 }
 
 void ConditionScope::end() {
   is_open_ = false;
+  const OpenBody open = take_open(body_);
   driver().end_condition(body_.native());
+  for (const AtEnd& at_end : open.at_end) at_end.submit(open.around);
+}
+
+std::optional<Stream> stream_around(const Stream& body) {
+  OpenBodies& bodies = OpenBodies::instance();
+  const std::lock_guard lock(bodies.mutex);
+  auto found = bodies.by_stream.find(key_of(body));
+  if (found == bodies.by_stream.end()) return std::nullopt;
+  Stream around = found->second.around;
+  while ((found = bodies.by_stream.find(key_of(around))) != bodies.by_stream.end()) {
+    around = found->second.around;
+  }
+  return around;
+}
+
+void at_end_of_condition(const Stream& body, const void* key,
+                         std::function<void(const Stream& around)> submit) {
+  OpenBodies& bodies = OpenBodies::instance();
+  const std::lock_guard lock(bodies.mutex);
+  std::vector<AtEnd>& at_end = bodies.by_stream.at(key_of(body)).at_end;
+  if (std::ranges::find(at_end, key, &AtEnd::key) != at_end.end()) return;
+  at_end.push_back({key, std::move(submit)});
 }
 
 bool is_in_condition(const Stream& stream) {

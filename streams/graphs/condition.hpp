@@ -1,6 +1,10 @@
 // Bodies of conditions in captures.
 #pragma once
 
+#include <cstdint>
+#include <functional>
+#include <optional>
+
 #include <gantry/extend/driver.hpp>
 #include <gantry/streams/stream.hpp>
 
@@ -24,7 +28,8 @@ class ConditionScope {
   ConditionScope(const ConditionScope&) = delete;
   ConditionScope& operator=(const ConditionScope&) = delete;
 
-  /// Ends the body. Throws: CudaError, and then the capture is spoilt.
+  /// Ends the body, then calls the functions of at_end_of_condition().
+  /// Throws: CudaError, and then the capture is spoilt; what the functions throw.
   void end();
   /// Where the body is captured.
   [[nodiscard]] const Stream& stream() const { return body_; }
@@ -33,6 +38,16 @@ class ConditionScope {
   const Stream body_;
   bool is_open_ = true;
 };
+
+/// The outermost stream around the body that is captured on `body`: where its capture goes on
+/// behind it. nullopt if `body` is not the stream of a body.
+[[nodiscard]] std::optional<Stream> stream_around(const Stream& body);
+
+/// Calls `submit(around)` behind the end of the body that is captured on `body`: it may submit work
+/// to `around`, the stream behind the condition. Of equal keys in one body the first one counts.
+/// Precondition: `body` is the stream of a body.
+void at_end_of_condition(const Stream& body, const void* key,
+                         std::function<void(const Stream& around)> submit);
 
 /// True if work that is submitted to `stream` now belongs to the body of a condition.
 [[nodiscard]] bool is_in_condition(const Stream& stream);

@@ -72,7 +72,7 @@ CapturePlace place_of(NativeStream stream, const char* doing) {
 }
 
 void submit_flag(const CaptureBody& body, NativeStream stream, const char* doing) {
-  cuda::launch_set_condition(body.handle, body.flag, body.flag_bytes, native(stream));
+  cuda::launch_set_condition(body.handle, body.flag, body.flag_bytes, body.stops, native(stream));
   GANTRY_CUDA_CHECK(cudaGetLastError(), doing, stream);
 }
 
@@ -179,6 +179,14 @@ void CudaDriver::begin_condition(NativeStream stream, const NativeCondition& con
     CaptureBodies::instance().spoil(body.outermost);
     throw;
   }
+}
+
+void CudaDriver::stop_condition(NativeStream stream, const std::uint32_t* word) {
+  CaptureBodies& bodies = CaptureBodies::instance();
+  const std::optional<CaptureBody> body = bodies.find(cuda::own_capture_id(stream));
+  if (!body || bodies.add_stop(body->outermost, word)) return;
+  GANTRY_CUDA_CHECK_STATUS(cudaErrorNotSupported, "stop_condition",
+                           "adding more than 8 words that end a loop", stream);
 }
 
 void CudaDriver::end_condition(NativeStream body_stream) {

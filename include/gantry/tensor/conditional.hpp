@@ -15,10 +15,17 @@ namespace gantry {
 /// captures the host waits for the flag, and calls `body` if it is not 0.
 ///
 /// A body may contain operations on the flag's device, replays of other graphs, and further
-/// conditions. It must not draw random numbers, run collectives, use other devices, or wait for an
-/// event that was recorded outside. Memory of a body belongs to the graph. Its contents are
-/// undefined after a replay in which the body did not run. A graph with conditions can be neither
-/// replayed in a capture nor updated.
+/// conditions. It must not draw random numbers, use other devices, or wait for an event that was
+/// recorded outside.
+///
+/// A body may run operations of a Communicator whose ranks reach each other's memory, and kernels
+/// that use a Window. All ranks capture the same condition, and their flags are equal whenever they
+/// are read. If they differ, all ranks get a CollectiveMismatch, and the group is broken. A loop
+/// ends when the group is broken. Earlier operations of the group in the capture precede the
+/// condition on its stream.
+///
+/// Memory of a body belongs to the graph. Its contents are undefined after a replay in which the
+/// body did not run. A graph with conditions can be neither replayed in a capture nor updated.
 ///
 /// Shapes, DTypes: `flag` has one element of bool or i32.
 /// Device/stream: the current stream of the flag's device.

@@ -329,27 +329,5 @@ TEST_F(GraphCollectivesTest, FailuresInTheCaptureLeaveNoMemoryBehind) {
   replay_on(all, graph);
 }
 
-TEST_F(GraphCollectivesTest, BodiesOfConditionsHaveNoOperations) {
-  GANTRY_REQUIRE_DEVICES(2);
-  std::vector<Communicator> group = Communicator::local(devices(2));
-  const Tensor flag = full({}, 1, {.dtype = i32, .device = Device::cuda(0)});
-  const Tensor data = ones({100}, Device::cuda(0));
-  Graph graph;
-  try {
-    const GraphCapture capture(graph);
-    graph_if(flag, [&] { group[0].all_reduce(data); });
-    FAIL() << "captured";
-  } catch (const CaptureError& error) {
-    EXPECT_THAT(error.what(),
-                ::testing::HasSubstr("all_reduce: expected a stream outside of graph_if"));
-  }
-  EXPECT_FALSE(graph.is_captured());
-  // The group is intact.
-  const Tensor theirs = ones({100}, Device::cuda(1));
-  group[0].all_reduce(data);
-  group[1].all_reduce(theirs);
-  EXPECT_EQ(data.amax().item<float>(), 2);
-}
-
 }  // namespace
 }  // namespace gantry

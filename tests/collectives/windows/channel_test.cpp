@@ -281,6 +281,32 @@ TEST_F(PeerViewTest, AWaitReturnsFalseWhenTheGroupIsAborted) {
   });
 }
 
+TEST_F(PeerViewTest, ALoopOnTheDeviceEndsWithTheGroup) {
+  GANTRY_REQUIRE_DEVICES(2);
+  Step waits;
+  on_ranks(2, [&](CollectiveSuite&, Communicator& group) {
+    const Window window = some_window(group);
+    const Tensor results = words(group, 32);
+    const Tensor flag = full({1}, 1, {.dtype = i32, .device = group.device()});
+    Graph graph;
+    {
+      GraphCapture capture(graph);
+      // The flag stays set.
+      graph_while(flag, [&] { view_kernels::meet(stream_of(group), window, results, 1, 32, 1); });
+      capture.end();
+    }
+    group.host_barrier();
+    graph.replay();
+    if (group.rank() == 1) {
+      waits.await();
+      group.abort();
+    } else {
+      waits.finish();
+    }
+    expect_throws<PeerLostError>([&] { synchronize(group.device()); }, "rank 1 aborted");
+  });
+}
+
 // The text of the TimeoutError and its late ranks.
 std::pair<std::string, std::vector<int>> timeout_of(const std::function<void()>& call) {
   try {

@@ -114,6 +114,36 @@ TEST_F(DriverConditionTest, ABodyRunsInTheReplaysWhoseFlagIsSet) {
   }
 }
 
+TEST_F(DriverConditionTest, ALoopEndsBehindTheRoundInWhichAStopIsSet) {
+  Cells flag;
+  Cells stops;
+  Cells marks;
+  // The stop of the inner loop also ends the loop around it.
+  driver().begin_capture(stream_, CaptureMode::global);
+  driver().begin_condition(stream_, as_long_as(flag.at()), body_);
+  driver().begin_condition(body_, as_long_as(flag.at()), inner_);
+  marks.push(7, inner_);
+  driver().copy(stops.at(4), stops.at(0), 4, inner_);
+  driver().stop_condition(inner_, reinterpret_cast<const std::uint32_t*>(stops.at(4)));
+  driver().stop_condition(inner_, reinterpret_cast<const std::uint32_t*>(stops.at(4)));
+  driver().end_condition(inner_);
+  marks.push(8, body_);
+  driver().end_condition(body_);
+  driver().stop_condition(stream_, reinterpret_cast<const std::uint32_t*>(stops.at(4)));  // no body
+  const NativeGraph graph = driver().end_capture(stream_);
+  flag.set({1});
+  for (int round = 0; round < 2; ++round) {
+    marks.set({});
+    stops.set({0, 0, 1, 0});
+    replay(graph);
+    std::vector<std::uint8_t> expected(kBytes, 0);
+    expected[0] = 8;
+    expected[1] = 7;
+    EXPECT_EQ(marks.values(), expected);
+  }
+  driver().destroy_graph(graph);
+}
+
 TEST_F(DriverConditionTest, ALoopReadsItsFlagBeforeEachRound) {
   Cells flags;
   Cells marks;
