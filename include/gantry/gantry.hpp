@@ -63,6 +63,7 @@
 #include <gantry/streams/event.hpp>
 #include <gantry/streams/graph.hpp>
 #include <gantry/streams/green_context.hpp>
+#include <gantry/streams/host_function.hpp>
 #include <gantry/streams/nvtx.hpp>
 #include <gantry/streams/optional_stream_guard.hpp>
 #include <gantry/streams/owned_stream.hpp>
