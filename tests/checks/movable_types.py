@@ -7,6 +7,8 @@ import re
 from source_tree import code_files, run_check
 
 TESTS = "tests/integration"
+# Tests of headers that need the headers of the CUDA toolkit.
+TOOLKIT_TESTS = "tests/memory"
 COMMENT = re.compile(r"//[^\n]*|/\*.*?\*/", re.DOTALL)
 CLASS = re.compile(r"^(template\s*<[^\n]*\n)?(class|struct)\s+(?:GANTRY_API\s+)?(\w+)\s*(?:final\s*)?(?::[^{;]*)?\{", re.MULTILINE)
 PRIVATE = re.compile(r"^ (?:private|protected):", re.MULTILINE)
@@ -78,7 +80,7 @@ def public_classes(root):
 def known_types(root):
     """Listed types; for movable ones, the names of the members that are called."""
     movable, listed = {}, set()
-    for path in code_files(root, [TESTS], {".hpp", ".cpp"}):
+    for path in code_files(root, [TESTS, TOOLKIT_TESTS], {".hpp", ".cpp"}):
         text = COMMENT.sub("", (root / path).read_text(encoding="utf-8"))
         parts = TESTED.split(text)
         for name, error, part in zip(parts[1::3], parts[2::3], parts[3::3]):

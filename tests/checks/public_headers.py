@@ -12,7 +12,10 @@ STANDARD_HEADER = re.compile(r"^[a-z_]+$")
 CONDITIONAL = re.compile(r"^\s*#\s*(if|ifdef|ifndef|elif|else)\b")
 
 # A header of its own for the type of another library.
-MAY_INCLUDE = {"include/gantry/collectives/mpi.hpp": "mpi.h"}
+MAY_INCLUDE = {
+    "include/gantry/collectives/mpi.hpp": "mpi.h",
+    "include/gantry/memory/cccl.hpp": "cuda/memory_resource",
+}
 # Everything else is written once, or chosen by CMake at link time.
 MAY_BE_CONDITIONAL = [
     "core/assert.hpp",  # GANTRY_ASSERT, which Release builds leave out

@@ -1,0 +1,256 @@
+#pragma once
+
+#include <cuda/memory_resource>
+
+#include <concepts>
+#include <cstddef>
+#include <memory>
+#include <mutex>
+#include <unordered_map>
+#include <utility>
+#include <vector>
+
+#include <gantry/device/device.hpp>
+#include <gantry/memory/allocator.hpp>
+#include <gantry/memory/caching_allocator.hpp>
+#include <gantry/streams/stream.hpp>
+
+// gantry's memory for CCCL, Thrust and RMM, and theirs for gantry. This header needs the headers of
+// the CUDA toolkit, and nothing of it is in <gantry/gantry.hpp>. With CCCL 3.0 define
+// LIBCUDACXX_ENABLE_EXPERIMENTAL_MEMORY_RESOURCE before the first include.
+
+namespace gantry {
+
+/// `stream` for CCCL. The stream outlives the reference.
+[[nodiscard]] inline cuda::stream_ref to_stream_ref(const Stream& stream) {
+  return cuda::stream_ref{static_cast<cudaStream_t>(stream.native_handle())};
+}
+/// A stream of `device` that CCCL has; the conditions are those of Stream::external().
+[[nodiscard]] inline Stream from_stream_ref(cuda::stream_ref stream,
+                                            Device device = Device::cuda()) {
+  return Stream::external(stream.get(), device);
+}
+
+namespace memory {
+
+/// gantry's memory of one device as a resource of CCCL: a cuda::mr::async_resource (CCCL 3.0) and a
+/// cuda::mr::resource (3.1 and later) that is device_accessible. RMM takes it, too.
+///
+/// A cheap handle: all resources of one device are equal. Each frees what another one allocated.
+/// Memory comes from allocate(), so pools, limits, statistics and the program's own allocator
+/// apply.
+///
+/// Device/stream: memory is for work on the stream, as of allocate(). A free on another stream is
+/// behind that stream's earlier work. The forms without a stream block the host until the memory
+/// may be used on any stream; at the free, no work uses the memory.
+/// Thread safety: any thread.
+/// Throws: as allocate(). Frees of other pointers are ignored.
+class DeviceResource {
+ public:
+  /// The memory of `device`; by default of the current one.
+  explicit DeviceResource(Device device = Device::cuda())
+      : blocks_(&Blocks::of(Stream::default_stream(device).device())) {}
+
+  /// The device of the memory.
+  [[nodiscard]] Device device() const noexcept { return blocks_->device; }
+
+  /// As CCCL 3.1 spells it, in stream order.
+  /// @{
+  [[nodiscard]] void* allocate(cuda::stream_ref stream, std::size_t bytes, std::size_t alignment) {
+    return blocks_->take(from_stream_ref(stream, device()), bytes, alignment);
+  }
+  void deallocate(cuda::stream_ref stream, void* data, std::size_t /*bytes*/,
+                  std::size_t /*alignment*/) noexcept {
+    blocks_->give_back(data, from_stream_ref(stream, device()));
+  }
+  /// @}
+  /// As CCCL 3.1 spells it, for any stream.
+  /// @{
+  [[nodiscard]] void* allocate_sync(std::size_t bytes, std::size_t alignment = kDefaultAlignment) {
+    const Stream stream = Stream::default_stream(device());
+    void* const data = blocks_->take(stream, bytes, alignment);
+    stream.synchronize();
+    return data;
+  }
+  void deallocate_sync(void* data, std::size_t /*bytes*/,
+                       std::size_t /*alignment*/ = kDefaultAlignment) noexcept {
+    blocks_->give_back(data, Stream::default_stream(device()));
+  }
+  /// @}
+
+  /// As CCCL 3.0 and RMM spell it.
+  /// @{
+  [[nodiscard]] void* allocate_async(std::size_t bytes, std::size_t alignment,
+                                     cuda::stream_ref stream) {
+    return allocate(stream, bytes, alignment);
+  }
+  [[nodiscard]] void* allocate_async(std::size_t bytes, cuda::stream_ref stream) {
+    return allocate(stream, bytes, kDefaultAlignment);
+  }
+  void deallocate_async(void* data, std::size_t bytes, std::size_t alignment,
+                        cuda::stream_ref stream) noexcept {
+    deallocate(stream, data, bytes, alignment);
+  }
+  void deallocate_async(void* data, std::size_t bytes, cuda::stream_ref stream) noexcept {
+    deallocate(stream, data, bytes, kDefaultAlignment);
+  }
+  [[nodiscard]] void* allocate(std::size_t bytes, std::size_t alignment = kDefaultAlignment) {
+    return allocate_sync(bytes, alignment);
+  }
+  void deallocate(void* data, std::size_t bytes,
+                  std::size_t alignment = kDefaultAlignment) noexcept {
+    deallocate_sync(data, bytes, alignment);
+  }
+  /// @}
+
+  /// True for resources of one device.
+  friend bool operator==(const DeviceResource& a, const DeviceResource& b) noexcept {
+    return a.blocks_ == b.blocks_;
+  }
+  /// Devices can access the memory; the host cannot.
+  friend void get_property(const DeviceResource&, cuda::mr::device_accessible) noexcept {}
+
+ private:
+  // What the resources of one device gave out.
+  struct Blocks {
+    explicit Blocks(Device device) : device(device) {}
+
+    // Never destroyed: programs free memory while they exit.
+    static Blocks& of(Device device) {
+      static auto& mutex = *new std::mutex();
+      static auto& all = *new std::unordered_map<int, std::unique_ptr<Blocks>>();
+      const std::lock_guard lock(mutex);
+      std::unique_ptr<Blocks>& blocks = all[device.index];
+      if (blocks == nullptr) blocks = std::make_unique<Blocks>(device);
+      return *blocks;
+    }
+
+    void* take(const Stream& stream, std::size_t bytes, std::size_t alignment) {
+      Entry entry{memory::allocate(stream, bytes, alignment), stream};
+      void* const data = entry.buffer.data();
+      if (data == nullptr) return nullptr;
+      const std::lock_guard lock(mutex);
+      entries.emplace(data, std::move(entry));
+      return data;
+    }
+    void give_back(void* data, const Stream& stream) noexcept {
+      std::unique_lock lock(mutex);
+      auto entry = entries.extract(data);
+      lock.unlock();
+      if (entry.empty() || stream == entry.mapped().stream) return;
+      Buffer& buffer = entry.mapped().buffer;
+      try {
+        const Block& block = buffer.block();
+        block.allocator->record_use(block, stream);
+      } catch (...) {  // the device failed: the memory must not be reused too early
+        static_cast<void>(buffer.release());
+      }
+    }
+
+    struct Entry {
+      Buffer buffer;
+      Stream stream;
+    };
+
+    const Device device;
+    std::mutex mutex;  // guards the next member
+    std::unordered_map<void*, Entry> entries;
+  };
+
+  Blocks* blocks_;
+};
+
+/// A resource of CCCL or RMM as the allocator of a gantry device:
+/// `set_allocator(device, std::make_shared<ResourceAllocator<R>>(resource, device))`.
+///
+/// `Resource`: allocates in stream order, as CCCL 3.0 or 3.1 spells it, memory of `device`.
+/// A copy of `resource` lives as long as the allocator. A free first makes the stream of the block
+/// wait for the recorded streams.
+/// Thread safety: that of the resource.
+/// Throws: what the resource throws.
+template <class Resource>
+class ResourceAllocator final : public Allocator {
+ public:
+  /// Memory of `device` by `resource`.
+  ResourceAllocator(Resource resource, Device device)
+      : resource_(std::move(resource)), device_(device) {}
+
+  [[nodiscard]] Block allocate(const Stream& stream, std::size_t bytes,
+                               std::size_t alignment = kDefaultAlignment) override {
+    if (bytes == 0) return {.device = device_};
+    auto use = std::make_unique<Use>(stream, alignment);
+    void* const data = take(to_stream_ref(stream), bytes, alignment);
+    return {data, bytes, device_, this, use.release()};
+  }
+  void deallocate(Block& block) noexcept override {
+    if (block.data == nullptr) return;
+    const std::unique_ptr<Use> use(static_cast<Use*>(block.handle));
+    for (const Stream& other : use->others) use->stream.wait(other);
+    give_back(to_stream_ref(use->stream), block.data, block.bytes, use->alignment);
+    block = {};
+  }
+  void record_stream(const Block& block, const Stream& stream) override {
+    if (block.data == nullptr) return;
+    Use& use = *static_cast<Use*>(block.handle);
+    const std::lock_guard lock(use.mutex);
+    if (stream != use.stream) use.others.push_back(stream);
+  }
+  /// "resource".
+  [[nodiscard]] std::string name() const override { return "resource"; }
+
+ private:
+  struct Use {
+    Use(Stream stream, std::size_t alignment) : stream(std::move(stream)), alignment(alignment) {}
+
+    Stream stream;
+    std::size_t alignment;
+    std::mutex mutex;  // guards the next member
+    std::vector<Stream> others;
+  };
+
+  void* take(cuda::stream_ref stream, std::size_t bytes, std::size_t alignment) {
+    if constexpr (requires { resource_.allocate(stream, bytes, alignment); }) {
+      return resource_.allocate(stream, bytes, alignment);
+    } else {
+      return resource_.allocate_async(bytes, alignment, stream);
+    }
+  }
+  void give_back(cuda::stream_ref stream, void* data, std::size_t bytes, std::size_t alignment) {
+    if constexpr (requires { resource_.deallocate(stream, data, bytes, alignment); }) {
+      resource_.deallocate(stream, data, bytes, alignment);
+    } else {
+      resource_.deallocate_async(data, bytes, alignment, stream);
+    }
+  }
+
+  Resource resource_;
+  const Device device_;
+};
+
+/// Temporary memory of Thrust's algorithms, from gantry, for one stream:
+///
+///     TemporaryMemory memory(stream);
+///     thrust::sort(thrust::cuda::par_nosync(memory).on(handle), begin, end);
+///
+/// Thread safety: as allocate().
+class TemporaryMemory {
+ public:
+  /// Thrust allocates bytes.
+  using value_type = char;
+
+  /// For algorithms on `stream`.
+  explicit TemporaryMemory(Stream stream) : stream_(std::move(stream)) {}
+
+  /// `bytes` of memory. Throws: OutOfMemoryError.
+  [[nodiscard]] char* allocate(std::ptrdiff_t bytes) {
+    return static_cast<char*>(allocate_raw(static_cast<std::size_t>(bytes), stream_));
+  }
+  /// Frees memory of allocate(); work that is already submitted may still use it.
+  void deallocate(char* data, std::size_t /*bytes*/) { deallocate_raw(data); }
+
+ private:
+  Stream stream_;
+};
+
+}  // namespace memory
+}  // namespace gantry
