@@ -26,11 +26,11 @@ class ParserTest(unittest.TestCase):
     def test_finds_blocks_and_their_markers(self):
         blocks = parse_page("page.md", page(
             "text", "```sh", "true", "```", "<!-- not run: needs a GPU -->", "", "```cpp", "int x;", "```",
-            "<!-- before: int a;", "int b; -->", "<!-- only compiled: waits -->", "```cpp", "a = b;", "```"))
+            "<!-- before: cd a", "cd b -->", "<!-- needs: c -->", "```sh", "pwd", "```"))
         self.assertEqual([block.line for block in blocks], [3, 8, 14])
         self.assertEqual(blocks[0].markers, {})
         self.assertTrue(blocks[1].is_left_out)
-        self.assertEqual(blocks[2].markers, {"before": "int a;\nint b;", "only compiled": "waits"})
+        self.assertEqual(blocks[2].markers, {"before": "cd a\ncd b", "needs": "c"})
 
     def test_a_comment_above_text_is_no_marker(self):
         self.assertEqual(parse_page("page.md", page("<!-- anything -->", "text", "```sh", "true", "```"))[0].markers, {})
@@ -52,6 +52,11 @@ class ParserTest(unittest.TestCase):
         self.assert_refused(page("```cuda", "x", "```"), "expected a CUDA block to be a file or not run")
         self.assert_refused(page("```sh", "x"), "expected an end of this block")
 
+    def test_refuses_code_that_readers_do_not_see(self):
+        for language, marker in (("cpp", "only compiled: x"), ("cpp", "file: x"), ("cmake", "needs: x"), ("cuda", "file: x")):
+            self.assert_refused(page("<!-- before: int a; -->", f"<!-- {marker} -->", f"```{language}", "a = 1;", "```"),
+                                f"page.md:4: expected all code of a {language} block on the page")
+
 
 class OutputTest(unittest.TestCase):
     def test_lines_come_in_order_and_dots_stand_for_anything(self):
@@ -64,10 +69,10 @@ class OutputTest(unittest.TestCase):
 
 class FragmentsTest(unittest.TestCase):
     def test_includes_go_to_the_top_and_errors_name_the_page(self):
-        blocks = parse_page("page.md", page("<!-- before: int a = 1; -->", "```cpp", "#include <span>", "a = 2;", "```"))
+        blocks = parse_page("page.md", page("", "```cpp", "#include <span>", "int a = 2;", "```"))
         source = fragments_source(blocks)
         self.assertLess(source.index("#include <span>"), source.index("void block_3()"))
-        self.assertIn('#line 3 "page.md"\n\na = 2;\n', source)
+        self.assertIn('#line 3 "page.md"\n\nint a = 2;\n', source)
         self.assertIn('if (name == "block_3") return block_3(), 0;', source)
 
 

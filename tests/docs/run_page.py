@@ -16,7 +16,7 @@ import subprocess
 import sys
 
 from blocks import PageError, parse_page
-from generated import PROJECT, write_project
+from generated import write_project
 
 BUILDS = ("auto", "sim", "cuda", "release", "asan", "tsan", "demo", "package")
 MOST_LINES = 60  # of what a failed block printed
@@ -166,8 +166,7 @@ class PageRun:
         project = self.folder / block.name
         project.mkdir()
         (project / "main.cpp").write_text("#include <gantry/gantry.hpp>\nint main() {}\n", encoding="utf-8")
-        before = block.markers.get("before", PROJECT.replace("find_package(gantry REQUIRED)\n", "") + "add_executable(app main.cpp)")
-        (project / "CMakeLists.txt").write_text(f"{before}\n{block.code}", encoding="utf-8")
+        (project / "CMakeLists.txt").write_text(block.code, encoding="utf-8")
         self.configure_and_build(project, block.place, build=False)
         self.count("run")
 
