@@ -123,6 +123,15 @@ class CheckTest(unittest.TestCase):
         more = tree["tests/torch_map/a_test.cpp"] + "TEST_F(Map, Other) {\n}\n"
         self.assert_fails("torch_map", {**tree, "tests/torch_map/a_test.cpp": more}, "no row names test Other")
 
+    def test_name_tables(self):
+        page = "docs/how-to/from-libtorch.md"
+        table = "## Devices\n\n| `c10` | gantry |\n|---|---|\n| `a()` | `b( 1)` and more |\n"
+        self.assert_passes("name_tables")
+        self.assert_passes("name_tables", {page: f"{table}\n```cpp\nint x =\n  b(1);\n```\n"})
+        self.assert_passes("name_tables", {page: f"{table}\n```sh\nb\n```\n## Other\n\n```cpp\nint x;\n```\n"})
+        self.assert_fails("name_tables", {page: f"{table}\n```cpp\nint x = b(2);  // b(1)\n```\n"}, f"{page}:5: no program of the section has `b( 1)`")
+        self.assert_fails("name_tables", {page: f"{table}\n```cpp\nint x;\n```\n\n## Other\n\n```cpp\nb(1);\n```\n"}, f"{page}:5: no program")
+
     def test_mutants(self):
         tree = {"tests/CMakeLists.txt": "gantry_add_test(heap)\n",
                 "tests/mutants/memory.toml": "[[mutant]]\nname = 'No include'\nbreaks = 'all'\nfile = 'memory/heap.cpp'\n"
