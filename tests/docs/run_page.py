@@ -1,6 +1,7 @@
 """Runs the blocks of one Markdown page as a reader would, in their order, in an empty folder.
 
 The folder looks like a checkout that is built: build/<preset> is this build, and its programs are in PATH. GANTRY_SIM_DEVICES is 4.
+A checkout with CMakeLists.txt is `gantry`.
 An installation of a page shares its programs with the build, and goes when the page has passed.
 Fails on a block that fails, and on one that is of no known language. How blocks are marked: blocks.py.
 """
@@ -78,6 +79,7 @@ class PageRun:
             (self.folder / "build" / preset).symlink_to(options.build)
         for name in SOURCE_FOLDERS:
             (self.folder / name).symlink_to(options.source / name)
+        (self.folder / "gantry").symlink_to(options.source)  # beside the project of a cmake block
         flags = f"-fsanitize={options.sanitize}" if options.sanitize else ""
         self.environment = {
             **os.environ, "HOME": str(self.folder / "home"), "PATH": f"{options.build / 'bin'}:{os.environ['PATH']}",
