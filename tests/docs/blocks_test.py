@@ -1,5 +1,6 @@
 """Proves that the tests of the documentation can fail, and that they run what they should."""
 
+import os
 import pathlib
 import subprocess
 import sys
@@ -112,9 +113,19 @@ class RunTest(unittest.TestCase):
         self.assert_fails(page("```sh", "gantry-no-such-program", "```"), "page.md:2: exit code 127")
         self.assert_fails(page("```sh", "sleep 600", "```"), "page.md:2: still runs after 0.5 s", "--timeout", "0.5")
 
-    def test_devices_are_simulated_and_the_folder_is_empty(self):
-        self.assert_passes(page("```sh", 'test "$GANTRY_SIM_DEVICES" = 4', "test -d build/auto", "test ! -e file", "touch file", "```",
-                                "```sh", "test -e file", "```"), "2 run")
+    def test_blocks_share_a_folder_which_is_empty(self):
+        self.assert_passes(page("```sh", "test -d build/auto", "test ! -e file", "touch file", "```", "```sh", "test -e file", "```"), "2 run")
+
+    def test_blocks_share_what_is_exported(self):
+        shown = page("```sh", "export A=$'1\\n2' PATH=/nowhere:$PATH; B=3", "cd build", "```", "```sh", "test \"$A\" = $'1\\n2'", "[[ $PATH = /nowhere:* ]]",
+                     'test -z "${B-}"', "test -d build", "```")
+        self.assert_passes(shown, "2 run")
+        self.assert_fails(page("```sh", "A=1", "```", "```sh", 'test "$A" = 1', "```"), "page.md:5: exit code 1")
+
+    def test_a_page_asks_for_its_devices(self):
+        os.environ["GANTRY_SIM_DEVICES"] = "4"
+        self.addCleanup(os.environ.pop, "GANTRY_SIM_DEVICES")
+        self.assert_passes(page("```sh", "test -z ${GANTRY_SIM_DEVICES-}", "```"), "1 run")
 
     def test_output(self):
         shown = ["```sh", "echo one; echo two", "```", "<!-- output -->", "```text"]

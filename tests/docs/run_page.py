@@ -1,7 +1,8 @@
 """Runs the blocks of one Markdown page as a reader would, in their order, in an empty folder.
 
-The folder looks like a checkout that is built: build/<preset> is this build, and its programs are in PATH. GANTRY_SIM_DEVICES is 4.
-A checkout with CMakeLists.txt is `gantry`.
+The folder looks like a checkout that is built: build/<preset> is this build, and its programs are in PATH. A checkout with CMakeLists.txt
+is `gantry`. Shell blocks are one terminal: a variable that a block exports is there in the next ones. C++ blocks run on four simulated
+devices; a shell block has those that its page asks for.
 An installation of a page shares its programs with the build, and goes when the page has passed.
 Fails on a block that fails, and on one that is of no known language. How blocks are marked: blocks.py.
 """
@@ -11,6 +12,7 @@ import filecmp
 import os
 import pathlib
 import re
+import shlex
 import shutil
 import signal
 import subprocess
@@ -82,8 +84,8 @@ class PageRun:
         (self.folder / "gantry").symlink_to(options.source)  # beside the project of a cmake block
         flags = f"-fsanitize={options.sanitize}" if options.sanitize else ""
         self.environment = {
-            **os.environ, "HOME": str(self.folder / "home"), "PATH": f"{options.build / 'bin'}:{os.environ['PATH']}",
-            "GANTRY_SIM_DEVICES": "4", "CXX": options.compiler, "CXXFLAGS": flags, "CMAKE_GENERATOR": options.generator,
+            **{name: value for name, value in os.environ.items() if name != "GANTRY_SIM_DEVICES"}, "HOME": str(self.folder / "home"), "PATH": f"{options.build / 'bin'}:{os.environ['PATH']}",
+            "CXX": options.compiler, "CXXFLAGS": flags, "CMAKE_GENERATOR": options.generator,
             "OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}
         (self.folder / "home").mkdir()
 
@@ -92,9 +94,10 @@ class PageRun:
         if reason:
             self.reasons.append(reason)
 
-    def start(self, command, place):
+    def start(self, command, place, **variables):
         """Runs a command to its end and keeps its output; throws BlockError if it fails."""
-        process = subprocess.Popen(command, cwd=self.folder, env=self.environment, text=True, stdin=subprocess.DEVNULL,
+        environment = {**self.environment, **variables}
+        process = subprocess.Popen(command, cwd=self.folder, env=environment, text=True, stdin=subprocess.DEVNULL,
                                    stdout=subprocess.PIPE, stderr=subprocess.STDOUT, start_new_session=True)
         try:
             self.output, _ = process.communicate(timeout=self.options.timeout)
@@ -161,7 +164,8 @@ class PageRun:
             self.count("compiled", block.markers["only compiled"])
             return
         programs = self.folder / "page" / "out"
-        self.start([programs / block.name] if block.is_program else [programs / "fragments", block.name], block.place)
+        command = [programs / block.name] if block.is_program else [programs / "fragments", block.name]
+        self.start(command, block.place, GANTRY_SIM_DEVICES="4")
         self.count("run")
 
     def run_cmake(self, block):
@@ -173,8 +177,10 @@ class PageRun:
         self.count("run")
 
     def run_sh(self, block):
+        exported = self.folder / "build" / "exported"
         script = "set -euo pipefail\n" + block.markers.get("before", "") + "\n" + "\n".join(block.runnable_lines())
-        self.start(["bash", "-c", script], block.place)
+        self.start(["bash", "-c", f"{script}\nenv -0 > {shlex.quote(str(exported))}"], block.place)
+        self.environment = dict(entry.split("=", 1) for entry in exported.read_text(encoding="utf-8").split("\0") if entry)
         share_installed(self.folder / "home", self.options.build)
         self.count("run")
         if block.left_out:
