@@ -122,6 +122,15 @@ class RunTest(unittest.TestCase):
         self.assert_passes(shown, "2 run")
         self.assert_fails(page("```sh", "A=1", "```", "```sh", 'test "$A" = 1', "```"), "page.md:5: exit code 1")
 
+    def test_each_page_has_a_folder_for_sessions_of_mpirun(self):
+        with tempfile.TemporaryDirectory() as kept:
+            shown = page("```sh", 'test -d "$OMPI_MCA_orte_tmpdir_base"', f'echo "$OMPI_MCA_orte_tmpdir_base" >> {kept}/names', "```")
+            self.assert_passes(shown, "1 run")
+            self.assert_passes(shown, "1 run")
+            names = pathlib.Path(kept, "names").read_text(encoding="utf-8").split()
+        self.assertEqual(len(set(names)), 2)
+        self.assertFalse(any(pathlib.Path(name).exists() for name in names))
+
     def test_a_page_asks_for_its_devices(self):
         os.environ["GANTRY_SIM_DEVICES"] = "4"
         self.addCleanup(os.environ.pop, "GANTRY_SIM_DEVICES")

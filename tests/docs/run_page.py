@@ -17,6 +17,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import tempfile
 
 from blocks import PageError, parse_page
 from generated import write_project
@@ -88,6 +89,9 @@ class PageRun:
             "CXX": options.compiler, "CXXFLAGS": flags, "CMAKE_GENERATOR": options.generator,
             "OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}
         (self.folder / "home").mkdir()
+        # Two mpirun that begin and end at one time fail over the folder of their user in /tmp. A path in the page's folder is too long.
+        self.sessions = tempfile.TemporaryDirectory(prefix="page-")
+        self.environment["OMPI_MCA_orte_tmpdir_base"] = self.sessions.name
 
     def count(self, kind, reason=None):
         self.counts[kind] = self.counts.get(kind, 0) + 1
@@ -199,6 +203,7 @@ class PageRun:
                 self.run_block(block)
             except BlockError as error:
                 complaints.append(str(error))
+        self.sessions.cleanup()
         if not complaints:
             shutil.rmtree(self.folder / "home")
         return complaints
