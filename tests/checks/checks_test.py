@@ -123,6 +123,29 @@ class CheckTest(unittest.TestCase):
         more = tree["tests/torch_map/a_test.cpp"] + "TEST_F(Map, Other) {\n}\n"
         self.assert_fails("torch_map", {**tree, "tests/torch_map/a_test.cpp": more}, "no row names test Other")
 
+    def test_name_tables(self):
+        page = "docs/how-to/from-libtorch.md"
+        table = "## Devices\n\n| `c10` | gantry |\n|---|---|\n| `a()` | `b( 1)` and more |\n"
+        self.assert_passes("name_tables")
+        self.assert_passes("name_tables", {page: f"{table}\n```cpp\nint x =\n  b(1);\n```\n"})
+        self.assert_passes("name_tables", {page: f"{table}\n```sh\nb\n```\n## Other\n\n```cpp\nint x;\n```\n"})
+        self.assert_fails("name_tables", {page: f"{table}\n```cpp\nint x = b(2);  // b(1)\n```\n"}, f"{page}:5: no program of the section has `b( 1)`")
+        self.assert_fails("name_tables", {page: f"{table}\n```cpp\nint x;\n```\n\n## Other\n\n```cpp\nb(1);\n```\n"}, f"{page}:5: no program")
+
+    def test_readme_figures(self):
+        page = "| operation | µs | ratio |\n|---|---|---|\n| sum, 1 KiB | 4 | 1.50 (2.00) |\n- [2026-11-29-4xh200-sums.json](a.json)\n"
+        item = "- text\n- NCCL takes **1.50 ×** for\n  [sum, 1 KiB](docs/performance.md#sums) (4 × H200, 2026-11-29).\n"
+        tree = {"docs/performance.md": page, "README.md": item}
+        self.assert_passes("readme_figures")
+        self.assert_passes("readme_figures", tree)
+        for old, new, words in (("1.50", "2.00", "README.md:2: row 'sum, 1 KiB' of docs/performance.md has no 2.00"),
+                                ("sum, 1", "sum, 2", "row 'sum, 2 KiB' of docs/performance.md has no 1.50"),
+                                ("4 × H200", "8 × H200", "docs/performance.md names no file 2026-11-29-8xh200-…"),
+                                ("11-29", "11-28", "names no file 2026-11-28-4xh200-…"),
+                                ("(4 × H200, 2026-11-29)", "", "a figure needs one link to a row, and one machine"),
+                                ("- text", "**1.50 ×** everywhere", "a figure stands outside of the list items")):
+            self.assert_fails("readme_figures", {**tree, "README.md": item.replace(old, new)}, words)
+
     def test_mutants(self):
         tree = {"tests/CMakeLists.txt": "gantry_add_test(heap)\n",
                 "tests/mutants/memory.toml": "[[mutant]]\nname = 'No include'\nbreaks = 'all'\nfile = 'memory/heap.cpp'\n"

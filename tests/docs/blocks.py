@@ -5,7 +5,7 @@ A marker is an HTML comment above the fence, with nothing but other markers and 
     <!-- not run: reason -->        the block cannot run here; the test counts it
     <!-- not run 1, 3-5: reason --> these lines of a shell block
     <!-- only compiled: reason -->  C++ that is not started
-    <!-- before: code -->           code in front of the block that readers do not see; may have several lines
+    <!-- before: commands -->       what the reader already has, such as an installation; shell and text blocks only; several lines
     <!-- file: name -->             the reader saves this block under that name
     <!-- output -->                 a text block that shows what the block above prints, or the commands of its own `before`;
                                     "…" stands for any text
@@ -17,6 +17,7 @@ import dataclasses
 import re
 
 LANGUAGES = ("cpp", "cuda", "cmake", "sh", "text")
+SHELL_LANGUAGES = ("sh", "text")
 MARKERS = ("not run", "only compiled", "before", "file", "output", "needs", "build")
 FENCE = re.compile(r"^(\s*)(```+)\s*(.*?)\s*$")
 COMMENT = re.compile(r"<!--\s*(.*?)\s*-->", re.DOTALL)
@@ -90,11 +91,13 @@ def add_marker(block, text):
 
 
 def check_block(block):
-    """Complains about a block that is neither run nor marked."""
+    """Complains about a block that is neither run nor marked, and about code that the page does not show."""
     if block.language not in LANGUAGES:
         raise PageError(f"{block.place}: expected one of the languages {', '.join(LANGUAGES)}, but got '{block.language}'")
     if block.language == "cuda" and not block.is_left_out and "file" not in block.markers:
         raise PageError(f"{block.place}: expected a CUDA block to be a file or not run")
+    if "before" in block.markers and block.language not in SHELL_LANGUAGES:
+        raise PageError(f"{block.place}: expected all code of a {block.language} block on the page, but got a hidden <!-- before: -->")
     if "output" in block.markers and block.language != "text":
         raise PageError(f"{block.place}: expected a text block behind <!-- output -->, but got {block.language}")
 

@@ -1,5 +1,6 @@
 """Proves that the tests of the documentation can fail, and that they run what they should."""
 
+import os
 import pathlib
 import subprocess
 import sys
@@ -26,11 +27,11 @@ class ParserTest(unittest.TestCase):
     def test_finds_blocks_and_their_markers(self):
         blocks = parse_page("page.md", page(
             "text", "```sh", "true", "```", "<!-- not run: needs a GPU -->", "", "```cpp", "int x;", "```",
-            "<!-- before: int a;", "int b; -->", "<!-- only compiled: waits -->", "```cpp", "a = b;", "```"))
+            "<!-- before: cd a", "cd b -->", "<!-- needs: c -->", "```sh", "pwd", "```"))
         self.assertEqual([block.line for block in blocks], [3, 8, 14])
         self.assertEqual(blocks[0].markers, {})
         self.assertTrue(blocks[1].is_left_out)
-        self.assertEqual(blocks[2].markers, {"before": "int a;\nint b;", "only compiled": "waits"})
+        self.assertEqual(blocks[2].markers, {"before": "cd a\ncd b", "needs": "c"})
 
     def test_a_comment_above_text_is_no_marker(self):
         self.assertEqual(parse_page("page.md", page("<!-- anything -->", "text", "```sh", "true", "```"))[0].markers, {})
@@ -52,6 +53,11 @@ class ParserTest(unittest.TestCase):
         self.assert_refused(page("```cuda", "x", "```"), "expected a CUDA block to be a file or not run")
         self.assert_refused(page("```sh", "x"), "expected an end of this block")
 
+    def test_refuses_code_that_readers_do_not_see(self):
+        for language, marker in (("cpp", "only compiled: x"), ("cpp", "file: x"), ("cmake", "needs: x"), ("cuda", "file: x")):
+            self.assert_refused(page("<!-- before: int a; -->", f"<!-- {marker} -->", f"```{language}", "a = 1;", "```"),
+                                f"page.md:4: expected all code of a {language} block on the page")
+
 
 class OutputTest(unittest.TestCase):
     def test_lines_come_in_order_and_dots_stand_for_anything(self):
@@ -64,10 +70,10 @@ class OutputTest(unittest.TestCase):
 
 class FragmentsTest(unittest.TestCase):
     def test_includes_go_to_the_top_and_errors_name_the_page(self):
-        blocks = parse_page("page.md", page("<!-- before: int a = 1; -->", "```cpp", "#include <span>", "a = 2;", "```"))
+        blocks = parse_page("page.md", page("", "```cpp", "#include <span>", "int a = 2;", "```"))
         source = fragments_source(blocks)
         self.assertLess(source.index("#include <span>"), source.index("void block_3()"))
-        self.assertIn('#line 3 "page.md"\n\na = 2;\n', source)
+        self.assertIn('#line 3 "page.md"\n\nint a = 2;\n', source)
         self.assertIn('if (name == "block_3") return block_3(), 0;', source)
 
 
@@ -107,9 +113,28 @@ class RunTest(unittest.TestCase):
         self.assert_fails(page("```sh", "gantry-no-such-program", "```"), "page.md:2: exit code 127")
         self.assert_fails(page("```sh", "sleep 600", "```"), "page.md:2: still runs after 0.5 s", "--timeout", "0.5")
 
-    def test_devices_are_simulated_and_the_folder_is_empty(self):
-        self.assert_passes(page("```sh", 'test "$GANTRY_SIM_DEVICES" = 4', "test -d build/auto", "test ! -e file", "touch file", "```",
-                                "```sh", "test -e file", "```"), "2 run")
+    def test_blocks_share_a_folder_which_is_empty(self):
+        self.assert_passes(page("```sh", "test -d build/auto", "test ! -e file", "touch file", "```", "```sh", "test -e file", "```"), "2 run")
+
+    def test_blocks_share_what_is_exported(self):
+        shown = page("```sh", "export A=$'1\\n2' PATH=/nowhere:$PATH; B=3", "cd build", "```", "```sh", "test \"$A\" = $'1\\n2'", "[[ $PATH = /nowhere:* ]]",
+                     'test -z "${B-}"', "test -d build", "```")
+        self.assert_passes(shown, "2 run")
+        self.assert_fails(page("```sh", "A=1", "```", "```sh", 'test "$A" = 1', "```"), "page.md:5: exit code 1")
+
+    def test_each_page_has_a_folder_for_sessions_of_mpirun(self):
+        with tempfile.TemporaryDirectory() as kept:
+            shown = page("```sh", 'test -d "$OMPI_MCA_orte_tmpdir_base"', f'echo "$OMPI_MCA_orte_tmpdir_base" >> {kept}/names', "```")
+            self.assert_passes(shown, "1 run")
+            self.assert_passes(shown, "1 run")
+            names = pathlib.Path(kept, "names").read_text(encoding="utf-8").split()
+        self.assertEqual(len(set(names)), 2)
+        self.assertFalse(any(pathlib.Path(name).exists() for name in names))
+
+    def test_a_page_asks_for_its_devices(self):
+        os.environ["GANTRY_SIM_DEVICES"] = "4"
+        self.addCleanup(os.environ.pop, "GANTRY_SIM_DEVICES")
+        self.assert_passes(page("```sh", "test -z ${GANTRY_SIM_DEVICES-}", "```"), "1 run")
 
     def test_output(self):
         shown = ["```sh", "echo one; echo two", "```", "<!-- output -->", "```text"]

@@ -31,11 +31,9 @@ def fragments_source(blocks):
     """A program that runs the fragment whose name is its argument."""
     includes, functions, calls = [], [], []
     for block in blocks:
-        hidden_includes, hidden = split_includes(block.markers.get("before", ""))
-        shown_includes, shown = split_includes(block.code)
-        includes += hidden_includes + shown_includes
-        functions.append(f'void {block.name}() {{\n#line {max(1, block.line - 1 - hidden.count(chr(10)))} "{block.page}"\n{hidden}\n'
-                         f'#line {block.line} "{block.page}"\n{shown}\n}}\n')
+        block_includes, body = split_includes(block.code)
+        includes += block_includes
+        functions.append(f'void {block.name}() {{\n#line {block.line} "{block.page}"\n{body}\n}}\n')
         calls.append(f'  if (name == "{block.name}") return {block.name}(), 0;\n')
     return (PROLOGUE + "\n".join(includes) + "\nusing namespace gantry;\n\n" + "\n".join(functions)
             + "\nint main(int, char** arguments) {\n  const std::string_view name = arguments[1];\n" + "".join(calls)

@@ -1,6 +1,8 @@
 """Runs the blocks of one Markdown page as a reader would, in their order, in an empty folder.
 
-The folder looks like a checkout that is built: build/<preset> is this build, and its programs are in PATH. GANTRY_SIM_DEVICES is 4.
+The folder looks like a checkout that is built: build/<preset> is this build, and its programs are in PATH. A checkout with CMakeLists.txt
+is `gantry`. Shell blocks are one terminal: a variable that a block exports is there in the next ones. C++ blocks run on four simulated
+devices; a shell block has those that its page asks for.
 An installation of a page shares its programs with the build, and goes when the page has passed.
 Fails on a block that fails, and on one that is of no known language. How blocks are marked: blocks.py.
 """
@@ -10,13 +12,15 @@ import filecmp
 import os
 import pathlib
 import re
+import shlex
 import shutil
 import signal
 import subprocess
 import sys
+import tempfile
 
 from blocks import PageError, parse_page
-from generated import PROJECT, write_project
+from generated import write_project
 
 BUILDS = ("auto", "sim", "cuda", "release", "asan", "tsan", "demo", "package")
 MOST_LINES = 60  # of what a failed block printed
@@ -78,21 +82,26 @@ class PageRun:
             (self.folder / "build" / preset).symlink_to(options.build)
         for name in SOURCE_FOLDERS:
             (self.folder / name).symlink_to(options.source / name)
+        (self.folder / "gantry").symlink_to(options.source)  # beside the project of a cmake block
         flags = f"-fsanitize={options.sanitize}" if options.sanitize else ""
         self.environment = {
-            **os.environ, "HOME": str(self.folder / "home"), "PATH": f"{options.build / 'bin'}:{os.environ['PATH']}",
-            "GANTRY_SIM_DEVICES": "4", "CXX": options.compiler, "CXXFLAGS": flags, "CMAKE_GENERATOR": options.generator,
+            **{name: value for name, value in os.environ.items() if name != "GANTRY_SIM_DEVICES"}, "HOME": str(self.folder / "home"), "PATH": f"{options.build / 'bin'}:{os.environ['PATH']}",
+            "CXX": options.compiler, "CXXFLAGS": flags, "CMAKE_GENERATOR": options.generator,
             "OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}
         (self.folder / "home").mkdir()
+        # Two mpirun that begin and end at one time fail over the folder of their user in /tmp. A path in the page's folder is too long.
+        self.sessions = tempfile.TemporaryDirectory(prefix="page-")
+        self.environment["OMPI_MCA_orte_tmpdir_base"] = self.sessions.name
 
     def count(self, kind, reason=None):
         self.counts[kind] = self.counts.get(kind, 0) + 1
         if reason:
             self.reasons.append(reason)
 
-    def start(self, command, place):
+    def start(self, command, place, **variables):
         """Runs a command to its end and keeps its output; throws BlockError if it fails."""
-        process = subprocess.Popen(command, cwd=self.folder, env=self.environment, text=True, stdin=subprocess.DEVNULL,
+        environment = {**self.environment, **variables}
+        process = subprocess.Popen(command, cwd=self.folder, env=environment, text=True, stdin=subprocess.DEVNULL,
                                    stdout=subprocess.PIPE, stderr=subprocess.STDOUT, start_new_session=True)
         try:
             self.output, _ = process.communicate(timeout=self.options.timeout)
@@ -159,21 +168,23 @@ class PageRun:
             self.count("compiled", block.markers["only compiled"])
             return
         programs = self.folder / "page" / "out"
-        self.start([programs / block.name] if block.is_program else [programs / "fragments", block.name], block.place)
+        command = [programs / block.name] if block.is_program else [programs / "fragments", block.name]
+        self.start(command, block.place, GANTRY_SIM_DEVICES="4")
         self.count("run")
 
     def run_cmake(self, block):
         project = self.folder / block.name
         project.mkdir()
         (project / "main.cpp").write_text("#include <gantry/gantry.hpp>\nint main() {}\n", encoding="utf-8")
-        before = block.markers.get("before", PROJECT.replace("find_package(gantry REQUIRED)\n", "") + "add_executable(app main.cpp)")
-        (project / "CMakeLists.txt").write_text(f"{before}\n{block.code}", encoding="utf-8")
+        (project / "CMakeLists.txt").write_text(block.code, encoding="utf-8")
         self.configure_and_build(project, block.place, build=False)
         self.count("run")
 
     def run_sh(self, block):
+        exported = self.folder / "build" / "exported"
         script = "set -euo pipefail\n" + block.markers.get("before", "") + "\n" + "\n".join(block.runnable_lines())
-        self.start(["bash", "-c", script], block.place)
+        self.start(["bash", "-c", f"{script}\nenv -0 > {shlex.quote(str(exported))}"], block.place)
+        self.environment = dict(entry.split("=", 1) for entry in exported.read_text(encoding="utf-8").split("\0") if entry)
         share_installed(self.folder / "home", self.options.build)
         self.count("run")
         if block.left_out:
@@ -192,6 +203,7 @@ class PageRun:
                 self.run_block(block)
             except BlockError as error:
                 complaints.append(str(error))
+        self.sessions.cleanup()
         if not complaints:
             shutil.rmtree(self.folder / "home")
         return complaints
