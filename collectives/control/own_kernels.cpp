@@ -69,9 +69,12 @@ int ControlSegment::late_behind(int peer) const {
 
 void ControlSegment::mark_late_to_signal(int peer, int channel) {
   const int late = late_behind(peer);
-  std::string text = fmt::format(
-      "PeerView: rank {} waited {} in a kernel, but rank {} did not signal on channel {} ({})",
-      rank_, duration_text(timeout_.of_group()), peer, channel, timeout_.source());
+  const std::string missing = channel == PeerView::kChannels
+                                  ? std::string("put the packets")
+                                  : fmt::format("signal on channel {}", channel);
+  std::string text =
+      fmt::format("PeerView: rank {} waited {} in a kernel, but rank {} did not {} ({})", rank_,
+                  duration_text(timeout_.of_group()), peer, missing, timeout_.source());
   if (late < 0) {
     text += "; the ranks wait for each other";
   } else if (late != peer) {

@@ -29,6 +29,22 @@ std::uint64_t count_signal(std::uint64_t* counter) {
   return std::atomic_ref(*counter).fetch_add(1, std::memory_order_relaxed);
 }
 
+// Each half has its own flag, so the two may be of different times.
+void load_packet(const std::uint64_t* packet, std::uint64_t (&halves)[2]) {
+  schedule::point();
+  auto* words = const_cast<std::uint64_t*>(packet);
+  for (int i = 0; i < 2; ++i) {
+    halves[i] = std::atomic_ref(words[i]).load(std::memory_order_acquire);
+  }
+}
+
+void store_packet(std::uint64_t* packet, const std::uint64_t (&halves)[2]) {
+  schedule::point();
+  for (int i = 0; i < 2; ++i) {
+    std::atomic_ref(packet[i]).store(halves[i], std::memory_order_release);
+  }
+}
+
 std::uint32_t load_host_word(const std::uint32_t* word) {
   return std::atomic_ref(*const_cast<std::uint32_t*>(word)).load(std::memory_order_acquire);
 }

@@ -39,6 +39,8 @@ inline constexpr std::uint64_t kFaultOfMessage = std::uint64_t{1} << 40;
 GANTRY_API std::uint64_t load_signal(const std::uint64_t* word);
 GANTRY_API void store_signal(std::uint64_t* word, std::uint64_t value);
 GANTRY_API std::uint64_t count_signal(std::uint64_t* counter);
+GANTRY_API void load_packet(const std::uint64_t* packet, std::uint64_t (&halves)[2]);
+GANTRY_API void store_packet(std::uint64_t* packet, const std::uint64_t (&halves)[2]);
 GANTRY_API std::uint32_t load_host_word(const std::uint32_t* word);
 GANTRY_API bool claim_fault(std::uint32_t* word);
 GANTRY_API void pause_wait(std::uint32_t polls);
@@ -122,7 +124,7 @@ class PeerView {
     if (!is_valid(rank, channel)) return false;
     const std::size_t slot = slot_of(rank, channel);
     const std::uint64_t number = count_of(&words(rank_, kAwaited)[slot]) + 1;
-    return wait_until(&words(rank_, kArrived)[slot], number, rank, channel);
+    return wait_for_count(&words(rank_, kArrived)[slot], number, rank, channel);
   }
   /// Waits until a block of every rank has made the call on `channel`. Writes before the call are
   /// visible to all these blocks after it. Every thread of the block calls it. One block of a rank
@@ -134,15 +136,15 @@ class PeerView {
     block.barrier();  // thread 0 has counted the barrier before
     const std::uint64_t number = load(counter) + 1;
     bool failed = false;
-    const Index3 threads = block.size();
-    const int step = static_cast<int>(threads.x * threads.y * threads.z);
-    const int first = static_cast<int>(block.flat_thread());
+    const int step = static_cast<int>(threads_of(block));
+    const int first = static_cast<int>(first_of(block));
     for (int peer = first; peer < size_; peer += step) {
       store(&words(peer, kMet)[slot_of(rank_, channel)], number);
     }
     for (int peer = first; peer < size_; peer += step) {
       failed =
-          !wait_until(&words(rank_, kMet)[slot_of(peer, channel)], number, peer, channel) || failed;
+          !wait_for_count(&words(rank_, kMet)[slot_of(peer, channel)], number, peer, channel) ||
+          failed;
     }
     if (block.any(failed)) return false;
     if (first == 0) store(counter, number);
@@ -160,9 +162,8 @@ class PeerView {
   template <class T>
   GANTRY_HD void put(Block& block, int rank, std::size_t offset, const T* from,
                      std::size_t n) const {
-    const Index3 threads = block.size();
-    const std::size_t step = std::size_t{threads.x} * threads.y * threads.z;
-    const auto first = static_cast<std::size_t>(block.flat_thread());
+    const std::size_t step = threads_of(block);
+    const std::size_t first = first_of(block);
     T* const to = at<T>(rank) + offset;
     std::size_t done = 0;
     if constexpr (16 % sizeof(T) == 0) {
@@ -179,8 +180,61 @@ class PeerView {
     for (std::size_t i = done + first; i < n; i += step) to[i] = from[i];
   }
 
+  /// Bytes of the packets of `n` elements of T, twice their own, in put_ll().
+  template <class T>
+  [[nodiscard]] static constexpr std::size_t ll_bytes(std::size_t n) {
+    return (n + kPacked<T> - 1) / kPacked<T> * 2 * sizeof(std::uint64_t);
+  }
+  /// Copies `n` elements of `from` to `rank` with the lowest latency: as packets of 8 bytes of data
+  /// and 8 bytes of flags, which need no signal. They fill ll_bytes<T>(n) bytes of the tensor of
+  /// `rank` from byte `offset` on, a multiple of 16. By all threads of the block.
+  /// T: sizeof(T) is 1, 2, 4 or 8. `flag`: not 0, and not the flag of packets that were there
+  /// before. The sender knows that the receiver has taken those.
+  template <class T>
+  GANTRY_HD void put_ll(Block& block, int rank, std::size_t offset, const T* from, std::size_t n,
+                        std::uint32_t flag) const {
+    static_assert(sizeof(T) <= 8 && 8 % sizeof(T) == 0, "a packet holds 8 bytes of whole elements");
+    auto* const packets = reinterpret_cast<std::uint64_t*>(at<std::byte>(rank) + offset);
+    for (std::size_t i = first_of(block); i * kPacked<T> < n; i += threads_of(block)) {
+      Packed<T> packed{};
+      for (std::size_t k = 0; k < kPacked<T> && i * kPacked<T> + k < n; ++k) {
+        packed.elements[k] = from[i * kPacked<T> + k];
+      }
+      put_packet(packets + 2 * i, packed.data(), flag);
+    }
+  }
+  /// Waits for the packets that `rank` puts at byte `offset` of this rank's tensor with `flag`, and
+  /// writes their `n` elements to `to`. By all threads of the block; Block::barrier() passes the
+  /// elements on. Returns false, in every thread of the block, as wait().
+  template <class T>
+  [[nodiscard]] GANTRY_HD bool get_ll(Block& block, int rank, std::size_t offset, T* to,
+                                      std::size_t n, std::uint32_t flag) const {
+    static_assert(sizeof(T) <= 8 && 8 % sizeof(T) == 0, "a packet holds 8 bytes of whole elements");
+    const auto* const packets =
+        reinterpret_cast<const std::uint64_t*>(at<std::byte>(rank_) + offset);
+    bool failed = false;
+    for (std::size_t i = first_of(block); i * kPacked<T> < n && !failed; i += threads_of(block)) {
+      std::uint64_t data = 0;
+      const auto has_come = [&] { return get_packet(packets + 2 * i, flag, data); };
+      failed = !wait_until(has_come, flag, rank, kChannels);
+      const Packed<T> packed(data);
+      for (std::size_t k = 0; k < kPacked<T> && i * kPacked<T> + k < n && !failed; ++k) {
+        to[i * kPacked<T> + k] = packed.elements[k];
+      }
+    }
+    return !block.any(failed);
+  }
+
  private:
   friend class Window;
+
+  GANTRY_HD static std::size_t first_of(const Block& block) {
+    return static_cast<std::size_t>(block.flat_thread());
+  }
+  GANTRY_HD static std::size_t threads_of(const Block& block) {
+    const Index3 size = block.size();
+    return std::size_t{size.x} * size.y * size.z;
+  }
 
   static constexpr int kMaxRanks = 32;
   // Polls between two looks at the host's words.
@@ -217,10 +271,10 @@ class PeerView {
   // channel, and in which wait. The watchdog measures how long a note stays, so that deadlines need
   // no events and hold in graphs. It follows the notes from rank to rank: a rank that waits itself
   // is not late. The kernel also looks at the abort word, and leaves if it is set.
-  GANTRY_HD bool wait_until(const std::uint64_t* word, std::uint64_t number, int peer,
-                            int channel) const {
+  template <class IsReady>
+  GANTRY_HD bool wait_until(IsReady is_ready, std::uint64_t number, int peer, int channel) const {
     bool has_note = false;
-    for (std::uint32_t polls = 1; static_cast<std::int64_t>(load(word) - number) < 0; ++polls) {
+    for (std::uint32_t polls = 1; !is_ready(); ++polls) {
       if (polls % kPollsPerCheck == 0 && host_.abort != nullptr) {
         if (load_host(host_.abort) != 0) {
           report_abort(peer, number);
@@ -234,6 +288,42 @@ class PeerView {
     if (has_note) note(peer, 0);
     return true;
   }
+  GANTRY_HD bool wait_for_count(const std::uint64_t* word, std::uint64_t number, int peer,
+                                int channel) const {
+    const auto has_come = [&] { return static_cast<std::int64_t>(load(word) - number) >= 0; };
+    return wait_until(has_come, number, peer, channel);
+  }
+
+  // A packet is two halves: 4 bytes of data below the flag each, so that a half is whole or absent.
+  GANTRY_HD static void put_packet(std::uint64_t* packet, std::uint64_t data, std::uint32_t flag) {
+    const std::uint64_t high = std::uint64_t{flag} << 32;
+    const std::uint64_t halves[2] = {high | (data & 0xffff'ffff), high | data >> 32};
+    store_packet(packet, halves);
+  }
+  GANTRY_HD static bool get_packet(const std::uint64_t* packet, std::uint32_t flag,
+                                   std::uint64_t& data) {
+    std::uint64_t halves[2];
+    load_packet(packet, halves);
+    data = (halves[0] & 0xffff'ffff) | halves[1] << 32;
+    return halves[0] >> 32 == flag && halves[1] >> 32 == flag;
+  }
+  // Elements of a packet.
+  template <class T>
+  static constexpr std::size_t kPacked = sizeof(std::uint64_t) / sizeof(T);
+  template <class T>
+  struct Packed {
+    T elements[kPacked<T>];
+
+    Packed() = default;
+    GANTRY_HD explicit Packed(std::uint64_t data) {
+      __builtin_memcpy(elements, &data, sizeof data);
+    }
+    [[nodiscard]] GANTRY_HD std::uint64_t data() const {
+      std::uint64_t data = 0;
+      __builtin_memcpy(&data, elements, sizeof data);
+      return data;
+    }
+  };
 
 #ifdef __CUDA_ARCH__
   __device__ static std::uint64_t load(const std::uint64_t* word) {
@@ -246,6 +336,17 @@ class PeerView {
   }
   __device__ static std::uint64_t count_of(std::uint64_t* counter) {
     return atomicAdd(reinterpret_cast<unsigned long long*>(counter), 1ULL);
+  }
+  __device__ static void store_packet(std::uint64_t* packet, const std::uint64_t (&halves)[2]) {
+    asm volatile("st.volatile.global.v2.u64 [%0], {%1, %2};" ::"l"(packet), "l"(halves[0]),
+                 "l"(halves[1])
+                 : "memory");
+  }
+  __device__ static void load_packet(const std::uint64_t* packet, std::uint64_t (&halves)[2]) {
+    asm volatile("ld.volatile.global.v2.u64 {%0, %1}, [%2];"
+                 : "=l"(halves[0]), "=l"(halves[1])
+                 : "l"(packet)
+                 : "memory");
   }
   __device__ static std::uint32_t load_host(const std::uint32_t* word) {
     return *static_cast<const volatile std::uint32_t*>(word);
@@ -266,6 +367,12 @@ class PeerView {
   static std::uint64_t load(const std::uint64_t* word) { return detail::load_signal(word); }
   static void store(std::uint64_t* word, std::uint64_t value) { detail::store_signal(word, value); }
   static std::uint64_t count_of(std::uint64_t* counter) { return detail::count_signal(counter); }
+  static void store_packet(std::uint64_t* packet, const std::uint64_t (&halves)[2]) {
+    detail::store_packet(packet, halves);
+  }
+  static void load_packet(const std::uint64_t* packet, std::uint64_t (&halves)[2]) {
+    detail::load_packet(packet, halves);
+  }
   static std::uint32_t load_host(const std::uint32_t* word) { return detail::load_host_word(word); }
   void note(int peer, std::uint32_t value) const {
     __atomic_store_n(&host_.awaited[peer], value, __ATOMIC_RELEASE);

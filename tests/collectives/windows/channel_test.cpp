@@ -70,6 +70,16 @@ class Step {
   std::atomic<bool> is_done_{false};
 };
 
+// The text of the TimeoutError and its late ranks.
+std::pair<std::string, std::vector<int>> timeout_of(const std::function<void()>& call) {
+  try {
+    call();
+  } catch (const TimeoutError& error) {
+    return {error.what(), error.ranks()};
+  }
+  return {"nothing was thrown", {}};
+}
+
 TEST_F(PeerViewTest, AFusedKernelHasTheBitsOfTheUnfusedForm) {
   on_groups(1, [](const Communicator& group) {
     constexpr std::int64_t kRows = 37;
@@ -173,6 +183,47 @@ TEST_F(PeerViewTest, PutWritesTheElementsAndNoOthers) {
         }
       }
     }
+  });
+}
+
+TEST_F(PeerViewTest, PacketsCarryTheElementsOfAllRanks) {
+  on_groups(1, [](const Communicator& group) {
+    for (const DType dtype : {u8, f32, f64}) {
+      const Window window =
+          group.window(zeros({64 << 10}, {.dtype = u8, .device = group.device()}));
+      const TensorOptions options{.dtype = dtype, .device = group.device()};
+      int first = 1;
+      for (const std::int64_t n : {1, 2, 3, 7, 8, 9, 100, 333}) {
+        const Tensor mine = arange(n, options).remainder(50).add(group.rank());
+        const Tensor all = zeros({group.size() * n}, options);
+        view_kernels::gather_ll(stream_of(group), window, mine, all, 5, first);
+        first += 5;
+        const Tensor expected = zeros({group.size() * n}, options);
+        group.all_gather(expected, mine);
+        EXPECT_EQ(all.to(f64).to_vector<double>(), expected.to(f64).to_vector<double>())
+            << name(dtype) << " " << n;
+        window.barrier();  // the next packets lie elsewhere
+      }
+    }
+  });
+}
+
+TEST_F(PeerViewTest, PacketsThatDoNotComeAreATimeout) {
+  GANTRY_REQUIRE_DEVICES(2);
+  setenv("GANTRY_COLL_TIMEOUT", "1", 1);
+  Step late;
+  on_ranks(2, [&](CollectiveSuite&, Communicator& group) {
+    const Window window = group.window(zeros({1024}, {.dtype = u8, .device = group.device()}));
+    if (group.rank() == 1) return late.await();
+    const Tensor mine = ones({5}, {.dtype = f32, .device = group.device()});
+    const Tensor all = zeros({10}, {.dtype = f32, .device = group.device()});
+    const auto [text, ranks] = timeout_of([&] {
+      view_kernels::gather_ll(stream_of(group), window, mine, all, 1, 7);
+      synchronize(group.device());
+    });
+    late.finish();
+    EXPECT_EQ(ranks, std::vector<int>{1}) << text;
+    EXPECT_THAT(text, ::testing::HasSubstr("rank 1 did not put the packets"));
   });
 }
 
@@ -305,16 +356,6 @@ TEST_F(PeerViewTest, ALoopOnTheDeviceEndsWithTheGroup) {
     }
     expect_throws<PeerLostError>([&] { synchronize(group.device()); }, "rank 1 aborted");
   });
-}
-
-// The text of the TimeoutError and its late ranks.
-std::pair<std::string, std::vector<int>> timeout_of(const std::function<void()>& call) {
-  try {
-    call();
-  } catch (const TimeoutError& error) {
-    return {error.what(), error.ranks()};
-  }
-  return {"nothing was thrown", {}};
 }
 
 TEST_F(PeerViewTest, ASignalThatDoesNotComeIsATimeoutThatNamesTheRank) {

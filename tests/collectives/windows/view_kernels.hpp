@@ -28,6 +28,10 @@ void roles(const gantry::Stream& stream, const gantry::Window& window, const gan
 // Puts n elements of `from` (u8, i32 or f64) behind element `offset` of the next rank's tensor.
 void put(const gantry::Stream& stream, const gantry::Window& window, const gantry::Tensor& from,
          std::int64_t offset, std::int64_t n);
+// All ranks' `n` elements of `mine` (u8, f32 or f64), in rank order, to `all`, by packets: the
+// window has 2 * size * PeerView::ll_bytes() bytes. Repeats it with flags first, first + 1, …
+void gather_ll(const gantry::Stream& stream, const gantry::Window& window,
+               const gantry::Tensor& mine, const gantry::Tensor& all, int rounds, int first);
 // Rank 0 signals rank 1 `signals` times; rank 1 takes `waits`. taken[0] = the waits that succeeded.
 void counts(const gantry::Stream& stream, const gantry::Window& window, const gantry::Tensor& taken,
             int signals, int waits);

@@ -110,6 +110,38 @@ struct Put {
   }
 };
 
+template <class T>
+struct GatherLl {
+  PeerView view;
+  const T* mine;
+  T* all;
+  std::int64_t n;
+  int rounds;
+  int first;
+
+  GANTRY_HD void operator()(Block& block) const {
+    const auto count = static_cast<std::size_t>(n);
+    const std::size_t bytes = PeerView::ll_bytes<T>(count);
+    for (int flag = first; flag < first + rounds; ++flag) {
+      // A rank that has this round's packets of all knows that all have taken those of the round
+      // before the last one.
+      const std::size_t buffer = flag % 2 == 0 ? 0 : bytes * static_cast<std::size_t>(view.size());
+      for (int turn = 0; turn < view.size(); ++turn) {
+        const int peer = (view.rank() + turn) % view.size();
+        view.put_ll(block, peer, buffer + bytes * static_cast<std::size_t>(view.rank()), mine,
+                    count, static_cast<std::uint32_t>(flag));
+      }
+      for (int peer = 0; peer < view.size(); ++peer) {
+        const auto at = static_cast<std::size_t>(peer);
+        if (!view.get_ll(block, peer, buffer + bytes * at, all + count * at, count,
+                         static_cast<std::uint32_t>(flag))) {
+          return;
+        }
+      }
+    }
+  }
+};
+
 struct Counts {
   PeerView view;
   std::int32_t* taken;
@@ -192,6 +224,18 @@ void put(const Stream& stream, const Window& window, const Tensor& from, std::in
   if (from.dtype() == gantry::u8) return with(from.data_ptr<std::uint8_t>());
   if (from.dtype() == gantry::i32) return with(from.data_ptr<std::int32_t>());
   with(from.data_ptr<double>());
+}
+
+void gather_ll(const Stream& stream, const Window& window, const Tensor& mine, const Tensor& all,
+               int rounds, int first) {
+  const auto with = [&](auto* from) {
+    using T = std::remove_pointer_t<decltype(from)>;
+    launch(stream, Grid(1), BlockSize(96), uses(window, mine).writes(all),
+           GatherLl<T>{window.view(), from, all.data_ptr<T>(), mine.numel(), rounds, first});
+  };
+  if (mine.dtype() == gantry::u8) return with(mine.data_ptr<std::uint8_t>());
+  if (mine.dtype() == gantry::f32) return with(mine.data_ptr<float>());
+  with(mine.data_ptr<double>());
 }
 
 void counts(const Stream& stream, const Window& window, const Tensor& taken, int signals,
