@@ -9,6 +9,7 @@
 
 #include <gantry/tensor/tensor.hpp>
 
+#include "collectives/hierarchical/network_watch.hpp"
 #include "collectives/host/transport.hpp"
 #include "collectives/transport.hpp"
 
@@ -86,6 +87,8 @@ struct HierarchyParts {
   std::unique_ptr<Transport> column = {};
   // Throws errors of completed work inside the node, if run() does not report them itself.
   std::function<void()> check_node = {};
+  // Set if NCCL is the column: Note [Losses between machines].
+  GroupTimeout timeout{std::chrono::milliseconds(0)};
 };
 
 // A transport of several machines with several ranks each: one transport inside each machine and
@@ -100,10 +103,9 @@ class HierarchicalTransport final : public Transport {
   std::string_view name() const override { return "hierarchical"; }
   // Throws as HostTransport::run().
   End run(const ResolvedCall& call, const Stream& stream) override;
-  End run_together(std::span<const ResolvedCall> messages, const Stream& stream) override {
-    return all_->run_together(messages, stream);
-  }
+  End run_together(std::span<const ResolvedCall> messages, const Stream& stream) override;
   bool is_waiting() const override { return node_->is_waiting() || column_->is_waiting(); }
+  bool uses_nccl() const override { return watch_ != nullptr; }
 
   // As Communicator::abort, across machines. Any thread.
   void abort() noexcept override {
@@ -111,7 +113,12 @@ class HierarchicalTransport final : public Transport {
     node_->abort();
     column_->abort();
   }
+  void await_abort() noexcept override { column_->await_abort(); }
+  void require_intact() const override {
+    if (watch_) watch_->require_intact();
+  }
   void close() noexcept override {
+    if (watch_) watch_->await_others();
     all_->close();
     node_->close();
     column_->close();
@@ -120,6 +127,11 @@ class HierarchicalTransport final : public Transport {
  private:
   // One operation.
   struct Run;
+  // Runs one operation, after a comparison of the ranks' calls.
+  End run_levels(const ResolvedCall& call, const Stream& stream, void (Run::*operation)());
+  template <class Exchange>
+  void over_links(Exchange exchange);
+  [[noreturn]] void rethrow_failure(const CollectiveCall& call, const Stream& stream);
 
   Membership everyone_;
   NodeMap map_;
@@ -127,15 +139,19 @@ class HierarchicalTransport final : public Transport {
   std::unique_ptr<Transport> node_;
   std::unique_ptr<Transport> column_;
   std::function<void()> check_node_;
+  std::unique_ptr<NetworkWatch> watch_;  // null unless NCCL is the column
 };
 
 // Makes the transport of ranks on several machines. It is hierarchical if the machines have equally
-// many ranks, which reach each other's memory; else a host transport. `machines` has the name of
-// every rank's machine. `group` names the flight recorder, `device_name` selects the algorithm
-// table inside a machine. Collective. Throws: Error, PeerLostError, TimeoutError.
+// many ranks, which reach each other's memory; else all data go between the ranks directly. NCCL
+// moves the data between machines, unless there is a reason in `why_no_nccl`, or NCCL does not
+// start on a rank; then the links between hosts do. `machines` has the name of every rank's
+// machine. `group` names the flight recorder, `device_name` selects the algorithm table inside a
+// machine. Collective. Throws: Error, PeerLostError, TimeoutError.
 std::unique_ptr<Transport> make_hierarchical_transport(
     const Membership& everyone, Bootstrap& bootstrap, std::span<const std::string> machines,
-    std::string_view device_name, GroupTimeout timeout, std::string_view group);
+    std::string_view device_name, GroupTimeout timeout, std::string_view group,
+    std::string why_no_nccl = "it was not chosen");
 
 // True if the result does not depend on the order of ranks, or if the caller allows any order.
 bool is_free_order(const Descriptor& what);
