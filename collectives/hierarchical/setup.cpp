@@ -2,7 +2,7 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
-#include <exception>
+#include <functional>
 #include <map>
 #include <string>
 #include <utility>
@@ -13,6 +13,7 @@
 #include <gantry/extend/driver.hpp>
 
 #include "collectives/control/segment.hpp"
+#include "collectives/hierarchical/network_start.hpp"
 #include "collectives/hierarchical/network_transport.hpp"
 #include "collectives/hierarchical/transport.hpp"
 #include "collectives/peers/probe.hpp"
@@ -171,6 +172,7 @@ class Setup {
       return make_network_transport(everyone_, std::move(all_), std::move(nccl), timeout_);
     }
     NodeTransport* const node_transport = node.get();
+    auto make_flat = nccl != nullptr ? this->make_flat() : nullptr;
     return std::make_unique<HierarchicalTransport>(
         HierarchyParts{.everyone = everyone_,
                        .map = map_,
@@ -178,7 +180,8 @@ class Setup {
                        .node = std::move(node),
                        .column = std::move(nccl),
                        .check_node = [node_transport] { node_transport->check(); },
-                       .timeout = timeout_});
+                       .timeout = timeout_,
+                       .make_flat = std::move(make_flat)});
   }
 
  private:
@@ -199,7 +202,7 @@ class Setup {
     } catch (const Error& error) {
       failure = error.what();
     }
-    const auto [rank, why] = first_failure(failure);
+    const auto [rank, why] = first_failure(bootstrap_, failure);
     if (rank < 0) return here;
     if (everyone_.rank == 0) {
       logging::warn(
@@ -210,54 +213,39 @@ class Setup {
     return nullptr;
   }
 
-  // Starts NCCL among this rank's column, or among all ranks. Null on all ranks if it does not
-  // start on one; `why_not` says why.
+  // Starts NCCL among this rank's column, or among all ranks.
   std::unique_ptr<Transport> start_nccl(bool in_column, std::string& why_not) {
-    LinkMonitor& monitor = *all_->links()->monitor();
-    const auto check = [&monitor] {
-      if (const std::exception_ptr why = monitor.failure()) std::rethrow_exception(why);
-      if (const int rank = monitor.rank_without_nccl(); rank >= 0)
-        throw Error(fmt::format("rank {} did not start NCCL", rank));
+    const auto make = [&](const std::function<void()>& check) {
+      if (!in_column) return make_watched_nccl_transport(everyone_, bootstrap_, check);
+      const int index = map_.index_of(everyone_.rank);
+      const std::unique_ptr<Bootstrap> among =
+          bootstrap_.subset(map_.column(index), fmt::format("{}.column{}", group_, index));
+      const Membership here{map_.node_of(everyone_.rank), map_.nodes(), everyone_.device};
+      std::unique_ptr<Transport> nccl = make_watched_nccl_transport(here, *among, check);
+      among->leave();
+      return nccl;
     };
-    std::unique_ptr<Transport> nccl;
-    std::string failure;
-    bool is_own = false;
-    try {
-      if (in_column) {
-        const int index = map_.index_of(everyone_.rank);
-        const std::vector<int> column = map_.column(index);
-        const std::unique_ptr<Bootstrap> among =
-            bootstrap_.subset(column, fmt::format("{}.column{}", group_, index));
-        const Membership here{map_.node_of(everyone_.rank), map_.nodes(), everyone_.device};
-        nccl = make_watched_nccl_transport(here, *among, check);
-        among->leave();
-      } else {
-        nccl = make_watched_nccl_transport(everyone_, bootstrap_, check);
-      }
-    } catch (const PeerLostError&) {
-      throw;
-    } catch (const std::exception& error) {
-      failure = error.what();
-      is_own = monitor.rank_without_nccl() < 0;
-      monitor.report_no_nccl();  // wakes ranks that wait for this one inside of NCCL
-    }
-    // Ranks that gave up because of another one are no cause.
-    const auto [cause, why] = first_failure(is_own ? failure : std::string());
-    const auto [any, other] = first_failure(failure);
-    if (any < 0) return nccl;
-    why_not = cause >= 0 ? fmt::format("rank {}: {}", cause, why)
-                         : fmt::format("rank {}: {}", any, other);
-    return nullptr;
+    return gantry::start_nccl(bootstrap_, *all_->links()->monitor(), timeout_, make, why_not);
   }
 
-  // Exchanges failures. Returns the first rank with one, and its text; −1 if there is none.
-  std::pair<int, std::string> first_failure(const std::string& mine) {
-    const std::vector<std::string> all = bootstrap_.all_gather(mine);
-    for (std::size_t rank = 0; rank < all.size(); ++rank) {
-      if (!all[rank].empty())
-        return {static_cast<int>(rank), escape_control_characters(all[rank], LineEnds::keep)};
-    }
-    return {-1, {}};
+  // Starts NCCL among all ranks when it is called.
+  std::function<std::unique_ptr<Transport>()> make_flat() const {
+    return [everyone = everyone_, bootstrap = &bootstrap_, links = all_->links(),
+            timeout = timeout_, group = group_] {
+      bootstrap->set_purpose("starting NCCL");
+      std::string why_not;
+      auto nccl = gantry::start_nccl(
+          *bootstrap, *links->monitor(), timeout,
+          [&](const std::function<void()>& check) {
+            return make_watched_nccl_transport(everyone, *bootstrap, check);
+          },
+          why_not);
+      if (nccl == nullptr && everyone.rank == 0) {
+        logging::warn(fmt::format("{}: links by {} move unequal blocks, without NCCL: {}", group,
+                                  links->name(), why_not));
+      }
+      return nccl;
+    };
   }
 
   void log_choice(bool is_hierarchical, bool by_nccl, const std::string& why_not) const {

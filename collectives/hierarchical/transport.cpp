@@ -2,6 +2,7 @@
 
 #include <exception>
 #include <memory>
+#include <utility>
 
 #include <gantry/collectives/collective_mismatch.hpp>
 #include <gantry/core/error.hpp>
@@ -19,7 +20,8 @@ HierarchicalTransport::HierarchicalTransport(HierarchyParts layers)
       all_(std::move(layers.all)),
       node_(std::move(layers.node)),
       column_(std::move(layers.column)),
-      check_node_(std::move(layers.check_node)) {
+      check_node_(std::move(layers.check_node)),
+      make_flat_(std::move(layers.make_flat)) {
   if (!map_.is_hierarchical() || map_.ranks() != everyone_.size) {
     throw InvalidArgument(
         "hierarchical transport: expected several nodes of equally many ranks, more than one each");
@@ -28,12 +30,8 @@ HierarchicalTransport::HierarchicalTransport(HierarchyParts layers)
   if (!column_->uses_nccl()) return;
   watch_ = std::make_unique<NetworkWatch>(
       everyone_, all_->links(), layers.timeout,
-      NetworkWatch::Actions{.find_error = [this] { return column_->asynchronous_error(); },
-                            .abort =
-                                [this] {
-                                  column_->abort();
-                                  node_->abort();
-                                }});
+      NetworkWatch::Actions{.find_error = [this] { return asynchronous_error(); },
+                            .abort = [this] { end_work(); }});
 }
 
 // Runs `exchange`. Its error becomes the error of this rank, unless all ranks throw it and go on.
@@ -91,13 +89,13 @@ void HierarchicalTransport::rethrow_failure(const CollectiveCall& call, const St
   std::rethrow_exception(cause);
 }
 
-End HierarchicalTransport::run_levels(const ResolvedCall& call, const Stream& stream,
-                                      void (Run::*operation)()) {
-  Run run{*this, call, stream};
+template <class Operation>
+End HierarchicalTransport::run_compared(const ResolvedCall& call, const Stream& stream,
+                                        Operation operation) {
   over_links([&] { all_->verify(call, stream); });
   try {
     if (watch_) watch_->begin(stream, call);
-    (run.*operation)();
+    operation();
     if (watch_) watch_->end(stream);
     if (check_node_ || watch_) {
       // Kernels that lost a rank end without a result, which must not be used.
@@ -113,6 +111,17 @@ End HierarchicalTransport::run_levels(const ResolvedCall& call, const Stream& st
   return End{};
 }
 
+bool HierarchicalTransport::carries_unequal_blocks(const ResolvedCall& call, const Stream& stream) {
+  if (!make_flat_) return flat_ != nullptr;
+  over_links([&] {
+    // All ranks come here, or none does.
+    all_->verify(call, stream);
+    flat_ = std::exchange(make_flat_, nullptr)();
+  });
+  started_flat_ = flat_.get();
+  return flat_ != nullptr;
+}
+
 End HierarchicalTransport::run(const ResolvedCall& call, const Stream& stream) {
   const Descriptor& what = call.what;
   const auto flat = [&] {
@@ -121,11 +130,16 @@ End HierarchicalTransport::run(const ResolvedCall& call, const Stream& stream) {
     return end;
   };
   require_intact();
-  if (call.is_uneven() || all_->is_small(what)) return flat();
+  if (call.is_uneven()) {
+    if (!carries_unequal_blocks(call, stream)) return flat();
+    return run_compared(call, stream, [&] { (void)flat_->run(call, stream); });
+  }
+  if (all_->is_small(what)) return flat();
   // Scratch memory belongs to the stream that uses it.
   const StreamGuard guard(stream);
   const auto by_levels = [&](void (Run::*operation)()) {
-    return run_levels(call, stream, operation);
+    Run run{*this, call, stream};
+    return run_compared(call, stream, [&] { (run.*operation)(); });
   };
   switch (what.kind) {
     case CollectiveKind::barrier:

@@ -12,6 +12,8 @@
 #include <utility>
 #include <vector>
 
+#include <gantry/core/env.hpp>
+
 #include "collectives/transport.hpp"
 #include "tests/support/device_fixture.hpp"
 #include "tests/support/flight_folder.hpp"
@@ -29,7 +31,6 @@ using testing::RankProcesses;
 
 const std::string kSimulatedNccl = GANTRY_TEST_SIMULATED_NCCL;
 const std::string kActor = std::string(GANTRY_TEST_PROGRAM_DIR) + "/network_actor";
-constexpr int kRounds = 20;
 // A dead rank is known to all others after this time, and a stopped one so long after the deadline.
 constexpr std::int64_t kMostMs = 4'000;
 constexpr std::int64_t kDeadlineMs = 2'000;
@@ -99,10 +100,12 @@ class NetworkProcessesTest : public ::testing::Test {
   // it in time.
   static void lose_ranks(int signal, const std::map<std::string, std::string>& more,
                          std::int64_t most_ms, const std::string& error) {
-    std::mt19937 random(static_cast<unsigned>(signal));
+    const auto seed = env::get_int("GANTRY_TEST_SEED", 0, 1'000'000).value_or(1);
+    const auto rounds = env::get_int("GANTRY_TEST_ROUNDS", 1, 100'000).value_or(20);
+    std::mt19937 random(static_cast<unsigned>(seed * 100 + signal));
     const auto below = [&](int n) { return std::uniform_int_distribution<int>(0, n - 1)(random); };
     const std::vector<Layout> all = layouts();
-    for (int round = 0; round < kRounds; ++round) {
+    for (std::int64_t round = 0; round < rounds; ++round) {
       const Layout layout = all[static_cast<std::size_t>(round) % all.size()];
       RankCommand made = command(layout, {"loop"});
       for (const auto& [name, value] : more) made.environment[name] = value;

@@ -7,6 +7,7 @@
 #include <cstdlib>
 #include <memory>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include <gantry/core/error.hpp>
@@ -225,22 +226,64 @@ TEST(NetworkTransportCallsTest, MovesUnequalBlocks) {
   GANTRY_REQUIRE_DEVICES(4);
   for (const Machines& machines : {kThree, Machines{"a", "a", "b", "b"}}) {
     const auto n = static_cast<std::int64_t>(machines.size());
+    const unsigned long long before = nccl_bytes();
     network_ranks(machines, [n](HostRank& self, Transport& network) {
-      // Rank s sends 100·s + r elements of value s to rank r.
+      // Rank s sends 500'000·s + r elements of value s to rank r.
       std::vector<std::int64_t> sends, receives;
       Bytes in, expected;
       const auto add = [](Bytes& to, std::int64_t count, std::int64_t value) {
         to.insert(to.end(), static_cast<std::size_t>(count), static_cast<std::byte>(value));
       };
       for (std::int64_t r = 0; r < n; ++r) {
-        sends.push_back(100 * self.rank + r);
-        receives.push_back(100 * r + self.rank);
+        sends.push_back(500'000 * self.rank + r);
+        receives.push_back(500'000 * r + self.rank);
         add(in, sends.back(), self.rank);
         add(expected, receives.back(), r);
       }
       Descriptor what = describe(CollectiveKind::all_to_all, 0, DType::u8);
       what.count = -1;
-      EXPECT_EQ(self.run_on(network, what, in, expected.size(), sends, receives), expected);
+      for (int turn = 0; turn < 2; ++turn)
+        EXPECT_EQ(self.run_on(network, what, in, expected.size(), sends, receives), expected);
+      check_reductions(self, network, DType::f32, ReduceOp::sum, kCount);
+    });
+    EXPECT_GT(nccl_bytes() - before, 2 * 3'000'000U);
+  }
+}
+
+// Its host has entered. Ranks of its machine wait for it, and ranks of others wait for these.
+TEST(NetworkTransportCallsTest, ADeviceThatHasNotBegunAtTheDeadlineIsNamedAndNoOther) {
+  GANTRY_REQUIRE_SIM();
+  GANTRY_REQUIRE_DEVICES(4);
+  for (const Machines& machines : {kThree, Machines{"a", "a", "b", "b"}}) {
+    const int late = static_cast<int>(machines.size()) - 1;
+    std::atomic<int> waiting{late};
+    testing::host_ranks(late + 1, [&](HostRank& self) {
+      self.transport.reset();
+      const auto network = make_hierarchical_transport({self.rank, self.size, self.device},
+                                                       *self.bootstrap, machines, "Simulated GPU",
+                                                       std::chrono::seconds(2), "late", "");
+      const Tensor data = self.on_device(Bytes(kCount * 4));
+      if (self.rank == late) {
+        driver().launch_host_function(
+            self.stream.native(),
+            [](void* count) {
+              while (*static_cast<std::atomic<int>*>(count) > 0) std::this_thread::yield();
+            },
+            &waiting);
+      }
+      Descriptor what = describe(CollectiveKind::all_reduce, kCount, DType::f32);
+      what.call = 1;
+      try {
+        network->run({{what, data.data(), data.data()}, self.size}, self.stream);
+        for (;;) {
+          network->require_intact();
+          std::this_thread::yield();
+        }
+      } catch (const TimeoutError& error) {
+        EXPECT_EQ(error.ranks(), std::vector<int>{late}) << error.what();
+      }
+      if (self.rank != late) --waiting;
+      self.stream.synchronize();
     });
   }
 }
