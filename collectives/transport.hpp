@@ -2,6 +2,7 @@
 
 #include <chrono>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <span>
 #include <string>
@@ -77,6 +78,10 @@ class Transport {
   virtual void close() noexcept {}
   // True while kernels that may wait for other ranks are enqueued. Queries the driver.
   virtual bool is_waiting() const { return false; }
+  // The asynchronous error of enqueued work; empty: none is known. Any thread.
+  virtual std::string asynchronous_error() const { return {}; }
+  // True if NCCL moves the data of collectives, at least between machines.
+  virtual bool uses_nccl() const { return false; }
 };
 
 // Makes the transport of kernels and copy engines over peer memory on one machine. Forbids LL128 in
@@ -98,6 +103,9 @@ ResolvedCall resolve_over_peers(const CollectiveCall& call, int ranks, const Sel
 // The first call loads the library. See TransportSet::agree_on_nccl().
 const std::string& nccl_problem();
 inline bool has_nccl() { return nccl_problem().empty(); }
+// True if NCCL may take the devices of this process. Simulated devices need a library of their own,
+// which GANTRY_NCCL_LIBRARY names.
+bool nccl_takes_this_platform();
 // Makes the NCCL transport. `control` may be null if ranks are on several machines. If it
 // `reports_progress`, the control segment has the device's progress, so calls have deadlines. It
 // must not do so beside p2p, whose kernels write the same words. Collective. Throws: NotSupported
@@ -105,6 +113,13 @@ inline bool has_nccl() { return nccl_problem().empty(); }
 std::unique_ptr<Transport> make_nccl_transport(const Membership& membership, Bootstrap& bootstrap,
                                                ControlSegment* control, bool reports_progress,
                                                GroupTimeout timeout);
+
+// Makes an NCCL transport of collectives whose callers have compared them, and watch for ranks that
+// are lost or late. `check_start` is polled while NCCL starts, and throws to give up. Collective.
+// `bootstrap` is only used here. Throws: as make_nccl_transport(), and as `check_start`.
+std::unique_ptr<Transport> make_watched_nccl_transport(const Membership& membership,
+                                                       Bootstrap& bootstrap,
+                                                       const std::function<void()>& check_start);
 
 // Makes the host transport: host memory, and messages between hosts over TCP or MPI. Collective.
 // `in_one_process`: all ranks are in this process, so that one thread may call several of them.

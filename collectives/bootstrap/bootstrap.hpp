@@ -21,7 +21,7 @@ namespace gantry {
 class ControlSegment;
 
 // The version of what ranks tell each other when they make a group.
-inline constexpr const char* kGroupVersion = "gantry-9";
+inline constexpr const char* kGroupVersion = "gantry-10";
 
 // The exchange of small byte strings between the ranks of a job, before they share memory.
 class Bootstrap {

@@ -30,10 +30,16 @@ class GroupTimeout {
   // The deadline of the call that blocks the host, else the group's.
   [[nodiscard]] Duration get() const noexcept {
     const std::int64_t call = state_->call;
-    return Duration(call != 0 ? call : state_->group.load());
+    return Duration(call != 0 ? call : state_->group.load()) + extra_;
   }
   // The group's deadline.
   [[nodiscard]] Duration of_group() const noexcept { return Duration(state_->group.load()); }
+  // The same deadline, `extra` later.
+  [[nodiscard]] GroupTimeout later_by(Duration extra) const {
+    GroupTimeout other = *this;
+    other.extra_ += extra;
+    return other;
+  }
   // A deadline of another group, which begins as this one's.
   [[nodiscard]] GroupTimeout copy() const {
     GroupTimeout other(of_group());
@@ -48,7 +54,7 @@ class GroupTimeout {
   }
   // `call` if it is not 0, else get().
   [[nodiscard]] Duration or_of_call(Duration call) const noexcept {
-    return call.count() != 0 ? call : get();
+    return call.count() != 0 ? call + extra_ : get();
   }
   // Tells in an error what sets the deadline. `call`: the timeout of the call; 0: it has none.
   [[nodiscard]] std::string_view source(Duration call = {}) const noexcept {
@@ -76,6 +82,7 @@ class GroupTimeout {
 
  private:
   std::shared_ptr<State> state_;
+  Duration extra_{0};
 };
 
 }  // namespace gantry

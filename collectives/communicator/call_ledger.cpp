@@ -73,6 +73,7 @@ void CallLedger::record(const ResolvedCall& call, const Stream& stream, bool is_
 }
 
 void CallLedger::tell_failure(const Descriptor& what) {
+  if (!control() && transports_.is_broken()) loss_is_known_ = true;
   try {
     throw;
   } catch (const CollectiveMismatch& error) {
@@ -111,6 +112,7 @@ void CallLedger::require_usable() {
 }
 
 void CallLedger::require_intact() {
+  if (!control()) return transports_.require_intact();
   if (!control()->broken()) return;
   loss_is_known_ = true;
   control()->require_intact();
@@ -148,17 +150,25 @@ std::exception_ptr CallLedger::failure() noexcept {
 }
 
 bool CallLedger::has_fault() const noexcept {
-  return control() && (control()->has_fault() || faults_.has_unreported()) &&
+  if (!control()) return !loss_is_known_ && transports_.is_broken();
+  return (control()->has_fault() || faults_.has_unreported()) &&
          !(loss_is_known_ && control()->broken());
 }
 
 void CallLedger::raise_fault() {
+  if (!control()) {
+    if (!loss_is_known_.exchange(true)) transports_.require_intact();
+    return;
+  }
   (void)take_fault();
   faults_.raise_unreported();
 }
 
 void CallLedger::check(std::uint64_t call, bool pending) {
-  if (!control()) return transports_.require_intact();
+  if (!control()) {
+    if (transports_.is_broken()) loss_is_known_ = true;
+    return transports_.require_intact();
+  }
   (void)take_fault();
   faults_.raise(call);
   faults_.raise_unreported();

@@ -13,6 +13,7 @@
 #include "collectives/hierarchical/transport.hpp"
 #include "collectives/peers/probe.hpp"
 #include "collectives/protocol/layout.hpp"
+#include "core/env/settings.hpp"
 #include "core/text/escaped_text.hpp"
 
 namespace gantry {
@@ -21,7 +22,7 @@ TransportSet::TransportSet(Members& members)
     : members_(members), registrations_(members.self.rank, members.self.device, /*opens=*/false) {
   const Membership& self = members_.self;
   selector_ = Selector::load(self.size, device_properties(self.device).name);
-  if (platform() != Platform::cuda) selector_.forbid_nccl("it needs real GPUs");
+  if (!nccl_takes_this_platform()) selector_.forbid_nccl("it needs real GPUs");
   if (self.rank == 0) selector_.warn_ignored();
   // A wrong GANTRY_ALLOC_CONF throws here; in the probe it would look like links that do not work.
   (void)memory::allocator(self.device);
@@ -57,7 +58,7 @@ void TransportSet::make() {
   if (!members_.are_on_one_machine && !forces_nccl()) {
     host_ = make_hierarchical_transport(self, *members_.bootstrap, members_.ranks->machines(),
                                         device_properties(self.device).name, members_.timeout,
-                                        members_.label);
+                                        members_.label, why_no_nccl_between_machines());
     return;
   }
   const bool wants_peers =
@@ -75,6 +76,23 @@ void TransportSet::make() {
   }
 }
 
+// All ranks must decide alike, whatever their variables say.
+std::string TransportSet::why_no_nccl_between_machines() {
+  const std::string links = env::kHostLinks.get();
+  std::string mine;
+  if (links != "auto" && links != "nccl") {
+    mine = fmt::format("GANTRY_HOST_LINKS={}", links);
+  } else {
+    mine = nccl_takes_this_platform() ? nccl_problem() : "it needs real GPUs";
+  }
+  const std::vector<std::string> all = members_.bootstrap->all_gather(mine);
+  for (std::size_t rank = 0; rank < all.size(); ++rank) {
+    if (!all[rank].empty())
+      return fmt::format("rank {}: {}", rank, escape_control_characters(all[rank]));
+  }
+  return {};
+}
+
 bool TransportSet::forces_nccl() const {
   return selector_.forced() == Algorithm::nccl && selector_.has_nccl();
 }
@@ -87,7 +105,7 @@ void TransportSet::require_served(const CollectiveCall& call) const {
     return selector_.require_served(call.what,
                                     ResolvedCall(call, members_.self.size).message_bytes);
   }
-  const Algorithm only = nccl_ ? Algorithm::nccl : Algorithm::host;
+  const Algorithm only = carrier();
   if (wanted == only) return;
   throw InvalidArgument(
       fmt::format("{}: expected an algorithm that serves the call, but got {}: "
@@ -114,9 +132,13 @@ ResolvedCall TransportSet::resolve(const CollectiveCall& call) {
   }
   ResolvedCall resolved(call, size);
   resolved.via = nccl_ ? nccl_.get() : host_.get();
-  resolved.choice.algorithm = nccl_ ? Algorithm::nccl : Algorithm::host;
-  if (!nccl_) selector_.warn_unless_forced(call.what, resolved.message_bytes, Algorithm::host);
+  resolved.choice.algorithm = carrier();
+  if (!nccl_) selector_.warn_unless_forced(call.what, resolved.message_bytes, carrier());
   return resolved;
+}
+
+Algorithm TransportSet::carrier() const {
+  return nccl_ || (host_ && host_->uses_nccl()) ? Algorithm::nccl : Algorithm::host;
 }
 
 Transport& TransportSet::open(const ResolvedCall& call) {
@@ -149,8 +171,8 @@ void TransportSet::start_nccl(const ResolvedCall& call) {
 
 std::string_view TransportSet::name() const {
   if (p2p_) return "p2p";
-  if (nccl_) return "nccl";
-  return host_ ? "host" : "none";
+  if (nccl_ || host_) return gantry::name(carrier());
+  return "none";
 }
 
 void TransportSet::add_memory(const Storage& storage) {
@@ -163,12 +185,24 @@ void TransportSet::remove_memory(const Storage& storage, const Stream& stream) {
   registrations_.remove(storage);
 }
 
+bool TransportSet::is_broken() const noexcept {
+  try {
+    require_intact();
+    return false;
+  } catch (...) {
+    return true;
+  }
+}
+
 void TransportSet::require_intact() const {
+  const std::lock_guard lock(clearing_);
   if (nccl_) nccl_->require_intact();
+  if (host_) host_->require_intact();
 }
 
 bool TransportSet::is_waiting() const {
-  return (p2p_ && p2p_->is_waiting()) || (nccl_ && nccl_->is_waiting());
+  return (p2p_ && p2p_->is_waiting()) || (nccl_ && nccl_->is_waiting()) ||
+         (host_ && host_->is_waiting());
 }
 
 void TransportSet::abort() noexcept {
@@ -182,6 +216,7 @@ void TransportSet::abort_links() noexcept {
 
 void TransportSet::abort_nccl() noexcept {
   if (nccl_) nccl_->abort();
+  if (host_ && host_->uses_nccl()) host_->abort();
 }
 
 void TransportSet::close() noexcept {
@@ -189,12 +224,19 @@ void TransportSet::close() noexcept {
   if (nccl_) nccl_->await_abort();
   if (p2p_) p2p_->close();
   if (host_) host_->close();
+  if (host_) host_->await_abort();
 }
 
 void TransportSet::clear() noexcept {
-  p2p_.reset();
-  nccl_.reset();
-  host_.reset();
+  // They end without the lock, as their end may query the group's faults.
+  std::unique_ptr<Transport> ended[3];
+  {
+    const std::lock_guard lock(clearing_);
+    ended[0] = std::move(p2p_);
+    ended[1] = std::move(nccl_);
+    ended[2] = std::move(host_);
+  }
+  for (std::unique_ptr<Transport>& one : ended) one.reset();
 }
 
 }  // namespace gantry

@@ -2,6 +2,8 @@
 #pragma once
 
 #include <memory>
+#include <mutex>
+#include <string>
 #include <string_view>
 
 #include <gantry/streams/stream.hpp>
@@ -45,8 +47,10 @@ class TransportSet {
   void add_memory(const Storage& storage);
   void remove_memory(const Storage& storage, const Stream& stream);
 
-  // Throws PeerLostError after NCCL's abort, if the group has no control segment for it.
+  // Throws the error of a group without a control segment whose ranks are lost or late.
   void require_intact() const;
+  // True if require_intact() throws.
+  [[nodiscard]] bool is_broken() const noexcept;
   // True while kernels that may wait for other ranks are enqueued. Queries the driver.
   [[nodiscard]] bool is_waiting() const;
   // Makes pending and later calls of every rank throw, as far as no control segment does it.
@@ -65,6 +69,11 @@ class TransportSet {
   void start_nccl(const ResolvedCall& call);
   // Loads NCCL on all ranks at the first call, and returns true if all have it. Collective.
   bool agree_on_nccl();
+  // Why links between hosts move the data of ranks on several machines; empty: NCCL does.
+  // Collective.
+  std::string why_no_nccl_between_machines();
+  // Of groups without peer memory: nccl or host.
+  [[nodiscard]] Algorithm carrier() const;
   // True if GANTRY_COLL_ALGO is nccl and all ranks have NCCL.
   [[nodiscard]] bool forces_nccl() const;
 
@@ -73,8 +82,9 @@ class TransportSet {
   bool agreed_on_nccl_ = false;
   std::unique_ptr<Transport> p2p_;
   std::unique_ptr<Transport> nccl_;
-  std::unique_ptr<Transport> host_;
-  Registrations registrations_;                 // used without p2p, which has its own ones
+  std::unique_ptr<Transport> host_;  // also of ranks on several machines, whatever moves their data
+  mutable std::mutex clearing_;      // guards these three between clear() and require_intact()
+  Registrations registrations_;      // used without p2p, which has its own ones
   const Transport* last_collective_ = nullptr;  // the transport of the last one
 };
 

@@ -60,6 +60,9 @@ struct OperationDeadlines::State {
   std::uint64_t answers = 0;  // the number of driver results
   bool has_begun = false;     // the oldest operation, by the last driver result
   bool is_over = false;       // the threads stop
+  // What on_progress was called with last, by one thread.
+  std::uint64_t told_begun = 0;
+  std::uint64_t told_finished = 0;
 
   // Queries the driver for the oldest operation until the object is destroyed.
   void ask() {
@@ -86,10 +89,21 @@ struct OperationDeadlines::State {
         operations.pop_front();
         ++first;
         free_events.insert(free_events.end(), {oldest.begun, oldest.ended});
-      } else if (!is_over) {
-        changed.wait_for(lock, kPollPeriod, [&] { return is_over; });
       }
+      report_progress(lock);
+      if (!ended && !is_over) changed.wait_for(lock, kPollPeriod, [&] { return is_over; });
     }
+  }
+  void report_progress(std::unique_lock<std::mutex>& lock) {
+    const std::uint64_t finished = first;
+    const std::uint64_t begun = first + (has_begun ? 1 : 0);
+    if (!actions.on_progress || is_over || (begun == told_begun && finished == told_finished))
+      return;
+    told_begun = begun;
+    told_finished = finished;
+    lock.unlock();
+    actions.on_progress(begun, finished);
+    lock.lock();
   }
   bool is_ready() const { return !operations.empty() && operations.front().is_enclosed; }
 
@@ -109,7 +123,10 @@ struct OperationDeadlines::State {
         const bool is_stuck = unanswered.has_expired();
         if (!has_begun && !is_stuck) waited.restart();
         std::exception_ptr why = find_failure(lock);
-        if (!why && first == watched && waited.has_expired()) why = lateness();
+        if (!why && first == watched && waited.has_expired()) {
+          why = lateness(lock);
+          if (!why) waited.restart();
+        }
         if (!why || is_over || first != watched) continue;
         is_over = true;
         const std::uint64_t call = operations.front().call;
@@ -131,7 +148,16 @@ struct OperationDeadlines::State {
     return error;
   }
 
-  std::exception_ptr lateness() const {
+  std::exception_ptr lateness(std::unique_lock<std::mutex>& lock) const {
+    if (actions.find_lateness) {
+      const std::uint64_t number = first + 1;
+      const auto allowed = timeout.or_of_call(operations.front().timeout);
+      const std::string_view source = timeout.source(operations.front().timeout);
+      lock.unlock();
+      std::exception_ptr error = actions.find_lateness(number, allowed, source);
+      lock.lock();
+      return error;
+    }
     const Operation& late = operations.front();
     return std::make_exception_ptr(
         TimeoutError(fmt::format("{} did not finish within {}: {} ({})", late.text,

@@ -7,6 +7,7 @@
 #include <functional>
 #include <memory>
 #include <string>
+#include <string_view>
 
 #include <gantry/streams/stream.hpp>
 
@@ -33,6 +34,14 @@ class OperationDeadlines {
     std::function<void(std::uint64_t call, std::exception_ptr why)> on_failure;
     // Why an operation may be late, in the text of the TimeoutError.
     std::string cause;
+    // Returns the error of a late operation, where it finds the cause; null: it is not late.
+    // Optional. `number`: it is the operation of this number, from 1 on. `source` sets the timeout.
+    std::function<std::exception_ptr(std::uint64_t number, std::chrono::milliseconds timeout,
+                                     std::string_view source)>
+        find_lateness = {};
+    // Called after each change, with the numbers of operations that have begun, and that have
+    // finished. Optional.
+    std::function<void(std::uint64_t begun, std::uint64_t finished)> on_progress = {};
   };
 
   // Starts the threads. Throws: std::system_error.

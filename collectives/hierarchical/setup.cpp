@@ -2,7 +2,10 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <functional>
 #include <map>
+#include <string>
+#include <utility>
 #include <vector>
 
 #include <gantry/core/error.hpp>
@@ -10,10 +13,13 @@
 #include <gantry/extend/driver.hpp>
 
 #include "collectives/control/segment.hpp"
+#include "collectives/hierarchical/network_start.hpp"
+#include "collectives/hierarchical/network_transport.hpp"
 #include "collectives/hierarchical/transport.hpp"
 #include "collectives/peers/probe.hpp"
 #include "collectives/protocol/layout.hpp"
 #include "collectives/selection/selector.hpp"
+#include "core/env/settings.hpp"
 #include "core/text/escaped_text.hpp"
 #include "device/platform/sync_debug_driver.hpp"
 
@@ -45,6 +51,8 @@ bool NodeMap::is_even() const {
 namespace {
 
 constexpr auto kFinishTimeout = std::chrono::seconds(10);
+// By which the deadline of a node is later than the deadline of NCCL.
+constexpr auto kNodeDelay = std::chrono::seconds(2);
 
 // The transport of one machine's ranks: a group with its own control segment, over peer memory.
 class NodeTransport final : public Transport {
@@ -138,49 +146,142 @@ class NodeTransport final : public Transport {
   std::int64_t calls_ = 0;
 };
 
-}  // namespace
+// The parts of a transport of several machines, on one rank.
+class Setup {
+ public:
+  Setup(const Membership& everyone, Bootstrap& bootstrap, std::span<const std::string> machines,
+        GroupTimeout timeout, std::string_view group)
+      : everyone_(everyone),
+        bootstrap_(bootstrap),
+        map_(machines),
+        timeout_(std::move(timeout)),
+        group_(group),
+        all_(make_host_transport_over_links(everyone, bootstrap, timeout_)) {}
 
-std::unique_ptr<Transport> make_hierarchical_transport(
-    const Membership& everyone, Bootstrap& bootstrap, std::span<const std::string> machines,
-    std::string_view device_name, GroupTimeout timeout, std::string_view group) {
-  const NodeMap map(machines);
-  auto all = make_host_transport_over_links(everyone, bootstrap, timeout);
-  if (!map.is_hierarchical() || map.width() > protocol::kMaxRanks) return all;
-  if (peer_mode() == PeerMode::off) return all;  // the same on all ranks
-  const int node = map.node_of(everyone.rank);
-  const std::string name = fmt::format("{}.node{}", group, node);
-  std::unique_ptr<NodeTransport> here;
-  std::string failure;
-  try {
-    here = std::make_unique<NodeTransport>(everyone, map.members(node),
-                                           bootstrap.subset(map.members(node), name), device_name,
-                                           timeout, name);
-  } catch (const Error& error) {
-    failure = error.what();
+  std::unique_ptr<Transport> make(std::string_view device_name, std::string why_no_nccl) {
+    if (why_no_nccl.empty() && all_->links()->monitor() == nullptr)
+      why_no_nccl =
+          fmt::format("links by {} detect no lost ranks beside it", all_->links()->name());
+    by_nccl_ = why_no_nccl.empty();
+    std::unique_ptr<NodeTransport> node = make_node(device_name);
+    std::unique_ptr<Transport> nccl;
+    if (by_nccl_) nccl = start_nccl(node != nullptr, why_no_nccl);
+    if (everyone_.rank == 0) log_choice(node != nullptr, nccl != nullptr, why_no_nccl);
+    if (node == nullptr) {
+      if (nccl == nullptr) return std::move(all_);
+      return make_network_transport(everyone_, std::move(all_), std::move(nccl), timeout_);
+    }
+    NodeTransport* const node_transport = node.get();
+    auto make_flat = nccl != nullptr ? this->make_flat() : nullptr;
+    return std::make_unique<HierarchicalTransport>(
+        HierarchyParts{.everyone = everyone_,
+                       .map = map_,
+                       .all = std::move(all_),
+                       .node = std::move(node),
+                       .column = std::move(nccl),
+                       .check_node = [node_transport] { node_transport->check(); },
+                       .timeout = timeout_,
+                       .make_flat = std::move(make_flat)});
   }
-  const std::vector<std::string> failures = bootstrap.all_gather(failure);
-  for (std::size_t rank = 0; rank < failures.size(); ++rank) {
-    if (failures[rank].empty()) continue;
-    if (everyone.rank == 0) {
+
+ private:
+  // The transport of this rank's machine; null on all ranks if one has none.
+  std::unique_ptr<NodeTransport> make_node(std::string_view device_name) {
+    if (!map_.is_hierarchical() || map_.width() > protocol::kMaxRanks) return nullptr;
+    if (peer_mode() == PeerMode::off) return nullptr;  // the same on all ranks
+    const int node = map_.node_of(everyone_.rank);
+    const std::string name = fmt::format("{}.node{}", group_, node);
+    // Ranks of a node may wait for one whose column waits. The column knows the late rank.
+    const GroupTimeout timeout = by_nccl_ ? timeout_.later_by(kNodeDelay) : timeout_;
+    std::unique_ptr<NodeTransport> here;
+    std::string failure;
+    try {
+      here = std::make_unique<NodeTransport>(everyone_, map_.members(node),
+                                             bootstrap_.subset(map_.members(node), name),
+                                             device_name, timeout, name);
+    } catch (const Error& error) {
+      failure = error.what();
+    }
+    const auto [rank, why] = first_failure(bootstrap_, failure);
+    if (rank < 0) return here;
+    if (everyone_.rank == 0) {
       logging::warn(
           fmt::format("rank {} cannot use its machine's peer memory ({}); all data go "
-                      "through host memory",
-                      rank, escape_control_characters(failures[rank], LineEnds::keep)));
+                      "{}",
+                      rank, why, by_nccl_ ? "by NCCL" : "through host memory"));
     }
-    return all;
+    return nullptr;
   }
-  if (everyone.rank == 0) {
-    logging::info(fmt::format("{}: {} machines of {} ranks each, hierarchical", group, map.nodes(),
-                              map.width()));
+
+  // Starts NCCL among this rank's column, or among all ranks.
+  std::unique_ptr<Transport> start_nccl(bool in_column, std::string& why_not) {
+    const auto make = [&](const std::function<void()>& check) {
+      if (!in_column) return make_watched_nccl_transport(everyone_, bootstrap_, check);
+      const int index = map_.index_of(everyone_.rank);
+      const std::unique_ptr<Bootstrap> among =
+          bootstrap_.subset(map_.column(index), fmt::format("{}.column{}", group_, index));
+      const Membership here{map_.node_of(everyone_.rank), map_.nodes(), everyone_.device};
+      std::unique_ptr<Transport> nccl = make_watched_nccl_transport(here, *among, check);
+      among->leave();
+      return nccl;
+    };
+    return gantry::start_nccl(bootstrap_, *all_->links()->monitor(), timeout_, make, why_not);
   }
-  NodeTransport* const node_transport = here.get();
-  return std::make_unique<HierarchicalTransport>(
-      HierarchyParts{.everyone = everyone,
-                     .map = map,
-                     .all = std::move(all),
-                     .node = std::move(here),
-                     .column = {},
-                     .check_node = [node_transport] { node_transport->check(); }});
+
+  // Starts NCCL among all ranks when it is called.
+  std::function<std::unique_ptr<Transport>()> make_flat() const {
+    return [everyone = everyone_, bootstrap = &bootstrap_, links = all_->links(),
+            timeout = timeout_, group = group_] {
+      bootstrap->set_purpose("starting NCCL");
+      std::string why_not;
+      auto nccl = gantry::start_nccl(
+          *bootstrap, *links->monitor(), timeout,
+          [&](const std::function<void()>& check) {
+            return make_watched_nccl_transport(everyone, *bootstrap, check);
+          },
+          why_not);
+      if (nccl == nullptr && everyone.rank == 0) {
+        logging::warn(fmt::format("{}: links by {} move unequal blocks, without NCCL: {}", group,
+                                  links->name(), why_not));
+      }
+      return nccl;
+    };
+  }
+
+  void log_choice(bool is_hierarchical, bool by_nccl, const std::string& why_not) const {
+    const std::string shape =
+        is_hierarchical
+            ? fmt::format("{} machines of {} ranks each, hierarchical", map_.nodes(), map_.width())
+            : fmt::format("{} ranks on {} machines, flat", map_.ranks(), map_.nodes());
+    const std::string carrier =
+        by_nccl ? std::string("NCCL moves the data between machines")
+                : fmt::format("links by {} move the data between machines, without NCCL: {}",
+                              all_->links()->name(), why_not);
+    const std::string text = fmt::format("{}: {}; {}", group_, shape, carrier);
+    // A choice of the user that cannot be followed, and NCCL that failed.
+    const bool is_refused = !by_nccl && (by_nccl_ || env::kHostLinks.get() == "nccl");
+    is_refused ? logging::warn(text) : logging::info(text);
+  }
+
+  const Membership everyone_;
+  Bootstrap& bootstrap_;
+  const NodeMap map_;
+  const GroupTimeout timeout_;
+  const std::string group_;
+  std::unique_ptr<HostTransport> all_;
+  bool by_nccl_ = false;  // unless it does not start
+};
+
+}  // namespace
+
+std::unique_ptr<Transport> make_hierarchical_transport(const Membership& everyone,
+                                                       Bootstrap& bootstrap,
+                                                       std::span<const std::string> machines,
+                                                       std::string_view device_name,
+                                                       GroupTimeout timeout, std::string_view group,
+                                                       std::string why_no_nccl) {
+  return Setup(everyone, bootstrap, machines, std::move(timeout), group)
+      .make(device_name, std::move(why_no_nccl));
 }
 
 }  // namespace gantry

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <atomic>
 #include <chrono>
 #include <functional>
 #include <memory>
@@ -9,6 +10,7 @@
 
 #include <gantry/tensor/tensor.hpp>
 
+#include "collectives/hierarchical/network_watch.hpp"
 #include "collectives/host/transport.hpp"
 #include "collectives/transport.hpp"
 
@@ -86,6 +88,10 @@ struct HierarchyParts {
   std::unique_ptr<Transport> column = {};
   // Throws errors of completed work inside the node, if run() does not report them itself.
   std::function<void()> check_node = {};
+  // If NCCL is the column: the deadline of Note [Losses between machines], and what starts NCCL
+  // among all ranks for operations on unequal blocks, or returns null on all ranks.
+  GroupTimeout timeout{std::chrono::milliseconds(0)};
+  std::function<std::unique_ptr<Transport>()> make_flat = {};
 };
 
 // A transport of several machines with several ranks each: one transport inside each machine and
@@ -100,18 +106,26 @@ class HierarchicalTransport final : public Transport {
   std::string_view name() const override { return "hierarchical"; }
   // Throws as HostTransport::run().
   End run(const ResolvedCall& call, const Stream& stream) override;
-  End run_together(std::span<const ResolvedCall> messages, const Stream& stream) override {
-    return all_->run_together(messages, stream);
+  End run_together(std::span<const ResolvedCall> messages, const Stream& stream) override;
+  bool is_waiting() const override {
+    return node_->is_waiting() || column_->is_waiting() || (flat_ && flat_->is_waiting());
   }
-  bool is_waiting() const override { return node_->is_waiting() || column_->is_waiting(); }
+  bool uses_nccl() const override { return watch_ != nullptr; }
 
   // As Communicator::abort, across machines. Any thread.
   void abort() noexcept override {
     all_->abort();
-    node_->abort();
-    column_->abort();
+    end_work();
+  }
+  void await_abort() noexcept override {
+    column_->await_abort();
+    if (flat_) flat_->await_abort();
+  }
+  void require_intact() const override {
+    if (watch_) watch_->require_intact();
   }
   void close() noexcept override {
+    if (watch_) watch_->await_others();
     all_->close();
     node_->close();
     column_->close();
@@ -120,6 +134,25 @@ class HierarchicalTransport final : public Transport {
  private:
   // One operation.
   struct Run;
+  // Runs one operation, and waits for its end, after a comparison of the ranks' calls.
+  template <class Operation>
+  End run_compared(const ResolvedCall& call, const Stream& stream, Operation operation);
+  // Starts NCCL among all ranks at the first call. Returns false if it carries no unequal blocks.
+  bool carries_unequal_blocks(const ResolvedCall& call, const Stream& stream);
+  // Ends enqueued work of the device. Any thread; does not block.
+  void end_work() noexcept {
+    node_->abort();
+    column_->abort();
+    if (Transport* const flat = started_flat_) flat->abort();
+  }
+  std::string asynchronous_error() const override {
+    const Transport* const flat = started_flat_;
+    const std::string error = column_->asynchronous_error();
+    return error.empty() && flat != nullptr ? flat->asynchronous_error() : error;
+  }
+  template <class Exchange>
+  void over_links(Exchange exchange);
+  [[noreturn]] void rethrow_failure(const CollectiveCall& call, const Stream& stream);
 
   Membership everyone_;
   NodeMap map_;
@@ -127,15 +160,22 @@ class HierarchicalTransport final : public Transport {
   std::unique_ptr<Transport> node_;
   std::unique_ptr<Transport> column_;
   std::function<void()> check_node_;
+  std::function<std::unique_ptr<Transport>()> make_flat_;
+  std::unique_ptr<Transport> flat_;  // of unequal blocks; null: all_
+  std::atomic<Transport*> started_flat_{nullptr};
+  std::unique_ptr<NetworkWatch> watch_;  // null unless NCCL is the column
 };
 
 // Makes the transport of ranks on several machines. It is hierarchical if the machines have equally
-// many ranks, which reach each other's memory; else a host transport. `machines` has the name of
-// every rank's machine. `group` names the flight recorder, `device_name` selects the algorithm
-// table inside a machine. Collective. Throws: Error, PeerLostError, TimeoutError.
+// many ranks, which reach each other's memory; else all data go between the ranks directly. NCCL
+// moves the data between machines, unless there is a reason in `why_no_nccl`, or NCCL does not
+// start on a rank; then the links between hosts do. `machines` has the name of every rank's
+// machine. `group` names the flight recorder, `device_name` selects the algorithm table inside a
+// machine. Collective. Throws: Error, PeerLostError, TimeoutError.
 std::unique_ptr<Transport> make_hierarchical_transport(
     const Membership& everyone, Bootstrap& bootstrap, std::span<const std::string> machines,
-    std::string_view device_name, GroupTimeout timeout, std::string_view group);
+    std::string_view device_name, GroupTimeout timeout, std::string_view group,
+    std::string why_no_nccl = "it was not chosen");
 
 // True if the result does not depend on the order of ranks, or if the caller allows any order.
 bool is_free_order(const Descriptor& what);

@@ -57,6 +57,8 @@ class HostTransport final : public Transport {
   // Makes a transport of some ranks over the same links; `members` include this rank. All members
   // use it in the same order, and only between operations of this one.
   std::unique_ptr<HostTransport> among(const std::vector<int>& members) const;
+  // The links, which may outlive this object.
+  std::shared_ptr<HostLinks> links() const { return entry_.shared_links(); }
   // As Communicator::abort, across machines. Any thread.
   void abort() noexcept override { entry_.links().abort(); }
   void close() noexcept override { entry_.links().leave(); }

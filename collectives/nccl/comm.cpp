@@ -240,7 +240,7 @@ void NcclComm::end(const std::shared_ptr<State>& state) {
   if (!is_free || !is_done(state)) state->report_loss(state->newest);
   // The abort frees memory, which must not invalidate captures of other threads.
   cudaStreamCaptureMode mode = cudaStreamCaptureModeRelaxed;
-  (void)cudaThreadExchangeStreamCaptureMode(&mode);
+  if (platform() == Platform::cuda) (void)cudaThreadExchangeStreamCaptureMode(&mode);
   // Threads that query NCCL are done; later ones find `aborted`.
   { const std::lock_guard lock(state->asking); }
   if (const ncclResult_t status = nccl().comm_abort(state->comm); status != ncclSuccess) {

@@ -7,8 +7,10 @@
 
 #include <gantry/core/error.hpp>
 #include <gantry/core/log.hpp>
+#include <gantry/device/device.hpp>
 
 #include "collectives/transport.hpp"
+#include "core/env/settings.hpp"
 
 namespace gantry {
 
@@ -28,6 +30,11 @@ void bind(SharedLibrary& library, Function*& function, const char* symbol) {
   } else {
     library.bind(function, symbol);
   }
+}
+
+std::vector<std::string> candidates() {
+  if (const std::string path = env::kNcclLibrary.text(); !path.empty()) return {path};
+  return {kName, std::string(GANTRY_NCCL_FOLDER "/") + kName};
 }
 
 std::string version_text(int version) {
@@ -56,6 +63,11 @@ bool NcclLibrary::is_own() const {
   return ::dlsym(RTLD_DEFAULT, kMark) != nullptr || library_.find(kMark) != nullptr;
 }
 
+void NcclLibrary::require_simulated_devices() {
+  if (library_.find("gantry_simulated_nccl_marker") != nullptr) return;
+  library_.reject("expected a library for simulated devices, but got one for GPUs");
+}
+
 void NcclLibrary::check_version() {
   bind(library_, functions_.get_version, "ncclGetVersion");
   if (!problem().empty()) return;
@@ -76,12 +88,20 @@ const NcclFunctions& NcclLibrary::functions() const {
 const NcclLibrary& nccl_library() {
   // Never destroyed: groups may outlive static objects. The folder of the build is often not in the
   // loader's path.
-  static const auto& library =
-      *new NcclLibrary({kName, std::string(GANTRY_NCCL_FOLDER "/") + kName});
+  static const auto& library = *[] {
+    auto* const made = new NcclLibrary(candidates());
+    const bool is_named = !env::kNcclLibrary.text().empty();
+    if (is_named && platform() != Platform::cuda) made->require_simulated_devices();
+    return made;
+  }();
   return library;
 }
 
 const std::string& nccl_problem() { return nccl_library().problem(); }
+
+bool nccl_takes_this_platform() {
+  return platform() == Platform::cuda || !env::kNcclLibrary.text().empty();
+}
 
 void check_nccl(ncclResult_t status, const char* call, const char* doing, ncclComm_t comm,
                 std::source_location where) {

@@ -58,6 +58,8 @@ class NcclLibrary {
   void require(std::string_view operation) const { library_.require(operation); }
   // Throws: as require().
   const NcclFunctions& functions() const;
+  // Makes NCCL's own library one that cannot be used.
+  void require_simulated_devices();
 
  private:
   // True if libgantry_nccl.so stands in NCCL's place.

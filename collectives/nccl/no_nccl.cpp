@@ -1,6 +1,8 @@
+#include <functional>
 #include <string>
 
 #include <gantry/core/error.hpp>
+#include <gantry/device/device.hpp>
 
 #include "collectives/nccl/clique.hpp"
 #include "collectives/selection/selector.hpp"
@@ -19,8 +21,13 @@ const std::string& nccl_problem() {
       *new std::string("this build of gantry has no NCCL (GANTRY_NCCL=OFF)");
   return problem;
 }
+bool nccl_takes_this_platform() { return platform() == Platform::cuda; }
 std::unique_ptr<Transport> make_nccl_transport(const Membership&, Bootstrap&, ControlSegment*, bool,
                                                GroupTimeout) {
+  throw_no_nccl();
+}
+std::unique_ptr<Transport> make_watched_nccl_transport(const Membership&, Bootstrap&,
+                                                       const std::function<void()>&) {
   throw_no_nccl();
 }
 

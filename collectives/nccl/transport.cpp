@@ -57,6 +57,11 @@ constexpr auto kLeastStartTimeout = std::chrono::seconds(60);
 // A rank that has started may leave before the others have started.
 constexpr auto kStartDelay = std::chrono::seconds(5);
 
+[[noreturn]] void throw_late_start(std::chrono::milliseconds timeout) {
+  throw TimeoutError(fmt::format("NCCL has not started within {} s: does a rank not come to it?",
+                                 timeout.count() / 1000));
+}
+
 // Makes the check for lost or late ranks while NCCL starts.
 NcclComm::CheckPeers start_check(const ControlSegment* control, std::chrono::milliseconds timeout) {
   timeout = std::max<std::chrono::milliseconds>(timeout, kLeastStartTimeout);
@@ -65,20 +70,33 @@ NcclComm::CheckPeers start_check(const ControlSegment* control, std::chrono::mil
     if (control != nullptr) control->require_intact();
     // A rank that failed leaves, which only this check detects.
     if (control != nullptr && delay.has_expired()) control->check_peers(control->last_fence() + 1);
-    if (!countdown.has_expired()) return;
-    throw TimeoutError(fmt::format("NCCL has not started within {} s: does a rank not come to it?",
-                                   timeout.count() / 1000));
+    if (countdown.has_expired()) throw_late_start(timeout);
   };
+}
+
+void require_platform() {
+  if (nccl_takes_this_platform()) return;
+  throw NotSupported(
+      "Communicator::world: ranks on several machines need NCCL, which needs real GPUs");
 }
 
 class NcclTransport final : public Transport {
  public:
+  // As make_watched_nccl_transport().
+  NcclTransport(const Membership& membership, Bootstrap& bootstrap,
+                const NcclComm::CheckPeers& check_start)
+      : rank_(membership.rank),
+        size_(membership.size),
+        device_(membership.device),
+        comm_(membership, bootstrap, loss_reporter(nullptr), check_start),
+        runs_(comm_.word(1)),
+        queue_(device_.index) {}
   NcclTransport(const Membership& membership, Bootstrap& bootstrap, ControlSegment* control,
                 bool reports_progress, GroupTimeout timeout)
       : rank_(membership.rank),
         size_(membership.size),
         device_(membership.device),
-        bootstrap_(bootstrap),
+        bootstrap_(&bootstrap),
         control_(control),
         comm_(membership, bootstrap, loss_reporter(control),
               start_check(control, timeout.of_group())),
@@ -123,6 +141,8 @@ class NcclTransport final : public Transport {
   }
 
   bool is_waiting() const override { return comm_.is_waiting(); }
+  std::string asynchronous_error() const override { return comm_.error_finder()(); }
+  bool uses_nccl() const override { return true; }
   void abort() noexcept override { comm_.abort(); }
   void await_abort() noexcept override { comm_.await_abort(); }
   void require_intact() const override { comm_.require_intact(); }
@@ -188,7 +208,7 @@ class NcclTransport final : public Transport {
       const auto number = static_cast<std::uint64_t>(call.what.call);
       control_->rendezvous(HostCall::none, number, call.timeout);
       control_->verify(number);
-    } else if (call.is_uneven()) {
+    } else if (call.is_uneven() && bootstrap_ != nullptr) {
       verify_blocks(call);
     }
   }
@@ -198,10 +218,10 @@ class NcclTransport final : public Transport {
     std::vector<std::int64_t> mine(call.send_counts.begin(), call.send_counts.end());
     mine.insert(mine.end(), call.recv_counts.begin(), call.recv_counts.end());
     const std::size_t bytes = mine.size() * sizeof mine[0];
-    bootstrap_.set_purpose(gantry::name(call.what.kind));
+    bootstrap_->set_purpose(gantry::name(call.what.kind));
     std::vector<std::vector<std::int64_t>> counts;
     for (const std::string& row :
-         bootstrap_.all_gather({reinterpret_cast<const char*>(mine.data()), bytes})) {
+         bootstrap_->all_gather({reinterpret_cast<const char*>(mine.data()), bytes})) {
       counts.emplace_back(mine.size(), -1);
       if (row.size() == bytes) std::memcpy(counts.back().data(), row.data(), bytes);
     }
@@ -246,10 +266,10 @@ class NcclTransport final : public Transport {
                    "ncclReduce", "reducing to one rank");
         return;
       case CollectiveKind::broadcast:
-        check_nccl(
-            nccl().broadcast(call.in, call.in != nullptr ? const_cast<void*>(call.in) : call.out,
-                             bytes, ncclUint8, root, comm, on),
-            "ncclBroadcast", "broadcasting");
+        check_nccl(nccl().broadcast(call.in != nullptr ? call.in : call.out,
+                                    call.out != nullptr ? call.out : const_cast<void*>(call.in),
+                                    bytes, ncclUint8, root, comm, on),
+                   "ncclBroadcast", "broadcasting");
         return;
       case CollectiveKind::all_gather:
         check_nccl(nccl().all_gather(call.in, call.out, bytes, ncclUint8, comm, on),
@@ -318,13 +338,13 @@ class NcclTransport final : public Transport {
   int rank_;
   int size_;
   Device device_;
-  Bootstrap& bootstrap_;
-  ControlSegment* control_;
+  Bootstrap* bootstrap_ = nullptr;     // null: the caller compares the calls
+  ControlSegment* control_ = nullptr;  // null between machines
   NcclComm comm_;
   std::uint64_t* runs_;   // the run counter of progress reports, in device memory
   OperationQueue queue_;  // one for all operations, as in NCCL
-  bool reports_progress_;
-  std::optional<OperationDeadlines> deadlines_;  // used without a control segment
+  bool reports_progress_ = false;
+  std::optional<OperationDeadlines> deadlines_;  // without a control segment and a watching caller
 };
 
 }  // namespace
@@ -332,11 +352,19 @@ class NcclTransport final : public Transport {
 std::unique_ptr<Transport> make_nccl_transport(const Membership& membership, Bootstrap& bootstrap,
                                                ControlSegment* control, bool reports_progress,
                                                GroupTimeout timeout) {
-  if (platform() != Platform::cuda) {
-    throw NotSupported(
-        "Communicator::world: ranks on several machines need NCCL, which needs real GPUs");
-  }
+  require_platform();
   return std::make_unique<NcclTransport>(membership, bootstrap, control, reports_progress, timeout);
+}
+
+std::unique_ptr<Transport> make_watched_nccl_transport(const Membership& membership,
+                                                       Bootstrap& bootstrap,
+                                                       const std::function<void()>& check_start) {
+  require_platform();
+  const auto check = [&check_start, countdown = SuspendAwareTimeout(kLeastStartTimeout)]() mutable {
+    check_start();
+    if (countdown.has_expired()) throw_late_start(kLeastStartTimeout);
+  };
+  return std::make_unique<NcclTransport>(membership, bootstrap, check);
 }
 
 }  // namespace gantry

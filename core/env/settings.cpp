@@ -102,8 +102,8 @@ constinit const TextSetting kFlightDir{
     "where groups keep the flight recorders that glaunch dump and gantry-top read",
     check_directory};
 constinit const ChoiceSetting kHostLinks{
-    "GANTRY_HOST_LINKS", "auto|tcp|mpi (auto)",
-    "what carries messages between hosts where ranks do not share memory"};
+    "GANTRY_HOST_LINKS", "auto|nccl|tcp|mpi (auto)",
+    "what carries data between hosts where ranks do not share memory"};
 constinit const TextSetting kHostInterface{
     "GANTRY_HOST_INTERFACE", "name,…",
     "network interfaces whose addresses ranks on other machines connect to"};
@@ -114,6 +114,9 @@ constinit const ChoiceSetting kP2p{
     "GANTRY_P2P", "off|on|probe (probe)",
     "whether ranks of one machine use each other's device memory, or try it first; where it is "
     "unset, NCCL_P2P_DISABLE=1 means off"};
+constinit const TextSetting kNcclLibrary{
+    "GANTRY_NCCL_LIBRARY", "path (libnccl.so.2)",
+    "NCCL's library; on simulated devices one that takes these"};
 constinit const SwitchSetting kNcclReport{
     "GANTRY_NCCL_REPORT", false, "0|1 (0)",
     "libgantry_nccl.so prints at exit how often each function of NCCL's was called"};

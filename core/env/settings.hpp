@@ -30,6 +30,7 @@ extern const ChoiceSetting kHostLinks;
 extern const TextSetting kHostInterface;
 extern const SwitchSetting kHostCrypt;
 extern const ChoiceSetting kP2p;
+extern const TextSetting kNcclLibrary;
 extern const SwitchSetting kNcclReport;
 extern const TextSetting kNcclFallback;
 extern const TextSetting kBootId;

@@ -61,7 +61,8 @@ Answer probe(const std::string& command, Environment changes) {
 
 TEST(PlatformTest, AMalformedVariableIsAnErrorInASingleProcessToo) {
   const std::map<std::string, std::pair<std::string, std::string>> cases{
-      {"GANTRY_HOST_LINKS", {"upp", "GANTRY_HOST_LINKS: expected auto, tcp or mpi, but got 'upp'"}},
+      {"GANTRY_HOST_LINKS",
+       {"upp", "GANTRY_HOST_LINKS: expected auto, nccl, tcp or mpi, but got 'upp'"}},
       {"GANTRY_P2P", {"maybe", "GANTRY_P2P: expected off, on or probe, but got 'maybe'"}},
       {"GANTRY_LOCAL_RANK",
        {"x", "GANTRY_LOCAL_RANK: expected a whole number from 0 to 1048575, but got 'x'"}},

@@ -26,6 +26,7 @@ struct RankCommand {
   bool shares_device =
       false;               ///< all ranks use device 0. NCCL takes them for ranks on several hosts
   bool is_spread = false;  ///< gantry takes them for ranks on several hosts, too
+  int ranks_per_host = 1;  ///< if they are spread
 };
 
 /// Started ranks, which end with this object. Each has one device, its own unless they share one.
@@ -45,7 +46,7 @@ class RankProcesses {
     environment["WORLD_SIZE"] = environment["LOCAL_WORLD_SIZE"] = std::to_string(command.ranks);
     for (int rank = 0; rank < command.ranks; ++rank) {
       environment["RANK"] = environment["LOCAL_RANK"] = std::to_string(rank);
-      const std::string host = "host-" + std::to_string(rank);
+      const std::string host = "host-" + std::to_string(rank / command.ranks_per_host);
       if (command.shares_device) {
         environment["LOCAL_RANK"] = "0";
         environment["LOCAL_WORLD_SIZE"] = "1";

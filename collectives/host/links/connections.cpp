@@ -159,7 +159,7 @@ Secrecy Connections::secrecy_to(int rank) const {
   return wants(rank) || wants(group_.rank) ? Secrecy::encrypted : Secrecy::open;
 }
 
-std::optional<LinkFailure> Connections::failure() const {
+std::optional<LinkFailure> Connections::why_broken() const {
   const std::lock_guard lock(mutex_);
   return failure_;
 }
@@ -206,6 +206,7 @@ void Connections::send_last(const ControlMessage& message) noexcept {
 void Connections::fail(const ControlMessage& message, std::string text, int from) noexcept {
   if (failure_) return;
   failure_ = LinkFailure{message, std::move(text), from};
+  has_caused_it_ = last_.has_value();
   send_last(message);
   publish();
 }
@@ -223,6 +224,7 @@ void Connections::run() {
     (void)poll(polled_.data(), polled_.size(), timeout_ms);
     lock.lock();
     handle_events();
+    report_failure(lock);
   }
 }
 
@@ -460,12 +462,15 @@ void Connections::read_control(int rank) {
   LastWord word;
   const ssize_t got = recv(end.socket.get(), &word, sizeof word, MSG_DONTWAIT);
   if (got < 0 && (errno == EAGAIN || errno == EINTR)) return;
+  const LinkSide sender = end.is_own ? LinkSide::acceptor : LinkSide::dialler;
+  const bool is_whole = got == sizeof word;
+  const bool is_genuine = is_whole && is_authentic(end.key, sender, word);
+  if (is_genuine && take_passing(end, rank, word.message)) return;
   end.socket.reset();
-  if (got != sizeof word) {
+  if (!is_whole) {
     return fail({ControlMessage::Kind::lost, rank}, {}, -1);
   }
-  const LinkSide sender = end.is_own ? LinkSide::acceptor : LinkSide::dialler;
-  if (!is_authentic(end.key, sender, word)) {
+  if (!is_genuine) {
     return fail({ControlMessage::Kind::aborted, group_.rank}, forgery_text(rank), -1);
   }
   take_last(rank, word.message);

@@ -4,6 +4,9 @@
 
 #include <chrono>
 #include <condition_variable>
+#include <cstdint>
+#include <exception>
+#include <functional>
 #include <list>
 #include <mutex>
 #include <optional>
@@ -55,7 +58,7 @@ struct NewData {
 // A rank's connections to the other ranks of its group, and the thread that makes and watches them.
 //
 // Thread safety: any thread.
-class Connections {
+class Connections final : public LinkMonitor {
  public:
   using Clock = std::chrono::steady_clock;
 
@@ -64,7 +67,7 @@ class Connections {
   Connections(const LinkGroup& group, std::vector<std::string> addresses,
               LinkDescriptors descriptors);
   // Closes them. Ranks that wait for this one lose a peer.
-  ~Connections();
+  ~Connections() override;
   Connections(const Connections&) = delete;
   Connections& operator=(const Connections&) = delete;
 
@@ -80,12 +83,20 @@ class Connections {
   // Takes the data connections that were made since the last call.
   std::vector<NewData> take_data();
   // Why the group is broken, as far as this rank knows.
-  std::optional<LinkFailure> failure() const;
+  std::optional<LinkFailure> why_broken() const;
   // Waits until `rank` has left, the group is broken, or this rank has sent its last message.
   // Returns true if `rank` has left.
   bool await_end(int rank, Clock::time_point deadline);
   // Sends the last control message of this rank. Later ones are ignored.
   void notify(const ControlMessage& message) noexcept;
+
+  void on_failure(std::function<void(std::exception_ptr)> callback) override;
+  std::exception_ptr failure() const override;
+  void set_progress(const RankProgress& progress) noexcept override;
+  std::vector<std::optional<RankProgress>> probe() override;
+  void report_late(int rank) noexcept override;
+  void report_no_nccl() noexcept override;
+  int rank_without_nccl() const noexcept override;
 
  private:
   // One connection of a pair.
@@ -146,6 +157,13 @@ class Connections {
   // Dials what a wanted pair lacks.
   void connect_pair(int rank);
   void read_control(int rank);
+  // Takes a message that is not the last one. Returns false for another message.
+  bool take_passing(const End& end, int rank, const ControlMessage& message);
+  static void send_word(const End& end, const ControlMessage& message) noexcept;
+  // Repeats the report that `rank` has no NCCL to all ranks, once.
+  void spread_no_nccl(int rank) noexcept;
+  // Calls the callback of a broken group.
+  void report_failure(std::unique_lock<std::mutex>& lock);
   // `rank` stops, and says why.
   void take_last(int rank, const ControlMessage& message);
   void fail(const ControlMessage& message, std::string text, int from) noexcept;
@@ -172,11 +190,20 @@ class Connections {
   std::list<Dial> dials_;
   std::vector<int> new_data_;  // ranks
   std::optional<LinkFailure> failure_;
+  bool has_caused_it_ = false;          // after this rank's last message, on which others end
   std::optional<ControlMessage> last_;  // of this rank
   std::string trouble_;                 // of this process with its descriptors, or of a dial
   bool is_deaf_ = false;                // there is no descriptor for the next connection
   std::optional<Clock::time_point> deaf_since_;
   bool stops_ = false;
+  RankProgress progress_;                             // of this rank
+  std::uint64_t token_ = 0;                           // of the last probe
+  std::vector<std::optional<RankProgress>> replies_;  // to it
+  int rank_without_nccl_ = -1;
+  std::function<void(std::exception_ptr)> on_failure_;
+
+  std::mutex probing_;  // held for one probe at a time, and taken before mutex_
+  std::mutex telling_;  // held while the callback runs, likewise
 
   std::vector<pollfd> polled_;     // of the thread
   std::vector<int> polled_ranks_;  // ranks of the control connections

@@ -14,11 +14,30 @@
 
 namespace gantry {
 
-// A message of a rank on a connection: that it uses this one, and at last why it stops.
+// The operations between machines that a rank's device has begun and finished.
+struct RankProgress {
+  std::uint64_t begun = 0;
+  std::uint64_t finished = 0;
+};
+
+// A message of a rank on a connection: that it uses this one, and at last why it stops. Probes, and
+// reports that a rank has no NCCL, may come in between.
 struct ControlMessage {
-  enum class Kind : std::int32_t { none, left, lost, late, aborted, confirmed };
+  enum class Kind : std::int32_t {
+    none,
+    left,
+    lost,
+    late,
+    aborted,
+    confirmed,
+    probe,    // the receiver replies with `alive` and the same token
+    alive,    // has the progress of the sender
+    no_nccl,  // `failed_rank` could not start NCCL
+  };
   Kind kind = Kind::none;
   std::int32_t failed_rank = -1;
+  std::uint64_t token = 0;
+  RankProgress progress = {};
 };
 
 struct Hello;
@@ -50,7 +69,7 @@ struct DataTags {
   Secrecy secrecy = Secrecy::open;
 };
 
-// The confirmation of a connection, or the last message on a control connection.
+// The confirmation of a connection, or a message on a control connection.
 struct LastWord {
   ControlMessage message;
   MessageTag tag{};
@@ -84,8 +103,12 @@ bool is_authentic(const ConnectionKey& key, LinkSide side, const LastWord& word)
 // Data may stall for as long as a rank computes, and TCP's timers cannot distinguish a full window
 // from a dead machine. So two ranks that exchange data have a second connection, the control
 // connection. Its keepalives detect an unreachable machine within seconds, even if the process
-// there is busy or stopped. Its end signals the end of the process. It carries at most one message:
-// a rank that fails names the failed rank there, whatever the state of its data connections.
+// there is busy or stopped. Its end signals the end of the process. A rank that fails names the
+// failed rank there, whatever the state of its data connections: that is the last message.
+//
+// A probe on the control connection finds processes that do not run. The thread of the links
+// replies, also while the program computes. The reply has the number of the probe, so a recorded
+// one is worth nothing.
 //
 // Note [Confirmed connections]
 // A rank that connects gives an address up that answers late, and tries the next one. The other
@@ -96,7 +119,7 @@ inline constexpr std::size_t kPurposes = 2;
 
 // The first bytes on a connection: see Note [Authenticated links].
 struct Hello {
-  std::array<char, 8> magic{'g', 'a', 'n', 't', 'r', 'y', 'L', '4'};
+  std::array<char, 8> magic{'g', 'a', 'n', 't', 'r', 'y', 'L', '5'};
   std::int32_t from = 0;
   std::int32_t to = 0;
   Purpose purpose = Purpose::control;

@@ -30,6 +30,15 @@ void LinkError::fail(const ControlMessage& why, std::string text, int from) {
   raise();
 }
 
+std::exception_ptr LinkError::error_of(const LinkGroup& group, const ControlMessage& why,
+                                       const std::string& text, int from) {
+  try {
+    LinkError(group, [](const ControlMessage&) {}).fail(why, text, from);
+  } catch (...) {
+    return std::current_exception();
+  }
+}
+
 void LinkError::fail_late(const std::vector<int>& missing) {
   const std::chrono::duration<double> waited = group_.timeout.get();
   late_ = missing;
@@ -60,6 +69,9 @@ void LinkError::raise() const {
     case ControlMessage::Kind::lost:
     case ControlMessage::Kind::none:
     case ControlMessage::Kind::confirmed:
+    case ControlMessage::Kind::probe:
+    case ControlMessage::Kind::alive:
+    case ControlMessage::Kind::no_nccl:
       break;
   }
   throw lost(text_.empty() ? "died or was cut off" : text_);

@@ -2,6 +2,7 @@
 
 #include <chrono>
 #include <cstddef>
+#include <exception>
 #include <functional>
 #include <memory>
 #include <optional>
@@ -61,6 +62,32 @@ class ExchangeHandler {
   std::vector<Incoming> receives_;
 };
 
+// The knowledge of the links about the processes of a group, while they exchange no message.
+//
+// Thread safety: any thread.
+class LinkMonitor {
+ public:
+  virtual ~LinkMonitor() = default;
+
+  // Calls `callback` once with the error of a group that other ranks broke, from a thread of the
+  // links. It must not block. After a call with an empty one, no callback runs.
+  virtual void on_failure(std::function<void(std::exception_ptr)> callback) = 0;
+  // The error of a group that other ranks broke; null: none did.
+  virtual std::exception_ptr failure() const = 0;
+  // Sets what probe() of another rank returns for this one.
+  virtual void set_progress(const RankProgress& progress) noexcept = 0;
+  // The progress of every rank; none for a process that does not reply in time. A rank that has
+  // left has made all progress. Empty after the last message of this rank. Blocks for more than a
+  // second if a rank does not reply.
+  virtual std::vector<std::optional<RankProgress>> probe() = 0;
+  // Tells all ranks that `rank` is late: all throw TimeoutError from now on.
+  virtual void report_late(int rank) noexcept = 0;
+  // Tells all ranks that this one has no NCCL.
+  virtual void report_no_nccl() noexcept = 0;
+  // A rank that reported so; −1: none.
+  virtual int rank_without_nccl() const noexcept = 0;
+};
+
 // Message passing between the hosts of a group's ranks.
 //
 // Messages from one rank to another arrive whole and in order.
@@ -91,6 +118,8 @@ class HostLinks {
   // Cancels the operations of a failed exchange. Returns false if that is impossible: then the
   // memory of the exchange, and these links, must never be freed.
   virtual bool release_memory() noexcept { return true; }
+  // Null where the links have none.
+  virtual LinkMonitor* monitor() noexcept { return nullptr; }
 
   static constexpr std::size_t kDetachedBytes = std::size_t{64} << 10;
 };
@@ -148,6 +177,9 @@ class LinkError {
   // Records the error, broadcasts it, and throws it. `text`: details that this rank knows.
   // `from`: the rank that reported the error, −1 for this rank.
   [[noreturn]] void fail(const ControlMessage& why, std::string text = {}, int from = -1);
+  // The error that fail() would throw.
+  static std::exception_ptr error_of(const LinkGroup& group, const ControlMessage& why,
+                                     const std::string& text, int from);
   // Fails with a timeout that names the ranks `missing`.
   [[noreturn]] void fail_late(const std::vector<int>& missing);
 

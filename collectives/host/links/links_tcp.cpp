@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <atomic>
 #include <deque>
+#include <iterator>
 
 #include <gantry/core/error.hpp>
 
@@ -130,6 +131,7 @@ class TcpLinks final : public HostLinks {
   }
 
   bool has_message(int rank) noexcept override { return stream(rank).has_arrived(); }
+  LinkMonitor* monitor() noexcept override { return connections_.get(); }
 
   void abort() noexcept override {
     aborted_ = true;
@@ -199,7 +201,11 @@ class TcpLinks final : public HostLinks {
         group_.on_stall();
         last_progress = Clock::now();
       }
-      if (countdown.has_expired()) link_error_.fail_late(pending_ranks());
+      if (countdown.has_expired()) {
+        const std::vector<int> late = late_ranks();
+        take_news();  // throws what broke the group meanwhile
+        link_error_.fail_late(late);
+      }
       await_progress(static_cast<int>(countdown.next_wait().count()));
     }
   }
@@ -220,7 +226,7 @@ class TcpLinks final : public HostLinks {
     link_error_.require_intact();
     if (aborted_) link_error_.fail({ControlMessage::Kind::aborted, group_.rank});
     connections_->clear_news();
-    if (const auto failure = connections_->failure()) {
+    if (const auto failure = connections_->why_broken()) {
       link_error_.fail(failure->message, failure->text, failure->from);
     }
     for (NewData& made : connections_->take_data()) {
@@ -254,6 +260,21 @@ class TcpLinks final : public HostLinks {
       if (streams_[static_cast<std::size_t>(rank)].is_pending()) ranks.push_back(rank);
     }
     return ranks;
+  }
+
+  // The pending ranks, or those whose processes do not run. A rank that runs may wait for one that
+  // does not.
+  std::vector<int> late_ranks() {
+    const std::vector<int> pending = pending_ranks();
+    const auto replies = connections_->probe();
+    std::vector<int> stopped;
+    for (std::size_t rank = 0; rank < replies.size(); ++rank) {
+      if (!replies[rank]) stopped.push_back(static_cast<int>(rank));
+    }
+    if (stopped.empty()) return pending;
+    std::vector<int> both;
+    std::ranges::set_intersection(pending, stopped, std::back_inserter(both));
+    return both.empty() ? stopped : both;
   }
 
   LinkGroup group_;

@@ -161,7 +161,7 @@ TEST_F(ElasticTest, AReplacementOfAnotherVersionIsRefused) {
   expect_said(
       outcome,
       {{"grow: InvalidArgument: grow: expected one version of gantry in a group, but rank 0 "
-        "of the job has gantry-9 and rank 1 has gantry-0\n",
+        "of the job has gantry-10 and rank 1 has gantry-0\n",
         3}});
 }
 

@@ -140,6 +140,44 @@ TEST_F(OperationDeadlinesTest, WithoutALibraryOnlyTheDeadlineEndsTheWait) {
   EXPECT_EQ(await().call, 1u);
 }
 
+TEST_F(OperationDeadlinesTest, ItsOwnerFindsTheLateRankByTheNumberOfTheOperation) {
+  std::atomic<int> finds{0};
+  std::promise<std::uint64_t> all_begun;
+  OperationDeadlines deadlines(
+      0, std::chrono::milliseconds(100),
+      {.find_error = nullptr,
+       .on_failure =
+           [shared = shared_](std::uint64_t call, std::exception_ptr why) {
+             shared->failure.set_value({call, std::move(why)});
+           },
+       .cause = {},
+       .find_lateness = [&](std::uint64_t number, std::chrono::milliseconds timeout,
+                            std::string_view source) -> std::exception_ptr {
+         EXPECT_EQ(number, 3U);
+         EXPECT_EQ(timeout, std::chrono::milliseconds(150));
+         EXPECT_EQ(source, "the call's timeout sets the deadline");
+         if (++finds < 2) return nullptr;  // then the deadline begins anew
+         return std::make_exception_ptr(TimeoutError("rank 4 is late", {4}));
+       },
+       .on_progress =
+           [&](std::uint64_t begun, std::uint64_t finished) {
+             if (begun == 3) all_begun.set_value(finished);
+           }});
+  const Stream stream = Stream::from_pool(Device::cuda(0));
+  for (std::uint64_t call = 11; call <= 12; ++call) {
+    deadlines.begin(stream, call, "before");
+    deadlines.end(stream);
+  }
+  deadlines.begin(stream, 13, "late", std::chrono::milliseconds(150));
+  StreamHold hold(stream);
+  deadlines.end(stream);
+  EXPECT_EQ(all_begun.get_future().get(), 2U);
+  const Failure failure = await();
+  EXPECT_EQ(failure.call, 13U);
+  expect_throws<TimeoutError>([&] { std::rethrow_exception(failure.why); }, "rank 4 is late");
+  EXPECT_EQ(finds, 2);
+}
+
 // A second object, whose deadline is later, tells when the deadline of the destroyed one is over.
 TEST_F(OperationDeadlinesTest, NoActionAfterDestruction) {
   auto destroyed = make(std::chrono::milliseconds(50));

@@ -62,8 +62,8 @@ class TwoRanks {
   // A rank that connects while outsiders do: it is told that rank 0's own connection counts, or is
   // welcome.
   void expect_undisturbed() {
-    EXPECT_FALSE(ranks_[0]->failure());
-    EXPECT_FALSE(ranks_[1]->failure());
+    EXPECT_FALSE(ranks_[0]->why_broken());
+    EXPECT_FALSE(ranks_[1]->why_broken());
     for (int tries = 0; tries < 100; ++tries) {
       testing::HostilePeer peer(address_);
       Hello hello;

@@ -8,8 +8,11 @@
 #include <unistd.h>
 
 #include <atomic>
+#include <exception>
 #include <filesystem>
+#include <future>
 #include <iterator>
+#include <limits>
 #include <random>
 #include <thread>
 
@@ -232,6 +235,56 @@ TEST(HostConnectionsTest, ALimitOfOpenFilesThatCannotBeRaisedIsNamed) {
     }
   });
   EXPECT_GE(named, 1);
+}
+
+TEST(HostConnectionsTest, AProbeFindsTheProgressOfEveryRank) {
+  constexpr int kFew = 5;
+  std::atomic<int> are_set = 0;
+  std::atomic<int> have_probed = 0;
+  std::atomic<bool> is_gone = false;
+  linked_ranks(kFew, [&](int rank, HostLinks& links) {
+    const auto begun = static_cast<std::uint64_t>(10 + rank);
+    links.monitor()->set_progress({begun, begun - 1});
+    ++are_set;
+    while (are_set < kFew) std::this_thread::yield();
+    const auto all = links.monitor()->probe();
+    ASSERT_EQ(all.size(), std::size_t{kFew});
+    for (std::uint64_t other = 0; other < kFew; ++other) {
+      ASSERT_TRUE(all[other].has_value()) << other;
+      EXPECT_EQ(all[other]->begun, 10 + other);
+      EXPECT_EQ(all[other]->finished, 9 + other);
+    }
+    ++have_probed;
+    if (rank == 3) {  // leaves in order: it is not behind
+      while (have_probed < kFew) std::this_thread::yield();
+      links.leave();
+      EXPECT_TRUE(links.monitor()->probe().empty());
+      while (!is_gone) std::this_thread::yield();
+    } else if (rank == 0) {
+      while (links.monitor()->probe()[3]->begun == 13) std::this_thread::yield();
+      EXPECT_EQ(links.monitor()->probe()[3]->finished, std::numeric_limits<std::uint64_t>::max());
+      is_gone = true;
+    }
+  });
+}
+
+TEST(HostConnectionsTest, EveryRankIsToldOfALateOneAndOfOneWithoutNccl) {
+  std::atomic<int> told = 0;
+  linked_ranks(kRanks, [&](int rank, HostLinks& links) {
+    LinkMonitor& monitor = *links.monitor();
+    std::promise<std::exception_ptr> failure;
+    if (rank != 7) {
+      monitor.on_failure([&](std::exception_ptr why) { failure.set_value(std::move(why)); });
+    } else {
+      monitor.report_no_nccl();
+    }
+    while (monitor.rank_without_nccl() != 7) std::this_thread::yield();
+    ++told;
+    while (told < kRanks) std::this_thread::yield();
+    if (rank == 7) return monitor.report_late(5);
+    expect_throws<TimeoutError>([&] { std::rethrow_exception(failure.get_future().get()); },
+                                "rank 5 did not enter the operation in time");
+  });
 }
 
 }  // namespace

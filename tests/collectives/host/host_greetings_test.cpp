@@ -75,7 +75,7 @@ class LonelyConnections {
 
 LinkFailure await_failure(LonelyConnections& connections) {
   (void)connections->await_end(1, std::chrono::steady_clock::now() + kLong);
-  return connections->failure().value_or(LinkFailure{});
+  return connections->why_broken().value_or(LinkFailure{});
 }
 
 TEST(HostGreetingsTest, ARankWhosePortRefusesIsLost) {
@@ -103,7 +103,7 @@ TEST(HostGreetingsTest, AbortAndEndDoNotWaitForAConnectionThatIsBeingMade) {
     ASSERT_EQ(recv(accepted.get(), &hello, sizeof hello, MSG_WAITALL),
               static_cast<ssize_t>(sizeof hello));
     EXPECT_EQ(hello.to, 1);
-    EXPECT_FALSE(rank->failure());
+    EXPECT_FALSE(rank->why_broken());
     if (aborts) rank->notify({ControlMessage::Kind::aborted, 0});
   }
 }
@@ -171,7 +171,7 @@ TEST(HostGreetingsTest, GreetingsOfOtherUsersGetNoAnswerAndChangeNothing) {
   changed = authentic;
   changed.nonce[0] ^= 1;
   EXPECT_EQ(rank.greet(changed, answer), 0u);
-  EXPECT_FALSE(rank->failure());
+  EXPECT_FALSE(rank->why_broken());
   ASSERT_EQ(rank.greet(authentic, answer), sizeof answer);
   EXPECT_EQ(answer.kind, Answer::Kind::welcome);
   EXPECT_EQ(answer.proof, ConnectionKey(rank.key(), authentic).proof_of(answer));
@@ -188,7 +188,7 @@ TEST(HostGreetingsTest, AConnectionThatIsGivenUpIsNoRankThatDied) {
       EXPECT_EQ(answer.kind, Answer::Kind::welcome);
     }
   }
-  EXPECT_FALSE(rank->failure());
+  EXPECT_FALSE(rank->why_broken());
   EXPECT_TRUE(rank->take_data().empty());
 }
 

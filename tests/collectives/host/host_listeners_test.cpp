@@ -144,7 +144,7 @@ TEST(HostListenersTest, AnotherUserIsHungUpOnAtOnce) {
   ASSERT_EQ(waitpid(child, &status, 0), child);
   ASSERT_TRUE(WIFEXITED(status));
   EXPECT_EQ(WEXITSTATUS(status), 0);
-  EXPECT_FALSE(rank.failure());
+  EXPECT_FALSE(rank.why_broken());
   EXPECT_TRUE(rank.take_data().empty());
 }
 
@@ -260,7 +260,7 @@ TEST(HostListenersTest, SilentConnectionsTakeFewDescriptorsAndKeepNoRankOut) {
   ASSERT_TRUE(await_ready(friendly->get(), POLLIN, deadline));
   Answer answer;
   EXPECT_EQ(recv(friendly->get(), &answer, sizeof answer, 0), static_cast<ssize_t>(sizeof answer));
-  EXPECT_FALSE(rank.failure());
+  EXPECT_FALSE(rank.why_broken());
 }
 
 }  // namespace
