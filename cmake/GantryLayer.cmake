@@ -3,7 +3,7 @@
 #
 # Compiles one layer: target gantry_<name>_objects, whose objects gantry_add_library() collects in libgantry, and the archive gantry_<name>
 # of the same objects. Programs and tests that use more than the public API link archives instead of the library. The layer's public headers
-# are include/gantry/<name>/*.hpp.
+# are include/gantry/<name>/*.hpp, and tables that they include, *.def.
 #   EXTEND_HEADERS headers in include/gantry/extend/ that the layer implements: public, but not stable and not in the umbrella
 #   SOURCES       listed one by one, relative to the layer's folder
 #   CUDA_SOURCES  .cu files (and .cpp files that need the toolkit's headers); ignored without CUDA
@@ -38,7 +38,7 @@ function(gantry_add_layer name)
   target_compile_features(${archive} PUBLIC cxx_std_20)
   target_link_libraries(${archive} PUBLIC ${arg_DEPENDS} PRIVATE gantry_flags Threads::Threads ${arg_LIBS})
 
-  file(GLOB headers CONFIGURE_DEPENDS "${PROJECT_SOURCE_DIR}/include/gantry/${name}/*.hpp")
+  file(GLOB headers CONFIGURE_DEPENDS "${PROJECT_SOURCE_DIR}/include/gantry/${name}/*.hpp" "${PROJECT_SOURCE_DIR}/include/gantry/${name}/*.def")
   list(TRANSFORM arg_EXTEND_HEADERS PREPEND "${PROJECT_SOURCE_DIR}/include/gantry/extend/")
   set_property(GLOBAL APPEND PROPERTY GANTRY_PUBLIC_HEADERS ${headers} ${arg_EXTEND_HEADERS})
   set_property(GLOBAL APPEND PROPERTY GANTRY_LIBRARY_OBJECTS $<TARGET_OBJECTS:${objects}>)

@@ -83,7 +83,7 @@ void for_each_pass(std::size_t inputs, Pass pass) {
 }  // namespace
 
 bool fits_passes(DType dtype, std::size_t inputs) {
-  return inputs <= kMost || (dtype != DType::f16 && dtype != DType::bf16);
+  return inputs <= kMost || !is_floating_point(dtype) || element_size(dtype) >= 4;
 }
 
 void reduce_in_passes(const kernels::Target& target, const NaryReduction& how, void* out,

@@ -17,16 +17,10 @@ struct Names {
   std::string_view torch;
 };
 
-constexpr std::array<Names, kDTypeCount> kNames{{{"bool", "Bool"},
-                                                 {"u8", "Byte"},
-                                                 {"i8", "Char"},
-                                                 {"i16", "Short"},
-                                                 {"i32", "Int"},
-                                                 {"i64", "Long"},
-                                                 {"f16", "Half"},
-                                                 {"bf16", "BFloat16"},
-                                                 {"f32", "Float"},
-                                                 {"f64", "Double"}}};
+constexpr std::array<Names, kDTypeCount> kNames{{
+#define GANTRY_DTYPE(dtype, number, text, type, category, computes, torch, ...) {text, torch},
+#include <gantry/core/dtypes.def>
+}};
 
 }  // namespace
 
@@ -40,13 +34,19 @@ DType parse_dtype(std::string_view text) {
   for (std::size_t i = 0; i < kNames.size(); ++i) {
     if (kNames[i].own == text) return static_cast<DType>(i);
   }
-  throw DTypeError("Expected one of bool u8 i8 i16 i32 i64 f16 bf16 f32 f64 as dtype, but got '" +
-                   std::string(text) + "'");
+  std::string all;
+  for (const Names& names : kNames) all.append(names.own).push_back(' ');
+  throw DTypeError("Expected one of " + all + "as dtype, but got '" + std::string(text) + "'");
 }
 
 std::ostream& operator<<(std::ostream& out, DType dtype) { return out << name(dtype); }
 
 namespace detail {
+
+void throw_does_not_compute(DType dtype) {
+  throw DTypeError("gantry does not compute with " + std::string(name(dtype)) +
+                   "; cast it with to()");
+}
 
 void throw_not_convertible(const Scalar& value, std::string_view type) {
   std::ostringstream text;

@@ -9,6 +9,20 @@
 
 namespace gantry::kernels {
 
+// A float that is stored in less than 32 bits, and computed with as float.
+template <class T>
+inline constexpr bool kIsNarrowFloat =
+    std::is_same_v<T, float16> || std::is_same_v<T, bfloat16> || std::is_same_v<T, float8_e4m3> ||
+    std::is_same_v<T, float8_e5m2>;
+
+// The signed integers as wide as u16, u32 and u64; else `dtype` itself.
+GANTRY_HD constexpr DType signed_twin(DType dtype) {
+  return dtype == DType::u16   ? DType::i16
+         : dtype == DType::u32 ? DType::i32
+         : dtype == DType::u64 ? DType::i64
+                               : dtype;
+}
+
 namespace detail {
 
 template <class T>
@@ -39,6 +53,14 @@ template <>
 struct ComputeTypeOf<bfloat16> {
   using type = float;
 };
+template <>
+struct ComputeTypeOf<float8_e4m3> {
+  using type = float;
+};
+template <>
+struct ComputeTypeOf<float8_e5m2> {
+  using type = float;
+};
 
 // 2^bits as a floating-point number.
 template <class F>
@@ -50,8 +72,8 @@ GANTRY_HD constexpr F power_of_two(int bits) {
 
 }  // namespace detail
 
-// The arithmetic type for elements of type T: int32_t for narrow integers and bool, float for f16
-// and bf16, else T. Stores truncate narrow integers, which is wrapping arithmetic.
+// The arithmetic type for elements of type T: int32_t for narrow integers and bool, float for
+// narrow floats, else T. Stores truncate narrow integers, which is wrapping arithmetic.
 template <class T>
 using ComputeType = typename detail::ComputeTypeOf<T>::type;
 
@@ -78,7 +100,7 @@ GANTRY_HD inline T canonical(T value) {
 // once.
 template <class To, class From>
 GANTRY_HD inline To convert(From value) {
-  if constexpr (std::is_same_v<From, float16> || std::is_same_v<From, bfloat16>) {
+  if constexpr (kIsNarrowFloat<From>) {
     if constexpr (std::is_same_v<To, From>) {
       return value;
     } else {
@@ -86,7 +108,7 @@ GANTRY_HD inline To convert(From value) {
     }
   } else if constexpr (std::is_same_v<To, bool>) {
     return value != From(0);
-  } else if constexpr (std::is_same_v<To, float16> || std::is_same_v<To, bfloat16>) {
+  } else if constexpr (kIsNarrowFloat<To>) {
     return To(value);
   } else if constexpr (std::is_floating_point_v<To>) {
     return canonical(static_cast<To>(value));
@@ -110,7 +132,7 @@ GANTRY_HD inline To convert(From value) {
 template <class T>
 ComputeType<T> number_as(const Scalar& number) {
   const auto stored = [&](auto value) {
-    if constexpr (std::is_same_v<T, float16> || std::is_same_v<T, bfloat16>) {
+    if constexpr (kIsNarrowFloat<T>) {
       return convert<float>(value);
     } else {
       return static_cast<ComputeType<T>>(convert<T>(value));

@@ -1,5 +1,7 @@
 #include "kernels/dispatch.hpp"
 
+#include <fmt/format.h>
+
 #include <string>
 
 #include <gantry/core/error.hpp>
@@ -11,6 +13,10 @@ namespace gantry::kernels {
 void detail::throw_undefined(const char* family, int op, DType dtype) {
   throw DTypeError(std::string(family) + ": expected a dtype that op " + std::to_string(op) +
                    " supports, but got " + std::string(name(dtype)));
+}
+
+void throw_does_not_compute(std::string_view op, DType dtype) {
+  throw DTypeError(fmt::format("{} does not compute with {}; cast it with to()", op, name(dtype)));
 }
 
 void check_sim_operand(int device, const TensorRef& operand) {

@@ -4,8 +4,11 @@
 
 #include <locale>
 #include <sstream>
+#include <type_traits>
 
 #include <gantry/core/error.hpp>
+
+#include "kernels/dispatch.hpp"
 
 namespace gantry::detail {
 
@@ -38,7 +41,16 @@ void check_pinned(std::string_view op, Device device, bool pinned) {
   }
 }
 
+void check_computes(std::string_view op, DType dtype) {
+  if (!computes(dtype)) kernels::throw_does_not_compute(op, dtype);
+}
+
+void check_computes(std::string_view op, const Tensor& tensor) {
+  if (tensor.defined()) check_computes(op, tensor.dtype());
+}
+
 void check_floating(std::string_view op, DType dtype, const std::optional<Device>& where) {
+  check_computes(op, dtype);
   if (is_floating_point(dtype)) return;
   throw DTypeError(fmt::format("{}: expected a floating type, but got {}", op, torch_name(dtype)),
                    where ? where->str() : std::string());
@@ -57,10 +69,15 @@ namespace {
 
 bool is_half(DType dtype) { return dtype == DType::f16 || dtype == DType::bf16; }
 
+bool is_unsigned(DType dtype) {
+  return dispatch_any(
+      dtype, []<class T>(TypeTag<T>) { return std::is_unsigned_v<T> && !std::is_same_v<T, bool>; });
+}
+
 }  // namespace
 
 void check_fits(std::string_view op, const Scalar& value, DType dtype) {
-  const bool fits = dispatch(dtype, [&]<class T>(TypeTag<T>) { return value.fits<T>(); });
+  const bool fits = dispatch_any(dtype, [&]<class T>(TypeTag<T>) { return value.fits<T>(); });
   if (!fits) throw_overflow(op, value, dtype);
 }
 
@@ -68,12 +85,12 @@ void check_operand_fits(std::string_view op, const Operand& operand, DType dtype
   if (operand.is_tensor() || is_half(dtype)) return;
   const Scalar& number = operand.number();
   check_fits(op, number, dtype);
-  if (dtype == DType::u8 && number.to<std::int64_t>() < 0) throw_overflow(op, number, dtype);
+  if (is_unsigned(dtype) && number.to<std::int64_t>() < 0) throw_overflow(op, number, dtype);
 }
 
 bool is_representable(const Scalar& value, DType dtype) {
-  const bool fits = dispatch(dtype, [&]<class T>(TypeTag<T>) { return value.fits<T>(); });
-  return fits && !(dtype == DType::u8 && value.to<double>() < 0);
+  const bool fits = dispatch_any(dtype, [&]<class T>(TypeTag<T>) { return value.fits<T>(); });
+  return fits && !(is_unsigned(dtype) && value.to<double>() < 0);
 }
 
 void check_factor_fits(std::string_view op, const Scalar& factor, DType dtype) {

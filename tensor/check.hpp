@@ -17,6 +17,9 @@ void check_sizes(std::string_view op, const Shape& sizes);
 // Throws InvalidArgument if `pinned` is set and `device` is not the CPU.
 void check_pinned(std::string_view op, Device device, bool pinned);
 
+// Throws DTypeError "add does not compute with f8e4m3; cast it with to()".
+void check_computes(std::string_view op, DType dtype);
+void check_computes(std::string_view op, const Tensor& tensor);
 // Throws DTypeError "softmax: expected a floating type, but got Long". `where` is the device of the
 // operand or of the result.
 void check_floating(std::string_view op, DType dtype, const std::optional<Device>& where);

@@ -198,6 +198,7 @@ Tensor arange(const Scalar& start, const Scalar& end, const Scalar& step,
     count = static_cast<std::int64_t>(steps);
   }
   const kernels::OpScope scope("arange");
+  detail::check_computes("arange", dtype);
   Tensor result = make("arange", {count}, dtype, options);
   if (count > 0) kernels::arange(detail::target_of(result), result.ref(), start, step);
   return result;
@@ -239,6 +240,7 @@ Tensor linspace(const Scalar& start, const Scalar& end, std::int64_t steps,
         fmt::format("linspace: number of steps must be non-negative, but got {}", steps));
   }
   const DType dtype = options.dtype.value_or(DType::f32);
+  detail::check_computes("linspace", dtype);
   Tensor result = make("linspace", {steps}, dtype, options);
   if (steps == 0) return result;
   if (!is_floating_point(dtype)) {

@@ -33,7 +33,7 @@ void keep_until_copied(memory::Buffer& bounce, const Stream& stream) noexcept {
 }
 
 Scalar scalar_at(const void* data, DType dtype) {
-  return dispatch(dtype, [&]<class T>(TypeTag<T>) {
+  return dispatch_any(dtype, [&]<class T>(TypeTag<T>) {
     if constexpr (std::is_same_v<T, bool>) {
       return Scalar(*static_cast<const std::uint8_t*>(data) != 0);
     } else {

@@ -71,8 +71,11 @@ struct Texts {
       return;
     }
     const bool is_bool = host.dtype() == DType::bool_;
+    const bool is_u64 = host.dtype() == DType::u64;
     for (const std::int64_t value : host.to_vector<std::int64_t>()) {
-      texts.push_back(is_bool ? (value != 0 ? "True" : "False") : std::to_string(value));
+      texts.push_back(is_bool  ? (value != 0 ? "True" : "False")
+                      : is_u64 ? std::to_string(static_cast<std::uint64_t>(value))
+                               : std::to_string(value));
       width = std::max(width, texts.back().size());
     }
   }

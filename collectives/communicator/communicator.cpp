@@ -88,7 +88,12 @@ void run_alone(const CollectiveCall& call, Tensor& output, const Tensor& input) 
   kernels::nary(kernels::Target::on(Stream::current(output.device())),
                 reduction_for(what.op, what.dtype, 1, name(what.kind)).op, output.data(),
                 {&source, 1}, what.count, what.dtype);
-  if (what.scale != 1) output.mul_(what.scale);
+  if (what.scale == 1) return;
+  if (computes(what.dtype)) {
+    output.mul_(what.scale);
+  } else {
+    output.copy_(output.to(DType::f32).mul_(what.scale));
+  }
 }
 
 }  // namespace

@@ -12,7 +12,7 @@ namespace gantry::protocol::cuda {
 template <class Run>
 void for_each_element(Run&& run) {
   run(TypeTag<Moved>{});
-  for (int i = 0; i < kDTypeCount; ++i) dispatch(static_cast<DType>(i), run);
+  for (int i = 0; i < kDTypeCount; ++i) kernels::dispatch_nary(static_cast<DType>(i), run);
 }
 
 template <class Kernel>

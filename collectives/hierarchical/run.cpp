@@ -52,7 +52,7 @@ void reduce_ordered(const Tensor& out, const Tensor& contributions, std::span<co
   if (out.numel() == 0) return;
   const NaryReduction how =
       reduction_for(what.op, what.dtype, static_cast<int>(order.size()), name(what.kind));
-  const bool is_narrow = what.dtype == DType::f16 || what.dtype == DType::bf16;
+  const bool is_narrow = is_floating_point(what.dtype) && element_size(what.dtype) < 4;
   const bool scales = what.scale != 1 && is_floating_point(what.dtype);
   if (!scales && fits_passes(what.dtype, order.size())) {
     return reduce_arrays(out, contributions, order, how);

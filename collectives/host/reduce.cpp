@@ -60,9 +60,10 @@ void reduce_block(double divisor, double scale, void* out, std::span<const void*
 
 void reduce_on_host(const NaryReduction& how, double scale, void* out,
                     std::span<const void* const> inputs, std::int64_t count, DType dtype) {
-  dispatch(dtype, [&](auto tag) {
+  const kernels::NaryKernel kernel = kernels::nary_kernel(how.op, dtype);
+  kernels::dispatch_nary(kernel.dtype, [&](auto tag) {
     using T = typename decltype(tag)::type;
-    kernels::with_nary_functor<T>(how.op, [&](auto functor) {
+    kernels::with_nary_functor<T>(kernel.op, [&](auto functor) {
       using F = typename decltype(functor)::type;
       if constexpr (F::kIsDefined) {
         for (std::int64_t first = 0; first < count; first += kBlock) {

@@ -45,7 +45,7 @@ void reduce_parts(MultiDeviceCall& call, std::span<const Stream> workers,
   });
 }
 
-// Reduces inputs of 16 bits in f32, chunk by chunk. `out` may be one of the inputs.
+// Reduces inputs of at most 16 bits in f32, chunk by chunk. `out` may be one of the inputs.
 void reduce_widened(const Tensor& out, std::span<const Tensor> inputs, const NaryReduction& how) {
   constexpr std::int64_t kRows = kernels::kMaxNaryInputs;
   constexpr std::int64_t kMostElements = (std::int64_t{64} << 20) / (kRows * 4);

@@ -114,28 +114,16 @@ void check_nccl(ncclResult_t status, const char* call, const char* doing, ncclCo
 }
 
 ncclDataType_t nccl_dtype(DType dtype) {
-  switch (dtype) {
-    case DType::bool_:
-    case DType::u8:
-      return ncclUint8;
-    case DType::i8:
-      return ncclInt8;
-    case DType::i16:
-      break;
-    case DType::i32:
-      return ncclInt32;
-    case DType::i64:
-      return ncclInt64;
-    case DType::f16:
-      return ncclFloat16;
-    case DType::bf16:
-      return ncclBfloat16;
-    case DType::f32:
-      return ncclFloat32;
-    case DType::f64:
-      return ncclFloat64;
-  }
-  throw NotSupported("NCCL has no 16-bit integer dtype: i16 sums need the p2p transport");
+  constexpr ncclDataType_t kTypes[] = {
+#define GANTRY_DTYPE(dtype, number, text, type, category, computes, torch, numpy, character, \
+                     safetensors, dlpack, nccl)                                              \
+  nccl,
+#include <gantry/core/dtypes.def>
+  };
+  const ncclDataType_t type = kTypes[static_cast<std::size_t>(dtype)];
+  if (type != ncclNumTypes) return type;
+  throw NotSupported(fmt::format(
+      "NCCL has no {} that sums as gantry's does: it needs the p2p transport", name(dtype)));
 }
 
 ncclRedOp_t nccl_op(ReduceOp op, DType dtype) {

@@ -6,6 +6,7 @@
 #include "collectives/call.hpp"
 #include "collectives/reduction.hpp"
 #include "collectives/slices.hpp"
+#include "kernels/peers/nary_plan.hpp"
 
 namespace gantry {
 
@@ -126,11 +127,12 @@ void set_open(StagedPlan& plan, const CollectiveCall& call, const Opening& openi
 
 protocol::ReduceBy reduce_by(const Descriptor& what, int ranks) {
   protocol::ReduceBy how;
-  how.dtype = what.dtype;
   how.copies = !reduces(what.kind);
   if (how.copies) return how;
   const NaryReduction reduction = reduction_for(what.op, what.dtype, ranks, name(what.kind));
-  how.op = reduction.op;
+  const kernels::NaryKernel kernel = kernels::nary_kernel(reduction.op, what.dtype);
+  how.op = kernel.op;
+  how.dtype = kernel.dtype;
   how.divisor = reduction.divisor;
   how.scale = what.scale;
   return how;

@@ -7,6 +7,7 @@
 
 #include "collectives/protocol/plan.hpp"
 #include "core/code_size.hpp"
+#include "kernels/peers/nary_plan.hpp"
 
 namespace gantry::protocol {
 
@@ -427,7 +428,7 @@ inline constexpr bool kReduces = !std::is_same_v<T, Moved>;
 template <class Run>
 void with_element(const ReduceBy& how, Run&& run) {
   if (how.copies) return run(TypeTag<Moved>{});
-  dispatch(how.dtype, run);
+  kernels::dispatch_nary(how.dtype, run);
 }
 
 // Bytes to copy; any alignment, any rank's workspace.

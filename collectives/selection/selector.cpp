@@ -87,7 +87,10 @@ std::uint64_t mix(std::uint64_t state, std::uint64_t value) {
 }  // namespace
 
 bool nccl_supports(ReduceOp op, DType dtype) {
-  return dtype != DType::i16 && op != ReduceOp::band && op != ReduceOp::bor && op != ReduceOp::bxor;
+  // NCCL has no integers of 16 bits, and rounds sums of 8-bit floats otherwise.
+  const bool has_dtype =
+      is_floating_point(dtype) ? element_size(dtype) > 1 : element_size(dtype) != 2;
+  return has_dtype && op != ReduceOp::band && op != ReduceOp::bor && op != ReduceOp::bxor;
 }
 
 bool can_serve(Algorithm algorithm, CollectiveKind kind) {

@@ -2,13 +2,13 @@
 #include "compat/nccl/arithmetic.hpp"
 
 #include <cstring>
+#include <limits>
 #include <type_traits>
 
 #include <gantry/core/error.hpp>
 #include <gantry/core/float16.hpp>
+#include <gantry/core/float8.hpp>
 #include <gantry/kernels/launch.hpp>
-
-#include "compat/nccl/float8.hpp"
 
 namespace gantry::nccl_api {
 
@@ -29,12 +29,16 @@ struct NarrowElement {
   GANTRY_HD static float load(T value) { return static_cast<float>(value); }
   GANTRY_HD static T store(float value) { return static_cast<T>(value); }
 };
+// An 8-bit float, which takes the largest number for every larger one, as NCCL's types do.
 template <class F>
 struct Float8Element {
-  using Stored = std::uint8_t;
+  using Stored = F;
   using Wide = float;
-  GANTRY_HD static float load(std::uint8_t value) { return F::to_float(value); }
-  GANTRY_HD static std::uint8_t store(float value) { return F::from_float(value); }
+  GANTRY_HD static float load(F value) { return value; }
+  GANTRY_HD static F store(float value) {
+    const float largest = std::numeric_limits<F>::max();
+    return F(value > largest ? largest : value < -largest ? -largest : value);
+  }
 };
 
 template <class E>
@@ -47,16 +51,6 @@ struct Multiply {
   GANTRY_HD void operator()(std::int64_t i) const {
     const typename E::Stored factor = on_device != nullptr ? *on_device : value;
     out[i] = E::store(static_cast<typename E::Wide>(E::load(in[i]) * E::load(factor)));
-  }
-};
-
-template <class T>
-struct FlipSign {
-  const T* in;
-  T* out;
-
-  GANTRY_HD void operator()(std::int64_t i) const {
-    out[i] = in[i] ^ T { 1 } << (8 * sizeof(T) - 1);
   }
 };
 
@@ -74,18 +68,18 @@ struct Divide {
 
 template <class F>
 struct Widen {
-  const std::uint8_t* in;
+  const F* in;
   float* out;
 
-  GANTRY_HD void operator()(std::int64_t i) const { out[i] = F::to_float(in[i]); }
+  GANTRY_HD void operator()(std::int64_t i) const { out[i] = in[i]; }
 };
 
 template <class F>
 struct Narrow {
   const float* in;
-  std::uint8_t* out;
+  F* out;
 
-  GANTRY_HD void operator()(std::int64_t i) const { out[i] = F::from_float(in[i]); }
+  GANTRY_HD void operator()(std::int64_t i) const { out[i] = Float8Element<F>::store(in[i]); }
 };
 
 template <class E>
@@ -128,22 +122,11 @@ void multiply(const Stream& stream, const void* in, void* out, std::int64_t coun
     case ncclFloat64:
       return as(Element<double>{});
     case ncclFloat8e4m3:
-      return as(Float8Element<Float8E4m3>{});
+      return as(Float8Element<float8_e4m3>{});
     case ncclFloat8e5m2:
-      return as(Float8Element<Float8E5m2>{});
+      return as(Float8Element<float8_e5m2>{});
     default:
       throw InvalidArgument("expected a type of NCCL's to multiply");
-  }
-}
-
-void flip_sign(const Stream& stream, const void* in, void* out, std::int64_t count,
-               std::size_t bytes) {
-  if (bytes == sizeof(std::uint32_t)) {
-    using T = std::uint32_t;
-    parallel_for(stream, count, FlipSign<T>{static_cast<const T*>(in), static_cast<T*>(out)});
-  } else {
-    using T = std::uint64_t;
-    parallel_for(stream, count, FlipSign<T>{static_cast<const T*>(in), static_cast<T*>(out)});
   }
 }
 
@@ -169,21 +152,23 @@ void divide(const Stream& stream, void* data, std::int64_t count, ncclDataType_t
 
 void widen(const Stream& stream, const void* in, float* out, std::int64_t count,
            ncclDataType_t type) {
-  const auto* bytes = static_cast<const std::uint8_t*>(in);
   if (type == ncclFloat8e4m3) {
-    parallel_for(stream, count, Widen<Float8E4m3>{bytes, out});
+    using F = float8_e4m3;
+    parallel_for(stream, count, Widen<F>{static_cast<const F*>(in), out});
   } else {
-    parallel_for(stream, count, Widen<Float8E5m2>{bytes, out});
+    using F = float8_e5m2;
+    parallel_for(stream, count, Widen<F>{static_cast<const F*>(in), out});
   }
 }
 
 void narrow(const Stream& stream, const float* in, void* out, std::int64_t count,
             ncclDataType_t type) {
-  auto* bytes = static_cast<std::uint8_t*>(out);
   if (type == ncclFloat8e4m3) {
-    parallel_for(stream, count, Narrow<Float8E4m3>{in, bytes});
+    using F = float8_e4m3;
+    parallel_for(stream, count, Narrow<F>{in, static_cast<F*>(out)});
   } else {
-    parallel_for(stream, count, Narrow<Float8E5m2>{in, bytes});
+    using F = float8_e5m2;
+    parallel_for(stream, count, Narrow<F>{in, static_cast<F*>(out)});
   }
 }
 

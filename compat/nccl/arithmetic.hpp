@@ -21,10 +21,6 @@ struct Factor {
 // Multiplies elements of `type`. Whole numbers wrap; 16-bit and 8-bit floats are rounded once.
 void multiply(const Stream& stream, const void* in, void* out, std::int64_t count,
               ncclDataType_t type, const Factor& factor);
-// Flips the highest bit of numbers of 4 or 8 bytes. The order of unsigned numbers thus becomes the
-// order of signed ones.
-void flip_sign(const Stream& stream, const void* in, void* out, std::int64_t count,
-               std::size_t bytes);
 // Divides whole numbers in place by a positive number, toward zero.
 void divide(const Stream& stream, void* data, std::int64_t count, ncclDataType_t type,
             std::int64_t divisor);

@@ -12,9 +12,8 @@ namespace gantry::nccl_api {
 
 // How the elements of a type are reduced.
 enum class Arithmetic {
-  own,         // gantry has the type
-  unsigned_,   // as signed numbers of the same bytes; min and max flip the sign bits around it
-  small_float  // as f32
+  own,         // by gantry's dtype
+  small_float  // as f32: results saturate, as NCCL's do and those of gantry's 8-bit floats do not
 };
 
 // A type of NCCL's.

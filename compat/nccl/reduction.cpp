@@ -18,8 +18,6 @@ Reduction::Reduction(const Rank& rank, const Operation& operation, Arrays arrays
       stream_(stream),
       type_(data_type(operation.type)),
       op_(operation.factor ? ReduceOp::sum : rank_operator(operation.op, type_)) {
-  const bool orders = op_ == ReduceOp::min || op_ == ReduceOp::max;
-  flips_ = type_.arithmetic == Arithmetic::unsigned_ && orders;
   widens_ = type_.arithmetic == Arithmetic::small_float;
   divides_ = operation.op == ncclAvg && !type_.is_floating;
 }
@@ -54,11 +52,7 @@ Tensor Reduction::prepared() const {
     multiply(stream_, source, product->data(), count, call_.type, call_.factor->factor);
     source = product->data();
   }
-  if (widens_) {
-    widen(stream_, source, work.data_ptr<float>(), count, call_.type);
-  } else if (flips_) {
-    flip_sign(stream_, source, work.data(), count, element_bytes(call_.type));
-  }
+  if (widens_) widen(stream_, source, work.data_ptr<float>(), count, call_.type);
   return work;
 }
 
@@ -66,7 +60,6 @@ void Reduction::complete(const Tensor& output) const {
   if (!receives()) return;
   const auto count = static_cast<std::int64_t>(call_.count);
   if (widens_) narrow(stream_, output.data_ptr<float>(), call_.recv, count, call_.type);
-  if (flips_) flip_sign(stream_, output.data(), call_.recv, count, element_bytes(call_.type));
   if (divides_) divide(stream_, call_.recv, count, call_.type, rank_.size);
 }
 

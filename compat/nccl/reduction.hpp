@@ -32,7 +32,7 @@ class Reduction {
   [[nodiscard]] bool scatters() const { return call_.kind == OperationKind::reduce_scatter; }
   [[nodiscard]] bool receives() const;
   // True if ranks reduce the program's own inputs.
-  [[nodiscard]] bool reads_inputs() const { return !flips_ && !widens_ && !call_.factor; }
+  [[nodiscard]] bool reads_inputs() const { return !widens_ && !call_.factor; }
   [[nodiscard]] Tensor prepared() const;
 
   const Rank& rank_;
@@ -41,7 +41,6 @@ class Reduction {
   const Stream stream_;
   const DataType& type_;
   ReduceOp op_;
-  bool flips_ = false;
   bool widens_ = false;
   bool divides_ = false;
 };

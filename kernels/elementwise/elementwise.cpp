@@ -93,7 +93,7 @@ void where(const Target& target, const TensorRef& out, const TensorRef& conditio
   if (out.numel() == 0) return;
   if (is_direct_call(target)) return host::where(out, condition, a, b);
   submit(
-      "where", target, {&out, &condition, tensor_of(a), tensor_of(b)},
+      KernelName::moving("where"), target, {&out, &condition, tensor_of(a), tensor_of(b)},
       [=] { host::where(out, condition, a, b); },
       [&](void* stream) { cuda::where(stream, out, condition, a, b); });
 }

@@ -31,8 +31,11 @@ struct NaryFunctor {
   using Acc = ComputeType<T>;
   using Stored = std::conditional_t<std::is_same_v<T, bool>, std::uint8_t, T>;
   static constexpr bool kIsFloating = std::is_floating_point_v<Acc>;
+  static constexpr bool kIsUnsigned = op == NaryOp::min_unsigned || op == NaryOp::max_unsigned;
   static constexpr bool kIsDefined =
-      !kIsFloating || (op != NaryOp::band && op != NaryOp::bor && op != NaryOp::bxor);
+      kIsUnsigned   ? std::is_signed_v<T> && !kIsFloating && sizeof(T) >= 2
+      : kIsFloating ? op != NaryOp::band && op != NaryOp::bor && op != NaryOp::bxor
+                    : true;
 
   GANTRY_HD static Acc load(Stored element) {
     if constexpr (std::is_same_v<T, bool>)
@@ -54,6 +57,10 @@ struct NaryFunctor {
         return a < b ? a : b;
       } else if constexpr (op == NaryOp::max) {
         return a > b ? a : b;
+      } else if constexpr (op == NaryOp::min_unsigned) {
+        return static_cast<Word>(a) < static_cast<Word>(b) ? a : b;
+      } else if constexpr (op == NaryOp::max_unsigned) {
+        return static_cast<Word>(a) > static_cast<Word>(b) ? a : b;
       } else if constexpr (op == NaryOp::band || op == NaryOp::prod) {
         return a & b;
       } else if constexpr (op == NaryOp::bor || op == NaryOp::sum) {
@@ -88,7 +95,7 @@ struct NaryFunctor {
 
  private:
   GANTRY_HD static T rounded(Acc value) {
-    if constexpr (sizeof(T) == 2) {
+    if constexpr (kIsNarrowFloat<T>) {
       return T(value);  // makes NaN canonical
     } else {
       return canonical(value);
@@ -129,6 +136,10 @@ GANTRY_HD void with_nary_functor(NaryOp op, Run&& run) {
       return run(TypeTag<NaryFunctor<T, NaryOp::bor>>{});
     case NaryOp::bxor:
       return run(TypeTag<NaryFunctor<T, NaryOp::bxor>>{});
+    case NaryOp::min_unsigned:
+      return run(TypeTag<NaryFunctor<T, NaryOp::min_unsigned>>{});
+    case NaryOp::max_unsigned:
+      return run(TypeTag<NaryFunctor<T, NaryOp::max_unsigned>>{});
   }
 }
 

@@ -1,5 +1,5 @@
 // Elements as raw words. Kernels that only move elements are compiled for four types instead of
-// ten.
+// one for each dtype.
 #pragma once
 
 #include <cstdint>
@@ -27,7 +27,7 @@ void dispatch_words(DType dtype, const F& f) {
 // The raw word of `number` as an element of `dtype`.
 template <class W>
 W number_word(const Scalar& number, DType dtype) {
-  return dispatch(dtype, [&](auto tag) {
+  return dispatch_any(dtype, [&](auto tag) {
     using T = typename decltype(tag)::type;
     const T value = number.category() == DTypeCategory::floating
                         ? convert<T>(number.to<double>())

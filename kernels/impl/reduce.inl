@@ -170,6 +170,12 @@ GANTRY_HD void store_reduced(void* out, std::int64_t at, DType dtype, Acc value,
       return store_as<float>(out, at, value);
     case DType::f64:
       return store_as<double>(out, at, value);
+    case DType::u16:
+    case DType::u32:
+    case DType::u64:
+    case DType::f8e4m3:
+    case DType::f8e5m2:
+      break;
   }
 }
 

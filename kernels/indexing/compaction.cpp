@@ -40,7 +40,7 @@ void submit_compaction(const char* op, const Target& target,
                        std::initializer_list<const TensorRef*> operands,
                        const CompactionPlan& plan) {
   submit(
-      op, target, operands, [plan] { host::compact(plan); },
+      KernelName::moving(op), target, operands, [plan] { host::compact(plan); },
       [&](void* stream) { cuda::compact(op, stream, plan); });
 }
 
@@ -54,7 +54,8 @@ void read_mask(const Target& target, const TensorRef& selection, const TensorRef
   plan.mask_bytes = static_cast<int>(element_size(mask.dtype));
   plan.value_bits = value_bits(mask.dtype);
   submit(
-      "read_mask", target, {&selection, &mask}, [plan] { host::read_mask(plan); },
+      KernelName::moving("read_mask"), target, {&selection, &mask},
+      [plan] { host::read_mask(plan); },
       [&](void* stream) {
         const Scratch scratch(target, cuda::read_mask_bytes(plan));
         Scratch counter;

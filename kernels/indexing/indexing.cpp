@@ -9,6 +9,11 @@ namespace gantry::kernels {
 
 namespace {
 
+// The kernel of a scatter, which computes unless it replaces elements.
+KernelName kernel_name(const IndexUse& use, ScatterMode mode) {
+  return mode == ScatterMode::replace ? KernelName::moving(use.op) : KernelName(use.op);
+}
+
 void submit_gather(const IndexUse& use, const Target& target, const TensorRef& out,
                    const TensorRef& in, int dim, const TensorRef& index,
                    const TensorRef& checked_index) {
@@ -16,7 +21,7 @@ void submit_gather(const IndexUse& use, const Target& target, const TensorRef& o
   const IndexingPlan plan = make_indexing_plan(use, target, out, in, dim, index, true);
   if (target.is_cpu()) host::check_indices(plan, checked_index);
   submit(
-      use.op, target, {&out, &in, &index}, [plan] { host::gather(plan); },
+      KernelName::moving(use.op), target, {&out, &in, &index}, [plan] { host::gather(plan); },
       [&](void* stream) { cuda::gather(stream, plan); });
   if (!target.is_cpu()) raise_fault_of_launch(target.stream().native());
 }
@@ -78,7 +83,8 @@ void scatter(const IndexUse& use, const Target& target, const TensorRef& out, in
       make_indexing_plan(use, target, source, out, dim, index, mode == ScatterMode::replace);
   if (target.is_cpu()) host::check_indices(plan, index);
   submit(
-      use.op, target, {&out, &index, &source}, [plan, mode] { host::scatter(plan, mode); },
+      kernel_name(use, mode), target, {&out, &index, &source},
+      [plan, mode] { host::scatter(plan, mode); },
       [&](void* stream) { scatter_on_gpu(target, stream, plan, mode); });
   if (!target.is_cpu()) raise_fault_of_launch(target.stream().native());
 }
@@ -90,7 +96,8 @@ void index_scatter(const IndexUse& use, const Target& target, const TensorRef& o
                                                mode == ScatterMode::replace);
   if (target.is_cpu()) host::check_indices(plan, index);
   submit(
-      use.op, target, {&out, &index, &in}, [plan, mode] { host::scatter(plan, mode); },
+      kernel_name(use, mode), target, {&out, &index, &in},
+      [plan, mode] { host::scatter(plan, mode); },
       [&](void* stream) { index_scatter_on_gpu(target, stream, plan, mode); });
   if (!target.is_cpu()) raise_fault_of_launch(target.stream().native());
 }

@@ -17,8 +17,7 @@ std::uint64_t number_bits(const Scalar& number, DType compute) {
   std::uint64_t bits = 0;
   dispatch(compute, [&](auto tag) {
     using T = typename decltype(tag)::type;
-    constexpr bool kIsNarrowFloat = std::is_same_v<T, float16> || std::is_same_v<T, bfloat16>;
-    using C = std::conditional_t<kIsNarrowFloat, float, T>;
+    using C = std::conditional_t<kIsNarrowFloat<T>, float, T>;
     const C value = number.category() == DTypeCategory::floating
                         ? convert<C>(number.to<double>())
                         : convert<C>(number.to<std::int64_t>());
@@ -76,12 +75,13 @@ Function::Function(std::string source)
 
 void Function::run(const Target& target, DType compute, std::span<const TensorRef> outputs,
                    std::span<const Operand> inputs) {
-  const Specialization types = types_of(compute, outputs, inputs);
-  const Parameters parameters = parameters_of(compute, outputs, inputs);
   std::vector<const TensorRef*> operands;
   for (const TensorRef& output : outputs) operands.push_back(&output);
   for (const Operand& input : inputs) operands.push_back(input.is_number ? nullptr : &input.tensor);
   const KernelName kernel("jit::elementwise", static_cast<int>(outputs.size()));
+  check_dtypes(kernel, operands);
+  const Specialization types = types_of(compute, outputs, inputs);
+  const Parameters parameters = parameters_of(compute, outputs, inputs);
   if (!target.is_cpu() && platform() == Platform::cuda) {
     const cuda::JitProgram program = gpu(target.device().index, types);
     submit(

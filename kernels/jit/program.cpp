@@ -30,6 +30,12 @@ const char* stored_type(DType dtype) {
       return "float";
     case DType::f64:
       return "double";
+    case DType::u16:
+    case DType::u32:
+    case DType::u64:
+    case DType::f8e4m3:
+    case DType::f8e5m2:
+      break;
   }
   return "";
 }

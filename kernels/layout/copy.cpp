@@ -11,7 +11,7 @@ void copy(const Target& target, const TensorRef& out, const TensorRef& in) {
   if (out.numel() == 0) return;
   if (is_direct_call(target)) return host::copy(out, in);
   submit(
-      "copy", target, {&out, &in}, [=] { host::copy(out, in); },
+      KernelName::moving("copy"), target, {&out, &in}, [=] { host::copy(out, in); },
       [&](void* stream) { cuda::copy(stream, out, in); });
 }
 
@@ -19,7 +19,7 @@ void fill(const Target& target, const TensorRef& out, const Scalar& value) {
   if (out.numel() == 0) return;
   if (is_direct_call(target)) return host::fill(out, value);
   submit(
-      "fill", target, {&out}, [=] { host::fill(out, value); },
+      KernelName::moving("fill"), target, {&out}, [=] { host::fill(out, value); },
       [&](void* stream) { cuda::fill(stream, out, value); });
 }
 
@@ -35,7 +35,7 @@ void triangle(const Target& target, const TensorRef& out, const TensorRef& in, b
               std::int64_t diagonal) {
   if (out.numel() == 0) return;
   submit(
-      lower ? "tril" : "triu", target, {&out, &in},
+      KernelName::moving(lower ? "tril" : "triu"), target, {&out, &in},
       [=] { host::triangle(out, in, lower, diagonal); },
       [&](void* stream) { cuda::triangle(stream, out, in, lower, diagonal); });
 }

@@ -26,6 +26,8 @@ bool is_bitwise(NaryOp op) {
     case NaryOp::prod:
     case NaryOp::min:
     case NaryOp::max:
+    case NaryOp::min_unsigned:
+    case NaryOp::max_unsigned:
       return false;
   }
   return false;
@@ -88,8 +90,9 @@ void nary(const Target& target, NaryOp op, std::span<void* const> outs,
   check(op, dtype, inputs.size(), outs.size());
   if (count == 0) return;
   NaryPlan plan;
-  plan.op = op;
-  plan.dtype = dtype;
+  const NaryKernel reduction = nary_kernel(op, dtype);
+  plan.op = reduction.op;
+  plan.dtype = reduction.dtype;
   plan.input_count = static_cast<std::int32_t>(inputs.size());
   plan.out_count = static_cast<std::int32_t>(outs.size());
   plan.count = count;
@@ -117,8 +120,9 @@ void nary_batched(const Target& target, NaryOp op, std::span<const NaryItem> ite
   const std::size_t each = inputs.size() / items.size();
   check(op, dtype, each, 1);
   NaryBatchPlan plan;
-  plan.op = op;
-  plan.dtype = dtype;
+  const NaryKernel reduction = nary_kernel(op, dtype);
+  plan.op = reduction.op;
+  plan.dtype = reduction.dtype;
   plan.input_count = static_cast<std::int32_t>(each);
   plan.divisor = divisor;
   plan.items = items;

@@ -9,7 +9,19 @@
 
 namespace gantry::kernels {
 
-enum class NaryOp : std::uint8_t { sum, prod, min, max, band, bor, bxor };
+// min_unsigned and max_unsigned compare signed words of 16, 32 or 64 bits as unsigned ones. Kernels
+// use them for min and max of u16, u32 and u64.
+enum class NaryOp : std::uint8_t {
+  sum,
+  prod,
+  min,
+  max,
+  band,
+  bor,
+  bxor,
+  min_unsigned,
+  max_unsigned
+};
 
 // The largest number of inputs, and of outputs.
 inline constexpr int kMaxNaryInputs = 64;
@@ -20,9 +32,10 @@ inline constexpr int kMaxNaryInputs = 64;
 // All arrays are contiguous, have `count` elements of `dtype`, and are on the target's device or on
 // peers with access enabled. `out` may be one of the inputs.
 //
-// f16 and bf16 accumulate in f32 and round once. Integers wrap. For bool, sum is or, and prod is
-// and. min and max propagate NaN, and -0 < +0. NaN results are canonical (Note [Canonical NaN]). A
-// floating accumulator is divided by `divisor`, which is the number of inputs for an average.
+// f16, bf16, f8e4m3 and f8e5m2 accumulate in f32 and round once. Integers wrap. For bool, sum is
+// or, and prod is and. min and max propagate NaN, and -0 < +0. NaN results are canonical (Note
+// [Canonical NaN]). A floating accumulator is divided by `divisor`, which is the number of inputs
+// for an average.
 void nary(const Target& target, NaryOp op, void* out, std::span<const void* const> inputs,
           std::int64_t count, DType dtype, double divisor = 1);
 

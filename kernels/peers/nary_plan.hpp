@@ -3,9 +3,37 @@
 #include <cstdint>
 #include <span>
 
+#include "kernels/convert.hpp"
 #include "kernels/peers/nary.hpp"
 
 namespace gantry::kernels {
+
+// The operation and the elements of a kernel.
+struct NaryKernel {
+  NaryOp op = NaryOp::sum;
+  DType dtype = DType::f32;
+};
+
+// The kernel that reduces elements of `dtype` by `op`. u16, u32 and u64 have the kernels of signed
+// words: sums, products and bits are the same.
+inline NaryKernel nary_kernel(NaryOp op, DType dtype) {
+  const DType words = signed_twin(dtype);
+  if (words == dtype) return {op, dtype};
+  if (op == NaryOp::min) op = NaryOp::min_unsigned;
+  if (op == NaryOp::max) op = NaryOp::max_unsigned;
+  return {op, words};
+}
+
+// Calls f(TypeTag<T>{}) with the C++ type of an NaryKernel's dtype.
+template <class F>
+void dispatch_nary(DType dtype, F&& f) {
+  dispatch_any(dtype, [&](auto tag) {
+    if constexpr (signed_twin(dtype_of<typename decltype(tag)::type>) ==
+                  dtype_of<typename decltype(tag)::type>) {
+      f(tag);
+    }
+  });
+}
 
 // The parameters of nary(), which a kernel takes by value. A POD.
 struct NaryPlan {

@@ -118,6 +118,7 @@ void reduce_on_gpu(const Target& target, void* stream, const ReducePlan& plan) {
 void reduce(const Target& target, Reduction op, const TensorRef& out, const TensorRef& in,
             double divisor) {
   if (is_empty(out)) return;
+  check_dtypes(name_of(op), {&out, &in});
   if (in.numel() == 0) {
     fill(target, out, empty_result(op, out.dtype, divisor));
     return;

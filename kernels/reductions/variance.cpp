@@ -21,6 +21,7 @@ void compute_on_host(const ReducePlan& plan) {
 void variance(const Target& target, bool is_root, const TensorRef& out, const TensorRef& means,
               const TensorRef& in, double divisor) {
   if (out.numel() == 0) return;
+  check_dtypes(name_of(is_root ? Reduction::deviation : Reduction::variance), {&out, &in});
   if (in.numel() == 0) {
     constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
     fill(target, out, kNan);

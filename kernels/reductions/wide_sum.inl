@@ -54,6 +54,11 @@ GANTRY_HD inline double element_as_f64(const void* data, DType dtype, std::int64
     case DType::i16:
     case DType::i32:
     case DType::i64:
+    case DType::u16:
+    case DType::u32:
+    case DType::u64:
+    case DType::f8e4m3:
+    case DType::f8e5m2:
       break;
   }
   return 0;

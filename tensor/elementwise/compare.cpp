@@ -5,6 +5,7 @@
 #include <gantry/tensor/promote.hpp>
 #include <gantry/tensor/reductions.hpp>
 
+#include "kernels/convert.hpp"
 #include "kernels/op_scope.hpp"
 #include "tensor/check.hpp"
 #include "tensor/layout/broadcast.hpp"
@@ -37,11 +38,13 @@ void check_close_arguments(std::string_view op, const Tensor& a, const Tensor& b
   static_cast<void>(detail::common_shape(op, {&a.sizes(), &b.sizes()}, a.device()));
 }
 
-// `tensor` in a dtype for differences: f32 for 16-bit floats, f64 for integers and bool.
+// `tensor` in a dtype for differences: f32 for narrow floats, f64 for integers and bool.
 Tensor widened(const Tensor& tensor) {
   switch (tensor.dtype()) {
     case DType::f16:
     case DType::bf16:
+    case DType::f8e4m3:
+    case DType::f8e5m2:
       return tensor.to(DType::f32);
     case DType::bool_:
     case DType::u8:
@@ -49,12 +52,22 @@ Tensor widened(const Tensor& tensor) {
     case DType::i16:
     case DType::i32:
     case DType::i64:
+    case DType::u16:
+    case DType::u32:
+    case DType::u64:
       return tensor.to(DType::f64);
     case DType::f32:
     case DType::f64:
       return tensor;
   }
   __builtin_unreachable();
+}
+
+// `tensor` in a dtype that compares: elements are equal where those of `tensor` are.
+Tensor comparable(const Tensor& tensor) {
+  if (computes(tensor.dtype())) return tensor;
+  return is_floating_point(tensor.dtype()) ? tensor.to(DType::f32)
+                                           : tensor.view(kernels::signed_twin(tensor.dtype()));
 }
 
 void check_masked_fill(std::string_view op, const Tensor& self, const Tensor& mask,
@@ -87,16 +100,19 @@ void check_masked_fill(std::string_view op, const Tensor& self, const Tensor& ma
 
 }  // namespace
 
-Tensor isclose(const Tensor& a, const Tensor& b, double rtol, double atol, bool equal_nan) {
+Tensor isclose(const Tensor& given_a, const Tensor& given_b, double rtol, double atol,
+               bool equal_nan) {
   const kernels::OpScope scope("isclose");
-  check_close_arguments("isclose", a, b, rtol, atol);
+  check_close_arguments("isclose", given_a, given_b, rtol, atol);
+  const Tensor a = comparable(given_a);
+  const Tensor b = comparable(given_b);
   Tensor close = eq(a, b);
   if (equal_nan && is_floating_point(a.dtype())) {
     close = logical_or(close, logical_and(isnan(a), isnan(b)));
   }
   if (rtol == 0 && atol == 0) return close;
-  const Tensor left = widened(a);
-  const Tensor right = widened(b);
+  const Tensor left = widened(given_a);
+  const Tensor right = widened(given_b);
   const Tensor difference = abs(sub(left, right));
   const Tensor allowed = add(mul(abs(right), rtol), atol);
   return logical_or(close, logical_and(isfinite(difference), le(difference, allowed)));
@@ -107,7 +123,7 @@ bool Tensor::equal(const Tensor& other) const {
   detail::common_device("equal", {{"self", *this}, {"other", other}});
   check_same_dtype("equal", *this, other);
   if (sizes() != other.sizes()) return false;
-  return numel() == 0 || eq(other).all().item<bool>();
+  return numel() == 0 || comparable(*this).eq(comparable(other)).all().item<bool>();
 }
 
 bool Tensor::allclose(const Tensor& other, double rtol, double atol, bool equal_nan) const {

@@ -12,8 +12,8 @@
 
 namespace gantry::detail {
 
-// An elementwise operation on contiguous CPU tensors of one shape and dtype, and numbers that keep
-// the dtype, while nothing watches operations.
+// An elementwise operation on contiguous CPU tensors of one shape and of one dtype that computes,
+// and numbers that keep the dtype, while nothing watches operations.
 //
 // The checks of an ElementwisePlan hold there, and would cost more than the elements of a small
 // tensor. Use: construct, ask fits(), begin(), run the kernel on the calling thread.
@@ -23,7 +23,7 @@ class DenseCall {
   explicit DenseCall(const Tensor& self, const Operand* other = nullptr) {
     if (!kernels::is_direct_call(kernels::Target::cpu())) return;
     self_ = dense_cpu_elements(self);
-    fits_ = self_.data != nullptr;
+    fits_ = self_.data != nullptr && computes(self_.dtype);
     if (!fits_ || other == nullptr) return;
     if (other->is_tensor()) {
       other_ = dense_cpu_elements(other->tensor());

@@ -18,13 +18,14 @@
 namespace gantry::detail {
 
 ElementwisePlan::ElementwisePlan(std::string_view op, Tensor* out,
-                                 std::initializer_list<Argument> arguments)
+                                 std::initializer_list<Argument> arguments, Use use)
     : scope_(op), op_(op), out_(out) {
   for (const Argument& argument : arguments) {
     is_condition_[static_cast<std::size_t>(count_)] = argument.is_condition;
     operands_[static_cast<std::size_t>(count_++)] = &argument.operand;
   }
   if (!adopt_common()) promote(arguments);
+  if (use == Use::computes) check_computes(op_, promoted_);
 }
 
 bool ElementwisePlan::adopt_common() {
@@ -55,12 +56,15 @@ bool ElementwisePlan::adopt_common() {
 void ElementwisePlan::promote(std::initializer_list<Argument> arguments) {
   std::vector<NamedTensor> tensors;
   std::vector<Operand> operands;
+  std::vector<Operand> elements;  // a condition does not promote
   tensors.reserve(kMaxOperands + 1);
   operands.reserve(kMaxOperands);
+  elements.reserve(kMaxOperands);
   if (out_ != nullptr) tensors.push_back({"out", *out_, Role::in_place});
   bool any_tensor = false;
   for (const Argument& argument : arguments) {
     operands.push_back(argument.operand);
+    if (!argument.is_condition) elements.push_back(argument.operand);
     any_tensor = any_tensor || argument.operand.is_tensor();
   }
   const bool conditions_last = takes_peer_operands();  // which then do not decide the device
@@ -80,7 +84,7 @@ void ElementwisePlan::promote(std::initializer_list<Argument> arguments) {
     if (!operand.is_tensor()) continue;
     shape_ = common_shape(op_, {&shape_, &operand.tensor().sizes()}, device_);
   }
-  promoted_ = result_type(operands);
+  promoted_ = result_type(elements);
 }
 
 void ElementwisePlan::check_out(DType result) const {

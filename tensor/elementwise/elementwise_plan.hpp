@@ -26,9 +26,14 @@ class ElementwisePlan {
     bool is_condition = false;  // keeps its own dtype
   };
 
+  // Whether the kernel computes with elements or moves them.
+  enum class Use { computes, moves };
+
   // `out` is the caller's output, or nullptr for new memory. Throws InvalidArgument for undefined
-  // tensors or if no operand is a tensor, DeviceMismatchError, ShapeError.
-  ElementwisePlan(std::string_view op, Tensor* out, std::initializer_list<Argument> arguments);
+  // tensors or if no operand is a tensor, DeviceMismatchError, ShapeError, and DTypeError if the
+  // promoted dtype does not compute but the kernel does.
+  ElementwisePlan(std::string_view op, Tensor* out, std::initializer_list<Argument> arguments,
+                  Use use = Use::computes);
   ElementwisePlan(const ElementwisePlan&) = delete;
   ElementwisePlan& operator=(const ElementwisePlan&) = delete;
 

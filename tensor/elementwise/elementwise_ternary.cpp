@@ -189,7 +189,8 @@ Tensor run_where(std::string_view name, Tensor* out, const Tensor& given, const 
                  const Operand& b, std::optional<DType> dtype = {}) {
   const Tensor condition = as_condition(given);
   const Operand test(condition);
-  detail::ElementwisePlan plan(name, out, {{"condition", test, true}, {"self", a}, {"other", b}});
+  detail::ElementwisePlan plan(name, out, {{"condition", test, true}, {"self", a}, {"other", b}},
+                               detail::ElementwisePlan::Use::moves);
   if (condition.dtype() != DType::bool_) {
     throw DTypeError(
         fmt::format(
@@ -220,6 +221,11 @@ double largest(DType dtype) {
     case DType::i16:
     case DType::i32:
     case DType::i64:
+    case DType::u16:
+    case DType::u32:
+    case DType::u64:
+    case DType::f8e4m3:
+    case DType::f8e5m2:
       break;
   }
   return 0;

@@ -115,10 +115,14 @@ namespace detail {
 
 dlpack::TypeCode type_code(DType dtype) {
   using dlpack::TypeCode;
-  if (dtype == DType::bool_) return TypeCode::boolean;
-  if (dtype == DType::u8) return TypeCode::unsigned_integer;
-  if (dtype == DType::bf16) return TypeCode::bfloat;
-  return is_floating_point(dtype) ? TypeCode::floating : TypeCode::signed_integer;
+  switch (dtype) {
+#define GANTRY_DTYPE(dtype, number, text, type, category, computes, torch, numpy, character, \
+                     safetensors, dlpack, nccl)                                              \
+  case DType::dtype:                                                                         \
+    return static_cast<TypeCode>(dlpack);
+#include <gantry/core/dtypes.def>
+  }
+  __builtin_unreachable();
 }
 
 Tensor exported_tensor(const dlpack::ManagedVersioned& fields) {

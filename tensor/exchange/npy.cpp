@@ -24,10 +24,10 @@ Dims reversed(int dims) {
 
 void check(std::string_view op, const Tensor& self) {
   detail::check_defined(op, "self", self);
-  if (self.dtype() != DType::bf16) return;
-  throw DTypeError(std::string(op) +
-                       ": expected a dtype of NumPy, but got bf16; convert it with to(f32), or use "
-                       "save_safetensors",
+  if (detail::has_npy_type(self.dtype())) return;
+  throw DTypeError(std::string(op) + ": expected a dtype of NumPy, but got " +
+                       std::string(name(self.dtype())) +
+                       "; convert it with to(f32), or use save_safetensors",
                    self.device().str());
 }
 

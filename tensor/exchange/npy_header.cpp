@@ -25,22 +25,29 @@ constexpr std::size_t kAlignment = 64;  // of the elements in the file
 // NumPy leaves room to write a larger size in place: the digits of 2^64 and a sign.
 constexpr std::size_t kSpareDigits = 21;
 
-// The spellings of a type that NumPy reads. A code may follow a byte order, a name may not.
+// The spellings of a type that NumPy reads. A code may follow a byte order, a name may not. bf16
+// and 8-bit floats have none.
 struct Name {
   DType dtype;
   std::string_view code;
   std::string_view character;
-  std::string_view name;
 };
-constexpr std::array<Name, 9> kNames{{{DType::bool_, "b1", "?", "bool"},
-                                      {DType::u8, "u1", "B", "uint8"},
-                                      {DType::i8, "i1", "b", "int8"},
-                                      {DType::i16, "i2", "h", "int16"},
-                                      {DType::i32, "i4", "i", "int32"},
-                                      {DType::i64, "i8", "q", "int64"},
-                                      {DType::f16, "f2", "e", "float16"},
-                                      {DType::f32, "f4", "f", "float32"},
-                                      {DType::f64, "f8", "d", "float64"}}};
+constexpr std::array<Name, kDTypeCount> kNames{{
+#define GANTRY_DTYPE(dtype, number, text, type, category, computes, torch, numpy, character, ...) \
+  {DType::dtype, numpy, character},
+#include <gantry/core/dtypes.def>
+}};
+
+// "uint16" for the code "u2".
+std::string long_name(const Name& name) {
+  const char kind = name.code[0];
+  if (kind == 'b') return "bool";
+  return fmt::format("{}{}",
+                     kind == 'u'   ? "uint"
+                     : kind == 'i' ? "int"
+                                   : "float",
+                     8 * element_size(name.dtype));
+}
 
 // Byte orders: little, big, this machine's, and none.
 constexpr std::string_view kByteOrders = "<>=|";
@@ -51,7 +58,9 @@ bool set_type(std::string_view descr, NpyHeader& header) {
   const char order = gives_order ? descr[0] : '=';
   const std::string_view type = descr.substr(gives_order ? 1 : 0);
   for (const Name& name : kNames) {
-    if (type != name.code && type != name.character && (gives_order || type != name.name)) continue;
+    if (name.code.empty()) continue;
+    const bool is_code = type == name.code || type == name.character;
+    if (!is_code && (gives_order || type != long_name(name))) continue;
     const bool has_order = element_size(name.dtype) > 1;
     if (has_order && order == '|') return false;
     const bool is_big = order == '>' || (order == '=' && std::endian::native == std::endian::big);
@@ -64,8 +73,12 @@ bool set_type(std::string_view descr, NpyHeader& header) {
 
 void read_type(const ByteSource& source, const NpyDict& dict, NpyHeader& header) {
   if (!dict.is_structured && set_type(dict.descr, header)) return;
+  std::string codes;
+  for (const Name& name : kNames) {
+    if (!name.code.empty()) codes += fmt::format("{}{}", codes.empty() ? "" : ", ", name.code);
+  }
   source.fail<DTypeError>(fmt::format(
-      "expected a type that gantry has (b1, u1, i1, i2, i4, i8, f2, f4, f8), but got {}",
+      "expected a type that gantry has ({}), but got {}", codes,
       dict.is_structured
           ? "a structured one"
           : fmt::format("'{}'", escape_control_characters(
@@ -127,6 +140,8 @@ NpyDict parse(const ByteSource& source, const std::string& text) {
 
 }  // namespace
 
+bool has_npy_type(DType dtype) { return !kNames[static_cast<std::size_t>(dtype)].code.empty(); }
+
 NpyHeader read_npy_header(const ByteSource& source) {
   NpyHeader header;
   const NpyDict dict = parse(source, read_text(source, header));
@@ -148,10 +163,7 @@ NpyHeader read_npy_header(const ByteSource& source) {
 }
 
 std::string npy_header(DType dtype, bool fortran_order, const Shape& sizes) {
-  std::string_view type;
-  for (const Name& name : kNames) {
-    if (name.dtype == dtype) type = name.code;
-  }
+  const std::string_view type = kNames[static_cast<std::size_t>(dtype)].code;
   std::string shape = "(";
   for (int d = 0; d < sizes.size(); ++d) {
     shape += fmt::format("{}{}", d == 0 ? "" : ", ", sizes[d]);

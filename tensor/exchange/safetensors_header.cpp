@@ -24,31 +24,31 @@ constexpr std::size_t kShownCharacters = 200;
 struct Type {
   std::string_view name;
   std::uint64_t bits;
-  std::optional<DType> dtype = {};
 };
 // In the order in which the reference implementation writes tensors: by falling alignment.
-constexpr std::array<Type, 22> kTypes{{{"U64", 64},
-                                       {"I64", 64, DType::i64},
-                                       {"F64", 64, DType::f64},
-                                       {"C64", 64},
-                                       {"F32", 32, DType::f32},
-                                       {"U32", 32},
-                                       {"I32", 32, DType::i32},
-                                       {"BF16", 16, DType::bf16},
-                                       {"F16", 16, DType::f16},
-                                       {"U16", 16},
-                                       {"I16", 16, DType::i16},
-                                       {"F8_E8M0", 8},
-                                       {"F8_E4M3", 8},
-                                       {"F8_E5M2", 8},
-                                       {"F8_E4M3FNUZ", 8},
-                                       {"F8_E5M2FNUZ", 8},
-                                       {"I8", 8, DType::i8},
-                                       {"U8", 8, DType::u8},
-                                       {"F6_E3M2", 6},
-                                       {"F6_E2M3", 6},
-                                       {"F4", 4},
-                                       {"BOOL", 8, DType::bool_}}};
+constexpr std::array<Type, 22> kTypes{
+    {{"U64", 64},        {"I64", 64},    {"F64", 64},    {"C64", 64},    {"F32", 32},
+     {"U32", 32},        {"I32", 32},    {"BF16", 16},   {"F16", 16},    {"U16", 16},
+     {"I16", 16},        {"F8_E8M0", 8}, {"F8_E4M3", 8}, {"F8_E5M2", 8}, {"F8_E4M3FNUZ", 8},
+     {"F8_E5M2FNUZ", 8}, {"I8", 8},      {"U8", 8},      {"F6_E3M2", 6}, {"F6_E2M3", 6},
+     {"F4", 4},          {"BOOL", 8}}};
+
+// The format's names of the dtypes, in the order of their numbers.
+constexpr std::string_view kNames[] = {
+#define GANTRY_DTYPE(dtype, number, text, type, category, computes, torch, numpy, character, \
+                     safetensors, dlpack, nccl)                                              \
+  safetensors,
+#include <gantry/core/dtypes.def>
+};
+
+std::string_view name_of(DType dtype) { return kNames[static_cast<std::size_t>(dtype)]; }
+
+std::optional<DType> dtype_named(std::string_view name) {
+  for (int i = 0; i < kDTypeCount; ++i) {
+    if (const auto dtype = static_cast<DType>(i); name_of(dtype) == name) return dtype;
+  }
+  return std::nullopt;
+}
 
 std::string shown(std::string_view name) {
   return fmt::format("'{}'", escape_control_characters(name.substr(0, kShownCharacters)));
@@ -143,7 +143,7 @@ SafetensorsHeader read_safetensors_header(const ByteSource& source) {
 std::uint64_t safetensors_bits(std::string_view name, std::optional<DType>& dtype) {
   for (const Type& type : kTypes) {
     if (type.name != name) continue;
-    dtype = type.dtype;
+    dtype = dtype_named(name);
     return type.bits;
   }
   return 0;
@@ -165,7 +165,7 @@ std::vector<SafetensorsItem> safetensors_items(const NamedTensors& tensors,
   for (const Type& type : kTypes) {
     const auto first = static_cast<std::ptrdiff_t>(items.size());
     for (const auto& [name, tensor] : tensors) {
-      if (type.dtype == tensor.dtype()) {
+      if (type.name == name_of(tensor.dtype())) {
         items.push_back({name, type.name, tensor.sizes().vec(), &tensor});
       }
     }

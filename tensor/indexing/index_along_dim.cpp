@@ -76,6 +76,7 @@ void run_slices(const kernels::IndexUse& use, const Tensor& self, int axis, cons
 }
 
 void check_alpha(const Tensor& self, const Scalar& alpha) {
+  check_computes("index_add", self);
   if (alpha.category() == DTypeCategory::floating && !is_floating_point(self.dtype())) {
     throw DTypeError(
         "index_add: For integral input tensors, argument alpha must not be a floating point "

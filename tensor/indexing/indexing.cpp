@@ -205,6 +205,7 @@ void run_put(const char* op, const Tensor& self, const Tensor& index, const Tens
 
 void detail::put_(const Tensor& self, const Tensor& index, const Tensor& source, bool accumulate) {
   check_put("put_", self, index, source);
+  if (accumulate) check_computes("put_", self);
   check_writable("put_", self);
   check_no_overlap("put_", self, index);
   check_no_overlap("put_", self, source);
@@ -213,6 +214,7 @@ void detail::put_(const Tensor& self, const Tensor& index, const Tensor& source,
 
 Tensor put(const Tensor& self, const Tensor& index, const Tensor& source, bool accumulate) {
   check_put("put", self, index, source);
+  if (accumulate) detail::check_computes("put", self);
   Tensor result = self.clone();
   run_put("put", result, index, source, accumulate);
   return result;

@@ -74,6 +74,7 @@ int check_in_place(const char* op, const Tensor& self, int dim, const Tensor& in
 }
 
 ScatterMode mode_of(std::string_view reduce, const Tensor& self) {
+  detail::check_computes("scatter", self);
   if (reduce == "add") return ScatterMode::add;
   if (reduce == "multiply") return ScatterMode::multiply;
   throw InvalidArgument(
@@ -110,6 +111,7 @@ void scatter_(const Tensor& self, int dim, const Tensor& index, const Operand& s
 
 void scatter_add_(const Tensor& self, int dim, const Tensor& index, const Tensor& source) {
   const int axis = check_in_place("scatter_add", self, dim, index, source);
+  check_computes("scatter_add", self);
   run_scatter("scatter_add", self, axis, index, source, ScatterMode::add);
 }
 
@@ -139,6 +141,7 @@ Tensor scatter(const Tensor& self, Dim dim, const Tensor& index, const Operand& 
 
 Tensor scatter_add(const Tensor& self, Dim dim, const Tensor& index, const Tensor& source) {
   const int axis = check_scatter("scatter_add", self, dim, index, source);
+  detail::check_computes("scatter_add", self);
   Tensor result = self.clone();
   run_scatter("scatter_add", result, axis, index, source, ScatterMode::add);
   return result;

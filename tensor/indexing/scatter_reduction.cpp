@@ -8,6 +8,8 @@
 #include <gantry/tensor/elementwise.hpp>
 #include <gantry/tensor/factories.hpp>
 
+#include "tensor/check.hpp"
+
 namespace gantry::detail {
 
 namespace {
@@ -74,6 +76,7 @@ Reduction reduction_named(std::string_view op, std::string_view name, const Tens
                                        {"amin", Reduction::amin}};
   for (const Entry& entry : kEntries) {
     if (entry.name != name) continue;
+    check_computes(op, self);
     if (entry.reduction == Reduction::mean && self.dtype() == DType::bool_) {
       throw DTypeError(fmt::format("{}: expected a dtype of numbers for a mean, but got Bool", op),
                        self.device().str());

@@ -47,6 +47,16 @@ std::string_view cpp_name(DType dtype) {
       return "float";
     case DType::f64:
       return "double";
+    case DType::u16:
+      return "unsigned short";
+    case DType::u32:
+      return "unsigned int";
+    case DType::u64:
+      return "unsigned long";
+    case DType::f8e4m3:
+      return "c10::Float8_e4m3fn";
+    case DType::f8e5m2:
+      return "c10::Float8_e5m2";
   }
   return "";
 }
@@ -59,6 +69,7 @@ void check_operands(std::string_view op, const NamedTensor& a, const NamedTensor
                                  op, cpp_name(a.tensor.dtype()), cpp_name(b.tensor.dtype())),
                      a.tensor.device().str());
   }
+  detail::check_computes(op, a.tensor);
   if (!is_floating_point(a.tensor.dtype())) {
     throw DTypeError(fmt::format("{}: expected tensors of a floating type, but got {}", op,
                                  torch_name(a.tensor.dtype())),

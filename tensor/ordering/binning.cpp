@@ -106,6 +106,8 @@ bool check_arguments(std::string_view op, const Tensor& sequence, const Operand&
   } else {
     detail::check_defined(op, "sorted_sequence", sequence);
   }
+  detail::check_computes(op, sequence);
+  if (values.is_tensor()) detail::check_computes(op, values.tensor());
   check_search(op, sequence, values, out_int32);
   if (sorter) check_sorter(op, sequence, *sorter);
   return is_right(op, right, side);
@@ -175,6 +177,7 @@ void check_bincount(const Tensor& self, const std::optional<Tensor>& weights,
   } else {
     detail::check_defined("bincount", "self", self);
   }
+  detail::check_computes("bincount", self);
   if (is_floating_point(self.dtype())) {
     throw DTypeError(fmt::format("bincount: expected a tensor of an integer type, but got {}",
                                  torch_name(self.dtype())),
@@ -361,6 +364,7 @@ Tensor bincount(const Tensor& self, const std::optional<Tensor>& weights, std::i
 Tensor histc(const Tensor& self, std::int64_t bins, const Scalar& min, const Scalar& max) {
   const kernels::OpScope scope("histc");
   detail::check_defined("histc", "self", self);
+  detail::check_computes("histc", self);
   return run_histc(self, bins, checked_range(self, bins, min, max));
 }
 
@@ -368,6 +372,7 @@ Tensor& histc_out(Tensor& out, const Tensor& self, std::int64_t bins, const Scal
                   const Scalar& max) {
   const kernels::OpScope scope("histc");
   detail::common_device("histc", {{"out", out, detail::Role::output}, {"self", self}});
+  detail::check_computes("histc", self);
   const Range range = checked_range(self, bins, min, max);
   detail::check_output("histc", "out", out, Shape{bins}, histogram_dtype(self));
   return out.copy_(run_histc(self, bins, range));

@@ -52,6 +52,7 @@ std::vector<Tensor> diff_parts(const Tensor& self, std::int64_t n, int dim,
                                const std::optional<Tensor>& prepend,
                                const std::optional<Tensor>& append) {
   detail::check_defined("diff", "self", self);
+  detail::check_computes("diff", self);
   if (self.dim() == 0) {
     throw ShapeError("diff expects input to be at least one-dimensional", self.device().str());
   }
@@ -112,6 +113,7 @@ Tensor run_diff(const std::vector<Tensor>& parts, std::int64_t n, int dim) {
 ValuesAndIndices cummax(const Tensor& self, Dim dim) {
   const kernels::OpScope scope("cummax");
   detail::check_defined("cummax", "self", self);
+  detail::check_computes("cummax", self);
   OrderedResults results("cummax");
   extremum_into(results, true, self, dim);
   return results.take();
@@ -128,6 +130,7 @@ std::tuple<Tensor&, Tensor&> cummax_out(Tensor& values, Tensor& indices, const T
 ValuesAndIndices cummin(const Tensor& self, Dim dim) {
   const kernels::OpScope scope("cummin");
   detail::check_defined("cummin", "self", self);
+  detail::check_computes("cummin", self);
   OrderedResults results("cummin");
   extremum_into(results, false, self, dim);
   return results.take();
@@ -144,6 +147,7 @@ std::tuple<Tensor&, Tensor&> cummin_out(Tensor& values, Tensor& indices, const T
 Tensor logcumsumexp(const Tensor& self, Dim dim) {
   const kernels::OpScope scope("logcumsumexp");
   detail::check_defined("logcumsumexp", "self", self);
+  detail::check_computes("logcumsumexp", self);
   const int axis = check_logcumsumexp(self, dim);
   const Tensor out = empty(self.sizes(), {.dtype = self.dtype(), .device = self.device()});
   run_logcumsumexp(out, self, axis);

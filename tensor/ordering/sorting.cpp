@@ -120,6 +120,7 @@ void median_into(OrderedResults& results, const Tensor& self, int dim, bool keep
 
 Tensor median_of_all(std::string_view op, const Tensor& self, bool ignores_nan) {
   detail::check_defined(op, "self", self);
+  detail::check_computes(op, self);
   if (self.numel() == 0) {
     if (is_floating_point(self.dtype())) return full({}, std::nan(""), self.options());
     throw ShapeError(fmt::format("{}: expected at least one element, but got a tensor of shape {}",
@@ -159,6 +160,7 @@ void mode_into(OrderedResults& results, const Tensor& self, int dim, bool keepdi
 ValuesAndIndices sort(const Tensor& self, Dim dim, bool descending, bool /*stable*/) {
   const kernels::OpScope scope("sort");
   detail::check_defined("sort", "self", self);
+  detail::check_computes("sort", self);
   OrderedResults results("sort");
   order_into(results, self, dim, descending);
   return results.take();
@@ -175,6 +177,7 @@ std::tuple<Tensor&, Tensor&> sort_out(Tensor& values, Tensor& indices, const Ten
 Tensor argsort(const Tensor& self, Dim dim, bool descending, bool /*stable*/) {
   const kernels::OpScope scope("argsort");
   detail::check_defined("argsort", "self", self);
+  detail::check_computes("argsort", self);
   OrderedResults results("argsort", OrderedResults::Only::indices);
   order_into(results, self, dim, descending);
   return results.take().indices;
@@ -190,6 +193,7 @@ Tensor& argsort_out(Tensor& out, const Tensor& self, Dim dim, bool descending, b
 Tensor msort(const Tensor& self) {
   const kernels::OpScope scope("msort");
   detail::check_defined("msort", "self", self);
+  detail::check_computes("msort", self);
   OrderedResults results("msort", OrderedResults::Only::values);
   order_into(results, self, 0, false);
   return results.take().values;
@@ -205,6 +209,7 @@ Tensor& msort_out(Tensor& out, const Tensor& self) {
 ValuesAndIndices topk(const Tensor& self, std::int64_t k, Dim dim, bool largest, bool /*sorted*/) {
   const kernels::OpScope scope("topk");
   detail::check_defined("topk", "self", self);
+  detail::check_computes("topk", self);
   OrderedResults results("topk");
   order_into(results, self, dim, largest, k);
   return results.take();
@@ -221,6 +226,7 @@ std::tuple<Tensor&, Tensor&> topk_out(Tensor& values, Tensor& indices, const Ten
 ValuesAndIndices kthvalue(const Tensor& self, std::int64_t k, Dim dim, bool keepdim) {
   const kernels::OpScope scope("kthvalue");
   detail::check_defined("kthvalue", "self", self);
+  detail::check_computes("kthvalue", self);
   OrderedResults results("kthvalue");
   kthvalue_into(results, self, k, dim, keepdim);
   return results.take();
@@ -242,6 +248,7 @@ Tensor median(const Tensor& self) {
 ValuesAndIndices median(const Tensor& self, Dim dim, bool keepdim) {
   const kernels::OpScope scope("median");
   detail::check_defined("median", "self", self);
+  detail::check_computes("median", self);
   OrderedResults results("median");
   median_into(results, self, dim, keepdim, false);
   return results.take();
@@ -263,6 +270,7 @@ Tensor nanmedian(const Tensor& self) {
 ValuesAndIndices nanmedian(const Tensor& self, Dim dim, bool keepdim) {
   const kernels::OpScope scope("nanmedian");
   detail::check_defined("nanmedian", "self", self);
+  detail::check_computes("nanmedian", self);
   OrderedResults results("nanmedian");
   median_into(results, self, dim, keepdim, true);
   return results.take();
@@ -279,6 +287,7 @@ std::tuple<Tensor&, Tensor&> nanmedian_out(Tensor& values, Tensor& indices, cons
 ValuesAndIndices mode(const Tensor& self, Dim dim, bool keepdim) {
   const kernels::OpScope scope("mode");
   detail::check_defined("mode", "self", self);
+  detail::check_computes("mode", self);
   OrderedResults results("mode");
   mode_into(results, self, dim, keepdim);
   return results.take();

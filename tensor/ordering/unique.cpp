@@ -224,6 +224,7 @@ UniqueElements unique(const Tensor& self, bool /*sorted*/, bool return_inverse, 
                       std::optional<Dim> dim) {
   const kernels::OpScope scope("unique");
   detail::check_defined("unique", "self", self);
+  detail::check_computes("unique", self);
   if (dim) {
     return unique_slices(self, slice_dim("unique", self, *dim), return_inverse, return_counts);
   }
@@ -244,6 +245,7 @@ UniqueElements unique_consecutive(const Tensor& self, bool return_inverse, bool 
   const kernels::OpScope scope("unique_consecutive");
   constexpr std::string_view kOp = "unique_consecutive";
   detail::check_defined(kOp, "self", self);
+  detail::check_computes(kOp, self);
   if (dim) {
     return unique_consecutive_slices(self, slice_dim(kOp, self, *dim), return_inverse,
                                      return_counts);
@@ -256,6 +258,7 @@ Tensor isin(const Operand& elements, const Operand& test_elements, bool /*assume
   const kernels::OpScope scope("isin");
   const Device device = isin_device(elements, test_elements);
   const DType dtype = result_type(elements, test_elements);
+  detail::check_computes("isin", dtype);
   for (const Operand* operand : {&elements, &test_elements}) {
     // A number that no element can be.
     if (operand->is_tensor() || detail::is_representable(operand->number(), dtype)) continue;

@@ -57,6 +57,12 @@ IntegerRange exact_integers(DType dtype) {
       return symmetric(24);
     case DType::f64:
       return symmetric(53);
+    case DType::u16:
+    case DType::u32:
+    case DType::u64:
+    case DType::f8e4m3:
+    case DType::f8e5m2:
+      break;  // check_computes() refuses them
   }
   __builtin_unreachable();
 }
@@ -86,6 +92,7 @@ void check_interval(const Tensor& self, double low, double high) {
 }
 
 void check_bounds(std::string_view op, DType dtype, std::int64_t low, std::int64_t high) {
+  detail::check_computes(op, dtype);
   if (low >= high) {
     throw InvalidArgument(
         fmt::format("{}: random_ expects 'from' to be less than 'to', but got from={} >= to={}", op,
@@ -162,6 +169,7 @@ Tensor randint(std::int64_t high, const Shape& sizes, const TensorOptions& optio
 Tensor randperm(std::int64_t n, const TensorOptions& options, GeneratorRef generator) {
   if (n < 0) throw InvalidArgument(fmt::format("randperm: n must be non-negative, got {}", n));
   const DType dtype = options.dtype.value_or(DType::i64);
+  detail::check_computes("randperm", dtype);
   if (n > 0 && n - 1 > exact_integers(dtype).high) {
     throw InvalidArgument(
         fmt::format("randperm: n is too large for result tensor type: '{}'", torch_name(dtype)));
@@ -237,6 +245,7 @@ Tensor& Tensor::random_(std::int64_t low, std::int64_t high, GeneratorRef genera
 
 Tensor& Tensor::random_(GeneratorRef generator) const {
   detail::check_defined("random_", "self", *this);
+  detail::check_computes("random_", dtype());
   const std::int64_t highest = exact_integers(dtype()).high;
   detail::check_writable("random_", *this);
   Generator& source = generator_for("random_", device(), generator);

@@ -94,6 +94,7 @@ Tensor run_mean(const Tensor& self, const Axes& dims, bool keepdim, std::optiona
   const kernels::OpScope scope("mean");
   detail::check_defined("mean", "self", self);
   const DType result = dtype.value_or(self.dtype());
+  detail::check_computes("mean", result);
   if (!is_floating_point(result)) {
     throw DTypeError(fmt::format("mean(): could not infer output dtype. {} dtype must be either a "
                                  "floating point or complex "
@@ -172,6 +173,7 @@ namespace {
 Tensor run_log_sum_exp(const Tensor& self, const Axes& dims, bool keepdim, Tensor* out) {
   const kernels::OpScope scope("logsumexp");
   detail::check_defined("logsumexp", "self", self);
+  detail::check_computes("logsumexp", self);
   const DType result = is_floating_point(self.dtype()) ? self.dtype() : DType::f32;
   const ReducedDims how = reduced_dims("logsumexp", self, dims);
   return run(Reduction::log_sum_exp, self.to(result), how, keepdim, result, 1, {"logsumexp", out});

@@ -20,6 +20,7 @@ Tensor run_scan(std::string_view name, kernels::ScanOp op, const Tensor& self, i
   detail::check_defined(name, "self", self);
   const int axis = detail::wrap_dim(name, dim, self);
   const DType wanted = dtype.value_or(detail::summed(self.dtype()));
+  detail::check_computes(name, dtype.value_or(self.dtype()));
   const Tensor converted = dtype ? self.to(*dtype) : self;
   const Tensor source = self.dim() == 0 ? converted.view({1}) : converted;
   const DType summing = detail::summed(source.dtype());

@@ -36,6 +36,8 @@ Tensor nanmean(const Tensor& self, const Axes& dims, bool keepdim, std::optional
   const kernels::OpScope scope("nanmean");
   detail::check_defined("nanmean", "self", self);
   const DType result = dtype.value_or(self.dtype());
+  detail::check_computes("nanmean", self);
+  detail::check_computes("nanmean", result);
   if (!is_floating_point(self.dtype()) || !is_floating_point(result)) {
     const DType refused = is_floating_point(self.dtype()) ? result : self.dtype();
     throw DTypeError(fmt::format("nanmean: expected a tensor and a dtype of floating types, but "

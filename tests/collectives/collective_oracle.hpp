@@ -29,7 +29,7 @@ inline Bytes make_elements(int rank, std::int64_t count, DType dtype, std::uint3
   const std::size_t width = element_size(dtype);
   Bytes bytes(static_cast<std::size_t>(count) * width);
   const std::uint64_t key = (std::uint64_t{seed} << 32 | static_cast<std::uint32_t>(rank)) + 1;
-  dispatch(dtype, [&](auto tag) {
+  dispatch_any(dtype, [&](auto tag) {
     using T = typename decltype(tag)::type;
     for (std::int64_t i = 0; i < count; ++i) {
       T value{};
@@ -112,11 +112,12 @@ Acc combine_elements(ReduceOp op, Acc a, Acc b) {
 inline Bytes reduce_elements(ReduceOp op, DType dtype, const std::vector<Bytes>& inputs,
                              double scale = 1) {
   Bytes result(inputs.front().size());
-  dispatch(dtype, [&](auto tag) {
+  dispatch_any(dtype, [&](auto tag) {
     using T = typename decltype(tag)::type;
     constexpr bool kFloating = is_floating_point(dtype_of<T>);
+    using Integer = std::conditional_t<std::is_same_v<T, std::uint64_t>, T, std::int64_t>;
     using Acc = std::conditional_t<std::is_same_v<T, double>, double,
-                                   std::conditional_t<kFloating, float, std::int64_t>>;
+                                   std::conditional_t<kFloating, float, Integer>>;
     for (std::size_t at = 0; at < result.size(); at += sizeof(T)) {
       Acc sum{};
       for (std::size_t rank = 0; rank < inputs.size(); ++rank) {

@@ -12,10 +12,10 @@ namespace gantry::testing {
 /// elements are exact values of the dtype, held as f64.
 inline std::vector<double> reduce_sum(const std::vector<std::vector<double>>& inputs, DType dtype) {
   std::vector<double> result(inputs.front().size());
-  dispatch(dtype, [&](auto tag) {
+  dispatch_any(dtype, [&](auto tag) {
     using T = typename decltype(tag)::type;
     for (std::size_t i = 0; i < result.size(); ++i) {
-      if constexpr (std::is_same_v<T, float16> || std::is_same_v<T, bfloat16>) {
+      if constexpr (is_floating_point(dtype_of<T>) && sizeof(T) <= 2) {
         float sum = static_cast<float>(inputs[0][i]);
         for (std::size_t r = 1; r < inputs.size(); ++r) sum += static_cast<float>(inputs[r][i]);
         result[i] = static_cast<float>(T(sum));

@@ -1,6 +1,7 @@
 // The definition of reductions, element by element.
 #pragma once
 
+#include <algorithm>
 #include <cmath>
 #include <cstdint>
 #include <cstring>
@@ -19,9 +20,10 @@ using Bytes = std::vector<std::byte>;
 inline constexpr ReduceOp kAllOps[] = {ReduceOp::sum, ReduceOp::prod, ReduceOp::min,
                                        ReduceOp::max, ReduceOp::avg,  ReduceOp::band,
                                        ReduceOp::bor, ReduceOp::bxor};
-inline constexpr DType kAllDTypes[] = {DType::bool_, DType::u8,  DType::i8,  DType::i16,
-                                       DType::i32,   DType::i64, DType::f16, DType::bf16,
-                                       DType::f32,   DType::f64};
+inline constexpr DType kAllDTypes[] = {DType::bool_, DType::u8,     DType::i8,    DType::i16,
+                                       DType::i32,   DType::i64,    DType::f16,   DType::bf16,
+                                       DType::f32,   DType::f64,    DType::u16,   DType::u32,
+                                       DType::u64,   DType::f8e4m3, DType::f8e5m2};
 
 /// True if `op` is defined for `dtype`.
 inline bool is_defined(ReduceOp op, DType dtype) {
@@ -30,8 +32,7 @@ inline bool is_defined(ReduceOp op, DType dtype) {
 }
 
 template <class T>
-using Accumulator =
-    std::conditional_t<std::is_same_v<T, float16> || std::is_same_v<T, bfloat16>, float, T>;
+using Accumulator = std::conditional_t<is_floating_point(dtype_of<T>) && sizeof(T) <= 2, float, T>;
 
 template <class Acc>
 Acc combine_floats(ReduceOp op, Acc a, Acc b) {
@@ -53,9 +54,8 @@ inline std::int64_t combine_integers(ReduceOp op, std::int64_t a, std::int64_t b
     case ReduceOp::prod:
       return static_cast<std::int64_t>(x * y);
     case ReduceOp::min:
-      return a < b ? a : b;
     case ReduceOp::max:
-      return a < b ? b : a;
+      break;  // they depend on the type
     case ReduceOp::band:
       return a & b;
     case ReduceOp::bor:
@@ -92,6 +92,8 @@ T reduce_one(ReduceOp op, const std::vector<T>& values, double scale) {
     }
     return result;
   } else {
+    if (op == ReduceOp::min) return *std::min_element(values.begin(), values.end());
+    if (op == ReduceOp::max) return *std::max_element(values.begin(), values.end());
     std::int64_t result = static_cast<std::int64_t>(values[0]);
     for (std::size_t i = 1; i < values.size(); ++i) {
       result = static_cast<std::int64_t>(
@@ -105,7 +107,7 @@ T reduce_one(ReduceOp op, const std::vector<T>& values, double scale) {
 inline Bytes reduce_scalars(ReduceOp op, DType dtype, const std::vector<Bytes>& inputs,
                             std::size_t first, std::size_t count, double scale = 1) {
   Bytes result(count * element_size(dtype));
-  dispatch(dtype, [&](auto tag) {
+  dispatch_any(dtype, [&](auto tag) {
     using T = typename decltype(tag)::type;
     for (std::size_t i = 0; i < count; ++i) {
       std::vector<T> values(inputs.size());
@@ -125,7 +127,7 @@ inline Bytes reduce_scalars(ReduceOp op, DType dtype, const std::vector<Bytes>& 
 inline Bytes random_elements(DType dtype, std::size_t count, std::uint32_t seed) {
   std::mt19937 random(seed);
   Bytes result(count * element_size(dtype));
-  dispatch(dtype, [&](auto tag) {
+  dispatch_any(dtype, [&](auto tag) {
     using T = typename decltype(tag)::type;
     for (std::size_t i = 0; i < count; ++i) {
       T value{};

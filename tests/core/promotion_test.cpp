@@ -2,6 +2,10 @@
 
 #include <gtest/gtest.h>
 
+#include <string>
+
+#include <gantry/core/error.hpp>
+
 namespace gantry {
 namespace {
 
@@ -25,6 +29,43 @@ TEST(PromotionTest, MatchesTheTable) {
     for (int b = 0; b < 10; ++b) {
       EXPECT_EQ(promote_types(kTypes[a], kTypes[b]), expected[a][b])
           << kTypes[a] << ", " << kTypes[b];
+    }
+  }
+}
+
+// As in PyTorch.
+TEST(PromotionTest, DataDTypesPromoteWithFloatsOrNothing) {
+  const auto message = [](DType a, DType b) -> std::string {
+    try {
+      return std::string(name(promote_types(a, b)));
+    } catch (const DTypeError& error) {
+      return error.what();
+    }
+  };
+  for (const DType a : {u16, u32, u64}) {
+    EXPECT_EQ(promote_types(a, a), a);
+    for (const DType other : {f16, bf16, f32, f64}) {
+      EXPECT_EQ(promote_types(a, other), other);
+      EXPECT_EQ(promote_types(other, a), other);
+    }
+    for (const DType other : {bool_, u8, i8, i16, i32, i64, u16, u32, u64}) {
+      if (other == a) continue;
+      const std::string text =
+          "Promotion for uint16, uint32, uint64 types is not supported, attempted to promote ";
+      EXPECT_EQ(message(a, other),
+                text + std::string(torch_name(a)) + " and " + std::string(torch_name(other)));
+      EXPECT_EQ(message(other, a),
+                text + std::string(torch_name(other)) + " and " + std::string(torch_name(a)));
+    }
+  }
+  for (const DType a : {f8e4m3, f8e5m2}) {
+    EXPECT_EQ(promote_types(a, a), a);
+    for (int i = 0; i < kDTypeCount; ++i) {
+      const auto other = static_cast<DType>(i);
+      if (other == a) continue;
+      EXPECT_EQ(message(a, other),
+                "Promotion for Float8 Types is not supported, attempted to promote " +
+                    std::string(torch_name(a)) + " and " + std::string(torch_name(other)));
     }
   }
 }

@@ -158,6 +158,12 @@ std::uint64_t hash_of(const std::vector<Tensor>& results) {
       case DType::f64:
         add_elements<double>(hash, result);
         break;
+      case DType::u16:
+      case DType::u32:
+      case DType::u64:
+      case DType::f8e4m3:
+      case DType::f8e5m2:
+        break;  // no statement has one
     }
   }
   return hash.value();

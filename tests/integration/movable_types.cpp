@@ -51,6 +51,7 @@ PLAIN_VALUE(GeneratorRef);
 PLAIN_VALUE(Stream);
 PLAIN_VALUE(Block);
 PLAIN_VALUE(detail::Float16Limits);
+PLAIN_VALUE(detail::Float8Limits);
 
 BASE_WITHOUT_DATA(DeviceCalls);
 BASE_WITHOUT_DATA(MemoryCalls);

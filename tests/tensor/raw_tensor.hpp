@@ -20,14 +20,22 @@ inline std::vector<Device> all_places() {
   return places;
 }
 
-inline const std::vector<DType>& all_dtypes() {
+/// The dtypes that operations compute with.
+inline const std::vector<DType>& computing_dtypes() {
   static const std::vector<DType> kAll{bool_, u8, i8, i16, i32, i64, f16, bf16, f32, f64};
+  return kAll;
+}
+
+/// Those, and the dtypes that are moved and cast alone.
+inline const std::vector<DType>& all_dtypes() {
+  static const std::vector<DType> kAll{bool_, u8,  i8,  i16, i32, i64,    f16,   bf16,
+                                       f32,   f64, u16, u32, u64, f8e4m3, f8e5m2};
   return kAll;
 }
 
 /// The element at `address` as a double, which represents every value of the tests.
 inline double decode(const void* address, DType dtype) {
-  return dispatch(dtype, [&]<class T>(TypeTag<T>) {
+  return dispatch_any(dtype, [&]<class T>(TypeTag<T>) {
     T value;
     std::memcpy(&value, address, sizeof value);
     return static_cast<double>(value);
@@ -35,9 +43,9 @@ inline double decode(const void* address, DType dtype) {
 }
 
 inline void encode(void* address, DType dtype, double number) {
-  dispatch(dtype, [&]<class T>(TypeTag<T>) {
+  dispatch_any(dtype, [&]<class T>(TypeTag<T>) {
     T value{};
-    if constexpr (std::is_same_v<T, float16> || std::is_same_v<T, bfloat16>) {
+    if constexpr (is_floating_point(dtype_of<T>) && sizeof(T) <= 2) {
       value = T(static_cast<float>(number));
     } else {
       value = static_cast<T>(number);
@@ -117,6 +125,9 @@ inline double pattern(std::int64_t i, DType dtype) {
     case DType::bool_:
       return static_cast<double>((i / 2) % 2);
     case DType::u8:
+    case DType::u16:
+    case DType::u32:
+    case DType::u64:
       return static_cast<double>((i * 7) % 250);
     case DType::i8:
     case DType::i16:
@@ -128,6 +139,9 @@ inline double pattern(std::int64_t i, DType dtype) {
     case DType::f32:
     case DType::f64:
       return number / 4;
+    case DType::f8e4m3:
+    case DType::f8e5m2:
+      return static_cast<double>((i % 9 - 4) * (i % 2 + 1));
   }
   __builtin_unreachable();
 }
@@ -186,7 +200,7 @@ inline double converted(double value, DType from, DType to) {
     encode(bytes, to, value);
     return decode(bytes, to);
   }
-  return dispatch(to, [&]<class T>(TypeTag<T>) -> double {
+  return dispatch_any(to, [&]<class T>(TypeTag<T>) -> double {
     if constexpr (std::is_integral_v<T>) {
       if (!is_floating_point(from)) {
         return static_cast<double>(static_cast<T>(static_cast<std::int64_t>(value)));

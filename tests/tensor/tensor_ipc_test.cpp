@@ -50,6 +50,17 @@ TEST_F(TensorIpcTest, ImporterSeesLayoutDeviceAndElements) {
   EXPECT_EQ(view.to_vector<int>(), expected);
 }
 
+TEST_F(TensorIpcTest, DataDTypesAreImported) {
+  for (const DType dtype : {u16, u32, u64, f8e4m3, f8e5m2}) {
+    PipeProcess process({exporter(), std::string(name(dtype))});
+    const Tensor view = Tensor::from_ipc(from_text(process.read_line()));
+    EXPECT_EQ(view.dtype(), dtype);
+    process.write_line("release");
+    EXPECT_EQ(testing::elements(view),
+              testing::elements(arange(12, {.dtype = i32}).to(dtype).view({3, 4})));
+  }
+}
+
 TEST_F(TensorIpcTest, ExporterSeesWhatTheImporterWrites) {
   PipeProcess process({exporter()});
   Tensor view = Tensor::from_ipc(from_text(process.read_line()));

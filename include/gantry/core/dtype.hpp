@@ -8,26 +8,35 @@
 
 #include <gantry/core/export.hpp>
 #include <gantry/core/float16.hpp>
+#include <gantry/core/float8.hpp>
 #include <gantry/core/macros.hpp>
 
 namespace gantry {
 
-/// Element type of a tensor.
+/// Element type of a tensor. The numbers are stored in files and sent between processes.
+///
+/// u16, u32, u64, f8e4m3 and f8e5m2 are data: tensors of them are made, moved, cast and saved, and
+/// collectives reduce them. No other operation computes with them.
 enum class DType : std::uint8_t {
-  bool_,  ///< one byte, 0 or 1
-  u8,     ///< unsigned, 8 bits
-  i8,     ///< signed, 8 bits
-  i16,    ///< signed, 16 bits
-  i32,    ///< signed, 32 bits
-  i64,    ///< signed, 64 bits
-  f16,    ///< IEEE binary16
-  bf16,   ///< bfloat16: the upper half of an f32
-  f32,    ///< IEEE binary32
-  f64,    ///< IEEE binary64
+  bool_ = 0,    ///< one byte, 0 or 1
+  u8 = 1,       ///< unsigned, 8 bits
+  i8 = 2,       ///< signed, 8 bits
+  i16 = 3,      ///< signed, 16 bits
+  i32 = 4,      ///< signed, 32 bits
+  i64 = 5,      ///< signed, 64 bits
+  f16 = 6,      ///< IEEE binary16
+  bf16 = 7,     ///< bfloat16: the upper half of an f32
+  f32 = 8,      ///< IEEE binary32
+  f64 = 9,      ///< IEEE binary64
+  u16 = 10,     ///< unsigned, 16 bits
+  u32 = 11,     ///< unsigned, 32 bits
+  u64 = 12,     ///< unsigned, 64 bits
+  f8e4m3 = 13,  ///< OFP8 E4M3, without infinity: PyTorch's float8_e4m3fn
+  f8e5m2 = 14,  ///< OFP8 E5M2: PyTorch's float8_e5m2
 };
 
 /// Number of element types.
-inline constexpr int kDTypeCount = 10;
+inline constexpr int kDTypeCount = 15;
 
 /// Short name of the element type.
 /// @{
@@ -41,52 +50,76 @@ inline constexpr DType f16 = DType::f16;
 inline constexpr DType bf16 = DType::bf16;
 inline constexpr DType f32 = DType::f32;
 inline constexpr DType f64 = DType::f64;
+inline constexpr DType u16 = DType::u16;
+inline constexpr DType u32 = DType::u32;
+inline constexpr DType u64 = DType::u64;
+inline constexpr DType f8e4m3 = DType::f8e4m3;
+inline constexpr DType f8e5m2 = DType::f8e5m2;
 /// @}
 
 /// Category used by type promotion: a higher category wins over a lower one.
 enum class DTypeCategory : std::uint8_t {
   boolean,   ///< bool
-  integral,  ///< u8, i8, i16, i32, i64
-  floating,  ///< f16, bf16, f32, f64
+  integral,  ///< u8, i8, i16, i32, i64, u16, u32, u64
+  floating,  ///< f16, bf16, f32, f64, f8e4m3, f8e5m2
 };
+
+namespace detail {
+
+// The enumeration has docstrings, so the table does not make it. Both agree.
+inline constexpr int kDTypeRows = 0
+#define GANTRY_DTYPE(...) +1
+#include <gantry/core/dtypes.def>
+    ;
+static_assert(kDTypeRows == kDTypeCount);
+#define GANTRY_DTYPE(dtype, number, ...) \
+  static_assert(static_cast<int>(DType::dtype) == number && number < kDTypeCount);
+#include <gantry/core/dtypes.def>
+
+}  // namespace detail
 
 /// Bytes per element.
 [[nodiscard]] GANTRY_HD constexpr std::size_t element_size(DType dtype) noexcept {
   switch (dtype) {
-    case DType::bool_:
-    case DType::u8:
-    case DType::i8:
-      return 1;
-    case DType::i16:
-    case DType::f16:
-    case DType::bf16:
-      return 2;
-    case DType::i32:
-    case DType::f32:
-      return 4;
-    case DType::i64:
-    case DType::f64:
-      return 8;
+#define GANTRY_DTYPE(dtype, number, text, type, ...) \
+  case DType::dtype:                                 \
+    return sizeof(type);
+#include <gantry/core/dtypes.def>
   }
   return 0;
 }
 
 /// Category of `dtype`.
 [[nodiscard]] GANTRY_HD constexpr DTypeCategory category(DType dtype) noexcept {
-  return dtype == DType::bool_ ? DTypeCategory::boolean
-         : dtype <= DType::i64 ? DTypeCategory::integral
-                               : DTypeCategory::floating;
+  switch (dtype) {
+#define GANTRY_DTYPE(dtype, number, text, type, category, ...) \
+  case DType::dtype:                                           \
+    return DTypeCategory::category;
+#include <gantry/core/dtypes.def>
+  }
+  return DTypeCategory::boolean;
 }
 
-/// True for f16, bf16, f32 and f64.
+/// True unless `dtype` is for data alone: u16, u32, u64, f8e4m3 and f8e5m2.
+[[nodiscard]] GANTRY_HD constexpr bool computes(DType dtype) noexcept {
+  switch (dtype) {
+#define GANTRY_DTYPE(dtype, number, text, type, category, computes, ...) \
+  case DType::dtype:                                                     \
+    return computes;
+#include <gantry/core/dtypes.def>
+  }
+  return false;
+}
+
+/// True for f16, bf16, f32, f64, f8e4m3 and f8e5m2.
 [[nodiscard]] GANTRY_HD constexpr bool is_floating_point(DType dtype) noexcept {
   return category(dtype) == DTypeCategory::floating;
 }
 
-/// Short name as in the enumeration: "bool", "u8", …, "f64".
+/// Short name as in the enumeration: "bool", "u8", …, "f8e5m2".
 [[nodiscard]] GANTRY_API std::string_view name(DType dtype) noexcept;
 /// Name as PyTorch's error texts spell it: "Bool", "Byte", "Char", "Short", "Int", "Long", "Half",
-/// "BFloat16", "Float", "Double".
+/// "BFloat16", "Float", "Double", "UInt16", "UInt32", "UInt64", "Float8_e4m3fn", "Float8_e5m2".
 [[nodiscard]] GANTRY_API std::string_view torch_name(DType dtype) noexcept;
 /// Parses a short name ("f32", "bool"). Throws: DTypeError for any other text.
 [[nodiscard]] GANTRY_API DType parse_dtype(std::string_view text);
@@ -94,64 +127,61 @@ enum class DTypeCategory : std::uint8_t {
 /// Writes the short name.
 GANTRY_API std::ostream& operator<<(std::ostream& out, DType dtype);
 
-/// Maps a C++ type to its DType: `dtype_of<float> == DType::f32`.
-template <class T>
-inline constexpr DType dtype_of = [] {
-  if constexpr (std::is_same_v<T, bool>)
-    return DType::bool_;
-  else if constexpr (std::is_same_v<T, float16>)
-    return DType::f16;
-  else if constexpr (std::is_same_v<T, bfloat16>)
-    return DType::bf16;
-  else if constexpr (std::is_same_v<T, float>)
-    return DType::f32;
-  else if constexpr (std::is_same_v<T, double>)
-    return DType::f64;
-  else if constexpr (std::is_integral_v<T> && std::is_unsigned_v<T> && sizeof(T) == 1)
-    return DType::u8;
-  else if constexpr (std::is_integral_v<T> && std::is_signed_v<T> && sizeof(T) == 1)
-    return DType::i8;
-  else if constexpr (std::is_integral_v<T> && std::is_signed_v<T> && sizeof(T) == 2)
-    return DType::i16;
-  else if constexpr (std::is_integral_v<T> && std::is_signed_v<T> && sizeof(T) == 4)
-    return DType::i32;
-  else if constexpr (std::is_integral_v<T> && std::is_signed_v<T> && sizeof(T) == 8)
-    return DType::i64;
-  else
-    static_assert(sizeof(T) == 0, "gantry has no element type for this C++ type");
-}();
-
-/// Tag by which `dispatch` passes a C++ type to a function.
+/// Tag by which `dispatch` and `dispatch_any` pass a C++ type to a function.
 template <class T>
 struct TypeTag {
   /// The C++ type.
   using type = T;
 };
 
-/// Calls `f(TypeTag<T>{})` with the C++ type of `dtype` and returns its result.
+namespace detail {
+// True for one type, and for integers of one size and sign: `long` and `long long` are one dtype.
+template <class T, class Row>
+inline constexpr bool kIsStoredAs = std::is_same_v<T, Row> ||
+                                    (std::is_integral_v<T> && std::is_integral_v<Row> &&
+                                     !std::is_same_v<T, bool> && !std::is_same_v<Row, bool> &&
+                                     sizeof(T) == sizeof(Row) &&
+                                     std::is_signed_v<T> == std::is_signed_v<Row>);
+}  // namespace detail
+
+/// Maps a C++ type to its DType: `dtype_of<float> == DType::f32`.
+template <class T>
+inline constexpr DType dtype_of = [] {
+#define GANTRY_DTYPE(dtype, number, text, type, ...) \
+  if constexpr (detail::kIsStoredAs<T, type>)        \
+    return DType::dtype;                             \
+  else
+#include <gantry/core/dtypes.def>
+  static_assert(sizeof(T) == 0, "gantry has no element type for this C++ type");
+}();
+
+namespace detail {
+// Throws DTypeError.
+[[noreturn]] GANTRY_API void throw_does_not_compute(DType dtype);
+}  // namespace detail
+
+/// Calls `f(TypeTag<T>{})` with the C++ type of `dtype` and returns its result. It is for code that
+/// computes, so `f` is compiled for the dtypes that do. Throws: DTypeError for others.
 template <class F>
 decltype(auto) dispatch(DType dtype, F&& f) {
   switch (dtype) {
-    case DType::bool_:
-      return f(TypeTag<bool>{});
-    case DType::u8:
-      return f(TypeTag<std::uint8_t>{});
-    case DType::i8:
-      return f(TypeTag<std::int8_t>{});
-    case DType::i16:
-      return f(TypeTag<std::int16_t>{});
-    case DType::i32:
-      return f(TypeTag<std::int32_t>{});
-    case DType::i64:
-      return f(TypeTag<std::int64_t>{});
-    case DType::f16:
-      return f(TypeTag<float16>{});
-    case DType::bf16:
-      return f(TypeTag<bfloat16>{});
-    case DType::f32:
-      return f(TypeTag<float>{});
-    case DType::f64:
-      return f(TypeTag<double>{});
+#define GANTRY_DTYPE(dtype, number, text, type, category, computes, ...) \
+  case DType::dtype:                                                     \
+    if constexpr (computes) return f(TypeTag<type>{});                   \
+    break;
+#include <gantry/core/dtypes.def>
+  }
+  detail::throw_does_not_compute(dtype);
+}
+
+/// dispatch() over every dtype, for code that moves or converts elements.
+template <class F>
+decltype(auto) dispatch_any(DType dtype, F&& f) {
+  switch (dtype) {
+#define GANTRY_DTYPE(dtype, number, text, type, ...) \
+  case DType::dtype:                                 \
+    return f(TypeTag<type>{});
+#include <gantry/core/dtypes.def>
   }
   __builtin_unreachable();
 }

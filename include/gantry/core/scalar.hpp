@@ -20,6 +20,8 @@ template <class T>
 inline constexpr std::string_view number_name = [] {
   if constexpr (std::same_as<T, bool> || std::same_as<T, float16> || std::same_as<T, bfloat16>) {
     return std::same_as<T, bool> ? "bool" : std::same_as<T, float16> ? "f16" : "bf16";
+  } else if constexpr (Float8<T>) {
+    return std::same_as<T, float8_e4m3> ? "f8e4m3" : "f8e5m2";
   } else {
     constexpr int kBits = static_cast<int>(sizeof(T)) * 8;
     if (std::floating_point<T>) return kBits == 32 ? "f32" : kBits == 64 ? "f64" : "long double";
@@ -64,6 +66,8 @@ class GANTRY_API Scalar {
       : category_(DTypeCategory::floating), integer_(0), real_(static_cast<double>(value)) {}
   Scalar(float16 value) : Scalar(static_cast<float>(value)) {}
   Scalar(bfloat16 value) : Scalar(static_cast<float>(value)) {}
+  Scalar(float8_e4m3 value) : Scalar(static_cast<float>(value)) {}
+  Scalar(float8_e5m2 value) : Scalar(static_cast<float>(value)) {}
 
   /// boolean, integral or floating.
   [[nodiscard]] DTypeCategory category() const noexcept { return category_; }
@@ -71,6 +75,7 @@ class GANTRY_API Scalar {
   [[nodiscard]] DType default_dtype() const noexcept;
   /// True if to<T>() does not throw. The rules are PyTorch's:
   ///  - a number beyond T's range does not fit, and NaN and infinity do not fit integers;
+  ///  - infinity does not fit float8_e4m3, which has none;
   ///  - a number with a fraction fits an integer, which drops the fraction;
   ///  - a negative integer fits an unsigned T if its magnitude does, and wraps;
   ///  - everything fits bool.
@@ -116,12 +121,15 @@ bool Scalar::fits() const noexcept {
   } else {
     double highest = 65504;  // f16
     if constexpr (std::same_as<T, bfloat16>) highest = 0x1.FEp127;
+    if constexpr (std::same_as<T, float8_e4m3>) highest = 448;
+    if constexpr (std::same_as<T, float8_e5m2>) highest = 57344;
     if constexpr (std::floating_point<T>) {
       highest = static_cast<double>(
           std::min<long double>(std::numeric_limits<T>::max(), std::numeric_limits<double>::max()));
     }
     const double size = real_ < 0 ? -real_ : real_;
-    return !(size > highest) || size > std::numeric_limits<double>::max();
+    return !(size > highest) ||
+           (size > std::numeric_limits<double>::max() && !std::same_as<T, float8_e4m3>);
   }
 }
 

@@ -42,6 +42,8 @@ enum class TypeCode : std::uint8_t {
   bfloat = 4,            ///< kDLBfloat
   complex = 5,           ///< kDLComplex
   boolean = 6,           ///< kDLBool
+  float8_e4m3fn = 10,    ///< kDLFloat8_e4m3fn
+  float8_e5m2 = 12,      ///< kDLFloat8_e5m2
 };
 
 /// DLDevice: the place of the memory.

@@ -209,8 +209,7 @@ GANTRY_API void check_row(int dim, std::size_t row, std::size_t size, std::size_
 
 // A C++ number type that can be a tensor element.
 template <class T>
-concept Number = std::integral<T> || std::floating_point<T> || std::same_as<T, float16> ||
-    std::same_as<T, bfloat16>;
+concept Number = std::integral<T> || std::floating_point<T> || Float16<T> || Float8<T>;
 
 template <class T, class Range>
 Tensor tensor_from_range(const Range& values, const Shape& sizes, const TensorOptions& options) {

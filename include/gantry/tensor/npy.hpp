@@ -15,7 +15,7 @@ namespace gantry {
 ///
 /// The file is replaced atomically: after an error the previous file is unchanged. Dense
 /// column-major tensors are written as such (`fortran_order`), all others in row-major order.
-/// DTypes: all but bf16, which NumPy does not have.
+/// DTypes: all but bf16 and 8-bit floats, which NumPy does not have.
 /// Device/stream: current stream of the tensor's device; the host blocks. Device memory passes
 /// through page-locked buffers of 8 MiB.
 /// Throws: InvalidArgument for an undefined tensor; DTypeError for bf16; Error if the file cannot

@@ -41,7 +41,7 @@ struct SafetensorsEntry {
 /// A tensor of any type of the format, as bytes: save_safetensors() writes it.
 struct SafetensorsBytes {
   std::string name{};                 ///< in the file
-  std::string dtype_name{};           ///< a type of the format: "F8_E4M3", "U16"
+  std::string dtype_name{};           ///< a type of the format: "F4", "U16"
   std::vector<std::int64_t> sizes{};  ///< shape, in elements of that type
   Tensor bytes{};                     ///< u8, of any shape: the elements in row-major order
 };

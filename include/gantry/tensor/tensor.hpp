@@ -102,7 +102,7 @@ class GANTRY_API Tensor {
   [[nodiscard]] void* data_ptr() const { return data(); }
   /// True if the elements are dense in row-major order.
   [[nodiscard]] bool is_contiguous() const;
-  /// True for f16, bf16, f32 and f64.
+  /// True for f16, bf16, f32, f64, f8e4m3 and f8e5m2.
   [[nodiscard]] bool is_floating_point() const;
   /// True for CPU tensors in page-locked memory.
   [[nodiscard]] bool is_pinned() const;
@@ -272,6 +272,9 @@ class GANTRY_API Tensor {
   [[nodiscard]] Scalar item() const;
   template <class T>
   [[nodiscard]] T item() const {
+    if constexpr (std::is_unsigned_v<T> && sizeof(T) == 8) {  // more than a Scalar has
+      if (defined() && dtype() == DType::u64 && numel() == 1) return to_vector<T>()[0];
+    }
     return item().to<T>();
   }
   /// All elements in row-major order, converted to T.

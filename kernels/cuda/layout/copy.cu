@@ -66,6 +66,9 @@ void copy(void* stream, const TensorRef& out, const TensorRef& in) {
     return;
   }
   if (!same_bytes && copy_transposed(stream, out, in)) return;
+  if (out.dtype != in.dtype && (!computes(out.dtype) || !computes(in.dtype))) {
+    return cast(stream, out, in);
+  }
   run_copy(Loop(stream), out, in);
 }
 

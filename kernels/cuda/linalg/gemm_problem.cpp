@@ -40,6 +40,11 @@ Types types_of(DType dtype, bool allow_tf32) {
     case DType::i16:
     case DType::i32:
     case DType::i64:
+    case DType::u16:
+    case DType::u32:
+    case DType::u64:
+    case DType::f8e4m3:
+    case DType::f8e5m2:
       break;
   }
   throw DTypeError(fmt::format("gemm: expected a floating dtype, but got {}", name(dtype)));

@@ -187,7 +187,7 @@ void launch_items(void* stream, const NaryBatchPlan& plan, std::size_t first, st
   if (chunks == 0) return;
   table.chunks = chunks;
   const auto blocks = std::min<std::uint32_t>(chunks, static_cast<std::uint32_t>(kMostBlocks));
-  dispatch(plan.dtype, [&](auto tag) {
+  dispatch_nary(plan.dtype, [&](auto tag) {
     using T = typename decltype(tag)::type;
     constexpr int V = 16 / sizeof(T);
     launch("nary_batched", stream, blocks, kThreads, 0, nary_batched_kernel<T, V>, table);
@@ -198,7 +198,7 @@ void launch_items(void* stream, const NaryBatchPlan& plan, std::size_t first, st
 
 void nary(void* stream, const NaryPlan& plan) {
   const std::int64_t head = aligned_head(plan);
-  dispatch(plan.dtype, [&](auto tag) {
+  dispatch_nary(plan.dtype, [&](auto tag) {
     using T = typename decltype(tag)::type;
     constexpr int V = 16 / sizeof(T);
     const auto blocks = [](std::int64_t items) {

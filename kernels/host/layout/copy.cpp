@@ -68,6 +68,7 @@ void copy(const TensorRef& out, const TensorRef& in) {
     return;
   }
   if (out.dtype == in.dtype) return copy_words(out, in);
+  if (!computes(out.dtype) || !computes(in.dtype)) return cast(out, in);
   run_copy(Loop{}, out, in);
 }
 

@@ -34,7 +34,7 @@ void nary_tile(const NaryPlan& plan, std::int64_t first, std::int64_t count) {
 }  // namespace
 
 void nary(const NaryPlan& plan) {
-  dispatch(plan.dtype, [&](auto tag) {
+  dispatch_nary(plan.dtype, [&](auto tag) {
     using T = typename decltype(tag)::type;
     with_nary_functor<T>(plan.op, [&](auto functor) {
       using F = typename decltype(functor)::type;

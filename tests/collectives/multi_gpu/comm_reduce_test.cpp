@@ -27,14 +27,20 @@ using testing::TuningScope;
 
 class CommReduceTest : public testing::CommFixture {
  protected:
-  static constexpr DType kDTypes[] = {bool_, u8, i8, i16, i32, i64, f16, bf16, f32, f64};
+  static constexpr DType kDTypes[] = {bool_, u8,  i8,  i16, i32, i64,    f16,   bf16,
+                                      f32,   f64, u16, u32, u64, f8e4m3, f8e5m2};
 
   // Values with rounding in every step; every 17th is special.
   static Tensor made(std::int64_t length, DType dtype, std::size_t rank, bool special) {
     Generator generator(Device::cpu(), 100 + rank);
     if (!is_floating_point(dtype)) {
-      return randint(dtype == u8 || dtype == bool_ ? 0 : -120, dtype == bool_ ? 2 : 120, {length},
-                     {.dtype = dtype}, &generator);
+      const bool is_data = !computes(dtype);
+      return randint(is_data || dtype == u8 || dtype == bool_ ? 0 : -120,
+                     is_data          ? 60'000
+                     : dtype == bool_ ? 2
+                                      : 120,
+                     {length}, {.dtype = is_data ? i64 : dtype}, &generator)
+          .to(dtype);
     }
     Tensor values = rand({length}, {.dtype = f64}, &generator).sub(0.5).mul(1000).to(dtype);
     if (!special) return values;
@@ -42,7 +48,7 @@ class CommReduceTest : public testing::CommFixture {
     const double specials[] = {std::nan(""), kInfinity, -kInfinity, -0.0, 0.0, 1e-40, 6e-8, 65504};
     for (std::int64_t i = 0; i < length; i += 17) {
       const std::size_t which = (static_cast<std::size_t>(i) / 17 + rank * 3) % std::size(specials);
-      values[i].fill_(specials[which]);
+      values[i].copy_(tensor(specials[which]));
     }
     return values;
   }

@@ -65,6 +65,9 @@ T integer_step(NaryOp op, T a, T b) {
       return static_cast<T>(x | y);
     case NaryOp::bxor:
       return static_cast<T>(x ^ y);
+    case NaryOp::min_unsigned:
+    case NaryOp::max_unsigned:
+      break;  // nary() is not called with them
   }
   return a;
 }

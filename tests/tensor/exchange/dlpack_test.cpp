@@ -63,8 +63,9 @@ std::vector<double> consumed(const DLTensor& array, DType dtype) {
 
 TEST(DlpackTest, AConsumerReadsEveryDtypeAndLayout) {
   const std::map<DType, std::pair<int, int>> types{
-      {bool_, {6, 8}}, {u8, {1, 8}},   {i8, {0, 8}},    {i16, {0, 16}}, {i32, {0, 32}},
-      {i64, {0, 64}},  {f16, {2, 16}}, {bf16, {4, 16}}, {f32, {2, 32}}, {f64, {2, 64}}};
+      {bool_, {6, 8}}, {u8, {1, 8}},   {i8, {0, 8}},    {i16, {0, 16}},    {i32, {0, 32}},
+      {i64, {0, 64}},  {f16, {2, 16}}, {bf16, {4, 16}}, {f32, {2, 32}},    {f64, {2, 64}},
+      {u16, {1, 16}},  {u32, {1, 32}}, {u64, {1, 64}},  {f8e4m3, {10, 8}}, {f8e5m2, {12, 8}}};
   for (const DType dtype : all_dtypes()) {
     for (const Layout layout : kLayouts) {
       SCOPED_TRACE(std::string(name(dtype)) + " " + std::to_string(static_cast<int>(layout)));
@@ -251,11 +252,11 @@ TEST(DlpackTest, RefusesAndDeletesOnce) {
          p.array.dl_tensor.dtype = {6, 1, 1};
        },
        "code 6 with 1 bits"},
-      {"u16",
+      {"unsigned of 128 bits",
        [](Producer& p) {
-         p.array.dl_tensor.dtype = {1, 16, 1};
+         p.array.dl_tensor.dtype = {1, 128, 1};
        },
-       "code 1 with 16 bits"},
+       "code 1 with 128 bits"},
       {"too many dims", [](Producer& p) { p.array.dl_tensor.ndim = 9; },
        "expected 0 to 8 dims, but got 9"},
       {"negative ndim", [](Producer& p) { p.array.dl_tensor.ndim = -1; },

@@ -69,7 +69,7 @@ TEST_P(IndexTensorsTest, ReadsWhatTheOracleReads) {
   int used = 0;
   for (int round = 0; round < 4000; ++round) {
     const Shape sizes = draw_sizes();
-    const DType dtype = testing::all_dtypes()[static_cast<std::size_t>(draw(10))];
+    const DType dtype = testing::computing_dtypes()[static_cast<std::size_t>(draw(10))];
     const Tensor t = draw_tensor(sizes, dtype);
     const RandomIndexList list(random_, sizes, device_);
     if (!list.is_usable()) continue;
@@ -90,7 +90,7 @@ TEST_P(IndexTensorsTest, ReadsWhatTheOracleReads) {
 TEST_P(IndexTensorsTest, WritesWhatTheOracleWrites) {
   for (int round = 0; round < 4000; ++round) {
     const Shape sizes = draw_sizes();
-    const DType dtype = testing::all_dtypes()[static_cast<std::size_t>(draw(10))];
+    const DType dtype = testing::computing_dtypes()[static_cast<std::size_t>(draw(10))];
     const Tensor t = draw_tensor(sizes, dtype);
     const RandomIndexList list(random_, sizes, device_);
     if (!list.is_usable()) continue;
