@@ -30,8 +30,8 @@ class OperationQueue {
   // all branches. The program orders graphs among each other and with other work, because a capture
   // cannot wait for an event from outside. An operation in the body of a condition is a part of the
   // stream around the body.
-  // Throws: CaptureError in a body, if the previous operation is on a branch that the body does not
-  // follow: a body cannot wait for an event from outside.
+  // Throws: CaptureError in a body, if the previous operation of the capture is on another stream
+  // than the one around the body: a body cannot wait for an event from outside.
   void enter(const Stream& stream) {
     const bool is_captured = driver().is_capturing(stream.native());
     capture_ = is_captured ? &capture_of(driver().capture_id(stream.native())) : nullptr;
@@ -45,8 +45,8 @@ class OperationQueue {
       if (around) {
         capture_ = nullptr;
         throw CaptureError(
-            "collective: expected graph_if or graph_while behind the capture's earlier operations "
-            "of the group, but got it on another branch; let its stream wait for theirs",
+            "collective: expected the group's earlier operations of the capture on the stream of "
+            "graph_if or graph_while, but got the last one on another stream",
             stream.device().str());
       }
       if (!capture_->is_recorded) driver().record_event(capture_->event, last->native());

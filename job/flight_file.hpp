@@ -81,9 +81,8 @@ struct Record {
   std::uint64_t stream;
   std::int64_t enqueued_ns;  ///< CLOCK_MONOTONIC
   std::uint8_t algorithm;
-  std::uint8_t is_grouped;    ///< 1: a message that runs beside others of its group
-  std::uint8_t in_condition;  ///< 1: in the body of a condition
-  std::uint8_t reserved;
+  std::uint8_t is_grouped;  ///< 1: a message that runs beside others of its group
+  std::uint8_t reserved[2];
   std::uint32_t timeout_ms;  ///< deadline of this call; 0: the group's
   char tag[32];              ///< of the caller, for people; not always null-terminated
 };

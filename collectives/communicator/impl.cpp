@@ -78,12 +78,13 @@ void Communicator::Impl::require_in_condition(CollectiveKind kind, const Stream&
         "operations of the group, but got one inside",
         gantry::name(kind), carrier));
   }
-  if (!stream_around(stream)) {
-    throw CaptureError(
-        fmt::format("{}: expected the current stream of the body of graph_if or "
-                    "graph_while, but got another one",
-                    gantry::name(kind)));
-  }
+  require_body_stream(gantry::name(kind), stream);
+}
+
+void Communicator::Impl::require_body_stream(std::string_view op, const Stream& stream) {
+  if (stream_around(stream)) return;
+  throw CaptureError(fmt::format(
+      "{}: expected the stream of the body of graph_if or graph_while, but got another one", op));
 }
 
 // Note [Operations in conditions]

@@ -136,6 +136,8 @@ class Communicator::Impl final : public std::enable_shared_from_this<Communicato
   End run(CollectiveCall& call, const Stream& stream);
   // As run(), for concurrent sends and receives; at least one. Their numbers follow each other.
   End run_together(std::span<CollectiveCall> calls, const Stream& stream);
+  // Throws: CaptureError unless `stream`, which is in a body, is the body's own.
+  static void require_body_stream(std::string_view op, const Stream& stream);
   // Behind the submission of work in a body, that waits for other ranks: Note [Operations in
   // conditions]. `is_collective`: all ranks have the condition.
   void note_in_condition(const Stream& stream, bool is_collective);

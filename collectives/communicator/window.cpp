@@ -111,7 +111,9 @@ class Window::State final : public detail::PeerUse, public std::enable_shared_fr
   void check(const char* op, const Stream& stream) const override {
     require_stream(stream, op);
     if (group_.members.control) group_.members.control->require_intact();
-    if (is_in_condition(stream)) group_.note_in_condition(stream, /*is_collective=*/false);
+    if (!is_in_condition(stream)) return;
+    Communicator::Impl::require_body_stream(op, stream);
+    group_.note_in_condition(stream, /*is_collective=*/false);
   }
   void record(const Stream& stream) const override {
     tensor_.record_use(stream);
@@ -132,6 +134,8 @@ class Window::State final : public detail::PeerUse, public std::enable_shared_fr
     }
     require_stream(stream, op);
     group_.members.control->require_intact();
+    const bool in_condition = is_in_condition(stream);
+    if (in_condition) Communicator::Impl::require_body_stream(op, stream);
     const std::int64_t at = std::int64_t{channel} * size() + (sends ? rank() : peer);
     const std::uint64_t word = memory_.find(pad_.data_ptr<std::int64_t>() + at, sizeof(at));
     const std::lock_guard lock(mutex_);
@@ -146,7 +150,7 @@ class Window::State final : public detail::PeerUse, public std::enable_shared_fr
     memory_.record_stream(stream);
     if (driver().is_capturing(stream.native())) {
       protocol::launch<protocol::kernel::peer_signal>(plan, 1, stream);
-      if (is_in_condition(stream)) group_.note_in_condition(stream, /*is_collective=*/false);
+      if (in_condition) group_.note_in_condition(stream, /*is_collective=*/false);
       return;
     }
     signals_->begin(stream, peer, sends,

@@ -101,6 +101,9 @@ std::optional<CallFault> ControlSegment::take_fault() {
       require_intact();
     }
     if (seen->fault() == OperationFault::mismatch) raise_mismatch(call, peer);
+    if (peer == rank_) {
+      throw InvalidArgument("PeerView: a kernel used a rank or a channel that does not exist");
+    }
     throw PeerLostError(fmt::format("collective{} was aborted", call_suffix(call)), peer);
   } catch (...) {
     return CallFault{call, std::current_exception()};
@@ -204,11 +207,10 @@ std::optional<flight::Detail> ControlSegment::different_messages(std::uint64_t c
 std::optional<flight::Detail> ControlSegment::different_conditions(
     const ReportedFault& fault) const {
   if (fault.fault() != OperationFault::mismatch || flight::is_message(fault.call)) return {};
-  const auto mine = view().find(rank_, Queue::collective, fault.call);
-  const auto is_of_condition = [](const flight::Record& record) {
-    return record.in_condition != 0 || record.call.ends_condition != 0;
-  };
-  if (!mine || !is_of_condition(*mine)) return {};
+  {
+    const std::lock_guard lock(conditions_mutex_);
+    if (!condition_calls_.contains(fault.call)) return {};
+  }
   const std::uint32_t epoch = fault.word >> 2;
   constexpr std::uint32_t kRunMask = (1U << (64 - flight::kRunShift)) - 1;
   const auto deadline = std::chrono::steady_clock::now() + kReportTimeout;
@@ -341,6 +343,13 @@ void ControlSegment::detect_absent_ranks(Queue queue, std::uint64_t call, std::i
   const bool has_entered = missing.empty() && unreported.empty() && !inside.empty();
   if (missing.empty()) missing = has_entered ? inside : unreported.empty() ? others : unreported;
   if (missing.empty()) return;
+  // A rank that waits for others in a kernel of the program is not late itself.
+  const auto waits = [&](int rank) { return waits_in_own_kernel(rank); };
+  if (peer < 0 && !std::ranges::all_of(missing, waits)) {
+    std::erase_if(missing, waits);
+  } else if (const int late = peer < 0 ? late_behind(missing.front()) : -1; late >= 0) {
+    missing = {late};
+  }
   const char* how = queue == Queue::send   ? flight::kLateToReceive
                     : queue == Queue::recv ? flight::kLateToSend
                     : has_entered          ? flight::kLateToFinish

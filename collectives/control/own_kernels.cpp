@@ -1,8 +1,10 @@
 // Detects ranks that kernels of the program wait for too long; see Note [Waits of own kernels].
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <chrono>
 #include <deque>
+#include <span>
 #include <string>
 #include <utility>
 #include <vector>
@@ -13,6 +15,7 @@
 
 namespace gantry {
 
+using flight::Queue;
 using flight::Reason;
 
 namespace {
@@ -42,27 +45,52 @@ bool ControlSegment::watch_own_kernels(std::int64_t scan_ns) {
       mark_failed(peer, Reason::left);
     } else if (std::chrono::nanoseconds(wait.waited_ns) >= timeout_.of_group()) {
       mark_late_to_signal(peer, static_cast<int>(note >> detail::kAwaitedNumberBits));
+    } else if (wait.waited_ns >= abort_after_ns_) {
+      abort();
     }
   }
   return waits;
+}
+
+bool ControlSegment::waits_in_own_kernel(int rank) const {
+  const DeviceWords& theirs = *words(rank);
+  return std::ranges::any_of(
+      std::span(theirs.awaited).first(static_cast<std::size_t>(size_)),
+      [](const std::uint32_t& note) { return __atomic_load_n(&note, __ATOMIC_ACQUIRE) != 0; });
+}
+
+std::vector<int> ControlSegment::awaited_by(int rank) const {
+  std::vector<int> others;
+  for (int other = 0; other < size_; ++other) {
+    if (awaited(*words(rank), other) != 0) others.push_back(other);
+  }
+  for (const Queue queue : {Queue::collective, Queue::send, Queue::recv}) {
+    const flight::Progress progress = view().words(rank).progress(queue);
+    if (!progress.is_under_way()) continue;
+    if (queue != Queue::collective) {
+      const auto record = view().find(rank, queue, progress.started);
+      if (record && record->call.root >= 0) others.push_back(record->call.root);
+      continue;
+    }
+    for (int other = 0; other < size_; ++other) {
+      if (view().words(other).progress(queue).started < progress.started) others.push_back(other);
+    }
+  }
+  return others;
 }
 
 int ControlSegment::late_behind(int peer) const {
   std::vector<bool> seen(static_cast<std::size_t>(size_), false);
   seen[static_cast<std::size_t>(rank_)] = true;
   seen[static_cast<std::size_t>(peer)] = true;
-  std::deque<int> next{peer};
-  for (; !next.empty(); next.pop_front()) {
-    const int rank = next.front();
-    bool waits = false;
-    for (int other = 0; other < size_; ++other) {
-      if (awaited(*words(rank), other) == 0) continue;
-      waits = true;
+  for (std::deque<int> next{peer}; !next.empty(); next.pop_front()) {
+    const std::vector<int> others = awaited_by(next.front());
+    if (others.empty()) return next.front();
+    for (const int other : others) {
       if (seen[static_cast<std::size_t>(other)]) continue;
       seen[static_cast<std::size_t>(other)] = true;
       next.push_back(other);
     }
-    if (!waits) return rank;
   }
   return -1;
 }

@@ -148,11 +148,14 @@ void ControlSegment::record(const CollectiveCall& call, Algorithm algorithm, std
                         .enqueued_ns = flight::monotonic_ns(),
                         .algorithm = static_cast<std::uint8_t>(algorithm),
                         .is_grouped = is_grouped ? std::uint8_t{1} : std::uint8_t{0},
-                        .in_condition = call.in_condition ? std::uint8_t{1} : std::uint8_t{0},
-                        .reserved = 0,
+                        .reserved = {},
                         .timeout_ms = static_cast<std::uint32_t>(call.timeout.count()),
                         .tag = {}};
   std::memcpy(record.tag, call.tag.data(), std::min(call.tag.size(), sizeof record.tag));
+  if ((call.in_condition && !is_message(call.what.kind)) || call.what.ends_condition != 0) {
+    const std::lock_guard lock(conditions_mutex_);
+    condition_calls_.insert(static_cast<std::uint64_t>(call.what.call));
+  }
   // Before the record, through which other ranks find them.
   if (call.is_uneven()) {
     const auto number = static_cast<std::uint64_t>(call.what.call);

@@ -9,6 +9,7 @@
 #include <memory>
 #include <mutex>
 #include <optional>
+#include <set>
 #include <span>
 #include <string>
 #include <string_view>
@@ -267,6 +268,9 @@ class ControlSegment {
   // Marks a rank failed that a kernel of the program on this rank waits for too long. Returns true
   // while one waits.
   bool watch_own_kernels(std::int64_t scan_ns);
+  // The ranks that kernels of `rank` wait for, as far as they have reported it.
+  std::vector<int> awaited_by(int rank) const;
+  bool waits_in_own_kernel(int rank) const;
   // The rank that does not wait itself, behind `peer` in the chain of waits; -1: all wait.
   int late_behind(int peer) const;
   void mark_late_to_signal(int peer, int channel);
@@ -291,6 +295,10 @@ class ControlSegment {
   mutable std::mutex diagnosis_mutex_;  // for the words that this rank writes of a diagnosis
   mutable std::mutex loss_mutex_;
   std::function<void()> loss_callback_;
+  // Collectives in bodies of conditions, and behind them: graphs run them when the records are
+  // gone.
+  mutable std::mutex conditions_mutex_;  // guards the next member
+  std::set<std::uint64_t> condition_calls_;
   std::mutex memory_mutex_;
   std::function<MemoryUse()> read_memory_;
   std::int64_t last_memory_ns_ = 0;

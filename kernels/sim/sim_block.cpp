@@ -102,6 +102,7 @@ void SimBlock::run(Index3 index) {
   for (std::uint32_t t = 0; t < count_; ++t) {
     threads_[t].state.store(kUnstarted, std::memory_order_relaxed);
     threads_[t].barriers.store(0, std::memory_order_relaxed);
+    threads_[t].is_on_own.store(false, std::memory_order_relaxed);
   }
   finished_.store(0, std::memory_order_relaxed);
   last_barrier_.store(0, std::memory_order_relaxed);

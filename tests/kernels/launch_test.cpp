@@ -56,6 +56,24 @@ TEST_F(LaunchTest, LoopCallsEveryIndexOnce) {
   }
 }
 
+// The threads of a block without barriers share a stack; those of the next block must not.
+struct BarrierInLaterBlocks {
+  std::int64_t* out;
+  void operator()(Block& block) const {
+    if (block.index().x % 2 == 0) return;
+    block.barrier();
+    out[block.flat_index()] = block.any(block.thread().x == 1) ? 7 : 8;
+  }
+};
+
+TEST_F(LaunchTest, BlocksWithAndWithoutBarriersFollowEachOther) {
+  GANTRY_REQUIRE_SIM();  // compiled for the host only
+  const Tensor out = numbers(4 * 5);
+  launch(stream(), 4, BlockSize(5), uses(out), BarrierInLaterBlocks{out.data_ptr<std::int64_t>()});
+  const auto result = out.to_vector<std::int64_t>();
+  for (std::size_t i = 0; i < result.size(); ++i) EXPECT_EQ(result[i], i / 5 % 2 == 0 ? -1 : 7);
+}
+
 TEST_F(LaunchTest, LoopOfNothingTouchesNothing) {
   own::fill(stream(), 0, nullptr);
   EXPECT_NO_THROW(stream().synchronize());

@@ -121,6 +121,7 @@ TEST_F(CcclTest, DevicesHaveResourcesOfTheirOwn) {
 struct Counting {
   DeviceResource memory;
   std::shared_ptr<std::pair<int, int>> calls = std::make_shared<std::pair<int, int>>();
+  std::shared_ptr<std::vector<void*>> freed = std::make_shared<std::vector<void*>>();  // later
 
   void* allocate_async(std::size_t bytes, std::size_t alignment, cuda::stream_ref stream) {
     ++calls->first;
@@ -128,7 +129,7 @@ struct Counting {
   }
   void deallocate_async(void* data, std::size_t, std::size_t, cuda::stream_ref) {
     ++calls->second;
-    driver().deallocate(0, data);
+    freed->push_back(data);
   }
   static void* driver_memory(std::size_t bytes, std::size_t, cuda::stream_ref) {
     return driver().allocate(0, bytes);
@@ -152,7 +153,17 @@ TEST_F(CcclTest, AResourceServesADeviceOfGantry) {
     EXPECT_EQ(counting.calls->second, 0);
   }
   EXPECT_EQ(counting.calls->second, 1);
+  // A free makes the stream wait for the recorded ones.
+  auto hold = std::make_unique<testing::StreamHold>(other);
+  {
+    const Buffer used = memory::allocate(stream, 1000);
+    for (int i = 0; i < 3; ++i) used.block().allocator->record_stream(used.block(), other);
+  }
+  EXPECT_FALSE(stream.query());
+  hold.reset();
+  synchronize(device_);
   set_allocator(device_, before);
+  for (void* data : *counting.freed) driver().deallocate(0, data);
 }
 
 TEST_F(CcclTest, TemporaryMemoryIsOfItsStream) {

@@ -71,11 +71,11 @@ GANTRY_API void check_signal(int rank, int size, int channel);
 /// one signal. Signals need not alternate with waits: several may be under way. They are no words
 /// of Window::signal_pad(). Replays of a graph go on counting.
 ///
-/// Failure: a wait never hangs. It returns false when a rank of the group is lost, when it has
-/// waited for GANTRY_COLL_TIMEOUT seconds, or when the group is broken otherwise. The kernel then
-/// returns. The next synchronizing call of the device throws PeerLostError, or a TimeoutError that
-/// names the late rank. This holds in replays of graphs, too. Signals of a broken group have no
-/// effect.
+/// Failure: a wait for another rank never hangs. It returns false when a rank of the group is lost,
+/// when it has waited for GANTRY_COLL_TIMEOUT seconds, or when the group is broken otherwise. The
+/// kernel then returns. The next synchronizing call of the device throws, once, PeerLostError or a
+/// TimeoutError that names the late rank. This holds in replays of graphs, too. A wait for a signal
+/// of this rank to itself has no deadline in a group of one rank.
 ///
 /// Blocks: a block that waits must be on the device together with the blocks that it waits for.
 /// Every rank launches as many blocks as its GPU runs at once, or fewer. A simulated device runs
@@ -103,8 +103,8 @@ class PeerView {
   /// Signals `rank` on `channel`: this thread's earlier writes are visible behind the wait. For
   /// writes of the whole block, call Block::barrier() first. One thread makes the call; other
   /// threads may signal the same rank and channel. `rank` may be this rank.
-  /// On a simulated device a rank or channel that does not exist is an InvalidArgument of the
-  /// stream. A GPU ignores the signal.
+  /// A rank or channel that does not exist is not signalled: the next synchronizing call throws
+  /// InvalidArgument.
   GANTRY_HD void signal(int rank, int channel = 0) const {
     if (!is_valid(rank, channel)) return;
     const std::size_t slot = slot_of(rank, channel);
@@ -118,8 +118,8 @@ class PeerView {
   /// Waits for a signal of `rank` on `channel`, and takes it. Later work of this thread sees the
   /// writes before the signal; Block::barrier() passes them on to the block. One thread makes the
   /// call; others may wait for the same rank and channel, and take a signal each.
-  /// Returns false if the group is lost or late, or for a rank or channel that does not exist: the
-  /// kernel then returns. On a simulated device the latter is an InvalidArgument of the stream.
+  /// Returns false if the group is lost or late, or for a rank or channel that does not exist,
+  /// which is an InvalidArgument of the next synchronizing call. The kernel then returns.
   [[nodiscard]] GANTRY_HD bool wait(int rank, int channel = 0) const {
     if (!is_valid(rank, channel)) return false;
     const std::size_t slot = slot_of(rank, channel);
@@ -259,33 +259,38 @@ class PeerView {
     return static_cast<std::size_t>(channel) * static_cast<std::size_t>(size_) +
            static_cast<std::size_t>(rank);
   }
+  // A fault that names this rank is a wrong argument.
   [[nodiscard]] GANTRY_HD bool is_valid(int rank, int channel) const {
 #ifndef __CUDA_ARCH__
     detail::check_signal(rank, size_, channel);
 #endif
-    return rank >= 0 && rank < size_ && channel >= 0 && channel < kChannels;
+    if (rank >= 0 && rank < size_ && channel >= 0 && channel < kChannels) return true;
+    report_fault(rank_, 0);
+    return false;
   }
 
   // Note [Waits of own kernels]
   // A kernel that waits for long notes in a word of the host for which rank it waits, on which
-  // channel, and in which wait. The watchdog measures how long a note stays, so that deadlines need
-  // no events and hold in graphs. It follows the notes from rank to rank: a rank that waits itself
+  // channel, and in which wait. Of several waits for one rank the first note stays until its wait
+  // ends. The watchdog measures how long a note stays, so that deadlines need no events and hold in
+  // graphs. It follows the notes from rank to rank: a rank that waits itself
   // is not late. The kernel also looks at the abort word, and leaves if it is set.
   template <class IsReady>
   GANTRY_HD bool wait_until(IsReady is_ready, std::uint64_t number, int peer, int channel) const {
-    bool has_note = false;
+    const std::uint32_t mine = detail::awaited_note(channel, number);
+    bool is_long = false;
     for (std::uint32_t polls = 1; !is_ready(); ++polls) {
       if (polls % kPollsPerCheck == 0 && host_.abort != nullptr) {
         if (load_host(host_.abort) != 0) {
-          report_abort(peer, number);
+          report_fault(peer, number);
           return false;
         }
-        has_note = true;
-        note(peer, detail::awaited_note(channel, number));
+        is_long = true;
+        if (load_host(&host_.awaited[peer]) == 0) note(peer, mine);
       }
       pause(polls);
     }
-    if (has_note) note(peer, 0);
+    if (is_long && load_host(&host_.awaited[peer]) == mine) note(peer, 0);
     return true;
   }
   GANTRY_HD bool wait_for_count(const std::uint64_t* word, std::uint64_t number, int peer,
@@ -354,8 +359,8 @@ class PeerView {
   __device__ void note(int peer, std::uint32_t value) const {
     *static_cast<volatile std::uint32_t*>(&host_.awaited[peer]) = value;
   }
-  __device__ void report_abort(int peer, std::uint64_t number) const {
-    if (load_host(host_.fault) != 0) return;
+  __device__ void report_fault(int peer, std::uint64_t number) const {
+    if (host_.fault == nullptr || load_host(host_.fault) != 0) return;
     if (atomicCAS_system(host_.fault, 0U, detail::kClaimedFault) != 0) return;
     *static_cast<volatile std::int32_t*>(host_.fault_peer) = peer;
     *static_cast<volatile std::uint64_t*>(host_.fault_call) = detail::kFaultOfMessage;
@@ -377,8 +382,8 @@ class PeerView {
   void note(int peer, std::uint32_t value) const {
     __atomic_store_n(&host_.awaited[peer], value, __ATOMIC_RELEASE);
   }
-  void report_abort(int peer, std::uint64_t number) const {
-    if (!detail::claim_fault(host_.fault)) return;
+  void report_fault(int peer, std::uint64_t number) const {
+    if (host_.fault == nullptr || !detail::claim_fault(host_.fault)) return;
     __atomic_store_n(host_.fault_peer, peer, __ATOMIC_RELAXED);
     __atomic_store_n(host_.fault_call, detail::kFaultOfMessage, __ATOMIC_RELAXED);
     __atomic_store_n(host_.fault, fault_of(number), __ATOMIC_RELEASE);

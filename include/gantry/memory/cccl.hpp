@@ -2,7 +2,7 @@
 
 #include <cuda/memory_resource>
 
-#include <concepts>
+#include <algorithm>
 #include <cstddef>
 #include <memory>
 #include <mutex>
@@ -61,7 +61,7 @@ class DeviceResource {
   }
   void deallocate(cuda::stream_ref stream, void* data, std::size_t /*bytes*/,
                   std::size_t /*alignment*/) noexcept {
-    blocks_->give_back(data, from_stream_ref(stream, device()));
+    blocks_->give_back(data, stream.get());
   }
   /// @}
   /// As CCCL 3.1 spells it, for any stream.
@@ -69,12 +69,17 @@ class DeviceResource {
   [[nodiscard]] void* allocate_sync(std::size_t bytes, std::size_t alignment = kDefaultAlignment) {
     const Stream stream = Stream::default_stream(device());
     void* const data = blocks_->take(stream, bytes, alignment);
-    stream.synchronize();
+    try {
+      stream.synchronize();
+    } catch (...) {
+      blocks_->give_back(data, stream.native_handle());
+      throw;
+    }
     return data;
   }
   void deallocate_sync(void* data, std::size_t /*bytes*/,
                        std::size_t /*alignment*/ = kDefaultAlignment) noexcept {
-    blocks_->give_back(data, Stream::default_stream(device()));
+    blocks_->give_back(data, nullptr);
   }
   /// @}
 
@@ -133,15 +138,16 @@ class DeviceResource {
       entries.emplace(data, std::move(entry));
       return data;
     }
-    void give_back(void* data, const Stream& stream) noexcept {
+    // `stream`: the native handle.
+    void give_back(void* data, void* stream) noexcept {
       std::unique_lock lock(mutex);
       auto entry = entries.extract(data);
       lock.unlock();
-      if (entry.empty() || stream == entry.mapped().stream) return;
+      if (entry.empty() || stream == entry.mapped().stream.native_handle()) return;
       Buffer& buffer = entry.mapped().buffer;
       try {
         const Block& block = buffer.block();
-        block.allocator->record_use(block, stream);
+        block.allocator->record_use(block, Stream::external(stream, device));
       } catch (...) {  // the device failed: the memory must not be reused too early
         static_cast<void>(buffer.release());
       }
@@ -185,15 +191,19 @@ class ResourceAllocator final : public Allocator {
   void deallocate(Block& block) noexcept override {
     if (block.data == nullptr) return;
     const std::unique_ptr<Use> use(static_cast<Use*>(block.handle));
-    for (const Stream& other : use->others) use->stream.wait(other);
-    give_back(to_stream_ref(use->stream), block.data, block.bytes, use->alignment);
+    try {
+      for (const Stream& other : use->others) use->stream.wait(other);
+      give_back(to_stream_ref(use->stream), block.data, block.bytes, use->alignment);
+    } catch (...) {  // the device failed: the memory stays with it
+    }
     block = {};
   }
   void record_stream(const Block& block, const Stream& stream) override {
     if (block.data == nullptr) return;
     Use& use = *static_cast<Use*>(block.handle);
     const std::lock_guard lock(use.mutex);
-    if (stream != use.stream) use.others.push_back(stream);
+    if (stream == use.stream) return;
+    if (std::ranges::find(use.others, stream) == use.others.end()) use.others.push_back(stream);
   }
   /// "resource".
   [[nodiscard]] std::string name() const override { return "resource"; }

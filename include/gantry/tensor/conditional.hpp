@@ -21,8 +21,8 @@ namespace gantry {
 /// A body may run operations of a Communicator whose ranks reach each other's memory, and kernels
 /// that use a Window. All ranks capture the same condition, and their flags are equal whenever they
 /// are read. If they differ, all ranks get a CollectiveMismatch, and the group is broken. A loop
-/// ends when the group is broken. Earlier operations of the group in the capture precede the
-/// condition on its stream.
+/// ends when the group is broken. The group's last operation before the condition, if it is in the
+/// same capture, is on the same stream.
 ///
 /// Memory of a body belongs to the graph. Its contents are undefined after a replay in which the
 /// body did not run. A graph with conditions can be neither replayed in a capture nor updated.

@@ -11,6 +11,7 @@
 #include <utility>
 #include <vector>
 
+#include <gantry/collectives/window.hpp>
 #include <gantry/core/error.hpp>
 #include <gantry/streams/event.hpp>
 #include <gantry/streams/graph.hpp>
@@ -18,6 +19,7 @@
 #include <gantry/tensor/conditional.hpp>
 #include <gantry/tensor/elementwise.hpp>
 #include <gantry/tensor/factories.hpp>
+#include <gantry/tensor/uses.hpp>
 
 #include "tests/collectives/communicator/local_group.hpp"
 #include "tests/collectives/throws.hpp"
@@ -229,7 +231,7 @@ TEST_F(ConditionsTest, OperationsOfOtherBranchesFollowTheLoop) {
   });
 }
 
-TEST_F(ConditionsTest, ALoopThatDoesNotFollowEarlierOperationsIsRefused) {
+TEST_F(ConditionsTest, ALoopOnAnotherStreamThanEarlierOperationsIsRefused) {
   on_groups(2, [](const Communicator& group) {
     const Tensor turns = words(group);
     Tensor sum = words(group);
@@ -245,9 +247,45 @@ TEST_F(ConditionsTest, ALoopThatDoesNotFollowEarlierOperationsIsRefused) {
       }
       graph_while(turns, [&] { group.all_reduce(sum); });
     };
-    expect_throws<CaptureError>(capture_it, "let its stream wait for theirs");
+    expect_throws<CaptureError>(capture_it, "but got the last one on another stream");
     group.all_reduce(sum.fill_(1));
     EXPECT_EQ(sum.item<int>(), group.size());
+  });
+}
+
+TEST_F(ConditionsTest, OtherStreamsThanTheBodysAreRefused) {
+  GANTRY_REQUIRE_DEVICES(2);
+  on_ranks(2, [](CollectiveSuite&, Communicator& group) {
+    const Tensor turns = words(group);
+    Tensor sum = words(group);
+    const Window window = group.window(words(group, 4));
+    const auto capture_it = [&](const auto& call) {
+      Graph graph;
+      GraphCapture capture(graph);
+      graph_while(turns, [&] {
+        const Stream body = Stream::current(group.device());
+        const Stream side = Stream::from_pool(group.device());
+        side.wait(body);
+        const StreamGuard guard(side);
+        call(side);
+      });
+    };
+    const std::string text = "expected the stream of the body of graph_if or graph_while";
+    expect_throws<CaptureError>([&] { capture_it([&](const Stream&) { group.all_reduce(sum); }); },
+                                text);
+    expect_throws<CaptureError>(
+        [&] { capture_it([&](const Stream& side) { window.put_signal(1 - group.rank(), side); }); },
+        text);
+    expect_throws<CaptureError>(
+        [&] {
+          capture_it([&](const Stream& side) {
+            parallel_for(side, 1, uses(window), [](std::int64_t) {});
+          });
+        },
+        text);
+    group.all_reduce(sum.fill_(1));
+    EXPECT_EQ(sum.item<int>(), 2);
+    window.barrier();
   });
 }
 
@@ -277,7 +315,9 @@ TEST_F(ConditionsTest, SeveralGroupsShareALoop) {
 }
 
 // The ranks replay graphs that are equal but for their flags.
-void disagree(const Communicator& group, const std::vector<int>& flags, bool is_loop) {
+// `earlier_calls`: between the capture and the replay.
+void disagree(const Communicator& group, const std::vector<int>& flags, bool is_loop,
+              int earlier_calls = 0) {
   const Tensor turns = words(group);
   Tensor sum = words(group);
   const auto body = [&] {
@@ -291,6 +331,7 @@ void disagree(const Communicator& group, const std::vector<int>& flags, bool is_
     capture.end();
   }
   group.host_barrier();  // no capture is under way
+  for (int i = 0; i < earlier_calls; ++i) group.barrier();
   turns.fill_(flags[static_cast<std::size_t>(group.rank())]);
   expect_throws<CollectiveMismatch>(
       [&] {
@@ -298,7 +339,9 @@ void disagree(const Communicator& group, const std::vector<int>& flags, bool is_
         synchronize(group.device());
       },
       "the flags of graph_if and graph_while must be equal on all ranks");
-  expect_throws<CollectiveMismatch>([&] { group.barrier(); }, "the end of graph_if or graph_while");
+  expect_throws<CollectiveMismatch>(
+      [&] { group.barrier(); },
+      earlier_calls == 0 ? "the end of graph_if or graph_while" : "must be equal on all ranks");
 }
 
 TEST_F(ConditionsTest, RanksThatDisagreeOnAFlagAreAnErrorOnAllRanks) {
@@ -310,6 +353,8 @@ TEST_F(ConditionsTest, RanksThatDisagreeOnAFlagAreAnErrorOnAllRanks) {
   for (const std::vector<int>& flags : {std::vector{0, 1}, std::vector{1, 0}}) {
     on_ranks(2, [&](CollectiveSuite&, Communicator& group) { disagree(group, flags, false); });
   }
+  // The records of the captured calls are overwritten.
+  on_ranks(2, [&](CollectiveSuite&, Communicator& group) { disagree(group, {2, 5}, true, 1100); });
   if (most_ranks() < 4) return;
   on_ranks(4, [&](CollectiveSuite&, Communicator& group) { disagree(group, {9, 9, 2, 9}, true); });
 }

@@ -1,84 +1,29 @@
 // Kernels of the program that read, write, signal and await peers.
 #include <gantry/collectives/channel.hpp>
 
-#include <fmt/format.h>
-#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <algorithm>
-#include <atomic>
-#include <cstdlib>
-#include <functional>
-#include <string>
+#include <memory>
 #include <utility>
 #include <vector>
 
-#include <gantry/core/error.hpp>
 #include <gantry/streams/graph.hpp>
-#include <gantry/streams/stream_guard.hpp>
 #include <gantry/tensor/activations.hpp>
 #include <gantry/tensor/conditional.hpp>
 #include <gantry/tensor/elementwise.hpp>
 #include <gantry/tensor/factories.hpp>
 
-#include "tests/collectives/communicator/local_group.hpp"
-#include "tests/collectives/throws.hpp"
+#include "tests/collectives/windows/view_fixture.hpp"
 #include "tests/collectives/windows/view_kernels.hpp"
 
 namespace gantry {
 namespace {
 
 using testing::CollectiveSuite;
-using testing::expect_throws;
-
-class PeerViewTest : public testing::LocalGroupTest {
- protected:
-  void TearDown() override {
-    unsetenv("GANTRY_COLL_TIMEOUT");
-    LocalGroupTest::TearDown();
-  }
-  static int most_ranks() { return std::min(device_count(), 4); }
-
-  template <class Body>
-  static void on_groups(int least, Body body) {
-    for (int count = least; count <= most_ranks(); ++count) {
-      on_ranks(count, [&](CollectiveSuite&, Communicator& group) { body(group); });
-    }
-  }
-};
-
-Stream stream_of(const Communicator& group) { return Stream::current(group.device()); }
-
-Tensor words(const Communicator& group, std::int64_t count = 1) {
-  return zeros({count}, {.dtype = i32, .device = group.device()});
-}
-
-Window some_window(const Communicator& group, std::int64_t count = 1000) {
-  return group.window(zeros({count}, {.dtype = f32, .device = group.device()}));
-}
-
-// Ends a rank's part once another rank has come to a place.
-class Step {
- public:
-  void finish() {
-    is_done_ = true;
-    is_done_.notify_all();
-  }
-  void await() const { is_done_.wait(false); }
-
- private:
-  std::atomic<bool> is_done_{false};
-};
-
-// The text of the TimeoutError and its late ranks.
-std::pair<std::string, std::vector<int>> timeout_of(const std::function<void()>& call) {
-  try {
-    call();
-  } catch (const TimeoutError& error) {
-    return {error.what(), error.ranks()};
-  }
-  return {"nothing was thrown", {}};
-}
+using testing::PeerViewTest;
+using testing::some_window;
+using testing::stream_of;
+using testing::words;
 
 TEST_F(PeerViewTest, AFusedKernelHasTheBitsOfTheUnfusedForm) {
   on_groups(1, [](const Communicator& group) {
@@ -208,25 +153,6 @@ TEST_F(PeerViewTest, PacketsCarryTheElementsOfAllRanks) {
   });
 }
 
-TEST_F(PeerViewTest, PacketsThatDoNotComeAreATimeout) {
-  GANTRY_REQUIRE_DEVICES(2);
-  setenv("GANTRY_COLL_TIMEOUT", "1", 1);
-  Step late;
-  on_ranks(2, [&](CollectiveSuite&, Communicator& group) {
-    const Window window = group.window(zeros({1024}, {.dtype = u8, .device = group.device()}));
-    if (group.rank() == 1) return late.await();
-    const Tensor mine = ones({5}, {.dtype = f32, .device = group.device()});
-    const Tensor all = zeros({10}, {.dtype = f32, .device = group.device()});
-    const auto [text, ranks] = timeout_of([&] {
-      view_kernels::gather_ll(stream_of(group), window, mine, all, 1, 7);
-      synchronize(group.device());
-    });
-    late.finish();
-    EXPECT_EQ(ranks, std::vector<int>{1}) << text;
-    EXPECT_THAT(text, ::testing::HasSubstr("rank 1 did not put the packets"));
-  });
-}
-
 TEST_F(PeerViewTest, GraphsGoOnCounting) {
   on_groups(1, [](const Communicator& group) {
     const Window window = some_window(group);
@@ -307,147 +233,7 @@ TEST_F(PeerViewTest, WindowsOfOneGroupCountForThemselves) {
   });
 }
 
-TEST_F(PeerViewTest, AWaitReturnsFalseWhenTheGroupIsAborted) {
-  GANTRY_REQUIRE_DEVICES(2);
-  Step waits;
-  on_ranks(2, [&](CollectiveSuite&, Communicator& group) {
-    const Window window = some_window(group);
-    const Tensor taken = words(group);
-    const Tensor results = words(group, 64);
-    synchronize(group.device());
-    if (group.rank() == 1) {
-      waits.await();
-      group.abort();
-      return;
-    }
-    const Stream other = Stream::from_pool(group.device());
-    view_kernels::wait(stream_of(group), window, taken, 1, 0);
-    view_kernels::meet(other, window, results, 2, 32, 3);
-    waits.finish();
-    expect_throws<PeerLostError>([&] { synchronize(group.device()); }, "rank 1 aborted");
-    EXPECT_EQ(taken.item<int>(), -1);
-    EXPECT_EQ(results.amax().item<int>(), 0);
-    expect_throws<PeerLostError>([&] { view_kernels::signal(stream_of(group), window, 1, 0); },
-                                 "rank 1 aborted");
-  });
-}
-
-TEST_F(PeerViewTest, ALoopOnTheDeviceEndsWithTheGroup) {
-  GANTRY_REQUIRE_DEVICES(2);
-  Step waits;
-  on_ranks(2, [&](CollectiveSuite&, Communicator& group) {
-    const Window window = some_window(group);
-    const Tensor results = words(group, 32);
-    const Tensor flag = full({1}, 1, {.dtype = i32, .device = group.device()});
-    Graph graph;
-    {
-      GraphCapture capture(graph);
-      // The flag stays set.
-      graph_while(flag, [&] { view_kernels::meet(stream_of(group), window, results, 1, 32, 1); });
-      capture.end();
-    }
-    group.host_barrier();
-    graph.replay();
-    if (group.rank() == 1) {
-      waits.await();
-      group.abort();
-    } else {
-      waits.finish();
-    }
-    expect_throws<PeerLostError>([&] { synchronize(group.device()); }, "rank 1 aborted");
-  });
-}
-
-TEST_F(PeerViewTest, ASignalThatDoesNotComeIsATimeoutThatNamesTheRank) {
-  GANTRY_REQUIRE_DEVICES(2);
-  setenv("GANTRY_COLL_TIMEOUT", "1", 1);
-  for (const bool replays : {false, true}) {
-    Step late;
-    on_ranks(2, [&](CollectiveSuite&, Communicator& group) {
-      const Window window = some_window(group);
-      const Tensor taken = words(group);
-      if (group.rank() == 1) return late.await();
-      Graph graph;
-      if (replays) {
-        GraphCapture capture(graph);
-        view_kernels::wait(stream_of(group), window, taken, 1, 300);
-        capture.end();
-      }
-      const auto [text, ranks] = timeout_of([&] {
-        replays ? graph.replay() : view_kernels::wait(stream_of(group), window, taken, 1, 300);
-        synchronize(group.device());
-      });
-      late.finish();
-      EXPECT_EQ(ranks, std::vector<int>{1}) << text;
-      EXPECT_THAT(text, ::testing::HasSubstr(
-                            "PeerView: rank 0 waited 1 s in a kernel, but rank 1 did not signal on "
-                            "channel 300 (GANTRY_COLL_TIMEOUT sets the deadline)"));
-      EXPECT_EQ(taken.item<int>(), -1);
-    });
-  }
-}
-
-TEST_F(PeerViewTest, ARankThatWaitsItselfIsNotLate) {
-  GANTRY_REQUIRE_DEVICES(3);
-  setenv("GANTRY_COLL_TIMEOUT", "1", 1);
-  std::atomic<int> ended{0};
-  on_ranks(3, [&](CollectiveSuite&, Communicator& group) {
-    const Window window = some_window(group);
-    const Tensor taken = words(group);
-    synchronize(group.device());
-    group.host_barrier();
-    if (group.rank() == 2) {
-      for (int seen = ended; seen < 2; seen = ended) ended.wait(seen);
-      return;
-    }
-    const auto [text, ranks] = timeout_of([&] {
-      view_kernels::wait(stream_of(group), window, taken, group.rank() + 1, 0);
-      synchronize(group.device());
-    });
-    EXPECT_EQ(ranks, std::vector<int>{2}) << text;
-    ++ended;
-    ended.notify_all();
-  });
-}
-
-TEST_F(PeerViewTest, RanksThatWaitForEachOtherAreAnError) {
-  GANTRY_REQUIRE_DEVICES(2);
-  setenv("GANTRY_COLL_TIMEOUT", "1", 1);
-  on_ranks(2, [&](CollectiveSuite&, Communicator& group) {
-    const Window window = some_window(group);
-    const Tensor taken = words(group);
-    const auto [text, ranks] = timeout_of([&] {
-      view_kernels::wait(stream_of(group), window, taken, 1 - group.rank(), 0);
-      synchronize(group.device());
-    });
-    EXPECT_EQ(ranks.size(), 1U) << text;
-    EXPECT_THAT(text, ::testing::HasSubstr("the ranks wait for each other"));
-  });
-}
-
-TEST_F(PeerViewTest, RanksAndChannelsThatDoNotExist) {
-  GANTRY_REQUIRE_DEVICES(1);
-  GANTRY_REQUIRE_SIM();  // a GPU ignores them
-  const Communicator group = Communicator::local({Device::cuda(0)}).front();
-  const Window window = some_window(group);
-  const Tensor taken = words(group);
-  const auto fails = [&](auto launch, const std::string& text) {
-    expect_throws<InvalidArgument>(
-        [&] {
-          launch();
-          stream_of(group).synchronize();
-        },
-        text);
-  };
-  fails([&] { view_kernels::signal(stream_of(group), window, 1, 0); },
-        "PeerView: expected a rank from 0 to 0, but got 1");
-  fails([&] { view_kernels::signal(stream_of(group), window, -1, 0); }, "but got -1");
-  fails([&] { view_kernels::wait(stream_of(group), window, taken, 0, PeerView::kChannels); },
-        "PeerView: expected a channel from 0 to 1023, but got 1024");
-  EXPECT_EQ(taken.item<int>(), 0);
-  expect_throws<InvalidArgument>([] { static_cast<void>(Window().view()); },
-                                 "Window::view: expected a window");
-}
+// All blocks, streams and channels wait for the same rank.
 
 }  // namespace
 }  // namespace gantry
