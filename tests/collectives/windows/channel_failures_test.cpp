@@ -152,7 +152,7 @@ TEST_F(PeerViewTest, ManyWaitsForOneRankHaveADeadline) {
 
 TEST_F(PeerViewTest, ARankThatWaitsInACollectiveIsNotLate) {
   GANTRY_REQUIRE_DEVICES(3);
-  setenv("GANTRY_COLL_TIMEOUT", "1", 1);
+  setenv("GANTRY_COLL_TIMEOUT", "3", 1);  // all ranks wait by then
   std::atomic<int> ended{0};
   on_ranks(3, [&](CollectiveSuite&, Communicator& group) {
     const Window window = some_window(group);
@@ -179,7 +179,7 @@ TEST_F(PeerViewTest, ARankThatWaitsInACollectiveIsNotLate) {
 
 TEST_F(PeerViewTest, ARankThatWaitsItselfIsNotLate) {
   GANTRY_REQUIRE_DEVICES(3);
-  setenv("GANTRY_COLL_TIMEOUT", "1", 1);
+  setenv("GANTRY_COLL_TIMEOUT", "3", 1);  // all ranks wait by then
   std::atomic<int> ended{0};
   on_ranks(3, [&](CollectiveSuite&, Communicator& group) {
     const Window window = some_window(group);
@@ -202,7 +202,7 @@ TEST_F(PeerViewTest, ARankThatWaitsItselfIsNotLate) {
 
 TEST_F(PeerViewTest, RanksThatWaitForEachOtherAreAnError) {
   GANTRY_REQUIRE_DEVICES(2);
-  setenv("GANTRY_COLL_TIMEOUT", "1", 1);
+  setenv("GANTRY_COLL_TIMEOUT", "3", 1);  // all ranks wait by then
   on_ranks(2, [&](CollectiveSuite&, Communicator& group) {
     const Window window = some_window(group);
     const Tensor taken = words(group);
