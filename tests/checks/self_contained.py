@@ -14,7 +14,23 @@ import tempfile
 
 OUTDATED = "gantry needs C++20"
 # In place of headers of other libraries, which may be absent; this MPI has numbers as handles.
-STAND_INS = {"mpi.h": "#pragma once\ntypedef int MPI_Comm;\n"}
+CCCL = """#pragma once
+typedef struct CUstream_st* cudaStream_t;
+namespace cuda {
+class stream_ref {
+ public:
+  stream_ref(cudaStream_t stream) : stream_(stream) {}
+  cudaStream_t get() const { return stream_; }
+
+ private:
+  cudaStream_t stream_;
+};
+namespace mr {
+struct device_accessible {};
+}  // namespace mr
+}  // namespace cuda
+"""
+STAND_INS = {"mpi.h": "#pragma once\ntypedef int MPI_Comm;\n", "cuda/memory_resource": CCCL}
 
 
 def compile_alone(options, header):
@@ -29,7 +45,9 @@ def compile_alone(options, header):
         source = pathlib.Path(folder) / ("alone.cu" if options.mode == "nvcc" else "alone.cpp")
         source.write_text(f"#include <{header}>\n", encoding="utf-8")
         for name, text in STAND_INS.items():
-            (pathlib.Path(folder) / name).write_text(text, encoding="utf-8")
+            stand_in = pathlib.Path(folder) / name
+            stand_in.parent.mkdir(exist_ok=True)
+            stand_in.write_text(text, encoding="utf-8")
         command = [*options.compiler, *flags, f"-I{options.include_dir}", f"-I{folder}", source]
         result = subprocess.run(command, text=True, capture_output=True, check=False)
     output = result.stdout + result.stderr
