@@ -60,7 +60,7 @@ struct OperationDeadlines::State {
   std::uint64_t answers = 0;  // the number of driver results
   bool has_begun = false;     // the oldest operation, by the last driver result
   bool is_over = false;       // the threads stop
-  // What on_progress was called with last, by one thread.
+  // The last arguments of on_progress(), which one thread calls.
   std::uint64_t told_begun = 0;
   std::uint64_t told_finished = 0;
 

@@ -6,10 +6,10 @@
 namespace gantry::kernels {
 
 // Note [Casts of data]
-// Kernels for every pair of fifteen dtypes would be more than twice those of the ten that compute.
-// Integers wrap, so a cast between them that adds no bits is one between their signed twins, and
-// has a kernel already. Casts to wider types, from and to floating types have kernels of their own,
-// in a file of their own.
+// Kernels for every pair of fifteen dtypes would be more than twice the kernels for the ten that
+// compute. Integers wrap, so a cast between them that adds no bits is one between their signed
+// twins, and has a kernel already. Casts to wider types, from and to floating types have kernels of
+// their own, in a file of their own.
 
 // Replaces u16, u32 and u64 by their signed twins where the cast has the same bits.
 inline void use_signed_twins(TensorRef& out, TensorRef& in) {

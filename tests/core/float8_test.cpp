@@ -34,7 +34,7 @@ double magnitude_of(const Format& format, int pattern) {
 }
 
 // The pattern of the number nearest to `value`, ties to even, by search. Beyond the largest number
-// it is the first pattern that is none.
+// it is the first pattern that is no number.
 int nearest(const Format& format, long double value) {
   if (std::isnan(value)) return 0x7f;
   const int sign = std::signbit(value) ? 0x80 : 0;

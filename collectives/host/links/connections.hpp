@@ -203,7 +203,7 @@ class Connections final : public LinkMonitor {
   std::function<void(std::exception_ptr)> on_failure_;
 
   std::mutex probing_;  // held for one probe at a time, and taken before mutex_
-  std::mutex telling_;  // held while the callback runs, likewise
+  std::mutex callback_mutex_;  // held while the callback runs, likewise
 
   std::vector<pollfd> polled_;     // of the thread
   std::vector<int> polled_ranks_;  // ranks of the control connections

@@ -52,7 +52,7 @@ void Connections::report_failure(std::unique_lock<std::mutex>& lock) {
   if (!failure_ || has_caused_it_ || !on_failure_) return;
   lock.unlock();
   {
-    const std::lock_guard telling(telling_);
+    const std::lock_guard calling(callback_mutex_);
     lock.lock();
     const auto callback = std::exchange(on_failure_, nullptr);
     const LinkFailure why = *failure_;
@@ -63,7 +63,7 @@ void Connections::report_failure(std::unique_lock<std::mutex>& lock) {
 }
 
 void Connections::on_failure(std::function<void(std::exception_ptr)> callback) {
-  const std::lock_guard telling(telling_);
+  const std::lock_guard calling(callback_mutex_);
   const std::lock_guard lock(mutex_);
   on_failure_ = std::move(callback);
   const std::uint64_t one = 1;

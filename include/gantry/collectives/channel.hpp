@@ -244,8 +244,9 @@ class PeerView {
     std::uint64_t halves[2];
   };
 
-  // The words of a rank: arrays [channel][rank], then one count for each channel. The first two are
-  // written by peers, each word by one rank. The others are private to the rank.
+  // The words of a rank: arrays [channel][rank], then a count of barriers for each channel, and the
+  // count of reported faults. Peers write the first two arrays, each word by one rank. The others
+  // are private to the rank.
   enum Array { kArrived, kMet, kSent, kStored, kAwaited, kBarriers };
   [[nodiscard]] GANTRY_HD std::uint64_t* words(int rank, Array array) const {
     return words_[rank] +
@@ -253,7 +254,7 @@ class PeerView {
   }
   [[nodiscard]] static constexpr std::size_t words_for(int size) {
     return static_cast<std::size_t>(kBarriers) * kChannels * static_cast<std::size_t>(size) +
-           kChannels;
+           kChannels + 1;
   }
   [[nodiscard]] GANTRY_HD std::size_t slot_of(int rank, int channel) const {
     return static_cast<std::size_t>(channel) * static_cast<std::size_t>(size_) +
@@ -265,7 +266,7 @@ class PeerView {
     detail::check_signal(rank, size_, channel);
 #endif
     if (rank >= 0 && rank < size_ && channel >= 0 && channel < kChannels) return true;
-    report_fault(rank_, 0);
+    report_fault(rank_);
     return false;
   }
 
@@ -282,7 +283,7 @@ class PeerView {
     for (std::uint32_t polls = 1; !is_ready(); ++polls) {
       if (polls % kPollsPerCheck == 0 && host_.abort != nullptr) {
         if (load_host(host_.abort) != 0) {
-          report_fault(peer, number);
+          report_fault(peer);
           return false;
         }
         is_long = true;
@@ -359,12 +360,12 @@ class PeerView {
   __device__ void note(int peer, std::uint32_t value) const {
     *static_cast<volatile std::uint32_t*>(&host_.awaited[peer]) = value;
   }
-  __device__ void report_fault(int peer, std::uint64_t number) const {
+  __device__ void report_fault(int peer) const {
     if (host_.fault == nullptr || load_host(host_.fault) != 0) return;
     if (atomicCAS_system(host_.fault, 0U, detail::kClaimedFault) != 0) return;
     *static_cast<volatile std::int32_t*>(host_.fault_peer) = peer;
     *static_cast<volatile std::uint64_t*>(host_.fault_call) = detail::kFaultOfMessage;
-    asm volatile("st.release.sys.global.u32 [%0], %1;" ::"l"(host_.fault), "r"(fault_of(number))
+    asm volatile("st.release.sys.global.u32 [%0], %1;" ::"l"(host_.fault), "r"(next_fault())
                  : "memory");
   }
   __device__ static void pause(std::uint32_t) {}
@@ -382,16 +383,17 @@ class PeerView {
   void note(int peer, std::uint32_t value) const {
     __atomic_store_n(&host_.awaited[peer], value, __ATOMIC_RELEASE);
   }
-  void report_fault(int peer, std::uint64_t number) const {
+  void report_fault(int peer) const {
     if (host_.fault == nullptr || !detail::claim_fault(host_.fault)) return;
     __atomic_store_n(host_.fault_peer, peer, __ATOMIC_RELAXED);
     __atomic_store_n(host_.fault_call, detail::kFaultOfMessage, __ATOMIC_RELAXED);
-    __atomic_store_n(host_.fault, fault_of(number), __ATOMIC_RELEASE);
+    __atomic_store_n(host_.fault, next_fault(), __ATOMIC_RELEASE);
   }
   static void pause(std::uint32_t polls) { detail::pause_wait(polls); }
 #endif
-  // The fault with a number that differs from wait to wait.
-  GANTRY_HD static std::uint32_t fault_of(std::uint64_t number) {
+  // A fault word of its own for each report: the host drops repetitions of one report.
+  [[nodiscard]] GANTRY_HD std::uint32_t next_fault() const {
+    const std::uint64_t number = count_of(words(rank_, kBarriers) + kChannels);
     return (1U << 28 | static_cast<std::uint32_t>(number % (1 << 28))) << 2 | detail::kAbortedFault;
   }
 

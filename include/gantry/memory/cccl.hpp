@@ -116,7 +116,7 @@ class DeviceResource {
   friend void get_property(const DeviceResource&, cuda::mr::device_accessible) noexcept {}
 
  private:
-  // What the resources of one device gave out.
+  // The blocks that the resources of one device gave out.
   struct Blocks {
     explicit Blocks(Device device) : device(device) {}
 
@@ -172,7 +172,7 @@ class DeviceResource {
 /// `Resource`: allocates in stream order, as CCCL 3.0 or 3.1 spells it, memory of `device`.
 /// A copy of `resource` lives as long as the allocator. A free first makes the stream of the block
 /// wait for the recorded streams.
-/// Thread safety: that of the resource.
+/// Thread safety: as the resource.
 /// Throws: what the resource throws.
 template <class Resource>
 class ResourceAllocator final : public Allocator {

@@ -236,6 +236,18 @@ TEST(ControlSegmentTest, AFaultThatSeveralBlocksReportIsThrownOnce) {
   EXPECT_THROW(raise_fault(group[0]), CollectiveMismatch);
 }
 
+// A GPU's kernel reports itself as the peer.
+TEST(ControlSegmentTest, AWrongArgumentInAKernelIsAnErrorEachTime) {
+  ControlGroup group(2);
+  for (const std::uint32_t sequence : {1U, 2U, 3U}) {
+    group.report(0, OperationFault::aborted, flight::kMessageBit, 0, sequence);
+    EXPECT_EQ(text_of<InvalidArgument>([&] { raise_fault(group[0]); }),
+              "PeerView: a kernel used a rank or a channel that does not exist");
+    EXPECT_FALSE(group[0].has_fault());
+    group[0].require_intact();
+  }
+}
+
 TEST(ControlSegmentTest, AMismatchOfUnevenBlocksNamesTheTwoRanksThatDisagree) {
   ControlGroup group(3);
   using Counts = std::vector<std::int64_t>;

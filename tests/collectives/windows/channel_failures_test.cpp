@@ -150,53 +150,45 @@ TEST_F(PeerViewTest, ManyWaitsForOneRankHaveADeadline) {
   });
 }
 
-TEST_F(PeerViewTest, ARankThatWaitsInACollectiveIsNotLate) {
-  GANTRY_REQUIRE_DEVICES(3);
-  setenv("GANTRY_COLL_TIMEOUT", "3", 1);  // all ranks wait by then
-  std::atomic<int> ended{0};
-  on_ranks(3, [&](CollectiveSuite&, Communicator& group) {
-    const Window window = some_window(group);
-    Tensor taken = words(group);
-    synchronize(group.device());
-    group.host_barrier();
-    if (group.rank() == 2) {
-      for (int seen = ended; seen < 2; seen = ended) ended.wait(seen);
-      return;
-    }
-    const auto [text, ranks] = timeout_of([&] {
-      if (group.rank() == 0) {
-        view_kernels::wait(stream_of(group), window, taken, 1, 0);
-      } else {
-        group.all_reduce(taken);
-      }
+// Ranks 0 and 1 run `wait`, for each other or for rank 2, which does not come.
+class LateRankTest : public PeerViewTest {
+ protected:
+  template <class Wait>
+  static void expect_rank_2_named(Wait wait) {
+    setenv("GANTRY_COLL_TIMEOUT", "3", 1);  // both wait by then
+    std::atomic<int> ended{0};
+    on_ranks(3, [&](CollectiveSuite&, Communicator& group) {
+      const Window window = some_window(group);
+      const Tensor taken = words(group);
       synchronize(group.device());
+      group.host_barrier();
+      if (group.rank() == 2) {
+        for (int seen = ended; seen < 2; seen = ended) ended.wait(seen);
+        return;
+      }
+      const auto [text, ranks] = timeout_of([&] {
+        wait(group, window, taken);
+        synchronize(group.device());
+      });
+      EXPECT_EQ(ranks, std::vector<int>{2}) << text;
+      ++ended;
+      ended.notify_all();
     });
-    EXPECT_EQ(ranks, std::vector<int>{2}) << text;
-    ++ended;
-    ended.notify_all();
+  }
+};
+
+TEST_F(LateRankTest, ARankThatWaitsInACollectiveIsNotLate) {
+  GANTRY_REQUIRE_DEVICES(3);
+  expect_rank_2_named([](Communicator& group, const Window& window, const Tensor& taken) {
+    if (group.rank() == 1) return static_cast<void>(group.all_reduce(taken));
+    view_kernels::wait(stream_of(group), window, taken, 1, 0);
   });
 }
 
-TEST_F(PeerViewTest, ARankThatWaitsItselfIsNotLate) {
+TEST_F(LateRankTest, ARankThatWaitsItselfIsNotLate) {
   GANTRY_REQUIRE_DEVICES(3);
-  setenv("GANTRY_COLL_TIMEOUT", "3", 1);  // all ranks wait by then
-  std::atomic<int> ended{0};
-  on_ranks(3, [&](CollectiveSuite&, Communicator& group) {
-    const Window window = some_window(group);
-    const Tensor taken = words(group);
-    synchronize(group.device());
-    group.host_barrier();
-    if (group.rank() == 2) {
-      for (int seen = ended; seen < 2; seen = ended) ended.wait(seen);
-      return;
-    }
-    const auto [text, ranks] = timeout_of([&] {
-      view_kernels::wait(stream_of(group), window, taken, group.rank() + 1, 0);
-      synchronize(group.device());
-    });
-    EXPECT_EQ(ranks, std::vector<int>{2}) << text;
-    ++ended;
-    ended.notify_all();
+  expect_rank_2_named([](Communicator& group, const Window& window, const Tensor& taken) {
+    view_kernels::wait(stream_of(group), window, taken, group.rank() + 1, 0);
   });
 }
 

@@ -123,8 +123,8 @@ struct GatherLl {
     const auto count = static_cast<std::size_t>(n);
     const std::size_t bytes = PeerView::ll_bytes<T>(count);
     for (int flag = first; flag < first + rounds; ++flag) {
-      // A rank that has this round's packets of all knows that all have taken those of the round
-      // before the last one.
+      // A rank that has this round's packets of all knows that all have taken the packets of the
+      // round before.
       const std::size_t buffer = flag % 2 == 0 ? 0 : bytes * static_cast<std::size_t>(view.size());
       for (int turn = 0; turn < view.size(); ++turn) {
         const int peer = (view.rank() + turn) % view.size();
