@@ -18,6 +18,13 @@ bool ConditionBody::is_set() const {
                      [](std::byte byte) { return byte != std::byte{0}; });
 }
 
+bool ConditionBody::add_stop(const std::uint32_t* word) {
+  if (std::ranges::find(stops_, word) != stops_.end()) return true;
+  if (stops_.size() == kMostStops) return false;
+  stops_.push_back(word);
+  return true;
+}
+
 bool ConditionBody::is_stopped() const {
   return std::ranges::any_of(stops_, [](const std::uint32_t* word) {
     return __atomic_load_n(word, __ATOMIC_ACQUIRE) != 0;
@@ -63,7 +70,9 @@ void CaptureTable::stop_bodies(SimStream& stream, const std::uint32_t* word) {
   const std::lock_guard lock(mutex_);
   CaptureSession* session = stream.capture.load(std::memory_order_relaxed);
   for (; session != nullptr && session->around != nullptr; session = session->around) {
-    session->body->add_stop(word);
+    if (session->body->add_stop(word)) continue;
+    fail(kNotSupported, "adding more than 8 words that end a loop", stream.device(),
+         "at most 8 groups and windows wait in one loop");
   }
 }
 

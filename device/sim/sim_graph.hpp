@@ -55,12 +55,15 @@ class ConditionBody {
       : condition_(condition), is_closing_(is_closing) {}
   /// The nodes that were captured into the body.
   void set_nodes(std::vector<GraphNode> nodes) { nodes_ = std::move(nodes); }
-  /// Lets a loop end, too, once the word is not 0 behind a round.
-  void add_stop(const std::uint32_t* word) { stops_.push_back(word); }
+  /// Lets a loop end, too, once the word is not 0 behind a round. False for a further word behind
+  /// kMostStops.
+  [[nodiscard]] bool add_stop(const std::uint32_t* word);
   /// Runs the nodes as often as the flag says.
   void run() const;
 
  private:
+  static constexpr std::size_t kMostStops = 8;  // as on GPUs
+
   [[nodiscard]] bool is_set() const;
   [[nodiscard]] bool is_stopped() const;
 

@@ -202,7 +202,7 @@ class Connections final : public LinkMonitor {
   int rank_without_nccl_ = -1;
   std::function<void(std::exception_ptr)> on_failure_;
 
-  std::mutex probing_;  // held for one probe at a time, and taken before mutex_
+  std::mutex probing_;         // held for one probe at a time, and taken before mutex_
   std::mutex callback_mutex_;  // held while the callback runs, likewise
 
   std::vector<pollfd> polled_;     // of the thread

@@ -144,6 +144,23 @@ TEST_F(DriverConditionTest, ALoopEndsBehindTheRoundInWhichAStopIsSet) {
   driver().destroy_graph(graph);
 }
 
+TEST_F(DriverConditionTest, ALoopHasAtMostEightStops) {
+  Cells flag;
+  Cells stops;
+  driver().begin_capture(stream_, CaptureMode::global);
+  driver().begin_condition(stream_, as_long_as(flag.at()), body_);
+  const auto stop = [&](std::size_t i) {
+    driver().stop_condition(body_, reinterpret_cast<const std::uint32_t*>(stops.at()) + i);
+  };
+  for (int round = 0; round < 2; ++round) {
+    for (std::size_t i = 0; i < 8; ++i) stop(i);  // equal words count once
+  }
+  constexpr int kNotSupported = 801;
+  EXPECT_EQ(cuda_error_of([&] { stop(8); }), kNotSupported);
+  driver().abandon_condition(body_);
+  EXPECT_NE(cuda_error_of([&] { driver().end_capture(stream_); }), 0);
+}
+
 TEST_F(DriverConditionTest, ALoopReadsItsFlagBeforeEachRound) {
   Cells flags;
   Cells marks;
