@@ -182,8 +182,8 @@ class PeerView {
 
   /// Bytes of the packets of `n` elements of T, twice their own, in put_ll().
   template <class T>
-  [[nodiscard]] static constexpr std::size_t ll_bytes(std::size_t n) {
-    return (n + kPacked<T> - 1) / kPacked<T> * 2 * sizeof(std::uint64_t);
+  [[nodiscard]] GANTRY_HD static constexpr std::size_t ll_bytes(std::size_t n) {
+    return (n + Packed<T>::kCount - 1) / Packed<T>::kCount * 2 * sizeof(std::uint64_t);
   }
   /// Copies `n` elements of `from` to `rank` with the lowest latency: as packets of 8 bytes of data
   /// and 8 bytes of flags, which need no signal. They fill ll_bytes<T>(n) bytes of the tensor of
@@ -195,10 +195,10 @@ class PeerView {
                         std::uint32_t flag) const {
     static_assert(sizeof(T) <= 8 && 8 % sizeof(T) == 0, "a packet holds 8 bytes of whole elements");
     auto* const packets = reinterpret_cast<std::uint64_t*>(at<std::byte>(rank) + offset);
-    for (std::size_t i = first_of(block); i * kPacked<T> < n; i += threads_of(block)) {
+    for (std::size_t i = first_of(block); i * Packed<T>::kCount < n; i += threads_of(block)) {
       Packed<T> packed{};
-      for (std::size_t k = 0; k < kPacked<T> && i * kPacked<T> + k < n; ++k) {
-        packed.elements[k] = from[i * kPacked<T> + k];
+      for (std::size_t k = 0; k < Packed<T>::kCount && i * Packed<T>::kCount + k < n; ++k) {
+        packed.elements[k] = from[i * Packed<T>::kCount + k];
       }
       put_packet(packets + 2 * i, packed.data(), flag);
     }
@@ -213,13 +213,15 @@ class PeerView {
     const auto* const packets =
         reinterpret_cast<const std::uint64_t*>(at<std::byte>(rank_) + offset);
     bool failed = false;
-    for (std::size_t i = first_of(block); i * kPacked<T> < n && !failed; i += threads_of(block)) {
+    for (std::size_t i = first_of(block); i * Packed<T>::kCount < n && !failed;
+         i += threads_of(block)) {
       std::uint64_t data = 0;
       const auto has_come = [&] { return get_packet(packets + 2 * i, flag, data); };
       failed = !wait_until(has_come, flag, rank, kChannels);
       const Packed<T> packed(data);
-      for (std::size_t k = 0; k < kPacked<T> && i * kPacked<T> + k < n && !failed; ++k) {
-        to[i * kPacked<T> + k] = packed.elements[k];
+      for (std::size_t k = 0; k < Packed<T>::kCount && i * Packed<T>::kCount + k < n && !failed;
+           ++k) {
+        to[i * Packed<T>::kCount + k] = packed.elements[k];
       }
     }
     return !block.any(failed);
@@ -313,12 +315,11 @@ class PeerView {
     data = (halves[0] & 0xffff'ffff) | halves[1] << 32;
     return halves[0] >> 32 == flag && halves[1] >> 32 == flag;
   }
-  // Elements of a packet.
-  template <class T>
-  static constexpr std::size_t kPacked = sizeof(std::uint64_t) / sizeof(T);
+  // The elements of a packet.
   template <class T>
   struct Packed {
-    T elements[kPacked<T>];
+    static constexpr std::size_t kCount = sizeof(std::uint64_t) / sizeof(T);
+    T elements[kCount];
 
     Packed() = default;
     GANTRY_HD explicit Packed(std::uint64_t data) {
