@@ -77,6 +77,9 @@ target_compile_options(gantry_flags INTERFACE
   $<$<COMPILE_LANGUAGE:CUDA>:-fmad=false>
   $<$<COMPILE_LANGUAGE:CUDA>:-Xcompiler=-ffp-contract=off>)
 
+# nvcc warns where a kernel calls a function of the host, and makes code of it that does nothing: errors, not warnings.
+target_compile_options(gantry_flags INTERFACE $<$<COMPILE_LANGUAGE:CUDA>:--diag-error=20011,20013,20014,20015>)
+
 # Nobody replaces single functions of the library, so calls between exported functions may be inlined.
 target_compile_options(gantry_flags INTERFACE $<$<COMPILE_LANG_AND_ID:CXX,GNU,Clang>:-fno-semantic-interposition>)
 
