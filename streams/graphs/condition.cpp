@@ -3,12 +3,14 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <exception>
 #include <map>
 #include <mutex>
 #include <utility>
 #include <vector>
 
 #include <gantry/core/error.hpp>
+#include <gantry/core/log.hpp>
 #include <gantry/streams/owned_stream.hpp>
 
 #include "streams/capture.hpp"
@@ -54,6 +56,10 @@ struct OpenBodies {
   }
 };
 
+// Notes that the capture of `body` began or ended. Nothing else looks at a stream that the pool
+// does not own, and a stream noted as captured keeps every device from being synchronized.
+void note_capture(const Stream& body) { static_cast<void>(StreamClock::of(body).is_captured()); }
+
 OpenBody take_open(const Stream& body) {
   OpenBodies& bodies = OpenBodies::instance();
   const std::lock_guard lock(bodies.mutex);
@@ -74,7 +80,7 @@ ConditionScope::ConditionScope(const Stream& around, const NativeCondition& cond
   static_cast<void>(capture_of(around));
   driver().begin_condition(around.native(), condition, body_.native());
   try {
-    static_cast<void>(StreamClock::of(body_).is_captured());  // notes it, for frees
+    note_capture(body_);
     OpenBodies& bodies = OpenBodies::instance();
     const std::lock_guard lock(bodies.mutex);
     bodies.by_stream.insert_or_assign(key_of(body_), OpenBody{around});
@@ -88,12 +94,18 @@ ConditionScope::~ConditionScope() {
   if (!is_open_) return;
   driver().abandon_condition(body_.native());
   static_cast<void>(take_open(body_));
+  try {
+    note_capture(body_);
+  } catch (const std::exception& error) {
+    logging::debug(fmt::format("leaving the body of a condition: {}", error.what()));
+  }
 }
 
 void ConditionScope::end() {
   is_open_ = false;
   const OpenBody open = take_open(body_);
   driver().end_condition(body_.native());
+  note_capture(body_);
   for (const AtEnd& at_end : open.at_end) at_end.submit(open.around);
 }
 

@@ -13,6 +13,8 @@
 #include <gantry/memory/caching_allocator.hpp>
 #include <gantry/memory/stats.hpp>
 #include <gantry/streams/graph.hpp>
+#include <gantry/streams/owned_stream.hpp>
+#include <gantry/streams/stream_guard.hpp>
 #include <gantry/tensor/conditional.hpp>
 #include <gantry/tensor/elementwise.hpp>
 #include <gantry/tensor/factories.hpp>
@@ -20,6 +22,7 @@
 #include <gantry/tensor/random.hpp>
 #include <gantry/tensor/reductions.hpp>
 
+#include "streams/stream_clock.hpp"
 #include "tests/streams/graph_fixture.hpp"
 #include "tests/support/expect_error.hpp"
 
@@ -304,6 +307,37 @@ TEST_F(ConditionalTest, AnExceptionOfTheBodySpoilsTheCapture) {
   EXPECT_THROW(graph.replay(), CaptureError) << "the loop would never end";
   out.add_(1);
   EXPECT_EQ(value_of(out), 1);
+}
+
+// The streams of bodies are noted as captured, as the program's own streams are.
+TEST_F(ConditionalTest, BehindACaptureDevicesMayBeSynchronized) {
+  const Tensor is_set = flag(1);
+  const Tensor out = equal(0);
+  const OwnedStream own(device_);
+  Graph graph;
+  {
+    const GraphCapture capture(graph);
+    graph_if(is_set, [&] { out.add_(1); });
+  }
+  EXPECT_TRUE(may_synchronize_devices()) << "a body that has ended";
+  Graph spoilt;
+  {
+    const GraphCapture capture(spoilt);
+    EXPECT_THROW(graph_if(is_set, [] { throw std::runtime_error("the body's own"); }),
+                 std::runtime_error);
+  }
+  EXPECT_TRUE(may_synchronize_devices()) << "a body that has thrown";
+  Graph forked;
+  {
+    const GraphCapture capture(forked);
+    own.stream().wait(capture.stream());
+    {
+      const StreamGuard guard(own.stream());
+      out.add_(1);
+    }
+    capture.stream().wait(own.stream());
+  }
+  EXPECT_TRUE(may_synchronize_devices()) << "a stream of the program that was forked";
 }
 
 TEST_F(ConditionalTest, AWaitOfTheHostInTheBodyIsACaptureError) {
