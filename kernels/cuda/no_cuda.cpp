@@ -117,6 +117,7 @@ void gather(void*, const IndexingPlan&) { refuse("gather"); }
 void index_offsets(void*, const OffsetsPlan&) { refuse("index"); }
 std::size_t index_scatter_bytes(const IndexingPlan&, ScatterMode) { refuse("index_put_"); }
 void index_scatter(void*, const IndexingPlan&, ScatterMode, void*) { refuse("index_put_"); }
+bool has_short_rows(const IndexingPlan&) { refuse("scatter"); }
 void scatter_fibres(void*, const IndexingPlan&, ScatterMode) { refuse("scatter"); }
 std::size_t scatter_writes_bytes(const IndexingPlan&, ScatterMode) { refuse("scatter"); }
 void scatter_writes(void*, const IndexingPlan&, ScatterMode, void*) { refuse("scatter"); }

@@ -35,7 +35,7 @@ constexpr std::int64_t kMostSorted = std::int64_t{1} << 31;
 void scatter_on_gpu(const Target& target, void* stream, const IndexingPlan& plan,
                     ScatterMode mode) {
   if (plan.fibre_length <= kShortFibre || plan.fibres.numel >= kManyFibres ||
-      plan.positions.numel >= kMostSorted) {
+      plan.positions.numel >= kMostSorted || cuda::has_short_rows(plan)) {
     cuda::scatter_fibres(stream, plan, mode);
     return;
   }

@@ -99,6 +99,8 @@ namespace cuda {
 void gather(void* stream, const IndexingPlan& plan);
 void index_offsets(void* stream, const OffsetsPlan& plan);
 
+// True if the fibres are dense rows that fit into shared memory.
+[[nodiscard]] bool has_short_rows(const IndexingPlan& plan);
 // One thread per fibre, for many or short fibres.
 void scatter_fibres(void* stream, const IndexingPlan& plan, ScatterMode mode);
 

@@ -2,11 +2,13 @@
 // Duplicate indices make the result depend on the order of writes: the last write wins, and
 // floating sums round in that order. Atomics have no order, so only sums of integers use them.
 // Otherwise there are two cases:
-//  - many or short fibres: one thread makes all writes of a fibre;
+//  - many or short fibres: one thread makes all writes of a fibre, in shared memory if the fibres
+//    are short dense rows;
 //  - few long fibres: where writes replace, only the last one is made, Note [Last write]. All other
 //    writes are sorted stably by destination, and one thread makes the writes of each run of equal
 //    destinations.
 #include "kernels/cuda/indexing/scatter_keys.cuh"
+#include "kernels/cuda/indexing/scatter_rows.cuh"
 
 namespace gantry::kernels::cuda {
 
@@ -107,9 +109,15 @@ bool sorts_values(const IndexingPlan& plan) {
 
 }  // namespace
 
+bool has_short_rows(const IndexingPlan& plan) { return row_tiles(plan).tile > 0; }
+
 void scatter_fibres(void* stream, const IndexingPlan& plan, ScatterMode mode) {
+  const RowTiles tiles = row_tiles(plan);
   dispatch_scatter(mode, plan.dtype, plan.element_bytes, [&](auto tag) {
     using Update = typename decltype(tag)::type;
+    if constexpr (sizeof(typename Update::Element) <= 8) {
+      if (tiles.tile > 0) return launch_scatter_rows<Update>(stream, plan, tiles);
+    }
     const std::int64_t begin[3] = {};
     for_each_piece(
         plan.fibres,
