@@ -34,6 +34,21 @@ class ArgReducer {
     return {best.key, count > 0 ? first + best.at : -1};
   }
 
+  // As start() and take(), for elements in increasing order of position, the first at `k`.
+  __device__ static Accumulator start_at(int k) { return {lowest_key<Key<T>>(), k}; }
+  __device__ void take_next(Accumulator& into, T element, int k) const {
+    const Key<T> key = key_of_(element);
+    // A NaN is not below or equal to a number; behind a NaN nothing is better.
+    const bool is_better = !(key <= into.key) & (into.key == into.key);
+    into = {is_better ? key : into.key, is_better ? k : into.at};
+  }
+  // The better one of two parts. A part without elements has a position behind the last one.
+  __device__ static Accumulator better(const Accumulator& a, const Accumulator& b) {
+    if (precedes(true, a.key, b.key)) return a;
+    if (precedes(true, b.key, a.key)) return b;
+    return a.at < b.at ? a : b;
+  }
+
   __device__ static State neutral() { return {lowest_key<Key<T>>(), -1}; }
   __device__ static State combine(const State& a, const State& b) {
     if (b.index < 0 || precedes(true, a.key, b.key)) return a;
@@ -55,6 +70,104 @@ class ArgReducer {
   KeyOf<T> key_of_;
 };
 
+// Threads of a block of reduce_arg_columns.
+constexpr int kArgThreads = 256;
+// Neighbouring columns that a thread reads at once, and the rows that it has in flight.
+template <class T>
+constexpr int kArgPack = sizeof(T) == 1 ? 8 : 16 / static_cast<int>(sizeof(T));
+template <int V>
+constexpr int kArgBatch = V == 1 ? 16 : 8;
+// Fewest blocks that fill a GPU.
+constexpr std::int64_t kManyArgTiles = 200;
+
+// Reduces columns of at most a chunk: no order of the elements changes the result. P threads of a
+// block share the rows of a pack of V columns.
+template <class T, class R, int V, int P>
+__global__ void __launch_bounds__(kArgThreads, 4)
+    reduce_arg_columns(const __grid_constant__ ReducePlan plan, const R reducer) {
+  using Best = typename R::Accumulator;
+  using Vector = StoredPack<T, V>;
+  constexpr int kPacks = kArgThreads / P;
+  constexpr int kTile = kPacks * V;
+  constexpr int kBatch = kArgBatch<V>;
+  __shared__ Best shared[P > 1 ? P : 1][P > 1 ? kTile : 1];
+  const std::int64_t stride = plan.reduced.strides[0];
+  const int count = static_cast<int>(plan.length);
+  const int thread = static_cast<int>(threadIdx.x);
+  const int pack = thread % kPacks;
+  const int part = thread / kPacks;
+  for (std::int64_t first = static_cast<std::int64_t>(blockIdx.x) * kTile; first < plan.outputs;
+       first += static_cast<std::int64_t>(gridDim.x) * kTile) {
+    const std::int64_t output = first + pack * V;
+    const bool is_present = output < plan.outputs;
+    const T* column = static_cast<const T*>(plan.in) + part * stride;
+    if (is_present) column += distant_offset(plan.kept, output);
+    const int end = is_present ? count : 0;
+    Best own[V];
+#pragma unroll
+    for (int v = 0; v < V; ++v) own[v] = R::start_at(part);
+    const auto load = [&](int i) {
+      return *reinterpret_cast<const Vector*>(column + i * P * stride);
+    };
+    int k = part;
+#pragma unroll 1
+    for (; k + (kBatch - 1) * P < end; k += kBatch * P) {
+      Vector batch[kBatch];
+#pragma unroll
+      for (int i = 0; i < kBatch; ++i) batch[i] = load(i);
+#pragma unroll
+      for (int i = 0; i < kBatch; ++i) {
+#pragma unroll
+        for (int v = 0; v < V; ++v) reducer.take_next(own[v], batch[i].values[v], k + i * P);
+      }
+      column += kBatch * P * stride;
+    }
+#pragma unroll 1
+    for (; k < end; k += P) {
+      const Vector vector = load(0);
+#pragma unroll
+      for (int v = 0; v < V; ++v) reducer.take_next(own[v], vector.values[v], k);
+      column += P * stride;
+    }
+    if constexpr (P == 1) {
+#pragma unroll
+      for (int v = 0; v < V; ++v) {
+        if (is_present) write_output<R>(plan, output + v, reducer.close(own[v], count, 0));
+      }
+    } else {
+      __syncthreads();  // the previous tile may still read the shared array
+#pragma unroll
+      for (int v = 0; v < V; ++v) shared[part][pack * V + v] = own[v];
+      for (int half = P / 2; half > 0; half /= 2) {
+        __syncthreads();
+        for (int at = thread; at < half * kTile; at += kArgThreads) {
+          Best& into = shared[at / kTile][at % kTile];
+          into = R::better(into, shared[at / kTile + half][at % kTile]);
+        }
+      }
+      __syncthreads();
+      for (int c = thread; c < kTile && first + c < plan.outputs; c += kArgThreads) {
+        write_output<R>(plan, first + c, reducer.close(shared[0][c], count, 0));
+      }
+    }
+  }
+}
+
+// Launches reduce_arg_columns with as many columns a block as still fill a GPU. Returns false if
+// there are too few.
+template <class T, class R, int V>
+bool launch_arg_columns(void* stream, const ReducePlan& plan, const R& reducer) {
+  const auto run = [&](auto kernel, int parts) {
+    const std::int64_t columns = kArgThreads / parts * V;
+    const std::int64_t tiles = (plan.outputs + columns - 1) / columns;
+    if (tiles < kManyArgTiles) return false;
+    launch("reduce_arg_columns", stream, limited(tiles), kArgThreads, 0, kernel, plan, reducer);
+    return true;
+  };
+  return run(reduce_arg_columns<T, R, V, 1>, 1) || run(reduce_arg_columns<T, R, V, 8>, 8) ||
+         run(reduce_arg_columns<T, R, V, 32>, 32);
+}
+
 }  // namespace
 
 bool has_long_rows(const ReducePlan& plan) {
@@ -67,11 +180,15 @@ void reduce_arg(void* stream, const ReducePlan& plan) {
     using T = typename decltype(tag)::type;
     using R = StateReducer<ArgReducer<T>>;
     const R reducer(plan);
-    if (plan.is_column_wise()) {
-      launch_columns<T, typename R::State>(stream, plan, reducer);
-    } else {
+    if (!plan.is_column_wise()) {
       launch_short_rows<T, typename R::State>(stream, plan, reducer);
+      return;
     }
+    const bool is_done =
+        plan.chunks == 1 && (has_packs<T, kArgPack<T>>(plan)
+                                 ? launch_arg_columns<T, R, kArgPack<T>>(stream, plan, reducer)
+                                 : launch_arg_columns<T, R, 1>(stream, plan, reducer));
+    if (!is_done) launch_columns<T, typename R::State>(stream, plan, reducer);
   });
 }
 

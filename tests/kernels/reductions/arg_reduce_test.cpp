@@ -27,29 +27,55 @@ std::vector<Array> run_arg(bool largest, const Array& in, int dim) {
       in.layout().name);
 }
 
+// Finds the best elements along `dim` of an array of many ties.
+void expect_first(const Array& in, int dim, bool largest) {
+  const Shape& sizes = in.layout().sizes;
+  const std::vector<Array> arrays = run_arg(largest, in, dim);
+  const auto outputs = members(sizes, 1u << dim);
+  for (std::size_t o = 0; o < outputs.size(); ++o) {
+    std::int64_t best = 0;
+    for (std::size_t k = 1; k < outputs[o].size(); ++k) {
+      const double a = in.value(outputs[o][k]);
+      const double b = in.value(outputs[o][static_cast<std::size_t>(best)]);
+      if (largest ? a > b : a < b) best = static_cast<std::int64_t>(k);
+    }
+    const auto at = static_cast<std::int64_t>(o);
+    ASSERT_EQ(arrays[1].get<std::int64_t>(at), best) << in.dtype() << sizes << dim;
+    ASSERT_EQ(arrays[0].bits(at), in.bits(outputs[o][static_cast<std::size_t>(best)]));
+  }
+}
+
 TEST(ArgReduceKernelTest, FindsTheFirstOfTheLargest) {
   for (const DType dtype : testing::kAllTypes) {
     for (const Shape& sizes : {Shape{4, 37}, Shape{37, 40}, Shape{2, 9000}, Shape{17000, 2}}) {
       for (int dim = 0; dim < 2; ++dim) {
         for (const bool largest : {true, false}) {
           Array in(dtype, sizes.product() < 2000 ? testing::transposed(sizes) : contiguous(sizes));
-          fill_range(in, 5, 0, 9);  // many ties
-          const std::vector<Array> arrays = run_arg(largest, in, dim);
-          const auto outputs = members(sizes, 1u << dim);
-          for (std::size_t o = 0; o < outputs.size(); ++o) {
-            std::int64_t best = 0;
-            for (std::size_t k = 1; k < outputs[o].size(); ++k) {
-              const double a = in.value(outputs[o][k]);
-              const double b = in.value(outputs[o][static_cast<std::size_t>(best)]);
-              if (largest ? a > b : a < b) best = static_cast<std::int64_t>(k);
-            }
-            const auto at = static_cast<std::int64_t>(o);
-            ASSERT_EQ(arrays[1].get<std::int64_t>(at), best) << dtype << sizes << dim;
-            ASSERT_EQ(arrays[0].bits(at), in.bits(outputs[o][static_cast<std::size_t>(best)]));
-          }
+          fill_range(in, 5, 0, 9);
+          expect_first(in, dim, largest);
         }
       }
     }
+  }
+}
+
+// So many rows, or columns, that a GPU is full with a thread for each or with several.
+TEST(ArgReduceKernelTest, LooksAtManyRowsAndColumns) {
+  for (const Shape& sizes : many_short_rows()) {
+    Array in(f32, contiguous(sizes));
+    fill_range(in, 5, 0, 9);
+    expect_first(in, 1, true);
+  }
+  for (const Shape& sizes : {Shape{5, 205000}, Shape{9, 52001}, Shape{300, 26000}, Shape{130, 6501},
+                             Shape{300, 6400}, Shape{1030, 1601}}) {
+    Array in(f32, contiguous(sizes));
+    fill_range(in, 5, 0, 9);
+    expect_first(in, 0, true);
+    in.set(2 * sizes[1] + 7, NAN);
+    EXPECT_EQ(run_arg(false, in, 0)[1].get<std::int64_t>(7), 2) << sizes;
+    Array half(bf16, contiguous(sizes));
+    fill_range(half, 5, 0, 9);
+    expect_first(half, 0, false);
   }
 }
 

@@ -63,6 +63,22 @@ inline std::vector<std::vector<std::int64_t>> members(const Shape& sizes, unsign
   return result;
 }
 
+// So many short rows that a GPU reduces them in tiles: lengths around the packs, the groups of
+// threads and the longest row of a tile.
+inline std::vector<Shape> many_short_rows() {
+  return {{34000, 9},  {34000, 20}, {34000, 63}, {17000, 64}, {17000, 127},
+          {9000, 130}, {4500, 257}, {4400, 512}, {2200, 513}};
+}
+
+// Rows that lie 16 elements further apart than they are long.
+inline Layout padded_rows(const Shape& sizes) {
+  Layout layout = contiguous(sizes);
+  layout.name = "padded";
+  layout.strides[0] += 16;
+  layout.elements += sizes[0] * 16;
+  return layout;
+}
+
 // Bool memory with arbitrary bytes, and the same memory with 1 in place of non-zero bytes.
 inline std::pair<Array, Array> loose_and_strict_bools(const Layout& layout) {
   std::pair<Array, Array> arrays{Array(bool_, layout), Array(bool_, layout)};
