@@ -55,7 +55,22 @@ class MomentsReducer {
             static_cast<Acc>(count)};
   }
 
+  // The state of one element, as close() has it.
+  template <class In>
+  GANTRY_HD static State only(In element) {
+    const Acc value = static_cast<Acc>(element);
+    const Acc distance = value - value;  // NaN if the element is infinite
+    return {value + distance, distance, value, 1};
+  }
+
   GANTRY_HD static State neutral() { return {0, 0, Acc(-0.0), 0}; }
+  // combine() of states of equally many elements, of which there are some.
+  GANTRY_HD static State combine_equal(const State& a, const State& b) {
+    const Acc distance = b.mean - a.mean;
+    return {a.mean + distance * Acc(0.5),
+            a.squares + b.squares + distance * distance * (a.count * Acc(0.5)), a.sum + b.sum,
+            a.count + b.count};
+  }
   // Only `b`, or both, may have no element. No branch, for vector code.
   GANTRY_HD static State combine(const State& a, const State& b) {
     const Acc count = a.count + b.count;

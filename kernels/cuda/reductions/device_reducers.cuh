@@ -16,7 +16,9 @@ namespace gantry::kernels::cuda {
 //    element `first` of the reduction;
 //  - neutral(), the State of no element, and combine(a, b), of which only b or both may be neutral;
 //  - finish(state), and Merge, which reduces the finished results of chunks;
-//  - write(plan, output, state), if the State is several numbers.
+//  - write(plan, output, state), if the State is several numbers;
+//  - perhaps only(element), the State of one element, with combine_equal(a, b), which combines
+//    States of equally many elements.
 
 // The members of a reducer whose Accumulator and State are one number.
 template <class R, class Acc>

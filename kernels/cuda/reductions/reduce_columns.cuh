@@ -1,78 +1,50 @@
 // Reductions of columns on the GPU, whose neighbouring outputs lie side by side in the input.
 #pragma once
 
-#include "kernels/cuda/reductions/reduce_chunk.cuh"
-#include "kernels/input.hpp"
+#include "kernels/cuda/reductions/reduce_in_thread.cuh"
 
 namespace gantry::kernels::cuda {
 
 namespace {
 
-// The number whose lowest `bits` bits are those of `i` in reverse.
-__device__ inline int reversed(int i, int bits) {
-  return static_cast<int>(__brev(static_cast<unsigned>(i)) >> 1 >> (31 - bits));
-}
-
-// One thread reduces V neighbouring outputs of at most a chunk. It has kFew accumulators at a time,
-// a subtree of the tree over all of them, and one result of each of the tree's levels above. There
-// are 2^bits such subtrees.
+// Columns that a thread of reduce_few reads at once, where they form packs.
+template <class In, class R>
+constexpr int kFewPack = sizeof(In) >= 4 ? 2
+                         : kHasState<R>  ? 1
+                                         : 4;
+// Blocks of reduce_few that a multiprocessor is to hold; 0 leaves it to the compiler.
 template <class In, class Acc, class R, int V>
-__global__ void __launch_bounds__(kThreads, kBlocksOf<R, kThreads, sizeof(Acc) * V >= 8 ? 80 : 64>)
+constexpr int kFewBlocks = kBlocksOf<R, kThreads, sizeof(Acc) * V >= 8 ? 80 : 64>;
+// True if the compiler wants so many registers that a multiprocessor holds one block of 256
+// threads. Two blocks with a few words on the stack have more loads under way.
+template <class R>
+constexpr bool kHasLargeState = sizeof(typename R::Accumulator) > 8;
+
+// One thread reduces V neighbouring outputs of at most a chunk; bits as in reduce_in_thread().
+template <class In, class Acc, class R, int V>
+__global__ void __launch_bounds__(kThreads, kFewBlocks<In, Acc, R, V>)
     reduce_few(const __grid_constant__ ReducePlan plan, const R reducer, int bits) {
-  constexpr int kLevels = 5;
-  static_assert(kFew << (kLevels - 1) == kAccumulators);
   using Vector = StoredPack<In, V>;
   const int count = static_cast<int>(plan.length);
   const std::int64_t stride = plan.reduced.strides[0];
   for (std::int64_t pack = first_index(); pack * V < plan.outputs; pack += index_step()) {
     const In* column = static_cast<const In*>(plan.in) + distant_offset(plan.kept, pack * V);
-    Acc levels[kLevels][V];
-#pragma unroll 1
-    for (int subtree = 0; subtree < 1 << bits; ++subtree) {
-      const int first = reversed(subtree, bits);
-      typename R::Accumulator own[kFew][V];
-#pragma unroll
-      for (int i = 0; i < kFew; ++i) {
-#pragma unroll
-        for (int v = 0; v < V; ++v) own[i][v] = reducer.start();
+    Acc results[V];
+    const auto load = [&](int at) {
+      return *reinterpret_cast<const Vector*>(column + at * stride);
+    };
+    const auto position = [](int at, int) { return at; };
+    if constexpr (requires { R::only(In{}); }) {
+      if (count <= kAccumulators) {
+        reduce_once_in_thread<kFew, In, V>(reducer, count, bits, load, results);
+      } else {
+        reduce_in_thread<kFew, In, V>(reducer, count, count, bits, load, position, results);
       }
-#pragma unroll 1
-      for (int k = first; k < count; k += kAccumulators) {
-        Vector batch[kFew];
-#pragma unroll
-        for (int i = 0; i < kFew; ++i) {
-          const int at = k + (i << bits);
-          if (at < count) batch[i] = *reinterpret_cast<const Vector*>(column + at * stride);
-        }
-#pragma unroll
-        for (int i = 0; i < kFew; ++i) {
-          const int at = k + (i << bits);
-#pragma unroll
-          for (int v = 0; v < V; ++v) {
-            if (at < count) reducer.take(own[i][v], batch[i].values[v], at);
-          }
-        }
-      }
-#pragma unroll
-      for (int v = 0; v < V; ++v) {
-        Acc states[kFew];
-#pragma unroll
-        for (int i = 0; i < kFew; ++i) {
-          states[i] = reducer.close(own[i][v], elements_of(count, first + (i << bits)), 0);
-        }
-        combine_own<kFew / 2>(reducer, states);
-        // As a binary counter: a subtree completes the levels whose bits are set in its number.
-        int level = 0;
-        for (; (subtree >> level & 1) != 0; ++level) {
-          states[0] = reducer.combine(levels[level][v], states[0]);
-        }
-        levels[level][v] = states[0];
-      }
+    } else {
+      reduce_in_thread<kFew, In, V>(reducer, count, count, bits, load, position, results);
     }
 #pragma unroll
-    for (int v = 0; v < V; ++v) {
-      write_output<R>(plan, pack * V + v, reducer.finish(levels[bits][v]));
-    }
+    for (int v = 0; v < V; ++v) write_output<R>(plan, pack * V + v, reducer.finish(results[v]));
   }
 }
 
@@ -142,7 +114,8 @@ __device__ void finish_columns(const R& reducer, const ReducePlan& plan, std::in
 // A block of 32 x 8 threads reduces one chunk of 32 neighbouring outputs. Each thread has 16 of a
 // column's 128 accumulators.
 template <class In, class Acc, class R>
-__global__ void __launch_bounds__(kColumns* kColumnThreads, kBlocksOf<R, 256, 64>)
+__global__ void __launch_bounds__(kColumns* kColumnThreads,
+                                  kHasLargeState<R> ? 2 : kBlocksOf<R, 256, 64>)
     reduce_columns(const __grid_constant__ ReducePlan plan, const R reducer) {
   const std::int64_t tiles = (plan.outputs + kColumns - 1) / kColumns;
   const std::int64_t stride = plan.reduced.strides[0];
@@ -180,7 +153,9 @@ template <class R>
 constexpr bool kHasWideTiles = sizeof(typename R::Accumulator) == 4;
 // Blocks of reduce_wide_columns that a multiprocessor is to hold; 0 leaves it to the compiler.
 template <class In, class R, int kPacks>
-constexpr int kTileBlocks = kHasNarrowTiles<In>&& kPacks == kTilePacks ? 4 : kBlocksOf<R, 256, 64>;
+constexpr int kTileBlocks = kHasNarrowTiles<In>&& kPacks == kTilePacks ? 4
+                            : kHasLargeState<R>                        ? 2
+                                                                       : kBlocksOf<R, 256, 64>;
 // Fewest blocks of reduce_wide_columns that fill a GPU.
 constexpr std::int64_t kManyTiles = 256;
 

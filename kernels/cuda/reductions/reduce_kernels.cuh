@@ -2,6 +2,7 @@
 #pragma once
 
 #include "kernels/cuda/reductions/reduce_columns.cuh"
+#include "kernels/cuda/reductions/reduce_row_tiles.cuh"
 #include "kernels/cuda/reductions/reduce_rows.cuh"
 
 namespace gantry::kernels::cuda {
@@ -51,10 +52,9 @@ void launch_wide_columns(void* stream, const ReducePlan& plan, const R& reducer)
 
 template <class In, class Acc, class R>
 void launch_few(void* stream, const ReducePlan& plan, const R& reducer) {
-  int bits = 0;
-  while (kFew << bits < plan.length && kFew << bits < kAccumulators) ++bits;
-  if constexpr (!kHasState<R>) {
-    constexpr int V = sizeof(In) < 4 ? 4 : 2;
+  const int bits = subtree_bits(kFew, plan.length, kAccumulators);
+  if constexpr (kFewPack < In, R >> 1) {
+    constexpr int V = kFewPack<In, R>;
     if (has_packs<In, V>(plan)) {
       launch("reduce_few", stream, blocks_for(plan.outputs / V), kThreads, 0,
              reduce_few<In, Acc, R, V>, plan, reducer, bits);
@@ -103,6 +103,22 @@ inline bool is_dense(const ReducePlan& plan) {
   return plan.reduced.ndim == 0 || plan.reduced.strides[0] == 1;
 }
 
+// Reduces dense rows in shared memory. Returns false if they are not short, or few.
+template <class In, class Acc, class R>
+bool launch_tiles(void* stream, const ReducePlan& plan, const R& reducer) {
+  if (plan.chunks != 1) return false;
+  constexpr int V = kTilePack<In>;
+  if (const RowTiling tiling = row_tiling<In, R, V>(plan); tiling.tiles > 0) {
+    launch_row_tiles<In, Acc, R, V>(stream, plan, reducer, tiling);
+    return true;
+  }
+  if (is_aligned<In>(plan, V) && plan.length % V == 0) return false;
+  const RowTiling tiling = row_tiling<In, R, 1>(plan);
+  if (tiling.tiles == 0) return false;
+  launch_row_tiles<In, Acc, R, 1>(stream, plan, reducer, tiling);
+  return true;
+}
+
 // Reduces rows of one dim with a warp or less for each. Returns false if a block is better.
 template <class In, class Acc, class R>
 bool launch_short_rows(void* stream, const ReducePlan& plan, const R& reducer) {
@@ -111,6 +127,7 @@ bool launch_short_rows(void* stream, const ReducePlan& plan, const R& reducer) {
     launch_few<In, Acc>(stream, plan, reducer);
     return true;
   }
+  if (is_dense(plan) && launch_tiles<In, Acc>(stream, plan, reducer)) return true;
   if (is_dense(plan) && plan.chunks == 1 && is_aligned<In>(plan, 4) &&
       (plan.length <= kShortRow || plan.outputs >= kManyRows)) {
     int group = 1;

@@ -241,6 +241,25 @@ TEST(ReduceKernelTest, ReducesManyRows) {
   }
 }
 
+TEST(ReduceKernelTest, ReducesTilesOfShortRows) {
+  for (const Shape& sizes : many_short_rows()) {
+    for (const Layout& layout : {contiguous(sizes), padded_rows(sizes)}) {
+      Array in(f32, layout);
+      fill_range(in, 3, -1, 1);
+      expect_in_order<float, float>(Reduction::sum, in, 2);
+      Array half(bf16, layout);
+      fill_range(half, 5, -1, 1);
+      expect_in_order<bfloat16, bfloat16>(Reduction::sum, half, 2);
+    }
+    Array wide(f64, contiguous(sizes));
+    fill_range(wide, 3, -1, 1);
+    expect_in_order<double, double>(Reduction::min, wide, 2);
+    Array narrow(u8, contiguous(sizes));
+    fill_range(narrow, 3, 0, 200);
+    expect_in_order<std::uint8_t, std::int64_t>(Reduction::sum, narrow, 2);
+  }
+}
+
 // More chunks than a GPU has blocks at a time.
 TEST(ReduceKernelTest, ReducesManyChunks) {
   const std::int64_t length = 16384 * 6400 + 100;

@@ -149,6 +149,23 @@ TEST(VarianceKernelTest, ComputesAsDocumentedWhateverTheLayout) {
   }
 }
 
+TEST(VarianceKernelTest, ComputesManyShortRowsAndColumns) {
+  for (const Shape& sizes : many_short_rows()) {
+    Array in(f32, contiguous(sizes));
+    fill_range(in, 3, 2, 3);
+    expect_as_documented<float>(in, 2);
+    Array half(bf16, padded_rows(sizes));
+    fill_range(half, 3, 2, 3);
+    expect_as_documented<bfloat16>(half, 2);
+  }
+  // Columns of one element an accumulator: all equal parts, or not; in packs, or not.
+  for (const Shape& sizes : {Shape{16, 65536}, Shape{64, 65537}, Shape{77, 65536}}) {
+    Array in(f32, contiguous(sizes));
+    fill_range(in, 3, 2, 3);
+    expect_as_documented<float>(in, 1);
+  }
+}
+
 // So many chunks that the last block has to merge results of merged results.
 TEST(VarianceKernelTest, MergesManyChunks) {
   const std::int64_t length = 16384LL * 16384 + 70000;

@@ -1,0 +1,146 @@
+// The accumulators of a chunk in one thread, a few at a time.
+#pragma once
+
+#include "kernels/cuda/reductions/reduce_chunk.cuh"
+#include "kernels/input.hpp"
+
+namespace gantry::kernels::cuda {
+
+namespace {
+
+// The number whose lowest `bits` bits are those of `i` in reverse.
+__device__ inline int reversed(int i, int bits) {
+  return static_cast<int>(__brev(static_cast<unsigned>(i)) >> 1 >> (31 - bits));
+}
+
+// Results of a thread that holds kHeld accumulators at a time: one of each level of the tree.
+template <int kHeld>
+constexpr int kTreeLevels = kHeld >= 8 ? 5 : 6;
+static_assert(8 << (kTreeLevels<8> - 1) == kAccumulators &&
+              4 << (kTreeLevels<4> - 1) == kAccumulators);
+
+// Adds the result of subtree number `subtree` to the levels of lane `v`. As a binary counter: a
+// subtree completes the levels whose bits are set in its number.
+template <int kLevels, int V, class Acc, class Combine>
+__device__ void push_subtree(int subtree, int v, Acc (&levels)[kLevels][V], Acc state,
+                             const Combine& combine) {
+  int level = 0;
+  for (; (subtree >> level & 1) != 0; ++level) state = combine(levels[level][v], state);
+  levels[level][v] = state;
+}
+
+// Reduces `count` vectors of V elements, lane by lane, in one thread. Vector `at`, which load(at)
+// reads, belongs to accumulator `at` modulo kHeld << bits of each lane. position(at, lane) is the
+// element's number in its chunk, which has `length` elements. results[lane] is not finished.
+//
+// The thread holds kHeld accumulators at a time, a subtree of the tree over all, and one result of
+// each of the tree's levels above. There are 2^bits such subtrees.
+template <int kHeld, class In, int V, class R, class Acc, class Load, class Position>
+__device__ void reduce_in_thread(const R& reducer, int count, int length, int bits,
+                                 const Load& load, const Position& position, Acc (&results)[V]) {
+  Acc levels[kTreeLevels<kHeld>][V];
+#pragma unroll 1
+  for (int subtree = 0; subtree < 1 << bits; ++subtree) {
+    const int first = reversed(subtree, bits);
+    typename R::Accumulator own[kHeld][V];
+#pragma unroll
+    for (int i = 0; i < kHeld; ++i) {
+#pragma unroll
+      for (int v = 0; v < V; ++v) own[i][v] = reducer.start();
+    }
+#pragma unroll 1
+    for (int k = first; k < count; k += kHeld << bits) {
+      StoredPack<In, V> batch[kHeld];
+#pragma unroll
+      for (int i = 0; i < kHeld; ++i) {
+        const int at = k + (i << bits);
+        if (at < count) batch[i] = load(at);
+      }
+#pragma unroll
+      for (int i = 0; i < kHeld; ++i) {
+        const int at = k + (i << bits);
+#pragma unroll
+        for (int v = 0; v < V; ++v) {
+          if (at < count) reducer.take(own[i][v], batch[i].values[v], position(at, v));
+        }
+      }
+    }
+#pragma unroll
+    for (int v = 0; v < V; ++v) {
+      Acc states[kHeld];
+#pragma unroll
+      for (int i = 0; i < kHeld; ++i) {
+        const int at = first + (i << bits);
+        states[i] = reducer.close(own[i][v], elements_of(length, position(at, v)), 0);
+      }
+      combine_own<kHeld / 2>(reducer, states);
+      push_subtree(subtree, v, levels, states[0],
+                   [&](const Acc& a, const Acc& b) { return reducer.combine(a, b); });
+    }
+  }
+#pragma unroll
+  for (int v = 0; v < V; ++v) results[v] = levels[bits][v];
+}
+
+// As reduce_in_thread(), for at most one element of each accumulator, whose state is R::only().
+// With as many elements as accumulators, all parts are equal, and R::combine_equal() combines them.
+// The loads of a subtree are under way while the one before is combined.
+template <int kHeld, class In, int V, class R, class Acc, class Load>
+__device__ void reduce_once_in_thread(const R& reducer, int count, int bits, const Load& load,
+                                      Acc (&results)[V]) {
+  using Vector = StoredPack<In, V>;
+  Acc levels[kTreeLevels<kHeld>][V];
+  const bool are_equal = count == kHeld << bits;
+  Vector next[kHeld];
+  const auto fetch = [&](int first) {
+#pragma unroll
+    for (int i = 0; i < kHeld; ++i) {
+      const int at = first + (i << bits);
+      if (at < count) next[i] = load(at);
+    }
+  };
+  const auto reduce = [&](const auto& combine) {
+    fetch(0);
+#pragma unroll 1
+    for (int subtree = 0; subtree >> bits == 0; ++subtree) {
+      const int first = reversed(subtree, bits);
+      Vector batch[kHeld];
+#pragma unroll
+      for (int i = 0; i < kHeld; ++i) batch[i] = next[i];
+      if ((subtree + 1) >> bits == 0) fetch(reversed(subtree + 1, bits));
+#pragma unroll
+      for (int v = 0; v < V; ++v) {
+        Acc states[kHeld];
+#pragma unroll
+        for (int i = 0; i < kHeld; ++i) {
+          states[i] =
+              first + (i << bits) < count ? reducer.only(batch[i].values[v]) : reducer.neutral();
+        }
+#pragma unroll
+        for (int half = kHeld / 2; half > 0; half /= 2) {
+#pragma unroll
+          for (int i = 0; i < half; ++i) states[i] = combine(states[i], states[i + half]);
+        }
+        push_subtree(subtree, v, levels, states[0], combine);
+      }
+    }
+  };
+  if (are_equal) {
+    reduce([&](const Acc& a, const Acc& b) { return reducer.combine_equal(a, b); });
+  } else {
+    reduce([&](const Acc& a, const Acc& b) { return reducer.combine(a, b); });
+  }
+#pragma unroll
+  for (int v = 0; v < V; ++v) results[v] = levels[bits][v];
+}
+
+// The bits of reduce_in_thread() for `count` vectors of `most` accumulators or fewer.
+inline int subtree_bits(int held, std::int64_t count, int most) {
+  int bits = 0;
+  while (held << bits < count && held << bits < most) ++bits;
+  return bits;
+}
+
+}  // namespace
+
+}  // namespace gantry::kernels::cuda
