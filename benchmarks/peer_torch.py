@@ -3,7 +3,7 @@
 
 Dispatch, allocation and copies go through PyTorch's C++ API (compiled here from peer_torch.cpp), graphs and torch.cuda.comm
 through Python.
---build-only compiles and measures nothing.
+--build-only compiles and measures nothing. --reductions measures the rows of bench_reductions.cpp alone.
 """
 import contextlib
 import json
@@ -123,14 +123,15 @@ def main():
         load_cpp().run()
         return
     results, failures = {}, {}
-    try:
-        measure_cpp(results)
-    except Exception as error:
-        failures["the C++ API"] = str(error).partition("\n")[0]
-    measure_graph(results, failures)
     measure_reductions(results, failures)
-    if torch.cuda.device_count() > 1:
-        measure_comm(results, failures)
+    if "--reductions" not in sys.argv:
+        try:
+            measure_cpp(results)
+        except Exception as error:
+            failures["the C++ API"] = str(error).partition("\n")[0]
+        measure_graph(results, failures)
+        if torch.cuda.device_count() > 1:
+            measure_comm(results, failures)
     json.dump({"torch": torch.__version__, "results": results, "failures": failures}, sys.stdout, indent=1)
 
 

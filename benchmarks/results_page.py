@@ -1,4 +1,5 @@
 """The page docs/performance.md, written from the results in benchmarks/results."""
+import math
 import textwrap
 
 from result_files import PROJECT, RESULTS, read_results, require
@@ -94,6 +95,10 @@ values, for comparisons and for the selection. At 3.0 TB/s, the passes for keys 
 LARGE_TEXT = "Kernels of the first table on 1 GiB, on {machine}:"
 
 MATMUL_TEXT = "Products of two square matrices, f32 without TF32, on {machine}:"
+
+SWEEP_TEXT = """
+Reductions over every dim of shapes of many kinds, f32 and bf16, on {machine}: {shapes}. A mean is the geometric one.
+"""
 
 CPU_TEXT = """
 ## CPU tensors beside PyTorch
@@ -248,6 +253,26 @@ def machine_of(results, name):
     return next((result["machine"] for result, row in rows_of(results, "process") if row["name"] == name), "no machine yet")
 
 
+def sweep_parts(results):
+    """Families of operations over shapes of many kinds, from the newest run; nothing without one."""
+    runs = [result for result in results if result["kind"] == "process" and any(row["name"].startswith("reduce/") for row in result["rows"])]
+    if not runs:
+        return []
+    families, shapes = {}, {}
+    for row in runs[-1]["rows"]:
+        _, family, shape, dim, dtype = row["name"].split("/")
+        families.setdefault(family, []).append((row["ratio"], f"{shape} dim {dim} {dtype}"))
+        shapes[shape.replace("x", " × ")] = None
+    lines = []
+    for family, found in families.items():
+        ratios = [ratio for ratio, _ in found]
+        least, worst = min(found)
+        lines.append([family, str(len(found)), ratio_text(math.prod(ratios) ** (1 / len(ratios))), str(sum(ratio < 0.95 for ratio in ratios)),
+                      ratio_text(least), worst])
+    text = SWEEP_TEXT.format(machine=runs[-1]["machine"], shapes=", ".join(shapes))
+    return [wrapped(" ".join(text.split())), "\n".join(table(["family", "rows", "mean PyTorch / gantry", "rows below 0.95", "least", "of"], lines))]
+
+
 def cpu_parts(results):
     """The section about CPU tensors, from the newest run; nothing without one."""
     runs = [result for result in results if result["kind"] == "cpu"]
@@ -354,7 +379,7 @@ def page(results):
              "\n".join(kernel_table(results, "kernel", KERNELS, LARGE_COLUMNS)),
              wrapped(MATMUL_TEXT.format(machine=machine_of(results, "matmul/8192"))),
              "\n".join(kernel_table(results, "size", MATRICES, MATMUL_COLUMNS)),
-             *cpu_parts(results), ALLOCATOR_TEXT, "\n".join(allocator_table(results)),
+             *sweep_parts(results), *cpu_parts(results), ALLOCATOR_TEXT, "\n".join(allocator_table(results)),
              wrapped(sequences_text(results)), *startup_parts(results), REPRODUCE_TEXT, "\n".join(sources(results))]
     return "\n\n".join(part.strip("\n") for part in parts) + "\n"
 
