@@ -174,8 +174,18 @@ void StreamClock::complete(std::uint64_t sequence) {
 
 bool StreamClock::is_captured() const {
   const bool captured = driver().is_capturing(native_);
-  if (captured != may_be_captured()) captured_.store(captured, std::memory_order_relaxed);
+  if (captured == may_be_captured() && !(captured && has_left_capture())) return captured;
+  if (is_external_) {
+    const std::uint64_t id = captured ? driver().capture_id(native_) : 0;
+    seen_capture_.store(CaptureDevices::is_open(id) ? id : 0, std::memory_order_release);
+  }
+  captured_.store(captured, std::memory_order_relaxed);
   return captured;
+}
+
+bool StreamClock::has_left_capture() const noexcept {
+  const std::uint64_t id = seen_capture_.load(std::memory_order_acquire);
+  return id != 0 && !CaptureDevices::is_open(id);
 }
 
 std::shared_ptr<StreamClock::PendingEvent> StreamClock::record_event() {
@@ -423,7 +433,10 @@ bool may_synchronize_devices() noexcept {
     if (driver().platform() != Platform::cuda) return true;
     for (int device = 0; device < table_size(); ++device) {
       for (const StreamClock* clock : ClockRegistry::instance().clocks_of(device)) {
-        if (clock->is_external() ? clock->may_be_captured() : clock->is_captured()) return false;
+        if (clock->is_external() ? clock->may_be_captured() && !clock->has_left_capture()
+                                 : clock->is_captured()) {
+          return false;
+        }
       }
     }
     return true;

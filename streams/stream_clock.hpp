@@ -184,6 +184,9 @@ class StreamClock {
   [[nodiscard]] bool may_be_captured() const { return captured_.load(std::memory_order_relaxed); }
   /// Asks the driver, and keeps the answer for may_be_captured(). Throws: CudaError.
   bool is_captured() const;
+  /// True if the stream was seen in a capture of gantry's that has ended. For an external stream,
+  /// which may be destroyed and is not looked at again.
+  [[nodiscard]] bool has_left_capture() const noexcept;
   /// False if the stream has work. External streams may be destroyed, and captured ones cannot be
   /// asked: they have none if all of their numbers are reached. Throws: CudaError.
   [[nodiscard]] bool has_no_work() const;
@@ -217,6 +220,8 @@ class StreamClock {
   std::atomic<bool> invalidated_{false};
   alignas(64) std::atomic<std::uint64_t> last_sequence_{0};
   mutable std::atomic<bool> captured_{false};  ///< read with last_sequence_ by every free
+  /// The capture in which an external stream was seen, if gantry began it.
+  mutable std::atomic<std::uint64_t> seen_capture_{0};
   alignas(64) std::atomic<std::uint64_t> completed_{0};
   VectorClock vector_clock_;
   std::mutex mutex_;  ///< guards what follows, and recording against invalidation

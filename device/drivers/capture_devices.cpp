@@ -63,6 +63,13 @@ std::vector<int> CaptureDevices::all() const {
   return devices;
 }
 
+bool CaptureDevices::is_open(std::uint64_t capture) noexcept {
+  if (is_empty()) return false;
+  Open& open = Open::instance();
+  const std::lock_guard lock(open.mutex);
+  return std::ranges::find(open.all, capture, &CaptureDevices::capture_) != open.all.end();
+}
+
 void CaptureDevices::note(std::uint64_t capture, int device) noexcept {
   if (is_empty() || device < 0 || device >= kMost) return;
   Open& open = Open::instance();

@@ -53,6 +53,8 @@ class CaptureDevices {
   /// The devices noted so far, ascending.
   [[nodiscard]] std::vector<int> all() const;
 
+  /// True if there is an object for `capture`: gantry began it, and it has not ended.
+  [[nodiscard]] static bool is_open(std::uint64_t capture) noexcept;
   /// Adds `device` to the devices of `capture`, if there is an object for it.
   static void note(std::uint64_t capture, int device) noexcept;
   /// True while there is no object. Costs one load.
