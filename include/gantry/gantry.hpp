@@ -101,6 +101,7 @@
 #include <gantry/tensor/random.hpp>
 #include <gantry/tensor/rearrangements.hpp>
 #include <gantry/tensor/reductions.hpp>
+#include <gantry/tensor/results.hpp>
 #include <gantry/tensor/safetensors.hpp>
 #include <gantry/tensor/shape_ops.hpp>
 #include <gantry/tensor/sorting.hpp>

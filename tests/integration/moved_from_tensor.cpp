@@ -36,6 +36,7 @@ std::vector<MovedFromCall<Tensor>> Movable<Tensor>::calls() {
       REFUSES(is_cuda, o.is_cuda()),
       REFUSES(is_cpu, o.is_cpu()),
       REFUSES(is_view_of, o.is_view_of(ones({1}))),
+      ANSWERS(is_same, o.is_same(Tensor())),
       REFUSES(options, o.options()),
       REFUSES(ref, o.ref()),
       REFUSES(view, o.view({6})),

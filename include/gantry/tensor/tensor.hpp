@@ -110,6 +110,8 @@ class GANTRY_API Tensor {
   [[nodiscard]] bool is_cpu() const { return device().is_cpu(); }    ///< true on the CPU
   /// True if both tensors share one storage.
   [[nodiscard]] bool is_view_of(const Tensor& other) const;
+  /// True for copies of one tensor, whose views are others.
+  [[nodiscard]] bool is_same(const Tensor& other) const noexcept { return impl_ == other.impl_; }
   /// The dtype, device and pinned memory of this tensor, as options for a factory.
   [[nodiscard]] TensorOptions options() const;
   /// The non-owning view for kernels, valid while the tensor exists.
