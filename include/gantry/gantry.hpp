@@ -72,6 +72,7 @@
 #include <gantry/streams/stream.hpp>
 #include <gantry/streams/stream_guard.hpp>
 #include <gantry/streams/sync_debug.hpp>
+#include <gantry/tensor/accessor.hpp>
 #include <gantry/tensor/activations.hpp>
 #include <gantry/tensor/aliases.hpp>
 #include <gantry/tensor/axes.hpp>

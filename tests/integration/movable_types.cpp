@@ -50,6 +50,8 @@ PLAIN_VALUE(Operand);
 PLAIN_VALUE(GeneratorRef);
 PLAIN_VALUE(Stream);
 PLAIN_VALUE(Block);
+using ElementsOfAMatrix = TensorAccessor<float, 2>;
+PLAIN_VALUE(ElementsOfAMatrix);
 PLAIN_VALUE(detail::Float16Limits);
 PLAIN_VALUE(detail::Float8Limits);
 

@@ -1,8 +1,11 @@
 #include <gtest/gtest.h>
 
 #include "tests/integration/moved_from.hpp"
+#include "tests/tensor/spans.hpp"
 
 namespace gantry::testing {
+
+using Matrix = Span<float, Extents<int, kAny, kAny>, Strided>;
 
 Tensor Movable<Tensor>::make() { return ones({2, 3}, {.device = Device::cuda(0)}); }
 
@@ -31,6 +34,8 @@ std::vector<MovedFromCall<Tensor>> Movable<Tensor>::calls() {
       REFUSES(data, o.data()),
       REFUSES(data_ptr, o.data_ptr()),
       REFUSES(data_ptr, o.template data_ptr<float>()),
+      REFUSES(accessor, (o.template accessor<float, 2>())),
+      REFUSES(mdspan, o.template mdspan<Matrix>()),
       REFUSES(is_contiguous, o.is_contiguous()),
       REFUSES(is_pinned, o.is_pinned()),
       REFUSES(is_cuda, o.is_cuda()),

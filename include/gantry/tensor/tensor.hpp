@@ -32,6 +32,8 @@ namespace gantry {
 
 class IndexPlan;
 struct MinMax;
+template <class T, std::size_t N>
+class TensorAccessor;
 struct UniqueElements;
 struct ValuesAndIndices;
 
@@ -100,6 +102,19 @@ class GANTRY_API Tensor {
     return static_cast<T*>(typed_data(dtype_of<std::remove_const_t<T>>));
   }
   [[nodiscard]] void* data_ptr() const { return data(); }
+  /// The elements of a CPU tensor by index, `t.accessor<float, 2>()[i][j]` (accessor.hpp). Throws:
+  /// DTypeError, ShapeError, InvalidArgument for a device. Precondition: work on them is complete.
+  template <class T, std::size_t N>
+  [[nodiscard]] TensorAccessor<T, N> accessor() const&;
+  template <class T, std::size_t N>
+  TensorAccessor<T, N> accessor() && = delete;  // it would outlive the memory
+  /// The elements as a std::mdspan or a like type of CCCL or Kokkos, whose layout has the strides:
+  /// `t.mdspan<std::mdspan<float, std::dextents<int, 2>, std::layout_stride>>()` (accessor.hpp).
+  /// Throws: DTypeError, ShapeError.
+  template <class Mdspan>
+  [[nodiscard]] Mdspan mdspan() const&;
+  template <class Mdspan>
+  Mdspan mdspan() && = delete;
   /// True if the elements are dense in row-major order.
   [[nodiscard]] bool is_contiguous() const;
   /// True for f16, bf16, f32, f64, f8e4m3 and f8e5m2.
