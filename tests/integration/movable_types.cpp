@@ -40,6 +40,7 @@ NOT_MOVABLE(GradientBuckets);
 NOT_MOVABLE(memory::HistoryAnnotation);
 NOT_MOVABLE(memory::MemPoolGuard);
 NOT_MOVABLE(detail::PeerUse);
+NOT_MOVABLE(detail::NestedList);
 
 PLAIN_VALUE(PeerView);
 PLAIN_VALUE(Scalar);

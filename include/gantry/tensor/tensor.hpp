@@ -32,6 +32,9 @@ namespace gantry {
 
 class IndexPlan;
 struct MinMax;
+namespace detail {
+class NestedList;
+}
 template <class T, std::size_t N>
 class TensorAccessor;
 struct UniqueElements;
@@ -84,14 +87,18 @@ class GANTRY_API Tensor {
   [[nodiscard]] std::int64_t size(Dim dim) const;  ///< of one dimension
   /// The strides in elements.
   [[nodiscard]] const Dims& strides() const;
-  [[nodiscard]] std::int64_t stride(Dim dim) const;  ///< of one dimension
-  [[nodiscard]] int dim() const;                     ///< number of dimensions
-  [[nodiscard]] std::int64_t numel() const;          ///< number of elements
-  [[nodiscard]] DType dtype() const;                 ///< element type
-  [[nodiscard]] Device device() const;               ///< with its index
-  [[nodiscard]] std::size_t element_size() const;    ///< bytes per element
-  [[nodiscard]] std::size_t nbytes() const;          ///< numel() * element_size()
-  [[nodiscard]] const Storage& storage() const;      ///< memory
+  [[nodiscard]] std::int64_t stride(Dim dim) const;            ///< of one dimension
+  [[nodiscard]] int dim() const;                               ///< number of dimensions
+  [[nodiscard]] std::int64_t numel() const;                    ///< number of elements
+  [[nodiscard]] DType dtype() const;                           ///< element type
+  [[nodiscard]] Device device() const;                         ///< with its index
+  [[nodiscard]] int ndimension() const { return dim(); }       ///< same as dim
+  [[nodiscard]] DType scalar_type() const { return dtype(); }  ///< same as dtype
+  /// The index of the GPU; -1 for the CPU.
+  [[nodiscard]] int get_device() const { return is_cpu() ? -1 : device().index; }
+  [[nodiscard]] std::size_t element_size() const;  ///< bytes per element
+  [[nodiscard]] std::size_t nbytes() const;        ///< numel() * element_size()
+  [[nodiscard]] const Storage& storage() const;    ///< memory
   /// The offset of the first element in the storage, in elements.
   [[nodiscard]] std::int64_t storage_offset() const;
   /// The address of the first element: a device address for device tensors.
@@ -204,8 +211,17 @@ class GANTRY_API Tensor {
   /// A view with the same layout.
   [[nodiscard]] Tensor alias() const;
   [[nodiscard]] Tensor detach() const;  ///< same as alias: tensors have no gradients
+  /// This variable becomes a view of itself. Other copies of the tensor keep their shape.
+  /// @{
+  Tensor& squeeze_(const Axes& dims = {}) & { return *this = squeeze(dims); }
+  Tensor& unsqueeze_(Dim dim) & { return *this = unsqueeze(dim); }
+  Tensor& transpose_(Dim dim0, Dim dim1) & { return *this = transpose(dim0, dim1); }
+  Tensor& t_() & { return *this = t(); }
+  /// @}
   /// select(0, i).
   [[nodiscard]] Tensor operator[](std::int64_t i) const { return select(0, i); }
+  /// index({i}).
+  [[nodiscard]] Tensor operator[](const Tensor& i) const { return index({i}); }
   /// The elements that `indices` select (Index): a copy if an index is a tensor, else a view.
   [[nodiscard]] Tensor index(std::initializer_list<Index> indices) const;
   [[nodiscard]] Tensor index(std::span<const Index> indices) const;
@@ -245,6 +261,11 @@ class GANTRY_API Tensor {
   template <std::same_as<DType> T>
   [[nodiscard]] Tensor to(T dtype, ToOptions how = {}) const {
     return to(TensorOptions{.dtype = dtype}, how);
+  }
+  /// To the dtype and the device of `other`.
+  template <std::same_as<Tensor> T>
+  [[nodiscard]] Tensor to(const T& other, ToOptions how = {}) const {
+    return to(other.device(), other.dtype(), how);
   }
   [[nodiscard]] Tensor to(Device device, ToOptions how = {}) const;
   [[nodiscard]] Tensor to(Device device, DType dtype, ToOptions how = {}) const {
@@ -354,6 +375,8 @@ class GANTRY_API Tensor {
   [[nodiscard]] Tensor new_tensor(
       std::initializer_list<std::initializer_list<std::initializer_list<T>>> matrices,
       O options = {}) const;
+  template <detail::AnyOptions O = TensorOptions>
+  [[nodiscard]] Tensor new_tensor(const detail::NestedList& list, O options = {}) const;
   /// @}
 
   Tensor& fill_(const Operand& value) const;  ///< sets every element
