@@ -101,12 +101,12 @@ requires(sizeof...(A) > 0 && std::constructible_from<T, A...>)
   return {.device = Device(type, index)};
 }
 
-/// A dtype, device or device name in place of TensorOptions: `zeros({2}, f16)`,
+/// A dtype, device, kind of device or device name in place of TensorOptions: `zeros({2}, f16)`,
 /// `ones({2}, Device::cuda(1))`, `rand({2}, "cuda:1")`.
 template <class T>
-concept TensorOption =
-    std::same_as<T, DType> || std::same_as<T, Device> || std::same_as<T, const char*> ||
-    std::same_as<T, std::string> || std::same_as<T, std::string_view>;
+concept TensorOption = std::same_as<T, DType> || std::same_as<T, Device> ||
+    std::same_as<T, DeviceType> || std::same_as<T, const char*> || std::same_as<T, std::string> ||
+    std::same_as<T, std::string_view>;
 
 namespace detail {
 [[nodiscard]] inline TensorOptions only(DType dtype) { return {.dtype = dtype}; }

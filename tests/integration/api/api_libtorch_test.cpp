@@ -54,7 +54,7 @@ TEST_F(ApiLibtorchTest, OptionsAreBuiltOneByOne) {
   EXPECT_EQ(dtype(i64).device(DeviceType::cuda, 1).device, Device::cuda(1));
   EXPECT_EQ(device(DeviceType::cuda, 1).dtype(i64).dtype, i64);
   EXPECT_EQ(device("cuda").device, Device::cuda());
-  EXPECT_EQ(device(Device::cpu()).dtype(u8).device, Device::cpu());
+  EXPECT_EQ(device(DeviceType::cpu).dtype(u8).device, Device::cpu());
   EXPECT_EQ(zeros({2}, dtype(i64).device("cuda:0")).options().dtype(f32).device, Device::cuda(0));
   EXPECT_THAT([] { return TensorOptions().device("disk"); },
               ThrowsMessage<InvalidArgument>(HasSubstr("disk")));
@@ -70,6 +70,24 @@ TEST_F(ApiLibtorchTest, SettingsCompareAsOptionals) {
   const std::optional<DType> copy = set.dtype;
   EXPECT_EQ(copy, i64);
   static_assert(!HasGetterOfDtype<TensorOptions>);
+}
+
+TEST_F(ApiLibtorchTest, AKindOfDeviceIsADevice) {
+  constexpr DeviceType kCPU = DeviceType::cpu, kCUDA = DeviceType::cuda;
+  static_assert(Device(kCPU) == Device::cpu() && Device(kCUDA) == Device::cuda());
+  EXPECT_EQ(zeros({2}, kCUDA).device(), current_device());
+  EXPECT_EQ(rand({2}, kCPU).device(), Device::cpu());
+  const Tensor t = ones({2}, kCUDA);
+  EXPECT_EQ(t.to(kCPU).device(), Device::cpu());
+  EXPECT_EQ(t.to(kCPU, f16).dtype(), f16);
+  EXPECT_EQ(t.cpu().to(kCUDA, /*non_blocking=*/true).device(), current_device());
+  EXPECT_EQ(t.new_zeros({2}, kCPU).device(), Device::cpu());
+  const Tensor indices = tensor({1}, TensorOptions{.device = kCUDA});
+  EXPECT_EQ(indices.device(), current_device());
+  const DeviceGuard guard(kCUDA);
+  EXPECT_EQ(guard.current_device(), current_device());
+  EXPECT_TRUE(t.cpu().device() == kCPU);
+  EXPECT_FALSE(t.device() == kCUDA);  // no index is another index, as in libtorch
 }
 
 TEST_F(ApiLibtorchTest, VarMeanTakesDims) {
