@@ -123,3 +123,13 @@ function(gantry_add_test path)
       ENVIRONMENT_MODIFICATION "GANTRY_SIM_DEVICES=unset:")
   endif()
 endfunction()
+
+# Headers of CCCL for a test. They are in the toolkit; CUDA 13 has them in a folder of their own.
+function(gantry_test_uses_cccl target)
+  target_include_directories(${target} SYSTEM PRIVATE ${CUDAToolkit_INCLUDE_DIRS})
+  foreach(folder IN LISTS CUDAToolkit_INCLUDE_DIRS)
+    if(IS_DIRECTORY "${folder}/cccl")
+      target_include_directories(${target} SYSTEM BEFORE PRIVATE "${folder}/cccl")
+    endif()
+  endforeach()
+endfunction()

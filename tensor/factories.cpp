@@ -4,8 +4,10 @@
 
 #include <algorithm>
 #include <cmath>
+#include <memory>
 
 #include <gantry/core/error.hpp>
+#include <gantry/core/promotion.hpp>
 #include <gantry/extend/driver.hpp>
 #include <gantry/tensor/elementwise.hpp>
 
@@ -374,6 +376,30 @@ void check_row(int dim, std::size_t row, std::size_t size, std::size_t expected)
   throw ShapeError(
       fmt::format("tensor: expected sequence of length {} at dim {} (got {}) in row {}", expected,
                   dim, size, row));
+}
+
+NestedList::NestedList(std::initializer_list<NestedList> entries) {
+  if (entries.size() > 0) sizes_ = entries.begin()->sizes_;
+  std::size_t row = 0;
+  for (const NestedList& entry : entries) {
+    if (entry.sizes_ != sizes_) {
+      throw ShapeError(fmt::format("tensor: expected an entry of shape {} in row {}, but got {}",
+                                   sizes_.str(), row, entry.sizes_.str()));
+    }
+    if (entry.dtype_) dtype_ = dtype_ ? promote_types(*dtype_, *entry.dtype_) : entry.dtype_;
+    numbers_.insert(numbers_.end(), entry.numbers_.begin(), entry.numbers_.end());
+    ++row;
+  }
+  sizes_.insert(0, static_cast<std::int64_t>(entries.size()));
+}
+
+Tensor NestedList::tensor(const TensorOptions& options) const {
+  return dispatch_any(dtype_.value_or(DType::f32), [&]<class T>(TypeTag<T>) {
+    const auto elements = std::make_unique<T[]>(numbers_.size());
+    std::transform(numbers_.begin(), numbers_.end(), elements.get(),
+                   [](const Scalar& number) { return number.to<T>(); });
+    return tensor_from_host(elements.get(), dtype_of<T>, sizes_, options);
+  });
 }
 
 }  // namespace detail

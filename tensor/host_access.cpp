@@ -3,12 +3,14 @@
 #include <cstdint>
 #include <cstring>
 #include <exception>
+#include <string_view>
 #include <type_traits>
 
 #include <gantry/core/error.hpp>
 #include <gantry/extend/driver.hpp>
 #include <gantry/memory/pinned_allocator.hpp>
 #include <gantry/streams/sanitizer.hpp>
+#include <gantry/tensor/accessor.hpp>
 #include <gantry/tensor/factories.hpp>
 #include <gantry/tensor/tensor.hpp>
 
@@ -44,7 +46,36 @@ Scalar scalar_at(const void* data, DType dtype) {
   });
 }
 
+void check_dims(std::string_view op, const Tensor& self, std::size_t dims) {
+  detail::check_defined(op, "self", self);
+  if (static_cast<std::size_t>(self.dim()) == dims) return;
+  throw ShapeError(fmt::format("{}: expected {} dims but tensor has {}", op, dims, self.dim()),
+                   self.device().str());
+}
+
 }  // namespace
+
+void detail::check_accessor(const Tensor& self, std::size_t dims) {
+  check_dims("accessor", self, dims);
+  if (self.is_cpu()) return;
+  throw InvalidArgument(
+      fmt::format(
+          "accessor: expected a tensor of the CPU, but got one of {}; copy it with cpu(), or "
+          "pass ref() to a kernel",
+          self.device().str()),
+      self.device().str());
+}
+
+void detail::check_mdspan(const Tensor& self, std::size_t dims) {
+  check_dims("mdspan", self, dims);
+}
+
+void detail::refuse_mdspan(const Tensor& self, std::string_view expected, std::size_t dim) {
+  const int d = static_cast<int>(dim);
+  throw ShapeError(fmt::format("mdspan: expected {} at dim {}, but got size {} and stride {}",
+                               expected, dim, self.size(d), self.stride(d)),
+                   self.device().str());
+}
 
 Scalar Tensor::item() const {
   const kernels::OpScope scope("item");

@@ -72,6 +72,7 @@
 #include <gantry/streams/stream.hpp>
 #include <gantry/streams/stream_guard.hpp>
 #include <gantry/streams/sync_debug.hpp>
+#include <gantry/tensor/accessor.hpp>
 #include <gantry/tensor/activations.hpp>
 #include <gantry/tensor/aliases.hpp>
 #include <gantry/tensor/axes.hpp>
@@ -101,6 +102,7 @@
 #include <gantry/tensor/random.hpp>
 #include <gantry/tensor/rearrangements.hpp>
 #include <gantry/tensor/reductions.hpp>
+#include <gantry/tensor/results.hpp>
 #include <gantry/tensor/safetensors.hpp>
 #include <gantry/tensor/shape_ops.hpp>
 #include <gantry/tensor/sorting.hpp>

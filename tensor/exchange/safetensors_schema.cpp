@@ -16,16 +16,27 @@ constexpr std::string_view kMetadata = "__metadata__";
 constexpr std::size_t kMostDims = 64;  // of tensors that gantry only lists
 constexpr std::size_t kShownCharacters = 200;
 
+// As the reference implementation, it leaves out unknown fields of a tensor, whatever they hold.
 class Schema : public JsonHandler {
  public:
   StoredHeader take() { return std::move(header_); }
 
-  void null() override { refuse("null"); }
-  void boolean(bool) override { refuse("a bool"); }
-  void large_integer(std::uint64_t) override { refuse("a number of 2^63 or more"); }
-  void number(double) override { refuse("a number with a fraction"); }
+  void null() override {
+    const bool is_metadata = at_ == At::root && key_ == kMetadata;
+    if (!skips() && !is_metadata) refuse("null");
+  }
+  void boolean(bool) override {
+    if (!skips()) refuse("a bool");
+  }
+  void large_integer(std::uint64_t) override {
+    if (!skips()) refuse("a number of 2^63 or more");
+  }
+  void number(double) override {
+    if (!skips()) refuse("a number with a fraction");
+  }
 
   void integer(std::int64_t value) override {
+    if (skips()) return;
     if (at_ != At::shape && at_ != At::offsets) refuse("a number");
     if (value < 0) refuse("a negative number");
     std::vector<std::int64_t>& list = at_ == At::shape ? tensor_->sizes : offsets_;
@@ -34,6 +45,7 @@ class Schema : public JsonHandler {
   }
 
   void string(std::string value) override {
+    if (skips()) return;
     if (at_ == At::metadata) {
       if (!header_.metadata.emplace(key_, std::move(value)).second) refuse_twice(key_);
     } else if (at_ == At::tensor && key_ == "dtype") {
@@ -44,15 +56,18 @@ class Schema : public JsonHandler {
   }
 
   void begin_array() override {
+    if (begin_skipped()) return;
     if (at_ != At::tensor || key_ == "dtype") refuse("an array");
     at_ = key_ == "shape" ? At::shape : At::offsets;
   }
   void end_array() override {
+    if (end_skipped()) return;
     if (at_ == At::offsets && offsets_.size() != 2) refuse("one number or none");
     at_ = At::tensor;
   }
 
   void begin_object() override {
+    if (begin_skipped()) return;
     if (at_ == At::start) {
       at_ = At::root;
     } else if (at_ == At::root && key_ == kMetadata) {
@@ -67,6 +82,7 @@ class Schema : public JsonHandler {
     }
   }
   void end_object() override {
+    if (end_skipped()) return;
     if (at_ == At::tensor) {
       if (seen_ != 7) {
         throw InvalidArgument(fmt::format(
@@ -80,6 +96,7 @@ class Schema : public JsonHandler {
   }
 
   void key(std::string key) override {
+    if (depth_ > 0) return;
     key_ = std::move(key);
     if (at_ == At::root) {
       name_ = key_;
@@ -92,13 +109,26 @@ class Schema : public JsonHandler {
                            : key_ == "shape"        ? 2
                            : key_ == "data_offsets" ? 4
                                                     : 0;
-      if (bit == 0) refuse("an unknown key");
+      is_unknown_ = bit == 0;
       if ((seen_ & bit) != 0) refuse_twice(key_);
       seen_ |= bit;
     }
   }
 
  private:
+  // True for a value of an unknown field, or within one.
+  bool skips() { return std::exchange(is_unknown_, false) || depth_ > 0; }
+  bool begin_skipped() {
+    if (!skips()) return false;
+    ++depth_;
+    return true;
+  }
+  bool end_skipped() {
+    if (depth_ == 0) return false;
+    --depth_;
+    return true;
+  }
+
   enum class At { start, root, metadata, tensor, shape, offsets };
 
   [[noreturn]] void refuse(std::string_view actual) const {
@@ -124,6 +154,8 @@ class Schema : public JsonHandler {
   unsigned seen_ = 0;                  // its members: 1, 2 and 4
   std::vector<std::int64_t> offsets_;  // of it
   bool has_metadata_ = false;
+  bool is_unknown_ = false;  // the last key of a tensor, until its value begins
+  std::size_t depth_ = 0;    // of the unknown value that is read
 };
 
 }  // namespace

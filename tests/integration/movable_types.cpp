@@ -40,6 +40,7 @@ NOT_MOVABLE(GradientBuckets);
 NOT_MOVABLE(memory::HistoryAnnotation);
 NOT_MOVABLE(memory::MemPoolGuard);
 NOT_MOVABLE(detail::PeerUse);
+NOT_MOVABLE(detail::NestedList);
 
 PLAIN_VALUE(PeerView);
 PLAIN_VALUE(Scalar);
@@ -50,6 +51,8 @@ PLAIN_VALUE(Operand);
 PLAIN_VALUE(GeneratorRef);
 PLAIN_VALUE(Stream);
 PLAIN_VALUE(Block);
+using ElementsOfAMatrix = TensorAccessor<float, 2>;
+PLAIN_VALUE(ElementsOfAMatrix);
 PLAIN_VALUE(detail::Float16Limits);
 PLAIN_VALUE(detail::Float8Limits);
 

@@ -1,8 +1,11 @@
 #include <gtest/gtest.h>
 
 #include "tests/integration/moved_from.hpp"
+#include "tests/tensor/spans.hpp"
 
 namespace gantry::testing {
+
+using Matrix = Span<float, Extents<int, kAny, kAny>, Strided>;
 
 Tensor Movable<Tensor>::make() { return ones({2, 3}, {.device = Device::cuda(0)}); }
 
@@ -24,6 +27,9 @@ std::vector<MovedFromCall<Tensor>> Movable<Tensor>::calls() {
       REFUSES(numel, o.numel()),
       REFUSES(dtype, o.dtype()),
       REFUSES(device, o.device()),
+      REFUSES(ndimension, o.ndimension()),
+      REFUSES(scalar_type, o.scalar_type()),
+      REFUSES(get_device, o.get_device()),
       REFUSES(element_size, o.element_size()),
       REFUSES(nbytes, o.nbytes()),
       REFUSES(storage, o.storage()),
@@ -31,11 +37,14 @@ std::vector<MovedFromCall<Tensor>> Movable<Tensor>::calls() {
       REFUSES(data, o.data()),
       REFUSES(data_ptr, o.data_ptr()),
       REFUSES(data_ptr, o.template data_ptr<float>()),
+      REFUSES(accessor, (o.template accessor<float, 2>())),
+      REFUSES(mdspan, o.template mdspan<Matrix>()),
       REFUSES(is_contiguous, o.is_contiguous()),
       REFUSES(is_pinned, o.is_pinned()),
       REFUSES(is_cuda, o.is_cuda()),
       REFUSES(is_cpu, o.is_cpu()),
       REFUSES(is_view_of, o.is_view_of(ones({1}))),
+      ANSWERS(is_same, o.is_same(Tensor())),
       REFUSES(options, o.options()),
       REFUSES(ref, o.ref()),
       REFUSES(view, o.view({6})),
@@ -50,6 +59,10 @@ std::vector<MovedFromCall<Tensor>> Movable<Tensor>::calls() {
       REFUSES(select, o.select(0, 0)),
       REFUSES(squeeze, o.squeeze()),
       REFUSES(unsqueeze, o.unsqueeze(0)),
+      REFUSES(squeeze_, o.squeeze_()),
+      REFUSES(unsqueeze_, o.unsqueeze_(0)),
+      REFUSES(transpose_, o.transpose_(0, 1)),
+      REFUSES(t_, o.t_()),
       REFUSES(flatten, o.flatten()),
       REFUSES(unflatten, o.unflatten(0, {1, 2})),
       REFUSES(expand, o.expand({2, 3})),
@@ -68,6 +81,7 @@ std::vector<MovedFromCall<Tensor>> Movable<Tensor>::calls() {
       REFUSES(detach, o.detach()),
       REFUSES(select, o[0]),
       REFUSES(index, o.index({0})),
+      REFUSES(index, o[ones({1}, i64)]),
       REFUSES(index_put_, o.index_put_({0}, 1)),
       REFUSES(contiguous, o.contiguous()),
       REFUSES(clone, o.clone()),
@@ -78,6 +92,7 @@ std::vector<MovedFromCall<Tensor>> Movable<Tensor>::calls() {
       REFUSES(repeat_interleave, o.repeat_interleave(2)),
       REFUSES(to, o.to(f16)),
       REFUSES(to, o.to(Device::cpu())),
+      REFUSES(to, o.to(ones({1}))),
       REFUSES(half, o.half()),
       REFUSES(bfloat16, o.bfloat16()),
       REFUSES(cuda, o.cuda()),
@@ -100,6 +115,7 @@ std::vector<MovedFromCall<Tensor>> Movable<Tensor>::calls() {
       REFUSES(new_tensor, o.new_tensor({1})),
       REFUSES(new_tensor, o.new_tensor({{1}})),
       REFUSES(new_tensor, o.new_tensor({{{1}}})),
+      REFUSES(new_tensor, o.new_tensor({})),
       REFUSES(new_ones, o.new_ones({1})),
       REFUSES(new_full, o.new_full({1}, 1)),
       REFUSES(fill_, o.fill_(1)),

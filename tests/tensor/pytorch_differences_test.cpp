@@ -215,10 +215,20 @@ TEST(PytorchDifferencesOfSeedsTest, ManualSeedLeavesTheCpu) {
   EXPECT_EQ(default_generator(Device::cpu()).initial_seed(), 6U);
 }
 
+TEST_P(PytorchDifferencesTest, ListsPromoteAndViewsInPlaceRebind) {
+  EXPECT_THAT(on(tensor({1, 2.5})).to_vector<double>(), ElementsAre(1, 2.5));
+  Tensor t = on(zeros({1, 3}));
+  const Tensor copy = t;
+  t.squeeze_().unsqueeze_(1).transpose_(0, 1).t_();
+  EXPECT_EQ(t.sizes(), Shape({3, 1}));
+  EXPECT_EQ(copy.sizes(), Shape({1, 3}));
+}
+
 TEST_P(PytorchDifferencesTest, IndexLists) {
   const Tensor t = on(arange(6)).view({2, 3});
   const Tensor i = on(tensor({1, 0}));
   EXPECT_ERROR((t.index({i}) = 1), InvalidArgument, "expected a view, but got a copy");
+  EXPECT_ERROR((t[i] = 1), InvalidArgument, "expected a view, but got a copy");
   EXPECT_ERROR(t.index({Ellipsis, i, Ellipsis}), IndexError, "only have a single ellipsis");
   EXPECT_TRUE(t.index({true}).is_view_of(t));
   EXPECT_TRUE(t.index({}).is_view_of(t));

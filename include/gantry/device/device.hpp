@@ -30,6 +30,9 @@ struct GANTRY_API Device {
   int index = 0;
 
   constexpr Device() = default;
+  /// A kind alone: the CPU, or the calling thread's current GPU, as Device::cuda().
+  constexpr Device(DeviceType device_type) noexcept
+      : type(device_type), index(device_type == DeviceType::cpu ? 0 : -1) {}
   /// The device of this kind and index, which are not checked.
   constexpr Device(DeviceType device_type, int device_index) noexcept
       : type(device_type), index(device_index) {}

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <utility>
 
 #include <gantry/core/dim.hpp>
 #include <gantry/core/export.hpp>
@@ -24,6 +25,11 @@ template <TensorOption T>
 [[nodiscard]] Tensor normal(double mean, double std, const Shape& sizes, T option,
                             GeneratorRef generator = {}) {
   return normal(mean, std, sizes, detail::only(option), generator);
+}
+template <GeneratorArgument G, detail::AnyOptions O = TensorOptions>
+[[nodiscard]] Tensor normal(double mean, double std, const Shape& sizes, G&& generator,
+                            O options = {}) {
+  return normal(mean, std, sizes, detail::only(options), std::forward<G>(generator));
 }
 /// Normal numbers, element by element with mean and standard deviation from `mean` and `std`.
 /// Shapes: broadcast. DTypes: promoted, floating.

@@ -7,6 +7,7 @@
 #include <functional>
 #include <initializer_list>
 #include <memory>
+#include <optional>
 #include <span>
 #include <type_traits>
 #include <utility>
@@ -218,6 +219,24 @@ Tensor tensor_from_range(const Range& values, const Shape& sizes, const TensorOp
   for (const T value : values) elements[i++] = value;
   return tensor_from_host(elements.get(), dtype_of<T>, sizes, options);
 }
+
+// A braced list of lists of any depth, whose numbers may differ in type: `{{{{1}, {2.5}}}}`, `{}`.
+class GANTRY_API NestedList {
+ public:
+  template <Number T>
+  NestedList(T number) : dtype_(dtype_of<T>), numbers_{Scalar(number)} {}
+  // Throws: ShapeError for entries of different shapes; DTypeError for types without a common one.
+  NestedList(std::initializer_list<NestedList> entries);
+  NestedList(const NestedList&) = delete;
+  NestedList& operator=(const NestedList&) = delete;
+
+  [[nodiscard]] Tensor tensor(const TensorOptions& options) const;
+
+ private:
+  Shape sizes_;
+  std::optional<DType> dtype_;  // none without a number
+  std::vector<Scalar> numbers_;
+};
 }  // namespace detail
 
 /// from_blob with strides and without a deleter.
@@ -305,6 +324,17 @@ template <class T, TensorOption O>
     std::initializer_list<std::initializer_list<std::initializer_list<T>>> matrices, O option) {
   return tensor(matrices, detail::only(option));
 }
+/// A tensor of a list of any depth: `tensor({})`, `tensor({{}, {}})`, `tensor({{{{1, 2}}}})`.
+/// DTypes: numbers of different types are promoted; f32 without a number. Throws: ShapeError for
+/// entries of different shapes and for more than 8 dims; DTypeError as promote_types().
+[[nodiscard]] inline Tensor tensor(const detail::NestedList& list,
+                                   const TensorOptions& options = {}) {
+  return list.tensor(options);
+}
+template <TensorOption O>
+[[nodiscard]] Tensor tensor(const detail::NestedList& list, O option) {
+  return list.tensor(detail::only(option));
+}
 /// A 1-D tensor of the values of a vector, an array or a span.
 template <class T>
 [[nodiscard]] Tensor tensor(const std::vector<T>& values, const TensorOptions& options = {}) {
@@ -343,6 +373,10 @@ Tensor Tensor::new_tensor(
     std::initializer_list<std::initializer_list<std::initializer_list<T>>> matrices,
     O options) const {
   return gantry::tensor(matrices, detail::like_options("new_tensor", *this, detail::only(options)));
+}
+template <detail::AnyOptions O>
+Tensor Tensor::new_tensor(const detail::NestedList& list, O options) const {
+  return list.tensor(detail::like_options("new_tensor", *this, detail::only(options)));
 }
 
 }  // namespace gantry

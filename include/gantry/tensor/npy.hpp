@@ -7,6 +7,7 @@
 
 #include <gantry/core/export.hpp>
 #include <gantry/tensor/options.hpp>
+#include <gantry/tensor/safetensors.hpp>
 #include <gantry/tensor/tensor.hpp>
 
 namespace gantry {
@@ -18,19 +19,18 @@ namespace gantry {
 /// DTypes: all but bf16 and 8-bit floats, which NumPy does not have.
 /// Device/stream: current stream of the tensor's device; the host blocks. Device memory passes
 /// through page-locked buffers of 8 MiB.
-/// Throws: InvalidArgument for an undefined tensor; DTypeError for bf16; Error if the file cannot
-/// be written.
+/// Throws: InvalidArgument for an undefined tensor; DTypeError for another dtype; Error if the file
+/// cannot be written.
 GANTRY_API void save_npy(const std::filesystem::path& path, const Tensor& self);
 
 /// Reads a NumPy file: versions 1 to 3, row-major and column-major, of either byte order.
 ///
 /// The file need not be trusted: the header is checked against the file's size before anything is
 /// allocated. A column-major array becomes a tensor with column-major strides.
-/// DTypes: NumPy's bool, int8 to int64, uint8 and float16 to float64. `options.dtype` converts.
-/// Device/stream: as save_npy. Default device: the CPU.
-/// Throws: Error, with the file and the reason, for a file that cannot be read, is malformed, or
-/// has bytes after the array; DTypeError for other types; ShapeError for more than 8 dims; as
-/// empty() for the options.
+/// DTypes: NumPy's bool, int8 to int64, uint8 to uint64 and float16 to float64. `options.dtype`
+/// converts. Device/stream: as save_npy. Default device: the CPU. Throws: Error, with the file and
+/// the reason, for a file that cannot be read, is malformed, or has bytes after the array;
+/// DTypeError for other types; ShapeError for more than 8 dims; as empty() for the options.
 [[nodiscard]] GANTRY_API Tensor load_npy(const std::filesystem::path& path,
                                          const TensorOptions& options = {});
 template <TensorOption T>
@@ -47,6 +47,28 @@ template <TensorOption T>
 template <TensorOption T>
 [[nodiscard]] Tensor from_npy(std::span<const std::byte> bytes, T option) {
   return from_npy(bytes, detail::only(option));
+}
+
+/// Writes tensors to a NumPy archive (`.npz`), as numpy.savez() does: entry `name.npy` of each. Its
+/// entries are not compressed.
+///
+/// The file is replaced atomically. Otherwise as save_npy(), for each tensor. Device memory is read
+/// twice, since the checksum of an entry stands before it.
+/// Throws: as save_npy(), also for a name that is no UTF-8 or has more than 65,531 bytes.
+GANTRY_API void save_npz(const std::filesystem::path& path, const NamedTensors& tensors);
+
+/// Reads all arrays of a NumPy archive, by their names without `.npy`. An archive of
+/// numpy.savez_compressed() is refused.
+///
+/// The file need not be trusted: before anything is allocated for tensors, directory, headers and
+/// checksums are checked. Otherwise as load_npy(), for each array.
+/// Throws: as load_npy(); Error for an archive that is malformed, compressed, encrypted or split,
+/// for an entry that is no array, and for one whose checksum is wrong.
+[[nodiscard]] GANTRY_API NamedTensors load_npz(const std::filesystem::path& path,
+                                               const TensorOptions& options = {});
+template <TensorOption T>
+[[nodiscard]] NamedTensors load_npz(const std::filesystem::path& path, T option) {
+  return load_npz(path, detail::only(option));
 }
 
 }  // namespace gantry

@@ -128,7 +128,8 @@ GANTRY_API void set_rng_state(const Tensor& state, Device device = Device::cuda(
 GANTRY_API void set_rng_state_all(const std::vector<Tensor>& states);
 
 // Random tensors. Options and errors are those of factories.hpp. `generator` is on the tensor's
-// device; the default is that device's default generator. It may take the place of the options.
+// device; the default is that device's default generator. It may take the place of the options, or
+// stand before them, as in libtorch.
 /// Uniform on [0, 1).
 [[nodiscard]] GANTRY_API Tensor rand(const Shape& sizes, const TensorOptions& options = {},
                                      GeneratorRef generator = {});
@@ -136,9 +137,9 @@ template <TensorOption T>
 [[nodiscard]] Tensor rand(const Shape& sizes, T option, GeneratorRef generator = {}) {
   return rand(sizes, detail::only(option), generator);
 }
-template <GeneratorArgument G>
-[[nodiscard]] Tensor rand(const Shape& sizes, G&& generator) {
-  return rand(sizes, TensorOptions(), std::forward<G>(generator));
+template <GeneratorArgument G, detail::AnyOptions O = TensorOptions>
+[[nodiscard]] Tensor rand(const Shape& sizes, G&& generator, O options = {}) {
+  return rand(sizes, detail::only(options), std::forward<G>(generator));
 }
 /// Standard normal.
 [[nodiscard]] GANTRY_API Tensor randn(const Shape& sizes, const TensorOptions& options = {},
@@ -147,9 +148,9 @@ template <TensorOption T>
 [[nodiscard]] Tensor randn(const Shape& sizes, T option, GeneratorRef generator = {}) {
   return randn(sizes, detail::only(option), generator);
 }
-template <GeneratorArgument G>
-[[nodiscard]] Tensor randn(const Shape& sizes, G&& generator) {
-  return randn(sizes, TensorOptions(), std::forward<G>(generator));
+template <GeneratorArgument G, detail::AnyOptions O = TensorOptions>
+[[nodiscard]] Tensor randn(const Shape& sizes, G&& generator, O options = {}) {
+  return randn(sizes, detail::only(options), std::forward<G>(generator));
 }
 /// Uniform integers on [low, high). DTypes: i64 by default. Throws: InvalidArgument unless low <
 /// high.
@@ -161,9 +162,11 @@ template <TensorOption T>
                              GeneratorRef generator = {}) {
   return randint(low, high, sizes, detail::only(option), generator);
 }
-template <std::integral T, GeneratorArgument G>  // a list in its place is `sizes`
-[[nodiscard]] Tensor randint(std::int64_t low, T high, const Shape& sizes, G&& generator) {
-  return randint(low, high, sizes, TensorOptions(), std::forward<G>(generator));
+template <std::integral T, GeneratorArgument G, detail::AnyOptions O = TensorOptions>
+// A list in place of `high` is `sizes`.
+[[nodiscard]] Tensor randint(std::int64_t low, T high, const Shape& sizes, G&& generator,
+                             O options = {}) {
+  return randint(low, high, sizes, detail::only(options), std::forward<G>(generator));
 }
 /// Uniform integers on [0, high).
 [[nodiscard]] GANTRY_API Tensor randint(std::int64_t high, const Shape& sizes,
@@ -174,9 +177,9 @@ template <TensorOption T>
                              GeneratorRef generator = {}) {
   return randint(high, sizes, detail::only(option), generator);
 }
-template <GeneratorArgument G>
-[[nodiscard]] Tensor randint(std::int64_t high, const Shape& sizes, G&& generator) {
-  return randint(high, sizes, TensorOptions(), std::forward<G>(generator));
+template <GeneratorArgument G, detail::AnyOptions O = TensorOptions>
+[[nodiscard]] Tensor randint(std::int64_t high, const Shape& sizes, G&& generator, O options = {}) {
+  return randint(high, sizes, detail::only(options), std::forward<G>(generator));
 }
 /// A permutation of 0 … n-1. DTypes: i64 by default. Throws: InvalidArgument for a negative n, or a
 /// dtype that cannot hold n-1.
@@ -186,9 +189,9 @@ template <TensorOption T>
 [[nodiscard]] Tensor randperm(std::int64_t n, T option, GeneratorRef generator = {}) {
   return randperm(n, detail::only(option), generator);
 }
-template <GeneratorArgument G>
-[[nodiscard]] Tensor randperm(std::int64_t n, G&& generator) {
-  return randperm(n, TensorOptions(), std::forward<G>(generator));
+template <GeneratorArgument G, detail::AnyOptions O = TensorOptions>
+[[nodiscard]] Tensor randperm(std::int64_t n, G&& generator, O options = {}) {
+  return randperm(n, detail::only(options), std::forward<G>(generator));
 }
 /// Element by element, 1 with the probability from `probability`, else 0. The result has the shape,
 /// dtype and device of `probability`.

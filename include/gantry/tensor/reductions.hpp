@@ -1,14 +1,13 @@
 #pragma once
 
 #include <concepts>
-#include <cstddef>
 #include <optional>
 #include <tuple>
 #include <type_traits>
-#include <utility>
 
 #include <gantry/core/dim.hpp>
 #include <gantry/core/export.hpp>
+#include <gantry/tensor/results.hpp>
 #include <gantry/tensor/tensor.hpp>
 
 /// Reductions and scans.
@@ -24,30 +23,6 @@
 /// Aliasing: the result is new memory. `op_out` of outputs.hpp writes to an output.
 /// Throws: IndexError for a dim out of range, InvalidArgument for a duplicate dim.
 namespace gantry {
-
-/// Values along a dim, and their indices. It works as a tuple: `auto [values, indices] = t.max(1)`,
-/// `std::tie(a, b) = t.max(1)`, `get<0>(t.max(1))`.
-struct ValuesAndIndices {
-  Tensor values;   ///< the elements
-  Tensor indices;  ///< i64
-
-  /// For std::tie.
-  operator std::tuple<Tensor&, Tensor&>() { return {values, indices}; }
-};
-
-/// Element I: values for 0, indices for 1.
-template <std::size_t I>
-requires(I < 2) [[nodiscard]] Tensor& get(ValuesAndIndices& pair) noexcept {
-  return I == 0 ? pair.values : pair.indices;
-}
-template <std::size_t I>
-requires(I < 2) [[nodiscard]] const Tensor& get(const ValuesAndIndices& pair) noexcept {
-  return I == 0 ? pair.values : pair.indices;
-}
-template <std::size_t I>
-requires(I < 2) [[nodiscard]] Tensor get(ValuesAndIndices&& pair) noexcept {
-  return std::move(I == 0 ? pair.values : pair.indices);
-}
 
 /// Sum. DTypes: i64 for integers and bool, else the input's. If `dtype` is given, the input is
 /// converted to it first.
@@ -155,10 +130,3 @@ template <std::same_as<bool> T>
                                             std::optional<DType> dtype = {});
 
 }  // namespace gantry
-
-template <>
-struct std::tuple_size<gantry::ValuesAndIndices> : std::integral_constant<std::size_t, 2> {};
-template <std::size_t I>
-struct std::tuple_element<I, gantry::ValuesAndIndices> {
-  using type = gantry::Tensor;
-};

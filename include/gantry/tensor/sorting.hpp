@@ -7,6 +7,7 @@
 #include <gantry/core/dim.hpp>
 #include <gantry/core/export.hpp>
 #include <gantry/tensor/reductions.hpp>
+#include <gantry/tensor/results.hpp>
 #include <gantry/tensor/tensor.hpp>
 
 /// Sorting, selection and sets.
@@ -81,14 +82,6 @@ GANTRY_API std::tuple<Tensor&, Tensor&> nanmedian_out(Tensor& values, Tensor& in
 GANTRY_API std::tuple<Tensor&, Tensor&> mode_out(Tensor& values, Tensor& indices,
                                                  const Tensor& self, Dim dim = -1,
                                                  bool keepdim = false);
-
-/// The distinct elements of a tensor: `auto [values, inverse, counts] = unique(t, true, true,
-/// true)`. A member that was not requested is an undefined tensor.
-struct UniqueElements {
-  Tensor values;   ///< 1-D, or slices
-  Tensor inverse;  ///< i64, of the input's shape: the index in `values` of every element; or 1-D
-  Tensor counts;   ///< i64: number of occurrences of each of `values`
-};
 
 /// The distinct elements, always in ascending order; `sorted` has no effect. A NaN equals no other
 /// element, so every NaN is kept.

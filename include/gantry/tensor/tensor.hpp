@@ -32,6 +32,11 @@ namespace gantry {
 
 class IndexPlan;
 struct MinMax;
+namespace detail {
+class NestedList;
+}
+template <class T, std::size_t N>
+class TensorAccessor;
 struct UniqueElements;
 struct ValuesAndIndices;
 
@@ -82,14 +87,18 @@ class GANTRY_API Tensor {
   [[nodiscard]] std::int64_t size(Dim dim) const;  ///< of one dimension
   /// The strides in elements.
   [[nodiscard]] const Dims& strides() const;
-  [[nodiscard]] std::int64_t stride(Dim dim) const;  ///< of one dimension
-  [[nodiscard]] int dim() const;                     ///< number of dimensions
-  [[nodiscard]] std::int64_t numel() const;          ///< number of elements
-  [[nodiscard]] DType dtype() const;                 ///< element type
-  [[nodiscard]] Device device() const;               ///< with its index
-  [[nodiscard]] std::size_t element_size() const;    ///< bytes per element
-  [[nodiscard]] std::size_t nbytes() const;          ///< numel() * element_size()
-  [[nodiscard]] const Storage& storage() const;      ///< memory
+  [[nodiscard]] std::int64_t stride(Dim dim) const;            ///< of one dimension
+  [[nodiscard]] int dim() const;                               ///< number of dimensions
+  [[nodiscard]] std::int64_t numel() const;                    ///< number of elements
+  [[nodiscard]] DType dtype() const;                           ///< element type
+  [[nodiscard]] Device device() const;                         ///< with its index
+  [[nodiscard]] int ndimension() const { return dim(); }       ///< same as dim
+  [[nodiscard]] DType scalar_type() const { return dtype(); }  ///< same as dtype
+  /// The index of the GPU; -1 for the CPU.
+  [[nodiscard]] int get_device() const { return is_cpu() ? -1 : device().index; }
+  [[nodiscard]] std::size_t element_size() const;  ///< bytes per element
+  [[nodiscard]] std::size_t nbytes() const;        ///< numel() * element_size()
+  [[nodiscard]] const Storage& storage() const;    ///< memory
   /// The offset of the first element in the storage, in elements.
   [[nodiscard]] std::int64_t storage_offset() const;
   /// The address of the first element: a device address for device tensors.
@@ -100,6 +109,19 @@ class GANTRY_API Tensor {
     return static_cast<T*>(typed_data(dtype_of<std::remove_const_t<T>>));
   }
   [[nodiscard]] void* data_ptr() const { return data(); }
+  /// The elements of a CPU tensor by index, `t.accessor<float, 2>()[i][j]` (accessor.hpp). Throws:
+  /// DTypeError, ShapeError, InvalidArgument for a device. Precondition: work on them is complete.
+  template <class T, std::size_t N>
+  [[nodiscard]] TensorAccessor<T, N> accessor() const&;
+  template <class T, std::size_t N>
+  TensorAccessor<T, N> accessor() && = delete;  // it would outlive the memory
+  /// The elements as a std::mdspan or a like type of CCCL or Kokkos, whose layout has the strides:
+  /// `t.mdspan<std::mdspan<float, std::dextents<int, 2>, std::layout_stride>>()` (accessor.hpp).
+  /// Throws: DTypeError, ShapeError.
+  template <class Mdspan>
+  [[nodiscard]] Mdspan mdspan() const&;
+  template <class Mdspan>
+  Mdspan mdspan() && = delete;
   /// True if the elements are dense in row-major order.
   [[nodiscard]] bool is_contiguous() const;
   /// True for f16, bf16, f32, f64, f8e4m3 and f8e5m2.
@@ -110,6 +132,8 @@ class GANTRY_API Tensor {
   [[nodiscard]] bool is_cpu() const { return device().is_cpu(); }    ///< true on the CPU
   /// True if both tensors share one storage.
   [[nodiscard]] bool is_view_of(const Tensor& other) const;
+  /// True for copies of one tensor, whose views are others.
+  [[nodiscard]] bool is_same(const Tensor& other) const noexcept { return impl_ == other.impl_; }
   /// The dtype, device and pinned memory of this tensor, as options for a factory.
   [[nodiscard]] TensorOptions options() const;
   /// The non-owning view for kernels, valid while the tensor exists.
@@ -187,8 +211,17 @@ class GANTRY_API Tensor {
   /// A view with the same layout.
   [[nodiscard]] Tensor alias() const;
   [[nodiscard]] Tensor detach() const;  ///< same as alias: tensors have no gradients
+  /// This variable becomes a view of itself. Other copies of the tensor keep their shape.
+  /// @{
+  Tensor& squeeze_(const Axes& dims = {}) & { return *this = squeeze(dims); }
+  Tensor& unsqueeze_(Dim dim) & { return *this = unsqueeze(dim); }
+  Tensor& transpose_(Dim dim0, Dim dim1) & { return *this = transpose(dim0, dim1); }
+  Tensor& t_() & { return *this = t(); }
+  /// @}
   /// select(0, i).
   [[nodiscard]] Tensor operator[](std::int64_t i) const { return select(0, i); }
+  /// index({i}).
+  [[nodiscard]] Tensor operator[](const Tensor& i) const { return index({i}); }
   /// The elements that `indices` select (Index): a copy if an index is a tensor, else a view.
   [[nodiscard]] Tensor index(std::initializer_list<Index> indices) const;
   [[nodiscard]] Tensor index(std::span<const Index> indices) const;
@@ -228,6 +261,11 @@ class GANTRY_API Tensor {
   template <std::same_as<DType> T>
   [[nodiscard]] Tensor to(T dtype, ToOptions how = {}) const {
     return to(TensorOptions{.dtype = dtype}, how);
+  }
+  /// To the dtype and the device of `other`.
+  template <std::same_as<Tensor> T>
+  [[nodiscard]] Tensor to(const T& other, ToOptions how = {}) const {
+    return to(other.device(), other.dtype(), how);
   }
   [[nodiscard]] Tensor to(Device device, ToOptions how = {}) const;
   [[nodiscard]] Tensor to(Device device, DType dtype, ToOptions how = {}) const {
@@ -337,6 +375,8 @@ class GANTRY_API Tensor {
   [[nodiscard]] Tensor new_tensor(
       std::initializer_list<std::initializer_list<std::initializer_list<T>>> matrices,
       O options = {}) const;
+  template <detail::AnyOptions O = TensorOptions>
+  [[nodiscard]] Tensor new_tensor(const detail::NestedList& list, O options = {}) const;
   /// @}
 
   Tensor& fill_(const Operand& value) const;  ///< sets every element

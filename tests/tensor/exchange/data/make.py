@@ -37,6 +37,15 @@ def write_npy():
     numpy.save(HERE / "structured.npy", numpy.zeros(2, [("a", "<i4"), ("b", "<f4")]))
 
 
+def write_npz():
+    arrays = {f"f{size}": values((2, 3), f"<f{size}") for size in (2, 4, 8)}
+    arrays |= {"fortran": numpy.asfortranarray(values((2, 3, 4), "<i4")), "scalar": values((), "<f4")}
+    arrays |= {"empty": values((3, 0, 2), "<f4"), "größe/1": values((4,), "<i4"), "big": values((2, 3), ">i2")}
+    numpy.savez(HERE / "arrays.npz", **arrays)
+    numpy.savez_compressed(HERE / "compressed.npz", zeros=numpy.zeros(100, "<f4"))
+    numpy.savez(HERE / "none.npz")
+
+
 def write_safetensors():
     types = [torch.bool, torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64, torch.float16, torch.bfloat16, torch.float32, torch.float64]
     names = ["bool", "u8", "i8", "i16", "i32", "i64", "f16", "bf16", "f32", "f64"]
@@ -53,4 +62,5 @@ def write_safetensors():
 
 
 write_npy()
+write_npz()
 write_safetensors()
