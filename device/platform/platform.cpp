@@ -9,6 +9,7 @@
 #include <mutex>
 #include <optional>
 #include <utility>
+#include <vector>
 
 #include <gantry/core/env.hpp>
 #include <gantry/core/error.hpp>
@@ -195,6 +196,12 @@ int table_size() { return selection().count; }
 int device_count() {
   if (in_bad_fork()) throw_bad_fork();
   return table_size();
+}
+
+std::vector<Device> devices() {
+  std::vector<Device> all;
+  for (int i = 0, count = device_count(); i < count; ++i) all.push_back(Device::cuda(i));
+  return all;
 }
 
 bool is_available() { return device_count() > 0; }

@@ -9,6 +9,7 @@
 #include <thread>
 #include <unordered_set>
 #include <utility>
+#include <vector>
 
 #include <gantry/core/error.hpp>
 #include <gantry/extend/driver.hpp>
@@ -192,6 +193,13 @@ TEST_F(DeviceCallTest, IsInitializedOnceADeviceWasUsed) {
   EXPECT_FALSE(in_bad_fork());
   EXPECT_EQ(device_count(), driver().device_count());
   EXPECT_EQ(platform(), driver().platform());
+}
+
+TEST_F(DeviceCallTest, DevicesAreListedByIndex) {
+  std::vector<Device> expected;
+  for (int i = 0; i < device_count(); ++i) expected.push_back(Device::cuda(i));
+  EXPECT_EQ(devices(), expected);
+  EXPECT_FALSE(devices().empty());
 }
 
 }  // namespace

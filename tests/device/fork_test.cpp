@@ -15,9 +15,9 @@ namespace {
 using ::testing::HasSubstr;
 using ::testing::Not;
 
-const char* const kCalls[] = {"init",         "driver",       "current_device", "set_device",
-                              "synchronize",  "resolved",     "guard",          "properties",
-                              "device_count", "is_available", "peer_matrix"};
+const char* const kCalls[] = {"init",         "driver",   "current_device", "set_device",
+                              "synchronize",  "resolved", "guard",          "properties",
+                              "device_count", "devices",  "is_available",   "peer_matrix"};
 
 std::string probe(const std::string& command) {
   const testing::Outcome outcome =

@@ -8,6 +8,7 @@
 #include <ostream>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include <gantry/core/export.hpp>
 
@@ -100,6 +101,9 @@ GANTRY_API std::ostream& operator<<(std::ostream& out, Platform platform);
 /// Number of visible devices; 0 without a platform. Creates no context. Throws: ForkError if
 /// in_bad_fork().
 [[nodiscard]] GANTRY_API int device_count();
+/// All visible devices by index: `for (const Device& device : devices())`. Creates no context.
+/// Throws: as device_count().
+[[nodiscard]] GANTRY_API std::vector<Device> devices();
 /// True if there is at least one device. Throws: as device_count().
 [[nodiscard]] GANTRY_API bool is_available();
 /// True once init() or any device operation initialised the platform in this process.

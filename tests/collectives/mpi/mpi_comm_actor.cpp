@@ -83,7 +83,7 @@ void parts() {
   check_group(Communicator::world(), MPI_COMM_WORLD);
 }
 
-void devices() {
+void other_devices() {
   const int count = device_count();
   const Device other = Device::cuda(count - 1 - rank_in(MPI_COMM_WORLD));
   const Communicator group(MPI_COMM_WORLD, other);
@@ -164,9 +164,9 @@ int main(int argc, char** argv) {
     return 0;
   }
   MPI_Init(nullptr, nullptr);
-  const std::map<std::string, void (*)()> actions{{"parts", parts},       {"devices", devices},
-                                                  {"many", many},         {"unnamed", unnamed},
-                                                  {"machines", machines}, {"bad-input", bad_input}};
+  const std::map<std::string, void (*)()> actions{
+      {"parts", parts},     {"devices", other_devices}, {"many", many},
+      {"unnamed", unnamed}, {"machines", machines},     {"bad-input", bad_input}};
   try {
     actions.at(what)();
     fmt::print("did {}\n", what);
