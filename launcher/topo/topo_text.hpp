@@ -2,6 +2,7 @@
 #pragma once
 
 #include <string>
+#include <vector>
 
 #include <gantry/machine/topology.hpp>
 
@@ -19,7 +20,7 @@ namespace gantry::launcher {
 [[nodiscard]] std::string pcie_text(const machine::Topology::Gpu& gpu);
 /// "0.5 of 80.0 GiB used, 1 process", as far as it is known.
 [[nodiscard]] std::string use_text(const machine::Topology::Gpu& gpu);
-/// "GPU-1234abcd": the first characters of a UUID.
-[[nodiscard]] std::string short_uuid(const machine::Topology::Gpu& gpu);
+/// The first characters of each GPU's UUID, 12 or as many as tell the GPUs apart: "GPU-1234abcd".
+[[nodiscard]] std::vector<std::string> short_uuids(const machine::Topology& topology);
 
 }  // namespace gantry::launcher

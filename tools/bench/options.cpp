@@ -56,7 +56,8 @@ void add_options(CommandLine& line, Options& options, Words& words) {
   const CommandLineOption factor =
       line.add_option("-f,--factor", words.factor, "from one size to the next (2)").value("X");
   line.add_option("-i,--step", words.step, "the same, in bytes").value("BYTES").excludes(factor);
-  line.add_option("-d,--dtype", words.dtype, "element type: f32 bf16 i64 … (f32)").value("TYPE");
+  line.add_option("-d,--dtype", words.dtype, "element type: f32 bf16 i64 …, or float half … (f32)")
+      .value("TYPE");
   line.add_option("-r,--redop", words.redop, "sum prod min max avg band bor bxor (sum)")
       .value("OP");
   line.add_option("--root", options.root, "root rank (0)")
@@ -169,7 +170,7 @@ Options parse_options(const std::vector<std::string>& arguments) {
   add_options(line, options, words);
   options.text = line.parse(arguments);
   if (!options.text.empty()) return options;
-  options.dtype = parse_dtype(words.dtype);
+  options.dtype = parse_element_type(words.dtype);
   options.op = parse_reduce_op(words.redop);
   options.eager = !words.graph_only;
   if (words.graph_only && options.graph_calls == 0) {
