@@ -27,10 +27,6 @@ std::string counted(std::size_t number, std::string_view noun) {
   return fmt::format("{} {}{}", number, noun, number == 1 ? "" : "s");
 }
 
-bool is_simulated(const machine::Topology& topology) {
-  return topology.gpu_source == machine::FactSource::simulated;
-}
-
 // True if a source, such as a topology file, places or connects a simulated device.
 bool is_placed(const machine::Topology& topology) {
   for (std::size_t i = 0; i < topology.gpus.size(); ++i) {
@@ -49,7 +45,7 @@ std::string header(const machine::Topology& topology) {
   std::string text =
       fmt::format("{}: {}virtual machine {}, container {}\n", topology.host,
                   has_driver ? fmt::format("driver {}, ", known(topology.driver_version)) : "",
-                  known(topology.virtualization), known(topology.container));
+                  virtualization_text(topology.virtualization), known(topology.container));
   text += fmt::format("CPUs {} may be used; {} in {}; quota {}; /dev/shm {}\n",
                       topology.allowed_cpus ? topology.allowed_cpus->str() : "?",
                       counted(topology.cores.size(), "core"),
@@ -125,9 +121,7 @@ Branch& place_of(Branch& root, const machine::Topology& topology, const machine:
     if (!node || one.id != *node) continue;
     at = &root.child(fmt::format("package {}", one.package)).child(node_text(topology, one));
   }
-  if (at == nullptr) {
-    at = &root.child(is_simulated(topology) ? "simulated, near no NUMA node" : "NUMA node unknown");
-  }
+  if (at == nullptr) at = &root.child(no_node_text(topology));
   for (const std::string& bridge : chain.value.value_or(std::vector<std::string>{})) {
     at = &at->child(bridge);
   }

@@ -59,6 +59,19 @@ std::string use_text(const machine::Topology::Gpu& gpu) {
   return text + fmt::format(", {} process{}", *gpu.processes, *gpu.processes == 1 ? "" : "es");
 }
 
+bool is_simulated(const machine::Topology& topology) {
+  return topology.gpu_source == machine::FactSource::simulated;
+}
+
+std::string no_node_text(const machine::Topology& topology) {
+  return is_simulated(topology) ? "simulated, near no NUMA node" : "NUMA node unknown";
+}
+
+std::string virtualization_text(const machine::Fact<std::string>& virtualization) {
+  if (!virtualization) return "?";
+  return *virtualization == "a hypervisor" ? "yes" : *virtualization;
+}
+
 std::vector<std::string> short_uuids(const machine::Topology& topology) {
   std::size_t length = 12;
   for (std::size_t i = 0; i < topology.gpus.size(); ++i) {

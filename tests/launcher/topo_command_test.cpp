@@ -162,6 +162,8 @@ TEST_F(TopoCommandTest, SimulatedDevicesHaveIdentitiesAndNoUnknownFacts) {
     EXPECT_THAT(list, HasSubstr(id));
   }
   EXPECT_THAT(text, Not(HasSubstr("driver")));
+  four.argv.push_back("--svg");
+  EXPECT_THAT(run_command(four).out, Not(HasSubstr("?")));
   // A file that knows more gives the table.
   std::ofstream(path("hgx.json")) << machine::topology_json(machine_named("hgx_h200"));
   Command placed = launch({"topo", "--topo-file", path("hgx.json")});
@@ -180,6 +182,14 @@ TEST_F(TopoCommandTest, IdentitiesAreAsLongAsTellsGpusApart) {
   EXPECT_EQ(uuids[2], "?");
   topology.gpus = {topology.gpus[1], topology.gpus[1]};
   EXPECT_EQ(short_uuids(topology), (std::vector<std::string>{"GPU-10000000", "GPU-10000000"}));
+}
+
+TEST_F(TopoCommandTest, AHypervisorWithoutANameIsNoName) {
+  machine::Topology topology = machine_named("dgx1v");
+  topology.virtualization.value = "a hypervisor";
+  EXPECT_THAT(topology_matrix(topology), HasSubstr(", virtual machine yes, "));
+  topology.virtualization.value = "KVM";
+  EXPECT_THAT(topology_matrix(topology), HasSubstr(", virtual machine KVM, "));
 }
 
 TEST_F(TopoCommandTest, TheHeaderCountsInSingularAndPlural) {

@@ -2,6 +2,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <map>
 #include <string>
 
@@ -9,6 +10,7 @@
 
 #include "tests/support/subprocess.hpp"
 #include "tools/bench/operation.hpp"
+#include "tools/bench/options.hpp"
 
 namespace gantry::bench {
 namespace {
@@ -46,6 +48,14 @@ TEST(BenchNamesTest, TheProgramTakesThem) {
   EXPECT_EQ(outcome.exit_code, 0) << outcome.describe();
   EXPECT_THAT(outcome.out,
               AllOf(HasSubstr(" f32 "), HasSubstr(" all_reduce "), HasSubstr(" send_recv ")));
+}
+
+TEST(BenchNamesTest, HelpFitsAScreen) {
+  const std::string help = parse_options({"--help"}).text;
+  EXPECT_LE(std::count(help.begin(), help.end(), '\n'), 24);
+  EXPECT_THAT(help, ::testing::Not(HasSubstr("--max-seconds")));
+  EXPECT_THAT(parse_options({"--help-all"}).text,
+              AllOf(HasSubstr("--max-seconds"), HasSubstr("Exit code:")));
 }
 
 }  // namespace
