@@ -46,8 +46,8 @@ class Site:
         if code != 0 or warnings:
             raise SiteError(warnings or f"doxygen: exit code {code}")
         names = reference.read_names(work / "names.xml")
-        shutil.copytree(work / "html", self.output / "reference", ignore=shutil.ignore_patterns(*LEFT_OVER))
-        reference.mend_links(self.output / "reference", lambda path: site_links.PageLinks(path.read_text(encoding="utf-8")).anchors)
+        shutil.copytree(work / "html", self.output / "api", ignore=shutil.ignore_patterns(*LEFT_OVER))
+        reference.mend_links(self.output / "api", lambda path: site_links.PageLinks(path.read_text(encoding="utf-8")).anchors)
         return names
 
     def frame(self, url, title, body, headings=()):

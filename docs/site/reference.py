@@ -47,16 +47,16 @@ def framed(text, output, header, footer):
 
 
 def read_names(path):
-    """Qualified name → (place below reference/, kind) of the names in doxygen's tag file; the first overload counts."""
+    """Qualified name → (place below the site, kind) of the names in doxygen's tag file; the first overload counts."""
     names = {}
     for compound in ElementTree.parse(path).getroot().iter("compound"):
         kind = compound.get("kind")
         if kind not in SCOPES:
             continue
         scope = compound.findtext("name")
-        names.setdefault(scope, (f'reference/{compound.findtext("filename")}', kind))
+        names.setdefault(scope, (f'api/{compound.findtext("filename")}', kind))
         for member in compound.iter("member"):
-            place = f'reference/{member.findtext("anchorfile")}#{member.findtext("anchor")}'
+            place = f'api/{member.findtext("anchorfile")}#{member.findtext("anchor")}'
             names.setdefault(f'{scope}::{member.findtext("name")}', (place, member.get("kind")))
     return {name: (place, kind) for name, (place, kind) in names.items() if name.startswith("gantry")}
 

@@ -91,8 +91,8 @@ def read_menu(root):
     missing = sorted(set(titles) - listed)
     sections[-1].entries += [Entry(titles[name], url_of(name)) for name in missing]
     groups = GROUP.findall((root / "docs/doxygen/groups.dox").read_text(encoding="utf-8"))
-    sections.append(Section("API reference", [Entry("Topics", "reference/index.html"), Entry("All classes", "reference/annotated.html"),
-                                              *(Entry(title, f"reference/group__{name}.html") for name, title in groups)]))
+    sections.append(Section("API reference", [Entry("Topics", "api/index.html"), Entry("All classes", "api/annotated.html"),
+                                              *(Entry(title, f"api/group__{name}.html") for name, title in groups)]))
     return sections
 
 

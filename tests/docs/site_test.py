@@ -29,8 +29,8 @@ FILES = {
     "docs/doxygen/groups.dox": "/**\n@defgroup memory Memory\nText.\n*/\n",
     "docs/doxygen/mainpage.md": "no page\n",
 }
-NAMES = {"gantry::Stream": "reference/s.html", "gantry::Stream::wait": "reference/s.html#w", "gantry::sum": "reference/t.html#s",
-         "gantry::memory::stats": "reference/m.html#st"}
+NAMES = {"gantry::Stream": "api/s.html", "gantry::Stream::wait": "api/s.html#w", "gantry::sum": "api/t.html#s",
+         "gantry::memory::stats": "api/m.html#st"}
 
 
 class SiteTest(unittest.TestCase):
@@ -52,7 +52,7 @@ class MenuTest(SiteTest):
         self.assertEqual([section.title for section in sections], ["Start", "How-to", "API reference"])
         self.assertEqual([entry.url for entry in sections[0].entries], ["index.html", "pages.html", "state.html"])
         self.assertEqual([entry.title for entry in sections[1].entries], ["Use A", "Not in the index"])
-        self.assertEqual(sections[2].entries[-1], tree.Entry("Memory", "reference/group__memory.html"))
+        self.assertEqual(sections[2].entries[-1], tree.Entry("Memory", "api/group__memory.html"))
 
     def test_links_of_the_menu_are_relative_and_the_page_is_marked(self):
         menu = tree.menu_html(tree.read_menu(self.root), "how-to/a.html")
@@ -95,9 +95,9 @@ class PageTest(SiteTest):
 
     def test_names_lead_to_the_reference_where_they_can_mean_nothing_else(self):
         body = self.read("`Stream` `gantry::Stream` `Stream::wait(event)` `sum()` `sum` `memory::stats` `Other::wait`").body
-        for link in ('../reference/s.html"><code>Stream</code>', '../reference/s.html"><code>gantry::Stream</code>',
-                     '../reference/s.html#w"><code>Stream::wait(event)</code>', '../reference/t.html#s"><code>sum()</code>',
-                     '../reference/m.html#st"><code>memory::stats</code>'):
+        for link in ('../api/s.html"><code>Stream</code>', '../api/s.html"><code>gantry::Stream</code>',
+                     '../api/s.html#w"><code>Stream::wait(event)</code>', '../api/t.html#s"><code>sum()</code>',
+                     '../api/m.html#st"><code>memory::stats</code>'):
             self.assertIn(link, body)
         self.assertIn(" <code>sum</code>", body)
         self.assertIn(" <code>Other::wait</code>", body)
@@ -115,10 +115,10 @@ class PageTest(SiteTest):
         self.assertIn('<div class="wide"><table>', body)
 
     def test_the_search_has_each_heading_with_its_words(self):
-        text = script([self.read("first `code`\n\n## Part\n\nsecond")], {"gantry::sum": ("reference/t.html#s", "function")})
+        text = script([self.read("first `code`\n\n## Part\n\nsecond")], {"gantry::sum": ("api/t.html#s", "function")})
         rows = json.loads(text.removeprefix("window.searchIndex = ").rstrip().rstrip(";"))
         self.assertEqual(rows, [["Title", "Title", "how-to/a.html", "first code"], ["Part", "Title", "how-to/a.html#part", "second"],
-                                ["gantry::sum", "function", "reference/t.html#s", ""]])
+                                ["gantry::sum", "function", "api/t.html#s", ""]])
 
 
 class LinkTest(SiteTest):
