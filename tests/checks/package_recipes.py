@@ -7,7 +7,7 @@ import re
 
 from source_tree import run_check
 
-CONAN, SPACK = "packaging/conan/conanfile.py", "packaging/spack/packages/gantry/package.py"
+CONAN, SPACK = "packaging/conan/conanfile.py", "packaging/spack/spack_repo/gantry/packages/gantry/package.py"
 VCPKG, PORT = "packaging/vcpkg/gantry/vcpkg.json", "packaging/vcpkg/gantry/portfile.cmake"
 CONDA = "packaging/conda/recipe.yaml"
 RECIPES = (CONAN, SPACK, VCPKG, CONDA)

@@ -1,7 +1,7 @@
 # gantry for vcpkg, from the repository around this port: vcpkg install gantry --overlay-ports=packaging/vcpkg
 get_filename_component(SOURCE_PATH "${CURRENT_PORT_DIR}/../../.." ABSOLUTE)
 
-vcpkg_check_features(OUT_FEATURE_OPTIONS features
+vcpkg_check_features(OUT_FEATURE_OPTIONS FEATURE_OPTIONS
   FEATURES
     cuda GANTRY_CUDA
     mpi GANTRY_MPI
@@ -13,7 +13,7 @@ vcpkg_find_acquire_program(PKGCONFIG)
 vcpkg_cmake_configure(
   SOURCE_PATH "${SOURCE_PATH}"
   OPTIONS
-    ${features}
+    ${FEATURE_OPTIONS}
     -DGANTRY_BUILD_TESTS=OFF
     -DGANTRY_BUILD_BENCHMARKS=OFF
     -DGANTRY_BUILD_EXAMPLES=OFF

@@ -1,7 +1,10 @@
 # gantry for Spack, from the repository around this recipe:
 #
-#     spack repo add packaging/spack && spack install gantry
+#     spack repo add packaging/spack/spack_repo/gantry && spack install gantry
 from pathlib import Path
+
+from spack_repo.builtin.build_systems.cmake import CMakePackage, generator
+from spack_repo.builtin.build_systems.cuda import CudaPackage
 
 from spack.package import *
 
@@ -10,7 +13,7 @@ class Gantry(CMakePackage, CudaPackage):
     """Multi-GPU runtime layer for C++20: devices, streams, memory, tensors, graphs, collectives,
     and a launcher. It needs no GPU: simulated devices run the same programs."""
 
-    git = Path(__file__).resolve().parents[4].as_uri()
+    git = Path(__file__).resolve().parents[6].as_uri()
 
     license("Apache-2.0", checked_by="gantry")
 
