@@ -25,4 +25,13 @@ install(EXPORT gantryTargets NAMESPACE gantry:: DESTINATION "${_package_dir}" CO
 install(FILES "${PROJECT_BINARY_DIR}/gantryConfig.cmake" "${PROJECT_BINARY_DIR}/gantryConfigVersion.cmake"
   DESTINATION "${_package_dir}" COMPONENT development)
 install(FILES "${PROJECT_SOURCE_DIR}/LICENSE" DESTINATION "${CMAKE_INSTALL_DOCDIR}" COMPONENT runtime)
+# The pages and the examples, in the folders of the repository, so that links between them work.
+if(PROJECT_IS_TOP_LEVEL)
+  foreach(_page README CHANGELOG CONTRIBUTING SECURITY)
+    install(FILES "${PROJECT_SOURCE_DIR}/${_page}.md" DESTINATION "${CMAKE_INSTALL_DOCDIR}" COMPONENT development)
+  endforeach()
+  install(DIRECTORY "${PROJECT_SOURCE_DIR}/docs" "${PROJECT_SOURCE_DIR}/examples" DESTINATION "${CMAKE_INSTALL_DOCDIR}"
+    COMPONENT development
+    PATTERN docs/CMakeLists.txt EXCLUDE PATTERN docs/doxygen EXCLUDE PATTERN docs/site EXCLUDE PATTERN __pycache__ EXCLUDE)
+endif()
 export(EXPORT gantryTargets NAMESPACE gantry:: FILE "${PROJECT_BINARY_DIR}/gantryTargets.cmake")

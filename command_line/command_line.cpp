@@ -21,6 +21,7 @@ namespace gantry {
 namespace {
 
 constexpr const char* kGenerate = "--generate";
+constexpr const char* kHelpAll = "--help-all";
 
 template <class Value>
 constexpr const char* kValueName = "TEXT";
@@ -216,8 +217,13 @@ INSTANTIATE(std::vector<int>);
 ProgramDescription CommandLine::description() const {
   ProgramDescription program = description_;
   std::erase_if(program.options, [](const OptionDescription& option) { return option.hidden; });
-  program.options.push_back({.names = {"-h", "--help"}, .help = "print this"});
-  program.options.push_back({.names = {"--version"}, .help = "print the version"});
+  const bool is_short = has_short_help(program);
+  program.options.push_back({.names = {"-h", "--help"}, .help = "print this", .common = is_short});
+  if (is_short) {
+    program.options.push_back({.names = {kHelpAll}, .help = "print every option", .common = true});
+  }
+  program.options.push_back(
+      {.names = {"--version"}, .help = "print the version", .common = is_short});
   return program;
 }
 
@@ -227,6 +233,13 @@ std::string CommandLine::generate(const std::string& kind) const {
   if (kind == "zsh") return zsh_completion(description());
   throw InvalidArgument(
       fmt::format("{}: expected man, bash or zsh, but got '{}'", kGenerate, kind));
+}
+
+void CommandLine::set_common(const std::vector<std::string>& names) {
+  for (OptionDescription& option : description_.options) {
+    option.common = std::find_first_of(option.names.begin(), option.names.end(), names.begin(),
+                                       names.end()) != option.names.end();
+  }
 }
 
 void CommandLine::add_hint(const std::string& name, const std::string& hint) {
@@ -291,11 +304,15 @@ std::vector<std::string> CommandLine::with_known_names(
 
 std::string CommandLine::parse(const std::vector<std::string>& arguments) {
   if (arguments.size() == 2 && arguments[0] == kGenerate) return generate(arguments[1]);
+  if (has_short_help(description_)) app_->set_help_all_flag(kHelpAll);
   std::vector<std::string> reversed = with_known_names(arguments);
   std::reverse(reversed.begin(), reversed.end());  // as CLI11 wants them
   try {
     app_->parse(reversed);
   } catch (const CLI::CallForHelp&) {
+    const ProgramDescription program = description();
+    return has_short_help(program) ? short_help_text(program) : help_text(program);
+  } catch (const CLI::CallForAllHelp&) {
     return help_text(description());
   } catch (const CLI::CallForVersion&) {
     return app_->version() + "\n";

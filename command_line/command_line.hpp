@@ -65,6 +65,8 @@ class CommandLine {
   void set_footer(const std::string& text);
   /// Puts the options that are added from now on under a title.
   void begin_group(const std::string& title);
+  /// Shows these options in --help, by one name each, and all options in --help-all.
+  void set_common(const std::vector<std::string>& names);
   /// Lists a command of this program, such as `glaunch dump`, in help, manual and completion.
   void add_command(const ProgramDescription& command);
   /// Accepts `alias`, such as "-np", for the option `name`. The help does not show it.
@@ -83,9 +85,9 @@ class CommandLine {
   template <class Value>
   CommandLineOption add_option(const std::string& names, Value& value, const std::string& help);
 
-  /// Reads the arguments after the program's name. Returns the text of --help, --version or
-  /// --generate man|bash|zsh if one is there, else nothing.
-  /// Throws: InvalidArgument; except for numbers in CLI11's words.
+  /// Reads the arguments after the program's name. Returns the text of --help, --help-all,
+  /// --version or --generate man|bash|zsh if one is there, else nothing. Throws: InvalidArgument;
+  /// except for numbers in CLI11's words.
   [[nodiscard]] std::string parse(const std::vector<std::string>& arguments);
   /// The arguments from the one where the options ended.
   [[nodiscard]] std::vector<std::string> rest() const;

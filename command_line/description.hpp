@@ -20,6 +20,7 @@ struct OptionDescription {
   ValueKind kind = ValueKind::text;
   bool required = false;
   bool hidden = false;  ///< accepted, but not shown
+  bool common = false;  ///< shown by --help, where only --help-all shows the others
 };
 
 /// A program, or one command of it such as `glaunch dump`.
@@ -39,8 +40,12 @@ struct ProgramDescription {
 /// The titles of the options' groups, in their order.
 [[nodiscard]] std::vector<std::string> group_titles(const ProgramDescription& program);
 
-/// The text of --help, in lines of at most 80 columns.
+/// True if --help shows a part of the options, so that there is --help-all.
+[[nodiscard]] bool has_short_help(const ProgramDescription& program);
+/// The text of --help, in lines of at most 80 columns: every option, its group, and the footer.
 [[nodiscard]] std::string help_text(const ProgramDescription& program);
+/// The text of --help of a program with common options: those, and the commands, without titles.
+[[nodiscard]] std::string short_help_text(const ProgramDescription& program);
 
 /// The manual page, section 1, in the man macros of roff.
 [[nodiscard]] std::string manual_page(const ProgramDescription& program,

@@ -81,23 +81,55 @@ std::vector<std::string> group_titles(const ProgramDescription& program) {
   return titles;
 }
 
-std::string help_text(const ProgramDescription& program) {
-  std::string text =
-      fmt::format("Usage: {} {}\n{}\n", program.name, usage_of(program), program.summary);
+namespace {
+
+std::string first_lines(const ProgramDescription& program) {
+  return fmt::format("Usage: {} {}\n{}\n", program.name, usage_of(program), program.summary);
+}
+
+// The column where the help of options begins.
+std::size_t help_column(const ProgramDescription& program) {
   std::size_t indent = 0;
   for (const OptionDescription& option : program.options) {
     indent = std::max(indent, std::min(width(left_side(option)), kMaxNameColumns) + 2);
   }
+  return indent;
+}
+
+void append_commands(std::string& text, const ProgramDescription& program, std::size_t indent) {
+  if (!program.commands.empty()) text += "\nCommands:\n";
+  for (const ProgramDescription& command : program.commands) {
+    append_row(text, "  " + command.name, command.summary, indent);
+  }
+}
+
+}  // namespace
+
+bool has_short_help(const ProgramDescription& program) {
+  return std::any_of(program.options.begin(), program.options.end(),
+                     [](const OptionDescription& option) { return option.common; });
+}
+
+std::string short_help_text(const ProgramDescription& program) {
+  std::string text = first_lines(program) + "\n";
+  const std::size_t indent = help_column(program);
+  for (const OptionDescription& option : program.options) {
+    if (option.common) append_row(text, left_side(option), option.help, indent);
+  }
+  append_commands(text, program, indent);
+  return text;
+}
+
+std::string help_text(const ProgramDescription& program) {
+  std::string text = first_lines(program);
+  const std::size_t indent = help_column(program);
   for (const std::string& group : group_titles(program)) {
     text += group.empty() ? "\n" : fmt::format("\n{}:\n", group);
     for (const OptionDescription& option : program.options) {
       if (option.group == group) append_row(text, left_side(option), option.help, indent);
     }
   }
-  if (!program.commands.empty()) text += "\nCommands:\n";
-  for (const ProgramDescription& command : program.commands) {
-    append_row(text, "  " + command.name, command.summary, indent);
-  }
+  append_commands(text, program, indent);
   if (!program.footer.empty()) text += fmt::format("\n{}\n", program.footer);
   return text;
 }

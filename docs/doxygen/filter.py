@@ -4,14 +4,14 @@
 Usage: filter.py HEADER
 
 - The names of include/gantry/<layer> belong to the group <layer>.
-- A docstring above `namespace gantry {` describes the functions of the header, which are a subgroup. Its first line is
-  the title.
+- A docstring above `namespace gantry {` describes the functions of the header, which are a subgroup. Its first sentence
+  is the title.
 - A function without a docstring shares the docstring of the function directly above, if it is an overload of it, or its
-  variant `name_out` or `name_`.
+  variant `name_out` or `name_`. `name_out` elsewhere in the header has the docstring of `name`.
 - Members below a section comment `// Title (header.hpp).` share a docstring that refers to that header, or to several:
   `// Title (one.hpp), title (two.hpp).`
 - A line that includes a list of driver calls (Note [Driver calls]) becomes the members that its rows declare.
-- Defaulted and deleted members without a docstring are left out.
+- Defaulted and deleted members without a docstring are left out, and so are friends that are declared elsewhere.
 - "Throws:" and the other labels of docstrings begin a paragraph.
 
 Lines keep their numbers: a warning names the line of the header.
@@ -32,7 +32,8 @@ LABEL = re.compile(r"(?<=[.;)] )(Shapes|DTypes|Device/stream|Aliasing|Thread saf
                    r"(?<=/// )(Shapes|DTypes|Device/stream|Aliasing|Thread safety|Throws): ")
 ROWS = re.compile(r"#include <(gantry/extend/driver/\w+_calls\.inc)>$")
 ROW = re.compile(r"((?:^///.*\n)+)GANTRY_DRIVER_(VALUE|CALL|OWNING_CALL)\(([^;]*?)\)$", re.MULTILINE)
-LEFT_OUT = re.compile(r"\) ?(const|noexcept|&|&&| )*= (default|delete);$")
+SENTENCE_END = re.compile(r"\.(\s+|$)")
+LEFT_OUT = re.compile(r"\) ?(const|noexcept|&|&&| )*= (default|delete);$|^friend [^{}]*;$")
 
 
 def code_of(line):
@@ -86,16 +87,22 @@ class Filter:
         self.stem = stem
         self.docstring = []  # numbers of its lines, above the declaration that is read
         self.shared = None  # (name, text) of the declaration above
+        self.texts = {}  # the docstring of each name
         self.section = None  # text for the members of the section
 
     def name_group(self):
         """Makes the docstring above the namespace the docstring of a subgroup."""
-        first = self.docstring[0]
         self.group = f"{self.layer}_{self.stem}"
-        title = self.lines[first].removeprefix("///").strip().rstrip(".")
-        self.lines[first] = f"/// @defgroup {self.group} {title}"
-        if len(self.docstring) > 1:
-            self.lines[first + 1] = f"/// @ingroup {self.layer}"
+        title = ""
+        for i in self.docstring:
+            text = self.lines[i].removeprefix("///").strip()
+            end = SENTENCE_END.search(text)
+            title = f"{title} {text[:end.start()] if end else text}".strip()
+            self.lines[i] = f"/// {text[end.end():]}" if end else "///"
+            if end:
+                break
+        title = re.sub(r"([,{}])", r"\\\1", title)
+        self.lines[self.docstring[0]] = f"/// @subgroup{{{self.group},{title},{self.layer}}} " + self.lines[self.docstring[0]][4:]
 
     def share(self, first, last, code):
         """Gives a declaration on the lines first…last the docstring that it shares with others."""
@@ -104,6 +111,7 @@ class Filter:
         if self.docstring or trailing:
             texts = [self.lines[i].strip().removeprefix("///").strip() for i in self.docstring]
             self.shared = (name, " ".join(texts) if texts else trailing[1])
+            self.texts[name] = self.shared[1]
         elif LEFT_OUT.search(code):
             for i in range(first, last + 1):
                 self.lines[i] = ""
@@ -111,6 +119,8 @@ class Filter:
             self.lines[first] = f"/** {self.shared[1]} */ {self.lines[first].strip()}"
         elif self.section:
             self.lines[first] = f"/** {self.section} */ {self.lines[first].strip()}"
+        elif name and name.endswith("_out") and (text := self.texts.get(name.removesuffix("_out"))):
+            self.lines[first] = f"/** {text} */ {self.lines[first].strip()}"
         else:
             self.shared = None
 

@@ -67,6 +67,8 @@ class JobLine {
     line_.begin_group("Failure");
     failure_.emplace(line_, options_.failure, options_.output.tail);
     line_.begin_group("");
+    line_.set_common({"-n", "-x", "--hosts", "--gpus", "--bind", "--dry-run", "--log-dir",
+                      "--timeout", "--elastic", "--max-restarts"});
     line_.add_flag("--standalone", standalone_, "ignored").hidden();
     for (const ProgramDescription& command : commands) line_.add_command(command);
   }

@@ -230,7 +230,7 @@ class Picture {
   void draw_column(int id, const Column& column) {
     box(column.x, kTop, column.width, node_height_, "node");
     if (id == kUnknownNode) {
-      text(column.x + kGap, kTop + 20, "NUMA node unknown");
+      text(column.x + kGap, kTop + 20, no_node_text(topology_));
       return;
     }
     for (const machine::Topology::NumaNode& node : topology_.nodes) {
@@ -250,8 +250,13 @@ class Picture {
     box(x, y, kGpuWidth, kGpuHeight, is_busy ? "busy" : "gpu");
     text(x + 8, y + 18, fitted(fmt::format("GPU{} {}", index, gpu.name), kGpuWidth - 12, 7));
     text(x + 8, y + 33, escape_xml(gpu.bus_id), "s");
-    text(x + 8, y + 46, fitted("PCIe " + pcie_text(gpu), kGpuWidth - 12, 5), "s");
-    text(x + 8, y + 58, fitted(use_text(gpu), kGpuWidth - 12, 5), "s");
+    // A simulated device has neither, unless a file says so.
+    if (!is_simulated(topology_) || gpu.pcie_generation || gpu.pcie_bandwidth) {
+      text(x + 8, y + 46, fitted("PCIe " + pcie_text(gpu), kGpuWidth - 12, 5), "s");
+    }
+    if (!is_simulated(topology_) || gpu.memory_bytes) {
+      text(x + 8, y + 58, fitted(use_text(gpu), kGpuWidth - 12, 5), "s");
+    }
   }
 
   void draw_nic(std::size_t index) {

@@ -23,13 +23,33 @@ std::string known(const machine::Fact<T>& fact) {
   return fact ? fmt::format("{}", *fact) : "?";
 }
 
+std::string counted(std::size_t number, std::string_view noun) {
+  return fmt::format("{} {}{}", number, noun, number == 1 ? "" : "s");
+}
+
+// True if a source, such as a topology file, places or connects a simulated device.
+bool is_placed(const machine::Topology& topology) {
+  for (std::size_t i = 0; i < topology.gpus.size(); ++i) {
+    if (topology.gpus[i].node || topology.gpus[i].cpus) return true;
+    for (std::size_t j = 0; j < topology.gpus.size(); ++j) {
+      const machine::Topology::Link& link = topology.links[i][j];
+      if (i != j && (link.nvlinks || link.path || link.peer_access)) return true;
+    }
+  }
+  return false;
+}
+
 std::string header(const machine::Topology& topology) {
-  std::string text = fmt::format("{}: driver {}, virtual machine {}, container {}\n", topology.host,
-                                 known(topology.driver_version), known(topology.virtualization),
-                                 known(topology.container));
-  text += fmt::format("CPUs {} may be used; {} cores in {} NUMA nodes; quota {}; /dev/shm {}\n",
+  // Simulated devices have no driver.
+  const bool has_driver = !is_simulated(topology) || topology.driver_version;
+  std::string text =
+      fmt::format("{}: {}virtual machine {}, container {}\n", topology.host,
+                  has_driver ? fmt::format("driver {}, ", known(topology.driver_version)) : "",
+                  virtualization_text(topology.virtualization), known(topology.container));
+  text += fmt::format("CPUs {} may be used; {} in {}; quota {}; /dev/shm {}\n",
                       topology.allowed_cpus ? topology.allowed_cpus->str() : "?",
-                      topology.cores.size(), topology.nodes.size(),
+                      counted(topology.cores.size(), "core"),
+                      counted(topology.nodes.size(), "NUMA node"),
                       topology.cpu_quota ? fmt::format("{:.3g} CPUs", *topology.cpu_quota) : "none",
                       topology.shm_bytes ? gibibytes(*topology.shm_bytes) + " free" : "?");
   for (const machine::Topology::NumaNode& node : topology.nodes) {
@@ -101,7 +121,7 @@ Branch& place_of(Branch& root, const machine::Topology& topology, const machine:
     if (!node || one.id != *node) continue;
     at = &root.child(fmt::format("package {}", one.package)).child(node_text(topology, one));
   }
-  if (at == nullptr) at = &root.child("NUMA node unknown");
+  if (at == nullptr) at = &root.child(no_node_text(topology));
   for (const std::string& bridge : chain.value.value_or(std::vector<std::string>{})) {
     at = &at->child(bridge);
   }
@@ -114,6 +134,18 @@ std::string topology_matrix(const machine::Topology& topology) {
   std::string text = header(topology);
   if (topology.gpus.empty()) {
     return text + fmt::format("no GPU: {}\n", topology.why_no_gpu) + warnings_of(topology);
+  }
+  const std::vector<std::string> uuids = short_uuids(topology);
+  if (is_simulated(topology) && !is_placed(topology)) {
+    std::vector<std::vector<std::string>> devices;
+    for (std::size_t i = 0; i < topology.gpus.size(); ++i) {
+      devices.push_back(
+          {fmt::format("GPU{}", i), topology.gpus[i].name, uuids[i], topology.gpus[i].bus_id});
+    }
+    return text +
+           fmt::format("\n{}, in host memory: no links, near no CPUs\n",
+                       counted(topology.gpus.size(), "simulated device")) +
+           table(devices) + warnings_of(topology);
   }
   std::vector<std::vector<std::string>> rows(1, {""});
   for (std::size_t i = 0; i < topology.gpus.size(); ++i) rows[0].push_back(fmt::format("GPU{}", i));
@@ -138,7 +170,7 @@ std::string topology_matrix(const machine::Topology& topology) {
   std::vector<std::vector<std::string>> gpus;
   for (std::size_t i = 0; i < topology.gpus.size(); ++i) {
     const machine::Topology::Gpu& gpu = topology.gpus[i];
-    gpus.push_back({fmt::format("GPU{}", i), gpu.name, short_uuid(gpu), gpu.bus_id,
+    gpus.push_back({fmt::format("GPU{}", i), gpu.name, uuids[i], gpu.bus_id,
                     "PCIe " + pcie_text(gpu), use_text(gpu)});
     if (gpu.inactive_nvlinks && *gpu.inactive_nvlinks > 0) {
       gpus.back().push_back(fmt::format("{} NVLinks inactive", *gpu.inactive_nvlinks));
@@ -149,14 +181,14 @@ std::string topology_matrix(const machine::Topology& topology) {
 
 std::string topology_tree(const machine::Topology& topology) {
   Branch root{topology.host, {}};
+  const std::vector<std::string> uuids = short_uuids(topology);
   for (const machine::Topology::NumaNode& node : topology.nodes) {
     root.child(fmt::format("package {}", node.package)).child(node_text(topology, node));
   }
   for (std::size_t i = 0; i < topology.gpus.size(); ++i) {
     const machine::Topology::Gpu& gpu = topology.gpus[i];
     place_of(root, topology, gpu.node, gpu.pci_chain)
-        .branches.push_back(
-            {fmt::format("GPU{} {} {} {}", i, gpu.name, gpu.bus_id, short_uuid(gpu)), {}});
+        .branches.push_back({fmt::format("GPU{} {} {} {}", i, gpu.name, gpu.bus_id, uuids[i]), {}});
   }
   for (const machine::Topology::Nic& nic : topology.nics) {
     place_of(root, topology, nic.node, nic.pci_chain)

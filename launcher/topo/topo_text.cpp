@@ -2,6 +2,9 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <cstddef>
+
 #include "machine/topology/gpu_order.hpp"
 
 namespace gantry::launcher {
@@ -56,8 +59,35 @@ std::string use_text(const machine::Topology::Gpu& gpu) {
   return text + fmt::format(", {} process{}", *gpu.processes, *gpu.processes == 1 ? "" : "es");
 }
 
-std::string short_uuid(const machine::Topology::Gpu& gpu) {
-  return gpu.uuid.empty() ? "?" : gpu.uuid.substr(0, 12);
+bool is_simulated(const machine::Topology& topology) {
+  return topology.gpu_source == machine::FactSource::simulated;
+}
+
+std::string no_node_text(const machine::Topology& topology) {
+  return is_simulated(topology) ? "simulated, near no NUMA node" : "NUMA node unknown";
+}
+
+std::string virtualization_text(const machine::Fact<std::string>& virtualization) {
+  if (!virtualization) return "?";
+  return *virtualization == "a hypervisor" ? "yes" : *virtualization;
+}
+
+std::vector<std::string> short_uuids(const machine::Topology& topology) {
+  std::size_t length = 12;
+  for (std::size_t i = 0; i < topology.gpus.size(); ++i) {
+    for (std::size_t j = 0; j < i; ++j) {
+      const std::string& one = topology.gpus[i].uuid;
+      const std::string& other = topology.gpus[j].uuid;
+      const auto differ = std::mismatch(one.begin(), one.end(), other.begin(), other.end()).first;
+      if (one == other) continue;
+      length = std::max(length, static_cast<std::size_t>(differ - one.begin()) + 1);
+    }
+  }
+  std::vector<std::string> texts;
+  for (const machine::Topology::Gpu& gpu : topology.gpus) {
+    texts.push_back(gpu.uuid.empty() ? "?" : gpu.uuid.substr(0, length));
+  }
+  return texts;
 }
 
 }  // namespace gantry::launcher

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <string>
+#include <vector>
 
 #include <gantry/machine/topology.hpp>
 
@@ -19,7 +20,13 @@ namespace gantry::launcher {
 [[nodiscard]] std::string pcie_text(const machine::Topology::Gpu& gpu);
 /// "0.5 of 80.0 GiB used, 1 process", as far as it is known.
 [[nodiscard]] std::string use_text(const machine::Topology::Gpu& gpu);
-/// "GPU-1234abcd": the first characters of a UUID.
-[[nodiscard]] std::string short_uuid(const machine::Topology::Gpu& gpu);
+/// True if the GPUs are simulated devices: they have no driver, and no place unless a file says so.
+[[nodiscard]] bool is_simulated(const machine::Topology& topology);
+/// The title of devices whose NUMA node is unknown.
+[[nodiscard]] std::string no_node_text(const machine::Topology& topology);
+/// The kind of virtual machine; "yes" where the hypervisor does not tell its name.
+[[nodiscard]] std::string virtualization_text(const machine::Fact<std::string>& virtualization);
+/// The first characters of each GPU's UUID, 12 or as many as tell the GPUs apart: "GPU-1234abcd".
+[[nodiscard]] std::vector<std::string> short_uuids(const machine::Topology& topology);
 
 }  // namespace gantry::launcher

@@ -7,6 +7,7 @@ import tempfile
 import unittest
 
 import nccl_exports
+import package_recipes
 import tests_by_name
 import torch_map
 
@@ -165,6 +166,20 @@ class CheckTest(unittest.TestCase):
             self.assert_fails("docs_links", {**pages, "docs/b.md": f"{text}\n"}, words)
         self.assert_fails("docs_links", {**pages, "memory/rules.hpp": source.replace("one", "two")},
                           "memory/rules.hpp:1: docs/a/two.md: no such page")
+
+    def test_package_recipes(self):
+        tree = {name: (HERE.parents[1] / name).read_text(encoding="utf-8") for name in {*package_recipes.WHOLE, *package_recipes.OTHERS}}
+        version = package_recipes.VERSION.search(tree["CMakeLists.txt"])[0].rpartition(" ")[2]
+        self.assert_passes("package_recipes")
+        self.assert_passes("package_recipes", tree)
+        for name in package_recipes.WHOLE:
+            self.assert_fails("package_recipes", {**tree, name: tree[name].replace(version, "9.9.9")}, f"{name}:1: expected the version")
+        for name, old, new, words in ((package_recipes.CONDA, "    - fmt\n", "", "no dependency is called fmt"),
+                                      (package_recipes.CONAN, "GANTRY_BUILD_TESTS", "GANTRY_TESTS", "the build has no option GANTRY_TESTS"),
+                                      ("packaging/docker/Dockerfile", "-G Ninja", "", "expected the command of README.md"),
+                                      (".devcontainer/devcontainer.json", '"tools"', '"no"', "has no stage no"),
+                                      (package_recipes.VCPKG, ",", "", "vcpkg.json:1: ")):
+            self.assert_fails("package_recipes", {**tree, name: tree[name].replace(old, new)}, words)
 
     def test_instruction_budgets(self):
         load, add = "/*0010*/ LDG.E.128 R4, desc[UR4][R2.64] ;", "/*{:04x}*/ FADD R0, R0, R4 ;"

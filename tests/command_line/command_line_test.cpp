@@ -67,6 +67,31 @@ TEST(CommandLineTest, HelpNamesValuesInGroups) {
             "      --version          print the version\n");
 }
 
+TEST(CommandLineTest, CommonOptionsMakeAShortHelp) {
+  Program program;
+  EXPECT_THAT(program.error({"--help-all"}), HasSubstr("unknown option '--help-all'"));
+  program.line.set_footer("The end.");
+  const std::string all = program.line.parse({"--help"});
+  program.line.set_common({"--steps", "-x"});
+  EXPECT_EQ(program.line.parse({"--help"}),
+            "Usage: train [options]\n"
+            "Trains a model.\n"
+            "\n"
+            "  -s, --steps N          number of steps\n"
+            "  -x A=B                 a setting\n"
+            "  -h, --help             print this\n"
+            "      --help-all         print every option\n"
+            "      --version          print the version\n");
+  std::string expected = all;
+  expected.insert(expected.find("      --version"),
+                  "      --help-all         print every option\n");
+  EXPECT_EQ(program.line.parse({"--help-all"}), expected);
+  EXPECT_THAT(program.line.parse({"--generate", "man"}), HasSubstr("help\\-all"));
+  EXPECT_THAT(program.line.parse({"--generate", "bash"}), HasSubstr("--help-all"));
+  EXPECT_EQ(program.line.parse({"--quiet"}), "");
+  EXPECT_TRUE(program.quiet);
+}
+
 TEST(CommandLineTest, HelpIsWrappedAtEightyColumns) {
   CommandLine line("Trains.", "train");
   bool flag = false;

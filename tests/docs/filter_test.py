@@ -30,6 +30,12 @@ class FilterTest(unittest.TestCase):
         text = "/// Makes it.\nvoid create();\n\nvoid create(int);\n"
         self.assertEqual(filtered(text), text.splitlines())
 
+    def test_an_out_variant_finds_the_docstring_of_its_name(self):
+        text = "/// Smaller.\nT min(A a);\n/// Larger.\nT max(A a);\nT& min_out(T& out, A a);\nT& sum_out(T& out, A a);\n"
+        lines = filtered(text)
+        self.assertEqual(lines[4], "/** Smaller. */ T& min_out(T& out, A a);")
+        self.assertEqual(lines[5], "T& sum_out(T& out, A a);")
+
     def test_members_of_a_section_refer_to_its_header(self):
         lines = filtered("class T {\n  // Reductions (reductions.hpp).\n  T sum() const;\n  /// Own.\n  T mean() const;\n\n  T other();\n};\n")
         self.assertIn("@ref tensor_reductions", lines[2])
@@ -44,13 +50,23 @@ class FilterTest(unittest.TestCase):
 
     def test_a_docstring_of_the_namespace_makes_a_subgroup(self):
         lines = filtered("/// Samples.\n///\n/// More.\nnamespace gantry {\n")
-        self.assertEqual(lines, ["/// @defgroup tensor_sample Samples", "/// @ingroup tensor", "/// More.",
+        self.assertEqual(lines, ["/// @subgroup{tensor_sample,Samples,tensor} ", "///", "/// More.",
                                  "namespace gantry { /** @addtogroup tensor_sample */ /** @{ */"])
+
+    def test_the_title_of_a_subgroup_is_its_first_sentence(self):
+        lines = filtered("/// Samples of a,\n/// and b. More of\n/// them.\nnamespace gantry {\n")
+        self.assertEqual(lines[:3], ["/// @subgroup{tensor_sample,Samples of a\\, and b,tensor} ", "/// More of", "/// them."])
+        self.assertEqual(filtered("/// Samples. More.\nnamespace gantry {\n")[0], "/// @subgroup{tensor_sample,Samples,tensor} More.")
 
     def test_defaulted_and_deleted_members_are_left_out(self):
         lines = filtered("class A {\n  A(const A&) = delete;\n  A& operator=(A&&) noexcept = default;\n  /// None.\n  A() = default;\n};\n")
         self.assertEqual(lines[1:3], ["", ""])
         self.assertEqual(lines[4], "  A() = default;")
+
+    def test_friends_that_are_declared_elsewhere_are_left_out(self):
+        lines = filtered("class A {\n  friend class B;\n  friend int size_of(\n      const A& a);\n  friend bool operator==(A, A) { return true; }\n};\n")
+        self.assertEqual(lines[1:4], ["", "", ""])
+        self.assertIn("operator==", lines[4])
 
     def test_rows_of_driver_calls_become_members(self):
         rows = ("// A list.\n\n/// Waits.\n/// Long.\nGANTRY_DRIVER_CALL(wait, (Stream stream, void (*run)(void*)),\n"

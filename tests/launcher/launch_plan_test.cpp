@@ -449,13 +449,24 @@ TEST(LaunchOptionsTest, MalformedOptionsAreErrors) {
 }
 
 TEST(LaunchOptionsTest, HelpAndVersionAreInformation) {
-  const JobOptions help = parse_job({"--help"}, {kDumpCommand.describe(), kTopoCommand.describe()});
-  EXPECT_THAT(help.help, HasSubstr("Usage: glaunch [options] [--] program [arguments…]"));
-  for (const char* group : {"\nRanks:\n", "\nPlacement:\n", "\nOutput:\n", "\nFailure:\n"}) {
-    EXPECT_THAT(help.help, HasSubstr(group));
+  const std::vector<ProgramDescription> commands{kDumpCommand.describe(), kTopoCommand.describe()};
+  const std::string help = parse_job({"--help"}, commands).help;
+  const std::string all = parse_job({"--help-all"}, commands).help;
+  for (const std::string& text : {help, all}) {
+    EXPECT_THAT(text, HasSubstr("Usage: glaunch [options] [--] program [arguments…]"));
+    for (const char* name : {"-n, --ranks", "-x NAME", "--hosts", "--gpus", "--bind", "--dry-run",
+                             "--log-dir", "--timeout", "--elastic", "--max-restarts", "--help-all",
+                             "--version", "glaunch dump", "glaunch topo"}) {
+      EXPECT_THAT(text, HasSubstr(name));
+    }
   }
-  // One screen.
-  EXPECT_LE(std::count(help.help.begin(), help.help.end(), '\n'), 56);
+  // One screen of a terminal with 24 lines.
+  EXPECT_LE(std::count(help.begin(), help.end(), '\n'), 20);
+  EXPECT_THAT(help, ::testing::Not(HasSubstr("--only-rank")));
+  for (const char* text : {"\nRanks:\n", "\nPlacement:\n", "\nOutput:\n", "\nFailure:\n",
+                           "--only-rank", "Exit code:"}) {
+    EXPECT_THAT(all, HasSubstr(text));
+  }
   EXPECT_THAT(parse_job({"--version"}).help, ::testing::MatchesRegex("glaunch [0-9.]+\n"));
 }
 

@@ -6,6 +6,7 @@
 
 #include "core/text/escaped_text.hpp"
 #include "core/text/json.hpp"
+#include "launcher/topo/topo_text.hpp"
 #include "tests/launcher/launch_fixture.hpp"
 #include "tests/machine/machines.hpp"
 
@@ -147,7 +148,56 @@ TEST_F(TopoCommandTest, SimulatedDevicesAreShown) {
   EXPECT_EQ(outcome.exit_code, 0) << outcome.describe();
   EXPECT_THAT(outcome.out, HasSubstr("GPU3  Simulated GPU"));
   EXPECT_THAT(run_command(launch({"topo", "--svg"})).out, HasSubstr("GPU3 Simulated GPU"));
-  EXPECT_THAT(run_command(launch({"topo", "--tree"})).out, HasSubstr("NUMA node unknown"));
+  EXPECT_THAT(run_command(launch({"topo", "--tree"})).out,
+              HasSubstr("simulated, near no NUMA node\n"));
+}
+
+TEST_F(TopoCommandTest, SimulatedDevicesHaveIdentitiesAndNoUnknownFacts) {
+  Command four = launch({"topo"});
+  four.environment["GANTRY_SIM_DEVICES"] = "4";
+  const std::string text = run_command(four).out;
+  const std::string list = text.substr(text.find("4 simulated devices, "));
+  EXPECT_THAT(list, Not(HasSubstr("?")));
+  for (const char* const id : {"8000-000000000000  0000:10", "8000-000000000003  0000:13"}) {
+    EXPECT_THAT(list, HasSubstr(id));
+  }
+  EXPECT_THAT(text, Not(HasSubstr("driver")));
+  four.argv.push_back("--svg");
+  EXPECT_THAT(run_command(four).out, Not(HasSubstr("?")));
+  // A file that knows more gives the table.
+  std::ofstream(path("hgx.json")) << machine::topology_json(machine_named("hgx_h200"));
+  Command placed = launch({"topo", "--topo-file", path("hgx.json")});
+  placed.environment["GANTRY_SIM_DEVICES"] = "4";
+  EXPECT_THAT(run_command(placed).out, HasSubstr("NUMA  by"));
+}
+
+TEST_F(TopoCommandTest, IdentitiesAreAsLongAsTellsGpusApart) {
+  machine::Topology topology = machine_named("dgx1v");
+  EXPECT_EQ(short_uuids(topology)[1], "GPU-10000000");
+  topology.gpus[0].uuid = topology.gpus[1].uuid + "x";
+  topology.gpus[2].uuid = "";
+  const std::vector<std::string> uuids = short_uuids(topology);
+  EXPECT_EQ(uuids[0], topology.gpus[0].uuid);
+  EXPECT_EQ(uuids[1], topology.gpus[1].uuid);
+  EXPECT_EQ(uuids[2], "?");
+  topology.gpus = {topology.gpus[1], topology.gpus[1]};
+  EXPECT_EQ(short_uuids(topology), (std::vector<std::string>{"GPU-10000000", "GPU-10000000"}));
+}
+
+TEST_F(TopoCommandTest, AHypervisorWithoutANameIsNoName) {
+  machine::Topology topology = machine_named("dgx1v");
+  topology.virtualization.value = "a hypervisor";
+  EXPECT_THAT(topology_matrix(topology), HasSubstr(", virtual machine yes, "));
+  topology.virtualization.value = "KVM";
+  EXPECT_THAT(topology_matrix(topology), HasSubstr(", virtual machine KVM, "));
+}
+
+TEST_F(TopoCommandTest, TheHeaderCountsInSingularAndPlural) {
+  machine::Topology topology = machine_named("dgx1v");
+  EXPECT_THAT(topology_matrix(topology), HasSubstr("; 40 cores in 2 NUMA nodes; "));
+  topology.cores.resize(1);
+  topology.nodes.resize(1);
+  EXPECT_THAT(topology_matrix(topology), HasSubstr("; 1 core in 1 NUMA node; "));
 }
 
 TEST_F(TopoCommandTest, BadOptionsAreErrors) {

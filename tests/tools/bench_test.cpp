@@ -172,12 +172,25 @@ TEST(BenchTest, RegisteredTensorsHaveAlgorithmsOfTheirOwn) {
 }
 
 TEST(BenchTest, EveryElementTypeIsReducedRight) {
-  for (const char* dtype : {"bool", "u8", "i8", "i16", "i32", "i64", "f16", "bf16", "f32", "f64"}) {
+  for (const char* dtype : {"bool", "u8", "i8", "i16", "i32", "i64", "f16", "bf16", "f32", "f64",
+                            "u16", "u32", "u64", "f8e4m3", "f8e5m2"}) {
     for (const char* redop : {"sum", "prod", "max"}) {
       const Outcome outcome =
           run({kBench, "-o", "all_reduce,reduce_scatter", "-d", dtype, "-r", redop, "-b", "300",
                "-e", "20000", "-f", "64", "-n", "1", "--batches", "1", "-w", "0"});
       EXPECT_EQ(outcome.exit_code, 0) << dtype << " " << redop << "\n" << outcome.describe();
+      EXPECT_THAT(outcome.out, HasSubstr("# wrong elements: 0;"));
+    }
+  }
+}
+
+TEST(BenchTest, EveryElementTypeIsMovedRight) {
+  for (const char* dtype : {"bool", "u8", "u16", "u32", "u64", "f8e4m3", "f8e5m2"}) {
+    for (const Words& form : {Words{}, Words{"--comm"}}) {
+      const Outcome outcome = run(Words{kBench, "-o", "all", "-d", dtype, "-b", "300", "-e", "300",
+                                        "-n", "1", "--batches", "1", "-w", "0", "--tensors", "3"} +
+                                  form);
+      EXPECT_EQ(outcome.exit_code, 0) << dtype << "\n" << outcome.describe();
       EXPECT_THAT(outcome.out, HasSubstr("# wrong elements: 0;"));
     }
   }
@@ -320,7 +333,7 @@ INSTANTIATE_TEST_SUITE_P(
         Refusal{"Operation", kBench, {"-o", "sort"}, "--op: expected all or some of all_reduce, "},
         Refusal{"Form", kBench, {"--comm", "-o", "barrier"}, "but got 'barrier'"},
         Refusal{"ReduceOp", kBench, {"-r", "mean"}, "--redop: expected one of sum, prod, "},
-        Refusal{"DType", kBench, {"-d", "f8"}, "f8"},
+        Refusal{"DType", kBench, {"-d", "f8"}, "Expected one of bool u8 i8 "},
         Refusal{"Algorithm", kBench, {"-a", "fast"}, "gantry-bench: --algo: expected auto, p2p, "},
         Refusal{"Range", kBench, {"-b", "2K", "-e", "1K"}, "--begin, --end: expected a range"},
         Refusal{"Factor", kBench, {"-f", "1"}, "--factor: expected a number greater than 1"},

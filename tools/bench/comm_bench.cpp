@@ -44,7 +44,8 @@ class Maker {
 
   Tensor blank(std::int64_t elements, int rank) const {
     Tensor tensor = empty({elements}, {.dtype = what_.dtype, .device = device(rank)});
-    return tensor.fill_(1);
+    tensor.view(u8).fill_(1);
+    return tensor;
   }
   // Elements first … of the data of `rank`, on its device.
   Tensor source(std::int64_t elements, int rank, std::int64_t first = 0) const {

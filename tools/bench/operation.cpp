@@ -4,6 +4,8 @@
 
 #include <algorithm>
 #include <cmath>
+#include <string>
+#include <utility>
 
 #include <gantry/core/error.hpp>
 
@@ -25,14 +27,39 @@ std::string_view operation_name(CollectiveKind kind) {
   return kind == CollectiveKind::send ? "send_recv" : name(kind);
 }
 
+namespace {
+
+std::string without_underscores(std::string_view text) {
+  std::string result(text);
+  std::erase(result, '_');
+  return result;
+}
+
+}  // namespace
+
 CollectiveKind parse_operation(std::string_view text) {
+  constexpr std::string_view kProgram = "_perf";
+  std::string_view stem = text;
+  if (stem.ends_with(kProgram)) stem.remove_suffix(kProgram.size());
+  const std::string wanted = without_underscores(stem);
   std::vector<std::string_view> names;
   for (const CollectiveKind kind : operations()) {
-    if (text == operation_name(kind)) return kind;
+    if (wanted == without_underscores(operation_name(kind))) return kind;
     names.push_back(operation_name(kind));
   }
   throw InvalidArgument(
       fmt::format("--op: expected all or some of {}, but got '{}'", fmt::join(names, ", "), text));
+}
+
+DType parse_element_type(std::string_view text) {
+  constexpr std::pair<std::string_view, DType> kOtherNames[]{
+      {"int8", i8},    {"uint8", u8},      {"int32", i32},       {"uint32", u32},
+      {"int64", i64},  {"uint64", u64},    {"half", f16},        {"float", f32},
+      {"double", f64}, {"bfloat16", bf16}, {"fp8_e4m3", f8e4m3}, {"fp8_e5m2", f8e5m2}};
+  for (const auto& [name, dtype] : kOtherNames) {
+    if (text == name) return dtype;
+  }
+  return parse_dtype(text);
 }
 
 ReduceOp parse_reduce_op(std::string_view text) {

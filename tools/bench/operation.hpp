@@ -18,8 +18,12 @@ namespace gantry::bench {
 [[nodiscard]] const std::vector<CollectiveKind>& operations();
 /// name(kind), or "send_recv" for send.
 [[nodiscard]] std::string_view operation_name(CollectiveKind kind);
-/// The operation called `text`. Throws: InvalidArgument that lists them.
+/// The operation called `text`, with or without underscores, or as a program of nccl-tests is
+/// called: "all_reduce", "allreduce", "all_reduce_perf". Throws: InvalidArgument that lists them.
 [[nodiscard]] CollectiveKind parse_operation(std::string_view text);
+/// The dtype called `text`, by its name or as nccl-tests calls it: "f32", "float". Throws:
+/// DTypeError that lists the names.
+[[nodiscard]] DType parse_element_type(std::string_view text);
 /// Throws: InvalidArgument that lists the ops.
 [[nodiscard]] ReduceOp parse_reduce_op(std::string_view text);
 

@@ -50,13 +50,14 @@ void add_options(CommandLine& line, Options& options, Words& words) {
           "scatter all_to_all send_recv barrier (all_reduce)")
       .value("OP,…")
       .comma_separated();
-  line.add_flag("--comm", words.comm, "the single-process operations, gantry::comm, instead");
+  line.add_flag("--comm", words.comm, "operations of one process, gantry::comm");
   line.add_option("-b,--begin", words.begin, "least size of a message (8)").value("BYTES");
   line.add_option("-e,--end", words.end, "greatest size (128M)").value("BYTES");
   const CommandLineOption factor =
       line.add_option("-f,--factor", words.factor, "from one size to the next (2)").value("X");
   line.add_option("-i,--step", words.step, "the same, in bytes").value("BYTES").excludes(factor);
-  line.add_option("-d,--dtype", words.dtype, "element type: f32 bf16 i64 … (f32)").value("TYPE");
+  line.add_option("-d,--dtype", words.dtype, "element type: f32 u16 …, float half … (f32)")
+      .value("TYPE");
   line.add_option("-r,--redop", words.redop, "sum prod min max avg band bor bxor (sum)")
       .value("OP");
   line.add_option("--root", options.root, "root rank (0)")
@@ -167,9 +168,11 @@ Options parse_options(const std::vector<std::string>& arguments) {
                    "gantry-bench");
   line.set_footer(kFooter);
   add_options(line, options, words);
+  line.set_common({"--op", "--comm", "--begin", "--end", "--factor", "--dtype", "--redop", "--gpus",
+                   "--iters", "--graph", "--algo", "--json", "--svg"});
   options.text = line.parse(arguments);
   if (!options.text.empty()) return options;
-  options.dtype = parse_dtype(words.dtype);
+  options.dtype = parse_element_type(words.dtype);
   options.op = parse_reduce_op(words.redop);
   options.eager = !words.graph_only;
   if (words.graph_only && options.graph_calls == 0) {

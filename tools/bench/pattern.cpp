@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstring>
+#include <limits>
 #include <random>
 #include <type_traits>
 
@@ -11,11 +12,12 @@ namespace gantry::bench {
 namespace {
 
 template <class T>
-constexpr bool kIsHalf = std::is_same_v<T, float16> || std::is_same_v<T, bfloat16>;
+constexpr bool kIsNarrow = std::is_same_v<T, float16> || std::is_same_v<T, bfloat16> ||
+                           std::is_same_v<T, float8_e4m3> || std::is_same_v<T, float8_e5m2>;
 
-// The type that a reduction computes with: f32 for the half formats, else the type itself.
+// The type that a reduction computes with: f32 for floats of 8 and 16 bits, else the type itself.
 template <class T>
-using Accumulator = std::conditional_t<kIsHalf<T>, float, T>;
+using Accumulator = std::conditional_t<kIsNarrow<T>, float, T>;
 
 template <class T>
 T random_element(std::mt19937_64& random) {
@@ -117,7 +119,7 @@ void for_each_run(std::int64_t first, std::int64_t count, Run run) {
 Pattern source_pattern(int rank, DType dtype) {
   Pattern pattern(static_cast<std::size_t>(kPatternPeriod) * element_size(dtype));
   std::mt19937_64 random(0x67616e747279 + static_cast<std::uint64_t>(rank));
-  dispatch(dtype, [&](auto tag) {
+  dispatch_any(dtype, [&](auto tag) {
     using T = typename decltype(tag)::type;
     for (std::int64_t i = 0; i < kPatternPeriod; ++i) put(pattern, i, random_element<T>(random));
   });
@@ -128,7 +130,7 @@ Pattern reduced_pattern(int ranks, DType dtype, ReduceOp op) {
   std::vector<Pattern> sources;
   for (int rank = 0; rank < ranks; ++rank) sources.push_back(source_pattern(rank, dtype));
   Pattern result = sources.front();
-  dispatch(dtype, [&](auto tag) {
+  dispatch_any(dtype, [&](auto tag) {
     using T = typename decltype(tag)::type;
     using A = Accumulator<T>;
     for (std::int64_t i = 0; i < kPatternPeriod; ++i) {
@@ -171,7 +173,7 @@ std::int64_t count_wrong(const Pattern& pattern, DType dtype, std::int64_t first
 std::int64_t count_far(const Pattern& pattern, DType dtype, std::int64_t first, std::int64_t count,
                        const std::byte* got, double tolerance) {
   std::int64_t far = 0;
-  dispatch(dtype, [&](auto tag) {
+  dispatch_any(dtype, [&](auto tag) {
     using T = typename decltype(tag)::type;
     using A = Accumulator<T>;
     for (std::int64_t i = 0; i < count; ++i) {
@@ -189,10 +191,9 @@ std::int64_t count_far(const Pattern& pattern, DType dtype, std::int64_t first, 
 double order_tolerance(int ranks, DType dtype, ReduceOp op) {
   const bool rounds = op == ReduceOp::sum || op == ReduceOp::prod || op == ReduceOp::avg;
   if (!rounds || !is_floating_point(dtype)) return 0;
-  const int fraction_bits = dtype == DType::f64   ? 52
-                            : dtype == DType::f32 ? 23
-                            : dtype == DType::f16 ? 10
-                                                  : 7;
+  const int fraction_bits = dispatch_any(dtype, [](auto tag) {
+    return std::numeric_limits<typename decltype(tag)::type>::digits - 1;
+  });
   // Every partial result may be rounded once per rank; none is greater than these.
   const double greatest = op == ReduceOp::prod ? std::pow(4.0, ranks) : 4.0 * ranks;
   return ranks * greatest * std::ldexp(1.0, -fraction_bits - 1);

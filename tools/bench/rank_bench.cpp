@@ -68,8 +68,8 @@ RankBench::Buffers RankBench::make_buffers(const Case& what) const {
 }
 
 void RankBench::fill(const Case& what, Buffers& buffers) const {
-  // Memory that an operation overwrites begins as the opposite of what is expected most often.
-  if (buffers.output.defined()) buffers.output.fill_(1);
+  // Memory that an operation overwrites begins as bytes that the pattern hardly ever has.
+  if (buffers.output.defined()) buffers.output.view(u8).fill_(1);
   Tensor source = buffers.source(what.kind);
   if (!source.defined()) return;
   std::vector<std::byte> host(source.nbytes());

@@ -16,8 +16,8 @@ class OomFunction;
 /// Move-only. Thread safety: one thread at a time.
 class GANTRY_API OomHandler {
  public:
-  OomHandler(OomHandler&& other) noexcept;
-  OomHandler& operator=(OomHandler&& other) noexcept;
+  OomHandler(OomHandler&& other) noexcept;             ///< Takes the function of `other`.
+  OomHandler& operator=(OomHandler&& other) noexcept;  ///< Calls remove() first.
   /// Calls remove().
   ~OomHandler();
 
