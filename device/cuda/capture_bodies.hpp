@@ -34,7 +34,7 @@ struct CaptureBody {
   cudaGraphConditionalHandle handle = 0;
   const void* flag = nullptr;
   std::size_t flag_bytes = 1;
-  StopWords stops;
+  StopWords stops = {};
 };
 
 /// The bodies that are being captured, and the captures that have conditions. Never destroyed.

@@ -44,7 +44,9 @@ class MirrorsTest : public ::testing::Test {
     for (const NativeChunk chunk : chunks_) driver().release_chunk(chunk);
     driver().free_address(base_, kChunks * chunk_bytes_);
     // A simulated chunk is a file, which a mapping that is left keeps open.
-    if (platform() == Platform::simulated) EXPECT_EQ(open_descriptors(), descriptors_before_);
+    if (platform() == Platform::simulated) {
+      EXPECT_EQ(open_descriptors(), descriptors_before_);
+    }
   }
 
   static std::ptrdiff_t open_descriptors() {
