@@ -213,7 +213,7 @@ std::string extra64(std::initializer_list<std::uint64_t> numbers) {
   return extra.bytes() + fields.bytes();
 }
 
-// What the headers of an entry share: from the version that reads it to the sizes.
+// The fields that both headers of an entry share: from the version that reads it to the sizes.
 std::string described(const ZipEntry& entry, std::uint16_t version) {
   const bool is_ascii = std::all_of(entry.name.begin(), entry.name.end(),
                                     [](char c) { return static_cast<unsigned char>(c) < 0x80; });

@@ -53,8 +53,8 @@ void launch_wide_columns(void* stream, const ReducePlan& plan, const R& reducer)
 template <class In, class Acc, class R>
 void launch_few(void* stream, const ReducePlan& plan, const R& reducer) {
   const int bits = subtree_bits(kFew, plan.length, kAccumulators);
-  if constexpr (kFewPack < In, R >> 1) {
-    constexpr int V = kFewPack<In, R>;
+  constexpr int V = kFewPack<In, R>;
+  if constexpr (V > 1) {
     if (has_packs<In, V>(plan)) {
       launch("reduce_few", stream, blocks_for(plan.outputs / V), kThreads, 0,
              reduce_few<In, Acc, R, V>, plan, reducer, bits);

@@ -10,7 +10,7 @@ namespace gantry::kernels::cuda {
 namespace {
 
 // Note [Tiles of short rows]
-// A warp that reads one short row has few bytes under way, and most of its steps are those of the
+// A warp that reads one short row has few bytes under way, and most of its steps belong to the
 // tree. So a block copies tiles of many rows into shared memory, one ahead of the one that it
 // reduces, and one thread, or a few, reduce a row. A row of whole 16-byte words has one more word
 // of padding in shared memory, so that the threads of a warp read different banks. Other rows lie
