@@ -258,6 +258,22 @@ TEST(ReduceKernelTest, ReducesTilesOfShortRows) {
     fill_range(narrow, 3, 0, 200);
     expect_in_order<std::uint8_t, std::int64_t>(Reduction::sum, narrow, 2);
   }
+  const auto expect_integers = [](auto zero) {
+    using T = decltype(zero);
+    for (const Shape& sizes : {Shape{34000, 9}, Shape{17000, 64}}) {
+      Array in(dtype_of<T>, contiguous(sizes));
+      fill_range(in, 3, -100, 100);
+      expect_in_order<T, std::int64_t>(Reduction::sum, in, 2);
+      expect_in_order<T, T>(Reduction::max, in, 2);
+    }
+  };
+  expect_integers(std::int8_t{});
+  expect_integers(std::int16_t{});
+  expect_integers(std::int32_t{});
+  expect_integers(std::int64_t{});
+  Array half(f16, contiguous({17000, 64}));
+  fill_range(half, 3, -1, 1);
+  expect_in_order<float16, float16>(Reduction::sum, half, 2);
 }
 
 // More chunks than a GPU has blocks at a time.
