@@ -4,6 +4,7 @@
 Usage: run.py BUILD WORK nccl-tests [--source DIR] [--gpus N] [--types all] [--operators all] [--sizes 8 256M 32]
                                           [--beside-nccl | --simulated]
        run.py BUILD WORK jacobi [--source DIR] [--ranks N] [--beside-nccl]
+       run.py BUILD WORK llm.c [--source DIR] [--ranks N] [--beside-nccl]
        run.py BUILD WORK torch [--ranks N]
 
 BUILD is a build tree of gantry with CUDA; WORK is a folder for clones, builds and logs. clients.toml has the commits.
@@ -12,13 +13,17 @@ BUILD is a build tree of gantry with CUDA; WORK is a folder for clones, builds a
               under mpirun, if MPI is there. --beside-nccl runs them on NCCL as well, and prints the ratio of the times.
               --simulated runs them on N simulated devices; the host makes and checks the elements (host_kernels.py).
   jacobi      a solver in N processes under mpirun, which compares its result with one GPU's. Ranks share the GPU if there is one.
+  llm.c       GPT-2 from random weights in N processes, in f32 and bf16, with and without sharded optimizer states; losses of f32 are
+              compared with one process, and of a second run.
   torch       torch_training.py in N processes. Ranks share GPUs if there are fewer.
 
 Exit code 1 if an element is wrong or a program fails.
 """
 import argparse
+import array
 import os
 import pathlib
+import random
 import re
 import shutil
 import statistics
@@ -104,7 +109,7 @@ def run_nccl_tests(client, args):
         ways["processes"] = ["-g", "1"]
         starts["processes"] = ["mpirun", "--oversubscribe", "--allow-run-as-root", "-n", str(args.gpus)]
     bad = 0
-    for program in client["programs"]:
+    for program in args.programs or client["programs"]:
         for way, option in ways.items():
             if way == "one process" and args.gpus > 2 and program in client["rounds"]:
                 continue
@@ -160,6 +165,66 @@ def run_jacobi(client, args):
     return bad
 
 
+def write_tokens(path, count, seed):
+    """A file of tokens for llm.c: short sentences of few words, so that a loss falls."""
+    draw = random.Random(seed)
+    words = [[draw.randrange(50257) for _ in range(8)] for _ in range(200)]
+    tokens = array.array("H", [token for _ in range(count // 8) for token in words[draw.randrange(200)]])
+    path.write_bytes(array.array("i", [20240520, 1, len(tokens)] + [0] * 253).tobytes() + tokens.tobytes())
+
+
+def build_llm_c(folder, args):
+    compiler = shutil.which("nvcc") or "/usr/local/cuda/bin/nvcc"
+    for precision in ("FP32", "BF16"):
+        if not (args.work / precision).exists():
+            subprocess.run([compiler, "-O3", "-std=c++17", "-w", f"-arch=sm_{args.architectures[0]}", "-DMULTI_GPU", f"-DENABLE_{precision}",
+                            "-include", HERE / "llm_c.hpp", folder / "train_gpt2.cu", "-o", args.work / precision, "-lcublas", "-lcublasLt",
+                            "-lnccl", "-lnvidia-ml", "-L/usr/local/cuda/lib64/stubs"], check=True)
+    for name, seed in (("train.bin", 1), ("val.bin", 2)):
+        write_tokens(args.work / name, 1 << 20, seed)
+
+
+def train(args, precision, stage, ranks, start, log):
+    """Exit codes, losses, norms of gradients and milliseconds of each step."""
+    batch = 8 // ranks
+    command = [*start, str(args.work / precision), "-i", str(args.work / "train.bin"), "-j", str(args.work / "val.bin"), "-e", "d12", "-b", str(batch),
+               "-t", "512", "-d", str(8 * 512), "-x", "20", "-v", "0", "-s", "0", "-f", "0", "-z", str(stage), "-pn", str(ranks), "-pg", str(ranks), "-pi", "fs",
+               "-pf", str(args.work)]
+    for old in args.work.glob("ncclUniqueId*"):
+        old.unlink()
+    environment = dict(os.environ, NCCL_NVLS_ENABLE="0")
+    processes = [subprocess.Popen([*command, "-pr", str(rank)], env=environment, text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+                 for rank in range(ranks)]
+    texts = [process.communicate()[0] for process in processes]
+    log.write_text("".join(texts), encoding="utf-8")
+    steps = re.findall(r"^step +\d+/\d+ \| loss ([\d.]+|nan) .*?norm ([\d.]+|nan) .*?\| ([\d.]+) ms", texts[0], re.M)
+    return [process.returncode for process in processes], [(loss, norm) for loss, norm, _ in steps], [float(ms) for _, _, ms in steps]
+
+
+def run_llm_c(client, args):
+    folder = fetch(client, args.work, args.source)
+    build_llm_c(folder, args)
+    bad = 0
+    for precision in ("FP32", "BF16"):
+        _, alone, _ = train(args, precision, 0, 1, [], args.work / f"llm.c-{precision}-1.txt")
+        for stage in (0, 1):
+            log = args.work / f"llm.c-{precision}-{stage}.txt"
+            codes, losses, times = train(args, precision, stage, args.ranks, preload(args.build), log)
+            _, again, _ = train(args, precision, stage, args.ranks, preload(args.build), log.with_suffix(".again.txt"))
+            far = max((abs(float(a) - float(b)) for (a, _), (b, _) in zip(losses, alone)), default=float("nan"))
+            right = not any(codes) and len(losses) == len(alone) == 20 and far < (1e-3 if precision == "FP32" else 0.1)
+            bad += not right
+            line = f"{precision} stage {stage}: exit codes {codes}, loss {' to '.join(pair[0] for pair in losses[:1] + losses[-1:])}, " \
+                   f"{far:.6f} from one process, a second run is {'equal' if again == losses else 'not equal'}"
+            if times:
+                line += f", {statistics.median(times):.2f} ms a step"
+            if args.beside_nccl:
+                codes, losses, times = train(args, precision, stage, args.ranks, [], log.with_suffix(".nccl.txt"))
+                line += f"; on NCCL: exit codes {codes}" + (f", {statistics.median(times):.2f} ms" if times else "")
+            print(line, flush=True)
+    return bad
+
+
 def run_torch(args):
     command = [*preload(args.build), sys.executable, HERE / "torch_training.py", str(args.ranks)]
     code, _ = run_program(command, args.work / "torch.txt")
@@ -171,12 +236,13 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("build", type=pathlib.Path)
     parser.add_argument("work", type=pathlib.Path)
-    parser.add_argument("client", choices=["nccl-tests", "jacobi", "torch"])
+    parser.add_argument("client", choices=["nccl-tests", "jacobi", "llm.c", "torch"])
     parser.add_argument("--source", type=pathlib.Path, help="a copy of the client's source, where nothing can be fetched")
     parser.add_argument("--gpus", type=int, default=2)
     parser.add_argument("--ranks", type=int, default=2)
     parser.add_argument("--types", default="all")
     parser.add_argument("--operators", default="all")
+    parser.add_argument("--programs", nargs="+", help="of nccl-tests; all without it")
     parser.add_argument("--options", default="", help="further options of the programs, in one argument")
     parser.add_argument("--sizes", nargs=3, default=["8", "256M", "32"], metavar=("FIRST", "LAST", "FACTOR"))
     parser.add_argument("--architectures", nargs="+", default=["90"], help="compute capabilities without a dot")
@@ -190,7 +256,7 @@ def main():
     if args.client == "torch":
         bad = run_torch(args)
     else:
-        bad = {"nccl-tests": run_nccl_tests, "jacobi": run_jacobi}[args.client](clients[args.client], args)
+        bad = {"nccl-tests": run_nccl_tests, "jacobi": run_jacobi, "llm.c": run_llm_c}[args.client](clients[args.client], args)
     sys.exit(1 if bad else 0)
 
 
