@@ -61,7 +61,7 @@ GANTRY_HD inline double portable_log(double x) {
   memcpy(&bits, &x, sizeof bits);
   int exponent = static_cast<int>(bits >> 52) - 1023;
   bits = (bits & 0xfffffffffffffu) | 0x3ff0000000000000u;
-  double m;
+  double m = 0;
   memcpy(&m, &bits, sizeof m);
   if (m > 1.4142135623730951) {
     m *= 0.5;
