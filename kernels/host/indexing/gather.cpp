@@ -10,37 +10,63 @@ namespace gantry::kernels::host {
 
 namespace {
 
+// Strides of a row's operands: the output, the input along the row, and the input along the index.
+struct GatherStrides {
+  std::int64_t to;
+  std::int64_t from;
+  std::int64_t index;
+};
+
+// A row whose positions have an index each.
+template <class T>
+void gather_each(T* to, const T* from, const std::int64_t* positions, std::int64_t n,
+                 bool are_inside, const GatherStrides& strides) {
+  if (!are_inside) {
+    for (std::int64_t i = 0; i < n; ++i) {
+      to[i * strides.to] =
+          positions[i] < 0 ? T{} : from[i * strides.from + positions[i] * strides.index];
+    }
+  } else if (strides.to == 1 && strides.from == 0 && strides.index == 1) {
+    for (std::int64_t i = 0; i < n; ++i) to[i] = from[positions[i]];
+  } else {
+    for (std::int64_t i = 0; i < n; ++i) {
+      to[i * strides.to] = from[i * strides.from + positions[i] * strides.index];
+    }
+  }
+}
+
+// A row of one index.
+template <class T>
+void gather_row(T* to, const T* from, std::int64_t position, std::int64_t n,
+                const GatherStrides& strides) {
+  const T* const row = from + position * strides.index;
+  if (position < 0) {
+    for (std::int64_t i = 0; i < n; ++i) to[i * strides.to] = T{};
+  } else if (strides.to == 1 && strides.from == 1) {
+    for (std::int64_t i = 0; i < n; ++i) to[i] = row[i];
+  } else {
+    for (std::int64_t i = 0; i < n; ++i) to[i * strides.to] = row[i * strides.from];
+  }
+}
+
 template <class T>
 void gather_rows(const IndexingPlan& plan) {
-  std::int64_t positions[kPositions];
+  PositionWindow window(plan);
+  const auto [to_stride, from_stride, next_index] = plan.positions.strides[0];
+  const GatherStrides strides{to_stride, from_stride, plan.index_stride};
+  const std::int64_t length = plan.positions.sizes[0];
   for_each_row(plan.positions, [&](const std::int64_t(&offsets)[3]) {
-    const auto [to_stride, from_stride, next_index] = plan.positions.strides[0];
-    const std::int64_t index_stride = plan.index_stride;
-    const std::int64_t length = plan.positions.sizes[0];
-    const std::int64_t step = next_index == 0 ? length : kPositions;
-    for (std::int64_t done = 0; done < length; done += step) {
-      T* const to = static_cast<T*>(plan.direct) + offsets[0] + done * to_stride;
-      const T* const from = static_cast<const T*>(plan.indexed) + offsets[1] + done * from_stride;
-      const std::int64_t at = offsets[2] + done * next_index;
-      const std::int64_t n = std::min(step, length - done);
-      const int read = next_index == 0 ? 1 : static_cast<int>(n);
-      const bool inside = IndexReader(plan).read(positions, at, next_index, read);
-      if (!inside) report_faults(plan, positions, at, next_index, read);
-      if (next_index != 0) {
-        for (std::int64_t i = 0; i < n; ++i) {
-          to[i * to_stride] =
-              positions[i] < 0 ? T{} : from[i * from_stride + positions[i] * index_stride];
-        }
-        continue;
-      }
-      const T* const row = from + positions[0] * index_stride;
-      if (!inside) {
-        for (std::int64_t i = 0; i < n; ++i) to[i * to_stride] = T{};
-      } else if (to_stride == 1 && from_stride == 1) {
-        std::copy_n(row, n, to);
-      } else {
-        for (std::int64_t i = 0; i < n; ++i) to[i * to_stride] = row[i * from_stride];
-      }
+    T* const to = static_cast<T*>(plan.direct) + offsets[0];
+    const T* const from = static_cast<const T*>(plan.indexed) + offsets[1];
+    if (next_index == 0) {
+      return gather_row(to, from, *window.at(offsets[2], 1, 1), length, strides);
+    }
+    for (std::int64_t done = 0; done < length; done += kPositions) {
+      const auto n = static_cast<int>(std::min<std::int64_t>(kPositions, length - done));
+      const std::int64_t* const positions =
+          window.at(offsets[2] + done * next_index, next_index, n);
+      gather_each(to + done * to_stride, from + done * from_stride, positions, n,
+                  window.are_inside(), strides);
     }
   });
 }

@@ -9,40 +9,64 @@ namespace gantry::kernels::host {
 
 namespace {
 
+// Strides of a row's operands: the input, the output along the row, and the output along the index.
+struct ScatterStrides {
+  std::int64_t from;
+  std::int64_t to;
+  std::int64_t index;
+};
+
+// A row whose positions have an index each.
+template <class Update, class T>
+void scatter_each(T* to, const T* from, const std::int64_t* positions, std::int64_t n,
+                  bool are_inside, const ScatterStrides& strides) {
+  if (are_inside && strides.to == 0 && strides.from == 1 && strides.index == 1) {
+    for (std::int64_t i = 0; i < n; ++i) {
+      to[positions[i]] = Update::apply(to[positions[i]], from[i]);
+    }
+    return;
+  }
+  for (std::int64_t i = 0; i < n; ++i) {
+    if (positions[i] < 0) continue;
+    T& element = to[i * strides.to + positions[i] * strides.index];
+    element = Update::apply(element, from[i * strides.from]);
+  }
+}
+
+// A row of one index.
+template <class Update, class T>
+void scatter_row(T* to, const T* from, std::int64_t position, std::int64_t n,
+                 const ScatterStrides& strides) {
+  if (position < 0) return;
+  T* const row = to + position * strides.index;
+  if (strides.to == 1 && strides.from == 1) {
+    for (std::int64_t i = 0; i < n; ++i) row[i] = Update::apply(row[i], from[i]);
+  } else {
+    for (std::int64_t i = 0; i < n; ++i) {
+      row[i * strides.to] = Update::apply(row[i * strides.to], from[i * strides.from]);
+    }
+  }
+}
+
 template <class Update>
 void scatter_rows(const IndexingPlan& plan) {
   using T = typename Update::Element;
-  std::int64_t positions[kPositions];
+  PositionWindow window(plan);
+  const auto [from_stride, to_stride, next_index] = plan.positions.strides[0];
+  const ScatterStrides strides{from_stride, to_stride, plan.index_stride};
+  const std::int64_t length = plan.positions.sizes[0];
   for_each_row(plan.positions, [&](const std::int64_t(&offsets)[3]) {
-    const auto [from_stride, to_stride, next_index] = plan.positions.strides[0];
-    const std::int64_t index_stride = plan.index_stride;
-    const std::int64_t length = plan.positions.sizes[0];
-    const std::int64_t step = next_index == 0 ? length : kPositions;
-    for (std::int64_t done = 0; done < length; done += step) {
-      const T* const from = static_cast<const T*>(plan.direct) + offsets[0] + done * from_stride;
-      T* const to = static_cast<T*>(plan.indexed) + offsets[1] + done * to_stride;
-      const std::int64_t at = offsets[2] + done * next_index;
-      const std::int64_t n = std::min(step, length - done);
-      const int read = next_index == 0 ? 1 : static_cast<int>(n);
-      const bool inside = IndexReader(plan).read(positions, at, next_index, read);
-      if (!inside) report_faults(plan, positions, at, next_index, read);
-      if (next_index != 0) {
-        for (std::int64_t i = 0; i < n; ++i) {
-          if (positions[i] < 0) continue;
-          T& element = to[i * to_stride + positions[i] * index_stride];
-          element = Update::apply(element, from[i * from_stride]);
-        }
-        continue;
-      }
-      if (!inside) continue;
-      T* const row = to + positions[0] * index_stride;
-      if (to_stride == 1 && from_stride == 1) {
-        for (std::int64_t i = 0; i < n; ++i) row[i] = Update::apply(row[i], from[i]);
-      } else {
-        for (std::int64_t i = 0; i < n; ++i) {
-          row[i * to_stride] = Update::apply(row[i * to_stride], from[i * from_stride]);
-        }
-      }
+    const T* const from = static_cast<const T*>(plan.direct) + offsets[0];
+    T* const to = static_cast<T*>(plan.indexed) + offsets[1];
+    if (next_index == 0) {
+      return scatter_row<Update>(to, from, *window.at(offsets[2], 1, 1), length, strides);
+    }
+    for (std::int64_t done = 0; done < length; done += kPositions) {
+      const auto n = static_cast<int>(std::min<std::int64_t>(kPositions, length - done));
+      const std::int64_t* const positions =
+          window.at(offsets[2] + done * next_index, next_index, n);
+      scatter_each<Update>(to + done * to_stride, from + done * from_stride, positions, n,
+                           window.are_inside(), strides);
     }
   });
 }

@@ -97,16 +97,41 @@ TEST(IndexSelectKernelTest, MovesLongRowsInWideWords) {
   }
 }
 
+// More indices than are read at a time, for rows of all lengths.
+TEST(IndexSelectKernelTest, ManyIndices) {
+  for (const Shape& sizes : {Shape{5, 40, 3}, Shape{2, 40, 1}, Shape{40, 300}}) {
+    const int dim = sizes.size() - 2;
+    Array in(f32, contiguous(sizes));
+    fill_random(in, 1);
+    Array index(i32, contiguous({700}));
+    fill_indices(index, 2, 40);
+    Shape out_sizes = sizes;
+    out_sizes[dim] = 700;
+    const std::vector<Array> arrays = run_everywhere(
+        {Array(f32, contiguous(out_sizes)), in, index},
+        [&](const Target& target, const std::vector<TensorRef>& t) {
+          kernels::index_select({"index_select"}, target, t[0], t[1], dim, t[2]);
+        },
+        "many");
+    for (std::int64_t i = 0; i < out_sizes.product(); ++i) {
+      Dims at = coordinates(out_sizes, i);
+      at[dim] = index_at(index, at[dim]);
+      ASSERT_EQ(arrays[0].bits(i), in.bits(row_major(sizes, at))) << sizes << " at " << i;
+    }
+  }
+}
+
 TEST(GatherKernelTest, TakesElementsAlongADim) {
   const Shape sizes = {6, 5, 8};
   for (const Shape& index_sizes : {Shape{6, 5, 8}, Shape{3, 2, 4}}) {
     for (const Layout& layout : testing::input_layouts(sizes)) {
-      for (int dim = 0; dim < 3; ++dim) {
+      for (int turn = 0; turn < 6; ++turn) {
+        const int dim = turn % 3;
         Shape wanted = index_sizes;
         wanted[dim] = 9;
         Array in(i16, layout);
         fill_random(in, 1);
-        Array index(i64, testing::transposed(wanted));
+        Array index(i64, turn < 3 ? testing::transposed(wanted) : contiguous(wanted));
         fill_indices(index, 3, sizes[dim]);
         const std::vector<Array> arrays = run_everywhere(
             {Array(i16, contiguous(wanted)), in, index},
