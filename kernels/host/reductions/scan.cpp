@@ -4,9 +4,11 @@
 #include <bit>
 #include <cstring>
 #include <type_traits>
+#include <vector>
 
 #include "kernels/host/host_fma.hpp"
 #include "kernels/host/lanes.hpp"
+#include "kernels/host/reductions/scan_columns.hpp"
 
 namespace gantry::kernels::host {
 
@@ -165,26 +167,52 @@ void scan_part(ScanOut<In>* out, std::int64_t out_stride, const In* in, std::int
 }
 
 template <ScanOp kOp, class In>
-void scan_fibres(const FibrePlan& plan) {
+void scan_fibre(const FibrePlan& plan, std::int64_t fibre) {
   using Step = ScanStep<ScanAccumulator<In>, kOp>;
   const std::int64_t in_stride = plan.in.stride;
   const std::int64_t out_stride = plan.out.stride;
   const std::int64_t part = kRestarts<In, kOp> ? kScanTile : plan.length;
-  for (std::int64_t fibre = 0; fibre < plan.count; ++fibre) {
-    auto* out = static_cast<ScanOut<In>*>(plan.out.data) + plan.out.outer.offset(fibre);
-    const auto* in = static_cast<const In*>(plan.in.data) + plan.in.outer.offset(fibre);
-    ScanCarry<Step> carry;
-    ScanState<ScanAccumulator<In>> state{Step::neutral()};
-    for (std::int64_t first = 0; first < plan.length; first += part) {
-      const std::int64_t restart = kBeginsAgain<In, kOp> ? 0 : first;
-      const auto before = kBeginsAgain<In, kOp> ? Step::neutral() : state.last;
-      scan_part<kOp>(out + first * out_stride, out_stride, in + first * in_stride, in_stride,
-                     std::min(part, plan.length - first), carry, state);
-      if (!state.fails) continue;
-      scan_left_to_right<Step>(out + restart * out_stride, out_stride, in + restart * in_stride,
-                               in_stride, plan.length - restart, before);
-      break;
+  auto* out = static_cast<ScanOut<In>*>(plan.out.data) + plan.out.outer.offset(fibre);
+  const auto* in = static_cast<const In*>(plan.in.data) + plan.in.outer.offset(fibre);
+  ScanCarry<Step> carry;
+  ScanState<ScanAccumulator<In>> state{Step::neutral()};
+  for (std::int64_t first = 0; first < plan.length; first += part) {
+    const std::int64_t restart = kBeginsAgain<In, kOp> ? 0 : first;
+    const auto before = kBeginsAgain<In, kOp> ? Step::neutral() : state.last;
+    scan_part<kOp>(out + first * out_stride, out_stride, in + first * in_stride, in_stride,
+                   std::min(part, plan.length - first), carry, state);
+    if (!state.fails) continue;
+    scan_left_to_right<Step>(out + restart * out_stride, out_stride, in + restart * in_stride,
+                             in_stride, plan.length - restart, before);
+    break;
+  }
+}
+
+template <ScanOp kOp, class In>
+void scan_fibres(const FibrePlan& plan) {
+  const bool side_by_side = has_columns(plan);
+  const bool transposed = !side_by_side && has_short_fibres(plan);
+  const auto scratch = static_cast<std::size_t>(transposed ? plan.length * kScanColumns : 0);
+  std::vector<WordOf<In>> in(scratch);
+  std::vector<WordOf<ScanOut<In>>> out(scratch);
+  for (std::int64_t fibre = 0; fibre < plan.count;) {
+    int count = 1;
+    bool is_done = false;
+    if constexpr (kOp != ScanOp::log_sum_exp) {
+      if (side_by_side || transposed) count = neighbours(plan, fibre);
+      if (side_by_side) {
+        is_done = scan_columns<kOp, In>(
+            {static_cast<const In*>(plan.in.data) + plan.in.outer.offset(fibre), plan.in.stride,
+             static_cast<ScanOut<In>*>(plan.out.data) + plan.out.outer.offset(fibre),
+             plan.out.stride, count},
+            plan.length);
+      } else if (transposed) {
+        is_done = scan_short_fibres<kOp, In>(plan, fibre, count, reinterpret_cast<In*>(in.data()),
+                                             reinterpret_cast<ScanOut<In>*>(out.data()));
+      }
     }
+    for (int i = 0; i < count && !is_done; ++i) scan_fibre<kOp, In>(plan, fibre + i);
+    fibre += count;
   }
 }
 
@@ -193,6 +221,7 @@ void scan_fibres(const FibrePlan& plan) {
 void scan(ScanOp op, const FibrePlan& plan) {
   dispatch_stored(plan.dtype, [&](auto tag) {
     using In = typename decltype(tag)::type;
+    if (plan.length == 0) return;
     if (op == ScanOp::sum) scan_fibres<ScanOp::sum, In>(plan);
     if (op == ScanOp::product) scan_fibres<ScanOp::product, In>(plan);
     if constexpr (is_floating_point(dtype_of<In>)) {

@@ -120,6 +120,7 @@ void expect_scans_of_every_layout(std::int64_t length) {
     expect_scans<T>(product, testing::transposed({3, length}), 1);
     expect_scans<T>(product, contiguous({length, 21}), 0);
     expect_scans<T>(product, contiguous({2, length, 3}), 1);
+    if (length <= 300) expect_scans<T>(product, contiguous({11, length}), 1);
   }
 }
 

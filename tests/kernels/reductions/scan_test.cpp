@@ -138,6 +138,12 @@ TEST(ScanKernelTest, ScansFibresOfEveryLength) {
     expect_running<float>(false, contiguous({length, 5}), 0);
     expect_running<float>(false, contiguous({length, 33}), 0);
     expect_running<bool>(false, contiguous({length, 40}), 0);
+    // Rows and columns side by side, of which the last ones are few.
+    expect_running<float>(true, contiguous({19, length}), 1);
+    expect_running<bfloat16>(false, testing::sliced({2, 131, std::min<std::int64_t>(length, 300)}),
+                             2);
+    expect_running<std::int16_t>(false, contiguous({2, length, 9}), 1);
+    expect_running<double>(false, testing::transposed({12, length}), 0);
   }
   // Rows of several tiles that begin on 16 bytes, whatever their last tile has.
   for (const std::int64_t length : {4097, 4112, 8191, 12288, 70001}) {
