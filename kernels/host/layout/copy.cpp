@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstdint>
 #include <cstring>
+#include <utility>
 
 #include "kernels/host/launch.hpp"
 #include "kernels/host/layout/transpose.hpp"
@@ -59,6 +60,42 @@ void copy_words(const TensorRef& out, const TensorRef& in) {
   });
 }
 
+// A row of a triangle: `first` elements of one part, then the elements of the other part.
+template <class W>
+void triangle_row(W* to, std::int64_t to_stride, const W* from, std::int64_t from_stride,
+                  std::int64_t first, std::int64_t columns, bool lower) {
+  const std::int64_t begin = lower ? 0 : first;  // of the copied elements
+  const std::int64_t count = lower ? first : columns - first;
+  copy_row(to + begin * to_stride, to_stride, from + begin * from_stride, from_stride, count);
+  const W zero{};
+  copy_row(to + (lower ? first : 0) * to_stride, to_stride, &zero, 0, columns - count);
+}
+
+// Row by row, for matrices of any number of leading dims.
+template <class W>
+void triangle_rows(const TensorRef& out, const TensorRef& in, bool lower, std::int64_t diagonal) {
+  const int last = out.ndim - 1;
+  const std::int64_t columns = out.sizes[last];
+  W* to = static_cast<W*>(out.data);
+  const W* from = static_cast<const W*>(in.data);
+  std::int64_t index[kMaxDims] = {};
+  const std::int64_t count = out.numel();
+  for (std::int64_t done = 0; done < count; done += columns) {
+    const std::int64_t above = index[last - 1] + (lower ? 1 : 0);
+    const std::int64_t first =
+        std::clamp<std::int64_t>(diagonal > columns ? columns : above + diagonal, 0, columns);
+    triangle_row(to, out.strides[last], from, in.strides[last], first, columns, lower);
+    for (int dim = last - 1; dim >= 0; --dim) {
+      to += out.strides[dim];
+      from += in.strides[dim];
+      if (++index[dim] < out.sizes[dim]) break;
+      to -= out.strides[dim] * out.sizes[dim];
+      from -= in.strides[dim] * out.sizes[dim];
+      index[dim] = 0;
+    }
+  }
+}
+
 }  // namespace
 
 void copy(const TensorRef& out, const TensorRef& in) {
@@ -79,7 +116,21 @@ void arange(const TensorRef& out, const Scalar& start, const Scalar& step, std::
 }
 
 void triangle(const TensorRef& out, const TensorRef& in, bool lower, std::int64_t diagonal) {
-  run_triangle(Loop{}, out, in, lower, diagonal);
+  TensorRef to = out;
+  TensorRef from = in;
+  const int last = out.ndim - 1;
+  if (out.strides[last] != 1 && out.strides[last - 1] == 1) {
+    // Rows of the transpose, whose triangle is the other one.
+    for (TensorRef* ref : {&to, &from}) {
+      std::swap(ref->sizes[last], ref->sizes[last - 1]);
+      std::swap(ref->strides[last], ref->strides[last - 1]);
+    }
+    lower = !lower;
+    diagonal = -std::max(diagonal, -INT64_MAX);
+  }
+  dispatch_words(out.dtype, [&](auto tag) {
+    with_fma([&] { triangle_rows<typename decltype(tag)::type>(to, from, lower, diagonal); });
+  });
 }
 
 }  // namespace gantry::kernels::host

@@ -386,10 +386,14 @@ TEST(ArangeKernelTest, CountsFromAFirstIndex) {
 
 TEST(TriangleKernelTest, KeepsOneSideOfTheDiagonal) {
   const Shape sizes = {2, 5, 7};
+  constexpr std::int64_t kFar = std::numeric_limits<std::int64_t>::max();
   for (const Layout& layout : testing::input_layouts(sizes)) {
     for (const bool lower : {true, false}) {
-      for (const std::int64_t diagonal : {-6, -1, 0, 2, 8}) {
-        std::vector<Array> input{Array(f32, testing::transposed(sizes)), Array(f32, layout)};
+      for (const std::int64_t diagonal : {-kFar - 1, -kFar, -6L, -1L, 0L, 2L, 8L, kFar}) {
+        const bool is_transposed = diagonal % 2 == 0;
+        std::vector<Array> input{
+            Array(f32, is_transposed ? testing::transposed(sizes) : contiguous(sizes)),
+            Array(f32, layout)};
         fill_random(input[1], 3);
         const std::vector<Array> arrays = run_everywhere(
             input,
