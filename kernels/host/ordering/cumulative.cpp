@@ -11,25 +11,72 @@ namespace {
 // The number of fibres that run side by side.
 constexpr int kTile = 256;
 
-// One fibre, block by block: keys, then the positions of the extrema, then their elements.
+// Elements of one fibre that are looked at together.
+constexpr int kBlock = 64;
+
+// Writes the elements at positions found[0 … n), which name elements of `in`.
+template <class U>
+void write_found(const SortOutput<U>& out, const KeyOrder<U>& order, const U* in,
+                 std::int64_t stride, const std::int64_t* found, std::int64_t first, int n) {
+  const bool is_boolean = order.kind == KeyKind::boolean;
+  for (int i = 0; i < n && out.values != nullptr; ++i) {
+    const U bits = in[found[i] * stride];
+    out.values[(first + i) * out.value_stride] = is_boolean ? static_cast<U>(bits != 0) : bits;
+  }
+  for (int i = 0; i < n && out.indices != nullptr; ++i) {
+    out.indices[(first + i) * out.index_stride] = found[i];
+  }
+}
+
+// Writes `n` values of to[i * stride].
+template <class T>
+void fill_strided(T* to, std::int64_t stride, T value, int n) {
+  if (stride == 1) {
+    std::fill_n(to, n, value);
+  } else {
+    for (int i = 0; i < n; ++i) to[i * stride] = value;
+  }
+}
+
+// The same for `n` times one position, whose element is `bits`.
+template <class U>
+void write_best(const SortOutput<U>& out, const KeyOrder<U>& order, U bits, std::int64_t best,
+                std::int64_t first, int n) {
+  const bool is_boolean = order.kind == KeyKind::boolean;
+  if (out.values != nullptr) {
+    fill_strided(out.values + first * out.value_stride, out.value_stride,
+                 is_boolean ? static_cast<U>(bits != 0) : bits, n);
+  }
+  if (out.indices != nullptr) {
+    fill_strided(out.indices + first * out.index_stride, out.index_stride, best, n);
+  }
+}
+
+// One fibre, block by block: keys, then the positions of the extrema, then their elements. Most
+// blocks of long fibres have no new extremum, which vector code finds out.
 template <class U, class KeyOf>
 void run_one(const SortPlan& plan, const KeyOrder<U>& order, const KeyOf& key_of,
              std::int64_t fibre) {
   const U* const in = sort_input<U>(plan, fibre);
   const std::int64_t stride = plan.fibres.in.stride;
   const SortOutput<U> out = sort_output<U>(plan, fibre);
-  const bool is_boolean = order.kind == KeyKind::boolean;
-  U keys[kTile];
-  std::int64_t found[kTile];
+  U keys[kBlock];
+  std::int64_t found[kBlock];
   U best_key = key_of(in[0]);
   std::int64_t best = 0;
-  for (std::int64_t first = 0; first < plan.fibres.length; first += kTile) {
-    const auto n = static_cast<int>(std::min<std::int64_t>(kTile, plan.fibres.length - first));
+  for (std::int64_t first = 0; first < plan.fibres.length; first += kBlock) {
+    const auto n = static_cast<int>(std::min<std::int64_t>(kBlock, plan.fibres.length - first));
     const U* const from = in + first * stride;
     if (stride == 1) {
       for (int i = 0; i < n; ++i) keys[i] = key_of(from[i]);
     } else {
       for (int i = 0; i < n; ++i) keys[i] = key_of(from[i * stride]);
+    }
+    U highest = keys[0];
+    for (int i = 1; i < n; ++i) highest = keys[i] > highest ? keys[i] : highest;
+    if (highest < best_key) {
+      write_best(out, order, in[best * stride], best, first, n);
+      continue;
     }
     for (int i = 0; i < n; ++i) {
       const bool takes = keys[i] >= best_key;
@@ -37,13 +84,7 @@ void run_one(const SortPlan& plan, const KeyOrder<U>& order, const KeyOf& key_of
       best = takes ? first + i : best;
       found[i] = best;
     }
-    for (int i = 0; i < n && out.values != nullptr; ++i) {
-      const U bits = in[found[i] * stride];
-      out.values[(first + i) * out.value_stride] = is_boolean ? static_cast<U>(bits != 0) : bits;
-    }
-    for (int i = 0; i < n && out.indices != nullptr; ++i) {
-      out.indices[(first + i) * out.index_stride] = found[i];
-    }
+    write_found(out, order, in, stride, found, first, n);
   }
 }
 
