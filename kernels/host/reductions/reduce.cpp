@@ -126,6 +126,18 @@ void reduce_rows(const ReducePlan& plan) {
   }
 }
 
+// Reduces a row of kLength elements, each of which has an accumulator of its own.
+template <class R, int kLength, class Acc, class In>
+void reduce_whole_rows(const In* in, std::int64_t spacing, int rows, Acc* results) {
+  with_fma([=] {
+    for (int row = 0; row < rows; ++row) {
+      Acc accumulators[kLength];
+      load_elements<R>(accumulators, in + row * spacing, kLength);
+      results[row] = merge_accumulators<R, kLength>(accumulators);
+    }
+  });
+}
+
 // Reduces short rows side by side.
 template <class R, class Merge, class Acc, class In>
 void reduce_short_rows(const ReducePlan& plan) {
@@ -138,10 +150,18 @@ void reduce_short_rows(const ReducePlan& plan) {
   std::vector<In> transposed(static_cast<std::size_t>(plan.length * kTile));
   for (std::int64_t output = 0; output < plan.outputs;) {
     const auto rows = static_cast<int>(std::min<std::int64_t>(kTile, width - output % width));
-    const Word* const in = static_cast<const Word*>(plan.in) + plan.kept.offset(output);
-    transpose_words(Transposition<Word>{reinterpret_cast<Word*>(transposed.data()), kTile, in,
-                                        plan.kept.strides[last], rows, plan.length});
-    reduce_tile<R>(Columns<In>{transposed.data(), kTile, rows}, plan.length, results, levels);
+    const In* const in = static_cast<const In*>(plan.in) + plan.kept.offset(output);
+    const std::int64_t spacing = plan.kept.strides[last];
+    if (plan.length == 64) {
+      reduce_whole_rows<R, 64>(in, spacing, rows, results);
+    } else if (plan.length == 32) {
+      reduce_whole_rows<R, 32>(in, spacing, rows, results);
+    } else {
+      transpose_words(Transposition<Word>{reinterpret_cast<Word*>(transposed.data()), kTile,
+                                          reinterpret_cast<const Word*>(in), spacing, rows,
+                                          plan.length});
+      reduce_tile<R>(Columns<In>{transposed.data(), kTile, rows}, plan.length, results, levels);
+    }
     write_outputs<R, Merge, Acc, In>(plan, output, rows, results);
     output += rows;
   }

@@ -66,8 +66,8 @@ inline std::vector<std::vector<std::int64_t>> members(const Shape& sizes, unsign
 // So many short rows that a GPU reduces them in tiles: lengths around the packs, the groups of
 // threads and the longest row of a tile.
 inline std::vector<Shape> many_short_rows() {
-  return {{34000, 9},  {34000, 20}, {34000, 63}, {17000, 64}, {17000, 127},
-          {9000, 130}, {4500, 257}, {4400, 512}, {2200, 513}};
+  return {{34000, 9},   {34000, 20}, {20000, 32}, {34000, 63}, {17000, 64},
+          {17000, 127}, {9000, 130}, {4500, 257}, {4400, 512}, {2200, 513}};
 }
 
 // Rows that lie 16 elements further apart than they are long.
