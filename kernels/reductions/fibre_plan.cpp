@@ -34,4 +34,30 @@ FibrePlan make_fibre_plan(const TensorRef& out, const TensorRef& in, int dim) {
   return plan;
 }
 
+FibrePlan with_merged_dims(const FibrePlan& plan) {
+  FibrePlan merged = plan;
+  StridedIndex& in = merged.in.outer;
+  StridedIndex& out = merged.out.outer;
+  in.ndim = 0;
+  for (int dim = 0; dim < plan.in.outer.ndim; ++dim) {
+    const std::int64_t size = plan.in.outer.sizes[dim];
+    const std::int64_t in_stride = plan.in.outer.strides[dim];
+    const std::int64_t out_stride = plan.out.outer.strides[dim];
+    if (size == 1) continue;
+    int at = in.ndim;
+    if (at > 0 && in.strides[at - 1] == size * in_stride &&
+        out.strides[at - 1] == size * out_stride) {
+      in.sizes[--at] *= size;
+    } else {
+      in.sizes[at] = size;
+      ++in.ndim;
+    }
+    out.sizes[at] = in.sizes[at];
+    in.strides[at] = in_stride;
+    out.strides[at] = out_stride;
+  }
+  out.ndim = in.ndim;
+  return merged;
+}
+
 }  // namespace gantry::kernels

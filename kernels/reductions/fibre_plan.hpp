@@ -38,6 +38,9 @@ struct FibrePlan {
 
 [[nodiscard]] FibrePlan make_fibre_plan(const TensorRef& out, const TensorRef& in, int dim);
 
+// The same plan with fewer outer dims, where two are dense in both operands.
+[[nodiscard]] FibrePlan with_merged_dims(const FibrePlan& plan);
+
 // The fibres of `tensor`, in the order of make_fibre_plan(…, in, dim).
 [[nodiscard]] Fibres fibres_like(const TensorRef& tensor, const TensorRef& in, int dim);
 

@@ -218,7 +218,8 @@ void scan_fibres(const FibrePlan& plan) {
 
 }  // namespace
 
-void scan(ScanOp op, const FibrePlan& plan) {
+void scan(ScanOp op, const FibrePlan& fibres) {
+  const FibrePlan plan = with_merged_dims(fibres);
   dispatch_stored(plan.dtype, [&](auto tag) {
     using In = typename decltype(tag)::type;
     if (plan.length == 0) return;

@@ -4,7 +4,7 @@
 #include <type_traits>
 #include <vector>
 
-#include "kernels/host/reductions/columns.hpp"
+#include "kernels/host/reductions/short_rows.hpp"
 #include "kernels/reductions/fibre_plan.hpp"
 
 namespace gantry::kernels::host {
@@ -160,9 +160,44 @@ void softmax_columns(bool logarithm, const FibrePlan& plan) {
   }
 }
 
+// True if fibres are short contiguous rows, of which several lie evenly spaced.
+bool has_short_fibres(const FibrePlan& plan) {
+  constexpr std::int64_t kFewest = 16;
+  const int last = plan.in.outer.ndim - 1;
+  return plan.in.stride == 1 && plan.out.stride == 1 && plan.length <= kShortRow && last >= 0 &&
+         plan.in.outer.sizes[last] >= kFewest;
+}
+
+// Short contiguous fibres, as columns of their transpose.
+template <class T>
+void softmax_short_fibres(bool logarithm, const FibrePlan& plan) {
+  using Word = WordOf<T>;
+  const int last = plan.in.outer.ndim - 1;
+  const std::int64_t width = plan.in.outer.sizes[last];
+  std::vector<Word> columns(static_cast<std::size_t>(plan.length * kTile));
+  FibrePlan tile;
+  tile.dtype = plan.dtype;
+  tile.length = plan.length;
+  tile.in.data = tile.out.data = columns.data();
+  tile.in.stride = tile.out.stride = kTile;
+  for (std::int64_t fibre = 0; fibre < plan.count; fibre += tile.count) {
+    tile.count = std::min<std::int64_t>(kTile, width - fibre % width);
+    tile.in.outer = {.ndim = 1, .sizes = {tile.count}, .strides = {1}};
+    tile.out.outer = tile.in.outer;
+    transpose_words(Transposition<Word>{
+        columns.data(), kTile, static_cast<const Word*>(plan.in.data) + plan.in.outer.offset(fibre),
+        plan.in.outer.strides[last], tile.count, plan.length});
+    softmax_columns<T>(logarithm, tile);
+    transpose_words(Transposition<Word>{
+        static_cast<Word*>(plan.out.data) + plan.out.outer.offset(fibre),
+        plan.out.outer.strides[last], columns.data(), kTile, plan.length, tile.count});
+  }
+}
+
 }  // namespace
 
-void softmax(bool logarithm, const FibrePlan& plan) {
+void softmax(bool logarithm, const FibrePlan& fibres) {
+  const FibrePlan plan = with_merged_dims(fibres);
   if (plan.length == 0) return;
   dispatch_stored(plan.dtype, [&](auto tag) {
     using T = typename decltype(tag)::type;
@@ -171,6 +206,8 @@ void softmax(bool logarithm, const FibrePlan& plan) {
       if (plan.is_column_wise() && plan.in.outer.strides[last] == 1 &&
           plan.out.outer.strides[last] == 1) {
         softmax_columns<T>(logarithm, plan);
+      } else if (has_short_fibres(plan)) {
+        softmax_short_fibres<T>(logarithm, plan);
       } else {
         softmax_fibres<T>(logarithm, plan);
       }

@@ -3,7 +3,7 @@
 #include <cmath>
 
 #include "kernels/reductions/reduce.hpp"
-#include "tests/kernels/kernel_arrays.hpp"
+#include "tests/kernels/reductions/reduction_oracle.hpp"
 
 namespace gantry::testing {
 namespace {
@@ -122,7 +122,8 @@ TEST(SoftmaxKernelTest, HandlesManyShortRows) {
   for (const std::int64_t length : {4, 8, 31, 32, 36, 64, 68, 128, 132, 252, 256, 260, 512, 1024}) {
     for (const DType dtype : testing::kFloatingTypes) {
       for (const std::int64_t rows : {1, 7, 34}) {
-        Array in(dtype, contiguous({rows, length}));
+        const Shape sizes{rows, length};
+        Array in(dtype, rows == 34 ? padded_rows(sizes) : contiguous(sizes));
         fill_range(in, static_cast<std::uint32_t>(length), -4, 4);
         check_everywhere(in, 1, rows == 7);
       }
