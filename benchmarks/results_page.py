@@ -100,6 +100,11 @@ SWEEP_TEXT = """
 Reductions over every dim of shapes of many kinds, f32 and bf16, on {machine}: {shapes}. A mean is the geometric one.
 """
 
+CPU_SWEEP_TEXT = """
+Every family of operations over shapes of many kinds, every dim and several dtypes, on {machine}, beside {peer}: {shapes}. A mean is
+the geometric one. Of {rows} rows, whose mean is {mean}, {below} are below 0.7. Products of bf16 are computed in f32; PyTorch has the
+processor's bf16 instructions there.
+"""
 CPU_TEXT = """
 ## CPU tensors beside PyTorch
 
@@ -253,24 +258,54 @@ def machine_of(results, name):
     return next((result["machine"] for result, row in rows_of(results, "process") if row["name"] == name), "no machine yet")
 
 
+def family_lines(rows):
+    """Lines of a table of families, from (family, row, ratio)."""
+    families = {}
+    for family, name, ratio in rows:
+        families.setdefault(family, []).append((ratio, name))
+    for family, found in families.items():
+        ratios = [ratio for ratio, _ in found]
+        mean = math.exp(sum(map(math.log, ratios)) / len(ratios))
+        yield [family, str(len(found)), ratio_text(mean), str(sum(ratio < 0.95 for ratio in ratios)), *least_of(found)]
+
+
+def least_of(found):
+    ratio, name = min(found)
+    return [ratio_text(ratio), name]
+
+
+FAMILY_HEAD = ["family", "rows", "mean PyTorch / gantry", "rows below 0.95", "least", "of"]
+
+
 def sweep_parts(results):
     """Families of operations over shapes of many kinds, from the newest run; nothing without one."""
     runs = [result for result in results if result["kind"] == "process" and any(row["name"].startswith("reduce/") for row in result["rows"])]
     if not runs:
         return []
-    families, shapes = {}, {}
+    rows, shapes = [], {}
     for row in runs[-1]["rows"]:
         _, family, shape, dim, dtype = row["name"].split("/")
-        families.setdefault(family, []).append((row["ratio"], f"{shape} dim {dim} {dtype}"))
+        rows.append((family, f"{shape} dim {dim} {dtype}", row["ratio"]))
         shapes[shape.replace("x", " × ")] = None
-    lines = []
-    for family, found in families.items():
-        ratios = [ratio for ratio, _ in found]
-        least, worst = min(found)
-        lines.append([family, str(len(found)), ratio_text(math.prod(ratios) ** (1 / len(ratios))), str(sum(ratio < 0.95 for ratio in ratios)),
-                      ratio_text(least), worst])
     text = SWEEP_TEXT.format(machine=runs[-1]["machine"], shapes=", ".join(shapes))
-    return [wrapped(" ".join(text.split())), "\n".join(table(["family", "rows", "mean PyTorch / gantry", "rows below 0.95", "least", "of"], lines))]
+    return [wrapped(" ".join(text.split())), "\n".join(table(FAMILY_HEAD, list(family_lines(rows))))]
+
+
+def cpu_sweep_parts(results):
+    """The newest run of sweep.py on a CPU; nothing without one."""
+    runs = [result for result in results if result["kind"] == "sweep"]
+    if not runs:
+        return []
+    rows, shapes = [], {}
+    for row in runs[-1]["rows"]:
+        family, shape, dim, dtype = row["name"].split()
+        rows.append((family, f"{shape} dim {dim} {dtype}", row["ratio"]))
+        shapes[shape.replace("x", " × ")] = None
+    ratios = [ratio for _, _, ratio in rows]
+    text = CPU_SWEEP_TEXT.format(machine=runs[-1]["machine"], shapes=", ".join(shapes), peer=runs[-1]["peer"], rows=len(rows),
+                                 below=sum(ratio < 0.7 for ratio in ratios),
+                                 mean=ratio_text(math.exp(sum(map(math.log, ratios)) / len(ratios))))
+    return [wrapped(" ".join(text.split())), "\n".join(table(FAMILY_HEAD, list(family_lines(rows))))]
 
 
 def cpu_parts(results):
@@ -379,7 +414,7 @@ def page(results):
              "\n".join(kernel_table(results, "kernel", KERNELS, LARGE_COLUMNS)),
              wrapped(MATMUL_TEXT.format(machine=machine_of(results, "matmul/8192"))),
              "\n".join(kernel_table(results, "size", MATRICES, MATMUL_COLUMNS)),
-             *sweep_parts(results), *cpu_parts(results), ALLOCATOR_TEXT, "\n".join(allocator_table(results)),
+             *sweep_parts(results), *cpu_parts(results), *cpu_sweep_parts(results), ALLOCATOR_TEXT, "\n".join(allocator_table(results)),
              wrapped(sequences_text(results)), *startup_parts(results), REPRODUCE_TEXT, "\n".join(sources(results))]
     return "\n\n".join(part.strip("\n") for part in parts) + "\n"
 
