@@ -47,8 +47,8 @@ void softmax_dense(bool logarithm, Acc* out, const Acc* in, std::int64_t length,
     for (std::int64_t k = 0; k < length; ++k) exponentials[k] = exponential(in[k] - maximum);
   });
   const Acc sum = reduce_contiguous<Sum, Sum, Acc>(exponentials, length);
-  const Acc tail = logarithm ? natural_logarithm(sum) : sum;
   with_fma([=] {
+    const Acc tail = logarithm ? natural_logarithm(sum) : sum;
     if (logarithm) {
       for (std::int64_t k = 0; k < length; ++k)
         out[k] = from_accumulator<Acc>(softmax_element(true, in[k], maximum, tail));

@@ -141,6 +141,15 @@ typename R::State merge_states(std::vector<typename R::State>& states) {
   return states[0];
 }
 
+// Writes the results of neighbouring outputs from `first` on. The functions of a result use fma.
+template <class R>
+void write_states(const ReducePlan& plan, std::int64_t first, int count,
+                  const typename R::State* states) {
+  with_fma([=, &plan] {
+    for (int i = 0; i < count; ++i) R::write(plan, first + i, states[i]);
+  });
+}
+
 // The most columns whose accumulators stay in the second cache.
 inline constexpr std::int64_t kStateColumns = 64;
 
@@ -177,13 +186,15 @@ void reduce_state_columns(const ReducePlan& plan) {
         reduce_state_tile<R>(Columns<In>{from, stride, columns}, count, to, memory.data());
       }
     }
-    for (int c = 0; c < columns; ++c, ++output) {
+    for (int c = 0; c < columns && plan.chunks > 1; ++c) {
       states.clear();
       for (std::int64_t chunk = 0; chunk < plan.chunks; ++chunk) {
         states.push_back(results[chunk * kStateColumns + c]);
       }
-      R::write(plan, output, merge_states<R>(states));
+      results[c] = merge_states<R>(states);
     }
+    write_states<R>(plan, output, columns, results.data());
+    output += columns;
   }
 }
 
@@ -203,7 +214,8 @@ void reduce_state_short_rows(const ReducePlan& plan) {
                                         in, plan.kept.strides[last], rows, plan.length});
     reduce_state_tile<R>(Columns<In>{transposed.data(), kStateColumns, rows}, plan.length,
                          results.data(), memory.data());
-    for (int row = 0; row < rows; ++row, ++output) R::write(plan, output, results[row]);
+    write_states<R>(plan, output, rows, results.data());
+    output += rows;
   }
 }
 
@@ -227,7 +239,8 @@ void reduce_state_rows(const ReducePlan& plan) {
       }
       states.push_back(reduce_state_chunk<R>(in, count, memory.data()));
     }
-    R::write(plan, output, merge_states<R>(states));
+    const typename R::State state = merge_states<R>(states);
+    write_states<R>(plan, output, 1, &state);
   }
 }
 
