@@ -3,7 +3,7 @@
 #include <algorithm>
 
 #include "kernels/host/host_fma.hpp"
-#include "kernels/host/indexing/index_fault.hpp"
+#include "kernels/host/indexing/position_window.hpp"
 #include "kernels/impl/scatter.inl"
 
 namespace gantry::kernels::host {
@@ -51,7 +51,7 @@ void gather_row(T* to, const T* from, std::int64_t position, std::int64_t n,
 
 template <class T>
 void gather_rows(const IndexingPlan& plan) {
-  PositionWindow window(plan);
+  PositionWindow window(plan, PositionWindow::Writes::direct);
   const auto [to_stride, from_stride, next_index] = plan.positions.strides[0];
   const GatherStrides strides{to_stride, from_stride, plan.index_stride};
   const std::int64_t length = plan.positions.sizes[0];

@@ -68,51 +68,6 @@ inline void report_faults(const IndexingPlan& plan, const std::int64_t* position
   }
 }
 
-// The positions that a plan's indices name, in the order of its rows. Indices that several rows
-// have next to each other, or in common, are read and checked together.
-class PositionWindow {
- public:
-  explicit PositionWindow(const IndexingPlan& plan)
-      : plan_(plan), reader_(plan), dense_count_(dense_count(plan.positions)) {}
-
-  // The positions of `n` indices from `offset` on, at most kPositions.
-  const std::int64_t* at(std::int64_t offset, std::int64_t stride, int n) {
-    if (offset >= begin_ && offset + n <= end_) return positions_ + (offset - begin_);
-    begin_ = end_ = offset;
-    if (stride == 1 || n == 1) {
-      stride = 1;
-      n = std::max(n, static_cast<int>(std::min<std::int64_t>(kPositions, dense_count_ - offset)));
-      end_ = offset + n;
-    }
-    are_inside_ = reader_.read(positions_, offset, stride, n);
-    if (!are_inside_) report_faults(plan_, positions_, offset, stride, n);
-    return positions_;
-  }
-  // True if none of the indices read last is out of range.
-  [[nodiscard]] bool are_inside() const { return are_inside_; }
-
- private:
-  // The number of indices from the first one on, if they lie without gaps in the order of the rows.
-  static std::int64_t dense_count(const StridedPlan<3>& plan) {
-    std::int64_t count = 1;
-    for (int dim = 0; dim < plan.ndim; ++dim) {
-      const std::int64_t stride = plan.strides[dim][2];
-      if (stride == 0) continue;
-      if (stride != count) return 0;
-      count *= plan.sizes[dim];
-    }
-    return count;
-  }
-
-  const IndexingPlan& plan_;
-  IndexReader reader_;
-  std::int64_t dense_count_;
-  std::int64_t begin_ = 0;  // the offsets whose positions are known, which have no gaps
-  std::int64_t end_ = 0;
-  bool are_inside_ = true;
-  std::int64_t positions_[kPositions];
-};
-
 // Calls f(offsets) for the first position of every row of `plan`, in increasing order. A row is the
 // first dim.
 template <class F>

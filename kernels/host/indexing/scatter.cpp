@@ -3,7 +3,7 @@
 #include <algorithm>
 
 #include "kernels/host/host_fma.hpp"
-#include "kernels/host/indexing/index_fault.hpp"
+#include "kernels/host/indexing/position_window.hpp"
 
 namespace gantry::kernels::host {
 
@@ -51,7 +51,7 @@ void scatter_row(T* to, const T* from, std::int64_t position, std::int64_t n,
 template <class Update>
 void scatter_rows(const IndexingPlan& plan) {
   using T = typename Update::Element;
-  PositionWindow window(plan);
+  PositionWindow window(plan, PositionWindow::Writes::indexed);
   const auto [from_stride, to_stride, next_index] = plan.positions.strides[0];
   const ScatterStrides strides{from_stride, to_stride, plan.index_stride};
   const std::int64_t length = plan.positions.sizes[0];

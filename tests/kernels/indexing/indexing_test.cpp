@@ -258,6 +258,18 @@ TensorRef vector_ref(void* data, DType dtype, std::int64_t size) {
   return result;
 }
 
+// Indices are read before their memory is written, if it is written.
+TEST(ScatterKernelTest, AnOutputMayBeItsIndex) {
+  constexpr std::int64_t kSize = 200;
+  std::vector<std::int64_t> out;
+  for (std::int64_t i = 0; i < kSize; ++i) out.push_back(kSize - 1 - i);
+  const std::vector<std::int64_t> in(kSize, std::int64_t{1} << 40);
+  const TensorRef to = vector_ref(out.data(), i64, kSize);
+  const TensorRef from = vector_ref(const_cast<std::int64_t*>(in.data()), i64, kSize);
+  kernels::scatter({"scatter"}, Target::cpu(), to, 0, to, from, kernels::ScatterMode::replace);
+  EXPECT_EQ(out, in);
+}
+
 TEST(IndexFaultTest, IsImmediateOnTheCpuAndChangesNothing) {
   float in[3] = {1, 2, 3};
   float out[2] = {7, 7};
