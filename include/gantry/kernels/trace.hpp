@@ -37,6 +37,8 @@ struct TraceSummary {
 /// GPUs are recorded through CUPTI, which is loaded at the first call. Without it a warning is
 /// logged, and the trace has no device work. Simulated devices record their tasks.
 ///
+/// An arrow leads from the host event that submitted work to the work's event on its device.
+///
 /// The events of a stream nest, too. A kernel that GPUs start before its predecessor ends waits for
 /// it, so its event begins with the predecessor's end.
 /// Thread safety: any thread. Throws: InvalidArgument if a trace is being recorded, if `max_events`
