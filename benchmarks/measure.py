@@ -4,6 +4,7 @@
 Usage: measure.py BUILD OUT --ranks N [--steps tune nccl any registered local comm alloc ready] [--begin 4K] [--end 256M] [--quick]
        measure.py record OUT        the figures of a run, with machine, date and commands, to benchmarks/results
        measure.py page [--check]    docs/performance.md from benchmarks/results; --check compares only
+       measure.py pictures BUILD [--check]    the pictures of collectives in docs/pictures, from benchmarks/results
 
   tune        the table of algorithms for N ranks, which the next steps use: OUT/table.json
   nccl        NCCL, plain memory and symmetric windows: OUT/nccl.json
@@ -31,6 +32,7 @@ import sys
 import time
 
 import recorded_run
+import result_pictures
 import results_page
 import supervised_run
 
@@ -227,7 +229,7 @@ class Machine:
 
 
 def main():
-    for name, command in (("page", results_page.main), ("record", recorded_run.main)):
+    for name, command in (("page", results_page.main), ("pictures", result_pictures.main), ("record", recorded_run.main)):
         if sys.argv[1:2] == [name]:
             sys.exit(command(sys.argv[2:]))
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)

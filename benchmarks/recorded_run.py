@@ -87,6 +87,12 @@ def short(word):
     return f"benchmarks/{path.name}" if path.suffix == ".py" else path.name
 
 
+def library_of(out):
+    """What measured the rows of gantry, such as "gantry 0.2.0"."""
+    reports = [read_json(out / f"{step}.json") for step in ("any", "registered", "local")]
+    return next((report["library"] for report in reports if report), None)
+
+
 def times_of(report, variants, mode="graph"):
     """{(operation, dtype, redop, bytes): row} of the rows that were measured and are right."""
     rows = report["rows"] if report else []
@@ -178,7 +184,7 @@ def results_of(out, notes):
         raise ValueError(f"{out}: expected a folder of measure.py with {FACTS}, but there is none")
     results = {}
 
-    def add(name, kind, device, count, peer, steps, rows):
+    def add(name, kind, device, count, peer, steps, rows, library=None):
         if not rows:
             return
         if "Simulated" in device:
@@ -187,12 +193,12 @@ def results_of(out, notes):
         results[f"{facts['date']}-{count}x{short_device}-{name}.json"] = {
             "schema": result_files.SCHEMA, "kind": kind, "date": facts["date"], "commit": facts["commit"],
             "machine": f"{count} × {device}, {facts['machine']}", "devices": count, "peer": peer, "how": HOW[kind],
-            "commands": commands_of(out, steps), **({"notes": notes} if notes else {}), "rows": rows}
+            "commands": commands_of(out, steps), **({"library": library} if library else {}), **({"notes": notes} if notes else {}), "rows": rows}
 
     nccl = read_json(out / "nccl.json")
     if nccl is not None:
         add("collectives", "collectives", nccl["device"], nccl["ranks"], f"{nccl['library']}, multicast off",
-            ["tune", "nccl", "any", "registered", "local"], collective_rows(out))
+            ["tune", "nccl", "any", "registered", "local"], collective_rows(out), library_of(out))
     comm, torch = read_json(out / "comm.json"), read_json(out / "torch.json")
     if comm is not None and torch is not None:
         add("comm", "process", comm["context"]["device"], int(comm["context"]["devices"]), f"PyTorch {torch['torch']}", ["comm"],

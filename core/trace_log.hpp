@@ -8,6 +8,7 @@
 #include <mutex>
 #include <string>
 #include <string_view>
+#include <unordered_map>
 #include <vector>
 
 #include "core/text/json.hpp"
@@ -26,6 +27,12 @@ struct Track {
   std::uint64_t number = 0;  ///< thread id of the system, or number of the stream
 };
 
+/// The moment at which a thread of the host submitted work to a device.
+struct Submission {
+  std::uint64_t thread = 0;  ///< id of the system; 0: unknown
+  std::int64_t at_ns = 0;    ///< of now_ns()
+};
+
 /// One event. A counter has no duration, and its values are the arguments.
 struct TraceEvent {
   std::string name;
@@ -35,6 +42,8 @@ struct TraceEvent {
   std::int64_t duration_ns = 0;
   bool is_counter = false;
   std::uint32_t call_site = 0;  ///< of core/stacks/call_site.hpp; 0: none
+  Submission submission{};      ///< of device work
+  std::uint32_t call = 0;       ///< the submission's number in add_submission(); 0: none
   Json::Object arguments{};
 };
 
@@ -53,6 +62,9 @@ class TraceLog {
   [[nodiscard]] bool begin(std::size_t limit);
   /// Adds an event while the log is on. An event that began before begin() begins with it.
   void add(TraceEvent&& event) noexcept;
+  /// Tells the submission of the device work whose events have number `call`. Keeps as many as
+  /// events.
+  void add_submission(std::uint32_t call, Submission submission) noexcept;
   /// Counts events that another source dropped.
   void count_dropped(std::uint64_t events) noexcept;
   /// Stops and returns the events. Nothing if it is off.
@@ -63,6 +75,7 @@ class TraceLog {
   std::size_t limit_ = 0;
   std::int64_t begin_ns_ = 0;
   Recorded recorded_;
+  std::unordered_map<std::uint32_t, Submission> submissions_;
 };
 
 /// Nanoseconds of the monotonic clock, which the processes of one machine share.
@@ -84,8 +97,28 @@ class Label {
   std::string_view before_;
 };
 
+/// A submission by the calling thread, now. Unknown while the log is off.
+[[nodiscard]] Submission submit_now() noexcept;
+
+/// A scope on the thread of a simulated stream. Tasks inside it were submitted together, by the
+/// launch of a graph, whenever they were captured.
+class SubmittedTogether {
+ public:
+  explicit SubmittedTogether(const Submission& submission) noexcept : before_(current) {
+    current = &submission;
+  }
+  ~SubmittedTogether() { current = before_; }
+  SubmittedTogether(const SubmittedTogether&) = delete;
+  SubmittedTogether& operator=(const SubmittedTogether&) = delete;
+
+  static constinit thread_local const Submission* current;
+
+ private:
+  const Submission* before_;
+};
+
 /// `task`, or while the log is on a task that also records its time on a stream's track. Its name
-/// is the current label, else `fallback`.
+/// is the current label, else `fallback`. It is submitted now, or as SubmittedTogether tells.
 [[nodiscard]] std::function<void()> timed_task(std::function<void()> task, Track track,
                                                std::string_view fallback);
 

@@ -30,7 +30,8 @@ void check_size(const char* what, const char* dim, std::int64_t value, std::int6
 
 // The name of F in "const char* text_with_name() [with F = main()::Scale]", as g++ writes it.
 // clang++ writes "[F = Scale]" and nvcc's front end "[with F=Scale]". A type of an unnamed
-// namespace is named without it.
+// namespace is named without it; nvcc's host compiler calls one "_GLOBAL__N__", a hash and the
+// file.
 std::string functor_name(std::string_view text) {
   const std::size_t open = text.find('[');
   const std::size_t equal = text.find('=', open);
@@ -49,6 +50,11 @@ std::string functor_name(std::string_view text) {
     for (std::size_t at = 0; (at = name.find(unnamed, at)) != std::string::npos;) {
       name.erase(at, unnamed.size());
     }
+  }
+  for (std::size_t at = 0; (at = name.find("_GLOBAL__N_", at)) != std::string::npos;) {
+    const std::size_t end = name.find("::", at);
+    if (end == std::string::npos) break;
+    name.erase(at, end + 2 - at);
   }
   return name;
 }

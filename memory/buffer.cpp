@@ -13,6 +13,7 @@
 
 #include "memory/policy/size_policy.hpp"
 #include "streams/capture.hpp"
+#include "streams/profiling/call_event.hpp"
 
 namespace gantry::memory {
 namespace {
@@ -82,12 +83,14 @@ void Buffer::check_elements(std::size_t size, std::size_t alignment) const {
 void Buffer::copy_from_host(const void* host, std::size_t bytes,
                             const std::optional<Stream>& stream) {
   check_copy("Buffer::copy_from", block_, bytes, stream);
+  const trace::CallEvent event("copy_from");
   copy("Buffer::copy_from", block_.data, host, bytes, block_, host, stream);
 }
 
 void Buffer::copy_to_host(void* host, std::size_t bytes,
                           const std::optional<Stream>& stream) const {
   check_copy("Buffer::copy_to", block_, bytes, stream);
+  const trace::CallEvent event("copy_to");
   copy("Buffer::copy_to", host, block_.data, bytes, block_, host, stream);
 }
 

@@ -7,84 +7,47 @@
 #include <mutex>
 #include <string>
 
-#include "core/files/loaded_library.hpp"
 #include "core/trace_log.hpp"
 #include "device/cuda/cuda_check.hpp"
+#include "device/cuda/cupti.hpp"
 #include "device/drivers/profiling.hpp"
 
 namespace gantry {
 namespace {
 
-// Note [CUPTI without its header]
-// CUPTI comes with the toolkit's tools, which many machines with a driver lack, so it is loaded at
-// the first trace. New versions of CUPTI add members only at the end of its records. The structures
-// below are the common beginning in CUDA 12 and 13.
-enum Kind : std::uint32_t { kCopy = 1, kFill = 2, kKernel = 10, kPeerCopy = 22 };
-
-struct Record {
-  std::uint32_t kind;
-};
-struct KernelRecord {
-  std::uint32_t kind;
-  std::uint8_t caches[2];
-  std::uint16_t registers;
-  std::uint32_t partitioned[2];
-  std::uint64_t start;
-  std::uint64_t end;
-  std::uint64_t completed;
-  std::uint32_t device;
-  std::uint32_t context;
-  std::uint32_t stream;
-  std::int32_t grid[3];
-  std::int32_t block[3];
-  std::int32_t shared_bytes[2];
-  std::uint32_t local_bytes[2];
-  std::uint32_t correlation;
-  std::int64_t grid_id;
-  const char* name;
-};
-static_assert(offsetof(KernelRecord, start) == 16 && offsetof(KernelRecord, stream) == 48 &&
-              offsetof(KernelRecord, name) == 104);
-// Of copies, copies between devices, and fills.
-struct MoveRecord {
-  std::uint32_t kind;
-  std::uint8_t copy_kind;  // of a fill: its value
-  std::uint8_t others[3];
-  std::uint64_t bytes;
-  std::uint64_t start;
-  std::uint64_t end;
-  std::uint32_t device;
-  std::uint32_t context;
-  std::uint32_t stream;
-};
-static_assert(offsetof(MoveRecord, bytes) == 8 && offsetof(MoveRecord, stream) == 40);
-
-using BufferRequest = void (*)(std::uint8_t** buffer, std::size_t* bytes, std::size_t* most);
-using BufferDone = void (*)(void* context, std::uint32_t stream, std::uint8_t* buffer,
-                            std::size_t bytes, std::size_t used);
-
-struct Cupti : LibraryFunctions {
-  using LibraryFunctions::LibraryFunctions;
-  int (*register_callbacks)(BufferRequest, BufferDone) = bind("cuptiActivityRegisterCallbacks");
-  int (*enable)(std::uint32_t) = bind("cuptiActivityEnable");
-  int (*disable)(std::uint32_t) = bind("cuptiActivityDisable");
-  int (*flush)(std::uint32_t) = bind("cuptiActivityFlushAll");
-  int (*next_record)(std::uint8_t*, std::size_t, Record**) = bind("cuptiActivityGetNextRecord");
-  int (*dropped)(void*, std::uint32_t, std::size_t*) = bind("cuptiActivityGetNumDroppedRecords");
-  int (*timestamp)(std::uint64_t*) = bind("cuptiGetTimestamp");
-};
-
-const LoadedLibrary<Cupti>& cupti() {
-  static const auto& loaded = *new LoadedLibrary<Cupti>(
-      SharedLibrary({"libcupti.so." GANTRY_CUDA_MAJOR,
-                     GANTRY_CUPTI_FOLDER "/libcupti.so." GANTRY_CUDA_MAJOR, "libcupti.so"},
-                    "install CUPTI, or add its folder to LD_LIBRARY_PATH"));
-  return loaded;
-}
+using namespace profiling;
 
 // From CUPTI's clock to now_ns().
 std::int64_t clock_offset = 0;
 constexpr std::uint32_t kKinds[] = {kCopy, kFill, kKernel, kPeerCopy};
+
+// Note [Calls that submit]
+// CUPTI gives device work and the call of CUDA that submitted it one number. The call's thread and
+// time find the host event that an arrow begins at. Only the calls below are recorded: programs
+// make many others. Each has a second number for programs with a default stream per thread.
+constexpr std::uint32_t kRuntimeCalls[] = {
+    41,  225,                      // cudaMemcpyAsync
+    51,  235,                      // cudaMemsetAsync
+    161,                           // cudaMemcpyPeerAsync
+    211, 214, 430, 431, 505, 506,  // cudaLaunchKernel, cudaLaunchKernelExC
+    311, 312,                      // cudaGraphLaunch
+    482, 483, 509, 510,            // cudaMemcpyBatchAsync
+};
+constexpr std::uint32_t kDriverCalls[] = {307, 442, 652, 653};  // cuLaunchKernel, cuLaunchKernelEx
+
+// Lets CUPTI record the calls. A function that this version lacks is no error.
+void record_calls(bool record) noexcept {
+  const CuptiCalls& calls = cupti_calls();
+  if (!calls.has_all()) return;
+  constexpr std::uint32_t kSystemIds = 1;
+  if (record && calls.set_thread_id_type(kSystemIds) != 0) return;
+  for (const std::uint32_t call : kRuntimeCalls) {
+    static_cast<void>(calls.enable_runtime(call, record ? 1 : 0));
+  }
+  for (const std::uint32_t call : kDriverCalls) {
+    static_cast<void>(calls.enable_driver(call, record ? 1 : 0));
+  }
+}
 
 const char* name_of_move(const MoveRecord& record) {
   if (record.kind == kFill) return "memset";
@@ -102,19 +65,20 @@ const char* name_of_move(const MoveRecord& record) {
 }
 
 trace::TraceEvent event_of(std::string name, std::uint32_t device, std::uint32_t stream,
-                           std::uint64_t start, std::uint64_t end) {
+                           std::uint64_t start, std::uint64_t end, std::uint32_t call) {
   return {.name = std::move(name),
           .category = "kernel",
           .track = {.device = static_cast<int>(device), .number = stream},
           .begin_ns = static_cast<std::int64_t>(start) + clock_offset,
-          .duration_ns = static_cast<std::int64_t>(end - start)};
+          .duration_ns = static_cast<std::int64_t>(end - start),
+          .call = call};
 }
 
 void add(const Record& record) {
   if (record.kind == kKernel) {
     const auto& kernel = reinterpret_cast<const KernelRecord&>(record);
     auto event = event_of(kernel.name != nullptr ? kernel.name : "kernel", kernel.device,
-                          kernel.stream, kernel.start, kernel.end);
+                          kernel.stream, kernel.start, kernel.end, kernel.correlation);
     event.arguments = {
         {"grid", fmt::format("{} {} {}", kernel.grid[0], kernel.grid[1], kernel.grid[2])},
         {"block", fmt::format("{} {} {}", kernel.block[0], kernel.block[1], kernel.block[2])},
@@ -122,9 +86,17 @@ void add(const Record& record) {
     trace::TraceLog::instance().add(std::move(event));
   } else if (record.kind == kCopy || record.kind == kFill || record.kind == kPeerCopy) {
     const auto& move = reinterpret_cast<const MoveRecord&>(record);
-    auto event = event_of(name_of_move(move), move.device, move.stream, move.start, move.end);
+    const std::uint32_t call = record.kind == kPeerCopy
+                                   ? reinterpret_cast<const PeerCopyRecord&>(record).correlation
+                                   : move.correlation;
+    auto event = event_of(name_of_move(move), move.device, move.stream, move.start, move.end, call);
     event.arguments = {{"bytes", move.bytes}};
     trace::TraceLog::instance().add(std::move(event));
+  } else if (record.kind == kRuntimeCall || record.kind == kDriverCall) {
+    const auto& call = reinterpret_cast<const CallRecord&>(record);
+    trace::TraceLog::instance().add_submission(
+        call.correlation,
+        {.thread = call.thread, .at_ns = static_cast<std::int64_t>(call.start) + clock_offset});
   }
 }
 
@@ -181,12 +153,14 @@ std::string start_device_activity() {
           kind, status);
     }
   }
+  record_calls(true);
   return {};
 }
 
 void stop_device_activity() noexcept {
   if (!cupti().problem().empty()) return;
   const Cupti& functions = cupti().functions();
+  record_calls(false);
   for (const std::uint32_t kind : kKinds) static_cast<void>(functions.disable(kind));
   constexpr std::uint32_t kForced = 1;  // also buffers that are not full
   static_cast<void>(functions.flush(kForced));

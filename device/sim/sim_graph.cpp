@@ -9,6 +9,7 @@
 
 #include "core/files/output_file.hpp"
 #include "core/files/output_stream.hpp"
+#include "core/trace_log.hpp"
 #include "device/drivers/launch_blocking.hpp"
 #include "device/sim/devices/sim_error.hpp"
 #include "device/sim/sim_driver.hpp"
@@ -120,9 +121,11 @@ void GraphPlan::run(const GraphSection& section) {
 }
 
 std::uint64_t GraphPlan::submit(SimStream& origin, std::span<SimStream* const> sides) {
+  const trace::Submission launch = trace::submit_now();
   if (branches_.size() == 1) {
     return origin.submit(
-        [this] {
+        [this, launch] {
+          const trace::SubmittedTogether scope(launch);
           for (const GraphNode& node : nodes_) node.task();
         },
         {.mark = true, .waits = waits_});
@@ -139,8 +142,12 @@ std::uint64_t GraphPlan::submit(SimStream& origin, std::span<SimStream* const> s
                             .waits = waits_,
                             .after = {&stream_of(sections_[before]), tickets[before]}});
     }
-    tickets[i] = stream.submit([this, &section] { run(section); },
-                               {.mark = section.is_awaited, .waits = section.waits});
+    tickets[i] = stream.submit(
+        [this, &section, launch] {
+          const trace::SubmittedTogether scope(launch);
+          run(section);
+        },
+        {.mark = section.is_awaited, .waits = section.waits});
   }
   return tickets.back();
 }

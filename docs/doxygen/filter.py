@@ -12,6 +12,7 @@ Usage: filter.py HEADER
   `// Title (one.hpp), title (two.hpp).`
 - A line that includes a list of driver calls (Note [Driver calls]) becomes the members that its rows declare.
 - Defaulted and deleted members without a docstring are left out, and so are friends that are declared elsewhere.
+- An example and a version belong to the declaration below them: a shared docstring has neither.
 - "Throws:" and the other labels of docstrings begin a paragraph.
 
 Lines keep their numbers: a warning names the line of the header.
@@ -29,7 +30,7 @@ OPENS_NAMESPACE = re.compile(r"namespace gantry(::\w+)* \{$")
 CLOSES_NAMESPACE = re.compile(r"\}  // namespace gantry(::\w+)*$")
 MEMBERS_OF_MACRO = re.compile(r"GANTRY_\w+\(GANTRY_\w+\)$")
 LABEL = re.compile(r"(?<=[.;)] )(Shapes|DTypes|Device/stream|Aliasing|Thread safety|Throws): |"
-                   r"(?<=/// )(Shapes|DTypes|Device/stream|Aliasing|Thread safety|Throws): ")
+                   r"(?<=/// )(Shapes|DTypes|Device/stream|Aliasing|Thread safety|Throws|Example): ")
 ROWS = re.compile(r"#include <(gantry/extend/driver/\w+_calls\.inc)>$")
 ROW = re.compile(r"((?:^///.*\n)+)GANTRY_DRIVER_(VALUE|CALL|OWNING_CALL)\(([^;]*?)\)$", re.MULTILINE)
 SENTENCE_END = re.compile(r"\.(\s+|$)")
@@ -72,6 +73,19 @@ def members_of(rows):
     return " ".join(members)
 
 
+def text_to_share(lines):
+    """The text of a docstring without its examples and its version."""
+    kept, in_example = [], False
+    for line in lines:
+        if line == "@code":
+            in_example = True
+        if not in_example and not line.startswith(("@since", "Example: ")):
+            kept.append(line)
+        if line == "@endcode":
+            in_example = False
+    return " ".join(kept).strip()
+
+
 def is_complete(code):
     """True if `code` is a whole declaration, with its body if it has one."""
     return all(code.count(a) == code.count(b) for a, b in ("()", "{}", "[]")) and code.endswith((";", "}"))
@@ -110,7 +124,7 @@ class Filter:
         trailing = re.search(r"///<\s*(.*)", self.lines[last])
         if self.docstring or trailing:
             texts = [self.lines[i].strip().removeprefix("///").strip() for i in self.docstring]
-            self.shared = (name, " ".join(texts) if texts else trailing[1])
+            self.shared = (name, text_to_share(texts) if texts else trailing[1])
             self.texts[name] = self.shared[1]
         elif LEFT_OUT.search(code):
             for i in range(first, last + 1):

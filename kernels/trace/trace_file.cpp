@@ -19,6 +19,7 @@
 #include "core/files/atomic_file.hpp"
 #include "core/files/regular_file.hpp"
 #include "core/stacks/call_site.hpp"
+#include "kernels/trace/trace_arrows.hpp"
 
 namespace gantry::trace {
 namespace {
@@ -46,20 +47,42 @@ Json metadata(const char* kind, std::int64_t pid, std::int64_t tid, const char* 
                        {"args", Json::object({{key, std::move(value)}})}});
 }
 
+// Where the line of an event is.
+Json place_of(const TraceEvent& event, const TraceOrigin& origin, Json json) {
+  json.append("pid", process_of(origin.rank, event.track));
+  json.append("tid", event.is_counter ? std::uint64_t{0} : event.track.number);
+  return json;
+}
+
 Json event_json(const TraceEvent& event, const TraceOrigin& origin) {
   Json json = Json::object({{"name", event.name},
                             {"cat", event.category},
                             {"ph", event.is_counter ? "C" : "X"},
                             {"ts", microseconds(event.begin_ns - origin.start_ns)}});
   if (!event.is_counter) json.append("dur", microseconds(event.duration_ns));
-  json.append("pid", process_of(origin.rank, event.track));
-  json.append("tid", event.is_counter ? std::uint64_t{0} : event.track.number);
+  json = place_of(event, origin, std::move(json));
   Json arguments(event.arguments);
   if (std::string site = call_site_text(event.call_site); !site.empty()) {
     arguments.append("call site", std::move(site));
   }
   if (arguments.size() != 0) json.append("args", std::move(arguments));
   return json;
+}
+
+// Note [Arrows of traces]
+// An arrow has two entries, "s" and "f", with one id. Viewers attach an entry to the event that
+// begins last before it on its line, in the order of the file. So an end of an arrow has the time
+// of its event's begin, and follows that event directly. Ids differ between the ranks of a merged
+// trace.
+Json arrow_json(std::size_t number, bool is_end, const TraceEvent& event,
+                const TraceOrigin& origin) {
+  Json json = Json::object({{"name", "submit"},
+                            {"cat", "submit"},
+                            {"ph", is_end ? "f" : "s"},
+                            {"id", (static_cast<std::uint64_t>(origin.rank) << 32) + number},
+                            {"ts", microseconds(event.begin_ns - origin.start_ns)}});
+  if (is_end) json.append("bp", "e");
+  return place_of(event, origin, std::move(json));
 }
 
 // Writes values one after the other, with the commas between them.
@@ -75,6 +98,20 @@ class EventList {
   std::ostream& out_;
   bool is_first_ = true;
 };
+
+void add_events(EventList& list, const TraceOrigin& origin, const std::vector<TraceEvent>& events) {
+  const std::vector<Arrow> arrows = find_arrows(events);  // by their host events
+  std::vector<std::size_t> ends(events.size(), arrows.size());
+  for (std::size_t i = 0; i < arrows.size(); ++i) ends[arrows[i].device] = i;
+  std::size_t next = 0;
+  for (std::size_t i = 0; i < events.size(); ++i) {
+    list.add(event_json(events[i], origin));
+    for (; next < arrows.size() && arrows[next].host == i; ++next) {
+      list.add(arrow_json(next, false, events[i], origin));
+    }
+    if (ends[i] != arrows.size()) list.add(arrow_json(ends[i], true, events[i], origin));
+  }
+}
 
 void add_names(EventList& list, const TraceOrigin& origin, const Recorded& recorded) {
   std::map<std::int64_t, std::pair<Track, std::set<std::uint64_t>>> processes;
@@ -104,21 +141,29 @@ void add_names(EventList& list, const TraceOrigin& origin, const Recorded& recor
 // an event that begins inside another one of its line and ends after it. So the event of such a
 // kernel begins with the predecessor's end. Branches of a graph that run in parallel need no mend:
 // CUPTI and the simulator report a stream of its own for each.
-bool stands_on_stream(const TraceEvent& event) {
-  return event.track.device >= 0 && !event.is_counter;
-}
-
 bool is_same_line(const Track& a, const Track& b) {
   return a.device == b.device && a.number == b.number;
+}
+
+// The place of an event in a file: by line and begin, and behind the events around it.
+auto place_in_file(const TraceEvent& event) {
+  return std::tuple(event.track.device, event.track.number, event.begin_ns, -event.duration_ns);
+}
+
+// Puts the events of threads behind the counters. Of events with equal times the later one ended
+// behind the others, so it is around them.
+void sort_host_events(std::vector<TraceEvent>& events) {
+  const std::ranges::subrange all = std::ranges::stable_partition(
+      events, [](const TraceEvent& event) { return event.is_counter; });
+  std::ranges::reverse(all);
+  std::ranges::stable_sort(all, {}, place_in_file);
 }
 
 // Puts the device events last, by stream and begin, and lets the events of each stream nest.
 void nest_device_events(std::vector<TraceEvent>& events) {
   const std::ranges::subrange all = std::ranges::stable_partition(
       events, [](const TraceEvent& event) { return !stands_on_stream(event); });
-  std::ranges::stable_sort(all, {}, [](const TraceEvent& event) {
-    return std::tuple(event.track.device, event.track.number, event.begin_ns, -event.duration_ns);
-  });
+  std::ranges::stable_sort(all, {}, place_in_file);
   std::vector<std::int64_t> open_ends;  // of the events around the current one, innermost last
   const TraceEvent* previous = nullptr;
   for (TraceEvent& event : all) {
@@ -187,6 +232,7 @@ Part read_part(const std::filesystem::path& path) {
 }  // namespace
 
 void write_trace(const std::filesystem::path& path, const TraceOrigin& origin, Recorded recorded) {
+  sort_host_events(recorded.events);
   nest_device_events(recorded.events);
   AtomicFile file(path, "trace: ");
   file.out() << "{\"displayTimeUnit\": \"ns\", \"gantry\": "
@@ -203,7 +249,7 @@ void write_trace(const std::filesystem::path& path, const TraceOrigin& origin, R
              << ", \"traceEvents\": [";
   EventList list(file.out());
   add_names(list, origin, recorded);
-  for (const TraceEvent& event : recorded.events) list.add(event_json(event, origin));
+  add_events(list, origin, recorded.events);
   file.out() << "\n]}\n";
   file.commit();
 }

@@ -36,7 +36,11 @@ constexpr const char* kStyle =
     ".node{fill:#f3f5f8;stroke:#9aa5b1}.gpu{fill:#d7ecd4;stroke:#4d8b45}"
     ".busy{fill:#f6e3c5;stroke:#b07a1f}.nic{fill:#dbe6f6;stroke:#5678a8}"
     ".link{fill:none;stroke:#4d8b45}.switch{fill:#e4f1e2;stroke:#4d8b45}"
-    ".pci{stroke:#9aa5b1;stroke-dasharray:3 2}";
+    ".pci{stroke:#9aa5b1;stroke-dasharray:3 2}.page{fill:#fff}"
+    "@media (prefers-color-scheme:dark){.page{fill:#14181d}text{fill:#e6e9ec}.s{fill:#aab4be}"
+    ".node{fill:#1f262e;stroke:#5a6673}.gpu{fill:#1e3a1c;stroke:#6fb465}"
+    ".busy{fill:#43341a;stroke:#c9973f}.nic{fill:#1d2f47;stroke:#6f93c8}"
+    ".link{stroke:#6fb465}.switch{fill:#1a3018;stroke:#6fb465}.pci{stroke:#5a6673}}";
 
 // Text that fits into `width` pixels, by a rough measure of its letters.
 std::string fitted(std::string text, int width, int letter) {
@@ -77,7 +81,7 @@ class Picture {
     return fmt::format(
         "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"{0}\" height=\"{1}\" viewBox=\"0 0 {0} "
         "{1}\">\n<style>{2}</style>\n<rect width=\"{0}\" height=\"{1}\" "
-        "fill=\"#fff\"/>\n{3}</svg>\n",
+        "class=\"page\"/>\n{3}</svg>\n",
         width_, height_, kStyle, body_);
   }
 

@@ -20,6 +20,7 @@
 #include "streams/capture_wait.hpp"
 #include "streams/graphs/graph_recording.hpp"
 #include "streams/graphs/replay_order.hpp"
+#include "streams/profiling/call_event.hpp"
 #include "streams/stream_order.hpp"
 
 namespace gantry {
@@ -233,6 +234,7 @@ void Graph::capture_end() {
 void Graph::replay() {
   Impl& graph = impl_.of("Graph::replay");
   graph.require_captured("replay");
+  const trace::CallEvent event("replay");
   const Stream stream = Stream::current(graph.stream->device());
   const bool has_others = !graph.others.empty();
   if (has_others) graph.order.find_streams(stream, graph.others);

@@ -58,6 +58,12 @@ class FilterTest(unittest.TestCase):
         self.assertEqual(lines[:3], ["/// @subgroup{tensor_sample,Samples of a\\, and b,tensor} ", "/// More of", "/// them."])
         self.assertEqual(filtered("/// Samples. More.\nnamespace gantry {\n")[0], "/// @subgroup{tensor_sample,Samples,tensor} More.")
 
+    def test_a_shared_docstring_has_neither_examples_nor_a_version(self):
+        lines = filtered("/// Zeros.\n/// @code\n/// zeros(1);\n/// @endcode\n/// Example: `zeros(2);`\n/// @since 0.1\n"
+                         "T zeros(int n);\nT zeros(float n);\nT& zeros_out(T& out);\n")
+        self.assertEqual(lines[5], "/// @since 0.1")
+        self.assertEqual(lines[7:], ["/** Zeros. */ T zeros(float n);", "/** Zeros. */ T& zeros_out(T& out);"])
+
     def test_defaulted_and_deleted_members_are_left_out(self):
         lines = filtered("class A {\n  A(const A&) = delete;\n  A& operator=(A&&) noexcept = default;\n  /// None.\n  A() = default;\n};\n")
         self.assertEqual(lines[1:3], ["", ""])

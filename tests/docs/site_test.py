@@ -173,5 +173,17 @@ class BuildTest(SiteTest):
         self.assertTrue((self.root / "docs/index.md").exists())
 
 
+class PicturesTest(unittest.TestCase):
+    def test_drawings_have_a_dark_variant(self):
+        drawings = sorted((ROOT / "docs" / "pictures").glob("*.svg"))
+        self.assertTrue(drawings)
+        for drawing in drawings:
+            text = drawing.read_text(encoding="utf-8")
+            style, _, body = text.partition("</style>")
+            self.assertRegex(style, r"@media \(prefers-color-scheme: ?dark\) ?\{[^}]*\.page ?\{", drawing.name)
+            self.assertIn('class="page"', body, drawing.name)
+            self.assertNotRegex(body, r'(fill|stroke)="#', f"{drawing.name}: a colour that no style changes")
+
+
 if __name__ == "__main__":
     unittest.main()

@@ -23,7 +23,7 @@ machine::Topology::Gpu& add_gpu(machine::Topology& machine, const std::string& n
   gpu.bus_id = bus_id;
   if (node >= 0) gpu.node.offer(node, kHwloc);
   gpu.pci_chain.offer(std::move(chain), kHwloc);
-  gpu.memory_bytes.offer(80 * kGiB, kNvml);
+  gpu.memory_bytes.offer((name == "Tesla V100" ? 32 : 80) * kGiB, kNvml);
   gpu.used_memory_bytes.offer(kGiB / 2, kNvml);
   gpu.processes.offer(0, kNvml);
   machine.gpus.push_back(std::move(gpu));

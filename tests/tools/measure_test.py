@@ -192,6 +192,7 @@ class MeasureTest(unittest.TestCase):
         self.assertEqual(collectives["date"], today)
         self.assertRegex(collectives["machine"], r"^2 × H1, .*\d+ cores$")
         self.assertEqual((collectives["peer"], collectives["notes"]), ("NCCL 2, multicast off", ["a busy machine"]))
+        self.assertEqual(collectives["library"], "gantry 1")
         self.assertIn("GANTRY_COLL_TABLE=table.json mpirun -n 2 gantry-bench -o "
                       f"{','.join(measure.OPERATIONS)} -b 4096 -e 16384 -f 4 -n 4 --batches 3 --max-seconds 0.02 -G 8 --register",
                       collectives["commands"])

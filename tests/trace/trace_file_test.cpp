@@ -14,12 +14,14 @@
 
 #include "tests/support/temporary_folder.hpp"
 #include "tests/trace/trace_events.hpp"
+#include "tests/trace/trace_rules.hpp"
 
 namespace gantry::trace {
 namespace {
 
 using gantry::testing::expect_nested;
 using gantry::testing::traced_events;
+using gantry::testing::TracedArrow;
 using gantry::testing::TracedEvent;
 using ::testing::ElementsAre;
 
@@ -95,6 +97,47 @@ TEST_F(TraceFileTest, AMergedFileNestsToo) {
   EXPECT_THAT(times_of(folder / "merged.json"),
               ElementsAre(Times("a", 1000, 2500), Times("c", 1500, 3000), Times("b", 2500, 4000),
                           Times("d", 3000, 4500)));
+}
+
+TraceEvent on_host(std::string name, std::int64_t begin, std::int64_t end,
+                   std::uint64_t thread = 3) {
+  return kernel(std::move(name), begin, end, {-1, thread});
+}
+TraceEvent submitted(std::string name, std::int64_t at, std::uint64_t thread = 3) {
+  static std::int64_t begin = 10'000;
+  TraceEvent event = kernel(std::move(name), begin, begin + 50);
+  begin += 100;
+  event.submission = {.thread = thread, .at_ns = at};
+  return event;
+}
+
+TEST_F(TraceFileTest, AnArrowBeginsAtTheInnermostEventAroundTheSubmission) {
+  // Events are added when they end.
+  written({on_host("inside", 1100, 1200), on_host("outer", 1000, 2000), on_host("next", 2000, 2100),
+           on_host("other thread", 1000, 1300, 4), submitted("a", 1150), submitted("b", 1500),
+           submitted("c", 1200), submitted("d", 2100), submitted("e", 1150, 4)});
+  EXPECT_THAT(
+      gantry::testing::expect_rules(path),
+      ElementsAre(TracedArrow{"outer", "b"}, TracedArrow{"inside", "a"}, TracedArrow{"inside", "c"},
+                  TracedArrow{"next", "d"}, TracedArrow{"other thread", "e"}));
+}
+
+TEST_F(TraceFileTest, OfEventsWithEqualTimesTheFirstOneAddedIsTheInnermost) {
+  written({on_host("inside", 1000, 1000), on_host("outer", 1000, 1000), submitted("a", 1000)});
+  EXPECT_THAT(gantry::testing::expect_rules(path), ElementsAre(TracedArrow{"inside", "a"}));
+}
+
+TEST_F(TraceFileTest, WorkThatWasSubmittedOutsideOfEventsHasNoArrow) {
+  written({on_host("early", 1000, 1100), submitted("a", 999), submitted("b", 1101),
+           submitted("c", 1050, 5), submitted("d", 1050, 0)});
+  EXPECT_THAT(gantry::testing::expect_rules(path), ElementsAre());
+}
+
+TEST_F(TraceFileTest, AnArrowFollowsTheNewBeginOfAnOverlappedKernel) {
+  TraceEvent late = kernel("late", 1500, 4000);
+  late.submission = {.thread = 3, .at_ns = 1000};
+  written({on_host("call", 900, 1100), kernel("first", 1000, 2500), std::move(late)});
+  EXPECT_THAT(gantry::testing::expect_rules(path), ElementsAre(TracedArrow{"call", "late"}));
 }
 
 }  // namespace

@@ -7,13 +7,14 @@
 
 namespace gantry::plot {
 
-/// One line; equal names have one colour in all panels.
+/// One line with a dot at each point; equal names have one colour in all panels.
 struct Line {
   std::string name;
   std::vector<std::pair<double, double>> points;  ///< bytes and value, by growing bytes
 };
 
-/// One pair of axes. The axis of sizes is logarithmic.
+/// One pair of axes. The axis of sizes is logarithmic. Panels of one unit have equal axes of
+/// values, and all panels have equal axes of sizes, so that they can be compared.
 struct Panel {
   std::string title;
   std::string unit;          ///< of the values

@@ -22,8 +22,8 @@ std::string document(double width, double height, std::string_view style,
                      std::string_view elements) {
   return fmt::format(
       "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"{0:.0f}\" height=\"{1:.0f}\" "
-      "viewBox=\"0 0 {0:.0f} {1:.0f}\">\n<style>{2}</style>\n"
-      "<rect width=\"100%\" height=\"100%\" fill=\"#ffffff\"/>\n{3}</svg>\n",
+      "viewBox=\"0 0 {0:.0f} {1:.0f}\">\n<style>\n  .page {{ fill: #ffffff }}{2}</style>\n"
+      "<rect width=\"100%\" height=\"100%\" class=\"page\"/>\n{3}</svg>\n",
       width, height, style, elements);
 }
 

@@ -43,6 +43,20 @@ constexpr const char* kStyle = R"(
   .live { fill: #5a9bd4; fill-opacity: 0.85; stroke: #2b6cb0; stroke-width: 0.8; stroke-linejoin: round }
   .bar { fill: #48a68a }
   .loop { fill: #b8c2cc }
+  .cut { stroke: #ffffff; stroke-width: 3 }
+  @media (prefers-color-scheme: dark) {
+    .page { fill: #14181d }
+    .cut { stroke: #14181d }
+    text { fill: #e6e9ec }
+    .note, .axis { fill: #9aa5b1 }
+    .grid { stroke: #2a323b }
+    .base { stroke: #5a6673 }
+    .bad { fill: #ff8a80 }
+    .limit, .oom { stroke: #ff8a80 }
+    .reserved { fill: #4d3a1c; stroke: #d98324 }
+    .live { fill: #3d78b3; stroke: #7db4e6 }
+    .loop { fill: #5a6673 }
+  }
 )";
 
 // A round step that divides [0, top] into 2 to 4 parts.
@@ -209,11 +223,10 @@ class Chart {
         "class=\"{}\"/>\n",
         kBarLeft, top, length, result.backend == "bump" ? "loop" : "bar");
     if (cut) {
-      // Two white strokes through the bar: it would be longer.
+      // Two strokes through the bar: it would be longer.
       for (const double at : {0.82, 0.87}) {
-        svg += fmt::format(
-            "<path d=\"M{:.1f} {:.1f}l-7 30\" stroke=\"#ffffff\" stroke-width=\"3\"/>\n",
-            kBarLeft + kBarWidth * at, top - 2);
+        svg += fmt::format("<path d=\"M{:.1f} {:.1f}l-7 30\" class=\"cut\"/>\n",
+                           kBarLeft + kBarWidth * at, top - 2);
       }
     }
     return svg + text_at(kBarLeft + length + 8, top + 18, "name", time_text(value));
@@ -231,8 +244,9 @@ std::string chart_svg(const Report& report) { return Chart(report).draw(); }
 
 std::string chart_html(const Report& report) {
   constexpr std::string_view kStyle =
-      "<style>body { margin: 24px auto; max-width: 1060px; font-family: system-ui, sans-serif; "
-      "color: #1f2933 }</style>";
+      "<style>:root { color-scheme: light dark } body { margin: 24px auto; max-width: 1060px; "
+      "font-family: system-ui, sans-serif; background: #ffffff } "
+      "@media (prefers-color-scheme: dark) { body { background: #14181d } }</style>";
   const std::string svg = chart_svg(report);
   return fmt::format(
       "<!doctype html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n{0}\n"

@@ -81,6 +81,12 @@ GANTRY_API void check_signal(int rank, int size, int channel);
 /// Every rank launches as many blocks as its GPU runs at once, or fewer. A simulated device runs
 /// the blocks of a launch one after the other: a block waits there only for blocks of other ranks
 /// with its own number, or a lower one. Threads of one block may wait for each other's peers.
+/// @code
+/// const Communicator world = Communicator::world();
+/// const Window window = world.window(ones({4}, world.device()));
+/// const PeerView view = window.view();  // for kernels
+/// @endcode
+/// @since 0.3
 class PeerView {
  public:
   /// Channels for signals, and for barriers.

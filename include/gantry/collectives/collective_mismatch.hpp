@@ -11,6 +11,14 @@
 namespace gantry {
 
 /// Ranks of a group made different calls. Copying never throws.
+/// @code
+/// try {
+///   Communicator::world().host_barrier();
+/// } catch (const CollectiveMismatch& error) {
+///   std::cout << error.what();  // both ranks and calls
+/// }
+/// @endcode
+/// @since 0.1
 class GANTRY_API CollectiveMismatch : public InvalidArgument {
  public:
   /// `ranks` are the ranks that differ, and `calls` their calls. Both have the same length, or are

@@ -8,6 +8,7 @@
 namespace gantry {
 
 /// Choices for one collective call or message. All but `tag` and `timeout` are equal on all ranks.
+/// @since 0.1
 struct CollectiveOptions {
   /// True adds in rank order. False permits NCCL for floating sums, where GANTRY_COLL_ALGO, the
   /// table of algorithms or `algorithm` selects it. NCCL adds in another order.

@@ -30,18 +30,21 @@
 /// Throws, before anything changes: InvalidArgument for lists that are empty or of unequal lengths;
 /// InvalidArgument for undefined tensors, and for CPU tensors where a device is needed; ShapeError;
 /// DTypeError for unequal dtypes unless allow_cast is set.
+/// @since 0.1
 namespace gantry::comm {
 
 /// The default size of a coalesced transfer, in bytes.
 inline constexpr std::size_t kDefaultBufferBytes = std::size_t{10} << 20;
 
 /// Permission to convert dtypes, as copy_() does.
+/// @since 0.1
 struct CastOptions {
   /// True converts tensors of other dtypes. False makes them a DTypeError.
   bool allow_cast = false;
 };
 
 /// Options of coalesced operations.
+/// @since 0.1
 struct CoalesceOptions {
   std::size_t buffer_bytes = kDefaultBufferBytes;  ///< most bytes of one buffer
   /// Allocates each output separately. Otherwise outputs are views of one buffer, which lives as
@@ -53,6 +56,7 @@ struct CoalesceOptions {
 
 /// Copies `tensor` (on the CPU or a device) to every device, in the order of `devices`.
 /// Aliasing: the entry for the tensor's own device is `tensor` itself.
+/// Example: `const auto copies = comm::broadcast(ones({4}), {"cuda:0", "cuda:1"});`
 [[nodiscard]] GANTRY_API std::vector<Tensor> broadcast(const Tensor& tensor,
                                                        const std::vector<Device>& devices);
 
@@ -82,6 +86,10 @@ GANTRY_API void broadcast(const Tensor& tensor, std::span<std::type_identity_t<T
 /// Synchronize the first input's current stream before reading it.
 /// Aliasing: a single tensor that is already on `destination` is returned itself. Otherwise the
 /// result is new memory.
+/// @code
+/// const std::vector<Tensor> parts{ones({4}, "cuda:0"), ones({4}, "cuda:1")};
+/// const Tensor sum = comm::reduce_add(parts, "cuda:0");
+/// @endcode
 [[nodiscard]] GANTRY_API Tensor reduce_add(const std::vector<Tensor>& tensors,
                                            std::optional<Device> destination = std::nullopt,
                                            CastOptions options = {});
@@ -115,6 +123,8 @@ GANTRY_API void reduce_add_coalesced(const std::vector<std::vector<Tensor>>& inp
                                      const CoalesceOptions& options = {});
 
 /// Optional streams by position, made from a vector or a braced list.
+/// Example: `const comm::StreamList streams{std::nullopt, Stream::from_pool("cuda:1")};`
+/// @since 0.1
 class StreamList {
  public:
   StreamList() = default;
@@ -135,6 +145,7 @@ class StreamList {
 };
 
 /// Options of scatter().
+/// @since 0.1
 struct ScatterOptions {
   std::vector<std::int64_t> chunk_sizes = {};  ///< size of each chunk; empty: as chunk()
   Dim dim = 0;                                 ///< dimension to split; negative counts from the end
@@ -150,11 +161,13 @@ struct ScatterOptions {
 /// remainder, and all others are empty. There are devices.size() chunks; with torch_chunking, empty
 /// chunks of a tensor that is not empty are omitted.
 /// Aliasing: a chunk for the tensor's own device is a view.
+/// Example: `const auto chunks = comm::scatter(ones({4, 3}), {"cuda:0", "cuda:1"});  // [2, 3]`
 [[nodiscard]] GANTRY_API std::vector<Tensor> scatter(const Tensor& tensor,
                                                      const std::vector<Device>& devices,
                                                      const ScatterOptions& options = {});
 
 /// Options of scatter() and gather() into given outputs.
+/// @since 0.1
 struct PieceOptions {
   Dim dim = 0;              ///< dimension to split or join; negative counts from the end
   bool allow_cast = false;  ///< convert to the outputs' dtype
@@ -171,6 +184,7 @@ GANTRY_API void scatter(const Tensor& tensor, std::span<std::type_identity_t<T>>
                         const PieceOptions& options);
 
 /// Options of gather().
+/// @since 0.1
 struct GatherOptions {
   Dim dim = 0;                                       ///< dimension to join; negative from the end
   std::optional<Device> destination = std::nullopt;  ///< default: the current device
@@ -181,6 +195,7 @@ struct GatherOptions {
 /// Device/stream: a result on the CPU is pinned, and the host does not wait for its copies.
 /// Synchronize the inputs' current streams before reading it.
 /// Aliasing: always a new tensor.
+/// Example: `const Tensor all = comm::gather({ones({2}, "cuda:0"), ones({2}, "cuda:1")});  // [4]`
 [[nodiscard]] GANTRY_API Tensor gather(const std::vector<Tensor>& tensors,
                                        const GatherOptions& options = {});
 
@@ -195,6 +210,7 @@ GANTRY_API void gather(const std::vector<Tensor>& tensors, Tensor& out,
 /// Reduces any number of tensors of one shape and dtype, in list order, and writes the result to
 /// each of them. GANTRY_COLL_ALGO=nccl uses another order for floating dtypes. Throws:
 /// InvalidArgument also for tensors that share memory.
+/// Example: `comm::all_reduce({ones({4}, "cuda:0"), ones({4}, "cuda:1")});`
 GANTRY_API void all_reduce(std::span<Tensor> tensors, ReduceOp op = ReduceOp::sum);
 /// As above, for `all_reduce({a, b})`. The list has handles, whose elements are written.
 GANTRY_API void all_reduce(std::initializer_list<Tensor> tensors, ReduceOp op = ReduceOp::sum);
@@ -214,6 +230,7 @@ GANTRY_API void reduce_scatter(std::span<Tensor> outputs, std::span<const Tensor
 GANTRY_API void all_to_all(std::span<Tensor> outputs, std::span<const Tensor> inputs);
 
 /// A range of devices or device names other than std::vector<Device>.
+/// @since 0.1
 template <class R>
 concept DeviceRange = std::ranges::input_range<const R> &&
     std::convertible_to<std::ranges::range_reference_t<const R>, Device> &&

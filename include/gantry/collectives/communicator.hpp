@@ -11,35 +11,26 @@
 #include <span>
 #include <string>
 #include <string_view>
-#include <type_traits>
 #include <utility>
 #include <vector>
 
 #include <gantry/collectives/collective_mismatch.hpp>
 #include <gantry/collectives/collective_options.hpp>
 #include <gantry/collectives/connect_options.hpp>
+#include <gantry/collectives/mpi_handle.hpp>
 #include <gantry/collectives/reduce_op.hpp>
 #include <gantry/collectives/work.hpp>
 #include <gantry/core/export.hpp>
 #include <gantry/device/device.hpp>
 #include <gantry/tensor/tensor.hpp>
 
-struct ncclComm;             // NCCL's ncclComm_t points to it
-struct ompi_communicator_t;  // Open MPI's MPI_Comm points to it
+struct ncclComm;  // NCCL's ncclComm_t points to it
 
 namespace gantry {
 
 class MessageGroup;
 class Window;
 struct CollectiveCall;
-
-namespace detail {
-// True for MPI_Comm. Other libraries than Open MPI need <gantry/collectives/mpi.hpp>.
-template <class T>
-struct IsMpiComm : std::is_same<T, ompi_communicator_t*> {};
-template <class T>
-concept MpiHandle = IsMpiComm<T>::value && sizeof(T) <= sizeof(std::uintptr_t);
-}  // namespace detail
 
 /// A group of processes with one device each that run collectives.
 ///
@@ -88,6 +79,12 @@ concept MpiHandle = IsMpiComm<T>::value && sizeof(T) <= sizeof(std::uintptr_t);
 /// handle. A temporary view is allowed: `all_reduce(gradients[0])`.
 ///
 /// Thread safety: any thread. One thread at a time submits an operation; others wait.
+/// @code
+/// const Communicator world = Communicator::world();
+/// const Tensor x = ones({4, 2}, world.device());
+/// world.all_reduce(x, ReduceOp::avg);
+/// @endcode
+/// @since 0.1
 class GANTRY_API Communicator {
  public:
   /// The group of all processes of this job, made at the first call. Every rank must call it.
@@ -139,8 +136,7 @@ class GANTRY_API Communicator {
     *this = from_mpi(bits, device);
   }
   /// Makes a group of the ranks of an NCCL communicator, `ncclComm_t`, which was made for `device`.
-  /// Every rank of `comm` calls it. Precondition: no work of this rank runs on `comm` during the
-  /// call.
+  /// Every rank of `comm` calls it. Precondition: this rank has no work on `comm` meanwhile.
   ///
   /// The ranks exchange addresses through `comm`. The program keeps `comm`, which must outlive the
   /// group. Operations use gantry's transports, as in every group. The transport "nccl" has its own
@@ -177,8 +173,7 @@ class GANTRY_API Communicator {
   [[nodiscard]] std::chrono::milliseconds timeout() const;
   /// Sets the deadline of this rank's operations, also of those on the device now, and of its later
   /// host calls. Between machines, host calls keep the deadline with which the group was made.
-  /// Groups that are made from this one start with it. Throws: InvalidArgument unless it is
-  /// positive.
+  /// Groups made from this one start with it. Throws: InvalidArgument unless it is positive.
   void set_timeout(std::chrono::milliseconds timeout) const;
   /// One line per rank: rank, host, process, device. The same on every rank. A group with a name of
   /// the program has it in each line.
@@ -214,6 +209,7 @@ class GANTRY_API Communicator {
   Work reduce(const Tensor& output, const Tensor& input, int root = 0, ReduceOp op = ReduceOp::sum,
               CollectiveOptions options = {}) const;
   /// Overwrites `tensor` with that of rank `root`. Shapes, DTypes: equal on all ranks.
+  /// Example: `world.broadcast(x, 0);`
   Work broadcast(const Tensor& tensor, int root = 0, CollectiveOptions options = {}) const;
   /// Writes every rank's `input` into `output`, joined along dim 0 in rank order.
   /// Aliasing: `input` may be this rank's slice of `output`.
@@ -230,9 +226,9 @@ class GANTRY_API Communicator {
     return all_gather(output, input, std::span(rows.begin(), rows.size()), std::move(options));
   }
   /// Returns what all_gather() writes, in new memory: [size()·m, …] for an input [m, …].
+  /// Example: `const Tensor all = world.all_gather(x);`
   [[nodiscard]] Tensor all_gather(const Tensor& input, CollectiveOptions options = {}) const;
-  /// Reduces `input` over all ranks and writes rows rank()·m … (rank()+1)·m-1 of the result to
-  /// `output`.
+  /// Reduces `input` over all ranks. `output` gets rows rank()·m … (rank()+1)·m-1 of the result.
   /// Shapes: `output` has m rows and `input` size()·m, or `input` is [size(), …] for an output […].
   /// Outputs are equal on all ranks. Aliasing: `output` may be this rank's slice of `input`.
   Work reduce_scatter(const Tensor& output, const Tensor& input, ReduceOp op = ReduceOp::sum,
@@ -250,10 +246,10 @@ class GANTRY_API Communicator {
                           std::move(options));
   }
   /// Returns what reduce_scatter() writes, in new memory: [m, …] for an input [size()·m, …].
+  /// Example: `const Tensor part = world.reduce_scatter(world.all_gather(x));`
   [[nodiscard]] Tensor reduce_scatter(const Tensor& input, ReduceOp op = ReduceOp::sum,
                                       CollectiveOptions options = {}) const;
-  /// As all_gather, but only rank `root` receives. On other ranks `output` is ignored and may be
-  /// undefined.
+  /// As all_gather, but only rank `root` receives. Others ignore `output`, which may be undefined.
   Work gather(const Tensor& output, const Tensor& input, int root = 0,
               CollectiveOptions options = {}) const;
   Work gather(const Tensor& output, const Tensor& input, std::span<const std::int64_t> rows,
@@ -276,8 +272,7 @@ class GANTRY_API Communicator {
                int root = 0, CollectiveOptions options = {}) const {
     return scatter(output, input, std::span(rows.begin(), rows.size()), root, std::move(options));
   }
-  /// Sends block r of `input` to rank r, where it becomes block rank() of `output`. Blocks are
-  /// equal parts of dim 0.
+  /// Sends block r of `input`, an equal part of dim 0, to rank r as block rank() of `output`.
   Work all_to_all(const Tensor& output, const Tensor& input, CollectiveOptions options = {}) const;
   /// As above, with a block of `input_rows[r]` rows to rank r and one of `output_rows[r]` rows from
   /// it. Shapes: rows are equal on all ranks.
@@ -294,6 +289,7 @@ class GANTRY_API Communicator {
                       std::span(input_rows.begin(), input_rows.size()), std::move(options));
   }
   /// Returns what all_to_all() with equal blocks writes, in new memory.
+  /// Example: `const Tensor turned = world.all_to_all(world.all_gather(x));`
   [[nodiscard]] Tensor all_to_all(const Tensor& input, CollectiveOptions options = {}) const;
   /// Sends `tensor` to rank `destination`, which receives it by its next recv() from this rank. A
   /// small message leaves at once, a larger one when the peer receives it. Two ranks that both send
@@ -377,6 +373,7 @@ class GANTRY_API Communicator {
   /// equal on the ranks of a color, see name(). Collective. Blocks the host.
   /// Throws: InvalidArgument for a bad name; as host_barrier(), also if names differ;
   /// OutOfMemoryError for the new workspaces.
+  /// Example: `const Communicator half = world.split(world.rank() % 2);`
   [[nodiscard]] Communicator split(int color, int key = 0, std::string_view name = {}) const;
   /// Makes a group of the listed ranks of this group, in the order of the list. Every rank of this
   /// group calls it with the same list. The others get an undefined communicator.
@@ -456,11 +453,13 @@ class GANTRY_API Communicator {
 
 /// Sends and receives of one thread on one communicator that start together.
 ///
-///     {
-///       auto group = world.group();
-///       world.send(out, next);
-///       world.recv(in, previous);
-///     }  // both run here
+/// @code
+/// const Communicator world = Communicator::world();
+/// auto messages = world.group();
+/// world.send(ones({4}, world.device()), world.rank());
+/// world.recv(zeros({4}, world.device()), world.rank());
+/// messages.end();  // both run here
+/// @endcode
 ///
 /// Calls inside the scope only record their tensors. Contents are read and written when the scope
 /// ends. Messages between the same two ranks keep their order, and all others run concurrently. No
@@ -475,6 +474,7 @@ class GANTRY_API Communicator {
 /// Aliasing: tensors that are sent may overlap all others, and are read first. Tensors that receive
 /// may not overlap each other.
 /// Thread safety: the group collects calls of its own thread only. The same thread ends it.
+/// @since 0.1
 class GANTRY_API MessageGroup {
  public:
   MessageGroup(const MessageGroup&) = delete;

@@ -12,6 +12,7 @@ namespace gantry {
 class StoreServer;
 
 /// The place of one rank in a group that no launcher describes: see Communicator::connect().
+/// @since 0.3
 struct ConnectOptions {
   /// Where the ranks meet, equal on all of them: "tcp:HOST:PORT", or "unix:@NAME" on one machine.
   std::string address;

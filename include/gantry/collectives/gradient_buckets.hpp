@@ -12,6 +12,7 @@
 namespace gantry {
 
 /// Choices of GradientBuckets; equal on all ranks.
+/// @since 0.3
 struct GradientBucketOptions {
   /// The most bytes of a bucket. A larger gradient has a bucket of its own.
   std::size_t bucket_bytes = std::size_t{25} << 20;
@@ -22,15 +23,6 @@ struct GradientBucketOptions {
 };
 
 /// Reduces the gradients of a data-parallel step over all ranks while the rest is still computed.
-///
-///     GradientBuckets buckets(world, gradients);
-///     for (...) {                     // each step
-///       for (std::size_t i = layers; i-- > 0;) {
-///         backward(i, gradients[i]);  // writes the gradient
-///         buckets.ready(i);
-///       }
-///       buckets.finish();             // later work reads the averages
-///     }
 ///
 /// The gradients fill buckets of one dtype from the last gradient to the first, as a backward pass
 /// computes them. A bucket is reduced in place by one all_reduce_coalesced(), as soon as its
@@ -47,6 +39,14 @@ struct GradientBucketOptions {
 /// Aliasing: the tensors that are given are reduced. The program writes each one again before the
 /// next ready(), on a stream that waited for finish() or ran it.
 /// Thread safety: one thread at a time.
+/// @code
+/// const Communicator world = Communicator::world();
+/// const std::vector<Tensor> gradients{ones({4}, world.device()), ones({2}, world.device())};
+/// GradientBuckets buckets(world, gradients);
+/// for (const Tensor& gradient : gradients) buckets.ready(gradient.fill_(1));
+/// buckets.finish();  // later work reads the averages
+/// @endcode
+/// @since 0.3
 class GANTRY_API GradientBuckets {
  public:
   /// `gradients`: of the parameters, in the order of the forward pass. Shapes and dtypes are equal

@@ -16,9 +16,11 @@ namespace gantry {
 /// algorithm, size or platform.
 /// DTypes: avg needs a floating dtype; it divides the accumulator by n before the final rounding.
 /// band, bor and bxor need an integer dtype or bool.
+/// @since 0.1
 enum class ReduceOp : std::uint8_t { sum, prod, min, max, avg, band, bor, bxor };
 
 /// "sum", "prod", …
+/// @since 0.1
 [[nodiscard]] GANTRY_API std::string_view name(ReduceOp op) noexcept;
 
 /// Writes name().

@@ -36,6 +36,13 @@ class PeerView;
 /// call of the device throws PeerLostError or TimeoutError, which names the rank. The group is
 /// broken then, and so are its other windows. Calls of a captured graph have no deadline.
 /// Thread safety: any thread; calls for one channel and pair of ranks, one at a time.
+/// @code
+/// const Communicator world = Communicator::world();
+/// const Window window = world.window(ones({4}, world.device()));
+/// const Tensor theirs = window.peer((world.rank() + 1) % world.size());
+/// window.barrier();
+/// @endcode
+/// @since 0.3
 class GANTRY_API Window {
  public:
   /// Number of channels of the signal pads.
@@ -100,6 +107,7 @@ class GANTRY_API Window {
 
 /// The memory of all ranks in a window, as uses() takes it. Throws: InvalidArgument for an
 /// undefined window.
+/// @since 0.3
 GANTRY_API std::shared_ptr<const detail::PeerUse> peer_use(const Window& window);
 
 }  // namespace gantry

@@ -11,6 +11,13 @@ namespace gantry {
 /// A handle of a submitted collective operation.
 ///
 /// It may be discarded: the operation is ordered with the stream that was current at the call.
+/// @code
+/// const Communicator world = Communicator::world();
+/// const Tensor x = ones({4}, world.device());
+/// const Work work = world.all_reduce(x);
+/// work.synchronize();  // the host waits; work.wait() lets the stream wait
+/// @endcode
+/// @since 0.1
 class GANTRY_API Work {
  public:
   /// An undefined handle, without an operation: wait() and synchronize() do nothing, query() is

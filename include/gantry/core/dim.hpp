@@ -15,6 +15,8 @@ namespace gantry {
 /// torch's `t.sort(true, -1)`, with `stable` first, does not compile. The operation that uses the
 /// number checks it. A value beyond the range of int becomes the nearest int, which is no dimension
 /// of any tensor.
+/// Example: `const Tensor sorted = ones({2, 3}).sort(-1).values;  // along the last dim`
+/// @since 0.3
 class Dim {
  public:
   /// The number `value`, or the nearest int.

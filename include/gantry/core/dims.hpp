@@ -24,6 +24,12 @@ inline constexpr int kMaxDims = 8;
 ///
 /// Made implicitly from a braced list, a vector, an array, a span or one integer (`zeros(4)`,
 /// `t.view(-1)`), but not from bools. Throws: ShapeError for more than 8 values.
+/// @code
+/// const Dims sizes{2, 3, 4};
+/// const std::int64_t last = sizes[sizes.size() - 1];
+/// const Tensor x = zeros(sizes);
+/// @endcode
+/// @since 0.1
 class GANTRY_API Dims {
  public:
   /// Type of one value.

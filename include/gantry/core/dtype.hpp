@@ -17,6 +17,7 @@ namespace gantry {
 ///
 /// u16, u32, u64, f8e4m3 and f8e5m2 are data: tensors of them are made, moved, cast and saved, and
 /// collectives reduce them. No other operation computes with them.
+/// @since 0.1
 enum class DType : std::uint8_t {
   bool_ = 0,    ///< one byte, 0 or 1
   u8 = 1,       ///< unsigned, 8 bits
@@ -56,8 +57,10 @@ inline constexpr DType u64 = DType::u64;
 inline constexpr DType f8e4m3 = DType::f8e4m3;
 inline constexpr DType f8e5m2 = DType::f8e5m2;
 /// @}
+/// @since 0.1
 
 /// Category used by type promotion: a higher category wins over a lower one.
+/// @since 0.1
 enum class DTypeCategory : std::uint8_t {
   boolean,   ///< bool
   integral,  ///< u8, i8, i16, i32, i64, u16, u32, u64
@@ -79,6 +82,7 @@ static_assert(kDTypeRows == kDTypeCount);
 }  // namespace detail
 
 /// Bytes per element.
+/// @since 0.1
 [[nodiscard]] GANTRY_HD constexpr std::size_t element_size(DType dtype) noexcept {
   switch (dtype) {
 #define GANTRY_DTYPE(dtype, number, text, type, ...) \
@@ -90,6 +94,7 @@ static_assert(kDTypeRows == kDTypeCount);
 }
 
 /// Category of `dtype`.
+/// @since 0.1
 [[nodiscard]] GANTRY_HD constexpr DTypeCategory category(DType dtype) noexcept {
   switch (dtype) {
 #define GANTRY_DTYPE(dtype, number, text, type, category, ...) \
@@ -101,6 +106,7 @@ static_assert(kDTypeRows == kDTypeCount);
 }
 
 /// True unless `dtype` is for data alone: u16, u32, u64, f8e4m3 and f8e5m2.
+/// @since 0.3
 [[nodiscard]] GANTRY_HD constexpr bool computes(DType dtype) noexcept {
   switch (dtype) {
 #define GANTRY_DTYPE(dtype, number, text, type, category, computes, ...) \
@@ -112,22 +118,27 @@ static_assert(kDTypeRows == kDTypeCount);
 }
 
 /// True for f16, bf16, f32, f64, f8e4m3 and f8e5m2.
+/// @since 0.1
 [[nodiscard]] GANTRY_HD constexpr bool is_floating_point(DType dtype) noexcept {
   return category(dtype) == DTypeCategory::floating;
 }
 
 /// Short name as in the enumeration: "bool", "u8", …, "f8e5m2".
+/// @since 0.1
 [[nodiscard]] GANTRY_API std::string_view name(DType dtype) noexcept;
 /// Name as PyTorch's error texts spell it: "Bool", "Byte", "Char", "Short", "Int", "Long", "Half",
 /// "BFloat16", "Float", "Double", "UInt16", "UInt32", "UInt64", "Float8_e4m3fn", "Float8_e5m2".
+/// @since 0.1
 [[nodiscard]] GANTRY_API std::string_view torch_name(DType dtype) noexcept;
 /// Parses a short name ("f32", "bool"). Throws: DTypeError for any other text.
+/// @since 0.1
 [[nodiscard]] GANTRY_API DType parse_dtype(std::string_view text);
 
 /// Writes the short name.
 GANTRY_API std::ostream& operator<<(std::ostream& out, DType dtype);
 
 /// Tag by which `dispatch` and `dispatch_any` pass a C++ type to a function.
+/// @since 0.1
 template <class T>
 struct TypeTag {
   /// The C++ type.
@@ -162,6 +173,7 @@ namespace detail {
 
 /// Calls `f(TypeTag<T>{})` with the C++ type of `dtype` and returns its result. It is for code that
 /// computes, so `f` is compiled for the dtypes that do. Throws: DTypeError for others.
+/// @since 0.1
 template <class F>
 decltype(auto) dispatch(DType dtype, F&& f) {
   switch (dtype) {
@@ -175,6 +187,7 @@ decltype(auto) dispatch(DType dtype, F&& f) {
 }
 
 /// dispatch() over every dtype, for code that moves or converts elements.
+/// @since 0.3
 template <class F>
 decltype(auto) dispatch_any(DType dtype, F&& f) {
   switch (dtype) {

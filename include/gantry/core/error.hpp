@@ -17,6 +17,14 @@ namespace gantry {
 ///
 /// The text names the failed operation. It gives the expected and the actual value, and the device
 /// or stream concerned. Copying never throws.
+/// @code
+/// try {
+///   (void)(ones({2}) + ones({3}));
+/// } catch (const Error& error) {  // here a ShapeError
+///   std::cout << error.what();
+/// }
+/// @endcode
+/// @since 0.1
 class GANTRY_API Error : public std::runtime_error {
  public:
   /// Makes an error with text `message`; `device` is the device's name ("cuda:1"), empty if none is
@@ -35,6 +43,14 @@ class GANTRY_API Error : public std::runtime_error {
 };
 
 /// A CUDA runtime or driver call failed; on simulated devices, a call that CUDA would refuse.
+/// @code
+/// try {
+///   synchronize();
+/// } catch (const CudaError& error) {
+///   std::cout << error.device() << ": " << error.what();
+/// }
+/// @endcode
+/// @since 0.1
 class GANTRY_API CudaError : public Error {
  public:
   /// `code` is the cudaError_t number, `name` its symbolic name ("cudaErrorInvalidValue").
@@ -53,6 +69,7 @@ class GANTRY_API CudaError : public Error {
 };
 
 /// Byte counts that explain an OutOfMemoryError. All in bytes.
+/// @since 0.1
 struct OomReport {
   std::int64_t requested = 0;      ///< request, rounded up as the allocator rounds
   std::int64_t total = 0;          ///< capacity of the device
@@ -74,6 +91,14 @@ struct OomReport {
 };
 
 /// Device memory is exhausted, and out-of-memory recovery found none.
+/// @code
+/// try {
+///   (void)empty({std::int64_t{1} << 45}, "cuda:0");
+/// } catch (const OutOfMemoryError& error) {
+///   std::cout << error.breakdown().requested << " bytes";
+/// }
+/// @endcode
+/// @since 0.1
 class GANTRY_API OutOfMemoryError : public Error {
  public:
   /// Makes an error with text `message` about the memory of `device`.
@@ -89,6 +114,14 @@ class GANTRY_API OutOfMemoryError : public Error {
 };
 
 /// A remote process or rank is gone.
+/// @code
+/// try {
+///   Communicator::world().host_barrier();
+/// } catch (const PeerLostError& error) {
+///   std::cout << error.what();  // names the rank
+/// }
+/// @endcode
+/// @since 0.1
 class GANTRY_API PeerLostError : public Error {
  public:
   /// `rank` is the rank that was lost, -1 if unknown.
@@ -103,6 +136,14 @@ class GANTRY_API PeerLostError : public Error {
 };
 
 /// A deadline passed.
+/// @code
+/// try {
+///   Communicator::world().host_barrier();
+/// } catch (const TimeoutError& error) {
+///   for (const int rank : error.ranks()) std::cout << rank << " is late\n";
+/// }
+/// @endcode
+/// @since 0.1
 class GANTRY_API TimeoutError : public Error {
  public:
   /// Makes an error with text `message` that names no ranks.
@@ -131,24 +172,34 @@ class GANTRY_API TimeoutError : public Error {
   }
 
 /// An NCCL call failed.
+/// @since 0.1
 GANTRY_DECLARE_ERROR(NcclError);
 /// A cuBLAS or cuBLASLt call failed.
+/// @since 0.1
 GANTRY_DECLARE_ERROR(CublasError);
 /// Operands of one operation live on different devices.
+/// @since 0.1
 GANTRY_DECLARE_ERROR(DeviceMismatchError);
 /// Shapes, strides or dimensions do not fit the operation.
+/// @since 0.1
 GANTRY_DECLARE_ERROR(ShapeError);
 /// An element type does not fit the operation.
+/// @since 0.1
 GANTRY_DECLARE_ERROR(DTypeError);
 /// An index, dimension or slice is out of range.
+/// @since 0.1
 GANTRY_DECLARE_ERROR(IndexError);
 /// An argument is malformed: a device string, an environment variable, an undefined tensor.
+/// @since 0.1
 GANTRY_DECLARE_ERROR(InvalidArgument);
 /// A call is not allowed while a stream is being captured.
+/// @since 0.1
 GANTRY_DECLARE_ERROR(CaptureError);
 /// The platform, build or device cannot do this.
+/// @since 0.1
 GANTRY_DECLARE_ERROR(NotSupported);
 /// The call would use devices, or a StoreClient, of the process that this one was forked from.
+/// @since 0.1
 GANTRY_DECLARE_ERROR(ForkError);
 
 #undef GANTRY_DECLARE_ERROR

@@ -14,9 +14,11 @@
 /// float16 and bfloat16 as number types of the standard library: numeric_limits, hash, common_type
 /// and, where the library has it, formatter. Arithmetic on them is that of float, and
 /// std::is_floating_point is false for both: its specializations are undefined.
+/// @since 0.1
 namespace gantry {
 
 /// The number as fmt (version 10 or newer) formats it.
+/// @since 0.3
 [[nodiscard]] inline float format_as(float16 value) { return value; }
 [[nodiscard]] inline float format_as(bfloat16 value) { return value; }
 

@@ -10,6 +10,7 @@
 
 /// The 16-bit floats without what the standard library asks of number types, which float16.hpp
 /// adds: include that. Programs of jit::elementwise share this file.
+/// @since 0.1
 namespace gantry {
 
 namespace detail {
@@ -136,6 +137,7 @@ GANTRY_HD inline auto widened(T value) {
 /// A conversion from any other number rounds once, to nearest even.
 ///
 /// Layout equals CUDA's `__half`.
+/// @since 0.1
 struct float16 {
   /// Sign, exponent and fraction.
   std::uint16_t bits = 0;
@@ -180,6 +182,7 @@ struct float16 {
 /// those of float16.
 ///
 /// Layout equals CUDA's `__nv_bfloat16`.
+/// @since 0.1
 struct bfloat16 {
   /// Sign, exponent and fraction.
   std::uint16_t bits = 0;

@@ -12,6 +12,7 @@
 
 /// The 8-bit floats of the Open Compute Project's specification OFP8, for storage only: tensors of
 /// them are moved, cast and reduced by collectives.
+/// @since 0.3
 namespace gantry {
 
 namespace detail {
@@ -67,6 +68,7 @@ GANTRY_HD inline float float8_bits_to_float(std::uint8_t bits) {
 /// rounds beyond 448 becomes NaN.
 ///
 /// Layout equals CUDA's `__nv_fp8_e4m3` and PyTorch's `float8_e4m3fn`.
+/// @since 0.3
 struct float8_e4m3 {
   /// Sign, exponent and fraction.
   std::uint8_t bits = 0;
@@ -95,6 +97,7 @@ struct float8_e4m3 {
 /// rounds beyond 57344 becomes infinity.
 ///
 /// Layout equals CUDA's `__nv_fp8_e5m2` and PyTorch's `float8_e5m2`.
+/// @since 0.3
 struct float8_e5m2 {
   /// Sign, exponent and fraction.
   std::uint8_t bits = 0;

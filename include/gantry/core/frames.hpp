@@ -12,6 +12,7 @@
 namespace gantry {
 
 /// One function of a call stack.
+/// @since 0.1
 struct Frame {
   std::string filename;  ///< source file; the module's file where there is no debug information
   int line = 0;          ///< 0: unknown
@@ -24,6 +25,14 @@ struct Frame {
 
 /// A call stack, innermost function first. Copies share the frames, so the entries of a trace cost
 /// no more than their distinct stacks.
+/// @code
+/// memory::record_history();
+/// const Tensor x = ones({4}, "cuda:0");
+/// const memory::Snapshot now = memory::snapshot();
+/// const Frames& frames = now.device_traces.at(0).back().frames;
+/// if (!frames.empty()) std::cout << frames.call_site()->name;
+/// @endcode
+/// @since 0.1
 class GANTRY_API Frames {
  public:
   Frames() = default;

@@ -11,6 +11,7 @@
 ///
 /// Under nvcc it expands to `__host__ __device__`; elsewhere it is empty. So one functor serves the
 /// simulator, CPU tensors and the GPU.
+/// @since 0.1
 #ifdef __CUDACC__
 #define GANTRY_HD __host__ __device__
 #else
@@ -19,6 +20,7 @@
 
 /// The architecture that device code is compiled for, as in __CUDA_ARCH__; 0 in host code.
 /// GANTRY_PTX is an asm statement in device code, and nothing in host code.
+/// @since 0.1
 #ifdef __CUDA_ARCH__
 #define GANTRY_GPU_ARCH __CUDA_ARCH__
 #define GANTRY_PTX(...) asm(__VA_ARGS__)

@@ -51,6 +51,12 @@ std::int64_t checked_integer(T value) {
 ///
 /// Made implicitly from any arithmetic type. In type promotion, a tensor of the same or a higher
 /// category determines the dtype. Throws: InvalidArgument for unsigned integers from 2^63 on.
+/// @code
+/// const Scalar two = 2;
+/// const Tensor x = full({3}, two, f32);
+/// const auto value = two.to<double>();
+/// @endcode
+/// @since 0.1
 class GANTRY_API Scalar {
  public:
   Scalar() : Scalar(0) {}

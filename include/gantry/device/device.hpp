@@ -15,6 +15,7 @@
 namespace gantry {
 
 /// Kind of a device. Simulated devices are of kind cuda.
+/// @since 0.1
 enum class DeviceType : std::uint8_t {
   cpu,   ///< the host
   cuda,  ///< a GPU, real or simulated
@@ -24,6 +25,12 @@ enum class DeviceType : std::uint8_t {
 ///
 /// `index` counts the visible devices from 0. -1 stands for the calling thread's current device;
 /// each use of the device looks it up. The CPU's index is always 0.
+/// @code
+/// const Device gpu("cuda:0");
+/// const Device cpu = Device::cpu();
+/// std::cout << gpu << " " << gpu.index;
+/// @endcode
+/// @since 0.1
 struct GANTRY_API Device {
   /// CPU or GPU.
   DeviceType type = DeviceType::cpu;
@@ -85,6 +92,7 @@ struct GANTRY_API Device {
 GANTRY_API std::ostream& operator<<(std::ostream& out, const Device& device);
 
 /// The origin of the devices. It is chosen once per process, at first use.
+/// @since 0.1
 enum class Platform : std::uint8_t {
   none,       ///< no devices
   cuda,       ///< GPUs
@@ -93,36 +101,49 @@ enum class Platform : std::uint8_t {
 
 /// The platform of this process: simulated if GANTRY_SIM_DEVICES is set, else CUDA if the driver
 /// shows a GPU, else none. Initialises no device.
+/// @since 0.1
 [[nodiscard]] GANTRY_API Platform platform();
 /// "none", "cuda" or "simulated".
+/// @since 0.1
 [[nodiscard]] GANTRY_API std::string_view name(Platform platform) noexcept;
 /// Writes name().
 GANTRY_API std::ostream& operator<<(std::ostream& out, Platform platform);
 /// Number of visible devices; 0 without a platform. Creates no context. Throws: ForkError if
 /// in_bad_fork().
+/// @since 0.1
 [[nodiscard]] GANTRY_API int device_count();
 /// All visible devices by index: `for (const Device& device : devices())`. Creates no context.
 /// Throws: as device_count().
+/// Example: `for (const Device& device : devices()) std::cout << device_properties(device).name;`
+/// @since 0.3
 [[nodiscard]] GANTRY_API std::vector<Device> devices();
 /// True if there is at least one device. Throws: as device_count().
+/// @since 0.1
 [[nodiscard]] GANTRY_API bool is_available();
 /// True once init() or any device operation initialised the platform in this process.
+/// @since 0.1
 [[nodiscard]] GANTRY_API bool is_initialized() noexcept;
 /// Initialises the platform now rather than at first use; creates no context.
 /// Throws: NotSupported that names GANTRY_SIM_DEVICES if there is no platform.
+/// @since 0.1
 GANTRY_API void init();
 
 /// The calling thread's current device, also if other code chose it with cudaSetDevice.
+/// @since 0.1
 [[nodiscard]] GANTRY_API Device current_device();
 /// Makes `device` the calling thread's current device. Throws: InvalidArgument for the CPU or a
 /// device index past the end.
+/// @since 0.1
 GANTRY_API void set_device(Device device);
 /// Blocks the host until all work submitted to `device` is complete. Throws: asynchronous errors of
 /// that work.
+/// Example: `synchronize("cuda:0");  // throws the errors of its work`
+/// @since 0.1
 GANTRY_API void synchronize(Device device = Device::cuda());
 
 /// True in a process whose parent had used devices before the fork. Every device call then throws
 /// ForkError. Counting GPUs is a use; of simulated devices it is not.
+/// @since 0.1
 [[nodiscard]] GANTRY_API bool in_bad_fork() noexcept;
 
 }  // namespace gantry

@@ -11,6 +11,13 @@ namespace gantry {
 /// code had chosen it with cudaSetDevice.
 ///
 /// A CPU device leaves the current device alone. Neither copyable nor movable.
+/// @code
+/// {
+///   const DeviceGuard guard("cuda:1");
+///   const Tensor x = ones({4}, "cuda");  // on cuda:1
+/// }  // the device of before is current again
+/// @endcode
+/// @since 0.1
 class GANTRY_API DeviceGuard {
  public:
   /// Makes `device` current. Throws: InvalidArgument if there is no such device.
@@ -33,6 +40,11 @@ class GANTRY_API DeviceGuard {
 };
 
 /// A DeviceGuard that does nothing until it is given a device.
+/// @code
+/// OptionalDeviceGuard guard;
+/// if (device_count() > 1) guard.set_device("cuda:1");
+/// @endcode
+/// @since 0.1
 class GANTRY_API OptionalDeviceGuard {
  public:
   OptionalDeviceGuard() = default;

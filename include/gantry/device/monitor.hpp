@@ -16,6 +16,7 @@
 namespace gantry {
 
 /// A process with a context on a GPU.
+/// @since 0.3
 struct GpuProcess {
   /// Process id on the host, which differs from the one in a container.
   int pid = 0;
@@ -29,6 +30,7 @@ struct GpuProcess {
 };
 
 /// The processes with a context on one GPU.
+/// @since 0.3
 struct GANTRY_API GpuProcessList {
   /// The GPU.
   Device device;
@@ -48,22 +50,28 @@ GANTRY_API std::ostream& operator<<(std::ostream& out, const GpuProcessList& lis
 /// Thread safety: any thread. Throws: InvalidArgument if there is no such GPU; NotSupported with
 /// the reason on simulated devices, on MIG instances, without NVML, or if the driver does not
 /// report it.
+/// @since 0.3
 [[nodiscard]] GANTRY_API int utilization(Device device = Device::cuda());
 /// Percentage of time in which device memory was read or written, over the driver's last sample
 /// period.
 /// Thread safety: any thread. Throws: as utilization().
+/// @since 0.3
 [[nodiscard]] GANTRY_API int memory_usage(Device device = Device::cuda());
 /// Temperature in degrees Celsius; that of the whole GPU for a MIG instance.
 /// Thread safety: any thread. Throws: as utilization(), but MIG instances are supported.
+/// @since 0.3
 [[nodiscard]] GANTRY_API int temperature(Device device = Device::cuda());
 /// Power in milliwatts; that of the whole GPU for a MIG instance.
 /// Thread safety: any thread. Throws: as temperature().
+/// @since 0.3
 [[nodiscard]] GANTRY_API int power_draw(Device device = Device::cuda());
 /// Clock of the streaming multiprocessors in MHz; that of the whole GPU for a MIG instance.
 /// Thread safety: any thread. Throws: as temperature().
+/// @since 0.3
 [[nodiscard]] GANTRY_API int clock_rate(Device device = Device::cuda());
 /// Processes of every user with a context on the GPU or MIG instance.
 /// Thread safety: any thread. Throws: as temperature().
+/// @since 0.3
 [[nodiscard]] GANTRY_API GpuProcessList list_gpu_processes(Device device = Device::cuda());
 
 }  // namespace gantry

@@ -8,6 +8,7 @@
 namespace gantry {
 
 /// The driver's handle of a stream. A null handle is the device's legacy default stream.
+/// @since 0.1
 struct NativeStream {
   int device = 0;          ///< index of the device
   void* handle = nullptr;  ///< cudaStream_t on CUDA
@@ -19,6 +20,7 @@ struct NativeStream {
 using NativeEvent = void*;
 
 /// Opaque name of an event that another process can open.
+/// @since 0.1
 struct NativeEventHandle {
   std::array<std::byte, 64> bytes{};  ///< opaque
 };

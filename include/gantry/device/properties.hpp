@@ -11,6 +11,7 @@
 namespace gantry {
 
 /// Fixed facts about one device.
+/// @since 0.1
 struct DeviceProperties {
   std::string name;  ///< "NVIDIA H200", or "Simulated GPU"
   std::string uuid;  ///< "GPU-xxxxxxxx-xxxx-xxxx-xxxx-xxxxxxxxxxxx", "MIG-…" for an instance
@@ -31,14 +32,18 @@ struct DeviceProperties {
 
 /// Properties of `device`, read once and cached. Creates no context.
 /// Throws: InvalidArgument if there is no such device.
+/// Example: `std::cout << device_properties("cuda:0").total_memory << " bytes";`
+/// @since 0.1
 [[nodiscard]] GANTRY_API const DeviceProperties& device_properties(Device device = Device::cuda());
 
 /// Writes name, capability, memory and processor count on one line.
 GANTRY_API std::ostream& operator<<(std::ostream& out, const DeviceProperties& properties);
 
 /// Architectures that this build holds kernels for, such as {"sm_90"}; empty without CUDA.
+/// @since 0.1
 [[nodiscard]] GANTRY_API std::vector<std::string> arch_list();
 /// nvcc's -gencode flags for arch_list().
+/// @since 0.1
 [[nodiscard]] GANTRY_API std::string gencode_flags();
 
 }  // namespace gantry

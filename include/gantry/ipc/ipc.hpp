@@ -15,6 +15,7 @@ namespace gantry {
 /// A handle by which another process on this machine opens memory. The program may send its bytes
 /// by any means that only trusted processes can write to: the checksum in the bytes finds damage,
 /// and is no signature. The importer checks with the kernel that the exporter has its user.
+/// @since 0.1
 struct IpcHandle {
   std::vector<std::byte> bytes;  ///< opaque; its format may change in every release
 
@@ -37,6 +38,12 @@ class ImportedBlock;
 /// work on the streams that use the block completes. These streams are the current one at the
 /// import, the current one when the last copy is destroyed, and all of record_stream().
 /// Thread safety: as std::shared_ptr.
+/// @code
+/// const memory::Buffer block = memory::allocate(Stream::current("cuda:0"), 1024);
+/// const IpcHandle handle = memory::export_ipc(block.block());  // its bytes go to the importer
+/// const memory::ImportedBlock imported = memory::import_ipc(handle);
+/// @endcode
+/// @since 0.1
 class GANTRY_API ImportedBlock {
  public:
   /// First byte, in this process's address space.
@@ -67,6 +74,7 @@ class GANTRY_API ImportedBlock {
 /// Thread safety: any thread.
 /// Throws: NotSupported if the block's memory cannot be shared, because it is not of the caching
 /// allocator or is on a MIG instance; InvalidArgument if the block was freed.
+/// @since 0.1
 [[nodiscard]] GANTRY_API IpcHandle export_ipc(const Block& block);
 
 /// Maps an exported block for use on `device` and makes its current stream wait for the export.
@@ -85,10 +93,12 @@ class GANTRY_API ImportedBlock {
 /// has ended; TimeoutError if the exporter runs but does not reply; NotSupported for an exporter on
 /// another machine, of another user, or in another pid or network namespace. NotSupported also for
 /// memory of a device that is invisible here, or to which `device` has no peer access.
+/// @since 0.1
 [[nodiscard]] GANTRY_API ImportedBlock import_ipc(const IpcHandle& handle,
                                                   std::optional<Device> device = std::nullopt);
 
 /// The memory that this process shares on one device.
+/// @since 0.1
 struct IpcStats {
   std::size_t exports = 0;       ///< exported blocks, live or in limbo
   std::size_t imports = 0;       ///< imports in use, including imports of this process's own blocks
@@ -105,9 +115,11 @@ struct IpcStats {
 /// wait for devices.
 /// An import whose stream has failed stays mapped until that error has been thrown.
 /// Thread safety: any thread.
+/// @since 0.1
 GANTRY_API void ipc_collect();
 
 /// Returns the counts of `device`. Thread safety: any thread.
+/// @since 0.1
 [[nodiscard]] GANTRY_API IpcStats ipc_stats(Device device = Device::cuda());
 
 }  // namespace memory

@@ -8,6 +8,7 @@
 namespace gantry {
 
 /// Identity of this process in its job, from the environment that its launcher set.
+/// @since 0.1
 struct ProcessIdentity {
   int rank = 0;        ///< rank in the job, from 0 on
   int world_size = 1;  ///< number of ranks
@@ -49,6 +50,7 @@ using EnvironmentReader = std::function<const char*(const char*)>;
 /// `environment` the function reads the process's own variables.
 /// Throws: InvalidArgument that names the variable and its value if a number is malformed or out of
 /// range, if one of a pair is missing, or if two sources contradict each other.
+/// @since 0.1
 [[nodiscard]] GANTRY_API ProcessIdentity
 detect_process_identity(const EnvironmentReader& environment = {});
 

@@ -7,6 +7,7 @@
 namespace gantry {
 
 /// The function that linear() and addmm_activation() apply to each element of the product.
+/// @since 0.3
 enum class Activation : std::uint8_t {
   none,       ///< x
   relu,       ///< max(x, 0); NaN stays

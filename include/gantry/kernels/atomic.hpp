@@ -19,6 +19,7 @@ concept AtomicNumber = std::same_as<T, std::int32_t> || std::same_as<T, std::uin
 ///
 /// The memory order is relaxed. Floating sums depend on the order of the additions, which differs
 /// between runs on a GPU. DTypes: i32, i64, f32, f64, and unsigned integers of 32 and 64 bits.
+/// @since 0.3
 template <detail::AtomicNumber T>
 GANTRY_HD inline T atomic_add(T* address, T value) {
 #ifdef __CUDA_ARCH__

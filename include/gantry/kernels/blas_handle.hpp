@@ -14,6 +14,7 @@ namespace gantry {
 /// Device/stream: the current stream of `device`. Thread safety: each thread has its own handle.
 /// Throws: NotSupported on simulated devices, without cuBLAS, and in a build without CUDA;
 /// InvalidArgument if there is no such device; CublasError.
+/// @since 0.3
 [[nodiscard]] GANTRY_API void* current_blas_handle(Device device = Device::cuda());
 
 }  // namespace gantry

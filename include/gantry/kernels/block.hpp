@@ -10,6 +10,7 @@ namespace gantry {
 class Block;
 
 /// Number of blocks of a launch. `launch(stream, 16, …)` has 16 blocks along x.
+/// @since 0.3
 struct Grid {
   std::int64_t x = 1;  ///< 0 to 2^31 - 1
   std::int64_t y = 1;  ///< 0 to 65535
@@ -20,6 +21,7 @@ struct Grid {
 };
 
 /// Number of threads of a block, and the size of its shared memory.
+/// @since 0.3
 struct BlockSize {
   std::int64_t x = 1;            ///< 1 to 1024
   std::int64_t y = 1;            ///< 1 to 1024
@@ -36,6 +38,7 @@ struct BlockSize {
 };
 
 /// A position in a grid or in a block, or the size of one.
+/// @since 0.3
 struct Index3 {
   std::uint32_t x = 0;  ///< first dim, which varies fastest
   std::uint32_t y = 0;  ///< second dim
@@ -68,6 +71,14 @@ struct BlockMaker;
 ///
 /// The functor is called once for each thread, on GPUs and on simulated devices. On a simulated
 /// device the threads of a block take turns at barriers, and blocks run one after the other.
+/// @code
+/// const auto reversed = [](Block& block) {  // for launch()
+///   auto* shared = block.shared<int>(block.size().x);
+///   shared[block.thread().x] = static_cast<int>(block.flat_index());
+///   block.barrier();
+/// };
+/// @endcode
+/// @since 0.3
 class Block {
  public:
   /// Number of blocks in the launch.

@@ -12,6 +12,15 @@ namespace gantry::jit {
 
 /// A compiler rejected the source of jit::elementwise. The text ends with the compiler's messages;
 /// their line numbers are those of that source.
+/// @code
+/// try {
+///   const auto f = jit::elementwise("template <typename T> T f(T x) { return y; }");
+///   (void)f(ones({4}));
+/// } catch (const jit::CompileError& error) {
+///   std::cout << error.log();
+/// }
+/// @endcode
+/// @since 0.3
 class GANTRY_API CompileError : public InvalidArgument {
  public:
   /// `log` is the compiler's output.

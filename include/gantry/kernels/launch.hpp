@@ -153,6 +153,14 @@ void submit_blocks(const Stream& stream, const Grid& grid, const BlockSize& bloc
 /// exception of the functor on a simulated device becomes the stream's error.
 /// Throws: InvalidArgument for n < 0; NotSupported for a GPU in a file that nvcc did not compile,
 /// and for a __device__ lambda on a simulated device; CudaError if the launch fails.
+/// @code
+/// const Tensor x = ones({64}, "cuda:0");
+/// const Stream stream = Stream::current("cuda:0");
+/// parallel_for(stream, x.numel(), uses().writes(x), [data = x.data_ptr<float>()](std::int64_t i) {
+///   data[i] *= 2;
+/// });
+/// @endcode
+/// @since 0.3
 template <detail::MemoryUses Uses, class F, class Compiled = detail::CompiledHere>
 void parallel_for(const Stream& stream, std::int64_t n, const Uses& uses, F functor) {
   detail::check_functor<F>();
@@ -176,6 +184,14 @@ void parallel_for(const Stream& stream, std::int64_t n, F functor) {
 /// Device/stream: the host does not block. An empty grid launches nothing.
 /// Throws: InvalidArgument for a grid or block beyond its limits, or too much shared memory;
 /// NotSupported and CudaError as parallel_for.
+/// @code
+/// const Tensor x = ones({4, 32}, "cuda:0");
+/// const Stream stream = Stream::current("cuda:0");
+/// launch(stream, 4, 32, uses().writes(x), [data = x.data_ptr<float>()](Block& block) {
+///   data[block.flat_index()] = static_cast<float>(block.index().x);
+/// });
+/// @endcode
+/// @since 0.3
 template <detail::MemoryUses Uses, class F, class Compiled = detail::CompiledHere>
 void launch(const Stream& stream, Grid grid, BlockSize block, const Uses& uses, F functor) {
   detail::check_functor<F>();

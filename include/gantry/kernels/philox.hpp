@@ -7,6 +7,7 @@
 namespace gantry {
 
 /// One block of random bits: four 32-bit words.
+/// @since 0.1
 struct Philox4 {
   /// The words, lowest counter word first.
   /// @{
@@ -20,6 +21,7 @@ struct Philox4 {
 /// The key is the seed, low word first. The counter is {block low, block high, offset low, offset
 /// high}. Element i of a tensor takes word i % 4 of block i / 4. The offset is the number of
 /// earlier draws from the generator. Element i therefore depends on (seed, offset, i) only.
+/// @since 0.1
 [[nodiscard]] GANTRY_HD inline Philox4 philox4x32_10(std::uint64_t seed, std::uint64_t block,
                                                      std::uint64_t offset) noexcept {
   std::uint32_t key0 = static_cast<std::uint32_t>(seed);
@@ -43,6 +45,7 @@ struct Philox4 {
 ///
 /// A captured kernel has the same arguments at each replay, while each replay draws at another
 /// place. Such a kernel reads its place from device memory, by resolved().
+/// @since 0.3
 struct PhiloxPosition {
   std::uint64_t seed = 0;    ///< key of the generator; unused if `replay` is set
   std::uint64_t offset = 0;  ///< number of earlier draws; if `replay` is set, of the same replay

@@ -12,6 +12,7 @@ namespace gantry {
 ///
 /// `data` is the address of element (0, …, 0). Strides count elements and may be 0. Strides of
 /// read-only operands may be negative.
+/// @since 0.1
 struct TensorRef {
   /// Address of element (0, …, 0).
   void* data = nullptr;

@@ -10,15 +10,18 @@
 
 /// Traces: one file with the times of host operations, device work, memory events and collectives.
 /// https://ui.perfetto.dev and chrome://tracing show it.
+/// @since 0.3
 namespace gantry::trace {
 
 /// Limits of a trace.
+/// @since 0.3
 struct TraceOptions {
   /// Number of events to keep in memory. Later events are dropped and counted.
   std::size_t max_events = 1'000'000;
 };
 
 /// Counts of a trace that stop() wrote.
+/// @since 0.3
 struct TraceSummary {
   std::size_t events = 0;     ///< number of events in the file
   std::uint64_t dropped = 0;  ///< number of events beyond TraceOptions::max_events
@@ -37,10 +40,17 @@ struct TraceSummary {
 /// GPUs are recorded through CUPTI, which is loaded at the first call. Without it a warning is
 /// logged, and the trace has no device work. Simulated devices record their tasks.
 ///
+/// An arrow leads from the host event that submitted work to the work's event on its device.
+///
 /// The events of a stream nest, too. A kernel that GPUs start before its predecessor ends waits for
 /// it, so its event begins with the predecessor's end.
 /// Thread safety: any thread. Throws: InvalidArgument if a trace is being recorded, if `max_events`
 /// is 0, or for an unknown placeholder.
+/// @code
+/// trace::start("trace.{rank}.json");
+/// (void)ones({4}, "cuda:0").exp();
+/// trace::stop();
+/// @endcode
 GANTRY_API void start(const std::filesystem::path& path, const TraceOptions& options = {});
 /// Waits for the devices that this process uses, stops recording, and writes the file.
 /// Recording also ends if this throws.
@@ -51,6 +61,8 @@ GANTRY_API TraceSummary stop();
 [[nodiscard]] GANTRY_API bool is_recording() noexcept;
 
 /// A scope that is recorded. The destructor logs a failure to write the file.
+/// Example: `const trace::Recording recording("trace.{rank}.json");`
+/// @since 0.3
 class GANTRY_API Recording {
  public:
   /// start(path, options).
@@ -62,6 +74,8 @@ class GANTRY_API Recording {
 };
 
 /// A named range on the trace's line of the calling thread. Thread safety: one thread.
+/// Example: `const trace::Range range("forward");`
+/// @since 0.3
 class GANTRY_API Range {
  public:
   /// Begins the range.

@@ -23,6 +23,11 @@ class CpuSet;
 GANTRY_API std::ostream& operator<<(std::ostream& out, const CpuSet& set);
 
 /// A set of CPUs, by the numbers of the operating system.
+/// @code
+/// const machine::CpuSet cpus = machine::CpuSet::parse("0-3,8");
+/// std::cout << cpus.size();
+/// @endcode
+/// @since 0.3
 class GANTRY_API CpuSet {
  public:
   CpuSet() = default;
@@ -56,6 +61,7 @@ class GANTRY_API CpuSet {
 };
 
 /// CPUs that the calling thread may run on.
+/// @since 0.3
 [[nodiscard]] GANTRY_API CpuSet current_cpus();
 
 }  // namespace gantry::machine

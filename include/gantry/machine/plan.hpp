@@ -13,6 +13,7 @@ namespace gantry::machine {
 struct Topology;
 
 /// The GPUs that a job gets.
+/// @since 0.3
 enum class GpuChoice {
   all,
   listed,  ///< those of PlanOptions::gpu_list, in that order
@@ -21,6 +22,7 @@ enum class GpuChoice {
 };
 
 /// The assignment of GPUs to ranks.
+/// @since 0.3
 enum class RankOrder {
   automatic,  ///< `given` if the user listed the GPUs, else `pci`
   given,      ///< in the order of Topology::gpus, or of the list
@@ -29,6 +31,7 @@ enum class RankOrder {
 };
 
 /// The CPUs and the memory that a rank gets.
+/// @since 0.3
 enum class BindMode {
   automatic,  ///< `numa` if every rank then has two cores and there is a choice, else `none`
   numa,       ///< the NUMA node of its GPU, shared by the ranks there
@@ -38,6 +41,7 @@ enum class BindMode {
 };
 
 /// The memory of a rank that has a NUMA node.
+/// @since 0.3
 enum class MemoryMode {
   prefer,  ///< of that node, of others when it is full
   bind,    ///< of that node alone
@@ -45,6 +49,7 @@ enum class MemoryMode {
 };
 
 /// The user's choices for a plan.
+/// @since 0.3
 struct GANTRY_API PlanOptions {
   std::optional<int> ranks;                ///< none: one per GPU, times ranks_per_gpu
   int ranks_per_gpu = 1;                   ///< with more than one, ranks share a GPU
@@ -70,6 +75,7 @@ struct GANTRY_API PlanOptions {
 };
 
 /// The place of one rank.
+/// @since 0.3
 struct RankPlacement {
   int rank = 0;                    ///< on this machine
   std::optional<int> gpu;          ///< index in Topology::gpus
@@ -82,6 +88,7 @@ struct RankPlacement {
 };
 
 /// Places of all ranks of one machine, and the decisions behind them.
+/// @since 0.3
 struct Plan {
   std::vector<int> gpus;               ///< those of the job, in the order of its ranks
   std::vector<RankPlacement> ranks;    ///< by rank
@@ -93,10 +100,12 @@ struct Plan {
 /// Decides which rank gets which GPU, CPUs and memory. A pure function: equal arguments give equal
 /// plans on every machine.
 /// Throws: InvalidArgument if the options cannot be met; the text names glaunch's options.
+/// @since 0.3
 [[nodiscard]] GANTRY_API Plan plan(const Topology& topology, const PlanOptions& options = {});
 
 /// A warning for a process that runs on `cpus` and uses this GPU. It tells that the CPUs are far
 /// from the GPU, or are fewer than two cores. Empty if neither holds.
+/// @since 0.3
 [[nodiscard]] GANTRY_API std::string binding_warning(const Topology& topology, int gpu,
                                                      const CpuSet& cpus);
 

@@ -16,13 +16,16 @@
 namespace gantry::machine {
 
 /// The source of a fact of a Topology.
+/// @since 0.3
 enum class FactSource { none, hwloc, nvml, sysfs, nccl_xml, file, system, simulated };
 
 /// Name of a source: "hwloc", "nvml", "sysfs", "nccl-xml", "file", "system", "simulated"; "?" for
 /// none.
+/// @since 0.3
 [[nodiscard]] GANTRY_API std::string_view name(FactSource source);
 
 /// A fact and its source. A fact without a value is unknown, which is never the same as 0.
+/// @since 0.3
 template <class T>
 struct Fact {
   std::optional<T> value;                ///< nullopt: unknown
@@ -46,6 +49,7 @@ struct Fact {
 
 /// The component that a path through PCI and the processors has to cross. Enumerators go from near
 /// to far.
+/// @since 0.3
 enum class PciPath {
   same,         ///< the same device
   pix,          ///< one PCIe switch
@@ -56,11 +60,13 @@ enum class PciPath {
 };
 
 /// The spelling of nvidia-smi: "X", "PIX", "PXB", "PHB", "NODE", "SYS".
+/// @since 0.3
 [[nodiscard]] GANTRY_API std::string_view name(PciPath path);
 
 /// A machine as pure data: processors, memory, GPUs, network interfaces and the links between them.
 ///
 /// Its texts are fit for a terminal: control characters of a file or a driver are there as "\\x1b".
+/// @since 0.3
 struct Topology {
   /// A NUMA node with memory of the host and CPUs of its own. Nodes of memory alone (CXL, HBM,
   /// NVDIMM, GPUs) are no places to run and are left out.
@@ -154,6 +160,7 @@ struct Topology {
 };
 
 /// The sources of discover_topology(). An empty text means the default source.
+/// @since 0.3
 struct TopologyOptions {
   std::string file;        ///< JSON of this class, hwloc's XML or NCCL's XML; its facts come first
   std::string sysfs_root;  ///< in place of /sys
@@ -170,6 +177,7 @@ struct TopologyOptions {
 
 /// The options that GANTRY_TOPO_FILE, GANTRY_SYSFS_ROOT, GANTRY_NVML_PATH and GANTRY_SIM_DEVICES
 /// select. Throws: InvalidArgument.
+/// @since 0.3
 [[nodiscard]] GANTRY_API TopologyOptions topology_options_from_environment();
 
 /// Describes this machine. Never initialises CUDA or another GPU runtime.
@@ -178,14 +186,18 @@ struct TopologyOptions {
 /// of the file replace the machine's facts. A GPU of the file is matched by UUID or bus id, and by
 /// number with a simulated device. If the machine has no GPU, the result has the GPUs of the file.
 /// Throws: InvalidArgument if the file cannot be used.
+/// @since 0.3
 [[nodiscard]] GANTRY_API Topology discover_topology(const TopologyOptions& options = {});
 
 /// The topology with these GPUs only, in this order. Throws: IndexError.
+/// @since 0.3
 [[nodiscard]] GANTRY_API Topology keep_gpus(const Topology& topology, std::span<const int> gpus);
 
 /// JSON of the topology, schema 1. `redact` replaces the names of the host and UUIDs by numbers.
+/// @since 0.3
 [[nodiscard]] GANTRY_API std::string topology_json(const Topology& topology, bool redact = false);
 /// Reads that JSON. Throws: InvalidArgument that names the place of the error.
+/// @since 0.3
 [[nodiscard]] GANTRY_API Topology parse_topology_json(std::string_view text);
 
 }  // namespace gantry::machine

@@ -16,6 +16,7 @@ class Allocator;
 inline constexpr std::size_t kDefaultAlignment = 256;
 
 /// A piece of allocated memory. It carries the allocator's handle, so a free needs no look-up.
+/// @since 0.1
 struct Block {
   void* data = nullptr;            ///< first byte; nullptr for an empty block
   std::size_t bytes = 0;           ///< requested size
@@ -33,6 +34,12 @@ struct Block {
 /// resources.
 ///
 /// Thread safety: every member may be called from any thread.
+/// @code
+/// memory::Allocator& pinned = memory::pinned_allocator();
+/// memory::Block block = pinned.allocate(Stream::current("cuda:0"), 1024);
+/// pinned.deallocate(block);
+/// @endcode
+/// @since 0.1
 class GANTRY_API Allocator {
  public:
   virtual ~Allocator() = default;

@@ -21,6 +21,14 @@ namespace gantry::memory {
 /// the data has arrived, copy_from() until the data is read. If it is page-locked, the host does
 /// not block.
 /// Thread safety: one thread at a time, as for any value.
+/// @code
+/// const std::vector<float> host(256, 1.0F);
+/// const Stream stream = Stream::current("cuda:0");
+/// memory::Buffer buffer = memory::allocate(stream, host.size() * sizeof(float));
+/// buffer.copy_from(host);
+/// std::span<float> elements = buffer.as<float>();  // for kernels
+/// @endcode
+/// @since 0.1
 class GANTRY_API Buffer {
  public:
   Buffer() = default;

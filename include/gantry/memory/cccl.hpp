@@ -22,10 +22,12 @@
 namespace gantry {
 
 /// `stream` for CCCL. The stream outlives the reference.
+/// @since 0.3
 [[nodiscard]] inline cuda::stream_ref to_stream_ref(const Stream& stream) {
   return cuda::stream_ref{static_cast<cudaStream_t>(stream.native_handle())};
 }
 /// A stream of `device` that CCCL has; the conditions are those of Stream::external().
+/// @since 0.3
 [[nodiscard]] inline Stream from_stream_ref(cuda::stream_ref stream,
                                             Device device = Device::cuda()) {
   return Stream::external(stream.get(), device);
@@ -45,6 +47,7 @@ namespace memory {
 /// may be used on any stream; at the free, no work uses the memory.
 /// Thread safety: any thread.
 /// Throws: as allocate(). Frees of other pointers are ignored.
+/// @since 0.3
 class DeviceResource {
  public:
   /// The memory of `device`; by default of the current one.
@@ -174,6 +177,7 @@ class DeviceResource {
 /// wait for the recorded streams.
 /// Thread safety: as the resource.
 /// Throws: what the resource throws.
+/// @since 0.3
 template <class Resource>
 class ResourceAllocator final : public Allocator {
  public:
@@ -243,6 +247,7 @@ class ResourceAllocator final : public Allocator {
 ///     thrust::sort(thrust::cuda::par_nosync(memory).on(handle), begin, end);
 ///
 /// Thread safety: as allocate().
+/// @since 0.3
 class TemporaryMemory {
  public:
   /// Thrust allocates bytes.

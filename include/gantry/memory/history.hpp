@@ -12,6 +12,7 @@
 namespace gantry::memory {
 
 /// Options of record_history(), as in torch.cuda.memory._record_memory_history.
+/// @since 0.1
 struct HistoryOptions {
   /// Part of a call stack.
   enum class Stacks : std::uint8_t {
@@ -46,20 +47,31 @@ struct HistoryOptions {
 /// While it is off, an allocation costs one more load. While it is on, each event costs its record
 /// and, with stacks, a walk up the stack.
 /// Thread safety: any thread; other threads follow at their next event.
+/// @code
+/// memory::record_history();
+/// (void)ones({4}, "cuda:0").exp();
+/// memory::save_snapshot("memory.html");
+/// @endcode
+/// @since 0.1
 GANTRY_API void record_history(const HistoryOptions& options = {});
 
 /// Attaches `text` to all later events of the calling thread, until the next call.
+/// @since 0.1
 GANTRY_API void set_history_metadata(std::string text);
 /// The text of the calling thread; empty at first.
+/// @since 0.1
 [[nodiscard]] GANTRY_API std::string history_metadata();
 
 /// Adds an annotation with the current time to the trace of `device`. Viewers show it. It has no
 /// effect while history is not recorded.
+/// @since 0.1
 GANTRY_API void annotate_history(std::map<std::string, std::string> values,
                                  Device device = Device::cuda());
 
 /// A scope with an annotation at its start, {"name": name, "stage": "START"}, and one with "END" at
 /// its end.
+/// Example: `const memory::HistoryAnnotation step("step 1");`
+/// @since 0.1
 class GANTRY_API HistoryAnnotation {
  public:
   /// Annotates the start of scope `name` in the trace of `device`.

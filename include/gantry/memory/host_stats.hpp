@@ -10,6 +10,7 @@
 namespace gantry::memory {
 
 /// Durations of one kind of call, in microseconds.
+/// @since 0.1
 struct HostTimes {
   std::int64_t total = 0;  ///< of all calls
   std::int64_t max = 0;    ///< of the longest call
@@ -21,6 +22,7 @@ struct HostTimes {
 };
 
 /// Counters of the allocator of page-locked host memory, as in torch.cuda.host_memory_stats.
+/// @since 0.1
 struct HostStats {
   Stat allocations;                 ///< number of segments held from the system
   Stat allocated_bytes;             ///< bytes of these segments, used or not
@@ -33,14 +35,18 @@ struct HostStats {
 };
 
 /// The counters of this process. Thread safety: any thread.
+/// @since 0.1
 [[nodiscard]] GANTRY_API HostStats host_memory_stats();
 /// The counters under the keys of torch.cuda.host_memory_stats ("active_bytes.current",
 /// "host_alloc_time.avg", …).
+/// @since 0.1
 [[nodiscard]] GANTRY_API std::map<std::string, std::int64_t> host_stats_map();
 /// Sets every peak to the current value.
+/// @since 0.1
 GANTRY_API void reset_peak_host_stats();
 /// Sets the sums of changes (`allocated`, `freed`), the counts of segments and the durations to 0.
 /// Values and peaks stay. Thread safety: any thread.
+/// @since 0.3
 GANTRY_API void reset_accumulated_host_stats();
 
 }  // namespace gantry::memory

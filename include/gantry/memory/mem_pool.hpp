@@ -16,6 +16,7 @@ namespace gantry::memory {
 struct Pool;
 
 /// Policy of a MemPool.
+/// @since 0.1
 struct MemPoolOptions {
   bool use_on_oom =
       false;  ///< out-of-memory recovery of other pools may take this pool's free memory
@@ -28,12 +29,14 @@ struct MemPoolOptions {
 };
 
 /// What release_physical() does with the contents of live blocks.
+/// @since 0.3
 enum class PoolBackup : std::uint8_t {
   none,  ///< they are lost
   host,  ///< restore_physical() brings them back from page-locked host memory
 };
 
 /// Options of MemPool::release_physical().
+/// @since 0.3
 struct ReleaseOptions {
   PoolBackup backup = PoolBackup::none;  ///< of the contents of live blocks
 };
@@ -50,6 +53,15 @@ struct ReleaseOptions {
 /// memory of live blocks. If there is not enough for that, it logs a warning, and such blocks may
 /// only be freed.
 /// Thread safety: every member may be called from any thread.
+/// @code
+/// memory::MemPool pool("cuda:0");
+/// {
+///   const memory::MemPoolGuard guard(pool);
+///   const Tensor x = ones({1024}, "cuda:0");  // in the pool
+/// }
+/// pool.release_physical();
+/// @endcode
+/// @since 0.3
 class GANTRY_API MemPool {
  public:
   /// Makes a pool on `device`, without memory.
@@ -108,10 +120,17 @@ class GANTRY_API MemPool {
 /// Takes a snapshot of the segments and blocks of one pool. It has the settings of snapshot() and
 /// no events. For a pool without physical memory, its segments are address ranges.
 /// Device/stream: does not wait for the device. Thread safety: any thread.
+/// @since 0.3
 [[nodiscard]] GANTRY_API Snapshot snapshot(const MemPool& pool);
 
 /// A scope in which the calling thread allocates from the pool on the pool's device. Guards nest;
 /// the inner one is in effect.
+/// @code
+/// memory::MemPool pool("cuda:0");
+/// const memory::MemPoolGuard guard(pool);
+/// const Tensor x = ones({1024}, "cuda:0");  // in the pool
+/// @endcode
+/// @since 0.1
 class GANTRY_API MemPoolGuard {
  public:
   /// Makes this thread allocate from `pool`, which must exist until the end of the scope.

@@ -14,6 +14,11 @@ class OomFunction;
 /// A function of add_oom_handler(), which the destructor removes.
 ///
 /// Move-only. Thread safety: one thread at a time.
+/// @code
+/// memory::OomHandler handler = memory::add_oom_handler([](Device, std::size_t) { return false; });
+/// handler.remove();
+/// @endcode
+/// @since 0.3
 class GANTRY_API OomHandler {
  public:
   OomHandler(OomHandler&& other) noexcept;             ///< Takes the function of `other`.
@@ -42,6 +47,15 @@ class GANTRY_API OomHandler {
 /// Allocations inside of it call no function. Its exceptions are logged and count as false.
 /// Requests beyond the device's memory, or beyond set_fraction(), call none.
 /// Throws: InvalidArgument for an empty function. Thread safety: any thread.
+/// @code
+/// std::vector<Tensor> cache{ones({1024}, "cuda:0")};
+/// const memory::OomHandler handler = memory::add_oom_handler([&](Device, std::size_t) {
+///   const bool has_freed = !cache.empty();
+///   cache.clear();
+///   return has_freed;  // search again
+/// });
+/// @endcode
+/// @since 0.3
 [[nodiscard]] GANTRY_API OomHandler
 add_oom_handler(std::function<bool(Device device, std::size_t bytes)> handler);
 

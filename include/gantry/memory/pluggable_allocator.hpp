@@ -20,6 +20,7 @@ using PluggableAlloc = void* (*)(std::ptrdiff_t size, int device, void* stream);
 using PluggableFree = void (*)(void* data, std::ptrdiff_t size, int device, void* stream);
 
 /// Names of further functions of the shared object; an empty name is none.
+/// @since 0.1
 struct PluggableHooks {
   std::string init{};           ///< void (int device_count), called once by load_allocator
   std::string empty_cache{};    ///< void (), called by empty_cache with the device current
@@ -45,6 +46,15 @@ load_allocator(const std::filesystem::path& shared_object, const std::string& al
 /// Copies share the library. After a move every member of the source but deallocate() throws
 /// InvalidArgument.
 /// Thread safety: every member may be called from any thread.
+/// @code
+/// const std::string path = "libplugin.so";
+/// if (std::filesystem::exists(path)) {
+///   auto plugin = memory::load_allocator(path, "plugin_alloc", "plugin_free");
+///   auto shared = std::make_shared<memory::PluggableAllocator>(std::move(plugin));
+///   memory::set_allocator("cuda:0", shared);
+/// }
+/// @endcode
+/// @since 0.1
 class GANTRY_API PluggableAllocator final : public Allocator {
  public:
   /// Throws: OutOfMemoryError if the library returns null; Error if its function throws.
@@ -74,6 +84,7 @@ class GANTRY_API PluggableAllocator final : public Allocator {
 /// Loads `shared_object` and finds its functions: PluggableAlloc `alloc_symbol`, PluggableFree
 /// `free_symbol` and the hooks. dlopen's search path applies to a name without a slash.
 /// Throws: InvalidArgument, with the loader's message, if the file or a function cannot be loaded.
+/// @since 0.1
 [[nodiscard]] GANTRY_API PluggableAllocator
 load_allocator(const std::filesystem::path& shared_object, const std::string& alloc_symbol,
                const std::string& free_symbol, const PluggableHooks& hooks = {});

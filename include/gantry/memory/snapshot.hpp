@@ -21,6 +21,7 @@ using gantry::Frame;
 using gantry::Frames;
 
 /// The use of a block of a segment.
+/// @since 0.1
 enum class BlockState : std::uint8_t {
   active_allocated,     ///< live
   active_pending_free,  ///< freed; other streams or processes use it
@@ -28,6 +29,7 @@ enum class BlockState : std::uint8_t {
 };
 
 /// A piece of a segment. All sizes in bytes.
+/// @since 0.1
 struct BlockInfo {
   std::uintptr_t address = 0;  ///< of the first byte
   std::size_t bytes = 0;       ///< size, rounded to the allocator's grain
@@ -40,6 +42,7 @@ struct BlockInfo {
 };
 
 /// Memory held from the driver: one driver allocation, or one contiguous mapped range of addresses.
+/// @since 0.1
 struct SegmentInfo {
   int device = 0;                   ///< index of the device
   std::uintptr_t address = 0;       ///< of the first byte
@@ -59,6 +62,7 @@ struct SegmentInfo {
 };
 
 /// The kind of an event.
+/// @since 0.1
 enum class TraceAction : std::uint8_t {
   alloc,           ///< a block was allocated
   free_requested,  ///< a block was freed by its user
@@ -72,6 +76,7 @@ enum class TraceAction : std::uint8_t {
 };
 
 /// One event of an allocator.
+/// @since 0.1
 struct TraceEntry {
   TraceAction action = TraceAction::alloc;  ///< kind of the event
   std::uintptr_t address = 0;               ///< for oom: free bytes of the driver
@@ -86,6 +91,7 @@ struct TraceEntry {
 };
 
 /// A note of the program in the trace; see annotate_history().
+/// @since 0.1
 struct Annotation {
   int device = 0;                               ///< index of the device
   std::int64_t time_us = 0;                     ///< microseconds since 1970
@@ -100,6 +106,7 @@ using SettingValue =
     std::variant<bool, std::int64_t, double, std::string, std::map<std::string, std::int64_t>>;
 
 /// The memory that the allocators hold, and their events while history was recorded.
+/// @since 0.1
 struct Snapshot {
   std::vector<SegmentInfo> segments;                   ///< by device and address
   std::vector<std::vector<TraceEntry>> device_traces;  ///< one list per device, oldest first
@@ -117,6 +124,11 @@ struct Snapshot {
 /// Backend async has neither segments nor events, because the driver manages its memory.
 /// Device/stream: does not wait for devices.
 /// Thread safety: any thread.
+/// @code
+/// const memory::Snapshot now = memory::snapshot();
+/// for (const auto& segment : now.segments) std::cout << segment.total_bytes << "\n";
+/// @endcode
+/// @since 0.1
 [[nodiscard]] GANTRY_API Snapshot snapshot();
 
 /// Writes snapshot() to a file, in the format of its extension.
@@ -125,12 +137,16 @@ struct Snapshot {
 ///   .json    the same data for other programs, and for load_snapshot()
 ///   .html    a page with a viewer, complete in one file
 /// Throws: InvalidArgument for another extension; Error if the file cannot be written.
+/// Example: `memory::save_snapshot("memory.html");`
+/// @since 0.1
 GANTRY_API void save_snapshot(const std::filesystem::path& path);
 /// As above, for a snapshot that exists.
+/// @since 0.1
 GANTRY_API void save_snapshot(const Snapshot& snapshot, const std::filesystem::path& path);
 
 /// Reads a .json file of save_snapshot().
 /// Throws: InvalidArgument for another extension or content; Error if the file cannot be read.
+/// @since 0.1
 [[nodiscard]] GANTRY_API Snapshot load_snapshot(const std::filesystem::path& path);
 
 }  // namespace gantry::memory

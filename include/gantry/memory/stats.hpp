@@ -11,6 +11,7 @@
 namespace gantry::memory {
 
 /// One counter: its value, its peak since the last reset, and the sums of all changes.
+/// @since 0.1
 struct Stat {
   std::int64_t current = 0;    ///< value now
   std::int64_t peak = 0;       ///< largest value since the last reset
@@ -19,6 +20,7 @@ struct Stat {
 };
 
 /// A counter for all blocks, and separately for small (<= 1 MiB) and large blocks.
+/// @since 0.1
 struct PoolStat {
   Stat all;         ///< every block
   Stat small_pool;  ///< blocks up to 1 MiB
@@ -26,6 +28,7 @@ struct PoolStat {
 };
 
 /// Counters of one device's allocator.
+/// @since 0.1
 struct Stats {
   PoolStat allocation;                 ///< number of live blocks
   PoolStat segment;                    ///< number of driver allocations
@@ -60,33 +63,54 @@ struct Stats {
 };
 
 /// Free and total memory of a device as the driver counts it, in bytes.
+/// @since 0.1
 struct MemInfo {
   std::size_t free = 0;   ///< not in use by any process
   std::size_t total = 0;  ///< capacity
 };
 
 /// The counters of `device`. Thread safety: any thread.
+/// Example: `const std::int64_t now = memory::stats("cuda:0").allocated_bytes.all.current;`
+/// @since 0.1
 [[nodiscard]] GANTRY_API Stats stats(Device device = Device::cuda());
 /// The counters under the keys of torch.cuda.memory_stats ("allocated_bytes.all.current", …).
+/// @since 0.1
 [[nodiscard]] GANTRY_API std::map<std::string, std::int64_t> stats_map(
     Device device = Device::cuda());
 /// The counters as a table of text.
+/// Example: `std::cout << memory::summary("cuda:0");`
+/// @since 0.1
 [[nodiscard]] GANTRY_API std::string summary(Device device = Device::cuda());
 /// Bytes of live blocks.
+/// Example: `std::cout << memory::allocated("cuda:0") << " bytes";`
+/// @since 0.1
 [[nodiscard]] GANTRY_API std::size_t allocated(Device device = Device::cuda());
 /// Largest value of allocated() since the last reset_peak_stats().
+/// Example: `std::cout << memory::max_allocated("cuda:0") << " bytes at most";`
+/// @since 0.1
 [[nodiscard]] GANTRY_API std::size_t max_allocated(Device device = Device::cuda());
 /// Bytes held from the driver.
+/// @since 0.1
 [[nodiscard]] GANTRY_API std::size_t reserved(Device device = Device::cuda());
 /// Largest value of reserved() since the last reset_peak_stats().
+/// @since 0.1
 [[nodiscard]] GANTRY_API std::size_t max_reserved(Device device = Device::cuda());
 /// Sets every peak to the current value.
+/// @code
+/// memory::reset_peak_stats("cuda:0");
+/// (void)ones({1024}, "cuda:0").exp();
+/// std::cout << memory::max_allocated("cuda:0");
+/// @endcode
+/// @since 0.1
 GANTRY_API void reset_peak_stats(Device device = Device::cuda());
 /// Sets the sums of changes (`allocated`, `freed`) and the counts of events (num_alloc_retries,
 /// num_ooms, num_sync_all_streams, num_device_alloc, num_device_free, num_stream_waits,
 /// reclaimed_bytes) to 0. Values and peaks stay. Thread safety: any thread.
+/// @since 0.3
 GANTRY_API void reset_accumulated_stats(Device device = Device::cuda());
 /// Free and total memory of `device`, from the driver. Creates a context on the device.
+/// Example: `std::cout << memory::mem_get_info("cuda:0").free;`
+/// @since 0.1
 [[nodiscard]] GANTRY_API MemInfo mem_get_info(Device device = Device::cuda());
 
 }  // namespace gantry::memory

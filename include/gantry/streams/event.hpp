@@ -22,6 +22,7 @@ struct GANTRY_API TimestampRecycler {
 }  // namespace detail
 
 /// Properties of an Event.
+/// @since 0.1
 struct EventOptions {
   bool timing = false;        ///< elapsed_ms() is available
   bool blocking = false;      ///< synchronize() sleeps instead of spinning
@@ -36,6 +37,15 @@ using IpcEventHandle = NativeEventHandle;
 /// The first record determines its device. A wait refers to the last record before the wait; later
 /// records do not change it. Move-only. A moved-from event is like a new one with the same options.
 /// Thread safety: one thread at a time.
+/// @code
+/// Event begin({.timing = true}), end({.timing = true});
+/// begin.record(Stream::current("cuda:0"));
+/// const Tensor x = ones({256}, "cuda:0").exp();
+/// end.record(Stream::current("cuda:0"));
+/// end.synchronize();
+/// std::cout << begin.elapsed_ms(end) << " ms";
+/// @endcode
+/// @since 0.1
 class GANTRY_API Event {
  public:
   /// Makes an event without a device and without a record.

@@ -16,6 +16,7 @@
 namespace gantry {
 
 /// Name of the memory that captures share.
+/// @since 0.3
 enum class MemPoolId : std::uint64_t {
   none = 0  ///< memory of one capture alone
 };
@@ -26,12 +27,15 @@ enum class MemPoolId : std::uint64_t {
 /// stream per thread. Precondition: the graphs are replayed in the order of their captures, and
 /// never at the same time. A replay overwrites memory that other graphs have freed. It never
 /// overwrites tensors that are still held.
+/// @since 0.3
 [[nodiscard]] GANTRY_API MemPoolId graph_pool_handle();
 
 /// True if the current stream of the current device is being captured.
+/// @since 0.3
 [[nodiscard]] GANTRY_API bool is_current_stream_capturing();
 
 /// Options of a capture.
+/// @since 0.3
 struct CaptureOptions {
   MemPoolId pool = MemPoolId::none;        ///< memory that is shared with other captures
   std::optional<Stream> stream = {};       ///< stream to capture; none: the current one
@@ -52,6 +56,15 @@ struct CaptureOptions {
 /// Move-only; after a move every member of the source throws InvalidArgument. The destructor ends a
 /// capture that is under way; replays that were submitted still complete.
 /// Thread safety: one thread at a time.
+/// @code
+/// const Tensor x = ones({4}, "cuda:0");
+/// Graph graph;
+/// {
+///   const GraphCapture capture(graph);
+///   x.add_(1).mul_(2);
+/// }  // nothing has run yet
+/// @endcode
+/// @since 0.3
 class GANTRY_API Graph {
  public:
   /// An empty graph.
@@ -80,6 +93,10 @@ class GANTRY_API Graph {
   /// Throws: CaptureError without a successful capture. In a capture: CaptureError if the graph
   /// draws random numbers, if current streams of devices() take part in different captures, or if
   /// they would meet in the body of a condition. CudaError.
+  /// @code
+  /// graph.replay();
+  /// graph.replay();  // x is 10
+  /// @endcode
   void replay();
   /// Makes the graph empty. Replays that were submitted complete. Ends a capture that is under way.
   void reset();
@@ -121,9 +138,15 @@ class GANTRY_API Graph {
 /// `options.devices` that is a default stream, or captured already, is replaced by such a stream in
 /// the scope. If an exception ends the scope, the graph is empty. If the capture fails at the end
 /// of the scope, Graph::replay() throws the reason; end() throws it at once.
-///
-///   GraphCapture capture(graph, {.devices = {"cuda:1"}});
-///   out_on_cuda_1.copy_(in_on_cuda_0);
+/// @code
+/// const Tensor here = ones({4}, "cuda:0"), there = ones({4}, "cuda:1");
+/// Graph graph;
+/// {
+///   const GraphCapture capture(graph, {.devices = {"cuda:1"}});
+///   there.copy_(here);
+/// }
+/// @endcode
+/// @since 0.3
 class GANTRY_API GraphCapture {
  public:
   /// Begins the capture. Throws: as Graph::capture_begin().

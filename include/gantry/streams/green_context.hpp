@@ -14,6 +14,12 @@ namespace gantry {
 /// GreenContext. Memory, events and copies are those of the device. The streams are valid until the
 /// context is destroyed, under the rules of OwnedStream. Neither copyable nor movable.
 /// Thread safety: one thread at a time.
+/// @code
+/// GreenContext context(8, "cuda:0");  // 8 multiprocessors at least
+/// const StreamGuard guard(context.make_stream());
+/// const Tensor x = ones({4}, "cuda:0");
+/// @endcode
+/// @since 0.3
 class GANTRY_API GreenContext {
  public:
   /// Reserves at least `multiprocessors` multiprocessors of `device`, rounded up to the device's

@@ -21,6 +21,12 @@ namespace gantry {
 /// Thread safety: any thread. The function is destroyed by a thread of the driver, or by the last
 /// owner of the graph.
 /// Throws: InvalidArgument for an empty function; CudaError; CaptureError in a body.
+/// @code
+/// std::atomic<bool> is_done{false};
+/// launch_host_function(Stream::current("cuda:0"), [&] { is_done = true; });
+/// synchronize("cuda:0");
+/// @endcode
+/// @since 0.1
 GANTRY_API void launch_host_function(const Stream& stream, std::function<void()> function);
 
 }  // namespace gantry

@@ -12,9 +12,11 @@
 /// nanoseconds. In a build without NVTX's headers the calls only check their arguments. A warning
 /// is logged if the profiler of NVTX_INJECTION64_PATH gets no calls. Throws: InvalidArgument for a
 /// message that contains a null character.
+/// @since 0.3
 namespace gantry::nvtx {
 
 /// A range that range_start() began.
+/// @since 0.3
 enum class RangeId : std::uint64_t {
   none = 0  ///< no range
 };
@@ -34,6 +36,8 @@ GANTRY_API int range_pop();
 GANTRY_API void range_end(RangeId range);
 
 /// A scope that is a range of the calling thread.
+/// Example: `const nvtx::Range range("forward");`
+/// @since 0.3
 class GANTRY_API Range {
  public:
   /// range_push(message).

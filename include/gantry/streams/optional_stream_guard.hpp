@@ -8,6 +8,11 @@
 namespace gantry {
 
 /// A StreamGuard that does nothing until it is given a stream.
+/// @code
+/// OptionalStreamGuard guard;
+/// guard.set_stream(Stream::from_pool("cuda:0"));
+/// @endcode
+/// @since 0.3
 class OptionalStreamGuard {
  public:
   OptionalStreamGuard() = default;

@@ -10,6 +10,7 @@
 namespace gantry {
 
 /// Priorities of the streams of one device. A lower number is more urgent.
+/// @since 0.3
 struct StreamPriorityRange {
   int least = 0;     ///< for ordinary work
   int greatest = 0;  ///< for urgent work; the lowest number
@@ -19,6 +20,7 @@ struct StreamPriorityRange {
 
 /// The priorities that an OwnedStream of `device` can have. Creates a context on the device.
 /// Throws: InvalidArgument if there is no such device; CudaError.
+/// @since 0.3
 [[nodiscard]] GANTRY_API StreamPriorityRange stream_priority_range(Device device = Device::cuda());
 
 /// A stream that is made for its owner, and destroyed with it.
@@ -29,6 +31,12 @@ struct StreamPriorityRange {
 /// stream may wait for all work of the device. Move-only; after a move every member of the source
 /// throws InvalidArgument.
 /// Thread safety: every member may be called from any thread.
+/// @code
+/// const int urgent = stream_priority_range("cuda:0").greatest;
+/// const OwnedStream owned("cuda:0", urgent);
+/// owned.stream().synchronize();
+/// @endcode
+/// @since 0.3
 class GANTRY_API OwnedStream {
  public:
   /// Makes a stream that does not synchronize with the default stream.

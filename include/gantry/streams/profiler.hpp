@@ -6,6 +6,7 @@
 /// Start and end of the part of a program that a profiler records. The profiler must be started so
 /// that it waits for these calls: `nsys profile --capture-range=cudaProfilerApi`. Without such a
 /// profiler, and on simulated devices, the calls have no effect.
+/// @since 0.3
 namespace gantry::profiler {
 
 /// Starts recording. Thread safety: any thread. Throws: CudaError.
@@ -15,6 +16,8 @@ GANTRY_API void start();
 GANTRY_API void stop();
 
 /// A scope that the profiler records.
+/// Example: `const profiler::Scope recorded;  // by nsys profile --capture-range=cudaProfilerApi`
+/// @since 0.3
 class GANTRY_API Scope {
  public:
   /// start().

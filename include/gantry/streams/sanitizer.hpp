@@ -21,6 +21,15 @@ namespace gantry {
 
 /// Two operations access the same memory, no order exists between them, and at least one writes.
 /// The stream sanitizer throws it.
+/// @code
+/// sanitizer::enable(sanitizer::Mode::throw_);
+/// try {
+///   // work on several streams
+/// } catch (const RaceError& error) {
+///   std::cout << error.what();
+/// }
+/// @endcode
+/// @since 0.3
 class GANTRY_API RaceError : public Error {
  public:
   /// Makes an error with text `message`; `device` as for Error.
@@ -35,9 +44,11 @@ class GANTRY_API RaceError : public Error {
 /// Orders come from streams, events, synchronizing calls and replays of graphs. A call that blocks
 /// the host precedes all later submissions, of every thread. Timing is no order: a race is reported
 /// even if the accesses did not overlap.
+/// @since 0.3
 namespace sanitizer {
 
 /// Reaction to a race.
+/// @since 0.3
 enum class Mode : std::uint8_t {
   off,     ///< nothing is tracked
   warn,    ///< a warning for each pair of call sites, once
@@ -52,11 +63,17 @@ enum class Mode : std::uint8_t {
 /// and Report::unknown_replays counts them. Preconditions: no other thread submits work during the
 /// call. A driver of exchange_driver() is in use only if it stays until the end of the process.
 /// Throws: NotSupported without a platform.
+/// @code
+/// sanitizer::enable(sanitizer::Mode::warn);
+/// (void)ones({4}, "cuda:0");
+/// std::cout << sanitizer::report().str();
+/// @endcode
 GANTRY_API void enable(Mode mode);
 /// The mode in use.
 [[nodiscard]] GANTRY_API Mode mode() noexcept;
 
 /// One side of a race.
+/// @since 0.3
 struct GANTRY_API Access {
   std::string operation;     ///< name, such as "add"; "free" for the free of a block
   bool is_write = false;     ///< false: the memory is read
@@ -75,6 +92,7 @@ struct GANTRY_API Access {
 };
 
 /// Two accesses without an order.
+/// @since 0.3
 struct GANTRY_API Race {
   Access first;                ///< submitted first
   Access second;               ///< submitted second; RaceError is thrown here
@@ -86,6 +104,7 @@ struct GANTRY_API Race {
 };
 
 /// The races found since the sanitizer was enabled or cleared.
+/// @since 0.3
 struct GANTRY_API Report {
   std::vector<Race> races;  ///< one for each pair of call sites and kinds of access; at most 1000
   std::uint64_t operations = 0;  ///< operations that were checked
@@ -104,6 +123,7 @@ struct GANTRY_API Report {
 GANTRY_API void clear();
 
 /// A tensor: data(), dtype(), sizes() and strides().
+/// @since 0.3
 template <class T>
 concept TensorLike = requires(const T& tensor) {
   { tensor.data() } -> std::convertible_to<const void*>;
@@ -113,6 +133,7 @@ concept TensorLike = requires(const T& tensor) {
 };
 
 /// Elements in memory: an address, a dtype and a layout. Does not own them.
+/// @since 0.3
 struct Region {
   const void* data = nullptr;  ///< address of element (0, …, 0)
   DType dtype = DType::u8;     ///< element type
@@ -135,6 +156,7 @@ struct Region {
 };
 
 /// One operand of an operation that gantry does not submit itself.
+/// @since 0.3
 struct Use {
   Region region;          ///< the elements
   bool is_write = false;  ///< false: they are read

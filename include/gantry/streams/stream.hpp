@@ -13,6 +13,7 @@
 namespace gantry {
 
 /// Priority class of a pooled stream.
+/// @since 0.1
 enum class StreamPriority : std::uint8_t {
   normal,  ///< lowest priority of the device
   high,    ///< highest priority of the device
@@ -24,6 +25,14 @@ enum class StreamPriority : std::uint8_t {
 /// as the process. The creator of an external stream destroys it.
 ///
 /// Thread safety: all members may be called from any thread.
+/// @code
+/// const Stream side = Stream::from_pool("cuda:0");
+/// side.wait(Stream::current("cuda:0"));  // for the work so far
+/// const StreamGuard guard(side);
+/// const Tensor x = ones({4}, "cuda:0");  // runs on `side`
+/// side.synchronize();
+/// @endcode
+/// @since 0.1
 class GANTRY_API Stream {
  public:
   /// The calling thread's current stream of `device`: the default stream, unless set_stream() or a
@@ -85,6 +94,7 @@ class GANTRY_API Stream {
 GANTRY_API std::ostream& operator<<(std::ostream& out, const Stream& stream);
 
 /// Makes `stream` the calling thread's current stream of its device; the current device stays.
+/// @since 0.1
 GANTRY_API void set_stream(const Stream& stream);
 
 }  // namespace gantry

@@ -14,6 +14,14 @@ namespace gantry {
 ///
 /// The destructor restores the current device, and the stream that was current on the device of the
 /// given stream.
+/// @code
+/// const Stream side = Stream::from_pool("cuda:0");
+/// {
+///   const StreamGuard guard(side);
+///   const Tensor x = ones({4}, "cuda:0");  // runs on `side`
+/// }
+/// @endcode
+/// @since 0.1
 class GANTRY_API StreamGuard {
  public:
   /// Makes `stream` and its device current.
@@ -34,6 +42,11 @@ class GANTRY_API StreamGuard {
 };
 
 /// Makes one stream on each of several devices current for a scope; the current device stays.
+/// @code
+/// const MultiStreamGuard guard({Stream::from_pool("cuda:0"), Stream::from_pool("cuda:1")});
+/// (void)comm::broadcast(ones({4}, "cuda:0"), {"cuda:0", "cuda:1"});
+/// @endcode
+/// @since 0.1
 class GANTRY_API MultiStreamGuard {
  public:
   /// Makes each of `streams` its device's current stream.

@@ -5,6 +5,7 @@
 namespace gantry {
 
 /// Reaction to a call that blocks the host until a device has completed work.
+/// @since 0.3
 enum class SyncDebug {
   off,   ///< nothing
   warn,  ///< a logged warning, once per call site of the program
@@ -23,11 +24,18 @@ enum class SyncDebug {
 /// mode is off, calls cost nothing more.
 /// Thread safety: any thread; calls that other threads are in may still follow the old mode.
 /// Throws: InvalidArgument for a value that is no mode.
+/// @since 0.3
 GANTRY_API void set_sync_debug_mode(SyncDebug mode);
 /// The mode of the process.
+/// @since 0.3
 [[nodiscard]] GANTRY_API SyncDebug sync_debug_mode();
 
 /// A scope that sets the mode of the whole process. Its end restores the previous mode.
+/// @code
+/// const SyncDebugGuard guard(SyncDebug::warn);
+/// (void)ones({4}, "cuda:0").cpu();  // a warning: the host waits
+/// @endcode
+/// @since 0.3
 class GANTRY_API SyncDebugGuard {
  public:
   /// As set_sync_debug_mode().

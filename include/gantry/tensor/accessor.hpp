@@ -20,6 +20,12 @@ namespace gantry {
 ///
 /// It does not own the memory, which must outlive it. Indices are not negative. A program that is
 /// compiled without NDEBUG asserts that they are in range.
+/// @code
+/// const Tensor x = ones({2, 3});
+/// auto elements = x.accessor<float, 2>();
+/// elements[1][2] = 5;
+/// @endcode
+/// @since 0.3
 template <class T, std::size_t N>
 class TensorAccessor {
   static_assert(N >= 1 && N <= kMaxDims, "an accessor has 1 to 8 dims; data_ptr<T>() is for none");

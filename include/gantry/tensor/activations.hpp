@@ -10,6 +10,7 @@
 /// DTypes: floating; hardtanh and relu6 also integers. f16, bf16 and f32 compute in f64 and round
 /// once. leaky_relu rounds its exact result once.
 /// Throws: DTypeError, InvalidArgument; with `out`, ShapeError, DeviceMismatchError.
+/// @since 0.3
 namespace gantry {
 
 /// log(1 + exp(beta x)) / beta; x where beta x is above `threshold`.

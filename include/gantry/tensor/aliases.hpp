@@ -7,6 +7,7 @@
 
 /// PyTorch's alternative names of operations. Shapes, dtypes, devices and errors are those of the
 /// operation named.
+/// @since 0.3
 namespace gantry {
 
 /// Same as abs.

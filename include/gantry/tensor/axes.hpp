@@ -18,6 +18,8 @@ namespace gantry {
 /// Converts implicitly from an integer (`t.sum(1)`), a list (`t.sum({0, -1})`), a vector, array or
 /// span, but not from bools. Empty (`t.sum()`, `t.sum({})`) means all dimensions. Negative
 /// dimensions count from the end.
+/// Example: `const Tensor sums = ones({2, 3, 4}).sum({0, -1});  // [3]`
+/// @since 0.1
 class Axes {
  public:
   Axes() = default;

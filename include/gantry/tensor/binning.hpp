@@ -16,6 +16,7 @@
 /// shape, dtype and device, in any layout.
 /// Throws: ShapeError, DTypeError, DeviceMismatchError, InvalidArgument. After an exception nothing
 /// has changed.
+/// @since 0.3
 namespace gantry {
 
 /// The index at which each of `values` can be inserted into a sorted sequence so that it stays

@@ -32,10 +32,22 @@ namespace gantry {
 /// Throws, before anything is captured: InvalidArgument, ShapeError or DTypeError for another flag;
 /// NotSupported if the CUDA driver has no conditional nodes. Throws, and invalidates the capture:
 /// CaptureError for work that a body must not have; exceptions of `body`.
+/// @code
+/// const Tensor x = ones({4}, "cuda:0");
+/// const Tensor flag = x.sum().gt(3);
+/// graph_if(flag, [&] { x.mul_(0); });
+/// @endcode
+/// @since 0.3
 GANTRY_API void graph_if(const Tensor& flag, const std::function<void()>& body);
 
 /// As graph_if, but repeats the work as long as `flag` is not 0. The work of the body writes the
 /// flag in place. Outside of captures the host waits for the flag before each round.
+/// @code
+/// const Tensor x = ones({1}, "cuda:0");
+/// const Tensor goes_on = x.lt(100);
+/// graph_while(goes_on, [&] { goes_on.copy_(x.mul_(2).lt(100)); });
+/// @endcode
+/// @since 0.3
 GANTRY_API void graph_while(const Tensor& flag, const std::function<void()>& body);
 
 }  // namespace gantry

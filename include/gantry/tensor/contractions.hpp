@@ -16,6 +16,7 @@
 /// Device/stream: current stream of the operands' device; the host does not block. All operands are
 /// on that device.
 /// Throws: ShapeError, DTypeError, DeviceMismatchError, InvalidArgument.
+/// @since 0.3
 namespace gantry {
 
 /// Einstein summation: products of elements with equal subscripts, summed over the subscripts that
@@ -31,6 +32,7 @@ namespace gantry {
 /// only one operand has is summed before the product.
 /// Aliasing: one operand without a sum gives a view; otherwise the result is new memory. Throws:
 /// InvalidArgument for a malformed equation.
+/// Example: `const Tensor y = einsum("ij,jk->ik", ones({2, 3}), ones({3, 4}));`
 [[nodiscard]] GANTRY_API Tensor einsum(std::string_view equation,
                                        const std::vector<Tensor>& operands);
 template <TensorRange R>

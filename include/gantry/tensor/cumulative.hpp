@@ -18,6 +18,7 @@
 /// shape, dtype and device, in any layout. It may not overlap the input or another output.
 /// Throws: IndexError for a dim out of range, ShapeError, DTypeError, DeviceMismatchError,
 /// InvalidArgument. After an exception nothing has changed.
+/// @since 0.3
 namespace gantry {
 
 /// Cumulative maximum along `dim` and its index (i64). NaN propagates. Of equal elements the index

@@ -15,6 +15,7 @@
 /// Device/stream: current stream of the tensor's device; the host does not block.
 /// The elements of arguments are checked for CPU tensors only.
 /// Throws: DTypeError, ShapeError, DeviceMismatchError, InvalidArgument.
+/// @since 0.3
 namespace gantry {
 
 /// Normal numbers with the same mean and standard deviation for all elements.
@@ -40,6 +41,7 @@ template <GeneratorArgument G, detail::AnyOptions O = TensorOptions>
 [[nodiscard]] GANTRY_API Tensor normal(double mean, const Tensor& std, GeneratorRef generator = {});
 
 /// A slice of a tensor along `dim`: `length` indices from `start` on.
+/// @since 0.3
 struct Shard {
   Dim dim = 0;              ///< negative: from the last
   std::int64_t start = 0;   ///< first index

@@ -17,15 +17,18 @@ namespace gantry {
 ///
 /// Source of the layout: dmlc/dlpack, include/dlpack/dlpack.h. fields() reaches the members of a
 /// DLManagedTensorVersioned or DLManagedTensor.
+/// @since 0.3
 namespace dlpack {
 
 /// DLPackVersion. Consumers reject another major version.
+/// @since 0.3
 struct Version {
   std::uint32_t major;  ///< of the layout
   std::uint32_t minor;  ///< of additions that do not change it
 };
 
 /// DLDeviceType: the kind of the memory. Other values are kinds that gantry does not support.
+/// @since 0.3
 enum class MemoryKind : std::int32_t {
   cpu = 1,            ///< kDLCPU
   cuda = 2,           ///< kDLCUDA
@@ -35,6 +38,7 @@ enum class MemoryKind : std::int32_t {
 };
 
 /// DLDataTypeCode. Other values are of element types that gantry does not have.
+/// @since 0.3
 enum class TypeCode : std::uint8_t {
   signed_integer = 0,    ///< kDLInt
   unsigned_integer = 1,  ///< kDLUInt
@@ -47,12 +51,14 @@ enum class TypeCode : std::uint8_t {
 };
 
 /// DLDevice: the place of the memory.
+/// @since 0.3
 struct Place {
   MemoryKind kind;     ///< device_type
   std::int32_t index;  ///< device_id; 0 for memory of the host
 };
 
 /// DLDataType: the type of an element.
+/// @since 0.3
 struct ElementType {
   TypeCode code;        ///< category
   std::uint8_t bits;    ///< of one lane
@@ -60,6 +66,7 @@ struct ElementType {
 };
 
 /// DLTensor: an array in memory.
+/// @since 0.3
 struct Array {
   void* data;                 ///< null if there are no elements
   Place device;               ///< place of the memory
@@ -75,6 +82,7 @@ template <class Handle>
 using Deleter = void (*)(Handle*);
 
 /// DLManagedTensor: an array and its owner, without a version.
+/// @since 0.3
 struct Managed {
   Array dl_tensor;                   ///< the array
   void* manager_ctx;                 ///< belongs to the producer
@@ -82,6 +90,7 @@ struct Managed {
 };
 
 /// DLManagedTensorVersioned: an array and its owner, since DLPack 1.0.
+/// @since 0.3
 struct ManagedVersioned {
   Version version;                            ///< of the producer
   void* manager_ctx;                          ///< belongs to the producer
@@ -118,6 +127,7 @@ inline constexpr std::uint64_t kIsSubbyteTypePadded = 4;
 }  // namespace dlpack
 
 /// Options of to_dlpack.
+/// @since 0.3
 struct ToDlpackOptions {
   /// True exports pinned memory as kDLCUDAHost. False exports it as kDLCPU, the only type of host
   /// memory that most consumers know, PyTorch and CuPy among them.
@@ -125,6 +135,7 @@ struct ToDlpackOptions {
 };
 
 /// Options of from_dlpack.
+/// @since 0.3
 struct FromDlpackOptions {
   /// True copies the elements. The call then releases the producer's memory before it returns.
   /// Strides may then be negative, and elements may be misaligned.

@@ -23,6 +23,7 @@
 /// partially overlap one. A member `op_` is `op_out` with the tensor as `out` and as first operand.
 /// Throws: ShapeError, DTypeError, DeviceMismatchError, InvalidArgument. After an exception nothing
 /// has changed.
+/// @since 0.1
 namespace gantry {
 
 // One operand.

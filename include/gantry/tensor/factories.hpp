@@ -26,9 +26,11 @@
 /// tensor(), to copy values to a GPU.
 /// Throws: ShapeError for negative sizes, InvalidArgument for an invalid device or a value that the
 /// dtype cannot hold, OutOfMemoryError.
+/// @since 0.1
 namespace gantry {
 
 /// A tensor with uninitialized elements.
+/// Example: `const Tensor x = empty({2, 3}, {.dtype = f16, .device = "cuda:0"});`
 [[nodiscard]] GANTRY_API Tensor empty(const Shape& sizes, const TensorOptions& options = {});
 template <TensorOption T>
 [[nodiscard]] Tensor empty(const Shape& sizes, T option) {
@@ -55,18 +57,21 @@ template <TensorOption T>
   return empty_strided(sizes, strides, detail::only(option));
 }
 /// A tensor of zeros.
+/// Example: `const Tensor x = zeros({2, 3}, "cuda:0");`
 [[nodiscard]] GANTRY_API Tensor zeros(const Shape& sizes, const TensorOptions& options = {});
 template <TensorOption T>
 [[nodiscard]] Tensor zeros(const Shape& sizes, T option) {
   return zeros(sizes, detail::only(option));
 }
 /// A tensor of ones.
+/// Example: `const Tensor x = ones({2, 3}, "cuda:0");`
 [[nodiscard]] GANTRY_API Tensor ones(const Shape& sizes, const TensorOptions& options = {});
 template <TensorOption T>
 [[nodiscard]] Tensor ones(const Shape& sizes, T option) {
   return ones(sizes, detail::only(option));
 }
 /// A tensor whose elements are `value`. DTypes: default bool, i64 or f32, by the value's category.
+/// Example: `const Tensor x = full({2, 3}, 0.5, "cuda:0");`
 [[nodiscard]] GANTRY_API Tensor full(const Shape& sizes, const Scalar& value,
                                      const TensorOptions& options = {});
 template <TensorOption T>
@@ -101,6 +106,7 @@ template <TensorOption T>
 }
 
 /// The numbers 0, 1, … below `end`. DTypes: i64 if all arguments are integers, else f32.
+/// Example: `const Tensor x = arange(0, 10, 2, "cuda:0");  // 0 2 4 6 8`
 [[nodiscard]] GANTRY_API Tensor arange(const Scalar& end, const TensorOptions& options = {});
 template <TensorOption T>
 [[nodiscard]] Tensor arange(const Scalar& end, T option) {
@@ -124,6 +130,7 @@ template <TensorOption T>
   return arange(start, end, step, detail::only(option));
 }
 /// `steps` evenly spaced numbers from start to end, inclusive. DTypes: default f32.
+/// Example: `const Tensor x = linspace(0, 1, 5);  // 0 0.25 0.5 0.75 1`
 [[nodiscard]] GANTRY_API Tensor linspace(const Scalar& start, const Scalar& end, std::int64_t steps,
                                          const TensorOptions& options = {});
 template <TensorOption T>
@@ -149,6 +156,7 @@ template <TensorOption T>
   return logspace(start, end, steps, base, detail::only(option));
 }
 /// A matrix [n, m] (default: [n, n]) with ones on the diagonal, else 0.
+/// Example: `const Tensor identity = eye(3, "cuda:0");`
 [[nodiscard]] GANTRY_API Tensor eye(std::int64_t n, const TensorOptions& options = {});
 template <TensorOption T>
 [[nodiscard]] Tensor eye(std::int64_t n, T option) {
@@ -176,6 +184,10 @@ template <TensorOption T>
 
 /// A contiguous tensor on the caller's memory, which must outlive all tensors on it.
 /// Aliasing: no copy. Throws: InvalidArgument if `data` is null and the tensor has elements.
+/// @code
+/// std::vector<float> elements(6, 1.0F);
+/// const Tensor x = from_blob(elements.data(), {2, 3});  // no copy
+/// @endcode
 [[nodiscard]] GANTRY_API Tensor from_blob(void* data, const Shape& sizes,
                                           const TensorOptions& options = {});
 template <TensorOption T>
@@ -266,6 +278,7 @@ template <std::invocable<void*> F, TensorOption T>
 /// DTypes: int gives i64 and double gives f32, because literals have these types. Other types keep
 /// their dtype. `options` override this. The overloads below have the same rule.
 /// Device/stream: the host blocks for a device tensor.
+/// Example: `const Tensor x = tensor({{1, 2}, {3, 4}}, "cuda:0");`
 template <detail::Number T>
 [[nodiscard]] Tensor tensor(T value, const TensorOptions& options = {}) {
   return detail::tensor_from_host(&value, dtype_of<T>, {}, options);

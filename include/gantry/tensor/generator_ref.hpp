@@ -14,6 +14,11 @@ class Generator;
 /// Empty or null means the default generator of the tensor's device.
 ///
 /// Borrows the generator: use it for parameters only, never store it.
+/// @code
+/// Generator generator("cuda:0", 7);
+/// const Tensor x = randn({4}, {.device = "cuda:0"}, generator);
+/// @endcode
+/// @since 0.1
 class GeneratorRef {
  public:
   GeneratorRef() = default;
@@ -31,6 +36,7 @@ class GeneratorRef {
 };
 
 /// A generator argument in place of TensorOptions: `rand({2}, generator)`.
+/// @since 0.1
 template <class T>
 concept GeneratorArgument = std::same_as<std::remove_cvref_t<T>, Generator> ||
                             std::same_as<std::remove_cvref_t<T>, Generator*> ||

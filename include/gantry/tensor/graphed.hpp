@@ -15,6 +15,7 @@
 namespace gantry {
 
 /// Options of make_graphed().
+/// @since 0.3
 struct GraphedOptions {
   int warm_up = 1;  ///< number of eager runs before the capture, which load libraries
   MemPoolId pool = MemPoolId::none;  ///< memory that is shared with other captures
@@ -26,6 +27,13 @@ struct GraphedOptions {
 ///
 /// Move-only; after a move every member of the source throws InvalidArgument.
 /// Thread safety: one thread at a time.
+/// @code
+/// const Tensor x = ones({4}, "cuda:0");
+/// auto step = make_graphed(
+///     [](std::span<const Tensor> in) { return std::vector<Tensor>{in[0].exp()}; }, {x});
+/// const Tensor y = step({x})[0].clone();
+/// @endcode
+/// @since 0.3
 class GANTRY_API Graphed {
  public:
   /// A function over tensors.
@@ -74,12 +82,20 @@ class GANTRY_API Graphed {
 /// works on; the host waits for the warm-up.
 /// Throws: InvalidArgument without samples or on the CPU; DeviceMismatchError; CaptureError if a
 /// call of the function cannot be captured; exceptions of the function.
+/// @code
+/// const Tensor x = ones({4}, "cuda:0");
+/// auto twice = make_graphed(
+///     [](std::span<const Tensor> in) { return std::vector<Tensor>{in[0] * 2}; }, {x});
+/// const Tensor y = twice({x})[0];
+/// @endcode
+/// @since 0.3
 template <class Function>
 [[nodiscard]] Graphed make_graphed(Function&& function, std::span<const Tensor> samples,
                                    const GraphedOptions& options = {}) {
   return Graphed(Graphed::Function(std::forward<Function>(function)), samples, options);
 }
 /// As above for a list: `make_graphed(step, {x, y})`.
+/// @since 0.3
 template <class Function>
 [[nodiscard]] Graphed make_graphed(Function&& function, std::initializer_list<Tensor> samples,
                                    const GraphedOptions& options = {}) {

@@ -19,6 +19,7 @@ class Tensor;
 inline constexpr std::nullopt_t None = std::nullopt;
 
 /// The type of `Ellipsis`.
+/// @since 0.1
 struct EllipsisType {};
 
 /// Python's `...` in an index list: all dimensions that no other entry selects. A list has at most
@@ -29,6 +30,7 @@ inline constexpr EllipsisType Ellipsis{};
 ///
 /// A negative bound counts from the end. Bounds outside the dimension are clamped to it. `step` is
 /// positive.
+/// @since 0.1
 struct Slice {
   /// The range [first, last) in steps of `stride`. Bounds are not checked before use.
   Slice(std::optional<std::int64_t> first = {}, std::optional<std::int64_t> last = {},
@@ -55,6 +57,12 @@ struct Slice {
 /// waits for the number of selected elements; for a 0-dim tensor on a device, it waits for the
 /// element. Positions on the CPU are copied to the device through page-locked memory, without a
 /// wait.
+/// @code
+/// const Tensor x = arange(24).view({2, 3, 4});
+/// const Tensor part = x.index({Ellipsis, Slice(1, 3)});  // [2, 3, 2]
+/// x.index_put_({0, None}, 7);
+/// @endcode
+/// @since 0.1
 class GANTRY_API Index {
  public:
   /// Every kind of entry.

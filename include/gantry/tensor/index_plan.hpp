@@ -18,6 +18,7 @@
 namespace gantry {
 
 /// The layout of a view of a storage, in elements. As a plan, it is a read that copies nothing.
+/// @since 0.3
 struct ViewPlan {
   Shape sizes;              ///< shape
   Dims strides;             ///< strides
@@ -25,6 +26,7 @@ struct ViewPlan {
 };
 
 /// One tensor or bool of an index list, and the dims of a ViewPlan that it indexes.
+/// @since 0.3
 struct IndexedDims {
   Tensor index;            ///< positions, or a mask; undefined for a bool
   int dim = 0;             ///< the first indexed dim of the view
@@ -37,6 +39,7 @@ struct IndexedDims {
 };
 
 /// A read that copies the elements at the positions of index tensors.
+/// @since 0.3
 struct GatherPlan {
   ViewPlan view;                     ///< selection of the other entries of the list
   std::vector<IndexedDims> indices;  ///< the tensors, in increasing order of their dims
@@ -46,18 +49,21 @@ struct GatherPlan {
 };
 
 /// A write to the positions of index tensors.
+/// @since 0.3
 struct ScatterPlan {
   GatherPlan places;        ///< the elements that are written
   bool accumulate = false;  ///< adds, in the order of the value's elements
 };
 
 /// A write of a tensor to a view.
+/// @since 0.3
 struct CopyPlan {
   ViewPlan view;            ///< the elements that are written
   bool accumulate = false;  ///< adds
 };
 
 /// A write of a number to a view, or to those of its elements that a mask selects.
+/// @since 0.3
 struct FillPlan {
   ViewPlan view;            ///< the elements that are written
   bool accumulate = false;  ///< adds; never with a mask
@@ -76,6 +82,11 @@ struct FillPlan {
 /// Device/stream: making a plan submits work only for masks: the current stream counts their
 /// elements, and the host waits. Running a plan submits to the tensor's device.
 /// Thread safety: const members may run in several threads.
+/// @code
+/// const Tensor x = zeros({4, 5});
+/// const IndexPlan plan = IndexPlan::for_read(x, std::vector<Index>{Slice(1, 3), 2});
+/// @endcode
+/// @since 0.3
 class GANTRY_API IndexPlan {
  public:
   /// Every kind of plan.
@@ -126,10 +137,12 @@ class GANTRY_API IndexPlan {
 
 /// The text of the plan of self.index(indices): its kind, the shape, the bytes that it moves and
 /// the bytes of its temporaries.
+/// @since 0.3
 [[nodiscard]] GANTRY_API std::string explain(const Tensor& self,
                                              std::initializer_list<Index> indices);
 [[nodiscard]] GANTRY_API std::string explain(const Tensor& self, std::span<const Index> indices);
 /// The text of the plan of self.index_put_(indices, value, accumulate). Writes nothing.
+/// @since 0.3
 [[nodiscard]] GANTRY_API std::string explain_put(const Tensor& self,
                                                  std::initializer_list<Index> indices,
                                                  const Operand& value, bool accumulate = false);

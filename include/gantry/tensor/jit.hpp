@@ -12,6 +12,7 @@
 #include <gantry/tensor/tensor.hpp>
 
 /// Elementwise functions, compiled at run time.
+/// @since 0.3
 namespace gantry::jit {
 
 /// An elementwise function, made by elementwise(). A cheap handle.
@@ -29,6 +30,12 @@ namespace gantry::jit {
 /// Throws: InvalidArgument for a wrong number of operands, ShapeError, DTypeError and
 /// DeviceMismatchError as elementwise operations; CompileError; NotSupported without a compiler;
 /// TimeoutError if the compiler does not end in time; Error if it cannot be run.
+/// @code
+/// const jit::Elementwise f =
+///     jit::elementwise("template <typename T> T f(T x, T y = 1) { return x * x + y; }");
+/// const Tensor z = f(ones({4}, "cuda:0"), 2);
+/// @endcode
+/// @since 0.3
 class GANTRY_API Elementwise {
  public:
   /// Another handle to the function. A move is a copy.
@@ -91,9 +98,14 @@ class GANTRY_API Elementwise {
 /// them. Compiled programs are kept in the folder GANTRY_JIT_CACHE and in the process.
 ///
 /// Throws: InvalidArgument for a source without such a function. Nothing is compiled yet.
+/// @code
+/// const auto square = jit::elementwise("template <typename T> T square(T x) { return x * x; }");
+/// const Tensor y = square(ones({4}, "cuda:0"));
+/// @endcode
 [[nodiscard]] GANTRY_API Elementwise elementwise(std::string source);
 
 /// Counts of the compilations of this process.
+/// @since 0.3
 struct Stats {
   std::int64_t compiled = 0;       ///< runs of a compiler
   std::int64_t loaded = 0;         ///< programs that were read from the cache instead

@@ -14,11 +14,13 @@
 /// on that device; a 0-dim CPU tensor is no exception.
 /// Aliasing: the result is new memory. `op_out` of outputs.hpp writes to an output.
 /// Throws: ShapeError, DTypeError, DeviceMismatchError.
+/// @since 0.1
 namespace gantry {
 
 /// Product of vectors (1-D), matrices (2-D) or batches of matrices, whose leading dims broadcast.
 ///
 /// Shapes: [k] [k] → []; [m, k] [k] → [m]; [k] [k, n] → [n]; [..., m, k] [..., k, n] → [..., m, n].
+/// Example: `const Tensor y = matmul(ones({2, 3}, "cuda:0"), ones({3, 4}, "cuda:0"));  // [2, 4]`
 [[nodiscard]] GANTRY_API Tensor matmul(const Tensor& a, const Tensor& b);
 /// Product of two matrices: [m, k] [k, n] → [m, n].
 [[nodiscard]] GANTRY_API Tensor mm(const Tensor& a, const Tensor& b);
@@ -40,6 +42,7 @@ namespace gantry {
 /// On a GPU, the product's kernel also adds a vector `self` with beta 1, and applies relu, except
 /// for f64. There gelu_tanh is a separate kernel, so f16 and bf16 round twice. Throws: also
 /// InvalidArgument for a value that is no Activation.
+/// @since 0.3
 [[nodiscard]] GANTRY_API Tensor addmm_activation(const Tensor& self, const Tensor& mat1,
                                                  const Tensor& mat2, Activation activation,
                                                  const Scalar& beta = 1, const Scalar& alpha = 1);
@@ -47,6 +50,7 @@ namespace gantry {
 /// those of addmm_activation.
 ///
 /// Shapes: input [..., k], weight [n, k], bias [n] → [..., n].
+/// @since 0.3
 [[nodiscard]] GANTRY_API Tensor linear(const Tensor& input, const Tensor& weight,
                                        const std::optional<Tensor>& bias = {},
                                        Activation activation = Activation::none);

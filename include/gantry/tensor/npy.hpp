@@ -21,6 +21,11 @@ namespace gantry {
 /// through page-locked buffers of 8 MiB.
 /// Throws: InvalidArgument for an undefined tensor; DTypeError for another dtype; Error if the file
 /// cannot be written.
+/// @code
+/// save_npy("x.npy", ones({2, 3}));
+/// const Tensor x = load_npy("x.npy");
+/// @endcode
+/// @since 0.3
 GANTRY_API void save_npy(const std::filesystem::path& path, const Tensor& self);
 
 /// Reads a NumPy file: versions 1 to 3, row-major and column-major, of either byte order.
@@ -31,6 +36,7 @@ GANTRY_API void save_npy(const std::filesystem::path& path, const Tensor& self);
 /// converts. Device/stream: as save_npy. Default device: the CPU. Throws: Error, with the file and
 /// the reason, for a file that cannot be read, is malformed, or has bytes after the array;
 /// DTypeError for other types; ShapeError for more than 8 dims; as empty() for the options.
+/// @since 0.3
 [[nodiscard]] GANTRY_API Tensor load_npy(const std::filesystem::path& path,
                                          const TensorOptions& options = {});
 template <TensorOption T>
@@ -39,9 +45,11 @@ template <TensorOption T>
 }
 
 /// The bytes of the file that save_npy() writes. Throws: as save_npy.
+/// @since 0.3
 [[nodiscard]] GANTRY_API std::vector<std::byte> to_npy(const Tensor& self);
 
 /// As load_npy(), from bytes in memory. Aliasing: a copy.
+/// @since 0.3
 [[nodiscard]] GANTRY_API Tensor from_npy(std::span<const std::byte> bytes,
                                          const TensorOptions& options = {});
 template <TensorOption T>
@@ -55,6 +63,7 @@ template <TensorOption T>
 /// The file is replaced atomically. Otherwise as save_npy(), for each tensor. Device memory is read
 /// twice, since the checksum of an entry stands before it.
 /// Throws: as save_npy(), also for a name that is no UTF-8 or has more than 65,531 bytes.
+/// @since 0.3
 GANTRY_API void save_npz(const std::filesystem::path& path, const NamedTensors& tensors);
 
 /// Reads all arrays of a NumPy archive, by their names without `.npy`. An archive of
@@ -64,6 +73,7 @@ GANTRY_API void save_npz(const std::filesystem::path& path, const NamedTensors& 
 /// checksums are checked. Otherwise as load_npy(), for each array.
 /// Throws: as load_npy(); Error for an archive that is malformed, compressed, encrypted or split,
 /// for an entry that is no array, and for one whose checksum is wrong.
+/// @since 0.3
 [[nodiscard]] GANTRY_API NamedTensors load_npz(const std::filesystem::path& path,
                                                const TensorOptions& options = {});
 template <TensorOption T>

@@ -11,6 +11,8 @@ class Tensor;
 /// A function parameter that accepts a tensor or a number: `t.add(other)`, `t.add(2)`, `pow(2, t)`.
 ///
 /// Borrows the tensor: use it for parameters only, never store it.
+/// Example: `const Tensor y = ones({3}).add(2).mul(ones({3}));  // a number or a tensor`
+/// @since 0.1
 class Operand {
  public:
   /// A reference to a tensor, or a number.

@@ -59,6 +59,7 @@ class Setting : public std::optional<T> {
 /// Factories default to f32 (or the dtype of the given values) on the CPU. `*_like`, `new_*` and
 /// `to` default to the source's properties. A device without index ("cuda") is the calling thread's
 /// current device at the call.
+/// @since 0.1
 struct TensorOptions {
   detail::Setting<DType> dtype = std::nullopt;    ///< element type
   detail::Setting<Device> device = std::nullopt;  ///< device of the memory
@@ -94,8 +95,10 @@ requires(sizeof...(A) > 0 && std::constructible_from<T, A...>)
 }  // namespace detail
 
 /// Options of one dtype, to be continued as in libtorch: `dtype(i64).device("cuda:1")`.
+/// @since 0.1
 [[nodiscard]] inline TensorOptions dtype(DType value) { return {.dtype = value}; }
 /// Options of one device, to be continued as in libtorch: `device("cuda").dtype(f16)`.
+/// @since 0.1
 [[nodiscard]] inline TensorOptions device(const Device& value) { return {.device = value}; }
 [[nodiscard]] inline TensorOptions device(DeviceType type, int index) {
   return {.device = Device(type, index)};
@@ -103,6 +106,7 @@ requires(sizeof...(A) > 0 && std::constructible_from<T, A...>)
 
 /// A dtype, device, kind of device or device name in place of TensorOptions: `zeros({2}, f16)`,
 /// `ones({2}, Device::cuda(1))`, `rand({2}, "cuda:1")`.
+/// @since 0.1
 template <class T>
 concept TensorOption = std::same_as<T, DType> || std::same_as<T, Device> ||
     std::same_as<T, DeviceType> || std::same_as<T, const char*> || std::same_as<T, std::string> ||
@@ -119,9 +123,11 @@ concept AnyOptions = TensorOption<T> || std::same_as<T, TensorOptions>;
 }  // namespace detail
 
 /// The rounding of a quotient: none, toward zero, or down.
+/// @since 0.1
 enum class RoundingMode : std::uint8_t { none, trunc, floor };
 
 /// Options of Tensor::copy_.
+/// @since 0.1
 struct CopyOptions {
   /// True lets the call return before the copy is complete. It affects only copies between a device
   /// and pinned host memory. All other copies between device and host block.
@@ -129,12 +135,14 @@ struct CopyOptions {
 };
 
 /// Options of Tensor::to.
+/// @since 0.1
 struct ToOptions {
   bool non_blocking = false;  ///< as in CopyOptions
   bool copy = false;          ///< true copies even if device and dtype are unchanged
 };
 
 /// Options of var and std: `t.var({.correction = 0})`, `t.std({.dims = 1, .keepdim = true})`.
+/// @since 0.1
 struct VarianceOptions {
   // Only the default initializer can make a Named. A list without designators therefore converts to
   // Axes: in `t.var({0, 1})` both numbers are dims.

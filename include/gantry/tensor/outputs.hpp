@@ -23,6 +23,7 @@
 /// overlap an input.
 /// Throws: as `op`; ShapeError, DTypeError, DeviceMismatchError or InvalidArgument (elements that
 /// share memory) for `out`. After an exception nothing has changed.
+/// @since 0.3
 namespace gantry {
 
 /// The reduction or scan of that name.

@@ -26,6 +26,12 @@ namespace gantry {
 /// and for foreign memory that only its own device can access.
 ///
 /// Scopes nest. Thread safety: a scope belongs to the thread that made it, which also ends it.
+/// @code
+/// const Tensor here = ones({4}, "cuda:0"), there = ones({4}, "cuda:1");
+/// const PeerOperands scope;
+/// const Tensor sum = here + there;  // on cuda:0
+/// @endcode
+/// @since 0.3
 class GANTRY_API PeerOperands {
  public:
   /// Opens the scope.

@@ -9,6 +9,7 @@
 namespace gantry {
 
 /// Format of printed tensors, as in PyTorch's set_printoptions.
+/// @since 0.1
 struct PrintOptions {
   int precision = 4;              ///< digits after the decimal point of fractional numbers
   std::int64_t threshold = 1000;  ///< tensors with more elements are summarized
@@ -20,9 +21,11 @@ struct PrintOptions {
 };
 
 /// The print options of this process.
+/// @since 0.1
 [[nodiscard]] GANTRY_API PrintOptions print_options();
 /// Sets the print options of this process. Throws: InvalidArgument for a negative value, or for 0
 /// edge_items or line_width. Thread safety: any thread.
+/// @since 0.1
 GANTRY_API void set_print_options(const PrintOptions& options);
 
 /// Writes the elements as PyTorch does, in nested brackets and with one format for all. Shape,

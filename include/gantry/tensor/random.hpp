@@ -36,6 +36,12 @@ struct GeneratorAccess;
 /// in the capture draws the same numbers at each replay.
 ///
 /// Thread safety: all members from any thread.
+/// @code
+/// Generator generator("cuda:0", 7);
+/// const Tensor x = rand({4}, {.device = "cuda:0"}, generator);
+/// Generator own = generator.fork(1);  // independent numbers
+/// @endcode
+/// @since 0.1
 class GANTRY_API Generator {
  public:
   /// The seed of a new generator.
@@ -99,38 +105,54 @@ class GANTRY_API Generator {
 };
 
 /// The default generator of `device`.
+/// @since 0.1
 [[nodiscard]] GANTRY_API Generator& default_generator(Device device = Device::cuda());
 
 // Functions that set seeds or states throw CaptureError in a capture, as the members of Generator
 // do, and then change no generator.
 /// Seeds the current device's default generator, or the CPU's if there is no platform.
+/// @since 0.1
 GANTRY_API void manual_seed(std::uint64_t seed);
 /// Seeds the default generators of the CPU and of every device.
+/// @code
+/// manual_seed_all(1);
+/// const Tensor x = randn({4}, "cuda:0");  // the same on every platform
+/// @endcode
+/// @since 0.1
 GANTRY_API void manual_seed_all(std::uint64_t seed);
 /// Seeds the current device's default generator, or the CPU's if there is no platform, from the
 /// operating system. Returns the seed.
+/// @since 0.1
 GANTRY_API std::uint64_t seed();
 /// Seeds the default generators of the CPU and of every device with one seed from the operating
 /// system. Returns the seed.
+/// @since 0.1
 GANTRY_API std::uint64_t seed_all();
 /// The seed of the current device's default generator, or the CPU's if there is no platform.
+/// @since 0.1
 [[nodiscard]] GANTRY_API std::uint64_t initial_seed();
 /// The state of the default generator of `device`: a CPU u8 tensor of 16 elements.
+/// @since 0.1
 [[nodiscard]] GANTRY_API Tensor get_rng_state(Device device = Device::cuda());
 /// Sets the state of the default generator of `device`.
 /// Throws: InvalidArgument unless `state` is a CPU u8 tensor of 16 elements; CaptureError as
 /// Generator::set_state().
+/// @since 0.1
 GANTRY_API void set_rng_state(const Tensor& state, Device device = Device::cuda());
 /// The states of all devices' default generators, in index order.
+/// @since 0.1
 [[nodiscard]] GANTRY_API std::vector<Tensor> get_rng_state_all();
 /// Sets the states of all devices' default generators, in index order. Throws: InvalidArgument
 /// unless there is one state per device; as set_rng_state.
+/// @since 0.1
 GANTRY_API void set_rng_state_all(const std::vector<Tensor>& states);
 
 // Random tensors. Options and errors are those of factories.hpp. `generator` is on the tensor's
 // device; the default is that device's default generator. It may take the place of the options, or
 // stand before them, as in libtorch.
 /// Uniform on [0, 1).
+/// Example: `const Tensor x = rand({2, 3}, "cuda:0");  // in [0, 1)`
+/// @since 0.1
 [[nodiscard]] GANTRY_API Tensor rand(const Shape& sizes, const TensorOptions& options = {},
                                      GeneratorRef generator = {});
 template <TensorOption T>
@@ -142,6 +164,8 @@ template <GeneratorArgument G, detail::AnyOptions O = TensorOptions>
   return rand(sizes, detail::only(options), std::forward<G>(generator));
 }
 /// Standard normal.
+/// Example: `const Tensor x = randn({2, 3}, "cuda:0");`
+/// @since 0.1
 [[nodiscard]] GANTRY_API Tensor randn(const Shape& sizes, const TensorOptions& options = {},
                                       GeneratorRef generator = {});
 template <TensorOption T>
@@ -154,6 +178,8 @@ template <GeneratorArgument G, detail::AnyOptions O = TensorOptions>
 }
 /// Uniform integers on [low, high). DTypes: i64 by default. Throws: InvalidArgument unless low <
 /// high.
+/// Example: `const Tensor dice = randint(1, 7, {10}, "cuda:0");`
+/// @since 0.1
 [[nodiscard]] GANTRY_API Tensor randint(std::int64_t low, std::int64_t high, const Shape& sizes,
                                         const TensorOptions& options = {},
                                         GeneratorRef generator = {});
@@ -169,6 +195,7 @@ template <std::integral T, GeneratorArgument G, detail::AnyOptions O = TensorOpt
   return randint(low, high, sizes, detail::only(options), std::forward<G>(generator));
 }
 /// Uniform integers on [0, high).
+/// @since 0.1
 [[nodiscard]] GANTRY_API Tensor randint(std::int64_t high, const Shape& sizes,
                                         const TensorOptions& options = {},
                                         GeneratorRef generator = {});
@@ -183,6 +210,7 @@ template <GeneratorArgument G, detail::AnyOptions O = TensorOptions>
 }
 /// A permutation of 0 … n-1. DTypes: i64 by default. Throws: InvalidArgument for a negative n, or a
 /// dtype that cannot hold n-1.
+/// @since 0.1
 [[nodiscard]] GANTRY_API Tensor randperm(std::int64_t n, const TensorOptions& options = {},
                                          GeneratorRef generator = {});
 template <TensorOption T>
@@ -195,9 +223,11 @@ template <GeneratorArgument G, detail::AnyOptions O = TensorOptions>
 }
 /// Element by element, 1 with the probability from `probability`, else 0. The result has the shape,
 /// dtype and device of `probability`.
+/// @since 0.1
 [[nodiscard]] GANTRY_API Tensor bernoulli(const Tensor& probability, GeneratorRef generator = {});
 /// Uniform numbers on [0, 1), in the shape of `other`. Dtype and device default to those of
 /// `other`.
+/// @since 0.1
 [[nodiscard]] GANTRY_API Tensor rand_like(const Tensor& other, const TensorOptions& options = {},
                                           GeneratorRef generator = {});
 template <TensorOption T>
@@ -205,6 +235,7 @@ template <TensorOption T>
   return rand_like(other, detail::only(option), generator);
 }
 /// As rand_like, with standard normal numbers.
+/// @since 0.1
 [[nodiscard]] GANTRY_API Tensor randn_like(const Tensor& other, const TensorOptions& options = {},
                                            GeneratorRef generator = {});
 template <TensorOption T>
@@ -212,6 +243,7 @@ template <TensorOption T>
   return randn_like(other, detail::only(option), generator);
 }
 /// As rand_like, with uniform integers on [low, high). `low` defaults to 0.
+/// @since 0.1
 [[nodiscard]] GANTRY_API Tensor randint_like(const Tensor& other, std::int64_t low,
                                              std::int64_t high, const TensorOptions& options = {},
                                              GeneratorRef generator = {});

@@ -11,6 +11,7 @@
 ///
 /// Device/stream: current stream of the tensors' device; the host does not block. All tensors of
 /// one call are on one device.
+/// @since 0.3
 namespace gantry {
 
 /// A view with at least one dim.

@@ -22,10 +22,12 @@
 /// Device/stream: current stream of the tensor's device; the host does not block.
 /// Aliasing: the result is new memory. `op_out` of outputs.hpp writes to an output.
 /// Throws: IndexError for a dim out of range, InvalidArgument for a duplicate dim.
+/// @since 0.1
 namespace gantry {
 
 /// Sum. DTypes: i64 for integers and bool, else the input's. If `dtype` is given, the input is
 /// converted to it first.
+/// Example: `const Tensor rows = sum(ones({2, 3}, "cuda:0"), 1);  // [2]`
 [[nodiscard]] GANTRY_API Tensor sum(const Tensor& self, const Axes& dims = {}, bool keepdim = false,
                                     std::optional<DType> dtype = {});
 template <std::same_as<DType> T>
@@ -123,6 +125,7 @@ template <std::same_as<bool> T>
 [[nodiscard]] GANTRY_API Tensor cumprod(const Tensor& self, Dim dim,
                                         std::optional<DType> dtype = {});
 /// exp(x) / sum(exp(x)) along `dim`. Shapes: the input's. DTypes: floating.
+/// Example: `const Tensor p = softmax(ones({2, 3}, "cuda:0"), 1);`
 [[nodiscard]] GANTRY_API Tensor softmax(const Tensor& self, Dim dim,
                                         std::optional<DType> dtype = {});
 /// log(softmax(x)) along `dim`. Shapes: the input's. DTypes: floating.

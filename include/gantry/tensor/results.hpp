@@ -12,9 +12,11 @@
 /// Each is a std::tuple of references to its members: `auto [values, indices] = t.max(1)`,
 /// `std::get<0>(t.max(1))`, `std::tie(a, b) = t.max(1)`, `t.max(1).values`. It converts to a
 /// std::tuple of tensors.
+/// @since 0.1
 namespace gantry {
 
 /// Values along a dim, and their indices: `auto [values, indices] = t.max(1)`.
+/// @since 0.1
 struct ValuesAndIndices : std::tuple<Tensor&, Tensor&> {
   Tensor values;   ///< the elements
   Tensor indices;  ///< i64
@@ -43,6 +45,7 @@ requires(I < 2) [[nodiscard]] Tensor get(ValuesAndIndices&& pair) noexcept {
 
 /// The distinct elements of a tensor: `auto [values, inverse, counts] = unique(t, true, true,
 /// true)`. A member that was not requested is an undefined tensor.
+/// @since 0.3
 struct UniqueElements : std::tuple<Tensor&, Tensor&, Tensor&> {
   Tensor values;   ///< 1-D, or slices
   Tensor inverse;  ///< i64, of the input's shape: the index in `values` of every element; or 1-D
@@ -71,6 +74,7 @@ struct UniqueElements : std::tuple<Tensor&, Tensor&, Tensor&> {
 };
 
 /// The result of std_mean.
+/// @since 0.3
 struct StdMean : std::tuple<Tensor&, Tensor&> {
   Tensor std;   ///< standard deviation
   Tensor mean;  ///< mean
@@ -91,6 +95,7 @@ struct StdMean : std::tuple<Tensor&, Tensor&> {
 };
 
 /// The result of var_mean.
+/// @since 0.3
 struct VarMean : std::tuple<Tensor&, Tensor&> {
   Tensor var;   ///< variance
   Tensor mean;  ///< mean
@@ -111,6 +116,7 @@ struct VarMean : std::tuple<Tensor&, Tensor&> {
 };
 
 /// The result of aminmax: the smallest and the largest element.
+/// @since 0.3
 struct MinMax : std::tuple<Tensor&, Tensor&> {
   Tensor min;  ///< smallest
   Tensor max;  ///< largest

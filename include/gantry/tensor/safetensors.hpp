@@ -25,12 +25,14 @@ using NamedTensors = std::map<std::string, Tensor, std::less<>>;
 using SafetensorsMetadata = std::map<std::string, std::string, std::less<>>;
 
 /// The content of a safetensors file: `auto [tensors, metadata] = load_safetensors(path)`.
+/// @since 0.3
 struct Safetensors {
   NamedTensors tensors{};          ///< by name
   SafetensorsMetadata metadata{};  ///< "__metadata__" of the file
 };
 
 /// A tensor as the header of a safetensors file describes it.
+/// @since 0.3
 struct SafetensorsEntry {
   std::string dtype_name{};           ///< as in the file: "F32", "F8_E4M3"
   std::optional<DType> dtype{};       ///< absent if gantry has no such type
@@ -39,6 +41,7 @@ struct SafetensorsEntry {
 };
 
 /// A tensor of any type of the format, as bytes: save_safetensors() writes it.
+/// @since 0.3
 struct SafetensorsBytes {
   std::string name{};                 ///< in the file
   std::string dtype_name{};           ///< a type of the format: "F4", "U16"
@@ -56,6 +59,8 @@ struct SafetensorsBytes {
 /// an undefined tensor, for the name "__metadata__", for a name that is there twice, for names and
 /// texts that are no UTF-8, and for an unknown type or a wrong number of `bytes`; DTypeError for
 /// `bytes` that are not u8; Error if the header would exceed 100 MB or the file cannot be written.
+/// Example: `save_safetensors("weights.safetensors", {{"w", ones({2, 3})}});`
+/// @since 0.3
 GANTRY_API void save_safetensors(const std::filesystem::path& path, const NamedTensors& tensors,
                                  const SafetensorsMetadata& metadata = {},
                                  std::span<const SafetensorsBytes> bytes = {});
@@ -83,6 +88,7 @@ Map named_map(const R& range) {
 }  // namespace detail
 
 /// As above, for names and values of other maps or lists, such as std::map<std::string, Tensor>.
+/// @since 0.3
 template <detail::NamedRange<Tensor> Tensors = NamedTensors,
           detail::NamedRange<std::string> Texts = SafetensorsMetadata>
 requires(!std::same_as<Tensors, NamedTensors> ||
@@ -101,6 +107,7 @@ requires(!std::same_as<Tensors, NamedTensors> ||
 /// DTypes: those of the file; `options.dtype` converts them all.
 /// Device/stream: as save_safetensors. Default device: the CPU.
 /// Throws: as SafetensorsReader and its load(); as empty() for the options.
+/// @since 0.3
 [[nodiscard]] GANTRY_API Safetensors load_safetensors(const std::filesystem::path& path,
                                                       const TensorOptions& options = {});
 template <TensorOption T>
@@ -115,6 +122,12 @@ template <TensorOption T>
 /// share the open file. Members of a moved-from reader throw InvalidArgument.
 /// Thread safety: all members from any thread. Precondition: the file is not written while it is
 /// open.
+/// @code
+/// save_safetensors("weights.safetensors", {{"w", ones({2, 3})}});
+/// const SafetensorsReader reader("weights.safetensors");
+/// const Tensor w = reader.load("w", "cuda:0");
+/// @endcode
+/// @since 0.3
 class GANTRY_API SafetensorsReader {
  public:
   /// Opens a file and reads its header.

@@ -15,9 +15,11 @@
 ///
 /// Device/stream: current stream of the tensors' device; the host does not block. All tensors of
 /// one call are on one device.
+/// @since 0.1
 namespace gantry {
 
 /// An array, a span or another contiguous range of tensors, in place of a vector.
+/// @since 0.1
 template <class R>
 concept TensorRange = std::ranges::contiguous_range<const R> &&
     std::same_as<std::ranges::range_value_t<const R>, Tensor> &&
@@ -33,12 +35,14 @@ template <TensorRange R>
 /// Joins along an existing dim. Shapes: equal except along `dim`; 1-D tensors of size 0 are
 /// skipped. DTypes: promoted. Throws: InvalidArgument for an empty list, ShapeError,
 /// DeviceMismatchError.
+/// Example: `const Tensor rows = cat({zeros({2, 3}), ones({1, 3})});  // [3, 3]`
 [[nodiscard]] GANTRY_API Tensor cat(const std::vector<Tensor>& tensors, Dim dim = 0);
 template <TensorRange R>
 [[nodiscard]] Tensor cat(const R& tensors, Dim dim = 0) {
   return cat(detail::listed(tensors), dim);
 }
 /// Joins along a new dim. Shapes: all equal.
+/// Example: `const Tensor pair = stack({zeros({3}), ones({3})});  // [2, 3]`
 [[nodiscard]] GANTRY_API Tensor stack(const std::vector<Tensor>& tensors, Dim dim = 0);
 template <TensorRange R>
 [[nodiscard]] Tensor stack(const R& tensors, Dim dim = 0) {

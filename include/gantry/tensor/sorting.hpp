@@ -25,10 +25,12 @@
 /// Throws: IndexError for a dim out of range, ShapeError, DTypeError, DeviceMismatchError,
 /// InvalidArgument. NotSupported for more than 2^32 - 1 elements along `dim` on a GPU. After an
 /// exception nothing has changed.
+/// @since 0.3
 namespace gantry {
 
 /// The elements in ascending (or descending) order along `dim`, and their indices. Shapes: the
 /// input's. The sort is always stable; `stable` has no effect.
+/// Example: `const auto [values, indices] = sort(tensor({3, 1, 2}));`
 [[nodiscard]] GANTRY_API ValuesAndIndices sort(const Tensor& self, Dim dim = -1,
                                                bool descending = false, bool stable = false);
 GANTRY_API std::tuple<Tensor&, Tensor&> sort_out(Tensor& values, Tensor& indices,
@@ -45,6 +47,7 @@ GANTRY_API Tensor& msort_out(Tensor& out, const Tensor& self);
 /// The `k` largest (or smallest) elements along `dim`, and their indices. They are always sorted,
 /// the largest (or smallest) first; `sorted` has no effect. Shapes: `dim` has size k. Throws:
 /// IndexError unless 0 <= k <= size(dim).
+/// Example: `const auto [values, indices] = topk(tensor({3, 1, 2}), 2);`
 [[nodiscard]] GANTRY_API ValuesAndIndices topk(const Tensor& self, std::int64_t k, Dim dim = -1,
                                                bool largest = true, bool sorted = true);
 GANTRY_API std::tuple<Tensor&, Tensor&> topk_out(Tensor& values, Tensor& indices,

@@ -10,6 +10,7 @@
 /// f16, bf16 and f32 compute in f64 and round once.
 /// Throws: ShapeError, DTypeError, DeviceMismatchError, InvalidArgument. After an exception nothing
 /// has changed.
+/// @since 0.3
 namespace gantry {
 
 // One operand.

@@ -13,6 +13,7 @@
 /// Reductions that combine several others.
 ///
 /// Shapes, order, device, stream, aliasing and errors: as in reductions.hpp.
+/// @since 0.3
 namespace gantry {
 
 /// std and mean of the same elements, in one call: `auto [deviation, mean] = std_mean(t, {.dims =

@@ -18,6 +18,11 @@ namespace gantry {
 /// imported from another process. The last handle frees it.
 ///
 /// Thread safety: as std::shared_ptr.
+/// @code
+/// const Storage storage = ones({2, 3}, "cuda:0").storage();
+/// std::cout << storage.bytes() << " bytes on " << storage.device();
+/// @endcode
+/// @since 0.1
 class GANTRY_API Storage {
  public:
   /// A handle without memory.

@@ -58,6 +58,12 @@ struct ValuesAndIndices;
 /// blocking host-device copies, and for results whose shape depends on elements. The latter are
 /// nonzero, masked_select, index with a mask, unique, bincount, and others that say so.
 /// Thread safety: several threads may call const members of one tensor, unless they write elements.
+/// @code
+/// const Tensor x = ones({2, 3}, "cuda:0");
+/// const Tensor y = (x + 1).matmul(x.t());  // [2, 2]
+/// std::cout << y << y[0][1].item<float>();
+/// @endcode
+/// @since 0.1
 class GANTRY_API Tensor {
  public:
   /// An undefined tensor.
@@ -143,6 +149,7 @@ class GANTRY_API Tensor {
   // exists. Every view throws ShapeError or IndexError if the arguments do not fit the shape.
   /// The same elements in another shape. One size may be -1: it is then computed. Throws:
   /// ShapeError if that needs a copy.
+  /// Example: `const Tensor flat = x.view({-1});`
   [[nodiscard]] Tensor view(const Shape& sizes) const;
   /// The same bytes as another dtype. The last dim is scaled by the ratio of the element sizes.
   template <std::same_as<DType> T>  // a template, so that view({}) means a shape
@@ -236,6 +243,7 @@ class GANTRY_API Tensor {
   /// The tensor itself if it is contiguous, else a contiguous copy.
   [[nodiscard]] Tensor contiguous() const;
   /// A contiguous copy.
+  /// Example: `const Tensor copy = x.clone();`
   [[nodiscard]] Tensor clone() const;
   [[nodiscard]] Tensor flip(const Axes& dims) const;  ///< reverses the order along `dims`
   /// Rotated copy (rearrangements.hpp).
@@ -291,6 +299,7 @@ class GANTRY_API Tensor {
   /// to(other's dtype and device).
   [[nodiscard]] Tensor type_as(const Tensor& other) const;
   /// Copies `source`, broadcast and converted, from any device. Device/stream: as in to().
+  /// Example: `x.copy_(zeros({2, 3}), {.non_blocking = true});`
   Tensor& copy_(const Tensor& source, CopyOptions how = {}) const;
   template <std::same_as<bool> B>
   Tensor& copy_(const Tensor& source, B non_blocking) const {
@@ -300,6 +309,7 @@ class GANTRY_API Tensor {
   [[nodiscard]] Tensor pin_memory() const;
   /// Records that work on `stream` uses the memory. After the last tensor is destroyed, the memory
   /// is reused only when the work submitted to `stream` by then has completed.
+  /// Example: `x.record_stream(Stream::from_pool("cuda:0"));`
   void record_stream(const Stream& stream) const;
   /// As record_stream(), for the work that is already submitted only. Later work on `stream` does
   /// not delay the reuse.
@@ -316,6 +326,7 @@ class GANTRY_API Tensor {
     return item().to<T>();
   }
   /// All elements in row-major order, converted to T.
+  /// Example: `const std::vector<float> elements = x.to_vector<float>();`
   template <class T>
   [[nodiscard]] std::vector<T> to_vector() const {
     const Tensor host = to_host(dtype_of<T>);

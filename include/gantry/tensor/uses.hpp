@@ -35,6 +35,8 @@ concept UsedWithPeers = requires(const T& memory) {
 }  // namespace detail
 
 /// The tensors and windows whose memory a launch uses; made by uses().
+/// Example: `const TensorUses memory = uses(ones({4}, "cuda:0"));  // for a launch()`
+/// @since 0.3
 class GANTRY_API TensorUses {
  public:
   /// No tensors.
@@ -94,6 +96,7 @@ class GANTRY_API TensorUses {
 /// A Window stands for the memory and the signal pads of all its ranks. A kernel that uses a
 /// window, a tensor of one or a signal pad may wait for kernels of other ranks. Simulated devices
 /// know by this that the launch must not block, and run the kernels of the other ranks meanwhile.
+/// @since 0.3
 template <class... Memory>
 requires((std::same_as<Memory, Tensor> || detail::UsedWithPeers<Memory>)&&...)
     [[nodiscard]] TensorUses uses(const Memory&... memory) {
