@@ -185,7 +185,7 @@ BlockExtent AddressRange::pin(Run block) {
   extent.range_bytes = bytes_;
   for (auto it = first; it != mappings_.end() && it->first < block.end; ++it) {
     const Chunk& chunk = it->second.chunk;
-    extent.chunks.push_back({chunk.native, chunk.bytes});
+    extent.chunks.push_back(chunk);
     extent.bytes += chunk.bytes;
   }
   GANTRY_ASSERT(extent.offset + block.bytes() <= extent.bytes,

@@ -98,8 +98,4 @@ void Arena::describe_block(const HeapBlock& block, HeldSegments& held) {
   held.call_sites.push_back(call_site);
 }
 
-std::uint32_t Arena::segment_call_site(TraceAction action) noexcept {
-  return recording_history() ? capture_call_site(action) : 0;
-}
-
 }  // namespace gantry::memory

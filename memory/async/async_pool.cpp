@@ -79,8 +79,7 @@ HeapBlock& AsyncPool::make_block(const Stream& stream) {
 
 void AsyncPool::recycle(HeapBlock& block) noexcept {
   const std::lock_guard lock(mutex_);
-  GANTRY_ASSERT(block.use.load(std::memory_order_relaxed) != BlockUse::live,
-                "the descriptor of a live block is recycled");
+  GANTRY_ASSERT(!block.is(BlockUse::live), "the descriptor of a live block is recycled");
   block.data = nullptr;
   block.uses.clear();
   block.captures.reset();

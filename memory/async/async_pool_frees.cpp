@@ -25,14 +25,14 @@ bool is_own_per_thread(const StreamClock& clock) {
 void AsyncPool::record_stream(HeapBlock& block, const Stream& stream) {
   StreamClock& clock = StreamClock::of(stream);
   const std::lock_guard lock(mutex_);
-  if (block.use.load(std::memory_order_relaxed) != BlockUse::live) return;
+  if (!block.is(BlockUse::live)) return;
   deferred_.add_use(block, clock, 0);
 }
 
 void AsyncPool::deallocate(HeapBlock& block) noexcept {
   {
     const std::lock_guard lock(mutex_);
-    if (block.use.load(std::memory_order_relaxed) != BlockUse::live) return;
+    if (!block.is(BlockUse::live)) return;
     block.change(BlockUse::live, BlockUse::in_transition);
     const bool small = is_small(block.bytes);
     decrease(stats_.allocation, small, 1);

@@ -8,13 +8,11 @@
 namespace gantry::memory {
 namespace {
 
-bool is_hole(const HeapBlock* block) {
-  return block != nullptr && block->use.load(std::memory_order_relaxed) == BlockUse::hole;
-}
+bool is_hole(const HeapBlock* block) { return block != nullptr && block->is(BlockUse::hole); }
 
 // True for a free block that work of `stream` may use at once.
 bool may_use(const HeapBlock* block, const StreamBlocks& stream) {
-  return block != nullptr && block->use.load(std::memory_order_relaxed) == BlockUse::free &&
+  return block != nullptr && block->is(BlockUse::free) &&
          (block->stream == nullptr || block->stream == &stream);
 }
 
@@ -30,8 +28,7 @@ HeapBlock& Growth::end() noexcept {
   BlockChain& chain = *std::exchange(chain_, nullptr);
   const GrowthPlan plan = std::exchange(plan_, {});
   GANTRY_ASSERT(chain.growths_ > 0, "more growths end than began");
-  GANTRY_ASSERT(plan.hole->use.load(std::memory_order_relaxed) == BlockUse::mapping,
-                "the hole of a growth has another owner");
+  GANTRY_ASSERT(plan.hole->is(BlockUse::mapping), "the hole of a growth has another owner");
   --chain.growths_;
   if (plan.left != nullptr) chain.free_.insert(*plan.left);
   if (plan.right != nullptr) chain.free_.insert(*plan.right);
@@ -191,7 +188,7 @@ void BlockChain::verify() const noexcept {
                       (block->next->previous == block && block->next->data == block->end()),
                   "an address range has a gap between its blocks");
     GANTRY_ASSERT(!is_hole(block) || !is_hole(block->next), "two holes side by side are not one");
-    if (block->use.load(std::memory_order_relaxed) == BlockUse::mapping) ++mapping;
+    if (block->is(BlockUse::mapping)) ++mapping;
   }
   GANTRY_ASSERT(mapping == growths_, "a block is being mapped for no growth");
 }

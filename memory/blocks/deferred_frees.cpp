@@ -95,8 +95,7 @@ void DeferredFrees::verify() const noexcept {
   for (const Queue& queue : queues_) {
     const HeapBlock* last = nullptr;
     for (const HeapBlock* block = queue.oldest; block != nullptr; block = block->next_in_bin) {
-      GANTRY_ASSERT(block->use.load(std::memory_order_relaxed) == BlockUse::pending,
-                    "a block that waits for a stream is not pending");
+      GANTRY_ASSERT(block->is(BlockUse::pending), "a block that waits for a stream is not pending");
       GANTRY_ASSERT(!block->uses.empty() && block->uses.back().clock == queue.clock,
                     "a pending block waits in the queue of another stream");
       GANTRY_ASSERT(last == nullptr || last->uses.back().sequence <= block->uses.back().sequence,
@@ -181,8 +180,7 @@ bool HeldBlocks::hold(HeapBlock& block) noexcept {
 
 void HeldBlocks::verify() const noexcept {
   for (const HeapBlock* block = first_; block != nullptr; block = block->next_in_bin) {
-    [[maybe_unused]] const BlockUse use = block->use.load(std::memory_order_relaxed);
-    GANTRY_ASSERT(use == BlockUse::pending || use == BlockUse::limbo,
+    GANTRY_ASSERT(block->is(BlockUse::pending) || block->is(BlockUse::limbo),
                   "a block that a graph may use is not a freed one");
     GANTRY_ASSERT(block->captures != nullptr && !block->captures->empty(),
                   "a block is held for no graph");

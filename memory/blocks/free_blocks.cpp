@@ -147,8 +147,7 @@ void FreeBlocks::verify() const noexcept {
   const auto verify_list = [](const TlsfIndex& list, [[maybe_unused]] const StreamBlocks* stream) {
     list.verify();
     list.for_each(0, [&](const HeapBlock& block) {
-      GANTRY_ASSERT(block.use.load(std::memory_order_relaxed) == BlockUse::free,
-                    "a block of the index is not free");
+      GANTRY_ASSERT(block.is(BlockUse::free), "a block of the index is not free");
       GANTRY_ASSERT(block.stream == stream, "a free block is in the list of another stream");
       GANTRY_ASSERT(stream == nullptr ||
                         (stream->earliest <= block.sequence && block.sequence <= stream->latest),

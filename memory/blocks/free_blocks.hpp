@@ -148,8 +148,7 @@ class FreeBlocks {
   }
 
   [[nodiscard]] bool may_absorb(const HeapBlock& block, const HeapBlock* neighbour) const noexcept {
-    return neighbour != nullptr && joins() &&
-           neighbour->use.load(std::memory_order_relaxed) == BlockUse::free &&
+    return neighbour != nullptr && joins() && neighbour->is(BlockUse::free) &&
            neighbour->captured == block.captured &&
            (neighbour->stream == block.stream || neighbour->stream == nullptr);
   }

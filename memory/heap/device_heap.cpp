@@ -70,7 +70,7 @@ void DeviceHeap::deallocate(HeapBlock& block) noexcept {
 
 // Counts the free; false if the block was free already.
 bool DeviceHeap::begin_free(HeapBlock& block) noexcept {
-  if (block.use.load(std::memory_order_relaxed) != BlockUse::live) {
+  if (!block.is(BlockUse::live)) {
     logging::error("memory: a device block was freed twice; the second free is ignored");
     return false;
   }

@@ -40,8 +40,8 @@ void sanitize_free(const HeapBlock& block) noexcept {
 
 // True if a block is live, and no other stream or process uses it.
 bool is_used_by_one(const HeapBlock& block) noexcept {
-  return block.use.load(std::memory_order_relaxed) == BlockUse::live &&
-         !block.exported.load(std::memory_order_relaxed) && block.uses.empty();
+  return block.is(BlockUse::live) && !block.exported.load(std::memory_order_relaxed) &&
+         block.uses.empty();
 }
 
 // Puts a freed block into the thread's cache; false if it has to go to its
@@ -309,7 +309,7 @@ std::string HeapAllocator::name() const { return std::string(config_.backend->na
 BlockExtent HeapAllocator::pin(const Block& block) {
   HeapBlock& pinned = block_of(block);
   const HeapLock lock = owner_of(pinned).heap->lock();
-  if (pinned.use.load(std::memory_order_relaxed) != BlockUse::live) {
+  if (!pinned.is(BlockUse::live)) {
     throw InvalidArgument("export_ipc: expected a live block, but got a freed one");
   }
   BlockExtent extent = pinned.arena->pin(pinned);

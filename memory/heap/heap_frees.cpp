@@ -85,8 +85,7 @@ void HeapFrees::put_in_limbo(HeapBlock& block, CaptureList captures) noexcept {
 }
 
 void HeapFrees::free_from_limbo(HeapBlock& block) noexcept {
-  GANTRY_ASSERT(block.use.load(std::memory_order_relaxed) == BlockUse::limbo,
-                "a block leaves limbo that is not there");
+  GANTRY_ASSERT(block.is(BlockUse::limbo), "a block leaves limbo that is not there");
   stats_.count_limbo(block, false);
   release_held();
   if (block.captures != nullptr) {
@@ -127,7 +126,7 @@ bool HeapFrees::hold(HeapBlock& block, CaptureList captures) noexcept {
 bool HeapFrees::release_held() noexcept {
   bool any = false;
   held_.release([&](HeapBlock& block) {
-    if (block.use.load(std::memory_order_relaxed) == BlockUse::limbo) return;
+    if (block.is(BlockUse::limbo)) return;
     free_deferred(block);
     any = true;
   });

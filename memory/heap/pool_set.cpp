@@ -6,8 +6,6 @@
 #include <gantry/core/error.hpp>
 
 #include "core/assert.hpp"
-#include "memory/arenas/segment_arena.hpp"
-#include "memory/arenas/vmm_arena.hpp"
 
 namespace gantry::memory {
 
@@ -102,10 +100,10 @@ Pool& PoolSet::add(bool serves_captures, HeapBacking backing) {
 void PoolSet::make_arenas(Pool& pool, HeapBacking backing) const {
   pool.backing = backing;
   if (backing == HeapBacking::vmm) {
-    pool.arenas.push_back(std::make_unique<VmmArena>(state_, pool));
+    pool.arenas.push_back(make_vmm_arena(state_, pool));
   } else {
-    pool.arenas.push_back(std::make_unique<SegmentArena>(state_, pool, false));
-    pool.arenas.push_back(std::make_unique<SegmentArena>(state_, pool, true));
+    pool.arenas.push_back(make_segment_arena(state_, pool, false));
+    pool.arenas.push_back(make_segment_arena(state_, pool, true));
   }
   pool.large = pool.arenas.front().get();
   pool.small = pool.arenas.back().get();

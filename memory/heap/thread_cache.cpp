@@ -166,8 +166,7 @@ std::size_t ThreadCache::empty(HeapState& heap, HeapBlock** blocks) noexcept {
     for (Magazines::Magazine& magazine : table->by_grains) {
       for (std::size_t i = 0; i < magazine.count; ++i) {
         HeapBlock& block = *magazine.blocks[i];
-        GANTRY_ASSERT(block.use.load(std::memory_order_relaxed) == BlockUse::cached,
-                      "a block of a magazine is not cached");
+        GANTRY_ASSERT(block.is(BlockUse::cached), "a block of a magazine is not cached");
         GANTRY_ASSERT(table->serves(block), "a block is in the magazine of another stream");
         kept += block.bytes;
         if (blocks == nullptr) continue;

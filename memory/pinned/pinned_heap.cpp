@@ -207,7 +207,7 @@ HeapBlock& PinnedHeap::split(HeapBlock& block, std::size_t bytes) noexcept {
 void PinnedHeap::deallocate(HeapBlock& block) noexcept {
   {
     const std::lock_guard lock(mutex_);
-    if (block.use.load(std::memory_order_relaxed) != BlockUse::live) return;
+    if (!block.is(BlockUse::live)) return;
     block.change(BlockUse::live, block.uses.empty() ? BlockUse::in_transition : BlockUse::pending);
     if (block.uses.empty()) return insert_free(block);
   }
@@ -228,7 +228,7 @@ void PinnedHeap::record_use(HeapBlock& block, const Stream& stream, bool until_f
   std::shared_ptr<const Capture> capture =
       is_captured(stream.native()) ? capture_of(stream) : nullptr;
   const std::lock_guard lock(mutex_);
-  if (block.use.load(std::memory_order_relaxed) != BlockUse::live) return;
+  if (!block.is(BlockUse::live)) return;
   if (capture != nullptr) HeldBlocks::add_capture(block, std::move(capture));
   deferred_.add_use(block, clock, sequence);
 }
@@ -351,8 +351,7 @@ void PinnedHeap::verify() {
     numa.free.verify();
     numa.free.for_each_common(0, [&free](const HeapBlock& block) {
       free += static_cast<std::int64_t>(block.bytes);
-      GANTRY_ASSERT(block.next == nullptr ||
-                        block.next->use.load(std::memory_order_relaxed) != BlockUse::free,
+      GANTRY_ASSERT(block.next == nullptr || !block.next->is(BlockUse::free),
                     "two free neighbours are not joined");
       return true;
     });
