@@ -8,8 +8,8 @@
 #include <gantry/core/error.hpp>
 
 #include "core/assert.hpp"
+#include "device/platform/poison.hpp"
 #include "memory/arenas/arena.hpp"
-#include "memory/blocks/poison.hpp"
 #include "memory/history/history.hpp"
 #include "memory/policy/active_pool.hpp"
 #include "memory/stats/counters.hpp"

@@ -7,10 +7,10 @@
 #include <gantry/device/properties.hpp>
 
 #include "core/assert.hpp"
+#include "device/platform/poison.hpp"
 #include "memory/arenas/address_range.hpp"
 #include "memory/arenas/arena.hpp"
 #include "memory/blocks/block_chain.hpp"
-#include "memory/blocks/poison.hpp"
 #include "memory/history/history.hpp"
 
 namespace gantry::memory {

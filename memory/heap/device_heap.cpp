@@ -10,7 +10,7 @@
 #include <gantry/core/log.hpp>
 
 #include "core/assert.hpp"
-#include "memory/blocks/poison.hpp"
+#include "device/platform/poison.hpp"
 #include "memory/heap/thread_cache.hpp"
 #include "memory/history/history.hpp"
 #include "memory/oom/memory_pressure.hpp"

@@ -13,7 +13,7 @@
 #include "core/observers.hpp"
 #include "device/checked_device_index.hpp"
 #include "device/platform/platform.hpp"
-#include "memory/blocks/poison.hpp"
+#include "device/platform/poison.hpp"
 #include "memory/history/history.hpp"
 #include "memory/policy/size_policy.hpp"
 #include "streams/sanitizer/hooks.hpp"

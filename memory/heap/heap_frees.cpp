@@ -7,7 +7,7 @@
 #include <gantry/core/log.hpp>
 
 #include "core/assert.hpp"
-#include "memory/blocks/poison.hpp"
+#include "device/platform/poison.hpp"
 #include "memory/history/history.hpp"
 
 namespace gantry::memory {

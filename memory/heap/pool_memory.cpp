@@ -12,7 +12,7 @@
 
 #include "core/assert.hpp"
 #include "device/peer_access.hpp"
-#include "memory/blocks/poison.hpp"
+#include "device/platform/poison.hpp"
 #include "memory/heap/device_heap.hpp"
 #include "memory/heap/thread_cache.hpp"
 #include "memory/history/history.hpp"

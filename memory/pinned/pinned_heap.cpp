@@ -11,7 +11,7 @@
 #include <gantry/core/error.hpp>
 
 #include "core/assert.hpp"
-#include "memory/blocks/poison.hpp"
+#include "device/platform/poison.hpp"
 #include "memory/oom/oom_report.hpp"
 #include "memory/policy/config.hpp"
 #include "memory/policy/size_policy.hpp"
