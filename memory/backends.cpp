@@ -9,29 +9,15 @@
 
 #include <gantry/core/error.hpp>
 
-#include "device/platform/platform.hpp"
 #include "memory/async/async_allocator.hpp"
 #include "memory/driver_memory.hpp"
 #include "memory/heap/heap_allocator.hpp"
-#include "memory/history/history.hpp"
 
 namespace gantry::memory {
-namespace {
-
-std::vector<HeldSegments> standard_segments() {
-  std::vector<HeldSegments> all;
-  for (int i = 0; i < table_size(); ++i) {
-    if (DeviceHeap* heap = heap_allocator().find_heap(i)) all.push_back(heap->segments());
-  }
-  return all;
-}
-
-}  // namespace
 
 HeapAllocator& heap_allocator() {
   static auto& allocator = *[] {
     auto* made = new HeapAllocator(alloc_config());
-    set_segment_source(standard_segments);
     offer_cached_memory();
     return made;
   }();

@@ -165,6 +165,16 @@ RecordedHistory recorded_history() {
   return history;
 }
 
+void HeldSegments::look_up_frames() {
+  if (call_sites.empty()) return;
+  auto call_site = call_sites.begin();
+  for (SegmentInfo& segment : segments) {
+    segment.frames = stacks::frames_of(*call_site++);
+    for (BlockInfo& block : segment.blocks) block.frames = stacks::frames_of(*call_site++);
+  }
+  call_sites.clear();
+}
+
 void set_history_metadata(std::string text) {
   Notes& kept = notes();
   const std::lock_guard lock(kept.mutex);
