@@ -14,8 +14,6 @@
 #include "core/assert.hpp"
 #include "device/idle_stream.hpp"
 #include "device/platform/sync_debug_driver.hpp"
-#include "memory/oom/memory_pressure.hpp"
-#include "memory/oom/oom_handlers.hpp"
 #include "memory/oom/oom_report.hpp"
 #include "memory/policy/size_policy.hpp"
 #include "memory/stats/counters.hpp"

@@ -1,5 +1,4 @@
-#include "memory/oom/oom_handlers.hpp"
-
+// The functions of add_oom_handler().
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -12,6 +11,7 @@
 #include <gantry/core/log.hpp>
 #include <gantry/memory/oom_handler.hpp>
 
+#include "memory/oom/memory_pressure.hpp"
 #include "memory/policy/active_pool.hpp"
 
 namespace gantry::memory {

@@ -12,7 +12,7 @@ namespace gantry::memory {
 
 /// A way to get the memory of devices, which GANTRY_ALLOC_CONF=backend:… selects.
 ///
-/// A new backend is a row here, and a row of the makers in memory/backends.cpp.
+/// A new backend is a row here; its traits choose the allocator in memory/backends.cpp.
 struct Backend {
   std::string_view name;
   bool maps_chunks;           ///< into address ranges, where the device can; else it has segments
