@@ -136,10 +136,75 @@ class PluggableAllocator::Library final : public Allocator,
   }
 
   [[nodiscard]] Block allocate(const Stream& stream, std::size_t bytes,
-                               std::size_t alignment) override;
-  void deallocate(Block& block) noexcept override;
-  void record_stream(const Block& block, const Stream& stream) override;
-  void empty_cache(Device device) override;
+                               std::size_t alignment) override {
+    check_alignment(alignment);
+    // The library may ask the driver nothing; driver() throws.
+    if (in_bad_fork()) static_cast<void>(driver());
+    const NativeStream native = stream.native();
+    Block block{.bytes = bytes, .device = Device::cuda(native.device)};
+    if (bytes == 0) return block;
+    // The functions know no alignment.
+    const bool pads = alignment > kDefaultAlignment;
+    const std::size_t padded = pads ? add_saturated(bytes, alignment - 1) : bytes;
+    if (padded > static_cast<std::size_t>(PTRDIFF_MAX)) throw_oom(bytes, native.device);
+    auto live = std::make_unique<LiveBlock>();
+    live->library = shared_from_this();
+    live->bytes = padded;
+    live->stream = native;
+    {
+      const DeviceGuard guard(block.device);
+      live->data = call(path_, "alloc", [&] {
+        return alloc_(static_cast<std::ptrdiff_t>(padded), native.device, native.handle);
+      });
+    }
+    if (live->data == nullptr) throw_oom(padded, native.device);
+    live_blocks_.fetch_add(1);
+    live_bytes_.fetch_add(padded);
+    block.data = pads ? align_up(live->data, alignment) : live->data;
+    block.allocator = this;
+    block.handle = live.release();
+    return block;
+  }
+  void deallocate(Block& block) noexcept override {
+    if (block.handle != nullptr && !in_bad_fork()) {
+      // This may be the last owner of the library: it ends behind everything else here.
+      const std::unique_ptr<LiveBlock> live(static_cast<LiveBlock*>(block.handle));
+      for (const NativeStream& user : live->users) wait_for_user(live->stream, user);
+      const NoActivePool scope;
+      try {
+        const DeviceGuard guard(Device::cuda(live->stream.device));
+        free_(live->data, static_cast<std::ptrdiff_t>(live->bytes), live->stream.device,
+              live->stream.handle);
+      } catch (...) {
+        logging::warn("the function of a pluggable allocator that frees memory failed: " +
+                      current_exception_text());
+      }
+      live_blocks_.fetch_sub(1);
+      live_bytes_.fetch_sub(live->bytes);
+    }
+    block = {};
+  }
+  void record_stream(const Block& block, const Stream& stream) override {
+    if (block.handle == nullptr) return;
+    auto& live = *static_cast<LiveBlock*>(block.handle);
+    const NativeStream native = stream.native();
+    if (native == live.stream) return;
+    if (record_stream_ != nullptr) {
+      const DeviceGuard guard(block.device);
+      call(path_, "record_stream", [&] { record_stream_(live.data, native.handle); });
+      return;
+    }
+    const std::lock_guard lock(live.mutex);
+    if (std::find(live.users.begin(), live.users.end(), native) == live.users.end()) {
+      live.users.push_back(native);
+    }
+  }
+  void empty_cache(Device device) override {
+    const int index = checked_device_index(device, "empty_cache");
+    if (empty_cache_ == nullptr) return;
+    const DeviceGuard guard(Device::cuda(index));
+    call(path_, "empty_cache", [this] { empty_cache_(); });
+  }
   [[nodiscard]] std::string name() const override { return "pluggable"; }
 
   [[nodiscard]] std::size_t live_blocks() const { return live_blocks_.load(); }
@@ -160,7 +225,11 @@ class PluggableAllocator::Library final : public Allocator,
   [[nodiscard]] Function find(const std::string& symbol) const {
     return find_function<Function>(handle_.get(), path_, symbol);
   }
-  [[noreturn]] void throw_oom(std::size_t bytes, int device) const;
+  [[noreturn]] void throw_oom(std::size_t bytes, int device) const {
+    OomReport report = report_of_driver(device, bytes);
+    report.allocated = report.reserved = signed_bytes(live_bytes());
+    throw_out_of_memory(device, report, false);
+  }
 
   const std::string path_;
   const std::unique_ptr<void, CloseLibrary> handle_;
@@ -171,86 +240,6 @@ class PluggableAllocator::Library final : public Allocator,
   std::atomic<std::size_t> live_blocks_{0};
   std::atomic<std::size_t> live_bytes_{0};
 };
-
-void PluggableAllocator::Library::throw_oom(std::size_t bytes, int device) const {
-  OomReport report = report_of_driver(device, bytes);
-  report.allocated = report.reserved = signed_bytes(live_bytes());
-  throw_out_of_memory(device, report, false);
-}
-
-Block PluggableAllocator::Library::allocate(const Stream& stream, std::size_t bytes,
-                                            std::size_t alignment) {
-  check_alignment(alignment);
-  // The library may ask the driver nothing; driver() throws.
-  if (in_bad_fork()) static_cast<void>(driver());
-  const NativeStream native = stream.native();
-  Block block{.bytes = bytes, .device = Device::cuda(native.device)};
-  if (bytes == 0) return block;
-  // The functions know no alignment.
-  const bool pads = alignment > kDefaultAlignment;
-  const std::size_t padded = pads ? add_saturated(bytes, alignment - 1) : bytes;
-  if (padded > static_cast<std::size_t>(PTRDIFF_MAX)) throw_oom(bytes, native.device);
-  auto live = std::make_unique<LiveBlock>();
-  live->library = shared_from_this();
-  live->bytes = padded;
-  live->stream = native;
-  {
-    const DeviceGuard guard(block.device);
-    live->data = call(path_, "alloc", [&] {
-      return alloc_(static_cast<std::ptrdiff_t>(padded), native.device, native.handle);
-    });
-  }
-  if (live->data == nullptr) throw_oom(padded, native.device);
-  live_blocks_.fetch_add(1);
-  live_bytes_.fetch_add(padded);
-  block.data = pads ? align_up(live->data, alignment) : live->data;
-  block.allocator = this;
-  block.handle = live.release();
-  return block;
-}
-
-void PluggableAllocator::Library::deallocate(Block& block) noexcept {
-  if (block.handle != nullptr && !in_bad_fork()) {
-    // This may be the last owner of the library: it ends behind everything else here.
-    const std::unique_ptr<LiveBlock> live(static_cast<LiveBlock*>(block.handle));
-    for (const NativeStream& user : live->users) wait_for_user(live->stream, user);
-    const NoActivePool scope;
-    try {
-      const DeviceGuard guard(Device::cuda(live->stream.device));
-      free_(live->data, static_cast<std::ptrdiff_t>(live->bytes), live->stream.device,
-            live->stream.handle);
-    } catch (...) {
-      logging::warn("the function of a pluggable allocator that frees memory failed: " +
-                    current_exception_text());
-    }
-    live_blocks_.fetch_sub(1);
-    live_bytes_.fetch_sub(live->bytes);
-  }
-  block = {};
-}
-
-void PluggableAllocator::Library::record_stream(const Block& block, const Stream& stream) {
-  if (block.handle == nullptr) return;
-  auto& live = *static_cast<LiveBlock*>(block.handle);
-  const NativeStream native = stream.native();
-  if (native == live.stream) return;
-  if (record_stream_ != nullptr) {
-    const DeviceGuard guard(block.device);
-    call(path_, "record_stream", [&] { record_stream_(live.data, native.handle); });
-    return;
-  }
-  const std::lock_guard lock(live.mutex);
-  if (std::find(live.users.begin(), live.users.end(), native) == live.users.end()) {
-    live.users.push_back(native);
-  }
-}
-
-void PluggableAllocator::Library::empty_cache(Device device) {
-  const int index = checked_device_index(device, "empty_cache");
-  if (empty_cache_ == nullptr) return;
-  const DeviceGuard guard(Device::cuda(index));
-  call(path_, "empty_cache", [this] { empty_cache_(); });
-}
 
 PluggableAllocator::PluggableAllocator(std::shared_ptr<Library> library)
     : library_(std::move(library)) {}

@@ -93,11 +93,6 @@ bool DeviceHeap::put_in_limbo(HeapBlock& block) noexcept {
   return true;
 }
 
-void DeviceHeap::free_from_limbo(HeapBlock& block) noexcept {
-  const HeapLock lock(state_.mutex);
-  frees_.free_from_limbo(block);
-}
-
 namespace {
 
 // Asks the driver now, while the stream exists, whether it is captured. The clock keeps the answer
@@ -179,56 +174,6 @@ void DeviceHeap::poll() noexcept {
   frees_.poll();
 }
 
-void DeviceHeap::find_completed() noexcept {
-  const HeapLock lock(state_.mutex);
-  poll();
-}
-
-void DeviceHeap::report_out_of_memory(std::size_t bytes, std::string_view purpose) {
-  HeapLock lock(state_.mutex);
-  recovery_.report(lock, bytes, 0, purpose);
-}
-
-void DeviceHeap::set_neighbour(MemoryNeighbour* neighbour) noexcept {
-  const HeapLock lock(state_.mutex);
-  recovery_.set_neighbour(neighbour);
-}
-
-void DeviceHeap::set_recovery_clock(RecoveryClock* clock) noexcept {
-  const HeapLock lock(state_.mutex);
-  recovery_.set_clock(clock);
-}
-
-void DeviceHeap::set_fraction(double fraction) {
-  const HeapLock lock(state_.mutex);
-  state_.fraction = fraction;
-}
-
-double DeviceHeap::fraction() const {
-  const HeapLock lock(state_.mutex);
-  return state_.fraction;
-}
-
-std::size_t DeviceHeap::reserved() const {
-  const HeapLock lock(state_.mutex);
-  return state_.reserved();
-}
-
-Stats DeviceHeap::stats() {
-  const HeapLock lock(state_.mutex);
-  return stats_.collect(pools_);
-}
-
-void DeviceHeap::reset_peak_stats() {
-  const HeapLock lock(state_.mutex);
-  stats_.reset_peaks();
-}
-
-HeldSegments DeviceHeap::segments() {
-  const HeapLock lock(state_.mutex);
-  return stats_.segments(pools_);
-}
-
 void DeviceHeap::verify() {
   const HeapLock lock(state_.mutex);
   ThreadCache::flush_counts(state_);
@@ -276,11 +221,6 @@ std::int64_t DeviceHeap::live_blocks(Pool& pool) {
   ThreadCache::flush_counts(state_);
   GANTRY_ASSERT(pool.live_blocks >= 0, "more blocks of a pool are freed than were allocated");
   return pool.live_blocks;
-}
-
-bool DeviceHeap::has_physical(const Pool& pool) const {
-  const HeapLock lock(state_.mutex);
-  return !pool.released;
 }
 
 }  // namespace gantry::memory

@@ -15,6 +15,7 @@
 #include "memory/heap/oom_recovery.hpp"
 #include "memory/heap/pool_set.hpp"
 #include "memory/heap/thread_cache.hpp"
+#include "memory/policy/backend.hpp"
 
 namespace gantry::memory {
 
@@ -100,7 +101,9 @@ class DeviceHeap {
   /// As deallocate(), for a block that other processes still use: its memory is in limbo, which
   /// lasts until free_from_limbo(). False if it was free already.
   [[nodiscard]] bool put_in_limbo(HeapBlock& block) noexcept;
-  void free_from_limbo(HeapBlock& block) noexcept;
+  void free_from_limbo(HeapBlock& block) noexcept {
+    locked([&] { frees_.free_from_limbo(block); });
+  }
   [[nodiscard]] HeapLock lock() const { return HeapLock(state_.mutex); }
 
   /// Waits for blocks that streams still use, then releases all unused memory to the driver, also
@@ -115,23 +118,44 @@ class DeviceHeap {
   /// Releases nothing if the calling thread works on a heap.
   DriverRelease release_for_driver() noexcept;
   /// Finds out which streams have completed their work, so that their free blocks serve others.
-  void find_completed() noexcept;
+  void find_completed() noexcept {
+    locked([&] { poll(); });
+  }
   /// Throws the OutOfMemoryError of a direct allocation of `bytes` for `purpose`.
-  [[noreturn]] void report_out_of_memory(std::size_t bytes, std::string_view purpose);
+  [[noreturn]] void report_out_of_memory(std::size_t bytes, std::string_view purpose) {
+    HeapLock lock(state_.mutex);
+    recovery_.report(lock, bytes, 0, purpose);
+  }
 
   /// See OomRecovery::set_neighbour.
-  void set_neighbour(MemoryNeighbour* neighbour) noexcept;
+  void set_neighbour(MemoryNeighbour* neighbour) noexcept {
+    locked([&] { recovery_.set_neighbour(neighbour); });
+  }
   /// See OomRecovery::set_clock.
-  void set_recovery_clock(RecoveryClock* clock) noexcept;
+  void set_recovery_clock(RecoveryClock* clock) noexcept {
+    locked([&] { recovery_.set_clock(clock); });
+  }
 
   /// Limits the memory held to a share of the device's.
-  void set_fraction(double fraction);
-  [[nodiscard]] double fraction() const;
+  void set_fraction(double fraction) {
+    locked([&] { state_.fraction = fraction; });
+  }
+  [[nodiscard]] double fraction() const {
+    return locked([&] { return state_.fraction; });
+  }
   /// Bytes that it holds.
-  [[nodiscard]] std::size_t reserved() const;
-  [[nodiscard]] Stats stats();
-  void reset_peak_stats();
-  [[nodiscard]] HeldSegments segments();
+  [[nodiscard]] std::size_t reserved() const {
+    return locked([&] { return state_.reserved(); });
+  }
+  [[nodiscard]] Stats stats() {
+    return locked([&] { return stats_.collect(pools_); });
+  }
+  void reset_peak_stats() {
+    locked([&] { stats_.reset_peaks(); });
+  }
+  [[nodiscard]] HeldSegments segments() {
+    return locked([&] { return stats_.segments(pools_); });
+  }
   /// Asserts what holds for all parts between two calls; no other thread may call meanwhile.
   void verify();
 
@@ -145,9 +169,17 @@ class DeviceHeap {
   /// See MemPool::release_physical and MemPool::restore_physical.
   void release_physical(Pool& pool, PoolBackup backup) { memory_.release(pool, backup); }
   void restore_physical(Pool& pool) { memory_.restore(pool); }
-  [[nodiscard]] bool has_physical(const Pool& pool) const;
+  [[nodiscard]] bool has_physical(const Pool& pool) const {
+    return locked([&] { return !pool.released; });
+  }
 
  private:
+  /// What `function` returns with the lock held.
+  template <class Function>
+  auto locked(Function function) const -> decltype(function()) {
+    const HeapLock lock(state_.mutex);
+    return function();
+  }
   [[nodiscard]] bool begin_free(HeapBlock& block) noexcept;
   [[nodiscard]] bool has_incomplete() const noexcept;
   void poll() noexcept;

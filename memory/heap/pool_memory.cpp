@@ -21,25 +21,24 @@
 namespace gantry::memory {
 namespace {
 
-struct Extent {
-  std::uintptr_t address;
-  std::size_t bytes;
-};
+using Saved = SavedContents::Saved;
 
-std::vector<Extent> live_blocks(const Pool& pool) {
+// The live blocks by address, each with an offset behind those before it.
+std::vector<Saved> live_blocks(const Pool& pool) {
   HeldSegments held;
   for (const auto& arena : pool.arenas) arena->describe(held);
-  std::vector<Extent> live;
+  std::vector<Saved> live;
   for (const SegmentInfo& segment : held.segments) {
     for (const BlockInfo& block : segment.blocks) {
-      if (block.state == BlockState::active_allocated) live.push_back({block.address, block.bytes});
+      if (block.state != BlockState::active_allocated) continue;
+      live.push_back({block.address, block.bytes, 0});
     }
   }
-  std::ranges::sort(live, {}, &Extent::address);
+  std::ranges::sort(live, {}, &Saved::address);
+  std::size_t total = 0;
+  for (Saved& block : live) block.offset = std::exchange(total, total + block.bytes);
   return live;
 }
-
-void* pointer(std::uintptr_t address) { return reinterpret_cast<void*>(address); }
 
 // Waits for the stream's copies. If one of them failed, the others may still run: the caller frees
 // their memory next. To wait for the device would spoil a capture.
@@ -57,9 +56,11 @@ void copy_all(NativeStream stream, Submit submit) {
   }
 }
 
-// The end of a block is poisoned; from here on it is not.
-void unpoison_all(const Extent& block) {
-  if (poisons_device_memory()) unpoison_now(pointer(block.address), block.bytes);
+// The memory of a block. Its end is poisoned; from here on it is not.
+void* memory_of(const Saved& block) {
+  auto* const data = reinterpret_cast<void*>(block.address);
+  if (poisons_device_memory()) unpoison_now(data, block.bytes);
+  return data;
 }
 
 }  // namespace
@@ -162,21 +163,15 @@ void PoolMemory::restore(HeapLock& lock, Pool& pool) {
 void PoolMemory::save_contents(HeapLock& lock, Pool& pool) {
   GANTRY_ASSERT(pool.saved.blocks.empty(),
                 "contents are saved in place of others that were not restored");
-  std::vector<SavedContents::Saved> blocks;
-  std::size_t total = 0;
-  for (const Extent& block : live_blocks(pool)) {
-    blocks.push_back({block.address, block.bytes, total});
-    total += block.bytes;
-  }
+  std::vector<Saved> blocks = live_blocks(pool);
   if (blocks.empty()) return;
   Buffer host;
   {
     const Unlocked unlocked(lock);
-    host = pinned(total);
+    host = pinned(blocks.back().offset + blocks.back().bytes);
     copy_all({.device = state_.device}, [&](NativeStream stream) {
-      for (const SavedContents::Saved& block : blocks) {
-        unpoison_all({block.address, block.bytes});
-        driver().copy(static_cast<std::byte*>(host.data()) + block.offset, pointer(block.address),
+      for (const Saved& block : blocks) {
+        driver().copy(static_cast<std::byte*>(host.data()) + block.offset, memory_of(block),
                       block.bytes, stream);
       }
     });
@@ -187,18 +182,16 @@ void PoolMemory::save_contents(HeapLock& lock, Pool& pool) {
 void PoolMemory::restore_contents(HeapLock& lock, const Pool& pool) const {
   const auto& [blocks, host] = pool.saved;
   if (blocks.empty()) return;
-  const std::vector<Extent> live = live_blocks(pool);
+  const std::vector<Saved> live = live_blocks(pool);
   const Unlocked unlocked(lock);
   copy_all({.device = state_.device}, [&](NativeStream stream) {
     auto saved = blocks.begin();
-    for (const Extent& block : live) {
+    for (const Saved& block : live) {
       while (saved != blocks.end() && saved->address < block.address) ++saved;
       if (saved == blocks.end()) break;
       if (saved->address != block.address || saved->bytes != block.bytes) continue;
-      unpoison_all(block);
-      driver().copy(pointer(block.address),
-                    static_cast<const std::byte*>(host.data()) + saved->offset, block.bytes,
-                    stream);
+      driver().copy(memory_of(block), static_cast<const std::byte*>(host.data()) + saved->offset,
+                    block.bytes, stream);
     }
   });
 }

@@ -23,8 +23,7 @@ CacheRegistry& registry() {
   return instance;
 }
 
-// Frees blocks of magazines, linked through next_in_bin. Their frees were
-// counted and numbered.
+// Frees blocks of magazines, linked through next_in_bin. Their frees were counted and numbered.
 void free_cached(HeapBlock* blocks) noexcept {
   while (blocks != nullptr) {
     HeapBlock& block = *blocks;
@@ -43,8 +42,7 @@ void Magazines::flush_account() noexcept {
 
 constinit thread_local ThreadCache* ThreadCache::current_ = nullptr;
 
-// Ends the cache with its thread; other thread-local objects may still free
-// blocks afterwards.
+// Ends the cache with its thread; other thread-local objects may still free blocks afterwards.
 struct ThreadCacheOwner {
   ~ThreadCacheOwner() {
     ended = true;
