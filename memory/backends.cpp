@@ -21,8 +21,8 @@ HeapAllocator& heap_allocator() {
   return allocator;
 }
 
-AsyncAllocator& async_allocator() {
-  static auto& allocator = *new AsyncAllocator(alloc_config(), &heap_allocator());
+DeviceAllocator& async_allocator() {
+  static auto& allocator = *make_async_allocator(alloc_config(), &heap_allocator()).release();
   return allocator;
 }
 
@@ -40,7 +40,7 @@ std::unique_ptr<DeviceAllocator> make_allocator(std::string_view backend, AllocC
     throw InvalidArgument(
         fmt::format("make_allocator: expected one of vmm, native, async, but got '{}'", backend));
   }
-  if (config.backend->is_of_driver) return std::make_unique<AsyncAllocator>(config);
+  if (config.backend->is_of_driver) return make_async_allocator(config);
   return std::make_unique<HeapAllocator>(config);
 }
 

@@ -27,8 +27,8 @@ namespace {
 
 std::vector<HeldSegments> segments_of_heaps() {
   std::vector<HeldSegments> all;
-  for (int i = 0; i < table_size(); ++i) {
-    if (DeviceHeap* heap = heap_allocator().find_heap(i)) all.push_back(heap->segments());
+  for (int device = 0; device < table_size(); ++device) {
+    if (DeviceHeap* heap = heap_allocator().find_heap(device)) all.push_back(heap->segments());
   }
   return all;
 }

@@ -17,6 +17,7 @@
 #include "memory/oom/memory_pressure.hpp"
 #include "memory/oom/reserve_bound.hpp"
 #include "memory/oom/transfers.hpp"
+#include "memory/policy/backend.hpp"
 #include "streams/stream_clock.hpp"
 
 namespace gantry::memory {

@@ -42,13 +42,6 @@ class MemoryPressureCallbacks {
 /// lock.
 [[nodiscard]] bool run_oom_handlers(int device, std::size_t bytes) noexcept;
 
-/// The outcome of a release of memory for the driver.
-enum class DriverRelease : std::uint8_t {
-  none,      ///< no memory is free
-  none_yet,  ///< streams still work with the memory that is free
-  some,
-};
-
 /// Another allocator of a heap's device, from which the heap's recovery takes what is free there.
 ///
 /// Thread safety: every member may be called from any thread.
