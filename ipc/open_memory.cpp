@@ -19,7 +19,7 @@
 #include "device/drivers/background_calls.hpp"
 #include "ipc/offered_ranges.hpp"
 #include "ipc/peer.hpp"
-#include "memory/arenas/mapping_callbacks.hpp"
+#include "memory/arenas/chunk_store.hpp"
 
 namespace gantry::memory {
 namespace {

@@ -6,7 +6,6 @@
 #include <algorithm>
 #include <atomic>
 #include <cstdint>
-#include <exception>
 #include <mutex>
 #include <utility>
 #include <vector>
@@ -15,6 +14,7 @@
 #include <gantry/core/log.hpp>
 #include <gantry/device/guard.hpp>
 
+#include "core/exception_text.hpp"
 #include "core/files/code_file.hpp"
 #include "device/checked_device_index.hpp"
 #include "device/platform/sync_debug_driver.hpp"
@@ -70,17 +70,6 @@ Function find_function(void* handle, const std::string& path, const std::string&
   return reinterpret_cast<Function>(found);
 }
 
-// The text of the exception that is being handled.
-std::string current_exception_text() {
-  try {
-    throw;
-  } catch (const std::exception& error) {
-    return error.what();
-  } catch (...) {
-    return "an exception of unknown type";
-  }
-}
-
 // Turns whatever `function` throws into Error; `what` is the function's part.
 template <class Function>
 auto call(const std::string& path, const char* what, Function&& function) {
@@ -112,8 +101,8 @@ void wait_for_user(NativeStream stream, NativeStream user) noexcept {
   try {
     const BlockingIsNeeded needed;
     if (!is_captured(user)) driver().synchronize_stream(user);
-  } catch (const std::exception& error) {
-    logging::warn(fmt::format("freeing memory of a pluggable allocator: {}", error.what()));
+  } catch (...) {
+    logging::warn("freeing memory of a pluggable allocator: " + current_exception_text());
   }
 }
 

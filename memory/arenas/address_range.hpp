@@ -3,6 +3,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <iterator>
 #include <map>
 #include <mutex>
 #include <span>
@@ -48,11 +49,20 @@ class AddressRange {
   /// chunks have an equal `extent_id` while they are pinned. Throws: std::bad_alloc.
   [[nodiscard]] BlockExtent pin(Run block);
   void unpin(Run block) noexcept;
-  [[nodiscard]] bool has_pins() const;
+  [[nodiscard]] bool has_pins() const {
+    const std::lock_guard lock(mutex_);
+    return !pinned_.empty();
+  }
 
   /// The mapped runs without gap, and their number.
-  [[nodiscard]] std::vector<Run> mapped_runs() const;
-  [[nodiscard]] std::size_t count_runs() const;
+  [[nodiscard]] std::vector<Run> mapped_runs() const {
+    const std::lock_guard lock(mutex_);
+    return list_runs();
+  }
+  [[nodiscard]] std::size_t count_runs() const {
+    const std::lock_guard lock(mutex_);
+    return runs_;
+  }
 
   /// Asserts that the chunks lie side by side, and that their runs are counted.
   void verify() const;
@@ -72,7 +82,15 @@ class AddressRange {
   };
 
   void map_chunks(std::size_t offset, std::span<const Chunk> chunks);
-  [[nodiscard]] Mappings::iterator mapping_of(std::size_t offset);
+  /// The offset behind a chunk.
+  [[nodiscard]] static std::size_t end_of(const Mappings::value_type& mapping) {
+    return mapping.first + mapping.second.chunk.bytes;
+  }
+  /// The chunk that covers `offset`.
+  [[nodiscard]] Mappings::iterator mapping_of(std::size_t offset) {
+    return std::prev(mappings_.upper_bound(offset));
+  }
+  [[nodiscard]] std::size_t runs_beside(Run run) const;
   [[nodiscard]] std::vector<Run> list_runs() const;
 
   ChunkStore& chunks_;

@@ -40,7 +40,7 @@ constexpr const Pool* kAllPools = nullptr;
 //      async) gives memory back; at last, all free memory is released to the driver, which then
 //      gives new chunks;
 //   9. another attempt, if other threads had memory in transition meanwhile;
-//  10. functions of the program (oom_handlers.cpp), which may ask for another attempt;
+//  10. functions of the program (memory_pressure.hpp), which may ask for another attempt;
 //  11. an OutOfMemoryError.
 // The lock is not held while waiting: the work may depend on threads that allocate.
 // A captured stream cannot be waited for, so its blocks stay in use. Requests of captures skip

@@ -180,18 +180,13 @@ std::size_t ThreadCache::empty(HeapState& heap, HeapBlock** blocks) noexcept {
   return kept;
 }
 
-void ThreadCache::claim() noexcept {
-  [[maybe_unused]] const std::uint8_t before = gate_.fetch_or(kClaimed, std::memory_order_seq_cst);
-  GANTRY_ASSERT((before & kClaimed) == 0, "two threads work on the cache of a third one");
-}
-
-void ThreadCache::unclaim() noexcept {
-  gate_.fetch_and(static_cast<std::uint8_t>(~kClaimed), std::memory_order_release);
-}
-
 ThreadCache::AllCachesPaused::AllCachesPaused() noexcept {
   registry().mutex.lock();
-  for (ThreadCache* cache : registry().caches) cache->claim();
+  for (ThreadCache* cache : registry().caches) {
+    [[maybe_unused]] const std::uint8_t before =
+        cache->gate_.fetch_or(kClaimed, std::memory_order_seq_cst);
+    GANTRY_ASSERT((before & kClaimed) == 0, "two threads work on the cache of a third one");
+  }
   AsymmetricFence::heavy();
   for (const ThreadCache* cache : registry().caches) {
     while (cache->busy_.load(std::memory_order_acquire)) std::this_thread::yield();
@@ -199,7 +194,9 @@ ThreadCache::AllCachesPaused::AllCachesPaused() noexcept {
 }
 
 ThreadCache::AllCachesPaused::~AllCachesPaused() {
-  for (ThreadCache* cache : registry().caches) cache->unclaim();
+  for (ThreadCache* cache : registry().caches) {
+    cache->gate_.fetch_and(static_cast<std::uint8_t>(~kClaimed), std::memory_order_release);
+  }
   registry().mutex.unlock();
 }
 

@@ -182,8 +182,6 @@ class ThreadCache {
     return false;
   }
   void leave() noexcept { busy_.store(false, std::memory_order_release); }
-  void claim() noexcept;
-  void unclaim() noexcept;
   // As enter(), also false if the log is full; the general way makes room there.
   [[nodiscard]] bool enter(Way way, Magazines& table) noexcept {
     if (!enter(way)) return false;
