@@ -1,6 +1,5 @@
 #include <gantry/memory/pluggable_allocator.hpp>
 
-#include <dlfcn.h>
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -15,7 +14,7 @@
 #include <gantry/device/guard.hpp>
 
 #include "core/exception_text.hpp"
-#include "core/files/code_file.hpp"
+#include "core/files/named_library.hpp"
 #include "device/checked_device_index.hpp"
 #include "device/platform/sync_debug_driver.hpp"
 #include "memory/oom/oom_report.hpp"
@@ -30,45 +29,6 @@ namespace {
 using InitHook = void (*)(int device_count);
 using EmptyCacheHook = void (*)();
 using RecordStreamHook = void (*)(void* data, void* stream);
-
-struct CloseLibrary {
-  void operator()(void* handle) const noexcept { ::dlclose(handle); }
-};
-
-[[noreturn]] void throw_not_loaded(const std::string& path, std::string_view cause) {
-  throw InvalidArgument(
-      fmt::format("load_allocator: expected a shared object that can be loaded, but got '{}': {}",
-                  path, cause));
-}
-
-std::string loader_error() {
-  const char* text = ::dlerror();
-  return text != nullptr ? text : "the loader gives no reason";
-}
-
-// Opens the library that the program names: a path, or a name that the loader searches.
-void* open_library(const std::filesystem::path& path) {
-  std::filesystem::path file = path;
-  if (path.has_parent_path()) {
-    CodeFile checked = check_code_file(std::filesystem::absolute(path), CodeOrigin::named);
-    if (!checked.ok()) throw_not_loaded(path.string(), checked.problem);
-    file = std::move(checked.path);
-  }
-  void* const handle = ::dlopen(file.c_str(), RTLD_NOW | RTLD_LOCAL);
-  if (handle == nullptr) throw_not_loaded(path.string(), loader_error());
-  return handle;
-}
-
-template <class Function>
-Function find_function(void* handle, const std::string& path, const std::string& symbol) {
-  static_cast<void>(::dlerror());
-  void* found = ::dlsym(handle, symbol.c_str());
-  if (found == nullptr) {
-    throw InvalidArgument(fmt::format("load_allocator: expected a function '{}' in {}, but {}",
-                                      symbol, path, loader_error()));
-  }
-  return reinterpret_cast<Function>(found);
-}
 
 // Turns whatever `function` throws into Error; `what` is the function's part.
 template <class Function>
@@ -113,7 +73,12 @@ class PluggableAllocator::Library final : public Allocator,
  public:
   Library(const std::filesystem::path& path, const std::string& alloc_symbol,
           const std::string& free_symbol, const PluggableHooks& hooks)
-      : path_(path.string()), handle_(open_library(path)) {
+      : path_(path.string()), library_(path) {
+    if (const std::string& problem = library_.problem(); !problem.empty()) {
+      throw InvalidArgument(fmt::format(
+          "load_allocator: expected a shared object that can be loaded, but got '{}': {}", path_,
+          problem));
+    }
     alloc_ = find<PluggableAlloc>(alloc_symbol);
     free_ = find<PluggableFree>(free_symbol);
     if (!hooks.empty_cache.empty()) empty_cache_ = find<EmptyCacheHook>(hooks.empty_cache);
@@ -212,7 +177,10 @@ class PluggableAllocator::Library final : public Allocator,
 
   template <class Function>
   [[nodiscard]] Function find(const std::string& symbol) const {
-    return find_function<Function>(handle_.get(), path_, symbol);
+    std::string problem;
+    if (const auto found = library_.find<Function>(symbol, problem)) return found;
+    throw InvalidArgument(fmt::format("load_allocator: expected a function '{}' in {}, but {}",
+                                      symbol, path_, problem));
   }
   [[noreturn]] void throw_oom(std::size_t bytes, int device) const {
     OomReport report = report_of_driver(device, bytes);
@@ -221,7 +189,7 @@ class PluggableAllocator::Library final : public Allocator,
   }
 
   const std::string path_;
-  const std::unique_ptr<void, CloseLibrary> handle_;
+  const NamedLibrary library_;
   PluggableAlloc alloc_ = nullptr;
   PluggableFree free_ = nullptr;
   EmptyCacheHook empty_cache_ = nullptr;
