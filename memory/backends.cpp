@@ -2,8 +2,6 @@
 
 #include <fmt/format.h>
 
-#include <string>
-
 #include <gantry/core/error.hpp>
 
 #include "memory/async/async_allocator.hpp"

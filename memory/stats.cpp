@@ -6,7 +6,6 @@
 #include <map>
 #include <mutex>
 #include <string_view>
-#include <utility>
 
 #include "device/checked_device_index.hpp"
 #include "memory/backends.hpp"
@@ -15,17 +14,6 @@
 
 namespace gantry::memory {
 namespace {
-
-void subtract(Stat& stat, const Stat& before) {
-  stat.allocated -= before.allocated;
-  stat.freed -= before.freed;
-}
-
-void subtract(PoolStat& stat, const PoolStat& before) {
-  subtract(stat.all, before.all);
-  subtract(stat.small_pool, before.small_pool);
-  subtract(stat.large_pool, before.large_pool);
-}
 
 // What the allocators had counted at the last reset, by device. They go on counting from the
 // start: one sum then derives from others.
@@ -54,11 +42,10 @@ Stats stats_for(Device device, std::string_view op) {
   const int index = checked_device_index(device, op);
   Stats stats = standard_allocator().stats(index);
   const Stats before = baseline_of(index).stats;
-  for (const NamedPoolStat& entry : kPoolStats) {
-    subtract(stats.*entry.member, before.*entry.member);
-  }
-  subtract(stats.oversize_allocations, before.oversize_allocations);
-  subtract(stats.oversize_segments, before.oversize_segments);
+  for_each_stat(stats, before, [](Stat& stat, const Stat& base) {
+    stat.allocated -= base.allocated;
+    stat.freed -= base.freed;
+  });
   for (const NamedNumber& entry : kNumbers) {
     if (entry.accumulates) stats.*entry.member -= before.*entry.member;
   }
@@ -81,11 +68,9 @@ std::map<std::string, std::int64_t> stats_map(Device device) {
   const Stats stats = stats_for(device, "stats_map");
   std::map<std::string, std::int64_t> map;
   for (const NamedPoolStat& entry : kPoolStats) {
-    const PoolStat& stat = stats.*entry.member;
-    const std::string name(entry.name);
-    add(map, name + ".all", stat.all);
-    add(map, name + ".small_pool", stat.small_pool);
-    add(map, name + ".large_pool", stat.large_pool);
+    for (const NamedPart& part : kParts) {
+      add(map, fmt::format("{}.{}", entry.name, part.name), stats.*entry.member.*part.member);
+    }
   }
   add(map, "oversize_allocations", stats.oversize_allocations);
   add(map, "oversize_segments", stats.oversize_segments);

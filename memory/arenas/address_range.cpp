@@ -1,7 +1,6 @@
 #include "memory/arenas/address_range.hpp"
 
 #include <algorithm>
-#include <iterator>
 
 #include <gantry/core/error.hpp>
 #include <gantry/core/log.hpp>

@@ -2,28 +2,15 @@
 
 #include <utility>
 
-#include "memory/policy/size_policy.hpp"
 #include "memory/stats/counters.hpp"
 
 namespace gantry::memory {
 namespace {
 
 BlockState state_of(BlockUse use) {
-  switch (use) {
-    case BlockUse::live:
-      return BlockState::active_allocated;
-    case BlockUse::pending:
-    case BlockUse::limbo:
-      return BlockState::active_pending_free;
-    case BlockUse::unused:
-    case BlockUse::hole:
-    case BlockUse::mapping:
-    case BlockUse::in_transition:
-    case BlockUse::free:
-    case BlockUse::cached:
-      return BlockState::inactive;
-  }
-  return BlockState::inactive;
+  if (use == BlockUse::live) return BlockState::active_allocated;
+  const bool is_freed = use == BlockUse::pending || use == BlockUse::limbo;
+  return is_freed ? BlockState::active_pending_free : BlockState::inactive;
 }
 
 }  // namespace

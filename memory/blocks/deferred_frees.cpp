@@ -1,7 +1,6 @@
 #include "memory/blocks/deferred_frees.hpp"
 
 #include <algorithm>
-#include <utility>
 
 #include "core/assert.hpp"
 #include "memory/blocks/free_blocks.hpp"

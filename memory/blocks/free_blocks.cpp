@@ -1,8 +1,6 @@
 #include "memory/blocks/free_blocks.hpp"
 
-#include <algorithm>
 #include <climits>
-#include <utility>
 
 #include "core/assert.hpp"
 #include "memory/stats/counters.hpp"

@@ -11,7 +11,6 @@
 
 #include "core/assert.hpp"
 #include "device/platform/poison.hpp"
-#include "memory/heap/thread_cache.hpp"
 #include "memory/history/history.hpp"
 #include "memory/oom/memory_pressure.hpp"
 #include "memory/policy/size_policy.hpp"

@@ -27,7 +27,7 @@ namespace gantry::memory {
 //   HeapStats     numbers, reports and snapshots of the pools
 //   HeapFrees     blocks that graphs hold, streams use, or one stream only may reuse
 //   OomRecovery   the steps of a request that no free block serves
-//   PoolMemory    the physical memory of whole pools
+//   PoolMemory    the physical memory of whole pools (pool_memory.cpp)
 //   DeviceHeap    allocate and deallocate; takes the lock
 //
 // HeapState::mutex guards all state of all parts, with three exceptions:
@@ -39,40 +39,6 @@ namespace gantry::memory {
 // Its caller must expect that pools and blocks have changed. Locks are taken in this order:
 // Pool::physical_mutex, HeapState::mutex, the registry of thread caches, locks of stream clocks or
 // of the chunk store.
-
-/// Takes physical memory from whole pools, and restores it.
-///
-/// Thread safety: every member may be called from any thread, without the heap's lock. Calls for
-/// one pool run one after the other: Pool::physical_mutex is taken before the heap's lock.
-class PoolMemory {
- public:
-  PoolMemory(HeapState& state, PoolSet& pools, HeapFrees& frees, OomRecovery& recovery)
-      : state_(state), pools_(pools), frees_(frees), recovery_(recovery) {}
-  PoolMemory(const PoolMemory&) = delete;
-  PoolMemory& operator=(const PoolMemory&) = delete;
-
-  /// Destroys a pool: releases its unused memory. Live blocks stay valid.
-  void destroy(Pool& pool);
-  /// See MemPool::release_physical.
-  void release(Pool& pool, PoolBackup backup);
-  /// See MemPool::restore_physical.
-  void restore(Pool& pool);
-
- private:
-  void restore(HeapLock& lock, Pool& pool);
-  static void release_arenas(HeapLock& lock, Pool& pool);
-  /// Copies all live blocks of the pool, whose memory no work uses. The heap's lock is released
-  /// meanwhile. Throws, with the strong guarantee: OutOfMemoryError, CudaError, std::bad_alloc.
-  void save_contents(HeapLock& lock, Pool& pool);
-  /// Copies them back to the blocks that are still live and have memory. The copy is kept.
-  /// Throws: CudaError, std::bad_alloc.
-  void restore_contents(HeapLock& lock, const Pool& pool) const;
-
-  HeapState& state_;
-  PoolSet& pools_;
-  HeapFrees& frees_;
-  OomRecovery& recovery_;
-};
 
 /// The heap of one device: pools of blocks over one store of physical memory.
 ///
@@ -162,13 +128,13 @@ class DeviceHeap {
   /// A new pool, or a destroyed one without live blocks.
   [[nodiscard]] Pool& make_pool(const MemPoolOptions& options);
   /// Releases the pool's unused memory. Live blocks stay valid; the object waits for their frees.
-  void destroy_pool(Pool& pool) { memory_.destroy(pool); }
+  void destroy_pool(Pool& pool);
   /// The pool of a capture in progress; made at its first use. Throws: std::bad_alloc.
   [[nodiscard]] Pool& pool_of(const std::shared_ptr<const Capture>& capture);
   [[nodiscard]] std::int64_t live_blocks(Pool& pool);
   /// See MemPool::release_physical and MemPool::restore_physical.
-  void release_physical(Pool& pool, PoolBackup backup) { memory_.release(pool, backup); }
-  void restore_physical(Pool& pool) { memory_.restore(pool); }
+  void release_physical(Pool& pool, PoolBackup backup);
+  void restore_physical(Pool& pool);
   [[nodiscard]] bool has_physical(const Pool& pool) const {
     return locked([&] { return !pool.released; });
   }
@@ -189,7 +155,6 @@ class DeviceHeap {
   HeapStats stats_{state_};
   HeapFrees frees_{pools_, stats_};
   OomRecovery recovery_{state_, pools_, stats_, frees_};
-  PoolMemory memory_{state_, pools_, frees_, recovery_};
 };
 
 }  // namespace gantry::memory

@@ -2,10 +2,8 @@
 
 #include <algorithm>
 #include <exception>
-#include <memory>
 #include <mutex>
 #include <string>
-#include <utility>
 #include <vector>
 
 #include <gantry/core/log.hpp>
@@ -76,32 +74,16 @@ HeapAllocator::~HeapAllocator() {
   });
 }
 
-namespace {
-
-// An allocator of a pool, counted in `closed_pools` until the pool's last segment is freed.
-struct ClosedSource {
-  ClosedSource(std::shared_ptr<Allocator> allocator, std::shared_ptr<std::atomic<int>> closed_pools)
-      : allocator(std::move(allocator)), closed_pools(std::move(closed_pools)) {
-    ++*this->closed_pools;
-  }
-  ~ClosedSource() { --*closed_pools; }
-  ClosedSource(const ClosedSource&) = delete;
-  ClosedSource& operator=(const ClosedSource&) = delete;
-
-  const std::shared_ptr<Allocator> allocator;
-  const std::shared_ptr<std::atomic<int>> closed_pools;
-};
-
-}  // namespace
-
 Pool& HeapAllocator::make_pool(int device, const MemPoolOptions& options) {
   if (options.allocator == nullptr || options.allocator->is_peer_accessible()) {
     return heap(device).make_pool(options);
   }
-  // The pool's handle of its allocator holds the count.
+  // Counted until the pool's last segment is freed: its handle of the allocator holds the count.
   MemPoolOptions counted = options;
-  const auto source = std::make_shared<const ClosedSource>(options.allocator, closed_pools_);
-  counted.allocator = {source, source->allocator.get()};
+  ++*closed_pools_;
+  counted.allocator = {
+      options.allocator.get(),
+      [allocator = options.allocator, closed = closed_pools_](Allocator*) { --*closed; }};
   return heap(device).make_pool(counted);
 }
 

@@ -2,8 +2,6 @@
 #pragma once
 
 #include <cstdint>
-#include <memory>
-#include <vector>
 
 #include "memory/blocks/deferred_frees.hpp"
 #include "memory/heap/heap_stats.hpp"

@@ -1,7 +1,6 @@
 #include "memory/oom/memory_pressure.hpp"
 
 #include <algorithm>
-#include <mutex>
 #include <utility>
 #include <vector>
 
@@ -24,8 +23,7 @@ MemoryPressureCallbacks& MemoryPressureCallbacks::instance() {
 
 bool MemoryPressureCallbacks::run(int device, Waiting waiting) noexcept {
   static thread_local constinit bool is_running = false;
-  if (is_running) return false;
-  is_running = true;
+  if (std::exchange(is_running, true)) return false;
   bool any = false;
   {
     const NoActivePool scope;
@@ -124,8 +122,7 @@ OomHandler add_oom_handler(std::function<bool(Device, std::size_t)> handler) {
 
 bool run_oom_handlers(int device, std::size_t bytes) noexcept {
   static thread_local constinit bool is_running = false;
-  if (is_running) return false;
-  is_running = true;
+  if (std::exchange(is_running, true)) return false;
   bool frees = false;
   try {
     const Functions functions = registered();

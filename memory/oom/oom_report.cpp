@@ -4,7 +4,6 @@
 
 #include <atomic>
 #include <utility>
-#include <vector>
 
 #include <gantry/core/log.hpp>
 #include <gantry/extend/driver.hpp>
