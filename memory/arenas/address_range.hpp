@@ -26,8 +26,6 @@ class AddressRange {
   /// Throws: CudaError.
   AddressRange(ChunkStore& chunks, std::size_t bytes);
   ~AddressRange();
-  AddressRange(const AddressRange&) = delete;
-  AddressRange& operator=(const AddressRange&) = delete;
 
   [[nodiscard]] int device() const { return chunks_.device(); }
   [[nodiscard]] std::byte* base() const { return base_; }

@@ -25,9 +25,11 @@ std::uint64_t new_extent_id() noexcept {
 }
 
 Arena::Arena(HeapState& state, ArenaOwner& owner, bool small, bool splits_freely)
-    : splits_{&state.stats.inactive_split, &state.stats.inactive_split_bytes, small},
-      free(state.slab, splits_freely ? nullptr : &splits_, !owner.serves_captures,
-           &owner.options.no_split),
+    : free(state.slab,
+           splits_freely ? SplitCounter{}
+                         : SplitCounter{&state.stats.inactive_split,
+                                        &state.stats.inactive_split_bytes, small},
+           !owner.serves_captures, &owner.options.no_split),
       state_(state),
       owner_(owner),
       options_(owner.options),

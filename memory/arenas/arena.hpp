@@ -140,10 +140,6 @@ class Arena {
   [[nodiscard]] bool is_small() const { return small_; }
   [[nodiscard]] ArenaOwner& owner() const { return owner_; }
 
- private:
-  SplitCounter splits_;
-
- public:
   FreeBlocks free;
 
  protected:

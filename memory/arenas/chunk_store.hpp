@@ -33,8 +33,6 @@ struct Chunk {
 class ChunkStore {
  public:
   explicit ChunkStore(int device) : device_(device) {}
-  ChunkStore(const ChunkStore&) = delete;
-  ChunkStore& operator=(const ChunkStore&) = delete;
 
   [[nodiscard]] int device() const { return device_; }
 

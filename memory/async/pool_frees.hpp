@@ -97,9 +97,7 @@ class PoolFrees {
   /// waiting for them might never end. Throws: CudaError, IndexError.
   void wait_for_all() {
     look();
-    for (const StreamUse& use : pending()) {
-      static_cast<void>(use.clock->try_wait_for(use.sequence));
-    }
+    wait_for(pending());
     static_cast<void>(wait_for_stream());
   }
 

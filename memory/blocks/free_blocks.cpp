@@ -55,11 +55,11 @@ HeapBlock* FreeBlocks::find_with_event_wait(std::size_t bytes,
 void FreeBlocks::count(const HeapBlock& block, bool appears) noexcept {
   if (block.previous == nullptr && block.next == nullptr) return;
   if (appears) {
-    increase(*splits_->number, splits_->small, 1);
-    increase(*splits_->bytes, splits_->small, block.bytes);
+    increase(*splits_.number, splits_.small, 1);
+    increase(*splits_.bytes, splits_.small, block.bytes);
   } else {
-    decrease(*splits_->number, splits_->small, 1);
-    decrease(*splits_->bytes, splits_->small, block.bytes);
+    decrease(*splits_.number, splits_.small, 1);
+    decrease(*splits_.bytes, splits_.small, block.bytes);
   }
 }
 

@@ -48,6 +48,11 @@ struct StreamUse {
   std::uint64_t sequence = 0;
 };
 
+/// Waits for uses, as far as the host can. Throws: CudaError.
+inline void wait_for(const std::vector<StreamUse>& uses) {
+  for (const StreamUse& use : uses) static_cast<void>(use.clock->try_wait_for(use.sequence));
+}
+
 /// The descriptor of a block. Its neighbours are the blocks before and after it in the same address
 /// range. The first cache line holds the members that the index reads.
 struct alignas(64) HeapBlock {

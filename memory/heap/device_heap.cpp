@@ -92,24 +92,16 @@ bool DeviceHeap::put_in_limbo(HeapBlock& block) noexcept {
   return true;
 }
 
-namespace {
-
-// Asks the driver now, while the stream exists, whether it is captured. The clock keeps the answer
-// for the free.
-void note_capture(const StreamClock& clock) noexcept {
-  if (clock.native().handle == nullptr || !clock.may_submit()) return;
-  try {
-    static_cast<void>(clock.is_captured());
-  } catch (...) {
-    // The last answer stays.
-  }
-}
-
-}  // namespace
-
 void DeviceHeap::record_use(HeapBlock& block, const Stream& stream, bool until_free) {
   StreamClock& clock = StreamClock::of(stream);
-  note_capture(clock);
+  if (clock.native().handle != nullptr && clock.may_submit()) {
+    // The driver tells now, while the stream exists, whether it is captured. The clock keeps that
+    // for the free.
+    try {
+      static_cast<void>(clock.is_captured());
+    } catch (...) {  // what it knew before stays
+    }
+  }
   const HeapLock lock(state_.mutex);
   const BlockUse use = block.use.load(std::memory_order_relaxed);
   if (use != BlockUse::live && use != BlockUse::limbo) return;

@@ -27,7 +27,7 @@ namespace gantry::memory {
 //   HeapStats     numbers, reports and snapshots of the pools
 //   HeapFrees     blocks that graphs hold, streams use, or one stream only may reuse
 //   OomRecovery   the steps of a request that no free block serves
-//   PoolMemory    the physical memory of whole pools (pool_memory.cpp)
+//   PoolMemory    the physical memory of whole pools; pool_memory.cpp makes it for a call
 //   DeviceHeap    allocate and deallocate; takes the lock
 //
 // HeapState::mutex guards all state of all parts, with three exceptions:

@@ -57,8 +57,6 @@ class PinnedHeap {
     }
     if (free_lists_.empty()) free_lists_.emplace_back(-1, slab_);
   }
-  PinnedHeap(const PinnedHeap&) = delete;
-  PinnedHeap& operator=(const PinnedHeap&) = delete;
 
   /// A block whose address is a multiple of `alignment`, a power of two. Throws: OutOfMemoryError.
   [[nodiscard]] HeapBlock& allocate(std::size_t bytes, std::size_t alignment = kBlockGrain) {
@@ -160,7 +158,7 @@ class PinnedHeap {
 
  private:
   struct NumaFreeList {
-    NumaFreeList(int at, BlockSlab& slab) : node(at), free(slab, nullptr, false) {}
+    NumaFreeList(int at, BlockSlab& slab) : node(at), free(slab, {}, false) {}
 
     const int node;
     FreeBlocks free;
@@ -279,9 +277,7 @@ class PinnedHeap {
       const std::lock_guard lock(mutex_);
       deferred_.list_last(uses);
     }
-    for (const StreamUse& use : uses) {
-      static_cast<void>(use.clock->try_wait_for(use.sequence));
-    }
+    wait_for(uses);
     const std::lock_guard lock(mutex_);
     promote_completed();
   }
