@@ -136,16 +136,13 @@ class SegmentArena final : public Arena {
   }
 
   void check_can_release_physical() const override {
-    if (options().allocator != nullptr) {
-      throw NotSupported(
-          "MemPool::release_physical: expected memory of the driver, but got that of allocator '" +
-              options().allocator->name() + "', which cannot leave its addresses",
-          Device::cuda(state_.device).str());
-    }
-    throw NotSupported(
-        "MemPool::release_physical: expected backend vmm, but got native, whose memory cannot "
-        "leave its addresses",
-        Device::cuda(state_.device).str());
+    const Allocator* const source = options().allocator.get();
+    const std::string got =
+        source == nullptr
+            ? "backend vmm, but got native, whose memory"
+            : "memory of the driver, but got that of allocator '" + source->name() + "', which";
+    throw NotSupported("MemPool::release_physical: expected " + got + " cannot leave its addresses",
+                       Device::cuda(state_.device).str());
   }
   void release_physical(HeapLock& /*lock*/) override { check_can_release_physical(); }
   [[nodiscard]] bool restore_physical(HeapLock& /*lock*/) override { return true; }

@@ -3,9 +3,9 @@
 #include <algorithm>
 #include <mutex>
 
+#include "core/assert.hpp"
 #include "device/checked_device_index.hpp"
 #include "memory/async/async_pool.hpp"
-#include "memory/heap/heap_allocator.hpp"
 #include "memory/oom/memory_pressure.hpp"
 #include "memory/policy/size_policy.hpp"
 #include "memory/stats/counters.hpp"
@@ -45,8 +45,6 @@ class AsyncAllocator final : public DeviceAllocator {
       delete pools_.find(i);
     }
   }
-  AsyncAllocator(const AsyncAllocator&) = delete;
-  AsyncAllocator& operator=(const AsyncAllocator&) = delete;
 
   [[nodiscard]] Block allocate(const Stream& stream, std::size_t bytes,
                                std::size_t alignment) override {
@@ -76,6 +74,7 @@ class AsyncAllocator final : public DeviceAllocator {
     if (block.handle != nullptr && !in_bad_fork()) {
       HeapBlock& freed = *static_cast<HeapBlock*>(block.handle);
       if (is_captured_block(freed)) return captured_.deallocate(block);
+      GANTRY_ASSERT(!freed.uses.empty(), "a block of the driver's pool has no stream");
       if (sanitizer::is_on()) [[unlikely]] {
         sanitizer::memory_freed(freed.data, freed.bytes, freed.uses.front().clock);
       }
@@ -131,16 +130,8 @@ class AsyncAllocator final : public DeviceAllocator {
 
  private:
   [[nodiscard]] AsyncPool& pool(int device) {
-    return pools_.get(device, [this](int index) {
-      const auto reserved = [this, index]() -> std::size_t {
-        DeviceHeap* const heap = captured_.find_heap(index);
-        return heap == nullptr ? 0 : heap->reserved();
-      };
-      const auto release = [this, index, reserved] {
-        if (reserved() != 0) captured_.find_heap(index)->release_after_waits();
-      };
-      return new AsyncPool(index, config_.fraction, release, reserved);
-    });
+    return pools_.get(
+        device, [this](int index) { return new AsyncPool(index, config_.fraction, captured_); });
   }
 
   const AllocConfig config_;

@@ -9,7 +9,6 @@
 #include <cstddef>
 #include <cstdint>
 #include <exception>
-#include <functional>
 #include <mutex>
 #include <thread>
 #include <utility>
@@ -26,6 +25,7 @@
 #include "memory/async/pool_frees.hpp"
 #include "memory/blocks/deferred_frees.hpp"
 #include "memory/blocks/heap_block.hpp"
+#include "memory/heap/heap_allocator.hpp"
 #include "memory/oom/memory_pressure.hpp"
 #include "memory/oom/oom_report.hpp"
 #include "memory/oom/reserve_bound.hpp"
@@ -65,15 +65,12 @@ namespace gantry::memory {
 /// Thread safety: every member may be called from any thread; no lock is held over driver calls.
 class AsyncPool final : public MemoryNeighbour {
  public:
-  /// `release_elsewhere()` releases memory that the owner caches apart from this pool, once the
-  /// streams that use it are done, and `reserved_elsewhere()` returns its size.
+  /// `captured`: the heaps with memory for captures, apart from this pool.
   /// Throws: NotSupported if the device has no memory pools.
-  AsyncPool(int device, double fraction, std::function<void()> release_elsewhere,
-            std::function<std::size_t()> reserved_elsewhere)
+  AsyncPool(int device, double fraction, const HeapAllocator& captured)
       : device_(device),
         total_(device_properties(Device::cuda(device)).total_memory),
-        release_elsewhere_(std::move(release_elsewhere)),
-        reserved_elsewhere_(std::move(reserved_elsewhere)),
+        captured_(captured),
         limit_(share_of(total_, fraction)),
         frees_(PoolFrees::of(device)) {
     if (!driver().supports_memory_pools(device)) {
@@ -96,8 +93,6 @@ class AsyncPool final : public MemoryNeighbour {
     } catch (...) {  // the platform is shutting down
     }
   }
-  AsyncPool(const AsyncPool&) = delete;
-  AsyncPool& operator=(const AsyncPool&) = delete;
 
   /// A block for work of `stream`, which is not captured, with room for `padding` bytes more.
   /// Throws: OutOfMemoryError.
@@ -150,7 +145,8 @@ class AsyncPool final : public MemoryNeighbour {
   /// Trims the driver's pool to the bound of Note [Reserved memory]. A failure of that is none of
   /// the request.
   void keep_bound() {
-    const std::size_t elsewhere = reserved_elsewhere_();
+    const DeviceHeap* const beside = captured_.find_heap(device_);
+    const std::size_t elsewhere = beside == nullptr ? 0 : beside->reserved();
     std::size_t most = 0;
     {
       const std::lock_guard lock(mutex_);
@@ -296,7 +292,8 @@ class AsyncPool final : public MemoryNeighbour {
     while (release_after_wait(HostWait::anyhow)) {
       if (void* data = ask_driver_once(bytes, stream)) return data;
     }
-    release_elsewhere_();
+    DeviceHeap* const beside = captured_.find_heap(device_);
+    if (beside != nullptr && beside->reserved() != 0) beside->release_after_waits();
     return ask_driver_once(bytes, stream);
   }
   /// The legacy default stream takes no work while a stream that synchronizes with it is captured.
@@ -391,8 +388,7 @@ class AsyncPool final : public MemoryNeighbour {
 
   const int device_;
   const std::size_t total_;
-  const std::function<void()> release_elsewhere_;
-  const std::function<std::size_t()> reserved_elsewhere_;
+  const HeapAllocator& captured_;
   std::atomic<std::size_t> limit_;
   PoolFrees& frees_;
 
