@@ -200,7 +200,7 @@ class PinnedHeap {
     return list_of_device_[static_cast<std::size_t>(driver().current_device())];
   }
   /// Promotes completed frees, then takes the best fit; nullptr if there is none.
-  [[nodiscard]] HeapBlock* try_take(const Request& request, NumaScope scope) {
+  [[nodiscard, gnu::noinline]] HeapBlock* try_take(const Request& request, NumaScope scope) {
     const std::size_t size = request.size();
     const std::lock_guard lock(mutex_);
     promote_completed();
@@ -217,7 +217,7 @@ class PinnedHeap {
     return &allocate_from(*found, request);
   }
   /// A block of a new segment; nullptr if the system has no memory.
-  [[nodiscard]] HeapBlock* grow(const Request& request, std::size_t segment_bytes) {
+  [[nodiscard, gnu::noinline]] HeapBlock* grow(const Request& request, std::size_t segment_bytes) {
     auto segment = std::make_unique<PinnedSegment>();
     const auto begin = std::chrono::steady_clock::now();
     segment->pages = allocate_host_pages(
@@ -256,7 +256,7 @@ class PinnedHeap {
     return size > step / 2 ? round_up(size, kLeastSegment) : step;
   }
   /// Completes all frees whose uses are complete.
-  void poll() {
+  [[gnu::noinline]] void poll() {
     std::vector<StreamUse> uses;
     for (bool any = true; any;) {
       uses.clear();
@@ -271,7 +271,7 @@ class PinnedHeap {
   }
   /// Waits for the uses of deferred frees that exist now. Frees that other threads add meanwhile
   /// are left out, since waiting for them might never end.
-  void wait_for_all() {
+  [[gnu::noinline]] void wait_for_all() {
     std::vector<StreamUse> uses;
     {
       const std::lock_guard lock(mutex_);
@@ -283,7 +283,8 @@ class PinnedHeap {
   }
   /// Keeps the bound of Note [Reserved memory] for a segment of `least` bytes: releases unused
   /// segments if the devices have no work. Returns the size of the segment, up to `wanted` bytes.
-  [[nodiscard]] std::size_t keep_bound(std::size_t size, std::size_t least, std::size_t wanted) {
+  [[nodiscard, gnu::noinline]] std::size_t keep_bound(std::size_t size, std::size_t least,
+                                                      std::size_t wanted) {
     std::size_t held = 0;
     std::size_t excess = 0;
     {
@@ -302,7 +303,7 @@ class PinnedHeap {
     return std::clamp(round_up(size, kLeastSegment), least, wanted);
   }
   /// Releases segments without a live block, until they are `bytes`.
-  void release_unused_segments(std::size_t bytes) {
+  [[gnu::noinline]] void release_unused_segments(std::size_t bytes) {
     HeapBlock* list = nullptr;
     {
       const std::lock_guard lock(mutex_);
