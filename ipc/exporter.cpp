@@ -225,8 +225,8 @@ std::vector<std::shared_ptr<IpcConsumer>> IpcExporter::consumers() const {
   return consumers_;
 }
 
-std::optional<std::vector<ChunkSpan>> IpcExporter::chunks(std::uint32_t slot,
-                                                          std::uint64_t generation) const {
+std::optional<std::vector<Chunk>> IpcExporter::chunks(std::uint32_t slot,
+                                                      std::uint64_t generation) const {
   const std::lock_guard lock(mutex_);
   const Export* known = find(slot, generation);
   if (known == nullptr) return std::nullopt;

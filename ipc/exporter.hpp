@@ -74,8 +74,8 @@ class IpcExporter final : public ExportTracker {
   [[nodiscard]] std::vector<std::shared_ptr<IpcConsumer>> consumers() const;
   /// Returns the chunks of an exported block; none if it was freed. They stay valid while a
   /// reference to the slot is known to exist.
-  [[nodiscard]] std::optional<std::vector<ChunkSpan>> chunks(std::uint32_t slot,
-                                                             std::uint64_t generation) const;
+  [[nodiscard]] std::optional<std::vector<Chunk>> chunks(std::uint32_t slot,
+                                                         std::uint64_t generation) const;
   [[nodiscard]] const SlotTable& slots() const { return slots_; }
 
   /// Adds the exports of `device` to `stats`.

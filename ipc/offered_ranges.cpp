@@ -101,7 +101,7 @@ std::vector<ChunkOffer> OfferedRanges::offer(const BlockExtent& extent, std::byt
   if (range == nullptr) return offers;
   bool goes_on = false;  // the last offer ends where the next chunk begins
   auto at = static_cast<std::size_t>(begin - extent.range);
-  for (const ChunkSpan& chunk : extent.chunks) {
+  for (const Chunk& chunk : extent.chunks) {
     const Run run{at, at + chunk.bytes};
     at = run.end;
     if (range->knows(run)) {

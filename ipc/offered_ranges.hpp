@@ -23,7 +23,7 @@ struct RangePart {
 /// Chunks that are to be offered to the members of a group.
 struct ChunkOffer {
   RangePart part;
-  std::vector<ChunkSpan> chunks;
+  std::vector<Chunk> chunks;
 };
 
 /// The chunks that a process has offered to the members of a group, and what became of them: see

@@ -19,7 +19,7 @@
 #include "device/drivers/background_calls.hpp"
 #include "ipc/offered_ranges.hpp"
 #include "ipc/peer.hpp"
-#include "memory/arenas/mapping_callbacks.hpp"
+#include "memory/arenas/chunk_store.hpp"
 
 namespace gantry::memory {
 namespace {
@@ -265,8 +265,8 @@ std::vector<UniqueFd> OpenMemory::State::export_chunks(const Job& job) {
   std::exception_ptr failure;
   try {
     const ExitLock::Shared held(background_calls());
-    for (const ChunkSpan& chunk : job.chunks) {
-      if (held) descriptors.push_back(driver().export_chunk(chunk.chunk));
+    for (const Chunk& chunk : job.chunks) {
+      if (held) descriptors.push_back(driver().export_chunk(chunk.native));
     }
   } catch (...) {
     failure = std::current_exception();
@@ -285,7 +285,7 @@ std::vector<std::byte*> OpenMemory::State::send_to_all(const Job& job,
                                                        std::span<const UniqueFd> descriptors) {
   IpcOffer offer = packet_of(job.part, IpcRequest::Kind::offer);
   offer.count = static_cast<std::uint32_t>(job.chunks.size());
-  std::ranges::transform(job.chunks, offer.chunks, &ChunkSpan::bytes);
+  std::ranges::transform(job.chunks, offer.chunks, &Chunk::bytes);
   std::vector<int> numbers;
   for (const UniqueFd& descriptor : descriptors) numbers.push_back(descriptor.get());
   std::vector<std::byte*> mirrors;

@@ -249,9 +249,9 @@ bool IpcService::reply_to(const ReceivedRequest& received, IpcConsumer& consumer
   try {
     for (std::size_t i = request.first; i < chunks->size() && numbers.size() < IpcReply::kChunks;
          ++i) {
-      const ChunkSpan& span = (*chunks)[i];
+      const Chunk& span = (*chunks)[i];
       reply.bytes[numbers.size()] = span.bytes;
-      descriptors.push_back(driver().export_chunk(span.chunk));
+      descriptors.push_back(driver().export_chunk(span.native));
       numbers.push_back(descriptors.back().get());
     }
   } catch (const std::exception& failure) {

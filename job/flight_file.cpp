@@ -11,6 +11,7 @@
 #include <gantry/core/dtype.hpp>
 #include <gantry/core/env.hpp>
 
+#include "core/rounding.hpp"
 #include "core/text/escaped_text.hpp"
 
 namespace gantry::flight {
@@ -29,10 +30,6 @@ std::size_t block_counts_bytes(int ranks) {
 // Places of each rank.
 std::size_t block_counts_kept(int ranks) {
   return std::max<std::size_t>(1, kBlockCountsBytes / block_counts_bytes(ranks));
-}
-
-std::size_t round_up(std::size_t value, std::size_t grain) {
-  return (value + grain - 1) / grain * grain;
 }
 
 template <std::size_t Count>

@@ -2,84 +2,33 @@
 
 #include <fmt/format.h>
 
-#include <algorithm>
-#include <array>
-#include <string>
-#include <utility>
-
 #include <gantry/core/error.hpp>
 
-#include "device/platform/platform.hpp"
 #include "memory/async/async_allocator.hpp"
 #include "memory/driver_memory.hpp"
 #include "memory/heap/heap_allocator.hpp"
-#include "memory/history/history.hpp"
 
 namespace gantry::memory {
-namespace {
-
-std::vector<HeldSegments> standard_segments() {
-  std::vector<HeldSegments> all;
-  for (int i = 0; i < table_size(); ++i) {
-    if (DeviceHeap* heap = heap_allocator().find_heap(i)) all.push_back(heap->segments());
-  }
-  return all;
-}
-
-}  // namespace
 
 HeapAllocator& heap_allocator() {
   static auto& allocator = *[] {
     auto* made = new HeapAllocator(alloc_config());
-    set_segment_source(standard_segments);
     offer_cached_memory();
     return made;
   }();
   return allocator;
 }
 
-AsyncAllocator& async_allocator() {
-  static auto& allocator = *new AsyncAllocator(alloc_config(), &heap_allocator());
+DeviceAllocator& async_allocator() {
+  static auto& allocator = *make_async_allocator(alloc_config(), &heap_allocator()).release();
   return allocator;
 }
 
-namespace {
-
-// The allocators of a backend: the one of this process, and separate ones.
-struct Makers {
-  std::string_view backend;
-  DeviceAllocator& (*standard)();
-  std::unique_ptr<DeviceAllocator> (*separate)(const AllocConfig& config);
-};
-
-DeviceAllocator& standard_heap() { return heap_allocator(); }
-DeviceAllocator& standard_pools() { return async_allocator(); }
-std::unique_ptr<DeviceAllocator> make_heap(const AllocConfig& config) {
-  return std::make_unique<HeapAllocator>(config);
-}
-std::unique_ptr<DeviceAllocator> make_pools(const AllocConfig& config) {
-  return std::make_unique<AsyncAllocator>(config);
-}
-
-constexpr std::array kMakers{Makers{"vmm", standard_heap, make_heap},
-                             Makers{"native", standard_heap, make_heap},
-                             Makers{"async", standard_pools, make_pools}};
-
-constexpr bool all_backends_are_made() {
-  return std::equal(
-      kBackends.begin(), kBackends.end(), kMakers.begin(), kMakers.end(),
-      [](const Backend& backend, const Makers& makers) { return backend.name == makers.backend; });
-}
-static_assert(all_backends_are_made(), "a row for each backend, in the same order");
-
-const Makers& makers_of(const Backend* backend) {
-  return kMakers[static_cast<std::size_t>(backend - kBackends.data())];
-}
-
-}  // namespace
-
 DeviceAllocator& standard_allocator() {
-  static DeviceAllocator& chosen = makers_of(alloc_config().backend).standard();
+  static DeviceAllocator& chosen = []() -> DeviceAllocator& {
+    if (alloc_config().backend->is_of_driver) return async_allocator();
+    return heap_allocator();
+  }();
   return chosen;
 }
 
@@ -89,7 +38,8 @@ std::unique_ptr<DeviceAllocator> make_allocator(std::string_view backend, AllocC
     throw InvalidArgument(
         fmt::format("make_allocator: expected one of vmm, native, async, but got '{}'", backend));
   }
-  return makers_of(config.backend).separate(config);
+  if (config.backend->is_of_driver) return make_async_allocator(config);
+  return std::make_unique<HeapAllocator>(config);
 }
 
 }  // namespace gantry::memory

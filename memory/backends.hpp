@@ -9,7 +9,6 @@
 
 namespace gantry::memory {
 
-class AsyncAllocator;
 class HeapAllocator;
 
 /// The device allocator of this process, chosen by GANTRY_ALLOC_CONF.
@@ -19,7 +18,7 @@ class HeapAllocator;
 [[nodiscard]] HeapAllocator& heap_allocator();
 /// The async allocator of this process, never destroyed: static destructors of the user's program
 /// may still free device memory. Throws: InvalidArgument if GANTRY_ALLOC_CONF is malformed.
-[[nodiscard]] AsyncAllocator& async_allocator();
+[[nodiscard]] DeviceAllocator& async_allocator();
 
 /// A separate allocator: "vmm", "native" or "async". It must outlive its blocks.
 /// Throws: InvalidArgument for another name.

@@ -18,8 +18,9 @@
 namespace gantry::memory {
 namespace {
 
-void check_copy(std::string_view op, const Block& block, std::size_t bytes,
-                const std::optional<Stream>& stream) {
+// Copies in the order of the stream. The block may be freed as soon as this returns.
+void copy(std::string_view op, void* dst, const void* src, std::size_t bytes, const Block& block,
+          const void* host, const std::optional<Stream>& stream) {
   if (bytes > block.bytes) {
     throw InvalidArgument(
         fmt::format("{}: expected at most {} bytes of the host, the size of the buffer, but got {}",
@@ -29,11 +30,7 @@ void check_copy(std::string_view op, const Block& block, std::size_t bytes,
     throw InvalidArgument(fmt::format("{}: expected a stream of {}, but got one of {}", op,
                                       block.device.str(), stream->device().str()));
   }
-}
-
-// Copies in the order of the stream. The block may be freed as soon as this returns.
-void copy(std::string_view op, void* dst, const void* src, std::size_t bytes, const Block& block,
-          const void* host, const std::optional<Stream>& stream) {
+  const trace::CallEvent event(op.substr(op.rfind(':') + 1));
   if (bytes == 0) return;
   if (block.device.is_cpu()) {
     std::memcpy(dst, src, bytes);
@@ -82,15 +79,11 @@ void Buffer::check_elements(std::size_t size, std::size_t alignment) const {
 
 void Buffer::copy_from_host(const void* host, std::size_t bytes,
                             const std::optional<Stream>& stream) {
-  check_copy("Buffer::copy_from", block_, bytes, stream);
-  const trace::CallEvent event("copy_from");
   copy("Buffer::copy_from", block_.data, host, bytes, block_, host, stream);
 }
 
 void Buffer::copy_to_host(void* host, std::size_t bytes,
                           const std::optional<Stream>& stream) const {
-  check_copy("Buffer::copy_to", block_, bytes, stream);
-  const trace::CallEvent event("copy_to");
   copy("Buffer::copy_to", host, block_.data, bytes, block_, host, stream);
 }
 

@@ -81,19 +81,6 @@ RawBlocks& raw_blocks() {
   return instance;
 }
 
-// A block that no heap has, as take() of the table says. Throws: InvalidArgument.
-Buffer take_other(RawBlocks& raw, void* data) {
-  const std::lock_guard lock(raw.mutex);
-  const auto found = raw.others.find(data);
-  if (found == raw.others.end()) {
-    throw InvalidArgument(fmt::format(
-        "deallocate_raw: expected a pointer from gantry::memory::allocate_raw, but got {}", data));
-  }
-  Buffer buffer = std::move(found->second);
-  raw.others.erase(found);
-  return buffer;
-}
-
 Device checked(Device device, std::string_view op) {
   return device.is_cpu() ? device : Device::cuda(checked_device_index(device, op));
 }
@@ -165,8 +152,12 @@ void deallocate_raw(void* data) {
   HeapBlock* const found = raw.heap_blocks.take(data);
   if (found == nullptr) [[unlikely]] {
     const NoActivePool scope;
-    take_other(raw, data).reset();
-    return;
+    std::unique_lock lock(raw.mutex);
+    auto other = raw.others.extract(data);
+    lock.unlock();
+    if (!other.empty()) return other.mapped().reset();
+    throw InvalidArgument(fmt::format(
+        "deallocate_raw: expected a pointer from gantry::memory::allocate_raw, but got {}", data));
   }
   Block block{.data = data,
               .bytes = found->requested.load(std::memory_order_relaxed),

@@ -8,7 +8,7 @@
 
 #include <gantry/core/error.hpp>
 
-#include "memory/blocks/poison.hpp"
+#include "device/platform/poison.hpp"
 #include "memory/oom/oom_report.hpp"
 #include "memory/policy/size_policy.hpp"
 

@@ -4,7 +4,6 @@
 
 #include <chrono>
 #include <exception>
-#include <initializer_list>
 #include <thread>
 
 #include <gantry/core/log.hpp>
@@ -14,7 +13,6 @@
 
 #include "device/drivers/memory_reclaim.hpp"
 #include "device/platform/platform.hpp"
-#include "memory/async/async_allocator.hpp"
 #include "memory/backends.hpp"
 #include "memory/heap/heap_allocator.hpp"
 #include "memory/oom/memory_pressure.hpp"
@@ -31,25 +29,13 @@ DeviceHeap* heap_of(int device) { return heap_allocator().find_heap(device); }
 constexpr auto kStreamTimeout = std::chrono::seconds(5);
 constexpr auto kLook = std::chrono::milliseconds(1);
 
-// Of the driver's pool, which only backend async uses.
-DriverRelease release_pool(int device) noexcept {
-  if (!alloc_config().backend->is_of_driver) return DriverRelease::none;
-  return async_allocator().release_for_driver(device);
-}
-
 // True if more memory becomes free when streams have completed their work.
 bool release_unused(int device) {
   (void)MemoryPressureCallbacks::instance().run(device, Waiting::forbidden);
   DeviceHeap* heap = heap_of(device);
   const bool is_more = heap != nullptr && heap->release_unused();
-  return release_pool(device) == DriverRelease::none_yet || is_more;
-}
-
-template <class Function>
-void for_each_heap(Function&& function) noexcept {
-  for (int i = 0; i < table_size(); ++i) {
-    if (DeviceHeap* heap = heap_of(i)) function(*heap);
-  }
+  if (!alloc_config().backend->is_of_driver) return is_more;
+  return async_allocator().release_for_driver(device) == DriverRelease::none_yet || is_more;
 }
 
 // Releases what can be released at once. True in `is_more` if more can be after work of streams.
@@ -58,12 +44,9 @@ bool release_completed_for_driver(int device, bool& is_more) noexcept {
   is_more = false;
   for (int i = 0; i < table_size(); ++i) {
     if (device >= 0 && i != device) continue;
-    DeviceHeap* const heap = heap_of(i);
-    for (const DriverRelease released :
-         {heap == nullptr ? DriverRelease::none : heap->release_for_driver(), release_pool(i)}) {
-      any = any || released == DriverRelease::some;
-      is_more = is_more || released == DriverRelease::none_yet;
-    }
+    const DriverRelease released = standard_allocator().release_for_driver(i);
+    any = any || released == DriverRelease::some;
+    is_more = is_more || released == DriverRelease::none_yet;
   }
   return any;
 }
@@ -138,10 +121,7 @@ bool register_host_with_driver(void* data, std::size_t bytes) {
 
 void offer_cached_memory() noexcept {
   set_memory_reclaimer(release_for_driver);
-  call_before_captures([]() noexcept {
-    for_each_heap([](DeviceHeap& heap) noexcept { heap.find_completed(); });
-    if (alloc_config().backend->is_of_driver) async_allocator().prepare_for_capture();
-  });
+  call_before_captures([]() noexcept { standard_allocator().prepare_for_capture(); });
 }
 
 void make_room(int device, std::size_t bytes) noexcept {

@@ -1,6 +1,5 @@
 #include <gantry/memory/mem_pool.hpp>
 
-#include <algorithm>
 #include <memory>
 #include <string>
 #include <utility>
@@ -9,14 +8,12 @@
 #include <gantry/core/error.hpp>
 #include <gantry/core/log.hpp>
 #include <gantry/memory/caching_allocator.hpp>
-#include <gantry/memory/snapshot.hpp>
 
 #include "core/thread_end.hpp"
 #include "device/checked_device_index.hpp"
 #include "device/platform/platform.hpp"
 #include "memory/backends.hpp"
 #include "memory/heap/heap_allocator.hpp"
-#include "memory/history/history.hpp"
 #include "memory/policy/active_pool.hpp"
 
 namespace gantry::memory {
@@ -106,22 +103,6 @@ void MemPool::restore_physical() {
 bool MemPool::has_physical() const {
   Pool& pool = pool_.of("MemPool::has_physical");
   return pool.heap->has_physical(pool);
-}
-
-Snapshot MemPool::snapshot() const { return memory::snapshot(*this); }
-
-Snapshot snapshot(const MemPool& pool) {
-  const Pool& of = pool.pool_.of("MemPool::snapshot");
-  Snapshot result;
-  result.settings = current_settings();
-  HeldSegments held = of.heap->segments();
-  held.look_up_frames();
-  std::erase_if(held.segments, [&of](const SegmentInfo& segment) {
-    return segment.pool_id != std::pair(std::int64_t{0}, static_cast<std::int64_t>(of.id));
-  });
-  std::ranges::sort(held.segments, {}, &SegmentInfo::address);
-  result.segments = std::move(held.segments);
-  return result;
 }
 
 MemPoolGuard::MemPoolGuard(MemPool& pool)

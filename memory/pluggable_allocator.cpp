@@ -1,12 +1,10 @@
 #include <gantry/memory/pluggable_allocator.hpp>
 
-#include <dlfcn.h>
 #include <fmt/format.h>
 
 #include <algorithm>
 #include <atomic>
 #include <cstdint>
-#include <exception>
 #include <mutex>
 #include <utility>
 #include <vector>
@@ -15,7 +13,8 @@
 #include <gantry/core/log.hpp>
 #include <gantry/device/guard.hpp>
 
-#include "core/files/code_file.hpp"
+#include "core/exception_text.hpp"
+#include "core/files/named_library.hpp"
 #include "device/checked_device_index.hpp"
 #include "device/platform/sync_debug_driver.hpp"
 #include "memory/oom/oom_report.hpp"
@@ -30,56 +29,6 @@ namespace {
 using InitHook = void (*)(int device_count);
 using EmptyCacheHook = void (*)();
 using RecordStreamHook = void (*)(void* data, void* stream);
-
-struct CloseLibrary {
-  void operator()(void* handle) const noexcept { ::dlclose(handle); }
-};
-
-[[noreturn]] void throw_not_loaded(const std::string& path, std::string_view cause) {
-  throw InvalidArgument(
-      fmt::format("load_allocator: expected a shared object that can be loaded, but got '{}': {}",
-                  path, cause));
-}
-
-std::string loader_error() {
-  const char* text = ::dlerror();
-  return text != nullptr ? text : "the loader gives no reason";
-}
-
-// Opens the library that the program names: a path, or a name that the loader searches.
-void* open_library(const std::filesystem::path& path) {
-  std::filesystem::path file = path;
-  if (path.has_parent_path()) {
-    CodeFile checked = check_code_file(std::filesystem::absolute(path), CodeOrigin::named);
-    if (!checked.ok()) throw_not_loaded(path.string(), checked.problem);
-    file = std::move(checked.path);
-  }
-  void* const handle = ::dlopen(file.c_str(), RTLD_NOW | RTLD_LOCAL);
-  if (handle == nullptr) throw_not_loaded(path.string(), loader_error());
-  return handle;
-}
-
-template <class Function>
-Function find_function(void* handle, const std::string& path, const std::string& symbol) {
-  static_cast<void>(::dlerror());
-  void* found = ::dlsym(handle, symbol.c_str());
-  if (found == nullptr) {
-    throw InvalidArgument(fmt::format("load_allocator: expected a function '{}' in {}, but {}",
-                                      symbol, path, loader_error()));
-  }
-  return reinterpret_cast<Function>(found);
-}
-
-// The text of the exception that is being handled.
-std::string current_exception_text() {
-  try {
-    throw;
-  } catch (const std::exception& error) {
-    return error.what();
-  } catch (...) {
-    return "an exception of unknown type";
-  }
-}
 
 // Turns whatever `function` throws into Error; `what` is the function's part.
 template <class Function>
@@ -112,8 +61,8 @@ void wait_for_user(NativeStream stream, NativeStream user) noexcept {
   try {
     const BlockingIsNeeded needed;
     if (!is_captured(user)) driver().synchronize_stream(user);
-  } catch (const std::exception& error) {
-    logging::warn(fmt::format("freeing memory of a pluggable allocator: {}", error.what()));
+  } catch (...) {
+    logging::warn("freeing memory of a pluggable allocator: " + current_exception_text());
   }
 }
 
@@ -124,7 +73,12 @@ class PluggableAllocator::Library final : public Allocator,
  public:
   Library(const std::filesystem::path& path, const std::string& alloc_symbol,
           const std::string& free_symbol, const PluggableHooks& hooks)
-      : path_(path.string()), handle_(open_library(path)) {
+      : path_(path.string()), library_(path) {
+    if (const std::string& problem = library_.problem(); !problem.empty()) {
+      throw InvalidArgument(fmt::format(
+          "load_allocator: expected a shared object that can be loaded, but got '{}': {}", path_,
+          problem));
+    }
     alloc_ = find<PluggableAlloc>(alloc_symbol);
     free_ = find<PluggableFree>(free_symbol);
     if (!hooks.empty_cache.empty()) empty_cache_ = find<EmptyCacheHook>(hooks.empty_cache);
@@ -136,10 +90,75 @@ class PluggableAllocator::Library final : public Allocator,
   }
 
   [[nodiscard]] Block allocate(const Stream& stream, std::size_t bytes,
-                               std::size_t alignment) override;
-  void deallocate(Block& block) noexcept override;
-  void record_stream(const Block& block, const Stream& stream) override;
-  void empty_cache(Device device) override;
+                               std::size_t alignment) override {
+    check_alignment(alignment);
+    // The library may ask the driver nothing; driver() throws.
+    if (in_bad_fork()) static_cast<void>(driver());
+    const NativeStream native = stream.native();
+    Block block{.bytes = bytes, .device = Device::cuda(native.device)};
+    if (bytes == 0) return block;
+    // The functions know no alignment.
+    const bool pads = alignment > kDefaultAlignment;
+    const std::size_t padded = pads ? add_saturated(bytes, alignment - 1) : bytes;
+    if (padded > static_cast<std::size_t>(PTRDIFF_MAX)) throw_oom(bytes, native.device);
+    auto live = std::make_unique<LiveBlock>();
+    live->library = shared_from_this();
+    live->bytes = padded;
+    live->stream = native;
+    {
+      const DeviceGuard guard(block.device);
+      live->data = call(path_, "alloc", [&] {
+        return alloc_(static_cast<std::ptrdiff_t>(padded), native.device, native.handle);
+      });
+    }
+    if (live->data == nullptr) throw_oom(padded, native.device);
+    live_blocks_.fetch_add(1);
+    live_bytes_.fetch_add(padded);
+    block.data = pads ? align_up(live->data, alignment) : live->data;
+    block.allocator = this;
+    block.handle = live.release();
+    return block;
+  }
+  void deallocate(Block& block) noexcept override {
+    if (block.handle != nullptr && !in_bad_fork()) {
+      // This may be the last owner of the library: it ends behind everything else here.
+      const std::unique_ptr<LiveBlock> live(static_cast<LiveBlock*>(block.handle));
+      for (const NativeStream& user : live->users) wait_for_user(live->stream, user);
+      const NoActivePool scope;
+      try {
+        const DeviceGuard guard(Device::cuda(live->stream.device));
+        free_(live->data, static_cast<std::ptrdiff_t>(live->bytes), live->stream.device,
+              live->stream.handle);
+      } catch (...) {
+        logging::warn("the function of a pluggable allocator that frees memory failed: " +
+                      current_exception_text());
+      }
+      live_blocks_.fetch_sub(1);
+      live_bytes_.fetch_sub(live->bytes);
+    }
+    block = {};
+  }
+  void record_stream(const Block& block, const Stream& stream) override {
+    if (block.handle == nullptr) return;
+    auto& live = *static_cast<LiveBlock*>(block.handle);
+    const NativeStream native = stream.native();
+    if (native == live.stream) return;
+    if (record_stream_ != nullptr) {
+      const DeviceGuard guard(block.device);
+      call(path_, "record_stream", [&] { record_stream_(live.data, native.handle); });
+      return;
+    }
+    const std::lock_guard lock(live.mutex);
+    if (std::find(live.users.begin(), live.users.end(), native) == live.users.end()) {
+      live.users.push_back(native);
+    }
+  }
+  void empty_cache(Device device) override {
+    const int index = checked_device_index(device, "empty_cache");
+    if (empty_cache_ == nullptr) return;
+    const DeviceGuard guard(Device::cuda(index));
+    call(path_, "empty_cache", [this] { empty_cache_(); });
+  }
   [[nodiscard]] std::string name() const override { return "pluggable"; }
 
   [[nodiscard]] std::size_t live_blocks() const { return live_blocks_.load(); }
@@ -158,12 +177,19 @@ class PluggableAllocator::Library final : public Allocator,
 
   template <class Function>
   [[nodiscard]] Function find(const std::string& symbol) const {
-    return find_function<Function>(handle_.get(), path_, symbol);
+    std::string problem;
+    if (const auto found = library_.find<Function>(symbol, problem)) return found;
+    throw InvalidArgument(fmt::format("load_allocator: expected a function '{}' in {}, but {}",
+                                      symbol, path_, problem));
   }
-  [[noreturn]] void throw_oom(std::size_t bytes, int device) const;
+  [[noreturn]] void throw_oom(std::size_t bytes, int device) const {
+    OomReport report = report_of_driver(device, bytes);
+    report.allocated = report.reserved = signed_bytes(live_bytes());
+    throw_out_of_memory(device, report, false);
+  }
 
   const std::string path_;
-  const std::unique_ptr<void, CloseLibrary> handle_;
+  const NamedLibrary library_;
   PluggableAlloc alloc_ = nullptr;
   PluggableFree free_ = nullptr;
   EmptyCacheHook empty_cache_ = nullptr;
@@ -171,86 +197,6 @@ class PluggableAllocator::Library final : public Allocator,
   std::atomic<std::size_t> live_blocks_{0};
   std::atomic<std::size_t> live_bytes_{0};
 };
-
-void PluggableAllocator::Library::throw_oom(std::size_t bytes, int device) const {
-  OomReport report = report_of_driver(device, bytes);
-  report.allocated = report.reserved = signed_bytes(live_bytes());
-  throw_out_of_memory(device, report, false);
-}
-
-Block PluggableAllocator::Library::allocate(const Stream& stream, std::size_t bytes,
-                                            std::size_t alignment) {
-  check_alignment(alignment);
-  // The library may ask the driver nothing; driver() throws.
-  if (in_bad_fork()) static_cast<void>(driver());
-  const NativeStream native = stream.native();
-  Block block{.bytes = bytes, .device = Device::cuda(native.device)};
-  if (bytes == 0) return block;
-  // The functions know no alignment.
-  const bool pads = alignment > kDefaultAlignment;
-  const std::size_t padded = pads ? add_saturated(bytes, alignment - 1) : bytes;
-  if (padded > static_cast<std::size_t>(PTRDIFF_MAX)) throw_oom(bytes, native.device);
-  auto live = std::make_unique<LiveBlock>();
-  live->library = shared_from_this();
-  live->bytes = padded;
-  live->stream = native;
-  {
-    const DeviceGuard guard(block.device);
-    live->data = call(path_, "alloc", [&] {
-      return alloc_(static_cast<std::ptrdiff_t>(padded), native.device, native.handle);
-    });
-  }
-  if (live->data == nullptr) throw_oom(padded, native.device);
-  live_blocks_.fetch_add(1);
-  live_bytes_.fetch_add(padded);
-  block.data = pads ? align_up(live->data, alignment) : live->data;
-  block.allocator = this;
-  block.handle = live.release();
-  return block;
-}
-
-void PluggableAllocator::Library::deallocate(Block& block) noexcept {
-  if (block.handle != nullptr && !in_bad_fork()) {
-    // This may be the last owner of the library: it ends behind everything else here.
-    const std::unique_ptr<LiveBlock> live(static_cast<LiveBlock*>(block.handle));
-    for (const NativeStream& user : live->users) wait_for_user(live->stream, user);
-    const NoActivePool scope;
-    try {
-      const DeviceGuard guard(Device::cuda(live->stream.device));
-      free_(live->data, static_cast<std::ptrdiff_t>(live->bytes), live->stream.device,
-            live->stream.handle);
-    } catch (...) {
-      logging::warn("the function of a pluggable allocator that frees memory failed: " +
-                    current_exception_text());
-    }
-    live_blocks_.fetch_sub(1);
-    live_bytes_.fetch_sub(live->bytes);
-  }
-  block = {};
-}
-
-void PluggableAllocator::Library::record_stream(const Block& block, const Stream& stream) {
-  if (block.handle == nullptr) return;
-  auto& live = *static_cast<LiveBlock*>(block.handle);
-  const NativeStream native = stream.native();
-  if (native == live.stream) return;
-  if (record_stream_ != nullptr) {
-    const DeviceGuard guard(block.device);
-    call(path_, "record_stream", [&] { record_stream_(live.data, native.handle); });
-    return;
-  }
-  const std::lock_guard lock(live.mutex);
-  if (std::find(live.users.begin(), live.users.end(), native) == live.users.end()) {
-    live.users.push_back(native);
-  }
-}
-
-void PluggableAllocator::Library::empty_cache(Device device) {
-  const int index = checked_device_index(device, "empty_cache");
-  if (empty_cache_ == nullptr) return;
-  const DeviceGuard guard(Device::cuda(index));
-  call(path_, "empty_cache", [this] { empty_cache_(); });
-}
 
 PluggableAllocator::PluggableAllocator(std::shared_ptr<Library> library)
     : library_(std::move(library)) {}

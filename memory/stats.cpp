@@ -6,7 +6,6 @@
 #include <map>
 #include <mutex>
 #include <string_view>
-#include <utility>
 
 #include "device/checked_device_index.hpp"
 #include "memory/backends.hpp"
@@ -16,23 +15,16 @@
 namespace gantry::memory {
 namespace {
 
-void subtract(Stat& stat, const Stat& before) {
-  stat.allocated -= before.allocated;
-  stat.freed -= before.freed;
-}
-
-void subtract(PoolStat& stat, const PoolStat& before) {
-  subtract(stat.all, before.all);
-  subtract(stat.small_pool, before.small_pool);
-  subtract(stat.large_pool, before.large_pool);
-}
-
 // What the allocators had counted at the last reset, by device. They go on counting from the
 // start: one sum then derives from others.
+struct Baseline {
+  Stats stats;
+  std::int64_t rejections = 0;
+};
+
 struct Baselines {
   std::mutex mutex;
-  std::map<int, Stats> by_device;
-  std::map<int, std::int64_t> rejections_by_device;
+  std::map<int, Baseline> by_device;
 };
 
 Baselines& baselines() {
@@ -40,35 +32,24 @@ Baselines& baselines() {
   return instance;
 }
 
-void subtract_baseline(Stats& stats, int device) {
-  Baselines& known = baselines();
-  const std::lock_guard lock(known.mutex);
-  const auto found = known.by_device.find(device);
-  if (found == known.by_device.end()) return;
-  const Stats& before = found->second;
-  for (const NamedPoolStat& entry : kPoolStats) {
-    subtract(stats.*entry.member, before.*entry.member);
-  }
-  subtract(stats.oversize_allocations, before.oversize_allocations);
-  subtract(stats.oversize_segments, before.oversize_segments);
-  for (const NamedNumber& entry : kNumbers) {
-    if (entry.accumulates) stats.*entry.member -= before.*entry.member;
-  }
+Baseline baseline_of(int device) {
+  const std::lock_guard lock(baselines().mutex);
+  const auto found = baselines().by_device.find(device);
+  return found == baselines().by_device.end() ? Baseline{} : found->second;
 }
 
 Stats stats_for(Device device, std::string_view op) {
   const int index = checked_device_index(device, op);
   Stats stats = standard_allocator().stats(index);
-  subtract_baseline(stats, index);
+  const Stats before = baseline_of(index).stats;
+  for_each_stat(stats, before, [](Stat& stat, const Stat& base) {
+    stat.allocated -= base.allocated;
+    stat.freed -= base.freed;
+  });
+  for (const NamedNumber& entry : kNumbers) {
+    if (entry.accumulates) stats.*entry.member -= before.*entry.member;
+  }
   return stats;
-}
-
-std::int64_t limit_rejections_since_reset(int device) {
-  const std::int64_t count = limit_rejections(device);
-  Baselines& known = baselines();
-  const std::lock_guard lock(known.mutex);
-  const auto found = known.rejections_by_device.find(device);
-  return found == known.rejections_by_device.end() ? count : count - found->second;
 }
 
 std::string row(std::string_view title, const Stat& stat, bool bytes) {
@@ -87,16 +68,14 @@ std::map<std::string, std::int64_t> stats_map(Device device) {
   const Stats stats = stats_for(device, "stats_map");
   std::map<std::string, std::int64_t> map;
   for (const NamedPoolStat& entry : kPoolStats) {
-    const PoolStat& stat = stats.*entry.member;
-    const std::string name(entry.name);
-    add(map, name + ".all", stat.all);
-    add(map, name + ".small_pool", stat.small_pool);
-    add(map, name + ".large_pool", stat.large_pool);
+    for (const NamedPart& part : kParts) {
+      add(map, fmt::format("{}.{}", entry.name, part.name), stats.*entry.member.*part.member);
+    }
   }
   add(map, "oversize_allocations", stats.oversize_allocations);
   add(map, "oversize_segments", stats.oversize_segments);
-  map["num_oom_rejections"] =
-      limit_rejections_since_reset(checked_device_index(device, "stats_map"));
+  const int index = checked_device_index(device, "stats_map");
+  map["num_oom_rejections"] = limit_rejections(index) - baseline_of(index).rejections;
   map["max_split_size"] = stats.max_split_size;
   for (const NamedNumber& entry : kNumbers) map[std::string(entry.name)] = stats.*entry.member;
   return map;
@@ -148,10 +127,8 @@ void reset_peak_stats(Device device) {
 void reset_accumulated_stats(Device device) {
   const int index = checked_device_index(device, "reset_accumulated_stats");
   const Stats now = standard_allocator().stats(index);
-  Baselines& known = baselines();
-  const std::lock_guard lock(known.mutex);
-  known.by_device.insert_or_assign(index, now);
-  known.rejections_by_device.insert_or_assign(index, limit_rejections(index));
+  const std::lock_guard lock(baselines().mutex);
+  baselines().by_device.insert_or_assign(index, Baseline{now, limit_rejections(index)});
 }
 
 MemInfo mem_get_info(Device device) {

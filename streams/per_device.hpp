@@ -34,6 +34,13 @@ class PerDevice {
   [[nodiscard]] T* find(int device) const {
     return slots_[static_cast<std::size_t>(device)].load(std::memory_order_acquire);
   }
+  /// Calls `visit(T&)` for each object that was made.
+  template <class Visit>
+  void for_each(Visit&& visit) const {
+    for (int device = 0; device < size(); ++device) {
+      if (T* made = find(device)) visit(*made);
+    }
+  }
   /// Number of devices.
   [[nodiscard]] int size() const { return static_cast<int>(count_); }
 

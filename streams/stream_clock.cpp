@@ -1,7 +1,9 @@
 #include "streams/stream_clock.hpp"
 
 #include <algorithm>
+#include <chrono>
 #include <string>
+#include <thread>
 
 #include <gantry/core/error.hpp>
 
@@ -424,6 +426,21 @@ bool StreamClock::has_no_work() const {
 bool is_device_idle(int device) {
   return std::ranges::all_of(ClockRegistry::instance().clocks_of(device),
                              [](const StreamClock* clock) { return clock->has_no_work(); });
+}
+
+bool await_idle(std::span<const int> devices) noexcept {
+  constexpr auto kTimeout = std::chrono::milliseconds(2);
+  constexpr auto kLook = std::chrono::microseconds(50);
+  try {
+    const auto deadline = std::chrono::steady_clock::now() + kTimeout;
+    for (;;) {
+      if (std::ranges::all_of(devices, is_device_idle)) return true;
+      if (std::chrono::steady_clock::now() > deadline) return false;
+      std::this_thread::sleep_for(kLook);
+    }
+  } catch (...) {
+    return false;
+  }
 }
 
 bool may_synchronize_devices() noexcept {

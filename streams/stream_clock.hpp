@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <memory>
 #include <mutex>
+#include <span>
 #include <vector>
 
 #include <gantry/extend/driver.hpp>
@@ -244,6 +245,9 @@ class DeviceTimestamp {
 /// captured streams have none if all numbers that they handed out are reached.
 /// Throws: CudaError, std::bad_alloc.
 [[nodiscard]] bool is_device_idle(int device);
+/// True once none of the devices has work. Looks for a few milliseconds at most: work of a stream
+/// may wait for the caller's next action. False, too, if the driver fails.
+[[nodiscard]] bool await_idle(std::span<const int> devices) noexcept;
 
 /// False while a stream of any device is captured, as far as gantry can see: then the driver may
 /// refuse to synchronize with a device, which spoils the capture.

@@ -1,14 +1,12 @@
 #include "memory/arenas/address_range.hpp"
 
 #include <algorithm>
-#include <iterator>
 
 #include <gantry/core/error.hpp>
 #include <gantry/core/log.hpp>
 
 #include "core/assert.hpp"
 #include "device/peer_access.hpp"
-#include "memory/arenas/mapping_callbacks.hpp"
 
 namespace gantry::memory {
 namespace {
@@ -34,11 +32,6 @@ Ranges& ranges() {
 }
 
 }  // namespace
-
-MappingCallbacks& MappingCallbacks::instance() noexcept {
-  static auto& callbacks = *new MappingCallbacks();
-  return callbacks;
-}
 
 AddressRange::AddressRange(ChunkStore& chunks, std::size_t bytes)
     : chunks_(chunks),
@@ -112,13 +105,14 @@ void AddressRange::map_chunks(std::size_t offset, std::span<const Chunk> chunks)
     mappings_.erase(first, std::next(first, static_cast<std::ptrdiff_t>(noted)));
     throw;
   }
-  ++runs_;
-  const auto first = mappings_.find(offset);
-  if (first != mappings_.begin()) {
-    const auto& [before, mapping] = *std::prev(first);
-    if (before + mapping.chunk.bytes == offset) --runs_;
-  }
-  if (mappings_.contains(end)) --runs_;
+  runs_ += 1 - runs_beside({offset, end});
+}
+
+// The number of mapped runs, up to 2, that end or begin where `run` does. All of it is mapped.
+std::size_t AddressRange::runs_beside(Run run) const {
+  const auto first = mappings_.find(run.begin);
+  const bool on_the_left = first != mappings_.begin() && end_of(*std::prev(first)) == run.begin;
+  return std::size_t{on_the_left} + mappings_.count(run.end);
 }
 
 void AddressRange::unmap(Run run) {
@@ -132,30 +126,15 @@ void AddressRange::unmap(Run run) {
       GANTRY_ASSERT(last->second.pins == 0, "a chunk is unmapped that other processes may map");
       chunks.push_back(last->second.chunk);
     }
-    GANTRY_ASSERT(std::prev(last)->first + std::prev(last)->second.chunk.bytes == run.end,
+    GANTRY_ASSERT(end_of(*std::prev(last)) == run.end,
                   "a run is unmapped that ends inside a chunk");
     MappingCallbacks::instance().unmapping.for_each(
         [&](UnmapCallback callback) { callback(base_ + run.begin, run.bytes()); });
     driver().unmap(base_ + run.begin, run.bytes());
-    bool joins_left = false;
-    if (first != mappings_.begin()) {
-      const auto& [before, mapping] = *std::prev(first);
-      joins_left = before + mapping.chunk.bytes == run.begin;
-    }
-    const bool joins_right = last != mappings_.end() && last->first == run.end;
+    runs_ += runs_beside(run) - 1;
     mappings_.erase(first, last);
-    if (joins_left && joins_right) {
-      ++runs_;
-    } else if (!joins_left && !joins_right) {
-      --runs_;
-    }
   }
   chunks_.recycle(std::move(chunks));
-}
-
-// The chunk that covers `offset`.
-AddressRange::Mappings::iterator AddressRange::mapping_of(std::size_t offset) {
-  return std::prev(mappings_.upper_bound(offset));
 }
 
 Run AddressRange::whole_chunks(Run within, std::size_t enough) const {
@@ -164,10 +143,10 @@ Run AddressRange::whole_chunks(Run within, std::size_t enough) const {
   Run run;
   for (auto it = mappings_.lower_bound(within.begin); it != mappings_.end(); ++it) {
     const auto& [offset, mapping] = *it;
-    if (offset + mapping.chunk.bytes > within.end) break;
+    if (end_of(*it) > within.end) break;
     if (mapping.pins > 0) continue;
     if (run.end != offset) run = {offset, offset};
-    run.end = offset + mapping.chunk.bytes;
+    run.end = end_of(*it);
     if (run.bytes() > best.bytes()) best = run;
     if (best.bytes() >= enough) break;
   }
@@ -177,15 +156,14 @@ Run AddressRange::whole_chunks(Run within, std::size_t enough) const {
 BlockExtent AddressRange::pin(Run block) {
   const std::lock_guard lock(mutex_);
   const auto first = mapping_of(block.begin);
-  GANTRY_ASSERT(block.begin < first->first + first->second.chunk.bytes,
-                "a block is pinned where no chunk is mapped");
+  GANTRY_ASSERT(block.begin < end_of(*first), "a block is pinned where no chunk is mapped");
   BlockExtent extent;
   extent.offset = block.begin - first->first;
   extent.range = base_;
   extent.range_bytes = bytes_;
   for (auto it = first; it != mappings_.end() && it->first < block.end; ++it) {
     const Chunk& chunk = it->second.chunk;
-    extent.chunks.push_back({chunk.native, chunk.bytes});
+    extent.chunks.push_back(chunk);
     extent.bytes += chunk.bytes;
   }
   GANTRY_ASSERT(extent.offset + block.bytes() <= extent.bytes,
@@ -204,21 +182,11 @@ void AddressRange::unpin(Run block) noexcept {
   for (auto it = first; it != mappings_.end() && it->first < block.end; ++it) {
     GANTRY_ASSERT(it->second.pins > 0, "a chunk is unpinned more often than it was pinned");
     --it->second.pins;
-    end = it->first + it->second.chunk.bytes;
+    end = end_of(*it);
   }
   const auto known = pinned_.find({first->first, end});
   GANTRY_ASSERT(known != pinned_.end(), "chunks are unpinned that were not pinned together");
   if (known != pinned_.end() && --known->second.pins == 0) pinned_.erase(known);
-}
-
-bool AddressRange::has_pins() const {
-  const std::lock_guard lock(mutex_);
-  return !pinned_.empty();
-}
-
-std::vector<Run> AddressRange::mapped_runs() const {
-  const std::lock_guard lock(mutex_);
-  return list_runs();
 }
 
 // With the lock held.
@@ -248,11 +216,6 @@ void AddressRange::verify() const {
     }
     GANTRY_ASSERT(mapping.pins == pins, "a chunk has other pins than the extents that it is in");
   }
-}
-
-std::size_t AddressRange::count_runs() const {
-  const std::lock_guard lock(mutex_);
-  return runs_;
 }
 
 void AddressRange::open_to(int device) {

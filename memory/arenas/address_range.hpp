@@ -1,7 +1,6 @@
 // A reservation of addresses on one device, its parts, and the chunks that are mapped in it.
 #pragma once
 
-#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <iterator>
@@ -11,64 +10,11 @@
 #include <utility>
 #include <vector>
 
-#include "core/assert.hpp"
+#include "core/run_set.hpp"
 #include "memory/arenas/chunk_store.hpp"
 #include "memory/arenas/exportable.hpp"
 
 namespace gantry::memory {
-
-/// A part of an address range: the bytes [begin, end), as offsets.
-struct Run {
-  std::size_t begin = 0;
-  std::size_t end = 0;
-
-  [[nodiscard]] std::size_t bytes() const { return end - begin; }
-  friend bool operator==(const Run&, const Run&) = default;
-};
-
-/// A set of runs that do not overlap.
-///
-/// Not thread-safe.
-class RunSet {
- public:
-  [[nodiscard]] bool empty() const { return ends_.empty(); }
-  /// The run with the highest addresses. The set is not empty.
-  [[nodiscard]] Run last() const {
-    const auto& [begin, end] = *ends_.rbegin();
-    return {begin, end};
-  }
-  [[nodiscard]] std::size_t bytes() const {
-    std::size_t sum = 0;
-    for (const auto& [begin, end] : ends_) sum += end - begin;
-    return sum;
-  }
-  /// The first part of a run of this set that lies inside `whole`; empty if there is none.
-  [[nodiscard]] Run first_inside(Run whole) const {
-    auto run = ends_.upper_bound(whole.begin);
-    if (run != ends_.begin() && std::prev(run)->second > whole.begin) --run;
-    if (run == ends_.end() || run->first >= whole.end) return {};
-    return {std::max(whole.begin, run->first), std::min(whole.end, run->second)};
-  }
-
-  /// Adds a run that overlaps none of this set. Throws: std::bad_alloc.
-  void add(Run run) {
-    GANTRY_ASSERT(first_inside(run).bytes() == 0, "a run is added that overlaps another one");
-    ends_.emplace(run.begin, run.end);
-  }
-  /// Removes `part`, which lies inside one run. Throws: std::bad_alloc, unless `part` ends with
-  /// that run; nothing has changed then.
-  void remove(Run part) {
-    const auto run = std::prev(ends_.upper_bound(part.begin));
-    GANTRY_ASSERT(part.begin < part.end && part.end <= run->second,
-                  "a part is removed that is not inside one run");
-    if (part.end < run->second) ends_.emplace(part.end, run->second);
-    run->second = part.begin;
-    if (run->first == run->second) ends_.erase(run);
-  }
-
- private:
-  std::map<std::size_t, std::size_t> ends_;  ///< by begin
-};
 
 /// Addresses that a heap keeps for good, with chunks of a store mapped at some of them.
 ///
@@ -80,8 +26,6 @@ class AddressRange {
   /// Throws: CudaError.
   AddressRange(ChunkStore& chunks, std::size_t bytes);
   ~AddressRange();
-  AddressRange(const AddressRange&) = delete;
-  AddressRange& operator=(const AddressRange&) = delete;
 
   [[nodiscard]] int device() const { return chunks_.device(); }
   [[nodiscard]] std::byte* base() const { return base_; }
@@ -103,11 +47,20 @@ class AddressRange {
   /// chunks have an equal `extent_id` while they are pinned. Throws: std::bad_alloc.
   [[nodiscard]] BlockExtent pin(Run block);
   void unpin(Run block) noexcept;
-  [[nodiscard]] bool has_pins() const;
+  [[nodiscard]] bool has_pins() const {
+    const std::lock_guard lock(mutex_);
+    return !pinned_.empty();
+  }
 
   /// The mapped runs without gap, and their number.
-  [[nodiscard]] std::vector<Run> mapped_runs() const;
-  [[nodiscard]] std::size_t count_runs() const;
+  [[nodiscard]] std::vector<Run> mapped_runs() const {
+    const std::lock_guard lock(mutex_);
+    return list_runs();
+  }
+  [[nodiscard]] std::size_t count_runs() const {
+    const std::lock_guard lock(mutex_);
+    return runs_;
+  }
 
   /// Asserts that the chunks lie side by side, and that their runs are counted.
   void verify() const;
@@ -127,7 +80,15 @@ class AddressRange {
   };
 
   void map_chunks(std::size_t offset, std::span<const Chunk> chunks);
-  [[nodiscard]] Mappings::iterator mapping_of(std::size_t offset);
+  /// The offset behind a chunk.
+  [[nodiscard]] static std::size_t end_of(const Mappings::value_type& mapping) {
+    return mapping.first + mapping.second.chunk.bytes;
+  }
+  /// The chunk that covers `offset`.
+  [[nodiscard]] Mappings::iterator mapping_of(std::size_t offset) {
+    return std::prev(mappings_.upper_bound(offset));
+  }
+  [[nodiscard]] std::size_t runs_beside(Run run) const;
   [[nodiscard]] std::vector<Run> list_runs() const;
 
   ChunkStore& chunks_;

@@ -2,28 +2,15 @@
 
 #include <utility>
 
-#include "memory/policy/size_policy.hpp"
 #include "memory/stats/counters.hpp"
 
 namespace gantry::memory {
 namespace {
 
 BlockState state_of(BlockUse use) {
-  switch (use) {
-    case BlockUse::live:
-      return BlockState::active_allocated;
-    case BlockUse::pending:
-    case BlockUse::limbo:
-      return BlockState::active_pending_free;
-    case BlockUse::unused:
-    case BlockUse::hole:
-    case BlockUse::mapping:
-    case BlockUse::in_transition:
-    case BlockUse::free:
-    case BlockUse::cached:
-      return BlockState::inactive;
-  }
-  return BlockState::inactive;
+  if (use == BlockUse::live) return BlockState::active_allocated;
+  const bool is_freed = use == BlockUse::pending || use == BlockUse::limbo;
+  return is_freed ? BlockState::active_pending_free : BlockState::inactive;
 }
 
 }  // namespace
@@ -38,9 +25,11 @@ std::uint64_t new_extent_id() noexcept {
 }
 
 Arena::Arena(HeapState& state, ArenaOwner& owner, bool small, bool splits_freely)
-    : splits_{&state.stats.inactive_split, &state.stats.inactive_split_bytes, small},
-      free(state.slab, splits_freely ? nullptr : &splits_, !owner.serves_captures,
-           &owner.options.no_split),
+    : free(state.slab,
+           splits_freely ? SplitCounter{}
+                         : SplitCounter{&state.stats.inactive_split,
+                                        &state.stats.inactive_split_bytes, small},
+           !owner.serves_captures, &owner.options.no_split),
       state_(state),
       owner_(owner),
       options_(owner.options),
@@ -96,10 +85,6 @@ void Arena::describe_block(const HeapBlock& block, HeldSegments& held) {
   }
   if (info.state == BlockState::active_allocated) segment.allocated_bytes += info.bytes;
   held.call_sites.push_back(call_site);
-}
-
-std::uint32_t Arena::segment_call_site(TraceAction action) noexcept {
-  return recording_history() ? capture_call_site(action) : 0;
 }
 
 }  // namespace gantry::memory

@@ -140,10 +140,6 @@ class Arena {
   [[nodiscard]] bool is_small() const { return small_; }
   [[nodiscard]] ArenaOwner& owner() const { return owner_; }
 
- private:
-  SplitCounter splits_;
-
- public:
   FreeBlocks free;
 
  protected:
@@ -165,8 +161,6 @@ class Arena {
   /// Adds a segment without blocks / the next block of the last segment.
   void describe_segment(const void* base, std::uint32_t call_site, HeldSegments& held) const;
   static void describe_block(const HeapBlock& block, HeldSegments& held);
-  /// The caller's stack, for an event of a segment; 0 while no history is recorded.
-  [[nodiscard]] static std::uint32_t segment_call_site(TraceAction action) noexcept;
 
   HeapState& state_;
 
@@ -195,5 +189,12 @@ class Arena {
   const bool splits_freely_;
   const bool serves_captures_;
 };
+
+/// An arena of one address range, with chunks mapped at the blocks; see Note [Holes].
+[[nodiscard]] std::unique_ptr<Arena> make_vmm_arena(HeapState& state, ArenaOwner& owner);
+/// An arena of segments of PyTorch's sizes, of the driver or of the owner's allocator. Their memory
+/// cannot leave its addresses.
+[[nodiscard]] std::unique_ptr<Arena> make_segment_arena(HeapState& state, ArenaOwner& owner,
+                                                        bool small);
 
 }  // namespace gantry::memory

@@ -22,6 +22,11 @@ std::size_t chunk_bytes_for(std::size_t missing, bool coarse) {
 
 }  // namespace
 
+MappingCallbacks& MappingCallbacks::instance() noexcept {
+  static auto& callbacks = *new MappingCallbacks();
+  return callbacks;
+}
+
 std::vector<Chunk> ChunkStore::acquire(std::size_t bytes, std::size_t limit, bool coarse) {
   std::vector<Chunk> taken;
   std::size_t missing = bytes;

@@ -11,19 +11,15 @@
 #include <gantry/extend/driver.hpp>
 #include <gantry/memory/allocator.hpp>
 
-namespace gantry::memory {
+#include "memory/arenas/chunk_store.hpp"
 
-/// One physical piece of an extent.
-struct ChunkSpan {
-  NativeChunk chunk = NativeChunk::none;
-  std::size_t bytes = 0;
-};
+namespace gantry::memory {
 
 /// The physical memory that holds a block: whole chunks, or one segment of the driver.
 struct BlockExtent {
   /// The same for all blocks in the same memory, never used twice in a process.
   std::uint64_t extent_id = 0;
-  std::vector<ChunkSpan> chunks;              ///< in address order; empty for a segment
+  std::vector<Chunk> chunks;                  ///< in address order; empty for a segment
   std::size_t offset = 0;                     ///< of the block in the extent, in bytes
   std::optional<NativeMemoryHandle> segment;  ///< the driver's name for a segment
   std::size_t bytes = 0;                      ///< of the whole extent

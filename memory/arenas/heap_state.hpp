@@ -12,7 +12,6 @@
 #include "core/adaptive_mutex.hpp"
 #include "core/assert.hpp"
 #include "memory/arenas/chunk_store.hpp"
-#include "memory/arenas/mapping_callbacks.hpp"
 #include "memory/blocks/heap_block.hpp"
 #include "memory/oom/transfers.hpp"
 #include "memory/policy/config.hpp"

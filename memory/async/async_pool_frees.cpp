@@ -4,13 +4,10 @@
 #include <utility>
 #include <vector>
 
-#include "core/assert.hpp"
-#include "device/idle_stream.hpp"
 #include "memory/async/async_pool.hpp"
-#include "memory/policy/size_policy.hpp"
-#include "memory/stats/counters.hpp"
 #include "streams/capture.hpp"
 #include "streams/event_pool.hpp"
+#include "streams/per_device.hpp"
 
 namespace gantry::memory {
 namespace {
@@ -22,17 +19,22 @@ bool is_own_per_thread(const StreamClock& clock) {
 
 }  // namespace
 
+PoolFrees& PoolFrees::of(int device) {
+  static auto& frees = *new PerDevice<PoolFrees>();
+  return frees.get(device, [](int index) { return new PoolFrees(index); });
+}
+
 void AsyncPool::record_stream(HeapBlock& block, const Stream& stream) {
   StreamClock& clock = StreamClock::of(stream);
   const std::lock_guard lock(mutex_);
-  if (block.use.load(std::memory_order_relaxed) != BlockUse::live) return;
+  if (!block.is(BlockUse::live)) return;
   deferred_.add_use(block, clock, 0);
 }
 
 void AsyncPool::deallocate(HeapBlock& block) noexcept {
   {
     const std::lock_guard lock(mutex_);
-    if (block.use.load(std::memory_order_relaxed) != BlockUse::live) return;
+    if (!block.is(BlockUse::live)) return;
     block.change(BlockUse::live, BlockUse::in_transition);
     const bool small = is_small(block.bytes);
     decrease(stats_.allocation, small, 1);

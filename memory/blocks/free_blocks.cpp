@@ -1,8 +1,6 @@
 #include "memory/blocks/free_blocks.hpp"
 
-#include <algorithm>
 #include <climits>
-#include <utility>
 
 #include "core/assert.hpp"
 #include "memory/stats/counters.hpp"
@@ -57,11 +55,11 @@ HeapBlock* FreeBlocks::find_with_event_wait(std::size_t bytes,
 void FreeBlocks::count(const HeapBlock& block, bool appears) noexcept {
   if (block.previous == nullptr && block.next == nullptr) return;
   if (appears) {
-    increase(*splits_->number, splits_->small, 1);
-    increase(*splits_->bytes, splits_->small, block.bytes);
+    increase(*splits_.number, splits_.small, 1);
+    increase(*splits_.bytes, splits_.small, block.bytes);
   } else {
-    decrease(*splits_->number, splits_->small, 1);
-    decrease(*splits_->bytes, splits_->small, block.bytes);
+    decrease(*splits_.number, splits_.small, 1);
+    decrease(*splits_.bytes, splits_.small, block.bytes);
   }
 }
 
@@ -147,8 +145,7 @@ void FreeBlocks::verify() const noexcept {
   const auto verify_list = [](const TlsfIndex& list, [[maybe_unused]] const StreamBlocks* stream) {
     list.verify();
     list.for_each(0, [&](const HeapBlock& block) {
-      GANTRY_ASSERT(block.use.load(std::memory_order_relaxed) == BlockUse::free,
-                    "a block of the index is not free");
+      GANTRY_ASSERT(block.is(BlockUse::free), "a block of the index is not free");
       GANTRY_ASSERT(block.stream == stream, "a free block is in the list of another stream");
       GANTRY_ASSERT(stream == nullptr ||
                         (stream->earliest <= block.sequence && block.sequence <= stream->latest),

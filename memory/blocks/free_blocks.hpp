@@ -56,10 +56,10 @@ enum class Search : std::uint8_t {
 /// Not thread-safe: the heap's lock protects it.
 class FreeBlocks {
  public:
-  /// `splits` counts free blocks that are pieces of split memory; may be nullptr. Without
+  /// `splits` counts free blocks that are pieces of split memory, if it has statistics. Without
   /// `shares_ordered`, no stream takes blocks of another one.
   /// No block is joined with a neighbour while `*keeps_whole`.
-  FreeBlocks(BlockSlab& slab, SplitCounter* splits, bool shares_ordered,
+  FreeBlocks(BlockSlab& slab, SplitCounter splits, bool shares_ordered,
              const bool* keeps_whole = nullptr)
       : slab_(slab), splits_(splits), shares_ordered_(shares_ordered), keeps_whole_(keeps_whole) {}
 
@@ -104,7 +104,7 @@ class FreeBlocks {
     }
   }
   void remove(HeapBlock& block) noexcept {
-    if (splits_ != nullptr) count(block, false);
+    if (splits_.number != nullptr) count(block, false);
     index_of(block).remove(block);
     block.change(BlockUse::free, BlockUse::in_transition);
   }
@@ -148,8 +148,7 @@ class FreeBlocks {
   }
 
   [[nodiscard]] bool may_absorb(const HeapBlock& block, const HeapBlock* neighbour) const noexcept {
-    return neighbour != nullptr && joins() &&
-           neighbour->use.load(std::memory_order_relaxed) == BlockUse::free &&
+    return neighbour != nullptr && joins() && neighbour->is(BlockUse::free) &&
            neighbour->captured == block.captured &&
            (neighbour->stream == block.stream || neighbour->stream == nullptr);
   }
@@ -162,7 +161,7 @@ class FreeBlocks {
       block.stream->earliest = std::min(block.stream->earliest, block.sequence);
       block.stream->latest = std::max(block.stream->latest, block.sequence);
     }
-    if (splits_ != nullptr) count(block, true);
+    if (splits_.number != nullptr) count(block, true);
   }
   [[nodiscard]] StreamBlocks& make(const Stream& stream);
   [[nodiscard]] HeapBlock* find_elsewhere(std::size_t bytes, const StreamBlocks& stream,
@@ -170,7 +169,7 @@ class FreeBlocks {
   void count(const HeapBlock& block, bool appears) noexcept;
 
   BlockSlab& slab_;
-  SplitCounter* const splits_;
+  const SplitCounter splits_;
   const bool shares_ordered_;
   const bool* const keeps_whole_;
   TlsfIndex common_;

@@ -48,6 +48,11 @@ struct StreamUse {
   std::uint64_t sequence = 0;
 };
 
+/// Waits for uses, as far as the host can. Throws: CudaError.
+inline void wait_for(const std::vector<StreamUse>& uses) {
+  for (const StreamUse& use : uses) static_cast<void>(use.clock->try_wait_for(use.sequence));
+}
+
 /// The descriptor of a block. Its neighbours are the blocks before and after it in the same address
 /// range. The first cache line holds the members that the index reads.
 struct alignas(64) HeapBlock {
@@ -77,6 +82,14 @@ struct alignas(64) HeapBlock {
   bool captured = false;
 
   [[nodiscard]] std::byte* end() const { return data + bytes; }
+  /// True if `use` is `state`. Another thread may change it, unless the caller holds its lock.
+  [[nodiscard]] bool is(BlockUse state) const noexcept {
+    return use.load(std::memory_order_relaxed) == state;
+  }
+  /// False for addresses without memory.
+  [[nodiscard]] bool has_memory() const noexcept {
+    return !is(BlockUse::hole) && !is(BlockUse::mapping);
+  }
 
   /// Changes `use`, which is `from`. The caller owns the block or holds the lock that guards it.
   void change(BlockUse from, BlockUse to) noexcept { change({from}, to); }
@@ -102,8 +115,7 @@ class BlockSlab {
   [[nodiscard]] HeapBlock& take() noexcept {
     GANTRY_ASSERT(unused_count_ > 0, "a descriptor is taken that was not reserved");
     HeapBlock& block = *unused_;
-    GANTRY_ASSERT(block.use.load(std::memory_order_relaxed) == BlockUse::unused,
-                  "a descriptor in the slab describes a block");
+    GANTRY_ASSERT(block.is(BlockUse::unused), "a descriptor in the slab describes a block");
     unused_ = block.next;
     --unused_count_;
     block.next = nullptr;
@@ -137,7 +149,7 @@ class BlockSlab {
 /// Splits `block` after `bytes`. `remainder`, an unused descriptor, becomes its right neighbour.
 inline void split_block(HeapBlock& block, std::size_t bytes, HeapBlock& remainder) noexcept {
   GANTRY_ASSERT(0 < bytes && bytes < block.bytes, "a split leaves a part without bytes");
-  GANTRY_ASSERT(remainder.use.load(std::memory_order_relaxed) == BlockUse::unused,
+  GANTRY_ASSERT(remainder.is(BlockUse::unused),
                 "the remainder of a split takes the descriptor of a block");
   remainder.data = block.data + bytes;
   remainder.bytes = block.bytes - bytes;

@@ -10,8 +10,7 @@
 #include <gantry/core/log.hpp>
 
 #include "core/assert.hpp"
-#include "memory/blocks/poison.hpp"
-#include "memory/heap/thread_cache.hpp"
+#include "device/platform/poison.hpp"
 #include "memory/history/history.hpp"
 #include "memory/oom/memory_pressure.hpp"
 #include "memory/policy/size_policy.hpp"
@@ -70,7 +69,7 @@ void DeviceHeap::deallocate(HeapBlock& block) noexcept {
 
 // Counts the free; false if the block was free already.
 bool DeviceHeap::begin_free(HeapBlock& block) noexcept {
-  if (block.use.load(std::memory_order_relaxed) != BlockUse::live) {
+  if (!block.is(BlockUse::live)) {
     logging::error("memory: a device block was freed twice; the second free is ignored");
     return false;
   }
@@ -93,29 +92,16 @@ bool DeviceHeap::put_in_limbo(HeapBlock& block) noexcept {
   return true;
 }
 
-void DeviceHeap::free_from_limbo(HeapBlock& block) noexcept {
-  const HeapLock lock(state_.mutex);
-  frees_.free_from_limbo(block);
-}
-
-namespace {
-
-// Asks the driver now, while the stream exists, whether it is captured. The clock keeps the answer
-// for the free.
-void note_capture(const StreamClock& clock) noexcept {
-  if (clock.native().handle == nullptr || !clock.may_submit()) return;
-  try {
-    static_cast<void>(clock.is_captured());
-  } catch (...) {
-    // The last answer stays.
-  }
-}
-
-}  // namespace
-
 void DeviceHeap::record_use(HeapBlock& block, const Stream& stream, bool until_free) {
   StreamClock& clock = StreamClock::of(stream);
-  note_capture(clock);
+  if (clock.native().handle != nullptr && clock.may_submit()) {
+    // The driver tells now, while the stream exists, whether it is captured. The clock keeps that
+    // for the free.
+    try {
+      static_cast<void>(clock.is_captured());
+    } catch (...) {  // what it knew before stays
+    }
+  }
   const HeapLock lock(state_.mutex);
   const BlockUse use = block.use.load(std::memory_order_relaxed);
   if (use != BlockUse::live && use != BlockUse::limbo) return;
@@ -179,56 +165,6 @@ void DeviceHeap::poll() noexcept {
   frees_.poll();
 }
 
-void DeviceHeap::find_completed() noexcept {
-  const HeapLock lock(state_.mutex);
-  poll();
-}
-
-void DeviceHeap::report_out_of_memory(std::size_t bytes, std::string_view purpose) {
-  HeapLock lock(state_.mutex);
-  recovery_.report(lock, bytes, 0, purpose);
-}
-
-void DeviceHeap::set_neighbour(MemoryNeighbour* neighbour) noexcept {
-  const HeapLock lock(state_.mutex);
-  recovery_.set_neighbour(neighbour);
-}
-
-void DeviceHeap::set_recovery_clock(RecoveryClock* clock) noexcept {
-  const HeapLock lock(state_.mutex);
-  recovery_.set_clock(clock);
-}
-
-void DeviceHeap::set_fraction(double fraction) {
-  const HeapLock lock(state_.mutex);
-  state_.fraction = fraction;
-}
-
-double DeviceHeap::fraction() const {
-  const HeapLock lock(state_.mutex);
-  return state_.fraction;
-}
-
-std::size_t DeviceHeap::reserved() const {
-  const HeapLock lock(state_.mutex);
-  return state_.reserved();
-}
-
-Stats DeviceHeap::stats() {
-  const HeapLock lock(state_.mutex);
-  return stats_.collect(pools_);
-}
-
-void DeviceHeap::reset_peak_stats() {
-  const HeapLock lock(state_.mutex);
-  stats_.reset_peaks();
-}
-
-HeldSegments DeviceHeap::segments() {
-  const HeapLock lock(state_.mutex);
-  return stats_.segments(pools_);
-}
-
 void DeviceHeap::verify() {
   const HeapLock lock(state_.mutex);
   ThreadCache::flush_counts(state_);
@@ -276,11 +212,6 @@ std::int64_t DeviceHeap::live_blocks(Pool& pool) {
   ThreadCache::flush_counts(state_);
   GANTRY_ASSERT(pool.live_blocks >= 0, "more blocks of a pool are freed than were allocated");
   return pool.live_blocks;
-}
-
-bool DeviceHeap::has_physical(const Pool& pool) const {
-  const HeapLock lock(state_.mutex);
-  return !pool.released;
 }
 
 }  // namespace gantry::memory

@@ -15,6 +15,7 @@
 #include "memory/heap/oom_recovery.hpp"
 #include "memory/heap/pool_set.hpp"
 #include "memory/heap/thread_cache.hpp"
+#include "memory/policy/backend.hpp"
 
 namespace gantry::memory {
 
@@ -26,7 +27,7 @@ namespace gantry::memory {
 //   HeapStats     numbers, reports and snapshots of the pools
 //   HeapFrees     blocks that graphs hold, streams use, or one stream only may reuse
 //   OomRecovery   the steps of a request that no free block serves
-//   PoolMemory    the physical memory of whole pools
+//   PoolMemory    the physical memory of whole pools; pool_memory.cpp makes it for a call
 //   DeviceHeap    allocate and deallocate; takes the lock
 //
 // HeapState::mutex guards all state of all parts, with three exceptions:
@@ -38,40 +39,6 @@ namespace gantry::memory {
 // Its caller must expect that pools and blocks have changed. Locks are taken in this order:
 // Pool::physical_mutex, HeapState::mutex, the registry of thread caches, locks of stream clocks or
 // of the chunk store.
-
-/// Takes physical memory from whole pools, and restores it.
-///
-/// Thread safety: every member may be called from any thread, without the heap's lock. Calls for
-/// one pool run one after the other: Pool::physical_mutex is taken before the heap's lock.
-class PoolMemory {
- public:
-  PoolMemory(HeapState& state, PoolSet& pools, HeapFrees& frees, OomRecovery& recovery)
-      : state_(state), pools_(pools), frees_(frees), recovery_(recovery) {}
-  PoolMemory(const PoolMemory&) = delete;
-  PoolMemory& operator=(const PoolMemory&) = delete;
-
-  /// Destroys a pool: releases its unused memory. Live blocks stay valid.
-  void destroy(Pool& pool);
-  /// See MemPool::release_physical.
-  void release(Pool& pool, PoolBackup backup);
-  /// See MemPool::restore_physical.
-  void restore(Pool& pool);
-
- private:
-  void restore(HeapLock& lock, Pool& pool);
-  static void release_arenas(HeapLock& lock, Pool& pool);
-  /// Copies all live blocks of the pool, whose memory no work uses. The heap's lock is released
-  /// meanwhile. Throws, with the strong guarantee: OutOfMemoryError, CudaError, std::bad_alloc.
-  void save_contents(HeapLock& lock, Pool& pool);
-  /// Copies them back to the blocks that are still live and have memory. The copy is kept.
-  /// Throws: CudaError, std::bad_alloc.
-  void restore_contents(HeapLock& lock, const Pool& pool) const;
-
-  HeapState& state_;
-  PoolSet& pools_;
-  HeapFrees& frees_;
-  OomRecovery& recovery_;
-};
 
 /// The heap of one device: pools of blocks over one store of physical memory.
 ///
@@ -100,7 +67,9 @@ class DeviceHeap {
   /// As deallocate(), for a block that other processes still use: its memory is in limbo, which
   /// lasts until free_from_limbo(). False if it was free already.
   [[nodiscard]] bool put_in_limbo(HeapBlock& block) noexcept;
-  void free_from_limbo(HeapBlock& block) noexcept;
+  void free_from_limbo(HeapBlock& block) noexcept {
+    locked([&] { frees_.free_from_limbo(block); });
+  }
   [[nodiscard]] HeapLock lock() const { return HeapLock(state_.mutex); }
 
   /// Waits for blocks that streams still use, then releases all unused memory to the driver, also
@@ -115,39 +84,68 @@ class DeviceHeap {
   /// Releases nothing if the calling thread works on a heap.
   DriverRelease release_for_driver() noexcept;
   /// Finds out which streams have completed their work, so that their free blocks serve others.
-  void find_completed() noexcept;
+  void find_completed() noexcept {
+    locked([&] { poll(); });
+  }
   /// Throws the OutOfMemoryError of a direct allocation of `bytes` for `purpose`.
-  [[noreturn]] void report_out_of_memory(std::size_t bytes, std::string_view purpose);
+  [[noreturn]] void report_out_of_memory(std::size_t bytes, std::string_view purpose) {
+    HeapLock lock(state_.mutex);
+    recovery_.report(lock, bytes, 0, purpose);
+  }
 
   /// See OomRecovery::set_neighbour.
-  void set_neighbour(MemoryNeighbour* neighbour) noexcept;
+  void set_neighbour(MemoryNeighbour* neighbour) noexcept {
+    locked([&] { recovery_.set_neighbour(neighbour); });
+  }
   /// See OomRecovery::set_clock.
-  void set_recovery_clock(RecoveryClock* clock) noexcept;
+  void set_recovery_clock(RecoveryClock* clock) noexcept {
+    locked([&] { recovery_.set_clock(clock); });
+  }
 
   /// Limits the memory held to a share of the device's.
-  void set_fraction(double fraction);
-  [[nodiscard]] double fraction() const;
+  void set_fraction(double fraction) {
+    locked([&] { state_.fraction = fraction; });
+  }
+  [[nodiscard]] double fraction() const {
+    return locked([&] { return state_.fraction; });
+  }
   /// Bytes that it holds.
-  [[nodiscard]] std::size_t reserved() const;
-  [[nodiscard]] Stats stats();
-  void reset_peak_stats();
-  [[nodiscard]] HeldSegments segments();
+  [[nodiscard]] std::size_t reserved() const {
+    return locked([&] { return state_.reserved(); });
+  }
+  [[nodiscard]] Stats stats() {
+    return locked([&] { return stats_.collect(pools_); });
+  }
+  void reset_peak_stats() {
+    locked([&] { stats_.reset_peaks(); });
+  }
+  [[nodiscard]] HeldSegments segments() {
+    return locked([&] { return stats_.segments(pools_); });
+  }
   /// Asserts what holds for all parts between two calls; no other thread may call meanwhile.
   void verify();
 
   /// A new pool, or a destroyed one without live blocks.
   [[nodiscard]] Pool& make_pool(const MemPoolOptions& options);
   /// Releases the pool's unused memory. Live blocks stay valid; the object waits for their frees.
-  void destroy_pool(Pool& pool) { memory_.destroy(pool); }
+  void destroy_pool(Pool& pool);
   /// The pool of a capture in progress; made at its first use. Throws: std::bad_alloc.
   [[nodiscard]] Pool& pool_of(const std::shared_ptr<const Capture>& capture);
   [[nodiscard]] std::int64_t live_blocks(Pool& pool);
   /// See MemPool::release_physical and MemPool::restore_physical.
-  void release_physical(Pool& pool, PoolBackup backup) { memory_.release(pool, backup); }
-  void restore_physical(Pool& pool) { memory_.restore(pool); }
-  [[nodiscard]] bool has_physical(const Pool& pool) const;
+  void release_physical(Pool& pool, PoolBackup backup);
+  void restore_physical(Pool& pool);
+  [[nodiscard]] bool has_physical(const Pool& pool) const {
+    return locked([&] { return !pool.released; });
+  }
 
  private:
+  /// What `function` returns with the lock held.
+  template <class Function>
+  auto locked(Function function) const -> decltype(function()) {
+    const HeapLock lock(state_.mutex);
+    return function();
+  }
   [[nodiscard]] bool begin_free(HeapBlock& block) noexcept;
   [[nodiscard]] bool has_incomplete() const noexcept;
   void poll() noexcept;
@@ -157,7 +155,6 @@ class DeviceHeap {
   HeapStats stats_{state_};
   HeapFrees frees_{pools_, stats_};
   OomRecovery recovery_{state_, pools_, stats_, frees_};
-  PoolMemory memory_{state_, pools_, frees_, recovery_};
 };
 
 }  // namespace gantry::memory

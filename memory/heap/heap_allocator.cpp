@@ -2,10 +2,8 @@
 
 #include <algorithm>
 #include <exception>
-#include <memory>
 #include <mutex>
 #include <string>
-#include <utility>
 #include <vector>
 
 #include <gantry/core/log.hpp>
@@ -13,7 +11,7 @@
 #include "core/observers.hpp"
 #include "device/checked_device_index.hpp"
 #include "device/platform/platform.hpp"
-#include "memory/blocks/poison.hpp"
+#include "device/platform/poison.hpp"
 #include "memory/history/history.hpp"
 #include "memory/policy/size_policy.hpp"
 #include "streams/sanitizer/hooks.hpp"
@@ -23,8 +21,7 @@ namespace {
 
 HeapBlock& block_of(const Block& block) { return *static_cast<HeapBlock*>(block.handle); }
 
-// Keeps the heap of a destroyed allocator reachable: magazines of threads may
-// still point to it.
+// Keeps the heap of a destroyed allocator reachable: magazines of threads may still point to it.
 void retain_heap(DeviceHeap& heap) {
   static auto& mutex = *new std::mutex();
   static auto& retained = *new std::vector<DeviceHeap*>();
@@ -40,12 +37,11 @@ void sanitize_free(const HeapBlock& block) noexcept {
 
 // True if a block is live, and no other stream or process uses it.
 bool is_used_by_one(const HeapBlock& block) noexcept {
-  return block.use.load(std::memory_order_relaxed) == BlockUse::live &&
-         !block.exported.load(std::memory_order_relaxed) && block.uses.empty();
+  return block.is(BlockUse::live) && !block.exported.load(std::memory_order_relaxed) &&
+         block.uses.empty();
 }
 
-// Puts a freed block into the thread's cache; false if it has to go to its
-// heap.
+// Puts a freed block into the thread's cache; false if it has to go to its heap.
 bool put_into_cache(ThreadCache& cache, HeapBlock& block) noexcept {
   Magazines* const table = is_used_by_one(block) ? cache.find_or_open(block) : nullptr;
   if (table == nullptr) return false;
@@ -64,55 +60,30 @@ bool put_into_cache(ThreadCache& cache, HeapBlock& block) noexcept {
 
 }  // namespace
 
-void HeapAllocator::verify() {
-  for (int device = 0; device < heaps_.size(); ++device) {
-    if (DeviceHeap* heap = heaps_.find(device)) heap->verify();
-  }
-}
-
 HeapAllocator::~HeapAllocator() {
   if (in_bad_fork()) return;
-  for (int device = 0; device < heaps_.size(); ++device) {
-    DeviceHeap* heap = heaps_.find(device);
-    if (heap == nullptr) continue;
+  heaps_.for_each([](DeviceHeap& heap) {
     try {
-      retain_heap(*heap);
-      heap->empty_cache();
+      retain_heap(heap);
+      heap.empty_cache();
     } catch (const std::exception& error) {
       logging::warn(std::string("memory: failed to release the memory of a "
                                 "destroyed allocator: ") +
                     error.what());
     }
-  }
+  });
 }
-
-namespace {
-
-// An allocator of a pool, counted in `closed_pools` until the pool's last
-// segment is freed.
-struct ClosedSource {
-  ClosedSource(std::shared_ptr<Allocator> allocator, std::shared_ptr<std::atomic<int>> closed_pools)
-      : allocator(std::move(allocator)), closed_pools(std::move(closed_pools)) {
-    ++*this->closed_pools;
-  }
-  ~ClosedSource() { --*closed_pools; }
-  ClosedSource(const ClosedSource&) = delete;
-  ClosedSource& operator=(const ClosedSource&) = delete;
-
-  const std::shared_ptr<Allocator> allocator;
-  const std::shared_ptr<std::atomic<int>> closed_pools;
-};
-
-}  // namespace
 
 Pool& HeapAllocator::make_pool(int device, const MemPoolOptions& options) {
   if (options.allocator == nullptr || options.allocator->is_peer_accessible()) {
     return heap(device).make_pool(options);
   }
-  // The pool's handle of its allocator holds the count.
+  // Counted until the pool's last segment is freed: its handle of the allocator holds the count.
   MemPoolOptions counted = options;
-  const auto source = std::make_shared<const ClosedSource>(options.allocator, closed_pools_);
-  counted.allocator = {source, source->allocator.get()};
+  ++*closed_pools_;
+  counted.allocator = {
+      options.allocator.get(),
+      [allocator = options.allocator, closed = closed_pools_](Allocator*) { --*closed; }};
   return heap(device).make_pool(counted);
 }
 
@@ -124,10 +95,9 @@ DeviceHeap& HeapAllocator::heap(int device) {
 }
 
 // Note [The fast way]
-// Most allocations and frees are served by the thread's magazines, where every
-// instruction counts. For these, allocate() and deallocate() make no call, so
-// they save few registers. Everything else is left to allocate_slow() and
-// deallocate_slow(). A miss alone has a short way to the heap.
+// Most allocations and frees are served by the thread's magazines, where every instruction counts.
+// For these, allocate() and deallocate() make no call, so they save few registers. Everything else
+// is left to allocate_slow() and deallocate_slow(). A miss alone has a short way to the heap.
 
 [[gnu::flatten]] Block HeapAllocator::allocate(const Stream& stream, std::size_t bytes,
                                                std::size_t alignment) {
@@ -189,8 +159,7 @@ Block HeapAllocator::allocate_from(Pool& pool, const Stream& stream, std::size_t
   return block_for(made, made.data, bytes, stream.native().device);
 }
 
-// The pool that the thread has chosen. Later requests of the thread find its
-// magazines directly.
+// The pool that the thread has chosen. Later requests of the thread find its magazines directly.
 [[gnu::noinline]] Pool& HeapAllocator::pool_of_thread(const Stream& stream) {
   const int device = stream.native().device;
   Pool* const active = active_pool(device);
@@ -217,8 +186,7 @@ Block HeapAllocator::allocate_from(Pool& pool, const Stream& stream, std::size_t
   const bool divides = divides_grain(alignment, kBlockGrain);
   if (!divides) check_alignment(alignment);
   ThreadCache* const cache = ThreadCache::current();
-  // A hit makes no driver call, so it would not notice a bad fork; driver()
-  // throws.
+  // A hit makes no driver call, so it would not notice a bad fork; driver() throws.
   if (cache == nullptr && in_bad_fork()) static_cast<void>(driver());
   if (bytes == 0) return {.device = Device::cuda(native.device)};
   const auto hand_out = [bytes](HeapBlock& taken) noexcept {
@@ -255,8 +223,7 @@ Block HeapAllocator::allocate_from(Pool& pool, const Stream& stream, std::size_t
     return deallocate_slow(block);
   }
   HeapBlock& freed = block_of(block);
-  // Loads for the join with its neighbours. (Other threads may change
-  // `previous` now.)
+  // Loads for the join with its neighbours. (Other threads may change `previous` now.)
   __builtin_prefetch(freed.next);
   if (!is_used_by_one(freed)) return deallocate_slow(block);
   Magazines* const table = cache->last();
@@ -304,12 +271,10 @@ void HeapAllocator::empty_cache(Device device) {
   if (DeviceHeap* made = heaps_.find(index)) made->empty_cache();
 }
 
-std::string HeapAllocator::name() const { return std::string(config_.backend->name); }
-
 BlockExtent HeapAllocator::pin(const Block& block) {
   HeapBlock& pinned = block_of(block);
   const HeapLock lock = owner_of(pinned).heap->lock();
-  if (pinned.use.load(std::memory_order_relaxed) != BlockUse::live) {
+  if (!pinned.is(BlockUse::live)) {
     throw InvalidArgument("export_ipc: expected a live block, but got a freed one");
   }
   BlockExtent extent = pinned.arena->pin(pinned);

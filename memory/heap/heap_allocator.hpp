@@ -22,8 +22,7 @@ namespace gantry::memory {
 class HeapAllocator final : public DeviceAllocator, public ExportableAllocator {
  public:
   explicit HeapAllocator(const AllocConfig& config) : config_(config) {}
-  /// Releases unused memory. Its heaps stay: magazines of threads may point to
-  /// them.
+  /// Releases unused memory. Its heaps stay: magazines of threads may point to them.
   ~HeapAllocator() override;
   HeapAllocator(const HeapAllocator&) = delete;
   HeapAllocator& operator=(const HeapAllocator&) = delete;
@@ -38,18 +37,26 @@ class HeapAllocator final : public DeviceAllocator, public ExportableAllocator {
     record(block, stream, false);
   }
   void empty_cache(Device device) override;
-  /// False while a pool has, or had and still uses, memory that peers cannot
-  /// use.
+  /// False while a pool has, or had and still uses, memory that peers cannot use.
   [[nodiscard]] bool is_peer_accessible() const override {
     return closed_pools_->load(std::memory_order_relaxed) == 0;
   }
-  [[nodiscard]] std::string name() const override;
+  [[nodiscard]] std::string name() const override { return std::string(config_.backend->name); }
 
   [[nodiscard]] Stats stats(int device) override { return heap(device).stats(); }
   void reset_peak_stats(int device) override { heap(device).reset_peak_stats(); }
   void set_fraction(double fraction, int device) override { heap(device).set_fraction(fraction); }
   [[nodiscard]] double fraction(int device) override { return heap(device).fraction(); }
-  void verify() override;
+  [[nodiscard]] DriverRelease release_for_driver(int device) noexcept override {
+    DeviceHeap* const made = find_heap(device);
+    return made == nullptr ? DriverRelease::none : made->release_for_driver();
+  }
+  void prepare_for_capture() noexcept override {
+    heaps_.for_each([](DeviceHeap& made) { made.find_completed(); });
+  }
+  void verify() override {
+    heaps_.for_each([](DeviceHeap& made) { made.verify(); });
+  }
 
   [[nodiscard]] BlockExtent pin(const Block& block) override;
   void unpin(const Block& block) noexcept override;
@@ -58,8 +65,7 @@ class HeapAllocator final : public DeviceAllocator, public ExportableAllocator {
   /// As allocate, from one pool. In a capture both take the capture's pool.
   [[nodiscard]] Block allocate_from(Pool& pool, const Stream& stream, std::size_t bytes,
                                     std::size_t alignment);
-  /// The heap of `device`, a checked index; find_heap: nullptr if it was never
-  /// used.
+  /// The heap of `device`, a checked index; find_heap: nullptr if it was never used.
   [[nodiscard]] DeviceHeap& heap(int device);
   [[nodiscard]] DeviceHeap* find_heap(int device) const { return heaps_.find(device); }
   [[nodiscard]] const AllocConfig& config() const { return config_; }
@@ -87,8 +93,7 @@ class HeapAllocator final : public DeviceAllocator, public ExportableAllocator {
 
   const AllocConfig config_;
   PerDevice<DeviceHeap> heaps_;
-  // Pools whose memory peers cannot use. Shared with these pools, which may
-  // live longer.
+  // Pools whose memory peers cannot use. Shared with these pools, which may live longer.
   const std::shared_ptr<std::atomic<int>> closed_pools_ = std::make_shared<std::atomic<int>>(0);
 };
 

@@ -166,6 +166,12 @@ HeldSegments HeapStats::segments(const PoolSet& pools) const {
   return held;
 }
 
+void record_block(TraceAction action, const HeapBlock& block, std::uint32_t call_site) noexcept {
+  const StreamClock& clock = block.stream->clock;
+  record_trace(clock.device(), action, reinterpret_cast<std::uintptr_t>(block.data), block.bytes,
+               clock.id(), call_site, block.requested.load(std::memory_order_relaxed));
+}
+
 std::vector<std::pair<std::string, std::int64_t>> top_call_sites(HeldSegments held) {
   constexpr std::size_t kTop = 5;
   std::map<std::string, std::int64_t> by_site;

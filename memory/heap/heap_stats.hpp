@@ -62,6 +62,9 @@ class HeapStats {
   std::int64_t stream_waits_ = 0;
 };
 
+/// As record_trace, for an event of a block.
+void record_block(TraceAction action, const HeapBlock& block, std::uint32_t call_site) noexcept;
+
 /// The call sites with the most bytes in use, and these bytes. Names them, which takes long.
 [[nodiscard]] std::vector<std::pair<std::string, std::int64_t>> top_call_sites(HeldSegments held);
 

@@ -14,8 +14,6 @@
 #include "memory/arenas/exportable.hpp"
 #include "memory/heap/thread_cache.hpp"
 #include "memory/history/history.hpp"
-#include "memory/oom/memory_pressure.hpp"
-#include "memory/oom/oom_handlers.hpp"
 #include "memory/oom/oom_report.hpp"
 #include "memory/policy/size_policy.hpp"
 
@@ -42,7 +40,7 @@ constexpr const Pool* kAllPools = nullptr;
 //      async) gives memory back; at last, all free memory is released to the driver, which then
 //      gives new chunks;
 //   9. another attempt, if other threads had memory in transition meanwhile;
-//  10. functions of the program (oom_handlers.hpp), which may ask for another attempt;
+//  10. functions of the program (memory_pressure.hpp), which may ask for another attempt;
 //  11. an OutOfMemoryError.
 // The lock is not held while waiting: the work may depend on threads that allocate.
 // A captured stream cannot be waited for, so its blocks stay in use. Requests of captures skip

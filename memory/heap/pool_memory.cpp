@@ -12,7 +12,7 @@
 
 #include "core/assert.hpp"
 #include "device/peer_access.hpp"
-#include "memory/blocks/poison.hpp"
+#include "device/platform/poison.hpp"
 #include "memory/heap/device_heap.hpp"
 #include "memory/heap/thread_cache.hpp"
 #include "memory/history/history.hpp"
@@ -21,25 +21,24 @@
 namespace gantry::memory {
 namespace {
 
-struct Extent {
-  std::uintptr_t address;
-  std::size_t bytes;
-};
+using Saved = SavedContents::Saved;
 
-std::vector<Extent> live_blocks(const Pool& pool) {
+// The live blocks by address, each with an offset behind those before it.
+std::vector<Saved> live_blocks(const Pool& pool) {
   HeldSegments held;
   for (const auto& arena : pool.arenas) arena->describe(held);
-  std::vector<Extent> live;
+  std::vector<Saved> live;
   for (const SegmentInfo& segment : held.segments) {
     for (const BlockInfo& block : segment.blocks) {
-      if (block.state == BlockState::active_allocated) live.push_back({block.address, block.bytes});
+      if (block.state != BlockState::active_allocated) continue;
+      live.push_back({block.address, block.bytes, 0});
     }
   }
-  std::ranges::sort(live, {}, &Extent::address);
+  std::ranges::sort(live, {}, &Saved::address);
+  std::size_t total = 0;
+  for (Saved& block : live) block.offset = std::exchange(total, total + block.bytes);
   return live;
 }
-
-void* pointer(std::uintptr_t address) { return reinterpret_cast<void*>(address); }
 
 // Waits for the stream's copies. If one of them failed, the others may still run: the caller frees
 // their memory next. To wait for the device would spoil a capture.
@@ -57,150 +56,178 @@ void copy_all(NativeStream stream, Submit submit) {
   }
 }
 
-// The end of a block is poisoned; from here on it is not.
-void unpoison_all(const Extent& block) {
-  if (poisons_device_memory()) unpoison_now(pointer(block.address), block.bytes);
+// The memory of a block. Its end is poisoned; from here on it is not.
+void* memory_of(const Saved& block) {
+  auto* const data = reinterpret_cast<void*>(block.address);
+  if (poisons_device_memory()) unpoison_now(data, block.bytes);
+  return data;
 }
 
-}  // namespace
+// Takes physical memory from whole pools, and restores it.
+//
+// Its members are called without the heap's lock. Calls for one pool run one after the other:
+// Pool::physical_mutex is taken before the heap's lock.
+class PoolMemory {
+ public:
+  PoolMemory(HeapState& state, PoolSet& pools, HeapFrees& frees, OomRecovery& recovery)
+      : state_(state), pools_(pools), frees_(frees), recovery_(recovery) {}
 
-void PoolMemory::destroy(Pool& pool) {
-  const NoActivePool scope;  // for the allocator of the program
-  const std::shared_ptr<Allocator> source = pool.options.allocator;  // dies without the locks
-  const std::lock_guard physical(pool.physical_mutex);
-  HeapLock lock(state_.mutex);
-  ThreadCache::flush_blocks(state_);
-  // Later frees serve all pools.
-  pool.options = {.use_on_oom = true, .no_split = pool.options.no_split};
-  try {
-    frees_.poll();
-    while (pool.has_incomplete() && frees_.wait_for_oldest(lock, &pool)) {
+  // Releases unused memory. Live blocks stay valid.
+  void destroy(Pool& pool) {
+    const NoActivePool scope;  // for the allocator of the program
+    const std::shared_ptr<Allocator> source = pool.options.allocator;  // dies without the locks
+    const std::lock_guard physical(pool.physical_mutex);
+    HeapLock lock(state_.mutex);
+    ThreadCache::flush_blocks(state_);
+    // Later frees serve all pools.
+    pool.options = {.use_on_oom = true, .no_split = pool.options.no_split};
+    try {
+      frees_.poll();
+      while (pool.has_incomplete() && frees_.wait_for_oldest(lock, &pool)) {
+      }
+      if (pool.released) pool.discard_unused();
+      if (pool.released) restore(lock, pool);
+      pools_.release(lock, kEverything, &pool);
+    } catch (...) {
+      if (!lock.owns_lock()) lock.lock();
+      pool.saved = {};
+      pool.destroyed = true;
+      throw;
     }
-    if (pool.released) pool.discard_unused();
-    if (pool.released) restore(lock, pool);
-    pools_.release(lock, kEverything, &pool);
-  } catch (...) {
-    if (!lock.owns_lock()) lock.lock();
     pool.saved = {};
     pool.destroyed = true;
-    throw;
   }
-  pool.saved = {};
-  pool.destroyed = true;
-}
 
-void PoolMemory::release(Pool& pool, PoolBackup backup) {
-  const std::lock_guard physical(pool.physical_mutex);
-  HeapLock lock(state_.mutex);
-  for (const auto& arena : pool.arenas) arena->check_can_release_physical();
-  if (pool.released) return;
-  if (!may_synchronize_devices()) {
-    throw CaptureError(
-        "MemPool::release_physical: expected no stream that is being captured, but got one: the "
-        "wait for the device would invalidate the capture; end the capture first",
-        Device::cuda(state_.device).str());
-  }
-  pool.released = true;  // refuses allocations from now on
-  ThreadCache::flush_blocks(state_);
-  try {
-    {
-      const Unlocked unlocked(lock);
-      synchronize_device_clocks(state_.device);
-      for (const int peer : devices_with_access_to(state_.device)) synchronize_device_clocks(peer);
+  void release(Pool& pool, PoolBackup backup) {
+    const std::lock_guard physical(pool.physical_mutex);
+    HeapLock lock(state_.mutex);
+    for (const auto& arena : pool.arenas) arena->check_can_release_physical();
+    if (pool.released) return;
+    if (!may_synchronize_devices()) {
+      throw CaptureError(
+          "MemPool::release_physical: expected no stream that is being captured, but got one: the "
+          "wait for the device would invalidate the capture; end the capture first",
+          Device::cuda(state_.device).str());
     }
-    frees_.poll();
-    if (backup == PoolBackup::host) save_contents(lock, pool);
-    release_arenas(lock, pool);
-  } catch (...) {
+    pool.released = true;  // refuses allocations from now on
+    ThreadCache::flush_blocks(state_);
     try {
-      restore(lock, pool);
-    } catch (const std::exception&) {  // it stays released; the first error is the cause
+      {
+        const Unlocked unlocked(lock);
+        synchronize_device_clocks(state_.device);
+        for (const int peer : devices_with_access_to(state_.device))
+          synchronize_device_clocks(peer);
+      }
+      frees_.poll();
+      if (backup == PoolBackup::host) save_contents(lock, pool);
+      release_arenas(lock, pool);
+    } catch (...) {
+      try {
+        restore(lock, pool);
+      } catch (const std::exception&) {  // it stays released; the first error is the cause
+      }
+      throw;
     }
-    throw;
   }
-}
 
-void PoolMemory::release_arenas(HeapLock& lock, Pool& pool) {
-  for (const auto& arena : pool.arenas) arena->release_physical(lock);
-}
+  void restore(Pool& pool) {
+    const std::lock_guard physical(pool.physical_mutex);
+    HeapLock lock(state_.mutex);
+    if (pool.released) restore(lock, pool);
+  }
 
-void PoolMemory::restore(Pool& pool) {
-  const std::lock_guard physical(pool.physical_mutex);
-  HeapLock lock(state_.mutex);
-  if (pool.released) restore(lock, pool);
-}
+ private:
+  static void release_arenas(HeapLock& lock, Pool& pool) {
+    for (const auto& arena : pool.arenas) arena->release_physical(lock);
+  }
 
-// All or nothing: on failure the memory is left to others.
-void PoolMemory::restore(HeapLock& lock, Pool& pool) {
-  try {
-    for (const auto& arena : pool.arenas) {
-      while (!arena->restore_physical(lock)) {
-        const std::size_t missing = arena->released_bytes();
-        ThreadCache::flush_blocks(state_);
-        frees_.poll();
-        if (pools_.reclaim(lock, missing) == 0 && !frees_.wait_for_oldest(lock)) {
-          recovery_.report_unrestored(lock, missing);
+  // All or nothing: on failure the memory is left to others.
+  void restore(HeapLock& lock, Pool& pool) {
+    try {
+      for (const auto& arena : pool.arenas) {
+        while (!arena->restore_physical(lock)) {
+          const std::size_t missing = arena->released_bytes();
+          ThreadCache::flush_blocks(state_);
+          frees_.poll();
+          if (pools_.reclaim(lock, missing) == 0 && !frees_.wait_for_oldest(lock)) {
+            recovery_.report_unrestored(lock, missing);
+          }
         }
       }
+      restore_contents(lock, pool);
+    } catch (...) {
+      if (!lock.owns_lock()) lock.lock();
+      try {
+        release_arenas(lock, pool);
+      } catch (const std::exception&) {  // the next restore need not map what stays mapped
+      }
+      throw;
     }
-    restore_contents(lock, pool);
-  } catch (...) {
-    if (!lock.owns_lock()) lock.lock();
-    try {
-      release_arenas(lock, pool);
-    } catch (const std::exception&) {  // the next restore need not map what stays mapped
-    }
-    throw;
+    GANTRY_ASSERT(std::ranges::all_of(
+                      pool.arenas, [](const auto& arena) { return arena->released_bytes() == 0; }),
+                  "a pool is restored that lacks some of its memory");
+    pool.saved = {};
+    pool.released = false;
   }
-  GANTRY_ASSERT(std::ranges::all_of(pool.arenas,
-                                    [](const auto& arena) { return arena->released_bytes() == 0; }),
-                "a pool is restored that lacks some of its memory");
-  pool.saved = {};
-  pool.released = false;
-}
 
-void PoolMemory::save_contents(HeapLock& lock, Pool& pool) {
-  GANTRY_ASSERT(pool.saved.blocks.empty(),
-                "contents are saved in place of others that were not restored");
-  std::vector<SavedContents::Saved> blocks;
-  std::size_t total = 0;
-  for (const Extent& block : live_blocks(pool)) {
-    blocks.push_back({block.address, block.bytes, total});
-    total += block.bytes;
+  // Copies all live blocks of the pool, whose memory no work uses. The heap's lock is released
+  // meanwhile. Throws, with the strong guarantee: OutOfMemoryError, CudaError, std::bad_alloc.
+  void save_contents(HeapLock& lock, Pool& pool) {
+    GANTRY_ASSERT(pool.saved.blocks.empty(),
+                  "contents are saved in place of others that were not restored");
+    std::vector<Saved> blocks = live_blocks(pool);
+    if (blocks.empty()) return;
+    Buffer host;
+    {
+      const Unlocked unlocked(lock);
+      host = pinned(blocks.back().offset + blocks.back().bytes);
+      copy_all({.device = state_.device}, [&](NativeStream stream) {
+        for (const Saved& block : blocks) {
+          driver().copy(static_cast<std::byte*>(host.data()) + block.offset, memory_of(block),
+                        block.bytes, stream);
+        }
+      });
+    }
+    pool.saved = {std::move(blocks), std::move(host)};
   }
-  if (blocks.empty()) return;
-  Buffer host;
-  {
+
+  // Copies them back to the blocks that are still live and have memory. The copy is kept.
+  // Throws: CudaError, std::bad_alloc.
+  void restore_contents(HeapLock& lock, const Pool& pool) const {
+    const auto& [blocks, host] = pool.saved;
+    if (blocks.empty()) return;
+    const std::vector<Saved> live = live_blocks(pool);
     const Unlocked unlocked(lock);
-    host = pinned(total);
     copy_all({.device = state_.device}, [&](NativeStream stream) {
-      for (const SavedContents::Saved& block : blocks) {
-        unpoison_all({block.address, block.bytes});
-        driver().copy(static_cast<std::byte*>(host.data()) + block.offset, pointer(block.address),
+      auto saved = blocks.begin();
+      for (const Saved& block : live) {
+        while (saved != blocks.end() && saved->address < block.address) ++saved;
+        if (saved == blocks.end()) break;
+        if (saved->address != block.address || saved->bytes != block.bytes) continue;
+        driver().copy(memory_of(block), static_cast<const std::byte*>(host.data()) + saved->offset,
                       block.bytes, stream);
       }
     });
   }
-  pool.saved = {std::move(blocks), std::move(host)};
+
+  HeapState& state_;
+  PoolSet& pools_;
+  HeapFrees& frees_;
+  OomRecovery& recovery_;
+};
+
+}  // namespace
+
+void DeviceHeap::destroy_pool(Pool& pool) {
+  PoolMemory(state_, pools_, frees_, recovery_).destroy(pool);
 }
 
-void PoolMemory::restore_contents(HeapLock& lock, const Pool& pool) const {
-  const auto& [blocks, host] = pool.saved;
-  if (blocks.empty()) return;
-  const std::vector<Extent> live = live_blocks(pool);
-  const Unlocked unlocked(lock);
-  copy_all({.device = state_.device}, [&](NativeStream stream) {
-    auto saved = blocks.begin();
-    for (const Extent& block : live) {
-      while (saved != blocks.end() && saved->address < block.address) ++saved;
-      if (saved == blocks.end()) break;
-      if (saved->address != block.address || saved->bytes != block.bytes) continue;
-      unpoison_all(block);
-      driver().copy(pointer(block.address),
-                    static_cast<const std::byte*>(host.data()) + saved->offset, block.bytes,
-                    stream);
-    }
-  });
+void DeviceHeap::release_physical(Pool& pool, PoolBackup backup) {
+  PoolMemory(state_, pools_, frees_, recovery_).release(pool, backup);
+}
+
+void DeviceHeap::restore_physical(Pool& pool) {
+  PoolMemory(state_, pools_, frees_, recovery_).restore(pool);
 }
 
 }  // namespace gantry::memory

@@ -23,8 +23,7 @@ CacheRegistry& registry() {
   return instance;
 }
 
-// Frees blocks of magazines, linked through next_in_bin. Their frees were
-// counted and numbered.
+// Frees blocks of magazines, linked through next_in_bin. Their frees were counted and numbered.
 void free_cached(HeapBlock* blocks) noexcept {
   while (blocks != nullptr) {
     HeapBlock& block = *blocks;
@@ -43,8 +42,7 @@ void Magazines::flush_account() noexcept {
 
 constinit thread_local ThreadCache* ThreadCache::current_ = nullptr;
 
-// Ends the cache with its thread; other thread-local objects may still free
-// blocks afterwards.
+// Ends the cache with its thread; other thread-local objects may still free blocks afterwards.
 struct ThreadCacheOwner {
   ~ThreadCacheOwner() {
     ended = true;
@@ -166,8 +164,7 @@ std::size_t ThreadCache::empty(HeapState& heap, HeapBlock** blocks) noexcept {
     for (Magazines::Magazine& magazine : table->by_grains) {
       for (std::size_t i = 0; i < magazine.count; ++i) {
         HeapBlock& block = *magazine.blocks[i];
-        GANTRY_ASSERT(block.use.load(std::memory_order_relaxed) == BlockUse::cached,
-                      "a block of a magazine is not cached");
+        GANTRY_ASSERT(block.is(BlockUse::cached), "a block of a magazine is not cached");
         GANTRY_ASSERT(table->serves(block), "a block is in the magazine of another stream");
         kept += block.bytes;
         if (blocks == nullptr) continue;
@@ -183,18 +180,13 @@ std::size_t ThreadCache::empty(HeapState& heap, HeapBlock** blocks) noexcept {
   return kept;
 }
 
-void ThreadCache::claim() noexcept {
-  [[maybe_unused]] const std::uint8_t before = gate_.fetch_or(kClaimed, std::memory_order_seq_cst);
-  GANTRY_ASSERT((before & kClaimed) == 0, "two threads work on the cache of a third one");
-}
-
-void ThreadCache::unclaim() noexcept {
-  gate_.fetch_and(static_cast<std::uint8_t>(~kClaimed), std::memory_order_release);
-}
-
 ThreadCache::AllCachesPaused::AllCachesPaused() noexcept {
   registry().mutex.lock();
-  for (ThreadCache* cache : registry().caches) cache->claim();
+  for (ThreadCache* cache : registry().caches) {
+    [[maybe_unused]] const std::uint8_t before =
+        cache->gate_.fetch_or(kClaimed, std::memory_order_seq_cst);
+    GANTRY_ASSERT((before & kClaimed) == 0, "two threads work on the cache of a third one");
+  }
   AsymmetricFence::heavy();
   for (const ThreadCache* cache : registry().caches) {
     while (cache->busy_.load(std::memory_order_acquire)) std::this_thread::yield();
@@ -202,7 +194,9 @@ ThreadCache::AllCachesPaused::AllCachesPaused() noexcept {
 }
 
 ThreadCache::AllCachesPaused::~AllCachesPaused() {
-  for (ThreadCache* cache : registry().caches) cache->unclaim();
+  for (ThreadCache* cache : registry().caches) {
+    cache->gate_.fetch_and(static_cast<std::uint8_t>(~kClaimed), std::memory_order_release);
+  }
   registry().mutex.unlock();
 }
 

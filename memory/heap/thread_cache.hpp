@@ -37,16 +37,14 @@ struct Magazines {
       bytes = 0;
     }
   };
-  /// The magazine of one larger block: the last one that the thread freed,
-  /// until the thread's next call of the heap. More of them would keep too much
-  /// memory from other threads.
+  /// The magazine of one larger block: the last one that the thread freed, until the thread's next
+  /// call of the heap. More of them would keep too much memory from other threads.
   static constexpr std::size_t kLarge = 0;
 
   Pool* pool = nullptr;
   HeapState* heap = nullptr;
   std::int64_t bound = 0;  ///< blocks of this size or more are not cached
-  /// The stream's free blocks in each arena of the pool, once the thread freed
-  /// a block there.
+  /// The stream's free blocks in each arena of the pool, once the thread freed a block there.
   std::array<StreamBlocks*, 2> streams{};
   const StreamClock* clock = nullptr;
   std::uint64_t stream_id = 0;
@@ -66,8 +64,7 @@ struct Magazines {
   [[nodiscard]] bool serves(const HeapBlock& block) const {
     return streams[0] == block.stream || streams[1] == block.stream;
   }
-  /// Large and small blocks share their code: branches on random sizes are
-  /// mispredicted.
+  /// Large and small blocks share their code: branches on random sizes are mispredicted.
   [[nodiscard]] Magazine& of(std::size_t bytes) { return by_grains[kept(bytes) / kBlockGrain]; }
   /// The bytes of a block that count towards kMagazineBytes.
   [[nodiscard]] static std::size_t kept(std::size_t bytes) {
@@ -79,18 +76,16 @@ struct Magazines {
 };
 
 // Note [Magazines without locks]
-// A thread uses its own cache without a lock. Rarely another thread empties it,
-// to find memory or to read statistics. The owner stores to busy_ and then
-// loads gate_. The other thread stores to gate_ and then loads busy_. At least
-// one of them must see the other's store, which takes a full barrier on both
-// sides. The rare side pays for both (AsymmetricFence).
+// A thread uses its own cache without a lock. Rarely another thread empties it, to find memory or
+// to read statistics. The owner stores to busy_ and then loads gate_. The other thread stores to
+// gate_ and then loads busy_. At least one of them must see the other's store, which takes a full
+// barrier on both sides. The rare side pays for both (AsymmetricFence).
 
 /// The magazines of one thread.
 class ThreadCache {
  public:
-  /// The calling thread's cache. nullptr if the thread is ending, if there is
-  /// no memory for a cache, and in a process that was forked after CUDA was
-  /// used.
+  /// The calling thread's cache. nullptr if the thread is ending, if there is no memory for a
+  /// cache, and in a process that was forked after CUDA was used.
   [[nodiscard]] static ThreadCache* current() noexcept {
     ThreadCache* cache = current_;
     return cache != nullptr ? cache : make();
@@ -107,8 +102,7 @@ class ThreadCache {
     miss,     ///< there is no block, or no room
     unknown,  ///< the general way finds out, if this was the direct one
   };
-  /// The magazines of the stream's blocks of the pool; nullptr if there are
-  /// none.
+  /// The magazines of the stream's blocks of the pool; nullptr if there are none.
   [[nodiscard]] Magazines* find(const Pool& pool, std::uint64_t stream_id) noexcept;
   /// The magazines that the thread used last; nullptr if there are none.
   [[nodiscard]] Magazines* last() const noexcept { return last_; }
@@ -131,14 +125,12 @@ class ThreadCache {
   }
   /// The magazines that set_route() chose.
   [[nodiscard]] Magazines& route() const noexcept { return *route_; }
-  /// Makes the magazines of the pool and the stream the route(), if any.
-  /// Until forget_route(), allocations on that stream that name no pool take
-  /// that pool.
+  /// Makes the magazines of the pool and the stream the route(), if any. Until forget_route(),
+  /// allocations on that stream that name no pool take that pool.
   void set_route(const Pool& pool, std::uint64_t stream_id) noexcept;
   /// To be called when the thread selects another pool.
   void forget_route() noexcept { route_stream_ = kNoStream; }
-  /// Moves the counts of this thread to `heap`, whose lock is held, and frees
-  /// its large blocks.
+  /// Moves the counts of this thread to `heap`, whose lock is held, and frees its large blocks.
   void flush_own(const HeapState& heap) noexcept {
     for (Magazines* table : tables_) {
       if (table->heap != &heap) continue;
@@ -175,8 +167,7 @@ class ThreadCache {
   static ThreadCache* make() noexcept;
   static void abandon_in_child();
 
-  // False if another thread works on the cache, or for a direct way that would
-  // need a fence.
+  // False if another thread works on the cache, or for a direct way that would need a fence.
   [[nodiscard]] bool enter(Way way = Way::general) noexcept {
     busy_.store(true, std::memory_order_relaxed);
     AsymmetricFence::light();
@@ -191,10 +182,7 @@ class ThreadCache {
     return false;
   }
   void leave() noexcept { busy_.store(false, std::memory_order_release); }
-  void claim() noexcept;
-  void unclaim() noexcept;
-  // As enter(), also false if the log is full; the general way makes room
-  // there.
+  // As enter(), also false if the log is full; the general way makes room there.
   [[nodiscard]] bool enter(Way way, Magazines& table) noexcept {
     if (!enter(way)) return false;
     if (way == Way::general) {
@@ -250,8 +238,7 @@ inline ThreadCache::Outcome ThreadCache::put(Way way, Magazines& table, HeapBloc
   const std::size_t bytes = block.bytes;
   const std::size_t kept = Magazines::kept(bytes);
   Magazines::Magazine& magazine = table.of(bytes);
-  // One branch on the sign, since random sizes make each condition
-  // unpredictable.
+  // One branch on the sign, since random sizes make each condition unpredictable.
   const std::int64_t fits = (std::int64_t{magazine.count} - std::int64_t{magazine.depth}) &
                             (static_cast<std::int64_t>(bytes) - table.bound) &
                             static_cast<std::int64_t>(kept_bytes_ + kept - (kMagazineBytes + 1));

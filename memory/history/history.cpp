@@ -114,15 +114,10 @@ std::uint32_t capture_call_site(TraceAction action) noexcept {
   if (!recording_history()) return 0;
   const Contexts contexts = kept_contexts.load(std::memory_order_relaxed);
   if (contexts == Contexts::never || (is_free(action) && contexts != Contexts::all)) return 0;
-  switch (kept_stacks.load(std::memory_order_relaxed)) {
-    case Stacks::none:
-      return 0;
-    case Stacks::call_site:
-      return stacks::intern_call_stack(stacks::StackDepth::call_site);
-    case Stacks::full:
-      return stacks::intern_call_stack(stacks::StackDepth::full);
-  }
-  return 0;
+  const Stacks kept = kept_stacks.load(std::memory_order_relaxed);
+  if (kept == Stacks::none) return 0;
+  using Depth = stacks::StackDepth;
+  return stacks::intern_call_stack(kept == Stacks::full ? Depth::full : Depth::call_site);
 }
 
 void record_trace(int device, TraceAction action, std::uintptr_t address, std::size_t bytes,
@@ -163,6 +158,16 @@ RecordedHistory recorded_history() {
   history.metadata = kept.metadata;
   history.annotations.assign(kept.annotations.begin(), kept.annotations.end());
   return history;
+}
+
+void HeldSegments::look_up_frames() {
+  if (call_sites.empty()) return;
+  auto call_site = call_sites.begin();
+  for (SegmentInfo& segment : segments) {
+    segment.frames = stacks::frames_of(*call_site++);
+    for (BlockInfo& block : segment.blocks) block.frames = stacks::frames_of(*call_site++);
+  }
+  call_sites.clear();
 }
 
 void set_history_metadata(std::string text) {

@@ -4,8 +4,6 @@
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
-#include <functional>
-#include <map>
 #include <string>
 #include <vector>
 
@@ -65,9 +63,6 @@ struct RecordedHistory {
 };
 [[nodiscard]] RecordedHistory recorded_history();
 
-/// Snapshot::settings of this process.
-[[nodiscard]] std::map<std::string, SettingValue> current_settings();
-
 /// The segments that the allocator of one device held at one moment.
 struct HeldSegments {
   int device = 0;
@@ -79,11 +74,5 @@ struct HeldSegments {
   /// Replaces the call sites by frames. It reads debug information, so no lock is held.
   void look_up_frames();
 };
-/// Returns the segments of the devices' allocators: at most one element per device, in any order.
-using SegmentSource = std::function<std::vector<HeldSegments>()>;
-
-/// Sets the function that snapshot() calls for the segments; an empty one means no segments.
-/// Returns the previous one.
-SegmentSource set_segment_source(SegmentSource source);
 
 }  // namespace gantry::memory

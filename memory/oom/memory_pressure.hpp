@@ -1,7 +1,8 @@
 // Others that have memory of a device, for out-of-memory recovery: layers that cache allocations,
-// and a second allocator.
+// functions of the program, and a second allocator.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <mutex>
 
@@ -36,12 +37,10 @@ class MemoryPressureCallbacks {
   Callbacks<MemoryPressureCallback> all_;
 };
 
-/// The outcome of a release of memory for the driver.
-enum class DriverRelease : std::uint8_t {
-  none,      ///< no memory is free
-  none_yet,  ///< streams still work with the memory that is free
-  some,
-};
+/// Calls the functions of add_oom_handler(), which may free memory of `device`; true if an
+/// allocation of `bytes` should search again. False inside such a function. The caller holds no
+/// lock.
+[[nodiscard]] bool run_oom_handlers(int device, std::size_t bytes) noexcept;
 
 /// Another allocator of a heap's device, from which the heap's recovery takes what is free there.
 ///

@@ -2,18 +2,16 @@
 
 #include <fmt/format.h>
 
-#include <exception>
-#include <map>
-#include <mutex>
-#include <string_view>
+#include <atomic>
 #include <utility>
-#include <vector>
 
 #include <gantry/core/log.hpp>
 #include <gantry/extend/driver.hpp>
 
 #include "core/callbacks.hpp"
+#include "core/exception_text.hpp"
 #include "memory/policy/active_pool.hpp"
+#include "streams/per_device.hpp"
 
 namespace gantry::memory {
 namespace {
@@ -23,14 +21,9 @@ Callbacks<OomObserver>& oom_observers() {
   return instance;
 }
 
-struct Rejections {
-  std::mutex mutex;
-  std::map<int, std::int64_t> by_device;
-};
-
-Rejections& rejections() {
-  static auto& instance = *new Rejections();
-  return instance;
+std::atomic<std::int64_t>& rejections(int device) {
+  static auto& counts = *new PerDevice<std::atomic<std::int64_t>>();
+  return counts.get(device, [](int /*device*/) { return new std::atomic<std::int64_t>(0); });
 }
 
 // "2.00 MiB by stream 3, 1.00 MiB by stream 5"
@@ -113,10 +106,8 @@ void notify(int device, const OomReport& report) {
   oom_observers().for_each([&](const OomObserver& observer) {
     try {
       observer(Device::cuda(device), report);
-    } catch (const std::exception& error) {
-      logging::warn(fmt::format("an out-of-memory observer failed: {}", error.what()));
     } catch (...) {
-      logging::warn("an out-of-memory observer failed with an exception of unknown type");
+      logging::warn("an out-of-memory observer failed: " + current_exception_text());
     }
   });
   is_notifying = false;
@@ -157,19 +148,12 @@ std::string out_of_memory_text(int device, const OomReport& report, bool may_spl
       format_bytes(report.reserved - allocated), advice(report, may_split_less, purpose));
 }
 
-std::int64_t limit_rejections(int device) {
-  const std::lock_guard lock(rejections().mutex);
-  const auto found = rejections().by_device.find(device);
-  return found == rejections().by_device.end() ? 0 : found->second;
-}
+std::int64_t limit_rejections(int device) { return rejections(device); }
 
 void throw_out_of_memory(int device, const OomReport& report, bool may_split_less,
                          std::string_view purpose) {
   const bool is_limited = report.limit > 0 && report.limit < report.total;
-  if (is_limited && report.requested > report.limit - report.reserved) {
-    const std::lock_guard lock(rejections().mutex);
-    ++rejections().by_device[device];
-  }
+  if (is_limited && report.requested > report.limit - report.reserved) ++rejections(device);
   notify(device, report);
   throw OutOfMemoryError(out_of_memory_text(device, report, may_split_less, purpose), report,
                          Device::cuda(device).str());

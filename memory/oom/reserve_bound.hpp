@@ -2,13 +2,8 @@
 #pragma once
 
 #include <algorithm>
-#include <chrono>
 #include <cstddef>
 #include <limits>
-#include <span>
-#include <thread>
-
-#include "streams/stream_clock.hpp"
 
 namespace gantry::memory {
 
@@ -48,23 +43,5 @@ class ReserveBound {
  private:
   std::size_t most_used_ = 0;
 };
-
-/// True once the devices have no work, so that a release to the driver does not wait. Looks for a
-/// few milliseconds at most; the caller holds no lock.
-[[nodiscard]] inline bool await_idle(std::span<const int> devices) noexcept {
-  // Work of a stream may wait for the caller's next action, so a device may never become idle.
-  constexpr auto kTimeout = std::chrono::milliseconds(2);
-  constexpr auto kLook = std::chrono::microseconds(50);
-  try {
-    const auto deadline = std::chrono::steady_clock::now() + kTimeout;
-    for (;;) {
-      if (std::ranges::all_of(devices, is_device_idle)) return true;
-      if (std::chrono::steady_clock::now() > deadline) return false;
-      std::this_thread::sleep_for(kLook);
-    }
-  } catch (...) {
-    return false;
-  }
-}
 
 }  // namespace gantry::memory

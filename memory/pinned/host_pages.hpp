@@ -28,9 +28,9 @@ struct HostPages {
 // cudaHostAlloc faults pages in on one thread, which takes seconds for some GiB, and places them
 // near the calling thread. So large allocations are mapped here, bound to the device's NUMA node,
 // faulted in by several threads, and then registered with the driver. On machines with several NUMA
-// nodes this applies to all allocations. The mapping is MAP_SHARED. With a private mapping,
-// copy-on-write after a fork would give the parent a page that the device does not use. Simulated
-// devices use the driver's memory, which is committed lazily.
+// nodes this applies to all allocations. The mapping is shared with child processes. With a private
+// one, copy-on-write after a fork would give the parent a page that the device does not use.
+// Simulated devices use the driver's memory, which is committed lazily.
 
 /// The source and the place of pages for an allocation of `bytes` near `node`; see Note [Getting
 /// page-locked memory].

@@ -110,10 +110,9 @@ HostStats host_memory_stats() { return instance().heap().stats(); }
 std::map<std::string, std::int64_t> host_stats_map() {
   const HostStats stats = host_memory_stats();
   std::map<std::string, std::int64_t> map;
-  add(map, "allocations", stats.allocations);
-  add(map, "allocated_bytes", stats.allocated_bytes);
-  add(map, "active_requests", stats.active_requests);
-  add(map, "active_bytes", stats.active_bytes);
+  for (const NamedHostStat& entry : kHostStats) {
+    add(map, std::string(entry.name), stats.*entry.member);
+  }
   add_times(map, "host_alloc_time", stats.host_alloc_time);
   add_times(map, "host_free_time", stats.host_free_time);
   map["num_host_alloc"] = stats.num_host_alloc;

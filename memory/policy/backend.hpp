@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cstdint>
 #include <string_view>
 
 #include <gantry/memory/allocator.hpp>
@@ -12,7 +13,7 @@ namespace gantry::memory {
 
 /// A way to get the memory of devices, which GANTRY_ALLOC_CONF=backend:… selects.
 ///
-/// A new backend is a row here, and a row of the makers in memory/backends.cpp.
+/// A new backend is a row here; its traits choose the allocator in memory/backends.cpp.
 struct Backend {
   std::string_view name;
   bool maps_chunks;           ///< into address ranges, where the device can; else it has segments
@@ -35,6 +36,13 @@ inline constexpr std::array kBackends{
   return found == kBackends.end() ? nullptr : found;
 }
 
+/// The outcome of a release of memory for the driver.
+enum class DriverRelease : std::uint8_t {
+  none,      ///< no memory is free
+  none_yet,  ///< streams still work with the memory that is free
+  some,
+};
+
 /// An allocator of device memory with statistics and a limit. `device` is a checked index.
 /// Thread safety: every member may be called from any thread.
 class DeviceAllocator : public Allocator {
@@ -44,6 +52,11 @@ class DeviceAllocator : public Allocator {
   /// Limits the memory held on the device to a share of its memory.
   virtual void set_fraction(double fraction, int device) = 0;
   [[nodiscard]] virtual double fraction(int device) = 0;
+  /// Releases unused memory, for a driver that is short of it; see Note [Memory of the driver].
+  /// Waits for nothing.
+  [[nodiscard]] virtual DriverRelease release_for_driver(int device) noexcept = 0;
+  /// Finds out how far streams are: in a capture that is about to begin, less can be found out.
+  virtual void prepare_for_capture() noexcept = 0;
   /// Asserts what holds between two calls; no other thread may call meanwhile.
   virtual void verify() = 0;
 };

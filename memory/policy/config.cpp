@@ -6,8 +6,6 @@
 #include <bit>
 #include <charconv>
 #include <cstdint>
-#include <optional>
-#include <string>
 
 #include <gantry/core/env.hpp>
 #include <gantry/core/error.hpp>
@@ -21,13 +19,17 @@ namespace {
 
 constexpr const char* kVariable = "GANTRY_ALLOC_CONF";
 
+[[noreturn]] void reject(std::string_view key, std::string_view expected, std::string_view value) {
+  throw InvalidArgument(
+      fmt::format("{}: {}: expected {}, but got '{}'", kVariable, key, expected, value));
+}
+
 double parse_share(std::string_view key, std::string_view text) {
   double value = 0;
   const char* end = text.data() + text.size();
   const auto [stop, error] = std::from_chars(text.data(), end, value);
   if (error != std::errc() || stop != end || !(value > 0) || !(value <= 1)) {
-    throw InvalidArgument(fmt::format(
-        "{}: {}: expected a number above 0 and at most 1, but got '{}'", kVariable, key, text));
+    reject(key, "a number above 0 and at most 1", text);
   }
   return value;
 }
@@ -41,8 +43,7 @@ std::size_t parse_mib(std::string_view key, std::string_view text, std::int64_t 
 bool parse_switch(std::string_view key, std::string_view text) {
   if (text == "True" || text == "true") return true;
   if (text == "False" || text == "false") return false;
-  throw InvalidArgument(
-      fmt::format("{}: {}: expected True or False, but got '{}'", kVariable, key, text));
+  reject(key, "True or False", text);
 }
 
 // What the variable says about the backend. torch has two keys for it.
@@ -58,8 +59,7 @@ struct BackendChoice {
     }
     if (*expandable_segments) return find_backend("vmm");
     if (named != nullptr && named->maps_chunks) {
-      throw InvalidArgument(fmt::format(
-          "{}: expandable_segments: expected True with backend vmm, but got 'False'", kVariable));
+      reject("expandable_segments", "True with backend vmm", "False");
     }
     return find_backend("native");
   }
@@ -79,17 +79,13 @@ std::string backend_names() {
 void parse_backend(BackendChoice& choice, std::string_view value) {
   choice.named = find_backend(value);
   if (choice.named != nullptr) return;
-  throw InvalidArgument(fmt::format("{}: backend: expected one of {}, but got '{}'", kVariable,
-                                    backend_names(), value));
+  reject("backend", "one of " + backend_names(), value);
 }
 
 // "4", or "[256:1,512:2,>:4]": powers of two, for all sizes or for sizes in MiB.
 void check_divisions(std::string_view key, std::string_view text) {
   const auto fail = [&] {
-    return InvalidArgument(
-        fmt::format("{}: {}: expected a power of two such as 4, or a list such as [256:1,>:4], but "
-                    "got '{}'",
-                    kVariable, key, text));
+    reject(key, "a power of two such as 4, or a list such as [256:1,>:4]", text);
   };
   const auto is_power = [](std::string_view number) {
     std::uint64_t value = 0;
@@ -98,17 +94,17 @@ void check_divisions(std::string_view key, std::string_view text) {
     return error == std::errc() && stop == end && std::has_single_bit(value);
   };
   if (!text.starts_with('[')) {
-    if (!is_power(text)) throw fail();
+    if (!is_power(text)) fail();
     return;
   }
-  if (!text.ends_with(']')) throw fail();
+  if (!text.ends_with(']')) fail();
   std::string_view list = text.substr(1, text.size() - 2);
   do {
     const std::string_view entry = list.substr(0, list.find(','));
     const auto colon = entry.find(':');
-    if (colon == std::string_view::npos) throw fail();
+    if (colon == std::string_view::npos) fail();
     const std::string_view size = entry.substr(0, colon);
-    if ((size != ">" && !is_power(size)) || !is_power(entry.substr(colon + 1))) throw fail();
+    if ((size != ">" && !is_power(size)) || !is_power(entry.substr(colon + 1))) fail();
     list.remove_prefix(std::min(list.size(), entry.size() + 1));
   } while (!list.empty());
 }

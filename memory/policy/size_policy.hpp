@@ -2,10 +2,11 @@
 #pragma once
 
 #include <cstddef>
-#include <cstdint>
 #include <string>
 
 #include <gantry/core/error.hpp>
+
+#include "core/rounding.hpp"
 
 namespace gantry::memory {
 
@@ -30,13 +31,6 @@ inline constexpr std::size_t kCoarseBlockBytes = std::size_t{512} << 20;
 
 /// A number of bytes that stands for all there are.
 inline constexpr std::size_t kEverything = ~std::size_t{0};
-
-/// `bytes` rounded up to a multiple of `grain`; for sizes near the end of the range, the largest
-/// multiple there is, which no device can satisfy.
-[[nodiscard]] constexpr std::size_t round_up(std::size_t bytes, std::size_t grain) {
-  const std::size_t largest = ~std::size_t{0} / grain * grain;
-  return bytes >= largest ? largest : (bytes + grain - 1) / grain * grain;
-}
 
 /// Size of the block for a request of `bytes` > 0.
 [[nodiscard]] constexpr std::size_t block_bytes(std::size_t bytes) {
@@ -72,20 +66,6 @@ inline void check_alignment(std::size_t alignment) {
   if (alignment != 0 && (alignment & (alignment - 1)) == 0) return;
   throw InvalidArgument("allocate: expected an alignment that is a power of two, but got " +
                         std::to_string(alignment));
-}
-
-/// Bytes from `data` to the next address that is a multiple of `alignment`, a power of two.
-[[nodiscard]] inline std::size_t padding_of(const void* data, std::size_t alignment) {
-  return (std::size_t{0} - reinterpret_cast<std::uintptr_t>(data)) & (alignment - 1);
-}
-/// The first address from `data` on that is a multiple of `alignment`, a power of two.
-[[nodiscard]] inline std::byte* align_up(void* data, std::size_t alignment) {
-  return static_cast<std::byte*>(data) + padding_of(data, alignment);
-}
-
-/// The sum of two sizes; the largest size if that is larger.
-[[nodiscard]] constexpr std::size_t add_saturated(std::size_t a, std::size_t b) {
-  return a > ~b ? ~std::size_t{0} : a + b;
 }
 
 }  // namespace gantry::memory

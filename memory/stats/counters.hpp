@@ -31,6 +31,14 @@ inline constexpr std::array kPoolStats{
     NamedPoolStat{"requested_bytes", &Stats::requested_bytes},
 };
 
+struct NamedPart {
+  std::string_view name;
+  Stat PoolStat::*member;
+};
+inline constexpr std::array kParts{NamedPart{"all", &PoolStat::all},
+                                   NamedPart{"small_pool", &PoolStat::small_pool},
+                                   NamedPart{"large_pool", &PoolStat::large_pool}};
+
 struct NamedNumber {
   std::string_view name;
   std::int64_t Stats::*member;
@@ -87,16 +95,22 @@ inline void add(Stat& sum, const Stat& other) {
   sum.freed += other.freed;
 }
 
+/// Calls `visit(Stat&, const Stat&)` for each counter of `stats`, with the same one of `other`.
+template <class Visit>
+void for_each_stat(Stats& stats, const Stats& other, const Visit& visit) {
+  for (const NamedPoolStat& entry : kPoolStats) {
+    for (const NamedPart& part : kParts) {
+      visit(stats.*entry.member.*part.member, other.*entry.member.*part.member);
+    }
+  }
+  visit(stats.oversize_allocations, other.oversize_allocations);
+  visit(stats.oversize_segments, other.oversize_segments);
+}
+
 /// Adds the statistics of another allocator of the device.
 inline void add(Stats& sum, const Stats& other) {
   const std::int64_t largest = std::max(sum.largest_free, other.largest_free);
-  for (const NamedPoolStat& entry : kPoolStats) {
-    add((sum.*entry.member).all, (other.*entry.member).all);
-    add((sum.*entry.member).small_pool, (other.*entry.member).small_pool);
-    add((sum.*entry.member).large_pool, (other.*entry.member).large_pool);
-  }
-  add(sum.oversize_allocations, other.oversize_allocations);
-  add(sum.oversize_segments, other.oversize_segments);
+  for_each_stat(sum, other, [](Stat& stat, const Stat& more) { add(stat, more); });
   for (const NamedNumber& entry : kNumbers) sum.*entry.member += other.*entry.member;
   sum.largest_free = largest;
 }
@@ -121,30 +135,33 @@ inline void add(std::map<std::string, std::int64_t>& map, const std::string& nam
 inline void reset_peak(Stat& stat) { stat.peak = stat.current; }
 
 inline void reset_peak(PoolStat& stat) {
-  reset_peak(stat.all);
-  reset_peak(stat.small_pool);
-  reset_peak(stat.large_pool);
+  for (const NamedPart& part : kParts) reset_peak(stat.*part.member);
 }
 
 inline void reset_peaks(Stats& stats) {
-  for (const NamedPoolStat& entry : kPoolStats) reset_peak(stats.*entry.member);
-  reset_peak(stats.oversize_allocations);
-  reset_peak(stats.oversize_segments);
+  for_each_stat(stats, stats, [](Stat& stat, const Stat& /*same*/) { reset_peak(stat); });
 }
 
-inline constexpr Stat HostStats::*kHostStats[] = {
-    &HostStats::allocations, &HostStats::allocated_bytes, &HostStats::active_requests,
-    &HostStats::active_bytes};
+struct NamedHostStat {
+  std::string_view name;
+  Stat HostStats::*member;
+};
+inline constexpr std::array kHostStats{
+    NamedHostStat{"allocations", &HostStats::allocations},
+    NamedHostStat{"allocated_bytes", &HostStats::allocated_bytes},
+    NamedHostStat{"active_requests", &HostStats::active_requests},
+    NamedHostStat{"active_bytes", &HostStats::active_bytes},
+};
 
 inline void reset_peaks(HostStats& stats) {
-  for (Stat HostStats::*const member : kHostStats) reset_peak(stats.*member);
+  for (const NamedHostStat& entry : kHostStats) reset_peak(stats.*entry.member);
 }
 
 /// Sets all that counts from the start to 0.
 inline void reset_accumulated(HostStats& stats) {
-  for (Stat HostStats::*const member : kHostStats) {
-    (stats.*member).allocated = 0;
-    (stats.*member).freed = 0;
+  for (const NamedHostStat& entry : kHostStats) {
+    (stats.*entry.member).allocated = 0;
+    (stats.*entry.member).freed = 0;
   }
   stats.num_host_alloc = 0;
   stats.num_host_free = 0;

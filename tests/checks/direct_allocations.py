@@ -12,7 +12,7 @@ DRIVER_CALL = re.compile(rf"\bdriver(?:\(\))?_?\s*(?:\.|->)\s*(?:{CALLS})\s*\(")
 CUDA_CALL = re.compile(r"\b(?:cudaMalloc\w*|cudaHostAlloc|cudaHostRegister|cuMem(?:Alloc\w*|Create|HostAlloc|HostRegister))\s*\(")
 # The allocators themselves, which have recoveries of their own, and a benchmark of the driver.
 ALLOCATORS = {
-    "memory/async/async_pool.cpp",
+    "memory/async/async_pool.hpp",
     "memory/arenas/chunk_store.cpp",
     "memory/driver_memory.cpp",
     "memory/pinned/host_pages.cpp",

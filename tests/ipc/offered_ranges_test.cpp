@@ -51,7 +51,7 @@ TEST_F(OfferedRangesTest, OnlyOpenBytesHaveAddresses) {
   EXPECT_FALSE(finds(0, 1));
   const auto offers = offer(2, 3);
   ASSERT_EQ(offers.size(), 1u);
-  EXPECT_EQ(offers[0].part.run, (memory::Run{200, 500}));
+  EXPECT_EQ(offers[0].part.run, (gantry::Run{200, 500}));
   EXPECT_EQ(offers[0].chunks.size(), 3u);
   EXPECT_FALSE(finds(200, 500));
   EXPECT_TRUE(ranges_.is_in_transition(base_ + 499, 1));
@@ -69,9 +69,9 @@ TEST_F(OfferedRangesTest, KnownChunksAreNotOfferedAgain) {
   ranges_.refuse(offer(5, 1)[0].part);
   const auto rest = offer(2, 6);
   ASSERT_EQ(rest.size(), 3u);
-  EXPECT_EQ(rest[0].part.run, (memory::Run{200, 300}));
-  EXPECT_EQ(rest[1].part.run, (memory::Run{400, 500}));
-  EXPECT_EQ(rest[2].part.run, (memory::Run{600, 800}));
+  EXPECT_EQ(rest[0].part.run, (gantry::Run{200, 300}));
+  EXPECT_EQ(rest[1].part.run, (gantry::Run{400, 500}));
+  EXPECT_EQ(rest[2].part.run, (gantry::Run{600, 800}));
   EXPECT_TRUE(offer(0, 8).size() == 1u);  // chunks 0 and 1
 }
 

@@ -12,8 +12,8 @@
 #include <gantry/memory/stats.hpp>
 #include <gantry/streams/stream.hpp>
 
+#include "device/platform/poison.hpp"
 #include "memory/backends.hpp"
-#include "memory/blocks/poison.hpp"
 #include "memory/heap/heap_allocator.hpp"
 #include "streams/clock_registry.hpp"
 #include "tests/support/device_fixture.hpp"

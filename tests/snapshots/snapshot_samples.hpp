@@ -9,11 +9,11 @@
 #include <vector>
 
 #include <gantry/device/device.hpp>
-#include <gantry/memory/caching_allocator.hpp>
 #include <gantry/memory/history.hpp>
 #include <gantry/memory/snapshot.hpp>
 
 #include "memory/history/history.hpp"
+#include "snapshots/segment_source.hpp"
 #include "tests/memory/history/recorded_heap.hpp"
 #include "tests/support/temporary_folder.hpp"
 
@@ -23,7 +23,6 @@ namespace gantry::testing {
 class FakeSegments {
  public:
   explicit FakeSegments(std::function<std::vector<memory::SegmentInfo>()> list) {
-    static_cast<void>(memory::allocator_backend());  // makes the allocator, which would take over
     real_ = memory::set_segment_source([list = std::move(list)] {
       const std::vector<memory::SegmentInfo> all = list();
       const std::int64_t now = memory::history_moment_ns();

@@ -52,7 +52,7 @@ TEST_F(AddressRangeTest, MapsAndUnmapsAgainstAnOracle) {
       ASSERT_TRUE(range.map(run_of(first, count), kNoLimit, false));
     }
     for (std::size_t i = first; i < first + count; ++i) mapped[i] = !is_mapped;
-    std::vector<memory::Run> expected;
+    std::vector<gantry::Run> expected;
     for (std::size_t i = 0; i < kChunks; ++i) {
       if (!mapped[i]) continue;
       if (expected.empty() || expected.back().end != i * kChunk) expected.push_back(run_of(i, 0));
@@ -62,14 +62,14 @@ TEST_F(AddressRangeTest, MapsAndUnmapsAgainstAnOracle) {
     ASSERT_EQ(range.count_runs(), expected.size());
     range.verify();
   }
-  for (const memory::Run& run : range.mapped_runs()) range.unmap(run);
+  for (const gantry::Run& run : range.mapped_runs()) range.unmap(run);
   EXPECT_EQ(store.unmapped(), store.held());
   store.release_unmapped();
 }
 
 TEST_F(AddressRangeTest, PinnedChunksStayWhereTheyAre) {
   ASSERT_TRUE(range.map(run_of(0, 6), kNoLimit, false));
-  const memory::Run block{2 * kChunk + 512, 3 * kChunk + 512};
+  const gantry::Run block{2 * kChunk + 512, 3 * kChunk + 512};
   const BlockExtent extent = range.pin(block);
   EXPECT_EQ(extent.offset, 512U);
   EXPECT_EQ(extent.bytes, 2 * kChunk);
@@ -115,7 +115,7 @@ TEST_F(AddressRangeTest, EveryPeerReachesWhatIsMappedBeforeAndAfterItsAccess) {
     expected.insert(peer);
     ASSERT_TRUE(range.map(run_of(next, 2), kNoLimit, false));
     next += 4;
-    for (const memory::Run& run : range.mapped_runs()) {
+    for (const gantry::Run& run : range.mapped_runs()) {
       for (std::size_t at = run.begin; at < run.end; at += kChunk) {
         EXPECT_THAT(driver.open[range.base() + at], IsSupersetOf(expected)) << at / kChunk;
       }
@@ -128,7 +128,7 @@ TEST_F(AddressRangeTest, EveryPeerReachesWhatIsMappedBeforeAndAfterItsAccess) {
   later.unmap(run_of(0, 1));
   other.unmap(run_of(0, 1));
   others_store.release_unmapped();
-  for (const memory::Run& run : range.mapped_runs()) range.unmap(run);
+  for (const gantry::Run& run : range.mapped_runs()) range.unmap(run);
   store.release_unmapped();
 }
 
@@ -169,7 +169,7 @@ TEST_F(AddressRangeDeathTest, ARunIsMappedOnceAndUnmappedWhole) {
   EXPECT_DEATH((void)range.map(run_of(kChunks, 1), kNoLimit, false), "behind the range");
   EXPECT_DEATH(range.unmap({0, kChunk / 2}), "ends inside a chunk");
   EXPECT_DEATH(range.unmap(run_of(5, 1)), "where no chunk begins");
-  const memory::Run block = run_of(0, 1);
+  const gantry::Run block = run_of(0, 1);
   (void)range.pin(block);
   EXPECT_DEATH(range.unmap(run_of(0, 2)), "that other processes may map");
   range.unpin(block);

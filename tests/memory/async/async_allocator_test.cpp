@@ -52,7 +52,7 @@ class AsyncAllocatorTest : public gantry::testing::DeviceTest {
     }
     DeviceTest::TearDown();
   }
-  static AsyncAllocator& async() { return async_allocator(); }
+  static DeviceAllocator& async() { return async_allocator(); }
   static Stats stats() { return async().stats(0); }
   static Buffer make(std::size_t bytes, const Stream& stream = Stream::current()) {
     return Buffer(async().allocate(stream, bytes));
@@ -397,12 +397,12 @@ TEST_F(AsyncAllocatorTest, BlocksAreNotShared) {
 
 TEST_F(AsyncAllocatorTest, SeveralShareThePoolButCountForThemselves) {
   const Stream stream = Stream::from_pool();
-  AsyncAllocator second(AllocConfig{});
-  Buffer buffer(second.allocate(stream, 4096));
-  second.record_stream(buffer.block(), Stream::from_pool());
-  EXPECT_EQ(second.stats(0).allocation.all.current, 1);
+  const auto second = make_allocator("async", AllocConfig{});
+  Buffer buffer(second->allocate(stream, 4096));
+  second->record_stream(buffer.block(), Stream::from_pool());
+  EXPECT_EQ(second->stats(0).allocation.all.current, 1);
   EXPECT_EQ(stats().allocation.all.current, 0);
-  EXPECT_EQ(second.stats(0).reserved_bytes.all.current, stats().reserved_bytes.all.current);
+  EXPECT_EQ(second->stats(0).reserved_bytes.all.current, stats().reserved_bytes.all.current);
 }
 
 TEST_F(AsyncAllocatorTest, ServesADeviceInPlaceOfTheCachingAllocator) {

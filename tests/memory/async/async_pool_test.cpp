@@ -40,7 +40,7 @@ class AsyncPoolTest : public gantry::testing::DeviceTest {
     }
     DeviceTest::TearDown();
   }
-  static AsyncAllocator& async() { return async_allocator(); }
+  static DeviceAllocator& async() { return async_allocator(); }
   static Stats stats() { return async().stats(0); }
   static Buffer make(std::size_t bytes, const Stream& stream) {
     return Buffer(async().allocate(stream, bytes));

@@ -53,7 +53,7 @@ class BlockChainTest : public gantry::testing::DeviceTest {
 
   std::byte* const base = reinterpret_cast<std::byte*>(std::uintptr_t{1} << 40);
   BlockSlab slab;
-  FreeBlocks slots{slab, nullptr, true};
+  FreeBlocks slots{slab, {}, true};
   BlockChain chain{slab, slots};
   StreamBlocks& own = slots.of(Stream::current());
   StreamBlocks& other = slots.of(Stream::from_pool());

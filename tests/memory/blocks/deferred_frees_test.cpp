@@ -49,7 +49,7 @@ class DeferredFreesTest : public gantry::testing::DeviceTest {
   }
 
   BlockSlab slab;
-  FreeBlocks blocks{slab, nullptr, true};
+  FreeBlocks blocks{slab, {}, true};
   StreamBlocks& own = blocks.of(Stream::from_pool());
   DeferredFrees deferred;
 };

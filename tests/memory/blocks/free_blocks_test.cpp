@@ -44,7 +44,7 @@ class FreeBlocksTest : public gantry::testing::DeviceTest {
 
   std::byte* const base = reinterpret_cast<std::byte*>(std::uintptr_t{1} << 40);
   BlockSlab slab;
-  FreeBlocks free{slab, nullptr, true};
+  FreeBlocks free{slab, {}, true};
   StreamBlocks& own = free.of(Stream::current());
   StreamBlocks& other = free.of(Stream::from_pool());
   std::vector<HeapBlock*> blocks;

@@ -1,4 +1,4 @@
-#include "memory/blocks/poison.hpp"
+#include "device/platform/poison.hpp"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -9,7 +9,7 @@
 
 #include "core/address_sanitizer.hpp"
 
-namespace gantry::memory {
+namespace gantry {
 
 // Note [Poison in stream order]
 // A free takes effect at once for the host, but in stream order for the device: kernels that were
@@ -46,4 +46,4 @@ inline void unpoison(void* data, std::size_t bytes, NativeStream stream) {
   if (poisons_device_memory()) act_in_order(unpoison_now, data, bytes, stream);
 }
 
-}  // namespace gantry::memory
+}  // namespace gantry

@@ -11,18 +11,31 @@
 #include <gantry/device/device.hpp>
 #include <gantry/extend/driver.hpp>
 #include <gantry/memory/caching_allocator.hpp>
+#include <gantry/memory/mem_pool.hpp>
 
 #include "core/env/settings.hpp"
+#include "device/platform/platform.hpp"
+#include "memory/backends.hpp"
+#include "memory/heap/heap_allocator.hpp"
 #include "memory/history/history.hpp"
 #include "memory/pinned/host_pages.hpp"
 #include "memory/policy/config.hpp"
+#include "snapshots/segment_source.hpp"
 
 namespace gantry::memory {
 namespace {
 
+std::vector<HeldSegments> segments_of_heaps() {
+  std::vector<HeldSegments> all;
+  for (int device = 0; device < table_size(); ++device) {
+    if (DeviceHeap* heap = heap_allocator().find_heap(device)) all.push_back(heap->segments());
+  }
+  return all;
+}
+
 struct SourcePlace {
   std::mutex mutex;
-  SegmentSource source;
+  SegmentSource source = segments_of_heaps;
 };
 
 SourcePlace& source_place() {
@@ -37,7 +50,7 @@ std::vector<HeldSegments> ask_source() {
     const std::lock_guard lock(place.mutex);
     source = place.source;
   }
-  return source ? source() : std::vector<HeldSegments>{};
+  return source();
 }
 
 // Devices without virtual memory calls have segments with any backend.
@@ -50,8 +63,7 @@ bool expands_segments(std::string_view backend) {
   return false;
 }
 
-}  // namespace
-
+// Snapshot::settings of this process.
 std::map<std::string, SettingValue> current_settings() {
   const AllocConfig& config = alloc_config();
   const bool splits_all = config.max_split_bytes == std::numeric_limits<std::size_t>::max();
@@ -75,15 +87,7 @@ std::map<std::string, SettingValue> current_settings() {
   };
 }
 
-void HeldSegments::look_up_frames() {
-  if (call_sites.empty()) return;
-  auto call_site = call_sites.begin();
-  for (SegmentInfo& segment : segments) {
-    segment.frames = stacks::frames_of(*call_site++);
-    for (BlockInfo& block : segment.blocks) block.frames = stacks::frames_of(*call_site++);
-  }
-  call_sites.clear();
-}
+}  // namespace
 
 SegmentSource set_segment_source(SegmentSource source) {
   SourcePlace& place = source_place();
@@ -141,6 +145,22 @@ Snapshot snapshot() {
                                             .frames = stacks::frames_of(event.call_site),
                                             .user_metadata = history.metadata[event.metadata]});
   }
+  return result;
+}
+
+Snapshot MemPool::snapshot() const { return memory::snapshot(*this); }
+
+Snapshot snapshot(const MemPool& pool) {
+  const Pool& of = pool.pool_.of("MemPool::snapshot");
+  Snapshot result;
+  result.settings = current_settings();
+  HeldSegments held = of.heap->segments();
+  held.look_up_frames();
+  std::erase_if(held.segments, [&of](const SegmentInfo& segment) {
+    return segment.pool_id != std::pair(std::int64_t{0}, static_cast<std::int64_t>(of.id));
+  });
+  std::ranges::sort(held.segments, {}, &SegmentInfo::address);
+  result.segments = std::move(held.segments);
   return result;
 }
 

@@ -1,4 +1,4 @@
-#include "memory/blocks/poison.hpp"
+#include "device/platform/poison.hpp"
 
 #include <chrono>
 #include <deque>
@@ -6,7 +6,7 @@
 #include <thread>
 #include <vector>
 
-namespace gantry::memory {
+namespace gantry {
 namespace {
 
 struct PoisonTask {
@@ -88,4 +88,4 @@ void act_in_order(void (*act)(void*, std::size_t), void* data, std::size_t bytes
   }
 }
 
-}  // namespace gantry::memory
+}  // namespace gantry

@@ -1,12 +1,12 @@
 // Sets of runs against a set of bytes.
-#include "memory/arenas/address_range.hpp"
+#include "core/run_set.hpp"
 
 #include <gtest/gtest.h>
 
 #include <bitset>
 #include <random>
 
-namespace gantry::memory {
+namespace gantry {
 namespace {
 
 constexpr std::size_t kBytes = 64;
@@ -28,12 +28,12 @@ TEST(RunSetTest, HasTheBytesThatWereAddedAndNotRemoved) {
   RunSet set;
   Bytes model;
   for (int step = 0; step < 20000; ++step) {
-    const memory::Run run = any_run(random);
+    const gantry::Run run = any_run(random);
     if ((model & bytes_of(run)).none()) {
       set.add(run);
       model |= bytes_of(run);
     } else {
-      const memory::Run part = set.first_inside(run);
+      const gantry::Run part = set.first_inside(run);
       ASSERT_GT(part.bytes(), 0u);
       ASSERT_EQ(bytes_of(part) & bytes_of(run) & model, bytes_of(part));
       ASSERT_TRUE((bytes_of({run.begin, part.begin}) & model).none()) << "it is not the first";
@@ -56,9 +56,9 @@ TEST(RunSetTest, FindsNothingBesideItsRuns) {
   EXPECT_EQ(set.first_inside({0, 4}).bytes(), 0u);
   EXPECT_EQ(set.first_inside({6, 10}).bytes(), 0u);
   EXPECT_EQ(set.first_inside({5, 5}).bytes(), 0u);
-  EXPECT_EQ(set.first_inside({5, 10}), (memory::Run{5, 6}));
-  EXPECT_EQ(set.last(), (memory::Run{4, 6}));
+  EXPECT_EQ(set.first_inside({5, 10}), (gantry::Run{5, 6}));
+  EXPECT_EQ(set.last(), (gantry::Run{4, 6}));
 }
 
 }  // namespace
-}  // namespace gantry::memory
+}  // namespace gantry
