@@ -98,7 +98,12 @@ if(GANTRY_WITH_CUDA)
 endif()
 
 # --- NCCL ---
-if(GANTRY_WITH_CUDA AND NOT GANTRY_NCCL STREQUAL "OFF")
+# The sanitizers' builds have no CUDA. NCCL's transport runs there on simulated devices, over the NCCL of the tests, and
+# needs the headers alone.
+if(GANTRY_SANITIZE AND NOT GANTRY_WITH_CUDA AND NOT GANTRY_NCCL STREQUAL "OFF")
+  find_package(CUDAToolkit 12.4 QUIET)
+endif()
+if((GANTRY_WITH_CUDA OR (GANTRY_SANITIZE AND CUDAToolkit_FOUND)) AND NOT GANTRY_NCCL STREQUAL "OFF")
   find_package(NCCL 2.18 QUIET)
   set(_nccl_missing "nccl.h or libnccl.so was not found, or is older than 2.18 (set NCCL_ROOT)")
 else()

@@ -9,7 +9,7 @@
 
 namespace gantry {
 
-/// The numbers that glaunch --elastic tells a rank.
+/// The numbers of a rank in an elastic job: glaunch --elastic tells them, or the job's store.
 ///
 /// A process of a job has a number in the job's store. A replacement has the rank of the process
 /// before it, and a new number: the store knows the old number as lost.
@@ -28,6 +28,11 @@ struct ElasticTerms {
 /// Throws: InvalidArgument.
 [[nodiscard]] std::optional<ElasticTerms> elastic_terms(const ProcessIdentity& identity);
 
+/// True for a rank of a job that meets at a store, which glaunch does not serve, if the user set
+/// GANTRY_ELASTIC. Throws: InvalidArgument for malformed numbers; NotSupported for a job without a
+/// store.
+[[nodiscard]] bool is_elastic_by_user(const ProcessIdentity& identity);
+
 /// The store's key that is there once the job's first group is complete.
 inline constexpr const char* kFormedKey = "gantry/elastic/formed";
 /// A replacement that came to join a group.
@@ -45,5 +50,17 @@ void announce_arrival(Store& store, const Arrival& arrival);
 void set_joined(Store& store, int id, bool joined);
 /// The numbers of the replacements that are.
 [[nodiscard]] std::vector<int> joined_ids(Store& store);
+
+/// Notes, in a job without a launcher, that process `id` came to make the job's first group.
+void note_started(Store& store, int id);
+[[nodiscard]] std::vector<int> started_ids(Store& store);
+/// Notes, in a job without a launcher, that process `id` leaves in order.
+void note_departed(Store& store, int id);
+[[nodiscard]] std::vector<int> departed_ids(Store& store);
+
+/// Notes that the replacement with number `id` has `rank`: processes before it have lost the rank.
+void set_holder(Store& store, int rank, int id);
+/// The number of the newest replacement that got `rank`; none if there was none.
+[[nodiscard]] std::optional<int> holder_of(Store& store, int rank);
 
 }  // namespace gantry

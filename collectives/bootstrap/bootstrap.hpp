@@ -102,7 +102,9 @@ std::unique_ptr<Bootstrap> make_shared_memory_bootstrap(const ControlSegment& co
 std::unique_ptr<Bootstrap> make_store_bootstrap(const ProcessIdentity& identity,
                                                 const StoreRole& role,
                                                 std::chrono::milliseconds timeout);
-// As above, in the role that the variables of a launcher give.
+// Makes a bootstrap of the `size` ranks of a job's start, which `job` connects.
+std::unique_ptr<Bootstrap> make_store_bootstrap(std::shared_ptr<JobConnection> job, int size);
+// As the first, in the role that the variables of a launcher give.
 inline std::unique_ptr<Bootstrap> make_store_bootstrap(const ProcessIdentity& identity,
                                                        std::chrono::milliseconds timeout) {
   return make_store_bootstrap(identity, StoreRole::of(identity), timeout);

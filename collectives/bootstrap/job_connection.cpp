@@ -12,6 +12,7 @@
 
 #include "collectives/bootstrap/bootstrap.hpp"
 #include "collectives/bootstrap/failure_note.hpp"
+#include "collectives/bootstrap/job_entry.hpp"
 #include "core/files/own_folder.hpp"
 #include "core/files/socket.hpp"
 #include "core/processes/suspend_aware_timeout.hpp"
@@ -35,55 +36,128 @@ std::string left_key(int rank) { return fmt::format("gantry/left/{}", rank); }
 
 }  // namespace
 
-JobConnection::JobConnection(const ProcessIdentity& identity, const StoreRole& role,
+JobConnection::JobConnection(const ProcessIdentity& identity, StoreRole role,
                              std::chrono::milliseconds timeout)
     : timeout_(timeout),
       size_(identity.world_size),
       has_launcher_(identity.source == "glaunch"),
+      address_(identity.rendezvous),
+      role_(std::move(role)),
       link_key_(store::link_key(identity.rendezvous_token)),
       terms_(elastic_terms(identity)),
-      self_{identity.rank, terms_ ? terms_->id_of(identity.rank) : identity.rank} {
-  const SocketAddress address = parse_socket_address(identity.rendezvous);
+      self_{identity.rank, terms_ ? terms_->id_of(identity.rank) : identity.rank},
+      server_rank_(has_launcher_ ? -1 : 0) {
+  const SocketAddress address = parse_socket_address(address_);
   if (address.kind == SocketAddress::Kind::tcp && address.port == 0) {
-    throw InvalidArgument(fmt::format(
-        "GANTRY_RDZV: expected a port that all ranks know, but got '{}'", identity.rendezvous));
+    throw InvalidArgument(
+        fmt::format("GANTRY_RDZV: expected a port that all ranks know, but got '{}'", address_));
   }
   // Checked on every rank, so that all throw instead of waiting for the serving rank.
   store::require_token(address, identity.rendezvous_token, "GANTRY_RDZV_TOKEN");
   const bool is_in_own_folder = address.kind == SocketAddress::Kind::unix_path &&
                                 address.name.starts_with(own_folder() + "/");
   if (is_in_own_folder) prepare_own_folder();
-  if (role.serves) {
-    server_ = role.server
-                  ? role.server
-                  : std::make_shared<StoreServer>(StoreServerOptions{
-                        .address = identity.rendezvous, .token = identity.rendezvous_token});
+  if (role_.serves) serve(identity);
+  if (!role_.is_elastic) {
+    client_ = connect_as(self_.id, identity);
+    if (!has_launcher_) require_not_lost();
+    return;
   }
-  // glaunch listens before it starts a rank.
-  const auto connect_timeout = has_launcher_ ? std::min(timeout, kLauncherTimeout) : timeout;
+  JobEntry entry = enter_job([&](int id) { return connect_as(id, identity); }, self_.rank, size_);
+  terms_ = ElasticTerms{.fewest = 1, .most = size_, .replacement = entry.replacement};
+  self_.id = terms_->id_of(self_.rank);
+  client_ = std::move(entry.client);
+  if (server_) note_serving_rank(*client_, self_.rank);
+}
+
+JobConnection::~JobConnection() {
+  if (is_self_made()) leave();
+}
+
+void JobConnection::require_not_lost() const {
+  // The store tells of losses before it replies.
+  (void)client_->try_get(kFormedKey);
+  const std::vector<int> lost = client_->lost_ranks();
+  if (std::ranges::find(lost, self_.id) == lost.end()) return;
+  throw PeerLostError(
+      fmt::format(
+          "{}: rank {} of the job at {} was lost before; only in an elastic group a process "
+          "can take its place (ConnectOptions::elastic)",
+          role_.maker, self_.rank, address_),
+      self_.rank);
+}
+
+void JobConnection::serve(const ProcessIdentity& identity) {
+  if (role_.server) {
+    server_ = role_.server;
+    return;
+  }
+  const StoreServerOptions options{.address = address_, .token = identity.rendezvous_token};
   try {
-    client_ = std::make_shared<StoreClient>(StoreClientOptions{.address = identity.rendezvous,
-                                                               .rank = self_.id,
-                                                               .token = identity.rendezvous_token,
-                                                               .connect_timeout = connect_timeout});
+    server_ = std::make_shared<StoreServer>(options);
+  } catch (const InvalidArgument&) {
+    throw;
+  } catch (const NotSupported&) {
+    throw;
+  } catch (const Error& error) {
+    // Another process may serve the store of an elastic job.
+    if (!role_.is_elastic) throw;
+    server_problem_ = error.what();
+  }
+}
+
+std::shared_ptr<StoreClient> JobConnection::connect_as(int id,
+                                                       const ProcessIdentity& identity) const {
+  // glaunch listens before it starts a rank.
+  const auto timeout = has_launcher_ ? std::min(timeout_, kLauncherTimeout) : timeout_;
+  const std::string self =
+      self_.rank < 0 ? "a process without a rank" : fmt::format("rank {}", self_.rank);
+  try {
+    return std::make_shared<StoreClient>(StoreClientOptions{.address = address_,
+                                                            .rank = id,
+                                                            .token = identity.rendezvous_token,
+                                                            .connect_timeout = timeout});
   } catch (const store::UnprovenServerError& error) {
-    raise_timeout(fmt::format("{}: rank {} waited {} for the job's store at {}, but {}", role.maker,
-                              self_.rank, duration_text(connect_timeout), identity.rendezvous,
-                              error.reason()),
+    raise_timeout(fmt::format("{}: {} waited {} for the job's store at {}, but {}", role_.maker,
+                              self, duration_text(timeout), address_, error.reason()),
                   {}, {});
   } catch (const TimeoutError&) {
     if (has_launcher_) {
       throw TimeoutError(fmt::format(
-          "{}: rank {} waited {}, but the job's store at {}, which glaunch serves, did not answer; "
+          "{}: {} waited {}, but the job's store at {}, which glaunch serves, did not answer; "
           "unset GANTRY_* if glaunch has not started this process",
-          role.maker, self_.rank, duration_text(connect_timeout), identity.rendezvous));
+          role_.maker, self, duration_text(timeout), address_));
+    }
+    if (role_.is_elastic) {
+      raise_timeout(
+          fmt::format("{}: {} waited {}, but no process served the job's store at {}{}{}",
+                      role_.maker, self, duration_text(timeout), address_,
+                      server_problem_.empty() ? "" : "; this process failed to serve it: ",
+                      server_problem_),
+          {}, {});
     }
     raise_timeout(
-        fmt::format("{}: rank {} waited {}, but rank(s) 0, which serves the job's store at {}, did "
+        fmt::format("{}: {} waited {}, but rank(s) 0, which serves the job's store at {}, did "
                     "not come (GANTRY_COLL_TIMEOUT sets the deadline)",
-                    role.maker, self_.rank, duration_text(timeout), identity.rendezvous),
+                    role_.maker, self, duration_text(timeout), address_),
         {0}, {0});
   }
+}
+
+void JobConnection::note_formed() noexcept {
+  if (!terms_) return;
+  is_formed_ = true;
+  try {
+    client()->set(kFormedKey, "");
+  } catch (const std::exception& error) {
+    // The group is made. Its operations tell of a loss.
+    logging::debug(fmt::format("noting a group in the job's store: {}", error.what()));
+  }
+}
+
+bool JobConnection::has_store() const noexcept {
+  const std::shared_ptr<StoreClient> client = find();
+  return client && client->connected();
 }
 
 std::shared_ptr<StoreClient> JobConnection::find() const noexcept {
@@ -110,6 +184,14 @@ std::vector<int> JobConnection::ended_ids() const {
   return ids;
 }
 
+std::vector<int> JobConnection::departed_ids() const {
+  std::vector<int> ids = ended_ids();
+  if (!is_self_made()) return ids;
+  const std::vector<int> departed = gantry::departed_ids(*client());
+  ids.insert(ids.end(), departed.begin(), departed.end());
+  return ids;
+}
+
 std::string JobConnection::write_once(std::string_view key, std::string_view value) const {
   return client()->compare_and_set(key, "", value);
 }
@@ -125,7 +207,7 @@ std::string JobConnection::read_register(std::string_view key, const JobMember& 
   for (;;) {
     if (const auto value = store->try_get(key)) return *value;
     const bool looks_closely = pause == kLongestPoll;
-    if (contains(lost_ids()) || (looks_closely && contains(ended_ids()))) {
+    if (contains(lost_ids()) || (looks_closely && contains(departed_ids()))) {
       return write_once(key, fmt::format("lost {}", owner.rank));
     }
     if (countdown.has_expired()) return write_once(key, fmt::format("late {}", owner.rank));
@@ -166,8 +248,12 @@ void JobConnection::leave() noexcept {
   try {
     if (const std::shared_ptr<StoreClient> client = find()) {
       client->set(left_key(self_.id), "");
+      if (is_self_made()) {
+        note_departed(*client, self_.id);
+        if (server_ && is_formed_) await_departures(*client);
+      }
       const auto deadline = std::chrono::steady_clock::now() + kLeaveTimeout;
-      for (int rank = 0; server_ && rank < size_; ++rank) {
+      for (int rank = 0; server_ && !is_self_made() && rank < size_; ++rank) {
         (void)client->get(left_key(rank), std::chrono::duration_cast<std::chrono::milliseconds>(
                                               std::max(deadline - std::chrono::steady_clock::now(),
                                                        std::chrono::steady_clock::duration(0))));
@@ -178,6 +264,22 @@ void JobConnection::leave() noexcept {
   }
   const std::lock_guard lock(mutex_);
   client_.reset();
+}
+
+// A get() would end at the first loss, after which the job goes on.
+void JobConnection::await_departures(StoreClient& client) const {
+  const auto deadline = std::chrono::steady_clock::now() + kLeaveTimeout;
+  while (std::chrono::steady_clock::now() < deadline) {
+    const std::vector<int> lost = server_->lost_ranks();
+    const std::vector<int> joined = joined_ids(client);
+    std::vector<int> others = server_->connected_ranks();
+    std::erase_if(others, [&](int id) {
+      const bool is_waiting = id >= size_ && std::ranges::find(joined, id) == joined.end();
+      return id == self_.id || is_waiting || std::ranges::find(lost, id) != lost.end();
+    });
+    if (others.empty()) return;
+    std::this_thread::sleep_for(kShortestPoll);
+  }
 }
 
 int JobGroup::index_of(int job_rank) const noexcept {

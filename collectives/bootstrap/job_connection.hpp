@@ -1,5 +1,6 @@
 #pragma once
 
+#include <atomic>
 #include <chrono>
 #include <memory>
 #include <mutex>
@@ -33,6 +34,11 @@ struct StoreRole {
   // The server that this process serves with; null: a new one.
   std::shared_ptr<StoreServer> server = {};
   std::string maker = "Communicator::world";  // the public function, for error texts
+  // True without glaunch, if processes can take the places of lost ranks: see Note [Jobs without a
+  // launcher].
+  bool is_elastic = false;
+  std::string group = "world";  // name of the job's first group, with which later names begin
+  std::string label = {};       // the name that the program gave to it; empty: none
 
   // The role that the variables of a launcher give. glaunch serves the store of its jobs.
   static StoreRole of(const ProcessIdentity& identity) {
@@ -43,26 +49,44 @@ struct StoreRole {
 // The connection of this process to its job's store, which its groups share.
 //
 // Thread safety: any thread.
-class JobConnection {
+class JobConnection : public std::enable_shared_from_this<JobConnection> {
  public:
-  // Connects, and serves the store if `role` says so. Throws: InvalidArgument; TimeoutError;
-  // PeerLostError.
-  JobConnection(const ProcessIdentity& identity, const StoreRole& role,
-                std::chrono::milliseconds timeout);
+  // Connects, and serves the store if `role` says so. A replacement without a rank has rank −1
+  // until it is invited. Throws: InvalidArgument; TimeoutError; PeerLostError.
+  JobConnection(const ProcessIdentity& identity, StoreRole role, std::chrono::milliseconds timeout);
+  // Leaves an elastic job without a launcher, whose groups come and go.
+  ~JobConnection();
+  JobConnection(const JobConnection&) = delete;
+  JobConnection& operator=(const JobConnection&) = delete;
 
   std::chrono::milliseconds timeout() const { return timeout_; }
+  const std::string& address() const { return address_; }
+  const StoreRole& role() const { return role_; }
   // The key of the links between the job's hosts, which the secret of its store gives.
   const Key& link_key() const { return link_key_; }
-  // The rank that serves the store, −1 if glaunch does.
-  int server() const { return has_launcher_ ? -1 : 0; }
+  // The rank that serves the store, −1 if another process does.
+  int server() const { return server_rank_; }
+  void note_server(int rank) { server_rank_ = rank; }
+  // True if this process serves the store.
+  bool serves() const { return server_ != nullptr; }
   const JobMember& self() const { return self_; }
+  // Gives a replacement its rank, before others use the connection.
+  void set_rank(int rank) { self_.rank = rank; }
   const std::optional<ElasticTerms>& terms() const { return terms_; }
+  // True in an elastic job without a launcher.
+  bool is_self_made() const { return terms_ && !has_launcher_; }
+  // Notes in an elastic job that a group of its ranks was made.
+  void note_formed() noexcept;
   // Throws: PeerLostError after leave().
   std::shared_ptr<StoreClient> client() const;
+  // False once the store is gone.
+  bool has_store() const noexcept;
   // The numbers of the lost processes, in order of their loss.
   std::vector<int> lost_ids() const;
-  // The numbers of the processes that ended in order.
+  // The numbers of the processes whose ends in order a launcher noted.
   std::vector<int> ended_ids() const;
+  // The numbers of all processes that ended or left in order.
+  std::vector<int> departed_ids() const;
 
   // Note [Agreements]
   // Ranks learn of a death at different times, but must all decide the same. Otherwise they would
@@ -92,13 +116,24 @@ class JobConnection {
 
  private:
   std::shared_ptr<StoreClient> find() const noexcept;
+  void serve(const ProcessIdentity& identity);
+  // Throws: PeerLostError if another process had this rank and was lost.
+  void require_not_lost() const;
+  // Connects as process `id`. Throws: see the constructor.
+  std::shared_ptr<StoreClient> connect_as(int id, const ProcessIdentity& identity) const;
+  void await_departures(StoreClient& client) const;
 
   const std::chrono::milliseconds timeout_;
   const int size_;
   const bool has_launcher_;
+  const std::string address_;
+  StoreRole role_;
   const Key link_key_;
-  const std::optional<ElasticTerms> terms_;
-  const JobMember self_;
+  std::optional<ElasticTerms> terms_;
+  JobMember self_;
+  std::atomic<int> server_rank_;
+  std::atomic<bool> is_formed_{false};
+  std::string server_problem_;  // why this process does not serve the store, as it would
   std::shared_ptr<StoreServer> server_;
   mutable std::mutex mutex_;  // guards client_
   std::shared_ptr<StoreClient> client_;

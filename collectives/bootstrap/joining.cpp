@@ -5,6 +5,8 @@
 
 #include <algorithm>
 #include <array>
+#include <memory>
+#include <set>
 #include <sstream>
 #include <string_view>
 #include <thread>
@@ -13,6 +15,8 @@
 #include <gantry/core/error.hpp>
 
 #include "collectives/bootstrap/bootstrap.hpp"
+#include "collectives/bootstrap/failure_note.hpp"
+#include "collectives/bootstrap/job_entry.hpp"
 #include "core/text/escaped_text.hpp"
 #include "job/elastic_job.hpp"
 
@@ -27,12 +31,13 @@ constexpr auto kPollPeriod = std::chrono::milliseconds(10);
 // Polls between two looks for a rank that could invite.
 constexpr int kPollsPerLook = 20;
 
-constexpr std::array<std::pair<GrowPlan::Step, std::string_view>, 6> kSteps{{
+constexpr std::array<std::pair<GrowPlan::Step, std::string_view>, 7> kSteps{{
     {GrowPlan::Step::form, "form"},
     {GrowPlan::Step::too_few, "too_few"},
     {GrowPlan::Step::lost, "lost"},
     {GrowPlan::Step::refused, "refused"},
     {GrowPlan::Step::busy, "busy"},
+    {GrowPlan::Step::stale, "stale"},
     {GrowPlan::Step::ended, "ended"},
 }};
 
@@ -45,9 +50,37 @@ bool contains(const std::vector<int>& ids, int id) {
 // The processes that are lost or have ended.
 std::vector<int> gone_ids(const JobConnection& job) {
   std::vector<int> gone = job.lost_ids();
-  const std::vector<int> ended = job.ended_ids();
-  gone.insert(gone.end(), ended.begin(), ended.end());
+  const std::vector<int> departed = job.departed_ids();
+  gone.insert(gone.end(), departed.begin(), departed.end());
   return gone;
+}
+
+// The replacements that can join the group of `members` now, in the order in which they came, with
+// the ranks that they get. Of two with one rank it is the first.
+std::vector<Arrival> candidates(const JobConnection& job, const std::vector<JobMember>& members,
+                                const std::vector<int>& gone) {
+  const std::shared_ptr<StoreClient> store = job.client();
+  const std::vector<int> joined = joined_ids(*store);
+  std::set<int> taken;
+  for (const JobMember& member : members) taken.insert(member.rank);
+  std::vector<Arrival> result = arrivals(*store);
+  std::erase_if(result, [&](const Arrival& one) {
+    return contains(gone, one.id) || contains(joined, one.id) ||
+           (one.rank >= 0 && !taken.insert(one.rank).second);
+  });
+  int next = 0;
+  for (Arrival& one : result) {
+    if (one.rank >= 0) continue;
+    while (taken.contains(next)) ++next;
+    one.rank = next++;
+  }
+  std::erase_if(result, [&](const Arrival& one) { return one.rank >= job.terms()->most; });
+  return result;
+}
+
+// "rank 1", or a name of a process without a rank.
+std::string name_of(const JobMember& self) {
+  return self.rank < 0 ? "a process without a rank" : fmt::format("rank {}", self.rank);
 }
 
 std::string members_text(const std::vector<JobMember>& members) {
@@ -84,43 +117,101 @@ std::string formation_failure(const std::exception& error, const JobGroup& group
 }
 
 JoiningRank::JoiningRank(JobConnection& job) : job_(job) {
+  if (job.is_self_made()) countdown_.emplace(job.timeout());
   announce_arrival(*job.client(), {job.self().rank, job.self().id, kGroupVersion});
 }
 
 Invitation JoiningRank::await() {
-  const std::shared_ptr<StoreClient> store = job_.client();
   for (int polls = 0;; ++polls) {
-    const std::string text = store->try_get(invitation_key(job_.self().id)).value_or("0");
-    if (text.starts_with(kRefused)) {
-      throw InvalidArgument(
-          fmt::format("Communicator::world: {}",
-                      escape_control_characters(text.substr(std::string_view(kRefused).size()))));
-    }
-    std::istringstream fields(text);
-    Invitation invitation;
-    if (fields >> invitation.number && invitation.number > last_) {
-      last_ = invitation.number;
-      invitation.members = read_members(fields);
-      return invitation;
-    }
+    if (auto invitation = read_invitation()) return std::move(*invitation);
     if (polls % kPollsPerLook == 0) {
-      const std::vector<int> gone = gone_ids(job_);
-      std::vector<int> inviting = joined_ids(*store);
-      for (int id = 0; id < job_.terms()->most; ++id) inviting.push_back(id);
-      const bool is_alone =
-          std::all_of(inviting.begin(), inviting.end(), [&](int id) { return contains(gone, id); });
-      if (is_alone) {
-        throw PeerLostError(
-            fmt::format("Communicator::world: rank {} replaces a rank that was lost, but no rank "
-                        "is left that could take it into a group",
-                        job_.self().rank));
-      }
+      if (job_.is_self_made()) compare_facts(job_);
+      look_for_leaders();
     }
+    if (countdown_ && countdown_->has_expired()) raise_absence();
     std::this_thread::sleep_for(kPollPeriod);
   }
 }
 
-void JoiningRank::note_joined(bool joined) { set_joined(*job_.client(), job_.self().id, joined); }
+std::optional<Invitation> JoiningRank::read_invitation() {
+  const std::string text = job_.client()->try_get(invitation_key(job_.self().id)).value_or("0");
+  if (text.starts_with(kRefused)) {
+    throw InvalidArgument(
+        fmt::format("{}: {}", job_.role().maker,
+                    escape_control_characters(text.substr(std::string_view(kRefused).size()))));
+  }
+  std::istringstream fields(text);
+  Invitation invitation;
+  if (!(fields >> invitation.number) || invitation.number <= last_) return std::nullopt;
+  last_ = invitation.number;
+  invitation.members = read_members(fields);
+  for (const JobMember& member : invitation.members) {
+    if (member.id == job_.self().id) job_.set_rank(member.rank);
+  }
+  return invitation;
+}
+
+void JoiningRank::look_for_leaders() {
+  const std::shared_ptr<StoreClient> store = job_.client();
+  const int most = job_.terms()->most;
+  const std::vector<int> gone = gone_ids(job_);
+  std::vector<int> inviting = joined_ids(*store);
+  for (int id = 0; !job_.is_self_made() && id < most; ++id) inviting.push_back(id);
+  if (job_.is_self_made()) {
+    const std::vector<int> started = started_ids(*store);
+    inviting.insert(inviting.end(), started.begin(), started.end());
+  }
+  const bool is_alone = std::ranges::all_of(inviting, [&](int id) { return contains(gone, id); });
+  if (!is_alone) return;
+  if (!job_.is_self_made()) {
+    throw PeerLostError(
+        fmt::format("{}: rank {} replaces a rank that was lost, but no rank is left that could "
+                    "take it into a group",
+                    job_.role().maker, job_.self().rank));
+  }
+  // One of those that wait leads, so that each gets one invitation.
+  const std::vector<Arrival> waiting = candidates(job_, {}, gone);
+  if (static_cast<int>(waiting.size()) < most || waiting.front().id != job_.self().id) return;
+  GrowLeader leader({job_.shared_from_this(), {}}, most, kPollPeriod);
+  const GrowPlan plan = leader.collect();
+  if (plan.step == GrowPlan::Step::form) leader.invite(plan);
+}
+
+void JoiningRank::raise_absence() const {
+  const std::shared_ptr<StoreClient> store = job_.client();
+  const std::vector<int> gone = gone_ids(job_);
+  const int rank = job_.self().rank;
+  const std::vector<Arrival> waiting = candidates(job_, {}, gone);
+  const auto holder = rank < 0 ? std::nullopt : holder_of(*store, rank);
+  const bool is_held =
+      rank >= 0 && (holder ? !contains(gone, *holder)
+                           : contains(started_ids(*store), rank) && !contains(gone, rank));
+  const bool is_second =
+      rank >= 0 && !is_held &&
+      std::ranges::none_of(waiting, [&](const Arrival& one) { return one.id == job_.self().id; });
+  std::string cause;
+  if (is_held) {
+    cause = fmt::format("another process of the job is rank {} and runs", rank);
+  } else if (is_second) {
+    cause = fmt::format("another process that came before waits to be rank {}", rank);
+  } else if (!store->try_get(kGrowing).value_or("").empty()) {
+    cause = "a group of the job that grows has not taken it in";
+  } else if (!store->try_get(kFormedKey)) {
+    cause = "the job has no group that is elastic";
+  } else {
+    cause = "no group of the job called grow()";
+  }
+  raise_timeout(
+      fmt::format("{}: {} waited {} at {} to replace a lost rank, but {}", job_.role().maker,
+                  name_of(job_.self()), duration_text(job_.timeout()), job_.address(), cause),
+      {}, {});
+}
+
+void JoiningRank::note_joined(bool joined) {
+  const std::shared_ptr<StoreClient> store = job_.client();
+  if (joined) set_holder(*store, job_.self().rank, job_.self().id);
+  set_joined(*store, job_.self().id, joined);
+}
 
 std::string GrowPlan::str() const {
   const auto found = std::find_if(kSteps.begin(), kSteps.end(),
@@ -190,14 +281,18 @@ std::optional<JobMember> GrowLeader::acquire() {
   }
 }
 
-std::vector<Arrival> GrowLeader::candidates(const std::vector<int>& gone) const {
+std::optional<GrowPlan> GrowLeader::find_stale_rank() const {
   const std::shared_ptr<StoreClient> store = group_.job->client();
-  const std::vector<int> joined = joined_ids(*store);
-  std::vector<Arrival> result = arrivals(*store);
-  std::erase_if(result, [&](const Arrival& one) {
-    return contains(gone, one.id) || contains(joined, one.id) || group_.index_of(one.rank) >= 0;
-  });
-  return result;
+  for (const JobMember& member : group_.members) {
+    const std::optional<int> holder = holder_of(*store, member.rank);
+    if (!holder || *holder == member.id) continue;
+    return GrowPlan{
+        .step = GrowPlan::Step::stale,
+        .text = fmt::format("expected the newest process of rank {} of the job, but got one that "
+                            "was replaced; end it",
+                            member.rank)};
+  }
+  return std::nullopt;
 }
 
 GrowPlan GrowLeader::form(const std::vector<Arrival>& joining) {
@@ -232,15 +327,14 @@ GrowPlan GrowLeader::collect() {
                                 "leads another one",
                                 other->rank)};
   }
+  if (const auto stale = find_stale_rank()) return *stale;
   const std::size_t wanted = static_cast<std::size_t>(expected_) - group_.members.size();
   for (;;) {
-    const std::vector<int> ended = job.ended_ids();
-    std::vector<int> gone = job.lost_ids();
-    gone.insert(gone.end(), ended.begin(), ended.end());
+    const std::vector<int> gone = gone_ids(job);
     for (const JobMember& member : group_.members) {
       if (contains(gone, member.id)) return {.step = Step::lost, .rank = member.rank};
     }
-    std::vector<Arrival> joining = candidates(gone);
+    std::vector<Arrival> joining = candidates(job, group_.members, gone);
     for (const Arrival& one : joining) {
       if (one.version == kGroupVersion) continue;
       const std::string text = fmt::format(
@@ -257,11 +351,12 @@ GrowPlan GrowLeader::collect() {
       has_formed_ = true;
       return form(joining);
     }
-    const int reachable = job.terms()->most - static_cast<int>(ended.size());
-    if (expected_ > reachable) {
+    // Nobody replaces a rank of glaunch's that ended in order.
+    const auto ended = job.is_self_made() ? 0 : static_cast<int>(job.ended_ids().size());
+    if (expected_ > job.terms()->most - ended) {
       return {.step = Step::ended,
               .text = fmt::format("expected {} ranks, but {} of the job's {} ranks have ended",
-                                  expected_, ended.size(), job.terms()->most)};
+                                  expected_, ended, job.terms()->most)};
     }
     if (countdown_.has_expired()) return {.step = Step::too_few, .text = absence_text(joining)};
     std::this_thread::sleep_for(kPollPeriod);

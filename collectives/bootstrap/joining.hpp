@@ -13,10 +13,11 @@
 namespace gantry {
 
 // Note [Joining a job]
-// In a job of glaunch --elastic a replacement process joins a group that calls
-// Communicator::grow(). All of it goes through the job's store, below gantry/elastic/:
+// In an elastic job a replacement process joins a group that calls Communicator::grow(). glaunch
+// --elastic starts it, or any other supervisor: Note [Jobs without a launcher]. All of it goes
+// through the job's store, below gantry/elastic/:
 //
-//   arrivals          the replacements that came: rank, number in the store, version
+//   arrivals          the replacements that came: rank or −1, number in the store, version
 //   growing           the process that leads a grow() now; one at a time
 //   invitation/<id>   number and members of the group that process <id> joins next, or a refusal
 //   group/<g>         where group number g forms: its members agree() on the outcome
@@ -28,9 +29,12 @@ namespace gantry {
 // plan, also if the leader dies. A replacement that dies while the group forms leaves the others as
 // they were: the ranks of the group try again, and the other replacements wait again.
 //
-// A replacement waits without a deadline, because the group may not grow before its next
-// checkpoint. It gives up when no process is left that could invite it. glaunch ends it when the
-// other ranks have ended.
+// A replacement of glaunch's waits without a deadline, because the group may not grow before its
+// next checkpoint. It gives up when no process is left that could invite it. glaunch ends it when
+// the other ranks have ended. Without a launcher it has the deadline of its call.
+//
+// A process may be replaced that is stopped, not dead. When it continues, its rank has another
+// holder, so it cannot lead a grow().
 
 // Where group number `number` of a job forms.
 std::string formation_key(std::int64_t number);
@@ -49,14 +53,22 @@ class JoiningRank {
  public:
   // Announces the process. Throws: PeerLostError.
   explicit JoiningRank(JobConnection& job);
-  // Waits for the next invitation. Throws: InvalidArgument if the group refuses this process;
-  // PeerLostError if no rank is left that could invite it.
+  // Waits for the next invitation, and takes its rank from it. Throws: InvalidArgument if the group
+  // refuses this process, or its arguments are not the job's; PeerLostError if no rank is left that
+  // could invite it; TimeoutError without a launcher.
   Invitation await();
   // Notes that this process is in a group, or is not after all.
   void note_joined(bool joined);
 
  private:
+  // The next invitation, if there is one.
+  std::optional<Invitation> read_invitation();
+  // Gives up if no process is left that could invite this one; without a launcher makes a group.
+  void look_for_leaders();
+  [[noreturn]] void raise_absence() const;
+
   JobConnection& job_;
+  std::optional<SuspendAwareTimeout> countdown_;
   std::int64_t last_ = 0;
 };
 
@@ -68,6 +80,7 @@ struct GrowPlan {
     lost,     // rank `rank` of the job is lost
     refused,  // a replacement cannot join: `text`
     busy,     // another group grows: `text`
+    stale,    // a rank of the group has another holder: `text`
     ended,    // ranks of the job ended and are not replaced: `text`
   };
   Step step = Step::form;
@@ -99,8 +112,8 @@ class GrowLeader {
  private:
   // Becomes the leader of the job. Returns the leader of another grow(), if there is one.
   std::optional<JobMember> acquire();
-  // The replacements that can join now, in the order in which they came.
-  std::vector<Arrival> candidates(const std::vector<int>& gone) const;
+  // A plan for a group with a rank that has been replaced meanwhile.
+  std::optional<GrowPlan> find_stale_rank() const;
   GrowPlan form(const std::vector<Arrival>& joining);
   std::string absence_text(const std::vector<Arrival>& came) const;
 

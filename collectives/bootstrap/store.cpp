@@ -90,8 +90,9 @@ class StoreBootstrap final : public Bootstrap {
   }
 
   void leave() noexcept override {
-    // The store only knows the world's ranks, so a subset does not deregister.
-    if (prefix_ == kWorldPrefix) connection_->leave();
+    // The store only knows the world's ranks, so a subset does not deregister. Nor does the first
+    // group of a job whose later groups have other members.
+    if (prefix_ == kWorldPrefix && !connection_->is_self_made()) connection_->leave();
   }
 
   static constexpr const char* kWorldPrefix = "gantry/bootstrap";
@@ -303,7 +304,7 @@ class StoreBootstrap final : public Bootstrap {
 
   // Throws if the process of a member without a value in this round has ended or has given up.
   void require_running(StoreClient& client, std::int64_t round) const {
-    for (const int id : connection_->ended_ids()) {
+    for (const int id : connection_->departed_ids()) {
       const int rank = index_of(id);
       if (rank < 0 || client.try_get(key(round, rank))) continue;
       throw PeerLostError(fmt::format("{}: rank {} has left the job", purpose(), rank), rank);
@@ -328,14 +329,19 @@ class StoreBootstrap final : public Bootstrap {
 
 }  // namespace
 
+std::unique_ptr<Bootstrap> make_store_bootstrap(std::shared_ptr<JobConnection> job, int size) {
+  std::vector<JobMember> members;
+  for (int rank = 0; rank < size; ++rank) members.push_back({rank, rank});
+  const int me = job->self().rank;
+  return std::make_unique<StoreBootstrap>(std::move(job), std::move(members), me,
+                                          StoreBootstrap::kWorldPrefix);
+}
+
 std::unique_ptr<Bootstrap> make_store_bootstrap(const ProcessIdentity& identity,
                                                 const StoreRole& role,
                                                 std::chrono::milliseconds timeout) {
-  std::vector<JobMember> members;
-  for (int rank = 0; rank < identity.world_size; ++rank) members.push_back({rank, rank});
-  return std::make_unique<StoreBootstrap>(std::make_shared<JobConnection>(identity, role, timeout),
-                                          std::move(members), identity.rank,
-                                          StoreBootstrap::kWorldPrefix);
+  return make_store_bootstrap(std::make_shared<JobConnection>(identity, role, timeout),
+                              identity.world_size);
 }
 
 std::unique_ptr<Bootstrap> make_formation_bootstrap(const JobGroup& group,

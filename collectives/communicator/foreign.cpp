@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -11,6 +12,7 @@
 #include <gantry/device/properties.hpp>
 
 #include "collectives/bootstrap/failure_note.hpp"
+#include "collectives/bootstrap/job_entry.hpp"
 #include "collectives/communicator/group_name.hpp"
 #include "collectives/communicator/impl.hpp"
 #include "collectives/communicator/rank_devices.hpp"
@@ -22,6 +24,7 @@ namespace gantry {
 namespace {
 
 constexpr const char* kConnect = "Communicator::connect";
+constexpr const char* kConnectSource = "connect";
 constexpr const char* kFromMpi = "Communicator(MPI_Comm)";
 constexpr const char* kFromNccl = "Communicator::from_nccl";
 
@@ -33,15 +36,29 @@ void require_device(Device device, const char* maker) {
   (void)device_properties(device);
 }
 
-// Throws: InvalidArgument, on every rank alike, if the ranks named their group differently.
-// Collective.
-void require_one_name(Bootstrap& bootstrap, const std::string& name) {
-  const std::vector<std::string> names = bootstrap.all_gather(name);
-  for (std::size_t rank = 1; rank < names.size(); ++rank) {
-    if (names[rank] == names[0]) continue;
-    throw InvalidArgument(fmt::format(
-        "{}: expected one name on all ranks, but rank 0 has '{}' and rank {} has '{}'", kConnect,
-        escape_control_characters(names[0]), rank, escape_control_characters(names[rank])));
+// What a rank tells of its group: the name, and for an elastic group one of these, which no name
+// contains.
+constexpr std::string_view kElastic = "\nelastic";
+constexpr std::string_view kServes = " and serves";
+
+// Throws: InvalidArgument, on every rank alike, if only some of the ranks that told `texts` have an
+// elastic group, or if they named their group differently.
+void require_one_group(const std::vector<std::string>& texts) {
+  const auto is_elastic = [](const std::string& text) { return text.find(kElastic) != text.npos; };
+  const auto name_in = [](const std::string& text) {
+    return escape_control_characters(text.substr(0, text.find(kElastic)));
+  };
+  for (std::size_t rank = 1; rank < texts.size(); ++rank) {
+    if (is_elastic(texts[rank]) != is_elastic(texts[0])) {
+      throw InvalidArgument(fmt::format(
+          "{}: expected all ranks or none to set ConnectOptions::elastic, but rank {} sets it and "
+          "rank {} does not",
+          kConnect, is_elastic(texts[0]) ? 0 : rank, is_elastic(texts[0]) ? rank : 0));
+    }
+    if (name_in(texts[rank]) == name_in(texts[0])) continue;
+    throw InvalidArgument(
+        fmt::format("{}: expected one name on all ranks, but rank 0 has '{}' and rank {} has '{}'",
+                    kConnect, name_in(texts[0]), rank, name_in(texts[rank])));
   }
 }
 
@@ -75,11 +92,43 @@ std::shared_ptr<Communicator::Impl> Communicator::Impl::adopt(ForeignBootstrap r
                                                      .timeout = std::move(ranks.timeout)}));
 }
 
+std::shared_ptr<Communicator::Impl> Communicator::Impl::enter(std::shared_ptr<JobConnection> job,
+                                                              GroupSeed start) {
+  const GroupTimeout timeout = *start.timeout;
+  std::shared_ptr<Impl> made;
+  if (job->terms()->replacement > 0) {
+    made = join(job, start.identity, start.device);
+    if (timeout.is_set()) made->members.timeout.set(timeout.of_group());
+    return made;
+  }
+  start.bootstrap = make_store_bootstrap(job, start.identity.world_size);
+  start.bootstrap->set_purpose(start.maker);
+  if (timeout.is_set()) {
+    start.bootstrap->set_deadline_source("ConnectOptions::timeout sets the deadline");
+  }
+  const std::vector<std::string> texts = start.bootstrap->all_gather(
+      fmt::format("{}{}{}", start.label, kElastic, job->serves() ? kServes : ""));
+  require_one_group(texts);
+  job->note_server(texts[0].ends_with(kServes) ? 0 : -1);
+  note_facts(*job);
+  if (start.identity.source == kConnectSource) {
+    count_local_ranks(*start.bootstrap, start.identity.rank, start.identity);
+  }
+  made = std::make_shared<Impl>(std::move(start));
+  job->note_formed();
+  return made;
+}
+
 Communicator Communicator::connect(const ConnectOptions& options) {
-  if (options.size < 1 || options.rank < 0 || options.rank >= options.size) {
+  const int lowest = options.elastic ? -1 : 0;
+  if (options.size < 1 || options.rank < lowest || options.rank >= options.size) {
     throw InvalidArgument(
-        fmt::format("{}: expected a rank from 0 to size - 1, but got rank {} of {}", kConnect,
-                    options.rank, options.size));
+        fmt::format("{}: expected a rank from {} to size - 1, but got rank {} of {}", kConnect,
+                    lowest, options.rank, options.size));
+  }
+  if (options.elastic && options.size == 1) {
+    throw InvalidArgument(fmt::format(
+        "{}: expected at least 2 ranks in an elastic group, but got a size of 1", kConnect));
   }
   if (options.address.empty() && options.size > 1) {
     throw InvalidArgument(fmt::format(
@@ -98,26 +147,39 @@ Communicator Communicator::connect(const ConnectOptions& options) {
   ProcessIdentity identity;
   identity.rank = options.rank;
   identity.world_size = options.size;
-  identity.source = "connect";
+  identity.source = kConnectSource;
   identity.rendezvous = options.address;
   identity.rendezvous_token = options.token;
-  const bool serves = options.rank == 0 && (options.serves || options.server != nullptr);
+  const StoreRole role{.serves = options.rank == 0 && (options.serves || options.server != nullptr),
+                       .server = options.server,
+                       .maker = kConnect,
+                       .is_elastic = options.elastic,
+                       .group = "connect",
+                       .label = options.name};
+  if (options.elastic) {
+    auto job = std::make_shared<JobConnection>(identity, role, timeout.get());
+    set_device(device);
+    return Communicator(
+        Impl::until_left(Impl::enter(std::move(job), {.identity = std::move(identity),
+                                                      .device = device,
+                                                      .bootstrap = nullptr,
+                                                      .name = "connect",
+                                                      .maker = kConnect,
+                                                      .label = options.name,
+                                                      .timeout = timeout})));
+  }
   ForeignBootstrap ranks{.bootstrap = nullptr,
                          .rank = options.rank,
                          .size = options.size,
                          .label = options.name,
                          .timeout = timeout};
-  ranks.bootstrap =
-      options.size == 1
-          ? make_single_bootstrap()
-          : make_store_bootstrap(identity,
-                                 {.serves = serves, .server = options.server, .maker = kConnect},
-                                 timeout.get());
+  ranks.bootstrap = options.size == 1 ? make_single_bootstrap()
+                                      : make_store_bootstrap(identity, role, timeout.get());
   ranks.bootstrap->set_purpose(kConnect);
   if (timeout.is_set()) {
     ranks.bootstrap->set_deadline_source("ConnectOptions::timeout sets the deadline");
   }
-  require_one_name(*ranks.bootstrap, options.name);
+  require_one_group(ranks.bootstrap->all_gather(options.name));
   count_local_ranks(*ranks.bootstrap, ranks.rank, identity);
   set_device(device);
   return Communicator(

@@ -118,7 +118,11 @@ class Communicator::Impl final : public std::enable_shared_from_this<Communicato
                                      Device device, const char* name, const char* maker);
   // Makes the group that a replacement process of an elastic job joins. Throws: as
   // Communicator::world().
-  static std::shared_ptr<Impl> join(const ProcessIdentity& identity, Device device);
+  static std::shared_ptr<Impl> join(std::shared_ptr<JobConnection> job,
+                                    const ProcessIdentity& identity, Device device);
+  // Enters an elastic job without a launcher: makes its first group, or joins a later one. `start`
+  // has the facts of the process. Throws: as Communicator::connect().
+  static std::shared_ptr<Impl> enter(std::shared_ptr<JobConnection> job, GroupSeed start);
   // Makes the group of a formation, and agrees with its other members. Null if a member failed;
   // `outcomes` are the members' then. Throws this rank's own error, if it is no other rank's fault.
   static std::shared_ptr<Impl> form(const JobGroup& group, std::int64_t number, Device device,

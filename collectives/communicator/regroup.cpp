@@ -5,13 +5,16 @@
 
 #include <algorithm>
 #include <exception>
+#include <functional>
 #include <set>
+#include <string>
 #include <utility>
 
 #include <gantry/core/error.hpp>
 
 #include "collectives/bootstrap/failure_note.hpp"
 #include "collectives/bootstrap/job_connection.hpp"
+#include "collectives/bootstrap/job_entry.hpp"
 #include "collectives/bootstrap/joining.hpp"
 #include "collectives/communicator/impl.hpp"
 
@@ -73,10 +76,29 @@ std::string wish_text(int expected, milliseconds timeout) {
       throw InvalidArgument(text);
     case GrowPlan::Step::busy:
       throw Error(text);
+    case GrowPlan::Step::stale:
     case GrowPlan::Step::ended:
       throw PeerLostError(text);
   }
   throw Error(text);
+}
+
+// The store of a job without a launcher ends with the process that serves it.
+[[noreturn]] void raise_no_store(const JobConnection& job) {
+  const std::string server =
+      job.server() < 0 ? "the process that served it"
+                       : fmt::format("rank {} of the job, which served it,", job.server());
+  throw PeerLostError(fmt::format(
+      "grow: failed to reach the job's store at {}: {} is lost, and no process can join without "
+      "it; end all ranks and start them again, or serve the store by another process",
+      job.address(), server));
+}
+
+// The key of a call of grow(). A process that was replaced may call for a group of the same name.
+std::string grow_key(const JobGroup& group, const std::string& name, int number) {
+  std::string ids;
+  for (const JobMember& member : group.members) ids += fmt::format("{} ", member.id);
+  return fmt::format("gantry/elastic/grow/{}/{:x}/{}", name, std::hash<std::string>{}(ids), number);
 }
 
 }  // namespace
@@ -113,7 +135,11 @@ Communicator Communicator::shrink(const std::vector<int>& failed) const {
     if (mine.members.is_named) seed.label = fmt::format("{}.shrink{}", mine.members.label, number);
     return std::make_shared<Impl>(std::move(seed));
   };
-  if (!is_elastic(mine.members.job_group)) return Communicator(Impl::until_left(make()));
+  // Without its store a job cannot grow, and needs no agreement.
+  const JobGroup& group = mine.members.job_group;
+  if (!is_elastic(group) || !group.job->has_store()) {
+    return Communicator(Impl::until_left(make()));
+  }
   return Communicator(Impl::until_left(mine.agree_on_subgroup(ranks, name, make)));
 }
 
@@ -131,8 +157,15 @@ std::shared_ptr<Communicator::Impl> Communicator::Impl::agree_on_subgroup(
     failure = std::current_exception();
     outcome = formation_failure(error, subgroup);
   }
-  const std::vector<std::string> outcomes = subgroup.job->agree(
-      "gantry/elastic/shrunk/" + group, subgroup.members, outcome, members.timeout.get());
+  std::vector<std::string> outcomes;
+  try {
+    outcomes = subgroup.job->agree("gantry/elastic/shrunk/" + group, subgroup.members, outcome,
+                                   members.timeout.get());
+  } catch (const PeerLostError&) {
+    // The store is lost: each rank has its own outcome.
+    if (failure) std::rethrow_exception(failure);
+    return made;
+  }
   if (all_formed(outcomes)) return made;
   if (made) made->abort();
   // Between machines the ranks may know of different losses.
@@ -154,6 +187,7 @@ std::shared_ptr<Communicator::Impl> Communicator::Impl::form(const JobGroup& gro
                                                              const std::string& maker,
                                                              std::vector<std::string>& outcomes) {
   const std::string key = formation_key(number);
+  const StoreRole& role = group.job->role();
   ProcessIdentity who = identity;
   who.rank = group.index_of(group.job->self().rank);
   who.world_size = static_cast<int>(group.members.size());
@@ -161,11 +195,13 @@ std::shared_ptr<Communicator::Impl> Communicator::Impl::form(const JobGroup& gro
   std::exception_ptr failure;
   std::string outcome = kFormed;
   try {
-    made = std::make_shared<Impl>(GroupSeed{.identity = std::move(who),
-                                            .device = device,
-                                            .bootstrap = make_formation_bootstrap(group, key),
-                                            .name = fmt::format("world.grow{}", number),
-                                            .maker = maker});
+    GroupSeed seed{.identity = std::move(who),
+                   .device = device,
+                   .bootstrap = make_formation_bootstrap(group, key),
+                   .name = fmt::format("{}.grow{}", role.group, number),
+                   .maker = maker};
+    if (!role.label.empty()) seed.label = fmt::format("{}.grow{}", role.label, number);
+    made = std::make_shared<Impl>(std::move(seed));
   } catch (const std::exception& error) {
     failure = std::current_exception();
     outcome = formation_failure(error, group);
@@ -177,10 +213,11 @@ std::shared_ptr<Communicator::Impl> Communicator::Impl::form(const JobGroup& gro
   return nullptr;
 }
 
-std::shared_ptr<Communicator::Impl> Communicator::Impl::join(const ProcessIdentity& identity,
+std::shared_ptr<Communicator::Impl> Communicator::Impl::join(std::shared_ptr<JobConnection> job,
+                                                             const ProcessIdentity& identity,
                                                              Device device) {
-  JobGroup group{
-      std::make_shared<JobConnection>(identity, StoreRole::of(identity), collective_timeout()), {}};
+  JobGroup group{std::move(job), {}};
+  if (group.job->is_self_made()) read_serving_rank(*group.job);
   JoiningRank self(*group.job);
   for (;;) {
     Invitation invitation = self.await();
@@ -188,7 +225,8 @@ std::shared_ptr<Communicator::Impl> Communicator::Impl::join(const ProcessIdenti
     std::vector<std::string> outcomes;
     self.note_joined(true);  // before the others can see that it is
     if (auto made =
-            form(group, invitation.number, device, identity, "Communicator::world", outcomes)) {
+            form(group, invitation.number, device, identity, group.job->role().maker, outcomes)) {
+      if (group.job->is_self_made()) group.job->note_formed();
       return made;
     }
     self.note_joined(false);
@@ -199,11 +237,12 @@ Communicator Communicator::grow(int expected, std::chrono::milliseconds timeout)
   Impl& mine = impl("grow");
   const std::lock_guard lock(mine.mutex);
   if (!is_elastic(mine.members.job_group)) {
-    throw NotSupported(
-        fmt::format("grow: expected a job of glaunch --elastic, but this process was started by {}",
-                    mine.members.job_group.job && mine.members.identity.source == "glaunch"
-                        ? "glaunch without that option"
-                        : mine.members.identity.source));
+    const std::string& source = mine.members.identity.source;
+    throw NotSupported(fmt::format(
+        "grow: expected a job of glaunch --elastic, or a group with ConnectOptions::elastic or "
+        "GANTRY_ELASTIC, but this process was started by {}",
+        mine.members.job_group.job && source == "glaunch" ? "glaunch without that option"
+                                                          : source));
   }
   if (timeout.count() < 0) {
     throw InvalidArgument(
@@ -216,15 +255,19 @@ Communicator Communicator::grow(int expected, std::chrono::milliseconds timeout)
         "got {}",
         size(), job.terms()->most, expected));
   }
-  return Communicator(
-      Impl::until_left(mine.grow(expected, timeout.count() == 0 ? job.timeout() : timeout)));
+  try {
+    return Communicator(
+        Impl::until_left(mine.grow(expected, timeout.count() == 0 ? job.timeout() : timeout)));
+  } catch (const PeerLostError&) {
+    if (job.has_store()) throw;
+    raise_no_store(job);
+  }
 }
 
 std::shared_ptr<Communicator::Impl> Communicator::Impl::grow(int expected, milliseconds timeout) {
   const JobGroup& group = members.job_group;
   const JobConnection& job = *group.job;
-  const std::string call =
-      fmt::format("gantry/elastic/grow/{}/{}", members.name, members.grows + 1);
+  const std::string call = grow_key(group, members.name, members.grows + 1);
   const std::string wish = wish_text(expected, timeout);
   try {
     rendezvous(HostCall::grow);
@@ -232,8 +275,10 @@ std::shared_ptr<Communicator::Impl> Communicator::Impl::grow(int expected, milli
     throw;  // on every rank
   } catch (const std::exception& error) {
     // The other ranks must not wait for this one.
-    (void)job.write_once(JobConnection::register_key(call, job.self()),
-                         formation_failure(error, group));
+    if (job.has_store()) {
+      (void)job.write_once(JobConnection::register_key(call, job.self()),
+                           formation_failure(error, group));
+    }
     throw;
   }
   ++members.grows;

@@ -78,14 +78,24 @@ Communicator Communicator::world() {
     settle_process(seed.identity, seed.device);
     const auto terms = elastic_terms(seed.identity);
     if (terms && terms->replacement > 0) {
-      world = new std::shared_ptr<Impl>(Impl::join(seed.identity, seed.device));
+      auto job = std::make_shared<JobConnection>(seed.identity, StoreRole::of(seed.identity),
+                                                 collective_timeout());
+      world = new std::shared_ptr<Impl>(Impl::join(std::move(job), seed.identity, seed.device));
+    } else if (is_elastic_by_user(seed.identity)) {
+      StoreRole role = StoreRole::of(seed.identity);
+      role.is_elastic = true;
+      auto job = std::make_shared<JobConnection>(seed.identity, role, collective_timeout());
+      seed.timeout = GroupTimeout(collective_timeout());
+      world = new std::shared_ptr<Impl>(Impl::enter(std::move(job), std::move(seed)));
+      warn_shared_devices(*(*world)->members.ranks, (*world)->members.identity,
+                          "Communicator::world");
     } else {
       seed.bootstrap = make_bootstrap(seed.identity, collective_timeout());
       world = new std::shared_ptr<Impl>(std::make_shared<Impl>(std::move(seed)));
       warn_shared_devices(*(*world)->members.ranks, (*world)->members.identity,
                           "Communicator::world");
       const JobGroup& group = (*world)->members.job_group;
-      if (terms && group.job) group.job->client()->set(kFormedKey, "");
+      if (terms && group.job) group.job->note_formed();
     }
     std::atexit([] {
       (*world)->finish();

@@ -10,6 +10,7 @@
 #include <mutex>
 #include <optional>
 #include <string>
+#include <thread>
 #include <utility>
 
 #include <gantry/core/error.hpp>
@@ -20,6 +21,7 @@
 #include "collectives/control/locked_words.hpp"
 #include "collectives/nccl/library.hpp"
 #include "collectives/nccl/nccl_threads.hpp"
+#include "collectives/nccl/relaxed_captures.hpp"
 #include "device/platform/sync_debug_driver.hpp"
 #include "memory/driver_memory.hpp"
 
@@ -35,6 +37,19 @@ constexpr auto kStuckTimeout = std::chrono::seconds(1);
 constexpr auto kStartPollPeriod = std::chrono::milliseconds(10);
 // The timeout of an abort, which ends only after graphs with NCCL kernels are destroyed.
 constexpr auto kEndTimeout = std::chrono::seconds(5);
+// Between two attempts to take a lock.
+constexpr auto kLockPollPeriod = std::chrono::milliseconds(1);
+
+// True with the lock taken; false if it is not free within `timeout`. ThreadSanitizer does not see
+// the locks that std::timed_mutex::try_lock_for() takes.
+bool lock_within(std::mutex& mutex, std::chrono::milliseconds timeout) {
+  const auto deadline = std::chrono::steady_clock::now() + timeout;
+  while (!mutex.try_lock()) {
+    if (std::chrono::steady_clock::now() >= deadline) return false;
+    std::this_thread::sleep_for(kLockPollPeriod);
+  }
+  return true;
+}
 
 }  // namespace
 
@@ -51,7 +66,7 @@ struct NcclComm::State {
   ncclComm_t comm = nullptr;
   memory::DriverMemory words;
   NativeEvent last = nullptr;  // after the last enqueued work
-  std::timed_mutex enqueueing;
+  std::mutex enqueueing;
   std::atomic<std::uint64_t> newest{0};
   std::atomic<bool> aborted{false};
 
@@ -234,13 +249,12 @@ bool NcclComm::is_done(const std::shared_ptr<State>& state) {
 
 void NcclComm::end(const std::shared_ptr<State>& state) {
   // A thread that takes the lock after this finds `aborted`.
-  const bool is_free = state->enqueueing.try_lock_for(kStuckTimeout);
+  const bool is_free = lock_within(state->enqueueing, kStuckTimeout);
   if (is_free) state->enqueueing.unlock();
   // Before kernels end, since threads that synchronize with them must find the loss.
   if (!is_free || !is_done(state)) state->report_loss(state->newest);
   // The abort frees memory, which must not invalidate captures of other threads.
-  cudaStreamCaptureMode mode = cudaStreamCaptureModeRelaxed;
-  if (platform() == Platform::cuda) (void)cudaThreadExchangeStreamCaptureMode(&mode);
+  if (platform() == Platform::cuda) relax_captures();
   // Threads that query NCCL are done; later ones find `aborted`.
   { const std::lock_guard lock(state->asking); }
   if (const ncclResult_t status = nccl().comm_abort(state->comm); status != ncclSuccess) {

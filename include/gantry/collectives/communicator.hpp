@@ -91,8 +91,8 @@ class GANTRY_API Communicator {
   ///
   /// The launcher is detected in this order: glaunch, mpirun, srun, torchrun-style variables, none
   /// (a single process). Under mpirun the call initializes MPI unless the program has; a later
-  /// MPI_Init is an error. In a replacement process of `glaunch --elastic` it waits, without a
-  /// deadline, until the other ranks call grow().
+  /// MPI_Init is an error. In a replacement of `glaunch --elastic` it waits, without a deadline,
+  /// until the others call grow(). Elsewhere GANTRY_ELASTIC does as ConnectOptions::elastic.
   /// Device/stream: device() becomes the calling thread's current device. The first call blocks the
   /// host.
   /// Throws: InvalidArgument for contradictory variables or a rank without a device;
@@ -110,11 +110,13 @@ class GANTRY_API Communicator {
   /// Makes a group of callers that know an address and their ranks. They are processes, or threads
   /// of a process, without the variables of a launcher.
   ///
+  /// If the group is elastic, a process that makes the call of a lost rank again waits until the
+  /// others call grow(), and joins them. If all processes are gone, new ones make the group.
   /// Device/stream: the device becomes the calling thread's current device. Blocks the host until
   /// all ranks have come. The first rank to come may wait for the server.
   /// Throws: InvalidArgument for a rank outside of the size, a malformed address, a token that is
   /// missing or too short, a bad name, or ranks with other sizes or names; TimeoutError that names
-  /// the absent ranks; PeerLostError.
+  /// the absent ranks; PeerLostError, also for a rank that was lost before.
   [[nodiscard]] static Communicator connect(const ConnectOptions& options);
   /// Makes a group of the ranks of an MPI communicator, `MPI_Comm`. Every rank of `comm` calls it.
   /// The program has initialized MPI. Other libraries than Open MPI need
@@ -388,27 +390,25 @@ class GANTRY_API Communicator {
   /// calls it with the same list, also after a PeerLostError. Blocks the host. Inputs of the failed
   /// operation are unchanged unless it was in place.
   /// Throws: InvalidArgument for a rank that the group does not have, or for this rank;
-  /// PeerLostError if another rank is lost during the call. In a job of `glaunch --elastic` every
+  /// PeerLostError if another rank is lost during the call. In an elastic group, see grow(), every
   /// survivor throws the same PeerLostError. Each then adds that rank to the list and calls
   /// shrink() again. Error if another survivor gives up.
   [[nodiscard]] Communicator shrink(const std::vector<int>& failed) const;
   /// Makes a group of these ranks and of replacements of lost ranks: `expected` ranks in all.
   ///
-  /// For a job of `glaunch --elastic`, which starts a process for every lost rank. Such a process
-  /// joins in Communicator::world(), which returns the group that this call makes. Every rank of an
-  /// intact group calls it, usually of one that shrink() made. Ranks are in the order of
-  /// GANTRY_RANK, and a replacement has the GANTRY_RANK of the process that it replaces. Blocks the
-  /// host. The new group has new workspaces and no registered memory. This communicator stays
-  /// usable.
+  /// For elastic groups, see connect() and world(). A supervisor starts a process for every lost
+  /// rank, which joins in these calls. Every rank of an intact group calls grow(), usually after
+  /// shrink(). Ranks are in the order of the job; a replacement has the rank of the lost process.
+  /// Blocks the host. The new group has no registered memory. This one stays usable.
   ///
-  /// `timeout` limits the wait for replacements; 0 means GANTRY_COLL_TIMEOUT. It is equal on all
-  /// ranks. A replacement that is lost while it joins is replaced within that time.
+  /// `timeout`, equal on all ranks, limits the wait for replacements; 0 means that of connect(), or
+  /// GANTRY_COLL_TIMEOUT. A replacement that is lost while it joins is replaced within that time.
   /// Throws, on every rank; this group stays usable: TimeoutError with the number of ranks that
-  /// came; NotSupported without glaunch --elastic; InvalidArgument unless `expected` is more than
-  /// size() and at most the ranks of the job; InvalidArgument for arguments that differ, and for a
-  /// replacement with another version of gantry or other settings; Error while another group of the
-  /// job grows. PeerLostError with the rank of this group that was lost, or if too few ranks of the
-  /// job are left.
+  /// came; NotSupported for other groups; InvalidArgument unless `expected` is more than size() and
+  /// at most the ranks of the job, for arguments that differ, and for a replacement with another
+  /// version of gantry or other settings; Error while another group of the job grows; PeerLostError
+  /// with the lost rank of this group; with -1 if too few ranks or no store are left, or if another
+  /// process has this rank.
   [[nodiscard]] Communicator grow(int expected, std::chrono::milliseconds timeout = {}) const;
   /// False for the result of split() with a negative color and for a default-constructed one.
   [[nodiscard]] bool defined() const noexcept { return impl_ != nullptr; }

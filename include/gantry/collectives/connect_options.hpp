@@ -16,7 +16,7 @@ class StoreServer;
 struct ConnectOptions {
   /// Where the ranks meet, equal on all of them: "tcp:HOST:PORT", or "unix:@NAME" on one machine.
   std::string address;
-  /// Rank of the caller, 0 to size - 1.
+  /// Rank of the caller, 0 to size - 1. With `elastic` also -1: any rank that has no process.
   int rank = 0;
   /// Number of ranks, equal on all of them.
   int size = 1;
@@ -34,6 +34,9 @@ struct ConnectOptions {
   /// Deadline of connect(), and of the group's operations: see Communicator::set_timeout(). 0:
   /// GANTRY_COLL_TIMEOUT.
   std::chrono::milliseconds timeout = {};
+  /// True lets new processes take the places of lost ranks; equal on all ranks. A process that is
+  /// started again makes the same call as its predecessor: see Communicator::connect().
+  bool elastic = false;
 };
 
 }  // namespace gantry

@@ -83,6 +83,26 @@ TEST_F(Connect, RanksMeetAtAnAddressOfTheMachine) {
   });
 }
 
+TEST_F(Connect, AnElasticGroupMeetsInTheSameWay) {
+  GANTRY_REQUIRE_DEVICES(2);
+  const std::string address = own_address();
+  testing::rank_threads(ranks(), [&](int rank) {
+    const Communicator group = Communicator::connect({.address = address,
+                                                      .rank = rank,
+                                                      .size = ranks(),
+                                                      .device = Device::cuda(rank),
+                                                      .name = "workers",
+                                                      .elastic = true});
+    EXPECT_EQ(group.rank(), rank);
+    EXPECT_EQ(group.name(), "workers");
+    EXPECT_EQ(group.local_size(), ranks());
+    add_up(group);
+    EXPECT_THAT(thrown_by<InvalidArgument>([&] { (void)group.grow(ranks()); }),
+                HasSubstr("and at most the " + std::to_string(ranks()) + " of the job"));
+    add_up(group);
+  });
+}
+
 TEST_F(Connect, AServerOfTheProgramServes) {
   const auto server = std::make_shared<StoreServer>(
       StoreServerOptions{.address = "tcp:127.0.0.1:0", .token = kToken});

@@ -219,8 +219,9 @@ TEST_F(ElasticTest, WithoutAnElasticJobGrowIsNotSupported) {
   GANTRY_REQUIRE_DEVICES(4);
   const Outcome outcome = glaunch({"-n", "4"}, "exec $actor refusals");
   EXPECT_EQ(count_of(outcome.out,
-                     "5: NotSupported: grow: expected a job of glaunch --elastic, but "
-                     "this process was started by glaunch without that option\n"),
+                     "5: NotSupported: grow: expected a job of glaunch --elastic, or a group with "
+                     "ConnectOptions::elastic or GANTRY_ELASTIC, but this process was started by "
+                     "glaunch without that option\n"),
             4)
       << outcome.describe();
   const std::vector<Communicator> local = Communicator::local({Device::cuda(0), Device::cuda(1)});

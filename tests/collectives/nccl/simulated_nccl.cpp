@@ -234,7 +234,9 @@ struct OpenGroup {
   std::unique_ptr<Operation> operation;
   cudaStream_t stream = nullptr;
 };
-thread_local OpenGroup open_group;
+// Among the variables that exist from a thread's start: ThreadSanitizer takes the end of one that
+// the dynamic linker allocates for a race with the next thread.
+[[gnu::tls_model("initial-exec")]] thread_local OpenGroup open_group;
 
 ncclResult_t message(bool sends, const void* bytes, std::size_t count, ncclDataType_t type,
                      int peer, ncclComm_t comm, cudaStream_t stream) {
