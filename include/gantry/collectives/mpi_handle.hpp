@@ -3,6 +3,8 @@
 #include <cstdint>
 #include <type_traits>
 
+#include <gantry/core/macros.hpp>  // tells an older standard
+
 struct ompi_communicator_t;  // Open MPI's MPI_Comm points to it
 
 namespace gantry::detail {
