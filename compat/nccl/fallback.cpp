@@ -18,8 +18,8 @@ void check(ncclResult_t result, const char* function, ncclComm_t comm) {
   if (result == ncclSuccess) return;
   const TheirLibrary& library = TheirLibrary::get();
   const char* const detail = library.get_last_error(comm);
-  throw TheirFailure(result, std::string(function) + " of NCCL: " +
-                                 library.get_error_string(result) +
+  throw TheirFailure(result, std::string(function) +
+                                 " of NCCL: " + library.get_error_string(result) +
                                  (detail != nullptr && *detail != '\0' ? ": " : "") +
                                  (detail != nullptr ? detail : ""));
 }
@@ -102,10 +102,10 @@ ncclComm_t hand_over(const Communicator& group) {
     const Offer offer = Offer::of(all[rank]);
     const bool is_equal = offer.version == first.version;
     if (offer.problem.empty() && is_equal) continue;
-    note_kept(static_cast<int>(rank), offer.problem.empty()
-                                          ? "it has NCCL " + offer.version + ", and rank 0 has " +
-                                                first.version
-                                          : offer.problem);
+    note_kept(static_cast<int>(rank),
+              offer.problem.empty()
+                  ? "it has NCCL " + offer.version + ", and rank 0 has " + first.version
+                  : offer.problem);
     return nullptr;
   }
   const DeviceGuard guard(group.device());
@@ -144,9 +144,9 @@ void run(ncclComm_t comm, const Operation& call) {
           library.all_reduce(call.send, call.recv, call.count, type, call.op, comm, stream),
           "ncclAllReduce", comm);
     case OperationKind::reduce:
-      return check(library.reduce(call.send, call.recv, call.count, type, call.op, call.peer, comm,
-                                  stream),
-                   "ncclReduce", comm);
+      return check(
+          library.reduce(call.send, call.recv, call.count, type, call.op, call.peer, comm, stream),
+          "ncclReduce", comm);
     case OperationKind::broadcast:
       return check(
           library.broadcast(call.send, call.recv, call.count, type, call.peer, comm, stream),
@@ -164,9 +164,8 @@ void run(ncclComm_t comm, const Operation& call) {
                    "ncclGather", comm);
     case OperationKind::scatter:
       library.require(library.scatter, "ncclScatter");
-      return check(
-          library.scatter(call.send, call.recv, call.count, type, call.peer, comm, stream),
-          "ncclScatter", comm);
+      return check(library.scatter(call.send, call.recv, call.count, type, call.peer, comm, stream),
+                   "ncclScatter", comm);
     case OperationKind::all_to_all:
       library.require(library.all_to_all, "ncclAlltoAll");
       return check(library.all_to_all(call.send, call.recv, call.count, type, comm, stream),

@@ -10,8 +10,8 @@
 
 #include <gantry/collectives/communicator.hpp>
 
-#include "compat/nccl/api.hpp"
 #include "compat/nccl/operation.hpp"
+#include "compat/nccl/types/api.hpp"
 
 namespace gantry::nccl_api {
 

@@ -6,7 +6,7 @@
 
 #include <gantry/extend/store.hpp>
 
-#include "compat/nccl/api.hpp"
+#include "compat/nccl/types/api.hpp"
 
 namespace gantry::nccl_api {
 

@@ -9,8 +9,8 @@
 #include <gantry/core/error.hpp>
 #include <gantry/tensor/factories.hpp>
 
-#include "compat/nccl/data_type.hpp"
 #include "compat/nccl/memory.hpp"
+#include "compat/nccl/types/data_type.hpp"
 
 namespace gantry::nccl_api {
 

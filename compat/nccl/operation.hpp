@@ -8,8 +8,8 @@
 
 #include <gantry/tensor/tensor.hpp>
 
-#include "compat/nccl/api.hpp"
 #include "compat/nccl/rank.hpp"
+#include "compat/nccl/types/api.hpp"
 
 namespace gantry::nccl_api {
 

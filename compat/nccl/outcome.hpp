@@ -4,8 +4,8 @@
 #include <exception>
 #include <string>
 
-#include "compat/nccl/api.hpp"
 #include "compat/nccl/tally.hpp"
+#include "compat/nccl/types/api.hpp"
 
 namespace gantry::nccl_api {
 

@@ -5,9 +5,9 @@
 
 namespace gantry::nccl_api {
 
-// Makes later work of the program's `stream` wait for what CUDA puts before it. On GPUs CUDA does so
-// itself, on simulated devices gantry's library for the CUDA runtime. Without that library the order
-// is a driver's. Throws: CudaError if a capture forbids it.
+// Makes later work of the program's `stream` wait for what CUDA puts before it. On GPUs CUDA does
+// so itself, on simulated devices gantry's library for the CUDA runtime. Without that library the
+// order is a driver's. Throws: CudaError if a capture forbids it.
 void order_later_work(void* stream, Device device);
 
 }  // namespace gantry::nccl_api

@@ -59,11 +59,10 @@ class Departures {
     std::erase_if(threads_, [](const std::future<void>& one) {
       return one.wait_for(std::chrono::seconds(0)) == std::future_status::ready;
     });
-    threads_.push_back(
-        std::async(std::launch::async, [group = std::move(group), theirs]() mutable {
-          if (theirs != nullptr) theirs::leave(theirs, /*aborts=*/false);
-          group = {};
-        }));
+    threads_.push_back(std::async(std::launch::async, [group = std::move(group), theirs]() mutable {
+      if (theirs != nullptr) theirs::leave(theirs, /*aborts=*/false);
+      group = {};
+    }));
   }
   void join() {
     std::vector<std::future<void>> threads;

@@ -14,9 +14,9 @@
 #include <gantry/collectives/window.hpp>
 #include <gantry/device/device.hpp>
 
-#include "compat/nccl/api.hpp"
-#include "compat/nccl/arithmetic.hpp"
 #include "compat/nccl/outcome.hpp"
+#include "compat/nccl/types/api.hpp"
+#include "compat/nccl/types/arithmetic.hpp"
 
 namespace gantry::nccl_api {
 
@@ -92,7 +92,7 @@ class Rank : public std::enable_shared_from_this<Rank> {
 
   mutable std::mutex mutex_;  // guards what follows
   Communicator group_;
-  ncclComm_t theirs_ = nullptr;  // see Note [Communicators handed over]
+  ncclComm_t theirs_ = nullptr;      // see Note [Communicators handed over]
   std::shared_future<void> making_;  // of group_, in the background
   bool has_left_ = false;
   bool blocks_host_ = false;

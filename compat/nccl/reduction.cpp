@@ -6,7 +6,7 @@
 #include <gantry/streams/stream_guard.hpp>
 #include <gantry/tensor/factories.hpp>
 
-#include "compat/nccl/arithmetic.hpp"
+#include "compat/nccl/types/arithmetic.hpp"
 
 namespace gantry::nccl_api {
 
@@ -43,8 +43,8 @@ Tensor Reduction::prepared() const {
   const StreamGuard guard(stream_);
   const std::int64_t count = arrays_.send.numel();
   const bool fits = receives() && !scatters() && !widens_;
-  const Tensor work = fits ? arrays_.recv
-                           : empty({count}, {.dtype = type_.reduced_as, .device = rank_.device});
+  const Tensor work =
+      fits ? arrays_.recv : empty({count}, {.dtype = type_.reduced_as, .device = rank_.device});
   const void* source = call_.send;
   std::optional<Tensor> product;
   if (call_.factor) {

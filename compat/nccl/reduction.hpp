@@ -7,9 +7,9 @@
 #include <gantry/streams/stream.hpp>
 #include <gantry/tensor/tensor.hpp>
 
-#include "compat/nccl/data_type.hpp"
 #include "compat/nccl/operation.hpp"
 #include "compat/nccl/rank.hpp"
+#include "compat/nccl/types/data_type.hpp"
 
 namespace gantry::nccl_api {
 

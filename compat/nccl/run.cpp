@@ -9,8 +9,8 @@
 #include <gantry/streams/stream_guard.hpp>
 #include <gantry/tensor/factories.hpp>
 
-#include "compat/nccl/data_type.hpp"
 #include "compat/nccl/program_order.hpp"
+#include "compat/nccl/types/data_type.hpp"
 
 namespace gantry::nccl_api {
 
@@ -37,8 +37,9 @@ void run_message(const Communicator& group, const Rank& rank, const KnownOperati
   order_later_work(call.stream, rank.device);
   const StreamGuard guard(Stream::external(call.stream, rank.device));
   const auto array = [&](const Tensor& known) {
-    return known.defined() ? known
-                           : empty({0}, {.dtype = data_type(call.type).moved_as, .device = rank.device});
+    return known.defined()
+               ? known
+               : empty({0}, {.dtype = data_type(call.type).moved_as, .device = rank.device});
   };
   if (call.kind == OperationKind::send) {
     group.send(array(operation.arrays.send), call.peer);

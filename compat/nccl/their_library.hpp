@@ -4,7 +4,7 @@
 #include <cstddef>
 #include <string>
 
-#include "compat/nccl/api.hpp"
+#include "compat/nccl/types/api.hpp"
 
 namespace gantry::nccl_api {
 
@@ -53,8 +53,7 @@ class TheirLibrary {
   Move all_to_all = nullptr;     // since 2.28
   ncclResult_t (*send)(const void*, std::size_t, ncclDataType_t, int, ncclComm_t,
                        cudaStream_t) = nullptr;
-  ncclResult_t (*recv)(void*, std::size_t, ncclDataType_t, int, ncclComm_t,
-                       cudaStream_t) = nullptr;
+  ncclResult_t (*recv)(void*, std::size_t, ncclDataType_t, int, ncclComm_t, cudaStream_t) = nullptr;
   ncclResult_t (*create_pre_mul_sum)(ncclRedOp_t*, void*, ncclDataType_t, ncclScalarResidence_t,
                                      ncclComm_t) = nullptr;
   ncclResult_t (*destroy_operator)(ncclRedOp_t, ncclComm_t) = nullptr;

@@ -247,7 +247,7 @@ class CheckTest(unittest.TestCase):
         self.assert_passes("layering", {"launcher/a.cpp": "#include <gantry/machine/topology.hpp>\n"})
         self.assert_passes("layering", {"compat/nccl/a.cpp": '#include <gantry/collectives/window.hpp>\n#include "compat/nccl/b.hpp"\n'})
         self.assert_fails("layering", {"compat/nccl/a.cpp": '#include "collectives/window.hpp"\n'}, "compat knows public headers alone")
-        self.assert_fails("layering", {"tensor/a.cpp": '#include "compat/nccl/api.hpp"\n'}, "tensor must not know compat")
+        self.assert_fails("layering", {"tensor/a.cpp": '#include "compat/nccl/types/api.hpp"\n'}, "tensor must not know compat")
         self.assert_fails("layering", {"command_line/a.cpp": '#include "job/flight_file.hpp"\n'}, "command_line must not know job")
         self.assert_fails("layering", {"memory/a.cpp": '#include "command_line/command_line.hpp"\n'}, "memory must not know command_line")
         self.assert_fails("layering", {"device/a.cpp": '#include "job/flight_file.hpp"\n'}, "device must not know job")

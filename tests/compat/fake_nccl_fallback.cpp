@@ -8,7 +8,7 @@
 #include <string>
 #include <utility>
 
-#include "compat/nccl/api.hpp"
+#include "compat/nccl/types/api.hpp"
 
 struct ncclComm {
   int rank;

@@ -1,10 +1,10 @@
-// The numbers and layouts of compat/nccl/api.hpp are the ones that nccl.h has.
+// The numbers and layouts of compat/nccl/types/api.hpp are the ones that nccl.h has.
 #include <gtest/gtest.h>
 
 #include <map>
 #include <string>
 
-#include "compat/nccl/api.hpp"
+#include "compat/nccl/types/api.hpp"
 #include "tests/compat/nccl_abi_facts.h"
 
 namespace gantry::nccl_api {

@@ -13,7 +13,7 @@
 
 #include <gantry/core/float16.hpp>
 
-#include "compat/nccl/api.hpp"
+#include "compat/nccl/types/api.hpp"
 
 namespace gantry::testing {
 

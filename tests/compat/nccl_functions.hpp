@@ -3,7 +3,7 @@
 
 #include <cstddef>
 
-#include "compat/nccl/api.hpp"
+#include "compat/nccl/types/api.hpp"
 
 extern "C" {
 ncclResult_t ncclGetVersion(int* version);

@@ -4,11 +4,11 @@
 
 #include <gantry/core/error.hpp>
 
-#include "compat/nccl/data_type.hpp"
 #include "compat/nccl/fallback.hpp"
 #include "compat/nccl/group.hpp"
 #include "compat/nccl/outcome.hpp"
 #include "compat/nccl/rank.hpp"
+#include "compat/nccl/types/data_type.hpp"
 
 namespace gantry::nccl_api {
 

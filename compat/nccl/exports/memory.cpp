@@ -10,12 +10,12 @@
 #include <gantry/streams/stream_guard.hpp>
 #include <gantry/tensor/factories.hpp>
 
-#include "compat/nccl/data_type.hpp"
 #include "compat/nccl/group.hpp"
 #include "compat/nccl/memory.hpp"
 #include "compat/nccl/outcome.hpp"
 #include "compat/nccl/program_order.hpp"
 #include "compat/nccl/rank.hpp"
+#include "compat/nccl/types/data_type.hpp"
 
 namespace gantry::nccl_api {
 

@@ -1,5 +1,5 @@
 // nvcc compiles this file where there is one.
-#include "compat/nccl/arithmetic.hpp"
+#include "compat/nccl/types/arithmetic.hpp"
 
 #include <cstring>
 #include <limits>

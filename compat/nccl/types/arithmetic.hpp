@@ -5,7 +5,7 @@
 
 #include <gantry/streams/stream.hpp>
 
-#include "compat/nccl/api.hpp"
+#include "compat/nccl/types/api.hpp"
 
 namespace gantry::nccl_api {
 

@@ -1,4 +1,4 @@
-#include "compat/nccl/data_type.hpp"
+#include "compat/nccl/types/data_type.hpp"
 
 #include <array>
 #include <string>

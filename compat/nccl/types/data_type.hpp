@@ -6,7 +6,7 @@
 #include <gantry/collectives/reduce_op.hpp>
 #include <gantry/core/dtype.hpp>
 
-#include "compat/nccl/api.hpp"
+#include "compat/nccl/types/api.hpp"
 
 namespace gantry::nccl_api {
 
