@@ -36,8 +36,8 @@ void require_device(Device device, const char* maker) {
   (void)device_properties(device);
 }
 
-// What a rank tells of its group: the name, and for an elastic group one of these, which no name
-// contains.
+// A rank tells the name of its group, and for an elastic group one of these texts behind it. No
+// name contains them.
 constexpr std::string_view kElastic = "\nelastic";
 constexpr std::string_view kServes = " and serves";
 

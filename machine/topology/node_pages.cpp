@@ -16,7 +16,7 @@
 namespace gantry::machine {
 namespace {
 
-// What one thread faults in before it takes the next part.
+// A part that one thread faults in before it takes the next one.
 constexpr std::size_t kPartBytes = std::size_t{16} << 20;
 // MADV_POPULATE_WRITE of Linux 5.14, which older headers do not name.
 constexpr int kPopulateWrite = 23;

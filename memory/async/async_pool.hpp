@@ -142,8 +142,8 @@ class AsyncPool final : public MemoryNeighbour {
     frees_.wait_for_all();
     driver().trim_pool(device_, 0);
   }
-  /// Trims the driver's pool to the bound of Note [Reserved memory]. A failure of that is none of
-  /// the request.
+  /// Trims the driver's pool to the bound of Note [Reserved memory]. The request succeeds also if
+  /// the trim fails.
   void keep_bound() {
     const DeviceHeap* const beside = captured_.find_heap(device_);
     const std::size_t elsewhere = beside == nullptr ? 0 : beside->reserved();
@@ -276,7 +276,7 @@ class AsyncPool final : public MemoryNeighbour {
     cancel_reservation(size);
     return nullptr;
   }
-  /// The steps go from cheap to expensive, as those of a heap; see Note [Out-of-memory recovery].
+  /// The steps go from cheap to expensive, as in a heap; see Note [Out-of-memory recovery].
   [[nodiscard]] void* ask_driver(std::size_t bytes, NativeStream stream) {
     if (void* data = ask_driver_once(bytes, stream)) return data;
     {

@@ -72,7 +72,7 @@ class PoolFrees {
     try {
       for (const StreamUse& use : pending()) use.clock->poll(use.sequence);
     } catch (const std::bad_alloc&) {
-      // What is known stays as it was.
+      // The known positions stay as they were.
     }
   }
   /// True if a free may not be reached.

@@ -140,7 +140,7 @@ class DeviceHeap {
   }
 
  private:
-  /// What `function` returns with the lock held.
+  /// Calls `function` with the lock held, and returns its result.
   template <class Function>
   auto locked(Function function) const -> decltype(function()) {
     const HeapLock lock(state_.mutex);

@@ -191,7 +191,7 @@ void scan_fibre(const FibrePlan& plan, std::int64_t fibre) {
 template <ScanOp kOp, class In>
 void scan_fibres(const FibrePlan& plan) {
   const bool side_by_side = has_columns(plan);
-  const bool transposed = !side_by_side && has_short_fibres(plan);
+  const bool transposed = !side_by_side && has_short_fibres(plan, kShortScan);
   const auto scratch = static_cast<std::size_t>(transposed ? plan.length * kScanColumns : 0);
   std::vector<WordOf<In>> in(scratch);
   std::vector<WordOf<ScanOut<In>>> out(scratch);

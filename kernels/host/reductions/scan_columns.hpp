@@ -97,13 +97,6 @@ inline bool has_columns(const FibrePlan& plan) {
          plan.out.outer.ndim > 0 && plan.out.outer.strides[plan.out.outer.ndim - 1] == 1;
 }
 
-// True if fibres are short contiguous rows, of which several lie evenly spaced.
-inline bool has_short_fibres(const FibrePlan& plan) {
-  constexpr int kFewest = 8;
-  return plan.in.stride == 1 && plan.out.stride == 1 && plan.length <= kShortScan &&
-         plan.in.outer.ndim > 0 && plan.out.outer.ndim > 0 && neighbours(plan, 0) >= kFewest;
-}
-
 // Scans `columns` contiguous fibres from fibre `first` on, as columns of their transpose. `in` and
 // `out` have room for plan.length rows of kScanColumns elements. Returns what scan_columns() does.
 template <ScanOp kOp, class In>

@@ -160,14 +160,6 @@ void softmax_columns(bool logarithm, const FibrePlan& plan) {
   }
 }
 
-// True if fibres are short contiguous rows, of which several lie evenly spaced.
-bool has_short_fibres(const FibrePlan& plan) {
-  constexpr std::int64_t kFewest = 16;
-  const int last = plan.in.outer.ndim - 1;
-  return plan.in.stride == 1 && plan.out.stride == 1 && plan.length <= kShortRow && last >= 0 &&
-         plan.in.outer.sizes[last] >= kFewest;
-}
-
 // Short contiguous fibres, as columns of their transpose.
 template <class T>
 void softmax_short_fibres(bool logarithm, const FibrePlan& plan) {
@@ -206,7 +198,7 @@ void softmax(bool logarithm, const FibrePlan& fibres) {
       if (plan.is_column_wise() && plan.in.outer.strides[last] == 1 &&
           plan.out.outer.strides[last] == 1) {
         softmax_columns<T>(logarithm, plan);
-      } else if (has_short_fibres(plan)) {
+      } else if (has_short_fibres(plan, kShortRow)) {
         softmax_short_fibres<T>(logarithm, plan);
       } else {
         softmax_fibres<T>(logarithm, plan);
