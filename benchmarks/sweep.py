@@ -16,6 +16,7 @@ import json
 import math
 import os
 import random
+import shlex
 import statistics
 import subprocess
 import sys
@@ -200,7 +201,7 @@ def record(options, rows):
     result = {
         "schema": "gantry-results-1", "kind": "sweep", "date": datetime.date.today().isoformat(), "commit": None, "machine": machine,
         "devices": int(options.place == "cuda"), "peer": f"PyTorch {torch.__version__.split('+', maxsplit=1)[0]}",
-        "how": f"the fastest of {options.turns} turns' medians of {options.rounds}", "commands": ["benchmarks/sweep.py SWEEP --record FILE"],
+        "how": f"the fastest of {options.turns} turns' medians of {options.rounds}", "commands": [shlex.join(["benchmarks/sweep.py", "SWEEP", *sys.argv[2:]])],
     }
     lines = ",\n".join(f"    {json.dumps(row)}" for row in rows)
     with open(options.record, "w", encoding="utf-8") as file:
