@@ -50,6 +50,18 @@ std::optional<std::string> replacement() {
   return fmt::format("{}/{}", parent, first);
 }
 
+// Processes that make one at the same time all take the first number that is free or this user's:
+// a random name would leave the files of one where the others do not look. Returns why there is
+// none; else empty.
+std::string make_replacement(const std::string& usual) {
+  for (int number = 1;; ++number) {
+    const std::string path = fmt::format("{}.{}", usual, number);
+    if (mkdir(path.c_str(), 0700) == 0) return {};
+    if (errno != EEXIST) return fmt::format("{}: {}", path, std::strerror(errno));
+    if (is_private(AT_FDCWD, path.c_str())) return {};
+  }
+}
+
 }  // namespace
 
 std::string usual_folder() { return fmt::format("{}/gantry-{}", parent_folder(), geteuid()); }
@@ -73,13 +85,9 @@ std::string make_folder() {
   const std::optional<uid_t> owner = foreign_owner(usual);
   if (!owner) return {};
   if (!replacement()) {
-    std::string made = usual + ".XXXXXX";
-    if (mkdtemp(made.data()) == nullptr) {
-      return fmt::format("{} was made by another user ({}), and {}: {}", usual, *owner, made,
-                         std::strerror(errno));
+    if (std::string failure = make_replacement(usual); !failure.empty()) {
+      return fmt::format("{} was made by another user ({}), and {}", usual, *owner, failure);
     }
-    // Another process may have made one at the same time.
-    if (replacement() != made) rmdir(made.c_str());
   }
   static std::atomic<bool> is_told{false};
   if (!is_told.exchange(true)) {

@@ -10,8 +10,9 @@ namespace gantry::flight {
 
 // Note [A flight folder of another user]
 // The usual name, gantry-<user> in GANTRY_FLIGHT_DIR, is known to everybody. If another user has
-// made something of that name, this user's folder has a random end instead: gantry-<user>.XXXXXX.
-// folder() finds it again, since nobody else can make a folder of this user.
+// made something of that name, this user's folder has a number behind it: gantry-<user>.1, or the
+// first number that nobody else has taken. folder() finds it again, since nobody else can make a
+// folder of this user.
 
 /// The folder's usual name.
 [[nodiscard]] std::string usual_folder();

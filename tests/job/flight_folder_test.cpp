@@ -10,6 +10,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <barrier>
 #include <cstring>
 #include <filesystem>
 #include <fstream>
@@ -124,22 +125,49 @@ TEST(FlightFolderTest, AFolderOfAnotherUserIsReplaced) {
   EXPECT_TRUE(std::filesystem::is_empty(usual));
 }
 
+// Threads share nothing here but the file system, so they stand for processes too.
 TEST(FlightFolderTest, ThreadsAgreeOnAReplacement) {
+  REQUIRE_ROOT();
+  constexpr int kThreads = 8;
+  // A round is over within microseconds, and few rounds have two threads in the same one.
+  constexpr int kRounds = 200;
+  for (int round = 0; round < kRounds; ++round) {
+    const FlightFolder scope;
+    const std::string usual = folder();
+    std::filesystem::create_directory(usual);
+    ASSERT_EQ(chown(usual.c_str(), kSomebodyElse, kSomebodyElse), 0);
+    std::barrier begin(kThreads);
+    std::vector<std::thread> threads;
+    for (int i = 0; i < kThreads; ++i) {
+      threads.emplace_back([&begin, i] {
+        begin.arrive_and_wait();
+        const NewFile file = create_file("file" + std::to_string(i), 4096);
+        EXPECT_GE(file.descriptor, 0) << file.failure;
+        close(file.descriptor);
+      });
+    }
+    for (std::thread& thread : threads) thread.join();
+    ASSERT_THAT(list_files(), SizeIs(kThreads)) << "in round " << round;
+  }
+}
+
+// Others may take every name that is known beforehand: numbers in the way are passed.
+TEST(FlightFolderTest, AReplacementHasTheFirstNumberThatIsFree) {
   REQUIRE_ROOT();
   const FlightFolder scope;
   const std::string usual = folder();
-  std::filesystem::create_directory(usual);
-  ASSERT_EQ(chown(usual.c_str(), kSomebodyElse, kSomebodyElse), 0);
-  std::vector<std::thread> threads;
-  for (int i = 0; i < 8; ++i) {
-    threads.emplace_back([i] {
-      const NewFile file = create_file("file" + std::to_string(i), 4096);
-      EXPECT_GE(file.descriptor, 0) << file.failure;
-      close(file.descriptor);
-    });
+  for (const char* taken : {"", ".1", ".2", ".4"}) {
+    std::filesystem::create_directory(usual + taken);
+    ASSERT_EQ(chown((usual + taken).c_str(), kSomebodyElse, kSomebodyElse), 0);
   }
-  for (std::thread& thread : threads) thread.join();
-  EXPECT_THAT(list_files(), SizeIs(8));
+  std::filesystem::create_directory_symlink("/nowhere", usual + ".3");
+  { const Written file("mine"); }
+  EXPECT_EQ(folder(), usual + ".5");
+  // A number that becomes free does not part the files.
+  std::filesystem::remove(usual + ".1");
+  { const Written file("second"); }
+  EXPECT_EQ(folder(), usual + ".5");
+  EXPECT_THAT(list_files(), SizeIs(2));
 }
 
 TEST(FlightFolderTest, ALinkInPlaceOfTheFolderIsNotFollowed) {
