@@ -75,6 +75,9 @@ constinit const ChoiceSetting kSanitizer{
     "report accesses to one memory by two streams that nothing orders"};
 constinit const ChoiceSetting kLog{"GANTRY_LOG", "trace|debug|info|warn|error|off (warn)",
                                    "lowest level written to stderr"};
+constinit const ChoiceSetting kCpuCapability{
+    "GANTRY_CPU_CAPABILITY", "default|avx2|avx512|avx512_bf16 (avx512_bf16)",
+    "most that kernels of CPU tensors and simulated devices use of an x86 processor"};
 constinit const TextSetting kAllocConf{"GANTRY_ALLOC_CONF", "key:value,…",
                                        "configuration of the caching allocator"};
 constinit const TextSetting kSnapshotTool{
@@ -177,7 +180,7 @@ constinit const TextSetting kErrorFile{"GANTRY_ERROR_FILE", "path",
                                        "where a rank writes what made it fail, set by glaunch"};
 
 std::span<const Setting* const> settings() {
-  static constexpr std::array<const Setting*, 48> kAll{&kSimDevices,
+  static constexpr std::array<const Setting*, 50> kAll{&kSimDevices,
                                                        &kSimMemory,
                                                        &kSimStreamMemory,
                                                        &kSimSchedule,
@@ -187,6 +190,7 @@ std::span<const Setting* const> settings() {
                                                        &kOverlappedLaunches,
                                                        &kSanitizer,
                                                        &kLog,
+                                                       &kCpuCapability,
                                                        &kAllocConf,
                                                        &kSnapshotTool,
                                                        &kTrace,
@@ -200,6 +204,7 @@ std::span<const Setting* const> settings() {
                                                        &kHostInterface,
                                                        &kHostCrypt,
                                                        &kP2p,
+                                                       &kNcclLibrary,
                                                        &kNcclReport,
                                                        &kNcclFallback,
                                                        &kBootId,

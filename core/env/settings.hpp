@@ -17,6 +17,7 @@ extern const SwitchSetting kCudaLaunchBlocking;
 extern const SwitchSetting kOverlappedLaunches;
 extern const ChoiceSetting kSanitizer;
 extern const ChoiceSetting kLog;
+extern const ChoiceSetting kCpuCapability;
 extern const TextSetting kAllocConf;
 extern const TextSetting kSnapshotTool;
 extern const TextSetting kTrace;

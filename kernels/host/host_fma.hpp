@@ -1,6 +1,8 @@
 // Host loops with the processor's fma instruction.
 #pragma once
 
+#include "kernels/host/capability.hpp"
+
 namespace gantry::kernels::host {
 
 // Note [fma on the host]
@@ -9,19 +11,8 @@ namespace gantry::kernels::host {
 // also twice as long, and for processors with vectors of 64 bytes. All versions give the same bits,
 // because the compiler does not contract * and + to fma by itself (-ffp-contract=off).
 #if defined(__x86_64__) && defined(__GNUC__) && !defined(__clang__)
-// True if with_fma() uses instructions that not every processor has: AVX2 and fma.
-[[nodiscard]] inline bool has_fma() {
-  static const bool has = __builtin_cpu_supports("fma") && __builtin_cpu_supports("avx2");
-  return has;
-}
-[[nodiscard]] inline bool has_avx512() {
-  static const bool has = has_fma() && __builtin_cpu_supports("avx512f") &&
-                          __builtin_cpu_supports("avx512bw") &&
-                          __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl");
-  return has;
-}
 template <class Run>
-[[gnu::target("avx2,fma"), gnu::flatten, gnu::noinline]] void run_with_fma(const Run& run) {
+[[gnu::target("avx2,fma"), gnu::flatten, gnu::noinline]] void run_with_avx2(const Run& run) {
   run();
 }
 template <class Run>
@@ -32,16 +23,17 @@ run_with_avx512(const Run& run) {
 }
 template <class Run>
 void with_fma(const Run& run) {
-  if (has_avx512()) {
-    run_with_avx512(run);
-  } else if (has_fma()) {
-    run_with_fma(run);
-  } else {
-    run();
+  switch (capability()) {
+    case Capability::avx512_bf16:
+    case Capability::avx512:
+      return run_with_avx512(run);
+    case Capability::avx2:
+      return run_with_avx2(run);
+    case Capability::baseline:
+      return run();
   }
 }
 #else
-[[nodiscard]] constexpr bool has_fma() { return false; }
 template <class Run>
 void with_fma(const Run& run) {
   run();

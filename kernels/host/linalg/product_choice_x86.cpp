@@ -1,4 +1,4 @@
-#include "kernels/host/host_fma.hpp"
+#include "kernels/host/capability.hpp"
 #include "kernels/host/linalg/matrix_product.hpp"
 
 namespace gantry::kernels::host {
@@ -14,11 +14,11 @@ void multiply_avx2(const MatrixView<double>& out, const MatrixView<const double>
 
 void multiply(const MatrixView<float>& out, const MatrixView<const float>& a,
               const MatrixView<const float>& b) {
-  has_fma() ? multiply_avx2(out, a, b) : multiply_baseline(out, a, b);
+  capability() != Capability::baseline ? multiply_avx2(out, a, b) : multiply_baseline(out, a, b);
 }
 void multiply(const MatrixView<double>& out, const MatrixView<const double>& a,
               const MatrixView<const double>& b) {
-  has_fma() ? multiply_avx2(out, a, b) : multiply_baseline(out, a, b);
+  capability() != Capability::baseline ? multiply_avx2(out, a, b) : multiply_baseline(out, a, b);
 }
 
 }  // namespace gantry::kernels::host

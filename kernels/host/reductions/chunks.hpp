@@ -98,7 +98,7 @@ constexpr bool needs_no_registers(Reducer<op, Acc>) {
 template <class R, class Acc>
 void combine_rows(Acc* accumulators, const Acc* in, std::int64_t rows) {
   if constexpr (needs_no_registers(R{})) {
-    if (has_fma()) return combine_rows<R, 16>(accumulators, in, rows);
+    if (capability() != Capability::baseline) return combine_rows<R, 16>(accumulators, in, rows);
   }
   combine_rows<R, 8>(accumulators, in, rows);
 }
