@@ -8,10 +8,10 @@ import subprocess
 import sys
 
 # Their sources say in their names what they are compiled for.
-NEWER = re.compile(r"_(avx2|avx512|sve)\.cpp\.o")
+NEWER = re.compile(r"_(avx2|avx512|avx512bf16|sve)\.cpp\.o")
 
 # Functions of these namespaces exist in files for one kind of processor only.
-OWN = re.compile(r"EigenForAvx2|multiply_avx2|^DW\.ref\.")
+OWN = re.compile(r"EigenForAvx(2|512)|multiply_avx(2|512)|^DW\.ref\.")
 
 
 def shared_symbols(nm_output):

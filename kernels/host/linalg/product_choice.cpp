@@ -1,4 +1,5 @@
 #include "kernels/host/linalg/matrix_product.hpp"
+#include "kernels/host/linalg/paired_product.hpp"
 
 namespace gantry::kernels::host {
 
@@ -14,6 +15,15 @@ void multiply(const MatrixView<float>& out, const MatrixView<const float>& a,
 void multiply(const MatrixView<double>& out, const MatrixView<const double>& a,
               const MatrixView<const double>& b) {
   multiply_baseline(out, a, b);
+}
+
+bool multiplies_pairs() { return false; }
+void pair_rows(std::uint32_t*, const Bf16Matrix&, std::int64_t, std::int64_t) {
+  __builtin_unreachable();
+}
+void multiply_pairs(float*, std::int64_t, const std::uint16_t*, std::int64_t, std::int64_t,
+                    const PairedMatrix&, bool) {
+  __builtin_unreachable();
 }
 
 }  // namespace gantry::kernels::host

@@ -3,7 +3,10 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <initializer_list>
+#include <iterator>
 #include <limits>
+#include <random>
 #include <thread>
 #include <utility>
 #include <vector>
@@ -172,6 +175,90 @@ TEST(GemmKernelTest, HandlesOddSizes) {
       fill_range(c, 3, -1, 1);
       expect_product(a, b, c, 1, 0);
       expect_product(a, b, c, -1.5, 0.5);
+    }
+  }
+}
+
+// Sizes beside the widths of vectors, tiles, panels and parts, in every pair of layouts.
+TEST(GemmKernelTest, HandlesSizesAtTheEdgesOfTiles) {
+  std::mt19937 draw(20261130);
+  const auto one_of = [&draw](std::initializer_list<std::int64_t> sizes) {
+    return *(sizes.begin() + draw() % sizes.size());
+  };
+  constexpr std::int64_t kMostProducts = 300'000;
+  for (int round = 0; round < 60; ++round) {
+    std::int64_t m, k, n;
+    do {
+      m = one_of({1, 1, 2, 5, 6, 7, 16, 17, 24, 25, 40, 300, 5000});
+      k = one_of({1, 2, 3, 7, 15, 16, 17, 31, 32, 33, 64, 1023, 1024, 1025, 2050, 20000});
+      n = one_of({1, 1, 2, 15, 16, 17, 32, 63, 64, 65, 130, 700});
+    } while (m * k * n > kMostProducts);
+    const DType dtype = testing::kFloatingTypes[draw() % std::size(testing::kFloatingTypes)];
+    const std::vector<Layout> left = operand_layouts(1, m, k);
+    const std::vector<Layout> right = operand_layouts(1, k, n);
+    Array a(dtype, left[draw() % left.size()]);
+    Array b(dtype, right[draw() % right.size()]);
+    Array c(dtype, contiguous({1, m, n}));
+    fill_range(a, round, -1, 1);
+    fill_range(b, round + 1, -1, 1);
+    fill_range(c, round + 2, -1, 1);
+    ASSERT_NO_FATAL_FAILURE(expect_product(a, b, c, 1, 0));
+    ASSERT_NO_FATAL_FAILURE(expect_product(a, b, c, -0.5, 2));
+  }
+}
+
+// Depths of several parts, for few rows and for more than a block has.
+TEST(GemmKernelTest, AddsThePartsOfALongDepth) {
+  const std::int64_t cases[][3] = {{7, 2050, 65}, {40, 1100, 500}};
+  for (const auto& [m, k, n] : cases) {
+    for (const DType dtype : {bf16, f16}) {
+      Array a(dtype, contiguous({1, m, k}));
+      Array b(dtype, contiguous({1, k, n}));
+      fill_range(a, 1, -1, 1);
+      fill_range(b, 2, -1, 1);
+      expect_product(a, b, Array(dtype, contiguous({1, m, n})), 1, 0);
+    }
+  }
+}
+
+void set_element(Array& array, std::int64_t i, float value) {
+  switch (array.dtype()) {
+    case DType::f16:
+      return array.set(i, float16(value));
+    case DType::bf16:
+      return array.set(i, bfloat16(value));
+    case DType::f64:
+      return array.set(i, static_cast<double>(value));
+    default:
+      return array.set(i, value);
+  }
+}
+
+// Short rows are read as whole vectors, which end in the rows behind.
+TEST(GemmKernelTest, ANaNStaysInItsRow) {
+  for (const DType dtype : testing::kFloatingTypes) {
+    for (const std::int64_t depth : {1, 3, 7, 15, 17, 31}) {
+      for (const std::int64_t columns : {1, 3}) {
+        constexpr std::int64_t kRows = 40;
+        Array a(dtype, contiguous({1, kRows, depth}));
+        Array b(dtype, contiguous({1, depth, columns}));
+        fill_range(a, 1, -1, 1);
+        fill_range(b, 2, -1, 1);
+        for (std::int64_t row = 0; row < kRows; row += 3) {
+          const double bad = row % 2 == 0 ? NAN : INFINITY;
+          set_element(a, row * depth + row % depth, static_cast<float>(bad));
+        }
+        for (const Runner run : {testing::run_on_cpu, testing::run_on_device}) {
+          std::vector<Array> arrays{Array(dtype, contiguous({1, kRows, columns})), a, b};
+          run(arrays, [](const Target& target, const std::vector<TensorRef>& t) {
+            kernels::gemm(target, t[0], t[1], t[2], TensorRef{}, 1, 0, Activation::none);
+          });
+          for (std::int64_t i = 0; i < kRows * columns; ++i) {
+            ASSERT_EQ(std::isfinite(arrays[0].value(i)), i / columns % 3 != 0)
+                << dtype << " rows of " << depth << " at " << i;
+          }
+        }
+      }
     }
   }
 }
