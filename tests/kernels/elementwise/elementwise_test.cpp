@@ -282,6 +282,51 @@ TEST(TernaryKernelTest, ClampsIntegersByNumbers) {
   }
 }
 
+void fill_all(Array& array, double value) {
+  dispatch(array.dtype(), [&]<class T>(TypeTag<T>) {
+    if constexpr (kIsFloating<T>) {
+      for (std::int64_t i = 0; i < array.numel(); ++i) {
+        if constexpr (sizeof(T) == 2) {
+          array.set(i, static_cast<T>(static_cast<float>(value)));
+        } else {
+          array.set(i, static_cast<T>(value));
+        }
+      }
+    }
+  });
+}
+
+TEST(TernaryKernelTest, ClampsFloatsByNumbersAsByTensors) {
+  const double bounds[] = {-INFINITY, -1.5, -0.0, 0.0, 1.5, INFINITY, NAN};
+  for (const DType dtype : kFloatingTypes) {
+    for (const double low : bounds) {
+      for (const double high : bounds) {
+        std::vector<Array> input = random_arrays(dtype, {dtype, dtype, dtype}, 62);
+        fill_all(input[2], low);
+        fill_all(input[3], high);
+        const auto clamped = [&](bool by_numbers) {
+          return run_everywhere(
+              input,
+              [&](const Target& target, const std::vector<TensorRef>& t) {
+                const kernels::Operand least =
+                    by_numbers ? kernels::Operand(Scalar(low)) : kernels::Operand(t[2]);
+                const kernels::Operand most =
+                    by_numbers ? kernels::Operand(Scalar(high)) : kernels::Operand(t[3]);
+                kernels::ternary(target, TernaryOp::clamp, t[0], t[1], least, most);
+              },
+              "clamp");
+        };
+        const Array by_numbers = clamped(true)[0];
+        const Array by_tensors = clamped(false)[0];
+        for (std::int64_t i = 0; i < by_numbers.numel(); ++i) {
+          ASSERT_EQ(by_numbers.bits(i), by_tensors.bits(i))
+              << input[1].value(i) << " between " << low << " and " << high << " in " << dtype;
+        }
+      }
+    }
+  }
+}
+
 TEST(WhereKernelTest, SelectsBitsInEveryLayout) {
   const Shape sizes = {4, 5, 6};
   for (const DType dtype : kAllTypes) {
