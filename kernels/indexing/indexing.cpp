@@ -19,7 +19,7 @@ void submit_gather(const IndexUse& use, const Target& target, const TensorRef& o
                    const TensorRef& checked_index) {
   if (out.numel() == 0) return;
   const IndexingPlan plan = make_indexing_plan(use, target, out, in, dim, index, true);
-  if (target.is_cpu()) host::check_indices(plan, checked_index);
+  if (target.is_cpu() && plan.is_checked) host::check_indices(plan, checked_index);
   submit(
       KernelName::moving(use.op), target, {&out, &in, &index}, [plan] { host::gather(plan); },
       [&](void* stream) { cuda::gather(stream, plan); });
@@ -90,7 +90,7 @@ void scatter(const IndexUse& use, const Target& target, const TensorRef& out, in
   for (int d = 0; d < index.ndim; ++d) source.sizes[d] = index.sizes[d];
   const IndexingPlan plan =
       make_indexing_plan(use, target, source, out, dim, index, mode == ScatterMode::replace);
-  if (target.is_cpu()) host::check_indices(plan, index);
+  if (target.is_cpu() && plan.is_checked) host::check_indices(plan, index);
   submit(
       kernel_name(use, mode), target, {&out, &index, &source},
       [plan, mode] { host::scatter(plan, mode); },
@@ -103,7 +103,7 @@ void index_scatter(const IndexUse& use, const Target& target, const TensorRef& o
   if (in.numel() == 0) return;
   const IndexingPlan plan = make_indexing_plan(use, target, in, out, dim, along(index, in, dim),
                                                mode == ScatterMode::replace);
-  if (target.is_cpu()) host::check_indices(plan, index);
+  if (target.is_cpu() && plan.is_checked) host::check_indices(plan, index);
   submit(
       kernel_name(use, mode), target, {&out, &index, &in},
       [plan, mode] { host::scatter(plan, mode); },

@@ -28,6 +28,9 @@ struct IndexUse {
   const char* op;  // a literal
   IndexRule rule = IndexRule::positive;
   std::int32_t dim = -1;
+  // The output is a new array of this call: a CPU kernel may have written a part of it when it
+  // finds an index out of range.
+  bool fills_new = false;
 };
 
 // The combination of an element and a value in a scatter.

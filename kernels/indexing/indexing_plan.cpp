@@ -49,6 +49,7 @@ IndexingPlan make_indexing_plan(const IndexUse& use, const Target& target,
   plan.indexed = indexed.data;
   plan.indices = index.data;
   plan.is_wide = index.dtype == DType::i64;
+  plan.is_checked = !use.fills_new;
   plan.dim = use.dim < 0 ? dim : use.dim;
   plan.index_size = indexed.sizes[dim];
   plan.index_stride = indexed.strides[dim];

@@ -22,7 +22,8 @@ struct IndexingPlan {
   void* direct = nullptr;
   void* indexed = nullptr;
   const void* indices = nullptr;
-  bool is_wide = false;  // indices are i64, else i32
+  bool is_wide = false;    // indices are i64, else i32
+  bool is_checked = true;  // without a fault record: no index is out of range
   IndexRule rule = IndexRule::positive;
   DType dtype = DType::f32;
   int element_bytes = 0;          // per position: of the dtype, or 16 if rows move as 16-byte words

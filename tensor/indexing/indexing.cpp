@@ -78,8 +78,8 @@ Tensor run_gather(const Tensor* out, const Tensor& self, int dim, const Tensor& 
         self.device().str());
   }
   const Tensor result = output(kOp, out, self, index.sizes(), index);
-  kernels::gather({kOp}, detail::target_of(self), detail::at_least_1d(result).ref(), source.ref(),
-                  axis, positions.ref());
+  kernels::gather({.op = kOp, .fills_new = out == nullptr}, detail::target_of(self),
+                  detail::at_least_1d(result).ref(), source.ref(), axis, positions.ref());
   return result;
 }
 
@@ -126,8 +126,8 @@ Tensor run_take_along_dim(const Tensor* out, const Tensor& given_self, const Ten
   const TensorRef broadcast_self = detail::broadcast_ref(source, sizes);
   sizes[axis] = positions.size(axis);
   const Tensor result = output(kOp, out, self, self.dim() == 0 ? Shape{} : sizes, given_indices);
-  kernels::gather({kOp, IndexRule::wrapping}, detail::target_of(self),
-                  detail::at_least_1d(result).ref(), broadcast_self, axis,
+  kernels::gather({.op = kOp, .rule = IndexRule::wrapping, .fills_new = out == nullptr},
+                  detail::target_of(self), detail::at_least_1d(result).ref(), broadcast_self, axis,
                   detail::broadcast_ref(positions, sizes));
   return result;
 }

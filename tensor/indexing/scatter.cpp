@@ -54,12 +54,12 @@ int check_scatter(std::string_view op, const Tensor& self, int dim, const Tensor
 }
 
 // Runs a scatter whose arguments are checked.
-void run_scatter(const char* op, const Tensor& self, int axis, const Tensor& index,
+void run_scatter(const kernels::IndexUse& use, const Tensor& self, int axis, const Tensor& index,
                  const Operand& source, ScatterMode mode) {
   const Tensor values = source.is_tensor()
                             ? source.tensor()
                             : self.new_full({}, source.number()).expand(index.sizes());
-  kernels::scatter({op}, detail::target_of(self), detail::at_least_1d(self).ref(), axis,
+  kernels::scatter(use, detail::target_of(self), detail::at_least_1d(self).ref(), axis,
                    detail::at_least_1d(index).ref(), detail::at_least_1d(values).ref(), mode);
 }
 
@@ -88,7 +88,7 @@ constexpr const char* kReduce = "scatter_reduce";
 void run_reduction(const Tensor& self, int axis, const Tensor& index, const Tensor& source,
                    detail::Reduction reduction, bool include_self) {
   const auto scatter = [&](const Tensor& out, const Operand& from, ScatterMode mode) {
-    run_scatter(kReduce, out, axis, index, from, mode);
+    run_scatter({kReduce}, out, axis, index, from, mode);
   };
   detail::reduce_scattered(self, reduction, include_self, scatter, source);
 }
@@ -99,20 +99,20 @@ namespace detail {
 
 void scatter_(const Tensor& self, int dim, const Tensor& index, const Operand& source) {
   const int axis = check_in_place("scatter", self, dim, index, source);
-  run_scatter("scatter", self, axis, index, source, ScatterMode::replace);
+  run_scatter({"scatter"}, self, axis, index, source, ScatterMode::replace);
 }
 
 void scatter_(const Tensor& self, int dim, const Tensor& index, const Operand& source,
               std::string_view reduce) {
   const int axis = check_in_place("scatter", self, dim, index, source);
   const ScatterMode mode = mode_of(reduce, self);
-  run_scatter("scatter", self, axis, index, source, mode);
+  run_scatter({"scatter"}, self, axis, index, source, mode);
 }
 
 void scatter_add_(const Tensor& self, int dim, const Tensor& index, const Tensor& source) {
   const int axis = check_in_place("scatter_add", self, dim, index, source);
   check_computes("scatter_add", self);
-  run_scatter("scatter_add", self, axis, index, source, ScatterMode::add);
+  run_scatter({"scatter_add"}, self, axis, index, source, ScatterMode::add);
 }
 
 void scatter_reduce_(const Tensor& self, int dim, const Tensor& index, const Tensor& source,
@@ -126,7 +126,8 @@ void scatter_reduce_(const Tensor& self, int dim, const Tensor& index, const Ten
 Tensor scatter(const Tensor& self, Dim dim, const Tensor& index, const Operand& source) {
   const int axis = check_scatter("scatter", self, dim, index, source);
   Tensor result = self.clone();
-  run_scatter("scatter", result, axis, index, source, ScatterMode::replace);
+  run_scatter({.op = "scatter", .fills_new = true}, result, axis, index, source,
+              ScatterMode::replace);
   return result;
 }
 
@@ -135,7 +136,7 @@ Tensor scatter(const Tensor& self, Dim dim, const Tensor& index, const Operand& 
   const int axis = check_scatter("scatter", self, dim, index, source);
   const ScatterMode mode = mode_of(reduce, self);
   Tensor result = self.clone();
-  run_scatter("scatter", result, axis, index, source, mode);
+  run_scatter({.op = "scatter", .fills_new = true}, result, axis, index, source, mode);
   return result;
 }
 
@@ -143,7 +144,8 @@ Tensor scatter_add(const Tensor& self, Dim dim, const Tensor& index, const Tenso
   const int axis = check_scatter("scatter_add", self, dim, index, source);
   detail::check_computes("scatter_add", self);
   Tensor result = self.clone();
-  run_scatter("scatter_add", result, axis, index, source, ScatterMode::add);
+  run_scatter({.op = "scatter_add", .fills_new = true}, result, axis, index, source,
+              ScatterMode::add);
   return result;
 }
 

@@ -69,14 +69,16 @@ inline void report_faults(const IndexingPlan& plan, const std::int64_t* position
 }
 
 // Calls f(offsets) for the first position of every row of `plan`, in increasing order. A row is the
-// first dim.
+// first dim, or the first `dims` ones.
 template <class F>
-void for_each_row(const StridedPlan<3>& plan, F&& f) {
+void for_each_row(const StridedPlan<3>& plan, F&& f, int dims = 1) {
   std::int64_t index[kMaxDims] = {};
   std::int64_t offsets[3] = {};
-  for (std::int64_t done = 0; done < plan.numel; done += plan.sizes[0]) {
+  std::int64_t row = 1;
+  for (int dim = 0; dim < dims; ++dim) row *= plan.sizes[dim];
+  for (std::int64_t done = 0; done < plan.numel; done += row) {
     f(offsets);
-    for (int dim = 1; dim < plan.ndim; ++dim) {
+    for (int dim = dims; dim < plan.ndim; ++dim) {
       for (int k = 0; k < 3; ++k) offsets[k] += plan.strides[dim][k];
       if (++index[dim] < plan.sizes[dim]) break;
       for (int k = 0; k < 3; ++k) offsets[k] -= plan.strides[dim][k] * plan.sizes[dim];

@@ -11,8 +11,8 @@ namespace gantry::kernels::host {
 // The positions that a plan's indices name, in the order of its rows. Indices that several rows
 // have next to each other, or in common, are read and checked together.
 //
-// Indices of CPU tensors are checked before the operation. If they are positions as they are, and
-// the operation does not write to their memory, they are not copied.
+// Indices of CPU tensors are checked before the operation, or here if it fills a new array. If they
+// are positions as they are, and the operation does not write to their memory, they are not copied.
 class PositionWindow {
  public:
   // Writes to `plan.direct`, or to `plan.indexed`.
@@ -30,6 +30,7 @@ class PositionWindow {
   // The positions of `n` indices from `offset` on, at most kPositions.
   const std::int64_t* at(std::int64_t offset, std::int64_t stride, int n) {
     if (positions_in_place_ != nullptr && (stride == 1 || n == 1)) {
+      if (!plan_.is_checked) check_in_place(offset, n);
       return positions_in_place_ + offset;
     }
     if (offset >= begin_ && offset + n <= end_) return positions_ + (offset - begin_);
@@ -57,6 +58,17 @@ class PositionWindow {
       count *= plan.sizes[dim];
     }
     return count;
+  }
+
+  void check_in_place(std::int64_t offset, int n) const {
+    const std::int64_t* const positions = positions_in_place_ + offset;
+    const std::int64_t size = plan_.index_size;
+    std::int64_t is_outside = 0;
+    for (int i = 0; i < n; ++i) is_outside |= is_inside(size, positions[i]) ? 0 : 1;
+    if (is_outside == 0) return;
+    for (int i = 0; i < n; ++i) {
+      if (!is_inside(size, positions[i])) report_fault(plan_, positions[i]);
+    }
   }
 
   // True if the written operand may share memory with the indices.

@@ -1,13 +1,35 @@
 #include "kernels/impl/scatter.inl"
 
 #include <algorithm>
+#include <bit>
+#include <type_traits>
 
 #include "kernels/host/host_fma.hpp"
 #include "kernels/host/indexing/position_window.hpp"
+#include "kernels/host/indexing/row_groups.hpp"
 
 namespace gantry::kernels::host {
 
 namespace {
+
+// Update::apply with the test for NaN as a branch: a selection would lengthen the way from one
+// addition to the next one at its position.
+template <class Update, class T>
+T updated(T old, T value) {
+  if constexpr (std::is_same_v<Update, ScatterAdd<float>> ||
+                std::is_same_v<Update, ScatterAdd<double>>) {
+    const T sum = old + value;
+    if (__builtin_expect(sum == sum, 1)) return sum;
+  } else if constexpr (std::is_same_v<Update, ScatterAdd<bfloat16>>) {
+    const float sum = static_cast<float>(old) + static_cast<float>(value);
+    if (__builtin_expect(sum == sum, 1)) {
+      const auto bits = std::bit_cast<std::uint32_t>(sum);
+      return bfloat16::from_bits(
+          static_cast<std::uint16_t>((bits + 0x7fff + (bits >> 16 & 1)) >> 16));
+    }
+  }
+  return Update::apply(old, value);
+}
 
 // Strides of a row's operands: the input, the output along the row, and the output along the index.
 struct ScatterStrides {
@@ -22,14 +44,14 @@ void scatter_each(T* to, const T* from, const std::int64_t* positions, std::int6
                   bool are_inside, const ScatterStrides& strides) {
   if (are_inside && strides.to == 0 && strides.from == 1 && strides.index == 1) {
     for (std::int64_t i = 0; i < n; ++i) {
-      to[positions[i]] = Update::apply(to[positions[i]], from[i]);
+      to[positions[i]] = updated<Update>(to[positions[i]], from[i]);
     }
     return;
   }
   for (std::int64_t i = 0; i < n; ++i) {
     if (positions[i] < 0) continue;
     T& element = to[i * strides.to + positions[i] * strides.index];
-    element = Update::apply(element, from[i * strides.from]);
+    element = updated<Update>(element, from[i * strides.from]);
   }
 }
 
@@ -55,9 +77,26 @@ void scatter_rows(const IndexingPlan& plan) {
   const auto [from_stride, to_stride, next_index] = plan.positions.strides[0];
   const ScatterStrides strides{from_stride, to_stride, plan.index_stride};
   const std::int64_t length = plan.positions.sizes[0];
+  const auto* const in = static_cast<const T*>(plan.direct);
+  auto* const out = static_cast<T*>(plan.indexed);
+  if (has_index_a_row(plan.positions)) {
+    return for_each_indexed_row(
+        plan.positions, window,
+        [&](std::int64_t direct, std::int64_t indexed, std::int64_t position) {
+          scatter_row<Update>(out + indexed, in + direct, position, length, strides);
+        });
+  }
+  if (has_short_rows(plan.positions)) {
+    return for_each_short_row(
+        plan.positions, window,
+        [&](std::int64_t direct, std::int64_t indexed, const std::int64_t* positions) {
+          scatter_each<Update>(out + indexed, in + direct, positions, length, window.are_inside(),
+                               strides);
+        });
+  }
   for_each_row(plan.positions, [&](const std::int64_t(&offsets)[3]) {
-    const T* const from = static_cast<const T*>(plan.direct) + offsets[0];
-    T* const to = static_cast<T*>(plan.indexed) + offsets[1];
+    const T* const from = in + offsets[0];
+    T* const to = out + offsets[1];
     if (next_index == 0) {
       return scatter_row<Update>(to, from, *window.at(offsets[2], 1, 1), length, strides);
     }
