@@ -36,7 +36,7 @@ struct SlicedColumns {
   int columns;
   In (*rows)[kTile];  // memory for kGathered rows
 
-  static constexpr int kGathered = 2;
+  static constexpr int kGathered = 8;
 
   // The row, which the kGathered-th next call overwrites.
   const In* row(std::int64_t k) const {
@@ -78,6 +78,28 @@ void merge_columns(Acc* out, const Acc* a, const Acc* b, int columns) {
   for (int c = 0; c < columns; ++c) out[c] = R::combine(a[c], b[c]);
 }
 
+// Four pairs of accumulators that the tree combines with each other, each of one element: rows
+// left[i] and left[i] + pairs of every column. Their seven combinations are in registers.
+template <class R, class Acc, class Rows>
+void combine_eight(Acc* __restrict__ out, const Rows& rows, const int (&left)[4], int pairs) {
+  const int columns = rows.columns;
+  const auto* const a = rows.row(left[0]);
+  const auto* const b = rows.row(left[0] + pairs);
+  const auto* const c = rows.row(left[1]);
+  const auto* const d = rows.row(left[1] + pairs);
+  const auto* const e = rows.row(left[2]);
+  const auto* const f = rows.row(left[2] + pairs);
+  const auto* const g = rows.row(left[3]);
+  const auto* const h = rows.row(left[3] + pairs);
+  for (int i = 0; i < columns; ++i) {
+    const Acc first = R::combine(R::combine(R::load(a[i]), R::load(b[i])),
+                                 R::combine(R::load(c[i]), R::load(d[i])));
+    const Acc second = R::combine(R::combine(R::load(e[i]), R::load(f[i])),
+                                  R::combine(R::load(g[i]), R::load(h[i])));
+    out[i] = R::combine(first, second);
+  }
+}
+
 // Reduces one chunk of `count` elements of each column to `out`. `levels` has kLevels + 1 rows of
 // scratch.
 //
@@ -91,14 +113,26 @@ void reduce_tile(const Rows& rows, std::int64_t count, Acc* out, Acc (*levels)[k
     if (width == 1) return combine_columns<R>(out, rows, 0, count);
     const int pairs = width / 2;
     for (int i = 0; i < pairs; ++i) {
+      int begun = 0;  // levels that are combined at once
+      if (needs_no_registers(R{}) && i % 4 == 0 && i + 4 <= pairs) {
+        const int group[4] = {reversed(i, pairs), reversed(i + 1, pairs), reversed(i + 2, pairs),
+                              reversed(i + 3, pairs)};
+        const auto [least, most] = std::minmax({group[0], group[1], group[2], group[3]});
+        if (most + pairs < count && least + kAccumulators >= count) begun = 2;
+      }
+      i += begun == 0 ? 0 : 3;
       int merged = 0;  // levels that end with this pair
       while ((i >> merged & 1) != 0) ++merged;
       Acc* const result = i + 1 < pairs ? levels[merged + 1] : out;
       Acc* const scratch = levels[0];
-      Acc* pair = merged == 0 ? result : scratch;
+      Acc* pair = merged == begun ? result : scratch;
       const int left = reversed(i, pairs);
       const int right = left + pairs;
-      if (right >= count) {
+      if (begun == 2) {
+        const int group[4] = {reversed(i - 3, pairs), reversed(i - 2, pairs),
+                              reversed(i - 1, pairs), left};
+        combine_eight<R>(pair, rows, group, pairs);
+      } else if (right >= count) {
         combine_columns<R>(pair, rows, left, count);
       } else if (left + kAccumulators >= count) {
         const auto* a = rows.row(left);
@@ -109,7 +143,7 @@ void reduce_tile(const Rows& rows, std::int64_t count, Acc* out, Acc (*levels)[k
         combine_columns<R>(levels[kLevels], rows, right, count);
         merge_columns<R>(pair, scratch, levels[kLevels], columns);
       }
-      for (int level = 1; level <= merged; ++level) {
+      for (int level = begun + 1; level <= merged; ++level) {
         Acc* const to = level == merged ? result : scratch;
         merge_columns<R>(to, levels[level], pair, columns);
         pair = to;
@@ -133,11 +167,11 @@ void merge_tiles(Acc (*partials)[kTile], std::int64_t count, int columns, Acc (*
   }
 }
 
-// The most columns of reduce_narrow().
-inline constexpr int kNarrow = 32;
+// The most bytes of a row of accumulators of reduce_narrow(): all of them stay in the first cache.
+inline constexpr int kNarrowBytes = 256;
 
-// reduce_tile() of `count` >= kAccumulators contiguous rows of at most kNarrow columns, in the
-// order of memory.
+// reduce_tile() of `count` >= kAccumulators contiguous rows, whose accumulators have at most
+// kNarrowBytes, in the order of memory.
 template <class R, class Merge, class Acc, class In>
 void reduce_narrow(const In* in, std::int64_t count, int columns, Acc* out, Acc (*levels)[kTile],
                    Acc* accumulators) {

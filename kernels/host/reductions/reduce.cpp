@@ -1,5 +1,6 @@
 #include <algorithm>
 #include <cstdint>
+#include <limits>
 #include <type_traits>
 #include <utility>
 #include <vector>
@@ -68,22 +69,40 @@ void store_results(const ReducePlan& plan, std::int64_t first, int count, Acc* v
         const auto run =
             static_cast<int>(std::min<std::int64_t>(count - done, width - output % width));
         const Acc* const from = values + done;
-        if (stride == 1) {
-          for (int i = 0; i < run; ++i) to[i] = from_accumulator<T>(from[i]);
-        } else {
-          for (int i = 0; i < run; ++i) to[i * stride] = from_accumulator<T>(from[i]);
-        }
+        with_fma([=] {
+          if (stride == 1) {
+            for (int i = 0; i < run; ++i) to[i] = from_accumulator<T>(from[i]);
+          } else {
+            for (int i = 0; i < run; ++i) to[i * stride] = from_accumulator<T>(from[i]);
+          }
+        });
         done += run;
       }
     }
   });
 }
 
+// True if is_repeated() may hold for one of the results: they are looked at together first.
+template <class R, class Acc>
+bool may_be_repeated(const ReducePlan& plan, const Acc* values, int count) {
+  Acc most = std::numeric_limits<Acc>::max();
+  if (R::kOp == Reduction::prod && plan.out_dtype == DType::f16) most = Acc(65504);
+  if (R::kOp == Reduction::prod && plan.out_dtype == DType::bf16) most = Acc(0x1.fep127);
+  std::int32_t beyond = 0;
+  with_fma([=, &beyond] {
+    std::int32_t any = 0;  // with a bool the loop would be no vector code
+    for (int i = 0; i < count; ++i) any |= (values[i] < 0 ? -values[i] : values[i]) <= most ? 0 : 1;
+    beyond = any;
+  });
+  return beyond != 0;
+}
+
 // Writes the results of neighbouring outputs from `first` on. Repeats those that have to be.
 template <class R, class Merge, class Acc, class In>
 void write_outputs(const ReducePlan& plan, std::int64_t first, int count, Acc* values) {
   if constexpr (R::kIsRepeated) {
-    for (int i = 0; i < count; ++i) {
+    const int beginning = may_be_repeated<R>(plan, values, count) ? 0 : count;
+    for (int i = beginning; i < count; ++i) {
       if (is_repeated<R>(plan, values[i])) {
         values[i] = repeat_output<R, Merge, Acc, In>(plan, first + i, values[i]);
       }
@@ -175,6 +194,7 @@ void reduce_columns(const ReducePlan& plan) {
   const std::int64_t stride = plan.reduced.strides[0];
   const std::int64_t slices = last > 0 ? plan.kept.sizes[last - 1] : 1;
   const std::int64_t slice_stride = last > 0 ? plan.kept.strides[last - 1] : 0;
+  constexpr std::int64_t kNarrow = kNarrowBytes / sizeof(Acc);
   const bool is_narrow = width <= kNarrow && stride == width && plan.length >= kAccumulators;
   // Slices whose rows are one row of a tile.
   const std::int64_t together = is_narrow ? 1 : std::clamp<std::int64_t>(kTile / width, 1, slices);
