@@ -2,8 +2,9 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <vector>
 
-#include "kernels/host/reductions/columns.hpp"
+#include "kernels/host/reductions/short_rows.hpp"
 #include "kernels/reductions/fibre_plan.hpp"
 
 namespace gantry::kernels::host {
@@ -56,17 +57,35 @@ void arg_of_columns(const Columns<T>& rows, std::int64_t length, std::int64_t* i
   });
 }
 
+// Short contiguous fibres that are evenly spaced, as columns of their transpose.
+template <bool kLargest, class T>
+void arg_of_short_fibres(const T* in, std::int64_t spacing, int fibres, std::int64_t length,
+                         T* transposed, std::int64_t* indices) {
+  using Word = WordOf<T>;
+  transpose_words(Transposition<Word>{reinterpret_cast<Word*>(transposed), kTile,
+                                      reinterpret_cast<const Word*>(in), spacing, fibres, length});
+  arg_of_columns<kLargest>(Columns<T>{transposed, kTile, fibres}, length, indices);
+}
+
 template <bool kLargest, class T>
 void arg_fibres(const FibrePlan& plan, const Fibres& indices) {
+  constexpr std::int64_t kFewest = 8;  // short fibres that are worth it
   const StridedIndex& outer = plan.in.outer;
-  const bool is_tiled = plan.is_column_wise() && outer.strides[outer.ndim - 1] == 1;
-  const std::int64_t width = is_tiled ? outer.sizes[outer.ndim - 1] : 1;
+  const std::int64_t neighbours = outer.ndim > 0 ? outer.sizes[outer.ndim - 1] : 1;
+  const std::int64_t spacing = outer.ndim > 0 ? outer.strides[outer.ndim - 1] : 1;
+  const bool is_tiled = plan.is_column_wise() && spacing == 1;
+  const bool is_short =
+      !is_tiled && plan.in.stride == 1 && plan.length <= kShortRow && neighbours >= kFewest;
+  const std::int64_t width = is_tiled || is_short ? neighbours : 1;
   std::int64_t found[kTile];
+  std::vector<T> transposed(is_short ? static_cast<std::size_t>(plan.length * kTile) : 0);
   for (std::int64_t fibre = 0; fibre < plan.count;) {
     const T* const in = static_cast<const T*>(plan.in.data) + outer.offset(fibre);
     const auto columns = static_cast<int>(std::min<std::int64_t>(kTile, width - fibre % width));
     if (is_tiled) {
       arg_of_columns<kLargest>(Columns<T>{in, plan.in.stride, columns}, plan.length, found);
+    } else if (is_short) {
+      arg_of_short_fibres<kLargest>(in, spacing, columns, plan.length, transposed.data(), found);
     } else {
       found[0] = arg_of<kLargest>(in, plan.length, plan.in.stride);
     }
@@ -74,7 +93,7 @@ void arg_fibres(const FibrePlan& plan, const Fibres& indices) {
       static_cast<std::int64_t*>(indices.data)[indices.outer.offset(fibre)] = found[c];
       if (plan.out.data != nullptr) {
         static_cast<T*>(plan.out.data)[plan.out.outer.offset(fibre)] =
-            stored_value(in[c + found[c] * plan.in.stride]);
+            stored_value(in[c * spacing + found[c] * plan.in.stride]);
       }
     }
   }
