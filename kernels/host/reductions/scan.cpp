@@ -166,6 +166,18 @@ void scan_part(ScanOut<In>* out, std::int64_t out_stride, const In* in, std::int
                      length - done, carry, state);
 }
 
+// Integers wrap, so their sums and products are the same in any order.
+template <ScanOp kOp, class In>
+void scan_integers(ScanOut<In>* out, std::int64_t out_stride, const In* in, std::int64_t in_stride,
+                   std::int64_t length) {
+  using Step = ScanStep<ScanAccumulator<In>, kOp>;
+  auto running = Step::neutral();
+  for (std::int64_t i = 0; i < length; ++i) {
+    running = Step::combine(running, static_cast<typename Step::Acc>(in[i * in_stride]));
+    out[i * out_stride] = from_accumulator<ScanOut<In>>(running);
+  }
+}
+
 template <ScanOp kOp, class In>
 void scan_fibre(const FibrePlan& plan, std::int64_t fibre) {
   using Step = ScanStep<ScanAccumulator<In>, kOp>;
@@ -174,6 +186,9 @@ void scan_fibre(const FibrePlan& plan, std::int64_t fibre) {
   const std::int64_t part = kRestarts<In, kOp> ? kScanTile : plan.length;
   auto* out = static_cast<ScanOut<In>*>(plan.out.data) + plan.out.outer.offset(fibre);
   const auto* in = static_cast<const In*>(plan.in.data) + plan.in.outer.offset(fibre);
+  if constexpr (!is_floating_point(dtype_of<In>)) {
+    return scan_integers<kOp>(out, out_stride, in, in_stride, plan.length);
+  }
   ScanCarry<Step> carry;
   ScanState<ScanAccumulator<In>> state{Step::neutral()};
   for (std::int64_t first = 0; first < plan.length; first += part) {
@@ -191,7 +206,8 @@ void scan_fibre(const FibrePlan& plan, std::int64_t fibre) {
 template <ScanOp kOp, class In>
 void scan_fibres(const FibrePlan& plan) {
   const bool side_by_side = has_columns(plan);
-  const bool transposed = !side_by_side && has_short_fibres(plan, kShortScan);
+  const bool transposed =
+      !side_by_side && is_floating_point(dtype_of<In>) && has_short_fibres(plan, kShortScan);
   const auto scratch = static_cast<std::size_t>(transposed ? plan.length * kScanColumns : 0);
   std::vector<WordOf<In>> in(scratch);
   std::vector<WordOf<ScanOut<In>>> out(scratch);

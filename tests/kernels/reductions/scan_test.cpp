@@ -140,6 +140,8 @@ TEST(ScanKernelTest, ScansFibresOfEveryLength) {
     expect_running<bool>(false, contiguous({length, 40}), 0);
     // Rows and columns side by side, of which the last ones are few.
     expect_running<float>(true, contiguous({19, length}), 1);
+    expect_running<float>(false, contiguous({19, length}), 1);
+    expect_running<std::int64_t>(length % 2 == 0, contiguous({19, length}), 1);
     expect_running<bfloat16>(false, testing::sliced({2, 131, std::min<std::int64_t>(length, 300)}),
                              2);
     expect_running<std::int16_t>(false, contiguous({2, length, 9}), 1);
