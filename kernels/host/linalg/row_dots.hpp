@@ -111,6 +111,36 @@ void sum_in_lanes(typename WideVector<Acc>::Type* sums, const DenseRows<T>& rows
   for (int r = 0; r < kRows; ++r) sums[r] = sum[r];
 }
 
+// The sums in lanes of as many rows as there are lanes, from `first` on: kWhole vectors each and a
+// rest, which is read with the memory behind it. All of them are in registers.
+template <int kWhole, class Acc, class T>
+void sum_short_rows(typename WideVector<Acc>::Type* sums, const DenseRows<T>& rows,
+                    std::int64_t first, const Acc* vector,
+                    const typename WideVector<Acc>::Mask& mask) {
+  using Vector = typename WideVector<Acc>::Type;
+  constexpr int kLanes = WideVector<Acc>::kLanes;
+  Vector factors[kWhole + 1];
+  std::memcpy(factors, vector, sizeof factors);
+  const T* from = rows.data + first * rows.stride;
+#pragma GCC unroll 16
+  for (int r = 0; r < kLanes; ++r, from += rows.stride) {
+    Vector sum{};
+#pragma GCC unroll 2
+    for (int k = 0; k < kWhole; ++k) {
+      Vector part;
+      load_wide<Acc>(part, from + k * kLanes);
+      sum += part * factors[k];
+    }
+    Vector rest;
+    load_wide<Acc>(rest, from + kWhole * kLanes);
+    typename WideVector<Acc>::Mask bits;
+    std::memcpy(&bits, &rest, sizeof bits);
+    bits &= mask;
+    std::memcpy(&rest, &bits, sizeof rest);
+    sums[r] = sum + rest * factors[kWhole];
+  }
+}
+
 // Lane i of the result is a[i] + a[i ^ kStep] where i has no bit kStep, else the same of b.
 template <int kStep, class Vector, int... i>
 void add_neighbours(Vector& out, const Vector& a, const Vector& b,
@@ -150,14 +180,21 @@ void multiply_rows(Acc* out, const DenseRows<T>& rows, const Acc* vector) {
   constexpr int kAtOnce = 4;
   typename Wide::Mask mask{};
   for (std::int64_t l = 0; l < rows.depth % kLanes; ++l) mask[l] = ~typename Wide::Bits(0);
+  const bool is_short = rows.depth < 2 * kLanes && rows.depth % kLanes != 0;
   for (std::int64_t first = 0; first < rows.count; first += kLanes) {
     const std::int64_t count = std::min(kLanes, rows.count - first);
-    typename Wide::Type sums[kLanes] = {};
+    typename Wide::Type sums[kLanes];
     std::int64_t r = 0;
+    if (is_short && rows.template has_memory_behind<Acc>(first + kLanes - 1)) {
+      rows.depth < kLanes ? detail::sum_short_rows<0>(sums, rows, first, vector, mask)
+                          : detail::sum_short_rows<1>(sums, rows, first, vector, mask);
+      r = kLanes;
+    }
     for (; r + kAtOnce <= count; r += kAtOnce) {
       detail::sum_in_lanes<kAtOnce>(sums + r, rows, first + r, vector, mask);
     }
     for (; r < count; ++r) detail::sum_in_lanes<1>(sums + r, rows, first + r, vector, mask);
+    for (std::int64_t empty = count; empty < kLanes; ++empty) sums[empty] = typename Wide::Type{};
     detail::add_lanes<Acc>(sums);
     std::memcpy(out + first, sums, static_cast<std::size_t>(count) * sizeof(Acc));
   }
