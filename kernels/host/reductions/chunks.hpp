@@ -159,9 +159,30 @@ inline constexpr bool kIsAccumulator =
     std::is_same_v<In, Acc>&& R::kOp != Reduction::sum_abs&& R::kOp != Reduction::any&& R::kOp !=
     Reduction::all&& R::kOp != Reduction::count_nonzero;
 
+// True if the order of Note [Reduction order] does not matter: integers wrap.
+template <class Acc>
+inline constexpr bool kHasAnyOrder = std::is_same_v<Acc, std::int64_t>;
+
+// The elements in[k * stride] of integers, in the order that suits the compiler.
+template <class R, class Acc, class In>
+Acc reduce_integers(const In* in, std::int64_t count, std::int64_t stride) {
+  Acc result = R::neutral();
+  with_fma([=, &result] {
+    Acc total = R::neutral();
+    if (stride == 1) {
+      for (std::int64_t k = 0; k < count; ++k) total = R::combine(total, R::load(in[k]));
+    } else {
+      for (std::int64_t k = 0; k < count; ++k) total = R::combine(total, R::load(in[k * stride]));
+    }
+    result = total;
+  });
+  return result;
+}
+
 // Reduces one chunk whose element k is in[k * stride].
 template <class R, class Acc, class In>
 Acc reduce_chunk(const In* in, std::int64_t count, std::int64_t stride) {
+  if constexpr (kHasAnyOrder<Acc>) return reduce_integers<R, Acc>(in, count, stride);
   Acc result;
   with_fma([=, &result] {
     Acc accumulators[kAccumulators];

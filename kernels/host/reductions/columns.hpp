@@ -100,6 +100,35 @@ void combine_eight(Acc* __restrict__ out, const Rows& rows, const int (&left)[4]
   }
 }
 
+// Combines kRows rows from `k` on with `out`, which has no value before the first ones.
+template <class R, int kRows, class Acc, class Rows>
+void combine_next_rows(Acc* __restrict__ out, const Rows& rows, std::int64_t k, bool is_first) {
+  const int columns = rows.columns;
+  decltype(rows.row(0)) row[kRows];
+  for (int r = 0; r < kRows; ++r) row[r] = rows.row(k + r);
+  const auto combined = [&](int i) {
+    Acc value = R::load(row[0][i]);
+#pragma GCC unroll 4
+    for (int r = 1; r < kRows; ++r) value = R::combine(value, R::load(row[r][i]));
+    return value;
+  };
+  if (is_first) {
+    for (int i = 0; i < columns; ++i) out[i] = combined(i);
+  } else {
+    for (int i = 0; i < columns; ++i) out[i] = R::combine(out[i], combined(i));
+  }
+}
+
+// Integers of each column, up to four rows at a time, in the order of memory.
+template <class R, class Acc, class Rows>
+void combine_integers(Acc* out, const Rows& rows, std::int64_t count) {
+  std::int64_t k = count % 4;
+  if (k == 1) combine_next_rows<R, 1>(out, rows, 0, true);
+  if (k == 2) combine_next_rows<R, 2>(out, rows, 0, true);
+  if (k == 3) combine_next_rows<R, 3>(out, rows, 0, true);
+  for (; k < count; k += 4) combine_next_rows<R, 4>(out, rows, k, k == 0);
+}
+
 // Reduces one chunk of `count` elements of each column to `out`. `levels` has kLevels + 1 rows of
 // scratch.
 //
@@ -110,6 +139,7 @@ void reduce_tile(const Rows& rows, std::int64_t count, Acc* out, Acc (*levels)[k
   const int width = accumulator_count(count);
   with_fma([=, &rows] {
     const int columns = rows.columns;
+    if constexpr (kHasAnyOrder<Acc>) return combine_integers<R>(out, rows, count);
     if (width == 1) return combine_columns<R>(out, rows, 0, count);
     const int pairs = width / 2;
     for (int i = 0; i < pairs; ++i) {

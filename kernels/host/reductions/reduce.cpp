@@ -233,6 +233,9 @@ void reduce_columns(const ReducePlan& plan) {
   }
 }
 
+// Integers of longer rows are added along them.
+constexpr std::int64_t kFewIntegers = 16;
+
 template <class In, class Acc>
 void reduce_with(const ReducePlan& plan) {
   with_reduction(plan.op, [&](auto tag) {
@@ -243,7 +246,7 @@ void reduce_with(const ReducePlan& plan) {
       const bool tiled = plan.is_column_wise() && plan.kept.strides[plan.kept.ndim - 1] == 1;
       if (tiled) {
         reduce_columns<R, Merge, Acc, In>(plan);
-      } else if (has_short_rows(plan)) {
+      } else if (has_short_rows(plan) && (!kHasAnyOrder<Acc> || plan.length < kFewIntegers)) {
         reduce_short_rows<R, Merge, Acc, In>(plan);
       } else {
         reduce_rows<R, Merge, Acc, In>(plan);
