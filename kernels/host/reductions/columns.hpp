@@ -129,6 +129,20 @@ void combine_integers(Acc* out, const Rows& rows, std::int64_t count) {
   for (; k < count; k += 4) combine_next_rows<R, 4>(out, rows, k, k == 0);
 }
 
+// The same for pairs of which the second accumulators have no element.
+template <class R, class Acc, class Rows>
+void combine_four(Acc* __restrict__ out, const Rows& rows, const int (&left)[4]) {
+  const int columns = rows.columns;
+  const auto* const a = rows.row(left[0]);
+  const auto* const b = rows.row(left[1]);
+  const auto* const c = rows.row(left[2]);
+  const auto* const d = rows.row(left[3]);
+  for (int i = 0; i < columns; ++i) {
+    out[i] = R::combine(R::combine(R::load(a[i]), R::load(b[i])),
+                        R::combine(R::load(c[i]), R::load(d[i])));
+  }
+}
+
 // Reduces one chunk of `count` elements of each column to `out`. `levels` has kLevels + 1 rows of
 // scratch.
 //
@@ -148,7 +162,8 @@ void reduce_tile(const Rows& rows, std::int64_t count, Acc* out, Acc (*levels)[k
         const int group[4] = {reversed(i, pairs), reversed(i + 1, pairs), reversed(i + 2, pairs),
                               reversed(i + 3, pairs)};
         const auto [least, most] = std::minmax({group[0], group[1], group[2], group[3]});
-        if (most + pairs < count && least + kAccumulators >= count) begun = 2;
+        const bool has_all = most + pairs < count && least + kAccumulators >= count;
+        if (has_all || least + pairs >= count) begun = 2;
       }
       i += begun == 0 ? 0 : 3;
       int merged = 0;  // levels that end with this pair
@@ -161,7 +176,8 @@ void reduce_tile(const Rows& rows, std::int64_t count, Acc* out, Acc (*levels)[k
       if (begun == 2) {
         const int group[4] = {reversed(i - 3, pairs), reversed(i - 2, pairs),
                               reversed(i - 1, pairs), left};
-        combine_eight<R>(pair, rows, group, pairs);
+        right < count ? combine_eight<R>(pair, rows, group, pairs)
+                      : combine_four<R>(pair, rows, group);
       } else if (right >= count) {
         combine_columns<R>(pair, rows, left, count);
       } else if (left + kAccumulators >= count) {
