@@ -116,8 +116,7 @@ void add_options(CommandLine& line, Options& options, Words& words) {
                                      "draws these results of an earlier run, measures nothing")
                          .value("FILE", ValueKind::file));
   CommandLineOption model =
-      line.add_option("--model", options.model,
-                      "predicts times for machines of a file, measures nothing")
+      line.add_option("--model", options.model, "predicts times for machines of a file")
           .value("FILE", ValueKind::file);
   for (const CommandLineOption& option : measured) model.excludes(option);
   line.add_option("--ranks", options.ranks, "numbers of ranks of --model (all of its GPUs)")
@@ -189,7 +188,7 @@ Options parse_options(const std::vector<std::string>& arguments) {
   line.set_footer(kFooter);
   add_options(line, options, words);
   line.set_common({"--op", "--comm", "--begin", "--end", "--factor", "--dtype", "--redop", "--gpus",
-                   "--iters", "--graph", "--algo", "--json", "--svg"});
+                   "--iters", "--graph", "--algo", "--json", "--svg", "--model"});
   options.text = line.parse(arguments);
   if (!options.text.empty()) return options;
   options.dtype = parse_element_type(words.dtype);
