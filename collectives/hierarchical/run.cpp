@@ -73,16 +73,15 @@ constexpr std::int64_t kScratchBytes = std::int64_t{16} << 20;
 // Parts are multiples of this many elements.
 constexpr std::int64_t kGrain = 64;
 
-std::int64_t rounded_up(std::int64_t value, std::int64_t grain) {
-  return (value + grain - 1) / grain * grain;
-}
-
 }  // namespace
 
-std::int64_t HierarchicalTransport::Run::part_elements(std::int64_t parts,
-                                                       std::int64_t total) const {
+std::int64_t padded_elements(std::int64_t elements) {
+  return (elements + kGrain - 1) / kGrain * kGrain;
+}
+
+std::int64_t part_elements(std::int64_t width, std::int64_t parts, std::int64_t total) {
   const std::int64_t most = std::max(kGrain, kScratchBytes / width / parts / kGrain * kGrain);
-  return std::min(most, rounded_up((total + parts - 1) / parts, kGrain));
+  return std::min(most, padded_elements((total + parts - 1) / parts));
 }
 
 Tensor HierarchicalTransport::Run::scratch(std::int64_t elements) const {
@@ -185,7 +184,7 @@ Tensor HierarchicalTransport::Run::reduce_chunk(const std::byte* chunk, std::int
 template <class Collect>
 void HierarchicalTransport::Run::reduce_chunks(bool receives, Collect collect) {
   const std::int64_t parts = nodes * ranks;
-  const std::int64_t count = part_elements(parts, what.count);
+  const std::int64_t count = part_elements(width, parts, what.count);
   for (std::int64_t begin = 0; begin < what.count; begin += parts * count) {
     const std::int64_t rest = what.count - begin;
     const std::byte* const from = in + begin * width;
@@ -194,7 +193,7 @@ void HierarchicalTransport::Run::reduce_chunks(bool receives, Collect collect) {
       continue;
     }
     // The last chunk has shorter parts, and the last parts are padded.
-    const std::int64_t last = rounded_up((rest + parts - 1) / parts, kGrain);
+    const std::int64_t last = padded_elements((rest + parts - 1) / parts);
     const Tensor padded = scratch(parts * last);
     driver().fill(padded.data(), 0, padded.nbytes(), stream.native());
     copy(at(padded, 0), from, rest);
@@ -223,10 +222,10 @@ void HierarchicalTransport::Run::reduce() {
 
 void HierarchicalTransport::Run::broadcast() {
   const int root_node = map.node_of(what.root);
-  const std::int64_t count = part_elements(ranks, what.count);
+  const std::int64_t count = part_elements(width, ranks, what.count);
   for (std::int64_t begin = 0; begin < what.count; begin += ranks * count) {
     const std::int64_t rest = std::min(what.count - begin, ranks * count);
-    const std::int64_t each = rounded_up((rest + ranks - 1) / ranks, kGrain);
+    const std::int64_t each = padded_elements((rest + ranks - 1) / ranks);
     const bool is_padded = rest < ranks * each;
     const Tensor whole = scratch(is_padded ? ranks * each : 0);
     const std::byte* from = in + begin * width;
@@ -249,7 +248,7 @@ void HierarchicalTransport::Run::broadcast() {
 
 template <class Visit>
 void HierarchicalTransport::Run::for_each_chunk(Visit visit) const {
-  const std::int64_t most = part_elements(nodes * ranks, what.count * nodes * ranks);
+  const std::int64_t most = part_elements(width, nodes * ranks, what.count * nodes * ranks);
   for (std::int64_t begin = 0; begin < what.count; begin += most) {
     visit(begin, std::min(most, what.count - begin));
   }

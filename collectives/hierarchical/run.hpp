@@ -4,6 +4,13 @@
 
 namespace gantry {
 
+// The elements of one of `parts` parts of an array of `total` elements of `width` bytes, such that
+// a chunk of all parts fits into scratch memory.
+std::int64_t part_elements(std::int64_t width, std::int64_t parts, std::int64_t total);
+
+// Rounds `elements` up to what parts are multiples of.
+std::int64_t padded_elements(std::int64_t elements);
+
 // One operation of a hierarchical transport, run in chunks.
 //
 // A chunk is an array of N parts. "By columns" its layout is [L][K], with the parts of column l
@@ -34,8 +41,6 @@ struct HierarchicalTransport::Run {
   void all_to_all();
 
  private:
-  // The elements of a part, such that a chunk of `parts` fits into scratch memory.
-  std::int64_t part_elements(std::int64_t parts, std::int64_t total) const;
   Tensor scratch(std::int64_t elements) const;
   void copy(std::byte* to, const std::byte* from, std::int64_t elements) const;
   std::byte* at(const Tensor& tensor, std::int64_t element) const;

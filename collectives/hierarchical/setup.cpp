@@ -42,6 +42,8 @@ std::vector<int> NodeMap::column(int index) const {
   return ranks;
 }
 
+bool NodeMap::has_peer_nodes() const { return is_hierarchical() && width() <= protocol::kMaxRanks; }
+
 bool NodeMap::is_even() const {
   return std::all_of(members_.begin(), members_.end(), [&](const std::vector<int>& members) {
     return members.size() == members_.front().size();
@@ -187,7 +189,7 @@ class Setup {
  private:
   // The transport of this rank's machine; null on all ranks if one has none.
   std::unique_ptr<NodeTransport> make_node(std::string_view device_name) {
-    if (!map_.is_hierarchical() || map_.width() > protocol::kMaxRanks) return nullptr;
+    if (!map_.has_peer_nodes()) return nullptr;
     if (peer_mode() == PeerMode::off) return nullptr;  // the same on all ranks
     const int node = map_.node_of(everyone_.rank);
     const std::string name = fmt::format("{}.node{}", group_, node);

@@ -44,6 +44,8 @@ class NodeMap {
   int width() const { return static_cast<int>(members_.front().size()); }
   // True if there are several nodes, each with the same number of ranks, more than one.
   bool is_hierarchical() const { return nodes() > 1 && is_even() && width() > 1; }
+  // True if is_hierarchical(), and a group over peer memory holds the ranks of a node.
+  bool has_peer_nodes() const;
 
  private:
   struct Place {

@@ -5,6 +5,7 @@
 #include <gantry/core/error.hpp>
 #include <gantry/extend/driver.hpp>
 
+#include "collectives/host/chunk_sizes.hpp"
 #include "collectives/host/reduce.hpp"
 #include "collectives/host/transport.hpp"
 #include "collectives/partition.hpp"
@@ -48,9 +49,6 @@ HostPlan plan_on_host(const CollectiveCall& call, int rank, int size) {
 }
 
 namespace {
-
-// The alignment of chunks, in bytes.
-constexpr std::int64_t kGrain = 64;
 
 std::int64_t chunks_of(std::int64_t bytes, std::int64_t each) { return (bytes + each - 1) / each; }
 
@@ -103,8 +101,7 @@ void HostTransport::run_direct(const ResolvedCall& call, const HostPlan& plan,
     driver().copy(out + own_receive.at, in + own_send.at, as_size(own_receive.bytes),
                   stream.native());
   }
-  const auto area = static_cast<std::int64_t>(staging(0).bytes());
-  const std::int64_t chunk_bytes = std::min(kChunkBytes, area / ranks / kGrain * kGrain);
+  const std::int64_t chunk_bytes = direct_chunk_bytes(ranks);
   const std::int64_t chunks = chunks_of(plan.longest(rank), chunk_bytes);
   const auto at = [&](int p) { return plan.sends_one ? 0 : p * chunk_bytes; };
 
@@ -173,8 +170,7 @@ void HostTransport::run_two_shot(const ResolvedCall& call, const Stream& stream)
   if (copies && rank == what.root && in != out) {
     driver().copy(out, in, as_size(what.count * width), stream.native());
   }
-  const std::int64_t grain = ranks * kPartGrain;
-  const std::int64_t each = static_cast<std::int64_t>(staging(0).bytes()) / width / grain * grain;
+  const std::int64_t each = two_shot_chunk_elements(ranks, width);
   const std::int64_t chunks = chunks_of(what.count, each);
 
   const auto fetch = [&](HostStaging& staging, std::int64_t chunk) {

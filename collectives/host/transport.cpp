@@ -10,6 +10,7 @@
 #include <gantry/extend/driver.hpp>
 
 #include "collectives/control/segment.hpp"
+#include "collectives/host/chunk_sizes.hpp"
 #include "collectives/host/reduce.hpp"
 #include "core/processes/background_thread.hpp"
 #include "device/platform/sync_debug_driver.hpp"
@@ -18,19 +19,9 @@ namespace gantry {
 
 namespace {
 
-// The most bytes sent with an entry, where a second message would cost more.
-constexpr std::int64_t kMostSmallBytes = std::int64_t{32} << 10;
-constexpr std::int64_t kAllSmallBytes = std::int64_t{512} << 10;
-constexpr std::int64_t kLeastSmallBytes = std::int64_t{1} << 10;
-// One area of a staging. Two stagings with two areas each take 32 MiB per rank.
-constexpr std::size_t kStagingBytes = std::size_t{8} << 20;
+constexpr auto kStagingBytes = static_cast<std::size_t>(kHostStagingBytes);
 
 constexpr const char* kDoing = "a collective operation through the host";
-
-std::size_t small_limit(int ranks) {
-  return static_cast<std::size_t>(
-      std::clamp(kAllSmallBytes / ranks, kLeastSmallBytes, kMostSmallBytes));
-}
 
 // Translates the ranks of a subset for another handler.
 class RemappedHandler final : public ExchangeHandler {
@@ -94,7 +85,8 @@ class SubsetLinks final : public HostLinks {
 
 HostTransport::HostTransport(const Membership& membership, std::shared_ptr<HostLinks> links)
     : membership_(membership),
-      entry_(std::move(links), membership.rank, membership.size, small_limit(membership.size)),
+      entry_(std::move(links), membership.rank, membership.size,
+             static_cast<std::size_t>(small_limit(membership.size))),
       small_(entry_.body_limit() * static_cast<std::size_t>(membership.size)) {}
 
 HostTransport::~HostTransport() {

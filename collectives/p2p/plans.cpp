@@ -138,6 +138,29 @@ protocol::ReduceBy reduce_by(const Descriptor& what, int ranks) {
   return how;
 }
 
+int kernel_blocks(const ResolvedCall& call) {
+  // Blocks of an operation with unequal counts, whose size is not known to all ranks.
+  constexpr int kUnevenBlocks = 32;
+  // Blocks that move less than this cost less than their signals.
+  constexpr std::int64_t kMinBlockBytes = 1024;
+  if (call.is_uneven()) {
+    return call.what.blocks != 0 ? std::min<int>(call.what.blocks, kUnevenBlocks) : kUnevenBlocks;
+  }
+  const std::int64_t most = std::max<std::int64_t>(1, call.message_bytes / kMinBlockBytes);
+  return static_cast<int>(std::clamp<std::int64_t>(call.choice.blocks, 1, most));
+}
+
+bool is_worth_opening(const ResolvedCall& call) {
+  // kLeastOpenBytes for operations of one shot in which some ranks only send, or only receive.
+  constexpr std::int64_t kLeastOneWayOpenBytes = std::int64_t{8} << 20;
+  static_assert(kLeastOneWayOpenBytes >= kLeastOpenBytes);
+  const CollectiveKind kind = call.what.kind;
+  const bool is_both_ways = call.choice.algorithm == Algorithm::two_shot ||
+                            kind == CollectiveKind::all_reduce ||
+                            kind == CollectiveKind::reduce_scatter;
+  return call.message_bytes >= (is_both_ways ? kLeastOpenBytes : kLeastOneWayOpenBytes);
+}
+
 StagedPlan plan_one_shot(const Group& group, const CollectiveCall& call, int blocks,
                          const Opening& opening) {
   StagedPlan plan;

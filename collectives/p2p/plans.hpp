@@ -12,6 +12,13 @@ namespace gantry {
 // The reduction of an operation's elements.
 protocol::ReduceBy reduce_by(const Descriptor& what, int ranks);
 
+// Blocks of the kernel of a collective.
+int kernel_blocks(const ResolvedCall& call);
+
+// True if an operation of this choice and size gains from arrays that all ranks can access. The
+// same on all ranks.
+bool is_worth_opening(const ResolvedCall& call);
+
 // The arrays that a rank opens in a call.
 struct Opening {
   bool is_possible = false;  // the same on all ranks

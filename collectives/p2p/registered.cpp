@@ -19,14 +19,6 @@ using protocol::ZeroCopy;
 
 // Alignment of registered memory: kernels read and write words of 16 bytes.
 constexpr std::int64_t kWord = 16;
-// Smaller slices of a block cost less than its signals.
-constexpr std::int64_t kMinBlockBytes = 2048;
-
-int max_blocks(std::int64_t slice_bytes) {
-  return static_cast<int>(
-      std::clamp<std::int64_t>(slice_bytes / kMinBlockBytes, 1, protocol::kMaxBlocks));
-}
-
 // Integers of an element's width: the reduction of one array of them is a bitwise copy.
 DType integers_for(const Descriptor& what) {
   if (what.bytes() % 8 == 0) return i64;
@@ -43,6 +35,13 @@ DType integers_for(const Descriptor& what) {
 }
 
 }  // namespace
+
+int most_zero_copy_blocks(std::int64_t slice_bytes) {
+  // Smaller slices of a block cost less than its signals.
+  constexpr std::int64_t kMinBlockBytes = 2048;
+  return static_cast<int>(
+      std::clamp<std::int64_t>(slice_bytes / kMinBlockBytes, 1, protocol::kMaxBlocks));
+}
 
 RegisteredOperations::Side::Side(int device)
     : stream_(driver().create_stream(device, 0)),
@@ -152,7 +151,7 @@ void RegisteredOperations::run_zero_copy(const CollectiveCall& call, int blocks,
     }
   }
   protocol::launch<protocol::kernel::zero_copy>(
-      plan, std::min(blocks, max_blocks(slices.longest())), stream);
+      plan, std::min(blocks, most_zero_copy_blocks(slices.longest())), stream);
 }
 
 void RegisteredOperations::run_copy(const CollectiveCall& call, const Stream& stream) {
@@ -161,8 +160,8 @@ void RegisteredOperations::run_copy(const CollectiveCall& call, const Stream& st
     case CollectiveKind::all_reduce: {
       // No other rank reads this rank's slice, so its copies may follow without a barrier.
       const ReducedSlices slices = reduced_slices(what, group_.size);
-      protocol::launch<protocol::kernel::zero_copy>(begin_reduction(call, slices),
-                                                    max_blocks(slices.longest()), stream);
+      protocol::launch<protocol::kernel::zero_copy>(
+          begin_reduction(call, slices), most_zero_copy_blocks(slices.longest()), stream);
       const Part slice = slices.of(group_.rank);
       send_array(call, slice.begin, slice.count, stream);
       break;

@@ -13,6 +13,9 @@
 
 namespace gantry {
 
+// The most blocks that reduce a slice of registered memory.
+int most_zero_copy_blocks(std::int64_t slice_bytes);
+
 // Operations on registered memory; see Note [Zero-copy].
 class RegisteredOperations {
  public:

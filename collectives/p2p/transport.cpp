@@ -35,13 +35,6 @@ namespace gantry {
 
 namespace {
 
-// Blocks that move less than this cost less than their signals.
-constexpr std::int64_t kMinBlockBytes = 1024;
-// kLeastOpenBytes for operations of one shot in which some ranks only send, or only receive.
-constexpr std::int64_t kLeastOneWayOpenBytes = std::int64_t{8} << 20;
-static_assert(kLeastOneWayOpenBytes >= kLeastOpenBytes);
-// Blocks of an operation with unequal counts, whose size is not known to all ranks.
-constexpr int kUnevenBlocks = 32;
 constexpr auto kProbeTimeout = std::chrono::seconds(5);
 
 // The sizes that tables may contain must fit into the workspace.
@@ -223,7 +216,7 @@ class P2pTransport final : public Transport {
 
   void run_kernel(const ResolvedCall& call, const Stream& stream) {
     using namespace protocol;
-    const int blocks = blocks_of(call);
+    const int blocks = kernel_blocks(call);
     if (call.is_uneven()) {
       return launch<kernel::uneven_one_shot>(plan_uneven(group_, call, blocks), blocks, stream);
     }
@@ -249,13 +242,8 @@ class P2pTransport final : public Transport {
 
   // The same on all ranks. A forced algorithm is what the user wants to see.
   bool may_open(const ResolvedCall& call) const {
-    const CollectiveKind kind = call.what.kind;
-    const bool is_both_ways = call.choice.algorithm == Algorithm::two_shot ||
-                              kind == CollectiveKind::all_reduce ||
-                              kind == CollectiveKind::reduce_scatter;
     return (shares_addresses_ || open_memory_ || !registrations_.empty()) &&
-           selector_.forced_for(call.what) == Algorithm::automatic &&
-           call.message_bytes >= (is_both_ways ? kLeastOpenBytes : kLeastOneWayOpenBytes);
+           selector_.forced_for(call.what) == Algorithm::automatic && is_worth_opening(call);
   }
 
   Opening opening(const ResolvedCall& call, const Stream& stream) {
@@ -296,14 +284,6 @@ class P2pTransport final : public Transport {
       places.push_back(*place);
     }
     open_memory_.emplace(group_.rank, std::move(places));
-  }
-
-  static int blocks_of(const ResolvedCall& call) {
-    if (call.is_uneven()) {
-      return call.what.blocks != 0 ? std::min<int>(call.what.blocks, kUnevenBlocks) : kUnevenBlocks;
-    }
-    const std::int64_t most = std::max<std::int64_t>(1, call.message_bytes / kMinBlockBytes);
-    return static_cast<int>(std::clamp<std::int64_t>(call.choice.blocks, 1, most));
   }
 
   void address_workspaces() {

@@ -1,6 +1,7 @@
 // A thread block of a simulated device: one host thread; see Note [Blocks].
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <atomic>
 #include <bit>
@@ -9,6 +10,7 @@
 
 #include "collectives/protocol/plan.hpp"
 #include "collectives/protocol/signal.hpp"
+#include "collectives/sim/accesses.hpp"
 #include "collectives/sim/schedule.hpp"
 #include "kernels/impl/nary.inl"
 #include "kernels/peers/nary_plan.hpp"
@@ -19,7 +21,14 @@ class SimBlock {
  public:
   static constexpr std::uint32_t kSettlingPolls = 1 << 11;
 
-  SimBlock(int index, int count) : index_(index), count_(count) {}
+  // `rank`: whose kernel this is, for an accesses::Watcher.
+  SimBlock(int index, int count, int rank = -1)
+      : index_(index), count_(count), rank_(rank), watcher_(accesses::watcher()) {}
+
+  // Tells the watcher that the block has ended.
+  void finish() const {
+    if (watcher_ != nullptr) watcher_->on_end(rank_, index_, std::max(steps_, unit_steps_));
+  }
 
   int index() const { return index_; }
   int count() const { return count_; }
@@ -44,10 +53,13 @@ class SimBlock {
 
   std::uint64_t acquire(const std::uint64_t* word) {
     schedule::point();
+    if (!is_waiting_ && !is_in_pipeline_) ++steps_;
+    is_waiting_ = true;
     return std::atomic_ref(*const_cast<std::uint64_t*>(word)).load(std::memory_order_acquire);
   }
   void release(std::uint64_t* word, std::uint64_t value) {
     schedule::point();
+    is_waiting_ = false;
     std::atomic_ref(*word).store(value, std::memory_order_release);
   }
 
@@ -59,6 +71,7 @@ class SimBlock {
 
   // The low half is written last and read first, so that both halves are of one packet.
   LlPacket read_ll(const LlPacket* packet) {
+    has_read_units_ = true;
     auto* words = reinterpret_cast<std::uint64_t*>(const_cast<LlPacket*>(packet));
     const std::uint64_t low = std::atomic_ref(words[0]).load(std::memory_order_acquire);
     const std::uint64_t high = std::atomic_ref(words[1]).load(std::memory_order_relaxed);
@@ -67,6 +80,7 @@ class SimBlock {
   }
   void write_ll(LlPacket* packet, const LlPacket& value) {
     schedule::point();
+    note_unit(packet, sizeof value);
     auto* words = reinterpret_cast<std::uint64_t*>(packet);
     std::atomic_ref(words[1]).store(std::uint64_t{value.high_flag} << 32 | value.high,
                                     std::memory_order_relaxed);
@@ -84,6 +98,7 @@ class SimBlock {
   bool any_of_ll128_line(bool flag) { return flag; }
   bool any_of_warp(bool flag) { return flag; }
   std::uint64_t read_ll128_flag(const Ll128Line* line) {
+    has_read_units_ = true;
     auto& flag = const_cast<Ll128Line*>(line)->words[kLl128Words - 1];
     return std::atomic_ref(flag).load(std::memory_order_acquire);
   }
@@ -95,6 +110,7 @@ class SimBlock {
   }
   void write_ll128(Ll128Line* line, const std::uint64_t (&words)[kLl128Words]) {
     schedule::point();
+    note_unit(line, sizeof words);
     for (int i = 0; i < kLl128Words - 1; ++i) {
       std::atomic_ref(line->words[i]).store(words[i], std::memory_order_relaxed);
     }
@@ -143,7 +159,9 @@ class SimBlock {
   void copy(int runs, std::int64_t, const RunOf& run_of) {
     for (int k = 0; k < runs; ++k) {
       const Run run = run_of(k);
-      if (run.bytes > 0) std::memcpy(run.to, run.from, static_cast<std::size_t>(run.bytes));
+      if (run.bytes <= 0) continue;
+      std::memcpy(run.to, run.from, static_cast<std::size_t>(run.bytes));
+      note(run.to, run.from, run.bytes);
     }
   }
 
@@ -153,6 +171,7 @@ class SimBlock {
     constexpr int kRoles = sizeof...(Stages);
     ended_ = {};
     bool goes_on = true;
+    is_in_pipeline_ = true;
     for (std::int64_t turn = 0; goes_on && turn < chunks + kRoles - 1; ++turn) {
       for (int role = kRoles - 1; goes_on && role >= 0; --role) {
         const std::int64_t chunk = turn - role;
@@ -161,6 +180,8 @@ class SimBlock {
         ((index++ == role ? goes_on = run_stage(stages, role, chunk) : goes_on), ...);
       }
     }
+    is_in_pipeline_ = is_waiting_ = false;
+    steps_ += chunks + kRoles - 2;  // the first role sends, and waits for nobody
     return goes_on;
   }
   template <class Stage>
@@ -185,6 +206,7 @@ class SimBlock {
         std::vector<typename F::Acc> acc(static_cast<std::size_t>(count));
         for (int rank = 0; rank < from.count; ++rank) {
           const auto* in = reinterpret_cast<const Element*>(from.at(rank));
+          if (count > 0) note(nullptr, from.at(rank), bytes);
           for (std::size_t i = 0; i < acc.size(); ++i) {
             const auto value = scaled(F::load(in[i]), how.scale);
             acc[i] = rank == 0 ? value : F::combine(acc[i], value);
@@ -193,6 +215,7 @@ class SimBlock {
         for (std::uint32_t left = to.ranks; left != 0; left &= left - 1) {
           auto* out = reinterpret_cast<Element*>(to.bases[std::countr_zero(left)] + to.offset);
           for (std::size_t i = 0; i < acc.size(); ++i) out[i] = F::finish(acc[i], how.divisor);
+          if (count > 0) note(reinterpret_cast<std::byte*>(out), nullptr, bytes);
         }
       }
     });
@@ -212,9 +235,32 @@ class SimBlock {
   }
 
  private:
+  void note(std::byte* to, const std::byte* from, std::int64_t bytes) const {
+    if (watcher_ == nullptr) return;
+    watcher_->on_access({.rank = rank_, .block = index_, .to = to, .from = from, .bytes = bytes});
+  }
+  void note_unit(void* to, std::size_t bytes) {
+    unit_steps_ = std::max<std::int64_t>(unit_steps_, has_read_units_ ? 2 : 1);
+    if (watcher_ == nullptr) return;
+    watcher_->on_access({.rank = rank_,
+                         .block = index_,
+                         .to = static_cast<std::byte*>(to),
+                         .bytes = static_cast<std::int64_t>(bytes),
+                         .is_unit = true,
+                         .is_reply = has_read_units_});
+  }
+
   int index_;
   int count_;
+  int rank_;
+  accesses::Watcher* watcher_;
   bool reported_ = false;
+  // Rounds of signals, and of units. A round begins with a look at a word behind a signal.
+  std::int64_t steps_ = 0;
+  std::int64_t unit_steps_ = 0;
+  bool is_waiting_ = false;
+  bool is_in_pipeline_ = false;
+  bool has_read_units_ = false;
   std::array<std::int64_t, 3> ended_ = {};  // chunks that each role has ended
 };
 

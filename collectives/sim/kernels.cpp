@@ -12,23 +12,25 @@
 namespace gantry::protocol {
 namespace {
 
+constexpr int kNoRank = -1;
 // Ranks whose units a thread waits for at once.
 constexpr int kBatch = 8;
 
-// Runs the blocks of a kernel one after the other.
+// Runs the blocks of a kernel of `rank` one after the other.
 template <class Run>
-void for_each_block(int blocks, Run run) {
+void for_each_block(int blocks, int rank, Run run) {
   for (int index = 0; index < blocks; ++index) {
-    SimBlock block(index, blocks);
+    SimBlock block(index, blocks, rank);
     run(block);
+    block.finish();
   }
 }
 
-// As above, for the type of elements that `how` combines: run(block, TypeTag<T>).
-template <class Run>
-void for_each_block(int blocks, const ReduceBy& how, Run run) {
-  with_element(how, [&](auto element) {
-    for_each_block(blocks, [&](SimBlock& block) { run(block, element); });
+// As above, for the type of elements that a plan combines: run(block, TypeTag<T>).
+template <class Plan, class Run>
+void for_each_block_of(const Plan& plan, int blocks, Run run) {
+  with_element(plan.how, [&](auto element) {
+    for_each_block(blocks, plan.group.rank, [&](SimBlock& block) { run(block, element); });
   });
 }
 
@@ -48,51 +50,51 @@ struct AnyList {
 namespace kernel {
 
 void ll::simulate(const FlaggedPlan& plan, int blocks) {
-  for_each_block(blocks, plan.how, [&](SimBlock& block, auto element) {
+  for_each_block_of(plan, blocks, [&](SimBlock& block, auto element) {
     flagged<Element<decltype(element)>, Ll, kBatch, 1>(block, plan);
   });
 }
 
 void ll128::simulate(const FlaggedPlan& plan, int blocks) {
-  for_each_block(blocks, plan.how, [&](SimBlock& block, auto element) {
+  for_each_block_of(plan, blocks, [&](SimBlock& block, auto element) {
     flagged<Element<decltype(element)>, Ll128, kBatch, 1>(block, plan);
   });
 }
 
 void ll128_two_shot::simulate(const FlaggedPlan& plan, int blocks) {
-  for_each_block(blocks, plan.how, [&](SimBlock& block, auto element) {
+  for_each_block_of(plan, blocks, [&](SimBlock& block, auto element) {
     flagged<Element<decltype(element)>, Ll128, kBatch, 2>(block, plan);
   });
 }
 
 void one_shot::simulate(const StagedPlan& plan, int blocks) {
-  for_each_block(blocks, plan.how, [&](SimBlock& block, auto element) {
+  for_each_block_of(plan, blocks, [&](SimBlock& block, auto element) {
     staged<Element<decltype(element)>, 1>(block, plan);
   });
 }
 
 void uneven_one_shot::simulate(const UnevenPlan& plan, int blocks) {
-  for_each_block(blocks, [&](SimBlock& block) { staged<Moved, 1>(block, plan); });
+  for_each_block(blocks, plan.group.rank, [&](SimBlock& block) { staged<Moved, 1>(block, plan); });
 }
 
 void two_shot::simulate(const StagedPlan& plan, int blocks) {
-  for_each_block(blocks, plan.how, [&](SimBlock& block, auto element) {
+  for_each_block_of(plan, blocks, [&](SimBlock& block, auto element) {
     staged<Element<decltype(element)>, 2>(block, plan);
   });
 }
 
 void zero_copy::simulate(const ZeroCopy& plan, int blocks) {
-  for_each_block(blocks, plan.how, [&](SimBlock& block, auto element) {
+  for_each_block_of(plan, blocks, [&](SimBlock& block, auto element) {
     protocol::zero_copy<Element<decltype(element)>>(block, plan);
   });
 }
 
 void send::simulate(const Message& plan, int blocks) {
-  for_each_block(blocks, [&](SimBlock& block) { send_message(block, plan); });
+  for_each_block(blocks, plan.group.rank, [&](SimBlock& block) { send_message(block, plan); });
 }
 
 void receive::simulate(const Message& plan, int blocks) {
-  for_each_block(blocks, [&](SimBlock& block) { receive_message(block, plan); });
+  for_each_block(blocks, plan.group.rank, [&](SimBlock& block) { receive_message(block, plan); });
 }
 
 // Runs the blocks in turns: one of them may wait for a peer that waits for another one.
@@ -102,7 +104,7 @@ void messages::simulate(const MessagePlan& plan, int blocks) {
   std::deque<SimBlock> running;
   std::deque<MessageGroupTask<SimBlock, AnyList>> tasks;
   for (int index = 0; index < blocks; ++index) {
-    running.emplace_back(index, blocks);
+    running.emplace_back(index, blocks, plan.group.rank);
     tasks.emplace_back(running.back(), list);
   }
   for (std::uint32_t fruitless = 1;; ++fruitless) {
@@ -120,15 +122,15 @@ void messages::simulate(const MessagePlan& plan, int blocks) {
 }
 
 void peer_signal::simulate(const PeerSignal& plan, int blocks) {
-  for_each_block(blocks, [&](SimBlock& block) { pass_signal(block, plan); });
+  for_each_block(blocks, kNoRank, [&](SimBlock& block) { pass_signal(block, plan); });
 }
 
 void progress_report::simulate(const ProgressReport& plan, int blocks) {
-  for_each_block(blocks, [&](SimBlock& block) { report_progress(block, plan); });
+  for_each_block(blocks, kNoRank, [&](SimBlock& block) { report_progress(block, plan); });
 }
 
 void abort_report::simulate(const AbortReport& plan, int blocks) {
-  for_each_block(blocks, [&](SimBlock& block) { report_abort(block, plan); });
+  for_each_block(blocks, kNoRank, [&](SimBlock& block) { report_abort(block, plan); });
 }
 
 }  // namespace kernel

@@ -9,6 +9,7 @@
 
 #include "tools/bench/algorithm_override.hpp"
 #include "tools/bench/comm_bench.hpp"
+#include "tools/bench/model_report.hpp"
 #include "tools/bench/options.hpp"
 #include "tools/bench/rank_bench.hpp"
 #include "tools/bench/rank_group.hpp"
@@ -62,9 +63,7 @@ void run_rank(const Communicator& communicator, const Options& options, const st
       }
     }
     if (unserved > 0 && communicator.rank() == 0) {
-      tell(fmt::format(
-          "# {}: {} does not serve {}\n", name(kind), name(selector.forced()),
-          unserved == cases.size() ? "it" : fmt::format("{} of {} sizes", unserved, cases.size())));
+      tell(unserved_text(kind, name(selector.forced()), unserved, cases.size()));
     }
   }
 }
@@ -148,6 +147,10 @@ int run(const std::vector<std::string>& arguments) {
   for (const std::string& path : options.compare) others.push_back(read_report(path));
   if (!options.draw.empty()) {
     write_results(options, read_report(options.draw), others);
+    return 0;
+  }
+  if (!options.model.empty()) {
+    write_results(options, predict_all(options, fmt::format("gantry {}", GANTRY_VERSION)), others);
     return 0;
   }
   const Report report = options.forms.empty() ? measure_group(options) : measure_comm(options);

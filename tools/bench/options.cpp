@@ -23,6 +23,7 @@ like every process is one rank, with one device.
   gantry-bench -o all_reduce -b 8 -e 128M -f 2
   gantry-bench -o all -d bf16 --algo auto,ll,one_shot -G 20 -J results.json --svg results.svg
   mpirun -n 8 gantry-bench -o all_gather -J gantry.json --svg both.svg --compare nccl.json
+  gantry-bench --model machines.json --ranks 8,64,1024 -o all_reduce -a auto,host
   gantry-bench --comm -o broadcast,reduce_add -e 256M
 
 Exit code: 0; 1 if an element was wrong; 2 for errors; 3 if nothing was
@@ -50,7 +51,8 @@ void add_options(CommandLine& line, Options& options, Words& words) {
           "scatter all_to_all send_recv barrier (all_reduce)")
       .value("OP,…")
       .comma_separated();
-  line.add_flag("--comm", words.comm, "operations of one process, gantry::comm");
+  const CommandLineOption comm =
+      line.add_flag("--comm", words.comm, "operations of one process, gantry::comm");
   line.add_option("-b,--begin", words.begin, "least size of a message (8)").value("BYTES");
   line.add_option("-e,--end", words.end, "greatest size (128M)").value("BYTES");
   const CommandLineOption factor =
@@ -63,25 +65,32 @@ void add_options(CommandLine& line, Options& options, Words& words) {
   line.add_option("--root", options.root, "root rank (0)")
       .value("R")
       .range(0, std::numeric_limits<int>::max());
-  line.add_option("-g,--gpus", options.devices, "devices of this process (all; 1 per process)")
-      .range(1, 64);
-  line.add_option("-n,--iters", options.repetitions.calls, "calls timed together (20)")
-      .range(1, 1'000'000);
-  line.add_option("--batches", options.repetitions.batches,
-                  "such batches; p50, p99 are theirs (10)")
-      .range(1, 1'000'000);
-  line.add_option("-w,--warmup", options.repetitions.warm_up, "calls before (5)")
-      .range(0, 1'000'000);
-  line.add_option("--max-seconds", options.repetitions.max_seconds,
-                  "of one size: fewer calls if they would last longer (2)")
-      .value("S")
-      .greater_than_zero();
-  line.add_option("-z,--blocking", options.repetitions.blocking,
-                  "1: the host waits for each call (0)");
-  line.add_option("-c,--check", options.check, "0: does not compare results (1)");
-  line.add_option("-G,--graph", options.graph_calls, "measures graphs of so many calls, too")
-      .range(1, 10'000);
-  line.add_flag("--graph-only", words.graph_only, "no eager calls beside --graph");
+  // Options of measurements, which a model has not.
+  std::vector<CommandLineOption> measured{comm};
+  measured.push_back(
+      line.add_option("-g,--gpus", options.devices, "devices of this process (all; 1 per process)")
+          .range(1, 64));
+  measured.push_back(
+      line.add_option("-n,--iters", options.repetitions.calls, "calls timed together (20)")
+          .range(1, 1'000'000));
+  measured.push_back(line.add_option("--batches", options.repetitions.batches,
+                                     "such batches; p50, p99 are theirs (10)")
+                         .range(1, 1'000'000));
+  measured.push_back(line.add_option("-w,--warmup", options.repetitions.warm_up, "calls before (5)")
+                         .range(0, 1'000'000));
+  measured.push_back(line.add_option("--max-seconds", options.repetitions.max_seconds,
+                                     "of one size: fewer calls if they would last longer (2)")
+                         .value("S")
+                         .greater_than_zero());
+  measured.push_back(line.add_option("-z,--blocking", options.repetitions.blocking,
+                                     "1: the host waits for each call (0)"));
+  measured.push_back(
+      line.add_option("-c,--check", options.check, "0: does not compare results (1)"));
+  measured.push_back(
+      line.add_option("-G,--graph", options.graph_calls, "measures graphs of so many calls, too")
+          .range(1, 10'000));
+  measured.push_back(
+      line.add_flag("--graph-only", words.graph_only, "no eager calls beside --graph"));
   line.add_option("-a,--algo", words.algorithms,
                   "auto p2p " + algorithm_names(" ") +
                       "; several give a line each (auto, or GANTRY_COLL_ALGO)")
@@ -93,8 +102,9 @@ void add_options(CommandLine& line, Options& options, Words& words) {
       .range(1, kMostTableBlocks);
   line.add_flag("-R,--register", options.registered,
                 "tensors that others read or write are registered on all ranks");
-  line.add_option("--tensors", options.tensors, "tensors of a coalesced form (200)")
-      .range(1, 100'000);
+  measured.push_back(
+      line.add_option("--tensors", options.tensors, "tensors of a coalesced form (200)")
+          .range(1, 100'000));
   line.add_option("-J,--json", options.json, "writes the results, - for stdout")
       .value("FILE", ValueKind::file);
   line.add_option("--svg", options.svg, "draws latency and bandwidth")
@@ -102,8 +112,17 @@ void add_options(CommandLine& line, Options& options, Words& words) {
   line.add_option("--compare", options.compare, "results of other runs, drawn beside; repeatable")
       .value("FILE", ValueKind::file)
       .repeatable();
-  line.add_option("--draw", options.draw, "draws these results of an earlier run, measures nothing")
-      .value("FILE", ValueKind::file);
+  measured.push_back(line.add_option("--draw", options.draw,
+                                     "draws these results of an earlier run, measures nothing")
+                         .value("FILE", ValueKind::file));
+  CommandLineOption model =
+      line.add_option("--model", options.model, "predicts times for machines of a file")
+          .value("FILE", ValueKind::file);
+  for (const CommandLineOption& option : measured) model.excludes(option);
+  line.add_option("--ranks", options.ranks, "numbers of ranks of --model (all of its GPUs)")
+      .value("N,…")
+      .comma_separated()
+      .needs(model);
   line.add_flag("-q,--quiet", options.quiet, "no table");
 }
 
@@ -169,7 +188,7 @@ Options parse_options(const std::vector<std::string>& arguments) {
   line.set_footer(kFooter);
   add_options(line, options, words);
   line.set_common({"--op", "--comm", "--begin", "--end", "--factor", "--dtype", "--redop", "--gpus",
-                   "--iters", "--graph", "--algo", "--json", "--svg"});
+                   "--iters", "--graph", "--algo", "--json", "--svg", "--model"});
   options.text = line.parse(arguments);
   if (!options.text.empty()) return options;
   options.dtype = parse_element_type(words.dtype);

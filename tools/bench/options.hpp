@@ -32,7 +32,9 @@ struct Options {
   std::string json;
   std::string svg;
   std::vector<std::string> compare;
-  std::string draw;  ///< not empty: these results are drawn, and nothing is measured
+  std::string model;       ///< not empty: the times of these machines are predicted
+  std::vector<int> ranks;  ///< of a model; empty: all of its GPUs
+  std::string draw;        ///< not empty: these results are drawn, and nothing is measured
   bool quiet = false;
 };
 

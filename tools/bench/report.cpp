@@ -17,17 +17,31 @@ namespace {
 constexpr std::string_view kSchema = "gantry-collectives-1";
 constexpr std::size_t kAlgorithmWidth = std::string_view("ll128_two_shot").size();
 
+Json to_json(const PredictedCounts& counts) {
+  Json links = Json::object();
+  for (const PredictedCounts::Links& kind : counts.links) {
+    links.append(kind.kind,
+                 Json::object({{"busiest_bytes", kind.busiest_bytes}, {"bytes", kind.bytes}}));
+  }
+  return Json::object({{"ranks", counts.ranks},
+                       {"steps", counts.steps},
+                       {"messages", counts.messages},
+                       {"links", std::move(links)}});
+}
+
 Json to_json(const Row& row) {
-  return Json::object({{"operation", row.operation}, {"dtype", row.dtype},
-                       {"redop", row.redop},         {"root", row.root},
-                       {"bytes", row.bytes},         {"count", row.count},
-                       {"variant", row.variant},     {"algorithm", row.algorithm},
-                       {"mode", row.mode},           {"in_place", row.in_place},
-                       {"calls", row.calls},         {"batches", row.batches},
-                       {"time_us", row.time_us},     {"min_us", row.min_us},
-                       {"p50_us", row.p50_us},       {"p99_us", row.p99_us},
-                       {"algbw_gbs", row.algbw_gbs}, {"busbw_gbs", row.busbw_gbs},
-                       {"wrong", row.wrong},         {"note", row.note}});
+  Json json = Json::object({{"operation", row.operation}, {"dtype", row.dtype},
+                            {"redop", row.redop},         {"root", row.root},
+                            {"bytes", row.bytes},         {"count", row.count},
+                            {"variant", row.variant},     {"algorithm", row.algorithm},
+                            {"mode", row.mode},           {"in_place", row.in_place},
+                            {"calls", row.calls},         {"batches", row.batches},
+                            {"time_us", row.time_us},     {"min_us", row.min_us},
+                            {"p50_us", row.p50_us},       {"p99_us", row.p99_us},
+                            {"algbw_gbs", row.algbw_gbs}, {"busbw_gbs", row.busbw_gbs},
+                            {"wrong", row.wrong},         {"note", row.note}});
+  if (row.predicted) json.append("predicted", to_json(*row.predicted));
+  return json;
 }
 
 // Sets `value` to the member.
@@ -119,6 +133,12 @@ std::string row_text(const Row& row) {
   return line + fmt::format("{:>9} {:>9} {:>9} {:>8.2f} {:>8.2f} {:>6}\n", time_text(row.time_us),
                             time_text(row.p50_us), time_text(row.p99_us), row.algbw_gbs,
                             row.busbw_gbs, row.wrong ? fmt::to_string(*row.wrong) : "N/A");
+}
+
+std::string unserved_text(CollectiveKind kind, std::string_view algorithm, std::size_t unserved,
+                          std::size_t cases) {
+  return fmt::format("# {}: {} does not serve {}\n", name(kind), algorithm,
+                     unserved == cases ? "it" : fmt::format("{} of {} sizes", unserved, cases));
 }
 
 bool has_measurements(const Report& report) {
