@@ -20,6 +20,7 @@
 #include <gantry/device/properties.hpp>
 #include <gantry/ipc/ipc.hpp>
 #include <gantry/memory/pinned_allocator.hpp>
+#include <gantry/streams/graph.hpp>
 #include <gantry/streams/stream_guard.hpp>
 
 #include "ipc/events.hpp"
@@ -188,6 +189,30 @@ TEST_F(IpcOwnTest, DroppingWaitsForTheCurrentStream) {
     later.release();
     user.synchronize();
     empty_cache();
+  }
+}
+
+TEST_F(IpcOwnTest, AFreedBlockWaitsForItsGraphsAndItsImports) {
+  constexpr auto kBytes = static_cast<std::int64_t>(3 * kMib);
+  for (const bool graph_ends_first : {true, false}) {
+    const Stream stream = Stream::from_pool();
+    Buffer buffer = allocate(stream, 3 * kMib);
+    std::optional<ImportedBlock> import = import_ipc(export_ipc(buffer.block()), Device::cuda(0));
+    Graph graph;
+    graph.capture_begin({.stream = stream, .mode = CaptureMode::relaxed});
+    buffer.reset();
+    graph.capture_end();
+    const auto expect_held = [&](std::int64_t limbo, std::int64_t pending) {
+      empty_cache();  // frees what nobody uses
+      EXPECT_EQ(stats().limbo_bytes, limbo) << graph_ends_first;
+      EXPECT_EQ(stats().pending_bytes, pending) << graph_ends_first;
+      EXPECT_EQ(stats().reserved_bytes.all.current > 0, limbo + pending > 0) << graph_ends_first;
+    };
+    expect_held(kBytes, 0);
+    graph_ends_first ? graph.reset() : import.reset();
+    graph_ends_first ? expect_held(kBytes, 0) : expect_held(0, kBytes);
+    graph_ends_first ? import.reset() : graph.reset();
+    expect_held(0, 0);
   }
 }
 
