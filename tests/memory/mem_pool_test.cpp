@@ -14,12 +14,14 @@
 #include <gantry/memory/snapshot.hpp>
 
 #include "tests/memory/heap_fixture.hpp"
+#include "tests/support/stream_hold.hpp"
 
 namespace gantry::memory {
 namespace {
 
 using gantry::testing::FaultDriver;
 using gantry::testing::kMib;
+using gantry::testing::StreamHold;
 using ::testing::HasSubstr;
 using ::testing::ThrowsMessage;
 
@@ -371,6 +373,25 @@ TEST_F(MemPoolTest, BlocksThatOutliveAParkedPoolInAShortageLeaveItClean) {
   const Buffer buffer = anew.allocate(stream, 30 * kMib);
   driver().fill(buffer.data(), 5, buffer.bytes(), stream.native());
   stream.synchronize();
+}
+
+TEST_F(MemPoolTest, AParkedPoolThatIsDestroyedIsUsedAgainWhenItsLastUseIsOver) {
+  const Stream stream = Stream::current();
+  const Stream side = Stream::from_pool();
+  limit_to(40 * kMib);
+  std::optional<MemPool> pool(std::in_place);
+  const std::uint64_t id = pool->id();
+  std::optional<Buffer> outlives = pool->allocate(stream, 20 * kMib);
+  pool->release_physical();
+  const Buffer other = allocate(stream, 24 * kMib);
+  pool.reset();  // has no memory for the block; says so in the log
+  StreamHold hold(side);
+  allocator(Device::cuda(0)).record_stream(outlives->block(), side);
+  outlives.reset();
+  EXPECT_NE(MemPool().id(), id) << "a stream may use its block";
+  hold.release();
+  driver().synchronize_stream(side.native());  // clocks learn nothing from it
+  EXPECT_EQ(MemPool().id(), id);
 }
 
 TEST_F(MemPoolTest, ADestroyedPoolIsUsedAgainOnlyWithoutLiveBlocks) {
