@@ -11,6 +11,7 @@
 #include <cstdint>
 #include <functional>
 #include <optional>
+#include <set>
 #include <string>
 #include <thread>
 #include <utility>
@@ -382,9 +383,14 @@ TEST_F(IpcOwnTest, EventsAreReusedAndTheHostNeverWaits) {
   EXPECT_LE(driver.calls("create_event"), 2 * IpcEvents::kEventsPerStream);  // one of each is local
   driver.reset_counts();
   StreamHold hold(stream);  // no event below completes
+  std::set<decltype(NativeEventHandle::bytes)> handles;
   for (std::size_t i = 0; i < 2 * IpcEvents::kEventsPerStream; ++i) {
-    ASSERT_TRUE(IpcEvents::of(0).record(stream.native()).has_value());
+    const auto handle = IpcEvents::of(0).record(stream.native());
+    ASSERT_TRUE(handle.has_value());
+    EXPECT_TRUE(handles.insert(handle->bytes).second) << i << ": its work is not over";
   }
+  EXPECT_EQ(driver.calls("create_event"), 2 * IpcEvents::kEventsPerStream)
+      << "beside the idle ones";
   EXPECT_EQ(driver.calls("synchronize_event"), 0u);
   hold.release();
   stream.synchronize();
