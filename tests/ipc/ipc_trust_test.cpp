@@ -1,4 +1,4 @@
-// Exporters that another user runs, and says are of this user.
+// Exporters that are of another user or process than they say.
 #include <fcntl.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -11,11 +11,13 @@
 
 #include <chrono>
 #include <cstring>
+#include <optional>
 #include <span>
 
 #include <gantry/core/error.hpp>
 #include <gantry/ipc/ipc.hpp>
 
+#include "core/processes/process_stamp.hpp"
 #include "ipc/handle.hpp"
 #include "ipc/lifetime.hpp"
 #include "ipc/socket.hpp"
@@ -73,20 +75,21 @@ void await(const UniqueFd& socket) {
   }
 }
 
-// A process of another user, which serves as an exporter does.
+// A process that serves as an exporter does: one of another user, or in the name of another
+// process.
 class Impostor {
  public:
-  Impostor() {
+  explicit Impostor(uid_t user, std::optional<ProcessStamp> victim = {}) {
     int ends[2] = {};
     if (pipe2(ends, O_CLOEXEC) != 0) return;
     const UniqueFd from(ends[0]);
     UniqueFd to(ends[1]);
     pid_ = fork();
     if (pid_ == 0) {
-      if (syscall(SYS_setresuid, kSomebodyElse, kSomebodyElse, kSomebodyElse) != 0) _exit(1);
-      const ProcessStamp self = this_process();
-      const UniqueFd listener = listen_ipc(ipc_socket_name(self, kNonce));
-      if (write(to.get(), &self, sizeof self) != sizeof self) _exit(1);
+      if (user != geteuid() && syscall(SYS_setresuid, user, user, user) != 0) _exit(1);
+      const ProcessStamp named = victim.value_or(this_process());
+      const UniqueFd listener = listen_ipc(ipc_socket_name(named, kNonce));
+      if (write(to.get(), &named, sizeof named) != sizeof named) _exit(1);
       serve(listener);
     }
     to.reset();
@@ -124,11 +127,26 @@ class IpcTrustTest : public gantry::testing::DeviceTest {};
 
 TEST_F(IpcTrustTest, AnExporterOfAnotherUserIsRefusedWhateverItsHandleSays) {
   if (geteuid() != 0) GTEST_SKIP() << "only root can start processes of other users";
-  const Impostor impostor;
+  const Impostor impostor(kSomebodyElse);
   ASSERT_TRUE(impostor.is_ready());
   EXPECT_THAT([&] { static_cast<void>(import_ipc(impostor.handle())); },
               ThrowsMessage<NotSupported>(AllOf(HasSubstr("its socket belongs to user 65534"),
                                                 HasSubstr("run both processes as one user"))));
+}
+
+TEST_F(IpcTrustTest, AnExporterInTheNameOfAnotherProcessIsRefused) {
+  const pid_t victim = fork();
+  if (victim == 0) {
+    for (;;) pause();
+  }
+  {
+    const Impostor impostor(geteuid(), find_process(victim));
+    EXPECT_TRUE(impostor.is_ready());
+    EXPECT_THAT([&] { static_cast<void>(import_ipc(impostor.handle())); },
+                ThrowsMessage<NotSupported>(HasSubstr("another process owns its socket")));
+  }
+  kill(victim, SIGKILL);
+  waitpid(victim, nullptr, 0);
 }
 
 // A file with these seals, as a process may send it in place of a table.
