@@ -1,4 +1,4 @@
-// Exporters that are of another user or process than they say.
+// Exporters and importers that are of another user or process than they say.
 #include <fcntl.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -18,6 +18,7 @@
 #include <gantry/ipc/ipc.hpp>
 
 #include "core/processes/process_stamp.hpp"
+#include "ipc/exporter.hpp"
 #include "ipc/handle.hpp"
 #include "ipc/lifetime.hpp"
 #include "ipc/socket.hpp"
@@ -134,19 +135,58 @@ TEST_F(IpcTrustTest, AnExporterOfAnotherUserIsRefusedWhateverItsHandleSays) {
                                                 HasSubstr("run both processes as one user"))));
 }
 
-TEST_F(IpcTrustTest, AnExporterInTheNameOfAnotherProcessIsRefused) {
-  const pid_t victim = fork();
-  if (victim == 0) {
+// A process that does nothing.
+class IdleProcess {
+ public:
+  IdleProcess() : pid_(fork()) {
+    if (pid_ != 0) return;
     for (;;) pause();
   }
-  {
-    const Impostor impostor(geteuid(), find_process(victim));
-    EXPECT_TRUE(impostor.is_ready());
-    EXPECT_THAT([&] { static_cast<void>(import_ipc(impostor.handle())); },
-                ThrowsMessage<NotSupported>(HasSubstr("another process owns its socket")));
+  ~IdleProcess() {
+    kill(pid_, SIGKILL);
+    waitpid(pid_, nullptr, 0);
   }
-  kill(victim, SIGKILL);
-  waitpid(victim, nullptr, 0);
+  IdleProcess(const IdleProcess&) = delete;
+  IdleProcess& operator=(const IdleProcess&) = delete;
+
+  [[nodiscard]] std::optional<ProcessStamp> process() const { return find_process(pid_); }
+
+ private:
+  const pid_t pid_;
+};
+
+TEST_F(IpcTrustTest, AnExporterInTheNameOfAnotherProcessIsRefused) {
+  const IdleProcess victim;
+  const Impostor impostor(geteuid(), victim.process());
+  EXPECT_TRUE(impostor.is_ready());
+  EXPECT_THAT([&] { static_cast<void>(import_ipc(impostor.handle())); },
+              ThrowsMessage<NotSupported>(HasSubstr("another process owns its socket")));
+}
+
+TEST_F(IpcTrustTest, AnImporterInTheNameOfAnotherProcessIsRefused) {
+  const IdleProcess victim;
+  const std::uint64_t nonce = start_ipc_service();
+  const auto greet = [&](const ProcessStamp& process, std::uint64_t said) {
+    const UniqueFd socket = connect_ipc(ipc_socket_name(this_process(), nonce));
+    IpcRequest request;
+    request.nonce = said;
+    request.process = process;
+    EXPECT_EQ(send_packet(socket, std::as_bytes(std::span(&request, 1))), 0);
+    const auto deadline = std::chrono::steady_clock::now() + std::chrono::minutes(1);
+    EXPECT_TRUE(wait_readable(socket, -1, deadline));
+    IpcReply reply;
+    const auto packet = receive_packet(socket, sizeof reply);
+    if (packet && packet->bytes.size() == sizeof reply) {
+      std::memcpy(&reply, packet->bytes.data(), sizeof reply);
+    }
+    return reply.is_ok != 0 && packet->descriptors.size() == 2;
+  };
+  ProcessStamp ended = this_process();
+  ++ended.start_time;
+  EXPECT_TRUE(greet(this_process(), nonce));
+  EXPECT_FALSE(greet(*victim.process(), nonce));
+  EXPECT_FALSE(greet(ended, nonce));
+  EXPECT_FALSE(greet(this_process(), nonce + 1));
 }
 
 // A file with these seals, as a process may send it in place of a table.
