@@ -372,6 +372,10 @@ TEST_F(IpcOwnTest, ExportsOfAnIdleStreamNeedNoEvent) {
 }
 
 TEST_F(IpcOwnTest, EventsAreReusedAndTheHostNeverWaits) {
+  // Events live as long as the process, also those of earlier runs of this test.
+  static std::size_t made = 0;
+  made += 2 * IpcEvents::kEventsPerStream;
+  if (2 * made > IpcEvents::kMaxEvents) GTEST_SKIP() << "the process has too few events left";
   const Stream stream = Stream::from_pool();
   FaultDriver driver;
   for (std::size_t i = 0; i < 3 * IpcEvents::kEventsPerStream; ++i) {
