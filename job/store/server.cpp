@@ -47,6 +47,7 @@ class StoreServer::Impl final : private store::Connections::Handler {
     reports_.stop();
     thread_.join();
     table_.verify();
+    table_.verify_clients([this](std::uint64_t client) { return connections_.find(client); });
     const SocketAddress& address = connections_.address();
     if (address.kind == SocketAddress::Kind::unix_path) unlink(address.name.c_str());
   }

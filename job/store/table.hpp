@@ -9,6 +9,7 @@
 #include <variant>
 #include <vector>
 
+#include "core/assert.hpp"
 #include "job/store/waiter.hpp"
 
 namespace gantry::store {
@@ -44,6 +45,13 @@ class Table {
   void forget(std::uint64_t client, std::uint64_t id);
   /// Asserts that bytes and waiters are counted, and that every waiter is parked at its key.
   void verify() const noexcept;
+  /// Asserts that `is_open(client)` holds for each client that has waiters.
+  template <class IsOpen>
+  void verify_clients([[maybe_unused]] IsOpen is_open) const noexcept {
+    for ([[maybe_unused]] const auto& [client, count] : waiters_of_) {
+      GANTRY_ASSERT(count == 0 || is_open(client), "a closed connection has waiters");
+    }
+  }
 
  private:
   std::unordered_map<std::string, std::string> values_;

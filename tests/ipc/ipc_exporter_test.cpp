@@ -262,14 +262,17 @@ TEST_F(IpcExporterTest, AnImporterThatHasEndedHoldsNothing) {
   const auto ended = connect(*find_process(child));
   const auto behind = connect();
   Block block = source_.make(100, 2);
-  const std::uint32_t slot = exporter_.add(source_, block).slot;
-  ended->references[slot].fetch_add(1);
+  Block live = source_.make(200, 2);
+  for (const Block& exported : {block, live}) {
+    ended->references[exporter_.add(source_, exported).slot].fetch_add(1);
+  }
   EXPECT_TRUE(exporter_.defer_free(block));
   EXPECT_EQ(exporter_.sweep(), 0u);
   EXPECT_THAT(exporter_.limbo_by_consumer(2), ElementsAre(Pair(child, 100u)));
   EXPECT_THAT(exporter_.limbo_by_consumer(0), IsEmpty());
   close(ends[1]);
   EXPECT_EQ(waitpid(child, nullptr, 0), child);
+  EXPECT_FALSE(exporter_.defer_free(live)) << "nobody has it";
   EXPECT_EQ(exporter_.sweep(), 100u);
   EXPECT_THAT(exporter_.consumers(), ElementsAre(before, behind));
   for (const auto& consumer : {before, behind}) exporter_.disconnect(*consumer);

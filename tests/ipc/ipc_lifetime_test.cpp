@@ -13,11 +13,13 @@
 #include "tests/ipc/ipc_worker_process.hpp"
 #include "tests/ipc/vmm_source.hpp"
 #include "tests/memory/heap_fixture.hpp"
+#include "tests/support/eventually.hpp"
 #include "tests/support/stream_hold.hpp"
 
 namespace gantry::memory {
 namespace {
 
+using gantry::testing::eventually;
 using gantry::testing::imported;
 using gantry::testing::in_limbo;
 using gantry::testing::IpcWorker;
@@ -116,6 +118,17 @@ TEST_P(IpcLifetimeTest, ChildrenDoNotHideTheEndOfTheirParent) {
   EXPECT_EQ(survivor.import_blocks({more[0]}).status, "lost");
   EXPECT_EQ(::kill(second, SIGKILL), 0);
   EXPECT_EQ(survivor.drop_imports(), nothing_held());
+}
+
+// The importer tells of its release: this process, which exports, asks for nothing.
+TEST_P(IpcLifetimeTest, TheLastReleaseFreesABlockByItself) {
+  IpcWorker consumer(GetParam(), 0);
+  Buffer buffer = allocate(Stream::current(), kBytes);
+  EXPECT_EQ(consumer.import_blocks({to_text(export_ipc(buffer.block()))}).status, "ok");
+  buffer.reset();
+  EXPECT_EQ(ipc_stats().limbo_blocks, 1u);
+  EXPECT_EQ(consumer.drop_imports(), nothing_held());
+  EXPECT_TRUE(eventually([] { return ipc_stats().limbo_blocks == 0; }));
 }
 
 TEST_P(IpcLifetimeTest, ImportersMayExitWithImports) {

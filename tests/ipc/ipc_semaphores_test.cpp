@@ -3,26 +3,33 @@
 #include <gtest/gtest.h>
 #include <signal.h>
 
+#include <memory>
 #include <optional>
 #include <string>
 #include <vector>
 
 #include <gantry/device/peer.hpp>
 
+#include "device/idle_stream.hpp"
 #include "tests/ipc/exporter_fixture.hpp"
 #include "tests/ipc/ipc_text.hpp"
 #include "tests/ipc/ipc_worker_process.hpp"
+#include "tests/support/eventually.hpp"
+#include "tests/support/expect_error.hpp"
 
 namespace gantry::memory {
 namespace {
 
+using gantry::testing::eventually;
 using gantry::testing::ExporterProcess;
 using gantry::testing::FaultDriver;
 using gantry::testing::IpcWorker;
 using gantry::testing::kExportedBytes;
 using gantry::testing::kExportedValue;
+using gantry::testing::message_of;
 using gantry::testing::PipeProcess;
 using ::testing::ThrowsMessage;
+using ::testing::UnorderedElementsAreArray;
 
 const std::vector<std::uint8_t>& exported_content() {
   static const std::vector<std::uint8_t> kContent(kExportedBytes, kExportedValue);
@@ -109,6 +116,30 @@ TEST_P(IpcSemaphoresTest, EveryLostExporterIsRaised) {
   EXPECT_FALSE(streams[1].query()) << "its exporter still runs";
   kill(second);
   EXPECT_THAT([&] { streams[1].synchronize(); }, ThrowsMessage<PeerLostError>(fault_text(pids[1])));
+}
+
+TEST_P(IpcSemaphoresTest, LostExportersAreRaisedOneAfterTheOther) {
+  std::vector<std::unique_ptr<ExporterProcess>> exporters;
+  std::vector<Stream> streams;
+  std::vector<ImportedBlock> blocks;
+  std::vector<std::string> expected;
+  for (int i = 0; i < 3; ++i) {
+    exporters.push_back(std::make_unique<ExporterProcess>(GetParam()));
+    streams.push_back(Stream::from_pool());
+    blocks.push_back(import_on(streams.back(), exporters.back()->handle));
+    expected.push_back(fault_text(exporters.back()->pid()));
+  }
+  for (const auto& exporter : exporters) kill(*exporter);
+  // Without a look at errors: every loss is noted before the first one is raised.
+  for (const Stream& stream : streams) {
+    EXPECT_TRUE(eventually([&] { return is_idle(stream.native()); }));
+  }
+  std::vector<std::string> raised;
+  for (std::size_t i = 0; i < exporters.size(); ++i) {
+    raised.push_back(message_of<PeerLostError>([] { synchronize(Device::cuda(0)); }));
+  }
+  EXPECT_THAT(raised, UnorderedElementsAreArray(expected));
+  EXPECT_NO_THROW(synchronize(Device::cuda(0)));
 }
 
 TEST_P(IpcSemaphoresTest, EveryStreamWaitsForTheExporter) {

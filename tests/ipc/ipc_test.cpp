@@ -12,12 +12,14 @@
 #include <optional>
 #include <string>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include <gantry/device/peer.hpp>
 #include <gantry/memory/pinned_allocator.hpp>
 #include <gantry/streams/stream_guard.hpp>
 
+#include "device/peer_access.hpp"
 #include "ipc/handle.hpp"
 #include "ipc/peer.hpp"
 #include "tests/ipc/exporter_fixture.hpp"
@@ -40,6 +42,8 @@ using gantry::testing::kExportedBytes;
 using gantry::testing::kExportedValue;
 using gantry::testing::kMib;
 using gantry::testing::StreamHold;
+using ::testing::Contains;
+using ::testing::Not;
 using ::testing::ThrowsMessage;
 
 class IpcTest : public gantry::testing::ExporterTest {};
@@ -113,6 +117,42 @@ TEST_P(IpcTest, ImportsOntoAPeer) {
   process.start_release();
   EXPECT_EQ(read(block, Stream::current(Device::cuda(1))),
             std::vector<std::uint8_t>(kExportedBytes, kExportedValue));
+}
+
+TEST_P(IpcTest, EachDeviceHasAMappingOfItsOwn) {
+  GANTRY_REQUIRE_DEVICES(2);
+  if (!can_access_peer(Device::cuda(1), Device::cuda(0))) GTEST_SKIP() << "needs peer access";
+  ExporterProcess process(GetParam());
+  process.release();
+  const FaultDriver driver;
+  const ImportedBlock first = import_ipc(process.handle, Device::cuda(0));
+  const ImportedBlock second = import_ipc(process.handle, Device::cuda(1));
+  EXPECT_EQ(maps(driver), 2u);
+  for (const ImportedBlock* block : {&first, &second}) {
+    EXPECT_GE(ipc_stats(block->device()).mapped_bytes, kExportedBytes);
+    EXPECT_EQ(read(*block, Stream::current(block->device())),
+              std::vector<std::uint8_t>(kExportedBytes, kExportedValue));
+  }
+}
+
+TEST_P(IpcTest, LaterPeersOfTheImportingDeviceMayUseTheMemory) {
+  GANTRY_REQUIRE_DEVICES(4);
+  // Access lasts as long as the process, so each instance has a pair of its own.
+  const bool is_heap = std::string(GetParam()) == "heap";
+  const Device importing = Device::cuda(is_heap ? 2 : 3);
+  const Device peer = Device::cuda(is_heap ? 3 : 2);
+  for (const auto& [from, to] : {std::pair(importing, Device::cuda(0)),
+                                 std::pair(peer, Device::cuda(0)), std::pair(peer, importing)}) {
+    if (!can_access_peer(from, to)) GTEST_SKIP() << "needs peer access";
+  }
+  ASSERT_THAT(devices_with_access_to(importing.index), Not(Contains(peer.index)));
+  ExporterProcess process(GetParam());
+  process.release();
+  const ImportedBlock block = import_ipc(process.handle, importing);
+  enable_peer_access(peer, importing);
+  const Stream stream = Stream::current(peer);
+  driver().fill(block.data(), 9, block.bytes(), stream.native());
+  EXPECT_EQ(read(block, stream), std::vector<std::uint8_t>(kExportedBytes, 9));
 }
 
 TEST_P(IpcTest, HandlesThatDisagreeAboutAnExtentAreRefused) {

@@ -1,4 +1,4 @@
-// Exporters that another user runs, and says are of this user.
+// Exporters and importers that are of another user or process than they say.
 #include <fcntl.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -11,11 +11,14 @@
 
 #include <chrono>
 #include <cstring>
+#include <optional>
 #include <span>
 
 #include <gantry/core/error.hpp>
 #include <gantry/ipc/ipc.hpp>
 
+#include "core/processes/process_stamp.hpp"
+#include "ipc/exporter.hpp"
 #include "ipc/handle.hpp"
 #include "ipc/lifetime.hpp"
 #include "ipc/socket.hpp"
@@ -73,20 +76,21 @@ void await(const UniqueFd& socket) {
   }
 }
 
-// A process of another user, which serves as an exporter does.
+// A process that serves as an exporter does: one of another user, or in the name of another
+// process.
 class Impostor {
  public:
-  Impostor() {
+  explicit Impostor(uid_t user, std::optional<ProcessStamp> victim = {}) {
     int ends[2] = {};
     if (pipe2(ends, O_CLOEXEC) != 0) return;
     const UniqueFd from(ends[0]);
     UniqueFd to(ends[1]);
     pid_ = fork();
     if (pid_ == 0) {
-      if (syscall(SYS_setresuid, kSomebodyElse, kSomebodyElse, kSomebodyElse) != 0) _exit(1);
-      const ProcessStamp self = this_process();
-      const UniqueFd listener = listen_ipc(ipc_socket_name(self, kNonce));
-      if (write(to.get(), &self, sizeof self) != sizeof self) _exit(1);
+      if (user != geteuid() && syscall(SYS_setresuid, user, user, user) != 0) _exit(1);
+      const ProcessStamp named = victim.value_or(this_process());
+      const UniqueFd listener = listen_ipc(ipc_socket_name(named, kNonce));
+      if (write(to.get(), &named, sizeof named) != sizeof named) _exit(1);
       serve(listener);
     }
     to.reset();
@@ -124,11 +128,65 @@ class IpcTrustTest : public gantry::testing::DeviceTest {};
 
 TEST_F(IpcTrustTest, AnExporterOfAnotherUserIsRefusedWhateverItsHandleSays) {
   if (geteuid() != 0) GTEST_SKIP() << "only root can start processes of other users";
-  const Impostor impostor;
+  const Impostor impostor(kSomebodyElse);
   ASSERT_TRUE(impostor.is_ready());
   EXPECT_THAT([&] { static_cast<void>(import_ipc(impostor.handle())); },
               ThrowsMessage<NotSupported>(AllOf(HasSubstr("its socket belongs to user 65534"),
                                                 HasSubstr("run both processes as one user"))));
+}
+
+// A process that does nothing.
+class IdleProcess {
+ public:
+  IdleProcess() : pid_(fork()) {
+    if (pid_ != 0) return;
+    for (;;) pause();
+  }
+  ~IdleProcess() {
+    kill(pid_, SIGKILL);
+    waitpid(pid_, nullptr, 0);
+  }
+  IdleProcess(const IdleProcess&) = delete;
+  IdleProcess& operator=(const IdleProcess&) = delete;
+
+  [[nodiscard]] std::optional<ProcessStamp> process() const { return find_process(pid_); }
+
+ private:
+  const pid_t pid_;
+};
+
+TEST_F(IpcTrustTest, AnExporterInTheNameOfAnotherProcessIsRefused) {
+  const IdleProcess victim;
+  const Impostor impostor(geteuid(), victim.process());
+  EXPECT_TRUE(impostor.is_ready());
+  EXPECT_THAT([&] { static_cast<void>(import_ipc(impostor.handle())); },
+              ThrowsMessage<NotSupported>(HasSubstr("another process owns its socket")));
+}
+
+TEST_F(IpcTrustTest, AnImporterInTheNameOfAnotherProcessIsRefused) {
+  const IdleProcess victim;
+  const std::uint64_t nonce = start_ipc_service();
+  const auto greet = [&](const ProcessStamp& process, std::uint64_t said) {
+    const UniqueFd socket = connect_ipc(ipc_socket_name(this_process(), nonce));
+    IpcRequest request;
+    request.nonce = said;
+    request.process = process;
+    EXPECT_EQ(send_packet(socket, std::as_bytes(std::span(&request, 1))), 0);
+    const auto deadline = std::chrono::steady_clock::now() + std::chrono::minutes(1);
+    EXPECT_TRUE(wait_readable(socket, -1, deadline));
+    IpcReply reply;
+    const auto packet = receive_packet(socket, sizeof reply);
+    if (packet && packet->bytes.size() == sizeof reply) {
+      std::memcpy(&reply, packet->bytes.data(), sizeof reply);
+    }
+    return reply.is_ok != 0 && packet->descriptors.size() == 2;
+  };
+  ProcessStamp ended = this_process();
+  ++ended.start_time;
+  EXPECT_TRUE(greet(this_process(), nonce));
+  EXPECT_FALSE(greet(*victim.process(), nonce));
+  EXPECT_FALSE(greet(ended, nonce));
+  EXPECT_FALSE(greet(this_process(), nonce + 1));
 }
 
 // A file with these seals, as a process may send it in place of a table.

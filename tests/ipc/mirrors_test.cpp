@@ -9,6 +9,7 @@
 #include <iterator>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include <gantry/core/error.hpp>
@@ -17,6 +18,7 @@
 
 #include "ipc/open_memory.hpp"
 #include "tests/support/expect_error.hpp"
+#include "tests/support/fault_driver.hpp"
 
 namespace gantry::memory {
 namespace {
@@ -119,6 +121,25 @@ TEST_F(MirrorsTest, WithdrawnChunksMakeRoomForOthers) {
   // Another chunk at an address of the owner.
   EXPECT_EQ(mirrors_->map(owner_, offer_of(2, 1), descriptors_of(5, 1)), mirror);
   EXPECT_EQ(read(mirror + 2 * chunk_bytes_), 55);
+}
+
+TEST_F(MirrorsTest, AnOfferThatFailsLeavesNothingAndMayComeAgain) {
+  write(at(2), 22);
+  std::byte* const mirror = map(0, 1);
+  for (const auto& [call, calls] :
+       {std::pair("import_chunk", 3), std::pair("map_chunk", 3), std::pair("set_access", 1)}) {
+    for (int failing = 1; failing <= calls; ++failing) {
+      {
+        testing::FaultDriver faults;
+        faults.fail_on(call, failing, testing::kOutOfMemory);
+        EXPECT_THROW(map(1, 3), Error) << call << ' ' << failing;
+      }
+      EXPECT_EQ(mirrors_->bytes(), chunk_bytes_) << call << ' ' << failing;
+      EXPECT_EQ(map(1, 3), mirror) << call << ' ' << failing;
+      EXPECT_EQ(read(mirror + 2 * chunk_bytes_), 22);
+      mirrors_->unmap(owner_, offer_of(1, 3));
+    }
+  }
 }
 
 TEST_F(MirrorsTest, RangesOfOtherProcessesAndOtherNumbersHaveTheirOwnMirrors) {

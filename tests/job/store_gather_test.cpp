@@ -12,11 +12,13 @@
 #include <future>
 #include <memory>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include <gantry/core/error.hpp>
 
 #include "core/files/socket.hpp"
+#include "job/store/membership.hpp"
 #include "job/store/messages.hpp"
 
 namespace gantry {
@@ -86,6 +88,36 @@ TEST_F(StoreGatherTest, ALossEndsAGather) {
   // What is there can still be read.
   first->set("g/1", "y");
   EXPECT_THAT(first->gather("g", 2, kLong).value(), ElementsAre("x", "y"));
+}
+
+TEST_F(StoreGatherTest, AGatherWaitsOnlyWhileAsManyHaveEndedAsItSays) {
+  const auto client = connect(0);
+  const auto end = [&](int rank, const std::string& all) {
+    connect(rank)->set("x", "");  // deregisters
+    server_.mark_ended(rank);
+    while (client->try_get(store::kEndedKey) != all) std::this_thread::yield();
+  };
+  const auto message = [&](std::uint32_t ends) {
+    try {
+      static_cast<void>(client->gather("g", 2, kLong, ends));
+    } catch (const TimeoutError& error) {
+      return std::string(error.what());
+    }
+    return std::string();
+  };
+  const auto is_outdated =
+      HasSubstr("Store::gather: expected 2 keys of 'g', but a rank has ended meanwhile");
+  // It is parked, or it comes behind the end.
+  std::future<std::string> parked = std::async(std::launch::async, [&] { return message(0); });
+  end(1, "1 ");
+  EXPECT_THAT(parked.get(), is_outdated);
+  end(2, "1 2 ");
+  for (const std::uint32_t other : {0U, 1U, 3U}) EXPECT_THAT(message(other), is_outdated) << other;
+  auto waiting = std::async(std::launch::async, [&] { return client->gather("g", 2, kLong, 2); });
+  for (const char* key : {"g/0", "g/1"}) client->set(key, key);
+  EXPECT_THAT(waiting.get().value(), ElementsAre("g/0", "g/1"));
+  EXPECT_THAT(client->gather("g", 2, kLong, 0).value(), ElementsAre("g/0", "g/1"))
+      << "all is there";
 }
 
 TEST_F(StoreGatherTest, AnExchangeWritesAndGathersInOneRequest) {

@@ -1,9 +1,14 @@
-// Limits of a store's table: bytes of its entries, and waiters of a client.
+// A store's table: limits of bytes and waiters, and which waiters a written key ends.
 #include "job/store/table.hpp"
 
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include <cstdint>
+#include <iterator>
+#include <map>
+#include <random>
+#include <set>
 #include <string>
 #include <utility>
 #include <vector>
@@ -79,6 +84,60 @@ TEST_F(StoreTableTest, AWaiterThatIsTakenOutCountsNoMore) {
   for (int i = 0; i <= kMostWaiters; ++i) {
     ASSERT_TRUE(table.park(waiter_for("lost"))) << i;
     ASSERT_EQ(table.take_all().size(), 1u);
+  }
+}
+
+// Keys come and go in any order, and members of one prefix ask for different numbers of them.
+TEST_F(StoreTableTest, RandomGathersAgainstAnOracle) {
+  constexpr std::uint32_t kMost = 6;
+  std::mt19937 random(1);
+  const auto below = [&](std::uint32_t limit) { return random() % limit; };
+  std::map<std::uint64_t, Waiter> parked;  // by request
+  std::set<std::string> written;
+  const auto is_whole = [&](const Waiter& waiter) {
+    for (std::uint32_t i = 0; i < waiter.count; ++i) {
+      if (!written.contains(fmt::format("{}/{}", waiter.prefix, i))) return false;
+    }
+    return true;
+  };
+  for (std::uint64_t id = 1; id <= 20'000; ++id) {
+    const std::string prefix = below(2) == 0 ? "a" : "a/b";
+    const std::string key = fmt::format("{}/{}", prefix, below(kMost));
+    switch (below(4)) {
+      case 0: {
+        Waiter waiter = waiter_for_two(prefix);
+        waiter.id = id;
+        waiter.count = 1 + below(kMost);
+        ASSERT_EQ(table.answer(waiter).has_value(), is_whole(waiter)) << id;
+        if (is_whole(waiter)) break;
+        parked.emplace(id, waiter);
+        ASSERT_TRUE(table.park(waiter));
+        break;
+      }
+      case 1:
+        ASSERT_EQ(table.erase(key), written.erase(key) == 1) << id;
+        break;
+      case 2: {
+        if (parked.empty()) break;
+        const auto forgotten =
+            std::next(parked.begin(), below(static_cast<std::uint32_t>(parked.size())));
+        table.forget(7, forgotten->first);
+        parked.erase(forgotten);
+        break;
+      }
+      default:
+        ASSERT_TRUE(table.write(key, "value"));
+        written.insert(key);
+        std::set<std::uint64_t> taken;
+        for (const Waiter& waiter : table.take(key)) taken.insert(waiter.id);
+        std::set<std::uint64_t> expected;
+        for (const auto& [number, waiter] : parked) {
+          if (is_whole(waiter)) expected.insert(number);
+        }
+        ASSERT_EQ(taken, expected) << id;
+        for (const std::uint64_t number : taken) parked.erase(number);
+    }
+    if (id % 1000 == 0) table.verify();
   }
 }
 

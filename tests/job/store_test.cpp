@@ -215,7 +215,7 @@ TEST_P(StoreTest, TheServersOwnerCanDeclareALoss) {
 
 TEST_P(StoreTest, LossesAreToldInTheirOrder) {
   const auto early = connect(0);
-  for (const int rank : {7, 3, 5}) server_.mark_lost(rank);
+  for (const int rank : {7, 3, 7, 5, 3}) server_.mark_lost(rank);  // each is told once
   const auto late = connect(1);
   for (const auto* client : {early.get(), late.get()}) {
     while (client->lost_ranks().size() < 3) std::this_thread::yield();

@@ -10,16 +10,21 @@
 #include <vector>
 
 #include <gantry/core/error.hpp>
+#include <gantry/device/peer.hpp>
 #include <gantry/memory/caching_allocator.hpp>
 #include <gantry/memory/snapshot.hpp>
 
 #include "tests/memory/heap_fixture.hpp"
+#include "tests/support/eventually.hpp"
+#include "tests/support/stream_hold.hpp"
 
 namespace gantry::memory {
 namespace {
 
+using gantry::testing::eventually;
 using gantry::testing::FaultDriver;
 using gantry::testing::kMib;
+using gantry::testing::StreamHold;
 using ::testing::HasSubstr;
 using ::testing::ThrowsMessage;
 
@@ -174,6 +179,26 @@ TEST_F(MemPoolTest, BlocksKeepTheirAddressesWithoutPhysicalMemory) {
     driver().fill(buffer->data(), 5, buffer->bytes(), stream.native());
     EXPECT_EQ(contents(*buffer, stream), filled(*buffer, 5));
   }
+}
+
+TEST_F(MemPoolTest, AReleaseWaitsForPeers) {
+  GANTRY_REQUIRE_DEVICES(2);
+  if (!can_access_peer(Device::cuda(1), Device::cuda(0))) GTEST_SKIP() << "needs peer access";
+  enable_peer_access(Device::cuda(1), Device::cuda(0));
+  MemPool pool;
+  const Buffer buffer = pool.allocate(Stream::current(), 4 * kMib);
+  FaultDriver driver;
+  StreamHold hold(Stream::from_pool(Device::cuda(1)));
+  std::atomic<bool> is_over{false};
+  std::thread release([&] {
+    pool.release_physical();
+    is_over = true;
+  });
+  EXPECT_TRUE(eventually([&] { return is_over || driver.calls("synchronize_device") >= 2; }));
+  EXPECT_FALSE(is_over) << "a kernel of the peer may use the memory";
+  hold.release();
+  release.join();
+  EXPECT_FALSE(pool.has_physical());
 }
 
 TEST_F(MemPoolTest, ACaptureIsNotSpoiltByARefusedRelease) {
@@ -371,6 +396,25 @@ TEST_F(MemPoolTest, BlocksThatOutliveAParkedPoolInAShortageLeaveItClean) {
   const Buffer buffer = anew.allocate(stream, 30 * kMib);
   driver().fill(buffer.data(), 5, buffer.bytes(), stream.native());
   stream.synchronize();
+}
+
+TEST_F(MemPoolTest, AParkedPoolThatIsDestroyedIsUsedAgainWhenItsLastUseIsOver) {
+  const Stream stream = Stream::current();
+  const Stream side = Stream::from_pool();
+  limit_to(40 * kMib);
+  std::optional<MemPool> pool(std::in_place);
+  const std::uint64_t id = pool->id();
+  std::optional<Buffer> outlives = pool->allocate(stream, 20 * kMib);
+  pool->release_physical();
+  const Buffer other = allocate(stream, 24 * kMib);
+  pool.reset();  // has no memory for the block; says so in the log
+  StreamHold hold(side);
+  allocator(Device::cuda(0)).record_stream(outlives->block(), side);
+  outlives.reset();
+  EXPECT_NE(MemPool().id(), id) << "a stream may use its block";
+  hold.release();
+  driver().synchronize_stream(side.native());  // clocks learn nothing from it
+  EXPECT_EQ(MemPool().id(), id);
 }
 
 TEST_F(MemPoolTest, ADestroyedPoolIsUsedAgainOnlyWithoutLiveBlocks) {

@@ -9,8 +9,11 @@ import sys
 import tempfile
 import time
 import unittest
+from unittest import mock
 
 import lists
+import runner
+import workspace
 
 SCRIPT = pathlib.Path(__file__).resolve().parents[2] / "scripts" / "mutants"
 ENTRY = """
@@ -102,6 +105,60 @@ class ListsTest(TreeTest):
         self.assertIn("no layer is called sums", lists.violations(self.root)[0])
 
 
+class SampleTest(unittest.TestCase):
+    LAYERS = {"core": 9, "memory": 2, "ipc": 5}
+    MUTANTS = [lists.Mutant(layer, f"Fault {number}", "", "", "", "", ())
+               for layer, count in LAYERS.items() for number in range(count)]
+
+    def sample(self, count, seed="1"):
+        return runner.sample(self.MUTANTS, count, seed)
+
+    def test_each_layer_has_the_number_or_all_it_has(self):
+        for count in range(1, 11):
+            drawn = self.sample(count)
+            self.assertEqual(len(set(drawn)), len(drawn))
+            self.assertLessEqual(set(drawn), set(self.MUTANTS))
+            for layer, total in self.LAYERS.items():
+                self.assertEqual([mutant.layer for mutant in drawn].count(layer), min(count, total))
+
+    def test_the_layers_take_turns(self):
+        self.assertEqual([mutant.layer for mutant in self.sample(4)],
+                         ["core", "memory", "ipc", "core", "memory", "ipc", "core", "ipc", "core", "ipc"])
+
+    def test_the_seed_alone_decides(self):
+        self.assertEqual(self.sample(3), self.sample(3))
+        self.assertGreater(len({tuple(self.sample(3, str(seed))) for seed in range(20)}), 15)
+        orders = {tuple(mutant.name for mutant in self.sample(2, str(seed)) if mutant.layer == "memory") for seed in range(20)}
+        self.assertEqual(len(orders), 2)
+
+    def test_a_larger_sample_has_the_smaller_one(self):
+        for count in range(1, 9):
+            self.assertLess(set(self.sample(count)), set(self.sample(count + 1)))
+
+    def test_a_new_entry_displaces_at_most_one(self):
+        entry = lists.Mutant("core", "Fault of today", "", "", "", "", ())
+        for seed in range(20):
+            with_entry = runner.sample([entry, *self.MUTANTS], 4, seed)
+            self.assertIn(len(set(self.sample(4, seed)) - set(with_entry)), (0, 1))
+
+
+class WorkspaceTest(unittest.TestCase):
+    def test_a_signal_while_a_test_is_started_leaves_no_process(self):
+        started = []
+        start = subprocess.Popen
+
+        def start_and_end(_, **options):
+            started.append(start(["sleep", "1000"], **options))
+            raise SystemExit(143)
+        folder = pathlib.Path(tempfile.gettempdir())
+        with mock.patch("subprocess.Popen", start_and_end), self.assertRaises(SystemExit):
+            workspace.Workspace(folder, folder, "sim", 1).run_test("sum.sim", 200)
+        with started[0] as process:
+            running = is_running(str(process.pid))
+            process.kill()
+        self.assertFalse(running)
+
+
 @unittest.skipUnless(all(map(shutil.which, ("git", "cmake", "ninja"))), "git, cmake and ninja are needed")
 class RunnerTest(TreeTest):
     def setUp(self):
@@ -173,17 +230,20 @@ class RunnerTest(TreeTest):
 
     def test_an_interrupted_run_restores_the_source_and_leaves_no_process(self):
         log = self.root.parent / "pid"
-        self.set_list(HANG.replace('dprintf(1, "at %d\\n", getpid());',
-                                   f'FILE* f = fopen("{log}", "w"); fprintf(f, "%d\\n", getpid()); fclose(f);'))
+        report = self.root.parent / "report.json"
+        self.set_list(WRONG, HANG.replace('dprintf(1, "at %d\\n", getpid());',
+                                          f'FILE* f = fopen("{log}", "w"); fprintf(f, "%d\\n", getpid()); fclose(f);'))
         quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
-        with subprocess.Popen(self.command("--limit", "200"), **quiet) as process:
+        with subprocess.Popen(self.command("--limit", "200", "--json", report), **quiet) as process:
             deadline = time.monotonic() + 120
             while not log.exists() or not log.read_text(encoding="ascii").endswith("\n"):
                 self.assertIsNone(process.poll())
                 self.assertLess(time.monotonic(), deadline)
                 time.sleep(0.02)
+            before = report.read_text(encoding="utf-8") if report.exists() else '{"mutants": []}'
             process.send_signal(signal.SIGTERM)
             self.assertEqual(process.wait(), 143)
+        self.assertEqual([row["name"] for row in json.loads(before)["mutants"]], ["Wrong sum"])
         self.assertEqual(self.mutated_source(), TOY["streams/sum.cpp"])
         self.assertFalse(is_running(log.read_text(encoding="ascii").strip()))
 
@@ -195,6 +255,13 @@ class RunnerTest(TreeTest):
         self.set_list(WRONG.replace("a + b", "a / b"))
         result = subprocess.run([*arguments, "--check"], capture_output=True, text=True, check=False)
         self.assertEqual(result.returncode, 2)
+        self.set_list(WRONG, UNSEEN)
+        sampled = [self.run_script("--list", "--sample", "1", "--seed", str(seed)) for seed in range(20)]
+        self.assertEqual(set(sampled), {(0, f"streams      streams/sum.cpp: {name}\n")
+                                        for name in ("Wrong sum", "Wrong difference")})
+        code, output = self.run_script("--list", "--sample", "0")
+        self.assertEqual(code, 2)
+        self.assertIn("argument --sample: invalid positive value: '0'", output)
         code, output = self.run_script("--layer", "memory")
         self.assertEqual(code, 2)
         self.assertIn("no mutant is selected", output)

@@ -6,7 +6,10 @@ is killed when one of its tests fails, or takes ten times as long as without the
 """
 
 import argparse
+import hashlib
+import itertools
 import json
+import os
 import pathlib
 import re
 import signal
@@ -118,22 +121,22 @@ def print_summary(rows):
 
 def write_json(path, rows):
     layers = {key: {"killed": killed, "mutants": total} for key, (killed, total) in rates(rows).items()}
-    path.write_text(json.dumps({"layers": layers, "mutants": rows}, indent=1) + "\n", encoding="utf-8")
+    partial = path.with_name(path.name + ".partial")
+    partial.write_text(json.dumps({"layers": layers, "mutants": rows}, indent=1) + "\n", encoding="utf-8")
+    os.replace(partial, path)
 
 
 def run_all(workspace, mutants, options):
-    """Result: the exit code. The file has what was found even if the run is interrupted."""
+    """Result: the exit code. The file has the mutants that are finished, also while the run goes on."""
     workspace.prepare()
     test_names = names_in(workspace.build)
     if problems := lists.list_problems(workspace.source, mutants, test_names):
         raise lists.ListError("\n".join(problems))
     baseline = Baseline(workspace, options.limit)
     rows = []
-    try:
-        for mutant in mutants:
-            rows.append(run_mutant(workspace, baseline, mutant, tests_of(mutant, test_names)))
-            print(describe(rows[-1], mutant), flush=True)
-    finally:
+    for mutant in mutants:
+        rows.append(run_mutant(workspace, baseline, mutant, tests_of(mutant, test_names)))
+        print(describe(rows[-1], mutant), flush=True)
         if options.json:
             write_json(options.json, rows)
     return print_summary(rows)
@@ -154,11 +157,31 @@ def default_jobs(root):
     return int(subprocess.run([root / "scripts" / "jobs"], capture_output=True, check=True).stdout)
 
 
+def positive(text):
+    number = int(text)
+    if number < 1:
+        raise ValueError
+    return number
+
+
+def sample(mutants, count, seed):
+    """At most count mutants of each layer: the first of all layers, the second of all, and so on.
+
+    An entry that is new in a list displaces at most one other.
+    """
+    def rank(mutant):
+        return hashlib.sha256(f"{seed} {mutant.layer} {mutant.name}".encode()).digest()
+    layers = [sorted(group, key=rank)[:count] for _, group in itertools.groupby(mutants, lambda mutant: mutant.layer)]
+    return [mutant for turn in itertools.zip_longest(*layers) for mutant in turn if mutant]
+
+
 def parse(arguments):
     parser = argparse.ArgumentParser(prog="scripts/mutants", description=__doc__)
     add = parser.add_argument
     add("--layer", help="only the mutants of this layer")
     add("--name", metavar="REGEX", help="only the mutants with such a name")
+    add("--sample", metavar="N", type=positive, help="N mutants of each layer, which --seed draws, one of each in turn")
+    add("--seed", default="1", help="any text (1); a larger sample of the same seed has the smaller one")
     add("--build", metavar="DIR", type=pathlib.Path,
         help="the folder of the copy and its build (build/mutants); with --check a build tree whose tests count")
     add("--preset", default="sim", help="of the build (sim); auto finds in ccache what build/auto has compiled")
@@ -177,7 +200,7 @@ def selected(options):
                if options.layer in (None, mutant.layer) and re.search(options.name or "", mutant.name)]
     if not mutants:
         raise lists.ListError("no mutant is selected")
-    return mutants
+    return sample(mutants, options.sample, options.seed) if options.sample else mutants
 
 
 def run(options):

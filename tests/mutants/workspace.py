@@ -66,10 +66,12 @@ class Workspace:
         """Runs a test. Result: 'passed', 'failed', 'skipped' or 'hang', the seconds that it took, and its output."""
         command = ["ctest", "--test-dir", str(self.build), "--output-on-failure", "-R", f"^{re.escape(test)}$"]
         start = time.monotonic()
-        process = subprocess.Popen(
-            command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, errors="replace",
-            start_new_session=True, env={**os.environ, TAG: self.tag}, preexec_fn=_die_first)
+        process = None
         try:
+            # A signal may end the runner before Popen returns: the test runs by then.
+            process = subprocess.Popen(
+                command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, errors="replace",
+                start_new_session=True, env={**os.environ, TAG: self.tag}, preexec_fn=_die_first)
             output, _ = process.communicate(timeout=limit)
             result = "failed" if process.returncode != 0 else "skipped" if "Skipped" in output else "passed"
         except subprocess.TimeoutExpired:
@@ -77,8 +79,9 @@ class Workspace:
         finally:
             seconds = time.monotonic() - start
             self._kill_processes()
-            process.wait()
-            process.stdout.close()
+            if process:
+                process.wait()
+                process.stdout.close()
         return result, seconds, output
 
     def _kill_processes(self):

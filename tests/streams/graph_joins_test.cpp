@@ -119,6 +119,39 @@ TEST_F(GraphJoinsTest, AReplayJoinsTheCaptureOfTheOtherDevicesStream) {
   }
 }
 
+// The replay finds the stream of the capture behind the one outside of it, or before it.
+TEST_F(GraphJoinsTest, AStreamOutsideOfTheJoinedCaptureTakesNoPart) {
+  GANTRY_REQUIRE_DEVICES(3);
+  const Device third = Device::cuda(2);
+  const Tensor first = on(device_);
+  const Tensor second = on(other_);
+  const Tensor last = on(third);
+  Graph inner;
+  capture(inner, {other_, third}, [&] {
+    second.copy_(first);
+    last.copy_(second);
+  });
+  for (const Device inside : {other_, third}) {
+    const Device outside = inside == other_ ? third : other_;
+    const MultiStreamGuard streams({Stream::from_pool(device_), Stream::from_pool(outside)});
+    const DeviceGuard guard(inside);
+    Graph outer;
+    {
+      const GraphCapture capture(outer);
+      inner.replay();
+      EXPECT_TRUE(driver().is_capturing(Stream::current(device_).native()));
+      EXPECT_FALSE(driver().is_capturing(Stream::current(outside).native()));
+    }
+    EXPECT_THAT(outer.devices(), ElementsAre(device_, other_, third));
+    for (int i = 1; i <= 3; ++i) {
+      first.fill_(i);
+      last.fill_(-1);
+      outer.replay();
+      EXPECT_EQ(value_of(last), static_cast<float>(i));
+    }
+  }
+}
+
 TEST_F(GraphJoinsTest, AReplayBetweenTwoCapturesIsRefusedAndSpoilsNone) {
   GANTRY_REQUIRE_DEVICES(2);
   const Tensor in = on(other_);

@@ -18,6 +18,7 @@
 #include <gantry/streams/graph.hpp>
 #include <gantry/streams/stream_guard.hpp>
 #include <gantry/tensor/elementwise.hpp>
+#include <gantry/tensor/random.hpp>
 #include <gantry/tensor/reductions.hpp>
 
 #include "tests/streams/graph_fixture.hpp"
@@ -76,6 +77,7 @@ TEST_F(GraphTest, AnExceptionInTheScopeLeavesNoCaptureAndNoMemory) {
   const auto fail = [&](auto&& action) {
     const GraphCapture capture(graph);
     const Tensor temporary = x + 1;
+    static_cast<void>(rand_like(x));  // its position lies in memory of the capture
     action(temporary);
   };
   EXPECT_THROW(fail([](const Tensor&) { throw std::runtime_error("user"); }), std::runtime_error);
@@ -165,7 +167,9 @@ TEST_F(GraphTest, UpdateKeepsTheMemoryOfTheOtherCapture) {
       const GraphCapture capture(other);
       out.copy_((in + 5) * 3);
     }
+    ASSERT_NE(graph.pool(), other.pool());
     graph.update(other);
+    EXPECT_EQ(graph.pool(), other.pool());
   }
   synchronize(device_);
   memory::empty_cache();

@@ -120,6 +120,29 @@ TEST_F(BlockChainTest, ABlockBetweenNeighboursIsForTheStreamOfEither) {
   EXPECT_EQ(whole->sequence, 7u) << "the new memory has no work, its neighbour has";
 }
 
+TEST_F(BlockChainTest, ABlockIsOfAGraphIfAPartOfItIs) {
+  for (const bool is_left_captured : {false, true}) {
+    for (const bool is_right_captured : {false, true}) {
+      HeapBlock& left = live(8 * kMib);
+      HeapBlock& middle = live(2 * kMib);
+      HeapBlock& right = live(4 * kMib);
+      static_cast<void>(live(2 * kMib));  // so that the hole behind it is no neighbour
+      take_memory(middle);
+      left.captured = is_left_captured;
+      right.captured = is_right_captured;
+      release(left, nullptr);
+      release(right, nullptr);
+      Growth growth;
+      ASSERT_TRUE(chain.begin(growth, 14 * kMib, kFineChunkBytes, own));
+      HeapBlock& whole = slots.insert(growth.end());
+      EXPECT_EQ(whole.bytes, 14 * kMib) << is_left_captured << is_right_captured;
+      EXPECT_EQ(whole.captured, is_left_captured || is_right_captured);
+      slots.remove(whole);
+      whole.use.store(BlockUse::live);
+    }
+  }
+}
+
 // The number of a common block is its age; that of a stream's block is what others wait for.
 TEST_F(BlockChainTest, AJoinedBlockIsAsYoungAsItsYoungestPart) {
   for (const bool is_left_younger : {false, true}) {

@@ -4,6 +4,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <array>
 #include <cstdint>
 #include <deque>
@@ -117,6 +118,50 @@ TEST_F(DeferredFreesTest, AUseThatTheOwnStreamFollowsIsNoReasonToWait) {
     return timestamp;
   }());
   EXPECT_FALSE(free_block(block, {}));
+}
+
+TEST_F(DeferredFreesTest, AStreamHasOneUseOfABlockWhichEndsLast) {
+  const Stream user = Stream::from_pool();
+  StreamClock& clock = StreamClock::of(user);
+  constexpr std::uint64_t kUntilFree = 0;
+  for (const std::vector<std::uint64_t>& recorded : std::vector<std::vector<std::uint64_t>>{
+           {3, 7, 7}, {7, 3, 7}, {0, 3, kUntilFree}, {3, 0, kUntilFree}, {0, 0, kUntilFree}}) {
+    HeapBlock block;
+    deferred.add_use(block, clock, recorded[0]);
+    deferred.add_use(block, StreamClock::of(Stream::default_stream()), 1);
+    deferred.add_use(block, clock, recorded[1]);
+    ASSERT_EQ(block.uses.size(), 2U);
+    EXPECT_EQ(block.uses[0].clock, &clock);
+    EXPECT_EQ(block.uses[0].sequence, recorded[2]) << recorded[0] << ", " << recorded[1];
+  }
+}
+
+TEST_F(DeferredFreesTest, TheFirstAndTheLastUsesOfStreamsAreListed) {
+  const std::array<Stream, 2> users{Stream::from_pool(), Stream::from_pool()};
+  std::deque<StreamHold> holds;
+  for (const Stream& user : users) holds.emplace_back(user);
+  std::array<HeapBlock, 4> freed;
+  ASSERT_TRUE(free_block(freed[0], {users[0]}));
+  ASSERT_TRUE(free_block(freed[1], {users[0], users[1]}));  // waits for the second one first
+  ASSERT_TRUE(free_block(freed[2], {users[1], users[0]}));
+  ASSERT_TRUE(free_block(freed[3], {users[1]}));
+  const auto sequence_of = [&](const std::vector<StreamUse>& uses, const Stream& user) {
+    const auto found = std::ranges::find(uses, &StreamClock::of(user), &StreamUse::clock);
+    return found == uses.end() ? 0 : found->sequence;
+  };
+  std::vector<StreamUse> first;
+  deferred.list_first(first);
+  EXPECT_EQ(first.size(), 2U);
+  EXPECT_EQ(sequence_of(first, users[0]), freed[0].uses[0].sequence);
+  EXPECT_EQ(sequence_of(first, users[1]), freed[1].uses[1].sequence);
+  std::vector<StreamUse> last;
+  deferred.list_last(last);
+  EXPECT_EQ(last.size(), 2U);
+  EXPECT_EQ(sequence_of(last, users[0]), freed[2].uses[1].sequence);
+  EXPECT_EQ(sequence_of(last, users[1]), freed[3].uses[0].sequence);
+  holds.clear();
+  for (const Stream& user : users) user.synchronize();
+  EXPECT_EQ(promoted().size(), freed.size());
 }
 
 // The blocks are freed in another order than their uses end.

@@ -169,6 +169,8 @@ TEST_F(NativeRecoveryTest, CollectsUnusedSegmentsAboveTheThreshold) {
   cycle(160 * kMib);  // 200 MiB is the threshold: enough of what is unused goes first
   EXPECT_LE(heap.stats().reserved_bytes.all.current, static_cast<std::int64_t>((200 + 160) * kMib));
   EXPECT_LT(heap.stats().reserved_bytes.all.current, static_cast<std::int64_t>(410 * kMib));
+  EXPECT_GT(heap.stats().reserved_bytes.all.current, static_cast<std::int64_t>(160 * kMib))
+      << "more went than has to";
   EXPECT_EQ(heap.stats().num_alloc_retries, 0);
   heap.empty_cache();
   EXPECT_EQ(heap.stats().reserved_bytes.all.current, 0);

@@ -191,10 +191,20 @@ TEST_P(PoolSetTest, ReclaimTakesFromTheCommonPoolFirstAndFromNoneThatForbidsIt) 
   EXPECT_EQ(reclaim(8 * kBytes), kBytes);
   EXPECT_EQ(held(open), 0u);
   EXPECT_EQ(held(closed), kBytes);
+  EXPECT_FALSE(pools().has_releasable());
   EXPECT_EQ(reclaim(kBytes), 0u);
   EXPECT_EQ(reclaim(kBytes, &open), 0u);
   EXPECT_EQ(reclaim(kBytes, &closed), kBytes);
   EXPECT_EQ(parts().state.reserved(), 0u);
+}
+
+TEST_P(PoolSetTest, ReclaimTakesNoMoreThanIsMissing) {
+  Pool& open = pools().make({.use_on_oom = true});
+  fill({&pools().common(), &open, &open});
+  EXPECT_EQ(pools().has_releasable(), GetParam().backing == HeapBacking::segments);
+  EXPECT_EQ(reclaim(2 * kBytes), 2 * kBytes);
+  EXPECT_EQ(held(pools().common()), 0u);
+  EXPECT_EQ(held(open), kBytes);
 }
 
 TEST_P(PoolSetTest, TheMemoryOfAGraphStaysUntilItsEnd) {

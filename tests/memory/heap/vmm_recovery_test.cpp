@@ -306,6 +306,25 @@ TEST_F(VmmRecoveryTest, MagazinesOfOtherThreadsAreEmptied) {
   EXPECT_EQ(reserved(), 4 * kMib);
 }
 
+TEST_F(VmmRecoveryTest, WhatOthersFreeIntoTheirCachesDuringAWaitIsFound) {
+  const Stream stream = Stream::current();
+  const Stream user = Stream::from_pool();
+  limit_to(40 * kMib);
+  std::optional<Buffer> kept = allocate(stream, 16 * kMib);
+  Buffer used = allocate(stream, 20 * kMib);
+  StreamHold hold(user);
+  allocator(Device::cuda(0)).record_stream(used.block(), user);
+  used.reset();
+  const FaultDriver driver;
+  std::optional<Buffer> large;
+  std::thread other([&] { large = allocate(stream, 36 * kMib); });
+  while (driver.calls("synchronize_event") == 0) std::this_thread::yield();
+  kept.reset();  // into this thread's magazines
+  hold.release();
+  other.join();
+  EXPECT_EQ(large->bytes(), 36 * kMib);
+}
+
 TEST_F(VmmRecoveryTest, RequestsThatCannotBeServedDisturbNobody) {
   const Stream stream = Stream::current();
   limit_to(768 * kMib);
