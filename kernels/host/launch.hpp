@@ -83,33 +83,58 @@ void strided_row(const Op& op, std::int64_t n, Out* out, const std::int64_t (&st
   }
 }
 
-// Resolves the inputs, one after the other, to dense or constant rows and runs the loop. Returns
-// false if an input is neither.
+// Rows of an input that are `stride` elements apart.
+template <class T>
+struct DenseRows {
+  const T* data;
+  std::int64_t stride;
+  DenseRow<T> row(std::int64_t r) const { return {data + r * stride}; }
+};
+template <class Source>
+struct ConstantRows {
+  const Source& source;
+  std::int64_t offset;
+  std::int64_t stride;
+  ConstantRow<typename Source::Value> row(std::int64_t r) const {
+    return {source.load(offset + r * stride)};
+  }
+};
+struct CounterRows {
+  std::int64_t begin;
+  std::int64_t stride;
+  CounterRow row(std::int64_t r) const { return {begin + r * stride}; }
+};
+
+// Resolves the inputs, one after the other, to dense or constant rows and runs the loop over
+// `count` rows of `n` elements. `steps`: between the rows. Returns false if an input is neither.
 template <class Out, class Op, int N, class... Sources, class... Rows>
-bool try_dense_row(const Op& op, std::int64_t n, Out* out, const std::int64_t (&strides)[N],
-                   const std::int64_t (&offsets)[N], const std::tuple<Sources...>& sources,
-                   const Rows&... rows) {
+bool try_dense_rows(const Op& op, std::int64_t n, std::int64_t count, Out* out,
+                    const std::int64_t (&strides)[N], const std::int64_t (&steps)[N],
+                    const std::int64_t (&offsets)[N], const std::tuple<Sources...>& sources,
+                    const Rows&... rows) {
   constexpr std::size_t k = sizeof...(Rows);
   if constexpr (k == sizeof...(Sources)) {
-    dense_row(op, n, out + offsets[0], rows...);
+    Out* to = out + offsets[0];
+    for (std::int64_t r = 0; r < count; ++r, to += steps[0]) dense_row(op, n, to, rows.row(r)...);
     return true;
   } else {
     const auto& source = std::get<k>(sources);
     using Source = std::decay_t<decltype(source)>;
+    const std::int64_t step = steps[k + 1];
     if constexpr (std::is_same_v<Source, Counter>) {
       if (strides[k + 1] != 1) return false;
-      return try_dense_row(op, n, out, strides, offsets, sources, rows...,
-                           CounterRow{source.begin + offsets[k + 1]});
+      return try_dense_rows(op, n, count, out, strides, steps, offsets, sources, rows...,
+                            CounterRows{source.begin + offsets[k + 1], step});
     } else {
       if (source.is_number || strides[k + 1] == 0) {
-        return try_dense_row(op, n, out, strides, offsets, sources, rows...,
-                             ConstantRow<typename Source::Value>{source.load(offsets[k + 1])});
+        return try_dense_rows(op, n, count, out, strides, steps, offsets, sources, rows...,
+                              ConstantRows<Source>{source, offsets[k + 1], step});
       }
       if (strides[k + 1] != 1) return false;
-      return try_dense_row(
-          op, n, out, strides, offsets, sources, rows...,
-          DenseRow<std::remove_const_t<std::remove_pointer_t<decltype(source.data)>>>{
-              source.data + offsets[k + 1]});
+      return try_dense_rows(
+          op, n, count, out, strides, steps, offsets, sources, rows...,
+          DenseRows<std::remove_const_t<std::remove_pointer_t<decltype(source.data)>>>{
+              source.data + offsets[k + 1], step});
     }
   }
 }
@@ -134,20 +159,26 @@ struct Loop {
   template <bool kDense, class Out, class Op, int N, class... Sources>
   static void run_rows(const Op& op, const Rows<N>& rows, Out* data,
                        const std::tuple<Sources...>& sources) {
+    static constexpr std::int64_t kNoSteps[N] = {};
     const std::int64_t row = rows.sizes[0];
+    const std::int64_t together = rows.ndim > 1 ? rows.sizes[1] : 1;
+    const auto& steps = rows.ndim > 1 ? rows.strides[1] : kNoSteps;
     std::int64_t index[kMaxDims] = {};
     std::int64_t offsets[N] = {};
-    for (std::int64_t done = 0; done < rows.numel; done += row) {
+    for (std::int64_t done = 0; done < rows.numel; done += row * together) {
       bool dense = false;
       if constexpr (kDense) {
         dense = rows.strides[0][0] == 1 &&
-                detail::try_dense_row(op, row, data, rows.strides[0], offsets, sources);
+                detail::try_dense_rows(op, row, together, data, rows.strides[0], steps, offsets,
+                                       sources);
       }
-      if (!dense) {
-        detail::strided_row(op, row, data, rows.strides[0], offsets, sources,
+      for (std::int64_t r = 0; r < together && !dense; ++r) {
+        std::int64_t at[N];
+        for (int k = 0; k < N; ++k) at[k] = offsets[k] + r * steps[k];
+        detail::strided_row(op, row, data, rows.strides[0], at, sources,
                             std::index_sequence_for<Sources...>{});
       }
-      for (int dim = 1; dim < rows.ndim; ++dim) {
+      for (int dim = 2; dim < rows.ndim; ++dim) {
         for (int k = 0; k < N; ++k) offsets[k] += rows.strides[dim][k];
         if (++index[dim] < rows.sizes[dim]) break;
         for (int k = 0; k < N; ++k) offsets[k] -= rows.strides[dim][k] * rows.sizes[dim];
