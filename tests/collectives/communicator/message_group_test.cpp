@@ -405,6 +405,25 @@ TEST_P(MessageGroupTest, APlainSendThatWaitsInVainNamesTheRemedy) {
   });
 }
 
+TEST_P(MessageGroupTest, ACaptureOverTheHostSaysWhyItIsRefused) {
+  GANTRY_REQUIRE_DEVICES(2);
+  if (!is_host()) GTEST_SKIP() << "kernels can be captured";
+  on_ranks(2, [](CollectiveSuite& suite, Communicator& group) {
+    const Stream stream = Stream::from_pool(group.device());
+    const StreamGuard guard(stream);
+    const Tensor data = ones({100}, {.device = group.device()});
+    driver().begin_capture(stream.native(), CaptureMode::relaxed);
+    const std::string why =
+        ": expected a stream that is not being captured, because the host takes part in the "
+        "operation, but got one that is";
+    expect_throws<CaptureError>([&] { group.barrier(); }, "barrier" + why);
+    expect_throws<CaptureError>([&] { group.all_reduce(data); }, "all_reduce" + why);
+    driver().destroy_graph(driver().end_capture(stream.native()));
+    group.host_barrier();
+    suite.uneven(i32, 3, 0);
+  });
+}
+
 TEST_P(MessageGroupTest, ATimeoutHasTheCallOfTheRankThatWaited) {
   GANTRY_REQUIRE_DEVICES(3);
   for (const int waiting : {1, 2}) {
