@@ -118,12 +118,7 @@ void fill(MultiDeviceCall& call, const Tensor& tensor, std::span<const Tensor> r
         receivers, [&](const Tensor& receiver) { return receiver.dtype() != tensor.dtype(); });
     // Copy from the host once, then between devices.
     const std::size_t from_host = casts ? receivers.size() : 1;
-    std::pmr::vector<Stream> readers(call.memory());
-    for (const Tensor& receiver : receivers.first(from_host)) {
-      receiver.copy_(tensor, {.non_blocking = true});
-      add_stream(readers, Stream::current(receiver.device()));
-    }
-    wait_for_host_copies(readers);
+    for (const Tensor& receiver : receivers.first(from_host)) receiver.copy_(tensor);
     if (receivers.size() == from_host) return;
     source = receivers.front();
     receivers = receivers.subspan(1);

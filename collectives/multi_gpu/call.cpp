@@ -88,12 +88,6 @@ void MultiDeviceCall::keep(std::span<const Tensor> tensors) const noexcept {
   }
 }
 
-void wait_for_host_copies(std::span<const Stream> streams) {
-  for (const Stream& stream : streams) {
-    if (!is_captured(stream.native())) stream.synchronize();
-  }
-}
-
 std::span<const Tensor> contiguous_of(std::span<const Tensor> tensors,
                                       std::vector<Tensor>& copies) {
   if (std::ranges::all_of(tensors, &Tensor::is_contiguous)) return tensors;

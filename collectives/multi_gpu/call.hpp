@@ -149,10 +149,6 @@ class MultiDeviceCall {
   mutable std::optional<bool> is_mesh_;
 };
 
-// Waits until the streams have copied to and from the host, as a blocking copy_() does. Copies of a
-// captured stream belong to a graph, so the host does not wait for these.
-void wait_for_host_copies(std::span<const Stream> streams);
-
 // Returns the tensors themselves if all are contiguous. Else fills `copies` with contiguous tensors
 // of the same elements, and returns these.
 std::span<const Tensor> contiguous_of(std::span<const Tensor> tensors, std::vector<Tensor>& copies);

@@ -297,7 +297,6 @@ std::vector<Tensor> sum_lists(MultiDeviceCall& call, const Lists& inputs, bool t
       view_bucket(buckets[b], buffers[b].to(Device::cpu(), {.non_blocking = true}), shapes, result);
     }
   }
-  if (to_host) wait_for_host_copies(call.streams().first(1));
   return result;
 }
 

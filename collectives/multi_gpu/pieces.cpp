@@ -117,7 +117,6 @@ std::vector<Tensor> scatter(const Tensor& tensor, const std::vector<Device>& dev
   std::pmr::vector<CopyRegion> runs(call.memory());
   runs.reserve(sizes.size());
   CachedOutputs cached(call.root());
-  std::pmr::vector<Stream> readers(call.memory());  // of a tensor on the CPU
   std::int64_t begin = 0;
   const bool dense = tensor.is_cuda() && has_dense_ranges(tensor, dim);
   Shape shape = tensor.sizes();
@@ -143,9 +142,7 @@ std::vector<Tensor> scatter(const Tensor& tensor, const std::vector<Device>& dev
     }
     const StreamGuard guard(owner);
     result.push_back(tensor.narrow(dim, first, sizes[i]).to(resolved[i], {.non_blocking = true}));
-    if (tensor.is_cpu()) add_stream(readers, owner);
   }
-  wait_for_host_copies(readers);
   send(call, runs, {std::span(&tensor, 1), result}, &cached);
   return result;
 }
@@ -189,20 +186,17 @@ void scatter(const Tensor& tensor, std::span<std::type_identity_t<T>> out, Dim d
   MultiDeviceCall call(Stream::current(in_turn ? out.front().device() : tensor.device()));
   std::pmr::vector<CopyRegion> runs(call.memory());
   runs.reserve(out.size());
-  std::pmr::vector<Stream> readers(call.memory());  // of a tensor on the CPU
   std::int64_t begin = 0;
   for (const Tensor& to : out) {
     const Tensor from = tensor.narrow(axis, begin, to.size(axis));
     begin += to.size(axis);
     if (in_turn || !is_plain(from, to) || !reaches(tensor.device(), to)) {
       to.copy_(from, {.non_blocking = true});
-      if (tensor.is_cpu()) add_stream(readers, Stream::current(to.device()));
       continue;
     }
     call.add(Stream::current(to.device()));
     if (to.nbytes() > 0) runs.push_back({from.data(), to.data(), to.nbytes()});
   }
-  wait_for_host_copies(readers);
   send(call, runs, {std::span(&tensor, 1), out}, nullptr);
 }
 
@@ -269,7 +263,6 @@ void join(MultiDeviceCall& call, const std::vector<Tensor>& tensors, const Tenso
       runs.push_back({tensor.data(), range_at(out, dim, first), tensor.nbytes()});
     }
   }
-  if (out.is_cpu()) return wait_for_host_copies(call.streams());
   if (runs.empty()) return;
   call.run({tensors, std::span(&out, 1)}, {}, [&](const Stream& root, int, int) {
     // In a graph each copy is a node, and reading copy engines lose 12 us between two nodes.

@@ -244,12 +244,8 @@ Tensor reduce_add(const std::vector<Tensor>& tensors, std::optional<Device> dest
   const Device first = tensors.front().device();
   if (tensors.size() == 1 && first == target) return tensors.front();
   MultiDeviceCall call(target.is_cpu() ? first : target, {tensors});
-  Tensor result = sum(call, tensors);
-  if (target.is_cpu()) {
-    result = result.to(target, {.non_blocking = true});
-    wait_for_host_copies(call.streams().first(1));
-  }
-  return result;
+  if (target.is_cpu()) return sum(call, tensors).to(target, {.non_blocking = true});
+  return sum(call, tensors);
 }
 
 void reduce_add(const std::vector<Tensor>& tensors, Tensor& out, CastOptions options) {
@@ -264,7 +260,6 @@ void reduce_add(const std::vector<Tensor>& tensors, Tensor& out, CastOptions opt
     sum_into(call, tensors, out);
   } else {
     out.copy_(sum(call, tensors), {.non_blocking = true});
-    if (out.is_cpu()) wait_for_host_copies(call.streams().first(1));
   }
 }
 

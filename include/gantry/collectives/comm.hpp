@@ -24,7 +24,7 @@
 /// Shapes: a device may occur several times in a list. Empty tensors are allowed. Strided inputs
 /// give the same results as contiguous ones; results are contiguous.
 /// Device/stream: every function is ordered with the current streams of its devices. A result is
-/// ready for the current stream of its own device. The host blocks only for tensors on the CPU.
+/// ready for the current stream of its own device. The host blocks only for pageable host memory.
 /// No kernel waits on another kernel.
 ///
 /// Throws, before anything changes: InvalidArgument for lists that are empty or of unequal lengths;
@@ -55,7 +55,6 @@ struct CoalesceOptions {
 };
 
 /// Copies `tensor` (on the CPU or a device) to every device, in the order of `devices`.
-/// Device/stream: for a tensor on the CPU the host blocks until the tensor is read.
 /// Aliasing: the entry for the tensor's own device is `tensor` itself.
 /// Example: `const auto copies = comm::broadcast(ones({4}), {"cuda:0", "cuda:1"});`
 [[nodiscard]] GANTRY_API std::vector<Tensor> broadcast(const Tensor& tensor,
@@ -83,8 +82,8 @@ GANTRY_API void broadcast(const Tensor& tensor, std::span<std::type_identity_t<T
 ///
 /// `destination` defaults to the current device. It may be a device without an input, or the CPU.
 /// With allow_cast, inputs are converted to the dtype of the first one.
-/// Device/stream: a result on the CPU is pinned. The host blocks until it is there, as in to(),
-/// except in a capture.
+/// Device/stream: a result on the CPU is pinned, and the host does not wait for its copy.
+/// Synchronize the first input's current stream before reading it.
 /// Aliasing: a single tensor that is already on `destination` is returned itself. Otherwise the
 /// result is new memory.
 /// @code
@@ -97,7 +96,7 @@ GANTRY_API void broadcast(const Tensor& tensor, std::span<std::type_identity_t<T
 
 /// Sums tensors into `out`, which has their shape and dtype, and is on any device or the CPU. With
 /// allow_cast, inputs are converted to the dtype of the first one, and the sum to that of `out`.
-/// Device/stream: for an `out` on the CPU the host blocks as above.
+/// Device/stream: as above for a pinned `out`. For a pageable `out` the host blocks.
 /// Aliasing: `out` may be one of the tensors. Throws: InvalidArgument for other overlaps.
 GANTRY_API void reduce_add(const std::vector<Tensor>& tensors, Tensor& out,
                            CastOptions options = {});
@@ -161,8 +160,6 @@ struct ScatterOptions {
 /// Shapes: the first chunks have size ceil(size / devices.size()) along `dim`. The next one has the
 /// remainder, and all others are empty. There are devices.size() chunks; with torch_chunking, empty
 /// chunks of a tensor that is not empty are omitted.
-/// Device/stream: for a tensor on the CPU the host blocks until the tensor is read, as in to(). In
-/// a capture it does not, and the tensor must be pinned.
 /// Aliasing: a chunk for the tensor's own device is a view.
 /// Example: `const auto chunks = comm::scatter(ones({4, 3}), {"cuda:0", "cuda:1"});  // [2, 3]`
 [[nodiscard]] GANTRY_API std::vector<Tensor> scatter(const Tensor& tensor,
@@ -195,15 +192,15 @@ struct GatherOptions {
 };
 
 /// Joins device tensors along `dim` on the destination.
-/// Device/stream: a result on the CPU is pinned. The host blocks until it is there, as in to(),
-/// except in a capture.
+/// Device/stream: a result on the CPU is pinned, and the host does not wait for its copies.
+/// Synchronize the inputs' current streams before reading it.
 /// Aliasing: always a new tensor.
 /// Example: `const Tensor all = comm::gather({ones({2}, "cuda:0"), ones({2}, "cuda:1")});  // [4]`
 [[nodiscard]] GANTRY_API Tensor gather(const std::vector<Tensor>& tensors,
                                        const GatherOptions& options = {});
 
 /// Joins device tensors along `dim` into `out`, which is on any device or the CPU.
-/// Device/stream: for an `out` on the CPU the host blocks as above.
+/// Device/stream: as above for a pinned `out`. For a pageable `out` the host blocks.
 GANTRY_API void gather(const std::vector<Tensor>& tensors, Tensor& out, Dim dim = 0,
                        CastOptions options = {});
 /// As above.
