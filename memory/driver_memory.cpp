@@ -15,6 +15,7 @@
 #include "device/platform/platform.hpp"
 #include "memory/backends.hpp"
 #include "memory/heap/heap_allocator.hpp"
+#include "memory/oom/direct_memory.hpp"
 #include "memory/oom/memory_pressure.hpp"
 #include "memory/oom/oom_report.hpp"
 #include "memory/policy/config.hpp"
@@ -94,8 +95,15 @@ void throw_out_of_memory(int device, std::size_t bytes, std::string_view purpose
 }
 
 void* allocate_from_driver(int device, std::size_t bytes, std::string_view purpose) {
-  return recovering<void*>(device, bytes, purpose, nullptr,
-                           [&] { return driver().allocate(device, bytes); });
+  void* const data = recovering<void*>(device, bytes, purpose, nullptr,
+                                       [&] { return driver().allocate(device, bytes); });
+  note_direct_memory(device, data, bytes, purpose);
+  return data;
+}
+
+void deallocate_to_driver(int device, void* data) {
+  forget_direct_memory(data);  // another thread may get the address at once
+  driver().deallocate(device, data);
 }
 
 NativeChunk create_chunk_from_driver(int device, std::size_t bytes, std::string_view purpose) {
@@ -134,7 +142,7 @@ void make_room(int device, std::size_t bytes) noexcept {
 
 void DriverMemory::Deallocate::operator()(void* data) const noexcept {
   try {
-    driver().deallocate(device, data);
+    deallocate_to_driver(device, data);
   } catch (const std::exception& error) {
     logging::warn(fmt::format("releasing device memory: {}", error.what()));
   }

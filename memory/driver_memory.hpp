@@ -28,6 +28,8 @@ namespace gantry::memory {
 /// Likewise, driver().create_chunk().
 [[nodiscard]] NativeChunk create_chunk_from_driver(int device, std::size_t bytes,
                                                    std::string_view purpose);
+/// Gives memory of allocate_from_driver() back. Throws: CudaError.
+void deallocate_to_driver(int device, void* data);
 /// Calls driver().allocate_pinned(). Never null. Throws: OutOfMemoryError; CudaError.
 [[nodiscard]] void* allocate_pinned_from_driver(std::size_t bytes, std::string_view purpose);
 /// Calls driver().register_host(); if it fails, releases cached pinned memory and calls it again.

@@ -1,14 +1,42 @@
 #include "streams/stream_pool.hpp"
 
 #include "core/assert.hpp"
+#include "device/drivers/stream_names.hpp"
 #include "streams/per_device.hpp"
 #include "streams/stream_clock.hpp"
 
 namespace gantry {
 
+namespace {
+
+PerDevice<StreamPool>& pools() {
+  static auto& instance = *new PerDevice<StreamPool>();
+  return instance;
+}
+
+// A driver names a stream in an error, whatever the caller holds: it waits for no lock.
+std::optional<std::uint64_t> number_in_errors(NativeStream stream) noexcept {
+  StreamPool* const pool = pools().find(stream.device);
+  return pool == nullptr ? std::nullopt : pool->known_id(stream.handle);
+}
+
+}  // namespace
+
 StreamPool& StreamPool::of(int device) {
-  static auto& pools = *new PerDevice<StreamPool>();
-  return pools.get(device, [](int index) { return new StreamPool(index); });
+  return pools().get(device, [](int index) {
+    auto* const made = new StreamPool(index);
+    set_stream_numbering(number_in_errors);
+    return made;
+  });
+}
+
+std::optional<std::uint64_t> StreamPool::known_id(void* handle) noexcept {
+  if (is_per_thread(handle)) return std::nullopt;
+  const std::unique_lock lock(mutex_, std::try_to_lock);
+  if (!lock.owns_lock()) return std::nullopt;
+  const auto known = identities_.find(handle);
+  if (known == identities_.end()) return std::nullopt;
+  return known->second.identity.id;
 }
 
 StreamPool::Entry StreamPool::next(StreamPriority priority) {

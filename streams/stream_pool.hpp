@@ -5,6 +5,7 @@
 #include <atomic>
 #include <cstdint>
 #include <mutex>
+#include <optional>
 #include <unordered_map>
 
 #include <gantry/extend/driver.hpp>
@@ -43,6 +44,8 @@ class StreamPool {
   [[nodiscard]] Entry companion_of_default();
   /// The identity of any stream handle of this device. Throws: CudaError.
   [[nodiscard]] Identity identify(void* handle);
+  /// The id of a handle that was seen. None while another thread makes or identifies streams.
+  [[nodiscard]] std::optional<std::uint64_t> known_id(void* handle) noexcept;
   /// True for the id of a default or pooled stream, or of the one beside the default stream.
   [[nodiscard]] static bool owns(std::uint64_t id) { return id <= kCompanionOfDefault; }
   /// True for cudaStreamLegacy: another name of stream 0.

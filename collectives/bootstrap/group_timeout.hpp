@@ -8,6 +8,21 @@
 
 namespace gantry {
 
+// What sets a deadline.
+enum class DeadlineSource : std::int32_t { variable, group, call };
+
+[[nodiscard]] constexpr std::string_view deadline_text(DeadlineSource source) noexcept {
+  switch (source) {
+    case DeadlineSource::variable:
+      break;
+    case DeadlineSource::group:
+      return "the group's timeout sets the deadline";
+    case DeadlineSource::call:
+      return "the call's timeout sets the deadline";
+  }
+  return "GANTRY_COLL_TIMEOUT sets the deadline";
+}
+
 // The deadline of a group's operations and host calls. Copies refer to the same deadline: the parts
 // of a group share it.
 // Thread safety: any thread; CallScopes one at a time.
@@ -58,9 +73,11 @@ class GroupTimeout {
   }
   // Tells in an error what sets the deadline. `call`: the timeout of the call; 0: it has none.
   [[nodiscard]] std::string_view source(Duration call = {}) const noexcept {
-    if (call.count() != 0 || state_->call != 0) return "the call's timeout sets the deadline";
-    return is_set() ? "the group's timeout sets the deadline"
-                    : "GANTRY_COLL_TIMEOUT sets the deadline";
+    return deadline_text(kind_of_source(call));
+  }
+  [[nodiscard]] DeadlineSource kind_of_source(Duration call = {}) const noexcept {
+    if (call.count() != 0 || state_->call != 0) return DeadlineSource::call;
+    return is_set() ? DeadlineSource::group : DeadlineSource::variable;
   }
 
   // Gives a call that blocks the host its own deadline while it lives; 0: none.

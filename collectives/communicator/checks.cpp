@@ -91,22 +91,23 @@ void require_rank(int rank, int size, std::string_view op, std::string_view argu
 }
 
 void require_row_counts(std::span<const std::int64_t> rows, const Tensor& tensor, int ranks,
-                        std::string_view op, std::string_view argument) {
+                        std::string_view op, std::string_view argument, std::string_view list) {
   if (rows.size() != static_cast<std::size_t>(ranks)) {
     throw ShapeError(fmt::format("{}: expected {} numbers in '{}', one per rank, but got {}", op,
-                                 ranks, argument, rows.size()));
+                                 ranks, list, rows.size()));
   }
   __int128 total = 0;  // which no list of 64-bit numbers exceeds
   for (const std::int64_t count : rows) {
     if (count < 0) {
       throw ShapeError(
-          fmt::format("{}: expected no negative number in '{}', but got {}", op, argument, count));
+          fmt::format("{}: expected no negative number in '{}', but got {}", op, list, count));
     }
     total += count;
   }
   if (tensor.dim() == 0 || tensor.size(0) != total) {
-    throw ShapeError(fmt::format("{}: expected a tensor of {} rows for '{}', but its shape is {}",
-                                 op, total, argument, tensor.sizes().str()));
+    const std::string sum = list.empty() ? std::string() : fmt::format(", the sum of '{}'", list);
+    throw ShapeError(fmt::format("{}: expected '{}' of {} rows{}, but its shape is {}", op,
+                                 argument, total, sum, tensor.sizes().str()));
   }
 }
 

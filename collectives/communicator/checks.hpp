@@ -26,9 +26,10 @@ void require_root(int root, int size, std::string_view op);
 void require_peer(int peer, int rank, int size, std::string_view op);
 // `argument` may be empty.
 void require_rank(int rank, int size, std::string_view op, std::string_view argument = {});
-// Requires one count per rank, not negative, with the sum of tensor's rows.
+// Requires one count per rank, not negative, with the sum of the tensor's rows. `list` is the name
+// of the argument that has the counts; empty: the program gives none.
 void require_row_counts(std::span<const std::int64_t> rows, const Tensor& tensor, int ranks,
-                        std::string_view op, std::string_view argument);
+                        std::string_view op, std::string_view argument, std::string_view list);
 // Requires that both tensors have rows of one shape.
 void require_same_row_shape(const Tensor& output, const Tensor& input, std::string_view op);
 // Requires that the dtype supports the op and the scale.

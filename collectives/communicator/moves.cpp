@@ -70,8 +70,8 @@ Work Communicator::all_to_all(const Tensor& output, const Tensor& input,
   require_pair(output, input, me.device, "all_to_all");
   require_same_row_shape(output, input, "all_to_all");
   const std::vector<std::int64_t> rows(static_cast<std::size_t>(me.size), input.size(0) / me.size);
-  require_row_counts(rows, input, me.size, "all_to_all", "input");
-  require_row_counts(rows, output, me.size, "all_to_all", "output");
+  require_row_counts(rows, input, me.size, "all_to_all", "input", {});
+  require_row_counts(rows, output, me.size, "all_to_all", "output", {});
   CollectiveCall call{.what = {.count = input.numel() / me.size,
                                .kind = CollectiveKind::all_to_all,
                                .dtype = input.dtype(),

@@ -90,7 +90,7 @@ Work Communicator::all_gather(const Tensor& output, const Tensor& input,
   const Membership& me = impl("all_gather").members.self;
   require_pair(output, input, me.device, "all_gather");
   require_same_row_shape(output, input, "all_gather");
-  require_row_counts(rows, output, me.size, "all_gather", "rows");
+  require_row_counts(rows, output, me.size, "all_gather", "output", "rows");
   require_own_rows(rows, input, me.rank, "all_gather", "input");
   if (are_equal(rows)) return all_gather(output, input, std::move(options));
   const Counts received = elements_of(rows, output);
@@ -111,7 +111,7 @@ Work Communicator::gather(const Tensor& output, const Tensor& input,
   if (receives) {
     require_pair(output, input, me.device, "gather");
     require_same_row_shape(output, input, "gather");
-    require_row_counts(rows, output, me.size, "gather", "rows");
+    require_row_counts(rows, output, me.size, "gather", "output", "rows");
   }
   if (are_equal(rows)) return gather(output, input, root, std::move(options));
   const Counts counts = elements_of(rows, input);
@@ -135,7 +135,7 @@ Work Communicator::scatter(const Tensor& output, const Tensor& input,
   if (sends) {
     require_pair(output, input, me.device, "scatter");
     require_same_row_shape(output, input, "scatter");
-    require_row_counts(rows, input, me.size, "scatter", "rows");
+    require_row_counts(rows, input, me.size, "scatter", "input", "rows");
   }
   if (are_equal(rows)) return scatter(output, input, root, std::move(options));
   const Counts counts = elements_of(rows, output);
@@ -153,7 +153,7 @@ Work Communicator::reduce_scatter(const Tensor& output, const Tensor& input,
   const Membership& me = mine.members.self;
   require_pair(output, input, me.device, "reduce_scatter");
   require_same_row_shape(output, input, "reduce_scatter");
-  require_row_counts(rows, input, me.size, "reduce_scatter", "rows");
+  require_row_counts(rows, input, me.size, "reduce_scatter", "input", "rows");
   require_own_rows(rows, output, me.rank, "reduce_scatter", "output");
   require_reducible(op, input.dtype(), options, "reduce_scatter");
   if (are_equal(rows)) return reduce_scatter(output, input, op, std::move(options));
@@ -190,8 +190,8 @@ Work Communicator::all_to_all(const Tensor& output, const Tensor& input,
   const Membership& me = impl("all_to_all").members.self;
   require_pair(output, input, me.device, "all_to_all");
   require_same_row_shape(output, input, "all_to_all");
-  require_row_counts(output_rows, output, me.size, "all_to_all", "output_rows");
-  require_row_counts(input_rows, input, me.size, "all_to_all", "input_rows");
+  require_row_counts(output_rows, output, me.size, "all_to_all", "output", "output_rows");
+  require_row_counts(input_rows, input, me.size, "all_to_all", "input", "input_rows");
   const std::size_t self = as_index(me.rank);
   if (input_rows[self] != output_rows[self]) {
     throw InvalidArgument(

@@ -132,11 +132,13 @@ void ControlSegment::raise_mismatch(std::uint64_t call, int peer) const {
   }
   // A graph ran a call whose record was overwritten, or that its peer did not make.
   const std::uint64_t theirs = view().words(peer).progress(Queue::collective).started;
+  const std::string calls[] = {call_suffix(call, Queue::collective, rank_),
+                               call_suffix(theirs, Queue::collective, peer)};
   throw_mismatch(
       fmt::format("collective #{}: expected the same call on every rank, but rank {} called{} and "
                   "rank {} called{}",
-                  call, rank_, call_suffix(call), peer, call_suffix(theirs)),
-      {rank_, peer}, {call_suffix(call), call_suffix(theirs)});
+                  call, rank_, calls[0], peer, calls[1]),
+      {rank_, peer}, {calls[0], calls[1]});
 }
 
 void ControlSegment::verify(std::uint64_t call) const {
@@ -219,18 +221,19 @@ std::optional<flight::Detail> ControlSegment::different_conditions(
     const flight::Progress progress = view().words(fault.peer).progress(Queue::collective);
     const std::uint32_t ahead = (progress.run - epoch) & kRunMask;
     if (progress.started != fault.call && ahead < kMostAhead) {
-      theirs = call_suffix(progress.started);
+      theirs = call_suffix(progress.started, Queue::collective, fault.peer);
       break;
     }
     std::this_thread::sleep_for(std::chrono::milliseconds(1));
   } while (std::chrono::steady_clock::now() < deadline);
+  const std::string mine = call_suffix(fault.call, Queue::collective, rank_);
   return flight::Detail{
       .text = with_name(fmt::format(
           "collective: expected the same call on every rank, but rank {} called{} and rank {} "
           "called{}; the flags of graph_if and graph_while must be equal on all ranks",
-          rank_, call_suffix(fault.call), fault.peer, theirs)),
+          rank_, mine, fault.peer, theirs)),
       .ranks = {rank_, fault.peer},
-      .calls = {call_suffix(fault.call), theirs}};
+      .calls = {mine, theirs}};
 }
 
 // Overlapping operations break the group: peers may have matched data of one call to another call.
@@ -239,7 +242,7 @@ void ControlSegment::mark_overlap(std::uint64_t call) const {
   detail.text = fmt::format(
       "collective{}: failed to run on rank {}: another operation of the communicator was running "
       "there; order replays of graphs, and calls beside them, by a stream or an event",
-      call_suffix(call), rank_);
+      call_suffix(call, Queue::collective, rank_), rank_);
   detail.ranks = {rank_};
   mark_failed(rank_, Reason::mismatch, detail);
 }
@@ -357,7 +360,7 @@ void ControlSegment::detect_absent_ranks(Queue queue, std::uint64_t call, std::i
   mark_failed(missing.front(), Reason::timed_out,
               {.text = timeout_text(missing, has_entered ? "finish" : "enter", call, own, queue),
                .ranks = missing,
-               .calls = {call_suffix(call, queue).substr(1), how}});
+               .calls = {call_suffix(call, queue, rank_).substr(1), how}});
 }
 
 std::chrono::milliseconds ControlSegment::timeout_of(Queue queue, std::uint64_t call) const {

@@ -350,14 +350,15 @@ void ControlSegment::report_mismatch(const CollectiveMismatch& error) const noex
   }
 }
 
-std::string ControlSegment::call_suffix(std::uint64_t call, flight::Queue queue) const {
+std::string ControlSegment::call_suffix(std::uint64_t call, flight::Queue queue, int rank) const {
   if (call == 0) return {};
-  for (int i = 0; i < size_; ++i) {
-    if (const auto record = view().find(i, queue, call)) {
-      return fmt::format(" #{} {}", flight::plain_number(call), view().text(*record));
-    }
+  std::optional<flight::Record> record = rank < 0 ? std::nullopt : view().find(rank, queue, call);
+  // Ranks number collectives alike, and messages each for itself.
+  for (int i = 0; i < size_ && !record && queue == flight::Queue::collective; ++i) {
+    record = view().find(i, queue, call);
   }
-  return fmt::format(" #{}", flight::plain_number(call));
+  if (!record) return fmt::format(" #{}", flight::plain_number(call));
+  return fmt::format(" #{} {}", flight::plain_number(call), view().text(*record));
 }
 
 std::string ControlSegment::timeout_text(const std::vector<int>& missing, std::string_view verb,
@@ -368,7 +369,7 @@ std::string ControlSegment::timeout_text(const std::vector<int>& missing, std::s
   return with_name(fmt::format(
       "collective: rank {} waited {}, but rank(s) {} did not {} the operation{} ({}){}", rank_,
       duration_text(timeout_.or_of_call(timeout)), fmt::join(missing, ", "), verb,
-      call_suffix(call, queue), timeout_.source(timeout), is_lone_send ? kSendRemedy : ""));
+      call_suffix(call, queue, rank_), timeout_.source(timeout), is_lone_send ? kSendRemedy : ""));
 }
 
 std::string ControlSegment::describe_diagnosis(const Diagnosis& diagnosis) const {

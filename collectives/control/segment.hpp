@@ -254,9 +254,9 @@ class ControlSegment {
   std::string with_name(std::string text) const;
   // The timeout that this rank gave a call; 0: none.
   std::chrono::milliseconds timeout_of(flight::Queue queue, std::uint64_t call) const;
-  // " #41 all_reduce sum f32[4096]"; empty for 0.
-  std::string call_suffix(std::uint64_t call,
-                          flight::Queue queue = flight::Queue::collective) const;
+  // " #41 all_reduce sum f32[4096]", as `rank` called it (-1: any rank); empty for 0.
+  std::string call_suffix(std::uint64_t call, flight::Queue queue = flight::Queue::collective,
+                          int rank = -1) const;
   // Writes the memory that this process uses into the segment, at most once a second.
   void refresh_memory(std::int64_t now_ns) noexcept;
   // Marks a rank failed that the bootstrap reports as lost.

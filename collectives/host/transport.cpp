@@ -138,9 +138,10 @@ void HostTransport::exchange_between_answers(std::span<const ResolvedCall> messa
 
 void HostTransport::require_no_capture(const CollectiveCall& call, const Stream& stream) const {
   if (!driver().is_capturing(stream.native())) return;
-  throw CaptureError(std::string(gantry::name(call.what.kind)) +
-                     ": expected a stream that is not being captured, because the host takes part "
-                     "between machines, but got one that is");
+  throw CaptureError(
+      std::string(gantry::name(call.what.kind)) +
+      ": expected a stream that is not being captured, because the host takes part in "
+      "the operation, but got one that is");
 }
 
 End HostTransport::run(const ResolvedCall& call, const Stream& stream) {

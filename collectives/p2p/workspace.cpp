@@ -73,7 +73,7 @@ WorkspaceMemory::~WorkspaceMemory() {
   }
   try {
     if (is_own_) {
-      driver().deallocate(device_, data_);
+      memory::deallocate_to_driver(device_, data_);
     } else {
       driver().close_memory(data_);
     }

@@ -7,6 +7,7 @@
 
 #include "core/stacks/call_place.hpp"
 #include "device/drivers/memory_reclaim.hpp"
+#include "device/drivers/stream_names.hpp"
 
 namespace gantry::cuda {
 
@@ -39,11 +40,8 @@ Activity activity(std::string_view doing, int device) {
 }
 
 Activity activity(std::string_view doing, NativeStream stream) {
-  std::string name = Device::cuda(stream.device).str();
-  if (stream.handle == nullptr) {
-    return {fmt::format("{} on the default stream of {}", doing, name), name};
-  }
-  return {fmt::format("{} on stream {} of {}", doing, fmt::ptr(stream.handle), name), name};
+  return {fmt::format("{} on {}", doing, name_of_stream(stream)),
+          Device::cuda(stream.device).str()};
 }
 
 bool is_worth_repeating(std::string_view /*doing*/, int device) noexcept {

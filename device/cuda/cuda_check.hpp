@@ -12,7 +12,7 @@ namespace gantry::cuda {
 
 /// The operation and the place of a failed call.
 struct Activity {
-  std::string text;    ///< "recording event on stream 0x55… of cuda:1"
+  std::string text;    ///< "recording event on stream 3 of cuda:1"
   std::string device;  ///< "cuda:1", or empty
 };
 

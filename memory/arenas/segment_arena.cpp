@@ -39,10 +39,12 @@ class SegmentArena final : public Arena {
 
   // Adds a segment. Unmapped chunks do not help, so growth.missing stays 0.
   [[nodiscard]] HeapBlock* grow(HeapLock& lock, const BlockRequest& request, ChunkSource source,
-                                Growth& /*growth*/) override {
-    if (source == ChunkSource::unmapped) return nullptr;
-    const std::size_t bytes = segment_bytes(request.size);
+                                Growth& growth) override {
     const std::size_t limit = state_.limit();
+    if (source == ChunkSource::unmapped || request.size > limit) return nullptr;  // or it overflows
+    const std::size_t bytes =
+        growth.segment_bytes != 0 ? growth.segment_bytes : segment_bytes(request.size);
+    GANTRY_ASSERT(bytes >= request.size, "a segment is made that is smaller than its block");
     if (bytes > limit || state_.reserved() > limit - bytes) return nullptr;
     Segments made(1);
     Segment& segment = made.front();

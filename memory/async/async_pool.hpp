@@ -100,10 +100,11 @@ class AsyncPool final : public MemoryNeighbour {
                                     std::size_t padding = 0) {
     const std::size_t padded = add_saturated(bytes, padding);
     HeapBlock& block = make_block(stream);
+    OomHandlerCalls calls(device_, padded);
     try {
       do {
         block.data = static_cast<std::byte*>(allocate_slow(padded, stream.native()));
-      } while (block.data == nullptr && ask_program(padded));
+      } while (block.data == nullptr && call_program(calls, padded));
     } catch (...) {
       recycle(block);
       throw;
@@ -312,10 +313,14 @@ class AsyncPool final : public MemoryNeighbour {
     driver().destroy_stream(made);
     return data;
   }
-  /// True if a function of the program freed memory, or asks for another attempt.
-  [[nodiscard]] bool ask_program(std::size_t bytes) const {
+  /// True if a function of the program freed memory, or wants another attempt.
+  [[nodiscard]] bool call_program(OomHandlerCalls& calls, std::size_t bytes) {
     const std::size_t most = std::min(total_, limit_.load(std::memory_order_relaxed));
-    return block_bytes(bytes) <= most && run_oom_handlers(device_, bytes);
+    return block_bytes(bytes) <= most && calls.run([this] {
+      const auto free = signed_bytes(driver().memory_info(device_).free);
+      const std::lock_guard lock(mutex_);
+      return free - stats_.allocated_bytes.all.current;
+    });
   }
   /// Counts a pending request of `bytes` against the limit; false if the limit does not allow it.
   [[nodiscard]] bool reserve_budget(std::size_t bytes) {

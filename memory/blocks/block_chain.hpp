@@ -35,6 +35,8 @@ class Growth {
   Growth(const Growth&) = delete;
   Growth& operator=(const Growth&) = delete;
 
+  /// Bytes of the segment to make; 0: as segment_bytes() says.
+  std::size_t segment_bytes = 0;
   /// Bytes of unmapped chunks that the last attempt lacked; 0 if more of them do not help.
   std::size_t missing = 0;
 

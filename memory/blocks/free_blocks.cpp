@@ -8,11 +8,15 @@
 namespace gantry::memory {
 
 StreamBlocks& FreeBlocks::make(const Stream& stream) {
-  const auto id = static_cast<std::size_t>(stream.id());
+  StreamBlocks& made = of(StreamClock::of(stream));
+  GANTRY_ASSERT(made.clock.id() == stream.id(), "a stream has the clock of another one");
+  return made;
+}
+
+StreamBlocks& FreeBlocks::of(StreamClock& clock) {
+  const auto id = static_cast<std::size_t>(clock.id());
   if (id >= streams_.size()) streams_.resize(id + 1);
-  if (streams_[id] == nullptr)
-    streams_[id] = std::make_unique<StreamBlocks>(StreamClock::of(stream));
-  GANTRY_ASSERT(streams_[id]->clock.id() == stream.id(), "a stream has the clock of another one");
+  if (streams_[id] == nullptr) streams_[id] = std::make_unique<StreamBlocks>(clock);
   return *streams_[id];
 }
 
@@ -50,6 +54,18 @@ HeapBlock* FreeBlocks::find_with_event_wait(std::size_t bytes,
     if (found != nullptr && (best == nullptr || found->bytes < best->bytes)) best = found;
   }
   return best;
+}
+
+std::size_t FreeBlocks::incomplete_bytes() const noexcept {
+  std::size_t bytes = 0;
+  for (const auto& stream : streams_) {
+    if (stream == nullptr) continue;
+    stream->free.for_each(0, [&](const HeapBlock& block) {
+      bytes += block.bytes;
+      return true;
+    });
+  }
+  return bytes;
 }
 
 void FreeBlocks::count(const HeapBlock& block, bool appears) noexcept {

@@ -73,6 +73,9 @@ class FreeBlocks {
     return known != nullptr ? *known : make(stream);
   }
 
+  /// Likewise, of the stream with this clock.
+  [[nodiscard]] StreamBlocks& of(StreamClock& clock);
+
   /// The best fit of at least `bytes` that `stream` may use at once; nullptr if there is none. A
   /// fit among the stream's own and the common blocks goes first.
   [[nodiscard]] HeapBlock* find(std::size_t bytes, const StreamBlocks& stream,
@@ -112,7 +115,8 @@ class FreeBlocks {
   /// Moves blocks whose sequence numbers are known to be reached to the common list. True if there
   /// were any.
   bool promote_completed() noexcept;
-  /// True if all free blocks are common.
+  /// Bytes of the free blocks that are not common / true if all are.
+  [[nodiscard]] std::size_t incomplete_bytes() const noexcept;
   [[nodiscard]] bool is_complete() const noexcept {
     return std::ranges::all_of(
         streams_, [](const auto& stream) { return stream == nullptr || stream->free.empty(); });

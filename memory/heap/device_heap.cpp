@@ -37,9 +37,13 @@ DeviceHeap::DeviceHeap(int device, const AllocConfig& config, HeapBacking backin
   if (cache != nullptr) cache->flush_own(state_);
   const BlockRequest request{bytes, alignment, size, own};
   HeapBlock* found = arena.take(request, Search::own);
-  HeapBlock& block = found != nullptr ? *found : recovery_.allocate(lock, arena, request);
+  if (found != nullptr) {
+    found->stream = &own;
+  } else {
+    found = &recovery_.allocate(lock, arena, request);
+  }
+  HeapBlock& block = *found;
   GANTRY_ASSERT(&owner_of(block) == &pool, "a request gets a block of another pool");
-  block.stream = &own;
   block.requested.store(bytes, std::memory_order_relaxed);
   block.change(BlockUse::in_transition, BlockUse::live);
   ++pool.live_blocks;

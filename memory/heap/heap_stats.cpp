@@ -140,7 +140,10 @@ OomReport HeapStats::oom_report(const PoolSet& pools) {
       report.pending_by_stream.emplace_back(clock->id(), signed_bytes(bytes));
     }
     for (const auto& arena : pool->arenas) {
-      if (pool->serves_others() && !pool->is_pinned() && !pool->released) continue;
+      if (pool->serves_others() && !pool->is_pinned() && !pool->released) {
+        report.stream_free += signed_bytes(arena->free.incomplete_bytes());
+        continue;
+      }
       HeldSegments held;
       arena->describe(held);
       for (const SegmentInfo& segment : held.segments) {
@@ -148,6 +151,7 @@ OomReport HeapStats::oom_report(const PoolSet& pools) {
           report.released += signed_bytes(segment.allocated_bytes);
         } else {
           report.private_pools += signed_bytes(segment.total_bytes);
+          report.private_free += signed_bytes(segment.total_bytes - segment.active_bytes);
         }
       }
     }

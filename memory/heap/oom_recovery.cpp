@@ -36,31 +36,44 @@ constexpr const Pool* kAllPools = nullptr;
 //   5. a free block of another stream, after a wait that is inserted into this stream;
 //   6. chunks of free blocks, remapped: of this pool, then of other pools that allow it;
 //   7. memory that other processes have freed, and caches of layers above (memory_pressure.hpp);
-//   8. waiting on the host, oldest use first, until a block fits, or until the neighbour (backend
+//   8. with segments: free blocks of the other sizes, then a segment of no more than the request;
+//   9. waiting on the host, oldest use first, until a block fits, or until the neighbour (backend
 //      async) gives memory back; at last, all free memory is released to the driver, which then
 //      gives new chunks;
-//   9. another attempt, if other threads had memory in transition meanwhile;
-//  10. functions of the program (memory_pressure.hpp), which may ask for another attempt;
-//  11. an OutOfMemoryError.
+//  10. another attempt, if other threads had memory in transition meanwhile;
+//  11. functions of the program (memory_pressure.hpp), which may ask for another attempt;
+//  12. an OutOfMemoryError.
 // The lock is not held while waiting: the work may depend on threads that allocate.
 // A captured stream cannot be waited for, so its blocks stay in use. Requests of captures skip
-// steps 1 and 5, and in step 8 they wait only for events from before the capture; see Note [Memory
+// steps 1 and 5, and in step 9 they wait only for events from before the capture; see Note [Memory
 // of captures].
 HeapBlock& OomRecovery::allocate(HeapLock& lock, Arena& arena, BlockRequest request) {
   GANTRY_ASSERT(lock.owns_lock(), "recovery begins without the lock of its heap");
+  OomHandlerCalls calls(state_.device, request.size);
   do {
-    if (HeapBlock* block = search(lock, arena, request)) return *block;
+    if (HeapBlock* block = search(lock, arena, request)) {
+      // The other arena's blocks of the stream exist: take_from_segments() made them.
+      block->stream =
+          block->arena == &arena ? &request.stream : &block->arena->free.of(request.stream.clock);
+      return *block;
+    }
     owner_of(arena).check_has_physical();  // another thread may have released it meanwhile
-  } while (ask_program(lock, request.size));
+  } while (call_program(lock, calls, request.size));
   owner_of(arena).check_has_physical();
   report(lock, request.size, request.stream.clock.id(),
          owner_of(arena).serves_captures ? kCapturePurpose : std::string_view());
 }
 
-bool OomRecovery::ask_program(HeapLock& lock, std::size_t bytes) const {
+bool OomRecovery::call_program(HeapLock& lock, OomHandlerCalls& calls, std::size_t bytes) {
   if (bytes > state_.limit()) return false;
   const Unlocked unlocked(lock);
-  return run_oom_handlers(state_.device, bytes);
+  return calls.run([&] {
+    const auto free = signed_bytes(driver().memory_info(state_.device).free);
+    const HeapLock again(state_.mutex);
+    ThreadCache::flush_counts(state_);
+    stats_.update();
+    return free - state_.stats.allocated_bytes.all.current;
+  });
 }
 
 HeapBlock* OomRecovery::search(HeapLock& lock, Arena& arena, const BlockRequest& request) {
@@ -89,6 +102,7 @@ HeapBlock* OomRecovery::search(HeapLock& lock, Arena& arena, const BlockRequest&
     ThreadCache::flush_blocks(state_);
     if (HeapBlock* block = arena.take(request, Search::ordered)) return block;
   }
+  if (HeapBlock* block = take_from_segments(lock, arena, request)) return block;
   std::uint64_t before = 0;
   int attempts = 0;
   do {
@@ -203,6 +217,29 @@ HeapBlock* OomRecovery::reclaim_and_grow(HeapLock& lock, Arena& arena,
   return arena.take(request, Search::ordered);
 }
 
+// Note [Last resort of segments]
+// Segments of PyTorch's sizes leave memory that a request cannot have: small blocks are only in
+// small segments, and a request below 10 MiB makes a segment of 20 MiB. Before a request waits or
+// fails, it takes a free block of the pool's other arena, which gets the block back. Then the pool
+// gives its own unused segments to the driver, and the request has a segment of its size. Such
+// blocks are few, so they do not fragment memory in a program that stays below its limit.
+HeapBlock* OomRecovery::take_from_segments(HeapLock& lock, Arena& arena,
+                                           const BlockRequest& request) {
+  Pool& pool = owner_of(arena);
+  if (pool.backing != HeapBacking::segments) return nullptr;
+  Arena& other = &arena == pool.small ? *pool.large : *pool.small;
+  const BlockRequest elsewhere{request.bytes, request.alignment, request.size,
+                               other.free.of(request.stream.clock)};
+  if (HeapBlock* block = other.take(elsewhere, Search::exhaustive)) return block;
+  pools_.reclaim(lock, kEverything, &pool);
+  Growth growth;
+  for (const std::size_t bytes : {round_up(request.size, kSegmentGrain), request.size}) {
+    growth.segment_bytes = bytes;
+    if (HeapBlock* block = arena.grow(lock, request, ChunkSource::driver, growth)) return block;
+  }
+  return arena.take(request, Search::exhaustive);
+}
+
 bool OomRecovery::wait_for_neighbour(HeapLock& lock, HostWait wait) const {
   MemoryNeighbour* const neighbour = neighbour_;
   if (neighbour == nullptr) return false;
@@ -224,11 +261,13 @@ HeapBlock* OomRecovery::wait_and_take(HeapLock& lock, Arena& arena, const BlockR
     waited = true;
     if (HeapBlock* block = arena.take(request, Search::ordered)) return block;
     if (HeapBlock* block = reclaim_and_grow(lock, arena, request)) return block;
+    if (HeapBlock* block = take_from_segments(lock, arena, request)) return block;
   }
   // No use is left to wait for. Unmapped chunks may be too coarse, so all free memory is released
   // to the driver, which then makes new chunks.
   pools_.release(lock);
   if (HeapBlock* block = grow(lock, arena, request)) return block;
+  if (HeapBlock* block = take_from_segments(lock, arena, request)) return block;
   return arena.take(request, Search::exhaustive);
 }
 

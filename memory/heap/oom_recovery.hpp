@@ -29,8 +29,9 @@ class OomRecovery {
   OomRecovery(const OomRecovery&) = delete;
   OomRecovery& operator=(const OomRecovery&) = delete;
 
-  /// A block of the arena for the request, `in_transition`. The request is a copy, so that the
-  /// caller's fast path keeps its own in registers. Throws: OutOfMemoryError; CudaError.
+  /// A block for the request's stream, `in_transition`: of the arena, or at last of its pool's
+  /// other one. The request is a copy, so that the caller's fast path keeps its own in registers.
+  /// Throws: OutOfMemoryError; CudaError.
   [[nodiscard]] HeapBlock& allocate(HeapLock& lock, Arena& arena, BlockRequest request);
   /// Counts an out-of-memory event of `bytes` for `stream` (0: none) and throws its
   /// OutOfMemoryError, without the lock.
@@ -49,8 +50,8 @@ class OomRecovery {
  private:
   // One run of the steps; nullptr if they find nothing.
   [[nodiscard]] HeapBlock* search(HeapLock& lock, Arena& arena, const BlockRequest& request);
-  // True if a function of the program freed memory, or asks for another attempt.
-  [[nodiscard]] bool ask_program(HeapLock& lock, std::size_t bytes) const;
+  // True if a function of the program freed memory, or wants another attempt.
+  [[nodiscard]] bool call_program(HeapLock& lock, OomHandlerCalls& calls, std::size_t bytes);
   [[nodiscard]] HeapBlock* take_with_wait(Arena& arena, const BlockRequest& request);
   [[nodiscard]] HeapBlock* keep_bound(HeapLock& lock, Arena& arena, const BlockRequest& request);
   [[nodiscard]] HeapBlock* grow_from_free(HeapLock& lock, Arena& arena, const BlockRequest& request,
@@ -61,6 +62,8 @@ class OomRecovery {
   [[nodiscard]] static HeapBlock* grow(HeapLock& lock, Arena& arena, const BlockRequest& request);
   [[nodiscard]] HeapBlock* reclaim_and_grow(HeapLock& lock, Arena& arena,
                                             const BlockRequest& request);
+  [[nodiscard]] HeapBlock* take_from_segments(HeapLock& lock, Arena& arena,
+                                              const BlockRequest& request);
   [[nodiscard]] HeapBlock* wait_and_take(HeapLock& lock, Arena& arena, const BlockRequest& request);
   [[nodiscard]] bool wait_for_neighbour(HeapLock& lock, HostWait wait) const;
   void collect_garbage(HeapLock& lock);

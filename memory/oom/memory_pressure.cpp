@@ -120,18 +120,24 @@ OomHandler add_oom_handler(std::function<bool(Device, std::size_t)> handler) {
   return OomHandler(std::move(function));
 }
 
-bool run_oom_handlers(int device, std::size_t bytes) noexcept {
+bool OomHandlerCalls::run(const std::function<std::int64_t()>& measure) noexcept {
   static thread_local constinit bool is_running = false;
   if (std::exchange(is_running, true)) return false;
-  bool frees = false;
+  bool again = false;
   try {
     const Functions functions = registered();
-    frees = std::any_of(functions.rbegin(), functions.rend(),
-                        [&](const auto& function) { return function->call(device, bytes); });
-  } catch (const std::bad_alloc&) {  // no host memory for the copy of the list
+    for (auto function = functions.rbegin(); function != functions.rend() && !again; ++function) {
+      if (std::ranges::find(spent_, *function) != spent_.end()) continue;
+      const std::int64_t before = measure();
+      spent_.push_back(*function);  // unless it frees memory
+      again = (*function)->call(device_, bytes_);
+      if (!again || measure() > before) spent_.pop_back();
+    }
+  } catch (const std::exception& error) {  // no host memory, or a driver that fails
+    logging::debug(std::string("add_oom_handler: ") + error.what());
   }
   is_running = false;
-  return frees;
+  return again;
 }
 
 }  // namespace gantry::memory

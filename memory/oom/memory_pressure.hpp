@@ -4,12 +4,17 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
+#include <memory>
 #include <mutex>
+#include <vector>
 
 #include "core/callbacks.hpp"
 #include "streams/stream_clock.hpp"
 
 namespace gantry::memory {
+
+class OomFunction;
 
 /// Whether a callback may wait for devices. Recovery may not: their work may wait for the caller.
 enum class Waiting : std::uint8_t { forbidden, allowed };
@@ -37,10 +42,24 @@ class MemoryPressureCallbacks {
   Callbacks<MemoryPressureCallback> all_;
 };
 
-/// Calls the functions of add_oom_handler(), which may free memory of `device`; true if an
-/// allocation of `bytes` should search again. False inside such a function. The caller holds no
-/// lock.
-[[nodiscard]] bool run_oom_handlers(int device, std::size_t bytes) noexcept;
+/// The calls of functions of add_oom_handler() for one request.
+///
+/// A function that wants another search, but has freed nothing, is not called again: the request
+/// would never end.
+class OomHandlerCalls {
+ public:
+  OomHandlerCalls(int device, std::size_t bytes) : device_(device), bytes_(bytes) {}
+
+  /// Calls the functions, which may free memory; true if the request should search again. False
+  /// inside such a function. `measure` returns a number that rises when memory becomes free. The
+  /// caller holds no lock.
+  [[nodiscard]] bool run(const std::function<std::int64_t()>& measure) noexcept;
+
+ private:
+  const int device_;
+  const std::size_t bytes_;
+  std::vector<std::shared_ptr<OomFunction>> spent_;
+};
 
 /// Another allocator of a heap's device, from which the heap's recovery takes what is free there.
 ///

@@ -10,6 +10,7 @@
 
 #include "core/callbacks.hpp"
 #include "core/exception_text.hpp"
+#include "memory/oom/direct_memory.hpp"
 #include "memory/policy/active_pool.hpp"
 #include "streams/per_device.hpp"
 
@@ -47,9 +48,14 @@ std::string still_used(const OomReport& report) {
     text += fmt::format(" {} is freed here but other processes have it imported: {}.",
                         format_bytes(report.limbo), listed(report.limbo_by_process, "by process"));
   }
+  if (report.stream_free > 0) {
+    text += fmt::format(" {} is free, but only for streams that still use it.",
+                        format_bytes(report.stream_free));
+  }
   if (report.private_pools > 0) {
-    text += fmt::format(" {} is reserved by private pools without use_on_oom.",
-                        format_bytes(report.private_pools));
+    text += fmt::format(
+        " {} is reserved by private pools without use_on_oom and by graphs, {} of it unallocated.",
+        format_bytes(report.private_pools), format_bytes(report.private_free));
   }
   if (report.released > 0) {
     text += fmt::format(" {} of live blocks is in pools that released their physical memory.",
@@ -66,25 +72,35 @@ std::int64_t allocated_memory(const OomReport& report) {
   return report.allocated - report.released;
 }
 
+// Free memory that the request may use, in whatever pieces.
+std::int64_t usable_memory(const OomReport& report) {
+  return report.reserved - allocated_memory(report) - report.pending - report.limbo -
+         report.private_free - report.stream_free;
+}
+
 std::string advice(const OomReport& report, bool may_split_less, std::string_view purpose) {
   const std::int64_t allocated = allocated_memory(report);
-  const std::int64_t unallocated = report.reserved - allocated;
-  const std::int64_t elsewhere = report.total - report.free - report.reserved;
+  const std::int64_t usable = usable_memory(report);
+  std::int64_t direct = 0;
+  for (const auto& [purpose, bytes] : report.direct_by_purpose) direct += bytes;
+  const std::int64_t beside = report.total - report.free - report.reserved;
+  const std::int64_t elsewhere = beside - direct;
   std::string text;
   if (report.limit < report.total && report.total - allocated >= report.requested) {
     text += " Raise the limit with memory::set_fraction or GANTRY_ALLOC_CONF=fraction:….";
   }
-  if (unallocated > 0 && unallocated >= report.requested) {
-    const bool is_in_pieces = report.largest_free < report.requested;
-    text += !is_in_pieces ? " Reserved but unallocated memory belongs to streams that still use it."
-            : may_split_less
-                ? " If reserved but unallocated memory is large try setting "
-                  "GANTRY_ALLOC_CONF=max_split_size_mb:… to avoid fragmentation."
-                : " Reserved but unallocated memory is in pieces, or belongs to other streams.";
+  if (usable > 0 && usable >= report.requested) {
+    text += may_split_less ? " If reserved but unallocated memory is large try setting "
+                             "GANTRY_ALLOC_CONF=max_split_size_mb:… to avoid fragmentation."
+                           : " Reserved but unallocated memory is in pieces.";
   }
-  if (elsewhere > 0 && elsewhere >= report.requested) {
-    text += fmt::format(" {} is used by other processes or outside of this allocator.",
-                        format_bytes(elsewhere));
+  if (direct > 0 && beside >= report.requested) {
+    text += fmt::format(" gantry uses beside its allocator: {}.",
+                        listed(report.direct_by_purpose, "for"));
+  }
+  if (elsewhere > 0 && beside >= report.requested) {
+    text += fmt::format(" {} is used by other processes or outside of {}.", format_bytes(elsewhere),
+                        direct > 0 ? "gantry" : "this allocator");
   }
   text += still_used(report);
   if (purpose == kCapturePurpose) {
@@ -154,8 +170,10 @@ void throw_out_of_memory(int device, const OomReport& report, bool may_split_les
                          std::string_view purpose) {
   const bool is_limited = report.limit > 0 && report.limit < report.total;
   if (is_limited && report.requested > report.limit - report.reserved) ++rejections(device);
-  notify(device, report);
-  throw OutOfMemoryError(out_of_memory_text(device, report, may_split_less, purpose), report,
+  OomReport whole = report;
+  whole.direct_by_purpose = direct_memory(device);
+  notify(device, whole);
+  throw OutOfMemoryError(out_of_memory_text(device, whole, may_split_less, purpose), whole,
                          Device::cuda(device).str());
 }
 

@@ -144,8 +144,7 @@ Layout layout_of(const dlpack::Array& array) {
   return layout;
 }
 
-Tensor share(const Layout& layout, Owner owner) {
-  const auto& [dtype, device, sizes, strides, numel, address] = layout;
+void check_strides(const Dims& strides) {
   for (const std::int64_t stride : strides) {
     if (stride >= 0) continue;
     throw ShapeError(
@@ -153,6 +152,11 @@ Tensor share(const Layout& layout, Owner owner) {
                     "{}; pass {{.copy = true}}",
                     strides.str()));
   }
+}
+
+Tensor share(const Layout& layout, Owner owner) {
+  const auto& [dtype, device, sizes, strides, numel, address] = layout;
+  check_strides(strides);
   detail::check_layout("from_dlpack", sizes, strides, 0, dtype,
                        static_cast<std::size_t>(INT64_MAX));
   const std::int64_t extent = detail::checked_extent("from_dlpack", sizes, strides, dtype);
@@ -169,6 +173,34 @@ Tensor share(const Layout& layout, Owner owner) {
       Storage::foreign(data, static_cast<std::size_t>(extent) * element_size(dtype), device,
                        [owner = std::move(owner)](void*) {});
   return Tensor::from_storage(storage, sizes, strides, 0, dtype);
+}
+
+// True if the array is the tensor that to_dlpack() exported. A consumer may change the fields.
+bool is_unchanged(const Layout& layout, const Tensor& exported) {
+  return layout.dtype == exported.dtype() && layout.device == exported.device() &&
+         layout.sizes == exported.sizes() &&
+         (layout.numel == 0 ||
+          (layout.strides == exported.strides() &&
+           layout.address == reinterpret_cast<std::uintptr_t>(exported.data())));
+}
+
+// The array of an export, as a view of the exported tensor's memory. Undefined if it has other
+// memory.
+Tensor view_of(const Tensor& exported, const Layout& layout) {
+  if (is_unchanged(layout, exported)) return exported;
+  const Storage& storage = exported.storage();
+  const auto begin = reinterpret_cast<std::uintptr_t>(storage.data());
+  const std::uintptr_t offset = layout.address - begin;
+  const std::size_t width = element_size(layout.dtype);
+  if (layout.numel == 0 || layout.device != exported.device() || layout.address < begin ||
+      offset >= storage.bytes() || offset % width != 0) {
+    return {};
+  }
+  check_strides(layout.strides);
+  const auto first = static_cast<std::int64_t>(offset / width);
+  detail::check_layout("from_dlpack", layout.sizes, layout.strides, first, layout.dtype,
+                       storage.bytes());
+  return Tensor::from_storage(storage, layout.sizes, layout.strides, first, layout.dtype);
 }
 
 // Throws unless all elements are at addresses of `layout.device`.
@@ -245,12 +277,14 @@ Tensor import_array(Handle* exported, const FromDlpackOptions& how) {
         "from_dlpack: expected memory that may be written, but got a read-only array; pass "
         "{.copy = true}");
   }
+  const Layout layout = layout_of(fields.dl_tensor);
   const Tensor own_tensor = detail::exported_tensor(fields);
   if (!how.copy) {
-    return own_tensor.defined() ? own_tensor : share(layout_of(fields.dl_tensor), owner);
+    const Tensor view = own_tensor.defined() ? view_of(own_tensor, layout) : Tensor();
+    return view.defined() ? view : share(layout, owner);
   }
-  const Tensor copy =
-      own_tensor.defined() ? own_tensor.clone() : copy_of(layout_of(fields.dl_tensor));
+  const bool is_own = own_tensor.defined() && is_unchanged(layout, own_tensor);
+  const Tensor copy = is_own ? own_tensor.clone() : copy_of(layout);
   if (copy.is_cuda()) Stream::current(copy.device()).synchronize();
   return copy;
 }

@@ -2,7 +2,10 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <cstdint>
 #include <functional>
+#include <regex>
+#include <set>
 #include <sstream>
 #include <string>
 #include <vector>
@@ -77,6 +80,103 @@ TEST_F(CaptureErrorsTest, NameTheCallAndItsLine) {
     }
     synchronize(device);
   }
+}
+
+// The numbers N of each "stream N of" in a text.
+std::set<std::uint64_t> numbered_streams(const std::string& text) {
+  static const std::regex stream("stream ([^ ]+) of cuda:0");
+  std::set<std::uint64_t> numbers;
+  for (std::sregex_iterator it(text.begin(), text.end(), stream), end; it != end; ++it) {
+    const std::string number = (*it)[1];
+    EXPECT_EQ(number.find_first_not_of("0123456789"), std::string::npos) << text;
+    numbers.insert(std::stoull(number));
+  }
+  return numbers;
+}
+
+class StreamErrorsTest : public testing::DeviceTest {
+ protected:
+  // Calls `call`; its error names the member `name`, the program's line, and streams by their ids.
+  void fails(const std::string& name, const std::function<void()>& call) const {
+    SCOPED_TRACE(name);
+    std::string text = "no error";
+    try {
+      call();
+    } catch (const Error& error) {
+      text = error.what();
+    }
+    EXPECT_THAT(text, HasSubstr("Failed "));
+    const std::set<std::uint64_t> known{captured.id(), other.id()};
+    EXPECT_THAT(numbered_streams(text), ::testing::Each(::testing::AnyOfArray(known)));
+    if (GANTRY_TEST_HAS_SYMBOLS) {
+      EXPECT_THAT(text, AllOf(HasSubstr(", in gantry::" + name + " at "),
+                              HasSubstr("capture_errors_test.cpp:")));
+    }
+  }
+  // Likewise, each call in a capture of its own, with `first` and `second` recorded in it.
+  void fails_in_capture(const std::string& name, const std::function<void()>& call) {
+    Graph graph;
+    try {
+      const GraphCapture capture(graph, {.stream = captured, .mode = CaptureMode::relaxed});
+      first.record(captured);
+      second.record(captured);
+      fails(name, call);
+    } catch (const Error&) {  // the capture may end with an error
+    }
+    synchronize(device);
+  }
+
+  const Device device = Device::cuda(0);
+  const Stream other = Stream::from_pool(device);
+  const Stream captured = Stream::from_pool(device);
+  Event first{{.timing = true}};
+  Event second{{.timing = true}};
+};
+
+TEST_F(StreamErrorsTest, NameTheMemberAndStreamsByTheirIds) {
+  Event eager;
+  eager.record(other);
+  fails_in_capture("Event::elapsed_ms", [&] { static_cast<void>(first.elapsed_ms(second)); });
+  fails_in_capture("Event::synchronize", [&] { first.synchronize(); });
+  fails_in_capture("Event::query", [&] { static_cast<void>(first.query()); });
+  fails_in_capture("Event::wait", [&] { eager.wait(captured); });
+  fails_in_capture("Stream::wait", [&] { captured.wait(eager); });
+  fails_in_capture("Stream::wait", [&] { captured.wait(other); });
+  fails_in_capture("Stream::wait", [&] { Stream::default_stream(device).wait(first); });
+  fails_in_capture("Stream::query", [&] { static_cast<void>(captured.query()); });
+  fails_in_capture("Stream::synchronize", [&] { captured.synchronize(); });
+  fails_in_capture("synchronize", [&] { synchronize(device); });
+}
+
+TEST_F(StreamErrorsTest, NameTheMemberInASpoiltCapture) {
+  Graph graph;
+  graph.capture_begin({.stream = captured, .mode = CaptureMode::relaxed});
+  first.record(captured);
+  second.record(captured);
+  EXPECT_THROW(static_cast<void>(captured.query()), CudaError);
+  fails("Event::wait", [&] { first.wait(other); });
+  fails("Stream::wait", [&] { other.wait(first); });
+  fails("Stream::synchronize", [&] { captured.synchronize(); });
+  fails("launch_host_function", [&] { launch_host_function(captured, [] {}); });
+  fails("Graph::capture_end", [&] { graph.capture_end(); });
+}
+
+TEST_F(StreamErrorsTest, NameTheMemberAfterACapture) {
+  Graph graph;
+  {
+    const GraphCapture capture(graph, {.stream = captured, .mode = CaptureMode::relaxed});
+    first.record(captured);
+    second.record(captured);
+  }
+  fails("Event::elapsed_ms", [&] { static_cast<void>(first.elapsed_ms(second)); });
+  fails("Event::synchronize", [&] { first.synchronize(); });
+  fails("Event::query", [&] { static_cast<void>(first.query()); });
+  fails("Event::wait", [&] { first.wait(other); });
+  fails("Event::wait", [&] {
+    const StreamGuard guard(other);
+    first.wait();
+  });
+  fails("Stream::wait", [&] { other.wait(first); });
 }
 
 }  // namespace

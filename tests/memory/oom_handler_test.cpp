@@ -171,6 +171,39 @@ TEST_F(OomHandlerTest, ItsExceptionsCountAsFalse) {
   EXPECT_THROW((void)allocate_most(), OutOfMemoryError);
 }
 
+TEST_F(OomHandlerTest, AFunctionThatFreesNothingIsCalledOnceForARequest) {
+  const Buffer live = allocate_most();
+  std::vector<int> order;
+  const OomHandler first = add_oom_handler([&](Device, std::size_t) {
+    order.push_back(1);
+    return true;
+  });
+  const OomHandler second = add_oom_handler([&](Device device, std::size_t) {
+    order.push_back(2);
+    (void)allocate(Stream::current(device), 1000);  // is free again
+    return true;
+  });
+  for (int round = 0; round < 2; ++round) {
+    order.clear();
+    EXPECT_THROW((void)allocate_most(), OutOfMemoryError);
+    EXPECT_THAT(order, ElementsAre(2, 1));
+  }
+}
+
+TEST_F(OomHandlerTest, AFunctionThatFreesSmallBlocksIsCalledAgain) {
+  const Buffer live = allocate_most();
+  std::vector<Buffer> caches;
+  for (int i = 0; i < 5; ++i) caches.push_back(allocate(Stream::current(Device::cuda(0)), 512));
+  int calls = 0;
+  const OomHandler handler = add_oom_handler([&](Device, std::size_t) {
+    ++calls;
+    if (!caches.empty()) caches.pop_back();
+    return true;
+  });
+  EXPECT_THROW((void)allocate_most(), OutOfMemoryError);
+  EXPECT_EQ(calls, 6);
+}
+
 TEST_F(OomHandlerTest, RequestsThatCannotFitCallNone) {
   int calls = 0;
   const OomHandler handler = add_oom_handler([&](Device, std::size_t) { return ++calls < 0; });

@@ -27,6 +27,7 @@ namespace {
 std::string text_of(const ControlMessage& message) {
   ByteWriter<std::string> writer;
   writer.number(static_cast<std::int32_t>(message.kind)).number(message.failed_rank);
+  writer.number(message.author).number(static_cast<std::int32_t>(message.source));
   return writer.bytes();
 }
 

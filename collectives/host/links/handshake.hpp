@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "collectives/bootstrap/group_timeout.hpp"
 #include "collectives/host/links/addresses.hpp"
 #include "core/authentication/keys.hpp"
 #include "core/authentication/message_tags.hpp"
@@ -38,6 +39,14 @@ struct ControlMessage {
   std::int32_t failed_rank = -1;
   std::uint64_t token = 0;
   RankProgress progress = {};
+  // Of `late`, which ranks pass on: the rank that waited, and what set its deadline.
+  std::int32_t author = -1;
+  DeadlineSource source = DeadlineSource::variable;
+
+  // Says that `rank` is late, by the clock of `author`.
+  [[nodiscard]] static ControlMessage of_late(int rank, int author, DeadlineSource source) {
+    return {.kind = Kind::late, .failed_rank = rank, .author = author, .source = source};
+  }
 };
 
 struct Hello;
@@ -119,7 +128,7 @@ inline constexpr std::size_t kPurposes = 2;
 
 // The first bytes on a connection: see Note [Authenticated links].
 struct Hello {
-  std::array<char, 8> magic{'g', 'a', 'n', 't', 'r', 'y', 'L', '5'};
+  std::array<char, 8> magic{'g', 'a', 'n', 't', 'r', 'y', 'L', '6'};
   std::int32_t from = 0;
   std::int32_t to = 0;
   Purpose purpose = Purpose::control;

@@ -42,13 +42,15 @@ std::exception_ptr LinkError::error_of(const LinkGroup& group, const ControlMess
 void LinkError::fail_late(const std::vector<int>& missing) {
   const std::chrono::duration<double> waited = group_.timeout.get();
   late_ = missing;
-  fail({ControlMessage::Kind::late, missing.front()},
+  fail(ControlMessage::of_late(missing.front(), group_.rank, group_.timeout.kind_of_source()),
        fmt::format("collective: rank {} waited {} s, but rank(s) {} did not enter the operation "
                    "({})",
                    group_.rank, waited.count(), fmt::join(missing, ", "), group_.timeout.source()));
 }
 
 void LinkError::raise() const {
+  const bool has_author = why_->author >= 0 && why_->author < group_.size;
+  const int author = has_author ? why_->author : from_;
   const auto lost = [&](std::string_view how) {
     return PeerLostError(fmt::format("rank {} {}; the communicator of {} ranks is unusable",
                                      why_->failed_rank, how, group_.size),
@@ -58,8 +60,8 @@ void LinkError::raise() const {
     case ControlMessage::Kind::late:
       throw TimeoutError(
           text_.empty() ? fmt::format("collective: rank {} did not enter the operation in time, "
-                                      "says rank {} (GANTRY_COLL_TIMEOUT sets the deadline)",
-                                      why_->failed_rank, from_)
+                                      "says rank {} ({})",
+                                      why_->failed_rank, author, deadline_text(why_->source))
                         : text_,
           late_.empty() ? std::vector<int>{why_->failed_rank} : late_);
     case ControlMessage::Kind::left:

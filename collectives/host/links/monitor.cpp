@@ -105,7 +105,9 @@ std::vector<std::optional<RankProgress>> Connections::probe() {
   return std::exchange(replies_, {});
 }
 
-void Connections::report_late(int rank) noexcept { notify({ControlMessage::Kind::late, rank}); }
+void Connections::report_late(int rank) noexcept {
+  notify(ControlMessage::of_late(rank, group_.rank, group_.timeout.kind_of_source()));
+}
 
 void Connections::report_no_nccl() noexcept {
   const std::lock_guard lock(mutex_);

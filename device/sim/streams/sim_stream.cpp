@@ -5,6 +5,7 @@
 #include <memory>
 
 #include "core/processes/background_thread.hpp"
+#include "device/drivers/stream_names.hpp"
 #include "device/sim/streams/sim_schedule.hpp"
 
 namespace gantry::sim {
@@ -29,8 +30,9 @@ SimStream::SimStream(int device, int number, Schedule* schedule)
 SimStream::~SimStream() { stop(); }
 
 std::string SimStream::name() const {
-  return number_ == 0 ? fmt::format("the default stream of cuda:{}", device_)
-                      : fmt::format("stream {} of cuda:{}", number_, device_);
+  if (number_ == 0) return fmt::format("the default stream of cuda:{}", device_);
+  if (!has_stream_numbering()) return fmt::format("stream {} of cuda:{}", number_, device_);
+  return name_of_stream({device_, const_cast<SimStream*>(this)});
 }
 
 std::uint64_t SimStream::submit(Task task, Options options) {

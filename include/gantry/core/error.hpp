@@ -79,11 +79,15 @@ struct OomReport {
   std::int64_t limit = 0;          ///< set_fraction limit, or total
   std::int64_t pending = 0;        ///< in freed blocks that streams still use
   std::int64_t limbo = 0;          ///< in freed blocks that other processes still use
-  std::int64_t private_pools = 0;  ///< part of `reserved` in private pools
+  std::int64_t private_pools = 0;  ///< part of `reserved` in private pools and of graphs
+  std::int64_t private_free = 0;   ///< part of `private_pools` that is free there
+  std::int64_t stream_free = 0;    ///< in free blocks that only their own streams may reuse yet
   std::int64_t released = 0;       ///< part of `allocated` in pools without physical memory
   std::int64_t largest_free = 0;   ///< size of the largest free block
   /// By stream id: the pending bytes that the stream uses.
   std::vector<std::pair<std::uint64_t, std::int64_t>> pending_by_stream{};
+  /// By purpose: bytes that gantry holds past its allocators, largest first. No part of `reserved`.
+  std::vector<std::pair<std::string, std::int64_t>> direct_by_purpose{};
   /// By process id: the limbo bytes that the process uses.
   std::vector<std::pair<std::int32_t, std::int64_t>> limbo_by_process{};
   /// The call sites with the most live bytes, largest first. Empty unless record_history() is on.

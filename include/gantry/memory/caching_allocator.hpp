@@ -58,7 +58,8 @@ GANTRY_API std::shared_ptr<Allocator> set_allocator(Device device,
 /// @since 0.2
 GANTRY_API void deallocate_raw(void* data);
 
-/// Releases all unused cached memory of every device to the driver. Thread safety: any thread.
+/// Releases all unused cached memory of every device to the driver. A MemPool without use_on_oom
+/// keeps its memory until it is destroyed. Thread safety: any thread.
 /// Example: `memory::empty_cache();`
 /// @since 0.1
 GANTRY_API void empty_cache();

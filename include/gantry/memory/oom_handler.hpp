@@ -38,8 +38,9 @@ class GANTRY_API OomHandler {
 };
 
 /// Adds a function that may free memory when an allocation finds none: it gets the device and the
-/// bytes of the request. If it returns true, the allocation searches again, as often as it does. If
-/// all functions return false, the allocation throws OutOfMemoryError.
+/// bytes of the request. If it returns true, the allocation searches again. A function that
+/// returned true, but freed nothing, is not called again for the same request. When no function
+/// returns true, the allocation throws OutOfMemoryError.
 ///
 /// Functions are called one after the other, the newest first, until one returns true. gantry has
 /// released all its caches before, and holds no lock. The function runs in the thread that

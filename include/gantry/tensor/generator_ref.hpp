@@ -10,8 +10,9 @@ namespace gantry {
 
 class Generator;
 
-/// A function parameter for the generator of a random operation: a Generator or a pointer to one.
-/// Empty or null means the default generator of the tensor's device.
+/// A function parameter for the generator of a random operation: a Generator or a pointer to one,
+/// const or not, because a Generator is a handle. Empty or null means the default generator of the
+/// tensor's device.
 ///
 /// Borrows the generator: use it for parameters only, never store it.
 /// @code
@@ -24,15 +25,14 @@ class GeneratorRef {
   GeneratorRef() = default;
   /// A reference to `generator`, or to the default generator.
   GeneratorRef(std::nullptr_t) {}
-  GeneratorRef(Generator& generator) : generator_(&generator) {}
-  GeneratorRef(Generator&& generator) : generator_(&generator) {}
-  GeneratorRef(Generator* generator) : generator_(generator) {}
+  GeneratorRef(const Generator& generator) : generator_(&generator) {}
+  GeneratorRef(const Generator* generator) : generator_(generator) {}
 
-  /// The generator, or nullptr for the default one.
-  [[nodiscard]] Generator* get() const noexcept { return generator_; }
+  /// The generator, or nullptr for the default one. A draw changes its state, never the handle.
+  [[nodiscard]] Generator* get() const noexcept { return const_cast<Generator*>(generator_); }
 
  private:
-  Generator* generator_ = nullptr;
+  const Generator* generator_ = nullptr;
 };
 
 /// A generator argument in place of TensorOptions: `rand({2}, generator)`.
@@ -40,6 +40,7 @@ class GeneratorRef {
 template <class T>
 concept GeneratorArgument = std::same_as<std::remove_cvref_t<T>, Generator> ||
                             std::same_as<std::remove_cvref_t<T>, Generator*> ||
+                            std::same_as<std::remove_cvref_t<T>, const Generator*> ||
                             std::same_as<std::remove_cvref_t<T>, GeneratorRef>;
 
 }  // namespace gantry

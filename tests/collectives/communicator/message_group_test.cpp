@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <chrono>
 #include <cstdint>
 #include <cstdlib>
 #include <map>
@@ -402,6 +403,56 @@ TEST_P(MessageGroupTest, APlainSendThatWaitsInVainNamesTheRemedy) {
                                                  ::testing::HasSubstr(", says rank ")));
     }
   });
+}
+
+TEST_P(MessageGroupTest, ACaptureOverTheHostSaysWhyItIsRefused) {
+  GANTRY_REQUIRE_DEVICES(2);
+  if (!is_host()) GTEST_SKIP() << "kernels can be captured";
+  on_ranks(2, [](CollectiveSuite& suite, Communicator& group) {
+    const Stream stream = Stream::from_pool(group.device());
+    const StreamGuard guard(stream);
+    const Tensor data = ones({100}, {.device = group.device()});
+    driver().begin_capture(stream.native(), CaptureMode::relaxed);
+    const std::string why =
+        ": expected a stream that is not being captured, because the host takes part in the "
+        "operation, but got one that is";
+    expect_throws<CaptureError>([&] { group.barrier(); }, "barrier" + why);
+    expect_throws<CaptureError>([&] { group.all_reduce(data); }, "all_reduce" + why);
+    driver().destroy_graph(driver().end_capture(stream.native()));
+    group.host_barrier();
+    suite.uneven(i32, 3, 0);
+  });
+}
+
+TEST_P(MessageGroupTest, ATimeoutHasTheCallOfTheRankThatWaited) {
+  GANTRY_REQUIRE_DEVICES(3);
+  for (const int waiting : {1, 2}) {
+    on_ranks(3, [&](CollectiveSuite&, Communicator& group) {
+      const int next = (group.rank() + 1) % 3;
+      const Tensor data = zeros({16 << 20}, {.dtype = u8, .device = group.device()});
+      Tensor in = zeros({16 << 20}, {.dtype = u8, .device = group.device()});
+      group.set_timeout(std::chrono::milliseconds(group.rank() == waiting ? 500 : 600'000));
+      const std::string late = std::to_string((waiting + 1) % 3);
+      try {
+        group.send(data, next);
+        group.recv(in, (group.rank() + 2) % 3).synchronize();
+        ADD_FAILURE() << "all wait for each other";
+      } catch (const TimeoutError& error) {
+        EXPECT_EQ(error.ranks(), std::vector<int>{(waiting + 1) % 3});
+        const std::string waited = "rank " + std::to_string(waiting) + " waited ";
+        const std::string missing = ", but rank(s) " + late + " did not enter the operation" +
+                                    (is_host() ? "" : " #1 send u8[16777216] to " + late) +
+                                    " (the group's timeout sets the deadline)";
+        const std::string told =
+            "rank " + late + " did not enter the operation in time, says rank " +
+            std::to_string(waiting) + " (the group's timeout sets the deadline)";
+        using ::testing::HasSubstr;
+        EXPECT_THAT(error.what(),
+                    ::testing::AnyOf(::testing::AllOf(HasSubstr(waited), HasSubstr(missing)),
+                                     HasSubstr(told)));
+      }
+    });
+  }
 }
 
 }  // namespace

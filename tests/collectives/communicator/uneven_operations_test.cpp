@@ -257,7 +257,32 @@ TEST_F(UnevenOperationsTest, WrongRowsAreRefusedBeforeAnythingChanges) {
           [&] {
             group.all_gather(whole, part, {2, 2});
           },
-          "expected a tensor of 4 rows for 'rows'");
+          "expected 'output' of 4 rows, the sum of 'rows', but its shape is");
+      expect_throws<ShapeError>(
+          [&] {
+            group.gather(whole, part, {2, 2}, 0);
+          },
+          "gather: expected 'output' of 4 rows, the sum of 'rows'");
+      expect_throws<ShapeError>(
+          [&] {
+            group.scatter(part, whole, {2, 2}, 0);
+          },
+          "scatter: expected 'input' of 4 rows, the sum of 'rows'");
+      expect_throws<ShapeError>(
+          [&] {
+            group.reduce_scatter(part, whole, {2, 2});
+          },
+          "reduce_scatter: expected 'input' of 4 rows, the sum of 'rows'");
+      expect_throws<ShapeError>(
+          [&] {
+            group.all_to_all(whole, part, {2, 2}, {1, 1});
+          },
+          "all_to_all: expected 'output' of 4 rows, the sum of 'output_rows', but");
+      expect_throws<ShapeError>(
+          [&] {
+            group.all_to_all(whole, part, {2, 3}, {2, 1});
+          },
+          "all_to_all: expected 'input' of 3 rows, the sum of 'input_rows', but");
       expect_throws<ShapeError>(
           [&] {
             group.all_gather(zeros({5, 1}, options), part, {2, 3});

@@ -282,8 +282,44 @@ TEST(HostConnectionsTest, EveryRankIsToldOfALateOneAndOfOneWithoutNccl) {
     ++told;
     while (told < kRanks) std::this_thread::yield();
     if (rank == 7) return monitor.report_late(5);
+    // Whichever rank passed it on.
     expect_throws<TimeoutError>([&] { std::rethrow_exception(failure.get_future().get()); },
-                                "rank 5 did not enter the operation in time");
+                                "rank 5 did not enter the operation in time, says rank 7 "
+                                "(GANTRY_COLL_TIMEOUT sets the deadline)");
+  });
+}
+
+TEST(HostConnectionsTest, ALateRankIsNamedByTheRankThatWaited) {
+  const LinkGroup group{.rank = 1, .size = 4};
+  const auto text_of = [&](const ControlMessage& message, int from) {
+    try {
+      std::rethrow_exception(LinkError::error_of(group, message, {}, from));
+    } catch (const TimeoutError& error) {
+      EXPECT_EQ(error.ranks(), std::vector<int>{0});
+      return std::string(error.what());
+    }
+  };
+  const std::string late = "collective: rank 0 did not enter the operation in time, says rank ";
+  // Rank 0 hears that it is late, and passes that on.
+  EXPECT_EQ(text_of(ControlMessage::of_late(0, 3, DeadlineSource::group), 0),
+            late + "3 (the group's timeout sets the deadline)");
+  EXPECT_EQ(text_of(ControlMessage::of_late(0, 2, DeadlineSource::call), 0),
+            late + "2 (the call's timeout sets the deadline)");
+  EXPECT_EQ(text_of(ControlMessage::of_late(0, 2, DeadlineSource::variable), 2),
+            late + "2 (GANTRY_COLL_TIMEOUT sets the deadline)");
+  // What no rank of the group sends.
+  EXPECT_EQ(text_of(ControlMessage::of_late(0, 9, static_cast<DeadlineSource>(77)), 2),
+            late + "2 (GANTRY_COLL_TIMEOUT sets the deadline)");
+}
+
+TEST(HostConnectionsTest, AReportOfALateRankHasWhatSetTheDeadline) {
+  linked_ranks(2, [&](int rank, HostLinks& links) {
+    LinkMonitor& monitor = *links.monitor();
+    if (rank == 1) return monitor.report_late(0);
+    std::promise<std::exception_ptr> failure;
+    monitor.on_failure([&](std::exception_ptr why) { failure.set_value(std::move(why)); });
+    expect_throws<TimeoutError>([&] { std::rethrow_exception(failure.get_future().get()); },
+                                "says rank 1 (");
   });
 }
 

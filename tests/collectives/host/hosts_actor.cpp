@@ -170,7 +170,7 @@ void part_ways(Communicator& world) {
   } else {
     if (world.rank() == 2) world.recv(token, 0);
     expect<gantry::TimeoutError>([&] { late.recv(data, 3 - world.rank()); },
-                                 "rank 2 did not enter the operation in time, says rank");
+                                 "rank 2 did not enter the operation in time, says rank 0");
   }
   check(world);
 }

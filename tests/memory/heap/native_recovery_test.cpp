@@ -121,6 +121,29 @@ TEST_F(NativeRecoveryTest, ReportsWhatIsHeldAndStaysUsable) {
   EXPECT_EQ(allocated(), 60 * kMib);
 }
 
+TEST_F(NativeRecoveryTest, ErrorNamesPoolsWithIdleMemory) {
+  const Stream stream = Stream::current();
+  limit_to(64 * kMib);
+  MemPool pool;
+  { const Buffer idle = pool.allocate(stream, 48 * kMib); }
+  const Buffer live = pool.allocate(stream, 2 * kMib);
+  synchronize();
+  try {
+    static_cast<void>(allocate(stream, 32 * kMib));
+    ADD_FAILURE() << "more than the limit was allocated";
+  } catch (const OutOfMemoryError& error) {
+    const OomReport& report = error.breakdown();
+    EXPECT_EQ(report.private_pools, report.private_free + report.allocated);
+    EXPECT_GE(report.private_free, static_cast<std::int64_t>(46 * kMib));
+    EXPECT_EQ(report.stream_free, 0);
+    EXPECT_THAT(error.what(),
+                AllOf(HasSubstr(" is reserved by private pools without use_on_oom and by graphs, " +
+                                format_bytes(report.private_free) + " of it unallocated."),
+                      Not(HasSubstr("still use")), Not(HasSubstr("in pieces")),
+                      Not(HasSubstr("max_split_size_mb"))));
+  }
+}
+
 TEST_F(NativeRecoveryTest, FractionCountsWhatIsCached) {
   const Stream stream = Stream::current();
   limit_to(22 * kMib);
@@ -243,6 +266,14 @@ TEST(OomReportTest, GivesAdviceThatFits) {
   EXPECT_THAT(out_of_memory_text(1, breakdown, true), HasSubstr("max_split_size_mb"));
   EXPECT_THAT(out_of_memory_text(1, breakdown, false),
               AllOf(Not(HasSubstr("max_split_size_mb")), HasSubstr("in pieces")));
+  // The rest, 90 MiB in pieces, is less than the request.
+  for (auto holder : {&OomReport::private_free, &OomReport::stream_free, &OomReport::pending,
+                      &OomReport::limbo}) {
+    breakdown.*holder = 400 * mib;
+    EXPECT_THAT(out_of_memory_text(1, breakdown, true), Not(HasSubstr("max_split_size_mb")));
+    EXPECT_THAT(out_of_memory_text(1, breakdown, false), Not(HasSubstr("in pieces")));
+    breakdown.*holder = 0;
+  }
   breakdown.released = 600 * mib;  // has no memory, so nothing else changes
   breakdown.allocated += breakdown.released;
   EXPECT_THAT(out_of_memory_text(1, breakdown, true),
@@ -270,6 +301,8 @@ TEST(OomReportTest, NamesWhoStillUsesWhatIsFreed) {
   breakdown.limbo = 4 * mib;
   breakdown.limbo_by_process = {{4711, 4 * mib}};
   breakdown.private_pools = 5 * mib;
+  breakdown.private_free = 2 * mib;
+  breakdown.stream_free = mib;
   breakdown.top_call_sites = {{"train (train.cpp:7)", 6 * mib}};
   EXPECT_THAT(
       out_of_memory_text(0, breakdown, false),
@@ -277,7 +310,9 @@ TEST(OomReportTest, NamesWhoStillUsesWhatIsFreed) {
                       "5."),
             HasSubstr("4.00 MiB is freed here but other processes have it imported: 4.00 MiB by "
                       "process 4711."),
-            HasSubstr("5.00 MiB is reserved by private pools"),
+            HasSubstr("1.00 MiB is free, but only for streams that still use it."),
+            HasSubstr("5.00 MiB is reserved by private pools without use_on_oom and by graphs, "
+                      "2.00 MiB of it unallocated."),
             HasSubstr("Most is used by: 6.00 MiB from train (train.cpp:7).")));
 }
 

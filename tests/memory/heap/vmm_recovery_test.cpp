@@ -12,6 +12,7 @@
 #include <gantry/memory/caching_allocator.hpp>
 #include <gantry/memory/mem_pool.hpp>
 
+#include "memory/oom/oom_report.hpp"
 #include "tests/memory/heap_fixture.hpp"
 #include "tests/support/stream_hold.hpp"
 
@@ -384,6 +385,29 @@ TEST_F(VmmRecoveryTest, ReportsPrivatePools) {
   } catch (const OutOfMemoryError& error) {
     EXPECT_EQ(error.breakdown().private_pools, static_cast<std::int64_t>(10 * kMib));
     EXPECT_THAT(error.what(), HasSubstr("10.00 MiB is reserved by private pools"));
+  }
+}
+
+TEST_F(VmmRecoveryTest, ErrorNamesPoolsWithIdleMemory) {
+  const Stream stream = Stream::current();
+  limit_to(64 * kMib);
+  MemPool pool;
+  { const Buffer idle = pool.allocate(stream, 48 * kMib); }
+  const Buffer live = pool.allocate(stream, 2 * kMib);
+  synchronize();
+  try {
+    static_cast<void>(allocate(stream, 32 * kMib));
+    ADD_FAILURE() << "more than the limit was allocated";
+  } catch (const OutOfMemoryError& error) {
+    const OomReport& report = error.breakdown();
+    EXPECT_EQ(report.private_pools, report.private_free + report.allocated);
+    EXPECT_GE(report.private_free, static_cast<std::int64_t>(46 * kMib));
+    EXPECT_EQ(report.stream_free, 0);
+    EXPECT_THAT(error.what(),
+                AllOf(HasSubstr(" is reserved by private pools without use_on_oom and by graphs, " +
+                                format_bytes(report.private_free) + " of it unallocated."),
+                      Not(HasSubstr("still use")), Not(HasSubstr("in pieces")),
+                      Not(HasSubstr("max_split_size_mb"))));
   }
 }
 

@@ -8,9 +8,11 @@
 #include <limits>
 #include <set>
 #include <thread>
+#include <vector>
 
 #include <gantry/core/error.hpp>
 #include <gantry/device/guard.hpp>
+#include <gantry/tensor/distributions.hpp>
 #include <gantry/tensor/elementwise.hpp>
 #include <gantry/tensor/factories.hpp>
 
@@ -357,6 +359,63 @@ TEST(GeneratorTest, CopiesShareTheirStateAndClonesDoNot) {
   Generator of_device = default_generator(Device::cpu());
   of_device.manual_seed(12);
   EXPECT_EQ(default_generator(Device::cpu()).initial_seed(), 12u);
+}
+
+// One draw of everything that takes a generator.
+template <class G>
+std::vector<Tensor> all_draws(G& generator) {
+  const Tensor half = full({4}, 0.5);
+  const auto made = [] { return zeros({4}); };
+  return {rand({4}, {}, generator),
+          rand({4}, f64, generator),
+          rand({4}, generator),
+          rand({4}, {}, &generator),
+          rand({4}, &generator),
+          randn({4}, {}, generator),
+          randn({4}, generator),
+          randint(9, {4}, {}, generator),
+          randint(9, {4}, generator),
+          randint(1, 9, {4}, i32, generator),
+          randint(1, 9, {4}, generator),
+          randperm(9, {}, generator),
+          randperm(9, generator),
+          bernoulli(half, generator),
+          rand_like(half, {}, generator),
+          randn_like(half, f64, generator),
+          randint_like(half, 9, {}, generator),
+          randint_like(half, 1, 9, {}, generator),
+          normal(1, 2, {4}, {}, generator),
+          normal(1, 2, {4}, generator),
+          normal(half, half, generator),
+          normal(half, 2, generator),
+          normal(1, half, generator),
+          poisson(half, generator),
+          multinomial(half, 2, false, generator),
+          half.multinomial(2, false, generator),
+          rand_shard({4}, {.start = 1, .length = 2}, {}, generator),
+          randn_shard({4}, {.start = 1, .length = 2}, {}, generator),
+          made().normal_(0, 1, generator),
+          made().uniform_(0, 1, generator),
+          made().random_(1, 9, generator),
+          made().random_(9, generator),
+          made().random_(generator),
+          made().bernoulli_(0.5, generator),
+          made().exponential_(1, generator),
+          made().cauchy_(0, 1, generator),
+          made().log_normal_(0, 1, generator),
+          made().geometric_(0.5, generator)};
+}
+
+TEST(GeneratorTest, AConstOneDrawsAsAnyOther) {
+  Generator variable(Device::cpu(), 5);
+  const Generator constant(Device::cpu(), 5);
+  const std::vector<Tensor> expected = all_draws(variable);
+  const std::vector<Tensor> draws = all_draws(constant);
+  ASSERT_EQ(draws.size(), expected.size());
+  for (std::size_t i = 0; i < draws.size(); ++i) {
+    EXPECT_TRUE(draws[i].equal(expected[i])) << "draw " << i;
+  }
+  EXPECT_EQ(constant.offset(), variable.offset());
 }
 
 }  // namespace
