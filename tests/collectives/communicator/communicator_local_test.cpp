@@ -324,7 +324,7 @@ TEST_F(CommunicatorLocalTest, RowCountsWhoseSumNoNumberHoldsAreRefused) {
   const Tensor input = ones({4}, {.device = Device::cuda(0)});
   const std::vector<std::int64_t> rows{INT64_MAX, INT64_MAX, 6};
   expect_throws<ShapeError>([&] { (void)group[0].all_to_all(output, input, rows, rows); },
-                            "expected a tensor of 18446744073709551620 rows");
+                            "expected 'output' of 18446744073709551620 rows");
 }
 
 TEST_F(CommunicatorLocalTest, WholesMayBeStackedParts) {
