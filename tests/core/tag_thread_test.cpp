@@ -59,7 +59,9 @@ TEST(TagThreadTest, BytesAreAddedInTheOrderOfTheirNumbers) {
     for (int i = 0; i < 20; ++i) {
       const std::uint64_t added = thread.add(tags, bytes);
       EXPECT_GE(added, last);
-      if (thread.has_added(added)) EXPECT_TRUE(thread.has_added(last));
+      if (thread.has_added(added)) {
+        EXPECT_TRUE(thread.has_added(last));
+      }
       last = added;
     }
     while (!thread.has_added(last)) std::this_thread::yield();

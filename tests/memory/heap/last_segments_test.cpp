@@ -169,7 +169,9 @@ TEST_F(LastSegmentsTest, NoRequestFailsThatMemoryIsThereFor) {
         for (const SegmentInfo& segment : heap.segments().segments) {
           EXPECT_NE(segment.active_bytes, 0) << "an unused segment is kept";
           for (const BlockInfo& block : segment.blocks) {
-            if (block.state == BlockState::inactive) EXPECT_LT(block.bytes, size);
+            if (block.state == BlockState::inactive) {
+              EXPECT_LT(block.bytes, size);
+            }
           }
         }
       }
