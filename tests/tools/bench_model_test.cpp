@@ -20,8 +20,8 @@
 #include "tests/support/sanitized.hpp"
 #include "tests/support/subprocess.hpp"
 #include "tests/support/temporary_folder.hpp"
-#include "tools/bench/model.hpp"
-#include "tools/bench/model_file.hpp"
+#include "tools/bench/model/model.hpp"
+#include "tools/bench/model/model_file.hpp"
 
 namespace gantry::bench {
 namespace {

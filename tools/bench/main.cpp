@@ -9,7 +9,7 @@
 
 #include "tools/bench/algorithm_override.hpp"
 #include "tools/bench/comm_bench.hpp"
-#include "tools/bench/model_report.hpp"
+#include "tools/bench/model/model_report.hpp"
 #include "tools/bench/options.hpp"
 #include "tools/bench/rank_bench.hpp"
 #include "tools/bench/rank_group.hpp"

@@ -1,4 +1,4 @@
-#include "tools/bench/model.hpp"
+#include "tools/bench/model/model.hpp"
 
 #include <algorithm>
 

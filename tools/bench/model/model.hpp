@@ -8,7 +8,7 @@
 #include "collectives/hierarchical/transport.hpp"
 #include "collectives/selection/selector.hpp"
 #include "collectives/traffic.hpp"
-#include "tools/bench/model_file.hpp"
+#include "tools/bench/model/model_file.hpp"
 #include "tools/bench/operation.hpp"
 
 namespace gantry::bench {

@@ -1,4 +1,4 @@
-#include "tools/bench/model_file.hpp"
+#include "tools/bench/model/model_file.hpp"
 
 #include <fmt/format.h>
 

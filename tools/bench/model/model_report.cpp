@@ -1,4 +1,4 @@
-#include "tools/bench/model_report.hpp"
+#include "tools/bench/model/model_report.hpp"
 
 #include <fmt/format.h>
 

@@ -3,7 +3,7 @@
 
 #include <string>
 
-#include "tools/bench/model.hpp"
+#include "tools/bench/model/model.hpp"
 #include "tools/bench/options.hpp"
 #include "tools/bench/report.hpp"
 
