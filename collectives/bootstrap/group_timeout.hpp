@@ -8,7 +8,7 @@
 
 namespace gantry {
 
-// What sets a deadline.
+// The setting that a deadline comes from.
 enum class DeadlineSource : std::int32_t { variable, group, call };
 
 [[nodiscard]] constexpr std::string_view deadline_text(DeadlineSource source) noexcept {

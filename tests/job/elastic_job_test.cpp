@@ -1,4 +1,4 @@
-// What the processes of an elastic job tell each other in its store, also at the same time.
+// Messages of an elastic job's processes in its store, also at the same time.
 #include "job/elastic_job.hpp"
 
 #include <gmock/gmock.h>

@@ -307,7 +307,7 @@ TEST(HostConnectionsTest, ALateRankIsNamedByTheRankThatWaited) {
             late + "2 (the call's timeout sets the deadline)");
   EXPECT_EQ(text_of(ControlMessage::of_late(0, 2, DeadlineSource::variable), 2),
             late + "2 (GANTRY_COLL_TIMEOUT sets the deadline)");
-  // What no rank of the group sends.
+  // No rank of the group sends this.
   EXPECT_EQ(text_of(ControlMessage::of_late(0, 9, static_cast<DeadlineSource>(77)), 2),
             late + "2 (GANTRY_COLL_TIMEOUT sets the deadline)");
 }

@@ -1,4 +1,5 @@
-// What backend native takes before it throws OutOfMemoryError: Note [Last resort of segments].
+// Memory that backend native takes before it throws OutOfMemoryError: Note [Last resort of
+// segments].
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
