@@ -232,9 +232,9 @@ class HeapFrees {
     block.sequence = is_pinned && clock.may_be_captured() ? 0 : clock.record_sequence();
     block.arena->free.insert(block);
   }
-  /// Makes a block free whose deferred uses are complete. It has the sequence number of its free or,
-  /// if its stream waited for a use since then, of this wait: the stream's later work does not use
-  /// the block.
+  /// Makes a block free whose deferred uses are complete. It has the sequence number of its free.
+  /// If its stream waited for a use since then, it has the number of this wait: the stream's later
+  /// work does not use the block.
   void insert_completed(HeapBlock& block) noexcept {
     complete(block);
     StreamClock& clock = block.stream->clock;
