@@ -115,6 +115,9 @@ struct Counter {
 // wide accesses would not speed them up.
 template <class Op>
 concept SlowOp = Op::kSlow;
+// Slow ops whose f32 version gains from it nevertheless.
+template <class Op>
+concept WideOp = Op::kWide;
 
 // A drawn number as an element of Out. Numbers of Out's own type are drawn as they are stored.
 template <class Out, class C>

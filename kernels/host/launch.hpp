@@ -32,10 +32,6 @@ struct CounterRow {
   std::int64_t operator()(std::int64_t i) const { return begin + i; }
 };
 
-// Ops whose f32 version is vector code on the host, though they are slow elsewhere.
-template <class Op>
-concept WideOp = Op::kWide;
-
 // Ops that are vector code but for rare arguments: op.common(x) is op(x) unless op.is_rare(x).
 template <class Op>
 concept HasRareArguments = requires(const Op& op) {
@@ -190,8 +186,7 @@ struct Loop {
   template <class Out, class Op, int N, class... Sources>
   static void run_rows_fast(const Op& op, const Rows<N>& rows, Out* data,
                             const std::tuple<Sources...>& sources) {
-    constexpr bool is_vector_code =
-        !SlowOp<Op> || (detail::WideOp<Op> && !std::is_same_v<Out, double>);
+    constexpr bool is_vector_code = !SlowOp<Op> || (WideOp<Op> && !std::is_same_v<Out, double>);
     if constexpr (is_vector_code) {
       with_fma([&] { run_rows<true>(op, rows, data, sources); });
     } else {

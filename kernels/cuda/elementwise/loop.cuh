@@ -18,6 +18,9 @@ namespace gantry::kernels::cuda {
 // The elementwise loop on the GPU, with the interface of host::Loop.
 class Loop {
  public:
+  // Results of 16 bits take the brief version of an op, if it has one.
+  static constexpr bool kIsBrief = true;
+
   explicit Loop(void* stream) : stream_(stream) {}
 
   template <class Out, class Op, class... Sources>
@@ -33,28 +36,27 @@ class Loop {
     const std::int64_t* const strides[N] = {out.strides, inputs.strides...};
     const StridedPlan<N> plan = make_plan<N>(out.ndim, out.sizes, strides);
     auto* data = static_cast<Out*>(out.data);
-    if constexpr (!SlowOp<Op>) {
-      constexpr int V = detail::pack_size<Out, typename detail::StoredTypeOf<Sources>::type...>();
-      const bool aligned =
-          reinterpret_cast<std::uintptr_t>(data) % alignof(StoredPack<Out, V>) == 0;
+    if constexpr (kHasDenseLoop<Op, Out>) {
+      constexpr int V = detail::vector_size<Out, typename detail::StoredTypeOf<Sources>::type...>();
+      constexpr int U =
+          detail::vectors_in_flight<Out, typename detail::StoredTypeOf<Sources>::type...>();
       int k = 0;
-      if (plan.is_dense(0) && aligned && (is_dense<V>(plan, ++k, inputs.source) && ...)) {
+      if (plan.is_dense(0) && is_aligned<V>(data) &&
+          (is_dense<V>(plan, ++k, inputs.source) && ...)) {
         void* arguments[] = {address(plan.numel), address(op), address(data),
                              address(inputs.source)...};
-        launch_untyped(name, stream_, blocks_for((plan.numel + V - 1) / V), kThreads,
-                       kernel_address(detail::dense_kernel<V, Out, Op, Sources...>), arguments);
+        launch_untyped(name, stream_, blocks_for_batches(plan.numel / V, U), kThreads,
+                       kernel_address(detail::dense_kernel<V, U, Out, Op, Sources...>), arguments);
         return;
       }
-    }
-    if constexpr (!SlowOp<Op> && sizeof...(Sources) > 0) {
-      constexpr int V = detail::pack_size<Out, typename detail::StoredTypeOf<Sources>::type...>();
-      StridedPlan<N> packs = plan;
-      std::uint32_t dense = 0;
-      if (make_pack_plan<V>(packs, data, dense, std::index_sequence_for<Sources...>{},
-                            inputs.source...)) {
-        run_row_packs<V>(name, op, data, packs, dense, std::index_sequence_for<Sources...>{},
+      // Elements of 8 bytes gain nothing. Those of one byte make vectors of 4 bytes.
+      constexpr int W = V < 16 ? V : 4;
+      if constexpr (sizeof...(Sources) > 0 && W > 2) {
+        if (has_vectors<W>(plan, data)) {
+          run_vectors<W>(name, op, data, plan, std::index_sequence_for<Sources...>{},
                          inputs.source...);
-        return;
+          return;
+        }
       }
     }
     for (const PlanPiece<N>& piece : pieces_of(plan)) {
@@ -100,6 +102,19 @@ class Loop {
     return reinterpret_cast<std::uintptr_t>(data) % alignof(StoredPack<Out, V>) == 0;
   }
 
+  // Elements that keep all multiprocessors busy when a thread computes four of them.
+  static constexpr std::uint32_t kManyElements = 1 << 20;
+
+  // True if dense operands have a loop with vector accesses. On a GPU, wide ops are worth it where
+  // their f32 version is one of CUDA's.
+  template <class Op, class Out>
+  static constexpr bool kHasDenseLoop = !SlowOp<Op> || (WideOp<Op> && !std::is_same_v<Out, double>);
+
+  // The grid for `items` of which a thread has `in_flight`.
+  static unsigned blocks_for_batches(std::int64_t items, int in_flight) {
+    return blocks_for((items + in_flight - 1) / in_flight);
+  }
+
   // The grid for n elements in blocks of Op::kSize. A thread computes a few of them, which share
   // the preparation.
   template <class Op>
@@ -116,30 +131,27 @@ class Loop {
     return plan.is_dense(k) && source.is_aligned(V);
   }
 
-  // Makes `plan` count packs of V elements along its inner dim and returns true, if every pack can
-  // be one access.
-  template <int V, class Out, int N, std::size_t... K, class... Sources>
-  static bool make_pack_plan(StridedPlan<N>& plan, const Out* out, std::uint32_t& dense,
-                             std::index_sequence<K...>, const Sources&... sources) {
-    if (plan.strides[0][0] != 1 || plan.sizes[0] % V != 0 || !is_aligned<V>(out) ||
-        plan.numel / V >= std::int64_t{1} << 31 || !has_pack_strides<V>(plan, 0)) {
+  // True if V consecutive positions are always one aligned vector of the output: its rows hold
+  // whole vectors, or it is dense. Shorter rows are not worth it.
+  template <int V, class Out, int N>
+  static bool has_vectors(const StridedPlan<N>& plan, const Out* out) {
+    if (plan.strides[0][0] != 1 || plan.sizes[0] < V || !is_aligned<V>(out) ||
+        plan.numel >= std::int64_t{1} << 31) {
       return false;
     }
-    const bool fits =
-        ((plan.strides[0][K + 1] == 0 || (plan.strides[0][K + 1] == 1 && sources.is_aligned(V) &&
-                                          has_pack_strides<V>(plan, K + 1))) &&
-         ...);
-    if (!fits) return false;
-    ((dense |= plan.strides[0][K + 1] == 1 ? 1u << K : 0u), ...);
-    plan.sizes[0] /= V;
-    plan.numel /= V;
-    for (int k = 0; k < N; ++k) plan.strides[0][k] *= V;
+    if (has_whole_vectors<V>(plan, 0)) return true;
+    std::int64_t size = 1;
+    for (int dim = 0; dim < plan.ndim; ++dim) {
+      if (plan.strides[dim][0] != size) return false;
+      size *= plan.sizes[dim];
+    }
     return true;
   }
 
-  // True if operand k begins each row on a multiple of V elements.
+  // True if the rows of operand k hold whole vectors, each on a multiple of V elements.
   template <int V, int N>
-  static bool has_pack_strides(const StridedPlan<N>& plan, std::size_t k) {
+  static bool has_whole_vectors(const StridedPlan<N>& plan, std::size_t k) {
+    if (plan.strides[0][k] != 1 || plan.sizes[0] % V != 0) return false;
     for (int dim = 1; dim < plan.ndim; ++dim) {
       if (plan.strides[dim][k] % V != 0) return false;
     }
@@ -147,15 +159,16 @@ class Loop {
   }
 
   template <int V, class Out, class Op, int N, std::size_t... K, class... Sources>
-  void run_row_packs(const char* name, const Op& op, Out* out, const StridedPlan<N>& plan,
-                     std::uint32_t dense, std::index_sequence<K...>,
-                     const Sources&... sources) const {
-    const auto packs = static_cast<std::uint32_t>(plan.numel);
+  void run_vectors(const char* name, const Op& op, Out* out, const StridedPlan<N>& plan,
+                   std::index_sequence<K...>, const Sources&... sources) const {
+    const auto n = static_cast<std::uint32_t>(plan.numel);
     const OffsetCalculator<N> calculator(plan);
-    void* arguments[] = {address(packs), address(calculator), address(dense),
-                         address(op),    address(out),        address(sources)...};
-    launch_untyped(name, stream_, blocks_for(packs), kThreads,
-                   kernel_address(detail::row_packs_kernel<V, Out, Op, N, Sources...>), arguments);
+    std::uint32_t whole = 0;
+    ((whole |= has_whole_vectors<V>(plan, K + 1) && sources.is_aligned(V) ? 1u << K : 0u), ...);
+    void* arguments[] = {address(n),  address(calculator), address(whole),
+                         address(op), address(out),        address(sources)...};
+    launch_untyped(name, stream_, blocks_for((plan.numel + V - 1) / V), kThreads,
+                   kernel_address(detail::vectors_kernel<V, Out, Op, N, Sources...>), arguments);
   }
 
   template <class Out, class Op, int N, std::size_t... K, class... Sources>
@@ -166,8 +179,12 @@ class Loop {
     [[maybe_unused]] const std::tuple<Sources...> moved(advanced(sources, piece.offsets[K + 1])...);
     void* arguments[] = {address(n), address(calculator), address(op), address(out),
                          address(std::get<K>(moved))...};
-    launch_untyped(name, stream_, blocks_for(n), kThreads,
-                   kernel_address(detail::strided_kernel<Out, Op, N, Sources...>), arguments);
+    // A slow op is compiled once for a thread, which computes several elements of a large array one
+    // after the other.
+    constexpr int U = SlowOp<Op> ? 1 : detail::kStridedInFlight;
+    const int in_turn = U == 1 && n >= kManyElements ? detail::kStridedInFlight : U;
+    launch_untyped(name, stream_, blocks_for_batches(n, in_turn), kThreads,
+                   kernel_address(detail::strided_kernel<U, Out, Op, N, Sources...>), arguments);
   }
 
   template <class T>

@@ -3,6 +3,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <type_traits>
 #include <utility>
 
 #include "kernels/cuda/elementwise/offset_calculator.cuh"
@@ -12,17 +13,31 @@
 namespace gantry::kernels::cuda {
 namespace detail {
 
-// Elements per vector access of a thread: 16 bytes of the narrowest operand, at least 4, but at
-// most 64 bytes of the widest.
+// Elements of one vector access of a thread: at most 16 bytes of the widest operand, so that
+// neighbouring threads access neighbouring bytes.
 template <class... T>
-constexpr int pack_size() {
+constexpr int vector_size() {
+  std::size_t widest = 1;
+  ((widest = sizeof(T) > widest ? sizeof(T) : widest), ...);
+  return widest > 16 ? 1 : static_cast<int>(16 / widest);
+}
+
+// Vectors that a thread has in flight: 16 bytes of the narrowest operand, at least 4 elements, but
+// at most 64 bytes of the widest.
+template <class... T>
+constexpr int vectors_in_flight() {
   std::size_t widest = 1;
   std::size_t narrowest = 8;
   ((widest = sizeof(T) > widest ? sizeof(T) : widest), ...);
   ((narrowest = sizeof(T) < narrowest ? sizeof(T) : narrowest), ...);
   const std::size_t wanted = 16 / narrowest < 4 ? 4 : 16 / narrowest;
-  return static_cast<int>(wanted * widest > 64 ? 64 / widest : wanted);
+  const std::size_t elements = wanted * widest > 64 ? 64 / widest : wanted;
+  const std::size_t vectors = elements / vector_size<T...>();
+  return vectors < 1 ? 1 : static_cast<int>(vectors);
 }
+
+// Elements that a thread of a strided loop has in flight.
+inline constexpr int kStridedInFlight = 4;
 
 template <class Source>
 struct StoredTypeOf {
@@ -53,78 +68,204 @@ __device__ void resolve(Op& op) {
   if constexpr (requires { op.resolve(); }) op.resolve();
 }
 
-template <int V, class Out, class Op, class... Values>
-__device__ void store_pack(const Op& op, Out* out, std::int64_t first,
-                           const Pack<Values, V>&... packs) {
+// Note [Loads in flight]
+// A thread loads the elements of `U` vectors before it uses the first of them. They stay as memory
+// has them until the last load is issued, because a conversion would wait for its load. A number
+// replaces the elements behind the loads, because a branch would part them.
+template <class Source, int V, int U>
+struct Batch;
+
+template <class T, int V, int U>
+struct Batch<ElementSource<T>, V, U> {
+  using Stored = std::conditional_t<std::is_same_v<T, bool>, std::uint8_t, T>;
+
+  StoredPack<Stored, V> packs[U];
+  ComputeType<T> number;
+  bool is_number;
+
+  __device__ explicit Batch(const ElementSource<T>& source)
+      : number(source.number), is_number(source.is_number) {}
+
+  // Loads vector u, whose elements are at `offset` and behind it.
+  __device__ void load(const ElementSource<T>& source, int u, std::int64_t offset) {
+    const auto* data = reinterpret_cast<const Stored*>(source.data);
+    if (!is_number) packs[u] = *reinterpret_cast<const StoredPack<Stored, V>*>(data + offset);
+  }
+  __device__ void load_one(const ElementSource<T>& source, int u, int i, std::int64_t offset) {
+    if (!is_number) packs[u].values[i] = reinterpret_cast<const Stored*>(source.data)[offset];
+  }
+  __device__ ComputeType<T> value(int u, int i) const {
+    if (is_number) return number;
+    if constexpr (std::is_same_v<T, bool>) {
+      return packs[u].values[i] != 0;
+    } else {
+      return static_cast<ComputeType<T>>(packs[u].values[i]);
+    }
+  }
+};
+
+template <int V, int U>
+struct Batch<Counter, V, U> {
+  std::int64_t values[U][V];
+
+  __device__ explicit Batch(const Counter&) {}
+  __device__ void load(const Counter& source, int u, std::int64_t offset) {
+#pragma unroll
+    for (int i = 0; i < V; ++i) load_one(source, u, i, offset + i);
+  }
+  __device__ void load_one(const Counter& source, int u, int i, std::int64_t offset) {
+    values[u][i] = source.begin + offset;
+  }
+  __device__ std::int64_t value(int u, int i) const { return values[u][i]; }
+};
+
+// Writes vector u of a batch's results to `out`.
+template <int V, class Out, class Op, class... Batches>
+__device__ void store_pack(const Op& op, Out* out, int u, const Batches&... batches) {
   StoredPack<Out, V> result;
 #pragma unroll
-  for (int i = 0; i < V; ++i) result.values[i] = convert<Out>(op(packs.values[i]...));
-  *reinterpret_cast<StoredPack<Out, V>*>(out + first) = result;
+  for (int i = 0; i < V; ++i) result.values[i] = convert<Out>(op(batches.value(u, i)...));
+  *reinterpret_cast<StoredPack<Out, V>*>(out) = result;
 }
 
-template <int V, class Out, class Op, class... Sources>
+// U vectors from number `first` on, kThreads apart.
+template <int V, int U, class Source>
+__device__ Batch<Source, V, U> load_dense(const Source& source, std::int64_t first) {
+  Batch<Source, V, U> batch(source);
+#pragma unroll
+  for (int u = 0; u < U; ++u) batch.load(source, u, (first + u * kThreads) * V);
+  return batch;
+}
+
+template <int V, int U, class Out, class Op, class... Batches>
+__device__ void store_dense(const Op& op, Out* out, std::int64_t first, const Batches&... batches) {
+#pragma unroll
+  for (int u = 0; u < U; ++u) {
+    store_pack<V>(op, out + (first + u * kThreads) * V, u, batches...);
+  }
+}
+
+template <int V, int U, class Out, class Op, class... Sources>
 __global__ void __launch_bounds__(kThreads)
     dense_kernel(std::int64_t n, Op op, Out* out, Sources... sources) {
   wait_for_previous();
   resolve(op);
   const std::int64_t packs = n / V;
-  for (std::int64_t i = first_index(); i < packs; i += index_step()) {
-    store_pack<V>(op, out, i * V, sources.template load_pack<V>(i * V)...);
+  const std::int64_t step = static_cast<std::int64_t>(gridDim.x) * (U * kThreads);
+  std::int64_t i = static_cast<std::int64_t>(blockIdx.x) * (U * kThreads) + threadIdx.x;
+  for (; i + (U - 1) * kThreads < packs; i += step) {
+    store_dense<V, U>(op, out, i, load_dense<V, U>(sources, i)...);
   }
-  const std::int64_t i = packs * V + first_index();
+  if constexpr (U > 1) {
+#pragma unroll 1
+    for (int u = 0; u < U - 1 && i < packs; ++u, i += kThreads) {
+      store_dense<V, 1>(op, out, i, load_dense<V, 1>(sources, i)...);
+    }
+  }
+  i = packs * V + first_index();
   if (i < n) out[i] = convert<Out>(op(sources.load(i)...));
 }
 
-template <class Out, class Op, int N, std::size_t... K, class... Sources>
-__device__ void store_one(const Op& op, Out* out, const std::int64_t (&offsets)[N],
-                          std::index_sequence<K...>, const Sources&... sources) {
-  out[offsets[0]] = convert<Out>(op(sources.load(offsets[K + 1])...));
+template <int U, int N, class Source>
+__device__ Batch<Source, 1, U> load_strided(const Source& source,
+                                            const std::int64_t (&offsets)[U][N], std::size_t k) {
+  Batch<Source, 1, U> batch(source);
+#pragma unroll
+  for (int u = 0; u < U; ++u) batch.load(source, u, offsets[u][k]);
+  return batch;
 }
 
-template <class Out, class Op, int N, class... Sources>
+// Writes the elements of a batch, of which those below `count` kThreads apart exist.
+template <int U, class Out, class Op, int N, class... Batches>
+__device__ void store_strided(const Op& op, Out* out, const std::int64_t (&offsets)[U][N],
+                              std::int64_t count, const Batches&... batches) {
+#pragma unroll
+  for (int u = 0; u < U; ++u) {
+    if (u * kThreads < count) out[offsets[u][0]] = convert<Out>(op(batches.value(u, 0)...));
+  }
+}
+
+template <int U, class Out, class Op, int N, std::size_t... K, class... Sources>
+__device__ void run_strided(const Op& op, Out* out, const std::int64_t (&offsets)[U][N],
+                            std::int64_t count, std::index_sequence<K...>,
+                            const Sources&... sources) {
+  store_strided<U>(op, out, offsets, count, load_strided<U>(sources, offsets, K + 1)...);
+}
+
+template <int U, class Out, class Op, int N, class... Sources>
 __global__ void __launch_bounds__(kThreads)
     strided_kernel(std::uint32_t n, const __grid_constant__ OffsetCalculator<N> calculator, Op op,
                    Out* out, Sources... sources) {
   wait_for_previous();
   resolve(op);
-  for (std::int64_t i = first_index(); i < n; i += index_step()) {
-    std::int64_t offsets[N];
-    calculator.offsets(static_cast<std::uint32_t>(i), offsets);
-    store_one(op, out, offsets, std::index_sequence_for<Sources...>{}, sources...);
+  const std::int64_t step = static_cast<std::int64_t>(gridDim.x) * (U * kThreads);
+  std::int64_t i = static_cast<std::int64_t>(blockIdx.x) * (U * kThreads) + threadIdx.x;
+  for (; i < n; i += step) {
+    std::int64_t offsets[U][N];
+#pragma unroll
+    for (int u = 0; u < U; ++u) {
+      // Behind the end the last element is loaded again, and not written.
+      const std::int64_t at = i + u * kThreads < n ? i + u * kThreads : n - 1;
+      calculator.offsets(static_cast<std::uint32_t>(at), offsets[u]);
+    }
+    run_strided<U>(op, out, offsets, n - i, std::index_sequence_for<Sources...>{}, sources...);
   }
 }
 
-// Loads a pack of an operand whose inner stride is 1 (`is_dense`) or 0.
+// Note [Vectors of strided operands]
+// V consecutive positions are one vector of the output. They lie in one row, or in two, since a row
+// has at least V: so at most two divisions serve V positions. An input whose rows hold whole
+// vectors is loaded as the output is stored (its bit in `whole`), and others element by element:
+// neighbouring threads share the lines.
+//
+// `first` is the offset of the first position, `left` the number of positions in its row, and
+// `second` the offset of the next row's first position.
 template <int V, class Source>
-__device__ auto load_row_pack(const Source& source, std::int64_t offset, bool is_dense) {
-  if (is_dense) return source.template load_pack<V>(offset);
-  Pack<typename Source::Value, V> result;
-  const auto value = source.load(offset);
+__device__ Batch<Source, V, 1> load_vector(const Source& source, bool is_whole, std::uint32_t left,
+                                           std::int64_t stride, std::int64_t first,
+                                           std::int64_t second) {
+  Batch<Source, V, 1> batch(source);
+  if (is_whole) {
+    batch.load(source, 0, first);
+    return batch;
+  }
+  second -= left * stride;
 #pragma unroll
-  for (int i = 0; i < V; ++i) result.values[i] = value;
-  return result;
+  for (int i = 0; i < V; ++i) {
+    batch.load_one(source, 0, i, (i < left ? first : second) + i * stride);
+  }
+  return batch;
 }
 
-// Packs along the innermost dim. The plan counts them: its inner size is a number of packs. Bit k
-// of `dense` tells whether input k has inner stride 1, else it has 0.
 template <int V, class Out, class Op, int N, std::size_t... K, class... Sources>
-__device__ void store_row_pack(const Op& op, Out* out, const std::int64_t (&offsets)[N],
-                               std::uint32_t dense, std::index_sequence<K...>,
-                               const Sources&... sources) {
-  store_pack<V>(op, out, offsets[0],
-                load_row_pack<V>(sources, offsets[K + 1], (dense >> K & 1) != 0)...);
+__device__ void run_vector(const Op& op, Out* out, const OffsetCalculator<N>& calculator,
+                           std::uint32_t at, std::uint32_t whole, std::index_sequence<K...>,
+                           const Sources&... sources) {
+  std::int64_t first[N];
+  std::int64_t second[N] = {};
+  const std::uint32_t left = calculator.offsets(at, first);
+  if (left < V) calculator.offsets(at + left, second);
+  store_pack<V>(op, out + first[0], 0,
+                load_vector<V>(sources, (whole >> K & 1) != 0, left, calculator.strides[0][K + 1],
+                               first[K + 1], second[K + 1])...);
 }
 
 template <int V, class Out, class Op, int N, class... Sources>
 __global__ void __launch_bounds__(kThreads)
-    row_packs_kernel(std::uint32_t packs, const __grid_constant__ OffsetCalculator<N> calculator,
-                     std::uint32_t dense, Op op, Out* out, Sources... sources) {
+    vectors_kernel(std::uint32_t n, const __grid_constant__ OffsetCalculator<N> calculator,
+                   std::uint32_t whole, Op op, Out* out, Sources... sources) {
   wait_for_previous();
   resolve(op);
-  for (std::int64_t i = first_index(); i < packs; i += index_step()) {
-    std::int64_t offsets[N];
-    calculator.offsets(static_cast<std::uint32_t>(i), offsets);
-    store_row_pack<V>(op, out, offsets, dense, std::index_sequence_for<Sources...>{}, sources...);
+  const std::uint32_t vectors = n / V;
+  for (std::int64_t i = first_index(); i < vectors; i += index_step()) {
+    run_vector<V>(op, out, calculator, static_cast<std::uint32_t>(i) * V, whole,
+                  std::index_sequence_for<Sources...>{}, sources...);
+  }
+  const std::int64_t last = static_cast<std::int64_t>(vectors) * V + first_index();
+  if (last < n) {
+    std::int64_t offsets[1][N];
+    calculator.offsets(static_cast<std::uint32_t>(last), offsets[0]);
+    run_strided<1>(op, out, offsets, 1, std::index_sequence_for<Sources...>{}, sources...);
   }
 }
 
