@@ -6,6 +6,7 @@
 #include <type_traits>
 
 #include "kernels/elementwise/special.hpp"
+#include "kernels/impl/unary.inl"
 #include "kernels/input.hpp"
 #include "kernels/math/math.hpp"
 
@@ -46,6 +47,7 @@ struct GeluTanh {
   GANTRY_HD C operator()(C x) const {
     return math::gelu_tanh(x);
   }
+  GANTRY_HD static float brief(float x) { return math::brief_gelu_tanh(x); }
 };
 
 struct LeakyRelu {
@@ -193,6 +195,20 @@ void with_special(SpecialBinaryOp op, const F& f) {
   }
 }
 
+// A separate function, because g++ 12 cannot use an outer generic lambda's type in an inner lambda.
+template <class T, class Loop>
+void run_special_as(const Loop& loop, SpecialOp op, const TensorRef& out, const TensorRef& in,
+                    const SpecialParameters& parameters) {
+  with_special(op, parameters, [&](auto functor) {
+    using Op = decltype(functor);
+    if constexpr (IsBrief<Loop, Op, T>) {
+      loop.template run<T>("special", functors::Brief<Op>{functor}, out, tensor_input<T>(in));
+    } else {
+      loop.template run<T>("special", functor, out, tensor_input<T>(in));
+    }
+  });
+}
+
 }  // namespace detail
 
 // Precondition: `in` is floating.
@@ -204,9 +220,7 @@ void run_special(const Loop& loop, SpecialOp op, const TensorRef& out, const Ten
     if (op == SpecialOp::sign_bit) {
       return loop.template run<bool>("special", functors::SignBit{}, out, tensor_input<T>(in));
     }
-    detail::with_special(op, parameters, [&](auto functor) {
-      loop.template run<T>("special", functor, out, tensor_input<T>(in));
-    });
+    detail::run_special_as<T>(loop, op, out, in, parameters);
   });
 }
 

@@ -95,9 +95,6 @@ GANTRY_UNARY_FUNCTOR(Atan, slow, math::atan(x))
 GANTRY_UNARY_FUNCTOR(Sinh, wide, math::sinh(x))
 GANTRY_UNARY_FUNCTOR(Cosh, wide, math::cosh(x))
 GANTRY_UNARY_FUNCTOR(Tanh, hot, math::tanh(x))
-GANTRY_UNARY_FUNCTOR(Sigmoid, hot, math::sigmoid(x))
-GANTRY_UNARY_FUNCTOR(Gelu, hot, math::gelu(x))
-GANTRY_UNARY_FUNCTOR(Silu, hot, math::silu(x))
 GANTRY_UNARY_FUNCTOR(Erf, wide, math::erf(x))
 GANTRY_UNARY_FUNCTOR(Floor, cheap, math::floor(x))
 GANTRY_UNARY_FUNCTOR(Ceil, cheap, math::ceil(x))
@@ -105,6 +102,29 @@ GANTRY_UNARY_FUNCTOR(Round, cheap, math::rint(x))
 GANTRY_UNARY_FUNCTOR(Trunc, cheap, math::trunc(x))
 GANTRY_UNARY_FUNCTOR(Frac, cheap, x - math::trunc(x))
 #undef GANTRY_UNARY_FUNCTOR
+
+// Functions with a version for results of 16 bits.
+#define GANTRY_UNARY_FUNCTOR(Name, name)                                    \
+  struct Name {                                                             \
+    static constexpr Domain kFor = Domain::floating;                        \
+    static constexpr bool kHot = true;                                      \
+    template <class C>                                                      \
+    GANTRY_HD C operator()(C x) const {                                     \
+      return math::name(x);                                                 \
+    }                                                                       \
+    GANTRY_HD static float brief(float x) { return math::brief_##name(x); } \
+  };
+
+GANTRY_UNARY_FUNCTOR(Sigmoid, sigmoid)
+GANTRY_UNARY_FUNCTOR(Gelu, gelu)
+GANTRY_UNARY_FUNCTOR(Silu, silu)
+#undef GANTRY_UNARY_FUNCTOR
+
+// The brief version of an op, for results of 16 bits.
+template <class Op>
+struct Brief : Op {
+  GANTRY_HD float operator()(float x) const { return Op::brief(x); }
+};
 
 #define GANTRY_UNARY_FUNCTOR(Name, name)             \
   struct Name {                                      \
@@ -234,6 +254,12 @@ constexpr bool is_in(functors::Domain domain) {
 template <class Op>
 concept IsHot = Op::kHot;
 
+// True if a Loop takes the brief version of an op for elements of type T.
+template <class Loop, class Op, class T>
+concept IsBrief = Loop::kIsBrief && kIsNarrowFloat<T> && requires {
+  Op::brief(1.0f);
+};
+
 // A separate function, because g++ 12 cannot use an outer generic lambda's type in an inner lambda.
 template <class T, class Loop>
 void run_unary_as(const Loop& loop, UnaryOp op, const TensorRef& out, const TensorRef& in) {
@@ -243,6 +269,8 @@ void run_unary_as(const Loop& loop, UnaryOp op, const TensorRef& out, const Tens
       throw_undefined("unary", static_cast<int>(op), in.dtype);
     } else if constexpr (std::is_same_v<T, double> && IsHot<Op>) {
       loop.template run<T>("unary", functors::Slow<Op>{}, out, tensor_input<T>(in));
+    } else if constexpr (IsBrief<Loop, Op, T>) {
+      loop.template run<T>("unary", functors::Brief<Op>{}, out, tensor_input<T>(in));
     } else {
       loop.template run<T>("unary", functor, out, tensor_input<T>(in));
     }

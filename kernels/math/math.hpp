@@ -7,6 +7,7 @@
 
 #include <gantry/core/macros.hpp>
 
+#include "kernels/math/brief_math.hpp"
 #include "kernels/math/narrow_math.hpp"
 #include "kernels/math/wide_math.hpp"
 
@@ -15,8 +16,9 @@ namespace gantry::kernels::math {
 
 // Note [Accuracy of f32 functions]
 // On the host, the f32 functions of narrow_math.hpp and wide_math.hpp are within 1 ulp. On the GPU,
-// CUDA's own f32 functions are within 2 ulp. Exceptions are tan, sinh, cosh, tanh and compositions:
-// these compute in f64 and round. The host does so, too, for functions that the two headers lack.
+// CUDA's own f32 functions are within 2 ulp. Exceptions are tan, sinh, cosh and compositions:
+// these are functions of narrow_math.hpp, or compute in f64 and round. The host rounds f64, too,
+// for functions that the two headers lack.
 #define GANTRY_MATH_FUNCTION(name)                              \
   GANTRY_HD inline float name(float x) { return ::name##f(x); } \
   GANTRY_HD inline double name(double x) { return ::name(x); }
@@ -55,6 +57,7 @@ GANTRY_MATH_FUNCTION(expm1)
 GANTRY_MATH_FUNCTION(log2)
 GANTRY_MATH_FUNCTION(log10)
 GANTRY_MATH_FUNCTION(log1p)
+GANTRY_MATH_FUNCTION(tanh)
 GANTRY_MATH_FUNCTION(erf)
 #undef GANTRY_MATH_FUNCTION
 
@@ -65,7 +68,6 @@ GANTRY_MATH_FUNCTION(erf)
   }
 GANTRY_MATH_FUNCTION(sinh)
 GANTRY_MATH_FUNCTION(cosh)
-GANTRY_MATH_FUNCTION(tanh)
 #undef GANTRY_MATH_FUNCTION
 
 GANTRY_HD inline double tan(double x) { return ::tan(x); }
@@ -105,14 +107,20 @@ GANTRY_HD inline float gelu_tanh(float x) {
   return GANTRY_HOST_OR_GPU(wide::gelu_tanh(static_cast<double>(x)),
                             gelu_tanh(static_cast<double>(x)));
 }
-GANTRY_HD inline float sigmoid(float x) {
-  return GANTRY_HOST_OR_GPU(narrow::sigmoid(x), sigmoid(static_cast<double>(x)));
-}
+GANTRY_HD inline float sigmoid(float x) { return narrow::sigmoid(x); }
 GANTRY_HD inline float silu(float x) {
-  return GANTRY_HOST_OR_GPU(wide::silu(static_cast<double>(x)), silu(static_cast<double>(x)));
+  return GANTRY_HOST_OR_GPU(wide::silu(static_cast<double>(x)), narrow::silu(x));
 }
-GANTRY_HD inline float gelu(float x) {
-  return GANTRY_HOST_OR_GPU(narrow::gelu(x), gelu(static_cast<double>(x)));
+GANTRY_HD inline float gelu(float x) { return narrow::gelu(x); }
+
+// The same functions for results of 16 bits (Note [16-bit functions of GPUs]).
+GANTRY_HD inline float brief_sigmoid(float x) {
+  return GANTRY_HOST_OR_GPU(sigmoid(x), brief::sigmoid(x));
+}
+GANTRY_HD inline float brief_silu(float x) { return GANTRY_HOST_OR_GPU(silu(x), brief::silu(x)); }
+GANTRY_HD inline float brief_gelu(float x) { return GANTRY_HOST_OR_GPU(gelu(x), brief::gelu(x)); }
+GANTRY_HD inline float brief_gelu_tanh(float x) {
+  return GANTRY_HOST_OR_GPU(gelu_tanh(x), brief::gelu_tanh(x));
 }
 
 GANTRY_HD inline double pow(double x, double y) { return ::pow(x, y); }

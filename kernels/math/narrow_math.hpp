@@ -1,11 +1,16 @@
 #pragma once
 
-#include <algorithm>
-#include <bit>
+#include <math.h>
+
 #include <cstdint>
 #include <limits>
 
-// f32 functions on the host, in f32: vectors have twice as many elements as in wide_math.hpp.
+#include <gantry/core/macros.hpp>
+
+#include "kernels/math/brief_math.hpp"
+
+// f32 functions in f32: vectors of the host have twice as many elements as in wide_math.hpp. GPUs
+// compute sigmoid, silu and gelu by them.
 //
 // Note [f32 functions in f32]
 // Each function is within 1 ulp. Where a rounding error would matter, a second number (`…_low`)
@@ -16,19 +21,22 @@
 // idle.
 namespace gantry::kernels::narrow {
 
-inline float fma(float a, float b, float c) { return __builtin_fmaf(a, b, c); }
-inline std::int32_t bits_of(float x) { return std::bit_cast<std::int32_t>(x); }
-inline float float_of(std::int32_t bits) { return std::bit_cast<float>(bits); }
+GANTRY_HD inline float fma(float a, float b, float c) { return ::fmaf(a, b, c); }
+GANTRY_HD inline std::int32_t bits_of(float x) { return __builtin_bit_cast(std::int32_t, x); }
+GANTRY_HD inline std::uint32_t word_of(float x) { return __builtin_bit_cast(std::uint32_t, x); }
+GANTRY_HD inline float float_of(std::int32_t bits) { return __builtin_bit_cast(float, bits); }
+GANTRY_HD inline float float_of(std::uint32_t bits) { return __builtin_bit_cast(float, bits); }
 // x times 2^n, for n in the place of a number's exponent. Unsigned: sums wrap around.
-inline float scaled(float x, std::uint32_t exponent) {
-  return std::bit_cast<float>(std::bit_cast<std::uint32_t>(x) + exponent);
+GANTRY_HD inline float scaled(float x, std::uint32_t exponent) {
+  return float_of(word_of(x) + exponent);
 }
-inline float absolute(float x) { return float_of(bits_of(x) & 0x7fffffff); }
+GANTRY_HD inline float absolute(float x) { return float_of(bits_of(x) & 0x7fffffff); }
 
 // The smaller of a number that is not negative and a positive bound. NaN counts as the largest
 // number. No comparison of f32, from which compilers would make two versions of what follows.
-inline float at_most(float x, float bound) {
-  return float_of(std::min(bits_of(x), bits_of(bound)));
+GANTRY_HD inline float at_most(float x, float bound) {
+  const std::int32_t bits = bits_of(x);
+  return float_of(bits < bits_of(bound) ? bits : bits_of(bound));
 }
 
 // e^(x + x_low) = 2^n (1 + first + rest), |first + rest| < 0.42, |rest| < 0.11. `first` has no
@@ -38,7 +46,7 @@ struct Exponential {
   float first;
   float rest;
 };
-inline Exponential exponential(float x, float x_low) {
+GANTRY_HD inline Exponential exponential(float x, float x_low) {
   constexpr float kRounder = 0x1.8p23f;
   const float shifted = fma(x, 1.44269502f, kRounder);
   const float n = shifted - kRounder;
@@ -50,17 +58,21 @@ inline Exponential exponential(float x, float x_low) {
   const float p = fma(square, fma(square, 0.00139261759f, fma(sum, 0.00836317334f, 0.0416665561f)),
                       fma(sum, 0.166665778f, 0.5f));
   // The rounder's own bits leave at the top.
-  return {std::bit_cast<std::uint32_t>(shifted) << 23, r, fma(square, p, r_low)};
+  return {word_of(shifted) << 23, r, fma(square, p, r_low)};
 }
 
 // 2^kSpare: results that are no normal numbers are computed as multiples of its inverse, and
 // rounded once by their last multiplication.
 inline constexpr float kSpare = 0x1p60f;
 
-// With e^a = 2^n (1 + tail) of the magnitude a: 1 / (1 + e^a) = 2^-n / (2^-n + 1 + tail).
-inline float sigmoid(float x) {
-  constexpr float kZero = 104.0f;  // beyond it rounds to 0
-  const float magnitude = absolute(x);
+// 1 / (1 + e^a) = factor * power of the magnitude a; `factor` is a normal number.
+struct Tail {
+  float factor;
+  float power;
+};
+// With e^a = 2^n (1 + tail): 2^-n / (2^-n + 1 + tail).
+GANTRY_HD inline Tail sigmoid_tail(float magnitude) {
+  constexpr float kZero = 112.0f;  // beyond it a and 1 times the result round to 0
   const Exponential e = exponential(kZero < magnitude ? kZero : magnitude, 0.0f);  // NaN stays
   const float one = scaled(kSpare, 0 - e.exponent);
   const float tail = e.first + e.rest;
@@ -68,15 +80,27 @@ inline float sigmoid(float x) {
   const float exp_low = fma(tail, kSpare, kSpare - exp);
   const float sum = exp + one;
   const float sum_low = (one - (sum - exp)) + exp_low;
-  const float quotient = 1.0f / sum;
+  const float quotient = brief::rounded_reciprocal(sum);
   const float rest = fma(-quotient, sum_low, fma(-quotient, sum, 1.0f));
-  const float of_negative = fma(quotient, rest, quotient) * one;
+  return {fma(quotient, rest, quotient), one};
+}
+GANTRY_HD inline float sigmoid(float x) {
+  const Tail tail = sigmoid_tail(absolute(x));
+  const float of_negative = tail.factor * tail.power;
   return x < 0 ? of_negative : 1.0f - of_negative;
+}
+// Within 1.5 ulp. A negative x multiplies the factor first, since the product may be normal where
+// the sigmoid is not. At -infinity the definition has 0 times infinity.
+GANTRY_HD inline float silu(float x) {
+  const Tail tail = sigmoid_tail(absolute(x));
+  const float near = x < -112.0f ? -112.0f : x;
+  const float negative = near * (tail.factor * kSpare) * tail.power * (1.0f / kSpare);
+  return x < 0 ? negative - (x - x) : x * (1.0f - tail.factor * tail.power);
 }
 
 // The normal distribution's tail P(X > a) = e^(-a^2 / 2) (1 + s) / (2 a + 9/4), where s is small: a
 // polynomial of v = (5/2 - a) / (a + 29/8), fitted for a <= 13.4. Beyond 15 the result rounds to 0.
-inline float gelu(float x) {
+GANTRY_HD inline float gelu(float x) {
   const float a = at_most(absolute(x), 15.0f);
   const float half = -0.5f * a;
   const float power = half * a;
@@ -85,7 +109,7 @@ inline float gelu(float x) {
   // One division for both quotients.
   const float sum = a + 1.125f;
   const float other_sum = a + 3.625f;
-  const float inverse_product = 1.0f / (sum * other_sum);
+  const float inverse_product = brief::rounded_reciprocal(sum * other_sum);
   const float inverse = inverse_product * other_sum;
   const float v = (2.5f - a) * sum * inverse_product;
   const float v2 = v * v;
@@ -115,10 +139,10 @@ inline float gelu(float x) {
 inline float log(float x) {
   constexpr float kInfinity = std::numeric_limits<float>::infinity();
   const bool is_subnormal = x < 0x1p-126f;
-  const auto bits = std::bit_cast<std::uint32_t>(is_subnormal ? x * 0x1p23f : x);
+  const std::uint32_t bits = word_of(is_subnormal ? x * 0x1p23f : x);
   // Of x / (2/3). Unsigned: the bits of negative numbers wrap around.
   const auto exponent = static_cast<std::int32_t>(bits - 0x3f2aaaabU) >> 23;
-  const float f = std::bit_cast<float>(bits - (static_cast<std::uint32_t>(exponent) << 23)) - 1.0f;
+  const float f = float_of(bits - (static_cast<std::uint32_t>(exponent) << 23)) - 1.0f;
   const float n = static_cast<float>(exponent) - (is_subnormal ? 23.0f : 0.0f);
   const float f2 = f * f;
   const float f4 = f2 * f2;

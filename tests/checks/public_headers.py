@@ -28,6 +28,7 @@ MAY_BE_CONDITIONAL = [
     "include/gantry/kernels/gpu_launch.hpp",
     "include/gantry/collectives/channel.hpp",
     "kernels/math/math.hpp",  # the host's functions or the GPU's, in one functor
+    "kernels/math/brief_math.hpp",  # instructions of GPUs
     "kernels/host/host_fma.hpp",  # processors differ
     "core/cpu_pause.hpp",  # likewise
     "core/address_sanitizer.hpp",  # whether AddressSanitizer is there is known to the preprocessor alone

@@ -15,6 +15,7 @@ namespace {
 using kernels::BinaryOp;
 using kernels::Target;
 using kernels::UnaryOp;
+using Runner = void (*)(std::vector<Array>&, const testing::KernelCall&);
 
 struct Function {
   const char* name;
@@ -24,6 +25,7 @@ struct Function {
   std::function<long double(long double)> exact;
   std::uint64_t ulps = 2;     // allowed distance from the exact value
   std::uint64_t f64_gap = 2;  // allowed distance between platforms in f64
+  std::uint64_t f32_gap = 2;  // the same in f32
 };
 
 std::ostream& operator<<(std::ostream& out, const Function& function) {
@@ -51,12 +53,12 @@ std::vector<Function> functions() {
       {"cosh", UnaryOp::cosh, -10, 10, [](L x) { return coshl(x); }},
       {"tanh", UnaryOp::tanh, -8, 8, [](L x) { return tanhl(x); }},
       {"erf", UnaryOp::erf, -4, 4, [](L x) { return erfl(x); }},
-      {"sigmoid", UnaryOp::sigmoid, -30, 30, [](L x) { return 1 / (1 + expl(-x)); }, 3},
+      {"sigmoid", UnaryOp::sigmoid, -30, 30, [](L x) { return 1 / (1 + expl(-x)); }, 3, 2, 0},
       {"silu", UnaryOp::silu, -30, 30, [](L x) { return x / (1 + expl(-x)); }, 3},
       // The rounding of x / sqrt(2) counts 2 z^2 times in the tail of erfc(z).
       {"gelu", UnaryOp::gelu, -4, 4, [](L x) { return x * normal_cdf(x); }, 24,
        // CUDA's erfc of f64 is itself within 5 ulp only.
-       8},
+       8, 0},
   };
 }
 
@@ -91,7 +93,9 @@ TEST_P(UnaryAccuracyTest, IsCloseToTheExactValueAndEqualOnEveryPlatform) {
     }
     if (device_count() == 0) continue;
     testing::run_on_device(on_device, call);
-    const std::uint64_t gap = dtype == DType::f64 ? function.f64_gap : 2;
+    const std::uint64_t gap = dtype == DType::f64   ? function.f64_gap
+                              : dtype == DType::f32 ? function.f32_gap
+                                                    : 2;
     for (std::int64_t i = 0; i < exact.numel(); ++i) {
       ASSERT_LE(ulp_distance(arrays[0].bits(i), on_device[0].bits(i), dtype), gap)
           << dtype << " " << function.name << "(" << arrays[1].value(i) << ") is "
@@ -102,6 +106,54 @@ TEST_P(UnaryAccuracyTest, IsCloseToTheExactValueAndEqualOnEveryPlatform) {
 
 INSTANTIATE_TEST_SUITE_P(Functions, UnaryAccuracyTest, ::testing::ValuesIn(functions()),
                          [](const auto& test) { return test.param.name; });
+
+// `number` as an element of a floating dtype of 16 or 32 bits.
+void set_number(Array& array, std::int64_t i, long double number) {
+  const auto value = static_cast<float>(number);
+  if (array.dtype() == DType::bf16) return array.set(i, bfloat16(value));
+  if (array.dtype() == DType::f16) return array.set(i, float16(value));
+  array.set(i, value);
+}
+
+// Where an exponential overflows, or a result is no normal number.
+TEST(ExtremeArgumentTest, CompositionsFollowTheirDefinitionOnEveryPlatform) {
+  using L = long double;
+  const std::vector<std::pair<UnaryOp, std::function<L(L)>>> compositions = {
+      {UnaryOp::sigmoid, [](L x) { return 1 / (1 + expl(-x)); }},
+      {UnaryOp::silu, [](L x) { return x / (1 + expl(-x)); }},
+      {UnaryOp::gelu, [](L x) { return x * normal_cdf(x); }},
+      {UnaryOp::tanh, [](L x) { return tanhl(x); }}};
+  const std::vector<double> magnitudes = {0,  1e-45, 1e-40, 2e-38, 1e-30, 1e-8, 0.01,     6,
+                                          13, 13.25, 14.5,  20,    80,    87.5, 88.5,     95,
+                                          99, 104,   150,   1000,  6e4,   3e38, INFINITY, NAN};
+  for (const DType dtype : {DType::f32, DType::bf16, DType::f16}) {
+    for (const auto& [op, exact] : compositions) {
+      for (const Runner run : {testing::run_on_cpu, testing::run_on_device}) {
+        if (run == testing::run_on_device && device_count() == 0) continue;
+        std::vector<Array> arrays(2, Array(dtype, contiguous({std::ssize(magnitudes) * 2})));
+        for (std::int64_t i = 0; i < arrays[1].numel(); ++i) {
+          const double magnitude = magnitudes[static_cast<std::size_t>(i / 2)];
+          set_number(arrays[1], i, i % 2 == 0 ? magnitude : -magnitude);
+        }
+        Array expected = arrays[0];
+        run(arrays, [&](const Target& target, const std::vector<TensorRef>& t) {
+          kernels::unary(target, op, t[0], t[1]);
+        });
+        for (std::int64_t i = 0; i < expected.numel(); ++i) {
+          set_number(expected, i, exact(static_cast<L>(arrays[1].value(i))));
+          if (std::isnan(expected.value(i))) {
+            ASSERT_TRUE(std::isnan(arrays[0].value(i))) << dtype << " of " << arrays[1].value(i);
+            continue;
+          }
+          ASSERT_LE(ulp_distance(arrays[0].bits(i), expected.bits(i), dtype),
+                    dtype == f32 ? 3u : 1u)
+              << dtype << " " << static_cast<int>(op) << " of " << arrays[1].value(i) << " is "
+              << arrays[0].value(i) << ", not " << expected.value(i);
+        }
+      }
+    }
+  }
+}
 
 TEST(BinaryAccuracyTest, PowAndAtan2AreCloseToTheExactValue) {
   for (const DType dtype : kFloatingTypes) {
