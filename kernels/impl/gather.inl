@@ -1,4 +1,4 @@
-// One element of a gather, shared by the host and the GPU.
+// The offset that the indices of one position name, shared by the host and the GPU.
 #pragma once
 
 #include "kernels/indexing/indexing_plan.hpp"
@@ -22,18 +22,6 @@ GANTRY_HD std::int64_t offset_of_terms(const OffsetsPlan& plan, const std::int64
     }
   }
   return result;
-}
-
-// Writes the element at `offsets`. If its index is out of range, writes 0 and returns false.
-template <class T>
-GANTRY_HD bool gather_element(const IndexingPlan& plan, const std::int64_t (&offsets)[3],
-                              std::int64_t& index) {
-  index = load_index(plan, offsets[2]);
-  const std::int64_t position = position_of(plan, index);
-  const bool inside = is_inside(plan, position);
-  static_cast<T*>(plan.direct)[offsets[0]] =
-      inside ? static_cast<const T*>(plan.indexed)[offsets[1] + position * plan.index_stride] : T{};
-  return inside;
 }
 
 }  // namespace gantry::kernels

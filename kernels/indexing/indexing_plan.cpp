@@ -7,16 +7,33 @@ namespace gantry::kernels {
 
 namespace {
 
-// Makes the operands move in 16-byte words, if the alignment of every row allows it. The innermost
-// dim must be dense in both tensors and share one index. Returns false otherwise.
+// Merges the dims behind `dim` that lie densely in both tensors and share one index into the first
+// of them. Returns the innermost dim, or -1 if it is not dense.
+int merge_inner_dims(TensorRef& direct, TensorRef& indexed, TensorRef& index, int dim) {
+  int inner = direct.ndim - 1;
+  const auto lies_at = [&](int d, std::int64_t stride) {
+    return d > dim && direct.strides[d] == stride && indexed.strides[d] == stride &&
+           index.strides[d] == 0;
+  };
+  if (!lies_at(inner, 1)) return -1;
+  while (lies_at(inner - 1, direct.sizes[inner]) && indexed.sizes[inner] == direct.sizes[inner]) {
+    for (TensorRef* tensor : {&direct, &indexed, &index}) {
+      tensor->sizes[inner - 1] *= tensor->sizes[inner];
+      tensor->strides[inner - 1] = tensor->strides[inner];
+      tensor->ndim = inner;
+    }
+    --inner;
+  }
+  return inner;
+}
+
+// Makes the operands move in 16-byte words, if the alignment of every row allows it. Returns false
+// otherwise.
 bool widen(TensorRef& direct, TensorRef& indexed, TensorRef& index, int dim) {
-  const int inner = direct.ndim - 1;
+  const int inner = merge_inner_dims(direct, indexed, index, dim);
   const auto bytes = static_cast<std::int64_t>(element_size(direct.dtype));
   const std::int64_t words = 16 / bytes;
-  if (inner < 0 || inner == dim || direct.strides[inner] != 1 || indexed.strides[inner] != 1 ||
-      index.strides[inner] != 0 || direct.sizes[inner] % words != 0) {
-    return false;
-  }
+  if (inner < 0 || direct.sizes[inner] % words != 0) return false;
   const auto is_aligned = [&](const TensorRef& tensor) {
     if (reinterpret_cast<std::uintptr_t>(tensor.data) % 16 != 0) return false;
     return std::all_of(tensor.strides, tensor.strides + inner,
