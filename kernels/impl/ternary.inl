@@ -30,6 +30,17 @@ struct Clamp {
     return math::minimum(math::maximum(a, low), high);
   }
 };
+// Clamp between numbers: one comparison each, in the form of the processor's instructions. NaN
+// stays.
+template <class C>
+struct ClampToNumbers {
+  C low;
+  C high;
+  GANTRY_HD C operator()(C x) const {
+    x = low > x ? low : x;
+    return high < x ? high : x;
+  }
+};
 template <class C>
 struct Where {
   GANTRY_HD C operator()(std::int32_t condition, C a, C b) const { return condition ? a : b; }
@@ -37,9 +48,33 @@ struct Where {
 
 }  // namespace functors
 
+namespace detail {
+
+// False, without an effect, if a bound is a tensor or NaN.
+template <class Loop>
+bool run_clamp_to_numbers(const Loop& loop, const TensorRef& out, const Operand& a,
+                          const Operand& b, const Operand& c) {
+  if (!b.is_number || !c.is_number) return false;
+  bool is_done = false;
+  dispatch(out.dtype, [&](auto tag) {
+    using T = typename decltype(tag)::type;
+    using C = ComputeType<T>;
+    const C low = element_input<T>(b).source.load(0);
+    const C high = element_input<T>(c).source.load(0);
+    if (low != low || high != high) return;
+    loop.template run<T>("ternary", functors::ClampToNumbers<C>{low, high}, out,
+                         operand_input<T>(a));
+    is_done = true;
+  });
+  return is_done;
+}
+
+}  // namespace detail
+
 template <class Loop>
 void run_ternary(const Loop& loop, TernaryOp op, const TensorRef& out, const Operand& a,
                  const Operand& b, const Operand& c, const Scalar& value) {
+  if (op == TernaryOp::clamp && detail::run_clamp_to_numbers(loop, out, a, b, c)) return;
   dispatch(out.dtype, [&](auto tag) {
     using T = typename decltype(tag)::type;
     using C = ComputeType<T>;

@@ -22,6 +22,40 @@ void dispatch_cast(DType dtype, const F& f) {
   if (dtype == DType::bf16) f(TypeTag<bfloat16>{});
 }
 
+// Keeps x or gives 0, by the element's index in dense matrices of fewer than 2^31 elements in all.
+template <class C>
+struct DenseTriangle {
+  bool lower;
+  std::int64_t diagonal;
+  FastDivisor columns;
+  FastDivisor rows;
+  __device__ C operator()(std::int64_t index, C x) const {
+    const auto at = static_cast<std::uint32_t>(index);
+    const std::uint32_t line = columns.divide(at);
+    const std::uint32_t row = line - rows.divide(line) * rows.divisor;
+    const std::int64_t distance =
+        static_cast<std::int64_t>(at - line * columns.divisor) - static_cast<std::int64_t>(row);
+    return (lower ? distance <= diagonal : distance >= diagonal) ? x : C(0);
+  }
+};
+
+// Writes the triangle of dense matrices and returns true; else does nothing.
+bool triangle_of_dense(void* stream, const TensorRef& out, const TensorRef& in, bool lower,
+                       std::int64_t diagonal) {
+  const std::int64_t numel = out.numel();
+  if (numel == 0 || numel >= std::int64_t{1} << 31 || !out.is_contiguous() || !in.is_contiguous()) {
+    return false;
+  }
+  const FastDivisor columns(static_cast<std::uint32_t>(out.sizes[out.ndim - 1]));
+  const FastDivisor rows(static_cast<std::uint32_t>(out.sizes[out.ndim - 2]));
+  dispatch_words(out.dtype, [&](auto tag) {
+    using W = typename decltype(tag)::type;
+    Loop(stream).run<W>("triangle", DenseTriangle<ComputeType<W>>{lower, diagonal, columns, rows},
+                        out, index_input(out), tensor_input<W>(in));
+  });
+  return true;
+}
+
 // Copies a transposition and returns true; else, and between most dtypes, does nothing.
 bool copy_transposed(void* stream, const TensorRef& out, const TensorRef& in) {
   if (out.ndim < 2) return false;
@@ -83,6 +117,7 @@ void arange(void* stream, const TensorRef& out, const Scalar& start, const Scala
 
 void triangle(void* stream, const TensorRef& out, const TensorRef& in, bool lower,
               std::int64_t diagonal) {
+  if (triangle_of_dense(stream, out, in, lower, diagonal)) return;
   run_triangle(Loop(stream), out, in, lower, diagonal);
 }
 
