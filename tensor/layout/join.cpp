@@ -7,12 +7,14 @@
 #include <gantry/tensor/rearrangements.hpp>
 #include <gantry/tensor/shape_ops.hpp>
 
+#include "kernels/layout/join_plan.hpp"
 #include "kernels/op_scope.hpp"
 #include "tensor/check.hpp"
 #include "tensor/destination.hpp"
 #include "tensor/layout/broadcast.hpp"
 #include "tensor/overlap.hpp"
 #include "tensor/same_device.hpp"
+#include "tensor/target_of.hpp"
 
 namespace gantry {
 
@@ -69,6 +71,17 @@ Shape joined_shape(std::string_view op, const std::vector<Tensor>& tensors, int 
   return shape;
 }
 
+// Joins tensors of one device and dtype by one kernel and returns true, where that is faster.
+bool join_at_once(const Tensor& result, const std::vector<Tensor>& tensors, int dim) {
+  std::vector<TensorRef> inputs;
+  for (const Tensor& tensor : tensors) {
+    if (is_skipped(tensor)) continue;
+    if (tensor.device() != result.device() || tensor.dtype() != result.dtype()) return false;
+    inputs.push_back(tensor.ref());
+  }
+  return kernels::join(detail::target_of(result), result.ref(), inputs, dim);
+}
+
 Tensor join(std::string_view op, const std::vector<Tensor>& tensors, int dim,
             Tensor* out = nullptr) {
   const kernels::OpScope scope(op);
@@ -82,6 +95,7 @@ Tensor join(std::string_view op, const std::vector<Tensor>& tensors, int dim,
   }
   const Tensor result =
       out != nullptr ? *out : empty(shape, {.dtype = promoted(tensors), .device = device});
+  if (join_at_once(result, tensors, at)) return result;
   std::int64_t start = 0;
   for (const Tensor& tensor : tensors) {
     if (is_skipped(tensor)) continue;

@@ -3,7 +3,10 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <random>
+
 #include <gantry/core/error.hpp>
+#include <gantry/tensor/elementwise.hpp>
 #include <gantry/tensor/factories.hpp>
 
 #include "tests/tensor/raw_tensor.hpp"
@@ -26,6 +29,40 @@ TEST(ShapeOpsTest, CatJoinsAlongADim) {
               (Numbers{0, 3, 1, 4, 2, 5, 9, 9, 9, 9}));
     EXPECT_EQ(cat({zeros({0}, {.device = place}), a.to(f32)}, 1).sizes(), (Shape{2, 3}));
     EXPECT_EQ(cat({zeros({0}, {.device = place})}).sizes(), (Shape{0}));
+  }
+}
+
+// Rows of any length and alignment, beside a copy of each input to its place.
+TEST(ShapeOpsTest, CatOfRandomRowsEqualsCopies) {
+  std::mt19937 random(7);
+  const auto draw = [&](int low, int high) {
+    return std::uniform_int_distribution<int>(low, high)(random);
+  };
+  for (const Device place : all_places()) {
+    for (int round = 0; round < 150; ++round) {
+      const DType dtype =
+          std::vector{u8, i16, bf16, f32, f64}[static_cast<std::size_t>(draw(0, 4))];
+      const std::int64_t rows = draw(1, 6);
+      const std::int64_t inner = draw(1, 3) == 1 ? draw(1, 40) : 16;
+      const int count = draw(1, 18);
+      std::vector<Tensor> inputs;
+      std::int64_t total = 0;
+      for (int i = 0; i < count; ++i) {
+        const std::int64_t length = draw(0, 9) == 0 ? 0 : draw(1, 40);
+        const std::int64_t shift = draw(0, 2) == 0 ? draw(1, 7) : 0;
+        const std::int64_t numel = rows * length * inner;
+        const Tensor numbers = arange(shift + numel, {.dtype = i64, .device = place}) + 100 * i;
+        inputs.push_back(numbers.to(dtype).narrow(0, shift, numel).view({rows, length, inner}));
+        total += length;
+      }
+      Tensor expected = empty({rows, total, inner}, {.dtype = dtype, .device = place});
+      std::int64_t start = 0;
+      for (const Tensor& input : inputs) {
+        expected.narrow(1, start, input.size(1)).copy_(input);
+        start += input.size(1);
+      }
+      ASSERT_TRUE(equal(cat(inputs, 1), expected)) << dtype << " round " << round;
+    }
   }
 }
 
