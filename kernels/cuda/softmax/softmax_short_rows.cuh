@@ -1,4 +1,4 @@
-// Softmax of rows of at most 1024 elements: a warp has a row in its registers.
+// Softmax of rows of at most 1024 elements: lanes of a warp have a row in their registers.
 #pragma once
 
 #include "kernels/cuda/softmax/softmax_row.cuh"
@@ -49,7 +49,7 @@ __device__ Acc sum_row_accumulators(Acc (&own)[kParts][kOwn], int lane) {
 //
 // Absent elements are -inf, whose exponential 0 changes no sum: one summand is 1, or all is NaN.
 template <class T, int kLanes, int kVectors, bool kLogarithm>
-__global__ void __launch_bounds__(kThreads, 4)
+__global__ void __launch_bounds__(kThreads, kVectors > 4 ? 3 : 4)
     softmax_wide_short_rows(const __grid_constant__ FibrePlan plan) {
   using Acc = AccumulatorType<T>;
   using Max = RowMax<Acc>;
@@ -112,53 +112,67 @@ __global__ void __launch_bounds__(kThreads, 4)
   }
 }
 
-// One warp per row of at most 32 * kMost elements, which stay in registers.
-template <class T, int kMost>
-__global__ void __launch_bounds__(kThreads)
+// kLanes lanes take a row of at most kLanes * kMost elements with any stride, a warp several rows.
+// A lane has every element kLanes after another one. There are threads for all rows.
+template <class T, int kLanes, int kMost>
+__global__ void __launch_bounds__(kThreads, sizeof(T) == 8 ? 2
+                                            : kMost > 8    ? 3
+                                                           : 4)
     softmax_short_rows(const __grid_constant__ FibrePlan plan, bool logarithm) {
   using Acc = AccumulatorType<T>;
   using Max = RowMax<Acc>;
   using Sum = SoftmaxSum<Acc>;
-  const int lane = static_cast<int>(threadIdx.x) % 32;
+  constexpr int kMostParts = kAccumulators / kLanes;
+  constexpr int kParts = kMost < kMostParts ? kMost : kMostParts;
+  constexpr int kPack = 8;
+  const int lane = static_cast<int>(threadIdx.x) % kLanes;
   const int count = static_cast<int>(plan.length);
-  const int warps_per_block = static_cast<int>(blockDim.x) / 32;
-  const std::int64_t warps = static_cast<std::int64_t>(gridDim.x) * warps_per_block;
-  const std::int64_t own_warp =
-      static_cast<std::int64_t>(blockIdx.x) * warps_per_block + threadIdx.x / 32;
-  // The condition is uniform in a warp, so its shuffles have all threads.
-  for (std::int64_t fibre = own_warp; fibre < plan.count; fibre += warps) {
-    const T* in = static_cast<const T*>(plan.in.data) + near_offset(plan.in.outer, fibre);
-    T* out = static_cast<T*>(plan.out.data) + near_offset(plan.out.outer, fibre);
-    Acc values[kMost];
-    Acc maximum = Max::neutral();
+  const std::int64_t row =
+      (static_cast<std::int64_t>(blockIdx.x) * blockDim.x + threadIdx.x) / kLanes;
+  // All threads of a warp take part in its shuffles: those beyond the rows read the last one.
+  const std::int64_t read = row < plan.count ? row : plan.count - 1;
+  const T* in = static_cast<const T*>(plan.in.data) + near_offset(plan.in.outer, read);
+  Acc values[kMost];
 #pragma unroll
-    for (int i = 0; i < kMost; ++i) {
-      const int k = lane + i * 32;
-      values[i] = k < count ? static_cast<Acc>(in[k * plan.in.stride]) : Max::neutral();
-    }
+  for (int i = 0; i < kMost; ++i) {
+    const int k = lane + i * kLanes;
+    values[i] = k < count ? static_cast<Acc>(in[k * plan.in.stride]) : Max::neutral();
+  }
+  Acc maximum = values[0];
 #pragma unroll
-    for (int i = 0; i < kMost; ++i) maximum = Max::combine(maximum, values[i]);
-    maximum = reduce_in_group(Max{}, maximum, 32);
-    maximum = __shfl_sync(0xffffffffu, maximum, 0);
-    Acc own[kOwn];
+  for (int i = 1; i < kMost; ++i) maximum = Max::combine(maximum, values[i]);
 #pragma unroll
-    for (int i = 0; i < kOwn; ++i) own[i] = Sum::neutral();
+  for (int distance = kLanes / 2; distance > 0; distance /= 2) {
+    maximum = Max::combine(maximum, __shfl_xor_sync(0xffffffffu, maximum, distance));
+  }
+  // The exponential of an absent element is 0, which changes no sum.
+  Acc own[kParts];
 #pragma unroll
-    for (int i = 0; i < kMost; ++i) {
-      if (lane + i * 32 < count) {
-        const Acc shifted = values[i] - maximum;
-        const Acc power = exponential(shifted);
-        own[i % kOwn] = Sum::combine(own[i % kOwn], power);
-        values[i] = logarithm ? shifted : power;
-      }
-    }
-    Acc sum = combine_warp_accumulators(Sum{}, own, 32);
-    sum = __shfl_sync(0xffffffffu, sum, 0);
-    const RowEnd<Acc> end(logarithm, sum);
+  for (int i = 0; i < kMost; ++i) {
+    const Acc shifted = values[i] - maximum;
+    const Acc power = exponential(shifted);
+    own[i % kParts] = i < kParts ? power : Sum::combine(own[i % kParts], power);
+    values[i] = logarithm ? shifted : power;
+  }
+  combine_own<kParts / 2>(Sum{}, own);
+  Acc sum = own[0];
 #pragma unroll
-    for (int i = 0; i < kMost; ++i) {
-      const int k = lane + i * 32;
-      if (k < count) out[k * plan.out.stride] = stored<T>(end(values[i]));
+  for (int distance = kLanes / 2; distance > 0; distance /= 2) {
+    sum = Sum::combine(sum, __shfl_xor_sync(0xffffffffu, sum, distance));
+  }
+  const RowEnd<Acc> end(logarithm, sum);
+  if (row >= plan.count) return;
+  T* out = static_cast<T*>(plan.out.data) + near_offset(plan.out.outer, row);
+#pragma unroll
+  for (int first = 0; first < kMost; first += kPack) {
+    StoredPack<Acc, kPack> pack;
+#pragma unroll
+    for (int i = 0; i < kPack; ++i) pack.values[i] = values[first + i];
+    end(pack);
+#pragma unroll
+    for (int i = 0; i < kPack; ++i) {
+      const int k = lane + (first + i) * kLanes;
+      if (k < count) out[k * plan.out.stride] = stored<T>(pack.values[i]);
     }
   }
 }
@@ -166,22 +180,25 @@ __global__ void __launch_bounds__(kThreads)
 // Fewest warps that fill a GPU in blocks of eight; fewer are spread over smaller blocks.
 constexpr std::int64_t kManyWarps = 8192;
 
-template <class T, int kLanes, int kVectors>
-void launch_wide_short_rows(void* stream, bool logarithm, const FibrePlan& plan) {
+// Launches a kernel of kLanes threads a row.
+template <int kLanes, class Kernel, class... Arguments>
+void launch_lanes(void* stream, const FibrePlan& plan, Kernel kernel, Arguments... arguments) {
   const std::int64_t threads = plan.count * kLanes;
   const int per_block = threads < kManyWarps * 32 ? 64 : kThreads;
   launch("softmax_short_rows", stream, static_cast<unsigned>((threads + per_block - 1) / per_block),
-         per_block, 0,
-         logarithm ? softmax_wide_short_rows<T, kLanes, kVectors, true>
-                   : softmax_wide_short_rows<T, kLanes, kVectors, false>,
-         plan);
+         per_block, 0, kernel, plan, arguments...);
 }
 
-template <class T, int kMost>
+template <class T, int kLanes, int kVectors>
+void launch_wide_short_rows(void* stream, bool logarithm, const FibrePlan& plan) {
+  launch_lanes<kLanes>(stream, plan,
+                       logarithm ? softmax_wide_short_rows<T, kLanes, kVectors, true>
+                                 : softmax_wide_short_rows<T, kLanes, kVectors, false>);
+}
+
+template <class T, int kLanes, int kMost>
 void launch_narrow_short_rows(void* stream, bool logarithm, const FibrePlan& plan) {
-  const int warps = plan.count < kManyWarps ? 2 : kThreads / 32;
-  launch("softmax_short_rows", stream, blocks_for((plan.count + warps - 1) / warps * kThreads),
-         warps * 32, 0, softmax_short_rows<T, kMost>, plan, logarithm);
+  launch_lanes<kLanes>(stream, plan, softmax_short_rows<T, kLanes, kMost>, logarithm);
 }
 
 template <class T>
@@ -193,13 +210,19 @@ void launch_short_rows(void* stream, bool logarithm, const FibrePlan& plan) {
       if (plan.length <= 64) return launch_wide_short_rows<T, 8, 2>(stream, logarithm, plan);
       if (plan.length <= 128) return launch_wide_short_rows<T, 8, 4>(stream, logarithm, plan);
       if (plan.length <= 256) return launch_wide_short_rows<T, 16, 4>(stream, logarithm, plan);
-      if (plan.length <= 512) return launch_wide_short_rows<T, 32, 4>(stream, logarithm, plan);
+      // Narrow elements take little memory: fewer lanes have less work in common.
+      constexpr int kLanes = sizeof(T) == 2 ? 16 : 32;
+      if (plan.length <= 512) {
+        return launch_wide_short_rows<T, kLanes, 128 / kLanes>(stream, logarithm, plan);
+      }
       return launch_wide_short_rows<T, 32, 8>(stream, logarithm, plan);
     }
   }
-  if (plan.length <= 128) return launch_narrow_short_rows<T, 4>(stream, logarithm, plan);
-  if (plan.length <= 512) return launch_narrow_short_rows<T, 16>(stream, logarithm, plan);
-  launch_narrow_short_rows<T, 32>(stream, logarithm, plan);
+  if (plan.length <= 64) return launch_narrow_short_rows<T, 8, 8>(stream, logarithm, plan);
+  if (plan.length <= 128) return launch_narrow_short_rows<T, 16, 8>(stream, logarithm, plan);
+  if (plan.length <= 256) return launch_narrow_short_rows<T, 32, 8>(stream, logarithm, plan);
+  if (plan.length <= 512) return launch_narrow_short_rows<T, 32, 16>(stream, logarithm, plan);
+  launch_narrow_short_rows<T, 32, 32>(stream, logarithm, plan);
 }
 
 }  // namespace

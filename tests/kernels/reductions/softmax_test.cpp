@@ -131,6 +131,74 @@ TEST(SoftmaxKernelTest, HandlesManyShortRows) {
   }
 }
 
+// A GPU gives a fibre of at most 64 elements to a thread: rows of a tile, with and without wide
+// accesses, and neighbouring columns. The last tile has fewer fibres.
+TEST(SoftmaxKernelTest, HandlesFibresOfAThread) {
+  for (const DType dtype : testing::kFloatingTypes) {
+    for (const std::int64_t length :
+         {1, 2, 3, 6, 7, 8, 9, 15, 16, 17, 24, 32, 33, 48, 63, 64, 65}) {
+      for (const Shape& sizes : {Shape{131, length}, Shape{257, length}, Shape{24, length, 6},
+                                 Shape{9, length, 17}, Shape{5, length, 31}}) {
+        Array in(dtype, sizes[0] == 131 ? testing::shifted(sizes) : contiguous(sizes));
+        fill_range(in, static_cast<std::uint32_t>(length), -4, 4);
+        check_everywhere(in, 1, sizes[0] % 2 == 0);
+      }
+    }
+  }
+  for (const DType dtype : {f32, bf16}) {
+    for (const std::int64_t length : {2, 11, 40}) {
+      Array in(dtype, contiguous({length, 65600}));
+      fill_range(in, 2, -4, 4);
+      check_everywhere(in, 0, length == 11);
+    }
+  }
+}
+
+// A GPU gives a few neighbouring columns to a block.
+TEST(SoftmaxKernelTest, HandlesSlabsOfColumns) {
+  for (const DType dtype : testing::kFloatingTypes) {
+    for (const std::int64_t columns : {2, 5, 8, 9, 16, 17, 31}) {
+      for (const std::int64_t length : {65, 127, 130, 700}) {
+        Array in(dtype, contiguous({3, length, columns}));
+        fill_range(in, static_cast<std::uint32_t>(columns), -4, 4);
+        check_everywhere(in, 1, columns % 2 == 0);
+      }
+    }
+  }
+  Array in(f32, contiguous({2, 16384, 3}));
+  fill_range(in, 1, -4, 4);
+  check_everywhere(in, 1, false);
+}
+
+// Rows of every kernel that has lanes of a warp for a row, without wide accesses.
+TEST(SoftmaxKernelTest, HandlesNarrowShortRows) {
+  for (const DType dtype : testing::kFloatingTypes) {
+    for (const std::int64_t length : {5, 63, 65, 127, 129, 255, 257, 511, 513, 1023}) {
+      const Shape sizes{9, length};
+      for (const Layout& layout : {contiguous(sizes), padded_rows(sizes)}) {
+        Array in(dtype, layout);
+        fill_range(in, static_cast<std::uint32_t>(length), -4, 4);
+        check_everywhere(in, 1, length % 4 == 1);
+      }
+    }
+  }
+}
+
+// The chunks of so many long rows have a warp each on a GPU, and their pieces several tiles.
+TEST(SoftmaxKernelTest, HandlesLongRowsOfManyChunks) {
+  for (const DType dtype : {f32, bf16}) {
+    for (const std::int64_t length : {16384 * 9 - 8, 16384 * 9 - 5}) {
+      Array in(dtype, contiguous({120, length}));
+      fill_range(in, 8, -4, 4);
+      const Array expected = run_softmax(testing::run_on_cpu, false, in, 1)[0];
+      const Array result = run_softmax(testing::run_on_device, false, in, 1)[0];
+      for (std::int64_t i = 0; i < 120 * length; ++i) {
+        ASSERT_NEAR(result.value(i), expected.value(i), tolerance(dtype) * expected.value(i)) << i;
+      }
+    }
+  }
+}
+
 // A GPU splits a few long rows over blocks, and gives each of many rows a block.
 TEST(SoftmaxKernelTest, HandlesFewAndManyLongRows) {
   for (const DType dtype : {f32, bf16}) {
