@@ -1,8 +1,10 @@
-// Running extrema on the GPU. The best element of an interval is an associative state, so a long
-// fibre is scanned by tiles: the best of each tile, the best of all tiles before, the elements.
+// Running extrema on the GPU. The best element of an interval is an associative state, so one of a
+// few long fibres is scanned by tiles: the best of each tile, the best of all tiles before, the
+// elements.
 #include <cub/block/block_scan.cuh>
 
 #include "kernels/cuda/launch.cuh"
+#include "kernels/cuda/ordering/cumulative_rows.cuh"
 #include "kernels/impl/cumulative.inl"
 
 namespace gantry::kernels::cuda {
@@ -14,11 +16,18 @@ constexpr int kItems = 8;
 constexpr std::int64_t kTile = kThreads * kItems;
 // Longest fibre that one thread scans, and fewest fibres side by side that fill a GPU so.
 constexpr std::int64_t kThreadFibre = 16;
-constexpr std::int64_t kManyFibres = 16384;
+constexpr std::int64_t kManyFibres = 4096;
+// Longest fibre that a warp scans in any case, and fewest fibres that fill a GPU with warps.
+constexpr std::int64_t kWarpFibre = 1024;
+constexpr std::int64_t kManyWarps = 2048;
 
 bool is_by_thread(const SortPlan& plan) {
   return plan.fibres.length <= kThreadFibre ||
          (plan.fibres.is_column_wise() && plan.fibres.count >= kManyFibres);
+}
+
+bool is_by_warp(const SortPlan& plan) {
+  return plan.fibres.length <= kWarpFibre || plan.fibres.count >= kManyWarps;
 }
 
 std::int64_t tiles_of(const SortPlan& plan) { return (plan.fibres.length + kTile - 1) / kTile; }
@@ -38,17 +47,8 @@ struct Later {
   }
 };
 
-template <class U>
-__global__ void __launch_bounds__(kThreads)
-    cumulative_fibres_kernel(const __grid_constant__ SortPlan plan, KeyOrder<U> order) {
-  for (std::int64_t fibre = first_index(); fibre < plan.fibres.count; fibre += index_step()) {
-    run_fibre<U>(
-        plan, order, [&order](U bits) { return order.key(bits); }, fibre);
-  }
-}
-
 // The elements of a tile that a thread has: kItems neighbours, or the best of them.
-template <class U, int kBlock>
+template <class U>
 __device__ Best<U> own_best(const U (&keys)[kItems], std::int64_t first, std::int64_t length) {
   Best<U> best{0, -1};
 #pragma unroll
@@ -60,13 +60,13 @@ __device__ Best<U> own_best(const U (&keys)[kItems], std::int64_t first, std::in
 
 // Loads the tile that begins at `begin` through shared memory, so that accesses of neighbouring
 // threads are side by side.
-template <class U, int kBlock>
+template <class U>
 __device__ void load_keys(const U* in, std::int64_t stride, std::int64_t begin, std::int64_t length,
                           const KeyOrder<U>& order, U* staged, U (&keys)[kItems]) {
   const int thread = static_cast<int>(threadIdx.x);
 #pragma unroll
   for (int item = 0; item < kItems; ++item) {
-    const int at = item * kBlock + thread;
+    const int at = item * kThreads + thread;
     if (begin + at < length) staged[at] = order.key(in[(begin + at) * stride]);
   }
   __syncthreads();
@@ -86,10 +86,10 @@ __global__ void __launch_bounds__(kThreads)
   const std::int64_t fibre = blockIdx.x / tiles;
   const std::int64_t begin = (blockIdx.x - fibre * tiles) * kTile;
   U keys[kItems];
-  load_keys<U, kThreads>(sort_input<U>(plan, fibre), plan.fibres.in.stride, begin,
-                         plan.fibres.length, order, staged, keys);
-  const Best<U> own = own_best<U, kThreads>(
-      keys, begin + static_cast<std::int64_t>(threadIdx.x) * kItems, plan.fibres.length);
+  load_keys<U>(sort_input<U>(plan, fibre), plan.fibres.in.stride, begin, plan.fibres.length, order,
+               staged, keys);
+  const Best<U> own = own_best<U>(keys, begin + static_cast<std::int64_t>(threadIdx.x) * kItems,
+                                  plan.fibres.length);
   Best<U> running;
   Best<U> total;
   Scan(shared).InclusiveScan(own, running, Later<U>(), total);
@@ -117,28 +117,28 @@ __global__ void __launch_bounds__(kThreads)
 }
 
 // The running extremum of a tile. `before` has the best of the tiles before; null: there are none.
-template <class U, int kBlock>
-__global__ void __launch_bounds__(kBlock)
+template <class U>
+__global__ void __launch_bounds__(kThreads)
     cumulative_write_kernel(const __grid_constant__ SortPlan plan, KeyOrder<U> order,
                             std::int64_t tiles, const Best<U>* before) {
-  using Scan = cub::BlockScan<Best<U>, kBlock>;
+  using Scan = cub::BlockScan<Best<U>, kThreads>;
   __shared__ typename Scan::TempStorage shared;
   __shared__ union {
-    U keys[kBlock * kItems];
-    std::int64_t positions[kBlock * kItems];
+    U keys[kTile];
+    std::int64_t positions[kTile];
   } staged;
   const int thread = static_cast<int>(threadIdx.x);
   const std::int64_t fibre = blockIdx.x / tiles;
-  const std::int64_t begin = (blockIdx.x - fibre * tiles) * (kBlock * kItems);
+  const std::int64_t begin = (blockIdx.x - fibre * tiles) * kTile;
   const std::int64_t length = plan.fibres.length;
   const std::int64_t stride = plan.fibres.in.stride;
   const U* in = sort_input<U>(plan, fibre);
   U keys[kItems];
-  load_keys<U, kBlock>(in, stride, begin, length, order, staged.keys, keys);
+  load_keys<U>(in, stride, begin, length, order, staged.keys, keys);
   const std::int64_t first = begin + static_cast<std::int64_t>(thread) * kItems;
   const Best<U> carried = before != nullptr ? before[blockIdx.x] : Best<U>{0, -1};
   Best<U> best;
-  Scan(shared).ExclusiveScan(own_best<U, kBlock>(keys, first, length), best, carried, Later<U>());
+  Scan(shared).ExclusiveScan(own_best<U>(keys, first, length), best, carried, Later<U>());
 #pragma unroll
   for (int item = 0; item < kItems; ++item) {
     if (first + item < length) best = Later<U>()(best, {keys[item], first + item});
@@ -148,7 +148,7 @@ __global__ void __launch_bounds__(kBlock)
   const SortOutput<U> out = sort_output<U>(plan, fibre);
 #pragma unroll
   for (int item = 0; item < kItems; ++item) {
-    const int at = item * kBlock + thread;
+    const int at = item * kThreads + thread;
     if (begin + at < length) {
       const std::int64_t position = staged.positions[at];
       out.write(begin + at, order.stored(in[position * stride]), position);
@@ -159,33 +159,37 @@ __global__ void __launch_bounds__(kBlock)
 template <class U>
 void launch_cumulative(void* stream, const SortPlan& plan, Best<U>* bests) {
   const auto order = make_extremum_order<U>(plan.fibres.dtype, plan.largest_first);
-  const std::int64_t tiles = tiles_of(plan);
-  const auto blocks = static_cast<unsigned>(plan.fibres.count * tiles);
   if (is_by_thread(plan)) {
-    launch("cumulative_fibres", stream, blocks_for(plan.fibres.count), kThreads, 0,
+    // Few fibres are spread over small blocks.
+    const int threads = plan.fibres.count < kThreads * kManyWarps ? 64 : kThreads;
+    launch("cumulative_fibres", stream,
+           blocks_for((plan.fibres.count + threads - 1) / threads * kThreads), threads, 0,
            cumulative_fibres_kernel<U>, plan, order);
     return;
   }
-  if (plan.fibres.length <= 32 * kItems) {
-    launch("cumulative_write", stream, blocks, 32, 0, cumulative_write_kernel<U, 32>, plan, order,
-           tiles, nullptr);
+  if (is_by_warp(plan)) {
+    launch("cumulative_rows", stream, blocks_for(plan.fibres.count * 32), kThreads, 0,
+           plan.fibres.length <= 64 ? cumulative_rows_kernel<U, 2> : cumulative_rows_kernel<U, 8>,
+           plan, order);
     return;
   }
+  const std::int64_t tiles = tiles_of(plan);
+  const auto blocks = static_cast<unsigned>(plan.fibres.count * tiles);
   if (tiles > 1) {
     launch("cumulative_tiles", stream, blocks, kThreads, 0, cumulative_tiles_kernel<U>, plan, order,
            tiles, bests);
     launch("cumulative_scan", stream, static_cast<unsigned>(plan.fibres.count), kThreads, 0,
            cumulative_scan_kernel<U>, tiles, bests);
   }
-  launch("cumulative_write", stream, blocks, kThreads, 0, cumulative_write_kernel<U, kThreads>,
-         plan, order, tiles, tiles > 1 ? bests : nullptr);
+  launch("cumulative_write", stream, blocks, kThreads, 0, cumulative_write_kernel<U>, plan, order,
+         tiles, tiles > 1 ? bests : nullptr);
 }
 
 }  // namespace
 
 std::size_t cumulative_scratch_bytes(const SortPlan& plan) {
   const std::int64_t tiles = tiles_of(plan);
-  if (is_by_thread(plan) || tiles == 1) return 0;
+  if (is_by_thread(plan) || is_by_warp(plan) || tiles == 1) return 0;
   return static_cast<std::size_t>(plan.fibres.count * tiles) * sizeof(Best<std::uint64_t>);
 }
 

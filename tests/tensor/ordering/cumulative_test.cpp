@@ -66,6 +66,47 @@ TEST_P(CumulativeTest, RunningExtremaOfEveryDTypeAndLayout) {
   }
 }
 
+// A GPU scans by threads, by warps or by tiles: short and long fibres, a few and many.
+TEST_P(CumulativeTest, RunningExtremaOfFibresOfEveryLength) {
+  const auto check = [&](const Tensor& t, int dim) {
+    SCOPED_TRACE(::testing::Message() << t.dtype() << " " << t.sizes() << " dim " << dim);
+    const ValuesAndIndices got = cummax(on(t), dim);
+    const std::int64_t inner = dim == 0 ? t.size(1) : 1;
+    const std::int64_t length = t.size(dim);
+    const std::vector<double> x = t.to(f64).to_vector<double>();
+    const std::vector<double> values = got.values.to(f64).to_vector<double>();
+    const std::vector<std::int64_t> indices = got.indices.to_vector<std::int64_t>();
+    for (std::int64_t fibre = 0; fibre < t.numel() / length; ++fibre) {
+      const std::int64_t first = fibre / inner * inner * length + fibre % inner;
+      std::int64_t best = 0;
+      for (std::int64_t k = 0; k < length; ++k) {
+        const auto at = static_cast<std::size_t>(first + k * inner);
+        const double largest = x[static_cast<std::size_t>(first + best * inner)];
+        if (std::isnan(x[at]) || x[at] >= largest) best = k;
+        ASSERT_EQ(indices[at], best) << "fibre " << fibre << " at " << k;
+        const double value = x[static_cast<std::size_t>(first + best * inner)];
+        ASSERT_TRUE(values[at] == value || (std::isnan(value) && std::isnan(values[at])));
+      }
+    }
+  };
+  for (const DType dtype : {DType::i8, bf16, f32, i64}) {
+    for (const std::int64_t length : {1, 16, 17, 31, 32, 33, 64, 65, 255, 256, 257, 1025, 2049}) {
+      for (const std::int64_t rows : {3, 9}) {
+        const Tensor x = arange(0, rows * length, {.dtype = f64});
+        // Peaks that rise, with many equal elements.
+        Tensor t = (((x * x) % 17 + floor(x / 50)) % 100).view({rows, length});
+        t = t.to(dtype);
+        if (dtype == f32 && length > 20) t[1][length - 9].fill_(kNan);
+        check(t, 1);
+        check(t.t().contiguous(), 0);
+      }
+    }
+  }
+  const Tensor many = (arange(0, 2100 * 1030, {.dtype = f64}) * 7 % 1009).to(f32);
+  check(many.view({2100, 1030}), 1);
+  check(many.view({515, 4200}), 0);
+}
+
 TEST_P(CumulativeTest, LogarithmsOfRunningSums) {
   constexpr float kInfinity = std::numeric_limits<float>::infinity();
   // As PyTorch 2.15 answers.
