@@ -39,9 +39,7 @@ __device__ unsigned own_place(unsigned lane, unsigned i) {
 // The place of chunk 32 * i + lane.
 template <class T>
 __device__ unsigned wide_place(unsigned lane, unsigned i) {
-  constexpr unsigned kChunks = kThreadChunks<T>;
-  static_assert(32 / 8 % kChunks == 0);
-  return 32 * i + (lane ^ (lane / 8 % kChunks));
+  return 32 * i + (lane ^ ((32 / 8 * i + lane / 8) % kThreadChunks<T>));
 }
 
 // The shared memory of a block.
@@ -260,7 +258,7 @@ class LongScan {
 #pragma unroll 1
     for (unsigned i = 0; i < kThreadChunks<T>; ++i) {
       for (T& value : own_chunk(buffer, i).values) {
-        value = from_accumulator<T>(static_cast<float>(value));
+        value = from_accumulator<T>(static_cast<AccumulatorType<T>>(value));
       }
     }
   }

@@ -1,38 +1,22 @@
 // Scans on the GPU: kernels for rows, long rows and columns, all in the order of Note [Scan order].
 #include "kernels/cuda/launch.cuh"
+#include "kernels/cuda/reductions/scan_dense_rows.cuh"
 #include "kernels/cuda/reductions/scan_long_rows.cuh"
 #include "kernels/cuda/reductions/scan_restart.cuh"
+#include "kernels/cuda/reductions/scan_thread_columns.hpp"
 #include "kernels/input.hpp"
 
 namespace gantry::kernels::cuda {
 
 namespace {
 
-// Threads of a block of scan_rows: each has one group of elements, and 16 of them one group of
-// totals.
-constexpr int kRowThreads = static_cast<int>(kScanTile) / kScanGroup;
 constexpr int kGroups = kRowThreads / kScanGroup;
 static_assert(kGroups == kScanGroup);
-// Elements of a wide access of scan_rows.
-constexpr int kVector = 4;
-// Threads of a block of scan_columns.
+// Most threads of a block of scan_columns, and the threads of a block whose columns need fewer.
 constexpr int kColumnThreads = 512;
+constexpr int kFewColumnThreads = 128;
 // Fewest columns that fill a GPU without dividing their length.
 constexpr std::int64_t kManyColumns = 2048;
-
-// The type of an element in shared memory: as wide as the result.
-template <class In>
-using Staged = std::conditional_t<is_floating_point(dtype_of<In>), In, std::int64_t>;
-
-// The position of element i of a tile in shared memory. The space between groups keeps the threads,
-// each with its group, on different banks.
-template <class S>
-__device__ constexpr int staged_at(int i) {
-  return i + i / kScanGroup * (sizeof(S) < 4 ? 4 / static_cast<int>(sizeof(S)) : 1);
-}
-
-// Wide accesses of a thread to a whole tile.
-constexpr int kVectors = kScanGroup / kVector;
 
 // True if the `count` elements from `first` are a whole tile of aligned vectors.
 template <class T>
@@ -48,12 +32,11 @@ constexpr bool kIsLight = sizeof(Staged<In>) <= 4 && kOp != ScanOp::log_sum_exp;
 template <class In, ScanOp kOp>
 constexpr int kRowBlocks = kIsLight<In, kOp> ? 8 : 4;
 
-// A block scans a tile of one fibre, or all of several short ones: `threads_per_fibre` threads
-// each.
-template <class In, ScanOp kOp>
+// A block scans a tile of one fibre. kIsShort: all of several fibres, rows.threads threads each.
+template <class In, ScanOp kOp, bool kIsShort>
 __global__ void __launch_bounds__(kRowThreads, kRowBlocks<In, kOp>)
     scan_rows(const __grid_constant__ FibrePlan plan, const __grid_constant__ TileTotals totals,
-              std::int64_t tiles, int threads_per_fibre) {
+              std::int64_t tiles_of_fibre, const __grid_constant__ DenseRows rows) {
   using Out = ScanOut<In>;
   using Step = ScanStep<ScanAccumulator<In>, kOp>;
   using Acc = typename Step::Acc;
@@ -63,6 +46,8 @@ __global__ void __launch_bounds__(kRowThreads, kRowBlocks<In, kOp>)
   __shared__ Acc group_totals[kGroups];
   __shared__ std::int64_t taken;
   const int thread = static_cast<int>(threadIdx.x);
+  const std::int64_t tiles = kIsShort ? 1 : tiles_of_fibre;
+  const int threads_per_fibre = kIsShort ? rows.threads : kRowThreads;
   const int per_block = kRowThreads / threads_per_fibre;
   std::int64_t task = blockIdx.x;
   if (tiles > 1) {
@@ -82,7 +67,7 @@ __global__ void __launch_bounds__(kRowThreads, kRowBlocks<In, kOp>)
   // Calls f(element of the tile, fibre, its position in the fibre) for the elements of the block
   // that neighbouring threads find side by side.
   const auto for_each = [&](const auto& f) {
-    if (per_block == 1) {
+    if constexpr (!kIsShort) {
 #pragma unroll
       for (int i = 0; i < kScanGroup; ++i) {
         const int at = i * kRowThreads + thread;
@@ -99,7 +84,11 @@ __global__ void __launch_bounds__(kRowThreads, kRowBlocks<In, kOp>)
   };
   const In* in = static_cast<const In*>(plan.in.data);
   Out* out = static_cast<Out*>(plan.out.data);
-  if (per_block == 1) {
+  // Elements of the block's rows.
+  [[maybe_unused]] const int present =
+      count * (plan.count - first_fibre < per_block ? static_cast<int>(plan.count - first_fibre)
+                                                    : per_block);
+  if constexpr (!kIsShort) {
     in += plan.in.outer.offset(first_fibre);
     out += plan.out.outer.offset(first_fibre);
     if (is_wide<In>(in + first, plan.in.stride, count)) {
@@ -126,6 +115,8 @@ __global__ void __launch_bounds__(kRowThreads, kRowBlocks<In, kOp>)
         if (at < count) staged[staged_at<S>(at)] = static_cast<S>(batch[i]);
       }
     }
+  } else if (rows.is_dense_in) {
+    rows.load(in + first_fibre * plan.length, present, staged);
   } else {
     for_each([&](int at, int fibre, std::int64_t position) {
       staged[staged_at<S>(at)] =
@@ -196,7 +187,16 @@ __global__ void __launch_bounds__(kRowThreads, kRowBlocks<In, kOp>)
     }
   }
   __syncthreads();
-  if (per_block == 1 && is_wide<Out>(out + first, plan.out.stride, count)) {
+  if constexpr (kIsShort) {
+    if (rows.is_dense_out) {
+      rows.store(out + first_fibre * plan.length, present, staged);
+    } else {
+      for_each([&](int at, int fibre, std::int64_t position) {
+        out[plan.out.outer.offset(first_fibre + fibre) + position * plan.out.stride] =
+            staged[staged_at<S>(at)];
+      });
+    }
+  } else if (is_wide<Out>(out + first, plan.out.stride, count)) {
     auto* vectors = reinterpret_cast<StoredPack<Out, kVector>*>(out + first);
 #pragma unroll
     for (int i = 0; i < kVectors; ++i) {
@@ -206,14 +206,9 @@ __global__ void __launch_bounds__(kRowThreads, kRowBlocks<In, kOp>)
       for (int v = 0; v < kVector; ++v) result.values[v] = from[v];
       vectors[i * kRowThreads + thread] = result;
     }
-  } else if (per_block == 1) {
+  } else {
     for_each([&](int at, int, std::int64_t position) {
       out[position * plan.out.stride] = staged[staged_at<S>(at)];
-    });
-  } else {
-    for_each([&](int at, int fibre, std::int64_t position) {
-      out[plan.out.outer.offset(first_fibre + fibre) + position * plan.out.stride] =
-          staged[staged_at<S>(at)];
     });
   }
   if constexpr (kRestarts<In, kOp>) {
@@ -221,7 +216,7 @@ __global__ void __launch_bounds__(kRowThreads, kRowBlocks<In, kOp>)
   }
 }
 
-// A block scans kColumnThreads / parts neighbouring columns, from the top down in steps of
+// A block scans blockDim.x / parts neighbouring columns, from the top down in steps of
 // 16 * parts rows. `parts`, a power of two of at most 16, threads share a column.
 template <class In, ScanOp kOp>
 __global__ void __launch_bounds__(kColumnThreads)
@@ -240,7 +235,7 @@ __global__ void __launch_bounds__(kColumnThreads)
     failing[threadIdx.x] = -1;
     __syncthreads();
   }
-  const int columns = kColumnThreads / parts;
+  const int columns = static_cast<int>(blockDim.x) / parts;
   const int c = static_cast<int>(threadIdx.x) % columns;
   const int part = static_cast<int>(threadIdx.x) / columns;
   const std::int64_t column = static_cast<std::int64_t>(blockIdx.x) * columns + c;
@@ -337,9 +332,13 @@ void launch_scan(void* stream, const FibrePlan& plan, const TileTotals& totals) 
   const std::int64_t groups = (plan.length + kScanGroup - 1) / kScanGroup;
   if (by_columns(plan)) {
     const int parts = power_of_two(groups, kScanGroup);
-    const std::int64_t columns = kColumnThreads / parts;
+    // Small blocks: some wait for their loads while others write.
+    constexpr int kLeastColumns = 32;
+    const int own_threads = kLeastColumns * parts;
+    const int threads = own_threads < kFewColumnThreads ? kFewColumnThreads : own_threads;
+    const std::int64_t columns = threads / parts;
     launch("scan_columns", stream, static_cast<unsigned>((plan.count + columns - 1) / columns),
-           kColumnThreads, 0, scan_columns<In, kOp>, plan, parts);
+           threads, 0, scan_columns<In, kOp>, plan, parts);
     return;
   }
   const std::int64_t tiles = tiles_of(plan);
@@ -353,8 +352,9 @@ void launch_scan(void* stream, const FibrePlan& plan, const TileTotals& totals) 
   const std::int64_t per_block = kRowThreads / threads_per_fibre;
   const std::int64_t blocks =
       tiles > 1 ? plan.count * tiles : (plan.count + per_block - 1) / per_block;
-  launch("scan_rows", stream, static_cast<unsigned>(blocks), kRowThreads, 0, scan_rows<In, kOp>,
-         plan, totals, tiles, threads_per_fibre);
+  launch("scan_rows", stream, static_cast<unsigned>(blocks), kRowThreads, 0,
+         per_block > 1 ? scan_rows<In, kOp, true> : scan_rows<In, kOp, false>, plan, totals, tiles,
+         make_dense_rows(plan, threads_per_fibre));
   if (tiles > 1) launch_restart<In, kOp>(stream, plan, totals, tiles);
 }
 
@@ -375,11 +375,13 @@ struct ScratchParts {
 }  // namespace
 
 std::size_t scan_scratch_bytes(const FibrePlan& plan) {
-  const std::int64_t tiles = tiles_of(plan);
+  const std::int64_t tiles = tiles_of(with_merged_dims(plan));
   return tiles == 1 ? 0 : ScratchParts(plan, tiles).end;
 }
 
-void scan(void* stream, ScanOp op, const FibrePlan& plan, void* scratch) {
+void scan(void* stream, ScanOp op, const FibrePlan& unmerged, void* scratch) {
+  const FibrePlan plan = with_merged_dims(unmerged);
+  if (scan_thread_columns(stream, op, plan)) return;
   TileTotals totals;
   if (scratch != nullptr) {
     const ScratchParts parts(plan, tiles_of(plan));

@@ -35,7 +35,9 @@ namespace {
 // Blocks of scan_long_rows that a multiprocessor holds: as many as its shared memory has room for,
 // and of narrow elements one fewer than its threads allow.
 template <class T>
-constexpr int kLongBlocks = sizeof(T) == 4 ? 4 : 7;
+constexpr int kLongBlocks = sizeof(T) == 8   ? 2
+                            : sizeof(T) == 4 ? 4
+                                             : 7;
 
 // Scans the fibres that launch_long_scan() takes, as Note [Scans of long rows] tells.
 template <class T, ScanOp kOp>
@@ -116,8 +118,7 @@ bool has_chunks(const Fibres& rows) {
 
 // The results are as wide as the elements, and the work is little.
 template <class T, ScanOp kOp>
-constexpr bool kHasLongScan = std::is_same_v<T, ScanOut<T>> &&
-                              sizeof(T) <= 4 && kOp != ScanOp::log_sum_exp;
+constexpr bool kHasLongScan = std::is_same_v<T, ScanOut<T>>&& kOp != ScanOp::log_sum_exp;
 
 // Scans by scan_long_rows. Returns false, and does nothing, if the plan is not for it: then each
 // block has one tile, or the rows have no chunks.

@@ -157,8 +157,39 @@ TEST(ScanKernelTest, ScansFibresOfEveryLength) {
     expect_running<float>(false, contiguous({3, length / 8 * 8}), 1);
     expect_running<bfloat16>(false, contiguous({3, length / 8 * 8}), 1);
   }
-  expect_running<float>(false, contiguous({300, 20}), 1);
+  // Blocks of several rows: whole vectors, rows that begin within one, and a last block of fewer.
+  for (const std::int64_t length : {2, 6, 16, 20, 33, 48, 63, 64, 512}) {
+    expect_running<float>(false, contiguous({300, length}), 1);
+    expect_running<bfloat16>(length % 2 == 0, testing::shifted({300, length}), 1);
+    expect_running<std::int8_t>(false, contiguous({300, length}), 1);
+    expect_running<std::int64_t>(false, contiguous({5, 60, length}), 2);
+    expect_running<double>(length % 2 == 1, contiguous({300, length}), 1);
+  }
+  for (const std::int64_t length : {1000, 1025, 2047, 2048}) {
+    expect_running<float>(false, contiguous({7, length}), 1);
+    expect_running<float16>(true, contiguous({7, length}), 1);
+  }
   expect_running<float>(false, contiguous({20, 2100}), 0);
+  // Columns of which a GPU gives each to a thread, and columns that are too long for it.
+  for (const std::int64_t length : {2, 15, 33, 256, 257}) {
+    const Shape sizes = length > 200 ? Shape{length, 65600} : Shape{length, 2, 33000};
+    const bool product = length == 33;
+    const auto scan = [&](DType dtype, DType out) {
+      Array in(dtype, contiguous(sizes));
+      fill_range(in, 6, product ? 0.9 : 0, product ? 1.1 : 3);
+      (void)run_everywhere(
+          {Array(out, contiguous(sizes)), in},
+          [&](const Target& target, const std::vector<TensorRef>& t) {
+            kernels::scan(target, product ? ScanOp::product : ScanOp::sum, t[0], t[1], 0);
+          },
+          "columns");
+    };
+    scan(f32, f32);
+    if (length > 200) continue;
+    scan(bf16, bf16);
+    scan(f64, f64);
+    scan(DType::i8, i64);
+  }
 }
 
 // More tiles of 4096 elements than a group of groups has: i8 keeps the memory small.
@@ -225,6 +256,9 @@ TEST(ScanKernelTest, ScansLongRowsOfEveryLength) {
   scan(f32, ScanOp::sum, contiguous({3, 4096 * 300 - 1}));
   scan(f32, ScanOp::sum, testing::shifted({3, 4096 * 300}));
   scan(f32, ScanOp::log_sum_exp, contiguous({4096 * 40}));
+  // Wide elements: more tiles than two blocks of each multiprocessor hold.
+  scan(f64, ScanOp::sum, contiguous({4096 * 265}));
+  scan(f64, ScanOp::product, contiguous({3, 4096 * 150 - 2}));
   scan(f32, ScanOp::sum, contiguous({4096 * 4097 + 3}));
 }
 
@@ -252,6 +286,34 @@ TEST(ScanKernelTest, ScansLongRowsOfAnyValues) {
     }
     scan(TypeTag<float>{}, ScanOp::product, at, std::numeric_limits<float>::infinity());
     scan(TypeTag<float16>{}, ScanOp::product, at, std::numeric_limits<float>::infinity());
+  }
+}
+
+// Note [Restarted scans] in columns: a total overflows though no running value does.
+TEST(ScanKernelTest, ScansColumnsFromTheirFirstElementAgain) {
+  for (const std::int64_t columns : {40, 65600}) {
+    const auto scan = [&]<class T>(ScanOp op, T first, T large) {
+      Array in(dtype_of<T>, contiguous({40, columns}));
+      fill_range(in, 3, 0.5, 1);
+      for (std::int64_t c = 0; c < columns; c += 7) {
+        in.set<T>(c, first);
+        in.set<T>(17 * columns + c, large);
+        in.set<T>(18 * columns + c, large);
+      }
+      const std::vector<Array> arrays = run_everywhere(
+          {Array(dtype_of<T>, contiguous({40, columns})), in},
+          [&](const Target& target, const std::vector<TensorRef>& t) {
+            kernels::scan(target, op, t[0], t[1], 0);
+          },
+          "columns");
+      for (std::int64_t c = 0; c < columns; ++c) {
+        ASSERT_TRUE(std::isfinite(arrays[0].value(39 * columns + c))) << c;
+      }
+    };
+    scan(ScanOp::sum, bfloat16(-3e38F), bfloat16(3e38F));
+    scan(ScanOp::sum, -1.5e308, 1.5e308);
+    scan(ScanOp::product, 0.0F, 3e38F);
+    scan(ScanOp::product, 0.0, 1.5e308);
   }
 }
 
