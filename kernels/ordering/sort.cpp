@@ -21,33 +21,57 @@ SortPlan make_sort_plan(const TensorRef& values, const TensorRef& indices, const
   return plan;
 }
 
-// `in` with the elements of a fibre side by side. Kernels that read long fibres several times need
-// it to be so.
-TensorRef with_dense_fibres(const Target& target, const TensorRef& in, int dim, Scratch& memory) {
-  if (target.is_cpu() || in.ndim == 0 || in.sizes[dim] <= cuda::kBlockSort ||
-      !make_fibre_plan(in, in, dim).is_column_wise()) {
-    return in;
-  }
-  memory = Scratch(target, static_cast<std::size_t>(in.numel()) * element_size(in.dtype));
-  TensorRef dense = in;
+// Note [Dense fibres]
+// The elements of a fibre that is a column lie apart, and every access of one moves a whole sector.
+// Kernels that sort read and write dense fibres instead, and copies turn columns into such fibres
+// and back. A small tensor has all its sectors in the cache, and more launches would take longer.
+
+// The fewest elements of columns that are copied.
+constexpr std::int64_t kFewestCopied = std::int64_t{1} << 18;
+
+bool has_columns(const Target& target, const TensorRef& tensor, int dim) {
+  return !target.is_cpu() && tensor.data != nullptr && tensor.ndim > 0 &&
+         make_fibre_plan(tensor, tensor, dim).is_column_wise();
+}
+
+// The sizes of `like` in new memory, with the elements of a fibre side by side.
+TensorRef dense_fibres(const Target& target, const TensorRef& like, int dim, Scratch& memory) {
+  memory = Scratch(target, static_cast<std::size_t>(like.numel()) * element_size(like.dtype));
+  TensorRef dense = like;
   dense.data = memory.data();
   dense.strides[dim] = 1;
-  std::int64_t stride = in.sizes[dim];
-  for (int d = in.ndim - 1; d >= 0; --d) {
+  std::int64_t stride = like.sizes[dim];
+  for (int d = like.ndim - 1; d >= 0; --d) {
     if (d == dim) continue;
     dense.strides[d] = stride;
-    stride *= in.sizes[d];
+    stride *= like.sizes[d];
   }
+  return dense;
+}
+
+// `in` as dense fibres. Long fibres are read several times.
+TensorRef with_dense_fibres(const Target& target, const TensorRef& in, int dim, Scratch& memory) {
+  if (!has_columns(target, in, dim) ||
+      (in.sizes[dim] <= cuda::kMostSelected && in.numel() < kFewestCopied)) {
+    return in;
+  }
+  const TensorRef dense = dense_fibres(target, in, dim, memory);
   copy(target, dense, in);
   return dense;
 }
 
+// Where a kernel writes `out`: dense fibres if the caller copies them.
+TensorRef dense_output(const Target& target, const TensorRef& out, int dim, Scratch& memory) {
+  if (!has_columns(target, out, dim) || out.numel() < kFewestCopied) return out;
+  return dense_fibres(target, out, dim, memory);
+}
+
 void sort_on_gpu(const Target& target, void* stream, const SortPlan& plan) {
-  if (plan.fibres.length <= cuda::kBlockSort) {
-    cuda::sort_in_blocks(stream, plan, {});
-  } else if (cuda::is_selection(plan)) {
+  if (cuda::is_selection(plan)) {
     const Scratch scratch(target, cuda::select_scratch_bytes(plan));
     cuda::select(stream, plan, scratch.data());
+  } else if (cuda::fits_block_sort(plan.fibres)) {
+    cuda::sort_in_blocks(stream, plan, {});
   } else {
     const Scratch scratch(target, cuda::sort_scratch_bytes(plan));
     cuda::sort(stream, plan, scratch.data());
@@ -68,14 +92,20 @@ void sort(const Target& target, const TensorRef& values, const TensorRef& indice
           const TensorRef& in, int dim, bool descending) {
   if (values.numel() == 0 || indices.numel() == 0) return;
   Scratch memory;
+  Scratch values_memory;
+  Scratch indices_memory;
   const TensorRef source = with_dense_fibres(target, in, dim, memory);
-  SortPlan plan = make_sort_plan(values, indices, source, dim);
+  const TensorRef sorted = dense_output(target, values, dim, values_memory);
+  const TensorRef sorted_indices = dense_output(target, indices, dim, indices_memory);
+  SortPlan plan = make_sort_plan(sorted, sorted_indices, source, dim);
   plan.largest_first = descending;
   const TensorRef& out = values.data != nullptr ? values : indices;
   plan.count = out.ndim > 0 ? out.sizes[dim] : 1;
   submit(
-      {"sort", 2}, target, {&values, &indices, &source}, [plan] { host::sort(plan); },
+      {"sort", 2}, target, {&sorted, &sorted_indices, &source}, [plan] { host::sort(plan); },
       [&](void* stream) { sort_on_gpu(target, stream, plan); });
+  if (sorted.data != values.data) copy(target, values, sorted);
+  if (sorted_indices.data != indices.data) copy(target, indices, sorted_indices);
 }
 
 void sort_values(const Target& target, const TensorRef& values, const TensorRef& in) {
@@ -85,7 +115,7 @@ void sort_values(const Target& target, const TensorRef& values, const TensorRef&
   submit(
       {"sort", 2}, target, {&values, &in}, [plan] { host::sort(plan); },
       [&](void* stream) {
-        if (plan.fibres.length <= cuda::kBlockSort) {
+        if (cuda::fits_block_sort(plan.fibres)) {
           cuda::sort_in_blocks(stream, plan, {});
           return;
         }

@@ -63,25 +63,36 @@ void cumulative_extremum(const SortPlan& plan);
 }  // namespace host
 
 namespace cuda {
-// Elements of the longest fibre that one block sorts.
-inline constexpr std::int64_t kBlockSort = 2048;
-// The most elements per fibre that selection takes before it sorts them.
-inline constexpr std::int64_t kMostSelected = kBlockSort;
+// Elements of the longest fibre that the lanes of a warp sort.
+inline constexpr std::int64_t kWarpSort = 128;
+// Elements of the longest fibre that one block sorts, for elements of `bytes` bytes.
+[[nodiscard]] constexpr std::int64_t longest_block_sort(std::size_t bytes) {
+  return bytes <= 4 ? 16384 : 8192;
+}
+// The most elements per fibre that selection takes before it sorts them. Shorter fibres are sorted.
+inline constexpr std::int64_t kMostSelected = 2048;
 
-// True for fibres longer than kBlockSort of which few elements are written: select() finds them.
+// True for fibres longer than kMostSelected of which few elements are written: select() finds them.
 [[nodiscard]] inline bool is_selection(const SortPlan& plan) {
-  return plan.fibres.length > kBlockSort && plan.count < plan.fibres.length &&
+  return plan.fibres.length > kMostSelected && plan.count < plan.fibres.length &&
          plan.count <= kMostSelected;
 }
 
-// One block for each fibre of at most kBlockSort elements. With `candidates`, element i of a fibre
-// has the key candidates.keys[fibre * length + i] and is element candidates.positions[…] of the
-// fibre of `in`; the plan's length is the number of candidates.
+// True if a block, or a warp, sorts a fibre.
+[[nodiscard]] inline bool fits_block_sort(const FibrePlan& fibres) {
+  return fibres.length <= longest_block_sort(element_size(fibres.dtype));
+}
+
+// Sorts fibres of fits_block_sort(). With `candidates`, element i of a fibre has the key
+// candidates.keys[fibre * length + i] and is element candidates.positions[…] of the fibre of `in`;
+// the plan's length is the number of candidates.
 struct SortCandidates {
   const void* keys = nullptr;
   const std::uint32_t* positions = nullptr;
 };
 void sort_in_blocks(void* stream, const SortPlan& plan, const SortCandidates& candidates);
+// The same for fibres of at most kWarpSort elements.
+void sort_in_warps(void* stream, const SortPlan& plan, const SortCandidates& candidates);
 
 [[nodiscard]] std::size_t sort_scratch_bytes(const SortPlan& plan);
 void sort(void* stream, const SortPlan& plan, void* scratch);

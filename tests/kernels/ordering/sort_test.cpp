@@ -15,8 +15,10 @@ namespace {
 
 using kernels::Target;
 
-// Lengths of every path: one warp, one block, several blocks, several tiles of a selection.
-const std::vector<std::int64_t> kLengths{1, 2, 33, 128, 129, 512, 513, 2048, 2049, 5000, 40000};
+// Lengths of every path: a part of a warp, one warp, one block, several blocks, several tiles of a
+// selection.
+const std::vector<std::int64_t> kLengths{1,   2,   4,   6,    9,    17,   33,   64,   65,    128,
+                                         129, 289, 545, 1031, 2048, 2049, 4353, 8193, 16384, 40000};
 
 template <class T>
 std::vector<T> elements_of(const Array& in, const std::vector<std::int64_t>& fibre) {
@@ -147,6 +149,33 @@ TEST(SortKernelTest, EqualElementsKeepTheirOrder) {
     expect_sorted<float>(in, contiguous({2, length}), 1, false);
     expect_sorted<float>(in, contiguous({2, length}), 1, true);
     expect_sorted<float>(in, contiguous({2, (length + 1) / 2}), 1, true);
+  }
+}
+
+// Columns of enough elements are copied to dense fibres, and their results back.
+TEST(SortKernelTest, ColumnsOfManyElements) {
+  for (const Shape& sizes : {Shape{300, 1000}, Shape{5, 70, 800}}) {
+    for (int dim = 0; dim + 1 < sizes.size(); ++dim) {
+      Array in(bf16, contiguous(sizes));
+      fill_unordered(in, 11, false);
+      expect_sorted<bfloat16>(in, contiguous(sizes), dim, dim == 0);
+      Shape few = sizes;
+      few[dim] = 3;
+      expect_sorted<bfloat16>(in, contiguous(few), dim, false);
+    }
+  }
+}
+
+// Integers in a small range share a word with their places.
+TEST(SortKernelTest, IntegersInASmallRange) {
+  for (const std::int64_t length : {100, 300, 5000}) {
+    for (const std::int64_t high : {1, 2, 65535, 65536, 70000}) {
+      Array in(i64, contiguous({2, length}));
+      for (std::int64_t i = 0; i < 2 * length; ++i)
+        in.set<std::int64_t>(i, i % 7 == 3 ? high - 40 : i * 7919 % (high + 1) - 40);
+      in.set<std::int64_t>(0, -40);
+      expect_sorted<std::int64_t>(in, contiguous({2, length}), 1, length == 300);
+    }
   }
 }
 
