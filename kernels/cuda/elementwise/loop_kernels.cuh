@@ -23,16 +23,19 @@ constexpr int vector_size() {
 }
 
 // Vectors that a thread has in flight: 16 bytes of the narrowest operand, at least 4 elements, but
-// at most 64 bytes of the widest.
-template <class... T>
+// at most 64 bytes of the widest, and at most 64 bytes of all inputs: more take registers alone.
+template <class Out, class... In>
 constexpr int vectors_in_flight() {
-  std::size_t widest = 1;
-  std::size_t narrowest = 8;
-  ((widest = sizeof(T) > widest ? sizeof(T) : widest), ...);
-  ((narrowest = sizeof(T) < narrowest ? sizeof(T) : narrowest), ...);
+  constexpr std::size_t V = vector_size<Out, In...>();
+  std::size_t widest = sizeof(Out);
+  std::size_t narrowest = sizeof(Out) < 8 ? sizeof(Out) : 8;
+  ((widest = sizeof(In) > widest ? sizeof(In) : widest), ...);
+  ((narrowest = sizeof(In) < narrowest ? sizeof(In) : narrowest), ...);
   const std::size_t wanted = 16 / narrowest < 4 ? 4 : 16 / narrowest;
   const std::size_t elements = wanted * widest > 64 ? 64 / widest : wanted;
-  const std::size_t vectors = elements / vector_size<T...>();
+  const std::size_t loaded = V * (sizeof(In) + ... + 0);
+  const std::size_t most = loaded == 0 ? 4 : 64 / loaded;
+  const std::size_t vectors = elements / V < most ? elements / V : most;
   return vectors < 1 ? 1 : static_cast<int>(vectors);
 }
 
