@@ -3,7 +3,7 @@
 
 Dispatch, allocation and copies go through PyTorch's C++ API (compiled here from peer_torch.cpp), graphs and torch.cuda.comm
 through Python.
---build-only compiles and measures nothing. --reductions measures the rows of bench_reductions.cpp alone.
+--build-only compiles and measures nothing.
 """
 import contextlib
 import json
@@ -78,27 +78,6 @@ def measure_graph(results, failures):
     completion(results, failures, "graph/chain100/replay", 10, graph.replay)
 
 
-def measure_reductions(results, failures):
-    """The rows of bench_reductions.cpp."""
-    operations = {
-        "sum": lambda x, d: x.sum(d),
-        "amax": lambda x, d: x.amax(d),
-        "argmax": lambda x, d: x.argmax(d),
-        "var": lambda x, d: x.var(d),
-        "var_mean": lambda x, d: torch.var_mean(x, d),
-        "logsumexp": lambda x, d: x.logsumexp(d),
-    }
-    shapes = ((16384, 4096), (64, 1000000), (1000000, 64), (128, 768, 512), (300, 5000, 6), (513, 1031, 63), (20000000,),
-              (32, 4099), (256, 256))
-    for name, operation in operations.items():
-        for shape in shapes:
-            for dim in range(len(shape)):
-                for text, dtype in (("f32", torch.float32), ("bf16", torch.bfloat16)):
-                    x = torch.randn(shape, device=0).to(dtype)
-                    row = f"reduce/{name}/{'x'.join(map(str, shape))}/{dim}/{text}"
-                    completion(results, failures, row, 10, lambda: operation(x, dim))
-
-
 def load_cpp():
     from torch.utils import cpp_extension
 
@@ -123,15 +102,13 @@ def main():
         load_cpp().run()
         return
     results, failures = {}, {}
-    measure_reductions(results, failures)
-    if "--reductions" not in sys.argv:
-        try:
-            measure_cpp(results)
-        except Exception as error:
-            failures["the C++ API"] = str(error).partition("\n")[0]
-        measure_graph(results, failures)
-        if torch.cuda.device_count() > 1:
-            measure_comm(results, failures)
+    try:
+        measure_cpp(results)
+    except Exception as error:
+        failures["the C++ API"] = str(error).partition("\n")[0]
+    measure_graph(results, failures)
+    if torch.cuda.device_count() > 1:
+        measure_comm(results, failures)
     json.dump({"torch": torch.__version__, "results": results, "failures": failures}, sys.stdout, indent=1)
 
 

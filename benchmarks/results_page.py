@@ -96,14 +96,16 @@ LARGE_TEXT = "Kernels of the first table on 1 GiB, on {machine}:"
 
 MATMUL_TEXT = "Products of two square matrices, f32 without TF32, on {machine}:"
 
-SWEEP_TEXT = """
-Reductions over every dim of shapes of many kinds, f32 and bf16, on {machine}: {shapes}. A mean is the geometric one.
+GPU_SWEEP_TEXT = """
+Every family of operations over shapes of many kinds, every dim and several dtypes, on {machine}, beside {peer}, with the time of
+the calls: {shapes}. A mean is the geometric one. Of {rows} rows, whose mean is {mean}, {below} % are below 0.95 and {far} % below
+0.8. `gelu` of f32 is within 1 ulp, and `scatter_add` and `index_add` add in the order of the index.
 """
 
 CPU_SWEEP_TEXT = """
-Every family of operations over shapes of many kinds, every dim and several dtypes, on {machine}, beside {peer}: {shapes}. A mean is
-the geometric one. Of {rows} rows, whose mean is {mean}, {below} are below 0.7. `gelu` and `sigmoid` are within 1 ulp,
-`scatter_add` adds in the order of the index, and `randperm` is a sort: all platforms give the same bits.
+The same families on one thread of a CPU, {machine}, beside {peer}: {shapes}. Of {rows} rows, whose mean is {mean}, {below} % are
+below 0.95 and {far} % below 0.7. `gelu` and `sigmoid` are within 1 ulp, `scatter_add` adds in the order of the index, and
+`randperm` is a sort: all platforms give the same bits.
 """
 CPU_TEXT = """
 ## CPU tensors beside PyTorch
@@ -277,23 +279,13 @@ def least_of(found):
 FAMILY_HEAD = ["family", "rows", "mean PyTorch / gantry", "rows below 0.95", "least", "of"]
 
 
-def sweep_parts(results):
-    """Families of operations over shapes of many kinds, from the newest run; nothing without one."""
-    runs = [result for result in results if result["kind"] == "process" and any(row["name"].startswith("reduce/") for row in result["rows"])]
-    if not runs:
-        return []
-    rows, shapes = [], {}
-    for row in runs[-1]["rows"]:
-        _, family, shape, dim, dtype = row["name"].split("/")
-        rows.append((family, f"{shape} dim {dim} {dtype}", row["ratio"]))
-        shapes[shape.replace("x", " × ")] = None
-    text = SWEEP_TEXT.format(machine=runs[-1]["machine"], shapes=", ".join(shapes))
-    return [wrapped(" ".join(text.split())), "\n".join(table(FAMILY_HEAD, list(family_lines(rows))))]
+def percentage(ratios, limit):
+    return f"{100 * sum(ratio < limit for ratio in ratios) / len(ratios):.1f}"
 
 
-def cpu_sweep_parts(results):
-    """The newest run of sweep.py on a CPU; nothing without one."""
-    runs = [result for result in results if result["kind"] == "sweep"]
+def sweep_parts(results, devices, text, far):
+    """The newest run of sweep.py on a CPU or on a GPU; nothing without one. `far` is the limit of rows that are far behind."""
+    runs = [result for result in results if result["kind"] == "sweep" and result["devices"] == devices]
     if not runs:
         return []
     rows, shapes = [], {}
@@ -302,9 +294,9 @@ def cpu_sweep_parts(results):
         rows.append((family, f"{shape} dim {dim} {dtype}", row["ratio"]))
         shapes[shape.replace("x", " × ")] = None
     ratios = [ratio for _, _, ratio in rows]
-    text = CPU_SWEEP_TEXT.format(machine=runs[-1]["machine"], shapes=", ".join(shapes), peer=runs[-1]["peer"], rows=len(rows),
-                                 below=sum(ratio < 0.7 for ratio in ratios),
-                                 mean=ratio_text(math.exp(sum(map(math.log, ratios)) / len(ratios))))
+    mean = ratio_text(math.exp(sum(map(math.log, ratios)) / len(ratios)))
+    text = text.format(machine=runs[-1]["machine"], shapes=", ".join(shapes), peer=runs[-1]["peer"], rows=len(rows), mean=mean,
+                       below=percentage(ratios, 0.95), far=percentage(ratios, far))
     return [wrapped(" ".join(text.split())), "\n".join(table(FAMILY_HEAD, list(family_lines(rows))))]
 
 
@@ -414,7 +406,7 @@ def page(results):
              "\n".join(kernel_table(results, "kernel", KERNELS, LARGE_COLUMNS)),
              wrapped(MATMUL_TEXT.format(machine=machine_of(results, "matmul/8192"))),
              "\n".join(kernel_table(results, "size", MATRICES, MATMUL_COLUMNS)),
-             *sweep_parts(results), *cpu_parts(results), *cpu_sweep_parts(results), ALLOCATOR_TEXT, "\n".join(allocator_table(results)),
+             *sweep_parts(results, 1, GPU_SWEEP_TEXT, 0.8), *cpu_parts(results), *sweep_parts(results, 0, CPU_SWEEP_TEXT, 0.7), ALLOCATOR_TEXT, "\n".join(allocator_table(results)),
              wrapped(sequences_text(results)), *startup_parts(results), REPRODUCE_TEXT, "\n".join(sources(results))]
     return "\n\n".join(part.strip("\n") for part in parts) + "\n"
 
