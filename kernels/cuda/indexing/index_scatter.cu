@@ -1,5 +1,6 @@
 // index_scatter: Note [Deterministic scatter], for indices that all fibres share. The indices are
 // sorted instead of the positions: the sort costs as much as one fibre.
+#include "kernels/cuda/indexing/index_rows.hpp"
 #include "kernels/cuda/indexing/scatter_keys.cuh"
 #include "kernels/input.hpp"
 
@@ -141,6 +142,17 @@ void launch_runs(void* stream, const IndexingPlan& plan, std::uint32_t count,
              });
 }
 
+// Sorts the indices of a plan by the positions that they name.
+void sort_indices(void* stream, const IndexingPlan& plan, const ScatterKeys& keys,
+                  const PositionSort& sort) {
+  if (!is_short_index(plan)) return sort_writes(stream, keys, sort);
+  sort.visit([&](auto*, auto*, auto* sorted_keys, std::uint32_t* sorted) {
+    if constexpr (sizeof(*sorted_keys) == sizeof(std::uint32_t)) {
+      sort_short_index(stream, plan, sorted_keys, sorted);
+    }
+  });
+}
+
 bool uses_slots(const IndexingPlan& plan, ScatterMode mode) {
   return mode == ScatterMode::replace && has_slots(plan.fibre_length, plan.index_size);
 }
@@ -181,7 +193,15 @@ void index_scatter(void* stream, const IndexingPlan& plan, ScatterMode mode, voi
     return;
   }
   const PositionSort sort(count, plan.index_size, scratch);
-  sort_writes(stream, keys, sort);
+  sort_indices(stream, plan, keys, sort);
+  if (has_index_rows(plan)) {
+    sort.visit([&](auto*, auto*, auto* sorted_keys, const std::uint32_t* sorted) {
+      if constexpr (sizeof(*sorted_keys) == sizeof(std::uint32_t)) {
+        index_rows(stream, plan, mode, sorted_keys, sorted);
+      }
+    });
+    return;
+  }
   dispatch_scatter(mode, plan.dtype, plan.element_bytes, [&](auto tag) {
     using Update = typename decltype(tag)::type;
     constexpr int V = kWide<Update>;

@@ -16,18 +16,18 @@ class PositionSort {
   [[nodiscard]] std::size_t bytes() const;
 
   // Calls f(keys, positions, sorted_keys, sorted_positions) with pointers to u32 or u64 keys. The
-  // caller writes the first two before run(), which writes the others.
+  // caller writes the first two before run(), which writes the others. A caller that sorts by
+  // itself writes the others instead.
   template <class F>
   void visit(const F& f) const {
     auto* const positions = reinterpret_cast<std::uint32_t*>(at(2 * keys_bytes_));
-    auto* const sorted =
-        reinterpret_cast<const std::uint32_t*>(at(2 * keys_bytes_ + positions_bytes_));
+    auto* const sorted = reinterpret_cast<std::uint32_t*>(at(2 * keys_bytes_ + positions_bytes_));
     if (is_narrow_) {
       f(reinterpret_cast<std::uint32_t*>(memory_), positions,
-        reinterpret_cast<const std::uint32_t*>(at(keys_bytes_)), sorted);
+        reinterpret_cast<std::uint32_t*>(at(keys_bytes_)), sorted);
     } else {
       f(reinterpret_cast<std::uint64_t*>(memory_), positions,
-        reinterpret_cast<const std::uint64_t*>(at(keys_bytes_)), sorted);
+        reinterpret_cast<std::uint64_t*>(at(keys_bytes_)), sorted);
     }
   }
 

@@ -143,6 +143,36 @@ TEST(IndexScatterTest, SumsOfRowsRoundInOrder) {
   }
 }
 
+// Sums along rows, whose index one block sorts unless it is long.
+TEST(IndexScatterTest, SumsAlongRowsRoundInOrder) {
+  for (const DType dtype : {f16, bf16, f32, f64}) {
+    for (const auto& [sizes, count] :
+         {std::pair{Shape{40, 50}, 200}, std::pair{Shape{33, 400}, 64},
+          std::pair{Shape{2100, 64}, 64}, std::pair{Shape{9, 5, 63}, 63},
+          std::pair{Shape{34, 300}, 9000}}) {
+      const int dim = sizes.size() - 1;
+      Array out(dtype, contiguous(sizes));
+      fill_range(out, 1, -4, 4);
+      Shape in_sizes = sizes;
+      in_sizes[dim] = count;
+      Array in(dtype, contiguous(in_sizes));
+      fill_range(in, 2, -4, 4);
+      Array index(i32, contiguous({count}));
+      fill_indices(index, 3, -sizes[dim], sizes[dim]);
+      for (const ScatterMode mode :
+           {ScatterMode::add, ScatterMode::multiply, ScatterMode::largest}) {
+        run_everywhere(
+            {out, index, in},
+            [&](const Target& target, const std::vector<TensorRef>& t) {
+              kernels::index_scatter({"test", IndexRule::wrapping}, target, t[0], dim, t[1], t[2],
+                                     mode);
+            },
+            "rows");
+      }
+    }
+  }
+}
+
 // A few writes to many places: a GPU sorts them, as slots for all places would cost more.
 TEST(IndexScatterTest, FewWritesToManyPlaces) {
   constexpr std::int64_t kPlaces = 1'500'000;
