@@ -30,6 +30,7 @@ void submit_gather(const IndexUse& use, const Target& target, const TensorRef& o
 // long.
 constexpr std::int64_t kManyFibres = 16384;
 constexpr std::int64_t kShortFibre = 32;
+constexpr std::int64_t kLongFibre = 16384;
 constexpr std::int64_t kMostSorted = std::int64_t{1} << 31;
 
 // True if a thread for each row is faster than a sort of all writes. In shared memory a thread
@@ -43,8 +44,12 @@ bool prefers_rows(const IndexingPlan& plan, ScatterMode mode) {
 
 void scatter_on_gpu(const Target& target, void* stream, const IndexingPlan& plan,
                     ScatterMode mode) {
-  if (plan.fibre_length <= kShortFibre || plan.fibres.numel >= kManyFibres ||
-      plan.positions.numel >= kMostSorted || prefers_rows(plan, mode)) {
+  const bool has_short = plan.fibre_length <= kShortFibre || prefers_rows(plan, mode);
+  if (!has_short && cuda::has_tiles(plan, mode)) {
+    cuda::scatter_tiles(stream, plan, mode);
+    return;
+  }
+  if (has_short || plan.fibres.numel >= kManyFibres || plan.positions.numel >= kMostSorted) {
     cuda::scatter_fibres(stream, plan, mode);
     return;
   }
@@ -65,6 +70,12 @@ void index_scatter_on_gpu(const Target& target, void* stream, const IndexingPlan
                           ScatterMode mode) {
   if (plan.fibre_length <= kShortFibre || plan.fibre_length >= kMostSorted) {
     cuda::scatter_fibres(stream, plan, mode);
+    return;
+  }
+  // The only fibre's values can move with their keys.
+  if (plan.fibres.numel == 1 && plan.fibre_length >= kLongFibre) {
+    const Scratch scratch(target, cuda::scatter_writes_bytes(plan, mode));
+    cuda::scatter_writes(stream, plan, mode, scratch.data());
     return;
   }
   const Scratch scratch(target, cuda::index_scatter_bytes(plan, mode));

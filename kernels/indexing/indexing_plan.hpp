@@ -105,6 +105,11 @@ void index_offsets(void* stream, const OffsetsPlan& plan);
 // One thread per fibre, for many or short fibres.
 void scatter_fibres(void* stream, const IndexingPlan& plan, ScatterMode mode);
 
+// True if a block sorts the writes of a fibre: updates of floating elements, whose order matters.
+[[nodiscard]] bool has_tiles(const IndexingPlan& plan, ScatterMode mode);
+// Blocks that sort the writes of a few fibres.
+void scatter_tiles(void* stream, const IndexingPlan& plan, ScatterMode mode);
+
 // Bytes of scratch memory for scatter_writes; 0 if it needs none.
 [[nodiscard]] std::size_t scatter_writes_bytes(const IndexingPlan& plan, ScatterMode mode);
 // A thread for each write, or for all writes to a destination: for few long fibres. At most

@@ -1,9 +1,10 @@
 // Note [Deterministic scatter]
 // Duplicate indices make the result depend on the order of writes: the last write wins, and
 // floating sums round in that order. Atomics have no order, so only sums of integers use them.
-// Otherwise there are two cases:
+// Otherwise there are three cases:
 //  - many or short fibres: one thread makes all writes of a fibre, in shared memory if the fibres
 //    are short dense rows;
+//  - fibres that a block sorts: Note [Tiles of fibres];
 //  - few long fibres: where writes replace, only the last one is made, Note [Last write]. All other
 //    writes are sorted stably by destination, and one thread makes the writes of each run of equal
 //    destinations.
@@ -39,18 +40,21 @@ __global__ void __launch_bounds__(kThreads)
 constexpr int kRunStep = 4;
 
 // The thread of the first position in a run of equal destinations makes all writes of the run.
-// `values`: the written values in the same order; null to load them by position.
+// With `has_values`, the words are the written values in the same order, else positions to load
+// them from.
 template <class Update, class Key>
 __global__ void __launch_bounds__(kThreads)
     scatter_runs_kernel(const __grid_constant__ IndexingPlan plan,
                         const __grid_constant__ OffsetCalculator<3> calculator, std::uint32_t count,
-                        const Key* destinations, const std::uint32_t* positions,
-                        const typename Update::Element* values) {
+                        const Key* destinations, const std::uint32_t* words, bool has_values) {
   using T = typename Update::Element;
   const auto value_at = [&](std::int64_t j) {
-    if (values != nullptr) return values[j];
+    if constexpr (sizeof(T) <= sizeof(*words)) {
+      // A value is in the lower bytes of its word.
+      if (has_values) return *reinterpret_cast<const T*>(words + j);
+    }
     std::int64_t offsets[3];
-    calculator.offsets(positions[j], offsets);
+    calculator.offsets(words[j], offsets);
     return static_cast<const T*>(plan.direct)[offsets[0]];
   };
   const int lane = static_cast<int>(threadIdx.x) % 32;
@@ -102,9 +106,12 @@ bool uses_slots(const IndexingPlan& plan, ScatterMode mode) {
   return mode == ScatterMode::replace && has_slots(plan.positions.numel, plan.indexed_extent);
 }
 
-// True if the values themselves can move with their keys: words of 4 bytes in the writes' order.
-bool sorts_values(const IndexingPlan& plan) {
-  return plan.element_bytes == 4 && plan.positions.ndim == 1 && plan.positions.strides[0][0] == 1;
+// What moves with the keys: the values themselves if they are ready in the writes' order, or small.
+SortedWords sorted_words(const IndexingPlan& plan) {
+  if (plan.element_bytes == 2) return SortedWords::halves;
+  return plan.element_bytes == 4 && plan.positions.ndim == 1 && plan.positions.strides[0][0] == 1
+             ? SortedWords::ready
+             : SortedWords::positions;
 }
 
 }  // namespace
@@ -133,7 +140,8 @@ void scatter_fibres(void* stream, const IndexingPlan& plan, ScatterMode mode) {
 std::size_t scatter_writes_bytes(const IndexingPlan& plan, ScatterMode mode) {
   if (is_atomic(mode, plan.dtype)) return 0;
   if (uses_slots(plan, mode)) return slot_bytes(plan.indexed_extent);
-  return PositionSort(plan.positions.numel, plan.indexed_extent, nullptr, !sorts_values(plan))
+  return PositionSort(plan.positions.numel, plan.indexed_extent, nullptr,
+                      sorted_words(plan) != SortedWords::ready)
       .bytes();
 }
 
@@ -155,18 +163,16 @@ void scatter_writes(void* stream, const IndexingPlan& plan, ScatterMode mode, vo
     });
     return;
   }
-  const bool has_values = sorts_values(plan);
-  const PositionSort sort(count, plan.indexed_extent, scratch, !has_values);
-  sort_writes(stream, keys, sort,
-              has_values ? static_cast<const std::uint32_t*>(plan.direct) : nullptr);
+  const SortedWords words = sorted_words(plan);
+  const PositionSort sort(count, plan.indexed_extent, scratch, words != SortedWords::ready);
+  sort_writes(stream, keys, sort, words, static_cast<const std::uint32_t*>(plan.direct));
   dispatch_scatter(mode, plan.dtype, plan.element_bytes, [&](auto tag) {
     using Update = typename decltype(tag)::type;
-    using T = typename Update::Element;
     sort.visit([&](auto*, auto*, auto* sorted_keys, const std::uint32_t* sorted) {
       using Key = std::remove_const_t<std::remove_pointer_t<decltype(sorted_keys)>>;
       launch("scatter_runs", stream, blocks_for(count), kThreads, 0,
              scatter_runs_kernel<Update, Key>, plan, keys.calculator, count, sorted_keys, sorted,
-             has_values ? reinterpret_cast<const T*>(sorted) : nullptr);
+             words != SortedWords::positions);
     });
   });
 }

@@ -58,25 +58,36 @@ __device__ void for_each_key(const ScatterKeys& keys, const F& f) {
   }
 }
 
-// Writes the key and the position of every write; keys.end marks an index out of range.
+// What moves with the keys.
+enum class SortedWords : std::uint8_t {
+  positions,
+  halves,  // the written values, of 2 bytes
+  ready,   // words that the caller has
+};
+
+// Writes the key and the word of every write; keys.end marks an index out of range.
 template <class Key>
 __global__ void __launch_bounds__(kThreads)
-    sort_keys_kernel(const __grid_constant__ ScatterKeys keys, Key* out, std::uint32_t* positions) {
-  for_each_key(keys, [&](std::int64_t i, std::int64_t key, const auto&) {
+    sort_keys_kernel(const __grid_constant__ ScatterKeys keys, Key* out, std::uint32_t* words,
+                     SortedWords kind) {
+  for_each_key(keys, [&](std::int64_t i, std::int64_t key, const std::int64_t(&offsets)[3]) {
     out[i] = static_cast<Key>(key < 0 ? keys.end : key);
-    if (positions != nullptr) positions[i] = static_cast<std::uint32_t>(i);
+    if (kind == SortedWords::positions) words[i] = static_cast<std::uint32_t>(i);
+    if (kind == SortedWords::halves)
+      words[i] = static_cast<const std::uint16_t*>(keys.plan.direct)[offsets[0]];
   });
 }
 
-// Sorts the writes by key. `words`: what moves with the keys; null for the positions.
+// Sorts the writes by key. `words`: the words that are ready.
 inline void sort_writes(void* stream, const ScatterKeys& keys, const PositionSort& sort,
+                        SortedWords kind = SortedWords::positions,
                         const std::uint32_t* words = nullptr) {
-  sort.visit([&](auto* unsorted, std::uint32_t* positions, auto*, auto*) {
+  sort.visit([&](auto* unsorted, std::uint32_t* own_words, auto*, auto*) {
     launch("scatter_keys", stream, key_blocks(keys.count), kThreads, 0,
-           sort_keys_kernel<std::remove_pointer_t<decltype(unsorted)>>, keys, unsorted,
-           words == nullptr ? positions : nullptr);
+           sort_keys_kernel<std::remove_pointer_t<decltype(unsorted)>>, keys, unsorted, own_words,
+           kind);
   });
-  sort.run(keys.plan.op, stream, words);
+  sort.run(keys.plan.op, stream, kind == SortedWords::ready ? words : nullptr);
 }
 
 // Note [Last write]

@@ -173,6 +173,41 @@ TEST(IndexScatterTest, SumsAlongRowsRoundInOrder) {
   }
 }
 
+// Sums whose order matters, of fibres that a block sorts: rows, columns, and the longest ones.
+TEST(IndexScatterTest, SumsOfFibresRoundInOrder) {
+  struct Case {
+    Shape sizes;
+    int dim;
+    std::int64_t length;
+  };
+  for (const Case& fibres :
+       {Case{{4, 100}, 1, 40}, Case{{600, 70}, 1, 300}, Case{{2, 1000}, 1, 8704},
+        Case{{2, 1000}, 1, 8705}, Case{{1, 60000}, 1, 600}, Case{{513, 40}, 0, 513},
+        Case{{5, 128, 63}, 1, 128}, Case{{5, 300, 6}, 1, 1500}, Case{{2, 70, 3, 50}, 1, 90},
+        Case{{2, 70, 3, 5}, 2, 90}}) {
+    Shape in_sizes = fibres.sizes;
+    in_sizes[fibres.dim] = fibres.length;
+    const std::int64_t size = fibres.sizes[fibres.dim];
+    for (const DType dtype : {f16, bf16, f32, f64}) {
+      Array out(dtype, contiguous(fibres.sizes));
+      fill_range(out, 1, -4, 4);
+      Array in(dtype, contiguous(in_sizes));
+      fill_range(in, 2, -4, 4);
+      Array index(dtype == f32 ? i32 : i64, contiguous(in_sizes));
+      fill_indices(index, 3, -size, size);
+      for (const ScatterMode mode : {ScatterMode::add, ScatterMode::multiply}) {
+        run_everywhere(
+            {out, index, in},
+            [&](const Target& target, const std::vector<TensorRef>& t) {
+              kernels::scatter({"test", IndexRule::wrapping}, target, t[0], fibres.dim, t[1], t[2],
+                               mode);
+            },
+            "fibres");
+      }
+    }
+  }
+}
+
 // A few writes to many places: a GPU sorts them, as slots for all places would cost more.
 TEST(IndexScatterTest, FewWritesToManyPlaces) {
   constexpr std::int64_t kPlaces = 1'500'000;
