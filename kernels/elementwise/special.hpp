@@ -7,9 +7,9 @@
 // Elementwise functions of real numbers beyond elementwise.hpp.
 //
 // Note [Special functions]
-// These functions compute in f64, on the host and on the GPU, and round once. Exceptions need no
-// f64 and have the same bits on every platform: leaky_relu, sign_bit, copysign, nextafter and
-// heaviside.
+// These functions compute in f64, on the host and on the GPU, and round once. For results of 16
+// bits GPUs compute in f32. Exceptions need no f64 and have the same bits on every platform:
+// leaky_relu, sign_bit, copysign, nextafter and heaviside.
 namespace gantry::kernels {
 
 enum class SpecialOp : std::uint8_t {

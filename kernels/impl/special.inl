@@ -13,31 +13,45 @@
 namespace gantry::kernels {
 namespace functors {
 
-// A function of f64, rounded once (Note [Special functions]).
-#define GANTRY_SPECIAL_FUNCTOR(Name, expression)  \
-  struct Name {                                   \
-    static constexpr bool kSlow = true;           \
-    SpecialParameters p;                          \
-    template <class C>                            \
-    GANTRY_HD C operator()(C narrow) const {      \
-      const auto x = static_cast<double>(narrow); \
-      return static_cast<C>(expression);          \
-    }                                             \
+// A function of f64, rounded once (Note [Special functions]). The second expression is one of f32,
+// for results of 16 bits on GPUs.
+#define GANTRY_SPECIAL_FUNCTOR(Name, expression, brief_expression)    \
+  struct Name {                                                       \
+    static constexpr bool kSlow = true;                               \
+    SpecialParameters p;                                              \
+    template <class C>                                                \
+    GANTRY_HD C operator()(C narrow) const {                          \
+      const auto x = static_cast<double>(narrow);                     \
+      return static_cast<C>(expression);                              \
+    }                                                                 \
+    GANTRY_HD float brief(float x) const { return brief_expression; } \
   };
 
-GANTRY_SPECIAL_FUNCTOR(Asinh, ::asinh(x))
-GANTRY_SPECIAL_FUNCTOR(Acosh, ::acosh(x))
-GANTRY_SPECIAL_FUNCTOR(Atanh, ::atanh(x))
-GANTRY_SPECIAL_FUNCTOR(Erfc, ::erfc(x))
-GANTRY_SPECIAL_FUNCTOR(Exp2, ::exp2(x))
-GANTRY_SPECIAL_FUNCTOR(Sinc, x == 0
-                                 ? 1
-                                 : ::sin(3.14159265358979323846 * x) / (3.14159265358979323846 * x))
+GANTRY_SPECIAL_FUNCTOR(Asinh, ::asinh(x), ::asinhf(x))
+GANTRY_SPECIAL_FUNCTOR(Acosh, ::acosh(x), ::acoshf(x))
+GANTRY_SPECIAL_FUNCTOR(Atanh, ::atanh(x), ::atanhf(x))
+GANTRY_SPECIAL_FUNCTOR(Erfc, ::erfc(x), ::erfcf(x))
+GANTRY_SPECIAL_FUNCTOR(Exp2, ::exp2(x), ::exp2f(x))
 // max(-x, 0) propagates no NaN, but the logarithm does.
-GANTRY_SPECIAL_FUNCTOR(LogSigmoid, (x < 0 ? x : 0) - ::log1p(::exp(-::fabs(x))))
-GANTRY_SPECIAL_FUNCTOR(Softplus, x* p.a > p.b ? x : ::log1p(::exp(x * p.a)) / p.a)
-GANTRY_SPECIAL_FUNCTOR(Elu, x > 0 ? p.b * x : p.a * ::expm1(p.c * x))
+GANTRY_SPECIAL_FUNCTOR(LogSigmoid, (x < 0 ? x : 0) - ::log1p(::exp(-::fabs(x))),
+                       (x < 0 ? x : 0.0f) - ::log1pf(::expf(-::fabsf(x))))
+GANTRY_SPECIAL_FUNCTOR(Softplus, x* p.a > p.b ? x : ::log1p(::exp(x * p.a)) / p.a,
+                       math::brief_softplus(x, static_cast<float>(p.a), static_cast<float>(p.b)))
+GANTRY_SPECIAL_FUNCTOR(Elu, x > 0 ? p.b * x : p.a * ::expm1(p.c * x),
+                       x > 0 ? static_cast<float>(p.b) * x
+                             : static_cast<float>(p.a) * ::expm1f(static_cast<float>(p.c) * x))
 #undef GANTRY_SPECIAL_FUNCTOR
+
+// In f64 for 16 bits, too: the argument of the sine is rounded, and may be near a multiple of pi.
+struct Sinc {
+  static constexpr bool kSlow = true;
+  SpecialParameters p;
+  template <class C>
+  GANTRY_HD C operator()(C narrow) const {
+    const double x = 3.14159265358979323846 * static_cast<double>(narrow);
+    return static_cast<C>(x == 0 ? 1 : ::sin(x) / x);
+  }
+};
 
 struct GeluTanh {
   static constexpr bool kSlow = true;

@@ -64,19 +64,21 @@ struct BitwiseNot {
 
 // The cost of a function. Expensive functions gain nothing from the dense loop. It is not compiled
 // for slow ones, nor for hot ones in f64, which keeps build times short. Wide ones are slow, but
-// for their f32 version on the host, which is vector code.
-enum class Cost { cheap, hot, wide, slow };
+// for their f32 version: on the host it is vector code, on GPUs a function of CUDA. Few have the
+// latter alone.
+enum class Cost { cheap, hot, wide, wide_on_gpu, slow };
 
-#define GANTRY_UNARY_FUNCTOR(Name, cost, expression)                                    \
-  struct Name {                                                                         \
-    static constexpr Domain kFor = Domain::floating;                                    \
-    static constexpr bool kSlow = Cost::cost == Cost::slow || Cost::cost == Cost::wide; \
-    static constexpr bool kHot = Cost::cost == Cost::hot;                               \
-    static constexpr bool kWide = Cost::cost == Cost::wide;                             \
-    template <class C>                                                                  \
-    GANTRY_HD C operator()(C x) const {                                                 \
-      return expression;                                                                \
-    }                                                                                   \
+#define GANTRY_UNARY_FUNCTOR(Name, cost, expression)                    \
+  struct Name {                                                         \
+    static constexpr Domain kFor = Domain::floating;                    \
+    static constexpr bool kSlow = Cost::cost >= Cost::wide;             \
+    static constexpr bool kHot = Cost::cost == Cost::hot;               \
+    static constexpr bool kWide = Cost::cost == Cost::wide;             \
+    static constexpr bool kWideOnGpu = Cost::cost == Cost::wide_on_gpu; \
+    template <class C>                                                  \
+    GANTRY_HD C operator()(C x) const {                                 \
+      return expression;                                                \
+    }                                                                   \
   };
 
 GANTRY_UNARY_FUNCTOR(Reciprocal, cheap, C(1) / x)
@@ -89,9 +91,9 @@ GANTRY_UNARY_FUNCTOR(Log2, wide, math::log2(x))
 GANTRY_UNARY_FUNCTOR(Log10, wide, math::log10(x))
 GANTRY_UNARY_FUNCTOR(Log1p, wide, math::log1p(x))
 GANTRY_UNARY_FUNCTOR(Tan, slow, math::tan(x))
-GANTRY_UNARY_FUNCTOR(Asin, slow, math::asin(x))
-GANTRY_UNARY_FUNCTOR(Acos, slow, math::acos(x))
-GANTRY_UNARY_FUNCTOR(Atan, slow, math::atan(x))
+GANTRY_UNARY_FUNCTOR(Asin, wide_on_gpu, math::asin(x))
+GANTRY_UNARY_FUNCTOR(Acos, wide_on_gpu, math::acos(x))
+GANTRY_UNARY_FUNCTOR(Atan, wide_on_gpu, math::atan(x))
 GANTRY_UNARY_FUNCTOR(Sinh, wide, math::sinh(x))
 GANTRY_UNARY_FUNCTOR(Cosh, wide, math::cosh(x))
 GANTRY_UNARY_FUNCTOR(Tanh, hot, math::tanh(x))
@@ -123,6 +125,7 @@ GANTRY_UNARY_FUNCTOR(Silu, silu)
 // The brief version of an op, for results of 16 bits.
 template <class Op>
 struct Brief : Op {
+  static constexpr bool kSlow = false;
   GANTRY_HD float operator()(float x) const { return Op::brief(x); }
 };
 
@@ -256,8 +259,8 @@ concept IsHot = Op::kHot;
 
 // True if a Loop takes the brief version of an op for elements of type T.
 template <class Loop, class Op, class T>
-concept IsBrief = Loop::kIsBrief && kIsNarrowFloat<T> && requires {
-  Op::brief(1.0f);
+concept IsBrief = Loop::kIsBrief && kIsNarrowFloat<T> && requires(const Op& op) {
+  op.brief(1.0f);
 };
 
 // A separate function, because g++ 12 cannot use an outer generic lambda's type in an inner lambda.

@@ -119,6 +119,12 @@ GANTRY_HD inline float brief_sigmoid(float x) {
 }
 GANTRY_HD inline float brief_silu(float x) { return GANTRY_HOST_OR_GPU(silu(x), brief::silu(x)); }
 GANTRY_HD inline float brief_gelu(float x) { return GANTRY_HOST_OR_GPU(gelu(x), brief::gelu(x)); }
+// log(1 + e^(a x)) / a, and x above the bound, where no exponential overflows.
+GANTRY_HD inline float brief_softplus(float x, float a, float bound) {
+  const float t = a * x;
+  if (t > bound) return x;
+  return ((t < 0 ? 0 : t) + ::log1pf(::expf(-::fabsf(t)))) / a;
+}
 GANTRY_HD inline float brief_gelu_tanh(float x) {
   return GANTRY_HOST_OR_GPU(gelu_tanh(x), brief::gelu_tanh(x));
 }

@@ -105,10 +105,10 @@ class Loop {
   // Elements that keep all multiprocessors busy when a thread computes four of them.
   static constexpr std::uint32_t kManyElements = 1 << 20;
 
-  // True if dense operands have a loop with vector accesses. On a GPU, wide ops are worth it where
-  // their f32 version is one of CUDA's.
+  // True if dense operands have a loop with vector accesses. Wide ops are worth it in f32.
   template <class Op, class Out>
-  static constexpr bool kHasDenseLoop = !SlowOp<Op> || (WideOp<Op> && !std::is_same_v<Out, double>);
+  static constexpr bool kHasDenseLoop =
+      !SlowOp<Op> || ((WideOp<Op> || detail::WideOpOnGpu<Op>)&&!std::is_same_v<Out, double>);
 
   // The grid for `items` of which a thread has `in_flight`.
   static unsigned blocks_for_batches(std::int64_t items, int in_flight) {

@@ -42,6 +42,10 @@ constexpr int vectors_in_flight() {
 // Elements that a thread of a strided loop has in flight.
 inline constexpr int kStridedInFlight = 4;
 
+// Ops whose f32 version is one of CUDA's, though they are slow on the host.
+template <class Op>
+concept WideOpOnGpu = Op::kWideOnGpu;
+
 template <class Source>
 struct StoredTypeOf {
   using type = std::uint32_t;  // a Counter occupies no memory and does not decide the size
