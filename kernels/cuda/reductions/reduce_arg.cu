@@ -171,8 +171,20 @@ bool launch_arg_columns(void* stream, const ReducePlan& plan, const R& reducer) 
 }  // namespace
 
 bool has_long_rows(const ReducePlan& plan) {
-  constexpr std::int64_t kFewest = 8;  // columns that share wide accesses
-  return plan.length >= kShortRow && !(plan.is_column_wise() && plan.outputs >= kFewest);
+  constexpr std::int64_t kFewest = 8;         // columns that share wide accesses
+  constexpr std::int64_t kWideRow = 256;      // elements that a warp reads in two or more accesses
+  constexpr std::int64_t kRowAlignment = 16;  // bytes
+  if (plan.is_column_wise() && plan.outputs >= kFewest) return false;
+  if (plan.length >= kShortRow) return true;
+  const auto size = static_cast<std::int64_t>(element_size(plan.in_dtype));
+  if (plan.length < kWideRow || !is_dense(plan) ||
+      reinterpret_cast<std::uintptr_t>(plan.in) % kRowAlignment != 0) {
+    return false;
+  }
+  for (int d = 0; d < plan.kept.ndim; ++d) {
+    if (plan.kept.strides[d] * size % kRowAlignment != 0) return false;
+  }
+  return true;
 }
 
 void reduce_arg(void* stream, const ReducePlan& plan) {
