@@ -17,8 +17,8 @@ namespace gantry::kernels::cuda {
 //  - neutral(), the State of no element, and combine(a, b), of which only b or both may be neutral;
 //  - finish(state), and Merge, which reduces the finished results of chunks;
 //  - write(plan, output, state), if the State is several numbers;
-//  - perhaps only(element), the State of one element, with combine_equal(a, b), which combines
-//    States of equally many elements.
+//  - perhaps only(element), the State of one element, and, if the State is several numbers,
+//    combine_equal(a, b), which combines States of equally many elements.
 
 // The members of a reducer whose Accumulator and State are one number.
 template <class R, class Acc>
@@ -33,6 +33,10 @@ struct NumberReducer {
     into = self.combine(into, self.load(element));
   }
   __device__ Acc close(Acc accumulator, int, std::int64_t) const { return accumulator; }
+  template <class In>
+  __device__ Acc only(In element) const {
+    return static_cast<const R&>(*this).load(element);
+  }
 };
 
 // True if the State of R is several numbers.
@@ -155,21 +159,35 @@ constexpr std::uint64_t nonzero_mask(DType dtype) {
 }
 static_assert(nonzero_mask(DType::f64) == INT64_MAX && nonzero_mask(DType::bf16) == INT16_MAX);
 
-// The number of elements that are not zero. any and all follow from it.
-class NonzeroReducer : public Reducer<Reduction::sum, std::int64_t>,
-                       public NumberReducer<NonzeroReducer, std::int64_t> {
+// The number of elements that are not zero. any and all follow from it. An accumulator, which holds
+// at most 128 elements of a chunk, counts in 32 bits.
+class NonzeroReducer : public Reducer<Reduction::sum, std::int64_t> {
  public:
+  using Accumulator = std::int32_t;
+  using State = std::int64_t;
   using Merge = SumReducer<std::int64_t>;
 
   explicit NonzeroReducer(const ReducePlan& plan) : mask_(nonzero_mask(plan.in_dtype)) {}
   __device__ Merge merge() const { return {}; }
+  __device__ static Accumulator start() { return 0; }
   template <class In>
-  __device__ std::int64_t load(In element) const {
-    return (static_cast<std::uint64_t>(element) & mask_) != 0;
+  __device__ void take(Accumulator& into, In element, int) const {
+    into += is_nonzero(element) ? 1 : 0;
   }
-  __device__ static std::int64_t finish(std::int64_t result) { return result; }
+  __device__ static State close(Accumulator accumulator, int, std::int64_t) { return accumulator; }
+  template <class In>
+  __device__ State only(In element) const {
+    return is_nonzero(element) ? 1 : 0;
+  }
+  __device__ static State finish(State result) { return result; }
 
  private:
+  template <class In>
+  __device__ bool is_nonzero(In element) const {
+    using Bits = std::conditional_t<sizeof(In) == 8, std::uint64_t, std::uint32_t>;
+    return (static_cast<Bits>(element) & static_cast<Bits>(mask_)) != 0;
+  }
+
   std::uint64_t mask_;
 };
 

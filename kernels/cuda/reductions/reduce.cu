@@ -6,8 +6,8 @@
 namespace gantry::kernels::cuda {
 
 std::int64_t merge_counter_count(const ReducePlan& plan) {
-  // The narrowest tile has 16 columns.
-  return plan.is_column_wise() ? (plan.outputs + 15) / 16 : plan.outputs;
+  // The narrowest tile has 8 columns.
+  return plan.is_column_wise() ? (plan.outputs + 7) / 8 : plan.outputs;
 }
 
 void clear_counters(void* stream, std::uint32_t* counters, std::int64_t count) {

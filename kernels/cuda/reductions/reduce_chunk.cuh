@@ -20,10 +20,8 @@ constexpr int kBatch = 16;
 constexpr int kVectorBatch = 8;
 template <class In, class R>
 constexpr int kDenseBatch = sizeof(In) == 8 || kHasState<R> ? 32 : 64;
-// Accumulators of a column that one thread holds.
-constexpr int kFew = 8;
 // Longest column that one thread reduces, and longest if there are so many columns that their
-// threads fill a GPU.
+// threads fill a GPU. A reducer with only() takes at most one element for each accumulator.
 constexpr int kShortColumn = 16;
 constexpr int kFewRows = 511;
 constexpr std::int64_t kManyColumns = 65536;

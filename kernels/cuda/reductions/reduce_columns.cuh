@@ -1,52 +1,18 @@
 // Reductions of columns on the GPU, whose neighbouring outputs lie side by side in the input.
 #pragma once
 
-#include "kernels/cuda/reductions/reduce_in_thread.cuh"
+#include "kernels/cuda/reductions/reduce_chunk.cuh"
+#include "kernels/cuda/reductions/row_ring.cuh"
+#include "kernels/input.hpp"
 
 namespace gantry::kernels::cuda {
 
 namespace {
 
-// Columns that a thread of reduce_few reads at once, where they form packs.
-template <class In, class R>
-constexpr int kFewPack = sizeof(In) >= 4 ? 2
-                         : kHasState<R>  ? 1
-                                         : 4;
-// Blocks of reduce_few that a multiprocessor is to hold; 0 leaves it to the compiler.
-template <class In, class Acc, class R, int V>
-constexpr int kFewBlocks = kBlocksOf<R, kThreads, sizeof(Acc) * V >= 8 ? 80 : 64>;
 // True if the compiler wants so many registers that a multiprocessor holds one block of 256
 // threads. Two blocks with a few words on the stack have more loads under way.
 template <class R>
 constexpr bool kHasLargeState = sizeof(typename R::Accumulator) > 8;
-
-// One thread reduces V neighbouring outputs of at most a chunk; bits as in reduce_in_thread().
-template <class In, class Acc, class R, int V>
-__global__ void __launch_bounds__(kThreads, kFewBlocks<In, Acc, R, V>)
-    reduce_few(const __grid_constant__ ReducePlan plan, const R reducer, int bits) {
-  using Vector = StoredPack<In, V>;
-  const int count = static_cast<int>(plan.length);
-  const std::int64_t stride = plan.reduced.strides[0];
-  for (std::int64_t pack = first_index(); pack * V < plan.outputs; pack += index_step()) {
-    const In* column = static_cast<const In*>(plan.in) + distant_offset(plan.kept, pack * V);
-    Acc results[V];
-    const auto load = [&](int at) {
-      return *reinterpret_cast<const Vector*>(column + at * stride);
-    };
-    const auto position = [](int at, int) { return at; };
-    if constexpr (requires { R::only(In{}); }) {
-      if (count <= kAccumulators) {
-        reduce_once_in_thread<kFew, In, V>(reducer, count, bits, load, results);
-      } else {
-        reduce_in_thread<kFew, In, V>(reducer, count, count, bits, load, position, results);
-      }
-    } else {
-      reduce_in_thread<kFew, In, V>(reducer, count, count, bits, load, position, results);
-    }
-#pragma unroll
-    for (int v = 0; v < V; ++v) write_output<R>(plan, pack * V + v, reducer.finish(results[v]));
-  }
-}
 
 // kColumnThreads threads reduce the chunk of one column that begins at element `first` of the
 // column: `count` elements, which are `stride` apart. Thread `part` has the accumulators part,
@@ -111,39 +77,14 @@ __device__ void finish_columns(const R& reducer, const ReducePlan& plan, std::in
   }
 }
 
-// A block of 32 x 8 threads reduces one chunk of 32 neighbouring outputs. Each thread has 16 of a
-// column's 128 accumulators.
-template <class In, class Acc, class R>
-__global__ void __launch_bounds__(kColumns* kColumnThreads,
-                                  kHasLargeState<R> ? 2 : kBlocksOf<R, 256, 64>)
-    reduce_columns(const __grid_constant__ ReducePlan plan, const R reducer) {
-  const std::int64_t tiles = (plan.outputs + kColumns - 1) / kColumns;
-  const std::int64_t stride = plan.reduced.strides[0];
-  const int c = static_cast<int>(threadIdx.x);
-  const int part = static_cast<int>(threadIdx.y);
-  for (std::int64_t task = blockIdx.x; task < tiles * plan.chunks; task += gridDim.x) {
-    const std::int64_t chunk = task / tiles;
-    const std::int64_t tile = task - chunk * tiles;
-    const std::int64_t output = tile * kColumns + c;
-    const bool is_present = output < plan.outputs;
-    const In* column = static_cast<const In*>(plan.in) + chunk * kReduceChunk * stride;
-    if (is_present) column += distant_offset(plan.kept, output);
-    const int count = is_present ? chunk_length(plan, chunk) : 0;
-    const Acc result =
-        reduce_column<In, Acc>(reducer, column, stride, count, chunk * kReduceChunk, c, part);
-    if (is_present && part == 0) write_result<R>(plan, output, chunk, result);
-    finish_columns<kColumns, Acc>(reducer, plan, tile);
-  }
-}
-
-// Neighbouring columns that a thread of reduce_wide_columns loads at once.
+// Neighbouring columns that a thread of reduce_columns reads at once, where they form packs.
 template <class In>
 constexpr int kPackColumns = sizeof(In) >= 8   ? 2
                              : sizeof(In) == 4 ? 4
                                                : 8;
 
-// Packs of a tile of reduce_wide_columns: rows of 128 bytes, or of 64 for narrow tiles. Memory is
-// slower at 64 bytes, but a matrix of 16-bit elements has twice as many narrow tiles.
+// Packs of a tile of reduce_columns: rows of 128 bytes, or of 64 for narrow tiles. Memory is slower
+// at 64 bytes, but a matrix of 16-bit elements has twice as many narrow tiles.
 constexpr int kTilePacks = 8;
 constexpr int kNarrowTilePacks = 4;
 template <class In>
@@ -151,32 +92,43 @@ constexpr bool kHasNarrowTiles = sizeof(In) == 2;
 // True if the accumulators of a thread of the wider tiles fit into registers.
 template <class R>
 constexpr bool kHasWideTiles = sizeof(typename R::Accumulator) == 4;
-// Blocks of reduce_wide_columns that a multiprocessor is to hold; 0 leaves it to the compiler.
-template <class In, class R, int kPacks>
-constexpr int kTileBlocks = kHasNarrowTiles<In>&& kPacks == kTilePacks ? 4
-                            : kHasLargeState<R>                        ? 2
-                                                                       : kBlocksOf<R, 256, 64>;
-// Fewest blocks of reduce_wide_columns that fill a GPU.
+// Columns of a tile without packs, and if there would be few such tiles.
+constexpr int kSingleTile = 32;
+constexpr int kSmallSingleTile = 8;
+// Blocks of reduce_columns that a multiprocessor is to hold; 0 leaves it to the compiler.
+template <class In, class R, int V, int kPacks>
+constexpr int kTileBlocks = kHasLargeState<R> ? 2
+                            : kHasNarrowTiles<In>&& V* kPacks == kTilePacks* kPackColumns<In>
+                                ? 4
+                                : kBlocksOf<R, kRingThreads, 64>;
+// Fewest blocks of reduce_columns that fill a GPU.
 constexpr std::int64_t kManyTiles = 256;
 
-// A block of kPacks x (256 / kPacks) threads reduces one chunk of kPacks packs of neighbouring
-// outputs. A thread has 2 or 4 of the 128 accumulators of each column of its pack. Packs are
-// aligned.
-template <class In, class Acc, class R, int kPacks>
-__global__ void __launch_bounds__(256, kTileBlocks<In, R, kPacks>)
-    reduce_wide_columns(const __grid_constant__ ReducePlan plan, const R reducer) {
-  constexpr int V = kPackColumns<In>;
-  constexpr int kPackThreads = 256 / kPacks;
+// A block of kPacks x (256 / kPacks) threads reduces one chunk of kPacks packs of V neighbouring
+// outputs. The thread of part `part` has accumulators part, part + 256 / kPacks, … of each column
+// of its pack. Packs are aligned.
+template <class In, class Acc, class R, int V, int kPacks>
+__global__ void __launch_bounds__(kRingThreads, kTileBlocks<In, R, V, kPacks>)
+    reduce_columns(const __grid_constant__ ReducePlan plan, const R reducer) {
+  constexpr int kPackThreads = kRingThreads / kPacks;
   constexpr int kTile = kPacks * V;
   constexpr int kOwn = kAccumulators / kPackThreads;
-  constexpr int kInFlight = 8;
-  static_assert(kInFlight % kOwn == 0);
   using Vector = StoredPack<In, V>;
-  __shared__ Acc shared[kPackThreads][kTile + 1];
+  // The ring while the block reads, then the results of the threads.
+  struct Results {
+    Acc of[kPackThreads][kTile + 1];
+  };
+  struct Ring {
+    Vector slots[kHasRing<Vector> ? kRingRows<Vector> * kRingThreads : 1];
+  };
+  constexpr std::size_t kBytes = sizeof(Results) > sizeof(Ring) ? sizeof(Results) : sizeof(Ring);
+  __shared__ __align__(16) unsigned char memory[kBytes];
+  auto& shared = reinterpret_cast<Results*>(memory)->of;
   const std::int64_t tiles = (plan.outputs + kTile - 1) / kTile;
   const std::int64_t stride = plan.reduced.strides[0];
   const int pack = static_cast<int>(threadIdx.x);
   const int part = static_cast<int>(threadIdx.y);
+  const int thread = part * kPacks + pack;
   for (std::int64_t task = blockIdx.x; task < tiles * plan.chunks; task += gridDim.x) {
     const std::int64_t chunk = task / tiles;
     const std::int64_t tile = task - chunk * tiles;
@@ -190,31 +142,23 @@ __global__ void __launch_bounds__(256, kTileBlocks<In, R, kPacks>)
 #pragma unroll
       for (int v = 0; v < V; ++v) own[i][v] = reducer.start();
     }
-    const auto add = [&](int i, const Vector& vector, int k) {
-#pragma unroll
-      for (int v = 0; v < V; ++v) reducer.take(own[i][v], vector.values[v], k);
-    };
-    const auto load = [&](int i) {
-      return *reinterpret_cast<const Vector*>(column + i * kPackThreads * stride);
-    };
     const int count = is_present ? chunk_length(plan, chunk) : 0;
-    int k = part;
-    int rest = count - part;
-    for (; rest > (kInFlight - 1) * kPackThreads; rest -= kInFlight * kPackThreads) {
-      assume_position(k);
-      Vector batch[kInFlight];
+    const int rows = count > part ? (count - part + kPackThreads - 1) / kPackThreads : 0;
+    const auto take = [&](int i, const Vector& vector, int n) {
+      __builtin_assume(part >= 0);
 #pragma unroll
-      for (int i = 0; i < kInFlight; ++i) batch[i] = load(i);
-#pragma unroll
-      for (int i = 0; i < kInFlight; ++i) add(i % kOwn, batch[i], k + i * kPackThreads);
-      column += kInFlight * kPackThreads * stride;
-      k += kInFlight * kPackThreads;
+      for (int v = 0; v < V; ++v) {
+        reducer.take(own[i % kOwn][v], vector.values[v], part + n * kPackThreads);
+      }
+    };
+    __syncthreads();  // the previous task may still read the results
+    if constexpr (kHasRing<Vector>) {
+      stream_rows(reinterpret_cast<Ring*>(memory)->slots + thread, column, kPackThreads * stride,
+                  rows, take);
+    } else {
+      load_rows<Vector>(column, kPackThreads * stride, rows, take);
     }
-#pragma unroll
-    for (int i = 0; i < kInFlight; ++i) {
-      if (i * kPackThreads < rest) add(i % kOwn, load(i), k + i * kPackThreads);
-    }
-    __syncthreads();  // the previous task may still read the shared array
+    __syncthreads();  // every thread has read its part of the ring
 #pragma unroll
     for (int v = 0; v < V; ++v) {
       typename R::Accumulator column_own[kOwn];
@@ -227,16 +171,15 @@ __global__ void __launch_bounds__(256, kTileBlocks<In, R, kPacks>)
     }
     for (int half = kPackThreads / 2; half > 0; half /= 2) {
       __syncthreads();
-      for (int at = part * kPacks + pack; at < half * kTile; at += kPacks * kPackThreads) {
+      for (int at = thread; at < half * kTile; at += kRingThreads) {
         Acc& into = shared[at / kTile][at % kTile];
         into = reducer.combine(into, shared[at / kTile + half][at % kTile]);
       }
     }
     __syncthreads();
-    const int c = part * kPacks + pack;
-    const std::int64_t output = tile * kTile + c;
-    if (c < kTile && output < plan.outputs) {
-      write_result<R>(plan, output, chunk, reducer.finish(shared[0][c]));
+    const std::int64_t output = tile * kTile + thread;
+    if (thread < kTile && output < plan.outputs) {
+      write_result<R>(plan, output, chunk, reducer.finish(shared[0][thread]));
     }
     finish_columns<kTile, Acc>(reducer, plan, tile);
   }

@@ -13,20 +13,30 @@ __device__ inline int reversed(int i, int bits) {
   return static_cast<int>(__brev(static_cast<unsigned>(i)) >> 1 >> (31 - bits));
 }
 
-// Results of a thread that holds kHeld accumulators at a time: one of each level of the tree.
+// Results that a thread with kHeld accumulators at a time keeps: one of each level of the tree but
+// the last.
 template <int kHeld>
-constexpr int kTreeLevels = kHeld >= 8 ? 5 : 6;
-static_assert(8 << (kTreeLevels<8> - 1) == kAccumulators &&
-              4 << (kTreeLevels<4> - 1) == kAccumulators);
+constexpr int kTreeLevels = kHeld >= 8 ? 4 : 5;
+static_assert(8 << kTreeLevels<8> == kAccumulators && 4 << kTreeLevels<4> == kAccumulators);
 
 // Adds the result of subtree number `subtree` to the levels of lane `v`. As a binary counter: a
-// subtree completes the levels whose bits are set in its number.
-template <int kLevels, int V, class Acc, class Combine>
-__device__ void push_subtree(int subtree, int v, Acc (&levels)[kLevels][V], Acc state,
-                             const Combine& combine) {
-  int level = 0;
-  for (; (subtree >> level & 1) != 0; ++level) state = combine(levels[level][v], state);
-  levels[level][v] = state;
+// subtree completes the levels whose bits are set in its number. Returns the last result that it
+// completes.
+//
+// A template, because levels with a varying index would be in memory. For the same reason an empty
+// asm keeps the compiler from making one store of the stores of all levels.
+template <int kLevel = 0, int kLevels, int V, class Acc, class Combine>
+__device__ Acc push_subtree(int subtree, int v, Acc (&levels)[kLevels][V], const Acc& state,
+                            const Combine& combine) {
+  if constexpr (kLevel < kLevels) {
+    if ((subtree >> kLevel & 1) != 0) {
+      return push_subtree<kLevel + 1>(subtree, v, levels, combine(levels[kLevel][v], state),
+                                      combine);
+    }
+    levels[kLevel][v] = state;
+    asm volatile("");
+  }
+  return state;
 }
 
 // Reduces `count` vectors of V elements, lane by lane, in one thread. Vector `at`, which load(at)
@@ -74,12 +84,10 @@ __device__ void reduce_in_thread(const R& reducer, int count, int length, int bi
         states[i] = reducer.close(own[i][v], elements_of(length, position(at, v)), 0);
       }
       combine_own<kHeld / 2>(reducer, states);
-      push_subtree(subtree, v, levels, states[0],
-                   [&](const Acc& a, const Acc& b) { return reducer.combine(a, b); });
+      results[v] = push_subtree(subtree, v, levels, states[0],
+                                [&](const Acc& a, const Acc& b) { return reducer.combine(a, b); });
     }
   }
-#pragma unroll
-  for (int v = 0; v < V; ++v) results[v] = levels[bits][v];
 }
 
 // As reduce_in_thread(), for at most one element of each accumulator, whose state is R::only().
@@ -90,7 +98,7 @@ __device__ void reduce_once_in_thread(const R& reducer, int count, int bits, con
                                       Acc (&results)[V]) {
   using Vector = StoredPack<In, V>;
   Acc levels[kTreeLevels<kHeld>][V];
-  const bool are_equal = count == kHeld << bits;
+  [[maybe_unused]] const bool are_equal = count == kHeld << bits;
   Vector next[kHeld];
   const auto fetch = [&](int first) {
 #pragma unroll
@@ -121,17 +129,20 @@ __device__ void reduce_once_in_thread(const R& reducer, int count, int bits, con
 #pragma unroll
           for (int i = 0; i < half; ++i) states[i] = combine(states[i], states[i + half]);
         }
-        push_subtree(subtree, v, levels, states[0], combine);
+        results[v] = push_subtree(subtree, v, levels, states[0], combine);
       }
     }
   };
-  if (are_equal) {
-    reduce([&](const Acc& a, const Acc& b) { return reducer.combine_equal(a, b); });
+  const auto combine = [&](const Acc& a, const Acc& b) { return reducer.combine(a, b); };
+  if constexpr (kHasState<R>) {
+    if (are_equal) {
+      reduce([&](const Acc& a, const Acc& b) { return reducer.combine_equal(a, b); });
+    } else {
+      reduce(combine);
+    }
   } else {
-    reduce([&](const Acc& a, const Acc& b) { return reducer.combine(a, b); });
+    reduce(combine);
   }
-#pragma unroll
-  for (int v = 0; v < V; ++v) results[v] = levels[bits][v];
 }
 
 // The bits of reduce_in_thread() for `count` vectors of `most` accumulators or fewer.

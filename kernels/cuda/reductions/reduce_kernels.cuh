@@ -2,6 +2,7 @@
 #pragma once
 
 #include "kernels/cuda/reductions/reduce_columns.cuh"
+#include "kernels/cuda/reductions/reduce_few.cuh"
 #include "kernels/cuda/reductions/reduce_row_tiles.cuh"
 #include "kernels/cuda/reductions/reduce_rows.cuh"
 
@@ -37,27 +38,31 @@ bool has_packs(const ReducePlan& plan) {
   return is_aligned<In>(others, V);
 }
 
-// The blocks of reduce_wide_columns with tiles of `packs` packs.
-template <class In>
-std::int64_t tile_count(const ReducePlan& plan, int packs) {
-  const int columns = packs * kPackColumns<In>;
+// The blocks of reduce_columns with tiles of `columns` columns.
+inline std::int64_t tile_count(const ReducePlan& plan, int columns) {
   return (plan.outputs + columns - 1) / columns * plan.chunks;
 }
 
-template <class In, class Acc, class R, int kPacks>
-void launch_wide_columns(void* stream, const ReducePlan& plan, const R& reducer) {
-  launch("reduce_wide_columns", stream, limited(tile_count<In>(plan, kPacks)),
-         dim3(kPacks, 256 / kPacks), 0, reduce_wide_columns<In, Acc, R, kPacks>, plan, reducer);
+template <class In, class Acc, class R, int V, int kPacks>
+void launch_tile_columns(void* stream, const ReducePlan& plan, const R& reducer) {
+  launch("reduce_columns", stream, limited(tile_count(plan, V * kPacks)),
+         dim3(kPacks, kRingThreads / kPacks), 0, reduce_columns<In, Acc, R, V, kPacks>, plan,
+         reducer);
 }
 
 template <class In, class Acc, class R>
 void launch_few(void* stream, const ReducePlan& plan, const R& reducer) {
-  const int bits = subtree_bits(kFew, plan.length, kAccumulators);
+  const int bits = subtree_bits(kSubtree, plan.length, kAccumulators);
   constexpr int V = kFewPack<In, R>;
   if constexpr (V > 1) {
     if (has_packs<In, V>(plan)) {
-      launch("reduce_few", stream, blocks_for(plan.outputs / V), kThreads, 0,
-             reduce_few<In, Acc, R, V>, plan, reducer, bits);
+      if constexpr (kHasOnly<In, R>) {
+        launch("reduce_few_packs", stream, blocks_for(plan.outputs / V), kThreads, 0,
+               reduce_few_packs<In, Acc, R, V>, plan, reducer, bits);
+      } else {
+        launch("reduce_few", stream, blocks_for(plan.outputs / V), kThreads, 0,
+               reduce_few<In, Acc, R, V>, plan, reducer, bits);
+      }
       return;
     }
   }
@@ -79,22 +84,23 @@ void launch_dense_chunks(void* stream, const ReducePlan& plan, const R& reducer)
 // Reduces outputs that are closer together than the elements of one.
 template <class In, class Acc, class R>
 void launch_columns(void* stream, const ReducePlan& plan, const R& reducer) {
-  if (plan.length <= kShortColumn || (plan.length <= kFewRows && plan.outputs >= kManyColumns)) {
+  constexpr int kMostRows = kHasOnly<In, R> ? kAccumulators : kFewRows;
+  if (plan.length <= kShortColumn || (plan.length <= kMostRows && plan.outputs >= kManyColumns)) {
     launch_few<In, Acc>(stream, plan, reducer);
-  } else if (has_packs<In, kPackColumns<In>>(plan)) {
+  } else if (constexpr int V = kPackColumns<In>; has_packs<In, V>(plan)) {
     if constexpr (kHasNarrowTiles<In>) {
-      if (!kHasWideTiles<R> || tile_count<In>(plan, kTilePacks) < kManyTiles) {
-        launch_wide_columns<In, Acc, R, kNarrowTilePacks>(stream, plan, reducer);
+      if (!kHasWideTiles<R> || tile_count(plan, V * kTilePacks) < kManyTiles) {
+        launch_tile_columns<In, Acc, R, V, kNarrowTilePacks>(stream, plan, reducer);
         return;
       }
     }
     if constexpr (!kHasNarrowTiles<In> || kHasWideTiles<R>) {
-      launch_wide_columns<In, Acc, R, kTilePacks>(stream, plan, reducer);
+      launch_tile_columns<In, Acc, R, V, kTilePacks>(stream, plan, reducer);
     }
+  } else if (tile_count(plan, kSingleTile) < kManyTiles) {
+    launch_tile_columns<In, Acc, R, 1, kSmallSingleTile>(stream, plan, reducer);
   } else {
-    const std::int64_t tiles = (plan.outputs + kColumns - 1) / kColumns;
-    launch("reduce_columns", stream, limited(tiles * plan.chunks), dim3(kColumns, kColumnThreads),
-           0, reduce_columns<In, Acc, R>, plan, reducer);
+    launch_tile_columns<In, Acc, R, 1, kSingleTile>(stream, plan, reducer);
   }
 }
 

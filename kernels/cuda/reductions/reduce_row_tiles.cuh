@@ -30,6 +30,12 @@ constexpr std::int64_t kManyRowTiles = 264;
 template <class R>
 constexpr std::int64_t kMostTileRow = kHasState<R> ? 640 : 1024;
 
+// Blocks of reduce_row_tiles that a multiprocessor is to hold, whose tiles are under way.
+template <class R>
+constexpr int kRowTileBlocks = sizeof(typename R::State) <= 8    ? 5
+                               : sizeof(typename R::State) <= 16 ? 4
+                                                                 : 2;
+
 // Elements that a thread reads at once from aligned rows.
 template <class In>
 constexpr int kTilePack = sizeof(In) == 8 ? 2 : 4;
@@ -84,7 +90,7 @@ __device__ inline void copy_tile(const ReducePlan& plan, const RowTiling& tiling
 // Reduces dense rows of at most a chunk, `tiling.group` threads each. A thread reads V neighbouring
 // elements at once; vector `at` of thread g is vector at * group + g of the row.
 template <class In, class Acc, class R, int V>
-__global__ void __launch_bounds__(kTileThreads)
+__global__ void __launch_bounds__(kTileThreads, kRowTileBlocks<R>)
     reduce_row_tiles(const __grid_constant__ ReducePlan plan, const R reducer,
                      const __grid_constant__ RowTiling tiling) {
   using Vector = StoredPack<In, V>;

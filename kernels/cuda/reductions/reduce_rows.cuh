@@ -115,7 +115,7 @@ __device__ Acc reduce_dense_chunk(const R& reducer, const In* in, int count, std
 // A group of threads per dense row of at most one chunk: a warp, or fewer threads for rows of fewer
 // than 128 elements.
 template <class In, class Acc, class R>
-__global__ void __launch_bounds__(kRowThreads, kBlocksOf<R, kRowThreads, 48>)
+__global__ void __launch_bounds__(kRowThreads, kBlocksOf<R, kRowThreads, 64>)
     reduce_dense_rows(const __grid_constant__ ReducePlan plan, const R reducer, int group) {
   const int lane = static_cast<int>(threadIdx.x) % group;
   const int per_block = kRowThreads / group;
@@ -179,8 +179,8 @@ enum class RowLayout { dense, strided, dims };
 // Blocks of reduce_rows that a multiprocessor is to hold; 0 leaves it to the compiler.
 template <class In, class R, RowLayout kLayout>
 constexpr int kRowBlocks = kLayout == RowLayout::dense && sizeof(In) <= 4 && !kHasState<R>
-                               ? 10
-                               : kBlocksOf<R, kRowThreads, 56>;
+                               ? R::kIsRepeated ? 8 : 10
+                               : kBlocksOf<R, kRowThreads, 64>;
 
 // A block of 128 threads, one per accumulator, reduces one chunk of one row. A warp per chunk would
 // have wide loads, but read from four times as many places at a time, which memory is slower at.
