@@ -81,12 +81,15 @@ class MomentsReducer {
             a.squares + b.squares + distance * distance * (a.count * share), a.sum + b.sum, count};
   }
 
+  // The variance or deviation.
+  GANTRY_HD static Acc spread(const ReducePlan& plan, const State& state) {
+    const Acc variance = state.squares / static_cast<Acc>(plan.divisor);
+    return plan.op == Reduction::deviation ? math::sqrt(variance) : variance;
+  }
   // Writes the results of `output`.
   GANTRY_HD static void write(const ReducePlan& plan, std::int64_t output, const State& state) {
     const std::int64_t at = plan.kept_out.offset(output);
-    Acc spread = state.squares / static_cast<Acc>(plan.divisor);
-    if (plan.op == Reduction::deviation) spread = math::sqrt(spread);
-    store_reduced(plan.out, at, plan.out_dtype, spread, 1);
+    store_reduced(plan.out, at, plan.out_dtype, spread(plan, state), 1);
     if (plan.second_out != nullptr) {
       store_reduced(plan.second_out, at, plan.out_dtype, state.sum,
                     static_cast<double>(plan.total_length));

@@ -18,6 +18,12 @@ class ScaledVariance {
         scale_(plan.source.dtype == DType::f64 ? 0x1p-600 : 1.0),
         first_(element_as_f64(plan.source.data, plan.source.dtype, base_) * scale_) {}
 
+  // Element `k`, scaled, from the first element on.
+  GANTRY_HD double element(std::int64_t k) const {
+    const ReduceSource& source = plan_.source;
+    return element_as_f64(source.data, source.dtype, base_ + source.reduced.offset(k)) * scale_ -
+           first_;
+  }
   // The sum of a lane's elements.
   GANTRY_HD double lane_sum(int lane) const {
     double sum = 0;

@@ -37,7 +37,8 @@ void variance(const Target& target, bool is_root, const TensorRef& out, const Te
       [plan] { compute_on_host(plan); },
       [&](void* stream) {
         reduce_on_gpu(target, stream, plan);
-        cuda::repeat_variances(stream, plan);
+        // The kernel of one chunk repeats them itself.
+        if (plan.chunks > 1) cuda::repeat_variances(stream, plan);
       });
 }
 

@@ -1,11 +1,99 @@
 #include "kernels/cuda/reductions/reduce_families.hpp"
 #include "kernels/cuda/reductions/reduce_kernels.cuh"
 #include "kernels/impl/moments.inl"
+#include "kernels/impl/variance.inl"
 
 namespace gantry::kernels::cuda {
 
+namespace {
+
+// Not inlined, as said in Note [Small repetitions].
+__device__ __noinline__ double scaled_element(const ScaledVariance& variance, std::int64_t k) {
+  return variance.element(k);
+}
+
+// The tree over the lanes of Note [Repeated variances]: of the elements, or with `center` of their
+// squared distances from it. Ends early if a lane is not finite.
+__device__ __noinline__ double sum_of_lanes(const ScaledVariance& variance, std::int64_t length,
+                                            const double* center) {
+  constexpr int kBits = 7;
+  static_assert(1 << kBits == kVarianceLanes);
+  double levels[kBits];  // sums of 2^level lanes
+  double sum = 0;
+  GANTRY_ROLLED
+  for (int i = 0; i < kVarianceLanes; ++i) {
+    sum = 0;
+    GANTRY_ROLLED
+    for (std::int64_t k = reversed(i, kBits); k < length; k += kVarianceLanes) {
+      const double element = scaled_element(variance, k);
+      const double distance = center != nullptr ? element - *center : element;
+      sum += center != nullptr ? distance * distance : element;
+    }
+    if (!is_finite(sum)) return sum;
+    int level = 0;
+    GANTRY_ROLLED
+    for (; (i >> level & 1) != 0; ++level) sum = levels[level] + sum;
+    if (level < kBits) levels[level] = sum;
+  }
+  return sum;
+}
+
+// Writes the results of `output` as repeat_variances() does, one thread alone.
+template <class Acc>
+__device__ __noinline__ void write_repeated(const ReducePlan& plan, std::int64_t output, Acc spread,
+                                            Acc mean, bool repeats_spread, bool repeats_mean) {
+  const ScaledVariance variance(plan, output);
+  const double sum = sum_of_lanes(variance, plan.length, nullptr);
+  double new_spread = static_cast<double>(spread);
+  double new_mean = static_cast<double>(mean);
+  if (is_finite(sum)) {
+    const double center = variance.mean(sum);
+    const double squares = sum_of_lanes(variance, plan.length, &center);
+    if (repeats_spread) new_spread = variance.result(squares);
+    if (repeats_mean) new_mean = variance.unscaled(center);
+  }
+  const std::int64_t at = plan.kept_out.offset(output);
+  store_reduced(plan.out, at, plan.out_dtype, new_spread, 1);
+  if (plan.second_out != nullptr) store_reduced(plan.second_out, at, plan.out_dtype, new_mean, 1);
+}
+
+// True if `value` is finite as an element of `dtype`.
+template <class Acc>
+__device__ bool is_finite_as(DType dtype, Acc value) {
+  if (dtype == DType::f16) return is_finite(from_accumulator<float16>(value));
+  if (dtype == DType::bf16) return is_finite(from_accumulator<bfloat16>(value));
+  return is_finite(value);
+}
+
+// Moments whose results of one chunk are repeated where they are written, without another launch.
+// Several chunks are too much for one thread.
+template <class Acc>
+struct RepeatedMoments : MomentsReducer<Acc> {
+  using Base = MomentsReducer<Acc>;
+
+  RepeatedMoments() = default;
+  __device__ __host__ explicit RepeatedMoments(const ReducePlan&) {}
+
+  __device__ static void write(const ReducePlan& plan, std::int64_t output,
+                               const typename Base::State& state) {
+    if (plan.chunks == 1) {
+      const Acc spread = Base::spread(plan, state);
+      const Acc mean = state.sum / static_cast<Acc>(plan.total_length);
+      const bool repeats_spread = !is_finite_as(plan.out_dtype, spread);
+      const bool repeats_mean = plan.second_out != nullptr && !is_finite_as(plan.out_dtype, mean);
+      if (repeats_spread || repeats_mean) {
+        write_repeated(plan, output, spread, mean, repeats_spread, repeats_mean);
+        return;
+      }
+    }
+    Base::write(plan, output, state);
+  }
+};
+
+}  // namespace
+
 void reduce_moments(void* stream, const ReducePlan& plan) {
-  reduce_states<MomentsReducer>(stream, plan);
+  reduce_states<RepeatedMoments>(stream, plan);
 }
 
 }  // namespace gantry::kernels::cuda
