@@ -22,7 +22,7 @@ struct RunningBest {
 // A warp per fibre, in steps of 32 neighbouring elements, kSteps at a time. An element is a record
 // if its key is the largest so far. The result of each element is the last record up to it.
 template <class U, int kSteps>
-__global__ void __launch_bounds__(kThreads)
+__global__ void __launch_bounds__(kThreads, sizeof(U) == 8 ? 2 : 4)
     cumulative_rows_kernel(const __grid_constant__ SortPlan plan, KeyOrder<U> order) {
   // Shuffles have words of at least 32 bits.
   using Word = std::conditional_t<sizeof(U) == 8, std::uint64_t, std::uint32_t>;

@@ -17,7 +17,7 @@ static_assert(kOwnColumn <= kScanTile);
 
 // The elements of a group are in flight together.
 template <class In, ScanOp kOp>
-__global__ void __launch_bounds__(kOwnColumns)
+__global__ void __launch_bounds__(kOwnColumns, sizeof(In) == 8 ? 6 : 8)
     scan_columns_by_thread(const __grid_constant__ FibrePlan plan) {
   using Out = ScanOut<In>;
   using Step = ScanStep<ScanAccumulator<In>, kOp>;

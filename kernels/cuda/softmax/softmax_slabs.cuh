@@ -42,7 +42,7 @@ __device__ Acc combine_slab(const R& reducer, Acc (&own)[kOwnSlab], Acc* shared,
 // A block per slab of `columns` fibres of at most one chunk. Its threads are kParts for each
 // column; the rest of the last warp has no work.
 template <class T, int kParts>
-__global__ void __launch_bounds__(kMostSlabThreads, 3)
+__global__ void __launch_bounds__(kMostSlabThreads, sizeof(T) == 8 ? 1 : 2)
     softmax_slabs(const __grid_constant__ FibrePlan plan, int columns, bool logarithm) {
   using Acc = AccumulatorType<T>;
   using Max = RowMax<Acc>;

@@ -16,6 +16,18 @@ constexpr int kLeastThreadFibre = 8;
 // Threads of a block, each of which has a fibre.
 constexpr int kTileFibres = 128;
 constexpr int kColumnFibres = 128;
+// Blocks of a multiprocessor, of which each thread has kMost values in registers. The addresses of
+// columns take registers, too.
+template <class T, int kMost>
+constexpr int kTileBlocks = sizeof(T) == 8 ? (kMost <= 16 ? 5 : 4)
+                            : kMost <= 8   ? 12
+                            : kMost <= 32  ? 7
+                                           : 5;
+template <class T, int kMost>
+constexpr int kColumnBlocks = sizeof(T) == 8 ? 3
+                              : kMost <= 16  ? 8
+                              : kMost <= 32  ? 6
+                                             : 4;
 
 // The tree of Note [Reduction order] over kMost accumulators, from the one at kFirst on in steps of
 // kStep. leaf(j) gives accumulator j. Depth first: few sums are in registers at a time.
@@ -111,7 +123,7 @@ __device__ void for_each_unit(const FibreTiles& tiles, int count, const Copy& co
 
 // A block has a tile of fibres in its shared memory, and reads and writes it as it lies in memory.
 template <class T, int kMost>
-__global__ void __launch_bounds__(kTileFibres)
+__global__ void __launch_bounds__(kTileFibres, kTileBlocks<T, kMost>)
     softmax_tiles(const __grid_constant__ FibrePlan plan, const __grid_constant__ FibreTiles tiles,
                   bool logarithm) {
   using Acc = AccumulatorType<T>;
@@ -172,7 +184,7 @@ __global__ void __launch_bounds__(kTileFibres)
 
 // Neighbouring threads have neighbouring fibres, which lie side by side.
 template <class T, int kMost>
-__global__ void __launch_bounds__(kColumnFibres)
+__global__ void __launch_bounds__(kColumnFibres, kColumnBlocks<T, kMost>)
     softmax_thread_columns(const __grid_constant__ FibrePlan plan, bool logarithm) {
   using Acc = AccumulatorType<T>;
   const int length = static_cast<int>(plan.length);
