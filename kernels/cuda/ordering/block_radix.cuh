@@ -47,13 +47,9 @@ __device__ inline void sum_counters(std::uint32_t* counters) {
   const int warp = thread / 32;
   std::uint32_t* const warp_sums = counters + kSummedWords * threads;
   std::uint32_t* const own = counters + kSummedWords * thread;
-  std::uint32_t counts[kSummedWords];
   std::uint32_t total = 0;
 #pragma unroll
-  for (int w = 0; w < kSummedWords; ++w) {
-    counts[w] = own[w];
-    total += counts[w];
-  }
+  for (int w = 0; w < kSummedWords; ++w) total += own[w];
   const std::uint32_t upto = sum_of_lanes(total, lane);
   if (lane == 31) warp_sums[warp] = upto;
   __syncthreads();
@@ -64,16 +60,18 @@ __device__ inline void sum_counters(std::uint32_t* counters) {
   std::uint32_t sum = (warp == 0 ? 0 : before_warp) + (upto - total) + (all << 16);
 #pragma unroll
   for (int w = 0; w < kSummedWords; ++w) {
+    const std::uint32_t count = own[w];  // read again, as registers are few here
     own[w] = sum;
-    sum += counts[w];
+    sum += count;
   }
 }
 
 // The ranks of the calling thread's keys by the digit at bit `shift`. Every thread of the block
-// calls. When it returns, all threads have made all accesses before it.
-template <int kItems, class Key>
+// calls. Calls load() late. When it returns, all threads have made all accesses before it, and
+// those of load().
+template <int kItems, class Key, class Load>
 __device__ void rank_digits(const Key (&keys)[kItems], int shift, std::uint32_t* counters,
-                            std::uint32_t (&ranks)[kItems]) {
+                            std::uint32_t (&ranks)[kItems], const Load& load) {
   const auto threads = blockDim.x;
 #pragma unroll
   for (int w = 0; w < kSummedWords; ++w) counters[w * threads + threadIdx.x] = 0;
@@ -89,6 +87,7 @@ __device__ void rank_digits(const Key (&keys)[kItems], int shift, std::uint32_t*
   }
   __syncthreads();
   sum_counters(counters);
+  load();
   __syncthreads();
 #pragma unroll
   for (int i = 0; i < kItems; ++i) ranks[i] = own[ranks[i] & 0xffff] + (ranks[i] >> 16);
@@ -104,7 +103,7 @@ __device__ void sort_words(std::uint32_t* words, std::uint32_t* counters, int be
     std::uint32_t ranks[kItems];
 #pragma unroll
     for (int i = 0; i < kItems; ++i) moved[i] = own[i];
-    rank_digits(moved, shift, counters, ranks);
+    rank_digits(moved, shift, counters, ranks, [] {});
 #pragma unroll
     for (int i = 0; i < kItems; ++i) words[ranks[i]] = moved[i];
     __syncthreads();
@@ -123,9 +122,10 @@ __device__ void sort_keys(Key* keys, std::uint16_t* places, std::uint32_t* count
     std::uint32_t ranks[kItems];
 #pragma unroll
     for (int i = 0; i < kItems; ++i) moved[i] = own_keys[i];
+    rank_digits(moved, shift, counters, ranks, [&] {
 #pragma unroll
-    for (int i = 0; i < kItems; ++i) moved_places[i] = own_places[i];
-    rank_digits(moved, shift, counters, ranks);
+      for (int i = 0; i < kItems; ++i) moved_places[i] = own_places[i];
+    });
 #pragma unroll
     for (int i = 0; i < kItems; ++i) {
       keys[ranks[i]] = moved[i];

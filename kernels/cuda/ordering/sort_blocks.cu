@@ -231,9 +231,9 @@ void sort_in_blocks(void* stream, const SortPlan& plan, const SortCandidates& ca
       return launch_blocks<U, Longest>(stream, plan, candidates);
     }
     if (length <= 9 * 256 && 5 * places_of(length, 9 * 32) < 4 * places_of(length, 17 * 32)) {
-      return launch_blocks<U, SmallShape<256, 4>>(stream, plan, candidates);
+      return launch_blocks<U, SmallShape<256, 3>>(stream, plan, candidates);
     }
-    launch_blocks<U, LargeShape<256, 3>>(stream, plan, candidates);
+    launch_blocks<U, LargeShape<256, sizeof(U) == 8 ? 2 : 3>>(stream, plan, candidates);
   });
 }
 

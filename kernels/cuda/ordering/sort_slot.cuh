@@ -38,7 +38,8 @@ struct SortSlot<std::uint64_t> {
   __device__ std::uint64_t key() const { return own_key; }
   __device__ std::uint32_t place() const { return own_place; }
   __device__ bool precedes(const SortSlot& other) const {
-    return own_key < other.own_key || (own_key == other.own_key && own_place < other.own_place);
+    // Without a branch, in which lanes would part.
+    return (own_key < other.own_key) | ((own_key == other.own_key) & (own_place < other.own_place));
   }
   __device__ SortSlot from_lane(int mask) const {
     return {__shfl_xor_sync(0xffffffffu, own_key, mask),
