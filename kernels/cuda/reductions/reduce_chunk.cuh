@@ -161,6 +161,12 @@ __device__ inline int chunk_length(const ReducePlan& plan, std::int64_t chunk) {
   return static_cast<int>(rest < kReduceChunk ? rest : kReduceChunk);
 }
 
+// True if R has the state of one element.
+template <class In, class R>
+constexpr bool kHasOnly = requires(const R& reducer) {
+  reducer.only(In{});
+};
+
 }  // namespace
 
 }  // namespace gantry::kernels::cuda

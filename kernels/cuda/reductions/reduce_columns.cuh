@@ -101,6 +101,10 @@ constexpr int kTileBlocks = kHasLargeState<R> ? 2
                             : kHasNarrowTiles<In>&& V* kPacks == kTilePacks* kPackColumns<In>
                                 ? 4
                                 : kBlocksOf<R, kRingThreads, 64>;
+// True if a ring is faster than rows in registers. The state of an argument leaves few registers
+// for it.
+template <class In, class R, int V>
+constexpr bool kStreamsRows = kHasRing<StoredPack<In, V>> && (kHasOnly<In, R> || sizeof(In) == 4);
 // Fewest blocks of reduce_columns that fill a GPU.
 constexpr std::int64_t kManyTiles = 256;
 
@@ -119,7 +123,7 @@ __global__ void __launch_bounds__(kRingThreads, kTileBlocks<In, R, V, kPacks>)
     Acc of[kPackThreads][kTile + 1];
   };
   struct Ring {
-    Vector slots[kHasRing<Vector> ? kRingRows<Vector> * kRingThreads : 1];
+    Vector slots[kStreamsRows<In, R, V> ? kRingRows<Vector> * kRingThreads : 1];
   };
   constexpr std::size_t kBytes = sizeof(Results) > sizeof(Ring) ? sizeof(Results) : sizeof(Ring);
   __shared__ __align__(16) unsigned char memory[kBytes];
@@ -152,7 +156,7 @@ __global__ void __launch_bounds__(kRingThreads, kTileBlocks<In, R, V, kPacks>)
       }
     };
     __syncthreads();  // the previous task may still read the results
-    if constexpr (kHasRing<Vector>) {
+    if constexpr (kStreamsRows<In, R, V>) {
       stream_rows(reinterpret_cast<Ring*>(memory)->slots + thread, column, kPackThreads * stride,
                   rows, take);
     } else {

@@ -8,12 +8,6 @@ namespace gantry::kernels::cuda {
 
 namespace {
 
-// True if R has the state of one element.
-template <class In, class R>
-constexpr bool kHasOnly = requires(const R& reducer) {
-  reducer.only(In{});
-};
-
 // Columns that a thread reads at once, where they form packs: as many as fit into one access, and
 // their states into registers.
 template <class In, class R>

@@ -91,10 +91,10 @@ __device__ void stream_rows(Vector* slots, const In* from, std::int64_t step, in
   }
 }
 
-// As stream_rows(), for vectors that no copy to shared memory has the size of.
+// As stream_rows(), with the rows of a turn in registers.
 template <class Vector, class In, class Take>
 __device__ void load_rows(const In* from, std::int64_t step, int rows, const Take& take) {
-  constexpr int kRows = 16;
+  constexpr int kRows = kRingRows<Vector>;
   int n = 0;
 #pragma unroll 1
   for (; n + kRows <= rows; n += kRows, from += kRows * step) {
