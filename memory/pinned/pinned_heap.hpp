@@ -20,11 +20,11 @@
 #include <gantry/streams/stream.hpp>
 
 #include "core/assert.hpp"
+#include "core/text/byte_count.hpp"
 #include "device/platform/poison.hpp"
 #include "memory/blocks/deferred_frees.hpp"
 #include "memory/blocks/free_blocks.hpp"
 #include "memory/blocks/heap_block.hpp"
-#include "memory/oom/oom_report.hpp"
 #include "memory/oom/reserve_bound.hpp"
 #include "memory/pinned/host_pages.hpp"
 #include "memory/policy/config.hpp"
