@@ -18,7 +18,7 @@
 #include "memory/backends.hpp"
 #include "memory/heap/heap_allocator.hpp"
 #include "memory/history/history.hpp"
-#include "memory/pinned/host_pages.hpp"
+#include "memory/pinned/host_placement.hpp"
 #include "memory/policy/config.hpp"
 #include "snapshots/segment_source.hpp"
 
