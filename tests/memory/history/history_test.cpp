@@ -12,7 +12,7 @@
 #include <gantry/memory/caching_allocator.hpp>
 #include <gantry/memory/snapshot.hpp>
 
-#include "memory/history/history.hpp"
+#include "snapshots/recorded_history.hpp"
 #include "tests/memory/history/recorded_heap.hpp"
 #include "tests/support/device_fixture.hpp"
 
