@@ -289,6 +289,20 @@ TEST_F(HistoryTest, AnnotationsNameScopes) {
   EXPECT_EQ(after[2].values.at("name"), "one more");
 }
 
+TEST_F(HistoryTest, AnnotationsGoWithTheEvents) {
+  GANTRY_REQUIRE_DEVICES(1);
+  const auto annotate = [] { annotate_history({{"name", "mark"}}, Device::cuda(0)); };
+  record_history();
+  annotate();
+  record_history();
+  EXPECT_THAT(recorded_history().annotations, SizeIs(1)) << "the recording goes on";
+  record_history({.clear = true});
+  EXPECT_THAT(recorded_history().annotations, IsEmpty());
+  annotate();
+  record_history({.enabled = false});
+  EXPECT_THAT(recorded_history().annotations, IsEmpty());
+}
+
 TEST_F(HistoryTest, ThreadsRecordWhileOthersLookAndSwitch) {
   record_history({.max_entries = 5000});
   std::atomic<int> running{3};
