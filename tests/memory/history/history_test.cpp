@@ -13,6 +13,7 @@
 #include <gantry/memory/snapshot.hpp>
 
 #include "snapshots/recorded_history.hpp"
+#include "snapshots/segment_source.hpp"
 #include "tests/memory/history/recorded_heap.hpp"
 #include "tests/support/device_fixture.hpp"
 
@@ -301,6 +302,28 @@ TEST_F(HistoryTest, AnnotationsGoWithTheEvents) {
   annotate();
   record_history({.enabled = false});
   EXPECT_THAT(recorded_history().annotations, IsEmpty());
+}
+
+TEST_F(HistoryTest, ASnapshotHasTheAnnotationsFromBeforeItsSegments) {
+  GANTRY_REQUIRE_DEVICES(1);
+  const auto annotate = [](const char* name) {
+    annotate_history({{"name", name}}, Device::cuda(0));
+  };
+  const SegmentSource before = set_segment_source([&] {
+    HeldSegments held;
+    held.time_ns = history_moment_ns();
+    // Annotations tell microseconds.
+    while (history_moment_ns() < held.time_ns + 2000) {
+    }
+    annotate("late");
+    return std::vector{held};
+  });
+  record_history();
+  annotate("early");
+  const Snapshot taken = snapshot();
+  set_segment_source(before);
+  ASSERT_THAT(taken.annotations, SizeIs(1));
+  EXPECT_EQ(taken.annotations[0].values.at("name"), "early");
 }
 
 TEST_F(HistoryTest, ThreadsRecordWhileOthersLookAndSwitch) {
