@@ -1,8 +1,9 @@
-// Sizes and addresses, rounded up.
+// Sizes and addresses, rounded up, and sizes at the ends of their types.
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
+#include <limits>
 
 namespace gantry {
 
@@ -25,6 +26,11 @@ namespace gantry {
 /// The sum of two sizes; the largest size if that is larger.
 [[nodiscard]] constexpr std::size_t add_saturated(std::size_t a, std::size_t b) {
   return a > ~b ? ~std::size_t{0} : a + b;
+}
+/// `bytes` as a signed count; the largest one for sizes beyond it.
+[[nodiscard]] constexpr std::int64_t signed_bytes(std::size_t bytes) {
+  constexpr auto kLargest = std::numeric_limits<std::int64_t>::max();
+  return bytes > static_cast<std::size_t>(kLargest) ? kLargest : static_cast<std::int64_t>(bytes);
 }
 
 }  // namespace gantry

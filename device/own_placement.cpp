@@ -11,6 +11,7 @@
 #include <gantry/device/properties.hpp>
 
 #include "core/env/settings.hpp"
+#include "device/platform/platform.hpp"
 #include "machine/topology/binding.hpp"
 
 namespace gantry {
@@ -70,6 +71,14 @@ bool is_bound(const machine::CpuSet& cpus) {
 const machine::Topology& visible_topology() {
   static const auto& kTopology = *new machine::Topology(read_visible_topology());
   return kTopology;
+}
+
+std::vector<int> device_nodes() {
+  std::vector<int> nodes(static_cast<std::size_t>(table_size()), -1);
+  if (platform() != Platform::cuda) return nodes;
+  for (std::size_t i = 0; i < nodes.size(); ++i)
+    nodes[i] = visible_topology().gpus.at(i).node.value.value_or(-1);
+  return nodes;
 }
 
 void place_process(const LocalRank& rank, Device device) {

@@ -1,6 +1,8 @@
 // The place of this process on its machine.
 #pragma once
 
+#include <vector>
+
 #include <gantry/device/device.hpp>
 #include <gantry/machine/topology.hpp>
 
@@ -9,6 +11,8 @@ namespace gantry {
 /// The machine with the visible devices, in the order of cuda:0, cuda:1, … Read once.
 /// Throws: InvalidArgument if GANTRY_TOPO_FILE cannot be used.
 [[nodiscard]] const machine::Topology& visible_topology();
+/// The NUMA node of each visible device; -1 for one that is unknown, and for simulated devices.
+[[nodiscard]] std::vector<int> device_nodes();
 
 /// A rank of a job, among the ranks of its machine.
 struct LocalRank {

@@ -52,12 +52,10 @@ Match match_ordinal(std::string_view token, int count) {
   return {static_cast<int>(ordinal), {}};
 }
 
-// The "GPU-" or "MIG-" must match exactly, the digits after it in either case.
+// Digits match in either case. The token begins with "GPU-" or "MIG-", as match() has seen.
 bool has_prefix(std::string_view uuid, std::string_view token) {
-  constexpr std::size_t kKindLength = 4;
-  if (token.size() > uuid.size() || token.size() < kKindLength) return false;
-  if (uuid.substr(0, kKindLength) != token.substr(0, kKindLength)) return false;
-  return std::equal(token.begin(), token.end(), uuid.begin(),
+  return token.size() <= uuid.size() &&
+         std::equal(token.begin(), token.end(), uuid.begin(),
                     [](char a, char b) { return lower(a) == lower(b); });
 }
 

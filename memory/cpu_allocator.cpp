@@ -8,8 +8,8 @@
 
 #include <gantry/core/error.hpp>
 
+#include "core/text/byte_count.hpp"
 #include "device/platform/poison.hpp"
-#include "memory/oom/oom_report.hpp"
 #include "memory/policy/size_policy.hpp"
 
 namespace gantry::memory {

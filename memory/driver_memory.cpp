@@ -11,6 +11,7 @@
 #include <gantry/memory/pinned_allocator.hpp>
 #include <gantry/memory/stats.hpp>
 
+#include "core/text/byte_count.hpp"
 #include "device/drivers/memory_reclaim.hpp"
 #include "device/platform/platform.hpp"
 #include "memory/backends.hpp"

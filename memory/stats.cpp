@@ -7,6 +7,7 @@
 #include <mutex>
 #include <string_view>
 
+#include "core/text/byte_count.hpp"
 #include "device/checked_device_index.hpp"
 #include "memory/backends.hpp"
 #include "memory/oom/oom_report.hpp"

@@ -17,9 +17,9 @@
 #include "device/platform/platform.hpp"
 #include "memory/backends.hpp"
 #include "memory/heap/heap_allocator.hpp"
-#include "memory/history/history.hpp"
-#include "memory/pinned/host_pages.hpp"
+#include "memory/pinned/host_placement.hpp"
 #include "memory/policy/config.hpp"
+#include "snapshots/recorded_history.hpp"
 #include "snapshots/segment_source.hpp"
 
 namespace gantry::memory {

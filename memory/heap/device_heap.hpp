@@ -27,16 +27,15 @@ namespace gantry::memory {
 //   HeapStats     numbers, reports and snapshots of the pools
 //   HeapFrees     blocks that graphs hold, streams use, or one stream only may reuse
 //   OomRecovery   the steps of a request that no free block serves
-//   PoolMemory    the physical memory of whole pools; pool_memory.cpp makes it for a call
-//   DeviceHeap    allocate and deallocate; takes the lock
+//   DeviceHeap    allocate and deallocate, and memory of whole pools; takes the lock
 //
 // HeapState::mutex guards all state of all parts, with three exceptions:
 //   * `chunks` has a lock of its own;
 //   * threads read Pool::released without a lock;
 //   * magazines belong to their threads (Note [Magazines without locks]).
-// DeviceHeap and PoolMemory take the lock; the other parts are called with it. A member with a
-// parameter HeapLock& may release the lock meanwhile, to wait for streams or to call the driver.
-// Its caller must expect that pools and blocks have changed. Locks are taken in this order:
+// DeviceHeap takes the lock; the other parts are called with it. A member with a parameter
+// HeapLock& may release the lock meanwhile, to wait for streams or to call the driver. Its caller
+// must expect that pools and blocks have changed. Locks are taken in this order:
 // Pool::physical_mutex, HeapState::mutex, the registry of thread caches, locks of stream clocks or
 // of the chunk store.
 
@@ -132,7 +131,8 @@ class DeviceHeap {
   /// The pool of a capture in progress; made at its first use. Throws: std::bad_alloc.
   [[nodiscard]] Pool& pool_of(const std::shared_ptr<const Capture>& capture);
   [[nodiscard]] std::int64_t live_blocks(Pool& pool);
-  /// See MemPool::release_physical and MemPool::restore_physical.
+  /// See MemPool::release_physical and MemPool::restore_physical. Calls for one pool run one after
+  /// the other.
   void release_physical(Pool& pool, PoolBackup backup);
   void restore_physical(Pool& pool);
   [[nodiscard]] bool has_physical(const Pool& pool) const {
@@ -146,6 +146,7 @@ class DeviceHeap {
     const HeapLock lock(state_.mutex);
     return function();
   }
+  void restore_physical(HeapLock& lock, Pool& pool);
   [[nodiscard]] bool begin_free(HeapBlock& block) noexcept;
   [[nodiscard]] bool has_incomplete() const noexcept;
   void poll() noexcept;

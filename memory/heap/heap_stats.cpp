@@ -7,7 +7,6 @@
 #include <map>
 
 #include "memory/heap/thread_cache.hpp"
-#include "memory/oom/oom_report.hpp"
 #include "memory/stats/counters.hpp"
 
 namespace gantry::memory {

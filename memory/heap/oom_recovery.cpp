@@ -263,8 +263,8 @@ HeapBlock* OomRecovery::wait_and_take(HeapLock& lock, Arena& arena, const BlockR
     if (HeapBlock* block = reclaim_and_grow(lock, arena, request)) return block;
     if (HeapBlock* block = take_from_segments(lock, arena, request)) return block;
   }
-  // No use is left to wait for. Unmapped chunks may be too coarse, so all free memory is released
-  // to the driver, which then makes new chunks.
+  // No use is left to wait for. What became free since the last attempt is in pieces, and unmapped
+  // chunks may be too coarse. All of it goes to the driver, which then makes new chunks.
   pools_.release(lock);
   if (HeapBlock* block = grow(lock, arena, request)) return block;
   if (HeapBlock* block = take_from_segments(lock, arena, request)) return block;

@@ -28,7 +28,7 @@ class DeviceHeap;
 enum class HeapBacking : std::uint8_t { vmm, segments };
 
 /// A copy of a pool's live blocks in page-locked host memory, kept while the pool has no physical
-/// memory. PoolMemory makes it.
+/// memory. DeviceHeap makes it.
 struct SavedContents {
   struct Saved {
     std::uintptr_t address;

@@ -4,7 +4,6 @@
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
-#include <string>
 #include <vector>
 
 #include <gantry/memory/history.hpp>
@@ -50,18 +49,17 @@ struct RecordedEvent {
   std::size_t requested = 0;
   std::uint64_t stream = 0;
   std::uint32_t call_site = 0;
-  std::uint32_t metadata = 0;  ///< index into RecordedHistory::metadata
+  std::uint32_t metadata = 0;  ///< number of its text; see snapshots/recorded_history.hpp
   std::int32_t device = 0;
   TraceAction action = TraceAction::alloc;
 };
-/// A copy of the recorded history.
-struct RecordedHistory {
-  std::vector<RecordedEvent> events;  ///< oldest first
-  std::vector<std::string> metadata;  ///< the first one is empty
-  std::vector<Annotation> annotations;
-  std::int64_t epoch_us = 0;  ///< microseconds since 1970 at time_ns 0
-};
-[[nodiscard]] RecordedHistory recorded_history();
+/// A copy of the recorded events, oldest first.
+[[nodiscard]] std::vector<RecordedEvent> recorded_events();
+/// Records as the options say; see record_history(). One thread at a time.
+void set_recording(const HistoryOptions& options);
+/// The `metadata` of later events of the calling thread; 0 at first.
+void set_event_metadata(std::uint32_t number) noexcept;
+[[nodiscard]] std::uint32_t event_metadata() noexcept;
 
 /// The segments that the allocator of one device held at one moment.
 struct HeldSegments {

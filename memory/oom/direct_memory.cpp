@@ -6,7 +6,7 @@
 #include <new>
 #include <unordered_map>
 
-#include "memory/oom/oom_report.hpp"
+#include "core/rounding.hpp"
 
 namespace gantry::memory {
 namespace {

@@ -10,6 +10,8 @@
 
 #include "core/callbacks.hpp"
 #include "core/exception_text.hpp"
+#include "core/rounding.hpp"
+#include "core/text/byte_count.hpp"
 #include "memory/oom/direct_memory.hpp"
 #include "memory/policy/active_pool.hpp"
 #include "streams/per_device.hpp"
@@ -130,15 +132,6 @@ void notify(int device, const OomReport& report) {
 }
 
 }  // namespace
-
-std::string format_bytes(std::int64_t bytes) {
-  constexpr std::int64_t kKib = 1024;
-  const auto value = static_cast<double>(bytes);
-  if (bytes < kKib) return fmt::format("{} bytes", bytes);
-  if (bytes < kKib * kKib) return fmt::format("{:.2f} KiB", value / 1024);
-  if (bytes < kKib * kKib * kKib) return fmt::format("{:.2f} MiB", value / (1024 * 1024));
-  return fmt::format("{:.2f} GiB", value / (1024.0 * 1024 * 1024));
-}
 
 OomReport report_of_driver(int device, std::size_t bytes) {
   const NativeMemoryInfo info = driver().memory_info(device);

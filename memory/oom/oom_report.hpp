@@ -4,7 +4,6 @@
 #include <cstddef>
 #include <cstdint>
 #include <functional>
-#include <limits>
 #include <string>
 #include <string_view>
 
@@ -13,17 +12,8 @@
 
 namespace gantry::memory {
 
-/// `bytes` as a signed count; the largest one for sizes beyond it.
-[[nodiscard]] constexpr std::int64_t signed_bytes(std::size_t bytes) {
-  constexpr auto kLargest = std::numeric_limits<std::int64_t>::max();
-  return bytes > static_cast<std::size_t>(kLargest) ? kLargest : static_cast<std::int64_t>(bytes);
-}
-
 /// The purpose of memory for a captured stream.
 inline constexpr std::string_view kCapturePurpose = "a capture";
-
-/// `bytes` with a unit: "512 bytes", "1.50 KiB", "20.00 MiB", "1.95 GiB".
-[[nodiscard]] std::string format_bytes(std::int64_t bytes);
 
 /// A report of `device` for a request of `bytes`, with the driver's numbers and without a limit.
 [[nodiscard]] OomReport report_of_driver(int device, std::size_t bytes);

@@ -1,12 +1,9 @@
 #include <gantry/memory/pinned_allocator.hpp>
 
-#include <vector>
-
 #include <gantry/extend/driver.hpp>
 #include <gantry/memory/host_stats.hpp>
 
 #include "device/own_placement.hpp"
-#include "device/platform/platform.hpp"
 #include "memory/pinned/pinned_heap.hpp"
 #include "memory/policy/size_policy.hpp"
 #include "memory/stats/counters.hpp"
@@ -14,17 +11,6 @@
 
 namespace gantry::memory {
 namespace {
-
-// The NUMA node of each device; simulated devices are nowhere.
-std::vector<int> device_nodes() {
-  std::vector<int> nodes;
-  for (int i = 0; i < table_size(); ++i) {
-    const auto at = static_cast<std::size_t>(i);
-    nodes.push_back(
-        platform() == Platform::cuda ? visible_topology().gpus.at(at).node.value.value_or(-1) : -1);
-  }
-  return nodes;
-}
 
 class PinnedAllocator final : public Allocator {
  public:

@@ -20,13 +20,14 @@
 #include <gantry/streams/stream.hpp>
 
 #include "core/assert.hpp"
+#include "core/text/byte_count.hpp"
+#include "device/host_pages.hpp"
 #include "device/platform/poison.hpp"
 #include "memory/blocks/deferred_frees.hpp"
 #include "memory/blocks/free_blocks.hpp"
 #include "memory/blocks/heap_block.hpp"
-#include "memory/oom/oom_report.hpp"
 #include "memory/oom/reserve_bound.hpp"
-#include "memory/pinned/host_pages.hpp"
+#include "memory/pinned/host_placement.hpp"
 #include "memory/policy/config.hpp"
 #include "memory/policy/size_policy.hpp"
 #include "memory/stats/counters.hpp"

@@ -15,7 +15,7 @@ ALLOCATORS = {
     "memory/async/async_pool.hpp",
     "memory/arenas/chunk_store.cpp",
     "memory/driver_memory.cpp",
-    "memory/pinned/host_pages.cpp",
+    "device/host_pages.cpp",
     "memory/arenas/segment_arena.cpp",
     "tools/replay/backend.cpp",
 }

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 #include <signal.h>
 
+#include <chrono>
 #include <string>
 #include <vector>
 
@@ -129,6 +130,21 @@ TEST_P(IpcLifetimeTest, TheLastReleaseFreesABlockByItself) {
   EXPECT_EQ(ipc_stats().limbo_blocks, 1u);
   EXPECT_EQ(consumer.drop_imports(), nothing_held());
   EXPECT_TRUE(eventually([] { return ipc_stats().limbo_blocks == 0; }));
+}
+
+// The importer's child keeps its sockets, so that its end alone tells of it.
+TEST_P(IpcLifetimeTest, TheEndOfTheLastImporterFreesABlockByItself) {
+  IpcWorker consumer(GetParam(), 0);
+  Buffer buffer = allocate(Stream::current(), kBytes);
+  EXPECT_EQ(consumer.import_blocks({to_text(export_ipc(buffer.block()))}).status, "ok");
+  const int orphan = consumer.request("fork").child;
+  buffer.reset();
+  EXPECT_EQ(ipc_stats().limbo_blocks, 1u);
+  consumer.kill(SIGKILL);
+  EXPECT_EQ(consumer.wait(), -SIGKILL);
+  // Less than the child lives.
+  EXPECT_TRUE(eventually([] { return ipc_stats().limbo_blocks == 0; }, std::chrono::seconds(20)));
+  EXPECT_EQ(::kill(orphan, SIGKILL), 0);
 }
 
 TEST_P(IpcLifetimeTest, ImportersMayExitWithImports) {

@@ -11,6 +11,7 @@
 #include <algorithm>
 #include <atomic>
 #include <barrier>
+#include <chrono>
 #include <cstring>
 #include <filesystem>
 #include <fstream>
@@ -356,6 +357,54 @@ TEST(FlightFolderTest, ACallInACopyNeverEndsBeforeItBegins) {
   }
   is_over = true;
   device.join();
+}
+
+// Ranks of a group that has ended, with one that lives if `lives`.
+void fill_ranks(const Written& file, bool lives) {
+  ProcessStamp ended = this_process();
+  ++ended.start_time;
+  const ProcessStamp second = lives ? this_process() : ended;
+  const ProcessStamp stamps[] = {ended, second};
+  for (int rank = 0; rank < 2; ++rank) {
+    file.view().rank(rank).start_time = stamps[rank].start_time;
+    file.view().rank(rank).pid = stamps[rank].pid;
+  }
+}
+
+TEST(FlightFolderTest, AFileIsOverWhenItsLastRankHasEnded) {
+  const FlightFolder scope;
+  const Written file("group");
+  for (const bool lives : {true, false}) {
+    fill_ranks(file, lives);
+    const auto opened = OpenFile::open(file.file.path);
+    ASSERT_TRUE(opened);
+    EXPECT_EQ(opened->is_over(), !lives);
+  }
+}
+
+TEST(FlightFolderTest, AsManyFilesOfEndedGroupsStayAsAreToBeKept) {
+  const FlightFolder scope;
+  for (int i = 0; i < 5; ++i) fill_ranks(Written("ended" + std::to_string(i)), false);
+  fill_ranks(Written("running"), true);
+  EXPECT_EQ(remove_stale_files(2, std::chrono::hours(1)), 3U);
+  EXPECT_THAT(list_files(), SizeIs(3));
+  EXPECT_EQ(remove_stale_files(2, std::chrono::hours(1)), 0U);
+}
+
+// Else the kernel kills the writer when the room is gone.
+TEST(FlightFolderTest, AFileHasItsRoomOrIsNotMade) {
+  const FlightFolder scope;
+  constexpr std::size_t kBytes = std::size_t{1} << 20;
+  const NewFile made = create_file("made", kBytes);
+  ASSERT_GE(made.descriptor, 0) << made.failure;
+  struct stat facts {};
+  ASSERT_EQ(fstat(made.descriptor, &facts), 0);
+  EXPECT_GE(static_cast<std::size_t>(facts.st_blocks) * 512, kBytes);
+  close(made.descriptor);
+  const NewFile failed = create_file("failed", std::size_t{1} << 60);
+  EXPECT_LT(failed.descriptor, 0);
+  EXPECT_THAT(failed.failure, HasSubstr("failed"));
+  EXPECT_FALSE(std::filesystem::exists(failed.path));
 }
 
 TEST(FlightFolderTest, AFileWhoseHeaderDoesNotFitIsNoFile) {

@@ -6,13 +6,18 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <poll.h>
+#include <signal.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <algorithm>
+#include <array>
 #include <cerrno>
 #include <chrono>
+#include <cstring>
+#include <optional>
 #include <string>
 #include <thread>
 #include <utility>
@@ -343,6 +348,61 @@ TEST_F(StoreAdmissionTest, ASecondConnectionOfARankIsTurnedAwayAndTheFirstStays)
 TEST_F(StoreAdmissionTest, ARankThatHasLeftMayComeAgain) {
   for (int i = 0; i < 200; ++i) StoreClient(options(1)).set("round", std::to_string(i));
   EXPECT_THAT(server_.lost_ranks(), IsEmpty());
+}
+
+// Sends bytes that one recv() returns alone: it ends behind bytes that came with a descriptor.
+void send_apart(int socket, std::string bytes) {
+  alignas(cmsghdr) std::array<char, CMSG_SPACE(sizeof(int))> control{};
+  iovec piece{bytes.data(), bytes.size()};
+  msghdr message{};
+  message.msg_iov = &piece;
+  message.msg_iovlen = 1;
+  message.msg_control = control.data();
+  message.msg_controllen = control.size();
+  cmsghdr& header = *CMSG_FIRSTHDR(&message);
+  header.cmsg_level = SOL_SOCKET;
+  header.cmsg_type = SCM_RIGHTS;
+  header.cmsg_len = CMSG_LEN(sizeof socket);
+  std::memcpy(CMSG_DATA(&header), &socket, sizeof socket);
+  EXPECT_EQ(sendmsg(socket, &message, MSG_DONTWAIT | MSG_NOSIGNAL),
+            static_cast<ssize_t>(bytes.size()));
+}
+
+// The server reads a part of what a client says at a time. A rank may come again while much of what
+// it said before, and its request to deregister at last, is unread.
+TEST(StoreRejoinTest, ARankThatHasLeftMayComeAgainBeforeTheServerKnows) {
+  const std::string address = "unix:@gantry-test-" + std::to_string(getpid()) + "-rejoin";
+  const std::string hello =
+      Writer(Message::hello, 1).u32(store::kMagic).i64(1).text(kToken).finish();
+  const auto take = [](Outsider& client) {
+    const std::optional<std::string> body = client.receive();
+    return body ? store::Reader(*body).kind() : Message::refused;
+  };
+  const pid_t server = fork();
+  ASSERT_GE(server, 0);
+  if (server == 0) {
+    const StoreServer serving(StoreServerOptions{.address = address, .token = kToken});
+    for (;;) pause();
+  }
+  std::optional<Outsider> older(address);
+  older->send(hello);
+  EXPECT_EQ(take(*older), Message::ok);
+  EXPECT_EQ(kill(server, SIGSTOP), 0);
+  int status = 0;
+  EXPECT_EQ(waitpid(server, &status, WUNTRACED), server);
+  EXPECT_TRUE(WIFSTOPPED(status));
+  // It reads 16 pieces before it looks at other connections.
+  for (int i = 0; i < 40; ++i) {
+    send_apart(older->descriptor(), Writer(Message::set, 2).text("key").text("value").finish());
+  }
+  older->send(Writer(Message::deregister, 3).finish());
+  Outsider newer(address);
+  older.reset();
+  newer.send(hello);
+  EXPECT_EQ(kill(server, SIGCONT), 0);
+  EXPECT_EQ(take(newer), Message::ok);
+  EXPECT_EQ(kill(server, SIGKILL), 0);
+  EXPECT_EQ(waitpid(server, nullptr, 0), server);
 }
 
 TEST_F(StoreAdmissionTest, ManyThatSayNothingKeepNobodyOut) {

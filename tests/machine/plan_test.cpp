@@ -219,6 +219,18 @@ TEST(PlanTest, ARingOfTheCubeMeshHasNoPathThroughTheHost) {
   EXPECT_EQ(result.gpus.front(), 0);
 }
 
+TEST(PlanTest, ARingOfFewerRanksHasTheFirstGpus) {
+  const Topology topology = machine_named("dgx1v");
+  for (int ranks = 2; ranks < 8; ++ranks) {
+    const Plan result = plan(topology, Asked{.order = "ring", .ranks = ranks}.options());
+    std::vector<int> first(result.gpus.begin(), result.gpus.begin() + ranks);
+    std::sort(first.begin(), first.end());
+    std::vector<int> expected(static_cast<std::size_t>(ranks));
+    std::iota(expected.begin(), expected.end(), 0);
+    EXPECT_EQ(first, expected);
+  }
+}
+
 TEST(PlanTest, TheBestFourOfTheCubeMeshAreOneClique) {
   EXPECT_THAT(plan(machine_named("dgx1v"), Asked{.gpus = "best:4"}.options()).gpus,
               ElementsAre(0, 1, 2, 3));
@@ -356,6 +368,14 @@ TEST(PlanTest, IdleLeavesBusyGpusOut) {
   topology.gpus[1].processes = {};
   EXPECT_THAT(error_of(topology, {.gpus = "idle:2"}),
               HasSubstr("are unknown; use --gpus best:N or a list"));
+}
+
+TEST(PlanTest, AGpuIsIdleUpToATwentiethOfItsMemory) {
+  Topology topology = machine_named("hgx_h100");
+  for (Topology::Gpu& gpu : topology.gpus) gpu.used_memory_bytes.value = *gpu.memory_bytes / 20 + 1;
+  topology.gpus[5].used_memory_bytes.value = *topology.gpus[5].memory_bytes / 20;
+  EXPECT_THAT(plan(topology, Asked{.gpus = "idle:1"}.options()).gpus, ElementsAre(5));
+  EXPECT_EQ(error_of(topology, {.gpus = "idle:2"}), "--gpus idle:2: only 1 of 8 GPU is idle");
 }
 
 TEST(PlanTest, AListNamesGpusInItsOrder) {

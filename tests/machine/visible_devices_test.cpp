@@ -137,6 +137,9 @@ TEST(VisibleDevicesTest, ReasonsTellWhatIsWrong) {
   EXPECT_EQ(reason("GPU-"), "more than one device has a UUID that begins so");
   EXPECT_EQ(reason("GPU-ffffffff"), "no device has a UUID that begins so");
   EXPECT_EQ(reason("GPU-bbbbbbbb,0"), "expected GPU-…, as in the first entry");
+  EXPECT_EQ(reason("GPU-BBBBBBBB"), "nothing dropped") << "digits in either case";
+  EXPECT_EQ(reason("gpu-bbbbbbbb"), "not a number");
+  EXPECT_EQ(reason("MIG-bbbbbbbb"), "no device has a UUID that begins so");
   EXPECT_EQ(reason("0,1,0"), "names device 0 a second time");
   EXPECT_EQ(reason("1,0,"), "nothing dropped");
   EXPECT_EQ(reason(""), "nothing dropped");

@@ -70,6 +70,20 @@ TEST_F(MemPoolTest, SharesNoMemoryWithOthers) {
   EXPECT_EQ(pool.allocate(stream, 3 * kMib).data(), data);
 }
 
+TEST_F(MemPoolTest, ItsSnapshotHasItsOwnSegmentsAlone) {
+  const Stream stream = Stream::current();
+  MemPool first;
+  MemPool second;
+  const Buffer common = allocate(stream, kMib);
+  const Buffer others = first.allocate(stream, 2 * kMib);
+  const Buffer own = second.allocate(stream, 3 * kMib);
+  const Snapshot taken = second.snapshot();
+  ASSERT_EQ(taken.segments.size(), 1u);
+  EXPECT_EQ(taken.segments[0].pool_id,
+            std::pair(std::int64_t{0}, static_cast<std::int64_t>(second.id())));
+  EXPECT_EQ(taken.segments[0].allocated_bytes, 3 * kMib);
+}
+
 TEST_F(MemPoolTest, AGuardSendsAThreadsAllocationsThere) {
   const Stream stream = Stream::current();
   MemPool outer;

@@ -23,7 +23,7 @@
 #include "kernels/peers/multicast.hpp"
 #include "machine/topology/binding.hpp"
 #include "memory/driver_memory.hpp"
-#include "memory/pinned/host_pages.hpp"
+#include "memory/pinned/host_placement.hpp"
 #include "tools/bench/timing.hpp"
 
 namespace gantry::check {
@@ -89,12 +89,12 @@ struct BandwidthBench::DeviceMemory {
 // Page-locked memory of a node.
 struct BandwidthBench::HostMemory {
   HostMemory(std::size_t bytes, int node)
-      : pages(memory::allocate_host_pages(bytes, memory::host_placement(node, node >= 0, bytes))) {
+      : pages(allocate_host_pages(bytes, memory::host_placement(node, node >= 0, bytes))) {
     if (pages.data == nullptr) throw Error("the system has no memory left");
   }
   ~HostMemory() {
     try {
-      memory::release_host_pages(pages);
+      release_host_pages(pages);
     } catch (const std::exception&) {
       // The process ends soon.
     }
@@ -102,7 +102,7 @@ struct BandwidthBench::HostMemory {
   HostMemory(const HostMemory&) = delete;
   HostMemory& operator=(const HostMemory&) = delete;
 
-  memory::HostPages pages;
+  HostPages pages;
 };
 
 BandwidthBench::BandwidthBench(std::vector<HostNode> nodes)

@@ -4,10 +4,13 @@
 #include <array>
 #include <atomic>
 #include <set>
+#include <stdexcept>
 #include <string>
 #include <thread>
 #include <vector>
 
+#include "device/idle_stream.hpp"
+#include "device/sim/streams/sim_launch.hpp"
 #include "tests/device/driver/driver_fixture.hpp"
 
 namespace gantry {
@@ -65,6 +68,21 @@ TEST_F(DriverFaultTest, DeviceSynchronizationRaisesIt) {
   raise(0);
   EXPECT_EQ(index_error_of([] { driver().synchronize_device(0); }), kText);
   EXPECT_EQ(index_error_of([] { driver().synchronize_device(0); }), "no error");
+}
+
+// A caller that must not see the error does not take the stream's memory for unused either.
+TEST_F(DriverFaultTest, AStreamThatFailedIsNotIdle) {
+  GANTRY_REQUIRE_SIM();
+  const TestStream failed(0);
+  const TestStream other(0);
+  const TestEvent event(0);
+  sim::launch(failed, [] { throw std::runtime_error("a task failed"); });
+  driver().record_event(event, failed);
+  driver().wait_event(other, event);
+  driver().synchronize_stream(other);
+  EXPECT_FALSE(is_idle(failed));
+  EXPECT_THROW(driver().synchronize_stream(failed), std::runtime_error);
+  EXPECT_TRUE(is_idle(failed));
 }
 
 TEST_F(DriverFaultTest, SuccessfulQueryRaisesIt) {

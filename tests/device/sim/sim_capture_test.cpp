@@ -259,6 +259,15 @@ TEST_F(SimCaptureTest, GraphsNestAndFailAsTasksDo) {
   driver_.destroy_graph(outer);
 }
 
+TEST_F(SimCaptureTest, DestroyingAStreamThatTookPartSpoilsTheCapture) {
+  driver_.begin_capture(stream_, CaptureMode::global);
+  order_after(side_, stream_, event_);
+  order_after(stream_, side_, back_);
+  driver_.destroy_stream(side_);
+  EXPECT_TRUE(driver_.is_capturing(stream_));
+  expect_cuda_error(901, "ending", [&] { (void)driver_.end_capture(stream_); });
+}
+
 TEST_F(SimCaptureTest, DestroyingACapturedStreamEndsItsCapture) {
   driver_.begin_capture(stream_, CaptureMode::global);
   order_after(side_, stream_, event_);

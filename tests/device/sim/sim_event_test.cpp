@@ -1,6 +1,7 @@
 #include <sys/resource.h>
 
 #include <atomic>
+#include <stdexcept>
 #include <vector>
 
 #include "tests/device/sim/sim_machine.hpp"
@@ -28,6 +29,35 @@ TEST_F(SimEventTest, WaitBindsToTheRecordThatTheEventHolds) {
   driver_.synchronize_stream(second_);
   EXPECT_EQ(step, 1);
   EXPECT_FALSE(driver_.query_event(event_));
+}
+
+TEST_F(SimEventTest, TheTimeIsThatOfTheRecordThatTheEventHolds) {
+  const NativeEvent start = driver_.create_event(0, {.timing = true});
+  const NativeEvent end = driver_.create_event(0, {.timing = true});
+  Gate gate(first_);
+  driver_.record_event(start, first_);
+  driver_.record_event(start, second_);
+  driver_.record_event(end, second_);
+  driver_.synchronize_event(end);
+  const float elapsed = driver_.elapsed_ms(start, end);
+  EXPECT_GE(elapsed, 0);
+  gate.open();
+  driver_.synchronize_stream(first_);
+  EXPECT_EQ(driver_.elapsed_ms(start, end), elapsed) << "a late record counted";
+  for (const NativeEvent event : {start, end}) driver_.destroy_event(event);
+}
+
+TEST_F(SimEventTest, AnErrorOfLaterWorkIsNotThatOfTheEvent) {
+  driver_.record_event(event_, first_);
+  sim::launch(first_, [] { throw std::runtime_error("failed later"); });
+  // The second stream is behind the failure, which it does not report.
+  const NativeEvent behind = driver_.create_event(0, {});
+  driver_.record_event(behind, first_);
+  driver_.wait_event(second_, behind);
+  driver_.synchronize_stream(second_);
+  EXPECT_NO_THROW(driver_.synchronize_event(event_));
+  EXPECT_THROW(driver_.synchronize_stream(first_), std::runtime_error);
+  driver_.destroy_event(behind);
 }
 
 TEST_F(SimEventTest, WaitHoldsTheStreamUntilTheRecordIsReached) {

@@ -10,6 +10,7 @@
 
 #include <gantry/memory/caching_allocator.hpp>
 
+#include "core/text/byte_count.hpp"
 #include "memory/heap/device_heap.hpp"
 #include "memory/oom/oom_report.hpp"
 #include "tests/memory/heap/native_backend.hpp"
@@ -314,15 +315,6 @@ TEST(OomReportTest, NamesWhoStillUsesWhatIsFreed) {
             HasSubstr("5.00 MiB is reserved by private pools without use_on_oom and by graphs, "
                       "2.00 MiB of it unallocated."),
             HasSubstr("Most is used by: 6.00 MiB from train (train.cpp:7).")));
-}
-
-TEST(OomReportTest, FormatsBytesForPeople) {
-  EXPECT_EQ(format_bytes(0), "0 bytes");
-  EXPECT_EQ(format_bytes(1023), "1023 bytes");
-  EXPECT_EQ(format_bytes(1024), "1.00 KiB");
-  EXPECT_EQ(format_bytes(1536), "1.50 KiB");
-  EXPECT_EQ(format_bytes(20 << 20), "20.00 MiB");
-  EXPECT_EQ(format_bytes(std::int64_t{3} << 29), "1.50 GiB");
 }
 
 }  // namespace

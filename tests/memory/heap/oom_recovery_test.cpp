@@ -201,6 +201,45 @@ TEST_P(OomRecoveryTest, ARequestOfACaptureWaitsOnlyBehindEvents) {
   parts().free(live);
 }
 
+// Two free blocks of which neither is large enough, beside one in use.
+TEST_P(OomRecoveryTest, IdleMemoryOfPoolsThatKeepItDoesNotCountAgainstTheBound) {
+  const Stream own = stream();
+  Pool& closed = parts().pools.make({});
+  std::vector<HeapBlock*> idle;
+  for (int i = 0; i < 4; ++i) idle.push_back(&parts().allocate(kBytes, own, closed));
+  for (HeapBlock* block : idle) parts().free(*block);
+  parts().recovery.reset_bound();
+  HeapBlock& left = parts().allocate(kBytes, own);
+  HeapBlock& live = parts().allocate(kBytes, own);
+  HeapBlock& right = parts().allocate(kBytes, own);
+  for (HeapBlock* block : {&left, &right}) parts().free(*block);
+  const std::size_t before = parts().state.reserved();
+  HeapBlock& larger = parts().allocate(2 * kBytes, own);
+  EXPECT_GT(parts().state.reserved(), before) << "the common pool is within its bound";
+  EXPECT_EQ(parts().collect().reclaimed_bytes, 0);
+  EXPECT_EQ(parts().collect().num_device_free, 0);
+  for (HeapBlock* block : {&live, &larger}) parts().free(*block);
+}
+
+TEST_P(OomRecoveryTest, WhatBecomesFreeDuringTheLastWaitServesInPieces) {
+  parts().limit_to(3 * kBytes);
+  const Stream own = stream();
+  HeapBlock& left = parts().allocate(kBytes, own);
+  HeapBlock& live = parts().allocate(kBytes, own);
+  HeapBlock& right = parts().allocate(kBytes, own);
+  Neighbour neighbour(0);
+  neighbour.on_wait = [&] {
+    for (HeapBlock* block : {&left, &right}) parts().free(*block);
+    const HeapLock lock(parts().state.mutex);
+    parts().frees.poll();
+  };
+  parts().recovery.set_neighbour(&neighbour);
+  HeapBlock& served = parts().allocate(2 * kBytes, own);
+  EXPECT_EQ(neighbour.waits.size(), 1u);
+  EXPECT_EQ(parts().state.reserved(), 3 * kBytes);
+  for (HeapBlock* block : {&live, &served}) parts().free(*block);
+}
+
 TEST_P(OomRecoveryTest, ADriverThatFailsOnTheWayLeavesTheHeapAsItWas) {
   FaultDriver driver;
   parts().limit_to(2 * kBytes);

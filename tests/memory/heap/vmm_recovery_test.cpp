@@ -12,6 +12,7 @@
 #include <gantry/memory/caching_allocator.hpp>
 #include <gantry/memory/mem_pool.hpp>
 
+#include "core/text/byte_count.hpp"
 #include "memory/oom/oom_report.hpp"
 #include "tests/memory/heap_fixture.hpp"
 #include "tests/support/stream_hold.hpp"

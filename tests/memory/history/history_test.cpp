@@ -12,7 +12,8 @@
 #include <gantry/memory/caching_allocator.hpp>
 #include <gantry/memory/snapshot.hpp>
 
-#include "memory/history/history.hpp"
+#include "snapshots/recorded_history.hpp"
+#include "snapshots/segment_source.hpp"
 #include "tests/memory/history/recorded_heap.hpp"
 #include "tests/support/device_fixture.hpp"
 
@@ -287,6 +288,42 @@ TEST_F(HistoryTest, AnnotationsNameScopes) {
   ASSERT_THAT(after, SizeIs(3));
   EXPECT_EQ(after[0].values.at("name"), "mark");
   EXPECT_EQ(after[2].values.at("name"), "one more");
+}
+
+TEST_F(HistoryTest, AnnotationsGoWithTheEvents) {
+  GANTRY_REQUIRE_DEVICES(1);
+  const auto annotate = [] { annotate_history({{"name", "mark"}}, Device::cuda(0)); };
+  record_history();
+  annotate();
+  record_history();
+  EXPECT_THAT(recorded_history().annotations, SizeIs(1)) << "the recording goes on";
+  record_history({.clear = true});
+  EXPECT_THAT(recorded_history().annotations, IsEmpty());
+  annotate();
+  record_history({.enabled = false});
+  EXPECT_THAT(recorded_history().annotations, IsEmpty());
+}
+
+TEST_F(HistoryTest, ASnapshotHasTheAnnotationsFromBeforeItsSegments) {
+  GANTRY_REQUIRE_DEVICES(1);
+  const auto annotate = [](const char* name) {
+    annotate_history({{"name", name}}, Device::cuda(0));
+  };
+  const SegmentSource before = set_segment_source([&] {
+    HeldSegments held;
+    held.time_ns = history_moment_ns();
+    // Annotations tell microseconds.
+    while (history_moment_ns() < held.time_ns + 2000) {
+    }
+    annotate("late");
+    return std::vector{held};
+  });
+  record_history();
+  annotate("early");
+  const Snapshot taken = snapshot();
+  set_segment_source(before);
+  ASSERT_THAT(taken.annotations, SizeIs(1));
+  EXPECT_EQ(taken.annotations[0].values.at("name"), "early");
 }
 
 TEST_F(HistoryTest, ThreadsRecordWhileOthersLookAndSwitch) {

@@ -3,7 +3,7 @@
 
 #include <cstddef>
 
-namespace gantry::memory {
+namespace gantry {
 
 /// The source of host pages, to which they are released.
 enum class HostSource : unsigned char {
@@ -12,10 +12,11 @@ enum class HostSource : unsigned char {
   registered,  ///< own pages, page-locked with Driver::register_host
 };
 
-/// Where pages are wanted.
+/// Where pages are wanted. The last two members are for registered pages only.
 struct HostPlacement {
   HostSource source = HostSource::ordinary;
-  int node = -1;  ///< NUMA node; -1: anywhere. For registered pages only
+  int node = -1;    ///< NUMA node; -1: anywhere
+  int threads = 0;  ///< the most that fault pages in; 0: machine::most_page_threads()
 };
 
 struct HostPages {
@@ -31,19 +32,11 @@ struct HostPages {
 // nodes this applies to all allocations. The mapping is shared with child processes. With a private
 // one, copy-on-write after a fork would give the parent a page that the device does not use.
 // Simulated devices use the driver's memory, which is committed lazily.
-
-/// The source and the place of pages for an allocation of `bytes` near `node`; see Note [Getting
-/// page-locked memory].
-[[nodiscard]] HostPlacement host_placement(int node, bool several_nodes, std::size_t bytes);
-
-/// True if host_placement() can choose registered pages.
-[[nodiscard]] bool registers_host_pages();
-/// The largest number of threads that fault in one allocation of registered pages; 1 without them.
-[[nodiscard]] int host_register_threads();
+// memory/pinned/host_placement.hpp decides.
 
 /// Memory of `bytes`, whole pages except for an ordinary source. Throws: CudaError.
 [[nodiscard]] HostPages allocate_host_pages(std::size_t bytes, HostPlacement placement);
 /// Throws: CudaError; then the pages are still there.
 void release_host_pages(const HostPages& pages);
 
-}  // namespace gantry::memory
+}  // namespace gantry

@@ -1,4 +1,4 @@
-#include "memory/pinned/host_pages.hpp"
+#include "device/host_pages.hpp"
 
 #include <unistd.h>
 
@@ -9,25 +9,18 @@
 
 #include "core/rounding.hpp"
 #include "machine/topology/node_pages.hpp"
-#include "memory/policy/config.hpp"
 
-namespace gantry::memory {
+namespace gantry {
 namespace {
 
 constexpr std::size_t kAlignment = 64;
-// From this size on several threads are faster than the driver's one.
-constexpr std::size_t kParallelBytes = std::size_t{64} << 20;
 
-int most_threads() {
-  const int chosen = alloc_config().pinned_threads;
-  return chosen != 0 ? chosen : machine::most_page_threads();
-}
-
-HostPages allocate_registered(std::size_t bytes, int node) {
+HostPages allocate_registered(std::size_t bytes, const HostPlacement& placement) {
   const auto page = static_cast<std::size_t>(::sysconf(_SC_PAGESIZE));
   HostPages pages{
       .data = nullptr, .bytes = round_up(bytes, page), .source = HostSource::registered};
-  std::byte* const data = machine::map_node_pages(pages.bytes, node, most_threads());
+  const int threads = placement.threads != 0 ? placement.threads : machine::most_page_threads();
+  std::byte* const data = machine::map_node_pages(pages.bytes, placement.node, threads);
   if (data == nullptr) return pages;
   try {
     if (driver().register_host(data, pages.bytes)) pages.data = data;
@@ -41,21 +34,6 @@ HostPages allocate_registered(std::size_t bytes, int node) {
 
 }  // namespace
 
-HostPlacement host_placement(int node, bool several_nodes, std::size_t bytes) {
-  if (platform() == Platform::none) return {.source = HostSource::ordinary};
-  const bool worth_it =
-      platform() == Platform::cuda && (bytes >= kParallelBytes || (several_nodes && node >= 0));
-  const bool registers = alloc_config().pinned_register.value_or(worth_it);
-  return {.source = registers ? HostSource::registered : HostSource::driver, .node = node};
-}
-
-bool registers_host_pages() {
-  if (platform() == Platform::none) return false;
-  return alloc_config().pinned_register.value_or(platform() == Platform::cuda);
-}
-
-int host_register_threads() { return registers_host_pages() ? most_threads() : 1; }
-
 HostPages allocate_host_pages(std::size_t bytes, HostPlacement placement) {
   HostPages pages{.data = nullptr, .bytes = bytes, .source = placement.source};
   if (bytes > static_cast<std::size_t>(PTRDIFF_MAX)) return pages;
@@ -68,7 +46,7 @@ HostPages allocate_host_pages(std::size_t bytes, HostPlacement placement) {
       pages.data = static_cast<std::byte*>(driver().allocate_pinned(bytes));
       break;
     case HostSource::registered:
-      return allocate_registered(bytes, placement.node);
+      return allocate_registered(bytes, placement);
   }
   return pages;
 }
@@ -88,4 +66,4 @@ void release_host_pages(const HostPages& pages) {
   }
 }
 
-}  // namespace gantry::memory
+}  // namespace gantry

@@ -1,4 +1,4 @@
-#include "memory/pinned/host_pages.hpp"
+#include "device/host_pages.hpp"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -9,15 +9,17 @@
 #include <string>
 
 #include <gantry/core/error.hpp>
-#include <gantry/memory/pinned_allocator.hpp>
+#include <gantry/extend/driver.hpp>
 
 #include "tests/support/device_fixture.hpp"
 #include "tests/support/fault_driver.hpp"
 
-namespace gantry::memory {
+namespace gantry {
 namespace {
 
 using gantry::testing::FaultDriver;
+
+bool is_pinned(const void* data) { return driver().pointer_info(data).kind == PointerKind::pinned; }
 
 class HostPagesTest : public gantry::testing::DeviceTest {};
 
@@ -88,18 +90,5 @@ TEST_F(HostPagesTest, AForkDoesNotMoveRegisteredPages) {
   release_host_pages(pages);
 }
 
-TEST_F(HostPagesTest, SimulatedDevicesTakeTheDriversMemory) {
-  GANTRY_REQUIRE_SIM();
-  EXPECT_EQ(host_placement(0, true, std::size_t{1} << 30).source, HostSource::driver);
-}
-
-TEST_F(HostPagesTest, GpusGetPagesOfTheirNode) {
-  GANTRY_REQUIRE_CUDA();
-  EXPECT_EQ(host_placement(1, false, std::size_t{1} << 20).source, HostSource::driver);
-  EXPECT_EQ(host_placement(1, true, std::size_t{1} << 20).source, HostSource::registered);
-  EXPECT_EQ(host_placement(1, true, std::size_t{1} << 20).node, 1);
-  EXPECT_EQ(host_placement(-1, false, std::size_t{1} << 30).source, HostSource::registered);
-}
-
 }  // namespace
-}  // namespace gantry::memory
+}  // namespace gantry
