@@ -3,7 +3,9 @@
 #include <chrono>
 #include <functional>
 #include <future>
+#include <optional>
 #include <string>
+#include <thread>
 
 #include "tests/compat/cudart_checks.hpp"
 #include "tests/support/device_fixture.hpp"
@@ -236,6 +238,49 @@ TEST_F(CudartStreams, EachThreadHasADefaultStream) {
   std::fill_n(expected.begin(), 20, 3);
   std::fill_n(expected.begin(), 10, 4);
   EXPECT_EQ(memory.read(), expected);
+}
+
+TEST_F(CudartStreams, TheDefaultStreamOfAThreadComesAfterTheLegacyOne) {
+  const DeviceBytes memory(100, 1);
+  {
+    Hold hold(nullptr);
+    EXPECT_CUDA(cudaMemsetAsync(memory.data(), 2, 100, nullptr));
+    EXPECT_CUDA(cudaMemsetAsync_ptsz(memory.data(), 3, 100, nullptr));
+    EXPECT_EQ(cudaStreamQuery(cudaStreamPerThread), cudaErrorNotReady);
+  }
+  EXPECT_EQ(memory.read(), bytes_of(100, 3));
+  (void)cudaGetLastError();
+}
+
+TEST_F(CudartStreams, TheLegacyDefaultStreamComesAfterThoseOfAllThreads) {
+  GANTRY_REQUIRE_SIM();  // CUDA promises nothing about the query
+  const DeviceBytes memory(100, 1);
+  for (const bool has_ended : {false, true}) {
+    std::promise<void> leave;
+    std::promise<void> submitted;
+    std::optional<Hold> hold;
+    std::thread other([&] {
+      hold.emplace(cudaStreamPerThread);
+      EXPECT_CUDA(cudaMemsetAsync_ptsz(memory.data(), 2, 100, nullptr));
+      submitted.set_value();
+      leave.get_future().wait();
+    });
+    submitted.get_future().wait();
+    if (has_ended) {
+      leave.set_value();
+      other.join();
+    }
+    EXPECT_EQ(cudaStreamQuery(nullptr), cudaErrorNotReady);
+    EXPECT_CUDA(cudaMemsetAsync(memory.data(), 3, 100, nullptr));
+    hold->release();
+    EXPECT_EQ(memory.read(), bytes_of(100, 3));
+    EXPECT_CUDA(cudaStreamQuery(nullptr));
+    if (!has_ended) {
+      leave.set_value();
+      other.join();
+    }
+    (void)cudaGetLastError();
+  }
 }
 
 TEST_F(CudartStreams, CallsWithoutAStreamBlockTheHost) {
