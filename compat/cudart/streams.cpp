@@ -164,6 +164,9 @@ cudaError_t query(cudaStream_t stream) {
 void wait_event(cudaStream_t stream, cudaEvent_t event, unsigned flags) {
   expect(flags == cudaEventWaitDefault || flags == cudaEventWaitExternal, cudaErrorInvalidValue,
          "expected cudaEventWaitDefault or cudaEventWaitExternal");
+  if (flags == cudaEventWaitExternal && driver().is_capturing(native_stream(stream))) {
+    return driver().wait_external_event(native_stream(stream), event);
+  }
   submit(stream, [event](NativeStream native) { driver().wait_event(native, event); });
 }
 

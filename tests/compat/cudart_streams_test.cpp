@@ -337,6 +337,32 @@ TEST_F(CudartStreams, AGraphRunsWhatWasCaptured) {
   EXPECT_CUDA(cudaGraphExecDestroy(instance));
 }
 
+TEST_F(CudartStreams, AGraphRecordsExternalEvents) {
+  const OwnStream stream(cudaStreamNonBlocking);
+  cudaEvent_t event = nullptr;
+  ASSERT_CUDA(cudaEventCreate(&event));
+  EXPECT_CUDA_ERROR(cudaEventRecordWithFlags(event, stream, 8), cudaErrorInvalidValue);
+  ASSERT_CUDA(cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal));
+  EXPECT_CUDA(cudaEventRecordWithFlags(event, stream, cudaEventRecordExternal));
+  EXPECT_CUDA(cudaStreamWaitEvent(stream, event, cudaEventWaitExternal));
+  cudaGraph_t graph = nullptr;
+  ASSERT_CUDA(cudaStreamEndCapture(stream, &graph));
+  EXPECT_CUDA(cudaEventQuery(event));
+  cudaGraphExec_t instance = nullptr;
+  ASSERT_CUDA(cudaGraphInstantiate(&instance, graph, 0));
+  for (int round = 0; round < 2; ++round) {
+    Hold hold(stream);
+    EXPECT_CUDA(cudaGraphLaunch(instance, stream));
+    EXPECT_EQ(cudaEventQuery(event), cudaErrorNotReady);
+    hold.release();
+    EXPECT_CUDA(cudaEventSynchronize(event));
+  }
+  EXPECT_CUDA(cudaGraphExecDestroy(instance));
+  EXPECT_CUDA(cudaGraphDestroy(graph));
+  EXPECT_CUDA(cudaEventDestroy(event));
+  (void)cudaGetLastError();
+}
+
 TEST_F(CudartStreams, AnInstanceTakesAnotherGraphOfTheSameShape) {
   const OwnStream stream(cudaStreamNonBlocking);
   const DeviceBytes memory(100);
