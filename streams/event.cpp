@@ -6,6 +6,7 @@
 #include <gantry/streams/stream.hpp>
 
 #include "device/checked_device_index.hpp"
+#include "streams/capture.hpp"
 #include "streams/capture_wait.hpp"
 #include "streams/event_pool.hpp"
 #include "streams/interprocess_events.hpp"
@@ -17,7 +18,7 @@ namespace {
 // Plain events come from the pool: a gantry event is made by its first record, so the earlier
 // records of a pooled one have no effect.
 bool is_pooled(const EventOptions& options) {
-  return !options.timing && !options.blocking && !options.interprocess;
+  return !options.timing && !options.blocking && !options.interprocess && !options.external;
 }
 
 // Where the driver has no room for another interprocess event, destroys retained ones that have no
@@ -38,6 +39,10 @@ Event::Event(EventOptions options) : options_(options) {
   if (options.interprocess && options.timing) {
     throw InvalidArgument(
         "Event: expected an interprocess event without timing, but got timing = true");
+  }
+  if (options.interprocess && options.external) {
+    throw InvalidArgument(
+        "Event: expected an interprocess event without nodes of graphs, but got external = true");
   }
 }
 
@@ -108,8 +113,11 @@ void Event::record(const Stream& stream) {
                           stream.device().str());
   }
   if (!is_created()) create(stream.native().device);
-  if (options_.interprocess) {  // another process may record it anew, so the record has no number
+  // Another process or a replay may record it anew, so the record has no number.
+  if (options_.interprocess) {
     driver().record_event(event_, stream.native());
+  } else if (options_.external) {
+    driver().record_external_event(event_, stream.native());
   } else {
     // The old timestamp stays if the record fails, as does the driver's old record.
     auto timestamp = acquire_timestamp();
@@ -124,6 +132,14 @@ void Event::record() {
 }
 
 void Event::wait(const Stream& stream) const {
+  if (options_.external) {
+    if (recorded_) return driver().wait_external_event(stream.native(), event_);
+    if (!is_captured(stream.native())) return;
+    throw InvalidArgument(
+        "Event::wait: expected an external event with a record, but got one without, for which "
+        "no replay could wait; record it before the capture",
+        stream.device().str());
+  }
   if (!recorded_) return;
   const StreamClock* const clock = timestamp_ == nullptr ? nullptr : timestamp_->clock;
   RecordPlace recorded{.device = device_};

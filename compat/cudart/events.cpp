@@ -54,8 +54,11 @@ void record(cudaEvent_t event, cudaStream_t stream) {
 }
 
 void record_with_flags(cudaEvent_t event, cudaStream_t stream, unsigned flags) {
-  expect(flags == cudaEventRecordDefault, cudaErrorInvalidValue, "expected cudaEventRecordDefault");
-  record(event, stream);
+  if (flags == cudaEventRecordDefault) return record(event, stream);
+  expect(flags == cudaEventRecordExternal && driver().is_capturing(native_stream(stream)),
+         cudaErrorInvalidValue,
+         "expected cudaEventRecordDefault, or cudaEventRecordExternal in a capture");
+  driver().record_external_event(native_event(event), native_stream(stream));
 }
 
 cudaError_t query(cudaEvent_t event) {

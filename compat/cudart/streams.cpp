@@ -1,8 +1,12 @@
 #include "compat/cudart/streams.hpp"
 
 #include <algorithm>
+#include <atomic>
 #include <memory>
+#include <mutex>
 #include <optional>
+#include <utility>
+#include <vector>
 
 #include "compat/cudart/handles.hpp"
 #include "compat/cudart/next.hpp"
@@ -48,6 +52,69 @@ class OrderEvent {
   NativeEvent event_;
 };
 
+// The work of one thread on its default stream of one device, up to an event.
+struct PerThreadWork {
+  explicit PerThreadWork(int device) : device(device), event(driver().create_event(device, {})) {}
+
+  const int device;
+  const NativeEvent event;
+  std::atomic<bool> has_ended{false};  // the thread: it submits no more
+};
+
+// The work of all threads on their default streams. One handle names them all, so no thread can
+// name another one's stream.
+class PerThreadWorks {
+ public:
+  static PerThreadWorks& instance() {
+    static auto* const all = new PerThreadWorks;
+    return *all;
+  }
+  // Behind a submission of the calling thread.
+  void note(int device) {
+    static thread_local OfThread own;
+    PerThreadWork* work = own.find(device);
+    if (work == nullptr) {
+      auto made = std::make_shared<PerThreadWork>(device);
+      const std::lock_guard lock(mutex_);
+      works_.push_back(made);
+      work = made.get();
+      own.works.push_back(std::move(made));
+    }
+    driver().record_event(work->event, {device, cudaStreamPerThread});
+  }
+  // Calls `visit(event)` for what is not complete on the device.
+  template <class Visit>
+  void for_each(int device, Visit visit) {
+    const std::lock_guard lock(mutex_);
+    std::erase_if(works_, [&](const std::shared_ptr<PerThreadWork>& work) {
+      if (work->device != device) return false;
+      const bool has_ended = work->has_ended.load(std::memory_order_acquire);
+      if (!driver().event_reached(work->event)) {
+        visit(work->event);
+        return false;
+      }
+      if (has_ended) driver().destroy_event(work->event);
+      return has_ended;
+    });
+  }
+
+ private:
+  struct OfThread {
+    ~OfThread() {
+      for (const auto& work : works) work->has_ended.store(true, std::memory_order_release);
+    }
+    [[nodiscard]] PerThreadWork* find(int device) const {
+      const auto found = std::ranges::find(works, device, &PerThreadWork::device);
+      return found == works.end() ? nullptr : found->get();
+    }
+
+    std::vector<std::shared_ptr<PerThreadWork>> works;
+  };
+
+  std::mutex mutex_;
+  std::vector<std::shared_ptr<PerThreadWork>> works_;
+};
+
 StreamFacts facts_of(cudaStream_t stream) {
   if (const auto facts = streams().find(stream)) return *facts;
   return {.device = native_stream(stream).device};  // a default stream
@@ -88,6 +155,8 @@ cudaError_t query(cudaStream_t stream) {
     for_each_blocking(native.device, [&](NativeStream one) {
       is_complete = driver().query_stream(one) && is_complete;
     });
+    PerThreadWorks::instance().for_each(native.device,
+                                        [&](NativeEvent) { is_complete = false; });
   }
   return is_complete ? cudaSuccess : cudaErrorNotReady;
 }
@@ -95,6 +164,9 @@ cudaError_t query(cudaStream_t stream) {
 void wait_event(cudaStream_t stream, cudaEvent_t event, unsigned flags) {
   expect(flags == cudaEventWaitDefault || flags == cudaEventWaitExternal, cudaErrorInvalidValue,
          "expected cudaEventWaitDefault or cudaEventWaitExternal");
+  if (flags == cudaEventWaitExternal && driver().is_capturing(native_stream(stream))) {
+    return driver().wait_external_event(native_stream(stream), event);
+  }
   submit(stream, [event](NativeStream native) { driver().wait_event(native, event); });
 }
 
@@ -165,17 +237,28 @@ void await_blocking_streams(int device) {
     event->record(one);
     event->await({device, nullptr});
   });
+  PerThreadWorks::instance().for_each(device, [&](NativeEvent earlier) {
+    driver().wait_event({device, nullptr}, earlier);
+  });
 }
 
 void order_later_work(cudaStream_t stream, NativeStream native) {
   if (is_legacy(stream)) return await_blocking_streams(native.device);
-  const auto facts = streams().find(stream);
-  if (!facts || !is_blocking(*facts) || driver().is_capturing(native)) return;
+  if (stream != cudaStreamPerThread) {
+    const auto facts = streams().find(stream);
+    if (!facts || !is_blocking(*facts)) return;
+  }
+  if (driver().is_capturing(native)) return;
   const NativeStream legacy{native.device, nullptr};
   if (driver().query_stream(legacy)) return;
   const OrderEvent event(native.device);
   event.record(legacy);
   event.await(native);
+}
+
+void note_work(cudaStream_t stream, NativeStream native) {
+  if (stream != cudaStreamPerThread || driver().is_capturing(native)) return;
+  PerThreadWorks::instance().note(native.device);
 }
 
 void synchronize(cudaStream_t stream) {

@@ -19,6 +19,7 @@ namespace gantry::cuda {
   X(cuEventElapsedTime)                 \
   X(cuEventQuery)                       \
   X(cuEventRecord)                      \
+  X(cuEventRecordWithFlags)             \
   X(cuEventSynchronize)                 \
   X(cuGraphRetainUserObject)            \
   X(cuLaunchHostFunc)                   \

@@ -140,6 +140,17 @@ void CudaDriver::record_event(NativeEvent event, NativeStream stream) {
   if (!bodies.is_empty()) bodies.note_event(cuda::native(event), cuda::own_capture_id(stream));
 }
 
+// CUDA knows external records in captures only.
+void CudaDriver::record_external_event(NativeEvent event, NativeStream stream) {
+  if (stream.handle == nullptr || !is_capturing(stream)) return record_event(event, stream);
+  const cuda::ContextScope scope(stream);
+  cuda::refuse_in_body(stream, "cuEventRecordWithFlags", "recording an external event");
+  GANTRY_CUDA_CHECK(
+      cuda::api().cuEventRecordWithFlags(cuda::native(event), static_cast<CUstream>(stream.handle),
+                                         CU_EVENT_RECORD_EXTERNAL),
+      "recording an external event", stream);
+}
+
 bool CudaDriver::query_event(NativeEvent event) {
   const cuda::RelaxedCaptureScope relaxed;
   const CUresult status = cuda::api().cuEventQuery(cuda::native(event));

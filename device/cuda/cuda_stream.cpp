@@ -125,6 +125,15 @@ void CudaDriver::wait_event(NativeStream stream, NativeEvent event) {
   if (!CaptureDevices::is_empty()) CaptureDevices::note(capture_id(stream), stream.device);
 }
 
+void CudaDriver::wait_external_event(NativeStream stream, NativeEvent event) {
+  if (stream.handle == nullptr || !is_capturing(stream)) return wait_event(stream, event);
+  const cuda::ContextScope scope(stream);
+  cuda::refuse_in_body(stream, "cuStreamWaitEvent", "waiting for an external event");
+  GANTRY_CUDA_CHECK(cuda::api().cuStreamWaitEvent(native(stream), static_cast<CUevent>(event),
+                                                  CU_EVENT_WAIT_EXTERNAL),
+                    "waiting for an external event", stream);
+}
+
 void CudaDriver::wait_for_word(NativeStream stream, const std::uint32_t* word,
                                std::uint32_t value) {
   const cuda::ContextScope scope(stream);

@@ -156,6 +156,23 @@ bool CaptureTable::append(SimStream& stream, Task& task, KernelWaits waits) {
   return true;
 }
 
+bool CaptureTable::append_event(SimStream& stream, NativeEvent event, EventNode kind,
+                                const std::string& doing) {
+  if (!is_captured(stream)) return false;
+  const std::lock_guard lock(mutex_);
+  CaptureSession* session = session_to_append(stream);
+  if (session == nullptr) return false;
+  if (session->around != nullptr) spoil(*session, kCaptureUnsupported, doing, stream);
+  NodeList& frontier = session->frontiers[&stream];
+  session->nodes.push_back({.task = [] {},
+                            .after = std::exchange(frontier, {session->nodes.size()}),
+                            .stream = &stream,
+                            .event = event,
+                            .is_wait = kind == EventNode::wait});
+  ++session->streams[&stream][&stream];
+  return true;
+}
+
 bool CaptureTable::append(SimStream& stream, const SimGraph& graph) {
   if (!is_captured(stream)) return false;
   const std::lock_guard lock(mutex_);
@@ -166,7 +183,7 @@ bool CaptureTable::append(SimStream& stream, const SimGraph& graph) {
     fail(kNotSupported, doing, stream.device(), "the graph has conditions");
   }
   if (session->around != nullptr &&
-      (graph.plan->waits() == KernelWaits::for_peers ||
+      (graph.plan->waits() == KernelWaits::for_peers || graph.plan->has_events() ||
        std::ranges::any_of(graph.plan->side_devices(),
                            [&](int device) { return device != stream.device(); }))) {
     spoil(*session, kCaptureUnsupported, doing + " into a body of one device", stream);

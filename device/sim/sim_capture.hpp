@@ -24,6 +24,9 @@ struct ErrorCode;
 /// How many tasks of each captured stream come before a place.
 using Progress = std::map<const SimStream*, std::size_t>;
 
+/// What a node does with an event.
+enum class EventNode : std::uint8_t { record, wait };
+
 /// A place in a capture, held by an event that was recorded there.
 struct CapturePoint {
   std::uint64_t session = 0;
@@ -76,6 +79,8 @@ class CaptureTable {
   bool append(SimStream& stream, Task& task, KernelWaits waits = KernelWaits::never);
   /// Likewise for all nodes of a graph.
   bool append(SimStream& stream, const SimGraph& graph);
+  /// Likewise for a node that records an event, or waits for one. Throws in a body.
+  bool append_event(SimStream& stream, NativeEvent event, EventNode kind, const std::string& doing);
   /// The place that `stream`'s capture has reached; nullptr if there is none.
   [[nodiscard]] std::shared_ptr<const CapturePoint> point(SimStream& stream);
   /// Adds a condition, whose body is captured on `body_stream` from now on.

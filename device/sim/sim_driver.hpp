@@ -64,6 +64,8 @@ class SimDriver final : public Driver {
   [[nodiscard]] bool launch_blocks(const SimStream& stream, KernelWaits waits) const;
   void transfer(void* dst, const void* src, std::size_t bytes, SimStream& stream,
                 const std::string& doing);
+  static std::uint64_t submit_record(SimEvent& event, SimStream& stream);
+  static std::uint64_t submit_wait(SimEvent& event, SimStream& stream);
   EventRecord record_of(SimEvent& event, const std::string& doing);
   NativeEvent make_event(int device, NativeEventFlags flags, std::shared_ptr<SharedEvent> shared);
 

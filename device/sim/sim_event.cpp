@@ -128,12 +128,29 @@ void SimDriver::record_event(NativeEvent event, NativeStream stream) {
     fail(kInvalidResourceHandle, doing, s.device(),
          fmt::format("the event was made on cuda:{}", e.device));
   }
-  const std::lock_guard lock(e.mutex);
   if (auto point = captures_.point(s)) {
+    const std::lock_guard lock(e.mutex);
     e.record = {};
     e.record.capture = std::move(point);
     return;
   }
+  static_cast<void>(submit_record(e, s));
+}
+
+void SimDriver::record_external_event(NativeEvent event, NativeStream stream) {
+  SimStream& s = stream_of(stream, "recording an external event");
+  const std::string doing = "recording an external event on " + s.name();
+  const SimEvent& e = event_of(event, doing);
+  if (e.device != s.device()) {
+    fail(kInvalidResourceHandle, doing, s.device(),
+         fmt::format("the event was made on cuda:{}", e.device));
+  }
+  if (!captures_.append_event(s, event, EventNode::record, doing)) record_event(event, stream);
+}
+
+// Outside of captures, or by the launch of a graph. Returns the ticket of the record.
+std::uint64_t SimDriver::submit_record(SimEvent& e, SimStream& s) {
+  const std::lock_guard lock(e.mutex);
   EventRecord record{.stream = &s};
   record.stamp = (g_stamps.fetch_add(1, std::memory_order_relaxed) + 1) & 0xff'ffff;
   Task body;
@@ -148,6 +165,7 @@ void SimDriver::record_event(NativeEvent event, NativeStream stream) {
   }
   record.ticket = s.submit(std::move(body), {.always = true, .mark = true});
   e.record = record;
+  return record.ticket;
 }
 
 // The record that counts now: another process may have recorded since this one did.
@@ -187,6 +205,28 @@ void SimDriver::wait_event(NativeStream stream, NativeEvent event) {
         [] {},
         {.always = true, .waits = record.stream->waits(), .after = {record.stream, record.ticket}});
   }
+}
+
+void SimDriver::wait_external_event(NativeStream stream, NativeEvent event) {
+  SimStream& s = stream_of(stream, "waiting for an external event");
+  const std::string doing = "waiting for an external event on " + s.name();
+  static_cast<void>(event_of(event, doing));
+  if (!captures_.append_event(s, event, EventNode::wait, doing)) wait_event(stream, event);
+}
+
+// By the launch of a graph. Returns the ticket of the wait.
+std::uint64_t SimDriver::submit_wait(SimEvent& e, SimStream& s) {
+  EventRecord record;
+  {
+    const std::lock_guard lock(e.mutex);
+    record = e.record;
+  }
+  SimStream::Options options{.always = true, .mark = true};
+  if (record.stream != nullptr && record.stream != &s) {
+    options.waits = record.stream->waits();
+    options.after = {record.stream, record.ticket};
+  }
+  return s.submit([] {}, options);
 }
 
 bool SimDriver::query_event(NativeEvent event) {

@@ -15,6 +15,14 @@
 #include "device/sim/sim_driver.hpp"
 
 namespace gantry::sim {
+namespace {
+
+const char* kind_of(const GraphNode& node) {
+  if (node.event != nullptr) return node.is_wait ? "wait" : "record";
+  return node.is_condition ? "condition" : "task";
+}
+
+}  // namespace
 
 GraphPlan::GraphPlan(std::vector<GraphNode> nodes, const SimStream& origin)
     : nodes_(std::move(nodes)), branches_(1), branch_streams_{&origin} {
@@ -51,13 +59,15 @@ void GraphPlan::divide() {
     }
     const std::size_t position = positions[branch]++;
     if (position == 0 && branch != 0 && after.empty()) after.push_back(0);
-    if (open[branch] == 0 || !after.empty()) {
+    const bool is_event = nodes_[i].event != nullptr;
+    if (open[branch] == 0 || !after.empty() || is_event) {
       open[branch] = sections_.size();
       sections_.push_back(
           {.branch = branch, .first = position, .last = position, .after = std::move(after)});
     }
     GraphSection& section = sections_[open[branch]];
     section.last = position + 1;
+    section.is_event = is_event;
     section.waits = std::max(section.waits, nodes_[i].waits);
     section_of[i] = open[branch];
     waits_ = std::max(waits_, nodes_[i].waits);
@@ -65,6 +75,7 @@ void GraphPlan::divide() {
       section.is_awaited = true;
       open[branch] = 0;
     }
+    if (is_event) open[branch] = 0;
   }
   // The end, on the first branch, waits for the last section of every other one.
   GraphSection end{.first = branches_[0].size(), .last = branches_[0].size(), .after = {}};
@@ -88,12 +99,17 @@ std::vector<int> GraphPlan::side_devices() const {
 bool GraphPlan::has_shape_of(const GraphPlan& other) const {
   return branches_ == other.branches_ && side_devices() == other.side_devices() &&
          std::ranges::equal(nodes_, other.nodes_, [](const GraphNode& a, const GraphNode& b) {
-           return a.after == b.after && a.waits == b.waits;
+           return a.after == b.after && a.waits == b.waits && a.is_wait == b.is_wait &&
+                  (a.event == nullptr) == (b.event == nullptr);
          });
 }
 
 bool GraphPlan::has_conditions() const {
   return std::ranges::any_of(nodes_, &GraphNode::is_condition);
+}
+
+bool GraphPlan::has_events() const {
+  return std::ranges::any_of(nodes_, [](const GraphNode& node) { return node.event != nullptr; });
 }
 
 // Nodes behind an error of their branch do not run. The end rethrows the first error, on the stream
@@ -120,9 +136,10 @@ void GraphPlan::run(const GraphSection& section) {
   if (first != nullptr) std::rethrow_exception(first);
 }
 
-std::uint64_t GraphPlan::submit(SimStream& origin, std::span<SimStream* const> sides) {
+std::uint64_t GraphPlan::submit(SimStream& origin, std::span<SimStream* const> sides,
+                                const SubmitEvent& submit_event) {
   const trace::Submission launch = trace::submit_now();
-  if (branches_.size() == 1) {
+  if (branches_.size() == 1 && !has_events()) {
     return origin.submit(
         [this, launch] {
           const trace::SubmittedTogether scope(launch);
@@ -142,6 +159,10 @@ std::uint64_t GraphPlan::submit(SimStream& origin, std::span<SimStream* const> s
                             .waits = waits_,
                             .after = {&stream_of(sections_[before]), tickets[before]}});
     }
+    if (section.is_event) {
+      tickets[i] = submit_event(nodes_[branches_[section.branch][section.first]], stream);
+      continue;
+    }
     tickets[i] = stream.submit(
         [this, &section, launch] {
           const trace::SubmittedTogether scope(launch);
@@ -155,8 +176,8 @@ std::uint64_t GraphPlan::submit(SimStream& origin, std::span<SimStream* const> s
 std::string GraphPlan::describe() const {
   std::string text = "digraph captured {\n  node [shape=box];\n";
   for (std::size_t i = 0; i < nodes_.size(); ++i) {
-    text += fmt::format("  n{} [label=\"{} {}\\n{}\"];\n", i,
-                        nodes_[i].is_condition ? "condition" : "task", i, nodes_[i].stream->name());
+    text += fmt::format("  n{} [label=\"{} {}\\n{}\"];\n", i, kind_of(nodes_[i]), i,
+                        nodes_[i].stream->name());
     for (const std::size_t before : nodes_[i].after) {
       text += fmt::format("  n{} -> n{};\n", before, i);
     }
@@ -181,6 +202,11 @@ NativeGraph SimDriver::end_capture(NativeStream stream) {
 void SimDriver::launch_graph(NativeGraph graph, NativeStream stream) {
   SimStream& s = stream_of(stream, "launching a graph");
   SimGraph& g = graph_of(graph, "launching a graph on " + s.name());
+  for (const GraphNode& node : g.plan->nodes()) {
+    if (node.event != nullptr) {
+      static_cast<void>(event_of(node.event, "launching a graph on " + s.name()));
+    }
+  }
   if (captures_.append(s, g)) return;
   // Launches of one graph do not overlap, whatever their streams.
   std::unique_lock lock(g.mutex);
@@ -190,7 +216,11 @@ void SimDriver::launch_graph(NativeGraph graph, NativeStream stream) {
         {.always = true, .waits = g.last_stream->waits(), .after = {g.last_stream, g.last_ticket}});
   }
   const bool blocks = launch_blocks(s, g.plan->waits());
-  const std::uint64_t ticket = g.last_ticket = g.plan->submit(s, g.sides);
+  const auto submit_event = [](const GraphNode& node, SimStream& stream) {
+    SimEvent& event = *static_cast<SimEvent*>(node.event);
+    return node.is_wait ? submit_wait(event, stream) : submit_record(event, stream);
+  };
+  const std::uint64_t ticket = g.last_ticket = g.plan->submit(s, g.sides, submit_event);
   g.last_stream = &s;
   lock.unlock();
   if (!blocks) return;

@@ -5,6 +5,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <exception>
+#include <functional>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -44,6 +45,8 @@ struct GraphNode {
   const SimStream* stream = nullptr;  ///< where it was captured
   KernelWaits waits = KernelWaits::never;
   bool is_condition = false;
+  NativeEvent event = nullptr;  ///< of a node that records an event or waits for one
+  bool is_wait = false;         ///< of such a node: it waits
 };
 
 /// The body of a condition: it runs on the thread of the condition's stream, node by node in the
@@ -79,12 +82,15 @@ class ConditionBody {
 // dependencies order branches. So ThreadSanitizer finds a missing wait in a replay, too, and
 // kernels of several ranks in one graph can wait for each other. A branch consists of sections:
 // sequences of nodes without a dependency to or from another branch. A section is one task of its
-// stream. A graph of one branch is therefore a single task.
+// stream. A graph of one branch is therefore a single task, unless a node records an event or waits
+// for one. Such a node is a section of its own. Each launch submits it as the call outside of a
+// capture would.
 
 /// Nodes of one branch that run without a wait between them.
 struct GraphSection {
   std::size_t branch = 0;
   std::size_t first = 0, last = 0;         ///< of the branch's nodes; last is not in it
+  bool is_event = false;                   ///< its one node records an event or waits for one
   NodeList after;                          ///< sections of other branches
   bool is_awaited = false;                 ///< a section of another branch waits for it
   KernelWaits waits = KernelWaits::never;  ///< the greatest of its nodes
@@ -100,13 +106,18 @@ class GraphPlan {
   /// The greatest of its nodes.
   [[nodiscard]] KernelWaits waits() const { return waits_; }
   [[nodiscard]] bool has_conditions() const;
+  /// True if a node records an event or waits for one.
+  [[nodiscard]] bool has_events() const;
   /// The devices of the branches behind the first.
   [[nodiscard]] std::vector<int> side_devices() const;
   /// True if the other plan differs in tasks only.
   [[nodiscard]] bool has_shape_of(const GraphPlan& other) const;
+  /// Submits a node that records an event or waits for one. Returns its ticket, which is a mark.
+  using SubmitEvent = std::function<std::uint64_t(const GraphNode&, SimStream&)>;
   /// Submits all nodes: the first branch to `origin`, the others to `sides`. Returns the ticket of
   /// the end on `origin`, which is a mark.
-  std::uint64_t submit(SimStream& origin, std::span<SimStream* const> sides);
+  std::uint64_t submit(SimStream& origin, std::span<SimStream* const> sides,
+                       const SubmitEvent& submit_event);
   /// In the language DOT.
   [[nodiscard]] std::string describe() const;
 

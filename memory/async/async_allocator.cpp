@@ -90,6 +90,13 @@ class AsyncAllocator final : public DeviceAllocator {
     pool(block.device.index).record_stream(used, stream);
     if (sanitizer::is_on()) sanitizer::memory_recorded(used.data, stream, true);
   }
+  void set_stream(const Block& block, const Stream& stream) override {
+    if (block.handle == nullptr || in_bad_fork()) return;
+    HeapBlock& used = *static_cast<HeapBlock*>(block.handle);
+    if (is_captured_block(used)) return captured_.set_stream(block, stream);
+    pool(block.device.index).set_stream(used, stream);
+    if (sanitizer::is_on()) sanitizer::memory_recorded(used.data, stream, false);
+  }
   // Waits for the streams of its frees: the driver keeps memory until its free is reached.
   void empty_cache(Device device) override {
     const int index = checked_device_index(device, "empty_cache");

@@ -131,6 +131,9 @@ class AsyncPool final : public MemoryNeighbour {
   }
   void deallocate(HeapBlock& block) noexcept;
   void record_stream(HeapBlock& block, const Stream& stream);
+  /// Makes `stream` the block's own stream, without a look at the former one. The block stays with
+  /// a captured stream, and `stream` uses it.
+  void set_stream(HeapBlock& block, const Stream& stream);
   /// Waits for the frees, then releases unused memory.
   void empty_cache() {
     const BlockingIsNeeded needed;

@@ -31,6 +31,19 @@ void AsyncPool::record_stream(HeapBlock& block, const Stream& stream) {
   deferred_.add_use(block, clock, 0);
 }
 
+void AsyncPool::set_stream(HeapBlock& block, const Stream& stream) {
+  StreamClock& clock = StreamClock::of(stream);
+  const std::lock_guard lock(mutex_);
+  if (!block.is(BlockUse::live)) return;
+  deferred_.add_use(block, clock, 0);
+  const StreamClock& former = *block.uses.front().clock;
+  if (&former == &clock || (former.may_be_captured() && !former.has_left_capture())) return;
+  const auto is_new = [&clock](const StreamUse& use) { return use.clock == &clock; };
+  const auto own = std::ranges::find_if(block.uses, is_new);
+  block.uses.front() = *own;
+  block.uses.erase(own);
+}
+
 void AsyncPool::deallocate(HeapBlock& block) noexcept {
   {
     const std::lock_guard lock(mutex_);

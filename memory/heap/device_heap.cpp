@@ -96,16 +96,36 @@ bool DeviceHeap::put_in_limbo(HeapBlock& block) noexcept {
   return true;
 }
 
-void DeviceHeap::record_use(HeapBlock& block, const Stream& stream, bool until_free) {
+// The driver tells now, while the stream exists, whether it is captured. The clock keeps that for
+// the free.
+StreamClock& DeviceHeap::clock_of_user(const Stream& stream) {
   StreamClock& clock = StreamClock::of(stream);
-  if (clock.native().handle != nullptr && clock.may_submit()) {
-    // The driver tells now, while the stream exists, whether it is captured. The clock keeps that
-    // for the free.
-    try {
-      static_cast<void>(clock.is_captured());
-    } catch (...) {  // what it knew before stays
+  if (clock.native().handle == nullptr || !clock.may_submit()) return clock;
+  try {
+    static_cast<void>(clock.is_captured());
+  } catch (...) {  // what it knew before stays
+  }
+  return clock;
+}
+
+// The graph of a capture may use the block, so a captured stream keeps it.
+void DeviceHeap::set_stream(HeapBlock& block, const Stream& stream) {
+  StreamClock& clock = clock_of_user(stream);
+  {
+    const HeapLock lock(state_.mutex);
+    if (!block.is(BlockUse::live)) return;
+    const StreamClock& former = block.stream->clock;
+    if (!former.may_be_captured() || former.has_left_capture()) {
+      block.stream = &block.arena->free.of(clock);
+      std::erase_if(block.uses, [&clock](const StreamUse& use) { return use.clock == &clock; });
+      return;
     }
   }
+  record_use(block, stream, false);
+}
+
+void DeviceHeap::record_use(HeapBlock& block, const Stream& stream, bool until_free) {
+  StreamClock& clock = clock_of_user(stream);
   const HeapLock lock(state_.mutex);
   const BlockUse use = block.use.load(std::memory_order_relaxed);
   if (use != BlockUse::live && use != BlockUse::limbo) return;

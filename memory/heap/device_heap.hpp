@@ -63,6 +63,9 @@ class DeviceHeap {
   /// Records that `stream` uses the block: all work submitted before its free, or only the work
   /// submitted so far.
   void record_use(HeapBlock& block, const Stream& stream, bool until_free);
+  /// Makes `stream` the block's own stream, without a look at the former one. The block stays with
+  /// a captured stream, and `stream` uses it.
+  void set_stream(HeapBlock& block, const Stream& stream);
   /// As deallocate(), for a block that other processes still use: its memory is in limbo, which
   /// lasts until free_from_limbo(). False if it was free already.
   [[nodiscard]] bool put_in_limbo(HeapBlock& block) noexcept;
@@ -147,6 +150,7 @@ class DeviceHeap {
     return function();
   }
   void restore_physical(HeapLock& lock, Pool& pool);
+  [[nodiscard]] static StreamClock& clock_of_user(const Stream& stream);
   [[nodiscard]] bool begin_free(HeapBlock& block) noexcept;
   [[nodiscard]] bool has_incomplete() const noexcept;
   void poll() noexcept;

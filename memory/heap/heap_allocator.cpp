@@ -265,6 +265,13 @@ void HeapAllocator::record(const Block& block, const Stream& stream, bool until_
   if (sanitizer::is_on()) sanitizer::memory_recorded(used.data, stream, until_free);
 }
 
+void HeapAllocator::set_stream(const Block& block, const Stream& stream) {
+  if (block.handle == nullptr || in_bad_fork()) return;
+  HeapBlock& used = block_of(block);
+  owner_of(used).heap->set_stream(used, stream);
+  if (sanitizer::is_on()) sanitizer::memory_recorded(used.data, stream, false);
+}
+
 void HeapAllocator::empty_cache(Device device) {
   const int index = checked_device_index(device, "empty_cache");
   if (in_bad_fork()) return;

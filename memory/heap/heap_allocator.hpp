@@ -36,6 +36,7 @@ class HeapAllocator final : public DeviceAllocator, public ExportableAllocator {
   void record_use(const Block& block, const Stream& stream) override {
     record(block, stream, false);
   }
+  void set_stream(const Block& block, const Stream& stream) override;
   void empty_cache(Device device) override;
   /// False while a pool has, or had and still uses, memory that peers cannot use.
   [[nodiscard]] bool is_peer_accessible() const override {

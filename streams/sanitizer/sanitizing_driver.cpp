@@ -130,6 +130,11 @@ void SanitizingDriver::wait_event(NativeStream stream, NativeEvent event) {
   at_point_of(stream, [&](const StreamPoint& point) { tracker().wait(point, event); });
 }
 
+void SanitizingDriver::wait_external_event(NativeStream stream, NativeEvent event) {
+  wrapped().wait_external_event(stream, event);
+  at_point_of(stream, [](const StreamPoint& point) { tracker().wait_for_unknown(point); });
+}
+
 void SanitizingDriver::wait_for_word(NativeStream stream, const std::uint32_t* word,
                                      std::uint32_t value) {
   wrapped().wait_for_word(stream, word, value);
@@ -144,6 +149,12 @@ void SanitizingDriver::destroy_event(NativeEvent event) noexcept {
 void SanitizingDriver::record_event(NativeEvent event, NativeStream stream) {
   wrapped().record_event(event, stream);
   at_point_of(stream, [&](const StreamPoint& point) { tracker().record(event, point); });
+}
+
+// A launch may record the event anew at any time.
+void SanitizingDriver::record_external_event(NativeEvent event, NativeStream stream) {
+  wrapped().record_external_event(event, stream);
+  if (is_on()) tracker().share(event);
 }
 
 bool SanitizingDriver::query_event(NativeEvent event) {

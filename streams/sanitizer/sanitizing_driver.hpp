@@ -28,10 +28,12 @@ class SanitizingDriver final : public ForwardingDriver {
   [[nodiscard]] bool query_stream(NativeStream stream) override;
   void synchronize_stream(NativeStream stream) override;
   void wait_event(NativeStream stream, NativeEvent event) override;
+  void wait_external_event(NativeStream stream, NativeEvent event) override;
   void wait_for_word(NativeStream stream, const std::uint32_t* word, std::uint32_t value) override;
 
   void destroy_event(NativeEvent event) noexcept override;
   void record_event(NativeEvent event, NativeStream stream) override;
+  void record_external_event(NativeEvent event, NativeStream stream) override;
   [[nodiscard]] bool query_event(NativeEvent event) override;
   void synchronize_event(NativeEvent event) override;
   [[nodiscard]] NativeEventHandle export_event(NativeEvent event) override;

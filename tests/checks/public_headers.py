@@ -27,6 +27,7 @@ MAY_BE_CONDITIONAL = [
     "include/gantry/kernels/block.hpp",
     "include/gantry/kernels/gpu_launch.hpp",
     "include/gantry/collectives/channel.hpp",
+    "include/gantry/memory/cccl.hpp",  # which stream a file means by 0 is known to the preprocessor alone
     "kernels/math/math.hpp",  # the host's functions or the GPU's, in one functor
     "kernels/math/brief_math.hpp",  # instructions of GPUs
     "kernels/host/host_fma.hpp",  # processors differ

@@ -6,6 +6,7 @@ Usage: run.py BUILD WORK nccl-tests [--source DIR] [--gpus N] [--types all] [--o
        run.py BUILD WORK jacobi [--source DIR] [--ranks N] [--beside-nccl]
        run.py BUILD WORK llm.c [--source DIR] [--ranks N] [--beside-nccl]
        run.py BUILD WORK torch [--ranks N]
+       run.py BUILD WORK rmm [--source DIR --wheels DIR] [--per-thread] [--jobs N] [--seconds N] [--simulated]
 
 BUILD is a build tree of gantry with CUDA; WORK is a folder for clones, builds and logs. clients.toml has the commits.
 
@@ -16,6 +17,10 @@ BUILD is a build tree of gantry with CUDA; WORK is a folder for clones, builds a
   llm.c       GPT-2 from random weights in N processes, in f32 and bf16, with and without sharded optimizer states; losses of f32 are
               compared with one process, and of a second run.
   torch       torch_training.py in N processes. Ranks share GPUs if there are fewer.
+  rmm         RMM's own tests of resources and containers, with gantry's memory as the base resource; every test that passes with
+              cudaMallocAsync there must pass. Without --source the programs in WORK run. DIR of --wheels has two wheels of PyPI, unpacked:
+              see clients.toml. --per-thread builds and runs them with the default stream of each thread, as RMM does, too. --simulated
+              runs gantry's side only, without kernels.
 
 Exit code 1 if an element is wrong or a program fails.
 """
@@ -32,6 +37,7 @@ import sys
 import tomllib
 
 import host_kernels
+import rmm_suite
 
 HERE = pathlib.Path(__file__).resolve().parent
 # size, count, type, perhaps redop, root, then time, algbw, busbw and wrong elements, out of place and in place
@@ -236,8 +242,12 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("build", type=pathlib.Path)
     parser.add_argument("work", type=pathlib.Path)
-    parser.add_argument("client", choices=["nccl-tests", "jacobi", "llm.c", "torch"])
+    parser.add_argument("client", choices=["nccl-tests", "jacobi", "llm.c", "torch", "rmm"])
     parser.add_argument("--source", type=pathlib.Path, help="a copy of the client's source, where nothing can be fetched")
+    parser.add_argument("--wheels", type=pathlib.Path, help="a folder with the unpacked wheels of librmm and rapids-logger")
+    parser.add_argument("--per-thread", action="store_true", help="CUDA_API_PER_THREAD_DEFAULT_STREAM for RMM's tests")
+    parser.add_argument("--jobs", type=int, default=os.cpu_count(), help="compilers or programs of RMM at a time")
+    parser.add_argument("--seconds", type=float, default=600, help="for all programs of RMM together")
     parser.add_argument("--gpus", type=int, default=2)
     parser.add_argument("--ranks", type=int, default=2)
     parser.add_argument("--types", default="all")
@@ -255,6 +265,8 @@ def main():
     clients = tomllib.loads((HERE / "clients.toml").read_text(encoding="utf-8"))
     if args.client == "torch":
         bad = run_torch(args)
+    elif args.client == "rmm":
+        bad = rmm_suite.run_rmm(clients["rmm"], args, args.source and args.source.resolve())
     else:
         bad = {"nccl-tests": run_nccl_tests, "jacobi": run_jacobi, "llm.c": run_llm_c}[args.client](clients[args.client], args)
     sys.exit(1 if bad else 0)

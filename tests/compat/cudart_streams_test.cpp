@@ -3,7 +3,9 @@
 #include <chrono>
 #include <functional>
 #include <future>
+#include <optional>
 #include <string>
+#include <thread>
 
 #include "tests/compat/cudart_checks.hpp"
 #include "tests/support/device_fixture.hpp"
@@ -238,6 +240,49 @@ TEST_F(CudartStreams, EachThreadHasADefaultStream) {
   EXPECT_EQ(memory.read(), expected);
 }
 
+TEST_F(CudartStreams, TheDefaultStreamOfAThreadComesAfterTheLegacyOne) {
+  const DeviceBytes memory(100, 1);
+  {
+    Hold hold(nullptr);
+    EXPECT_CUDA(cudaMemsetAsync(memory.data(), 2, 100, nullptr));
+    EXPECT_CUDA(cudaMemsetAsync_ptsz(memory.data(), 3, 100, nullptr));
+    EXPECT_EQ(cudaStreamQuery(cudaStreamPerThread), cudaErrorNotReady);
+  }
+  EXPECT_EQ(memory.read(), bytes_of(100, 3));
+  (void)cudaGetLastError();
+}
+
+TEST_F(CudartStreams, TheLegacyDefaultStreamComesAfterThoseOfAllThreads) {
+  GANTRY_REQUIRE_SIM();  // CUDA promises nothing about the query
+  const DeviceBytes memory(100, 1);
+  for (const bool has_ended : {false, true}) {
+    std::promise<void> leave;
+    std::promise<void> submitted;
+    std::optional<Hold> hold;
+    std::thread other([&] {
+      hold.emplace(cudaStreamPerThread);
+      EXPECT_CUDA(cudaMemsetAsync_ptsz(memory.data(), 2, 100, nullptr));
+      submitted.set_value();
+      leave.get_future().wait();
+    });
+    submitted.get_future().wait();
+    if (has_ended) {
+      leave.set_value();
+      other.join();
+    }
+    EXPECT_EQ(cudaStreamQuery(nullptr), cudaErrorNotReady);
+    EXPECT_CUDA(cudaMemsetAsync(memory.data(), 3, 100, nullptr));
+    hold->release();
+    EXPECT_EQ(memory.read(), bytes_of(100, 3));
+    EXPECT_CUDA(cudaStreamQuery(nullptr));
+    if (!has_ended) {
+      leave.set_value();
+      other.join();
+    }
+    (void)cudaGetLastError();
+  }
+}
+
 TEST_F(CudartStreams, CallsWithoutAStreamBlockTheHost) {
   GANTRY_REQUIRE_SIM();  // on a GPU only some do
   const OwnStream blocking(cudaStreamDefault);
@@ -290,6 +335,32 @@ TEST_F(CudartStreams, AGraphRunsWhatWasCaptured) {
   EXPECT_CUDA(cudaStreamSynchronize(stream));
   EXPECT_EQ(to.read(), bytes_of(100, 2));
   EXPECT_CUDA(cudaGraphExecDestroy(instance));
+}
+
+TEST_F(CudartStreams, AGraphRecordsExternalEvents) {
+  const OwnStream stream(cudaStreamNonBlocking);
+  cudaEvent_t event = nullptr;
+  ASSERT_CUDA(cudaEventCreate(&event));
+  EXPECT_CUDA_ERROR(cudaEventRecordWithFlags(event, stream, 8), cudaErrorInvalidValue);
+  ASSERT_CUDA(cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal));
+  EXPECT_CUDA(cudaEventRecordWithFlags(event, stream, cudaEventRecordExternal));
+  EXPECT_CUDA(cudaStreamWaitEvent(stream, event, cudaEventWaitExternal));
+  cudaGraph_t graph = nullptr;
+  ASSERT_CUDA(cudaStreamEndCapture(stream, &graph));
+  EXPECT_CUDA(cudaEventQuery(event));
+  cudaGraphExec_t instance = nullptr;
+  ASSERT_CUDA(cudaGraphInstantiate(&instance, graph, 0));
+  for (int round = 0; round < 2; ++round) {
+    Hold hold(stream);
+    EXPECT_CUDA(cudaGraphLaunch(instance, stream));
+    EXPECT_EQ(cudaEventQuery(event), cudaErrorNotReady);
+    hold.release();
+    EXPECT_CUDA(cudaEventSynchronize(event));
+  }
+  EXPECT_CUDA(cudaGraphExecDestroy(instance));
+  EXPECT_CUDA(cudaGraphDestroy(graph));
+  EXPECT_CUDA(cudaEventDestroy(event));
+  (void)cudaGetLastError();
 }
 
 TEST_F(CudartStreams, AnInstanceTakesAnotherGraphOfTheSameShape) {

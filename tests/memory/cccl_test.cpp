@@ -6,7 +6,10 @@
 
 #include <cstdint>
 #include <memory>
+#include <new>
 #include <random>
+#include <string>
+#include <thread>
 #include <type_traits>
 #include <utility>
 #include <vector>
@@ -16,6 +19,8 @@
 #include <gantry/streams/event.hpp>
 
 #include "tests/support/device_fixture.hpp"
+#include "tests/support/fault_driver.hpp"
+#include "tests/support/foreign_stream.hpp"
 #include "tests/support/stream_hold.hpp"
 
 namespace gantry::memory {
@@ -23,12 +28,23 @@ namespace {
 
 using cuda::mr::device_accessible;
 
+// An error of another library.
+struct TheirError : std::bad_alloc {
+  explicit TheirError(const char* why) : why(why) {}
+  const char* what() const noexcept override { return why.c_str(); }
+
+  std::string why;
+};
+using ThrowingResource = DeviceResourceThrowing<TheirError>;
+
 static_assert(cuda::mr::async_resource_with<DeviceResource, device_accessible>);
+static_assert(cuda::mr::async_resource_with<ThrowingResource, device_accessible>);
 static_assert(!cuda::mr::async_resource_with<DeviceResource, cuda::mr::host_accessible>);
 
 // A move is a copy.
 #define PLAIN_VALUE(T) static_assert(std::is_trivially_copyable_v<T>)
 PLAIN_VALUE(DeviceResource);
+PLAIN_VALUE(ThrowingResource);
 PLAIN_VALUE(TemporaryMemory);
 
 class CcclTest : public testing::DeviceTest {
@@ -111,6 +127,70 @@ TEST_F(CcclTest, AFreeOnAnotherStreamIsBehindItsWork) {
   synchronize(device_);
 }
 
+// RMM's pools free their chunks without a stream, long after the stream of the allocation.
+TEST_F(CcclTest, AStreamMayEndBeforeTheFree) {
+  static_cast<void>(Stream::from_pool(device_));  // made before the driver gives a handle out again
+  DeviceResource resource(device_);
+  const std::int64_t before = in_use();
+  testing::ForeignStream ended;
+  void* const data = resource.allocate_async(3'000'000, to_stream_ref(ended.stream()));
+  ended.destroy();
+  {
+    const testing::FaultDriver calls;
+    resource.deallocate_sync(data, 3'000'000);
+    EXPECT_EQ(calls.calls("is_capturing"), 0U) << "the driver is asked about a stream that is gone";
+    void* const next = resource.allocate_sync(3'000'000);
+    EXPECT_EQ(next, data) << "the free is complete";
+    resource.deallocate_sync(next, 3'000'000);
+  }
+  EXPECT_EQ(in_use(), before);
+}
+
+TEST_F(CcclTest, OneHandleMayNameAStreamOfEachThread) {
+  DeviceResource resource(device_);
+  constexpr std::size_t kBytes = 3'000'000;  // a free block of this size is reused at once
+  const auto per_thread = [] { return to_stream_ref(testing::per_thread_stream()); };
+  void* const data = resource.allocate_async(kBytes, per_thread());
+  std::unique_ptr<testing::StreamHold> hold;
+  std::thread([&] {
+    hold = std::make_unique<testing::StreamHold>(testing::per_thread_stream());
+    resource.deallocate_async(data, kBytes, per_thread());
+  }).join();
+  void* const mine = resource.allocate_async(kBytes, per_thread());
+  EXPECT_NE(mine, data) << "reused while another thread's stream works with it";
+  hold.reset();
+  resource.deallocate_async(mine, kBytes, per_thread());
+  synchronize(device_);
+}
+
+TEST_F(CcclTest, ALibraryMayWantAnErrorOfItsOwn) {
+  ThrowingResource resource(device_);
+  cuda::mr::async_resource_ref<device_accessible> ref = resource;
+  const cuda::stream_ref stream = to_stream_ref(Stream::from_pool(device_));
+  constexpr std::size_t kTooMuch = std::size_t{1} << 60;
+  const auto expect_their_error = [](auto&& allocate) {
+    try {
+      static_cast<void>(allocate());
+      ADD_FAILURE() << "too much memory was allocated";
+    } catch (const TheirError& error) {
+      EXPECT_NE(std::string(error.what()).find("out of memory"), std::string::npos);
+    }
+  };
+  expect_their_error([&] { return ref.allocate(kTooMuch, 256); });
+  expect_their_error([&] { return ref.allocate_async(kTooMuch, 256, stream); });
+  expect_their_error([&] { return resource.allocate_async(kTooMuch, stream); });
+  expect_their_error([&] { return resource.allocate(stream, kTooMuch, 256); });
+  expect_their_error([&] { return resource.allocate_sync(kTooMuch); });
+  EXPECT_THROW(static_cast<void>(resource.allocate_sync(8, 3)), InvalidArgument);
+  // One memory for both.
+  DeviceResource plain(device_);
+  EXPECT_TRUE(plain == resource);
+  const std::int64_t before = in_use();
+  plain.deallocate(resource.allocate(100), 100);
+  resource.deallocate_async(plain.allocate_async(100, stream), 100, stream);
+  EXPECT_EQ(in_use(), before);
+}
+
 TEST_F(CcclTest, DevicesHaveResourcesOfTheirOwn) {
   GANTRY_REQUIRE_DEVICES(2);
   EXPECT_FALSE(DeviceResource(Device::cuda(0)) == DeviceResource(Device::cuda(1)));
@@ -122,13 +202,15 @@ struct Counting {
   DeviceResource memory;
   std::shared_ptr<std::pair<int, int>> calls = std::make_shared<std::pair<int, int>>();
   std::shared_ptr<std::vector<void*>> freed = std::make_shared<std::vector<void*>>();  // later
+  std::shared_ptr<std::vector<void*>> streams = std::make_shared<std::vector<void*>>();
 
   void* allocate_async(std::size_t bytes, std::size_t alignment, cuda::stream_ref stream) {
     ++calls->first;
     return driver_memory(bytes, alignment, stream);
   }
-  void deallocate_async(void* data, std::size_t, std::size_t, cuda::stream_ref) {
+  void deallocate_async(void* data, std::size_t, std::size_t, cuda::stream_ref stream) {
     ++calls->second;
+    streams->push_back(stream.get());
     freed->push_back(data);
   }
   static void* driver_memory(std::size_t bytes, std::size_t, cuda::stream_ref) {
@@ -161,6 +243,17 @@ TEST_F(CcclTest, AResourceServesADeviceOfGantry) {
   }
   EXPECT_FALSE(stream.query());
   hold.reset();
+  synchronize(device_);
+  // The block is another stream's now, and freed there.
+  testing::StreamHold busy(other);
+  {
+    const Buffer moved = memory::allocate(stream, 1000);
+    moved.block().allocator->record_stream(moved.block(), other);
+    moved.block().allocator->set_stream(moved.block(), other);
+  }
+  EXPECT_EQ(counting.streams->back(), other.native_handle());
+  EXPECT_TRUE(stream.query());
+  busy.release();
   synchronize(device_);
   set_allocator(device_, before);
   for (void* data : *counting.freed) driver().deallocate(0, data);

@@ -61,6 +61,18 @@ class GANTRY_API Allocator {
   virtual void record_use(const Block& block, const Stream& stream) {
     record_stream(block, stream);
   }
+  /// Makes `stream` the stream that the block belongs to. All work that uses the block runs before
+  /// the later work of `stream`. The former stream may be destroyed, and no call looks at it again.
+  /// The default calls record_use(), and the block stays with its stream.
+  /// @code
+  /// const Stream producer = Stream::from_pool("cuda:0");
+  /// const Stream consumer = Stream::from_pool("cuda:0");
+  /// memory::Buffer buffer = memory::allocate(producer, 4096);
+  /// consumer.wait(producer);
+  /// buffer.block().allocator->set_stream(buffer.block(), consumer);
+  /// @endcode
+  /// @since 0.3
+  virtual void set_stream(const Block& block, const Stream& stream) { record_use(block, stream); }
   /// Releases the cached memory of `device` to the driver. The default does nothing.
   virtual void empty_cache(Device /*device*/) {}
   /// True if peers with access to the block's device can use every block. Otherwise gantry queries

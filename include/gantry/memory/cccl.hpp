@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cstddef>
+#include <cstdint>
 #include <memory>
 #include <mutex>
 #include <unordered_map>
@@ -24,13 +25,23 @@ namespace gantry {
 /// `stream` for CCCL. The stream outlives the reference.
 /// @since 0.3
 [[nodiscard]] inline cuda::stream_ref to_stream_ref(const Stream& stream) {
-  return cuda::stream_ref{static_cast<cudaStream_t>(stream.native_handle())};
+  auto handle = static_cast<cudaStream_t>(stream.native_handle());
+#ifdef CUDA_API_PER_THREAD_DEFAULT_STREAM
+  if (handle == nullptr) handle = cudaStreamLegacy;
+#endif
+  return cuda::stream_ref{handle};
 }
-/// A stream of `device` that CCCL has; the conditions are those of Stream::external().
+/// A stream of `device` that CCCL has; the conditions are those of Stream::external(). The handle 0
+/// is the default stream of the file's own calls of CUDA: with CUDA_API_PER_THREAD_DEFAULT_STREAM
+/// the calling thread's.
 /// @since 0.3
 [[nodiscard]] inline Stream from_stream_ref(cuda::stream_ref stream,
                                             Device device = Device::cuda()) {
-  return Stream::external(stream.get(), device);
+  void* handle = stream.get();
+#ifdef CUDA_API_PER_THREAD_DEFAULT_STREAM
+  if (handle == nullptr) handle = cudaStreamPerThread;
+#endif
+  return Stream::external(handle, device);
 }
 
 namespace memory {
@@ -42,8 +53,9 @@ namespace memory {
 /// Memory comes from allocate(), so pools, limits, statistics and the program's own allocator
 /// apply.
 ///
-/// Device/stream: memory is for work on the stream, as of allocate(). A free on another stream is
-/// behind that stream's earlier work. The forms without a stream block the host until the memory
+/// Device/stream: memory is for work on the stream, as of allocate(). A free is behind the earlier
+/// work of its own stream, which runs behind all work that uses the memory. The stream of the
+/// allocation may be destroyed before. The forms without a stream block the host until the memory
 /// may be used on any stream; at the free, no work uses the memory.
 /// Thread safety: any thread.
 /// Throws: as allocate(). Frees of other pointers are ignored.
@@ -64,7 +76,7 @@ class DeviceResource {
   }
   void deallocate(cuda::stream_ref stream, void* data, std::size_t /*bytes*/,
                   std::size_t /*alignment*/) noexcept {
-    blocks_->give_back(data, stream.get());
+    blocks_->give_back(data, stream);
   }
   /// @}
   /// As CCCL 3.1 spells it, for any stream.
@@ -75,14 +87,14 @@ class DeviceResource {
     try {
       stream.synchronize();
     } catch (...) {
-      blocks_->give_back(data, stream.native_handle());
+      deallocate_sync(data, bytes, alignment);
       throw;
     }
     return data;
   }
   void deallocate_sync(void* data, std::size_t /*bytes*/,
                        std::size_t /*alignment*/ = kDefaultAlignment) noexcept {
-    blocks_->give_back(data, nullptr);
+    blocks_->give_back(data, to_stream_ref(Stream::default_stream(device())));
   }
   /// @}
 
@@ -134,23 +146,24 @@ class DeviceResource {
     }
 
     void* take(const Stream& stream, std::size_t bytes, std::size_t alignment) {
-      Entry entry{memory::allocate(stream, bytes, alignment), stream};
+      Entry entry{memory::allocate(stream, bytes, alignment), stream.id()};
       void* const data = entry.buffer.data();
       if (data == nullptr) return nullptr;
       const std::lock_guard lock(mutex);
       entries.emplace(data, std::move(entry));
       return data;
     }
-    // `stream`: the native handle.
-    void give_back(void* data, void* stream) noexcept {
+    void give_back(void* data, cuda::stream_ref stream) noexcept {
       std::unique_lock lock(mutex);
       auto entry = entries.extract(data);
       lock.unlock();
-      if (entry.empty() || stream == entry.mapped().stream.native_handle()) return;
-      Buffer& buffer = entry.mapped().buffer;
+      if (entry.empty()) return;
+      auto& [buffer, stream_id] = entry.mapped();
       try {
-        const Block& block = buffer.block();
-        block.allocator->record_use(block, Stream::external(stream, device));
+        // One handle may name several streams: one of each thread, or one after another.
+        const Stream last = from_stream_ref(stream, device);
+        if (last.id() == stream_id) return;
+        buffer.block().allocator->set_stream(buffer.block(), last);
       } catch (...) {  // the device failed: the memory must not be reused too early
         static_cast<void>(buffer.release());
       }
@@ -158,7 +171,7 @@ class DeviceResource {
 
     struct Entry {
       Buffer buffer;
-      Stream stream;
+      std::uint64_t stream_id;  // of the allocation
     };
 
     const Device device;
@@ -167,6 +180,54 @@ class DeviceResource {
   };
 
   Blocks* blocks_;
+};
+
+/// A DeviceResource that throws `Error`, made from the text, in the place of OutOfMemoryError. Code
+/// of another library that catches its own type then frees memory and tries again.
+///
+/// `DeviceResourceThrowing<rmm::out_of_memory>` is for RMM. A DeviceResource of the device is
+/// equal, and each frees what the other one allocated. Thread safety: any thread. Throws: `Error`;
+/// else as DeviceResource.
+/// @code
+/// memory::DeviceResourceThrowing<rmm::out_of_memory> memory;
+/// rmm::mr::failure_callback_resource_adaptor<> retrying(memory, free_some, nullptr);
+/// @endcode
+/// @since 0.3
+template <class Error>
+class DeviceResourceThrowing : public DeviceResource {
+ public:
+  using DeviceResource::deallocate;
+  using DeviceResource::DeviceResource;
+
+  /// As DeviceResource has them.
+  /// @{
+  [[nodiscard]] void* allocate(cuda::stream_ref stream, std::size_t bytes, std::size_t alignment) {
+    return translate([&] { return DeviceResource::allocate(stream, bytes, alignment); });
+  }
+  [[nodiscard]] void* allocate_sync(std::size_t bytes, std::size_t alignment = kDefaultAlignment) {
+    return translate([&] { return DeviceResource::allocate_sync(bytes, alignment); });
+  }
+  [[nodiscard]] void* allocate_async(std::size_t bytes, std::size_t alignment,
+                                     cuda::stream_ref stream) {
+    return allocate(stream, bytes, alignment);
+  }
+  [[nodiscard]] void* allocate_async(std::size_t bytes, cuda::stream_ref stream) {
+    return allocate(stream, bytes, kDefaultAlignment);
+  }
+  [[nodiscard]] void* allocate(std::size_t bytes, std::size_t alignment = kDefaultAlignment) {
+    return allocate_sync(bytes, alignment);
+  }
+  /// @}
+
+ private:
+  template <class Allocate>
+  static void* translate(Allocate&& allocate) {
+    try {
+      return allocate();
+    } catch (const OutOfMemoryError& error) {
+      throw Error(error.what());
+    }
+  }
 };
 
 /// A resource of CCCL or RMM as the allocator of a gantry device:
@@ -208,6 +269,13 @@ class ResourceAllocator final : public Allocator {
     const std::lock_guard lock(use.mutex);
     if (stream == use.stream) return;
     if (std::ranges::find(use.others, stream) == use.others.end()) use.others.push_back(stream);
+  }
+  void set_stream(const Block& block, const Stream& stream) override {
+    if (block.data == nullptr) return;
+    Use& use = *static_cast<Use*>(block.handle);
+    const std::lock_guard lock(use.mutex);
+    std::erase(use.others, stream);
+    use.stream = stream;
   }
   /// "resource".
   [[nodiscard]] std::string name() const override { return "resource"; }

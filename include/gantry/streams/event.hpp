@@ -27,6 +27,17 @@ struct EventOptions {
   bool timing = false;        ///< elapsed_ms() is available
   bool blocking = false;      ///< synchronize() sleeps instead of spinning
   bool interprocess = false;  ///< ipc_handle() is available; excludes timing
+  /// In a capture, record() and wait() become nodes of the graph. Each replay records the event
+  /// anew, or waits for its last record. The event outlives the graph. Excludes interprocess.
+  /// @code
+  /// Event end({.external = true});
+  /// Graph graph;
+  /// { const GraphCapture capture(graph); end.record(); }
+  /// graph.replay();
+  /// end.synchronize();  // with this replay
+  /// @endcode
+  /// @since 0.3
+  bool external = false;
 };
 
 /// Handle by which another process opens an event. The program may send its bytes by any means.
