@@ -1,9 +1,9 @@
 // Scans on the GPU: kernels for rows, long rows and columns, all in the order of Note [Scan order].
 #include "kernels/cuda/launch.cuh"
-#include "kernels/cuda/reductions/scan_dense_rows.cuh"
-#include "kernels/cuda/reductions/scan_long_rows.cuh"
-#include "kernels/cuda/reductions/scan_restart.cuh"
-#include "kernels/cuda/reductions/scan_thread_columns.hpp"
+#include "kernels/cuda/scans/scan_dense_rows.cuh"
+#include "kernels/cuda/scans/scan_long_rows.cuh"
+#include "kernels/cuda/scans/scan_restart.cuh"
+#include "kernels/cuda/scans/scan_thread_columns.hpp"
 #include "kernels/input.hpp"
 
 namespace gantry::kernels::cuda {

@@ -1,6 +1,6 @@
 // Scans of many short columns on the GPU: a thread has a column.
 #include "kernels/cuda/launch.cuh"
-#include "kernels/cuda/reductions/scan_thread_columns.hpp"
+#include "kernels/cuda/scans/scan_thread_columns.hpp"
 #include "kernels/impl/scan.inl"
 
 namespace gantry::kernels::cuda {

@@ -2,7 +2,7 @@
 #pragma once
 
 #include "kernels/cuda/launch.cuh"
-#include "kernels/cuda/reductions/scan_look_back.cuh"
+#include "kernels/cuda/scans/scan_look_back.cuh"
 
 namespace gantry::kernels::cuda {
 

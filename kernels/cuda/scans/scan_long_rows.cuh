@@ -2,7 +2,7 @@
 #pragma once
 
 #include "kernels/cuda/launch.cuh"
-#include "kernels/cuda/reductions/long_scan.cuh"
+#include "kernels/cuda/scans/long_scan.cuh"
 
 namespace gantry::kernels::cuda {
 

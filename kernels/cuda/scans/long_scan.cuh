@@ -4,7 +4,7 @@
 #include <cuda_pipeline_primitives.h>
 
 #include "kernels/cuda/launch.cuh"
-#include "kernels/cuda/reductions/scan_look_back.cuh"
+#include "kernels/cuda/scans/scan_look_back.cuh"
 #include "kernels/input.hpp"
 
 namespace gantry::kernels::cuda {
