@@ -22,7 +22,6 @@ int main(int argc, char** argv) {
   gantry::benchmarks::register_copy();
   gantry::benchmarks::register_cpu();
   gantry::benchmarks::register_kernels();
-  gantry::benchmarks::register_reductions();
   gantry::benchmarks::register_selection();
   gantry::benchmarks::register_matmul();
   gantry::benchmarks::register_graph();

@@ -71,7 +71,6 @@ void register_allocation();
 void register_copy();
 void register_cpu();
 void register_kernels();
-void register_reductions();
 void register_selection();
 void register_matmul();
 void register_graph();
