@@ -196,7 +196,6 @@ class DeviceResource {
 template <class Error>
 class DeviceResourceThrowing : public DeviceResource {
  public:
-  using DeviceResource::deallocate;
   using DeviceResource::DeviceResource;
 
   /// As DeviceResource has them.
