@@ -79,7 +79,9 @@ struct RepeatedMoments : MomentsReducer<Acc> {
     if (plan.chunks == 1) {
       const Acc spread = Base::spread(plan, state);
       const Acc mean = state.sum / static_cast<Acc>(plan.total_length);
-      const bool repeats_spread = !is_finite_as(plan.out_dtype, spread);
+      // One element has no spread with a divisor of 0.
+      const bool has_spread = plan.total_length > 1 || plan.divisor != 0;
+      const bool repeats_spread = has_spread && !is_finite_as(plan.out_dtype, spread);
       const bool repeats_mean = plan.second_out != nullptr && !is_finite_as(plan.out_dtype, mean);
       if (repeats_spread || repeats_mean) {
         write_repeated(plan, output, spread, mean, repeats_spread, repeats_mean);
