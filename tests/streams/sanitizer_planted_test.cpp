@@ -218,7 +218,7 @@ const Planted kPlanted[] = {
        s.order(s.a, s.b);
        sum_on(s.b, s.x);
      }},
-    {"JoinedTensors", "fill", "copy",
+    {"JoinedTensors", "fill", "cat",
      [](Scene& s) {
        fill_on(s.a, s.x);
        s.order(s.a, s.b);
