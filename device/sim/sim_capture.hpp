@@ -24,7 +24,7 @@ struct ErrorCode;
 /// How many tasks of each captured stream come before a place.
 using Progress = std::map<const SimStream*, std::size_t>;
 
-/// What a node does with an event.
+/// The use that a node makes of an event.
 enum class EventNode : std::uint8_t { record, wait };
 
 /// A place in a capture, held by an event that was recorded there.

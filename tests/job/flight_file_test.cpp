@@ -1,4 +1,4 @@
-// What a flight file says of calls and of failures, in memory of this process.
+// The record of a flight file about calls and of failures, in memory of this process.
 #include "job/flight_file.hpp"
 
 #include <gmock/gmock.h>

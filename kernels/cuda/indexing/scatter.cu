@@ -106,7 +106,8 @@ bool uses_slots(const IndexingPlan& plan, ScatterMode mode) {
   return mode == ScatterMode::replace && has_slots(plan.positions.numel, plan.indexed_extent);
 }
 
-// What moves with the keys: the values themselves if they are ready in the writes' order, or small.
+// The data that moves with the keys: the values themselves if they are ready in the writes' order,
+// or small.
 SortedWords sorted_words(const IndexingPlan& plan) {
   if (plan.element_bytes == 2) return SortedWords::halves;
   return plan.element_bytes == 4 && plan.positions.ndim == 1 && plan.positions.strides[0][0] == 1

@@ -58,7 +58,7 @@ __device__ void for_each_key(const ScatterKeys& keys, const F& f) {
   }
 }
 
-// What moves with the keys.
+// The data that moves with the keys.
 enum class SortedWords : std::uint8_t {
   positions,
   halves,  // the written values, of 2 bytes
