@@ -16,6 +16,7 @@
 #include "collectives/communicator/call_options.hpp"
 #include "collectives/communicator/checks.hpp"
 #include "collectives/communicator/impl.hpp"
+#include "collectives/multi_gpu/extents.hpp"
 #include "collectives/traced_collective.hpp"
 #include "collectives/transport.hpp"
 #include "streams/sanitizer/hooks.hpp"
@@ -195,21 +196,19 @@ Work Communicator::exchange(std::string_view op, std::vector<Message> messages,
   const auto own = pair_own(messages, me.rank);
   const auto is_receive = [](const Message& one) { return one.kind == CollectiveKind::recv; };
   for (const Message& one : messages) (void)call_of(one);
-  // Whether another message receives into the memory of messages[i].
-  const auto is_received_into = [&](std::size_t i) {
-    for (std::size_t j = 0; j < messages.size(); ++j) {
-      if (i != j && is_receive(messages[j]) &&
-          detail::overlap_of(messages[i].tensor, messages[j].tensor) != detail::Overlap::none) {
-        return true;
-      }
-    }
-    return false;
-  };
-  for (std::size_t i = 0; i < messages.size(); ++i) {
-    if (!is_receive(messages[i]) || !is_received_into(i)) continue;
+  std::vector<Tensor> received;
+  received.reserve(messages.size());
+  for (const Message& one : messages) {
+    if (is_receive(one)) received.push_back(one.tensor);
+  }
+  const comm::SortedExtents receives(received);
+  if (receives.find_shared()) {
     throw InvalidArgument(
         "group: expected receives into memory of their own, but two of them share some");
   }
+  const auto is_received_into = [&](const Tensor& tensor) {
+    return receives.any_shared(tensor, [](std::size_t, detail::Overlap) { return true; });
+  };
   const Stream stream = messages.empty() ? Stream::current(me.device) : messages.front().stream;
   std::vector<Stream> others;
   for (const Message& one : messages) {
@@ -224,7 +223,7 @@ Work Communicator::exchange(std::string_view op, std::vector<Message> messages,
   dense.reserve(messages.size());
   for (std::size_t i = 0; i < messages.size(); ++i) {
     const Tensor& tensor = messages[i].tensor;
-    const bool is_source = !is_receive(messages[i]) && is_received_into(i);
+    const bool is_source = !is_receive(messages[i]) && is_received_into(tensor);
     dense.push_back(is_source ? tensor.clone() : tensor.contiguous());
   }
   std::vector<CollectiveCall> calls;

@@ -3,11 +3,11 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <cstdint>
 #include <string>
 
 #include <gantry/core/error.hpp>
 
+#include "collectives/multi_gpu/extents.hpp"
 #include "tensor/check.hpp"
 #include "tensor/overlap.hpp"
 
@@ -103,81 +103,31 @@ void require_result(std::string_view op, const Tensor& out, const Shape& shape, 
   }
 }
 
-namespace {
-
-// The memory between the first and the last element of a tensor.
-struct Extent {
-  std::uintptr_t begin;
-  std::uintptr_t end;
-  std::size_t index;
-  std::uintptr_t reach = 0;  // the last end of all extents up to this one
-};
-
-Extent extent_of(const Tensor& tensor, std::size_t index) {
-  std::size_t extent = 1;
-  for (int dim = 0; dim < tensor.dim(); ++dim) {
-    extent += static_cast<std::size_t>((tensor.size(dim) - 1) * tensor.stride(dim));
-  }
-  const auto begin = reinterpret_cast<std::uintptr_t>(tensor.data());
-  return {begin, begin + extent * tensor.element_size(), index};
-}
-
-// The extents of the tensors that have elements, by address: only neighbours have to be compared,
-// and lists may be long.
-std::vector<Extent> sorted_extents(std::span<const Tensor> tensors) {
-  std::vector<Extent> extents;
-  extents.reserve(tensors.size());
-  for (std::size_t i = 0; i < tensors.size(); ++i) {
-    if (tensors[i].numel() > 0) extents.push_back(extent_of(tensors[i], i));
-  }
-  std::ranges::sort(extents, {}, &Extent::begin);
-  std::uintptr_t reach = 0;
-  for (Extent& extent : extents) extent.reach = reach = std::max(reach, extent.end);
-  return extents;
-}
-
-}  // namespace
-
 void require_separate(std::string_view op, std::span<const Tensor> tensors) {
   if (tensors.size() < 2) return;
-  const std::vector<Extent> extents = sorted_extents(tensors);
-  for (std::size_t i = 1; i < extents.size(); ++i) {
-    if (extents[i].begin >= extents[i - 1].reach) continue;
-    for (std::size_t j = 0; j < i; ++j) {
-      if (extents[j].end <= extents[i].begin) continue;
-      const auto [first, second] = std::minmax(extents[i].index, extents[j].index);
-      if (detail::overlap_of(tensors[first], tensors[second]) == detail::Overlap::none) continue;
-      const std::string device = tensors[first].device().str();
-      throw InvalidArgument(
-          fmt::format("{}: expected tensors that share no memory, but tensors {} and {}, both on "
-                      "{}, do",
-                      op, first, second, device),
-          device);
-    }
-  }
+  const auto shared = SortedExtents(tensors).find_shared();
+  if (!shared) return;
+  const std::string device = tensors[shared->first].device().str();
+  throw InvalidArgument(
+      fmt::format(
+          "{}: expected tensors that share no memory, but tensors {} and {}, both on {}, do", op,
+          shared->first, shared->second, device),
+      device);
 }
 
 void require_own_place(std::string_view op, std::span<const Tensor> outputs,
                        std::span<const Tensor> inputs) {
   require_separate(op, outputs);
-  const std::vector<Extent> extents = sorted_extents(outputs);
-  // Extents of interleaved outputs may overlap; so all that begin early enough are compared.
+  const SortedExtents extents(outputs);
   for (std::size_t k = 0; k < inputs.size(); ++k) {
-    if (inputs[k].numel() == 0) continue;
-    const Extent input = extent_of(inputs[k], k);
-    const auto behind = std::ranges::lower_bound(extents, input.end, {}, &Extent::begin);
-    for (auto at = static_cast<std::size_t>(behind - extents.begin());
-         at > 0 && extents[at - 1].reach > input.begin; --at) {
-      const std::size_t i = extents[at - 1].index;
-      const detail::Overlap overlap = detail::overlap_of(outputs[i], inputs[k]);
-      const bool is_itself = overlap == detail::Overlap::full && k % outputs.size() == i;
-      if (overlap == detail::Overlap::none || is_itself) continue;
+    (void)extents.any_shared(inputs[k], [&](std::size_t i, detail::Overlap overlap) -> bool {
+      if (overlap == detail::Overlap::full && k % outputs.size() == i) return false;
       throw InvalidArgument(
           fmt::format("{}: expected outputs that share memory with no other input, but output {} "
                       "shares input {}'s",
                       op, i, k),
           outputs[i].device().str());
-    }
+    });
   }
 }
 
