@@ -1,6 +1,8 @@
 // Random statements about tensors, against the answers of PyTorch 2.15 on the CPU (record.py).
+// GANTRY_TEST_STATEMENTS names a file of others.
 #include <gtest/gtest.h>
 
+#include <cstdlib>
 #include <exception>
 #include <fstream>
 #include <map>
@@ -17,8 +19,10 @@ constexpr int kReported = 20;
 
 // Runs every statement, and reports the first that differ.
 void expect_answers(Device device) {
-  std::ifstream file(GANTRY_STATEMENTS);
-  ASSERT_TRUE(file.is_open()) << GANTRY_STATEMENTS;
+  const char* const others = std::getenv("GANTRY_TEST_STATEMENTS");
+  const char* const path = others != nullptr ? others : GANTRY_STATEMENTS;
+  std::ifstream file(path);
+  ASSERT_TRUE(file.is_open()) << path;
   int statements = 0;
   std::map<std::string, int> wrong;
   int reported = 0;
@@ -37,7 +41,7 @@ void expect_answers(Device device) {
   for (const auto& [operation, count] : wrong) {
     ADD_FAILURE() << operation << ": " << count << " statements differ";
   }
-  EXPECT_GE(statements, 50000);
+  EXPECT_GE(statements, others != nullptr ? 1 : 50'000);
 }
 
 TEST(DifferentialTest, OnTheCpu) { expect_answers(Device::cpu()); }

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Writes random statements about tensors and PyTorch's answers, for differential_test.cpp. Needs PyTorch and NumPy.
 
-Usage: record.py COUNT > data/statements.dat
+Usage: record.py COUNT [SEED] > data/statements.dat
 
 A line is `HASH OPERATION PARAMETERS INPUT...`. HASH is FNV-1a of the dtype, the shape and the elements of all results.
 PARAMETERS is a list with commas, or `-`. An index list has slashes between its entries. INPUT is `dtype:shape:layout:seed`,
@@ -297,7 +297,7 @@ def resolved(text):
 
 
 def main():
-    maker = Maker(20261126)
+    maker = Maker(int(sys.argv[2]) if len(sys.argv) > 2 else 20261126)
     count = int(sys.argv[1])
     seen = set()
     while len(seen) < count:
