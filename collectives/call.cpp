@@ -13,6 +13,11 @@
 
 namespace gantry {
 
+bool copies_own(const CollectiveCall& call) {
+  return call.what.kind == CollectiveKind::broadcast && call.what.count > 0 && call.in != nullptr &&
+         call.out != nullptr && call.out != call.in;
+}
+
 CollectiveCall call_on(CollectiveKind kind, const Tensor& tensor, int root, ReduceOp op) {
   return {.what = {.count = tensor.numel(),
                    .root = root,

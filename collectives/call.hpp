@@ -67,6 +67,9 @@ struct CollectiveCall {
   bool is_uneven() const { return !send_counts.empty(); }
 };
 
+// True on the root of a broadcast into another array.
+bool copies_own(const CollectiveCall& call);
+
 // A call of one tensor on each rank.
 CollectiveCall call_on(CollectiveKind kind, const Tensor& tensor, int root = -1,
                        ReduceOp op = ReduceOp::sum);

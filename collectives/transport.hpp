@@ -30,7 +30,7 @@ struct Membership {
 
 // The end of a call in its stream.
 struct End {
-  // Recorded behind the call, and not to be recorded again; null: the transport recorded none.
+  // Recorded behind the call, and not to be recorded again; null: none is.
   std::shared_ptr<Event> event = {};
   // False if a call of a lost group may end without a result and without an error.
   bool reports_losses = true;

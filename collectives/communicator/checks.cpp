@@ -52,6 +52,10 @@ void require_same_shape(const Tensor& output, const Tensor& input, std::string_v
                    output.device().str());
 }
 
+bool is_same_array(const Tensor& a, const Tensor& b) {
+  return a.data() == b.data() && a.sizes() == b.sizes() && a.strides() == b.strides();
+}
+
 void require_joined(const Tensor& large, const Tensor& small, int ranks, std::string_view op,
                     std::string_view argument) {
   Shape expected = small.sizes();

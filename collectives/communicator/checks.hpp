@@ -16,6 +16,8 @@ void require_tensor(const Tensor& tensor, Device device, std::string_view op,
 void require_writable(const Tensor& tensor, std::string_view op, std::string_view argument);
 // The checks that all operations with an input and an output on this rank share.
 void require_pair(const Tensor& output, const Tensor& input, Device device, std::string_view op);
+// True for two tensors of the same elements in the same order.
+bool is_same_array(const Tensor& a, const Tensor& b);
 void require_same_shape(const Tensor& output, const Tensor& input, std::string_view op);
 void require_same_dtype(const Tensor& output, const Tensor& input, std::string_view op);
 // Requires that `large` (named `argument`) has `ranks` times the rows of `small`, or stacks `ranks`

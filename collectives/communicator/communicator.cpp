@@ -72,11 +72,6 @@ std::string Communicator::transport() const {
 
 namespace {
 
-// True for two tensors of the same elements in the same order.
-bool is_same_array(const Tensor& a, const Tensor& b) {
-  return a.data() == b.data() && a.sizes() == b.sizes() && a.strides() == b.strides();
-}
-
 // Runs an operation of a group with one rank: a reduction of one input, or a copy.
 void run_alone(const CollectiveCall& call, Tensor& output, const Tensor& input) {
   const Descriptor& what = call.what;

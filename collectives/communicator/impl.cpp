@@ -17,6 +17,7 @@
 #include <gantry/streams/stream_guard.hpp>
 
 #include "collectives/bootstrap/failure_note.hpp"
+#include "collectives/communicator/own_copy.hpp"
 #include "collectives/communicator/pending_signals.hpp"
 #include "collectives/protocol/launch.hpp"
 #include "device/platform/sync_debug_driver.hpp"
@@ -122,11 +123,13 @@ End Communicator::Impl::run(CollectiveCall& call, const Stream& stream) {
     call.out = const_cast<void*>(call.in);
     call.out_block = call.in_block;
   }
+  OwnCopy own_copy(call);
   transports.require_registered(call);
   ledger.number(call);
   End end;
   ledger.guarded(call.what, [&] {
-    const ResolvedCall resolved = transports.resolve(call);
+    ResolvedCall resolved = transports.resolve(call);
+    own_copy.begin(resolved, stream);
     if (call.in_condition && resolved.choice.algorithm == Algorithm::nccl) {
       throw CaptureError(fmt::format(
           "{}: expected an algorithm of gantry in graph_if and graph_while, but got nccl",
@@ -136,6 +139,7 @@ End Communicator::Impl::run(CollectiveCall& call, const Stream& stream) {
     Transport& via = transports.open(resolved);
     const auto deadline = transports.call_scope(via, resolved);
     end = via.run(resolved, stream);
+    if (own_copy.complete(stream)) end.event = nullptr;
   });
   if (call.in_condition) note_in_condition(stream, !is_message(call.what.kind));
   return end;

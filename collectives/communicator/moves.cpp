@@ -23,6 +23,20 @@ Work Communicator::broadcast(const Tensor& tensor, int root, CollectiveOptions o
                          : move_between(call, &tensor, nullptr, options);
 }
 
+Work Communicator::broadcast(const Tensor& output, const Tensor& input, int root,
+                             CollectiveOptions options) const {
+  const Membership& me = impl("broadcast").members.self;
+  require_tensor(output, me.device, "broadcast", "output");
+  require_writable(output, "broadcast", "output");
+  require_root(root, me.size, "broadcast");
+  if (me.rank != root) return broadcast(output, root, options);
+  require_pair(output, input, me.device, "broadcast");
+  require_same_shape(output, input, "broadcast");
+  if (is_same_array(output, input)) return broadcast(output, root, options);
+  CollectiveCall call = call_on(CollectiveKind::broadcast, input, root);
+  return move_between(call, &output, &input, options);
+}
+
 Work Communicator::all_gather(const Tensor& output, const Tensor& input,
                               CollectiveOptions options) const {
   const Membership& me = impl("all_gather").members.self;

@@ -215,6 +215,7 @@ FlaggedPlan plan_flagged_one_shot(const Group& group, const CollectiveCall& call
   const Route route = one_shot_route(call.what, group.size);
   plan.send_to = route.sends_to(group.rank) & ~only(group.rank);
   plan.receive_from = route.receives_from(group.rank);
+  if (copies_own(call)) plan.receive_from = only(group.rank);
   return plan;
 }
 

@@ -3,9 +3,9 @@
 #include <algorithm>
 #include <cstddef>
 #include <map>
+#include <optional>
 #include <utility>
 
-#include <gantry/extend/driver.hpp>
 #include <gantry/streams/stream_guard.hpp>
 #include <gantry/tensor/factories.hpp>
 
@@ -18,24 +18,36 @@ namespace {
 
 // The most messages that Communicator::group() takes.
 constexpr std::size_t kMostMessages = 512;
-// A shorter copy takes less time than the order between two streams.
-constexpr std::size_t kLeastBesideBytes = std::size_t{4} << 20;
 
 bool reduces(OperationKind kind) {
   return kind == OperationKind::all_reduce || kind == OperationKind::reduce ||
          kind == OperationKind::reduce_scatter;
 }
 
-// True for the root of a broadcast into another array.
-bool copies_own(const Rank& rank, const Operation& call) {
-  return call.kind == OperationKind::broadcast && rank.rank == call.peer && call.send != call.recv;
-}
+// The current stream of consecutive messages, which mostly have one stream.
+class MessageStream {
+ public:
+  explicit MessageStream(Device device) : device_(device) {}
+
+  void use(void* stream) {
+    if (guard_ && stream == handle_) return;
+    order_later_work(stream, device_);
+    guard_.reset();
+    guard_.emplace(Stream::external(stream, device_));
+    handle_ = stream;
+  }
+
+ private:
+  Device device_;
+  void* handle_ = nullptr;
+  std::optional<StreamGuard> guard_;
+};
 
 // Sends and receives, alone or into the open group() of this thread.
-void run_message(const Communicator& group, const Rank& rank, const KnownOperation& operation) {
+void run_message(const Communicator& group, const Rank& rank, const KnownOperation& operation,
+                 MessageStream& stream) {
   const Operation& call = operation.call;
-  order_later_work(call.stream, rank.device);
-  const StreamGuard guard(Stream::external(call.stream, rank.device));
+  stream.use(call.stream);
   const auto array = [&](const Tensor& known) {
     return known.defined()
                ? known
@@ -92,11 +104,6 @@ void CollectiveRun::prepare() {
   }
   input_ = arrays_.send;
   output_ = arrays_.recv;
-  if (call_.kind != OperationKind::broadcast) return;
-  if (rank_.rank == call_.peer) output_ = arrays_.send;
-  if (!copies_own(rank_, call_) || output_.nbytes() < kLeastBesideBytes) return;
-  side_ = Stream::from_pool(rank_.device);
-  side_->wait(stream_);
 }
 
 void CollectiveRun::submit() {
@@ -121,7 +128,7 @@ void CollectiveRun::submit() {
 void CollectiveRun::submit_move() {
   switch (call_.kind) {
     case OperationKind::broadcast:
-      group_.broadcast(output_, call_.peer);
+      group_.broadcast(output_, input_, call_.peer);
       break;
     case OperationKind::all_gather:
       group_.all_gather(output_, input_);
@@ -139,18 +146,15 @@ void CollectiveRun::submit_move() {
 }
 
 void CollectiveRun::complete() {
-  if (call_.count == 0) return;
   if (reduction_) reduction_->complete(output_);
-  if (!copies_own(rank_, call_)) return;
-  // The root's copy of a long array runs beside the transfer.
-  driver().copy(call_.recv, call_.send, output_.nbytes(), side_.value_or(stream_).native());
-  if (side_) stream_.wait(*side_);
 }
 
 void run(const Rank& rank, const Operation& operation) {
   if (operation.is_message()) {
     const Communicator group = rank.group();
-    return run_message(group, rank, {.call = operation, .arrays = arrays_of(rank, operation)});
+    MessageStream stream(rank.device);
+    return run_message(group, rank, {.call = operation, .arrays = arrays_of(rank, operation)},
+                       stream);
   }
   CollectiveRun collective(rank, operation);
   collective.prepare();
@@ -167,7 +171,8 @@ void run_messages(const Rank& rank, std::span<const KnownOperation> operations) 
   const Communicator group = rank.group();
   for (const Messages& part : parts_of(std::move(messages), rank.size)) {
     MessageGroup together = group.group();
-    for (const KnownOperation* message : part) run_message(group, rank, *message);
+    MessageStream stream(rank.device);
+    for (const KnownOperation* message : part) run_message(group, rank, *message, stream);
     (void)together.end();
   }
 }

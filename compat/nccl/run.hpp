@@ -45,7 +45,6 @@ class CollectiveRun {
   Arrays arrays_;
   Stream stream_;
   std::optional<Reduction> reduction_;
-  std::optional<Stream> side_;  // of the root's own copy
   Tensor input_;
   Tensor output_;
 };

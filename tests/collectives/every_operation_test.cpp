@@ -222,6 +222,15 @@ class Operations {
         [=](const Communicator& rank, const CallBatch::View& view) {
           rank.broadcast(view(one), root);
         });
+    if (is_registered()) return;
+    const Place in = array();
+    const Place out = array();
+    give_inputs(in);
+    for (int rank = 0; rank < n_; ++rank) batch_.expect(rank, out, inputs_->input(root));
+    add("broadcast apart", fmt::format("from {}", root),
+        [=](const Communicator& rank, const CallBatch::View& view) {
+          rank.broadcast(view(out), rank.rank() == root ? view(in) : Tensor(), root);
+        });
   }
 
   // Of all ranks to all, or to `root`.
@@ -266,16 +275,19 @@ class Operations {
         rank.scatter(view(out_of(rank.rank())), rank.rank() == root ? view(in) : Tensor(), root);
       };
     };
+    const auto expect_slices = [&](const auto& out_of) {
+      for (int rank = 0; rank < n_; ++rank) {
+        batch_.expect(rank, out_of(rank), inputs_->input(root, rank * size));
+      }
+    };
     const Place in = slices();
     const Place out = slice();
     give_inputs(in);
+    expect_slices([&](int) { return out; });
+    add("scatter", text, call_on(in, [=](int) { return out; }));
     const Place whole = slices();
     give_inputs(whole);
-    for (int rank = 0; rank < n_; ++rank) {
-      batch_.expect(rank, out, inputs_->input(root, rank * size));
-      batch_.expect(rank, whole.part(rank, size), inputs_->input(root, rank * size));
-    }
-    add("scatter", text, call_on(in, [=](int) { return out; }));
+    expect_slices([&](int rank) { return whole.part(rank, size); });
     add("scatter into a slice", text,
         call_on(whole, [=](int rank) { return whole.part(rank, size); }));
   }

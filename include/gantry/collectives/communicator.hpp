@@ -93,10 +93,9 @@ class GANTRY_API Communicator {
   /// (a single process). Under mpirun the call initializes MPI unless the program has; a later
   /// MPI_Init is an error. In a replacement of `glaunch --elastic` it waits, without a deadline,
   /// until the others call grow(). Elsewhere GANTRY_ELASTIC does as ConnectOptions::elastic.
-  /// Device/stream: device() becomes the calling thread's current device. The first call blocks the
-  /// host.
-  /// Throws: InvalidArgument for contradictory variables or a rank without a device;
-  /// TimeoutError; PeerLostError; NotSupported.
+  /// Device/stream: device() becomes the thread's current device. The first call blocks the host.
+  /// Throws: InvalidArgument for contradictory variables or a rank without a device; TimeoutError;
+  /// PeerLostError; NotSupported.
   static Communicator world();
   /// A group inside this process: one communicator per device, in rank order.
   ///
@@ -122,10 +121,9 @@ class GANTRY_API Communicator {
   /// The program has initialized MPI. Other libraries than Open MPI need
   /// <gantry/collectives/mpi.hpp>.
   ///
-  /// Device/stream: `device` becomes the calling thread's current device. The default is the device
-  /// that world() chooses. Blocks the host.
-  /// The group makes its own MPI communicator from `comm`, and frees it at its end. The program
-  /// keeps `comm`.
+  /// Device/stream: `device`, by default the one that world() chooses, becomes the thread's current
+  /// device. Blocks the host. The group makes its own MPI communicator from `comm`, and frees it at
+  /// its end. The program keeps `comm`.
   /// Thread safety: gantry calls MPI from the threads that use the group, one at a time. If the
   /// program calls MPI at the same time, MPI_THREAD_MULTIPLE is required.
   /// Throws: InvalidArgument for MPI_COMM_NULL, before MPI_Init or after MPI_Finalize, for an
@@ -213,6 +211,10 @@ class GANTRY_API Communicator {
   /// Overwrites `tensor` with that of rank `root`. Shapes, DTypes: equal on all ranks.
   /// Example: `world.broadcast(x, 0);`
   Work broadcast(const Tensor& tensor, int root = 0, CollectiveOptions options = {}) const;
+  /// Overwrites the `output` of every rank with the `input` of rank `root`. Elsewhere `input` is
+  /// ignored and may be undefined. Ranks may mix both forms. Aliasing: both may overlap.
+  Work broadcast(const Tensor& output, const Tensor& input, int root = 0,
+                 CollectiveOptions options = {}) const;
   /// Writes every rank's `input` into `output`, joined along dim 0 in rank order.
   /// Aliasing: `input` may be this rank's slice of `output`.
   /// Shapes: inputs are equal on all ranks. `output` has size() times the rows of `input`, or is
@@ -318,13 +320,11 @@ class GANTRY_API Communicator {
   /// Opens the whole storage of `tensor` to every rank. Large operations on tensors in it then need
   /// no staging: kernels and copy engines access the ranks' tensors directly. Ranks of one process
   /// need no registration: their large operations use all tensors so, unless GANTRY_COLL_OPEN=off.
-  ///
-  /// The tensor that counts is the only one of all_reduce, reduce and broadcast. It is the output
-  /// of all_gather and all_to_all, and the input of reduce_scatter; it must be at the same offset
-  /// on every rank. In gather, scatter and reductions into another tensor all tensors count, and in
-  /// a send its tensor, at any offset. Small operations are staged as before, and so are all if
-  /// ranks cannot reach each other's memory.
-  ///
+  /// The tensor that counts is the only one of all_reduce, reduce and broadcast, else the input of
+  /// the root. It is the output of all_gather and all_to_all, and the input of reduce_scatter; it
+  /// must be at the same offset on every rank. In gather, scatter and reductions into another
+  /// tensor all tensors count, and in a send its tensor, at any offset. Small operations are staged
+  /// as before, and so are all if ranks cannot reach each other's memory.
   /// Collective: every rank calls it in the same order with memory of one size. Blocks the host. A
   /// later operation has registered tensors on all ranks or on none; otherwise it is a mismatch,
   /// or staged where tensors may be at any offset.
