@@ -104,6 +104,7 @@ void softmax(void*, bool, const FibrePlan&, void*) { refuse("softmax"); }
 void sort_in_blocks(void*, const SortPlan&, const SortCandidates&) { refuse("sort"); }
 std::size_t sort_scratch_bytes(const SortPlan&) { refuse("sort"); }
 void sort(void*, const SortPlan&, void*) { refuse("sort"); }
+bool has_sorted_values(const SortPlan&) { refuse("sort"); }
 std::size_t sort_values_bytes(const SortPlan&) { refuse("sort"); }
 void sort_values(void*, const SortPlan&, void*) { refuse("sort"); }
 std::size_t select_scratch_bytes(const SortPlan&) { refuse("select_rank"); }
@@ -114,6 +115,8 @@ void searchsorted(void*, const SearchPlan&) { refuse("searchsorted"); }
 void count_values(void*, const CountPlan&) { refuse("count_values"); }
 void count_bins(void*, const CountPlan&) { refuse("count_bins"); }
 void run_starts(void*, const RunPlan&) { refuse("run_starts"); }
+std::size_t first_of_runs_bytes(const FirstsPlan&) { refuse("first_of_runs"); }
+void first_of_runs(void*, const FirstsPlan&, void*) { refuse("first_of_runs"); }
 
 void gather(void*, const IndexingPlan&) { refuse("gather"); }
 void index_offsets(void*, const OffsetsPlan&) { refuse("index"); }

@@ -2,6 +2,7 @@
 
 #include "kernels/dispatch.hpp"
 #include "kernels/ordering/binning_plan.hpp"
+#include "kernels/scratch.hpp"
 
 namespace gantry::kernels {
 
@@ -73,6 +74,23 @@ void run_starts(const Target& target, const TensorRef& starts, const TensorRef& 
   submit(
       {"run_starts", 2}, target, {&starts, &inverse, &runs, &order},
       [plan] { host::run_starts(plan); }, [&](void* stream) { cuda::run_starts(stream, plan); });
+}
+
+void first_of_runs(const Target& target, const TensorRef& out, const TensorRef& count,
+                   const TensorRef& in) {
+  FirstsPlan plan;
+  plan.dtype = in.dtype;
+  plan.in = in.data;
+  plan.out = out.data;
+  plan.count = static_cast<std::int64_t*>(count.data);
+  plan.n = in.numel();
+  submit(
+      KernelName::moving("first_of_runs", 2), target, {&out, &count, &in},
+      [plan] { host::first_of_runs(plan); },
+      [&](void* stream) {
+        const Scratch scratch(target, cuda::first_of_runs_bytes(plan));
+        cuda::first_of_runs(stream, plan, scratch.data());
+      });
 }
 
 }  // namespace gantry::kernels

@@ -33,4 +33,10 @@ void count_bins(const Target& target, const TensorRef& counts, const TensorRef& 
 void run_starts(const Target& target, const TensorRef& starts, const TensorRef& inverse,
                 const TensorRef& runs, const TensorRef& order);
 
+// Writes the first element of every run of equal neighbours of `in`, 1-D, to `out`, which has its
+// size, and the number of runs to `count`, i64. Zeros are equal, and NaNs equal nothing. A bool is
+// 0 or 1.
+void first_of_runs(const Target& target, const TensorRef& out, const TensorRef& count,
+                   const TensorRef& in);
+
 }  // namespace gantry::kernels

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 
 #include <gantry/core/dtype.hpp>
@@ -41,11 +42,21 @@ struct RunPlan {
   std::int64_t n = 0;
 };
 
+// The plan of first_of_runs. A POD.
+struct FirstsPlan {
+  DType dtype = DType::f32;
+  const void* in = nullptr;
+  void* out = nullptr;
+  std::int64_t* count = nullptr;
+  std::int64_t n = 0;
+};
+
 namespace host {
 void searchsorted(const SearchPlan& plan);
 void count_values(const CountPlan& plan);
 void count_bins(const CountPlan& plan);
 void run_starts(const RunPlan& plan);
+void first_of_runs(const FirstsPlan& plan);
 }  // namespace host
 
 namespace cuda {
@@ -53,6 +64,8 @@ void searchsorted(void* stream, const SearchPlan& plan);
 void count_values(void* stream, const CountPlan& plan);
 void count_bins(void* stream, const CountPlan& plan);
 void run_starts(void* stream, const RunPlan& plan);
+[[nodiscard]] std::size_t first_of_runs_bytes(const FirstsPlan& plan);
+void first_of_runs(void* stream, const FirstsPlan& plan, void* scratch);
 }  // namespace cuda
 
 }  // namespace gantry::kernels

@@ -115,10 +115,7 @@ void sort_values(const Target& target, const TensorRef& values, const TensorRef&
   submit(
       {"sort", 2}, target, {&values, &in}, [plan] { host::sort(plan); },
       [&](void* stream) {
-        if (cuda::fits_block_sort(plan.fibres)) {
-          cuda::sort_in_blocks(stream, plan, {});
-          return;
-        }
+        if (!cuda::has_sorted_values(plan)) return sort_on_gpu(target, stream, plan);
         const Scratch scratch(target, cuda::sort_values_bytes(plan));
         cuda::sort_values(stream, plan, scratch.data());
       });

@@ -24,8 +24,8 @@ void check_sort_length(std::string_view op, const Target& target, std::int64_t l
 void sort(const Target& target, const TensorRef& values, const TensorRef& indices,
           const TensorRef& in, int dim, bool descending);
 
-// Writes the elements of `in`, 1-D, to `values`, contiguous, in ascending order. All zeros may
-// become the first one, and NaNs lose their payloads.
+// Writes the elements of `in`, 1-D, to `values`, contiguous, in ascending order. Equal elements
+// keep their order, but NaNs are in any order.
 void sort_values(const Target& target, const TensorRef& values, const TensorRef& in);
 
 // Writes element `rank` of the ascending order of each fibre along `dim`, and its index. `ranks`,

@@ -97,8 +97,9 @@ void sort_in_warps(void* stream, const SortPlan& plan, const SortCandidates& can
 [[nodiscard]] std::size_t sort_scratch_bytes(const SortPlan& plan);
 void sort(void* stream, const SortPlan& plan, void* scratch);
 
-// sort of one fibre without indices, whose values are dense and begin on 16 bytes. All zeros may
-// become the first one, and NaNs lose their payloads.
+// sort of one fibre without indices, whose values are dense. NaNs are in any order.
+// True for dense elements that no block sorts; bool bytes may have several keys.
+[[nodiscard]] bool has_sorted_values(const SortPlan& plan);
 [[nodiscard]] std::size_t sort_values_bytes(const SortPlan& plan);
 void sort_values(void* stream, const SortPlan& plan, void* scratch);
 

@@ -68,7 +68,7 @@ Runs find_runs(const Tensor& differs, const Tensor& order, bool return_inverse,
   return result;
 }
 
-// The elements of a 1-D tensor in ascending order. Zeros are the first of them, and NaNs any.
+// The elements of a 1-D tensor in ascending order, NaNs in any order.
 Tensor sorted_values(std::string_view op, const Tensor& elements) {
   const kernels::Target target = detail::target_of(elements);
   kernels::check_sort_length(op, target, elements.numel());
@@ -101,15 +101,20 @@ UniqueElements unique_runs(const Tensor& self, const Tensor& elements, const Ten
   return result;
 }
 
-// The first element of every run of equal neighbours. The host waits for their number.
+// The first element of every run of equal neighbours of a 1-D tensor. The host waits for their
+// number.
 Tensor first_of_runs(const Tensor& elements) {
   const std::int64_t n = elements.numel();
-  if (n == 0) return elements;
-  const Tensor is_first = empty({n}, {.dtype = DType::bool_, .device = elements.device()});
-  is_first.narrow(0, 0, 1).fill_(true);
-  Tensor differs = is_first.narrow(0, 1, n - 1);
-  ne_out(differs, elements.narrow(0, 1, n - 1), elements.narrow(0, 0, n - 1));
-  return elements.masked_select(is_first);
+  if (n == 0) return elements.clone();
+  const bool is_bool = elements.dtype() == DType::bool_;  // whose true bytes may differ
+  const Tensor in = is_bool ? elements.ne(false) : elements.contiguous();
+  const Tensor firsts = empty({n}, {.dtype = in.dtype(), .device = in.device()});
+  const Tensor count = empty({1}, index_options(in));
+  kernels::first_of_runs(detail::target_of(in), firsts.ref(), count.ref(), in.ref());
+  const std::int64_t runs = count.item<std::int64_t>();
+  // A part keeps the memory of the whole, of which it is at least half.
+  const Tensor part = firsts.narrow(0, 0, runs);
+  return 2 * runs < n ? part.clone() : part;
 }
 
 // Note [Unique slices]
@@ -250,7 +255,13 @@ UniqueElements unique_consecutive(const Tensor& self, bool return_inverse, bool 
     return unique_consecutive_slices(self, slice_dim(kOp, self, *dim), return_inverse,
                                      return_counts);
   }
-  return unique_runs(self, self.reshape({-1}), {}, return_inverse, return_counts);
+  const Tensor flat = self.reshape({-1});
+  if (return_inverse || return_counts) {
+    return unique_runs(self, flat, {}, return_inverse, return_counts);
+  }
+  UniqueElements result;
+  result.values = first_of_runs(flat);
+  return result;
 }
 
 Tensor isin(const Operand& elements, const Operand& test_elements, bool /*assume_unique*/,

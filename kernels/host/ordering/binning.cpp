@@ -49,4 +49,22 @@ void run_starts(const RunPlan& plan) {
   for (std::int64_t i = 0; i < plan.n; ++i) write_run(plan, i);
 }
 
+void first_of_runs(const FirstsPlan& plan) {
+  dispatch_keys(plan.dtype, [&](auto tag) {
+    using U = typename decltype(tag)::type;
+    const auto order = make_key_order<U>(plan.dtype, false);
+    const auto* const in = static_cast<const U*>(plan.in);
+    auto* const out = static_cast<U*>(plan.out);
+    const bool has_nan = order.kind == KeyKind::floating;
+    std::int64_t count = 0;
+    U last = 0;  // the key of the preceding element
+    for (std::int64_t i = 0; i < plan.n; ++i) {
+      const U key = order.key(in[i]);
+      if (i == 0 || key != last || (has_nan && key == order.nan)) out[count++] = in[i];
+      last = key;
+    }
+    *plan.count = count;
+  });
+}
+
 }  // namespace gantry::kernels::host

@@ -3,12 +3,15 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <limits>
 #include <vector>
 
 #include <gantry/core/error.hpp>
 
+#include "kernels/ordering/binning.hpp"
 #include "tests/kernels/ordering/order_oracle.hpp"
 #include "tests/kernels/reductions/reduction_oracle.hpp"
+#include "tests/support/device_fixture.hpp"
 
 namespace gantry::testing {
 namespace {
@@ -79,6 +82,76 @@ TEST(SortKernelTest, SortsValuesAlone) {
         }
       }
     });
+  }
+}
+
+// The bits of all NaNs, in order.
+template <class T>
+std::vector<std::uint64_t> nans_of(const Array& array) {
+  std::vector<std::uint64_t> bits;
+  for (std::int64_t i = 0; i < array.numel(); ++i) {
+    if (array.value(i) != array.value(i)) bits.push_back(array.bits(i));
+  }
+  std::sort(bits.begin(), bits.end());
+  return bits;
+}
+
+// NaNs with and without a sign: none, one, some, or nothing else.
+TEST(SortKernelTest, SortsValuesAloneWithNansLast) {
+  GANTRY_REQUIRE_DEVICES(1);
+  for (const DType dtype : {f16, bf16, f32, f64}) {
+    dispatch(dtype, [&]<class T>(TypeTag<T>) {
+      if constexpr (is_floating_point(dtype_of<T>)) {
+        for (const std::int64_t length : {100, 8193, 16384, 16385, 40000}) {
+          for (const std::int64_t apart : {std::int64_t{1}, std::int64_t{3}, length}) {
+            Array in(dtype, contiguous({length}));
+            fill_unordered(in, static_cast<std::uint32_t>(length), true);
+            const T nan(std::numeric_limits<float>::quiet_NaN());
+            for (std::int64_t i = 0; i < length; i += apart) in.set(i, i % 2 == 0 ? T(-nan) : nan);
+            std::vector<Array> arrays{Array(dtype, contiguous({length})), in};
+            testing::run_on_device(arrays,
+                                   [](const Target& target, const std::vector<TensorRef>& t) {
+                                     kernels::sort_values(target, t[0], t[1]);
+                                   });
+            const auto fibre = members({length}, 1)[0];
+            const auto order = sorted_positions(elements_of<T>(in, fibre), false);
+            const std::vector<std::uint64_t> nans = nans_of<T>(in);
+            ASSERT_EQ(nans_of<T>(arrays[0]), nans) << dtype << " " << length << " " << apart;
+            for (std::size_t k = 0; k + nans.size() < order.size(); ++k) {
+              ASSERT_EQ(arrays[0].bits(static_cast<std::int64_t>(k)), in.bits(order[k]))
+                  << dtype << " " << length << " " << apart << " at " << k;
+            }
+          }
+        }
+      }
+    });
+  }
+}
+
+TEST(SortKernelTest, FirstOfRunsTakesOneElementOfEachRun) {
+  std::uint32_t seed = 900;
+  for (const DType dtype : testing::kAllTypes) {
+    for (const std::int64_t length : {1, 2, 33, 4097, 100000}) {
+      for (const bool has_ties : {false, true}) {
+        Array in(dtype, contiguous({length}));
+        fill_unordered(in, ++seed, has_ties);
+        const std::vector<Array> arrays = run_everywhere(
+            {Array(dtype, contiguous({length})), Array(i64, contiguous({1})), in},
+            [](const Target& target, const std::vector<TensorRef>& t) {
+              kernels::first_of_runs(target, t[0], t[1], t[2]);
+            },
+            "runs");
+        std::int64_t count = 0;
+        for (std::int64_t i = 0; i < length; ++i) {
+          const bool is_equal = dtype == i64 ? i > 0 && in.bits(i) == in.bits(i - 1)
+                                             : i > 0 && in.value(i) == in.value(i - 1);
+          if (is_equal) continue;
+          ASSERT_EQ(arrays[0].bits(count), in.bits(i)) << dtype << " " << length << " at " << i;
+          ++count;
+        }
+        ASSERT_EQ(arrays[1].get<std::int64_t>(0), count) << dtype << " " << length;
+      }
+    }
   }
 }
 

@@ -13,6 +13,7 @@
 #include <gantry/core/error.hpp>
 #include <gantry/tensor/elementwise.hpp>
 #include <gantry/tensor/factories.hpp>
+#include <gantry/tensor/shape_ops.hpp>
 
 #include "tests/support/expect_error.hpp"
 #include "tests/tensor/placed_test.hpp"
@@ -215,6 +216,25 @@ TEST_P(SortingTest, UniqueTakesTheFirstZero) {
                     std::signbit(first));
         }
       }
+    }
+  }
+}
+
+// NaNs of both signs are last, each by itself. A result has at most twice the memory it needs.
+TEST_P(SortingTest, UniqueElementsOfManyKeepNansApart) {
+  for (const DType dtype : {f32, f64, f16, bf16}) {
+    for (const std::int64_t length : {10, 1000, 40000}) {
+      const Tensor numbers = arange(length, options()).remainder(100).to(dtype);
+      const Tensor nan = full({2}, kNan, options()).to(dtype);
+      const Tensor values = unique(cat({nan.neg(), numbers, nan, nan.neg()})).values;
+      const std::int64_t different = std::min<std::int64_t>(length, 100);
+      ASSERT_EQ(values.size(0), different + 6) << dtype << " " << length;
+      EXPECT_TRUE(values.narrow(0, 0, different).equal(numbers.narrow(0, 0, different)));
+      EXPECT_EQ(values.isnan().sum().item<std::int64_t>(), 6);
+      EXPECT_LE(values.storage().bytes(), 2 * values.nbytes());
+      const Tensor runs = unique_consecutive(cat({nan, numbers, nan.neg()})).values;
+      ASSERT_EQ(runs.size(0), length + 4) << dtype << " " << length;
+      EXPECT_TRUE(runs.narrow(0, 2, length).equal(numbers));
     }
   }
 }
