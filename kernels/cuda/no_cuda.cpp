@@ -10,6 +10,7 @@
 #include "kernels/jit/cuda_jit.hpp"
 #include "kernels/layout/cuda_copy.hpp"
 #include "kernels/layout/join_plan.hpp"
+#include "kernels/layout/roll.hpp"
 #include "kernels/linalg/cuda_blas_handle.hpp"
 #include "kernels/linalg/gemm_plan.hpp"
 #include "kernels/ordering/binning_plan.hpp"
@@ -57,6 +58,7 @@ void special(void*, SpecialBinaryOp, const TensorRef&, const Operand&, const Ope
 }
 
 void copy(void*, const TensorRef&, const TensorRef&) { refuse("copy"); }
+void roll_rows(void*, const RollPlan&) { refuse("roll"); }
 void join(void*, const JoinPlan&) { refuse("cat"); }
 void fill(void*, const TensorRef&, const Scalar&) { refuse("fill"); }
 void arange(void*, const TensorRef&, const Scalar&, const Scalar&, std::int64_t) {

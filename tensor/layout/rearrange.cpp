@@ -7,6 +7,7 @@
 #include <gantry/tensor/shape_ops.hpp>
 
 #include "kernels/layout/copy.hpp"
+#include "kernels/layout/roll.hpp"
 #include "kernels/op_scope.hpp"
 #include "tensor/check.hpp"
 #include "tensor/impl/stride_algebra.hpp"
@@ -37,12 +38,15 @@ Tensor Tensor::flip(const Axes& axes) const {
 namespace {
 
 Tensor roll_one(const Tensor& self, std::int64_t shift, int dim) {
-  Tensor result = empty(self.sizes(), self.options());
-  const std::int64_t size = self.size(dim);
+  const Tensor result = empty(self.sizes(), self.options());
   if (self.numel() == 0) return result;
+  const std::int64_t size = self.size(dim);
   const std::int64_t front = ((shift % size) + size) % size;
-  result.narrow(dim, 0, front).copy_(self.narrow(dim, size - front, front));
-  result.narrow(dim, front, size - front).copy_(self.narrow(dim, 0, size - front));
+  std::int64_t inner = 1;  // elements of an index
+  for (int d = dim + 1; d < self.dim(); ++d) inner *= self.size(d);
+  const Tensor source = self.contiguous();
+  kernels::roll_rows(detail::target_of(self), result.ref(), source.ref(), size * inner,
+                     front * inner);
   return result;
 }
 

@@ -223,6 +223,30 @@ TEST(ViewTest, MatrixTransposeDoesNotChangeVectors) {
   EXPECT_EQ(zeros({}).t().sizes(), Shape{});
 }
 
+// Rows that move in one launch or as two parts, of every element size.
+TEST(ViewTest, RollsLargeTensors) {
+  const std::vector<Device> places = all_places();
+  for (const Device place : {places.front(), places.back()}) {
+    for (const DType dtype : {u8, bf16, f32, i64}) {
+      for (const Shape& sizes : {Shape{7, 5, 6}, Shape{3, 1000, 17}, Shape{40, 129, 300}}) {
+        const Tensor t =
+            arange(sizes.product(), {.dtype = i64, .device = place}).to(dtype).view(sizes);
+        const Tensor strided = t.transpose(0, 2).contiguous().transpose(0, 2);
+        for (int dim = 0; dim < 3; ++dim) {
+          const std::int64_t size = sizes[dim];
+          for (const std::int64_t shift : {std::int64_t{1}, std::int64_t{-4}, size}) {
+            const std::int64_t front = (shift % size + size) % size;
+            const Tensor wanted =
+                cat({t.narrow(dim, size - front, front), t.narrow(dim, 0, size - front)}, dim);
+            ASSERT_TRUE(t.roll(shift, dim).equal(wanted)) << dtype << sizes << dim << " " << shift;
+            ASSERT_TRUE(strided.roll(shift, dim).equal(wanted)) << dtype << sizes << dim;
+          }
+        }
+      }
+    }
+  }
+}
+
 TEST(ViewTest, AsAnotherTypeReinterpretsTheBytes) {
   for (const Device place : all_places()) {
     const Tensor words = tensor({0x3f800000, 0x40000000}, {.dtype = i32, .device = place});
