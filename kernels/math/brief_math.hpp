@@ -2,6 +2,8 @@
 
 #include <math.h>
 
+#include <cstdint>
+
 #include <gantry/core/macros.hpp>
 
 // f32 functions of GPUs whose results are rounded to 16 bits.
@@ -32,6 +34,11 @@ GANTRY_HD inline float rounded_reciprocal(float x) {
   return ::fmaf(first, -::fmaf(x, first, -1.0f), first);
 }
 
+// The smaller of |x| and a positive bound, also for NaN.
+GANTRY_HD inline float bounded_magnitude(float x, float bound) {
+  return ::fminf(::fabsf(x), bound);
+}
+
 // e^-a / (1 + e^-a) and 1 / (1 + e^-a), where neither overflows.
 __device__ inline float sigmoid(float x) {
   const float power = power_of_two(-1.44269502f, ::fabsf(x));
@@ -48,7 +55,7 @@ __device__ inline float gelu_tanh(float x) {
 // max(x, 0) - a P(X > a), a = |x|. The tail has the form of narrow::gelu's, with a polynomial of
 // fewer terms, fitted at Chebyshev points.
 __device__ inline float gelu(float x) {
-  const float a = ::fminf(::fabsf(x), 15.0f);
+  const float a = bounded_magnitude(x, 15.0f);
   const float v = (2.5f - a) * reciprocal(a + 3.625f);
   const float v2 = v * v;
   const float low = ::fmaf(v, 0.294350892f, 1.0246668f);
@@ -63,6 +70,12 @@ __device__ inline float gelu(float x) {
 
 #else
 GANTRY_HD inline float rounded_reciprocal(float x) { return 1.0f / x; }
+// As integers: of a comparison of f32, compilers would make two versions of the rest.
+GANTRY_HD inline float bounded_magnitude(float x, float bound) {
+  const std::int32_t bits = __builtin_bit_cast(std::int32_t, x) & 0x7fffffff;
+  const std::int32_t most = __builtin_bit_cast(std::int32_t, bound);
+  return __builtin_bit_cast(float, bits < most ? bits : most);
+}
 #endif
 
 }  // namespace gantry::kernels::brief

@@ -13,30 +13,27 @@
 // compute sigmoid, silu and gelu by them.
 //
 // Note [f32 functions in f32]
-// Each function is within 1 ulp. Where a rounding error would matter, a second number (`…_low`)
-// holds it. As in Note [f32 functions in f64], there are no calls and no branches, and vector code
-// has the bits of scalar code. Polynomials are fitted at Chebyshev points with mpmath: coefficients
-// are rounded to f32 one after the other, from the lowest on, and the rest is fitted again. Their
-// terms are evaluated in pairs (Estrin), because one long chain of fma would leave the processor
-// idle.
+// Each function has the f32 nearest to the exact value, or one of its neighbours. Where a rounding
+// error would matter, a second number (`…_low`) holds it. As in Note [f32 functions in f64], there
+// are no calls and no branches, and vector code has the bits of scalar code. Polynomials have the
+// least relative error at 1200 Chebyshev points (Lawson's weights): coefficients are rounded to f32
+// one after the other, from the lowest on, and the rest is fitted again. Even and odd terms are two
+// chains of fma: a single one would leave the processor idle, and more chains need more products.
 namespace gantry::kernels::narrow {
 
 GANTRY_HD inline float fma(float a, float b, float c) { return ::fmaf(a, b, c); }
-GANTRY_HD inline std::int32_t bits_of(float x) { return __builtin_bit_cast(std::int32_t, x); }
 GANTRY_HD inline std::uint32_t word_of(float x) { return __builtin_bit_cast(std::uint32_t, x); }
-GANTRY_HD inline float float_of(std::int32_t bits) { return __builtin_bit_cast(float, bits); }
 GANTRY_HD inline float float_of(std::uint32_t bits) { return __builtin_bit_cast(float, bits); }
 // x times 2^n, for n in the place of a number's exponent. Unsigned: sums wrap around.
 GANTRY_HD inline float scaled(float x, std::uint32_t exponent) {
   return float_of(word_of(x) + exponent);
 }
-GANTRY_HD inline float absolute(float x) { return float_of(bits_of(x) & 0x7fffffff); }
 
-// The smaller of a number that is not negative and a positive bound. NaN counts as the largest
-// number. No comparison of f32, from which compilers would make two versions of what follows.
-GANTRY_HD inline float at_most(float x, float bound) {
-  const std::int32_t bits = bits_of(x);
-  return float_of(bits < bits_of(bound) ? bits : bits_of(bound));
+// Horner's rule: first + x (second + x (…)).
+GANTRY_HD inline float polynomial(float /*x*/, float last) { return last; }
+template <class... Rest>
+GANTRY_HD inline float polynomial(float x, float first, Rest... rest) {
+  return fma(polynomial(x, rest...), x, first);
 }
 
 // e^(x + x_low) = 2^n (1 + first + rest), |first + rest| < 0.42, |rest| < 0.11. `first` has no
@@ -55,8 +52,8 @@ GANTRY_HD inline Exponential exponential(float x, float x_low) {
   const float r_low = fma(n, 2.12194440e-4f, x_low);
   const float sum = r + r_low;
   const float square = sum * sum;
-  const float p = fma(square, fma(square, 0.00139261759f, fma(sum, 0.00836317334f, 0.0416665561f)),
-                      fma(sum, 0.166665778f, 0.5f));
+  const float p = fma(square, fma(square, 0.00138198212f, fma(sum, 0.00836868957f, 0.0416682772f)),
+                      fma(sum, 0.166665211f, 0.49999994f));
   // The rounder's own bits leave at the top.
   return {word_of(shifted) << 23, r, fma(square, p, r_low)};
 }
@@ -65,43 +62,45 @@ GANTRY_HD inline Exponential exponential(float x, float x_low) {
 // rounded once by their last multiplication.
 inline constexpr float kSpare = 0x1p60f;
 
-// 1 / (1 + e^a) = factor * power of the magnitude a; `factor` is a normal number.
+// Beyond it the sigmoid of -a, and a times it, round to 0.
+inline constexpr float kZero = 112.0f;
+
+// 1 / (1 + e^a) = factor * power of the magnitude a of x; `factor` is a normal number.
 struct Tail {
   float factor;
   float power;
 };
 // With e^a = 2^n (1 + tail): 2^-n / (2^-n + 1 + tail).
-GANTRY_HD inline Tail sigmoid_tail(float magnitude) {
-  constexpr float kZero = 112.0f;  // beyond it a and 1 times the result round to 0
+GANTRY_HD inline Tail sigmoid_tail(float x) {
+  const float magnitude = ::fabsf(x);
   const Exponential e = exponential(kZero < magnitude ? kZero : magnitude, 0.0f);  // NaN stays
   const float one = scaled(kSpare, 0 - e.exponent);
-  const float tail = e.first + e.rest;
-  const float exp = fma(tail, kSpare, kSpare);
-  const float exp_low = fma(tail, kSpare, kSpare - exp);
-  const float sum = exp + one;
-  const float sum_low = (one - (sum - exp)) + exp_low;
+  const float part = fma(e.first + e.rest, kSpare, one);
+  const float sum = kSpare + part;
+  const float sum_low = part - (sum - kSpare);
   const float quotient = brief::rounded_reciprocal(sum);
   const float rest = fma(-quotient, sum_low, fma(-quotient, sum, 1.0f));
   return {fma(quotient, rest, quotient), one};
 }
 GANTRY_HD inline float sigmoid(float x) {
-  const Tail tail = sigmoid_tail(absolute(x));
+  const Tail tail = sigmoid_tail(x);
   const float of_negative = tail.factor * tail.power;
   return x < 0 ? of_negative : 1.0f - of_negative;
 }
-// Within 1.5 ulp. A negative x multiplies the factor first, since the product may be normal where
-// the sigmoid is not. At -infinity the definition has 0 times infinity.
+// Within 2 ulp. A negative x multiplies the factor first, since the product may be normal where the
+// sigmoid is not. At -infinity the definition has 0 times infinity.
 GANTRY_HD inline float silu(float x) {
-  const Tail tail = sigmoid_tail(absolute(x));
-  const float near = x < -112.0f ? -112.0f : x;
-  const float negative = near * (tail.factor * kSpare) * tail.power * (1.0f / kSpare);
-  return x < 0 ? negative - (x - x) : x * (1.0f - tail.factor * tail.power);
+  const Tail tail = sigmoid_tail(x);
+  const float magnitude = ::fabsf(x);
+  const float a = kZero < magnitude ? kZero : magnitude;
+  const float negative = a * (tail.factor * kSpare) * tail.power * (-1.0f / kSpare);
+  return x < 0 ? negative - (x - x) : fma(-a, tail.factor * tail.power, x);
 }
 
 // The normal distribution's tail P(X > a) = e^(-a^2 / 2) (1 + s) / (2 a + 9/4), where s is small: a
-// polynomial of v = (5/2 - a) / (a + 29/8), fitted for a <= 13.4. Beyond 15 the result rounds to 0.
+// polynomial of v = (3 - a) / (a + 29/8), fitted for a <= 13.2. Beyond 15 the result rounds to 0.
 GANTRY_HD inline float gelu(float x) {
-  const float a = at_most(absolute(x), 15.0f);
+  const float a = brief::bounded_magnitude(x, 15.0f);
   const float half = -0.5f * a;
   const float power = half * a;
   const Exponential e = exponential(power, fma(half, a, -power));
@@ -111,28 +110,26 @@ GANTRY_HD inline float gelu(float x) {
   const float other_sum = a + 3.625f;
   const float inverse_product = brief::rounded_reciprocal(sum * other_sum);
   const float inverse = inverse_product * other_sum;
-  const float v = (2.5f - a) * sum * inverse_product;
+  // The factor 3 - a makes the error small where s is large.
+  const float v = (3.0f - a) * (sum * inverse_product);
   const float v2 = v * v;
-  const float v4 = v2 * v2;
-  const float low =
-      fma(v2, fma(v, -0.175018087f, -0.00455006724f), fma(v, 0.294235796f, 0.0246521514f));
-  const float middle =
-      fma(v2, fma(v, 0.0101355966f, 0.00466333516f), fma(v, -0.0569474287f, -0.156167343f));
-  const float high = fma(v, -0.00152440125f, 0.000234409046f);
-  const float s = fma(v4, fma(v4, high, middle), low);
+  const float even = polynomial(v2, 0.00249007018f, 0.0256306566f, -0.0982147902f, -0.00037760564f,
+                                0.000683412014f);
+  const float odd =
+      polynomial(v2, 0.270139009f, -0.103637323f, -0.0390794575f, 0.00558837829f, -0.00075506355f);
+  const float s = fma(v, odd, even);
 
-  // t = 2^n a / (a + 9/8), then times 1 + first + rest, then times 1 + s. The sum ends with the
-  // largest term.
+  // t = 2^n a / (a + 9/8), then times 1 + s and 1 + first + rest. The sum ends with the largest
+  // terms.
   const float product = a * scaled(kSpare, e.exponent);
-  const float sum_low = a - (sum - 1.125f);
   const float t = product * inverse;
+  const float sum_low = a - (sum - 1.125f);
   const float t_low = fma(-t, sum_low, fma(-t, sum, product)) * inverse;
-  const float tail = e.first + e.rest;
-  const float power_low = fma(t_low, tail, t_low);
-  const float small = fma(fma(t, tail, t) + power_low, s, fma(t, e.rest, power_low));
+  const float exp = 1.0f + (e.first + e.rest);
+  const float small = fma(t, fma(s, exp, e.rest), t_low * exp);
   const float twice = t + fma(t, e.first, small);
-  // x - x is NaN at -infinity, where 0 * infinity is NaN with the definition. -0 keeps signs.
-  return fma(twice, -0.5f / kSpare, bits_of(x) < 0 ? -(x - x) : x);
+  // 0 times -infinity is NaN, as by the definition. -0 keeps its sign.
+  return fma(twice, -0.5f / kSpare, x * (x > 0 ? 1.0f : 0.0f));
 }
 
 // x = 2^n (1 + f) with |f| <= 1/3.
