@@ -160,7 +160,32 @@ void softmax_columns(bool logarithm, const FibrePlan& plan) {
   }
 }
 
-// Short contiguous fibres, as columns of their transpose.
+// Contiguous fibres of kLength elements, each of which has an accumulator of its own in the sum.
+template <int kLength, class T>
+void softmax_whole_rows(bool logarithm, T* out, std::int64_t out_spacing, const T* in,
+                        std::int64_t in_spacing, std::int64_t rows) {
+  using Acc = AccumulatorType<T>;
+  with_fma([=] {
+    for (std::int64_t row = 0; row < rows; ++row) {
+      T* const to = out + row * out_spacing;
+      Acc elements[kLength];
+      Acc exponentials[kLength];
+      load_elements<SoftmaxMax<Acc>>(elements, in + row * in_spacing, kLength);
+      const Acc maximum = merge_accumulators<SoftmaxMax<Acc>, kLength>(elements);
+      for (int k = 0; k < kLength; ++k) exponentials[k] = exponential(elements[k] - maximum);
+      const Acc sum = merge_accumulators<SoftmaxSum<Acc>, kLength>(exponentials);
+      if (logarithm) {
+        const Acc tail = natural_logarithm(sum);
+        for (int k = 0; k < kLength; ++k)
+          to[k] = from_accumulator<T>(softmax_element(true, elements[k], maximum, tail));
+      } else {
+        for (int k = 0; k < kLength; ++k) to[k] = from_accumulator<T>(exponentials[k] / sum);
+      }
+    }
+  });
+}
+
+// Short contiguous fibres: whole rows, or columns of their transpose.
 template <class T>
 void softmax_short_fibres(bool logarithm, const FibrePlan& plan) {
   using Word = WordOf<T>;
@@ -174,15 +199,25 @@ void softmax_short_fibres(bool logarithm, const FibrePlan& plan) {
   tile.in.stride = tile.out.stride = kTile;
   for (std::int64_t fibre = 0; fibre < plan.count; fibre += tile.count) {
     tile.count = std::min<std::int64_t>(kTile, width - fibre % width);
+    const T* const in = static_cast<const T*>(plan.in.data) + plan.in.outer.offset(fibre);
+    T* const out = static_cast<T*>(plan.out.data) + plan.out.outer.offset(fibre);
+    const std::int64_t in_spacing = plan.in.outer.strides[last];
+    const std::int64_t out_spacing = plan.out.outer.strides[last];
+    if (plan.length == 64) {
+      softmax_whole_rows<64>(logarithm, out, out_spacing, in, in_spacing, tile.count);
+      continue;
+    }
+    if (plan.length == 32) {
+      softmax_whole_rows<32>(logarithm, out, out_spacing, in, in_spacing, tile.count);
+      continue;
+    }
     tile.in.outer = {.ndim = 1, .sizes = {tile.count}, .strides = {1}};
     tile.out.outer = tile.in.outer;
-    transpose_words(Transposition<Word>{
-        columns.data(), kTile, static_cast<const Word*>(plan.in.data) + plan.in.outer.offset(fibre),
-        plan.in.outer.strides[last], tile.count, plan.length});
+    transpose_words(Transposition<Word>{columns.data(), kTile, reinterpret_cast<const Word*>(in),
+                                        in_spacing, tile.count, plan.length});
     softmax_columns<T>(logarithm, tile);
-    transpose_words(Transposition<Word>{
-        static_cast<Word*>(plan.out.data) + plan.out.outer.offset(fibre),
-        plan.out.outer.strides[last], columns.data(), kTile, plan.length, tile.count});
+    transpose_words(Transposition<Word>{reinterpret_cast<Word*>(out), out_spacing, columns.data(),
+                                        kTile, plan.length, tile.count});
   }
 }
 

@@ -131,6 +131,28 @@ TEST(SoftmaxKernelTest, HandlesManyShortRows) {
   }
 }
 
+// The host has code for whole rows of 32 and 64 elements.
+TEST(SoftmaxKernelTest, RowsOfEveryLayoutHaveTheSameBits) {
+  for (const std::int64_t length : {31, 32, 33, 63, 64, 65}) {
+    for (const DType dtype : testing::kFloatingTypes) {
+      const Shape sizes{70, length};
+      Array rows(dtype, padded_rows(sizes));
+      Array columns(dtype, testing::transposed(sizes));
+      fill_range(rows, 3, -9, 4);
+      dispatch(dtype, [&]<class T>(TypeTag<T>) {
+        for (std::int64_t i = 0; i < rows.numel(); ++i) columns.set<T>(i, rows.get<T>(i));
+      });
+      for (const bool logarithm : {false, true}) {
+        const Array a = run_softmax(testing::run_on_cpu, logarithm, rows, 1)[0];
+        const Array b = run_softmax(testing::run_on_cpu, logarithm, columns, 1)[0];
+        for (std::int64_t i = 0; i < a.numel(); ++i) {
+          ASSERT_EQ(a.bits(i), b.bits(i)) << dtype << " rows of " << length << " at " << i;
+        }
+      }
+    }
+  }
+}
+
 // A GPU gives a fibre of at most 64 elements to a thread: rows of a tile, with and without wide
 // accesses, and neighbouring columns. The last tile has fewer fibres.
 TEST(SoftmaxKernelTest, HandlesFibresOfAThread) {
