@@ -126,6 +126,8 @@ std::size_t index_scatter_bytes(const IndexingPlan&, ScatterMode) { refuse("inde
 void index_scatter(void*, const IndexingPlan&, ScatterMode, void*) { refuse("index_put_"); }
 bool has_short_rows(const IndexingPlan&) { refuse("scatter"); }
 void scatter_fibres(void*, const IndexingPlan&, ScatterMode) { refuse("scatter"); }
+bool has_owners(const IndexingPlan&, ScatterMode) { refuse("scatter"); }
+void scatter_owners(void*, const IndexingPlan&, ScatterMode) { refuse("scatter"); }
 bool has_tiles(const IndexingPlan&, ScatterMode) { refuse("scatter"); }
 void scatter_tiles(void*, const IndexingPlan&, ScatterMode) { refuse("scatter"); }
 std::size_t scatter_writes_bytes(const IndexingPlan&, ScatterMode) { refuse("scatter"); }

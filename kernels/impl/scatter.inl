@@ -50,6 +50,12 @@ struct ScatterExtreme {
   }
 };
 
+// True for updates whose order matters: no replacement, and not of integers.
+template <class Update>
+inline constexpr bool kRounds =
+    !std::is_integral_v<typename Update::Element> && sizeof(typename Update::Element) >= 2 &&
+    sizeof(typename Update::Element) <= 8;
+
 // A 16-byte word.
 struct alignas(16) Word16 {
   std::uint64_t halves[2];

@@ -44,6 +44,7 @@ bool prefers_rows(const IndexingPlan& plan, ScatterMode mode) {
 
 void scatter_on_gpu(const Target& target, void* stream, const IndexingPlan& plan,
                     ScatterMode mode) {
+  if (cuda::has_owners(plan, mode)) return cuda::scatter_owners(stream, plan, mode);
   const bool has_short = plan.fibre_length <= kShortFibre || prefers_rows(plan, mode);
   if (!has_short && cuda::has_tiles(plan, mode)) {
     cuda::scatter_tiles(stream, plan, mode);
@@ -68,6 +69,7 @@ TensorRef along(const TensorRef& index, const TensorRef& like, int dim) {
 
 void index_scatter_on_gpu(const Target& target, void* stream, const IndexingPlan& plan,
                           ScatterMode mode) {
+  if (cuda::has_owners(plan, mode)) return cuda::scatter_owners(stream, plan, mode);
   if (plan.fibre_length <= kShortFibre || plan.fibre_length >= kMostSorted) {
     cuda::scatter_fibres(stream, plan, mode);
     return;

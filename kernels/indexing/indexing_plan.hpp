@@ -105,6 +105,11 @@ void index_offsets(void* stream, const OffsetsPlan& plan);
 // One thread per fibre, for many or short fibres.
 void scatter_fibres(void* stream, const IndexingPlan& plan, ScatterMode mode);
 
+// True if lanes own the destinations: few updates of floating elements, whose order matters.
+[[nodiscard]] bool has_owners(const IndexingPlan& plan, ScatterMode mode);
+// Warps whose lanes make all writes to their destinations. The fibres may share their indices.
+void scatter_owners(void* stream, const IndexingPlan& plan, ScatterMode mode);
+
 // True if a block sorts the writes of a fibre: updates of floating elements, whose order matters.
 [[nodiscard]] bool has_tiles(const IndexingPlan& plan, ScatterMode mode);
 // Blocks that sort the writes of a few fibres.

@@ -1,7 +1,8 @@
 // Note [Deterministic scatter]
 // Duplicate indices make the result depend on the order of writes: the last write wins, and
 // floating sums round in that order. Atomics have no order, so only sums of integers use them.
-// Otherwise there are three cases:
+// Otherwise there are four cases:
+//  - few writes: Note [Owners of destinations];
 //  - many or short fibres: one thread makes all writes of a fibre, in shared memory if the fibres
 //    are short dense rows;
 //  - fibres that a block sorts: Note [Tiles of fibres];

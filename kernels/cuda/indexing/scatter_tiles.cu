@@ -177,12 +177,6 @@ FibreTiles fibre_tiles(const IndexingPlan& plan) {
   return tiles;
 }
 
-// True for updates whose order matters: no replacement, and not of integers.
-template <class Update>
-constexpr bool kRounds =
-    !std::is_integral_v<typename Update::Element> && sizeof(typename Update::Element) >= 2 &&
-    sizeof(typename Update::Element) <= 8;
-
 }  // namespace
 
 bool has_tiles(const IndexingPlan& plan, ScatterMode mode) {

@@ -122,12 +122,13 @@ TEST(IndexScatterTest, WritesSlicesInOrder) {
 // Sums round in the order of positions, in wide accesses and in narrow ones.
 TEST(IndexScatterTest, SumsOfRowsRoundInOrder) {
   for (const DType dtype : {f16, bf16, f32, f64}) {
-    for (const std::int64_t columns : {1, 6, 64, 320}) {
+    for (const std::int64_t columns : {1, 6, 64, 320, 8999, 9000}) {
+      const std::int64_t rows = columns < 1000 ? 1000 : 100;
       Array out(dtype, contiguous({50, columns}));
       fill_range(out, 1, -4, 4);
-      Array in(dtype, contiguous({1000, columns}));
+      Array in(dtype, contiguous({rows, columns}));
       fill_range(in, 2, -4, 4);
-      Array index(i64, contiguous({1000}));
+      Array index(i64, contiguous({rows}));
       fill_indices(index, 3, -50, 50);
       for (const ScatterMode mode :
            {ScatterMode::add, ScatterMode::multiply, ScatterMode::replace}) {
@@ -149,7 +150,7 @@ TEST(IndexScatterTest, SumsAlongRowsRoundInOrder) {
     for (const auto& [sizes, count] :
          {std::pair{Shape{40, 50}, 200}, std::pair{Shape{33, 400}, 64},
           std::pair{Shape{2100, 64}, 64}, std::pair{Shape{9, 5, 63}, 63},
-          std::pair{Shape{34, 300}, 9000}}) {
+          std::pair{Shape{34, 300}, 9000}, std::pair{Shape{9000, 64}, 64}}) {
       const int dim = sizes.size() - 1;
       Array out(dtype, contiguous(sizes));
       fill_range(out, 1, -4, 4);
@@ -184,7 +185,8 @@ TEST(IndexScatterTest, SumsOfFibresRoundInOrder) {
        {Case{{4, 100}, 1, 40}, Case{{600, 70}, 1, 300}, Case{{2, 1000}, 1, 8704},
         Case{{2, 1000}, 1, 8705}, Case{{1, 60000}, 1, 600}, Case{{513, 40}, 0, 513},
         Case{{5, 128, 63}, 1, 128}, Case{{5, 300, 6}, 1, 1500}, Case{{2, 70, 3, 50}, 1, 90},
-        Case{{2, 70, 3, 5}, 2, 90}}) {
+        Case{{2, 70, 3, 5}, 2, 90}, Case{{5000, 129}, 1, 129}, Case{{129, 5000}, 0, 129},
+        Case{{5, 128, 1100}, 1, 128}}) {
     Shape in_sizes = fibres.sizes;
     in_sizes[fibres.dim] = fibres.length;
     const std::int64_t size = fibres.sizes[fibres.dim];
@@ -205,6 +207,78 @@ TEST(IndexScatterTest, SumsOfFibresRoundInOrder) {
             "fibres");
       }
     }
+  }
+}
+
+// Sums of few writes, whose destinations have owners on a GPU: parts of a vote, of a warp and of a
+// block, several fibres of a block, and the longest fibres for each dtype. Half of the writes go to
+// one destination.
+TEST(IndexScatterTest, SumsOfOwnersRoundInOrder) {
+  struct Case {
+    Shape sizes;
+    int dim;
+    std::int64_t length;
+  };
+  for (const Case& fibres :
+       {Case{{1}, 0, 1}, Case{{3, 31}, 1, 31}, Case{{9, 32}, 1, 32}, Case{{17, 33}, 1, 33},
+        Case{{5, 256}, 1, 257}, Case{{5, 257}, 1, 255}, Case{{32, 2049}, 1, 2049},
+        Case{{32, 1025}, 0, 32}, Case{{33, 100}, 0, 33}, Case{{256, 70}, 0, 256},
+        Case{{3, 40, 7}, 1, 64}, Case{{2, 8}, 1, 6112}, Case{{2, 8}, 1, 6113},
+        Case{{2, 8}, 1, 8160}, Case{{2, 8}, 1, 8161}, Case{{2, 8}, 1, 4064}, Case{{2, 8}, 1, 4065},
+        Case{{2, 80}, 1, 10}, Case{{2, 81}, 1, 10}}) {
+    Shape in_sizes = fibres.sizes;
+    in_sizes[fibres.dim] = fibres.length;
+    const std::int64_t size = fibres.sizes[fibres.dim];
+    for (const DType dtype : {f16, bf16, f32, f64}) {
+      Array out(dtype, contiguous(fibres.sizes));
+      fill_range(out, 1, -4, 4);
+      Array in(dtype, testing::transposed(in_sizes));
+      fill_range(in, 2, -4, 4);
+      const DType index_dtype = dtype == f32 ? i32 : i64;
+      Array index(index_dtype, contiguous(in_sizes));
+      fill_indices(index, 3, -size, size);
+      Array shared(index_dtype, testing::sliced({fibres.length}));
+      fill_indices(shared, 4, -size, size);
+      for (std::int64_t i = 0; i < index.numel(); i += 2) {
+        if (index_dtype == i32) {
+          index.set<std::int32_t>(i, -1);
+        } else {
+          index.set<std::int64_t>(i, -1);
+        }
+      }
+      for (const ScatterMode mode :
+           {ScatterMode::add, ScatterMode::largest, ScatterMode::smallest}) {
+        run_everywhere(
+            {out, index, in, shared},
+            [&](const Target& target, const std::vector<TensorRef>& t) {
+              kernels::scatter({"test", IndexRule::wrapping}, target, t[0], fibres.dim, t[1], t[2],
+                               mode);
+              kernels::index_scatter({"test", IndexRule::wrapping}, target, t[0], fibres.dim, t[3],
+                                     t[2], mode);
+            },
+            "owners of " + fibres.sizes.str());
+      }
+    }
+  }
+}
+
+// An untouched element keeps its bits, and an index out of range writes nothing.
+TEST(IndexScatterTest, OwnersReportAnIndexOutOfRange) {
+  GANTRY_REQUIRE_DEVICES(1);
+  Array out(f32, contiguous({2, 40}));
+  fill_range(out, 1, -4, 4);
+  Array index(i64, contiguous({2, 40}));
+  index.set<std::int64_t>(70, 40);
+  Array in(f32, contiguous({2, 40}));
+  fill_range(in, 2, -4, 4);
+  std::vector<Array> arrays{out, index, in};
+  testing::run_on_device(arrays, [](const Target& target, const std::vector<TensorRef>& t) {
+    kernels::scatter({"test"}, target, t[0], 1, t[1], t[2], ScatterMode::add);
+    EXPECT_THROW(target.stream().synchronize(), IndexError);
+  });
+  for (std::int64_t i = 0; i < 80; ++i) {
+    if (i % 40 == 0) continue;
+    EXPECT_EQ(arrays[0].bits(i), out.bits(i)) << i;
   }
 }
 
