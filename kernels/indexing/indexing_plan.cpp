@@ -1,6 +1,5 @@
 #include "kernels/indexing/indexing_plan.hpp"
 
-#include <algorithm>
 #include <cstdint>
 
 namespace gantry::kernels {
@@ -27,25 +26,27 @@ int merge_inner_dims(TensorRef& direct, TensorRef& indexed, TensorRef& index, in
   return inner;
 }
 
-// Makes the operands move in 16-byte words, if the alignment of every row allows it. Returns false
-// otherwise.
-bool widen(TensorRef& direct, TensorRef& indexed, TensorRef& index, int dim) {
+// The largest words, of at most 16 bytes, in which the rows behind `dim` can move: the alignment of
+// every row allows them. Returns their bytes, or 0 if no words are larger than the elements.
+int widen(TensorRef& direct, TensorRef& indexed, TensorRef& index, int dim) {
   const int inner = merge_inner_dims(direct, indexed, index, dim);
+  if (inner < 0) return 0;
   const auto bytes = static_cast<std::int64_t>(element_size(direct.dtype));
-  const std::int64_t words = 16 / bytes;
-  if (inner < 0 || direct.sizes[inner] % words != 0) return false;
-  const auto is_aligned = [&](const TensorRef& tensor) {
-    if (reinterpret_cast<std::uintptr_t>(tensor.data) % 16 != 0) return false;
-    return std::all_of(tensor.strides, tensor.strides + inner,
-                       [&](std::int64_t stride) { return stride % words == 0; });
-  };
-  if (!is_aligned(direct) || !is_aligned(indexed)) return false;
+  // Every beginning of a row, in bytes, is a multiple of the words.
+  auto bits = static_cast<std::uint64_t>(direct.sizes[inner] * bytes) | 16;
+  for (const TensorRef* tensor : {&direct, &indexed}) {
+    bits |= reinterpret_cast<std::uintptr_t>(tensor->data);
+    for (int d = 0; d < inner; ++d) bits |= static_cast<std::uint64_t>(tensor->strides[d] * bytes);
+  }
+  const auto word = static_cast<std::int64_t>(bits & -bits);
+  if (word <= bytes) return 0;
+  const std::int64_t elements = word / bytes;
   for (TensorRef* tensor : {&direct, &indexed}) {
-    tensor->sizes[inner] /= words;
-    for (int d = 0; d < inner; ++d) tensor->strides[d] /= words;
+    tensor->sizes[inner] /= elements;
+    for (int d = 0; d < inner; ++d) tensor->strides[d] /= elements;
   }
   index.sizes[inner] = direct.sizes[inner];
-  return true;
+  return static_cast<int>(word);
 }
 
 }  // namespace
@@ -61,7 +62,9 @@ IndexingPlan make_indexing_plan(const IndexUse& use, const Target& target,
   plan.rule = use.rule;
   plan.dtype = direct.dtype;
   plan.element_bytes = static_cast<int>(element_size(direct.dtype));
-  if (moves_only && widen(direct, indexed, index, dim)) plan.element_bytes = 16;
+  if (moves_only) {
+    if (const int word = widen(direct, indexed, index, dim)) plan.element_bytes = word;
+  }
   plan.direct = direct.data;
   plan.indexed = indexed.data;
   plan.indices = index.data;

@@ -26,7 +26,7 @@ struct IndexingPlan {
   bool is_checked = true;  // without a fault record: no index is out of range
   IndexRule rule = IndexRule::positive;
   DType dtype = DType::f32;
-  int element_bytes = 0;          // per position: of the dtype, or 16 if rows move as 16-byte words
+  int element_bytes = 0;          // per position: of the dtype, or of the words that rows move in
   std::int32_t dim = 0;           // in errors
   std::int64_t index_size = 0;    // valid indices: 0 … index_size - 1
   std::int64_t index_stride = 0;  // of the indexed operand along `dim`
@@ -39,7 +39,7 @@ struct IndexingPlan {
 };
 
 // Makes a plan. `index` has the sizes of `direct`; strides of 0 broadcast. With `moves_only` the
-// kernel copies elements unchanged, so they may move as larger words.
+// kernel copies elements unchanged, so rows may move as larger words, of up to 16 bytes.
 [[nodiscard]] IndexingPlan make_indexing_plan(const IndexUse& use, const Target& target,
                                               const TensorRef& direct, const TensorRef& indexed,
                                               int dim, const TensorRef& index, bool moves_only);

@@ -1,6 +1,7 @@
 #include "kernels/impl/gather.inl"
 
 #include "kernels/cuda/elementwise/offset_calculator.cuh"
+#include "kernels/cuda/indexing/gather_rows.hpp"
 #include "kernels/cuda/indexing/index_fault.cuh"
 #include "kernels/cuda/launch.cuh"
 #include "kernels/impl/scatter.inl"
@@ -160,6 +161,7 @@ void index_offsets(void* stream, const OffsetsPlan& plan) {
 }
 
 void gather(void* stream, const IndexingPlan& plan) {
+  if (gather_along_rows(stream, plan) || gather_whole_rows(stream, plan)) return;
   dispatch_word(plan.element_bytes, [&](auto tag) {
     using T = typename decltype(tag)::type;
     const std::int64_t begin[3] = {};

@@ -121,6 +121,76 @@ TEST(IndexSelectKernelTest, ManyIndices) {
   }
 }
 
+// Many rows, which a GPU holds in shared memory if they are long, but not too long. They are whole
+// words of 16 bytes, or none.
+TEST(GatherKernelTest, TakesElementsAlongRows) {
+  struct Case {
+    Shape sizes;
+    std::int64_t count;
+  };
+  for (const auto& [sizes, count] :
+       {Case{{264, 1023}, 300}, Case{{263, 1024}, 1024}, Case{{264, 1024}, 256},
+        Case{{265, 1040}, 1100}, Case{{7, 80, 2051}, 600}, Case{{264, 12032}, 3008},
+        Case{{264, 12033}, 3009}}) {
+    const int dim = sizes.size() - 1;
+    Shape out_sizes = sizes;
+    out_sizes[dim] = count;
+    for (const DType dtype : {u8, bf16, f32, f64}) {
+      for (const Layout& layout : {contiguous(sizes), testing::shifted(sizes)}) {
+        Array in(dtype, layout);
+        fill_random(in, 1);
+        const DType index_dtype = dtype == f32 ? i32 : i64;
+        Array index(index_dtype, contiguous({count}));
+        fill_indices(index, 2, sizes[dim]);
+        Array each(index_dtype, contiguous(out_sizes));
+        fill_indices(each, 3, sizes[dim]);
+        const std::vector<Array> arrays = run_everywhere(
+            {Array(dtype, contiguous(out_sizes)), Array(dtype, contiguous(out_sizes)), in, index,
+             each},
+            [&](const Target& target, const std::vector<TensorRef>& t) {
+              kernels::index_select({"test"}, target, t[0], t[2], dim, t[3]);
+              kernels::gather({"test"}, target, t[1], t[2], dim, t[4]);
+            },
+            layout.name);
+        const std::int64_t rows = sizes.product() / sizes[dim];
+        for (const std::int64_t row : {std::int64_t{0}, rows / 2, rows - 1}) {
+          for (std::int64_t k = 0; k < count; ++k) {
+            const std::int64_t at = row * count + k;
+            ASSERT_EQ(arrays[0].bits(at), in.bits(row * sizes[dim] + index_at(index, k)));
+            ASSERT_EQ(arrays[1].bits(at), in.bits(row * sizes[dim] + index_at(each, at)));
+          }
+        }
+      }
+    }
+  }
+}
+
+// Rows of every length, in the largest words that divide them.
+TEST(IndexSelectKernelTest, SelectsRowsOfAnyLength) {
+  for (const DType dtype : {u8, bf16, f32, f64}) {
+    for (const std::int64_t length : {1, 2, 3, 4, 6, 7, 8, 9, 12, 15, 16, 17, 20, 63, 1001}) {
+      for (const Layout& layout :
+           {contiguous({9, 50, length}), testing::shifted({9, 50, length})}) {
+        Array in(dtype, layout);
+        fill_random(in, 1);
+        Array index(i64, contiguous({41}));
+        fill_indices(index, 2, 50);
+        const std::vector<Array> arrays = run_everywhere(
+            {Array(dtype, contiguous({9, 41, length})), in, index},
+            [&](const Target& target, const std::vector<TensorRef>& t) {
+              kernels::index_select({"test"}, target, t[0], t[1], 1, t[2]);
+            },
+            layout.name);
+        for (std::int64_t i = 0; i < arrays[0].numel(); ++i) {
+          const std::int64_t row = i / length;
+          const std::int64_t from = (row / 41 * 50 + index_at(index, row % 41)) * length;
+          ASSERT_EQ(arrays[0].bits(i), in.bits(from + i % length)) << dtype << " " << length;
+        }
+      }
+    }
+  }
+}
+
 TEST(GatherKernelTest, TakesElementsAlongADim) {
   const Shape sizes = {6, 5, 8};
   for (const Shape& index_sizes : {Shape{6, 5, 8}, Shape{3, 2, 4}}) {
