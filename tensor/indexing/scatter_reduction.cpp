@@ -89,21 +89,41 @@ Reduction reduction_named(std::string_view op, std::string_view name, const Tens
       self.device().str());
 }
 
+namespace {
+
+// The dtype in which a mean adds. A sum in 16 bits stops growing at 2048 (bf16: 256), and one of
+// narrow integers wraps.
+DType sum_dtype(DType dtype) {
+  if (!is_floating_point(dtype)) return DType::i64;
+  return element_size(dtype) < sizeof(float) ? DType::f32 : dtype;
+}
+
+// Writes the means into `sum`, which has the elements of self and the dtype sum_dtype().
+void average(const Tensor& sum, bool include_self, const Scatter& scatter, const Tensor& source) {
+  const TensorOptions counted{.dtype = DType::i64, .device = sum.device()};
+  const Tensor count = full(sum.sizes(), include_self ? 1 : 0, counted);
+  scatter(count, full({}, 1, counted).expand(source.sizes()), ScatterMode::add);
+  count.clamp_(1);
+  if (!include_self) {
+    scatter(sum, full({}, 0, sum.options()).expand(source.sizes()), ScatterMode::replace);
+  }
+  scatter(sum, source, ScatterMode::add);
+  sum.div_(count, is_floating_point(sum.dtype()) ? RoundingMode::none : RoundingMode::floor);
+}
+
+}  // namespace
+
 void reduce_scattered(const Tensor& self, Reduction reduction, bool include_self,
                       const Scatter& scatter, const Tensor& source) {
-  Tensor count;
   if (reduction == Reduction::mean) {
-    count =
-        full(self.sizes(), include_self ? 1 : 0, {.dtype = DType::i64, .device = self.device()});
-    scatter(count,
-            full({}, 1, {.dtype = DType::i64, .device = self.device()}).expand(source.sizes()),
-            ScatterMode::add);
-    count.clamp_(1);
+    const DType dtype = sum_dtype(self.dtype());
+    const Tensor sum = self.to(dtype);
+    average(sum, include_self, scatter, source.to(dtype));
+    if (dtype != self.dtype()) self.copy_(sum);
+    return;
   }
   if (!include_self) scatter(self, identity(reduction, self.dtype()), ScatterMode::replace);
   scatter(self, source, mode_of(reduction));
-  if (reduction != Reduction::mean) return;
-  self.div_(count, is_floating_point(self.dtype()) ? RoundingMode::none : RoundingMode::floor);
 }
 
 }  // namespace gantry::detail

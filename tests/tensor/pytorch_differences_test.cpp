@@ -234,6 +234,11 @@ TEST_P(PytorchDifferencesTest, IndexLists) {
   EXPECT_TRUE(t.index({}).is_view_of(t));
   EXPECT_TRUE(t.clone().index_put_({}, t * 2).equal(t * 2));
   EXPECT_ERROR(index_add(t, 0, i, t, 1.5), DTypeError, "must not be a floating point number");
+  const Tensor bytes = on(zeros({1}, u8));
+  const Tensor both = on(tensor({200, 250}).to(u8));
+  const Tensor first = on(zeros({2}, {.dtype = i64}));
+  EXPECT_EQ(scatter_reduce(bytes, 0, first, both, "mean", false).item<int>(), 225);
+  EXPECT_EQ(index_reduce(bytes, 0, first, both, "mean", false).item<int>(), 225);
   EXPECT_THAT(take(t, i.to(i32)).to_vector<int>(), ElementsAre(1, 0));
   Tensor out = on(zeros({7}, {.dtype = i64}));
   EXPECT_ERROR(masked_select_out(out, t, on(tensor({true, false, true}))), ShapeError,
