@@ -349,6 +349,11 @@ Tensor bincount(const Tensor& self, const std::optional<Tensor>& weights, std::i
                     smallest),
         self.device().str());
   }
+  if (largest == std::numeric_limits<std::int64_t>::max()) {
+    throw InvalidArgument(
+        fmt::format("bincount: expected integers below 2^63 - 1, but got {}", largest),
+        self.device().str());
+  }
   const Shape sizes{std::max(largest + 1, minlength)};
   if (weights) {
     const DType dtype = weights->dtype() == DType::f32 ? DType::f32 : DType::f64;

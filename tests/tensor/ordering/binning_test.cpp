@@ -115,6 +115,15 @@ TEST_P(BinningTest, CountsIntegers) {
               ElementsAre(3));
 }
 
+TEST_P(BinningTest, RefusesTheLargestInteger) {
+  constexpr std::int64_t kLargest = std::numeric_limits<std::int64_t>::max();
+  const Tensor t = on(tensor({kLargest, std::int64_t{0}}));
+  const char* text = "bincount: expected integers below 2^63 - 1, but got 9223372036854775807";
+  EXPECT_ERROR(bincount(t), InvalidArgument, text);
+  EXPECT_ERROR(bincount(t, {}, 3), InvalidArgument, text);
+  EXPECT_ERROR(bincount(t, on(ones({2})), 3), InvalidArgument, text);
+}
+
 TEST_P(BinningTest, AddsWeightsInOrder) {
   std::mt19937 random(6);
   std::vector<std::int64_t> numbers(20000);
