@@ -29,6 +29,14 @@ void check_list(std::string_view op, const std::vector<Tensor>& tensors) {
 // True for PyTorch's legacy empty tensor of shape [0], which cat skips.
 bool is_skipped(const Tensor& tensor) { return tensor.dim() == 1 && tensor.numel() == 0; }
 
+// Adds the size of a part along the joined dim. Views that repeat elements can have any size.
+void add_size(std::string_view op, std::int64_t& total, std::int64_t size, Device device) {
+  if (__builtin_add_overflow(total, size, &total)) {
+    throw ShapeError(fmt::format("{}: expected a shape of less than 2^63 elements", op),
+                     device.str());
+  }
+}
+
 DType promoted(const std::vector<Tensor>& tensors) {
   const std::vector<Operand> operands(tensors.begin(), tensors.end());
   return result_type(operands);
@@ -66,7 +74,7 @@ Shape joined_shape(std::string_view op, const std::vector<Tensor>& tensors, int 
                       op, at, shape[d], tensor.sizes()[d], i),
           tensor.device().str());
     }
-    shape[at] += tensor.sizes()[at];
+    add_size(op, shape[at], tensor.sizes()[at], tensor.device());
   }
   return shape;
 }
@@ -216,8 +224,8 @@ Tensor block_diag(const std::vector<Tensor>& tensors) {
                        device.str());
     }
     blocks.push_back(atleast_2d(tensor));
-    shape[0] += blocks.back().size(0);
-    shape[1] += blocks.back().size(1);
+    add_size("block_diag", shape[0], blocks.back().size(0), device);
+    add_size("block_diag", shape[1], blocks.back().size(1), device);
   }
   Tensor result = zeros(shape, {.dtype = promoted(tensors), .device = device});
   std::int64_t row = 0;

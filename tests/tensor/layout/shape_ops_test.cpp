@@ -8,7 +8,9 @@
 #include <gantry/core/error.hpp>
 #include <gantry/tensor/elementwise.hpp>
 #include <gantry/tensor/factories.hpp>
+#include <gantry/tensor/rearrangements.hpp>
 
+#include "tests/support/expect_error.hpp"
 #include "tests/tensor/raw_tensor.hpp"
 
 namespace gantry {
@@ -62,6 +64,25 @@ TEST(ShapeOpsTest, CatOfRandomRowsEqualsCopies) {
         start += input.size(1);
       }
       ASSERT_TRUE(equal(cat(inputs, 1), expected)) << dtype << " round " << round;
+    }
+  }
+}
+
+// Sizes whose sum is 2^63, and 2^64, which is 0 in 64 bits.
+TEST(ShapeOpsTest, JoinedSizesBeyondTheRangeAreRefused) {
+  constexpr const char* kText = ": expected a shape of less than 2^63 elements";
+  for (const Device place : all_places()) {
+    const Tensor one = zeros({1, 1}, {.dtype = u8, .device = place});
+    const Tensor tall = one.expand({std::int64_t{1} << 62, 1});
+    const Tensor wide = tall.t();
+    for (const std::size_t count : {2, 4}) {
+      EXPECT_ERROR(cat(std::vector<Tensor>(count, tall)), ShapeError, std::string("cat") + kText);
+      EXPECT_ERROR(hstack(std::vector<Tensor>(count, wide)), ShapeError,
+                   std::string("hstack") + kText);
+      EXPECT_ERROR(block_diag(std::vector<Tensor>(count, tall)), ShapeError,
+                   std::string("block_diag") + kText);
+      EXPECT_ERROR(block_diag(std::vector<Tensor>(count, wide)), ShapeError,
+                   std::string("block_diag") + kText);
     }
   }
 }
