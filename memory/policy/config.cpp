@@ -154,7 +154,10 @@ void apply(AllocConfig& config, BackendChoice& backend, std::string_view key,
 
 }  // namespace
 
-AllocConfig parse_alloc_config(std::string_view text) {
+AllocConfig parse_alloc_config(std::string_view value) {
+  std::string unspaced(value);
+  std::erase(unspaced, ' ');  // as torch does
+  std::string_view text = unspaced;
   AllocConfig config;
   BackendChoice backend;
   while (!text.empty()) {

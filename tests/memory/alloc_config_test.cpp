@@ -51,6 +51,19 @@ TEST(AllocConfigTest, TakesTorchsSpellings) {
   EXPECT_EQ(config.pinned_reserve_bytes, std::size_t{32} << 20);
 }
 
+TEST(AllocConfigTest, SpacesDoNotCount) {
+  const AllocConfig config = parse_alloc_config(
+      " backend: native, max_split_size_mb : 64,garbage_collection_threshold:0.6 , "
+      "roundup_power2_divisions:[256: 1, 512 :2, > : 8]");
+  EXPECT_EQ(config.backend->name, std::string_view("native"));
+  EXPECT_EQ(config.max_split_bytes, std::size_t{64} << 20);
+  EXPECT_DOUBLE_EQ(config.gc_threshold, 0.6);
+  EXPECT_THAT(config.without_effect, ElementsAre("roundup_power2_divisions"));
+  EXPECT_DOUBLE_EQ(parse_alloc_config("  ").fraction, 1);
+  EXPECT_THROW(parse_alloc_config("fraction 0.5"), InvalidArgument);
+  EXPECT_THROW(parse_alloc_config(" , fraction:0.5"), InvalidArgument);
+}
+
 TEST(AllocConfigTest, AcceptsRoundingThatHasNoEffect) {
   for (const char* const value : {"1", "4", "[256:1,512:2,1024:4,>:8]", "[>:4]"}) {
     const AllocConfig config = parse_alloc_config(
