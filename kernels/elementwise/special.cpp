@@ -1,5 +1,7 @@
 #include "kernels/elementwise/special.hpp"
 
+#include <cmath>
+
 #include "kernels/dispatch.hpp"
 
 namespace gantry::kernels {
@@ -8,6 +10,15 @@ namespace {
 
 const TensorRef* tensor_of(const Operand& operand) {
   return operand.is_number ? nullptr : &operand.tensor;
+}
+
+// The number of which copysign takes the sign, as one that every conversion keeps: kernels convert
+// numbers, and a converted NaN is positive (Note [Canonical NaN]).
+Operand sign_of(const Operand& operand) {
+  if (!operand.is_number || operand.number.category() != DTypeCategory::floating) return operand;
+  Operand sign = Scalar(std::copysign(1.0, operand.number.to<double>()));
+  sign.is_element = operand.is_element;
+  return sign;
 }
 
 }  // namespace
@@ -21,8 +32,9 @@ void special(const Target& target, SpecialOp op, const TensorRef& out, const Ten
 }
 
 void special(const Target& target, SpecialBinaryOp op, const TensorRef& out, const Operand& a,
-             const Operand& b) {
+             const Operand& right) {
   if (out.numel() == 0) return;
+  const Operand b = op == SpecialBinaryOp::copysign ? sign_of(right) : right;
   submit(
       name_of(op), target, {&out, tensor_of(a), tensor_of(b)},
       [=] { host::special(op, out, a, b); },

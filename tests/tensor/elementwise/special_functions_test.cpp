@@ -261,6 +261,25 @@ std::vector<BinaryCase> binary_functions() {
 }
 #undef GANTRY_CASE
 
+// Also of a NaN: as an element, a 0-dim tensor here or on the CPU, and a number.
+TEST_P(SpecialFunctionsTest, CopysignTakesEverySign) {
+  for (const DType dtype : {f16, bf16, f32, f64}) {
+    const Tensor ones = on(gantry::ones({3}, dtype));
+    for (const double value : {kNan, -kNan, 0.0, -0.0, kInf, -kInf, 5.0, -5.0, 1e-300, -1e-300}) {
+      SCOPED_TRACE(::testing::Message() << dtype << " " << value);
+      // A NaN has its sign bit set by hand, because conversions drop it.
+      const DType bits = dtype == f64 ? i64 : dtype == f32 ? i32 : i16;
+      const Tensor sign_bit = full({1}, std::signbit(value) ? -0.0 : 0.0, dtype).view(bits);
+      const Tensor sign = full({1}, value, dtype).view(bits).bitwise_or(sign_bit).view(dtype);
+      const std::vector<double> expected(3, std::signbit(value) ? -1 : 1);
+      EXPECT_EQ(copysign(ones, on(sign)).to_vector<double>(), expected);
+      EXPECT_EQ(copysign(ones, on(sign).select(0, 0)).to_vector<double>(), expected);
+      EXPECT_EQ(copysign(ones, sign.select(0, 0)).to_vector<double>(), expected);
+      EXPECT_EQ(copysign(ones, value).to_vector<double>(), expected);
+    }
+  }
+}
+
 TEST_P(SpecialFunctionsTest, PairsAgreeWithTheScalarFunctions) {
   for (const BinaryCase& row : binary_functions()) {
     for (const DType dtype : {f16, bf16, f32, f64}) {
