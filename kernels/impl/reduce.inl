@@ -29,7 +29,7 @@ struct Reducer {
         op == Reduction::any || op == Reduction::all || op == Reduction::count_nonzero;
     if constexpr (counts) return !kIsFloating;
     constexpr bool in_is_floating = is_floating_point(dtype_of<In>);
-    if constexpr (op == Reduction::sum_squares || op == Reduction::sum_abs) {
+    if constexpr (op == Reduction::norm2 || op == Reduction::sum_abs) {
       return in_is_floating && kIsFloating;
     }
     return in_is_floating == kIsFloating;
@@ -66,7 +66,7 @@ struct Reducer {
       }
     } else {
       const Acc value = static_cast<Acc>(element);
-      if constexpr (op == Reduction::sum_squares)
+      if constexpr (op == Reduction::norm2)
         return value * value;
       else if constexpr (op == Reduction::sum_abs)
         return value <= 0 ? Acc(0) - value : value;
@@ -116,8 +116,8 @@ GANTRY_HD void with_reduction(Reduction op, Run&& run) {
       return run(ReductionTag<Reduction::any>{});
     case Reduction::all:
       return run(ReductionTag<Reduction::all>{});
-    case Reduction::sum_squares:
-      return run(ReductionTag<Reduction::sum_squares>{});
+    case Reduction::norm2:
+      return run(ReductionTag<Reduction::norm2>{});
     case Reduction::sum_abs:
       return run(ReductionTag<Reduction::sum_abs>{});
     case Reduction::count_nonzero:

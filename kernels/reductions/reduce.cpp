@@ -23,7 +23,7 @@ Scalar empty_result(Reduction op, DType dtype, double divisor) {
   switch (op) {
     case Reduction::sum:
     case Reduction::any:
-    case Reduction::sum_squares:
+    case Reduction::norm2:
     case Reduction::sum_abs:
     case Reduction::count_nonzero:
       return divisor == 1 ? Scalar(0) : Scalar(0.0 / divisor);

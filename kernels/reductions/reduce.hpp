@@ -24,7 +24,8 @@ namespace gantry::kernels {
 // only where it is with the elements left to right. A block may exceed the accumulator although no
 // running value does: in [-v, v, v, -v] the sum of the middle, in [0, v, v] the product of the end.
 // Notes [Overflowing chunks], [Restarted scans] and [Repeated variances] say how the rule is kept.
-// Sums of squares and of magnitudes only grow, so they follow it as they are.
+// Sums of squares and of magnitudes only grow, so they follow it as they are. norm2 is the root of
+// a sum of squares, taken of the accumulator before it is rounded.
 //
 // Note [Overflowing chunks]
 // A floating sum or product that is not finite is computed again.
@@ -42,7 +43,7 @@ enum class Reduction : std::uint8_t {
   max,
   any,
   all,
-  sum_squares,
+  norm2,
   sum_abs,
   count_nonzero,
   variance,
@@ -55,7 +56,7 @@ enum class Reduction : std::uint8_t {
 // Reduces `in` along every dim in which `out` has size 1. Both have the same ndim. A reduction's
 // elements are combined in row-major order of the reduced dims.
 // DTypes of `out`: sum, prod: in's dtype, i64 for integers and bool, or any floating dtype (`in` is
-// converted first); min, max: in's dtype, NaN propagates; any, all: bool; sum_squares, sum_abs:
+// converted first); min, max: in's dtype, NaN propagates; any, all: bool; norm2, sum_abs:
 // floating; count_nonzero: i64; log_sum_exp: in's dtype, floating. variance() and
 // arg_reduce() have the others.
 // A floating accumulator is divided by `divisor` before it is rounded (mean: the number of

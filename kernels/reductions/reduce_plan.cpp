@@ -21,7 +21,7 @@ DType accumulator_dtype(Reduction op, DType dtype) {
     case Reduction::prod:
     case Reduction::min:
     case Reduction::max:
-    case Reduction::sum_squares:
+    case Reduction::norm2:
     case Reduction::sum_abs:
     case Reduction::variance:
     case Reduction::deviation:

@@ -95,7 +95,7 @@ struct ReducePlan {
 [[nodiscard]] GANTRY_HD constexpr Reduction merging_reduction(Reduction op) {
   switch (op) {
     case Reduction::sum:
-    case Reduction::sum_squares:
+    case Reduction::norm2:
     case Reduction::sum_abs:
     case Reduction::count_nonzero:
       return Reduction::sum;

@@ -17,8 +17,8 @@ const char* name_of(Reduction op) {
       return "any";
     case all:
       return "all";
-    case sum_squares:
-      return "sum_squares";
+    case norm2:
+      return "norm2";
     case sum_abs:
       return "sum_abs";
     case count_nonzero:

@@ -161,9 +161,7 @@ Tensor norm(const Tensor& self, double p, const Axes& dims, bool keepdim) {
     return run(Reduction::count_nonzero, self, how, keepdim, DType::i64).to(self.dtype());
   }
   if (p == 1) return run(Reduction::sum_abs, self, how, keepdim, self.dtype());
-  if (p == 2) {
-    return run(Reduction::sum_squares, self, how, keepdim, dtype).sqrt().to(self.dtype());
-  }
+  if (p == 2) return run(Reduction::norm2, self, how, keepdim, self.dtype());
   const Tensor powers = self.to(dtype).abs().pow(p);
   return run(Reduction::sum, powers, how, keepdim, dtype).pow(1 / p).to(self.dtype());
 }

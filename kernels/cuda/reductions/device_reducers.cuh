@@ -130,7 +130,7 @@ class ExtremeReducer : public Reducer<Reduction::max, Acc>,
   std::uint64_t mirror_;
 };
 
-// The sum of squares or of magnitudes.
+// The sum of squares, of which finished() takes the root, or of magnitudes.
 template <class Acc>
 class NormReducer : public Reducer<Reduction::sum, Acc>,
                     public NumberReducer<NormReducer<Acc>, Acc> {
@@ -138,7 +138,7 @@ class NormReducer : public Reducer<Reduction::sum, Acc>,
   static constexpr bool kIsRepeated = false;  // such sums only grow
   using Merge = SumReducer<Acc>;
 
-  explicit NormReducer(const ReducePlan& plan) : squares_(plan.op == Reduction::sum_squares) {}
+  explicit NormReducer(const ReducePlan& plan) : squares_(plan.op == Reduction::norm2) {}
   __device__ Merge merge() const { return {}; }
   template <class In>
   __device__ Acc load(In element) const {

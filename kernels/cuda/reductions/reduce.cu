@@ -32,7 +32,7 @@ void reduce(void* stream, const ReducePlan& plan) {
       // The results of any and all are counts.
       if (plan.op == Reduction::any || plan.op == Reduction::all) return reduce_sum(stream, plan);
       return reduce_extreme(stream, plan);
-    case Reduction::sum_squares:
+    case Reduction::norm2:
     case Reduction::sum_abs:
       return reduce_norm(stream, plan);
     case Reduction::any:

@@ -6,6 +6,7 @@
 #include "kernels/cuda/reductions/device_reducers.cuh"
 #include "kernels/cuda/reductions/distant_offset.cuh"
 #include "kernels/cuda/reductions/last_block.cuh"
+#include "kernels/math/math.hpp"
 #include "kernels/reductions/wide_sum.inl"
 
 namespace gantry::kernels::cuda {
@@ -47,12 +48,15 @@ constexpr std::int64_t kMostWarps = std::int64_t{132} * kChunkBlocks * kRowWarps
 template <class R, int threads, int registers>
 constexpr int kBlocksOf = R::kIsRepeated ? 65536 / (threads * registers) : 0;
 
-// The value of any and all from a count of non-zeros; every other value is itself.
+// The value of any and all from a count of non-zeros, the root of a sum of squares; every other
+// value is itself.
 template <class Acc>
-__device__ Acc answer(const ReducePlan& plan, Acc value) {
+__device__ Acc finished(const ReducePlan& plan, Acc value) {
   if constexpr (std::is_same_v<Acc, std::int64_t>) {
     if (plan.op == Reduction::any) return value != 0;
     if (plan.op == Reduction::all) return value == plan.total_length;
+  } else {
+    if (plan.op == Reduction::norm2) return math::sqrt(value);
   }
   return value;
 }
@@ -99,7 +103,7 @@ __device__ __noinline__ void write_number(const ReducePlan& plan, std::int64_t o
   if constexpr (R::kIsRepeated) {
     if (is_repeated<R>(plan, value)) value = repeated_output<R>(plan, output, value);
   }
-  store_reduced(plan.out, plan.kept_out.offset(output), plan.out_dtype, answer(plan, value),
+  store_reduced(plan.out, plan.kept_out.offset(output), plan.out_dtype, finished(plan, value),
                 plan.divisor);
 }
 

@@ -8,7 +8,7 @@ namespace gantry::kernels::cuda {
 void reduce_sum(void* stream, const ReducePlan& plan);
 void reduce_product(void* stream, const ReducePlan& plan);
 void reduce_extreme(void* stream, const ReducePlan& plan);  // min and max
-void reduce_norm(void* stream, const ReducePlan& plan);     // sum_squares and sum_abs
+void reduce_norm(void* stream, const ReducePlan& plan);     // norm2 and sum_abs
 void reduce_nonzero(void* stream, const ReducePlan& plan);  // any, all and count_nonzero
 void reduce_moments(void* stream, const ReducePlan& plan);  // variance and deviation
 void reduce_log_sum_exp(void* stream, const ReducePlan& plan);

@@ -78,7 +78,7 @@ void combine_rows(Acc* accumulators, const Acc* in, std::int64_t rows) {
         for (int i = 0; i < kHeld; ++i) {
           Lanes value;
           std::memcpy(&value, from + i * kLanes, sizeof value);
-          if constexpr (R::kOp == Reduction::sum_squares) value = value * value;
+          if constexpr (R::kOp == Reduction::norm2) value = value * value;
           combine_lanes(R{}, held[i], value);
         }
       }

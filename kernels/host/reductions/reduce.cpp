@@ -52,6 +52,9 @@ Acc repeat_output(const ReducePlan& plan, std::int64_t output, Acc value) {
 template <class Acc>
 void store_results(const ReducePlan& plan, std::int64_t first, int count, Acc* values) {
   if constexpr (!std::is_same_v<Acc, std::int64_t>) {
+    if (plan.op == Reduction::norm2) {
+      for (int i = 0; i < count; ++i) values[i] = math::sqrt(values[i]);
+    }
     if (plan.divisor != 1) {
       for (int i = 0; i < count; ++i) values[i] = values[i] / static_cast<Acc>(plan.divisor);
     }

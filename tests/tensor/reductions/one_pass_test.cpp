@@ -201,6 +201,8 @@ TEST_P(OnePassTest, AllocateNoTemporary) {
       EXPECT_LE(extra([&] { (void)var_mean(x, how); }), limit) << dtype;
       EXPECT_LE(extra([&] { (void)std_mean(x, how); }), limit) << dtype;
       EXPECT_LE(extra([&] { (void)logsumexp(x, dims); }), limit) << dtype;
+      // A norm has no tensor for its sum of squares.
+      EXPECT_LE(extra([&] { (void)x.norm(2, dims); }), extra([&] { (void)x.sum(dims); })) << dtype;
     }
   }
 }
