@@ -11,6 +11,20 @@ bool ReducePlan::is_column_wise() const {
          std::abs(kept.strides[kept.ndim - 1]) < std::abs(reduced.strides[0]);
 }
 
+namespace {
+
+// True if the elements of `dims` lie side by side in their order.
+bool is_dense(const StridedIndex& dims) {
+  std::int64_t stride = 1;
+  for (int d = dims.ndim - 1; d >= 0; --d) {
+    if (dims.strides[d] != stride) return false;
+    stride *= dims.sizes[d];
+  }
+  return true;
+}
+
+}  // namespace
+
 DType accumulator_dtype(Reduction op, DType dtype) {
   switch (op) {
     case Reduction::any:
@@ -76,6 +90,7 @@ ReducePlan make_reduce_plan(Reduction op, const TensorRef& out, const TensorRef&
     ++plan.kept_out.ndim;
   }
   plan.outputs = plan.kept.count();
+  plan.has_dense_outputs = is_dense(plan.kept_out);
   plan.length = plan.reduced.count();
   plan.total_length = plan.length;
   plan.chunks = (plan.length + kReduceChunk - 1) / kReduceChunk;

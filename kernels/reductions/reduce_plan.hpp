@@ -63,8 +63,9 @@ struct ReducePlan {
   void* second_out = nullptr;  // means beside variances, values beside indices, laid out like `out`
   StridedIndex kept;           // strides of the input
   StridedIndex kept_out;       // the same sizes, strides of the output
-  StridedIndex reduced;        // strides of the input
-  ReduceSource source;         // the elements, also in a pass over the results of another
+  bool has_dense_outputs = false;  // output `o` lies o elements behind the first
+  StridedIndex reduced;            // strides of the input
+  ReduceSource source;             // the elements, also in a pass over the results of another
   std::int64_t outputs = 0;
   std::int64_t length = 0;
   std::int64_t chunks = 0;  // per output

@@ -15,14 +15,10 @@ constexpr int few_pack() {
   constexpr int kAccess = 16 / static_cast<int>(sizeof(In));
   constexpr int kStates = 32 / static_cast<int>(sizeof(typename R::State));
   constexpr int kMost = kAccess < kStates ? kAccess : kStates;
-  if (kHasOnly<In, R>) return kMost < 1 ? 1 : kMost;
-  return sizeof(In) >= 4 ? 2 : kHasState<R> ? 1 : 4;
+  return kMost < 1 ? 1 : kMost;
 }
 template <class In, class R>
 constexpr int kFewPack = few_pack<In, R>();
-// Blocks that a multiprocessor is to hold; 0 leaves it to the compiler.
-template <class In, class R, int V>
-constexpr int kFewBlocks = kBlocksOf<R, kThreads, sizeof(typename R::State) * V >= 8 ? 80 : 64>;
 template <class R, int V>
 constexpr int kFewPackBlocks = sizeof(typename R::State) * V <= 16 ? 3 : 2;
 static_assert(kThreads == kRingThreads);
@@ -82,76 +78,71 @@ __device__ void reduce_once_with_ring(const R& reducer, StoredPack<In, V>* slots
   }
 }
 
+// One thread reduces V neighbouring outputs of at most kSubtree rows, which are all under way at
+// once. Packs are aligned.
+template <class In, class Acc, class R, int V>
+__global__ void __launch_bounds__(kThreads, kBlocksOf<R, kThreads, 80>)
+    reduce_few_rows(const __grid_constant__ ReducePlan plan, const R reducer) {
+  using Vector = StoredPack<In, V>;
+  const int count = static_cast<int>(plan.length);
+  const std::int64_t stride = plan.reduced.strides[0];
+  for (std::int64_t pack = first_index(); pack * V < plan.outputs; pack += index_step()) {
+    const In* column = static_cast<const In*>(plan.in) + near_offset(plan.kept, pack * V);
+    Vector rows[kSubtree] = {};  // otherwise the compiler keeps the values of the last turn
+#pragma unroll
+    for (int i = 0; i < kSubtree; ++i) {
+      if (i < count) rows[i] = *reinterpret_cast<const Vector*>(column + i * stride);
+    }
+    Acc results[V];
+#pragma unroll
+    for (int v = 0; v < V; ++v) {
+      Acc states[kSubtree];
+#pragma unroll
+      for (int i = 0; i < kSubtree; ++i) {
+        if (i < count) states[i] = state_of(reducer, rows[i].values[v], i);
+      }
+#pragma unroll
+      for (int half = kSubtree / 2; half > 0; half /= 2) {
+#pragma unroll
+        for (int i = 0; i < half; ++i) {
+          if (i + half < count) states[i] = reducer.combine(states[i], states[i + half]);
+        }
+      }
+      results[v] = reducer.finish(states[0]);
+    }
+    write_outputs<R, In>(plan, pack * V, results);
+  }
+}
+
 // One thread reduces V neighbouring outputs of at most kAccumulators rows; bits as in
 // reduce_in_thread(). Packs are aligned.
 template <class In, class Acc, class R, int V>
 __global__ void __launch_bounds__(kThreads, kFewPackBlocks<R, V>)
     reduce_few_packs(const __grid_constant__ ReducePlan plan, const R reducer, int bits) {
   using Vector = StoredPack<In, V>;
-  // The ring, then the results, which the threads write side by side.
-  constexpr std::size_t kRingBytes = sizeof(Vector) * kSubtree * kThreads;
-  constexpr std::size_t kResultBytes = sizeof(Acc) * V * kThreads;
-  __shared__ __align__(
-      16) unsigned char memory[kRingBytes > kResultBytes ? kRingBytes : kResultBytes];
-  auto* slots = reinterpret_cast<Vector*>(memory) + threadIdx.x;
-  auto* shared = reinterpret_cast<Acc*>(memory);
-  const int count = static_cast<int>(plan.length);
-  const std::int64_t stride = plan.reduced.strides[0];
-  constexpr int kTile = kThreads * V;
-  for (std::int64_t tile = static_cast<std::int64_t>(blockIdx.x) * kTile; tile < plan.outputs;
-       tile += static_cast<std::int64_t>(gridDim.x) * kTile) {
-    const std::int64_t first = tile + static_cast<int>(threadIdx.x) * V;
-    const bool is_present = first < plan.outputs;
-    const In* column = static_cast<const In*>(plan.in);
-    if (is_present) column += near_offset(plan.kept, first);
-    const int rows = is_present ? count : 0;
-    Acc results[V];
-    const auto combine = [&](const Acc& a, const Acc& b) { return reducer.combine(a, b); };
-    if constexpr (kHasState<R>) {
-      if (count == kSubtree << bits) {
-        reduce_once_with_ring(
-            reducer, slots, column, stride, rows, bits,
-            [&](const Acc& a, const Acc& b) { return reducer.combine_equal(a, b); }, results);
-      } else {
-        reduce_once_with_ring(reducer, slots, column, stride, rows, bits, combine, results);
-      }
-    } else {
-      reduce_once_with_ring(reducer, slots, column, stride, rows, bits, combine, results);
-    }
-    __syncthreads();  // every thread has read its part of the ring
-#pragma unroll
-    for (int v = 0; v < V; ++v) shared[threadIdx.x * V + v] = results[v];
-    __syncthreads();
-#pragma unroll 1
-    for (int at = static_cast<int>(threadIdx.x); at < kTile && tile + at < plan.outputs;
-         at += kThreads) {
-      write_output<R>(plan, tile + at, reducer.finish(shared[at]));
-    }
-    __syncthreads();  // every thread has read its results
-  }
-}
-
-// One thread reduces V neighbouring outputs of at most a chunk; bits as in reduce_in_thread().
-template <class In, class Acc, class R, int V>
-__global__ void __launch_bounds__(kThreads, kFewBlocks<In, R, V>)
-    reduce_few(const __grid_constant__ ReducePlan plan, const R reducer, int bits) {
-  using Vector = StoredPack<In, V>;
+  __shared__ Vector ring[kSubtree * kThreads];
+  Vector* const slots = ring + threadIdx.x;
   const int count = static_cast<int>(plan.length);
   const std::int64_t stride = plan.reduced.strides[0];
   for (std::int64_t pack = first_index(); pack * V < plan.outputs; pack += index_step()) {
-    const In* column = static_cast<const In*>(plan.in) + distant_offset(plan.kept, pack * V);
+    const In* column = static_cast<const In*>(plan.in) + near_offset(plan.kept, pack * V);
     Acc results[V];
-    const auto load = [&](int at) {
-      return *reinterpret_cast<const Vector*>(column + at * stride);
+    const auto reduce = [&](const auto& combine) {
+      reduce_once_with_ring(reducer, slots, column, stride, count, bits, combine, results);
     };
-    if constexpr (kHasOnly<In, R>) {
-      reduce_once_in_thread<kSubtree, In, V>(reducer, count, bits, load, results);
+    const auto combine = [&](const Acc& a, const Acc& b) { return reducer.combine(a, b); };
+    if constexpr (kHasState<R>) {
+      if (count == kSubtree << bits) {
+        reduce([&](const Acc& a, const Acc& b) { return reducer.combine_equal(a, b); });
+      } else {
+        reduce(combine);
+      }
     } else {
-      reduce_in_thread<kSubtree, In, V>(
-          reducer, count, count, bits, load, [](int at, int) { return at; }, results);
+      reduce(combine);
     }
 #pragma unroll
-    for (int v = 0; v < V; ++v) write_output<R>(plan, pack * V + v, reducer.finish(results[v]));
+    for (int v = 0; v < V; ++v) results[v] = reducer.finish(results[v]);
+    write_outputs<R, In>(plan, pack * V, results);
   }
 }
 

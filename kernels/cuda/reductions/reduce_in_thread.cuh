@@ -90,58 +90,68 @@ __device__ void reduce_in_thread(const R& reducer, int count, int length, int bi
   }
 }
 
-// As reduce_in_thread(), for at most one element of each accumulator, whose state is R::only().
-// With as many elements as accumulators, all parts are equal, and R::combine_equal() combines them.
-// The loads of a subtree are under way while the one before is combined.
-template <int kHeld, class In, int V, class R, class Acc, class Load>
-__device__ void reduce_once_in_thread(const R& reducer, int count, int bits, const Load& load,
-                                      Acc (&results)[V]) {
+// As reduce_in_thread(), of rows that are `stride` elements apart from `column` on, with the loads
+// of a step under way while the one before is taken in. kLevels levels are enough for 2^bits
+// subtrees. Every subtree has an element, or none has.
+template <int kHeld, int kLevels, class In, int V, class R, class Acc, class Position>
+__device__ void reduce_ahead_in_thread(const R& reducer, const In* column, std::int64_t stride,
+                                       int count, int length, int bits, const Position& position,
+                                       Acc (&results)[V]) {
   using Vector = StoredPack<In, V>;
-  Acc levels[kTreeLevels<kHeld>][V];
-  [[maybe_unused]] const bool are_equal = count == kHeld << bits;
-  Vector next[kHeld];
-  const auto fetch = [&](int first) {
+  const std::int64_t step = stride << bits;
+  Acc levels[kLevels][V];
+  Vector next[kHeld] = {};
+  const auto fetch = [&](int k) {
+    const In* from = column + k * stride;
 #pragma unroll
-    for (int i = 0; i < kHeld; ++i) {
-      const int at = first + (i << bits);
-      if (at < count) next[i] = load(at);
+    for (int i = 0; i < kHeld; ++i, from += step) {
+      if (k + (i << bits) < count) next[i] = *reinterpret_cast<const Vector*>(from);
     }
   };
-  const auto reduce = [&](const auto& combine) {
-    fetch(0);
+  fetch(0);
 #pragma unroll 1
-    for (int subtree = 0; subtree >> bits == 0; ++subtree) {
-      const int first = reversed(subtree, bits);
+  for (int subtree = 0; subtree >> bits == 0; ++subtree) {
+    const int first = reversed(subtree, bits);
+    const int after = (subtree + 1) >> bits == 0 ? reversed(subtree + 1, bits) : count;
+    typename R::Accumulator own[kHeld][V];
+#pragma unroll
+    for (int i = 0; i < kHeld; ++i) {
+#pragma unroll
+      for (int v = 0; v < V; ++v) own[i][v] = reducer.start();
+    }
+#pragma unroll 1
+    for (int k = first; k < count; k += kHeld << bits) {
       Vector batch[kHeld];
 #pragma unroll
       for (int i = 0; i < kHeld; ++i) batch[i] = next[i];
-      if ((subtree + 1) >> bits == 0) fetch(reversed(subtree + 1, bits));
+      const int following = k + (kHeld << bits);
+      fetch(following < count ? following : after);
+      const auto take = [&](int i) {
+        const int at = k + (i << bits);
 #pragma unroll
-      for (int v = 0; v < V; ++v) {
-        Acc states[kHeld];
+        for (int v = 0; v < V; ++v) reducer.take(own[i][v], batch[i].values[v], position(at));
+      };
+      if (k + ((kHeld - 1) << bits) < count) {  // without a branch for each row
 #pragma unroll
-        for (int i = 0; i < kHeld; ++i) {
-          states[i] =
-              first + (i << bits) < count ? reducer.only(batch[i].values[v]) : reducer.neutral();
+        for (int i = 0; i < kHeld; ++i) take(i);
+      } else {
+#pragma unroll
+        for (int i = 0; i < kHeld - 1; ++i) {
+          if (k + (i << bits) < count) take(i);
         }
-#pragma unroll
-        for (int half = kHeld / 2; half > 0; half /= 2) {
-#pragma unroll
-          for (int i = 0; i < half; ++i) states[i] = combine(states[i], states[i + half]);
-        }
-        results[v] = push_subtree(subtree, v, levels, states[0], combine);
       }
     }
-  };
-  const auto combine = [&](const Acc& a, const Acc& b) { return reducer.combine(a, b); };
-  if constexpr (kHasState<R>) {
-    if (are_equal) {
-      reduce([&](const Acc& a, const Acc& b) { return reducer.combine_equal(a, b); });
-    } else {
-      reduce(combine);
+#pragma unroll
+    for (int v = 0; v < V; ++v) {
+      Acc states[kHeld];
+#pragma unroll
+      for (int i = 0; i < kHeld; ++i) {
+        states[i] = reducer.close(own[i][v], elements_of(length, position(first + (i << bits))), 0);
+      }
+      combine_own<kHeld / 2>(reducer, states);
+      results[v] = push_subtree(subtree, v, levels, states[0],
+                                [&](const Acc& a, const Acc& b) { return reducer.combine(a, b); });
     }
-  } else {
-    reduce(combine);
   }
 }
 

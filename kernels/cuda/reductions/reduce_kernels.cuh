@@ -1,18 +1,16 @@
 // Reductions on the GPU: one kernel per memory layout, all in the order of Note [Reduction order].
 #pragma once
 
+#include "kernels/cuda/reductions/reduce_column_parts.cuh"
 #include "kernels/cuda/reductions/reduce_columns.cuh"
 #include "kernels/cuda/reductions/reduce_few.cuh"
 #include "kernels/cuda/reductions/reduce_row_tiles.cuh"
 #include "kernels/cuda/reductions/reduce_rows.cuh"
+#include "kernels/cuda/reductions/reduce_tiny_rows.cuh"
 
 namespace gantry::kernels::cuda {
 
 namespace {
-
-inline unsigned limited(std::int64_t blocks) {
-  return static_cast<unsigned>(blocks < kMaxBlocks ? blocks : kMaxBlocks);
-}
 
 // True if every output's elements begin on a multiple of `elements`, for vector loads of them.
 template <class In>
@@ -50,24 +48,19 @@ void launch_tile_columns(void* stream, const ReducePlan& plan, const R& reducer)
          reducer);
 }
 
+// Reduces at most kSubtree rows, one thread for each output or pack of outputs.
 template <class In, class Acc, class R>
-void launch_few(void* stream, const ReducePlan& plan, const R& reducer) {
-  const int bits = subtree_bits(kSubtree, plan.length, kAccumulators);
+void launch_few_rows(void* stream, const ReducePlan& plan, const R& reducer) {
   constexpr int V = kFewPack<In, R>;
   if constexpr (V > 1) {
     if (has_packs<In, V>(plan)) {
-      if constexpr (kHasOnly<In, R>) {
-        launch("reduce_few_packs", stream, blocks_for(plan.outputs / V), kThreads, 0,
-               reduce_few_packs<In, Acc, R, V>, plan, reducer, bits);
-      } else {
-        launch("reduce_few", stream, blocks_for(plan.outputs / V), kThreads, 0,
-               reduce_few<In, Acc, R, V>, plan, reducer, bits);
-      }
+      launch("reduce_few_rows", stream, blocks_for(plan.outputs / V), kThreads, 0,
+             reduce_few_rows<In, Acc, R, V>, plan, reducer);
       return;
     }
   }
-  launch("reduce_few", stream, blocks_for(plan.outputs), kThreads, 0, reduce_few<In, Acc, R, 1>,
-         plan, reducer, bits);
+  launch("reduce_few_rows", stream, blocks_for(plan.outputs), kThreads, 0,
+         reduce_few_rows<In, Acc, R, 1>, plan, reducer);
 }
 
 template <class In, class Acc, class R>
@@ -81,12 +74,48 @@ void launch_dense_chunks(void* stream, const ReducePlan& plan, const R& reducer)
          static_cast<int>(per_warp));
 }
 
+// Reduces columns of at most a chunk with a thread for each pack, or kParts threads. Returns false
+// if more threads are better.
+template <class In, class Acc, class R>
+bool launch_shared_columns(void* stream, const ReducePlan& plan, const R& reducer) {
+  // Columns of at most an element for each accumulator are not worth more levels of the tree.
+  const auto fills = [&](int columns) {
+    return plan.length <= kAccumulators || plan.outputs > (kManyPartTiles - 1) * columns;
+  };
+  if constexpr (constexpr int V = kFewPack<In, R>; V > 1 && kHasOnly<In, R>) {
+    if (plan.length <= kAccumulators && plan.outputs >= kManyColumns && has_packs<In, V>(plan)) {
+      launch("reduce_few_packs", stream, blocks_for(plan.outputs / V), kThreads, 0,
+             reduce_few_packs<In, Acc, R, V>, plan, reducer,
+             subtree_bits(kSubtree, plan.length, kAccumulators));
+      return true;
+    }
+  }
+  if constexpr (constexpr int V = kPartPack<In, R>; V > 1) {
+    if (has_packs<In, V>(plan)) {
+      if constexpr (kHasWideParts<In, R>) {
+        if (!fills(kPartTile<V, kParts>)) return false;
+        launch_column_parts<In, Acc, R, V, kParts>(stream, plan, reducer);
+        return true;
+      } else {
+        return false;
+      }
+    }
+  }
+  if (plan.outputs > (kManyPartTiles - 1) * kPartTile<1, 1>) {
+    launch_column_parts<In, Acc, R, 1, 1>(stream, plan, reducer);
+    return true;
+  }
+  if (!fills(kPartTile<1, kParts>)) return false;
+  launch_column_parts<In, Acc, R, 1, kParts>(stream, plan, reducer);
+  return true;
+}
+
 // Reduces outputs that are closer together than the elements of one.
 template <class In, class Acc, class R>
 void launch_columns(void* stream, const ReducePlan& plan, const R& reducer) {
-  constexpr int kMostRows = kHasOnly<In, R> ? kAccumulators : kFewRows;
-  if (plan.length <= kShortColumn || (plan.length <= kMostRows && plan.outputs >= kManyColumns)) {
-    launch_few<In, Acc>(stream, plan, reducer);
+  if (plan.length <= kSubtree) {
+    launch_few_rows<In, Acc>(stream, plan, reducer);
+  } else if (plan.chunks == 1 && launch_shared_columns<In, Acc>(stream, plan, reducer)) {
   } else if (constexpr int V = kPackColumns<In>; has_packs<In, V>(plan)) {
     if constexpr (kHasNarrowTiles<In>) {
       if (!kHasWideTiles<R> || tile_count(plan, V * kTilePacks) < kManyTiles) {
@@ -109,6 +138,30 @@ inline bool is_dense(const ReducePlan& plan) {
   return plan.reduced.ndim == 0 || plan.reduced.strides[0] == 1;
 }
 
+// Reduces rows of a few bytes with a thread for each. Returns false for longer ones.
+template <class In, class Acc, class R>
+bool launch_tiny_rows(void* stream, const ReducePlan& plan, const R& reducer) {
+  constexpr int V = kTinyPack<In, R>;
+  const auto run = [&](auto kernel) {
+    launch("reduce_tiny_rows", stream, blocks_for((plan.outputs + V - 1) / V), kThreads, 0, kernel,
+           plan, reducer);
+    return true;
+  };
+  if (has_tiny_rows<In, V>(plan)) {
+    if (plan.length == 2) return run(reduce_tiny_rows<In, Acc, R, V, 2>);
+    if (plan.length == 3) return run(reduce_tiny_rows<In, Acc, R, V, 3>);
+    if (plan.length == 4) return run(reduce_tiny_rows<In, Acc, R, V, 4>);
+  }
+  // The threads of a warp find neighbouring rows of a few bytes in the same lines of the cache.
+  if (plan.length * static_cast<std::int64_t>(sizeof(In)) > kTinyRowBytes) return false;
+  if (plan.length <= kSubtree) {
+    launch_few_rows<In, Acc>(stream, plan, reducer);
+  } else {
+    launch_column_parts<In, Acc, R, 1, 1>(stream, plan, reducer);
+  }
+  return true;
+}
+
 // Reduces dense rows in shared memory. Returns false if they are not short, or few.
 template <class In, class Acc, class R>
 bool launch_tiles(void* stream, const ReducePlan& plan, const R& reducer) {
@@ -128,11 +181,7 @@ bool launch_tiles(void* stream, const ReducePlan& plan, const R& reducer) {
 // Reduces rows of one dim with a warp or less for each. Returns false if a block is better.
 template <class In, class Acc, class R>
 bool launch_short_rows(void* stream, const ReducePlan& plan, const R& reducer) {
-  // The threads of a warp find neighbouring rows of a few bytes in the same lines of the cache.
-  if (is_dense(plan) && plan.length * static_cast<std::int64_t>(sizeof(In)) <= kTinyRowBytes) {
-    launch_few<In, Acc>(stream, plan, reducer);
-    return true;
-  }
+  if (is_dense(plan) && launch_tiny_rows<In, Acc>(stream, plan, reducer)) return true;
   if (is_dense(plan) && launch_tiles<In, Acc>(stream, plan, reducer)) return true;
   if (is_dense(plan) && plan.chunks == 1 && is_aligned<In>(plan, 4) &&
       (plan.length <= kShortRow || plan.outputs >= kManyRows)) {

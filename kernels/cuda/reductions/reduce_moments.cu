@@ -74,21 +74,34 @@ struct RepeatedMoments : MomentsReducer<Acc> {
   RepeatedMoments() = default;
   __device__ __host__ explicit RepeatedMoments(const ReducePlan&) {}
 
+  // The results of a state of one chunk. False if one of them is repeated.
+  __device__ static bool are_final(const ReducePlan& plan, const typename Base::State& state,
+                                   Acc& spread, Acc& mean) {
+    spread = Base::spread(plan, state);
+    mean = plan.second_out != nullptr ? state.sum / static_cast<Acc>(plan.total_length) : spread;
+    return !repeats_spread(plan, spread) && !repeats_mean(plan, mean);
+  }
+
   __device__ static void write(const ReducePlan& plan, std::int64_t output,
                                const typename Base::State& state) {
-    if (plan.chunks == 1) {
-      const Acc spread = Base::spread(plan, state);
-      const Acc mean = state.sum / static_cast<Acc>(plan.total_length);
-      // One element has no spread with a divisor of 0.
-      const bool has_spread = plan.total_length > 1 || plan.divisor != 0;
-      const bool repeats_spread = has_spread && !is_finite_as(plan.out_dtype, spread);
-      const bool repeats_mean = plan.second_out != nullptr && !is_finite_as(plan.out_dtype, mean);
-      if (repeats_spread || repeats_mean) {
-        write_repeated(plan, output, spread, mean, repeats_spread, repeats_mean);
-        return;
-      }
+    Acc spread;
+    Acc mean;
+    if (plan.chunks == 1 && !are_final(plan, state, spread, mean)) {
+      write_repeated(plan, output, spread, mean, repeats_spread(plan, spread),
+                     repeats_mean(plan, mean));
+      return;
     }
     Base::write(plan, output, state);
+  }
+
+ private:
+  // One element has no spread with a divisor of 0.
+  __device__ static bool repeats_spread(const ReducePlan& plan, Acc spread) {
+    const bool has_spread = plan.total_length > 1 || plan.divisor != 0;
+    return has_spread && !is_finite_as(plan.out_dtype, spread);
+  }
+  __device__ static bool repeats_mean(const ReducePlan& plan, Acc mean) {
+    return plan.second_out != nullptr && !is_finite_as(plan.out_dtype, mean);
   }
 };
 

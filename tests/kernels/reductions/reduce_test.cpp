@@ -107,20 +107,6 @@ TEST(ReduceKernelTest, ReducesColumnsOfEveryLengthAndWidth) {
   for (const std::int64_t width : {16384, 16392, 16328}) expect(bfloat16(0.0f), 33, width);
 }
 
-// So many columns that a GPU is full with a thread per column or two.
-TEST(ReduceKernelTest, ReducesFewRowsOfManyColumns) {
-  for (const Layout& layout : {contiguous({17, 65536}), contiguous({100, 65536}),
-                               contiguous({300, 65536}), testing::shifted({64, 65539})}) {
-    Array in(bf16, layout);
-    fill_range(in, 3, -1, 1);
-    expect_in_order<bfloat16, bfloat16>(Reduction::sum, in, 1);
-  }
-  Array batched(f32, contiguous({130, 70, 512}));
-  fill_range(batched, 3, -1, 1);
-  expect_in_order<float, float>(Reduction::sum, batched, 2);
-  expect_in_order<float, float>(Reduction::min, batched, 2);
-}
-
 // So many rows that a GPU is full with a warp per row or chunk.
 TEST(ReduceKernelTest, ReducesManyRows) {
   for (const Shape& sizes : {Shape{1030, 1100}, Shape{520, 16386}, Shape{5000, 36}}) {

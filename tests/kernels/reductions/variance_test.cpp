@@ -158,6 +158,24 @@ TEST(VarianceKernelTest, ComputesManyShortRowsAndColumns) {
     fill_range(half, 3, 2, 3);
     expect_as_documented<bfloat16>(half, 2);
   }
+  // Rows of a few elements, few rows, and columns that threads share.
+  for (const std::int64_t length : {2, 3, 4, 5, 7, 8, 9, 16, 17, 33, 65, 128}) {
+    for (const std::int64_t count : {1, 3, 4, 66, 1025}) {
+      for (const Shape& sizes : {Shape{length, count}, Shape{count, length}}) {
+        Array in(f32, contiguous(sizes));
+        fill_range(in, 3, 2, 3);
+        expect_as_documented<float>(in, sizes[0] == length ? 1 : 2);
+        Array half(bf16, contiguous(sizes));
+        fill_range(half, 3, 2, 3);
+        expect_as_documented<bfloat16>(half, sizes[0] == length ? 1 : 2);
+      }
+    }
+  }
+  for (const Shape& sizes : {Shape{300, 12738}, Shape{129, 12736}, Shape{300, 6369}}) {
+    Array in(f32, contiguous(sizes));
+    fill_range(in, 3, 2, 3);
+    expect_as_documented<float>(in, 1);
+  }
   // Columns of one element an accumulator: all equal parts, or not; in packs, or not.
   for (const Shape& sizes : {Shape{16, 65536}, Shape{64, 65537}, Shape{77, 65536}}) {
     Array in(f32, contiguous(sizes));
@@ -177,6 +195,22 @@ TEST(VarianceKernelTest, MergesManyChunks) {
 }
 
 TEST(VarianceKernelTest, RepeatsWhatIsNotFinite) {
+  // Among results of a pack: only one of the outputs is repeated.
+  for (const Shape& sizes : {Shape{2, 66}, Shape{3, 66}, Shape{7, 66}, Shape{30, 66}}) {
+    for (const bool by_row : {false, true}) {
+      Array in(f32, by_row ? contiguous({sizes[1], sizes[0]}) : contiguous(sizes));
+      fill_range(in, 5, 1, 2);
+      const std::int64_t step = by_row ? 1 : sizes[1];
+      const std::int64_t first = by_row ? 5 * sizes[0] : 5;
+      for (std::int64_t k = 0; k < sizes[0]; ++k) in.set(first + k * step, k == 0 ? 3e38f : 2e38f);
+      const auto arrays = run_variance(true, in, by_row ? 2 : 1, static_cast<double>(sizes[0]));
+      const double others = static_cast<double>(sizes[0] - 1);
+      const double count = static_cast<double>(sizes[0]);
+      EXPECT_NEAR(arrays[0].value(5) / 1e38, std::sqrt(others) / count, 1e-6);
+      EXPECT_NEAR(arrays[1].value(5) / 1e38, 2 + 1 / count, 1e-6);
+      EXPECT_LT(arrays[0].value(4), 1);
+    }
+  }
   for (const Shape& sizes : {Shape{3, 300}, Shape{3, 20000}}) {
     Array in(f32, contiguous(sizes));
     fill_range(in, 5, -3e38, 3e38);
