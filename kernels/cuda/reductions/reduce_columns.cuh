@@ -97,14 +97,16 @@ constexpr int kSingleTile = 32;
 constexpr int kSmallSingleTile = 8;
 // Blocks of reduce_columns that a multiprocessor is to hold; 0 leaves it to the compiler.
 template <class In, class R, int V, int kPacks>
-constexpr int kTileBlocks = kHasLargeState<R> ? 2
+constexpr int kTileBlocks = kHasLargeState<R>                   ? 2
+                            : R::kIsRepeated && sizeof(In) == 8 ? 3
                             : kHasNarrowTiles<In>&& V* kPacks == kTilePacks* kPackColumns<In>
                                 ? 4
                                 : kBlocksOf<R, kRingThreads, 64>;
 // True if a ring is faster than rows in registers. The state of an argument leaves few registers
-// for it.
+// for it. Elements of 8 bytes have as many bytes under way in registers, and no copies.
 template <class In, class R, int V>
-constexpr bool kStreamsRows = kHasRing<StoredPack<In, V>> && (kHasOnly<In, R> || sizeof(In) == 4);
+constexpr bool kStreamsRows = kHasRing<StoredPack<In, V>> && sizeof(In) < 8 &&
+                              (kHasOnly<In, R> || sizeof(In) == 4);
 // Fewest blocks of reduce_columns that fill a GPU.
 constexpr std::int64_t kManyTiles = 256;
 

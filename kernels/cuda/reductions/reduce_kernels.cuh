@@ -166,6 +166,11 @@ bool launch_tiny_rows(void* stream, const ReducePlan& plan, const R& reducer) {
 template <class In, class Acc, class R>
 bool launch_tiles(void* stream, const ReducePlan& plan, const R& reducer) {
   if (plan.chunks != 1) return false;
+  // A warp has four reads of 32 bytes a thread of such a row under way, and no block to wait for.
+  constexpr std::int64_t kWideRow = 256;
+  if (sizeof(In) == 8 && !kHasState<R> && plan.length >= kWideRow && is_aligned<In>(plan, 4)) {
+    return false;
+  }
   constexpr int V = kTilePack<In>;
   if (const RowTiling tiling = row_tiling<In, R, V>(plan); tiling.tiles > 0) {
     launch_row_tiles<In, Acc, R, V>(stream, plan, reducer, tiling);

@@ -17,7 +17,10 @@ namespace {
 // as in memory.
 
 constexpr int kTileThreads = 128;
-constexpr int kTileStages = 2;
+// Tiles in the shared memory of a block.
+constexpr int kMostTileStages = 2;
+// Bytes of shared memory of a multiprocessor that tiles fill.
+constexpr std::int64_t kTileMemory = 200 << 10;
 // Accumulators of a lane that a thread holds at a time.
 constexpr int kTileHeld = 4;
 // Bytes of a tile: wanted, and the most.
@@ -49,6 +52,7 @@ struct RowTiling {
   std::int32_t rows;          // of a tile
   std::int32_t group;         // threads of a row, a power of two
   std::int32_t bits;          // as in reduce_in_thread()
+  std::int32_t stages;
   std::int32_t stage_bytes;
   bool is_padded;
 };
@@ -107,15 +111,19 @@ __global__ void __launch_bounds__(kTileThreads, kRowTileBlocks<R>)
     if (ahead < tiling.tiles) copy_tile(plan, tiling, ahead, stage_of(filled));
     __pipeline_commit();
     ahead += gridDim.x;
-    filled = filled + 1 == kTileStages ? 0 : filled + 1;
+    filled = filled + 1 == tiling.stages ? 0 : filled + 1;
   };
-#pragma unroll
-  for (int i = 0; i + 1 < kTileStages; ++i) copy_next();
+  const bool is_ahead = tiling.stages > 1;
+  if (is_ahead) copy_next();
   int stage = 0;
   for (std::int64_t tile = blockIdx.x; tile < tiling.tiles; tile += gridDim.x) {
-    __pipeline_wait_prior(kTileStages - 2);
+    if (!is_ahead) {
+      __syncthreads();  // the tile before is read
+      copy_next();
+    }
+    __pipeline_wait_prior(0);
     __syncthreads();  // the tile is there, and the one before is read
-    copy_next();
+    if (is_ahead) copy_next();
     const std::int64_t output = tile * tiling.rows + row;
     const bool is_present = row < tiling.rows && output < plan.outputs;
     const auto* elements =
@@ -130,7 +138,7 @@ __global__ void __launch_bounds__(kTileThreads, kRowTileBlocks<R>)
     for (int v = 0; v < V; ++v) results[v] = reduce_in_group(reducer, results[v], group);
     if constexpr (V > 1) combine_own<V / 2>(reducer, results);
     if (is_present && lane == 0) write_output<R>(plan, output, reducer.finish(results[0]));
-    stage = stage + 1 == kTileStages ? 0 : stage + 1;
+    stage = stage + 1 == tiling.stages ? 0 : stage + 1;
   }
 }
 
@@ -167,6 +175,10 @@ RowTiling row_tiling(const ReducePlan& plan) {
   tiling.bits =
       subtree_bits(kTileHeld, (plan.length / V + group - 1) / group, kAccumulators / V / group);
   tiling.stage_bytes = static_cast<std::int32_t>((bytes + 15) / 16 * 16);
+  // Work on states takes longer than the copies: rather all blocks that the registers allow, which
+  // wait for each other's copies, than tiles ahead.
+  const bool fits = kMostTileStages * tiling.stage_bytes * kRowTileBlocks<R> <= kTileMemory;
+  tiling.stages = kHasState<R> && !fits ? 1 : kMostTileStages;
   tiling.tiles = (plan.outputs + rows - 1) / rows;
   if (tiling.tiles < kManyRowTiles) tiling.tiles = 0;
   return tiling;
@@ -176,7 +188,7 @@ template <class In, class Acc, class R, int V>
 void launch_row_tiles(void* stream, const ReducePlan& plan, const R& reducer,
                       const RowTiling& tiling) {
   const auto kernel = reduce_row_tiles<In, Acc, R, V>;
-  const int bytes = kTileStages * tiling.stage_bytes;
+  const int bytes = tiling.stages * tiling.stage_bytes;
   int device = 0;
   int multiprocessors = 0;
   cudaError_t status = cudaGetDevice(&device);
@@ -185,7 +197,7 @@ void launch_row_tiles(void* stream, const ReducePlan& plan, const R& reducer,
   }
   if (status == cudaSuccess) {
     status = cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
-                                  static_cast<int>(kTileStages * kMostTileBytes));
+                                  static_cast<int>(kMostTileStages * kMostTileBytes));
   }
   int per_multiprocessor = 1;
   if (status == cudaSuccess) {
