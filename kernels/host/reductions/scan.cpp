@@ -203,6 +203,29 @@ void scan_fibre(const FibrePlan& plan, std::int64_t fibre) {
   }
 }
 
+// Contiguous fibres of at most one group, `rows` of them from fibre `first` on: too short for
+// tiles. The order of one group is from left to right, in which failing scans begin again.
+template <ScanOp kOp, class In>
+void scan_single_groups(const FibrePlan& plan, std::int64_t first, std::int64_t rows) {
+  using Step = ScanStep<ScanAccumulator<In>, kOp>;
+  const auto* const in = static_cast<const In*>(plan.in.data) + plan.in.outer.offset(first);
+  auto* const out = static_cast<ScanOut<In>*>(plan.out.data) + plan.out.outer.offset(first);
+  const std::int64_t in_spacing = plan.in.outer.strides[plan.in.outer.ndim - 1];
+  const std::int64_t out_spacing = plan.out.outer.strides[plan.out.outer.ndim - 1];
+  const std::int64_t length = plan.length;
+  with_fma([=] {
+    for (std::int64_t row = 0; row < rows; ++row) {
+      const In* const from = in + row * in_spacing;
+      ScanOut<In>* const to = out + row * out_spacing;
+      auto running = Step::neutral();
+      for (std::int64_t i = 0; i < length; ++i) {
+        running = Step::combine(running, static_cast<typename Step::Acc>(from[i]));
+        to[i] = from_accumulator<ScanOut<In>>(running);
+      }
+    }
+  });
+}
+
 template <ScanOp kOp, class In>
 void scan_fibres(const FibrePlan& plan) {
   const bool side_by_side = has_columns(plan);
@@ -222,6 +245,9 @@ void scan_fibres(const FibrePlan& plan) {
              static_cast<ScanOut<In>*>(plan.out.data) + plan.out.outer.offset(fibre),
              plan.out.stride, count},
             plan.length);
+      } else if (transposed && plan.length <= kScanGroup) {
+        scan_single_groups<kOp, In>(plan, fibre, count);
+        is_done = true;
       } else if (transposed) {
         is_done = scan_short_fibres<kOp, In>(plan, fibre, count, reinterpret_cast<In*>(in.data()),
                                              reinterpret_cast<ScanOut<In>*>(out.data()));
