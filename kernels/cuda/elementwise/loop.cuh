@@ -132,17 +132,22 @@ class Loop {
   }
 
   // True if V consecutive positions are always one aligned vector of the output: its rows hold
-  // whole vectors, or it is dense. Shorter rows are not worth it.
+  // whole vectors, or it is dense. They lie in three rows at most.
   template <int V, class Out, int N>
   static bool has_vectors(const StridedPlan<N>& plan, const Out* out) {
-    if (plan.strides[0][0] != 1 || plan.sizes[0] < V || !is_aligned<V>(out) ||
+    if (plan.strides[0][0] != 1 || 2 * plan.sizes[0] < V || !is_aligned<V>(out) ||
         plan.numel >= std::int64_t{1} << 31) {
       return false;
     }
-    if (has_whole_vectors<V>(plan, 0)) return true;
+    return has_whole_vectors<V>(plan, 0) || is_row_major(plan, 0);
+  }
+
+  // True if operand k is dense in the order of the positions.
+  template <int N>
+  static bool is_row_major(const StridedPlan<N>& plan, std::size_t k) {
     std::int64_t size = 1;
     for (int dim = 0; dim < plan.ndim; ++dim) {
-      if (plan.strides[dim][0] != size) return false;
+      if (plan.strides[dim][k] != size) return false;
       size *= plan.sizes[dim];
     }
     return true;
@@ -164,7 +169,10 @@ class Loop {
     const auto n = static_cast<std::uint32_t>(plan.numel);
     const OffsetCalculator<N> calculator(plan);
     std::uint32_t whole = 0;
-    ((whole |= has_whole_vectors<V>(plan, K + 1) && sources.is_aligned(V) ? 1u << K : 0u), ...);
+    const auto is_whole = [&](std::size_t k, const auto& source) {
+      return (has_whole_vectors<V>(plan, k) || is_row_major(plan, k)) && source.is_aligned(V);
+    };
+    ((whole |= is_whole(K + 1, sources) ? 1u << K : 0u), ...);
     void* arguments[] = {address(n),  address(calculator), address(whole),
                          address(op), address(out),        address(sources)...};
     launch_untyped(name, stream_, blocks_for((plan.numel + V - 1) / V), kThreads,

@@ -220,26 +220,35 @@ __global__ void __launch_bounds__(kThreads)
 }
 
 // Note [Vectors of strided operands]
-// V consecutive positions are one vector of the output. They lie in one row, or in two, since a row
-// has at least V: so at most two divisions serve V positions. An input whose rows hold whole
-// vectors is loaded as the output is stored (its bit in `whole`), and others element by element:
-// neighbouring threads share the lines.
-//
-// `first` is the offset of the first position, `left` the number of positions in its row, and
-// `second` the offset of the next row's first position.
-template <int V, class Source>
-__device__ Batch<Source, V, 1> load_vector(const Source& source, bool is_whole, std::uint32_t left,
-                                           std::int64_t stride, std::int64_t first,
-                                           std::int64_t second) {
+// V consecutive positions are one vector of the output. They lie in at most three rows, since a row
+// has at least V / 2: three divisions serve V positions. An input is loaded as the output is stored
+// (its bit in `whole`) if its rows hold whole vectors, or if it is dense. Others are loaded element
+// by element: neighbouring threads share the lines.
+
+// The rows of V positions: the offsets of the first position and of the next two rows, and the
+// number of positions before each of them.
+template <int N>
+struct VectorRows {
+  std::int64_t offsets[3][N];
+  std::uint32_t before[2];
+};
+
+template <int V, int N, class Source>
+__device__ Batch<Source, V, 1> load_vector(const Source& source, bool is_whole,
+                                           const VectorRows<N>& rows, std::int64_t stride,
+                                           std::size_t k) {
   Batch<Source, V, 1> batch(source);
+  const std::int64_t first = rows.offsets[0][k];
   if (is_whole) {
     batch.load(source, 0, first);
     return batch;
   }
-  second -= left * stride;
+  const std::int64_t second = rows.offsets[1][k] - rows.before[0] * stride;
+  const std::int64_t third = rows.offsets[2][k] - rows.before[1] * stride;
 #pragma unroll
   for (int i = 0; i < V; ++i) {
-    batch.load_one(source, 0, i, (i < left ? first : second) + i * stride);
+    const std::int64_t row = i < rows.before[0] ? first : i < rows.before[1] ? second : third;
+    batch.load_one(source, 0, i, row + i * stride);
   }
   return batch;
 }
@@ -248,13 +257,14 @@ template <int V, class Out, class Op, int N, std::size_t... K, class... Sources>
 __device__ void run_vector(const Op& op, Out* out, const OffsetCalculator<N>& calculator,
                            std::uint32_t at, std::uint32_t whole, std::index_sequence<K...>,
                            const Sources&... sources) {
-  std::int64_t first[N];
-  std::int64_t second[N] = {};
-  const std::uint32_t left = calculator.offsets(at, first);
-  if (left < V) calculator.offsets(at + left, second);
-  store_pack<V>(op, out + first[0], 0,
-                load_vector<V>(sources, (whole >> K & 1) != 0, left, calculator.strides[0][K + 1],
-                               first[K + 1], second[K + 1])...);
+  VectorRows<N> rows = {};
+  rows.before[0] = calculator.offsets(at, rows.offsets[0]);
+  rows.before[1] = rows.before[0] + calculator.sizes[0].divisor;
+  if (rows.before[0] < V) calculator.offsets(at + rows.before[0], rows.offsets[1]);
+  if (rows.before[1] < V) calculator.offsets(at + rows.before[1], rows.offsets[2]);
+  store_pack<V>(
+      op, out + rows.offsets[0][0], 0,
+      load_vector<V>(sources, (whole >> K & 1) != 0, rows, calculator.strides[0][K + 1], K + 1)...);
 }
 
 template <int V, class Out, class Op, int N, class... Sources>

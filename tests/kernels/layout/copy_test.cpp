@@ -296,6 +296,30 @@ TEST(CopyKernelTest, KeepsBitsInEveryLayout) {
   }
 }
 
+// A GPU writes vectors of the output, which lie in up to three rows.
+TEST(CopyKernelTest, MovesRowsShorterThanAVector) {
+  for (const DType dtype : {u8, bf16, f32, i64}) {
+    for (std::int64_t length = 1; length <= 9; ++length) {
+      const Shape sizes = {5, 7, length};
+      for (const Layout& layout :
+           {testing::reversed(sizes), testing::sliced(sizes), testing::expanded(sizes),
+            permuted({7, 5, length}, {1, 0, 2}, 0), permuted({7, 5, length}, {1, 0, 2}, 1)}) {
+        Array in(dtype, layout);
+        fill_random(in, static_cast<std::uint32_t>(length));
+        const std::vector<Array> arrays = run_everywhere(
+            {Array(dtype, contiguous(sizes)), in},
+            [](const Target& target, const std::vector<TensorRef>& t) {
+              kernels::copy(target, t[0], t[1]);
+            },
+            layout.name);
+        for (std::int64_t i = 0; i < in.numel(); ++i) {
+          ASSERT_EQ(arrays[0].bits(i), in.bits(i)) << dtype << layout.name << sizes << " at " << i;
+        }
+      }
+    }
+  }
+}
+
 TEST(CopyKernelTest, DoesNotWriteBetweenTheElementsOfTheOutput) {
   std::vector<Array> input{Array(i32, testing::sliced({3, 4})), Array(i32, contiguous({3, 4}))};
   fill_random(input[0], 1);
