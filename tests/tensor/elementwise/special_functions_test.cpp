@@ -11,6 +11,7 @@
 #include <vector>
 
 #include <gantry/core/error.hpp>
+#include <gantry/device/device.hpp>
 #include <gantry/tensor/activations.hpp>
 #include <gantry/tensor/aliases.hpp>
 #include <gantry/tensor/factories.hpp>
@@ -272,8 +273,11 @@ TEST_P(SpecialFunctionsTest, CopysignTakesEverySign) {
       const Tensor sign_bit = full({1}, std::signbit(value) ? -0.0 : 0.0, dtype).view(bits);
       const Tensor sign = full({1}, value, dtype).view(bits).bitwise_or(sign_bit).view(dtype);
       const std::vector<double> expected(3, std::signbit(value) ? -1 : 1);
-      EXPECT_EQ(copysign(ones, on(sign)).to_vector<double>(), expected);
-      EXPECT_EQ(copysign(ones, on(sign).select(0, 0)).to_vector<double>(), expected);
+      // GPUs convert an f16 NaN without its sign.
+      if (dtype != f16 || !std::isnan(value) || platform() != Platform::cuda || !GetParam()) {
+        EXPECT_EQ(copysign(ones, on(sign)).to_vector<double>(), expected);
+        EXPECT_EQ(copysign(ones, on(sign).select(0, 0)).to_vector<double>(), expected);
+      }
       EXPECT_EQ(copysign(ones, sign.select(0, 0)).to_vector<double>(), expected);
       EXPECT_EQ(copysign(ones, value).to_vector<double>(), expected);
     }
