@@ -98,13 +98,13 @@ MATMUL_TEXT = "Products of two square matrices, f32 without TF32, on {machine}:"
 GPU_SWEEP_TEXT = """
 Every family of operations over shapes of many kinds, every dim and several dtypes, on {machine}, beside {peer}, with the time of
 the calls: {shapes}. A mean is the geometric one. Of {rows} rows, whose mean is {mean}, {below} % are below 0.95 and {far} % below
-0.8. `gelu` of f32 is within 1 ulp, and `scatter_add` and `index_add` add in the order of the index.
+0.8. `gelu` of f32 gives the nearest number or its neighbour, and `scatter_add` and `index_add` add in the order of the index.
 """
 
 CPU_SWEEP_TEXT = """
 The same families on one thread of a CPU, {machine}, beside {peer}: {shapes}. Of {rows} rows, whose mean is {mean}, {below} % are
-below 0.95 and {far} % below 0.7. `gelu` and `sigmoid` are within 1 ulp, `scatter_add` adds in the order of the index, and
-`randperm` is a sort: all platforms give the same bits.
+below 0.95 and {far} % below 0.7. `gelu` and `sigmoid` give the nearest number or its neighbour, `scatter_add` adds in the
+order of the index, and `randperm` is a sort: all platforms give the same bits.
 """
 CPU_TEXT = """
 ## CPU tensors beside PyTorch
