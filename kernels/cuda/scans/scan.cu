@@ -264,6 +264,8 @@ __global__ void __launch_bounds__(kColumnThreads)
     }
     totals[threadIdx.x] = total;
     if (part == 0) step_before[c] = carry.before();
+    // Read ahead of the barrier: threads of the column write it behind.
+    [[maybe_unused]] const bool has_failed = kHasTiles && failing[kHasTiles ? c : 0] >= 0;
     __syncthreads();
     Acc running = Step::neutral();
     for (int p = 0; p < part; ++p) running = Step::combine(running, totals[p * columns + c]);
@@ -286,9 +288,9 @@ __global__ void __launch_bounds__(kColumnThreads)
     } else if constexpr (kRestarts<In, kOp>) {
       const std::int64_t tile = first / kScanTile;
       // All threads of a column that fail in this step write the same number.
-      if (count > 0 && !is_finite(result) && failing[c] < 0) failing[c] = tile;
+      if (count > 0 && !is_finite(result) && !has_failed) failing[c] = tile;
       // The value before a tile that failed in an earlier step stays.
-      if (part == parts - 1 && (first + parts * kScanGroup) % kScanTile == 0 && failing[c] < 0) {
+      if (part == parts - 1 && (first + parts * kScanGroup) % kScanTile == 0 && !has_failed) {
         tile_before[(tile + 1) % 2][c] = result;
       }
     }
