@@ -196,12 +196,11 @@ Work Communicator::exchange(std::string_view op, std::vector<Message> messages,
   const auto own = pair_own(messages, me.rank);
   const auto is_receive = [](const Message& one) { return one.kind == CollectiveKind::recv; };
   for (const Message& one : messages) (void)call_of(one);
-  std::vector<Tensor> received;
-  received.reserve(messages.size());
-  for (const Message& one : messages) {
-    if (is_receive(one)) received.push_back(one.tensor);
+  comm::SortedExtents receives;
+  for (std::size_t i = 0; i < messages.size(); ++i) {
+    if (is_receive(messages[i])) receives.add(messages[i].tensor, i);
   }
-  const comm::SortedExtents receives(received);
+  receives.sort();
   if (receives.find_shared()) {
     throw InvalidArgument(
         "group: expected receives into memory of their own, but two of them share some");

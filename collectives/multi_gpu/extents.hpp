@@ -1,8 +1,10 @@
 #pragma once
 
 #include <algorithm>
+#include <array>
 #include <cstddef>
 #include <cstdint>
+#include <memory_resource>
 #include <optional>
 #include <span>
 #include <utility>
@@ -16,10 +18,20 @@ namespace gantry::comm {
 
 // The memory of a list of tensors by address, so that only neighbours are compared: lists may be
 // long. Extents of interleaved tensors may overlap, so all that begin early enough are neighbours.
-// The list outlives it.
+// The tensors outlive it. Short lists allocate nothing.
 class SortedExtents {
  public:
+  // Of a list that add() makes.
+  SortedExtents() { extents_.reserve(kFew); }
   explicit SortedExtents(std::span<const Tensor> tensors);
+  SortedExtents(const SortedExtents&) = delete;
+  SortedExtents& operator=(const SortedExtents&) = delete;
+
+  // Adds a tensor; sort() follows the last one.
+  void add(const Tensor& tensor, std::size_t index) {
+    if (tensor.numel() > 0) extents_.push_back(extent_of(tensor, index));
+  }
+  void sort();
 
   // The indices of two tensors that share memory, the smaller one first.
   [[nodiscard]] std::optional<std::pair<std::size_t, std::size_t>> find_shared() const;
@@ -40,6 +52,7 @@ class SortedExtents {
     std::uintptr_t begin;
     std::uintptr_t end;
     std::size_t index;
+    const Tensor* tensor;
     std::uintptr_t reach = 0;  // the last end of all extents up to this one
   };
   static Extent extent_of(const Tensor& tensor, std::size_t index);
@@ -50,14 +63,16 @@ class SortedExtents {
     for (std::size_t at = count; at > 0 && extents_[at - 1].reach > begin; --at) {
       const Extent& other = extents_[at - 1];
       if (other.end <= begin) continue;
-      const detail::Overlap overlap = detail::overlap_of(tensors_[other.index], tensor);
+      const detail::Overlap overlap = detail::overlap_of(*other.tensor, tensor);
       if (overlap != detail::Overlap::none && f(other.index, overlap)) return true;
     }
     return false;
   }
 
-  std::span<const Tensor> tensors_;
-  std::vector<Extent> extents_;  // of the tensors that have elements
+  static constexpr std::size_t kFew = 16;
+  alignas(Extent) std::array<std::byte, kFew * sizeof(Extent)> few_;
+  std::pmr::monotonic_buffer_resource memory_{few_.data(), few_.size()};
+  std::pmr::vector<Extent> extents_{&memory_};  // of the tensors that have elements
 };
 
 }  // namespace gantry::comm
