@@ -77,8 +77,8 @@ class LinkMonitor {
   // Sets what probe() of another rank returns for this one.
   virtual void set_progress(const RankProgress& progress) noexcept = 0;
   // The progress of every rank; none for a process that does not reply in time. A rank that has
-  // left has made all progress. Empty after the last message of this rank. Blocks for more than a
-  // second if a rank does not reply.
+  // left has made all progress. Empty once the group is broken, or after the last message of this
+  // rank. Blocks for more than a second if a rank does not reply.
   virtual std::vector<std::optional<RankProgress>> probe() = 0;
   // Tells all ranks that `rank` is late: all throw TimeoutError from now on.
   virtual void report_late(int rank) noexcept = 0;

@@ -3,10 +3,7 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <chrono>
-#include <cstddef>
 #include <limits>
-#include <optional>
 #include <utility>
 
 #include "collectives/host/links/connections.hpp"
@@ -17,8 +14,6 @@ namespace {
 
 // For the replies of processes that run, on a busy machine too.
 constexpr auto kProbeTimeout = std::chrono::milliseconds(2500);
-// If several do not reply, a busy machine may delay all but one. A longer wait tells them apart.
-constexpr auto kSeveralTimeout = std::chrono::milliseconds(3300);
 
 }  // namespace
 
@@ -103,16 +98,14 @@ std::vector<std::optional<RankProgress>> Connections::probe() {
       send_word(control, {ControlMessage::Kind::probe, group_.rank, token_, {}});
     }
   }
-  const auto is_missing = [](const auto& reply) { return !reply.has_value(); };
-  const auto begin = std::chrono::steady_clock::now();
-  const auto await = [&](std::chrono::milliseconds timeout, std::ptrdiff_t most_missing) {
-    changed_.wait_until(lock, begin + timeout, [&] {
-      return failure_ || std::ranges::count_if(replies_, is_missing) <= most_missing;
-    });
-  };
-  await(kProbeTimeout, 0);
-  await(kSeveralTimeout, 1);
-  return std::exchange(replies_, {});
+  changed_.wait_for(lock, kProbeTimeout, [&] {
+    const auto has_replied = [](const auto& reply) { return reply.has_value(); };
+    return failure_ || std::ranges::all_of(replies_, has_replied);
+  });
+  auto replies = std::exchange(replies_, {});
+  // Ranks whose replies a failure cut off are not silent.
+  if (failure_ || last_) replies.clear();
+  return replies;
 }
 
 void Connections::report_late(int rank) noexcept {
