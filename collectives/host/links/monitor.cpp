@@ -13,7 +13,7 @@ namespace gantry {
 namespace {
 
 // For the replies of processes that run, on a busy machine too.
-constexpr auto kProbeTimeout = std::chrono::milliseconds(2500);
+constexpr auto kProbeTimeout = std::chrono::milliseconds(1500);
 
 }  // namespace
 
