@@ -17,8 +17,8 @@
 #include <gantry/streams/stream_guard.hpp>
 
 #include "collectives/bootstrap/failure_note.hpp"
-#include "collectives/communicator/own_copy.hpp"
 #include "collectives/communicator/pending_signals.hpp"
+#include "collectives/own_copy.hpp"
 #include "collectives/protocol/launch.hpp"
 #include "device/platform/sync_debug_driver.hpp"
 #include "streams/graphs/condition.hpp"

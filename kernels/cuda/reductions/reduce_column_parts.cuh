@@ -44,7 +44,7 @@ constexpr int kPartBlocks = V == 1 && sizeof(typename R::Accumulator) <= 8 ? 3 :
 constexpr std::int64_t kManyPartTiles = 200;
 
 // Reduces columns of at most a chunk. P threads of a block share V neighbouring columns: part `p`
-// has the accumulators p, p + P, …. bits as in reduce_in_thread(), for the rows of a part. Packs
+// has the accumulators p, p + P, …. `bits` as in reduce_in_thread(), for the rows of a part. Packs
 // are aligned.
 template <class In, class Acc, class R, int V, int P>
 __global__ void __launch_bounds__(kPartThreads, kPartBlocks<R, V>)

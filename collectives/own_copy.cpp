@@ -1,4 +1,4 @@
-#include "collectives/communicator/own_copy.hpp"
+#include "collectives/own_copy.hpp"
 
 #include <gantry/extend/driver.hpp>
 
