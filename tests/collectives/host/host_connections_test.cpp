@@ -268,6 +268,26 @@ TEST(HostConnectionsTest, AProbeFindsTheProgressOfEveryRank) {
   });
 }
 
+// Ranks whose replies a failure cuts off are not silent.
+TEST(HostConnectionsTest, AProbeThatAFailureCutsOffNamesNobody) {
+  std::atomic<int> are_ready = 0;
+  linked_ranks(kRanks, [&](int rank, HostLinks& links) {
+    LinkMonitor& monitor = *links.monitor();
+    ++are_ready;
+    while (are_ready < kRanks) std::this_thread::yield();
+    if (rank == 7) return monitor.report_late(5);
+    // All processes run, so a reply is missing only where the failure was quicker.
+    while (true) {
+      const auto replies = monitor.probe();
+      if (replies.empty()) break;
+      for (std::size_t other = 0; other < replies.size(); ++other) {
+        EXPECT_TRUE(replies[other].has_value()) << rank << " of " << other;
+      }
+    }
+    EXPECT_NE(monitor.failure(), nullptr);
+  });
+}
+
 TEST(HostConnectionsTest, EveryRankIsToldOfALateOneAndOfOneWithoutNccl) {
   std::atomic<int> told = 0;
   linked_ranks(kRanks, [&](int rank, HostLinks& links) {
