@@ -91,7 +91,7 @@ void CallGroup::run_all(const std::vector<const Submission*>& submissions) {
     runs.reserve(submissions.size());
     for (const Submission* one : submissions) {
       if (i >= one->operations.size() || one->operations[i].call.is_message()) continue;
-      runs.emplace_back(*one->rank, one->operations[i].call, one->operations[i].arrays);
+      runs.emplace_back(*one->rank, one->rank->group(), one->operations[i]);
     }
     for (CollectiveRun& run : runs) run.prepare();
     for (CollectiveRun& run : runs) run.submit();
@@ -118,10 +118,10 @@ bool CallGroup::submit(const std::shared_ptr<Rank>& rank, const Operation& opera
     run(*rank, known);
     return false;
   }
-  Arrays arrays = arrays_of(*rank, known);
+  KnownOperation operation_and_arrays(*rank, known);
   auto found = std::ranges::find(submissions_, rank, &Submission::rank);
   if (found == submissions_.end()) found = submissions_.insert(found, {rank, {}});
-  found->operations.push_back({known, std::move(arrays)});
+  found->operations.push_back(std::move(operation_and_arrays));
   return false;
 }
 

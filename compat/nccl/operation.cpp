@@ -7,6 +7,7 @@
 #include <string>
 
 #include <gantry/core/error.hpp>
+#include <gantry/memory/pinned_allocator.hpp>
 #include <gantry/tensor/factories.hpp>
 
 #include "compat/nccl/memory.hpp"
@@ -57,8 +58,8 @@ std::array<Place, 2> places_of(const Rank& rank, const Operation& call) {
 }
 
 // The tensors of the arrays that this thread's last calls had. A program calls with the same arrays
-// again and again, and a new tensor costs a query of the driver. An array that is freed meanwhile is
-// not found out, as in NCCL.
+// again and again, and a new tensor costs a query of the driver. An array that is freed meanwhile
+// is not found out, as in NCCL.
 class RecentArrays {
  public:
   static RecentArrays& mine() {
@@ -66,21 +67,31 @@ class RecentArrays {
     return arrays;
   }
 
-  // Throws: InvalidArgument, for an array that it does not know, unless it is memory of the device.
+  // Throws: InvalidArgument, for an array that it does not know, unless it is memory of the device
+  // or page-locked memory of the host.
   const Tensor& of(const void* data, std::int64_t count, DType dtype, Device device) {
     for (const Tensor& known : tensors_) {
       if (known.defined() && known.data() == data && known.numel() == count &&
-          known.dtype() == dtype && known.device() == device) {
+          known.dtype() == dtype && (known.device() == device || known.device().is_cpu())) {
         return known;
       }
     }
     Tensor& oldest = tensors_[next_];
-    oldest = from_blob(const_cast<void*>(data), {count}, {.dtype = dtype, .device = device});
+    oldest = made(const_cast<void*>(data), count, dtype, device);
     next_ = (next_ + 1) % tensors_.size();
     return oldest;
   }
 
  private:
+  static Tensor made(void* data, std::int64_t count, DType dtype, Device device) {
+    try {
+      return from_blob(data, {count}, {.dtype = dtype, .device = device});
+    } catch (const InvalidArgument&) {
+      if (!memory::is_pinned(data)) throw;
+      return from_blob(data, {count}, {.dtype = dtype});
+    }
+  }
+
   std::array<Tensor, 16> tensors_;
   std::size_t next_ = 0;
 };

@@ -47,14 +47,16 @@ struct Operation {
 // Returns `operation` with the factor of its operator, which the program may destroy afterwards.
 // Throws InvalidArgument for arguments that no call has. Enqueues nothing.
 Operation checked(const Rank& rank, Operation operation);
-// The program's arrays of a call. Undefined where the call has none on this rank.
+
+// The program's arrays of a call. Undefined where the call has none on this rank. See HostArrays
+// for memory of the host.
 struct Arrays {
   Tensor send;
   Tensor recv;
 };
 
-// Throws InvalidArgument for memory that is not of the rank's device. Calls that do not run now
-// need it: their errors belong to the call.
+// Throws InvalidArgument for memory that is neither of the rank's device nor page-locked. Calls
+// that do not run now need it: their errors belong to the call.
 Arrays arrays_of(const Rank& rank, const Operation& operation);
 
 }  // namespace gantry::nccl_api

@@ -62,6 +62,22 @@ void run_message(const Communicator& group, const Rank& rank, const KnownOperati
 
 using Messages = std::vector<const KnownOperation*>;
 
+// The copies around messages whose arrays are in memory of the host.
+void copy_in(std::span<const KnownOperation* const> messages, MessageStream& stream) {
+  for (const KnownOperation* message : messages) {
+    if (!message->host) continue;
+    stream.use(message->call.stream);
+    message->host->copy_in();
+  }
+}
+void copy_out(std::span<const KnownOperation* const> messages, MessageStream& stream) {
+  for (const KnownOperation* message : messages) {
+    if (!message->host) continue;
+    stream.use(message->call.stream);
+    message->host->copy_out();
+  }
+}
+
 // Messages in the order of a rank's calls, in parts that Communicator::group() takes. Each part has
 // the next few messages of each pair of ranks and direction, so all ranks make equal parts.
 std::vector<Messages> parts_of(Messages messages, int ranks) {
@@ -80,30 +96,33 @@ std::vector<Messages> parts_of(Messages messages, int ranks) {
 
 }  // namespace
 
-CollectiveRun::CollectiveRun(const Rank& rank, const Operation& operation, Arrays arrays)
-    : rank_(rank),
-      call_(operation),
-      group_(rank.group()),
-      arrays_(std::move(arrays)),
-      stream_(Stream::external(operation.stream, rank.device)) {}
-
-// The group's end is told before wrong memory.
-CollectiveRun::CollectiveRun(const Rank& rank, const Operation& operation)
-    : CollectiveRun(rank, operation, Arrays{}) {
-  arrays_ = arrays_of(rank, operation);
+KnownOperation::KnownOperation(const Rank& rank, const Operation& operation)
+    : call(operation), arrays(arrays_of(rank, operation)) {
+  if (HostArrays::has_any(arrays)) host.emplace(call, arrays, rank.device);
 }
+
+CollectiveRun::CollectiveRun(const Rank& rank, Communicator group, const KnownOperation& operation)
+    : rank_(rank),
+      known_(operation),
+      call_(operation.call),
+      group_(std::move(group)),
+      stream_(Stream::external(call_.stream, rank.device)) {}
 
 void CollectiveRun::prepare() {
   if (call_.count == 0) return;  // as NCCL, which does not ask other ranks either
   order_later_work(call_.stream, rank_.device);
+  if (known_.host) {
+    const StreamGuard guard(stream_);
+    known_.host->copy_in();
+  }
   if (reduces(call_.kind)) {
-    reduction_.emplace(rank_, call_, arrays_, stream_);
+    reduction_.emplace(rank_, call_, known_.arrays, stream_);
     input_ = reduction_->input();
     output_ = reduction_->output(input_);
     return;
   }
-  input_ = arrays_.send;
-  output_ = arrays_.recv;
+  input_ = known_.arrays.send;
+  output_ = known_.arrays.recv;
 }
 
 void CollectiveRun::submit() {
@@ -147,16 +166,23 @@ void CollectiveRun::submit_move() {
 
 void CollectiveRun::complete() {
   if (reduction_) reduction_->complete(output_);
+  if (known_.host && call_.count > 0) {
+    const StreamGuard guard(stream_);
+    known_.host->copy_out();
+  }
 }
 
 void run(const Rank& rank, const Operation& operation) {
+  Communicator group = rank.group();  // its end is told before wrong memory
+  const KnownOperation known(rank, operation);
   if (operation.is_message()) {
-    const Communicator group = rank.group();
     MessageStream stream(rank.device);
-    return run_message(group, rank, {.call = operation, .arrays = arrays_of(rank, operation)},
-                       stream);
+    const KnownOperation* const one = &known;
+    copy_in({&one, 1}, stream);
+    run_message(group, rank, known, stream);
+    return copy_out({&one, 1}, stream);
   }
-  CollectiveRun collective(rank, operation);
+  CollectiveRun collective(rank, std::move(group), known);
   collective.prepare();
   collective.submit();
   collective.complete();
@@ -170,10 +196,12 @@ void run_messages(const Rank& rank, std::span<const KnownOperation> operations) 
   if (messages.empty()) return;
   const Communicator group = rank.group();
   for (const Messages& part : parts_of(std::move(messages), rank.size)) {
-    MessageGroup together = group.group();
     MessageStream stream(rank.device);
+    copy_in(part, stream);
+    MessageGroup together = group.group();
     for (const KnownOperation* message : part) run_message(group, rank, *message, stream);
     (void)together.end();
+    copy_out(part, stream);
   }
 }
 

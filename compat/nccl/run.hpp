@@ -9,6 +9,7 @@
 #include <gantry/streams/stream.hpp>
 #include <gantry/tensor/tensor.hpp>
 
+#include "compat/nccl/host_arrays.hpp"
 #include "compat/nccl/operation.hpp"
 #include "compat/nccl/rank.hpp"
 #include "compat/nccl/reduction.hpp"
@@ -21,13 +22,21 @@ namespace gantry::nccl_api {
 // device: the first launch of another kernel there loads code, and new memory is mapped. So a group
 // runs each step of a collective for all ranks before the next step.
 
+// An operation whose arrays are known, and are memory of the device.
+struct KnownOperation {
+  // Throws: as arrays_of(); OutOfMemoryError for arrays in the place of the host's.
+  KnownOperation(const Rank& rank, const Operation& operation);
+
+  Operation call;
+  Arrays arrays;
+  std::optional<HostArrays> host = {};
+};
+
 // One collective of one rank, in three steps, each of which enqueues work.
 class CollectiveRun {
  public:
-  // `operation` outlives it. Throws: the error of the group.
-  CollectiveRun(const Rank& rank, const Operation& operation, Arrays arrays);
-  // As above; throws as arrays_of(), too.
-  CollectiveRun(const Rank& rank, const Operation& operation);
+  // `operation` outlives it.
+  CollectiveRun(const Rank& rank, Communicator group, const KnownOperation& operation);
 
   // The work before, and memory. Throws: InvalidArgument.
   void prepare();
@@ -40,22 +49,16 @@ class CollectiveRun {
   void submit_move();
 
   const Rank& rank_;
+  const KnownOperation& known_;
   const Operation& call_;
   Communicator group_;
-  Arrays arrays_;
   Stream stream_;
   std::optional<Reduction> reduction_;
   Tensor input_;
   Tensor output_;
 };
 
-// An operation whose arrays are known.
-struct KnownOperation {
-  Operation call;
-  Arrays arrays;
-};
-
-// Runs one operation of one rank now. Throws: as arrays_of() and Communicator's operation.
+// Runs one operation of one rank now. Throws: as KnownOperation and Communicator's operation.
 void run(const Rank& rank, const Operation& operation);
 // Runs the sends and receives among `operations` together. Throws: as Communicator::group().
 void run_messages(const Rank& rank, std::span<const KnownOperation> operations);

@@ -4,7 +4,7 @@
 Usage: run.py BUILD WORK nccl-tests [--source DIR] [--gpus N] [--types all] [--operators all] [--sizes 8 256M 32]
                                           [--beside-nccl | --simulated]
        run.py BUILD WORK jacobi [--source DIR] [--ranks N] [--beside-nccl]
-       run.py BUILD WORK llm.c [--source DIR] [--ranks N] [--beside-nccl]
+       run.py BUILD WORK llm.c [--source DIR] [--ranks N] [--gpus N] [--beside-nccl]
        run.py BUILD WORK torch [--ranks N]
        run.py BUILD WORK rmm [--source DIR --wheels DIR] [--per-thread] [--jobs N] [--seconds N] [--simulated]
 
@@ -15,7 +15,7 @@ BUILD is a build tree of gantry with CUDA; WORK is a folder for clones, builds a
               --simulated runs them on N simulated devices; the host makes and checks the elements (host_kernels.py).
   jacobi      a solver in N processes under mpirun, which compares its result with one GPU's. Ranks share the GPU if there is one.
   llm.c       GPT-2 from random weights in N processes, in f32 and bf16, with and without sharded optimizer states; losses of f32 are
-              compared with one process, and of a second run.
+              compared with one process, and of a second run. Processes share the GPUs if --gpus is less; NCCL cannot.
   torch       torch_training.py in N processes. Ranks share GPUs if there are fewer.
   rmm         RMM's own tests of resources and containers, with gantry's memory as the base resource; every test that passes with
               cudaMallocAsync there must pass. Without --source the programs in WORK run. DIR of --wheels has two wheels of PyPI, unpacked:
@@ -194,8 +194,8 @@ def train(args, precision, stage, ranks, start, log):
     """Exit codes, losses, norms of gradients and milliseconds of each step."""
     batch = 8 // ranks
     command = [*start, str(args.work / precision), "-i", str(args.work / "train.bin"), "-j", str(args.work / "val.bin"), "-e", "d12", "-b", str(batch),
-               "-t", "512", "-d", str(8 * 512), "-x", "20", "-v", "0", "-s", "0", "-f", "0", "-z", str(stage), "-pn", str(ranks), "-pg", str(ranks), "-pi", "fs",
-               "-pf", str(args.work)]
+               "-t", "512", "-d", str(8 * 512), "-x", "20", "-v", "1000", "-m", "2", "-s", "0", "-f", "0", "-z", str(stage), "-pn", str(ranks),
+               "-pg", str(min(ranks, args.gpus)), "-pi", "fs", "-pf", str(args.work)]
     for old in args.work.glob("ncclUniqueId*"):
         old.unlink()
     environment = dict(os.environ, NCCL_NVLS_ENABLE="0")
