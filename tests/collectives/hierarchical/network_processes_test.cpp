@@ -36,6 +36,7 @@ const std::string kActor = std::string(GANTRY_TEST_PROGRAM_DIR) + "/network_acto
 constexpr int kSlowness = testing::kIsSanitized ? 5 : 1;
 constexpr std::int64_t kMostMs = 4'000 * kSlowness;
 constexpr std::int64_t kDeadlineMs = 2'000 * kSlowness;
+constexpr std::chrono::seconds kLongest{60 * kSlowness};
 
 // Ranks of a job and of each machine; the last machine has the rest.
 struct Layout {
@@ -59,7 +60,7 @@ class NetworkProcessesTest : public ::testing::Test {
 
   static RankCommand command(const Layout& layout, std::vector<std::string> arguments) {
     RankCommand made{.ranks = layout.ranks,
-                     .timeout = std::chrono::seconds(60 * kSlowness),
+                     .timeout = kLongest,
                      .is_simulated = platform() != Platform::cuda,
                      .is_spread = true,
                      .ranks_per_host = layout.per_machine};
@@ -181,7 +182,7 @@ TEST_F(NetworkProcessesTest, AStoppedRankIsNamedByAllOthersAtTheDeadline) {
 // Starts four ranks on two machines, of which rank 2 has other variables, and returns what they
 // did.
 std::vector<Outcome> with_another_rank_2(const std::string& variables) {
-  RankCommand made{.ranks = 4, .is_spread = true, .ranks_per_host = 2};
+  RankCommand made{.ranks = 4, .timeout = kLongest, .is_spread = true, .ranks_per_host = 2};
   made.argv = {"sh", "-c",
                "[ $RANK = 2 ] && export " + variables + "; exec " + kActor + " results 3"};
   made.environment = {{"GANTRY_LOG", "info"}, {"GANTRY_NCCL_LIBRARY", kSimulatedNccl}};
