@@ -3,6 +3,7 @@
 
 Usage: run.py BUILD WORK nccl-tests [--source DIR] [--gpus N] [--types all] [--operators all] [--sizes 8 256M 32]
                                           [--beside-nccl | --simulated]
+       run.py BUILD WORK nccl-examples [--source DIR] [--gpus N] [--simulated]
        run.py BUILD WORK jacobi [--source DIR] [--ranks N] [--beside-nccl]
        run.py BUILD WORK llm.c [--source DIR] [--ranks N] [--gpus N] [--beside-nccl]
        run.py BUILD WORK torch [--ranks N]
@@ -13,6 +14,7 @@ BUILD is a build tree of gantry with CUDA; WORK is a folder for clones, builds a
   nccl-tests  all its programs, with its own check of every element: in one process with N GPUs, and in N processes of one GPU
               under mpirun, if MPI is there. --beside-nccl runs them on NCCL as well, and prints the ratio of the times.
               --simulated runs them on N simulated devices; the host makes and checks the elements (host_kernels.py).
+  nccl-examples  the examples of NCCL's documentation that have no kernels, on N devices. They check their results.
   jacobi      a solver in N processes under mpirun, which compares its result with one GPU's. Ranks share the GPU if there is one.
   llm.c       GPT-2 from random weights in N processes, in f32 and bf16, with and without sharded optimizer states; losses of f32 are
               compared with one process, and of a second run. Processes share the GPUs if --gpus is less; NCCL cannot.
@@ -145,6 +147,37 @@ def beside(rows, peers):
     return text
 
 
+def run_nccl_examples(client, args):
+    folder = fetch(client, args.work, args.source)
+    header = args.work / "nccl.h"
+    version = (folder / "makefiles" / "version.mk").read_text(encoding="utf-8")
+    major, minor, patch = (int(re.search(rf"NCCL_{part}\s*:=\s*(\d+)", version)[1]) for part in ("MAJOR", "MINOR", "PATCH"))
+    numbers = {"Major": major, "Minor": minor, "Patch": patch, "Suffix": "", "Version": major * 10000 + minor * 100 + patch}
+    text = (folder / "src" / "nccl.h.in").read_text(encoding="utf-8")
+    header.write_text(re.sub(r"\$\{nccl:(\w+)\}", lambda found: str(numbers[found[1]]), text), encoding="utf-8")
+    examples = folder / "docs" / "examples"
+    devices = str(args.gpus)
+    bad = 0
+    for name in client["programs"]:
+        with_mpi = name.endswith("_mpi")
+        if with_mpi and not shutil.which("mpicxx"):
+            print(f"{name}: left out, as there is no MPI", flush=True)
+            continue
+        program = args.work / name.replace("/", "_")
+        compiler = ["mpicxx", "-DMPI_SUPPORT"] if with_mpi else ["g++"]
+        libraries = ["-L/usr/local/cuda/lib64", "-lcudart", f"-L{args.build / 'lib' / 'nccl'}", "-l:libnccl.so.2", "-Wl,--allow-shlib-undefined"]
+        subprocess.run([*compiler, "-std=c++17", "-O1", f"-I{args.work}", f"-I{examples / 'common' / 'include'}", "-I/usr/local/cuda/include",
+                        examples / name / "c" / "main.cc", examples / "common" / "src" / "utils.cc", "-o", program, *libraries, "-lpthread"],
+                       check=True)
+        start = ["mpirun", "--oversubscribe", "--allow-run-as-root", "-n", devices] if with_mpi else []
+        memory = ["GANTRY_SIM_MEMORY=4G"] if args.simulated else []
+        log = args.work / f"{program.name}.txt"
+        code, _ = run_program([*start, *preload(args.build, args.gpus if args.simulated else 0), *memory, program], log)
+        bad += code != 0
+        print(f"{name}: exit code {code}" + (f", {last_line(log)}" if code else ""), flush=True)
+    return bad
+
+
 def last_line(log):
     return (log.read_text(encoding="utf-8").strip().splitlines() or ["no output"])[-1]
 
@@ -242,7 +275,7 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("build", type=pathlib.Path)
     parser.add_argument("work", type=pathlib.Path)
-    parser.add_argument("client", choices=["nccl-tests", "jacobi", "llm.c", "torch", "rmm"])
+    parser.add_argument("client", choices=["nccl-tests", "nccl-examples", "jacobi", "llm.c", "torch", "rmm"])
     parser.add_argument("--source", type=pathlib.Path, help="a copy of the client's source, where nothing can be fetched")
     parser.add_argument("--wheels", type=pathlib.Path, help="a folder with the unpacked wheels of librmm and rapids-logger")
     parser.add_argument("--per-thread", action="store_true", help="CUDA_API_PER_THREAD_DEFAULT_STREAM for RMM's tests")
@@ -268,7 +301,7 @@ def main():
     elif args.client == "rmm":
         bad = rmm_suite.run_rmm(clients["rmm"], args, args.source and args.source.resolve())
     else:
-        bad = {"nccl-tests": run_nccl_tests, "jacobi": run_jacobi, "llm.c": run_llm_c}[args.client](clients[args.client], args)
+        bad = {"nccl-tests": run_nccl_tests, "nccl-examples": run_nccl_examples, "jacobi": run_jacobi, "llm.c": run_llm_c}[args.client](clients[args.client], args)
     sys.exit(1 if bad else 0)
 
 
