@@ -139,6 +139,9 @@ TEST_P(IpcTest, LaterPeersOfTheImportingDeviceMayUseTheMemory) {
   GANTRY_REQUIRE_DEVICES(4);
   // Access lasts as long as the process, so each instance has a pair of its own.
   const bool is_heap = std::string(GetParam()) == "heap";
+  if (is_heap && platform() == Platform::cuda && allocator_backend() == "native") {
+    GTEST_SKIP() << "CUDA opens memory of cudaMalloc for the importing device alone";
+  }
   const Device importing = Device::cuda(is_heap ? 2 : 3);
   const Device peer = Device::cuda(is_heap ? 3 : 2);
   for (const auto& [from, to] : {std::pair(importing, Device::cuda(0)),
