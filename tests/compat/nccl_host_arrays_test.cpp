@@ -178,6 +178,57 @@ TEST(NcclHostArrays, CallsAreInTheOrderOfTheirStream) {
   }
 }
 
+// A replay reads what the host has written since, a reduction in place its own result.
+TEST(NcclHostArrays, GraphsReplayTheirCopies) {
+  constexpr std::size_t kCount = 300;
+  const NcclRanks group(ranks());
+  std::vector<AnyArray> sums;
+  std::vector<AnyArray> sent;
+  std::vector<AnyArray> received;
+  CaptureOptions options;
+  for (int rank = 0; rank < group.size(); ++rank) {
+    sums.emplace_back(true, rank, std::vector<std::int64_t>(kCount, 1));
+    sent.emplace_back(true, rank, std::vector<std::int64_t>(kCount, rank));
+    received.emplace_back(true, rank, std::vector<std::int64_t>(kCount, -1));
+    if (rank > 0) options.devices.push_back(Device::cuda(rank));
+  }
+  Graph graph;
+  {
+    GraphCapture capture(graph, options);
+    group.grouped([&](int rank, ncclComm_t comm) {
+      const auto at = static_cast<std::size_t>(rank);
+      auto* const stream =
+          static_cast<cudaStream_t>(Stream::current(Device::cuda(rank)).native().handle);
+      EXPECT_EQ(
+          ncclAllReduce(sums[at].data(), sums[at].data(), kCount, ncclInt64, ncclSum, comm, stream),
+          ncclSuccess);
+      EXPECT_EQ(
+          ncclSend(sent[at].data(), kCount, ncclInt64, (rank + 1) % group.size(), comm, stream),
+          ncclSuccess);
+      return ncclRecv(received[at].data(), kCount, ncclInt64,
+                      (rank + group.size() - 1) % group.size(), comm, stream);
+    });
+    capture.end();
+  }
+  std::int64_t wanted = 1;
+  for (int replay = 0; replay < 3; ++replay) {
+    for (int rank = 0; rank < group.size(); ++rank) {
+      auto* const data = static_cast<std::int64_t*>(sent[static_cast<std::size_t>(rank)].data());
+      std::fill_n(data, kCount, 10 * replay + rank);
+    }
+    graph.replay();
+    synchronize_ranks();
+    wanted *= group.size();
+    for (int rank = 0; rank < group.size(); ++rank) {
+      const auto at = static_cast<std::size_t>(rank);
+      const int from = (rank + group.size() - 1) % group.size();
+      EXPECT_EQ(sums[at].elements<std::int64_t>(), std::vector<std::int64_t>(kCount, wanted));
+      EXPECT_EQ(received[at].elements<std::int64_t>(),
+                std::vector<std::int64_t>(kCount, 10 * replay + from));
+    }
+  }
+}
+
 TEST(NcclHostArrays, OrdinaryMemoryOfTheHostIsRefused) {
   const NcclRanks group(ranks());
   std::vector<float> ordinary(8);
