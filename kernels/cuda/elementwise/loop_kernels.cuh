@@ -101,6 +101,38 @@ struct Batch<ElementSource<T>, V, U> {
   __device__ void load_one(const ElementSource<T>& source, int u, int i, std::int64_t offset) {
     if (!is_number) packs[u].values[i] = reinterpret_cast<const Stored*>(source.data)[offset];
   }
+  // load() for any alignment, by the one or two aligned vectors that hold the elements.
+  __device__ void load_run(const ElementSource<T>& source, int u, std::int64_t offset) {
+    if (is_number) return;
+    constexpr int kWords = V * static_cast<int>(sizeof(Stored)) / 4;
+    using Words = StoredPack<std::uint32_t, kWords>;
+    const auto* const begin = reinterpret_cast<const Stored*>(source.data) + offset;
+    const auto skipped =
+        static_cast<unsigned>(reinterpret_cast<std::uintptr_t>(begin) % (4 * kWords));
+    const auto* const aligned =
+        reinterpret_cast<const Words*>(reinterpret_cast<const char*>(begin) - skipped);
+    Words words[2];
+    words[0] = words[1] = aligned[0];
+    if (skipped != 0) words[1] = aligned[1];
+    std::uint32_t* const all = words[0].values;
+#pragma unroll
+    for (unsigned step = kWords / 2; step > 0; step /= 2) {
+#pragma unroll
+      for (unsigned w = 0; w + step < 2 * kWords; ++w) {
+        if ((skipped & 4 * step) != 0) all[w] = all[w + step];
+      }
+    }
+#pragma unroll
+    for (int w = 0; w < kWords; ++w) {
+      words[0].values[w] = __funnelshift_r(all[w], all[w + 1], 8 * (skipped % 4));
+    }
+    packs[u] = *reinterpret_cast<const StoredPack<Stored, V>*>(words);
+  }
+  // The first element of vector u is the value of all.
+  __device__ void repeat(int u) {
+#pragma unroll
+    for (int i = 1; i < V; ++i) packs[u].values[i] = packs[u].values[0];
+  }
   __device__ ComputeType<T> value(int u, int i) const {
     if (is_number) return number;
     if constexpr (std::is_same_v<T, bool>) {
@@ -122,6 +154,13 @@ struct Batch<Counter, V, U> {
   }
   __device__ void load_one(const Counter& source, int u, int i, std::int64_t offset) {
     values[u][i] = source.begin + offset;
+  }
+  __device__ void load_run(const Counter& source, int u, std::int64_t offset) {
+    load(source, u, offset);
+  }
+  __device__ void repeat(int u) {
+#pragma unroll
+    for (int i = 1; i < V; ++i) values[u][i] = values[u][0];
   }
   __device__ std::int64_t value(int u, int i) const { return values[u][i]; }
 };
@@ -222,8 +261,9 @@ __global__ void __launch_bounds__(kThreads)
 // Note [Vectors of strided operands]
 // V consecutive positions are one vector of the output. They lie in at most three rows, since a row
 // has at least V / 2: three divisions serve V positions. An input is loaded as the output is stored
-// (its bit in `whole`) if its rows hold whole vectors, or if it is dense. Others are loaded element
-// by element: neighbouring threads share the lines.
+// (its bit in `whole`) if its rows hold whole vectors, or if it is dense. Inputs of long rows are
+// loaded by aligned vectors, too, wherever they begin, or by one element that fills a row. Others
+// are loaded element by element: neighbouring threads share the lines.
 
 // The rows of V positions: the offsets of the first position and of the next two rows, and the
 // number of positions before each of them.
@@ -233,22 +273,41 @@ struct VectorRows {
   std::uint32_t before[2];
 };
 
-template <int V, int N, class Source>
-__device__ Batch<Source, V, 1> load_vector(const Source& source, bool is_whole,
-                                           const VectorRows<N>& rows, std::int64_t stride,
-                                           std::size_t k) {
-  Batch<Source, V, 1> batch(source);
+// Elements of V positions in up to kRows rows.
+template <int kRows, int V, int N, class Source>
+__device__ void load_elements(Batch<Source, V, 1>& batch, const Source& source,
+                              const VectorRows<N>& rows, std::int64_t stride, std::size_t k) {
   const std::int64_t first = rows.offsets[0][k];
-  if (is_whole) {
-    batch.load(source, 0, first);
-    return batch;
-  }
   const std::int64_t second = rows.offsets[1][k] - rows.before[0] * stride;
   const std::int64_t third = rows.offsets[2][k] - rows.before[1] * stride;
 #pragma unroll
   for (int i = 0; i < V; ++i) {
-    const std::int64_t row = i < rows.before[0] ? first : i < rows.before[1] ? second : third;
+    const bool is_third = kRows == 3 && i >= rows.before[1];
+    const std::int64_t row = i < rows.before[0] ? first : is_third ? third : second;
     batch.load_one(source, 0, i, row + i * stride);
+  }
+}
+
+// `length`: of a row.
+template <int V, int N, class Source>
+__device__ Batch<Source, V, 1> load_vector(const Source& source, bool is_whole,
+                                           const VectorRows<N>& rows, std::uint32_t length,
+                                           std::int64_t stride, std::size_t k) {
+  // Of such rows, the vectors of a warp cross two ends at most.
+  constexpr std::uint32_t kLongRow = 32 * V;
+  Batch<Source, V, 1> batch(source);
+  const bool is_one_row = length >= kLongRow && rows.before[0] >= V;
+  if (is_whole) {
+    batch.load(source, 0, rows.offsets[0][k]);
+  } else if (is_one_row && stride == 1) {
+    batch.load_run(source, 0, rows.offsets[0][k]);
+  } else if (is_one_row && stride == 0) {
+    batch.load_one(source, 0, 0, rows.offsets[0][k]);
+    batch.repeat(0);
+  } else if (length >= V) {
+    load_elements<2>(batch, source, rows, stride, k);
+  } else {
+    load_elements<3>(batch, source, rows, stride, k);
   }
   return batch;
 }
@@ -262,9 +321,9 @@ __device__ void run_vector(const Op& op, Out* out, const OffsetCalculator<N>& ca
   rows.before[1] = rows.before[0] + calculator.sizes[0].divisor;
   if (rows.before[0] < V) calculator.offsets(at + rows.before[0], rows.offsets[1]);
   if (rows.before[1] < V) calculator.offsets(at + rows.before[1], rows.offsets[2]);
-  store_pack<V>(
-      op, out + rows.offsets[0][0], 0,
-      load_vector<V>(sources, (whole >> K & 1) != 0, rows, calculator.strides[0][K + 1], K + 1)...);
+  store_pack<V>(op, out + rows.offsets[0][0], 0,
+                load_vector<V>(sources, (whole >> K & 1) != 0, rows, calculator.sizes[0].divisor,
+                               calculator.strides[0][K + 1], K + 1)...);
 }
 
 template <int V, class Out, class Op, int N, class... Sources>

@@ -318,5 +318,30 @@ TEST(BinaryKernelTest, BroadcastsRowsAndColumns) {
   }
 }
 
+// A GPU reads inputs of long rows by aligned vectors, wherever the rows begin.
+TEST(BinaryKernelTest, LongRowsBeginAnywhere) {
+  for (const DType dtype : {f32, bf16, u8, i64}) {
+    for (const std::int64_t columns : {127, 128, 255, 256, 257, 515}) {
+      for (std::int64_t offset = 0; offset < 16; ++offset) {
+        // Rows apart from each other, one after the other, and with one element each.
+        for (const Dims& strides : {Dims{columns + 3, 1}, Dims{columns, 1}, Dims{1, 0}}) {
+          Layout left = testing::shifted({3, columns + 3}, offset);
+          left.sizes = {3, columns};
+          left.strides = strides;
+          std::vector<Array> input{Array(dtype, contiguous({3, columns})), Array(dtype, left),
+                                   Array(dtype, testing::shifted({3, columns}, offset * 7 % 16))};
+          fill_range(input[1], 1, 0, 60);
+          fill_range(input[2], 2, 0, 60);
+          const std::vector<Array> arrays = run_binary(BinaryOp::maximum, std::move(input));
+          for (std::int64_t i = 0; i < arrays[0].numel(); ++i) {
+            ASSERT_EQ(arrays[0].value(i), std::max(arrays[1].value(i), arrays[2].value(i)))
+                << dtype << columns << strides << offset << " at " << i;
+          }
+        }
+      }
+    }
+  }
+}
+
 }  // namespace
 }  // namespace gantry::testing

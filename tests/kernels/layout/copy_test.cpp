@@ -320,6 +320,33 @@ TEST(CopyKernelTest, MovesRowsShorterThanAVector) {
   }
 }
 
+// A GPU reads long rows by aligned vectors, whose bytes depend on both dtypes.
+TEST(CopyKernelTest, ConvertsLongRowsThatBeginAnywhere) {
+  using Pair = std::pair<DType, DType>;
+  for (const auto& [to, from] : {Pair{f32, u8}, Pair{bf16, u8}, Pair{f32, bf16}, Pair{bf16, f32},
+                                 Pair{u8, u8}, Pair{f32, f32}}) {
+    for (const std::int64_t columns : {127, 256, 301}) {
+      for (std::int64_t offset = 0; offset < 16; ++offset) {
+        Layout rows = testing::shifted({3, columns + 5}, offset);
+        rows.sizes = {3, columns};
+        Array in(from, rows);
+        fill_range(in, static_cast<std::uint32_t>(offset), 0, 60);
+        const std::vector<Array> arrays = run_everywhere(
+            {Array(to, contiguous({3, columns})), in},
+            [](const Target& target, const std::vector<TensorRef>& t) {
+              kernels::copy(target, t[0], t[1]);
+            },
+            "rows");
+        for (std::int64_t i = 0; i < in.numel(); ++i) {
+          const auto value = static_cast<float>(in.value(i));
+          ASSERT_EQ(arrays[0].value(i), to == bf16 ? static_cast<float>(bfloat16(value)) : value)
+              << to << from << columns << offset << i;
+        }
+      }
+    }
+  }
+}
+
 TEST(CopyKernelTest, DoesNotWriteBetweenTheElementsOfTheOutput) {
   std::vector<Array> input{Array(i32, testing::sliced({3, 4})), Array(i32, contiguous({3, 4}))};
   fill_random(input[0], 1);
