@@ -7,8 +7,7 @@
 //    are short dense rows;
 //  - fibres that a block sorts: Note [Tiles of fibres];
 //  - few long fibres: where writes replace, only the last one is made, Note [Last write]. All other
-//    writes are sorted stably by destination, and one thread makes the writes of each run of equal
-//    destinations.
+//    writes: Note [Buckets of destinations].
 #include "kernels/cuda/indexing/scatter_keys.cuh"
 #include "kernels/cuda/indexing/scatter_rows.cuh"
 
@@ -37,55 +36,135 @@ __global__ void __launch_bounds__(kThreads)
   }
 }
 
-// Values per step of a run: their loads are in flight together.
-constexpr int kRunStep = 4;
+// Note [Buckets of destinations]
+// A bucket is a few neighbouring destinations. The writes are sorted stably by bucket: the sort
+// looks at the higher bits of a destination only, so it has half the passes. One warp makes all
+// writes of a bucket, 32 at a time. Lanes whose destinations may be equal take turns, in the order
+// of their writes. If the writes are many, the bucket's elements stay in shared memory meanwhile.
 
-// The thread of the first position in a run of equal destinations makes all writes of the run.
-// With `has_values`, the words are the written values in the same order, else positions to load
-// them from.
-template <class Update, class Key>
-__global__ void __launch_bounds__(kThreads)
-    scatter_runs_kernel(const __grid_constant__ IndexingPlan plan,
-                        const __grid_constant__ OffsetCalculator<3> calculator, std::uint32_t count,
-                        const Key* destinations, const std::uint32_t* words, bool has_values) {
-  using T = typename Update::Element;
-  const auto value_at = [&](std::int64_t j) {
-    if constexpr (sizeof(T) <= sizeof(*words)) {
-      // A value is in the lower bytes of its word.
-      if (has_values) return *reinterpret_cast<const T*>(words + j);
-    }
-    std::int64_t offsets[3];
-    calculator.offsets(words[j], offsets);
-    return static_cast<const T*>(plan.direct)[offsets[0]];
-  };
-  const int lane = static_cast<int>(threadIdx.x) % 32;
-  // The condition is uniform in a warp.
-  for (std::int64_t i = first_index(); i - lane < count; i += index_step()) {
-    const bool is_present = i < count;
-    const Key destination = destinations[is_present ? i : count - 1];
-    const bool is_first = !is_present || i == 0 || destinations[i - 1] != destination;
-    const unsigned firsts = __ballot_sync(0xffffffffu, is_first);
-    if (!is_present || !is_first || destination == static_cast<Key>(plan.indexed_extent)) continue;
-    const unsigned later = lane == 31 ? 0 : firsts >> (lane + 1);
-    // The run ends at the next first position of the warp, or at a position after the warp.
-    std::int64_t end = later != 0 ? i + __ffs(static_cast<int>(later)) : i + 32 - lane;
-    if (later == 0) {
-      while (end < count && destinations[end] == destination) ++end;
-      if (end > count) end = count;
-    }
-    T& element = static_cast<T*>(plan.indexed)[destination];
-    T value = element;
-    std::int64_t j = i;
-    for (; j + kRunStep <= end; j += kRunStep) {
-      T step[kRunStep];
-#pragma unroll
-      for (int k = 0; k < kRunStep; ++k) step[k] = value_at(j + k);
-#pragma unroll
-      for (int k = 0; k < kRunStep; ++k) value = Update::apply(value, step[k]);
-    }
-    for (; j < end; ++j) value = Update::apply(value, value_at(j));
-    element = value;
+constexpr int kBucketThreads = 128;
+constexpr int kBucketWarps = kBucketThreads / 32;
+// Shared memory of a bucket. A multiprocessor holds six blocks of four buckets.
+constexpr int kBucketBytes = 8 << 10;
+// At least so many bits are sorted: 4096 warps of 8448 that 132 multiprocessors hold at once.
+constexpr int kFewestSortedBits = 12;
+// Destinations with the same lowest bits take turns. Of 32 in 2^8, two lanes or three are alike.
+constexpr int kTurnBits = 8;
+// Writes of a lane that are in flight together.
+constexpr int kWritesAhead = 4;
+
+struct Buckets {
+  std::uint32_t count;  // writes
+  int bits;             // of a destination within its bucket
+  bool is_held;         // in shared memory
+  bool has_values;      // the words are values, else positions
+};
+
+// The first of `count` sorted keys that is in `bucket` or behind it. The lanes of a warp call.
+template <class Key>
+__device__ std::uint32_t bucket_begin(const Key* keys, const Buckets& buckets, Key bucket) {
+  const std::uint32_t lane = threadIdx.x % 32;
+  std::uint32_t begin = 0;
+  std::uint32_t length = buckets.count;  // it is at most so far behind `begin`
+  while (length > 0) {
+    const std::uint32_t step = length / 32 + 1;
+    const std::uint32_t probe = lane * step + step - 1;
+    const bool is_before = probe < length && keys[begin + probe] >> buckets.bits < bucket;
+    const auto before = static_cast<std::uint32_t>(__popc(__ballot_sync(0xffffffffu, is_before)));
+    begin += before * step;
+    length -= before * step;
+    if (length > step - 1) length = step - 1;
   }
+  return begin;
+}
+
+// The turn of the calling lane, for a key that is present.
+template <class Key>
+__device__ int turn_of(bool is_present, Key key) {
+  unsigned alike = __ballot_sync(0xffffffffu, is_present);
+#pragma unroll
+  for (int bit = 0; bit < kTurnBits; ++bit) {
+    const bool is_set = (key >> bit & 1) != 0;
+    const unsigned set = __ballot_sync(0xffffffffu, is_set);
+    alike &= is_set ? set : ~set;
+  }
+  return __popc(alike & ((1u << threadIdx.x % 32) - 1));
+}
+
+template <class Update, class Key>
+__global__ void __launch_bounds__(kBucketThreads)
+    scatter_buckets_kernel(const __grid_constant__ IndexingPlan plan,
+                           const __grid_constant__ OffsetCalculator<3> calculator, Buckets buckets,
+                           const Key* keys, const std::uint32_t* words) {
+  using T = typename Update::Element;
+  extern __shared__ __align__(16) unsigned char scatter_buckets_memory[];
+  const auto extent = static_cast<Key>(plan.indexed_extent);  // the key of an index out of range
+  const std::uint32_t warp = threadIdx.x / 32;
+  const std::uint32_t lane = threadIdx.x % 32;
+  const Key bucket = static_cast<Key>(blockIdx.x) * kBucketWarps + warp;
+  const Key first = bucket << buckets.bits;
+  if (bucket > extent >> buckets.bits) return;
+  const std::uint32_t begin = bucket_begin<Key>(keys, buckets, bucket);
+  const std::uint32_t end = bucket_begin<Key>(keys, buckets, bucket + 1);
+  if (begin == end) return;
+
+  const Key size = Key{1} << buckets.bits;
+  const std::uint32_t held =
+      buckets.is_held ? static_cast<std::uint32_t>(extent - first < size ? extent - first : size)
+                      : 0;
+  T* const indexed = static_cast<T*>(plan.indexed) + first;
+  T* const elements = buckets.is_held
+                          ? reinterpret_cast<T*>(scatter_buckets_memory) + (warp << buckets.bits)
+                          : indexed;
+#pragma unroll 8
+  for (std::uint32_t i = lane; i < held; i += 32) elements[i] = indexed[i];
+  __syncwarp();
+
+  Key next[kWritesAhead];
+  T values[kWritesAhead];
+  const auto load = [&](std::uint32_t from) {
+#pragma unroll
+    for (int k = 0; k < kWritesAhead; ++k) {
+      const std::uint32_t at = from + 32 * k + lane;
+      next[k] = extent;
+      if (at >= end) continue;
+      next[k] = keys[at];
+      if constexpr (sizeof(T) <= sizeof(*words)) {
+        // A value is in the lower bytes of its word.
+        if (buckets.has_values) values[k] = *reinterpret_cast<const T*>(words + at);
+      }
+      if (!buckets.has_values) {
+        std::int64_t offsets[3];
+        calculator.offsets(words[at], offsets);
+        values[k] = static_cast<const T*>(plan.direct)[offsets[0]];
+      }
+    }
+  };
+  load(begin);
+  for (std::uint32_t at = begin; at < end; at += 32 * kWritesAhead) {
+    Key now[kWritesAhead];
+    T value[kWritesAhead];
+#pragma unroll
+    for (int k = 0; k < kWritesAhead; ++k) {
+      now[k] = next[k];
+      value[k] = values[k];
+    }
+    load(at + 32 * kWritesAhead);
+#pragma unroll
+    for (int k = 0; k < kWritesAhead; ++k) {
+      const bool is_present = now[k] != extent;
+      const int turn = turn_of(is_present, now[k]);
+      for (int t = 0; __any_sync(0xffffffffu, is_present && turn >= t); ++t) {
+        if (is_present && turn == t) {
+          T& element = elements[now[k] - first];
+          element = Update::apply(element, value[k]);
+        }
+        __syncwarp();
+      }
+    }
+  }
+#pragma unroll 8
+  for (std::uint32_t i = lane; i < held; i += 32) indexed[i] = elements[i];
 }
 
 // Makes the writes that have their destination's slot.
@@ -111,9 +190,33 @@ bool uses_slots(const IndexingPlan& plan, ScatterMode mode) {
 // or small.
 SortedWords sorted_words(const IndexingPlan& plan) {
   if (plan.element_bytes == 2) return SortedWords::halves;
-  return plan.element_bytes == 4 && plan.positions.ndim == 1 && plan.positions.strides[0][0] == 1
-             ? SortedWords::ready
-             : SortedWords::positions;
+  if (plan.element_bytes != 4) return SortedWords::positions;
+  std::int64_t size = 1;
+  for (int dim = 0; dim < plan.positions.ndim; ++dim) {
+    if (plan.positions.strides[dim][0] != size) return SortedWords::positions;
+    size *= plan.positions.sizes[dim];
+  }
+  return SortedWords::ready;
+}
+
+Buckets make_buckets(const IndexingPlan& plan) {
+  Buckets buckets;
+  buckets.count = static_cast<std::uint32_t>(plan.positions.numel);
+  buckets.has_values = sorted_words(plan) != SortedWords::positions;
+  // No others' elements lie between the destinations.
+  const bool is_dense = plan.fibres.numel * plan.index_size == plan.indexed_extent;
+  buckets.is_held = is_dense && plan.indexed_extent <= kMostPerWrite * plan.positions.numel;
+  buckets.bits = 0;
+  while (plan.indexed_extent >> (kFewestSortedBits + buckets.bits) != 0 &&
+         (!buckets.is_held || plan.element_bytes << (buckets.bits + 1) <= kBucketBytes)) {
+    ++buckets.bits;
+  }
+  return buckets;
+}
+
+PositionSort bucket_sort(const IndexingPlan& plan, void* scratch) {
+  return PositionSort(plan.positions.numel, plan.indexed_extent, scratch,
+                      sorted_words(plan) != SortedWords::ready, make_buckets(plan).bits);
 }
 
 }  // namespace
@@ -142,9 +245,7 @@ void scatter_fibres(void* stream, const IndexingPlan& plan, ScatterMode mode) {
 std::size_t scatter_writes_bytes(const IndexingPlan& plan, ScatterMode mode) {
   if (is_atomic(mode, plan.dtype)) return 0;
   if (uses_slots(plan, mode)) return slot_bytes(plan.indexed_extent);
-  return PositionSort(plan.positions.numel, plan.indexed_extent, nullptr,
-                      sorted_words(plan) != SortedWords::ready)
-      .bytes();
+  return bucket_sort(plan, nullptr).bytes();
 }
 
 void scatter_writes(void* stream, const IndexingPlan& plan, ScatterMode mode, void* scratch) {
@@ -165,16 +266,22 @@ void scatter_writes(void* stream, const IndexingPlan& plan, ScatterMode mode, vo
     });
     return;
   }
-  const SortedWords words = sorted_words(plan);
-  const PositionSort sort(count, plan.indexed_extent, scratch, words != SortedWords::ready);
-  sort_writes(stream, keys, sort, words, static_cast<const std::uint32_t*>(plan.direct));
+  const PositionSort sort = bucket_sort(plan, scratch);
+  sort_writes(stream, keys, sort, sorted_words(plan),
+              static_cast<const std::uint32_t*>(plan.direct));
+  const Buckets buckets = make_buckets(plan);
+  const std::int64_t last = plan.indexed_extent >> buckets.bits;
+  const auto blocks = static_cast<unsigned>(last / kBucketWarps + 1);
+  const std::size_t bytes =
+      buckets.is_held ? static_cast<std::size_t>(kBucketWarps * plan.element_bytes) << buckets.bits
+                      : 0;
   dispatch_scatter(mode, plan.dtype, plan.element_bytes, [&](auto tag) {
     using Update = typename decltype(tag)::type;
     sort.visit([&](auto*, auto*, auto* sorted_keys, const std::uint32_t* sorted) {
       using Key = std::remove_const_t<std::remove_pointer_t<decltype(sorted_keys)>>;
-      launch("scatter_runs", stream, blocks_for(count), kThreads, 0,
-             scatter_runs_kernel<Update, Key>, plan, keys.calculator, count, sorted_keys, sorted,
-             words != SortedWords::positions);
+      launch("scatter_buckets", stream, blocks, kBucketThreads, bytes,
+             scatter_buckets_kernel<Update, Key>, plan, keys.calculator, buckets, sorted_keys,
+             sorted);
     });
   });
 }

@@ -13,9 +13,10 @@ std::size_t aligned(std::size_t bytes) { return (bytes + 255) / 256 * 256; }
 }  // namespace
 
 PositionSort::PositionSort(std::int64_t count, std::int64_t largest, void* memory,
-                           bool has_positions)
+                           bool has_positions, int ignored_bits)
     : count_(static_cast<std::uint32_t>(count)),
       is_narrow_(largest <= UINT32_MAX),
+      ignored_bits_(ignored_bits),
       keys_bytes_(aligned(count_ * (is_narrow_ ? sizeof(std::uint32_t) : sizeof(std::uint64_t)))),
       positions_bytes_(has_positions ? aligned(count_ * sizeof(std::uint32_t)) : 0),
       sorted_bytes_(aligned(count_ * sizeof(std::uint32_t))),
@@ -38,8 +39,8 @@ int PositionSort::sort(void* storage, std::size_t& bytes, const std::uint32_t* w
   return cub::DeviceRadixSort::SortPairs(
       storage, bytes, reinterpret_cast<const Key*>(memory_),
       reinterpret_cast<Key*>(at(keys_bytes_)), words,
-      reinterpret_cast<std::uint32_t*>(at(2 * keys_bytes_ + positions_bytes_)), count_, 0, bits_,
-      static_cast<cudaStream_t>(stream));
+      reinterpret_cast<std::uint32_t*>(at(2 * keys_bytes_ + positions_bytes_)), count_,
+      ignored_bits_, bits_, static_cast<cudaStream_t>(stream));
 }
 
 void PositionSort::run(const char* op, void* stream, const std::uint32_t* words) const {

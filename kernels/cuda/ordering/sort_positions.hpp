@@ -10,8 +10,9 @@ namespace gantry::kernels::cuda {
 class PositionSort {
  public:
   // Keys are 0 … `largest`. Without memory only bytes() may be called. With `has_positions` false
-  // the caller has the words elsewhere.
-  PositionSort(std::int64_t count, std::int64_t largest, void* memory, bool has_positions = true);
+  // the caller has the words elsewhere. The lowest `ignored_bits` of the keys do not count.
+  PositionSort(std::int64_t count, std::int64_t largest, void* memory, bool has_positions = true,
+               int ignored_bits = 0);
 
   [[nodiscard]] std::size_t bytes() const;
 
@@ -41,6 +42,7 @@ class PositionSort {
 
   std::uint32_t count_;
   bool is_narrow_;
+  int ignored_bits_;
   int bits_ = 1;
   std::size_t keys_bytes_;
   std::size_t positions_bytes_;  // of the unsorted positions
