@@ -31,6 +31,7 @@ void submit_gather(const IndexUse& use, const Target& target, const TensorRef& o
 constexpr std::int64_t kManyFibres = 16384;
 constexpr std::int64_t kShortFibre = 32;
 constexpr std::int64_t kLongFibre = 16384;
+constexpr std::int64_t kFewFibres = 264;
 constexpr std::int64_t kMostSorted = std::int64_t{1} << 31;
 
 // True if a thread for each row is faster than a sort of all writes. In shared memory a thread
@@ -72,6 +73,11 @@ void index_scatter_on_gpu(const Target& target, void* stream, const IndexingPlan
   if (cuda::has_owners(plan, mode)) return cuda::scatter_owners(stream, plan, mode);
   if (plan.fibre_length <= kShortFibre || plan.fibre_length >= kMostSorted) {
     cuda::scatter_fibres(stream, plan, mode);
+    return;
+  }
+  // Blocks that all run at once sort the index as quickly as one does, and need no second launch.
+  if (plan.fibres.numel <= kFewFibres && cuda::has_tiles(plan, mode)) {
+    cuda::scatter_tiles(stream, plan, mode);
     return;
   }
   // The only fibre's values can move with their keys.

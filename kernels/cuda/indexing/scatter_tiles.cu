@@ -19,13 +19,17 @@ namespace gantry::kernels::cuda {
 
 namespace {
 
+// Elements of a thread. A block that has a multiprocessor for itself takes few: its threads make
+// their accesses one after the other.
 constexpr int kItems = 17;
-constexpr int kWarpItems = 32 * kItems;
-constexpr int kMostThreads = 512;
-constexpr std::int64_t kMostElements = kItems * kMostThreads;
+constexpr int kFewItems = 5;
+template <int kOwn>
+constexpr int kMostThreads = kOwn == kItems ? 512 : 1024;
+constexpr std::int64_t kMostElements = kItems * kMostThreads<kItems>;
 // Elements of a tile that keeps a block busy. Fewer blocks than kFewestBlocks take smaller tiles.
-constexpr std::int64_t kTileElements = 4 * kWarpItems;
-constexpr std::int64_t kFewestBlocks = 264;
+constexpr std::int64_t kTileElements = 4 * 32 * kItems;
+constexpr std::int64_t kMultiprocessors = 132;
+constexpr std::int64_t kFewestBlocks = 2 * kMultiprocessors;
 // Columns that share a sector of every operand, for elements of 2 bytes, and the most of others.
 constexpr std::int64_t kMostColumns = 16;
 // A destination out of range, and the padding.
@@ -63,15 +67,15 @@ __device__ inline TilePlace split(const FastDivisor& divisor, bool has_columns, 
   return has_columns ? TilePlace{inner, outer} : TilePlace{outer, inner};
 }
 
-template <class Update>
-__global__ void __launch_bounds__(kMostThreads, 2)
+template <class Update, int kOwn>
+__global__ void __launch_bounds__(kMostThreads<kOwn>, kOwn == kItems ? 2 : 1)
     scatter_tiles_kernel(const __grid_constant__ IndexingPlan plan,
                          const __grid_constant__ TilePlan tiles) {
   using T = typename Update::Element;
   extern __shared__ __align__(16) unsigned char scatter_tiles_memory[];
   const int threads = static_cast<int>(blockDim.x);
   const int thread = static_cast<int>(threadIdx.x);
-  const int places = kItems * threads;
+  const int places = kOwn * threads;
   auto* const offsets = reinterpret_cast<std::int64_t(*)[3]>(scatter_tiles_memory);
   auto* const values = reinterpret_cast<T*>(offsets + tiles.tile);
   auto* const words = reinterpret_cast<std::uint32_t*>(reinterpret_cast<unsigned char*>(values) +
@@ -121,7 +125,7 @@ __global__ void __launch_bounds__(kMostThreads, 2)
     }
   }
   __syncthreads();
-  sort_words<kItems>(words, counters, 16, 16 + tiles.bits);
+  sort_words<kOwn>(words, counters, 16, 16 + tiles.bits);
 
   for (int begin = thread; begin < count; begin += kBatch * threads) {
     T* elements[kBatch];
@@ -177,6 +181,29 @@ FibreTiles fibre_tiles(const IndexingPlan& plan) {
   return tiles;
 }
 
+template <class Update, int kOwn>
+void launch_tiles(void* stream, const IndexingPlan& plan, const TilePlan& tiles, unsigned blocks) {
+  constexpr std::int64_t kWarpItems = 32 * kOwn;
+  const std::int64_t count = tiles.tile * plan.fibre_length;
+  const int threads = static_cast<int>((count + kWarpItems - 1) / kWarpItems) * 32;
+  const std::size_t bytes =
+      static_cast<std::size_t>(tiles.tile) * sizeof(std::int64_t[3]) +
+      static_cast<std::size_t>(kOwn * threads) *
+          (sizeof(typename Update::Element) + sizeof(std::uint32_t)) +
+      static_cast<std::size_t>(counter_words(threads)) * sizeof(std::uint32_t);
+  if (bytes > kPlainBytes) {
+    const cudaError_t status =
+        cudaFuncSetAttribute(scatter_tiles_kernel<Update, kOwn>,
+                             cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(bytes));
+    if (status != cudaSuccess) {
+      (void)cudaGetLastError();
+      throw_launch_error(plan.op, stream, status);
+    }
+  }
+  launch("scatter_tiles", stream, blocks, static_cast<unsigned>(threads), bytes,
+         scatter_tiles_kernel<Update, kOwn>, plan, tiles);
+}
+
 }  // namespace
 
 bool has_tiles(const IndexingPlan& plan, ScatterMode mode) {
@@ -199,28 +226,14 @@ void scatter_tiles(void* stream, const IndexingPlan& plan, ScatterMode mode) {
   const std::int64_t keys = tiles.tile * plan.index_size;  // and kNowhere, whose bits are all ones
   tile.bits = 1;
   while (keys >> tile.bits != 0) ++tile.bits;
-  const std::int64_t count = tiles.tile * plan.fibre_length;
-  const int threads = static_cast<int>((count + kWarpItems - 1) / kWarpItems) * 32;
-  const auto blocks = (tile.count + columns - 1) / columns;
+  const unsigned blocks = (tile.count + columns - 1) / columns;
+  const bool takes_few = blocks <= kMultiprocessors &&
+                         tiles.tile * plan.fibre_length <= kFewItems * kMostThreads<kFewItems>;
   dispatch_scatter(mode, plan.dtype, plan.element_bytes, [&](auto tag) {
     using Update = typename decltype(tag)::type;
     if constexpr (kRounds<Update>) {
-      const std::size_t bytes =
-          static_cast<std::size_t>(tiles.tile) * sizeof(std::int64_t[3]) +
-          static_cast<std::size_t>(kItems * threads) *
-              (sizeof(typename Update::Element) + sizeof(std::uint32_t)) +
-          static_cast<std::size_t>(counter_words(threads)) * sizeof(std::uint32_t);
-      if (bytes > kPlainBytes) {
-        const cudaError_t status = cudaFuncSetAttribute(scatter_tiles_kernel<Update>,
-                                                        cudaFuncAttributeMaxDynamicSharedMemorySize,
-                                                        static_cast<int>(bytes));
-        if (status != cudaSuccess) {
-          (void)cudaGetLastError();
-          throw_launch_error(plan.op, stream, status);
-        }
-      }
-      launch("scatter_tiles", stream, blocks, static_cast<unsigned>(threads), bytes,
-             scatter_tiles_kernel<Update>, plan, tile);
+      if (takes_few) return launch_tiles<Update, kFewItems>(stream, plan, tile, blocks);
+      launch_tiles<Update, kItems>(stream, plan, tile, blocks);
     }
   });
 }

@@ -144,13 +144,16 @@ TEST(IndexScatterTest, SumsOfRowsRoundInOrder) {
   }
 }
 
-// Sums along rows, whose index one block sorts unless it is long.
+// Sums along rows, whose index one block sorts unless it is long, or every block if they are few.
 TEST(IndexScatterTest, SumsAlongRowsRoundInOrder) {
   for (const DType dtype : {f16, bf16, f32, f64}) {
     for (const auto& [sizes, count] :
          {std::pair{Shape{40, 50}, 200}, std::pair{Shape{33, 400}, 64},
           std::pair{Shape{2100, 64}, 64}, std::pair{Shape{9, 5, 63}, 63},
-          std::pair{Shape{34, 300}, 9000}, std::pair{Shape{9000, 64}, 64}}) {
+          std::pair{Shape{34, 300}, 9000}, std::pair{Shape{9000, 64}, 64},
+          std::pair{Shape{3, 70000}, 9000}, std::pair{Shape{300, 400}, 2000},
+          std::pair{Shape{3, 900}, 5120}, std::pair{Shape{3, 900}, 5121},
+          std::pair{Shape{133, 300}, 1500}}) {
       const int dim = sizes.size() - 1;
       Array out(dtype, contiguous(sizes));
       fill_range(out, 1, -4, 4);
@@ -175,6 +178,7 @@ TEST(IndexScatterTest, SumsAlongRowsRoundInOrder) {
 }
 
 // Sums whose order matters, of fibres that a block sorts: rows, columns, and the longest ones.
+// Longer ones have buckets on a GPU, in shared memory for up to eight destinations a write.
 TEST(IndexScatterTest, SumsOfFibresRoundInOrder) {
   struct Case {
     Shape sizes;
@@ -182,11 +186,13 @@ TEST(IndexScatterTest, SumsOfFibresRoundInOrder) {
     std::int64_t length;
   };
   for (const Case& fibres :
-       {Case{{4, 100}, 1, 40}, Case{{600, 70}, 1, 300}, Case{{2, 1000}, 1, 8704},
-        Case{{2, 1000}, 1, 8705}, Case{{1, 60000}, 1, 600}, Case{{513, 40}, 0, 513},
-        Case{{5, 128, 63}, 1, 128}, Case{{5, 300, 6}, 1, 1500}, Case{{2, 70, 3, 50}, 1, 90},
-        Case{{2, 70, 3, 5}, 2, 90}, Case{{5000, 129}, 1, 129}, Case{{129, 5000}, 0, 129},
-        Case{{5, 128, 1100}, 1, 128}}) {
+       {Case{{4, 100}, 1, 40},        Case{{600, 70}, 1, 300},    Case{{2, 1000}, 1, 8704},
+        Case{{2, 1000}, 1, 8705},     Case{{1, 60000}, 1, 600},   Case{{513, 40}, 0, 513},
+        Case{{5, 128, 63}, 1, 128},   Case{{5, 300, 6}, 1, 1500}, Case{{2, 70, 3, 50}, 1, 90},
+        Case{{2, 70, 3, 5}, 2, 90},   Case{{5000, 129}, 1, 129},  Case{{129, 5000}, 0, 129},
+        Case{{5, 128, 1100}, 1, 128}, Case{{4095}, 0, 9000},      Case{{8192}, 0, 9000},
+        Case{{8193}, 0, 9000},        Case{{3, 5000}, 1, 9000},   Case{{9000, 3}, 0, 9000},
+        Case{{72000}, 0, 9000},       Case{{72001}, 0, 9000},     Case{{600000}, 0, 80000}}) {
     Shape in_sizes = fibres.sizes;
     in_sizes[fibres.dim] = fibres.length;
     const std::int64_t size = fibres.sizes[fibres.dim];
@@ -211,8 +217,8 @@ TEST(IndexScatterTest, SumsOfFibresRoundInOrder) {
 }
 
 // Sums of few writes, whose destinations have owners on a GPU: parts of a vote, of a warp and of a
-// block, several fibres of a block, and the longest fibres for each dtype. Half of the writes go to
-// one destination.
+// block, several fibres of a block, and the longest fibres for each dtype. The last two have
+// buckets. Half of the writes go to one destination.
 TEST(IndexScatterTest, SumsOfOwnersRoundInOrder) {
   struct Case {
     Shape sizes;
@@ -220,12 +226,13 @@ TEST(IndexScatterTest, SumsOfOwnersRoundInOrder) {
     std::int64_t length;
   };
   for (const Case& fibres :
-       {Case{{1}, 0, 1}, Case{{3, 31}, 1, 31}, Case{{9, 32}, 1, 32}, Case{{17, 33}, 1, 33},
-        Case{{5, 256}, 1, 257}, Case{{5, 257}, 1, 255}, Case{{32, 2049}, 1, 2049},
-        Case{{32, 1025}, 0, 32}, Case{{33, 100}, 0, 33}, Case{{256, 70}, 0, 256},
-        Case{{3, 40, 7}, 1, 64}, Case{{2, 8}, 1, 6112}, Case{{2, 8}, 1, 6113},
-        Case{{2, 8}, 1, 8160}, Case{{2, 8}, 1, 8161}, Case{{2, 8}, 1, 4064}, Case{{2, 8}, 1, 4065},
-        Case{{2, 80}, 1, 10}, Case{{2, 81}, 1, 10}}) {
+       {Case{{1}, 0, 1},           Case{{3, 31}, 1, 31},     Case{{9, 32}, 1, 32},
+        Case{{17, 33}, 1, 33},     Case{{5, 256}, 1, 257},   Case{{5, 257}, 1, 255},
+        Case{{32, 2049}, 1, 2049}, Case{{32, 1025}, 0, 32},  Case{{33, 100}, 0, 33},
+        Case{{256, 70}, 0, 256},   Case{{3, 40, 7}, 1, 64},  Case{{2, 8}, 1, 6112},
+        Case{{2, 8}, 1, 6113},     Case{{2, 8}, 1, 8160},    Case{{2, 8}, 1, 8161},
+        Case{{2, 8}, 1, 4064},     Case{{2, 8}, 1, 4065},    Case{{2, 80}, 1, 10},
+        Case{{2, 81}, 1, 10},      Case{{2, 5000}, 1, 9000}, Case{{90000}, 0, 9000}}) {
     Shape in_sizes = fibres.sizes;
     in_sizes[fibres.dim] = fibres.length;
     const std::int64_t size = fibres.sizes[fibres.dim];
@@ -262,23 +269,25 @@ TEST(IndexScatterTest, SumsOfOwnersRoundInOrder) {
   }
 }
 
-// An untouched element keeps its bits, and an index out of range writes nothing.
-TEST(IndexScatterTest, OwnersReportAnIndexOutOfRange) {
+// An untouched element keeps its bits, and an index out of range writes nothing: owners, buckets.
+TEST(IndexScatterTest, OneOfManyWritesHasAnIndexOutOfRange) {
   GANTRY_REQUIRE_DEVICES(1);
-  Array out(f32, contiguous({2, 40}));
-  fill_range(out, 1, -4, 4);
-  Array index(i64, contiguous({2, 40}));
-  index.set<std::int64_t>(70, 40);
-  Array in(f32, contiguous({2, 40}));
-  fill_range(in, 2, -4, 4);
-  std::vector<Array> arrays{out, index, in};
-  testing::run_on_device(arrays, [](const Target& target, const std::vector<TensorRef>& t) {
-    kernels::scatter({"test"}, target, t[0], 1, t[1], t[2], ScatterMode::add);
-    EXPECT_THROW(target.stream().synchronize(), IndexError);
-  });
-  for (std::int64_t i = 0; i < 80; ++i) {
-    if (i % 40 == 0) continue;
-    EXPECT_EQ(arrays[0].bits(i), out.bits(i)) << i;
+  for (const std::int64_t size : {40, 9000}) {
+    Array out(f32, contiguous({2, size}));
+    fill_range(out, 1, -4, 4);
+    Array index(i64, contiguous({2, size}));
+    index.set<std::int64_t>(size + 30, size);
+    Array in(f32, contiguous({2, size}));
+    fill_range(in, 2, -4, 4);
+    std::vector<Array> arrays{out, index, in};
+    testing::run_on_device(arrays, [](const Target& target, const std::vector<TensorRef>& t) {
+      kernels::scatter({"test"}, target, t[0], 1, t[1], t[2], ScatterMode::add);
+      EXPECT_THROW(target.stream().synchronize(), IndexError);
+    });
+    for (std::int64_t i = 0; i < 2 * size; ++i) {
+      if (i % size == 0) continue;
+      EXPECT_EQ(arrays[0].bits(i), out.bits(i)) << size << " at " << i;
+    }
   }
 }
 
