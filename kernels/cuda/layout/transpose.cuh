@@ -22,8 +22,9 @@ struct TransposePlan {
   StridedIndex batch_out;
 };
 
-// Rows and columns of which a tile is worth its shared memory.
-inline constexpr std::int64_t kTransposeLeast = 16;
+// Rows and columns of which a tile is worth its shared memory. Fewer columns are if they are dense
+// in the input and rows fill a block: Note [Few columns].
+inline constexpr int kTransposeLeast = 16;
 
 // Fills `transpose` and returns true if `plan` (output, input) is a transposition.
 inline bool make_transpose_plan(const StridedPlan<2>& plan, TransposePlan& transpose) {
@@ -35,8 +36,11 @@ inline bool make_transpose_plan(const StridedPlan<2>& plan, TransposePlan& trans
   if (dense == 0) return false;
   transpose.rows = plan.sizes[0];
   transpose.columns = plan.sizes[dense];
-  if (transpose.rows < kTransposeLeast || transpose.columns < kTransposeLeast) return false;
   transpose.in_stride = plan.strides[0][1];
+  const bool has_few = transpose.in_stride == transpose.columns && transpose.rows >= kThreads;
+  if (transpose.rows < kTransposeLeast || (transpose.columns < kTransposeLeast && !has_few)) {
+    return false;
+  }
   transpose.out_stride = plan.strides[dense][0];
   for (int dim = plan.ndim - 1; dim > 0; --dim) {
     if (dim == dense) continue;
@@ -144,6 +148,53 @@ __global__ void __launch_bounds__(kThreads)
   }
 }
 
+// Note [Few columns]
+// An output row of few input columns has a stride that wastes most of each sector, and every row
+// reads them all again. A block loads kThreads rows of the input as they lie, and stores columns.
+template <class W, class In>
+__global__ void __launch_bounds__(kThreads)
+    transpose_few_columns(const __grid_constant__ TransposePlan plan, W* out, const In* in,
+                          std::uint32_t tiles, const FastDivisor by_columns,
+                          const FastDivisor row_tiles) {
+  constexpr int kMost = kTransposeLeast - 1;
+  __shared__ W tile[kThreads * kMost];
+  const int columns = static_cast<int>(plan.columns);
+  const int pitch = columns | 1;  // neighbouring rows begin on different banks
+  const int thread = static_cast<int>(threadIdx.x);
+  for (std::uint32_t task = blockIdx.x; task < tiles; task += gridDim.x) {
+    const std::uint32_t matrix = row_tiles.divide(task);
+    const std::int64_t first_row =
+        static_cast<std::int64_t>(task - matrix * row_tiles.divisor) * kThreads;
+    const std::int64_t left = plan.rows - first_row;
+    const int rows = left < kThreads ? static_cast<int>(left) : kThreads;
+    const In* from = in + first_row * columns;
+    W* to = out + first_row;
+    if (plan.batch_in.ndim > 0) {
+      from += plan.batch_in.offset(matrix);
+      to += plan.batch_out.offset(matrix);
+    }
+    StoredPack<In, 1> read[kMost];
+#pragma unroll
+    for (int i = 0; i < kMost; ++i) {
+      const int at = thread + i * kThreads;
+      if (at < rows * columns) read[i].values[0] = from[at];
+    }
+#pragma unroll
+    for (int i = 0; i < kMost; ++i) {
+      const int at = thread + i * kThreads;
+      if (at >= rows * columns) break;
+      const auto row = static_cast<int>(by_columns.divide(static_cast<std::uint32_t>(at)));
+      tile[at + row * (pitch - columns)] = converted<W>(read[i]).values[0];
+    }
+    __syncthreads();
+    if (thread < rows) {
+#pragma unroll 4
+      for (int c = 0; c < columns; ++c) to[c * plan.out_stride + thread] = tile[thread * pitch + c];
+    }
+    __syncthreads();
+  }
+}
+
 }  // namespace detail
 
 // True if packs of V elements are aligned on both sides and none reaches over an edge.
@@ -179,7 +230,20 @@ bool launch_tiles(void* stream, const TransposePlan& plan, W* out, const In* in)
 }
 
 template <class W, class In>
+bool launch_few_columns(void* stream, const TransposePlan& plan, W* out, const In* in) {
+  const std::int64_t row_tiles = (plan.rows + kThreads - 1) / kThreads;
+  const std::int64_t tiles = row_tiles * plan.batch_in.count();
+  if (tiles >= std::int64_t{1} << 31) return false;
+  launch("copy", stream, blocks_for(tiles * kThreads), kThreads, 0,
+         detail::transpose_few_columns<W, In>, plan, out, in, static_cast<std::uint32_t>(tiles),
+         FastDivisor(static_cast<std::uint32_t>(plan.columns)),
+         FastDivisor(static_cast<std::uint32_t>(row_tiles)));
+  return true;
+}
+
+template <class W, class In>
 bool launch_transpose(void* stream, const TransposePlan& plan, W* out, const In* in) {
+  if (plan.columns < kTransposeLeast) return launch_few_columns(stream, plan, out, in);
   constexpr int V = 16 / static_cast<int>(sizeof(W) > sizeof(In) ? sizeof(W) : sizeof(In));
   return has_transpose_packs<V>(plan, out, in) ? launch_tiles<V>(stream, plan, out, in)
                                                : launch_tiles<1>(stream, plan, out, in);

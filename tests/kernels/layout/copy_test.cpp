@@ -79,6 +79,9 @@ TEST(CopyKernelTest, MovesTransposedTiles) {
                                    {{128, 128}, {1, 0}},
                                    {{65, 63}, {1, 0}},
                                    {{17, 300}, {1, 0}},
+                                   {{255, 6}, {1, 0}},
+                                   {{513, 15}, {1, 0}},
+                                   {{3, 600, 8}, {0, 2, 1}},
                                    {{256, 48}, {1, 0}},
                                    {{129, 160}, {1, 0}},
                                    {{15, 40}, {1, 0}},
@@ -116,7 +119,8 @@ TEST(CopyKernelTest, ConvertsTransposedTiles) {
   for (const DType to : dtypes) {
     for (const DType from : dtypes) {
       if (to == from) continue;
-      for (const Shape& sizes : {Shape{64, 128}, Shape{100, 36}, Shape{33, 71}, Shape{72, 200}}) {
+      for (const Shape& sizes :
+           {Shape{64, 128}, Shape{100, 36}, Shape{33, 71}, Shape{72, 200}, Shape{300, 6}}) {
         for (const std::int64_t offset : {0, 1}) {
           const Layout in = permuted(sizes, {1, 0}, offset);
           std::vector<Array> input{Array(to, testing::shifted(in.sizes, offset)), Array(from, in),
@@ -322,9 +326,8 @@ TEST(CopyKernelTest, MovesRowsShorterThanAVector) {
 
 // A GPU reads long rows by aligned vectors, whose bytes depend on both dtypes.
 TEST(CopyKernelTest, ConvertsLongRowsThatBeginAnywhere) {
-  using Pair = std::pair<DType, DType>;
-  for (const auto& [to, from] : {Pair{f32, u8}, Pair{bf16, u8}, Pair{f32, bf16}, Pair{bf16, f32},
-                                 Pair{u8, u8}, Pair{f32, f32}}) {
+  for (const auto& [to, from] : {std::pair{f32, u8}, std::pair{bf16, u8}, std::pair{f32, bf16},
+                                 std::pair{bf16, f32}, std::pair{u8, u8}, std::pair{f32, f32}}) {
     for (const std::int64_t columns : {127, 256, 301}) {
       for (std::int64_t offset = 0; offset < 16; ++offset) {
         Layout rows = testing::shifted({3, columns + 5}, offset);
@@ -333,10 +336,7 @@ TEST(CopyKernelTest, ConvertsLongRowsThatBeginAnywhere) {
         fill_range(in, static_cast<std::uint32_t>(offset), 0, 60);
         const std::vector<Array> arrays = run_everywhere(
             {Array(to, contiguous({3, columns})), in},
-            [](const Target& target, const std::vector<TensorRef>& t) {
-              kernels::copy(target, t[0], t[1]);
-            },
-            "rows");
+            [](const Target& target, const auto& t) { kernels::copy(target, t[0], t[1]); }, "rows");
         for (std::int64_t i = 0; i < in.numel(); ++i) {
           const auto value = static_cast<float>(in.value(i));
           ASSERT_EQ(arrays[0].value(i), to == bf16 ? static_cast<float>(bfloat16(value)) : value)
