@@ -66,6 +66,15 @@ TensorRef dense_output(const Target& target, const TensorRef& out, int dim, Scra
   return dense_fibres(target, out, dim, memory);
 }
 
+// Sorts fibres of one element, by a copy, and returns true; else does nothing.
+bool copy_single(const Target& target, const TensorRef& values, const TensorRef& indices,
+                 const TensorRef& in, int dim) {
+  if (in.ndim > 0 && in.sizes[dim] != 1) return false;
+  if (values.data != nullptr) copy(target, values, in);
+  if (indices.data != nullptr) fill(target, indices, 0);
+  return true;
+}
+
 void sort_on_gpu(const Target& target, void* stream, const SortPlan& plan) {
   if (cuda::is_selection(plan)) {
     const Scratch scratch(target, cuda::select_scratch_bytes(plan));
@@ -91,6 +100,7 @@ void check_sort_length(std::string_view op, const Target& target, std::int64_t l
 void sort(const Target& target, const TensorRef& values, const TensorRef& indices,
           const TensorRef& in, int dim, bool descending) {
   if (values.numel() == 0 || indices.numel() == 0) return;
+  if (copy_single(target, values, indices, in, dim)) return;
   Scratch memory;
   Scratch values_memory;
   Scratch indices_memory;
@@ -137,7 +147,7 @@ void select_rank(const Target& target, const TensorRef& values, const TensorRef&
 
 void cumulative_extremum(const Target& target, bool largest, const TensorRef& values,
                          const TensorRef& indices, const TensorRef& in, int dim) {
-  if (in.numel() == 0) return;
+  if (in.numel() == 0 || copy_single(target, values, indices, in, dim)) return;
   SortPlan plan = make_sort_plan(values, indices, in, dim);
   plan.largest_first = largest;
   plan.count = plan.fibres.length;

@@ -237,6 +237,9 @@ TEST(SortKernelTest, ColumnsOfManyElements) {
       expect_sorted<bfloat16>(in, contiguous(few), dim, false);
     }
   }
+  Array single(bf16, contiguous({300, 1, 900}));
+  fill_unordered(single, 12, true);
+  expect_sorted<bfloat16>(single, contiguous({300, 1, 900}), 1, true);
 }
 
 // Integers in a small range share a word with their places.
