@@ -31,7 +31,6 @@ void submit_gather(const IndexUse& use, const Target& target, const TensorRef& o
 constexpr std::int64_t kManyFibres = 16384;
 constexpr std::int64_t kShortFibre = 32;
 constexpr std::int64_t kLongFibre = 16384;
-constexpr std::int64_t kFewFibres = 264;
 constexpr std::int64_t kMostSorted = std::int64_t{1} << 31;
 
 // True if a thread for each row is faster than a sort of all writes. In shared memory a thread
@@ -59,6 +58,14 @@ void scatter_on_gpu(const Target& target, void* stream, const IndexingPlan& plan
   cuda::scatter_writes(stream, plan, mode, scratch.data());
 }
 
+// True if the fibres are rows whose blocks all run at once, two to each of 132 multiprocessors.
+// Each sorts the index as quickly as one block does, and needs no second launch.
+bool has_few_rows(const IndexingPlan& plan) {
+  constexpr std::int64_t kFewRows = 264;
+  const bool has_columns = plan.fibres.numel > 1 && plan.fibres.strides[0][0] < plan.direct_stride;
+  return plan.fibres.numel <= kFewRows && !has_columns;
+}
+
 // `index`, which is 1-D, with the sizes of `like` and stride 0 in all dims but `dim`.
 TensorRef along(const TensorRef& index, const TensorRef& like, int dim) {
   TensorRef result = like;
@@ -75,8 +82,7 @@ void index_scatter_on_gpu(const Target& target, void* stream, const IndexingPlan
     cuda::scatter_fibres(stream, plan, mode);
     return;
   }
-  // Blocks that all run at once sort the index as quickly as one does, and need no second launch.
-  if (plan.fibres.numel <= kFewFibres && cuda::has_tiles(plan, mode)) {
+  if (has_few_rows(plan) && cuda::has_tiles(plan, mode)) {
     cuda::scatter_tiles(stream, plan, mode);
     return;
   }

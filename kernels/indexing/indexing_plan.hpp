@@ -117,8 +117,8 @@ void scatter_tiles(void* stream, const IndexingPlan& plan, ScatterMode mode);
 
 // Bytes of scratch memory for scatter_writes; 0 if it needs none.
 [[nodiscard]] std::size_t scatter_writes_bytes(const IndexingPlan& plan, ScatterMode mode);
-// A thread for each write, or for all writes to a destination: for few long fibres. At most
-// 2^31 - 1 positions.
+// A thread for each write, or a warp for all writes to a few destinations: for few long fibres. At
+// most 2^31 - 1 positions.
 void scatter_writes(void* stream, const IndexingPlan& plan, ScatterMode mode, void* scratch);
 
 // The same for indices that all fibres share. At most 2^31 - 1 indices.
