@@ -91,12 +91,13 @@ void for_fibres(const IndexingPlan& plan, std::int64_t count, int element_bytes,
         IndexingPlan part = plan;
         part.direct = static_cast<char*>(plan.direct) + offsets[0] * element_bytes;
         part.indexed = static_cast<char*>(plan.indexed) + offsets[1] * element_bytes;
-        // Threads side by side along the fibres, if these are closer than the elements of one.
-        // Else the blocks take one fibre after the other, whose sources stay in the cache.
-        int wide = 1;
-        if (piece.strides[0][1] < plan.index_stride) {
-          while (wide < kThreads && wide < piece.numel) wide *= 2;
-        }
+        // Threads are side by side along the fibres if these are closer than the elements of one,
+        // else along the indices.
+        const bool has_columns = piece.strides[0][1] < plan.index_stride;
+        const std::int64_t first = has_columns ? piece.numel : count;
+        int threads = 1;
+        while (threads < kThreads && threads < first) threads *= 2;
+        const int wide = has_columns ? threads : kThreads / threads;
         const int rows = kThreads / wide;
         const std::int64_t row_blocks = (count + rows - 1) / rows;
         const std::int64_t fibre_blocks = (piece.numel + wide - 1) / wide;

@@ -114,6 +114,8 @@ TEST(IndexScatterTest, WritesSlicesInOrder) {
         expect_slices<T>(contiguous({300}), 0, 100, i64, ScatterMode::add, 2);
         expect_slices<T>(contiguous({9, 512}), 0, 64, i64, ScatterMode::replace,
                          100);  // wide words
+        // Threads of a GPU are side by side along the index, and fill a block with rows.
+        expect_slices<T>(contiguous({9, 300}), 1, 100, i64, ScatterMode::replace, 100);
       }
     });
   }
