@@ -173,6 +173,43 @@ TEST(SoftmaxKernelTest, HandlesFibresOfAThread) {
       fill_range(in, 2, -4, 4);
       check_everywhere(in, 0, length == 11);
     }
+    for (const Shape& sizes : {Shape{16, 16384}, Shape{16, 16383}, Shape{17, 16385}}) {
+      Array in(dtype, contiguous(sizes));
+      fill_range(in, 2, -4, 4);
+      check_everywhere(in, 0, false);
+    }
+  }
+}
+
+// The softmax of one element is 1, and its logarithm 0, unless the element is not finite.
+TEST(SoftmaxKernelTest, FibresOfOneElement) {
+  const Shape sizes{1003, 1};
+  for (const DType dtype : testing::kFloatingTypes) {
+    for (const Layout& layout : {contiguous(sizes), testing::shifted(sizes), testing::sliced(sizes),
+                                 contiguous({17, 1, 59})}) {
+      Array in(dtype, layout);
+      fill_range(in, 4, -4, 4);
+      const auto set = [&](std::int64_t i, double value) {
+        dispatch(dtype, [&]<class T>(TypeTag<T>) { in.set<T>(i, static_cast<T>(value)); });
+      };
+      set(0, -0.0);
+      set(5, NAN);
+      set(1001, INFINITY);
+      set(1002, -INFINITY);
+      for (const bool logarithm : {false, true}) {
+        for (const Runner run : {testing::run_on_cpu, testing::run_on_device}) {
+          const Array result = run_softmax(run, logarithm, in, 1)[0];
+          for (std::int64_t i = 0; i < 1003; ++i) {
+            if (i == 5 || i > 1000) {
+              ASSERT_TRUE(std::isnan(result.value(i))) << dtype << layout.name << i;
+            } else {
+              ASSERT_EQ(result.value(i), logarithm ? 0 : 1) << dtype << layout.name << i;
+              ASSERT_FALSE(std::signbit(result.value(i))) << dtype << layout.name << i;
+            }
+          }
+        }
+      }
+    }
   }
 }
 
@@ -224,7 +261,8 @@ TEST(SoftmaxKernelTest, HandlesLongRowsOfManyChunks) {
 // A GPU splits a few long rows over blocks, and gives each of many rows a block.
 TEST(SoftmaxKernelTest, HandlesFewAndManyLongRows) {
   for (const DType dtype : {f32, bf16}) {
-    for (const Shape& sizes : {Shape{1, 300001}, Shape{3, 65536}, Shape{130, 17000}}) {
+    for (const Shape& sizes :
+         {Shape{1, 300001}, Shape{3, 65536}, Shape{197, 16500}, Shape{198, 16500}}) {
       Array in(dtype, contiguous(sizes));
       fill_range(in, 4, -4, 4);
       check_everywhere(in, 1, sizes[0] == 3);
