@@ -170,13 +170,16 @@ TEST(ScanKernelTest, ScansFibresOfEveryLength) {
     expect_running<float16>(true, contiguous({7, length}), 1);
   }
   expect_running<float>(false, contiguous({20, 2100}), 0);
-  // Columns of which a GPU gives each to a thread, and columns that are too long for it.
-  for (const std::int64_t length : {2, 15, 33, 256, 257}) {
-    const Shape sizes = length > 200 ? Shape{length, 65600} : Shape{length, 2, 33000};
+  // Columns of which a GPU gives one or several to a thread, and columns that are too long for it.
+  for (const std::int64_t length : {2, 3, 4, 5, 15, 33, 256, 257}) {
+    const Shape sizes = length > 200      ? Shape{length, 65600}
+                        : length % 2 == 0 ? Shape{length, 65611}
+                                          : Shape{length, 2, 33000};
     const bool product = length == 33;
     const auto scan = [&](DType dtype, DType out) {
       Array in(dtype, contiguous(sizes));
       fill_range(in, 6, product ? 0.9 : 0, product ? 1.1 : 3);
+      if (dtype == f32) in.set(65000, INFINITY);
       (void)run_everywhere(
           {Array(out, contiguous(sizes)), in},
           [&](const Target& target, const std::vector<TensorRef>& t) {
