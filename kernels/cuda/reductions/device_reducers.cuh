@@ -138,17 +138,24 @@ class NormReducer : public Reducer<Reduction::sum, Acc>,
   static constexpr bool kIsRepeated = false;  // such sums only grow
   using Merge = SumReducer<Acc>;
 
-  explicit NormReducer(const ReducePlan& plan) : squares_(plan.op == Reduction::norm2) {}
+  explicit NormReducer(const ReducePlan& plan)
+      : kept_bits_(plan.op == Reduction::norm2 ? ~Bits{0} : __builtin_bit_cast(Bits, Acc(-0.0))),
+        set_bits_(plan.op == Reduction::norm2 ? Bits{0} : __builtin_bit_cast(Bits, Acc(1))) {}
   __device__ Merge merge() const { return {}; }
+  // The element times itself, or times 1 with its sign: one operation on bits and a product.
   template <class In>
   __device__ Acc load(In element) const {
     const Acc value = static_cast<Acc>(element);
-    return squares_ ? value * value : value <= 0 ? Acc(0) - value : value;
+    const Bits factor = (__builtin_bit_cast(Bits, value) & kept_bits_) | set_bits_;
+    return value * __builtin_bit_cast(Acc, factor);
   }
   __device__ static Acc finish(Acc result) { return result; }
 
  private:
-  bool squares_;
+  using Bits = std::conditional_t<sizeof(Acc) == 8, std::uint64_t, std::uint32_t>;
+
+  Bits kept_bits_;
+  Bits set_bits_;
 };
 
 // The bits of an element of which one is set unless it is zero: all but the sign of a floating

@@ -1,13 +1,16 @@
 #include <cuda_runtime.h>
 
 #include "kernels/cuda/launch.cuh"
+#include "kernels/cuda/reductions/narrow_columns.hpp"
 #include "kernels/cuda/reductions/reduce_families.hpp"
 
 namespace gantry::kernels::cuda {
 
 std::int64_t merge_counter_count(const ReducePlan& plan) {
-  // The narrowest tile has 8 columns.
-  return plan.is_column_wise() ? (plan.outputs + 7) / 8 : plan.outputs;
+  if (!plan.is_column_wise()) return plan.outputs;
+  // The narrowest tile of reduce_columns has 16 columns.
+  const int columns = has_narrow_columns(plan) ? narrow_tile(plan) : 16;
+  return (plan.outputs + columns - 1) / columns;
 }
 
 void clear_counters(void* stream, std::uint32_t* counters, std::int64_t count) {

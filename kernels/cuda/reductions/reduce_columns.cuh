@@ -1,6 +1,7 @@
 // Reductions of columns on the GPU, whose neighbouring outputs lie side by side in the input.
 #pragma once
 
+#include "kernels/cuda/reductions/narrow_columns.hpp"
 #include "kernels/cuda/reductions/reduce_chunk.cuh"
 #include "kernels/cuda/reductions/row_ring.cuh"
 #include "kernels/input.hpp"
@@ -45,6 +46,28 @@ __device__ Acc reduce_column(const R& reducer, const In* column, std::int64_t st
   return reducer.finish(combine_column_accumulators(reducer, states, shared, c, part));
 }
 
+// Reduces the results of the chunks of a column to its output, level by level. reduce(results,
+// count, first) gives the result of a chunk of them, which begins at result `first`; `is_writer`
+// in one thread that gets it. Every thread of the column's last block calls.
+template <class Acc, class R, class Reduce>
+__device__ void merge_column(const R&, const ReducePlan& plan, std::int64_t output, bool is_present,
+                             bool is_writer, const Reduce& reduce) {
+  Acc* partials = static_cast<Acc*>(plan.partials);
+  if (is_present) partials += output * plan.partial_output_stride;
+  int count = static_cast<int>(plan.chunks);
+  const auto merge = [&](std::int64_t from, int n) {
+    return reduce(partials + from * plan.partial_chunk_stride, is_present ? n : 0, from);
+  };
+  if constexpr (kHasState<R>) {
+    count = merge_levels(count, [&](std::int64_t chunk, int n) {
+      const Acc result = merge(chunk * kReduceChunk, n);
+      if (is_writer) partials[chunk * plan.partial_chunk_stride] = result;
+    });
+  }
+  const Acc result = merge(0, count);
+  if (is_writer) write_output<R>(plan, output, result);
+}
+
 // Ends a block of a column kernel with kTile columns and 256 threads: the last of the tile's blocks
 // merges them.
 template <int kTile, class Acc, class R>
@@ -59,21 +82,12 @@ __device__ void finish_columns(const R& reducer, const ReducePlan& plan, std::in
   for (int first = 0; first < kTile; first += kColumns) {
     const std::int64_t output = tile * kTile + first + c;
     const bool is_present = output < plan.outputs && first + c < kTile;
-    Acc* partials = static_cast<Acc*>(plan.partials);
-    if (is_present) partials += output * plan.partial_output_stride;
-    int count = static_cast<int>(plan.chunks);
-    const auto merge = [&](std::int64_t from, int n) {
-      return reduce_column<Acc, Acc>(reducer.merge(), partials + from * plan.partial_chunk_stride,
-                                     plan.partial_chunk_stride, is_present ? n : 0, from, c, part);
-    };
-    if constexpr (kHasState<R>) {
-      count = merge_levels(count, [&](std::int64_t chunk, int n) {
-        const Acc result = merge(chunk * kReduceChunk, n);
-        if (is_present && part == 0) partials[chunk * plan.partial_chunk_stride] = result;
-      });
-    }
-    const Acc result = merge(0, count);
-    if (is_present && part == 0) write_output<R>(plan, output, result);
+    merge_column<Acc>(reducer, plan, output, is_present, is_present && part == 0,
+                      [&](const Acc* partials, int count, std::int64_t from) {
+                        return reduce_column<Acc, Acc>(reducer.merge(), partials,
+                                                       plan.partial_chunk_stride, count, from, c,
+                                                       part);
+                      });
   }
 }
 
@@ -92,9 +106,6 @@ constexpr bool kHasNarrowTiles = sizeof(In) == 2;
 // True if the accumulators of a thread of the wider tiles fit into registers.
 template <class R>
 constexpr bool kHasWideTiles = sizeof(typename R::Accumulator) == 4;
-// Columns of a tile without packs, and if there would be few such tiles.
-constexpr int kSingleTile = 32;
-constexpr int kSmallSingleTile = 8;
 // Blocks of reduce_columns that a multiprocessor is to hold; 0 leaves it to the compiler.
 template <class In, class R, int V, int kPacks>
 constexpr int kTileBlocks = kHasLargeState<R>                   ? 2
@@ -107,7 +118,7 @@ constexpr int kTileBlocks = kHasLargeState<R>                   ? 2
 template <class In, class R, int V>
 constexpr bool kStreamsRows = kHasRing<StoredPack<In, V>> && sizeof(In) < 8 &&
                               (kHasOnly<In, R> || sizeof(In) == 4);
-// Fewest blocks of reduce_columns that fill a GPU.
+// Fewest blocks of reduce_columns that fill a GPU with narrow tiles.
 constexpr std::int64_t kManyTiles = 256;
 
 // A block of kPacks x (256 / kPacks) threads reduces one chunk of kPacks packs of V neighbouring

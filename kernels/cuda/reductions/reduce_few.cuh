@@ -19,6 +19,9 @@ constexpr int few_pack() {
 }
 template <class In, class R>
 constexpr int kFewPack = few_pack<In, R>();
+// Columns of a thread where they form no packs: elements of 16 bits have a register each.
+template <class In, class R>
+constexpr int kFewColumns = kFewPack<In, R> < 4 ? kFewPack<In, R> : 4;
 template <class R, int V>
 constexpr int kFewPackBlocks = sizeof(typename R::State) * V <= 16 ? 3 : 2;
 static_assert(kThreads == kRingThreads);
@@ -78,20 +81,39 @@ __device__ void reduce_once_with_ring(const R& reducer, StoredPack<In, V>* slots
   }
 }
 
-// One thread reduces V neighbouring outputs of at most kSubtree rows, which are all under way at
-// once. Packs are aligned.
-template <class In, class Acc, class R, int V>
+// One thread reduces V outputs of at most kSubtree rows, which are all under way at once. With a
+// kStep of 1 they form aligned packs; else they are kThreads apart, so that columns without packs
+// have as many bytes under way.
+template <class In, class Acc, class R, int V, int kStep>
 __global__ void __launch_bounds__(kThreads, kBlocksOf<R, kThreads, 80>)
     reduce_few_rows(const __grid_constant__ ReducePlan plan, const R reducer) {
+  static_assert(kStep == 1 || kStep == kThreads);
   using Vector = StoredPack<In, V>;
   const int count = static_cast<int>(plan.length);
   const std::int64_t stride = plan.reduced.strides[0];
-  for (std::int64_t pack = first_index(); pack * V < plan.outputs; pack += index_step()) {
-    const In* column = static_cast<const In*>(plan.in) + near_offset(plan.kept, pack * V);
+  for (std::int64_t pack = first_index();; pack += index_step()) {
+    const std::int64_t first =
+        kStep == 1 ? pack * V : pack / kThreads * (V * kThreads) + threadIdx.x;
+    if (first >= plan.outputs) return;
+    const std::int64_t left = plan.outputs - first;
     Vector rows[kSubtree] = {};  // otherwise the compiler keeps the values of the last turn
+    if constexpr (kStep == 1) {
+      const In* column = static_cast<const In*>(plan.in) + near_offset(plan.kept, first);
 #pragma unroll
-    for (int i = 0; i < kSubtree; ++i) {
-      if (i < count) rows[i] = *reinterpret_cast<const Vector*>(column + i * stride);
+      for (int i = 0; i < kSubtree; ++i) {
+        if (i < count) rows[i] = *reinterpret_cast<const Vector*>(column + i * stride);
+      }
+    } else {
+#pragma unroll
+      for (int v = 0; v < V; ++v) {
+        // Behind the end the first output is reduced again, and not written.
+        const std::int64_t output = v * kStep < left ? first + v * kStep : first;
+        const In* column = static_cast<const In*>(plan.in) + near_offset(plan.kept, output);
+#pragma unroll
+        for (int i = 0; i < kSubtree; ++i) {
+          if (i < count) rows[i].values[v] = column[i * stride];
+        }
+      }
     }
     Acc results[V];
 #pragma unroll
@@ -99,7 +121,7 @@ __global__ void __launch_bounds__(kThreads, kBlocksOf<R, kThreads, 80>)
       Acc states[kSubtree];
 #pragma unroll
       for (int i = 0; i < kSubtree; ++i) {
-        if (i < count) states[i] = state_of(reducer, rows[i].values[v], i);
+        states[i] = i < count ? state_of(reducer, rows[i].values[v], i) : reducer.neutral();
       }
 #pragma unroll
       for (int half = kSubtree / 2; half > 0; half /= 2) {
@@ -110,7 +132,7 @@ __global__ void __launch_bounds__(kThreads, kBlocksOf<R, kThreads, 80>)
       }
       results[v] = reducer.finish(states[0]);
     }
-    write_outputs<R, In>(plan, pack * V, results);
+    write_outputs<R, In, kStep>(plan, first, results);
   }
 }
 

@@ -4,6 +4,7 @@
 #include "kernels/cuda/reductions/reduce_column_parts.cuh"
 #include "kernels/cuda/reductions/reduce_columns.cuh"
 #include "kernels/cuda/reductions/reduce_few.cuh"
+#include "kernels/cuda/reductions/reduce_narrow_columns.cuh"
 #include "kernels/cuda/reductions/reduce_row_tiles.cuh"
 #include "kernels/cuda/reductions/reduce_rows.cuh"
 #include "kernels/cuda/reductions/reduce_tiny_rows.cuh"
@@ -55,12 +56,14 @@ void launch_few_rows(void* stream, const ReducePlan& plan, const R& reducer) {
   if constexpr (V > 1) {
     if (has_packs<In, V>(plan)) {
       launch("reduce_few_rows", stream, blocks_for(plan.outputs / V), kThreads, 0,
-             reduce_few_rows<In, Acc, R, V>, plan, reducer);
+             reduce_few_rows<In, Acc, R, V, 1>, plan, reducer);
       return;
     }
   }
-  launch("reduce_few_rows", stream, blocks_for(plan.outputs), kThreads, 0,
-         reduce_few_rows<In, Acc, R, 1>, plan, reducer);
+  constexpr int kColumns = kFewColumns<In, R>;
+  constexpr int kStep = kColumns == 1 ? 1 : kThreads;
+  launch("reduce_few_rows", stream, blocks_for((plan.outputs + kColumns - 1) / kColumns), kThreads,
+         0, reduce_few_rows<In, Acc, R, kColumns, kStep>, plan, reducer);
 }
 
 template <class In, class Acc, class R>
@@ -119,6 +122,11 @@ void launch_columns(void* stream, const ReducePlan& plan, const R& reducer) {
   if (plan.length <= kSubtree) {
     launch_few_rows<In, Acc>(stream, plan, reducer);
   } else if (plan.chunks == 1 && launch_shared_columns<In, Acc>(stream, plan, reducer)) {
+  } else if (has_narrow_columns(plan)) {
+    const int columns = narrow_tile(plan);
+    launch("reduce_columns", stream,
+           static_cast<unsigned>((plan.outputs + columns - 1) / columns * plan.chunks),
+           dim3(columns, kAccumulators), 0, reduce_narrow_columns<In, Acc, R>, plan, reducer);
   } else if (constexpr int V = kPackColumns<In>; has_packs<In, V>(plan)) {
     if constexpr (kHasNarrowTiles<In>) {
       if (!kHasWideTiles<R> || tile_count(plan, V * kTilePacks) < kManyTiles) {
@@ -129,8 +137,6 @@ void launch_columns(void* stream, const ReducePlan& plan, const R& reducer) {
     if constexpr (!kHasNarrowTiles<In> || kHasWideTiles<R>) {
       launch_tile_columns<In, Acc, R, V, kTilePacks>(stream, plan, reducer);
     }
-  } else if (tile_count(plan, kSingleTile) < kManyTiles) {
-    launch_tile_columns<In, Acc, R, 1, kSmallSingleTile>(stream, plan, reducer);
   } else {
     launch_tile_columns<In, Acc, R, 1, kSingleTile>(stream, plan, reducer);
   }
@@ -151,6 +157,7 @@ bool launch_tiny_rows(void* stream, const ReducePlan& plan, const R& reducer) {
     return true;
   };
   if (has_tiny_rows<In, V>(plan)) {
+    if (plan.length == 1) return run(reduce_tiny_rows<In, Acc, R, V, 1>);
     if (plan.length == 2) return run(reduce_tiny_rows<In, Acc, R, V, 2>);
     if (plan.length == 3) return run(reduce_tiny_rows<In, Acc, R, V, 3>);
     if (plan.length == 4) return run(reduce_tiny_rows<In, Acc, R, V, 4>);

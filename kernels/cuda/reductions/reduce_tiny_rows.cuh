@@ -1,4 +1,4 @@
-// Reductions of rows of two to four elements on the GPU.
+// Reductions of rows of one to four elements on the GPU.
 #pragma once
 
 #include "kernels/cuda/reductions/reduce_chunk.cuh"
@@ -49,9 +49,12 @@ __global__ void __launch_bounds__(kThreads, kBlocksOf<R, kThreads, 80>)
       const auto state = [&](int k) { return state_of(reducer, elements[v * kLength + k], k); };
       Acc even = state(0);
       if constexpr (kLength > 2) even = reducer.combine(even, state(2));
-      Acc odd = state(1);
-      if constexpr (kLength > 3) odd = reducer.combine(odd, state(3));
-      results[v] = reducer.finish(reducer.combine(even, odd));
+      if constexpr (kLength > 1) {
+        Acc odd = state(1);
+        if constexpr (kLength > 3) odd = reducer.combine(odd, state(3));
+        even = reducer.combine(even, odd);
+      }
+      results[v] = reducer.finish(even);
     }
     if (is_whole) {
       write_outputs<R, In>(plan, first, results);
@@ -68,8 +71,10 @@ __global__ void __launch_bounds__(kThreads, kBlocksOf<R, kThreads, 80>)
 template <class In, int V>
 bool has_tiny_rows(const ReducePlan& plan) {
   constexpr std::int64_t kLongest = 4;
-  return plan.length <= kLongest && plan.kept.ndim == 1 && plan.reduced.ndim == 1 &&
-         plan.kept.strides[0] == plan.length && plan.reduced.strides[0] == 1 &&
+  const bool is_dense =
+      plan.length == 1 || (plan.reduced.ndim == 1 && plan.reduced.strides[0] == 1);
+  return plan.length <= kLongest && plan.kept.ndim == 1 && is_dense &&
+         plan.kept.strides[0] == plan.length &&
          reinterpret_cast<std::uintptr_t>(plan.in) % sizeof(StoredPack<In, V>) == 0;
 }
 

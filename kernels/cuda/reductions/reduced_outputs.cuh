@@ -132,10 +132,17 @@ __device__ void store_vector(Vector* to, const Vector& pack) {
   }
 }
 
-// Stores values of V neighbouring outputs from `first` on, a multiple of V. Returns false if they
-// form no pack of elements of type T.
-template <class T, int V, class Acc>
+// Stores values of V outputs from `first` on, kStep apart; for a kStep of 1 a multiple of V.
+// Returns false if they form no pack of elements of type T.
+template <class T, int kStep, int V, class Acc>
 __device__ bool store_pack(void* out, std::int64_t first, const Acc (&values)[V]) {
+  if constexpr (kStep > 1) {
+#pragma unroll
+    for (int v = 0; v < V; ++v) {
+      static_cast<T*>(out)[first + v * kStep] = from_accumulator<T>(values[v]);
+    }
+    return true;
+  }
   using Vector = StoredPack<T, V>;
   if (reinterpret_cast<std::uintptr_t>(out) % alignof(Vector) != 0) return false;
   Vector pack;
@@ -146,16 +153,16 @@ __device__ bool store_pack(void* out, std::int64_t first, const Acc (&values)[V]
 }
 
 // As store_pack(), with the type of `dtype`: the elements', the accumulators' or bool.
-template <class In, int V, class Acc>
+template <class In, int kStep, int V, class Acc>
 __device__ bool store_pack_as(DType dtype, void* out, std::int64_t first, const Acc (&values)[V]) {
   using Same = std::conditional_t<std::is_same_v<In, StoredBool>, bool, In>;
   if constexpr (std::is_floating_point_v<Acc> == is_floating_point(dtype_of<Same>) &&
                 !std::is_same_v<Same, Acc> && !std::is_same_v<Same, bool>) {
-    if (dtype == dtype_of<Same>) return store_pack<Same>(out, first, values);
+    if (dtype == dtype_of<Same>) return store_pack<Same, kStep>(out, first, values);
   }
-  if (dtype == dtype_of<Acc>) return store_pack<Acc>(out, first, values);
+  if (dtype == dtype_of<Acc>) return store_pack<Acc, kStep>(out, first, values);
   if constexpr (std::is_same_v<Acc, std::int64_t>) {
-    if (dtype == DType::bool_) return store_pack<bool>(out, first, values);
+    if (dtype == DType::bool_) return store_pack<bool, kStep>(out, first, values);
   }
   return false;
 }
@@ -167,8 +174,8 @@ constexpr bool kHasMoments = requires(const ReducePlan& plan, const typename R::
   R::are_final(plan, state, value, value);
 };
 
-// Stores the results of V neighbouring outputs as a pack. Returns false if they form none.
-template <class R, class In, int V, class State>
+// Stores the results of V outputs as store_pack() does. Returns false if they are not all final.
+template <class R, class In, int kStep, int V, class State>
 __device__ bool store_results(const ReducePlan& plan, std::int64_t first,
                               const State (&results)[V]) {
   if (!plan.has_dense_outputs) return false;
@@ -187,7 +194,7 @@ __device__ bool store_results(const ReducePlan& plan, std::int64_t first,
         for (int v = 0; v < V; ++v) values[v] = values[v] / static_cast<State>(plan.divisor);
       }
     }
-    return store_pack_as<In>(plan.out_dtype, plan.out, first, values);
+    return store_pack_as<In, kStep>(plan.out_dtype, plan.out, first, values);
   } else if constexpr (kHasMoments<R>) {
     bool are_final = true;
     decltype(State::mean) spreads[V];
@@ -196,20 +203,27 @@ __device__ bool store_results(const ReducePlan& plan, std::int64_t first,
     for (int v = 0; v < V; ++v) {
       are_final = are_final && R::are_final(plan, results[v], spreads[v], means[v]);
     }
-    return are_final && store_pack_as<In>(plan.out_dtype, plan.out, first, spreads) &&
+    return are_final && store_pack_as<In, kStep>(plan.out_dtype, plan.out, first, spreads) &&
            (plan.second_out == nullptr ||
-            store_pack_as<In>(plan.out_dtype, plan.second_out, first, means));
+            store_pack_as<In, kStep>(plan.out_dtype, plan.second_out, first, means));
   }
   return false;
 }
 
-// Writes the results of V neighbouring outputs of one chunk from `first` on, a multiple of V.
-template <class R, class In, int V, class State>
+// Writes the results of V outputs of one chunk from `first` on, a multiple of V. With a kStep above
+// 1 they are so far apart, and some may be behind the last output.
+template <class R, class In, int kStep = 1, int V, class State>
 __device__ void write_outputs(const ReducePlan& plan, std::int64_t first,
                               const State (&results)[V]) {
-  if (store_results<R, In>(plan, first, results)) return;
+  if (kStep == 1 || first + (V - 1) * kStep < plan.outputs) {
+    if (store_results<R, In, kStep>(plan, first, results)) return;
+  }
 #pragma unroll
-  for (int v = 0; v < V; ++v) write_output<R>(plan, first + v, results[v]);
+  for (int v = 0; v < V; ++v) {
+    if (kStep == 1 || first + v * kStep < plan.outputs) {
+      write_output<R>(plan, first + v * kStep, results[v]);
+    }
+  }
 }
 
 }  // namespace

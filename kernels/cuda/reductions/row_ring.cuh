@@ -91,10 +91,9 @@ __device__ void stream_rows(Vector* slots, const In* from, std::int64_t step, in
   }
 }
 
-// As stream_rows(), with the rows of a turn in registers.
-template <class Vector, class In, class Take>
+// As stream_rows(), with the rows of a turn, kRows of them, in registers.
+template <class Vector, int kRows = kRingRows<Vector>, class In, class Take>
 __device__ void load_rows(const In* from, std::int64_t step, int rows, const Take& take) {
-  constexpr int kRows = kRingRows<Vector>;
   int n = 0;
 #pragma unroll 1
   for (; n + kRows <= rows; n += kRows, from += kRows * step) {
@@ -105,7 +104,7 @@ __device__ void load_rows(const In* from, std::int64_t step, int rows, const Tak
 #pragma unroll
     for (int i = 0; i < kRows; ++i) take(i, batch[i], n + i);
   }
-  Vector batch[kRows];
+  Vector batch[kRows] = {};  // otherwise the compiler keeps the values of the last call
 #pragma unroll
   for (int i = 0; i < kRows; ++i) {
     if (n + i < rows) batch[i] = *reinterpret_cast<const Vector*>(from + i * step);

@@ -56,7 +56,7 @@ TEST(ReduceColumnsKernelTest, ReducesFewRows) {
 
 template <class T>
 void expect_tiny_rows() {
-  for (const std::int64_t length : {2, 3, 4, 5, 8, 9, 16, 17}) {
+  for (const std::int64_t length : {1, 2, 3, 4, 5, 8, 9, 16, 17}) {
     for (const std::int64_t rows : {1, 2, 3, 4, 7, 8, 9, 1023, 1024, 1025}) {
       expect_operations<T>(contiguous({rows, length}), 2);
     }
@@ -107,6 +107,45 @@ TEST(ReduceColumnsKernelTest, ReducesColumnsThatThreadsShare) {
   expect_sums(bfloat16(0.0f), {129, 50945}, 1);
   expect_sums(std::uint8_t{0}, {130, 50945}, 1);
   expect_sums(0.0f, {3000, 6401}, 1);
+}
+
+// Columns of a few rows without packs: a thread has four, two or one that lie apart, and the last
+// threads have fewer.
+TEST(ReduceColumnsKernelTest, ReducesFewRowsOfOddColumns) {
+  for (const std::int64_t length : {2, 5, 8}) {
+    for (const std::int64_t width : {255, 257, 511, 513, 769, 1025, 2049, 5001}) {
+      expect_operations<float>(contiguous({length, width}), 1);
+      expect_operations<bfloat16>(contiguous({length, width}), 1);
+      expect_operations<double>(contiguous({length, width}), 1);
+    }
+    expect_operations<std::uint8_t>(contiguous({length, 1025}), 1);
+    expect_operations<std::int64_t>(contiguous({length, 1025}), 1);
+    expect_operations<float>(contiguous({3, length, 1025}), 2);
+  }
+}
+
+// So few columns that a thread has one accumulator of each, around a turn's elements and around
+// chunks, and the most such columns and one more.
+TEST(ReduceColumnsKernelTest, ReducesFewLongColumns) {
+  for (const std::int64_t length : {129, 1151, 2047, 2049, 4097, 16383, 16385, 33000}) {
+    for (const std::int64_t width : {2, 7, 9, 20}) {
+      expect_operations<float>(contiguous({length, width}), 1);
+      if (width == 9) expect_operations<bfloat16>(contiguous({length, width}), 1);
+      if (width == 2) expect_operations<std::int64_t>(contiguous({length, width}), 1);
+      if (width == 7) expect_operations<double>(contiguous({length, width}), 1);
+    }
+  }
+  expect_operations<std::uint8_t>(contiguous({16500, 5}), 1);
+  expect_operations<float>(testing::shifted({17000, 8}), 1);
+  expect_operations<float>(testing::sliced({17000, 8}), 1);
+  expect_operations<float>(contiguous({3, 17000, 4}), 2);
+  expect_operations<float>(contiguous({5, 2100, 17}), 2);
+  for (const Shape& sizes :
+       {Shape{300, 2016}, Shape{300, 2017}, Shape{16385, 992}, Shape{16385, 993}}) {
+    Array in(f32, contiguous(sizes));
+    fill_range(in, 3, -2, 3);
+    expect_in_order<float, float>(Reduction::sum, in, 1);
+  }
 }
 
 // So many columns that a GPU is full with a thread per column or two.
@@ -194,6 +233,8 @@ TEST(ReduceColumnsKernelTest, RepeatsTheResultsOfAPackThatAreNotFinite) {
     expect({length, 64}, 1);
     expect({length, 63}, 1);
   }
+  for (const std::int64_t length : {5, 300}) expect({length, 1027}, 1);
+  for (const std::int64_t length : {300, 16500}) expect({length, 13}, 1);
   expect({64, 4}, 2);
   expect({65, 4}, 2);
   expect({63, 7}, 2);
