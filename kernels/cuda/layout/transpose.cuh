@@ -25,6 +25,7 @@ struct TransposePlan {
 // Rows and columns of which a tile is worth its shared memory. Fewer columns are if they are dense
 // in the input and rows fill a block: Note [Few columns].
 inline constexpr int kTransposeLeast = 16;
+inline constexpr int kFewLeast = 5;
 
 // Fills `transpose` and returns true if `plan` (output, input) is a transposition.
 inline bool make_transpose_plan(const StridedPlan<2>& plan, TransposePlan& transpose) {
@@ -37,7 +38,8 @@ inline bool make_transpose_plan(const StridedPlan<2>& plan, TransposePlan& trans
   transpose.rows = plan.sizes[0];
   transpose.columns = plan.sizes[dense];
   transpose.in_stride = plan.strides[0][1];
-  const bool has_few = transpose.in_stride == transpose.columns && transpose.rows >= kThreads;
+  const bool has_few = transpose.in_stride == transpose.columns && transpose.columns >= kFewLeast &&
+                       transpose.rows >= kThreads;
   if (transpose.rows < kTransposeLeast || (transpose.columns < kTransposeLeast && !has_few)) {
     return false;
   }
@@ -151,6 +153,8 @@ __global__ void __launch_bounds__(kThreads)
 // Note [Few columns]
 // An output row of few input columns has a stride that wastes most of each sector, and every row
 // reads them all again. A block loads kThreads rows of the input as they lie, and stores columns.
+// Fewer than kFewLeast columns have little of a block's memory under way, and caches hold the
+// sectors.
 template <class W, class In>
 __global__ void __launch_bounds__(kThreads)
     transpose_few_columns(const __grid_constant__ TransposePlan plan, W* out, const In* in,

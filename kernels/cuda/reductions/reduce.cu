@@ -8,8 +8,7 @@ namespace gantry::kernels::cuda {
 
 std::int64_t merge_counter_count(const ReducePlan& plan) {
   if (!plan.is_column_wise()) return plan.outputs;
-  // The narrowest tile of reduce_columns has 16 columns.
-  const int columns = has_narrow_columns(plan) ? narrow_tile(plan) : 16;
+  const int columns = has_narrow_columns(plan) ? narrow_tile(plan) : kSmallSingleTile;
   return (plan.outputs + columns - 1) / columns;
 }
 

@@ -118,7 +118,7 @@ constexpr int kTileBlocks = kHasLargeState<R>                   ? 2
 template <class In, class R, int V>
 constexpr bool kStreamsRows = kHasRing<StoredPack<In, V>> && sizeof(In) < 8 &&
                               (kHasOnly<In, R> || sizeof(In) == 4);
-// Fewest blocks of reduce_columns that fill a GPU with narrow tiles.
+// Fewest blocks of reduce_columns that fill a GPU.
 constexpr std::int64_t kManyTiles = 256;
 
 // A block of kPacks x (256 / kPacks) threads reduces one chunk of kPacks packs of V neighbouring

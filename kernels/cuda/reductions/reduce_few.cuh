@@ -19,9 +19,12 @@ constexpr int few_pack() {
 }
 template <class In, class R>
 constexpr int kFewPack = few_pack<In, R>();
-// Columns of a thread where they form no packs: elements of 16 bits have a register each.
+// Columns of a thread where they form no packs: elements of 16 bits have a register each. States of
+// several numbers leave room for one.
 template <class In, class R>
-constexpr int kFewColumns = kFewPack<In, R> < 4 ? kFewPack<In, R> : 4;
+constexpr int kFewColumns = kHasLargeState<R>     ? 1
+                            : kFewPack<In, R> < 4 ? kFewPack<In, R>
+                                                  : 4;
 template <class R, int V>
 constexpr int kFewPackBlocks = sizeof(typename R::State) * V <= 16 ? 3 : 2;
 static_assert(kThreads == kRingThreads);
@@ -121,7 +124,8 @@ __global__ void __launch_bounds__(kThreads, kBlocksOf<R, kThreads, 80>)
       Acc states[kSubtree];
 #pragma unroll
       for (int i = 0; i < kSubtree; ++i) {
-        states[i] = i < count ? state_of(reducer, rows[i].values[v], i) : reducer.neutral();
+        if constexpr (!kHasLargeState<R>) states[i] = reducer.neutral();  // as `rows`
+        if (i < count) states[i] = state_of(reducer, rows[i].values[v], i);
       }
 #pragma unroll
       for (int half = kSubtree / 2; half > 0; half /= 2) {

@@ -137,6 +137,8 @@ void launch_columns(void* stream, const ReducePlan& plan, const R& reducer) {
     if constexpr (!kHasNarrowTiles<In> || kHasWideTiles<R>) {
       launch_tile_columns<In, Acc, R, V, kTilePacks>(stream, plan, reducer);
     }
+  } else if (tile_count(plan, kSingleTile) < kManyTiles) {
+    launch_tile_columns<In, Acc, R, 1, kSmallSingleTile>(stream, plan, reducer);
   } else {
     launch_tile_columns<In, Acc, R, 1, kSingleTile>(stream, plan, reducer);
   }

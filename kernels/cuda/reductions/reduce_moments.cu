@@ -74,13 +74,6 @@ struct RepeatedMoments : MomentsReducer<Acc> {
   RepeatedMoments() = default;
   __device__ __host__ explicit RepeatedMoments(const ReducePlan&) {}
 
-  // As in Base. A part without elements, which most threads of a warp have at a time, changes none
-  // of the numbers, and needs no division.
-  __device__ static typename Base::State combine(const typename Base::State& a,
-                                                 const typename Base::State& b) {
-    return b.count == 0 ? a : Base::combine(a, b);
-  }
-
   // The results of a state of one chunk. False if one of them is repeated.
   __device__ static bool are_final(const ReducePlan& plan, const typename Base::State& state,
                                    Acc& spread, Acc& mean) {

@@ -17,8 +17,8 @@ constexpr int kSplitOwn = 8;
 constexpr int kSplitTile = kSplitOwn * kLongThreads;
 constexpr int kTilesPerChunk = static_cast<int>(kReduceChunk) / kSplitTile;
 static_assert(kTilesPerChunk * kSplitTile == kReduceChunk);
-// Blocks of softmax_long_rows that run at once: two on each of a GPU's multiprocessors.
-constexpr std::int64_t kLongRowsAtOnce = 264;
+// Fewer rows leave multiprocessors without a block of their own.
+constexpr std::int64_t kFewRows = 128;
 // Most maxima of a row: every block of the later launches reads them all.
 constexpr std::int64_t kMostPieces = 1024;
 // Blocks that fill a GPU several times: more of them only repeat the work of their begin.
@@ -301,13 +301,10 @@ __global__ void __launch_bounds__(kLongThreads, sizeof(T) == 8 ? 1 : 2)
   }
 }
 
-// True for rows that are longer than shared memory holds and have one level of chunks, if whole
-// rows would leave a quarter of a GPU idle. That costs as much as the split, whose three reads
-// take 3.2 ps an element of bf16 where whole rows take 2.5.
+// True for few rows that are longer than shared memory holds and have one level of chunks.
 template <class T>
 bool is_split(const FibrePlan& plan) {
-  const std::int64_t turns = (plan.count + kLongRowsAtOnce - 1) / kLongRowsAtOnce;
-  return 3 * turns * kLongRowsAtOnce > 4 * plan.count && plan.length > kHeldRow<T> &&
+  return plan.count < kFewRows && plan.length > kHeldRow<T> &&
          plan.length <= kReduceChunk * kReduceChunk;
 }
 

@@ -140,11 +140,12 @@ TEST(ReduceColumnsKernelTest, ReducesFewLongColumns) {
   expect_operations<float>(testing::sliced({17000, 8}), 1);
   expect_operations<float>(contiguous({3, 17000, 4}), 2);
   expect_operations<float>(contiguous({5, 2100, 17}), 2);
-  for (const Shape& sizes :
-       {Shape{300, 2016}, Shape{300, 2017}, Shape{16385, 992}, Shape{16385, 993}}) {
-    Array in(f32, contiguous(sizes));
-    fill_range(in, 3, -2, 3);
-    expect_in_order<float, float>(Reduction::sum, in, 1);
+  for (const std::int64_t width : {31, 32, 33}) {
+    expect_operations<float>(contiguous({300, width}), 1);
+    expect_operations<float>(contiguous({16385, width}), 1);
+  }
+  for (const std::int64_t matrices : {63, 64}) {
+    expect_operations<float>(contiguous({matrices, 300, 32}), 2);
   }
 }
 
