@@ -189,6 +189,12 @@ def table(head, rows):
         yield "| " + " | ".join(row) + " |"
 
 
+def peers_text(results):
+    """Which NCCL each number of GPUs was measured beside."""
+    peers = {result["devices"]: result["peer"].split(",")[0] for result in results if result["kind"] == "collectives"}
+    return "Beside " + ", ".join(f"{peer} on {count} GPUs" for count, peer in sorted(peers.items())) + "."
+
+
 def collectives_table(results):
     """The Communicator beside NCCL."""
     rows = [(result, row) for result, row in rows_of(results, "collectives") if row["dtype"] == "f32" and row["redop"] in ("sum", None)]
@@ -398,7 +404,7 @@ def sources(results):
 def page(results):
     """The text of the page."""
     parts = [HEAD, COLLECTIVES_TEXT, "\n".join(collectives_table(results)),
-             notes_text(results, "collectives"), PICTURE, PROCESS_TEXT,
+             wrapped(peers_text(results)), notes_text(results, "collectives"), PICTURE, PROCESS_TEXT,
              "\n".join(process_table(results)), KERNEL_TEXT, "\n".join(kernel_table(results, "kernel", KERNELS, KERNEL_COLUMNS)),
              ORDERING_TEXT, "\n".join(kernel_table(results, "kernel", ORDERINGS, ORDERING_COLUMNS)),
              wrapped(LARGE_TEXT.format(machine=machine_of(results, f"kernel/add/{1024 * MIB}"))),
