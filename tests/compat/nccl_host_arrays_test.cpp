@@ -229,6 +229,31 @@ TEST(NcclHostArrays, GraphsReplayTheirCopies) {
   }
 }
 
+// The device has no memory for an array in the place of the host's: the group runs nothing.
+TEST(NcclHostArrays, AFullDeviceIsAnErrorThatChangesNothing) {
+  constexpr std::size_t kMany = std::size_t{1} << 24;
+  const NcclRanks group(ranks());
+  const AnyArray small(true, 0, std::vector<std::int64_t>(10, 7));
+  const AnyArray large(true, 0, std::vector<std::int64_t>(kMany, 7));
+  const double before = memory::fraction(Device::cuda(0));
+  memory::empty_cache();
+  const auto held = static_cast<double>(memory::reserved(Device::cuda(0)));
+  const auto whole = static_cast<double>(memory::mem_get_info(Device::cuda(0)).total);
+  memory::set_fraction((held + 32e6) / whole, Device::cuda(0));
+  EXPECT_EQ(ncclGroupStart(), ncclSuccess);
+  EXPECT_EQ(
+      ncclAllReduce(small.data(), small.data(), 10, ncclInt64, ncclSum, group.comms[0], nullptr),
+      ncclSuccess);
+  EXPECT_EQ(
+      ncclAllReduce(large.data(), large.data(), kMany, ncclInt64, ncclSum, group.comms[0], nullptr),
+      ncclUnhandledCudaError);
+  EXPECT_EQ(ncclGroupEnd(), ncclUnhandledCudaError);
+  memory::set_fraction(before, Device::cuda(0));
+  synchronize_ranks();
+  EXPECT_EQ(small.elements<std::int64_t>(), std::vector<std::int64_t>(10, 7));
+  EXPECT_EQ(large.elements<std::int64_t>(), std::vector<std::int64_t>(kMany, 7));
+}
+
 TEST(NcclHostArrays, OrdinaryMemoryOfTheHostIsRefused) {
   const NcclRanks group(ranks());
   std::vector<float> ordinary(8);
