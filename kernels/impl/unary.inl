@@ -105,11 +105,12 @@ GANTRY_UNARY_FUNCTOR(Trunc, cheap, math::trunc(x))
 GANTRY_UNARY_FUNCTOR(Frac, cheap, x - math::trunc(x))
 #undef GANTRY_UNARY_FUNCTOR
 
-// Functions with a version for results of 16 bits.
+// Functions with a version for results of 16 bits. In f32 they take longer than a thread's loads.
 #define GANTRY_UNARY_FUNCTOR(Name, name)                                    \
   struct Name {                                                             \
     static constexpr Domain kFor = Domain::floating;                        \
     static constexpr bool kHot = true;                                      \
+    static constexpr bool kLong = true;                                     \
     template <class C>                                                      \
     GANTRY_HD C operator()(C x) const {                                     \
       return math::name(x);                                                 \
@@ -126,6 +127,7 @@ GANTRY_UNARY_FUNCTOR(Silu, silu)
 template <class Op>
 struct Brief : Op {
   static constexpr bool kSlow = false;
+  static constexpr bool kLong = false;
   GANTRY_HD float operator()(float x) const { return Op::brief(x); }
 };
 

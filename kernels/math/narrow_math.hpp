@@ -13,12 +13,13 @@
 // compute sigmoid, silu and gelu by them.
 //
 // Note [f32 functions in f32]
-// Each function has the f32 nearest to the exact value, or one of its neighbours. Where a rounding
-// error would matter, a second number (`…_low`) holds it. As in Note [f32 functions in f64], there
-// are no calls and no branches, and vector code has the bits of scalar code. Polynomials have the
-// least relative error at 1200 Chebyshev points (Lawson's weights): coefficients are rounded to f32
-// one after the other, from the lowest on, and the rest is fitted again. Even and odd terms are two
-// chains of fma: a single one would leave the processor idle, and more chains need more products.
+// Each function has the f32 nearest to the exact value, or one of its neighbours; gelu and silu are
+// within 2 ulp. Where a rounding error would matter, a second number (`…_low`) holds it. As in Note
+// [f32 functions in f64], there are no calls and no branches, and vector code has the bits of
+// scalar code. Polynomials have the least relative error at 1200 Chebyshev points (Lawson's
+// weights): coefficients are rounded to f32 one after the other, from the lowest on, and the rest
+// is fitted again. Of e^x, even and odd terms are two chains of fma: a single one would leave the
+// processor idle, and more chains need more products.
 namespace gantry::kernels::narrow {
 
 GANTRY_HD inline float fma(float a, float b, float c) { return ::fmaf(a, b, c); }
@@ -36,26 +37,32 @@ GANTRY_HD inline float polynomial(float x, float first, Rest... rest) {
   return fma(polynomial(x, rest...), x, first);
 }
 
-// e^(x + x_low) = 2^n (1 + first + rest), |first + rest| < 0.42, |rest| < 0.11. `first` has no
-// rounding error; `exponent` is n in the place of a number's exponent.
+// e^x = 2^n (1 + rest), |rest| < 0.42; `exponent` is n in the place of a number's exponent.
 struct Exponential {
   std::uint32_t exponent;
-  float first;
   float rest;
 };
-GANTRY_HD inline Exponential exponential(float x, float x_low) {
-  constexpr float kRounder = 0x1.8p23f;
+// log(2) = 0.693359375 - 0.000212194440; the first has 10 bits, so its product is exact.
+inline constexpr float kLogOfTwo = 0.693359375f;
+inline constexpr float kLogOfTwoLow = -2.12194440e-4f;
+inline constexpr float kRounder = 0x1.8p23f;
+// `shifted` is n plus the rounder, whose own bits leave at the top; r = x - n log(2).
+GANTRY_HD inline Exponential exponential_from(float shifted, float r) {
+  const float square = r * r;
+  const float p = fma(square, fma(square, 0.00138198212f, fma(r, 0.00836868957f, 0.0416682772f)),
+                      fma(r, 0.166665211f, 0.49999994f));
+  return {word_of(shifted) << 23, fma(square, p, r)};
+}
+GANTRY_HD inline Exponential exponential(float x) {
   const float shifted = fma(x, 1.44269502f, kRounder);
   const float n = shifted - kRounder;
-  // log(2) = 0.693359375 - 0.000212194440; the first has 10 bits, so its product is exact.
-  const float r = fma(n, -0.693359375f, x);
-  const float r_low = fma(n, 2.12194440e-4f, x_low);
-  const float sum = r + r_low;
-  const float square = sum * sum;
-  const float p = fma(square, fma(square, 0.00138198212f, fma(sum, 0.00836868957f, 0.0416682772f)),
-                      fma(sum, 0.166665211f, 0.49999994f));
-  // The rounder's own bits leave at the top.
-  return {word_of(shifted) << 23, r, fma(square, p, r_low)};
+  return exponential_from(shifted, fma(n, -kLogOfTwoLow, fma(n, -kLogOfTwo, x)));
+}
+// e^(a b), without a rounding of the product.
+GANTRY_HD inline Exponential exponential_of_product(float a, float b) {
+  const float shifted = fma(a * 1.44269502f, b, kRounder);
+  const float n = shifted - kRounder;
+  return exponential_from(shifted, fma(n, -kLogOfTwoLow, fma(a, b, n * -kLogOfTwo)));
 }
 
 // 2^kSpare: results that are no normal numbers are computed as multiples of its inverse, and
@@ -73,9 +80,9 @@ struct Tail {
 // With e^a = 2^n (1 + tail): 2^-n / (2^-n + 1 + tail).
 GANTRY_HD inline Tail sigmoid_tail(float x) {
   const float magnitude = ::fabsf(x);
-  const Exponential e = exponential(kZero < magnitude ? kZero : magnitude, 0.0f);  // NaN stays
+  const Exponential e = exponential(kZero < magnitude ? kZero : magnitude);  // NaN stays
   const float one = scaled(kSpare, 0 - e.exponent);
-  const float part = fma(e.first + e.rest, kSpare, one);
+  const float part = fma(e.rest, kSpare, one);
   const float sum = kSpare + part;
   const float sum_low = part - (sum - kSpare);
   const float quotient = brief::rounded_reciprocal(sum);
@@ -99,35 +106,24 @@ GANTRY_HD inline float silu(float x) {
 
 // The normal distribution's tail P(X > a) = e^(-a^2 / 2) (1 + s) / (2 a + 9/4), where s is small: a
 // polynomial of v = (3 - a) / (a + 29/8), fitted for a <= 13.2. Beyond 15 the result rounds to 0.
+//
+// Within 2 ulp: the nearest number takes a fifth more instructions, and GPUs are then slower than
+// their memory.
 GANTRY_HD inline float gelu(float x) {
   const float a = brief::bounded_magnitude(x, 15.0f);
-  const float half = -0.5f * a;
-  const float power = half * a;
-  const Exponential e = exponential(power, fma(half, a, -power));
+  const float inverse = brief::rounded_reciprocal(a + 1.125f);
+  const float v = fma(6.625f, brief::rounded_reciprocal(a + 3.625f), -1.0f);
+  const float s =
+      polynomial(v, 0.00249007018f, 0.270139009f, 0.0256306566f, -0.103637323f, -0.0982147902f,
+                 -0.0390794575f, -0.00037760564f, 0.00558837829f, 0.000683412014f, -0.00075506355f);
+  const Exponential e = exponential_of_product(-0.5f * a, a);
 
-  // One division for both quotients.
-  const float sum = a + 1.125f;
-  const float other_sum = a + 3.625f;
-  const float inverse_product = brief::rounded_reciprocal(sum * other_sum);
-  const float inverse = inverse_product * other_sum;
-  // The factor 3 - a makes the error small where s is large.
-  const float v = (3.0f - a) * (sum * inverse_product);
-  const float v2 = v * v;
-  const float even = polynomial(v2, 0.00249007018f, 0.0256306566f, -0.0982147902f, -0.00037760564f,
-                                0.000683412014f);
-  const float odd =
-      polynomial(v2, 0.270139009f, -0.103637323f, -0.0390794575f, 0.00558837829f, -0.00075506355f);
-  const float s = fma(v, odd, even);
-
-  // t = 2^n a / (a + 9/8), then times 1 + s and 1 + first + rest. The sum ends with the largest
-  // terms.
+  // t = 2^n a / (a + 9/8), times 1 + s and 1 + rest. `t_low` corrects the quotient.
   const float product = a * scaled(kSpare, e.exponent);
   const float t = product * inverse;
-  const float sum_low = a - (sum - 1.125f);
-  const float t_low = fma(-t, sum_low, fma(-t, sum, product)) * inverse;
-  const float exp = 1.0f + (e.first + e.rest);
-  const float small = fma(t, fma(s, exp, e.rest), t_low * exp);
-  const float twice = t + fma(t, e.first, small);
+  const float t_low = fma(-t, 1.125f, fma(-t, a, product));
+  const float both = fma(s, 1.0f + e.rest, e.rest);
+  const float twice = fma(t_low, inverse, fma(t, both, t));
   // 0 times -infinity is NaN, as by the definition. -0 keeps its sign.
   return fma(twice, -0.5f / kSpare, x * (x > 0 ? 1.0f : 0.0f));
 }

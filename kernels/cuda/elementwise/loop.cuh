@@ -45,7 +45,10 @@ class Loop {
           (is_dense<V>(plan, ++k, inputs.source) && ...)) {
         void* arguments[] = {address(plan.numel), address(op), address(data),
                              address(inputs.source)...};
-        launch_untyped(name, stream_, blocks_for_batches(plan.numel / V, U), kThreads,
+        // The batches of a thread share its preparation.
+        const int in_turn =
+            detail::LongOp<Op> && plan.numel / V >= kManyItems ? kItemsInTurn * U : U;
+        launch_untyped(name, stream_, blocks_for_batches(plan.numel / V, in_turn), kThreads,
                        kernel_address(detail::dense_kernel<V, U, Out, Op, Sources...>), arguments);
         return;
       }
@@ -102,8 +105,9 @@ class Loop {
     return reinterpret_cast<std::uintptr_t>(data) % alignof(StoredPack<Out, V>) == 0;
   }
 
-  // Elements that keep all multiprocessors busy when a thread computes four of them.
-  static constexpr std::uint32_t kManyElements = 1 << 20;
+  // Items that a thread computes one after the other, and that keep all multiprocessors busy then.
+  static constexpr int kItemsInTurn = 4;
+  static constexpr std::int64_t kManyItems = 1 << 20;
 
   // True if dense operands have a loop with vector accesses. Wide ops are worth it in f32.
   template <class Op, class Out>
@@ -190,7 +194,7 @@ class Loop {
     // A slow op is compiled once for a thread, which computes several elements of a large array one
     // after the other.
     constexpr int U = SlowOp<Op> ? 1 : detail::kStridedInFlight;
-    const int in_turn = U == 1 && n >= kManyElements ? detail::kStridedInFlight : U;
+    const int in_turn = U == 1 && n >= kManyItems ? kItemsInTurn : U;
     launch_untyped(name, stream_, blocks_for_batches(n, in_turn), kThreads,
                    kernel_address(detail::strided_kernel<U, Out, Op, N, Sources...>), arguments);
   }

@@ -46,6 +46,10 @@ inline constexpr int kStridedInFlight = 4;
 template <class Op>
 concept WideOpOnGpu = Op::kWideOnGpu;
 
+// Ops that take longer than the loads of a thread.
+template <class Op>
+concept LongOp = Op::kLong;
+
 template <class Source>
 struct StoredTypeOf {
   using type = std::uint32_t;  // a Counter occupies no memory and does not decide the size

