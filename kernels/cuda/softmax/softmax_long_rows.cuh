@@ -196,11 +196,13 @@ __global__ void __launch_bounds__(kLongThreads, 2)
   }
 }
 
+// Most bytes of a row that a block alone on a multiprocessor holds.
+constexpr std::int64_t kHeldAlone = 220 << 10;
+
 // Bytes of a row that softmax_long_rows holds: two blocks share a multiprocessor, but one holds a
 // row of which two would leave too much to the cache.
 std::int64_t held_bytes(void* stream, std::int64_t row_bytes) {
   constexpr std::int64_t kOfTwo = 108 << 10;
-  constexpr std::int64_t kOfOne = 220 << 10;
   constexpr std::int64_t kStatic = 7 << 10;  // of the kernel itself, and the system's
   const bool is_alone = row_bytes > 160 << 10 && row_bytes <= 320 << 10;
   int device = 0;
@@ -213,7 +215,7 @@ std::int64_t held_bytes(void* stream, std::int64_t row_bytes) {
     (void)cudaGetLastError();
     throw_launch_error("softmax_long_rows", stream, status);
   }
-  const std::int64_t wanted = is_alone ? kOfOne : kOfTwo;
+  const std::int64_t wanted = is_alone ? kHeldAlone : kOfTwo;
   const std::int64_t possible = most > kStatic ? most - kStatic : 0;
   const std::int64_t bytes = wanted < possible ? wanted : possible;
   return (bytes < row_bytes ? bytes : row_bytes) / 16 * 16;

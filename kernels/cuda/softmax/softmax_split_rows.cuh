@@ -301,10 +301,15 @@ __global__ void __launch_bounds__(kLongThreads, sizeof(T) == 8 ? 1 : 2)
   }
 }
 
-// True for few rows that are longer than shared memory holds and have one level of chunks.
+// True for few long rows of one level of chunks. One block ends sooner than three launches, if its
+// shared memory holds a row and its groups have a chunk each.
 template <class T>
 bool is_split(const FibrePlan& plan) {
-  return plan.count < kFewRows && plan.length > kHeldRow<T> &&
+  constexpr std::int64_t kHeld = kHeldAlone / static_cast<std::int64_t>(sizeof(T));
+  constexpr std::int64_t kOneRound = kGroups * kReduceChunk;
+  constexpr std::int64_t kOfBlock = kHeld < kOneRound ? kHeld : kOneRound;
+  static_assert(kOfBlock > kHeldRow<T>);
+  return plan.count < kFewRows && plan.length > kOfBlock &&
          plan.length <= kReduceChunk * kReduceChunk;
 }
 

@@ -262,7 +262,8 @@ TEST(SoftmaxKernelTest, HandlesLongRowsOfManyChunks) {
 TEST(SoftmaxKernelTest, HandlesFewAndManyLongRows) {
   for (const DType dtype : {f32, bf16}) {
     for (const Shape& sizes :
-         {Shape{1, 300001}, Shape{3, 65536}, Shape{197, 16500}, Shape{198, 16500}}) {
+         {Shape{1, 300001}, Shape{3, 65536}, Shape{2, 21637}, Shape{1, 49432}, Shape{1, 56320},
+          Shape{1, 56321}, Shape{2, 65537}, Shape{197, 16500}, Shape{198, 16500}}) {
       Array in(dtype, contiguous(sizes));
       fill_range(in, 4, -4, 4);
       check_everywhere(in, 1, sizes[0] == 3);
