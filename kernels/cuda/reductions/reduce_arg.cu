@@ -80,9 +80,10 @@ constexpr int kArgBatch = V == 1 ? 16 : 8;
 // Fewest blocks that fill a GPU.
 constexpr std::int64_t kManyArgTiles = 200;
 
-// Reduces columns of at most a chunk: no order of the elements changes the result. P threads of a
-// block share the rows of a pack of V columns.
-template <class T, class R, int V, int P>
+// Reduces a chunk of columns: no order of the elements changes the result. P threads of a block
+// share the rows of a pack of V columns. kIsLong: the last of the blocks of a column merges its
+// chunks, for which the compiler takes registers of the loop.
+template <class T, class R, int V, int P, bool kIsLong = false>
 __global__ void __launch_bounds__(kArgThreads, 4)
     reduce_arg_columns(const __grid_constant__ ReducePlan plan, const R reducer) {
   using Best = typename R::Accumulator;
@@ -91,16 +92,21 @@ __global__ void __launch_bounds__(kArgThreads, 4)
   constexpr int kTile = kPacks * V;
   constexpr int kBatch = kArgBatch<V>;
   __shared__ Best shared[P > 1 ? P : 1][P > 1 ? kTile : 1];
+  const std::int64_t tiles = (plan.outputs + kTile - 1) / kTile;
   const std::int64_t stride = plan.reduced.strides[0];
-  const int count = static_cast<int>(plan.length);
   const int thread = static_cast<int>(threadIdx.x);
   const int pack = thread % kPacks;
   const int part = thread / kPacks;
-  for (std::int64_t first = static_cast<std::int64_t>(blockIdx.x) * kTile; first < plan.outputs;
-       first += static_cast<std::int64_t>(gridDim.x) * kTile) {
+  const std::int64_t chunks = kIsLong ? plan.chunks : 1;
+  for (std::int64_t task = blockIdx.x; task < tiles * chunks; task += gridDim.x) {
+    const std::int64_t chunk = kIsLong ? task / tiles : 0;
+    const std::int64_t tile = task - chunk * tiles;
+    const std::int64_t begin = chunk * kReduceChunk;
+    const int count = kIsLong ? chunk_length(plan, chunk) : static_cast<int>(plan.length);
+    const std::int64_t first = tile * kTile;
     const std::int64_t output = first + pack * V;
     const bool is_present = output < plan.outputs;
-    const T* column = static_cast<const T*>(plan.in) + part * stride;
+    const T* column = static_cast<const T*>(plan.in) + (begin + part) * stride;
     if (is_present) column += distant_offset(plan.kept, output);
     const int end = is_present ? count : 0;
     Best own[V];
@@ -130,10 +136,10 @@ __global__ void __launch_bounds__(kArgThreads, 4)
       column += P * stride;
     }
     if constexpr (P == 1) {
+      typename R::State results[V];
 #pragma unroll
-      for (int v = 0; v < V; ++v) {
-        if (is_present) write_output<R>(plan, output + v, reducer.close(own[v], count, 0));
-      }
+      for (int v = 0; v < V; ++v) results[v] = reducer.close(own[v], count, begin);
+      if (is_present) write_outputs<R, T>(plan, output, results);
     } else {
       __syncthreads();  // the previous tile may still read the shared array
 #pragma unroll
@@ -147,26 +153,38 @@ __global__ void __launch_bounds__(kArgThreads, 4)
       }
       __syncthreads();
       for (int c = thread; c < kTile && first + c < plan.outputs; c += kArgThreads) {
-        write_output<R>(plan, first + c, reducer.close(shared[0][c], count, 0));
+        const typename R::State result[1] = {reducer.close(shared[0][c], count, begin)};
+        if constexpr (kIsLong) {
+          write_result<R>(plan, first + c, chunk, result[0]);
+        } else {
+          write_outputs<R, T>(plan, first + c, result);
+        }
       }
     }
+    if constexpr (kIsLong) finish_columns<kTile, typename R::State>(reducer, plan, tile);
   }
 }
 
 // Launches reduce_arg_columns with as many columns a block as still fill a GPU. Returns false if
-// there are too few.
+// another kernel fills it better.
 template <class T, class R, int V>
 bool launch_arg_columns(void* stream, const ReducePlan& plan, const R& reducer) {
-  const auto run = [&](auto kernel, int parts) {
+  const auto run = [&](auto kernel, int parts, std::int64_t fewest) {
     const std::int64_t columns = kArgThreads / parts * V;
-    const std::int64_t tiles = (plan.outputs + columns - 1) / columns;
-    if (tiles < kManyArgTiles) return false;
+    const std::int64_t tiles = (plan.outputs + columns - 1) / columns * plan.chunks;
+    if (tiles < fewest) return false;
     launch("reduce_arg_columns", stream, limited(tiles), kArgThreads, 0, kernel, plan, reducer);
     return true;
   };
-  return run(reduce_arg_columns<T, R, V, 1>, 1) || run(reduce_arg_columns<T, R, V, 8>, 8) ||
-         run(reduce_arg_columns<T, R, V, 32>, 32);
+  if (plan.chunks > 1) {
+    return !has_narrow_columns(plan) && run(reduce_arg_columns<T, R, V, 32, true>, 32, 1);
+  }
+  return run(reduce_arg_columns<T, R, V, 1>, 1, kManyArgTiles) ||
+         run(reduce_arg_columns<T, R, V, 8>, 8, kManyArgTiles) ||
+         run(reduce_arg_columns<T, R, V, 32>, 32, kManyArgTiles);
 }
+
+static_assert(kHasIndex<StateReducer<ArgReducer<float>>>);
 
 }  // namespace
 
@@ -196,10 +214,9 @@ void reduce_arg(void* stream, const ReducePlan& plan) {
       launch_short_rows<T, typename R::State>(stream, plan, reducer);
       return;
     }
-    const bool is_done =
-        plan.chunks == 1 && (has_packs<T, kArgPack<T>>(plan)
-                                 ? launch_arg_columns<T, R, kArgPack<T>>(stream, plan, reducer)
-                                 : launch_arg_columns<T, R, 1>(stream, plan, reducer));
+    const bool is_done = has_packs<T, kArgPack<T>>(plan)
+                             ? launch_arg_columns<T, R, kArgPack<T>>(stream, plan, reducer)
+                             : launch_arg_columns<T, R, 1>(stream, plan, reducer);
     if (!is_done) launch_columns<T, typename R::State>(stream, plan, reducer);
   });
 }

@@ -66,9 +66,9 @@ TEST(ArgReduceKernelTest, LooksAtManyRowsAndColumns) {
     fill_range(in, 5, 0, 9);
     expect_first(in, 1, true);
   }
-  for (const Shape& sizes :
-       {Shape{5, 205000}, Shape{9, 52001}, Shape{300, 26000}, Shape{130, 6501}, Shape{300, 6400},
-        Shape{1030, 1601}, Shape{4066, 72}, Shape{16390, 9}}) {
+  for (const Shape& sizes : {Shape{5, 205000}, Shape{9, 52001}, Shape{300, 26000}, Shape{130, 6501},
+                             Shape{300, 6400}, Shape{1030, 1601}, Shape{4066, 72}, Shape{16390, 9},
+                             Shape{16390, 40}, Shape{33000, 119}, Shape{7, 51204}}) {
     Array in(f32, contiguous(sizes));
     fill_range(in, 5, 0, 9);
     expect_first(in, 0, true);
