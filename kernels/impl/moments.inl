@@ -50,9 +50,8 @@ class MomentsReducer {
   }
   // The state of an accumulator that holds `count` elements.
   GANTRY_HD static State close(const Accumulator& sums, int count, std::int64_t) {
-    const Acc offset = count > 1 ? sums.distances / static_cast<Acc>(count) : sums.distances;
-    return {sums.first + offset, sums.squares - sums.distances * offset, sums.sum,
-            static_cast<Acc>(count)};
+    return closed(sums, count > 1 ? sums.distances / static_cast<Acc>(count) : sums.distances,
+                  count);
   }
 
   // The state of one element, as close() has it.
@@ -94,6 +93,13 @@ class MomentsReducer {
       store_reduced(plan.second_out, at, plan.out_dtype, state.sum,
                     static_cast<double>(plan.total_length));
     }
+  }
+
+ protected:
+  // `offset`: of the mean from the first element.
+  GANTRY_HD static State closed(const Accumulator& sums, Acc offset, int count) {
+    return {sums.first + offset, sums.squares - sums.distances * offset, sums.sum,
+            static_cast<Acc>(count)};
   }
 };
 

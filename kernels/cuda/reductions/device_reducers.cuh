@@ -18,7 +18,7 @@ namespace gantry::kernels::cuda {
 //  - finish(state), and Merge, which reduces the finished results of chunks;
 //  - write(plan, output, state), if the State is several numbers;
 //  - perhaps only(element), the State of one element, and, if the State is several numbers,
-//    combine_equal(a, b), which combines States of equally many elements.
+//    combine_sized<m, n>(a, b), which combines States of m and n elements.
 
 // The members of a reducer whose Accumulator and State are one number.
 template <class R, class Acc>

@@ -28,10 +28,44 @@ constexpr int kFewColumns = kHasLargeState<R>     ? 1
 template <class R, int V>
 constexpr int kFewPackBlocks = sizeof(typename R::State) * V <= 16 ? 3 : 2;
 static_assert(kThreads == kRingThreads);
+// True if R combines states of constant numbers of elements.
+template <class R>
+constexpr bool kHasSizedStates = requires(const R& reducer, typename R::State state) {
+  reducer.template combine_sized<1, 1>(state, state);
+};
 
 // Rows of a subtree, and the row in place `i` of the order in which a tree combines neighbours.
 constexpr int kSubtree = 8;
 __device__ constexpr int subtree_row(int i) { return (i & 1) << 2 | (i & 2) | i >> 2; }
+
+// The tree over the rows kRow, kRow + kStep, … of kRows, lane by lane: state(i, v) is row i's.
+template <int kRows, int kRow, int kStep, class R, class Acc, int V, class State>
+__device__ void combine_rows(const R& reducer, const State& state, Acc (&results)[V]) {
+  constexpr int kOwn = (kRows - kRow + 2 * kStep - 1) / (2 * kStep);
+  constexpr int kOthers = (kRows - kRow + kStep - 1) / kStep - kOwn;
+  if constexpr (kOthers == 0) {
+#pragma unroll
+    for (int v = 0; v < V; ++v) results[v] = state(kRow, v);
+  } else {
+    Acc others[V];
+    combine_rows<kRows, kRow, 2 * kStep>(reducer, state, results);
+    combine_rows<kRows, kRow + kStep, 2 * kStep>(reducer, state, others);
+#pragma unroll
+    for (int v = 0; v < V; ++v) {
+      results[v] = reducer.template combine_sized<kOwn, kOthers>(results[v], others[v]);
+    }
+  }
+}
+
+// As combine_rows(), over the first `rows` of kMost rows. All threads of a block have the same.
+template <int kMost, class R, class Acc, int V, class State>
+__device__ void combine_first_rows(const R& reducer, int rows, const State& state,
+                                   Acc (&results)[V]) {
+  if constexpr (kMost > 1) {
+    if (rows < kMost) return combine_first_rows<kMost - 1>(reducer, rows, state, results);
+  }
+  combine_rows<kMost, 0, 1>(reducer, state, results);
+}
 
 // As reduce_once_in_thread(), with a ring. `column` has `count` rows, which are `stride` apart.
 template <class Acc, class In, int V, class R, class Combine>
@@ -119,6 +153,12 @@ __global__ void __launch_bounds__(kThreads, kBlocksOf<R, kThreads, 80>)
       }
     }
     Acc results[V];
+    if constexpr (kHasSizedStates<R>) {
+      combine_first_rows<kSubtree>(
+          reducer, count, [&](int i, int v) { return reducer.only(rows[i].values[v]); }, results);
+      write_outputs<R, In, kStep>(plan, first, results);
+      continue;
+    }
 #pragma unroll
     for (int v = 0; v < V; ++v) {
       Acc states[kSubtree];
@@ -153,19 +193,9 @@ __global__ void __launch_bounds__(kThreads, kFewPackBlocks<R, V>)
   for (std::int64_t pack = first_index(); pack * V < plan.outputs; pack += index_step()) {
     const In* column = static_cast<const In*>(plan.in) + near_offset(plan.kept, pack * V);
     Acc results[V];
-    const auto reduce = [&](const auto& combine) {
-      reduce_once_with_ring(reducer, slots, column, stride, count, bits, combine, results);
-    };
-    const auto combine = [&](const Acc& a, const Acc& b) { return reducer.combine(a, b); };
-    if constexpr (kHasState<R>) {
-      if (count == kSubtree << bits) {
-        reduce([&](const Acc& a, const Acc& b) { return reducer.combine_equal(a, b); });
-      } else {
-        reduce(combine);
-      }
-    } else {
-      reduce(combine);
-    }
+    reduce_once_with_ring(
+        reducer, slots, column, stride, count, bits,
+        [&](const Acc& a, const Acc& b) { return reducer.combine(a, b); }, results);
 #pragma unroll
     for (int v = 0; v < V; ++v) results[v] = reducer.finish(results[v]);
     write_outputs<R, In>(plan, pack * V, results);

@@ -1,4 +1,5 @@
 #include "kernels/cuda/reductions/reduce_families.hpp"
+#include "kernels/cuda/reductions/reduce_few_states.cuh"
 #include "kernels/cuda/reductions/reduce_kernels.cuh"
 #include "kernels/impl/moments.inl"
 #include "kernels/impl/variance.inl"
@@ -67,23 +68,47 @@ __device__ bool is_finite_as(DType dtype, Acc value) {
 
 // Moments whose results of one chunk are repeated where they are written, without another launch.
 // Several chunks are too much for one thread.
+//
+// Branches avoid divisions, since the threads of a warp mostly take the same: most parts have
+// equally many elements, or none. The host's vector code has no branches.
 template <class Acc>
 struct RepeatedMoments : MomentsReducer<Acc> {
   using Base = MomentsReducer<Acc>;
+  using typename Base::Accumulator;
+  using typename Base::State;
 
   RepeatedMoments() = default;
   __device__ __host__ explicit RepeatedMoments(const ReducePlan&) {}
 
+  __device__ static State close(const Accumulator& sums, int count, std::int64_t) {
+    if (count <= 1) return Base::closed(sums, sums.distances, count);
+    return Base::closed(sums, sums.distances / static_cast<Acc>(count), count);
+  }
+  __device__ static State combine(const State& a, const State& b) {
+    if (a.count == b.count) return Base::combine_equal(a, b);
+    if (b.count == 0) return a;
+    return Base::combine(a, b);
+  }
+  // The same of states of m and n elements.
+  template <int m, int n>
+  __device__ static State combine_sized(const State& a, const State& b) {
+    constexpr Acc kShare = static_cast<Acc>(n) / static_cast<Acc>(m + n);
+    constexpr Acc kProduct = static_cast<Acc>(m) * kShare;
+    const Acc distance = b.mean - a.mean;
+    return {a.mean + distance * kShare, a.squares + b.squares + distance * distance * kProduct,
+            a.sum + b.sum, static_cast<Acc>(m + n)};
+  }
+
   // The results of a state of one chunk. False if one of them is repeated.
-  __device__ static bool are_final(const ReducePlan& plan, const typename Base::State& state,
-                                   Acc& spread, Acc& mean) {
-    spread = Base::spread(plan, state);
+  __device__ static bool are_final(const ReducePlan& plan, const State& state, Acc& spread,
+                                   Acc& mean) {
+    // Division by 0 is slow, and all outputs have it: the result is NaN or infinity.
+    spread = plan.divisor == 0 ? state.squares * Acc(INFINITY) : Base::spread(plan, state);
     mean = plan.second_out != nullptr ? state.sum / static_cast<Acc>(plan.total_length) : spread;
     return !repeats_spread(plan, spread) && !repeats_mean(plan, mean);
   }
 
-  __device__ static void write(const ReducePlan& plan, std::int64_t output,
-                               const typename Base::State& state) {
+  __device__ static void write(const ReducePlan& plan, std::int64_t output, const State& state) {
     Acc spread;
     Acc mean;
     if (plan.chunks == 1 && !are_final(plan, state, spread, mean)) {
@@ -105,10 +130,18 @@ struct RepeatedMoments : MomentsReducer<Acc> {
   }
 };
 
+static_assert(kHasMoments<StateReducer<RepeatedMoments<float>>>);
+static_assert(kHasSizedStates<StateReducer<RepeatedMoments<float>>>);
+
 }  // namespace
 
 void reduce_moments(void* stream, const ReducePlan& plan) {
-  reduce_states<RepeatedMoments>(stream, plan);
+  dispatch_floating("reduce", plan.in_dtype, [&](auto tag) {
+    using In = typename decltype(tag)::type;
+    using R = StateReducer<RepeatedMoments<AccumulatorType<In>>>;
+    if (launch_few_states<In, typename R::State, R>(stream, plan)) return;
+    reduce_with<In, typename R::State, R>(stream, plan);
+  });
 }
 
 }  // namespace gantry::kernels::cuda

@@ -169,9 +169,14 @@ __device__ bool store_pack_as(DType dtype, void* out, std::int64_t first, const 
 
 // True if R::are_final(plan, state, spread, mean) has the results of a state.
 template <class R>
-constexpr bool kHasMoments = requires(const ReducePlan& plan, const typename R::State& state,
-                                      decltype(R::State::mean)& value) {
-  R::are_final(plan, state, value, value);
+constexpr bool kHasMoments = requires(const ReducePlan& plan, typename R::State state) {
+  R::are_final(plan, state, state.mean, state.mean);
+};
+
+// True if the result of a state is an index.
+template <class R>
+constexpr bool kHasIndex = requires(typename R::State state) {
+  state.index;
 };
 
 // Stores the results of V outputs as store_pack() does. Returns false if they are not all final.
@@ -206,6 +211,12 @@ __device__ bool store_results(const ReducePlan& plan, std::int64_t first,
     return are_final && store_pack_as<In, kStep>(plan.out_dtype, plan.out, first, spreads) &&
            (plan.second_out == nullptr ||
             store_pack_as<In, kStep>(plan.out_dtype, plan.second_out, first, means));
+  } else if constexpr (kHasIndex<R>) {
+    if (plan.second_out != nullptr) return false;
+    std::int64_t indices[V];
+#pragma unroll
+    for (int v = 0; v < V; ++v) indices[v] = results[v].index;
+    return store_pack<std::int64_t, kStep>(plan.out, first, indices);
   }
   return false;
 }

@@ -179,10 +179,39 @@ TEST(VarianceKernelTest, ComputesManyShortRowsAndColumns) {
     expect_as_documented<float>(in, 1);
   }
   // Columns of one element an accumulator: all equal parts, or not; in packs, or not.
-  for (const Shape& sizes : {Shape{16, 65536}, Shape{64, 65537}, Shape{77, 65536}}) {
+  for (const Shape& sizes :
+       {Shape{16, 65536}, Shape{64, 65537}, Shape{77, 65536}, Shape{29, 65538}}) {
     Array in(f32, contiguous(sizes));
     fill_range(in, 3, 2, 3);
     expect_as_documented<float>(in, 1);
+  }
+  // Every number of rows of a subtree, and a last thread with one of its columns.
+  for (const std::int64_t length : {2, 3, 4, 5, 6, 7, 8, 9, 13, 22, 58, 65, 128}) {
+    for (const std::int64_t width : {65535, 65536, 65793}) {
+      Array half(bf16, contiguous({length, width}));
+      fill_range(half, 3, 2, 3);
+      expect_as_documented<bfloat16>(half, 1);
+    }
+    Array wide(f64, contiguous({3, length, 21847}));
+    fill_range(wide, 3, 2, 3);
+    expect_as_documented<double>(wide, 2);
+  }
+}
+
+TEST(VarianceKernelTest, OneElementHasNoSpread) {
+  for (const Shape& sizes : {Shape{1, 1003}, Shape{1003, 1}, Shape{501, 1, 2}}) {
+    const unsigned mask = sizes[0] == 1 ? 1 : 2;
+    for (const DType dtype : {f32, bf16}) {
+      Array in(dtype, contiguous(sizes));
+      fill_range(in, 3, 2, 3);
+      for (const bool is_root : {false, true}) {
+        const auto results = run_variance(is_root, in, mask, 0);
+        for (std::int64_t i = 0; i < in.numel(); ++i) {
+          ASSERT_TRUE(std::isnan(results[0].value(i))) << sizes << " " << i;
+          ASSERT_EQ(results[1].value(i), in.value(i)) << sizes << " " << i;
+        }
+      }
+    }
   }
 }
 
