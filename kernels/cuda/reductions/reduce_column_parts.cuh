@@ -15,16 +15,18 @@ namespace {
 
 constexpr int kPartThreads = 256;
 // Accumulators of a column that a thread holds at a time.
-template <class R, int V>
-constexpr int kPartHeld = sizeof(typename R::Accumulator) > 8              ? V == 1 ? 8 : 4
-                          : V == 1 && sizeof(typename R::Accumulator) == 4 ? 16
-                                                                           : 8;
+// Those of 4 bytes are many where one thread has the column.
+template <class R, int V, int P>
+constexpr int kPartHeld = sizeof(typename R::Accumulator) > 8 ? V == 1 ? 8 : 4
+                          : V == 1 && P == 1 && sizeof(typename R::Accumulator) == 4 ? 16
+                                                                                     : 8;
 // Neighbouring columns that a thread reads at once, where they form packs: as many as fit into one
 // access, and the accumulators that it holds into 32 registers.
 template <class In, class R>
 constexpr int part_pack() {
   constexpr int kAccess = 16 / static_cast<int>(sizeof(In));
-  constexpr int kStates = 128 / static_cast<int>(kPartHeld<R, 2> * sizeof(typename R::Accumulator));
+  constexpr int kStates =
+      128 / static_cast<int>(kPartHeld<R, 2, 1> * sizeof(typename R::Accumulator));
   return kAccess < kStates ? kAccess : kStates;
 }
 template <class In, class R>
@@ -37,9 +39,12 @@ constexpr int kParts = 8;
 // Columns of a block in which `parts` threads share V columns.
 template <int V, int parts>
 constexpr int kPartTile = kPartThreads / parts* V;
-// Blocks that a multiprocessor is to hold: what they have under way is enough for its memory.
-template <class R, int V>
-constexpr int kPartBlocks = V == 1 && sizeof(typename R::Accumulator) <= 8 ? 3 : 2;
+// Blocks that a multiprocessor is to hold: what they have under way is enough for its memory. More
+// small ones leave less of the last turn idle.
+template <class R, int V, int P>
+constexpr int kPartBlocks = V > 1 || sizeof(typename R::Accumulator) > 8    ? 2
+                            : P > 1 && sizeof(typename R::Accumulator) == 4 ? 4
+                                                                            : 3;
 // Fewest blocks that fill a GPU.
 constexpr std::int64_t kManyPartTiles = 200;
 
@@ -47,12 +52,12 @@ constexpr std::int64_t kManyPartTiles = 200;
 // has the accumulators p, p + P, …. `bits` as in reduce_in_thread(), for the rows of a part. Packs
 // are aligned.
 template <class In, class Acc, class R, int V, int P>
-__global__ void __launch_bounds__(kPartThreads, kPartBlocks<R, V>)
+__global__ void __launch_bounds__(kPartThreads, kPartBlocks<R, V, P>)
     reduce_column_parts(const __grid_constant__ ReducePlan plan, const R reducer, int bits) {
   using Vector = StoredPack<In, V>;
   constexpr int kPacks = kPartThreads / P;
   constexpr int kTile = kPartTile<V, P>;
-  constexpr int kHeld = kPartHeld<R, V>;
+  constexpr int kHeld = kPartHeld<R, V, P>;
   constexpr int kSubtrees = kAccumulators / P / kHeld;
   constexpr int kLevels = kSubtrees >= 16 ? 4 : kSubtrees >= 8 ? 3 : kSubtrees >= 4 ? 2 : 1;
   static_assert(kSubtrees >= 1 && kSubtrees <= 1 << kLevels);
@@ -104,7 +109,7 @@ void launch_column_parts(void* stream, const ReducePlan& plan, const R& reducer)
   constexpr int kTile = kPartTile<V, P>;
   launch("reduce_column_parts", stream, limited((plan.outputs + kTile - 1) / kTile), kPartThreads,
          0, reduce_column_parts<In, Acc, R, V, P>, plan, reducer,
-         subtree_bits(kPartHeld<R, V>, (plan.length + P - 1) / P, kAccumulators / P));
+         subtree_bits(kPartHeld<R, V, P>, (plan.length + P - 1) / P, kAccumulators / P));
 }
 
 }  // namespace

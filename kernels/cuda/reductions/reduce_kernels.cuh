@@ -53,17 +53,38 @@ void launch_tile_columns(void* stream, const ReducePlan& plan, const R& reducer)
 template <class In, class Acc, class R>
 void launch_few_rows(void* stream, const ReducePlan& plan, const R& reducer) {
   constexpr int V = kFewPack<In, R>;
+  const auto run = [&](auto kernel, int columns) {
+    launch("reduce_few_rows", stream, blocks_for(plan.outputs / columns), kThreads, 0, kernel, plan,
+           reducer);
+  };
   if constexpr (V > 1) {
-    if (has_packs<In, V>(plan)) {
-      launch("reduce_few_rows", stream, blocks_for(plan.outputs / V), kThreads, 0,
-             reduce_few_rows<In, Acc, R, V, 1>, plan, reducer);
-      return;
-    }
+    if (has_packs<In, V>(plan)) return run(reduce_few_rows<In, Acc, R, V, 1>, V);
+  }
+  if constexpr (V > 2) {
+    if (has_packs<In, V / 2>(plan)) return run(reduce_few_rows<In, Acc, R, V / 2, 1>, V / 2);
   }
   constexpr int kColumns = kFewColumns<In, R>;
   constexpr int kStep = kColumns == 1 ? 1 : kThreads;
   launch("reduce_few_rows", stream, blocks_for((plan.outputs + kColumns - 1) / kColumns), kThreads,
          0, reduce_few_rows<In, Acc, R, kColumns, kStep>, plan, reducer);
+}
+
+// Reduces at most kAccumulators rows with a ring for each thread. Returns false if the columns form
+// no packs for one.
+template <class In, class Acc, class R>
+bool launch_few_packs(void* stream, const ReducePlan& plan, const R& reducer) {
+  if constexpr (constexpr int V = kFewPack<In, R>; V > 1 && kHasOnly<In, R> && !kHasState<R>) {
+    const auto run = [&](auto kernel, int columns) {
+      launch("reduce_few_packs", stream, blocks_for(plan.outputs / columns), kThreads, 0, kernel,
+             plan, reducer, subtree_bits(kSubtree, plan.length, kAccumulators));
+      return true;
+    };
+    if (has_packs<In, V>(plan)) return run(reduce_few_packs<In, Acc, R, V>, V);
+    if constexpr (kHasRing<StoredPack<In, V / 2>>) {
+      if (has_packs<In, V / 2>(plan)) return run(reduce_few_packs<In, Acc, R, V / 2>, V / 2);
+    }
+  }
+  return false;
 }
 
 template <class In, class Acc, class R>
@@ -85,13 +106,9 @@ bool launch_shared_columns(void* stream, const ReducePlan& plan, const R& reduce
   const auto fills = [&](int columns) {
     return plan.length <= kAccumulators || plan.outputs > (kManyPartTiles - 1) * columns;
   };
-  if constexpr (constexpr int V = kFewPack<In, R>; V > 1 && kHasOnly<In, R>) {
-    if (plan.length <= kAccumulators && plan.outputs >= kManyColumns && has_packs<In, V>(plan)) {
-      launch("reduce_few_packs", stream, blocks_for(plan.outputs / V), kThreads, 0,
-             reduce_few_packs<In, Acc, R, V>, plan, reducer,
-             subtree_bits(kSubtree, plan.length, kAccumulators));
-      return true;
-    }
+  if (plan.length <= kAccumulators && plan.outputs >= kManyColumns &&
+      launch_few_packs<In, Acc>(stream, plan, reducer)) {
+    return true;
   }
   if constexpr (constexpr int V = kPartPack<In, R>; V > 1) {
     if (has_packs<In, V>(plan)) {
@@ -238,6 +255,7 @@ void launch_rows(void* stream, const ReducePlan& plan, const R& reducer) {
 template <class In, class Acc, class R>
 void reduce_with(void* stream, const ReducePlan& plan) {
   const R reducer(plan);
+  if (plan.length == 1 && launch_tiny_rows<In, Acc>(stream, plan, reducer)) return;
   if (plan.is_column_wise()) return launch_columns<In, Acc>(stream, plan, reducer);
   if (plan.reduced.ndim > 1 || !launch_short_rows<In, Acc>(stream, plan, reducer)) {
     launch_rows<In, Acc>(stream, plan, reducer);

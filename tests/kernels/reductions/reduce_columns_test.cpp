@@ -113,7 +113,7 @@ TEST(ReduceColumnsKernelTest, ReducesColumnsThatThreadsShare) {
 // threads have fewer.
 TEST(ReduceColumnsKernelTest, ReducesFewRowsOfOddColumns) {
   for (const std::int64_t length : {2, 5, 8}) {
-    for (const std::int64_t width : {255, 257, 511, 513, 769, 1025, 2049, 5001}) {
+    for (const std::int64_t width : {255, 257, 511, 513, 516, 769, 1025, 1026, 2049, 5001}) {
       expect_operations<float>(contiguous({length, width}), 1);
       expect_operations<bfloat16>(contiguous({length, width}), 1);
       expect_operations<double>(contiguous({length, width}), 1);
@@ -144,6 +144,9 @@ TEST(ReduceColumnsKernelTest, ReducesFewLongColumns) {
     expect_operations<float>(contiguous({300, width}), 1);
     expect_operations<float>(contiguous({16385, width}), 1);
   }
+  for (const std::int64_t width : {72, 257, 258}) {  // around 2^20 elements
+    expect_operations<float>(contiguous({4066, width}), 1);
+  }
   for (const std::int64_t matrices : {63, 64}) {
     expect_operations<float>(contiguous({matrices, 300, 32}), 2);
   }
@@ -151,8 +154,9 @@ TEST(ReduceColumnsKernelTest, ReducesFewLongColumns) {
 
 // So many columns that a GPU is full with a thread per column or two.
 TEST(ReduceColumnsKernelTest, ReducesFewRowsOfManyColumns) {
-  for (const Layout& layout : {contiguous({17, 65536}), contiguous({100, 65536}),
-                               contiguous({300, 65536}), testing::shifted({64, 65539})}) {
+  for (const Layout& layout :
+       {contiguous({17, 65536}), contiguous({100, 65536}), contiguous({100, 65540}),
+        contiguous({128, 65538}), contiguous({300, 65536}), testing::shifted({64, 65539})}) {
     Array in(bf16, layout);
     fill_range(in, 3, -1, 1);
     expect_in_order<bfloat16, bfloat16>(Reduction::sum, in, 1);
