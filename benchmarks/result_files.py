@@ -7,7 +7,7 @@ HERE = pathlib.Path(__file__).resolve().parent
 PROJECT = HERE.parent
 RESULTS = HERE / "results"
 SCHEMA = "gantry-results-1"
-KINDS = ("collectives", "process", "allocator", "sequences", "startup", "cpu", "sweep")
+KINDS = ("collectives", "process", "allocator", "sequences", "startup", "cpu", "sweep", "twins")
 KEYS = {"schema", "kind", "date", "commit", "machine", "devices", "peer", "how", "commands", "rows"}
 PROGRAMS = {"bench", "gantry-bench", "gantry-tune", "gantry-replay", "peer_nccl", "communicator_ready", "rendezvous"}  # built by the project
 

@@ -114,6 +114,14 @@ are calls from C++ on 16 elements. `gelu` is within 2.5 ulp of the exact value e
 between -2 and 0, and up to 9,900 ulp between -4 and -2.
 """
 
+TWINS_TEXT = """
+## Programs beside libtorch
+
+Two [recipes](how-to/start-from-a-recipe.md) at a size where speed matters, on {machine}, beside programs of `benchmarks/twins`
+that do the same steps with {peer}'s autograd and optimisers. Both run in turns in one run. `mlp_restart` has its steps, rows and
+width behind it, `sharded_optimiser` the factor of its sizes, with one rank. Products are f32 without TF32.
+"""
+
 ALLOCATOR_TEXT = """
 ## Allocator
 
@@ -315,6 +323,16 @@ def cpu_parts(results):
     return [CPU_TEXT, "\n".join(table(["operation", "µs", "PyTorch / gantry"], lines))]
 
 
+def twins_parts(results):
+    """The section about whole programs, from the newest run on a GPU; nothing without one."""
+    runs = [result for result in results if result["kind"] == "twins" and result["devices"] == 1]
+    if not runs:
+        return []
+    lines = [[f"`{row['name']}`", f"{row['gantry_s']:.3g}", f"{row['peer_s']:.3g}", ratio_text(row["ratio"])] for row in runs[-1]["rows"]]
+    heading, text = TWINS_TEXT.format(machine=runs[-1]["machine"], peer=runs[-1]["peer"]).strip().split("\n\n")
+    return [heading, wrapped(" ".join(text.split())), "\n".join(table(["program", "gantry, s", "libtorch, s", "libtorch / gantry"], lines))]
+
+
 def allocator_table(results):
     rows = rows_of(results, "allocator")
     names = list(dict.fromkeys(row["name"] for _, row in rows))
@@ -411,7 +429,8 @@ def page(results):
              "\n".join(kernel_table(results, "kernel", KERNELS, LARGE_COLUMNS)),
              wrapped(MATMUL_TEXT.format(machine=machine_of(results, "matmul/8192"))),
              "\n".join(kernel_table(results, "size", MATRICES, MATMUL_COLUMNS)),
-             *sweep_parts(results, 1, GPU_SWEEP_TEXT, 0.8), *cpu_parts(results), *sweep_parts(results, 0, CPU_SWEEP_TEXT, 0.7), ALLOCATOR_TEXT, "\n".join(allocator_table(results)),
+             *sweep_parts(results, 1, GPU_SWEEP_TEXT, 0.8), *cpu_parts(results), *sweep_parts(results, 0, CPU_SWEEP_TEXT, 0.7),
+             *twins_parts(results), ALLOCATOR_TEXT, "\n".join(allocator_table(results)),
              wrapped(sequences_text(results)), *startup_parts(results), REPRODUCE_TEXT, "\n".join(sources(results))]
     return "\n\n".join(part.strip("\n") for part in parts) + "\n"
 

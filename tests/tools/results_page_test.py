@@ -56,6 +56,16 @@ class ResultsPageTest(unittest.TestCase):
         with self.assertRaisesRegex(ValueError, "expected rows and commands, but got none"):
             self.read({**RESULT, "commands": []})
 
+    def test_twins_have_a_section_once_they_ran_on_a_gpu(self):
+        rows = [{"name": "mlp_restart 160 16 4", "gantry_s": 0.5, "peer_s": 0.75, "ratio": 1.5, "gantry_loss": 0.1, "peer_loss": 0.1}]
+        twins = {**RESULT, "kind": "twins", "peer": "libtorch 2.11", "machine": "1 × GPU", "devices": 1, "rows": rows,
+                 "commands": ["benchmarks/twins/run_twins.py build/cuda"]}
+        self.assertEqual(results_page.twins_parts(self.read({**twins, "devices": 0})), [])
+        heading, text, table = results_page.twins_parts(self.read(twins))
+        self.assertEqual(heading, "## Programs beside libtorch")
+        self.assertIn("1 × GPU", text)
+        self.assertIn("| `mlp_restart 160 16 4` | 0.5 | 0.75 | 1.50 |", table)
+
     def test_the_newest_run_counts(self):
         newer = {**RESULT, "date": "2026-02-01", "rows": [{**RESULT["rows"][0], "gantry_us": 1.0, "ratio": 4.0}]}
         lines = list(results_page.collectives_table(self.read(newer, RESULT)))
