@@ -434,7 +434,7 @@ template <class T = int>
 T same(T value) {
   return value;
 }
-GANTRY_API int after(int value);
+GANTRY_API int after(int value); extern "C" { GANTRY_API int gantry_malloc(int bytes); }
 template <class T>
 inline constexpr std::string_view kName = [] { return "work"; }();
 """
@@ -459,7 +459,7 @@ T twice(T value) {
   return value + value;
 }
 template int twice(int);
-int after(int value) { return kName<int>.empty() ? same(0) : value; }
+int after(int value) { return kName<int>.empty() ? same(0) : value; } int gantry_malloc(int bytes) { return bytes; }
 """
         script = f"-Wl,--version-script={HERE.parent.parent / 'cmake/gantry.map'}"
         hide = '-DHIDDEN=__attribute__((visibility("hidden")))'

@@ -62,6 +62,9 @@ class Headers:
     def open_scope(self, path, statement, scopes):
         """Enters a namespace or a class. False for any other block."""
         kind, name, *_ = scopes[-1]
+        if statement == 'extern ""':  # C's functions
+            scopes.append(("namespace", ()))
+            return True
         if match := NAMESPACE.match(statement):
             scopes.append(("namespace", name + tuple(match[1].split("::"))))
             return True
@@ -143,7 +146,7 @@ def name_of(symbol):
     """(identifiers, whether they name a class) of a mangled C++ name; an operator at the end is its code, such as "ls"."""
     prefix = SPECIAL.match(symbol)
     if prefix is None:
-        return (), False
+        return (symbol,), False  # of a C function
     position, name = prefix.end(), []
     while match := re.compile(r"(B?)(\d+)").match(symbol, position):
         position = match.end() + int(match[2])
@@ -182,7 +185,7 @@ def violations(library, include_dir):
         if EXCEPTION_STATE.match(symbol):
             continue
         name, is_class = name_of(symbol)
-        if name[:1] != ("gantry",) or not headers.declares(name, is_class):
+        if not name or not name[0].startswith("gantry") or not headers.declares(name, is_class):
             found.append(f"{symbol}: {text} is exported, but no public header declares it")
         names |= {name[:length] for length in range(1, len(name) + 1)}
     for name, path in {**headers.functions, **headers.classes}.items():

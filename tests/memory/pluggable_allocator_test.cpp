@@ -12,6 +12,8 @@
 #include <gantry/core/error.hpp>
 #include <gantry/device/guard.hpp>
 #include <gantry/memory/caching_allocator.hpp>
+#include <gantry/memory/stats.hpp>
+#include <gantry/streams/stream.hpp>
 
 #include "tests/memory/allocator_contract.hpp"
 #include "tests/memory/pluggable_library.hpp"
@@ -293,6 +295,37 @@ TEST_F(PluggableAllocatorTest, AClassOfTheProgramMayTakeThePlaceToo) {
   memory::set_allocator(Device::cuda(0), nullptr);
   memory::deallocate_raw(raw);
   buffer.reset();
+}
+
+// The file that has gantry_malloc: PyTorch gets its path.
+std::string path_of_gantry() {
+  Dl_info info{};
+  EXPECT_NE(::dladdr(reinterpret_cast<const void*>(&gantry_malloc), &info), 0);
+  return info.dli_fname;
+}
+
+TEST_F(PluggableAllocatorTest, TakesGantrysOwnFunctions) {
+  PluggableAllocator own = load_allocator(path_of_gantry(), "gantry_malloc", "gantry_free");
+  for (const Stream& stream : {Stream::default_stream(), Stream::from_pool()}) {
+    for (const std::size_t bytes : {std::size_t{1}, std::size_t{512}, std::size_t{5} << 20}) {
+      const std::size_t before = allocated(Device::cuda(0));
+      Block block = own.allocate(stream, bytes);
+      ASSERT_NE(block.data, nullptr);
+      EXPECT_GE(allocated(Device::cuda(0)), before + bytes);
+      own.deallocate(block);
+      EXPECT_EQ(allocated(Device::cuda(0)), before);
+    }
+  }
+}
+
+TEST_F(PluggableAllocatorTest, GantrysOwnFunctionsRefuseWhatTheyCannotServe) {
+  EXPECT_EQ(gantry_malloc(0, 0, nullptr), nullptr);
+  EXPECT_THROW((void)gantry_malloc(-1, 0, nullptr), InvalidArgument);
+  EXPECT_THROW((void)gantry_malloc(8, device_count(), nullptr), Error);
+  EXPECT_THROW((void)gantry_malloc(std::ptrdiff_t{1} << 60, 0, nullptr), OutOfMemoryError);
+  gantry_free(nullptr, 0, 0, nullptr);
+  int local = 0;
+  EXPECT_THROW(gantry_free(&local, sizeof(local), 0, nullptr), InvalidArgument);
 }
 
 }  // namespace

@@ -90,3 +90,17 @@ load_allocator(const std::filesystem::path& shared_object, const std::string& al
                const std::string& free_symbol, const PluggableHooks& hooks = {});
 
 }  // namespace gantry::memory
+
+extern "C" {
+
+/// The way back: a memory::PluggableAlloc of libgantry.so, which gives PyTorch's
+/// CUDAPluggableAllocator memory of allocate_raw(). 0 bytes give null.
+/// Throws: OutOfMemoryError; InvalidArgument for a negative size.
+/// @since 0.3
+[[nodiscard]] GANTRY_API void* gantry_malloc(std::ptrdiff_t size, int device, void* stream);
+/// Frees memory of gantry_malloc(), in the order of the stream that it was allocated for. Only
+/// `data` counts. Throws: InvalidArgument for another pointer.
+/// @since 0.3
+GANTRY_API void gantry_free(void* data, std::ptrdiff_t size, int device, void* stream);
+
+}  // extern "C"
