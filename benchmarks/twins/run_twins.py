@@ -20,10 +20,12 @@ import shlex
 import subprocess
 import sys
 import tempfile
+import time
 
 HERE = pathlib.Path(__file__).resolve().parent
 SKIPPED = 77
 MOST_APART = 0.15
+MOST_SECONDS = 60  # of a program
 RECIPES = {  # arguments, and those of --quick
     "mlp_restart": (["160", "16384", "4096"], ["160", "512", "512"]),  # steps, rows, width
     "sharded_optimiser": (["128"], ["12"]),  # factor of all sizes
@@ -31,7 +33,7 @@ RECIPES = {  # arguments, and those of --quick
 
 
 def build_twins(folder):
-    """Compiles the twins into `folder`, at the same time. Returns torch's version."""
+    """Compiles the twins into `folder`, at the same time. Returns torch's version, the GPU's name if there is one, and CUDA's version."""
     import torch
     from torch.utils import cpp_extension
 
@@ -46,10 +48,15 @@ def build_twins(folder):
     return torch.__version__.partition("+")[0], torch.cuda.get_device_name() if torch.cuda.is_available() else None, torch.version.cuda
 
 
-def run(program, arguments, folder):
+def run(program, arguments, folder, has_gpu):
     """The seconds and the last loss that the program prints."""
-    environment = {"GANTRY_SIM_DEVICES": "1", **os.environ}
-    done = subprocess.run([program, *arguments], cwd=folder, env=environment, stdout=subprocess.PIPE, text=True, check=False)
+    environment = dict(os.environ)
+    if not has_gpu:
+        environment.setdefault("GANTRY_SIM_DEVICES", "1")
+    try:
+        done = subprocess.run([program, *arguments], cwd=folder, env=environment, stdout=subprocess.PIPE, text=True, check=False, timeout=MOST_SECONDS)
+    except subprocess.TimeoutExpired:
+        sys.exit(f"{program}: expected an end within {MOST_SECONDS} s")
     seconds = re.findall(r"^seconds: (\S+)$", done.stdout, re.MULTILINE)
     losses = re.findall(r"\bloss (\S+)$", done.stdout, re.MULTILINE)
     if done.returncode != 0 or not seconds or not losses:
@@ -57,12 +64,12 @@ def run(program, arguments, folder):
     return float(seconds[-1]), float(losses[-1])
 
 
-def compare(recipe, programs, arguments, turns, scratch):
+def compare(recipe, programs, arguments, turns, scratch, has_gpu):
     """The row of a recipe, and whether both sides have the same loss but for the numbers drawn."""
     measured = {side: [] for side in programs}
     for _ in range(turns):
         for side, program in programs.items():
-            measured[side].append(run(program, arguments, scratch))
+            measured[side].append(run(program, arguments, scratch, has_gpu))
     seconds = {side: min(seconds for seconds, _ in runs) for side, runs in measured.items()}
     losses = {side: runs[-1][1] for side, runs in measured.items()}
     row = {"name": shlex.join([recipe, *arguments]), "gantry_s": round(seconds["recipe"], 5), "peer_s": round(seconds["twin"], 5),
@@ -82,16 +89,18 @@ def main():
         scratch = pathlib.Path(text)
         if importlib.util.find_spec("torch") is None:
             for recipe, arguments in RECIPES.items():
-                run(binaries / recipe, arguments[options.quick], scratch)
+                run(binaries / recipe, arguments[options.quick], scratch, False)
             print("run_twins.py: the recipes ran without their twins, as this Python has no torch")
             return SKIPPED
         (scratch / "twins").mkdir()
+        start = time.monotonic()
         version, gpu, cuda = build_twins(scratch / "twins")
+        print(f"run_twins.py: compiled the twins in {time.monotonic() - start:.0f} s", file=sys.stderr, flush=True)
         rows, apart = [], []
-        print(f"{'recipe':34}{'gantry s':>10}{'libtorch s':>12}{'ratio':>7}   losses")
+        print(f"{'recipe':34}{'gantry s':>10}{'libtorch s':>12}{'ratio':>7}   losses", flush=True)
         for recipe, arguments in RECIPES.items():
             programs = {"recipe": binaries / recipe, "twin": scratch / "twins" / recipe}
-            row, is_near = compare(recipe, programs, arguments[options.quick], options.turns, scratch)
+            row, is_near = compare(recipe, programs, arguments[options.quick], options.turns, scratch, gpu is not None)
             print(f"{row['name']:34}{row['gantry_s']:10.4f}{row['peer_s']:12.4f}{row['ratio']:7.2f}   "
                   f"{row['gantry_loss']:g}, {row['peer_loss']:g}", flush=True)
             rows.append(row)
