@@ -54,14 +54,14 @@ dlpack::Place place_of(const Tensor& tensor, const ToDlpackOptions& how) {
   return {is_simulated ? MemoryKind::extension : MemoryKind::cuda, tensor.device().index};
 }
 
-void check_consumer(const Tensor& self, const std::optional<Stream>& consumer) {
-  if (!consumer || (self.is_cuda() && consumer->device() == self.device())) return;
+void check_consumer(Device device, const std::optional<Stream>& consumer) {
+  if (!consumer || (!device.is_cpu() && consumer->device() == device)) return;
   throw InvalidArgument(
       fmt::format("to_dlpack: expected {}, but got a stream of {}",
-                  self.is_cpu() ? std::string("no stream for a CPU tensor")
-                                : "a stream of the tensor's device " + self.device().str(),
+                  device.is_cpu() ? std::string("no stream for a CPU tensor")
+                                  : "a stream of the tensor's device " + device.str(),
                   consumer->device().str()),
-      self.device().str());
+      device.str());
 }
 
 void order_consumer(const Tensor& self, const std::optional<Stream>& consumer) {
@@ -73,10 +73,12 @@ void order_consumer(const Tensor& self, const std::optional<Stream>& consumer) {
 }
 
 template <class Handle>
-Handle* export_tensor(const Tensor& self, const std::optional<Stream>& consumer,
+Handle* export_tensor(const Tensor& source, const std::optional<Stream>& consumer,
                       const ToDlpackOptions& how) {
-  detail::check_defined("to_dlpack", "self", self);
-  check_consumer(self, consumer);
+  detail::check_defined("to_dlpack", "self", source);
+  const Tensor there = how.device ? source.to(*how.device) : source;
+  check_consumer(there.device(), consumer);
+  const Tensor self = how.copy && there.is_same(source) ? source.clone() : there;
   auto exported = std::make_unique<Exported<FieldsOf<Handle>>>();
   exported->tensor = self;
   std::copy(self.sizes().begin(), self.sizes().end(), exported->sizes.begin());
@@ -86,6 +88,7 @@ Handle* export_tensor(const Tensor& self, const std::optional<Stream>& consumer,
   fields.deleter = &delete_exported<Handle>;
   if constexpr (std::is_same_v<Handle, DLManagedTensorVersioned>) {
     fields.version = dlpack::kVersion;
+    if (!self.is_same(source)) fields.flags = dlpack::kIsCopied;
   }
   fields.dl_tensor = {.data = self.numel() == 0 ? nullptr : self.data(),
                       .device = place_of(self, how),

@@ -132,6 +132,10 @@ struct ToDlpackOptions {
   /// True exports pinned memory as kDLCUDAHost. False exports it as kDLCPU, the only type of host
   /// memory that most consumers know, PyTorch and CuPy among them.
   bool cuda_host = false;
+  /// True exports a copy, which the consumer may change. The array says so by kIsCopied.
+  bool copy = false;
+  /// Where the consumer wants the elements: as Tensor::to(), a copy unless they are there.
+  std::optional<Device> device{};
 };
 
 /// Options of from_dlpack.
@@ -142,16 +146,16 @@ struct FromDlpackOptions {
   bool copy = false;
 };
 
-/// Exports a tensor to another library through DLPack 1.x, without a copy.
+/// Exports a tensor to another library through DLPack 1.x, without a copy unless `how` says so.
 ///
 /// The consumer calls the deleter once, from any thread. It keeps the memory alive until then.
 /// Memory of simulated devices has type kDLExtDev, which only gantry in this process can import.
 /// Memory of the CPU has type kDLCPU, pinned memory too unless `how` asks for kDLCUDAHost. Strides
 /// are null only for 0-dim tensors.
-/// Device/stream: later work of `consumer` waits for the current stream of the tensor's device,
+/// Device/stream: later work of `consumer` waits for the current stream of the exported device,
 /// which is also the default. Work submitted to `consumer` before the deleter is called completes
 /// before the memory is reused. The host does not block.
-/// Throws: InvalidArgument for an undefined tensor, or for a stream that is not of its device.
+/// Throws: InvalidArgument for an undefined tensor, or for a stream that is not of that device.
 [[nodiscard]] GANTRY_API DLManagedTensorVersioned* to_dlpack(
     const Tensor& self, const std::optional<Stream>& consumer = {},
     const ToDlpackOptions& how = {});

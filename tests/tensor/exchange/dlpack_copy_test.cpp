@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cstdint>
 #include <cstring>
+#include <optional>
 #include <vector>
 
 #include <gantry/core/error.hpp>
@@ -136,6 +137,43 @@ TEST(DlpackCopyTest, ACopyRefusesElementsOutsideOfMemory) {
     EXPECT_ERROR(from_dlpack(&producer.array, {.copy = true}), ShapeError,
                  "from_dlpack: expected elements within the memory, but got sizes [3]");
   }
+}
+
+TEST(DlpackCopyTest, AnExportIsACopyWhereTheConsumerWantsOne) {
+  const Tensor x = arange(6).view({2, 3}).t();
+  for (const bool copy : {false, true}) {
+    for (const std::optional<Device>& device : {std::optional<Device>{}, {Device::cpu()}}) {
+      DLManagedTensorVersioned* const array = to_dlpack(x, {}, {.copy = copy, .device = device});
+      EXPECT_EQ(array->flags, copy ? dlpack::kIsCopied : 0U);
+      EXPECT_EQ(array->dl_tensor.data == x.data(), !copy);
+      const Tensor back = from_dlpack(array);
+      EXPECT_TRUE(back.equal(x));
+      back.fill_(0);
+      EXPECT_EQ(x.sum().item<std::int64_t>(), copy ? 15 : 0);
+      x.copy_(arange(6).view({2, 3}).t());
+    }
+  }
+  DLManagedTensor* const old = to_dlpack_unversioned(x, {}, {.copy = true});
+  EXPECT_NE(old->dl_tensor.data, x.data());
+  old->deleter(old);
+}
+
+class DlpackDeviceCopyTest : public testing::DeviceTest {};
+
+TEST_F(DlpackDeviceCopyTest, AnExportIsWhereTheConsumerWantsIt) {
+  const Device here("cuda:0");
+  const Tensor x = arange(5, {.dtype = f32, .device = here});
+  for (const Device& there : {Device::cpu(), here, Device::cuda(device_count() - 1)}) {
+    const bool moves = there != here;
+    DLManagedTensorVersioned* const array = to_dlpack(x, {}, {.device = there});
+    EXPECT_EQ(array->flags, moves ? dlpack::kIsCopied : 0U) << there.str();
+    const Tensor back = from_dlpack(array);
+    EXPECT_EQ(back.device(), there);
+    EXPECT_EQ(elements(back), (std::vector<double>{0, 1, 2, 3, 4}));
+  }
+  // The consumer's stream is of the device that it named.
+  EXPECT_ERROR(to_dlpack(x, Stream::current(here), {.device = Device::cpu()}), InvalidArgument,
+               "to_dlpack: expected no stream for a CPU tensor");
 }
 
 }  // namespace
